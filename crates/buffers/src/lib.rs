@@ -1,1 +1,54 @@
-//! Placeholder.
+//! Packet memory: ready before it is needed, owned by exactly one name, released in bulk.
+//!
+//! A [`Region`] is one mapping that is cut into slots of equal size. A [`Frame`] is the only live
+//! name of one slot: it can be moved, never copied. A [`Packet`] is a chain of frames with the
+//! metadata of a journey; a [`Batch`] is up to [`BATCH`] packets in order. Each worker owns a
+//! [`Pool`], a cache of free slots that exchanges whole magazines with the other workers.
+//!
+//! ```
+//! use polder_buffers::{Batch, Packet, Region, RegionOptions};
+//!
+//! let region = Region::new(RegionOptions { slots: 128, slot_bytes: 2048 })?;
+//! let mut pool = region.pool();
+//! let mut packet = Packet::new(pool.take().expect("128 slots are free"));
+//! packet.append(5)?.copy_from_slice(b"hello");
+//! packet.prepend(4)?.copy_from_slice(b"gre:");
+//! assert_eq!(packet.bytes(), b"gre:hello");
+//!
+//! let mut batch = Batch::new();
+//! batch.push(packet).expect("an empty batch has room");
+//! pool.release(&mut batch);
+//! drop(pool);
+//! assert_eq!(region.home(), 128);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What an auditor reads
+//! `unsafe` stands in three files: `region` (mapping, addresses of slots), `ring` (cells of the
+//! hand-off ring) and `prefetch` (a hint). Everything else is safe code over them.
+//!
+//! # Ownership in one paragraph
+//! A slot is in exactly one place: in a pool or a magazine (free), in a driver's table (posted to a
+//! device), in a packet (in the path), or in a ring between workers. The move of a [`Frame`] is the
+//! move of the slot. Dropping a frame is legal anywhere and sends the slot home over a list that any
+//! thread may push to; it is counted in [`Region::strays`], because the steady path releases in bulk.
+
+mod batch;
+mod frame;
+mod home;
+mod packet;
+mod pool;
+mod prefetch;
+mod region;
+pub mod ring;
+pub mod snapshot;
+mod sync;
+
+pub use batch::{BATCH, Batch};
+pub use frame::Frame;
+pub use packet::{
+    ChecksumState, HEADROOM, NO_PORT, NoRoom, Packet, PortId, Segment, Segmentation, SegmentationKind,
+};
+pub use pool::{MAGAZINE, Pool};
+pub use prefetch::prefetch;
+pub use region::{Region, RegionError, RegionOptions};

@@ -1,0 +1,99 @@
+//! Up to [`BATCH`] packets, in order.
+
+use crate::packet::Packet;
+use core::ops::{Deref, DerefMut};
+
+/// Packets that one batch holds at most: 4 KiB of packet metadata, an eighth of a first-level cache.
+pub const BATCH: usize = 64;
+
+/// Up to [`BATCH`] packets, in the order in which they came.
+///
+/// Memory for all of them is taken at construction; a batch never grows.
+#[derive(Debug)]
+pub struct Batch {
+    packets: Vec<Packet>,
+}
+
+impl Batch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self { packets: Vec::with_capacity(BATCH) }
+    }
+
+    /// Packets that can still be put in.
+    #[inline]
+    pub fn room(&self) -> usize {
+        BATCH - self.packets.len()
+    }
+
+    /// Whether nothing more can be put in.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.packets.len() == BATCH
+    }
+
+    /// Puts a packet at the end.
+    ///
+    /// # Errors
+    /// The packet itself when the batch is full.
+    #[inline]
+    pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
+        if self.is_full() {
+            return Err(packet);
+        }
+        self.packets.push(packet);
+        Ok(())
+    }
+
+    /// Takes the last packet.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Packet> {
+        self.packets.pop()
+    }
+
+    /// Takes the first `count` packets (or all, if there are fewer), in order.
+    #[inline]
+    pub fn drain_front(&mut self, count: usize) -> impl Iterator<Item = Packet> + '_ {
+        let count = count.min(self.packets.len());
+        self.packets.drain(..count)
+    }
+
+    /// Takes all packets, in order.
+    #[inline]
+    pub fn drain(&mut self) -> impl Iterator<Item = Packet> + '_ {
+        self.packets.drain(..)
+    }
+
+    /// Moves packets from the front of `other` to the end of this batch while there is room.
+    #[inline]
+    pub fn append(&mut self, other: &mut Self) {
+        let count = self.room().min(other.packets.len());
+        if count == other.packets.len() {
+            self.packets.append(&mut other.packets);
+        } else {
+            self.packets.extend(other.packets.drain(..count));
+        }
+    }
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Deref for Batch {
+    type Target = [Packet];
+
+    #[inline]
+    fn deref(&self) -> &[Packet] {
+        &self.packets
+    }
+}
+
+impl DerefMut for Batch {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [Packet] {
+        &mut self.packets
+    }
+}
