@@ -1,1 +1,23 @@
-//! Placeholder.
+//! The journey of a packet, from receive to transmit: pure, bounded decisions over batches.
+//!
+//! ```text
+//! device rx ─▶ receive ─▶ parse ─▶ tunnel in ─▶ forward ─▶ tunnel out ─▶ restore ─▶ seal ─▶ transmit ─▶ device tx
+//!              budget     offsets  decapsulate  bridge     encapsulate   order      what     one batch
+//!              turn       or drop  reassemble   or drop    in headroom   again      needs    a port
+//!                         reason                                                    order
+//! ```
+//!
+//! Nothing here reads a clock, blocks, allocates per packet or does a system call: time, memory and
+//! devices are arguments. A stage takes a [`Batch`](polder_buffers::Batch) and works on it in place;
+//! a packet that ends its journey is marked with [`drops::Context::discard`], counted by reason,
+//! skipped by the later stages and released in bulk at the end of the turn.
+//!
+//! Modules stand in the order in which a packet meets them; instruments come last.
+#![forbid(unsafe_code)]
+
+pub mod port;
+pub mod wire;
+
+pub mod counters;
+pub mod drops;
+pub mod units;

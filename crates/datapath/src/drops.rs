@@ -1,0 +1,186 @@
+//! Every way in which a journey can end early, by name.
+//!
+//! One variant is one counter is one row of `polder show drops`. A stage marks the packet with
+//! [`Context::discard`]; the packet stays in its batch, is skipped by later stages and released in
+//! bulk.
+
+use crate::counters::Counter;
+use crate::units::Nanos;
+use polder_buffers::{Packet, Pool, PortId};
+
+/// The egress of a packet whose journey has ended.
+pub const DROPPED: PortId = PortId(u16::MAX - 1);
+
+/// Whether the packet's journey has ended.
+#[inline(always)]
+pub fn is_dropped(packet: &Packet) -> bool {
+    packet.egress == DROPPED
+}
+
+macro_rules! reasons {
+    ($($variant:ident, $stage:literal, $name:literal, $description:literal;)+) => {
+        /// Why a packet was dropped.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum DropReason {
+            $(#[doc = $description] $variant,)+
+        }
+
+        impl DropReason {
+            /// All reasons, in the order of the journey.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The name in tables and metrics.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)+ }
+            }
+
+            /// The stage that drops for this reason.
+            pub const fn stage(self) -> &'static str {
+                match self { $(Self::$variant => $stage,)+ }
+            }
+
+            /// One sentence for people.
+            pub const fn description(self) -> &'static str {
+                match self { $(Self::$variant => $description,)+ }
+            }
+        }
+    };
+}
+
+reasons! {
+    DeviceError, "receive", "device-error", "The device delivered a descriptor that cannot be right.";
+    NoBuffer, "receive", "no-buffer", "No free frame was left to receive or copy into.";
+    FrameTooLong, "receive", "frame-too-long", "The frame is longer than the gateway accepts.";
+    EthernetTruncated, "parse", "ethernet-truncated", "Shorter than an Ethernet header.";
+    VlanTruncated, "parse", "vlan-truncated", "Ends inside an 802.1Q tag.";
+    ArpTruncated, "parse", "arp-truncated", "Ends inside an ARP packet.";
+    ArpBadFormat, "parse", "arp-bad-format", "ARP for something else than IPv4 over Ethernet.";
+    Ipv4Truncated, "parse", "ipv4-truncated", "Ends inside an IPv4 header.";
+    Ipv4BadVersion, "parse", "ipv4-bad-version", "EtherType IPv4 with another version.";
+    Ipv4BadHeaderLength, "parse", "ipv4-bad-header-length", "IPv4 header length below 20 bytes.";
+    Ipv4BadTotalLength, "parse", "ipv4-bad-total-length", "IPv4 total length does not fit header or frame.";
+    Ipv4BadChecksum, "parse", "ipv4-bad-checksum", "IPv4 header checksum is wrong.";
+    Ipv6Truncated, "parse", "ipv6-truncated", "Ends inside an IPv6 header.";
+    Ipv6BadVersion, "parse", "ipv6-bad-version", "EtherType IPv6 with another version.";
+    Ipv6BadPayloadLength, "parse", "ipv6-bad-payload-length", "IPv6 payload length exceeds the frame.";
+    Ipv6BadExtension, "parse", "ipv6-bad-extension", "IPv6 extension headers are cut short or too many.";
+    UdpTruncated, "parse", "udp-truncated", "Ends inside a UDP header.";
+    UdpBadLength, "parse", "udp-bad-length", "UDP length does not fit header or packet.";
+    UdpBadChecksum, "parse", "udp-bad-checksum", "UDP checksum is wrong.";
+    TcpTruncated, "parse", "tcp-truncated", "Ends inside a TCP header.";
+    TcpBadOffset, "parse", "tcp-bad-offset", "TCP data offset does not fit header or packet.";
+    TcpBadOption, "parse", "tcp-bad-option", "A TCP option runs over the header's end.";
+    TcpBadChecksum, "parse", "tcp-bad-checksum", "TCP checksum is wrong.";
+    IcmpTruncated, "parse", "icmp-truncated", "Ends inside an ICMP header.";
+    IcmpBadChecksum, "parse", "icmp-bad-checksum", "ICMP checksum is wrong.";
+    GreTruncated, "decapsulate", "gre-truncated", "Ends inside a GRE header.";
+    GreBadVersion, "decapsulate", "gre-bad-version", "GRE version is not 0 (RFC 2784).";
+    GreBadFlags, "decapsulate", "gre-bad-flags", "GRE with reserved bits or source routing (RFC 2784, 2.1).";
+    GreBadChecksum, "decapsulate", "gre-bad-checksum", "GRE checksum is wrong.";
+    NotForUs, "decapsulate", "not-for-us", "On an underlay port, but no tunnel packet of ours.";
+    NoTunnel, "decapsulate", "no-tunnel", "GRE between addresses or with a key that no tunnel has.";
+    TunnelBadProtocol, "decapsulate", "tunnel-bad-protocol", "GRE payload is not transparent Ethernet.";
+    TunnelMissingChecksum, "decapsulate", "tunnel-missing-checksum", "The tunnel requires a checksum, the packet has none.";
+    TunnelMissingSequence, "decapsulate", "tunnel-missing-sequence", "The tunnel requires sequence numbers, the packet has none.";
+    TunnelOutOfSequence, "decapsulate", "tunnel-out-of-sequence", "Sequence number is older than one already seen (RFC 2890, 2.2).";
+    EcnNotCapable, "decapsulate", "ecn-not-capable", "Congestion experienced outside, not ECN-capable inside (RFC 6040, 4.2).";
+    FragmentOverlap, "decapsulate", "fragment-overlap", "Outer fragments overlap (RFC 5722 applied to IPv4).";
+    FragmentBad, "decapsulate", "fragment-bad", "Outer fragment with an impossible offset or length.";
+    FragmentTimeout, "decapsulate", "fragment-timeout", "The other fragments did not arrive in time.";
+    FragmentLimit, "decapsulate", "fragment-limit", "Too many datagrams are being reassembled.";
+    SourceMulticast, "bridge", "source-multicast", "The source address is a group address.";
+    ReservedMulticast, "bridge", "reserved-multicast", "Link-local group address that bridges never forward (IEEE 802.1D 7.12.6).";
+    VlanNotAllowed, "bridge", "vlan-not-allowed", "The VLAN is not carried by this port.";
+    SamePort, "bridge", "same-port", "The destination is on the port it came from.";
+    Isolated, "bridge", "isolated", "From one isolated port to another.";
+    FloodLimit, "bridge", "flood-limit", "The port's limit for flooded packets is used up.";
+    NoMember, "bridge", "no-member", "No other port of the bridge carries this VLAN.";
+    PortDown, "bridge", "port-down", "The port it is to leave by is closed.";
+    NoBridge, "bridge", "no-bridge", "The port is in no bridge.";
+    TunnelRecursion, "encapsulate", "tunnel-recursion", "The packet is one of the tunnel's own outer packets.";
+    TunnelNoNeighbour, "encapsulate", "tunnel-no-neighbour", "The link-layer address of the next hop is not known.";
+    TunnelTooBig, "encapsulate", "tunnel-too-big", "Larger than the tunnel's MTU and not to be fragmented.";
+    NoHeadroom, "encapsulate", "no-headroom", "No room in front for the outer headers.";
+    LateAfterRestore, "restore", "late-after-restore", "Came after its turn in the order had been given up.";
+    TxTooLong, "transmit", "tx-too-long", "Longer than the port can send.";
+    TxFull, "transmit", "tx-full", "The port's ring was full.";
+    TxError, "transmit", "tx-error", "The device refused the packet.";
+    NoCore, "transmit", "no-core", "The hand-off ring to the worker that sends on this port was full.";
+}
+
+impl DropReason {
+    /// Number of reasons.
+    pub const COUNT: usize = Self::ALL.len();
+}
+
+/// One counter a reason.
+#[derive(Debug)]
+pub struct DropCounters([Counter; DropReason::COUNT]);
+
+impl Default for DropCounters {
+    fn default() -> Self {
+        Self([const { Counter::new() }; DropReason::COUNT])
+    }
+}
+
+impl DropCounters {
+    /// Counts `packets` drops. To be called by the owning worker alone.
+    #[inline]
+    pub fn count(&self, reason: DropReason, packets: u64) {
+        self.0[reason as usize].add(packets);
+    }
+
+    /// Drops for one reason.
+    pub fn get(&self, reason: DropReason) -> u64 {
+        self.0[reason as usize].get()
+    }
+
+    /// Drops for all reasons.
+    pub fn total(&self) -> u64 {
+        self.0.iter().map(Counter::get).sum()
+    }
+
+    /// All reasons that have occurred.
+    pub fn occurred(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        DropReason::ALL.iter().map(|&reason| (reason, self.get(reason))).filter(|&(_, count)| count > 0)
+    }
+}
+
+/// What every stage is given besides its batch.
+pub struct Context<'a> {
+    /// The time of this turn.
+    pub now: Nanos,
+    /// The worker's free frames.
+    pub pool: &'a mut Pool,
+    /// The worker's drop counters.
+    pub drops: &'a DropCounters,
+    /// Packets beyond those received: see [`Ledger`].
+    pub ledger: &'a Ledger,
+}
+
+impl Context<'_> {
+    /// Ends the packet's journey: counts the reason and marks the packet.
+    #[cold]
+    pub fn discard(&self, packet: &mut Packet, reason: DropReason) {
+        debug_assert!(!is_dropped(packet), "a packet is dropped once");
+        self.drops.count(reason, 1);
+        packet.egress = DROPPED;
+    }
+}
+
+/// Packets that a worker made or unmade, for the conservation law:
+/// received + generated + cloned + split = transmitted + delivered + dropped + merged + held.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// Made by the datapath itself (ICMP errors, ARP replies).
+    pub generated: Counter,
+    /// Copies made for flooding.
+    pub cloned: Counter,
+    /// Further packets made from one (fragments, segments): n fragments count n − 1.
+    pub split: Counter,
+    /// Packets that became part of another (reassembly, coalescing): n fragments count n − 1.
+    pub merged: Counter,
+    /// Packets that stages hold (reassembly). A gauge, written with [`Counter::set`].
+    pub held: Counter,
+}

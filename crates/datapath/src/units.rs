@@ -1,0 +1,44 @@
+//! Quantities with their units in the type.
+
+use core::ops::{Add, Sub};
+
+/// Nanoseconds of the gateway's monotonic clock, or between two readings of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// One second.
+    pub const SECOND: Self = Self(1_000_000_000);
+
+    /// So many milliseconds.
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis * 1_000_000)
+    }
+
+    /// So many seconds.
+    pub const fn from_seconds(seconds: u64) -> Self {
+        Self(seconds * 1_000_000_000)
+    }
+
+    /// The time from `earlier` to this, or zero if that is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add for Nanos {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl Sub for Nanos {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        self.since(other)
+    }
+}

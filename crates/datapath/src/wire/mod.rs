@@ -1,0 +1,1 @@
+//! Bytes to headers, or a refusal.
