@@ -1,1 +1,65 @@
-//! Placeholder.
+//! The outside world: one folder a device, one cargo feature a folder.
+//!
+//! A device that has been opened is a list of [`Queue`]s, each an
+//! [`RxQueue`](polder_datapath::port::RxQueue) and a [`TxQueue`](polder_datapath::port::TxQueue).
+//! A worker owns the queues that it polls; the two directions of one queue may belong to two workers.
+//!
+//! | module | what is behind it |
+//! |---|---|
+//! | [`af_xdp`] | any Linux interface, through shared rings |
+//! | [`tap`] | the host's own stack and applications, with virtio-net headers |
+//! | [`pair`] | another port of this process: an in-memory cable |
+//! | [`fault`] | another device, with losses, delays, damage and unplugging on order |
+//!
+//! Drivers have the same files in the same order (`sys`, `init`, `rx`, `tx`) and pass one suite,
+//! [`conformance`], which says what every driver owes to the datapath.
+//!
+//! ```
+//! use polder_buffers::{Batch, Packet, Region, RegionOptions};
+//! use polder_datapath::port::{Budget, RxQueue, Turn, TxQueue};
+//! use polder_devices::pair;
+//!
+//! let region = Region::new(RegionOptions { slots: 256, slot_bytes: 2048 })?;
+//! let mut pool = region.pool();
+//! let (mut left, mut right) = pair::cable(pair::Options::default())?;
+//!
+//! let mut batch = Batch::new();
+//! batch.push(Packet::copy_from(b"over the cable", &mut pool).expect("256 slots")).expect("room");
+//! left[0].tx.transmit(&mut batch, &mut pool);
+//!
+//! let turn = right[0].rx.receive(&mut Budget::new(64), &mut batch, &mut pool);
+//! assert_eq!((turn, batch[0].bytes()), (Turn::Drained, &b"over the cable"[..]));
+//! # pool.release(&mut batch);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#[cfg(feature = "af_xdp")]
+pub mod af_xdp;
+#[cfg(feature = "tap")]
+pub mod tap;
+
+pub mod fault;
+pub mod pair;
+
+pub mod conformance;
+
+use polder_datapath::port::{RxQueue, TxQueue};
+
+/// Both directions of one queue of a device.
+#[derive(Debug)]
+pub struct Queue<R, T> {
+    /// The receiving end.
+    pub rx: R,
+    /// The sending end.
+    pub tx: T,
+}
+
+/// A queue whose driver is known at run time alone.
+pub type AnyQueue = Queue<Box<dyn RxQueue>, Box<dyn TxQueue>>;
+
+impl<R: RxQueue + 'static, T: TxQueue + 'static> Queue<R, T> {
+    /// Forgets which driver it is.
+    pub fn boxed(self) -> AnyQueue {
+        Queue { rx: Box::new(self.rx), tx: Box::new(self.tx) }
+    }
+}

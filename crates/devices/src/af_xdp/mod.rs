@@ -1,0 +1,1 @@
+//! Any Linux interface, through rings shared with the kernel.

@@ -1,0 +1,1 @@
+//! What every driver owes to the datapath, as one suite of checks.

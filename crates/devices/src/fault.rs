@@ -1,0 +1,1 @@
+//! A wrapper around any device that loses, delays, duplicates, reorders, damages and unplugs.

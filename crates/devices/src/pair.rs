@@ -1,0 +1,364 @@
+//! An in-memory cable: what one end sends, the other end receives.
+//!
+//! [`cable`] moves packets: the very frames that go in come out, as between two ports of one
+//! process. [`copying`] copies every packet into memory of its own and out again, as a port does
+//! whose memory is not ours; it makes an engine's numbers comparable with those of others.
+//!
+//! A cable carries the state of a partial checksum and of segmentation, as a veth pair does; all
+//! other metadata ends with the journey.
+
+use crate::Queue;
+use polder_buffers::ring::{self, Consumer, Producer};
+use polder_buffers::{BATCH, Batch, NO_PORT, Packet, Pool, Region, RegionError, RegionOptions};
+use polder_datapath::counters::QueueCounters;
+use polder_datapath::drops::DropReason;
+use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
+use rustix::event::EventfdFlags;
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+/// How a cable is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Queues at each end.
+    pub queues: usize,
+    /// Packets that each queue holds in each direction; rounded up to a power of two.
+    pub ring: usize,
+    /// The longest packet that is carried, in bytes, Ethernet header included, FCS excluded.
+    pub longest: usize,
+}
+
+impl Default for Options {
+    /// One queue, 256 packets, any length.
+    fn default() -> Self {
+        Self { queues: 1, ring: 256, longest: usize::MAX }
+    }
+}
+
+/// Why a cable could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum PairError {
+    /// No event could be had from the system.
+    #[error("cannot make an event for an in-memory cable: {0}; raise the limit of open files")]
+    Event(Errno),
+    /// No memory for the copies of [`copying`].
+    #[error(transparent)]
+    Memory(#[from] RegionError),
+}
+
+/// The queues of one end.
+pub type End = Vec<Queue<PairRx, PairTx>>;
+
+/// A cable that moves packets; returns its two ends.
+///
+/// # Errors
+/// [`PairError::Event`] when the process may open no more files.
+pub fn cable(options: Options) -> Result<(End, End), PairError> {
+    connect(options, None)
+}
+
+/// A cable that copies every packet in and out; returns its two ends.
+///
+/// # Errors
+/// [`PairError`] when the process may open no more files, or there is no memory for the copies.
+pub fn copying(options: Options) -> Result<(End, End), PairError> {
+    // Beside the packets on the way, both ends have a cache and a batch of free slots.
+    let wires = 2 * options.queues;
+    let slots = wires * (options.ring.next_power_of_two() + 6 * BATCH);
+    let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+    let region = Region::new(RegionOptions { slots, slot_bytes: 2048 })?;
+    connect(options, Some(&region))
+}
+
+fn connect(options: Options, copies: Option<&Region>) -> Result<(End, End), PairError> {
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    for _ in 0..options.queues {
+        let (to_right, from_left) = wire(options, copies)?;
+        let (to_left, from_right) = wire(options, copies)?;
+        left.push(Queue { rx: from_right, tx: to_right });
+        right.push(Queue { rx: from_left, tx: to_left });
+    }
+    Ok((left, right))
+}
+
+/// One direction of one queue.
+fn wire(options: Options, copies: Option<&Region>) -> Result<(PairTx, PairRx), PairError> {
+    let (outgoing, incoming) = ring::channel(options.ring);
+    let event = rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
+    let bell = Arc::new(Bell {
+        event: event.map_err(PairError::Event)?,
+        armed: AtomicBool::new(false),
+        gone: AtomicBool::new(false),
+    });
+    let tx = PairTx {
+        outgoing,
+        bell: Arc::clone(&bell),
+        longest: options.longest,
+        copies: copies.map(Copies::new),
+        counters: Arc::default(),
+    };
+    let rx = PairRx {
+        incoming,
+        bell,
+        waiting: false,
+        rings_owed: 0,
+        copies: copies.map(Copies::new),
+        counters: Arc::default(),
+    };
+    Ok((tx, rx))
+}
+
+/// How the sender wakes the receiver of one direction, and how each learns that the other is gone.
+#[derive(Debug)]
+struct Bell {
+    event: OwnedFd,
+    /// Set by the receiver that wants an event, cleared by who takes the wish back or fulfils it.
+    armed: AtomicBool,
+    /// Set by the end that goes first.
+    gone: AtomicBool,
+}
+
+impl Bell {
+    /// Rings if the receiver wants it; called after something was sent.
+    fn ring_if_armed(&self) {
+        // The fence pairs with the one in `PairRx::arm`: either this sees the receiver armed, or the
+        // receiver sees what was sent.
+        fence(Ordering::SeqCst);
+        // AcqRel pairs with the swaps of `PairRx::arm`: who finds the flag cleared has a ring to
+        // collect, and the rings of earlier events have been written.
+        if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::AcqRel) {
+            let written = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+            debug_assert!(written.is_ok(), "an event's counter takes far more than one ring");
+        }
+    }
+
+    fn hang_up(&self) {
+        // Release pairs with the Acquire load in `is_gone`: who sees the end sees all that was sent.
+        self.gone.store(true, Ordering::Release);
+        self.ring_if_armed();
+    }
+
+    fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+}
+
+/// The memory of a copying cable, as one end sees it.
+#[derive(Debug)]
+struct Copies {
+    pool: Pool,
+    /// Copies on their way into the ring, or out of it and waiting for a frame.
+    staged: Batch,
+}
+
+impl Copies {
+    fn new(region: &Region) -> Self {
+        Self { pool: region.pool(), staged: Batch::new() }
+    }
+}
+
+/// The sending end of one queue of a cable.
+#[derive(Debug)]
+pub struct PairTx {
+    outgoing: Producer<Packet>,
+    bell: Arc<Bell>,
+    longest: usize,
+    copies: Option<Copies>,
+    counters: Arc<QueueCounters>,
+}
+
+impl PairTx {
+    /// Sends the first `count` packets of `batch`, which all fit the link and the ring; returns how
+    /// many went.
+    fn send(&mut self, count: usize, batch: &mut Batch, pool: &mut Pool) -> usize {
+        let Some(copies) = &mut self.copies else {
+            let bytes = total_bytes(&batch[..count]);
+            let sent = self.outgoing.push_all(count, batch.drain_front(count));
+            self.count(sent, bytes);
+            return sent;
+        };
+        let Copies { pool: copy_pool, staged } = copies;
+        for copy in batch[..count].iter().map_while(|packet| packet.duplicate(copy_pool)) {
+            staged.push(copy).expect("an empty batch takes as many as another one has");
+        }
+        let (sent, bytes) = (staged.len(), total_bytes(staged));
+        self.outgoing.push_all(sent, staged.drain());
+        batch.drain_front(sent).for_each(|packet| pool.release_packet(packet));
+        self.count(sent, bytes);
+        sent
+    }
+
+    fn count(&self, packets: usize, bytes: u64) {
+        self.counters.transmitted.add(packets as u64);
+        self.counters.transmitted_bytes.add(bytes);
+    }
+}
+
+impl TxQueue for PairTx {
+    fn transmit(&mut self, batch: &mut Batch, pool: &mut Pool) {
+        if self.bell.is_gone() {
+            return;
+        }
+        let mut sent_any = false;
+        while !batch.is_empty() {
+            let fit = batch.iter().take_while(|packet| packet.len() <= self.longest).count();
+            if fit == 0 {
+                batch.drain_front(1).for_each(|packet| pool.release_packet(packet));
+                self.counters.drops.count(DropReason::TxTooLong, 1);
+                continue;
+            }
+            let count = fit.min(self.outgoing.room(fit));
+            let sent = self.send(count, batch, pool);
+            sent_any |= sent > 0;
+            if sent < fit {
+                break;
+            }
+        }
+        if sent_any {
+            self.bell.ring_if_armed();
+        }
+    }
+
+    /// Nothing to reclaim: what was sent belongs to the other end, or was copied.
+    fn reclaim(&mut self, _pool: &mut Pool) -> Turn {
+        if self.bell.is_gone() { Turn::Closed } else { Turn::Drained }
+    }
+
+    fn held(&self) -> u32 {
+        0
+    }
+
+    fn counters(&self) -> &Arc<QueueCounters> {
+        &self.counters
+    }
+}
+
+impl Drop for PairTx {
+    fn drop(&mut self) {
+        self.bell.hang_up();
+    }
+}
+
+/// The receiving end of one queue of a cable.
+#[derive(Debug)]
+pub struct PairRx {
+    incoming: Consumer<Packet>,
+    bell: Arc<Bell>,
+    /// Whether the last `arm` answered `Waiting`.
+    waiting: bool,
+    /// Rings that were given and not yet read from the event. Below zero for a moment when a ring
+    /// is read before it is noticed.
+    rings_owed: i64,
+    copies: Option<Copies>,
+    counters: Arc<QueueCounters>,
+}
+
+impl PairRx {
+    /// Packets that wait at this end.
+    fn pending(&mut self) -> usize {
+        let staged = self.copies.as_ref().map_or(0, |copies| copies.staged.len());
+        if staged > 0 { staged } else { self.incoming.available() }
+    }
+
+    /// Moves up to `limit` packets into `batch`; returns how many.
+    fn take(&mut self, limit: usize, batch: &mut Batch, pool: &mut Pool) -> usize {
+        let Some(Copies { pool: copy_pool, staged }) = &mut self.copies else {
+            return self.incoming.pop_all(limit, |packet| deliver(packet, batch));
+        };
+        let wanted = limit.saturating_sub(staged.len());
+        self.incoming.pop_all(wanted, |packet| {
+            staged.push(packet).expect("never more are staged than a batch has room for");
+        });
+        let before = batch.len();
+        for copy in staged.iter().take(limit).map_while(|packet| packet.duplicate(pool)) {
+            deliver(copy, batch);
+        }
+        let count = batch.len() - before;
+        staged.drain_front(count).for_each(|packet| copy_pool.release_packet(packet));
+        count
+    }
+
+    /// Reads the rings that were given since the receiver last armed.
+    fn collect_rings(&mut self) {
+        let mut rings = [0; 8];
+        if self.rings_owed > 0 && rustix::io::read(&self.bell.event, &mut rings) == Ok(8) {
+            self.rings_owed -= i64::try_from(u64::from_ne_bytes(rings)).unwrap_or(i64::MAX);
+        }
+    }
+}
+
+impl RxQueue for PairRx {
+    fn receive(&mut self, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) -> Turn {
+        // Looked at first: what was sent before the end hung up is still received.
+        let gone = self.bell.is_gone();
+        let limit = batch.room().min(budget.left() as usize);
+        let before = batch.len();
+        let mut left = limit;
+        while left > 0 && self.pending() > 0 {
+            let count = self.take(left, batch, pool);
+            if count == 0 {
+                break;
+            }
+            left -= count;
+        }
+        let received = &batch[before..];
+        budget.spend(u32::try_from(received.len()).unwrap_or(u32::MAX));
+        self.counters.received.add(received.len() as u64);
+        self.counters.received_bytes.add(total_bytes(received));
+        match self.pending() {
+            0 if gone => Turn::Closed,
+            0 => Turn::Drained,
+            _ => Turn::OutOfBudget,
+        }
+    }
+
+    fn arm(&mut self) -> Armed {
+        // AcqRel pairs with the swap in `ring_if_armed`.
+        let was_armed = self.bell.armed.swap(true, Ordering::AcqRel);
+        self.rings_owed += i64::from(self.waiting && !was_armed);
+        self.collect_rings();
+        // The fence pairs with the one in `ring_if_armed`.
+        fence(Ordering::SeqCst);
+        self.waiting = !self.bell.is_gone() && self.pending() == 0;
+        if self.waiting {
+            return Armed::Waiting;
+        }
+        let still_armed = self.bell.armed.swap(false, Ordering::AcqRel);
+        self.rings_owed += i64::from(!still_armed);
+        Armed::Raced
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.bell.event.as_fd())
+    }
+
+    fn counters(&self) -> &Arc<QueueCounters> {
+        &self.counters
+    }
+}
+
+impl Drop for PairRx {
+    fn drop(&mut self) {
+        self.bell.hang_up();
+    }
+}
+
+/// Puts a packet that has crossed the cable into `batch`, without what the sender knew of it.
+fn deliver(mut packet: Packet, batch: &mut Batch) {
+    packet.ingress = NO_PORT;
+    packet.egress = NO_PORT;
+    packet.network_offset = 0;
+    packet.transport_offset = 0;
+    packet.vlan = 0;
+    packet.flags = 0;
+    packet.flow_hash = 0;
+    packet.received_at = 0;
+    packet.ticket = 0;
+    batch.push(packet).expect("the room of the batch was counted");
+}
+
+fn total_bytes(packets: &[Packet]) -> u64 {
+    packets.iter().map(|packet| packet.len() as u64).sum()
+}

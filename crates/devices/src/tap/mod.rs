@@ -1,0 +1,1 @@
+//! The host's own network stack and applications, with virtio-net headers.
