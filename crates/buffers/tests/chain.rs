@@ -1,0 +1,141 @@
+//! Chains beside a plain vector of bytes, over random histories.
+
+use polder_buffers::{NoRoom, Packet, Pool, Region, RegionOptions};
+use proptest::prelude::*;
+
+const SLOTS: u32 = 64;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Prepend(Vec<u8>),
+    Append(Vec<u8>),
+    Extend(Vec<u8>),
+    TrimFront(u16),
+    Truncate(usize),
+    Gather(u16),
+    Split(usize),
+    Join,
+    Duplicate,
+}
+
+fn bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(any::<u8>(), 0..most)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        bytes(80).prop_map(Step::Prepend),
+        bytes(300).prop_map(Step::Append),
+        bytes(1800).prop_map(Step::Extend),
+        (0_u16..600).prop_map(Step::TrimFront),
+        (0_usize..3000).prop_map(Step::Truncate),
+        (0_u16..600).prop_map(Step::Gather),
+        (0_usize..3000).prop_map(Step::Split),
+        Just(Step::Join),
+        Just(Step::Duplicate),
+    ]
+}
+
+fn content(packet: &Packet) -> Vec<u8> {
+    packet.segments().flatten().copied().collect()
+}
+
+fn length_of(bytes: &[u8]) -> u16 {
+    u16::try_from(bytes.len()).expect("test data is short")
+}
+
+/// The packets under test and what they should hold; the last one is worked on.
+struct World {
+    pool: Pool,
+    packets: Vec<(Packet, Vec<u8>)>,
+}
+
+impl World {
+    fn apply(&mut self, step: Step) {
+        let (packet, model) = self.packets.last_mut().expect("there is always one");
+        match step {
+            Step::Prepend(new) => match packet.prepend(length_of(&new)) {
+                Ok(room) => {
+                    room.copy_from_slice(&new);
+                    model.splice(0..0, new);
+                }
+                Err(error) => assert!(error == NoRoom::Front && usize::from(packet.headroom()) < new.len()),
+            },
+            Step::Append(new) => match packet.append(length_of(&new)) {
+                Ok(room) => {
+                    room.copy_from_slice(&new);
+                    model.extend(new);
+                }
+                Err(_) => assert!(!packet.is_contiguous() || packet.tailroom() < new.len()),
+            },
+            Step::Extend(new) => match packet.extend_from(&new, &mut self.pool) {
+                Ok(()) => model.extend(new),
+                Err(_) => *model = content(packet),
+            },
+            Step::TrimFront(count) => match packet.trim_front(count) {
+                Ok(()) => drop(model.drain(..usize::from(count))),
+                Err(_) => assert!(packet.bytes().len() < usize::from(count)),
+            },
+            Step::Truncate(length) => match packet.truncate(length, &mut self.pool) {
+                Ok(()) => model.truncate(length),
+                Err(_) => assert!(model.len() < length),
+            },
+            Step::Gather(length) => {
+                if packet.gather(length, &mut self.pool).is_ok() {
+                    assert!(packet.bytes().len() >= usize::from(length));
+                }
+            }
+            Step::Split(at) => {
+                if let Ok(after) = packet.split_off(at, &mut self.pool) {
+                    let rest = model.split_off(at);
+                    self.packets.push((after, rest));
+                }
+            }
+            Step::Join => self.join(),
+            Step::Duplicate => {
+                if let Some(copy) = packet.duplicate(&mut self.pool) {
+                    let model = model.clone();
+                    self.packets.push((copy, model));
+                }
+            }
+        }
+    }
+
+    fn join(&mut self) {
+        if self.packets.len() < 2 {
+            return;
+        }
+        let (tail, tail_model) = self.packets.pop().expect("two packets");
+        let (head, head_model) = self.packets.last_mut().expect("one packet");
+        head.join(tail);
+        head_model.extend(tail_model);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn a_chain_is_a_vector_of_bytes(steps in proptest::collection::vec(step(), 1..40)) {
+        let region = Region::new(RegionOptions { slots: SLOTS, slot_bytes: 512 }).expect("memory for a test");
+        let mut pool = region.pool();
+        let first = Packet::new(pool.take().expect("a slot is free"));
+        let mut world = World { pool, packets: vec![(first, Vec::new())] };
+        for step in steps {
+            world.apply(step);
+            for (packet, model) in &world.packets {
+                prop_assert_eq!(&content(packet), model);
+                prop_assert_eq!(packet.len(), model.len());
+                let mut copied = vec![0; 700];
+                let count = packet.copy_out(100, &mut copied);
+                prop_assert_eq!(&copied[..count], model.iter().skip(100).take(700).copied().collect::<Vec<_>>());
+            }
+        }
+        let World { mut pool, packets } = world;
+        for (packet, _) in packets {
+            pool.release_packet(packet);
+        }
+        drop(pool);
+        prop_assert_eq!((region.home(), region.strays()), (SLOTS, 0));
+    }
+}

@@ -1,0 +1,143 @@
+//! Pools beside a set of slot numbers, over random histories and over threads.
+
+use polder_buffers::ring::channel;
+use polder_buffers::{Frame, MAGAZINE, Packet, Region, RegionOptions};
+use proptest::prelude::*;
+use std::collections::HashSet;
+
+fn region(slots: u32) -> Region {
+    Region::new(RegionOptions { slots, slot_bytes: 512 }).expect("memory for a test")
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Take(usize),
+    Release(usize),
+    Drop(usize),
+    GiveBack(usize),
+    Restart(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let pool = 0_usize..3;
+    prop_oneof![
+        6 => pool.clone().prop_map(Step::Take),
+        6 => pool.clone().prop_map(Step::Release),
+        1 => pool.clone().prop_map(Step::Drop),
+        1 => pool.clone().prop_map(Step::GiveBack),
+        1 => pool.prop_map(Step::Restart),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// No slot has two names, none is lost, and a pool says "none" only when its fellows hoard.
+    #[test]
+    fn a_slot_is_in_one_place(steps in proptest::collection::vec(step(), 1..600), slots in 1_u32..400) {
+        let region = region(slots);
+        let mut pools = [region.pool(), region.pool(), region.pool()];
+        let mut live: Vec<Frame> = Vec::new();
+        let mut names = HashSet::new();
+        let mut dropped = 0;
+        for step in steps {
+            match step {
+                Step::Take(pool) => match pools[pool].take() {
+                    Some(frame) => {
+                        prop_assert!(names.insert(frame.index()), "slot {} has two names", frame.index());
+                        live.push(frame);
+                    }
+                    None => {
+                        let cached = pools.iter().map(polder_buffers::Pool::cached).sum::<usize>();
+                        prop_assert_eq!(live.len() + cached, slots as usize);
+                    }
+                },
+                Step::Release(pool) => if let Some(frame) = live.pop() {
+                    names.remove(&frame.index());
+                    pools[pool].release_frame(frame);
+                },
+                Step::Drop(at) => if !live.is_empty() {
+                    let frame = live.swap_remove(at % live.len());
+                    names.remove(&frame.index());
+                    dropped += 1;
+                    drop(frame);
+                },
+                Step::GiveBack(pool) => pools[pool].give_back(),
+                Step::Restart(pool) => pools[pool] = region.pool(),
+            }
+        }
+        prop_assert_eq!(region.strays(), dropped);
+        let outstanding = u32::try_from(live.len()).expect("at most 400");
+        drop(pools);
+        prop_assert_eq!(region.home() + outstanding, slots);
+        drop(live);
+        prop_assert_eq!(region.home(), slots);
+    }
+}
+
+/// Seventeen frames that are kept are seventeen frames that are missing.
+#[test]
+fn seventeen_leaks_are_seventeen() {
+    let region = region(256);
+    let mut pool = region.pool();
+    let kept: Vec<Frame> = (0..17).filter_map(|_| pool.take()).collect();
+    drop(pool);
+    assert_eq!(region.slots() - region.home(), 17);
+    drop(kept);
+    assert_eq!((region.home(), region.strays()), (256, 17));
+}
+
+/// Taken on one core, released on another, a hundred thousand times over.
+#[test]
+fn frames_go_home_across_threads() {
+    const ROUNDS: u32 = 100_000;
+    let region = region(4 * u32::try_from(MAGAZINE).expect("64"));
+    let (mut there, mut here) = channel::<Packet>(32);
+    let mut pool = region.pool();
+    let consumer = std::thread::spawn(move || {
+        let mut seen = 0;
+        while seen < ROUNDS {
+            let count = here.pop_all(16, |packet| {
+                assert_eq!(packet.bytes(), seen.to_ne_bytes());
+                pool.release_packet(packet);
+                seen += 1;
+            });
+            if count == 0 {
+                std::thread::sleep(std::time::Duration::from_micros(10));
+            }
+        }
+    });
+    let mut pool = region.pool();
+    let mut sent = 0_u32;
+    while sent < ROUNDS {
+        let Some(packet) = Packet::copy_from(&sent.to_ne_bytes(), &mut pool) else {
+            std::thread::sleep(std::time::Duration::from_micros(10));
+            continue;
+        };
+        let mut waiting = Some(packet);
+        while let Some(packet) = waiting.take() {
+            if let Err(packet) = there.push(packet) {
+                waiting = Some(packet);
+                std::thread::sleep(std::time::Duration::from_micros(10));
+            }
+        }
+        sent += 1;
+    }
+    consumer.join().expect("the consumer does not panic");
+    drop((pool, there));
+    assert_eq!((region.home(), region.strays()), (region.slots(), 0));
+}
+
+/// What is still in a ring when both ends go is sent home by the safety net.
+#[test]
+fn a_ring_drops_what_is_left() {
+    let region = region(64);
+    let mut pool = region.pool();
+    let (mut there, here) = channel::<Packet>(8);
+    for _ in 0..5 {
+        let packet = Packet::new(pool.take().expect("64 slots"));
+        there.push(packet).expect("eight cells");
+    }
+    drop((pool, there, here));
+    assert_eq!((region.home(), region.strays()), (64, 5));
+}
