@@ -1,1 +1,3 @@
-//! Placeholder.
+//! The gateway: configuration, workers, control socket, command line.
+
+pub mod config;

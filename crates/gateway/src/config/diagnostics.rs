@@ -1,0 +1,323 @@
+//! What is wrong with a configuration, said to a person: place, offending text, remedy.
+//!
+//! ```text
+//! error: `rolle` is not a key of a port
+//!   --> gateway.toml:6:1
+//!    |
+//!  6 | rolle = "underlay"
+//!    | ^^^^^
+//!    = help: did you mean `role`?
+//! ```
+
+use serde::Serialize;
+use std::fmt;
+use std::ops::Range;
+
+/// How grave a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// The configuration cannot be used.
+    Error,
+    /// It can be used, but is hardly what was meant.
+    Warning,
+}
+
+/// One finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// How grave it is.
+    pub severity: Severity,
+    /// What is wrong, in one sentence.
+    pub message: String,
+    /// Where, in bytes of the text.
+    pub span: Range<usize>,
+    /// What to say about that place; may be empty.
+    pub label: String,
+    /// Other places that belong to it, with what to say about them.
+    pub related: Vec<(Range<usize>, String)>,
+    /// What to do.
+    pub remedy: Option<String>,
+}
+
+impl Diagnostic {
+    /// An error at `span`.
+    pub fn error(span: Range<usize>, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Error,
+            message: message.into(),
+            span,
+            label: String::new(),
+            related: Vec::new(),
+            remedy: None,
+        }
+    }
+
+    /// A warning at `span`.
+    pub fn warning(span: Range<usize>, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(span, message) }
+    }
+
+    /// Says something about the place itself.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    /// Adds another place.
+    #[must_use]
+    pub fn related(mut self, span: Range<usize>, label: impl Into<String>) -> Self {
+        self.related.push((span, label.into()));
+        self
+    }
+
+    /// Says what to do.
+    #[must_use]
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+}
+
+/// All findings about one file, in the order of its lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    file: String,
+    text: String,
+    findings: Vec<Diagnostic>,
+}
+
+/// A finding as `polder check --json` prints it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding<'a> {
+    /// How grave it is.
+    pub severity: Severity,
+    /// The file.
+    pub file: &'a str,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// What is wrong.
+    pub message: &'a str,
+    /// The offending text.
+    pub text: &'a str,
+    /// What to do.
+    pub remedy: Option<&'a str>,
+}
+
+impl Report {
+    /// A report about `text`, which is what `file` contains.
+    pub fn new(file: impl Into<String>, text: impl Into<String>, mut findings: Vec<Diagnostic>) -> Self {
+        findings.sort_by_key(|finding| (finding.span.start, finding.span.end));
+        Self { file: file.into(), text: text.into(), findings }
+    }
+
+    /// The findings, in the order of the file.
+    pub fn diagnostics(&self) -> &[Diagnostic] {
+        &self.findings
+    }
+
+    /// How many errors there are.
+    pub fn errors(&self) -> usize {
+        self.findings.iter().filter(|finding| finding.severity == Severity::Error).count()
+    }
+
+    /// The findings with their places worked out.
+    pub fn findings(&self) -> impl Iterator<Item = Finding<'_>> {
+        self.findings.iter().map(|finding| {
+            let place = Place::of(&self.text, &finding.span);
+            Finding {
+                severity: finding.severity,
+                file: &self.file,
+                line: place.line,
+                column: place.column,
+                message: &finding.message,
+                text: place.offending,
+                remedy: finding.remedy.as_deref(),
+            }
+        })
+    }
+
+    /// The report as text, with colours if `colour`.
+    pub fn render(&self, colour: bool) -> String {
+        let mut output = String::new();
+        for finding in &self.findings {
+            Renderer { report: self, paint: Paint { colour }, output: &mut output }.finding(finding);
+            output.push('\n');
+        }
+        output
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.render(false).trim_end())
+    }
+}
+
+impl std::error::Error for Report {}
+
+/// Where a span is.
+struct Place<'a> {
+    line: usize,
+    column: usize,
+    content: &'a str,
+    /// The part of the span on its first line.
+    offending: &'a str,
+}
+
+impl<'a> Place<'a> {
+    fn of(text: &'a str, span: &Range<usize>) -> Self {
+        let start = floor_boundary(text, span.start);
+        let begin = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
+        let content = text[begin..].split('\n').next().unwrap_or_default();
+        let content = content.strip_suffix('\r').unwrap_or(content);
+        let end = floor_boundary(text, span.end).clamp(start, (begin + content.len()).max(start));
+        Self {
+            line: text[..begin].matches('\n').count() + 1,
+            column: text[begin..start].chars().count() + 1,
+            content,
+            offending: &text[start..end],
+        }
+    }
+}
+
+fn floor_boundary(text: &str, index: usize) -> usize {
+    let index = index.min(text.len());
+    (0..=index).rev().find(|&candidate| text.is_char_boundary(candidate)).unwrap_or(0)
+}
+
+#[derive(Clone, Copy)]
+struct Paint {
+    colour: bool,
+}
+
+impl Paint {
+    fn bold(self, code: &str, text: &str) -> String {
+        if self.colour { format!("\x1b[1;{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    fn severity(self, severity: Severity, text: &str) -> String {
+        match severity {
+            Severity::Error => self.bold("31", text),
+            Severity::Warning => self.bold("33", text),
+        }
+    }
+
+    fn frame(self, text: &str) -> String {
+        self.bold("34", text)
+    }
+}
+
+struct Renderer<'a> {
+    report: &'a Report,
+    paint: Paint,
+    output: &'a mut String,
+}
+
+impl Renderer<'_> {
+    fn finding(&mut self, finding: &Diagnostic) {
+        let word = match finding.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        let primary = Place::of(&self.report.text, &finding.span);
+        let mut places = vec![(&finding.span, finding.label.as_str(), true)];
+        places.extend(finding.related.iter().map(|(span, label)| (span, label.as_str(), false)));
+        places.sort_by_key(|(span, _, _)| span.start);
+        let lines: Vec<usize> =
+            places.iter().map(|(span, _, _)| Place::of(&self.report.text, span).line).collect();
+        let width = lines.iter().max().map_or(1, |line| line.to_string().len());
+
+        self.line(&format!("{}: {}", self.paint.severity(finding.severity, word), finding.message));
+        let at = format!("{}:{}:{}", self.report.file, primary.line, primary.column);
+        self.line(&format!("{:width$}{} {at}", "", self.paint.frame("-->")));
+        self.line(&format!("{:width$} {}", "", self.paint.frame("|")));
+        for (index, (span, label, is_primary)) in places.into_iter().enumerate() {
+            let same_line = index > 0 && lines[index - 1] == lines[index];
+            if index > 0 && lines[index] > lines[index - 1] + 1 {
+                self.line(&self.paint.frame("..."));
+            }
+            let severity = is_primary.then_some(finding.severity);
+            self.place(span, label, severity, width, !same_line);
+        }
+        if let Some(remedy) = &finding.remedy {
+            let help = format!("{:width$} {} {}", "", self.paint.frame("="), self.paint.bold("36", "help"));
+            self.line(&format!("{help}: {remedy}"));
+        }
+    }
+
+    /// The line of a place (if `with_line`), and the marks below it.
+    fn place(
+        &mut self,
+        span: &Range<usize>,
+        label: &str,
+        severity: Option<Severity>,
+        width: usize,
+        with_line: bool,
+    ) {
+        let place = Place::of(&self.report.text, span);
+        let before = place.column - 1;
+        let length = place.offending.chars().count().max(1);
+        let window = Window::around(place.content.chars().count(), before, length);
+        if with_line {
+            let number = self.paint.frame(&format!("{:>width$} |", place.line));
+            let shown = window.cut(place.content);
+            self.line(format!("{number} {shown}").trim_end());
+        }
+        let mark = if severity.is_some() { "^" } else { "-" };
+        let marks = mark.repeat(length.min(window.end.saturating_sub(before)).max(1));
+        let text = format!("{marks} {label}");
+        let painted = match severity {
+            Some(severity) => self.paint.severity(severity, text.trim_end()),
+            None => self.paint.frame(text.trim_end()),
+        };
+        let bar = self.paint.frame("|");
+        let indent = before - window.start + window.prefix().chars().count();
+        self.line(&format!("{:width$} {bar} {:indent$}{painted}", "", ""));
+    }
+
+    fn line(&mut self, line: &str) {
+        self.output.push_str(line);
+        self.output.push('\n');
+    }
+}
+
+/// The part of a long line that is shown, in characters.
+struct Window {
+    start: usize,
+    end: usize,
+    total: usize,
+}
+
+impl Window {
+    const WIDTH: usize = 96;
+
+    fn around(total: usize, before: usize, length: usize) -> Self {
+        if total <= Self::WIDTH {
+            return Self { start: 0, end: total, total };
+        }
+        let start = if before + length <= Self::WIDTH { 0 } else { before.saturating_sub(24) };
+        Self { start, end: (start + Self::WIDTH).min(total), total }
+    }
+
+    fn prefix(&self) -> &'static str {
+        if self.start > 0 { "..." } else { "" }
+    }
+
+    fn cut(&self, content: &str) -> String {
+        let suffix = if self.end < self.total { "..." } else { "" };
+        let shown = content.chars().skip(self.start).take(self.end - self.start);
+        // One character stays one column, and nothing in the file can command the terminal.
+        let clean: String = shown
+            .map(|c| match c {
+                '\t' => ' ',
+                c if c.is_control() => '\u{fffd}',
+                c => c,
+            })
+            .collect();
+        format!("{}{clean}{suffix}", self.prefix())
+    }
+}

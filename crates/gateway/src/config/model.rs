@@ -1,0 +1,368 @@
+//! What a configuration says, with every default filled in and every reference resolved.
+//!
+//! These are plain, owned values: the runtime builds its tables from them, `polder show config` prints
+//! them, and [`difference`](super::difference) compares two of them. A value of these types has passed
+//! all checks; nothing here has to be checked again, except against the machine it is to run on.
+
+use polder_buffers::PortId;
+use serde::{Serialize, Serializer};
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+/// A whole configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Configuration {
+    /// What concerns the process as a whole.
+    pub gateway: Gateway,
+    /// Device ports, in the order of the file.
+    pub ports: Vec<Port>,
+    /// Tunnels, in the order of the file.
+    pub tunnels: Vec<Tunnel>,
+    /// Bridges, in the order of the file.
+    pub bridges: Vec<Bridge>,
+}
+
+/// What concerns the process as a whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Gateway {
+    /// Its name, in logs and in the default path of the control socket.
+    pub name: String,
+    /// Number of workers, at least 1.
+    pub workers: u16,
+    /// The CPU of each worker; empty to leave the choice to the runtime.
+    pub cpus: Vec<u16>,
+    /// Packet memory, in MiB.
+    pub memory_mib: u32,
+    /// Size of one slot of it, in bytes: 2048 or 4096.
+    pub slot_bytes: u32,
+    /// Where the control socket is.
+    pub control: PathBuf,
+}
+
+/// A port with a device behind it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Port {
+    /// Its number, unique among ports and tunnels.
+    #[serde(serialize_with = "number")]
+    pub id: PortId,
+    /// Its name in the configuration and in all tables.
+    pub name: String,
+    /// The device.
+    pub device: Device,
+    /// What Polder takes of the traffic.
+    pub role: Role,
+    /// How an interface is attached. [`Mode::Auto`] for a TAP.
+    pub mode: Mode,
+    /// What happens to an interface when Polder ends. [`OnExit::Kernel`] for a TAP.
+    pub on_exit: OnExit,
+    /// How many queues are used.
+    pub queues: Queues,
+    /// Longest network packet in bytes, Ethernet header and VLAN tags excluded; the interface's own if none.
+    pub mtu: Option<u16>,
+}
+
+/// The device behind a port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Device {
+    /// A Linux interface, through AF_XDP.
+    Interface(String),
+    /// A TAP that Polder makes; its other side is an interface of the kernel.
+    Tap(String),
+}
+
+/// What Polder takes of a port's traffic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// All of it; the port is a member of a bridge.
+    #[default]
+    Bridge,
+    /// The packets of the tunnels that run over it; the rest stays with the kernel.
+    Underlay,
+}
+
+/// How an interface is attached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// The best that works: zero copy, else native, else generic.
+    #[default]
+    Auto,
+    /// In the driver and without a copy, or not at all.
+    ZeroCopy,
+    /// In the driver, with a copy.
+    Native,
+    /// In the network stack, with a copy; works with every driver.
+    Generic,
+}
+
+/// What happens to an interface when Polder ends, however it ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnExit {
+    /// The kernel has it back.
+    #[default]
+    Kernel,
+    /// It stays closed until Polder runs again or `polder release` opens it.
+    Drop,
+}
+
+/// How many queues of a device are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Queues {
+    /// All that the device has.
+    #[default]
+    All,
+    /// The first so many; the device must have as many.
+    Count(u16),
+}
+
+/// A gretap tunnel: a port of a bridge whose other end is another gateway.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Tunnel {
+    /// Its number, unique among ports and tunnels.
+    #[serde(serialize_with = "number")]
+    pub id: PortId,
+    /// Its name.
+    pub name: String,
+    /// Outer source address of what is sent.
+    pub local: Ipv4Addr,
+    /// Outer destination address of what is sent.
+    pub remote: Ipv4Addr,
+    /// The underlay port that carries it.
+    #[serde(serialize_with = "number")]
+    pub port: PortId,
+    /// Who the outer packets are handed to on that port; the remote end itself when it is on the link.
+    pub next_hop: Ipv4Addr,
+    /// The link-layer address of the next hop, if it is not to be asked of the kernel.
+    pub next_hop_mac: Option<Mac>,
+    /// GRE key (RFC 2890), in both directions.
+    pub key: Option<u32>,
+    /// GRE checksum, in both directions.
+    pub checksum: bool,
+    /// GRE sequence numbers (RFC 2890), in both directions.
+    pub sequence: bool,
+    /// TTL of the outer packets.
+    pub ttl: Ttl,
+    /// DSCP of the outer packets.
+    pub dscp: Dscp,
+    /// How congestion marks cross the tunnel.
+    pub ecn: Ecn,
+    /// Whether outer packets carry DF (RFC 4459).
+    pub dont_fragment: bool,
+    /// Longest network packet that crosses the tunnel, in bytes, inner Ethernet header excluded; derived
+    /// from the underlay's if none.
+    pub mtu: Option<u16>,
+    /// What happens to the MSS option of TCP connections through the tunnel.
+    pub tcp_mss: TcpMss,
+}
+
+impl Tunnel {
+    /// What encapsulation adds to a packet, in bytes, from the outer IPv4 header to the inner Ethernet header
+    /// included.
+    pub fn overhead_bytes(&self) -> u16 {
+        const IPV4: u16 = 20;
+        const GRE: u16 = 4;
+        const ETHERNET: u16 = 14;
+        let options = [self.key.is_some(), self.checksum, self.sequence];
+        IPV4 + GRE + ETHERNET + options.iter().map(|&present| 4 * u16::from(present)).sum::<u16>()
+    }
+}
+
+/// TTL of outer packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ttl {
+    /// That of the inner packet; 64 if that has none.
+    Inherit,
+    /// This one.
+    Fixed(u8),
+}
+
+/// DSCP of outer packets (RFC 2983).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Dscp {
+    /// That of the inner packet; 0 if that has none.
+    Inherit,
+    /// This one.
+    Fixed(u8),
+}
+
+/// How congestion marks cross a tunnel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ecn {
+    /// Inner marks are copied out, outer marks are brought in (RFC 6040).
+    #[default]
+    Rfc6040,
+    /// Outer packets are not ECN-capable, and outer marks are ignored.
+    None,
+}
+
+/// What happens to the MSS option of TCP connections through a tunnel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TcpMss {
+    /// Lowered to what the tunnel's MTU allows.
+    #[default]
+    Clamp,
+    /// Left alone.
+    Off,
+    /// Lowered to this many bytes.
+    Bytes(u16),
+}
+
+/// A learning bridge.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Bridge {
+    /// Its name.
+    pub name: String,
+    /// Its members, in the order of the file.
+    pub members: Vec<Member>,
+    /// Seconds after which an address that is not seen is forgotten.
+    pub ageing_seconds: u32,
+    /// Most addresses it learns.
+    pub max_entries: u32,
+    /// How much each member may have flooded.
+    pub flood_limit: FloodLimit,
+    /// Addresses bound by configuration.
+    pub static_entries: Vec<StaticEntry>,
+}
+
+impl Bridge {
+    /// Whether it keeps VLANs apart. Then every member says which VLANs it carries; else none does.
+    pub fn is_vlan_aware(&self) -> bool {
+        self.members.iter().any(|member| member.vlan.is_some())
+    }
+}
+
+/// A port or tunnel as a member of a bridge.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Member {
+    /// The port or tunnel.
+    #[serde(serialize_with = "number")]
+    pub port: PortId,
+    /// The VLANs it carries, on a VLAN-aware bridge.
+    pub vlan: Option<MemberVlan>,
+    /// Whether it exchanges nothing with other isolated members.
+    pub isolated: bool,
+    /// Whether addresses are learned from what it receives.
+    pub learning: bool,
+    /// Whether frames to unknown addresses are sent to it.
+    pub flood: bool,
+}
+
+/// The VLANs that a member carries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemberVlan {
+    /// One, without tags on the wire.
+    Access(u16),
+    /// Several, with tags on the wire.
+    Trunk {
+        /// Those, in rising order, the native one included.
+        allowed: Vec<u16>,
+        /// The one that has no tags on the wire, if any; untagged frames are refused otherwise.
+        native: Option<u16>,
+    },
+}
+
+/// How many packets a second of each member may be flooded; `None` is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FloodLimit {
+    /// Frames to unicast addresses that are not known.
+    pub unknown_unicast: Option<u32>,
+    /// Frames to group addresses other than broadcast.
+    pub multicast: Option<u32>,
+    /// Frames to the broadcast address.
+    pub broadcast: Option<u32>,
+}
+
+/// An address bound to a member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StaticEntry {
+    /// The address.
+    pub mac: Mac,
+    /// Its VLAN, on a VLAN-aware bridge.
+    pub vlan: Option<u16>,
+    /// The member.
+    #[serde(serialize_with = "number")]
+    pub port: PortId,
+}
+
+/// An Ethernet address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Mac(pub [u8; 6]);
+
+impl Mac {
+    /// Whether it addresses a group: broadcast or multicast.
+    pub fn is_group(self) -> bool {
+        self.0[0] & 1 == 1
+    }
+}
+
+impl fmt::Display for Mac {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, f] = self.0;
+        write!(formatter, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+    }
+}
+
+impl fmt::Debug for Mac {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
+
+impl Serialize for Mac {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Configuration {
+    /// The device port of that number.
+    pub fn port(&self, id: PortId) -> Option<&Port> {
+        self.ports.iter().find(|port| port.id == id)
+    }
+
+    /// The tunnel of that number.
+    pub fn tunnel(&self, id: PortId) -> Option<&Tunnel> {
+        self.tunnels.iter().find(|tunnel| tunnel.id == id)
+    }
+
+    /// The name of the port or tunnel of that number.
+    pub fn name_of(&self, id: PortId) -> Option<&str> {
+        let port = self.port(id).map(|port| port.name.as_str());
+        port.or_else(|| self.tunnel(id).map(|tunnel| tunnel.name.as_str()))
+    }
+
+    /// The number of the port or tunnel of that name.
+    pub fn id_of(&self, name: &str) -> Option<PortId> {
+        self.names().find(|&(_, candidate)| candidate == name).map(|(id, _)| id)
+    }
+
+    /// Numbers and names of all ports, then of all tunnels.
+    pub fn names(&self) -> impl Iterator<Item = (PortId, &str)> {
+        let ports = self.ports.iter().map(|port| (port.id, port.name.as_str()));
+        ports.chain(self.tunnels.iter().map(|tunnel| (tunnel.id, tunnel.name.as_str())))
+    }
+
+    /// The bridge that the port or tunnel is a member of.
+    pub fn bridge_of(&self, id: PortId) -> Option<&Bridge> {
+        self.bridges.iter().find(|bridge| bridge.members.iter().any(|member| member.port == id))
+    }
+
+    /// One more than the highest number in use: the size of a table that is indexed by port.
+    pub fn id_limit(&self) -> usize {
+        self.names().map(|(id, _)| usize::from(id.0) + 1).max().unwrap_or(0)
+    }
+}
+
+fn number<S: Serializer>(id: &PortId, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u16(id.0)
+}

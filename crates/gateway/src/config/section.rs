@@ -1,0 +1,226 @@
+//! One table of the file, read key by key with places kept.
+//!
+//! Reading never stops at the first error: each key is read for itself, what is wrong is noted, and the
+//! caller goes on.
+
+use super::diagnostics::Diagnostic;
+use std::cell::RefCell;
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Bytes of the text.
+pub(super) type Span = Range<usize>;
+
+/// A value and where it stands.
+#[derive(Clone, Debug)]
+pub(super) struct At<T> {
+    pub(super) value: T,
+    pub(super) span: Span,
+}
+
+/// Why a value cannot be taken.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) message: String,
+    pub(super) remedy: Option<String>,
+    /// Where, if it is not the value as a whole.
+    pub(super) span: Option<Span>,
+}
+
+impl Refusal {
+    pub(super) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), remedy: None, span: None }
+    }
+
+    pub(super) fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    pub(super) fn at(mut self, span: Span) -> Self {
+        self.span.get_or_insert(span);
+        self
+    }
+}
+
+/// What was found so far.
+#[derive(Debug, Default)]
+pub(super) struct Findings(RefCell<Vec<Diagnostic>>);
+
+impl Findings {
+    pub(super) fn note(&self, finding: Diagnostic) {
+        self.0.borrow_mut().push(finding);
+    }
+
+    pub(super) fn refuse(&self, refusal: Refusal, span: Span) {
+        let finding = Diagnostic::error(refusal.span.unwrap_or(span), refusal.message);
+        self.note(match refusal.remedy {
+            Some(remedy) => finding.remedy(remedy),
+            None => finding,
+        });
+    }
+
+    pub(super) fn into_inner(self) -> Vec<Diagnostic> {
+        self.0.into_inner()
+    }
+}
+
+/// The keys that a kind of table has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kind {
+    /// What the table describes, with its article.
+    pub(super) noun: &'static str,
+    /// Its keys, in the order of the guide.
+    pub(super) keys: &'static [&'static str],
+}
+
+/// One table of the file.
+pub(super) struct Section<'d> {
+    /// The table as people write it, such as `[port.lan]`.
+    pub(super) title: String,
+    /// Where it begins.
+    pub(super) span: Span,
+    table: &'d DeTable<'d>,
+    findings: &'d Findings,
+}
+
+impl<'d> Section<'d> {
+    /// Opens a table; notes each key that a table of this kind does not have.
+    pub(super) fn open(
+        title: String,
+        span: Span,
+        table: &'d DeTable<'d>,
+        kind: Kind,
+        findings: &'d Findings,
+    ) -> Self {
+        for key in table.keys() {
+            let name: &str = key.get_ref();
+            if !kind.keys.contains(&name) {
+                let message = format!("`{}` is not a key of {}", printable(name), kind.noun);
+                let remedy = match closest(name, kind.keys.iter().copied()) {
+                    Some(known) => format!("did you mean `{known}`?"),
+                    None => format!("the keys of {} are {}", kind.noun, list(kind.keys)),
+                };
+                findings.note(Diagnostic::error(key.span(), message).remedy(remedy));
+            }
+        }
+        Self { title, span, table, findings }
+    }
+
+    /// Opens the table that is the value of `key`, if there is one.
+    pub(super) fn open_key(&self, key: &str, title: String, kind: Kind) -> Option<Section<'d>> {
+        let value = self.value(key)?;
+        let Some(table) = value.get_ref().as_table() else {
+            self.findings.refuse(wrong_type("a table", value.get_ref()), value.span());
+            return None;
+        };
+        Some(Section::open(title, value.span(), table, kind, self.findings))
+    }
+
+    /// The tables in the table `key`, with their names, in the order of the file.
+    pub(super) fn named(&self, key: &str) -> Vec<(At<&'d str>, Option<&'d DeTable<'d>>, Span)> {
+        let Some(value) = self.value(key) else { return Vec::new() };
+        let Some(table) = value.get_ref().as_table() else {
+            let remedy = format!("give each one a table with its name: `[{key}.NAME]`");
+            self.findings.refuse(wrong_type("a table", value.get_ref()).remedy(remedy), value.span());
+            return Vec::new();
+        };
+        let mut entries: Vec<_> = table.iter().collect();
+        entries.sort_by_key(|(name, _)| name.span().start);
+        let entry = |(name, value): (&'d Spanned<_>, &'d Spanned<DeValue<'d>>)| {
+            let inner = value.get_ref().as_table();
+            if inner.is_none() {
+                let remedy = format!("write it as `[{key}.{}]`", printable(str_of(name)));
+                self.findings.refuse(wrong_type("a table", value.get_ref()).remedy(remedy), value.span());
+            }
+            (At { value: str_of(name), span: name.span() }, inner, value.span())
+        };
+        entries.into_iter().map(entry).collect()
+    }
+
+    /// The value of `key`, if it is there.
+    pub(super) fn value(&self, key: &str) -> Option<&'d Spanned<DeValue<'d>>> {
+        self.table.iter().find(|(name, _)| str_of(name) == key).map(|(_, value)| value)
+    }
+
+    /// Whether `key` is there, readable or not.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.value(key).is_some()
+    }
+
+    /// Where the name of `key` stands.
+    pub(super) fn key_span(&self, key: &str) -> Option<Span> {
+        self.table.keys().find(|name| str_of(name) == key).map(Spanned::span)
+    }
+
+    /// Reads `key`; notes what is wrong with its value.
+    pub(super) fn read<T>(
+        &self,
+        key: &str,
+        convert: impl FnOnce(&DeValue<'d>) -> Result<T, Refusal>,
+    ) -> Option<At<T>> {
+        let value = self.value(key)?;
+        match convert(value.get_ref()) {
+            Ok(converted) => Some(At { value: converted, span: value.span() }),
+            Err(refusal) => {
+                let message = format!("`{key}` {}", refusal.message);
+                self.findings.refuse(Refusal { message, ..refusal }, value.span());
+                None
+            }
+        }
+    }
+
+    /// Reads `key`, which may not be left out.
+    pub(super) fn require<T>(
+        &self,
+        key: &str,
+        remedy: &str,
+        convert: impl FnOnce(&DeValue<'d>) -> Result<T, Refusal>,
+    ) -> Option<At<T>> {
+        if !self.has(key) {
+            let message = format!("{} has no `{key}`", self.title);
+            self.findings.note(Diagnostic::error(self.span.clone(), message).remedy(remedy));
+        }
+        self.read(key, convert)
+    }
+
+    /// Notes an error at `span`.
+    pub(super) fn error(&self, span: Span, message: impl Into<String>, remedy: impl Into<String>) {
+        self.findings.note(Diagnostic::error(span, message).remedy(remedy));
+    }
+}
+
+fn str_of<'d>(name: &'d Spanned<std::borrow::Cow<'d, str>>) -> &'d str {
+    name.get_ref()
+}
+
+/// The refusal of a value of another type than the `expected`.
+pub(super) fn wrong_type(expected: &str, found: &DeValue<'_>) -> Refusal {
+    let article = if matches!(found, DeValue::Integer(_) | DeValue::Array(_)) { "an" } else { "a" };
+    Refusal::new(format!("has to be {expected}, not {article} {}", found.type_str()))
+}
+
+/// The known word that `word` was most likely meant to be.
+pub(super) fn closest<'k>(word: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    let word = word.to_lowercase().replace('-', "_");
+    let distance = |candidate: &&'k str| strsim::damerau_levenshtein(&word, &candidate.replace('-', "_"));
+    let nearest = known.min_by_key(distance)?;
+    let length = word.chars().count().max(nearest.chars().count());
+    (distance(&nearest) <= length.div_ceil(3).min(3)).then_some(nearest)
+}
+
+/// Words for a sentence: `a`, `b` and `c`.
+pub(super) fn list(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+    match quoted.as_slice() {
+        [] => "none".to_owned(),
+        [only] => only.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+/// `text` on one line and without anything that commands a terminal.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().take(64).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}

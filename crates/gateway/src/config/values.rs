@@ -1,0 +1,227 @@
+//! What a single value may be: types, ranges, notations.
+
+use super::model::Mac;
+use super::section::{Refusal, Span, closest, list, printable, wrong_type};
+use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
+use toml::de::DeValue;
+
+/// A string.
+pub(super) fn text(value: &DeValue<'_>) -> Result<String, Refusal> {
+    value.as_str().map(str::to_owned).ok_or_else(|| wrong_type("a string", value))
+}
+
+/// `true` or `false`.
+pub(super) fn boolean(value: &DeValue<'_>) -> Result<bool, Refusal> {
+    let remedy = "write `true` or `false`, without quotes";
+    value.as_bool().ok_or_else(|| wrong_type("true or false", value).remedy(remedy))
+}
+
+/// An integer in `range`; `unit` is what is counted.
+pub(super) fn integer<T: TryFrom<i64> + Into<i64> + Copy>(
+    range: RangeInclusive<T>,
+    unit: &'static str,
+) -> impl Fn(&DeValue<'_>) -> Result<T, Refusal> {
+    move |value| {
+        let (low, high) = ((*range.start()).into(), (*range.end()).into());
+        let expected = if unit.is_empty() { "an integer".to_owned() } else { format!("an integer ({unit})") };
+        let digits = value.as_integer().ok_or_else(|| wrong_type(&expected, value))?;
+        let number = i64::from_str_radix(digits.as_str(), digits.radix()).ok();
+        let fits = number.filter(|number| (low..=high).contains(number));
+        fits.and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
+            let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
+            Refusal::new(format!("is {digits}, which is out of range"))
+                .remedy(format!("take a value from {low} to {high}{unit}"))
+        })
+    }
+}
+
+/// One of a few words.
+pub(super) fn choice<T: Copy>(words: &[(&'static str, T)]) -> impl Fn(&DeValue<'_>) -> Result<T, Refusal> {
+    move |value| {
+        let names: Vec<&str> = words.iter().map(|&(name, _)| name).collect();
+        let word = value.as_str().ok_or_else(|| {
+            wrong_type("a string", value).remedy(format!("the choices are {}", list(&names)))
+        })?;
+        let found = words.iter().find(|&&(name, _)| name == word);
+        found.map(|&(_, chosen)| chosen).ok_or_else(|| {
+            let refusal = Refusal::new(format!("cannot be \"{}\"", printable(word)));
+            match closest(word, names.iter().copied()) {
+                Some(known) => refusal.remedy(format!("did you mean \"{known}\"?")),
+                None => refusal.remedy(format!("the choices are {}", list(&names))),
+            }
+        })
+    }
+}
+
+/// A word that stands for one value, or a number.
+pub(super) fn word_or<T>(
+    word: &'static str,
+    meaning: T,
+    number: impl Fn(&DeValue<'_>) -> Result<T, Refusal>,
+) -> impl FnOnce(&DeValue<'_>) -> Result<T, Refusal> {
+    move |value| match value {
+        DeValue::String(text) if text == word => Ok(meaning),
+        DeValue::String(text) => Err(Refusal::new(format!("cannot be \"{}\"", printable(text)))
+            .remedy(format!("write \"{word}\" or a number without quotes"))),
+        DeValue::Integer(_) => number(value),
+        DeValue::Float(_)
+        | DeValue::Boolean(_)
+        | DeValue::Datetime(_)
+        | DeValue::Array(_)
+        | DeValue::Table(_) => Err(wrong_type(&format!("\"{word}\" or an integer"), value)),
+    }
+}
+
+/// The IPv4 address of a host.
+pub(super) fn host(value: &DeValue<'_>) -> Result<Ipv4Addr, Refusal> {
+    let text = value.as_str().ok_or_else(|| {
+        wrong_type("an IPv4 address", value).remedy("write it in quotes, as in \"192.0.2.1\"")
+    })?;
+    let Ok(address) = text.parse::<Ipv4Addr>() else {
+        let refusal = Refusal::new(format!("cannot be \"{}\", which is not an IPv4 address", printable(text)));
+        return Err(if text.contains('/') {
+            refusal.remedy("leave the prefix length out: this is one address, not a network")
+        } else if text.contains(':') {
+            refusal.remedy("IPv6 end points are not supported; use IPv4")
+        } else {
+            refusal.remedy("write four numbers from 0 to 255, as in \"192.0.2.1\"")
+        });
+    };
+    let wrong = if address.is_loopback() {
+        Some("never leaves the machine; take an address that the other end can reach")
+    } else if address.is_multicast() || address.octets()[0] >= 240 {
+        Some("is a group or reserved address; take the address of one host")
+    } else if address.octets()[0] == 0 {
+        Some("is no host's address; take the address of one host")
+    } else {
+        None
+    };
+    match wrong {
+        Some(why) => Err(Refusal::new(format!("cannot be {address}")).remedy(format!("{address} {why}"))),
+        None => Ok(address),
+    }
+}
+
+/// The Ethernet address of one station.
+pub(super) fn station(value: &DeValue<'_>) -> Result<Mac, Refusal> {
+    let example = "write six pairs of hexadecimal digits, as in \"02:00:00:00:00:01\"";
+    let text = value.as_str().ok_or_else(|| wrong_type("an Ethernet address", value).remedy(example))?;
+    let mac = parse_mac(text).ok_or_else(|| {
+        Refusal::new(format!("cannot be \"{}\", which is not an Ethernet address", printable(text))).remedy(example)
+    })?;
+    if mac.is_group() || mac == Mac([0; 6]) {
+        let remedy = "take the address of one station: its first byte is even, and not all bytes are zero";
+        return Err(Refusal::new(format!("cannot be {mac}")).remedy(remedy));
+    }
+    Ok(mac)
+}
+
+fn parse_mac(text: &str) -> Option<Mac> {
+    let mut bytes = [0; 6];
+    let separator = if text.contains('-') { '-' } else { ':' };
+    let mut parts = text.split(separator);
+    for byte in &mut bytes {
+        let part = parts.next()?;
+        let digits = part.len() == 2 && part.bytes().all(|digit| digit.is_ascii_hexdigit());
+        *byte = u8::from_str_radix(part, 16).ok().filter(|_| digits)?;
+    }
+    parts.next().is_none().then_some(Mac(bytes))
+}
+
+/// The name of a Linux interface.
+pub(super) fn interface(value: &DeValue<'_>) -> Result<String, Refusal> {
+    let name = text(value)?;
+    let wrong = if name.is_empty() {
+        "is empty"
+    } else if name.len() > 15 {
+        "is longer than the 15 bytes that Linux allows"
+    } else if name == "." || name == ".." || name.contains(['/', ':', '%']) {
+        "is no name that Linux gives to an interface"
+    } else if name.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        "contains white space or control characters"
+    } else {
+        return Ok(name);
+    };
+    Err(Refusal::new(wrong).remedy("`ip link` lists the interfaces by name"))
+}
+
+/// Whether `name` can name a gateway, port, tunnel or bridge.
+pub(super) fn is_name(name: &str) -> bool {
+    let first = name.bytes().next();
+    first.is_some_and(|byte| byte.is_ascii_alphanumeric())
+        && name.len() <= 31
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
+/// What a name may be, as a remedy.
+pub(super) const NAME_RULE: &str =
+    "a name has at most 31 letters, digits, `-`, `_` or `.`, and begins with a letter or digit";
+
+/// The elements of an array, each with its place.
+pub(super) fn elements<T>(
+    value: &DeValue<'_>,
+    expected: &str,
+    convert: impl Fn(&DeValue<'_>) -> Result<T, Refusal>,
+) -> Result<Vec<(T, Span)>, Refusal> {
+    let array = value.as_array().ok_or_else(|| {
+        wrong_type(&format!("a list of {expected}"), value).remedy("put it in brackets: `[…]`")
+    })?;
+    let element = |value: &toml::Spanned<DeValue<'_>>| match convert(value.get_ref()) {
+        Ok(converted) => Ok((converted, value.span())),
+        Err(refusal) => {
+            let message = format!("has an element that {}", refusal.message);
+            Err(Refusal { message, ..refusal }.at(value.span()))
+        }
+    };
+    array.iter().map(element).collect()
+}
+
+/// VLANs: a number, a range `"10-19"`, a list of both, or `"all"`; in rising order.
+pub(super) fn vlans(value: &DeValue<'_>) -> Result<Vec<u16>, Refusal> {
+    if value.as_str() == Some("all") {
+        return Ok((1..=MAX_VLAN).collect());
+    }
+    let ranges = match value {
+        DeValue::Array(_) => {
+            let parts = elements(value, "VLANs", vlan_range)?;
+            parts.into_iter().map(|(range, _)| range).collect()
+        }
+        DeValue::Integer(_)
+        | DeValue::String(_)
+        | DeValue::Float(_)
+        | DeValue::Boolean(_)
+        | DeValue::Datetime(_)
+        | DeValue::Table(_) => vec![vlan_range(value)?],
+    };
+    let mut all: Vec<u16> = ranges.into_iter().flatten().collect();
+    all.sort_unstable();
+    all.dedup();
+    if all.is_empty() {
+        return Err(Refusal::new("is empty").remedy("name at least one VLAN, or write \"all\""));
+    }
+    Ok(all)
+}
+
+/// Highest VLAN that can be used; 4095 is reserved (IEEE 802.1Q, 9.6).
+pub(super) const MAX_VLAN: u16 = 4094;
+
+/// One VLAN.
+pub(super) fn vlan(value: &DeValue<'_>) -> Result<u16, Refusal> {
+    integer(1..=MAX_VLAN, "(VLAN)")(value)
+}
+
+fn vlan_range(value: &DeValue<'_>) -> Result<RangeInclusive<u16>, Refusal> {
+    let Some(text) = value.as_str() else { return vlan(value).map(|vlan| vlan..=vlan) };
+    let bounds = text.split_once('-').and_then(|(first, last)| {
+        let bound = |text: &str| text.trim().parse::<u16>().ok().filter(|vlan| (1..=MAX_VLAN).contains(vlan));
+        Some((bound(first)?, bound(last)?))
+    });
+    match bounds {
+        Some((first, last)) if first <= last => Ok(first..=last),
+        Some(_) | None => {
+            Err(Refusal::new(format!("cannot be \"{}\", which is not a range of VLANs", printable(text)))
+                .remedy(format!("write the lower one first, both from 1 to {MAX_VLAN}, as in \"10-19\"")))
+        }
+    }
+}
