@@ -1,1 +1,62 @@
 //! Bytes to headers, or a refusal.
+//!
+//! Every protocol has one file, and every file the same words:
+//!
+//! | word | meaning |
+//! |---|---|
+//! | `mod field` | where each field stands, in wire order |
+//! | `Ipv4::parse(bytes)` | a view whose structure has been checked, or [`Malformed`] |
+//! | `Ipv4::parse_head(bytes, length)` | the same for a packet of `length` bytes of which `bytes` is the first part |
+//! | `verify(…)` | checks the checksum; `parse` never does |
+//! | `payload()` | the bytes behind the header; padding that a length field excludes is cut off |
+//! | `Ipv4Header { … }.emit(bytes)` | writes a header of ours and returns the bytes behind it, or [`TooShort`] |
+//! | `Ipv4Mut` | changes single fields in place and keeps the checksum right |
+//!
+//! Views borrow and copy nothing. No input makes them panic: fixed headers are arrays, and where a
+//! field stands is checked against their size by the compiler.
+//!
+//! Not supported: jumbograms (RFC 2675), source-routed GRE (RFC 1701), ARP for anything else than
+//! IPv4 over Ethernet.
+
+mod field;
+
+mod ethernet;
+mod mac;
+mod vlan;
+
+mod arp;
+
+mod ecn;
+mod ip;
+mod ipv4;
+mod ipv6;
+
+mod gre;
+mod icmp;
+mod icmpv6;
+mod tcp;
+mod udp;
+
+pub mod checksum;
+mod malformed;
+
+pub use arp::{Arp, ArpHeader, ArpOperation};
+pub use checksum::{Checksum, Pseudo};
+pub use ecn::{Ecn, EcnMode, NotEcnCapable};
+pub use ethernet::{EtherType, Ethernet, EthernetHeader, Link};
+pub use gre::{Gre, GreHeader, GreMut};
+pub use icmp::{Icmp, IcmpHeader};
+pub use icmpv6::{Icmpv6, Icmpv6Header};
+pub use ip::{Dscp, IpProtocol, TrafficClass};
+pub use ipv4::{Ipv4, Ipv4Header, Ipv4Mut};
+pub use ipv6::{Ipv6, Ipv6Fragment, Ipv6Header, Ipv6Mut, Upper};
+pub use mac::{BadMacAddress, MacAddress};
+pub use malformed::Malformed;
+pub use tcp::{Tcp, TcpFlags, TcpMut, TcpOption, TcpOptions};
+pub use udp::{Udp, UdpHeader};
+pub use vlan::{Vlan, VlanId, VlanTag, pop_tag, push_tag};
+
+/// There is less room than the header takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the buffer is shorter than the header")]
+pub struct TooShort;

@@ -1,0 +1,230 @@
+//! The internet checksum (RFC 1071), pseudo-headers, and its incremental update (RFC 1624).
+
+use super::IpProtocol;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// A sum over bytes that come one slice after the other, as in a chain of frames.
+///
+/// The slices may have any length: a byte at an odd position counts as the lower half of its word.
+///
+/// Cost: about a nanosecond for each 20 to 30 bytes, and two for each slice.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Checksum {
+    /// The one's complement sum in this machine's byte order (RFC 1071, 2 (B)).
+    sum: u64,
+    /// Whether an odd number of bytes has been added.
+    odd: bool,
+}
+
+impl Checksum {
+    /// A sum over nothing.
+    #[inline]
+    pub const fn new() -> Self {
+        Self { sum: 0, odd: false }
+    }
+
+    /// The checksum of `bytes`, which contain zero where it is to stand.
+    #[inline]
+    pub fn of(bytes: &[u8]) -> u16 {
+        Self::new().with(bytes).finish()
+    }
+
+    /// Adds the bytes that follow.
+    #[inline]
+    pub fn add(&mut self, bytes: &[u8]) {
+        let sum = fold(sum_of(bytes));
+        // RFC 1071, 2 (B): from an odd position on, every word has its bytes the other way round.
+        let sum = if self.odd { sum.swap_bytes() } else { sum };
+        self.sum += u64::from(sum);
+        self.odd ^= bytes.len() % 2 == 1;
+    }
+
+    /// The sum with the bytes that follow added.
+    #[inline]
+    #[must_use]
+    pub fn with(mut self, bytes: &[u8]) -> Self {
+        self.add(bytes);
+        self
+    }
+
+    /// The checksum to be written.
+    ///
+    /// In UDP, where zero means "none", write [`Checksum::finish_nonzero`].
+    #[inline]
+    pub const fn finish(self) -> u16 {
+        !u16::from_be(fold(self.sum))
+    }
+
+    /// The checksum to be written where zero means "none": `0xffff` takes its place (RFC 768).
+    #[inline]
+    pub const fn finish_nonzero(self) -> u16 {
+        match self.finish() {
+            0 => 0xffff,
+            checksum => checksum,
+        }
+    }
+
+    /// The sum itself, not complemented: what a partial checksum has in its field.
+    #[inline]
+    pub const fn partial(self) -> u16 {
+        u16::from_be(fold(self.sum))
+    }
+
+    /// Whether bytes that include their checksum are intact.
+    #[inline]
+    pub const fn is_valid(self) -> bool {
+        self.finish() == 0
+    }
+}
+
+/// The checksum after a field has changed from `old` to `new` (RFC 1624, equation 3).
+///
+/// A field that starts at an odd position is passed with its bytes swapped. UDP's zero, "none", is
+/// the caller's to look for.
+#[inline]
+#[must_use]
+pub const fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {
+    !fold(!checksum as u64 + !old as u64 + new as u64)
+}
+
+/// The checksum after a field of four bytes has changed from `old` to `new`.
+#[inline]
+#[must_use]
+pub const fn update_u32(checksum: u16, old: u32, new: u32) -> u16 {
+    !fold(!checksum as u64 + !old as u64 + new as u64)
+}
+
+/// The addresses that TCP, UDP and ICMPv6 have in their checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pseudo {
+    /// RFC 9293, 3.1; RFC 768.
+    V4 {
+        /// Source of the packet.
+        source: Ipv4Addr,
+        /// Destination of the packet.
+        destination: Ipv4Addr,
+    },
+    /// RFC 8200, 8.1. With a routing header, the destination is the last one on the way.
+    V6 {
+        /// Source of the packet.
+        source: Ipv6Addr,
+        /// Final destination of the packet.
+        destination: Ipv6Addr,
+    },
+}
+
+impl Pseudo {
+    /// The sum over the pseudo-header of a message of `length` bytes, to which the message is added.
+    #[inline]
+    pub fn sum(self, protocol: IpProtocol, length: u32) -> Checksum {
+        let addresses = match self {
+            Self::V4 { source, destination } => {
+                u64::from(u32::from_ne_bytes(source.octets()))
+                    + u64::from(u32::from_ne_bytes(destination.octets()))
+            }
+            Self::V6 { source, destination } => {
+                u64::from(fold(sum_of(&source.octets()))) + u64::from(fold(sum_of(&destination.octets())))
+            }
+        };
+        let protocol = u64::from(u16::from(protocol.0).to_be());
+        Checksum { sum: addresses + protocol + u64::from(length.to_be()), odd: false }
+    }
+
+    /// [`Pseudo::sum`] over a message that is all in one place, checksum field included.
+    #[inline]
+    pub fn sum_over(self, protocol: IpProtocol, message: &[u8]) -> Checksum {
+        // A message longer than 4 GiB does not exist; its checksum would be wrong, no more.
+        self.sum(protocol, u32::try_from(message.len()).unwrap_or(u32::MAX)).with(message)
+    }
+}
+
+/// Bytes that are summed in one step.
+const BLOCK: usize = 32;
+
+/// The sum of 16-bit words in this machine's byte order, an odd last byte padded with zero.
+///
+/// Halves of 64-bit words are added apart, so that no carry is lost (RFC 1071, 2 (C)) and the
+/// compiler can use vectors. Enough for 64 GiB.
+#[inline]
+fn sum_of(bytes: &[u8]) -> u64 {
+    let (blocks, rest) = bytes.as_chunks::<BLOCK>();
+    let mut lanes = [0_u64; BLOCK / 8];
+    for block in blocks {
+        for (lane, word) in lanes.iter_mut().zip(block.as_chunks().0) {
+            *lane = lane.wrapping_add(halves(u64::from_ne_bytes(*word)));
+        }
+    }
+    let mut sum = lanes.into_iter().map(fold).map(u64::from).sum::<u64>();
+    let (words, rest) = rest.as_chunks();
+    for word in words {
+        sum += halves(u64::from_ne_bytes(*word));
+    }
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    sum + halves(u64::from_ne_bytes(last))
+}
+
+/// The sum of both halves of a word.
+#[inline(always)]
+const fn halves(word: u64) -> u64 {
+    (word & 0xffff_ffff) + (word >> 32)
+}
+
+/// A sum brought down to 16 bits, carries added at the lower end.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the last halving leaves 16 bits")]
+const fn fold(sum: u64) -> u16 {
+    let sum = halves(halves(sum));
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    sum as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 1071, 3.
+    const EXAMPLE: [u8; 8] = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+
+    #[test]
+    fn rfc_1071_example() {
+        assert_eq!(Checksum::new().with(&EXAMPLE).partial(), 0xddf2);
+        assert_eq!(Checksum::of(&EXAMPLE), !0xddf2);
+    }
+
+    #[test]
+    fn rfc_1071_example_in_pieces() {
+        for first in 0..=EXAMPLE.len() {
+            for second in first..=EXAMPLE.len() {
+                let (head, tail) = EXAMPLE.split_at(second);
+                let (head, middle) = head.split_at(first);
+                let sum = Checksum::new().with(head).with(middle).with(tail);
+                assert_eq!(sum.partial(), 0xddf2, "split at {first} and {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn rfc_1624_example() {
+        // RFC 1624, 4: a field goes from 0x5555 to 0x3285 in a header whose other words sum to 0xcd7a.
+        assert_eq!(update_u16(0xdd2f, 0x5555, 0x3285), 0x0000);
+    }
+
+    #[test]
+    fn nothing_sums_to_zero() {
+        assert_eq!(Checksum::new().finish(), 0xffff);
+        assert_eq!(Checksum::new().with(&[0xff, 0xff]).finish(), 0);
+        assert_eq!(Checksum::new().with(&[0xff, 0xff]).finish_nonzero(), 0xffff);
+        assert!(!Checksum::new().with(&[0; 20]).is_valid());
+    }
+
+    #[test]
+    fn no_carry_is_lost() {
+        let ones = vec![0xff; 70_001];
+        for length in [0, 2, 30, 32, 34, 62, 64, 66, 65_536, 70_000] {
+            assert_eq!(Checksum::new().with(&ones[..length]).partial(), if length == 0 { 0 } else { 0xffff });
+        }
+        assert_eq!(Checksum::new().with(&ones).partial(), 0xff00);
+    }
+}

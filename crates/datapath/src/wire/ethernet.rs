@@ -1,0 +1,176 @@
+//! Ethernet II (IEEE 802.3), with the 802.1Q tags behind it.
+
+use super::field::{bytes_at, put, u16_at};
+use super::{MacAddress, Malformed, TooShort, Vlan};
+use core::fmt;
+
+/// Where fields stand, in wire order.
+mod field {
+    pub(super) const DESTINATION: usize = 0;
+    pub(super) const SOURCE: usize = 6;
+    pub(super) const ETHER_TYPE: usize = 12;
+}
+
+/// What stands behind an Ethernet header or tag.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EtherType(pub u16);
+
+impl EtherType {
+    /// IPv4.
+    pub const IPV4: Self = Self(0x0800);
+    /// ARP.
+    pub const ARP: Self = Self(0x0806);
+    /// Transparent Ethernet bridging: an Ethernet frame in GRE (RFC 1701).
+    pub const TRANSPARENT_ETHERNET: Self = Self(0x6558);
+    /// An 802.1Q customer tag.
+    pub const VLAN: Self = Self(0x8100);
+    /// IPv6.
+    pub const IPV6: Self = Self(0x86dd);
+    /// An 802.1ad service tag.
+    pub const SERVICE_VLAN: Self = Self(0x88a8);
+    /// The smallest type; below stands the length of an 802.3 frame.
+    pub const SMALLEST: Self = Self(0x0600);
+
+    /// Whether a VLAN tag follows.
+    #[inline]
+    pub const fn is_tag(self) -> bool {
+        matches!(self, Self::VLAN | Self::SERVICE_VLAN)
+    }
+
+    /// Whether it is the length of an 802.3 frame with LLC (as spanning tree sends).
+    #[inline]
+    pub const fn is_length(self) -> bool {
+        self.0 < Self::SMALLEST.0
+    }
+}
+
+impl fmt::Debug for EtherType {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:#06x}", self.0)
+    }
+}
+
+/// A received Ethernet frame, FCS excluded.
+#[derive(Clone, Copy, Debug)]
+pub struct Ethernet<'a> {
+    header: &'a [u8; Ethernet::HEADER_BYTES],
+    payload: &'a [u8],
+}
+
+impl<'a> Ethernet<'a> {
+    /// Bytes of the header.
+    pub const HEADER_BYTES: usize = 14;
+
+    /// Checks the frame's length.
+    ///
+    /// # Errors
+    /// [`Malformed::EthernetTruncated`].
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (header, payload) = bytes.split_first_chunk().ok_or(Malformed::EthernetTruncated)?;
+        Ok(Self { header, payload })
+    }
+
+    /// To whom.
+    #[inline]
+    pub fn destination(&self) -> MacAddress {
+        MacAddress(bytes_at::<{ field::DESTINATION }, _, _>(self.header))
+    }
+
+    /// From whom.
+    #[inline]
+    pub fn source(&self) -> MacAddress {
+        MacAddress(bytes_at::<{ field::SOURCE }, _, _>(self.header))
+    }
+
+    /// What follows: a protocol, a tag, or a length.
+    #[inline]
+    pub fn ether_type(&self) -> EtherType {
+        EtherType(u16_at::<{ field::ETHER_TYPE }, _>(self.header))
+    }
+
+    /// The bytes behind the header, padding included.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+}
+
+/// An Ethernet header of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EthernetHeader {
+    /// To whom.
+    pub destination: MacAddress,
+    /// From whom.
+    pub source: MacAddress,
+    /// What follows.
+    pub ether_type: EtherType,
+}
+
+impl EthernetHeader {
+    /// Writes the header and returns the bytes behind it.
+    ///
+    /// # Errors
+    /// [`TooShort`]; nothing is written then.
+    #[inline]
+    pub fn emit(self, bytes: &mut [u8]) -> Result<&mut [u8], TooShort> {
+        let (header, rest) = bytes.split_first_chunk_mut::<{ Ethernet::HEADER_BYTES }>().ok_or(TooShort)?;
+        put::<{ field::DESTINATION }, _, _>(header, self.destination.0);
+        put::<{ field::SOURCE }, _, _>(header, self.source.0);
+        put::<{ field::ETHER_TYPE }, _, _>(header, self.ether_type.0.to_be_bytes());
+        Ok(rest)
+    }
+}
+
+/// An Ethernet frame with up to two tags taken apart: what a bridge asks first.
+#[derive(Clone, Copy, Debug)]
+pub struct Link<'a> {
+    /// The Ethernet header.
+    pub ethernet: Ethernet<'a>,
+    /// The outer tag; a customer or a service tag by [`Ethernet::ether_type`].
+    pub tag: Option<Vlan<'a>>,
+    /// The tag behind the outer one.
+    pub inner_tag: Option<Vlan<'a>>,
+}
+
+impl<'a> Link<'a> {
+    /// Checks the frame's length and takes at most two tags apart.
+    ///
+    /// # Errors
+    /// [`Malformed::EthernetTruncated`], [`Malformed::VlanTruncated`].
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let ethernet = Ethernet::parse(bytes)?;
+        if !ethernet.ether_type().is_tag() {
+            return Ok(Self { ethernet, tag: None, inner_tag: None });
+        }
+        let tag = Vlan::parse(ethernet.payload())?;
+        let inner_tag = if tag.ether_type().is_tag() { Some(Vlan::parse(tag.payload())?) } else { None };
+        Ok(Self { ethernet, tag: Some(tag), inner_tag })
+    }
+
+    /// Bytes from the start of the frame to the network header.
+    #[inline]
+    pub fn header_bytes(&self) -> usize {
+        let tags = usize::from(self.tag.is_some()) + usize::from(self.inner_tag.is_some());
+        Ethernet::HEADER_BYTES + tags * Vlan::HEADER_BYTES
+    }
+
+    /// The protocol behind the tags; itself a tag when there are more than two.
+    #[inline]
+    pub fn ether_type(&self) -> EtherType {
+        match self.inner_tag.or(self.tag) {
+            Some(tag) => tag.ether_type(),
+            None => self.ethernet.ether_type(),
+        }
+    }
+
+    /// The bytes behind the tags, padding included.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        match self.inner_tag.or(self.tag) {
+            Some(tag) => tag.payload(),
+            None => self.ethernet.payload(),
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! IPv4 (RFC 791).
+
+use super::checksum::{Checksum, Pseudo, update_u16};
+use super::field::{bytes_at, put, u8_at, u16_at};
+use super::{IpProtocol, Malformed, TooShort, TrafficClass};
+use std::net::Ipv4Addr;
+
+/// Where fields stand, in wire order.
+mod field {
+    pub(super) const VERSION_LENGTH: usize = 0;
+    pub(super) const TRAFFIC_CLASS: usize = 1;
+    pub(super) const TOTAL_LENGTH: usize = 2;
+    pub(super) const IDENTIFICATION: usize = 4;
+    pub(super) const FRAGMENT: usize = 6;
+    pub(super) const TIME_TO_LIVE: usize = 8;
+    pub(super) const PROTOCOL: usize = 9;
+    pub(super) const CHECKSUM: usize = 10;
+    pub(super) const SOURCE: usize = 12;
+    pub(super) const DESTINATION: usize = 16;
+}
+
+/// In the fragment word: do not fragment.
+const DONT_FRAGMENT: u16 = 0x4000;
+/// In the fragment word: fragments follow.
+const MORE_FRAGMENTS: u16 = 0x2000;
+/// In the fragment word: the offset, in units of eight bytes.
+const OFFSET: u16 = 0x1fff;
+
+/// A received IPv4 packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Ipv4<'a> {
+    header: &'a [u8; Ipv4::HEADER_BYTES],
+    options: &'a [u8],
+    payload: &'a [u8],
+}
+
+impl<'a> Ipv4<'a> {
+    /// Bytes of the header without options.
+    pub const HEADER_BYTES: usize = 20;
+
+    /// Checks version and lengths.
+    ///
+    /// # Errors
+    /// [`Malformed::Ipv4Truncated`], [`Malformed::Ipv4BadVersion`],
+    /// [`Malformed::Ipv4BadHeaderLength`], [`Malformed::Ipv4BadTotalLength`].
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        Self::parse_head(bytes, bytes.len())
+    }
+
+    /// [`Ipv4::parse`] for the first part of a packet that is `length` bytes long, link-layer padding
+    /// included. The payload ends where `bytes` end.
+    ///
+    /// # Errors
+    /// As [`Ipv4::parse`]; the header with its options has to be in `bytes`.
+    #[inline]
+    pub fn parse_head(bytes: &'a [u8], length: usize) -> Result<Self, Malformed> {
+        let (header, rest) = bytes.split_first_chunk().ok_or(Malformed::Ipv4Truncated)?;
+        let first = u8_at::<{ field::VERSION_LENGTH }, _>(header);
+        if first >> 4 != 4 {
+            return Err(Malformed::Ipv4BadVersion);
+        }
+        let header_bytes = usize::from(first & 0x0f) * 4;
+        let option_bytes =
+            header_bytes.checked_sub(Self::HEADER_BYTES).ok_or(Malformed::Ipv4BadHeaderLength)?;
+        let (options, rest) = rest.split_at_checked(option_bytes).ok_or(Malformed::Ipv4Truncated)?;
+        let total_bytes = usize::from(u16_at::<{ field::TOTAL_LENGTH }, _>(header));
+        let payload_bytes = total_bytes.checked_sub(header_bytes).ok_or(Malformed::Ipv4BadTotalLength)?;
+        if total_bytes > length {
+            return Err(Malformed::Ipv4BadTotalLength);
+        }
+        let payload = rest.get(..payload_bytes).unwrap_or(rest);
+        Ok(Self { header, options, payload })
+    }
+
+    /// Checks the header's checksum.
+    ///
+    /// # Errors
+    /// [`Malformed::Ipv4BadChecksum`].
+    #[inline]
+    pub fn verify(&self) -> Result<(), Malformed> {
+        let sum = Checksum::new().with(self.header).with(self.options);
+        if sum.is_valid() { Ok(()) } else { Err(Malformed::Ipv4BadChecksum) }
+    }
+
+    /// Bytes of the header, options included.
+    #[inline]
+    pub fn header_bytes(&self) -> usize {
+        Self::HEADER_BYTES + self.options.len()
+    }
+
+    /// DSCP and ECN.
+    #[inline]
+    pub fn traffic_class(&self) -> TrafficClass {
+        TrafficClass(u8_at::<{ field::TRAFFIC_CLASS }, _>(self.header))
+    }
+
+    /// Bytes of header and payload, as the header says.
+    #[inline]
+    pub fn total_length(&self) -> u16 {
+        u16_at::<{ field::TOTAL_LENGTH }, _>(self.header)
+    }
+
+    /// What the fragments of one datagram have in common.
+    #[inline]
+    pub fn identification(&self) -> u16 {
+        u16_at::<{ field::IDENTIFICATION }, _>(self.header)
+    }
+
+    #[inline(always)]
+    fn fragment(&self) -> u16 {
+        u16_at::<{ field::FRAGMENT }, _>(self.header)
+    }
+
+    /// Whether routers must not fragment it.
+    #[inline]
+    pub fn dont_fragment(&self) -> bool {
+        self.fragment() & DONT_FRAGMENT != 0
+    }
+
+    /// Whether fragments of the same datagram follow it.
+    #[inline]
+    pub fn more_fragments(&self) -> bool {
+        self.fragment() & MORE_FRAGMENTS != 0
+    }
+
+    /// Bytes of the datagram's payload that are in the fragments before it: at most 65 528.
+    #[inline]
+    pub fn fragment_offset(&self) -> u16 {
+        (self.fragment() & OFFSET) << 3
+    }
+
+    /// Whether it is a part of a datagram.
+    #[inline]
+    pub fn is_fragment(&self) -> bool {
+        self.fragment() & (MORE_FRAGMENTS | OFFSET) != 0
+    }
+
+    /// How many routers it may still meet.
+    #[inline]
+    pub fn time_to_live(&self) -> u8 {
+        u8_at::<{ field::TIME_TO_LIVE }, _>(self.header)
+    }
+
+    /// What the payload is; only the first fragment starts with that protocol's header.
+    #[inline]
+    pub fn protocol(&self) -> IpProtocol {
+        IpProtocol(u8_at::<{ field::PROTOCOL }, _>(self.header))
+    }
+
+    /// The header checksum as it stands.
+    #[inline]
+    pub fn checksum(&self) -> u16 {
+        u16_at::<{ field::CHECKSUM }, _>(self.header)
+    }
+
+    /// From whom.
+    #[inline]
+    pub fn source(&self) -> Ipv4Addr {
+        Ipv4Addr::from(bytes_at::<{ field::SOURCE }, 4, _>(self.header))
+    }
+
+    /// To whom.
+    #[inline]
+    pub fn destination(&self) -> Ipv4Addr {
+        Ipv4Addr::from(bytes_at::<{ field::DESTINATION }, 4, _>(self.header))
+    }
+
+    /// The addresses for the checksum of what it carries.
+    #[inline]
+    pub fn pseudo(&self) -> Pseudo {
+        Pseudo::V4 { source: self.source(), destination: self.destination() }
+    }
+
+    /// The options, not looked into.
+    #[inline]
+    pub fn options(&self) -> &'a [u8] {
+        self.options
+    }
+
+    /// The bytes behind the header, up to the packet's total length.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+}
+
+/// An IPv4 header of ours, without options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ipv4Header {
+    /// DSCP and ECN.
+    pub traffic_class: TrafficClass,
+    /// Bytes of header and payload.
+    pub total_length: u16,
+    /// What the fragments of one datagram have in common.
+    pub identification: u16,
+    /// Whether routers must not fragment it.
+    pub dont_fragment: bool,
+    /// Whether fragments of the same datagram follow it.
+    pub more_fragments: bool,
+    /// Bytes of the datagram's payload in the fragments before it: a multiple of eight, else rounded
+    /// down to one.
+    pub fragment_offset: u16,
+    /// How many routers it may meet.
+    pub time_to_live: u8,
+    /// What the payload is.
+    pub protocol: IpProtocol,
+    /// From whom.
+    pub source: Ipv4Addr,
+    /// To whom.
+    pub destination: Ipv4Addr,
+}
+
+impl Ipv4Header {
+    /// Writes the header with its checksum and returns the bytes behind it.
+    ///
+    /// # Errors
+    /// [`TooShort`]; nothing is written then.
+    #[inline]
+    pub fn emit(self, bytes: &mut [u8]) -> Result<&mut [u8], TooShort> {
+        let (header, rest) = bytes.split_first_chunk_mut::<{ Ipv4::HEADER_BYTES }>().ok_or(TooShort)?;
+        let mut fragment = self.fragment_offset >> 3;
+        if self.dont_fragment {
+            fragment |= DONT_FRAGMENT;
+        }
+        if self.more_fragments {
+            fragment |= MORE_FRAGMENTS;
+        }
+        put::<{ field::VERSION_LENGTH }, _, _>(header, [0x45]);
+        put::<{ field::TRAFFIC_CLASS }, _, _>(header, [self.traffic_class.0]);
+        put::<{ field::TOTAL_LENGTH }, _, _>(header, self.total_length.to_be_bytes());
+        put::<{ field::IDENTIFICATION }, _, _>(header, self.identification.to_be_bytes());
+        put::<{ field::FRAGMENT }, _, _>(header, fragment.to_be_bytes());
+        put::<{ field::TIME_TO_LIVE }, _, _>(header, [self.time_to_live]);
+        put::<{ field::PROTOCOL }, _, _>(header, [self.protocol.0]);
+        put::<{ field::CHECKSUM }, _, _>(header, [0, 0]);
+        put::<{ field::SOURCE }, _, _>(header, self.source.octets());
+        put::<{ field::DESTINATION }, _, _>(header, self.destination.octets());
+        let checksum = Checksum::of(header);
+        put::<{ field::CHECKSUM }, _, _>(header, checksum.to_be_bytes());
+        Ok(rest)
+    }
+}
+
+/// An IPv4 header to be changed in place; its checksum is updated, and stays as wrong as it was.
+#[derive(Debug)]
+pub struct Ipv4Mut<'a> {
+    header: &'a mut [u8; Ipv4::HEADER_BYTES],
+}
+
+impl<'a> Ipv4Mut<'a> {
+    /// Checks as [`Ipv4::parse_head`] does.
+    ///
+    /// # Errors
+    /// As [`Ipv4::parse_head`].
+    #[inline]
+    pub fn parse_head(bytes: &'a mut [u8], length: usize) -> Result<Self, Malformed> {
+        Ipv4::parse_head(bytes, length)?;
+        Ok(Self { header: bytes.first_chunk_mut().ok_or(Malformed::Ipv4Truncated)? })
+    }
+
+    /// Checks as [`Ipv4::parse`] does.
+    ///
+    /// # Errors
+    /// As [`Ipv4::parse`].
+    #[inline]
+    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
+        let length = bytes.len();
+        Self::parse_head(bytes, length)
+    }
+
+    /// Sets DSCP and ECN.
+    #[inline]
+    pub fn set_traffic_class(&mut self, traffic_class: TrafficClass) {
+        let old = u16_at::<{ field::VERSION_LENGTH }, _>(self.header);
+        put::<{ field::TRAFFIC_CLASS }, _, _>(self.header, [traffic_class.0]);
+        self.update(old, u16_at::<{ field::VERSION_LENGTH }, _>(self.header));
+    }
+
+    /// Sets the number of bytes of header and payload.
+    #[inline]
+    pub fn set_total_length(&mut self, total_length: u16) {
+        let old = u16_at::<{ field::TOTAL_LENGTH }, _>(self.header);
+        put::<{ field::TOTAL_LENGTH }, _, _>(self.header, total_length.to_be_bytes());
+        self.update(old, total_length);
+    }
+
+    /// Sets what the fragments of one datagram have in common.
+    #[inline]
+    pub fn set_identification(&mut self, identification: u16) {
+        let old = u16_at::<{ field::IDENTIFICATION }, _>(self.header);
+        put::<{ field::IDENTIFICATION }, _, _>(self.header, identification.to_be_bytes());
+        self.update(old, identification);
+    }
+
+    /// Sets how many routers it may still meet.
+    #[inline]
+    pub fn set_time_to_live(&mut self, time_to_live: u8) {
+        let old = u16_at::<{ field::TIME_TO_LIVE }, _>(self.header);
+        put::<{ field::TIME_TO_LIVE }, _, _>(self.header, [time_to_live]);
+        self.update(old, u16_at::<{ field::TIME_TO_LIVE }, _>(self.header));
+    }
+
+    #[inline(always)]
+    fn update(&mut self, old: u16, new: u16) {
+        let checksum = update_u16(u16_at::<{ field::CHECKSUM }, _>(self.header), old, new);
+        put::<{ field::CHECKSUM }, _, _>(self.header, checksum.to_be_bytes());
+    }
+}

@@ -1,0 +1,300 @@
+//! IPv6 (RFC 8200) and its extension headers.
+
+use super::checksum::Pseudo;
+use super::field::{bytes_at, put, u8_at, u16_at, u32_at};
+use super::{IpProtocol, Malformed, TooShort, TrafficClass};
+use std::net::Ipv6Addr;
+
+/// Where fields stand, in wire order.
+mod field {
+    pub(super) const VERSION_CLASS_FLOW: usize = 0;
+    pub(super) const PAYLOAD_LENGTH: usize = 4;
+    pub(super) const NEXT_HEADER: usize = 6;
+    pub(super) const HOP_LIMIT: usize = 7;
+    pub(super) const SOURCE: usize = 8;
+    pub(super) const DESTINATION: usize = 24;
+}
+
+/// Where the fields of extension headers stand, in wire order.
+mod extension {
+    pub(super) const NEXT_HEADER: usize = 0;
+    pub(super) const LENGTH: usize = 1;
+    pub(super) const FRAGMENT: usize = 2;
+    pub(super) const IDENTIFICATION: usize = 4;
+    /// The shortest extension header, and every fragment header.
+    pub(super) const BYTES: usize = 8;
+}
+
+/// Extension headers that are walked before a packet is refused. More than a host's stack sends;
+/// RFC 8504, 5.3 lets a node set such a limit.
+const MAX_EXTENSIONS: usize = 8;
+
+/// A received IPv6 packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Ipv6<'a> {
+    header: &'a [u8; Ipv6::HEADER_BYTES],
+    payload: &'a [u8],
+}
+
+impl<'a> Ipv6<'a> {
+    /// Bytes of the header without extension headers.
+    pub const HEADER_BYTES: usize = 40;
+
+    /// Checks version and payload length.
+    ///
+    /// # Errors
+    /// [`Malformed::Ipv6Truncated`], [`Malformed::Ipv6BadVersion`],
+    /// [`Malformed::Ipv6BadPayloadLength`].
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        Self::parse_head(bytes, bytes.len())
+    }
+
+    /// [`Ipv6::parse`] for the first part of a packet that is `length` bytes long, link-layer padding
+    /// included. The payload ends where `bytes` end.
+    ///
+    /// # Errors
+    /// As [`Ipv6::parse`].
+    #[inline]
+    pub fn parse_head(bytes: &'a [u8], length: usize) -> Result<Self, Malformed> {
+        let (header, rest) = bytes.split_first_chunk().ok_or(Malformed::Ipv6Truncated)?;
+        if u8_at::<{ field::VERSION_CLASS_FLOW }, _>(header) >> 4 != 6 {
+            return Err(Malformed::Ipv6BadVersion);
+        }
+        let payload_bytes = usize::from(u16_at::<{ field::PAYLOAD_LENGTH }, _>(header));
+        if Self::HEADER_BYTES + payload_bytes > length {
+            return Err(Malformed::Ipv6BadPayloadLength);
+        }
+        let payload = rest.get(..payload_bytes).unwrap_or(rest);
+        Ok(Self { header, payload })
+    }
+
+    /// DSCP and ECN.
+    #[inline]
+    pub fn traffic_class(&self) -> TrafficClass {
+        let [_, _, _, class] = (u32_at::<{ field::VERSION_CLASS_FLOW }, _>(self.header) >> 20).to_be_bytes();
+        TrafficClass(class)
+    }
+
+    /// The flow label: 20 bits.
+    #[inline]
+    pub fn flow_label(&self) -> u32 {
+        u32_at::<{ field::VERSION_CLASS_FLOW }, _>(self.header) & 0x000f_ffff
+    }
+
+    /// Bytes behind the header, extension headers included, as the header says.
+    #[inline]
+    pub fn payload_length(&self) -> u16 {
+        u16_at::<{ field::PAYLOAD_LENGTH }, _>(self.header)
+    }
+
+    /// What the payload is, perhaps an extension header.
+    #[inline]
+    pub fn next_header(&self) -> IpProtocol {
+        IpProtocol(u8_at::<{ field::NEXT_HEADER }, _>(self.header))
+    }
+
+    /// How many routers it may still meet.
+    #[inline]
+    pub fn hop_limit(&self) -> u8 {
+        u8_at::<{ field::HOP_LIMIT }, _>(self.header)
+    }
+
+    /// From whom.
+    #[inline]
+    pub fn source(&self) -> Ipv6Addr {
+        Ipv6Addr::from(bytes_at::<{ field::SOURCE }, 16, _>(self.header))
+    }
+
+    /// To whom; with a routing header, the next one on the way.
+    #[inline]
+    pub fn destination(&self) -> Ipv6Addr {
+        Ipv6Addr::from(bytes_at::<{ field::DESTINATION }, 16, _>(self.header))
+    }
+
+    /// The addresses for the checksum of what it carries.
+    #[inline]
+    pub fn pseudo(&self) -> Pseudo {
+        Pseudo::V6 { source: self.source(), destination: self.destination() }
+    }
+
+    /// The bytes behind the header, extension headers included, up to the packet's payload length.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// Skips the extension headers.
+    ///
+    /// # Errors
+    /// [`Malformed::Ipv6BadExtension`] when one does not end within the payload, when hop-by-hop
+    /// options are not the first (RFC 8200, 4.1), or when there are more than eight.
+    #[inline]
+    pub fn upper(&self) -> Result<Upper<'a>, Malformed> {
+        let protocol = self.next_header();
+        let upper = Upper { protocol, offset: Self::HEADER_BYTES, fragment: None, payload: self.payload };
+        if is_extension(protocol) { skip_extensions(upper) } else { Ok(upper) }
+    }
+}
+
+/// What an IPv6 packet carries behind its extension headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Upper<'a> {
+    /// The protocol; [`IpProtocol::NO_NEXT_HEADER`] for nothing. ESP and every unknown header count
+    /// as one. Behind the header of a later fragment it may be an extension header.
+    pub protocol: IpProtocol,
+    /// Bytes from the start of the IPv6 header to it.
+    pub offset: usize,
+    /// The fragment header; when its offset is not 0, `payload` does not start with a header.
+    pub fragment: Option<Ipv6Fragment>,
+    /// Its bytes.
+    pub payload: &'a [u8],
+}
+
+impl Upper<'_> {
+    /// Whether `payload` starts with the protocol's header: no fragment, or the first one.
+    #[inline]
+    pub fn has_header(&self) -> bool {
+        self.fragment.is_none_or(|fragment| fragment.offset == 0)
+    }
+}
+
+/// A fragment header (RFC 8200, 4.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ipv6Fragment {
+    /// Bytes of the fragmentable part that are in the fragments before it: at most 65 528.
+    pub offset: u16,
+    /// Whether fragments of the same packet follow it.
+    pub more: bool,
+    /// What the fragments of one packet have in common.
+    pub identification: u32,
+}
+
+/// Whether this header is one that is skipped.
+#[inline]
+const fn is_extension(protocol: IpProtocol) -> bool {
+    matches!(
+        protocol,
+        IpProtocol::HOP_BY_HOP
+            | IpProtocol::ROUTING
+            | IpProtocol::FRAGMENT
+            | IpProtocol::AUTHENTICATION
+            | IpProtocol::DESTINATION_OPTIONS
+    )
+}
+
+#[cold]
+fn skip_extensions(mut upper: Upper<'_>) -> Result<Upper<'_>, Malformed> {
+    let mut first = true;
+    for _ in 0..MAX_EXTENSIONS {
+        if upper.protocol == IpProtocol::HOP_BY_HOP && !first {
+            return Err(Malformed::Ipv6BadExtension);
+        }
+        first = false;
+        skip_extension(&mut upper)?;
+        if !upper.has_header() || !is_extension(upper.protocol) {
+            return Ok(upper);
+        }
+    }
+    Err(Malformed::Ipv6BadExtension)
+}
+
+fn skip_extension(upper: &mut Upper<'_>) -> Result<(), Malformed> {
+    let header: &[u8; extension::BYTES] = upper.payload.first_chunk().ok_or(Malformed::Ipv6BadExtension)?;
+    let units = usize::from(u8_at::<{ extension::LENGTH }, _>(header));
+    let bytes = match upper.protocol {
+        IpProtocol::FRAGMENT => extension::BYTES,
+        // RFC 4302, 2.2: in units of four bytes, minus two.
+        IpProtocol::AUTHENTICATION => (units + 2) * 4,
+        _ => (units + 1) * 8,
+    };
+    if upper.protocol == IpProtocol::FRAGMENT {
+        let word = u16_at::<{ extension::FRAGMENT }, _>(header);
+        let identification = u32_at::<{ extension::IDENTIFICATION }, _>(header);
+        upper.fragment = Some(Ipv6Fragment { offset: word & !7, more: word & 1 != 0, identification });
+    }
+    upper.payload = upper.payload.get(bytes..).ok_or(Malformed::Ipv6BadExtension)?;
+    upper.protocol = IpProtocol(u8_at::<{ extension::NEXT_HEADER }, _>(header));
+    upper.offset += bytes;
+    Ok(())
+}
+
+/// An IPv6 header of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ipv6Header {
+    /// DSCP and ECN.
+    pub traffic_class: TrafficClass,
+    /// The flow label; its lower 20 bits count.
+    pub flow_label: u32,
+    /// Bytes behind the header.
+    pub payload_length: u16,
+    /// What the payload is.
+    pub next_header: IpProtocol,
+    /// How many routers it may meet.
+    pub hop_limit: u8,
+    /// From whom.
+    pub source: Ipv6Addr,
+    /// To whom.
+    pub destination: Ipv6Addr,
+}
+
+impl Ipv6Header {
+    /// Writes the header and returns the bytes behind it.
+    ///
+    /// # Errors
+    /// [`TooShort`]; nothing is written then.
+    #[inline]
+    pub fn emit(self, bytes: &mut [u8]) -> Result<&mut [u8], TooShort> {
+        let (header, rest) = bytes.split_first_chunk_mut::<{ Ipv6::HEADER_BYTES }>().ok_or(TooShort)?;
+        let first = 6 << 28 | u32::from(self.traffic_class.0) << 20 | self.flow_label & 0x000f_ffff;
+        put::<{ field::VERSION_CLASS_FLOW }, _, _>(header, first.to_be_bytes());
+        put::<{ field::PAYLOAD_LENGTH }, _, _>(header, self.payload_length.to_be_bytes());
+        put::<{ field::NEXT_HEADER }, _, _>(header, [self.next_header.0]);
+        put::<{ field::HOP_LIMIT }, _, _>(header, [self.hop_limit]);
+        put::<{ field::SOURCE }, _, _>(header, self.source.octets());
+        put::<{ field::DESTINATION }, _, _>(header, self.destination.octets());
+        Ok(rest)
+    }
+}
+
+/// An IPv6 header to be changed in place.
+#[derive(Debug)]
+pub struct Ipv6Mut<'a> {
+    header: &'a mut [u8; Ipv6::HEADER_BYTES],
+}
+
+impl<'a> Ipv6Mut<'a> {
+    /// Checks as [`Ipv6::parse_head`] does.
+    ///
+    /// # Errors
+    /// As [`Ipv6::parse_head`].
+    #[inline]
+    pub fn parse_head(bytes: &'a mut [u8], length: usize) -> Result<Self, Malformed> {
+        Ipv6::parse_head(bytes, length)?;
+        Ok(Self { header: bytes.first_chunk_mut().ok_or(Malformed::Ipv6Truncated)? })
+    }
+
+    /// Checks as [`Ipv6::parse`] does.
+    ///
+    /// # Errors
+    /// As [`Ipv6::parse`].
+    #[inline]
+    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
+        let length = bytes.len();
+        Self::parse_head(bytes, length)
+    }
+
+    /// Sets DSCP and ECN.
+    #[inline]
+    pub fn set_traffic_class(&mut self, traffic_class: TrafficClass) {
+        let first = u32_at::<{ field::VERSION_CLASS_FLOW }, _>(self.header);
+        let first = first & 0xf00f_ffff | u32::from(traffic_class.0) << 20;
+        put::<{ field::VERSION_CLASS_FLOW }, _, _>(self.header, first.to_be_bytes());
+    }
+
+    /// Sets how many routers it may still meet.
+    #[inline]
+    pub fn set_hop_limit(&mut self, hop_limit: u8) {
+        put::<{ field::HOP_LIMIT }, _, _>(self.header, [hop_limit]);
+    }
+}

@@ -1,0 +1,129 @@
+//! UDP (RFC 768).
+
+use super::checksum::Pseudo;
+use super::field::{put, u16_at};
+use super::{IpProtocol, Malformed, TooShort};
+
+/// Where fields stand, in wire order.
+mod field {
+    pub(super) const SOURCE: usize = 0;
+    pub(super) const DESTINATION: usize = 2;
+    pub(super) const LENGTH: usize = 4;
+    pub(super) const CHECKSUM: usize = 6;
+}
+
+/// A received UDP datagram.
+#[derive(Clone, Copy, Debug)]
+pub struct Udp<'a> {
+    header: &'a [u8; Udp::HEADER_BYTES],
+    datagram: &'a [u8],
+    payload: &'a [u8],
+}
+
+impl<'a> Udp<'a> {
+    /// Bytes of the header.
+    pub const HEADER_BYTES: usize = 8;
+
+    /// Checks the datagram's length. `bytes` are the whole payload of an IP packet: a first fragment
+    /// is shorter than its datagram and is refused.
+    ///
+    /// # Errors
+    /// [`Malformed::UdpTruncated`], [`Malformed::UdpBadLength`].
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        Self::parse_head(bytes, bytes.len())
+    }
+
+    /// [`Udp::parse`] for the first part of an IP payload that is `length` bytes long. The payload ends
+    /// where `bytes` end.
+    ///
+    /// # Errors
+    /// As [`Udp::parse`].
+    #[inline]
+    pub fn parse_head(bytes: &'a [u8], length: usize) -> Result<Self, Malformed> {
+        let (header, rest) = bytes.split_first_chunk().ok_or(Malformed::UdpTruncated)?;
+        let datagram_bytes = usize::from(u16_at::<{ field::LENGTH }, _>(header));
+        let payload_bytes = datagram_bytes.checked_sub(Self::HEADER_BYTES).ok_or(Malformed::UdpBadLength)?;
+        if datagram_bytes > length {
+            return Err(Malformed::UdpBadLength);
+        }
+        let payload = rest.get(..payload_bytes).unwrap_or(rest);
+        let datagram = bytes.get(..datagram_bytes).unwrap_or(bytes);
+        Ok(Self { header, datagram, payload })
+    }
+
+    /// Checks the checksum of a datagram that is all in one place. None at all is right over IPv4, and
+    /// wrong over IPv6 (RFC 8200, 8.1).
+    ///
+    /// # Errors
+    /// [`Malformed::UdpBadChecksum`].
+    #[inline]
+    pub fn verify(&self, pseudo: Pseudo) -> Result<(), Malformed> {
+        let right = match (self.checksum(), pseudo) {
+            (0, Pseudo::V4 { .. }) => true,
+            (0, Pseudo::V6 { .. }) => false,
+            (_, pseudo) => pseudo.sum_over(IpProtocol::UDP, self.datagram).is_valid(),
+        };
+        if right { Ok(()) } else { Err(Malformed::UdpBadChecksum) }
+    }
+
+    /// From which port.
+    #[inline]
+    pub fn source_port(&self) -> u16 {
+        u16_at::<{ field::SOURCE }, _>(self.header)
+    }
+
+    /// To which port.
+    #[inline]
+    pub fn destination_port(&self) -> u16 {
+        u16_at::<{ field::DESTINATION }, _>(self.header)
+    }
+
+    /// Bytes of header and payload, as the header says.
+    #[inline]
+    pub fn length(&self) -> u16 {
+        u16_at::<{ field::LENGTH }, _>(self.header)
+    }
+
+    /// The checksum as it stands; 0 for none.
+    #[inline]
+    pub fn checksum(&self) -> u16 {
+        u16_at::<{ field::CHECKSUM }, _>(self.header)
+    }
+
+    /// The bytes behind the header, up to the datagram's length.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+}
+
+/// A UDP header of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdpHeader {
+    /// From which port.
+    pub source_port: u16,
+    /// To which port.
+    pub destination_port: u16,
+}
+
+impl UdpHeader {
+    /// Writes the header of the datagram that fills `bytes`, its payload in place, and returns the
+    /// payload. With a pseudo-header it has a checksum, else none.
+    ///
+    /// # Errors
+    /// [`TooShort`] when the header does not fit, or when the datagram is longer than its length
+    /// field can say; nothing is written then.
+    pub fn emit(self, bytes: &mut [u8], pseudo: Option<Pseudo>) -> Result<&mut [u8], TooShort> {
+        let length = u16::try_from(bytes.len()).map_err(|_| TooShort)?;
+        let header = bytes.first_chunk_mut::<{ Udp::HEADER_BYTES }>().ok_or(TooShort)?;
+        put::<{ field::SOURCE }, _, _>(header, self.source_port.to_be_bytes());
+        put::<{ field::DESTINATION }, _, _>(header, self.destination_port.to_be_bytes());
+        put::<{ field::LENGTH }, _, _>(header, length.to_be_bytes());
+        put::<{ field::CHECKSUM }, _, _>(header, [0, 0]);
+        let checksum = pseudo.map_or(0, |pseudo| pseudo.sum_over(IpProtocol::UDP, bytes).finish_nonzero());
+        let (header, payload) = bytes.split_first_chunk_mut::<{ Udp::HEADER_BYTES }>().ok_or(TooShort)?;
+        put::<{ field::CHECKSUM }, _, _>(header, checksum.to_be_bytes());
+        Ok(payload)
+    }
+}
