@@ -45,6 +45,28 @@ pub mod conformance;
 
 use polder_datapath::port::{RxQueue, TxQueue};
 
+/// A Linux interface, as a driver found it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its number in its namespace.
+    pub index: u32,
+    /// Its link-layer address.
+    pub mac: [u8; 6],
+    /// Its largest network packet in bytes, Ethernet header excluded.
+    pub mtu: u32,
+}
+
+/// What a port takes beyond complete packets that fit its link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// Packets whose transport checksum is partial.
+    pub partial_checksums: bool,
+    /// Packets that have to be cut into segments.
+    pub segments: bool,
+}
+
 /// Both directions of one queue of a device.
 #[derive(Debug)]
 pub struct Queue<R, T> {

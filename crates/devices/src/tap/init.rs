@@ -1,0 +1,214 @@
+//! Opening a TAP, in the order of the kernel's manual.
+
+use super::header;
+use super::rx::TapRx;
+use super::sys;
+use super::tx::TapTx;
+use crate::{Abilities, Interface, Queue};
+use polder_buffers::Region;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+/// Where TAP files come from.
+const DEVICE: &str = "/dev/net/tun";
+/// Bytes of a frame beyond the MTU: the Ethernet header and one VLAN tag.
+const OVERHEAD: usize = 14 + 4;
+/// The longest packet that the kernel does not cut: an IP packet of 64 KiB.
+const LONGEST_UNCUT: usize = 65_535 + OVERHEAD;
+
+/// What the kernel may leave for us to do in packets that it sends by the interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Offloads {
+    /// Nothing: checksums are complete, packets fit the MTU.
+    None,
+    /// Transport checksums may be partial. Whoever sends such a packet on by a port that cannot
+    /// complete it does so in software.
+    #[default]
+    Checksum,
+    /// Checksums may be partial, and TCP and UDP packets of up to 64 KiB come uncut. Only for a
+    /// gateway whose other ports all take such packets.
+    Segments,
+}
+
+/// Which TAP is opened, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The interface: one that exists, or a new one; `%d` in it is replaced by a free number.
+    pub name: String,
+    /// Files, each a queue of its own.
+    pub queues: usize,
+    /// The MTU to set; the interface keeps its own when `None`.
+    pub mtu: Option<u32>,
+    /// The link-layer address to set; the interface keeps its own when `None`.
+    pub mac: Option<[u8; 6]>,
+    /// What may be left to do in packets received.
+    pub offloads: Offloads,
+}
+
+impl Options {
+    /// One queue, partial checksums, MTU and address as they are.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), queues: 1, mtu: None, mac: None, offloads: Offloads::default() }
+    }
+}
+
+/// An open TAP.
+#[derive(Debug)]
+pub struct Tap {
+    /// The interface, as it was when the TAP was opened.
+    pub interface: Interface,
+    /// What may be left to do in packets received; less than was asked for on an old kernel.
+    pub udp_segments: bool,
+    /// The queues.
+    pub queues: Vec<Queue<TapRx, TapTx>>,
+}
+
+impl Tap {
+    /// The kernel completes checksums and cuts segments of what is written.
+    pub const ABILITIES: Abilities = Abilities { partial_checksums: true, segments: true };
+}
+
+/// Why a TAP could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum TapError {
+    /// The device file is missing or closed to us.
+    #[error("cannot open {DEVICE}: {0}; load the kernel module tun, or run as root")]
+    Device(Errno),
+    /// A name that no interface can have.
+    #[error("`{0}` is no name for an interface: it has 1 to {max} bytes, without `/` and blanks", max = sys::NAME_BYTES)]
+    Name(String),
+    /// No queues at all.
+    #[error("a TAP has at least one queue")]
+    NoQueues,
+    /// No right to make or change interfaces.
+    #[error("no permission to open the TAP {0}: run as root or grant CAP_NET_ADMIN")]
+    Permission(String),
+    /// Another process has all queues of the interface.
+    #[error("the TAP {0} is in use by another process: stop that process or choose another name")]
+    Busy(String),
+    /// An interface of that name is something else.
+    #[error(
+        "the interface {0} exists and is no TAP with the number of queues asked for: \
+         choose another name, or make it with `ip tuntap add mode tap multi_queue`"
+    )]
+    Mismatch(String),
+    /// A later step was refused.
+    #[error("cannot {step} of the TAP {name}: {source}")]
+    Step {
+        /// What was tried.
+        step: &'static str,
+        /// The interface.
+        name: String,
+        /// What the system said.
+        source: Errno,
+    },
+}
+
+/// Opens a TAP, making the interface if it does not exist. Frames come from `region`'s pools.
+///
+/// # Errors
+/// [`TapError`] says what to do next.
+pub fn open(options: &Options, region: &Region) -> Result<Tap, TapError> {
+    check(options)?;
+    // 1. A file for each queue, bound to the interface. The first one settles the name.
+    let (first, name) = attach_first(options)?;
+    let mut files = vec![first];
+    for _ in 1..options.queues {
+        let file = open_device()?;
+        sys::attach(&file, &name, true).map_err(|error| refused(&name, error))?;
+        files.push(file);
+    }
+    let failed = |step| {
+        let name = name.clone();
+        move |source| TapError::Step { step, name, source }
+    };
+    // 2. The header in front of each packet, and what may stand in it.
+    for file in &files {
+        sys::set_header_bytes(file, i32::from(header::LENGTH)).map_err(failed("set the header size"))?;
+    }
+    let udp_segments = set_offloads(&files, options.offloads).map_err(failed("set the offloads"))?;
+    // 3. MTU and address, where they were asked for.
+    let socket = any_socket().map_err(failed("open a socket for the settings"))?;
+    if let Some(mtu) = options.mtu {
+        sys::set_mtu(&socket, &name, mtu).map_err(failed("set the MTU"))?;
+    }
+    if let Some(mac) = options.mac {
+        sys::set_hardware_address(&files[0], mac).map_err(failed("set the link-layer address"))?;
+    }
+    // 4. What the interface is like.
+    let index = rustix::net::netdevice::name_to_index(&socket, &name).map_err(failed("read the index"))?;
+    let mtu = sys::mtu(&socket, &name).map_err(failed("read the MTU"))?;
+    let mac = sys::hardware_address(&files[0]).map_err(failed("read the link-layer address"))?;
+    // 5. The queues.
+    let link_bytes = mtu as usize + OVERHEAD;
+    let longest = if options.offloads == Offloads::Segments { LONGEST_UNCUT } else { link_bytes };
+    let queue = |file| {
+        let file = Arc::new(file);
+        Queue {
+            rx: TapRx::new(Arc::clone(&file), longest, region.slot_bytes()),
+            tx: TapTx::new(file, link_bytes),
+        }
+    };
+    let queues = files.into_iter().map(queue).collect();
+    Ok(Tap { interface: Interface { name, index, mac, mtu }, udp_segments, queues })
+}
+
+fn check(options: &Options) -> Result<(), TapError> {
+    let name = &options.name;
+    let bad = |byte: u8| byte == b'/' || byte == 0 || byte.is_ascii_whitespace();
+    if name.is_empty() || name.len() > sys::NAME_BYTES || name.bytes().any(bad) {
+        return Err(TapError::Name(name.clone()));
+    }
+    if options.queues == 0 {
+        return Err(TapError::NoQueues);
+    }
+    Ok(())
+}
+
+fn open_device() -> Result<OwnedFd, TapError> {
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    rustix::fs::open(DEVICE, flags, Mode::empty()).map_err(TapError::Device)
+}
+
+/// Binds the first file. One queue is enough for an interface made either way; which way it was
+/// made is not known beforehand.
+fn attach_first(options: &Options) -> Result<(OwnedFd, String), TapError> {
+    let file = open_device()?;
+    let name = match sys::attach(&file, &options.name, true) {
+        Err(Errno::INVAL) if options.queues == 1 => sys::attach(&file, &options.name, false),
+        result => result,
+    };
+    name.map_err(|error| refused(&options.name, error)).map(|name| (file, name))
+}
+
+fn refused(name: &str, error: Errno) -> TapError {
+    let name = name.to_owned();
+    match error {
+        Errno::PERM | Errno::ACCESS => TapError::Permission(name),
+        Errno::BUSY => TapError::Busy(name),
+        Errno::INVAL => TapError::Mismatch(name),
+        source => TapError::Step { step: "open a queue", name, source },
+    }
+}
+
+/// Asks for the offloads on every queue; returns whether UDP segments are among them.
+fn set_offloads(files: &[OwnedFd], offloads: Offloads) -> rustix::io::Result<bool> {
+    let (bits, udp_bits) = match offloads {
+        Offloads::None => (0, 0),
+        Offloads::Checksum => (sys::CHECKSUM, 0),
+        Offloads::Segments => (sys::CHECKSUM | sys::TCP_SEGMENTS, sys::UDP_SEGMENTS),
+    };
+    // A kernel that does not know UDP segments refuses all bits at once.
+    let with_udp = udp_bits != 0 && sys::set_offloads(&files[0], bits | udp_bits).is_ok();
+    let bits = if with_udp { bits | udp_bits } else { bits };
+    files.iter().try_for_each(|file| sys::set_offloads(file, bits))?;
+    Ok(with_udp)
+}
+
+/// A socket of the family that is there, to ask the kernel about interfaces.
+fn any_socket() -> rustix::io::Result<impl AsFd> {
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+}

@@ -1,0 +1,177 @@
+//! Packets that the kernel sends by the interface: one `read` a packet, into the packet's frames.
+//!
+//! Frames for the longest packet that may come are taken before it comes; those that stayed empty
+//! wait for the next one. The virtio-net header lands right in front of the packet, in the headroom
+//! of the head frame, so that one frame is read with one contiguous buffer.
+
+use super::header;
+use polder_buffers::{Batch, Frame, HEADROOM, Packet, Pool, Segment};
+use polder_datapath::counters::QueueCounters;
+use polder_datapath::drops::DropReason;
+use polder_datapath::port::{Armed, Budget, RxQueue, Turn};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Frames that a packet can have: 64 KiB in frames of 2 KiB.
+const CHAIN: usize = 34;
+
+/// The receiving end of one queue of a TAP.
+#[derive(Debug)]
+pub struct TapRx {
+    file: Arc<OwnedFd>,
+    /// Frames for the next packet; its head is the last of them, so that those at the end of a
+    /// chain, which are seldom used, stay where they are.
+    posted: Vec<Frame>,
+    /// Frames that are posted before a packet is read.
+    frames: usize,
+    /// Where the packet begins in its head frame.
+    head_offset: u16,
+    /// The longest packet that is accepted, in bytes.
+    longest: usize,
+    closed: bool,
+    counters: Arc<QueueCounters>,
+}
+
+impl TapRx {
+    pub(super) fn new(file: Arc<OwnedFd>, longest: usize, slot_bytes: u32) -> Self {
+        let head_offset = HEADROOM.min(u16::try_from(slot_bytes / 2).unwrap_or(u16::MAX));
+        let slot = slot_bytes as usize;
+        // One byte more than the longest packet: a packet that fills it all may have been cut.
+        let behind_head = (longest + 1).saturating_sub(slot - usize::from(head_offset));
+        let frames = 1 + behind_head.div_ceil(slot);
+        let posted = Vec::with_capacity(frames);
+        Self { file, posted, frames, head_offset, longest, closed: false, counters: Arc::default() }
+    }
+
+    /// Takes frames until the longest packet finds room; says whether there were enough.
+    #[inline]
+    fn refill(&mut self, pool: &mut Pool) -> bool {
+        while self.posted.len() < self.frames {
+            let Some(frame) = pool.take() else { return false };
+            self.posted.push(frame);
+        }
+        true
+    }
+
+    /// Reads one packet with its header into the posted frames; returns the bytes of both.
+    #[inline]
+    fn read(&mut self) -> rustix::io::Result<usize> {
+        self.counters.system_calls.add(1);
+        let start = usize::from(self.head_offset) - header::BYTES;
+        if let [frame] = &mut self.posted[..] {
+            return rustix::io::read(&*self.file, &mut frame.slot_mut()[start..]);
+        }
+        let mut buffers = core::array::from_fn::<_, CHAIN, _>(|_| IoSliceMut::new(&mut []));
+        let mut count = 0;
+        let mut skip = start;
+        for (buffer, frame) in buffers.iter_mut().zip(self.posted.iter_mut().rev()) {
+            *buffer = IoSliceMut::new(&mut frame.slot_mut()[skip..]);
+            skip = 0;
+            count += 1;
+        }
+        rustix::io::readv(&*self.file, &mut buffers[..count])
+    }
+
+    /// Makes a packet of the `length` bytes just read, header included.
+    #[inline]
+    fn packet(&mut self, length: usize, pool: &mut Pool) -> Result<Packet, DropReason> {
+        let bytes = length.saturating_sub(header::BYTES);
+        self.counters.received.add(1);
+        self.counters.received_bytes.add(bytes as u64);
+        if bytes == 0 {
+            return Err(DropReason::DeviceError);
+        }
+        if bytes > self.longest {
+            return Err(DropReason::FrameTooLong);
+        }
+        let frame = self.posted.pop().expect("a packet was read into posted frames");
+        let offset = self.head_offset;
+        let start = usize::from(offset);
+        let mut header = [0; header::BYTES];
+        header.copy_from_slice(&frame.slot()[start - header::BYTES..start]);
+        let here = bytes.min(frame.slot_bytes() as usize - start);
+        let mut packet = Packet::from_segment(Segment { frame, offset, length: short(here) });
+        if here < bytes {
+            self.chain(&mut packet, bytes - here);
+        }
+        if header::apply(header, &mut packet).is_err() {
+            pool.release_packet(packet);
+            return Err(DropReason::DeviceError);
+        }
+        Ok(packet)
+    }
+
+    /// Moves as many posted frames to the end of `packet` as `bytes` fill.
+    fn chain(&mut self, packet: &mut Packet, mut bytes: usize) {
+        while bytes > 0 {
+            let frame = self.posted.pop().expect("the longest packet fits the posted frames");
+            let here = bytes.min(frame.slot_bytes() as usize);
+            packet.push_segment(Segment { frame, offset: 0, length: short(here) });
+            bytes -= here;
+        }
+    }
+}
+
+/// A length within a slot, which has at most 32 KiB.
+#[inline]
+fn short(bytes: usize) -> u16 {
+    u16::try_from(bytes).expect("a slot has at most 32 KiB")
+}
+
+impl RxQueue for TapRx {
+    fn receive(&mut self, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) -> Turn {
+        if self.closed {
+            return Turn::Closed;
+        }
+        let limit = batch.room().min(budget.left() as usize);
+        for _ in 0..limit {
+            if !self.refill(pool) {
+                // Packets wait in the kernel's queue, which drops and counts what it has no room for.
+                return Turn::OutOfBudget;
+            }
+            match self.read() {
+                Ok(length) => {
+                    budget.spend(1);
+                    match self.packet(length, pool) {
+                        Ok(packet) => batch.push(packet).expect("the room of the batch was counted"),
+                        Err(reason) => self.counters.drops.count(reason, 1),
+                    }
+                }
+                Err(Errno::AGAIN) => return Turn::Drained,
+                Err(Errno::INTR) => {}
+                // EBADFD: the interface is gone. Nothing else is to be expected of a file that is
+                // open, and no error goes away by reading again.
+                Err(_) => {
+                    self.closed = true;
+                    return Turn::Closed;
+                }
+            }
+        }
+        self.refill(pool);
+        Turn::OutOfBudget
+    }
+
+    /// The file is readable as long as a packet waits, so there is nothing to ask for.
+    ///
+    /// Cost: one `poll` without waiting.
+    fn arm(&mut self) -> Armed {
+        self.counters.system_calls.add(1);
+        let mut look = [PollFd::new(&*self.file, PollFlags::IN)];
+        // Errors count as something to do: the next `receive` finds out what it is.
+        match rustix::event::poll(&mut look, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+            Ok(0) if !self.closed => Armed::Waiting,
+            _ => Armed::Raced,
+        }
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+
+    fn counters(&self) -> &Arc<QueueCounters> {
+        &self.counters
+    }
+}

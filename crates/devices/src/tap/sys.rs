@@ -1,0 +1,107 @@
+//! The system calls that no safe crate offers: the requests of TUN/TAP and of interfaces.
+
+use rustix::io::{Errno, Result};
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Longest name of an interface in bytes.
+pub(super) const NAME_BYTES: usize = libc::IFNAMSIZ - 1;
+
+/// Partial checksums may be read.
+pub(super) const CHECKSUM: u32 = libc::TUN_F_CSUM;
+/// TCP packets larger than the link may be read.
+pub(super) const TCP_SEGMENTS: u32 = libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+/// UDP packets larger than the link may be read; Linux 6.2 and later.
+pub(super) const UDP_SEGMENTS: u32 = libc::TUN_F_USO4 | libc::TUN_F_USO6;
+
+/// `struct ifreq` as bytes, so that no field is undefined and none is read as what it is not.
+///
+/// Source: netdevice(7); include/uapi/linux/if.h.
+#[repr(C, align(8))]
+struct Request {
+    name: [u8; libc::IFNAMSIZ],
+    value: [u8; 24],
+}
+
+const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
+
+/// Binds the file to the TAP `name`, which is made if it does not exist; returns its full name.
+pub(super) fn attach(file: impl AsFd, name: &str, multi_queue: bool) -> Result<String> {
+    let queues = if multi_queue { libc::IFF_MULTI_QUEUE } else { 0 };
+    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | queues;
+    let flags = u16::try_from(flags).map_err(|_| Errno::INVAL)?;
+    let mut request = Request::new(name, &flags.to_ne_bytes())?;
+    call(file, libc::TUNSETIFF, &mut request)?;
+    let end = request.name.iter().position(|&byte| byte == 0).unwrap_or(libc::IFNAMSIZ);
+    Ok(String::from_utf8_lossy(&request.name[..end]).into_owned())
+}
+
+/// Sets the size of the header in front of each packet.
+pub(super) fn set_header_bytes(file: impl AsFd, bytes: i32) -> Result<()> {
+    call(file, libc::TUNSETVNETHDRSZ, &mut { bytes })
+}
+
+/// Says which offloads the reader of the file copes with.
+#[expect(unsafe_code, reason = "UNSAFETY: an ioctl is untyped")]
+pub(super) fn set_offloads(file: impl AsFd, bits: u32) -> Result<()> {
+    // SAFETY: (1) TUNSETOFFLOAD takes its argument by value (drivers/net/tun.c, `set_offload`).
+    checked(unsafe { libc::ioctl(file.as_fd().as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(bits)) })
+}
+
+/// The link-layer address of the interface that the file is bound to.
+pub(super) fn hardware_address(file: impl AsFd) -> Result<[u8; 6]> {
+    let mut request = Request::new("", &[])?;
+    call(file, libc::SIOCGIFHWADDR, &mut request)?;
+    let [_, _, a, b, c, d, e, f, ..] = request.value;
+    Ok([a, b, c, d, e, f])
+}
+
+/// Sets the link-layer address of the interface that the file is bound to.
+pub(super) fn set_hardware_address(file: impl AsFd, address: [u8; 6]) -> Result<()> {
+    let [family_0, family_1] = libc::ARPHRD_ETHER.to_ne_bytes();
+    let [a, b, c, d, e, f] = address;
+    let mut request = Request::new("", &[family_0, family_1, a, b, c, d, e, f])?;
+    call(file, libc::SIOCSIFHWADDR, &mut request)
+}
+
+/// The largest network packet of interface `name`, asked by any socket.
+pub(super) fn mtu(socket: impl AsFd, name: &str) -> Result<u32> {
+    let mut request = Request::new(name, &[])?;
+    call(socket, libc::SIOCGIFMTU, &mut request)?;
+    let [a, b, c, d, ..] = request.value;
+    Ok(u32::from_ne_bytes([a, b, c, d]))
+}
+
+/// Sets the largest network packet of interface `name`, by any socket.
+pub(super) fn set_mtu(socket: impl AsFd, name: &str, mtu: u32) -> Result<()> {
+    let mut request = Request::new(name, &mtu.to_ne_bytes())?;
+    call(socket, libc::SIOCSIFMTU, &mut request)
+}
+
+impl Request {
+    /// A request about the interface `name`.
+    fn new(name: &str, value: &[u8]) -> Result<Self> {
+        if name.len() > NAME_BYTES {
+            return Err(Errno::NAMETOOLONG);
+        }
+        let mut request = Self { name: [0; libc::IFNAMSIZ], value: [0; 24] };
+        request.name[..name.len()].copy_from_slice(name.as_bytes());
+        request.value[..value.len()].copy_from_slice(value);
+        Ok(request)
+    }
+}
+
+/// One request that reads or writes `argument`.
+#[expect(unsafe_code, reason = "UNSAFETY: an ioctl is untyped")]
+fn call<T>(file: impl AsFd, request: libc::Ioctl, argument: &mut T) -> Result<()> {
+    // SAFETY: (1) every caller passes the type that its request reads and writes: `ifreq` for
+    // TUNSETIFF and SIOC* (netdevice(7)), `int` for TUNSETVNETHDRSZ (drivers/net/tun.c); (2) the
+    // kernel does not keep the pointer.
+    checked(unsafe { libc::ioctl(file.as_fd().as_raw_fd(), request, core::ptr::from_mut(argument)) })
+}
+
+fn checked(result: libc::c_int) -> Result<()> {
+    if result >= 0 {
+        return Ok(());
+    }
+    Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+}

@@ -1,0 +1,126 @@
+//! Packets that the kernel receives by the interface: one `write` a packet, out of the packet's
+//! frames.
+//!
+//! The kernel copies before the call returns, so frames go home at once and nothing is ever held.
+
+use super::header;
+use polder_buffers::{Batch, NoRoom, Packet, Pool, SegmentationKind};
+use polder_datapath::counters::QueueCounters;
+use polder_datapath::drops::DropReason;
+use polder_datapath::port::{Turn, TxQueue};
+use rustix::io::Errno;
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Pieces that one packet is written from, the header included.
+const PIECES: usize = 64;
+
+/// The sending end of one queue of a TAP.
+#[derive(Debug)]
+pub struct TapTx {
+    file: Arc<OwnedFd>,
+    /// The longest packet that is not to be cut, in bytes.
+    longest: usize,
+    closed: bool,
+    counters: Arc<QueueCounters>,
+}
+
+/// What became of a packet.
+enum Sent {
+    Yes,
+    /// Not yet: the file is full, or gone.
+    Later,
+    Never(DropReason),
+}
+
+impl TapTx {
+    pub(super) fn new(file: Arc<OwnedFd>, longest: usize) -> Self {
+        Self { file, longest, closed: false, counters: Arc::default() }
+    }
+
+    #[inline]
+    fn send(&mut self, packet: &mut Packet) -> Sent {
+        if packet.len() > self.longest && packet.segmentation.kind == SegmentationKind::None {
+            return Sent::Never(DropReason::TxTooLong);
+        }
+        let Ok(header) = header::describe(packet) else { return Sent::Never(DropReason::TxError) };
+        loop {
+            match self.write(header, packet) {
+                Ok(_) => return Sent::Yes,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Sent::Later,
+                // The interface is gone.
+                Err(Errno::BADFD) => {
+                    self.closed = true;
+                    return Sent::Later;
+                }
+                // EIO: the interface is down. EINVAL: shorter than an Ethernet header.
+                Err(_) => return Sent::Never(DropReason::TxError),
+            }
+        }
+    }
+
+    #[inline]
+    fn write(&self, header: [u8; header::BYTES], packet: &mut Packet) -> rustix::io::Result<usize> {
+        self.counters.system_calls.add(1);
+        if !packet.is_contiguous() {
+            return self.write_chain(header, packet);
+        }
+        match packet.prepend(header::LENGTH) {
+            Ok(front) => front.copy_from_slice(&header),
+            Err(NoRoom::Front | NoRoom::Back | NoRoom::Short) => return self.write_chain(header, packet),
+        }
+        let result = rustix::io::write(&*self.file, packet.bytes());
+        packet.trim_front(header::LENGTH).expect("as many bytes were put in front");
+        result
+    }
+
+    fn write_chain(&self, header: [u8; header::BYTES], packet: &Packet) -> rustix::io::Result<usize> {
+        let mut pieces = [IoSlice::new(&[]); PIECES];
+        pieces[0] = IoSlice::new(&header);
+        let mut count = 1;
+        for segment in packet.segments() {
+            *pieces.get_mut(count).ok_or(Errno::MSGSIZE)? = IoSlice::new(segment);
+            count += 1;
+        }
+        rustix::io::writev(&*self.file, &pieces[..count])
+    }
+}
+
+impl TxQueue for TapTx {
+    fn transmit(&mut self, batch: &mut Batch, pool: &mut Pool) {
+        if self.closed {
+            return;
+        }
+        let (mut done, mut sent, mut bytes) = (0, 0, 0);
+        for packet in batch.iter_mut() {
+            let length = packet.len() as u64;
+            match self.send(packet) {
+                Sent::Yes => {
+                    sent += 1;
+                    bytes += length;
+                }
+                Sent::Never(reason) => self.counters.drops.count(reason, 1),
+                Sent::Later => break,
+            }
+            done += 1;
+        }
+        self.counters.transmitted.add(sent);
+        self.counters.transmitted_bytes.add(bytes);
+        batch.drain_front(done).for_each(|packet| pool.release_packet(packet));
+    }
+
+    /// Nothing to reclaim: frames went home when their packet was written.
+    fn reclaim(&mut self, _pool: &mut Pool) -> Turn {
+        if self.closed { Turn::Closed } else { Turn::Drained }
+    }
+
+    fn held(&self) -> u32 {
+        0
+    }
+
+    fn counters(&self) -> &Arc<QueueCounters> {
+        &self.counters
+    }
+}

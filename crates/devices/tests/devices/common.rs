@@ -1,0 +1,116 @@
+//! What the tests of all devices share.
+
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
+use std::fmt::Display;
+use std::io::Write as _;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// Says loudly that a test cannot run, and leaves a line for the end of the whole run.
+pub(crate) fn skip(name: &str, reason: impl Display) {
+    let line = format!("skipped: {name}: {reason}");
+    println!("{line}");
+    let Some(path) = std::env::var_os("POLDER_SKIP_LOG") else { return };
+    let mut log = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&path)
+        .unwrap_or_else(|error| panic!("cannot open the log of skipped tests: {error}"));
+    writeln!(log, "{line}").unwrap_or_else(|error| panic!("cannot write the log of skipped tests: {error}"));
+}
+
+/// Whether the process may make namespaces and interfaces; says so when not.
+pub(crate) fn is_root(name: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        skip(name, "needs root for namespaces and interfaces; run the tests as root");
+    }
+    root
+}
+
+/// Gives the calling thread, and the processes that it starts, a network namespace of their own. It
+/// has no name, so nothing is left behind when the thread ends.
+#[expect(unsafe_code, reason = "UNSAFETY: a thread that leaves what it shares")]
+pub(crate) fn enter_namespace() {
+    // SAFETY: no memory or descriptor is affected by a new network namespace (unshare(2)); only
+    // sockets that this thread opens later are.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }
+        .unwrap_or_else(|error| panic!("cannot enter a new network namespace: {error}"));
+    // The kernel's own packets (router solicitations, multicast listener reports) would be counted.
+    let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+}
+
+/// Runs `ip` with the words of `arguments`.
+pub(crate) fn ip(arguments: &str) {
+    let output = std::process::Command::new("ip")
+        .args(arguments.split_whitespace())
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run ip: {error}; install iproute2"));
+    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A raw socket on one interface: what it sends leaves by the interface, what it receives came in.
+#[derive(Debug)]
+pub(crate) struct RawPeer {
+    socket: OwnedFd,
+}
+
+impl RawPeer {
+    /// Opens the socket on `interface`, which must be up.
+    #[expect(unsafe_code, reason = "UNSAFETY: no safe crate knows the addresses of packet sockets")]
+    pub(crate) fn open(interface: &str) -> Self {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)
+            .unwrap_or_else(|error| panic!("cannot open a raw socket: {error}"));
+        let index = rustix::net::netdevice::name_to_index(&socket, interface)
+            .unwrap_or_else(|error| panic!("no interface {interface}: {error}"));
+        let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 64 << 20);
+        let address = libc::sockaddr_ll {
+            sll_family: u16::try_from(libc::AF_PACKET).expect("a small number"),
+            sll_protocol: u16::try_from(libc::ETH_P_ALL).expect("a small number").to_be(),
+            sll_ifindex: i32::try_from(index).expect("a small number"),
+            sll_hatype: 0,
+            sll_pkttype: 0,
+            sll_halen: 0,
+            sll_addr: [0; 8],
+        };
+        let length = libc::socklen_t::try_from(size_of_val(&address)).expect("a small number");
+        // SAFETY: (1) the address is a whole `sockaddr_ll` of the length given; (2) the kernel does
+        // not keep the pointer (packet(7), bind(2)).
+        let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
+        assert_eq!(bound, 0, "cannot bind to {interface}: {}", std::io::Error::last_os_error());
+        Self { socket }
+    }
+
+    /// Sends a frame by the interface; says whether it was taken.
+    pub(crate) fn send(&self, frame: &[u8]) -> bool {
+        rustix::net::send(&self.socket, frame, SendFlags::empty()).is_ok()
+    }
+
+    /// A frame that came in by the interface, if there is one. Frames that went out are passed over.
+    #[expect(unsafe_code, reason = "UNSAFETY: no safe crate knows the addresses of packet sockets")]
+    pub(crate) fn receive(&self) -> Option<Vec<u8>> {
+        let mut frame = vec![0; 1 << 17];
+        loop {
+            let mut length = libc::socklen_t::try_from(size_of::<libc::sockaddr_ll>()).expect("small");
+            // SAFETY: (1) all bytes of the structure are integers, for which zero is valid.
+            let mut from: libc::sockaddr_ll = unsafe { core::mem::zeroed() };
+            // SAFETY: (1) buffer and address are as long as is said; (2) the kernel writes to them
+            // during the call alone (recvfrom(2)).
+            let count = unsafe {
+                libc::recvfrom(
+                    self.socket.as_raw_fd(),
+                    frame.as_mut_ptr().cast(),
+                    frame.len(),
+                    0,
+                    (&raw mut from).cast(),
+                    &raw mut length,
+                )
+            };
+            let count = usize::try_from(count).ok()?;
+            if from.sll_pkttype != libc::PACKET_OUTGOING {
+                frame.truncate(count);
+                return Some(frame);
+            }
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Devices against their other side. A module a device; what needs root says so when it is not.
+#![cfg(test)]
+
+#[cfg(test)]
+mod common;
+
+#[cfg(test)]
+#[cfg(feature = "tap")]
+mod tap;
