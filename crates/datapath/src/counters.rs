@@ -67,3 +67,92 @@ pub struct StageCounters {
     /// Time that those took, in nanoseconds.
     pub timed_nanos: Counter,
 }
+
+/// The stages of the journey, in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Stage {
+    /// Packets taken from devices.
+    Receive,
+    /// Link header found and checked.
+    Parse,
+    /// Tunnel packets opened.
+    Decapsulate,
+    /// Egress port found in the bridge.
+    Bridge,
+    /// Tunnel headers written.
+    Encapsulate,
+    /// Order as at receive.
+    Restore,
+    /// What needs order: sequence numbers, identification.
+    Seal,
+    /// Packets handed to devices.
+    Transmit,
+}
+
+impl Stage {
+    /// Number of stages.
+    pub const COUNT: usize = Self::ALL.len();
+    /// All stages, in the order of the journey.
+    pub const ALL: &'static [Self] = &[
+        Self::Receive,
+        Self::Parse,
+        Self::Decapsulate,
+        Self::Bridge,
+        Self::Encapsulate,
+        Self::Restore,
+        Self::Seal,
+        Self::Transmit,
+    ];
+
+    /// The name in tables and metrics; reasons of `drops` name their stage by it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Receive => "receive",
+            Self::Parse => "parse",
+            Self::Decapsulate => "decapsulate",
+            Self::Bridge => "bridge",
+            Self::Encapsulate => "encapsulate",
+            Self::Restore => "restore",
+            Self::Seal => "seal",
+            Self::Transmit => "transmit",
+        }
+    }
+}
+
+/// What one worker has done.
+#[derive(Debug, Default)]
+pub struct WorkerCounters {
+    /// By stage, in the order of [`Stage::ALL`].
+    pub stages: [StageCounters; Stage::COUNT],
+    /// Journeys that the datapath ended, by reason; what devices refuse is counted by their queues.
+    pub drops: DropCounters,
+    /// Packets made and unmade.
+    pub ledger: crate::drops::Ledger,
+    /// Rounds over all queues.
+    pub polls: Counter,
+    /// Rounds in which nothing was found.
+    pub empty_polls: Counter,
+    /// Times that the worker went to sleep.
+    pub sleeps: Counter,
+    /// Times that it was woken by an event.
+    pub wakeups: Counter,
+    /// Time asleep, in nanoseconds.
+    pub slept_nanos: Counter,
+    /// Packets handed to other workers for sending.
+    pub handed_over: Counter,
+    /// Packets taken from other workers for sending.
+    pub taken_over: Counter,
+    /// Frames in the worker's own cache. A gauge.
+    pub cached_frames: Counter,
+    /// Times that a frame was wanted and none was free.
+    pub pool_exhausted: Counter,
+}
+
+impl WorkerCounters {
+    /// The counters of one stage.
+    #[inline]
+    pub fn stage(&self, stage: Stage) -> &StageCounters {
+        &self.stages[stage as usize]
+    }
+}

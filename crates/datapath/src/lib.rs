@@ -15,7 +15,9 @@
 //! Modules stand in the order in which a packet meets them; instruments come last.
 #![forbid(unsafe_code)]
 
+pub mod parse;
 pub mod port;
+pub mod transmit;
 pub mod wire;
 
 pub mod counters;
