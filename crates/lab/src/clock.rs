@@ -1,0 +1,24 @@
+//! The lab's clocks: the kernel's monotonic one, the same in every namespace and process.
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::time::Duration;
+
+/// Time since boot.
+pub fn now() -> Duration {
+    duration(clock_gettime(ClockId::Monotonic))
+}
+
+/// Time since boot in nanoseconds, as packets carry it.
+pub fn nanos() -> u64 {
+    u64::try_from(now().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// CPU time that the calling thread has used.
+pub fn thread_cpu() -> Duration {
+    duration(clock_gettime(ClockId::ThreadCPUTime))
+}
+
+fn duration(time: Timespec) -> Duration {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or(0))
+}

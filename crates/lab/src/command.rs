@@ -1,0 +1,208 @@
+//! Other programs: run to the end with errors that say what failed, or kept running under a guard.
+
+use crate::clock;
+use crate::interrupt;
+use anyhow::{Context as _, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::io::{ErrorKind, Read as _, Seek as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+/// How long a program may take to end after SIGTERM.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// Packages that carry the programs the lab calls.
+const PACKAGES: &[(&str, &str)] = &[
+    ("ip", "iproute2"),
+    ("ethtool", "ethtool"),
+    ("ping", "iputils-ping"),
+    ("iperf3", "iperf3"),
+    ("dpdk-testpmd", "dpdk-dev"),
+    ("ovs-vswitchd", "openvswitch-switch"),
+];
+
+/// The command as a person would type it.
+pub fn line(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+/// Whether a program is found on the path.
+pub fn exists(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+/// What to do when `program` is missing.
+pub fn remedy(program: &str) -> String {
+    let package = PACKAGES.iter().find(|(name, _)| *name == program).map_or(program, |(_, package)| package);
+    format!("`{program}` is not installed: `apt-get install {package}`")
+}
+
+/// Runs a program to its end and returns what it printed.
+///
+/// # Errors
+/// When it cannot be started or fails; the message carries the command and what it said.
+pub fn run(command: &mut Command) -> anyhow::Result<String> {
+    let typed = line(command);
+    let output = match command.stdin(Stdio::null()).output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            bail!("{}", remedy(&command.get_program().to_string_lossy()))
+        }
+        Err(error) => return Err(error).with_context(|| format!("cannot start `{typed}`")),
+    };
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.trim();
+        bail!("`{typed}` failed ({}): {}", output.status, if said.is_empty() { "no message" } else { said });
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("`{typed}` printed something that is not text"))
+}
+
+/// A program that runs until it is stopped or the guard goes.
+#[derive(Debug)]
+pub struct Running {
+    name: String,
+    child: Child,
+    said: File,
+}
+
+impl Running {
+    /// Starts a program; what it prints is kept for error messages.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(name: &str, command: &mut Command) -> anyhow::Result<Self> {
+        let said = temporary_file().context("cannot make a temporary file")?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(said.try_clone().context("cannot share a file")?)
+            .stderr(said.try_clone().context("cannot share a file")?)
+            .spawn()
+            .with_context(|| format!("cannot start `{}`", line(command)))?;
+        Ok(Self { name: name.to_owned(), child, said })
+    }
+
+    /// The process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has printed so far.
+    pub fn said(&mut self) -> String {
+        let mut text = Vec::new();
+        let read = self.said.rewind().and_then(|()| self.said.read_to_end(&mut text));
+        read.map_or_else(|error| error.to_string(), |_| String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Fails when the program has ended.
+    ///
+    /// # Errors
+    /// With its status and its last words.
+    pub fn check(&mut self) -> anyhow::Result<()> {
+        let Some(status) = self.child.try_wait()? else { return Ok(()) };
+        let said = self.said();
+        bail!("{} ended ({status}): {}", self.name, last_lines(&said, 12))
+    }
+
+    /// Waits for the program to end by itself.
+    ///
+    /// # Errors
+    /// When interrupted, or when it has not ended after `limit`.
+    pub fn wait(&mut self, limit: Duration) -> anyhow::Result<ExitStatus> {
+        let end = clock::now() + limit;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            if clock::now() > end {
+                bail!("{} did not end within {} s", self.name, limit.as_secs());
+            }
+            interrupt::sleep(Duration::from_millis(10))?;
+        }
+    }
+
+    /// Sends SIGTERM, after a grace period SIGKILL, and waits.
+    ///
+    /// # Errors
+    /// When the process cannot be waited for.
+    pub fn stop(&mut self) -> anyhow::Result<ExitStatus> {
+        let end = clock::now() + GRACE;
+        self.signal(Signal::TERM);
+        while clock::now() < end {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.signal(Signal::KILL);
+        Ok(self.child.wait()?)
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        let alive = matches!(self.child.try_wait(), Ok(None));
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
+            && alive
+        {
+            // A process that ends in this moment is what was asked for.
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.stop();
+    }
+}
+
+/// The last lines of a text, for messages.
+pub fn last_lines(text: &str, count: usize) -> String {
+    let lines = text.lines().collect::<Vec<_>>();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+/// A file without a name.
+fn temporary_file() -> std::io::Result<File> {
+    use rustix::fs::{MemfdFlags, memfd_create};
+    Ok(memfd_create("polder-lab", MemfdFlags::CLOEXEC)?.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_carries_the_command_and_its_words() {
+        let error = run(Command::new("sh").args(["-c", "echo no such thing >&2; exit 3"])).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("sh -c") && text.contains("no such thing") && text.contains('3'), "{text}");
+    }
+
+    #[test]
+    fn a_missing_program_names_its_package() {
+        let error = run(&mut Command::new("dpdk-testpmd-that-is-not-there")).unwrap_err();
+        assert!(error.to_string().contains("apt-get install"), "{error}");
+        assert!(remedy("dpdk-testpmd").ends_with("apt-get install dpdk-dev`"));
+    }
+
+    #[test]
+    fn a_guard_ends_its_program() {
+        let running = Running::start("sleep", Command::new("sleep").arg("60")).unwrap();
+        let process = format!("/proc/{}", running.id());
+        assert!(std::fs::exists(&process).unwrap());
+        drop(running);
+        assert!(!std::fs::exists(&process).unwrap());
+    }
+
+    #[test]
+    fn an_early_end_is_told_with_its_last_words() {
+        let mut running =
+            Running::start("thing", Command::new("sh").args(["-c", "echo cannot go on; exit 1"])).unwrap();
+        running.wait(Duration::from_secs(5)).unwrap();
+        let error = running.check().unwrap_err().to_string();
+        assert!(error.contains("thing ended") && error.contains("cannot go on"), "{error}");
+    }
+}

@@ -1,0 +1,138 @@
+//! One `polder` process: its configuration, its life, and what it answers.
+
+use super::network::Site;
+use crate::clock;
+use crate::command::{self, Running};
+use crate::interrupt;
+use crate::topology::{Namespace, Topology};
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// How long a gateway may take until its control socket answers.
+const START: Duration = Duration::from_secs(5);
+
+/// A running gateway.
+#[derive(Debug)]
+pub(super) struct Gateway {
+    pub(super) site: Site,
+    polder: PathBuf,
+    socket: PathBuf,
+    process: Running,
+}
+
+impl Gateway {
+    /// Writes the configuration and starts `polder run` in `namespace`.
+    pub(super) fn start(
+        site: Site,
+        namespace: &Namespace,
+        topology: &Topology,
+        core: usize,
+    ) -> anyhow::Result<Self> {
+        let polder = polder_binary()?;
+        let socket = topology.directory().join(format!("{}.sock", site.role));
+        let file = topology.directory().join(format!("{}.toml", site.role));
+        std::fs::write(&file, configuration(&site, &socket, core))
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        let name = format!("the {}'s polder", site.title);
+        let process = Running::start(&name, namespace.command(&polder).arg("run").arg(&file))?;
+        Ok(Self { site, polder, socket, process })
+    }
+
+    /// Waits until the control socket answers.
+    pub(super) fn wait(&mut self) -> anyhow::Result<()> {
+        let end = clock::now() + START;
+        loop {
+            self.process.check()?;
+            let answer = if self.socket.exists() { self.show("ports", true) } else { Ok(String::new()) };
+            match answer {
+                Ok(text) if !text.is_empty() => return Ok(()),
+                Ok(_) => ensure!(clock::now() < end, "{}", self.silence("no control socket appeared")),
+                Err(error) => ensure!(clock::now() < end, "{}", self.silence(&error.to_string())),
+            }
+            interrupt::sleep(Duration::from_millis(5))?;
+        }
+    }
+
+    fn silence(&mut self, why: &str) -> String {
+        let said = self.process.said();
+        format!("the {}'s polder does not answer: {why}\n{}", self.site.title, command::last_lines(&said, 12))
+    }
+
+    /// What `polder show WHAT` prints.
+    pub(super) fn show(&self, what: &str, json: bool) -> anyhow::Result<String> {
+        let mut command = Command::new(&self.polder);
+        command.args(["show", what]).arg("--socket").arg(&self.socket);
+        if json {
+            command.arg("--json");
+        }
+        command::run(&mut command)
+    }
+
+    /// The counters as JSON.
+    pub(super) fn counters(&self) -> anyhow::Result<Value> {
+        serde_json::from_str(&self.show("counters", true)?)
+            .context("`polder show counters --json` is not JSON")
+    }
+
+    /// Ends the gateway as an operator would.
+    pub(super) fn stop(mut self) -> anyhow::Result<()> {
+        let status = self.process.stop()?;
+        ensure!(
+            status.success(),
+            "the {}'s polder ended with {status}: {}",
+            self.site.title,
+            command::last_lines(&self.process.said(), 12)
+        );
+        Ok(())
+    }
+}
+
+/// The `polder` program beside this one, or else on the path.
+pub(crate) fn polder_binary() -> anyhow::Result<PathBuf> {
+    let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join("polder")));
+    if let Some(path) = beside.filter(|path| path.is_file()) {
+        return Ok(path);
+    }
+    ensure!(
+        command::exists("polder"),
+        "the program `polder` is neither beside `polder-lab` nor on the path: `cargo build --release`"
+    );
+    Ok(PathBuf::from("polder"))
+}
+
+/// A gateway that bridges its Ethernet port and a gretap tunnel over the radio.
+fn configuration(site: &Site, socket: &Path, core: usize) -> String {
+    let Site { local, remote, .. } = site;
+    let socket = socket.display();
+    format!(
+        r#"version = 1
+
+[control]
+socket = "{socket}"
+
+[workers]
+cores = [{core}]
+
+[[port]]
+name = "eth0"
+
+[[port]]
+name = "radio0"
+role = "underlay"
+
+[[tunnel]]
+name = "peer"
+kind = "gretap"
+port = "radio0"
+local = "{local}"
+remote = "{remote}"
+
+[[bridge]]
+name = "lan"
+members = ["eth0", "peer"]
+"#
+    )
+}

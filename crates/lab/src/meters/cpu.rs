@@ -1,0 +1,104 @@
+//! Who used the processor, from the kernel's own books.
+
+use anyhow::{Context as _, ensure};
+use std::fs;
+use std::time::Duration;
+
+/// A reading of `/proc/stat`: time of all cores, in ticks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuReading {
+    cores: Vec<Core>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Core {
+    idle: u64,
+    total: u64,
+}
+
+impl CpuReading {
+    /// Reads the books.
+    ///
+    /// # Errors
+    /// When they cannot be read or are of an unknown form.
+    pub fn take() -> anyhow::Result<Self> {
+        let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
+        let cores = text.lines().filter_map(core_in).collect::<Vec<_>>();
+        ensure!(!cores.is_empty(), "/proc/stat names no core");
+        Ok(Self { cores })
+    }
+
+    /// Percent of all cores' time that was idle between `earlier` and this.
+    pub fn idle_percent_since(&self, earlier: &Self) -> f64 {
+        let idle = self.sum(|core| core.idle).saturating_sub(earlier.sum(|core| core.idle));
+        let total = self.sum(|core| core.total).saturating_sub(earlier.sum(|core| core.total));
+        100.0 * super::sequence::ratio(idle, total)
+    }
+
+    /// The same for each core.
+    pub fn idle_percent_of_cores_since(&self, earlier: &Self) -> Vec<f64> {
+        let pairs = self.cores.iter().zip(&earlier.cores);
+        pairs
+            .map(|(now, then)| {
+                let idle = now.idle.saturating_sub(then.idle);
+                100.0 * super::sequence::ratio(idle, now.total.saturating_sub(then.total))
+            })
+            .collect()
+    }
+
+    fn sum(&self, field: impl Fn(&Core) -> u64) -> u64 {
+        self.cores.iter().map(field).sum()
+    }
+}
+
+/// `cpu0 user nice system idle iowait irq softirq steal guest guest_nice` (proc(5)).
+fn core_in(line: &str) -> Option<Core> {
+    let rest = line.strip_prefix("cpu")?;
+    let (number, times) = rest.split_once(' ')?;
+    number.parse::<usize>().ok()?;
+    let times = times.split_whitespace().map(|time| time.parse::<u64>().ok()).collect::<Option<Vec<_>>>()?;
+    // Guest time is in user time already.
+    let total = times.iter().take(8).sum();
+    Some(Core { idle: times.get(3)? + times.get(4)?, total })
+}
+
+/// CPU time that a thread of any process has used, from its scheduler's account in nanoseconds.
+///
+/// # Errors
+/// When there is no such thread.
+pub fn thread_time(thread: i32) -> anyhow::Result<Duration> {
+    let path = format!("/proc/{thread}/schedstat");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let nanos = text.split_whitespace().next().and_then(|word| word.parse().ok());
+    Ok(Duration::from_nanos(nanos.with_context(|| format!("{path} has an unknown form"))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    #[test]
+    fn lines_of_cores_are_read_and_the_sum_is_not() {
+        assert_eq!(core_in("cpu  1 2 3 4 5 6 7 8 9 10"), None);
+        assert_eq!(core_in("cpu1 1 2 3 4 5 6 7 8 9 10"), Some(Core { idle: 9, total: 36 }));
+        assert_eq!(core_in("ctxt 17"), None);
+    }
+
+    #[test]
+    fn idle_is_a_part_of_the_difference() {
+        let before = CpuReading { cores: vec![Core { idle: 100, total: 100 }, Core { idle: 0, total: 100 }] };
+        let after = CpuReading { cores: vec![Core { idle: 200, total: 200 }, Core { idle: 0, total: 200 }] };
+        assert!((after.idle_percent_since(&before) - 50.0).abs() < 1e-9);
+        assert_eq!(after.idle_percent_of_cores_since(&before), [100.0, 0.0]);
+    }
+
+    #[test]
+    fn a_busy_thread_is_charged() {
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        let (before, own) = (thread_time(thread).unwrap(), clock::thread_cpu());
+        while clock::thread_cpu() - own < Duration::from_millis(30) {}
+        let charged = thread_time(thread).unwrap() - before;
+        assert!(charged >= Duration::from_millis(25), "{charged:?}");
+    }
+}

@@ -1,0 +1,4 @@
+//! What is read off the traffic. Each meter has a test that gives it exactly 17 faults.
+
+pub mod cpu;
+pub mod sequence;

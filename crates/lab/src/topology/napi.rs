@@ -1,0 +1,97 @@
+//! Threaded NAPI: receive work of an interface on a thread of its own, pinned to one core.
+//!
+//! A veth receives in softirq on its *sender's* core unless told otherwise. For a measurement of
+//! one gateway the work belongs on the gateway's core.
+
+use super::Namespace;
+use crate::clock;
+use crate::command;
+use anyhow::{Context as _, bail};
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::fs;
+use std::time::Duration;
+
+/// How long the kernel may take to start its threads.
+const DEADLINE: Duration = Duration::from_secs(2);
+
+impl Namespace {
+    /// Gives `interface` a NAPI thread and pins it to core `cpu`; returns the thread.
+    ///
+    /// veth has a NAPI instance only while GRO or an XDP program is on: do one of them first.
+    ///
+    /// # Errors
+    /// When the interface has no NAPI instance, or the thread cannot be found or pinned.
+    pub fn pin_napi(&self, interface: &str, cpu: usize) -> anyhow::Result<Vec<i32>> {
+        let file = format!("/sys/class/net/{interface}/threaded");
+        let script = format!("echo 1 > {file} && cat {file}");
+        command::run(self.command("sh").args(["-c", &script])).with_context(|| {
+            format!("{interface} has no NAPI instance to move to a thread; veth needs GRO or an XDP program")
+        })?;
+        let threads = wait_for_threads(interface)?;
+        for &thread in &threads {
+            pin(thread, cpu)?;
+        }
+        Ok(threads)
+    }
+
+    /// Gives the receive work of `interface` back to softirq.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn unpin_napi(&self, interface: &str) -> anyhow::Result<()> {
+        let script = format!("echo 0 > /sys/class/net/{interface}/threaded");
+        command::run(self.command("sh").args(["-c", &script])).map(drop)
+    }
+}
+
+/// Pins a thread of any process to one core.
+///
+/// # Errors
+/// When there is no such core or no right to do it.
+pub fn pin(thread: i32, cpu: usize) -> anyhow::Result<()> {
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu);
+    sched_setaffinity(Pid::from_raw(thread), &cpus)
+        .with_context(|| format!("cannot pin thread {thread} to core {cpu}"))
+}
+
+/// Pins the calling thread to one core.
+///
+/// # Errors
+/// When there is no such core.
+pub fn pin_here(cpu: usize) -> anyhow::Result<()> {
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu);
+    sched_setaffinity(None, &cpus).with_context(|| format!("cannot run on core {cpu}"))
+}
+
+fn wait_for_threads(interface: &str) -> anyhow::Result<Vec<i32>> {
+    let end = clock::now() + DEADLINE;
+    loop {
+        let threads = threads_of(interface)?;
+        if !threads.is_empty() {
+            return Ok(threads);
+        }
+        if clock::now() > end {
+            bail!("no thread napi/{interface}-… has appeared");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Kernel threads named `napi/INTERFACE-NUMBER`. Interfaces in all namespaces share these names, so
+/// those of a device under test are unique on the machine.
+fn threads_of(interface: &str) -> anyhow::Result<Vec<i32>> {
+    let prefix = format!("napi/{interface}-");
+    let mut threads = Vec::new();
+    for entry in fs::read_dir("/proc").context("cannot read /proc")? {
+        let Ok(thread) = entry?.file_name().to_string_lossy().parse::<i32>() else { continue };
+        // A process that ends meanwhile is none of ours.
+        let Ok(name) = fs::read_to_string(format!("/proc/{thread}/comm")) else { continue };
+        if name.strip_prefix(&prefix).is_some_and(|rest| rest.trim().parse::<u32>().is_ok()) {
+            threads.push(thread);
+        }
+    }
+    Ok(threads)
+}

@@ -1,0 +1,85 @@
+//! Open-loop pacing: when packet n is due does not depend on how packet n − 1 fared.
+
+use crate::clock;
+use std::time::Duration;
+
+/// Waits shorter than this are spun: the kernel's timers are not finer.
+const SPIN: Duration = Duration::from_micros(60);
+
+/// A timetable of equally spaced packets.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    start: u64,
+    interval_nanos: f64,
+}
+
+impl Pace {
+    /// So many packets a second from `start` (nanoseconds) on; an infinite rate makes all due at once.
+    pub fn new(start: u64, packets_per_second: f64) -> Self {
+        Self { start, interval_nanos: 1e9 / packets_per_second }
+    }
+
+    /// When packet `number` is due.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "runs are shorter than 52 bits of nanoseconds, and rates are positive"
+    )]
+    #[inline]
+    pub fn due(&self, number: u64) -> u64 {
+        self.start + (number as f64 * self.interval_nanos) as u64
+    }
+
+    /// How many packets are due by `now`.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "runs are shorter than 52 bits of nanoseconds, and rates are positive"
+    )]
+    #[inline]
+    pub fn due_by(&self, now: u64) -> u64 {
+        let elapsed = now.saturating_sub(self.start) as f64;
+        if self.interval_nanos > 0.0 { (elapsed / self.interval_nanos) as u64 + 1 } else { u64::MAX }
+    }
+
+    /// Waits until packet `number` is due and returns when that was; gives the core away when the
+    /// wait is long enough for that.
+    pub fn wait_for(&self, number: u64) -> u64 {
+        let due = self.due(number);
+        loop {
+            let now = clock::nanos();
+            if now >= due {
+                return due;
+            }
+            let left = Duration::from_nanos(due - now);
+            if left > SPIN {
+                std::thread::sleep(left - SPIN / 2);
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_are_due_at_their_rate() {
+        let pace = Pace::new(5_000, 1_000_000.0);
+        assert_eq!((pace.due(0), pace.due(1_000_000)), (5_000, 1_000_005_000));
+        assert_eq!((pace.due_by(5_000), pace.due_by(1_005_000)), (1, 1_001));
+        let flat_out = Pace::new(5_000, f64::INFINITY);
+        assert_eq!((flat_out.due(1 << 40), flat_out.due_by(5_000)), (5_000, u64::MAX));
+    }
+
+    #[test]
+    fn a_wait_is_not_short() {
+        let pace = Pace::new(clock::nanos(), 1_000.0);
+        let due = pace.wait_for(3);
+        assert!(clock::nanos() >= due);
+    }
+}
