@@ -89,7 +89,7 @@ reasons! {
     FragmentBad, "decapsulate", "fragment-bad", "Outer fragment with an impossible offset or length.";
     FragmentTimeout, "decapsulate", "fragment-timeout", "The other fragments did not arrive in time.";
     FragmentLimit, "decapsulate", "fragment-limit", "Too many datagrams are being reassembled.";
-    SourceMulticast, "bridge", "source-multicast", "The source address is a group address.";
+    SourceMulticast, "bridge", "source-multicast", "The source address is a group address or zero.";
     ReservedMulticast, "bridge", "reserved-multicast", "Link-local group address that bridges never forward (IEEE 802.1D 7.12.6).";
     VlanNotAllowed, "bridge", "vlan-not-allowed", "The VLAN is not carried by this port.";
     SamePort, "bridge", "same-port", "The destination is on the port it came from.";

@@ -15,10 +15,14 @@
 //! Modules stand in the order in which a packet meets them; instruments come last.
 #![forbid(unsafe_code)]
 
-pub mod parse;
 pub mod port;
-pub mod transmit;
 pub mod wire;
+
+pub mod parse;
+
+pub mod forward;
+
+pub mod transmit;
 
 pub mod counters;
 pub mod drops;

@@ -1,0 +1,168 @@
+//! Frames for several members: who gets them, how many a port may cause, and the copies.
+
+use super::table::{Bridges, Member};
+use super::vlan::tag_of;
+use crate::drops::{Context, DropReason, is_dropped};
+use crate::units::Nanos;
+use polder_buffers::{BATCH, Batch, Packet};
+
+/// Who gets a frame that is not for one known member.
+pub(super) enum Targets<'a> {
+    /// Nobody, and why.
+    Nobody(DropReason),
+    /// One member: nothing has to be copied.
+    One(&'a Member),
+    /// Several members.
+    Many,
+}
+
+/// What is flooded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flood<'a> {
+    /// The member it came in by.
+    pub(super) from: &'a Member,
+    /// Its VLAN.
+    pub(super) vlan: u16,
+    /// Whether the destination is a group: members with `flood` off get it as well.
+    pub(super) group: bool,
+}
+
+impl<'a> Flood<'a> {
+    /// Counts the members that get the frame.
+    #[inline]
+    pub(super) fn targets(self, bridges: &'a Bridges) -> Targets<'a> {
+        let mut members = self.members(bridges);
+        match (members.next(), members.next()) {
+            (Some(_), Some(_)) => Targets::Many,
+            (Some(member), None) => Targets::One(member),
+            (None, _) => Targets::Nobody(self.why_nobody(bridges)),
+        }
+    }
+
+    /// The members that get the frame, in the order of the configuration.
+    fn members(self, bridges: &'a Bridges) -> impl Iterator<Item = &'a Member> {
+        self.candidates(bridges)
+            .filter(move |to| !(to.isolated && self.from.isolated) && bridges.links().is_up(to.port))
+    }
+
+    /// The members that would get it if no link were down and nobody isolated.
+    fn candidates(self, bridges: &'a Bridges) -> impl Iterator<Item = &'a Member> {
+        let members = bridges.members_of(bridges.bridge(self.from.bridge)).iter();
+        members
+            .filter(move |to| to.port != self.from.port && to.carries(self.vlan) && (to.flood || self.group))
+    }
+
+    #[cold]
+    fn why_nobody(self, bridges: &Bridges) -> DropReason {
+        let mut reason = DropReason::NoMember;
+        for to in self.candidates(bridges) {
+            if !(to.isolated && self.from.isolated) {
+                return DropReason::PortDown;
+            }
+            reason = DropReason::Isolated;
+        }
+        reason
+    }
+}
+
+/// Lets a number of floods a second pass, and a tenth of a second's worth at once.
+///
+/// One a port and worker: a port with queues on two workers may cause twice its limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FloodGate {
+    /// Floods that may pass, in billionths: one nanosecond at one a second earns one.
+    credit: u64,
+    filled_at: Nanos,
+}
+
+impl FloodGate {
+    /// A gate with its full credit.
+    pub(super) const fn new() -> Self {
+        Self { credit: u64::MAX, filled_at: Nanos(0) }
+    }
+
+    /// Whether one more flood may pass, at `limit` a second.
+    pub(super) fn admit(&mut self, limit: u32, now: Nanos) -> bool {
+        const ONE: u64 = Nanos::SECOND.0;
+        let at_once = u64::from((limit / 10).max(limit.min(64))) * ONE;
+        let elapsed = now.since(self.filled_at).0.min(ONE);
+        self.filled_at = now;
+        self.credit = self.credit.saturating_add(elapsed * u64::from(limit)).min(at_once);
+        let admitted = self.credit >= ONE;
+        if admitted {
+            self.credit -= ONE;
+        }
+        admitted
+    }
+}
+
+/// Moves the whole batch to the end of `expanded`, in order; the packets whose bit in `floods` is set
+/// become one a member that gets them, adjacent and in the order of the configuration.
+///
+/// The last member gets the original. A copy that finds no buffer (or no room in `expanded`, whose
+/// capacity is never exceeded) was cloned and dropped, as far as the counters are concerned.
+#[cold]
+pub(super) fn expand(
+    batch: &mut Batch,
+    floods: u64,
+    bridges: &Bridges,
+    expanded: &mut Vec<Packet>,
+    context: &mut Context<'_>,
+) {
+    const { assert!(BATCH <= 64, "one bit a packet") };
+    let mut left = batch.len();
+    for (position, packet) in batch.drain().enumerate() {
+        left -= 1;
+        match bridges.member(packet.ingress) {
+            Some(from) if floods >> position & 1 != 0 => {
+                let group = packet.bytes().first().is_some_and(|byte| byte & 1 != 0);
+                let flood = Flood { from, vlan: packet.vlan, group };
+                flood_one(packet, flood, bridges, expanded, left, context);
+            }
+            _ => expanded.push(packet),
+        }
+    }
+}
+
+fn flood_one(
+    mut packet: Packet,
+    flood: Flood<'_>,
+    bridges: &Bridges,
+    expanded: &mut Vec<Packet>,
+    behind: usize,
+    context: &mut Context<'_>,
+) {
+    let mut last = None;
+    for member in flood.members(bridges) {
+        let Some(before) = last.replace(member) else { continue };
+        context.ledger.cloned.add(1);
+        // Room for this original and those behind it is spoken for.
+        let has_room = expanded.capacity() - expanded.len() > behind + 1;
+        match has_room.then(|| packet.duplicate(context.pool)).flatten() {
+            Some(mut copy) => {
+                send(&mut copy, before, flood.vlan, context);
+                expanded.push(copy);
+            }
+            None => context.drops.count(DropReason::NoBuffer, 1),
+        }
+    }
+    match last {
+        Some(member) => send(&mut packet, member, flood.vlan, context),
+        // The links went down between verdict and copy.
+        None => context.discard(&mut packet, DropReason::PortDown),
+    }
+    expanded.push(packet);
+}
+
+/// Gives the packet to `member`, with the tag it sends.
+pub(super) fn send(packet: &mut Packet, member: &Member, vlan: u16, context: &Context<'_>) {
+    debug_assert!(!is_dropped(packet), "a dropped packet goes nowhere");
+    if let Some(vlans) = &member.vlans {
+        let tag = tag_of(packet.bytes());
+        if let Err(reason) = vlans.dress(packet, tag, vlan) {
+            context.discard(packet, reason);
+            return;
+        }
+    }
+    packet.egress = member.port;
+}

@@ -1,0 +1,245 @@
+//! VLANs: which of them a port carries, and how frames carry them on the wire.
+//!
+//! A port of a VLAN-aware bridge has a set of VLANs and at most one of them untagged:
+//!
+//! | port | takes | sends |
+//! |---|---|---|
+//! | access *v* | untagged and priority-tagged frames, as *v* | *v* untagged |
+//! | trunk *set* | tagged frames of the set | the set tagged |
+//! | trunk *set*, native *n* | the same, and untagged and priority-tagged frames as *n* | the set tagged, *n* untagged |
+//!
+//! An access port refuses tagged frames, those of its own VLAN too ("admit only untagged and
+//! priority-tagged frames", IEEE 802.1Q-2022, 6.9). A frame of the native VLAN whose payload begins
+//! with a tag is not sent on a trunk: the other side would take that tag for the frame's VLAN. Both
+//! together close the way by which a host behind an access port reaches foreign VLANs with two tags.
+//!
+//! Only tags of type 0x8100 are the bridge's; a service tag (0x88a8) is payload. Priority and drop
+//! eligibility are kept as long as a frame has a tag, and are 0 in a new tag.
+
+use crate::drops::DropReason;
+use crate::wire::VlanId;
+use polder_buffers::{ChecksumState, Packet};
+
+/// A set of VLANs.
+#[derive(Clone, PartialEq, Eq)]
+pub struct VlanSet(Box<Bits>);
+
+/// One bit a VLAN.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Bits([u64; 64]);
+
+/// How a port of a bridge treats VLANs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VlanMode {
+    /// Not at all: tags are payload, all frames are in one broadcast domain. As a Linux bridge with
+    /// `vlan_filtering 0`. Either all ports of a bridge are transparent or none.
+    Transparent,
+    /// Untagged frames of one VLAN.
+    Access(VlanId),
+    /// Tagged frames of many VLANs.
+    Trunk {
+        /// The VLANs that it carries.
+        allowed: VlanSet,
+        /// The one of them that is sent and taken untagged.
+        native: Option<VlanId>,
+    },
+}
+
+/// The tag of a frame as it came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tag {
+    /// No tag.
+    None,
+    /// Tag control information: priority, drop eligibility and VLAN.
+    Control(u16),
+}
+
+impl VlanSet {
+    /// No VLAN.
+    pub fn empty() -> Self {
+        Self(Box::new(Bits([0; 64])))
+    }
+
+    /// All VLANs, 1 to 4094.
+    pub fn all() -> Self {
+        (1..4095).filter_map(VlanId::configured).collect()
+    }
+
+    /// Puts `vlan` in; [`VlanId::PRIORITY`] names no VLAN and is left out.
+    pub fn insert(&mut self, vlan: VlanId) {
+        if vlan == VlanId::PRIORITY {
+            return;
+        }
+        self.0.0[usize::from(vlan.get() >> 6) & 63] |= 1 << (vlan.get() & 63);
+    }
+
+    /// Whether VLAN `vlan` is in the set; 0 and 4095 never are.
+    #[inline]
+    pub fn contains(&self, vlan: u16) -> bool {
+        self.0.contains(vlan)
+    }
+
+    /// The VLANs in it, in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = VlanId> + '_ {
+        (1..4095).filter(|&vlan| self.contains(vlan)).filter_map(VlanId::configured)
+    }
+
+    /// Whether no VLAN is in it.
+    pub fn is_empty(&self) -> bool {
+        self.0.0.iter().all(|&word| word == 0)
+    }
+}
+
+impl Bits {
+    #[inline(always)]
+    fn contains(&self, vlan: u16) -> bool {
+        vlan < 4096 && self.0[usize::from(vlan >> 6) & 63] >> (vlan & 63) & 1 != 0
+    }
+}
+
+impl FromIterator<VlanId> for VlanSet {
+    fn from_iter<I: IntoIterator<Item = VlanId>>(vlans: I) -> Self {
+        let mut set = Self::empty();
+        vlans.into_iter().for_each(|vlan| set.insert(vlan));
+        set
+    }
+}
+
+impl core::fmt::Debug for VlanSet {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.debug_set().entries(self.iter().map(VlanId::get)).finish()
+    }
+}
+
+/// What a port of a VLAN-aware bridge takes and sends: [`VlanMode`], prepared for the path.
+#[derive(Debug)]
+pub(super) struct PortVlans {
+    /// VLANs that it sends.
+    members: Bits,
+    /// VLANs that it takes with a tag.
+    tagged: Bits,
+    /// VLAN of untagged frames, both ways; 0 for none.
+    untagged: u16,
+    is_trunk: bool,
+}
+
+impl PortVlans {
+    /// `None` for a transparent port.
+    pub(super) fn new(mode: &VlanMode) -> Option<Self> {
+        match mode {
+            VlanMode::Transparent => None,
+            VlanMode::Access(vlan) => Some(Self {
+                members: *VlanSet::from_iter([*vlan]).0,
+                tagged: *VlanSet::empty().0,
+                untagged: vlan.get(),
+                is_trunk: false,
+            }),
+            VlanMode::Trunk { allowed, native } => {
+                let members = *allowed.iter().chain(*native).collect::<VlanSet>().0;
+                Some(Self {
+                    tagged: members.clone(),
+                    members,
+                    untagged: native.map_or(0, VlanId::get),
+                    is_trunk: true,
+                })
+            }
+        }
+    }
+
+    /// The VLAN of a frame that came in with `tag`.
+    #[inline(always)]
+    pub(super) fn classify(&self, tag: Tag) -> Result<u16, DropReason> {
+        let id = match tag {
+            Tag::None => 0,
+            Tag::Control(control) => control & VLAN_MASK,
+        };
+        match id {
+            0 if self.untagged != 0 => Ok(self.untagged),
+            id if self.tagged.contains(id) => Ok(id),
+            _ => Err(DropReason::VlanNotAllowed),
+        }
+    }
+
+    /// Whether the port sends frames of `vlan`.
+    #[inline(always)]
+    pub(super) fn carries(&self, vlan: u16) -> bool {
+        self.members.contains(vlan)
+    }
+
+    /// Gives the frame the tag with which the port sends `vlan`.
+    #[inline(always)]
+    pub(super) fn dress(&self, packet: &mut Packet, tag: Tag, vlan: u16) -> Result<(), DropReason> {
+        match (tag, vlan == self.untagged) {
+            (Tag::None, true) => self.check_bare(packet),
+            (Tag::None, false) => push_tag(packet, vlan),
+            (Tag::Control(_), true) => {
+                pop_tag(packet)?;
+                self.check_bare(packet)
+            }
+            (Tag::Control(control), false) if control & VLAN_MASK == vlan => Ok(()),
+            (Tag::Control(control), false) => set_control(packet, control & !VLAN_MASK | vlan),
+        }
+    }
+
+    /// Refuses a frame for the native VLAN of a trunk that would be read as tagged.
+    fn check_bare(&self, packet: &Packet) -> Result<(), DropReason> {
+        if self.is_trunk && tag_of(packet.bytes()) != Tag::None {
+            return Err(DropReason::VlanNotAllowed);
+        }
+        Ok(())
+    }
+}
+
+/// The tag of a frame.
+#[inline(always)]
+pub(super) fn tag_of(frame: &[u8]) -> Tag {
+    match frame.get(ADDRESSES..ADDRESSES + TAG) {
+        Some(&[0x81, 0x00, high, low]) => Tag::Control(u16::from_be_bytes([high, low])),
+        _ => Tag::None,
+    }
+}
+
+/// Puts a tag behind the addresses, in front of everything else.
+fn push_tag(packet: &mut Packet, vlan: u16) -> Result<(), DropReason> {
+    packet.prepend(TAG_LENGTH).map_err(|_| DropReason::NoHeadroom)?;
+    let bytes = packet.bytes_mut();
+    bytes.copy_within(TAG..TAG + ADDRESSES, 0);
+    let [high, low] = vlan.to_be_bytes();
+    bytes[ADDRESSES..ADDRESSES + TAG].copy_from_slice(&[0x81, 0x00, high, low]);
+    shift_offsets(packet, |offset| offset.saturating_add(TAG_LENGTH));
+    Ok(())
+}
+
+/// Takes the tag out.
+fn pop_tag(packet: &mut Packet) -> Result<(), DropReason> {
+    packet.bytes_mut().copy_within(..ADDRESSES, TAG);
+    packet.trim_front(TAG_LENGTH).map_err(|_| DropReason::VlanTruncated)?;
+    shift_offsets(packet, |offset| if offset < TAGGED { offset } else { offset - TAG_LENGTH });
+    Ok(())
+}
+
+fn set_control(packet: &mut Packet, control: u16) -> Result<(), DropReason> {
+    let field = packet.bytes_mut().get_mut(ADDRESSES + 2..ADDRESSES + TAG);
+    field.ok_or(DropReason::VlanTruncated)?.copy_from_slice(&control.to_be_bytes());
+    Ok(())
+}
+
+/// Moves what is counted from the start of the packet; 0 means unknown and stays.
+fn shift_offsets(packet: &mut Packet, shift: impl Fn(u16) -> u16) {
+    let shifted = |offset: u16| if offset == 0 { 0 } else { shift(offset) };
+    packet.network_offset = shifted(packet.network_offset);
+    packet.transport_offset = shifted(packet.transport_offset);
+    if packet.checksum == ChecksumState::Partial {
+        packet.checksum_start = shift(packet.checksum_start);
+    }
+}
+
+/// Bytes of destination and source address.
+const ADDRESSES: usize = 12;
+/// Bytes of a tag.
+const TAG: usize = 4;
+const TAG_LENGTH: u16 = 4;
+/// Where the network header of a tagged frame starts at the earliest.
+const TAGGED: u16 = 18;
+/// The VLAN in the tag control information.
+const VLAN_MASK: u16 = 0x0fff;
