@@ -2,6 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal as _, Write as _};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Where results go.
@@ -10,9 +11,12 @@ pub struct Screen {
     colour: bool,
 }
 
-/// Something that takes a while.
+/// Something that takes a while. One at a time is shown.
 #[derive(Debug)]
 pub struct Step(ProgressBar);
+
+/// The step that is shown: lines make room for it.
+static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
 impl Screen {
     /// Standard output; colours when it is a terminal and `NO_COLOR` is not set.
@@ -28,8 +32,14 @@ impl Screen {
 
     /// Prints a line.
     pub fn line(&self, text: impl AsRef<str>) {
-        // A reader that has gone away is no reason to leave namespaces behind.
-        let _ = writeln!(std::io::stdout(), "{}", text.as_ref());
+        let print = || {
+            // A reader that has gone away is no reason to leave namespaces behind.
+            let _ = writeln!(std::io::stdout(), "{}", text.as_ref());
+        };
+        match shown().as_ref() {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
     }
 
     /// Prints a heading, with a blank line before it.
@@ -45,6 +55,7 @@ impl Screen {
         bar.set_style(style.tick_strings(&["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏", " "]));
         bar.set_message(text.to_owned());
         bar.enable_steady_tick(Duration::from_millis(80));
+        *shown() = Some(bar.clone());
         Step(bar)
     }
 
@@ -78,6 +89,11 @@ impl Screen {
     }
 }
 
+fn shown() -> MutexGuard<'static, Option<ProgressBar>> {
+    // Whoever panicked while it held the lock has left a bar that is as good as any.
+    SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Default for Screen {
     fn default() -> Self {
         Self::new()
@@ -93,6 +109,7 @@ impl Step {
 
 impl Drop for Step {
     fn drop(&mut self) {
+        shown().take();
         self.0.finish_and_clear();
     }
 }

@@ -105,33 +105,31 @@ pub(crate) fn polder_binary() -> anyhow::Result<PathBuf> {
 
 /// A gateway that bridges its Ethernet port and a gretap tunnel over the radio.
 fn configuration(site: &Site, socket: &Path, core: usize) -> String {
-    let Site { local, remote, .. } = site;
+    let Site { role, local, remote, next_hop, .. } = site;
     let socket = socket.display();
     format!(
         r#"version = 1
 
-[control]
-socket = "{socket}"
+[gateway]
+name = "{role}"
+cpus = [{core}]
+control = "{socket}"
 
-[workers]
-cores = [{core}]
+[port.eth0]
+interface = "eth0"
 
-[[port]]
-name = "eth0"
-
-[[port]]
-name = "radio0"
+[port.radio0]
+interface = "radio0"
 role = "underlay"
 
-[[tunnel]]
-name = "peer"
+[tunnel.peer]
 kind = "gretap"
 port = "radio0"
 local = "{local}"
 remote = "{remote}"
+next_hop = "{next_hop}"
 
-[[bridge]]
-name = "lan"
+[bridge.lan]
 members = ["eth0", "peer"]
 "#
     )

@@ -34,7 +34,8 @@ pub(super) struct Site {
     /// The tunnel's end point at the peer.
     pub(super) remote: Ipv4Addr,
     radio: Ipv4Addr,
-    peer_radio: Ipv4Addr,
+    /// The peer's address on the radio: whom outer packets are handed to.
+    pub(super) next_hop: Ipv4Addr,
 }
 
 /// The access point.
@@ -44,7 +45,7 @@ pub(super) const ACCESS_POINT: Site = Site {
     local: Ipv4Addr::new(192, 168, 10, 1),
     remote: Ipv4Addr::new(192, 168, 20, 1),
     radio: Ipv4Addr::new(172, 20, 0, 1),
-    peer_radio: Ipv4Addr::new(172, 20, 0, 2),
+    next_hop: Ipv4Addr::new(172, 20, 0, 2),
 };
 
 /// The station.
@@ -53,8 +54,8 @@ pub(super) const STATION: Site = Site {
     role: "sta",
     local: ACCESS_POINT.remote,
     remote: ACCESS_POINT.local,
-    radio: ACCESS_POINT.peer_radio,
-    peer_radio: ACCESS_POINT.radio,
+    radio: ACCESS_POINT.next_hop,
+    next_hop: ACCESS_POINT.radio,
 };
 
 /// The four namespaces.
@@ -99,7 +100,7 @@ impl Site {
         let (local, remote) = (self.local.to_string(), self.remote.to_string());
         namespace.ip(&["address", "add", &format!("{local}/32"), "dev", "lo"])?;
         namespace.ip(&["address", "add", &format!("{}/30", self.radio), "dev", "radio0"])?;
-        let via = self.peer_radio.to_string();
+        let via = self.next_hop.to_string();
         #[rustfmt::skip]
         namespace.ip(&["route", "add", &format!("{remote}/32"), "via", &via, "dev", "radio0", "src", &local])?;
         Ok(())
