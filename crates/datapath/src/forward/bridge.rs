@@ -1,7 +1,7 @@
 //! The stage: one verdict a packet, carried out in place.
 
 use super::fdb::{FdbKey, FdbTime, Learned};
-use super::flood::{Flood, FloodGate, Targets, expand, send};
+use super::flood::{Flood, FloodGates, Targets, expand, send};
 use super::table::{Bridge, Bridges, Member};
 use super::vlan::{Tag, tag_of};
 use crate::counters::Counter;
@@ -29,7 +29,7 @@ pub struct BridgeCounters {
 #[derive(Debug)]
 pub struct BridgeState {
     /// By port.
-    gates: Vec<FloodGate>,
+    gates: Vec<FloodGates>,
     counters: Arc<BridgeCounters>,
 }
 
@@ -44,7 +44,7 @@ impl BridgeState {
     /// Makes room for the ports of another table; limits that are used up stay so.
     pub fn adopt(&mut self, bridges: &Bridges) {
         let ports = bridges.members().iter().map(|member| usize::from(member.port.0) + 1).max();
-        self.gates.resize(ports.unwrap_or(0), FloodGate::new());
+        self.gates.resize(ports.unwrap_or(0), FloodGates::new());
     }
 
     /// The counters.
@@ -131,7 +131,7 @@ fn decide<'a>(
         Some(to) => relay(from, to, vlan, bridges),
         None => {
             state.counters.flooded.add(1);
-            flood(Flood { from, vlan, group }, bridges, &mut state.gates, context.now)
+            flood(Flood { from, vlan, group }, header.destination, bridges, &mut state.gates, context.now)
         }
     }
 }
@@ -154,10 +154,15 @@ fn relay<'a>(from: &Member, to: &'a Member, vlan: u16, bridges: &Bridges) -> Ver
 }
 
 /// A frame for a group or an unknown station.
-fn flood<'a>(flood: Flood<'a>, bridges: &'a Bridges, gates: &mut [FloodGate], now: Nanos) -> Verdict<'a> {
-    if let Some(limit) = flood.from.flood_limit
-        && let Some(gate) = gates.get_mut(usize::from(flood.from.port.0))
-        && !gate.admit(limit, now)
+fn flood<'a>(
+    flood: Flood<'a>,
+    destination: u64,
+    bridges: &'a Bridges,
+    gates: &mut [FloodGates],
+    now: Nanos,
+) -> Verdict<'a> {
+    if let Some(gates) = gates.get_mut(usize::from(flood.from.port.0))
+        && !gates.admit(destination, flood.from.flood_limits, now)
     {
         return Verdict::Drop(DropReason::FloodLimit);
     }

@@ -1,6 +1,6 @@
 //! Frames for several members: who gets them, how many a port may cause, and the copies.
 
-use super::table::{Bridges, Member};
+use super::table::{Bridges, FloodLimits, Member};
 use super::vlan::tag_of;
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::units::Nanos;
@@ -65,11 +65,39 @@ impl<'a> Flood<'a> {
     }
 }
 
+/// One gate for each kind of flooded frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FloodGates {
+    unknown_unicast: FloodGate,
+    multicast: FloodGate,
+    broadcast: FloodGate,
+}
+
+impl FloodGates {
+    /// Gates with their full credit.
+    pub(super) const fn new() -> Self {
+        let gate = FloodGate::new();
+        Self { unknown_unicast: gate, multicast: gate, broadcast: gate }
+    }
+
+    /// Whether a frame to `destination` may be flooded.
+    pub(super) fn admit(&mut self, destination: u64, limits: FloodLimits, now: Nanos) -> bool {
+        const BROADCAST: u64 = 0xffff_ffff_ffff;
+        const GROUP: u64 = 1 << 40;
+        let (gate, limit) = match destination {
+            BROADCAST => (&mut self.broadcast, limits.broadcast),
+            _ if destination & GROUP != 0 => (&mut self.multicast, limits.multicast),
+            _ => (&mut self.unknown_unicast, limits.unknown_unicast),
+        };
+        limit.is_none_or(|limit| gate.admit(limit, now))
+    }
+}
+
 /// Lets a number of floods a second pass, and a tenth of a second's worth at once.
 ///
 /// One a port and worker: a port with queues on two workers may cause twice its limit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FloodGate {
+struct FloodGate {
     /// Floods that may pass, in billionths: one nanosecond at one a second earns one.
     credit: u64,
     filled_at: Nanos,
@@ -77,12 +105,12 @@ pub(super) struct FloodGate {
 
 impl FloodGate {
     /// A gate with its full credit.
-    pub(super) const fn new() -> Self {
+    const fn new() -> Self {
         Self { credit: u64::MAX, filled_at: Nanos(0) }
     }
 
     /// Whether one more flood may pass, at `limit` a second.
-    pub(super) fn admit(&mut self, limit: u32, now: Nanos) -> bool {
+    fn admit(&mut self, limit: u32, now: Nanos) -> bool {
         const ONE: u64 = Nanos::SECOND.0;
         let at_once = u64::from((limit / 10).max(limit.min(64))) * ONE;
         let elapsed = now.since(self.filled_at).0.min(ONE);

@@ -16,7 +16,7 @@
 //! | [`bridge()`] | the stage: one verdict a packet |
 //! | [`Fdb`] | where addresses are |
 //! | [`VlanMode`] | which tag goes in and comes out where |
-//! | [`FloodGate`] | copies for several members, and how many floods a port may cause |
+//! | `FloodGates` | copies for several members, and how many floods a port may cause |
 //!
 //! [`NoBuffer`]: crate::drops::DropReason::NoBuffer
 //! [`NoHeadroom`]: crate::drops::DropReason::NoHeadroom
@@ -31,5 +31,5 @@ mod vlan;
 
 pub use bridge::{BridgeCounters, BridgeState, bridge};
 pub use fdb::{Fdb, FdbEntry, FdbFull, FdbKey, FdbOptions, FdbTime, Learned, SweepCursor, Swept};
-pub use table::{BridgeError, BridgeOptions, Bridges, Links, MemberOptions, StaticEntry};
+pub use table::{BridgeError, BridgeOptions, Bridges, FloodLimits, Links, MemberOptions, StaticEntry};
 pub use vlan::{VlanMode, VlanSet};

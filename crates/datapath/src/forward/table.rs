@@ -36,8 +36,20 @@ pub struct MemberOptions {
     pub flood: bool,
     /// Whether it is kept apart from the other isolated members.
     pub isolated: bool,
-    /// Frames a second that come in by it and may go to several members, by worker; `None` for any.
-    pub flood_limit: Option<u32>,
+    /// How much it may have flooded.
+    pub flood_limits: FloodLimits,
+}
+
+/// How many frames a second that come in by a port may go to several members, by worker; `None` for any
+/// number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FloodLimits {
+    /// Frames for a station that is not known.
+    pub unknown_unicast: Option<u32>,
+    /// Frames for a group other than all.
+    pub multicast: Option<u32>,
+    /// Frames for all.
+    pub broadcast: Option<u32>,
 }
 
 /// An address that is bound to a member: neither aged nor moved.
@@ -160,7 +172,7 @@ pub(super) struct Member {
     pub(super) learning: bool,
     pub(super) flood: bool,
     pub(super) isolated: bool,
-    pub(super) flood_limit: Option<u32>,
+    pub(super) flood_limits: FloodLimits,
     /// `None` when transparent.
     pub(super) vlans: Option<Box<PortVlans>>,
 }
@@ -290,7 +302,7 @@ impl Member {
             learning: options.learning,
             flood: options.flood,
             isolated: options.isolated,
-            flood_limit: options.flood_limit,
+            flood_limits: options.flood_limits,
             vlans: PortVlans::new(&options.vlans).map(Box::new),
         }
     }
