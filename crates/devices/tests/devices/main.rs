@@ -3,6 +3,8 @@
 
 #[cfg(test)]
 mod common;
+#[cfg(test)]
+mod pair;
 
 #[cfg(test)]
 #[cfg(feature = "tap")]

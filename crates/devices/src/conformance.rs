@@ -1,1 +1,0 @@
-//! What every driver owes to the datapath, as one suite of checks.

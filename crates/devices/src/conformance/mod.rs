@@ -1,0 +1,166 @@
+//! What every driver owes to the datapath, as one suite of checks.
+//!
+//! A [`Fixture`] opens a fresh port with the other side of its wire; [`run`] opens one for each
+//! check and reports what the port owes. After every check the port is closed, its counters must
+//! add up, and every frame must be home.
+//!
+//! | file | what is checked |
+//! |---|---|
+//! | `receiving` | budgets, batches, turns, order, memory that runs out |
+//! | `sending` | order, room, lengths, chains, frames that come back |
+//! | `sleeping` | arming, races, wake-ups, unplugging |
+//!
+//! The suite is worth what it catches: the tests of this crate run it on drivers that lie.
+
+mod receiving;
+mod sending;
+mod sleeping;
+mod stand;
+
+pub use stand::Stand;
+
+use crate::AnyQueue;
+use core::fmt;
+use core::time::Duration;
+use polder_buffers::{Region, RegionOptions};
+
+/// The other side of a port's wire.
+pub trait Wire: Send {
+    /// Puts a frame on the wire towards the port; `false` when it is not taken.
+    fn inject(&mut self, frame: &[u8]) -> bool;
+
+    /// Takes the next frame that the port has sent.
+    fn extract(&mut self) -> Option<Vec<u8>>;
+
+    /// Waits until what was injected has reached the port, where that takes a while.
+    fn settle(&mut self) {}
+
+    /// Takes the device away from under the port; `false` when that cannot be done.
+    fn unplug(&mut self) -> bool {
+        false
+    }
+}
+
+/// What a port is able to do, for the checks to ask no more.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The longest frame that it sends, in bytes, Ethernet header included, FCS excluded.
+    pub longest: usize,
+    /// The longest frame that it receives.
+    pub longest_received: usize,
+    /// Whether it sends and receives packets of several frames.
+    pub chains: bool,
+    /// Frames that wait for the port without loss.
+    pub backlog: usize,
+    /// How long anything may take that must happen at all.
+    pub patience: Duration,
+}
+
+/// Opens ports for the suite.
+pub trait Fixture {
+    /// What the ports are able to do.
+    fn limits(&self) -> Limits;
+
+    /// A fresh port that takes its frames from `region`, and the other side of its wire.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn open(&mut self, region: &Region) -> Result<(AnyQueue, Box<dyn Wire>), String>;
+}
+
+/// Slots of the region that each check works with.
+const SLOTS: u32 = 2048;
+/// Bytes a slot.
+const SLOT_BYTES: u32 = 2048;
+/// How long frames may take home when a port has been closed.
+const HOMEWARD: Duration = Duration::from_secs(5);
+
+/// One check: what it is called, and what it does with a fresh port.
+type Check = (&'static str, fn(&mut Stand) -> Result<(), Fault>);
+
+/// Why a check was not passed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The port broke the contract.
+    Broken(String),
+    /// The port or its wire cannot do what the check needs.
+    Skipped(&'static str),
+}
+
+impl From<String> for Fault {
+    fn from(what: String) -> Self {
+        Self::Broken(what)
+    }
+}
+
+/// How one check ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The check.
+    pub check: &'static str,
+    /// Passed, or why not.
+    pub result: Result<(), Fault>,
+}
+
+/// How all checks ended. Printed, it has a line a check.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// One outcome a check, in the order of [`checks`].
+    pub outcomes: Vec<Outcome>,
+}
+
+impl Report {
+    /// Whether no check was broken.
+    pub fn is_clean(&self) -> bool {
+        self.broken().next().is_none()
+    }
+
+    /// The checks that were broken.
+    pub fn broken(&self) -> impl Iterator<Item = &'static str> + '_ {
+        let broken = |outcome: &&Outcome| matches!(outcome.result, Err(Fault::Broken(_)));
+        self.outcomes.iter().filter(broken).map(|outcome| outcome.check)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Outcome { check, result } in &self.outcomes {
+            match result {
+                Ok(()) => writeln!(formatter, "passed   {check}")?,
+                Err(Fault::Skipped(reason)) => writeln!(formatter, "skipped  {check}: {reason}")?,
+                Err(Fault::Broken(what)) => writeln!(formatter, "BROKEN   {check}: {what}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The names of all checks.
+pub fn checks() -> impl Iterator<Item = &'static str> {
+    all().map(|(name, _)| name)
+}
+
+/// Runs all checks on ports of `fixture`.
+pub fn run(fixture: &mut dyn Fixture) -> Report {
+    let outcomes = all().map(|check| Outcome { check: check.0, result: run_one(check, fixture) });
+    Report { outcomes: outcomes.collect() }
+}
+
+fn all() -> impl Iterator<Item = Check> {
+    receiving::CHECKS.iter().chain(sending::CHECKS).chain(sleeping::CHECKS).copied()
+}
+
+fn run_one(check: Check, fixture: &mut dyn Fixture) -> Result<(), Fault> {
+    let options = RegionOptions { slots: SLOTS, slot_bytes: SLOT_BYTES };
+    let region = Region::new(options).map_err(|error| error.to_string())?;
+    let limits = fixture.limits();
+    let (queue, wire) = fixture.open(&region)?;
+    let mut stand = Stand::new(&region, queue, wire, limits)?;
+    let result = check.1(&mut stand);
+    // A port that is broken in what the check looks at is likely to be in the rest as well.
+    let sums = if result.is_ok() { stand.counters_add_up() } else { Ok(()) };
+    drop(stand);
+    result?;
+    sums?;
+    Ok(stand::all_home(&region)?)
+}
