@@ -109,21 +109,34 @@ impl<'d> Section<'d> {
     }
 
     /// Opens the table that is the value of `key`, if there is one.
-    pub(super) fn open_key(&self, key: &str, title: String, kind: Kind) -> Option<Section<'d>> {
-        let value = self.value(key)?;
+    pub(super) fn open_key(&self, key: &str, title: String, kind: Kind) -> Option<Self> {
+        self.open_value(self.value(key)?, title, kind)
+    }
+
+    /// Opens a value that has to be a table.
+    pub(super) fn open_value(
+        &self,
+        value: &'d Spanned<DeValue<'d>>,
+        title: String,
+        kind: Kind,
+    ) -> Option<Self> {
         let Some(table) = value.get_ref().as_table() else {
-            self.findings.refuse(wrong_type("a table", value.get_ref()), value.span());
+            self.refuse_table(value, &title, title.trim_matches('`'));
             return None;
         };
-        Some(Section::open(title, value.span(), table, kind, self.findings))
+        Some(self.open_table(title, value.span(), table, kind))
+    }
+
+    /// Opens a table inside this one.
+    pub(super) fn open_table(&self, title: String, span: Span, table: &'d DeTable<'d>, kind: Kind) -> Self {
+        Self::open(title, span, table, kind, self.findings)
     }
 
     /// The tables in the table `key`, with their names, in the order of the file.
     pub(super) fn named(&self, key: &str) -> Vec<(At<&'d str>, Option<&'d DeTable<'d>>, Span)> {
         let Some(value) = self.value(key) else { return Vec::new() };
         let Some(table) = value.get_ref().as_table() else {
-            let remedy = format!("give each one a table with its name: `[{key}.NAME]`");
-            self.findings.refuse(wrong_type("a table", value.get_ref()).remedy(remedy), value.span());
+            self.refuse_table(value, &format!("`{key}`"), &format!("[{key}.NAME]"));
             return Vec::new();
         };
         let mut entries: Vec<_> = table.iter().collect();
@@ -131,12 +144,18 @@ impl<'d> Section<'d> {
         let entry = |(name, value): (&'d Spanned<_>, &'d Spanned<DeValue<'d>>)| {
             let inner = value.get_ref().as_table();
             if inner.is_none() {
-                let remedy = format!("write it as `[{key}.{}]`", printable(str_of(name)));
-                self.findings.refuse(wrong_type("a table", value.get_ref()).remedy(remedy), value.span());
+                let title = format!("{key}.{}", printable(str_of(name)));
+                self.refuse_table(value, &format!("`{title}`"), &format!("[{title}]"));
             }
             (At { value: str_of(name), span: name.span() }, inner, value.span())
         };
         entries.into_iter().map(entry).collect()
+    }
+
+    fn refuse_table(&self, value: &Spanned<DeValue<'_>>, name: &str, header: &str) {
+        let Refusal { message, .. } = wrong_type("a table", value.get_ref());
+        let remedy = format!("write `{header}` on a line of its own and the keys below it");
+        self.error(value.span(), format!("{name} {message}"), remedy);
     }
 
     /// The value of `key`, if it is there.
@@ -223,4 +242,17 @@ pub(super) fn list(words: &[&str]) -> String {
 /// `text` on one line and without anything that commands a terminal.
 pub(super) fn printable(text: &str) -> String {
     text.chars().take(64).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// The finding for an error in the notation itself.
+pub(super) fn syntax(error: &toml::de::Error) -> Diagnostic {
+    let message = error.message().replace('\n', ", ");
+    let remedy = if message.contains("quoted") {
+        "put text in quotes; numbers, `true` and `false` stand without"
+    } else if message.contains("duplicate") {
+        "remove one of the two"
+    } else {
+        "this is not TOML; docs/guide/configuration.md shows how it is written"
+    };
+    Diagnostic::error(error.span().unwrap_or(0..0), message).remedy(remedy)
 }

@@ -1,14 +1,15 @@
 //! What a single value may be: types, ranges, notations.
 
 use super::model::Mac;
-use super::section::{Refusal, Span, closest, list, printable, wrong_type};
+use super::section::{Refusal, Span, closest, printable, wrong_type};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 use toml::de::DeValue;
 
 /// A string.
 pub(super) fn text(value: &DeValue<'_>) -> Result<String, Refusal> {
-    value.as_str().map(str::to_owned).ok_or_else(|| wrong_type("a string", value))
+    let refusal = || wrong_type("a string", value).remedy("put it in quotes");
+    value.as_str().map(str::to_owned).ok_or_else(refusal)
 }
 
 /// `true` or `false`.
@@ -24,14 +25,14 @@ pub(super) fn integer<T: TryFrom<i64> + Into<i64> + Copy>(
 ) -> impl Fn(&DeValue<'_>) -> Result<T, Refusal> {
     move |value| {
         let (low, high) = ((*range.start()).into(), (*range.end()).into());
-        let expected = if unit.is_empty() { "an integer".to_owned() } else { format!("an integer ({unit})") };
-        let digits = value.as_integer().ok_or_else(|| wrong_type(&expected, value))?;
+        let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
+        let remedy = format!("take a whole number from {low} to {high}{unit}, without quotes");
+        let digits = value.as_integer().ok_or_else(|| wrong_type("an integer", value).remedy(&remedy))?;
         let number = i64::from_str_radix(digits.as_str(), digits.radix()).ok();
         let fits = number.filter(|number| (low..=high).contains(number));
         fits.and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
-            let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
-            Refusal::new(format!("is {digits}, which is out of range"))
-                .remedy(format!("take a value from {low} to {high}{unit}"))
+            let remedy = format!("take a value from {low} to {high}{unit}");
+            Refusal::new(format!("is {digits}, which is out of range")).remedy(remedy)
         })
     }
 }
@@ -39,18 +40,24 @@ pub(super) fn integer<T: TryFrom<i64> + Into<i64> + Copy>(
 /// One of a few words.
 pub(super) fn choice<T: Copy>(words: &[(&'static str, T)]) -> impl Fn(&DeValue<'_>) -> Result<T, Refusal> {
     move |value| {
-        let names: Vec<&str> = words.iter().map(|&(name, _)| name).collect();
-        let word = value.as_str().ok_or_else(|| {
-            wrong_type("a string", value).remedy(format!("the choices are {}", list(&names)))
-        })?;
+        let names = || words.iter().map(|&(name, _)| name);
+        let word = value.as_str().ok_or_else(|| wrong_type("a string", value).remedy(choices(names())))?;
         let found = words.iter().find(|&&(name, _)| name == word);
         found.map(|&(_, chosen)| chosen).ok_or_else(|| {
             let refusal = Refusal::new(format!("cannot be \"{}\"", printable(word)));
-            match closest(word, names.iter().copied()) {
+            match closest(word, names()) {
                 Some(known) => refusal.remedy(format!("did you mean \"{known}\"?")),
-                None => refusal.remedy(format!("the choices are {}", list(&names))),
+                None => refusal.remedy(choices(names())),
             }
         })
+    }
+}
+
+fn choices<'w>(words: impl Iterator<Item = &'w str>) -> String {
+    let quoted: Vec<String> = words.map(|word| format!("\"{word}\"")).collect();
+    match quoted.as_slice() {
+        [only] => format!("write {only}, the only choice"),
+        all => format!("the choices are {}", all.join(", ")),
     }
 }
 
@@ -69,7 +76,8 @@ pub(super) fn word_or<T>(
         | DeValue::Boolean(_)
         | DeValue::Datetime(_)
         | DeValue::Array(_)
-        | DeValue::Table(_) => Err(wrong_type(&format!("\"{word}\" or an integer"), value)),
+        | DeValue::Table(_) => Err(wrong_type(&format!("\"{word}\" or an integer"), value)
+            .remedy(format!("write \"{word}\" or a number without quotes"))),
     }
 }
 
@@ -79,7 +87,8 @@ pub(super) fn host(value: &DeValue<'_>) -> Result<Ipv4Addr, Refusal> {
         wrong_type("an IPv4 address", value).remedy("write it in quotes, as in \"192.0.2.1\"")
     })?;
     let Ok(address) = text.parse::<Ipv4Addr>() else {
-        let refusal = Refusal::new(format!("cannot be \"{}\", which is not an IPv4 address", printable(text)));
+        let refusal =
+            Refusal::new(format!("cannot be \"{}\", which is not an IPv4 address", printable(text)));
         return Err(if text.contains('/') {
             refusal.remedy("leave the prefix length out: this is one address, not a network")
         } else if text.contains(':') {
@@ -108,7 +117,8 @@ pub(super) fn station(value: &DeValue<'_>) -> Result<Mac, Refusal> {
     let example = "write six pairs of hexadecimal digits, as in \"02:00:00:00:00:01\"";
     let text = value.as_str().ok_or_else(|| wrong_type("an Ethernet address", value).remedy(example))?;
     let mac = parse_mac(text).ok_or_else(|| {
-        Refusal::new(format!("cannot be \"{}\", which is not an Ethernet address", printable(text))).remedy(example)
+        Refusal::new(format!("cannot be \"{}\", which is not an Ethernet address", printable(text)))
+            .remedy(example)
     })?;
     if mac.is_group() || mac == Mac([0; 6]) {
         let remedy = "take the address of one station: its first byte is even, and not all bytes are zero";
@@ -208,7 +218,7 @@ pub(super) const MAX_VLAN: u16 = 4094;
 
 /// One VLAN.
 pub(super) fn vlan(value: &DeValue<'_>) -> Result<u16, Refusal> {
-    integer(1..=MAX_VLAN, "(VLAN)")(value)
+    integer(1..=MAX_VLAN, "")(value)
 }
 
 fn vlan_range(value: &DeValue<'_>) -> Result<RangeInclusive<u16>, Refusal> {

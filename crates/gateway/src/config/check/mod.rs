@@ -1,0 +1,152 @@
+//! What the sections say about each other: names are resolved, overlaps and contradictions refused,
+//! defaults filled in.
+
+mod bridges;
+mod tunnels;
+
+use super::diagnostics::Diagnostic;
+use super::model::{Configuration, Device, Gateway, Mode, OnExit, Port, Queues, Role};
+use super::read::{Draft, GatewayDraft, PortDraft};
+use super::section::{Findings, Span, closest, list};
+use super::values::is_name;
+use polder_buffers::PortId;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Packet memory when nothing is said, in MiB.
+const MEMORY_MIB: u32 = 24;
+/// Slot size when nothing is said, in bytes.
+const SLOT_BYTES: u32 = 2048;
+/// Most ports and tunnels together.
+const MAX_PORTS: usize = 4096;
+
+/// What a name stands for.
+#[derive(Clone, Debug)]
+struct Name {
+    id: PortId,
+    span: Span,
+    kind: NameKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NameKind {
+    /// A port; its role if that could be read.
+    Port(Option<Role>),
+    /// A tunnel.
+    Tunnel,
+}
+
+/// All names of ports and tunnels.
+type Names<'a> = BTreeMap<&'a str, Name>;
+
+/// Resolves a draft. The result is complete only if `findings` contain no error.
+pub(super) fn check(draft: &Draft, file: &Path, findings: &Findings) -> Configuration {
+    let names = names(draft, findings);
+    for (index, port) in draft.ports.iter().enumerate() {
+        let same = draft.ports[..index].iter().find_map(|earlier| port.same_device(earlier));
+        same.into_iter().for_each(|finding| findings.note(finding));
+    }
+    let gateway = gateway(&draft.gateway, file, findings);
+    let ports = ports(draft, &names);
+    let tunnels = tunnels::resolve(draft, &names, findings);
+    let bridges = bridges::resolve(draft, &names, findings);
+    if !draft.has_ports {
+        let remedy = "add a table `[port.NAME]` with `interface = \"…\"`";
+        findings.note(Diagnostic::error(0..0, "the file has no port").remedy(remedy));
+    }
+    Configuration { gateway, ports, tunnels, bridges }
+}
+
+/// Numbers the ports, then the tunnels; one name is one of them.
+fn names<'a>(draft: &'a Draft, findings: &Findings) -> Names<'a> {
+    let ports = draft.ports.iter().map(|port| (&port.name, NameKind::Port(port.role)));
+    let tunnels = draft.tunnels.iter().map(|tunnel| (&tunnel.name, NameKind::Tunnel));
+    let mut names = Names::new();
+    for (id, (name, kind)) in (0_u16..).zip(ports.chain(tunnels).take(MAX_PORTS)) {
+        let entry = Name { id: PortId(id), span: name.span.clone(), kind };
+        if let Some(other) = names.insert(name.value.as_str(), entry) {
+            let finding =
+                Diagnostic::error(name.span.clone(), format!("`{}` names a port and a tunnel", name.value));
+            findings.note(
+                finding
+                    .label("the tunnel")
+                    .related(other.span, "the port")
+                    .remedy("give one of them another name: a tunnel is a port of its bridge"),
+            );
+        }
+    }
+    if let Some(excess) = draft.ports.len().checked_add(draft.tunnels.len()).filter(|&sum| sum > MAX_PORTS) {
+        let message = format!("{excess} ports and tunnels are more than one gateway can have");
+        findings.note(
+            Diagnostic::error(0..0, message).remedy(format!("have at most {MAX_PORTS} of them together")),
+        );
+    }
+    names
+}
+
+/// The remedy for a name that is not among the `known`.
+fn unknown_name<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone, noun: &str) -> String {
+    if let Some(close) = closest(name, known.clone()) {
+        return format!("did you mean `{close}`?");
+    }
+    let all: Vec<&str> = known.collect();
+    match all.as_slice() {
+        [] => format!("the file has no {noun}"),
+        all => format!("the file has {}", list(&all[..all.len().min(12)])),
+    }
+}
+
+fn gateway(draft: &GatewayDraft, file: &Path, findings: &Findings) -> Gateway {
+    let name = draft.name.clone().unwrap_or_else(|| {
+        let stem = file.file_stem().and_then(|stem| stem.to_str());
+        stem.filter(|stem| is_name(stem)).unwrap_or("gateway").to_owned()
+    });
+    let cpus = draft.cpus.as_ref();
+    let count = cpus.map(|cpus| u16::try_from(cpus.value.len()).unwrap_or(u16::MAX));
+    let workers = draft.workers.as_ref().map(|workers| workers.value);
+    if let (Some(cpus), Some(count), Some(workers), Some(at)) = (cpus, count, workers, &draft.workers)
+        && count != workers
+    {
+        findings.note(
+            Diagnostic::error(cpus.span.clone(), format!("{workers} workers and {count} CPUs"))
+                .related(at.span.clone(), "")
+                .remedy("name one CPU for each worker, or leave `workers` out"),
+        );
+    }
+    Gateway {
+        workers: workers.or(count).unwrap_or(1),
+        cpus: cpus.map(|cpus| cpus.value.clone()).unwrap_or_default(),
+        memory_mib: draft.memory_mib.unwrap_or(MEMORY_MIB),
+        slot_bytes: draft.slot_bytes.unwrap_or(SLOT_BYTES),
+        control: draft.control.clone().unwrap_or_else(|| default_control(&name)),
+        name,
+    }
+}
+
+/// Where the control socket of the gateway of that name is, unless its configuration says otherwise.
+pub fn default_control(name: &str) -> PathBuf {
+    PathBuf::from(format!("/run/polder/{name}.sock"))
+}
+
+fn ports(draft: &Draft, names: &Names<'_>) -> Vec<Port> {
+    let on_exit = draft.gateway.on_exit.unwrap_or_default();
+    draft.ports.iter().filter_map(|port| resolve_port(port, names, on_exit)).collect()
+}
+
+fn resolve_port(port: &PortDraft, names: &Names<'_>, on_exit: OnExit) -> Option<Port> {
+    let device = port.device.as_ref()?.value.clone();
+    let on_exit = match &device {
+        Device::Interface(_) => port.on_exit.unwrap_or(on_exit),
+        Device::Tap(_) => OnExit::Kernel,
+    };
+    Some(Port {
+        id: names.get(port.name.value.as_str())?.id,
+        name: port.name.value.clone(),
+        device,
+        role: port.role?,
+        mode: port.mode.unwrap_or(Mode::Auto),
+        on_exit,
+        queues: port.queues.unwrap_or(Queues::All),
+        mtu: port.mtu.as_ref().map(|mtu| mtu.value),
+    })
+}

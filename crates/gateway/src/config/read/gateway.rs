@@ -1,0 +1,89 @@
+//! `[gateway]`: the process as a whole.
+
+use super::super::model::OnExit;
+use super::super::section::{At, Kind, Refusal, Section};
+use super::super::values::{NAME_RULE, choice, elements, integer, is_name, text};
+use super::port::ON_EXIT;
+use std::path::PathBuf;
+use toml::de::DeValue;
+
+const KIND: Kind = Kind {
+    noun: "the gateway",
+    keys: &["name", "workers", "cpus", "memory_mib", "slot_bytes", "control", "on_exit"],
+};
+
+/// Most workers of one gateway.
+const MAX_WORKERS: u16 = 64;
+/// Highest CPU number.
+const MAX_CPU: u16 = 4095;
+/// Longest path of a UNIX socket, its end mark excluded (`sockaddr_un`).
+const MAX_SOCKET_PATH: usize = 107;
+
+/// `[gateway]` as it stands in the file.
+#[derive(Debug, Default)]
+pub(in super::super) struct GatewayDraft {
+    pub(in super::super) name: Option<String>,
+    pub(in super::super) workers: Option<At<u16>>,
+    pub(in super::super) cpus: Option<At<Vec<u16>>>,
+    pub(in super::super) memory_mib: Option<u32>,
+    pub(in super::super) slot_bytes: Option<u32>,
+    pub(in super::super) control: Option<PathBuf>,
+    pub(in super::super) on_exit: Option<OnExit>,
+}
+
+/// Reads the section, which may be left out.
+pub(super) fn read(root: &Section<'_>) -> GatewayDraft {
+    let Some(section) = root.open_key("gateway", "[gateway]".to_owned(), KIND) else {
+        return GatewayDraft::default();
+    };
+    GatewayDraft {
+        name: section.read("name", name).map(|at| at.value),
+        workers: section.read("workers", integer(1..=MAX_WORKERS, "workers")),
+        cpus: section.read("cpus", cpus),
+        memory_mib: section.read("memory_mib", integer(4_u32..=65_536, "MiB")).map(|at| at.value),
+        slot_bytes: section.read("slot_bytes", slot_bytes).map(|at| at.value),
+        control: section.read("control", control).map(|at| at.value),
+        on_exit: section.read("on_exit", choice(ON_EXIT)).map(|at| at.value),
+    }
+}
+
+fn name(value: &DeValue<'_>) -> Result<String, Refusal> {
+    let name = text(value)?;
+    if is_name(&name) { Ok(name) } else { Err(Refusal::new("cannot be a name").remedy(NAME_RULE)) }
+}
+
+fn cpus(value: &DeValue<'_>) -> Result<Vec<u16>, Refusal> {
+    let mut cpus = Vec::new();
+    for (cpu, span) in elements(value, "CPU numbers", integer(0..=MAX_CPU, ""))? {
+        if cpus.contains(&cpu) {
+            let refusal = Refusal::new(format!("names CPU {cpu} twice")).at(span);
+            return Err(refusal.remedy("give each worker a CPU of its own"));
+        }
+        cpus.push(cpu);
+    }
+    if cpus.is_empty() {
+        return Err(Refusal::new("is empty").remedy("name one CPU a worker, or leave `cpus` out"));
+    }
+    Ok(cpus)
+}
+
+fn slot_bytes(value: &DeValue<'_>) -> Result<u32, Refusal> {
+    let bytes: u32 = integer(0_u32..=u32::MAX, "bytes")(value)?;
+    match bytes {
+        2048 | 4096 => Ok(bytes),
+        _ => Err(Refusal::new(format!("cannot be {bytes}")).remedy("take 2048 or 4096")),
+    }
+}
+
+fn control(value: &DeValue<'_>) -> Result<PathBuf, Refusal> {
+    let path = text(value)?;
+    if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
+        let remedy = "write the absolute path of a file, as in \"/run/polder/gateway.sock\"";
+        return Err(Refusal::new("has to be an absolute path").remedy(remedy));
+    }
+    if path.len() > MAX_SOCKET_PATH {
+        return Err(Refusal::new(format!("is {} bytes long", path.len()))
+            .remedy(format!("the path of a socket has at most {MAX_SOCKET_PATH} bytes")));
+    }
+    Ok(PathBuf::from(path))
+}

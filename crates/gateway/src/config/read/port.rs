@@ -1,0 +1,120 @@
+//! `[port.NAME]`: a device and what Polder takes of its traffic.
+
+use super::super::diagnostics::Diagnostic;
+use super::super::model::{Device, Mode, OnExit, Queues, Role};
+use super::super::section::{At, Kind, Refusal, Section};
+use super::super::values::{choice, integer, interface, word_or};
+use super::refuse_key;
+use toml::de::DeValue;
+
+/// The keys of a port.
+pub(super) const KIND: Kind =
+    Kind { noun: "a port", keys: &["interface", "tap", "role", "mode", "on_exit", "queues", "mtu"] };
+
+/// The choices of `on_exit`.
+pub(super) const ON_EXIT: &[(&str, OnExit)] = &[("kernel", OnExit::Kernel), ("drop", OnExit::Drop)];
+
+const ROLES: &[(&str, Role)] = &[("bridge", Role::Bridge), ("underlay", Role::Underlay)];
+const MODES: &[(&str, Mode)] = &[
+    ("auto", Mode::Auto),
+    ("zero-copy", Mode::ZeroCopy),
+    ("native", Mode::Native),
+    ("generic", Mode::Generic),
+];
+
+/// Most queues of one port.
+const MAX_QUEUES: u16 = 256;
+/// Smallest MTU of an IPv4 link (RFC 791).
+const MIN_MTU: u16 = 68;
+/// Largest MTU: the longest frame is a chain of slots, and jumbo frames end here on common hardware.
+pub(super) const MAX_MTU: u16 = 9578;
+
+/// `[port.NAME]` as it stands in the file.
+#[derive(Debug)]
+pub(in super::super) struct PortDraft {
+    pub(in super::super) name: At<String>,
+    pub(in super::super) device: Option<At<Device>>,
+    /// `None` when it could not be read; the default is filled in.
+    pub(in super::super) role: Option<Role>,
+    pub(in super::super) mode: Option<Mode>,
+    pub(in super::super) on_exit: Option<OnExit>,
+    pub(in super::super) queues: Option<Queues>,
+    pub(in super::super) mtu: Option<At<u16>>,
+}
+
+/// Reads one port.
+pub(super) fn read(section: &Section<'_>, name: At<String>) -> PortDraft {
+    let role = match section.has("role") {
+        true => section.read("role", choice(ROLES)).map(|at| at.value),
+        false => Some(Role::default()),
+    };
+    let draft = PortDraft {
+        name,
+        device: device(section),
+        role,
+        mode: section.read("mode", choice(MODES)).map(|at| at.value),
+        on_exit: section.read("on_exit", choice(ON_EXIT)).map(|at| at.value),
+        queues: section.read("queues", word_or("all", Queues::All, queues)).map(|at| at.value),
+        mtu: section.read("mtu", mtu),
+    };
+    if section.has("tap") && !section.has("interface") {
+        check_tap(section, role);
+    }
+    draft
+}
+
+fn device(section: &Section<'_>) -> Option<At<Device>> {
+    let interface_at = section.read("interface", interface);
+    let tap_at = section.read("tap", interface);
+    match (section.has("interface"), section.has("tap")) {
+        (true, true) => {
+            let span = section.key_span("tap").unwrap_or_default();
+            let remedy = "keep `interface` for a device that exists, or `tap` for one that Polder makes";
+            section.error(span, format!("{} has both `interface` and `tap`", section.title), remedy);
+            None
+        }
+        (false, false) => {
+            let remedy = "add `interface = \"…\"` for a device that exists, or `tap = \"…\"` for one that \
+                          Polder makes";
+            section.error(section.span.clone(), format!("{} has no device", section.title), remedy);
+            None
+        }
+        (true, false) => interface_at.map(|At { value, span }| At { value: Device::Interface(value), span }),
+        (false, true) => tap_at.map(|At { value, span }| At { value: Device::Tap(value), span }),
+    }
+}
+
+fn check_tap(section: &Section<'_>, role: Option<Role>) {
+    if role == Some(Role::Underlay) {
+        let span = section.key_span("role").unwrap_or_default();
+        let remedy = "use an `interface` for the underlay; a TAP is a member of a bridge";
+        section.error(span, format!("{} is a TAP and cannot be an underlay", section.title), remedy);
+    }
+    let only = "only an `interface` has it";
+    refuse_key(section, "mode", only, "remove `mode`: there is one way to attach to a TAP");
+    refuse_key(section, "on_exit", only, "remove `on_exit`: a TAP goes away together with Polder");
+}
+
+fn queues(value: &DeValue<'_>) -> Result<Queues, Refusal> {
+    integer(1..=MAX_QUEUES, "queues")(value).map(Queues::Count)
+}
+
+/// An MTU.
+pub(super) fn mtu(value: &DeValue<'_>) -> Result<u16, Refusal> {
+    integer(MIN_MTU..=MAX_MTU, "bytes")(value)
+}
+
+impl PortDraft {
+    /// The finding that two ports use one device.
+    pub(in super::super) fn same_device(&self, other: &Self) -> Option<Diagnostic> {
+        let (mine, others) = (self.device.as_ref()?, other.device.as_ref()?);
+        let (Device::Interface(mine_name) | Device::Tap(mine_name)) = &mine.value;
+        let (Device::Interface(other_name) | Device::Tap(other_name)) = &others.value;
+        (mine_name == other_name).then(|| {
+            Diagnostic::error(mine.span.clone(), format!("two ports use the interface {mine_name}"))
+                .label(format!("for `{}`", self.name.value))
+                .related(others.span.clone(), format!("for `{}`", other.name.value))
+                .remedy("an interface is one port; tunnels over it name that port")
+        })
+    }
+}

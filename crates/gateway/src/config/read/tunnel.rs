@@ -1,0 +1,110 @@
+//! `[tunnel.NAME]`: a gretap tunnel over an underlay port.
+
+use super::super::model::{Dscp, Ecn, Mac, TcpMss, Ttl};
+use super::super::section::{At, Kind, Refusal, Section};
+use super::super::values::{boolean, choice, host, integer, station, text, word_or};
+use super::port::mtu;
+use std::net::Ipv4Addr;
+use toml::de::DeValue;
+
+/// The keys of a tunnel.
+pub(super) const KIND: Kind = Kind {
+    noun: "a tunnel",
+    keys: &[
+        "kind",
+        "local",
+        "remote",
+        "port",
+        "next_hop",
+        "next_hop_mac",
+        "key",
+        "checksum",
+        "sequence",
+        "ttl",
+        "dscp",
+        "ecn",
+        "dont_fragment",
+        "mtu",
+        "tcp_mss",
+    ],
+};
+
+/// The kinds of tunnels.
+const KINDS: &[(&str, ())] = &[("gretap", ())];
+const ECN: &[(&str, Ecn)] = &[("rfc6040", Ecn::Rfc6040), ("none", Ecn::None)];
+/// Smallest and largest MSS that a clamp may set.
+const MIN_MSS: u16 = 64;
+const MAX_MSS: u16 = 9538;
+
+/// `[tunnel.NAME]` as it stands in the file.
+#[derive(Debug)]
+pub(in super::super) struct TunnelDraft {
+    pub(in super::super) name: At<String>,
+    pub(in super::super) local: Option<At<Ipv4Addr>>,
+    pub(in super::super) remote: Option<At<Ipv4Addr>>,
+    pub(in super::super) port: Option<At<String>>,
+    pub(in super::super) next_hop: Option<At<Ipv4Addr>>,
+    pub(in super::super) next_hop_mac: Option<Mac>,
+    pub(in super::super) key: Option<At<u32>>,
+    /// Whether a key stands there that could not be read.
+    pub(in super::super) key_unreadable: bool,
+    pub(in super::super) checksum: Option<bool>,
+    pub(in super::super) sequence: Option<bool>,
+    pub(in super::super) ttl: Option<Ttl>,
+    pub(in super::super) dscp: Option<Dscp>,
+    pub(in super::super) ecn: Option<Ecn>,
+    pub(in super::super) dont_fragment: Option<bool>,
+    pub(in super::super) mtu: Option<At<u16>>,
+    pub(in super::super) tcp_mss: Option<TcpMss>,
+}
+
+/// Reads one tunnel.
+pub(super) fn read(section: &Section<'_>, name: At<String>) -> TunnelDraft {
+    section.require("kind", "add `kind = \"gretap\"`", choice(KINDS));
+    let key = section.read("key", integer(0..=u32::MAX, ""));
+    TunnelDraft {
+        name,
+        local: section.require("local", "add `local = \"…\"`, the address of this end", host),
+        remote: section.require("remote", "add `remote = \"…\"`, the address of the other end", host),
+        port: section.require("port", "add `port = \"…\"`, the underlay port that carries it", text),
+        next_hop: section.read("next_hop", host),
+        next_hop_mac: section.read("next_hop_mac", station).map(|at| at.value),
+        key_unreadable: key.is_none() && section.has("key"),
+        key,
+        checksum: section.read("checksum", boolean).map(|at| at.value),
+        sequence: section.read("sequence", boolean).map(|at| at.value),
+        ttl: section.read("ttl", word_or("inherit", Ttl::Inherit, ttl)).map(|at| at.value),
+        dscp: section.read("dscp", word_or("inherit", Dscp::Inherit, dscp)).map(|at| at.value),
+        ecn: section.read("ecn", choice(ECN)).map(|at| at.value),
+        dont_fragment: section.read("dont_fragment", boolean).map(|at| at.value),
+        mtu: section.read("mtu", mtu),
+        tcp_mss: section.read("tcp_mss", tcp_mss).map(|at| at.value),
+    }
+}
+
+fn ttl(value: &DeValue<'_>) -> Result<Ttl, Refusal> {
+    integer(1..=u8::MAX, "hops")(value).map(Ttl::Fixed)
+}
+
+fn dscp(value: &DeValue<'_>) -> Result<Dscp, Refusal> {
+    integer(0_u8..=63, "")(value).map(Dscp::Fixed)
+}
+
+fn tcp_mss(value: &DeValue<'_>) -> Result<TcpMss, Refusal> {
+    match value {
+        DeValue::Integer(_) => integer(MIN_MSS..=MAX_MSS, "bytes")(value).map(TcpMss::Bytes),
+        DeValue::String(_)
+        | DeValue::Float(_)
+        | DeValue::Boolean(_)
+        | DeValue::Datetime(_)
+        | DeValue::Array(_)
+        | DeValue::Table(_) => {
+            choice(&[("clamp", TcpMss::Clamp), ("off", TcpMss::Off)])(value).map_err(|refusal| match refusal
+                .remedy
+            {
+                Some(ref remedy) if remedy.starts_with("did you mean") => refusal,
+                Some(_) | None => refusal.remedy("write \"clamp\", \"off\" or a number of bytes"),
+            })
+        }
+    }
+}
