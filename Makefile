@@ -1,0 +1,59 @@
+# Everything a person types. `make` alone lists it.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+BINDIR := $(DESTDIR)$(PREFIX)/bin
+COMPLETIONS := $(DESTDIR)$(PREFIX)/share
+UNITDIR := $(DESTDIR)$(PREFIX)/lib/systemd/system
+
+RELEASE := target/release
+XTASK := cargo run --quiet --locked --package xtask --
+
+.PHONY: help build demo test test-long bench lab install uninstall need-cargo
+
+help: ## list the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
+
+build: need-cargo ## build the binaries `polder` and `polder-lab`
+	cargo build --release --locked --package polder --package polder-lab
+
+demo: build ## two gateways and a gretap tunnel carry real traffic (complete as root)
+	$(RELEASE)/polder demo
+
+test: need-cargo ## every check and test; installs missing tools when root; what CI runs
+	scripts/install-test-dependencies
+	$(XTASK) ci
+
+test-long: need-cargo ## soak tests, more interleavings, fuzzing
+	scripts/install-test-dependencies
+	$(XTASK) long
+
+bench: need-cargo ## micro-benchmarks of all crates
+	cargo bench --locked --workspace
+
+lab: build ## every measurement of the lab, in its quick form
+	$(RELEASE)/polder lab run all --quick
+
+install: build ## install binaries, completions and the systemd unit below PREFIX (/usr/local)
+	install -D -m 0755 -t $(BINDIR) $(RELEASE)/polder $(RELEASE)/polder-lab
+	install -d $(COMPLETIONS)/bash-completion/completions $(COMPLETIONS)/zsh/site-functions $(COMPLETIONS)/fish/vendor_completions.d
+	$(RELEASE)/polder completions bash > $(COMPLETIONS)/bash-completion/completions/polder
+	$(RELEASE)/polder completions zsh > $(COMPLETIONS)/zsh/site-functions/_polder
+	$(RELEASE)/polder completions fish > $(COMPLETIONS)/fish/vendor_completions.d/polder.fish
+	install -d $(UNITDIR)
+	for unit in packaging/*.service; do \
+		sed 's|/usr/local/bin/|$(PREFIX)/bin/|g' "$$unit" > $(UNITDIR)/"$${unit##*/}"; \
+	done
+
+uninstall: ## remove what `make install` put there
+	rm -f $(BINDIR)/polder $(BINDIR)/polder-lab
+	rm -f $(COMPLETIONS)/bash-completion/completions/polder $(COMPLETIONS)/zsh/site-functions/_polder
+	rm -f $(COMPLETIONS)/fish/vendor_completions.d/polder.fish
+	for unit in packaging/*.service; do rm -f $(UNITDIR)/"$${unit##*/}"; done
+
+need-cargo:
+	@command -v cargo >/dev/null || { \
+		echo "cargo is missing: install Rust 1.95 or newer (rustup, with the components clippy and rustfmt)" >&2; \
+		exit 1; }

@@ -1,0 +1,186 @@
+//! Hostile bytes: replays the committed inputs, or lets the fuzzer look for new ones.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use crate::process;
+use crate::run::Run;
+use crate::say;
+
+/// The workspace of the targets.
+pub(crate) const MANIFEST: &str = "fuzz/Cargo.toml";
+
+const BUILD: Duration = Duration::from_secs(20 * 60);
+const REPLAY: Duration = Duration::from_secs(2 * 60);
+
+/// Lines shown of a target that failed.
+const LAST_LINES: usize = 40;
+
+/// How long, and what.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    seconds: u64,
+    /// All of them when empty.
+    targets: Vec<String>,
+}
+
+impl Options {
+    /// Reads what follows `cargo xtask fuzz`.
+    pub(crate) fn parse(arguments: &[String]) -> Result<Self, String> {
+        let mut options = Self { seconds: 60, targets: Vec::new() };
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            if argument == "--seconds" {
+                let value = rest.next().ok_or("`--seconds` needs a number")?;
+                options.seconds = value
+                    .parse()
+                    .map_err(|_| format!("`--seconds {value}`: not a whole number of seconds"))?;
+            } else if argument.starts_with('-') {
+                return Err(format!("unknown option `{argument}`; there is: --seconds N"));
+            } else {
+                options.targets.push(argument.clone());
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Whether there are targets at all.
+pub(crate) fn exists(root: &Path) -> bool {
+    root.join(MANIFEST).is_file()
+}
+
+/// Runs every committed input through its target, built by the ordinary compiler without the fuzzer's
+/// instrumentation, so that nothing but a C++ compiler is needed.
+pub(crate) fn replay(run: &mut Run) -> Result<()> {
+    if !exists(run.root()) {
+        run.skip("fuzz-replay", "there are no fuzz targets in fuzz/");
+        return Ok(());
+    }
+    if !["c++", "g++", "clang++"].iter().any(|name| process::answers(Command::new(name).arg("--version"))) {
+        run.skip("fuzz-replay", "no C++ compiler: install g++");
+        return Ok(());
+    }
+    let folder = run.root().join("target/fuzz-replay");
+    let mut build =
+        run.command("cargo", &["build", "--quiet", "--bins", "--locked", "--manifest-path", MANIFEST]);
+    run.must_succeed(build.env("RUSTFLAGS", "--cfg fuzzing").env("CARGO_TARGET_DIR", &folder), BUILD)?;
+    for target in targets(run)? {
+        let inputs = inputs_of(run.root(), &target)?;
+        ensure!(!inputs.is_empty(), "fuzz/corpus/{target} holds no input");
+        say::line(&format!("{target}: {} inputs", inputs.len()));
+        replay_target(run, &folder.join("debug").join(&target), &inputs)?;
+    }
+    Ok(())
+}
+
+/// Runs one target over its inputs; shows the end of what it printed when it fails.
+fn replay_target(run: &Run, program: &Path, inputs: &[PathBuf]) -> Result<()> {
+    let name = program.display().to_string();
+    let log_path = program.with_extension("log");
+    let log = File::create(&log_path).with_context(|| format!("{} cannot be written", log_path.display()))?;
+    let mut command = run.command(&name, &["-timeout=10"]);
+    let result = run.must_succeed(command.args(inputs).stderr(log), REPLAY);
+    if result.is_err() {
+        let text = fs::read(&log_path).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        say::list("the last it said:", &lines[lines.len().saturating_sub(LAST_LINES)..]);
+    }
+    result
+        .with_context(|| format!("an input breaks the target; everything it printed: {}", log_path.display()))
+}
+
+/// Ten minutes for each target.
+pub(crate) fn long(run: &mut Run) -> Result<()> {
+    fuzz(run, &Options { seconds: 600, targets: Vec::new() })
+}
+
+/// Lets the fuzzer look for inputs that break a target.
+pub(crate) fn fuzz(run: &mut Run, options: &Options) -> Result<()> {
+    if !process::answers(&mut run.command("cargo", &["fuzz", "--version"])) {
+        run.skip("fuzz", "cargo-fuzz is not installed: `cargo install cargo-fuzz --locked`");
+        return Ok(());
+    }
+    let known = targets(run)?;
+    let chosen = if options.targets.is_empty() { known.clone() } else { options.targets.clone() };
+    for target in &chosen {
+        ensure!(known.contains(target), "there is no target `{target}`; there are: {}", known.join(", "));
+    }
+    for target in &chosen {
+        say::line(&format!("fuzz {target}: {}", say::duration(Duration::from_secs(options.seconds))));
+        let limit = format!("-max_total_time={}", options.seconds);
+        let mut cargo =
+            run.command("cargo", &["fuzz", "run", "-s", "none", target, "--", &limit, "-timeout=10"]);
+        run.must_succeed(&mut cargo, BUILD + Duration::from_secs(options.seconds))?;
+    }
+    Ok(())
+}
+
+/// Names of the targets, in the order of the manifest.
+fn targets(run: &Run) -> Result<Vec<String>> {
+    let arguments = ["metadata", "--format-version", "1", "--no-deps", "--manifest-path", MANIFEST];
+    let answer = process::output(&mut run.command("cargo", &arguments))?;
+    let metadata: Value =
+        serde_json::from_str(&answer).context("cargo metadata answered something else than JSON")?;
+    let names = targets_in(&metadata);
+    ensure!(!names.is_empty(), "{MANIFEST} names no target");
+    Ok(names)
+}
+
+fn targets_in(metadata: &Value) -> Vec<String> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let is_program = |target: &Value| list(&target["kind"]).iter().any(|kind| kind == "bin");
+    let packages = list(&metadata["packages"]);
+    let targets = packages.iter().flat_map(|package| list(&package["targets"]));
+    targets.filter(is_program).filter_map(|target| target["name"].as_str().map(str::to_owned)).collect()
+}
+
+fn inputs_of(root: &Path, target: &str) -> Result<Vec<PathBuf>> {
+    let folder = root.join("fuzz/corpus").join(target);
+    let entries = fs::read_dir(&folder).with_context(|| format!("{} cannot be read", folder.display()))?;
+    let mut inputs: Vec<PathBuf> =
+        entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()).collect();
+    inputs.sort();
+    Ok(inputs)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Options, String> {
+        Options::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn options_are_read() {
+        assert_eq!(parse("").unwrap(), Options { seconds: 60, targets: vec![] });
+        let expected = Options { seconds: 5, targets: vec!["ip".to_owned(), "gre".to_owned()] };
+        assert_eq!(parse("ip --seconds 5 gre").unwrap(), expected);
+    }
+
+    #[test]
+    fn wrong_options_say_what_is_wrong() {
+        assert!(parse("--seconds").unwrap_err().contains("needs a number"));
+        assert!(parse("--seconds soon").unwrap_err().contains("`--seconds soon`"));
+        assert!(parse("--second 3").unwrap_err().contains("--seconds N"));
+    }
+
+    #[test]
+    fn targets_are_the_programs_of_the_manifest() {
+        let metadata = json!({ "packages": [{ "targets": [
+            { "name": "polder_fuzz", "kind": ["lib"] },
+            { "name": "ip", "kind": ["bin"] },
+            { "name": "gre", "kind": ["bin"] },
+        ]}]});
+        assert_eq!(targets_in(&metadata), ["ip", "gre"]);
+    }
+}

@@ -1,0 +1,196 @@
+//! The steps, in the order of a run: what is quick to say comes first.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::checks::{direction, lengths, rooms, words};
+use crate::fuzz;
+use crate::process;
+use crate::run::Run;
+use crate::say;
+use crate::sources;
+
+/// One step of a run.
+#[derive(Debug)]
+pub(crate) struct Step {
+    /// The name on the command line.
+    pub(crate) name: &'static str,
+    /// What it makes sure of.
+    pub(crate) about: &'static str,
+    /// Does it.
+    pub(crate) run: fn(&mut Run) -> Result<()>,
+}
+
+/// Every step.
+pub(crate) const STEPS: &[Step] = &[
+    Step { name: "fmt", about: "the code is formatted", run: fmt },
+    Step { name: "words", about: "no unfinished work, no path of one machine", run: words },
+    Step {
+        name: "direction", about: "gateway → devices → datapath → buffers, nothing else", run: direction
+    },
+    Step { name: "rooms", about: "unsafe code stands in its rooms, the datapath forbids it", run: rooms },
+    Step { name: "lengths", about: "files above 400 lines (a report)", run: lengths },
+    Step { name: "deny", about: "licences, bans and sources of dependencies", run: deny },
+    Step { name: "clippy", about: "lints, warnings are errors", run: clippy },
+    Step { name: "docs", about: "documentation, warnings are errors", run: docs },
+    Step { name: "test", about: "unit, integration, namespace and doc tests", run: test },
+    Step { name: "loom", about: "interleavings of the lock-free parts", run: loom },
+    Step { name: "fuzz-replay", about: "every committed input of the fuzz targets", run: fuzz::replay },
+    Step { name: "soak", about: "tests that take minutes", run: soak },
+    Step { name: "loom-deep", about: "more interleavings", run: loom_deep },
+    Step { name: "fuzz-long", about: "ten minutes for each fuzz target", run: fuzz::long },
+];
+
+/// What CI runs.
+pub(crate) const CI: &[&str] = &[
+    "fmt",
+    "words",
+    "direction",
+    "rooms",
+    "lengths",
+    "deny",
+    "clippy",
+    "docs",
+    "test",
+    "loom",
+    "fuzz-replay",
+];
+
+/// What takes too long for CI.
+pub(crate) const LONG: &[&str] = &["soak", "loom-deep", "fuzz-long"];
+
+/// Bounds: a step that takes longer hangs.
+const QUICK: Duration = Duration::from_secs(3 * 60);
+const BUILD: Duration = Duration::from_secs(25 * 60);
+const TESTS: Duration = Duration::from_secs(20 * 60);
+const HOURS: Duration = Duration::from_secs(4 * 60 * 60);
+
+/// The step with that name.
+pub(crate) fn find(name: &str) -> Option<&'static Step> {
+    STEPS.iter().find(|step| step.name == name)
+}
+
+fn fmt(run: &mut Run) -> Result<()> {
+    if !process::answers(&mut run.command("cargo", &["fmt", "--version"])) {
+        return run.missing_tool("rustfmt", "`rustup component add rustfmt`, or the package of that name");
+    }
+    run.must_succeed(&mut run.command("cargo", &["fmt", "--all", "--", "--check"]), QUICK)?;
+    if fuzz::exists(run.root()) {
+        let arguments = ["fmt", "--manifest-path", fuzz::MANIFEST, "--", "--check"];
+        run.must_succeed(&mut run.command("cargo", &arguments), QUICK)?;
+    }
+    Ok(())
+}
+
+fn words(run: &mut Run) -> Result<()> {
+    nothing_found(&words::check(&sources::all(run.root())?))
+}
+
+fn direction(run: &mut Run) -> Result<()> {
+    let mut cargo = run.command("cargo", &["metadata", "--format-version", "1", "--no-deps"]);
+    let answer = process::output(&mut cargo)?;
+    let metadata =
+        serde_json::from_str(&answer).context("cargo metadata answered something else than JSON")?;
+    nothing_found(&direction::check(&metadata))
+}
+
+fn rooms(run: &mut Run) -> Result<()> {
+    nothing_found(&rooms::check(&sources::all(run.root())?))
+}
+
+fn lengths(run: &mut Run) -> Result<()> {
+    let long = lengths::check(&sources::all(run.root())?);
+    say::list(
+        &format!("warning: files above {} lines without tests; is each one thing?", lengths::ABOUT),
+        &long,
+    );
+    Ok(())
+}
+
+fn deny(run: &mut Run) -> Result<()> {
+    if !process::answers(&mut run.command("cargo", &["deny", "--version"])) {
+        run.skip("cargo deny", "not installed: `cargo install cargo-deny --locked`");
+        return Ok(());
+    }
+    let arguments = ["deny", "--locked", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"];
+    run.must_succeed(&mut run.command("cargo", &arguments), QUICK)
+}
+
+fn clippy(run: &mut Run) -> Result<()> {
+    if !process::answers(&mut run.command("cargo", &["clippy", "--version"])) {
+        return run.missing_tool("clippy", "`rustup component add clippy`, or the package of that name");
+    }
+    let arguments = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
+    run.must_succeed(&mut run.command("cargo", &arguments), BUILD)
+}
+
+fn docs(run: &mut Run) -> Result<()> {
+    let mut cargo = run.command("cargo", &["doc", "--workspace", "--no-deps", "--locked"]);
+    run.must_succeed(cargo.env("RUSTDOCFLAGS", appended("RUSTDOCFLAGS", "-D warnings")), BUILD)
+}
+
+fn test(run: &mut Run) -> Result<()> {
+    let build = ["test", "--workspace", "--locked", "--no-run", "--quiet"];
+    run.must_succeed(&mut run.command("cargo", &build), BUILD)?;
+    let mut cargo = run.command("cargo", &["test", "--workspace", "--locked", "--no-fail-fast"]);
+    run.tests("test", &mut cargo, TESTS)
+}
+
+fn soak(run: &mut Run) -> Result<()> {
+    let arguments = ["test", "--workspace", "--locked", "--no-fail-fast", "--", "--ignored"];
+    run.tests("soak", &mut run.command("cargo", &arguments), HOURS)
+}
+
+fn loom(run: &mut Run) -> Result<()> {
+    explore(run, "loom", "3", BUILD)
+}
+
+fn loom_deep(run: &mut Run) -> Result<()> {
+    explore(run, "loom-deep", "5", HOURS)
+}
+
+/// Runs the model checker on the tests called `loom…`, with a build folder of its own, so that neither
+/// build throws the other away.
+fn explore(run: &mut Run, log: &str, preemptions: &str, deadline: Duration) -> Result<()> {
+    if !has_loom_tests(&run.root().join("crates/buffers/tests")) {
+        bail!("crates/buffers/tests holds no test called `loom…`");
+    }
+    let arguments =
+        ["test", "-p", "polder-buffers", "--release", "--locked", "--no-fail-fast", "--test", "loom*"];
+    let preemptions = std::env::var("LOOM_MAX_PREEMPTIONS").unwrap_or_else(|_| preemptions.to_owned());
+    let mut cargo: Command = run.command("cargo", &arguments);
+    cargo
+        .env("RUSTFLAGS", appended("RUSTFLAGS", "--cfg loom"))
+        .env("CARGO_TARGET_DIR", run.root().join("target/loom"))
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
+        .env("LOOM_MAX_PREEMPTIONS", preemptions);
+    run.tests(log, &mut cargo, deadline)
+}
+
+fn has_loom_tests(folder: &Path) -> bool {
+    let names = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names
+        .filter_map(|name| name.into_string().ok())
+        .any(|name| name.starts_with("loom") && name.ends_with(".rs"))
+}
+
+/// The value of a variable with flags appended to it.
+fn appended(variable: &str, flags: &str) -> String {
+    match std::env::var(variable) {
+        Ok(before) if !before.trim().is_empty() => format!("{before} {flags}"),
+        _ => flags.to_owned(),
+    }
+}
+
+fn nothing_found(found: &[String]) -> Result<()> {
+    if found.is_empty() {
+        return Ok(());
+    }
+    say::list("found:", found);
+    bail!("{} to mend", found.len())
+}
