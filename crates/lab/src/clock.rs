@@ -22,3 +22,8 @@ fn duration(time: Timespec) -> Duration {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or(0))
 }
+
+/// Seconds since 1970, for the date of a report.
+pub fn seconds_since_1970() -> u64 {
+    duration(clock_gettime(ClockId::Realtime)).as_secs()
+}

@@ -1,13 +1,17 @@
 //! The lab: numbers that mean something, on the machine in front of you.
 
 pub mod demo;
+pub mod scenarios;
 
-pub mod meters;
+pub mod peers;
 pub mod topology;
 pub mod traffic;
+
+pub mod machine;
+pub mod meters;
+pub mod report;
 
 pub mod clock;
 pub mod command;
 pub mod interrupt;
-pub mod machine;
 pub mod screen;

@@ -1,6 +1,109 @@
-//! What the machine is, in the words of its kernel.
+//! What the machine is, and how fast its memory is (E1): in every report.
 
+use crate::clock;
+use crate::interrupt;
+use crate::meters::cpu::CpuReading;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs;
+use std::hint::black_box;
+use std::time::Duration;
+
+/// The machine, as a report names it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The commit that was built.
+    pub commit: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The processor's name.
+    pub cpu: String,
+    /// What the kernel does about each of the processor's weaknesses.
+    pub mitigations: BTreeMap<String, String>,
+    /// How fast the memory is.
+    pub memory: Memory,
+    /// Percent of each core that was idle before the run.
+    pub cores_idle: Vec<f64>,
+}
+
+/// How fast the memory is, read by one core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Bytes a second, read one after the other.
+    pub bandwidth: f64,
+    /// Nanoseconds from one dependent load to the next, at random over memory far larger than a cache.
+    pub latency: f64,
+}
+
+/// Cores whose idle time is looked at for so long before a run.
+const LOOK: Duration = Duration::from_millis(500);
+/// Larger than caches.
+const MEMORY_BYTES: usize = 256 << 20;
+/// Loads of the latency measurement.
+const LOADS: usize = 2_000_000;
+const CACHE_LINE: usize = 64;
+
+impl Machine {
+    /// Looks at the machine and measures its memory; takes about a second.
+    ///
+    /// # Errors
+    /// When interrupted, or when the kernel's books cannot be read.
+    pub fn look() -> anyhow::Result<Self> {
+        let before = CpuReading::take()?;
+        interrupt::sleep(LOOK)?;
+        let cores_idle = CpuReading::take()?.idle_percent_of_cores_since(&before);
+        Ok(Self {
+            commit: env!("POLDER_COMMIT").to_owned(),
+            kernel: kernel(),
+            cpu: cpu(),
+            mitigations: mitigations(),
+            memory: Memory::measure(),
+            cores_idle,
+        })
+    }
+}
+
+impl Memory {
+    /// Measures bandwidth and latency with one core.
+    #[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 52 bits")]
+    pub fn measure() -> Self {
+        let words = MEMORY_BYTES / size_of::<u64>();
+        let mut memory = (0..words as u64).collect::<Vec<_>>();
+        let start = clock::now();
+        let sum = memory.iter().fold(0_u64, |sum, &word| sum.wrapping_add(word));
+        black_box(sum);
+        let bandwidth = MEMORY_BYTES as f64 / (clock::now() - start).as_secs_f64();
+
+        link_at_random(&mut memory);
+        let start = clock::now();
+        let mut at = 0;
+        for _ in 0..LOADS {
+            at = usize::try_from(memory[at]).unwrap_or(0);
+        }
+        black_box(at);
+        let latency = (clock::now() - start).as_nanos() as f64 / LOADS as f64;
+        Self { bandwidth, latency }
+    }
+}
+
+/// Makes the first word of each cache line name the first word of another, in one random circle
+/// through all of them (Sattolo's shuffle), so that no load can be guessed.
+fn link_at_random(memory: &mut [u64]) {
+    let stride = CACHE_LINE / size_of::<u64>();
+    let lines = memory.len() / stride;
+    for line in 0..lines {
+        memory[line * stride] = (line * stride) as u64;
+    }
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    for line in (1..lines).rev() {
+        // xorshift64 (Marsaglia 2003): fast, and as random as this needs.
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let other = usize::try_from(random % line as u64).unwrap_or(0);
+        memory.swap(line * stride, other * stride);
+    }
+}
 
 /// The kernel's release.
 pub fn kernel() -> String {
@@ -11,8 +114,8 @@ pub fn kernel() -> String {
 pub fn cpu() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find_map(|line| line.strip_prefix("model name").or(line.strip_prefix("Model")));
-    name.and_then(|rest| rest.split_once(':'))
-        .map_or_else(|| "unknown".to_owned(), |(_, name)| name.trim().to_owned())
+    let name = name.and_then(|rest| rest.split_once(':'));
+    name.map_or_else(|| "unknown".to_owned(), |(_, name)| name.trim().to_owned())
 }
 
 /// Cores that this process may run on.
@@ -20,6 +123,36 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+fn mitigations() -> BTreeMap<String, String> {
+    let Ok(entries) = fs::read_dir("/sys/devices/system/cpu/vulnerabilities") else { return BTreeMap::new() };
+    let states = entries.flatten().filter_map(|entry| {
+        let state = first_line(&entry.path().to_string_lossy())?;
+        // A machine that cannot be hurt pays nothing: only what may cost is listed.
+        (state != "Not affected").then(|| (entry.file_name().to_string_lossy().into_owned(), state))
+    });
+    states.collect()
+}
+
 fn first_line(path: &str) -> Option<String> {
     fs::read_to_string(path).ok()?.lines().next().map(|line| line.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_random_walk_visits_every_line_once() {
+        let mut memory = vec![0; 8 * 1000];
+        link_at_random(&mut memory);
+        let (mut at, mut steps) = (0, 0);
+        loop {
+            at = usize::try_from(memory[at]).unwrap();
+            steps += 1;
+            if at == 0 {
+                break;
+            }
+        }
+        assert_eq!(steps, 1000);
+    }
 }

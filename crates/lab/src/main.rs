@@ -1,8 +1,14 @@
 //! `polder-lab`: the demonstration and the measurements.
 
-use clap::{Parser, Subcommand};
+use anyhow::{Context as _, ensure};
+use clap::{Args, Parser, Subcommand};
 use polder_lab::demo::{self, Forwarder};
 use polder_lab::interrupt;
+use polder_lab::report::{Report, compare, page, table};
+use polder_lab::scenarios::{ALL, Scenario};
+use polder_lab::screen::Screen;
+use polder_lab::topology::is_root;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Shows and measures Polder in network namespaces on this machine.
@@ -21,16 +27,52 @@ enum Command {
         #[arg(long)]
         kernel: bool,
     },
+    /// What can be measured.
+    List,
+    /// Measures a scenario, or all of them.
+    Run(RunArguments),
+    /// What has changed from one report to another.
+    Compare {
+        /// The earlier report (JSON).
+        before: PathBuf,
+        /// The later report (JSON).
+        after: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+struct RunArguments {
+    /// Its name, or `all`; see `polder-lab list`.
+    scenario: String,
+    /// At most 45 seconds a scenario; says what it leaves out.
+    #[arg(long)]
+    quick: bool,
+    /// Where to write the report as JSON; with `all`, the scenario's name is put before the ending.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Where to write the report as a page; with `all`, the scenario's name is put before the ending.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let screen = Screen::new();
     let result = interrupt::install().and_then(|()| match arguments.command {
         Command::Demo { kernel } => demo::run(if kernel { Forwarder::Kernel } else { Forwarder::Polder }),
+        Command::List => {
+            list(screen);
+            Ok(())
+        }
+        Command::Run(arguments) => run(screen, &arguments),
+        Command::Compare { before, after } => {
+            compare::print(screen, &read(&before)?, &read(&after)?);
+            Ok(())
+        }
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.is::<interrupt::Interrupted>() => {
+        Err(error) if error.chain().any(|cause| cause.is::<interrupt::Interrupted>()) => {
             eprintln!("polder-lab: interrupted; everything is taken down");
             ExitCode::from(interrupt::EXIT_CODE)
         }
@@ -39,4 +81,58 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn list(screen: Screen) {
+    for scenario in ALL {
+        let root = if scenario.needs_root { " (root)" } else { "" };
+        screen.line(format!("{} {}{root}", screen.bold(&format!("{:<8}", scenario.name)), scenario.about));
+        for promise in scenario.promises {
+            screen.line(format!("         {:<58} {}", promise.name, screen.dim(promise.unit)));
+        }
+    }
+}
+
+fn run(screen: Screen, arguments: &RunArguments) -> anyhow::Result<()> {
+    let all = arguments.scenario == "all";
+    let chosen = ALL.iter().filter(|scenario| all || scenario.name == arguments.scenario).collect::<Vec<_>>();
+    ensure!(!chosen.is_empty(), "no scenario is called `{}`; see `polder-lab list`", arguments.scenario);
+    for scenario in chosen {
+        if scenario.needs_root && !is_root() {
+            ensure!(all, "the scenario {} needs root: it makes network namespaces", scenario.name);
+            screen.line(format!("\n  {} {}: it needs root", screen.bad("skipped:"), scenario.name));
+            continue;
+        }
+        let report = scenario.run(screen, arguments.quick)?;
+        table::print(screen, &report);
+        let name = all.then_some(scenario);
+        if let Some(path) = &arguments.json {
+            let path = file_for(path, name);
+            let text = serde_json::to_string_pretty(&report).context("a report cannot be written as JSON")?;
+            write(screen, &path, &(text + "\n"))?;
+        }
+        if let Some(path) = &arguments.html {
+            write(screen, &file_for(path, name), &page::render(&report)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// `report.json` becomes `report-engine.json` when each scenario has a file of its own.
+fn file_for(path: &Path, scenario: Option<&Scenario>) -> PathBuf {
+    let Some(scenario) = scenario else { return path.to_owned() };
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let ending = path.extension().map_or_else(String::new, |ending| format!(".{}", ending.to_string_lossy()));
+    path.with_file_name(format!("{stem}-{}{ending}", scenario.name))
+}
+
+fn write(screen: Screen, path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    screen.line(format!("  {} {}", screen.dim("written to"), path.display()));
+    Ok(())
+}
+
+fn read(path: &Path) -> anyhow::Result<Report> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("{} is not a report of the lab", path.display()))
 }

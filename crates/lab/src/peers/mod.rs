@@ -1,0 +1,1 @@
+//! Other forwarders, measured beside Polder: started and stopped by the lab, skipped loudly when absent.

@@ -1,0 +1,121 @@
+//! Two reports side by side: what changed by more than the noise.
+
+use super::{Better, Report, Row, number};
+use crate::screen::Screen;
+
+/// A change below this part is noise even when the samples agree.
+const LEAST_NOISE: f64 = 0.02;
+
+/// How one row has changed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// By less than the noise of both runs.
+    Same {
+        /// The part by which the value differs.
+        part: f64,
+        /// The noise, as a part.
+        noise: f64,
+    },
+    /// For the better.
+    Better(f64),
+    /// For the worse.
+    Worse(f64),
+    /// Missing in one of the reports, or without a value.
+    Unknown,
+}
+
+/// What became of row `a` in `b`.
+pub fn change(a: &Row, b: &Row) -> Change {
+    let (Some(before), Some(after)) = (a.value, b.value) else { return Change::Unknown };
+    if before == after {
+        return Change::Same { part: 0.0, noise: 0.0 };
+    }
+    if before == 0.0 {
+        let worse = (after > 0.0) == (a.better == Better::Lower);
+        return if worse { Change::Worse(f64::INFINITY) } else { Change::Better(f64::INFINITY) };
+    }
+    let part = (after - before) / before.abs();
+    let noise = (a.noise() + b.noise()).max(LEAST_NOISE);
+    if part.abs() <= noise {
+        return Change::Same { part, noise };
+    }
+    match ((part > 0.0), a.better) {
+        (true, Better::Higher) | (false, Better::Lower) => Change::Better(part),
+        (true, Better::Lower) | (false, Better::Higher) => Change::Worse(part),
+    }
+}
+
+/// Prints how `b` differs from `a`.
+pub fn print(screen: Screen, a: &Report, b: &Report) {
+    screen.heading(&format!("{}: {} → {}", a.scenario, a.machine.commit, b.machine.commit));
+    for (what, before, after) in
+        [("kernel", &a.machine.kernel, &b.machine.kernel), ("cpu", &a.machine.cpu, &b.machine.cpu)]
+    {
+        if before != after {
+            screen.line(format!("  {} {what}: {before} → {after}", screen.bad("not the same machine:")));
+        }
+    }
+    if a.quick != b.quick {
+        screen.line(format!("  {} one run was quick", screen.bad("not the same length:")));
+    }
+    let missing = |report: &Report, name: &str| report.row(name).is_none();
+    let names = a.rows.iter().chain(b.rows.iter().filter(|row| missing(a, &row.name)));
+    let width = names.clone().map(|row| row.name.len()).max().unwrap_or(0);
+    for row in names {
+        let (before, after) = (a.row(&row.name), b.row(&row.name));
+        let shown = |row: Option<&Row>| row.map_or_else(|| "–".to_owned(), Row::shown);
+        let verdict = match before.zip(after).map_or(Change::Unknown, |(before, after)| change(before, after))
+        {
+            Change::Same { part, noise } => {
+                screen.dim(&format!("{} (noise ± {})", percent(part), percent(noise).trim_start_matches('+')))
+            }
+            Change::Better(part) => screen.good(&format!("{} better", percent(part))),
+            Change::Worse(part) => screen.bad(&format!("{} worse", percent(part))),
+            Change::Unknown => screen.bad("not comparable"),
+        };
+        let values = format!("{:>11} → {:>11} {:<9}", shown(before), shown(after), row.unit);
+        screen.line(format!("  {:<width$} {values} {verdict}", row.name));
+    }
+}
+
+fn percent(part: f64) -> String {
+    if part.is_finite() { format!("{:+.1} %", 100.0 * part) } else { format!("from {}", number(0.0)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::sample;
+
+    fn row(value: f64, better: Better) -> Row {
+        Row {
+            value: Some(value),
+            better,
+            spread: Some((value * 0.95, value * 1.05)),
+            ..sample().rows[0].clone()
+        }
+    }
+
+    #[test]
+    fn differences_below_the_noise_are_no_differences() {
+        let verdict = change(&row(100.0, Better::Lower), &row(109.0, Better::Lower));
+        assert!(matches!(verdict, Change::Same { noise, .. } if (noise - 0.1).abs() < 1e-9), "{verdict:?}");
+    }
+
+    #[test]
+    fn the_better_way_depends_on_the_row() {
+        let (before, after) = (row(100.0, Better::Lower), row(150.0, Better::Lower));
+        assert_eq!(change(&before, &after), Change::Worse(0.5));
+        let (before, after) = (row(100.0, Better::Higher), row(150.0, Better::Higher));
+        assert_eq!(change(&before, &after), Change::Better(0.5));
+    }
+
+    #[test]
+    fn anything_lost_is_worse_than_nothing_lost() {
+        assert_eq!(change(&row(0.0, Better::Lower), &row(17.0, Better::Lower)), Change::Worse(f64::INFINITY));
+        assert_eq!(
+            change(&row(0.0, Better::Lower), &row(0.0, Better::Lower)),
+            Change::Same { part: 0.0, noise: 0.0 }
+        );
+    }
+}

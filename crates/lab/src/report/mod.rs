@@ -1,0 +1,212 @@
+//! What a run says: rows with units and goals, beside everything that a reader needs to judge them.
+//!
+//! Names of rows are a contract: later runs and other people compare by them.
+
+pub mod compare;
+pub mod page;
+pub mod plot;
+pub mod table;
+
+use crate::machine::Machine;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Which way is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// More is better.
+    Higher,
+    /// Less is better.
+    Lower,
+}
+
+/// One number.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Its name; a contract.
+    pub name: String,
+    /// The median of its samples; `null` when it could not be measured.
+    pub value: Option<f64>,
+    /// Its unit.
+    pub unit: String,
+    /// Which way is better.
+    pub better: Better,
+    /// What was aimed at.
+    pub goal: Option<f64>,
+    /// Whether that was reached.
+    pub met: Option<bool>,
+    /// Why there is no value, or what qualifies it.
+    pub reason: Option<String>,
+    /// The least and the largest sample.
+    pub spread: Option<(f64, f64)>,
+    /// How many times it was measured.
+    pub samples: usize,
+}
+
+/// Who ran where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// Which part of the test.
+    pub what: String,
+    /// Which core, or several.
+    pub core: String,
+    /// As which kind of thread.
+    pub how: String,
+}
+
+/// A curve for the page.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    /// What it shows.
+    pub title: String,
+    /// The horizontal axis.
+    pub x: String,
+    /// The vertical axis.
+    pub y: String,
+    /// Lines by name.
+    pub lines: BTreeMap<String, Vec<(f64, f64)>>,
+}
+
+/// One run of one scenario.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Which scenario.
+    pub scenario: String,
+    /// When, in seconds since 1970.
+    pub at: u64,
+    /// The command line.
+    pub command: String,
+    /// The machine and its state.
+    #[serde(flatten)]
+    pub machine: Machine,
+    /// Who ran where.
+    pub placement: Vec<Placement>,
+    /// Whether it was cut short.
+    pub quick: bool,
+    /// What was left out, and why.
+    pub left_out: Vec<String>,
+    /// The numbers.
+    pub rows: Vec<Row>,
+    /// Curves for the page.
+    #[serde(default)]
+    pub curves: Vec<Curve>,
+}
+
+impl Report {
+    /// The row of that name.
+    pub fn row(&self, name: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.name == name)
+    }
+}
+
+impl Row {
+    /// The value with as many digits as it deserves.
+    pub fn shown(&self) -> String {
+        self.value.map_or_else(|| "–".to_owned(), number)
+    }
+
+    /// Half of the spread as a part of the value.
+    pub fn noise(&self) -> f64 {
+        match (self.value, self.spread) {
+            (Some(value), Some((low, high))) if value != 0.0 => (high - low) / 2.0 / value.abs(),
+            (_, _) => 0.0,
+        }
+    }
+}
+
+/// A number with three or four significant digits, and a space at each thousand.
+pub fn number(value: f64) -> String {
+    let size = value.abs();
+    if size == 0.0 {
+        "0".to_owned()
+    } else if size >= 1000.0 {
+        let sign = if value < 0.0 { "-" } else { "" };
+        format!("{sign}{}", crate::screen::rounded(size))
+    } else if size >= 100.0 {
+        format!("{value:.0}")
+    } else if size >= 10.0 {
+        format!("{value:.1}")
+    } else if size >= 0.01 {
+        format!("{value:.2}")
+    } else {
+        format!("{value:.1e}")
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A report with a good, a bad and a missing row.
+    pub(crate) fn sample() -> Report {
+        let row = |name: &str, value, goal, met, reason: Option<&str>| Row {
+            name: name.to_owned(),
+            value,
+            unit: "ns".to_owned(),
+            better: Better::Lower,
+            goal,
+            met,
+            reason: reason.map(str::to_owned),
+            spread: value.map(|value: f64| (value - 1.0, value + 1.0)),
+            samples: 3,
+        };
+        Report {
+            scenario: "engine".to_owned(),
+            at: 1_790_000_000,
+            command: "polder-lab run engine".to_owned(),
+            machine: Machine::default(),
+            placement: vec![Placement {
+                what: "engine".to_owned(),
+                core: "1".to_owned(),
+                how: "thread".to_owned(),
+            }],
+            quick: false,
+            left_out: vec!["64 k flows".to_owned()],
+            rows: vec![
+                row("engine.bridge.ns_per_packet.polder", Some(30.25), Some(40.0), Some(true), None),
+                row("engine.bridge.ns_per_packet.vpp", Some(65.0), Some(40.0), Some(false), None),
+                row("engine.bridge.ns_per_packet.ovs", None, None, None, Some("<ovs> is not installed")),
+            ],
+            curves: vec![Curve {
+                title: "latency".to_owned(),
+                x: "percentile".to_owned(),
+                y: "ns".to_owned(),
+                lines: BTreeMap::from([("polder".to_owned(), vec![(0.0, 1.0), (50.0, 3.0), (100.0, 9.0)])]),
+            }],
+        }
+    }
+
+    #[test]
+    fn a_report_survives_json_and_keeps_the_promised_shape() {
+        let report = sample();
+        let text = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+        let value = serde_json::to_value(&report).unwrap();
+        let promised = [
+            "scenario",
+            "commit",
+            "kernel",
+            "cpu",
+            "mitigations",
+            "memory",
+            "cores_idle",
+            "placement",
+            "quick",
+            "rows",
+        ];
+        assert!(promised.iter().all(|&key| value.get(key).is_some()), "{value}");
+        assert!(value["memory"].get("bandwidth").is_some() && value["memory"].get("latency").is_some());
+        let row = value["rows"][2].as_object().unwrap();
+        for key in ["name", "value", "unit", "better", "goal", "met", "reason"] {
+            assert!(row.contains_key(key), "{key}");
+        }
+        assert!(row["value"].is_null() && row["better"] == "lower");
+    }
+
+    #[test]
+    fn numbers_keep_three_digits() {
+        let shown = [0.0, 1_488_095.2, 123.45, 65.04, 3.256, 0.0003].map(number);
+        assert_eq!(shown, ["0", "1 488 095", "123", "65.0", "3.26", "3.0e-4"]);
+    }
+}

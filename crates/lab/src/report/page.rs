@@ -1,0 +1,126 @@
+//! A report as one HTML page that needs nothing else.
+
+use super::{Better, Report, Row, number, plot};
+use std::fmt::Write as _;
+
+const STYLE: &str = include_str!("page.css");
+
+/// The whole page.
+///
+/// # Errors
+/// When a picture cannot be drawn.
+pub fn render(report: &Report) -> anyhow::Result<String> {
+    let title = format!("Polder lab: {}", escape(&report.scenario));
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n\
+         <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
+    );
+    page.push_str(&format!("<p class=\"command\"><code>{}</code></p>\n", escape(&report.command)));
+    rows(&mut page, report);
+    left_out(&mut page, report);
+    page.push_str("<section class=\"pictures\">\n");
+    for picture in plot::all(report)? {
+        page.push_str(&format!("<figure>{}</figure>\n", picture.trim_end()));
+    }
+    page.push_str("</section>\n");
+    facts(&mut page, report);
+    page.push_str("</main>\n</body>\n</html>\n");
+    Ok(page)
+}
+
+fn rows(page: &mut String, report: &Report) {
+    page.push_str(
+        "<table class=\"rows\">\n<thead><tr><th>row<th class=\"number\">value<th>unit<th>spread<th>goal<th></tr></thead>\n",
+    );
+    for row in &report.rows {
+        let spread = match row.spread.filter(|_| row.samples > 1) {
+            Some((low, high)) => format!("{} … {}", number(low), number(high)),
+            None => String::new(),
+        };
+        let _ = writeln!(
+            page,
+            "<tr><td><code>{}</code><td class=\"number\">{}<td>{}<td class=\"quiet\">{spread}<td>{}<td>{}</tr>",
+            escape(&row.name),
+            row.shown(),
+            escape(&row.unit),
+            goal(row),
+            verdict(row)
+        );
+    }
+    page.push_str("</table>\n");
+}
+
+fn goal(row: &Row) -> String {
+    let sign = match row.better {
+        Better::Higher => "≥",
+        Better::Lower => "≤",
+    };
+    row.goal.map_or_else(String::new, |goal| format!("{sign} {}", number(goal)))
+}
+
+fn verdict(row: &Row) -> String {
+    let mark = match row.met {
+        Some(true) => "<span class=\"met\">met</span>",
+        Some(false) => "<span class=\"missed\">missed</span>",
+        None => "",
+    };
+    let reason = row
+        .reason
+        .as_deref()
+        .map_or_else(String::new, |reason| format!(" <span class=\"quiet\">{}</span>", escape(reason)));
+    format!("{mark}{reason}")
+}
+
+fn left_out(page: &mut String, report: &Report) {
+    if report.left_out.is_empty() {
+        return;
+    }
+    page.push_str("<h2>Left out</h2>\n<ul>\n");
+    for what in &report.left_out {
+        let _ = writeln!(page, "<li>{}", escape(what));
+    }
+    page.push_str("</ul>\n");
+}
+
+fn facts(page: &mut String, report: &Report) {
+    let machine = &report.machine;
+    let idle = machine.cores_idle.iter().map(|percent| format!("{percent:.0} %"));
+    page.push_str("<h2>The machine</h2>\n<table class=\"facts\">\n");
+    let mut fact = |name: &str, value: &str| {
+        let _ = writeln!(page, "<tr><th>{}<td>{}</tr>", escape(name), escape(value));
+    };
+    fact("commit", &machine.commit);
+    fact("kernel", &machine.kernel);
+    fact("cpu", &machine.cpu);
+    fact("memory bandwidth", &format!("{} GB/s", number(machine.memory.bandwidth / 1e9)));
+    fact("memory latency", &format!("{} ns", number(machine.memory.latency)));
+    fact("cores idle before", &idle.collect::<Vec<_>>().join(", "));
+    for place in &report.placement {
+        fact(&format!("core {}", place.core), &format!("{} ({})", place.what, place.how));
+    }
+    for (name, state) in &machine.mitigations {
+        fact(name, state);
+    }
+    page.push_str("</table>\n");
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::sample;
+
+    #[test]
+    fn the_page_stands_alone_and_escapes() {
+        let page = render(&sample()).unwrap();
+        assert!(page.contains("&lt;ovs&gt; is not installed") && !page.contains("<ovs>"));
+        assert!(page.contains(">met<") && page.contains(">missed<") && page.contains("64 k flows"));
+        // Nothing is fetched: the only addresses are XML name spaces.
+        let addresses = page.matches("http").count();
+        assert_eq!(addresses, page.matches("http://www.w3.org/2000/svg").count());
+    }
+}

@@ -1,0 +1,129 @@
+//! Pictures of a report, as SVG.
+
+use super::{Curve, Report, Row, number};
+use anyhow::anyhow;
+use plotters::prelude::*;
+use std::collections::BTreeMap;
+
+const WIDTH: u32 = 760;
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(11, 110, 153),
+    RGBColor(217, 119, 6),
+    RGBColor(77, 124, 15),
+    RGBColor(157, 23, 77),
+    RGBColor(91, 33, 182),
+    RGBColor(71, 85, 105),
+];
+const FONT: &str = "sans-serif";
+
+/// A bar chart for each family of rows that differ in the last part of their names alone, and a
+/// line chart for each curve.
+///
+/// # Errors
+/// When a chart cannot be drawn.
+pub fn all(report: &Report) -> anyhow::Result<Vec<String>> {
+    let mut pictures = Vec::new();
+    for (family, rows) in families(&report.rows) {
+        pictures.push(bars(&family, &rows).map_err(|error| anyhow!("cannot draw {family}: {error}"))?);
+    }
+    for curve in report.curves.iter().filter(|curve| curve.lines.values().any(|line| line.len() > 1)) {
+        pictures.push(lines(curve).map_err(|error| anyhow!("cannot draw {}: {error}", curve.title))?);
+    }
+    Ok(pictures)
+}
+
+/// Rows with values whose names share all but the last part, at least two together.
+fn families(rows: &[Row]) -> BTreeMap<String, Vec<&Row>> {
+    let mut families = BTreeMap::<String, Vec<&Row>>::new();
+    for row in rows.iter().filter(|row| row.value.is_some()) {
+        if let Some((family, _)) = row.name.rsplit_once('.') {
+            families.entry(family.to_owned()).or_default().push(row);
+        }
+    }
+    families.retain(|_, rows| rows.len() > 1 && rows.iter().all(|row| row.unit == rows[0].unit));
+    families
+}
+
+type DrawError = Box<dyn core::error::Error>;
+
+fn bars(family: &str, rows: &[&Row]) -> Result<String, DrawError> {
+    const BAR: i32 = 26;
+    const LEFT: i32 = 170;
+    let height = u32::try_from(rows.len())? * 34 + 56;
+    let largest = rows.iter().filter_map(|row| row.value).fold(f64::MIN_POSITIVE, f64::max);
+    let room = f64::from(WIDTH) - f64::from(LEFT) - 150.0;
+    let mut svg = String::new();
+    let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
+    area.fill(&WHITE)?;
+    let title =
+        format!("{family}  ({}, {} is better)", rows[0].unit, format!("{:?}", rows[0].better).to_lowercase());
+    area.draw(&Text::new(title, (14, 14), (FONT, 16).into_font().style(FontStyle::Bold)))?;
+    let mut top = 44;
+    for (place, row) in rows.iter().enumerate() {
+        let peer = row.name.rsplit('.').next().unwrap_or("");
+        let value = row.value.unwrap_or(0.0);
+        #[expect(clippy::cast_possible_truncation, reason = "pixels of a bounded picture")]
+        let end = LEFT + (room * value / largest) as i32;
+        area.draw(&Text::new(peer.to_owned(), (14, top + 5), (FONT, 14)))?;
+        let colour = COLOURS[place % COLOURS.len()];
+        area.draw(&Rectangle::new([(LEFT, top), (end.max(LEFT + 1), top + BAR)], colour.filled()))?;
+        let text = format!("{} {}", number(value), row.unit);
+        area.draw(&Text::new(text, (end + 8, top + 5), (FONT, 14)))?;
+        top += 34;
+    }
+    area.present()?;
+    drop(area);
+    Ok(svg)
+}
+
+fn lines(curve: &Curve) -> Result<String, DrawError> {
+    let points = || curve.lines.values().flatten().copied();
+    let span = |values: Vec<f64>| {
+        let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        if low < high { (low, high) } else { (low - 0.5, low + 0.5) }
+    };
+    let (left, right) = span(points().map(|(x, _)| x).collect());
+    let (_, top) = span(points().map(|(_, y)| y).collect());
+    let mut svg = String::new();
+    let area = SVGBackend::with_string(&mut svg, (WIDTH, 320)).into_drawing_area();
+    area.fill(&WHITE)?;
+    let mut chart = ChartBuilder::on(&area)
+        .caption(&curve.title, (FONT, 16))
+        .margin(14)
+        .x_label_area_size(40)
+        .y_label_area_size(70)
+        .build_cartesian_2d(left..right, 0.0..top * 1.05)?;
+    chart.configure_mesh().x_desc(&curve.x).y_desc(&curve.y).light_line_style(WHITE).draw()?;
+    for (place, (name, line)) in curve.lines.iter().enumerate() {
+        let colour = COLOURS[place % COLOURS.len()];
+        let series = LineSeries::new(line.iter().copied(), colour.stroke_width(2));
+        let key = move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2));
+        chart.draw_series(series)?.label(name).legend(key);
+    }
+    chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK.mix(0.3)).draw()?;
+    area.present()?;
+    drop(chart);
+    drop(area);
+    Ok(svg)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::sample;
+
+    #[test]
+    fn a_family_becomes_bars_and_a_curve_lines() {
+        let pictures = all(&sample()).unwrap();
+        assert_eq!(pictures.len(), 2);
+        assert!(
+            pictures[0].contains("polder") && pictures[0].contains("vpp") && !pictures[0].contains("ovs")
+        );
+        assert!(
+            pictures
+                .iter()
+                .all(|picture| picture.starts_with("<svg") && picture.trim_end().ends_with("</svg>"))
+        );
+    }
+}

@@ -1,0 +1,69 @@
+//! What can be measured: a scenario is a list of promised rows and a function that fills them.
+
+mod run;
+
+pub use run::{Goal, Promise, Run};
+
+use crate::report::Report;
+use crate::screen::Screen;
+use anyhow::Context as _;
+
+/// Something that can be measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// One sentence for people.
+    pub about: &'static str,
+    /// Whether it makes namespaces.
+    pub needs_root: bool,
+    /// The rows that it fills: a contract.
+    pub promises: &'static [Promise],
+    /// What it does.
+    pub measure: fn(&mut Run) -> anyhow::Result<()>,
+}
+
+/// All scenarios.
+pub const ALL: &[Scenario] = &[];
+
+impl Scenario {
+    /// The scenario of that name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        ALL.iter().find(|scenario| scenario.name == name)
+    }
+
+    /// Runs it; rows that were not filled say so.
+    ///
+    /// # Errors
+    /// When interrupted, or when nothing at all could be measured.
+    pub fn run(&self, screen: Screen, quick: bool) -> anyhow::Result<Report> {
+        let mut run = Run::start(screen, self.name, self.promises, quick)?;
+        (self.measure)(&mut run).with_context(|| format!("the scenario {} could not be run", self.name))?;
+        Ok(run.finish())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_of_rows_are_unique_and_documented() {
+        let documented = include_str!("../../../../docs/lab.md");
+        let mut seen = BTreeSet::new();
+        for promise in ALL.iter().flat_map(|scenario| scenario.promises) {
+            assert!(seen.insert(promise.name), "{} is promised twice", promise.name);
+            assert!(
+                documented.contains(&format!("`{}`", promise.name)),
+                "docs/lab.md lacks {}",
+                promise.name
+            );
+        }
+        for scenario in ALL {
+            let own =
+                scenario.promises.iter().all(|promise| promise.name.split('.').next() == Some(scenario.name));
+            assert!(own, "rows of {} begin with its name", scenario.name);
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! One run of a scenario: what it promises, what it has found.
+
+use crate::clock;
+use crate::machine::Machine;
+use crate::meters::statistics::Samples;
+use crate::report::{Better, Curve, Placement, Report, Row};
+use crate::screen::{Screen, Step};
+use std::time::Duration;
+
+/// What a row aims at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Goal {
+    /// Nothing: the row is there to be read.
+    None,
+    /// This value or better.
+    Value(f64),
+    /// The value of another row or better.
+    Row(&'static str),
+}
+
+/// A row that a scenario promises to fill.
+#[derive(Clone, Copy, Debug)]
+pub struct Promise {
+    /// Its name; a contract.
+    pub name: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// Which way is better.
+    pub better: Better,
+    /// What it aims at.
+    pub goal: Goal,
+}
+
+/// The most time that a scenario takes when it is to be quick.
+const QUICK: Duration = Duration::from_secs(45);
+
+/// A run in progress.
+#[derive(Debug)]
+pub struct Run {
+    screen: Screen,
+    step: Step,
+    promises: &'static [Promise],
+    start: Duration,
+    report: Report,
+}
+
+impl Run {
+    /// Looks at the machine and starts.
+    ///
+    /// # Errors
+    /// When interrupted.
+    pub fn start(
+        screen: Screen,
+        scenario: &str,
+        promises: &'static [Promise],
+        quick: bool,
+    ) -> anyhow::Result<Self> {
+        let start = clock::now();
+        let step = screen.step(&format!("{scenario}: looking at the machine"));
+        let report = Report {
+            scenario: scenario.to_owned(),
+            at: clock::seconds_since_1970(),
+            command: std::env::args().collect::<Vec<_>>().join(" "),
+            machine: Machine::look()?,
+            placement: Vec::new(),
+            quick,
+            left_out: Vec::new(),
+            rows: Vec::new(),
+            curves: Vec::new(),
+        };
+        Ok(Self { screen, step, promises, start, report })
+    }
+
+    /// Where to print.
+    pub fn screen(&self) -> Screen {
+        self.screen
+    }
+
+    /// Whether to be quick.
+    pub fn is_quick(&self) -> bool {
+        self.report.quick
+    }
+
+    /// One value or the other: for quick runs, and for whole ones.
+    pub fn quick_or<T>(&self, quick: T, whole: T) -> T {
+        if self.report.quick { quick } else { whole }
+    }
+
+    /// Whether a quick run has used up its time; then what is left is to be left out.
+    pub fn is_out_of_time(&self) -> bool {
+        self.report.quick && clock::now() - self.start > QUICK * 4 / 5
+    }
+
+    /// Says what is being done.
+    pub fn says(&self, what: &str) {
+        self.step.says(&format!("{}: {what}", self.report.scenario));
+    }
+
+    /// Writes down who runs where; once is enough.
+    pub fn place(&mut self, what: &str, core: impl ToString, how: &str) {
+        let place = Placement { what: what.to_owned(), core: core.to_string(), how: how.to_owned() };
+        if !self.report.placement.contains(&place) {
+            self.report.placement.push(place);
+        }
+    }
+
+    /// Writes down what was left out, and says it loudly.
+    pub fn leave_out(&mut self, what: impl Into<String>) {
+        let what = what.into();
+        self.screen.line(format!("  {} {what}", self.screen.accent("left out:")));
+        self.report.left_out.push(what);
+    }
+
+    /// Fills a row with what several measurements gave.
+    pub fn record(&mut self, name: &str, samples: &Samples) {
+        self.fill(name, samples.median(), samples.spread(), samples.count(), None);
+    }
+
+    /// Fills a row with one measurement.
+    pub fn record_one(&mut self, name: &str, value: f64) {
+        self.fill(name, Some(value), None, 1, None);
+    }
+
+    /// Says why a row has no value.
+    pub fn missing(&mut self, name: &str, reason: impl Into<String>) {
+        self.fill(name, None, None, 0, Some(reason.into()));
+    }
+
+    /// Adds a remark to a row that has been filled.
+    pub fn remark(&mut self, name: &str, remark: impl Into<String>) {
+        if let Some(row) = self.report.rows.iter_mut().find(|row| row.name == name) {
+            row.reason = Some(remark.into());
+        }
+    }
+
+    /// The value of a row that has been filled.
+    pub fn value(&self, name: &str) -> Option<f64> {
+        self.report.row(name)?.value
+    }
+
+    /// Adds a curve for the page.
+    pub fn curve(&mut self, curve: Curve) {
+        self.report.curves.push(curve);
+    }
+
+    fn fill(
+        &mut self,
+        name: &str,
+        value: Option<f64>,
+        spread: Option<(f64, f64)>,
+        samples: usize,
+        reason: Option<String>,
+    ) {
+        let promise = self.promises.iter().find(|promise| promise.name == name);
+        let Some(promise) = promise else {
+            // A name that nobody can look up is worse than no row.
+            self.report.left_out.push(format!("{name} was measured but is not promised"));
+            return;
+        };
+        self.report.rows.retain(|row| row.name != name);
+        self.report.rows.push(Row {
+            name: name.to_owned(),
+            value,
+            unit: promise.unit.to_owned(),
+            better: promise.better,
+            goal: None,
+            met: None,
+            reason,
+            spread,
+            samples,
+        });
+    }
+
+    /// Ends the run: promises in their order, goals judged.
+    pub fn finish(mut self) -> Report {
+        let filled = std::mem::take(&mut self.report.rows);
+        for promise in self.promises {
+            let row = filled.iter().find(|row| row.name == promise.name).cloned();
+            self.report.rows.push(row.unwrap_or_else(|| promise.unfilled()));
+        }
+        let goals = self.promises.iter().map(|promise| promise.goal_in(&self.report)).collect::<Vec<_>>();
+        for (row, goal) in self.report.rows.iter_mut().zip(goals) {
+            row.goal = goal;
+            row.met = goal.zip(row.value).map(|(goal, value)| match row.better {
+                Better::Higher => value >= goal,
+                Better::Lower => value <= goal,
+            });
+        }
+        self.report
+    }
+}
+
+impl Promise {
+    fn unfilled(&self) -> Row {
+        Row {
+            name: self.name.to_owned(),
+            value: None,
+            unit: self.unit.to_owned(),
+            better: self.better,
+            goal: None,
+            met: None,
+            reason: Some("was left out".to_owned()),
+            spread: None,
+            samples: 0,
+        }
+    }
+
+    fn goal_in(&self, report: &Report) -> Option<f64> {
+        match self.goal {
+            Goal::None => None,
+            Goal::Value(value) => Some(value),
+            Goal::Row(name) => report.row(name)?.value,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROMISES: &[Promise] = &[
+        Promise { name: "t.a", unit: "ns", better: Better::Lower, goal: Goal::Row("t.b") },
+        Promise { name: "t.b", unit: "ns", better: Better::Lower, goal: Goal::None },
+        Promise { name: "t.c", unit: "Mpps", better: Better::Higher, goal: Goal::Value(2.0) },
+        Promise { name: "t.d", unit: "ns", better: Better::Lower, goal: Goal::Value(1.0) },
+    ];
+
+    #[test]
+    fn promises_are_kept_in_order_and_judged() {
+        let mut run = Run::start(Screen::new(), "t", PROMISES, true).unwrap();
+        run.record_one("t.c", 1.9);
+        run.record_one("t.b", 10.0);
+        run.record("t.a", &[9.0, 9.5, 10.5].into_iter().collect());
+        run.record_one("t.unknown", 1.0);
+        let report = run.finish();
+        let judged =
+            report.rows.iter().map(|row| (row.name.as_str(), row.value, row.met)).collect::<Vec<_>>();
+        let expected = [
+            ("t.a", Some(9.5), Some(true)),
+            ("t.b", Some(10.0), None),
+            ("t.c", Some(1.9), Some(false)),
+            ("t.d", None, None),
+        ];
+        assert_eq!(judged, expected);
+        assert_eq!(report.rows[3].reason.as_deref(), Some("was left out"));
+        assert!(report.left_out[0].contains("t.unknown"));
+        assert_eq!(report.rows[0].goal, Some(10.0));
+    }
+}
