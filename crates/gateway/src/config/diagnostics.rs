@@ -111,7 +111,12 @@ impl Report {
     /// A report about `text`, which is what `file` contains.
     pub fn new(file: impl Into<String>, text: impl Into<String>, mut findings: Vec<Diagnostic>) -> Self {
         findings.sort_by_key(|finding| (finding.span.start, finding.span.end));
-        Self { file: file.into(), text: text.into(), findings }
+        for finding in &mut findings {
+            let labels = finding.related.iter_mut().map(|(_, label)| label);
+            let texts = labels.chain([&mut finding.message, &mut finding.label]).chain(&mut finding.remedy);
+            texts.for_each(|text| *text = harmless(text));
+        }
+        Self { file: harmless(&file.into()), text: text.into(), findings }
     }
 
     /// The findings, in the order of the file.
@@ -182,6 +187,15 @@ impl<'a> Place<'a> {
             offending: &text[start..end],
         }
     }
+}
+
+/// Text from a file, with nothing in it that commands the terminal.
+fn harmless(text: &str) -> String {
+    text.chars().map(harmless_character).collect()
+}
+
+fn harmless_character(c: char) -> char {
+    if c.is_control() { '\u{fffd}' } else { c }
 }
 
 fn floor_boundary(text: &str, index: usize) -> usize {
@@ -310,14 +324,8 @@ impl Window {
     fn cut(&self, content: &str) -> String {
         let suffix = if self.end < self.total { "..." } else { "" };
         let shown = content.chars().skip(self.start).take(self.end - self.start);
-        // One character stays one column, and nothing in the file can command the terminal.
-        let clean: String = shown
-            .map(|c| match c {
-                '\t' => ' ',
-                c if c.is_control() => '\u{fffd}',
-                c => c,
-            })
-            .collect();
+        // One character stays one column.
+        let clean: String = shown.map(|c| if c == '\t' { ' ' } else { harmless_character(c) }).collect();
         format!("{}{clean}{suffix}", self.prefix())
     }
 }

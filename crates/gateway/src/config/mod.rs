@@ -11,13 +11,16 @@
 
 mod check;
 pub mod diagnostics;
+pub mod difference;
 pub mod model;
 mod read;
 mod section;
 mod values;
+pub(crate) mod write;
 
 pub use check::default_control;
 pub use diagnostics::{Diagnostic, Report, Severity};
+pub use difference::{Difference, difference};
 pub use model::Configuration;
 
 use section::Findings;

@@ -1,0 +1,335 @@
+//! What changes from one configuration to another, for `polder reload`.
+//!
+//! Ports, tunnels and bridges are the same when their names are; they keep their numbers, so that tables
+//! and learned addresses that speak of them stay right.
+
+use super::model::{Bridge, Configuration, Device, Gateway, Port, Tunnel};
+use polder_buffers::PortId;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// What changes from a running configuration to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The other configuration, with the numbers of the running one kept.
+    pub target: Configuration,
+    /// Device ports.
+    pub ports: Changes<Port>,
+    /// Tunnels.
+    pub tunnels: Changes<Tunnel>,
+    /// Bridges.
+    pub bridges: Changes<Bridge>,
+    /// What a running gateway cannot change. If there is anything here, nothing may be applied.
+    pub restart: Vec<Restart>,
+}
+
+/// What happened to things of one kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changes<T> {
+    /// In the new configuration alone.
+    pub added: Vec<T>,
+    /// In the old configuration alone.
+    pub removed: Vec<T>,
+    /// In both, and not equal.
+    pub changed: Vec<Change<T>>,
+}
+
+/// One thing that changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change<T> {
+    /// As it is.
+    pub old: T,
+    /// As it is to be.
+    pub new: T,
+}
+
+/// A change that needs a restart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Restart {
+    /// The key.
+    pub key: &'static str,
+    /// Its old and new value.
+    pub change: String,
+    /// Why it cannot be changed while the gateway runs.
+    pub reason: &'static str,
+}
+
+/// Something with a name of its own.
+trait Named: Clone + PartialEq {
+    fn name(&self) -> &str;
+}
+
+impl Named for Port {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Named for Tunnel {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Named for Bridge {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Compares the running configuration with the one that is to replace it.
+pub fn difference(old: &Configuration, new: &Configuration) -> Difference {
+    let target = renumbered(new, old);
+    Difference {
+        ports: changes(&old.ports, &target.ports),
+        tunnels: changes(&old.tunnels, &target.tunnels),
+        bridges: changes(&old.bridges, &target.bridges),
+        restart: restart(&old.gateway, &target.gateway),
+        target,
+    }
+}
+
+impl Difference {
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        self.ports.is_empty() && self.tunnels.is_empty() && self.bridges.is_empty() && self.restart.is_empty()
+    }
+
+    /// Ports that have to be opened anew although they stay: their device or the way it is attached changes.
+    pub fn reopened(&self) -> impl Iterator<Item = &Change<Port>> {
+        self.ports.changed.iter().filter(|change| {
+            let attachment = |port: &Port| {
+                (port.device.clone(), port.role, port.mode, port.queues, port.on_exit, port.mtu)
+            };
+            attachment(&change.old) != attachment(&change.new)
+        })
+    }
+}
+
+impl<T> Changes<T> {
+    /// Whether nothing of this kind changes.
+    pub fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
+    }
+}
+
+fn changes<T: Named>(old: &[T], new: &[T]) -> Changes<T> {
+    let olds: BTreeMap<&str, &T> = old.iter().map(|item| (item.name(), item)).collect();
+    let news: BTreeSet<&str> = new.iter().map(Named::name).collect();
+    let mut changes = Changes { added: Vec::new(), removed: Vec::new(), changed: Vec::new() };
+    changes.removed.extend(old.iter().filter(|item| !news.contains(item.name())).cloned());
+    for item in new {
+        match olds.get(item.name()) {
+            None => changes.added.push(item.clone()),
+            Some(&before) if before != item => {
+                changes.changed.push(Change { old: before.clone(), new: item.clone() });
+            }
+            Some(_) => {}
+        }
+    }
+    changes
+}
+
+fn restart(old: &Gateway, new: &Gateway) -> Vec<Restart> {
+    let memory = "devices hold the packet memory, and it cannot change its size under them";
+    let workers = "workers and the queues they own are laid out at the start";
+    let socket = "it is what you reach the running gateway by";
+    let list = |cpus: &[u16]| if cpus.is_empty() { "any".to_owned() } else { format!("{cpus:?}") };
+    let number = |value: u32| value.to_string();
+    let checks = [
+        ("name", old.name.clone(), new.name.clone(), socket),
+        ("control", old.control.display().to_string(), new.control.display().to_string(), socket),
+        ("workers", number(old.workers.into()), number(new.workers.into()), workers),
+        ("cpus", list(&old.cpus), list(&new.cpus), workers),
+        ("memory_mib", number(old.memory_mib), number(new.memory_mib), memory),
+        ("slot_bytes", number(old.slot_bytes), number(new.slot_bytes), memory),
+    ];
+    let changed = checks.into_iter().filter(|(_, old, new, _)| old != new);
+    let restart = |(key, old, new, reason)| Restart { key, change: format!("{old} → {new}"), reason };
+    changed.map(restart).collect()
+}
+
+/// `new` with the numbers of the ports and tunnels that `old` has too; the others get numbers that
+/// neither uses.
+fn renumbered(new: &Configuration, old: &Configuration) -> Configuration {
+    let kept = |name: &str, is_tunnel: bool| {
+        let of_tunnel = old.tunnels.iter().find(|tunnel| tunnel.name == name).map(|tunnel| tunnel.id);
+        let of_port = old.ports.iter().find(|port| port.name == name).map(|port| port.id);
+        if is_tunnel { of_tunnel } else { of_port }
+    };
+    let mut used: BTreeSet<PortId> = old.names().map(|(id, _)| id).collect();
+    let mut number = |name: &str, is_tunnel: bool| {
+        kept(name, is_tunnel).unwrap_or_else(|| {
+            let free = (0..u16::MAX).map(PortId).find(|id| !used.contains(id));
+            let free = free.expect("two configurations have at most 8192 ports and tunnels");
+            used.insert(free);
+            free
+        })
+    };
+    let ports = new.ports.iter().map(|port| (port.id, number(&port.name, false)));
+    let mut numbers: BTreeMap<PortId, PortId> = ports.collect();
+    numbers.extend(new.tunnels.iter().map(|tunnel| (tunnel.id, number(&tunnel.name, true))));
+    let mut target = new.clone();
+    let renumber = |id: &mut PortId| *id = *numbers.get(id).expect("a reference is to a port or tunnel");
+    target.ports.iter_mut().for_each(|port| renumber(&mut port.id));
+    for tunnel in &mut target.tunnels {
+        renumber(&mut tunnel.id);
+        renumber(&mut tunnel.port);
+    }
+    for bridge in &mut target.bridges {
+        bridge.members.iter_mut().for_each(|member| renumber(&mut member.port));
+        bridge.static_entries.iter_mut().for_each(|entry| renumber(&mut entry.port));
+    }
+    target
+}
+
+/// One line for each change, as `polder reload` prints them.
+impl fmt::Display for Difference {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return formatter.write_str("nothing changes");
+        }
+        let mut lines: Vec<String> = Vec::new();
+        let device = |port: &Port| match &port.device {
+            Device::Interface(name) => format!(" (interface {name})"),
+            Device::Tap(name) => format!(" (tap {name})"),
+        };
+        describe(&mut lines, "port", &self.ports, device);
+        describe(&mut lines, "tunnel", &self.tunnels, |tunnel| format!(" (to {})", tunnel.remote));
+        describe(&mut lines, "bridge", &self.bridges, |bridge| {
+            format!(" ({} members)", bridge.members.len())
+        });
+        for Restart { key, change, reason } in &self.restart {
+            lines.push(format!("! gateway {key}: {change} needs a restart: {reason}"));
+        }
+        formatter.write_str(&lines.join("\n"))
+    }
+}
+
+fn describe<T: Named>(
+    lines: &mut Vec<String>,
+    noun: &str,
+    changes: &Changes<T>,
+    detail: impl Fn(&T) -> String,
+) {
+    let line = |sign: char, item: &T| format!("{sign} {noun} {}{}", item.name(), detail(item));
+    lines.extend(changes.removed.iter().map(|item| line('-', item)));
+    lines.extend(changes.added.iter().map(|item| line('+', item)));
+    lines.extend(changes.changed.iter().map(|change| line('~', &change.new)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse;
+    use super::*;
+    use std::path::Path;
+
+    const BASE: &str = r#"
+        version = 1
+        [port.lan]
+        interface = "eth0"
+        [port.dmz]
+        interface = "eth1"
+        [port.radio]
+        interface = "wlan0"
+        role = "underlay"
+        [tunnel.gre1]
+        kind = "gretap"
+        local = "192.168.10.1"
+        remote = "192.168.20.1"
+        port = "radio"
+        [bridge.br0]
+        members = ["lan", "dmz", "gre1"]
+    "#;
+
+    fn configuration(text: &str) -> Configuration {
+        match parse(text, Path::new("gateway.toml")) {
+            Ok(loaded) => loaded.configuration,
+            Err(report) => panic!("{report}"),
+        }
+    }
+
+    fn from_base(replace: &str, with: &str) -> Difference {
+        assert!(BASE.contains(replace));
+        difference(&configuration(BASE), &configuration(&BASE.replace(replace, with)))
+    }
+
+    #[test]
+    fn equal_configurations_have_no_difference() {
+        let base = configuration(BASE);
+        let difference = difference(&base, &base);
+        assert!(difference.is_empty());
+        assert_eq!(difference.target, base);
+        assert_eq!(difference.to_string(), "nothing changes");
+    }
+
+    #[test]
+    fn a_port_in_front_moves_no_number() {
+        let difference =
+            from_base("[port.lan]", "[port.first]\ninterface = \"eth7\"\nrole = \"underlay\"\n[port.lan]");
+        assert_eq!(difference.ports.added.len(), 1);
+        assert_eq!(difference.ports.added[0].id, PortId(4), "0 to 3 are taken");
+        assert!(difference.ports.changed.is_empty());
+        assert!(difference.tunnels.is_empty());
+    }
+
+    #[test]
+    fn removing_a_port_keeps_the_others_and_changes_its_bridge() {
+        let text = BASE.replace("[port.lan]\n        interface = \"eth0\"", "").replace("\"lan\", ", "");
+        let difference = difference(&configuration(BASE), &configuration(&text));
+        assert_eq!(difference.ports.removed.len(), 1);
+        assert_eq!(difference.target.id_of("dmz"), Some(PortId(1)));
+        assert_eq!(difference.target.id_of("gre1"), Some(PortId(3)));
+        assert_eq!(difference.target.tunnels[0].port, PortId(2));
+        let members: Vec<u16> =
+            difference.bridges.changed[0].new.members.iter().map(|member| member.port.0).collect();
+        assert_eq!(members, [1, 3]);
+        assert_eq!(difference.to_string(), "- port lan (interface eth0)\n~ bridge br0 (2 members)");
+    }
+
+    #[test]
+    fn a_changed_tunnel_is_a_change_with_both_sides() {
+        let difference = from_base("\"192.168.20.1\"", "\"192.168.20.2\"\nkey = 9");
+        assert!(difference.ports.is_empty() && difference.bridges.is_empty());
+        let [change] = difference.tunnels.changed.as_slice() else { panic!("one change") };
+        assert_eq!((change.old.key, change.new.key), (None, Some(9)));
+        assert_eq!(change.old.id, change.new.id);
+    }
+
+    #[test]
+    fn a_port_that_becomes_a_tunnel_is_another_thing() {
+        let text =
+            BASE.replace("gre1", "dmz2").replace("[port.dmz]", "[port.gre1]").replace("\"dmz\"", "\"gre1\"");
+        let difference = difference(&configuration(BASE), &configuration(&text));
+        assert_eq!(difference.ports.added[0].name, "gre1");
+        assert_eq!(difference.tunnels.removed[0].name, "gre1");
+        assert_ne!(difference.ports.added[0].id, difference.tunnels.removed[0].id);
+    }
+
+    #[test]
+    fn another_device_reopens_the_port() {
+        let difference = from_base("\"eth1\"", "\"eth2\"");
+        let reopened: Vec<&str> = difference.reopened().map(|change| change.new.name.as_str()).collect();
+        assert_eq!(reopened, ["dmz"]);
+    }
+
+    #[test]
+    fn memory_and_workers_need_a_restart() {
+        let gateway = "[gateway]\nworkers = 2\nmemory_mib = 32\nname = \"north\"\n[port.lan]";
+        let difference = from_base("[port.lan]", gateway);
+        let keys: Vec<&str> = difference.restart.iter().map(|restart| restart.key).collect();
+        assert_eq!(keys, ["name", "control", "workers", "memory_mib"]);
+        assert!(difference.to_string().contains("! gateway workers: 1 → 2 needs a restart: workers"));
+        assert!(difference.ports.is_empty());
+    }
+
+    #[test]
+    fn the_order_of_ports_is_no_difference() {
+        let text = BASE.replace("lan]", "x]").replace("dmz]", "lan]").replace("x]", "dmz]");
+        let text = text.replace("eth0", "y").replace("eth1", "eth0").replace("\"y\"", "\"eth1\"");
+        let difference = difference(&configuration(BASE), &configuration(&text));
+        assert!(difference.is_empty(), "{difference}");
+        assert_eq!(difference.target.ports[0].id, PortId(1));
+    }
+}
