@@ -72,8 +72,6 @@ pub trait Fixture {
 const SLOTS: u32 = 2048;
 /// Bytes a slot.
 const SLOT_BYTES: u32 = 2048;
-/// How long frames may take home when a port has been closed.
-const HOMEWARD: Duration = Duration::from_secs(5);
 
 /// One check: what it is called, and what it does with a fresh port.
 type Check = (&'static str, fn(&mut Stand) -> Result<(), Fault>);
@@ -142,25 +140,34 @@ pub fn checks() -> impl Iterator<Item = &'static str> {
 
 /// Runs all checks on ports of `fixture`.
 pub fn run(fixture: &mut dyn Fixture) -> Report {
-    let outcomes = all().map(|check| Outcome { check: check.0, result: run_one(check, fixture) });
-    Report { outcomes: outcomes.collect() }
+    Report { outcomes: all().map(|check| run_one(check, fixture)).collect() }
+}
+
+/// Runs the check of that name on a port of `fixture`; `None` when there is none of that name.
+pub fn run_check(name: &str, fixture: &mut dyn Fixture) -> Option<Outcome> {
+    all().find(|check| check.0 == name).map(|check| run_one(check, fixture))
 }
 
 fn all() -> impl Iterator<Item = Check> {
     receiving::CHECKS.iter().chain(sending::CHECKS).chain(sleeping::CHECKS).copied()
 }
 
-fn run_one(check: Check, fixture: &mut dyn Fixture) -> Result<(), Fault> {
+fn run_one((name, check): Check, fixture: &mut dyn Fixture) -> Outcome {
+    Outcome { check: name, result: try_one(check, fixture) }
+}
+
+fn try_one(check: fn(&mut Stand) -> Result<(), Fault>, fixture: &mut dyn Fixture) -> Result<(), Fault> {
     let options = RegionOptions { slots: SLOTS, slot_bytes: SLOT_BYTES };
     let region = Region::new(options).map_err(|error| error.to_string())?;
     let limits = fixture.limits();
     let (queue, wire) = fixture.open(&region)?;
     let mut stand = Stand::new(&region, queue, wire, limits)?;
-    let result = check.1(&mut stand);
-    // A port that is broken in what the check looks at is likely to be in the rest as well.
+    let result = check(&mut stand);
+    // A port that fails the check is likely to count wrongly as well; the first fault is the one to
+    // report.
     let sums = if result.is_ok() { stand.counters_add_up() } else { Ok(()) };
     drop(stand);
     result?;
     sums?;
-    Ok(stand::all_home(&region)?)
+    Ok(stand::all_home(&region, limits.patience)?)
 }

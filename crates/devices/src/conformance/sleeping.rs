@@ -106,9 +106,7 @@ fn send_one_by_one(wire: &mut dyn Wire, received: &AtomicU32) -> Result<(), Stri
         if received.load(Ordering::Acquire) == u32::MAX {
             return Ok(());
         }
-        for _ in 0..round * 7 % 1000 {
-            core::hint::spin_loop();
-        }
+        spin(round * 7 % 1000);
         if !wire.inject(&frame(round, 60)) {
             return Err(format!("the wire did not take frame {round}"));
         }
@@ -125,7 +123,12 @@ fn receive_one_by_one(stand: &mut Stand, received: &AtomicU32) -> Result<(), Str
         if turn == Turn::Closed {
             return Err("closed without being unplugged".to_owned());
         }
-        if turn == Turn::OutOfBudget || !some.is_empty() || stand.queue.rx.arm() == Armed::Raced {
+        if turn == Turn::OutOfBudget || !some.is_empty() {
+            continue;
+        }
+        // Widens the gap in which a frame races with arming, and moves it.
+        spin(count * 13 % 600);
+        if stand.queue.rx.arm() == Armed::Raced {
             continue;
         }
         if is_readable(stand, stand.limits.patience) == Some(false) {
@@ -133,6 +136,10 @@ fn receive_one_by_one(stand: &mut Stand, received: &AtomicU32) -> Result<(), Str
         }
     }
     Ok(())
+}
+
+fn spin(turns: u32) {
+    (0..turns).for_each(|_| core::hint::spin_loop());
 }
 
 /// Stands in for a wire that another thread has.

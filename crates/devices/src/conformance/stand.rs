@@ -1,6 +1,6 @@
 //! A port, its wire and its memory, with an account of what went through.
 
-use super::{HOMEWARD, Limits, Wire};
+use super::{Limits, Wire};
 use crate::AnyQueue;
 use core::time::Duration;
 use polder_buffers::{Batch, Packet, Pool, Region};
@@ -160,8 +160,8 @@ pub(super) fn content(packet: &Packet) -> Vec<u8> {
 }
 
 /// Waits until every slot of `region` is free.
-pub(super) fn all_home(region: &Region) -> Result<(), String> {
-    if within(HOMEWARD, || region.home() == region.slots()) {
+pub(super) fn all_home(region: &Region, patience: Duration) -> Result<(), String> {
+    if within(patience, || region.home() == region.slots()) {
         return Ok(());
     }
     Err(format!("{} of {} frames came home", region.home(), region.slots()))
