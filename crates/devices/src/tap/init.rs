@@ -83,6 +83,9 @@ pub enum TapError {
     /// No queues at all.
     #[error("a TAP has at least one queue")]
     NoQueues,
+    /// Slots of which the longest packet would take too many.
+    #[error("slots of {0} bytes are too small for the longest packet: give the packet memory slots of 2048")]
+    SmallSlots(u32),
     /// No right to make or change interfaces.
     #[error("no permission to open the TAP {0}: run as root or grant CAP_NET_ADMIN")]
     Permission(String),
@@ -145,6 +148,9 @@ pub fn open(options: &Options, region: &Region) -> Result<Tap, TapError> {
     // 5. The queues.
     let link_bytes = mtu as usize + OVERHEAD;
     let longest = if options.offloads == Offloads::Segments { LONGEST_UNCUT } else { link_bytes };
+    if !TapRx::can_chain(longest, region.slot_bytes()) {
+        return Err(TapError::SmallSlots(region.slot_bytes()));
+    }
     let queue = |file| {
         let file = Arc::new(file);
         Queue {

@@ -37,13 +37,14 @@ pub struct TapRx {
 
 impl TapRx {
     pub(super) fn new(file: Arc<OwnedFd>, longest: usize, slot_bytes: u32) -> Self {
-        let head_offset = HEADROOM.min(u16::try_from(slot_bytes / 2).unwrap_or(u16::MAX));
-        let slot = slot_bytes as usize;
-        // One byte more than the longest packet: a packet that fills it all may have been cut.
-        let behind_head = (longest + 1).saturating_sub(slot - usize::from(head_offset));
-        let frames = 1 + behind_head.div_ceil(slot);
-        let posted = Vec::with_capacity(frames);
+        let frames = frames(longest, slot_bytes);
+        let (posted, head_offset) = (Vec::with_capacity(frames), head_offset(slot_bytes));
         Self { file, posted, frames, head_offset, longest, closed: false, counters: Arc::default() }
+    }
+
+    /// Whether slots of that size hold the longest packet in few enough pieces.
+    pub(super) fn can_chain(longest: usize, slot_bytes: u32) -> bool {
+        frames(longest, slot_bytes) <= CHAIN
     }
 
     /// Takes frames until the longest packet finds room; says whether there were enough.
@@ -113,6 +114,19 @@ impl TapRx {
             bytes -= here;
         }
     }
+}
+
+/// Where a packet begins in its head frame.
+fn head_offset(slot_bytes: u32) -> u16 {
+    HEADROOM.min(u16::try_from(slot_bytes / 2).unwrap_or(u16::MAX))
+}
+
+/// Frames that the longest packet takes, and one byte more: a packet that fills them all may have
+/// been cut by the kernel.
+fn frames(longest: usize, slot_bytes: u32) -> usize {
+    let slot = slot_bytes as usize;
+    let behind_head = (longest + 1).saturating_sub(slot - usize::from(head_offset(slot_bytes)));
+    1 + behind_head.div_ceil(slot)
 }
 
 /// A length within a slot, which has at most 32 KiB.

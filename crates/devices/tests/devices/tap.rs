@@ -1,9 +1,17 @@
 //! TAP ports against the kernel, in a network namespace of their own.
 
 use crate::common::{self, RawPeer};
-use polder_buffers::{Batch, Pool, Region, RegionOptions};
+use polder_buffers::{
+    Batch, ChecksumState, Packet, Pool, Region, RegionOptions, Segmentation, SegmentationKind,
+};
+use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Budget, RxQueue, Turn, TxQueue};
-use polder_devices::tap::{self, Offloads, Options, Tap};
+use polder_devices::AnyQueue;
+use polder_devices::conformance::{self, Fixture, Limits, Wire};
+use polder_devices::tap::{self, Offloads, Options, Tap, TapError};
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 /// A region, a TAP with `offloads` that is up, and a raw socket on the kernel's side of it.
 fn set_up(offloads: Offloads) -> (Region, Tap, RawPeer) {
@@ -51,4 +59,243 @@ fn frames_cross_both_ways_and_the_header_is_gone() {
     assert_eq!(peer.receive(), None);
     drop((tap, pool));
     assert_eq!(region.home(), 1024);
+}
+
+/// TAPs of one MTU under the conformance suite.
+struct Taps {
+    mtu: u32,
+    offloads: Offloads,
+}
+
+struct KernelSide {
+    name: String,
+    peer: RawPeer,
+}
+
+impl Fixture for Taps {
+    fn limits(&self) -> Limits {
+        // A raw socket sends four bytes beyond the MTU in frames with a VLAN tag alone.
+        let (longest, longest_received) = (self.mtu as usize + 18, self.mtu as usize + 14);
+        Limits { longest, longest_received, chains: true, backlog: 400, patience: Duration::from_secs(5) }
+    }
+
+    fn open(&mut self, region: &Region) -> Result<(AnyQueue, Box<dyn Wire>), String> {
+        let options = Options { mtu: Some(self.mtu), offloads: self.offloads, ..Options::new("pdt%d") };
+        let mut tap = tap::open(&options, region).map_err(|error| error.to_string())?;
+        let name = tap.interface.name;
+        common::ip(&format!("link set {name} up"));
+        let peer = RawPeer::open(&name);
+        let queue = tap.queues.pop().expect("one queue").boxed();
+        Ok((queue, Box::new(KernelSide { name, peer })))
+    }
+}
+
+impl Wire for KernelSide {
+    fn inject(&mut self, frame: &[u8]) -> bool {
+        self.peer.send(frame)
+    }
+
+    fn extract(&mut self) -> Option<Vec<u8>> {
+        self.peer.receive()
+    }
+
+    fn unplug(&mut self) -> bool {
+        common::ip(&format!("link delete {}", self.name));
+        true
+    }
+}
+
+#[test]
+fn a_tap_passes_the_suite() {
+    for (name, mtu, offloads) in [
+        ("tap::a_tap_passes_the_suite", 1500, Offloads::Checksum),
+        ("tap::a_tap_with_jumbo_frames_passes_the_suite", 9000, Offloads::None),
+        ("tap::a_tap_with_segments_passes_the_suite", 1500, Offloads::Segments),
+    ] {
+        if !common::is_root(name) {
+            continue;
+        }
+        common::enter_namespace();
+        let report = conformance::run(&mut Taps { mtu, offloads });
+        assert!(report.is_clean(), "{name}\n{report}");
+    }
+}
+
+/// A UDP socket of the kernel on the TAP, with the address of a neighbour who is not there.
+fn udp_socket(interface: &str) -> UdpSocket {
+    common::ip(&format!("address add 10.9.0.1/24 dev {interface}"));
+    common::ip(&format!("neighbour add 10.9.0.2 lladdr 02:00:00:00:00:02 dev {interface}"));
+    let socket = UdpSocket::bind("10.9.0.1:5000").expect("the address is there");
+    socket.connect("10.9.0.2:5000").expect("there is a route");
+    socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a time is a time");
+    socket
+}
+
+/// Lets the kernel cut what is sent into datagrams of `bytes`, as late as it can.
+#[expect(unsafe_code, reason = "UNSAFETY: no safe crate has UDP_SEGMENT")]
+fn send_segmented(socket: &UdpSocket, bytes: libc::c_int) {
+    let (value, length) = ((&raw const bytes).cast(), libc::socklen_t::try_from(size_of_val(&bytes)));
+    let length = length.expect("a small number");
+    // SAFETY: (1) UDP_SEGMENT takes an `int` of the length given (udp(7)).
+    let set =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, value, length) };
+    assert_eq!(set, 0, "UDP_SEGMENT: {}", std::io::Error::last_os_error());
+}
+
+/// Makes an answer of a packet of [`udp_socket`]: addresses change places, which no sum notices.
+fn turn_round(packet: &mut Packet) {
+    let bytes = packet.bytes_mut();
+    bytes[..12].rotate_left(6);
+    bytes[26..34].rotate_left(4);
+}
+
+/// What the kernel leaves to do comes in as metadata, goes out as metadata, and the kernel does it.
+#[test]
+fn offloads_survive_the_way_there_and_back() {
+    if !common::is_root("tap::offloads_survive_the_way_there_and_back") {
+        return;
+    }
+    let payload = (0..14_000_u32).map(|index| (index / 7).to_le_bytes()[0]).collect::<Vec<_>>();
+    for (offloads, packets, checksum, kind) in [
+        (Offloads::None, 10, ChecksumState::Unknown, SegmentationKind::None),
+        (Offloads::Checksum, 10, ChecksumState::Partial, SegmentationKind::None),
+        (Offloads::Segments, 1, ChecksumState::Partial, SegmentationKind::Udp),
+    ] {
+        let (region, mut tap, _peer) = set_up(offloads);
+        let (mut pool, mut batch) = (region.pool(), Batch::new());
+        if kind != SegmentationKind::None && !tap.udp_segments {
+            common::skip("tap::offloads_survive: UDP segments", "the kernel is older than 6.2");
+            continue;
+        }
+        let socket = udp_socket(&tap.interface.name);
+        send_segmented(&socket, 1400);
+        socket.send(&payload).expect("the TAP takes it");
+        assert_eq!(receive(&mut tap, &mut batch, &mut pool), Turn::Drained);
+        assert_eq!(batch.len(), packets, "{offloads:?}");
+        for packet in batch.iter_mut() {
+            assert_eq!((packet.checksum, packet.segmentation.kind), (checksum, kind), "{offloads:?}");
+            assert_eq!(packet.len(), 42 + 14_000 / packets);
+            if checksum == ChecksumState::Partial {
+                assert_eq!((packet.checksum_start, packet.checksum_offset), (34, 6));
+            }
+            if kind == SegmentationKind::Udp {
+                assert_eq!((packet.segmentation.size, packet.segment_count()), (1400, 7));
+            }
+            turn_round(packet);
+        }
+        tap.queues[0].tx.transmit(&mut batch, &mut pool);
+        let mut answer = vec![0; 14_000];
+        for part in answer.chunks_mut(1400) {
+            assert_eq!(socket.recv(part).expect("every datagram comes back"), 1400);
+        }
+        assert!(answer == payload, "{offloads:?}: the payload has changed");
+        assert_eq!(tap.queues[0].tx.counters().drops.total(), 0);
+    }
+}
+
+#[test]
+fn a_frame_longer_than_the_port_accepts_is_counted() {
+    if !common::is_root("tap::a_frame_longer_than_the_port_accepts_is_counted") {
+        return;
+    }
+    let (region, mut tap, peer) = set_up(Offloads::None);
+    let (mut pool, mut batch) = (region.pool(), Batch::new());
+    common::ip(&format!("link set {} mtu 9000", tap.interface.name));
+    for length in [1518, 1519, 1791, 1792, 1793, 9000, 60] {
+        assert!(peer.send(&frame(length)));
+    }
+    assert_eq!(receive(&mut tap, &mut batch, &mut pool), Turn::Drained);
+    let lengths = batch.iter().map(Packet::len).collect::<Vec<_>>();
+    assert_eq!(lengths, [1518, 60]);
+    let counters = tap.queues[0].rx.counters();
+    assert_eq!((counters.received.get(), counters.drops.get(DropReason::FrameTooLong)), (7, 5));
+    pool.release(&mut batch);
+}
+
+/// What cannot be said in a header, and what the kernel refuses, is counted and gone.
+#[test]
+fn packets_that_cannot_be_sent_are_counted() {
+    if !common::is_root("tap::packets_that_cannot_be_sent_are_counted") {
+        return;
+    }
+    let (region, mut tap, peer) = set_up(Offloads::Segments);
+    let (mut pool, mut batch) = (region.pool(), Batch::new());
+    let mut odd = |change: fn(&mut Packet)| {
+        let mut packet = Packet::copy_from(&frame(1000), &mut pool).expect("free frames");
+        change(&mut packet);
+        batch.push(packet).expect("few packets");
+    };
+    odd(|packet| packet.segmentation = Segmentation { size: 100, kind: SegmentationKind::Tcp4 });
+    odd(|packet| {
+        packet.segmentation = Segmentation { size: 100, kind: SegmentationKind::Tcp6 };
+        packet.checksum = ChecksumState::Partial;
+        packet.checksum_start = 999;
+    });
+    odd(|packet| {
+        packet.checksum = ChecksumState::Partial;
+        (packet.checksum_start, packet.checksum_offset) = (990, 16);
+    });
+    odd(|packet| packet.trim_front(990).expect("it has 1000"));
+    odd(|_| {});
+    let tx = &mut tap.queues[0].tx;
+    tx.transmit(&mut batch, &mut pool);
+    assert!(batch.is_empty());
+    assert_eq!(tx.counters().drops.get(DropReason::TxError), 4);
+    assert_eq!(tx.counters().transmitted.get(), 1);
+    assert_eq!(peer.receive(), Some(frame(1000)));
+
+    common::ip(&format!("link set {} down", tap.interface.name));
+    batch.push(Packet::copy_from(&frame(60), &mut pool).expect("free frames")).expect("room");
+    let tx = &mut tap.queues[0].tx;
+    tx.transmit(&mut batch, &mut pool);
+    assert_eq!((batch.len(), tx.counters().drops.get(DropReason::TxError)), (0, 5));
+    assert_eq!(tx.reclaim(&mut pool), Turn::Drained, "an interface that is down is not gone");
+}
+
+#[test]
+fn queues_settings_and_interfaces_that_exist() {
+    if !common::is_root("tap::queues_settings_and_interfaces_that_exist") {
+        return;
+    }
+    common::enter_namespace();
+    let region = Region::new(RegionOptions { slots: 256, slot_bytes: 2048 }).expect("memory for a test");
+    let mac = [2, 0, 0, 0xaa, 0xbb, 0xcc];
+    let options = Options { queues: 3, mtu: Some(4000), mac: Some(mac), ..Options::new("pdt%d") };
+    let tap = tap::open(&options, &region).expect("root opens a TAP");
+    assert_eq!((tap.queues.len(), tap.interface.mtu, tap.interface.mac), (3, 4000, mac));
+    assert_eq!(tap.interface.name, "pdt0");
+    assert_eq!(tap::open(&Options::new("pdt0"), &region).expect("one more queue").queues.len(), 1);
+    drop(tap);
+    assert!(tap::open(&Options::new("pdt0"), &region).expect("anew").interface.mtu == 1500, "not persistent");
+
+    // Interfaces made by others, with one queue and with many.
+    common::ip("tuntap add dev pdtone mode tap");
+    common::ip("tuntap add dev pdtmany mode tap multi_queue");
+    common::ip("link set pdtone mtu 1400");
+    let one = tap::open(&Options::new("pdtone"), &region).expect("one queue of an interface that has one");
+    assert_eq!(one.interface.mtu, 1400);
+    let two = Options { queues: 2, ..Options::new("pdtmany") };
+    assert_eq!(tap::open(&two, &region).expect("two queues").queues.len(), 2);
+    let busy = tap::open(&Options::new("pdtone"), &region).expect_err("it has one queue");
+    assert!(matches!(busy, TapError::Busy(_)), "{busy}");
+    drop(one);
+    let mismatch = tap::open(&Options { name: "pdtone".to_owned(), ..two }, &region);
+    assert!(matches!(mismatch, Err(TapError::Mismatch(_))), "{mismatch:?}");
+    let small = Region::new(RegionOptions { slots: 64, slot_bytes: 512 }).expect("memory for a test");
+    let uncut = Options { offloads: Offloads::Segments, ..Options::new("pdt%d") };
+    let too_small = tap::open(&uncut, &small).expect_err("129 slots a packet");
+    assert!(matches!(too_small, TapError::SmallSlots(512)), "{too_small}");
+    let not_a_tap = tap::open(&Options::new("lo"), &region).expect_err("it is the loopback");
+    assert!(matches!(not_a_tap, TapError::Mismatch(_)), "{not_a_tap}");
+}
+
+#[test]
+fn options_that_cannot_be_right_are_refused_first() {
+    let region = Region::new(RegionOptions { slots: 64, slot_bytes: 512 }).expect("memory for a test");
+    for name in ["", "a name", "a/b", "sixteen-letters-"] {
+        let error = tap::open(&Options::new(name), &region).expect_err("no name");
+        assert!(matches!(error, TapError::Name(_)), "{error}");
+    }
+    let none = tap::open(&Options { queues: 0, ..Options::new("pdt%d") }, &region);
+    assert!(matches!(none, Err(TapError::NoQueues)), "{none:?}");
 }
