@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use crate::run::Run;
-use crate::steps::{CI, LONG, STEPS, Step};
+use crate::steps::{CI, LONG, Step};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -54,11 +54,10 @@ enum Chosen {
 }
 
 fn choose(arguments: &[String]) -> Result<Chosen, String> {
-    let named = |names: &[&str]| names.iter().filter_map(|name| steps::find(name)).collect();
     match arguments.first().map(String::as_str) {
         None | Some("list" | "help" | "--help" | "-h") => Ok(Chosen::Help),
-        Some("ci") if arguments.len() == 1 => Ok(Chosen::Steps(named(CI))),
-        Some("long") if arguments.len() == 1 => Ok(Chosen::Steps(named(LONG))),
+        Some("ci") if arguments.len() == 1 => Ok(Chosen::Steps(CI.iter().collect())),
+        Some("long") if arguments.len() == 1 => Ok(Chosen::Steps(LONG.iter().collect())),
         Some("fuzz") => fuzz::Options::parse(&arguments[1..]).map(Chosen::Fuzz),
         Some(_) => arguments
             .iter()
@@ -69,7 +68,7 @@ fn choose(arguments: &[String]) -> Result<Chosen, String> {
 }
 
 fn unknown(name: &str) -> String {
-    let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
+    let names: Vec<&str> = CI.iter().chain(LONG).map(|step| step.name).collect();
     format!("there is no step `{name}`; there are: ci, long, fuzz, list, {}", names.join(", "))
 }
 
@@ -100,14 +99,17 @@ fn workspace_root() -> anyhow::Result<PathBuf> {
 }
 
 fn help() {
-    say::line("cargo xtask ci              every check and test, in this order; what CI runs");
-    say::line("cargo xtask STEP…           one step, or several:");
-    for step in STEPS {
-        let place = if CI.contains(&step.name) { "  " } else { "* " };
-        say::line(&format!("    {place}{:<14}{}", step.name, step.about));
-    }
-    say::line("cargo xtask long            the steps that take long (marked *), and more interleavings");
-    say::line("cargo xtask fuzz [--seconds N] [TARGET…]   fuzz each target for N seconds (60)");
+    let list = |steps: &[Step]| {
+        for step in steps {
+            say::line(&format!("    {:<14}{}", step.name, step.about));
+        }
+    };
+    say::line("cargo xtask ci        all of these, in this order; what CI runs");
+    list(CI);
+    say::line("cargo xtask long      all of these, which take long");
+    list(LONG);
+    say::line("cargo xtask STEP…     one step, or several");
+    say::line("cargo xtask fuzz [--seconds N] [TARGET…]   each target for N seconds (60)");
 }
 
 #[cfg(test)]
@@ -119,9 +121,11 @@ mod tests {
     }
 
     #[test]
-    fn names_of_steps_are_unique_and_ci_names_only_steps() {
-        for name in CI.iter().chain(LONG) {
-            assert_eq!(STEPS.iter().filter(|step| step.name == *name).count(), 1, "{name}");
+    fn names_of_steps_are_unique_and_no_commands() {
+        let names: Vec<&str> = CI.iter().chain(LONG).map(|step| step.name).collect();
+        for name in &names {
+            assert_eq!(names.iter().filter(|other| *other == name).count(), 1, "{name}");
+            assert!(!["ci", "long", "fuzz", "list", "help"].contains(name), "{name}");
         }
     }
 

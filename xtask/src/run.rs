@@ -68,14 +68,17 @@ impl Run {
         self.close(result)
     }
 
-    /// Lists everything that was skipped, says what failed, and sums up; whether nothing failed.
+    /// Says what failed, lists everything that was skipped, and sums up the tests unless none were asked for;
+    /// whether nothing failed.
     pub(crate) fn close(self, result: Result<()>) -> bool {
         if let Err(error) = &result {
             say::line(&format!("failed: {error:#}"));
         }
         let all: Vec<&Skip> = self.left_out.iter().chain(&self.declined).chain(&self.ignored).collect();
         say::list("what did not run, and why:", &all);
-        say::line(&self.sum(result.is_err()));
+        if result.is_err() || !all.is_empty() || self.tally != Tally::default() {
+            say::line(&self.sum(result.is_err()));
+        }
         result.is_ok()
     }
 

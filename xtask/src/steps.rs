@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::checks::{direction, lengths, rooms, words};
+use crate::checks::{direction, lengths, links, rooms, words};
 use crate::fuzz;
 use crate::process;
 use crate::run::Run;
@@ -25,13 +25,12 @@ pub(crate) struct Step {
     pub(crate) run: fn(&mut Run) -> Result<()>,
 }
 
-/// Every step.
-pub(crate) const STEPS: &[Step] = &[
+/// What CI runs.
+pub(crate) const CI: &[Step] = &[
     Step { name: "fmt", about: "the code is formatted", run: fmt },
     Step { name: "words", about: "no unfinished work, no path of one machine", run: words },
-    Step {
-        name: "direction", about: "gateway → devices → datapath → buffers, nothing else", run: direction
-    },
+    Step { name: "links", about: "links between documents lead somewhere", run: links },
+    Step { name: "direction", about: "gateway → devices → datapath → buffers", run: direction },
     Step { name: "rooms", about: "unsafe code stands in its rooms, the datapath forbids it", run: rooms },
     Step { name: "lengths", about: "files above 400 lines (a report)", run: lengths },
     Step { name: "deny", about: "licences, bans and sources of dependencies", run: deny },
@@ -40,28 +39,14 @@ pub(crate) const STEPS: &[Step] = &[
     Step { name: "test", about: "unit, integration, namespace and doc tests", run: test },
     Step { name: "loom", about: "interleavings of the lock-free parts", run: loom },
     Step { name: "fuzz-replay", about: "every committed input of the fuzz targets", run: fuzz::replay },
+];
+
+/// What takes too long for CI.
+pub(crate) const LONG: &[Step] = &[
     Step { name: "soak", about: "tests that take minutes", run: soak },
     Step { name: "loom-deep", about: "more interleavings", run: loom_deep },
     Step { name: "fuzz-long", about: "ten minutes for each fuzz target", run: fuzz::long },
 ];
-
-/// What CI runs.
-pub(crate) const CI: &[&str] = &[
-    "fmt",
-    "words",
-    "direction",
-    "rooms",
-    "lengths",
-    "deny",
-    "clippy",
-    "docs",
-    "test",
-    "loom",
-    "fuzz-replay",
-];
-
-/// What takes too long for CI.
-pub(crate) const LONG: &[&str] = &["soak", "loom-deep", "fuzz-long"];
 
 /// Bounds: a step that takes longer hangs.
 const QUICK: Duration = Duration::from_secs(3 * 60);
@@ -71,7 +56,7 @@ const HOURS: Duration = Duration::from_secs(4 * 60 * 60);
 
 /// The step with that name.
 pub(crate) fn find(name: &str) -> Option<&'static Step> {
-    STEPS.iter().find(|step| step.name == name)
+    CI.iter().chain(LONG).find(|step| step.name == name)
 }
 
 fn fmt(run: &mut Run) -> Result<()> {
@@ -88,6 +73,10 @@ fn fmt(run: &mut Run) -> Result<()> {
 
 fn words(run: &mut Run) -> Result<()> {
     nothing_found(&words::check(&sources::all(run.root())?))
+}
+
+fn links(run: &mut Run) -> Result<()> {
+    nothing_found(&links::check(&sources::all(run.root())?))
 }
 
 fn direction(run: &mut Run) -> Result<()> {
@@ -141,7 +130,17 @@ fn test(run: &mut Run) -> Result<()> {
 }
 
 fn soak(run: &mut Run) -> Result<()> {
-    let arguments = ["test", "--workspace", "--locked", "--no-fail-fast", "--", "--ignored"];
+    let arguments = [
+        "test",
+        "--workspace",
+        "--lib",
+        "--bins",
+        "--tests",
+        "--locked",
+        "--no-fail-fast",
+        "--",
+        "--ignored",
+    ];
     run.tests("soak", &mut run.command("cargo", &arguments), HOURS)
 }
 

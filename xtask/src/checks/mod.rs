@@ -2,5 +2,6 @@
 
 pub(crate) mod direction;
 pub(crate) mod lengths;
+pub(crate) mod links;
 pub(crate) mod rooms;
 pub(crate) mod words;
