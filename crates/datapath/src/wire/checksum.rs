@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 ///
 /// The slices may have any length: a byte at an odd position counts as the lower half of its word.
 ///
-/// Cost: about a nanosecond for each 20 to 30 bytes, and two for each slice.
+/// Cost: linear; 32 bytes a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Checksum {
     /// The one's complement sum in this machine's byte order (RFC 1071, 2 (B)).

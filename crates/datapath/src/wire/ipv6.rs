@@ -204,7 +204,8 @@ fn skip_extension(upper: &mut Upper<'_>) -> Result<(), Malformed> {
     let units = usize::from(u8_at::<{ extension::LENGTH }, _>(header));
     let bytes = match upper.protocol {
         IpProtocol::FRAGMENT => extension::BYTES,
-        // RFC 4302, 2.2: in units of four bytes, minus two.
+        // RFC 4302, 2.2: in units of four bytes, minus two; at least twelve bytes.
+        IpProtocol::AUTHENTICATION if units == 0 => return Err(Malformed::Ipv6BadExtension),
         IpProtocol::AUTHENTICATION => (units + 2) * 4,
         _ => (units + 1) * 8,
     };

@@ -1,0 +1,27 @@
+//! Fuzz targets for what reads hostile bytes.
+//!
+//! A target hands the fuzzer's bytes to the parsers and to their oracles, the same that
+//! `cargo test -p polder-datapath --test wire` runs; it crashes where they disagree.
+//!
+//! ```sh
+//! cargo install cargo-fuzz --locked
+//! cargo fuzz run -s none ipv4 fuzz/corpus/ipv4 fuzz/seeds/ipv4 -- -max_total_time=30
+//! ```
+//!
+//! runs one target from the project's folder on the stable toolchain (`-s none`: sanitizers need
+//! nightly, and there is no `unsafe` in the parsers). What the fuzzer finds goes to
+//! `fuzz/corpus`, which stays local. `fuzz/seeds` is committed, and the test replays it;
+//! `cargo run --manifest-path fuzz/Cargo.toml --bin seeds` writes those of its files that have a name.
+//! The others, named by their hash, are what the fuzzer found to reach code that these do not.
+
+#[path = "../../crates/datapath/tests/oracle/mod.rs"]
+mod oracle;
+
+/// Runs the oracles of a target.
+///
+/// # Panics
+/// When they disagree, or when there is no such target.
+pub fn run(name: &str, bytes: &[u8]) {
+    let target = oracle::TARGETS.iter().find(|target| target.0 == name).expect("a target of that name");
+    target.1(bytes);
+}
