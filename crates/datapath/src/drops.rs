@@ -86,6 +86,7 @@ reasons! {
     TunnelOutOfSequence, "decapsulate", "tunnel-out-of-sequence", "Sequence number is older than one already seen (RFC 2890, 2.2).";
     EcnNotCapable, "decapsulate", "ecn-not-capable", "Congestion experienced outside, not ECN-capable inside (RFC 6040, 4.2).";
     FragmentOverlap, "decapsulate", "fragment-overlap", "Outer fragments overlap (RFC 5722 applied to IPv4).";
+    FragmentDuplicate, "decapsulate", "fragment-duplicate", "Outer fragment that is there already.";
     FragmentBad, "decapsulate", "fragment-bad", "Outer fragment with an impossible offset or length.";
     FragmentTimeout, "decapsulate", "fragment-timeout", "The other fragments did not arrive in time.";
     FragmentLimit, "decapsulate", "fragment-limit", "Too many datagrams are being reassembled.";

@@ -22,6 +22,11 @@ pub mod parse;
 
 pub mod forward;
 
+pub mod tunnel;
+
+pub mod restore;
+pub mod seal;
+
 pub mod transmit;
 
 pub mod counters;

@@ -1,0 +1,410 @@
+//! Out of the tunnel.
+//!
+//! In: packets whose ingress is an underlay port; all others pass untouched. Out: the frames inside,
+//! whose ingress is the tunnel. They start with a complete Ethernet header, and nothing above it has
+//! been looked at; `network_offset` is behind that header, all other offsets are unknown.
+//! Exits: `NotForUs`, `NoTunnel`, all refusals of Ethernet, VLAN, IPv4 and GRE,
+//! `TunnelBadProtocol`, `TunnelMissingChecksum`, `TunnelMissingSequence`, `TunnelOutOfSequence`,
+//! `EcnNotCapable`, `NoBuffer`; of fragments `FragmentBad`, `FragmentOverlap`, `FragmentDuplicate`,
+//! `FragmentTimeout`, `FragmentLimit`.
+//!
+//! The outer time to live is of no account: the packet has arrived (RFC 1122, 3.2.1.7). Nor is the
+//! port: a tunnel takes its packets from every underlay, since routes need not be symmetric.
+//!
+//! Cost: the outer headers are read once and taken off by moving the start of the packet; a
+//! checksum, where there is one, reads the whole packet. Source: E4.
+
+use super::encapsulate::LOOKED_AT;
+use super::inner::{Inner, Network};
+use super::reassemble::{Place, Reassembler, ReassemblyLimits};
+use super::template::sum;
+use super::{ETHERNET_BYTES, Tunnel, TunnelCounters, Tunnels, Underlay, mss, refusal};
+use crate::drops::{Context, DropReason, is_dropped};
+use crate::units::Nanos;
+use crate::wire::{
+    Ecn, EtherType, Ethernet, Gre, IpProtocol, Ipv4, Ipv4Mut, Ipv6Mut, Malformed, Vlan, VlanId,
+};
+use polder_buffers::{Batch, ChecksumState, NO_PORT, Packet, Segmentation};
+
+/// After such a silence, a sequence number that looks old is taken for a new beginning: the other
+/// end has been started anew. RFC 2890 has no word for that; without it, the tunnel would stay dumb
+/// for up to 2³¹ packets.
+const RESYNCHRONISE_AFTER: Nanos = Nanos::SECOND;
+/// Numbers that count as old: the last one and those before it (RFC 2890, 2.2).
+const OLD: u32 = 0x7fff_ffff;
+/// [`Packet::flags`]: put together from fragments.
+pub(super) const REASSEMBLED: u8 = 1 << 7;
+
+/// What one worker keeps between batches: above all, fragments that wait for the others.
+#[derive(Debug)]
+pub struct DecapsulateState {
+    worker: usize,
+    reassembler: Reassembler,
+    /// Changes places with the batch while fragments are taken out.
+    spare: Batch,
+}
+
+impl DecapsulateState {
+    /// The state of the worker with this number. Takes memory for as many fragments as `limits` say.
+    pub fn new(worker: usize, limits: ReassemblyLimits) -> Self {
+        Self { worker, reassembler: Reassembler::new(limits), spare: Batch::new() }
+    }
+
+    /// When the oldest fragments expire; [`expire`](Self::expire) is to be called then, if no batch
+    /// comes before.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.reassembler.next_deadline()
+    }
+
+    /// Drops what has waited too long.
+    pub fn expire(&mut self, context: &mut Context<'_>) {
+        if self.next_deadline().is_some_and(|deadline| deadline <= context.now) {
+            self.reassembler.expire(context);
+        }
+    }
+
+    /// Drops all fragments that wait, for a worker that ends.
+    pub fn clear(&mut self, context: &mut Context<'_>) {
+        self.reassembler.clear(context);
+    }
+}
+
+/// Takes packets on underlay ports out of their tunnels.
+///
+/// Fragments leave the batch until their datagram is complete, which then stands where its last
+/// fragment stood. The batch never grows.
+pub fn decapsulate(
+    batch: &mut Batch,
+    tunnels: &Tunnels,
+    state: &mut DecapsulateState,
+    context: &mut Context<'_>,
+) {
+    state.expire(context);
+    if let Some(fragment) = open_all(batch, 0, tunnels, state.worker, context) {
+        reassemble(batch, fragment, tunnels, state, context);
+        let left = open_all(batch, fragment, tunnels, state.worker, context);
+        debug_assert_eq!(left, None, "a reassembled datagram is no fragment");
+    }
+}
+
+/// Opens packets from position `from` on; stops at the first fragment and returns its position.
+fn open_all(
+    batch: &mut Batch,
+    from: usize,
+    tunnels: &Tunnels,
+    worker: usize,
+    context: &mut Context<'_>,
+) -> Option<usize> {
+    let mut lane: Option<Lane<'_>> = None;
+    let (mut port, mut underlay) = (NO_PORT, None);
+    for (position, packet) in batch.iter_mut().enumerate().skip(from) {
+        if packet.ingress != port {
+            port = packet.ingress;
+            underlay = tunnels.underlay(port);
+        }
+        let Some(underlay) = underlay else { continue };
+        if is_dropped(packet) {
+            continue;
+        }
+        match decide(packet, underlay, tunnels, &mut lane, (worker, context.now)) {
+            Ok(opened) => {
+                let Some(lane) = &mut lane else { continue };
+                if let Err(reason) = lane.open(packet, opened, context) {
+                    lane.refuse(packet, reason, context);
+                }
+            }
+            Err(Refused::Fragment) => return Some(position),
+            Err(Refused::OfTunnel(reason)) => {
+                if let Some(lane) = &lane {
+                    lane.refuse(packet, reason, context);
+                }
+            }
+            Err(Refused::Drop(reason)) => context.discard(packet, reason),
+        }
+    }
+    None
+}
+
+/// Why a packet on an underlay cannot be opened as it is.
+enum Refused {
+    /// It is a part of what may be a tunnel packet.
+    Fragment,
+    /// Its journey ends.
+    Drop(DropReason),
+    /// Its journey ends, and the tunnel counts it.
+    OfTunnel(DropReason),
+}
+
+impl From<Malformed> for Refused {
+    fn from(malformed: Malformed) -> Self {
+        Self::Drop(refusal(malformed))
+    }
+}
+
+/// What the outer headers say, once they are accepted.
+struct Opened {
+    /// Bytes in front of the frame inside.
+    strip: u16,
+    /// Bytes up to the end of that frame.
+    end: usize,
+    ecn: Ecn,
+    sequence: Option<u32>,
+}
+
+/// Reads the outer headers; `lane` becomes that of the packet's tunnel.
+#[inline(always)]
+fn decide<'a>(
+    packet: &Packet,
+    underlay: &Underlay,
+    tunnels: &'a Tunnels,
+    lane: &mut Option<Lane<'a>>,
+    (worker, now): (usize, Nanos),
+) -> Result<Opened, Refused> {
+    let (link, ip) = outer(packet, underlay)?;
+    if ip.is_fragment() {
+        return Err(Refused::Fragment);
+    }
+    let gre = Gre::parse(ip.payload())?;
+    let (local, remote, key) = (ip.destination(), ip.source(), gre.key());
+    if !lane.as_ref().is_some_and(|lane| lane.tunnel.is_between(local, remote, key)) {
+        let tunnel = tunnels.find(local, remote, key).ok_or(Refused::Drop(DropReason::NoTunnel))?;
+        *lane = Some(Lane::new(tunnel, worker, now));
+    }
+    let Some(lane) = lane else { return Err(Refused::Drop(DropReason::NoTunnel)) };
+    if gre.protocol() != EtherType::TRANSPARENT_ETHERNET {
+        return Err(Refused::Drop(DropReason::TunnelBadProtocol));
+    }
+    let start = link + ip.header_bytes();
+    let strip = start + gre.header_bytes();
+    let end = link + usize::from(ip.total_length());
+    if gre.checksum().is_some() {
+        if !sum(packet, start, end - start).is_valid() {
+            return Err(Refused::OfTunnel(DropReason::GreBadChecksum));
+        }
+    } else if lane.tunnel.options.checksum {
+        return Err(Refused::OfTunnel(DropReason::TunnelMissingChecksum));
+    }
+    let sequence = if lane.tunnel.options.sequence { Some(lane.check(gre.sequence())?) } else { None };
+    if end < strip + usize::from(ETHERNET_BYTES) {
+        return Err(Refused::Drop(DropReason::EthernetTruncated));
+    }
+    let strip = u16::try_from(strip).map_err(|_| Refused::Drop(DropReason::GreTruncated))?;
+    Ok(Opened { strip, end, ecn: ip.traffic_class().ecn(), sequence })
+}
+
+/// The IPv4 header of a GRE packet that is addressed to the underlay, and the bytes before it.
+#[inline(always)]
+fn outer<'p>(packet: &'p Packet, underlay: &Underlay) -> Result<(usize, Ipv4<'p>), Refused> {
+    const NOT_FOR_US: Refused = Refused::Drop(DropReason::NotForUs);
+    let ethernet = Ethernet::parse(packet.bytes())?;
+    if ethernet.destination() != underlay.mac {
+        return Err(NOT_FOR_US);
+    }
+    let (link, bytes) = if ethernet.ether_type() == EtherType::IPV4 && underlay.vlan.is_none() {
+        (Ethernet::HEADER_BYTES, ethernet.payload())
+    } else {
+        (Ethernet::HEADER_BYTES + Vlan::HEADER_BYTES, untag(&ethernet, underlay)?)
+    };
+    let ip = Ipv4::parse_head(bytes, packet.len() - link)?;
+    ip.verify()?;
+    if ip.protocol() == IpProtocol::GRE { Ok((link, ip)) } else { Err(NOT_FOR_US) }
+}
+
+/// The IPv4 packet behind the tag that the underlay asks for; a priority tag counts as none.
+#[cold]
+fn untag<'p>(ethernet: &Ethernet<'p>, underlay: &Underlay) -> Result<&'p [u8], Refused> {
+    if ethernet.ether_type() == EtherType::VLAN {
+        let tag = Vlan::parse(ethernet.payload())?;
+        let vlan = tag.id().filter(|&id| id != VlanId::PRIORITY);
+        if tag.id().is_some() && vlan == underlay.vlan && tag.ether_type() == EtherType::IPV4 {
+            return Ok(tag.payload());
+        }
+    }
+    Err(Refused::Drop(DropReason::NotForUs))
+}
+
+/// A run of packets of one tunnel; its counters are written when it ends.
+struct Lane<'a> {
+    tunnel: &'a Tunnel,
+    counters: &'a TunnelCounters,
+    /// The highest sequence number so far.
+    received: Option<u32>,
+    packets: u64,
+    bytes: u64,
+    now: Nanos,
+}
+
+impl<'a> Lane<'a> {
+    fn new(tunnel: &'a Tunnel, worker: usize, now: Nanos) -> Self {
+        let state = tunnel.state();
+        let received = if tunnel.options.sequence { state.sequence.received() } else { None };
+        Self { tunnel, counters: state.worker(worker), received, packets: 0, bytes: 0, now }
+    }
+
+    /// Whether a packet with this sequence number comes in its turn (RFC 2890, 2.2). A gap is no
+    /// reason to wait: what is missing is lost or late, and late is dropped.
+    #[inline(always)]
+    fn check(&self, sequence: Option<u32>) -> Result<u32, Refused> {
+        let missing = Refused::OfTunnel(DropReason::TunnelMissingSequence);
+        let sequence = sequence.ok_or(missing)?;
+        let is_old = self.received.is_some_and(|received| received.wrapping_sub(sequence) <= OLD);
+        if is_old && !self.was_silent() {
+            return Err(Refused::OfTunnel(DropReason::TunnelOutOfSequence));
+        }
+        Ok(sequence)
+    }
+
+    /// Whether nothing has been accepted for so long that the other end may have begun anew.
+    #[cold]
+    fn was_silent(&self) -> bool {
+        let last = if self.packets > 0 { Some(self.now) } else { self.tunnel.state().last_received() };
+        let silent = last.is_none_or(|last| self.now.since(last) >= RESYNCHRONISE_AFTER);
+        self.counters.resynchronised.add(u64::from(silent));
+        silent
+    }
+
+    /// Takes the outer headers off.
+    #[inline(always)]
+    fn open(
+        &mut self,
+        packet: &mut Packet,
+        opened: Opened,
+        context: &mut Context<'_>,
+    ) -> Result<(), DropReason> {
+        let Opened { strip, end, ecn, sequence } = opened;
+        if packet.len() != end || !packet.is_contiguous() {
+            shape(packet, strip, end, context)?;
+        }
+        // Only these two change anything inside (RFC 6040, figure 4).
+        if matches!(ecn, Ecn::Congestion | Ecn::Capable1) {
+            merge_ecn(packet, strip, ecn)?;
+        }
+        packet.trim_front(strip).map_err(|_| DropReason::NoBuffer)?;
+        self.packets += 1;
+        self.bytes += (end - usize::from(strip)) as u64;
+        self.received = sequence.or(self.received);
+        if packet.flags & REASSEMBLED != 0 {
+            self.counters.reassembled.add(1);
+        }
+        forget_outer(packet, strip);
+        packet.ingress = self.tunnel.options.port;
+        let inner = Inner::look(packet.bytes());
+        mss::clamp(packet, &inner, self.tunnel, self.counters);
+        Ok(())
+    }
+
+    #[cold]
+    fn refuse(&self, packet: &mut Packet, reason: DropReason, context: &Context<'_>) {
+        let counters = self.counters;
+        if matches!(reason, DropReason::GreBadChecksum | DropReason::TunnelMissingChecksum) {
+            counters.bad_checksum.add(1);
+        } else if matches!(reason, DropReason::TunnelOutOfSequence | DropReason::TunnelMissingSequence) {
+            counters.out_of_sequence.add(1);
+        } else if reason == DropReason::EcnNotCapable {
+            counters.not_ecn_capable.add(1);
+        }
+        context.discard(packet, reason);
+    }
+}
+
+impl Drop for Lane<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.packets == 0 {
+            return;
+        }
+        self.counters.received.add(self.packets);
+        self.counters.received_bytes.add(self.bytes);
+        self.counters.last_received.set(self.now.0);
+        if let Some(received) = self.received {
+            self.tunnel.state().sequence.set_received(received);
+        }
+    }
+}
+
+/// Resets what was known of the outer packet.
+#[inline(always)]
+fn forget_outer(packet: &mut Packet, strip: u16) {
+    packet.network_offset = ETHERNET_BYTES;
+    packet.transport_offset = 0;
+    packet.vlan = 0;
+    packet.flags = 0;
+    packet.flow_hash = 0;
+    packet.segmentation = Segmentation::default();
+    match (packet.checksum, packet.checksum_start.checked_sub(strip)) {
+        // A local sender left a checksum of the frame inside undone: it still is.
+        (ChecksumState::Partial, Some(start)) => packet.checksum_start = start,
+        // What a device says of a checksum, it says of the outer packet.
+        (ChecksumState::Unknown | ChecksumState::Verified | ChecksumState::Partial, _) => {
+            packet.checksum = ChecksumState::Unknown;
+        }
+    }
+}
+
+/// Cuts off what lies behind the frame inside, and brings its headers into the head of a chain.
+#[cold]
+fn shape(packet: &mut Packet, strip: u16, end: usize, context: &mut Context<'_>) -> Result<(), DropReason> {
+    packet.truncate(end, context.pool).map_err(|_| DropReason::Ipv4BadTotalLength)?;
+    let wanted = usize::from(strip + LOOKED_AT).min(end);
+    let wanted = u16::try_from(wanted).map_err(|_| DropReason::NoBuffer)?;
+    packet.gather(wanted, context.pool).map_err(|_| DropReason::NoBuffer)
+}
+
+/// Carries what the network said of congestion into the IP packet inside (RFC 6040, 4.2). What is
+/// not IP has no place for it.
+#[cold]
+fn merge_ecn(packet: &mut Packet, strip: u16, outer: Ecn) -> Result<(), DropReason> {
+    let Some(frame) = packet.bytes_mut().get_mut(usize::from(strip)..) else { return Ok(()) };
+    let inner = Inner::look(frame);
+    let Some((class, _)) = inner.ip() else { return Ok(()) };
+    let ecn = Ecn::decapsulate(outer, class.ecn()).map_err(|_| DropReason::EcnNotCapable)?;
+    let class = class.with_ecn(ecn);
+    let header = frame.get_mut(inner.network_offset..).unwrap_or_default();
+    match inner.network {
+        Network::Ipv4 => {
+            if let Ok(mut ip) = Ipv4Mut::parse_head(header, usize::MAX) {
+                ip.set_traffic_class(class);
+            }
+        }
+        Network::Ipv6 => {
+            if let Ok(mut ip) = Ipv6Mut::parse_head(header, usize::MAX) {
+                ip.set_traffic_class(class);
+            }
+        }
+        Network::Other => {}
+    }
+    Ok(())
+}
+
+/// Takes the fragments from position `from` on out of the batch, and puts what they complete in.
+#[cold]
+fn reassemble(
+    batch: &mut Batch,
+    from: usize,
+    tunnels: &Tunnels,
+    state: &mut DecapsulateState,
+    context: &mut Context<'_>,
+) {
+    core::mem::swap(batch, &mut state.spare);
+    for (position, mut packet) in state.spare.drain().enumerate() {
+        let underlay = tunnels.underlay(packet.ingress).filter(|_| position >= from && !is_dropped(&packet));
+        let place = underlay.and_then(|underlay| {
+            let (link, ip) = outer(&packet, underlay).ok()?;
+            ip.is_fragment().then(|| Place::new(link, &ip))
+        });
+        let packet = match place {
+            Some(place) if tunnels.has_ends(place.destination(), place.source()) => {
+                state.reassembler.insert(packet, &place, context)
+            }
+            Some(_) => {
+                context.discard(&mut packet, DropReason::NoTunnel);
+                Some(packet)
+            }
+            None => Some(packet),
+        };
+        if let Some(packet) = packet {
+            let result = batch.push(packet);
+            debug_assert!(result.is_ok(), "no more packets come back than were taken out");
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Into the tunnel.
+//!
+//! In: packets whose egress is a tunnel; all others pass untouched. Out: outer packets whose egress
+//! is the tunnel's underlay and whose ingress is the tunnel, with the numbers still missing that
+//! [`seal`](crate::seal) fills in. Exits: `TunnelNoNeighbour`, `TunnelRecursion`, `TunnelTooBig`,
+//! `NoHeadroom`, `NoBuffer`.
+//!
+//! Cost: a copy of 38 to 54 bytes into the headroom and a dozen additions; a checksum, where the
+//! tunnel has one, reads the whole packet. Source: E3, E4.
+
+use super::inner::Inner;
+use super::template::{self, Template};
+use super::toobig::{self, TokenBucket};
+use super::{
+    ETHERNET_BYTES, SEAL_IDENTIFICATION, SEAL_SEQUENCE, Tunnel, TunnelCounters, Tunnels, fragment, mss,
+    partial,
+};
+use crate::drops::{Context, DropReason, is_dropped};
+use crate::wire::{EtherType, Gre, IpProtocol, Ipv4, Link};
+use polder_buffers::{BATCH, Batch, ChecksumState, Packet, PortId};
+
+/// Tunnels in tunnels that a packet may be in before it is put into one of ours.
+const NESTING: usize = 4;
+/// Bytes of a chain that are brought into its head: the longest headers that are looked at.
+pub(super) const LOOKED_AT: u16 = 160;
+
+/// What one worker keeps between batches.
+#[derive(Debug)]
+pub struct EncapsulateState {
+    worker: usize,
+    /// Messages to senders whose packets are too big; empty it after every batch.
+    ///
+    /// They are frames as the other end of the tunnel would have sent them: their ingress is the
+    /// tunnel, and their journey begins at the bridge, which knows the port and the VLAN of the
+    /// sender. They are counted as generated.
+    pub replies: Batch,
+    bucket: TokenBucket,
+}
+
+impl EncapsulateState {
+    /// The state of the worker with this number.
+    pub fn new(worker: usize) -> Self {
+        Self { worker, replies: Batch::new(), bucket: TokenBucket::default() }
+    }
+
+    /// Tells the sender of a packet that is too big, if it wants to know and the rate allows.
+    #[cold]
+    fn report(
+        &mut self,
+        packet: &Packet,
+        inner: &Inner,
+        limit: u16,
+        lane: &Lane<'_>,
+        context: &mut Context<'_>,
+    ) {
+        if !toobig::wants_report(packet.bytes(), inner, limit) {
+            return;
+        }
+        let silenced = self.replies.is_full() || !self.bucket.take(context.now);
+        let reply = if silenced { None } else { toobig::message(packet, inner, limit, context.pool) };
+        let Some(mut reply) = reply else {
+            lane.counters.too_big_silenced.add(1);
+            return;
+        };
+        reply.ingress = lane.port;
+        reply.received_at = context.now.0;
+        match self.replies.push(reply) {
+            Ok(()) => {
+                lane.counters.too_big_reported.add(1);
+                context.ledger.generated.add(1);
+            }
+            Err(reply) => context.pool.release_packet(reply),
+        }
+    }
+}
+
+/// Puts the packets of `batch` whose egress is a tunnel into it.
+///
+/// Usually the batch stays as it is. When an outer packet has to be fragmented, the whole batch moves
+/// to the end of `expanded`, in order, and the batch is empty: the rest of the journey runs over
+/// `expanded`, which grows beyond its capacity only when that is less than
+/// [`Tunnels::longest_expansion`].
+pub fn encapsulate(
+    batch: &mut Batch,
+    tunnels: &Tunnels,
+    state: &mut EncapsulateState,
+    expanded: &mut Vec<Packet>,
+    context: &mut Context<'_>,
+) {
+    const { assert!(BATCH <= 64, "one bit a packet") };
+    let mut pieces = 0_u64;
+    let mut lane: Option<Lane<'_>> = None;
+    for (position, packet) in batch.iter_mut().enumerate() {
+        if lane.as_ref().is_none_or(|lane| lane.port != packet.egress) {
+            // No tunnel has the port "dropped", so what has ended its journey is skipped, too.
+            let Some(tunnel) = tunnels.get(packet.egress) else { continue };
+            lane = Some(Lane::new(tunnel, state.worker));
+        }
+        let Some(lane) = &mut lane else { continue };
+        let inner = lane.look(packet, context);
+        match lane.decide(packet, &inner, tunnels) {
+            Verdict::Send => lane.send(packet, &inner, context),
+            Verdict::Split => {
+                partial::complete(packet);
+                lane.send(packet, &inner, context);
+                pieces |= 1 << position;
+            }
+            Verdict::TooBig(limit) => {
+                lane.counters.too_big.add(1);
+                state.report(packet, &inner, limit, lane, context);
+                context.discard(packet, DropReason::TunnelTooBig);
+            }
+            Verdict::NoNeighbour => {
+                lane.counters.no_neighbour.add(1);
+                context.discard(packet, DropReason::TunnelNoNeighbour);
+            }
+            Verdict::Recursion => {
+                lane.counters.recursion.add(1);
+                context.discard(packet, DropReason::TunnelRecursion);
+            }
+        }
+    }
+    drop(lane);
+    if pieces != 0 {
+        expand(batch, pieces, tunnels, state.worker, expanded, context);
+    }
+}
+
+/// What becomes of a packet.
+enum Verdict {
+    /// Into the tunnel in one piece.
+    Send,
+    /// Into the tunnel, then into fragments.
+    Split,
+    /// Larger than this limit, in bytes, Ethernet header and tags excluded.
+    TooBig(u16),
+    /// Nowhere: the next hop is not known.
+    NoNeighbour,
+    /// Nowhere: it is an outer packet already.
+    Recursion,
+}
+
+/// A run of packets for one tunnel; its counters are written when it ends.
+struct Lane<'a> {
+    port: PortId,
+    tunnel: &'a Tunnel,
+    counters: &'a TunnelCounters,
+    /// `None` while the next hop is not known.
+    template: Option<Template>,
+    /// Frames up to this length fit in one piece, whatever tags they have.
+    fits: usize,
+    flags: u8,
+    packets: u64,
+    bytes: u64,
+}
+
+impl<'a> Lane<'a> {
+    fn new(tunnel: &'a Tunnel, worker: usize) -> Self {
+        let options = tunnel.options();
+        let mut flags = 0;
+        if options.sequence {
+            flags |= SEAL_SEQUENCE;
+        }
+        // RFC 6864, 4: only what may be fragmented needs an identification.
+        if !options.dont_fragment {
+            flags |= SEAL_IDENTIFICATION;
+        }
+        let fits = tunnel.carried_frame().min(tunnel.mtu().saturating_add(ETHERNET_BYTES));
+        Self {
+            port: options.port,
+            tunnel,
+            counters: tunnel.state().worker(worker),
+            template: tunnel.state().next_hop.address().map(|next_hop| tunnel.template.addressed(next_hop)),
+            fits: usize::from(fits),
+            flags,
+            packets: 0,
+            bytes: 0,
+        }
+    }
+
+    /// What is inside, with its headers in one place.
+    #[inline(always)]
+    fn look(&self, packet: &mut Packet, context: &mut Context<'_>) -> Inner {
+        if !packet.is_contiguous() {
+            gather(packet, context);
+        }
+        Inner::look(packet.bytes())
+    }
+
+    #[inline(always)]
+    fn decide(&self, packet: &Packet, inner: &Inner, tunnels: &Tunnels) -> Verdict {
+        if self.template.is_none() {
+            return Verdict::NoNeighbour;
+        }
+        if inner.protocol == IpProtocol::GRE && is_recursive(packet.bytes(), tunnels) {
+            return Verdict::Recursion;
+        }
+        if packet.len() <= self.fits { Verdict::Send } else { self.measure(packet.len(), inner) }
+    }
+
+    /// Whether a frame longer than [`Lane::fits`] goes in one piece, in several, or not at all.
+    #[cold]
+    fn measure(&self, length: usize, inner: &Inner) -> Verdict {
+        let carried = usize::from(self.tunnel.carried_frame());
+        let dont_fragment = self.tunnel.options().dont_fragment;
+        let mut limit = usize::from(self.tunnel.mtu());
+        if dont_fragment {
+            limit = limit.min(carried.saturating_sub(inner.network_offset));
+        }
+        if length - inner.network_offset.min(length) > limit {
+            return Verdict::TooBig(u16::try_from(limit).unwrap_or(u16::MAX));
+        }
+        if length <= carried { Verdict::Send } else { Verdict::Split }
+    }
+
+    /// Writes the outer headers.
+    #[inline(always)]
+    fn send(&mut self, packet: &mut Packet, inner: &Inner, context: &mut Context<'_>) {
+        let options = self.tunnel.options();
+        mss::clamp(packet, inner, self.tunnel, self.counters);
+        let Some(template) = &self.template else { return };
+        if options.checksum && packet.checksum == ChecksumState::Partial {
+            partial::complete(packet);
+        }
+        let bytes = packet.len() as u64;
+        let fields = template::fields(options, inner.ip());
+        if template.write(packet, fields).is_err() {
+            context.discard(packet, DropReason::NoHeadroom);
+            return;
+        }
+        if options.checksum {
+            put_checksum(packet, template.gre());
+        }
+        self.packets += 1;
+        self.bytes += bytes;
+        let (link, gre) = (template.link() as u16, template.gre() as u16);
+        packet.network_offset = link;
+        packet.transport_offset = gre;
+        packet.checksum_start = packet.checksum_start.wrapping_add(template.len() as u16);
+        packet.vlan = 0;
+        packet.flags = self.flags;
+        packet.ingress = self.port;
+        packet.egress = self.tunnel.underlay().port;
+    }
+}
+
+impl Drop for Lane<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.counters.sent.add(self.packets);
+        self.counters.sent_bytes.add(self.bytes);
+    }
+}
+
+/// Brings the headers of a chain into its head.
+#[cold]
+pub(super) fn gather(packet: &mut Packet, context: &mut Context<'_>) {
+    let length = u16::try_from(packet.len()).unwrap_or(u16::MAX).min(LOOKED_AT);
+    // Without room for them, the frame is carried without a look inside.
+    let _ = packet.gather(length, context.pool);
+}
+
+/// Fills in the GRE checksum; the header starts at `gre`, with zero in the field.
+fn put_checksum(packet: &mut Packet, gre: usize) {
+    let checksum = template::sum(packet, gre, usize::MAX).finish();
+    let field =
+        packet.bytes_mut().get_mut(gre + Gre::HEADER_BYTES..).and_then(|bytes| bytes.first_chunk_mut());
+    if let Some(field) = field {
+        *field = checksum.to_be_bytes();
+    }
+}
+
+/// Whether the frame is, or carries, an outer packet of one of our tunnels in either direction, or is
+/// in more tunnels than anybody has a use for.
+///
+/// Without this test, an underlay that is also a member of the bridge, here or at the other end,
+/// would carry a packet round and round, growing by a header at each turn.
+#[cold]
+fn is_recursive(frame: &[u8], tunnels: &Tunnels) -> bool {
+    let Ok(link) = Link::parse(frame) else { return false };
+    let (mut protocol, mut bytes) = (link.ether_type(), link.payload());
+    for _ in 0..NESTING {
+        if protocol == EtherType::TRANSPARENT_ETHERNET {
+            let Ok(link) = Link::parse(bytes) else { return false };
+            (protocol, bytes) = (link.ether_type(), link.payload());
+        }
+        if protocol != EtherType::IPV4 {
+            return false;
+        }
+        let Ok(ip) = Ipv4::parse_head(bytes, usize::MAX) else { return false };
+        if ip.protocol() != IpProtocol::GRE {
+            return false;
+        }
+        let (source, destination) = (ip.source(), ip.destination());
+        if tunnels.has_ends(source, destination) || tunnels.has_ends(destination, source) {
+            return true;
+        }
+        let Ok(gre) = Gre::parse(ip.payload()) else { return false };
+        (protocol, bytes) = (gre.protocol(), gre.payload());
+    }
+    true
+}
+
+/// Moves the batch into `expanded`, with those whose bit is set in `pieces` cut into fragments.
+#[cold]
+fn expand(
+    batch: &mut Batch,
+    pieces: u64,
+    tunnels: &Tunnels,
+    worker: usize,
+    expanded: &mut Vec<Packet>,
+    context: &mut Context<'_>,
+) {
+    for (position, packet) in batch.drain().enumerate() {
+        match tunnels.get(packet.ingress) {
+            Some(tunnel) if pieces >> position & 1 != 0 && !is_dropped(&packet) => {
+                fragment::split(packet, tunnel, tunnel.state().worker(worker), expanded, context);
+            }
+            Some(_) | None => expanded.push(packet),
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What the tunnel stages ask of the frame inside.
+
+use crate::wire::{EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, Link, TrafficClass};
+
+/// The network protocol of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Network {
+    Ipv4,
+    Ipv6,
+    Other,
+}
+
+/// What the tunnel stages ask of the frame inside. Not checked any further than is said here: a
+/// bridge carries what it does not understand.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Inner {
+    /// Bytes before the network header: Ethernet header and tags.
+    pub(super) network_offset: usize,
+    /// `Ipv4` and `Ipv6` have their fixed header in the bytes and the right version.
+    pub(super) network: Network,
+    /// Of an IP packet.
+    pub(super) traffic_class: TrafficClass,
+    /// Time to live or hop limit of an IP packet.
+    pub(super) time_to_live: u8,
+    /// What follows the IPv4 header, or the fixed IPv6 header.
+    pub(super) protocol: IpProtocol,
+}
+
+impl Inner {
+    /// Looks at the first bytes of a frame.
+    #[inline(always)]
+    pub(super) fn look(bytes: &[u8]) -> Self {
+        const LENGTH: usize = Ethernet::HEADER_BYTES + Ipv4::HEADER_BYTES;
+        if let Some(bytes) = bytes.first_chunk::<LENGTH>()
+            && u16::from_be_bytes([bytes[12], bytes[13]]) == EtherType::IPV4.0
+            && bytes[14] >> 4 == 4
+        {
+            return Self {
+                network_offset: Ethernet::HEADER_BYTES,
+                network: Network::Ipv4,
+                traffic_class: TrafficClass(bytes[15]),
+                time_to_live: bytes[22],
+                protocol: IpProtocol(bytes[23]),
+            };
+        }
+        Self::look_further(bytes)
+    }
+
+    #[inline(never)]
+    fn look_further(bytes: &[u8]) -> Self {
+        let mut inner = Self {
+            network_offset: Ethernet::HEADER_BYTES,
+            network: Network::Other,
+            traffic_class: TrafficClass(0),
+            time_to_live: 0,
+            protocol: IpProtocol::NO_NEXT_HEADER,
+        };
+        let Ok(link) = Link::parse(bytes) else { return inner };
+        inner.network_offset = link.header_bytes();
+        let packet = link.payload();
+        match link.ether_type() {
+            EtherType::IPV4 => {
+                if let Ok(ip) = Ipv4::parse_head(packet, usize::MAX) {
+                    inner.network = Network::Ipv4;
+                    inner.traffic_class = ip.traffic_class();
+                    inner.time_to_live = ip.time_to_live();
+                    inner.protocol = ip.protocol();
+                }
+            }
+            EtherType::IPV6 => {
+                if let Ok(ip) = Ipv6::parse_head(packet, usize::MAX) {
+                    inner.network = Network::Ipv6;
+                    inner.traffic_class = ip.traffic_class();
+                    inner.time_to_live = ip.hop_limit();
+                    inner.protocol = ip.next_header();
+                }
+            }
+            _ => {}
+        }
+        inner
+    }
+
+    /// Traffic class and time to live of an IP packet; `None` for anything else.
+    #[inline(always)]
+    pub(super) fn ip(&self) -> Option<(TrafficClass, u8)> {
+        (self.network != Network::Other).then_some((self.traffic_class, self.time_to_live))
+    }
+}

@@ -1,0 +1,321 @@
+//! Ethernet in GRE in IPv4 (gretap): out of the tunnel before the bridge, into it behind.
+//!
+//! A tunnel is a port of the bridge like any other. Its outer packets cross an *underlay* port, a
+//! device of which Polder takes what runs between a tunnel's ends and nothing else.
+//!
+//! ```text
+//! underlay rx ─▶ reassemble ─▶ decapsulate ─▶ bridge ─▶ mss ─▶ encapsulate ─▶ fragment ─▶ restore ─▶ seal ─▶ underlay tx
+//!                fragments     strip, check   ports     clamp  copy a         only where             sequence
+//!                as a chain    key, sequence            SYN    template       allowed                numbers, IP id
+//! ```
+//!
+//! Headers are written into the headroom and taken off by moving the start of the packet; the
+//! payload is never copied (E4), except what lies behind the first piece when an outer packet has to
+//! be cut. The ends of a tunnel may be addresses of the loopback interface, reached through a next
+//! hop: the outer packet goes to [`NextHop`], which a control thread keeps, whatever the addresses.
+//!
+//! [`Tunnels`] is built once from a configuration and swapped whole. What outlives a configuration
+//! stands in [`TunnelState`].
+//!
+//! Not supported: IPv6 outside, GRE without Ethernet inside, IPv4 options outside (they are taken,
+//! never sent), a tunnel whose underlay is a tunnel.
+
+mod decapsulate;
+mod encapsulate;
+mod fragment;
+mod inner;
+mod mss;
+mod options;
+mod partial;
+mod reassemble;
+mod state;
+mod template;
+mod toobig;
+
+pub use decapsulate::{DecapsulateState, decapsulate};
+pub use encapsulate::{EncapsulateState, encapsulate};
+pub use options::{TcpMss, Ttl, TunnelDscp, TunnelOptions, Underlay};
+pub use reassemble::ReassemblyLimits;
+pub use state::{NextHop, Sequence, TunnelCounters, TunnelState};
+
+use crate::drops::DropReason;
+use crate::wire::Malformed;
+use polder_buffers::{BATCH, PortId};
+use std::net::Ipv4Addr;
+use template::Template;
+
+/// [`Packet::flags`](polder_buffers::Packet::flags): the GRE sequence number is to be filled in.
+pub const SEAL_SEQUENCE: u8 = 1 << 0;
+/// [`Packet::flags`](polder_buffers::Packet::flags): the IPv4 identification is to be filled in.
+pub const SEAL_IDENTIFICATION: u8 = 1 << 1;
+
+/// The smallest MTU that a tunnel may be given: what every IPv4 host takes (RFC 791).
+pub const LEAST_MTU: u16 = 576;
+
+/// Why a set of tunnels cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TunnelsError {
+    /// Two tunnels or underlays are the same port.
+    #[error("port {} is given twice", .0.0)]
+    PortTwice(PortId),
+    /// The tunnel's underlay is none of the underlay ports.
+    #[error("port {} is no underlay port", .0.0)]
+    NoUnderlay(PortId),
+    /// Packets of two tunnels could not be told apart.
+    #[error("two tunnels run from {local} to {remote} with the same key; give them different keys")]
+    EndsTwice {
+        /// Our end.
+        local: Ipv4Addr,
+        /// The other end.
+        remote: Ipv4Addr,
+    },
+    /// The MTU, given or left by the underlay, is below [`LEAST_MTU`].
+    #[error("an MTU of {0} is too small: a tunnel carries at least {LEAST_MTU} bytes")]
+    MtuTooSmall(u16),
+    /// More tunnels or ports than numbers for them.
+    #[error("too many tunnels")]
+    TooMany,
+}
+
+/// One tunnel as the stages see it.
+#[derive(Debug)]
+pub struct Tunnel {
+    options: TunnelOptions,
+    underlay: Underlay,
+    template: Template,
+    mtu: u16,
+}
+
+impl Tunnel {
+    fn new(options: TunnelOptions, underlay: Underlay) -> Result<Self, TunnelsError> {
+        let template = Template::new(&options, &underlay);
+        let carried = carried_frame(&options, underlay.mtu).saturating_sub(ETHERNET_BYTES);
+        let mtu = options.mtu.unwrap_or(carried).min(MOST_MTU);
+        if mtu < LEAST_MTU || (options.dont_fragment && carried < LEAST_MTU) {
+            return Err(TunnelsError::MtuTooSmall(mtu.min(carried)));
+        }
+        Ok(Self { options, underlay, template, mtu })
+    }
+
+    /// Its configuration.
+    pub fn options(&self) -> &TunnelOptions {
+        &self.options
+    }
+
+    /// The port that carries its outer packets.
+    pub fn underlay(&self) -> &Underlay {
+        &self.underlay
+    }
+
+    /// What outlives its configuration.
+    pub fn state(&self) -> &TunnelState {
+        &self.options.state
+    }
+
+    /// The largest packet that it takes, in bytes, Ethernet header and VLAN tags excluded.
+    pub fn mtu(&self) -> u16 {
+        self.mtu
+    }
+
+    /// Bytes that it puts in front of a frame.
+    pub fn overhead(&self) -> u16 {
+        u16::try_from(self.template.len()).unwrap_or(u16::MAX)
+    }
+
+    /// Whether a packet from `remote` to `local` with this key belongs to it.
+    #[inline(always)]
+    fn is_between(&self, local: Ipv4Addr, remote: Ipv4Addr, key: Option<u32>) -> bool {
+        let options = &self.options;
+        options.local == local && options.remote == remote && options.key == key
+    }
+
+    /// The largest IP packet that the path carries, as far as it is known.
+    fn path_mtu(&self) -> u16 {
+        let known = self.state().next_hop.path_mtu();
+        known.map_or(self.underlay.mtu, |mtu| mtu.min(self.underlay.mtu))
+    }
+
+    /// The largest frame that fits into one outer packet on the path, Ethernet header and VLAN tags
+    /// included.
+    fn carried_frame(&self) -> u16 {
+        carried_frame(&self.options, self.path_mtu())
+    }
+}
+
+/// Bytes of an Ethernet header without tags.
+const ETHERNET_BYTES: u16 = 14;
+/// Bytes of an Ethernet header with as many tags as are looked behind.
+const MOST_LINK_BYTES: u16 = ETHERNET_BYTES + 8;
+/// Bytes of an IPv4 header without options.
+const IPV4_BYTES: u16 = 20;
+/// The largest MTU that leaves room in an IPv4 packet for everything around it.
+const MOST_MTU: u16 = u16::MAX - IPV4_BYTES - 16 - MOST_LINK_BYTES;
+
+fn carried_frame(options: &TunnelOptions, path_mtu: u16) -> u16 {
+    path_mtu.saturating_sub(IPV4_BYTES + u16::from(options.gre_bytes()))
+}
+
+/// What a port is to the tunnels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Role {
+    #[default]
+    None,
+    Underlay(u16),
+    Tunnel(u16),
+}
+
+/// All tunnels of a configuration: by port, and by what a packet from the other end carries.
+#[derive(Debug, Default)]
+pub struct Tunnels {
+    tunnels: Box<[Tunnel]>,
+    underlays: Box<[Underlay]>,
+    roles: Box<[Role]>,
+    /// Open addressing, at most half full: position of a tunnel plus one, 0 for a free place.
+    places: Box<[u16]>,
+    /// Local and remote addresses, sorted.
+    ends: Box<[(u32, u32)]>,
+}
+
+impl Tunnels {
+    /// Builds the tables.
+    ///
+    /// # Errors
+    /// [`TunnelsError`] names what does not fit together.
+    pub fn new(
+        underlays: impl IntoIterator<Item = Underlay>,
+        tunnels: impl IntoIterator<Item = TunnelOptions>,
+    ) -> Result<Self, TunnelsError> {
+        let mut table = Self { underlays: underlays.into_iter().collect(), ..Self::default() };
+        let mut roles = Vec::new();
+        for (position, underlay) in table.underlays.iter().enumerate() {
+            let position = u16::try_from(position).map_err(|_| TunnelsError::TooMany)?;
+            assign(&mut roles, underlay.port, Role::Underlay(position))?;
+        }
+        let mut list = Vec::new();
+        for options in tunnels {
+            let position = u16::try_from(list.len()).map_err(|_| TunnelsError::TooMany)?;
+            assign(&mut roles, options.port, Role::Tunnel(position))?;
+            let underlay = table.underlays.iter().find(|underlay| underlay.port == options.underlay);
+            let underlay = *underlay.ok_or(TunnelsError::NoUnderlay(options.underlay))?;
+            list.push(Tunnel::new(options, underlay)?);
+        }
+        table.roles = roles.into_boxed_slice();
+        table.tunnels = list.into_boxed_slice();
+        table.index()?;
+        Ok(table)
+    }
+
+    /// All tunnels, in the order of the configuration.
+    pub fn iter(&self) -> impl Iterator<Item = &Tunnel> {
+        self.tunnels.iter()
+    }
+
+    /// The tunnel that is `port`.
+    #[inline]
+    pub fn get(&self, port: PortId) -> Option<&Tunnel> {
+        match self.role(port) {
+            Role::Tunnel(position) => self.tunnels.get(usize::from(position)),
+            Role::None | Role::Underlay(_) => None,
+        }
+    }
+
+    /// The underlay that is `port`.
+    #[inline]
+    pub fn underlay(&self, port: PortId) -> Option<&Underlay> {
+        match self.role(port) {
+            Role::Underlay(position) => self.underlays.get(usize::from(position)),
+            Role::None | Role::Tunnel(_) => None,
+        }
+    }
+
+    /// The tunnel that packets from `remote` to `local` with this key belong to; a tunnel without a
+    /// key takes those without one.
+    #[inline]
+    pub fn find(&self, local: Ipv4Addr, remote: Ipv4Addr, key: Option<u32>) -> Option<&Tunnel> {
+        let mask = self.places.len().checked_sub(1)?;
+        let mut place = spread(local.to_bits(), remote.to_bits(), key) & mask;
+        // At most half of the places are taken, so the walk ends at a free one.
+        loop {
+            let position = usize::from(self.places[place]).checked_sub(1)?;
+            let tunnel = self.tunnels.get(position)?;
+            if tunnel.is_between(local, remote, key) {
+                return Some(tunnel);
+            }
+            place = (place + 1) & mask;
+        }
+    }
+
+    /// Whether some tunnel runs from `local` to `remote`, whatever its key.
+    pub fn has_ends(&self, local: Ipv4Addr, remote: Ipv4Addr) -> bool {
+        self.ends.binary_search(&(local.to_bits(), remote.to_bits())).is_ok()
+    }
+
+    /// Packets that a batch can become at most when its outer packets are fragmented.
+    pub fn longest_expansion(&self) -> usize {
+        let pieces = |tunnel: &Tunnel| {
+            let room = usize::from((NextHop::LEAST_PATH_MTU.min(tunnel.underlay.mtu) - IPV4_BYTES) & !7);
+            let longest = usize::from(tunnel.mtu) + usize::from(tunnel.overhead() + MOST_LINK_BYTES);
+            if tunnel.options.dont_fragment { 1 } else { longest.div_ceil(room) }
+        };
+        BATCH * self.tunnels.iter().map(pieces).max().unwrap_or(1)
+    }
+
+    #[inline]
+    fn role(&self, port: PortId) -> Role {
+        self.roles.get(usize::from(port.0)).copied().unwrap_or_default()
+    }
+
+    /// Fills `places` and `ends`.
+    fn index(&mut self) -> Result<(), TunnelsError> {
+        let size = (2 * self.tunnels.len()).next_power_of_two();
+        let mut places = vec![0; size].into_boxed_slice();
+        let mut ends = Vec::with_capacity(self.tunnels.len());
+        for (number, tunnel) in (1..).zip(&self.tunnels) {
+            let TunnelOptions { local, remote, key, .. } = tunnel.options;
+            self.places = places;
+            let taken = self.find(local, remote, key).is_some();
+            places = core::mem::take(&mut self.places);
+            if taken {
+                return Err(TunnelsError::EndsTwice { local, remote });
+            }
+            let mut place = spread(local.to_bits(), remote.to_bits(), key) & (size - 1);
+            while places[place] != 0 {
+                place = (place + 1) & (size - 1);
+            }
+            places[place] = number;
+            ends.push((local.to_bits(), remote.to_bits()));
+        }
+        ends.sort_unstable();
+        ends.dedup();
+        self.places = places;
+        self.ends = ends.into_boxed_slice();
+        Ok(())
+    }
+}
+
+fn assign(roles: &mut Vec<Role>, port: PortId, role: Role) -> Result<(), TunnelsError> {
+    let position = usize::from(port.0);
+    if roles.len() <= position {
+        roles.resize(position + 1, Role::None);
+    }
+    if roles[position] != Role::None {
+        return Err(TunnelsError::PortTwice(port));
+    }
+    roles[position] = role;
+    Ok(())
+}
+
+/// Spreads ends and key over the places: two odd multipliers, the upper half of the sum (Dietzfelbinger).
+#[inline]
+fn spread(local: u32, remote: u32, key: Option<u32>) -> usize {
+    let ends = u64::from(local) << 32 | u64::from(remote);
+    let key = key.map_or(0, |key| 1 << 32 | u64::from(key));
+    let sum = ends.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(key.wrapping_mul(0xc2b2_ae3d_27d4_eb4f));
+    (sum >> 40) as usize
+}
+
+/// The drop reason for what a parser refused.
+fn refusal(malformed: Malformed) -> DropReason {
+    const FIRST: usize = DropReason::EthernetTruncated as usize;
+    DropReason::ALL[FIRST + malformed.index()]
+}

@@ -1,0 +1,135 @@
+//! What a configuration says of a tunnel and of the ports that carry it.
+
+use super::TunnelState;
+use crate::wire::{Dscp, EcnMode, MacAddress, VlanId};
+use core::num::NonZeroU8;
+use polder_buffers::PortId;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+/// A device port that carries outer packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Underlay {
+    /// The port.
+    pub port: PortId,
+    /// Its own address: source of what is sent, and the only destination that is taken.
+    pub mac: MacAddress,
+    /// The largest IP packet that it carries, in bytes, Ethernet header excluded.
+    pub mtu: u16,
+    /// The VLAN that outer packets are in; `None` for no tag (a priority tag is taken as none).
+    pub vlan: Option<VlanId>,
+}
+
+/// A gretap tunnel: Ethernet frames in GRE (RFC 2784, 2890) in IPv4.
+#[derive(Clone, Debug)]
+pub struct TunnelOptions {
+    /// The tunnel as a port, for the bridge.
+    pub port: PortId,
+    /// Our end. An address of the loopback interface will do; the underlay need not have it.
+    pub local: Ipv4Addr,
+    /// The other end.
+    pub remote: Ipv4Addr,
+    /// The key that every packet carries, if any does.
+    pub key: Option<u32>,
+    /// Whether packets carry a checksum; if so, those that come without are dropped.
+    pub checksum: bool,
+    /// Whether packets carry a sequence number; if so, those that come late are dropped.
+    pub sequence: bool,
+    /// Time to live of the outer packet.
+    pub ttl: Ttl,
+    /// Differentiated services code point of the outer packet.
+    pub dscp: TunnelDscp,
+    /// What the outer packet says of congestion (RFC 6040).
+    pub ecn: EcnMode,
+    /// Whether outer packets must not be fragmented, neither here nor on the way (RFC 4459).
+    pub dont_fragment: bool,
+    /// The largest packet that the tunnel takes, in bytes, Ethernet header and VLAN tags excluded;
+    /// `None` for what the underlay carries in one piece.
+    pub mtu: Option<u16>,
+    /// What becomes of the segment size that TCP connections agree on.
+    pub tcp_mss: TcpMss,
+    /// The port by which outer packets leave. They are taken from every underlay port.
+    pub underlay: PortId,
+    /// What outlives the configuration; the same for the same tunnel after a reload.
+    pub state: Arc<TunnelState>,
+}
+
+impl TunnelOptions {
+    /// A tunnel with no key, checksum or sequence number, TTL 64, DSCP 0, ECN by RFC 6040, not
+    /// fragmented, its MTU the underlay's and its MSS clamped to it.
+    pub fn new(
+        port: PortId,
+        (local, remote): (Ipv4Addr, Ipv4Addr),
+        underlay: PortId,
+        state: Arc<TunnelState>,
+    ) -> Self {
+        Self {
+            port,
+            local,
+            remote,
+            key: None,
+            checksum: false,
+            sequence: false,
+            ttl: Ttl::default(),
+            dscp: TunnelDscp::default(),
+            ecn: EcnMode::Normal,
+            dont_fragment: true,
+            mtu: None,
+            tcp_mss: TcpMss::Auto,
+            underlay,
+            state,
+        }
+    }
+
+    /// Bytes of the GRE header.
+    pub const fn gre_bytes(&self) -> u8 {
+        4 + 4 * (self.checksum as u8 + self.key.is_some() as u8 + self.sequence as u8)
+    }
+}
+
+/// Time to live of outer packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ttl {
+    /// Always this.
+    Fixed(NonZeroU8),
+    /// That of the IP packet inside; 64 for what is not IP.
+    Inherit,
+}
+
+impl Ttl {
+    /// What hosts use by default (RFC 1700).
+    pub const DEFAULT: NonZeroU8 = NonZeroU8::new(64).expect("64 is not zero");
+}
+
+impl Default for Ttl {
+    fn default() -> Self {
+        Self::Fixed(Self::DEFAULT)
+    }
+}
+
+/// Differentiated services code point of outer packets (RFC 2983).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TunnelDscp {
+    /// Always this (the pipe model).
+    Fixed(Dscp),
+    /// That of the IP packet inside (the uniform model's way in); 0 for what is not IP.
+    Inherit,
+}
+
+impl Default for TunnelDscp {
+    fn default() -> Self {
+        Self::Fixed(Dscp::DEFAULT)
+    }
+}
+
+/// The largest TCP segment that connections through the tunnel agree on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TcpMss {
+    /// What the tunnel carries in one piece: its MTU without IP and TCP headers.
+    #[default]
+    Auto,
+    /// Whatever the ends say.
+    Off,
+    /// At most so many bytes.
+    AtMost(u16),
+}

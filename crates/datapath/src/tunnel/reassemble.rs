@@ -1,0 +1,421 @@
+//! Puts outer IPv4 fragments together again (RFC 791), as a chain: no payload is copied.
+//!
+//! Everything is bounded: datagrams, fragments a datagram, memory and time. When a bound is met, the
+//! oldest datagram goes: fragments of one packet follow each other closely, so what is old is most
+//! likely incomplete for good, and a sender of halves cannot keep whole ones out.
+//!
+//! Fragments that overlap are refused with their whole datagram, and so are those that come later
+//! (RFC 5722, 4, which is about IPv6; the reasons hold for IPv4). An exact repetition is dropped
+//! alone: networks do duplicate.
+
+use super::decapsulate::REASSEMBLED;
+use super::encapsulate::LOOKED_AT;
+use crate::drops::{Context, DropReason};
+use crate::units::Nanos;
+use crate::wire::{Checksum, Ecn, Ipv4};
+use polder_buffers::Packet;
+use std::net::Ipv4Addr;
+
+/// What one worker may spend on fragments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReassemblyLimits {
+    /// Datagrams that wait for fragments at the same time.
+    pub datagrams: usize,
+    /// Fragments that one datagram may consist of.
+    pub fragments: usize,
+    /// Memory that waiting fragments may hold, in bytes; whole slots count.
+    pub memory: usize,
+    /// How long a datagram may wait, from its first fragment to its last.
+    ///
+    /// Much shorter than the 15 s of RFC 791: at a gigabit a second, the 16 bits of identification
+    /// come round within a second, and a late fragment would join the wrong datagram (RFC 4963).
+    pub timeout: Nanos,
+}
+
+impl Default for ReassemblyLimits {
+    /// 64 datagrams of 64 fragments in 1 MiB, for a second.
+    fn default() -> Self {
+        Self { datagrams: 64, fragments: 64, memory: 1 << 20, timeout: Nanos::SECOND }
+    }
+}
+
+/// What the headers of a fragment say.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    key: Key,
+    /// Bytes before the IPv4 header, and of that header.
+    link: usize,
+    header: usize,
+    /// Bytes of payload before it in the datagram, and its own.
+    offset: u16,
+    length: u16,
+    more: bool,
+    ecn: Ecn,
+}
+
+/// What the fragments of one datagram have in common. The protocol is GRE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key {
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    identification: u16,
+}
+
+impl Place {
+    pub(super) fn new(link: usize, ip: &Ipv4<'_>) -> Self {
+        let key =
+            Key { source: ip.source(), destination: ip.destination(), identification: ip.identification() };
+        let header = ip.header_bytes();
+        let length = usize::from(ip.total_length()).saturating_sub(header);
+        Self {
+            key,
+            link,
+            header,
+            offset: ip.fragment_offset(),
+            length: u16::try_from(length).unwrap_or(u16::MAX),
+            more: ip.more_fragments(),
+            ecn: ip.traffic_class().ecn(),
+        }
+    }
+
+    pub(super) fn source(&self) -> Ipv4Addr {
+        self.key.source
+    }
+
+    pub(super) fn destination(&self) -> Ipv4Addr {
+        self.key.destination
+    }
+
+    /// Bytes of payload up to its end.
+    fn end(&self) -> u32 {
+        u32::from(self.offset) + u32::from(self.length)
+    }
+
+    /// Whether no datagram can have such a fragment: empty, a middle one that is no multiple of eight
+    /// bytes, or one that ends beyond the longest datagram.
+    fn is_impossible(&self) -> bool {
+        let longest = u32::from(u16::MAX) - u32::try_from(self.header).unwrap_or(u32::MAX);
+        self.length == 0 || (self.more && self.length % 8 != 0) || self.end() > longest
+    }
+}
+
+/// Fragments of one datagram.
+#[derive(Debug)]
+struct Datagram {
+    key: Key,
+    deadline: Nanos,
+    /// In order of their offsets, and the extent of each in the payload.
+    packets: Vec<Packet>,
+    extents: Vec<(u32, u32)>,
+    /// Bytes of payload that are there, and of all, once the last fragment is there.
+    received: u32,
+    total: Option<u32>,
+    /// Memory held, in bytes.
+    memory: usize,
+    /// The ECN fields seen, one bit each.
+    ecn: u8,
+    /// Why the whole datagram has been refused.
+    refused: Option<DropReason>,
+}
+
+/// How a fragment fits into its datagram.
+enum Fit {
+    /// At this position.
+    At(usize),
+    /// It is there already.
+    Duplicate,
+    /// Not at all: the datagram is beyond hope.
+    Refuse(DropReason),
+}
+
+impl Datagram {
+    fn fit(&self, place: &Place, most: usize) -> Fit {
+        let (start, end) = (u32::from(place.offset), place.end());
+        let position = self.extents.partition_point(|&(other, _)| other < start);
+        if self.extents.get(position) == Some(&(start, end)) {
+            return Fit::Duplicate;
+        }
+        let before = position.checked_sub(1).and_then(|before| self.extents.get(before));
+        let overlaps = before.is_some_and(|&(_, other)| other > start)
+            || self.extents.get(position).is_some_and(|&(other, _)| other < end);
+        if overlaps {
+            return Fit::Refuse(DropReason::FragmentOverlap);
+        }
+        let last = self.extents.last().map_or(0, |&(_, end)| end);
+        let contradicts = match self.total {
+            Some(total) => !place.more || end >= total,
+            None => !place.more && last > end,
+        };
+        if contradicts {
+            return Fit::Refuse(DropReason::FragmentBad);
+        }
+        if self.packets.len() >= most { Fit::Refuse(DropReason::FragmentLimit) } else { Fit::At(position) }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.total == Some(self.received)
+    }
+}
+
+/// All datagrams that wait, oldest first.
+#[derive(Debug)]
+pub(super) struct Reassembler {
+    limits: ReassemblyLimits,
+    datagrams: Vec<Datagram>,
+    /// Those that are not in use, for their memory.
+    idle: Vec<Datagram>,
+    memory: usize,
+}
+
+impl Reassembler {
+    pub(super) fn new(limits: ReassemblyLimits) -> Self {
+        let datagram = || Datagram {
+            key: Key { source: Ipv4Addr::UNSPECIFIED, destination: Ipv4Addr::UNSPECIFIED, identification: 0 },
+            deadline: Nanos::default(),
+            packets: Vec::with_capacity(limits.fragments),
+            extents: Vec::with_capacity(limits.fragments),
+            received: 0,
+            total: None,
+            memory: 0,
+            ecn: 0,
+            refused: None,
+        };
+        let count = limits.datagrams.max(1);
+        Self {
+            limits,
+            datagrams: Vec::with_capacity(count),
+            idle: core::iter::repeat_with(datagram).take(count).collect(),
+            memory: 0,
+        }
+    }
+
+    /// When the oldest datagram expires.
+    pub(super) fn next_deadline(&self) -> Option<Nanos> {
+        self.datagrams.first().map(|datagram| datagram.deadline)
+    }
+
+    /// Takes a fragment in, or drops it; returns the datagram when it is complete.
+    pub(super) fn insert(
+        &mut self,
+        mut packet: Packet,
+        place: &Place,
+        context: &mut Context<'_>,
+    ) -> Option<Packet> {
+        if place.is_impossible() {
+            end(packet, DropReason::FragmentBad, context);
+            return None;
+        }
+        let index = self.find(place, context);
+        let datagram = &mut self.datagrams[index];
+        let fit = match datagram.refused {
+            Some(reason) => Err(reason),
+            None => match datagram.fit(place, self.limits.fragments) {
+                Fit::At(position) => Ok(position),
+                Fit::Duplicate => Err(DropReason::FragmentDuplicate),
+                Fit::Refuse(reason) => {
+                    self.refuse(index, reason, context);
+                    Err(reason)
+                }
+            },
+        };
+        let position = match fit.and_then(|position| trim(&mut packet, place, context).map(|()| position)) {
+            Ok(position) => position,
+            Err(reason) => {
+                end(packet, reason, context);
+                return None;
+            }
+        };
+        self.put(index, position, packet, place, context);
+        if self.datagrams.get(index).is_some_and(Datagram::is_complete) {
+            return self.join(index, context);
+        }
+        self.make_room(place.key, context);
+        None
+    }
+
+    /// Drops datagrams that have waited too long.
+    #[cold]
+    pub(super) fn expire(&mut self, context: &mut Context<'_>) {
+        while self.next_deadline().is_some_and(|deadline| deadline <= context.now) {
+            self.remove(0, DropReason::FragmentTimeout, context);
+        }
+    }
+
+    /// Drops all datagrams.
+    #[cold]
+    pub(super) fn clear(&mut self, context: &mut Context<'_>) {
+        while !self.datagrams.is_empty() {
+            self.remove(0, DropReason::FragmentTimeout, context);
+        }
+    }
+
+    /// The position of the fragment's datagram, which may be a new one.
+    fn find(&mut self, place: &Place, context: &mut Context<'_>) -> usize {
+        let found = self.datagrams.iter().position(|datagram| datagram.key == place.key);
+        if let Some(index) = found {
+            return index;
+        }
+        if self.idle.is_empty() {
+            self.remove(0, DropReason::FragmentLimit, context);
+        }
+        let mut datagram = self.idle.pop().expect("a datagram that has been removed is idle");
+        datagram.key = place.key;
+        datagram.deadline = context.now + self.limits.timeout;
+        self.datagrams.push(datagram);
+        self.datagrams.len() - 1
+    }
+
+    fn put(&mut self, index: usize, position: usize, packet: Packet, place: &Place, context: &Context<'_>) {
+        let datagram = &mut self.datagrams[index];
+        let memory = memory_of(&packet);
+        datagram.packets.insert(position, packet);
+        datagram.extents.insert(position, (u32::from(place.offset), place.end()));
+        datagram.received += u32::from(place.length);
+        datagram.ecn |= 1 << place.ecn.bits();
+        datagram.memory += memory;
+        self.memory += memory;
+        if !place.more {
+            datagram.total = Some(place.end());
+        }
+        context.ledger.held.add(1);
+    }
+
+    /// Makes one packet of a complete datagram.
+    fn join(&mut self, index: usize, context: &mut Context<'_>) -> Option<Packet> {
+        let mut datagram = self.datagrams.remove(index);
+        let count = datagram.packets.len() as u64;
+        let ecn = merged_ecn(datagram.ecn);
+        let mut packets = datagram.packets.drain(..);
+        let mut whole = packets.next().expect("a complete datagram has a first fragment");
+        packets.by_ref().for_each(|packet| whole.join(packet));
+        drop(packets);
+        context.ledger.merged.add(count - 1);
+        release_held(count, context);
+        self.retire(datagram);
+        match ecn.and_then(|ecn| finish(&mut whole, ecn, context)) {
+            Ok(()) => Some(whole),
+            Err(reason) => {
+                end(whole, reason, context);
+                None
+            }
+        }
+    }
+
+    /// Drops older datagrams while too much memory is held; at last the one with this key.
+    fn make_room(&mut self, key: Key, context: &mut Context<'_>) {
+        while self.memory > self.limits.memory {
+            let other = self.datagrams.iter().position(|other| other.memory > 0 && other.key != key);
+            let own = || self.datagrams.iter().position(|other| other.memory > 0);
+            let Some(index) = other.or_else(own) else { return };
+            self.remove(index, DropReason::FragmentLimit, context);
+        }
+    }
+
+    /// Drops what there is of a datagram, and lets nothing more of it in until it expires.
+    #[cold]
+    fn refuse(&mut self, index: usize, reason: DropReason, context: &mut Context<'_>) {
+        let datagram = &mut self.datagrams[index];
+        datagram.refused = Some(reason);
+        self.memory -= datagram.memory;
+        datagram.drop_all(reason, context);
+    }
+
+    /// Drops a datagram.
+    fn remove(&mut self, index: usize, reason: DropReason, context: &mut Context<'_>) {
+        let mut datagram = self.datagrams.remove(index);
+        let memory = datagram.memory;
+        datagram.drop_all(reason, context);
+        datagram.memory = memory;
+        self.retire(datagram);
+    }
+
+    fn retire(&mut self, mut datagram: Datagram) {
+        self.memory -= datagram.memory;
+        datagram.reset();
+        datagram.refused = None;
+        self.idle.push(datagram);
+    }
+}
+
+impl Datagram {
+    fn drop_all(&mut self, reason: DropReason, context: &mut Context<'_>) {
+        release_held(self.packets.len() as u64, context);
+        for packet in self.packets.drain(..) {
+            end(packet, reason, context);
+        }
+        self.reset();
+    }
+
+    /// Forgets all fragments; none may be left.
+    fn reset(&mut self) {
+        debug_assert!(self.packets.is_empty(), "packets are moved out or dropped first");
+        self.extents.clear();
+        self.received = 0;
+        self.total = None;
+        self.memory = 0;
+        self.ecn = 0;
+    }
+}
+
+/// Takes packets off the gauge, which other stages may share.
+fn release_held(count: u64, context: &Context<'_>) {
+    let held = &context.ledger.held;
+    held.set(held.get().wrapping_sub(count));
+}
+
+/// Counts and releases a packet that is in no batch.
+fn end(packet: Packet, reason: DropReason, context: &mut Context<'_>) {
+    context.drops.count(reason, 1);
+    context.pool.release_packet(packet);
+}
+
+/// Memory that a packet holds, in bytes.
+fn memory_of(packet: &Packet) -> usize {
+    packet.segment_count() * packet.head().slot_bytes() as usize
+}
+
+/// Cuts link-layer padding off, and the headers of all fragments but the first.
+fn trim(packet: &mut Packet, place: &Place, context: &mut Context<'_>) -> Result<(), DropReason> {
+    let headers = place.link + place.header;
+    let length = headers + usize::from(place.length);
+    packet.truncate(length, context.pool).map_err(|_| DropReason::FragmentBad)?;
+    if place.offset > 0 {
+        let headers = u16::try_from(headers).map_err(|_| DropReason::FragmentBad)?;
+        packet.trim_front(headers).map_err(|_| DropReason::FragmentBad)?;
+    } else {
+        packet.network_offset = u16::try_from(place.link).map_err(|_| DropReason::FragmentBad)?;
+    }
+    Ok(())
+}
+
+/// The ECN field of a datagram whose fragments had these (RFC 3168, 5.3): congestion in one is
+/// congestion in all, unless another says that the sender cannot be told.
+fn merged_ecn(seen: u8) -> Result<Option<Ecn>, DropReason> {
+    const CONGESTION: u8 = 1 << Ecn::Congestion.bits();
+    const NOT_CAPABLE: u8 = 1 << Ecn::NotCapable.bits();
+    if seen & CONGESTION == 0 {
+        return Ok(None);
+    }
+    if seen & NOT_CAPABLE == 0 { Ok(Some(Ecn::Congestion)) } else { Err(DropReason::EcnNotCapable) }
+}
+
+/// Makes the header of the first fragment that of the datagram, and brings the headers behind it
+/// into the same frame.
+fn finish(packet: &mut Packet, ecn: Option<Ecn>, context: &mut Context<'_>) -> Result<(), DropReason> {
+    let link = usize::from(packet.network_offset);
+    let length = u16::try_from(packet.len() - link).map_err(|_| DropReason::FragmentBad)?;
+    let header = packet.bytes_mut().get_mut(link..).ok_or(DropReason::FragmentBad)?;
+    let view = Ipv4::parse_head(header, usize::MAX).map_err(|_| DropReason::FragmentBad)?;
+    let (header_bytes, class) = (view.header_bytes(), view.traffic_class());
+    let header = header.get_mut(..header_bytes).ok_or(DropReason::FragmentBad)?;
+    header[1] = ecn.map_or(class, |ecn| class.with_ecn(ecn)).0;
+    header[2..4].copy_from_slice(&length.to_be_bytes());
+    header[6..8].copy_from_slice(&[0, 0]);
+    header[10..12].copy_from_slice(&[0, 0]);
+    let checksum = Checksum::of(header);
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    packet.flags |= REASSEMBLED;
+    let looked_at = u16::try_from(link + header_bytes).unwrap_or(u16::MAX).saturating_add(LOOKED_AT);
+    let looked_at = looked_at.min(u16::try_from(packet.len()).unwrap_or(u16::MAX));
+    packet.gather(looked_at, context.pool).map_err(|_| DropReason::NoBuffer)
+}

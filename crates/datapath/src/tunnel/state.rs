@@ -1,0 +1,188 @@
+//! What of a tunnel outlives its configuration: next hop, sequence numbers, counters.
+
+use crate::counters::Counter;
+use crate::units::Nanos;
+use crate::wire::MacAddress;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// The long-lived part of a tunnel, kept over a reload by whoever builds the tables.
+#[derive(Debug)]
+pub struct TunnelState {
+    /// Where outer packets go on the underlay.
+    pub next_hop: NextHop,
+    /// The sequence numbers of both directions.
+    pub sequence: Sequence,
+    /// What the tunnel has done, one block a worker.
+    pub counters: Box<[TunnelCounters]>,
+}
+
+impl TunnelState {
+    /// A tunnel that has seen nothing, for so many workers.
+    pub fn new(workers: usize) -> Self {
+        Self {
+            next_hop: NextHop::default(),
+            sequence: Sequence::default(),
+            counters: (0..workers.max(1)).map(|_| TunnelCounters::default()).collect(),
+        }
+    }
+
+    /// The block of one worker; that of the last one for numbers beyond.
+    #[inline]
+    pub fn worker(&self, worker: usize) -> &TunnelCounters {
+        &self.counters[worker.min(self.counters.len() - 1)]
+    }
+
+    /// The sum of one counter over all workers.
+    pub fn total(&self, counter: impl Fn(&TunnelCounters) -> &Counter) -> u64 {
+        self.counters.iter().map(|block| counter(block).get()).sum()
+    }
+
+    /// When a packet of the other end was last accepted; `None` when none has been.
+    pub fn last_received(&self) -> Option<Nanos> {
+        let latest = self.counters.iter().map(|block| block.last_received.get()).max();
+        latest.filter(|&nanos| nanos > 0).map(Nanos)
+    }
+}
+
+/// The link-layer address of the next hop and the path's MTU: written by a control thread, read by
+/// workers once a batch.
+///
+/// One word: bit 63 says that the address is known, bits 48 to 62 hold the MTU, bits 0 to 47 the
+/// address.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct NextHop(AtomicU64);
+
+const KNOWN: u64 = 1 << 63;
+const ADDRESS: u64 = (1 << 48) - 1;
+const MTU_SHIFT: u32 = 48;
+const MTU: u64 = 0x7fff << MTU_SHIFT;
+
+impl NextHop {
+    /// The address, if it is known.
+    #[inline]
+    pub fn address(&self) -> Option<MacAddress> {
+        // Relaxed: the word is complete in itself and orders nothing.
+        let word = self.0.load(Ordering::Relaxed);
+        (word & KNOWN != 0).then(|| MacAddress::from_u64(word & ADDRESS))
+    }
+
+    /// The largest IP packet that the path to the other end is known to carry; `None` when nothing
+    /// but the underlay's MTU is known.
+    #[inline]
+    pub fn path_mtu(&self) -> Option<u16> {
+        let mtu = (self.0.load(Ordering::Relaxed) & MTU) >> MTU_SHIFT;
+        u16::try_from(mtu).ok().filter(|&mtu| mtu > 0)
+    }
+
+    /// Sets the address; `None` when it is not known any more.
+    pub fn set_address(&self, address: Option<MacAddress>) {
+        let bits = address.map_or(0, |address| KNOWN | address.to_u64());
+        self.update(|word| word & MTU | bits);
+    }
+
+    /// Sets the path's MTU. What is below 552 bytes counts as 552, so that a forged message cannot
+    /// choke the tunnel (Linux does the same, `min_pmtu`); above 32 767 it counts as no limit.
+    pub fn set_path_mtu(&self, mtu: Option<u16>) {
+        let mtu = mtu.filter(|&mtu| mtu <= 0x7fff).map_or(0, |mtu| mtu.max(Self::LEAST_PATH_MTU));
+        self.update(|word| word & !MTU | u64::from(mtu) << MTU_SHIFT);
+    }
+
+    /// The smallest path MTU that is believed.
+    pub const LEAST_PATH_MTU: u16 = 552;
+
+    fn update(&self, change: impl Fn(u64) -> u64) {
+        let result = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| Some(change(word)));
+        debug_assert!(result.is_ok(), "the closure never declines");
+    }
+}
+
+/// Numbers that the packets of one tunnel share, whichever worker handles them.
+#[derive(Debug, Default)]
+pub struct Sequence {
+    sent: Line<AtomicU32>,
+    identification: Line<AtomicU32>,
+    received: Line<AtomicU64>,
+}
+
+/// A cache line of its own, because workers write to the neighbour.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Line<T>(T);
+
+/// Set when `received` holds a number at all.
+const SEEN: u64 = 1 << 32;
+
+impl Sequence {
+    /// Draws `count` GRE sequence numbers and returns the first; they wrap (RFC 2890, 2.2).
+    #[inline]
+    pub fn draw(&self, count: u32) -> u32 {
+        // Relaxed: numbers have to be distinct; who sends in which order is the worker's affair.
+        self.sent.0.fetch_add(count, Ordering::Relaxed)
+    }
+
+    /// Draws `count` values for the IPv4 identification field and returns the first; they wrap.
+    #[inline]
+    pub fn draw_identification(&self, count: u16) -> u16 {
+        let [_, _, high, low] =
+            self.identification.0.fetch_add(u32::from(count), Ordering::Relaxed).to_be_bytes();
+        u16::from_be_bytes([high, low])
+    }
+
+    /// The highest sequence number received; `None` before the first.
+    #[inline]
+    pub(super) fn received(&self) -> Option<u32> {
+        let word = self.received.0.load(Ordering::Relaxed);
+        (word & SEEN != 0).then(|| u32::try_from(word & u64::from(u32::MAX)).unwrap_or_default())
+    }
+
+    /// Remembers the highest sequence number received.
+    #[inline]
+    pub(super) fn set_received(&self, number: u32) {
+        self.received.0.store(SEEN | u64::from(number), Ordering::Relaxed);
+    }
+
+    /// The sequence number that the next packet sent will carry.
+    pub fn next(&self) -> u32 {
+        self.sent.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! tunnel_counters {
+    ($($field:ident, $description:literal;)+) => {
+        /// What one worker has done for one tunnel.
+        #[derive(Debug, Default)]
+        #[repr(align(64))]
+        pub struct TunnelCounters {
+            $(#[doc = $description] pub $field: Counter,)+
+        }
+
+        impl TunnelCounters {
+            /// Name, description and value of every counter, in the order of the tables.
+            pub fn rows(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
+                [$((stringify!($field), $description, self.$field.get()),)+].into_iter()
+            }
+        }
+    };
+}
+
+tunnel_counters! {
+    received, "Packets taken out of the tunnel.";
+    received_bytes, "Bytes of those: the frames inside, FCS excluded.";
+    last_received, "When the last of those came, on the gateway's clock, in nanoseconds; 0 for never.";
+    sent, "Packets put into the tunnel.";
+    sent_bytes, "Bytes of those: the frames inside, FCS excluded.";
+    bad_checksum, "Packets from the tunnel whose GRE checksum is wrong or missing.";
+    out_of_sequence, "Packets from the tunnel that came late or without a sequence number.";
+    resynchronised, "Times that the other end's sequence started anew after a silence.";
+    not_ecn_capable, "Packets from the tunnel that met congestion and cannot say so inside.";
+    reassembled, "Packets from the tunnel put together from fragments.";
+    fragmented, "Packets into the tunnel that were cut into fragments.";
+    fragments, "Fragments that those were cut into.";
+    too_big, "Packets for the tunnel that were too big for it.";
+    too_big_reported, "ICMP messages that said so to the sender.";
+    too_big_silenced, "ICMP messages that the rate limit held back.";
+    mss_clamped, "TCP connections whose segment size was lowered.";
+    recursion, "Packets for the tunnel that were outer packets of a tunnel already.";
+    no_neighbour, "Packets for the tunnel while the next hop's address was not known.";
+}
