@@ -15,6 +15,12 @@ use crate::say;
 /// The workspace of the targets.
 pub(crate) const MANIFEST: &str = "fuzz/Cargo.toml";
 
+/// The committed inputs, a folder a target.
+const SEEDS: &str = "fuzz/seeds";
+
+/// What the fuzzer found on this machine, a folder a target.
+const CORPUS: &str = "fuzz/corpus";
+
 const BUILD: Duration = Duration::from_secs(20 * 60);
 const REPLAY: Duration = Duration::from_secs(2 * 60);
 
@@ -72,7 +78,7 @@ pub(crate) fn replay(run: &mut Run) -> Result<()> {
     run.must_succeed(build.env("RUSTFLAGS", "--cfg fuzzing").env("CARGO_TARGET_DIR", &folder), BUILD)?;
     for target in targets(run)? {
         let inputs = inputs_of(run.root(), &target)?;
-        ensure!(!inputs.is_empty(), "fuzz/corpus/{target} holds no input");
+        ensure!(!inputs.is_empty(), "{SEEDS}/{target} holds no input");
         say::line(&format!("{target}: {} inputs", inputs.len()));
         replay_target(run, &folder.join("debug").join(&target), &inputs)?;
     }
@@ -122,7 +128,7 @@ pub(crate) fn fuzz(run: &mut Run, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Names of the targets, in the order of the manifest.
+/// Names of the targets, in the order of the manifest: the programs in `fuzz_targets`.
 fn targets(run: &Run) -> Result<Vec<String>> {
     let arguments = ["metadata", "--format-version", "1", "--no-deps", "--manifest-path", MANIFEST];
     let answer = process::output(&mut run.command("cargo", &arguments))?;
@@ -135,14 +141,15 @@ fn targets(run: &Run) -> Result<Vec<String>> {
 
 fn targets_in(metadata: &Value) -> Vec<String> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let is_program = |target: &Value| list(&target["kind"]).iter().any(|kind| kind == "bin");
+    let is_target =
+        |target: &Value| target["src_path"].as_str().is_some_and(|path| path.contains("/fuzz_targets/"));
     let packages = list(&metadata["packages"]);
     let targets = packages.iter().flat_map(|package| list(&package["targets"]));
-    targets.filter(is_program).filter_map(|target| target["name"].as_str().map(str::to_owned)).collect()
+    targets.filter(is_target).filter_map(|target| target["name"].as_str().map(str::to_owned)).collect()
 }
 
 fn inputs_of(root: &Path, target: &str) -> Result<Vec<PathBuf>> {
-    let folder = root.join("fuzz/corpus").join(target);
+    let folder = root.join(SEEDS).join(target);
     let entries = fs::read_dir(&folder).with_context(|| format!("{} cannot be read", folder.display()))?;
     let mut inputs: Vec<PathBuf> =
         entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()).collect();
@@ -175,11 +182,12 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_the_programs_of_the_manifest() {
+    fn targets_are_the_programs_in_their_folder() {
         let metadata = json!({ "packages": [{ "targets": [
-            { "name": "polder_fuzz", "kind": ["lib"] },
-            { "name": "ip", "kind": ["bin"] },
-            { "name": "gre", "kind": ["bin"] },
+            { "name": "polder_fuzz", "src_path": "/x/fuzz/src/lib.rs" },
+            { "name": "ip", "src_path": "/x/fuzz/fuzz_targets/ip.rs" },
+            { "name": "seeds", "src_path": "/x/fuzz/src/seeds.rs" },
+            { "name": "gre", "src_path": "/x/fuzz/fuzz_targets/gre.rs" },
         ]}]});
         assert_eq!(targets_in(&metadata), ["ip", "gre"]);
     }
