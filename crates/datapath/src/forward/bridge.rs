@@ -1,13 +1,13 @@
 //! The stage: one verdict a packet, carried out in place.
 
-use super::fdb::{FdbKey, FdbTime, Learned};
+use super::fdb::{Fdb, FdbKey, FdbTime, Learned, View};
 use super::flood::{Flood, FloodGates, Targets, expand, send};
-use super::table::{Bridge, Bridges, Member};
-use super::vlan::{Tag, tag_of};
+use super::table::{Bridges, Member};
+use super::vlan::Tag;
 use crate::counters::Counter;
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::units::Nanos;
-use polder_buffers::{Batch, Packet, Pool};
+use polder_buffers::{BATCH, Batch, Packet, Pool};
 use std::sync::Arc;
 
 /// What one worker's bridge stage has done. Copies are in [`Ledger`](crate::drops::Ledger).
@@ -30,13 +30,15 @@ pub struct BridgeCounters {
 pub struct BridgeState {
     /// By port.
     gates: Vec<FloodGates>,
+    frames: Box<[Frame; BATCH]>,
     counters: Arc<BridgeCounters>,
 }
 
 impl BridgeState {
     /// The state for `bridges`.
     pub fn new(bridges: &Bridges, counters: Arc<BridgeCounters>) -> Self {
-        let mut state = Self { gates: Vec::new(), counters };
+        let frames = Box::new([Frame::default(); BATCH]);
+        let mut state = Self { gates: Vec::new(), frames, counters };
         state.adopt(bridges);
         state
     }
@@ -68,146 +70,232 @@ pub fn bridge(
 ) {
     let second = FdbTime::new(context.now, 0).second;
     let mut floods = 0_u64;
-    for (position, packet) in batch.iter_mut().enumerate() {
-        if is_dropped(packet) {
+    let mut start = 0;
+    while let Some(first) = batch.get(start) {
+        let Some(from) = bridges.member(first.ingress) else {
+            refuse(&mut batch[start], context);
+            start += 1;
             continue;
+        };
+        let bridge = bridges.bridge(from.bridge);
+        let time = FdbTime { second, ageing: bridge.ageing };
+        let run = Run { from, fdb: &bridge.fdb, time, bridges };
+        let count = run.classify(&mut batch[start..], &mut state.frames, context);
+        if from.learning {
+            run.learn(&state.frames[..count], &state.counters);
         }
-        match decide(packet, bridges, state, second, context) {
-            Verdict::Forward(member) => send(packet, member, packet.vlan, context),
-            Verdict::Flood => floods |= 1 << position,
-            Verdict::Drop(reason) => context.discard(packet, reason),
-        }
+        floods |= run.relay(&mut batch[start..start + count], state, context) << start;
+        start += count;
     }
     if floods != 0 {
         expand(batch, floods, bridges, expanded, context);
     }
 }
 
+#[cold]
+fn refuse(packet: &mut Packet, context: &Context<'_>) {
+    if !is_dropped(packet) {
+        context.discard(packet, DropReason::NoBridge);
+    }
+}
+
+/// Packets of one batch that follow each other and came in by one member.
+///
+/// Three short loops go over them, so that several packets are in flight in each: the reading of
+/// headers, the lookups of sources, and those of destinations wait for different memory.
+struct Run<'a> {
+    from: &'a Member,
+    fdb: &'a Fdb,
+    time: FdbTime,
+    bridges: &'a Bridges,
+}
+
+/// What is kept of a frame from loop to loop.
+#[derive(Clone, Copy, Debug, Default)]
+struct Frame {
+    /// `None` when its journey has ended, as is the destination.
+    source: FdbKey,
+    destination: FdbKey,
+    tag: Tag,
+}
+
+/// Where a frame goes.
+#[derive(Clone, Copy)]
 enum Verdict<'a> {
     /// To one member.
     Forward(&'a Member),
-    /// To several members.
+    /// To several members, or to one that has to be found out.
     Flood,
     /// To nobody.
     Drop(DropReason),
 }
 
-/// Classifies the packet, learns its source and looks up its destination. Sets `vlan`.
-#[inline(always)]
-fn decide<'a>(
-    packet: &mut Packet,
-    bridges: &'a Bridges,
-    state: &mut BridgeState,
-    second: u32,
-    context: &mut Context<'_>,
-) -> Verdict<'a> {
-    let Some(from) = bridges.member(packet.ingress) else { return Verdict::Drop(DropReason::NoBridge) };
-    let header = match Header::read(packet, context.pool) {
-        Ok(header) => header,
-        Err(reason) => return Verdict::Drop(reason),
-    };
-    if header.source & GROUP != 0 || header.source == 0 {
-        return Verdict::Drop(DropReason::SourceMulticast);
+impl<'a> Run<'a> {
+    /// Reads the headers of the run and finds its VLANs. Sets `vlan`. Returns the run's length.
+    #[inline(never)]
+    fn classify(
+        &self,
+        packets: &mut [Packet],
+        frames: &mut [Frame; BATCH],
+        context: &mut Context<'_>,
+    ) -> usize {
+        let port = self.from.port;
+        let mut count = 0;
+        for (packet, frame) in packets.iter_mut().zip(frames) {
+            if packet.ingress != port {
+                break;
+            }
+            count += 1;
+            *frame = Frame::default();
+            if is_dropped(packet) {
+                continue;
+            }
+            match self.read(packet, context.pool) {
+                Ok((header, vlan)) => {
+                    packet.vlan = vlan;
+                    frame.source = FdbKey::from_wire(header.source(), vlan);
+                    frame.destination = FdbKey::from_wire(header.destination(), vlan);
+                    frame.tag = header.tag();
+                }
+                Err(reason) => context.discard(packet, reason),
+            }
+        }
+        count
     }
-    let vlan = match from.vlans.as_ref().map_or(Ok(0), |vlans| vlans.classify(header.tag)) {
-        Ok(vlan) => vlan,
-        Err(reason) => return Verdict::Drop(reason),
-    };
-    packet.vlan = vlan;
-    let bridge = bridges.bridge(from.bridge);
-    let time = FdbTime { second, ageing: bridge.ageing };
-    if from.learning {
-        learn(FdbKey::from_parts(header.source, vlan), from, bridge, time, &state.counters);
+
+    #[inline(always)]
+    fn read(&self, packet: &mut Packet, pool: &mut Pool) -> Result<(Header, u16), DropReason> {
+        let header = Header::read(packet, pool)?;
+        if header.0 & GROUP_SOURCE != 0 || header.source() == 0 {
+            return Err(DropReason::SourceMulticast);
+        }
+        match &self.from.vlans {
+            Some(vlans) => Ok((header, vlans.classify(header.tag())?)),
+            None => Ok((header, 0)),
+        }
     }
-    let group = header.destination & GROUP != 0;
-    if header.destination & !0xf == RESERVED {
-        return Verdict::Drop(DropReason::ReservedMulticast);
+
+    /// Learns the sources of the run. Frames with the source of the one before need no lookup.
+    #[inline(never)]
+    fn learn(&self, frames: &[Frame], counters: &BridgeCounters) {
+        let (view, port, time) = (self.fdb.view(), self.from.port, self.time);
+        let mut last = FdbKey::NONE;
+        for frame in frames {
+            let source = frame.source;
+            if source == last || source == FdbKey::NONE {
+                continue;
+            }
+            last = source;
+            if !view.knows(source, port, time) {
+                self.learn_one(source, counters);
+            }
+        }
     }
-    let found =
-        if group { None } else { bridge.fdb.lookup(FdbKey::from_parts(header.destination, vlan), time) };
-    // A port that has left the bridge is as good as unknown.
-    let known = found.and_then(|port| bridges.member(port)).filter(|to| to.bridge == from.bridge);
-    match known {
-        Some(to) => relay(from, to, vlan, bridges),
-        None => {
-            state.counters.flooded.add(1);
-            flood(Flood { from, vlan, group }, header.destination, bridges, &mut state.gates, context.now)
+
+    #[cold]
+    fn learn_one(&self, source: FdbKey, counters: &BridgeCounters) {
+        match self.fdb.learn(source, self.from.port, self.time) {
+            Learned::Known | Learned::Refreshed => {}
+            Learned::Added => counters.learned.add(1),
+            Learned::Moved => counters.moved.add(1),
+            Learned::Pinned => counters.pinned.add(1),
+            Learned::Full => counters.learn_failures.add(1),
+        }
+    }
+
+    /// Looks the destinations up and sends. Returns which of the packets go to several members.
+    #[inline(never)]
+    fn relay(&self, packets: &mut [Packet], state: &mut BridgeState, context: &mut Context<'_>) -> u64 {
+        let view = self.fdb.view();
+        let mut floods = 0_u64;
+        let mut last = (FdbKey::NONE, Verdict::Flood);
+        for (position, packet) in packets.iter_mut().enumerate() {
+            let frame = state.frames[position % BATCH];
+            let destination = frame.destination;
+            if destination == FdbKey::NONE {
+                continue;
+            }
+            if last.0 != destination {
+                last = (destination, self.decide(&view, destination));
+            }
+            let mut verdict = last.1;
+            if let Verdict::Flood = verdict {
+                verdict = self.flood(destination, state, context.now);
+            }
+            match verdict {
+                Verdict::Forward(member) => send(packet, member, frame.tag, context),
+                Verdict::Flood => floods |= 1 << position,
+                Verdict::Drop(reason) => context.discard(packet, reason),
+            }
+        }
+        floods
+    }
+
+    /// The verdict on a destination.
+    #[inline(always)]
+    fn decide(&self, view: &View<'_>, destination: FdbKey) -> Verdict<'a> {
+        if destination.is_group() {
+            return match destination.is_reserved() {
+                true => Verdict::Drop(DropReason::ReservedMulticast),
+                false => Verdict::Flood,
+            };
+        }
+        let found = view.lookup(destination, self.time).and_then(|port| self.bridges.member(port));
+        let Some(to) = found else { return Verdict::Flood };
+        let from = self.from;
+        if to.bridge != from.bridge {
+            // A port that has left the bridge is as good as unknown.
+            return Verdict::Flood;
+        }
+        let refusal = if to.port == from.port {
+            DropReason::SamePort
+        } else if to.isolated && from.isolated {
+            DropReason::Isolated
+        } else if !to.carries(destination.vlan()) {
+            DropReason::VlanNotAllowed
+        } else if !self.bridges.links().is_up(to.port) {
+            DropReason::PortDown
+        } else {
+            return Verdict::Forward(to);
+        };
+        Verdict::Drop(refusal)
+    }
+
+    /// The verdict on a frame for a group or an unknown station.
+    #[inline(never)]
+    fn flood(&self, destination: FdbKey, state: &mut BridgeState, now: Nanos) -> Verdict<'a> {
+        state.counters.flooded.add(1);
+        if let Some(gates) = state.gates.get_mut(usize::from(self.from.port.0))
+            && !gates.admit(destination, self.from.flood_limits, now)
+        {
+            return Verdict::Drop(DropReason::FloodLimit);
+        }
+        let flood = Flood { from: self.from, vlan: destination.vlan(), group: destination.is_group() };
+        match flood.targets(self.bridges) {
+            Targets::Nobody(reason) => Verdict::Drop(reason),
+            Targets::One(member) => Verdict::Forward(member),
+            Targets::Many => Verdict::Flood,
         }
     }
 }
 
-/// A frame for a known station.
-#[inline(always)]
-fn relay<'a>(from: &Member, to: &'a Member, vlan: u16, bridges: &Bridges) -> Verdict<'a> {
-    let refusal = if to.port == from.port {
-        DropReason::SamePort
-    } else if to.isolated && from.isolated {
-        DropReason::Isolated
-    } else if !to.carries(vlan) {
-        DropReason::VlanNotAllowed
-    } else if !bridges.links().is_up(to.port) {
-        DropReason::PortDown
-    } else {
-        return Verdict::Forward(to);
-    };
-    Verdict::Drop(refusal)
-}
-
-/// A frame for a group or an unknown station.
-fn flood<'a>(
-    flood: Flood<'a>,
-    destination: u64,
-    bridges: &'a Bridges,
-    gates: &mut [FloodGates],
-    now: Nanos,
-) -> Verdict<'a> {
-    if let Some(gates) = gates.get_mut(usize::from(flood.from.port.0))
-        && !gates.admit(destination, flood.from.flood_limits, now)
-    {
-        return Verdict::Drop(DropReason::FloodLimit);
-    }
-    match flood.targets(bridges) {
-        Targets::Nobody(reason) => Verdict::Drop(reason),
-        Targets::One(member) => Verdict::Forward(member),
-        Targets::Many => Verdict::Flood,
-    }
-}
-
-#[inline(always)]
-fn learn(key: FdbKey, from: &Member, bridge: &Bridge, time: FdbTime, counters: &BridgeCounters) {
-    match bridge.fdb.learn(key, from.port, time) {
-        Learned::Known | Learned::Refreshed => {}
-        Learned::Added => counters.learned.add(1),
-        Learned::Moved => counters.moved.add(1),
-        Learned::Pinned => counters.pinned.add(1),
-        Learned::Full => counters.learn_failures.add(1),
-    }
-}
-
-/// What the bridge reads of a frame.
-struct Header {
-    destination: u64,
-    source: u64,
-    tag: Tag,
-}
+/// What the bridge reads of a frame: bytes 0 to 7 and 8 to 15, the first of each lowest.
+#[derive(Clone, Copy, Default)]
+struct Header(u64, u64);
 
 impl Header {
     #[inline(always)]
     fn read(packet: &mut Packet, pool: &mut Pool) -> Result<Self, DropReason> {
-        match packet.bytes().first_chunk::<TAGGED>() {
-            Some(bytes) => Ok(Self::parse(bytes)),
-            None => Self::read_short(packet, pool),
+        if let Some(bytes) = packet.bytes().first_chunk() {
+            return Ok(Self::parse(bytes));
         }
+        Self::read_short(packet, pool)
     }
 
     #[inline(always)]
     fn parse(bytes: &[u8; TAGGED]) -> Self {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = *bytes;
-        Self {
-            destination: u64::from_be_bytes([0, 0, a, b, c, d, e, f]),
-            source: u64::from_be_bytes([0, 0, g, h, i, j, k, l]),
-            tag: tag_of(bytes),
-        }
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, ..] = *bytes;
+        Self(u64::from_le_bytes([a, b, c, d, e, f, g, h]), u64::from_le_bytes([i, j, k, l, m, n, o, p]))
     }
 
     /// A frame of less than 18 bytes, or one whose head frame holds less than its header.
@@ -221,17 +309,35 @@ impl Header {
         packet.gather(wanted, pool).map_err(|_| DropReason::EthernetTruncated)?;
         let mut bytes = [0; TAGGED];
         bytes[..length].copy_from_slice(&packet.bytes()[..length]);
-        if length < TAGGED && bytes[12..UNTAGGED] == [0x81, 0x00] {
-            return Err(DropReason::VlanTruncated);
+        let header = Self::parse(&bytes);
+        match header.tag() {
+            Tag::Control(_) if length < TAGGED => Err(DropReason::VlanTruncated),
+            Tag::Control(_) | Tag::None => Ok(header),
         }
-        Ok(Self::parse(&bytes))
+    }
+
+    /// The first byte lowest.
+    #[inline(always)]
+    fn destination(self) -> u64 {
+        self.0 & ADDRESS
+    }
+
+    /// The first byte lowest.
+    #[inline(always)]
+    fn source(self) -> u64 {
+        self.0 >> 48 | self.1 << 16 & ADDRESS
+    }
+
+    #[inline(always)]
+    fn tag(self) -> Tag {
+        Tag::from_wire((self.1 >> 32) as u32)
     }
 }
 
-/// The bit of an address that says "group"; broadcast is one.
-const GROUP: u64 = 1 << 40;
-/// 01:80:c2:00:00:00 to :0f, which bridges never forward (IEEE 802.1Q-2022, table 8-1).
-const RESERVED: u64 = 0x0180_c200_0000;
+/// The six bytes of an address, the first of them lowest.
+const ADDRESS: u64 = 0xffff_ffff_ffff;
+/// The bit of the source, in the first word, that says "group".
+const GROUP_SOURCE: u64 = 1 << 48;
 /// Bytes of a header without tag.
 const UNTAGGED: usize = 14;
 /// Bytes of a header with one tag.

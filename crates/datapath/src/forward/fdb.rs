@@ -62,7 +62,7 @@ pub struct Fdb {
 }
 
 /// An address in a VLAN, as the table stores it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FdbKey(u64);
 
 /// The time of a lookup, and after how many seconds an address is forgotten.
@@ -151,30 +151,21 @@ impl Fdb {
     }
 
     /// The port that `key` was last seen on.
-    ///
-    /// Cost: one cache line, two when the address is unknown or its first bucket was full.
-    #[inline]
     pub fn lookup(&self, key: FdbKey, time: FdbTime) -> Option<PortId> {
-        let (_, value) = self.find(key)?;
-        (!value.is_expired(time)).then(|| value.port())
+        self.view().lookup(key, time)
+    }
+
+    /// The table as one batch uses it.
+    #[inline(always)]
+    pub(super) fn view(&self) -> View<'_> {
+        let Self { buckets, mask, hash_add, hash_multiply, .. } = self;
+        View { fdb: self, buckets, mask: *mask, hash_add: *hash_add, hash_multiply: *hash_multiply }
     }
 
     /// Notes that a frame with source `key` came in by `port`.
     ///
     /// Writes only when something changed: at most once a second for an address that stays.
-    #[inline]
     pub fn learn(&self, key: FdbKey, port: PortId, time: FdbTime) -> Learned {
-        if let Some((_, value)) = self.find(key)
-            && value.port() == port
-            && (value.seen() >= time.second || value.is_static())
-        {
-            return Learned::Known;
-        }
-        self.learn_slow(key, port, time)
-    }
-
-    #[cold]
-    fn learn_slow(&self, key: FdbKey, port: PortId, time: FdbTime) -> Learned {
         // Who loses every time meets others that change this address or its buckets without pause;
         // the next frame tries again.
         (0..ATTEMPTS).find_map(|_| self.try_learn(key, port, time)).unwrap_or(Learned::Known)
@@ -190,14 +181,16 @@ impl Fdb {
                 Insert::Raced => None,
             };
         };
-        let same_port = value.port() == port;
+        if value.was_seen(port, time.second) && !value.is_expired(time) {
+            return Some(Learned::Known);
+        }
         if value.is_static() {
-            return Some(if same_port { Learned::Known } else { Learned::Pinned });
+            return Some(Learned::Pinned);
         }
         // Workers read their clocks at different moments; time does not run backwards.
         let seen = value.seen().max(time.second);
         let fresh = Value::live(port, seen, State::Live).in_life_of(value);
-        let learned = match (value.is_expired(time), same_port) {
+        let learned = match (value.is_expired(time), value.port() == port) {
             (true, _) => Learned::Added,
             (false, true) => Learned::Refreshed,
             (false, false) => Learned::Moved,
@@ -287,32 +280,28 @@ impl Fdb {
         self.buckets.iter().flat_map(Bucket::slots)
     }
 
-    /// The buckets of a key, in the order of lookups.
-    #[inline(always)]
-    fn buckets_of(&self, key: FdbKey) -> [&Bucket; 2] {
-        let product = u128::from(key.0 ^ self.hash_add) * u128::from(self.hash_multiply);
-        #[expect(clippy::cast_possible_truncation, reason = "both halves are wanted, by themselves")]
-        let hash = (product as u64 ^ (product >> 64) as u64) as usize;
-        let first = hash & self.mask;
-        let second = (hash >> 32) & self.mask;
-        // Two buckets even when both halves agree; there are at least 32.
-        let second = if second == first { first ^ 1 } else { second };
-        [&self.buckets[first], &self.buckets[second]]
+    /// The slots of a key, in the order of lookups.
+    fn slots_of(&self, key: FdbKey) -> impl Iterator<Item = Slot<'_>> {
+        let view = self.view();
+        let hash = view.hash(key);
+        view.first(hash).slots().chain(view.second(hash).slots())
     }
 
     /// The live entry of `key`, and its value at that moment.
-    #[inline(always)]
     fn find(&self, key: FdbKey) -> Option<(Slot<'_>, Value)> {
-        let [first, second] = self.buckets_of(key);
-        first.find(key).or_else(|| second.find(key))
+        self.view().find(key)
+    }
+
+    #[cold]
+    fn find_second(&self, key: FdbKey) -> Option<(Slot<'_>, Value)> {
+        let view = self.view();
+        view.second(view.hash(key)).find(key)
     }
 
     #[cold]
     fn insert(&self, key: FdbKey, wanted: Value, time: FdbTime) -> Insert {
-        let buckets = self.buckets_of(key);
-        let mut slots = buckets.iter().flat_map(|bucket| bucket.slots());
         let has_room = self.occupied() < self.capacity;
-        let usable = slots.find_map(|slot| {
+        let usable = self.slots_of(key).find_map(|slot| {
             let value = slot.value();
             let usable = value.is_free() && has_room || value.is_live() && value.is_expired(time);
             usable.then_some((slot, value))
@@ -351,11 +340,7 @@ impl Fdb {
         // behind, so that of two workers at least one sees both entries.
         fence(Ordering::SeqCst);
         loop {
-            let buckets = self.buckets_of(key);
-            let mut entries = buckets
-                .iter()
-                .flat_map(|bucket| bucket.slots())
-                .filter_map(|slot| slot.read(key).map(|value| (slot, value)));
+            let mut entries = self.slots_of(key).filter_map(|slot| Some((slot, slot.read(key)?)));
             let (Some(earlier), Some(later)) = (entries.next(), entries.next()) else { return };
             let keep_later = later.1.is_static() && !earlier.1.is_static();
             let (slot, value) = if keep_later { earlier } else { later };
@@ -377,23 +362,103 @@ impl Fdb {
     }
 }
 
-impl FdbKey {
-    /// An address in a VLAN; 0 on a bridge without VLANs.
-    pub fn new(address: MacAddress, vlan: u16) -> Self {
-        Self::from_parts(address.to_u64(), vlan)
+/// What lookups read of the table, close at hand.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    fdb: &'a Fdb,
+    buckets: &'a [Bucket],
+    mask: usize,
+    hash_add: u64,
+    hash_multiply: u64,
+}
+
+impl<'a> View<'a> {
+    /// The port that `key` was last seen on.
+    ///
+    /// Cost: one cache line, two when the address is unknown or its first bucket was full.
+    #[inline(always)]
+    pub(super) fn lookup(&self, key: FdbKey, time: FdbTime) -> Option<PortId> {
+        let (_, value) = self.find(key)?;
+        (!value.is_expired(time)).then(|| value.port())
     }
 
-    /// The address as a number below 2⁴⁸.
+    /// Whether learning `key` on `port` would change nothing.
+    ///
+    /// Cost: one cache line; two when the address is new or its first bucket was full.
     #[inline(always)]
-    pub(super) fn from_parts(address: u64, vlan: u16) -> Self {
+    pub(super) fn knows(&self, key: FdbKey, port: PortId, time: FdbTime) -> bool {
+        self.find(key).is_some_and(|(_, value)| value.was_seen(port, time.second))
+    }
+
+    #[inline(always)]
+    fn hash(&self, key: FdbKey) -> Hash {
+        let product = u128::from(key.0 ^ self.hash_add) * u128::from(self.hash_multiply);
+        #[expect(clippy::cast_possible_truncation, reason = "both halves are wanted, by themselves")]
+        Hash((product as u64 ^ (product >> 64) as u64) as usize)
+    }
+
+    #[inline(always)]
+    fn first(&self, hash: Hash) -> &'a Bucket {
+        &self.buckets[hash.0 & self.mask]
+    }
+
+    /// Another one than the first, also when both halves of the hash agree; there are at least 32.
+    #[inline(always)]
+    fn second(&self, hash: Hash) -> &'a Bucket {
+        let (first, second) = (hash.0 & self.mask, (hash.0 >> 32) & self.mask);
+        &self.buckets[if second == first { first ^ 1 } else { second }]
+    }
+
+    /// The live entry of `key`, and its value at that moment.
+    #[inline(always)]
+    fn find(&self, key: FdbKey) -> Option<(Slot<'a>, Value)> {
+        let hash = self.hash(key);
+        self.first(hash).find(key).or_else(|| self.fdb.find_second(key))
+    }
+}
+
+impl FdbKey {
+    /// No address, in no VLAN.
+    pub(super) const NONE: Self = Self(0);
+
+    /// An address in a VLAN; 0 on a bridge without VLANs.
+    pub fn new(address: MacAddress, vlan: u16) -> Self {
+        let [a, b, c, d, e, f] = address.0;
+        Self::from_wire(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), vlan)
+    }
+
+    /// The six bytes of an address as they stand in a frame, the first of them lowest.
+    #[inline(always)]
+    pub(super) fn from_wire(address: u64, vlan: u16) -> Self {
         Self(1 << 63 | u64::from(vlan & 0xfff) << 48 | address)
     }
 
-    fn address(self) -> MacAddress {
-        MacAddress::from_u64(self.0 & 0xffff_ffff_ffff)
+    /// Whether it is the address of a group; broadcast is one.
+    #[inline(always)]
+    pub(super) fn is_group(self) -> bool {
+        self.0 & 1 != 0
     }
 
-    fn vlan(self) -> u16 {
+    /// Whether it is the address of all stations.
+    pub(super) fn is_broadcast(self) -> bool {
+        self.0 & 0xffff_ffff_ffff == 0xffff_ffff_ffff
+    }
+
+    /// Whether it is in 01:80:c2:00:00:00 to :0f, which bridges never forward (IEEE 802.1Q-2022,
+    /// table 8-1).
+    #[inline(always)]
+    pub(super) fn is_reserved(self) -> bool {
+        self.0 & 0xf0ff_ffff_ffff == 0x0000_00c2_8001
+    }
+
+    fn address(self) -> MacAddress {
+        let [a, b, c, d, e, f, ..] = self.0.to_le_bytes();
+        MacAddress([a, b, c, d, e, f])
+    }
+
+    /// Its VLAN; 0 for none.
+    #[inline(always)]
+    pub(super) fn vlan(self) -> u16 {
         (self.0 >> 48) as u16 & 0xfff
     }
 }
@@ -405,6 +470,12 @@ impl FdbTime {
         Self { second, ageing }
     }
 }
+
+/// Both halves are used: for the first bucket and for the second.
+#[derive(Clone, Copy)]
+struct Hash(usize);
+
+const _: () = assert!(usize::BITS == 64, "the hash has two halves of 32 bits");
 
 enum Insert {
     Done,
@@ -550,6 +621,13 @@ impl Value {
     #[inline(always)]
     fn is_static(self) -> bool {
         self.0 & State::Static as u64 == State::Static as u64
+    }
+
+    /// Whether there is nothing to note of a frame that came in by `port` in `second`.
+    #[inline(always)]
+    fn was_seen(self, port: PortId, second: u32) -> bool {
+        self.0 >> 16 == u64::from(port.0) << 32 | u64::from(second)
+            || self.port() == port && (self.is_static() || self.seen() > second)
     }
 
     fn is_free(self) -> bool {

@@ -1,7 +1,8 @@
 //! Frames for several members: who gets them, how many a port may cause, and the copies.
 
+use super::fdb::FdbKey;
 use super::table::{Bridges, FloodLimits, Member};
-use super::vlan::tag_of;
+use super::vlan::{Tag, tag_of};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::units::Nanos;
 use polder_buffers::{BATCH, Batch, Packet};
@@ -81,13 +82,11 @@ impl FloodGates {
     }
 
     /// Whether a frame to `destination` may be flooded.
-    pub(super) fn admit(&mut self, destination: u64, limits: FloodLimits, now: Nanos) -> bool {
-        const BROADCAST: u64 = 0xffff_ffff_ffff;
-        const GROUP: u64 = 1 << 40;
-        let (gate, limit) = match destination {
-            BROADCAST => (&mut self.broadcast, limits.broadcast),
-            _ if destination & GROUP != 0 => (&mut self.multicast, limits.multicast),
-            _ => (&mut self.unknown_unicast, limits.unknown_unicast),
+    pub(super) fn admit(&mut self, destination: FdbKey, limits: FloodLimits, now: Nanos) -> bool {
+        let (gate, limit) = match destination.is_group() {
+            true if destination.is_broadcast() => (&mut self.broadcast, limits.broadcast),
+            true => (&mut self.multicast, limits.multicast),
+            false => (&mut self.unknown_unicast, limits.unknown_unicast),
         };
         limit.is_none_or(|limit| gate.admit(limit, now))
     }
@@ -160,6 +159,7 @@ fn flood_one(
     behind: usize,
     context: &mut Context<'_>,
 ) {
+    let tag = tag_of(packet.bytes());
     let mut last = None;
     for member in flood.members(bridges) {
         let Some(before) = last.replace(member) else { continue };
@@ -168,29 +168,29 @@ fn flood_one(
         let has_room = expanded.capacity() - expanded.len() > behind + 1;
         match has_room.then(|| packet.duplicate(context.pool)).flatten() {
             Some(mut copy) => {
-                send(&mut copy, before, flood.vlan, context);
+                send(&mut copy, before, tag, context);
                 expanded.push(copy);
             }
             None => context.drops.count(DropReason::NoBuffer, 1),
         }
     }
     match last {
-        Some(member) => send(&mut packet, member, flood.vlan, context),
+        Some(member) => send(&mut packet, member, tag, context),
         // The links went down between verdict and copy.
         None => context.discard(&mut packet, DropReason::PortDown),
     }
     expanded.push(packet);
 }
 
-/// Gives the packet to `member`, with the tag it sends.
-pub(super) fn send(packet: &mut Packet, member: &Member, vlan: u16, context: &Context<'_>) {
+/// Gives the packet, which has tag `tag`, to `member`.
+#[inline(always)]
+pub(super) fn send(packet: &mut Packet, member: &Member, tag: Tag, context: &Context<'_>) {
     debug_assert!(!is_dropped(packet), "a dropped packet goes nowhere");
-    if let Some(vlans) = &member.vlans {
-        let tag = tag_of(packet.bytes());
-        if let Err(reason) = vlans.dress(packet, tag, vlan) {
-            context.discard(packet, reason);
-            return;
-        }
+    if let Some(vlans) = &member.vlans
+        && let Err(reason) = vlans.dress(packet, tag, packet.vlan)
+    {
+        context.discard(packet, reason);
+        return;
     }
     packet.egress = member.port;
 }

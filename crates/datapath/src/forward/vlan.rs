@@ -46,9 +46,10 @@ pub enum VlanMode {
 }
 
 /// The tag of a frame as it came in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Tag {
     /// No tag.
+    #[default]
     None,
     /// Tag control information: priority, drop eligibility and VLAN.
     Control(u16),
@@ -166,7 +167,7 @@ impl PortVlans {
         self.members.contains(vlan)
     }
 
-    /// Gives the frame the tag with which the port sends `vlan`.
+    /// Gives a frame with tag `tag` the one with which the port sends `vlan`.
     #[inline(always)]
     pub(super) fn dress(&self, packet: &mut Packet, tag: Tag, vlan: u16) -> Result<(), DropReason> {
         match (tag, vlan == self.untagged) {
@@ -190,12 +191,23 @@ impl PortVlans {
     }
 }
 
+impl Tag {
+    /// The tag in bytes 12 to 15 of a frame, of which the first is lowest in `word`.
+    #[inline(always)]
+    pub(super) const fn from_wire(word: u32) -> Self {
+        let [a, b, high, low] = word.to_le_bytes();
+        match u16::from_be_bytes([a, b]) {
+            0x8100 => Self::Control(u16::from_be_bytes([high, low])),
+            _ => Self::None,
+        }
+    }
+}
+
 /// The tag of a frame.
-#[inline(always)]
 pub(super) fn tag_of(frame: &[u8]) -> Tag {
-    match frame.get(ADDRESSES..ADDRESSES + TAG) {
-        Some(&[0x81, 0x00, high, low]) => Tag::Control(u16::from_be_bytes([high, low])),
-        _ => Tag::None,
+    match frame.get(ADDRESSES..).and_then(<[u8]>::first_chunk) {
+        Some(word) => Tag::from_wire(u32::from_le_bytes(*word)),
+        None => Tag::None,
     }
 }
 
