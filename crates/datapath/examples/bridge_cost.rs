@@ -1,0 +1,137 @@
+//! What the bridge stage costs a packet.
+//!
+//! `cargo run --release -p polder-datapath --example bridge_cost`
+//!
+//! Batches of 64 frames from one port to another, in either direction; source and destination are drawn from so many stations.
+//! The frames' headers are in the first-level cache, as after the receive stage's prefetch, and the
+//! time of reading the clock is taken off. The median tells what to expect; the tenth percentile
+//! tells what is left when the machine does nothing else.
+#![expect(clippy::print_stdout, reason = "the output is the purpose")]
+
+use polder_buffers::{BATCH, Batch, Packet, PortId, Region, RegionOptions};
+use polder_datapath::drops::{Context, DropCounters, Ledger};
+use polder_datapath::forward::{
+    BridgeCounters, BridgeOptions, BridgeState, Bridges, Fdb, FdbKey, FdbOptions, FdbTime, FloodLimits,
+    Links, MemberOptions, VlanMode, bridge,
+};
+use polder_datapath::units::Nanos;
+use polder_datapath::wire::{MacAddress, VlanId};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+
+const ROUNDS: usize = 20_000;
+
+fn main() {
+    println!("{:>10} {:>14} {:>10} {:>12} {:>12}", "stations", "mode", "load", "median ns", "p10 ns");
+    let vlan = VlanId::configured(7).expect("7 is a VLAN");
+    for stations in [2, 16, 1_000, 65_536] {
+        measure(stations, "transparent", VlanMode::Transparent, 1);
+        measure(stations, "access", VlanMode::Access(vlan), 1);
+    }
+    measure(1_000, "second moves", VlanMode::Transparent, 1_000_000);
+    measure(0, "flood to one", VlanMode::Transparent, 1);
+}
+
+/// Bridges frames between `stations` stations (0: the destination is unknown) and prints the cost.
+fn measure(stations: u32, name: &str, vlans: VlanMode, nanos_a_round: u64) {
+    let fdb = Arc::new(Fdb::new(FdbOptions { capacity: stations.max(64), seed: 42 }));
+    let vlan = if vlans == VlanMode::Transparent { 0 } else { 7 };
+    let time = FdbTime { second: 1, ageing: 300 };
+    for station in 0..stations {
+        fdb.learn(FdbKey::new(address(station), vlan), port_of(station), time);
+    }
+    let member = |port| MemberOptions {
+        port,
+        vlans: vlans.clone(),
+        learning: true,
+        flood: true,
+        isolated: false,
+        flood_limits: FloodLimits::default(),
+    };
+    let options = BridgeOptions {
+        name: "lan".into(),
+        ageing_seconds: 300,
+        members: vec![member(PortId(0)), member(PortId(1))],
+        static_entries: Vec::new(),
+        fdb: Arc::clone(&fdb),
+    };
+    let bridges = Bridges::new(vec![options], Arc::new(Links::new(2))).expect("a valid configuration");
+    let load = f64::from(fdb.occupied()) / (fdb.buckets() * 4) as f64;
+    let (median, tenth) = run(&bridges, stations, nanos_a_round);
+    println!("{stations:>10} {name:>14} {load:>10.2} {median:>12.1} {tenth:>12.1}");
+}
+
+fn run(bridges: &Bridges, stations: u32, nanos_a_round: u64) -> (f64, f64) {
+    let region = Region::new(RegionOptions { slots: 256, slot_bytes: 2048 }).expect("memory");
+    let mut pool = region.pool();
+    let (drops, ledger) = (DropCounters::default(), Ledger::default());
+    let mut state = BridgeState::new(bridges, Arc::new(BridgeCounters::default()));
+    let mut expanded = Vec::with_capacity(bridges.longest_expansion());
+    let mut batch = Batch::new();
+    for _ in 0..BATCH {
+        batch.push(Packet::copy_from(&[0; 64], &mut pool).expect("256 slots")).expect("room for 64");
+    }
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut now = Nanos::from_seconds(1);
+    let (mut times, mut overheads) = (Vec::with_capacity(ROUNDS), Vec::with_capacity(ROUNDS));
+    for round in 0..ROUNDS {
+        let direction = u32::try_from(round % 2).expect("0 or 1");
+        for packet in batch.iter_mut() {
+            let (from, to) = pair(stations, direction, &mut random);
+            packet.ingress = port_of(from);
+            packet.egress = PortId(0);
+            let mut header = [0; 16];
+            header[..6].copy_from_slice(&address(to).0);
+            header[6..12].copy_from_slice(&address(from).0);
+            packet.bytes_mut()[..16].copy_from_slice(&header);
+        }
+        now = now + Nanos(nanos_a_round);
+        let mut context = Context { now, pool: &mut pool, drops: &drops, ledger: &ledger };
+        let before = read_clock();
+        let start = read_clock();
+        bridge(black_box(&mut batch), bridges, &mut state, &mut expanded, &mut context);
+        let end = read_clock();
+        overheads.push((start - before).as_nanos());
+        times.push((end - start).as_nanos());
+        assert_eq!(batch.len(), BATCH, "nothing goes to several ports");
+    }
+    assert_eq!(drops.total(), 0, "nothing is dropped");
+    pool.release(&mut batch);
+    overheads.sort_unstable();
+    times.sort_unstable();
+    let a_packet = |part: usize| {
+        let nanos = times[times.len() * part / 100].saturating_sub(overheads[overheads.len() / 2]);
+        nanos as f64 / BATCH as f64
+    };
+    (a_packet(50), a_packet(10))
+}
+
+/// Two stations behind different ports.
+fn pair(stations: u32, direction: u32, random: &mut u64) -> (u32, u32) {
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    let draw = |shift: u32| {
+        let bits = u32::try_from(*random >> shift & 0xffff_ffff).expect("32 bits");
+        u32::try_from(u64::from(bits) * u64::from(stations / 2) >> 32).expect("below 2^32") * 2
+    };
+    if stations == 0 {
+        return (0, 999_999);
+    }
+    (draw(0) + direction, draw(24) + 1 - direction)
+}
+
+fn port_of(station: u32) -> PortId {
+    PortId(u16::from(station % 2 == 1))
+}
+
+fn address(station: u32) -> MacAddress {
+    let [a, b, c, d] = station.to_be_bytes();
+    MacAddress([2, 0, a, b, c, d])
+}
+
+#[expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
+fn read_clock() -> Instant {
+    Instant::now()
+}
