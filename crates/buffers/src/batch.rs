@@ -8,7 +8,7 @@ pub const BATCH: usize = 64;
 
 /// Up to [`BATCH`] packets, in the order in which they came.
 ///
-/// Memory for all of them is taken at construction; a batch never grows.
+/// Memory for all of them is taken by [`Batch::new`]; from then on a batch does not allocate.
 #[derive(Debug)]
 pub struct Batch {
     packets: Vec<Packet>,
@@ -77,8 +77,9 @@ impl Batch {
 }
 
 impl Default for Batch {
+    /// An empty batch without memory, to stand where another one was taken away.
     fn default() -> Self {
-        Self::new()
+        Self { packets: Vec::new() }
     }
 }
 

@@ -20,14 +20,19 @@ pub mod wire;
 
 pub mod parse;
 
-pub mod forward;
-
 pub mod tunnel;
 
+pub mod forward;
+
+pub mod offload;
+
 pub mod restore;
+
 pub mod seal;
 
 pub mod transmit;
+
+pub mod engine;
 
 pub mod counters;
 pub mod drops;

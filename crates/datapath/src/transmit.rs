@@ -51,20 +51,17 @@ impl Dispatch {
     }
 
     fn sort(&mut self, batch: &mut Batch, context: &mut Context<'_>) {
-        for mut packet in batch.drain() {
-            let output = self.outputs.get_mut(usize::from(packet.egress.0));
-            let Some(output) = output else {
-                if !is_dropped(&packet) {
-                    context.discard(&mut packet, DropReason::PortDown);
-                }
-                context.pool.release_packet(packet);
-                continue;
-            };
-            if let Err(packet) = output.push(packet) {
+        for packet in batch.drain() {
+            let refused = match self.outputs.get_mut(usize::from(packet.egress.0)) {
                 // Outputs are emptied after every batch, and a batch fits into one.
-                context.drops.count(DropReason::TxFull, 1);
-                context.pool.release_packet(packet);
+                Some(output) => output.push(packet).err().map(|packet| (packet, DropReason::TxFull)),
+                None => Some((packet, DropReason::PortDown)),
+            };
+            let Some((packet, reason)) = refused else { continue };
+            if !is_dropped(&packet) {
+                context.drops.count(reason, 1);
             }
+            context.pool.release_packet(packet);
         }
     }
 }

@@ -1,0 +1,357 @@
+//! The stages, put together: what one worker does with a batch.
+//!
+//! The engine owns what the stages keep between batches and the counters of one worker; tables are
+//! shared and replaced whole. It knows neither devices nor clocks: batches come in, time is an
+//! argument, and [`Egress`] takes what leaves.
+
+use crate::counters::{Stage, WorkerCounters};
+use crate::drops::{Context, DropReason, is_dropped};
+use crate::forward::{BridgeCounters, BridgeState, Bridges, bridge};
+use crate::offload::complete_checksum;
+use crate::parse::parse;
+use crate::restore::{RestoreState, restore};
+use crate::seal::{SealState, seal};
+use crate::transmit::{Dispatch, Egress};
+use crate::tunnel::{
+    DecapsulateState, EncapsulateState, ReassemblyLimits, Tunnels, decapsulate, encapsulate,
+};
+use crate::units::Nanos;
+use polder_buffers::snapshot::Reader;
+use polder_buffers::{Batch, ChecksumState, Packet, Pool, PortId};
+use std::sync::Arc;
+
+/// One turn in so many is timed, stage by stage.
+const TIMED_TURNS: u32 = 16;
+
+/// What the configuration says about forwarding; immutable, replaced whole.
+#[derive(Debug)]
+pub struct Tables {
+    /// Who bridges with whom.
+    pub bridges: Bridges,
+    /// Tunnels and the ports they go over.
+    pub tunnels: Tunnels,
+    /// Longest frame that is accepted, in bytes, Ethernet header included, FCS excluded.
+    pub longest_frame: usize,
+    /// By port: whether it takes packets whose transport checksum is partial.
+    pub takes_partial: Vec<bool>,
+}
+
+/// One worker's stages.
+#[derive(Debug)]
+pub struct Engine {
+    tables: Reader<Tables>,
+    counters: Arc<WorkerCounters>,
+    bridge: BridgeState,
+    decapsulate: DecapsulateState,
+    encapsulate: EncapsulateState,
+    restore: RestoreState,
+    seal: SealState,
+    dispatch: Dispatch,
+    rooms: Rooms,
+    turns: u32,
+}
+
+/// Where packets stand while their batch has grown.
+#[derive(Debug)]
+struct Rooms {
+    flooded: Vec<Packet>,
+    fragments: Vec<Packet>,
+    /// The part of `flooded` that is on its way.
+    chunk: Batch,
+    /// The part of `fragments` that is on its way.
+    piece: Batch,
+    replies: Batch,
+}
+
+impl Engine {
+    /// The stages of worker `worker`.
+    pub fn new(tables: Reader<Tables>, worker: usize) -> Self {
+        let Tables { bridges, tunnels, .. } = tables.get();
+        let rooms = Rooms {
+            flooded: Vec::with_capacity(bridges.longest_expansion()),
+            fragments: Vec::with_capacity(tunnels.longest_expansion()),
+            chunk: Batch::new(),
+            piece: Batch::new(),
+            replies: Batch::new(),
+        };
+        Self {
+            bridge: BridgeState::new(bridges, Arc::new(BridgeCounters::default())),
+            decapsulate: DecapsulateState::new(worker, ReassemblyLimits::default()),
+            encapsulate: EncapsulateState::new(worker),
+            tables,
+            counters: Arc::default(),
+            restore: RestoreState::default(),
+            seal: SealState::new(),
+            dispatch: Dispatch::default(),
+            rooms,
+            turns: 0,
+        }
+    }
+
+    /// The worker's counters.
+    pub fn counters(&self) -> &Arc<WorkerCounters> {
+        &self.counters
+    }
+
+    /// The bridge stage's counters.
+    pub fn bridge_counters(&self) -> &Arc<BridgeCounters> {
+        self.bridge.counters()
+    }
+
+    /// Makes room for ports 0 to `ports` − 1.
+    pub fn grow_to(&mut self, ports: usize) {
+        self.dispatch.grow_to(ports);
+    }
+
+    /// Begins a turn of one queue; says whether this turn is timed, stage by stage.
+    pub fn begin_turn(&mut self) -> bool {
+        if self.tables.refresh() {
+            self.adopt();
+        }
+        self.turns = self.turns.wrapping_add(1);
+        self.turns.is_multiple_of(TIMED_TURNS)
+    }
+
+    /// The tables have been replaced.
+    #[cold]
+    fn adopt(&mut self) {
+        let Tables { bridges, tunnels, .. } = self.tables.get();
+        self.bridge.adopt(bridges);
+        self.rooms.flooded.reserve(bridges.longest_expansion());
+        self.rooms.fragments.reserve(tunnels.longest_expansion());
+    }
+
+    /// Takes note of what a queue delivered, and in which time if that was taken.
+    pub fn received(&self, packets: usize, elapsed: Option<Nanos>) {
+        let stage = self.counters.stage(Stage::Receive);
+        stage.packets.add(packets as u64);
+        stage.batches.add(1);
+        if let Some(elapsed) = elapsed {
+            stage.timed_packets.add(packets as u64);
+            stage.timed_nanos.add(elapsed.0);
+        }
+    }
+
+    /// Takes a received batch through all stages; it is empty afterwards.
+    ///
+    /// All its packets came in by `ingress`. `clock` is read only when the turn is timed.
+    pub fn process(
+        &mut self,
+        batch: &mut Batch,
+        ingress: PortId,
+        with: With<'_>,
+        egress: &mut impl Egress,
+        clock: &mut impl FnMut() -> Nanos,
+    ) {
+        let mut journey = self.journey(with, egress, clock);
+        journey.arrive(batch, ingress);
+        journey.answer();
+    }
+
+    /// Sends packets that went through all stages on another worker; the batch is empty afterwards.
+    pub fn transmit(&mut self, batch: &mut Batch, with: With<'_>, egress: &mut impl Egress) {
+        let mut clock = || Nanos(0);
+        self.journey(with, egress, &mut clock).leave(batch);
+    }
+
+    /// Does what is due by time alone.
+    pub fn tick(&mut self, now: Nanos, pool: &mut Pool) {
+        let Self { counters, decapsulate, .. } = self;
+        let mut context = Context { now, pool, drops: &counters.drops, ledger: &counters.ledger };
+        decapsulate.expire(&mut context);
+    }
+
+    /// When [`Engine::tick`] has something to do, if no batch comes before.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.decapsulate.next_deadline()
+    }
+
+    /// Drops what is held, for a worker that ends.
+    pub fn close(&mut self, now: Nanos, pool: &mut Pool) {
+        let Self { counters, decapsulate, .. } = self;
+        let mut context = Context { now, pool, drops: &counters.drops, ledger: &counters.ledger };
+        decapsulate.clear(&mut context);
+    }
+
+    fn journey<'a, E: Egress, C: FnMut() -> Nanos>(
+        &'a mut self,
+        with: With<'a>,
+        egress: &'a mut E,
+        clock: &'a mut C,
+    ) -> Journey<'a, E, C> {
+        let With { now, pool, timed } = with;
+        let counters = &*self.counters;
+        Journey {
+            tables: self.tables.get(),
+            bridge: &mut self.bridge,
+            decapsulate: &mut self.decapsulate,
+            encapsulate: &mut self.encapsulate,
+            restore: &mut self.restore,
+            seal: &mut self.seal,
+            dispatch: &mut self.dispatch,
+            rooms: &mut self.rooms,
+            egress,
+            meter: Meter { counters, last: timed.then(&mut *clock), clock },
+            context: Context { now, pool, drops: &counters.drops, ledger: &counters.ledger },
+        }
+    }
+}
+
+/// What a turn works with.
+#[derive(Debug)]
+pub struct With<'a> {
+    /// The time.
+    pub now: Nanos,
+    /// The worker's free frames.
+    pub pool: &'a mut Pool,
+    /// Whether stages are timed.
+    pub timed: bool,
+}
+
+/// The stages of one turn, with all that they need.
+struct Journey<'a, E, C> {
+    tables: &'a Tables,
+    bridge: &'a mut BridgeState,
+    decapsulate: &'a mut DecapsulateState,
+    encapsulate: &'a mut EncapsulateState,
+    restore: &'a mut RestoreState,
+    seal: &'a mut SealState,
+    dispatch: &'a mut Dispatch,
+    rooms: &'a mut Rooms,
+    egress: &'a mut E,
+    meter: Meter<'a, C>,
+    context: Context<'a>,
+}
+
+impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
+    fn arrive(&mut self, batch: &mut Batch, ingress: PortId) {
+        let count = batch.len();
+        parse(batch, self.tables.longest_frame, &self.context);
+        self.meter.lap(Stage::Parse, count);
+        if self.tables.tunnels.underlay(ingress).is_some() {
+            let count = alive(batch);
+            decapsulate(batch, &self.tables.tunnels, self.decapsulate, &mut self.context);
+            self.meter.lap(Stage::Decapsulate, count);
+        }
+        self.forward(batch);
+    }
+
+    /// From the bridge on.
+    fn forward(&mut self, batch: &mut Batch) {
+        let count = alive(batch);
+        bridge(batch, &self.tables.bridges, self.bridge, &mut self.rooms.flooded, &mut self.context);
+        self.meter.lap(Stage::Bridge, count);
+        if !batch.is_empty() {
+            return self.enter_tunnels(batch);
+        }
+        let mut flooded = core::mem::take(&mut self.rooms.flooded);
+        let mut chunk = core::mem::take(&mut self.rooms.chunk);
+        in_chunks(&mut flooded, &mut chunk, |chunk| self.enter_tunnels(chunk));
+        self.rooms.flooded = flooded;
+        self.rooms.chunk = chunk;
+    }
+
+    /// From encapsulation on.
+    fn enter_tunnels(&mut self, batch: &mut Batch) {
+        self.complete_checksums(batch);
+        let for_tunnels = |packet: &&Packet| self.tables.tunnels.get(packet.egress).is_some();
+        let count = batch.iter().filter(for_tunnels).count();
+        if count == 0 {
+            return self.leave(batch);
+        }
+        let fragments = &mut self.rooms.fragments;
+        encapsulate(batch, &self.tables.tunnels, self.encapsulate, fragments, &mut self.context);
+        self.meter.lap(Stage::Encapsulate, count);
+        if !batch.is_empty() {
+            return self.leave(batch);
+        }
+        let mut fragments = core::mem::take(&mut self.rooms.fragments);
+        let mut piece = core::mem::take(&mut self.rooms.piece);
+        in_chunks(&mut fragments, &mut piece, |piece| self.leave(piece));
+        self.rooms.fragments = fragments;
+        self.rooms.piece = piece;
+    }
+
+    /// What a local sender left to the device is done here when the port's device cannot.
+    fn complete_checksums(&mut self, batch: &mut Batch) {
+        for packet in batch.iter_mut() {
+            if packet.checksum != ChecksumState::Partial || is_dropped(packet) {
+                continue;
+            }
+            let takes = self.tables.takes_partial.get(usize::from(packet.egress.0));
+            if !takes.copied().unwrap_or(false) && complete_checksum(packet).is_err() {
+                self.context.discard(packet, DropReason::DeviceError);
+            }
+        }
+    }
+
+    /// From restoration on.
+    fn leave(&mut self, batch: &mut Batch) {
+        let count = alive(batch);
+        restore(batch, self.restore);
+        self.meter.lap(Stage::Restore, count);
+        seal(batch, &self.tables.tunnels, self.seal, &self.context);
+        self.meter.lap(Stage::Seal, count);
+        self.dispatch.dispatch(batch, self.egress, &mut self.context);
+        self.meter.lap(Stage::Transmit, count);
+    }
+
+    /// Sends what the stages have to say to senders. Such messages never cause others (RFC 1122,
+    /// 3.2.2), so this ends.
+    fn answer(&mut self) {
+        while !self.encapsulate.replies.is_empty() {
+            let mut replies = core::mem::take(&mut self.rooms.replies);
+            core::mem::swap(&mut replies, &mut self.encapsulate.replies);
+            self.forward(&mut replies);
+            self.rooms.replies = replies;
+        }
+    }
+}
+
+/// Packets of the batch that are still on their way.
+#[inline]
+fn alive(batch: &Batch) -> usize {
+    batch.iter().filter(|packet| !is_dropped(packet)).count()
+}
+
+/// Empties `packets` in order, a batch at a time.
+#[cold]
+fn in_chunks(packets: &mut Vec<Packet>, chunk: &mut Batch, mut go_on: impl FnMut(&mut Batch)) {
+    let mut all = packets.drain(..).peekable();
+    while all.peek().is_some() {
+        while !chunk.is_full()
+            && let Some(packet) = all.next()
+        {
+            let pushed = chunk.push(packet);
+            debug_assert!(pushed.is_ok(), "looked for room before");
+        }
+        go_on(chunk);
+    }
+}
+
+/// Counts what enters the stages and, in a timed turn, how long they take.
+struct Meter<'a, C> {
+    counters: &'a WorkerCounters,
+    /// The end of the last stage, in a timed turn.
+    last: Option<Nanos>,
+    clock: &'a mut C,
+}
+
+impl<C: FnMut() -> Nanos> Meter<'_, C> {
+    /// A stage has ended that `packets` packets had entered.
+    #[inline]
+    fn lap(&mut self, stage: Stage, packets: usize) {
+        if packets == 0 {
+            return;
+        }
+        let counters = self.counters.stage(stage);
+        counters.packets.add(packets as u64);
+        counters.batches.add(1);
+        if let Some(last) = self.last {
+            let now = (self.clock)();
+            counters.timed_packets.add(packets as u64);
+            counters.timed_nanos.add(now.since(last).0);
+            self.last = Some(now);
+        }
+    }
+}
