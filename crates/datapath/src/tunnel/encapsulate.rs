@@ -229,14 +229,13 @@ impl<'a> Lane<'a> {
             return;
         }
         if options.checksum {
-            put_checksum(packet, template.gre());
+            put_checksum(packet, usize::from(template.gre()));
         }
         self.packets += 1;
         self.bytes += bytes;
-        let (link, gre) = (template.link() as u16, template.gre() as u16);
-        packet.network_offset = link;
-        packet.transport_offset = gre;
-        packet.checksum_start = packet.checksum_start.wrapping_add(template.len() as u16);
+        packet.network_offset = template.link();
+        packet.transport_offset = template.gre();
+        packet.checksum_start = packet.checksum_start.wrapping_add(template.len());
         packet.vlan = 0;
         packet.flags = self.flags;
         packet.ingress = self.port;

@@ -119,7 +119,7 @@ impl Tunnel {
 
     /// Bytes that it puts in front of a frame.
     pub fn overhead(&self) -> u16 {
-        u16::try_from(self.template.len()).unwrap_or(u16::MAX)
+        self.template.len()
     }
 
     /// Whether a packet from `remote` to `local` with this key belongs to it.

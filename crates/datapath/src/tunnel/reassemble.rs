@@ -95,7 +95,7 @@ impl Place {
     /// bytes, or one that ends beyond the longest datagram.
     fn is_impossible(&self) -> bool {
         let longest = u32::from(u16::MAX) - u32::try_from(self.header).unwrap_or(u32::MAX);
-        self.length == 0 || (self.more && self.length % 8 != 0) || self.end() > longest
+        self.length == 0 || (self.more && !self.length.is_multiple_of(8)) || self.end() > longest
     }
 }
 

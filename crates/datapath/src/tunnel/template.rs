@@ -1,5 +1,6 @@
 //! The outer headers of one tunnel, written once and copied in front of every packet.
 
+use super::IPV4_BYTES;
 use super::options::{Ttl, TunnelDscp, TunnelOptions, Underlay};
 use crate::wire::{
     Checksum, EtherType, Ethernet, EthernetHeader, Gre, GreHeader, IpProtocol, Ipv4, Ipv4Header, MacAddress,
@@ -16,9 +17,9 @@ const LONGEST: usize =
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Template {
     bytes: [u8; LONGEST],
-    length: u8,
+    length: u16,
     /// Bytes before the IPv4 header.
-    link: u8,
+    link: u16,
     /// Sum over the IPv4 header with zeros for total length, traffic class, time to live and
     /// identification.
     sum: u32,
@@ -57,7 +58,7 @@ impl Template {
         let rest = rest.expect("the array has room for the longest headers");
         let [high, low] = [10, 11].map(|at| bytes[link + at]);
         let sum = !u16::from_be_bytes([high, low]);
-        let count = |bytes: usize| u8::try_from(bytes).expect("headers of 54 bytes at most");
+        let count = |bytes: usize| u16::try_from(bytes).expect("headers of 54 bytes at most");
         Self { bytes, length: count(LONGEST - rest), link: count(link), sum: u32::from(sum) }
     }
 
@@ -72,20 +73,20 @@ impl Template {
 
     /// Bytes of all outer headers.
     #[inline(always)]
-    pub(super) fn len(&self) -> usize {
-        usize::from(self.length)
+    pub(super) fn len(&self) -> u16 {
+        self.length
     }
 
     /// Bytes before the IPv4 header.
     #[inline(always)]
-    pub(super) fn link(&self) -> usize {
-        usize::from(self.link)
+    pub(super) fn link(&self) -> u16 {
+        self.link
     }
 
     /// Bytes before the GRE header.
     #[inline(always)]
-    pub(super) fn gre(&self) -> usize {
-        self.link() + Ipv4::HEADER_BYTES
+    pub(super) fn gre(&self) -> u16 {
+        self.link + IPV4_BYTES
     }
 
     /// Writes the headers in front of the packet. Sequence number, identification and GRE checksum
@@ -107,13 +108,12 @@ impl Template {
 
     #[inline(always)]
     fn write_bytes<const N: usize>(&self, packet: &mut Packet, fields: Fields) -> Result<(), NoRoom> {
-        const { assert!(N <= LONGEST) };
-        let length = packet.len() + N - self.link();
-        let total_length = u16::try_from(length).map_err(|_| NoRoom::Back)?;
-        let room = packet.prepend(const { N as u16 })?;
+        let link = usize::from(self.link);
+        let total_length = u16::try_from(packet.len() + N - link).map_err(|_| NoRoom::Back)?;
+        let room = packet.prepend(self.length)?;
         let room: &mut [u8; N] = room.try_into().map_err(|_| NoRoom::Front)?;
         room.copy_from_slice(&self.bytes[..N]);
-        let header = room.get_mut(self.link()..).and_then(|bytes| bytes.first_chunk_mut());
+        let header = room.get_mut(link..).and_then(|bytes| bytes.first_chunk_mut());
         let header: &mut [u8; Ipv4::HEADER_BYTES] = header.ok_or(NoRoom::Front)?;
         let TrafficClass(class) = fields.traffic_class;
         let class_word = u32::from(class);
