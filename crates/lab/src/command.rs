@@ -5,7 +5,8 @@ use crate::interrupt;
 use anyhow::{Context as _, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
-use std::io::{ErrorKind, Read as _, Seek as _};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -75,14 +76,61 @@ impl Running {
     /// # Errors
     /// When it cannot be started.
     pub fn start(name: &str, command: &mut Command) -> anyhow::Result<Self> {
+        Self::spawn(name, command.stdin(Stdio::null()))
+    }
+
+    fn spawn(name: &str, command: &mut Command) -> anyhow::Result<Self> {
         let said = temporary_file().context("cannot make a temporary file")?;
-        let child = command
-            .stdin(Stdio::null())
+        let spawned = command
             .stdout(said.try_clone().context("cannot share a file")?)
             .stderr(said.try_clone().context("cannot share a file")?)
-            .spawn()
-            .with_context(|| format!("cannot start `{}`", line(command)))?;
+            .spawn();
+        let child = match spawned {
+            Ok(child) => child,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                bail!("{}", remedy(&command.get_program().to_string_lossy()))
+            }
+            Err(error) => return Err(error).with_context(|| format!("cannot start `{}`", line(command))),
+        };
         Ok(Self { name: name.to_owned(), child, said })
+    }
+
+    /// Starts a program that is told what to do line by line with [`Running::tell`].
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_interactive(name: &str, command: &mut Command) -> anyhow::Result<Self> {
+        Self::spawn(name, command.stdin(Stdio::piped()))
+    }
+
+    /// Says a line to a program started with [`Running::start_interactive`].
+    ///
+    /// # Errors
+    /// When it does not listen (any more).
+    pub fn tell(&mut self, line: &str) -> anyhow::Result<()> {
+        let told = || format!("{} does not listen", self.name);
+        let input = self.child.stdin.as_mut().with_context(told)?;
+        writeln!(input, "{line}").with_context(|| format!("{} does not listen", self.name))
+    }
+
+    /// Waits until the program has printed `text` after the first `from` bytes; returns what it has
+    /// printed since there.
+    ///
+    /// # Errors
+    /// When it ends, stays silent for `limit`, or when interrupted.
+    pub fn wait_for(&mut self, text: &str, from: usize, limit: Duration) -> anyhow::Result<String> {
+        let end = clock::now() + limit;
+        loop {
+            let said = self.said();
+            if let Some(since) = said.get(from..).filter(|since| since.contains(text)) {
+                return Ok(since.to_owned());
+            }
+            self.check()?;
+            if clock::now() > end {
+                bail!("{} does not answer: {}", self.name, last_lines(&said, 12));
+            }
+            interrupt::sleep(Duration::from_millis(5))?;
+        }
     }
 
     /// The process.
@@ -91,10 +139,12 @@ impl Running {
     }
 
     /// What it has printed so far.
-    pub fn said(&mut self) -> String {
-        let mut text = Vec::new();
-        let read = self.said.rewind().and_then(|()| self.said.read_to_end(&mut text));
-        read.map_or_else(|error| error.to_string(), |_| String::from_utf8_lossy(&text).into_owned())
+    pub fn said(&self) -> String {
+        // The program writes at an offset that it shares with this file: reading must not move it.
+        let length = self.said.metadata().map_or(0, |file| file.len());
+        let mut text = vec![0; usize::try_from(length).unwrap_or(0)];
+        let read = self.said.read_exact_at(&mut text, 0);
+        read.map_or_else(|error| error.to_string(), |()| String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Fails when the program has ended.
@@ -195,6 +245,19 @@ mod tests {
         assert!(std::fs::exists(&process).unwrap());
         drop(running);
         assert!(!std::fs::exists(&process).unwrap());
+    }
+
+    #[test]
+    fn a_program_is_told_and_answers() {
+        let script = "while read word; do echo heard $word; done";
+        let mut running =
+            Running::start_interactive("thing", Command::new("sh").args(["-c", script])).unwrap();
+        for word in ["one", "two"] {
+            let from = running.said().len();
+            running.tell(word).unwrap();
+            let answer = running.wait_for("heard", from, Duration::from_secs(5)).unwrap();
+            assert_eq!(answer, format!("heard {word}\n"));
+        }
     }
 
     #[test]

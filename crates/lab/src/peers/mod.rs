@@ -1,1 +1,3 @@
 //! Other forwarders, measured beside Polder: started and stopped by the lab, skipped loudly when absent.
+
+pub mod testpmd;

@@ -2,7 +2,7 @@
 //!
 //! A [`Topology`] is a guard. It writes the name of each thing into a record before it makes it
 //! (`state`), so that the next run takes down what a killed one has left. All names
-//! start with `pd-`.
+//! start with `pdl`.
 //!
 //! A wire is a veth pair with every offload off at both ends: AF_XDP loses the mark of a partial
 //! checksum and a hardware-accelerated VLAN tag, and a super-packet is not a frame.
@@ -70,7 +70,7 @@ impl Topology {
         let run = Path::new("/run");
         let base = if run.is_dir() { run.to_owned() } else { std::env::temp_dir() };
         let mut state = state::State::open(&base.join("polder-lab"))?;
-        let directory = base.join(format!("pd-lab-{}", state.tag()));
+        let directory = base.join(format!("pdl-{}", state.tag()));
         state.record_path(&directory)?;
         fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
         Ok(Self { directory, state })
@@ -83,7 +83,7 @@ impl Topology {
 
     /// An interface name that no other run uses.
     pub fn interface(&self, role: &str) -> String {
-        format!("pd{}{role}", self.state.tag())
+        format!("pdl{}{role}", self.state.tag())
     }
 
     /// Makes a namespace; IPv6 is off in it, so that only the test talks.
@@ -91,7 +91,7 @@ impl Topology {
     /// # Errors
     /// When `ip` fails.
     pub fn namespace(&mut self, role: &str) -> anyhow::Result<Namespace> {
-        let name = format!("pd-{}-{role}", self.state.tag());
+        let name = format!("pdl-{}-{role}", self.state.tag());
         self.state.record_namespace(&name)?;
         command::run(Command::new("ip").args(["netns", "add", &name]))?;
         let namespace = Namespace { name };
@@ -211,7 +211,7 @@ impl Namespace {
 
 /// Ends the processes in a namespace and removes it, and its interfaces with it.
 fn remove_namespace(name: &str) -> anyhow::Result<()> {
-    ensure!(name.starts_with("pd-"), "{name} is none of the lab's namespaces");
+    ensure!(name.starts_with("pdl-"), "{name} is none of the lab's namespaces");
     if !Path::new("/run/netns").join(name).exists() {
         return Ok(());
     }
