@@ -11,7 +11,7 @@
 //! Cost: a test a packet where nothing is marked; else two passes and an incremental checksum.
 
 use crate::drops::{Context, DropReason, is_dropped};
-use crate::tunnel::{SEAL_IDENTIFICATION, SEAL_SEQUENCE, TunnelState, Tunnels};
+use crate::tunnel::{SEAL_IDENTIFICATION, SEAL_SEQUENCE, Tunnel, Tunnels};
 use crate::wire::checksum::update_u32;
 use crate::wire::{Gre, Ipv4Mut};
 use polder_buffers::{BATCH, Batch, Packet, PortId};
@@ -62,7 +62,7 @@ pub fn seal(batch: &mut Batch, tunnels: &Tunnels, state: &mut SealState, context
     }
     for draw in &mut state.draws {
         if let Some(tunnel) = tunnels.get(draw.tunnel) {
-            draw.start(tunnel.state());
+            draw.start(tunnel);
         }
     }
     for packet in batch.iter_mut().filter(|packet| is_marked(packet)) {
@@ -81,12 +81,12 @@ pub fn seal(batch: &mut Batch, tunnels: &Tunnels, state: &mut SealState, context
 
 impl Draw {
     /// Draws as many numbers as were counted.
-    fn start(&mut self, state: &TunnelState) {
+    fn start(&mut self, tunnel: &Tunnel) {
         if self.sequence > 0 {
-            self.sequence = state.sequence.draw(self.sequence);
+            self.sequence = tunnel.state().sequence.draw(self.sequence);
         }
         if self.identification > 0 {
-            self.identification = state.sequence.draw_identification(self.identification);
+            self.identification = tunnel.draw_identification(self.identification);
         }
     }
 }

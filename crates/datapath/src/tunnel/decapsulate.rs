@@ -14,16 +14,17 @@
 //! Cost: the outer headers are read once and taken off by moving the start of the packet; a
 //! checksum, where there is one, reads the whole packet. Source: E4.
 
+use super::datagram::Place;
 use super::encapsulate::LOOKED_AT;
-use super::inner::{Inner, Network};
-use super::reassemble::{Place, Reassembler, ReassemblyLimits};
+use super::inner::{Inner, merge_ecn};
+use super::outer::{Refused, outer};
+use super::reassemble::{Reassembler, ReassemblyLimits};
 use super::template::sum;
-use super::{ETHERNET_BYTES, Tunnel, TunnelCounters, Tunnels, Underlay, mss, refusal};
+use super::{ETHERNET_BYTES, Tunnel, TunnelCounters, Tunnels, Underlay, mss};
 use crate::drops::{Context, DropReason, is_dropped};
+use crate::offload::complete_checksum;
 use crate::units::Nanos;
-use crate::wire::{
-    Ecn, EtherType, Ethernet, Gre, IpProtocol, Ipv4, Ipv4Mut, Ipv6Mut, Malformed, Vlan, VlanId,
-};
+use crate::wire::{Ecn, EtherType, Gre};
 use polder_buffers::{Batch, ChecksumState, NO_PORT, Packet, Segmentation};
 
 /// After such a silence, a sequence number that looks old is taken for a new beginning: the other
@@ -106,6 +107,11 @@ fn open_all(
         if is_dropped(packet) {
             continue;
         }
+        // A checksum of GRE covers the packet inside as its receiver sees it.
+        if packet.checksum == ChecksumState::Partial && complete_checksum(packet).is_err() {
+            context.discard(packet, DropReason::DeviceError);
+            continue;
+        }
         match decide(packet, underlay, tunnels, &mut lane, (worker, context.now)) {
             Ok(opened) => {
                 let Some(lane) = &mut lane else { continue };
@@ -123,22 +129,6 @@ fn open_all(
         }
     }
     None
-}
-
-/// Why a packet on an underlay cannot be opened as it is.
-enum Refused {
-    /// It is a part of what may be a tunnel packet.
-    Fragment,
-    /// Its journey ends.
-    Drop(DropReason),
-    /// Its journey ends, and the tunnel counts it.
-    OfTunnel(DropReason),
-}
-
-impl From<Malformed> for Refused {
-    fn from(malformed: Malformed) -> Self {
-        Self::Drop(refusal(malformed))
-    }
 }
 
 /// What the outer headers say, once they are accepted.
@@ -190,37 +180,6 @@ fn decide<'a>(
     }
     let strip = u16::try_from(strip).map_err(|_| Refused::Drop(DropReason::GreTruncated))?;
     Ok(Opened { strip, end, ecn: ip.traffic_class().ecn(), sequence })
-}
-
-/// The IPv4 header of a GRE packet that is addressed to the underlay, and the bytes before it.
-#[inline(always)]
-fn outer<'p>(packet: &'p Packet, underlay: &Underlay) -> Result<(usize, Ipv4<'p>), Refused> {
-    const NOT_FOR_US: Refused = Refused::Drop(DropReason::NotForUs);
-    let ethernet = Ethernet::parse(packet.bytes())?;
-    if ethernet.destination() != underlay.mac {
-        return Err(NOT_FOR_US);
-    }
-    let (link, bytes) = if ethernet.ether_type() == EtherType::IPV4 && underlay.vlan.is_none() {
-        (Ethernet::HEADER_BYTES, ethernet.payload())
-    } else {
-        (Ethernet::HEADER_BYTES + Vlan::HEADER_BYTES, untag(&ethernet, underlay)?)
-    };
-    let ip = Ipv4::parse_head(bytes, packet.len() - link)?;
-    ip.verify()?;
-    if ip.protocol() == IpProtocol::GRE { Ok((link, ip)) } else { Err(NOT_FOR_US) }
-}
-
-/// The IPv4 packet behind the tag that the underlay asks for; a priority tag counts as none.
-#[cold]
-fn untag<'p>(ethernet: &Ethernet<'p>, underlay: &Underlay) -> Result<&'p [u8], Refused> {
-    if ethernet.ether_type() == EtherType::VLAN {
-        let tag = Vlan::parse(ethernet.payload())?;
-        let vlan = tag.id().filter(|&id| id != VlanId::PRIORITY);
-        if tag.id().is_some() && vlan == underlay.vlan && tag.ether_type() == EtherType::IPV4 {
-            return Ok(tag.payload());
-        }
-    }
-    Err(Refused::Drop(DropReason::NotForUs))
 }
 
 /// A run of packets of one tunnel; its counters are written when it ends.
@@ -286,7 +245,7 @@ impl<'a> Lane<'a> {
         if packet.flags & REASSEMBLED != 0 {
             self.counters.reassembled.add(1);
         }
-        forget_outer(packet, strip);
+        forget_outer(packet);
         packet.ingress = self.tunnel.options.port;
         let inner = Inner::look(packet.bytes());
         mss::clamp(packet, &inner, self.tunnel, self.counters);
@@ -324,21 +283,15 @@ impl Drop for Lane<'_> {
 
 /// Resets what was known of the outer packet.
 #[inline(always)]
-fn forget_outer(packet: &mut Packet, strip: u16) {
+fn forget_outer(packet: &mut Packet) {
     packet.network_offset = ETHERNET_BYTES;
     packet.transport_offset = 0;
     packet.vlan = 0;
     packet.flags = 0;
     packet.flow_hash = 0;
     packet.segmentation = Segmentation::default();
-    match (packet.checksum, packet.checksum_start.checked_sub(strip)) {
-        // A local sender left a checksum of the frame inside undone: it still is.
-        (ChecksumState::Partial, Some(start)) => packet.checksum_start = start,
-        // What a device says of a checksum, it says of the outer packet.
-        (ChecksumState::Unknown | ChecksumState::Verified | ChecksumState::Partial, _) => {
-            packet.checksum = ChecksumState::Unknown;
-        }
-    }
+    // What a device says of a checksum, it says of the outer packet.
+    packet.checksum = ChecksumState::Unknown;
 }
 
 /// Cuts off what lies behind the frame inside, and brings its headers into the head of a chain.
@@ -348,32 +301,6 @@ fn shape(packet: &mut Packet, strip: u16, end: usize, context: &mut Context<'_>)
     let wanted = usize::from(strip + LOOKED_AT).min(end);
     let wanted = u16::try_from(wanted).map_err(|_| DropReason::NoBuffer)?;
     packet.gather(wanted, context.pool).map_err(|_| DropReason::NoBuffer)
-}
-
-/// Carries what the network said of congestion into the IP packet inside (RFC 6040, 4.2). What is
-/// not IP has no place for it.
-#[cold]
-fn merge_ecn(packet: &mut Packet, strip: u16, outer: Ecn) -> Result<(), DropReason> {
-    let Some(frame) = packet.bytes_mut().get_mut(usize::from(strip)..) else { return Ok(()) };
-    let inner = Inner::look(frame);
-    let Some((class, _)) = inner.ip() else { return Ok(()) };
-    let ecn = Ecn::decapsulate(outer, class.ecn()).map_err(|_| DropReason::EcnNotCapable)?;
-    let class = class.with_ecn(ecn);
-    let header = frame.get_mut(inner.network_offset..).unwrap_or_default();
-    match inner.network {
-        Network::Ipv4 => {
-            if let Ok(mut ip) = Ipv4Mut::parse_head(header, usize::MAX) {
-                ip.set_traffic_class(class);
-            }
-        }
-        Network::Ipv6 => {
-            if let Ok(mut ip) = Ipv6Mut::parse_head(header, usize::MAX) {
-                ip.set_traffic_class(class);
-            }
-        }
-        Network::Other => {}
-    }
-    Ok(())
 }
 
 /// Takes the fragments from position `from` on out of the batch, and puts what they complete in.

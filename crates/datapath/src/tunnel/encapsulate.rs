@@ -8,16 +8,17 @@
 //! Cost: a copy of 38 to 54 bytes into the headroom and a dozen additions; a checksum, where the
 //! tunnel has one, reads the whole packet. Source: E3, E4.
 
-use super::inner::Inner;
+use super::inner::{Inner, Network};
 use super::template::{self, Template};
 use super::toobig::{self, TokenBucket};
 use super::{
-    ETHERNET_BYTES, SEAL_IDENTIFICATION, SEAL_SEQUENCE, Tunnel, TunnelCounters, Tunnels, fragment, mss,
-    partial,
+    ETHERNET_BYTES, MOST_CUT, SEAL_IDENTIFICATION, SEAL_SEQUENCE, Tunnel, TunnelCounters, Tunnels, fragment,
+    mss,
 };
 use crate::drops::{Context, DropReason, is_dropped};
+use crate::offload::complete_checksum;
 use crate::wire::{EtherType, Gre, IpProtocol, Ipv4, Link};
-use polder_buffers::{BATCH, Batch, ChecksumState, Packet, PortId};
+use polder_buffers::{BATCH, Batch, ChecksumState, Packet, PortId, Segmentation};
 
 /// Tunnels in tunnels that a packet may be in before it is put into one of ours.
 const NESTING: usize = 4;
@@ -101,9 +102,11 @@ pub fn encapsulate(
         match lane.decide(packet, &inner, tunnels) {
             Verdict::Send => lane.send(packet, &inner, context),
             Verdict::Split => {
-                partial::complete(packet);
-                lane.send(packet, &inner, context);
                 pieces |= 1 << position;
+                match complete_checksum(packet) {
+                    Ok(()) => lane.send(packet, &inner, context),
+                    Err(_) => context.discard(packet, DropReason::DeviceError),
+                }
             }
             Verdict::TooBig(limit) => {
                 lane.counters.too_big.add(1);
@@ -195,22 +198,19 @@ impl<'a> Lane<'a> {
         if inner.protocol == IpProtocol::GRE && is_recursive(packet.bytes(), tunnels) {
             return Verdict::Recursion;
         }
-        if packet.len() <= self.fits { Verdict::Send } else { self.measure(packet.len(), inner) }
+        if packet.len() <= self.fits { Verdict::Send } else { self.measure(packet, inner) }
     }
 
     /// Whether a frame longer than [`Lane::fits`] goes in one piece, in several, or not at all.
     #[cold]
-    fn measure(&self, length: usize, inner: &Inner) -> Verdict {
-        let carried = usize::from(self.tunnel.carried_frame());
-        let dont_fragment = self.tunnel.options().dont_fragment;
-        let mut limit = usize::from(self.tunnel.mtu());
-        if dont_fragment {
-            limit = limit.min(carried.saturating_sub(inner.network_offset));
+    fn measure(&self, packet: &Packet, inner: &Inner) -> Verdict {
+        let carried = self.tunnel.carried_frame();
+        let before = u16::try_from(inner.network_offset).unwrap_or(ETHERNET_BYTES);
+        let limit = limit(self.tunnel, carried.saturating_sub(before), packet.bytes(), inner);
+        if packet.len() > usize::from(limit) + inner.network_offset {
+            return Verdict::TooBig(limit);
         }
-        if length - inner.network_offset.min(length) > limit {
-            return Verdict::TooBig(u16::try_from(limit).unwrap_or(u16::MAX));
-        }
-        if length <= carried { Verdict::Send } else { Verdict::Split }
+        if packet.len() <= usize::from(carried) { Verdict::Send } else { Verdict::Split }
     }
 
     /// Writes the outer headers.
@@ -219,8 +219,10 @@ impl<'a> Lane<'a> {
         let options = self.tunnel.options();
         mss::clamp(packet, inner, self.tunnel, self.counters);
         let Some(template) = &self.template else { return };
-        if options.checksum && packet.checksum == ChecksumState::Partial {
-            partial::complete(packet);
+        let is_partial = options.checksum && packet.checksum == ChecksumState::Partial;
+        if is_partial && complete_checksum(packet).is_err() {
+            context.discard(packet, DropReason::DeviceError);
+            return;
         }
         let bytes = packet.len() as u64;
         let fields = template::fields(options, inner.ip());
@@ -237,6 +239,7 @@ impl<'a> Lane<'a> {
         packet.transport_offset = template.gre();
         packet.checksum_start = packet.checksum_start.wrapping_add(template.len());
         packet.vlan = 0;
+        packet.segmentation = Segmentation::default();
         packet.flags = self.flags;
         packet.ingress = self.port;
         packet.egress = self.tunnel.underlay().port;
@@ -248,6 +251,25 @@ impl Drop for Lane<'_> {
     fn drop(&mut self) {
         self.counters.sent.add(self.packets);
         self.counters.sent_bytes.add(self.bytes);
+    }
+}
+
+/// The largest packet that the tunnel takes of this kind, Ethernet header and tags excluded, when
+/// `carried` bytes of it fit into one outer packet (RFC 4459; ADR 0005).
+fn limit(tunnel: &Tunnel, carried: u16, frame: &[u8], inner: &Inner) -> u16 {
+    let options = tunnel.options();
+    let mut limit = tunnel.mtu();
+    if options.dont_fragment || options.mtu.is_none() {
+        limit = limit.min(carried);
+    }
+    if options.dont_fragment {
+        return limit;
+    }
+    // Nobody can be told that these are too big, so they are cut.
+    match inner.network {
+        Network::Ipv6 => limit.max(toobig::LEAST_MTU_V6),
+        Network::Ipv4 if toobig::is_bound(frame, inner) => limit,
+        Network::Ipv4 | Network::Other => limit.max(MOST_CUT),
     }
 }
 

@@ -45,7 +45,7 @@ fn cut(
     let headers = packet.network_offset + IPV4_BYTES;
     // The number is drawn here, not in `seal`: all fragments have the same, and numbers of datagrams
     // have to be distinct, not in order.
-    let identification = tunnel.state().sequence.draw_identification(1);
+    let identification = tunnel.draw_identification(1);
     packet.flags &= !SEAL_IDENTIFICATION;
     let mut offset = 0;
     loop {

@@ -1,6 +1,8 @@
 //! What the tunnel stages ask of the frame inside.
 
-use crate::wire::{EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, Link, TrafficClass};
+use crate::drops::DropReason;
+use crate::wire::{Ecn, EtherType, Ethernet, IpProtocol, Ipv4, Ipv4Mut, Ipv6, Ipv6Mut, Link, TrafficClass};
+use polder_buffers::Packet;
 
 /// The network protocol of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,4 +87,30 @@ impl Inner {
     pub(super) fn ip(&self) -> Option<(TrafficClass, u8)> {
         (self.network != Network::Other).then_some((self.traffic_class, self.time_to_live))
     }
+}
+
+/// Carries what the network said of congestion into the IP packet inside (RFC 6040, 4.2). What is
+/// not IP has no place for it.
+#[cold]
+pub(super) fn merge_ecn(packet: &mut Packet, strip: u16, outer: Ecn) -> Result<(), DropReason> {
+    let Some(frame) = packet.bytes_mut().get_mut(usize::from(strip)..) else { return Ok(()) };
+    let inner = Inner::look(frame);
+    let Some((class, _)) = inner.ip() else { return Ok(()) };
+    let ecn = Ecn::decapsulate(outer, class.ecn()).map_err(|_| DropReason::EcnNotCapable)?;
+    let class = class.with_ecn(ecn);
+    let header = frame.get_mut(inner.network_offset..).unwrap_or_default();
+    match inner.network {
+        Network::Ipv4 => {
+            if let Ok(mut ip) = Ipv4Mut::parse_head(header, usize::MAX) {
+                ip.set_traffic_class(class);
+            }
+        }
+        Network::Ipv6 => {
+            if let Ok(mut ip) = Ipv6Mut::parse_head(header, usize::MAX) {
+                ip.set_traffic_class(class);
+            }
+        }
+        Network::Other => {}
+    }
+    Ok(())
 }

@@ -20,13 +20,14 @@
 //! Not supported: IPv6 outside, GRE without Ethernet inside, IPv4 options outside (they are taken,
 //! never sent), a tunnel whose underlay is a tunnel.
 
+mod datagram;
 mod decapsulate;
 mod encapsulate;
 mod fragment;
 mod inner;
 mod mss;
 mod options;
-mod partial;
+mod outer;
 mod reassemble;
 mod state;
 mod template;
@@ -42,6 +43,7 @@ use crate::drops::DropReason;
 use crate::wire::Malformed;
 use polder_buffers::{BATCH, PortId};
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use template::Template;
 
 /// [`Packet::flags`](polder_buffers::Packet::flags): the GRE sequence number is to be filled in.
@@ -69,8 +71,8 @@ pub enum TunnelsError {
         /// The other end.
         remote: Ipv4Addr,
     },
-    /// The MTU, given or left by the underlay, is below [`LEAST_MTU`].
-    #[error("an MTU of {0} is too small: a tunnel carries at least {LEAST_MTU} bytes")]
+    /// The MTU, given or left by the underlay, is below [`LEAST_MTU`], or the underlay's is.
+    #[error("an MTU of {0} is too small: tunnels and what carries them take at least {LEAST_MTU} bytes")]
     MtuTooSmall(u16),
     /// More tunnels or ports than numbers for them.
     #[error("too many tunnels")]
@@ -84,17 +86,27 @@ pub struct Tunnel {
     underlay: Underlay,
     template: Template,
     mtu: u16,
+    /// Whose identifications its outer packets have: a receiver tells the fragments of two tunnels
+    /// with the same ends apart by that number alone.
+    numbers: Arc<TunnelState>,
 }
 
 impl Tunnel {
-    fn new(options: TunnelOptions, underlay: Underlay) -> Result<Self, TunnelsError> {
+    fn new(
+        options: TunnelOptions,
+        underlay: Underlay,
+        numbers: Arc<TunnelState>,
+    ) -> Result<Self, TunnelsError> {
+        if underlay.mtu < LEAST_MTU {
+            return Err(TunnelsError::MtuTooSmall(underlay.mtu));
+        }
         let template = Template::new(&options, &underlay);
         let carried = carried_frame(&options, underlay.mtu).saturating_sub(ETHERNET_BYTES);
         let mtu = options.mtu.unwrap_or(carried).min(MOST_MTU);
         if mtu < LEAST_MTU || (options.dont_fragment && carried < LEAST_MTU) {
             return Err(TunnelsError::MtuTooSmall(mtu.min(carried)));
         }
-        Ok(Self { options, underlay, template, mtu })
+        Ok(Self { options, underlay, template, mtu, numbers })
     }
 
     /// Its configuration.
@@ -112,9 +124,16 @@ impl Tunnel {
         &self.options.state
     }
 
-    /// The largest packet that it takes, in bytes, Ethernet header and VLAN tags excluded.
+    /// The largest packet that it takes, in bytes, Ethernet header and VLAN tags excluded, as long as
+    /// no narrower path is known.
     pub fn mtu(&self) -> u16 {
         self.mtu
+    }
+
+    /// Draws `count` values for the IPv4 identification field and returns the first; they wrap.
+    #[inline]
+    pub fn draw_identification(&self, count: u16) -> u16 {
+        self.numbers.sequence.draw_identification(count)
     }
 
     /// Bytes that it puts in front of a frame.
@@ -149,7 +168,12 @@ const MOST_LINK_BYTES: u16 = ETHERNET_BYTES + 8;
 /// Bytes of an IPv4 header without options.
 const IPV4_BYTES: u16 = 20;
 /// The largest MTU that leaves room in an IPv4 packet for everything around it.
-const MOST_MTU: u16 = u16::MAX - IPV4_BYTES - 16 - MOST_LINK_BYTES;
+const MOST_MTU: u16 = u16::MAX - MOST_OVERHEAD - MOST_LINK_BYTES;
+/// Bytes of the longest outer headers: Ethernet, one tag, IPv4, GRE with all its fields.
+const MOST_OVERHEAD: u16 = ETHERNET_BYTES + 4 + IPV4_BYTES + 16;
+/// The largest packet that is cut into fragments because its sender cannot be told that it is too
+/// big: more than the ports of a bridge carry.
+const MOST_CUT: u16 = 9216;
 
 fn carried_frame(options: &TunnelOptions, path_mtu: u16) -> u16 {
     path_mtu.saturating_sub(IPV4_BYTES + u16::from(options.gre_bytes()))
@@ -197,7 +221,11 @@ impl Tunnels {
             assign(&mut roles, options.port, Role::Tunnel(position))?;
             let underlay = table.underlays.iter().find(|underlay| underlay.port == options.underlay);
             let underlay = *underlay.ok_or(TunnelsError::NoUnderlay(options.underlay))?;
-            list.push(Tunnel::new(options, underlay)?);
+            let ends = (options.local, options.remote);
+            let other =
+                list.iter().find(|other: &&Tunnel| (other.options.local, other.options.remote) == ends);
+            let numbers = Arc::clone(other.map_or(&options.state, |other| &other.numbers));
+            list.push(Tunnel::new(options, underlay, numbers)?);
         }
         table.roles = roles.into_boxed_slice();
         table.tunnels = list.into_boxed_slice();
@@ -254,7 +282,7 @@ impl Tunnels {
     pub fn longest_expansion(&self) -> usize {
         let pieces = |tunnel: &Tunnel| {
             let room = usize::from((NextHop::LEAST_PATH_MTU.min(tunnel.underlay.mtu) - IPV4_BYTES) & !7);
-            let longest = usize::from(tunnel.mtu) + usize::from(tunnel.overhead() + MOST_LINK_BYTES);
+            let longest = usize::from(tunnel.mtu.max(MOST_CUT) + tunnel.overhead() + MOST_LINK_BYTES);
             if tunnel.options.dont_fragment { 1 } else { longest.div_ceil(room) }
         };
         BATCH * self.tunnels.iter().map(pieces).max().unwrap_or(1)

@@ -41,10 +41,14 @@ pub struct TunnelOptions {
     pub dscp: TunnelDscp,
     /// What the outer packet says of congestion (RFC 6040).
     pub ecn: EcnMode,
-    /// Whether outer packets must not be fragmented, neither here nor on the way (RFC 4459).
+    /// Whether outer packets must not be fragmented, neither here nor on the way (RFC 4459, 3.2).
+    ///
+    /// If so, nothing is cut, whatever it is. If not, a packet is cut that the MTU allows and the path
+    /// does not carry, and one that exceeds the MTU when nobody can be told: IPv4 that may be
+    /// fragmented, IPv6 up to 1280 bytes, what is not IP.
     pub dont_fragment: bool,
-    /// The largest packet that the tunnel takes, in bytes, Ethernet header and VLAN tags excluded;
-    /// `None` for what the underlay carries in one piece.
+    /// The largest packet whose sender is not told that it is too big, in bytes, Ethernet header and
+    /// VLAN tags excluded; `None` for what the path carries in one piece.
     pub mtu: Option<u16>,
     /// What becomes of the segment size that TCP connections agree on.
     pub tcp_mss: TcpMss,
@@ -55,8 +59,8 @@ pub struct TunnelOptions {
 }
 
 impl TunnelOptions {
-    /// A tunnel with no key, checksum or sequence number, TTL 64, DSCP 0, ECN by RFC 6040, not
-    /// fragmented, its MTU the underlay's and its MSS clamped to it.
+    /// A tunnel with no key, checksum or sequence number, TTL 64, DSCP that of what is inside, ECN by
+    /// RFC 6040, its MTU and MSS what the path carries in one piece, the rest in fragments.
     pub fn new(
         port: PortId,
         (local, remote): (Ipv4Addr, Ipv4Addr),
@@ -73,7 +77,7 @@ impl TunnelOptions {
             ttl: Ttl::default(),
             dscp: TunnelDscp::default(),
             ecn: EcnMode::Normal,
-            dont_fragment: true,
+            dont_fragment: false,
             mtu: None,
             tcp_mss: TcpMss::Auto,
             underlay,
@@ -92,7 +96,7 @@ impl TunnelOptions {
 pub enum Ttl {
     /// Always this.
     Fixed(NonZeroU8),
-    /// That of the IP packet inside; 64 for what is not IP.
+    /// That of the IP packet inside, at least 1; 64 for what is not IP.
     Inherit,
 }
 
@@ -108,18 +112,16 @@ impl Default for Ttl {
 }
 
 /// Differentiated services code point of outer packets (RFC 2983).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// On the way out nothing is copied inwards, whichever it is: what the network does to the outer code
+/// point stays outside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TunnelDscp {
     /// Always this (the pipe model).
     Fixed(Dscp),
     /// That of the IP packet inside (the uniform model's way in); 0 for what is not IP.
+    #[default]
     Inherit,
-}
-
-impl Default for TunnelDscp {
-    fn default() -> Self {
-        Self::Fixed(Dscp::DEFAULT)
-    }
 }
 
 /// The largest TCP segment that connections through the tunnel agree on.

@@ -8,13 +8,13 @@
 //! (RFC 5722, 4, which is about IPv6; the reasons hold for IPv4). An exact repetition is dropped
 //! alone: networks do duplicate.
 
+use super::datagram::{Datagram, Fit, Key, Place, end, release_held};
 use super::decapsulate::REASSEMBLED;
 use super::encapsulate::LOOKED_AT;
 use crate::drops::{Context, DropReason};
 use crate::units::Nanos;
 use crate::wire::{Checksum, Ecn, Ipv4};
 use polder_buffers::Packet;
-use std::net::Ipv4Addr;
 
 /// What one worker may spend on fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,132 +28,14 @@ pub struct ReassemblyLimits {
     /// How long a datagram may wait, from its first fragment to its last.
     ///
     /// Much shorter than the 15 s of RFC 791: at a gigabit a second, the 16 bits of identification
-    /// come round within a second, and a late fragment would join the wrong datagram (RFC 4963).
+    /// come round in 0.8 s, and a late fragment would join the wrong datagram (RFC 4963).
     pub timeout: Nanos,
 }
 
 impl Default for ReassemblyLimits {
-    /// 64 datagrams of 64 fragments in 1 MiB, for a second.
+    /// 64 datagrams of 64 fragments in 1 MiB, for a quarter of a second.
     fn default() -> Self {
-        Self { datagrams: 64, fragments: 64, memory: 1 << 20, timeout: Nanos::SECOND }
-    }
-}
-
-/// What the headers of a fragment say.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    key: Key,
-    /// Bytes before the IPv4 header, and of that header.
-    link: usize,
-    header: usize,
-    /// Bytes of payload before it in the datagram, and its own.
-    offset: u16,
-    length: u16,
-    more: bool,
-    ecn: Ecn,
-}
-
-/// What the fragments of one datagram have in common. The protocol is GRE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Key {
-    source: Ipv4Addr,
-    destination: Ipv4Addr,
-    identification: u16,
-}
-
-impl Place {
-    pub(super) fn new(link: usize, ip: &Ipv4<'_>) -> Self {
-        let key =
-            Key { source: ip.source(), destination: ip.destination(), identification: ip.identification() };
-        let header = ip.header_bytes();
-        let length = usize::from(ip.total_length()).saturating_sub(header);
-        Self {
-            key,
-            link,
-            header,
-            offset: ip.fragment_offset(),
-            length: u16::try_from(length).unwrap_or(u16::MAX),
-            more: ip.more_fragments(),
-            ecn: ip.traffic_class().ecn(),
-        }
-    }
-
-    pub(super) fn source(&self) -> Ipv4Addr {
-        self.key.source
-    }
-
-    pub(super) fn destination(&self) -> Ipv4Addr {
-        self.key.destination
-    }
-
-    /// Bytes of payload up to its end.
-    fn end(&self) -> u32 {
-        u32::from(self.offset) + u32::from(self.length)
-    }
-
-    /// Whether no datagram can have such a fragment: empty, a middle one that is no multiple of eight
-    /// bytes, or one that ends beyond the longest datagram.
-    fn is_impossible(&self) -> bool {
-        let longest = u32::from(u16::MAX) - u32::try_from(self.header).unwrap_or(u32::MAX);
-        self.length == 0 || (self.more && !self.length.is_multiple_of(8)) || self.end() > longest
-    }
-}
-
-/// Fragments of one datagram.
-#[derive(Debug)]
-struct Datagram {
-    key: Key,
-    deadline: Nanos,
-    /// In order of their offsets, and the extent of each in the payload.
-    packets: Vec<Packet>,
-    extents: Vec<(u32, u32)>,
-    /// Bytes of payload that are there, and of all, once the last fragment is there.
-    received: u32,
-    total: Option<u32>,
-    /// Memory held, in bytes.
-    memory: usize,
-    /// The ECN fields seen, one bit each.
-    ecn: u8,
-    /// Why the whole datagram has been refused.
-    refused: Option<DropReason>,
-}
-
-/// How a fragment fits into its datagram.
-enum Fit {
-    /// At this position.
-    At(usize),
-    /// It is there already.
-    Duplicate,
-    /// Not at all: the datagram is beyond hope.
-    Refuse(DropReason),
-}
-
-impl Datagram {
-    fn fit(&self, place: &Place, most: usize) -> Fit {
-        let (start, end) = (u32::from(place.offset), place.end());
-        let position = self.extents.partition_point(|&(other, _)| other < start);
-        if self.extents.get(position) == Some(&(start, end)) {
-            return Fit::Duplicate;
-        }
-        let before = position.checked_sub(1).and_then(|before| self.extents.get(before));
-        let overlaps = before.is_some_and(|&(_, other)| other > start)
-            || self.extents.get(position).is_some_and(|&(other, _)| other < end);
-        if overlaps {
-            return Fit::Refuse(DropReason::FragmentOverlap);
-        }
-        let last = self.extents.last().map_or(0, |&(_, end)| end);
-        let contradicts = match self.total {
-            Some(total) => !place.more || end >= total,
-            None => !place.more && last > end,
-        };
-        if contradicts {
-            return Fit::Refuse(DropReason::FragmentBad);
-        }
-        if self.packets.len() >= most { Fit::Refuse(DropReason::FragmentLimit) } else { Fit::At(position) }
-    }
-
-    fn is_complete(&self) -> bool {
-        self.total == Some(self.received)
+        Self { datagrams: 64, fragments: 64, memory: 1 << 20, timeout: Nanos::from_millis(250) }
     }
 }
 
@@ -169,17 +51,7 @@ pub(super) struct Reassembler {
 
 impl Reassembler {
     pub(super) fn new(limits: ReassemblyLimits) -> Self {
-        let datagram = || Datagram {
-            key: Key { source: Ipv4Addr::UNSPECIFIED, destination: Ipv4Addr::UNSPECIFIED, identification: 0 },
-            deadline: Nanos::default(),
-            packets: Vec::with_capacity(limits.fragments),
-            extents: Vec::with_capacity(limits.fragments),
-            received: 0,
-            total: None,
-            memory: 0,
-            ecn: 0,
-            refused: None,
-        };
+        let datagram = || Datagram::with_capacity(limits.fragments);
         let count = limits.datagrams.max(1);
         Self {
             limits,
@@ -335,38 +207,6 @@ impl Reassembler {
         datagram.refused = None;
         self.idle.push(datagram);
     }
-}
-
-impl Datagram {
-    fn drop_all(&mut self, reason: DropReason, context: &mut Context<'_>) {
-        release_held(self.packets.len() as u64, context);
-        for packet in self.packets.drain(..) {
-            end(packet, reason, context);
-        }
-        self.reset();
-    }
-
-    /// Forgets all fragments; none may be left.
-    fn reset(&mut self) {
-        debug_assert!(self.packets.is_empty(), "packets are moved out or dropped first");
-        self.extents.clear();
-        self.received = 0;
-        self.total = None;
-        self.memory = 0;
-        self.ecn = 0;
-    }
-}
-
-/// Takes packets off the gauge, which other stages may share.
-fn release_held(count: u64, context: &Context<'_>) {
-    let held = &context.ledger.held;
-    held.set(held.get().wrapping_sub(count));
-}
-
-/// Counts and releases a packet that is in no batch.
-fn end(packet: Packet, reason: DropReason, context: &mut Context<'_>) {
-    context.drops.count(reason, 1);
-    context.pool.release_packet(packet);
 }
 
 /// Memory that a packet holds, in bytes.

@@ -138,7 +138,8 @@ pub(super) fn fields(options: &TunnelOptions, inner: Option<(TrafficClass, u8)>)
     let ecn = crate::wire::Ecn::encapsulate(class.ecn(), options.ecn);
     let time_to_live = match options.ttl {
         Ttl::Fixed(ttl) => ttl.get(),
-        Ttl::Inherit => ttl,
+        // RFC 1122, 3.2.1.7: nothing is sent with a time to live of zero.
+        Ttl::Inherit => ttl.max(1),
     };
     Fields { traffic_class: TrafficClass::new(dscp, ecn), time_to_live }
 }

@@ -19,7 +19,7 @@ const LONGEST_V4: usize = 576;
 /// The longest ICMPv6 error, IP header included: the least MTU of IPv6 (RFC 4443, 2.4 (c)).
 const LONGEST_V6: usize = 1280;
 /// The least MTU of IPv6 (RFC 8200, 5). No host believes less.
-const LEAST_MTU_V6: u16 = 1280;
+pub(super) const LEAST_MTU_V6: u16 = 1280;
 /// Time to live of the message.
 const TIME_TO_LIVE: u8 = 64;
 
@@ -40,6 +40,12 @@ pub(super) fn wants_report(frame: &[u8], inner: &Inner, limit: u16) -> bool {
         }
         Network::Other => false,
     }
+}
+
+/// Whether the sender of an IPv4 packet forbids to fragment it.
+pub(super) fn is_bound(frame: &[u8], inner: &Inner) -> bool {
+    let packet = frame.get(inner.network_offset..).unwrap_or_default();
+    Ipv4::parse_head(packet, usize::MAX).is_ok_and(|ip| ip.dont_fragment())
 }
 
 fn wants_v4(ip: &Ipv4<'_>) -> bool {

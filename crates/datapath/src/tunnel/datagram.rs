@@ -1,0 +1,173 @@
+//! Fragments of one datagram, and how one more fits among them.
+
+use crate::drops::{Context, DropReason};
+use crate::units::Nanos;
+use crate::wire::{Ecn, Ipv4};
+use polder_buffers::Packet;
+use std::net::Ipv4Addr;
+
+/// What the headers of a fragment say.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) key: Key,
+    /// Bytes before the IPv4 header, and of that header.
+    pub(super) link: usize,
+    pub(super) header: usize,
+    /// Bytes of payload before it in the datagram, and its own.
+    pub(super) offset: u16,
+    pub(super) length: u16,
+    pub(super) more: bool,
+    pub(super) ecn: Ecn,
+}
+
+/// What the fragments of one datagram have in common. The protocol is GRE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    identification: u16,
+}
+
+impl Place {
+    pub(super) fn new(link: usize, ip: &Ipv4<'_>) -> Self {
+        let key =
+            Key { source: ip.source(), destination: ip.destination(), identification: ip.identification() };
+        let header = ip.header_bytes();
+        let length = usize::from(ip.total_length()).saturating_sub(header);
+        Self {
+            key,
+            link,
+            header,
+            offset: ip.fragment_offset(),
+            length: u16::try_from(length).unwrap_or(u16::MAX),
+            more: ip.more_fragments(),
+            ecn: ip.traffic_class().ecn(),
+        }
+    }
+
+    pub(super) fn source(&self) -> Ipv4Addr {
+        self.key.source
+    }
+
+    pub(super) fn destination(&self) -> Ipv4Addr {
+        self.key.destination
+    }
+
+    /// Bytes of payload up to its end.
+    pub(super) fn end(&self) -> u32 {
+        u32::from(self.offset) + u32::from(self.length)
+    }
+
+    /// Whether no datagram can have such a fragment: empty, a middle one that is no multiple of eight
+    /// bytes, or one that ends beyond the longest datagram.
+    pub(super) fn is_impossible(&self) -> bool {
+        let longest = u32::from(u16::MAX) - u32::try_from(self.header).unwrap_or(u32::MAX);
+        self.length == 0 || (self.more && !self.length.is_multiple_of(8)) || self.end() > longest
+    }
+}
+
+/// Fragments of one datagram.
+#[derive(Debug)]
+pub(super) struct Datagram {
+    pub(super) key: Key,
+    pub(super) deadline: Nanos,
+    /// In order of their offsets, and the extent of each in the payload.
+    pub(super) packets: Vec<Packet>,
+    pub(super) extents: Vec<(u32, u32)>,
+    /// Bytes of payload that are there, and of all, once the last fragment is there.
+    pub(super) received: u32,
+    pub(super) total: Option<u32>,
+    /// Memory held, in bytes.
+    pub(super) memory: usize,
+    /// The ECN fields seen, one bit each.
+    pub(super) ecn: u8,
+    /// Why the whole datagram has been refused.
+    pub(super) refused: Option<DropReason>,
+}
+
+/// How a fragment fits into its datagram.
+pub(super) enum Fit {
+    /// At this position.
+    At(usize),
+    /// It is there already.
+    Duplicate,
+    /// Not at all: the datagram is beyond hope.
+    Refuse(DropReason),
+}
+
+impl Datagram {
+    /// One without fragments, with memory for so many.
+    pub(super) fn with_capacity(fragments: usize) -> Self {
+        Self {
+            key: Key { source: Ipv4Addr::UNSPECIFIED, destination: Ipv4Addr::UNSPECIFIED, identification: 0 },
+            deadline: Nanos::default(),
+            packets: Vec::with_capacity(fragments),
+            extents: Vec::with_capacity(fragments),
+            received: 0,
+            total: None,
+            memory: 0,
+            ecn: 0,
+            refused: None,
+        }
+    }
+
+    /// Where a fragment belongs; `most` is how many a datagram may have.
+    pub(super) fn fit(&self, place: &Place, most: usize) -> Fit {
+        let (start, end) = (u32::from(place.offset), place.end());
+        let position = self.extents.partition_point(|&(other, _)| other < start);
+        if self.extents.get(position) == Some(&(start, end)) {
+            return Fit::Duplicate;
+        }
+        let before = position.checked_sub(1).and_then(|before| self.extents.get(before));
+        let overlaps = before.is_some_and(|&(_, other)| other > start)
+            || self.extents.get(position).is_some_and(|&(other, _)| other < end);
+        if overlaps {
+            return Fit::Refuse(DropReason::FragmentOverlap);
+        }
+        let last = self.extents.last().map_or(0, |&(_, end)| end);
+        let contradicts = match self.total {
+            Some(total) => !place.more || end >= total,
+            None => !place.more && last > end,
+        };
+        if contradicts {
+            return Fit::Refuse(DropReason::FragmentBad);
+        }
+        if self.packets.len() >= most { Fit::Refuse(DropReason::FragmentLimit) } else { Fit::At(position) }
+    }
+
+    /// Whether nothing is missing.
+    pub(super) fn is_complete(&self) -> bool {
+        self.total == Some(self.received)
+    }
+
+    /// Drops all fragments and forgets them.
+    pub(super) fn drop_all(&mut self, reason: DropReason, context: &mut Context<'_>) {
+        release_held(self.packets.len() as u64, context);
+        for packet in self.packets.drain(..) {
+            end(packet, reason, context);
+        }
+        self.reset();
+    }
+
+    /// Forgets all fragments; none may be left.
+    pub(super) fn reset(&mut self) {
+        debug_assert!(self.packets.is_empty(), "packets are moved out or dropped first");
+        self.extents.clear();
+        self.received = 0;
+        self.total = None;
+        self.memory = 0;
+        self.ecn = 0;
+    }
+}
+
+/// Takes packets off the gauge, which other stages may share.
+pub(super) fn release_held(count: u64, context: &Context<'_>) {
+    let held = &context.ledger.held;
+    held.set(held.get().wrapping_sub(count));
+}
+
+/// Counts and releases a packet that is in no batch.
+pub(super) fn end(packet: Packet, reason: DropReason, context: &mut Context<'_>) {
+    context.drops.count(reason, 1);
+    context.pool.release_packet(packet);
+}
