@@ -3,3 +3,4 @@
 pub mod cpu;
 pub mod sequence;
 pub mod statistics;
+pub mod stream;

@@ -2,15 +2,22 @@
 //!
 //! Reordering is counted as RFC 4737 (3.3) defines it: a packet is reordered when its number is
 //! smaller than the one expected next. Its extent (4.2.1) is its distance, in arrivals, from the
-//! first packet that arrived with a larger number. Duplicates are neither lost nor reordered.
+//! first packet that arrived with a larger number. It is n-reordered (5.3) when the n packets that
+//! arrived directly before it have larger numbers; three matter, because TCP takes three duplicate
+//! acknowledgements for a loss. Duplicates are neither lost nor reordered.
 
 use std::collections::VecDeque;
 
 /// Arrivals whose order is remembered for extents; larger extents are reported as this.
 const HISTORY: usize = 1 << 16;
 
+/// Arrivals whose numbers are remembered for the degree of n-reordering; larger ones are reported as this.
+const RECENT: usize = 256;
+/// The degree at which TCP retransmits for nothing (RFC 5681, section 3.2).
+const TCP_CARES: u64 = 3;
+
 /// One stream's meter: a bit for each number, so that nothing is estimated.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct SequenceMeter {
     seen: Vec<u64>,
     arrivals: u64,
@@ -18,7 +25,11 @@ pub struct SequenceMeter {
     duplicated: u64,
     reordered: u64,
     largest_extent: u64,
+    three_reordered: u64,
+    largest_degree: u64,
     next_expected: u64,
+    /// Numbers of the last first arrivals, by their count.
+    recent: Box<[u64; RECENT]>,
     /// Running maxima: (number, arrival), both rising.
     maxima: VecDeque<(u64, u64)>,
 }
@@ -38,6 +49,10 @@ pub struct Arrivals {
     pub reordered: u64,
     /// The largest distance by which one was late, in arrivals.
     pub largest_extent: u64,
+    /// Of the reordered packets, those behind at least three later ones without a gap.
+    pub three_reordered: u64,
+    /// The largest n for which a packet was n-reordered.
+    pub largest_degree: u64,
     /// Arrivals with a number that was never sent.
     pub alien: u64,
 }
@@ -46,10 +61,23 @@ impl SequenceMeter {
     /// A meter with room for `expected` numbers; it grows when more come.
     pub fn new(expected: u64) -> Self {
         let words = usize::try_from(expected / 64 + 1).unwrap_or(0);
-        Self { seen: vec![0; words], ..Self::default() }
+        Self {
+            seen: vec![0; words],
+            arrivals: 0,
+            distinct: 0,
+            duplicated: 0,
+            reordered: 0,
+            largest_extent: 0,
+            three_reordered: 0,
+            largest_degree: 0,
+            next_expected: 0,
+            recent: Box::new([0; RECENT]),
+            maxima: VecDeque::with_capacity(HISTORY),
+        }
     }
 
     /// A packet arrived.
+    #[inline]
     pub fn record(&mut self, number: u64) {
         let arrival = self.arrivals;
         self.arrivals += 1;
@@ -57,19 +85,30 @@ impl SequenceMeter {
             self.duplicated += 1;
             return;
         }
-        self.distinct += 1;
-        if number >= self.next_expected {
+        if number < self.next_expected {
+            self.record_late(number, arrival);
+        } else {
             self.next_expected = number + 1;
             if self.maxima.len() == HISTORY {
                 self.maxima.pop_front();
             }
             self.maxima.push_back((number, arrival));
-            return;
         }
+        self.recent[place(self.distinct)] = number;
+        self.distinct += 1;
+    }
+
+    #[cold]
+    fn record_late(&mut self, number: u64, arrival: u64) {
         self.reordered += 1;
         let first_larger = self.maxima.partition_point(|&(maximum, _)| maximum < number);
         let since = self.maxima.get(first_larger).map_or(arrival, |&(_, at)| at);
         self.largest_extent = self.largest_extent.max(arrival - since);
+        let known = self.distinct.min(RECENT as u64);
+        let larger = |&back: &u64| self.recent[place(self.distinct - back)] > number;
+        let degree = (1..=known).take_while(larger).count() as u64;
+        self.three_reordered += u64::from(degree >= TCP_CARES);
+        self.largest_degree = self.largest_degree.max(degree);
     }
 
     /// Sets the number's bit; false when it was set.
@@ -99,6 +138,8 @@ impl SequenceMeter {
             duplicated: self.duplicated,
             reordered: self.reordered,
             largest_extent: self.largest_extent,
+            three_reordered: self.three_reordered,
+            largest_degree: self.largest_degree,
             alien: self.distinct - ours,
         }
     }
@@ -116,6 +157,16 @@ impl Arrivals {
     pub fn loss_ratio(&self) -> f64 {
         ratio(self.lost, self.sent)
     }
+
+    /// Reordered packets as a part of those that arrived (RFC 4737, 4.1).
+    pub fn reordered_ratio(&self) -> f64 {
+        ratio(self.reordered, self.received)
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "reduced below the array's length")]
+fn place(count: u64) -> usize {
+    (count % RECENT as u64) as usize
 }
 
 /// A part of a whole; 0 of nothing.
@@ -175,6 +226,18 @@ mod tests {
         // RFC 4737, 4.2.3, table 1: 4 is overtaken by 5 to 8 and arrives four places late.
         let arrivals = meter([1, 2, 3, 5, 6, 7, 8, 4, 9, 10].map(|number| number - 1), 10);
         assert_eq!((arrivals.reordered, arrivals.largest_extent), (1, 4));
+        assert_eq!((arrivals.three_reordered, arrivals.largest_degree), (1, 4));
+        assert!((arrivals.reordered_ratio() - 0.1).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_late_packet_behind_two_later_ones_does_not_trouble_tcp() {
+        // 2 arrives behind 4 and 3, of which only 4 was in time.
+        let arrivals = meter([0, 1, 4, 3, 2, 5], 6);
+        assert_eq!((arrivals.reordered, arrivals.three_reordered, arrivals.largest_degree), (2, 0, 2));
+        // 1 is behind 3, which is behind the late 0: the run ends at 0.
+        let arrivals = meter([2, 0, 3, 1], 4);
+        assert_eq!((arrivals.reordered, arrivals.largest_extent, arrivals.largest_degree), (2, 3, 1));
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! Packets made to be measured.
 
+pub mod packet;
+pub mod sizes;
+
 pub mod pace;
 pub mod probe;
 pub mod search;

@@ -6,7 +6,8 @@ use super::pace::Pace;
 use super::probe::{PROBE_BYTES, Probe};
 use crate::clock;
 use crate::interrupt;
-use crate::meters::sequence::{Arrivals, SequenceMeter};
+use crate::meters::sequence::Arrivals;
+use crate::meters::stream::{Outcome, StreamMeter};
 use crate::topology::Namespace;
 use anyhow::{Context as _, bail, ensure};
 use hdrhistogram::Histogram;
@@ -75,9 +76,10 @@ impl UdpStream<'_> {
             // Relaxed: the flag orders nothing.
             done.store(true, Ordering::Relaxed);
             let received = receiving.join().map_err(|_| anyhow::anyhow!("the receiver panicked"))?;
-            let ((count, elapsed), (meter, latency)) = (sent??, received?);
+            let ((count, elapsed), meter) = (sent??, received?);
             let sent_rate = per_second(count, elapsed);
-            Ok(UdpOutcome { arrivals: meter.finish(count), sent_rate, latency })
+            let Outcome { arrivals, latency } = meter.finish(count);
+            Ok(UdpOutcome { arrivals, sent_rate, latency })
         })
     }
 
@@ -115,9 +117,8 @@ fn bind(address: SocketAddrV4) -> anyhow::Result<UdpSocket> {
     Ok(socket)
 }
 
-fn receive(socket: &UdpSocket, done: &AtomicBool) -> anyhow::Result<(SequenceMeter, Histogram<u64>)> {
-    let mut meter = SequenceMeter::new(1 << 20);
-    let mut latency = histogram();
+fn receive(socket: &UdpSocket, done: &AtomicBool) -> anyhow::Result<StreamMeter> {
+    let mut meter = StreamMeter::new(1 << 20);
     let mut payload = [0; 2048];
     let mut last = clock::now();
     loop {
@@ -125,27 +126,18 @@ fn receive(socket: &UdpSocket, done: &AtomicBool) -> anyhow::Result<(SequenceMet
             Ok(length) => {
                 let now = clock::nanos();
                 if let Some(probe) = Probe::read(&payload[..length]) {
-                    meter.record(probe.number);
-                    latency.saturating_record(now.saturating_sub(probe.due).max(1));
+                    meter.record(probe.number, now.saturating_sub(probe.due));
                 }
                 last = Duration::from_nanos(now);
             }
             Err(error) if is_timeout(&error) => {
                 if done.load(Ordering::Relaxed) && clock::now() > last + SETTLE {
-                    return Ok((meter, latency));
+                    return Ok(meter);
                 }
             }
             Err(error) => return Err(error).context("cannot receive"),
         }
     }
-}
-
-/// A histogram of latencies in nanoseconds: up to a minute, two digits.
-///
-/// # Panics
-/// Never: the bounds are constants that suit each other.
-pub fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("the bounds are valid")
 }
 
 /// A TCP transfer's goodput in bits a second, read at the receiver, after `warm_up`.
