@@ -17,9 +17,10 @@ pub struct BridgeCounters {
     pub learned: Counter,
     /// Addresses that moved from one port to another.
     pub moved: Counter,
-    /// Frames whose source is bound to another port by configuration.
+    /// Frames whose source is bound to another port by configuration; those that follow each other
+    /// with one source count once.
     pub pinned: Counter,
-    /// Frames whose source found no place in the database.
+    /// Frames whose source found no place in the database; counted like `pinned`.
     pub learn_failures: Counter,
     /// Frames for a group or an unknown station.
     pub flooded: Counter,
@@ -56,6 +57,9 @@ impl BridgeState {
 }
 
 /// Decides where the packets of `batch` go.
+///
+/// Frames that follow each other and came in by one port are all learned from before the first of them
+/// is sent on.
 ///
 /// Usually the batch stays as it is, and `egress` and `vlan` of its packets are set. When at least
 /// one of them goes to several members, the whole batch moves to the end of `expanded`, in order, and

@@ -1,6 +1,6 @@
 //! One worker with bridges, and frames as plain bytes.
 
-use polder_buffers::{Batch, ChecksumState, Packet, Pool, PortId, Region, RegionOptions};
+use polder_buffers::{Batch, ChecksumState, Packet, Pool, PortId, Region, RegionOptions, Segment};
 use polder_datapath::drops::{Context, DROPPED, DropCounters, DropReason, Ledger};
 use polder_datapath::forward::{
     BridgeCounters, BridgeOptions, BridgeState, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions,
@@ -62,6 +62,8 @@ pub(crate) struct Arrival {
     pub(crate) cut: Option<usize>,
     /// Whether an earlier stage has dropped it.
     pub(crate) dropped: bool,
+    /// Whether there is no room in front of it.
+    pub(crate) tight: bool,
     /// What the parse stage noted: where the network header is, and where a checksum that is left to
     /// the device begins.
     pub(crate) network_offset: u16,
@@ -80,8 +82,8 @@ pub(crate) struct Departure {
 
 impl Debug for Arrival {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> core::fmt::Result {
-        let Self { ingress, bytes, cut, dropped, network_offset, checksum_start } = self;
-        let rest = (cut, dropped, network_offset, checksum_start);
+        let Self { ingress, bytes, cut, dropped, tight, network_offset, checksum_start } = self;
+        let rest = (cut, dropped, tight, network_offset, checksum_start);
         write!(formatter, "{ingress} -> {} {rest:?}", hex(bytes))
     }
 }
@@ -102,11 +104,24 @@ fn hex(bytes: &[u8]) -> String {
 
 impl Arrival {
     pub(crate) fn new(ingress: u16, bytes: Vec<u8>) -> Self {
-        Self { ingress, bytes, cut: None, dropped: false, network_offset: 14, checksum_start: None }
+        Self {
+            ingress,
+            bytes,
+            cut: None,
+            dropped: false,
+            tight: false,
+            network_offset: 14,
+            checksum_start: None,
+        }
     }
 
     fn packet(&self, pool: &mut Pool) -> Packet {
-        let mut packet = Packet::copy_from(&self.bytes, pool).expect("a free slot");
+        let frame = pool.take().expect("a free slot");
+        let mut packet = match self.tight {
+            true => Packet::from_segment(Segment { frame, offset: 0, length: 0 }),
+            false => Packet::new(frame),
+        };
+        packet.extend_from(&self.bytes, pool).expect("a free slot");
         if let Some(cut) = self.cut {
             let rest = packet.split_off(cut.min(self.bytes.len()), pool).expect("a free slot");
             packet.join(rest);

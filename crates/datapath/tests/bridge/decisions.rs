@@ -1,6 +1,32 @@
-//! Decisions of the stage, one by one.
+//! Decisions of the stage, one by one: those that a random history meets too seldom.
 
-use crate::bench::{BROADCAST, Bench, station};
+use crate::bench::{
+    Arrival, BROADCAST, Bench, GROUP, database, frame, member, one_bridge, station, trunk, vlan,
+};
+use polder_buffers::PortId;
+use polder_datapath::drops::DropReason;
+use polder_datapath::forward::{BridgeOptions, Bridges, FloodLimits, SweepCursor, VlanMode};
+use polder_datapath::forward::{FdbKey, FdbTime};
+use polder_datapath::units::Nanos;
+use polder_datapath::wire::MacAddress;
+use std::sync::Arc;
+
+fn transparent_members(ports: u16) -> Vec<polder_datapath::forward::MemberOptions> {
+    (0..ports).map(|port| member(port, VlanMode::Transparent)).collect()
+}
+
+/// Two ports; what comes in by port 0 is flooded within `limits`.
+fn limited(limits: FloodLimits) -> Bench {
+    let mut members = transparent_members(2);
+    members[0].flood_limits = limits;
+    Bench::new(vec![one_bridge(members)])
+}
+
+/// How many of `count` frames to `to` pass, in batches of 50.
+fn passes(bench: &mut Bench, ingress: u16, to: MacAddress, count: usize) -> usize {
+    let arrivals = vec![Arrival::new(ingress, frame(to, station(1), &[], 0)); count];
+    arrivals.chunks(50).map(|batch| bench.pass(batch).len()).sum()
+}
 
 #[test]
 fn unknown_goes_everywhere_and_known_to_one_port() {
@@ -12,4 +38,118 @@ fn unknown_goes_everywhere_and_known_to_one_port() {
     assert_eq!(bench.drops.total(), 0);
     assert_eq!(bench.state.counters().learned.get(), 3);
     assert_eq!(bench.state.counters().flooded.get(), 2);
+}
+
+#[test]
+fn a_flood_limit_lets_a_burst_pass_and_then_its_rate() {
+    for (limit, burst) in [(0, 0), (1, 1), (63, 63), (64, 64), (640, 64), (650, 65), (1000, 100)] {
+        let mut bench = limited(FloodLimits { unknown_unicast: Some(limit), ..FloodLimits::default() });
+        assert_eq!(passes(&mut bench, 0, station(9), 300), burst, "burst at {limit}");
+        let passed: usize = (0..40)
+            .map(|_| {
+                bench.now = bench.now + Nanos::from_millis(50);
+                passes(&mut bench, 0, station(9), 150)
+            })
+            .sum();
+        assert_eq!(passed, 2 * limit as usize, "two seconds at {limit}");
+        bench.now = bench.now + Nanos::from_seconds(3600);
+        assert_eq!(passes(&mut bench, 0, station(9), 300), burst, "no more after a quiet hour");
+        let sent = (2 * burst + passed) as u64;
+        assert_eq!(bench.dropped(DropReason::FloodLimit), 300 * 2 + 150 * 40 - sent);
+    }
+}
+
+#[test]
+fn flood_limits_stand_by_port_and_kind_and_spare_what_is_known() {
+    let limits = FloodLimits { unknown_unicast: Some(2), multicast: Some(3), broadcast: Some(5) };
+    let mut bench = limited(limits);
+    assert_eq!(passes(&mut bench, 0, station(9), 50), 2);
+    assert_eq!(passes(&mut bench, 0, GROUP, 50), 3);
+    assert_eq!(passes(&mut bench, 0, BROADCAST, 50), 5);
+    assert_eq!(passes(&mut bench, 1, BROADCAST, 50), 50, "the other port has no limit");
+    assert_eq!(bench.ports(1, station(7), station(9)), [0]);
+    assert_eq!(passes(&mut bench, 0, station(9), 50), 50, "no flood any more");
+}
+
+#[test]
+fn a_refused_flood_is_learned_from() {
+    let mut bench = limited(FloodLimits { broadcast: Some(0), ..FloodLimits::default() });
+    assert_eq!(bench.ports(0, BROADCAST, station(1)), []);
+    assert_eq!(bench.ports(1, station(1), station(2)), [0]);
+    assert_eq!(bench.state.counters().flooded.get(), 1);
+}
+
+#[test]
+fn reserved_groups_end_here_and_are_counted() {
+    let mut bench = limited(FloodLimits { multicast: Some(1), ..FloodLimits::default() });
+    for last in 0..=0xf {
+        assert_eq!(bench.ports(0, MacAddress([1, 0x80, 0xc2, 0, 0, last]), station(1)), []);
+    }
+    assert_eq!(bench.dropped(DropReason::ReservedMulticast), 16);
+    assert_eq!(bench.drops.total(), 16);
+    assert_eq!(bench.state.counters().flooded.get(), 0);
+    assert_eq!(bench.ports(1, station(1), station(2)), [0], "the neighbour is learned");
+    let next = MacAddress([1, 0x80, 0xc2, 0, 0, 0x10]);
+    assert_eq!(bench.ports(0, next, station(1)), [1], "the limit was not touched");
+}
+
+#[test]
+fn entries_of_an_older_configuration_lead_nowhere() {
+    let fdb = database(256);
+    let lan = |name: &str, members| BridgeOptions {
+        name: name.into(),
+        fdb: Arc::clone(&fdb),
+        ..one_bridge(members)
+    };
+    let trunks = |ports: &[u16]| ports.iter().map(|&port| member(port, trunk(&[1, 2], None))).collect();
+    let mut bench = Bench::new(vec![lan("one", trunks(&[0, 1, 2]))]);
+    let to = |number| frame(station(number), station(7), &[2], 0);
+    for port in [1, 2] {
+        bench.pass_one(port, frame(BROADCAST, station(u8::try_from(port).unwrap()), &[2], 0));
+    }
+    assert_eq!(bench.pass_one(0, to(1)).len(), 1);
+    // The table is in use, and what was learned is not yet brought in line: port 1 has left the
+    // bridge, port 2 does not carry the VLAN any more.
+    let mut members: Vec<_> = trunks(&[0, 2, 3]);
+    members[1].vlans = VlanMode::Access(vlan(1));
+    let options = vec![lan("one", members), one_bridge(trunks(&[1]))];
+    bench.bridges = Bridges::new(options, Arc::clone(&bench.links)).unwrap();
+    bench.state.adopt(&bench.bridges);
+    let departures = bench.pass_one(0, to(1));
+    assert_eq!(departures.iter().map(|(port, _)| *port).collect::<Vec<_>>(), [3], "as good as unknown");
+    assert_eq!(bench.pass_one(0, to(2)), []);
+    assert_eq!(bench.dropped(DropReason::VlanNotAllowed), 1);
+}
+
+#[test]
+fn a_copy_that_finds_no_buffer_is_counted_and_the_original_leaves() {
+    let mut bench = Bench::with_slots(vec![one_bridge(transparent_members(6))], 66);
+    let arrivals = vec![Arrival::new(0, frame(BROADCAST, station(1), &[], 0)); 64];
+    let departures = bench.pass(&arrivals);
+    let copies = 66 - 64;
+    assert_eq!(departures.len(), 64 + copies);
+    assert_eq!(departures.iter().filter(|departure| departure.egress == 5).count(), 64);
+    assert_eq!(bench.dropped(DropReason::NoBuffer), 64 * 4 - copies as u64);
+    assert_eq!(bench.ledger.cloned.get(), 64 * 4);
+}
+
+#[test]
+fn a_full_database_floods_and_recovers() {
+    let options = BridgeOptions { fdb: database(64), ..one_bridge(transparent_members(3)) };
+    let fdb = Arc::clone(&options.fdb);
+    let mut bench = Bench::new(vec![options]);
+    for number in 1..=100 {
+        bench.ports(0, BROADCAST, station(number));
+    }
+    let counters = Arc::clone(bench.state.counters());
+    assert_eq!(fdb.occupied(), 64);
+    assert_eq!((counters.learned.get(), counters.learn_failures.get()), (64, 36));
+    assert_eq!(bench.ports(1, station(1), station(200)), [0]);
+    assert_eq!(bench.ports(1, station(100), station(200)), [0, 2], "not learned, so flooded");
+    // Those that were learned have aged; a sweep makes room.
+    bench.now = bench.now + Nanos::from_seconds(302);
+    let time = FdbTime::new(bench.now, 300);
+    assert_eq!(fdb.sweep(&mut SweepCursor::default(), usize::MAX, time).removed, 64);
+    bench.ports(0, BROADCAST, station(100));
+    assert_eq!(fdb.lookup(FdbKey::new(station(100), 0), time), Some(PortId(0)));
 }

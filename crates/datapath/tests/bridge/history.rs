@@ -68,9 +68,9 @@ fn arrival() -> impl Strategy<Value = Arrival> {
     let length = prop_oneof![12 => Just(usize::MAX), 1 => 0..30_usize];
     let cut = option::weighted(0.2, 0..24_usize);
     let ingress = prop_oneof![20 => 0..PORTS, 1 => PORTS..PORTS + 2];
-    let flags = (prop::bool::weighted(0.03), prop::bool::weighted(0.2));
+    let flags = (prop::bool::weighted(0.03), prop::bool::weighted(0.1), prop::bool::weighted(0.2));
     (ingress, destination(), source(), tags, any::<u8>(), length, cut, flags).prop_map(
-        |(ingress, to, from, tags, payload, length, cut, (dropped, partial))| {
+        |(ingress, to, from, tags, payload, length, cut, (dropped, tight, partial))| {
             let mut bytes = [to, from].concat();
             for (kind, control) in &tags {
                 bytes.extend(kind.to_be_bytes());
@@ -83,7 +83,7 @@ fn arrival() -> impl Strategy<Value = Arrival> {
             let inner = tags.first().is_some_and(|(kind, _)| *kind == 0x8100);
             let network_offset = if inner { 18 } else { 14 };
             let checksum_start = partial.then_some(network_offset + 20);
-            Arrival { ingress, bytes, cut, dropped, network_offset, checksum_start }
+            Arrival { ingress, bytes, cut, dropped, tight, network_offset, checksum_start }
         },
     )
 }
@@ -128,25 +128,25 @@ fn lans(limits: &[Limits]) -> impl Strategy<Value = Vec<Lan>> + use<> {
     let statics = || vec((station(), number(), any::<prop::sample::Index>()), 0..3);
     let lan = || (1..5_u32, any::<bool>(), statics());
     (ports, [lan(), lan()]).prop_map(|(ports, lans)| {
+        let of = |number| ports.iter().filter(move |(lan, _)| *lan == number).map(|(_, port)| port.clone());
         let lans = lans.into_iter().enumerate();
-        let one = |(number, (ageing, aware, wanted)): (usize, (u32, bool, Vec<Wanted>))| {
-            let mut own: Vec<Port> =
-                ports.iter().filter(|(lan, _)| *lan == number).map(|(_, port)| port.clone()).collect();
-            if !aware {
-                own.iter_mut().for_each(|port| port.vlans = Vlans::Transparent);
-            }
-            let mut statics = Vec::new();
-            for (address, vlan, index) in wanted {
-                let vlan = if aware { vlan } else { 0 };
-                let able: Vec<_> = own.iter().filter(|port| port.carries(vlan)).collect();
-                if !able.is_empty() {
-                    statics.push((address, vlan, index.get(&able).number));
-                }
-            }
-            Lan { ageing, ports: own, statics }
-        };
-        lans.map(one).collect()
+        lans.map(|(number, parts)| one_lan(of(number).collect(), parts)).collect()
     })
+}
+
+fn one_lan(mut ports: Vec<Port>, (ageing, aware, wanted): (u32, bool, Vec<Wanted>)) -> Lan {
+    if !aware {
+        ports.iter_mut().for_each(|port| port.vlans = Vlans::Transparent);
+    }
+    let mut statics = Vec::new();
+    for (address, vlan, index) in wanted {
+        let vlan = if aware { vlan } else { 0 };
+        let able: Vec<_> = ports.iter().filter(|port| port.carries(vlan)).collect();
+        if !able.is_empty() {
+            statics.push((address, vlan, index.get(&able).number));
+        }
+    }
+    Lan { ageing, ports, statics }
 }
 
 fn action(limits: &[Limits]) -> impl Strategy<Value = Action> + use<> {

@@ -95,8 +95,8 @@ impl Port {
         }
     }
 
-    /// The frame as the port sends it.
-    fn sends(&self, frame: &Bridged<'_>) -> Result<Departure, DropReason> {
+    /// The frame, or its copy, as the port sends it.
+    fn sends(&self, frame: &Bridged<'_>, is_copy: bool) -> Result<Departure, DropReason> {
         let Bridged { arrival, vlan } = *frame;
         let mut departure = Departure {
             egress: self.number,
@@ -117,6 +117,9 @@ impl Port {
             departure.checksum_start = departure.checksum_start.map(|start| start - 4);
         }
         if !is_bare {
+            if priority.is_none() && arrival.tight && !is_copy {
+                return Err(DropReason::NoHeadroom);
+            }
             let [high, low] = (priority.unwrap_or(0) | vlan).to_be_bytes();
             departure.bytes.splice(12..12, [0x81, 0, high, low]);
             departure.network_offset += 4;
@@ -183,13 +186,10 @@ impl Model {
                     Err(reason) => self.drop(reason),
                 }
             }
-            let mut last = None;
-            for frame in &frames {
-                let key = (address(&frame.arrival.bytes, 6), frame.vlan);
-                if last.replace(key) != Some(key) {
-                    self.learn(frame.arrival.ingress, key);
-                }
-            }
+            let mut sources: Vec<_> =
+                frames.iter().map(|frame| (address(&frame.arrival.bytes, 6), frame.vlan)).collect();
+            sources.dedup();
+            sources.into_iter().for_each(|key| self.learn(run[0].ingress, key));
             for frame in &frames {
                 match self.verdict(frame) {
                     Ok(targets) => self.send(frame, &targets, &mut departures),
@@ -291,9 +291,10 @@ impl Model {
 
     fn send(&mut self, frame: &Bridged<'_>, targets: &[u16], departures: &mut Vec<Departure>) {
         self.counts.cloned += targets.len() as u64 - 1;
-        for &target in targets {
+        for (place, &target) in targets.iter().enumerate() {
             let (_, port) = self.port(target).expect("a port of the bridge");
-            match port.sends(frame) {
+            // The last one gets the original.
+            match port.sends(frame, place + 1 < targets.len()) {
                 Ok(departure) => departures.push(departure),
                 Err(reason) => self.drop(reason),
             }
