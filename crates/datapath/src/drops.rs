@@ -50,6 +50,7 @@ macro_rules! reasons {
 
 reasons! {
     DeviceError, "receive", "device-error", "The device delivered a descriptor that cannot be right.";
+    RxOverrun, "receive", "rx-overrun", "Came faster than it was taken: the device found no free frame posted.";
     NoBuffer, "receive", "no-buffer", "No free frame was left to receive or copy into.";
     FrameTooLong, "receive", "frame-too-long", "The frame is longer than the gateway accepts.";
     EthernetTruncated, "parse", "ethernet-truncated", "Shorter than an Ethernet header.";

@@ -1,7 +1,7 @@
 //! The outside world: one folder a device, one cargo feature a folder.
 //!
 //! A device that has been opened is a list of [`Queue`]s, each an
-//! [`RxQueue`](polder_datapath::port::RxQueue) and a [`TxQueue`](polder_datapath::port::TxQueue).
+//! [`RxQueue`] and a [`TxQueue`].
 //! A worker owns the queues that it polls; the two directions of one queue may belong to two workers.
 //!
 //! | module | what is behind it |

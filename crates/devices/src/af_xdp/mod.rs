@@ -1,1 +1,63 @@
-//! Any Linux interface, through rings shared with the kernel.
+//! Any Linux interface, through rings shared with the kernel (AF_XDP).
+//!
+//! An XDP program hands packets to a socket of their queue; the socket has four rings. Free frames go
+//! in by the fill ring and come back with packets by the receive ring; packets go out by the transmit
+//! ring and come back as free frames by the completion ring. While a frame is in a ring, a table of
+//! this driver owns it.
+//!
+//! ```text
+//!              ┌── pool ◀──────────────────────┐
+//!        fill  ▼                               │ completion
+//!   kernel ──▶ Receiver ──▶ … stages … ──▶ Transmitter ──▶ kernel
+//!        receive                               transmit
+//! ```
+//!
+//! All ports that are opened on one region share its frames, so that a packet crosses from port
+//! to port without a copy. What the kernel does with packets that no socket takes, during start, after
+//! the end, or because nobody claims them, is said in [`Options`].
+//!
+//! What a port was given and what stands in its way is in its [`Report`]; [`inspect`] makes one without
+//! touching the interface.
+//!
+//! Source: Linux, Documentation/networking/af_xdp.rst.
+
+mod options;
+
+mod sys;
+
+mod bpf;
+mod program;
+
+mod ring;
+
+mod posted;
+
+mod socket;
+mod watch;
+
+mod attach;
+mod claims;
+mod pin;
+
+mod init;
+mod port;
+
+mod rx;
+
+mod tx;
+
+mod ethtool;
+mod link;
+mod preflight;
+
+mod error;
+
+#[cfg(test)]
+mod model;
+
+pub use error::{OpenError, PinError};
+pub use init::open;
+pub use options::{BusyPoll, Claim, Hook, Mode, OnExit, Options, Take};
+pub use pin::release;
+pub use port::{LinkState, Opened, Port, Statistics};
+pub use preflight::{Finding, Level, Report, inspect};

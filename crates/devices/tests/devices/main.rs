@@ -9,5 +9,8 @@ mod liars;
 mod pair;
 
 #[cfg(test)]
+#[cfg(feature = "af_xdp")]
+mod af_xdp;
+#[cfg(test)]
 #[cfg(feature = "tap")]
 mod tap;

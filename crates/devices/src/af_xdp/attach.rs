@@ -1,0 +1,163 @@
+//! The XDP program on its interface: attached, taken over, and what is left of it at the end.
+
+use super::error::OpenError;
+use super::link::LinkInfo;
+use super::options::{Hook, OnExit, Options};
+use super::pin::{Pinned, Place};
+use super::sys;
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// A program that is attached, or a link that waits for it.
+#[derive(Debug)]
+pub(super) struct Attachment {
+    link: OwnedFd,
+    pub(super) hook: Hook,
+    /// The name in the BPF file system, if it has one.
+    pinned: Option<Pinned>,
+    /// The link was left by an earlier process, and has that one's program until `commit`.
+    inherited: bool,
+    committed: bool,
+    on_exit: OnExit,
+}
+
+/// Attaches `program`, or takes over the link that an earlier process has left pinned.
+///
+/// An interface without a link gets the program at once: until sockets are there it passes or drops
+/// everything, as `on_exit` says. A link that was taken over keeps its old program, and so the
+/// interface closed, until [`Attachment::commit`].
+pub(super) fn attach(
+    link: &LinkInfo,
+    program: &OwnedFd,
+    options: &Options,
+    notes: &mut Vec<String>,
+) -> Result<Attachment, OpenError> {
+    let on_exit = options.on_exit;
+    let place = match (Place::of(&link.name), on_exit) {
+        (Ok(place), _) => Some(place),
+        (Err(_), OnExit::Kernel) => None,
+        (Err(error), OnExit::Drop) => return Err(error.into()),
+    };
+    if let Some(place) = &place
+        && let Some(pinned) = place.find()?
+    {
+        if pinned.interface == link.index {
+            notes.push(format!("took over the link pinned at {}", place.path().display()));
+            return inherit(link, pinned, on_exit);
+        }
+        // Its interface is gone, and with it what the link was for.
+        pinned.unpin().map_err(|errno| step(link, "remove a stale pin", errno))?;
+    }
+    let (fd, hook) = attach_new(link, program, options.mode.hooks(), notes)?;
+    let pinned = match (place, on_exit) {
+        (Some(place), OnExit::Drop) => Some(place.pin(&fd, link.index)?),
+        (_, OnExit::Drop | OnExit::Kernel) => None,
+    };
+    Ok(Attachment { link: fd, hook, pinned, inherited: false, committed: false, on_exit })
+}
+
+fn inherit(link: &LinkInfo, pinned: Pinned, on_exit: OnExit) -> Result<Attachment, OpenError> {
+    let hook = if link.xdp.native.is_some() { Hook::Native } else { Hook::Generic };
+    let fd = pinned.link.try_clone().map_err(|error| {
+        step(link, "copy a descriptor", Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    })?;
+    Ok(Attachment { link: fd, hook, pinned: Some(pinned), inherited: true, committed: false, on_exit })
+}
+
+fn attach_new(
+    link: &LinkInfo,
+    program: &OwnedFd,
+    hooks: &[Hook],
+    notes: &mut Vec<String>,
+) -> Result<(OwnedFd, Hook), OpenError> {
+    let interface = || link.name.clone();
+    let mut reasons = Vec::new();
+    for &hook in hooks {
+        let errno = match sys::link_xdp(program.as_fd(), link.index, hook.flag()) {
+            Ok(fd) => {
+                notes.append(&mut reasons);
+                return Ok((fd, hook));
+            }
+            Err(errno) => errno,
+        };
+        match errno {
+            Errno::BUSY | Errno::EXIST => {
+                let program = link.xdp.program().map_or_else(|| "(unknown)".to_owned(), program_name);
+                return Err(OpenError::ForeignProgram { interface: interface(), program });
+            }
+            Errno::PERM | Errno::ACCESS => {
+                return Err(OpenError::Permission { interface: interface(), step: "attach an XDP program" });
+            }
+            Errno::NODEV => return Err(OpenError::NoInterface(interface())),
+            errno => reasons.push(format!("{hook}: {}", why(hook, errno))),
+        }
+    }
+    Err(OpenError::Attach { interface: interface(), reasons: reasons.join("; ") })
+}
+
+/// What the refusal of a hook means.
+fn why(hook: Hook, errno: Errno) -> String {
+    match (hook, errno) {
+        (Hook::Native, Errno::OPNOTSUPP) => "the driver does not offer it".to_owned(),
+        (Hook::Native, Errno::RANGE | Errno::INVAL) => {
+            format!("the driver refuses ({errno}); often the MTU or an offload such as LRO is in the way")
+        }
+        (Hook::Native | Hook::Generic, errno) => format!("{errno}"),
+    }
+}
+
+impl Attachment {
+    /// Puts `program` to work for good. One step, so that there is no moment without a program.
+    pub(super) fn commit(&mut self, link: &LinkInfo, program: &OwnedFd) -> Result<(), OpenError> {
+        if self.inherited {
+            sys::update_link(self.link.as_fd(), program.as_fd())
+                .map_err(|errno| step(link, "take over the pinned XDP link", errno))?;
+        }
+        self.committed = true;
+        if self.on_exit == OnExit::Kernel
+            && let Some(pinned) = self.pinned.take()
+        {
+            pinned.unpin().map_err(|errno| step(link, "remove the pin", errno))?;
+        }
+        Ok(())
+    }
+
+    /// Whether the link is to be undone when its owner ends.
+    fn ends_with_us(&self) -> bool {
+        match (self.committed, self.inherited, self.on_exit) {
+            (true, _, OnExit::Kernel) => true,
+            (true, _, OnExit::Drop) => false,
+            // A start that failed leaves everything as it was: open, or closed by an earlier process.
+            (false, inherited, _) => !inherited,
+        }
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        if !self.ends_with_us() {
+            return;
+        }
+        // Both fail only when the interface or the file is gone, and then there is nothing to undo.
+        let _ = sys::detach_link(self.link.as_fd());
+        let _ = self.pinned.take().map(|pinned| pinned.unpin());
+    }
+}
+
+/// Name and number of a loaded program.
+pub(super) fn program_name(id: u32) -> String {
+    let info = sys::open_program(id).and_then(|program| sys::object_info(program.as_fd()));
+    let name = info.ok().map(|info| {
+        let name = &info[64..80];
+        let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+        String::from_utf8_lossy(&name[..end]).into_owned()
+    });
+    match name.filter(|name| !name.is_empty()) {
+        Some(name) => format!("{name} (number {id})"),
+        None => format!("number {id}"),
+    }
+}
+
+fn step(link: &LinkInfo, step: &'static str, errno: Errno) -> OpenError {
+    OpenError::Step { interface: link.name.clone(), step, errno }
+}

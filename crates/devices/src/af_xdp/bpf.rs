@@ -1,0 +1,245 @@
+//! A small eBPF assembler: typed instructions, forward labels, resolved into 64-bit words.
+//!
+//! It knows the dozen instructions that a filter of packet headers needs. Jumps go forward only, so
+//! that every program ends. Source: RFC 9669 (BPF instruction set), sections 3 to 5.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// A register: R0 result, R1–R5 arguments, R6–R9 kept across calls, R10 the frame pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Register {
+    R0,
+    R1,
+    R2,
+    R3,
+    R4,
+    R5,
+    R6,
+    R10 = 10,
+}
+
+/// Width of a load or store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Width {
+    /// Four bytes.
+    Word = 0x00,
+    /// Two bytes.
+    Half = 0x08,
+    /// One byte.
+    Byte = 0x10,
+}
+
+/// What a conditional jump compares; all unsigned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Condition {
+    /// Equal.
+    Equal = 0x10,
+    /// The left side is greater.
+    Greater = 0x20,
+    /// Not equal.
+    NotEqual = 0x50,
+}
+
+/// A function of the kernel that XDP programs may call (`enum bpf_func_id`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub(super) enum Helper {
+    /// `bpf_map_lookup_elem(map, key)`.
+    MapLookup = 1,
+    /// `bpf_redirect_map(map, key, action when there is no entry)`.
+    RedirectMap = 51,
+}
+
+/// A place that jumps lead to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Label(usize);
+
+/// A program under construction.
+#[derive(Debug, Default)]
+pub(super) struct Assembler {
+    words: Vec<u64>,
+    /// Where each label is, once placed.
+    labels: Vec<Option<usize>>,
+    /// Instructions whose offset is that of a label.
+    jumps: Vec<(usize, Label)>,
+}
+
+impl Assembler {
+    /// An empty program.
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    /// A label that is placed later.
+    pub(super) fn label(&mut self) -> Label {
+        self.labels.push(None);
+        Label(self.labels.len() - 1)
+    }
+
+    /// Places `label` here.
+    pub(super) fn place(&mut self, label: Label) {
+        debug_assert!(self.labels[label.0].is_none(), "a label has one place");
+        self.labels[label.0] = Some(self.words.len());
+    }
+
+    /// `to = from`
+    pub(super) fn copy(&mut self, to: Register, from: Register) {
+        self.emit(ALU64 | MOVE | REGISTER, to as u8, from as u8, 0, 0);
+    }
+
+    /// `to = value`
+    pub(super) fn set(&mut self, to: Register, value: i32) {
+        self.emit(ALU64 | MOVE, to as u8, 0, 0, value);
+    }
+
+    /// `to += value`
+    pub(super) fn add(&mut self, to: Register, value: i32) {
+        self.emit(ALU64 | ADD, to as u8, 0, 0, value);
+    }
+
+    /// `to &= value`
+    pub(super) fn and(&mut self, to: Register, value: i32) {
+        self.emit(ALU64 | AND, to as u8, 0, 0, value);
+    }
+
+    /// `to = *(width *)(base + offset)`
+    pub(super) fn load(&mut self, width: Width, to: Register, base: Register, offset: i16) {
+        self.emit(LOAD | MEMORY | width as u8, to as u8, base as u8, offset, 0);
+    }
+
+    /// `*(width *)(base + offset) = from`
+    pub(super) fn store(&mut self, width: Width, base: Register, offset: i16, from: Register) {
+        self.emit(STORE | MEMORY | width as u8, base as u8, from as u8, offset, 0);
+    }
+
+    /// `to = map`, by its descriptor at load time.
+    pub(super) fn map(&mut self, to: Register, map: BorrowedFd<'_>) {
+        self.emit(LOAD_WIDE, to as u8, PSEUDO_MAP_FD, 0, map.as_raw_fd());
+        self.words.push(0);
+    }
+
+    /// `if left (condition) value goto label`
+    pub(super) fn jump_value(&mut self, condition: Condition, left: Register, value: i32, label: Label) {
+        self.jumps.push((self.words.len(), label));
+        self.emit(JUMP | condition as u8, left as u8, 0, 0, value);
+    }
+
+    /// `if left (condition) right goto label`
+    pub(super) fn jump(&mut self, condition: Condition, left: Register, right: Register, label: Label) {
+        self.jumps.push((self.words.len(), label));
+        self.emit(JUMP | REGISTER | condition as u8, left as u8, right as u8, 0, 0);
+    }
+
+    /// `R0 = helper(R1, …)`; R1 to R5 are undefined afterwards.
+    pub(super) fn call(&mut self, helper: Helper) {
+        self.emit(CALL, 0, 0, 0, helper as i32);
+    }
+
+    /// `return R0`
+    pub(super) fn exit(&mut self) {
+        self.emit(EXIT, 0, 0, 0, 0);
+    }
+
+    /// The finished program.
+    ///
+    /// # Panics
+    /// When a jump leads to a label that was never placed, backwards, or too far: mistakes of the
+    /// programs in this driver, which its tests assemble.
+    pub(super) fn finish(mut self) -> Vec<u64> {
+        for (at, label) in core::mem::take(&mut self.jumps) {
+            let target = self.labels[label.0].expect("every label of a program is placed");
+            let distance = target.checked_sub(at + 1).expect("jumps lead forward");
+            let offset = i16::try_from(distance).expect("programs are short");
+            let mut bytes = self.words[at].to_ne_bytes();
+            bytes[2..4].copy_from_slice(&offset.to_ne_bytes());
+            self.words[at] = u64::from_ne_bytes(bytes);
+        }
+        self.words
+    }
+
+    /// One instruction: operation (8 bits), registers (4 + 4), offset (16), immediate (32), in the
+    /// byte order of the machine (RFC 9669, section 3).
+    fn emit(&mut self, operation: u8, to: u8, from: u8, offset: i16, immediate: i32) {
+        let registers = if cfg!(target_endian = "little") { from << 4 | to } else { to << 4 | from };
+        let [o0, o1] = offset.to_ne_bytes();
+        let [i0, i1, i2, i3] = immediate.to_ne_bytes();
+        self.words.push(u64::from_ne_bytes([operation, registers, o0, o1, i0, i1, i2, i3]));
+    }
+}
+
+const LOAD_WIDE: u8 = 0x18;
+const LOAD: u8 = 0x01;
+const STORE: u8 = 0x03;
+const MEMORY: u8 = 0x60;
+const JUMP: u8 = 0x05;
+const ALU64: u8 = 0x07;
+const REGISTER: u8 = 0x08;
+const ADD: u8 = 0x00;
+const AND: u8 = 0x50;
+const MOVE: u8 = 0xb0;
+const CALL: u8 = 0x85;
+const EXIT: u8 = 0x95;
+const PSEUDO_MAP_FD: u8 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Register::{R0, R1, R2, R6, R10};
+    use std::os::fd::AsFd;
+
+    /// Words as llvm-mc prints them (`llvm-mc -triple=bpfel -show-encoding`).
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn instructions_are_encoded_as_llvm_does() {
+        let mut assembler = Assembler::new();
+        assembler.copy(R6, R1);
+        assembler.set(R0, 2);
+        assembler.add(R2, -8);
+        assembler.and(R2, 0xf0);
+        assembler.load(Width::Half, R1, R2, 12);
+        assembler.store(Width::Word, R10, -8, R1);
+        assembler.call(Helper::RedirectMap);
+        assembler.exit();
+        let bytes = assembler.finish().into_iter().map(u64::to_le_bytes).collect::<Vec<_>>();
+        assert_eq!(
+            bytes,
+            [
+                [0xbf, 0x16, 0, 0, 0, 0, 0, 0],
+                [0xb7, 0x00, 0, 0, 2, 0, 0, 0],
+                [0x07, 0x02, 0, 0, 0xf8, 0xff, 0xff, 0xff],
+                [0x57, 0x02, 0, 0, 0xf0, 0, 0, 0],
+                [0x69, 0x21, 0x0c, 0, 0, 0, 0, 0],
+                [0x63, 0x1a, 0xf8, 0xff, 0, 0, 0, 0],
+                [0x85, 0x00, 0, 0, 0x33, 0, 0, 0],
+                [0x95, 0x00, 0, 0, 0, 0, 0, 0],
+            ]
+        );
+    }
+
+    #[test]
+    fn jumps_count_from_the_next_instruction_and_over_wide_ones() {
+        let mut assembler = Assembler::new();
+        let end = assembler.label();
+        assembler.jump_value(Condition::NotEqual, R0, 5, end);
+        assembler.jump(Condition::Greater, R1, R2, end);
+        assembler.map(R1, std::io::stdin().as_fd());
+        assembler.place(end);
+        assembler.exit();
+        let words = assembler.finish();
+        assert_eq!(words.len(), 5);
+        let offset = |word: u64| i16::from_ne_bytes(word.to_ne_bytes()[2..4].try_into().expect("two bytes"));
+        assert_eq!((offset(words[0]), offset(words[1])), (3, 2));
+    }
+
+    #[test]
+    #[should_panic(expected = "every label of a program is placed")]
+    fn a_label_without_a_place_is_a_mistake() {
+        let mut assembler = Assembler::new();
+        let nowhere = assembler.label();
+        assembler.jump_value(Condition::Equal, R0, 0, nowhere);
+        assembler.finish();
+    }
+}

@@ -1,0 +1,139 @@
+//! Why an interface could not be opened, for people.
+
+use rustix::io::Errno;
+
+/// Why an interface could not be opened. Each says what to do next.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There is no such interface here.
+    #[error("there is no interface {0} in this network namespace: `ip link` lists those that there are")]
+    NoInterface(String),
+    /// The interface is not an Ethernet interface.
+    #[error("{0} has no Ethernet address: a port needs an Ethernet interface")]
+    NotEthernet(String),
+    /// A ring size that the kernel does not take.
+    #[error("rings of {0} entries: the size has to be a power of two from 64 to 32768")]
+    RingSize(u32),
+    /// Slots that the kernel does not take.
+    #[error("slots of {0} bytes: AF_XDP takes 2048 or 4096")]
+    SlotSize(u32),
+    /// More queues are asked for than there are.
+    #[error(
+        "{interface} has {present} queues, {wanted} are asked for: lower `queues`, or \
+         `ethtool -L {interface} combined {wanted}`"
+    )]
+    Queues {
+        /// The interface.
+        interface: String,
+        /// Queues asked for.
+        wanted: u32,
+        /// Queues that there are.
+        present: u32,
+    },
+    /// The process may not do what it has to.
+    #[error(
+        "{interface}: not allowed to {step}: run as root, or grant CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF"
+    )]
+    Permission {
+        /// The interface.
+        interface: String,
+        /// What was tried.
+        step: &'static str,
+    },
+    /// Somebody else's program is attached.
+    #[error(
+        "{interface} has the XDP program {program} of somebody else: stop that program, or remove it with \
+         `ip link set dev {interface} xdp off` (or `bpftool link detach`)"
+    )]
+    ForeignProgram {
+        /// The interface.
+        interface: String,
+        /// Name and number of the program.
+        program: String,
+    },
+    /// Neither the driver nor the generic hook took the program.
+    #[error("{interface}: XDP cannot be attached: {reasons}")]
+    Attach {
+        /// The interface.
+        interface: String,
+        /// What was tried and what the kernel said.
+        reasons: String,
+    },
+    /// The verifier refused the program.
+    #[error("the kernel refuses the XDP program ({errno}); Linux 5.18 is the oldest that takes it. {log}")]
+    Program {
+        /// What the kernel said.
+        errno: Errno,
+        /// The last lines of the verifier's log.
+        log: String,
+    },
+    /// The queue belongs to another socket.
+    #[error(
+        "queue {queue} of {interface} is in use by another AF_XDP socket: stop the other process \
+         (`ss --xdp -p` shows it) or use another interface"
+    )]
+    Busy {
+        /// The interface.
+        interface: String,
+        /// The queue.
+        queue: u32,
+    },
+    /// The memory may not be locked.
+    #[error(
+        "cannot lock {bytes} bytes of packet memory for {interface}: raise RLIMIT_MEMLOCK \
+         (`ulimit -l`, LimitMEMLOCK= in systemd), grant CAP_IPC_LOCK, or lower the memory setting"
+    )]
+    MemoryLock {
+        /// The interface.
+        interface: String,
+        /// Bytes to be locked.
+        bytes: u64,
+    },
+    /// None of the ways to move packets works.
+    #[error("{interface}: no way to move packets works: {reasons}")]
+    Transfer {
+        /// The interface.
+        interface: String,
+        /// What was tried and what the kernel said.
+        reasons: String,
+    },
+    /// The interface cannot be kept closed after the end of the process.
+    #[error(transparent)]
+    Pin(#[from] PinError),
+    /// A step that seldom fails did.
+    #[error("{interface}: cannot {step}: {errno}")]
+    Step {
+        /// The interface.
+        interface: String,
+        /// What was tried.
+        step: &'static str,
+        /// What the kernel said.
+        errno: Errno,
+    },
+}
+
+/// Why an interface cannot be kept closed, or be released.
+#[derive(Debug, thiserror::Error)]
+pub enum PinError {
+    /// No BPF file system that outlives the process.
+    #[error(
+        "no BPF file system is mounted, and without one nothing keeps {interface} closed after the end of \
+         the process: `mount -t bpf bpf /sys/fs/bpf`, or set on_exit = \"kernel\""
+    )]
+    NoFileSystem {
+        /// The interface.
+        interface: String,
+    },
+    /// An operation on the BPF file system failed.
+    #[error("{interface}: cannot {step} {path}: {errno}")]
+    Path {
+        /// The interface.
+        interface: String,
+        /// What was tried.
+        step: &'static str,
+        /// On which file.
+        path: String,
+        /// What the kernel said.
+        errno: Errno,
+    },
+}

@@ -1,0 +1,101 @@
+//! What the driver of an interface says: read-only questions of ethtool(8).
+
+use super::sys::{self, ETHTOOL_BYTES};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// A way to ask drivers in the network namespace of the thread that made it.
+pub(super) struct Ethtool {
+    socket: OwnedFd,
+    answer: Box<[u8; ETHTOOL_BYTES]>,
+}
+
+/// Queues that are in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Channels {
+    pub(super) receive: u32,
+    pub(super) transmit: u32,
+}
+
+impl Ethtool {
+    pub(super) fn new() -> Result<Self, Errno> {
+        let (family, flags) = (AddressFamily::INET, SocketFlags::CLOEXEC);
+        let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
+        let answer = vec![0; ETHTOOL_BYTES].into_boxed_slice().try_into().map_err(|_| Errno::NOMEM)?;
+        Ok(Self { socket, answer })
+    }
+
+    /// The name of the driver.
+    pub(super) fn driver(&mut self, interface: &str) -> Result<String, Errno> {
+        self.ask(interface, GET_DRIVER, &[])?;
+        let name = &self.answer[4..36];
+        let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+        Ok(String::from_utf8_lossy(&name[..end]).into_owned())
+    }
+
+    /// How many queues are in use in each direction.
+    pub(super) fn channels(&mut self, interface: &str) -> Result<Channels, Errno> {
+        self.ask(interface, GET_CHANNELS, &[])?;
+        let combined = self.word(8);
+        Ok(Channels { receive: self.word(5) + combined, transmit: self.word(6) + combined })
+    }
+
+    /// The features, by the names of `ethtool -k`, that are switched on.
+    pub(super) fn active_features(&mut self, interface: &str) -> Result<Vec<String>, Errno> {
+        self.ask(interface, GET_STRING_COUNT, &FEATURE_NAMES_QUESTION)?;
+        let count = self.word(4).min(MAX_FEATURES);
+        self.ask(interface, GET_STRINGS, &[FEATURE_NAMES, count])?;
+        let names = (0..count as usize).map(|index| self.string(12 + 32 * index)).collect::<Vec<_>>();
+        self.ask(interface, GET_FEATURES, &[count.div_ceil(32)])?;
+        // A block of four words for each 32 features: available, requested, active, unchangeable.
+        let active = |index: &usize| self.word(2 + 4 * (index / 32) + 2) >> (index % 32) & 1 == 1;
+        Ok((0..names.len()).filter(active).map(|index| names[index].clone()).collect())
+    }
+
+    fn ask(&mut self, interface: &str, command: u32, arguments: &[u32]) -> Result<(), Errno> {
+        self.answer.fill(0);
+        for (index, word) in core::iter::once(&command).chain(arguments).enumerate() {
+            self.answer[4 * index..4 * index + 4].copy_from_slice(&word.to_ne_bytes());
+        }
+        sys::ethtool(self.socket.as_fd(), interface, &mut self.answer)
+    }
+
+    fn word(&self, index: usize) -> u32 {
+        let at = 4 * index;
+        u32::from_ne_bytes([self.answer[at], self.answer[at + 1], self.answer[at + 2], self.answer[at + 3]])
+    }
+
+    fn string(&self, at: usize) -> String {
+        let bytes = &self.answer[at..at + 32];
+        let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..end]).into_owned()
+    }
+}
+
+/// Commands of linux/ethtool.h.
+const GET_DRIVER: u32 = 0x03;
+const GET_STRINGS: u32 = 0x1b;
+const GET_STRING_COUNT: u32 = 0x37;
+const GET_FEATURES: u32 = 0x3a;
+const GET_CHANNELS: u32 = 0x3c;
+/// `ETH_SS_FEATURES`.
+const FEATURE_NAMES: u32 = 4;
+/// A reserved word, then a mask of 64 bits with the bit of `FEATURE_NAMES`.
+const FEATURE_NAMES_QUESTION: [u32; 3] =
+    if cfg!(target_endian = "little") { [0, 1 << FEATURE_NAMES, 0] } else { [0, 0, 1 << FEATURE_NAMES] };
+/// More than any kernel has, and within the answer's size.
+const MAX_FEATURES: u32 = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_has_features() {
+        let mut ethtool = Ethtool::new().expect("a socket");
+        let features = ethtool.active_features("lo").expect("lo has features");
+        assert!(features.iter().any(|name| name == "tx-scatter-gather"), "{features:?}");
+        assert_eq!(ethtool.channels("lo"), Err(Errno::OPNOTSUPP));
+    }
+}

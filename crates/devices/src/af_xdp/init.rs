@@ -1,0 +1,347 @@
+//! Opening an interface, in the order of the kernel's manual (Documentation/networking/af_xdp.rst).
+
+use super::attach;
+use super::claims::Claims;
+use super::error::OpenError;
+use super::ethtool::{Channels, Ethtool};
+use super::link::{self, LinkInfo, Which};
+use super::options::{Hook, OnExit, Options, Take};
+use super::port::{Opened, Port};
+use super::posted::Posted;
+use super::preflight::{self, Obtained};
+use super::program::{self, Action};
+use super::ring::{Consumer, Producer};
+use super::rx::{Receiver, Wants};
+use super::socket::{self, Core, Refused, RingSizes, Rings, Transfer};
+use super::sys::{self, Map, MapKind};
+use super::tx::{Limits, Mute, Transmitter};
+use crate::{AnyQueue, Interface, Queue};
+use core::sync::atomic::AtomicU32;
+use polder_buffers::{Region, RegionOptions};
+use polder_datapath::port::{RxQueue, TxQueue};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+/// Opens an interface of the calling thread's network namespace on the frames of `region`.
+///
+/// All interfaces that are opened on one region share its frames: a packet goes from port to port
+/// without a copy. The program takes packets from here on; until a queue has been polled once, which
+/// posts its first frames, what comes for it is lost and counted.
+///
+/// # Errors
+/// [`OpenError`] says what to do next. The interface is then as it was before.
+pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
+    // 1. What is asked for, and what there is.
+    let memory = RegionOptions { slots: region.slots(), slot_bytes: region.slot_bytes() };
+    let link = find(options, memory)?;
+    let queues = channels(&link, options)?;
+    let mut notes = Vec::new();
+    // 2. Maps and program.
+    let sockets = Map::new(MapKind::XskMap, "polder_sockets", 4, 4, queues.channels.receive)
+        .map_err(|errno| denied(&link, "make a BPF map", errno))?;
+    let claims = claims(&link, options)?;
+    let program = load(options, &sockets, claims.as_ref())?;
+    // 3. The program on the interface: closed or passing everything until sockets are there.
+    let mut attachment = attach::attach(&link, &program, options, &mut notes)?;
+    // 4. A socket for each queue, and its place in the map.
+    let setup = Setup { link: &link, region, options, channels: queues.channels };
+    let (bound, transfer) = setup.bind_all(attachment.hook, &mut notes)?;
+    enter(&link, &sockets, &bound)?;
+    // 5. A link that was taken over gets the new program; everything comes to us from here on.
+    attachment.commit(&link, &program)?;
+    let promiscuous = options.promiscuous.then(|| make_promiscuous(&link)).transpose()?;
+    // 6. What became of it.
+    let obtained = Obtained { hook: attachment.hook, transfer, queues, notes };
+    let report = preflight::inspect_link(&link, memory, options, Some(obtained));
+    let cores = bound.iter().map(|(core, _)| Arc::downgrade(core)).collect();
+    let mtu = Arc::new(AtomicU32::new(link.mtu.min(options.mtu.unwrap_or(u32::MAX))));
+    let queues = setup.queues(bound, transfer, &mtu);
+    let interface = Interface { name: link.name.clone(), index: link.index, mac: link.mac, mtu: link.mtu };
+    let port = Port {
+        interface,
+        report,
+        mtu,
+        most_mtu: options.mtu,
+        claims,
+        cores,
+        _promiscuous: promiscuous,
+        _attachment: attachment,
+    };
+    Ok(Opened { port, queues })
+}
+
+/// Looks for the interface, and at what is asked of it.
+pub(super) fn find(options: &Options, memory: RegionOptions) -> Result<LinkInfo, OpenError> {
+    for ring in [options.receive_ring, options.transmit_ring] {
+        if !ring.is_power_of_two() || !(64..=32_768).contains(&ring) {
+            return Err(OpenError::RingSize(ring));
+        }
+    }
+    if !matches!(memory.slot_bytes, 2048 | 4096) {
+        return Err(OpenError::SlotSize(memory.slot_bytes));
+    }
+    let interface = &options.interface;
+    match link::query(Which::Name(interface)) {
+        Ok(link) if link.mac == [0; 6] => Err(OpenError::NotEthernet(interface.clone())),
+        Ok(link) => Ok(link),
+        Err(_) => Err(OpenError::NoInterface(interface.clone())),
+    }
+}
+
+/// The queues that are used, and those that there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Used {
+    /// Used in each direction; never more to send than to receive.
+    pub(super) channels: Channels,
+    /// In use by the device, to receive.
+    pub(super) present: u32,
+    /// Whether the driver said so, or it is a guess.
+    pub(super) known: bool,
+}
+
+pub(super) fn channels(link: &LinkInfo, options: &Options) -> Result<Used, OpenError> {
+    let asked = Ethtool::new().and_then(|mut ethtool| ethtool.channels(&link.name));
+    let (present, known) = match asked {
+        Ok(channels) if channels.receive > 0 && channels.transmit > 0 => (channels, true),
+        // Drivers without channels have as many queues as they were made with; a multi-queue TAP has
+        // 256 of which few are in use, so more than one is not believed.
+        Ok(_) | Err(_) => {
+            let one = link.receive_queues <= 1 && link.transmit_queues <= 1;
+            (Channels { receive: 1, transmit: 1 }, one)
+        }
+    };
+    let wanted = options.queues.unwrap_or(present.receive);
+    if wanted == 0 || wanted > present.receive {
+        return Err(OpenError::Queues { interface: link.name.clone(), wanted, present: present.receive });
+    }
+    let channels = Channels { receive: wanted, transmit: present.transmit.min(wanted) };
+    Ok(Used { channels, present: present.receive, known })
+}
+
+fn claims(link: &LinkInfo, options: &Options) -> Result<Option<Claims>, OpenError> {
+    let Take::Tunnels(wanted) = &options.take else { return Ok(None) };
+    let claims = Claims::new().map_err(|errno| denied(link, "make a BPF map", errno))?;
+    claims.replace(wanted).map_err(|errno| step(link, "enter a claim", errno))?;
+    Ok(Some(claims))
+}
+
+fn load(options: &Options, sockets: &Map, claims: Option<&Claims>) -> Result<OwnedFd, OpenError> {
+    let action = match options.on_exit {
+        OnExit::Kernel => Action::Pass,
+        OnExit::Drop => Action::Drop,
+    };
+    let (name, instructions) = match claims {
+        None => ("polder_whole", program::whole(sockets.as_fd(), action)),
+        Some(claims) => ("polder_claims", program::claims(sockets.as_fd(), claims.as_fd(), action)),
+    };
+    sys::load_xdp(name, &instructions).map_err(|(errno, log)| match errno {
+        Errno::PERM | Errno::ACCESS if log.is_empty() => {
+            OpenError::Permission { interface: options.interface.clone(), step: "load an XDP program" }
+        }
+        errno => {
+            let lines = log.lines().rev().take(3).collect::<Vec<_>>();
+            OpenError::Program { errno, log: lines.into_iter().rev().collect::<Vec<_>>().join(" | ") }
+        }
+    })
+}
+
+/// Enters the sockets into the map that the program redirects by.
+fn enter(link: &LinkInfo, sockets: &Map, bound: &Bound) -> Result<(), OpenError> {
+    for (queue, (core, _)) in (0_u32..).zip(bound) {
+        let socket = core.socket().map_or(-1, |socket| socket.as_raw_fd());
+        sockets
+            .set(&queue.to_ne_bytes(), &socket.to_ne_bytes())
+            .map_err(|errno| step(link, "enter a socket into the map", errno))?;
+    }
+    Ok(())
+}
+
+/// What the steps of opening have in common.
+struct Setup<'a> {
+    link: &'a LinkInfo,
+    region: &'a Region,
+    options: &'a Options,
+    channels: Channels,
+}
+
+type Bound = Vec<(Arc<Core>, Rings)>;
+
+impl Setup<'_> {
+    /// Binds a socket to every queue, in the best way that the first queue allows.
+    fn bind_all(&self, hook: Hook, notes: &mut Vec<String>) -> Result<(Bound, Transfer), OpenError> {
+        let mut reasons = Vec::new();
+        for transfer in self.transfers(hook) {
+            let (queue, refused) = match self.bind_queues(transfer) {
+                Ok(bound) => {
+                    notes.append(&mut reasons);
+                    return Ok((bound, transfer));
+                }
+                Err(refused) => refused,
+            };
+            if let Some(error) = self.hopeless(queue, refused) {
+                return Err(error);
+            }
+            reasons.push(format!("{}: {}", name(transfer), explain(refused)));
+        }
+        Err(OpenError::Transfer { interface: self.link.name.clone(), reasons: reasons.join("; ") })
+    }
+
+    /// The ways to try, best first.
+    fn transfers(&self, hook: Hook) -> Vec<Transfer> {
+        let long = self.link.mtu + LINK_OVERHEAD > single_frame(self.region.slot_bytes());
+        let (zero_copy, copy) = self.options.mode.transfers();
+        let mut transfers = Vec::new();
+        for zero_copy in [true, false].into_iter().filter(|&way| if way { zero_copy } else { copy }) {
+            if zero_copy && hook == Hook::Generic {
+                continue;
+            }
+            transfers.push(Transfer { zero_copy, multi_buffer: true });
+            // Zero copy that loses long packets is worse than a copy that does not.
+            if !(zero_copy && long) {
+                transfers.push(Transfer { zero_copy, multi_buffer: false });
+            }
+        }
+        transfers
+    }
+
+    fn bind_queues(&self, transfer: Transfer) -> Result<Bound, (u32, Refused)> {
+        (0..self.channels.receive)
+            .map(|queue| {
+                let sizes = RingSizes {
+                    receive: self.options.receive_ring,
+                    transmit: if queue < self.channels.transmit { self.options.transmit_ring } else { 0 },
+                };
+                let opened = socket::open(self.region, self.link.index, queue, sizes, transfer);
+                let opened = opened.map_err(|refused| (queue, refused))?;
+                self.set_busy_poll(&opened.0);
+                Ok(opened)
+            })
+            .collect()
+    }
+
+    /// An error that no other way of moving packets would mend.
+    fn hopeless(&self, queue: u32, refused: Refused) -> Option<OpenError> {
+        let interface = self.link.name.clone();
+        match refused.errno {
+            Errno::BUSY => Some(OpenError::Busy { interface, queue }),
+            Errno::PERM | Errno::ACCESS => Some(OpenError::Permission { interface, step: refused.step }),
+            Errno::NODEV => Some(OpenError::NoInterface(interface)),
+            Errno::NOBUFS | Errno::NOMEM => {
+                let bytes = u64::from(self.region.slots()) * u64::from(self.region.slot_bytes());
+                Some(OpenError::MemoryLock { interface, bytes })
+            }
+            _ => None,
+        }
+    }
+
+    /// Best effort: a kernel that does not know it wakes us by interrupts.
+    fn set_busy_poll(&self, core: &Core) {
+        let (Some(busy), Some(socket)) = (self.options.busy_poll, core.socket()) else { return };
+        let values =
+            [(SO_PREFER_BUSY_POLL, 1), (SO_BUSY_POLL, busy.microseconds), (SO_BUSY_POLL_BUDGET, busy.budget)];
+        for (option, value) in values {
+            let _ = sys::set_option(socket, libc::SOL_SOCKET, option, value);
+        }
+    }
+
+    /// The ends of the queues over their bound sockets.
+    fn queues(&self, bound: Bound, transfer: Transfer, mtu: &Arc<AtomicU32>) -> Vec<AnyQueue> {
+        // However small the memory is, no port holds all of it.
+        let share = |frames: u32| (frames / self.channels.receive.max(1)).max(FEWEST_FRAMES);
+        let quarter = self.region.slots() / 4;
+        let target = share(self.options.receive_frames.unwrap_or(quarter)).min(self.options.receive_ring);
+        let capacity = share(quarter).min(self.options.transmit_ring);
+        let segments = match (transfer.multi_buffer, transfer.zero_copy) {
+            (false, _) => 1,
+            (true, false) => SEGMENTS_COPY,
+            (true, true) => SEGMENTS_ZERO_COPY,
+        };
+        let limits = Limits { mtu: Arc::clone(mtu), segments, capacity, copies: !transfer.zero_copy };
+        let busy_poll = self.options.busy_poll.is_some();
+        let mut queues = Vec::new();
+        for (core, rings) in bound {
+            let Rings { receive: (received, fill), transmit } = rings;
+            let (received, fill) = (Consumer::new(received), Producer::new(fill));
+            let both = (Arc::clone(&core), Posted::new(self.region));
+            let wants = Wants { target, busy_poll, multi_buffer: transfer.multi_buffer };
+            let rx: Box<dyn RxQueue> = Box::new(Receiver::new(received, fill, wants, both));
+            let tx: Box<dyn TxQueue> = match transmit {
+                Some((transmit, completion)) => {
+                    let rings = (Producer::new(transmit), Consumer::new(completion));
+                    let both = (core, Posted::new(self.region));
+                    Box::new(Transmitter::new(rings, limits.clone(), both))
+                }
+                None => Box::new(Mute::default()),
+            };
+            queues.push(Queue { rx, tx });
+        }
+        queues
+    }
+}
+
+/// A packet socket that receives nothing, and whose membership makes the interface promiscuous for
+/// as long as it is open (packet(7)).
+fn make_promiscuous(link: &LinkInfo) -> Result<OwnedFd, OpenError> {
+    let at = |errno| step(link, "make the interface promiscuous", errno);
+    let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)
+        .map_err(at)?;
+    // struct packet_mreq: interface, type, length and bytes of an address.
+    let mut membership = [0_u8; 16];
+    membership[..4].copy_from_slice(&link.index.to_ne_bytes());
+    membership[4..6].copy_from_slice(&PACKET_MR_PROMISC.to_ne_bytes());
+    let level = libc::SOL_PACKET;
+    sys::set_option_bytes(socket.as_fd(), level, libc::PACKET_ADD_MEMBERSHIP, &membership).map_err(at)?;
+    Ok(socket)
+}
+
+/// The longest frame that one slot holds on receive.
+pub(super) fn single_frame(slot_bytes: u32) -> u32 {
+    slot_bytes - u32::from(polder_buffers::HEADROOM)
+}
+
+/// What a way of moving packets is called.
+pub(super) fn name(transfer: Transfer) -> &'static str {
+    match (transfer.zero_copy, transfer.multi_buffer) {
+        (true, true) => "zero copy, multi-buffer",
+        (true, false) => "zero copy",
+        (false, true) => "copy, multi-buffer",
+        (false, false) => "copy",
+    }
+}
+
+fn explain(refused: Refused) -> String {
+    match refused.errno {
+        Errno::OPNOTSUPP => "the driver does not offer it".to_owned(),
+        Errno::INVAL => format!("cannot {}: the kernel or the driver does not know it", refused.step),
+        Errno::NETDOWN => format!("cannot {}: the interface is down, `ip link set … up`", refused.step),
+        errno => format!("cannot {}: {errno}", refused.step),
+    }
+}
+
+fn denied(link: &LinkInfo, step: &'static str, errno: Errno) -> OpenError {
+    let interface = link.name.clone();
+    match errno {
+        Errno::PERM | Errno::ACCESS => OpenError::Permission { interface, step },
+        errno => OpenError::Step { interface, step, errno },
+    }
+}
+
+fn step(link: &LinkInfo, step: &'static str, errno: Errno) -> OpenError {
+    OpenError::Step { interface: link.name.clone(), step, errno }
+}
+
+/// An Ethernet header and one VLAN tag.
+pub(super) const LINK_OVERHEAD: u32 = 14 + 4;
+/// Frames that a receive queue needs to live.
+const FEWEST_FRAMES: u32 = 64;
+/// Parts of a packet that the kernel puts together in copy mode (`MAX_SKB_FRAGS`).
+const SEGMENTS_COPY: u32 = 17;
+/// Parts of a packet that every driver with zero-copy multi-buffer takes.
+const SEGMENTS_ZERO_COPY: u32 = 5;
+/// `struct packet_mreq` and asm-generic/socket.h.
+const PACKET_MR_PROMISC: u16 = 1;
+const SO_BUSY_POLL: i32 = 46;
+const SO_PREFER_BUSY_POLL: i32 = 69;
+const SO_BUSY_POLL_BUDGET: i32 = 70;

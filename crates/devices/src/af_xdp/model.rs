@@ -1,0 +1,240 @@
+//! A model of the kernel's side of one socket, honest or not, and what the queue makes of it.
+//!
+//! The model sees what the kernel sees, addresses, and moves no bytes; what bytes do is tested
+//! against the kernel itself.
+
+use super::posted::Posted;
+use super::ring::{Consumer, Descriptor, Producer};
+use super::rx::{Receiver, Wants};
+use super::socket::Core;
+use super::sys::{HeapRing, RingMemory};
+use super::tx::{Limits, Transmitter};
+use core::sync::atomic::AtomicU32;
+use polder_buffers::{Batch, Packet, Pool, Region, RegionOptions};
+use polder_datapath::drops::DropReason;
+use polder_datapath::port::{Budget, RxQueue, Turn, TxQueue};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+const SLOTS: u32 = 256;
+const RING: usize = 64;
+
+/// The other ends of the four rings.
+struct Kernel {
+    fill: Consumer<u64>,
+    receive: Producer<Descriptor>,
+    transmit: Consumer<Descriptor>,
+    completion: Producer<u64>,
+    /// Frames that it was given to fill.
+    free: VecDeque<u64>,
+    /// Frames that it has to send.
+    sending: VecDeque<u64>,
+}
+
+struct Stand {
+    region: Region,
+    pool: Pool,
+    rx: Receiver,
+    tx: Transmitter,
+    kernel: Kernel,
+}
+
+fn ends<A, B>(
+    words: usize,
+    producer: impl Fn(RingMemory) -> A,
+    consumer: impl Fn(RingMemory) -> B,
+) -> (A, B) {
+    let ring = HeapRing::new(words);
+    (producer(RingMemory::heap(&ring)), consumer(RingMemory::heap(&ring)))
+}
+
+fn stand() -> Stand {
+    let region = Region::new(RegionOptions { slots: SLOTS, slot_bytes: 2048 }).expect("memory for a test");
+    let core = Core::model(&region);
+    let (fill, kernel_fill) = ends(RING, Producer::new, Consumer::new);
+    let (receive, received) = ends(2 * RING, Producer::new, Consumer::new);
+    let (transmit, kernel_transmit) = ends(2 * RING, Producer::new, Consumer::new);
+    let (kernel_completion, completion) = ends(RING, Producer::new, Consumer::new);
+    let wants = Wants { target: 64, busy_poll: false, multi_buffer: true };
+    let rx = Receiver::new(received, fill, wants, (Arc::clone(&core), Posted::new(&region)));
+    let limits = Limits { mtu: Arc::new(AtomicU32::new(1500)), segments: 4, capacity: 64, copies: true };
+    let tx = Transmitter::new((transmit, completion), limits, (core, Posted::new(&region)));
+    let kernel = Kernel {
+        fill: kernel_fill,
+        receive,
+        transmit: kernel_transmit,
+        completion: kernel_completion,
+        free: VecDeque::new(),
+        sending: VecDeque::new(),
+    };
+    Stand { pool: region.pool(), region, rx, tx, kernel }
+}
+
+impl Kernel {
+    fn look(&mut self) {
+        self.free.extend(core::iter::from_fn(|| self.fill.take()));
+        self.fill.release();
+        self.sending.extend(core::iter::from_fn(|| self.transmit.take()).map(|sent| sent.address));
+        self.transmit.release();
+    }
+
+    /// Delivers a packet of `parts` parts if it has the frames.
+    fn deliver(&mut self, parts: usize) -> bool {
+        self.look();
+        if self.free.len() < parts {
+            return false;
+        }
+        for part in 1..=parts {
+            let address = self.free.pop_front().expect("counted") + 256;
+            self.receive.put(Descriptor { address, length: 100, continues: part < parts });
+        }
+        self.receive.publish();
+        true
+    }
+
+    fn complete(&mut self, count: usize) {
+        self.look();
+        for _ in 0..count.min(self.sending.len()) {
+            // The kernel gives the address back without the distance from the slot's start, or with it.
+            self.completion.put(self.sending.pop_front().expect("counted") / 2048 * 2048);
+        }
+        self.completion.publish();
+    }
+}
+
+impl Stand {
+    fn receive(&mut self, batch: &mut Batch) -> Turn {
+        self.rx.receive(&mut Budget::new(64), batch, &mut self.pool)
+    }
+
+    /// Closes everything; every frame has to be home, none as a stray.
+    fn close(self) {
+        let Self { region, pool, rx, tx, kernel: _ } = self;
+        drop((rx, tx, pool));
+        assert_eq!((region.home(), region.strays()), (SLOTS, 0));
+    }
+}
+
+proptest! {
+    /// Whatever the history, packets are counted once and every frame is somewhere.
+    #[test]
+    fn any_history_keeps_every_frame(steps in proptest::collection::vec((0..5_u8, 1..20_usize), 1..120)) {
+        let mut stand = stand();
+        let mut batch = Batch::new();
+        let (mut delivered, mut received, mut taken) = (0, 0, 0);
+        for (step, amount) in steps {
+            match step {
+                0 => delivered += (0..amount).filter(|_| stand.kernel.deliver(1)).count(),
+                1 => delivered += usize::from(stand.kernel.deliver(1 + amount % 5)),
+                2 => {
+                    let before = batch.len();
+                    prop_assert_ne!(stand.receive(&mut batch), Turn::Closed);
+                    received += batch.len() - before;
+                }
+                3 => {
+                    let before = batch.len();
+                    stand.tx.transmit(&mut batch, &mut stand.pool);
+                    taken += before - batch.len();
+                }
+                _ => {
+                    stand.kernel.complete(amount);
+                    prop_assert_ne!(stand.tx.reclaim(&mut stand.pool), Turn::Closed);
+                }
+            }
+            let counters = stand.tx.counters();
+            prop_assert_eq!(counters.transmitted.get() + counters.drops.total(), taken as u64);
+            prop_assert!(received <= delivered);
+        }
+        while stand.receive(&mut batch) != Turn::Drained || !batch.is_empty() {
+            received += batch.len();
+            stand.pool.release(&mut batch);
+        }
+        stand.kernel.complete(RING);
+        let _ = stand.tx.reclaim(&mut stand.pool);
+        prop_assert_eq!(stand.tx.held(), 0);
+        prop_assert!(received >= delivered, "{} received, {} delivered", received, delivered);
+        stand.close();
+    }
+}
+
+#[test]
+fn a_descriptor_that_cannot_be_right_closes_the_queue() {
+    let lies: [fn(u64) -> Descriptor; 5] = [
+        |posted| Descriptor { address: posted, length: 2049, continues: false },
+        |posted| Descriptor { address: posted + 2047, length: 2, continues: false },
+        |posted| Descriptor { address: posted, length: u32::MAX, continues: true },
+        |_| Descriptor { address: u64::MAX, length: 60, continues: false },
+        |_| Descriptor { address: 2048 * u64::from(SLOTS), length: 60, continues: false },
+    ];
+    for (number, lie) in lies.into_iter().enumerate() {
+        let mut stand = stand();
+        let mut batch = Batch::new();
+        assert_eq!(stand.receive(&mut batch), Turn::Drained);
+        assert!(stand.kernel.deliver(1));
+        let posted = *stand.kernel.free.front().expect("63 frames");
+        stand.kernel.receive.put(lie(posted));
+        stand.kernel.receive.publish();
+        assert_eq!(stand.receive(&mut batch), Turn::Closed, "lie {number}");
+        assert_eq!(stand.receive(&mut batch), Turn::Closed);
+        let counters = stand.rx.counters();
+        assert_eq!((counters.received.get(), counters.drops.get(DropReason::DeviceError)), (2, 1));
+        assert_eq!(batch.len(), 1, "what came before was right");
+        stand.pool.release(&mut batch);
+        stand.close();
+    }
+}
+
+#[test]
+fn a_frame_that_comes_twice_closes_the_queue() {
+    let mut stand = stand();
+    let mut batch = Batch::new();
+    assert_eq!(stand.receive(&mut batch), Turn::Drained);
+    stand.kernel.look();
+    let address = stand.kernel.free.pop_front().expect("64 frames");
+    for _ in 0..2 {
+        stand.kernel.receive.put(Descriptor { address, length: 60, continues: false });
+    }
+    stand.kernel.receive.publish();
+    assert_eq!(stand.receive(&mut batch), Turn::Closed);
+    assert_eq!(batch.len(), 1);
+    stand.pool.release(&mut batch);
+    stand.close();
+}
+
+#[test]
+fn a_completion_of_what_was_not_sent_closes_the_queue() {
+    let mut stand = stand();
+    let mut batch = Batch::new();
+    batch.push(Packet::copy_from(&[0; 60], &mut stand.pool).expect("256 slots")).expect("room");
+    stand.tx.transmit(&mut batch, &mut stand.pool);
+    stand.kernel.complete(1);
+    stand.kernel.completion.put(7 * 2048);
+    stand.kernel.completion.publish();
+    assert_eq!(stand.tx.reclaim(&mut stand.pool), Turn::Closed);
+    assert_eq!((stand.tx.held(), stand.tx.counters().drops.total()), (0, 0), "no packet was lost");
+    stand.close();
+}
+
+#[test]
+fn what_the_kernel_has_not_taken_is_a_drop_at_the_end() {
+    let mut stand = stand();
+    let mut batch = Batch::new();
+    for length in [60, 61, 62] {
+        let packet = Packet::copy_from(&vec![0; length], &mut stand.pool).expect("256 slots");
+        batch.push(packet).expect("room");
+    }
+    let mut chain = Packet::copy_from(&[0; 30], &mut stand.pool).expect("256 slots");
+    chain.join(Packet::copy_from(&[0; 40], &mut stand.pool).expect("256 slots"));
+    stand.tx.transmit(&mut batch, &mut stand.pool);
+    stand.kernel.complete(2);
+    let mut batch = Batch::new();
+    batch.push(chain).expect("room");
+    stand.tx.transmit(&mut batch, &mut stand.pool);
+    let counters = Arc::clone(stand.tx.counters());
+    assert_eq!((counters.transmitted.get(), counters.transmitted_bytes.get()), (4, 60 + 61 + 62 + 70));
+    assert_eq!(counters.in_flight.get(), 4);
+    stand.close();
+    assert_eq!((counters.transmitted.get(), counters.drops.get(DropReason::TxError)), (3, 1));
+    assert_eq!((counters.transmitted_bytes.get(), counters.in_flight.get()), (60 + 61 + 62, 0));
+}

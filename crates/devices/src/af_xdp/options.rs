@@ -1,0 +1,155 @@
+//! What is asked of an interface.
+
+use core::fmt;
+use std::net::Ipv4Addr;
+
+/// What is taken from the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Take {
+    /// Every packet. The kernel receives nothing on this interface; it can still send.
+    Whole,
+    /// Tunnel packets (IPv4, protocol 47) between these end points; the rest stays with the kernel.
+    Tunnels(Vec<Claim>),
+}
+
+/// The end points of a tunnel whose packets are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Claim {
+    /// Our address, the packets' destination.
+    pub local: Ipv4Addr,
+    /// The other end, their source.
+    pub remote: Ipv4Addr,
+}
+
+/// What becomes of packets for us when the process has ended, however it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnExit {
+    /// The kernel receives them again.
+    #[default]
+    Kernel,
+    /// They are dropped until the next start, or [`release`](super::release).
+    Drop,
+}
+
+/// Where the program is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// In the driver, before the kernel has made a packet of its own.
+    Native,
+    /// Behind the driver; works with every interface.
+    Generic,
+}
+
+impl Hook {
+    /// The flag of `XDP_FLAGS_*`.
+    pub(super) fn flag(self) -> u32 {
+        match self {
+            Self::Native => 1 << 2,
+            Self::Generic => 1 << 1,
+        }
+    }
+}
+
+impl fmt::Display for Hook {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Native => "native XDP",
+            Self::Generic => "generic XDP",
+        })
+    }
+}
+
+/// How packets are moved between the device and our memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// The best that works: zero copy, else a copy in the driver, else the generic hook.
+    #[default]
+    Auto,
+    /// The device reads and writes the frames itself, or the interface is not opened.
+    ZeroCopy,
+    /// The driver's hook, and a copy.
+    Native,
+    /// The generic hook, and a copy.
+    Generic,
+}
+
+impl Mode {
+    /// The hooks to try, best first.
+    pub(super) fn hooks(self) -> &'static [Hook] {
+        match self {
+            Self::Auto => &[Hook::Native, Hook::Generic],
+            Self::ZeroCopy | Self::Native => &[Hook::Native],
+            Self::Generic => &[Hook::Generic],
+        }
+    }
+
+    /// Whether zero copy may be tried, and whether a copy may.
+    pub(super) fn transfers(self) -> (bool, bool) {
+        match self {
+            Self::Auto => (true, true),
+            Self::ZeroCopy => (true, false),
+            Self::Native | Self::Generic => (false, true),
+        }
+    }
+}
+
+/// Preferred busy polling: the worker drives the device, interrupts stay off while it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BusyPoll {
+    /// Packets that the device may hand over at a time.
+    pub budget: u32,
+    /// How long a system call may wait for packets, in microseconds.
+    pub microseconds: u32,
+}
+
+/// Which interface is opened, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The interface, of the calling thread's network namespace.
+    pub interface: String,
+    /// What is taken.
+    pub take: Take,
+    /// What becomes of it after the end.
+    pub on_exit: OnExit,
+    /// How packets are moved.
+    pub mode: Mode,
+    /// The first so many queues; all if `None`.
+    pub queues: Option<u32>,
+    /// The longest network packet that is sent, where the interface's MTU is larger.
+    pub mtu: Option<u32>,
+    /// Entries of the receive and fill rings of each queue.
+    pub receive_ring: u32,
+    /// Entries of the transmit and completion rings of each queue.
+    pub transmit_ring: u32,
+    /// Frames that all receive queues together may keep posted; a quarter of the memory if `None`.
+    /// Never more than fit the rings.
+    pub receive_frames: Option<u32>,
+    /// Whether frames for other link-layer addresses are received, as a bridge needs it.
+    pub promiscuous: bool,
+    /// Preferred busy polling.
+    pub busy_poll: Option<BusyPoll>,
+}
+
+impl Options {
+    /// A port of a bridge: everything is taken, whoever it is for.
+    pub fn whole(interface: impl Into<String>) -> Self {
+        Self {
+            interface: interface.into(),
+            take: Take::Whole,
+            on_exit: OnExit::default(),
+            mode: Mode::default(),
+            queues: None,
+            mtu: None,
+            receive_ring: 2048,
+            transmit_ring: 2048,
+            receive_frames: None,
+            promiscuous: true,
+            busy_poll: None,
+        }
+    }
+
+    /// A port that the kernel goes on using, and that carries tunnels.
+    pub fn tunnels(interface: impl Into<String>, claims: impl Into<Vec<Claim>>) -> Self {
+        Self { take: Take::Tunnels(claims.into()), promiscuous: false, ..Self::whole(interface) }
+    }
+}

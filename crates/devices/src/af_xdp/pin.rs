@@ -1,0 +1,154 @@
+//! What keeps an interface closed when no process is left: its XDP link, pinned by name.
+//!
+//! A pinned link survives the process, also when it is killed. The sockets do not, so the program
+//! finds none and drops what comes in. The next process takes the link over and changes its program
+//! in one step.
+//!
+//! The name is that of the interface, and in any other network namespace than that of the first
+//! process also the namespace's number, because the file system is common to all of them.
+
+use super::error::PinError;
+use super::sys;
+use rustix::io::Errno;
+use std::ffi::{CString, OsStr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// A link that was found pinned.
+#[derive(Debug)]
+pub(super) struct Pinned {
+    pub(super) link: OwnedFd,
+    /// The number of its interface; 0 when that interface is gone.
+    pub(super) interface: u32,
+    path: PathBuf,
+}
+
+/// The place of one interface's link in the BPF file system.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    interface: String,
+    path: PathBuf,
+}
+
+impl Place {
+    /// Where the link of `interface`, in the calling thread's namespace, is or will be.
+    ///
+    /// # Errors
+    /// When no BPF file system is mounted that outlives the process.
+    pub(super) fn of(interface: &str) -> Result<Self, PinError> {
+        let root = root().ok_or_else(|| PinError::NoFileSystem { interface: interface.to_owned() })?;
+        Ok(Self { interface: interface.to_owned(), path: root.join("polder").join(file_name(interface)) })
+    }
+
+    /// The path, for people.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The link that is pinned here.
+    pub(super) fn find(&self) -> Result<Option<Pinned>, PinError> {
+        let link = match sys::open_pinned(&c_path(&self.path)) {
+            Ok(link) => link,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(self.error("open", errno)),
+        };
+        let info = sys::object_info(link.as_fd()).map_err(|errno| self.error("read", errno))?;
+        let number = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
+        let interface = if number(0) == LINK_OF_XDP { number(LINK_INTERFACE) } else { 0 };
+        Ok(Some(Pinned { link, interface, path: self.path.clone() }))
+    }
+
+    /// Pins `link` here.
+    pub(super) fn pin(&self, link: &OwnedFd, interface: u32) -> Result<Pinned, PinError> {
+        if let Some(directory) = self.path.parent()
+            && let Err(error) = std::fs::create_dir(directory)
+            && error.kind() != std::io::ErrorKind::AlreadyExists
+        {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            return Err(self.error("make the directory of", errno));
+        }
+        sys::pin(link.as_fd(), &c_path(&self.path)).map_err(|errno| self.error("pin", errno))?;
+        let link = link.try_clone();
+        let link =
+            link.map_err(|error| self.error("keep", Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+        Ok(Pinned { link, interface, path: self.path.clone() })
+    }
+
+    fn error(&self, step: &'static str, errno: Errno) -> PinError {
+        let path = self.path.display().to_string();
+        PinError::Path { interface: self.interface.clone(), step, path, errno }
+    }
+}
+
+impl Pinned {
+    /// Takes the name away; the link lives on as long as it is open.
+    pub(super) fn unpin(&self) -> Result<(), Errno> {
+        std::fs::remove_file(&self.path).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    }
+}
+
+/// Opens an interface that a process has left closed; says whether there was anything to do.
+///
+/// For an interface that is still in use, its process loses what comes in from now on.
+///
+/// # Errors
+/// [`PinError`] when the BPF file system refuses.
+pub fn release(interface: &str) -> Result<bool, PinError> {
+    let place = match Place::of(interface) {
+        Ok(place) => place,
+        Err(PinError::NoFileSystem { .. }) => return Ok(false),
+        Err(error @ PinError::Path { .. }) => return Err(error),
+    };
+    let Some(pinned) = place.find()? else { return Ok(false) };
+    // The link goes with its last name, unless somebody has it open; then it is detached at least.
+    let detached = if pinned.interface == 0 { Ok(()) } else { sys::detach_link(pinned.link.as_fd()) };
+    pinned.unpin().map_err(|errno| place.error("remove", errno))?;
+    detached.map_err(|errno| place.error("detach", errno))?;
+    Ok(true)
+}
+
+/// The BPF file system that stays when this process and its mount namespace are gone.
+fn root() -> Option<PathBuf> {
+    let (here, first) = (bpf_device(HERE), bpf_device(OF_FIRST_PROCESS));
+    match (here, first) {
+        // `ip netns exec` hides /sys/fs/bpf behind a fresh /sys; that of the first process is there.
+        (Ok(None) | Err(_), Ok(Some(_))) => Some(PathBuf::from(OF_FIRST_PROCESS)),
+        (Ok(Some(here)), Ok(Some(first))) if here != first => Some(PathBuf::from(OF_FIRST_PROCESS)),
+        // Who may not look at the first process's file system is confined, and has been given this.
+        (Ok(Some(_)), Ok(Some(_)) | Err(_)) => Some(PathBuf::from(HERE)),
+        _ => None,
+    }
+}
+
+/// The device number of the BPF file system at `path`; `None` when something else is there.
+fn bpf_device(path: &str) -> Result<Option<u64>, Errno> {
+    let kind = rustix::fs::statfs(path)?.f_type;
+    if u64::try_from(kind).ok() != Some(BPF_MAGIC) {
+        return Ok(None);
+    }
+    Ok(Some(rustix::fs::stat(path)?.st_dev))
+}
+
+/// The name of an interface's link. Dots are reserved in the BPF file system.
+fn file_name(interface: &str) -> String {
+    let name = interface.replace('%', "%25").replace('.', "%2e");
+    let number = |path| std::fs::metadata(path).map(|metadata| metadata.ino()).ok();
+    match (number("/proc/thread-self/ns/net"), number("/proc/1/ns/net")) {
+        (Some(own), Some(first)) if own != first => format!("{name}@{own}"),
+        _ => name,
+    }
+}
+
+fn c_path(path: &Path) -> CString {
+    CString::new(OsStr::as_bytes(path.as_os_str())).unwrap_or_default()
+}
+
+const HERE: &str = "/sys/fs/bpf";
+const OF_FIRST_PROCESS: &str = "/proc/1/root/sys/fs/bpf";
+/// `BPF_FS_MAGIC` of linux/magic.h.
+const BPF_MAGIC: u64 = 0xcafe_4a11;
+/// `BPF_LINK_TYPE_XDP`, and where its interface stands in `struct bpf_link_info`.
+const LINK_OF_XDP: u32 = 6;
+const LINK_INTERFACE: usize = 16;

@@ -1,0 +1,126 @@
+//! What belongs to an open interface as a whole: its program, its claims, what is known of it.
+
+use super::attach::Attachment;
+use super::claims::Claims;
+use super::link::{self, Which};
+use super::options::Claim;
+use super::preflight::Report;
+use super::socket::Core;
+use crate::{AnyQueue, Interface};
+use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+
+/// An interface that has been opened.
+pub struct Opened {
+    /// What belongs to the interface as a whole.
+    pub port: Port,
+    /// Its queues; where a device has fewer to send than to receive, the last cannot send.
+    pub queues: Vec<AnyQueue>,
+}
+
+impl fmt::Debug for Opened {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let queues = self.queues.len();
+        formatter.debug_struct("Opened").field("port", &self.port).field("queues", &queues).finish()
+    }
+}
+
+/// An open interface: as long as this lives, its program is attached.
+///
+/// It belongs to the thread that looks after ports; workers have the queues.
+#[derive(Debug)]
+pub struct Port {
+    /// The interface, as it was when it was opened.
+    pub interface: Interface,
+    /// What was found and obtained.
+    pub report: Report,
+    pub(super) mtu: Arc<AtomicU32>,
+    pub(super) most_mtu: Option<u32>,
+    pub(super) claims: Option<Claims>,
+    pub(super) cores: Vec<Weak<Core>>,
+    /// Keeps the interface promiscuous.
+    pub(super) _promiscuous: Option<OwnedFd>,
+    pub(super) _attachment: Attachment,
+}
+
+/// What may change about an interface while it is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkState {
+    /// Its link-layer address.
+    pub mac: [u8; 6],
+    /// Its largest network packet in bytes, Ethernet header excluded.
+    pub mtu: u32,
+    /// Whether it was switched on.
+    pub up: bool,
+    /// Whether somebody is at the other end.
+    pub carrier: bool,
+}
+
+/// What the kernel has counted at the sockets of an interface (`struct xdp_statistics`).
+///
+/// Packets that were lost are in the queues' own counters too, by reason, a moment later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Packets lost because no frame was posted or because they were longer than a slot.
+    pub dropped: u64,
+    /// Packets lost because the receive ring was full.
+    pub receive_ring_full: u64,
+    /// Times that the kernel found no frame posted. Not packets: those are in `dropped`.
+    pub fill_ring_empty: u64,
+    /// Descriptors of ours that the kernel refused, in either direction.
+    pub invalid: u64,
+}
+
+impl Port {
+    /// Makes `claims` those of the port: what is not among them stays with the kernel. What was
+    /// claimed before and still is, is claimed all the time.
+    ///
+    /// # Errors
+    /// What the kernel said; `NODEV` for a port that takes everything.
+    pub fn set_claims(&self, claims: &[Claim]) -> Result<(), Errno> {
+        self.claims.as_ref().ok_or(Errno::NODEV)?.replace(claims)
+    }
+
+    /// Looks at the interface again, and takes its MTU over for what is sent.
+    ///
+    /// # Errors
+    /// `NODEV` when the interface is gone.
+    pub fn refresh(&self) -> Result<LinkState, Errno> {
+        let link = link::query(Which::Index(self.interface.index))?;
+        // Relaxed: a number that orders nothing.
+        self.mtu.store(link.mtu.min(self.most_mtu.unwrap_or(u32::MAX)), Ordering::Relaxed);
+        Ok(LinkState { mac: link.mac, mtu: link.mtu, up: link.up, carrier: link.carrier })
+    }
+
+    /// What the kernel has counted, over all queues that are still open.
+    pub fn statistics(&self) -> Statistics {
+        let mut sum = Statistics::default();
+        for core in self.cores.iter().filter_map(Weak::upgrade) {
+            let statistics = core.statistics();
+            sum.dropped += statistics.dropped;
+            sum.receive_ring_full += statistics.receive_ring_full;
+            sum.fill_ring_empty += statistics.fill_ring_empty;
+            sum.invalid += statistics.invalid;
+        }
+        sum
+    }
+}
+
+impl Core {
+    /// What the kernel has counted at this socket; zeros when it does not say.
+    pub(super) fn statistics(&self) -> Statistics {
+        let Some(Ok(statistics)) = self.socket().map(sockopt::xdp_statistics) else {
+            return Statistics::default();
+        };
+        Statistics {
+            dropped: statistics.rx_dropped,
+            receive_ring_full: statistics.rx_ring_full.unwrap_or(0),
+            fill_ring_empty: statistics.rx_fill_ring_empty_descs.unwrap_or(0),
+            invalid: statistics.rx_invalid_descs + statistics.tx_invalid_descs,
+        }
+    }
+}

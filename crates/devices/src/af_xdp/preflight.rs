@@ -1,0 +1,352 @@
+//! What an interface will do to packets before they reach us, and what to do about it.
+//!
+//! AF_XDP sees what the driver has; what the driver leaves beside the packet (a checksum still to be
+//! completed, a VLAN tag taken off, a packet merged from several) is lost. This report finds such
+//! things where they can be seen and names the command that mends them.
+
+use super::attach::program_name;
+use super::error::OpenError;
+use super::ethtool::{Channels, Ethtool};
+use super::init::{self, LINK_OVERHEAD, Used};
+use super::link::{self, LinkInfo, Which};
+use super::options::{Hook, Mode, OnExit, Options, Take};
+use super::pin::Place;
+use super::socket::Transfer;
+use core::fmt;
+use polder_buffers::RegionOptions;
+use rustix::process::Resource;
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// As it should be, or good to know.
+    Fine,
+    /// Something will be slower, or lost in some cases.
+    Warning,
+    /// Opening will fail, or most packets will be lost.
+    Problem,
+}
+
+/// One line of the report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How much it matters.
+    pub level: Level,
+    /// What it is about, in a word or two.
+    pub topic: &'static str,
+    /// What was found, and what to do about it.
+    pub text: String,
+}
+
+/// What was found out about an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The name of the interface.
+    pub interface: String,
+    /// Its driver, if that says its name.
+    pub driver: Option<String>,
+    /// Whether packets go in and out by the driver's own hook; `None` before opening.
+    pub hook: Option<Hook>,
+    /// Whether the device itself reads and writes the frames; `None` before opening.
+    pub zero_copy: Option<bool>,
+    /// What was found, in the order in which a packet meets it.
+    pub findings: Vec<Finding>,
+}
+
+/// What opening led to.
+#[derive(Debug)]
+pub(super) struct Obtained {
+    pub(super) hook: Hook,
+    pub(super) transfer: Transfer,
+    pub(super) queues: Used,
+    /// Why it is nothing better.
+    pub(super) notes: Vec<String>,
+}
+
+/// Looks at an interface without touching it, as it would be opened with `options` on a region of
+/// the size of `memory`.
+///
+/// # Errors
+/// [`OpenError`] for what would make opening fail at once: no such interface, impossible sizes.
+pub fn inspect(options: &Options, memory: RegionOptions) -> Result<Report, OpenError> {
+    let link = init::find(options, memory)?;
+    init::channels(&link, options)?;
+    Ok(inspect_link(&link, memory, options, None))
+}
+
+/// Looks at an interface that was found, and tells what opening it led to.
+pub(super) fn inspect_link(
+    link: &LinkInfo,
+    memory: RegionOptions,
+    options: &Options,
+    obtained: Option<Obtained>,
+) -> Report {
+    let mut ethtool = Ethtool::new().ok();
+    let driver = ethtool.as_mut().and_then(|ethtool| ethtool.driver(&link.name).ok());
+    let features = ethtool.as_mut().and_then(|ethtool| ethtool.active_features(&link.name).ok());
+    let features = features.unwrap_or_default();
+    let mut findings = Vec::new();
+    let mut add = |found: Option<Finding>| findings.extend(found);
+    add(Some(mode(obtained.as_ref())));
+    add(queues(link, options, obtained.as_ref()));
+    add(Some(frames(link, memory, obtained.as_ref())));
+    add(state(link, options));
+    add(memory_lock(memory));
+    add(capabilities());
+    add(left_over(link, obtained.as_ref()));
+    add(pins(link, options));
+    add(offloads(link, &features, options, obtained.as_ref()));
+    add(peer(link, ethtool.as_mut()));
+    Report {
+        interface: link.name.clone(),
+        driver: driver.filter(|driver| !driver.is_empty()),
+        hook: obtained.as_ref().map(|obtained| obtained.hook),
+        zero_copy: obtained.as_ref().map(|obtained| obtained.transfer.zero_copy),
+        findings,
+    }
+}
+
+fn finding(level: Level, topic: &'static str, text: impl Into<String>) -> Finding {
+    Finding { level, topic, text: text.into() }
+}
+
+fn mode(obtained: Option<&Obtained>) -> Finding {
+    let Some(obtained) = obtained else {
+        return finding(Level::Fine, "mode", "found out when the port is opened");
+    };
+    let mut text = format!("{}, {}", obtained.hook, init::name(obtained.transfer));
+    for note in &obtained.notes {
+        text.push_str("; ");
+        text.push_str(note);
+    }
+    let level = if obtained.hook == Hook::Generic { Level::Warning } else { Level::Fine };
+    finding(level, "mode", text)
+}
+
+fn queues(link: &LinkInfo, options: &Options, obtained: Option<&Obtained>) -> Option<Finding> {
+    let used = obtained.map(|obtained| obtained.queues).or_else(|| init::channels(link, options).ok())?;
+    let (Channels { receive, transmit }, name) = (used.channels, &link.name);
+    if !used.known {
+        let (all_receive, all_transmit) = (link.receive_queues, link.transmit_queues);
+        let text = format!(
+            "1 of up to {all_receive} to receive, 1 of up to {all_transmit} to send: the driver does not \
+             tell how many are in use; what comes in by others is lost or left to the kernel"
+        );
+        return Some(finding(Level::Warning, "queues", text));
+    }
+    if receive < used.present {
+        let text = format!(
+            "{receive} of {} to receive: what comes in by the others is lost or left to the kernel; \
+             `ethtool -L {name} combined {receive}`, or use all of them",
+            used.present
+        );
+        return Some(finding(Level::Warning, "queues", text));
+    }
+    if transmit < receive {
+        let text = format!(
+            "{receive} to receive, but {transmit} to send: a worker that has only queues without a \
+             sending side cannot send; `ethtool -L {name} rx {transmit} tx {transmit}`"
+        );
+        return Some(finding(Level::Warning, "queues", text));
+    }
+    Some(finding(Level::Fine, "queues", format!("{receive}, all of them bound")))
+}
+
+fn frames(link: &LinkInfo, memory: RegionOptions, obtained: Option<&Obtained>) -> Finding {
+    let (longest, single) = (link.mtu + LINK_OVERHEAD, init::single_frame(memory.slot_bytes));
+    let text = format!("MTU {}, so up to {longest} bytes, in slots for {single}", link.mtu);
+    if longest <= single {
+        return finding(Level::Fine, "frames", text);
+    }
+    match obtained.map(|obtained| obtained.transfer.multi_buffer) {
+        Some(false) => finding(
+            Level::Problem,
+            "frames",
+            format!(
+                "{text}: longer ones are lost, because multi-buffer needs Linux 6.6; `ip link set dev {} mtu {}`",
+                link.name,
+                single - LINK_OVERHEAD
+            ),
+        ),
+        Some(true) | None => {
+            let parts = longest.div_ceil(single);
+            finding(Level::Fine, "frames", format!("{text}: up to {parts} slots a packet (multi-buffer)"))
+        }
+    }
+}
+
+fn state(link: &LinkInfo, options: &Options) -> Option<Finding> {
+    if !link.up {
+        let text = format!("down: `ip link set dev {} up`", link.name);
+        return Some(finding(Level::Problem, "state", text));
+    }
+    if let Some(master) = link.master
+        && options.take == Take::Whole
+    {
+        let name = link::query(Which::Index(master))
+            .map_or_else(|_| "another interface".to_owned(), |master| master.name);
+        let text = format!(
+            "belongs to {name}, which will receive nothing from it: `ip link set dev {} nomaster`",
+            link.name
+        );
+        return Some(finding(Level::Warning, "state", text));
+    }
+    None
+}
+
+fn memory_lock(memory: RegionOptions) -> Option<Finding> {
+    if capability(CAP_IPC_LOCK) != Some(false) {
+        return None;
+    }
+    let limit = rustix::process::getrlimit(Resource::Memlock).current;
+    let bytes = u64::from(memory.slots) * u64::from(memory.slot_bytes);
+    let limit = limit.filter(|&limit| limit < bytes)?;
+    let text = format!(
+        "{limit} bytes may be locked, {bytes} are needed: raise RLIMIT_MEMLOCK (`ulimit -l`, LimitMEMLOCK= \
+         in systemd) or grant CAP_IPC_LOCK"
+    );
+    Some(finding(Level::Problem, "memory lock", text))
+}
+
+fn capabilities() -> Option<Finding> {
+    let needed = [("CAP_NET_ADMIN", 12), ("CAP_NET_RAW", 13), ("CAP_BPF", 39)];
+    let missing = needed.into_iter().filter(|&(_, bit)| capability(bit) == Some(false)).map(|(name, _)| name);
+    let missing = missing.collect::<Vec<_>>().join(", ");
+    if missing.is_empty() {
+        return None;
+    }
+    Some(finding(Level::Problem, "rights", format!("missing {missing}: run as root, or grant them")))
+}
+
+/// Whether the calling thread has a capability, by its number; `None` when it cannot be found out.
+fn capability(bit: u32) -> Option<bool> {
+    let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    let set = u64::from_str_radix(line.trim(), 16).ok()?;
+    Some(set >> bit & 1 == 1)
+}
+
+fn left_over(link: &LinkInfo, obtained: Option<&Obtained>) -> Option<Finding> {
+    // After opening, the program on the interface is ours.
+    let id = link.xdp.program().filter(|_| obtained.is_none())?;
+    let name = program_name(id);
+    if name.starts_with("polder_") {
+        let text = format!("the XDP program {name} of this gateway, from before or of a running process");
+        return Some(finding(Level::Fine, "left over", text));
+    }
+    let text = format!(
+        "the XDP program {name} of somebody else is attached: stop it, or `ip link set dev {} xdp off`",
+        link.name
+    );
+    Some(finding(Level::Problem, "left over", text))
+}
+
+fn pins(link: &LinkInfo, options: &Options) -> Option<Finding> {
+    match Place::of(&link.name) {
+        Ok(place) => {
+            place.find().ok().flatten()?;
+            let text = format!("the interface is kept closed by {}", place.path().display());
+            Some(finding(Level::Fine, "pinned", text))
+        }
+        Err(error) if options.on_exit == OnExit::Drop => {
+            Some(finding(Level::Problem, "pinned", error.to_string()))
+        }
+        Err(_) => None,
+    }
+}
+
+/// What the own interface does to packets before XDP, or beside it.
+fn offloads(
+    link: &LinkInfo,
+    features: &[String],
+    options: &Options,
+    obtained: Option<&Obtained>,
+) -> Option<Finding> {
+    let on = |name: &str| features.iter().any(|feature| feature == name);
+    let mut off = Vec::new();
+    if on("rx-lro") {
+        off.push("lro off");
+    }
+    if on("rx-gro-hw") {
+        off.push("rx-gro-hw off");
+    }
+    let generic = obtained.map_or(options.mode == Mode::Generic, |obtained| obtained.hook == Hook::Generic);
+    if generic && on("rx-gro") && link.kind != "veth" {
+        off.push("gro off");
+    }
+    if on("rx-vlan-hw-parse") && link.kind != "veth" {
+        off.push("rxvlan off");
+    }
+    if off.is_empty() {
+        return None;
+    }
+    let text = format!(
+        "merges packets or takes VLAN tags off before they reach us: `ethtool -K {} {}`",
+        link.name,
+        off.join(" ")
+    );
+    Some(finding(Level::Warning, "offloads", text))
+}
+
+/// What the other end of a veth leaves undone in packets that it sends.
+fn peer(link: &LinkInfo, ethtool: Option<&mut Ethtool>) -> Option<Finding> {
+    if link.kind != "veth" {
+        return None;
+    }
+    let advice = "local senders there leave transport checksums undone, which AF_XDP cannot see, so their \
+                  TCP and UDP arrive with wrong checksums";
+    let peer = link.peer.filter(|_| !link.peer_elsewhere);
+    let peer = peer.and_then(|index| link::query(Which::Index(index)).ok());
+    let (Some(peer), Some(ethtool)) = (peer, ethtool) else {
+        let text = format!(
+            "the peer is in another network namespace and could not be looked at; unless \
+             `ethtool -K PEER tx off txvlan off` was done there, {advice}"
+        );
+        return Some(finding(Level::Warning, "peer", text));
+    };
+    let features = ethtool.active_features(&peer.name).unwrap_or_default();
+    let on = |name: &str| features.iter().any(|feature| feature == name);
+    let (checksums, tags) = (on("tx-checksum-ip-generic"), on("tx-vlan-hw-insert"));
+    let name = peer.name;
+    match (checksums, tags) {
+        (true, true) => {
+            let text = format!("{advice}; and VLAN tags are lost: `ethtool -K {name} tx off txvlan off`");
+            Some(finding(Level::Warning, "peer", text))
+        }
+        (true, false) => {
+            Some(finding(Level::Warning, "peer", format!("{advice}: `ethtool -K {name} tx off`")))
+        }
+        (false, true) => {
+            let text = format!("VLAN tags of local senders there are lost: `ethtool -K {name} txvlan off`");
+            Some(finding(Level::Warning, "peer", text))
+        }
+        (false, false) => None,
+    }
+}
+
+impl Report {
+    /// The most serious level of any finding.
+    pub fn worst(&self) -> Level {
+        self.findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Fine)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", self.interface)?;
+        if let Some(driver) = &self.driver {
+            write!(formatter, " ({driver})")?;
+        }
+        for Finding { level, topic, text } in &self.findings {
+            let mark = match level {
+                Level::Fine => ' ',
+                Level::Warning => '!',
+                Level::Problem => 'X',
+            };
+            write!(formatter, "\n{mark} {topic:<12} {text}")?;
+        }
+        Ok(())
+    }
+}
+
+const CAP_IPC_LOCK: u32 = 14;

@@ -1,0 +1,113 @@
+//! The two XDP programs of this driver: what is taken from the kernel, packet by packet.
+//!
+//! [`whole`] takes everything, for a port of a bridge. [`claims`] takes the tunnel packets whose end
+//! points are in a table, for a port that the kernel goes on using. Both hand the packet to the
+//! AF_XDP socket of its queue; where no socket is (before start, after the end of the process), the
+//! `action` decides: to the kernel, or nowhere.
+
+use super::bpf::{Assembler, Condition, Helper, Label, Register, Width};
+use Register::{R0, R1, R2, R3, R4, R5, R6, R10};
+use std::os::fd::BorrowedFd;
+
+/// What becomes of a packet that no socket takes (`enum xdp_action`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub(super) enum Action {
+    /// It is dropped.
+    Drop = 1,
+    /// The kernel receives it.
+    Pass = 2,
+}
+
+/// `return bpf_redirect_map(&sockets, ctx->rx_queue_index, action)`
+pub(super) fn whole(sockets: BorrowedFd<'_>, action: Action) -> Vec<u64> {
+    let mut program = Assembler::new();
+    redirect(&mut program, R1, sockets, action);
+    program.finish()
+}
+
+/// Hands IPv4 packets of protocol 47 from a claimed remote to a claimed local address to their
+/// socket, below at most one 802.1Q tag, and everything else to the kernel.
+///
+/// The IP header alone decides, so that later fragments follow the first (RFC 791, section 3.2).
+/// The header's length and checksum are the datapath's business.
+pub(super) fn claims(sockets: BorrowedFd<'_>, claims: BorrowedFd<'_>, action: Action) -> Vec<u64> {
+    let mut program = Assembler::new();
+    let (ipv4, pass) = (program.label(), program.label());
+    program.copy(R6, R1);
+    program.load(Width::Word, R2, R6, CONTEXT_DATA);
+    program.load(Width::Word, R3, R6, CONTEXT_DATA_END);
+    need(&mut program, ETHERNET + IPV4, pass);
+    program.load(Width::Half, R5, R2, 12);
+    program.jump_value(Condition::Equal, R5, network_order(0x0800), ipv4);
+    program.jump_value(Condition::NotEqual, R5, network_order(0x8100), pass);
+    need(&mut program, ETHERNET + TAG + IPV4, pass);
+    program.load(Width::Half, R5, R2, 16);
+    program.jump_value(Condition::NotEqual, R5, network_order(0x0800), pass);
+    program.add(R2, i32::from(TAG));
+
+    program.place(ipv4);
+    program.load(Width::Byte, R5, R2, ETHERNET);
+    program.and(R5, 0xf0);
+    program.jump_value(Condition::NotEqual, R5, 0x40, pass);
+    program.load(Width::Byte, R5, R2, ETHERNET + 9);
+    program.jump_value(Condition::NotEqual, R5, PROTOCOL_GRE, pass);
+    // The key on the stack: local address (the packet's destination), then remote.
+    program.load(Width::Word, R5, R2, ETHERNET + 16);
+    program.store(Width::Word, R10, -8, R5);
+    program.load(Width::Word, R5, R2, ETHERNET + 12);
+    program.store(Width::Word, R10, -4, R5);
+    program.map(R1, claims);
+    program.copy(R2, R10);
+    program.add(R2, -8);
+    program.call(Helper::MapLookup);
+    program.jump_value(Condition::Equal, R0, 0, pass);
+    redirect(&mut program, R6, sockets, action);
+
+    program.place(pass);
+    program.set(R0, Action::Pass as i32);
+    program.exit();
+    program.finish()
+}
+
+/// Jumps to `otherwise` when the packet has fewer than `bytes` bytes in its first buffer.
+fn need(program: &mut Assembler, bytes: i16, otherwise: Label) {
+    program.copy(R4, R2);
+    program.add(R4, i32::from(bytes));
+    program.jump(Condition::Greater, R4, R3, otherwise);
+}
+
+fn redirect(program: &mut Assembler, context: Register, sockets: BorrowedFd<'_>, action: Action) {
+    program.load(Width::Word, R2, context, CONTEXT_QUEUE);
+    program.map(R1, sockets);
+    program.set(R3, action as i32);
+    program.call(Helper::RedirectMap);
+    program.exit();
+}
+
+/// A 16-bit number as a load from a packet sees it.
+fn network_order(value: u16) -> i32 {
+    i32::from(value.to_be())
+}
+
+/// Offsets in the context of a program (`struct xdp_md`).
+const CONTEXT_DATA: i16 = 0;
+const CONTEXT_DATA_END: i16 = 4;
+const CONTEXT_QUEUE: i16 = 16;
+const ETHERNET: i16 = 14;
+const TAG: i16 = 4;
+const IPV4: i16 = 20;
+const PROTOCOL_GRE: i32 = 47;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn programs_assemble() {
+        let stdin = std::io::stdin();
+        assert_eq!(whole(stdin.as_fd(), Action::Drop).len(), 6);
+        assert_eq!(claims(stdin.as_fd(), stdin.as_fd(), Action::Pass).len(), 38);
+    }
+}

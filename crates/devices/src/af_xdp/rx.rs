@@ -1,0 +1,266 @@
+//! Packets that come in: descriptors become frames, frames become packets, free frames go back in.
+//!
+//! Exits: `device-error` for a descriptor that cannot be right, which also closes the queue, because
+//! a ring that lies once cannot be believed again. `frame-too-long` for a packet of more frames than
+//! any link has, or longer than a slot where the kernel cannot cut. `rx-overrun` for what the kernel
+//! lost because no frame was posted; it is asked for that number now and then.
+//!
+//! Cost: one system call in 64 turns while packets come; two before sleeping.
+
+use super::port::Statistics;
+use super::posted::Posted;
+use super::ring::{Consumer, Descriptor, Producer};
+use super::socket::Core;
+use polder_buffers::{Batch, Packet, Pool, Segment};
+use polder_datapath::counters::QueueCounters;
+use polder_datapath::drops::DropReason;
+use polder_datapath::port::{Armed, Budget, RxQueue, Turn};
+use rustix::io::Errno;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// The receiving end of one queue of an interface.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    received: Consumer<Descriptor>,
+    fill: Producer<u64>,
+    posted: Posted,
+    wants: Wants,
+    /// What the kernel had counted when it was last asked.
+    seen: Statistics,
+    /// Turns with packets since then.
+    turns: u32,
+    /// A packet of which not all descriptors have come.
+    unfinished: Option<Packet>,
+    /// Whether the worker may have slept since the last turn.
+    armed: bool,
+    closed: bool,
+    counters: Arc<QueueCounters>,
+    /// Last, so that the rings are unmapped before the socket is closed.
+    core: Arc<Core>,
+}
+
+/// How a queue is to be received from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wants {
+    /// Frames to keep posted.
+    pub(super) target: u32,
+    /// Whether the socket drives the device when it is asked and nothing is there.
+    pub(super) busy_poll: bool,
+    /// Whether a packet longer than a slot comes in parts.
+    pub(super) multi_buffer: bool,
+}
+
+impl Receiver {
+    pub(super) fn new(
+        received: Consumer<Descriptor>,
+        fill: Producer<u64>,
+        wants: Wants,
+        (core, posted): (Arc<Core>, Posted),
+    ) -> Self {
+        Self {
+            received,
+            fill,
+            posted,
+            wants,
+            seen: Statistics::default(),
+            turns: 0,
+            unfinished: None,
+            armed: false,
+            closed: false,
+            counters: Arc::default(),
+            core,
+        }
+    }
+
+    /// The next complete packet, `None` when there is none.
+    #[inline(always)]
+    fn next(&mut self, pool: &mut Pool) -> Option<Packet> {
+        while let Some(descriptor) = self.received.take() {
+            let Some(segment) = self.segment(descriptor, pool) else {
+                self.lie();
+                return None;
+            };
+            if !descriptor.continues && self.unfinished.is_none() {
+                return Some(Packet::from_segment(segment));
+            }
+            if let Some(packet) = self.assemble(segment, descriptor.continues, pool) {
+                return Some(packet);
+            }
+        }
+        None
+    }
+
+    /// Turns a descriptor back into the frame that was posted, if it is one.
+    #[inline(always)]
+    fn segment(&mut self, descriptor: Descriptor, pool: &mut Pool) -> Option<Segment> {
+        let (frame, offset) = self.posted.take(descriptor.address)?;
+        let length = u16::try_from(descriptor.length).ok();
+        let fits = |&length: &u16| u32::from(offset) + u32::from(length) <= frame.slot_bytes();
+        let Some(length) = length.filter(fits) else {
+            pool.release_frame(frame);
+            return None;
+        };
+        Some(Segment { frame, offset, length })
+    }
+
+    /// Adds a part to the packet that is being received; returns it when that was the last part.
+    #[cold]
+    fn assemble(&mut self, segment: Segment, continues: bool, pool: &mut Pool) -> Option<Packet> {
+        let packet = match self.unfinished.take() {
+            None => Packet::from_segment(segment),
+            Some(mut packet) => {
+                packet.push_segment(segment);
+                packet
+            }
+        };
+        if !continues {
+            return Some(packet);
+        }
+        if packet.len() > LONGEST {
+            self.counters.received.add(1);
+            self.counters.drops.count(DropReason::FrameTooLong, 1);
+            pool.release_packet(packet);
+        } else {
+            self.unfinished = Some(packet);
+        }
+        None
+    }
+
+    /// The kernel named memory that it does not have: nothing more is believed.
+    #[cold]
+    fn lie(&mut self) {
+        self.counters.received.add(1);
+        self.counters.drops.count(DropReason::DeviceError, 1);
+        self.closed = true;
+    }
+
+    /// Posts free frames until the target is met, a batch at a time. `false` when too few are left
+    /// in the pool for the queue to live on.
+    #[inline]
+    fn refill(&mut self, pool: &mut Pool) -> bool {
+        let missing = self.wants.target.saturating_sub(self.posted.count());
+        if missing < REFILL.min(self.wants.target) {
+            return true;
+        }
+        for _ in 0..missing {
+            let Some(frame) = pool.take() else { break };
+            match self.posted.put(frame) {
+                Ok(address) => self.fill.put(address),
+                Err(frame) => {
+                    pool.release_frame(frame);
+                    break;
+                }
+            }
+        }
+        self.fill.publish();
+        if self.fill.needs_wakeup() {
+            self.look();
+        }
+        self.posted.count() >= REFILL.min(self.wants.target)
+    }
+
+    /// Lets the kernel look at the rings, and finds out whether the interface is still there.
+    #[cold]
+    fn look(&mut self) {
+        self.counters.system_calls.add(1);
+        self.closed |= self.core.nudge(false) == Err(Errno::NXIO);
+    }
+}
+
+impl Receiver {
+    /// Counts what the kernel has lost since the last time. Each lost packet is in exactly one of
+    /// the kernel's two numbers; a fill ring that it found empty is the reason for some of the first.
+    #[cold]
+    fn settle(&mut self) {
+        self.turns = 0;
+        self.counters.system_calls.add(1);
+        let (now, before) = (self.core.statistics(), self.seen);
+        self.seen = now;
+        let dropped = now.dropped.saturating_sub(before.dropped);
+        let starved = now.fill_ring_empty.saturating_sub(before.fill_ring_empty);
+        // Where packets come in parts, none is too long, and the kernel does not count empty rings.
+        let starved = if self.wants.multi_buffer { dropped } else { starved.min(dropped) };
+        let full = now.receive_ring_full.saturating_sub(before.receive_ring_full);
+        if dropped + full > 0 {
+            self.counters.received.add(dropped + full);
+            self.counters.drops.count(DropReason::RxOverrun, starved + full);
+            self.counters.drops.count(DropReason::FrameTooLong, dropped - starved);
+        }
+    }
+}
+
+impl RxQueue for Receiver {
+    fn receive(&mut self, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) -> Turn {
+        if self.closed {
+            return Turn::Closed;
+        }
+        // Woken for nothing: perhaps the interface is gone.
+        let woken = core::mem::take(&mut self.armed);
+        if (woken || self.wants.busy_poll) && !self.received.ready() {
+            self.look();
+        }
+        let limit = batch.room().min(budget.left() as usize);
+        let (mut packets, mut bytes) = (0, 0);
+        while packets < limit {
+            let Some(packet) = self.next(pool) else { break };
+            packet.prefetch();
+            bytes += packet.len() as u64;
+            packets += 1;
+            batch.push(packet).expect("the room of the batch was counted");
+        }
+        self.received.release();
+        budget.spend(u32::try_from(packets).unwrap_or(u32::MAX));
+        self.counters.received.add(packets as u64);
+        self.counters.received_bytes.add(bytes);
+        self.turns += u32::from(packets > 0);
+        if self.turns >= SETTLE {
+            self.settle();
+        }
+        let enough = self.refill(pool);
+        if self.closed {
+            Turn::Closed
+        } else if packets < limit && enough {
+            Turn::Drained
+        } else {
+            Turn::OutOfBudget
+        }
+    }
+
+    /// The event is readable as long as a packet waits or the interface is gone, so there is nothing
+    /// to ask for but the kernel's attention.
+    ///
+    /// Cost: two system calls; one when nothing came since the last time.
+    fn arm(&mut self) -> Armed {
+        if self.turns > 0 {
+            self.settle();
+        }
+        self.look();
+        self.armed = true;
+        if self.closed || self.received.ready() { Armed::Raced } else { Armed::Waiting }
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        self.core.event()
+    }
+
+    fn counters(&self) -> &Arc<QueueCounters> {
+        &self.counters
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.settle();
+        let unfinished = self.unfinished.take().into_iter().flat_map(Packet::into_segments);
+        self.core.leave(unfinished.map(|segment| segment.frame));
+        self.core.leave(self.posted.take_all());
+    }
+}
+
+/// Turns with packets after which the kernel is asked what it has lost.
+const SETTLE: u32 = 64;
+/// Frames that are posted at a time, and the fewest that a queue lives on.
+const REFILL: u32 = 64;
+/// The longest packet of any link: 64 KiB and its headers.
+const LONGEST: usize = 65_535 + 18;

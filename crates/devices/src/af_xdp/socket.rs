@@ -1,0 +1,308 @@
+//! One AF_XDP socket: its making, its binding, and its end.
+
+use super::sys::{self, RingMemory};
+use super::watch::Watch;
+use core::time::Duration;
+use polder_buffers::{Frame, Region};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XdpRingOffset, XdpUmemReg,
+    XdpUmemRegFlags,
+};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// How packets get between the device and the region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Transfer {
+    /// The device reads and writes the region itself.
+    pub(super) zero_copy: bool,
+    /// A packet may have several descriptors.
+    pub(super) multi_buffer: bool,
+}
+
+/// Entries of the rings, each a power of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RingSizes {
+    /// Of the receive and the fill ring.
+    pub(super) receive: u32,
+    /// Of the transmit and the completion ring; 0 for a queue that only receives.
+    pub(super) transmit: u32,
+}
+
+/// The sockets whose memory others may share, with the kind of transfer that it is bound to.
+///
+/// The kernel knows a region once for each kind of transfer, because a UMEM is bound to one: the
+/// first socket of a kind registers it, the others share that socket's. A region's number is its own
+/// as long as a socket holds it, so an entry that can be upgraded is never mistaken.
+static BOUND: Mutex<Vec<(Transfer, Weak<Core>)>> = Mutex::new(Vec::new());
+
+/// A socket that has registered `region` for `transfer` or shares it, and is bound.
+fn bound(region: &Region, transfer: Transfer) -> Option<Arc<Core>> {
+    let candidates = {
+        let mut bound = BOUND.lock().unwrap_or_else(PoisonError::into_inner);
+        bound.retain(|(_, core)| core.strong_count() > 0);
+        let same = bound.iter().filter(|(other, _)| *other == transfer);
+        same.filter_map(|(_, core)| core.upgrade()).collect::<Vec<_>>()
+    };
+    let mut same = candidates.into_iter().filter(|core| core.region.id() == region.id());
+    // A socket whose interface is gone is bound to nothing, and nobody can share with it.
+    same.find(|core| core.nudge(false) != Err(Errno::NXIO))
+}
+
+fn remember(transfer: Transfer, core: &Arc<Core>) {
+    BOUND.lock().unwrap_or_else(PoisonError::into_inner).push((transfer, Arc::downgrade(core)));
+}
+
+/// What both directions of one queue share: the socket, and the frames that outlive its rings.
+#[derive(Debug)]
+pub(super) struct Core {
+    door: Door,
+    region: Region,
+    left: Mutex<Vec<Frame>>,
+}
+
+#[derive(Debug)]
+enum Door {
+    Kernel {
+        socket: OwnedFd,
+        watch: Watch,
+        interface: u32,
+        queue: u32,
+        zero_copy: bool,
+    },
+    Closed,
+    #[cfg(test)]
+    Model,
+}
+
+/// The four rings of a bound socket; a queue that only receives has two.
+#[derive(Debug)]
+pub(super) struct Rings {
+    pub(super) receive: (RingMemory, RingMemory),
+    pub(super) transmit: Option<(RingMemory, RingMemory)>,
+}
+
+/// What could not be done on the way to a bound socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub(super) step: &'static str,
+    pub(super) errno: Errno,
+}
+
+/// Opens a socket on a queue of an interface and binds it with its rings.
+///
+/// The order is that of `xsk_socket__create_shared` of libxdp: memory, rings, binding.
+pub(super) fn open(
+    region: &Region,
+    interface: u32,
+    queue: u32,
+    sizes: RingSizes,
+    transfer: Transfer,
+) -> Result<(Arc<Core>, Rings), Refused> {
+    let at = |step| move |errno| Refused { step, errno };
+    // 1. The socket.
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, flags, None)
+        .map_err(at("open an AF_XDP socket"))?;
+    // 2. The memory: registered, unless another socket has done so.
+    let sharing = bound(region, transfer);
+    if sharing.is_none() {
+        register(&socket, region).map_err(at("register the packet memory"))?;
+    }
+    // 3. The rings. Fill and completion belong to the queue and are needed in any case.
+    let completion = sizes.transmit.max(SMALLEST_RING);
+    sockopt::set_xdp_umem_fill_ring_size(&socket, sizes.receive).map_err(at("make the fill ring"))?;
+    sockopt::set_xdp_umem_completion_ring_size(&socket, completion)
+        .map_err(at("make the completion ring"))?;
+    sockopt::set_xdp_rx_ring_size(&socket, sizes.receive).map_err(at("make the receive ring"))?;
+    if sizes.transmit > 0 {
+        sockopt::set_xdp_tx_ring_size(&socket, sizes.transmit).map_err(at("make the transmit ring"))?;
+        raise_limits(&socket, sizes.transmit);
+    }
+    let watch = Watch::new(&socket, interface).map_err(at("watch for the end of the interface"))?;
+    // 4. The binding, which the kernel refuses for a while after another socket has gone.
+    bind(&socket, interface, queue, transfer, sharing.as_deref()).map_err(at("bind to the queue"))?;
+    drop(sharing);
+    // 5. The rings, into our memory.
+    let rings = map(&socket, sizes).map_err(at("map the rings"))?;
+    let zero_copy = transfer.zero_copy;
+    let door = Door::Kernel { socket, watch, interface, queue, zero_copy };
+    let core = Arc::new(Core { door, region: region.clone(), left: Mutex::default() });
+    remember(transfer, &core);
+    Ok((core, rings))
+}
+
+fn register(socket: &OwnedFd, region: &Region) -> Result<(), Errno> {
+    let slot = region.slot_bytes();
+    let value = XdpUmemReg {
+        addr: region.base_address().expose_provenance() as u64,
+        len: u64::from(region.slots()) * u64::from(slot),
+        chunk_size: slot,
+        headroom: 0,
+        flags: XdpUmemRegFlags::empty(),
+        tx_metadata_len: 0,
+    };
+    sockopt::set_xdp_umem_reg(socket, value)
+}
+
+/// Lets one system call send the whole ring, and lets as much be on its way in the device.
+///
+/// Kernels that do not know an option keep their limit; then a call sends less and is repeated.
+fn raise_limits(socket: &OwnedFd, entries: u32) {
+    let _ = sys::set_option(socket.as_fd(), libc::SOL_XDP, MAX_TX_SKB_BUDGET, entries);
+    let bytes = entries.saturating_mul(SOCKET_BYTES_A_PACKET).min(u32::MAX >> 2);
+    let _ = sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes);
+}
+
+fn bind(
+    socket: &OwnedFd,
+    interface: u32,
+    queue: u32,
+    transfer: Transfer,
+    sharing: Option<&Core>,
+) -> Result<(), Errno> {
+    let mut wait = Duration::from_millis(1);
+    for _ in 0..BUSY_RETRIES {
+        let result = bind_once(socket, interface, queue, transfer, sharing);
+        if result != Err(Errno::BUSY) {
+            return result;
+        }
+        std::thread::sleep(wait);
+        wait = (wait * 2).min(BUSY_LONGEST_WAIT);
+    }
+    Err(Errno::BUSY)
+}
+
+fn bind_once(
+    socket: &OwnedFd,
+    interface: u32,
+    queue: u32,
+    transfer: Transfer,
+    sharing: Option<&Core>,
+) -> Result<(), Errno> {
+    if let Some(shared_umem_fd) = sharing.and_then(Core::socket) {
+        // The other flags are those of the first socket; the kernel refuses them here.
+        let addr = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, interface, queue);
+        return rustix::net::bind(socket, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd });
+    }
+    let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+    flags.set(SocketAddrXdpFlags::XDP_ZEROCOPY, transfer.zero_copy);
+    flags.set(SocketAddrXdpFlags::XDP_COPY, !transfer.zero_copy);
+    flags.set(SocketAddrXdpFlags::XDP_USE_SG, transfer.multi_buffer);
+    rustix::net::bind(socket, &SocketAddrXdp::new(flags, interface, queue))
+}
+
+fn map(socket: &OwnedFd, sizes: RingSizes) -> Result<Rings, Errno> {
+    let offsets = sockopt::xdp_mmap_offsets(socket)?;
+    let ring = |at: u64, offsets: &XdpRingOffset, entries: u32, words: usize| {
+        RingMemory::map(socket.as_fd(), at, offsets, entries as usize * words)
+    };
+    let receive = ring(libc::XDP_PGOFF_RX_RING.cast_unsigned(), &offsets.rx, sizes.receive, 2)?;
+    let fill = ring(libc::XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, sizes.receive, 1)?;
+    let mut rings = Rings { receive: (receive, fill), transmit: None };
+    if sizes.transmit > 0 {
+        let transmit = ring(libc::XDP_PGOFF_TX_RING.cast_unsigned(), &offsets.tx, sizes.transmit, 2)?;
+        let completion = ring(libc::XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr, sizes.transmit, 1)?;
+        rings.transmit = Some((transmit, completion));
+    }
+    Ok(rings)
+}
+
+impl Core {
+    /// Lets the kernel look at the rings: to send (`true`) or to receive.
+    ///
+    /// # Errors
+    /// `NXIO` when the interface is gone.
+    pub(super) fn nudge(&self, send: bool) -> Result<(), Errno> {
+        match &self.door {
+            Door::Kernel { socket, .. } => sys::nudge(socket.as_fd(), send),
+            Door::Closed => Err(Errno::NXIO),
+            #[cfg(test)]
+            Door::Model => Ok(()),
+        }
+    }
+
+    /// What becomes readable when a packet has come or the interface is gone.
+    pub(super) fn event(&self) -> Option<BorrowedFd<'_>> {
+        match &self.door {
+            Door::Kernel { watch, .. } => Some(watch.as_fd()),
+            Door::Closed => None,
+            #[cfg(test)]
+            Door::Model => None,
+        }
+    }
+
+    /// The socket itself.
+    pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
+        match &self.door {
+            Door::Kernel { socket, .. } => Some(socket.as_fd()),
+            Door::Closed => None,
+            #[cfg(test)]
+            Door::Model => None,
+        }
+    }
+
+    /// Takes over frames whose rings are gone, until the socket is, too.
+    pub(super) fn leave(&self, frames: impl Iterator<Item = Frame>) {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).extend(frames);
+    }
+
+    /// The other end is a model in the same process.
+    #[cfg(test)]
+    pub(super) fn model(region: &Region) -> Arc<Self> {
+        Arc::new(Self { door: Door::Model, region: region.clone(), left: Mutex::default() })
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        let left = core::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
+        let door = core::mem::replace(&mut self.door, Door::Closed);
+        if let Door::Kernel { socket, watch, interface, queue, zero_copy } = door {
+            drop(watch);
+            // In copy mode the kernel writes to the region while the socket is open and not later.
+            drop(socket);
+            if zero_copy && !device_has_let_go(interface, queue) {
+                // The device may still write to these frames. They are lost, which is the lesser evil.
+                core::mem::forget(left);
+                return;
+            }
+        }
+        let mut pool = self.region.pool();
+        left.into_iter().for_each(|frame| pool.release_frame(frame));
+    }
+}
+
+/// Waits until the driver has given up the memory of a closed zero-copy socket.
+///
+/// The kernel takes the memory away from the driver some time after the socket is closed, and lets
+/// nobody bind to the queue before it has. So a successful binding is the proof.
+fn device_has_let_go(interface: u32, queue: u32) -> bool {
+    let Ok(region) = Region::new(polder_buffers::RegionOptions { slots: 2, slot_bytes: 2048 }) else {
+        return false;
+    };
+    let probe = || {
+        let socket =
+            rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        register(&socket, &region)?;
+        sockopt::set_xdp_umem_fill_ring_size(&socket, SMALLEST_RING)?;
+        sockopt::set_xdp_umem_completion_ring_size(&socket, SMALLEST_RING)?;
+        sockopt::set_xdp_tx_ring_size(&socket, SMALLEST_RING)?;
+        bind(&socket, interface, queue, Transfer { zero_copy: false, multi_buffer: false }, None)
+    };
+    // An interface that is gone was taken from its driver before it went.
+    matches!(probe(), Ok(()) | Err(Errno::NODEV))
+}
+
+/// Entries of a ring that is made because the kernel wants one.
+const SMALLEST_RING: u32 = 2;
+/// `XDP_MAX_TX_SKB_BUDGET` of linux/if_xdp.h: packets that one system call sends in copy mode.
+const MAX_TX_SKB_BUDGET: i32 = 9;
+/// What a packet of two kilobytes costs in the accounts of a socket, with room to spare.
+const SOCKET_BYTES_A_PACKET: u32 = 4096;
+/// How often, and how long at a time, a busy queue is tried again: about one second together.
+const BUSY_RETRIES: u32 = 25;
+const BUSY_LONGEST_WAIT: Duration = Duration::from_millis(50);

@@ -1,0 +1,457 @@
+//! System calls and shared memory that have no safe wrapper: the one room of this driver in which
+//! `unsafe` may stand.
+//!
+//! What leaves this file is safe to call. Facts are looked up in bpf(2), packet(7), ioctl(2) and
+//! `Documentation/networking/af_xdp.rst`.
+#![expect(
+    unsafe_code,
+    reason = "UNSAFETY: bpf(2), socket options, ioctl(2) and rings shared with the kernel"
+)]
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::net::xdp::XdpRingOffset;
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+#[cfg(test)]
+use std::sync::Arc;
+
+/// The kind of a BPF map (`enum bpf_map_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum MapKind {
+    Hash = 1,
+    XskMap = 17,
+}
+
+/// A BPF map and the sizes that the kernel copies.
+#[derive(Debug)]
+pub(super) struct Map {
+    fd: OwnedFd,
+    key_bytes: usize,
+    value_bytes: usize,
+}
+
+impl Map {
+    /// Creates a map of `entries` entries.
+    pub(super) fn new(
+        kind: MapKind,
+        name: &str,
+        key_bytes: u32,
+        value_bytes: u32,
+        entries: u32,
+    ) -> Result<Self, Errno> {
+        let attributes = Attributes::new()
+            .u32(0, kind as u32)
+            .u32(4, key_bytes)
+            .u32(8, value_bytes)
+            .u32(12, entries)
+            .name(28, name);
+        // SAFETY: (1) BPF_MAP_CREATE reads no pointer from the attributes.
+        let fd = unsafe { bpf_descriptor(MAP_CREATE, &attributes) }?;
+        Ok(Self { fd, key_bytes: key_bytes as usize, value_bytes: value_bytes as usize })
+    }
+
+    /// Sets the value of `key`.
+    pub(super) fn set(&self, key: &[u8], value: &[u8]) -> Result<(), Errno> {
+        if key.len() != self.key_bytes || value.len() != self.value_bytes {
+            return Err(Errno::INVAL);
+        }
+        let attributes = Attributes::new()
+            .fd(0, self.fd.as_fd())
+            .pointer(8, key.as_ptr().cast())
+            .pointer(16, value.as_ptr().cast());
+        // SAFETY: (1) the kernel reads the key's and the value's size of this map, which are the
+        // lengths of the two slices; both live across the call.
+        unsafe { bpf(MAP_UPDATE, &attributes) }.map(drop)
+    }
+
+    /// Removes `key`.
+    pub(super) fn remove(&self, key: &[u8]) -> Result<(), Errno> {
+        if key.len() != self.key_bytes {
+            return Err(Errno::INVAL);
+        }
+        let attributes = Attributes::new().fd(0, self.fd.as_fd()).pointer(8, key.as_ptr().cast());
+        // SAFETY: (1) the kernel reads the key's size of this map, which is the slice's length.
+        unsafe { bpf(MAP_DELETE, &attributes) }.map(drop)
+    }
+}
+
+impl AsFd for Map {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Loads an XDP program that accepts packets of several buffers; on refusal the verifier's log.
+pub(super) fn load_xdp(name: &str, instructions: &[u64]) -> Result<OwnedFd, (Errno, String)> {
+    let attributes = |log: &[u8]| {
+        Attributes::new()
+            .u32(0, PROGRAM_XDP)
+            .u32(4, u32::try_from(instructions.len()).unwrap_or(u32::MAX))
+            .pointer(8, instructions.as_ptr().cast())
+            .pointer(16, c"Dual MIT/GPL".as_ptr().cast())
+            .u32(24, u32::from(!log.is_empty()))
+            .u32(28, u32::try_from(log.len()).unwrap_or(0))
+            .pointer(32, if log.is_empty() { core::ptr::null() } else { log.as_ptr().cast() })
+            .u32(44, PROGRAM_HAS_FRAGS)
+            .name(48, name)
+            .u32(68, ATTACH_XDP)
+    };
+    // SAFETY: (1) the kernel reads `insn_cnt` instructions of 8 bytes, the slice's length, and a
+    // terminated licence; (2) no log is asked for.
+    let result = unsafe { bpf_descriptor(PROGRAM_LOAD, &attributes(&[])) };
+    result.map_err(|errno| {
+        let mut log = vec![0_u8; 1 << 16];
+        let pointer = log.as_mut_ptr();
+        let attributes = attributes(&log).pointer(32, pointer.cast());
+        // SAFETY: (1) as above; (2) the kernel writes at most `log_size` bytes, the vector's length,
+        // through a pointer that was taken from it mutably.
+        let again = unsafe { bpf_descriptor(PROGRAM_LOAD, &attributes) };
+        drop(again);
+        let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
+        (errno, String::from_utf8_lossy(&log[..end]).into_owned())
+    })
+}
+
+/// Attaches `program` to an interface; it stays for as long as the link is open or pinned.
+pub(super) fn link_xdp(program: BorrowedFd<'_>, interface: u32, mode: u32) -> Result<OwnedFd, Errno> {
+    let attributes = Attributes::new().fd(0, program).u32(4, interface).u32(8, ATTACH_XDP).u32(12, mode);
+    // SAFETY: (1) BPF_LINK_CREATE for XDP reads no pointer from the attributes.
+    unsafe { bpf_descriptor(LINK_CREATE, &attributes) }
+}
+
+/// Replaces the program of a link in one step.
+pub(super) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<(), Errno> {
+    let attributes = Attributes::new().fd(0, link).fd(4, program);
+    // SAFETY: (1) BPF_LINK_UPDATE reads no pointer from the attributes.
+    unsafe { bpf(LINK_UPDATE, &attributes) }.map(drop)
+}
+
+/// Detaches a link from its interface, whoever else holds it.
+pub(super) fn detach_link(link: BorrowedFd<'_>) -> Result<(), Errno> {
+    let attributes = Attributes::new().fd(0, link);
+    // SAFETY: (1) BPF_LINK_DETACH reads no pointer from the attributes.
+    unsafe { bpf(LINK_DETACH, &attributes) }.map(drop)
+}
+
+/// Gives a BPF object a name in the BPF file system, which keeps it alive.
+pub(super) fn pin(object: BorrowedFd<'_>, path: &CStr) -> Result<(), Errno> {
+    let attributes = Attributes::new().pointer(0, path.as_ptr().cast()).fd(8, object);
+    // SAFETY: (1) the kernel reads a terminated path, which lives across the call.
+    unsafe { bpf(OBJECT_PIN, &attributes) }.map(drop)
+}
+
+/// Opens a pinned BPF object.
+pub(super) fn open_pinned(path: &CStr) -> Result<OwnedFd, Errno> {
+    let attributes = Attributes::new().pointer(0, path.as_ptr().cast());
+    // SAFETY: (1) the kernel reads a terminated path, which lives across the call.
+    unsafe { bpf_descriptor(OBJECT_GET, &attributes) }
+}
+
+/// Opens a loaded program by its number.
+pub(super) fn open_program(id: u32) -> Result<OwnedFd, Errno> {
+    let attributes = Attributes::new().u32(0, id);
+    // SAFETY: (1) BPF_PROG_GET_FD_BY_ID reads no pointer from the attributes.
+    unsafe { bpf_descriptor(PROGRAM_BY_ID, &attributes) }
+}
+
+/// The first bytes of what the kernel tells of a BPF object (`struct bpf_*_info`).
+pub(super) fn object_info(object: BorrowedFd<'_>) -> Result<[u8; 80], Errno> {
+    let mut info = [0_u8; 80];
+    let attributes = Attributes::new().fd(0, object).u32(4, 80).pointer(8, info.as_mut_ptr().cast());
+    // SAFETY: (1) the kernel writes at most `info_len` bytes, the array's size, and reads pointers
+    // from a zeroed structure, where null means that nothing is wanted.
+    unsafe { bpf(OBJECT_INFO, &attributes) }?;
+    Ok(info)
+}
+
+/// The arguments of one bpf(2) call (`union bpf_attr`), zero where nothing is set.
+#[repr(C, align(8))]
+struct Attributes([u8; 128]);
+
+impl Attributes {
+    fn new() -> Self {
+        Self([0; 128])
+    }
+
+    fn u32(mut self, at: usize, value: u32) -> Self {
+        self.0[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn fd(self, at: usize, fd: BorrowedFd<'_>) -> Self {
+        self.u32(at, fd.as_raw_fd().cast_unsigned())
+    }
+
+    fn pointer(mut self, at: usize, pointer: *const u8) -> Self {
+        self.0[at..at + 8].copy_from_slice(&(pointer.expose_provenance() as u64).to_ne_bytes());
+        self
+    }
+
+    /// A name of at most 15 bytes.
+    fn name(mut self, at: usize, name: &str) -> Self {
+        let length = name.len().min(15);
+        self.0[at..at + length].copy_from_slice(&name.as_bytes()[..length]);
+        self
+    }
+}
+
+const MAP_CREATE: i32 = 0;
+const MAP_UPDATE: i32 = 2;
+const MAP_DELETE: i32 = 3;
+const PROGRAM_LOAD: i32 = 5;
+const OBJECT_PIN: i32 = 6;
+const OBJECT_GET: i32 = 7;
+const PROGRAM_BY_ID: i32 = 13;
+const OBJECT_INFO: i32 = 15;
+const LINK_CREATE: i32 = 28;
+const LINK_UPDATE: i32 = 29;
+const LINK_DETACH: i32 = 34;
+const PROGRAM_XDP: u32 = 6;
+const PROGRAM_HAS_FRAGS: u32 = 1 << 5;
+const ATTACH_XDP: u32 = 37;
+
+/// # Safety
+/// (1) Each pointer in `attributes` has to be what `command` expects, for the length of the call.
+unsafe fn bpf(command: i32, attributes: &Attributes) -> Result<i32, Errno> {
+    // SAFETY: the attributes are 128 readable bytes; for the pointers inside, precondition (1).
+    let result =
+        unsafe { libc::syscall(libc::SYS_bpf, command, &raw const attributes.0, size_of::<Attributes>()) };
+    i32::try_from(result).ok().filter(|&result| result >= 0).ok_or_else(last_error)
+}
+
+/// # Safety
+/// (1) As for [`bpf`]; and `command` has to be one that returns a new file descriptor.
+unsafe fn bpf_descriptor(command: i32, attributes: &Attributes) -> Result<OwnedFd, Errno> {
+    // SAFETY: precondition (1).
+    let fd = unsafe { bpf(command, attributes) }?;
+    // SAFETY: the kernel has just made this descriptor for us alone, by precondition (1).
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sets a socket option that is one 32-bit number.
+pub(super) fn set_option(socket: BorrowedFd<'_>, level: i32, option: i32, value: u32) -> Result<(), Errno> {
+    set_option_bytes(socket, level, option, &value.to_ne_bytes())
+}
+
+/// Sets a socket option from the bytes of its structure.
+pub(super) fn set_option_bytes(
+    socket: BorrowedFd<'_>,
+    level: i32,
+    option: i32,
+    value: &[u8],
+) -> Result<(), Errno> {
+    let length = libc::socklen_t::try_from(value.len()).map_err(|_| Errno::INVAL)?;
+    // SAFETY: (1) the kernel reads `length` bytes, the slice's length, and none of the options used
+    // in this driver holds a pointer (SOL_SOCKET, SOL_XDP and SOL_PACKET integers, packet_mreq).
+    let result =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value.as_ptr().cast(), length) };
+    if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// Lets `socket` receive only what the program of classic BPF accepts. Each instruction: operation,
+/// distance of the jump if true, if false, operand.
+pub(super) fn attach_filter(socket: BorrowedFd<'_>, program: &[(u16, u8, u8, u32)]) -> Result<(), Errno> {
+    let mut program =
+        program.iter().map(|&(code, jt, jf, k)| libc::sock_filter { code, jt, jf, k }).collect::<Vec<_>>();
+    let length = u16::try_from(program.len()).map_err(|_| Errno::INVAL)?;
+    let filter = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
+    let size = libc::socklen_t::try_from(size_of_val(&filter)).map_err(|_| Errno::INVAL)?;
+    let (fd, option) = (socket.as_raw_fd(), libc::SO_ATTACH_FILTER);
+    // SAFETY: (1) the kernel reads a whole `sock_fprog` and the `len` instructions that it leads to;
+    // both live across the call.
+    let result = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const filter).cast(), size) };
+    if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// Sends (`true`) or receives (`false`) nothing: the kernel looks at the rings of the socket.
+pub(super) fn nudge(socket: BorrowedFd<'_>, send: bool) -> Result<(), Errno> {
+    let fd = socket.as_raw_fd();
+    let null = core::ptr::null_mut::<libc::c_void>();
+    let result = if send {
+        // SAFETY: (1) a length of 0 with no address: the kernel reads nothing.
+        unsafe { libc::sendto(fd, null, 0, libc::MSG_DONTWAIT, core::ptr::null(), 0) }
+    } else {
+        let nobody = core::ptr::null_mut();
+        // SAFETY: (1) a length of 0 with no address: the kernel writes nothing.
+        unsafe { libc::recvfrom(fd, null, 0, libc::MSG_DONTWAIT, nobody, core::ptr::null_mut()) }
+    };
+    if result >= 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// Bytes that an answer of ethtool may have; the longest, the names of all features, has 4 KiB.
+pub(super) const ETHTOOL_BYTES: usize = 1 << 16;
+
+/// Asks the driver of an interface; `answer` starts with the number of the command.
+pub(super) fn ethtool(
+    socket: BorrowedFd<'_>,
+    interface: &str,
+    answer: &mut [u8; ETHTOOL_BYTES],
+) -> Result<(), Errno> {
+    if interface.len() >= libc::IFNAMSIZ {
+        return Err(Errno::NAMETOOLONG);
+    }
+    let mut name = [0; libc::IFNAMSIZ];
+    for (to, &from) in name.iter_mut().zip(interface.as_bytes()) {
+        *to = from.cast_signed();
+    }
+    let data = libc::__c_anonymous_ifr_ifru { ifru_data: answer.as_mut_ptr().cast() };
+    let mut request = libc::ifreq { ifr_name: name, ifr_ifru: data };
+    // SAFETY: (1) the request is a whole `ifreq`; (2) the kernel writes its answer through
+    // `ifru_data`, and no answer of a read-only command is longer than `ETHTOOL_BYTES`.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
+    if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+/// The memory of one ring: two cursors, flags and descriptors, shared with the other end.
+///
+/// Every access is atomic, so that it is defined whatever the other end writes and when.
+#[derive(Debug)]
+pub(super) struct RingMemory {
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    flags: NonNull<AtomicU32>,
+    words: NonNull<AtomicU64>,
+    word_count: usize,
+    /// Keeps the memory.
+    _owner: Owner,
+}
+
+// SAFETY: the pointers lead into memory that `_owner` keeps, and are read through shared references
+// to atomics alone, which any thread may use.
+unsafe impl Send for RingMemory {}
+
+#[derive(Debug)]
+enum Owner {
+    Mapping(#[expect(dead_code, reason = "held for its drop")] Mapping),
+    #[cfg(test)]
+    Heap(#[expect(dead_code, reason = "held for its drop")] Arc<HeapRing>),
+}
+
+impl RingMemory {
+    /// Maps the ring at page offset `at` of an AF_XDP socket.
+    pub(super) fn map(
+        socket: BorrowedFd<'_>,
+        at: u64,
+        offsets: &XdpRingOffset,
+        word_count: usize,
+    ) -> Result<Self, Errno> {
+        let flags = offsets.flags.ok_or(Errno::NOSYS)?;
+        let ends =
+            [offsets.producer + 4, offsets.consumer + 4, flags + 4, offsets.desc + 8 * word_count as u64];
+        let bytes = ends.into_iter().max().and_then(|end| usize::try_from(end).ok()).ok_or(Errno::INVAL)?;
+        let mapping = Mapping::new(socket, at, bytes)?;
+        Ok(Self {
+            producer: mapping.at(offsets.producer)?,
+            consumer: mapping.at(offsets.consumer)?,
+            flags: mapping.at(flags)?,
+            words: mapping.at(offsets.desc)?,
+            word_count,
+            _owner: Owner::Mapping(mapping),
+        })
+    }
+
+    /// One end of a ring in ordinary memory; a model of the kernel takes the other.
+    #[cfg(test)]
+    pub(super) fn heap(ring: &Arc<HeapRing>) -> Self {
+        Self {
+            producer: NonNull::from(&ring.producer),
+            consumer: NonNull::from(&ring.consumer),
+            flags: NonNull::from(&ring.flags),
+            words: NonNull::from(&*ring.words).cast(),
+            word_count: ring.words.len(),
+            _owner: Owner::Heap(Arc::clone(ring)),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn producer(&self) -> &AtomicU32 {
+        // SAFETY: (1) `map` and `heap` took the pointer from inside memory that `_owner` keeps, at
+        // an aligned place; (2) all access is atomic.
+        unsafe { self.producer.as_ref() }
+    }
+
+    #[inline(always)]
+    pub(super) fn consumer(&self) -> &AtomicU32 {
+        // SAFETY: facts of `producer`.
+        unsafe { self.consumer.as_ref() }
+    }
+
+    #[inline(always)]
+    pub(super) fn flags(&self) -> &AtomicU32 {
+        // SAFETY: facts of `producer`.
+        unsafe { self.flags.as_ref() }
+    }
+
+    #[inline(always)]
+    pub(super) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: facts of `producer`; `map` mapped, and `heap` found, `word_count` words.
+        unsafe { core::slice::from_raw_parts(self.words.as_ptr(), self.word_count) }
+    }
+}
+
+/// A ring in ordinary memory.
+#[cfg(test)]
+#[derive(Debug)]
+pub(super) struct HeapRing {
+    producer: AtomicU32,
+    consumer: AtomicU32,
+    flags: AtomicU32,
+    words: Box<[AtomicU64]>,
+}
+
+#[cfg(test)]
+impl HeapRing {
+    /// A ring of `word_count` words.
+    pub(super) fn new(word_count: usize) -> Arc<Self> {
+        Arc::new(Self {
+            producer: AtomicU32::new(0),
+            consumer: AtomicU32::new(0),
+            flags: AtomicU32::new(0),
+            words: (0..word_count).map(|_| AtomicU64::new(0)).collect(),
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Mapping {
+    fn new(socket: BorrowedFd<'_>, at: u64, bytes: usize) -> Result<Self, Errno> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: (1) a null hint without MAP_FIXED never replaces a mapping that exists (mmap(2)).
+        let base = unsafe { rustix::mm::mmap(core::ptr::null_mut(), bytes, protection, flags, socket, at) }?;
+        let base = NonNull::new(base.cast::<u8>()).ok_or(Errno::NOMEM)?;
+        Ok(Self { base, bytes })
+    }
+
+    /// The address at `offset`, for a `T` that lies wholly inside and is aligned.
+    fn at<T>(&self, offset: u64) -> Result<NonNull<T>, Errno> {
+        let offset = usize::try_from(offset).map_err(|_| Errno::INVAL)?;
+        if offset + size_of::<T>() > self.bytes || !offset.is_multiple_of(align_of::<T>()) {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: the result is inside the mapping, as just checked.
+        Ok(unsafe { self.base.add(offset) }.cast())
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: (1) `new` made exactly this mapping; (2) its owner, the ring, is being dropped, and
+        // with it every pointer into it.
+        let result = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+        debug_assert!(result.is_ok(), "munmap of the ring's own mapping");
+    }
+}

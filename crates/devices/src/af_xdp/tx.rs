@@ -1,0 +1,396 @@
+//! Packets that go out: frames move into the table of those that the kernel has, and come back by
+//! the completion ring.
+//!
+//! Exits: `tx-too-long` for a packet longer than the link or with more parts than the device takes;
+//! `tx-error` for one that is no Ethernet frame, that the driver refused (the other end is gone or
+//! full), or that the kernel had not taken when the port was closed.
+//!
+//! Cost: one system call a batch where the kernel asks for it (always, in copy mode); none per packet.
+
+use super::posted::Posted;
+use super::ring::{Consumer, Descriptor, Producer};
+use super::socket::Core;
+use core::sync::atomic::{AtomicU32, Ordering};
+use polder_buffers::{Batch, Packet, Pool, Segment};
+use polder_datapath::counters::QueueCounters;
+use polder_datapath::drops::DropReason;
+use polder_datapath::port::{Turn, TxQueue};
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// The sending end of one queue of an interface.
+#[derive(Debug)]
+pub(super) struct Transmitter {
+    transmit: Producer<Descriptor>,
+    completion: Consumer<u64>,
+    posted: Posted,
+    limits: Limits,
+    /// Packets whose frames are out.
+    held: u32,
+    /// Marks frames that are not the last of their packet, one bit a slot.
+    inner: Box<[u64]>,
+    /// Whether the kernel has left some of the ring for later.
+    behind: bool,
+    closed: bool,
+    counters: Arc<QueueCounters>,
+    /// Last, so that the rings are unmapped before the socket is closed.
+    core: Arc<Core>,
+}
+
+/// What the link can carry.
+#[derive(Clone, Debug)]
+pub(super) struct Limits {
+    /// The link's MTU, which may change while the port is open.
+    pub(super) mtu: Arc<AtomicU32>,
+    /// Parts that a packet may have.
+    pub(super) segments: u32,
+    /// Frames that may be out, so that neither ring can overflow.
+    pub(super) capacity: u32,
+    /// Whether the kernel copies packets when it is called.
+    pub(super) copies: bool,
+}
+
+impl Transmitter {
+    pub(super) fn new(
+        (transmit, completion): (Producer<Descriptor>, Consumer<u64>),
+        limits: Limits,
+        (core, posted): (Arc<Core>, Posted),
+    ) -> Self {
+        Self {
+            transmit,
+            completion,
+            inner: vec![0; posted.slots().div_ceil(64)].into_boxed_slice(),
+            posted,
+            limits,
+            held: 0,
+            behind: false,
+            closed: false,
+            counters: Arc::default(),
+            core,
+        }
+    }
+
+    /// How many packets at the front of `batch` find room, and whether all of them are of one frame
+    /// and fit the link.
+    #[inline]
+    fn plan(&self, batch: &Batch, room: u32) -> (usize, bool) {
+        let (longest, mut left) = (self.longest(), room);
+        let mut simple = true;
+        for (index, packet) in batch.iter().enumerate() {
+            simple &= packet.is_contiguous() && fits(packet, longest);
+            let frames = if packet.is_contiguous() { 1 } else { self.frames(packet) };
+            if frames > left {
+                return (index, simple);
+            }
+            left -= frames;
+        }
+        (batch.len(), simple)
+    }
+
+    /// Places in the ring that a chain needs at most.
+    #[cold]
+    fn frames(&self, packet: &Packet) -> u32 {
+        u32::try_from(packet.segment_count()).unwrap_or(u32::MAX).min(self.limits.segments)
+    }
+
+    /// The longest frame of the link without a VLAN tag.
+    #[inline(always)]
+    fn longest(&self) -> usize {
+        // Relaxed: a number that orders nothing.
+        self.limits.mtu.load(Ordering::Relaxed) as usize + ETHERNET
+    }
+
+    /// Posts one frame; `false` when it is not of the memory that the socket knows.
+    #[inline(always)]
+    fn post(&mut self, segment: Segment, continues: bool, pool: &mut Pool) -> bool {
+        let Segment { frame, offset, length } = segment;
+        match self.posted.put(frame) {
+            Ok(slot) => {
+                let address = slot + u64::from(offset);
+                self.transmit.put(Descriptor { address, length: u32::from(length), continues });
+                true
+            }
+            Err(frame) => {
+                self.counters.drops.count(DropReason::TxError, 1);
+                pool.release_frame(frame);
+                false
+            }
+        }
+    }
+
+    /// Posts `count` packets of one frame each, which fit the link.
+    #[inline]
+    fn post_simple(&mut self, batch: &mut Batch, count: usize, pool: &mut Pool) {
+        let (mut packets, mut bytes) = (0, 0);
+        for packet in batch.drain_front(count) {
+            let Ok(segment) = packet.into_single() else { continue };
+            let length = segment.length;
+            if self.post(segment, false, pool) {
+                packets += 1;
+                bytes += u64::from(length);
+            }
+        }
+        self.held += packets;
+        self.counters.transmitted.add(u64::from(packets));
+        self.counters.transmitted_bytes.add(bytes);
+    }
+
+    /// Posts a packet that is a chain, or that the link may not take.
+    #[cold]
+    fn post_with_care(&mut self, packet: Packet, pool: &mut Pool) {
+        if packet.len() < ETHERNET || !self.posted.knows(packet.head()) {
+            return self.refuse(packet, DropReason::TxError, pool);
+        }
+        if !fits(&packet, self.longest()) {
+            return self.refuse(packet, DropReason::TxTooLong, pool);
+        }
+        match self.shape(packet, pool) {
+            Ok(packet) => self.post_chain(packet, pool),
+            Err(packet) => self.refuse(packet, DropReason::TxTooLong, pool),
+        }
+    }
+
+    fn refuse(&mut self, packet: Packet, reason: DropReason, pool: &mut Pool) {
+        self.counters.drops.count(reason, 1);
+        pool.release_packet(packet);
+    }
+
+    /// The packet in as few parts as the device takes; the packet itself when that cannot be.
+    fn shape(&self, packet: Packet, pool: &mut Pool) -> Result<Packet, Packet> {
+        let parts = packet.segments().filter(|part| !part.is_empty()).count();
+        if parts <= self.limits.segments as usize {
+            return Ok(packet);
+        }
+        match packet.duplicate(pool) {
+            Some(copy) if copy.segment_count() <= self.limits.segments as usize => {
+                pool.release_packet(packet);
+                Ok(copy)
+            }
+            Some(copy) => {
+                pool.release_packet(copy);
+                Err(packet)
+            }
+            None => Err(packet),
+        }
+    }
+
+    fn post_chain(&mut self, packet: Packet, pool: &mut Pool) {
+        let bytes = packet.len() as u64;
+        let mut before: Option<Segment> = None;
+        for segment in packet.into_segments() {
+            // The kernel takes no empty part, and would never give its frame back.
+            if segment.length == 0 {
+                pool.release_frame(segment.frame);
+                continue;
+            }
+            if let Some(part) = before.replace(segment) {
+                self.mark_inner(part.frame.index());
+                self.post_part(part, true, pool);
+            }
+        }
+        let Some(last) = before else { return };
+        self.post_part(last, false, pool);
+        self.held += 1;
+        self.counters.transmitted.add(1);
+        self.counters.transmitted_bytes.add(bytes);
+    }
+
+    fn post_part(&mut self, part: Segment, continues: bool, pool: &mut Pool) {
+        if !self.post(part, continues, pool) {
+            // Part of a packet is in the ring, and what comes next would become the rest of it.
+            self.closed = true;
+        }
+    }
+
+    fn mark_inner(&mut self, slot: u32) {
+        self.inner[slot as usize / 64] |= 1 << (slot % 64);
+    }
+
+    /// Whether the frame was the last of its packet; forgets the mark.
+    #[inline(always)]
+    fn was_last(&mut self, slot: u32) -> bool {
+        let (word, bit) = (&mut self.inner[slot as usize / 64], 1 << (slot % 64));
+        let last = *word & bit == 0;
+        *word &= !bit;
+        last
+    }
+
+    /// Lets the kernel send what is in the ring.
+    fn kick(&mut self) {
+        self.behind = true;
+        let mut refused = 0;
+        let mut waiting = self.transmit.waiting();
+        for _ in 0..KICKS {
+            self.counters.system_calls.add(1);
+            match self.core.nudge(true) {
+                // The link is down: what is in the ring waits for it.
+                Ok(()) | Err(Errno::NETDOWN) => self.behind = false,
+                Err(Errno::NXIO) => self.closed = true,
+                // In copy mode, one packet that the driver would not take; it counts as completed.
+                Err(Errno::BUSY) if self.limits.copies => {
+                    refused += 1;
+                    continue;
+                }
+                // Older kernels send 32 packets a call; go on as long as that helps.
+                Err(Errno::AGAIN) if self.transmit.waiting() < waiting => {
+                    waiting = self.transmit.waiting();
+                    continue;
+                }
+                // The device or the socket is full.
+                Err(_) => {}
+            }
+            break;
+        }
+        if refused > 0 {
+            self.take_back(refused, 0);
+        }
+    }
+
+    /// Counts packets that were handed over as drops.
+    #[cold]
+    fn take_back(&mut self, packets: u64, bytes: u64) {
+        let QueueCounters { transmitted, transmitted_bytes, drops, .. } = &*self.counters;
+        transmitted.set(transmitted.get().saturating_sub(packets));
+        transmitted_bytes.set(transmitted_bytes.get().saturating_sub(bytes));
+        drops.count(DropReason::TxError, packets);
+    }
+
+    /// Whether packets wait in the ring, and the kernel for a call: the link was down, or the kernel
+    /// went to sleep as they were put there.
+    #[inline]
+    fn is_forgotten(&self) -> bool {
+        self.held > 0 && self.transmit.waiting() > 0 && self.transmit.needs_wakeup()
+    }
+
+    /// Takes at most `limit` completed frames back; returns how many there were.
+    #[inline]
+    fn collect(&mut self, limit: u32, pool: &mut Pool) -> u32 {
+        let mut count = 0;
+        while count < limit {
+            let Some(address) = self.completion.take() else { break };
+            let Some((frame, _)) = self.posted.take(address) else {
+                // No packet is lost by it, but nothing more is believed.
+                self.closed = true;
+                break;
+            };
+            self.held -= u32::from(self.was_last(frame.index()));
+            pool.release_frame(frame);
+            count += 1;
+        }
+        self.completion.release();
+        count
+    }
+}
+
+impl TxQueue for Transmitter {
+    fn transmit(&mut self, batch: &mut Batch, pool: &mut Pool) {
+        if self.closed || batch.is_empty() {
+            return;
+        }
+        let mut room = self.limits.capacity - self.posted.count();
+        if (room as usize) < batch.len() {
+            self.collect(RECLAIM, pool);
+            room = self.limits.capacity - self.posted.count();
+        }
+        let (count, simple) = self.plan(batch, room);
+        if count == 0 {
+            // Only completions make room, and they may wait for a link that was down.
+            if self.transmit.waiting() > 0 && self.transmit.needs_wakeup() {
+                self.kick();
+            }
+            return;
+        }
+        if simple {
+            self.post_simple(batch, count, pool);
+        } else {
+            batch.drain_front(count).for_each(|packet| self.post_with_care(packet, pool));
+        }
+        self.transmit.publish();
+        if self.transmit.needs_wakeup() {
+            self.kick();
+        }
+        self.counters.in_flight.set(u64::from(self.held));
+    }
+
+    fn reclaim(&mut self, pool: &mut Pool) -> Turn {
+        if self.closed {
+            return Turn::Closed;
+        }
+        if self.behind || self.is_forgotten() {
+            self.kick();
+        }
+        let count = self.collect(RECLAIM, pool);
+        self.counters.in_flight.set(u64::from(self.held));
+        if self.closed {
+            Turn::Closed
+        } else if count == RECLAIM || self.behind {
+            Turn::OutOfBudget
+        } else {
+            Turn::Drained
+        }
+    }
+
+    fn held(&self) -> u32 {
+        self.held
+    }
+
+    fn counters(&self) -> &Arc<QueueCounters> {
+        &self.counters
+    }
+}
+
+impl Drop for Transmitter {
+    fn drop(&mut self) {
+        let (mut packets, mut bytes) = (0, 0);
+        for descriptor in self.transmit.untaken() {
+            packets += u64::from(!descriptor.continues);
+            bytes += u64::from(descriptor.length);
+        }
+        if packets > 0 {
+            self.take_back(packets, bytes);
+        }
+        self.counters.in_flight.set(0);
+        self.core.leave(self.posted.take_all());
+    }
+}
+
+/// The sending end of a queue that has none.
+#[derive(Debug, Default)]
+pub(super) struct Mute {
+    counters: Arc<QueueCounters>,
+}
+
+impl TxQueue for Mute {
+    fn transmit(&mut self, _batch: &mut Batch, _pool: &mut Pool) {}
+
+    fn reclaim(&mut self, _pool: &mut Pool) -> Turn {
+        Turn::Drained
+    }
+
+    fn held(&self) -> u32 {
+        0
+    }
+
+    fn counters(&self) -> &Arc<QueueCounters> {
+        &self.counters
+    }
+}
+
+/// Whether the link carries the packet; a VLAN tag does not count against its MTU.
+#[inline(always)]
+fn fits(packet: &Packet, longest: usize) -> bool {
+    let length = packet.len();
+    (ETHERNET..=longest).contains(&length)
+        || (length > longest
+            && length <= longest + TAG
+            && matches!(packet.bytes().get(12..14), Some([0x81, 0x00] | [0x88, 0xa8])))
+}
+
+/// An Ethernet header.
+const ETHERNET: usize = 14;
+/// An 802.1Q tag.
+const TAG: usize = 4;
+/// Calls at most to have the ring sent; each moves 32 packets on old kernels, or loses one.
+const KICKS: u32 = 64;
+/// Frames that one call takes back at most.
+const RECLAIM: u32 = 256;

@@ -1,0 +1,73 @@
+//! Waking a worker for packets, and when the interface is gone.
+//!
+//! The kernel does not make an AF_XDP socket readable when its interface goes. So the event of a
+//! queue is an epoll descriptor of two: the socket, and a netlink socket that lets through one
+//! message alone, that the link was deleted. It comes after the socket was unbound, and stays unread,
+//! so that a queue whose interface is gone is readable for good.
+
+use super::sys;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// The event of one queue.
+#[derive(Debug)]
+pub(super) struct Watch {
+    epoll: OwnedFd,
+    /// Keeps the subscription.
+    _links: OwnedFd,
+}
+
+impl Watch {
+    /// Watches `socket` and the link of number `interface`, which exists.
+    pub(super) fn new(socket: &OwnedFd, interface: u32) -> Result<Self, Errno> {
+        let links = deletions(interface)?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        for fd in [socket, &links] {
+            epoll::add(&epoll, fd, EventData::new_u64(0), EventFlags::IN)?;
+        }
+        Ok(Self { epoll, _links: links })
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+/// A netlink socket that becomes readable when the link of that number is deleted (rtnetlink(7)).
+fn deletions(interface: u32) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+    sys::attach_filter(socket.as_fd(), &filter(interface))?;
+    rustix::net::bind(&socket, &SocketAddrNetlink::new(0, GROUP_LINK))?;
+    Ok(socket)
+}
+
+/// A program of classic BPF that lets RTM_DELLINK for `interface` pass and nothing else.
+///
+/// Loads convert from network order, and the message is in the order of the machine.
+fn filter(interface: u32) -> [(u16, u8, u8, u32); 8] {
+    let delete = u32::from(libc::RTM_DELLINK.to_be());
+    [
+        (LOAD_HALF, 0, 0, 4), // nlmsghdr.nlmsg_type
+        (JUMP_EQUAL, 0, 5, delete),
+        (LOAD_BYTE, 0, 0, 16), // ifinfomsg.ifi_family; a bridge that lets go of a port says so with 7
+        (JUMP_EQUAL, 0, 3, 0),
+        (LOAD_WORD, 0, 0, 20), // ifinfomsg.ifi_index
+        (JUMP_EQUAL, 0, 1, interface.to_be()),
+        (RETURN, 0, 0, u32::MAX),
+        (RETURN, 0, 0, 0),
+    ]
+}
+
+/// `RTMGRP_LINK`.
+const GROUP_LINK: u32 = 1;
+const LOAD_WORD: u16 = 0x20;
+const LOAD_HALF: u16 = 0x28;
+const LOAD_BYTE: u16 = 0x30;
+const JUMP_EQUAL: u16 = 0x15;
+const RETURN: u16 = 0x06;

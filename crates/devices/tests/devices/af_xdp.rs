@@ -1,0 +1,229 @@
+//! AF_XDP ports against the kernel: veth pairs in a network namespace of their own.
+
+use crate::common::{self, RawPeer};
+use polder_buffers::{Batch, Pool, Region, RegionOptions};
+use polder_datapath::port::{Armed, Budget, Turn};
+use polder_devices::AnyQueue;
+use polder_devices::af_xdp::{self, Hook, Mode, Opened, Options, Statistics, open};
+use polder_devices::conformance::{self, Fixture, Limits, Wire};
+use std::time::Duration;
+
+const SLOTS: u32 = 8192;
+
+fn memory(slot_bytes: u32) -> Region {
+    Region::new(RegionOptions { slots: SLOTS, slot_bytes }).expect("memory for a test")
+}
+
+/// A veth pair whose ends are up, without checksums left undone.
+fn veth(left: &str, right: &str, more: &str) {
+    common::ip(&format!("link add {left} {more} type veth peer name {right} {more}"));
+    for name in [left, right] {
+        common::ip(&format!("link set {name} up"));
+    }
+}
+
+fn options(interface: &str, mode: Mode) -> Options {
+    Options { mode, receive_ring: 512, transmit_ring: 512, ..Options::whole(interface) }
+}
+
+/// A frame for a local experiment (EtherType 0x88b5) with a number in it.
+fn frame(number: u32, length: usize) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5];
+    frame.extend(number.to_be_bytes());
+    frame.extend((frame.len()..length).map(|index| index.to_le_bytes()[0]));
+    frame
+}
+
+/// Posts the first frames.
+fn start(port: &mut Opened, pool: &mut Pool) {
+    let mut batch = Batch::new();
+    for queue in &mut port.queues {
+        let turn = queue.rx.receive(&mut Budget::new(0), &mut batch, pool);
+        assert_ne!(turn, Turn::Closed);
+    }
+}
+
+/// Polls until `count` packets have come, for at most a second.
+fn receive(port: &mut Opened, count: usize, pool: &mut Pool) -> Batch {
+    let mut batch = Batch::new();
+    for _ in 0..1000 {
+        for queue in &mut port.queues {
+            let _ = queue.rx.receive(&mut Budget::new(64), &mut batch, pool);
+        }
+        if batch.len() >= count {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    batch
+}
+
+/// Polls until the raw socket has a frame, for at most a second.
+fn await_frame(peer: &RawPeer) -> Option<Vec<u8>> {
+    (0..1000).find_map(|_| {
+        let frame = peer.receive();
+        if frame.is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        frame
+    })
+}
+
+fn all_home(region: &Region) {
+    assert_eq!((region.home(), region.strays()), (SLOTS, 0), "every frame comes home, none as a stray");
+}
+
+/// Packets go in by one port and out by the other in the same frames.
+fn forwards_without_a_copy(name: &str, mode: Mode, hook: Hook) {
+    if !common::is_root(name) {
+        return;
+    }
+    common::enter_namespace();
+    veth("pdxa0", "pdxa1", "");
+    veth("pdxb0", "pdxb1", "");
+    let region = memory(2048);
+    let mut pool = region.pool();
+    let mut left = open(&options("pdxa0", mode), &region).expect("root opens a veth");
+    let mut right = open(&options("pdxb0", mode), &region).expect("root opens a veth");
+    println!("{}", left.port.report);
+    assert_eq!((left.port.report.hook, left.port.report.zero_copy), (Some(hook), Some(false)));
+    start(&mut left, &mut pool);
+    start(&mut right, &mut pool);
+    let (sender, sink) = (RawPeer::open("pdxa1"), RawPeer::open("pdxb1"));
+
+    for round in 0..40 {
+        for number in 0..32 {
+            assert!(sender.send(&frame(32 * round + number, 60 + 40 * number as usize)));
+        }
+        let mut batch = receive(&mut left, 32, &mut pool);
+        assert_eq!(batch.len(), 32);
+        let frames = batch.iter().map(|packet| packet.head().index()).collect::<Vec<_>>();
+        assert_eq!(batch[0].headroom(), 256);
+        right.queues[0].tx.transmit(&mut batch, &mut pool);
+        assert!(batch.is_empty());
+        assert!(frames.iter().all(|&index| index < SLOTS));
+        for number in 0..32 {
+            let expected = frame(32 * round + number, 60 + 40 * number as usize);
+            assert_eq!(await_frame(&sink), Some(expected));
+        }
+        assert_eq!(right.queues[0].tx.reclaim(&mut pool), Turn::Drained);
+        assert_eq!(right.queues[0].tx.held(), 0);
+    }
+    let counters = left.queues[0].rx.counters();
+    assert_eq!((counters.received.get(), counters.drops.total()), (1280, 0));
+    assert_eq!(right.queues[0].tx.counters().transmitted.get(), 1280);
+    assert_eq!(left.port.statistics(), Statistics::default());
+    drop((left, right, pool));
+    all_home(&region);
+}
+
+#[test]
+fn forwards_natively() {
+    forwards_without_a_copy("af_xdp::forwards_natively", Mode::Auto, Hook::Native);
+}
+
+#[test]
+fn forwards_generically() {
+    forwards_without_a_copy("af_xdp::forwards_generically", Mode::Generic, Hook::Generic);
+}
+
+#[test]
+fn arming_sees_what_came_in_between() {
+    if !common::is_root("af_xdp::arming_sees_what_came_in_between") {
+        return;
+    }
+    common::enter_namespace();
+    veth("pdxc0", "pdxc1", "");
+    let region = memory(2048);
+    let mut pool = region.pool();
+    let mut port = open(&options("pdxc0", Mode::Native), &region).expect("root opens a veth");
+    start(&mut port, &mut pool);
+    assert_eq!(port.queues[0].rx.arm(), Armed::Waiting);
+    assert!(RawPeer::open("pdxc1").send(&frame(1, 60)));
+    let event = port.queues[0].rx.event().expect("a socket");
+    let mut look = [rustix::event::PollFd::new(&event, rustix::event::PollFlags::IN)];
+    let second = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
+    assert_eq!(rustix::event::poll(&mut look, Some(&second)), Ok(1), "the socket wakes the worker");
+    assert_eq!(port.queues[0].rx.arm(), Armed::Raced);
+    let mut batch = receive(&mut port, 1, &mut pool);
+    pool.release(&mut batch);
+    drop((port, pool));
+    all_home(&region);
+}
+
+/// Veths of one MTU under the conformance suite.
+struct Veths {
+    mtu: u32,
+    mode: Mode,
+    count: u32,
+}
+
+/// The other end of the veth; it keeps the port's program attached.
+struct OtherEnd {
+    name: String,
+    peer: RawPeer,
+    _port: af_xdp::Port,
+}
+
+impl Fixture for Veths {
+    fn limits(&self) -> Limits {
+        // A raw socket sends four bytes beyond the MTU in frames with a VLAN tag alone.
+        let (longest, longest_received) = (self.mtu as usize + 14, self.mtu as usize + 14);
+        Limits { longest, longest_received, chains: true, backlog: 400, patience: Duration::from_secs(5) }
+    }
+
+    fn open(&mut self, region: &Region) -> Result<(AnyQueue, Box<dyn Wire>), String> {
+        self.count += 1;
+        let (name, other) = (format!("pdxs{}", self.count), format!("pdxt{}", self.count));
+        veth(&name, &other, &format!("mtu {}", self.mtu));
+        let mut opened = open(&options(&name, self.mode), region).map_err(|error| error.to_string())?;
+        let peer = RawPeer::open(&other);
+        let queue = opened.queues.pop().ok_or("no queue")?;
+        Ok((queue, Box::new(OtherEnd { name, peer, _port: opened.port })))
+    }
+}
+
+impl Wire for OtherEnd {
+    fn inject(&mut self, frame: &[u8]) -> bool {
+        self.peer.send(frame)
+    }
+
+    fn extract(&mut self) -> Option<Vec<u8>> {
+        self.peer.receive()
+    }
+
+    /// The kernel moves frames from one end to the other in its own time.
+    fn settle(&mut self) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+
+    fn unplug(&mut self) -> bool {
+        common::ip(&format!("link delete {}", self.name));
+        true
+    }
+}
+
+fn suite(name: &str, mtu: u32, mode: Mode) {
+    if !common::is_root(name) {
+        return;
+    }
+    common::enter_namespace();
+    let report = conformance::run(&mut Veths { mtu, mode, count: 0 });
+    assert!(report.is_clean(), "{name}\n{report}");
+    println!("{report}");
+}
+
+#[test]
+fn a_native_port_passes_the_suite() {
+    suite("af_xdp::a_native_port_passes_the_suite", 1500, Mode::Native);
+}
+
+#[test]
+fn a_generic_port_passes_the_suite() {
+    suite("af_xdp::a_generic_port_passes_the_suite", 1500, Mode::Generic);
+}
+
+#[test]
+fn a_jumbo_port_passes_the_suite() {
+    suite("af_xdp::a_jumbo_port_passes_the_suite", 9000, Mode::Native);
+}
