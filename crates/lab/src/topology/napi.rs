@@ -10,6 +10,7 @@ use anyhow::{Context as _, bail};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 /// How long the kernel may take to start its threads.
@@ -64,6 +65,14 @@ pub fn pin_here(cpu: usize) -> anyhow::Result<()> {
     let mut cpus = CpuSet::new();
     cpus.set(cpu);
     sched_setaffinity(None, &cpus).with_context(|| format!("cannot run on core {cpu}"))
+}
+
+/// Lets a thread run before all ordinary ones of its core: a sink must not wait for the generator.
+///
+/// # Errors
+/// When there is no right to do it.
+pub fn put_first(thread: i32) -> anyhow::Result<()> {
+    command::run(Command::new("chrt").args(["--fifo", "--pid", "1", &thread.to_string()])).map(drop)
 }
 
 fn wait_for_threads(interface: &str) -> anyhow::Result<Vec<i32>> {

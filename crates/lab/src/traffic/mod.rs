@@ -5,5 +5,6 @@ pub mod sizes;
 
 pub mod pace;
 pub mod probe;
+pub mod raw;
 pub mod search;
 pub mod sockets;

@@ -12,7 +12,7 @@
 /// Bytes of a probe.
 pub const PROBE_BYTES: usize = 18;
 
-const MARK: u16 = 0x706c;
+pub(super) const MARK: u16 = 0x706c;
 
 /// The head of a measured packet's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

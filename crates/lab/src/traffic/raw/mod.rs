@@ -1,0 +1,26 @@
+//! Raw packets: a generator on AF_XDP, and a sink in XDP.
+//!
+//! The generator owns a few thousand slots of packet memory, writes the head of each packet and hands
+//! it to the kernel's copying transmit path. The sink is a program in the driver of the receiving
+//! interface: it counts, writes down number and latency of every probe, and drops. Neither uses a
+//! line of the datapath or its drivers.
+
+mod generator;
+mod program;
+mod sender;
+mod sink;
+mod sys;
+
+pub use generator::{Faults, Generator, Plan, Sent};
+pub use sink::Sink;
+
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketType, socket};
+
+/// The number of an interface in the calling thread's namespace.
+fn interface_number(interface: &str) -> Result<u32, Errno> {
+    let any: OwnedFd = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    name_to_index(&any, interface)
+}

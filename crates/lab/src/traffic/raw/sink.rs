@@ -1,0 +1,112 @@
+//! Where measured packets end: counted, written down, dropped in the driver.
+
+use super::program::{self, BYTES, PACKETS, PROBES, RECORD, RECORDS, RING, STRANGERS, VALUE};
+use super::sys::{SharedWords, link_xdp, load_xdp, shared_value};
+use crate::meters::stream::StreamMeter;
+use crate::topology::Namespace;
+use anyhow::{Context as _, anyhow};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::Ordering;
+
+/// An interface at which everything ends.
+#[derive(Debug)]
+pub struct Sink {
+    value: SharedWords,
+    /// Records read so far.
+    read: u64,
+    /// Records that were written over before they were read.
+    missed: u64,
+    _link: OwnedFd,
+}
+
+impl Sink {
+    /// Counts packets and bytes.
+    ///
+    /// # Errors
+    /// When the kernel refuses the program.
+    pub fn counting(namespace: &Namespace, interface: &str) -> anyhow::Result<Self> {
+        Self::attach(namespace, interface, None)
+    }
+
+    /// Counts, and writes down every probe that stands `probe_at` bytes into a packet.
+    ///
+    /// # Errors
+    /// When the kernel refuses the program.
+    pub fn recording(namespace: &Namespace, interface: &str, probe_at: usize) -> anyhow::Result<Self> {
+        Self::attach(namespace, interface, Some(i16::try_from(probe_at)?))
+    }
+
+    fn attach(namespace: &Namespace, interface: &str, probe_at: Option<i16>) -> anyhow::Result<Self> {
+        let map = shared_value(u32::try_from(VALUE)?).context("the sink cannot make a BPF map")?;
+        let value = SharedWords::of(map.as_fd(), 0, VALUE).context("the sink cannot map its BPF map")?;
+        let code = match probe_at {
+            None => program::counting(map.as_fd()),
+            Some(probe_at) => program::recording(map.as_fd(), probe_at),
+        };
+        let program = load_xdp(&code)
+            .map_err(|(error, log)| anyhow!("the kernel refuses the sink's program: {error}\n{log}"))?;
+        let link = namespace.inside(|| {
+            let number = super::interface_number(interface)?;
+            link_xdp(program.as_fd(), number)
+        })?;
+        let link = link.with_context(|| format!("the sink cannot take {interface}"))?;
+        Ok(Self { value, read: 0, missed: 0, _link: link })
+    }
+
+    /// Packets so far.
+    pub fn packets(&self) -> u64 {
+        self.counter(PACKETS)
+    }
+
+    /// Their bytes.
+    pub fn bytes(&self) -> u64 {
+        self.counter(BYTES)
+    }
+
+    /// Packets without a probe, of those that were looked at.
+    pub fn strangers(&self) -> u64 {
+        self.counter(STRANGERS)
+    }
+
+    /// Probes that came while the ring was full of unread ones: the measurement is void.
+    pub fn missed(&self) -> u64 {
+        self.missed
+    }
+
+    /// Gives what has come since the last call to the meter.
+    #[inline]
+    pub fn drain(&mut self, meter: &mut StreamMeter) {
+        // Acquire pairs with the program's fetch-and-add: records before the counter.
+        let written = self.value.u64(PROBES).load(Ordering::Acquire);
+        if written - self.read > RECORDS as u64 {
+            self.skip_to(written);
+        }
+        while self.read != written {
+            let number = self.value.u64(place(self.read)).load(Ordering::Relaxed);
+            let latency = self.value.u64(place(self.read) + 8).load(Ordering::Relaxed);
+            self.read += 1;
+            meter.record(number & NUMBER, latency);
+        }
+    }
+
+    #[cold]
+    fn skip_to(&mut self, written: u64) {
+        // What is about to be written over is not trusted either.
+        let trusted = written.saturating_sub(RECORDS as u64 / 2);
+        self.missed += trusted - self.read;
+        self.read = trusted;
+    }
+
+    fn counter(&self, offset: usize) -> u64 {
+        // Relaxed: a number by itself.
+        self.value.u64(offset).load(Ordering::Relaxed)
+    }
+}
+
+/// The lower 48 bits of a record's first word; the stream is above.
+const NUMBER: u64 = (1 << 48) - 1;
+
+#[expect(clippy::cast_possible_truncation, reason = "reduced below the ring's length")]
+fn place(record: u64) -> usize {
+    RING + (record % RECORDS as u64) as usize * RECORD
+}

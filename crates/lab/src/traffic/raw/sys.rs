@@ -1,0 +1,204 @@
+//! System calls and memory shared with the kernel that have no safe wrapper: the generator's and the
+//! sink's one room for `unsafe`.
+//!
+//! What leaves this file is safe to call. Facts are looked up in bpf(2) and
+//! Documentation/networking/af_xdp.rst.
+#![expect(unsafe_code, reason = "UNSAFETY: bpf(2), and memory shared with the kernel")]
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+
+/// Memory of packets to be sent: the kernel reads it.
+#[derive(Debug)]
+pub(super) struct PacketMemory(Mapping);
+
+/// Words that the kernel may write at any time: a ring of a socket, the value of a map.
+#[derive(Debug)]
+pub(super) struct SharedWords(Mapping);
+
+impl PacketMemory {
+    /// Fresh memory, all zeros.
+    pub(super) fn new(bytes: usize) -> Result<Self, Errno> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
+        // SAFETY: (1) a null hint replaces no mapping.
+        let base = unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), bytes, access, flags) }?;
+        Ok(Self(Mapping { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, bytes }))
+    }
+
+    /// The address of the first byte, for telling the kernel.
+    pub(super) fn address(&self) -> u64 {
+        self.0.base.as_ptr().expose_provenance() as u64
+    }
+
+    /// Bytes.
+    pub(super) fn len(&self) -> usize {
+        self.0.bytes
+    }
+
+    /// So many bytes from `offset`.
+    #[inline(always)]
+    pub(super) fn bytes_mut(&mut self, offset: usize, length: usize) -> &mut [u8] {
+        assert!(offset + length <= self.0.bytes, "bytes within the mapping");
+        // SAFETY: (1) in bounds, asserted above, and initialised, as fresh memory is zero; (2) borrowed
+        // mutably as long as `self` is; (3) the kernel does not write to it: the socket that it is
+        // registered with only sends.
+        unsafe { core::slice::from_raw_parts_mut(self.0.at(offset), length) }
+    }
+}
+
+impl SharedWords {
+    /// Maps what is behind a descriptor.
+    pub(super) fn of(file: BorrowedFd<'_>, offset: u64, bytes: usize) -> Result<Self, Errno> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: (1) a null hint replaces no mapping.
+        let base = unsafe { rustix::mm::mmap(core::ptr::null_mut(), bytes, access, flags, file, offset) }?;
+        Ok(Self(Mapping { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, bytes }))
+    }
+
+    /// The four bytes at `offset`.
+    #[inline(always)]
+    pub(super) fn u32(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(4) && offset + 4 <= self.0.bytes, "a word within the mapping");
+        // SAFETY: (1) in bounds and aligned, asserted above, as mappings begin at a page; (2) lives as
+        // long as `self`; (3) there are no plain references to this memory.
+        unsafe { AtomicU32::from_ptr(self.0.at(offset).cast()) }
+    }
+
+    /// The eight bytes at `offset`.
+    #[inline(always)]
+    pub(super) fn u64(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.0.bytes, "a word within the mapping");
+        // SAFETY: (1), (2), (3) as in `u32`.
+        unsafe { AtomicU64::from_ptr(self.0.at(offset).cast()) }
+    }
+}
+
+#[derive(Debug)]
+struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Mapping {
+    /// Where `offset` is; within the mapping when the caller has made sure of it.
+    #[inline(always)]
+    fn at(&self, offset: usize) -> *mut u8 {
+        self.base.as_ptr().wrapping_add(offset)
+    }
+}
+
+// SAFETY: (1) the mapping is owned by this value alone and is not bound to a thread.
+unsafe impl Send for Mapping {}
+
+// SAFETY: (1) a shared reference leads to atomic words alone.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: (1) the whole mapping, made by its owner's constructor; nothing refers to it any more.
+        let result = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+        debug_assert!(result.is_ok(), "munmap of the own mapping");
+    }
+}
+
+/// Sets a number as a socket's option.
+pub(super) fn set_option(socket: BorrowedFd<'_>, level: i32, name: i32, value: u32) -> Result<(), Errno> {
+    let bytes = libc::socklen_t::try_from(size_of::<u32>()).map_err(|_| Errno::INVAL)?;
+    // SAFETY: (1) the kernel reads so many bytes of a value that lives across the call.
+    let result =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), bytes) };
+    if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// Makes a map of one value that can be mapped into memory (`BPF_MAP_TYPE_ARRAY`, `BPF_F_MMAPABLE`).
+pub(super) fn shared_value(bytes: u32) -> Result<OwnedFd, Errno> {
+    let attributes = Attributes::default().u32(0, MAP_ARRAY).u32(4, 4).u32(8, bytes).u32(12, 1);
+    // SAFETY: (1) BPF_MAP_CREATE reads no pointer from these attributes.
+    unsafe { bpf(MAP_CREATE, &attributes.u32(16, MAP_MMAPABLE)) }
+}
+
+/// Loads an XDP program; on refusal the verifier's words.
+pub(super) fn load_xdp(instructions: &[u64]) -> Result<OwnedFd, (Errno, String)> {
+    let mut log = vec![0_u8; 1 << 16];
+    let attributes = Attributes::default()
+        .u32(0, PROGRAM_XDP)
+        .u32(4, u32::try_from(instructions.len()).unwrap_or(u32::MAX))
+        .pointer(8, instructions.as_ptr().cast())
+        .pointer(16, c"Dual MIT/GPL".as_ptr().cast())
+        .u32(24, 1)
+        .u32(28, u32::try_from(log.len()).unwrap_or(0))
+        .pointer(32, log.as_mut_ptr().cast())
+        .u32(68, ATTACH_XDP);
+    // SAFETY: (1) the kernel reads so many instructions of 8 bytes as the slice has, and a terminated
+    // licence; (2) it writes at most the vector's length to the log. All live across the call.
+    let result = unsafe { bpf(PROGRAM_LOAD, &attributes) };
+    result.map_err(|errno| {
+        let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
+        (errno, String::from_utf8_lossy(&log[..end]).into_owned())
+    })
+}
+
+/// Attaches a program to an interface in its driver; it goes with the descriptor.
+pub(super) fn link_xdp(program: BorrowedFd<'_>, interface: u32) -> Result<OwnedFd, Errno> {
+    let program = program.as_raw_fd().cast_unsigned();
+    let attributes = Attributes::default().u32(0, program).u32(4, interface).u32(8, ATTACH_XDP);
+    // SAFETY: (1) BPF_LINK_CREATE for XDP reads no pointer from the attributes.
+    unsafe { bpf(LINK_CREATE, &attributes.u32(12, XDP_DRIVER)) }
+}
+
+/// `union bpf_attr`, filled by offset.
+#[repr(C, align(8))]
+struct Attributes([u8; 128]);
+
+impl Default for Attributes {
+    fn default() -> Self {
+        Self([0; 128])
+    }
+}
+
+impl Attributes {
+    fn u32(mut self, at: usize, value: u32) -> Self {
+        self.0[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn pointer(mut self, at: usize, value: *const u8) -> Self {
+        self.0[at..at + 8].copy_from_slice(&(value.expose_provenance() as u64).to_ne_bytes());
+        self
+    }
+}
+
+/// bpf(2), of the commands that return a descriptor.
+///
+/// # Safety
+/// (1) Pointers in the attributes are valid for what the command does with them.
+unsafe fn bpf(command: libc::c_long, attributes: &Attributes) -> Result<OwnedFd, Errno> {
+    let size = size_of::<Attributes>();
+    // SAFETY: (1) the attributes are as long as is said; (2) what they point to is the caller's promise.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.0.as_ptr(), size) };
+    match i32::try_from(result) {
+        // SAFETY: (1) a descriptor that the kernel has made for us.
+        Ok(descriptor) if descriptor >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
+        Ok(_) | Err(_) => Err(last_error()),
+    }
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+/// `enum bpf_cmd`, `enum bpf_map_type`, `enum bpf_prog_type`, `enum bpf_attach_type` of linux/bpf.h.
+const MAP_CREATE: libc::c_long = 0;
+const PROGRAM_LOAD: libc::c_long = 5;
+const LINK_CREATE: libc::c_long = 28;
+const MAP_ARRAY: u32 = 2;
+const MAP_MMAPABLE: u32 = 1 << 10;
+const PROGRAM_XDP: u32 = 6;
+const ATTACH_XDP: u32 = 37;
+/// `XDP_FLAGS_DRV_MODE` of linux/if_link.h.
+const XDP_DRIVER: u32 = 1 << 2;
