@@ -1,3 +1,4 @@
 //! The gateway: configuration, workers, control socket, command line.
 
 pub mod config;
+pub mod runtime;

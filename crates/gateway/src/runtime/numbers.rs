@@ -1,0 +1,55 @@
+//! Numbers of ports and tunnels that stay the same over a reload.
+
+use crate::config::model::Configuration;
+use anyhow::{Result, bail};
+use polder_buffers::PortId;
+use std::collections::HashMap;
+
+/// Gives the ports and tunnels of `next` the numbers that those of the same name have in `current`, and
+/// new ones numbers that `current` does not use.
+pub(super) fn keep_numbers(current: &Configuration, next: &mut Configuration) {
+    let mut taken = current.names().map(|(id, _)| id).collect::<Vec<_>>();
+    let mut map = HashMap::new();
+    for (id, name) in next.names() {
+        let kept = current.id_of(name).unwrap_or_else(|| {
+            let free = (0..).map(PortId).find(|id| !taken.contains(id)).unwrap_or(id);
+            taken.push(free);
+            free
+        });
+        map.insert(id, kept);
+    }
+    let renumber = |id: &mut PortId| *id = map.get(id).copied().unwrap_or(*id);
+    for port in &mut next.ports {
+        renumber(&mut port.id);
+    }
+    for tunnel in &mut next.tunnels {
+        renumber(&mut tunnel.id);
+        renumber(&mut tunnel.port);
+    }
+    for bridge in &mut next.bridges {
+        bridge.members.iter_mut().for_each(|member| renumber(&mut member.port));
+        bridge.static_entries.iter_mut().for_each(|entry| renumber(&mut entry.port));
+    }
+}
+
+/// Refuses what a running gateway cannot change: the process as a whole, and how a device is attached.
+///
+/// # Errors
+/// All that needs a restart, in one message.
+pub(super) fn ensure_reloadable(current: &Configuration, next: &Configuration) -> Result<()> {
+    let mut reasons = Vec::new();
+    if current.gateway != next.gateway {
+        reasons.push("[gateway] has changed".to_owned());
+    }
+    for port in &next.ports {
+        if let Some(old) = current.port(port.id)
+            && old != port
+        {
+            reasons.push(format!("[port.{}] has changed", port.name));
+        }
+    }
+    if !reasons.is_empty() {
+        bail!("{}; nothing was changed. Restart the gateway to apply it", reasons.join(", "));
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! Opening a device port.
+
+use crate::config::model::{Configuration, Device, Mode, OnExit, Port, Queues, Role};
+use anyhow::{Context as _, Result};
+use polder_buffers::{PortId, Region};
+use polder_datapath::wire::MacAddress;
+use polder_devices::{AnyQueue, Queue, af_xdp, tap};
+
+/// What is known of an open port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The interface's name.
+    pub interface: String,
+    /// Its link-layer address.
+    pub mac: MacAddress,
+    /// Its longest network packet, in bytes, Ethernet header excluded.
+    pub mtu: u32,
+    /// Whether it takes packets whose transport checksum is partial.
+    pub partial_checksums: bool,
+    /// Number of queues.
+    pub queues: usize,
+    /// How it is attached, in one line.
+    pub mode: String,
+}
+
+/// A port that has been opened and belongs to no worker yet.
+pub struct OpenPort {
+    /// Its number.
+    pub id: PortId,
+    /// What is known of it.
+    pub facts: Facts,
+    /// Its queues.
+    pub queues: Vec<AnyQueue>,
+    /// What keeps an interface attached.
+    pub attachment: Option<af_xdp::Port>,
+}
+
+/// Opens the device of `port`.
+///
+/// # Errors
+/// When the device cannot be opened; the message says what to do.
+pub fn open(port: &Port, configuration: &Configuration, region: &Region) -> Result<OpenPort> {
+    let opened = match &port.device {
+        Device::Tap(name) => open_tap(name, port, region),
+        Device::Interface(name) => {
+            open_interface(&interface_options(name, port, configuration), port.id, region)
+        }
+    };
+    opened.with_context(|| format!("cannot open port {}", port.name))
+}
+
+/// The tunnels whose packets are taken on `port`.
+pub fn claims(port: PortId, configuration: &Configuration) -> Vec<af_xdp::Claim> {
+    let over = configuration.tunnels.iter().filter(|tunnel| tunnel.port == port);
+    over.map(|tunnel| af_xdp::Claim { local: tunnel.local, remote: tunnel.remote }).collect()
+}
+
+/// How the driver is asked to open `interface` as `port`.
+pub fn interface_options(interface: &str, port: &Port, configuration: &Configuration) -> af_xdp::Options {
+    let options = match port.role {
+        Role::Bridge => af_xdp::Options::whole(interface),
+        Role::Underlay => af_xdp::Options::tunnels(interface, claims(port.id, configuration)),
+    };
+    let interfaces = configuration.ports.iter().filter(|port| matches!(port.device, Device::Interface(_)));
+    let interfaces = u32::try_from(interfaces.count()).unwrap_or(u32::MAX);
+    af_xdp::Options {
+        on_exit: match port.on_exit {
+            OnExit::Kernel => af_xdp::OnExit::Kernel,
+            OnExit::Drop => af_xdp::OnExit::Drop,
+        },
+        mode: match port.mode {
+            Mode::Auto => af_xdp::Mode::Auto,
+            Mode::ZeroCopy => af_xdp::Mode::ZeroCopy,
+            Mode::Native => af_xdp::Mode::Native,
+            Mode::Generic => af_xdp::Mode::Generic,
+        },
+        queues: match port.queues {
+            Queues::All => None,
+            Queues::Count(count) => Some(u32::from(count)),
+        },
+        mtu: port.mtu.map(u32::from),
+        // Half of the memory may wait in receive rings; the other half is on its way.
+        receive_frames: Some(frames(configuration) / 2 / interfaces.max(1)),
+        ..options
+    }
+}
+
+/// Slots of packet memory.
+pub fn frames(configuration: &Configuration) -> u32 {
+    let gateway = &configuration.gateway;
+    let slots = (u64::from(gateway.memory_mib) << 20) / u64::from(gateway.slot_bytes);
+    u32::try_from(slots).unwrap_or(u32::MAX)
+}
+
+fn open_interface(options: &af_xdp::Options, id: PortId, region: &Region) -> Result<OpenPort> {
+    let af_xdp::Opened { port: attachment, queues } = af_xdp::open(options, region)?;
+    let report = &attachment.report;
+    let hook = report.hook.map(|hook| hook.to_string()).unwrap_or_default();
+    let transfer = if report.zero_copy == Some(true) { "zero copy" } else { "copy" };
+    let interface = &attachment.interface;
+    let facts = Facts {
+        interface: interface.name.clone(),
+        mac: MacAddress(interface.mac),
+        mtu: interface.mtu.min(options.mtu.unwrap_or(u32::MAX)),
+        partial_checksums: false,
+        queues: queues.len(),
+        mode: format!("AF_XDP, {hook}, {transfer}"),
+    };
+    Ok(OpenPort { id, facts, queues, attachment: Some(attachment) })
+}
+
+fn open_tap(name: &str, port: &Port, region: &Region) -> Result<OpenPort> {
+    let queues = match port.queues {
+        Queues::All => 1,
+        Queues::Count(count) => usize::from(count),
+    };
+    let options = tap::Options { queues, mtu: port.mtu.map(u32::from), ..tap::Options::new(name) };
+    let tap = tap::open(&options, region)?;
+    let facts = Facts {
+        interface: tap.interface.name,
+        mac: MacAddress(tap.interface.mac),
+        mtu: tap.interface.mtu,
+        partial_checksums: tap::Tap::ABILITIES.partial_checksums,
+        queues: tap.queues.len(),
+        mode: "TAP with virtio-net headers".to_owned(),
+    };
+    let queues = tap.queues.into_iter().map(Queue::boxed).collect();
+    Ok(OpenPort { id: port.id, facts, queues, attachment: None })
+}

@@ -1,0 +1,167 @@
+//! From a configuration to the tables of the datapath.
+
+use super::ports::Facts;
+use crate::config::model::{
+    Bridge, Configuration, Dscp as ConfiguredDscp, Ecn, MemberVlan, TcpMss as ConfiguredMss,
+    Ttl as ConfiguredTtl, Tunnel,
+};
+use anyhow::{Context as _, Result, anyhow};
+use core::num::NonZeroU8;
+use polder_buffers::PortId;
+use polder_datapath::engine::Tables;
+use polder_datapath::forward::{
+    BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
+    VlanSet,
+};
+use polder_datapath::tunnel::{TcpMss, Ttl, TunnelDscp, TunnelOptions, TunnelState, Tunnels, Underlay};
+use polder_datapath::wire::{Dscp, EcnMode, MacAddress, VlanId};
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::Arc;
+
+/// What outlives a configuration, by name.
+#[derive(Default)]
+pub struct Lasting {
+    /// Learnt addresses of each bridge.
+    pub fdbs: HashMap<String, Arc<Fdb>>,
+    /// Next hop, sequence numbers and counters of each tunnel.
+    pub tunnels: HashMap<String, Arc<TunnelState>>,
+}
+
+impl Lasting {
+    fn fdb(&mut self, bridge: &Bridge) -> Arc<Fdb> {
+        // A seed that nobody outside can guess, so that nobody can choose addresses that collide.
+        let seed = RandomState::new().build_hasher().finish();
+        let fresh = || Arc::new(Fdb::new(FdbOptions { capacity: bridge.max_entries, seed }));
+        let fdb = self.fdbs.entry(bridge.name.clone()).or_insert_with(fresh);
+        if fdb.capacity() < bridge.max_entries {
+            *fdb = fresh();
+        }
+        Arc::clone(fdb)
+    }
+
+    fn tunnel(&mut self, tunnel: &Tunnel, workers: usize) -> Arc<TunnelState> {
+        let state = self.tunnels.entry(tunnel.name.clone());
+        Arc::clone(state.or_insert_with(|| Arc::new(TunnelState::new(workers))))
+    }
+
+    /// Forgets what the configuration does not name any more.
+    pub fn retain(&mut self, configuration: &Configuration) {
+        self.fdbs.retain(|name, _| configuration.bridges.iter().any(|bridge| bridge.name == *name));
+        self.tunnels.retain(|name, _| configuration.tunnels.iter().any(|tunnel| tunnel.name == *name));
+    }
+}
+
+/// The tables of `configuration`, given what is known of the open ports.
+///
+/// # Errors
+/// When the parts of the configuration contradict each other; a checked one does not.
+pub(super) fn tables(
+    configuration: &Configuration,
+    ports: &HashMap<PortId, Facts>,
+    lasting: &mut Lasting,
+    links: &Arc<Links>,
+) -> Result<Tables> {
+    let bridges = configuration.bridges.iter().map(|bridge| bridge_options(bridge, lasting));
+    let bridges = Bridges::new(bridges.collect::<Result<_>>()?, Arc::clone(links))?;
+    let workers = usize::from(configuration.gateway.workers);
+    let mut tunnels = Vec::new();
+    for tunnel in &configuration.tunnels {
+        let state = lasting.tunnel(tunnel, workers);
+        tunnels.push(tunnel_options(tunnel, state)?);
+    }
+    let underlays = configuration.tunnels.iter().map(|tunnel| tunnel.port).collect::<BTreeSet<_>>();
+    let underlays = underlays.into_iter().filter_map(|port| underlay(port, ports.get(&port)?));
+    let tunnels = Tunnels::new(underlays.collect::<Vec<_>>(), tunnels)?;
+    let completes = |id: &PortId| ports.get(id).is_some_and(|facts| facts.partial_checksums);
+    let limit = u16::try_from(configuration.id_limit()).unwrap_or(u16::MAX);
+    let takes_partial = (0..limit).map(PortId).map(|id| completes(&id)).collect();
+    Ok(Tables { bridges, tunnels, longest_frame: LONGEST_FRAME, takes_partial })
+}
+
+/// An IP packet of 64 KiB with an Ethernet header and two tags.
+const LONGEST_FRAME: usize = 65_535 + 14 + 8;
+
+fn bridge_options(bridge: &Bridge, lasting: &mut Lasting) -> Result<BridgeOptions> {
+    let members = bridge.members.iter().map(|member| {
+        Ok(MemberOptions {
+            port: member.port,
+            vlans: vlan_mode(member.vlan.as_ref())?,
+            learning: member.learning,
+            flood: member.flood,
+            isolated: member.isolated,
+            flood_limits: FloodLimits {
+                unknown_unicast: bridge.flood_limit.unknown_unicast,
+                multicast: bridge.flood_limit.multicast,
+                broadcast: bridge.flood_limit.broadcast,
+            },
+        })
+    });
+    let entries = bridge.static_entries.iter().map(|entry| {
+        let vlan = entry.vlan.map(vlan_id).transpose()?;
+        Ok(StaticEntry { address: MacAddress(entry.mac.0), vlan, port: entry.port })
+    });
+    Ok(BridgeOptions {
+        name: bridge.name.clone(),
+        ageing_seconds: bridge.ageing_seconds,
+        members: members.collect::<Result<_>>()?,
+        static_entries: entries.collect::<Result<_>>()?,
+        fdb: lasting.fdb(bridge),
+    })
+}
+
+fn vlan_mode(vlan: Option<&MemberVlan>) -> Result<VlanMode> {
+    Ok(match vlan {
+        None => VlanMode::Transparent,
+        Some(MemberVlan::Access(vlan)) => VlanMode::Access(vlan_id(*vlan)?),
+        Some(MemberVlan::Trunk { allowed, native }) => VlanMode::Trunk {
+            allowed: allowed.iter().map(|&vlan| vlan_id(vlan)).collect::<Result<VlanSet>>()?,
+            native: native.map(vlan_id).transpose()?,
+        },
+    })
+}
+
+fn vlan_id(vlan: u16) -> Result<VlanId> {
+    VlanId::configured(vlan).ok_or_else(|| anyhow!("{vlan} is no VLAN; use 1 to 4094"))
+}
+
+fn tunnel_options(tunnel: &Tunnel, state: Arc<TunnelState>) -> Result<TunnelOptions> {
+    if let Some(mac) = tunnel.next_hop_mac {
+        state.next_hop.set_address(Some(MacAddress(mac.0)));
+    }
+    let ttl = match tunnel.ttl {
+        ConfiguredTtl::Inherit => Ttl::Inherit,
+        ConfiguredTtl::Fixed(ttl) => Ttl::Fixed(NonZeroU8::new(ttl).context("a TTL of 0")?),
+    };
+    let dscp = match tunnel.dscp {
+        ConfiguredDscp::Inherit => TunnelDscp::Inherit,
+        ConfiguredDscp::Fixed(dscp) => TunnelDscp::Fixed(Dscp::new(dscp).context("a DSCP above 63")?),
+    };
+    let ecn = match tunnel.ecn {
+        Ecn::Rfc6040 => EcnMode::Normal,
+        Ecn::None => EcnMode::Compatibility,
+    };
+    let tcp_mss = match tunnel.tcp_mss {
+        ConfiguredMss::Clamp => TcpMss::Auto,
+        ConfiguredMss::Off => TcpMss::Off,
+        ConfiguredMss::Bytes(bytes) => TcpMss::AtMost(bytes),
+    };
+    let ends = (tunnel.local, tunnel.remote);
+    Ok(TunnelOptions {
+        key: tunnel.key,
+        checksum: tunnel.checksum,
+        sequence: tunnel.sequence,
+        ttl,
+        dscp,
+        ecn,
+        dont_fragment: tunnel.dont_fragment,
+        mtu: tunnel.mtu,
+        tcp_mss,
+        ..TunnelOptions::new(tunnel.id, ends, tunnel.port, state)
+    })
+}
+
+fn underlay(port: PortId, facts: &Facts) -> Option<Underlay> {
+    let mtu = u16::try_from(facts.mtu).unwrap_or(u16::MAX);
+    Some(Underlay { port, mac: facts.mac, mtu, vlan: None })
+}

@@ -1,0 +1,111 @@
+//! Bridging: VLANs over a trunk, and two workers.
+
+use crate::support::{Gateway, SOON, address, assert_reaches, assert_silent, root_or_skip, stream, wire};
+use polder_lab::command;
+use polder_lab::topology::{Namespace, Topology};
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+const ONE: Ipv4Addr = Ipv4Addr::new(10, 50, 0, 1);
+const TWO: Ipv4Addr = Ipv4Addr::new(10, 50, 0, 2);
+const OTHER: Ipv4Addr = Ipv4Addr::new(10, 50, 0, 3);
+
+/// A gateway with an access port for each VLAN and a trunk.
+const SWITCH: &str = r#"
+[port.blue]
+interface = "blue"
+[port.red]
+interface = "red"
+[port.trunk]
+interface = "trunk"
+[bridge.lan]
+members = ["blue", "red", "trunk"]
+[bridge.lan.port.blue]
+vlan = { access = 10 }
+[bridge.lan.port.red]
+vlan = { access = 20 }
+[bridge.lan.port.trunk]
+vlan = { trunk = [10, 20] }
+"#;
+
+/// Two switches and a trunk; on each a host in VLAN 10 and one in VLAN 20, all in one IPv4 subnet.
+#[test]
+fn vlans_stay_apart_over_a_trunk() {
+    if !root_or_skip("vlans_stay_apart_over_a_trunk") {
+        return;
+    }
+    let mut topology = Topology::new().unwrap();
+    let left = topology.namespace("left").unwrap();
+    let right = topology.namespace("right").unwrap();
+    wire(&topology, (&left, "trunk"), (&right, "trunk"), 1500);
+    let mut host = |role: &str, switch: &Namespace, port: &str, ip: Ipv4Addr| {
+        let host = topology.namespace(role).unwrap();
+        wire(&topology, (switch, port), (&host, "eth0"), 1500);
+        address(&host, "eth0", ip, 24);
+        host
+    };
+    let blue_left = host("bluel", &left, "blue", ONE);
+    let _blue_right = host("bluer", &right, "blue", TWO);
+    let red_left = host("redl", &left, "red", ONE);
+    let red_right = host("redr", &right, "red", OTHER);
+    let gateways = [Gateway::start(&topology, &left, SWITCH), Gateway::start(&topology, &right, SWITCH)];
+
+    assert_reaches(&blue_left, TWO);
+    assert_reaches(&red_left, OTHER);
+    // The same addresses in the other VLAN are other hosts, or nobody.
+    assert_silent(&blue_left, OTHER);
+    assert_silent(&red_right, TWO);
+
+    let learnt = gateways[0].show("fdb").to_string();
+    assert!(learnt.contains("10") && learnt.contains("20"), "{learnt}");
+    gateways.into_iter().for_each(Gateway::stop);
+}
+
+#[test]
+fn two_workers_share_the_queues_and_keep_order() {
+    if !root_or_skip("two_workers_share_the_queues_and_keep_order") {
+        return;
+    }
+    let mut topology = Topology::new().unwrap();
+    let gateway = topology.namespace("gw").unwrap();
+    let (left, right) = (topology.namespace("left").unwrap(), topology.namespace("right").unwrap());
+    wire(&topology, (&gateway, "eth0"), (&left, "eth0"), 1500);
+    wire(&topology, (&gateway, "eth1"), (&right, "eth0"), 1500);
+    // Two queues on one port and one on the other: one worker has to hand its packets over.
+    for (namespace, interface) in [(&gateway, "eth0"), (&left, "eth0")] {
+        command::run(namespace.command("ethtool").args(["-L", interface, "rx", "2", "tx", "2"])).unwrap();
+    }
+    address(&left, "eth0", ONE, 24);
+    address(&right, "eth0", TWO, 24);
+    let polder = Gateway::start(
+        &topology,
+        &gateway,
+        r#"
+workers = 2
+[port.eth0]
+interface = "eth0"
+[port.eth1]
+interface = "eth1"
+[bridge.lan]
+members = ["eth0", "eth1"]
+"#,
+    );
+    assert_reaches(&left, TWO);
+    let arrivals = stream(&left, &right, TWO, 20_000.0, Duration::from_secs(1));
+    assert_eq!(arrivals.duplicated, 0, "{arrivals:?}");
+    assert_eq!(arrivals.reordered, 0, "one flow stays in order: {arrivals:?}");
+    assert!(arrivals.loss_ratio() < 0.01, "{arrivals:?}");
+    // Other flows take other queues.
+    for port in 0..32 {
+        let socket = left.inside(|| std::net::UdpSocket::bind((ONE, 20_000 + port))).unwrap().unwrap();
+        for _ in 0..100 {
+            socket.send_to(b"through whichever queue", (TWO, 9)).unwrap();
+        }
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    let workers = polder.show("workers");
+    let busy = workers.to_string();
+    assert!(busy.contains("handed_over") || busy.contains("packets"), "{busy}");
+    assert!(SOON > Duration::ZERO);
+    polder.stop();
+}

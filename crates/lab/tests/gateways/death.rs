@@ -1,0 +1,172 @@
+//! Gateways that die, interfaces that go, and what the world sees of it.
+
+use crate::support::{
+    Gateway, SOON, address, assert_reaches, assert_silent, root_or_skip, stream, wire,
+};
+use polder_lab::topology::{Namespace, Topology};
+use polder_lab::traffic::sockets::wait_for_ping;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+const LEFT: Ipv4Addr = Ipv4Addr::new(10, 70, 0, 1);
+const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 70, 0, 2);
+/// The gateway's own kernel, on its left interface.
+const KERNEL: Ipv4Addr = Ipv4Addr::new(10, 70, 0, 9);
+
+/// left – gateway – right.
+struct Net {
+    left: Namespace,
+    gateway: Namespace,
+    right: Namespace,
+    topology: Topology,
+}
+
+impl Net {
+    fn new() -> Self {
+        let mut topology = Topology::new().unwrap();
+        let (left, gateway, right) = (
+            topology.namespace("left").unwrap(),
+            topology.namespace("gw").unwrap(),
+            topology.namespace("right").unwrap(),
+        );
+        wire(&topology, (&gateway, "eth0"), (&left, "eth0"), 1500);
+        wire(&topology, (&gateway, "eth1"), (&right, "eth0"), 1500);
+        address(&left, "eth0", LEFT, 24);
+        address(&right, "eth0", RIGHT, 24);
+        address(&gateway, "eth0", KERNEL, 24);
+        Self { left, gateway, right, topology }
+    }
+
+    fn start(&self, on_exit: &str) -> Gateway {
+        let text = format!(
+            r#"
+[port.eth0]
+interface = "eth0"
+on_exit = "{on_exit}"
+[port.eth1]
+interface = "eth1"
+on_exit = "{on_exit}"
+[bridge.lan]
+members = ["eth0", "eth1"]
+"#
+        );
+        Gateway::start(&self.topology, &self.gateway, &text)
+    }
+
+    /// Does something while packets run from left to right.
+    fn under_load<T>(&self, work: impl FnOnce() -> T) -> T {
+        std::thread::scope(|scope| {
+            let load =
+                scope.spawn(|| stream(&self.left, &self.right, RIGHT, 10_000.0, Duration::from_millis(1500)));
+            std::thread::sleep(Duration::from_millis(300));
+            let result = work();
+            let arrivals = load.join().unwrap();
+            assert!(arrivals.received > 1000, "the load went through before: {arrivals:?}");
+            result
+        })
+    }
+}
+
+#[test]
+fn killed_under_load_the_kernel_has_its_interface_back() {
+    if !root_or_skip("killed_under_load_the_kernel_has_its_interface_back") {
+        return;
+    }
+    let net = Net::new();
+    let gateway = net.start("kernel");
+    assert_reaches(&net.left, RIGHT);
+    assert_silent(&net.left, KERNEL);
+    net.under_load(|| {
+        gateway.kill();
+        let answered = wait_for_ping(&net.left, KERNEL, Duration::from_secs(1)).unwrap();
+        assert!(answered, "the kernel does not answer within a second");
+    });
+    // And the next start takes it again.
+    let gateway = net.start("kernel");
+    assert_reaches(&net.left, RIGHT);
+    gateway.stop();
+    assert_reaches(&net.left, KERNEL);
+}
+
+#[test]
+fn killed_under_load_a_closed_port_stays_closed() {
+    if !root_or_skip("killed_under_load_a_closed_port_stays_closed") {
+        return;
+    }
+    let net = Net::new();
+    let mut gateway = net.start("drop");
+    let program = gateway.program();
+    assert_reaches(&net.left, RIGHT);
+    net.under_load(|| {
+        gateway.kill();
+        assert_silent(&net.left, KERNEL);
+        assert_silent(&net.left, RIGHT);
+    });
+    // The next start takes over what the dead process left.
+    let gateway = net.start("drop");
+    assert_reaches(&net.left, RIGHT);
+    gateway.stop();
+    assert_silent(&net.left, KERNEL);
+    Gateway::other(&program, &["release", "eth0"]);
+    Gateway::other(&program, &["release", "eth1"]);
+    assert_reaches(&net.left, KERNEL);
+}
+
+#[test]
+fn restarted_under_load_it_forwards_again() {
+    if !root_or_skip("restarted_under_load_it_forwards_again") {
+        return;
+    }
+    let net = Net::new();
+    let gateway = net.start("kernel");
+    assert_reaches(&net.left, RIGHT);
+    let gateway = net.under_load(|| {
+        gateway.stop();
+        net.start("kernel")
+    });
+    assert_reaches(&net.left, RIGHT);
+    assert!(gateway.term("transmitted") > 0);
+    gateway.stop();
+}
+
+#[test]
+fn an_interface_goes_and_comes_back_while_the_others_go_on() {
+    if !root_or_skip("an_interface_goes_and_comes_back_while_the_others_go_on") {
+        return;
+    }
+    let mut net = Net::new();
+    let third = net.topology.namespace("third").unwrap();
+    let there = Ipv4Addr::new(10, 70, 0, 3);
+    let plug = |net: &Net| {
+        wire(&net.topology, (&net.gateway, "eth2"), (&third, "eth0"), 1500);
+        address(&third, "eth0", there, 24);
+    };
+    plug(&net);
+    let text = r#"
+[port.eth0]
+interface = "eth0"
+[port.eth1]
+interface = "eth1"
+[port.eth2]
+interface = "eth2"
+[bridge.lan]
+members = ["eth0", "eth1", "eth2"]
+"#;
+    let mut gateway = Gateway::start(&net.topology, &net.gateway, text);
+    for round in 0..3 {
+        assert_reaches(&net.left, there);
+        std::thread::scope(|scope| {
+            let load = scope.spawn(|| stream(&net.left, &third, there, 10_000.0, Duration::from_millis(600)));
+            std::thread::sleep(Duration::from_millis(200));
+            third.ip(&["link", "del", "eth0"]).unwrap();
+            // The stream ends with an error of the sockets or with losses, as it likes.
+            let _ = load.join();
+        });
+        let arrivals = stream(&net.left, &net.right, RIGHT, 5_000.0, Duration::from_millis(300));
+        assert!(arrivals.loss_ratio() < 0.01, "round {round}: {arrivals:?}");
+        gateway.wait_until_said("eth2");
+        plug(&net);
+    }
+    assert!(wait_for_ping(&net.left, there, SOON).unwrap(), "{}", gateway.said());
+    gateway.stop();
+}

@@ -1,0 +1,11 @@
+//! `polder` processes between real network stacks: what an operator does to them, and what the world does.
+
+#![expect(clippy::unwrap_used, reason = "a failed set-up is a failed test")]
+
+mod support;
+
+mod bridge;
+mod death;
+mod mtu;
+mod reload;
+mod tunnel;

@@ -1,0 +1,78 @@
+//! The edge of the MTU: what fits passes, what does not is answered or cut, TCP never notices.
+
+use crate::support::{Gateway, root_or_skip};
+use crate::tunnel::{Net, SERVER, heard};
+use polder_lab::command;
+use polder_lab::topology::Namespace;
+use polder_lab::traffic::sockets::tcp_goodput;
+use std::net::SocketAddrV4;
+use std::process::Command;
+use std::time::Duration;
+
+/// `ping` once with so many bytes of data and DF.
+fn ping(from: &Namespace, data: u16, df: bool) -> (bool, String) {
+    let mut command: Command = from.command("ping");
+    command.args(["-c", "1", "-W", "1", "-s", &data.to_string(), "-M", if df { "do" } else { "dont" }]);
+    let output = command.arg(SERVER.to_string()).output().unwrap();
+    (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Radio MTU 1500, and 38 bytes of outer headers: 1462 bytes fit, which are 1434 of ping data.
+const FITS: u16 = 1434;
+
+#[test]
+fn one_byte_too_many_is_answered_with_the_mtu() {
+    if !root_or_skip("one_byte_too_many_is_answered_with_the_mtu") {
+        return;
+    }
+    let net = Net::new(1500);
+    let gateways = net.gateways("dont_fragment = true");
+    let (passed, said) = ping(&net.client, FITS, true);
+    assert!(passed, "{said}");
+    let (passed, said) = ping(&net.client, FITS + 1, true);
+    assert!(!passed && said.contains("mtu = 1462"), "{said}");
+    // The sender's kernel believes it and remembers.
+    let route = net.client.ip(&["route", "get", &SERVER.to_string()]).unwrap();
+    assert!(route.contains("mtu 1462"), "{route}");
+    // And cuts by itself from now on.
+    let (passed, said) = ping(&net.client, 1472, false);
+    assert!(passed, "{said}");
+    gateways.into_iter().for_each(Gateway::stop);
+}
+
+#[test]
+fn outer_packets_are_cut_and_put_together_when_they_may() {
+    if !root_or_skip("outer_packets_are_cut_and_put_together_when_they_may") {
+        return;
+    }
+    let net = Net::new(1500);
+    let gateways = net.gateways("dont_fragment = false\nmtu = 1500");
+    let mut listener = net.listen("ip[6:2]&0x1fff!=0");
+    for data in [FITS, FITS + 1, 1472] {
+        let (passed, said) = ping(&net.client, data, true);
+        assert!(passed, "{data}: {said}");
+    }
+    heard(&mut listener, "proto GRE (47)");
+    assert!(gateways[0].term("split") >= 2);
+    assert!(gateways[1].term("merged") >= 2);
+    gateways.into_iter().for_each(Gateway::stop);
+}
+
+#[test]
+fn tcp_learns_its_segment_size() {
+    if !root_or_skip("tcp_learns_its_segment_size") {
+        return;
+    }
+    let net = Net::new(1500);
+    // 1462 less 40 bytes of headers, by default; as told; left alone and found by path MTU discovery.
+    for (options, size) in [("", "mss 1422"), ("tcp_mss = 1200", "mss 1200"), ("tcp_mss = \"off\"", "mss 1460")] {
+        let gateways = net.gateways(options);
+        let mut listener = net.listen("ip proto 47");
+        let to = SocketAddrV4::new(SERVER, 7007);
+        let moment = Duration::from_millis(200);
+        assert!(tcp_goodput(&net.client, &net.server, to, moment, moment).unwrap() > 1e6, "{options}");
+        heard(&mut listener, size);
+        gateways.into_iter().for_each(Gateway::stop);
+        command::run(net.client.command("ip").args(["route", "flush", "cache"])).unwrap();
+    }
+}

@@ -1,0 +1,215 @@
+//! Gateways and networks for the tests.
+
+use polder_lab::command::{self, Running, last_lines};
+use polder_lab::meters::sequence::Arrivals;
+use polder_lab::topology::{End, Namespace, Topology, is_root};
+use polder_lab::traffic::sockets::{UdpStream, wait_for_ping};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fs;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How long anything may take that ought to happen at once.
+pub(crate) const SOON: Duration = Duration::from_secs(5);
+
+/// Says loudly that a test cannot run without root.
+pub(crate) fn root_or_skip(test: &str) -> bool {
+    if !is_root() {
+        let line = format!("skipped: {test}: namespaces need root");
+        let _ = writeln!(std::io::stderr(), "{line}");
+        if let Some(path) = std::env::var_os("POLDER_SKIP_LOG") {
+            let log = fs::OpenOptions::new().append(true).create(true).open(path);
+            writeln!(log.unwrap(), "{line}").unwrap();
+        }
+    }
+    is_root()
+}
+
+/// The program under test, which cargo builds beside the tests.
+fn polder() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let program = test.ancestors().nth(2).unwrap().join("polder");
+    assert!(program.is_file(), "{} is missing: `cargo build --workspace`", program.display());
+    program
+}
+
+/// A running gateway.
+pub(crate) struct Gateway {
+    process: Running,
+    file: PathBuf,
+    socket: PathBuf,
+    command: Box<dyn Fn() -> Command>,
+}
+
+impl Gateway {
+    /// Starts a gateway in `namespace`; `text` is its configuration without version and socket.
+    pub(crate) fn start(topology: &Topology, namespace: &Namespace, text: &str) -> Self {
+        let base = topology.directory().join(namespace.name());
+        let (file, socket) = (base.with_extension("toml"), base.with_extension("sock"));
+        let name = namespace.name().to_owned();
+        let program = move || {
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", &name]).arg(polder());
+            command
+        };
+        fs::write(&file, Self::whole(&socket, text)).unwrap();
+        let process = Running::start(namespace.name(), program().arg("run").arg(&file)).unwrap();
+        let mut gateway = Self { process, file, socket, command: Box::new(program) };
+        gateway.wait();
+        gateway
+    }
+
+    fn whole(socket: &std::path::Path, text: &str) -> String {
+        let gateway = format!("version = 1\n[gateway]\ncontrol = {:?}\n", socket.display().to_string());
+        // Keys of [gateway] may come first in `text`.
+        format!("{gateway}{text}")
+    }
+
+    /// Waits until the control socket answers.
+    fn wait(&mut self) {
+        let end = Instant::now() + SOON;
+        while self.ask("ports").is_err() {
+            self.process.check().unwrap();
+            assert!(Instant::now() < end, "{}", self.said());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn ask(&self, what: &str) -> anyhow::Result<String> {
+        let mut command = Command::new(polder());
+        command::run(command.args(["show", what, "--json", "--socket"]).arg(&self.socket))
+    }
+
+    /// What `polder show WHAT --json` prints.
+    pub(crate) fn show(&self, what: &str) -> Value {
+        serde_json::from_str(&self.ask(what).unwrap()).unwrap()
+    }
+
+    /// A term of the conservation law, or the number that is left over.
+    pub(crate) fn term(&self, name: &str) -> i64 {
+        find(&self.show("counters"), name).and_then(Value::as_i64).unwrap_or_else(|| panic!("{name}"))
+    }
+
+    /// How often packets were dropped for `reason`.
+    pub(crate) fn drops(&self, reason: &str) -> u64 {
+        let shown = self.show("drops");
+        let mut rows = Vec::new();
+        collect(&shown, &mut rows);
+        let of_reason = |row: &&Value| row.get("reason").and_then(Value::as_str) == Some(reason);
+        rows.into_iter().filter(of_reason).filter_map(|row| row.get("packets")?.as_u64()).sum()
+    }
+
+    /// What it has printed.
+    pub(crate) fn said(&mut self) -> String {
+        last_lines(&self.process.said(), 30)
+    }
+
+    /// Waits until it has printed `text`.
+    pub(crate) fn wait_until_said(&mut self, text: &str) {
+        let end = Instant::now() + SOON;
+        while !self.process.said().contains(text) {
+            assert!(Instant::now() < end, "{text:?} was not said: {}", self.said());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Writes another configuration and reloads it. Gives what `polder reload` printed, or its error.
+    pub(crate) fn reload(&self, text: &str) -> anyhow::Result<String> {
+        fs::write(&self.file, Self::whole(&self.socket, text)).unwrap();
+        let mut command = Command::new(polder());
+        command::run(command.args(["reload", "--socket"]).arg(&self.socket))
+    }
+
+    /// Ends it as nothing can prepare for.
+    pub(crate) fn kill(mut self) {
+        let pid = Pid::from_raw(i32::try_from(self.process.id()).unwrap()).unwrap();
+        kill_process(pid, Signal::KILL).unwrap();
+        self.process.wait(SOON).unwrap();
+    }
+
+    /// Runs `polder` with other arguments in the gateway's namespace.
+    pub(crate) fn other(command: &dyn Fn() -> Command, arguments: &[&str]) -> String {
+        command::run(command().args(arguments)).unwrap()
+    }
+
+    /// How to run `polder` where this gateway runs.
+    pub(crate) fn program(&mut self) -> Box<dyn Fn() -> Command> {
+        std::mem::replace(&mut self.command, Box::new(|| Command::new("false")))
+    }
+
+    /// Waits until every packet is accounted for, and checks it.
+    pub(crate) fn assert_conserved(&self) {
+        let end = Instant::now() + SOON;
+        while self.term("unaccounted") != 0 && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(self.term("unaccounted"), 0, "{:#}", self.show("counters"));
+    }
+
+    /// Checks the accounts and ends it as an operator would.
+    pub(crate) fn stop(mut self) {
+        self.assert_conserved();
+        let status = self.process.stop().unwrap();
+        assert!(status.success(), "{status}: {}", self.said());
+        assert!(!self.socket.exists(), "the control socket stays behind");
+    }
+}
+
+/// The first value under `key`, however deep.
+fn find<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
+    match value {
+        Value::Object(fields) => fields.get(key).or_else(|| fields.values().find_map(|inner| find(inner, key))),
+        Value::Array(items) => items.iter().find_map(|inner| find(inner, key)),
+        _ => None,
+    }
+}
+
+/// All objects in `value`.
+fn collect<'a>(value: &'a Value, rows: &mut Vec<&'a Value>) {
+    match value {
+        Value::Object(fields) => {
+            rows.push(value);
+            fields.values().for_each(|inner| collect(inner, rows));
+        }
+        Value::Array(items) => items.iter().for_each(|inner| collect(inner, rows)),
+        _ => {}
+    }
+}
+
+/// A wire between `a`'s interface `to_b` and `b`'s interface `to_a`.
+pub(crate) fn wire(topology: &Topology, a: (&Namespace, &str), b: (&Namespace, &str), mtu: u32) {
+    let end = |(namespace, interface)| End { namespace, interface };
+    topology.wire(end(a), end(b), mtu).unwrap();
+}
+
+/// Gives an interface an address.
+pub(crate) fn address(namespace: &Namespace, interface: &str, address: Ipv4Addr, bits: u8) {
+    namespace.ip(&["address", "add", &format!("{address}/{bits}"), "dev", interface]).unwrap();
+}
+
+/// Asserts that `to` answers `from`.
+pub(crate) fn assert_reaches(from: &Namespace, to: Ipv4Addr) {
+    assert!(wait_for_ping(from, to, SOON).unwrap(), "{to} does not answer {}", from.name());
+}
+
+/// Asserts that `to` does not answer `from` for a while.
+pub(crate) fn assert_silent(from: &Namespace, to: Ipv4Addr) {
+    let answered = wait_for_ping(from, to, Duration::from_millis(800)).unwrap();
+    assert!(!answered, "{to} answers {}", from.name());
+}
+
+/// Sends UDP for `time` and says what arrived.
+pub(crate) fn stream(
+    from: &Namespace,
+    to: &Namespace,
+    address: Ipv4Addr,
+    rate: f64,
+    time: Duration,
+) -> Arrivals {
+    let destination = SocketAddrV4::new(address, 7007);
+    UdpStream { from, to, destination, frame_bytes: 128, rate, time }.run().unwrap().arrivals
+}
