@@ -18,9 +18,6 @@ pub(crate) const MANIFEST: &str = "fuzz/Cargo.toml";
 /// The committed inputs, a folder a target.
 const SEEDS: &str = "fuzz/seeds";
 
-/// What the fuzzer found on this machine, a folder a target.
-const CORPUS: &str = "fuzz/corpus";
-
 const BUILD: Duration = Duration::from_secs(20 * 60);
 const REPLAY: Duration = Duration::from_secs(2 * 60);
 

@@ -3,6 +3,7 @@
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use std::fmt::Display;
 use std::io::Write as _;
+use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Says loudly that a test cannot run, and leaves a line for the end of the whole run.
@@ -113,4 +114,15 @@ impl RawPeer {
             }
         }
     }
+}
+
+/// Lets the kernel cut what is sent into datagrams of `bytes`, as late as it can.
+#[expect(unsafe_code, reason = "UNSAFETY: no safe crate has UDP_SEGMENT")]
+pub(crate) fn send_segmented(socket: &UdpSocket, bytes: libc::c_int) {
+    let (value, length) = ((&raw const bytes).cast(), libc::socklen_t::try_from(size_of_val(&bytes)));
+    let length = length.expect("a small number");
+    // SAFETY: (1) UDP_SEGMENT takes an `int` of the length given (udp(7)).
+    let set =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, value, length) };
+    assert_eq!(set, 0, "UDP_SEGMENT: {}", std::io::Error::last_os_error());
 }

@@ -10,7 +10,6 @@ use polder_devices::AnyQueue;
 use polder_devices::conformance::{self, Fixture, Limits, Wire};
 use polder_devices::tap::{self, Offloads, Options, Tap, TapError};
 use std::net::UdpSocket;
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 /// A region, a TAP with `offloads` that is up, and a raw socket on the kernel's side of it.
@@ -131,17 +130,6 @@ fn udp_socket(interface: &str) -> UdpSocket {
     socket
 }
 
-/// Lets the kernel cut what is sent into datagrams of `bytes`, as late as it can.
-#[expect(unsafe_code, reason = "UNSAFETY: no safe crate has UDP_SEGMENT")]
-fn send_segmented(socket: &UdpSocket, bytes: libc::c_int) {
-    let (value, length) = ((&raw const bytes).cast(), libc::socklen_t::try_from(size_of_val(&bytes)));
-    let length = length.expect("a small number");
-    // SAFETY: (1) UDP_SEGMENT takes an `int` of the length given (udp(7)).
-    let set =
-        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, value, length) };
-    assert_eq!(set, 0, "UDP_SEGMENT: {}", std::io::Error::last_os_error());
-}
-
 /// Makes an answer of a packet of [`udp_socket`]: addresses change places, which no sum notices.
 fn turn_round(packet: &mut Packet) {
     let bytes = packet.bytes_mut();
@@ -168,7 +156,7 @@ fn offloads_survive_the_way_there_and_back() {
             continue;
         }
         let socket = udp_socket(&tap.interface.name);
-        send_segmented(&socket, 1400);
+        common::send_segmented(&socket, 1400);
         socket.send(&payload).expect("the TAP takes it");
         assert_eq!(receive(&mut tap, &mut batch, &mut pool), Turn::Drained);
         assert_eq!(batch.len(), packets, "{offloads:?}");
