@@ -73,15 +73,26 @@ fn take_rest(
     let mut rest = packet.split_off(usize::from(headers) + usize::from(room), context.pool)?;
     rest.transport_offset = 0;
     rest.flags = 0;
-    match rest.prepend(headers) {
-        Ok(room) => room.copy_from_slice(copy),
-        Err(error) => {
-            // The bytes behind the cut are lost, so the caller gives up the whole datagram.
-            context.pool.release_packet(rest);
-            return Err(error);
-        }
+    if rest.headroom() < headers {
+        rest = in_front_of(rest, context)?;
     }
+    rest.prepend(headers)?.copy_from_slice(copy);
     Ok(rest)
+}
+
+/// The same bytes behind a new frame, which is empty: what was cut off a full frame of a chain fills
+/// the frame that it was copied into.
+#[cold]
+fn in_front_of(rest: Packet, context: &mut Context<'_>) -> Result<Packet, NoRoom> {
+    let Some(frame) = context.pool.take() else {
+        // The bytes behind the cut are lost, so the caller gives up the whole datagram.
+        context.pool.release_packet(rest);
+        return Err(NoRoom::Back);
+    };
+    let mut packet = Packet::new(frame);
+    packet.take_metadata_of(&rest);
+    packet.join(rest);
+    Ok(packet)
 }
 
 /// A fragment's place in its datagram.

@@ -1,0 +1,255 @@
+//! One gateway with one worker: access ports, an underlay, a tunnel; wires are vectors of bytes.
+
+use polder_buffers::snapshot::Snapshot;
+use polder_buffers::{BATCH, Batch, Packet, Pool, PortId, Region, RegionOptions};
+use polder_datapath::drops::DropReason;
+use polder_datapath::engine::{Engine, Tables, With};
+use polder_datapath::forward::{
+    BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, VlanMode,
+};
+use polder_datapath::transmit::Egress;
+use polder_datapath::tunnel::{TunnelOptions, TunnelState, Tunnels, Underlay};
+use polder_datapath::units::Nanos;
+use polder_datapath::wire::{MacAddress, VlanId};
+use std::collections::VecDeque;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+/// Ports of every gateway.
+pub(crate) const ACCESS: PortId = PortId(0);
+pub(crate) const UNDERLAY: PortId = PortId(1);
+pub(crate) const TUNNEL: PortId = PortId(2);
+pub(crate) const SECOND: PortId = PortId(3);
+const PORTS: usize = 4;
+
+/// Which end of the tunnel a gateway is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Near,
+    Far,
+}
+
+impl End {
+    fn mac(self) -> MacAddress {
+        MacAddress([2, 0, 0xa, 0, 0, if self == Self::Near { 1 } else { 2 }])
+    }
+
+    fn address(self) -> Ipv4Addr {
+        Ipv4Addr::new(127, 1, 0, if self == Self::Near { 1 } else { 2 })
+    }
+
+    fn other(self) -> Self {
+        if self == Self::Near { Self::Far } else { Self::Near }
+    }
+}
+
+/// What the two ends agree on.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) mtu: u16,
+    pub(crate) vlan: Option<VlanId>,
+    /// The largest packet in the tunnel.
+    pub(crate) inner_mtu: u16,
+    pub(crate) key: Option<u32>,
+    pub(crate) checksum: bool,
+    pub(crate) sequence: bool,
+    pub(crate) dont_fragment: bool,
+}
+
+impl Default for Line {
+    /// A tunnel over a path that carries frames of 1518 bytes in one piece.
+    fn default() -> Self {
+        let (key, checksum, sequence, dont_fragment) = (None, false, false, false);
+        Self { mtu: 1600, vlan: None, inner_mtu: 1504, key, checksum, sequence, dont_fragment }
+    }
+}
+
+/// Ports [`ACCESS`], [`SECOND`] and [`TUNNEL`] of a gateway.
+#[derive(Clone, Debug)]
+pub(crate) struct Modes {
+    pub(crate) access: VlanMode,
+    pub(crate) second: VlanMode,
+    pub(crate) tunnel: VlanMode,
+}
+
+impl Modes {
+    pub(crate) fn transparent() -> Self {
+        let mode = VlanMode::Transparent;
+        Self { access: mode.clone(), second: mode.clone(), tunnel: mode }
+    }
+}
+
+/// A frame that left: its slot, if it was one, and its bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) slot: Option<u32>,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Takes what leaves.
+#[derive(Debug, Default)]
+pub(crate) struct Wires {
+    sent: [VecDeque<Sent>; PORTS],
+    transmitted: u64,
+    pub(crate) closed: Option<PortId>,
+    /// Packets that find room in one batch.
+    pub(crate) room: Option<usize>,
+}
+
+impl Egress for Wires {
+    fn send(&mut self, port: PortId, batch: &mut Batch, pool: &mut Pool) -> bool {
+        if self.closed == Some(port) {
+            return false;
+        }
+        let count = batch.len().min(self.room.unwrap_or(BATCH));
+        for packet in batch.drain_front(count) {
+            assert_eq!(packet.egress, port);
+            let slot = packet.is_contiguous().then(|| packet.head().index());
+            let bytes = packet.segments().flatten().copied().collect();
+            self.sent[usize::from(port.0)].push_back(Sent { slot, bytes });
+            self.transmitted += 1;
+            pool.release_packet(packet);
+        }
+        true
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    region: Region,
+    pub(crate) pool: Pool,
+    pub(crate) engine: Engine,
+    pub(crate) wires: Wires,
+    pub(crate) now: Nanos,
+    received: u64,
+}
+
+impl Gateway {
+    pub(crate) fn new(end: End, line: &Line, modes: &Modes) -> Self {
+        let region = Region::new(RegionOptions { slots: 2048, slot_bytes: 2048 }).expect("memory");
+        let state = Arc::new(TunnelState::new(1));
+        state.next_hop.set_address(Some(end.other().mac()));
+        // Numbers are about to come round.
+        state.sequence.draw(u32::MAX - 40);
+        state.sequence.draw_identification(u16::MAX - 40);
+        let tables = tables(end, line, modes, &state);
+        let mut engine = Engine::new(Snapshot::new(tables).reader(), 0);
+        engine.grow_to(PORTS);
+        let pool = region.pool();
+        let (wires, now) = (Wires::default(), Nanos::from_seconds(100));
+        Self { region, pool, engine, wires, now, received: 0 }
+    }
+
+    /// Frames come in by `port`; returns the slots that they were received into.
+    pub(crate) fn receive<'a>(
+        &mut self,
+        port: PortId,
+        frames: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Vec<u32> {
+        let mut slots = Vec::new();
+        let mut batch = Batch::new();
+        for bytes in frames {
+            let packet = Packet::copy_from(bytes, &mut self.pool).expect("a free slot");
+            slots.push(packet.head().index());
+            self.push(packet, port, &mut batch);
+        }
+        self.process(port, &mut batch);
+        slots
+    }
+
+    fn push(&mut self, mut packet: Packet, port: PortId, batch: &mut Batch) {
+        if batch.is_full() {
+            self.process(port, batch);
+        }
+        packet.ingress = port;
+        packet.received_at = self.now.0;
+        batch.push(packet).expect("emptied when full");
+        self.received += 1;
+    }
+
+    fn process(&mut self, port: PortId, batch: &mut Batch) {
+        let timed = self.engine.begin_turn();
+        let with = With { now: self.now, pool: &mut self.pool, timed };
+        let now = self.now;
+        self.engine.process(batch, port, with, &mut self.wires, &mut || now);
+        assert!(batch.is_empty(), "the engine empties its batch");
+        self.check();
+    }
+
+    /// Time passes.
+    pub(crate) fn wait(&mut self, time: Nanos) {
+        self.now = self.now + time;
+        self.engine.tick(self.now, &mut self.pool);
+        self.check();
+    }
+
+    /// What has left by `port` since the last call.
+    pub(crate) fn take(&mut self, port: PortId) -> Vec<Sent> {
+        self.wires.sent[usize::from(port.0)].drain(..).collect()
+    }
+
+    /// The conservation law.
+    pub(crate) fn check(&self) {
+        let counters = self.engine.counters();
+        let ledger = &counters.ledger;
+        let came = self.received + ledger.generated.get() + ledger.cloned.get() + ledger.split.get();
+        let gone = self.wires.transmitted + counters.drops.total() + ledger.merged.get() + ledger.held.get();
+        let drops: Vec<_> = counters.drops.occurred().collect();
+        assert_eq!(came, gone, "conservation: {ledger:?}, {drops:?}, {} sent", self.wires.transmitted);
+    }
+
+    /// Drops by reason.
+    pub(crate) fn drops(&self) -> Vec<(DropReason, u64)> {
+        self.engine.counters().drops.occurred().collect()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        self.engine.close(self.now, &mut self.pool);
+        self.check();
+        assert_eq!(self.engine.counters().ledger.held.get(), 0);
+        self.pool.give_back();
+        let home = (self.region.home(), self.region.strays());
+        assert_eq!(home, (self.region.slots(), 0), "every slot is home");
+    }
+}
+
+fn tables(end: End, line: &Line, modes: &Modes, state: &Arc<TunnelState>) -> Tables {
+    let member = |port, vlans: &VlanMode| MemberOptions {
+        port,
+        vlans: vlans.clone(),
+        learning: true,
+        flood: true,
+        isolated: false,
+        flood_limits: FloodLimits::default(),
+    };
+    let bridge = BridgeOptions {
+        name: "lan".into(),
+        ageing_seconds: 300,
+        members: vec![
+            member(ACCESS, &modes.access),
+            member(SECOND, &modes.second),
+            member(TUNNEL, &modes.tunnel),
+        ],
+        static_entries: Vec::new(),
+        fdb: Arc::new(Fdb::new(FdbOptions { capacity: 1024, seed: 7 })),
+    };
+    let underlay = Underlay { port: UNDERLAY, mac: end.mac(), mtu: line.mtu, vlan: line.vlan };
+    let ends = (end.address(), end.other().address());
+    let mut options = TunnelOptions::new(TUNNEL, ends, UNDERLAY, Arc::clone(state));
+    options.key = line.key;
+    options.checksum = line.checksum;
+    options.sequence = line.sequence;
+    options.dont_fragment = line.dont_fragment;
+    options.mtu = Some(line.inner_mtu);
+    Tables {
+        bridges: Bridges::new(vec![bridge], Arc::new(Links::new(PORTS))).expect("a valid bridge"),
+        tunnels: Tunnels::new([underlay], [options]).expect("a valid tunnel"),
+        longest_frame: usize::from(line.mtu.max(line.inner_mtu)) + 18,
+        takes_partial: vec![false; PORTS],
+    }
+}

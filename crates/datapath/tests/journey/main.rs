@@ -1,0 +1,6 @@
+//! The whole engine: two gateways with a gretap tunnel between them, in memory.
+
+mod gateway;
+mod identity;
+mod traffic;
+mod weather;
