@@ -114,7 +114,7 @@ fn pair(stations: u32, direction: u32, random: &mut u64) -> (u32, u32) {
     *random ^= *random << 17;
     let draw = |shift: u32| {
         let bits = u32::try_from(*random >> shift & 0xffff_ffff).expect("32 bits");
-        u32::try_from(u64::from(bits) * u64::from(stations / 2) >> 32).expect("below 2^32") * 2
+        u32::try_from((u64::from(bits) * u64::from(stations / 2)) >> 32).expect("below 2^32") * 2
     };
     if stations == 0 {
         return (0, 999_999);
