@@ -18,6 +18,7 @@ use polder_datapath::engine::{Engine, Tables};
 use polder_datapath::forward::{FdbTime, Links, SweepCursor};
 use polder_datapath::port::RxQueue;
 use polder_datapath::units::Nanos;
+use polder_datapath::wire::MacAddress;
 use polder_devices::{AnyQueue, af_xdp};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -66,6 +67,9 @@ pub struct PortState {
     detaching: usize,
 }
 
+/// What opens the device of a port.
+pub type Opener = Box<dyn Fn(&Port, &Configuration, &Region) -> Result<OpenPort> + Send>;
+
 /// A running gateway.
 pub struct Gateway {
     /// What it runs.
@@ -80,6 +84,7 @@ pub struct Gateway {
     pub ports: Vec<PortState>,
     /// What outlives configurations.
     pub lasting: Lasting,
+    open: Opener,
     tables: Snapshot<Tables>,
     links: Arc<Links>,
     retired: Vec<Arc<QueueCounters>>,
@@ -95,20 +100,30 @@ impl Gateway {
     /// When a port cannot be opened, memory cannot be had or a thread cannot be started; what had been
     /// opened is closed again.
     pub fn start(configuration: Configuration) -> Result<Self> {
-        let clock = Clock::start();
         let region = region(&configuration)?;
+        Self::start_on(configuration, region, Box::new(ports::open))
+    }
+
+    /// The same with packet memory that others use too, and with ports that somebody else opens, such
+    /// as the ends of in-memory cables.
+    ///
+    /// # Errors
+    /// As [`Gateway::start`].
+    pub fn start_on(configuration: Configuration, region: Region, open: Opener) -> Result<Self> {
+        let clock = Clock::start();
         let (report, reports) = channel();
         let links = Arc::new(Links::new(MOST_PORTS));
         let mut lasting = Lasting::default();
         let mut opened = Vec::new();
         for port in &configuration.ports {
-            opened.push(ports::open(port, &configuration, &region)?);
+            opened.push(open(port, &configuration, &region)?);
         }
         let facts = opened.iter().map(|port| (port.id, port.facts.clone())).collect::<HashMap<_, _>>();
         let tables = tables(&configuration, &facts, &mut lasting, &links)?;
         let mut gateway = Self {
             ports: configuration.ports.iter().map(PortState::closed).collect(),
             region,
+            open,
             clock,
             workers: Vec::new(),
             lasting,
@@ -178,6 +193,7 @@ impl Gateway {
         while let Ok(report) = self.reports.try_recv() {
             self.hear(report);
         }
+        self.look_at_links();
         self.reopen(now);
         let missing = self.refresh_neighbours(now);
         self.sweep(now);
@@ -193,6 +209,30 @@ impl Gateway {
                     state.detaching = state.detaching.saturating_sub(1);
                 }
             }
+        }
+    }
+
+    /// Takes over what has changed about the interfaces: address, MTU, carrier.
+    fn look_at_links(&mut self) {
+        let (mut gone, mut changed) = (Vec::new(), false);
+        for state in &mut self.ports {
+            let (Some(attachment), Some(facts)) = (&state.attachment, &mut state.facts) else { continue };
+            let id = state.configuration.id;
+            let Ok(link) = attachment.refresh() else {
+                gone.push(id);
+                continue;
+            };
+            self.links.set(id, link.up && link.carrier);
+            let mtu = link.mtu.min(state.configuration.mtu.map_or(u32::MAX, u32::from));
+            let mac = MacAddress(link.mac);
+            changed |= (facts.mtu, facts.mac) != (mtu, mac);
+            (facts.mtu, facts.mac) = (mtu, mac);
+        }
+        for id in gone {
+            self.close(id, "the interface has disappeared");
+        }
+        if changed && let Err(error) = self.rebuild() {
+            tracing::error!("cannot take over the interfaces' new addresses or MTU: {error:#}");
         }
     }
 
@@ -221,7 +261,7 @@ impl Gateway {
             if state.open || state.detaching > 0 || state.retry_at > now {
                 continue;
             }
-            match ports::open(&state.configuration, &self.configuration, &self.region) {
+            match (self.open)(&state.configuration, &self.configuration, &self.region) {
                 Ok(opened) => self.welcome_back(opened),
                 Err(error) => {
                     let state = &mut self.ports[index];
@@ -310,7 +350,7 @@ impl Gateway {
         let is_kept = |port: &&Port| self.ports.iter().any(|state| state.configuration.id == port.id);
         let mut opened = Vec::new();
         for port in next.ports.iter().filter(|port| !is_kept(port)) {
-            opened.push(ports::open(port, &next, &self.region)?);
+            opened.push((self.open)(port, &next, &self.region)?);
         }
         let mut facts = self.facts();
         facts.retain(|id, _| next.port(*id).is_some());
