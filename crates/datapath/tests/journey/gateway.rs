@@ -90,7 +90,7 @@ pub(crate) struct Sent {
 #[derive(Debug, Default)]
 pub(crate) struct Wires {
     sent: [VecDeque<Sent>; PORTS],
-    transmitted: u64,
+    pub(crate) transmitted: u64,
     pub(crate) closed: Option<PortId>,
     /// Packets that find room in one batch.
     pub(crate) room: Option<usize>,
@@ -121,7 +121,7 @@ pub(crate) struct Gateway {
     pub(crate) engine: Engine,
     pub(crate) wires: Wires,
     pub(crate) now: Nanos,
-    received: u64,
+    pub(crate) received: u64,
 }
 
 impl Gateway {
@@ -194,8 +194,8 @@ impl Gateway {
         let ledger = &counters.ledger;
         let came = self.received + ledger.generated.get() + ledger.cloned.get() + ledger.split.get();
         let gone = self.wires.transmitted + counters.drops.total() + ledger.merged.get() + ledger.held.get();
-        let drops: Vec<_> = counters.drops.occurred().collect();
-        assert_eq!(came, gone, "conservation: {ledger:?}, {drops:?}, {} sent", self.wires.transmitted);
+        let sent = self.wires.transmitted;
+        assert_eq!(came, gone, "conservation: {ledger:?}, {:?}, {sent} sent", self.drops());
     }
 
     /// Drops by reason.
