@@ -1,10 +1,11 @@
 //! The XDP program on its interface: attached, taken over, and what is left of it at the end.
 
 use super::error::OpenError;
-use super::link::LinkInfo;
+use super::link::{self, LinkInfo, Which};
 use super::options::{Hook, OnExit, Options};
 use super::pin::{Pinned, Place};
 use super::sys;
+use core::time::Duration;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -33,10 +34,9 @@ pub(super) fn attach(
     notes: &mut Vec<String>,
 ) -> Result<Attachment, OpenError> {
     let on_exit = options.on_exit;
-    let place = match (Place::of(&link.name), on_exit) {
-        (Ok(place), _) => Some(place),
-        (Err(_), OnExit::Kernel) => None,
-        (Err(error), OnExit::Drop) => return Err(error.into()),
+    let place = match on_exit {
+        OnExit::Kernel => Place::of(&link.name).ok(),
+        OnExit::Drop => Some(Place::make(&link.name)?),
     };
     if let Some(place) = &place
         && let Some(pinned) = place.find()?
@@ -73,7 +73,7 @@ fn attach_new(
     let interface = || link.name.clone();
     let mut reasons = Vec::new();
     for &hook in hooks {
-        let errno = match sys::link_xdp(program.as_fd(), link.index, hook.flag()) {
+        let errno = match link_patiently(link, program, hook) {
             Ok(fd) => {
                 notes.append(&mut reasons);
                 return Ok((fd, hook));
@@ -82,8 +82,13 @@ fn attach_new(
         };
         match errno {
             Errno::BUSY | Errno::EXIST => {
-                let program = link.xdp.program().map_or_else(|| "(unknown)".to_owned(), program_name);
-                return Err(OpenError::ForeignProgram { interface: interface(), program });
+                return Err(match attached(link.index) {
+                    Some(name) if name.starts_with(OUR_PREFIX) => OpenError::InUse(interface()),
+                    name => {
+                        let program = name.unwrap_or_else(|| "(unknown)".to_owned());
+                        OpenError::ForeignProgram { interface: interface(), program }
+                    }
+                });
             }
             Errno::PERM | Errno::ACCESS => {
                 return Err(OpenError::Permission { interface: interface(), step: "attach an XDP program" });
@@ -93,6 +98,25 @@ fn attach_new(
         }
     }
     Err(OpenError::Attach { interface: interface(), reasons: reasons.join("; ") })
+}
+
+/// Attaches, and waits for a gateway that has just ended to let go of the interface.
+fn link_patiently(link: &LinkInfo, program: &OwnedFd, hook: Hook) -> Result<OwnedFd, Errno> {
+    for _ in 0..BUSY_RETRIES {
+        let result = sys::link_xdp(program.as_fd(), link.index, hook.flag());
+        let busy = matches!(result, Err(Errno::BUSY | Errno::EXIST));
+        if !busy || attached(link.index).is_some_and(|name| !name.starts_with(OUR_PREFIX)) {
+            return result;
+        }
+        std::thread::sleep(BUSY_WAIT);
+    }
+    Err(Errno::BUSY)
+}
+
+/// Name and number of the program that is attached.
+fn attached(interface: u32) -> Option<String> {
+    let link = link::query(Which::Index(interface)).ok()?;
+    link.xdp.program().map(program_name)
 }
 
 /// What the refusal of a hook means.
@@ -161,3 +185,9 @@ pub(super) fn program_name(id: u32) -> String {
 fn step(link: &LinkInfo, step: &'static str, errno: Errno) -> OpenError {
     OpenError::Step { interface: link.name.clone(), step, errno }
 }
+
+/// How the programs of this driver are called.
+pub(super) const OUR_PREFIX: &str = "polder_";
+/// How often, and how long at a time, an interface that is in use is tried again: half a second.
+const BUSY_RETRIES: u32 = 50;
+const BUSY_WAIT: Duration = Duration::from_millis(10);

@@ -40,6 +40,12 @@ pub enum OpenError {
         /// What was tried.
         step: &'static str,
     },
+    /// Another gateway is running on the interface.
+    #[error(
+        "{0} is in use by another polder process: stop that one (`ss --xdp -p` shows it) or use another \
+         interface"
+    )]
+    InUse(String),
     /// Somebody else's program is attached.
     #[error(
         "{interface} has the XDP program {program} of somebody else: stop that program, or remove it with \

@@ -3,6 +3,7 @@
 //! The model sees what the kernel sees, addresses, and moves no bytes; what bytes do is tested
 //! against the kernel itself.
 
+use super::port::Statistics;
 use super::posted::Posted;
 use super::ring::{Consumer, Descriptor, Producer};
 use super::rx::{Receiver, Wants};
@@ -12,10 +13,10 @@ use super::tx::{Limits, Transmitter};
 use core::sync::atomic::AtomicU32;
 use polder_buffers::{Batch, Packet, Pool, Region, RegionOptions};
 use polder_datapath::drops::DropReason;
-use polder_datapath::port::{Budget, RxQueue, Turn, TxQueue};
+use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
 use proptest::prelude::*;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 const SLOTS: u32 = 256;
 const RING: usize = 64;
@@ -38,6 +39,7 @@ struct Stand {
     rx: Receiver,
     tx: Transmitter,
     kernel: Kernel,
+    statistics: Arc<Mutex<Statistics>>,
 }
 
 fn ends<A, B>(
@@ -50,13 +52,18 @@ fn ends<A, B>(
 }
 
 fn stand() -> Stand {
+    stand_that(true)
+}
+
+fn stand_that(multi_buffer: bool) -> Stand {
     let region = Region::new(RegionOptions { slots: SLOTS, slot_bytes: 2048 }).expect("memory for a test");
-    let core = Core::model(&region);
+    let statistics = Arc::default();
+    let core = Core::model(&region, &statistics);
     let (fill, kernel_fill) = ends(RING, Producer::new, Consumer::new);
     let (receive, received) = ends(2 * RING, Producer::new, Consumer::new);
     let (transmit, kernel_transmit) = ends(2 * RING, Producer::new, Consumer::new);
     let (kernel_completion, completion) = ends(RING, Producer::new, Consumer::new);
-    let wants = Wants { target: 64, busy_poll: false, multi_buffer: true };
+    let wants = Wants { target: 64, busy_poll: false, multi_buffer };
     let rx = Receiver::new(received, fill, wants, (Arc::clone(&core), Posted::new(&region)));
     let limits = Limits { mtu: Arc::new(AtomicU32::new(1500)), segments: 4, capacity: 64, copies: true };
     let tx = Transmitter::new((transmit, completion), limits, (core, Posted::new(&region)));
@@ -68,7 +75,7 @@ fn stand() -> Stand {
         free: VecDeque::new(),
         sending: VecDeque::new(),
     };
-    Stand { pool: region.pool(), region, rx, tx, kernel }
+    Stand { pool: region.pool(), region, rx, tx, kernel, statistics }
 }
 
 impl Kernel {
@@ -110,7 +117,7 @@ impl Stand {
 
     /// Closes everything; every frame has to be home, none as a stray.
     fn close(self) {
-        let Self { region, pool, rx, tx, kernel: _ } = self;
+        let Self { region, pool, rx, tx, .. } = self;
         drop((rx, tx, pool));
         assert_eq!((region.home(), region.strays()), (SLOTS, 0));
     }
@@ -237,4 +244,30 @@ fn what_the_kernel_has_not_taken_is_a_drop_at_the_end() {
     stand.close();
     assert_eq!((counters.transmitted.get(), counters.drops.get(DropReason::TxError)), (3, 1));
     assert_eq!((counters.transmitted_bytes.get(), counters.in_flight.get()), (60 + 61 + 62, 0));
+}
+
+/// What the kernel has lost is received and dropped, once, under the right name.
+#[test]
+fn losses_of_the_kernel_are_counted_once() {
+    for (multi_buffer, overrun, too_long) in [(true, 12 + 5, 0), (false, 4 + 5, 8)] {
+        let mut stand = stand_that(multi_buffer);
+        let mut batch = Batch::new();
+        assert_eq!(stand.receive(&mut batch), Turn::Drained);
+        let lost = Statistics { dropped: 12, receive_ring_full: 5, fill_ring_empty: 4, invalid: 0 };
+        *stand.statistics.lock().expect("no panic holds it") = lost;
+        for _ in 0..2 {
+            assert!(stand.kernel.deliver(1));
+            assert_eq!(stand.receive(&mut batch), Turn::Drained);
+            assert_eq!(stand.rx.arm(), Armed::Waiting);
+            let counters = stand.rx.counters();
+            let by_reason = (
+                counters.drops.get(DropReason::RxOverrun),
+                counters.drops.get(DropReason::FrameTooLong),
+                counters.received.get() - batch.len() as u64,
+            );
+            assert_eq!(by_reason, (overrun, too_long, 17));
+        }
+        stand.pool.release(&mut batch);
+        stand.close();
+    }
 }

@@ -4,13 +4,13 @@
 //! finds none and drops what comes in. The next process takes the link over and changes its program
 //! in one step.
 //!
-//! The name is that of the interface, and in any other network namespace than that of the first
-//! process also the namespace's number, because the file system is common to all of them.
+//! The name is that of the interface, and in any network namespace that is not known to be that of
+//! the first process also the namespace's number, because the file system is common to all of them.
 
 use super::error::PinError;
 use super::sys;
 use rustix::io::Errno;
-use std::ffi::{CString, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -45,6 +45,16 @@ impl Place {
     /// The path, for people.
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Like [`Place::of`]; mounts the BPF file system where none is, as bpftool(8) and ip(8) do.
+    pub(super) fn make(interface: &str) -> Result<Self, PinError> {
+        Self::of(interface).or_else(|error| {
+            if !mounts_outlive_us() || sys::mount_bpf(HERE).is_err() {
+                return Err(error);
+            }
+            Self::of(interface)
+        })
     }
 
     /// The link that is pinned here.
@@ -111,19 +121,29 @@ pub fn release(interface: &str) -> Result<bool, PinError> {
 
 /// The BPF file system that stays when this process and its mount namespace are gone.
 fn root() -> Option<PathBuf> {
+    let path = |path: &CStr| Some(PathBuf::from(OsStr::from_bytes(path.to_bytes())));
     let (here, first) = (bpf_device(HERE), bpf_device(OF_FIRST_PROCESS));
     match (here, first) {
         // `ip netns exec` hides /sys/fs/bpf behind a fresh /sys; that of the first process is there.
-        (Ok(None) | Err(_), Ok(Some(_))) => Some(PathBuf::from(OF_FIRST_PROCESS)),
-        (Ok(Some(here)), Ok(Some(first))) if here != first => Some(PathBuf::from(OF_FIRST_PROCESS)),
+        (Ok(None) | Err(_), Ok(Some(_))) => path(OF_FIRST_PROCESS),
+        (Ok(Some(here)), Ok(Some(first))) if here != first => path(OF_FIRST_PROCESS),
+        (Ok(Some(_)), Ok(Some(_))) => path(HERE),
         // Who may not look at the first process's file system is confined, and has been given this.
-        (Ok(Some(_)), Ok(Some(_)) | Err(_)) => Some(PathBuf::from(HERE)),
+        (Ok(Some(_)), Ok(None) | Err(_)) if mounts_outlive_us() => path(HERE),
         _ => None,
     }
 }
 
+/// Whether somebody else lives in our mount namespace, who keeps what is mounted there.
+fn mounts_outlive_us() -> bool {
+    let parent = rustix::process::getppid().map_or(1, |parent| parent.as_raw_nonzero().get());
+    let mounts = |process: &str| std::fs::metadata(format!("/proc/{process}/ns/mnt")).map(|file| file.ino());
+    let own = mounts("self").ok();
+    own.is_some() && ["1", &parent.to_string()].iter().any(|process| mounts(process).ok() == own)
+}
+
 /// The device number of the BPF file system at `path`; `None` when something else is there.
-fn bpf_device(path: &str) -> Result<Option<u64>, Errno> {
+fn bpf_device(path: &CStr) -> Result<Option<u64>, Errno> {
     let kind = rustix::fs::statfs(path)?.f_type;
     if u64::try_from(kind).ok() != Some(BPF_MAGIC) {
         return Ok(None);
@@ -136,7 +156,7 @@ fn file_name(interface: &str) -> String {
     let name = interface.replace('%', "%25").replace('.', "%2e");
     let number = |path| std::fs::metadata(path).map(|metadata| metadata.ino()).ok();
     match (number("/proc/thread-self/ns/net"), number("/proc/1/ns/net")) {
-        (Some(own), Some(first)) if own != first => format!("{name}@{own}"),
+        (Some(own), first) if first != Some(own) => format!("{name}@{own}"),
         _ => name,
     }
 }
@@ -145,8 +165,8 @@ fn c_path(path: &Path) -> CString {
     CString::new(OsStr::as_bytes(path.as_os_str())).unwrap_or_default()
 }
 
-const HERE: &str = "/sys/fs/bpf";
-const OF_FIRST_PROCESS: &str = "/proc/1/root/sys/fs/bpf";
+const HERE: &CStr = c"/sys/fs/bpf";
+const OF_FIRST_PROCESS: &CStr = c"/proc/1/root/sys/fs/bpf";
 /// `BPF_FS_MAGIC` of linux/magic.h.
 const BPF_MAGIC: u64 = 0xcafe_4a11;
 /// `BPF_LINK_TYPE_XDP`, and where its interface stands in `struct bpf_link_info`.

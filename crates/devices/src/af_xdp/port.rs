@@ -10,7 +10,6 @@ use crate::{AnyQueue, Interface};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::io::Errno;
-use rustix::net::sockopt;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
@@ -107,20 +106,5 @@ impl Port {
             sum.invalid += statistics.invalid;
         }
         sum
-    }
-}
-
-impl Core {
-    /// What the kernel has counted at this socket; zeros when it does not say.
-    pub(super) fn statistics(&self) -> Statistics {
-        let Some(Ok(statistics)) = self.socket().map(sockopt::xdp_statistics) else {
-            return Statistics::default();
-        };
-        Statistics {
-            dropped: statistics.rx_dropped,
-            receive_ring_full: statistics.rx_ring_full.unwrap_or(0),
-            fill_ring_empty: statistics.rx_fill_ring_empty_descs.unwrap_or(0),
-            invalid: statistics.rx_invalid_descs + statistics.tx_invalid_descs,
-        }
     }
 }

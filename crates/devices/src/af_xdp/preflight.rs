@@ -4,7 +4,7 @@
 //! completed, a VLAN tag taken off, a packet merged from several) is lost. This report finds such
 //! things where they can be seen and names the command that mends them.
 
-use super::attach::program_name;
+use super::attach::{OUR_PREFIX, program_name};
 use super::error::OpenError;
 use super::ethtool::{Channels, Ethtool};
 use super::init::{self, LINK_OVERHEAD, Used};
@@ -230,7 +230,7 @@ fn left_over(link: &LinkInfo, obtained: Option<&Obtained>) -> Option<Finding> {
     // After opening, the program on the interface is ours.
     let id = link.xdp.program().filter(|_| obtained.is_none())?;
     let name = program_name(id);
-    if name.starts_with("polder_") {
+    if name.starts_with(OUR_PREFIX) {
         let text = format!("the XDP program {name} of this gateway, from before or of a running process");
         return Some(finding(Level::Fine, "left over", text));
     }
@@ -325,6 +325,12 @@ fn peer(link: &LinkInfo, ethtool: Option<&mut Ethtool>) -> Option<Finding> {
 }
 
 impl Report {
+    /// How packets are moved, in a few words; `None` before opening.
+    pub fn mode(&self) -> Option<&str> {
+        let mode = self.findings.iter().find(|finding| finding.topic == "mode")?;
+        self.hook.map(|_| mode.text.split(';').next().unwrap_or_default())
+    }
+
     /// The most serious level of any finding.
     pub fn worst(&self) -> Level {
         self.findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Fine)

@@ -140,7 +140,9 @@ impl Receiver {
     #[inline]
     fn refill(&mut self, pool: &mut Pool) -> bool {
         let missing = self.wants.target.saturating_sub(self.posted.count());
-        if missing < REFILL.min(self.wants.target) {
+        // With few frames posted, less than half of them is waited for: a long packet takes several.
+        let fewest = REFILL.min(self.wants.target / 2);
+        if missing < fewest {
             return true;
         }
         for _ in 0..missing {
@@ -157,7 +159,7 @@ impl Receiver {
         if self.fill.needs_wakeup() {
             self.look();
         }
-        self.posted.count() >= REFILL.min(self.wants.target)
+        self.posted.count() >= fewest
     }
 
     /// Lets the kernel look at the rings, and finds out whether the interface is still there.

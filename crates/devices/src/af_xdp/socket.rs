@@ -1,5 +1,6 @@
 //! One AF_XDP socket: its making, its binding, and its end.
 
+use super::port::Statistics;
 use super::sys::{self, RingMemory};
 use super::watch::Watch;
 use core::time::Duration;
@@ -75,7 +76,7 @@ enum Door {
     },
     Closed,
     #[cfg(test)]
-    Model,
+    Model(Arc<Mutex<Statistics>>),
 }
 
 /// The four rings of a bound socket; a queue that only receives has two.
@@ -221,7 +222,7 @@ impl Core {
             Door::Kernel { socket, .. } => sys::nudge(socket.as_fd(), send),
             Door::Closed => Err(Errno::NXIO),
             #[cfg(test)]
-            Door::Model => Ok(()),
+            Door::Model(_) => Ok(()),
         }
     }
 
@@ -231,7 +232,7 @@ impl Core {
             Door::Kernel { watch, .. } => Some(watch.as_fd()),
             Door::Closed => None,
             #[cfg(test)]
-            Door::Model => None,
+            Door::Model(_) => None,
         }
     }
 
@@ -241,7 +242,24 @@ impl Core {
             Door::Kernel { socket, .. } => Some(socket.as_fd()),
             Door::Closed => None,
             #[cfg(test)]
-            Door::Model => None,
+            Door::Model(_) => None,
+        }
+    }
+
+    /// What the kernel has counted at this socket; zeros when it does not say.
+    pub(super) fn statistics(&self) -> Statistics {
+        let socket = match &self.door {
+            Door::Kernel { socket, .. } => socket,
+            Door::Closed => return Statistics::default(),
+            #[cfg(test)]
+            Door::Model(statistics) => return *statistics.lock().unwrap_or_else(PoisonError::into_inner),
+        };
+        let Ok(statistics) = sockopt::xdp_statistics(socket) else { return Statistics::default() };
+        Statistics {
+            dropped: statistics.rx_dropped,
+            receive_ring_full: statistics.rx_ring_full.unwrap_or(0),
+            fill_ring_empty: statistics.rx_fill_ring_empty_descs.unwrap_or(0),
+            invalid: statistics.rx_invalid_descs + statistics.tx_invalid_descs,
         }
     }
 
@@ -252,8 +270,9 @@ impl Core {
 
     /// The other end is a model in the same process.
     #[cfg(test)]
-    pub(super) fn model(region: &Region) -> Arc<Self> {
-        Arc::new(Self { door: Door::Model, region: region.clone(), left: Mutex::default() })
+    pub(super) fn model(region: &Region, statistics: &Arc<Mutex<Statistics>>) -> Arc<Self> {
+        let door = Door::Model(Arc::clone(statistics));
+        Arc::new(Self { door, region: region.clone(), left: Mutex::default() })
     }
 }
 

@@ -168,6 +168,15 @@ pub(super) fn object_info(object: BorrowedFd<'_>) -> Result<[u8; 80], Errno> {
     Ok(info)
 }
 
+/// Mounts a BPF file system at `path`.
+pub(super) fn mount_bpf(path: &CStr) -> Result<(), Errno> {
+    let (kind, flags) = (c"bpf".as_ptr(), libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC);
+    // SAFETY: (1) the kernel reads three terminated strings, which live across the call, and no
+    // data (mount(2)).
+    let result = unsafe { libc::mount(kind, path.as_ptr(), kind, flags, core::ptr::null()) };
+    if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
 /// The arguments of one bpf(2) call (`union bpf_attr`), zero where nothing is set.
 #[repr(C, align(8))]
 struct Attributes([u8; 128]);

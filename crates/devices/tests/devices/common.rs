@@ -42,11 +42,17 @@ pub(crate) fn enter_namespace() {
 
 /// Runs `ip` with the words of `arguments`.
 pub(crate) fn ip(arguments: &str) {
-    let output = std::process::Command::new("ip")
+    run("ip", arguments);
+}
+
+/// Runs `program` with the words of `arguments`.
+pub(crate) fn run(program: &str, arguments: &str) {
+    let output = std::process::Command::new(program)
         .args(arguments.split_whitespace())
         .output()
-        .unwrap_or_else(|error| panic!("cannot run ip: {error}; install iproute2"));
-    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        .unwrap_or_else(|error| panic!("cannot run {program}: {error}; install iproute2 and ethtool"));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments}: {error}");
 }
 
 /// A raw socket on one interface: what it sends leaves by the interface, what it receives came in.

@@ -1,5 +1,10 @@
 //! AF_XDP ports against the kernel: veth pairs in a network namespace of their own.
 
+mod claims;
+mod exits;
+mod links;
+mod losses;
+
 use crate::common::{self, RawPeer};
 use polder_buffers::{Batch, Pool, Region, RegionOptions};
 use polder_datapath::port::{Armed, Budget, Turn};
@@ -9,6 +14,56 @@ use polder_devices::conformance::{self, Fixture, Limits, Wire};
 use std::time::Duration;
 
 const SLOTS: u32 = 8192;
+
+/// A namespace with a name, for what has to be apart from the thread's own.
+struct Namespace(String);
+
+impl Namespace {
+    fn new(name: &str) -> Self {
+        let name = format!("pdx-{}-{name}", std::process::id());
+        common::ip(&format!("netns add {name}"));
+        Self(name)
+    }
+
+    /// Runs `ip` there.
+    fn ip(&self, arguments: &str) {
+        common::ip(&format!("-n {} {arguments}", self.0));
+    }
+
+    /// Whether an address answers a ping from there within a second.
+    fn pings(&self, address: &str) -> bool {
+        self.ping(address, "1")
+    }
+
+    /// Whether nobody answers a ping from there.
+    fn is_silent(&self, address: &str) -> bool {
+        !self.ping(address, "0.2")
+    }
+
+    fn ping(&self, address: &str, seconds: &str) -> bool {
+        let arguments = ["netns", "exec", &self.0, "ping", "-c", "1", "-W", seconds, address];
+        let output = std::process::Command::new("ip").args(arguments).output().expect("ip is there");
+        output.status.success()
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("ip").args(["netns", "delete", &self.0]).output();
+    }
+}
+
+/// A veth pair `left` – `right`, the right end in a namespace of its own, with addresses 10.8.0.1 and
+/// 10.8.0.2.
+fn neighbours(left: &str, right: &str) -> Namespace {
+    let other = Namespace::new(right);
+    common::ip(&format!("link add {left} type veth peer name {right} netns {}", other.0));
+    common::ip(&format!("address add 10.8.0.1/24 dev {left}"));
+    common::ip(&format!("link set {left} up"));
+    other.ip(&format!("address add 10.8.0.2/24 dev {right}"));
+    other.ip(&format!("link set {right} up"));
+    other
+}
 
 fn memory(slot_bytes: u32) -> Region {
     Region::new(RegionOptions { slots: SLOTS, slot_bytes }).expect("memory for a test")
@@ -46,7 +101,7 @@ fn start(port: &mut Opened, pool: &mut Pool) {
 /// Polls until `count` packets have come, for at most a second.
 fn receive(port: &mut Opened, count: usize, pool: &mut Pool) -> Batch {
     let mut batch = Batch::new();
-    for _ in 0..1000 {
+    for _ in 0..if count == 0 { 1 } else { 1000 } {
         for queue in &mut port.queues {
             let _ = queue.rx.receive(&mut Budget::new(64), &mut batch, pool);
         }
@@ -56,6 +111,26 @@ fn receive(port: &mut Opened, count: usize, pool: &mut Pool) -> Batch {
         std::thread::sleep(Duration::from_millis(1));
     }
     batch
+}
+
+/// Receives and releases until nothing is left or the port is closed.
+fn drain(port: &mut Opened, pool: &mut Pool) -> Turn {
+    let mut last = Turn::OutOfBudget;
+    for _ in 0..1000 {
+        let mut batch = Batch::new();
+        let mut turns = port.queues.iter_mut().map(|queue| {
+            let turn = queue.rx.receive(&mut Budget::new(64), &mut batch, pool);
+            if turn == Turn::Drained { (turn, queue.rx.arm()) } else { (turn, Armed::Raced) }
+        });
+        last = turns.find(|(turn, _)| *turn != Turn::Drained).map_or(Turn::Drained, |(turn, _)| turn);
+        drop(turns);
+        pool.release(&mut batch);
+        if last == Turn::Closed {
+            break;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    last
 }
 
 /// Polls until the raw socket has a frame, for at most a second.

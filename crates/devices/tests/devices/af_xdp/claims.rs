@@ -1,0 +1,184 @@
+//! An underlay port: claimed tunnel packets come to us, everything else stays with the kernel.
+
+use super::{Opened, all_home, await_frame, memory, neighbours, options, receive, start, veth};
+use crate::common::{self, RawPeer};
+use polder_datapath::port::Turn;
+use polder_devices::af_xdp::{Claim, Mode, Options, open};
+use rustix::io::Errno;
+
+const OURS: [u8; 4] = [192, 168, 10, 1];
+const THEIRS: [u8; 4] = [192, 168, 20, 1];
+
+fn claim(local: [u8; 4], remote: [u8; 4]) -> Claim {
+    Claim { local: local.into(), remote: remote.into() }
+}
+
+/// What varies in a packet that may be claimed.
+#[derive(Clone, Copy, Debug)]
+struct Outer {
+    tags: &'static [u16],
+    words: u8,
+    protocol: u8,
+    /// The fragment field: flags and offset.
+    fragment: u16,
+    source: [u8; 4],
+    destination: [u8; 4],
+}
+
+const PLAIN: Outer =
+    Outer { tags: &[], words: 5, protocol: 47, fragment: 0, source: THEIRS, destination: OURS };
+
+fn packet(outer: Outer) -> Vec<u8> {
+    let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+    for &tag in outer.tags {
+        packet.extend(tag.to_be_bytes());
+        packet.extend([0, 5]);
+    }
+    packet.extend([0x08, 0x00, 0x40 | outer.words, 0, 0, 60, 0, 1]);
+    packet.extend(outer.fragment.to_be_bytes());
+    packet.extend([64, outer.protocol, 0, 0]);
+    packet.extend(outer.source);
+    packet.extend(outer.destination);
+    packet.resize(packet.len() + 4 * usize::from(outer.words.saturating_sub(5)) + 44, 0x55);
+    packet
+}
+
+/// Sends `sent` from the other end; returns how many of them came to us, and how many to the kernel.
+fn share(
+    port: &mut Opened,
+    pool: &mut polder_buffers::Pool,
+    ends: (&RawPeer, &RawPeer),
+    sent: &[u8],
+) -> (usize, usize) {
+    let (sender, kernel) = ends;
+    assert!(sender.send(sent));
+    // A marker that stays with the kernel comes last, so nothing has to be waited for in vain.
+    let marker = super::frame(99, 60);
+    assert!(sender.send(&marker));
+    let mut to_kernel = 0;
+    loop {
+        match await_frame(kernel) {
+            Some(frame) if frame == marker => break,
+            Some(frame) => to_kernel += usize::from(frame == sent),
+            None => panic!("the marker did not come"),
+        }
+    }
+    let mut batch = receive(port, 0, pool);
+    let to_us = batch.iter().filter(|packet| packet.bytes() == sent).count();
+    pool.release(&mut batch);
+    (to_us, to_kernel)
+}
+
+#[test]
+fn the_header_alone_decides_who_gets_a_packet() {
+    const US: (usize, usize) = (1, 0);
+    const KERNEL: (usize, usize) = (0, 1);
+    if !common::is_root("af_xdp::the_header_alone_decides_who_gets_a_packet") {
+        return;
+    }
+    common::enter_namespace();
+    for mode in [Mode::Native, Mode::Generic] {
+        veth("pdxd0", "pdxd1", "");
+        // A tag in a packet of a local sender goes beside it, where XDP does not see it.
+        common::run("ethtool", "-K pdxd1 tx off txvlan off");
+        common::run("ethtool", "-K pdxd0 rxvlan off");
+        let region = memory(2048);
+        let mut pool = region.pool();
+        let asked = Options { mode, ..Options::tunnels("pdxd0", [claim(OURS, THEIRS)]) };
+        let mut port = open(&asked, &region).expect("root opens a veth");
+        start(&mut port, &mut pool);
+        let (sender, kernel) = (RawPeer::open("pdxd1"), RawPeer::open("pdxd0"));
+        for (who, outer) in [
+            (US, PLAIN),
+            (US, Outer { words: 15, ..PLAIN }),
+            (US, Outer { fragment: 0x2000, ..PLAIN }),
+            (US, Outer { fragment: 0x00b9, ..PLAIN }),
+            (KERNEL, Outer { protocol: 1, ..PLAIN }),
+            (KERNEL, Outer { protocol: 17, ..PLAIN }),
+            (KERNEL, Outer { source: [192, 168, 20, 2], ..PLAIN }),
+            (KERNEL, Outer { destination: [192, 168, 10, 2], ..PLAIN }),
+            (KERNEL, Outer { source: OURS, destination: THEIRS, ..PLAIN }),
+        ] {
+            let shared = share(&mut port, &mut pool, (&sender, &kernel), &packet(outer));
+            assert_eq!(shared, who, "{mode:?}: {outer:?}");
+        }
+        // The kernel takes tags off before packet sockets see them, so only our side can be counted.
+        for (ours, tags) in [(1, &[0x8100_u16][..]), (0, &[0x88a8]), (0, &[0x8100, 0x8100])] {
+            let tagged = packet(Outer { tags, ..PLAIN });
+            let (to_us, _) = share(&mut port, &mut pool, (&sender, &kernel), &tagged);
+            assert_eq!(to_us, ours, "{mode:?}: tags {tags:x?}");
+        }
+        for length in [14, 15, 33, 34] {
+            let short = &packet(PLAIN)[..length];
+            let (to_us, _) = share(&mut port, &mut pool, (&sender, &kernel), short);
+            assert_eq!(to_us, usize::from(length == 34), "{mode:?}: {length} bytes");
+        }
+        drop((port, pool));
+        all_home(&region);
+        common::ip("link delete pdxd0");
+    }
+}
+
+#[test]
+fn claims_change_while_the_port_is_open() {
+    if !common::is_root("af_xdp::claims_change_while_the_port_is_open") {
+        return;
+    }
+    common::enter_namespace();
+    veth("pdxe0", "pdxe1", "");
+    let region = memory(2048);
+    let mut pool = region.pool();
+    let mut port = open(&Options::tunnels("pdxe0", []), &region).expect("root opens a veth");
+    start(&mut port, &mut pool);
+    let (sender, kernel) = (RawPeer::open("pdxe1"), RawPeer::open("pdxe0"));
+    let other = Outer { source: [192, 168, 30, 1], ..PLAIN };
+    let (first, second) = (claim(OURS, THEIRS), claim(OURS, other.source));
+    for (claims, plain, others) in [
+        (vec![], 0, 0),
+        (vec![first], 1, 0),
+        (vec![first, second, first], 1, 1),
+        (vec![second], 0, 1),
+        (vec![], 0, 0),
+    ] {
+        port.port.set_claims(&claims).expect("root changes a map");
+        let mut to_us = |outer| share(&mut port, &mut pool, (&sender, &kernel), &packet(outer)).0;
+        assert_eq!((to_us(PLAIN), to_us(other)), (plain, others), "{claims:?}");
+    }
+    let whole = {
+        veth("pdxe2", "pdxe3", "");
+        open(&options("pdxe2", Mode::Auto), &region).expect("root opens a veth")
+    };
+    assert_eq!(whole.port.set_claims(&[first]), Err(Errno::NODEV), "it takes everything");
+    drop((port, whole, pool));
+    all_home(&region);
+}
+
+/// The kernel at an underlay port answers as if nothing were there; at a bridge port nobody answers.
+#[test]
+fn the_kernel_goes_on_at_an_underlay_port_alone() {
+    if !common::is_root("af_xdp::the_kernel_goes_on_at_an_underlay_port_alone") {
+        return;
+    }
+    common::enter_namespace();
+    let other = neighbours("pdxf0", "pdxf1");
+    let region = memory(2048);
+    let mut pool = region.pool();
+    assert!(other.pings("10.8.0.1"), "without Polder");
+    let mut port = open(&Options::tunnels("pdxf0", [claim(OURS, THEIRS)]), &region).expect("a veth");
+    start(&mut port, &mut pool);
+    assert!(other.pings("10.8.0.1"), "an underlay port");
+    assert_eq!(receive(&mut port, 0, &mut pool).len(), 0);
+    drop(port);
+    let mut port = open(&options("pdxf0", Mode::Auto), &region).expect("a veth");
+    start(&mut port, &mut pool);
+    assert!(other.is_silent("10.8.0.1"), "a port of a bridge");
+    let mut batch = receive(&mut port, 1, &mut pool);
+    assert!(!batch.is_empty(), "the questions came to us");
+    pool.release(&mut batch);
+    let turn = super::drain(&mut port, &mut pool);
+    assert_eq!(turn, Turn::Drained);
+    drop(port);
+    assert!(other.pings("10.8.0.1"), "after Polder");
+    drop(pool);
+    all_home(&region);
+}

@@ -1,0 +1,151 @@
+//! How an interface is left, and found again.
+
+use super::{Namespace, all_home, drain, memory, neighbours, options, receive, start};
+use crate::common;
+use polder_devices::af_xdp::{self, Mode, OnExit, Options, open};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// What the child process is told: the interface, and `kernel` or `drop`.
+const ORDER: &str = "POLDER_TEST_HOLD";
+
+/// A process of its own that holds a port until it is killed. Without an order this is no test.
+#[test]
+fn child_that_holds_a_port() {
+    let Ok(order) = std::env::var(ORDER) else { return };
+    let (interface, on_exit) = order.split_once(' ').expect("two words");
+    let on_exit = if on_exit == "drop" { OnExit::Drop } else { OnExit::Kernel };
+    let region = memory(2048);
+    let mut pool = region.pool();
+    let asked = Options { on_exit, ..options(interface, Mode::Auto) };
+    let mut port = open(&asked, &region).expect("root opens a veth");
+    start(&mut port, &mut pool);
+    println!("\nholding");
+    loop {
+        let mut batch = receive(&mut port, 0, &mut pool);
+        port.queues[0].tx.transmit(&mut batch, &mut pool);
+        pool.release(&mut batch);
+        let _ = port.queues[0].tx.reclaim(&mut pool);
+    }
+}
+
+/// Starts the child and waits until it holds the port.
+fn hold(interface: &str, on_exit: &str) -> Child {
+    let program = std::env::current_exe().expect("a test has a program");
+    let mut child = Command::new(program)
+        .args(["--exact", "af_xdp::exits::child_that_holds_a_port", "--nocapture"])
+        .env(ORDER, format!("{interface} {on_exit}"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a test can be started again");
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    assert!(lines.any(|line| line.is_ok_and(|line| line == "holding")), "the child has not opened its port");
+    child
+}
+
+/// Sends to the port as fast as one process does.
+fn load(other: &Namespace) -> Child {
+    let arguments = ["netns", "exec", &other.0, "ping", "-f", "-q", "10.8.0.1"];
+    Command::new("ip").args(arguments).stdout(Stdio::null()).spawn().expect("ip is there")
+}
+
+fn end(mut child: Child) {
+    child.kill().expect("it is ours");
+    child.wait().expect("it is ours");
+}
+
+#[test]
+fn a_killed_gateway_leaves_the_interface_to_the_kernel() {
+    if !common::is_root("af_xdp::a_killed_gateway_leaves_the_interface_to_the_kernel") {
+        return;
+    }
+    common::enter_namespace();
+    let other = neighbours("pdxq0", "pdxq1");
+    let gateway = hold("pdxq0", "kernel");
+    let load = load(&other);
+    assert!(other.is_silent("10.8.0.1"), "the gateway has everything");
+    end(gateway);
+    assert!(other.pings("10.8.0.1"), "the kernel answers within a second");
+    end(load);
+    // Nothing is in the way of the next start.
+    let region = memory(2048);
+    drop(open(&options("pdxq0", Mode::Auto), &region).expect("root opens a veth"));
+    all_home(&region);
+}
+
+#[test]
+fn a_killed_gateway_keeps_the_interface_closed() {
+    if !common::is_root("af_xdp::a_killed_gateway_keeps_the_interface_closed") {
+        return;
+    }
+    common::enter_namespace();
+    let other = neighbours("pdxr0", "pdxr1");
+    let gateway = hold("pdxr0", "drop");
+    let load = load(&other);
+    end(gateway);
+    assert!(other.is_silent("10.8.0.1"), "nothing passes");
+    end(load);
+    let pinned = af_xdp::inspect(
+        &options("pdxr0", Mode::Auto),
+        polder_buffers::RegionOptions { slots: 64, slot_bytes: 2048 },
+    );
+    assert!(pinned.expect("it is there").to_string().contains("kept closed by"));
+
+    // The next gateway takes over what was left, without a moment in which the kernel has it.
+    let gateway = hold("pdxr0", "drop");
+    assert!(other.is_silent("10.8.0.1"), "the second gateway has it");
+    end(gateway);
+    assert!(other.is_silent("10.8.0.1"), "and leaves it closed");
+
+    // One with another wish changes what will be left.
+    let region = memory(2048);
+    let mut pool = region.pool();
+    let mut port = open(&options("pdxr0", Mode::Auto), &region).expect("it takes over");
+    assert!(port.port.report.to_string().contains("took over"), "{}", port.port.report);
+    start(&mut port, &mut pool);
+    assert!(other.is_silent("10.8.0.1"), "the third gateway has it");
+    assert_eq!(drain(&mut port, &mut pool), polder_datapath::port::Turn::Drained);
+    drop((port, pool));
+    assert!(other.pings("10.8.0.1"), "and gives it to the kernel");
+    all_home(&region);
+}
+
+#[test]
+fn a_closed_interface_is_opened_on_request() {
+    if !common::is_root("af_xdp::a_closed_interface_is_opened_on_request") {
+        return;
+    }
+    common::enter_namespace();
+    let other = neighbours("pdxu0", "pdxu1");
+    end(hold("pdxu0", "drop"));
+    assert!(other.is_silent("10.8.0.1"));
+    assert!(af_xdp::release("pdxu0").expect("root removes a pin"), "there was something to do");
+    assert!(other.pings("10.8.0.1"));
+    assert!(!af_xdp::release("pdxu0").expect("nothing is pinned"));
+}
+
+/// A pin whose interface was deleted is nothing to the interface that comes after it.
+#[test]
+fn a_pin_of_an_interface_that_is_gone_is_removed() {
+    if !common::is_root("af_xdp::a_pin_of_an_interface_that_is_gone_is_removed") {
+        return;
+    }
+    common::enter_namespace();
+    let other = neighbours("pdxv0", "pdxv1");
+    end(hold("pdxv0", "drop"));
+    common::ip("link delete pdxv0");
+    drop(other);
+    let other = neighbours("pdxv0", "pdxv2");
+    assert!(other.pings("10.8.0.1"), "it is another interface");
+    let region = memory(2048);
+    let asked = Options { on_exit: OnExit::Drop, ..options("pdxv0", Mode::Auto) };
+    let port = open(&asked, &region).expect("the old pin is no obstacle");
+    assert!(!port.port.report.to_string().contains("took over"), "{}", port.port.report);
+    drop(port);
+    std::thread::sleep(Duration::from_millis(10));
+    assert!(other.is_silent("10.8.0.1"), "closed by the orderly end too");
+    assert!(af_xdp::release("pdxv0").expect("root removes a pin"));
+    assert!(other.pings("10.8.0.1"));
+    all_home(&region);
+}
