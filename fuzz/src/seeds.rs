@@ -1,6 +1,8 @@
 //! Writes the named inputs in `seeds`, which the fuzzer starts from: each protocol once as it should
 //! be, and once for each way in which it can be odd.
 
+mod tunnel;
+
 use polder_datapath::wire::{
     Arp, ArpHeader, ArpOperation, Checksum, EtherType, Ethernet, EthernetHeader, GreHeader, GreMut,
     IcmpHeader, Icmpv6Header, IpProtocol, Ipv4, Ipv4Header, Ipv6, Ipv6Header, MacAddress, Pseudo,
@@ -27,6 +29,7 @@ fn main() -> std::io::Result<()> {
         ("gre", gre()),
         ("tcp", tcp()),
         ("checksum_chain", checksum_chain()),
+        ("tunnel", tunnel::seeds()),
     ];
     for (target, seeds) in targets {
         std::fs::create_dir_all(folder.join(target))?;

@@ -5,16 +5,16 @@ use polder_datapath::wire::{EtherType, Gre, GreHeader, GreMut, Malformed};
 
 /// What a GRE header says.
 #[derive(Debug, PartialEq, Eq)]
-struct Reference {
-    header_bytes: usize,
-    protocol: u16,
-    checksum: Option<u16>,
-    key: Option<u32>,
-    sequence: Option<u32>,
+pub(super) struct Reference {
+    pub(super) header_bytes: usize,
+    pub(super) protocol: u16,
+    pub(super) checksum: Option<u16>,
+    pub(super) key: Option<u32>,
+    pub(super) sequence: Option<u32>,
 }
 
 /// RFC 2784, 2 and RFC 2890, 2, bit by bit; bit 0 is the highest.
-fn reference(bytes: &[u8]) -> Result<Reference, Malformed> {
+pub(super) fn reference(bytes: &[u8]) -> Result<Reference, Malformed> {
     let bit = |number: usize| bytes[number / 8] & (0x80 >> (number % 8)) != 0;
     let word = |at: usize| -> Result<u32, Malformed> {
         let bytes = bytes.get(at..at + 4).ok_or(Malformed::GreTruncated)?;

@@ -6,28 +6,32 @@
 //! from ours, the comparison says so in a comment that starts with "Differs".
 
 mod checksum;
+pub(crate) mod ends;
 mod ethernet;
 mod gre;
 mod ip;
 mod tcp;
+mod tunnel;
 
 pub(crate) use checksum::checksum_chain;
 pub(crate) use ethernet::ethernet;
 pub(crate) use gre::gre;
 pub(crate) use ip::{ipv4, ipv6};
 pub(crate) use tcp::tcp;
+pub(crate) use tunnel::tunnel;
 
 /// The name of a fuzz target and of its folder of inputs, and its oracles.
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub(crate) const TARGETS: [Target; 6] = [
+pub(crate) const TARGETS: [Target; 7] = [
     ("ethernet", ethernet),
     ("ipv4", ipv4),
     ("ipv6", ipv6),
     ("gre", gre),
     ("tcp", tcp),
     ("checksum_chain", checksum_chain),
+    ("tunnel", tunnel),
 ];
 
 /// The one's complement sum of RFC 1071, word by word, an odd last byte padded with zero.

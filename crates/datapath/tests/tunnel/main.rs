@@ -1,0 +1,18 @@
+//! Tunnels: what goes in comes out, whatever happens on the way; and nothing is lost uncounted.
+
+#[path = "../oracle/mod.rs"]
+mod oracle;
+
+mod frames;
+mod journey;
+mod model;
+
+/// What the fuzzer starts from.
+#[test]
+fn committed_inputs() {
+    let (name, target) = oracle::TARGETS.into_iter().find(|target| target.0 == "tunnel").expect("a target");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(name);
+    for file in std::fs::read_dir(folder).expect("a folder of inputs") {
+        target(&std::fs::read(file.expect("a readable folder").path()).expect("a readable input"));
+    }
+}
