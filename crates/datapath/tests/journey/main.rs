@@ -2,5 +2,6 @@
 
 mod gateway;
 mod identity;
+mod replies;
 mod traffic;
 mod weather;
