@@ -36,4 +36,5 @@ pub mod engine;
 
 pub mod counters;
 pub mod drops;
+mod remedies;
 pub mod units;

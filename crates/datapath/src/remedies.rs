@@ -1,0 +1,122 @@
+//! What to do about drops, for people.
+
+use crate::drops::DropReason;
+
+/// For bytes that are wrong when they arrive.
+const BROKEN_SENDER: &str = "Nothing to do here: the sender makes broken packets. `polder show drops` names the port, a capture there the sender.";
+/// For checksums that are wrong when they arrive.
+const BAD_CHECKSUM: &str = "If the sender is a virtual interface of this machine, its checksums are left undone: \
+     `ethtool -K PEER tx off` on it. Else the link or the sender is broken.";
+/// For what both ends of a tunnel have to agree on.
+const OTHER_END: &str = "Configure both ends alike: `polder show config` here, the same on the other end.";
+
+impl DropReason {
+    /// What to do about it, in a sentence or two.
+    #[expect(clippy::too_many_lines, reason = "a table: one entry a reason")]
+    pub const fn remedy(self) -> &'static str {
+        match self {
+            Self::DeviceError => {
+                "The driver or the device is wrong: update it, or set `mode = \"generic\"` on the port."
+            }
+            Self::RxOverrun => {
+                "Packets come faster than the worker takes them: expected under overload, and the cheapest place to \
+                 lose them. Else give the worker a CPU of its own, or use more workers."
+            }
+            Self::NoBuffer => {
+                "Give it more memory: raise `memory_mib`. If it grows slowly without load, report it."
+            }
+            Self::FrameTooLong => {
+                "Lower the MTU of the sender or switch off what merges packets: `ethtool -K INTERFACE lro off gro off`."
+            }
+            Self::EthernetTruncated
+            | Self::VlanTruncated
+            | Self::ArpTruncated
+            | Self::Ipv4Truncated
+            | Self::Ipv4BadHeaderLength
+            | Self::Ipv4BadTotalLength
+            | Self::Ipv6Truncated
+            | Self::Ipv6BadPayloadLength
+            | Self::Ipv6BadExtension
+            | Self::UdpTruncated
+            | Self::UdpBadLength
+            | Self::TcpTruncated
+            | Self::TcpBadOffset
+            | Self::TcpBadOption
+            | Self::IcmpTruncated
+            | Self::GreTruncated => BROKEN_SENDER,
+            Self::ArpBadFormat | Self::Ipv4BadVersion | Self::Ipv6BadVersion => {
+                "Nothing to do here: the sender labels its packets wrongly."
+            }
+            Self::Ipv4BadChecksum
+            | Self::UdpBadChecksum
+            | Self::TcpBadChecksum
+            | Self::IcmpBadChecksum
+            | Self::GreBadChecksum => BAD_CHECKSUM,
+            Self::GreBadVersion => "The other end speaks PPTP (GRE version 1): make it a gretap tunnel.",
+            Self::GreBadFlags => "The other end uses what RFC 2784 has abolished: make it a gretap tunnel.",
+            Self::NotForUs => {
+                "If it grows, an address of a tunnel has changed while packets were on their way."
+            }
+            Self::NoTunnel => {
+                "Compare addresses and key of both ends: `polder show tunnels`, and `ip -d link show` on a Linux peer."
+            }
+            Self::TunnelBadProtocol => {
+                "The other end sends IP without Ethernet: make it `gretap`, not `gre`."
+            }
+            Self::TunnelMissingChecksum | Self::TunnelMissingSequence => OTHER_END,
+            Self::TunnelOutOfSequence => {
+                "The path reorders packets. If it does so as a rule, set `sequence = false` on both ends."
+            }
+            Self::EcnNotCapable => {
+                "Something on the way marks packets that are not capable of ECN; `ecn = \"none\"` ignores its marks."
+            }
+            Self::FragmentOverlap | Self::FragmentBad => {
+                "Somebody attacks, or the path is broken: see who sends them."
+            }
+            Self::FragmentDuplicate => "The path doubles packets; harmless, but look for a loop.",
+            Self::FragmentTimeout => {
+                "Fragments are lost on the path. Avoid them: an underlay MTU that leaves room, or a lower tunnel `mtu`."
+            }
+            Self::FragmentLimit => {
+                "More fragments than memory for them. Avoid them: an underlay MTU that leaves room, or a lower tunnel `mtu`."
+            }
+            Self::SourceMulticast => "Nothing to do here: the sender uses a group address as its own.",
+            Self::ReservedMulticast => "Nothing to do: spanning tree, LLDP and pause frames end at a bridge.",
+            Self::VlanNotAllowed => {
+                "Add the VLAN to `vlan` of the member it came by, or take it off the sender's trunk."
+            }
+            Self::SamePort => "Nothing to do: the destination has had the frame already.",
+            Self::Isolated => "As configured: `isolated = true` on both members.",
+            Self::FloodLimit => {
+                "A storm, or a limit that is too low: `flood_limit` of the bridge. Look for a loop first."
+            }
+            Self::NoMember => {
+                "As configured: no other member carries this VLAN. Add it to `vlan` of one if it should."
+            }
+            Self::PortDown => "`polder show ports` says why the port is closed.",
+            Self::NoBridge => "Name the port in `members` of a bridge.",
+            Self::TunnelRecursion => {
+                "The tunnel's packets are led back into the tunnel: take the underlay's network out of the bridge."
+            }
+            Self::TunnelNoNeighbour => {
+                "The next hop does not answer: `ip neighbour show`, `ping` it; or set `next_hop_mac`."
+            }
+            Self::TunnelTooBig => {
+                "As the sender asked (DF); it has been told. If it does not listen, let the underlay's MTU leave room, \
+                 or set `dont_fragment = false`."
+            }
+            Self::NoHeadroom => "More headers than a frame has room for: fewer tunnels inside each other.",
+            Self::LateAfterRestore => "A worker was stopped for long: look at what else runs on its CPU.",
+            Self::TxTooLong => {
+                "The MTUs of the bridge's ports differ: make them equal with `ip link set dev … mtu …`."
+            }
+            Self::TxFull => "The port is slower than what is sent to it: expected under overload.",
+            Self::TxError => {
+                "The device refuses packets: is its link up? `ip -s link show` counts its errors."
+            }
+            Self::NoCore => {
+                "The worker that sends on this port has no time left: more queues for the port, or more workers."
+            }
+        }
+    }
+}
