@@ -1,0 +1,161 @@
+//! `polder show counters`: the conservation law.
+
+use super::look::{Look, grouped};
+use super::table::{Align, Table};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Both sides of the law, in packets, and what the right-hand side's drops consist of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// The sides.
+    #[serde(flatten)]
+    pub law: Law,
+    /// Dropped packets by reason; reasons that have not occurred are left out.
+    pub drops: BTreeMap<String, u64>,
+}
+
+/// received + generated + cloned + split = transmitted + dropped + merged + held.
+///
+/// What is delivered to the host leaves by a TAP and counts as transmitted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Law {
+    /// Taken from devices, those that drivers refused included.
+    pub received: u64,
+    /// Made by the datapath: ICMP messages.
+    pub generated: u64,
+    /// Copies for flooding.
+    pub cloned: u64,
+    /// Further packets made from one: fragments.
+    pub split: u64,
+    /// Handed to devices.
+    pub transmitted: u64,
+    /// Ended by a stage or a driver, for any reason.
+    pub dropped: u64,
+    /// Become part of another packet: reassembly.
+    pub merged: u64,
+    /// In reassembly, and in the rings between workers.
+    pub held: u64,
+    /// The left side less the right one: 0 when nothing is lost. Packets that are on their way while the
+    /// counters are read make it differ from 0 for that moment.
+    pub unaccounted: i64,
+}
+
+impl Law {
+    /// Everything that came in or was made.
+    pub fn incoming(&self) -> u64 {
+        self.received + self.generated + self.cloned + self.split
+    }
+
+    /// Everything that has ended, or is kept.
+    pub fn outgoing(&self) -> u64 {
+        self.transmitted + self.dropped + self.merged + self.held
+    }
+
+    /// The law in two lines, with its verdict.
+    pub(super) fn draw(&self, look: Look) -> String {
+        let left = [
+            ("received", self.received),
+            ("generated", self.generated),
+            ("cloned", self.cloned),
+            ("split", self.split),
+        ];
+        let right = [
+            ("transmitted", self.transmitted),
+            ("dropped", self.dropped),
+            ("merged", self.merged),
+            ("held", self.held),
+        ];
+        let side = |terms: [(&str, u64); 4]| {
+            // The first term always stands; of the others those that are there.
+            let shown = terms.iter().enumerate().filter(|(place, (_, count))| *place == 0 || *count > 0);
+            shown
+                .map(|(_, (name, count))| format!("{name} {}", grouped(*count)))
+                .collect::<Vec<_>>()
+                .join(" + ")
+        };
+        format!("{} = {}\n{}\n", side(left), side(right), self.verdict(look))
+    }
+
+    fn verdict(&self, look: Look) -> String {
+        match self.unaccounted {
+            0 => look.good("✓ nothing is unaccounted for"),
+            count if count.unsigned_abs() <= IN_BETWEEN => {
+                look.dim(&format!("{count} on their way while this was read; 0 when traffic rests"))
+            }
+            count => look.bad(&format!("✗ {count} unaccounted for")),
+        }
+    }
+
+    fn sides(&self) -> [[(&'static str, u64); 4]; 2] {
+        [
+            [
+                ("received", self.received),
+                ("generated", self.generated),
+                ("cloned", self.cloned),
+                ("split", self.split),
+            ],
+            [
+                ("transmitted", self.transmitted),
+                ("dropped", self.dropped),
+                ("merged", self.merged),
+                ("held", self.held),
+            ],
+        ]
+    }
+}
+
+/// What can be on its way in some workers while their counters are read.
+const IN_BETWEEN: u64 = 4096;
+
+impl Counters {
+    /// Both sides, side by side.
+    pub(super) fn draw(&self, look: Look) -> String {
+        let law = &self.law;
+        let columns = [
+            ("in", Align::Left),
+            ("packets", Align::Right),
+            ("   out", Align::Left),
+            ("packets", Align::Right),
+        ];
+        let mut table = Table::new(look, columns);
+        let [left, right] = law.sides();
+        for ((name, count), (other, others)) in left.into_iter().zip(right) {
+            table.row([name.to_owned(), grouped(count), format!("   {other}"), grouped(others)]);
+        }
+        let sum = [String::new(), grouped(law.incoming()), "   ".to_owned(), grouped(law.outgoing())];
+        table.row(sum);
+        let mut text = table.draw();
+        text.push_str(&format!("\n{}\n", law.verdict(look)));
+        if !self.drops.is_empty() {
+            text.push_str(&look.dim("drops by reason: polder show drops\n"));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn law() -> Law {
+        Law { received: 1000, cloned: 3, transmitted: 900, dropped: 86, unaccounted: 17, ..Law::default() }
+    }
+
+    #[test]
+    fn the_law_has_its_terms_on_both_sides() {
+        assert_eq!((law().incoming(), law().outgoing()), (1003, 986));
+    }
+
+    #[test]
+    fn seventeen_missing_packets_are_said() {
+        let missing = Law { unaccounted: 17_000, ..law() };
+        assert!(missing.draw(Look::PLAIN).contains("✗ 17000 unaccounted for"));
+        assert!(law().draw(Look::PLAIN).contains("17 on their way"));
+        let none = Law { unaccounted: 0, ..law() };
+        assert_eq!(
+            none.draw(Look::PLAIN),
+            "received 1 000 + cloned 3 = transmitted 900 + dropped 86\n✓ nothing is unaccounted for\n"
+        );
+    }
+}

@@ -1,0 +1,133 @@
+//! `polder show fdb`: bridges, and the addresses they have learnt.
+
+use super::look::{Look, duration, grouped};
+use super::table::{Align, Table};
+use serde::{Deserialize, Serialize};
+
+/// One bridge.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BridgeRow {
+    /// Its name.
+    pub name: String,
+    /// Its members.
+    pub members: Vec<MemberRow>,
+    /// Seconds after which an address that is not seen is forgotten.
+    pub ageing_seconds: u32,
+    /// Most addresses it learns.
+    pub capacity: u32,
+    /// Addresses it knows.
+    pub occupied: u32,
+    /// Those, by VLAN, port and address; the first of them when there are very many.
+    pub entries: Vec<FdbRow>,
+}
+
+/// One member of a bridge.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberRow {
+    /// The port or tunnel.
+    pub name: String,
+    /// Its VLANs, on a VLAN-aware bridge: `access 10`, `trunk 1, 10-19, native 1`.
+    pub vlans: Option<String>,
+    /// Whether it exchanges nothing with other isolated members.
+    pub isolated: bool,
+    /// Whether packets can leave by it.
+    pub open: bool,
+}
+
+/// One address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FdbRow {
+    /// Its VLAN, on a VLAN-aware bridge.
+    pub vlan: Option<u16>,
+    /// The address.
+    pub address: String,
+    /// The port or tunnel it is on.
+    pub port: String,
+    /// Seconds since it was last seen; `null` for an address bound by configuration.
+    pub age_seconds: Option<u32>,
+}
+
+/// Most addresses of one bridge that are shown.
+pub const MOST: usize = 65_536;
+
+pub(super) fn draw(bridges: &[BridgeRow], look: Look) -> String {
+    if bridges.is_empty() {
+        return "there is no bridge\n".to_owned();
+    }
+    bridges.iter().map(|bridge| draw_bridge(bridge, look)).collect::<Vec<_>>().join("\n")
+}
+
+fn draw_bridge(bridge: &BridgeRow, look: Look) -> String {
+    let mut text = format!(
+        "{}  {} of {} addresses, forgotten after {} s\n",
+        look.bold(&bridge.name),
+        grouped(bridge.occupied.into()),
+        grouped(bridge.capacity.into()),
+        bridge.ageing_seconds
+    );
+    for member in &bridge.members {
+        let vlans = member.vlans.as_ref().map(|vlans| format!("  {vlans}")).unwrap_or_default();
+        let isolated = if member.isolated { "  isolated" } else { "" };
+        let state = if member.open { String::new() } else { format!("  {}", look.bad("closed")) };
+        text.push_str(&format!("  {}{}{state}\n", member.name, look.dim(&format!("{vlans}{isolated}"))));
+    }
+    if bridge.entries.is_empty() {
+        return text;
+    }
+    let columns =
+        [("vlan", Align::Right), ("address", Align::Left), ("port", Align::Left), ("seen", Align::Right)];
+    let mut table = Table::new(look, columns);
+    for entry in &bridge.entries {
+        let seen = entry.age_seconds.map(|age| match age {
+            0 => "now".to_owned(),
+            age => format!("{} ago", duration(u64::from(age) * 1_000_000_000)),
+        });
+        table.row([
+            entry.vlan.map_or_else(|| "–".to_owned(), |vlan| vlan.to_string()),
+            entry.address.clone(),
+            entry.port.clone(),
+            seen.unwrap_or_else(|| "static".to_owned()),
+        ]);
+    }
+    text.push('\n');
+    text.push_str(&table.draw());
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bridge_is_drawn_with_members_and_addresses() {
+        let bridge = BridgeRow {
+            name: "br0".to_owned(),
+            members: vec![MemberRow { name: "lan".to_owned(), open: true, ..MemberRow::default() }],
+            ageing_seconds: 300,
+            capacity: 8192,
+            occupied: 2,
+            entries: vec![
+                FdbRow {
+                    vlan: None,
+                    address: "02:00:00:00:00:01".to_owned(),
+                    port: "lan".to_owned(),
+                    age_seconds: Some(3),
+                },
+                FdbRow {
+                    vlan: Some(10),
+                    address: "02:00:00:00:00:02".to_owned(),
+                    port: "lan".to_owned(),
+                    age_seconds: None,
+                },
+            ],
+        };
+        insta::assert_snapshot!(draw(&[bridge], Look::PLAIN), @r"
+        br0  2 of 8 192 addresses, forgotten after 300 s
+          lan
+
+        vlan  address            port       seen
+           –  02:00:00:00:00:01  lan   3.0 s ago
+          10  02:00:00:00:00:02  lan      static
+        ");
+    }
+}

@@ -1,0 +1,206 @@
+//! How values look on a terminal.
+
+/// How a view is drawn.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Look {
+    /// Whether text has colours.
+    pub colour: bool,
+    /// The seconds that the counters cover, when they are of a period; then they are drawn per second.
+    pub seconds: Option<f64>,
+}
+
+impl Look {
+    /// Plain text, counters since the start.
+    pub const PLAIN: Self = Self { colour: false, seconds: None };
+
+    /// A counter: its value, or its rate when the view covers a period.
+    pub fn count(self, value: u64) -> String {
+        match self.seconds {
+            Some(seconds) => format!("{}/s", per_second(value, seconds)),
+            None => grouped(value),
+        }
+    }
+
+    /// A counter of bytes.
+    pub fn bytes(self, value: u64) -> String {
+        match self.seconds {
+            #[expect(clippy::cast_precision_loss, reason = "a rate is shown with three digits")]
+            Some(seconds) => format!("{}bit/s", scaled(value as f64 * 8.0 / seconds)),
+            #[expect(clippy::cast_precision_loss, reason = "a size is shown with three digits")]
+            None => format!("{}B", scaled(value as f64)),
+        }
+    }
+
+    /// Strong text.
+    pub fn bold(self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    /// Text that matters less.
+    pub fn dim(self, text: &str) -> String {
+        self.paint("2", text)
+    }
+
+    /// Good news.
+    pub fn good(self, text: &str) -> String {
+        self.paint("32", text)
+    }
+
+    /// Something to look at.
+    pub fn odd(self, text: &str) -> String {
+        self.paint("33", text)
+    }
+
+    /// Bad news.
+    pub fn bad(self, text: &str) -> String {
+        self.paint("1;31", text)
+    }
+
+    /// Part of the picture.
+    pub fn line(self, text: &str) -> String {
+        self.paint("36", text)
+    }
+
+    /// A mark, a word or two, and text that is broken into lines beside them.
+    pub fn entry(self, mark: &str, topic: &str, text: &str) -> String {
+        const TOPIC: usize = 12;
+        const WIDTH: usize = 84;
+        let mut entry = String::new();
+        for (number, line) in super::table::wrap(text, WIDTH).into_iter().enumerate() {
+            let (mark, topic) = if number == 0 { (mark, topic) } else { (" ", "") };
+            entry.push_str(&format!("{mark} {topic:<TOPIC$} {line}\n"));
+        }
+        entry
+    }
+
+    fn paint(self, code: &str, text: &str) -> String {
+        if self.colour && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// `1234567` as `1 234 567`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A time of any length, with two units at most: `85 ms`, `3 min 12 s`, `2 d 4 h`.
+pub fn duration(nanos: u64) -> String {
+    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];
+    let seconds = nanos / 1_000_000_000;
+    match nanos {
+        0..1_000 => format!("{nanos} ns"),
+        1_000..1_000_000 => format!("{} µs", nanos / 1_000),
+        1_000_000..1_000_000_000 => format!("{} ms", nanos / 1_000_000),
+        1_000_000_000..60_000_000_000 => format!("{seconds}.{} s", nanos / 100_000_000 % 10),
+        _ => {
+            let large = UNITS.iter().position(|(unit, _)| seconds >= *unit).unwrap_or(2).min(2);
+            let ((unit, name), (part, part_name)) = (UNITS[large], UNITS[large + 1]);
+            format!("{} {name} {} {part_name}", seconds / unit, seconds % unit / part)
+        }
+    }
+}
+
+/// A part of a whole in percent; `None` when there is no whole.
+#[expect(clippy::cast_precision_loss, reason = "a share is shown with three digits")]
+pub fn percent(part: u64, whole: u64) -> Option<String> {
+    // Part and whole are not read at the same moment.
+    (whole > 0).then(|| format!("{:.1} %", (part as f64 * 100.0 / whole as f64).min(100.0)))
+}
+
+/// A mean with three digits or more; a dash when there is none.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a mean is not negative")]
+pub fn mean(value: Option<f64>) -> String {
+    match value {
+        Some(value) if value >= 99.95 => grouped(value.round() as u64),
+        Some(value) => format!("{value:.1}"),
+        None => "–".to_owned(),
+    }
+}
+
+/// The quotient, if there is one.
+#[expect(clippy::cast_precision_loss, reason = "a mean is shown with a few digits")]
+pub fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rate is not negative and far from 2⁵³"
+)]
+fn per_second(value: u64, seconds: f64) -> String {
+    let rate = value as f64 / seconds.max(1e-9);
+    if value > 0 && rate < 10.0 { format!("{rate:.1}") } else { grouped(rate.round() as u64) }
+}
+
+/// Three digits and a decimal prefix: `1.23 M`; the unit follows.
+fn scaled(value: f64) -> String {
+    const PREFIXES: [&str; 6] = ["", "k", "M", "G", "T", "P"];
+    let mut value = value;
+    let mut prefix = 0;
+    while value >= 999.5 && prefix + 1 < PREFIXES.len() {
+        value /= 1000.0;
+        prefix += 1;
+    }
+    let digits = match value {
+        _ if prefix == 0 => 0,
+        value if value < 9.995 => 2,
+        value if value < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$} {}", PREFIXES[prefix])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_in_threes() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1 000", "1 234 567"]);
+    }
+
+    #[test]
+    fn times_have_two_units_at_most() {
+        let cases = [
+            (17, "17 ns"),
+            (85_000_000, "85 ms"),
+            (1_500_000_000, "1.5 s"),
+            (192_000_000_000, "3 min 12 s"),
+            (7_260_000_000_000, "2 h 1 min"),
+            (187_200_000_000_000, "2 d 4 h"),
+        ];
+        for (nanos, text) in cases {
+            assert_eq!(duration(nanos), text);
+        }
+    }
+
+    #[test]
+    fn sizes_have_three_digits() {
+        let sizes =
+            [0, 999, 1000, 12_345, 123_456, 999_600, 9_994_000_000].map(|size| Look::PLAIN.bytes(size));
+        assert_eq!(sizes, ["0 B", "999 B", "1.00 kB", "12.3 kB", "123 kB", "1.00 MB", "9.99 GB"]);
+    }
+
+    #[test]
+    fn a_period_makes_rates() {
+        let look = Look { seconds: Some(2.0), ..Look::PLAIN };
+        assert_eq!([0, 1, 40, 9_000].map(|count| look.count(count)), ["0/s", "0.5/s", "20/s", "4 500/s"]);
+        assert_eq!(look.bytes(250_000), "1.00 Mbit/s");
+    }
+
+    #[test]
+    fn text_is_painted_on_request_only() {
+        assert_eq!(Look::PLAIN.bad("x"), "x");
+        assert_eq!(Look { colour: true, seconds: None }.bad("x"), "\x1b[1;31mx\x1b[0m");
+    }
+}

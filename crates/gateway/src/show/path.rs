@@ -1,0 +1,382 @@
+//! `polder show path`: the journey, drawn with where every packet and every nanosecond went.
+//!
+//! ```text
+//!   lan         ─╮      602 118
+//!   radio       ─┤      601 998
+//!                │
+//!   receive      ●    1 204 116     38.2       41  ████████████▌          31.0 %
+//!   decapsulate  ├●     601 990     38.0       33  …
+//!                │╰─×        17  no-tunnel
+//! ```
+//!
+//! The rail is the way of all packets; a stage beside it is entered by some. What ends early leaves the
+//! rail at its stage, with a reason.
+
+use super::counters::Law;
+use super::look::{Look, duration, mean, percent, ratio};
+use polder_datapath::counters::Stage;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The journey.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Path {
+    /// All workers together, in the order of the journey.
+    pub stages: Vec<StageRow>,
+    /// Where the journeys begin and end: all ports.
+    pub ends: Vec<EndRow>,
+    /// The conservation law over all of it, since the start.
+    pub law: Law,
+    /// Each worker for itself.
+    pub workers: Vec<WorkerPath>,
+}
+
+/// One stage.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StageRow {
+    /// Its name.
+    pub stage: String,
+    /// Packets that entered.
+    pub packets: u64,
+    /// Batches that entered with at least one packet.
+    pub batches: u64,
+    /// Packets whose time was taken; one turn in several is timed.
+    pub timed_packets: u64,
+    /// Time that those took.
+    pub timed_nanos: u64,
+    /// Packets a batch.
+    pub packets_per_batch: Option<f64>,
+    /// Nanoseconds a packet, by the timed ones.
+    pub nanos_per_packet: Option<f64>,
+    /// Packets whose journey ended here, by reason.
+    pub drops: BTreeMap<String, u64>,
+}
+
+/// A port as the beginning and end of journeys.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndRow {
+    /// Its name.
+    pub port: String,
+    /// Packets received, those that the driver refused included.
+    pub received: u64,
+    /// Packets handed to the device.
+    pub transmitted: u64,
+}
+
+/// What one worker did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorkerPath {
+    /// Its number.
+    pub number: usize,
+    /// Time since the start of the gateway, or since the view before.
+    pub elapsed_nanos: u64,
+    /// Time asleep.
+    pub slept_nanos: u64,
+    /// Its stages.
+    pub stages: Vec<StageRow>,
+}
+
+impl StageRow {
+    /// Fills in the quotients.
+    #[must_use]
+    pub fn finish(mut self) -> Self {
+        self.packets_per_batch = ratio(self.packets, self.batches);
+        self.nanos_per_packet = ratio(self.timed_nanos, self.timed_packets);
+        self
+    }
+
+    fn subtract(&mut self, then: &Self) {
+        self.packets = self.packets.saturating_sub(then.packets);
+        self.batches = self.batches.saturating_sub(then.batches);
+        self.timed_packets = self.timed_packets.saturating_sub(then.timed_packets);
+        self.timed_nanos = self.timed_nanos.saturating_sub(then.timed_nanos);
+        super::ports::subtract_all(&mut self.drops, &then.drops);
+        *self = std::mem::take(self).finish();
+    }
+
+    /// Time that all its packets took, by the timed ones.
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    fn nanos(&self) -> f64 {
+        self.nanos_per_packet.unwrap_or(0.0) * self.packets as f64
+    }
+
+    /// Whether only some packets enter it.
+    fn is_aside(&self) -> bool {
+        [Stage::Decapsulate, Stage::Encapsulate].iter().any(|stage| stage.name() == self.stage)
+    }
+}
+
+impl Path {
+    /// What has happened since. The law stays as it is: it holds from the start.
+    pub(super) fn subtract(&mut self, earlier: &Self) {
+        subtract_stages(&mut self.stages, &earlier.stages);
+        for end in &mut self.ends {
+            let Some(then) = earlier.ends.iter().find(|then| then.port == end.port) else { continue };
+            end.received = end.received.saturating_sub(then.received);
+            end.transmitted = end.transmitted.saturating_sub(then.transmitted);
+        }
+        for worker in &mut self.workers {
+            let Some(then) = earlier.workers.iter().find(|then| then.number == worker.number) else {
+                continue;
+            };
+            worker.elapsed_nanos = worker.elapsed_nanos.saturating_sub(then.elapsed_nanos);
+            worker.slept_nanos = worker.slept_nanos.saturating_sub(then.slept_nanos);
+            subtract_stages(&mut worker.stages, &then.stages);
+        }
+    }
+
+    pub(super) fn draw(&self, gateway: &str, uptime_nanos: u64, look: Look) -> String {
+        let mut picture = Picture { look, text: String::new() };
+        picture.title(gateway, self.workers.len(), uptime_nanos);
+        picture.ends(self.ends.iter().map(|end| (end.port.as_str(), end.received)), ["╮", "┤"]);
+        picture.stages(&self.stages);
+        picture.ends(self.ends.iter().map(|end| (end.port.as_str(), end.transmitted)), ["┤", "╯"]);
+        picture.text.push('\n');
+        if self.workers.len() > 1 {
+            picture.workers(&self.workers);
+        }
+        picture.time(&self.workers);
+        picture.text.push_str(&self.law.draw(look));
+        picture.text
+    }
+}
+
+fn subtract_stages(stages: &mut [StageRow], earlier: &[StageRow]) {
+    for row in stages {
+        if let Some(then) = earlier.iter().find(|then| then.stage == row.stage) {
+            row.subtract(then);
+        }
+    }
+}
+
+/// Columns of the names at the left, at least.
+const NAME: usize = 12;
+/// Columns of a number of packets.
+const COUNT: usize = 15;
+/// Columns of a bar.
+const BAR: usize = 20;
+
+struct Picture {
+    look: Look,
+    text: String,
+}
+
+impl Picture {
+    fn line(&mut self, line: &str) {
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
+
+    fn title(&mut self, gateway: &str, workers: usize, uptime_nanos: u64) {
+        let look = self.look;
+        let workers = if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers") };
+        let period = match look.seconds {
+            Some(seconds) => format!("the last {seconds:.1} s"),
+            None => format!("since the start {} ago", duration(uptime_nanos)),
+        };
+        self.line(&format!("{}  {}", look.bold(gateway), look.dim(&format!("{workers}, {period}"))));
+        let heads = format!(
+            "{:NAME$}  {:4}{:>COUNT$}  {:>9}  {:>9}  of the time",
+            "", "", "packets", "a batch", "ns each"
+        );
+        self.line(&look.dim(&heads));
+    }
+
+    /// The ports at one end of the rail; `corners` join the first and the last of them to it.
+    fn ends<'a>(&mut self, ends: impl ExactSizeIterator<Item = (&'a str, u64)>, corners: [&str; 2]) {
+        let look = self.look;
+        let entry = corners[0] == "╮";
+        if !entry {
+            self.rail();
+        }
+        let last = ends.len().saturating_sub(1);
+        for (number, (name, packets)) in ends.enumerate() {
+            let corner = match (number, entry) {
+                (0, true) => corners[0],
+                (number, false) if number == last => corners[1],
+                _ => "┤",
+            };
+            let arrow = if entry { "╶─" } else { "◂─" };
+            let rail = look.line(&format!("{arrow}{corner}"));
+            self.line(&format!("{name:<NAME$} {rail}  {:>COUNT$}", look.count(packets)));
+        }
+        if entry {
+            self.rail();
+        }
+    }
+
+    fn rail(&mut self) {
+        let rail = self.look.line("│");
+        self.line(&format!("{:NAME$}   {rail}", ""));
+    }
+
+    fn stages(&mut self, stages: &[StageRow]) {
+        let total = stages.iter().map(StageRow::nanos).sum::<f64>();
+        for stage in stages {
+            let share = if total > 0.0 { stage.nanos() / total } else { 0.0 };
+            self.stage(stage, share);
+            for (reason, &packets) in &stage.drops {
+                self.drop(reason, packets);
+            }
+        }
+    }
+
+    fn stage(&mut self, stage: &StageRow, share: f64) {
+        let look = self.look;
+        let rail = if stage.is_aside() { "├●" } else { "● " };
+        let name = format!("{:<NAME$}", stage.stage);
+        let name = if stage.packets == 0 { look.dim(&name) } else { look.bold(&name) };
+        let line = format!(
+            "{name}   {}{:>COUNT$}  {:>9}  {:>9}  ",
+            look.line(rail),
+            look.count(stage.packets),
+            mean(stage.packets_per_batch),
+            mean(stage.nanos_per_packet),
+        );
+        let share = if stage.nanos() > 0.0 {
+            format!("{} {:.1} %", look.line(&bar(share)), share * 100.0)
+        } else {
+            String::new()
+        };
+        self.line(&(line + &share));
+    }
+
+    fn drop(&mut self, reason: &str, packets: u64) {
+        if packets == 0 {
+            return;
+        }
+        let look = self.look;
+        let rail = look.line("│╰");
+        let count = format!("{:>COUNT$}", look.count(packets));
+        self.line(&format!(
+            "{:NAME$}   {rail}{}  {}",
+            "",
+            look.bad(&count),
+            look.bad(&format!("× {reason}"))
+        ));
+    }
+
+    /// Packets of each stage, worker by worker.
+    fn workers(&mut self, workers: &[WorkerPath]) {
+        let look = self.look;
+        let head = workers.iter().map(|worker| format!("{:>16}", format!("worker {}", worker.number)));
+        self.line(&look.dim(&format!("{:NAME$}  {}", "", head.collect::<String>())));
+        let Some(first) = workers.first() else { return };
+        for (number, stage) in first.stages.iter().enumerate() {
+            let cells = workers.iter().map(|worker| {
+                let packets = worker.stages.get(number).map_or(0, |stage| stage.packets);
+                format!("{:>16}", look.count(packets))
+            });
+            self.line(&format!("{:<NAME$}  {}", stage.stage, cells.collect::<String>()));
+        }
+        self.text.push('\n');
+    }
+
+    /// Where the time of the workers went.
+    fn time(&mut self, workers: &[WorkerPath]) {
+        let look = self.look;
+        for worker in workers {
+            let Some(asleep) = percent(worker.slept_nanos, worker.elapsed_nanos) else { continue };
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "an estimate of a time that has passed"
+            )]
+            let stages = worker.stages.iter().map(StageRow::nanos).sum::<f64>() as u64;
+            let awake = worker.elapsed_nanos.saturating_sub(worker.slept_nanos);
+            let stages = stages.min(awake);
+            let share = |nanos| percent(nanos, worker.elapsed_nanos).unwrap_or_default();
+            let name = if workers.len() > 1 { format!("worker {}: ", worker.number) } else { String::new() };
+            self.line(&look.dim(&format!(
+                "{name}{asleep} of the time asleep, {} in the stages, {} looking for work",
+                share(stages),
+                share(awake - stages)
+            )));
+        }
+    }
+}
+
+/// A bar of `share` of [`BAR`] columns, to an eighth of one.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share is between 0 and 1")]
+fn bar(share: f64) -> String {
+    const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = ((share.clamp(0.0, 1.0) * BAR as f64 * 8.0).round() as usize).max(1);
+    let bar = "█".repeat(eighths / 8) + PARTS[eighths % 8];
+    format!("{bar:<BAR$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(stage: Stage, packets: u64, nanos: u64) -> StageRow {
+        StageRow {
+            stage: stage.name().to_owned(),
+            packets,
+            batches: packets.div_ceil(40),
+            timed_packets: packets / 16,
+            timed_nanos: packets / 16 * nanos,
+            ..StageRow::default()
+        }
+        .finish()
+    }
+
+    fn path() -> Path {
+        let (all, some) = (1_204_116, 601_998);
+        let mut decapsulate = row(Stage::Decapsulate, some, 33);
+        decapsulate.drops.insert("no-tunnel".to_owned(), 17);
+        let stages = vec![
+            row(Stage::Receive, all, 52),
+            row(Stage::Parse, all, 9),
+            decapsulate,
+            row(Stage::Bridge, all - 17, 21),
+            row(Stage::Encapsulate, 0, 0),
+            row(Stage::Restore, all - 17, 1),
+            row(Stage::Seal, all - 17, 2),
+            row(Stage::Transmit, all - 17, 47),
+        ];
+        let end = |port: &str, received, transmitted| EndRow { port: port.to_owned(), received, transmitted };
+        let ends = vec![end("lan", 602_118, 601_981), end("radio", some, 602_118)];
+        let law = Law { received: all, transmitted: all - 17, dropped: 17, ..Law::default() };
+        let worker = WorkerPath {
+            number: 0,
+            elapsed_nanos: 192_000_000_000,
+            slept_nanos: 180_000_000_000,
+            stages: stages.clone(),
+        };
+        Path { stages, ends, law, workers: vec![worker] }
+    }
+
+    #[test]
+    fn the_journey_is_a_picture() {
+        insta::assert_snapshot!(path().draw("access-point", 192_000_000_000, Look::PLAIN));
+    }
+
+    #[test]
+    fn a_period_is_drawn_as_rates_and_the_law_from_the_start() {
+        let mut now = path();
+        let mut then = path();
+        then.stages[0].packets -= 1_700;
+        then.stages[2].drops.clear();
+        now.subtract(&then);
+        assert_eq!(now.stages[0].packets, 1_700);
+        assert_eq!(now.stages[2].drops["no-tunnel"], 17);
+        assert_eq!(now.stages[3].packets, 0);
+        let text = now.draw("ap", 0, Look { seconds: Some(1.0), ..Look::PLAIN });
+        assert!(text.contains("1 700/s") && text.contains("received 1 204 116"), "{text}");
+    }
+
+    #[test]
+    fn two_workers_are_shown_beside_each_other() {
+        let mut path = path();
+        path.workers.push(WorkerPath { number: 1, ..path.workers[0].clone() });
+        insta::assert_snapshot!(path.draw("access-point", 192_000_000_000, Look::PLAIN));
+    }
+
+    #[test]
+    fn bars_are_as_long_as_their_share() {
+        assert_eq!(bar(1.0), "█".repeat(BAR));
+        assert_eq!(bar(0.5).trim_end(), "█".repeat(BAR / 2));
+        assert_eq!(bar(0.0).trim_end(), "▏");
+    }
+}

@@ -1,0 +1,150 @@
+//! `polder show ports`.
+
+use super::look::{Look, grouped};
+use super::table::{Align, Table, wrap};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One port with a device behind it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortRow {
+    /// Its name in the configuration.
+    pub name: String,
+    /// The interface's name.
+    pub interface: String,
+    /// `interface` or `tap`.
+    pub kind: String,
+    /// `bridge` or `underlay`.
+    pub role: String,
+    /// `kernel` or `drop`: what happens to the interface when Polder ends.
+    pub on_exit: String,
+    /// Whether it is open.
+    pub open: bool,
+    /// Why it is closed.
+    pub trouble: Option<String>,
+    /// How it is attached.
+    pub mode: Option<String>,
+    /// Receive queues.
+    pub queues: Option<usize>,
+    /// Its longest network packet, in bytes.
+    pub mtu: Option<u32>,
+    /// Its link-layer address.
+    pub mac: Option<String>,
+    /// How often it was opened since the start.
+    pub openings: u64,
+    /// Packets received, those that the driver refused included.
+    pub received: u64,
+    /// Bytes of those.
+    pub received_bytes: u64,
+    /// Packets handed to the device.
+    pub transmitted: u64,
+    /// Bytes of those.
+    pub transmitted_bytes: u64,
+    /// Packets handed to the device and not completed.
+    pub in_flight: u64,
+    /// System calls made for its queues.
+    pub system_calls: u64,
+    /// Packets that the device, its driver or the kernel on the way lost or refused, by reason.
+    pub drops: BTreeMap<String, u64>,
+    /// What was found when it was opened and ought to be mended.
+    pub findings: Vec<String>,
+}
+
+/// What has happened since.
+pub(super) fn subtract(rows: &mut [PortRow], earlier: &[PortRow]) {
+    for row in rows {
+        let Some(then) = earlier.iter().find(|then| then.name == row.name) else { continue };
+        row.received = row.received.saturating_sub(then.received);
+        row.received_bytes = row.received_bytes.saturating_sub(then.received_bytes);
+        row.transmitted = row.transmitted.saturating_sub(then.transmitted);
+        row.transmitted_bytes = row.transmitted_bytes.saturating_sub(then.transmitted_bytes);
+        row.system_calls = row.system_calls.saturating_sub(then.system_calls);
+        subtract_all(&mut row.drops, &then.drops);
+    }
+}
+
+/// Counters by name.
+pub(super) fn subtract_all(counters: &mut BTreeMap<String, u64>, earlier: &BTreeMap<String, u64>) {
+    for (name, count) in counters {
+        *count = count.saturating_sub(earlier.get(name).copied().unwrap_or(0));
+    }
+}
+
+pub(super) fn draw(rows: &[PortRow], look: Look) -> String {
+    let columns = [
+        ("port", Align::Left),
+        ("device", Align::Left),
+        ("state", Align::Left),
+        ("attached", Align::Left),
+        ("queues", Align::Right),
+        ("MTU", Align::Right),
+        ("received", Align::Right),
+        ("", Align::Right),
+        ("transmitted", Align::Right),
+        ("", Align::Right),
+        ("dropped", Align::Right),
+    ];
+    let mut table = Table::new(look, columns);
+    for row in rows {
+        let device = if row.kind == "tap" { format!("tap {}", row.interface) } else { row.interface.clone() };
+        let dropped = row.drops.values().sum::<u64>();
+        table.row([
+            row.name.clone(),
+            device,
+            if row.open { "open" } else { "CLOSED" }.to_owned(),
+            row.mode.clone().unwrap_or_default(),
+            row.queues.map(|queues| queues.to_string()).unwrap_or_default(),
+            row.mtu.map(|mtu| mtu.to_string()).unwrap_or_default(),
+            look.count(row.received),
+            look.bytes(row.received_bytes),
+            look.count(row.transmitted),
+            look.bytes(row.transmitted_bytes),
+            look.count(dropped),
+        ]);
+        remarks(&mut table, row, look);
+    }
+    table.draw()
+}
+
+fn remarks(table: &mut Table, row: &PortRow, look: Look) {
+    const WIDTH: usize = 96;
+    let mut note = |mark: String, text: &str| {
+        for (number, line) in wrap(text, WIDTH).into_iter().enumerate() {
+            let mark = if number == 0 { mark.as_str() } else { " " };
+            table.note(format!("{mark} {line}"));
+        }
+    };
+    if let Some(trouble) = row.trouble.as_ref().filter(|_| !row.open) {
+        note(look.bad("✗"), &format!("{trouble}; it is tried again"));
+    }
+    for finding in &row.findings {
+        note(look.odd("!"), finding);
+    }
+    if row.openings > 1 {
+        note(look.dim("·"), &format!("opened {} times since the start", grouped(row.openings)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_port_says_why() {
+        let row = PortRow {
+            name: "lan".to_owned(),
+            trouble: Some("the interface has disappeared".to_owned()),
+            ..PortRow::default()
+        };
+        let text = draw(&[row], Look::PLAIN);
+        assert!(text.contains("CLOSED") && text.contains("✗ the interface has disappeared"), "{text}");
+    }
+
+    #[test]
+    fn ports_are_compared_by_name() {
+        let row = |name: &str, received| PortRow { name: name.to_owned(), received, ..PortRow::default() };
+        let mut rows = [row("b", 20), row("new", 5)];
+        subtract(&mut rows, &[row("a", 1), row("b", 3)]);
+        assert_eq!(rows.map(|row| row.received), [17, 5]);
+    }
+}

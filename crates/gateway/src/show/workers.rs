@@ -1,0 +1,140 @@
+//! `polder show workers`.
+
+use super::look::{Look, mean, percent, ratio};
+use super::table::{Align, Table};
+use serde::{Deserialize, Serialize};
+
+/// One worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerRow {
+    /// Its number.
+    pub number: usize,
+    /// The CPU that it is pinned to.
+    pub cpu: Option<u16>,
+    /// Time since the start of the gateway, or since the view before.
+    pub elapsed_nanos: u64,
+    /// Time asleep.
+    pub slept_nanos: u64,
+    /// Time on a CPU, by the scheduler's account.
+    pub cpu_nanos: Option<u64>,
+    /// Time ready to run while something else had the CPU, by the scheduler's account.
+    pub waited_nanos: Option<u64>,
+    /// Packets received.
+    pub received: u64,
+    /// Batches of those.
+    pub batches: u64,
+    /// Rounds over all queues.
+    pub polls: u64,
+    /// Rounds in which nothing was found.
+    pub empty_polls: u64,
+    /// Times that it went to sleep.
+    pub sleeps: u64,
+    /// Times that an event woke it.
+    pub wakeups: u64,
+    /// Packets handed to other workers for sending.
+    pub handed_over: u64,
+    /// Packets taken from other workers for sending.
+    pub taken_over: u64,
+    /// Packets that its stages dropped.
+    pub dropped: u64,
+    /// Free frames in its cache.
+    pub cached_frames: u64,
+    /// Times that a frame was wanted and none was free.
+    pub pool_exhausted: u64,
+}
+
+/// What has happened since.
+pub(super) fn subtract(rows: &mut [WorkerRow], earlier: &[WorkerRow]) {
+    for row in rows {
+        let Some(then) = earlier.iter().find(|then| then.number == row.number) else { continue };
+        let less = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
+        *row = WorkerRow {
+            number: row.number,
+            cpu: row.cpu,
+            elapsed_nanos: row.elapsed_nanos.saturating_sub(then.elapsed_nanos),
+            slept_nanos: row.slept_nanos.saturating_sub(then.slept_nanos),
+            cpu_nanos: less(row.cpu_nanos, then.cpu_nanos),
+            waited_nanos: less(row.waited_nanos, then.waited_nanos),
+            received: row.received.saturating_sub(then.received),
+            batches: row.batches.saturating_sub(then.batches),
+            polls: row.polls.saturating_sub(then.polls),
+            empty_polls: row.empty_polls.saturating_sub(then.empty_polls),
+            sleeps: row.sleeps.saturating_sub(then.sleeps),
+            wakeups: row.wakeups.saturating_sub(then.wakeups),
+            handed_over: row.handed_over.saturating_sub(then.handed_over),
+            taken_over: row.taken_over.saturating_sub(then.taken_over),
+            dropped: row.dropped.saturating_sub(then.dropped),
+            cached_frames: row.cached_frames,
+            pool_exhausted: row.pool_exhausted.saturating_sub(then.pool_exhausted),
+        };
+    }
+}
+
+pub(super) fn draw(rows: &[WorkerRow], look: Look) -> String {
+    let columns = [
+        ("worker", Align::Right),
+        ("CPU", Align::Right),
+        ("on CPU", Align::Right),
+        ("waiting for it", Align::Right),
+        ("asleep", Align::Right),
+        ("packets", Align::Right),
+        ("a batch", Align::Right),
+        ("sleeps", Align::Right),
+        ("empty rounds", Align::Right),
+        ("handed over", Align::Right),
+        ("taken over", Align::Right),
+        ("dropped", Align::Right),
+        ("frames cached", Align::Right),
+    ];
+    let mut table = Table::new(look, columns);
+    for row in rows {
+        let share = |nanos: Option<u64>| {
+            nanos.and_then(|nanos| percent(nanos, row.elapsed_nanos)).unwrap_or_else(|| "–".to_owned())
+        };
+        table.row([
+            row.number.to_string(),
+            row.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string()),
+            share(row.cpu_nanos),
+            share(row.waited_nanos),
+            share(Some(row.slept_nanos)),
+            look.count(row.received),
+            mean(ratio(row.received, row.batches)),
+            look.count(row.sleeps),
+            percent(row.empty_polls, row.polls).unwrap_or_else(|| "–".to_owned()),
+            look.count(row.handed_over),
+            look.count(row.taken_over),
+            look.count(row.dropped),
+            row.cached_frames.to_string(),
+        ]);
+        if row.pool_exhausted > 0 {
+            let text = format!(
+                "a frame was wanted and none was free, {} times: raise `memory_mib`",
+                look.count(row.pool_exhausted)
+            );
+            table.note(format!("{} {text}", look.odd("!")));
+        }
+    }
+    table.draw()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_of_the_time_that_passed() {
+        let row = WorkerRow {
+            elapsed_nanos: 2_000,
+            slept_nanos: 1_500,
+            cpu_nanos: Some(400),
+            received: 100,
+            batches: 8,
+            pool_exhausted: 17,
+            ..WorkerRow::default()
+        };
+        let text = draw(&[row], Look::PLAIN);
+        for part in ["75.0 %", "20.0 %", "12.5", "17 times", "any"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+}
