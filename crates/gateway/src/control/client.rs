@@ -1,0 +1,175 @@
+//! Finds a gateway and asks it.
+
+use super::socket::is_alive;
+use super::{Answer, Ask, Fault, PROTOCOL, Request, Response};
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where gateways have their sockets unless their configurations say otherwise.
+pub const DIRECTORY: &str = "/run/polder";
+/// How long an answer may take: a reload opens devices.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A connection to a gateway.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+/// Why a gateway gives no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// No gateway was named, and none runs.
+    #[error(
+        "no gateway is running: there is no control socket in {DIRECTORY}. Start one with `polder run FILE`, or \
+         name its socket with --socket"
+    )]
+    NoneRunning,
+    /// No gateway was named, and several run.
+    #[error("several gateways are running; name one: {}", options(.0))]
+    Several(Vec<PathBuf>),
+    /// There is nothing at the path.
+    #[error("no gateway has the control socket {}: is it running, and is this the `control` of its file?", .0.display())]
+    Absent(PathBuf),
+    /// There is a socket at the path and nobody listens.
+    #[error(
+        "no gateway is running behind {}: the one that made it is gone. The next `polder run` takes it over", .0.display()
+    )]
+    Gone(PathBuf),
+    /// The socket belongs to somebody else.
+    #[error("not allowed to use {}: run as the user that the gateway runs as (root: `sudo polder …`)", .0.display())]
+    Permission(PathBuf),
+    /// The gateway does not answer in time.
+    #[error("the gateway has not answered for {} s: it may be stopped or very busy", PATIENCE.as_secs())]
+    Silent,
+    /// The connection broke.
+    #[error("the gateway has closed the connection")]
+    Closed,
+    /// The answer is not one of this protocol.
+    #[error(
+        "the gateway's answer is not of version {PROTOCOL} of the protocol ({0}): use the `polder` that it was \
+         started with, or restart it"
+    )]
+    Answer(String),
+    /// The gateway refuses.
+    #[error("{message}")]
+    Refused {
+        /// Whose fault it is.
+        kind: Fault,
+        /// Why.
+        message: String,
+    },
+    /// The system refuses.
+    #[error("cannot talk to the gateway: {0}")]
+    System(#[from] io::Error),
+}
+
+fn options(sockets: &[PathBuf]) -> String {
+    let names = sockets.iter().filter_map(|path| Some(format!("--gateway {}", path.file_stem()?.to_str()?)));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// The socket of the only gateway that runs.
+///
+/// # Errors
+/// When none runs, or several do.
+pub fn only_gateway() -> Result<PathBuf, ClientError> {
+    only_in(Path::new(DIRECTORY))
+}
+
+fn only_in(directory: &Path) -> Result<PathBuf, ClientError> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut sockets =
+        entries.filter(|path| path.extension().is_some_and(|it| it == "sock")).collect::<Vec<_>>();
+    sockets.sort();
+    let alive = sockets.iter().filter(|path| is_alive(path)).cloned().collect::<Vec<_>>();
+    match (alive.as_slice(), sockets.as_slice()) {
+        ([only], _) => Ok(only.clone()),
+        ([], [gone, ..]) => Err(ClientError::Gone(gone.clone())),
+        ([], []) => Err(ClientError::NoneRunning),
+        ([_, _, ..], _) => Err(ClientError::Several(alive)),
+    }
+}
+
+impl Client {
+    /// Connects to the gateway that has the socket at `path`.
+    ///
+    /// # Errors
+    /// When it cannot be reached; the error says what to do.
+    pub fn connect(path: &Path) -> Result<Self, ClientError> {
+        let stream = UnixStream::connect(path).map_err(|error| {
+            let reason = [
+                (io::ErrorKind::NotFound, ClientError::Absent as fn(PathBuf) -> ClientError),
+                (io::ErrorKind::ConnectionRefused, ClientError::Gone),
+                (io::ErrorKind::PermissionDenied, ClientError::Permission),
+            ]
+            .into_iter()
+            .find_map(|(kind, reason)| (kind == error.kind()).then_some(reason));
+            reason.map_or(ClientError::System(error), |reason| reason(path.to_owned()))
+        })?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    /// Asks, and waits for the answer. Never gives [`Answer::Error`].
+    ///
+    /// # Errors
+    /// When the gateway refuses or cannot be understood.
+    pub fn ask(&mut self, ask: Ask) -> Result<Answer, ClientError> {
+        let mut line = serde_json::to_vec(&Request::new(ask)).map_err(io::Error::from)?;
+        line.push(b'\n');
+        self.stream.get_mut().write_all(&line).map_err(broken)?;
+        let mut answer = Vec::new();
+        self.stream.read_until(b'\n', &mut answer).map_err(broken)?;
+        if answer.last() != Some(&b'\n') {
+            return Err(ClientError::Closed);
+        }
+        let response: Response =
+            serde_json::from_slice(&answer).map_err(|error| ClientError::Answer(error.to_string()))?;
+        if response.polder != PROTOCOL {
+            return Err(ClientError::Answer(format!("version {}", response.polder)));
+        }
+        match response.answer {
+            Answer::Error(refusal) => {
+                Err(ClientError::Refused { kind: refusal.kind, message: refusal.message })
+            }
+            answer @ (Answer::Shown(_) | Answer::Reloaded(_)) => Ok(answer),
+        }
+    }
+}
+
+fn broken(error: io::Error) -> ClientError {
+    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
+        return ClientError::Silent;
+    }
+    if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) {
+        return ClientError::Closed;
+    }
+    ClientError::System(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn the_only_gateway_that_runs_is_found() {
+        let directory = std::env::temp_dir().join(format!("polder-client-{}", std::process::id()));
+        let _: io::Result<()> = std::fs::remove_dir_all(&directory);
+        assert!(matches!(only_in(&directory), Err(ClientError::NoneRunning)));
+        std::fs::create_dir_all(&directory).unwrap();
+        drop(UnixListener::bind(directory.join("gone.sock")).unwrap());
+        assert!(matches!(only_in(&directory), Err(ClientError::Gone(_))));
+        let first = UnixListener::bind(directory.join("b.sock")).unwrap();
+        assert_eq!(only_in(&directory).unwrap(), directory.join("b.sock"));
+        let second = UnixListener::bind(directory.join("a.sock")).unwrap();
+        let error = only_in(&directory).unwrap_err().to_string();
+        assert!(error.contains("--gateway a, --gateway b") && !error.contains("gone"), "{error}");
+        drop((first, second));
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+}

@@ -1,0 +1,199 @@
+//! The control socket: how a running gateway is asked.
+//!
+//! A UNIX stream socket that its owner alone may open. A request is a line of JSON, and so is its
+//! answer; a connection carries any number of them, one after the other:
+//!
+//! ```text
+//! ▶ {"polder":1,"ask":"show","what":"ports"}
+//! ◀ {"polder":1,"shown":{"format":1,"gateway":"ap","uptime_nanos":…,"ports":[…]}}
+//! ▶ {"polder":1,"ask":"reload"}
+//! ◀ {"polder":1,"error":{"kind":"input","message":"…"}}
+//! ```
+//!
+//! [`server`] answers on a thread of its own; the datapath never waits for it. [`socket`] decides who
+//! has the socket's path; [`client`] finds gateways and asks them.
+
+pub mod client;
+pub mod server;
+pub mod socket;
+
+use crate::show::{Shown, What};
+use serde::{Deserialize, Serialize};
+
+/// The version of the protocol.
+pub const PROTOCOL: u32 = 1;
+/// Longest request, its newline included, in bytes.
+pub const MAX_REQUEST: usize = 4096;
+
+/// What is asked of a gateway.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// The version of the protocol: [`PROTOCOL`].
+    pub polder: u32,
+    /// What is asked.
+    #[serde(flatten)]
+    pub ask: Ask,
+}
+
+/// The questions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "kebab-case")]
+pub enum Ask {
+    /// A view.
+    Show {
+        /// Which.
+        what: What,
+    },
+    /// To read its configuration file again and apply it.
+    Reload {
+        /// Only to say what would change.
+        #[serde(default)]
+        dry_run: bool,
+    },
+}
+
+/// A gateway's answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Response {
+    /// The version of the protocol: [`PROTOCOL`].
+    pub polder: u32,
+    /// The answer.
+    #[serde(flatten)]
+    pub answer: Answer,
+}
+
+/// The answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// A view.
+    Shown(Box<Shown>),
+    /// What a reload changes.
+    Reloaded(Reloaded),
+    /// It cannot be done.
+    Error(Refusal),
+}
+
+/// What a reload has changed, or would change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reloaded {
+    /// Whether it has been applied.
+    pub applied: bool,
+    /// One line for each thing that changes; empty when nothing does.
+    pub changes: Vec<String>,
+    /// What is odd about the new configuration.
+    pub warnings: String,
+}
+
+/// Why something cannot be done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// Whose fault it is.
+    pub kind: Fault,
+    /// What is wrong and what to do about it, for people; may have many lines.
+    pub message: String,
+}
+
+/// Whose fault it is that something cannot be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fault {
+    /// The request is not one of this protocol.
+    Request,
+    /// The configuration file is wrong.
+    Input,
+    /// The system refuses.
+    Runtime,
+}
+
+impl Request {
+    /// Asks in the version of this build.
+    pub fn new(ask: Ask) -> Self {
+        Self { polder: PROTOCOL, ask }
+    }
+}
+
+impl Response {
+    /// Answers in the version of this build.
+    pub fn new(answer: Answer) -> Self {
+        Self { polder: PROTOCOL, answer }
+    }
+
+    /// Says why not.
+    pub fn refuse(kind: Fault, message: impl Into<String>) -> Self {
+        Self::new(Answer::Error(Refusal { kind, message: message.into() }))
+    }
+}
+
+/// Reads a request, or says what is wrong with it.
+///
+/// # Errors
+/// The response to send.
+pub fn parse(line: &[u8]) -> Result<Request, Box<Response>> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        polder: u32,
+    }
+    let refuse = |message| Err(Box::new(Response::refuse(Fault::Request, message)));
+    // The version first: a request of another one need not be readable.
+    match serde_json::from_slice::<Versioned>(line) {
+        Ok(Versioned { polder: PROTOCOL }) => {}
+        Ok(Versioned { polder }) => {
+            return refuse(format!(
+                "this gateway speaks version {PROTOCOL} of the protocol, not {polder}: use the `polder` that \
+                 it was started with, or restart it"
+            ));
+        }
+        Err(error) => return refuse(format!("not a request: {error}")),
+    }
+    match serde_json::from_slice(line) {
+        Ok(request) => Ok(request),
+        Err(error) => refuse(format!("not a request of version {PROTOCOL}: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(line: &str) -> String {
+        match parse(line.as_bytes()).expect_err(line).answer {
+            Answer::Error(Refusal { kind: Fault::Request, message }) => message,
+            answer @ (Answer::Error(_) | Answer::Shown(_) | Answer::Reloaded(_)) => panic!("{answer:?}"),
+        }
+    }
+
+    #[test]
+    fn requests_are_what_the_documentation_shows() {
+        let show = Request::new(Ask::Show { what: What::Ports });
+        let text = serde_json::to_string(&show).unwrap();
+        assert_eq!(text, r#"{"polder":1,"ask":"show","what":"ports"}"#);
+        assert_eq!(parse(text.as_bytes()).unwrap(), show);
+        let reload = parse(br#"{"polder":1,"ask":"reload"}"#).unwrap();
+        assert_eq!(reload.ask, Ask::Reload { dry_run: false });
+    }
+
+    #[test]
+    fn another_version_is_said_before_anything_else() {
+        let message = refusal(r#"{"polder":2,"ask":"what is this"}"#);
+        assert!(message.contains("version 1") && message.contains("not 2"), "{message}");
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused() {
+        for line in [
+            "",
+            "x",
+            "[]",
+            "null",
+            "{}",
+            r#"{"polder":-1}"#,
+            r#"{"polder":1}"#,
+            r#"{"polder":1,"ask":"die"}"#,
+        ] {
+            refusal(line);
+        }
+        parse(&[0xff, 0xfe, b'\n']).unwrap_err();
+        refusal(&"[".repeat(4000));
+    }
+}

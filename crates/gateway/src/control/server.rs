@@ -1,0 +1,316 @@
+//! The server's thread: accepts, reads lines, answers.
+//!
+//! One thread polls all connections and none of its calls blocks, so a client that reads slowly, sends
+//! half a line or never ends disturbs nobody. Everything is bounded: connections, the length of a
+//! request, the time that an answer may wait to be read, the time that a connection may be silent.
+
+use super::socket::Claimed;
+use super::{Fault, MAX_REQUEST, Request, Response, parse};
+use crate::runtime::clock::Clock;
+use polder_datapath::units::Nanos;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::thread::JoinHandle;
+
+/// Connections at the same time; more wait until one ends.
+const MOST_CLIENTS: usize = 16;
+/// A connection that is silent so long, or does not read its answer, ends.
+const PATIENCE: Nanos = Nanos::from_seconds(60);
+/// How often patience is looked at.
+const LOOK: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+
+/// Answers requests. Dropping it ends its thread and takes the socket away.
+#[derive(Debug)]
+pub struct Server {
+    stop: UnixStream,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Answers what comes to `claimed` by `answer`.
+    ///
+    /// # Errors
+    /// When the system has no thread or descriptor left.
+    pub fn start(
+        claimed: Claimed,
+        clock: Clock,
+        answer: impl FnMut(Request) -> Response + Send + 'static,
+    ) -> io::Result<Self> {
+        let (stop, stopped) = UnixStream::pair()?;
+        claimed.listener.set_nonblocking(true)?;
+        let clients = Vec::with_capacity(MOST_CLIENTS);
+        let mut service = Service { claimed, stopped, clock, answer, clients };
+        let thread = std::thread::Builder::new().name("control".to_owned()).spawn(move || service.run())?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The thread sees the end of the other half.
+        let _: io::Result<()> = self.stop.shutdown(std::net::Shutdown::Both);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the control socket's thread has panicked");
+        }
+    }
+}
+
+struct Service<A> {
+    claimed: Claimed,
+    stopped: UnixStream,
+    clock: Clock,
+    answer: A,
+    clients: Vec<Client>,
+}
+
+/// A connection.
+struct Client {
+    stream: UnixStream,
+    /// A request, as far as it has come.
+    request: Vec<u8>,
+    /// An answer, as far as it has not been taken.
+    answer: Vec<u8>,
+    sent: usize,
+    heard_at: Nanos,
+    /// Whether it ends when its answer has been taken.
+    ending: bool,
+}
+
+/// Whether a connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    GoesOn,
+    Ends,
+}
+
+impl<A: FnMut(Request) -> Response> Service<A> {
+    fn run(&mut self) {
+        while let Some((accept, ready)) = self.wait() {
+            let now = self.clock.now();
+            let Self { clients, answer, .. } = self;
+            let mut ready = ready.into_iter();
+            clients.retain_mut(|client| {
+                let ready = ready.next().unwrap_or(false);
+                client.turn(ready, now, answer) == Fate::GoesOn
+            });
+            if accept {
+                self.accept(now);
+            }
+        }
+    }
+
+    /// Waits until something can be done: whether to accept, and which clients are ready. `None` at the end.
+    fn wait(&self) -> Option<(bool, Vec<bool>)> {
+        let mut files = vec![PollFd::new(&self.stopped, PollFlags::IN)];
+        files.extend(self.clients.iter().map(|client| PollFd::new(&client.stream, client.interest())));
+        let full = self.clients.len() >= MOST_CLIENTS;
+        if !full {
+            files.push(PollFd::new(&self.claimed.listener, PollFlags::IN));
+        }
+        if let Err(errno) = poll(&mut files, Some(&LOOK))
+            && errno != rustix::io::Errno::INTR
+        {
+            tracing::error!(%errno, "the control socket cannot be waited for; it is closed");
+            return None;
+        }
+        let mut ready = files.iter().map(|file| !file.revents().is_empty()).collect::<Vec<_>>();
+        let accept = !full && ready.pop().unwrap_or(false);
+        let stopped = ready.remove(0);
+        (!stopped).then_some((accept, ready))
+    }
+
+    fn accept(&mut self, now: Nanos) {
+        // One at a time: the next turn takes the next.
+        let Ok((stream, _)) = self.claimed.listener.accept() else { return };
+        if stream.set_nonblocking(true).is_ok() {
+            let (request, answer) = (Vec::new(), Vec::new());
+            self.clients.push(Client { stream, request, answer, sent: 0, heard_at: now, ending: false });
+        }
+    }
+}
+
+impl Client {
+    fn interest(&self) -> PollFlags {
+        // A request that has come already is answered when the answer can be sent.
+        if self.answer.is_empty() && !self.has_request() { PollFlags::IN } else { PollFlags::OUT }
+    }
+
+    fn has_request(&self) -> bool {
+        self.request.contains(&b'\n')
+    }
+
+    fn turn(&mut self, ready: bool, now: Nanos, answer: &mut impl FnMut(Request) -> Response) -> Fate {
+        if !ready {
+            let patient = now.since(self.heard_at) < PATIENCE;
+            return if patient { Fate::GoesOn } else { Fate::Ends };
+        }
+        self.heard_at = now;
+        let step = match (self.answer.is_empty(), self.has_request()) {
+            (false, _) => self.write(),
+            (true, true) => self.respond(answer),
+            (true, false) => self.read(answer),
+        };
+        match step {
+            Ok(fate) => fate,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                Fate::GoesOn
+            }
+            Err(_) => Fate::Ends,
+        }
+    }
+
+    fn read(&mut self, answer: &mut impl FnMut(Request) -> Response) -> io::Result<Fate> {
+        let mut bytes = [0; MAX_REQUEST];
+        let count = self.stream.read(&mut bytes)?;
+        if count == 0 {
+            return Ok(Fate::Ends);
+        }
+        self.request.extend_from_slice(&bytes[..count]);
+        self.respond(answer)
+    }
+
+    /// Answers the first whole request that has come, if there is one.
+    fn respond(&mut self, answer: &mut impl FnMut(Request) -> Response) -> io::Result<Fate> {
+        let Some(end) = self.request.iter().position(|&byte| byte == b'\n') else {
+            if self.request.len() < MAX_REQUEST {
+                return Ok(Fate::GoesOn);
+            }
+            self.ending = true;
+            let message = format!("a request has at most {MAX_REQUEST} bytes and ends with a newline");
+            return self.send(&Response::refuse(Fault::Request, message));
+        };
+        let line = self.request.drain(..=end).collect::<Vec<_>>();
+        let response = parse(&line).map_or_else(|refusal| *refusal, answer);
+        self.send(&response)
+    }
+
+    fn send(&mut self, response: &Response) -> io::Result<Fate> {
+        self.answer = serde_json::to_vec(response).map_err(io::Error::other)?;
+        self.answer.push(b'\n');
+        self.write()
+    }
+
+    fn write(&mut self) -> io::Result<Fate> {
+        while self.sent < self.answer.len() {
+            match self.stream.write(&self.answer[self.sent..])? {
+                0 => return Ok(Fate::Ends),
+                count => self.sent += count,
+            }
+        }
+        self.answer = Vec::new();
+        self.sent = 0;
+        Ok(if self.ending { Fate::Ends } else { Fate::GoesOn })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::socket::claim;
+    use super::super::{Answer, Refusal, Reloaded};
+    use super::*;
+    use std::io::{BufRead as _, BufReader};
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    struct Bench {
+        server: Option<Server>,
+        path: PathBuf,
+    }
+
+    /// A server whose answers to reloads are `size` bytes long, and more.
+    fn bench(name: &str, size: usize) -> Bench {
+        let name = format!("polder-server-{name}-{}.sock", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let answer = move |_: Request| {
+            let changes = vec!["x".repeat(size)];
+            Response::new(Answer::Reloaded(Reloaded { applied: true, changes, warnings: String::new() }))
+        };
+        let server = Server::start(claim(&path).unwrap(), Clock::start(), answer).unwrap();
+        Bench { server: Some(server), path }
+    }
+
+    impl Bench {
+        fn connect(&self) -> BufReader<UnixStream> {
+            let stream = UnixStream::connect(&self.path).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            BufReader::new(stream)
+        }
+    }
+
+    const RELOAD: &[u8] = b"{\"polder\":1,\"ask\":\"reload\"}\n";
+
+    fn answer(client: &mut BufReader<UnixStream>) -> Response {
+        let mut line = String::new();
+        client.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).expect(&line)
+    }
+
+    fn is_reloaded(response: &Response) -> bool {
+        matches!(response.answer, Answer::Reloaded(_))
+    }
+
+    #[test]
+    fn requests_of_one_connection_are_answered_in_order() {
+        let bench = bench("order", 1);
+        let mut client = bench.connect();
+        let requests = [RELOAD, b"nonsense\n", RELOAD].concat();
+        // In pieces that are no lines.
+        for piece in requests.chunks(7) {
+            client.get_mut().write_all(piece).unwrap();
+        }
+        assert!(is_reloaded(&answer(&mut client)));
+        assert!(matches!(answer(&mut client).answer, Answer::Error(Refusal { kind: Fault::Request, .. })));
+        assert!(is_reloaded(&answer(&mut client)));
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_disturbs_nobody() {
+        let bench = bench("lazy", 4 << 20);
+        let mut lazy = bench.connect();
+        lazy.get_mut().write_all(RELOAD).unwrap();
+        for _ in 0..3 {
+            let mut client = bench.connect();
+            client.get_mut().write_all(RELOAD).unwrap();
+            assert!(is_reloaded(&answer(&mut client)));
+        }
+        assert!(is_reloaded(&answer(&mut lazy)));
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused_and_the_connection_ends() {
+        let bench = bench("endless", 1);
+        let mut client = bench.connect();
+        // The server may close before all of it is written.
+        let _: io::Result<()> = client.get_mut().write_all(&[b'a'; MAX_REQUEST]);
+        assert!(matches!(answer(&mut client).answer, Answer::Error(_)));
+        assert_eq!(client.read_line(&mut String::new()).unwrap_or(0), 0);
+    }
+
+    #[test]
+    fn more_clients_than_there_is_room_for_wait() {
+        let bench = bench("many", 1);
+        let mut clients = (0..MOST_CLIENTS).map(|_| bench.connect()).collect::<Vec<_>>();
+        for client in &mut clients {
+            client.get_mut().write_all(RELOAD).unwrap();
+            assert!(is_reloaded(&answer(client)));
+        }
+        let mut late = bench.connect();
+        late.get_mut().write_all(RELOAD).unwrap();
+        late.get_ref().set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        assert!(late.read_line(&mut String::new()).is_err(), "there is no room");
+        drop(clients.pop());
+        late.get_ref().set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        assert!(is_reloaded(&answer(&mut late)));
+    }
+
+    #[test]
+    fn the_end_of_the_server_is_prompt_and_takes_the_socket_away() {
+        let mut bench = bench("end", 1);
+        let _client = bench.connect();
+        drop(bench.server.take());
+        assert!(!bench.path.exists());
+    }
+}
