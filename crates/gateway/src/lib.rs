@@ -2,3 +2,8 @@
 
 pub mod config;
 pub mod runtime;
+
+pub mod control;
+pub mod show;
+
+pub mod cli;

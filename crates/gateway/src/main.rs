@@ -1,3 +1,5 @@
 //! The command `polder`.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    polder::cli::main()
+}

@@ -24,4 +24,9 @@ impl Clock {
         let elapsed = Instant::now().duration_since(self.origin);
         Nanos::SECOND + Nanos(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
     }
+
+    /// Time since it was started.
+    pub fn elapsed(&self) -> Nanos {
+        self.now().since(Nanos::SECOND)
+    }
 }

@@ -4,12 +4,18 @@
 //! turns counters into the rows of `polder show`.
 
 pub mod accounts;
+mod announce;
 pub mod clock;
 pub mod gateway;
+mod manager;
 mod neighbour;
 mod numbers;
 pub mod ports;
+pub mod preflight;
 pub mod run;
+mod service;
+pub mod show;
 pub mod tables;
+mod threads;
 pub mod wake;
 pub mod worker;

@@ -1,7 +1,19 @@
 //! `polder run`: from a file to a running gateway, until a signal ends it.
+//!
+//! 1. The file is read and checked.
+//! 2. The control socket is claimed: a gateway that runs already is disturbed by nothing.
+//! 3. Ports are opened, workers started.
+//! 4. The loop: what is slow about ports and tunnels, signals, the service manager's watchdog.
+//! 5. The end: no more requests, workers drain, ports close, one line of totals.
 
+use super::announce::{announce, farewell};
+use super::clock::Clock;
 use super::gateway::Gateway;
+use super::manager::{Manager, NotifyState};
+use super::service::Service;
 use crate::config;
+use crate::control::server::Server;
+use crate::control::socket;
 use anyhow::{Context as _, Result};
 use polder_datapath::units::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -10,6 +22,69 @@ use signal_hook::low_level::pipe;
 use std::io::Read as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A gateway that the control thread and the socket's thread share.
+pub type SharedGateway = Arc<Mutex<Gateway>>;
+
+/// The gateway, for one change or one look at it.
+pub fn lock(gateway: &Mutex<Gateway>) -> MutexGuard<'_, Gateway> {
+    gateway.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs the gateway that `path` describes until SIGINT or SIGTERM; SIGHUP reloads the file.
+///
+/// # Errors
+/// When the file is wrong, another gateway has the control socket, or a port cannot be opened. What had
+/// been opened is closed again.
+pub fn run(path: &Path) -> Result<()> {
+    let begun = Clock::start();
+    let path = std::path::absolute(path).context("there is no current directory")?;
+    let config::Loaded { configuration, warnings } = config::load(&path)?;
+    for warning in warnings.findings() {
+        tracing::warn!("{}:{}: {}", warning.file, warning.line, warning.message);
+    }
+    let mut signals = Signals::new().context("cannot listen for signals")?;
+    let control = configuration.gateway.control.clone();
+    let claimed = socket::claim(&control)?;
+    let gateway = Gateway::start(configuration)?;
+    let clock = gateway.clock;
+    let gateway = Arc::new(Mutex::new(gateway));
+    let manager = Manager::new();
+    let service = Arc::new(Service::new(Arc::clone(&gateway), manager, path));
+    let answering = Arc::clone(&service);
+    let server = Server::start(claimed, clock, move |request| answering.answer(request))
+        .context("cannot start the control socket's thread")?;
+    announce(&lock(&gateway), begun.elapsed());
+    manager.tell(&[NotifyState::Ready]);
+    attend(&mut signals, &service, manager);
+    manager.tell(&[NotifyState::Stopping]);
+    // The socket's thread has the gateway too; it goes first.
+    drop(server);
+    let mut gateway = lock(&gateway);
+    gateway.stop();
+    farewell(&gateway);
+    Ok(())
+}
+
+/// The control loop.
+fn attend(signals: &mut Signals, service: &Service, manager: Manager) {
+    let mut watchdog = manager.watchdog();
+    loop {
+        let pause = {
+            let mut gateway = lock(service.gateway());
+            let pause = gateway.tick();
+            watchdog.look(&gateway);
+            pause
+        };
+        match signals.wait(timespec(pause.min(watchdog.pause()))) {
+            Some(Signal::End) => return,
+            Some(Signal::Reload) => service.reload_by_signal(),
+            None => {}
+        }
+    }
+}
 
 /// The signals that a gateway obeys, each a byte in a pipe.
 struct Signals {
@@ -17,12 +92,22 @@ struct Signals {
     reload: UnixStream,
 }
 
+enum Signal {
+    End,
+    Reload,
+}
+
 impl Signals {
     fn new() -> std::io::Result<Self> {
         let (end, end_writer) = UnixStream::pair()?;
         let (reload, reload_writer) = UnixStream::pair()?;
-        pipe::register(SIGTERM, end_writer.try_clone()?)?;
-        pipe::register(SIGINT, end_writer)?;
+        let impatient = Arc::new(AtomicBool::new(false));
+        for signal in [SIGTERM, SIGINT] {
+            // The second one ends the process at once; in this order, so that the first one does not.
+            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&impatient))?;
+            signal_hook::flag::register(signal, Arc::clone(&impatient))?;
+            pipe::register(signal, end_writer.try_clone()?)?;
+        }
         pipe::register(SIGHUP, reload_writer)?;
         reload.set_nonblocking(true)?;
         Ok(Self { end, reload })
@@ -46,41 +131,9 @@ impl Signals {
     }
 }
 
-enum Signal {
-    End,
-    Reload,
-}
-
-/// Runs the gateway that `path` describes until SIGINT or SIGTERM; SIGHUP reloads the file.
-///
-/// # Errors
-/// When the file is wrong or a port cannot be opened. What had been opened is closed again.
-pub fn run(path: &Path) -> Result<()> {
-    let loaded = config::load(path)?;
-    let mut signals = Signals::new().context("cannot listen for signals")?;
-    let mut gateway = Gateway::start(loaded.configuration)?;
-    loop {
-        let pause = gateway.tick();
-        match signals.wait(timespec(pause)) {
-            Some(Signal::End) => break,
-            Some(Signal::Reload) => gateway.reload(config::load(path)?.configuration)?,
-            None => {}
-        }
-    }
-    gateway.stop();
-    tracing::info!(accounts = ?gateway.accounts(), unaccounted = gateway.accounts().unaccounted(), "ended");
-    for &reason in polder_datapath::drops::DropReason::ALL {
-        let n = super::accounts::drops(&gateway.worker_counters(), &gateway.queue_counters(), reason);
-        if n > 0 {
-            tracing::info!(?reason, n, "drops");
-        }
-    }
-    Ok(())
-}
-
 fn timespec(pause: Nanos) -> Timespec {
     Timespec {
-        tv_sec: i64::try_from(pause.0 / 1_000_000_000).unwrap_or(1),
-        tv_nsec: i64::try_from(pause.0 % 1_000_000_000).unwrap_or(0),
+        tv_sec: i64::try_from(pause.0 / Nanos::SECOND.0).unwrap_or(1),
+        tv_nsec: i64::try_from(pause.0 % Nanos::SECOND.0).unwrap_or(0),
     }
 }

@@ -1,0 +1,145 @@
+//! What can be typed.
+
+use crate::control::client::{ClientError, DIRECTORY, only_gateway};
+use crate::show::What;
+use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Forwards packets between Linux interfaces, TAPs and tunnels, in user space.
+#[derive(Debug, Parser)]
+#[command(name = "polder", version, max_term_width = 100, after_help = CODES)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+const CODES: &str =
+    "Exit codes: 0 done, 1 it could not be done, 2 the command line or the configuration is wrong.";
+
+/// Where a configuration is when none is named.
+const FILE: &str = "/etc/polder/gateway.toml";
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Runs a gateway until it is told to end (SIGINT, SIGTERM). SIGHUP reloads its file.
+    ///
+    /// The log goes to standard error; POLDER_LOG=debug shows more of it, POLDER_LOG=warn less.
+    Run(Run),
+    /// Checks a configuration, and what this machine lacks for it. Touches nothing.
+    Check(Check),
+    /// Shows what a running gateway does.
+    Show(Show),
+    /// Has a running gateway read its file again, and apply all that has changed or nothing.
+    Reload(Reload),
+    /// Opens interfaces that a gateway with on_exit = "drop" has left closed.
+    Release(Release),
+    /// Shows two gateways and a tunnel at work, in network namespaces of their own.
+    #[command(disable_help_flag = true)]
+    Demo {
+        /// What `polder-lab demo` takes.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Measures on this machine: starts `polder-lab`.
+    #[command(disable_help_flag = true)]
+    Lab {
+        /// What `polder-lab` takes.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Prints completions for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Run {
+    /// The configuration.
+    #[arg(default_value = FILE)]
+    pub(super) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Check {
+    /// The configuration.
+    #[arg(default_value = FILE)]
+    pub(super) file: PathBuf,
+    /// Check the file alone, not this machine.
+    #[arg(long)]
+    pub(super) no_preflight: bool,
+    /// Print findings as JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Show {
+    /// What to show.
+    #[arg(value_enum)]
+    pub(super) what: What,
+    /// Print rows as JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Show again and again, every SECONDS: what has happened in between, per second. With --json a line of
+    /// totals each time.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
+    pub(super) watch: Option<f64>,
+    #[command(flatten)]
+    pub(super) gateway: Which,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Reload {
+    /// Only say what would change.
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    #[command(flatten)]
+    pub(super) gateway: Which,
+}
+
+/// Which gateway; the one that runs if none is named.
+#[derive(Debug, Args)]
+pub(super) struct Which {
+    /// The gateway's name; needed when several run.
+    #[arg(long, short, value_name = "NAME", conflicts_with = "socket")]
+    gateway: Option<String>,
+    /// The gateway's control socket, when it is at another place than usual.
+    #[arg(long, short, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Release {
+    /// The interfaces.
+    #[arg(value_name = "INTERFACE", required_unless_present = "all")]
+    pub(super) interfaces: Vec<String>,
+    /// All interfaces that are left closed.
+    #[arg(long, conflicts_with = "interfaces")]
+    pub(super) all: bool,
+    /// Also when a running gateway uses them: it receives nothing there until it is restarted.
+    #[arg(long)]
+    pub(super) force: bool,
+}
+
+impl Which {
+    /// The control socket of the gateway that is meant.
+    pub(super) fn socket(&self) -> Result<PathBuf, ClientError> {
+        match (&self.socket, &self.gateway) {
+            (Some(path), _) => Ok(path.clone()),
+            (None, Some(name)) => Ok(PathBuf::from(DIRECTORY).join(format!("{name}.sock"))),
+            (None, None) => only_gateway(),
+        }
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse::<f64>().map_err(|error| error.to_string())?;
+    if (0.1..=86_400.0).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err("take 0.1 to 86400 seconds".to_owned())
+    }
+}

@@ -1,0 +1,128 @@
+//! `polder show` and `polder reload`: what is asked of a running gateway.
+
+use super::Failure;
+use super::arguments::{Reload, Show};
+use super::screen::Screen;
+use crate::control::client::{Client, ClientError};
+use crate::control::{Answer, Ask, Reloaded};
+use crate::show::{Look, Shown};
+use anyhow::anyhow;
+use std::path::Path;
+use std::time::Duration;
+
+pub(super) fn show(arguments: &Show) -> Result<(), Failure> {
+    let socket = arguments.gateway.socket()?;
+    if let Some(seconds) = arguments.watch {
+        return watch(arguments, &socket, seconds);
+    }
+    let shown = ask(&mut Client::connect(&socket)?, arguments)?;
+    let screen = Screen::stdout();
+    let text = if arguments.json { pretty(&shown)? } else { shown.draw(screen.look()) };
+    Ok(screen.write(&text)?)
+}
+
+fn ask(client: &mut Client, arguments: &Show) -> Result<Shown, Failure> {
+    match client.ask(Ask::Show { what: arguments.what })? {
+        Answer::Shown(shown) => Ok(*shown),
+        answer @ (Answer::Reloaded(_) | Answer::Error(_)) => Err(odd(&answer)),
+    }
+}
+
+fn odd(answer: &Answer) -> Failure {
+    Failure::Error(anyhow!("the gateway has answered another question: {answer:?}"))
+}
+
+fn pretty(shown: &Shown) -> Result<String, Failure> {
+    Ok(format!("{}\n", serde_json::to_string_pretty(shown)?))
+}
+
+/// Shows again and again. A gateway that goes away is waited for.
+fn watch(arguments: &Show, socket: &Path, seconds: f64) -> Result<(), Failure> {
+    let screen = Screen::stdout();
+    let mut client = Some(Client::connect(socket)?);
+    let mut earlier: Option<Shown> = None;
+    loop {
+        match next(&mut client, socket, arguments) {
+            Ok(shown) if arguments.json => screen.write(&format!("{}\n", serde_json::to_string(&shown)?))?,
+            Ok(shown) => {
+                redraw(screen, &draw(&shown, earlier.as_ref(), screen.look()))?;
+                earlier = Some(shown);
+            }
+            Err(Failure::Error(error)) if is_passing(&error) => {
+                client = None;
+                Screen::stderr().write(&format!("{error}; waiting for it\n"))?;
+            }
+            Err(failure) => return Err(failure),
+        }
+        std::thread::sleep(Duration::from_secs_f64(seconds));
+    }
+}
+
+fn next(client: &mut Option<Client>, socket: &Path, arguments: &Show) -> Result<Shown, Failure> {
+    let connected = match client.take() {
+        Some(connected) => connected,
+        None => Client::connect(socket)?,
+    };
+    ask(client.insert(connected), arguments)
+}
+
+/// Whether the gateway may be back at the next attempt.
+fn is_passing(error: &anyhow::Error) -> bool {
+    let passing = |error: &ClientError| {
+        matches!(
+            error,
+            ClientError::Closed | ClientError::Silent | ClientError::Absent(_) | ClientError::Gone(_)
+        )
+    };
+    error.downcast_ref().is_some_and(passing)
+}
+
+/// What has happened since the view before, if there is one of the same gateway.
+#[expect(clippy::cast_precision_loss, reason = "a period of seconds")]
+fn draw(shown: &Shown, earlier: Option<&Shown>, look: Look) -> String {
+    let earlier = earlier.filter(|earlier| earlier.uptime_nanos < shown.uptime_nanos);
+    let Some(earlier) = earlier else { return shown.draw(look) };
+    let seconds = (shown.uptime_nanos - earlier.uptime_nanos) as f64 / 1e9;
+    shown.clone().since(earlier).draw(Look { seconds: Some(seconds), ..look })
+}
+
+fn redraw(screen: Screen, text: &str) -> std::io::Result<()> {
+    if !screen.is_terminal() {
+        return screen.write(&format!("{text}\n"));
+    }
+    // Home, and each line to its end, then the rest: without a flicker.
+    let lines = text.lines().map(|line| format!("{line}\x1b[K\n")).collect::<String>();
+    screen.write(&format!("\x1b[H{lines}\x1b[J"))
+}
+
+pub(super) fn reload(arguments: &Reload) -> Result<(), Failure> {
+    let socket = arguments.gateway.socket()?;
+    let ask = Ask::Reload { dry_run: arguments.dry_run };
+    let reloaded = match Client::connect(&socket)?.ask(ask) {
+        Ok(Answer::Reloaded(reloaded)) => reloaded,
+        Ok(answer @ (Answer::Shown(_) | Answer::Error(_))) => return Err(odd(&answer)),
+        Err(error) => return Err(error.into()),
+    };
+    let screen = Screen::stdout();
+    Ok(screen.write(&say(&reloaded, screen.look()))?)
+}
+
+fn say(reloaded: &Reloaded, look: Look) -> String {
+    let mut text = reloaded.warnings.clone();
+    if !text.is_empty() {
+        text.push_str("\n\n");
+    }
+    if reloaded.changes.is_empty() {
+        return text + "nothing has changed\n";
+    }
+    for change in &reloaded.changes {
+        let line = match change.chars().next() {
+            Some('+') => look.good(change),
+            Some('-' | '!') => look.bad(change),
+            _ => look.odd(change),
+        };
+        text.push_str(&format!("{line}\n"));
+    }
+    let end = if reloaded.applied { "applied" } else { "not applied: this was a dry run" };
+    text + &look.dim(&format!("{end}\n"))
+}

@@ -1,0 +1,77 @@
+//! `polder check`: everything that is wrong with a configuration and everything that this machine lacks
+//! for it, at once.
+
+use super::arguments::Check;
+use super::screen::Screen;
+use super::{FAILED, Failure, WRONG};
+use crate::config::model::Configuration;
+use crate::config::{LoadError, Report, load};
+use crate::runtime::preflight::{self, Seen, Severity};
+use crate::show::Look;
+use serde_json::json;
+
+pub(super) fn check(arguments: &Check) -> Result<(), Failure> {
+    let loaded = match load(&arguments.file) {
+        Ok(loaded) => loaded,
+        Err(LoadError::Invalid(report)) if arguments.json => {
+            print_json(&report, &[])?;
+            return Err(Failure::Told(WRONG));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let seen = match arguments.no_preflight {
+        true => Vec::new(),
+        false => preflight::inspect(&loaded.configuration),
+    };
+    if arguments.json {
+        print_json(&loaded.warnings, &seen)?;
+    } else {
+        let screen = Screen::stdout();
+        let look = screen.look();
+        let mut text = loaded.warnings.render(look.colour);
+        text.push_str(&summary(&loaded.configuration, &arguments.file.display().to_string(), look));
+        text.push_str(&draw(&seen, look));
+        screen.write(&text)?;
+    }
+    let worst = seen.iter().map(|seen| seen.severity).max();
+    if worst == Some(Severity::Problem) { Err(Failure::Told(FAILED)) } else { Ok(()) }
+}
+
+fn print_json(report: &Report, seen: &[Seen]) -> std::io::Result<()> {
+    let findings = report.findings().collect::<Vec<_>>();
+    let text = json!({ "format": 1, "findings": findings, "preflight": seen });
+    Screen::stdout().write(&format!("{text}\n"))
+}
+
+fn summary(configuration: &Configuration, file: &str, look: Look) -> String {
+    let count = |number: usize, noun: &str| match number {
+        0 => None,
+        1 => Some(format!("1 {noun}")),
+        several => Some(format!("{several} {noun}s")),
+    };
+    let parts = [
+        count(configuration.ports.len(), "port"),
+        count(configuration.tunnels.len(), "tunnel"),
+        count(configuration.bridges.len(), "bridge"),
+    ];
+    let parts = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    format!("{} {file}: {parts}\n", look.good("✓"))
+}
+
+fn draw(seen: &[Seen], look: Look) -> String {
+    let mut text = String::new();
+    let mut last = "";
+    for finding in seen {
+        if finding.of != last {
+            text.push_str(&format!("\n{}\n", look.bold(&format!("[{}]", finding.of))));
+            last = &finding.of;
+        }
+        let mark = match finding.severity {
+            Severity::Fine => look.good("✓"),
+            Severity::Warning => look.odd("!"),
+            Severity::Problem => look.bad("✗"),
+        };
+        text.push_str(&look.entry(&mark, &finding.topic, &finding.text));
+    }
+    text
+}

@@ -1,0 +1,149 @@
+//! The command line.
+//!
+//! | exit code | meaning |
+//! |---|---|
+//! | 0 | done |
+//! | 1 | it could not be done: the system, a device or the gateway refuses |
+//! | 2 | what was given is wrong: the command line, or the configuration |
+
+mod arguments;
+mod ask;
+mod check;
+mod lab;
+mod release;
+mod screen;
+
+pub use arguments::Arguments;
+
+use crate::config::LoadError;
+use crate::control::Fault;
+use crate::control::client::ClientError;
+use arguments::Command;
+use clap::{CommandFactory as _, Parser as _};
+use screen::Screen;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+/// Why a command has failed.
+enum Failure {
+    /// Everything has been said on the way.
+    Told(u8),
+    /// It is to be said.
+    Error(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Error(error.into())
+    }
+}
+
+/// It could not be done.
+const FAILED: u8 = 1;
+/// What was given is wrong.
+const WRONG: u8 = 2;
+
+/// Does what the arguments of the process say.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match carry_out(arguments.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Told(code)) => ExitCode::from(code),
+        Err(Failure::Error(error)) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(Failure::Error(error)) => {
+            complain(&error);
+            ExitCode::from(code_of(&error))
+        }
+    }
+}
+
+fn carry_out(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Run(run) => {
+            log();
+            Ok(crate::runtime::run::run(&run.file)?)
+        }
+        Command::Check(check) => check::check(&check),
+        Command::Show(show) => ask::show(&show),
+        Command::Reload(reload) => ask::reload(&reload),
+        Command::Release(release) => release::release(&release),
+        Command::Demo { arguments } => lab::start("demo", &arguments),
+        Command::Lab { arguments } => lab::start("", &arguments),
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "polder", &mut text);
+            Screen::stdout().write(&String::from_utf8_lossy(&text))?;
+            Ok(())
+        }
+    }
+}
+
+/// Says what is wrong. A report about a file speaks for itself.
+fn complain(error: &anyhow::Error) {
+    let screen = Screen::stderr();
+    let text = match error.downcast_ref() {
+        Some(LoadError::Invalid(report)) => {
+            let count = match report.errors() {
+                1 => "1 error".to_owned(),
+                several => format!("{several} errors"),
+            };
+            format!("{}\n{}: {count}\n", report.render(screen.look().colour), screen.look().bad("error"))
+        }
+        Some(LoadError::Unreadable { .. }) | None => format!("{}: {error:#}\n", screen.look().bad("error")),
+    };
+    // There is nobody left to tell when this fails.
+    let _: std::io::Result<()> = screen.write(&text);
+}
+
+fn code_of(error: &anyhow::Error) -> u8 {
+    if error.is::<LoadError>() {
+        return WRONG;
+    }
+    match error.downcast_ref() {
+        Some(ClientError::Refused { kind: Fault::Input | Fault::Request, .. } | ClientError::Several(_)) => {
+            WRONG
+        }
+        _ => FAILED,
+    }
+}
+
+/// Whether the reader of our output has gone away, as `head` does.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// The log goes to standard error; the journal has times and colours of its own.
+fn log() {
+    let filter = EnvFilter::try_from_env("POLDER_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let format = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .with_ansi(Screen::stderr().look().colour);
+    if std::env::var_os("JOURNAL_STREAM").is_some() {
+        format.without_time().init();
+    } else {
+        format.init();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_file_is_to_blame_for_code_2_alone() {
+        let io = || std::io::Error::other("x");
+        let unreadable = LoadError::Unreadable { path: "x".into(), source: io() };
+        assert_eq!(code_of(&unreadable.into()), WRONG);
+        assert_eq!(code_of(&io().into()), FAILED);
+        let refused = |kind| ClientError::Refused { kind, message: String::new() };
+        assert_eq!(code_of(&refused(Fault::Input).into()), WRONG);
+        assert_eq!(code_of(&refused(Fault::Runtime).into()), FAILED);
+    }
+}

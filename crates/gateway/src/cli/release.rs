@@ -1,0 +1,63 @@
+//! `polder release`: opens interfaces that were left closed.
+
+use super::Failure;
+use super::arguments::Release;
+use super::screen::Screen;
+use crate::control::client::{Client, DIRECTORY};
+use crate::control::{Answer, Ask};
+use crate::show::{View, What};
+use anyhow::anyhow;
+use polder_devices::af_xdp;
+use std::path::PathBuf;
+
+pub(super) fn release(arguments: &Release) -> Result<(), Failure> {
+    let interfaces = if arguments.all { all()? } else { arguments.interfaces.clone() };
+    let users = if arguments.force { Vec::new() } else { users() };
+    let screen = Screen::stdout();
+    let mut released = 0;
+    for interface in &interfaces {
+        if let Some((_, gateway)) = users.iter().find(|(used, _)| used == interface) {
+            if arguments.all {
+                continue;
+            }
+            let message = format!(
+                "{interface} is in use by gateway {gateway}, which would receive nothing there until it is \
+                 restarted: stop it first, or add --force"
+            );
+            return Err(Failure::Error(anyhow!(message)));
+        }
+        match af_xdp::release(interface)? {
+            true => screen.write(&format!("{interface}: open again\n"))?,
+            false if arguments.all => continue,
+            false => screen.write(&format!("{interface}: was not closed\n"))?,
+        }
+        released += 1;
+    }
+    if released == 0 {
+        screen.write("no interface was left closed\n")?;
+    }
+    Ok(())
+}
+
+/// All interfaces of this network namespace.
+fn all() -> std::io::Result<Vec<String>> {
+    let entries = std::fs::read_dir("/sys/class/net")?;
+    Ok(entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
+}
+
+/// Interfaces of the gateways that run, with the gateway's name.
+fn users() -> Vec<(String, String)> {
+    let entries = std::fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
+    let sockets = entries.map(|entry| entry.path());
+    sockets.filter_map(ports_of).flatten().collect()
+}
+
+fn ports_of(socket: PathBuf) -> Option<Vec<(String, String)>> {
+    let Answer::Shown(shown) = Client::connect(&socket).ok()?.ask(Ask::Show { what: What::Ports }).ok()?
+    else {
+        return None;
+    };
+    let View::Ports(ports) = shown.view else { return None };
+    let open = ports.into_iter().filter(|port| port.open);
+    Some(open.map(|port| (port.interface, shown.gateway.clone())).collect())
+}

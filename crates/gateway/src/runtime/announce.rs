@@ -1,0 +1,81 @@
+//! What a gateway says at its start and at its end, in the log.
+
+use super::gateway::{Gateway, PortState};
+use super::show::uptime;
+use crate::config::model::{Device, Role};
+use crate::show::look::{duration, grouped};
+use polder_datapath::drops::DropReason;
+use polder_datapath::units::Nanos;
+use polder_devices::af_xdp::Level;
+
+/// One line for each port, tunnel and bridge, and one that says that it runs.
+pub(super) fn announce(gateway: &Gateway, took: Nanos) {
+    let configuration = &gateway.configuration;
+    gateway.ports.iter().for_each(announce_port);
+    for tunnel in &configuration.tunnels {
+        let over = configuration.name_of(tunnel.port).unwrap_or_default();
+        tracing::info!("tunnel {}: {} → {} over {over}", tunnel.name, tunnel.local, tunnel.remote);
+    }
+    for bridge in &configuration.bridges {
+        let names = bridge.members.iter().filter_map(|member| configuration.name_of(member.port));
+        tracing::info!("bridge {}: {}", bridge.name, names.collect::<Vec<_>>().join(", "));
+    }
+    let workers = match configuration.gateway.workers {
+        1 => "1 worker".to_owned(),
+        several => format!("{several} workers"),
+    };
+    tracing::info!(
+        "polder {} runs gateway {} with {workers} and {} MiB of packet memory, after {}; ask it by {}",
+        env!("CARGO_PKG_VERSION"),
+        configuration.gateway.name,
+        configuration.gateway.memory_mib,
+        duration(took.0),
+        configuration.gateway.control.display()
+    );
+}
+
+fn announce_port(state: &PortState) {
+    let name = &state.configuration.name;
+    let (Device::Interface(device) | Device::Tap(device)) = &state.configuration.device;
+    let role = match state.configuration.role {
+        Role::Bridge => "",
+        Role::Underlay => ", packets of tunnels alone",
+    };
+    if let Some(facts) = &state.facts {
+        let queues =
+            if facts.queues == 1 { "1 queue".to_owned() } else { format!("{} queues", facts.queues) };
+        tracing::info!("port {name}: {device}, {}, {queues}, MTU {}{role}", facts.mode, facts.mtu);
+    }
+    let findings = state.attachment.iter().flat_map(|attachment| &attachment.report.findings);
+    for finding in findings.filter(|finding| finding.level > Level::Fine) {
+        tracing::warn!("port {name}: {}: {}", finding.topic, finding.text);
+    }
+}
+
+/// The totals, and whether every packet is accounted for. For a gateway that has stopped.
+pub(super) fn farewell(gateway: &Gateway) {
+    let accounts = gateway.accounts();
+    let queues = gateway.queue_counters();
+    let drops = DropReason::ALL
+        .iter()
+        .map(|&reason| (super::accounts::drops(&gateway.worker_counters(), &queues, reason), reason.name()));
+    let mut drops = drops.filter(|(packets, _)| *packets > 0).collect::<Vec<_>>();
+    drops.sort_unstable_by(|left, right| right.cmp(left));
+    let reasons = drops.iter().take(3).map(|(packets, name)| format!("{name} {}", grouped(*packets)));
+    let mut reasons = reasons.collect::<Vec<_>>().join(", ");
+    if drops.len() > 3 {
+        reasons.push_str(", …");
+    }
+    let reasons = if reasons.is_empty() { reasons } else { format!(" ({reasons})") };
+    tracing::info!(
+        "ended after {}: received {}, transmitted {}, dropped {}{reasons}",
+        duration(uptime(gateway).0),
+        grouped(accounts.received),
+        grouped(accounts.transmitted),
+        grouped(accounts.dropped),
+    );
+    match accounts.unaccounted() {
+        0 => {}
+        missing => tracing::error!("{missing} packets are unaccounted for: please report it"),
+    }
+}

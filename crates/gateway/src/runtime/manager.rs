@@ -1,0 +1,89 @@
+//! The service manager: what it is told, and its watchdog.
+//!
+//! The watchdog is fed only while every worker makes its rounds, so that a gateway whose datapath is
+//! stuck is started anew.
+
+use super::gateway::Gateway;
+use polder_datapath::units::Nanos;
+pub(super) use sd_notify::NotifyState;
+use std::time::Duration;
+
+/// The service manager, if there is one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Manager {
+    watchdog: Option<Duration>,
+}
+
+/// When to feed the watchdog, and whether there is reason to.
+#[derive(Debug)]
+pub(super) struct Watchdog {
+    period: Option<Nanos>,
+    fed_at: Nanos,
+    /// Rounds of each worker when it was fed last.
+    rounds: Vec<u64>,
+}
+
+impl Manager {
+    /// The one that has started this process, if one has.
+    pub(super) fn new() -> Self {
+        Self { watchdog: sd_notify::watchdog_enabled() }
+    }
+
+    /// Tells it something. It does not matter whether anybody listens.
+    pub(super) fn tell(self, states: &[NotifyState<'_>]) {
+        if let Err(error) = sd_notify::notify(states) {
+            tracing::debug!(%error, "the service manager cannot be told");
+        }
+    }
+
+    /// Says that a reload begins, as `Type=notify-reload` expects it.
+    pub(super) fn reloading(self) {
+        match NotifyState::monotonic_usec_now() {
+            Ok(now) => self.tell(&[NotifyState::Reloading, now]),
+            Err(error) => tracing::debug!(%error, "no monotonic time"),
+        }
+    }
+
+    pub(super) fn watchdog(self) -> Watchdog {
+        let period = self.watchdog.map(|period| Nanos(u64::try_from(period.as_nanos()).unwrap_or(u64::MAX)));
+        Watchdog { period, fed_at: Nanos(0), rounds: Vec::new() }
+    }
+}
+
+impl Watchdog {
+    /// How long it can wait.
+    pub(super) fn pause(&self) -> Nanos {
+        self.period.map_or(Nanos(u64::MAX), |period| Nanos(period.0 / 4))
+    }
+
+    /// Feeds it when it is time and all workers have made a round since.
+    pub(super) fn look(&mut self, gateway: &Gateway) {
+        let now = gateway.clock.now();
+        if self.period.is_none() || now.since(self.fed_at) < self.pause() {
+            return;
+        }
+        let rounds = gateway.workers.iter().map(|worker| worker.counters.polls.get()).collect::<Vec<_>>();
+        if !have_all_moved(&self.rounds, &rounds) {
+            return;
+        }
+        self.rounds = rounds;
+        self.fed_at = now;
+        Manager { watchdog: None }.tell(&[NotifyState::Watchdog]);
+    }
+}
+
+fn have_all_moved(then: &[u64], now: &[u64]) -> bool {
+    then.iter().zip(now).all(|(then, now)| then != now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_worker_that_is_stuck_is_enough() {
+        assert!(have_all_moved(&[], &[0, 0]));
+        assert!(have_all_moved(&[1, 2], &[2, 3]));
+        assert!(!have_all_moved(&[1, 2], &[2, 2]));
+    }
+}

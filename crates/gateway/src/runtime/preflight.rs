@@ -1,0 +1,133 @@
+//! What this machine lacks for a configuration, found without touching anything.
+
+use super::ports;
+use crate::config::model::{Configuration, Device, Port, Tunnel};
+use polder_buffers::RegionOptions;
+use polder_devices::af_xdp::{self, Level};
+use serde::Serialize;
+use std::net::{SocketAddrV4, UdpSocket};
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Seen {
+    /// The table of the configuration, as `port.lan`.
+    pub of: String,
+    /// How much it matters.
+    pub severity: Severity,
+    /// What it is about, in a word or two.
+    pub topic: String,
+    /// What was found, and what to do about it.
+    pub text: String,
+}
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// As it should be, or good to know.
+    Fine,
+    /// Something will be slower, or lost in some cases.
+    Warning,
+    /// The gateway will not start, or most packets will be lost.
+    Problem,
+}
+
+/// Looks at the devices, addresses and CPUs that `configuration` needs.
+pub fn inspect(configuration: &Configuration) -> Vec<Seen> {
+    let mut seen = cpus(configuration);
+    for port in &configuration.ports {
+        seen.extend(inspect_port(port, configuration));
+    }
+    for tunnel in &configuration.tunnels {
+        seen.extend(inspect_tunnel(tunnel));
+    }
+    seen
+}
+
+fn inspect_port(port: &Port, configuration: &Configuration) -> Vec<Seen> {
+    let of = format!("port.{}", port.name);
+    let seen = |severity, topic: &str, text: String| Seen {
+        of: of.clone(),
+        severity,
+        topic: topic.to_owned(),
+        text,
+    };
+    let Device::Interface(interface) = &port.device else {
+        return tap().map(|text| seen(Severity::Problem, "rights", text)).into_iter().collect();
+    };
+    let options = ports::interface_options(interface, port, configuration);
+    let gateway = &configuration.gateway;
+    let memory = RegionOptions { slots: ports::frames(configuration), slot_bytes: gateway.slot_bytes };
+    match af_xdp::inspect(&options, memory) {
+        Err(error) => vec![seen(Severity::Problem, "interface", error.to_string())],
+        Ok(report) => {
+            let driver = report.driver.map(|driver| format!(", driver {driver}")).unwrap_or_default();
+            let first = seen(Severity::Fine, "interface", format!("{}{driver}", report.interface));
+            let found = report.findings.into_iter().map(|finding| {
+                let severity = match finding.level {
+                    Level::Fine => Severity::Fine,
+                    Level::Warning => Severity::Warning,
+                    Level::Problem => Severity::Problem,
+                };
+                seen(severity, finding.topic, finding.text)
+            });
+            std::iter::once(first).chain(found).collect()
+        }
+    }
+}
+
+/// Why no TAP can be made, if that can be seen.
+fn tap() -> Option<String> {
+    const DEVICE: &str = "/dev/net/tun";
+    let opened = std::fs::OpenOptions::new().read(true).write(true).open(DEVICE);
+    opened
+        .err()
+        .map(|error| format!("cannot open {DEVICE}: {error}; load the kernel module tun, or run as root"))
+}
+
+fn inspect_tunnel(tunnel: &Tunnel) -> Vec<Seen> {
+    let of = format!("tunnel.{}", tunnel.name);
+    let warning = |topic: &str, text| Seen {
+        of: of.clone(),
+        severity: Severity::Warning,
+        topic: topic.to_owned(),
+        text,
+    };
+    let mut seen = Vec::new();
+    let Ok(socket) = UdpSocket::bind(SocketAddrV4::new(tunnel.local, 0)) else {
+        let text = format!(
+            "{0} is no address of this machine, so nobody answers for it: `ip address add {0}/32 dev lo`",
+            tunnel.local
+        );
+        return vec![warning("local", text)];
+    };
+    // Nothing is sent: connecting only looks for a route.
+    const DISCARD: u16 = 9;
+    if tunnel.next_hop_mac.is_none() && socket.connect(SocketAddrV4::new(tunnel.next_hop, DISCARD)).is_err() {
+        let text = format!(
+            "there is no route to {}: give the interface an address in its network, or set `next_hop_mac`",
+            tunnel.next_hop
+        );
+        seen.push(warning("next hop", text));
+    }
+    seen
+}
+
+/// CPUs that are not there.
+fn cpus(configuration: &Configuration) -> Vec<Seen> {
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
+    let is_there =
+        |cpu: u16| usize::from(cpu) < rustix::thread::CpuSet::MAX_CPU && allowed.is_set(cpu.into());
+    let missing = configuration.gateway.cpus.iter().filter(|&&cpu| !is_there(cpu));
+    let missing = missing.map(ToString::to_string).collect::<Vec<_>>();
+    if missing.is_empty() {
+        return Vec::new();
+    }
+    let text = format!(
+        "this process may not use CPU {}; it may use {} CPUs (`taskset -cp $$`)",
+        missing.join(", "),
+        allowed.count()
+    );
+    let (of, topic) = ("gateway".to_owned(), "cpus".to_owned());
+    vec![Seen { of, severity: Severity::Warning, topic, text }]
+}

@@ -1,0 +1,94 @@
+//! What the running gateway does when it is asked: by the control socket, or by a signal.
+
+use super::gateway::Gateway;
+use super::manager::{Manager, NotifyState};
+use super::run::{SharedGateway, lock};
+use super::show::show;
+use crate::config::{self, Difference, LoadError, difference};
+use crate::control::{Answer, Ask, Fault, Refusal, Reloaded, Request, Response};
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+/// A gateway and the file that describes it.
+pub(super) struct Service {
+    gateway: SharedGateway,
+    manager: Manager,
+    path: PathBuf,
+}
+
+impl Service {
+    pub(super) fn new(gateway: SharedGateway, manager: Manager, path: PathBuf) -> Self {
+        Self { gateway, manager, path }
+    }
+
+    pub(super) fn gateway(&self) -> &Mutex<Gateway> {
+        &self.gateway
+    }
+
+    /// Answers a request of the control socket.
+    pub(super) fn answer(&self, request: Request) -> Response {
+        Response::new(match request.ask {
+            Ask::Show { what } => Answer::Shown(Box::new(show(&self.gateway, what))),
+            Ask::Reload { dry_run } => match self.reload(dry_run) {
+                Ok(reloaded) => Answer::Reloaded(reloaded),
+                Err(refusal) => Answer::Error(refusal),
+            },
+        })
+    }
+
+    /// Reloads because of SIGHUP: whoever sent it reads the log.
+    pub(super) fn reload_by_signal(&self) {
+        // What happened is in the log already.
+        let _: Result<Reloaded, Refusal> = self.reload(false);
+    }
+
+    /// Reads the file again and applies what has changed, all of it or nothing.
+    fn reload(&self, dry_run: bool) -> Result<Reloaded, Refusal> {
+        if dry_run {
+            return self.change(true);
+        }
+        self.manager.reloading();
+        let outcome = self.change(false);
+        match &outcome {
+            Ok(Reloaded { changes, .. }) if changes.is_empty() => {
+                tracing::info!("reloaded: nothing has changed")
+            }
+            Ok(Reloaded { changes, .. }) => {
+                changes.iter().for_each(|change| tracing::info!("reloaded: {change}"))
+            }
+            Err(refusal) => {
+                tracing::error!("not reloaded, everything goes on as before:");
+                refusal.message.lines().for_each(|line| tracing::error!("{line}"));
+            }
+        }
+        self.manager.tell(&[NotifyState::Ready]);
+        outcome
+    }
+
+    fn change(&self, dry_run: bool) -> Result<Reloaded, Refusal> {
+        let loaded = config::load(&self.path).map_err(|error| match error {
+            LoadError::Invalid(report) => refusal(Fault::Input, report.to_string()),
+            LoadError::Unreadable { .. } => refusal(Fault::Input, error.to_string()),
+        })?;
+        let mut gateway = lock(&self.gateway);
+        let difference = difference(&gateway.configuration, &loaded.configuration);
+        if !dry_run && !difference.is_empty() {
+            gateway
+                .reload(loaded.configuration)
+                .map_err(|error| refusal(Fault::Runtime, format!("{error:#}")))?;
+        }
+        let warnings = loaded.warnings.to_string();
+        Ok(Reloaded { applied: !dry_run, changes: changes(&difference), warnings })
+    }
+}
+
+fn changes(difference: &Difference) -> Vec<String> {
+    if difference.is_empty() {
+        return Vec::new();
+    }
+    difference.to_string().lines().map(str::to_owned).collect()
+}
+
+fn refusal(kind: Fault, message: String) -> Refusal {
+    Refusal { kind, message }
+}

@@ -1,0 +1,325 @@
+//! From the running gateway to the rows of `polder show`.
+//!
+//! Reading takes the gateway's lock for as long as counters are copied; what is large is read after.
+
+use super::accounts::{Accounts, drops};
+use super::gateway::{Gateway, PortState, WorkerHandle};
+use super::run::lock;
+use crate::config::model::{Bridge, Configuration, Device, Member, MemberVlan, OnExit, Tunnel};
+use crate::config::write::{ranges, role};
+use crate::show::configuration::Written;
+use crate::show::counters::{Counters, Law};
+use crate::show::drops::{DropRow, Drops};
+use crate::show::fdb::{BridgeRow, FdbRow, MOST, MemberRow};
+use crate::show::path::{EndRow, Path, StageRow, WorkerPath};
+use crate::show::ports::PortRow;
+use crate::show::tunnels::TunnelRow;
+use crate::show::workers::WorkerRow;
+use crate::show::{FORMAT, Shown, View, What};
+use polder_datapath::counters::{Counter, QueueCounters, Stage, WorkerCounters};
+use polder_datapath::drops::{DropCounters, DropReason};
+use polder_datapath::forward::{Fdb, FdbEntry, FdbTime};
+use polder_datapath::tunnel::TunnelCounters;
+use polder_datapath::units::Nanos;
+use polder_devices::af_xdp::Level;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// One view of the gateway as it is.
+pub fn show(gateway: &Mutex<Gateway>, what: What) -> Shown {
+    let locked = lock(gateway);
+    let name = locked.configuration.gateway.name.clone();
+    let uptime = uptime(&locked);
+    let view = match what {
+        What::Path => View::Path(path(&locked)),
+        What::Ports => View::Ports(locked.ports.iter().map(port).collect()),
+        What::Tunnels => View::Tunnels(tunnels(&locked)),
+        What::Drops => View::Drops(all_drops(&locked)),
+        What::Counters => View::Counters(counters(&locked)),
+        What::Workers => View::Workers(workers(&locked)),
+        What::Config => View::Config(configuration(&locked.configuration)),
+        What::Fdb => {
+            let bridges = locked.configuration.bridges.iter().map(|bridge| bridge_row(bridge, &locked));
+            let bridges = bridges.collect::<Vec<_>>();
+            let names = names(&locked.configuration);
+            let second = FdbTime::new(locked.clock.now(), 0).second;
+            // Walking the tables takes a while, and needs the gateway no more.
+            drop(locked);
+            View::Fdb(bridges.into_iter().map(|bridge| bridge.fill(&names, second)).collect())
+        }
+    };
+    Shown { format: FORMAT, gateway: name, uptime_nanos: uptime.0, view }
+}
+
+/// Time since the start.
+pub(super) fn uptime(gateway: &Gateway) -> Nanos {
+    gateway.clock.elapsed()
+}
+
+fn path(gateway: &Gateway) -> Path {
+    let queues = gateway.queue_counters();
+    let workers = gateway.worker_counters();
+    let all = workers.iter().map(AsRef::as_ref).collect::<Vec<&WorkerCounters>>();
+    let uptime = uptime(gateway);
+    let of_worker = |(number, worker): (usize, &Arc<WorkerCounters>)| WorkerPath {
+        number,
+        elapsed_nanos: uptime.0,
+        slept_nanos: worker.slept_nanos.get(),
+        stages: stages(&[worker.as_ref()], &[]),
+    };
+    Path {
+        stages: stages(&all, &queues),
+        ends: gateway.ports.iter().map(end).collect(),
+        law: law(gateway),
+        workers: workers.iter().enumerate().map(of_worker).collect(),
+    }
+}
+
+fn stages(workers: &[&WorkerCounters], queues: &[Arc<QueueCounters>]) -> Vec<StageRow> {
+    let row = |&stage: &Stage| {
+        let sum = |counter: fn(&polder_datapath::counters::StageCounters) -> &Counter| {
+            workers.iter().map(|worker| counter(worker.stage(stage)).get()).sum()
+        };
+        let of_stage = DropReason::ALL.iter().filter(|reason| reason.stage() == stage.name());
+        let drops = of_stage.filter_map(|&reason| {
+            let ended = workers.iter().map(|worker| worker.drops.get(reason)).sum::<u64>();
+            let refused = queues.iter().map(|queue| queue.drops.get(reason)).sum::<u64>();
+            (ended + refused > 0).then(|| (reason.name().to_owned(), ended + refused))
+        });
+        StageRow {
+            stage: stage.name().to_owned(),
+            packets: sum(|counters| &counters.packets),
+            batches: sum(|counters| &counters.batches),
+            timed_packets: sum(|counters| &counters.timed_packets),
+            timed_nanos: sum(|counters| &counters.timed_nanos),
+            drops: drops.collect(),
+            ..StageRow::default()
+        }
+        .finish()
+    };
+    Stage::ALL.iter().map(row).collect()
+}
+
+fn sum(state: &PortState, counter: impl Fn(&QueueCounters) -> &Counter) -> u64 {
+    state.counters.iter().map(|queue| counter(queue).get()).sum()
+}
+
+fn end(state: &PortState) -> EndRow {
+    EndRow {
+        port: state.configuration.name.clone(),
+        received: sum(state, |queue| &queue.received),
+        transmitted: sum(state, |queue| &queue.transmitted),
+    }
+}
+
+fn law(gateway: &Gateway) -> Law {
+    let accounts = gateway.accounts();
+    let unaccounted = accounts.unaccounted();
+    let Accounts { received, generated, cloned, split, transmitted, dropped, merged, held } = accounts;
+    Law { received, generated, cloned, split, transmitted, dropped, merged, held, unaccounted }
+}
+
+fn counters(gateway: &Gateway) -> Counters {
+    let (workers, queues) = (gateway.worker_counters(), gateway.queue_counters());
+    let count = |&reason: &DropReason| {
+        let packets = drops(&workers, &queues, reason);
+        (packets > 0).then(|| (reason.name().to_owned(), packets))
+    };
+    Counters { law: law(gateway), drops: DropReason::ALL.iter().filter_map(count).collect() }
+}
+
+fn port(state: &PortState) -> PortRow {
+    let facts = state.facts.as_ref();
+    let configuration = &state.configuration;
+    let (Device::Interface(interface) | Device::Tap(interface)) = &configuration.device;
+    let is_tap = matches!(configuration.device, Device::Tap(_));
+    let mut drops = BTreeMap::new();
+    for queue in &state.counters {
+        add_drops(&mut drops, &queue.drops);
+    }
+    PortRow {
+        name: configuration.name.clone(),
+        interface: facts.map_or(interface, |facts| &facts.interface).clone(),
+        kind: if is_tap { "tap" } else { "interface" }.to_owned(),
+        role: role(configuration.role).to_owned(),
+        on_exit: match configuration.on_exit {
+            OnExit::Kernel => "kernel".to_owned(),
+            OnExit::Drop => "drop".to_owned(),
+        },
+        open: state.open,
+        trouble: state.trouble.clone(),
+        mode: facts.map(|facts| facts.mode.clone()),
+        queues: facts.map(|facts| facts.queues),
+        mtu: facts.map(|facts| facts.mtu),
+        mac: facts.map(|facts| facts.mac.to_string()),
+        openings: state.openings,
+        received: sum(state, |queue| &queue.received),
+        received_bytes: sum(state, |queue| &queue.received_bytes),
+        transmitted: sum(state, |queue| &queue.transmitted),
+        transmitted_bytes: sum(state, |queue| &queue.transmitted_bytes),
+        in_flight: sum(state, |queue| &queue.in_flight),
+        system_calls: sum(state, |queue| &queue.system_calls),
+        drops,
+        findings: findings(state),
+    }
+}
+
+fn add_drops(sums: &mut BTreeMap<String, u64>, counters: &DropCounters) {
+    for (reason, packets) in counters.occurred() {
+        *sums.entry(reason.name().to_owned()).or_default() += packets;
+    }
+}
+
+/// What pre-flight found at the last opening and ought to be mended.
+fn findings(state: &PortState) -> Vec<String> {
+    let report = state.attachment.as_ref().map(|attachment| &attachment.report);
+    let findings = report.into_iter().flat_map(|report| &report.findings);
+    let findings = findings.filter(|finding| finding.level > Level::Fine);
+    findings.map(|finding| format!("{}: {}", finding.topic, finding.text)).collect()
+}
+
+fn all_drops(gateway: &Gateway) -> Drops {
+    let workers = gateway.worker_counters();
+    let row = |&reason: &DropReason| {
+        let workers = workers.iter().map(|worker| worker.drops.get(reason)).collect::<Vec<_>>();
+        let refused =
+            |state: &PortState| state.counters.iter().map(|queue| queue.drops.get(reason)).sum::<u64>();
+        let ports = gateway.ports.iter().map(|state| (state.configuration.name.clone(), refused(state)));
+        let ports = ports.filter(|(_, packets)| *packets > 0).collect();
+        let packets = drops(&gateway.worker_counters(), &gateway.queue_counters(), reason);
+        (packets > 0).then(|| DropRow { packets, ports, workers, ..DropRow::new(reason) })
+    };
+    Drops { reasons: DropReason::ALL.iter().filter_map(row).collect() }
+}
+
+fn tunnels(gateway: &Gateway) -> Vec<TunnelRow> {
+    gateway.configuration.tunnels.iter().map(|tunnel| tunnel_row(tunnel, gateway)).collect()
+}
+
+fn tunnel_row(tunnel: &Tunnel, gateway: &Gateway) -> TunnelRow {
+    let port = gateway.ports.iter().find(|state| state.configuration.id == tunnel.port);
+    let state = gateway.lasting.tunnels.get(&tunnel.name);
+    let last = state.and_then(|state| state.last_received());
+    let mut counters = BTreeMap::new();
+    for block in state.iter().flat_map(|state| state.counters.iter()) {
+        // A moment is no count.
+        let rows = TunnelCounters::rows(block).filter(|(name, ..)| *name != "last_received");
+        rows.for_each(|(name, _, count)| *counters.entry(name.to_owned()).or_default() += count);
+    }
+    let underlay_mtu = port.and_then(|state| state.facts.as_ref()).map(|facts| facts.mtu);
+    TunnelRow {
+        name: tunnel.name.clone(),
+        local: tunnel.local.to_string(),
+        remote: tunnel.remote.to_string(),
+        port: gateway.configuration.name_of(tunnel.port).unwrap_or_default().to_owned(),
+        port_open: port.is_some_and(|state| state.open),
+        next_hop: tunnel.next_hop.to_string(),
+        next_hop_mac: state.and_then(|state| state.next_hop.address()).map(|mac| mac.to_string()),
+        key: tunnel.key,
+        mtu: tunnel.mtu.or_else(|| {
+            let room = underlay_mtu?.checked_sub(u32::from(tunnel.overhead_bytes()))?;
+            Some(u16::try_from(room).unwrap_or(u16::MAX))
+        }),
+        overhead_bytes: tunnel.overhead_bytes(),
+        silent_nanos: last.map(|last| gateway.clock.now().since(last).0),
+        counters,
+    }
+}
+
+fn workers(gateway: &Gateway) -> Vec<WorkerRow> {
+    let uptime = uptime(gateway);
+    let times = super::threads::times("worker-");
+    let row = |(number, worker): (usize, &WorkerHandle)| {
+        let counters = &worker.counters;
+        let receive = counters.stage(Stage::Receive);
+        let times = times.get(&format!("worker-{number}"));
+        WorkerRow {
+            number,
+            cpu: worker.cpu,
+            elapsed_nanos: uptime.0,
+            slept_nanos: counters.slept_nanos.get(),
+            cpu_nanos: times.map(|times| times.on_cpu.0),
+            waited_nanos: times.map(|times| times.waiting.0),
+            received: receive.packets.get(),
+            batches: receive.batches.get(),
+            polls: counters.polls.get(),
+            empty_polls: counters.empty_polls.get(),
+            sleeps: counters.sleeps.get(),
+            wakeups: counters.wakeups.get(),
+            handed_over: counters.handed_over.get(),
+            taken_over: counters.taken_over.get(),
+            dropped: counters.drops.total(),
+            cached_frames: counters.cached_frames.get(),
+            pool_exhausted: counters.pool_exhausted.get(),
+        }
+    };
+    gateway.workers.iter().enumerate().map(row).collect()
+}
+
+fn configuration(configuration: &Configuration) -> Written {
+    let values = serde_json::to_value(configuration).unwrap_or_default();
+    Written { toml: configuration.to_toml(), values }
+}
+
+/// Names by number.
+fn names(configuration: &Configuration) -> BTreeMap<u16, String> {
+    configuration.names().map(|(id, name)| (id.0, name.to_owned())).collect()
+}
+
+/// A bridge whose addresses are not read.
+struct Unread {
+    row: BridgeRow,
+    fdb: Option<Arc<Fdb>>,
+    has_vlans: bool,
+}
+
+fn bridge_row(bridge: &Bridge, gateway: &Gateway) -> Unread {
+    let fdb = gateway.lasting.fdbs.get(&bridge.name).map(Arc::clone);
+    let row = BridgeRow {
+        name: bridge.name.clone(),
+        members: bridge.members.iter().map(|member| member_row(member, gateway)).collect(),
+        ageing_seconds: bridge.ageing_seconds,
+        capacity: fdb.as_ref().map_or(0, |fdb| fdb.capacity()),
+        occupied: fdb.as_ref().map_or(0, |fdb| fdb.occupied()),
+        entries: Vec::new(),
+    };
+    Unread { row, fdb, has_vlans: bridge.is_vlan_aware() }
+}
+
+fn member_row(member: &Member, gateway: &Gateway) -> MemberRow {
+    // A tunnel is open when the port is that carries it.
+    let device = gateway.configuration.tunnel(member.port).map_or(member.port, |tunnel| tunnel.port);
+    let vlans = member.vlan.as_ref().map(|vlan| match vlan {
+        MemberVlan::Access(vlan) => format!("access {vlan}"),
+        MemberVlan::Trunk { allowed, native } => {
+            let native = native.map(|native| format!(", native {native}")).unwrap_or_default();
+            format!("trunk {}{native}", ranges(allowed).replace('"', ""))
+        }
+    });
+    MemberRow {
+        name: gateway.configuration.name_of(member.port).unwrap_or_default().to_owned(),
+        vlans,
+        isolated: member.isolated,
+        open: gateway.ports.iter().any(|state| state.configuration.id == device && state.open),
+    }
+}
+
+impl Unread {
+    fn fill(self, names: &BTreeMap<u16, String>, second: u32) -> BridgeRow {
+        let Self { mut row, fdb, has_vlans } = self;
+        let Some(fdb) = fdb else { return row };
+        let ageing = row.ageing_seconds;
+        let is_young = |entry: &FdbEntry| entry.is_static || second.saturating_sub(entry.seen) <= ageing;
+        let mut entries = fdb.entries().filter(is_young).collect::<Vec<_>>();
+        entries.sort_unstable_by_key(|entry| (entry.vlan, entry.port.0, entry.address.0));
+        entries.truncate(MOST);
+        let entry = |entry: FdbEntry| FdbRow {
+            vlan: has_vlans.then_some(entry.vlan),
+            address: entry.address.to_string(),
+            port: names.get(&entry.port.0).cloned().unwrap_or_default(),
+            age_seconds: (!entry.is_static).then(|| second.saturating_sub(entry.seen)),
+        };
+        row.entries = entries.into_iter().map(entry).collect();
+        row
+    }
+}
