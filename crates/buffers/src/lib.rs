@@ -24,8 +24,9 @@
 //! ```
 //!
 //! # What an auditor reads
-//! `unsafe` stands in three files: `region` (mapping, addresses of slots), `ring` (cells of the
-//! hand-off ring) and `prefetch` (a hint). Everything else is safe code over them.
+//! `unsafe` stands in four files: `region` (mapping, addresses of slots), `ring` (cells of the
+//! hand-off ring), `pull` (boxes in a queue that any thread empties) and `prefetch` (a hint).
+//! Everything else is safe code over them.
 //!
 //! # Ownership in one paragraph
 //! A slot is in exactly one place: in a pool or a magazine (free), in a driver's table (posted to a
@@ -39,10 +40,12 @@ mod home;
 mod packet;
 mod pool;
 mod prefetch;
+pub mod pull;
 mod region;
 pub mod ring;
 pub mod snapshot;
 mod sync;
+pub mod turnstile;
 
 pub use batch::{BATCH, Batch};
 pub use frame::Frame;

@@ -1,8 +1,6 @@
 //! Gateways that die, interfaces that go, and what the world sees of it.
 
-use crate::support::{
-    Gateway, SOON, address, assert_reaches, assert_silent, root_or_skip, stream, wire,
-};
+use crate::support::{Gateway, SOON, address, assert_reaches, assert_silent, root_or_skip, stream, wire};
 use polder_lab::topology::{Namespace, Topology};
 use polder_lab::traffic::sockets::wait_for_ping;
 use std::net::Ipv4Addr;

@@ -65,7 +65,9 @@ fn tcp_learns_its_segment_size() {
     }
     let net = Net::new(1500);
     // 1462 less 40 bytes of headers, by default; as told; left alone and found by path MTU discovery.
-    for (options, size) in [("", "mss 1422"), ("tcp_mss = 1200", "mss 1200"), ("tcp_mss = \"off\"", "mss 1460")] {
+    for (options, size) in
+        [("", "mss 1422"), ("tcp_mss = 1200", "mss 1200"), ("tcp_mss = \"off\"", "mss 1460")]
+    {
         let gateways = net.gateways(options);
         let mut listener = net.listen("ip proto 47");
         let to = SocketAddrV4::new(SERVER, 7007);

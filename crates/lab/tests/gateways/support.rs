@@ -162,7 +162,9 @@ impl Gateway {
 /// The first value under `key`, however deep.
 fn find<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     match value {
-        Value::Object(fields) => fields.get(key).or_else(|| fields.values().find_map(|inner| find(inner, key))),
+        Value::Object(fields) => {
+            fields.get(key).or_else(|| fields.values().find_map(|inner| find(inner, key)))
+        }
         Value::Array(items) => items.iter().find_map(|inner| find(inner, key)),
         _ => None,
     }

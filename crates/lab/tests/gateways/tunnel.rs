@@ -111,7 +111,10 @@ fn each_option_is_on_the_wire_and_carries_traffic() {
         ("key = 4711", "key=0x1267"),
         ("checksum = true", "Flags [checksum present]"),
         ("sequence = true", "seq 3"),
-        ("key = 1\nchecksum = true\nsequence = true", "Flags [checksum present, key present, sequence# present]"),
+        (
+            "key = 1\nchecksum = true\nsequence = true",
+            "Flags [checksum present, key present, sequence# present]",
+        ),
         ("ttl = 9", "ttl 9"),
         ("ttl = \"inherit\"", "ttl 64"),
         ("dscp = 46", "tos 0xb8"),
@@ -151,8 +154,10 @@ fn tcp_runs_both_ways_through_a_tunnel() {
     let net = Net::new(1600);
     let gateways = net.gateways("");
     let moment = Duration::from_millis(300);
-    let forth = tcp_goodput(&net.client, &net.server, SocketAddrV4::new(SERVER, 7007), moment, moment).unwrap();
-    let back = tcp_goodput(&net.server, &net.client, SocketAddrV4::new(CLIENT, 7007), moment, moment).unwrap();
+    let forth =
+        tcp_goodput(&net.client, &net.server, SocketAddrV4::new(SERVER, 7007), moment, moment).unwrap();
+    let back =
+        tcp_goodput(&net.server, &net.client, SocketAddrV4::new(CLIENT, 7007), moment, moment).unwrap();
     assert!(forth > 1e7 && back > 1e7, "{forth} {back}");
     gateways.into_iter().for_each(Gateway::stop);
 }

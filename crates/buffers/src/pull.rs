@@ -1,0 +1,245 @@
+//! A bounded queue that one thread fills and any thread empties: work for whoever is idle.
+//!
+//! Cells are pointers, taken by moving one shared cursor with a compare-and-swap. A taker reads the
+//! cell first and owns it only once its swap succeeded, so a thread that stops anywhere holds at
+//! most what it has taken, and nobody waits for it.
+
+use crate::sync::{Arc, AtomicPtr, AtomicUsize, Ordering};
+use core::marker::PhantomData;
+use crossbeam_utils::CachePadded;
+
+struct Shared<T> {
+    cells: Box<[AtomicPtr<T>]>,
+    /// Values put in so far; stored by the giver.
+    given: CachePadded<AtomicUsize>,
+    /// Values taken out so far; moved by takers.
+    taken: CachePadded<AtomicUsize>,
+    /// The queue owns values behind pointers.
+    owned: PhantomData<T>,
+}
+
+/// The end that puts in.
+pub struct Giver<T> {
+    shared: Arc<Shared<T>>,
+    given: usize,
+    taken: usize,
+}
+
+/// An end that takes out; there may be any number of them.
+pub struct Taker<T> {
+    shared: Arc<Shared<T>>,
+}
+
+/// A queue of `capacity` cells, rounded up to a power of two.
+pub fn channel<T: Send>(capacity: usize) -> (Giver<T>, Taker<T>) {
+    let capacity = capacity.max(1).next_power_of_two();
+    let shared = Arc::new(Shared {
+        cells: (0..capacity).map(|_| AtomicPtr::new(core::ptr::null_mut())).collect(),
+        given: CachePadded::new(AtomicUsize::new(0)),
+        taken: CachePadded::new(AtomicUsize::new(0)),
+        owned: PhantomData,
+    });
+    (Giver { shared: Arc::clone(&shared), given: 0, taken: 0 }, Taker { shared })
+}
+
+impl<T: Send> Giver<T> {
+    /// Puts a value in.
+    ///
+    /// # Errors
+    /// The value itself when the queue is full.
+    ///
+    /// Cost: two stores; a look at the takers' cursor when the queue seems full.
+    #[inline]
+    pub fn give(&mut self, value: Box<T>) -> Result<(), Box<T>> {
+        let capacity = self.shared.cells.len();
+        if self.given.wrapping_sub(self.taken) >= capacity {
+            // Acquire pairs with the Release of `take`: the taker has read the cell before we
+            // write it again.
+            self.taken = self.shared.taken.load(Ordering::Acquire);
+            if self.given.wrapping_sub(self.taken) >= capacity {
+                return Err(value);
+            }
+        }
+        let cell = &self.shared.cells[self.given & (capacity - 1)];
+        cell.store(Box::into_raw(value), Ordering::Relaxed);
+        self.given = self.given.wrapping_add(1);
+        // Release pairs with the Acquire of `take`: the cell, and what it points to.
+        self.shared.given.store(self.given, Ordering::Release);
+        Ok(())
+    }
+
+    /// Values that nobody has taken yet; fewer by the time of the answer.
+    #[inline]
+    pub fn waiting(&self) -> usize {
+        self.given.wrapping_sub(self.shared.taken.load(Ordering::Relaxed))
+    }
+}
+
+impl<T: Send> Taker<T> {
+    /// Takes the value that was put in first.
+    ///
+    /// Cost: two loads when the queue is empty; else a compare-and-swap for each taker that is
+    /// faster.
+    #[inline]
+    pub fn take(&self) -> Option<Box<T>> {
+        let mask = self.shared.cells.len() - 1;
+        let mut taken = self.shared.taken.load(Ordering::Relaxed);
+        loop {
+            // Acquire pairs with the Release of `give`.
+            let given = self.shared.given.load(Ordering::Acquire);
+            // A cursor that is behind may be further back than the queue is long.
+            if given.wrapping_sub(taken).cast_signed() <= 0 {
+                return None;
+            }
+            let value = self.shared.cells[taken & mask].load(Ordering::Relaxed);
+            let next = taken.wrapping_add(1);
+            // Release pairs with the giver's Acquire: the cell was read before it is written again.
+            match self.shared.taken.compare_exchange(taken, next, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return Some(Self::own(value)),
+                Err(current) => taken = current,
+            }
+        }
+    }
+
+    /// Whether nothing is there to be taken.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        let taken = self.shared.taken.load(Ordering::Relaxed);
+        // Relaxed: a hint. Whoever is about to sleep has executed a fence before it asks.
+        self.shared.given.load(Ordering::Relaxed).wrapping_sub(taken).cast_signed() <= 0
+    }
+
+    #[expect(unsafe_code, reason = "UNSAFETY: the pointer becomes a box again")]
+    fn own(value: *mut T) -> Box<T> {
+        // SAFETY: (1) the pointer came from `Box::into_raw` in `give`: the Acquire of `given` shows
+        // the cell as it was written for this count or later, and it cannot be later, because the
+        // giver writes it again only after it has seen `taken` beyond this count, which our swap
+        // has just shown not to be so when it happened; (2) the swap from this count succeeds once,
+        // so nobody else makes a box of it.
+        unsafe { Box::from_raw(value) }
+    }
+}
+
+impl<T> Clone for Taker<T> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    #[expect(unsafe_code, reason = "UNSAFETY: drops what nobody took out")]
+    fn drop(&mut self) {
+        // Relaxed: the last `Arc` to go has synchronised with the others.
+        let given = self.given.load(Ordering::Relaxed);
+        let mut taken = self.taken.load(Ordering::Relaxed);
+        while taken != given {
+            let value = self.cells[taken & (self.cells.len() - 1)].load(Ordering::Relaxed);
+            // SAFETY: the cell was given and not taken, and nobody else is left.
+            drop(unsafe { Box::from_raw(value) });
+            taken = taken.wrapping_add(1);
+        }
+    }
+}
+
+impl<T> core::fmt::Debug for Giver<T> {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.debug_struct("Giver").field("given", &self.given).finish_non_exhaustive()
+    }
+}
+
+impl<T> core::fmt::Debug for Taker<T> {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.debug_struct("Taker").finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_out_as_they_went_in_until_it_is_full() {
+        let (mut giver, taker) = channel(3);
+        for round in 0..5 {
+            for value in 0..4 {
+                giver.give(Box::new(4 * round + value)).expect("four cells");
+            }
+            assert_eq!((giver.waiting(), giver.give(Box::new(99))), (4, Err(Box::new(99))));
+            let other = taker.clone();
+            let taken = [&taker, &other, &other, &taker].map(|taker| *taker.take().expect("four values"));
+            assert_eq!(taken, [0, 1, 2, 3].map(|value| 4 * round + value));
+            assert!(taker.take().is_none() && taker.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_nobody_took_is_dropped() {
+        let witness = Arc::new(());
+        let (mut giver, taker) = channel(8);
+        for _ in 0..5 {
+            giver.give(Box::new(Arc::clone(&witness))).expect("room");
+        }
+        drop(taker.take());
+        drop((giver, taker));
+        assert_eq!(Arc::strong_count(&witness), 1);
+    }
+
+    #[test]
+    fn four_threads_take_each_value_once() {
+        const VALUES: usize = 40_000;
+        let (mut giver, taker) = channel(16);
+        let threads = [0; 4].map(|_| {
+            let taker = taker.clone();
+            std::thread::spawn(move || {
+                let mut seen = Vec::new();
+                while seen.last() != Some(&VALUES) {
+                    seen.extend(taker.take().map(|value| *value));
+                }
+                seen
+            })
+        });
+        // The end is told once to each thread.
+        for value in (0..VALUES).chain([VALUES; 4]) {
+            let mut value = Box::new(value);
+            while let Err(back) = giver.give(value) {
+                value = back;
+                std::hint::spin_loop();
+            }
+        }
+        let seen = threads.map(|thread| thread.join().expect("a taker does not panic"));
+        assert!(seen.iter().all(|seen| seen.is_sorted()), "each taker sees them in order");
+        let mut all = seen.concat();
+        all.sort_unstable();
+        assert_eq!(all, (0..VALUES).chain([VALUES; 4]).collect::<Vec<_>>());
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+
+    #[test]
+    fn every_value_is_taken_once_while_cells_come_round() {
+        loom::model(|| {
+            let (mut giver, taker) = channel::<usize>(2);
+            let other = taker.clone();
+            let thread = loom::thread::spawn(move || {
+                let first = other.take().map(|value| *value);
+                (first, other.take().map(|value| *value))
+            });
+            let mut seen = Vec::new();
+            for value in 0..3 {
+                while giver.give(Box::new(value)).is_err() {
+                    seen.extend(taker.take().map(|value| *value));
+                }
+            }
+            let (first, second) = thread.join().expect("the taker does not panic");
+            assert!(first.is_none_or(|first| second.is_none_or(|second| first < second)));
+            seen.extend(core::iter::from_fn(|| taker.take().map(|value| *value)));
+            seen.extend(first);
+            seen.extend(second);
+            seen.sort_unstable();
+            assert_eq!(seen, [0, 1, 2]);
+        });
+    }
+}

@@ -1,0 +1,396 @@
+//! Values leave in the order of their tickets, however late each comes.
+//!
+//! One thread owns the [`Line`]: it draws tickets. One thread owns the [`Turnstile`]: it lines up
+//! what is redeemed and lets go of what is next. Both share a [`Gate`], one word that says how far
+//! the line has got. In between, values may be with any thread.
+//!
+//! A ticket is (generation, number). Numbers of a generation start at 0 and wrap; at most as many
+//! are out as the window holds. A line is opened anew, with the next generation, only when all
+//! tickets of the one before have passed.
+
+use crate::sync::{Arc, AtomicU64, Ordering};
+use crossbeam_utils::CachePadded;
+
+/// A place in a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Ticket {
+    /// Which opening of the line.
+    pub generation: u32,
+    /// Which place since then.
+    pub number: u32,
+}
+
+impl Ticket {
+    const fn to_word(self) -> u64 {
+        (self.generation as u64) << 32 | self.number as u64
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the two halves of a word")]
+    const fn from_word(word: u64) -> Self {
+        Self { generation: (word >> 32) as u32, number: word as u32 }
+    }
+}
+
+/// How far a line has got: the ticket that is to pass next.
+#[derive(Debug, Default)]
+pub struct Gate(CachePadded<AtomicU64>);
+
+impl Gate {
+    /// The gate of a line that nobody has passed.
+    pub fn new() -> Self {
+        Self(CachePadded::new(AtomicU64::new(0)))
+    }
+}
+
+/// The end that draws tickets.
+#[derive(Debug)]
+pub struct Line {
+    next: Ticket,
+    /// The number that was next to pass when the gate was last looked at.
+    passed: u32,
+    window: u32,
+    gate: Arc<Gate>,
+}
+
+impl Line {
+    /// A line that is not open: no tickets can be drawn before [`open`](Self::open).
+    pub fn new(window: u32, gate: Arc<Gate>) -> Self {
+        Self { next: Ticket::default(), passed: 0, window, gate }
+    }
+
+    /// Opens the line, whose tickets must all have passed.
+    ///
+    /// # Panics
+    /// In debug builds, when they have not.
+    pub fn open(&mut self) {
+        debug_assert!(self.is_drained(), "a line is opened only when it is drained");
+        self.next = Ticket { generation: self.next.generation.wrapping_add(1), number: 0 };
+        self.passed = 0;
+    }
+
+    /// Draws a ticket; `None` when as many are out as the window holds.
+    ///
+    /// Cost: an addition; a look at the gate once a window.
+    #[inline]
+    pub fn draw(&mut self) -> Option<Ticket> {
+        if self.next.number.wrapping_sub(self.passed) >= self.window {
+            self.look();
+            if self.next.number.wrapping_sub(self.passed) >= self.window {
+                return None;
+            }
+        }
+        let ticket = self.next;
+        self.next.number = ticket.number.wrapping_add(1);
+        Some(ticket)
+    }
+
+    /// Whether every ticket that was drawn has passed. What passed has also been dealt with.
+    pub fn is_drained(&mut self) -> bool {
+        self.look();
+        self.next.number == self.passed
+    }
+
+    /// Tickets that are out, by the last look.
+    pub fn outstanding(&self) -> u32 {
+        self.next.number.wrapping_sub(self.passed)
+    }
+
+    fn look(&mut self) {
+        // Acquire pairs with the Release of `Turnstile::publish`.
+        let word = self.gate.0.load(Ordering::Acquire);
+        // The gate stands in an older generation until the first ticket of this one has passed.
+        let gate = Ticket::from_word(word);
+        if gate.generation == self.next.generation {
+            self.passed = gate.number;
+        }
+    }
+}
+
+/// The end that lets go.
+#[derive(Debug)]
+pub struct Turnstile<T> {
+    window: Box<[Option<T>]>,
+    next: Ticket,
+    waiting: u32,
+    /// Since when the next one is missing while others wait, in the caller's time.
+    missing_since: Option<u64>,
+    gate: Arc<Gate>,
+}
+
+impl<T> Turnstile<T> {
+    /// A turnstile with room for `window` values, rounded up to a power of two.
+    pub fn new(window: u32, gate: Arc<Gate>) -> Self {
+        let cells = window.max(1).next_power_of_two();
+        let window = (0..cells).map(|_| None).collect();
+        Self { window, next: Ticket::default(), waiting: 0, missing_since: None, gate }
+    }
+
+    /// Lines up the value of `ticket`, at the time `now`.
+    ///
+    /// # Errors
+    /// The value itself when its turn is over: the line moved on without it, or was opened anew.
+    #[inline]
+    pub fn redeem(&mut self, ticket: Ticket, value: T, now: u64) -> Result<(), T> {
+        if ticket.generation != self.next.generation {
+            let newer = ticket.generation.wrapping_sub(self.next.generation).cast_signed() > 0;
+            if !newer {
+                return Err(value);
+            }
+            self.turn_over(ticket.generation);
+        }
+        let ahead = ticket.number.wrapping_sub(self.next.number);
+        let Some(cell) = self.cell(ahead) else { return Err(value) };
+        if self.window[cell].is_some() {
+            debug_assert!(false, "a ticket is redeemed once");
+            return Err(value);
+        }
+        self.window[cell] = Some(value);
+        self.waiting += 1;
+        if ahead == 0 {
+            self.missing_since = None;
+        } else if self.waiting == 1 {
+            self.missing_since = Some(now);
+        }
+        Ok(())
+    }
+
+    /// The value whose turn it is, if it is there.
+    #[inline]
+    pub fn front(&self) -> Option<&T> {
+        self.window[self.next.number as usize & (self.window.len() - 1)].as_ref()
+    }
+
+    /// Lets go of the value whose turn it is, if it is there, at the time `now`.
+    ///
+    /// The line's other end learns of it by [`publish`](Self::publish).
+    #[inline]
+    pub fn pass(&mut self, now: u64) -> Option<T> {
+        let mask = self.window.len() - 1;
+        let value = self.window[self.next.number as usize & mask].take()?;
+        self.next.number = self.next.number.wrapping_add(1);
+        self.waiting -= 1;
+        if self.waiting > 0 && self.front().is_none() {
+            self.missing_since = Some(now);
+        }
+        Some(value)
+    }
+
+    /// Tells the line's other end how far it has got; to be called when what has passed has been
+    /// dealt with.
+    #[inline]
+    pub fn publish(&self) {
+        // Release pairs with the Acquire of `Line::look`.
+        self.gate.0.store(self.next.to_word(), Ordering::Release);
+    }
+
+    /// Since when the next value is missing while others wait behind it.
+    #[inline]
+    pub fn missing_since(&self) -> Option<u64> {
+        self.missing_since
+    }
+
+    /// Moves on to the first value that is there; returns how many tickets were given up.
+    ///
+    /// Whoever redeems one of those later is told so.
+    #[cold]
+    pub fn give_up(&mut self) -> u32 {
+        let mut given_up = 0;
+        while self.waiting > 0 && self.front().is_none() {
+            self.next.number = self.next.number.wrapping_add(1);
+            given_up += 1;
+        }
+        self.missing_since = None;
+        given_up
+    }
+
+    /// Values that wait.
+    pub fn waiting(&self) -> u32 {
+        self.waiting
+    }
+
+    /// Takes out all values that wait, in order, for a thread that ends.
+    pub fn clear(&mut self) -> impl Iterator<Item = T> + '_ {
+        core::iter::from_fn(move || {
+            self.give_up();
+            self.pass(0)
+        })
+    }
+
+    /// The cell of the ticket that is `ahead` of the next; `None` when it is out of the window.
+    #[inline]
+    fn cell(&self, ahead: u32) -> Option<usize> {
+        // What is behind the next one counts, wrapped, as far ahead.
+        let place = self.next.number.wrapping_add(ahead) as usize & (self.window.len() - 1);
+        ((ahead as usize) < self.window.len()).then_some(place)
+    }
+
+    #[cold]
+    fn turn_over(&mut self, generation: u32) {
+        debug_assert_eq!(self.waiting, 0, "a line is opened only when it is drained");
+        self.window.iter_mut().for_each(|cell| *cell = None);
+        self.next = Ticket { generation, number: 0 };
+        self.waiting = 0;
+        self.missing_since = None;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn pair(window: u32) -> (Line, Turnstile<u32>) {
+        let gate = Arc::new(Gate::new());
+        let mut line = Line::new(window, Arc::clone(&gate));
+        line.open();
+        (line, Turnstile::new(window, gate))
+    }
+
+    fn passed(turnstile: &mut Turnstile<u32>, now: u64) -> Vec<u32> {
+        let passed = core::iter::from_fn(|| turnstile.pass(now)).collect();
+        turnstile.publish();
+        passed
+    }
+
+    #[test]
+    fn what_comes_early_waits() {
+        let (mut line, mut turnstile) = pair(4);
+        let tickets = [0; 4].map(|_| line.draw().expect("a window of four"));
+        assert_eq!(line.draw(), None);
+        for number in [2, 1, 3] {
+            turnstile.redeem(tickets[number], tickets[number].number, 10).expect("in time");
+            assert_eq!(passed(&mut turnstile, 10), []);
+        }
+        assert_eq!((turnstile.missing_since(), line.draw()), (Some(10), None));
+        turnstile.redeem(tickets[0], 0, 11).expect("in time");
+        assert_eq!(turnstile.missing_since(), None);
+        assert_eq!(passed(&mut turnstile, 11), [0, 1, 2, 3]);
+        assert!(line.is_drained());
+        assert_eq!(line.draw().map(|ticket| ticket.number), Some(4));
+    }
+
+    #[test]
+    fn a_missing_one_is_given_up_and_late_then() {
+        let (mut line, mut turnstile) = pair(4);
+        let tickets = [0; 4].map(|_| line.draw().expect("a window of four"));
+        turnstile.redeem(tickets[1], 1, 5).expect("in time");
+        turnstile.redeem(tickets[3], 3, 6).expect("in time");
+        assert_eq!(turnstile.missing_since(), Some(5));
+        assert_eq!((turnstile.give_up(), passed(&mut turnstile, 7)), (1, vec![1]));
+        assert_eq!(turnstile.missing_since(), Some(7), "the next one is missing since then");
+        assert_eq!(turnstile.redeem(tickets[0], 0, 8), Err(0));
+        assert_eq!((turnstile.give_up(), passed(&mut turnstile, 9)), (1, vec![3]));
+        assert_eq!(turnstile.redeem(tickets[2], 2, 10), Err(2));
+        assert!(line.is_drained());
+        assert_eq!(turnstile.give_up(), 0, "nothing waits, so nothing is given up");
+    }
+
+    #[test]
+    fn a_ticket_of_an_old_opening_is_late() {
+        let (mut line, mut turnstile) = pair(4);
+        let (old, second) = (line.draw().expect("room"), line.draw().expect("room"));
+        turnstile.redeem(second, 1, 0).expect("in time");
+        turnstile.give_up();
+        assert_eq!(passed(&mut turnstile, 0), [1]);
+        assert!(line.is_drained());
+        line.open();
+        let new = line.draw().expect("room");
+        turnstile.redeem(new, 7, 0).expect("in time");
+        assert_eq!(turnstile.redeem(old, 0, 0), Err(0));
+        assert_eq!(passed(&mut turnstile, 0), [7]);
+        assert!(line.is_drained());
+    }
+
+    #[test]
+    fn numbers_come_round() {
+        let (mut line, mut turnstile) = pair(4);
+        let start = Ticket { generation: 1, number: u32::MAX - 1 };
+        (line.next, line.passed) = (start, start.number);
+        turnstile.next = start;
+        turnstile.publish();
+        let tickets = [0; 4].map(|_| line.draw().expect("a window of four"));
+        assert_eq!(tickets.map(|ticket| ticket.number), [u32::MAX - 1, u32::MAX, 0, 1]);
+        for place in [3, 2, 1] {
+            turnstile.redeem(tickets[place], place as u32, 0).expect("in time");
+        }
+        assert_eq!(turnstile.give_up(), 1);
+        assert_eq!(passed(&mut turnstile, 0), [1, 2, 3]);
+        assert_eq!(turnstile.redeem(tickets[0], 0, 0), Err(0));
+        assert!(line.is_drained() && line.draw().is_some());
+    }
+
+    #[test]
+    fn who_ends_takes_what_waits_in_order() {
+        let (mut line, mut turnstile) = pair(8);
+        let tickets = [0; 8].map(|_| line.draw().expect("a window of eight"));
+        for place in [6, 2, 3] {
+            turnstile.redeem(tickets[place], place as u32, 0).expect("in time");
+        }
+        assert_eq!(turnstile.clear().collect::<Vec<_>>(), [2, 3, 6]);
+        assert_eq!(turnstile.waiting(), 0);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::UnsafeCell;
+    use crate::{pull, ring};
+
+    /// What a thread brings to the turnstile's.
+    type Redeemed = (Ticket, u32);
+
+    /// One thread draws and offers, and works itself; another works and lets go. The cell stands
+    /// for what the second one deals with: the first may touch it once the line is drained.
+    #[test]
+    fn the_line_keeps_its_order_and_says_so_when_it_is_done() {
+        loom::model(|| {
+            let gate = Arc::new(Gate::new());
+            let sent = Arc::new(UnsafeCell::new(0));
+            let mut line = Line::new(2, Arc::clone(&gate));
+            line.open();
+            let (mut giver, taker) = pull::channel::<Redeemed>(2);
+            let (mut bring, mut brought) = ring::channel::<Redeemed>(2);
+            let (others, result) = (taker.clone(), Arc::clone(&sent));
+            let home = loom::thread::spawn(move || {
+                let mut turnstile = Turnstile::new(2, gate);
+                let mut order = Vec::new();
+                while order.len() < 2 {
+                    let own = others.take().map(|value| *value);
+                    let redeemed = own.or_else(|| brought.pop());
+                    let Some((ticket, value)) = redeemed else {
+                        loom::thread::yield_now();
+                        continue;
+                    };
+                    turnstile.redeem(ticket, value, 0).expect("nothing expires here");
+                    while let Some(value) = turnstile.pass(0) {
+                        result.with_mut(|sent| {
+                            // SAFETY: the other thread looks only after the gate has said so.
+                            #[expect(unsafe_code, reason = "UNSAFETY: the checker's own cell")]
+                            unsafe {
+                                *sent += 1;
+                            }
+                        });
+                        order.push(value);
+                    }
+                    turnstile.publish();
+                }
+                assert!(order.iter().copied().eq(0..2), "{order:?}");
+            });
+            for value in 0..2 {
+                let ticket = line.draw().expect("a window of two");
+                giver.give(Box::new((ticket, value))).expect("two cells");
+            }
+            if let Some(value) = taker.take() {
+                bring.push(*value).expect("two cells");
+            }
+            if line.is_drained() {
+                // SAFETY: all tickets have passed, so the other thread is done with it.
+                #[expect(unsafe_code, reason = "UNSAFETY: the checker's own cell")]
+                let seen = sent.with(|sent| unsafe { *sent });
+                assert_eq!(seen, 2);
+            }
+            home.join().expect("the home does not panic");
+            assert!(line.is_drained());
+        });
+    }
+}
