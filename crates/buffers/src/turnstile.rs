@@ -309,8 +309,8 @@ mod tests {
         turnstile.publish();
         let tickets = [0; 4].map(|_| line.draw().expect("a window of four"));
         assert_eq!(tickets.map(|ticket| ticket.number), [u32::MAX - 1, u32::MAX, 0, 1]);
-        for place in [3, 2, 1] {
-            turnstile.redeem(tickets[place], place as u32, 0).expect("in time");
+        for (place, value) in [(3, 3), (2, 2), (1, 1)] {
+            turnstile.redeem(tickets[place], value, 0).expect("in time");
         }
         assert_eq!(turnstile.give_up(), 1);
         assert_eq!(passed(&mut turnstile, 0), [1, 2, 3]);
@@ -323,7 +323,7 @@ mod tests {
         let (mut line, mut turnstile) = pair(8);
         let tickets = [0; 8].map(|_| line.draw().expect("a window of eight"));
         for place in [6, 2, 3] {
-            turnstile.redeem(tickets[place], place as u32, 0).expect("in time");
+            turnstile.redeem(tickets[place], tickets[place].number, 0).expect("in time");
         }
         assert_eq!(turnstile.clear().collect::<Vec<_>>(), [2, 3, 6]);
         assert_eq!(turnstile.waiting(), 0);
