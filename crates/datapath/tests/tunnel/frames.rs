@@ -1,6 +1,6 @@
 //! Frames to put into tunnels, written by hand.
 
-use crate::oracle::naive_sum;
+use crate::oracle::{naive_pseudo_sum, naive_sum};
 
 /// Who speaks inside the tunnel, and whom to.
 pub(crate) const STATIONS: [[u8; 6]; 2] = [[2, 0, 0, 0, 7, 1], [2, 0, 0, 0, 7, 2]];
@@ -66,4 +66,25 @@ pub(crate) fn v6_of(tags: &[u16], class: u8, hops: u8, next: u8, payload: &[u8])
     let length = u16::try_from(payload.len()).expect("a packet").to_be_bytes();
     let header = [0x60 | class >> 4, class << 4, 0, 0, length[0], length[1], next, hops];
     [&link(tags, 0x86dd)[..], &header, &V6[0], &V6[1], payload].concat()
+}
+
+/// A TCP segment of an address family with options, its checksum right.
+pub(crate) fn tcp(is_v6: bool, flags: u8, options: &[u8], payload: &[u8]) -> Vec<u8> {
+    let offset = u8::try_from(5 + options.len() / 4).expect("at most 15") << 4;
+    let ports = [0x12, 0x34, 0, 80];
+    let numbers = [0, 0, 0, 1, 0, 0, 0, 0];
+    let rest = [offset, flags, 0x20, 0, 0, 0, 0, 0];
+    let mut segment = [&ports[..], &numbers, &rest, options, payload].concat();
+    let checksum = !tcp_sum(is_v6, &segment);
+    segment[16..18].copy_from_slice(&checksum.to_be_bytes());
+    segment
+}
+
+/// The sum over a TCP segment with its pseudo-header: all ones when it is intact.
+pub(crate) fn tcp_sum(is_v6: bool, segment: &[u8]) -> u16 {
+    if is_v6 {
+        naive_pseudo_sum(&V6[0], &V6[1], 6, segment)
+    } else {
+        naive_pseudo_sum(&V4[0], &V4[1], 6, segment)
+    }
 }

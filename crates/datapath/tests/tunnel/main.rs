@@ -3,6 +3,7 @@
 #[path = "../oracle/mod.rs"]
 mod oracle;
 
+mod cases;
 mod frames;
 mod journey;
 mod model;
