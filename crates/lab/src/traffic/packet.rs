@@ -143,6 +143,16 @@ impl Template {
         self.probe_at() + PROBE_BYTES
     }
 
+    /// Where the inner IPv4 source address is.
+    pub(super) fn source_at(&self) -> usize {
+        self.inner + ETHERNET + 12
+    }
+
+    /// Sum of the words of the inner IPv4 header without checksum and source address.
+    pub(super) fn sum_without_source(&self) -> u32 {
+        self.sum
+    }
+
     /// Who talks to whom.
     pub fn talk(&self) -> &Talk {
         &self.talk

@@ -61,8 +61,11 @@ pub struct Sent {
     pub packets: u64,
     /// From the first to the last.
     pub time: Duration,
-    /// By how much the generator was behind its timetable at worst.
-    pub behind: Duration,
+    /// CPU time of the sending thread; what the kernel does for receivers in softirq is in it.
+    pub cpu: Duration,
+    /// By how much the generator was behind its timetable at worst, where that is known; latencies
+    /// count from the timetable in any case.
+    pub behind: Option<Duration>,
 }
 
 impl Plan {
@@ -108,6 +111,7 @@ impl Generator {
     /// # Errors
     /// When the kernel refuses packets, or when interrupted.
     pub fn run(&mut self, plan: &Plan, mut meanwhile: impl FnMut()) -> anyhow::Result<Sent> {
+        let cpu = clock::thread_cpu();
         let mut numbers = Numbers { next: 0, kept: None, faults: plan.faults };
         let start = clock::nanos();
         let pace = Pace::new(start, plan.rate).in_bursts_of(plan.burst);
@@ -144,7 +148,8 @@ impl Generator {
             packets += self.put(packets, Probe { stream: 0, number: kept, due: clock::nanos() });
         }
         self.empty(&mut meanwhile)?;
-        Ok(Sent { numbers: numbers.next, packets, time, behind: Duration::from_nanos(behind) })
+        let behind = timed.then_some(Duration::from_nanos(behind));
+        Ok(Sent { numbers: numbers.next, packets, time, cpu: clock::thread_cpu() - cpu, behind })
     }
 
     /// Writes a packet; returns how many.

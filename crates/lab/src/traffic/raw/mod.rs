@@ -1,17 +1,21 @@
-//! Raw packets: a generator on AF_XDP, and a sink in XDP.
+//! Raw packets: a generator on AF_XDP, an injector in the kernel, and a sink in XDP.
 //!
-//! The generator owns a few thousand slots of packet memory, writes the head of each packet and hands
-//! it to the kernel's copying transmit path. The sink is a program in the driver of the receiving
-//! interface: it counts, writes down number and latency of every probe, and drops. Neither uses a
-//! line of the datapath or its drivers.
+//! The [`Generator`] owns a few thousand slots of packet memory, writes the head of each packet and
+//! hands it to the kernel's copying transmit path: mixes of lengths, faults on purpose. The
+//! [`Injector`] makes packets of one length in the kernel, for a quarter of the cost. The [`Sink`] is a
+//! program in the driver of the receiving interface: it counts, writes down number and latency of every
+//! probe, and drops. None uses a line of the datapath or its drivers.
 
+mod code;
 mod generator;
+mod injector;
 mod program;
 mod sender;
 mod sink;
 mod sys;
 
 pub use generator::{Faults, Generator, Plan, Sent};
+pub use injector::Injector;
 pub use sink::Sink;
 
 use rustix::fd::OwnedFd;

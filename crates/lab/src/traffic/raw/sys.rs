@@ -5,6 +5,7 @@
 //! Documentation/networking/af_xdp.rst.
 #![expect(unsafe_code, reason = "UNSAFETY: bpf(2), and memory shared with the kernel")]
 
+use super::program::Stand;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use rustix::io::Errno;
@@ -122,18 +123,19 @@ pub(super) fn shared_value(bytes: u32) -> Result<OwnedFd, Errno> {
     unsafe { bpf(MAP_CREATE, &attributes.u32(16, MAP_MMAPABLE)) }
 }
 
-/// Loads an XDP program; on refusal the verifier's words.
-pub(super) fn load_xdp(instructions: &[u64]) -> Result<OwnedFd, (Errno, String)> {
+/// Loads a program for where it is to stand; on refusal the verifier's words.
+pub(super) fn load(stand: Stand, instructions: &[u64]) -> Result<OwnedFd, (Errno, String)> {
+    let (program, attach, _) = place(stand);
     let mut log = vec![0_u8; 1 << 16];
     let attributes = Attributes::default()
-        .u32(0, PROGRAM_XDP)
+        .u32(0, program)
         .u32(4, u32::try_from(instructions.len()).unwrap_or(u32::MAX))
         .pointer(8, instructions.as_ptr().cast())
         .pointer(16, c"Dual MIT/GPL".as_ptr().cast())
         .u32(24, 1)
         .u32(28, u32::try_from(log.len()).unwrap_or(0))
         .pointer(32, log.as_mut_ptr().cast())
-        .u32(68, ATTACH_XDP);
+        .u32(68, attach);
     // SAFETY: (1) the kernel reads so many instructions of 8 bytes as the slice has, and a terminated
     // licence; (2) it writes at most the vector's length to the log. All live across the call.
     let result = unsafe { bpf(PROGRAM_LOAD, &attributes) };
@@ -143,12 +145,43 @@ pub(super) fn load_xdp(instructions: &[u64]) -> Result<OwnedFd, (Errno, String)>
     })
 }
 
-/// Attaches a program to an interface in its driver; it goes with the descriptor.
-pub(super) fn link_xdp(program: BorrowedFd<'_>, interface: u32) -> Result<OwnedFd, Errno> {
+/// Attaches a program to an interface; it goes with the descriptor.
+pub(super) fn link(stand: Stand, program: BorrowedFd<'_>, interface: u32) -> Result<OwnedFd, Errno> {
+    let (_, attach, flags) = place(stand);
     let program = program.as_raw_fd().cast_unsigned();
-    let attributes = Attributes::default().u32(0, program).u32(4, interface).u32(8, ATTACH_XDP);
-    // SAFETY: (1) BPF_LINK_CREATE for XDP reads no pointer from the attributes.
-    unsafe { bpf(LINK_CREATE, &attributes.u32(12, XDP_DRIVER)) }
+    let attributes = Attributes::default().u32(0, program).u32(4, interface).u32(8, attach);
+    // SAFETY: (1) BPF_LINK_CREATE for XDP and tcx reads no pointer from these attributes.
+    unsafe { bpf(LINK_CREATE, &attributes.u32(12, flags)) }
+}
+
+/// Kind of program, kind of attachment, flags of the attachment.
+fn place(stand: Stand) -> (u32, u32, u32) {
+    match stand {
+        Stand::Driver => (PROGRAM_XDP, ATTACH_XDP, XDP_DRIVER),
+        Stand::Stack => (PROGRAM_CLASSIFIER, ATTACH_TCX_INGRESS, 0),
+    }
+}
+
+/// Runs a program `turns` times on pages that hold `packet`, and does with them what it says; returns
+/// nanoseconds a turn.
+pub(super) fn inject(program: BorrowedFd<'_>, packet: &[u8], turns: u32, batch: u32) -> Result<u32, Errno> {
+    let mut attributes = Attributes::default()
+        .u32(0, program.as_raw_fd().cast_unsigned())
+        .u32(8, u32::try_from(packet.len()).map_err(|_| Errno::INVAL)?)
+        .pointer(16, packet.as_ptr())
+        .u32(32, turns)
+        .u32(64, LIVE_FRAMES)
+        .u32(72, batch);
+    let size = size_of::<Attributes>();
+    let at = attributes.0.as_mut_ptr();
+    // SAFETY: (1) the kernel reads so many bytes of the packet as it has, which lives across the call;
+    // (2) it writes to the attributes alone, which are as long as is said and are ours.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, PROGRAM_RUN, at, size) };
+    if result != 0 {
+        return Err(last_error());
+    }
+    let [d0, d1, d2, d3] = [36, 37, 38, 39].map(|byte: usize| attributes.0[byte]);
+    Ok(u32::from_ne_bytes([d0, d1, d2, d3]))
 }
 
 /// `union bpf_attr`, filled by offset.
@@ -195,10 +228,15 @@ fn last_error() -> Errno {
 /// `enum bpf_cmd`, `enum bpf_map_type`, `enum bpf_prog_type`, `enum bpf_attach_type` of linux/bpf.h.
 const MAP_CREATE: libc::c_long = 0;
 const PROGRAM_LOAD: libc::c_long = 5;
+const PROGRAM_RUN: libc::c_long = 10;
 const LINK_CREATE: libc::c_long = 28;
 const MAP_ARRAY: u32 = 2;
 const MAP_MMAPABLE: u32 = 1 << 10;
+const PROGRAM_CLASSIFIER: u32 = 3;
 const PROGRAM_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
+const ATTACH_TCX_INGRESS: u32 = 46;
+/// `BPF_F_TEST_XDP_LIVE_FRAMES`.
+const LIVE_FRAMES: u32 = 1 << 1;
 /// `XDP_FLAGS_DRV_MODE` of linux/if_link.h.
 const XDP_DRIVER: u32 = 1 << 2;
