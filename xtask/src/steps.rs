@@ -152,14 +152,13 @@ fn loom_deep(run: &mut Run) -> Result<()> {
     explore(run, "loom-deep", "5", HOURS)
 }
 
-/// Runs the model checker on the tests called `loom…`, with a build folder of its own, so that neither
-/// build throws the other away.
+/// Runs the model checker on the unit tests in modules called `loom_tests`, with a build folder of its
+/// own, so that neither build throws the other away.
 fn explore(run: &mut Run, log: &str, preemptions: &str, deadline: Duration) -> Result<()> {
-    if !has_loom_tests(&run.root().join("crates/buffers/tests")) {
-        bail!("crates/buffers/tests holds no test called `loom…`");
+    if !has_loom_tests(&run.root().join("crates/buffers/src")) {
+        bail!("crates/buffers/src holds no module called `loom_tests`");
     }
-    let arguments =
-        ["test", "-p", "polder-buffers", "--release", "--locked", "--no-fail-fast", "--test", "loom*"];
+    let arguments = ["test", "-p", "polder-buffers", "--release", "--locked", "--lib", "loom_tests"];
     let preemptions = std::env::var("LOOM_MAX_PREEMPTIONS").unwrap_or_else(|_| preemptions.to_owned());
     let mut cargo: Command = run.command("cargo", &arguments);
     cargo
@@ -172,10 +171,10 @@ fn explore(run: &mut Run, log: &str, preemptions: &str, deadline: Duration) -> R
 }
 
 fn has_loom_tests(folder: &Path) -> bool {
-    let names = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
-    names
-        .filter_map(|name| name.into_string().ok())
-        .any(|name| name.starts_with("loom") && name.ends_with(".rs"))
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    files
+        .filter_map(|file| fs::read_to_string(file.path()).ok())
+        .any(|source| source.contains("mod loom_tests"))
 }
 
 /// The value of a variable with flags appended to it.

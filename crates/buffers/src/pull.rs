@@ -184,19 +184,21 @@ mod tests {
         assert_eq!(Arc::strong_count(&witness), 1);
     }
 
+    fn take_until(taker: &Taker<usize>, last: usize) -> Vec<usize> {
+        let mut seen = Vec::new();
+        while seen.last() != Some(&last) {
+            seen.extend(taker.take().map(|value| *value));
+        }
+        seen
+    }
+
     #[test]
     fn four_threads_take_each_value_once() {
         const VALUES: usize = 40_000;
         let (mut giver, taker) = channel(16);
         let threads = [0; 4].map(|_| {
             let taker = taker.clone();
-            std::thread::spawn(move || {
-                let mut seen = Vec::new();
-                while seen.last() != Some(&VALUES) {
-                    seen.extend(taker.take().map(|value| *value));
-                }
-                seen
-            })
+            std::thread::spawn(move || take_until(&taker, VALUES))
         });
         // The end is told once to each thread.
         for value in (0..VALUES).chain([VALUES; 4]) {
