@@ -156,16 +156,7 @@ impl Stand {
         let queue = &mut generator.queues[0];
         std::thread::scope(|scope| {
             let stopped = Arc::clone(&stop);
-            scope.spawn(move || {
-                pin(0);
-                let mut pool = region.pool();
-                // Relaxed: a flag that orders nothing.
-                let mut batch = Batch::new();
-                while !stopped.load(Ordering::Relaxed) {
-                    fill(&mut batch, &mut pool, length);
-                    send_all(queue, &mut batch, &mut pool);
-                }
-            });
+            scope.spawn(move || generate(region, queue, length, &stopped));
             pin(1);
             let measured = work();
             stop.store(true, Ordering::Relaxed);
@@ -190,6 +181,17 @@ impl Stand {
             each(measured.system, packets),
             measured.lost,
         );
+    }
+}
+
+/// Sends on CPU 0 until it is told to stop.
+fn generate(region: &Region, queue: &mut AnyQueue, length: usize, stop: &AtomicBool) {
+    pin(0);
+    let (mut pool, mut batch) = (region.pool(), Batch::new());
+    // Relaxed: a flag that orders nothing.
+    while !stop.load(Ordering::Relaxed) {
+        fill(&mut batch, &mut pool, length);
+        send_all(queue, &mut batch, &mut pool);
     }
 }
 

@@ -123,6 +123,9 @@ fn attached(interface: u32) -> Option<String> {
 fn why(hook: Hook, errno: Errno) -> String {
     match (hook, errno) {
         (Hook::Native, Errno::OPNOTSUPP) => "the driver does not offer it".to_owned(),
+        (Hook::Native, Errno::NOSPC) => "the driver has too few queues for it; with a veth, the peer must \
+                                         not have more to send than this end to receive"
+            .to_owned(),
         (Hook::Native, Errno::RANGE | Errno::INVAL) => {
             format!("the driver refuses ({errno}); often the MTU or an offload such as LRO is in the way")
         }

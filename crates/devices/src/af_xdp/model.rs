@@ -271,3 +271,53 @@ fn losses_of_the_kernel_are_counted_once() {
         stand.close();
     }
 }
+
+/// A chain of more parts than the device takes leaves in fewer frames; one that cannot is a drop.
+#[test]
+fn a_chain_of_many_parts_is_put_together() {
+    let mut stand = stand();
+    let chain = |stand: &mut Stand, parts: u8| {
+        let mut chain = Packet::copy_from(&[0; 14], &mut stand.pool).expect("256 slots");
+        for part in 1..parts {
+            chain.join(Packet::copy_from(&[part; 10], &mut stand.pool).expect("256 slots"));
+        }
+        chain
+    };
+    let mut batch = Batch::new();
+    for parts in [1, 4, 5, 30] {
+        batch.push(chain(&mut stand, parts)).expect("room");
+    }
+    let last = chain(&mut stand, 5);
+    stand.tx.transmit(&mut batch, &mut stand.pool);
+    assert!(batch.is_empty());
+    let sent = core::iter::from_fn(|| stand.kernel.transmit.take());
+    let sent = sent.map(|descriptor| (descriptor.length, descriptor.continues)).collect::<Vec<_>>();
+    let four = [(14, true), (10, true), (10, true), (10, false)];
+    assert_eq!(sent, [&[(14, false)][..], &four, &[(54, false), (304, false)]].concat());
+    assert_eq!(stand.tx.held(), 4);
+
+    let taken = core::iter::from_fn(|| stand.pool.take()).collect::<Vec<_>>();
+    batch.push(last).expect("room");
+    stand.tx.transmit(&mut batch, &mut stand.pool);
+    assert_eq!((batch.len(), stand.tx.held()), (0, 4));
+    assert_eq!(stand.tx.counters().drops.get(DropReason::TxTooLong), 1);
+    taken.into_iter().for_each(|frame| stand.pool.release_frame(frame));
+    stand.close();
+}
+
+/// Completions come one a frame; a packet is held until its last frame is back.
+#[test]
+fn a_packet_is_held_until_its_last_frame_is_back() {
+    let mut stand = stand();
+    let mut chain = Packet::copy_from(&[0; 14], &mut stand.pool).expect("256 slots");
+    chain.join(Packet::copy_from(&[1; 10], &mut stand.pool).expect("256 slots"));
+    let mut batch = Batch::new();
+    batch.push(chain).expect("room");
+    stand.tx.transmit(&mut batch, &mut stand.pool);
+    for held in [1, 0] {
+        stand.kernel.complete(1);
+        assert_eq!(stand.tx.reclaim(&mut stand.pool), Turn::Drained);
+        assert_eq!((stand.tx.held(), stand.tx.counters().in_flight.get()), (held, u64::from(held)));
+    }
+    stand.close();
+}

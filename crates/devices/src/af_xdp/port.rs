@@ -6,7 +6,7 @@ use super::link::{self, Which};
 use super::options::Claim;
 use super::preflight::Report;
 use super::socket::Core;
-use crate::{AnyQueue, Interface};
+use crate::{Abilities, AnyQueue, Interface};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::io::Errno;
@@ -75,6 +75,9 @@ pub struct Statistics {
 }
 
 impl Port {
+    /// What is sent is what the link carries: nothing is completed or cut on the way.
+    pub const ABILITIES: Abilities = Abilities { partial_checksums: false, segments: false };
+
     /// Makes `claims` those of the port: what is not among them stays with the kernel. What was
     /// claimed before and still is, is claimed all the time.
     ///

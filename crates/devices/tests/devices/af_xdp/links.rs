@@ -4,7 +4,7 @@ use super::{all_home, await_frame, drain, frame, memory, options, receive, start
 use crate::common::{self, RawPeer};
 use polder_buffers::{Batch, Packet, Region, RegionOptions};
 use polder_datapath::port::Turn;
-use polder_devices::af_xdp::{Level, Mode, OpenError, Options, inspect, open};
+use polder_devices::af_xdp::{BusyPoll, Level, Mode, OnExit, OpenError, Options, inspect, open, release};
 use std::time::Duration;
 
 /// One of two ports on the same memory disappears; the other goes on, and it comes back.
@@ -207,5 +207,55 @@ fn a_port_may_be_opened_before_its_interface_is_up() {
     assert_eq!(batch.len(), 1);
     pool.release(&mut batch);
     drop((port, pool));
+    all_home(&region);
+}
+
+/// A port that has just been closed is no obstacle to the next one, whatever it left.
+#[test]
+fn an_interface_is_opened_again_at_once() {
+    if !common::is_root("af_xdp::an_interface_is_opened_again_at_once") {
+        return;
+    }
+    common::enter_namespace();
+    veth("pdxw0", "pdxw1", "");
+    let region = memory(2048);
+    let mut pool = region.pool();
+    let sender = RawPeer::open("pdxw1");
+    for round in 0..12 {
+        let on_exit = [OnExit::Kernel, OnExit::Drop, OnExit::Drop][round % 3];
+        let mode = [Mode::Native, Mode::Generic][round / 3 % 2];
+        let busy_poll = (round > 8).then_some(BusyPoll { budget: 64, microseconds: 20 });
+        let asked = Options { on_exit, busy_poll, ..options("pdxw0", mode) };
+        let mut port = open(&asked, &region).expect("root opens a veth");
+        start(&mut port, &mut pool);
+        assert!(sender.send(&frame(1, 60)));
+        let mut batch = receive(&mut port, 1, &mut pool);
+        assert_eq!(batch.len(), 1, "round {round}");
+        pool.release(&mut batch);
+    }
+    assert!(release("pdxw0").expect("root removes a pin"));
+    drop(pool);
+    all_home(&region);
+}
+
+/// A veth whose peer has more queues to send than it has to receive: XDP in the driver would not see
+/// all packets, so the driver refuses.
+#[test]
+fn a_peer_with_more_queues_is_explained() {
+    if !common::is_root("af_xdp::a_peer_with_more_queues_is_explained") {
+        return;
+    }
+    common::enter_namespace();
+    common::ip(
+        "link add pdxy0 numrxqueues 1 numtxqueues 1 type veth peer name pdxy1 numrxqueues 1 numtxqueues 2",
+    );
+    common::ip("link set pdxy0 up");
+    let region = memory(2048);
+    let error = open(&options("pdxy0", Mode::Native), &region).expect_err("too few queues").to_string();
+    assert!(error.contains("too few queues"), "{error}");
+    let port = open(&options("pdxy0", Mode::Auto), &region).expect("the generic hook has no such limit");
+    assert!(port.port.report.mode().is_some_and(|mode| mode == "generic XDP, copy, multi-buffer"));
+    assert!(port.port.report.to_string().contains("too few queues"), "{}", port.port.report);
+    drop(port);
     all_home(&region);
 }

@@ -4,6 +4,7 @@ mod claims;
 mod exits;
 mod links;
 mod losses;
+mod rights;
 
 use crate::common::{self, RawPeer};
 use polder_buffers::{Batch, Pool, Region, RegionOptions};
