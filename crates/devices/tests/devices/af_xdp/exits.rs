@@ -2,6 +2,8 @@
 
 use super::{Namespace, all_home, drain, memory, neighbours, options, receive, start};
 use crate::common;
+use polder_buffers::RegionOptions;
+use polder_datapath::port::Turn;
 use polder_devices::af_xdp::{self, Mode, OnExit, Options, open};
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -86,10 +88,8 @@ fn a_killed_gateway_keeps_the_interface_closed() {
     end(gateway);
     assert!(other.is_silent("10.8.0.1"), "nothing passes");
     end(load);
-    let pinned = af_xdp::inspect(
-        &options("pdxr0", Mode::Auto),
-        polder_buffers::RegionOptions { slots: 64, slot_bytes: 2048 },
-    );
+    let pinned =
+        af_xdp::inspect(&options("pdxr0", Mode::Auto), RegionOptions { slots: 64, slot_bytes: 2048 });
     assert!(pinned.expect("it is there").to_string().contains("kept closed by"));
 
     // The next gateway takes over what was left, without a moment in which the kernel has it.
@@ -105,7 +105,8 @@ fn a_killed_gateway_keeps_the_interface_closed() {
     assert!(port.port.report.to_string().contains("took over"), "{}", port.port.report);
     start(&mut port, &mut pool);
     assert!(other.is_silent("10.8.0.1"), "the third gateway has it");
-    assert_eq!(drain(&mut port, &mut pool), polder_datapath::port::Turn::Drained);
+    assert_eq!(drain(&mut port, &mut pool), Turn::Drained);
+    assert_ne!(port.queues[0].rx.counters().received.get(), 0, "and not only nobody else");
     drop((port, pool));
     assert!(other.pings("10.8.0.1"), "and gives it to the kernel");
     all_home(&region);
