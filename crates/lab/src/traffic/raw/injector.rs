@@ -14,8 +14,8 @@ use super::code::{
     jump_unless_equal, length, load, map_value, multiply, network_order, remainder, set, shift_left,
     shift_right, store, store_part,
 };
-use super::program::Stand;
-use super::sys::{self, SharedWords, inject, shared_value};
+use super::program::DROP;
+use super::sys::{SharedWords, inject, load_xdp, shared_value};
 use super::{Plan, Sent, interface_number};
 use crate::clock;
 use crate::interrupt;
@@ -72,7 +72,7 @@ impl Injector {
         let number = namespace.inside(|| interface_number(interface))?;
         let number = number.with_context(|| format!("the injector finds no interface {interface}"))?;
         let code = program(map.as_fd(), &template, number);
-        let program = sys::load(Stand::Driver, &code)
+        let program = load_xdp(&code)
             .map_err(|(error, log)| anyhow!("the kernel refuses the injector's program: {error}\n{log}"))?;
         let injector = Self { namespace: namespace.clone(), value, program, template };
         for (index, word) in injector.first_packet()[..injector.template.head()].chunks(8).enumerate() {
@@ -167,7 +167,7 @@ fn program(map: BorrowedFd<'_>, template: &Template, interface: u32) -> Vec<u64>
     ]);
     code.extend(bounds);
     code.extend(write);
-    code.extend([set(R0, Stand::Driver.drop()), EXIT]);
+    code.extend([set(R0, DROP), EXIT]);
     code
 }
 

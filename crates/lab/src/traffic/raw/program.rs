@@ -27,32 +27,8 @@ pub(super) const RING: usize = 64;
 /// Bytes of the shared value.
 pub(super) const VALUE: usize = RING + RECORDS * RECORD;
 
-/// Where in the kernel the program stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stand {
-    /// In the interface's driver (XDP).
-    Driver,
-    /// At the entrance of the stack (tcx), where a packet has its `sk_buff`.
-    Stack,
-}
-
-impl Stand {
-    /// Where the context has the packet and its end (`struct xdp_md`, `struct __sk_buff`).
-    fn packet(self) -> (i16, i16) {
-        match self {
-            Self::Driver => (0, 4),
-            Self::Stack => (76, 80),
-        }
-    }
-
-    /// The verdict that drops a packet (`XDP_DROP`, `TC_ACT_SHOT`).
-    pub(super) fn drop(self) -> i32 {
-        match self {
-            Self::Driver => 1,
-            Self::Stack => 2,
-        }
-    }
-}
+/// What becomes of packets (`enum xdp_action`).
+pub(super) const DROP: i32 = 1;
 
 /// The context, kept across calls.
 const CONTEXT: u8 = R6;
@@ -62,16 +38,16 @@ const NUMBER: u8 = R8;
 const DUE: u8 = R9;
 
 /// A program that only counts.
-pub(super) fn counting(stand: Stand, value: BorrowedFd<'_>) -> Vec<u64> {
-    let mut code = count(stand, value);
-    code.extend([set(R0, stand.drop()), EXIT]);
+pub(super) fn counting(value: BorrowedFd<'_>) -> Vec<u64> {
+    let mut code = count(value);
+    code.extend([set(R0, DROP), EXIT]);
     code
 }
 
 /// A program that looks for a probe at `probe_at` and writes it down.
-pub(super) fn recording(stand: Stand, value: BorrowedFd<'_>, probe_at: i16) -> Vec<u64> {
-    let record = record(stand, probe_at);
-    let mut code = count(stand, value);
+pub(super) fn recording(value: BorrowedFd<'_>, probe_at: i16) -> Vec<u64> {
+    let record = record(probe_at);
+    let mut code = count(value);
     // A packet too short for a probe, or without its mark, is a stranger: it skips the record.
     let bounds = [copy(R4, R2), add(R4, i32::from(probe_at) + i32::from(PROBE_BYTES))];
     let mark =
@@ -81,20 +57,19 @@ pub(super) fn recording(stand: Stand, value: BorrowedFd<'_>, probe_at: i16) -> V
     code.extend(mark);
     code.extend(record);
     code.extend([load(DOUBLE, R5, SHARED, at(STRANGERS)), add(R5, 1), store(SHARED, at(STRANGERS), R5)]);
-    code.extend([set(R0, stand.drop()), EXIT]);
+    code.extend([set(R0, DROP), EXIT]);
     code
 }
 
 /// `packets += 1; bytes += data_end - data`; leaves the packet in R2 and its end in R3.
-fn count(stand: Stand, value: BorrowedFd<'_>) -> Vec<u64> {
+fn count(value: BorrowedFd<'_>) -> Vec<u64> {
     let [low, high] = map_value(SHARED, value);
-    let (data, data_end) = stand.packet();
     vec![
         copy(CONTEXT, R1),
         low,
         high,
-        load(WORD, R2, CONTEXT, data),
-        load(WORD, R3, CONTEXT, data_end),
+        load(WORD, R2, CONTEXT, 0),
+        load(WORD, R3, CONTEXT, 4),
         load(DOUBLE, R5, SHARED, at(PACKETS)),
         add(R5, 1),
         store(SHARED, at(PACKETS), R5),
@@ -107,7 +82,7 @@ fn count(stand: Stand, value: BorrowedFd<'_>) -> Vec<u64> {
 }
 
 /// Writes the probe to its place in the ring, then moves the counter on, and ends.
-fn record(stand: Stand, probe_at: i16) -> Vec<u64> {
+fn record(probe_at: i16) -> Vec<u64> {
     vec![
         load(DOUBLE, NUMBER, R2, probe_at + 2),
         load(DOUBLE, DUE, R2, probe_at + 10),
@@ -125,7 +100,7 @@ fn record(stand: Stand, probe_at: i16) -> Vec<u64> {
         // fully ordered): pairs with the Acquire load in `Sink::drain`.
         set(R1, 1),
         fetch_add(SHARED, at(PROBES), R1),
-        set(R0, stand.drop()),
+        set(R0, DROP),
         EXIT,
     ]
 }

@@ -1,7 +1,7 @@
 //! Where measured packets end: counted, written down, dropped in the driver.
 
-use super::program::{self, BYTES, PACKETS, PROBES, RECORD, RECORDS, RING, STRANGERS, Stand, VALUE};
-use super::sys::{SharedWords, link, load, shared_value};
+use super::program::{self, BYTES, PACKETS, PROBES, RECORD, RECORDS, RING, STRANGERS, VALUE};
+use super::sys::{SharedWords, link_xdp, load_xdp, shared_value};
 use crate::meters::stream::StreamMeter;
 use crate::topology::Namespace;
 use anyhow::{Context as _, anyhow};
@@ -39,16 +39,15 @@ impl Sink {
     fn attach(namespace: &Namespace, interface: &str, probe_at: Option<i16>) -> anyhow::Result<Self> {
         let map = shared_value(u32::try_from(VALUE)?).context("the sink cannot make a BPF map")?;
         let value = SharedWords::of(map.as_fd(), 0, VALUE).context("the sink cannot map its BPF map")?;
-        let stand = if std::env::var_os("TCX").is_some() { Stand::Stack } else { Stand::Driver };
         let code = match probe_at {
-            None => program::counting(stand, map.as_fd()),
-            Some(probe_at) => program::recording(stand, map.as_fd(), probe_at),
+            None => program::counting(map.as_fd()),
+            Some(probe_at) => program::recording(map.as_fd(), probe_at),
         };
-        let program = load(stand, &code)
+        let program = load_xdp(&code)
             .map_err(|(error, log)| anyhow!("the kernel refuses the sink's program: {error}\n{log}"))?;
         let link = namespace.inside(|| {
             let number = super::interface_number(interface)?;
-            link(stand, program.as_fd(), number)
+            link_xdp(program.as_fd(), number)
         })?;
         let link = link.with_context(|| format!("the sink cannot take {interface}"))?;
         Ok(Self { value, read: 0, missed: 0, _link: link })

@@ -5,7 +5,6 @@
 //! Documentation/networking/af_xdp.rst.
 #![expect(unsafe_code, reason = "UNSAFETY: bpf(2), and memory shared with the kernel")]
 
-use super::program::Stand;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use rustix::io::Errno;
@@ -123,19 +122,18 @@ pub(super) fn shared_value(bytes: u32) -> Result<OwnedFd, Errno> {
     unsafe { bpf(MAP_CREATE, &attributes.u32(16, MAP_MMAPABLE)) }
 }
 
-/// Loads a program for where it is to stand; on refusal the verifier's words.
-pub(super) fn load(stand: Stand, instructions: &[u64]) -> Result<OwnedFd, (Errno, String)> {
-    let (program, attach, _) = place(stand);
+/// Loads an XDP program; on refusal the verifier's words.
+pub(super) fn load_xdp(instructions: &[u64]) -> Result<OwnedFd, (Errno, String)> {
     let mut log = vec![0_u8; 1 << 16];
     let attributes = Attributes::default()
-        .u32(0, program)
+        .u32(0, PROGRAM_XDP)
         .u32(4, u32::try_from(instructions.len()).unwrap_or(u32::MAX))
         .pointer(8, instructions.as_ptr().cast())
         .pointer(16, c"Dual MIT/GPL".as_ptr().cast())
         .u32(24, 1)
         .u32(28, u32::try_from(log.len()).unwrap_or(0))
         .pointer(32, log.as_mut_ptr().cast())
-        .u32(68, attach);
+        .u32(68, ATTACH_XDP);
     // SAFETY: (1) the kernel reads so many instructions of 8 bytes as the slice has, and a terminated
     // licence; (2) it writes at most the vector's length to the log. All live across the call.
     let result = unsafe { bpf(PROGRAM_LOAD, &attributes) };
@@ -145,21 +143,12 @@ pub(super) fn load(stand: Stand, instructions: &[u64]) -> Result<OwnedFd, (Errno
     })
 }
 
-/// Attaches a program to an interface; it goes with the descriptor.
-pub(super) fn link(stand: Stand, program: BorrowedFd<'_>, interface: u32) -> Result<OwnedFd, Errno> {
-    let (_, attach, flags) = place(stand);
+/// Attaches a program to an interface in its driver; it goes with the descriptor.
+pub(super) fn link_xdp(program: BorrowedFd<'_>, interface: u32) -> Result<OwnedFd, Errno> {
     let program = program.as_raw_fd().cast_unsigned();
-    let attributes = Attributes::default().u32(0, program).u32(4, interface).u32(8, attach);
-    // SAFETY: (1) BPF_LINK_CREATE for XDP and tcx reads no pointer from these attributes.
-    unsafe { bpf(LINK_CREATE, &attributes.u32(12, flags)) }
-}
-
-/// Kind of program, kind of attachment, flags of the attachment.
-fn place(stand: Stand) -> (u32, u32, u32) {
-    match stand {
-        Stand::Driver => (PROGRAM_XDP, ATTACH_XDP, XDP_DRIVER),
-        Stand::Stack => (PROGRAM_CLASSIFIER, ATTACH_TCX_INGRESS, 0),
-    }
+    let attributes = Attributes::default().u32(0, program).u32(4, interface).u32(8, ATTACH_XDP);
+    // SAFETY: (1) BPF_LINK_CREATE for XDP reads no pointer from these attributes.
+    unsafe { bpf(LINK_CREATE, &attributes.u32(12, XDP_DRIVER)) }
 }
 
 /// Runs a program `turns` times on pages that hold `packet`, and does with them what it says; returns
@@ -232,10 +221,8 @@ const PROGRAM_RUN: libc::c_long = 10;
 const LINK_CREATE: libc::c_long = 28;
 const MAP_ARRAY: u32 = 2;
 const MAP_MMAPABLE: u32 = 1 << 10;
-const PROGRAM_CLASSIFIER: u32 = 3;
 const PROGRAM_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
-const ATTACH_TCX_INGRESS: u32 = 46;
 /// `BPF_F_TEST_XDP_LIVE_FRAMES`.
 const LIVE_FRAMES: u32 = 1 << 1;
 /// `XDP_FLAGS_DRV_MODE` of linux/if_link.h.
