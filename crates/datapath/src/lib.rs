@@ -20,6 +20,8 @@ pub mod wire;
 
 pub mod parse;
 
+pub mod steer;
+
 pub mod tunnel;
 
 pub mod forward;
