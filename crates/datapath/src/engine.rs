@@ -20,7 +20,7 @@ use polder_buffers::snapshot::Reader;
 use polder_buffers::{Batch, ChecksumState, Packet, Pool, PortId};
 use std::sync::Arc;
 
-/// One turn in so many is timed, stage by stage.
+/// One turn in about so many is timed, stage by stage.
 const TIMED_TURNS: u32 = 16;
 
 /// What the configuration says about forwarding; immutable, replaced whole.
@@ -48,7 +48,30 @@ pub struct Engine {
     seal: SealState,
     dispatch: Dispatch,
     rooms: Rooms,
-    turns: u32,
+    timer: Timer,
+}
+
+/// Says which turns are timed.
+#[derive(Debug, Default)]
+struct Timer {
+    turns_left: u32,
+    random: u32,
+}
+
+impl Timer {
+    /// Whether this turn is timed.
+    ///
+    /// Queues take turns in a fixed order, so a fixed distance would time some of them alone.
+    fn fires(&mut self) -> bool {
+        let Some(left) = self.turns_left.checked_sub(1) else {
+            // The constants of a full-period generator (Numerical Recipes); its high bits are used.
+            self.random = self.random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            self.turns_left = TIMED_TURNS / 2 + (self.random >> 16) % TIMED_TURNS;
+            return true;
+        };
+        self.turns_left = left;
+        false
+    }
 }
 
 /// Where packets stand while their batch has grown.
@@ -84,7 +107,7 @@ impl Engine {
             seal: SealState::new(),
             dispatch: Dispatch::default(),
             rooms,
-            turns: 0,
+            timer: Timer::default(),
         }
     }
 
@@ -108,8 +131,7 @@ impl Engine {
         if self.tables.refresh() {
             self.adopt();
         }
-        self.turns = self.turns.wrapping_add(1);
-        self.turns.is_multiple_of(TIMED_TURNS)
+        self.timer.fires()
     }
 
     /// The tables have been replaced.
@@ -352,6 +374,23 @@ impl<C: FnMut() -> Nanos> Meter<'_, C> {
             counters.timed_packets.add(packets as u64);
             counters.timed_nanos.add(now.since(last).0);
             self.last = Some(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn however_many_queues_take_turns_each_is_timed_as_often() {
+        for queues in 1..=64_usize {
+            let mut timer = Timer::default();
+            let mut timed = vec![0_u32; queues];
+            for turn in 0..queues * 16_000 {
+                timed[turn % queues] += u32::from(timer.fires());
+            }
+            assert!(timed.iter().all(|&count| (850..1150).contains(&count)), "{queues}: {timed:?}");
         }
     }
 }

@@ -18,6 +18,11 @@ pub fn thread_cpu() -> Duration {
     duration(clock_gettime(ClockId::ThreadCPUTime))
 }
 
+/// CPU time of this process, all threads together.
+pub fn process_cpu() -> Duration {
+    duration(clock_gettime(ClockId::ProcessCPUTime))
+}
+
 fn duration(time: Timespec) -> Duration {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or(0))

@@ -104,7 +104,7 @@ pub(crate) fn polder_binary() -> anyhow::Result<PathBuf> {
 }
 
 /// A gateway that bridges its Ethernet port and a gretap tunnel over the radio.
-fn configuration(site: &Site, socket: &Path, core: usize) -> String {
+pub(super) fn configuration(site: &Site, socket: &Path, core: usize) -> String {
     let Site { role, local, remote, next_hop, .. } = site;
     let socket = socket.display();
     format!(

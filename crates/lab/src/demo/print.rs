@@ -1,12 +1,16 @@
 //! How the demonstration looks.
 
 use super::Forwarder;
+use super::cables::WINDOW;
 use super::gateway::Gateway;
 use super::measure::Found;
+use super::memory::Rate;
 use super::network::{ACCESS_POINT, CLIENT, SERVER, STATION};
 use crate::machine;
+use crate::meters::stream::Outcome;
 use crate::screen::{Screen, grouped, rounded, time};
 use crate::traffic::sockets::UdpOutcome;
+use polder::runtime::accounts::Accounts;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -189,6 +193,76 @@ fn children(value: &Value) -> Vec<&Value> {
         Value::Object(fields) => fields.values().collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
     }
+}
+
+pub(super) fn without_root(screen: Screen) {
+    screen.line(screen.dim(
+        "  Not root, so the wires are cables in memory. Left out: real network stacks, ping, TCP, AF_XDP,\n  \
+         and the path through the kernel. To see them: `sudo make demo`\n",
+    ));
+}
+
+pub(super) fn one_at_a_time(screen: Screen, outcome: &Outcome) {
+    let at = |quantile: f64| time(outcome.latency.value_at_quantile(quantile));
+    let text = format!(
+        "p50 {:<8} p90 {:<8} p99 {:<8} p99.9 {:<8} most {}   {}",
+        at(0.5),
+        at(0.9),
+        at(0.99),
+        at(0.999),
+        time(outcome.latency.max()),
+        screen.dim("one way, both workers woken for it")
+    );
+    screen.line("");
+    row(screen, "one packet at a time", &format!("  {text}"));
+}
+
+pub(super) fn rates_heading(screen: Screen) {
+    screen.line("");
+    let text = format!("{WINDOW} packets on the way at a time; encapsulated by one gateway, decapsulated by the other");
+    row(screen, "rate", &screen.dim(&text));
+}
+
+pub(super) fn rate(screen: Screen, rate: &Rate) {
+    let Rate { direction, frame_bytes, packets_per_second, outcome } = rate;
+    let arrivals = &outcome.arrivals;
+    let bits = bits_per_second(*packets_per_second, *frame_bytes);
+    let label = format!("  {frame_bytes:>4}-byte frames");
+    let fate = format!("lost {}, reordered {}", grouped(arrivals.lost), grouped(arrivals.reordered));
+    let rate = format!("{:>9} packets/s {:>8} Mbit/s", rounded(*packets_per_second), rounded(bits / 1e6));
+    screen.line(format!("  {label:<LABEL$}{direction} {rate}   {}", screen.dim(&fate)));
+}
+
+pub(super) fn idle_process(screen: Screen, percent: f64) {
+    screen.line("");
+    let text = format!("{percent:.1} % of a core {}", screen.dim("for both gateways, waiting for traffic"));
+    row(screen, "CPU", &text);
+}
+
+/// What a gateway says of itself.
+pub(super) fn shown(screen: Screen, what: &str, title: &str, text: &str) {
+    screen.heading(&format!("polder show {what}, {title}"));
+    for line in text.trim_end().lines() {
+        screen.line(format!("  {line}"));
+    }
+}
+
+/// Whether each packet has been accounted for; says so.
+pub(super) fn balance(screen: Screen, title: &str, accounts: &Accounts) -> bool {
+    let count = accounts.unaccounted();
+    let verdict = match count {
+        0 => screen.good("✓ unaccounted 0"),
+        count => screen.bad(&format!("✗ unaccounted {count}")),
+    };
+    let Accounts { received, transmitted, dropped, .. } = accounts;
+    let parts = format!(
+        "received {} · transmitted {} · dropped {}",
+        grouped(*received),
+        grouped(*transmitted),
+        grouped(*dropped)
+    );
+    row(screen, title, &format!("{verdict}   {}", screen.dim(&parts)));
+    count == 0
 }
 
 pub(super) fn end(screen: Screen, took: Duration) {

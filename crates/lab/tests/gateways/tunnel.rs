@@ -1,11 +1,12 @@
 //! gretap: each option between two gateways, seen on the wire.
 
 use crate::support::{Gateway, address, assert_reaches, root_or_skip, stream, wire};
+use polder_lab::clock;
 use polder_lab::command::Running;
 use polder_lab::topology::{Namespace, Topology};
 use polder_lab::traffic::sockets::tcp_goodput;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(crate) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 60, 0, 1);
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 60, 0, 2);
@@ -59,10 +60,10 @@ impl Net {
         let mut tcpdump = self.air.command("tcpdump");
         tcpdump.args(["-i", "far", "-n", "-l", "-vv", "-c", "200"]).args(filter.split_whitespace());
         let mut running = Running::start("tcpdump", &mut tcpdump).unwrap();
-        let end = Instant::now() + Duration::from_secs(5);
+        let end = clock::now() + Duration::from_secs(5);
         while !running.said().contains("listening on") {
             running.check().unwrap();
-            assert!(Instant::now() < end, "{}", running.said());
+            assert!(clock::now() < end, "{}", running.said());
             std::thread::sleep(Duration::from_millis(10));
         }
         running
@@ -91,9 +92,9 @@ members = ["eth0", "peer"]
 
 /// What was printed after `text` was; fails when it was not.
 pub(crate) fn heard(listener: &mut Running, text: &str) -> String {
-    let end = Instant::now() + Duration::from_secs(5);
+    let end = clock::now() + Duration::from_secs(5);
     while !listener.said().contains(text) {
-        assert!(Instant::now() < end, "no {text:?} on the air: {}", listener.said());
+        assert!(clock::now() < end, "no {text:?} on the air: {}", listener.said());
         std::thread::sleep(Duration::from_millis(20));
     }
     listener.said()
@@ -141,7 +142,7 @@ fn a_tunnel_whose_ends_disagree_carries_nothing_and_says_why() {
     let near = Gateway::start(&net.topology, &net.near, &configuration(NEAR, FAR, "key = 1"));
     let far = Gateway::start(&net.topology, &net.far, &configuration(FAR, NEAR, "key = 2"));
     crate::support::assert_silent(&net.client, SERVER);
-    assert!(far.drops("gre-wrong-key") > 0, "{:#}", far.show("drops"));
+    assert!(far.drops("no-tunnel") > 0, "{:#}", far.show("drops"));
     near.stop();
     far.stop();
 }
