@@ -5,6 +5,7 @@ use super::claims::Claims;
 use super::error::OpenError;
 use super::ethtool::{Channels, Ethtool};
 use super::link::{self, LinkInfo, Which};
+use super::netdev::{self, Features};
 use super::options::{Hook, OnExit, Options, Take};
 use super::port::{Opened, Port};
 use super::posted::Posted;
@@ -37,6 +38,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     let memory = RegionOptions { slots: region.slots(), slot_bytes: region.slot_bytes() };
     let link = find(options, memory)?;
     let queues = channels(&link, options)?;
+    let features = netdev::features(link.index).ok();
     let mut notes = Vec::new();
     // 2. Maps and program.
     let sockets = Map::new(MapKind::XskMap, "polder_sockets", 4, 4, queues.channels.receive)
@@ -46,7 +48,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     // 3. The program on the interface: closed or passing everything until sockets are there.
     let mut attachment = attach::attach(&link, &program, options, &mut notes)?;
     // 4. A socket for each queue, and its place in the map.
-    let setup = Setup { link: &link, region, options, channels: queues.channels };
+    let setup = Setup { link: &link, region, options, channels: queues.channels, features };
     let (bound, transfer) = setup.bind_all(attachment.hook, &mut notes)?;
     enter(&link, &sockets, &bound)?;
     // 5. A link that was taken over gets the new program; everything comes to us from here on.
@@ -164,6 +166,8 @@ struct Setup<'a> {
     region: &'a Region,
     options: &'a Options,
     channels: Channels,
+    /// What the driver offers, where it says so.
+    features: Option<Features>,
 }
 
 type Bound = Vec<(Arc<Core>, Rings)>;
@@ -172,6 +176,9 @@ impl Setup<'_> {
     /// Binds a socket to every queue, in the best way that the first queue allows.
     fn bind_all(&self, hook: Hook, notes: &mut Vec<String>) -> Result<(Bound, Transfer), OpenError> {
         let mut reasons = Vec::new();
+        if self.options.mode.transfers().0 && hook == Hook::Native && !self.may_be_zero_copy() {
+            reasons.push("zero copy: the driver does not offer it".to_owned());
+        }
         for transfer in self.transfers(hook) {
             let (queue, refused) = match self.bind_queues(transfer) {
                 Ok(bound) => {
@@ -194,7 +201,7 @@ impl Setup<'_> {
         let (zero_copy, copy) = self.options.mode.transfers();
         let mut transfers = Vec::new();
         for zero_copy in [true, false].into_iter().filter(|&way| if way { zero_copy } else { copy }) {
-            if zero_copy && hook == Hook::Generic {
+            if zero_copy && (hook == Hook::Generic || !self.may_be_zero_copy()) {
                 continue;
             }
             transfers.push(Transfer { zero_copy, multi_buffer: true });
@@ -204,6 +211,11 @@ impl Setup<'_> {
             }
         }
         transfers
+    }
+
+    /// Whether zero copy is worth a try.
+    fn may_be_zero_copy(&self) -> bool {
+        self.features.is_none_or(|features| features.zero_copy)
     }
 
     fn bind_queues(&self, transfer: Transfer) -> Result<Bound, (u32, Refused)> {
@@ -256,7 +268,7 @@ impl Setup<'_> {
         let segments = match (transfer.multi_buffer, transfer.zero_copy) {
             (false, _) => 1,
             (true, false) => SEGMENTS_COPY,
-            (true, true) => SEGMENTS_ZERO_COPY,
+            (true, true) => self.features.map_or(1, |features| features.segments.max(1)),
         };
         let limits = Limits { mtu: Arc::clone(mtu), segments, capacity, copies: !transfer.zero_copy };
         let busy_poll = self.options.busy_poll.is_some();
@@ -338,8 +350,6 @@ pub(super) const LINK_OVERHEAD: u32 = 14 + 4;
 const FEWEST_FRAMES: u32 = 64;
 /// Parts of a packet that the kernel puts together in copy mode (`MAX_SKB_FRAGS`).
 const SEGMENTS_COPY: u32 = 17;
-/// Parts of a packet that every driver with zero-copy multi-buffer takes.
-const SEGMENTS_ZERO_COPY: u32 = 5;
 /// `struct packet_mreq` and asm-generic/socket.h.
 const PACKET_MR_PROMISC: u16 = 1;
 const SO_BUSY_POLL: i32 = 46;

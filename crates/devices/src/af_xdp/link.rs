@@ -142,7 +142,7 @@ fn xdp_state(value: &[u8]) -> XdpState {
 }
 
 /// The attributes in `bytes`: length and type (16 bits each), value, padded to four bytes.
-fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     core::iter::from_fn(move || {
         let length = usize::from(number16(Some(bytes))?);
         let kind = number16(bytes.get(2..))? & ATTRIBUTE_TYPE;
@@ -152,11 +152,11 @@ fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-fn number(bytes: Option<&[u8]>) -> Option<u32> {
+pub(super) fn number(bytes: Option<&[u8]>) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes?.get(..4)?.try_into().ok()?))
 }
 
-fn number16(bytes: Option<&[u8]>) -> Option<u16> {
+pub(super) fn number16(bytes: Option<&[u8]>) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes?.get(..2)?.try_into().ok()?))
 }
 

@@ -48,6 +48,7 @@ mod tx;
 
 mod ethtool;
 mod link;
+mod netdev;
 mod preflight;
 
 mod error;

@@ -5,10 +5,9 @@
 
 use super::port::Statistics;
 use super::posted::Posted;
-use super::ring::{Consumer, Descriptor, Producer};
+use super::ring::{Consumer, Descriptor, HeapRing, Producer, RingMemory};
 use super::rx::{Receiver, Wants};
 use super::socket::Core;
-use super::sys::{HeapRing, RingMemory};
 use super::tx::{Limits, Transmitter};
 use core::sync::atomic::AtomicU32;
 use polder_buffers::{Batch, Packet, Pool, Region, RegionOptions};

@@ -9,6 +9,7 @@ use super::error::OpenError;
 use super::ethtool::{Channels, Ethtool};
 use super::init::{self, LINK_OVERHEAD, Used};
 use super::link::{self, LinkInfo, Which};
+use super::netdev;
 use super::options::{Hook, Mode, OnExit, Options, Take};
 use super::pin::Place;
 use super::socket::Transfer;
@@ -87,7 +88,7 @@ pub(super) fn inspect_link(
     let features = features.unwrap_or_default();
     let mut findings = Vec::new();
     let mut add = |found: Option<Finding>| findings.extend(found);
-    add(Some(mode(obtained.as_ref())));
+    add(Some(mode(link, options, obtained.as_ref())));
     add(queues(link, options, obtained.as_ref()));
     add(Some(frames(link, memory, obtained.as_ref())));
     add(state(link, options));
@@ -110,10 +111,8 @@ fn finding(level: Level, topic: &'static str, text: impl Into<String>) -> Findin
     Finding { level, topic, text: text.into() }
 }
 
-fn mode(obtained: Option<&Obtained>) -> Finding {
-    let Some(obtained) = obtained else {
-        return finding(Level::Fine, "mode", "found out when the port is opened");
-    };
+fn mode(link: &LinkInfo, options: &Options, obtained: Option<&Obtained>) -> Finding {
+    let Some(obtained) = obtained else { return expected(link, options) };
     let mut text = format!("{}, {}", obtained.hook, init::name(obtained.transfer));
     for note in &obtained.notes {
         text.push_str("; ");
@@ -121,6 +120,36 @@ fn mode(obtained: Option<&Obtained>) -> Finding {
     }
     let level = if obtained.hook == Hook::Generic { Level::Warning } else { Level::Fine };
     finding(level, "mode", text)
+}
+
+/// What opening will probably lead to, by what the driver says of itself.
+fn expected(link: &LinkInfo, options: &Options) -> Finding {
+    let Ok(features) = netdev::features(link.index) else {
+        return finding(Level::Fine, "mode", "found out when the port is opened");
+    };
+    match (options.mode, features.native, features.zero_copy) {
+        (Mode::Auto | Mode::ZeroCopy, true, true) => {
+            finding(Level::Fine, "mode", "native XDP, zero copy, unless the device is short of queues")
+        }
+        (Mode::ZeroCopy, ..) => finding(
+            Level::Problem,
+            "mode",
+            "zero copy is asked for and the driver does not offer it: set mode = \"auto\"",
+        ),
+        (Mode::Auto, true, false) => {
+            finding(Level::Fine, "mode", "native XDP, copy: the driver does not offer zero copy")
+        }
+        (Mode::Native, true, _) => finding(Level::Fine, "mode", "native XDP, copy"),
+        (Mode::Auto, false, _) => {
+            finding(Level::Warning, "mode", "generic XDP, copy: the driver has no XDP of its own; slower")
+        }
+        (Mode::Native, false, _) => finding(
+            Level::Problem,
+            "mode",
+            "native XDP is asked for and the driver has none: set mode = \"auto\"",
+        ),
+        (Mode::Generic, ..) => finding(Level::Warning, "mode", "generic XDP, copy, as asked for; slower"),
+    }
 }
 
 fn queues(link: &LinkInfo, options: &Options, obtained: Option<&Obtained>) -> Option<Finding> {

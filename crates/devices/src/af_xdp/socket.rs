@@ -1,7 +1,8 @@
 //! One AF_XDP socket: its making, its binding, and its end.
 
 use super::port::Statistics;
-use super::sys::{self, RingMemory};
+use super::ring::RingMemory;
+use super::sys;
 use super::watch::Watch;
 use core::time::Duration;
 use polder_buffers::{Frame, Region};
@@ -278,20 +279,42 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        let left = core::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
-        let door = core::mem::replace(&mut self.door, Door::Closed);
-        if let Door::Kernel { socket, watch, interface, queue, zero_copy } = door {
+        let frames = core::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut end = End { region: self.region.clone(), frames, socket: None };
+        if let Door::Kernel { socket, watch, interface, queue, zero_copy } =
+            core::mem::replace(&mut self.door, Door::Closed)
+        {
             drop(watch);
+            end.socket = Some((socket, zero_copy.then_some((interface, queue))));
+            // The kernel takes milliseconds to close a socket, in which a worker has other ports to
+            // serve. Without a thread it happens here.
+            let _ = std::thread::Builder::new().name("close-af-xdp".to_owned()).spawn(move || drop(end));
+        }
+    }
+}
+
+/// What is left of a queue: its socket, and the frames that the kernel may use until that is closed.
+struct End {
+    region: Region,
+    frames: Vec<Frame>,
+    /// In zero-copy mode with interface and queue.
+    socket: Option<(OwnedFd, Option<(u32, u32)>)>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let frames = core::mem::take(&mut self.frames);
+        if let Some((socket, device)) = self.socket.take() {
             // In copy mode the kernel writes to the region while the socket is open and not later.
             drop(socket);
-            if zero_copy && !device_has_let_go(interface, queue) {
+            if device.is_some_and(|(interface, queue)| !device_has_let_go(interface, queue)) {
                 // The device may still write to these frames. They are lost, which is the lesser evil.
-                core::mem::forget(left);
+                core::mem::forget(frames);
                 return;
             }
         }
         let mut pool = self.region.pool();
-        left.into_iter().for_each(|frame| pool.release_frame(frame));
+        frames.into_iter().for_each(|frame| pool.release_frame(frame));
     }
 }
 

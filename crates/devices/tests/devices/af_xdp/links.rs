@@ -166,6 +166,10 @@ fn pre_flight_names_what_will_break() {
     let look = || inspect(&options("pdxo0", Mode::Auto), memory).expect("it is there");
     let found = |topic: &str| look().findings.into_iter().find(|finding| finding.topic == topic);
     assert_eq!(look().driver.as_deref(), Some("veth"));
+    let mode = found("mode").expect("always there");
+    assert!(mode.level == Level::Fine && mode.text.starts_with("native XDP, copy"), "{mode:?}");
+    let asked = Options { mode: Mode::ZeroCopy, ..options("pdxo0", Mode::Auto) };
+    assert_eq!(inspect(&asked, memory).expect("it is there").worst(), Level::Problem);
     let peer = found("peer").expect("the peer leaves checksums undone");
     assert!(
         peer.level == Level::Warning && peer.text.contains("ethtool -K pdxo1 tx off txvlan off"),

@@ -7,7 +7,12 @@
 //!
 //! Source: Linux, net/xdp/xsk_queue.h, "The structure of the shared state of the rings".
 
-use super::sys::RingMemory;
+mod sys;
+
+#[cfg(test)]
+pub(super) use sys::HeapRing;
+pub(super) use sys::RingMemory;
+
 use core::sync::atomic::Ordering;
 
 /// A packet or a part of one, as the kernel sees it (`struct xdp_desc`).
@@ -199,7 +204,6 @@ fn mask<E: Entry>(memory: &RingMemory) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sys::HeapRing;
     use super::*;
     use proptest::prelude::*;
     use std::collections::VecDeque;
