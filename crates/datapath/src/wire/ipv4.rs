@@ -79,7 +79,10 @@ impl<'a> Ipv4<'a> {
     /// [`Malformed::Ipv4BadChecksum`].
     #[inline]
     pub fn verify(&self) -> Result<(), Malformed> {
-        let sum = Checksum::new().with(self.header).with(self.options);
+        let mut sum = Checksum::of_header(self.header);
+        if !self.options.is_empty() {
+            sum.add(self.options);
+        }
         if sum.is_valid() { Ok(()) } else { Err(Malformed::Ipv4BadChecksum) }
     }
 
@@ -236,7 +239,7 @@ impl Ipv4Header {
         put::<{ field::CHECKSUM }, _, _>(header, [0, 0]);
         put::<{ field::SOURCE }, _, _>(header, self.source.octets());
         put::<{ field::DESTINATION }, _, _>(header, self.destination.octets());
-        let checksum = Checksum::of(header);
+        let checksum = Checksum::of_header(header).finish();
         put::<{ field::CHECKSUM }, _, _>(header, checksum.to_be_bytes());
         Ok(rest)
     }
