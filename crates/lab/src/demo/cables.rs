@@ -189,7 +189,12 @@ fn opener(ends: [(String, End); 2], mac: Mac) -> Opener {
             queues: 1,
             mode: "in-memory cable".to_owned(),
         };
-        Ok(OpenPort { id: port.id, facts, queues: end.into_iter().map(Queue::boxed).collect(), attachment: None })
+        Ok(OpenPort {
+            id: port.id,
+            facts,
+            queues: end.into_iter().map(Queue::boxed).collect(),
+            attachment: None,
+        })
     })
 }
 

@@ -56,7 +56,12 @@ pub(super) fn run(screen: Screen) -> anyhow::Result<()> {
     let gateways = [("access point", &cables.access_point), ("station", &cables.station)];
     for (name, what) in [("drops", What::Drops), ("path", What::Path)] {
         for (title, gateway) in gateways {
-            print::shown(screen, name, title, &show(gateway, what).draw(Look { colour: screen.is_styled(), seconds: None }));
+            print::shown(
+                screen,
+                name,
+                title,
+                &show(gateway, what).draw(Look { colour: screen.is_styled(), seconds: None }),
+            );
         }
     }
     let balanced = gateways.map(|(title, gateway)| print::balance(screen, title, &lock(gateway).accounts()));

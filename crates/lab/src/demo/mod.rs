@@ -2,8 +2,8 @@
 
 mod cables;
 mod gateway;
-mod memory;
 mod measure;
+mod memory;
 mod network;
 mod print;
 
@@ -38,7 +38,10 @@ pub enum Forwarder {
 pub fn run(forwarder: Forwarder) -> anyhow::Result<()> {
     let screen = Screen::new();
     if !is_root() {
-        ensure!(forwarder == Forwarder::Polder, "the kernel forwards between namespaces only: that needs root");
+        ensure!(
+            forwarder == Forwarder::Polder,
+            "the kernel forwards between namespaces only: that needs root"
+        );
         return memory::run(screen);
     }
     let start = clock::now();

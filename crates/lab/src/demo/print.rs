@@ -219,7 +219,9 @@ pub(super) fn one_at_a_time(screen: Screen, outcome: &Outcome) {
 
 pub(super) fn rates_heading(screen: Screen) {
     screen.line("");
-    let text = format!("{WINDOW} packets on the way at a time; encapsulated by one gateway, decapsulated by the other");
+    let text = format!(
+        "{WINDOW} packets on the way at a time; encapsulated by one gateway, decapsulated by the other"
+    );
     row(screen, "rate", &screen.dim(&text));
 }
 

@@ -137,6 +137,8 @@ fn an_interface_goes_and_comes_back_while_the_others_go_on() {
     let there = Ipv4Addr::new(10, 70, 0, 3);
     let plug = |net: &Net| {
         wire(&net.topology, (&net.gateway, "eth2"), (&third, "eth0"), 1500);
+        // The same station again: its neighbours need not ask anew.
+        third.ip(&["link", "set", "eth0", "address", "02:00:00:00:00:03"]).unwrap();
         address(&third, "eth0", there, 24);
     };
     plug(&net);

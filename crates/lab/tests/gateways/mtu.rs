@@ -26,7 +26,7 @@ fn one_byte_too_many_is_answered_with_the_mtu() {
         return;
     }
     let net = Net::new(1500);
-    let gateways = net.gateways("dont_fragment = true");
+    let gateways = net.gateways("");
     let (passed, said) = ping(&net.client, FITS, true);
     assert!(passed, "{said}");
     let (passed, said) = ping(&net.client, FITS + 1, true);
@@ -34,9 +34,25 @@ fn one_byte_too_many_is_answered_with_the_mtu() {
     // The sender's kernel believes it and remembers.
     let route = net.client.ip(&["route", "get", &SERVER.to_string()]).unwrap();
     assert!(route.contains("mtu 1462"), "{route}");
-    // And cuts by itself from now on.
+    // And cuts by itself from now on. The answer forbids nobody to cut it, so the tunnel does.
     let (passed, said) = ping(&net.client, 1472, false);
     assert!(passed, "{said}");
+    gateways.into_iter().for_each(Gateway::stop);
+}
+
+#[test]
+fn what_may_not_be_cut_and_has_nobody_to_tell_is_dropped_with_its_reason() {
+    if !root_or_skip("what_may_not_be_cut_and_has_nobody_to_tell_is_dropped_with_its_reason") {
+        return;
+    }
+    let net = Net::new(1500);
+    let gateways = net.gateways("dont_fragment = true");
+    // The request is small enough in pieces; the answer is not, and may be cut by routers alone.
+    let (passed, _) = ping(&net.client, 1472, true);
+    assert!(!passed);
+    let (passed, _) = ping(&net.client, 1472, false);
+    assert!(!passed);
+    assert!(gateways[1].drops("tunnel-too-big") > 0, "{:#}", gateways[1].show("drops"));
     gateways.into_iter().for_each(Gateway::stop);
 }
 

@@ -53,8 +53,9 @@ impl Gateway {
         let (file, socket) = (base.with_extension("toml"), base.with_extension("sock"));
         let name = namespace.name().to_owned();
         let program = move || {
-            let mut command = Command::new("ip");
-            command.args(["netns", "exec", &name]).arg(polder());
+            // Unlike `ip netns exec`, this keeps the mounts, and with them the BPF file system.
+            let mut command = Command::new("nsenter");
+            command.arg(format!("--net=/run/netns/{name}")).arg(polder());
             command
         };
         fs::write(&file, Self::whole(&socket, text)).unwrap();
@@ -102,6 +103,14 @@ impl Gateway {
         collect(&shown, &mut rows);
         let of_reason = |row: &&Value| row.get("reason").and_then(Value::as_str) == Some(reason);
         rows.into_iter().filter(of_reason).filter_map(|row| row.get("packets")?.as_u64()).sum()
+    }
+
+    /// All numbers called `name` in what it shows.
+    pub(crate) fn all(&self, what: &str, name: &str) -> Vec<u64> {
+        let shown = self.show(what);
+        let mut rows = Vec::new();
+        collect(&shown, &mut rows);
+        rows.into_iter().filter_map(|row| row.get(name)?.as_u64()).collect()
     }
 
     /// What it has printed.
