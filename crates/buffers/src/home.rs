@@ -3,7 +3,7 @@
 //! Any thread pushes, one at a time takes everything. Taking the whole list at once means that a
 //! node is never unlinked while another thread looks at it, so there is no ABA problem.
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, Ordering};
 
 /// The end of the list.
 const NIL: u32 = u32::MAX;
@@ -12,22 +12,16 @@ const NIL: u32 = u32::MAX;
 pub(crate) struct HomeList {
     head: AtomicU32,
     next: Box<[AtomicU32]>,
-    pushed: AtomicU64,
 }
 
 impl HomeList {
     pub(crate) fn new(slots: u32) -> Self {
-        Self {
-            head: AtomicU32::new(NIL),
-            next: (0..slots).map(|_| AtomicU32::new(NIL)).collect(),
-            pushed: AtomicU64::new(0),
-        }
+        Self { head: AtomicU32::new(NIL), next: (0..slots).map(|_| AtomicU32::new(NIL)).collect() }
     }
 
     /// Puts `index` on the list. The caller owns that slot and gives it up.
     pub(crate) fn push(&self, index: u32) {
         let link = &self.next[index as usize];
-        self.pushed.fetch_add(1, Ordering::Relaxed);
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             link.store(head, Ordering::Relaxed);
@@ -52,11 +46,6 @@ impl HomeList {
             take(index);
             index = next;
         }
-    }
-
-    /// How many slots have ever been pushed.
-    pub(crate) fn pushed(&self) -> u64 {
-        self.pushed.load(Ordering::Relaxed)
     }
 }
 

@@ -23,10 +23,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Small pieces come from a [`FragmentMemory`]: a fragment is a [`Frame`] as well, so packets are
+//! made, chained and released alike, whatever they lie in.
+//!
 //! # What an auditor reads
-//! `unsafe` stands in four files: `region` (mapping, addresses of slots), `ring` (cells of the
-//! hand-off ring), `pull` (boxes in a queue that any thread empties) and `prefetch` (a hint).
-//! Everything else is safe code over them.
+//! `unsafe` stands in five files: `mapping` (memory from the system), `table` (addresses of frames),
+//! `ring` (cells of the hand-off ring), `pull` (boxes in a queue that any thread empties) and
+//! `prefetch` (a hint). Everything else is safe code over them.
 //!
 //! # Ownership in one paragraph
 //! A slot is in exactly one place: in a pool or a magazine (free), in a driver's table (posted to a
@@ -35,8 +38,10 @@
 //! thread may push to; it is counted in [`Region::strays`], because the steady path releases in bulk.
 
 mod batch;
+mod fragment;
 mod frame;
 mod home;
+mod mapping;
 mod packet;
 mod pool;
 mod prefetch;
@@ -44,10 +49,13 @@ pub mod pull;
 mod region;
 pub mod ring;
 pub mod snapshot;
+mod stack;
 mod sync;
+mod table;
 pub mod turnstile;
 
 pub use batch::{BATCH, Batch};
+pub use fragment::{FragmentMemory, FragmentOptions, Fragments, SharedFragments};
 pub use frame::Frame;
 pub use packet::{
     ChecksumState, HEADROOM, NO_PORT, NoRoom, Packet, PortId, Segment, Segmentation, SegmentationKind,

@@ -1,9 +1,8 @@
 //! A packet: a chain of frames and what is known of it.
 
-use crate::frame::Frame;
+use crate::frame::{Frame, Place};
 use crate::pool::Pool;
-use crate::region::{self, Link};
-use core::num::NonZeroU16;
+use crate::table::{self, Link};
 use std::sync::atomic::Ordering;
 
 /// Bytes that a fresh packet leaves free in front of its data.
@@ -224,13 +223,13 @@ impl Packet {
     /// The bytes in the head frame: all of them, unless the packet is a chain.
     #[inline(always)]
     pub fn bytes(&self) -> &[u8] {
-        region::slot(&self.head, u32::from(self.offset), u32::from(self.length))
+        table::slot(&self.head, u32::from(self.offset), u32::from(self.length))
     }
 
     /// The bytes in the head frame, for writing.
     #[inline(always)]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        region::slot_mut(&mut self.head, u32::from(self.offset), u32::from(self.length))
+        table::slot_mut(&mut self.head, u32::from(self.offset), u32::from(self.length))
     }
 
     /// The head frame; its index tells whether two packets are the same memory.
@@ -269,7 +268,7 @@ impl Packet {
         let whole = self.length.checked_add(length).ok_or(NoRoom::Front)?;
         self.offset = offset;
         self.length = whole;
-        Ok(region::slot_mut(&mut self.head, u32::from(offset), u32::from(length)))
+        Ok(table::slot_mut(&mut self.head, u32::from(offset), u32::from(length)))
     }
 
     /// Puts `length` bytes behind the data of a packet of one frame and returns them.
@@ -283,7 +282,7 @@ impl Packet {
         }
         let start = self.offset + self.length;
         self.length += length;
-        Ok(region::slot_mut(&mut self.head, u32::from(start), u32::from(length)))
+        Ok(table::slot_mut(&mut self.head, u32::from(start), u32::from(length)))
     }
 
     /// Puts a copy of `bytes` at the end, in new frames where the last one is full.
@@ -373,7 +372,7 @@ impl Packet {
         for mut segment in rest {
             let moved = missing.min(segment.length);
             if moved > 0 {
-                let source = region::slot(&segment.frame, u32::from(segment.offset), u32::from(moved));
+                let source = table::slot(&segment.frame, u32::from(segment.offset), u32::from(moved));
                 self.append(moved)?.copy_from_slice(source);
                 missing -= moved;
                 segment.offset += moved;
@@ -422,7 +421,7 @@ impl Packet {
                 let start = u32::from(segment.offset) + u32::from(kept);
                 let room = after.head.slot_bytes() - u32::from(moved);
                 after.offset = after.offset.min(u16::try_from(room).unwrap_or(u16::MAX));
-                after.append(moved)?.copy_from_slice(region::slot(&segment.frame, start, u32::from(moved)));
+                after.append(moved)?.copy_from_slice(table::slot(&segment.frame, start, u32::from(moved)));
                 self.push_segment(Segment { length: kept, ..segment });
             }
             position = end;
@@ -446,7 +445,7 @@ impl Packet {
     pub fn push_segment(&mut self, segment: Segment) {
         let Segment { frame, offset, length } = segment;
         assert!(u32::from(offset) + u32::from(length) <= frame.slot_bytes(), "data beyond its slot");
-        let link = region::link(&frame);
+        let link = table::link(frame.place());
         link.next.store(0, Ordering::Relaxed);
         link.extent.store(u32::from(offset) << 16 | u32::from(length), Ordering::Relaxed);
         self.rest_length += u32::from(length);
@@ -454,23 +453,23 @@ impl Packet {
             self.rest = Some(Chain(frame));
             return;
         };
-        let mut last = region::link(first);
-        while let Some(next) = last.follow() {
-            last = next;
+        let mut last = table::link(first.place());
+        while let Some(next) = last.next() {
+            last = table::link(next);
         }
-        last.next.store(encode(frame), Ordering::Relaxed);
+        last.next.store(frame.into_place().into_word(), Ordering::Relaxed);
     }
 
     /// The data of each frame, in order.
     pub fn segments(&self) -> impl Iterator<Item = &[u8]> {
         let first = self.rest.as_ref().map(|Chain(first)| first);
-        let mut at = first.map(|first| (first.region(), first.index()));
+        let mut at = first.map(Frame::place);
         let rest = core::iter::from_fn(move || {
-            let (region, index) = at?;
-            let link = region::link_at(region, index);
+            let place = at?;
+            let link = table::link(place);
             let (offset, length) = link.extent();
             at = link.next();
-            Some(region::chained_slot(first?, region, index, offset, length))
+            Some(table::chained_slot(first?, place, offset, length))
         });
         core::iter::once(self.bytes()).chain(rest)
     }
@@ -532,9 +531,9 @@ impl Iterator for Segments {
 
     fn next(&mut self) -> Option<Segment> {
         let frame = self.0.take()?.into_first();
-        let link = region::link(&frame);
+        let link = table::link(frame.place());
         let (offset, length) = link.extent();
-        self.0 = link.next().map(|(region, index)| Chain(Frame::from_parts(region, index)));
+        self.0 = link.next().map(|place| Chain(Frame::from_place(place)));
         Some(Segment { frame, offset, length })
     }
 }
@@ -542,9 +541,9 @@ impl Iterator for Segments {
 impl Chain {
     /// The first frame alone; the caller goes on with its link.
     fn into_first(self) -> Frame {
-        let (region, index) = (self.0.region(), self.0.index());
+        let place = self.0.place();
         core::mem::forget(self);
-        Frame::from_parts(region, index)
+        Frame::from_place(place)
     }
 }
 
@@ -552,35 +551,23 @@ impl Drop for Chain {
     #[cold]
     fn drop(&mut self) {
         // The first frame goes home by itself; those behind it are reachable by links alone.
-        let mut next = region::link(&self.0).next();
-        while let Some((region, index)) = next {
-            let frame = Frame::from_parts(region, index);
-            next = region::link(&frame).next();
+        let mut next = table::link(self.0.place()).next();
+        while let Some(place) = next {
+            next = table::link(place).next();
+            drop(Frame::from_place(place));
         }
     }
 }
 
 impl Link {
-    fn next(&self) -> Option<(NonZeroU16, u32)> {
-        let next = self.next.load(Ordering::Relaxed);
-        let region = u16::try_from(next >> 24).ok().and_then(NonZeroU16::new)?;
-        Some((region, next & 0x00ff_ffff))
-    }
-
-    fn follow(&self) -> Option<&'static Self> {
-        let (region, index) = self.next()?;
-        Some(region::link_at(region, index))
+    fn next(&self) -> Option<Place> {
+        Place::from_word(self.next.load(Ordering::Relaxed))
     }
 
     fn extent(&self) -> (u16, u16) {
         let [a, b, c, d] = self.extent.load(Ordering::Relaxed).to_be_bytes();
         (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))
     }
-}
-
-/// Moves a frame into the word of a link.
-fn encode(frame: Frame) -> u32 {
-    u32::from(frame.region().get()) << 24 | frame.into_index()
 }
 
 #[cfg(test)]

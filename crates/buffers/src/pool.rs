@@ -114,12 +114,12 @@ impl Pool {
     #[inline]
     pub fn take(&mut self) -> Option<Frame> {
         if let Some(index) = self.free.pop() {
-            return Some(Frame::from_parts(self.id, index));
+            return Some(Frame::from_slot(self.id, index));
         }
         self.refill();
         let index = self.free.pop();
         self.exhausted += u64::from(index.is_none());
-        index.map(|index| Frame::from_parts(self.id, index))
+        index.map(|index| Frame::from_slot(self.id, index))
     }
 
     /// Releases all packets of `batch` with all their frames.
@@ -152,7 +152,7 @@ impl Pool {
         if self.free.len() == CACHE {
             self.flush();
         }
-        self.free.push(frame.into_index());
+        self.free.push(frame.into_place().index);
     }
 
     /// Free slots that this worker can take without going to the depot.

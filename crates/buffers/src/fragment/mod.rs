@@ -1,0 +1,251 @@
+//! Small pieces of large blocks, for memory that lives shortly: copied small packets, packets out
+//! of one USB transfer, headers that the datapath makes.
+//!
+//! A fragment is a [`Frame`]: it is chained, split, joined and released like one. Each worker carves
+//! blocks of its own from their end downwards. What it releases itself costs no atomic operation;
+//! what others release comes off the block's count, once for each run of a batch. A block that
+//! nobody uses starts again at its end, still warm in the cache.
+//!
+//! Cost: docs/adr/0006. Source: D1 to D6, E7.
+
+mod blocks;
+mod carver;
+mod shared;
+
+pub(crate) use blocks::Blocks;
+pub use shared::SharedFragments;
+
+use crate::frame::{Frame, Place};
+use crate::mapping;
+use crate::region::RegionError;
+use crate::sync::Arc;
+use crate::table::{self, Keeper};
+use blocks::{LARGE_UNITS, PAGE_UNITS, UNIT_SHIFT};
+use carver::{Carver, Carving};
+use core::num::NonZeroU16;
+use std::os::fd::OwnedFd;
+
+/// The largest block: 1 GiB of fragments have 2¹⁵ of them.
+const MOST_BLOCKS: u32 = 1 << 19;
+
+/// How a memory of fragments is cut, and which techniques it uses.
+#[derive(Clone, Copy, Debug)]
+pub struct FragmentOptions {
+    /// Blocks of 32 KiB.
+    pub blocks: u32,
+    /// Single pages that stand in when no block is free (D4).
+    pub spare_pages: u32,
+    /// Blocks of 32 KiB; off, the same memory in pages of 4 KiB (D2).
+    pub large_blocks: bool,
+    /// The shared count is touched once a block; off, once a fragment (D3).
+    pub biased_count: bool,
+    /// A block starts again as soon as nobody uses it; off, when it is used up (D1).
+    pub reset_when_alone: bool,
+    /// Blocks that a worker holds at a time, 1 to 64 (D6); 1 is off.
+    pub held_blocks: u8,
+    /// Addresses whose multiples no fragment crosses, a power of two from 64 to 32 768 (E7).
+    pub never_cross: u32,
+}
+
+impl Default for FragmentOptions {
+    fn default() -> Self {
+        Self {
+            blocks: 256,
+            spare_pages: 32,
+            large_blocks: true,
+            biased_count: true,
+            reset_when_alone: true,
+            held_blocks: 8,
+            never_cross: 4096,
+        }
+    }
+}
+
+/// Memory for fragments, shared by all workers.
+///
+/// Cloning is cheap and names the same memory.
+#[derive(Clone)]
+pub struct FragmentMemory {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    id: NonZeroU16,
+    options: FragmentOptions,
+    bytes: usize,
+    blocks: Arc<Blocks>,
+    _file: OwnedFd,
+}
+
+impl FragmentMemory {
+    /// Maps memory for fragments.
+    ///
+    /// # Errors
+    /// [`RegionError`] says what was asked for and what to change.
+    pub fn new(options: FragmentOptions) -> Result<Self, RegionError> {
+        let FragmentOptions { blocks, spare_pages, never_cross, held_blocks, .. } = options;
+        if !never_cross.is_power_of_two() || !(64..=32_768).contains(&never_cross) {
+            return Err(RegionError::NeverCross(never_cross));
+        }
+        if blocks.saturating_add(spare_pages) == 0 || blocks > MOST_BLOCKS || spare_pages > MOST_BLOCKS {
+            return Err(RegionError::Blocks(blocks));
+        }
+        if !(1..=64).contains(&held_blocks) {
+            return Err(RegionError::HeldBlocks(held_blocks));
+        }
+        let blocks = Arc::new(if options.large_blocks {
+            Blocks::new(blocks, LARGE_UNITS, spare_pages)
+        } else {
+            Blocks::new(blocks * (LARGE_UNITS / PAGE_UNITS), PAGE_UNITS, spare_pages)
+        });
+        let bytes = (blocks.units() as usize) << UNIT_SHIFT;
+        let mapping = mapping::map_ordinary(bytes).map_err(|source| RegionError::Map { bytes, source })?;
+        let keeper = Keeper::Blocks(Arc::clone(&blocks));
+        let id = table::register(mapping.base, UNIT_SHIFT, blocks.units(), keeper)?;
+        let inner = Inner { id, options, bytes: mapping.bytes, blocks, _file: mapping.file };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The identity that its fragments carry.
+    pub fn id(&self) -> NonZeroU16 {
+        self.inner.id
+    }
+
+    /// What it was made with.
+    pub fn options(&self) -> FragmentOptions {
+        self.inner.options
+    }
+
+    /// One worker's end.
+    pub fn fragments(&self) -> Fragments {
+        let options = self.inner.options;
+        let carving = Carving {
+            is_biased: options.biased_count,
+            resets: options.reset_when_alone,
+            held: usize::from(options.held_blocks),
+            never_cross: options.never_cross >> UNIT_SHIFT,
+        };
+        let carver = Carver::new(Arc::clone(&self.inner.blocks), carving);
+        Fragments { carver, id: self.inner.id, taken: 0, exhausted: 0, memory: self.clone() }
+    }
+
+    /// Free blocks: large ones, and single pages.
+    pub fn free_blocks(&self) -> (u32, u32) {
+        self.inner.blocks.free()
+    }
+
+    /// Whether every block is free: no fragment lives and no worker holds a block.
+    pub fn is_home(&self) -> bool {
+        let (large, pages) = self.free_blocks();
+        large + pages == self.inner.blocks.count()
+    }
+
+    /// How many fragments have been dropped instead of released; 0 on a steady path.
+    pub fn strays(&self) -> u64 {
+        table::strays(self.inner.id)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.blocks.take_all() == self.blocks.count() {
+            table::close(self.id, self.bytes);
+        }
+        // Otherwise fragments live on without their memory; their bytes stay mapped for good.
+    }
+}
+
+impl core::fmt::Debug for FragmentMemory {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter
+            .debug_struct("FragmentMemory")
+            .field("id", &self.inner.id)
+            .field("options", &self.inner.options)
+            .field("blocks", &self.inner.blocks)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One worker's end of a memory of fragments: the variant for the poll loop, without any atomic
+/// read-modify-write as long as the worker releases what it took (D5).
+#[derive(Debug)]
+pub struct Fragments {
+    carver: Carver,
+    id: NonZeroU16,
+    taken: u64,
+    exhausted: u64,
+    memory: FragmentMemory,
+}
+
+impl Fragments {
+    /// Takes a fragment of at least `bytes` (rounded up to 64); `None` when no block is free, or
+    /// when it would have to cross what must not be crossed. Its bytes are what their last owner left.
+    ///
+    /// Cost: a few instructions; at the end of a block a look at those held.
+    #[inline]
+    pub fn take(&mut self, bytes: u32) -> Option<Frame> {
+        let units = bytes.div_ceil(1 << UNIT_SHIFT).max(1);
+        let Some(index) = self.carver.take(units) else {
+            self.exhausted += 1;
+            return None;
+        };
+        self.taken += 1;
+        // A carved fragment is no longer than a block: 512 units.
+        let units = u16::try_from(units).unwrap_or(u16::MAX);
+        Some(Frame::from_place(Place { region: self.id, units, index }))
+    }
+
+    /// Releases a fragment of this memory, wherever it was taken. What other workers still hold
+    /// comes off their count at the next [`Fragments::settle`].
+    ///
+    /// # Panics
+    /// When the frame is of another region.
+    #[inline]
+    pub fn release(&mut self, frame: Frame) {
+        assert!(frame.region() == self.id, "a fragment of another memory");
+        self.carver.release(frame.into_place().index);
+    }
+
+    /// Tells the other workers what was released of their blocks: at the end of a batch.
+    #[inline]
+    pub fn settle(&mut self) {
+        self.carver.settle();
+    }
+
+    /// The memory that it carves.
+    pub fn memory(&self) -> &FragmentMemory {
+        &self.memory
+    }
+
+    /// Whether a frame is of this memory.
+    #[inline]
+    pub fn owns(&self, frame: &Frame) -> bool {
+        frame.region() == self.id
+    }
+
+    /// Blocks that it holds.
+    pub fn held_blocks(&self) -> usize {
+        self.carver.held()
+    }
+
+    /// Fragments taken so far.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// How often a fragment was wanted and there was none.
+    pub fn exhausted(&self) -> u64 {
+        self.exhausted
+    }
+
+    /// Lets go of all blocks, for a worker that goes to sleep for long.
+    pub fn give_back(&mut self) {
+        self.carver.give_back();
+    }
+}
+
+impl Drop for Fragments {
+    fn drop(&mut self) {
+        self.carver.give_back();
+    }
+}

@@ -1,0 +1,158 @@
+//! A lock-free stack of numbers: of magazines, of blocks. Any thread pushes and pops.
+//!
+//! The numbers are linked through one word each, so nothing is allocated. The head carries a count
+//! of its changes: a number that was popped and pushed again while another thread slept between
+//! its load and its exchange makes that exchange fail, although the number is the same.
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crossbeam_utils::CachePadded;
+
+/// The end of the list, and the mask of a number.
+const NIL: u32 = (1 << 24) - 1;
+/// One change of the head, in the bits above the number: 2⁴⁰ of them before one comes again.
+const CHANGE: u64 = 1 << 24;
+
+/// A stack of numbers below 2²⁴ − 1, each with a weight of at most 255.
+pub(crate) struct Stack {
+    head: CachePadded<Head>,
+    /// The number below each (lower 24 bits) and its own weight.
+    below: Box<[AtomicU32]>,
+}
+
+struct Head {
+    top: AtomicU64,
+    /// Sum of the weights; raised before a number is put in, lowered after it was taken.
+    level: AtomicU32,
+}
+
+impl Stack {
+    /// An empty stack for numbers below `numbers`.
+    pub(crate) fn new(numbers: u32) -> Self {
+        assert!(numbers < NIL, "a stack links numbers of 24 bits");
+        let head = Head { top: AtomicU64::new(u64::from(NIL)), level: AtomicU32::new(0) };
+        let below = (0..numbers).map(|_| AtomicU32::new(NIL)).collect();
+        Self { head: CachePadded::new(head), below }
+    }
+
+    /// Puts `number` on top. The caller owns what it stands for and gives it up.
+    #[inline]
+    pub(crate) fn push(&self, number: u32, weight: u8) {
+        let below = &self.below[number as usize];
+        self.head.level.fetch_add(u32::from(weight), Ordering::Relaxed);
+        let mut top = self.head.top.load(Ordering::Relaxed);
+        loop {
+            below.store(u32::from(weight) << 24 | number_in(top), Ordering::Relaxed);
+            // Release pairs with the Acquire of `pop`. The head is changed by read-modify-writes
+            // alone, so whoever reads any later value synchronises with this push as well.
+            let new = changed(top, number);
+            match self.head.top.compare_exchange_weak(top, new, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(current) => top = current,
+            }
+        }
+    }
+
+    /// Takes the number on top with its weight. The caller owns what it stands for.
+    #[inline]
+    pub(crate) fn pop(&self) -> Option<(u32, u8)> {
+        // Acquire pairs with the Release of `push`, here and below.
+        let mut top = self.head.top.load(Ordering::Acquire);
+        loop {
+            let number = number_in(top);
+            if number == NIL {
+                return None;
+            }
+            // Another thread may have popped the number and changed its link meanwhile; then the
+            // head has changed too, and what was read here is not used.
+            let link = self.below[number as usize].load(Ordering::Relaxed);
+            let new = changed(top, link & NIL);
+            match self.head.top.compare_exchange_weak(top, new, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => {
+                    let [weight, ..] = link.to_be_bytes();
+                    self.head.level.fetch_sub(u32::from(weight), Ordering::Relaxed);
+                    return Some((number, weight));
+                }
+                Err(current) => top = current,
+            }
+        }
+    }
+
+    /// The sum of the weights of what is on the stack; exact while nobody pushes or pops.
+    #[inline]
+    pub(crate) fn level(&self) -> u32 {
+        self.head.level.load(Ordering::Relaxed)
+    }
+}
+
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the number is the lower half")]
+fn number_in(top: u64) -> u32 {
+    top as u32 & NIL
+}
+
+#[inline]
+fn changed(top: u64, number: u32) -> u64 {
+    (top & !u64::from(NIL)).wrapping_add(CHANGE) | u64::from(number)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_in_is_first_out_with_its_weight() {
+        let stack = Stack::new(3);
+        for (number, weight) in [(2, 255), (0, 1), (1, 64)] {
+            stack.push(number, weight);
+        }
+        assert_eq!(stack.level(), 320);
+        assert_eq!([stack.pop(), stack.pop()], [Some((1, 64)), Some((0, 1))]);
+        stack.push(1, 7);
+        assert_eq!([stack.pop(), stack.pop(), stack.pop()], [Some((1, 7)), Some((2, 255)), None]);
+        assert_eq!(stack.level(), 0);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    /// The case for the count of changes: one thread pops and pushes back while the other one pops.
+    #[test]
+    fn a_number_has_one_owner() {
+        loom::model(|| {
+            let stack = Arc::new(Stack::new(3));
+            let owners = Arc::new([AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0)]);
+            for number in 0..3 {
+                stack.push(number, 1);
+            }
+            let take = |stack: &Stack, owners: &[AtomicU32; 3]| {
+                let (number, _) = stack.pop()?;
+                assert_eq!(owners[number as usize].fetch_add(1, Ordering::Relaxed), 0, "{number} twice");
+                Some(number)
+            };
+            let give = |stack: &Stack, owners: &[AtomicU32; 3], number: u32| {
+                owners[number as usize].fetch_sub(1, Ordering::Relaxed);
+                stack.push(number, 1);
+            };
+            let (other_stack, other_owners) = (Arc::clone(&stack), Arc::clone(&owners));
+            let thread = loom::thread::spawn(move || {
+                let (first, second) = (take(&other_stack, &other_owners), take(&other_stack, &other_owners));
+                if let Some(first) = first {
+                    give(&other_stack, &other_owners, first);
+                }
+                second
+            });
+            let here = take(&stack, &owners);
+            let there = thread.join().expect("the other thread does not panic");
+            for number in [here, there].into_iter().flatten() {
+                give(&stack, &owners, number);
+            }
+            let mut left = std::iter::from_fn(|| stack.pop()).map(|(number, _)| number).collect::<Vec<_>>();
+            left.sort_unstable();
+            assert_eq!(left, [0, 1, 2]);
+            assert_eq!(stack.level(), 0);
+        });
+    }
+}

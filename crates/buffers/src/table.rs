@@ -1,0 +1,215 @@
+//! The table by which a frame finds its bytes, its chain link and its way home.
+//!
+//! A [`Frame`] is eight bytes and holds no pointer, so the addresses of all regions of the process
+//! stand in one table, written when a region is created. A line is taken back only when every
+//! frame of its region is home.
+
+use crate::fragment::Blocks;
+use crate::frame::{Frame, Place};
+use crate::home::HomeList;
+use crate::mapping;
+use crate::region::RegionError;
+use crate::sync::Arc;
+use core::num::NonZeroU16;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Regions that one process may have at a time. Entry 0 is never used.
+pub(crate) const REGIONS: usize = 256;
+const _: () = assert!(REGIONS.is_power_of_two() && REGIONS <= 256);
+
+/// What stands beside the bytes of a region.
+struct Control {
+    keeper: Keeper,
+    links: Box<[Link]>,
+    /// Frames that were dropped instead of released.
+    strays: AtomicU64,
+}
+
+/// Where units go that nobody released through the pool they came from.
+pub(crate) enum Keeper {
+    /// Slots: each on a list.
+    Slots(HomeList),
+    /// Fragments: each off the count of its block.
+    Blocks(Arc<Blocks>),
+}
+
+/// What a frame that is not the head of its packet knows of its neighbours. All zeros at first, in
+/// memory that the system provides when the first chain is made.
+pub(crate) struct Link {
+    /// The next frame of the chain as [`Place::into_word`] has it; 0 at the end.
+    pub(crate) next: AtomicU64,
+    /// Offset of the data in the frame (upper half) and its length (lower half), in bytes.
+    pub(crate) extent: AtomicU32,
+}
+
+/// One line of the table. Written once, before the first frame of the region exists.
+struct Entry {
+    base: AtomicPtr<u8>,
+    control: AtomicPtr<Control>,
+    unit_shift: AtomicU32,
+}
+
+static TABLE: [Entry; REGIONS] = [const {
+    Entry {
+        base: AtomicPtr::new(core::ptr::null_mut()),
+        control: AtomicPtr::new(core::ptr::null_mut()),
+        unit_shift: AtomicU32::new(0),
+    }
+}; REGIONS];
+
+/// Which lines of the table are taken.
+static TAKEN: Mutex<[bool; REGIONS]> = Mutex::new([false; REGIONS]);
+
+/// Takes a line for `units` units of `1 << unit_shift` bytes from `base`.
+pub(crate) fn register(
+    base: *mut u8,
+    unit_shift: u32,
+    units: u32,
+    keeper: Keeper,
+) -> Result<NonZeroU16, RegionError> {
+    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let id = (1..=255).filter_map(NonZeroU16::new).find(|id| !taken[usize::from(id.get())]);
+    let id = id.ok_or(RegionError::TooMany)?;
+    taken[usize::from(id.get())] = true;
+    drop(taken);
+    let control = Control { keeper, links: links(units), strays: AtomicU64::new(0) };
+    let entry = entry(id);
+    // Relaxed is enough: a frame reaches another thread only through something that synchronises
+    // (a magazine, a ring, the home list, a spawned thread), and it is made after these stores.
+    entry.base.store(base, Ordering::Relaxed);
+    entry.unit_shift.store(unit_shift, Ordering::Relaxed);
+    entry.control.store(Box::into_raw(Box::new(control)), Ordering::Relaxed);
+    Ok(id)
+}
+
+/// Takes the line back and unmaps its `bytes`. Only when all units are home and nobody is left who
+/// could hand one out.
+#[expect(unsafe_code, reason = "UNSAFETY: ends what frames reach by address")]
+pub(crate) fn close(id: NonZeroU16, bytes: usize) {
+    let base = entry(id).base.swap(core::ptr::null_mut(), Ordering::Relaxed);
+    let control = entry(id).control.swap(core::ptr::null_mut(), Ordering::Relaxed);
+    // SAFETY: (1) the pointer and the size are those of the mapping that the caller registered;
+    // (2) all units are home, so no frame and no reference into it exists, and no pool is left
+    // that could make one (each holds its region).
+    unsafe { mapping::unmap(base, bytes) };
+    // SAFETY: (1) the pointer came from `Box::into_raw` in `register`; (2) only frames and the
+    // region itself use it, and neither is left.
+    drop(unsafe { Box::from_raw(control) });
+    TAKEN.lock().unwrap_or_else(PoisonError::into_inner)[usize::from(id.get())] = false;
+}
+
+#[expect(unsafe_code, reason = "UNSAFETY: links start as zeros, without being written")]
+fn links(units: u32) -> Box<[Link]> {
+    let links = Box::new_zeroed_slice(units as usize);
+    // SAFETY: a `Link` is atomic integers, for which zero bytes are a valid value (std, `AtomicU64`:
+    // "the same size and bit validity as the underlying integer type").
+    unsafe { links.assume_init() }
+}
+
+#[inline(always)]
+fn entry(id: NonZeroU16) -> &'static Entry {
+    // The mask keeps the index inside the table without a branch; identities are below REGIONS.
+    &TABLE[usize::from(id.get()) & (REGIONS - 1)]
+}
+
+/// The size of a unit, as a power of two.
+#[inline(always)]
+pub(crate) fn unit_shift(id: NonZeroU16) -> u32 {
+    entry(id).unit_shift.load(Ordering::Relaxed)
+}
+
+/// The first byte of a region.
+pub(crate) fn base(id: NonZeroU16) -> *mut u8 {
+    entry(id).base.load(Ordering::Relaxed)
+}
+
+#[inline]
+#[expect(unsafe_code, reason = "UNSAFETY: the table holds the control block as a raw pointer")]
+fn control(id: NonZeroU16) -> &'static Control {
+    let control = entry(id).control.load(Ordering::Relaxed);
+    // SAFETY: (1) an identity exists only after `register` stored the pointer; (2) it came from
+    // `Box::into_raw` and is freed only when no frame and no region is left (`close`).
+    unsafe { &*control }
+}
+
+/// The list home of a region of slots.
+pub(crate) fn home_list(id: NonZeroU16) -> &'static HomeList {
+    match &control(id).keeper {
+        Keeper::Slots(list) => list,
+        Keeper::Blocks(_) => unreachable!("the identity of a region of slots"),
+    }
+}
+
+/// How many frames of a region have been dropped instead of released.
+pub(crate) fn strays(id: NonZeroU16) -> u64 {
+    control(id).strays.load(Ordering::Relaxed)
+}
+
+/// Brings home what somebody dropped, and counts it.
+#[cold]
+pub(crate) fn send_stray_home(place: Place) {
+    control(place.region).strays.fetch_add(1, Ordering::Relaxed);
+    send_home(place);
+}
+
+/// Brings home what was released through a pool that it did not come from. The caller gives it up.
+#[inline]
+pub(crate) fn send_home(place: Place) {
+    match &control(place.region).keeper {
+        Keeper::Slots(list) => list.push(place.index),
+        Keeper::Blocks(blocks) => blocks.release(blocks.block_of(place.index), 1),
+    }
+}
+
+/// The chain link of a frame.
+#[inline]
+pub(crate) fn link(place: Place) -> &'static Link {
+    &control(place.region).links[place.index as usize]
+}
+
+/// The data of a frame that is linked behind the frame `first` of a chain.
+#[inline]
+#[expect(unsafe_code, reason = "UNSAFETY: a chained frame's bytes are reached by address")]
+pub(crate) fn chained_slot(first: &Frame, place: Place, offset: u16, length: u16) -> &[u8] {
+    let _owner = first;
+    let (address, length) = locate(place, u32::from(offset), u32::from(length));
+    // SAFETY: facts of `locate`; and whoever owns `first` owns what is linked behind it, so the
+    // borrow of `first` covers this frame.
+    unsafe { core::slice::from_raw_parts(address, length) }
+}
+
+/// `length` bytes of the frame from `offset`.
+#[inline(always)]
+#[expect(unsafe_code, reason = "UNSAFETY: a frame's bytes are reached by address")]
+pub(crate) fn slot(frame: &Frame, offset: u32, length: u32) -> &[u8] {
+    let (address, length) = locate(frame.place(), offset, length);
+    // SAFETY: facts of `locate`; and the frame is borrowed, so nobody holds `&mut` to its bytes.
+    unsafe { core::slice::from_raw_parts(address, length) }
+}
+
+/// `length` bytes of the frame from `offset`, for writing.
+#[inline(always)]
+#[expect(unsafe_code, reason = "UNSAFETY: a frame's bytes are reached by address")]
+pub(crate) fn slot_mut(frame: &mut Frame, offset: u32, length: u32) -> &mut [u8] {
+    let (address, length) = locate(frame.place(), offset, length);
+    // SAFETY: facts of `locate`; and the frame is the only name of its bytes and mutably borrowed.
+    unsafe { core::slice::from_raw_parts_mut(address, length) }
+}
+
+/// The address of a range of a frame. Facts for the callers:
+/// (1) `offset + length` is within the frame's units, asserted here; (2) the units are within the
+/// mapping, because frames are made from slot numbers below the number of slots (`Depot::new`) and
+/// from pieces of blocks below the number of blocks (`Carver::take`) alone; (3) the mapping lives as
+/// long as a frame does (`close`); (4) the memory is initialised: a fresh memory file reads as zeros.
+#[inline(always)]
+#[expect(unsafe_code, reason = "UNSAFETY: pointer arithmetic inside one mapping")]
+fn locate(place: Place, offset: u32, length: u32) -> (*mut u8, usize) {
+    let entry = entry(place.region);
+    let shift = entry.unit_shift.load(Ordering::Relaxed);
+    let whole = u64::from(place.units) << shift;
+    assert!(u64::from(offset) + u64::from(length) <= whole, "a range beyond its frame");
+    let position = ((place.index as usize) << shift) + offset as usize;
+    // SAFETY: facts (1) and (2): the result is inside the mapping that starts at `base`.
+    (unsafe { entry.base.load(Ordering::Relaxed).add(position) }, length as usize)
+}
