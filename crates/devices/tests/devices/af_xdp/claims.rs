@@ -6,16 +6,16 @@ use polder_datapath::port::Turn;
 use polder_devices::af_xdp::{Claim, Mode, Options, open};
 use rustix::io::Errno;
 
-const OURS: [u8; 4] = [192, 168, 10, 1];
-const THEIRS: [u8; 4] = [192, 168, 20, 1];
+pub(super) const OURS: [u8; 4] = [192, 168, 10, 1];
+pub(super) const THEIRS: [u8; 4] = [192, 168, 20, 1];
 
-fn claim(local: [u8; 4], remote: [u8; 4]) -> Claim {
+pub(super) fn claim(local: [u8; 4], remote: [u8; 4]) -> Claim {
     Claim { local: local.into(), remote: remote.into() }
 }
 
 /// What varies in a packet that may be claimed.
 #[derive(Clone, Copy, Debug)]
-struct Outer {
+pub(super) struct Outer {
     tags: &'static [u16],
     words: u8,
     protocol: u8,
@@ -25,10 +25,10 @@ struct Outer {
     destination: [u8; 4],
 }
 
-const PLAIN: Outer =
+pub(super) const PLAIN: Outer =
     Outer { tags: &[], words: 5, protocol: 47, fragment: 0, source: THEIRS, destination: OURS };
 
-fn packet(outer: Outer) -> Vec<u8> {
+pub(super) fn packet(outer: Outer) -> Vec<u8> {
     let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     for &tag in outer.tags {
         packet.extend(tag.to_be_bytes());

@@ -1,7 +1,7 @@
 //! How an interface is left, and found again.
 
-use super::{Namespace, all_home, drain, memory, neighbours, options, receive, start};
-use crate::common;
+use super::{Namespace, all_home, claims, drain, memory, neighbours, options, receive, start, veth};
+use crate::common::{self, RawPeer};
 use polder_buffers::RegionOptions;
 use polder_datapath::port::Turn;
 use polder_devices::af_xdp::{self, Mode, OnExit, Options, open};
@@ -9,19 +9,22 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// What the child process is told: the interface, and `kernel` or `drop`.
+/// What the child process is told: the interface, `kernel` or `drop`, and `whole` or `tunnels`.
 const ORDER: &str = "POLDER_TEST_HOLD";
 
 /// A process of its own that holds a port until it is killed. Without an order this is no test.
 #[test]
 fn child_that_holds_a_port() {
     let Ok(order) = std::env::var(ORDER) else { return };
-    let (interface, on_exit) = order.split_once(' ').expect("two words");
+    let [interface, on_exit, take] = order.split(' ').collect::<Vec<_>>()[..] else { panic!("three words") };
     let on_exit = if on_exit == "drop" { OnExit::Drop } else { OnExit::Kernel };
     let region = memory(2048);
     let mut pool = region.pool();
-    let asked = Options { on_exit, ..options(interface, Mode::Auto) };
-    let mut port = open(&asked, &region).expect("root opens a veth");
+    let options = match take {
+        "whole" => options(interface, Mode::Auto),
+        _ => Options::tunnels(interface, [claims::claim(claims::OURS, claims::THEIRS)]),
+    };
+    let mut port = open(&Options { on_exit, ..options }, &region).expect("root opens a veth");
     start(&mut port, &mut pool);
     println!("\nholding");
     loop {
@@ -33,11 +36,11 @@ fn child_that_holds_a_port() {
 }
 
 /// Starts the child and waits until it holds the port.
-fn hold(interface: &str, on_exit: &str) -> Child {
+fn hold(interface: &str, on_exit: &str, take: &str) -> Child {
     let program = std::env::current_exe().expect("a test has a program");
     let mut child = Command::new(program)
         .args(["--exact", "af_xdp::exits::child_that_holds_a_port", "--nocapture"])
-        .env(ORDER, format!("{interface} {on_exit}"))
+        .env(ORDER, format!("{interface} {on_exit} {take}"))
         .stdout(Stdio::piped())
         .spawn()
         .expect("a test can be started again");
@@ -64,7 +67,7 @@ fn a_killed_gateway_leaves_the_interface_to_the_kernel() {
     }
     common::enter_namespace();
     let other = neighbours("pdxq0", "pdxq1");
-    let gateway = hold("pdxq0", "kernel");
+    let gateway = hold("pdxq0", "kernel", "whole");
     let load = load(&other);
     assert!(other.is_silent("10.8.0.1"), "the gateway has everything");
     end(gateway);
@@ -83,7 +86,7 @@ fn a_killed_gateway_keeps_the_interface_closed() {
     }
     common::enter_namespace();
     let other = neighbours("pdxr0", "pdxr1");
-    let gateway = hold("pdxr0", "drop");
+    let gateway = hold("pdxr0", "drop", "whole");
     let load = load(&other);
     end(gateway);
     assert!(other.is_silent("10.8.0.1"), "nothing passes");
@@ -93,7 +96,7 @@ fn a_killed_gateway_keeps_the_interface_closed() {
     assert!(pinned.expect("it is there").to_string().contains("kept closed by"));
 
     // The next gateway takes over what was left, without a moment in which the kernel has it.
-    let gateway = hold("pdxr0", "drop");
+    let gateway = hold("pdxr0", "drop", "whole");
     assert!(other.is_silent("10.8.0.1"), "the second gateway has it");
     end(gateway);
     assert!(other.is_silent("10.8.0.1"), "and leaves it closed");
@@ -119,7 +122,7 @@ fn a_closed_interface_is_opened_on_request() {
     }
     common::enter_namespace();
     let other = neighbours("pdxu0", "pdxu1");
-    end(hold("pdxu0", "drop"));
+    end(hold("pdxu0", "drop", "whole"));
     assert!(other.is_silent("10.8.0.1"));
     assert!(af_xdp::release("pdxu0").expect("root removes a pin"), "there was something to do");
     assert!(other.pings("10.8.0.1"));
@@ -134,7 +137,7 @@ fn a_pin_of_an_interface_that_is_gone_is_removed() {
     }
     common::enter_namespace();
     let other = neighbours("pdxv0", "pdxv1");
-    end(hold("pdxv0", "drop"));
+    end(hold("pdxv0", "drop", "whole"));
     common::ip("link delete pdxv0");
     drop(other);
     let other = neighbours("pdxv0", "pdxv2");
@@ -149,4 +152,34 @@ fn a_pin_of_an_interface_that_is_gone_is_removed() {
     assert!(af_xdp::release("pdxv0").expect("root removes a pin"));
     assert!(other.pings("10.8.0.1"));
     all_home(&region);
+}
+
+/// An underlay port that is kept closed is closed to its tunnels alone.
+#[test]
+fn a_killed_gateway_keeps_its_tunnels_from_the_kernel_and_nothing_else() {
+    if !common::is_root("af_xdp::a_killed_gateway_keeps_its_tunnels_from_the_kernel_and_nothing_else") {
+        return;
+    }
+    common::enter_namespace();
+    veth("pdxz0", "pdxz1", "");
+    let (sender, kernel) = (RawPeer::open("pdxz1"), RawPeer::open("pdxz0"));
+    let claimed = claims::packet(claims::PLAIN);
+    let passes = |frame: &[u8]| {
+        // A marker that nobody claims comes last.
+        let marker = super::frame(99, 60);
+        assert!(sender.send(frame) && sender.send(&marker));
+        let mut came = core::iter::from_fn(|| super::await_frame(&kernel));
+        let before = came.by_ref().take_while(|frame| *frame != marker).collect::<Vec<_>>();
+        before.iter().any(|came| came == frame)
+    };
+    assert!(passes(&claimed), "without a gateway the kernel has everything");
+    for (on_exit, passes_after) in [("kernel", true), ("drop", false)] {
+        let gateway = hold("pdxz0", on_exit, "tunnels");
+        assert!(!passes(&claimed), "the gateway has it");
+        end(gateway);
+        assert_eq!(passes(&claimed), passes_after, "{on_exit}");
+        assert!(passes(&super::frame(5, 80)), "{on_exit}: what nobody claims");
+    }
+    assert!(af_xdp::release("pdxz0").expect("root removes a pin"));
+    assert!(passes(&claimed));
 }
