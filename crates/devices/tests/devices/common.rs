@@ -19,13 +19,23 @@ pub(crate) fn skip(name: &str, reason: impl Display) {
     writeln!(log, "{line}").unwrap_or_else(|error| panic!("cannot write the log of skipped tests: {error}"));
 }
 
-/// Whether the process may make namespaces and interfaces; says so when not.
+/// Whether the process may make namespaces and interfaces, and can; says so when not.
 pub(crate) fn is_root(name: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
         skip(name, "needs root for namespaces and interfaces; run the tests as root");
     }
-    root
+    root && has(name, "ip")
+}
+
+/// Whether there is such a program; says so when not.
+pub(crate) fn has(name: &str, program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    if !found {
+        skip(name, format_args!("needs the program {program}; `make test` as root installs it"));
+    }
+    found
 }
 
 /// Gives the calling thread, and the processes that it starts, a network namespace of their own. It

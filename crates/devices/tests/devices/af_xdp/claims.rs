@@ -73,7 +73,8 @@ fn share(
 fn the_header_alone_decides_who_gets_a_packet() {
     const US: (usize, usize) = (1, 0);
     const KERNEL: (usize, usize) = (0, 1);
-    if !common::is_root("af_xdp::the_header_alone_decides_who_gets_a_packet") {
+    const NAME: &str = "af_xdp::the_header_alone_decides_who_gets_a_packet";
+    if !common::is_root(NAME) || !common::has(NAME, "ethtool") {
         return;
     }
     common::enter_namespace();
@@ -156,7 +157,8 @@ fn claims_change_while_the_port_is_open() {
 /// The kernel at an underlay port answers as if nothing were there; at a bridge port nobody answers.
 #[test]
 fn the_kernel_goes_on_at_an_underlay_port_alone() {
-    if !common::is_root("af_xdp::the_kernel_goes_on_at_an_underlay_port_alone") {
+    const NAME: &str = "af_xdp::the_kernel_goes_on_at_an_underlay_port_alone";
+    if !common::is_root(NAME) || !common::has(NAME, "ping") {
         return;
     }
     common::enter_namespace();

@@ -62,7 +62,8 @@ fn end(mut child: Child) {
 
 #[test]
 fn a_killed_gateway_leaves_the_interface_to_the_kernel() {
-    if !common::is_root("af_xdp::a_killed_gateway_leaves_the_interface_to_the_kernel") {
+    const NAME: &str = "af_xdp::a_killed_gateway_leaves_the_interface_to_the_kernel";
+    if !common::is_root(NAME) || !common::has(NAME, "ping") {
         return;
     }
     common::enter_namespace();
@@ -81,7 +82,8 @@ fn a_killed_gateway_leaves_the_interface_to_the_kernel() {
 
 #[test]
 fn a_killed_gateway_keeps_the_interface_closed() {
-    if !common::is_root("af_xdp::a_killed_gateway_keeps_the_interface_closed") {
+    const NAME: &str = "af_xdp::a_killed_gateway_keeps_the_interface_closed";
+    if !common::is_root(NAME) || !common::has(NAME, "ping") {
         return;
     }
     common::enter_namespace();
@@ -117,7 +119,8 @@ fn a_killed_gateway_keeps_the_interface_closed() {
 
 #[test]
 fn a_closed_interface_is_opened_on_request() {
-    if !common::is_root("af_xdp::a_closed_interface_is_opened_on_request") {
+    const NAME: &str = "af_xdp::a_closed_interface_is_opened_on_request";
+    if !common::is_root(NAME) || !common::has(NAME, "ping") {
         return;
     }
     common::enter_namespace();
@@ -132,7 +135,8 @@ fn a_closed_interface_is_opened_on_request() {
 /// A pin whose interface was deleted is nothing to the interface that comes after it.
 #[test]
 fn a_pin_of_an_interface_that_is_gone_is_removed() {
-    if !common::is_root("af_xdp::a_pin_of_an_interface_that_is_gone_is_removed") {
+    const NAME: &str = "af_xdp::a_pin_of_an_interface_that_is_gone_is_removed";
+    if !common::is_root(NAME) || !common::has(NAME, "ping") {
         return;
     }
     common::enter_namespace();

@@ -157,7 +157,8 @@ fn refusals_say_what_to_do() {
 /// What pre-flight finds without touching the interface.
 #[test]
 fn pre_flight_names_what_will_break() {
-    if !common::is_root("af_xdp::pre_flight_names_what_will_break") {
+    const NAME: &str = "af_xdp::pre_flight_names_what_will_break";
+    if !common::is_root(NAME) || !common::has(NAME, "ethtool") {
         return;
     }
     common::enter_namespace();
