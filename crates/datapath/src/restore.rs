@@ -46,3 +46,41 @@ fn check(batch: &Batch, state: &mut RestoreState) {
         state.last = packet.ticket;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polder_buffers::{Packet, Region, RegionOptions};
+
+    /// Passes batches with these tickets, one after the other, through one state.
+    fn pass(batches: &[&[u32]]) -> Vec<u32> {
+        let region = Region::new(RegionOptions { slots: 64, slot_bytes: 512 }).expect("memory for a test");
+        let mut pool = region.pool();
+        let mut state = RestoreState::default();
+        let mut out = Vec::new();
+        for tickets in batches {
+            let mut batch = Batch::new();
+            for &ticket in *tickets {
+                let mut packet = Packet::new(pool.take().expect("a free slot"));
+                packet.ticket = ticket;
+                batch.push(packet).expect("room");
+            }
+            restore(&mut batch, &mut state);
+            out.extend(batch.iter().map(|packet| packet.ticket));
+            pool.release(&mut batch);
+        }
+        out
+    }
+
+    #[test]
+    fn order_stays() {
+        let passed = pass(&[&[1, 0, 1, 2, 9], &[0, 9, 1 << 31], &[u32::MAX, 1]]);
+        assert_eq!(passed, [1, 0, 1, 2, 9, 0, 9, 1 << 31, u32::MAX, 1]);
+    }
+
+    #[test]
+    #[should_panic(expected = "ticket 3 came behind ticket 4")]
+    fn tickets_that_go_back_are_noticed() {
+        pass(&[&[1, 4], &[3]]);
+    }
+}

@@ -135,3 +135,87 @@ fn put_identification(packet: &mut Packet, identification: u16) {
         header.set_identification(identification);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drops::{DropCounters, Ledger};
+    use crate::tunnel::{EncapsulateState, TunnelOptions, TunnelState, Underlay, encapsulate};
+    use crate::units::Nanos;
+    use crate::wire::{Checksum, Ipv4, MacAddress};
+    use polder_buffers::{Pool, Region, RegionOptions};
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+
+    const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
+
+    fn tunnels(states: &[Arc<TunnelState>]) -> Tunnels {
+        let underlay = Underlay { port: PortId(1), mac: MAC, mtu: 1500, vlan: None };
+        let options = (5..).zip(states).map(|(port, state)| {
+            state.next_hop.set_address(Some(MAC));
+            let remote = Ipv4Addr::from_bits(0x0a00_0000 + u32::from(port));
+            let ends = (Ipv4Addr::new(192, 0, 2, 1), remote);
+            let mut options = TunnelOptions::new(PortId(port), ends, PortId(1), Arc::clone(state));
+            (options.sequence, options.checksum) = (true, port % 2 == 1);
+            options
+        });
+        Tunnels::new([underlay], options.collect::<Vec<_>>()).expect("valid tables")
+    }
+
+    /// Encapsulates frames for these ports and seals them with perhaps other tables.
+    fn sealed(
+        ports: &[u16],
+        before: &Tunnels,
+        after: &Tunnels,
+        pool: &mut Pool,
+    ) -> (Vec<(u32, u16)>, DropCounters) {
+        let (drops, ledger) = (DropCounters::default(), Ledger::default());
+        let mut batch = Batch::new();
+        for &port in ports {
+            let mut packet = Packet::copy_from(&[0xff; 61], pool).expect("a free slot");
+            packet.egress = PortId(port);
+            batch.push(packet).expect("at most a batch");
+        }
+        let mut context = Context { now: Nanos(1), pool, drops: &drops, ledger: &ledger };
+        encapsulate(&mut batch, before, &mut EncapsulateState::new(0), &mut Vec::new(), &mut context);
+        seal(&mut batch, after, &mut SealState::new(), &context);
+        let numbers = batch.iter().filter(|packet| packet.egress == PortId(1)).map(numbers).collect();
+        pool.release(&mut batch);
+        (numbers, drops)
+    }
+
+    /// Sequence number and identification of a packet whose checksums are right.
+    fn numbers(packet: &Packet) -> (u32, u16) {
+        assert_eq!(packet.flags & MARKED, 0);
+        let ip = Ipv4::parse(&packet.bytes()[14..]).expect("IPv4");
+        ip.verify().expect("a right checksum");
+        let gre = Gre::parse(ip.payload()).expect("GRE");
+        assert!(gre.checksum().is_none() || Checksum::new().with(ip.payload()).is_valid());
+        (gre.sequence().expect("a number"), ip.identification())
+    }
+
+    #[test]
+    fn each_tunnel_counts_for_itself() {
+        let region = Region::new(RegionOptions { slots: 64, slot_bytes: 2048 }).expect("memory for a test");
+        let mut pool = region.pool();
+        let states = [Arc::new(TunnelState::new(1)), Arc::new(TunnelState::new(1))];
+        let tables = tunnels(&states);
+        states[0].sequence.draw(u32::MAX);
+        states[0].sequence.draw_identification(u16::MAX);
+        let (first, _) = sealed(&[5, 6, 5, 9, 6, 5], &tables, &tables, &mut pool);
+        let wrapped = [(u32::MAX, u16::MAX), (0, 0), (0, 0), (1, 1), (1, 1)];
+        assert_eq!(first, wrapped);
+        let (second, _) = sealed(&[5, 6], &tables, &tables, &mut pool);
+        assert_eq!(second, [(2, 2), (2, 2)]);
+    }
+
+    /// A reload has taken the tunnel away between the two stages.
+    #[test]
+    fn a_tunnel_that_is_gone() {
+        let region = Region::new(RegionOptions { slots: 64, slot_bytes: 2048 }).expect("memory for a test");
+        let mut pool = region.pool();
+        let states = [Arc::new(TunnelState::new(1)), Arc::new(TunnelState::new(1))];
+        let (numbers, drops) = sealed(&[5, 6, 6, 5], &tunnels(&states), &tunnels(&states[..1]), &mut pool);
+        assert_eq!((numbers, drops.get(DropReason::PortDown)), (vec![(0, 0), (1, 1)], 2));
+    }
+}

@@ -171,3 +171,71 @@ pub(super) fn end(packet: Packet, reason: DropReason, context: &mut Context<'_>)
     context.drops.count(reason, 1);
     context.pool.release_packet(packet);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(offset: u16, length: u16, more: bool) -> Place {
+        let key = Datagram::with_capacity(0).key;
+        Place { key, link: 14, header: 20, offset, length, more, ecn: Ecn::NotCapable }
+    }
+
+    /// A datagram that has these extents and perhaps knows its end.
+    fn datagram(extents: &[(u32, u32)], total: Option<u32>) -> Datagram {
+        let mut datagram = Datagram::with_capacity(0);
+        datagram.extents.extend(extents);
+        datagram.total = total;
+        datagram.received = extents.iter().map(|(start, end)| end - start).sum();
+        datagram
+    }
+
+    fn fit(datagram: &Datagram, offset: u16, length: u16, more: bool) -> Result<usize, &'static str> {
+        match datagram.fit(&place(offset, length, more), 64) {
+            Fit::At(position) => Ok(position),
+            Fit::Duplicate => Err("duplicate"),
+            Fit::Refuse(reason) => Err(reason.name()),
+        }
+    }
+
+    #[test]
+    fn gaps_are_filled_in_place() {
+        let some = datagram(&[(16, 24), (40, 48)], None);
+        assert_eq!(fit(&some, 0, 16, true), Ok(0));
+        assert_eq!(fit(&some, 24, 16, true), Ok(1));
+        assert_eq!(fit(&some, 48, 5, false), Ok(2));
+        assert!(!some.is_complete());
+        assert!(datagram(&[(0, 8), (8, 13)], Some(13)).is_complete());
+        assert!(!datagram(&[(0, 8), (16, 21)], Some(21)).is_complete());
+    }
+
+    #[test]
+    fn what_overlaps() {
+        let some = datagram(&[(16, 24), (40, 48)], None);
+        assert_eq!(fit(&some, 16, 8, true), Err("duplicate"));
+        let overlaps = [(8, 16), (16, 16), (8, 24), (16, 4), (20, 8), (0, 100), (24, 24), (46, 8), (32, 9)];
+        for (offset, length) in overlaps {
+            assert_eq!(fit(&some, offset, length, true), Err("fragment-overlap"), "{length} at {offset}");
+        }
+    }
+
+    #[test]
+    fn ends_that_contradict() {
+        let open = datagram(&[(40, 48)], None);
+        assert_eq!(fit(&open, 16, 8, false), Err("fragment-bad"), "the end before a part");
+        let closed = datagram(&[(40, 48)], Some(48));
+        assert_eq!(fit(&closed, 48, 8, true), Err("fragment-bad"), "a part behind the end");
+        assert_eq!(fit(&closed, 56, 8, false), Err("fragment-bad"), "a second end");
+        assert_eq!(fit(&closed, 16, 8, false), Err("fragment-bad"), "a second end in front");
+        assert_eq!(fit(&closed, 32, 8, true), Ok(0));
+    }
+
+    #[test]
+    fn impossible_places() {
+        assert!(place(0, 0, true).is_impossible());
+        assert!(place(0, 9, true).is_impossible());
+        assert!(!place(0, 9, false).is_impossible());
+        assert!(!place(65_504, 11, false).is_impossible());
+        assert!(place(65_504, 12, false).is_impossible());
+    }
+}

@@ -114,3 +114,50 @@ pub(super) fn merge_ecn(packet: &mut Packet, strip: u16, outer: Ecn) -> Result<(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(tags: usize, ether_type: u16, packet: &[u8]) -> Vec<u8> {
+        let tags = [0x81, 0, 0, 7].repeat(tags);
+        [&[2; 12][..], &tags, &ether_type.to_be_bytes(), packet].concat()
+    }
+
+    /// The short way and the long way agree.
+    #[test]
+    fn what_is_inside() {
+        let mut four = [0; 24];
+        four[..4].copy_from_slice(&[0x45, 0xb9, 0, 24]);
+        (four[8], four[9]) = (33, 17);
+        let mut six = [0; 40];
+        six[..8].copy_from_slice(&[0x6b, 0x90, 0, 0, 0, 0, 6, 44]);
+        for tags in 0..3 {
+            let look = Inner::look(&frame(tags, 0x0800, &four));
+            assert_eq!((look.network, look.network_offset), (Network::Ipv4, 14 + tags * 4));
+            assert_eq!((look.ip(), look.protocol), (Some((TrafficClass(0xb9), 33)), IpProtocol::UDP));
+            let look = Inner::look(&frame(tags, 0x86dd, &six));
+            assert_eq!((look.network, look.network_offset), (Network::Ipv6, 14 + tags * 4));
+            assert_eq!((look.ip(), look.protocol), (Some((TrafficClass(0xb9), 44)), IpProtocol::TCP));
+        }
+    }
+
+    #[test]
+    fn what_is_none_of_it() {
+        let short = [0x45; 19];
+        let frames = [
+            Vec::new(),
+            vec![0; 13],
+            frame(0, 0x0806, &[0; 28]),
+            frame(0, 0x0800, &short),
+            frame(1, 0x0800, &short),
+            frame(0, 0x0800, &[0x65; 40]),
+            frame(0, 0x86dd, &[0x45; 40]),
+            frame(0, 0x86dd, &[0x60; 39]),
+        ];
+        for bytes in frames {
+            let look = Inner::look(&bytes);
+            assert_eq!((look.network, look.ip()), (Network::Other, None));
+        }
+    }
+}

@@ -347,3 +347,106 @@ fn refusal(malformed: Malformed) -> DropReason {
     const FIRST: usize = DropReason::EthernetTruncated as usize;
     DropReason::ALL[FIRST + malformed.index()]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::MacAddress;
+
+    const LOCAL: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+    const REMOTE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+
+    fn underlay(port: u16, mtu: u16) -> Underlay {
+        Underlay { port: PortId(port), mac: MacAddress([2, 0, 0, 0, 0, 1]), mtu, vlan: None }
+    }
+
+    fn options(port: u16, underlay: u16) -> TunnelOptions {
+        TunnelOptions::new(PortId(port), (LOCAL, REMOTE), PortId(underlay), Arc::new(TunnelState::new(1)))
+    }
+
+    fn refused(underlay: Underlay, change: impl FnOnce(&mut TunnelOptions)) -> Option<TunnelsError> {
+        let mut options = options(5, 1);
+        change(&mut options);
+        Tunnels::new([underlay], [options]).err()
+    }
+
+    #[test]
+    fn what_does_not_fit_together() {
+        let twice = Tunnels::new([underlay(1, 1500), underlay(1, 1500)], []).err();
+        assert_eq!(twice, Some(TunnelsError::PortTwice(PortId(1))));
+        assert_eq!(
+            refused(underlay(1, 1500), |options| options.port = PortId(1)),
+            Some(TunnelsError::PortTwice(PortId(1)))
+        );
+        assert_eq!(refused(underlay(2, 1500), |_| {}), Some(TunnelsError::NoUnderlay(PortId(1))));
+        let same = Tunnels::new([underlay(1, 1500)], [options(5, 1), options(6, 1)]).err();
+        assert_eq!(same, Some(TunnelsError::EndsTwice { local: LOCAL, remote: REMOTE }));
+    }
+
+    #[test]
+    fn the_least_mtu() {
+        assert_eq!(refused(underlay(1, 575), |_| {}), Some(TunnelsError::MtuTooSmall(575)));
+        assert_eq!(refused(underlay(1, 613), |_| {}), Some(TunnelsError::MtuTooSmall(575)));
+        assert_eq!(refused(underlay(1, 614), |_| {}), None);
+        assert_eq!(refused(underlay(1, 576), |options| options.mtu = Some(576)), None, "in fragments");
+        let strict = |options: &mut TunnelOptions| (options.mtu, options.dont_fragment) = (Some(576), true);
+        assert_eq!(refused(underlay(1, 613), strict), Some(TunnelsError::MtuTooSmall(575)));
+        let small = refused(underlay(1, 1500), |options| options.mtu = Some(575));
+        assert_eq!(small, Some(TunnelsError::MtuTooSmall(575)));
+    }
+
+    #[test]
+    fn mtus_and_overhead() {
+        let mut guarded = options(6, 1);
+        (guarded.key, guarded.checksum, guarded.sequence) = (Some(1), true, true);
+        let mut promised = options(7, 1);
+        (promised.key, promised.mtu) = (Some(2), Some(u16::MAX));
+        let tunnels = Tunnels::new([underlay(1, 1500)], [options(5, 1), guarded, promised]).expect("valid");
+        let sizes = tunnels.iter().map(|tunnel| (tunnel.mtu(), tunnel.overhead())).collect::<Vec<_>>();
+        assert_eq!(sizes, [(1462, 38), (1450, 50), (MOST_MTU, 42)]);
+    }
+
+    /// More tunnels than places that their hashes could have for themselves.
+    #[test]
+    fn every_tunnel_is_found_by_ends_and_key() {
+        let ends = |number: u32| {
+            let [_, _, high, low] = number.to_be_bytes();
+            (Ipv4Addr::new(10, 0, high, low), Ipv4Addr::new(10, 1, 0, low / 8))
+        };
+        let all = (0..500_u32).map(|number| {
+            let mut options = options(u16::try_from(number).expect("below 500") + 10, 1);
+            (options.local, options.remote) = ends(number / 2);
+            options.key = (!number.is_multiple_of(2)).then_some(0);
+            options
+        });
+        let tunnels = Tunnels::new([underlay(1, 1500)], all).expect("valid");
+        for number in 0..500_u32 {
+            let (local, remote) = ends(number / 2);
+            let key = (!number.is_multiple_of(2)).then_some(0);
+            let found = tunnels.find(local, remote, key).map(|tunnel| u32::from(tunnel.options().port.0));
+            assert_eq!(found, Some(number + 10));
+            assert!(tunnels.find(local, remote, Some(1)).is_none());
+            assert!(tunnels.find(remote, local, key).is_none());
+            assert!(tunnels.has_ends(local, remote) && !tunnels.has_ends(remote, local));
+        }
+        assert!(Tunnels::default().find(LOCAL, REMOTE, None).is_none());
+    }
+
+    #[test]
+    fn ports_have_one_role() {
+        let tunnels = Tunnels::new([underlay(1, 1500)], [options(5, 1)]).expect("valid");
+        let role = |port| (tunnels.get(PortId(port)).is_some(), tunnels.underlay(PortId(port)).is_some());
+        assert_eq!(
+            [0, 1, 5, 6, u16::MAX].map(role),
+            [(false, false), (false, true), (true, false), (false, false), (false, false)]
+        );
+    }
+
+    /// A refusal of a parser is the drop reason of the same name.
+    #[test]
+    fn refusals_have_their_names() {
+        for &malformed in Malformed::ALL {
+            assert_eq!(format!("{:?}", refusal(malformed)), format!("{malformed:?}"));
+        }
+    }
+}

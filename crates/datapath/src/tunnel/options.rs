@@ -135,3 +135,22 @@ pub enum TcpMss {
     /// At most so many bytes.
     AtMost(u16),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 2890, 2: four bytes, and four for each field.
+    #[test]
+    fn header_lengths() {
+        let ends = (Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST);
+        let mut options = TunnelOptions::new(PortId(5), ends, PortId(1), Arc::new(TunnelState::new(1)));
+        assert_eq!(options.gre_bytes(), 4);
+        options.key = Some(0);
+        assert_eq!(options.gre_bytes(), 8);
+        options.checksum = true;
+        assert_eq!(options.gre_bytes(), 12);
+        options.sequence = true;
+        assert_eq!(options.gre_bytes(), 16);
+    }
+}

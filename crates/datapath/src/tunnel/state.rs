@@ -186,3 +186,69 @@ tunnel_counters! {
     recursion, "Packets for the tunnel that were outer packets of a tunnel already.";
     no_neighbour, "Packets for the tunnel while the next hop's address was not known.";
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_and_mtu_do_not_touch_each_other() {
+        let hop = NextHop::default();
+        assert_eq!((hop.address(), hop.path_mtu()), (None, None));
+        let mac = MacAddress([0xff, 0xfe, 0xfd, 0xfc, 0xfb, 0xfa]);
+        hop.set_path_mtu(Some(1400));
+        hop.set_address(Some(mac));
+        assert_eq!((hop.address(), hop.path_mtu()), (Some(mac), Some(1400)));
+        hop.set_path_mtu(None);
+        assert_eq!((hop.address(), hop.path_mtu()), (Some(mac), None));
+        hop.set_path_mtu(Some(0x7fff));
+        hop.set_address(None);
+        assert_eq!((hop.address(), hop.path_mtu()), (None, Some(0x7fff)));
+        hop.set_address(Some(MacAddress::ZERO));
+        assert_eq!(hop.address(), Some(MacAddress::ZERO), "known, and zero");
+    }
+
+    /// A forged message cannot choke the tunnel.
+    #[test]
+    fn unbelievable_mtus() {
+        let hop = NextHop::default();
+        for (said, believed) in [(0, Some(552)), (551, Some(552)), (553, Some(553)), (0x8000, None)] {
+            hop.set_path_mtu(Some(said));
+            assert_eq!(hop.path_mtu(), believed, "{said}");
+        }
+    }
+
+    #[test]
+    fn numbers_wrap() {
+        let sequence = Sequence::default();
+        assert_eq!((sequence.draw(3), sequence.draw(u32::MAX), sequence.draw(1)), (0, 3, 2));
+        assert_eq!(sequence.next(), 3);
+        assert_eq!((sequence.draw_identification(2), sequence.draw_identification(u16::MAX)), (0, 2));
+        assert_eq!(sequence.draw_identification(1), 1);
+    }
+
+    #[test]
+    fn the_first_number_is_told_from_none() {
+        let sequence = Sequence::default();
+        assert_eq!(sequence.received(), None);
+        for number in [0, 1, u32::MAX] {
+            sequence.set_received(number);
+            assert_eq!(sequence.received(), Some(number));
+        }
+    }
+
+    #[test]
+    fn workers_count_for_themselves() {
+        let state = TunnelState::new(2);
+        state.worker(0).sent.add(2);
+        state.worker(1).sent.add(3);
+        state.worker(7).sent.add(4);
+        assert_eq!(state.total(|counters| &counters.sent), 9);
+        assert_eq!((state.worker(1).sent.get(), state.last_received()), (7, None));
+        state.worker(0).last_received.set(5);
+        state.worker(1).last_received.set(4);
+        assert_eq!(state.last_received(), Some(Nanos(5)));
+        let names = state.worker(0).rows().map(|(name, ..)| name).collect::<std::collections::HashSet<_>>();
+        assert_eq!(names.len(), state.worker(0).rows().count());
+    }
+}

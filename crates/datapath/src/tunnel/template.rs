@@ -176,3 +176,127 @@ fn fold(sum: u32) -> u16 {
     let sum = (sum & 0xffff) + (sum >> 16);
     (sum & 0xffff) as u16
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tunnel::TunnelState;
+    use crate::wire::{Dscp, Ecn, EcnMode, VlanId};
+    use core::num::NonZeroU8;
+    use polder_buffers::{PortId, Region, RegionOptions};
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+
+    const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
+    const NEXT_HOP: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
+
+    fn options(choice: u8) -> (TunnelOptions, Underlay) {
+        let ends = (Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(198, 51, 100, 1));
+        let mut options = TunnelOptions::new(PortId(5), ends, PortId(1), Arc::new(TunnelState::new(1)));
+        let has = |bit: u8| choice >> bit & 1 != 0;
+        options.checksum = has(0);
+        options.key = has(1).then_some(0x0102_0304);
+        options.sequence = has(2);
+        options.dont_fragment = has(3);
+        let vlan = has(4).then(|| VlanId::configured(7)).flatten();
+        (options, Underlay { port: PortId(1), mac: MAC, mtu: 1500, vlan })
+    }
+
+    /// What the general emitters write, for every choice of options.
+    #[test]
+    fn headers_are_those_of_the_emitters() {
+        let region = Region::new(RegionOptions { slots: 64, slot_bytes: 2048 }).expect("memory for a test");
+        let mut pool = region.pool();
+        for choice in 0..32 {
+            let (options, underlay) = options(choice);
+            let template = Template::new(&options, &underlay).addressed(NEXT_HOP);
+            let mut packet = Packet::copy_from(&[0x5a; 300], &mut pool).expect("a free slot");
+            let fields = Fields { traffic_class: TrafficClass(0xb9), time_to_live: 0xfe };
+            template.write(&mut packet, fields).expect("room in front");
+            let link = usize::from(template.link());
+            let ip = Ipv4Header {
+                traffic_class: TrafficClass(0xb9),
+                total_length: u16::try_from(packet.len() - link).expect("short"),
+                identification: 0,
+                dont_fragment: options.dont_fragment,
+                more_fragments: false,
+                fragment_offset: 0,
+                time_to_live: 0xfe,
+                protocol: IpProtocol::GRE,
+                source: options.local,
+                destination: options.remote,
+            };
+            let gre = GreHeader {
+                protocol: EtherType::TRANSPARENT_ETHERNET,
+                checksum: options.checksum,
+                key: options.key,
+                sequence: options.sequence.then_some(0),
+            };
+            let mut expected = vec![0; link + 20 + gre.header_bytes()];
+            gre.emit(ip.emit(&mut expected[link..]).expect("room")).expect("room");
+            assert_eq!(packet.bytes()[link..expected.len()], expected[link..], "{choice:05b}");
+            assert_eq!(packet.bytes()[..12], [NEXT_HOP.0, MAC.0].concat());
+            let rest: &[u8] = if underlay.vlan.is_some() { &[0x81, 0, 0, 7, 8, 0] } else { &[8, 0] };
+            assert_eq!(packet.bytes()[12..link], *rest);
+            assert_eq!((usize::from(template.len()), expected.len()), (expected.len(), packet.len() - 300));
+            assert_eq!(usize::from(template.gre()), link + 20);
+            pool.release_packet(packet);
+        }
+    }
+
+    #[test]
+    fn too_long_for_a_total_length() {
+        let region = Region::new(RegionOptions { slots: 64, slot_bytes: 2048 }).expect("memory for a test");
+        let mut pool = region.pool();
+        let (options, underlay) = options(0);
+        let template = Template::new(&options, &underlay);
+        let fields = Fields { traffic_class: TrafficClass(0), time_to_live: 64 };
+        for (length, fits) in [(65_511, true), (65_512, false)] {
+            let mut packet = Packet::copy_from(&vec![0; length], &mut pool).expect("free slots");
+            assert_eq!(template.write(&mut packet, fields).is_ok(), fits);
+            assert_eq!(packet.len(), if fits { length + 38 } else { length });
+            pool.release_packet(packet);
+        }
+    }
+
+    #[test]
+    fn fields_are_fixed_or_inherited() {
+        let (mut options, _) = options(0);
+        let inner = TrafficClass::new(Dscp::EXPEDITED, Ecn::Capable0);
+        let set = |options: &TunnelOptions, inner| {
+            let Fields { traffic_class, time_to_live } = fields(options, inner);
+            (traffic_class.dscp().get(), traffic_class.ecn(), time_to_live)
+        };
+        assert_eq!(set(&options, Some((inner, 9))), (46, Ecn::Capable0, 64));
+        assert_eq!(set(&options, None), (0, Ecn::NotCapable, 64));
+        options.ttl = Ttl::Inherit;
+        assert_eq!(set(&options, Some((inner, 9))), (46, Ecn::Capable0, 9));
+        assert_eq!(set(&options, Some((inner, 0))), (46, Ecn::Capable0, 1));
+        assert_eq!(set(&options, None), (0, Ecn::NotCapable, 64));
+        options.ttl = Ttl::Fixed(NonZeroU8::MAX);
+        options.dscp = TunnelDscp::Fixed(Dscp::LOWER_EFFORT);
+        options.ecn = EcnMode::Compatibility;
+        assert_eq!(set(&options, Some((inner, 9))), (1, Ecn::NotCapable, 255));
+        assert_eq!(set(&options, None), (1, Ecn::NotCapable, 255));
+    }
+
+    /// Any part of a chain, in frames of odd lengths.
+    #[test]
+    fn sums_over_chains() {
+        let region = Region::new(RegionOptions { slots: 64, slot_bytes: 512 }).expect("memory for a test");
+        let mut pool = region.pool();
+        let bytes = (0..=255).cycle().take(1000).collect::<Vec<u8>>();
+        let mut packet = Packet::copy_from(&bytes[..101], &mut pool).expect("a free slot");
+        for part in [&bytes[101..300], &bytes[300..303], &bytes[303..]] {
+            packet.join(Packet::copy_from(part, &mut pool).expect("a free slot"));
+        }
+        for (from, length) in
+            [(0, 1000), (0, 101), (7, 94), (100, 2), (101, 199), (150, 400), (999, 1), (3, 0)]
+        {
+            let expected = Checksum::of(&bytes[from..from + length]);
+            assert_eq!(sum(&packet, from, length).finish(), expected, "{length} from {from}");
+        }
+        assert_eq!(sum(&packet, 500, usize::MAX).finish(), Checksum::of(&bytes[500..]));
+        pool.release_packet(packet);
+    }
+}

@@ -181,3 +181,29 @@ impl TokenBucket {
         has_token
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_holds_fifty_and_earns_one_a_millisecond() {
+        let mut bucket = TokenBucket::default();
+        let mut taken = |millis: u64, wanted: usize| {
+            (0..wanted).filter(|_| bucket.take(Nanos::from_millis(millis))).count()
+        };
+        assert_eq!([taken(0, 60), taken(0, 1), taken(1, 5), taken(4, 5)], [50, 0, 1, 3]);
+        assert_eq!([taken(24, 60), taken(10_000, 60)], [20, 50]);
+        assert_eq!(taken(9_000, 1), 0, "time that goes back gives nothing");
+    }
+
+    #[test]
+    fn stations() {
+        let four = |a, b, c, d| is_station_v4(Ipv4Addr::new(a, b, c, d));
+        assert!(four(10, 0, 0, 1) && four(223, 255, 255, 254) && four(169, 254, 0, 1));
+        assert!(!four(0, 0, 0, 1) && !four(224, 0, 0, 1) && !four(255, 255, 255, 255) && !four(127, 0, 0, 1));
+        let six = |text: &str| is_station_v6(text.parse().expect("an address"));
+        assert!(six("2001:db8::1") && six("fe80::1"));
+        assert!(!six("::") && !six("::1") && !six("ff02::1"));
+    }
+}
