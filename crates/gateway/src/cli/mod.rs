@@ -89,7 +89,13 @@ fn complain(error: &anyhow::Error) {
             };
             format!("{}\n{}: {count}\n", report.render(screen.look().colour), screen.look().bad("error"))
         }
-        Some(LoadError::Unreadable { .. }) | None => format!("{}: {error:#}\n", screen.look().bad("error")),
+        Some(LoadError::Unreadable { .. }) | None => match error.downcast_ref() {
+            // The gateway's report about its file, which speaks for itself, too.
+            Some(ClientError::Refused { kind: Fault::Input, message }) if message.contains('\n') => {
+                format!("{message}\n")
+            }
+            _ => format!("{}: {error:#}\n", screen.look().bad("error")),
+        },
     };
     // There is nobody left to tell when this fails.
     let _: std::io::Result<()> = screen.write(&text);
@@ -139,7 +145,7 @@ mod tests {
     #[test]
     fn the_file_is_to_blame_for_code_2_alone() {
         let io = || std::io::Error::other("x");
-        let unreadable = LoadError::Unreadable { path: "x".into(), source: io() };
+        let unreadable = LoadError::Unreadable { path: "x".into(), reason: io() };
         assert_eq!(code_of(&unreadable.into()), WRONG);
         assert_eq!(code_of(&io().into()), FAILED);
         let refused = |kind| ClientError::Refused { kind, message: String::new() };

@@ -10,6 +10,7 @@
 //! gateway starts, by the devices themselves.
 
 mod check;
+pub mod detail;
 pub mod diagnostics;
 pub mod difference;
 pub mod model;
@@ -42,12 +43,12 @@ pub struct Loaded {
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// It cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}: {reason}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// It contains errors.
     #[error("{0}")]
@@ -59,7 +60,7 @@ pub enum LoadError {
 /// # Errors
 /// When it cannot be read, or contains errors: all of them are in the report.
 pub fn load(path: &Path) -> Result<Loaded, LoadError> {
-    let unreadable = |source| LoadError::Unreadable { path: path.to_owned(), source };
+    let unreadable = |reason| LoadError::Unreadable { path: path.to_owned(), reason };
     let length = std::fs::metadata(path).map_err(unreadable)?.len();
     if length > MAX_FILE_BYTES {
         let message = format!("{length} bytes are more than a configuration has");

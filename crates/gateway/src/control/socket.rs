@@ -42,14 +42,14 @@ pub enum ClaimError {
     )]
     Permission(PathBuf),
     /// The system refuses.
-    #[error("cannot {step} {}: {source}", path.display())]
+    #[error("cannot {step} {}: {reason}", path.display())]
     System {
         /// What was tried.
         step: &'static str,
         /// On which path.
         path: PathBuf,
         /// Why not.
-        source: io::Error,
+        reason: io::Error,
     },
 }
 
@@ -63,11 +63,11 @@ const BACKLOG: i32 = 16;
 pub fn claim(path: &Path) -> Result<Claimed, ClaimError> {
     let error = |step: &'static str, path: &Path| {
         let path = path.to_owned();
-        move |source: io::Error| {
+        move |reason: io::Error| {
             let denied = [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
-            match denied.contains(&source.kind()) {
+            match denied.contains(&reason.kind()) {
                 true => ClaimError::Permission(path),
-                false => ClaimError::System { step, path, source },
+                false => ClaimError::System { step, path, reason },
             }
         }
     };
@@ -96,10 +96,10 @@ fn clear(path: &Path) -> Result<(), ClaimError> {
     if is_alive(path) {
         return Err(ClaimError::Taken(path.to_owned()));
     }
-    std::fs::remove_file(path).map_err(|source| ClaimError::System {
+    std::fs::remove_file(path).map_err(|reason| ClaimError::System {
         step: "remove the control socket that was left behind",
         path: path.to_owned(),
-        source,
+        reason,
     })
 }
 

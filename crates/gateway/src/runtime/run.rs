@@ -40,8 +40,8 @@ pub fn lock(gateway: &Mutex<Gateway>) -> MutexGuard<'_, Gateway> {
 /// been opened is closed again.
 pub fn run(path: &Path) -> Result<()> {
     let begun = Clock::start();
+    let config::Loaded { configuration, warnings } = config::load(path)?;
     let path = std::path::absolute(path).context("there is no current directory")?;
-    let config::Loaded { configuration, warnings } = config::load(&path)?;
     for warning in warnings.findings() {
         tracing::warn!("{}:{}: {}", warning.file, warning.line, warning.message);
     }

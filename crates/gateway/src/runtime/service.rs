@@ -4,7 +4,7 @@ use super::gateway::Gateway;
 use super::manager::{Manager, NotifyState};
 use super::run::{SharedGateway, lock};
 use super::show::show;
-use crate::config::{self, Difference, LoadError, difference};
+use crate::config::{self, LoadError, detail, difference};
 use crate::control::{Answer, Ask, Fault, Refusal, Reloaded, Request, Response};
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -72,21 +72,20 @@ impl Service {
         })?;
         let mut gateway = lock(&self.gateway);
         let difference = difference(&gateway.configuration, &loaded.configuration);
+        let changes = detail::describe(&gateway.configuration, &difference);
+        if !dry_run && !difference.restart.is_empty() {
+            let message =
+                format!("a running gateway cannot change this, so nothing was changed:\n{difference}");
+            return Err(refusal(Fault::Runtime, message));
+        }
         if !dry_run && !difference.is_empty() {
             gateway
                 .reload(loaded.configuration)
                 .map_err(|error| refusal(Fault::Runtime, format!("{error:#}")))?;
         }
         let warnings = loaded.warnings.to_string();
-        Ok(Reloaded { applied: !dry_run, changes: changes(&difference), warnings })
+        Ok(Reloaded { applied: !dry_run, changes, warnings })
     }
-}
-
-fn changes(difference: &Difference) -> Vec<String> {
-    if difference.is_empty() {
-        return Vec::new();
-    }
-    difference.to_string().lines().map(str::to_owned).collect()
 }
 
 fn refusal(kind: Fault, message: String) -> Refusal {

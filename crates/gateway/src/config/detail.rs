@@ -1,0 +1,125 @@
+//! What has changed inside a port, tunnel or bridge, key by key.
+
+use super::difference::{Changes, Difference};
+use super::model::Configuration;
+use std::collections::BTreeMap;
+use toml::{Table, Value};
+
+/// The lines of `polder reload`: each change, and below it the keys that have other values.
+pub fn describe(old: &Configuration, difference: &Difference) -> Vec<String> {
+    if difference.is_empty() {
+        return Vec::new();
+    }
+    let (before, after) = (values(old), values(&difference.target));
+    let changed = names("port", &difference.ports, |port| &port.name)
+        .chain(names("tunnel", &difference.tunnels, |tunnel| &tunnel.name))
+        .chain(names("bridge", &difference.bridges, |bridge| &bridge.name));
+    let mut keys =
+        changed.map(|path| keys(&before, &after, &format!("{path}."))).collect::<Vec<_>>().into_iter();
+    let mut lines = Vec::new();
+    for line in difference.to_string().lines() {
+        lines.push(line.to_owned());
+        // Changes stand in the same order in both.
+        if line.starts_with('~') {
+            lines.extend(keys.next().into_iter().flatten());
+        }
+    }
+    lines
+}
+
+fn names<'a, T>(
+    kind: &'a str,
+    changes: &'a Changes<T>,
+    name: impl Fn(&T) -> &String + 'a,
+) -> impl Iterator<Item = String> + 'a {
+    changes.changed.iter().map(move |change| format!("{kind}.{}", name(&change.new)))
+}
+
+/// All values by their paths. A configuration with every default written out has every key on both sides.
+fn values(configuration: &Configuration) -> BTreeMap<String, String> {
+    let mut values = BTreeMap::new();
+    let table = toml::from_str::<Table>(&configuration.to_toml()).unwrap_or_default();
+    table.iter().for_each(|(key, value)| flatten(key, value, &mut values));
+    values
+}
+
+fn flatten(path: &str, value: &Value, values: &mut BTreeMap<String, String>) {
+    let is_table = |value: &Value| value.is_table();
+    match value {
+        Value::Table(table) => {
+            table.iter().for_each(|(key, value)| flatten(&format!("{path}.{key}"), value, values));
+        }
+        Value::Array(array) if array.iter().any(is_table) => {
+            array
+                .iter()
+                .enumerate()
+                .for_each(|(number, value)| flatten(&format!("{path}.{number}"), value, values));
+        }
+        Value::Array(_)
+        | Value::String(_)
+        | Value::Integer(_)
+        | Value::Float(_)
+        | Value::Boolean(_)
+        | Value::Datetime(_) => {
+            values.insert(path.to_owned(), value.to_string());
+        }
+    }
+}
+
+/// The keys below `prefix` that are not the same.
+fn keys(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>, prefix: &str) -> Vec<String> {
+    let below = |path: &&String| path.starts_with(prefix);
+    let mut paths = before.keys().chain(after.keys()).filter(below).collect::<Vec<_>>();
+    paths.sort_unstable();
+    paths.dedup();
+    let line = |path: &String| {
+        let (old, new) = (before.get(path), after.get(path));
+        let text = |value: Option<&String>| value.map_or("–", String::as_str).to_owned();
+        (old != new).then(|| format!("    {}: {} → {}", &path[prefix.len()..], text(old), text(new)))
+    };
+    paths.into_iter().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{difference, parse};
+    use super::*;
+    use std::path::Path;
+
+    const BASE: &str = r#"
+        version = 1
+        [port.lan]
+        interface = "eth0"
+        [port.radio]
+        interface = "wlan0"
+        role = "underlay"
+        [tunnel.a]
+        kind = "gretap"
+        local = "10.0.0.1"
+        remote = "10.0.0.2"
+        port = "radio"
+        [bridge.br0]
+        members = ["lan", "a"]
+    "#;
+
+    fn lines(replace: &str, with: &str) -> Vec<String> {
+        let configuration = |text: &str| parse(text, Path::new("a.toml")).expect("valid").configuration;
+        let old = configuration(BASE);
+        describe(&old, &difference(&old, &configuration(&BASE.replace(replace, with))))
+    }
+
+    #[test]
+    fn each_change_has_its_keys_below() {
+        let changed =
+            lines("[\"lan\", \"a\"]", "[\"lan\", \"a\"]\nageing_seconds = 60\nport.lan.isolated = true");
+        let keys = ["    ageing_seconds: 300 → 60", "    port.lan.isolated: false → true"];
+        assert_eq!(changed, [&["~ bridge br0 (2 members)"][..], &keys].concat());
+        let both = lines("port = \"radio\"", "port = \"radio\"\nkey = 7\nttl = 9");
+        assert_eq!(both, ["~ tunnel a (to 10.0.0.2)", "    key: – → 7", "    ttl: 64 → 9"]);
+    }
+
+    #[test]
+    fn nothing_changes_into_nothing() {
+        assert_eq!(lines("version = 1", "version = 1\n[gateway]\nworkers = 1"), Vec::<String>::new());
+    }
+}

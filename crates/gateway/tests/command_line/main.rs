@@ -1,0 +1,7 @@
+//! The program as people and scripts use it: what it prints, and how it ends.
+
+#![expect(clippy::disallowed_methods, reason = "a test looks at the real clock to give up")]
+
+mod gateway;
+mod plain;
+mod support;
