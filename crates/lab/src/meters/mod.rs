@@ -1,6 +1,8 @@
 //! What is read off the traffic. Each meter has a test that gives it exactly 17 faults.
 
+pub mod allocations;
 pub mod cpu;
+pub mod frames;
 pub mod sequence;
 pub mod statistics;
 pub mod stream;

@@ -131,7 +131,7 @@ impl Testpmd {
             Mode::Io => "io",
             Mode::MacSwap => "macswap",
         };
-        command.args(["--", "-i", "--nb-cores=1", "--total-num-mbufs=16384"]);
+        command.args(["--", "-i", "--nb-cores=1", "--total-num-mbufs=16384", "--burst=64"]);
         command.arg(format!("--forward-mode={mode}"));
         let mut running = Running::start_interactive("testpmd", &mut command)?;
         running.wait_for(PROMPT, 0, DEADLINE)?;

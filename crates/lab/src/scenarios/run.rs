@@ -126,6 +126,12 @@ impl Run {
         self.fill(name, None, None, 0, Some(reason.into()));
     }
 
+    /// Says loudly that several rows have no value because something is missing.
+    pub fn skip(&mut self, names: &[&str], why: &str) {
+        self.screen.line(format!("  {} {why}", self.screen.accent("skipped:")));
+        names.iter().for_each(|name| self.missing(name, why));
+    }
+
     /// Adds a remark to a row that has been filled.
     pub fn remark(&mut self, name: &str, remark: impl Into<String>) {
         if let Some(row) = self.report.rows.iter_mut().find(|row| row.name == name) {

@@ -120,9 +120,8 @@ impl Template {
         frame[6..12].copy_from_slice(&talk.source.0);
         frame[12..14].copy_from_slice(&0x0800_u16.to_be_bytes());
         let (ip, rest) = frame[ETHERNET..].split_at_mut(IPV4);
-        write_ipv4(ip, PROTOCOL_UDP, IPV4 + rest.len(), Ipv4Addr::UNSPECIFIED, talk.destination.1);
-        ip[10..12].fill(0);
-        let sum = sum_words(ip);
+        write_ipv4(ip, PROTOCOL_UDP, IPV4 + rest.len(), talk.source.1, talk.destination.1);
+        let sum = sum_words(&ip[..10]) + sum_words(&ip[16..]);
         write_udp(rest, PORTS);
         Self { bytes, inner, sum, talk }
     }
@@ -166,9 +165,29 @@ impl Template {
     pub fn write_head(&self, flow: u32, probe: Probe, frame: &mut [u8]) {
         let head = self.head();
         frame[..head].copy_from_slice(&self.bytes[..head]);
+        self.write_flow(flow, flow % self.talk.macs, frame);
+        probe.write(&mut frame[head - PROBE_BYTES..]);
+    }
+
+    /// Writes a whole packet without a probe to `frame`: of flow `flow`, which is that of stations
+    /// number `station`, the remainder of `flow` by their number.
+    ///
+    /// # Panics
+    /// When `frame` has another length than the template.
+    #[inline]
+    pub fn write(&self, flow: u32, station: u32, frame: &mut [u8]) {
+        frame.copy_from_slice(&self.bytes);
+        self.write_flow(flow, station, frame);
+    }
+
+    #[inline]
+    fn write_flow(&self, flow: u32, station: u32, frame: &mut [u8]) {
         let talk = &self.talk;
+        if talk.flows < 2 {
+            return;
+        }
         if talk.macs > 1 {
-            let station = low_half(flow % talk.macs);
+            let station = low_half(station);
             add_to_mac(&mut frame[self.inner..self.inner + 6], station);
             add_to_mac(&mut frame[self.inner + 6..self.inner + 12], station);
         }
@@ -177,7 +196,6 @@ impl Template {
         frame[ip + 12..ip + 16].copy_from_slice(&source);
         let checksum = !fold(self.sum + sum_words(&source));
         frame[ip + 10..ip + 12].copy_from_slice(&checksum.to_be_bytes());
-        probe.write(&mut frame[head - PROBE_BYTES..]);
     }
 
     /// A whole frame of flow `flow`.

@@ -1,0 +1,155 @@
+//! `engine`: what the stages cost, in memory, on one core.
+
+pub(crate) mod rig;
+
+mod macswap;
+
+use super::{Goal, Promise, Run, Scenario};
+use crate::interrupt;
+use crate::machine;
+use crate::meters::statistics::Samples;
+use crate::peers::testpmd::{Mode, Testpmd};
+use crate::report::Better;
+use anyhow::ensure;
+use rig::{Path, Rig};
+use std::time::Duration;
+
+/// The scenario.
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "engine",
+    about: "what the stages cost: in memory, one core, frames of 64 bytes copied at both ports",
+    needs_root: false,
+    promises: PROMISES,
+    measure,
+};
+
+const fn nanos(name: &'static str, goal: Goal) -> Promise {
+    Promise { name, unit: "ns", better: Better::Lower, goal }
+}
+
+const fn zero(name: &'static str, unit: &'static str) -> Promise {
+    Promise { name, unit, better: Better::Lower, goal: Goal::Value(0.0) }
+}
+
+/// What VPP 26.10 needs for a bridge and gretap is 65 ns; the goal is well below.
+const BRIDGE_GRETAP: Goal = Goal::Value(40.0);
+const RATIO: &str = "engine.macswap.ratio_vs_testpmd";
+const MACSWAP: &str = "engine.macswap.ns_per_packet.polder";
+const TESTPMD: &str = "engine.macswap.ns_per_packet.testpmd";
+const ALLOCATIONS: &str = "engine.allocations_per_packet";
+const STRAYS: &str = "engine.stray_drops_per_packet";
+const LEAKED: &str = "engine.leaked_frames";
+const UNACCOUNTED: &str = "engine.unaccounted_packets";
+
+const PROMISES: &[Promise] = &[
+    Promise { name: RATIO, unit: "×", better: Better::Higher, goal: Goal::Value(1.0) },
+    nanos(MACSWAP, Goal::Row(TESTPMD)),
+    nanos(TESTPMD, Goal::None),
+    nanos("engine.bridge.ns_per_packet", Goal::None),
+    nanos("engine.bridge.ns_per_packet.flows_1", Goal::None),
+    nanos("engine.bridge.ns_per_packet.flows_64k", Goal::None),
+    nanos("engine.bridge_gretap.ns_per_packet", BRIDGE_GRETAP),
+    nanos("engine.bridge_gretap.ns_per_packet.flows_1", Goal::None),
+    nanos("engine.bridge_gretap.ns_per_packet.flows_64k", Goal::None),
+    nanos("engine.decap.ns_per_packet", Goal::None),
+    nanos("engine.decap.ns_per_packet.flows_1", Goal::None),
+    nanos("engine.decap.ns_per_packet.flows_64k", Goal::None),
+    zero(ALLOCATIONS, "a packet"),
+    zero(STRAYS, "a packet"),
+    zero(LEAKED, "frames"),
+    zero(UNACCOUNTED, "packets"),
+];
+
+/// Paths, and flows with the ending of their row.
+const PATHS: &[(Path, &str)] =
+    &[(Path::Bridge, "bridge"), (Path::Encapsulate, "bridge_gretap"), (Path::Decapsulate, "decap")];
+const FLOWS: &[(u32, &str)] = &[(1000, ""), (1, ".flows_1"), (64_000, ".flows_64k")];
+/// Caches and the bridge's table fill in this time.
+const WARM_UP: Duration = Duration::from_millis(100);
+
+fn measure(run: &mut Run) -> anyhow::Result<()> {
+    let core = machine::cores() - 1;
+    run.place("engine", core, "the only thread of the worker, pinned");
+    compare_macswap(run, core)?;
+    let mut faults = Faults::default();
+    for &(path, name) in PATHS {
+        for &(flows, ending) in FLOWS {
+            let row = format!("engine.{name}.ns_per_packet{ending}");
+            run.says(&format!("{name}, {flows} flows"));
+            let samples = cost(run, path, flows, core, &mut faults)?;
+            run.record(&row, &samples);
+        }
+    }
+    run.record_one(ALLOCATIONS, per_packet(faults.allocations, faults.packets));
+    run.record_one(STRAYS, per_packet(faults.strays, faults.packets));
+    run.record_one(LEAKED, f64::from(faults.leaked));
+    run.record_one(UNACCOUNTED, per_packet(faults.unaccounted, 1));
+    Ok(())
+}
+
+/// What must be zero, over all paths.
+#[derive(Clone, Copy, Debug, Default)]
+struct Faults {
+    packets: u64,
+    allocations: u64,
+    strays: u64,
+    leaked: u32,
+    unaccounted: u64,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a ratio needs no more than 52 bits")]
+fn per_packet(count: u64, packets: u64) -> f64 {
+    count as f64 / packets.max(1) as f64
+}
+
+fn cost(run: &Run, path: Path, flows: u32, core: usize, faults: &mut Faults) -> anyhow::Result<Samples> {
+    let (rounds, time) = run.quick_or((3, 300), (9, 1000));
+    let rig = Rig::start(path, flows, core)?;
+    rig.open(true);
+    interrupt::sleep(WARM_UP)?;
+    let mut samples = Samples::default();
+    for _ in 0..rounds {
+        let before = rig.read()?;
+        interrupt::sleep(Duration::from_millis(time))?;
+        let window = rig.read()?.since(&before);
+        ensure!(window.sent * 100 > window.packets * 99, "{path:?} does not forward: {window:?}");
+        samples.push(window.nanos_per_packet());
+        faults.packets += window.packets;
+        faults.allocations += window.allocations;
+        faults.strays += window.strays;
+    }
+    let left = rig.stop()?;
+    faults.leaked += left.leaked;
+    faults.unaccounted += left.unaccounted.unsigned_abs();
+    Ok(samples)
+}
+
+fn compare_macswap(run: &mut Run, core: usize) -> anyhow::Result<()> {
+    let (rounds, time) = run.quick_or((3, 400), (9, 1000));
+    let time = Duration::from_millis(time);
+    run.says("macswap");
+    if let Err(why) = Testpmd::available() {
+        let samples = (0..rounds).map(|_| macswap::run(core, time)).collect::<anyhow::Result<Samples>>()?;
+        run.record(MACSWAP, &samples);
+        run.skip(&[TESTPMD, RATIO], &why.to_string());
+        return Ok(());
+    }
+    run.place("testpmd", core, "its forwarding thread, pinned");
+    let mut testpmd = Testpmd::between_null_ports(Mode::MacSwap, core)?;
+    let (mut ours, mut theirs, mut ratios) = (Samples::default(), Samples::default(), Samples::default());
+    for _ in 0..rounds {
+        let (own, other) = (macswap::run(core, time)?, testpmd.forward_for(time)?.nanos_per_packet());
+        ours.push(own);
+        theirs.push(other);
+        ratios.push(other / own);
+    }
+    run.record(MACSWAP, &ours);
+    run.record(TESTPMD, &theirs);
+    run.record(RATIO, &ratios);
+    let rate = |samples: &Samples| samples.median().map_or(0.0, |nanos| 1e3 / nanos);
+    run.remark(
+        RATIO,
+        format!("{:.0} to {:.0} Mpps on one core, pairs of runs in turn", rate(&ours), rate(&theirs)),
+    );
+    Ok(())
+}

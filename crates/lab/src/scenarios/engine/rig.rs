@@ -1,0 +1,291 @@
+//! A gateway's worker between ports that copy: the loop, the stages and the counters are the real ones.
+
+use crate::meters::cpu::thread_time;
+use crate::meters::frames;
+use crate::topology::pin_here;
+use crate::traffic::memory::{Drain, Source, Tap};
+use crate::traffic::packet::{Mac, Outer, Talk, Wrap};
+use anyhow::{Context as _, anyhow};
+use polder::runtime::accounts::Accounts;
+use polder::runtime::clock::Clock;
+use polder::runtime::wake::Bell;
+use polder::runtime::worker::{Attachment, Command, Mesh, SendPath, Worker};
+use polder_buffers::snapshot::Snapshot;
+use polder_buffers::{PortId, Region, RegionOptions};
+use polder_datapath::counters::{QueueCounters, WorkerCounters};
+use polder_datapath::engine::{Engine, Tables};
+use polder_datapath::forward::{
+    BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
+};
+use polder_datapath::port::{RxQueue, TxQueue};
+use polder_datapath::tunnel::{TunnelOptions, TunnelState, Tunnels, Underlay};
+use polder_datapath::units::Nanos;
+use polder_datapath::wire::MacAddress;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Addresses that the bridge knows.
+pub(crate) const STATIONS: u32 = 1000;
+/// What frames would measure on a wire; the FCS is not there, and 64 bytes are.
+pub(super) const FRAME_BYTES: usize = 68;
+
+const SLOTS: u32 = 4096;
+const SLOT_BYTES: u32 = 2048;
+const ETHERNET: PortId = PortId(0);
+const RADIO: PortId = PortId(1);
+const TUNNEL: PortId = PortId(2);
+const LOCAL: (Mac, Ipv4Addr) = ([2, 0, 0, 0, 8, 1], Ipv4Addr::new(192, 168, 10, 1));
+const REMOTE: (Mac, Ipv4Addr) = ([2, 0, 0, 0, 8, 2], Ipv4Addr::new(192, 168, 20, 1));
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Path {
+    /// A bridge between two ports, both directions, all addresses learnt from the traffic.
+    Bridge,
+    /// From a port of the bridge into a gretap tunnel.
+    Encapsulate,
+    /// Out of the tunnel to a port of the bridge.
+    Decapsulate,
+}
+
+/// A worker on its thread.
+pub(crate) struct Rig {
+    region: Region,
+    thread: Option<JoinHandle<()>>,
+    id: i32,
+    commands: Sender<Command>,
+    bell: Arc<Bell>,
+    taps: Vec<Arc<Tap>>,
+    worker: Arc<WorkerCounters>,
+    queues: Vec<Arc<QueueCounters>>,
+    _tables: Snapshot<Tables>,
+}
+
+/// A look at a running rig.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    received: u64,
+    transmitted: u64,
+    cpu: Duration,
+    allocations: u64,
+    strays: u64,
+}
+
+/// What happened between two looks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    /// Packets that came in.
+    pub(crate) packets: u64,
+    /// Packets that went out.
+    pub(crate) sent: u64,
+    /// CPU time of the worker.
+    pub(crate) cpu: Duration,
+    /// Allocations of the worker.
+    pub(crate) allocations: u64,
+    /// Frames that were dropped where they ought to have been released.
+    pub(crate) strays: u64,
+}
+
+/// What is left when all is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// Frames that did not come home.
+    pub(crate) leaked: u32,
+    /// Packets that the conservation law misses.
+    pub(crate) unaccounted: i64,
+}
+
+impl Window {
+    /// CPU time for each packet, in nanoseconds.
+    #[expect(clippy::cast_precision_loss, reason = "a ratio needs no more than 52 bits")]
+    pub(crate) fn nanos_per_packet(&self) -> f64 {
+        self.cpu.as_nanos() as f64 / self.packets as f64
+    }
+}
+
+impl Rig {
+    /// Starts a worker on core `core`; packets come when it is [opened](Rig::open).
+    pub(crate) fn start(path: Path, flows: u32, core: usize) -> anyhow::Result<Self> {
+        let region = Region::new(RegionOptions { slots: SLOTS, slot_bytes: SLOT_BYTES })?;
+        let clock = Clock::start();
+        let tables = path.tables(clock.now())?;
+        let tables = Snapshot::new(tables);
+        let engine = Engine::new(tables.reader(), 0);
+        let worker = Arc::clone(engine.counters());
+        let bell = Arc::new(Bell::new().context("cannot make an event")?);
+        let (commands, orders) = channel();
+        let (reports, _) = channel();
+        let mesh = Mesh::default();
+        let mut runner = Worker::new(&region, engine, clock, mesh, Arc::clone(&bell), orders, reports)
+            .context("cannot make a worker")?;
+        let (mut taps, mut queues) = (Vec::new(), Vec::new());
+        for (port, (source, tap)) in [ETHERNET, RADIO].into_iter().zip(path.sources(flows)) {
+            let drain = Drain::new();
+            queues.extend([Arc::clone(source.counters()), Arc::clone(drain.counters())]);
+            taps.push(tap);
+            let attachment =
+                Attachment { port, rx: vec![Box::new(source)], tx: SendPath::Own(Box::new(drain)) };
+            commands.send(Command::Attach(attachment)).map_err(|_| anyhow!("the worker is gone"))?;
+        }
+        let (say, ids) = channel();
+        let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
+            let pinned = pin_here(core).map(|()| rustix::thread::gettid().as_raw_nonzero().get());
+            let ready = pinned.is_ok();
+            // The other side waits for it.
+            let _ = say.send(pinned);
+            if ready {
+                runner.run();
+            }
+        })?;
+        let id = ids.recv().context("the worker's thread ended")??;
+        let thread = Some(thread);
+        Ok(Self { region, thread, id, commands, bell, taps, worker, queues, _tables: tables })
+    }
+
+    /// Lets packets come, or stops them.
+    pub(crate) fn open(&self, open: bool) {
+        self.taps.iter().for_each(|tap| tap.set_open(open));
+        self.bell.ring();
+    }
+
+    /// Takes a look.
+    pub(crate) fn read(&self) -> anyhow::Result<Reading> {
+        let sum = |counter: fn(&QueueCounters) -> u64| self.queues.iter().map(|queue| counter(queue)).sum();
+        Ok(Reading {
+            received: sum(|queue| queue.received.get()),
+            transmitted: sum(|queue| queue.transmitted.get()),
+            cpu: thread_time(self.id)?,
+            allocations: self.taps.iter().map(|tap| tap.allocations()).max().unwrap_or(0),
+            strays: self.region.strays(),
+        })
+    }
+
+    /// Ends the worker and counts what is left.
+    pub(crate) fn stop(mut self) -> anyhow::Result<Left> {
+        self.open(false);
+        self.end()?;
+        let accounts = Accounts::of(std::slice::from_ref(&self.worker), &self.queues);
+        Ok(Left { leaked: frames::away(&self.region), unaccounted: accounts.unaccounted() })
+    }
+
+    fn end(&mut self) -> anyhow::Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        // A worker that has ended already takes no orders and needs none.
+        let _ = self.commands.send(Command::Stop);
+        self.bell.ring();
+        thread.join().map_err(|_| anyhow!("the worker panicked"))
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        // Only on the way out of an error, which is the one that matters.
+        let _ = self.end();
+    }
+}
+
+impl Reading {
+    /// What happened since `earlier`.
+    pub(crate) fn since(&self, earlier: &Self) -> Window {
+        Window {
+            packets: self.received - earlier.received,
+            sent: self.transmitted - earlier.transmitted,
+            cpu: self.cpu.saturating_sub(earlier.cpu),
+            allocations: self.allocations - earlier.allocations,
+            strays: self.strays - earlier.strays,
+        }
+    }
+}
+
+impl Path {
+    /// The tables, with those addresses bound that no traffic teaches.
+    fn tables(self, now: Nanos) -> anyhow::Result<Tables> {
+        let member = |port| MemberOptions {
+            port,
+            vlans: VlanMode::Transparent,
+            learning: true,
+            flood: true,
+            isolated: false,
+            flood_limits: FloodLimits::default(),
+        };
+        let (members, bound) = match self {
+            Self::Bridge => ([ETHERNET, RADIO], None),
+            Self::Encapsulate => ([ETHERNET, TUNNEL], Some(TUNNEL)),
+            Self::Decapsulate => ([ETHERNET, TUNNEL], Some(ETHERNET)),
+        };
+        let receivers = (0..STATIONS / 2).map(|station| address(talk(1).destination.0, station));
+        let static_entries =
+            bound.map(|port| receivers.map(|address| StaticEntry { address, vlan: None, port }).collect());
+        let bridge = BridgeOptions {
+            name: "lan".to_owned(),
+            ageing_seconds: 300,
+            members: members.map(member).to_vec(),
+            static_entries: static_entries.unwrap_or_default(),
+            fdb: Arc::new(Fdb::new(FdbOptions { capacity: 65_536, seed: 0x5eed })),
+        };
+        let bridges = Bridges::new(vec![bridge], Arc::new(Links::new(8)))?;
+        bridges.bind_static(u32::try_from(now.0 / Nanos::SECOND.0)?)?;
+        let tunnels = if self == Self::Bridge { Tunnels::new([], [])? } else { tunnel()? };
+        Ok(Tables { bridges, tunnels, longest_frame: 1518, takes_partial: vec![false; 3] })
+    }
+
+    /// What comes in at each port.
+    fn sources(self, flows: u32) -> [(Source, Arc<Tap>); 2] {
+        let talk = talk(flows);
+        match self {
+            Self::Bridge => [talk, talk.answered()].map(|talk| Source::new(talk, FRAME_BYTES)),
+            Self::Encapsulate => [Source::new(talk, FRAME_BYTES), Source::dry()],
+            Self::Decapsulate => {
+                let outer = Outer { wrap: Wrap::Gretap(None), source: REMOTE, destination: LOCAL };
+                [Source::dry(), Source::new(Talk { outer: Some(outer), ..talk }, FRAME_BYTES)]
+            }
+        }
+    }
+}
+
+/// Half of the stations talk to the other half.
+fn talk(flows: u32) -> Talk {
+    let source = ([2, 0, 0, 1, 0, 0], Ipv4Addr::new(10, 1, 0, 1));
+    let destination = ([2, 0, 0, 2, 0, 0], Ipv4Addr::new(10, 2, 0, 1));
+    Talk { flows, macs: (STATIONS / 2).min(flows), ..Talk::simple(source, destination) }
+}
+
+fn tunnel() -> anyhow::Result<Tunnels> {
+    let state = Arc::new(TunnelState::new(1));
+    state.next_hop.set_address(Some(MacAddress(REMOTE.0)));
+    let options = TunnelOptions::new(TUNNEL, (LOCAL.1, REMOTE.1), RADIO, state);
+    let underlay = Underlay { port: RADIO, mac: MacAddress(LOCAL.0), mtu: 1600, vlan: None };
+    Ok(Tunnels::new([underlay], [options])?)
+}
+
+fn address(first: Mac, station: u32) -> MacAddress {
+    let [a, b, c, d, _, _] = first;
+    let [_, _, high, low] = station.to_be_bytes();
+    MacAddress([a, b, c, d, high, low])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every path delivers what comes in, flooding nothing, allocating nothing, leaking nothing.
+    #[test]
+    fn every_path_forwards_and_accounts() {
+        for (path, flows) in [(Path::Bridge, 1000), (Path::Encapsulate, 1000), (Path::Decapsulate, 64_000)] {
+            let rig = Rig::start(path, flows, 0).unwrap();
+            rig.open(true);
+            std::thread::sleep(Duration::from_millis(50));
+            let before = rig.read().unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+            let window = rig.read().unwrap().since(&before);
+            assert!(window.packets > 10_000, "{path:?} {window:?}");
+            let difference = window.packets.abs_diff(window.sent);
+            assert!(difference <= 256, "{path:?} {window:?}");
+            assert_eq!((window.allocations, window.strays), (0, 0), "{path:?}");
+            assert_eq!(rig.stop().unwrap(), Left { leaked: 0, unaccounted: 0 }, "{path:?}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Ports without a device: packets are copied out of thin air, and copied into it.
+//!
+//! As DPDK's `net_null` does with `copy=1`, a receiving port takes a frame from the pool and copies a
+//! packet into it, a sending port copies the packet out of its frame and gives the frame back. What is
+//! between them is measured with the price of memory in it, and nothing else.
+
+use super::pace::Pace;
+use super::packet::{Talk, Template};
+use super::probe::Probe;
+use crate::clock;
+use crate::meters::allocations;
+use crate::meters::stream::StreamMeter;
+use polder_buffers::{Batch, HEADROOM, Packet, Pool, Segment};
+use polder_datapath::counters::QueueCounters;
+use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The longest packet that is copied.
+const LONGEST: usize = 2048;
+
+/// What a source and those who watch it share.
+#[derive(Debug, Default)]
+pub struct Tap {
+    open: AtomicBool,
+    allocations: AtomicU64,
+}
+
+/// A port that packets come from.
+#[derive(Debug)]
+pub struct Source {
+    /// None for a port that only sends.
+    template: Option<Template>,
+    /// None for as many as are wanted.
+    pace: Option<Pace>,
+    number: u64,
+    flow: u32,
+    station: u32,
+    tap: Arc<Tap>,
+    counters: Arc<QueueCounters>,
+}
+
+/// A port that packets go to.
+pub struct Drain {
+    scratch: Box<[u8; LONGEST]>,
+    /// Where probes are and who meters them.
+    meter: Option<(usize, Arc<Mutex<StreamMeter>>)>,
+    counters: Arc<QueueCounters>,
+}
+
+impl Tap {
+    /// Lets packets out, or stops them.
+    pub fn set_open(&self, open: bool) {
+        // Relaxed: the flag orders nothing.
+        self.open.store(open, Ordering::Relaxed);
+    }
+
+    /// Whether packets come.
+    pub fn is_open(&self) -> bool {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// How often the thread that polls the source had allocated when it last did so.
+    pub fn allocations(&self) -> u64 {
+        self.allocations.load(Ordering::Relaxed)
+    }
+}
+
+impl Source {
+    /// A source of packets, `frame_bytes` long with an FCS that is not there, and its tap, which is
+    /// closed.
+    pub fn new(talk: Talk, frame_bytes: usize) -> (Self, Arc<Tap>) {
+        Self::with(Some(Template::new(talk, frame_bytes)), None)
+    }
+
+    /// The same at a pace.
+    pub fn paced(talk: Talk, frame_bytes: usize, pace: Pace) -> (Self, Arc<Tap>) {
+        Self::with(Some(Template::new(talk, frame_bytes)), Some(pace))
+    }
+
+    /// A source that is dry.
+    pub fn dry() -> (Self, Arc<Tap>) {
+        Self::with(None, None)
+    }
+
+    fn with(template: Option<Template>, pace: Option<Pace>) -> (Self, Arc<Tap>) {
+        let tap = Arc::<Tap>::default();
+        let counters = Arc::default();
+        (Self { template, pace, number: 0, flow: 0, station: 0, tap: Arc::clone(&tap), counters }, tap)
+    }
+
+    /// How many packets may come now.
+    fn due(&self) -> u64 {
+        self.pace.as_ref().map_or(u64::MAX, |pace| pace.due_by(clock::nanos()).saturating_sub(self.number))
+    }
+}
+
+impl RxQueue for Source {
+    fn receive(&mut self, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) -> Turn {
+        self.tap.allocations.store(allocations::on_this_thread(), Ordering::Relaxed);
+        if !self.tap.is_open() {
+            return Turn::Drained;
+        }
+        let limit = u64::from(budget.left()).min(batch.room() as u64).min(self.due());
+        let Some(template) = &self.template else { return Turn::Drained };
+        let length = u16::try_from(template.len()).unwrap_or(u16::MAX);
+        let mut count = 0;
+        while count < limit
+            && let Some(frame) = pool.take()
+        {
+            let mut packet = Packet::from_segment(Segment { frame, offset: HEADROOM, length });
+            template.write(self.flow, self.station, packet.bytes_mut());
+            if let Some(pace) = &self.pace {
+                let probe = Probe { stream: 0, number: self.number, due: pace.due(self.number) };
+                probe.write(&mut packet.bytes_mut()[template.probe_at()..]);
+            }
+            self.number += 1;
+            self.flow = after(self.flow, template.talk().flows);
+            self.station = if self.flow == 0 { 0 } else { after(self.station, template.talk().macs) };
+            if batch.push(packet).is_err() {
+                break;
+            }
+            count += 1;
+        }
+        budget.spend(u32::try_from(count).unwrap_or(u32::MAX));
+        self.counters.received.add(count);
+        self.counters.received_bytes.add(count * u64::from(length));
+        if limit == 0 { Turn::Drained } else { Turn::OutOfBudget }
+    }
+
+    fn arm(&mut self) -> Armed {
+        if self.tap.is_open() && self.template.is_some() { Armed::Raced } else { Armed::Waiting }
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn counters(&self) -> &Arc<QueueCounters> {
+        &self.counters
+    }
+}
+
+/// The number that follows in a circle of `count`.
+#[inline]
+fn after(number: u32, count: u32) -> u32 {
+    if number + 1 < count { number + 1 } else { 0 }
+}
+
+impl Drain {
+    /// A port that swallows everything.
+    pub fn new() -> Self {
+        Self { scratch: Box::new([0; LONGEST]), meter: None, counters: Arc::default() }
+    }
+
+    /// The same with a meter that reads the probe `probe_at` bytes into each packet.
+    pub fn metered(probe_at: usize, meter: Arc<Mutex<StreamMeter>>) -> Self {
+        Self { meter: Some((probe_at, meter)), ..Self::new() }
+    }
+}
+
+impl Default for Drain {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl TxQueue for Drain {
+    fn transmit(&mut self, batch: &mut Batch, pool: &mut Pool) {
+        let mut bytes = 0;
+        for packet in batch.iter() {
+            let part = packet.bytes();
+            self.scratch[..part.len()].copy_from_slice(part);
+            bytes += packet.len();
+        }
+        self.counters.transmitted.add(batch.len() as u64);
+        self.counters.transmitted_bytes.add(bytes as u64);
+        if let Some((probe_at, meter)) = &self.meter {
+            let now = clock::nanos();
+            let mut meter = meter.lock().unwrap_or_else(PoisonError::into_inner);
+            let probes = batch.iter().filter_map(|packet| Probe::read(packet.bytes().get(*probe_at..)?));
+            probes.for_each(|probe| meter.record(probe.number, now.saturating_sub(probe.due)));
+        }
+        std::hint::black_box(&self.scratch);
+        pool.release(batch);
+    }
+
+    fn reclaim(&mut self, _pool: &mut Pool) -> Turn {
+        Turn::Drained
+    }
+
+    fn held(&self) -> u32 {
+        0
+    }
+
+    fn counters(&self) -> &Arc<QueueCounters> {
+        &self.counters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meters::frames;
+    use polder_buffers::{Region, RegionOptions};
+    use std::net::Ipv4Addr;
+
+    fn talk() -> Talk {
+        let end = |last| ([2, 0, 0, 0, last, 0xfe], Ipv4Addr::new(10, 0, last, 254));
+        Talk { flows: 100, macs: 7, ..Talk::simple(end(1), end(2)) }
+    }
+
+    #[test]
+    fn frames_are_those_of_the_template_and_come_home() {
+        let region = Region::new(RegionOptions { slots: 512, slot_bytes: 2048 }).unwrap();
+        let (mut pool, mut batch) = (region.pool(), Batch::new());
+        let (mut source, tap) = Source::new(talk(), 68);
+        let mut drain = Drain::new();
+        let receive = |source: &mut Source, batch: &mut Batch, pool: &mut Pool| {
+            source.receive(&mut Budget::new(64), batch, pool)
+        };
+        assert_eq!((receive(&mut source, &mut batch, &mut pool), batch.len()), (Turn::Drained, 0));
+        tap.set_open(true);
+        let template = Template::new(talk(), 68);
+        let mut expected = vec![0; 64];
+        for number in 0..640 {
+            if batch.is_empty() {
+                assert_eq!(receive(&mut source, &mut batch, &mut pool), Turn::OutOfBudget);
+            }
+            let packet = batch.drain_front(1).next().unwrap();
+            template.write(number % 100, number % 100 % 7, &mut expected);
+            assert_eq!(packet.bytes(), expected, "packet {number}");
+            let mut single = Batch::new();
+            single.push(packet).unwrap();
+            drain.transmit(&mut single, &mut pool);
+        }
+        assert_eq!((drain.counters().transmitted.get(), source.counters().received.get()), (640, 640));
+        assert!((1..=allocations::on_this_thread()).contains(&tap.allocations()));
+        drop(pool);
+        assert_eq!((frames::away(&region), region.strays()), (0, 0));
+    }
+}
