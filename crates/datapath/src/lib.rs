@@ -40,3 +40,5 @@ pub mod counters;
 pub mod drops;
 mod remedies;
 pub mod units;
+
+mod sync;

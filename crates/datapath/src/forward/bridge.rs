@@ -1,6 +1,6 @@
 //! The stage: one verdict a packet, carried out in place.
 
-use super::fdb::{Fdb, FdbKey, FdbTime, Learned, View};
+use super::fdb::{Fdb, FdbKey, FdbTime, Learned, Place, View};
 use super::flood::{Flood, FloodGates, Targets, expand, send};
 use super::table::{Bridges, Member};
 use super::vlan::Tag;
@@ -120,7 +120,19 @@ struct Frame {
     /// `None` when its journey has ended, as is the destination.
     source: FdbKey,
     destination: FdbKey,
+    source_place: Place,
+    destination_place: Place,
     tag: Tag,
+}
+
+impl Frame {
+    #[inline(always)]
+    fn new(header: Header, vlan: u16, view: &View<'_>) -> Self {
+        let source = FdbKey::from_wire(header.source(), vlan);
+        let destination = FdbKey::from_wire(header.destination(), vlan);
+        let (source_place, destination_place) = (view.locate(source), view.locate(destination));
+        Self { source, destination, source_place, destination_place, tag: header.tag() }
+    }
 }
 
 /// Where a frame goes.
@@ -144,22 +156,38 @@ impl<'a> Run<'a> {
         context: &mut Context<'_>,
     ) -> usize {
         let port = self.from.port;
+        let view = self.fdb.view();
+        let mut last = (Header::default(), None);
         let mut count = 0;
-        for (packet, frame) in packets.iter_mut().zip(frames) {
-            if packet.ingress != port {
-                break;
-            }
+        for (position, packet) in
+            packets.iter_mut().enumerate().take_while(|(_, packet)| packet.ingress == port)
+        {
             count += 1;
-            *frame = Frame::default();
+            frames[position % BATCH].source = FdbKey::NONE;
+            frames[position % BATCH].destination = FdbKey::NONE;
             if is_dropped(packet) {
                 continue;
             }
-            match self.read(packet, context.pool) {
-                Ok((header, vlan)) => {
+            let header = match Header::read(packet, context.pool) {
+                Ok(header) => header,
+                Err(reason) => {
+                    context.discard(packet, reason);
+                    continue;
+                }
+            };
+            // A flow's frames have one header.
+            if let (known, Some((place, vlan))) = last
+                && known == header
+            {
+                packet.vlan = vlan;
+                frames[position % BATCH] = frames[place % BATCH];
+                continue;
+            }
+            match self.vlan_of(header) {
+                Ok(vlan) => {
                     packet.vlan = vlan;
-                    frame.source = FdbKey::from_wire(header.source(), vlan);
-                    frame.destination = FdbKey::from_wire(header.destination(), vlan);
-                    frame.tag = header.tag();
+                    frames[position % BATCH] = Frame::new(header, vlan, &view);
+                    last = (header, Some((position, vlan)));
                 }
                 Err(reason) => context.discard(packet, reason),
             }
@@ -168,15 +196,11 @@ impl<'a> Run<'a> {
     }
 
     #[inline(always)]
-    fn read(&self, packet: &mut Packet, pool: &mut Pool) -> Result<(Header, u16), DropReason> {
-        let header = Header::read(packet, pool)?;
+    fn vlan_of(&self, header: Header) -> Result<u16, DropReason> {
         if header.0 & GROUP_SOURCE != 0 || header.source() == 0 {
             return Err(DropReason::SourceMulticast);
         }
-        match &self.from.vlans {
-            Some(vlans) => Ok((header, vlans.classify(header.tag())?)),
-            None => Ok((header, 0)),
-        }
+        self.from.vlans.as_ref().map_or(Ok(0), |vlans| vlans.classify(header.tag()))
     }
 
     /// Learns the sources of the run. Frames with the source of the one before need no lookup.
@@ -190,7 +214,7 @@ impl<'a> Run<'a> {
                 continue;
             }
             last = source;
-            if !view.knows(source, port, time) {
+            if !view.knows(source, frame.source_place, port, time) {
                 self.learn_one(source, counters);
             }
         }
@@ -220,7 +244,7 @@ impl<'a> Run<'a> {
                 continue;
             }
             if last.0 != destination {
-                last = (destination, self.decide(&view, destination));
+                last = (destination, self.decide(&view, destination, frame.destination_place));
             }
             let mut verdict = last.1;
             if let Verdict::Flood = verdict {
@@ -237,14 +261,14 @@ impl<'a> Run<'a> {
 
     /// The verdict on a destination.
     #[inline(always)]
-    fn decide(&self, view: &View<'_>, destination: FdbKey) -> Verdict<'a> {
+    fn decide(&self, view: &View<'_>, destination: FdbKey, place: Place) -> Verdict<'a> {
         if destination.is_group() {
             return match destination.is_reserved() {
                 true => Verdict::Drop(DropReason::ReservedMulticast),
                 false => Verdict::Flood,
             };
         }
-        let found = view.lookup(destination, self.time).and_then(|port| self.bridges.member(port));
+        let found = view.lookup(destination, place, self.time).and_then(|port| self.bridges.member(port));
         let Some(to) = found else { return Verdict::Flood };
         let from = self.from;
         if to.bridge != from.bridge {
@@ -284,7 +308,7 @@ impl<'a> Run<'a> {
 }
 
 /// What the bridge reads of a frame: bytes 0 to 7 and 8 to 15, the first of each lowest.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Header(u64, u64);
 
 impl Header {

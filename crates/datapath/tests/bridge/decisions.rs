@@ -41,6 +41,14 @@ fn unknown_goes_everywhere_and_known_to_one_port() {
 }
 
 #[test]
+fn a_frame_of_zeros_is_refused() {
+    let mut bench = Bench::transparent(2);
+    assert_eq!(bench.pass_one(0, vec![0; 60]), []);
+    assert_eq!(bench.pass_one(0, vec![0xff; 60]), []);
+    assert_eq!(bench.dropped(DropReason::SourceMulticast), 2);
+}
+
+#[test]
 fn a_flood_limit_lets_a_burst_pass_and_then_its_rate() {
     for (limit, burst) in [(0, 0), (1, 1), (63, 63), (64, 64), (640, 64), (650, 65), (1000, 100)] {
         let mut bench = limited(FloodLimits { unknown_unicast: Some(limit), ..FloodLimits::default() });
