@@ -158,7 +158,17 @@ fn explore(run: &mut Run, log: &str, preemptions: &str, deadline: Duration) -> R
     if !has_loom_tests(&run.root().join("crates/buffers/src")) {
         bail!("crates/buffers/src holds no module called `loom_tests`");
     }
-    let arguments = ["test", "-p", "polder-buffers", "--release", "--locked", "--lib", "loom_tests"];
+    let arguments = [
+        "test",
+        "-p",
+        "polder-buffers",
+        "-p",
+        "polder-datapath",
+        "--release",
+        "--locked",
+        "--lib",
+        "loom_tests",
+    ];
     let preemptions = std::env::var("LOOM_MAX_PREEMPTIONS").unwrap_or_else(|_| preemptions.to_owned());
     let mut cargo: Command = run.command("cargo", &arguments);
     cargo
