@@ -20,7 +20,8 @@ pub(crate) const ACCESS: PortId = PortId(0);
 pub(crate) const UNDERLAY: PortId = PortId(1);
 pub(crate) const TUNNEL: PortId = PortId(2);
 pub(crate) const SECOND: PortId = PortId(3);
-const PORTS: usize = 4;
+pub(crate) const OTHER_UNDERLAY: PortId = PortId(4);
+const PORTS: usize = 5;
 
 /// Which end of the tunnel a gateway is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +123,8 @@ pub(crate) struct Gateway {
     pub(crate) wires: Wires,
     pub(crate) now: Nanos,
     pub(crate) received: u64,
+    tables: Snapshot<Tables>,
+    state: Arc<TunnelState>,
 }
 
 impl Gateway {
@@ -132,12 +135,17 @@ impl Gateway {
         // Numbers are about to come round.
         state.sequence.draw(u32::MAX - 40);
         state.sequence.draw_identification(u16::MAX - 40);
-        let tables = tables(end, line, modes, &state);
-        let mut engine = Engine::new(Snapshot::new(tables).reader(), 0);
+        let tables = Snapshot::new(tables(end, line, modes, &state, UNDERLAY));
+        let mut engine = Engine::new(tables.reader(), 0);
         engine.grow_to(PORTS);
         let pool = region.pool();
         let (wires, now) = (Wires::default(), Nanos::from_seconds(100));
-        Self { region, pool, engine, wires, now, received: 0 }
+        Self { region, pool, engine, wires, now, received: 0, tables, state }
+    }
+
+    /// The tunnel goes over another port from now on.
+    pub(crate) fn reroute(&mut self, end: End, line: &Line, modes: &Modes, underlay: PortId) {
+        self.tables.replace(tables(end, line, modes, &self.state, underlay));
     }
 
     /// Frames come in by `port`; returns the slots that they were received into.
@@ -218,7 +226,7 @@ impl Drop for Gateway {
     }
 }
 
-fn tables(end: End, line: &Line, modes: &Modes, state: &Arc<TunnelState>) -> Tables {
+fn tables(end: End, line: &Line, modes: &Modes, state: &Arc<TunnelState>, over: PortId) -> Tables {
     let member = |port, vlans: &VlanMode| MemberOptions {
         port,
         vlans: vlans.clone(),
@@ -238,9 +246,9 @@ fn tables(end: End, line: &Line, modes: &Modes, state: &Arc<TunnelState>) -> Tab
         static_entries: Vec::new(),
         fdb: Arc::new(Fdb::new(FdbOptions { capacity: 1024, seed: 7 })),
     };
-    let underlay = Underlay { port: UNDERLAY, mac: end.mac(), mtu: line.mtu, vlan: line.vlan };
+    let underlay = Underlay { port: over, mac: end.mac(), mtu: line.mtu, vlan: line.vlan };
     let ends = (end.address(), end.other().address());
-    let mut options = TunnelOptions::new(TUNNEL, ends, UNDERLAY, Arc::clone(state));
+    let mut options = TunnelOptions::new(TUNNEL, ends, over, Arc::clone(state));
     options.key = line.key;
     options.checksum = line.checksum;
     options.sequence = line.sequence;

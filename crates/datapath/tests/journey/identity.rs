@@ -1,6 +1,6 @@
 //! No byte is copied: a frame leaves in the slot in which it came.
 
-use crate::gateway::{ACCESS, End, Gateway, Line, Modes, SECOND, TUNNEL, UNDERLAY};
+use crate::gateway::{ACCESS, End, Gateway, Line, Modes, OTHER_UNDERLAY, SECOND, TUNNEL, UNDERLAY};
 use polder_buffers::PortId;
 use polder_datapath::forward::VlanMode;
 use polder_datapath::wire::VlanId;
@@ -64,6 +64,20 @@ fn frames_keep_their_slots_through_a_tunnel_with_all_options() {
     let line =
         Line { vlan: VlanId::configured(7), key: Some(5), checksum: true, sequence: true, ..Line::default() };
     keep_their_slots(&line);
+}
+
+/// A tunnel that goes over another port needs no other headroom, no copy and no new sequence.
+#[test]
+fn frames_keep_their_slots_when_the_tunnel_takes_another_port() {
+    let (line, modes) = (Line { sequence: true, ..Line::default() }, Modes::transparent());
+    let (mut near, _far) = acquainted(&line, &modes);
+    for port in [OTHER_UNDERLAY, UNDERLAY] {
+        near.reroute(End::Near, &line, &modes, port);
+        let frames: Vec<_> = (0..40).map(|number| frame(2, 1, 46 + number * 36, None)).collect();
+        let came = near.receive(ACCESS, frames.iter().map(Vec::as_slice));
+        assert_eq!(slots(&mut near, port), came);
+    }
+    assert_eq!(near.drops(), Vec::new());
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod support;
 
 mod bridge;
 mod death;
+mod host;
 mod mtu;
 mod reload;
 mod tunnel;

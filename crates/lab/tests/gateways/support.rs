@@ -134,6 +134,13 @@ impl Gateway {
         command::run(command.args(["reload", "--socket"]).arg(&self.socket))
     }
 
+    /// Memory of the process that is resident, in KiB.
+    pub(crate) fn resident_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    }
+
     /// Ends it as nothing can prepare for.
     pub(crate) fn kill(mut self) {
         let pid = Pid::from_raw(i32::try_from(self.process.id()).unwrap()).unwrap();

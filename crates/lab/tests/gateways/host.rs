@@ -1,0 +1,104 @@
+//! The machine itself as a member of a bridge, long frames, and what a gateway needs of the machine.
+
+use crate::support::{Gateway, address, assert_reaches, root_or_skip, wire};
+use polder_lab::command;
+use polder_lab::topology::{Namespace, Topology};
+use polder_lab::traffic::sockets::tcp_goodput;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
+
+const STATION: Ipv4Addr = Ipv4Addr::new(10, 90, 0, 1);
+const HOST: Ipv4Addr = Ipv4Addr::new(10, 90, 0, 2);
+const MOMENT: Duration = Duration::from_millis(300);
+
+fn station_and_gateway(mtu: u32) -> (Topology, Namespace, Namespace) {
+    let mut topology = Topology::new().unwrap();
+    let (station, gateway) = (topology.namespace("sta").unwrap(), topology.namespace("gw").unwrap());
+    wire(&topology, (&gateway, "eth0"), (&station, "eth0"), mtu);
+    address(&station, "eth0", STATION, 24);
+    (topology, station, gateway)
+}
+
+#[test]
+fn the_host_is_a_member_of_the_bridge_through_a_tap() {
+    if !root_or_skip("the_host_is_a_member_of_the_bridge_through_a_tap") {
+        return;
+    }
+    let (topology, station, gateway) = station_and_gateway(1500);
+    let text = r#"
+[port.lan]
+interface = "eth0"
+[port.host]
+tap = "host0"
+[bridge.br0]
+members = ["lan", "host"]
+"#;
+    let polder = Gateway::start(&topology, &gateway, text);
+    gateway.ip(&["link", "set", "host0", "up"]).unwrap();
+    address(&gateway, "host0", HOST, 24);
+    assert_reaches(&station, HOST);
+    // The host leaves checksums and segmentation to its device, which is us.
+    let to = |ip| SocketAddrV4::new(ip, 7007);
+    let out = tcp_goodput(&gateway, &station, to(STATION), MOMENT, MOMENT).unwrap();
+    let back = tcp_goodput(&station, &gateway, to(HOST), MOMENT, MOMENT).unwrap();
+    assert!(out > 1e7 && back > 1e7, "{out} {back}");
+    polder.stop();
+}
+
+#[test]
+fn nine_thousand_bytes_cross_as_several_frames_of_memory() {
+    if !root_or_skip("nine_thousand_bytes_cross_as_several_frames_of_memory") {
+        return;
+    }
+    let (mut topology, station, gateway) = station_and_gateway(9000);
+    let other = topology.namespace("oth").unwrap();
+    wire(&topology, (&gateway, "eth1"), (&other, "eth0"), 9000);
+    address(&other, "eth0", HOST, 24);
+    let text = r#"
+[port.eth0]
+interface = "eth0"
+[port.eth1]
+interface = "eth1"
+[bridge.br0]
+members = ["eth0", "eth1"]
+"#;
+    let polder = Gateway::start(&topology, &gateway, text);
+    assert_reaches(&station, HOST);
+    for data in ["1472", "2048", "4096", "8191", "8972"] {
+        let mut ping = station.command("ping");
+        ping.args(["-c", "2", "-i", "0.01", "-W", "1", "-M", "do", "-s", data, &HOST.to_string()]);
+        let said = command::run(&mut ping).unwrap();
+        assert!(said.contains(" 0% packet loss"), "{data}: {said}");
+    }
+    let goodput = tcp_goodput(&station, &other, SocketAddrV4::new(HOST, 7007), MOMENT, MOMENT).unwrap();
+    assert!(goodput > 1e7, "{goodput}");
+    polder.stop();
+}
+
+/// Two interfaces, a tunnel and a bridge in the memory that a small box has to spare.
+#[test]
+fn memory_stays_within_what_was_promised() {
+    if !root_or_skip("memory_stays_within_what_was_promised") {
+        return;
+    }
+    let (topology, station, gateway) = station_and_gateway(1500);
+    gateway.ip(&["link", "add", "eth1", "type", "veth", "peer", "name", "far1"]).unwrap();
+    for (limit, settings) in [(64 << 10, ""), (16 << 10, "memory_mib = 4\n")] {
+        let text = format!(
+            r#"{settings}
+[port.eth0]
+interface = "eth0"
+[port.eth1]
+interface = "eth1"
+[bridge.br0]
+members = ["eth0", "eth1"]
+"#
+        );
+        let mut polder = Gateway::start(&topology, &gateway, &text);
+        // Frames are touched when packets come.
+        let _ = polder_lab::traffic::sockets::wait_for_ping(&station, HOST, Duration::from_millis(300));
+        let resident = polder.resident_kib();
+        assert!(resident <= limit, "{resident} KiB with {settings:?}: {}", polder.said());
+        polder.stop();
+    }
+}
