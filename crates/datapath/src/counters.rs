@@ -120,6 +120,42 @@ impl Stage {
     }
 }
 
+/// What one worker has done for packets that find their worker by flow, and for their order.
+#[derive(Debug, Default)]
+pub struct OrderCounters {
+    /// Packets handed to the worker that their flow belongs to.
+    pub steered: Counter,
+    /// Packets taken from workers that received them.
+    pub steered_here: Counter,
+    /// Tickets drawn.
+    pub tickets: Counter,
+    /// Packets in parcels that were offered to whoever is idle.
+    pub given: Counter,
+    /// Packets in parcels that were pulled: the worker's own, and those of others.
+    pub pulled: Counter,
+    /// Parcels pulled from other workers.
+    pub helped: Counter,
+    /// Packets in parcels that were redeemed.
+    pub redeemed: Counter,
+    /// Packets whose order was restored, and packets that came too late for it.
+    pub restored: Counter,
+    /// Tickets that were given up, because they were missing for too long.
+    pub expired: Counter,
+    /// Times that a bucket became spread, or hashed again.
+    pub changes: Counter,
+}
+
+impl OrderCounters {
+    /// Packets that went into rings and parcels, less those that came out; of all workers together,
+    /// this is what is in there.
+    pub fn held(&self) -> i64 {
+        // What came out is read first, so that what is on its way counts as held.
+        let out = self.steered_here.get() + self.pulled.get() + self.restored.get();
+        let into = self.steered.get() + self.given.get() + self.redeemed.get();
+        into.cast_signed().wrapping_sub(out.cast_signed())
+    }
+}
+
 /// What one worker has done.
 #[derive(Debug, Default)]
 pub struct WorkerCounters {
@@ -139,6 +175,8 @@ pub struct WorkerCounters {
     pub wakeups: Counter,
     /// Time asleep, in nanoseconds.
     pub slept_nanos: Counter,
+    /// Steering and order.
+    pub order: OrderCounters,
     /// Packets handed to other workers for sending.
     pub handed_over: Counter,
     /// Packets taken from other workers for sending.

@@ -9,15 +9,15 @@ use crate::drops::{Context, DropReason, is_dropped};
 use crate::forward::{BridgeCounters, BridgeState, Bridges, bridge};
 use crate::offload::complete_checksum;
 use crate::parse::parse;
-use crate::restore::{RestoreState, restore};
 use crate::seal::{SealState, seal};
+use crate::steer::Parcel;
 use crate::transmit::{Dispatch, Egress};
 use crate::tunnel::{
     DecapsulateState, EncapsulateState, ReassemblyLimits, Tunnels, decapsulate, encapsulate,
 };
 use crate::units::Nanos;
 use polder_buffers::snapshot::Reader;
-use polder_buffers::{Batch, ChecksumState, Packet, Pool, PortId};
+use polder_buffers::{Batch, ChecksumState, NO_PORT, Packet, Pool, PortId};
 use std::sync::Arc;
 
 /// One turn in about so many is timed, stage by stage.
@@ -44,7 +44,6 @@ pub struct Engine {
     bridge: BridgeState,
     decapsulate: DecapsulateState,
     encapsulate: EncapsulateState,
-    restore: RestoreState,
     seal: SealState,
     dispatch: Dispatch,
     rooms: Rooms,
@@ -84,6 +83,8 @@ struct Rooms {
     /// The part of `fragments` that is on its way.
     piece: Batch,
     replies: Batch,
+    /// A parcel's packets while stages work on them.
+    work: Batch,
 }
 
 impl Engine {
@@ -96,6 +97,7 @@ impl Engine {
             chunk: Batch::new(),
             piece: Batch::new(),
             replies: Batch::new(),
+            work: Batch::new(),
         };
         Self {
             bridge: BridgeState::new(bridges, Arc::new(BridgeCounters::default())),
@@ -103,7 +105,6 @@ impl Engine {
             encapsulate: EncapsulateState::new(worker),
             tables,
             counters: Arc::default(),
-            restore: RestoreState::default(),
             seal: SealState::new(),
             dispatch: Dispatch::default(),
             rooms,
@@ -170,6 +171,72 @@ impl Engine {
         journey.answer();
     }
 
+    /// Takes packets of any ports through all stages; the batch is empty afterwards.
+    pub fn process_mixed(
+        &mut self,
+        batch: &mut Batch,
+        with: With<'_>,
+        egress: &mut impl Egress,
+        clock: &mut impl FnMut() -> Nanos,
+    ) {
+        let mut journey = self.journey(with, egress, clock);
+        let tunnels = &journey.tables.tunnels;
+        let underlay =
+            batch.iter().map(|packet| packet.ingress).find(|&port| tunnels.underlay(port).is_some());
+        journey.arrive(batch, underlay.unwrap_or(NO_PORT));
+        journey.answer();
+    }
+
+    /// Takes a parcel's packets through the stages before restoration. What is left of them, perhaps
+    /// nothing, is in the parcel afterwards; what is dropped has been released.
+    pub fn work(
+        &mut self,
+        parcel: &mut Parcel,
+        with: With<'_>,
+        egress: &mut impl Egress,
+        clock: &mut impl FnMut() -> Nanos,
+    ) {
+        let mut batch = core::mem::take(&mut self.rooms.work);
+        core::mem::swap(&mut batch, &mut parcel.batch);
+        let mut journey = self.journey(with, egress, clock);
+        journey.collect = Some(parcel);
+        let tunnels = &journey.tables.tunnels;
+        let underlay =
+            batch.iter().map(|packet| packet.ingress).find(|&port| tunnels.underlay(port).is_some());
+        journey.arrive(&mut batch, underlay.unwrap_or(NO_PORT));
+        journey.collect = None;
+        journey.answer();
+        self.rooms.work = batch;
+    }
+
+    /// Sends a parcel's packets, whose turn has come; it is empty afterwards.
+    pub fn let_go(&mut self, parcel: &mut Parcel, with: With<'_>, egress: &mut impl Egress) {
+        let stage = self.counters.stage(Stage::Restore);
+        stage.packets.add(parcel.len() as u64);
+        stage.batches.add(1);
+        let mut clock = || Nanos(0);
+        let mut journey = self.journey(with, egress, &mut clock);
+        let Parcel { batch, more, .. } = parcel;
+        if !batch.is_empty() {
+            journey.leave(batch);
+        }
+        if !more.is_empty() {
+            in_chunks(more, batch, |batch| journey.leave(batch));
+        }
+    }
+
+    /// Drops packets for that reason; the batch is empty afterwards.
+    #[cold]
+    pub fn discard(&mut self, batch: &mut Batch, reason: DropReason, pool: &mut Pool) {
+        self.counters.drops.count(reason, batch.len() as u64);
+        pool.release(batch);
+    }
+
+    /// Whether tunnels end at a port.
+    pub fn is_underlay(&self, port: PortId) -> bool {
+        self.tables.get().tunnels.underlay(port).is_some()
+    }
+
     /// Sends packets that went through all stages on another worker; the batch is empty afterwards.
     pub fn transmit(&mut self, batch: &mut Batch, with: With<'_>, egress: &mut impl Egress) {
         let mut clock = || Nanos(0);
@@ -208,11 +275,11 @@ impl Engine {
             bridge: &mut self.bridge,
             decapsulate: &mut self.decapsulate,
             encapsulate: &mut self.encapsulate,
-            restore: &mut self.restore,
             seal: &mut self.seal,
             dispatch: &mut self.dispatch,
             rooms: &mut self.rooms,
             egress,
+            collect: None,
             meter: Meter { counters, last: timed.then(&mut *clock), clock },
             context: Context { now, pool, drops: &counters.drops, ledger: &counters.ledger },
         }
@@ -236,11 +303,12 @@ struct Journey<'a, E, C> {
     bridge: &'a mut BridgeState,
     decapsulate: &'a mut DecapsulateState,
     encapsulate: &'a mut EncapsulateState,
-    restore: &'a mut RestoreState,
     seal: &'a mut SealState,
     dispatch: &'a mut Dispatch,
     rooms: &'a mut Rooms,
     egress: &'a mut E,
+    /// Where packets stop before restoration, if they do.
+    collect: Option<&'a mut Parcel>,
     meter: Meter<'a, C>,
     context: Context<'a>,
 }
@@ -309,9 +377,10 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
 
     /// From restoration on.
     fn leave(&mut self, batch: &mut Batch) {
+        if let Some(parcel) = &mut self.collect {
+            return collect(batch, parcel, self.context.pool);
+        }
         let count = alive(batch);
-        restore(batch, self.restore);
-        self.meter.lap(Stage::Restore, count);
         seal(batch, &self.tables.tunnels, self.seal, &self.context);
         self.meter.lap(Stage::Seal, count);
         self.dispatch.dispatch(batch, self.egress, &mut self.context);
@@ -327,6 +396,17 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             self.forward(&mut replies);
             self.rooms.replies = replies;
         }
+    }
+}
+
+/// Puts what is left of a batch into its parcel.
+#[inline]
+fn collect(batch: &mut Batch, parcel: &mut Parcel, pool: &mut Pool) {
+    if parcel.len() == 0 && !batch.iter().any(is_dropped) {
+        return core::mem::swap(&mut parcel.batch, batch);
+    }
+    for packet in batch.drain() {
+        if is_dropped(&packet) { pool.release_packet(packet) } else { parcel.push(packet) }
     }
 }
 

@@ -1,10 +1,10 @@
 //! The journey of a packet, from receive to transmit: pure, bounded decisions over batches.
 //!
 //! ```text
-//! device rx ─▶ receive ─▶ parse ─▶ tunnel in ─▶ forward ─▶ tunnel out ─▶ restore ─▶ seal ─▶ transmit ─▶ device tx
-//!              budget     offsets  decapsulate  bridge     encapsulate   order      what     one batch
-//!              turn       or drop  reassemble   or drop    in headroom   again      needs    a port
-//!                         reason                                                    order
+//! device rx ─▶ receive ─▶ steer ─▶ parse ─▶ tunnel in ─▶ forward ─▶ tunnel out ─▶ restore ─▶ seal ─▶ transmit ─▶ device tx
+//!              budget     worker   offsets  decapsulate  bridge     encapsulate   order      what     one batch
+//!              turn       ticket   or drop  reassemble   or drop    in headroom   again      needs    a port
+//!                         if asked reason                                                    order
 //! ```
 //!
 //! Nothing here reads a clock, blocks, allocates per packet or does a system call: time, memory and
@@ -18,9 +18,9 @@
 pub mod port;
 pub mod wire;
 
-pub mod parse;
-
 pub mod steer;
+
+pub mod parse;
 
 pub mod tunnel;
 
@@ -34,6 +34,7 @@ pub mod seal;
 
 pub mod transmit;
 
+pub mod crew;
 pub mod engine;
 
 pub mod counters;

@@ -1,49 +1,161 @@
-//! The order definition point's counterpart: packets leave in the order of their tickets (E8).
+//! The order restoration point: parcels leave in the order of their tickets (E8).
 //!
-//! In: batches as workers finish them. Out: the same, in order. Exits: none.
-//! Cost: nothing while every flow stays on one worker.
+//! In: parcels as workers finish them. Out: the same, in order, to whoever seals and sends them.
+//! Exits: `LateAfterRestore`. Cost: a few instructions a parcel; nothing while no bucket is spread.
 //!
-//! A packet whose flow is not spread carries ticket 0. It never leaves the worker that received it,
-//! stages keep the order of a batch, and batches are finished one after the other: the order of
-//! arrival *is* the order, and the stage is the identity. What holds before it and has to hold behind
-//! it, and what a debug build checks:
+//! A packet whose bucket is not spread never comes here: its worker keeps the order that it has. For
+//! the others the worker that is the bucket's home keeps a window for each line of each receiving
+//! worker. What holds:
 //!
-//! 1. Tickets do not go back from one packet to the next, over the end of a batch too; they wrap.
-//! 2. Nothing waits here. A packet that is dropped, before or after, leaves no hole for others to
-//!    wait at, because nobody waits for a packet.
+//! 1. A parcel goes on when every earlier ticket of its line has been redeemed, whatever was left of
+//!    the packets. Nobody waits for a packet, so no drop leaves a hole.
+//! 2. When a ticket is missing for too long while others wait behind it, the line moves on, and what
+//!    comes later is dropped. It never leaves out of order.
 //! 3. Everything that depends on order ([`seal`](crate::seal), queues) comes later; everything
 //!    before may run on any worker.
 
-use polder_buffers::Batch;
+use crate::steer::{Gates, Parcel, WINDOW};
+use crate::units::Nanos;
+use polder_buffers::turnstile::Turnstile;
+use std::sync::Arc;
 
-/// What one worker keeps between batches.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RestoreState {
-    /// The last ticket other than 0.
-    last: u32,
+/// One worker's lines: those of all buckets that it is the home of.
+#[derive(Debug)]
+pub struct Restorer {
+    rows: Box<[Row]>,
+    patience: Nanos,
 }
 
-/// Passes the batch on in order, which is the order that it has.
-///
-/// # Panics
-/// In debug builds, when tickets go back.
-#[inline]
-pub fn restore(batch: &mut Batch, state: &mut RestoreState) {
-    if cfg!(debug_assertions) {
-        check(batch, state);
+/// The lines of one receiving worker.
+#[derive(Debug)]
+struct Row {
+    turnstiles: Box<[Turnstile<Box<Parcel>>]>,
+    /// Packets of that worker's hashed buckets that this one has sent, ever.
+    sent: u64,
+    /// Lines whose next parcel has to wait until more of those have been sent.
+    fenced: u32,
+    /// Lines whose next ticket is missing while others wait.
+    gaps: u32,
+}
+
+impl Restorer {
+    /// Lines for the receiving workers with these gates. What is missing for longer than `patience`
+    /// is given up.
+    pub fn new(gates: &[Gates], patience: Nanos) -> Self {
+        let row = |gates: &Gates| Row {
+            turnstiles: gates.iter().map(|gate| Turnstile::new(WINDOW, Arc::clone(gate))).collect(),
+            sent: 0,
+            fenced: 0,
+            gaps: 0,
+        };
+        Self { rows: gates.iter().map(row).collect(), patience }
+    }
+
+    /// Lines a parcel up, and lets go of all whose turn it is.
+    ///
+    /// # Errors
+    /// The parcel itself when its turn is over.
+    #[inline]
+    pub fn redeem(
+        &mut self,
+        parcel: Box<Parcel>,
+        now: Nanos,
+        go: impl FnMut(Box<Parcel>),
+    ) -> Result<(), Box<Parcel>> {
+        let (ticket, lane) = (parcel.ticket, usize::from(parcel.lane));
+        let row = &mut self.rows[usize::from(parcel.from)];
+        row.turnstiles[lane].redeem(ticket, parcel, now.0)?;
+        row.let_go(lane, now, go);
+        Ok(())
+    }
+
+    /// So many more packets of `from`'s hashed buckets have been sent: what had to wait for them
+    /// does so no longer.
+    #[inline]
+    pub fn sent(&mut self, from: usize, packets: u64, now: Nanos, mut go: impl FnMut(Box<Parcel>)) {
+        let row = &mut self.rows[from];
+        row.sent += packets;
+        let mut fenced = row.fenced;
+        while fenced != 0 {
+            let lane = fenced.trailing_zeros() as usize;
+            fenced &= fenced - 1;
+            row.let_go(lane, now, &mut go);
+        }
+    }
+
+    /// Gives up what has been missing for too long. Returns the number of tickets that expired.
+    ///
+    /// Cost: a look at one word for each receiving worker, unless something is missing.
+    #[inline]
+    pub fn expire(&mut self, now: Nanos, mut go: impl FnMut(Box<Parcel>)) -> u32 {
+        let mut expired = 0;
+        for row in &mut self.rows {
+            if row.gaps != 0 {
+                expired += row.expire(now, self.patience, &mut go);
+            }
+        }
+        expired
+    }
+
+    /// When [`expire`](Self::expire) has something to do next.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        let rows = self.rows.iter().filter(|row| row.gaps != 0);
+        let missing = rows.flat_map(|row| row.turnstiles.iter().filter_map(Turnstile::missing_since));
+        missing.min().map(|since| Nanos(since) + self.patience)
+    }
+
+    /// Parcels that wait for their turn.
+    pub fn waiting(&self) -> u32 {
+        self.rows.iter().flat_map(|row| row.turnstiles.iter()).map(Turnstile::waiting).sum()
+    }
+
+    /// Takes out all that waits, in order, for a worker that ends.
+    pub fn clear(&mut self, mut go: impl FnMut(Box<Parcel>)) {
+        for turnstile in self.rows.iter_mut().flat_map(|row| row.turnstiles.iter_mut()) {
+            turnstile.clear().for_each(&mut go);
+            turnstile.publish();
+        }
     }
 }
 
-fn check(batch: &Batch, state: &mut RestoreState) {
-    for packet in batch.iter().filter(|packet| packet.ticket != 0) {
-        let step = packet.ticket.wrapping_sub(state.last);
-        debug_assert!(
-            state.last == 0 || step <= u32::MAX / 2,
-            "ticket {} came behind ticket {}",
-            packet.ticket,
-            state.last
-        );
-        state.last = packet.ticket;
+impl Row {
+    #[inline]
+    fn let_go(&mut self, lane: usize, now: Nanos, mut go: impl FnMut(Box<Parcel>)) {
+        let turnstile = &mut self.turnstiles[lane];
+        let (bit, mut passed) = (1 << lane, false);
+        self.fenced &= !bit;
+        while let Some(parcel) = turnstile.front() {
+            if parcel.after > self.sent {
+                self.fenced |= bit;
+                break;
+            }
+            if let Some(parcel) = turnstile.pass(now.0) {
+                go(parcel);
+                passed = true;
+            }
+        }
+        if passed {
+            turnstile.publish();
+        }
+        match turnstile.missing_since() {
+            Some(_) => self.gaps |= bit,
+            None => self.gaps &= !bit,
+        }
+    }
+
+    #[cold]
+    fn expire(&mut self, now: Nanos, patience: Nanos, mut go: impl FnMut(Box<Parcel>)) -> u32 {
+        let (mut expired, mut gaps) = (0, self.gaps);
+        while gaps != 0 {
+            let lane = gaps.trailing_zeros() as usize;
+            gaps &= gaps - 1;
+            let turnstile = &mut self.turnstiles[lane];
+            if turnstile.missing_since().is_some_and(|since| now.since(Nanos(since)) >= patience) {
+                expired += turnstile.give_up();
+                self.let_go(lane, now, &mut go);
+            }
+        }
+        expired
     }
 }
 

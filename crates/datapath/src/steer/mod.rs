@@ -1,10 +1,76 @@
 //! Which worker a packet goes to (E2), and where the order of a flow is defined (E8).
 //!
-//! A port whose packets are steered has its flows hashed into buckets. A bucket is the work of one
-//! worker, its home, or it is spread over all of them; then the order in which its packets came is
-//! written down in tickets, and [`restore`](crate::restore) brings it back.
+//! In: received batches of ports that are steered. Out: packets for the worker itself, packets for
+//! other workers, and parcels for whoever is idle. Exits: `NoCore`, when there is no ticket to be had
+//! or a ring is full. Cost: a hash a packet; a ticket and one hand-over a batch.
+//!
+//! A port whose packets are steered has its flows hashed into buckets. A bucket is *hashed*: the work
+//! of one worker, its home. Or it is *spread* over all of them; then the order in which its packets
+//! came is written down in tickets, and [`restore`](crate::restore) brings it back.
+//! `docs/adr/0007-order.md` says why it holds.
 
+mod define;
 mod flow;
+mod judge;
+mod load;
+mod parcel;
+mod sketch;
 pub mod toeplitz;
 
+pub use define::{Definer, Gates};
 pub use flow::{Flow, Hasher};
+pub use judge::{Judge, Marks};
+pub use load::{LoadMeter, Loads, WorkerLoad};
+pub use parcel::Parcel;
+pub use sketch::{Heaviest, Heavy};
+
+/// How the packets of a port find their worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// They stay with the worker that polls their queue; nothing is hashed.
+    #[default]
+    Queue,
+    /// By flow; a flow is the work of one worker.
+    Hash,
+    /// Over all workers, in order again where they leave.
+    Spread,
+    /// By flow, and spread while a flow is more than its worker can carry.
+    Auto,
+}
+
+/// Workers that can share their work.
+pub const MOST_WORKERS: usize = 64;
+/// Lines of tickets that one receiving worker can have open.
+pub const LANES: usize = 32;
+/// Tickets of one line that are out at most.
+pub const WINDOW: u32 = 64;
+/// Parcels that one receiving worker can have out: a ticket each.
+pub const PARCELS: usize = LANES * WINDOW as usize;
+
+/// Buckets of ports in each order; pinned packets of all ports have some of their own.
+mod buckets {
+    use super::{LANES, Order};
+    use core::ops::Range;
+
+    pub(super) const HASHED: Range<usize> = 0..256;
+    pub(super) const AUTO: Range<usize> = 256..512;
+    pub(super) const PINNED: Range<usize> = 512..528;
+    /// Few, so that parcels are not all crumbs; each has a lane for good.
+    pub(super) const SPREAD: Range<usize> = 528..528 + LANES / 2;
+    pub(super) const ALL: usize = SPREAD.end;
+
+    /// The bucket of a packet.
+    #[inline]
+    pub(super) fn of(hash: u32, pinned: bool, order: Order) -> usize {
+        let range = match order {
+            _ if pinned => PINNED,
+            Order::Queue | Order::Hash => HASHED,
+            Order::Auto => AUTO,
+            Order::Spread => SPREAD,
+        };
+        range.start + (hash as usize & (range.len() - 1))
+    }
+}
+
+/// Number of buckets, of all kinds.
+pub const BUCKETS: usize = buckets::ALL;

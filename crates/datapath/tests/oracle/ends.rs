@@ -3,7 +3,6 @@
 use super::naive_sum;
 use polder_buffers::{Batch, Packet, Pool, PortId, Region, RegionOptions};
 use polder_datapath::drops::{Context, DropCounters, DropReason, Ledger, is_dropped};
-use polder_datapath::restore::{RestoreState, restore};
 use polder_datapath::seal::{SealState, seal};
 use polder_datapath::tunnel::{
     DecapsulateState, EncapsulateState, ReassemblyLimits, TunnelOptions, TunnelState, Tunnels, Underlay,
@@ -43,7 +42,6 @@ pub(crate) struct End {
     pub(crate) now: Nanos,
     decapsulate: DecapsulateState,
     encapsulate: EncapsulateState,
-    restore: RestoreState,
     seal: SealState,
     expanded: Vec<Packet>,
     received: u64,
@@ -72,7 +70,6 @@ impl End {
             region,
             decapsulate: DecapsulateState::new(0, limits),
             encapsulate: EncapsulateState::new(0),
-            restore: RestoreState::default(),
             seal: SealState::new(),
             expanded: Vec::with_capacity(tunnels.longest_expansion()),
             tunnels,
@@ -137,7 +134,6 @@ impl End {
             let rest = all.split_off(all.len().min(polder_buffers::BATCH));
             all.into_iter().for_each(|packet| batch.push(packet).expect("at most a batch"));
             all = rest;
-            restore(&mut batch, &mut self.restore);
             seal(&mut batch, &self.tunnels, &mut self.seal, &context);
             out.extend(batch.drain());
         }

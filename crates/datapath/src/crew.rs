@@ -1,0 +1,440 @@
+//! Workers that share their work: the rings between them, and what each does with what it finds.
+//!
+//! In: received batches of ports that are steered, and whatever other workers bring. Out: batches to
+//! [`Stages`]. Exits: `NoCore`, `LateAfterRestore`. Source: E2, E8; `docs/adr/0007-order.md`.
+//!
+//! A worker calls [`define`](Crew::define) for what it receives, [`collect`](Crew::collect) once a
+//! round, and [`help`](Crew::help) when it has found nothing else. Then it rings whoever
+//! [`take_wakes`](Crew::take_wakes) names. Nothing here blocks, and nobody waits for another worker,
+//! except for the home of a bucket.
+
+use crate::counters::{OrderCounters, WorkerCounters};
+use crate::drops::DropReason;
+use crate::restore::Restorer;
+use crate::steer::{
+    Definer, Gates, Hasher, LANES, LoadMeter, Loads, Marks, Order, PARCELS, Parcel, WorkerLoad,
+};
+use crate::units::Nanos;
+use polder_buffers::pull::{self, Taker};
+use polder_buffers::ring::{self, Consumer, Producer};
+use polder_buffers::turnstile::Gate;
+use polder_buffers::{BATCH, Batch, Packet};
+use std::sync::Arc;
+
+/// What a worker does with packets.
+pub trait Stages {
+    /// All stages; the batch is empty afterwards.
+    fn process(&mut self, batch: &mut Batch);
+    /// The stages before restoration: the parcel's packets become what is left of them.
+    fn work(&mut self, parcel: &mut Parcel);
+    /// The stages behind restoration; the parcel is empty afterwards.
+    fn leave(&mut self, parcel: &mut Parcel);
+    /// Drops all packets for that reason.
+    fn discard(&mut self, batch: &mut Batch, reason: DropReason);
+    /// Begins something that may be timed: the time, if it is.
+    fn begin(&mut self) -> Option<Nanos>;
+    /// The time since then.
+    fn since(&mut self, start: Nanos) -> Nanos;
+}
+
+/// What all workers of a crew agree on.
+#[derive(Clone, Debug)]
+pub struct CrewOptions {
+    /// How flows are hashed.
+    pub hasher: Hasher,
+    /// When buckets are spread.
+    pub marks: Marks,
+    /// How long a ticket may be missing while others wait behind it.
+    pub patience: Nanos,
+    /// Packets in the ring from one worker to another.
+    pub ring: usize,
+}
+
+impl CrewOptions {
+    /// What is right for most: see [`Marks`]; five milliseconds, more than a scheduler takes a
+    /// worker's core away for; 512 packets.
+    pub fn new(hasher: Hasher) -> Self {
+        Self { hasher, marks: Marks::default(), patience: Nanos::from_millis(5), ring: 512 }
+    }
+}
+
+/// One worker's share.
+#[derive(Debug)]
+pub struct Crew {
+    me: usize,
+    hasher: Hasher,
+    interval: Nanos,
+    definer: Definer,
+    restorer: Restorer,
+    /// By number; that of the worker itself has rings that stay empty.
+    peers: Vec<Peer>,
+    loads: Loads,
+    meter: LoadMeter,
+    inbox: Batch,
+    wakes: Wakes,
+    counters: Arc<WorkerCounters>,
+}
+
+/// Who is to be woken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wakes {
+    /// Workers that have been brought something, by bit.
+    pub brought: u64,
+    /// So many more, whoever sleeps: parcels wait for them.
+    pub helpers: usize,
+}
+
+/// What goes between this worker and another.
+#[derive(Debug)]
+struct Peer {
+    offers: Taker<Parcel>,
+    steered_to: Producer<Packet>,
+    steered_from: Consumer<Packet>,
+    redeemed_to: Producer<Box<Parcel>>,
+    redeemed_from: Consumer<Box<Parcel>>,
+    returned_to: Producer<Box<Parcel>>,
+    returned_from: Consumer<Box<Parcel>>,
+}
+
+/// The shares of `workers` workers, by number.
+///
+/// # Panics
+/// When `workers` is 0 or more than [`MOST_WORKERS`](crate::steer::MOST_WORKERS).
+pub fn crew(workers: usize, options: &CrewOptions) -> Vec<Crew> {
+    let gates = (0..workers).map(|_| (0..LANES).map(|_| Arc::new(Gate::new())).collect());
+    let gates = gates.collect::<Vec<Gates>>();
+    let loads = (0..workers).map(|_| WorkerLoad::default()).collect::<Loads>();
+    let (givers, takers): (Vec<_>, Vec<_>) = (0..workers).map(|_| pull::channel::<Parcel>(PARCELS)).unzip();
+    let mut steered = Square::new(workers, options.ring);
+    // As many as there are parcels at all, and as one worker has: a push never finds them full.
+    let mut redeemed = Square::new(workers, workers * PARCELS);
+    let mut returned = Square::new(workers, PARCELS);
+    let share = |(me, giver)| {
+        let peer = |other: usize| Peer {
+            offers: Taker::clone(&takers[other]),
+            steered_to: steered.to(me, other),
+            steered_from: steered.from(me, other),
+            redeemed_to: redeemed.to(me, other),
+            redeemed_from: redeemed.from(me, other),
+            returned_to: returned.to(me, other),
+            returned_from: returned.from(me, other),
+        };
+        Crew {
+            me,
+            hasher: options.hasher.clone(),
+            interval: options.marks.interval,
+            definer: Definer::new(me, workers, options.marks, giver, &gates[me]),
+            restorer: Restorer::new(&gates, options.patience),
+            peers: (0..workers).map(peer).collect(),
+            loads: Arc::clone(&loads),
+            meter: LoadMeter::default(),
+            inbox: Batch::new(),
+            wakes: Wakes::default(),
+            counters: Arc::default(),
+        }
+    };
+    givers.into_iter().enumerate().map(share).collect()
+}
+
+/// Both ends of a ring, until they are given away.
+type Ends<T> = (Option<Producer<T>>, Option<Consumer<T>>);
+
+/// A ring from every worker to every worker.
+struct Square<T> {
+    ends: Vec<Ends<T>>,
+    workers: usize,
+}
+
+impl<T: Send> Square<T> {
+    fn new(workers: usize, capacity: usize) -> Self {
+        let ring = |place| {
+            // From a worker to itself a ring of one cell, which nobody uses.
+            let (to, from) = ring::channel(if place % (workers + 1) == 0 { 1 } else { capacity });
+            (Some(to), Some(from))
+        };
+        Self { ends: (0..workers * workers).map(ring).collect(), workers }
+    }
+
+    fn to(&mut self, me: usize, other: usize) -> Producer<T> {
+        self.ends[me * self.workers + other].0.take().expect("each end is given away once")
+    }
+
+    fn from(&mut self, me: usize, other: usize) -> Consumer<T> {
+        self.ends[other * self.workers + me].1.take().expect("each end is given away once")
+    }
+}
+
+impl Crew {
+    /// Counts in the counters of a worker.
+    pub fn count_in(&mut self, counters: &Arc<WorkerCounters>) {
+        self.counters = Arc::clone(counters);
+    }
+
+    /// How busy all workers are.
+    pub fn loads(&self) -> &Loads {
+        &self.loads
+    }
+
+    /// The definition point.
+    pub fn definer(&self) -> &Definer {
+        &self.definer
+    }
+
+    /// A round begins at `now`; the one before it was busy, or not.
+    #[inline]
+    pub fn round(&mut self, now: Nanos, was_busy: bool) {
+        let load = &self.loads[self.me];
+        if self.meter.round(now, was_busy, self.interval, load) {
+            let changed = self.definer.judge(now, &self.loads);
+            self.counters.order.changes.add(u64::from(changed));
+        }
+    }
+
+    /// Takes what a port delivered: hashed packets go to their workers, parcels to whoever is idle.
+    ///
+    /// A batch that was not full says that the worker has time: it keeps the parcels. While more
+    /// parcels wait than others can take at once, it does some itself, and receives nothing meanwhile;
+    /// so excess stays in the device, where it costs nothing (B3).
+    pub fn define(
+        &mut self,
+        batch: &mut Batch,
+        (order, is_underlay): (Order, bool),
+        now: Nanos,
+        stages: &mut impl Stages,
+    ) {
+        let is_full = batch.len() == BATCH;
+        self.meter.turn(is_full);
+        self.definer.define(batch, (order, is_underlay), &self.hasher);
+        self.definer.give(&self.counters.order);
+        if !self.definer.refused.is_empty() {
+            stages.discard(&mut self.definer.refused, DropReason::NoCore);
+        }
+        for other in 0..self.peers.len() {
+            if !self.definer.outgoing[other].is_empty() {
+                self.hand_over(other, stages);
+            }
+        }
+        if !self.definer.local.is_empty() {
+            let mut local = core::mem::take(&mut self.definer.local);
+            self.process(&mut local, stages);
+            self.definer.local = local;
+        }
+        let others = self.peers.len() - 1;
+        self.share(if is_full { others } else { 0 }, now, stages);
+    }
+
+    /// Packets of hashed buckets go to their home; what its ring has no room for is dropped before
+    /// any more work is spent on it.
+    fn hand_over(&mut self, other: usize, stages: &mut impl Stages) {
+        let (batch, ring) = (&mut self.definer.outgoing[other], &mut self.peers[other].steered_to);
+        let room = ring.room(batch.len()).min(batch.len());
+        let handed = ring.push_all(room, batch.drain_front(room)) as u64;
+        if handed > 0 {
+            self.definer.handed[other] += handed;
+            self.counters.order.steered.add(handed);
+            self.wakes.brought |= 1 << other;
+        }
+        if !batch.is_empty() {
+            stages.discard(batch, DropReason::NoCore);
+        }
+    }
+
+    /// Leaves up to `theirs` parcels to others, and does the rest here.
+    fn share(&mut self, theirs: usize, now: Nanos, stages: &mut impl Stages) {
+        let waiting = self.definer.waiting();
+        self.wakes.helpers = theirs.min(waiting);
+        for _ in theirs..waiting {
+            if !self.pull(self.me, now, stages) {
+                break;
+            }
+            self.take_redeemed(now, stages);
+        }
+    }
+
+    /// Does what other workers brought. Says whether there was anything.
+    pub fn collect(&mut self, now: Nanos, stages: &mut impl Stages) -> bool {
+        let mut busy = false;
+        for other in 0..self.peers.len() {
+            if other == self.me {
+                continue;
+            }
+            let definer = &mut self.definer;
+            self.peers[other].returned_from.pop_all(PARCELS, |parcel| definer.take_back(parcel));
+            busy |= self.take_steered(other, now, stages);
+        }
+        busy |= self.take_redeemed(now, stages);
+        let mut desk = Desk::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
+        let expired = self.restorer.expire(now, |parcel| desk.let_go(parcel));
+        self.counters.order.expired.add(u64::from(expired));
+        busy
+    }
+
+    /// Takes a parcel, if one is to be had. Says whether it was.
+    pub fn help(&mut self, now: Nanos, stages: &mut impl Stages) -> bool {
+        let workers = self.peers.len();
+        (self.me..self.me + workers).any(|other| self.pull(other % workers, now, stages))
+    }
+
+    /// Who is to be woken for what has happened since the last call, if they sleep.
+    #[inline]
+    pub fn take_wakes(&mut self) -> Wakes {
+        core::mem::take(&mut self.wakes)
+    }
+
+    /// Whether something is there to be done; to be asked before sleeping.
+    pub fn has_work(&mut self) -> bool {
+        self.peers.iter_mut().any(|peer| {
+            peer.steered_from.available() > 0 || peer.redeemed_from.available() > 0 || !peer.offers.is_empty()
+        })
+    }
+
+    /// When [`collect`](Self::collect) is to be called, if nothing happens before.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.restorer.next_deadline()
+    }
+
+    /// Sends what waits for its turn, in order, without what is missing; for a worker that ends.
+    pub fn close(&mut self, stages: &mut impl Stages) {
+        let mut desk = Desk::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
+        self.restorer.clear(|parcel| desk.let_go(parcel));
+    }
+
+    fn process(&mut self, batch: &mut Batch, stages: &mut impl Stages) {
+        let start = stages.begin();
+        let packets = batch.len();
+        if start.is_some() {
+            self.definer.sample(batch, u64::from(self.loads[self.me].packet_nanos()));
+        }
+        stages.process(batch);
+        if let Some(start) = start {
+            self.meter.timed(packets, stages.since(start));
+        }
+    }
+
+    /// Processes what another worker handed over.
+    fn take_steered(&mut self, other: usize, now: Nanos, stages: &mut impl Stages) -> bool {
+        let inbox = &mut self.inbox;
+        let taken = self.peers[other].steered_from.pop_all(BATCH, |packet| {
+            let pushed = inbox.push(packet);
+            debug_assert!(pushed.is_ok(), "a batch has room for a batch");
+        });
+        if taken == 0 {
+            return false;
+        }
+        self.meter.turn(taken == BATCH);
+        self.counters.order.steered_here.add(taken as u64);
+        let mut inbox = core::mem::take(&mut self.inbox);
+        self.process(&mut inbox, stages);
+        self.inbox = inbox;
+        let mut desk = Desk::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
+        self.restorer.sent(other, taken as u64, now, |parcel| desk.let_go(parcel));
+        true
+    }
+
+    /// Works on a parcel of `other`, which may be this worker.
+    fn pull(&mut self, other: usize, now: Nanos, stages: &mut impl Stages) -> bool {
+        let Some(mut parcel) = self.peers[other].offers.take() else { return false };
+        let packets = parcel.len();
+        let counters = &self.counters.order;
+        counters.pulled.add(packets as u64);
+        counters.helped.add(u64::from(other != self.me));
+        let start = stages.begin();
+        if start.is_some() {
+            self.definer.sample(&parcel.batch, u64::from(self.loads[self.me].packet_nanos()));
+        }
+        stages.work(&mut parcel);
+        if let Some(start) = start {
+            self.meter.timed(packets, stages.since(start));
+        }
+        counters.redeemed.add(parcel.len() as u64);
+        let home = usize::from(parcel.home);
+        if home == self.me {
+            self.line_up(parcel, now, stages);
+        } else {
+            let pushed = self.peers[home].redeemed_to.push(parcel);
+            debug_assert!(pushed.is_ok(), "the ring holds every parcel that there is");
+            self.wakes.brought |= 1 << home;
+        }
+        true
+    }
+
+    fn take_redeemed(&mut self, now: Nanos, stages: &mut impl Stages) -> bool {
+        let mut busy = false;
+        for other in 0..self.peers.len() {
+            while let Some(parcel) = self.peers[other].redeemed_from.pop() {
+                self.line_up(parcel, now, stages);
+                busy = true;
+            }
+        }
+        busy
+    }
+
+    /// Redeems a parcel whose home this worker is.
+    #[inline]
+    fn line_up(&mut self, parcel: Box<Parcel>, now: Nanos, stages: &mut impl Stages) {
+        let mut desk = Desk::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
+        let redeemed = self.restorer.redeem(parcel, now, |parcel| desk.let_go(parcel));
+        if let Err(late) = redeemed {
+            desk.refuse(late);
+        }
+    }
+}
+
+/// What is done with parcels that have got through, or have not.
+struct Desk<'a, S> {
+    me: usize,
+    peers: &'a mut [Peer],
+    definer: &'a mut Definer,
+    counters: &'a OrderCounters,
+    stages: &'a mut S,
+}
+
+impl<'a, S: Stages> Desk<'a, S> {
+    #[inline]
+    fn new(
+        me: usize,
+        peers: &'a mut [Peer],
+        definer: &'a mut Definer,
+        counters: &'a WorkerCounters,
+        stages: &'a mut S,
+    ) -> Self {
+        Self { me, peers, definer, counters: &counters.order, stages }
+    }
+
+    /// The parcel's turn has come: its packets leave, and it goes back.
+    #[inline]
+    fn let_go(&mut self, mut parcel: Box<Parcel>) {
+        self.counters.restored.add(parcel.len() as u64);
+        self.stages.leave(&mut parcel);
+        self.send_back(parcel);
+    }
+
+    /// The parcel's turn is over: its packets are dropped, and it goes back.
+    #[cold]
+    fn refuse(&mut self, mut parcel: Box<Parcel>) {
+        self.counters.restored.add(parcel.len() as u64);
+        self.stages.discard(&mut parcel.batch, DropReason::LateAfterRestore);
+        let Parcel { batch, more, .. } = &mut *parcel;
+        let mut rest = more.drain(..);
+        while rest.len() > 0 {
+            rest.by_ref().take(BATCH).for_each(|packet| {
+                let pushed = batch.push(packet);
+                debug_assert!(pushed.is_ok(), "the batch was emptied");
+            });
+            self.stages.discard(batch, DropReason::LateAfterRestore);
+        }
+        drop(rest);
+        self.send_back(parcel);
+    }
+
+    #[inline]
+    fn send_back(&mut self, parcel: Box<Parcel>) {
+        let from = usize::from(parcel.from);
+        if from == self.me {
+            self.definer.take_back(parcel);
+        } else {
+            let pushed = self.peers[from].returned_to.push(parcel);
+            debug_assert!(pushed.is_ok(), "the ring holds all parcels of that worker");
+        }
+    }
+}

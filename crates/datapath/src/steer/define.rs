@@ -1,0 +1,306 @@
+//! The order definition point: where packets of a receiving worker are told apart.
+
+use super::judge::{Judge, Verdict};
+use super::sketch::{Heaviest, Heavy};
+use super::{BUCKETS, Hasher, LANES, Marks, Order, PARCELS, Parcel, WINDOW, WorkerLoad, buckets};
+use crate::counters::OrderCounters;
+use crate::units::Nanos;
+use polder_buffers::pull::Giver;
+use polder_buffers::turnstile::{Gate, Line, Ticket};
+use polder_buffers::{BATCH, Batch, Packet};
+use std::sync::Arc;
+
+/// How far each line of one receiving worker has got: known to it and to all homes.
+pub type Gates = Arc<[Arc<Gate>]>;
+
+/// The mode of a bucket whose packets all go to its home; any other is the lane that it has.
+const HASHED: u8 = u8::MAX;
+/// Lanes for buckets that are spread only while they are big; the first half belongs to ports that
+/// are always spread.
+const DYNAMIC: core::ops::Range<usize> = LANES / 2..LANES;
+
+/// One line of tickets.
+#[derive(Debug)]
+struct Lane {
+    line: Line,
+    bucket: Option<usize>,
+    /// What the home must have sent before the first ticket passes.
+    after: u64,
+    /// The parcel that the packets of this batch go into.
+    parcel: Option<Box<Parcel>>,
+    /// No ticket was to be had for this batch.
+    refused: bool,
+}
+
+/// What one worker knows of the packets that it receives.
+#[derive(Debug)]
+pub struct Definer {
+    me: u16,
+    homes: Box<[u16; BUCKETS]>,
+    modes: Box<[u8; BUCKETS]>,
+    lanes: Box<[Lane]>,
+    /// Lanes with a parcel that is being filled, or that were refused.
+    touched: u32,
+    judge: Judge,
+    judged_at: Nanos,
+    heaviest: Heaviest,
+    giver: Giver<Parcel>,
+    #[expect(clippy::vec_box, reason = "parcels travel in their boxes")]
+    free: Vec<Box<Parcel>>,
+    made: usize,
+    /// Packets for this worker, to be processed now.
+    pub(crate) local: Batch,
+    /// Packets for each worker.
+    pub(crate) outgoing: Box<[Batch]>,
+    /// Packets put into the ring to each worker, ever.
+    pub(crate) handed: Box<[u64]>,
+    /// Packets for which there is no ticket.
+    pub(crate) refused: Batch,
+}
+
+impl Definer {
+    /// The definition point of worker `me` of `workers`.
+    ///
+    /// # Panics
+    /// When `workers` is 0 or more than [`MOST_WORKERS`](super::MOST_WORKERS).
+    pub fn new(me: usize, workers: usize, marks: Marks, giver: Giver<Parcel>, gates: &Gates) -> Self {
+        assert!((1..=super::MOST_WORKERS).contains(&workers), "as many workers as cores");
+        let number = |worker: usize| u16::try_from(worker).expect("at most 64 workers");
+        let lane = |gate: &Arc<Gate>| Lane {
+            line: Line::new(WINDOW, Arc::clone(gate)),
+            bucket: None,
+            after: 0,
+            parcel: None,
+            refused: false,
+        };
+        let mut definer = Self {
+            me: number(me),
+            homes: Box::new(core::array::from_fn(|bucket| number(bucket % workers))),
+            modes: Box::new([HASHED; BUCKETS]),
+            lanes: gates.iter().map(lane).collect(),
+            touched: 0,
+            judge: Judge::new(marks),
+            judged_at: Nanos::default(),
+            heaviest: Heaviest::default(),
+            giver,
+            free: Vec::with_capacity(PARCELS),
+            made: 0,
+            local: Batch::new(),
+            outgoing: (0..workers).map(|_| Batch::new()).collect(),
+            handed: vec![0; workers].into_boxed_slice(),
+            refused: Batch::new(),
+        };
+        for (lane, bucket) in buckets::SPREAD.enumerate() {
+            definer.open(bucket, lane);
+        }
+        definer
+    }
+
+    /// Divides a received batch: it is empty afterwards, its packets are in `local`, `outgoing` and
+    /// `refused`, or given to whoever is idle.
+    pub fn define(&mut self, batch: &mut Batch, (order, is_underlay): (Order, bool), hasher: &Hasher) {
+        let mut places = [0_u16; BATCH];
+        for (packet, place) in batch.iter_mut().zip(&mut places) {
+            // A device's own hash is as good, where nothing has to be found out about tunnels.
+            let flow = match packet.flow_hash {
+                hash if hash != 0 && !is_underlay => super::Flow { hash, pinned: false },
+                _ => hasher.flow(packet, is_underlay),
+            };
+            packet.flow_hash = flow.hash;
+            *place = place_of(buckets::of(flow.hash, flow.pinned, order));
+        }
+        let places = &places[..batch.len()];
+        match places.first() {
+            Some(&first) if places.iter().all(|&place| place == first) => {
+                self.route_all(usize::from(first), batch);
+            }
+            Some(_) => {
+                for (packet, &place) in batch.drain().zip(places) {
+                    self.route(usize::from(place), packet);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Offers the parcels that have been filled, one for each bucket.
+    pub fn give(&mut self, counters: &OrderCounters) {
+        let mut touched = core::mem::take(&mut self.touched);
+        while touched != 0 {
+            let lane = &mut self.lanes[touched.trailing_zeros() as usize];
+            touched &= touched - 1;
+            lane.refused = false;
+            let Some(parcel) = lane.parcel.take() else { continue };
+            counters.tickets.add(1);
+            counters.given.add(parcel.len() as u64);
+            let given = self.giver.give(parcel);
+            debug_assert!(given.is_ok(), "the queue holds every parcel that there is");
+        }
+    }
+
+    /// Parcels that nobody has taken.
+    pub fn waiting(&self) -> usize {
+        self.giver.waiting()
+    }
+
+    /// Takes an empty parcel back.
+    #[inline]
+    pub fn take_back(&mut self, parcel: Box<Parcel>) {
+        debug_assert_eq!(parcel.len(), 0, "a parcel comes back empty");
+        self.free.push(parcel);
+    }
+
+    /// All packets of a batch belong to one bucket.
+    #[inline]
+    fn route_all(&mut self, bucket: usize, batch: &mut Batch) {
+        self.judge.charge(bucket, u32::try_from(batch.len()).unwrap_or(0));
+        let room = match self.modes[bucket] {
+            HASHED => self.hashed(bucket),
+            lane => match self.parcel(usize::from(lane)) {
+                Some(parcel) => {
+                    let number = parcel.ticket.number;
+                    batch.iter_mut().for_each(|packet| packet.ticket = number.wrapping_add(1));
+                    &mut parcel.batch
+                }
+                None => &mut self.refused,
+            },
+        };
+        // Nothing else of this batch can have gone there before.
+        core::mem::swap(room, batch);
+    }
+
+    #[inline]
+    fn route(&mut self, bucket: usize, mut packet: Packet) {
+        self.judge.charge(bucket, 1);
+        let room = match self.modes[bucket] {
+            HASHED => self.hashed(bucket),
+            lane => match self.parcel(usize::from(lane)) {
+                Some(parcel) => {
+                    packet.ticket = parcel.ticket.number.wrapping_add(1);
+                    &mut parcel.batch
+                }
+                None => &mut self.refused,
+            },
+        };
+        let pushed = room.push(packet);
+        debug_assert!(pushed.is_ok(), "a batch has room for the packets of one");
+    }
+
+    #[inline]
+    fn hashed(&mut self, bucket: usize) -> &mut Batch {
+        let home = self.homes[bucket];
+        if home == self.me { &mut self.local } else { &mut self.outgoing[usize::from(home)] }
+    }
+
+    /// The parcel of a lane in this batch; its ticket is drawn with the first packet. `None` when
+    /// there is no ticket, or no parcel, to be had.
+    #[inline]
+    fn parcel(&mut self, number: usize) -> Option<&mut Parcel> {
+        let lane = &mut self.lanes[number];
+        if lane.parcel.is_none() && !lane.refused {
+            self.touched |= 1 << number;
+            if self.free.is_empty() && self.made < PARCELS {
+                // As many are made as have ever been out at once.
+                self.free.push(make());
+                self.made += 1;
+            }
+            let ticket = if self.free.is_empty() { None } else { lane.line.draw() };
+            match ticket.and_then(|ticket| Some((ticket, self.free.pop()?))) {
+                Some((ticket, mut parcel)) => {
+                    lane.label(&mut parcel, ticket, (number, self.me), &self.homes);
+                    lane.parcel = Some(parcel);
+                }
+                None => lane.refused = true,
+            }
+        }
+        lane.parcel.as_deref_mut()
+    }
+
+    /// Weighs the buckets, and spreads or gathers some. To be called between batches; looks only once
+    /// an interval. Says how many buckets have changed.
+    pub fn judge(&mut self, now: Nanos, loads: &[WorkerLoad]) -> u32 {
+        let passed = now.since(self.judged_at);
+        if passed < self.judge.marks().interval {
+            return 0;
+        }
+        self.judged_at = now;
+        let (homes, modes) = (&self.homes, &self.modes);
+        // At most one bucket is to be spread; those to be gathered have a lane each.
+        let (mut spread, mut gather) = (None, 0_u32);
+        let home = |bucket: usize| usize::from(homes[bucket]);
+        let is_spread = |bucket: usize| modes[bucket] != HASHED;
+        self.judge.look(passed, loads, home, is_spread, |verdict| match verdict {
+            Verdict::Spread(bucket) => spread = Some(bucket),
+            Verdict::Hash(bucket) => gather |= 1 << modes[bucket],
+        });
+        let mut changed = 0;
+        while gather != 0 {
+            let lane = gather.trailing_zeros() as usize;
+            gather &= gather - 1;
+            changed += u32::from(self.close(lane));
+        }
+        if let Some(bucket) = spread
+            && let Some(lane) = DYNAMIC.into_iter().find(|&lane| self.lanes[lane].bucket.is_none())
+        {
+            self.open(bucket, lane);
+            changed += 1;
+        }
+        changed
+    }
+
+    /// Spreads a bucket: packets of it that the home has not sent come first.
+    fn open(&mut self, bucket: usize, number: usize) {
+        let home = self.homes[bucket];
+        let lane = &mut self.lanes[number];
+        lane.line.open();
+        lane.bucket = Some(bucket);
+        lane.after = if home == self.me { 0 } else { self.handed[usize::from(home)] };
+        self.modes[bucket] = u8::try_from(number).expect("few lanes");
+    }
+
+    /// Gathers the bucket of a lane again, if all its tickets have passed.
+    fn close(&mut self, number: usize) -> bool {
+        let lane = &mut self.lanes[number];
+        let Some(bucket) = lane.bucket.filter(|_| lane.line.is_drained()) else { return false };
+        lane.bucket = None;
+        self.modes[bucket] = HASHED;
+        true
+    }
+
+    /// Remembers which flows a batch weighs on.
+    #[cold]
+    pub fn sample(&mut self, batch: &Batch, nanos: u64) {
+        batch.iter().for_each(|packet| self.heaviest.add(packet.flow_hash, nanos));
+    }
+
+    /// The heaviest flows that were sampled.
+    pub fn heaviest(&self) -> Vec<Heavy> {
+        self.heaviest.flows()
+    }
+
+    /// What part of its home's time a bucket took in the last interval, in thousandths; its home; and
+    /// whether it is spread.
+    pub fn bucket(&self, bucket: usize) -> (u32, u16, bool) {
+        (self.judge.weight(bucket), self.homes[bucket], self.modes[bucket] != HASHED)
+    }
+}
+
+impl Lane {
+    fn label(&self, parcel: &mut Parcel, ticket: Ticket, (lane, from): (usize, u16), homes: &[u16; BUCKETS]) {
+        parcel.ticket = ticket;
+        parcel.lane = place_of(lane);
+        parcel.from = from;
+        parcel.home = self.bucket.map_or(from, |bucket| homes[bucket]);
+        parcel.after = self.after;
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "below the number of buckets")]
+fn place_of(bucket: usize) -> u16 {
+    bucket as u16
+}
+
+#[cold]
+fn make() -> Box<Parcel> {
+    Box::new(Parcel::new())
+}

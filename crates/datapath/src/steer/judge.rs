@@ -1,0 +1,250 @@
+//! Which buckets are spread: those whose worker has too much while others have time (E8).
+//!
+//! A bucket is spread when it is a big part of what its home does, the home is over its mark and
+//! another worker is under it, twice in a row. It is hashed again when it has been small for long, and
+//! drained. Weights are measured: packets times the time that a packet takes.
+
+use super::load::WorkerLoad;
+use super::{BUCKETS, buckets};
+use crate::units::Nanos;
+
+/// Where decisions change.
+#[derive(Clone, Copy, Debug)]
+pub struct Marks {
+    /// Time between two looks.
+    pub interval: Nanos,
+    /// A worker that is busy so much of its time, in thousandths, and pressed, is over its mark.
+    pub over: u32,
+    /// A worker is pressed when so many of its turns bring full batches, in thousandths.
+    pub pressed: u32,
+    /// A worker that is busy less than this, or hardly pressed, has time for others.
+    pub under: u32,
+    /// The part of a worker's time, in thousandths, that a bucket must take to be spread.
+    pub big: u32,
+    /// The part below which it is hashed again.
+    pub small: u32,
+    /// Looks in a row that must agree before a bucket is spread.
+    pub spread_after: u8,
+    /// Looks in a row before it is hashed again.
+    pub hash_after: u8,
+}
+
+impl Default for Marks {
+    fn default() -> Self {
+        Self {
+            interval: Nanos::from_millis(10),
+            over: 850,
+            pressed: 300,
+            under: 600,
+            big: 250,
+            small: 150,
+            spread_after: 2,
+            hash_after: 20,
+        }
+    }
+}
+
+/// What is known of one bucket.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    packets: u32,
+    /// Its part of a worker's time in the last interval, in thousandths.
+    weight: u32,
+    streak: u8,
+}
+
+/// One receiving worker's judgement of its buckets.
+#[derive(Debug)]
+pub struct Judge {
+    marks: Marks,
+    known: Box<[Known; BUCKETS]>,
+}
+
+/// What a bucket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Spread(usize),
+    Hash(usize),
+}
+
+impl Judge {
+    /// A judge with these marks.
+    pub fn new(marks: Marks) -> Self {
+        Self { marks, known: Box::new([Known::default(); BUCKETS]) }
+    }
+
+    /// The marks.
+    pub fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
+    /// Packets came.
+    #[inline]
+    pub(super) fn charge(&mut self, bucket: usize, packets: u32) {
+        let known = &mut self.known[bucket];
+        known.packets = known.packets.wrapping_add(packets);
+    }
+
+    /// What part of a worker's time a bucket took in the last interval, in thousandths.
+    pub fn weight(&self, bucket: usize) -> u32 {
+        self.known[bucket].weight
+    }
+
+    /// Weighs all buckets over the time that has passed, and finds what is to change: at most one
+    /// bucket to be spread, because that changes the loads; all that are to be hashed.
+    ///
+    /// `home` says where a bucket is at home, `is_spread` what it is.
+    pub(super) fn look(
+        &mut self,
+        passed: Nanos,
+        loads: &[WorkerLoad],
+        home: impl Fn(usize) -> usize,
+        is_spread: impl Fn(usize) -> bool,
+        mut verdict: impl FnMut(Verdict),
+    ) {
+        let marks = self.marks;
+        let mut heaviest: Option<(usize, u32)> = None;
+        for (bucket, known) in self.known.iter_mut().enumerate() {
+            let load = &loads[home(bucket)];
+            let nanos = u64::from(known.packets) * u64::from(load.packet_nanos());
+            known.weight = super::load::thousandths(nanos, passed.0);
+            known.packets = 0;
+            if !buckets::AUTO.contains(&bucket) {
+                continue;
+            }
+            if !known.agrees(&marks, load, is_spread(bucket)) {
+                continue;
+            }
+            if is_spread(bucket) {
+                verdict(Verdict::Hash(bucket));
+            } else if heaviest.is_none_or(|(_, weight)| weight < known.weight) {
+                heaviest = Some((bucket, known.weight));
+            }
+        }
+        let somebody_has_time = loads.iter().any(|load| marks.is_under(load));
+        if let Some((bucket, _)) = heaviest.filter(|_| somebody_has_time) {
+            self.known[bucket].streak = 0;
+            verdict(Verdict::Spread(bucket));
+        }
+    }
+}
+
+impl Known {
+    /// Whether the bucket should change, and has seemed so for long enough.
+    fn agrees(&mut self, marks: &Marks, load: &WorkerLoad, is_spread: bool) -> bool {
+        let (agrees, wanted) = match is_spread {
+            true => (self.weight < marks.small, marks.hash_after),
+            false => (self.weight >= marks.big && marks.is_over(load), marks.spread_after),
+        };
+        self.streak = if agrees { self.streak.saturating_add(1) } else { 0 };
+        agrees && self.streak >= wanted
+    }
+}
+
+impl Marks {
+    fn is_over(&self, load: &WorkerLoad) -> bool {
+        load.busy() >= self.over && load.pressed() >= self.pressed
+    }
+
+    fn is_under(&self, load: &WorkerLoad) -> bool {
+        load.busy() < self.under || load.pressed() < self.pressed / 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BIG: usize = buckets::AUTO.start + 6;
+    const MILLIS_10: Nanos = Nanos::from_millis(10);
+
+    struct Bench {
+        judge: Judge,
+        loads: [WorkerLoad; 2],
+        spread: Vec<usize>,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let loads = [WorkerLoad::default(), WorkerLoad::default()];
+            Self { judge: Judge::new(Marks::default()), loads, spread: Vec::new() }
+        }
+
+        /// An interval in which the buckets had so many packets of a microsecond each.
+        fn interval(&mut self, packets: &[(usize, u32)]) {
+            packets.iter().for_each(|&(bucket, packets)| self.judge.charge(bucket, packets));
+            let before = self.spread.clone();
+            let spread = &mut self.spread;
+            let home = |bucket| bucket % 2;
+            self.judge.look(
+                MILLIS_10,
+                &self.loads,
+                home,
+                |bucket| before.contains(&bucket),
+                |verdict| match verdict {
+                    Verdict::Spread(bucket) => spread.push(bucket),
+                    Verdict::Hash(bucket) => spread.retain(|&other| other != bucket),
+                },
+            );
+        }
+
+        /// How busy and how pressed both are.
+        fn loads(&self, loads: [(u32, u32); 2]) {
+            for (load, (busy, pressed)) in self.loads.iter().zip(loads) {
+                load.publish(busy, pressed, 1000);
+            }
+        }
+    }
+
+    #[test]
+    fn a_big_flow_is_spread_while_others_have_time_and_small_ones_stay() {
+        let mut bench = Bench::new();
+        bench.loads([(990, 900), (300, 0)]);
+        let traffic = [(BIG, 7000), (BIG + 2, 500), (BIG + 4, 300)];
+        bench.interval(&traffic);
+        assert_eq!(bench.spread, [], "once may be chance");
+        bench.interval(&traffic);
+        assert_eq!(bench.spread, [BIG]);
+        assert_eq!((bench.judge.weight(BIG), bench.judge.weight(BIG + 2)), (700, 50));
+        (0..9).for_each(|_| bench.interval(&traffic));
+        assert_eq!(bench.spread, [BIG], "small ones stay small");
+    }
+
+    #[test]
+    fn nothing_is_spread_while_there_is_no_need_or_no_use() {
+        let mut bench = Bench::new();
+        let traffic = [(BIG, 5000)];
+        for loads in [[(700, 900), (100, 0)], [(1000, 100), (100, 0)], [(990, 900), (950, 900)]] {
+            bench.loads(loads);
+            (0..5).for_each(|_| bench.interval(&traffic));
+            assert_eq!(bench.spread, [], "{loads:?}");
+        }
+    }
+
+    #[test]
+    fn it_is_hashed_again_when_it_has_been_small_for_long() {
+        let mut bench = Bench::new();
+        bench.loads([(990, 900), (300, 0)]);
+        (0..2).for_each(|_| bench.interval(&[(BIG, 7000)]));
+        bench.loads([(400, 0), (400, 0)]);
+        (0..100).for_each(|_| bench.interval(&[(BIG, 2000)]));
+        assert_eq!(bench.spread, [BIG], "between the marks nothing changes");
+        (0..19).for_each(|_| bench.interval(&[(BIG, 1000)]));
+        bench.interval(&[(BIG, 2000)]);
+        (0..19).for_each(|_| bench.interval(&[(BIG, 1000)]));
+        assert_eq!(bench.spread, [BIG], "a pause is not the end");
+        bench.interval(&[(BIG, 1000)]);
+        assert_eq!(bench.spread, []);
+    }
+
+    #[test]
+    fn the_heaviest_goes_first() {
+        let mut bench = Bench::new();
+        bench.loads([(990, 900), (300, 0)]);
+        let traffic = [(BIG, 3000), (BIG + 2, 4000)];
+        (0..2).for_each(|_| bench.interval(&traffic));
+        assert_eq!(bench.spread, [BIG + 2]);
+        bench.interval(&traffic);
+        assert_eq!(bench.spread, [BIG + 2, BIG]);
+    }
+}
