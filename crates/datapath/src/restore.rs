@@ -162,37 +162,69 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use polder_buffers::{Packet, Region, RegionOptions};
+    use polder_buffers::turnstile::{Gate, Ticket};
 
-    /// Passes batches with these tickets, one after the other, through one state.
-    fn pass(batches: &[&[u32]]) -> Vec<u32> {
-        let region = Region::new(RegionOptions { slots: 64, slot_bytes: 512 }).expect("memory for a test");
-        let mut pool = region.pool();
-        let mut state = RestoreState::default();
-        let mut out = Vec::new();
-        for tickets in batches {
-            let mut batch = Batch::new();
-            for &ticket in *tickets {
-                let mut packet = Packet::new(pool.take().expect("a free slot"));
-                packet.ticket = ticket;
-                batch.push(packet).expect("room");
-            }
-            restore(&mut batch, &mut state);
-            out.extend(batch.iter().map(|packet| packet.ticket));
-            pool.release(&mut batch);
+    const PATIENCE: Nanos = Nanos::from_millis(5);
+
+    fn restorer() -> Restorer {
+        let gates = (0..2).map(|_| (0..4).map(|_| Arc::new(Gate::new())).collect());
+        Restorer::new(&gates.collect::<Vec<Gates>>(), PATIENCE)
+    }
+
+    /// An empty parcel: a ticket is redeemed also when nothing is left.
+    fn parcel(from: u16, lane: u16, number: u32, after: u64) -> Box<Parcel> {
+        let mut parcel = Parcel::new();
+        (parcel.from, parcel.lane, parcel.after) = (from, lane, after);
+        parcel.ticket = Ticket { generation: 1, number };
+        Box::new(parcel)
+    }
+
+    /// Redeems at this time; what leaves then, and whether it was in time.
+    fn redeem(restorer: &mut Restorer, parcel: Box<Parcel>, now: Nanos) -> (Vec<(u16, u32)>, bool) {
+        let mut left = Vec::new();
+        let redeemed = restorer.redeem(parcel, now, |parcel| left.push((parcel.lane, parcel.ticket.number)));
+        (left, redeemed.is_ok())
+    }
+
+    #[test]
+    fn a_slow_parcel_delays_its_own_line_alone() {
+        let (mut restorer, now) = (restorer(), Nanos(1));
+        assert_eq!(redeem(&mut restorer, parcel(0, 1, 1, 0), now), (vec![], true));
+        assert_eq!(redeem(&mut restorer, parcel(0, 2, 0, 0), now), (vec![(2, 0)], true));
+        assert_eq!(redeem(&mut restorer, parcel(1, 1, 0, 0), now), (vec![(1, 0)], true));
+        assert_eq!(redeem(&mut restorer, parcel(0, 1, 0, 0), now), (vec![(1, 0), (1, 1)], true));
+        assert_eq!((restorer.waiting(), restorer.next_deadline()), (0, None));
+    }
+
+    #[test]
+    fn what_is_missing_too_long_is_given_up_and_late() {
+        let (mut restorer, now) = (restorer(), Nanos(7));
+        redeem(&mut restorer, parcel(0, 3, 2, 0), now);
+        let deadline = now + PATIENCE;
+        assert_eq!(restorer.next_deadline(), Some(deadline));
+        let mut left = Vec::new();
+        assert_eq!(restorer.expire(Nanos(deadline.0 - 1), |parcel| left.push(parcel.ticket.number)), 0);
+        assert_eq!(restorer.expire(deadline, |parcel| left.push(parcel.ticket.number)), 2);
+        assert_eq!((left, restorer.next_deadline()), (vec![2], None));
+        for number in [1, 0] {
+            assert_eq!(redeem(&mut restorer, parcel(0, 3, number, 0), deadline), (vec![], false));
         }
-        out
+        assert_eq!(redeem(&mut restorer, parcel(0, 3, 3, 0), deadline), (vec![(3, 3)], true));
     }
 
     #[test]
-    fn order_stays() {
-        let passed = pass(&[&[1, 0, 1, 2, 9], &[0, 9, 1 << 31], &[u32::MAX, 1]]);
-        assert_eq!(passed, [1, 0, 1, 2, 9, 0, 9, 1 << 31, u32::MAX, 1]);
-    }
-
-    #[test]
-    #[should_panic(expected = "ticket 3 came behind ticket 4")]
-    fn tickets_that_go_back_are_noticed() {
-        pass(&[&[1, 4], &[3]]);
+    fn a_line_opens_when_what_was_hashed_before_has_been_sent() {
+        let (mut restorer, now) = (restorer(), Nanos(1));
+        let mut left = Vec::new();
+        restorer.sent(0, 9, now, |_| {});
+        for number in 0..2 {
+            assert_eq!(redeem(&mut restorer, parcel(0, 0, number, 12), now), (vec![], true));
+        }
+        restorer.sent(0, 2, now, |parcel| left.push(parcel.ticket.number));
+        restorer.sent(1, 2, now, |parcel| left.push(parcel.ticket.number));
+        assert_eq!(left, [], "eleven of twelve, and two of somebody else");
+        assert_eq!(restorer.expire(now + PATIENCE, |_| {}), 0, "nothing is missing");
+        restorer.sent(0, 1, now, |parcel| left.push(parcel.ticket.number));
+        assert_eq!(left, [0, 1]);
     }
 }
