@@ -18,6 +18,8 @@
 //! | [`VlanMode`] | which tag goes in and comes out where |
 //! | `FloodGates` | copies for several members, and how many floods a port may cause |
 //!
+//! What operators need to know is in `docs/guide/bridge.md`; how the database works, in ADR 0004.
+//!
 //! [`NoBuffer`]: crate::drops::DropReason::NoBuffer
 //! [`NoHeadroom`]: crate::drops::DropReason::NoHeadroom
 //! [`EthernetTruncated`]: crate::drops::DropReason::EthernetTruncated

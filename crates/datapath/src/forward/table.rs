@@ -183,12 +183,13 @@ impl Links {
         Self((0..ports).map(|_| AtomicBool::new(true)).collect())
     }
 
-    /// Notes whether `port` can send.
-    pub fn set(&self, port: PortId, up: bool) {
-        if let Some(link) = self.0.get(usize::from(port.0)) {
-            // Relaxed: the flag orders nothing; a frame more or less meets the closed port itself.
-            link.store(up, Ordering::Relaxed);
-        }
+    /// Notes whether `port` can send; says whether that is news.
+    ///
+    /// What was learned behind a port that went down is to be forgotten: see [`Fdb::flush_port`].
+    pub fn set(&self, port: PortId, up: bool) -> bool {
+        let link = self.0.get(usize::from(port.0));
+        // Relaxed: the flag orders nothing; a frame more or less meets the closed port itself.
+        link.is_some_and(|link| link.swap(up, Ordering::Relaxed) != up)
     }
 
     /// Whether `port` can send; ports that were not announced cannot.

@@ -161,3 +161,30 @@ fn a_full_database_floods_and_recovers() {
     bench.ports(0, BROADCAST, station(100));
     assert_eq!(fdb.lookup(FdbKey::new(station(100), 0), time), Some(PortId(0)));
 }
+
+/// A cable from port 0 to port 1 of one bridge: what leaves by one comes in by the other.
+#[test]
+fn a_loop_goes_round_at_the_rate_of_the_flood_limit() {
+    let mut members = transparent_members(3);
+    for member in &mut members {
+        member.flood_limits.broadcast = Some(1000);
+    }
+    let mut bench = Bench::new(vec![one_bridge(members)]);
+    let mut wire = vec![Arrival::new(2, frame(BROADCAST, station(1), &[], 0))];
+    let mut heard = 0;
+    for _ in 0..10_000 {
+        bench.now = bench.now + Nanos(100_000);
+        let departures = bench.pass(&wire);
+        let across = |port| if port == 0 { 1 } else { 0 };
+        heard += departures.iter().filter(|departure| departure.egress == 2).count();
+        wire = departures
+            .into_iter()
+            .filter(|departure| departure.egress != 2)
+            .map(|departure| Arrival::new(across(departure.egress), departure.bytes))
+            .collect();
+    }
+    // Without a limit: two copies on every one of the 10 000 rounds.
+    assert!(heard <= 2 * (1000 + 100), "{heard}");
+    assert!(bench.state.counters().moved.get() > 100, "the address moves to and fro");
+    assert_eq!(wire.len(), 0, "a frame that is refused twice does not come back");
+}

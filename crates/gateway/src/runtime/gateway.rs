@@ -183,7 +183,7 @@ impl Gateway {
         for (worker, (rx, tx)) in self.workers.iter().zip(shares) {
             worker.send(Command::Attach(Attachment { port: id, rx, tx }));
         }
-        self.links.set(id, true);
+        note_link(&self.links, &self.lasting, id, true);
     }
 
     /// Looks after everything that is slow: ports, next hops, ageing. To be called a few times a second.
@@ -222,7 +222,7 @@ impl Gateway {
                 gone.push(id);
                 continue;
             };
-            self.links.set(id, link.up && link.carrier);
+            note_link(&self.links, &self.lasting, id, link.up && link.carrier);
             let mtu = link.mtu.min(state.configuration.mtu.map_or(u32::MAX, u32::from));
             let mac = MacAddress(link.mac);
             changed |= (facts.mtu, facts.mac) != (mtu, mac);
@@ -248,7 +248,7 @@ impl Gateway {
         state.trouble = Some(why.to_owned());
         state.retry_at = retry_at;
         state.detaching = self.workers.len();
-        self.links.set(id, false);
+        note_link(&self.links, &self.lasting, id, false);
         for worker in &self.workers {
             worker.send(Command::Detach(id));
         }
@@ -391,7 +391,7 @@ impl Gateway {
             self.attach(port);
         }
         for state in gone {
-            self.links.set(state.configuration.id, false);
+            note_link(&self.links, &self.lasting, state.configuration.id, false);
             for worker in &self.workers {
                 worker.send(Command::Detach(state.configuration.id));
             }
@@ -428,6 +428,16 @@ impl Gateway {
             {
                 tracing::error!("a worker has panicked; its packets are lost");
             }
+        }
+    }
+}
+
+/// Takes note of a link's state. Stations behind a port that went down may be found elsewhere, so what was
+/// learned there is forgotten.
+fn note_link(links: &Links, lasting: &Lasting, port: PortId, up: bool) {
+    if links.set(port, up) && !up {
+        for fdb in lasting.fdbs.values() {
+            fdb.flush_port(port);
         }
     }
 }
@@ -517,5 +527,26 @@ fn pin(cpu: Option<u16>) {
     set.set(usize::from(cpu));
     if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
         tracing::warn!(cpu, %error, "cannot pin the worker; it runs where the scheduler puts it");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polder_datapath::forward::{Fdb, FdbKey, FdbOptions};
+
+    #[test]
+    fn what_was_learned_behind_a_link_that_went_down_is_forgotten() {
+        let (links, mut lasting) = (Links::new(2), Lasting::default());
+        let fdb = Arc::new(Fdb::new(FdbOptions { capacity: 64, seed: 1 }));
+        lasting.fdbs.insert("br0".to_owned(), Arc::clone(&fdb));
+        let (time, key) = (FdbTime { second: 1, ageing: 300 }, |last| MacAddress([2, 0, 0, 0, 0, last]));
+        for port in 0..2 {
+            fdb.learn(FdbKey::new(key(port), 0), PortId(u16::from(port)), time);
+        }
+        note_link(&links, &lasting, PortId(0), true);
+        assert_eq!(fdb.occupied(), 2);
+        note_link(&links, &lasting, PortId(0), false);
+        assert_eq!(fdb.entries().map(|entry| entry.port).collect::<Vec<_>>(), [PortId(1)]);
     }
 }
