@@ -2,6 +2,7 @@
 
 mod engine;
 mod run;
+mod start;
 
 pub use run::{Goal, Promise, Run};
 
@@ -25,7 +26,7 @@ pub struct Scenario {
 }
 
 /// All scenarios.
-pub const ALL: &[Scenario] = &[engine::SCENARIO];
+pub const ALL: &[Scenario] = &[start::SCENARIO, engine::SCENARIO];
 
 impl Scenario {
     /// The scenario of that name.

@@ -1,0 +1,181 @@
+//! `start`: from the start of the process to the first packet that it forwards, and what it keeps.
+
+use super::{Goal, Promise, Run, Scenario};
+use crate::clock;
+use crate::command::{self, Running};
+use crate::demo::polder_binary;
+use crate::interrupt;
+use crate::meters::statistics::Samples;
+use crate::report::Better;
+use crate::topology::{End, Namespace, Topology};
+use anyhow::{Context as _, bail, ensure};
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// The scenario.
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "start",
+    about: "from the start of a gateway to its first forwarded packet, and the memory that it keeps",
+    needs_root: true,
+    promises: PROMISES,
+    measure,
+};
+
+const FIRST_PACKET: &str = "start.first_packet_ms";
+const RESIDENT: &str = "start.resident_mib";
+const RESIDENT_SMALL: &str = "start.resident_mib.memory_mib_4";
+
+const PROMISES: &[Promise] = &[
+    Promise { name: FIRST_PACKET, unit: "ms", better: Better::Lower, goal: Goal::Value(200.0) },
+    Promise { name: RESIDENT, unit: "MiB", better: Better::Lower, goal: Goal::Value(64.0) },
+    Promise { name: RESIDENT_SMALL, unit: "MiB", better: Better::Lower, goal: Goal::Value(16.0) },
+];
+
+const LEFT: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
+const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 2);
+const LEFT_MAC: &str = "02:00:00:00:88:01";
+const RIGHT_MAC: &str = "02:00:00:00:88:02";
+const PORT: u16 = 7007;
+/// Packets are sent this often, so the first one forwarded is known that well.
+const INTERVAL: Duration = Duration::from_micros(500);
+/// How long a gateway may take before it is given up.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Packets that pass before memory is looked at, so that frames have been touched.
+const PACKETS: u32 = 20_000;
+
+fn measure(run: &mut Run) -> anyhow::Result<()> {
+    let mut topology = Topology::new()?;
+    let net = Net::lay(&mut topology)?;
+    run.place("gateway, sender, receiver", "any", "not pinned");
+    let rounds = run.quick_or(5, 15);
+    let (mut first, mut resident) = (Samples::default(), Samples::default());
+    for round in 0..rounds {
+        run.says(&format!("start {} of {rounds}", round + 1));
+        let (took, gateway) = net.first_packet(&topology, "")?;
+        first.push(took.as_secs_f64() * 1e3);
+        resident.push(net.memory(gateway)?);
+    }
+    run.record(FIRST_PACKET, &first);
+    run.record(RESIDENT, &resident);
+    run.says("with little memory");
+    let (_, gateway) = net.first_packet(&topology, "memory_mib = 4")?;
+    run.record_one(RESIDENT_SMALL, net.memory(gateway)?);
+    Ok(())
+}
+
+/// left – gateway – right; the stations know each other's link-layer addresses.
+struct Net {
+    left: Namespace,
+    gateway: Namespace,
+    receiver: UdpSocket,
+}
+
+impl Net {
+    fn lay(topology: &mut Topology) -> anyhow::Result<Self> {
+        let (left, gateway, right) =
+            (topology.namespace("left")?, topology.namespace("gw")?, topology.namespace("right")?);
+        for (station, port) in [(&left, "eth0"), (&right, "eth1")] {
+            let end = |namespace, interface| End { namespace, interface };
+            topology.wire(end(&gateway, port), end(station, "eth0"), 1500)?;
+        }
+        for (station, ip, mac, peer, peer_mac) in
+            [(&left, LEFT, LEFT_MAC, RIGHT, RIGHT_MAC), (&right, RIGHT, RIGHT_MAC, LEFT, LEFT_MAC)]
+        {
+            station.ip(&["link", "set", "eth0", "address", mac])?;
+            station.ip(&["address", "add", &format!("{ip}/24"), "dev", "eth0"])?;
+            station.ip(&["neighbour", "replace", &peer.to_string(), "lladdr", peer_mac, "dev", "eth0"])?;
+        }
+        let receiver = right.inside(|| UdpSocket::bind(SocketAddrV4::new(RIGHT, PORT)))??;
+        receiver.set_read_timeout(Some(Duration::from_millis(50)))?;
+        Ok(Self { left, gateway, receiver })
+    }
+
+    /// Starts a gateway under a stream of packets, and says how long the first one took to come through.
+    fn first_packet(&self, topology: &Topology, settings: &str) -> anyhow::Result<(Duration, Running)> {
+        let file = topology.directory().join("start.toml");
+        fs::write(&file, configuration(settings, &topology.directory().join("start.sock")))?;
+        let polder = polder_binary()?;
+        let sender = self.left.inside(|| UdpSocket::bind(SocketAddrV4::new(LEFT, 0)))??;
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| stream(&sender, &over));
+            let result = self.wait_for_packet(&polder, &file);
+            // Relaxed: the flag orders nothing.
+            over.store(true, Ordering::Relaxed);
+            result
+        })
+    }
+
+    fn wait_for_packet(&self, polder: &Path, file: &Path) -> anyhow::Result<(Duration, Running)> {
+        self.discard()?;
+        let start = clock::now();
+        // `ip netns exec` becomes the program; what it takes is part of the measured time.
+        let mut gateway = Running::start("polder", self.gateway.command(polder).arg("run").arg(file))?;
+        let mut payload = [0; 64];
+        while clock::now() - start < PATIENCE {
+            interrupt::check()?;
+            gateway.check()?;
+            if self.receiver.recv(&mut payload).is_ok() {
+                return Ok((clock::now() - start, gateway));
+            }
+        }
+        bail!("no packet came through: {}", command::last_lines(&gateway.said(), 12))
+    }
+
+    /// Throws away what a gateway before has let through.
+    fn discard(&self) -> anyhow::Result<()> {
+        self.receiver.set_nonblocking(true)?;
+        let mut payload = [0; 64];
+        while self.receiver.recv(&mut payload).is_ok() {}
+        self.receiver.set_nonblocking(false)?;
+        Ok(())
+    }
+
+    /// Resident memory in MiB after some traffic; ends the gateway.
+    fn memory(&self, mut gateway: Running) -> anyhow::Result<f64> {
+        let sender = self.left.inside(|| UdpSocket::bind(SocketAddrV4::new(LEFT, 0)))??;
+        for _ in 0..PACKETS {
+            // A full buffer at the sender is as good as a packet.
+            let _ = sender.send_to(&[0; 64], (RIGHT, PORT));
+        }
+        let status = fs::read_to_string(format!("/proc/{}/status", gateway.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
+        let kib = kib.context("the kernel does not say how much memory is resident")?;
+        let status = gateway.stop()?;
+        ensure!(status.success(), "polder ended with {status}: {}", command::last_lines(&gateway.said(), 12));
+        Ok(kib / 1024.0)
+    }
+}
+
+fn stream(sender: &UdpSocket, over: &AtomicBool) {
+    while !over.load(Ordering::Relaxed) {
+        // Nobody forwards yet: errors are expected.
+        let _ = sender.send_to(&[0; 64], (RIGHT, PORT));
+        std::thread::sleep(INTERVAL);
+    }
+}
+
+fn configuration(settings: &str, socket: &Path) -> String {
+    let socket = socket.display();
+    format!(
+        r#"version = 1
+
+[gateway]
+control = "{socket}"
+{settings}
+
+[port.eth0]
+interface = "eth0"
+
+[port.eth1]
+interface = "eth1"
+
+[bridge.lan]
+members = ["eth0", "eth1"]
+"#
+    )
+}
