@@ -1,6 +1,6 @@
 //! The checks that CI runs, runnable by hand: `cargo xtask ci`, or one step of it by name.
 //!
-//! A run is a list of [steps](steps), cheap ones first. It stops at the first step that fails, and it
+//! A run is a list of [steps], cheap ones first. It stops at the first step that fails, and it
 //! always ends by listing everything that could not run and why, then with one line that sums up the
 //! tests: `N passed, N failed, N skipped`. Nothing passes silently: a tool that is missing, a test
 //! that is ignored and a test that lacks a privilege all stand in that list.
