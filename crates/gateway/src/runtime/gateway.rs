@@ -4,6 +4,7 @@ use super::accounts::Accounts;
 use super::clock::Clock;
 use super::neighbour;
 use super::numbers::{ensure_reloadable, keep_numbers};
+use super::path::Paths;
 use super::ports::{self, OpenPort};
 use super::tables::{Lasting, tables};
 use super::wake::Bell;
@@ -90,6 +91,7 @@ pub struct Gateway {
     retired: Vec<Arc<QueueCounters>>,
     reports: Receiver<Report>,
     asked_at: HashMap<String, Nanos>,
+    paths: Paths,
     sweeps: HashMap<String, SweepCursor>,
 }
 
@@ -132,6 +134,7 @@ impl Gateway {
             retired: Vec::new(),
             reports,
             asked_at: HashMap::new(),
+            paths: Paths::default(),
             sweeps: HashMap::new(),
             configuration,
         };
@@ -196,6 +199,7 @@ impl Gateway {
         self.look_at_links();
         self.reopen(now);
         let missing = self.refresh_neighbours(now);
+        self.refresh_paths();
         self.sweep(now);
         let waiting = missing || self.ports.iter().any(|port| !port.open);
         if waiting { RETRY_PORT } else { Nanos::SECOND }
@@ -327,6 +331,17 @@ impl Gateway {
             }
         }
         missing
+    }
+
+    /// Brings the path MTU of tunnels up to date.
+    fn refresh_paths(&mut self) {
+        let tunnels = self.configuration.tunnels.iter().filter_map(|tunnel| {
+            let state = self.lasting.tunnels.get(&tunnel.name)?;
+            let port = self.ports.iter().find(|port| port.configuration.id == tunnel.port)?;
+            let interface = port.facts.as_ref()?.interface.as_str();
+            Some(((tunnel.local, tunnel.remote), interface, &**state))
+        });
+        self.paths.refresh(tunnels);
     }
 
     /// Forgets addresses that were not seen for long, some buckets at a time.

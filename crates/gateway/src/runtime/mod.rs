@@ -10,6 +10,7 @@ pub mod gateway;
 mod manager;
 mod neighbour;
 mod numbers;
+mod path;
 pub mod ports;
 pub mod preflight;
 pub mod run;

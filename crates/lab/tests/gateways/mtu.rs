@@ -1,10 +1,13 @@
 //! The edge of the MTU: what fits passes, what does not is answered or cut, TCP never notices.
 
-use crate::support::{Gateway, root_or_skip};
-use crate::tunnel::{Net, SERVER, heard};
+use crate::support::{Gateway, SOON, root_or_skip};
+use crate::tunnel::{FAR, NEAR, Net, SERVER, heard};
+use polder_datapath::wire::Checksum;
+use polder_lab::clock;
 use polder_lab::command;
 use polder_lab::topology::Namespace;
 use polder_lab::traffic::sockets::tcp_goodput;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto::ICMP, sendto, socket_with};
 use std::net::SocketAddrV4;
 use std::process::Command;
 use std::time::Duration;
@@ -93,4 +96,59 @@ fn tcp_learns_its_segment_size() {
         gateways.into_iter().for_each(Gateway::stop);
         command::run(net.client.command("ip").args(["route", "flush", "cache"])).unwrap();
     }
+}
+
+/// Pings with DF until the answer is that this much fits.
+fn told(net: &Net, mtu: u16) {
+    let end = clock::now() + SOON;
+    loop {
+        let (_, said) = ping(&net.client, FITS, true);
+        if said.contains(&format!("mtu = {mtu}")) {
+            return;
+        }
+        assert!(clock::now() < end, "{mtu}: {said}");
+        // What the client's kernel remembers would be its own answer.
+        net.client.ip(&["route", "flush", "cache"]).unwrap();
+    }
+}
+
+/// An ICMP message from the far gateway: a packet of the tunnel was too big for what lies behind.
+fn complain(net: &Net, mtu: u16) {
+    let mut message = vec![3, 4, 0, 0, 0, 0];
+    message.extend(mtu.to_be_bytes());
+    message.extend([0x45, 0, 0x05, 0xdc, 0, 0, 0x40, 0, 64, 47, 0, 0]);
+    message.extend([NEAR.octets(), FAR.octets()].concat());
+    message.extend([0, 0, 0x65, 0x58, 0, 0, 0, 0]);
+    let checksum = Checksum::of(&message);
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
+    let send = || {
+        let socket =
+            socket_with(AddressFamily::INET, SocketType::RAW, SocketFlags::CLOEXEC, Some(ICMP)).unwrap();
+        sendto(&socket, &message, SendFlags::empty(), &SocketAddrV4::new(NEAR, 0)).unwrap();
+    };
+    net.far.inside(send).unwrap();
+}
+
+#[test]
+fn a_narrower_path_is_learnt_from_routes_and_from_routers() {
+    if !root_or_skip("a_narrower_path_is_learnt_from_routes_and_from_routers") {
+        return;
+    }
+    let net = Net::new(1500);
+    let gateways = net.gateways("dont_fragment = true");
+    let (passed, said) = ping(&net.client, FITS, true);
+    assert!(passed, "{said}");
+    complain(&net, 1300);
+    told(&net, 1262);
+    let peer = format!("{FAR}/32");
+    net.near.ip(&["route", "add", &peer, "dev", "radio0", "mtu", "1400"]).unwrap();
+    told(&net, 1362);
+    net.near.ip(&["route", "del", &peer]).unwrap();
+    net.near.ip(&["route", "flush", "cache"]).unwrap();
+    let end = clock::now() + SOON;
+    while !ping(&net.client, FITS, true).0 {
+        assert!(clock::now() < end, "the path is as wide as before");
+        net.client.ip(&["route", "flush", "cache"]).unwrap();
+    }
+    gateways.into_iter().for_each(Gateway::stop);
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 pub(crate) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 60, 0, 1);
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 60, 0, 2);
-const NEAR: Ipv4Addr = Ipv4Addr::new(10, 61, 0, 1);
-const FAR: Ipv4Addr = Ipv4Addr::new(10, 61, 0, 2);
+pub(crate) const NEAR: Ipv4Addr = Ipv4Addr::new(10, 61, 0, 1);
+pub(crate) const FAR: Ipv4Addr = Ipv4Addr::new(10, 61, 0, 2);
 
 /// client – gateway – air – gateway – server; the air is a kernel bridge on which one can listen.
 pub(crate) struct Net {
