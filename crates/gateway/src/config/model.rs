@@ -1,7 +1,7 @@
 //! What a configuration says, with every default filled in and every reference resolved.
 //!
 //! These are plain, owned values: the runtime builds its tables from them, `polder show config` prints
-//! them, and [`difference`](super::difference) compares two of them. A value of these types has passed
+//! them, and [`difference`](super::difference()) compares two of them. A value of these types has passed
 //! all checks; nothing here has to be checked again, except against the machine it is to run on.
 
 use polder_buffers::PortId;
