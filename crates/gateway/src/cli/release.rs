@@ -41,11 +41,12 @@ pub(super) fn release(arguments: &Release) -> Result<(), Failure> {
 
 /// All interfaces of this network namespace.
 fn all() -> std::io::Result<Vec<String>> {
-    let entries = std::fs::read_dir("/sys/class/net")?;
-    Ok(entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
+    // Not /sys/class/net, which belongs to the namespace that has mounted it.
+    let table = std::fs::read_to_string("/proc/thread-self/net/dev")?;
+    Ok(table.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect())
 }
 
-/// Interfaces of the gateways that run, with the gateway's name.
+/// Interfaces of this network namespace that gateways use, with the gateway's name.
 fn users() -> Vec<(String, String)> {
     let entries = std::fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
     let sockets = entries.map(|entry| entry.path());
@@ -53,10 +54,14 @@ fn users() -> Vec<(String, String)> {
 }
 
 fn ports_of(socket: PathBuf) -> Option<Vec<(String, String)>> {
-    let Answer::Shown(shown) = Client::connect(&socket).ok()?.ask(Ask::Show { what: What::Ports }).ok()?
-    else {
+    let mut client = Client::connect(&socket).ok()?;
+    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net")).ok();
+    let theirs = namespace(&client.process().ok()?.to_string());
+    if theirs.is_some() && theirs != namespace("self") {
+        // An interface of the same name there is another one.
         return None;
-    };
+    }
+    let Answer::Shown(shown) = client.ask(Ask::Show { what: What::Ports }).ok()? else { return None };
     let View::Ports(ports) = shown.view else { return None };
     let open = ports.into_iter().filter(|port| port.open);
     Some(open.map(|port| (port.interface, shown.gateway.clone())).collect())

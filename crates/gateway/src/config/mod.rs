@@ -75,6 +75,11 @@ pub fn load(path: &Path) -> Result<Loaded, LoadError> {
     parse(&text, path).map_err(LoadError::Invalid)
 }
 
+/// Every kind of table with the keys that it has, by the title under which the guide describes it.
+pub fn keys() -> impl IntoIterator<Item = (&'static str, &'static [&'static str])> {
+    read::keys()
+}
+
 /// Checks `text`, which is what `file` contains.
 ///
 /// # Errors

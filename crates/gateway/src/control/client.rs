@@ -114,6 +114,15 @@ impl Client {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
+    /// The process that answers.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn process(&self) -> io::Result<u32> {
+        let credentials = rustix::net::sockopt::socket_peercred(self.stream.get_ref())?;
+        Ok(credentials.pid.as_raw_nonzero().get().unsigned_abs())
+    }
+
     /// Asks, and waits for the answer. Never gives [`Answer::Error`].
     ///
     /// # Errors

@@ -61,10 +61,13 @@ fn path(gateway: &Gateway) -> Path {
     let workers = gateway.worker_counters();
     let all = workers.iter().map(AsRef::as_ref).collect::<Vec<&WorkerCounters>>();
     let uptime = uptime(gateway);
+    let times = super::threads::times("worker-");
+    let waited = |number| times.get(&format!("worker-{number}")).map(|times| times.waiting.0);
     let of_worker = |(number, worker): (usize, &Arc<WorkerCounters>)| WorkerPath {
         number,
         elapsed_nanos: uptime.0,
         slept_nanos: worker.slept_nanos.get(),
+        waited_nanos: waited(number),
         stages: stages(&[worker.as_ref()], &[]),
     };
     Path {

@@ -76,15 +76,17 @@ impl Drops {
         if self.reasons.is_empty() {
             return format!("{}\n", look.good("no packet has been dropped"));
         }
+        let places = self.reasons.iter().map(DropRow::place).collect::<Vec<_>>();
+        let place = if places.iter().all(String::is_empty) { "" } else { "where" };
         let columns = [
             ("packets", Align::Right),
             ("stage", Align::Left),
             ("reason", Align::Left),
-            ("where", Align::Left),
+            (place, Align::Left),
         ];
         let mut table = Table::new(look, columns);
-        for row in &self.reasons {
-            table.row([look.count(row.packets), row.stage.clone(), row.reason.clone(), row.place()]);
+        for (row, place) in self.reasons.iter().zip(places) {
+            table.row([look.count(row.packets), row.stage.clone(), row.reason.clone(), place]);
             explain(&mut table, look, &row.meaning, &row.remedy);
         }
         table.draw()

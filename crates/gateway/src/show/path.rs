@@ -14,6 +14,7 @@
 
 use super::counters::Law;
 use super::look::{Look, duration, mean, percent, ratio};
+use super::table::width;
 use polder_datapath::counters::Stage;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -72,6 +73,8 @@ pub struct WorkerPath {
     pub elapsed_nanos: u64,
     /// Time asleep.
     pub slept_nanos: u64,
+    /// Time ready to run while something else had the CPU, by the scheduler's account.
+    pub waited_nanos: Option<u64>,
     /// Its stages.
     pub stages: Vec<StageRow>,
 }
@@ -121,12 +124,17 @@ impl Path {
             };
             worker.elapsed_nanos = worker.elapsed_nanos.saturating_sub(then.elapsed_nanos);
             worker.slept_nanos = worker.slept_nanos.saturating_sub(then.slept_nanos);
+            worker.waited_nanos =
+                worker.waited_nanos.zip(then.waited_nanos).map(|(now, then)| now.saturating_sub(then));
             subtract_stages(&mut worker.stages, &then.stages);
         }
     }
 
     pub(super) fn draw(&self, gateway: &str, uptime_nanos: u64, look: Look) -> String {
-        let mut picture = Picture { look, text: String::new() };
+        let names = self.ends.iter().map(|end| end.port.as_str());
+        let names = names.chain(self.stages.iter().map(|stage| stage.stage.as_str()));
+        let name = names.map(width).max().unwrap_or(0).max(NAME);
+        let mut picture = Picture { look, name, text: String::new() };
         picture.title(gateway, self.workers.len(), uptime_nanos);
         picture.ends(self.ends.iter().map(|end| (end.port.as_str(), end.received)), ["╮", "┤"]);
         picture.stages(&self.stages);
@@ -158,6 +166,8 @@ const BAR: usize = 20;
 
 struct Picture {
     look: Look,
+    /// Columns of names.
+    name: usize,
     text: String,
 }
 
@@ -168,6 +178,7 @@ impl Picture {
     }
 
     fn title(&mut self, gateway: &str, workers: usize, uptime_nanos: u64) {
+        let width = self.name;
         let look = self.look;
         let workers = if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers") };
         let period = match look.seconds {
@@ -176,7 +187,7 @@ impl Picture {
         };
         self.line(&format!("{}  {}", look.bold(gateway), look.dim(&format!("{workers}, {period}"))));
         let heads = format!(
-            "{:NAME$}  {:4}{:>COUNT$}  {:>9}  {:>9}  of the time",
+            "{:width$}  {:4}{:>COUNT$}  {:>9}  {:>9}  of the time",
             "", "", "packets", "a batch", "ns each"
         );
         self.line(&look.dim(&heads));
@@ -184,6 +195,7 @@ impl Picture {
 
     /// The ports at one end of the rail; `corners` join the first and the last of them to it.
     fn ends<'a>(&mut self, ends: impl ExactSizeIterator<Item = (&'a str, u64)>, corners: [&str; 2]) {
+        let width = self.name;
         let look = self.look;
         let entry = corners[0] == "╮";
         if !entry {
@@ -198,7 +210,7 @@ impl Picture {
             };
             let arrow = if entry { "╶─" } else { "◂─" };
             let rail = look.line(&format!("{arrow}{corner}"));
-            self.line(&format!("{name:<NAME$} {rail}  {:>COUNT$}", look.count(packets)));
+            self.line(&format!("{name:<width$} {rail}  {:>COUNT$}", look.count(packets)));
         }
         if entry {
             self.rail();
@@ -206,8 +218,9 @@ impl Picture {
     }
 
     fn rail(&mut self) {
+        let width = self.name;
         let rail = self.look.line("│");
-        self.line(&format!("{:NAME$}   {rail}", ""));
+        self.line(&format!("{:width$}   {rail}", ""));
     }
 
     fn stages(&mut self, stages: &[StageRow]) {
@@ -222,9 +235,10 @@ impl Picture {
     }
 
     fn stage(&mut self, stage: &StageRow, share: f64) {
+        let width = self.name;
         let look = self.look;
         let rail = if stage.is_aside() { "├●" } else { "● " };
-        let name = format!("{:<NAME$}", stage.stage);
+        let name = format!("{:<width$}", stage.stage);
         let name = if stage.packets == 0 { look.dim(&name) } else { look.bold(&name) };
         let line = format!(
             "{name}   {}{:>COUNT$}  {:>9}  {:>9}  ",
@@ -242,6 +256,7 @@ impl Picture {
     }
 
     fn drop(&mut self, reason: &str, packets: u64) {
+        let width = self.name;
         if packets == 0 {
             return;
         }
@@ -249,7 +264,7 @@ impl Picture {
         let rail = look.line("│╰");
         let count = format!("{:>COUNT$}", look.count(packets));
         self.line(&format!(
-            "{:NAME$}   {rail}{}  {}",
+            "{:width$}   {rail}{}  {}",
             "",
             look.bad(&count),
             look.bad(&format!("× {reason}"))
@@ -258,16 +273,17 @@ impl Picture {
 
     /// Packets of each stage, worker by worker.
     fn workers(&mut self, workers: &[WorkerPath]) {
+        let width = self.name;
         let look = self.look;
         let head = workers.iter().map(|worker| format!("{:>16}", format!("worker {}", worker.number)));
-        self.line(&look.dim(&format!("{:NAME$}  {}", "", head.collect::<String>())));
+        self.line(&look.dim(&format!("{:width$}  {}", "", head.collect::<String>())));
         let Some(first) = workers.first() else { return };
         for (number, stage) in first.stages.iter().enumerate() {
             let cells = workers.iter().map(|worker| {
                 let packets = worker.stages.get(number).map_or(0, |stage| stage.packets);
                 format!("{:>16}", look.count(packets))
             });
-            self.line(&format!("{:<NAME$}  {}", stage.stage, cells.collect::<String>()));
+            self.line(&format!("{:<width$}  {}", stage.stage, cells.collect::<String>()));
         }
         self.text.push('\n');
     }
@@ -285,12 +301,15 @@ impl Picture {
             let stages = worker.stages.iter().map(StageRow::nanos).sum::<f64>() as u64;
             let awake = worker.elapsed_nanos.saturating_sub(worker.slept_nanos);
             let stages = stages.min(awake);
+            // A worker that waits for the CPU inside a stage has waited in that stage's time already.
+            let waiting = worker.waited_nanos.unwrap_or(0).min(awake - stages);
             let share = |nanos| percent(nanos, worker.elapsed_nanos).unwrap_or_default();
             let name = if workers.len() > 1 { format!("worker {}: ", worker.number) } else { String::new() };
             self.line(&look.dim(&format!(
-                "{name}{asleep} of the time asleep, {} in the stages, {} looking for work",
+                "{name}{asleep} of the time asleep, {} in the stages, {} looking for work, {} waiting for a CPU",
                 share(stages),
-                share(awake - stages)
+                share(awake - stages - waiting),
+                share(waiting)
             )));
         }
     }
@@ -342,6 +361,7 @@ mod tests {
             number: 0,
             elapsed_nanos: 192_000_000_000,
             slept_nanos: 180_000_000_000,
+            waited_nanos: Some(1_920_000_000),
             stages: stages.clone(),
         };
         Path { stages, ends, law, workers: vec![worker] }

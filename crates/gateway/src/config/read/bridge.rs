@@ -11,11 +11,12 @@ pub(super) const KIND: Kind = Kind {
     noun: "a bridge",
     keys: &["members", "ageing_seconds", "max_entries", "flood_limit", "static", "port"],
 };
-const FLOOD_LIMIT: Kind =
+pub(super) const FLOOD_LIMIT: Kind =
     Kind { noun: "a flood limit", keys: &["unknown_unicast", "multicast", "broadcast"] };
-const STATIC: Kind = Kind { noun: "a static entry", keys: &["mac", "vlan", "port"] };
-const MEMBER: Kind = Kind { noun: "a member of a bridge", keys: &["vlan", "isolated", "learning", "flood"] };
-const VLAN: Kind = Kind { noun: "`vlan`", keys: &["access", "trunk", "native"] };
+pub(super) const STATIC: Kind = Kind { noun: "a static entry", keys: &["mac", "vlan", "port"] };
+pub(super) const MEMBER: Kind =
+    Kind { noun: "a member of a bridge", keys: &["vlan", "isolated", "learning", "flood"] };
+pub(super) const VLAN: Kind = Kind { noun: "`vlan`", keys: &["access", "trunk", "native"] };
 
 /// `[bridge.NAME]` as it stands in the file.
 #[derive(Debug)]

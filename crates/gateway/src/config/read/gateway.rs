@@ -7,7 +7,8 @@ use super::port::ON_EXIT;
 use std::path::PathBuf;
 use toml::de::DeValue;
 
-const KIND: Kind = Kind {
+/// The keys of the gateway.
+pub(super) const KIND: Kind = Kind {
     noun: "the gateway",
     keys: &["name", "workers", "cpus", "memory_mib", "slot_bytes", "control", "on_exit"],
 };

@@ -33,6 +33,21 @@ pub(super) struct Draft {
     pub(super) bridges: Vec<BridgeDraft>,
 }
 
+/// Every kind of table with the keys that it has, by the title under which the guide describes it.
+pub(super) fn keys() -> [(&'static str, &'static [&'static str]); 9] {
+    [
+        ("top level", ROOT.keys),
+        ("[gateway]", gateway::KIND.keys),
+        ("[port.NAME]", port::KIND.keys),
+        ("[tunnel.NAME]", tunnel::KIND.keys),
+        ("[bridge.NAME]", bridge::KIND.keys),
+        ("[bridge.NAME.flood_limit]", bridge::FLOOD_LIMIT.keys),
+        ("[bridge.NAME.port.MEMBER]", bridge::MEMBER.keys),
+        ("vlan", bridge::VLAN.keys),
+        ("[[bridge.NAME.static]]", bridge::STATIC.keys),
+    ]
+}
+
 /// Reads all sections; what is wrong goes to `findings`. Nothing but the version is read when that is
 /// not the one of this build.
 pub(super) fn read(document: &Spanned<DeTable<'_>>, findings: &Findings) -> Option<Draft> {

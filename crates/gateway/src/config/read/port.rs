@@ -5,6 +5,7 @@ use super::super::model::{Device, Mode, OnExit, Queues, Role};
 use super::super::section::{At, Kind, Refusal, Section};
 use super::super::values::{choice, integer, interface, word_or};
 use super::refuse_key;
+use polder_datapath::tunnel::LEAST_MTU;
 use toml::de::DeValue;
 
 /// The keys of a port.
@@ -55,7 +56,7 @@ pub(super) fn read(section: &Section<'_>, name: At<String>) -> PortDraft {
         mode: section.read("mode", choice(MODES)).map(|at| at.value),
         on_exit: section.read("on_exit", choice(ON_EXIT)).map(|at| at.value),
         queues: section.read("queues", word_or("all", Queues::All, queues)).map(|at| at.value),
-        mtu: section.read("mtu", mtu),
+        mtu: section.read("mtu", |value| mtu(value, role)),
     };
     if section.has("tap") && !section.has("interface") {
         check_tap(section, role);
@@ -99,9 +100,9 @@ fn queues(value: &DeValue<'_>) -> Result<Queues, Refusal> {
     integer(1..=MAX_QUEUES, "queues")(value).map(Queues::Count)
 }
 
-/// An MTU.
-pub(super) fn mtu(value: &DeValue<'_>) -> Result<u16, Refusal> {
-    integer(MIN_MTU..=MAX_MTU, "bytes")(value)
+fn mtu(value: &DeValue<'_>, role: Option<Role>) -> Result<u16, Refusal> {
+    let least = if role == Some(Role::Underlay) { LEAST_MTU } else { MIN_MTU };
+    integer(least..=MAX_MTU, "bytes")(value)
 }
 
 impl PortDraft {

@@ -3,7 +3,8 @@
 use super::super::model::{Dscp, Ecn, Mac, TcpMss, Ttl};
 use super::super::section::{At, Kind, Refusal, Section};
 use super::super::values::{boolean, choice, host, integer, station, text, word_or};
-use super::port::mtu;
+use super::port::MAX_MTU;
+use polder_datapath::tunnel::LEAST_MTU;
 use std::net::Ipv4Addr;
 use toml::de::DeValue;
 
@@ -77,7 +78,7 @@ pub(super) fn read(section: &Section<'_>, name: At<String>) -> TunnelDraft {
         dscp: section.read("dscp", word_or("inherit", Dscp::Inherit, dscp)).map(|at| at.value),
         ecn: section.read("ecn", choice(ECN)).map(|at| at.value),
         dont_fragment: section.read("dont_fragment", boolean).map(|at| at.value),
-        mtu: section.read("mtu", mtu),
+        mtu: section.read("mtu", integer(LEAST_MTU..=MAX_MTU, "bytes")),
         tcp_mss: section.read("tcp_mss", tcp_mss).map(|at| at.value),
     }
 }
