@@ -1,7 +1,7 @@
 //! The only live name of one piece of memory.
 
 use crate::table;
-use core::num::NonZeroU16;
+use core::num::{NonZeroU16, NonZeroU64};
 
 /// One slot of a [`Region`](crate::Region) or one piece of a
 /// [`FragmentMemory`](crate::FragmentMemory), owned: moving the frame moves the bytes.
@@ -14,15 +14,11 @@ pub struct Frame {
 }
 
 /// A run of units of one region; names bytes without owning them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub(crate) struct Place {
-    pub(crate) region: NonZeroU16,
-    /// Length in units of the region: 1 for a slot.
-    pub(crate) units: u16,
-    /// The first unit.
-    pub(crate) index: u32,
-}
+///
+/// One word, so that it is moved, compared and copied in bulk as one: the region in the lowest 16 bits,
+/// then 16 bits for the number of units (1 for a slot), then 32 for the first of them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place(NonZeroU64);
 
 const _: () = assert!(size_of::<Frame>() == 8 && size_of::<Option<Frame>>() == 8);
 
@@ -36,7 +32,7 @@ impl Frame {
     /// Names slot `index` of region `region`. The caller gives up every other name of it.
     #[inline]
     pub(crate) fn from_slot(region: NonZeroU16, index: u32) -> Self {
-        Self { place: Place { region, units: 1, index } }
+        Self { place: Place::new(region, 1, index) }
     }
 
     /// Ends the frame without sending its bytes home; the caller takes them over.
@@ -56,25 +52,26 @@ impl Frame {
     /// The number of its first unit in its region, from 0: of the slot, when the region has slots.
     #[inline]
     pub fn index(&self) -> u32 {
-        self.place.index
+        self.place.index()
     }
 
     /// The identity of the region that it belongs to.
     #[inline]
     pub fn region(&self) -> NonZeroU16 {
-        self.place.region
+        // A place is made with a region, which is not 0.
+        NonZeroU16::new(self.place.region()).unwrap_or(NonZeroU16::MIN)
     }
 
     /// Its size in bytes.
     #[inline]
     pub fn slot_bytes(&self) -> u32 {
-        u32::from(self.place.units) << table::unit_shift(self.place.region)
+        self.place.units() << table::unit_shift(self.place.region())
     }
 
     /// The distance of its first byte from the start of its region, in bytes.
     #[inline]
     pub fn offset_in_region(&self) -> u64 {
-        u64::from(self.place.index) << table::unit_shift(self.place.region)
+        u64::from(self.place.index()) << table::unit_shift(self.place.region())
     }
 
     /// All its bytes.
@@ -98,18 +95,50 @@ impl Drop for Frame {
     }
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "the parts of a word")]
 impl Place {
-    /// The place in one word, which is never 0.
-    #[inline]
-    pub(crate) fn into_word(self) -> u64 {
-        u64::from(self.index) << 32 | u64::from(self.units) << 16 | u64::from(self.region.get())
+    /// `units` units of `region` from `index`.
+    #[inline(always)]
+    pub(crate) fn new(region: NonZeroU16, units: u16, index: u32) -> Self {
+        Self(NonZeroU64::from(region) | (u64::from(index) << 32 | u64::from(units) << 16))
     }
 
-    /// The place that was put into `word`; `None` for 0.
-    #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the parts of a word")]
+    #[inline(always)]
+    pub(crate) fn region(self) -> u16 {
+        self.0.get() as u16
+    }
+
+    #[inline(always)]
+    pub(crate) fn units(self) -> u32 {
+        u32::from((self.0.get() >> 16) as u16)
+    }
+
+    #[inline(always)]
+    pub(crate) fn index(self) -> u32 {
+        (self.0.get() >> 32) as u32
+    }
+
+    /// Region and units together, to be compared with those of another place.
+    #[inline(always)]
+    pub(crate) fn kind(self) -> u32 {
+        self.0.get() as u32
+    }
+
+    /// The word, which is never 0.
+    #[inline(always)]
+    pub(crate) fn into_word(self) -> u64 {
+        self.0.get()
+    }
+
+    /// The place of a word; `None` for 0.
+    #[inline(always)]
     pub(crate) fn from_word(word: u64) -> Option<Self> {
-        let region = NonZeroU16::new(word as u16)?;
-        Some(Self { region, units: (word >> 16) as u16, index: (word >> 32) as u32 })
+        NonZeroU64::new(word).map(Self)
+    }
+}
+
+impl core::fmt::Debug for Place {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(formatter, "{}+{} of region {}", self.index(), self.units(), self.region())
     }
 }

@@ -38,6 +38,7 @@
 //! thread may push to; it is counted in [`Region::strays`], because the steady path releases in bulk.
 
 mod batch;
+mod depot;
 mod fragment;
 mod frame;
 mod home;
@@ -55,11 +56,12 @@ mod table;
 pub mod turnstile;
 
 pub use batch::{BATCH, Batch};
+pub use depot::MAGAZINE;
 pub use fragment::{FragmentMemory, FragmentOptions, Fragments, SharedFragments};
 pub use frame::Frame;
 pub use packet::{
     ChecksumState, HEADROOM, NO_PORT, NoRoom, Packet, PortId, Segment, Segmentation, SegmentationKind,
 };
-pub use pool::{MAGAZINE, Pool};
+pub use pool::Pool;
 pub use prefetch::prefetch;
 pub use region::{Region, RegionError, RegionOptions};

@@ -1,106 +1,54 @@
-//! Free slots: a cache for each worker, and whole magazines between them.
+//! One worker's cache of free slots, and its end of the fragments.
 //!
 //! A worker takes and releases from its own cache without any shared access. When the cache is
 //! empty it is filled by one magazine, when it is full one magazine goes back, so that half of it
 //! stays: a worker that swings around the edge does not pay at every swing. A slot freed on another
-//! core than it was taken on travels home the same way, 64 at a time.
+//! core than it was taken on travels home the same way, a magazine at a time.
 
 use crate::batch::Batch;
-use crate::frame::Frame;
-use crate::home::HomeList;
+use crate::depot::MAGAZINE;
+use crate::fragment::Fragments;
+use crate::frame::{Frame, Place};
 use crate::packet::Packet;
 use crate::region::Region;
+use crate::table;
 use core::num::NonZeroU16;
-use crossbeam_queue::ArrayQueue;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Slots that travel together.
-pub const MAGAZINE: usize = 64;
-/// Slots that a cache holds at most.
+/// Slots that a cache holds at most; a power of two.
 const CACHE: usize = 2 * MAGAZINE;
-
-/// Slot numbers that travel together; full ones in the depot, spare ones in pools.
-type Magazine = Vec<u32>;
-
-/// The magazines of one region, shared by all its pools.
-pub(crate) struct Depot {
-    id: NonZeroU16,
-    full: ArrayQueue<Magazine>,
-    spare: ArrayQueue<Magazine>,
-    /// Slots in `full`. Signed arithmetic is not needed: it is raised before a magazine is put in.
-    home: AtomicU32,
-}
-
-impl Depot {
-    /// A depot that holds all `slots` of region `id`.
-    pub(crate) fn new(id: NonZeroU16, slots: u32) -> Self {
-        // Partly filled magazines come from pools that end; every slot alone in a magazine is the
-        // worst that can happen, and then the queue still has room for all.
-        let depot = Self {
-            id,
-            full: ArrayQueue::new(slots as usize),
-            spare: ArrayQueue::new((slots as usize).div_ceil(MAGAZINE) + 1),
-            home: AtomicU32::new(0),
-        };
-        let mut indices = (0..slots).collect::<Vec<_>>();
-        // Low numbers come out first.
-        for chunk in indices.chunks_mut(MAGAZINE) {
-            chunk.reverse();
-            let mut magazine = Vec::with_capacity(MAGAZINE);
-            magazine.extend_from_slice(chunk);
-            depot.put(magazine);
-        }
-        depot
-    }
-
-    pub(crate) fn home(&self) -> u32 {
-        self.home.load(Ordering::Relaxed)
-    }
-
-    /// Brings the slots on `list` into magazines.
-    pub(crate) fn collect(&self, list: &HomeList) {
-        let mut magazine = Vec::new();
-        list.take_all(|index| {
-            magazine.push(index);
-            if magazine.len() == MAGAZINE {
-                self.put(core::mem::replace(&mut magazine, Vec::with_capacity(MAGAZINE)));
-            }
-        });
-        self.put(magazine);
-    }
-
-    fn put(&self, magazine: Magazine) {
-        let Ok(count) = u32::try_from(magazine.len()) else { return };
-        if count == 0 {
-            return;
-        }
-        self.home.fetch_add(count, Ordering::Relaxed);
-        let result = self.full.push(magazine);
-        debug_assert!(result.is_ok(), "there are never more magazines than slots");
-    }
-
-    fn get(&self) -> Option<Magazine> {
-        let magazine = self.full.pop()?;
-        let count = u32::try_from(magazine.len()).unwrap_or(u32::MAX);
-        self.home.fetch_sub(count, Ordering::Relaxed);
-        Some(magazine)
-    }
-}
+const _: () = assert!(CACHE.is_power_of_two());
 
 /// One worker's cache of free slots.
 #[derive(Debug)]
 pub struct Pool {
-    free: Vec<u32>,
-    depot: Arc<Depot>,
+    /// The first `count` are free slots; those that were released last come last.
+    free: Box<[u32; CACHE]>,
+    count: usize,
+    /// Slots that it holds at most: two magazines.
+    most: usize,
     id: NonZeroU16,
+    /// Region and size of its slots.
+    kind: u32,
     region: Region,
+    fragments: Option<Fragments>,
     exhausted: u64,
 }
 
 impl Pool {
-    pub(crate) fn new(region: Region, depot: Arc<Depot>) -> Self {
-        Self { free: Vec::with_capacity(CACHE), id: depot.id, depot, region, exhausted: 0 }
+    pub(crate) fn new(region: Region) -> Self {
+        let free = Box::new([0; CACHE]);
+        let most = 2 * region.depot().magazine();
+        let id = region.id();
+        let kind = Place::new(id, 1, 0).kind();
+        Self { free, count: 0, most, id, kind, region, fragments: None, exhausted: 0 }
+    }
+
+    /// Adds this worker's end of a memory of fragments: [`Pool::take_for`] takes from it, and every
+    /// release knows its fragments.
+    #[must_use]
+    pub fn with_fragments(mut self, fragments: Fragments) -> Self {
+        self.fragments = Some(fragments);
+        self
     }
 
     /// The region that the slots come from.
@@ -108,56 +56,157 @@ impl Pool {
         &self.region
     }
 
+    /// This worker's end of the fragments.
+    pub fn fragments(&self) -> Option<&Fragments> {
+        self.fragments.as_ref()
+    }
+
     /// Takes one free slot; `None` when there is none anywhere. Its bytes are what its last owner left.
     ///
-    /// Cost: a few instructions; once in 64 a queue operation.
+    /// Cost: a few instructions; once in a magazine two operations on a shared line.
     #[inline]
     pub fn take(&mut self) -> Option<Frame> {
-        if let Some(index) = self.free.pop() {
-            return Some(Frame::from_slot(self.id, index));
+        if self.count == 0 && !self.refill() {
+            return None;
         }
-        self.refill();
-        let index = self.free.pop();
-        self.exhausted += u64::from(index.is_none());
-        index.map(|index| Frame::from_slot(self.id, index))
+        self.count -= 1;
+        // The mask keeps the index inside without a branch; the count is below the size here.
+        let slot = self.free[self.count & (CACHE - 1)];
+        Some(Frame::from_slot(self.id, slot))
+    }
+
+    /// Takes up to `wanted` free slots and puts them at the end of `frames`; how many there were.
+    ///
+    /// Cost: a quarter of a nanosecond a slot from the cache.
+    #[inline]
+    pub fn take_bulk(&mut self, wanted: usize, frames: &mut Vec<Frame>) -> usize {
+        let mut left = wanted;
+        while left > 0 && (self.count > 0 || self.refill()) {
+            let count = left.min(self.count);
+            let (kept, taken) = self.free[..self.count].split_at(self.count - count);
+            let id = self.id;
+            frames.extend(taken.iter().map(|&slot| Frame::from_slot(id, slot)));
+            self.count = kept.len();
+            left -= count;
+        }
+        wanted - left
+    }
+
+    /// Takes a frame of at least `bytes`: a fragment when they are few and there is one, or a slot.
+    ///
+    /// `None` when the slots are shorter, or when there is none.
+    #[inline]
+    pub fn take_for(&mut self, bytes: u32) -> Option<Frame> {
+        let slot_bytes = self.region.slot_bytes();
+        if bytes <= slot_bytes / 2
+            && let Some(fragments) = &mut self.fragments
+            && let Some(frame) = fragments.take(bytes)
+        {
+            return Some(frame);
+        }
+        if bytes > slot_bytes { None } else { self.take() }
     }
 
     /// Releases all packets of `batch` with all their frames.
     ///
     /// Cost: about a nanosecond a packet of one frame.
     pub fn release(&mut self, batch: &mut Batch) {
-        for packet in batch.drain() {
-            self.release_packet(packet);
+        if batch.iter().all(|packet| packet.is_contiguous() && packet.head().place().kind() == self.kind) {
+            self.put_slots(batch, |packet| packet.head().index());
+            // The slots are in the cache; the packets name them no more.
+            return batch.drain().for_each(core::mem::forget);
         }
+        for packet in batch.drain() {
+            self.put_packet(packet);
+        }
+        self.settle();
     }
 
     /// Releases a packet with all its frames.
     #[inline]
     pub fn release_packet(&mut self, packet: Packet) {
-        match packet.into_single() {
-            Ok(segment) => self.release_frame(segment.frame),
-            Err(chain) => chain.into_segments().for_each(|segment| self.release_frame(segment.frame)),
-        }
+        self.put_packet(packet);
+        self.settle();
     }
 
     /// Releases one frame.
     ///
-    /// A frame of another region goes home over that region's list, as a dropped one does.
+    /// A frame of a region that this pool does not know goes home over that region's list.
     #[inline]
     pub fn release_frame(&mut self, frame: Frame) {
-        if frame.region() != self.id {
-            drop(frame);
-            return;
+        self.put(frame);
+        self.settle();
+    }
+
+    /// Releases all of `frames`.
+    ///
+    /// Cost: a quarter of a nanosecond a slot into the cache.
+    #[inline]
+    pub fn release_bulk(&mut self, frames: &mut Vec<Frame>) {
+        // Without an early end the processor looks at several at a time.
+        let strange = frames.iter().fold(0, |bits, frame| bits | (frame.place().kind() ^ self.kind));
+        if strange != 0 {
+            frames.drain(..).for_each(|frame| self.put(frame));
+            return self.settle();
         }
-        if self.free.len() == CACHE {
+        self.put_slots(frames, Frame::index);
+        frames.drain(..).for_each(core::mem::forget);
+    }
+
+    /// Puts slots of this region into the cache; the caller gives up their frames.
+    #[inline]
+    fn put_slots<T>(&mut self, mut owners: &[T], slot: impl Fn(&T) -> u32) {
+        while !owners.is_empty() {
+            if self.count >= self.most {
+                self.flush();
+            }
+            let room = &mut self.free[self.count..self.most];
+            let (fitting, left) = owners.split_at(room.len().min(owners.len()));
+            room.iter_mut().zip(fitting).for_each(|(cell, owner)| *cell = slot(owner));
+            self.count += fitting.len();
+            owners = left;
+        }
+    }
+
+    #[inline]
+    fn put_packet(&mut self, packet: Packet) {
+        match packet.into_single() {
+            Ok(segment) => self.put(segment.frame),
+            Err(chain) => chain.into_segments().for_each(|segment| self.put(segment.frame)),
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, frame: Frame) {
+        if frame.place().kind() != self.kind {
+            return self.put_elsewhere(frame);
+        }
+        if self.count >= self.most {
             self.flush();
         }
-        self.free.push(frame.into_place().index);
+        self.free[self.count & (CACHE - 1)] = frame.into_place().index();
+        self.count += 1;
+    }
+
+    #[inline]
+    fn put_elsewhere(&mut self, frame: Frame) {
+        match &mut self.fragments {
+            Some(fragments) if fragments.owns(&frame) => fragments.release(frame),
+            Some(_) | None => table::send_home(frame.into_place()),
+        }
+    }
+
+    /// Tells other workers what was released of their fragments.
+    #[inline]
+    fn settle(&mut self) {
+        if let Some(fragments) = &mut self.fragments {
+            fragments.settle();
+        }
     }
 
     /// Free slots that this worker can take without going to the depot.
     pub fn cached(&self) -> usize {
-        self.free.len()
+        self.count
     }
 
     /// How often a slot was wanted and none was free.
@@ -165,47 +214,47 @@ impl Pool {
         self.exhausted
     }
 
-    /// Gives the whole cache back, for a worker that goes to sleep for long.
+    /// Gives the whole cache back and lets go of all blocks, for a worker that goes to sleep for long.
     pub fn give_back(&mut self) {
-        while !self.free.is_empty() {
+        while self.count > 0 {
             self.flush();
+        }
+        if let Some(fragments) = &mut self.fragments {
+            fragments.give_back();
         }
     }
 
+    /// Fills an empty cache by a magazine; whether there was one.
     #[cold]
-    fn refill(&mut self) {
-        let magazine = self.depot.get().or_else(|| {
+    fn refill(&mut self) -> bool {
+        let (target, _) = self.free.split_first_chunk_mut().expect("a cache holds two magazines");
+        self.count = self.region.depot().get(target);
+        if self.count == 0 {
             self.region.collect_strays();
-            self.depot.get()
-        });
-        let Some(mut magazine) = magazine else { return };
-        self.free.append(&mut magazine);
-        // An empty magazine that finds no room is freed; as many stay as the slots can fill.
-        let _ = self.depot.spare.push(magazine);
+            self.count = self.region.depot().get(target);
+        }
+        self.exhausted += u64::from(self.count == 0);
+        self.count > 0
     }
 
+    /// Gives a magazine back: the oldest slots, since what was released last is warm in this
+    /// core's cache.
     #[cold]
     fn flush(&mut self) {
-        let mut magazine = self.depot.spare.pop().unwrap_or_else(|| Vec::with_capacity(MAGAZINE));
-        // The oldest half goes: what was released last is warm in this core's cache.
-        let count = self.free.len().min(MAGAZINE);
-        magazine.extend(self.free.drain(..count));
-        self.depot.put(magazine);
+        let taken = self.region.depot().put(&self.free[..self.count]);
+        if taken == 0 {
+            // Every magazine is in use, most of them partly filled.
+            self.count -= 1;
+            table::send_home(Frame::from_slot(self.id, self.free[self.count]).into_place());
+            return;
+        }
+        self.free.copy_within(taken..self.count, 0);
+        self.count -= taken;
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
         self.give_back();
-    }
-}
-
-impl core::fmt::Debug for Depot {
-    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        formatter
-            .debug_struct("Depot")
-            .field("id", &self.id)
-            .field("home", &self.home())
-            .finish_non_exhaustive()
     }
 }

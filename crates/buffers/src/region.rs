@@ -2,9 +2,10 @@
 //!
 //! A region is unmapped only when all its slots are home; as long as a frame lives, its bytes do too.
 
+use crate::depot::Depot;
 use crate::home::HomeList;
 use crate::mapping;
-use crate::pool::{Depot, Pool};
+use crate::pool::Pool;
 use crate::table::{self, Keeper};
 use core::num::NonZeroU16;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -64,7 +65,7 @@ struct Inner {
     bytes: usize,
     large_pages: bool,
     file: OwnedFd,
-    depot: Arc<Depot>,
+    depot: Depot,
 }
 
 impl Region {
@@ -86,7 +87,8 @@ impl Region {
         let mapping = mapping::map(bytes).map_err(|source| RegionError::Map { bytes, source })?;
         let keeper = Keeper::Slots(HomeList::new(slots));
         let id = table::register(mapping.base, slot_bytes.trailing_zeros(), slots, keeper)?;
-        let depot = Arc::new(Depot::new(id, slots));
+        let depot = Depot::new(slots);
+        depot.fill(slots);
         Ok(Self {
             inner: Arc::new(Inner {
                 id,
@@ -138,7 +140,7 @@ impl Region {
 
     /// A cache of free slots for one worker.
     pub fn pool(&self) -> Pool {
-        Pool::new(self.clone(), Arc::clone(&self.inner.depot))
+        Pool::new(self.clone())
     }
 
     /// Slots that are free: in magazines, on the way home, or in a pool's cache as last published.
@@ -146,12 +148,17 @@ impl Region {
     /// Equal to [`Region::slots`] when no frame lives. Exact while no worker runs.
     pub fn home(&self) -> u32 {
         self.collect_strays();
-        self.inner.depot.home()
+        self.inner.depot.level()
     }
 
     /// How many frames have been dropped instead of released; 0 on a steady path.
     pub fn strays(&self) -> u64 {
         table::strays(self.inner.id)
+    }
+
+    /// The free slots that no pool has.
+    pub(crate) fn depot(&self) -> &Depot {
+        &self.inner.depot
     }
 
     /// Brings the slots of dropped frames back into circulation.
@@ -174,7 +181,7 @@ impl core::fmt::Debug for Region {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.depot.collect(table::home_list(self.id));
-        if self.depot.home() == self.options.slots {
+        if self.depot.take_all() == self.options.slots {
             table::close(self.id, self.bytes);
         }
         // Otherwise frames live on without their region; their bytes stay mapped for good.

@@ -12,64 +12,69 @@ const NIL: u32 = (1 << 24) - 1;
 /// One change of the head, in the bits above the number: 2⁴⁰ of them before one comes again.
 const CHANGE: u64 = 1 << 24;
 
-/// A stack of numbers below 2²⁴ − 1, each with a weight of at most 255.
-pub(crate) struct Stack {
-    head: CachePadded<Head>,
-    /// The number below each (lower 24 bits) and its own weight.
-    below: Box<[AtomicU32]>,
-}
-
-struct Head {
+/// The top of a stack of numbers below 2²⁴ − 1, each with a weight of at most 255.
+pub(crate) struct Head {
     top: AtomicU64,
     /// Sum of the weights; raised before a number is put in, lowered after it was taken.
     level: AtomicU32,
 }
 
-impl Stack {
-    /// An empty stack for numbers below `numbers`.
+/// The number below each (lower 24 bits) and its own weight. Stacks may share links when no number
+/// is on two of them.
+pub(crate) struct Links(Box<[AtomicU32]>);
+
+impl Links {
+    /// Links of the numbers below `numbers`.
     pub(crate) fn new(numbers: u32) -> Self {
         assert!(numbers < NIL, "a stack links numbers of 24 bits");
-        let head = Head { top: AtomicU64::new(u64::from(NIL)), level: AtomicU32::new(0) };
-        let below = (0..numbers).map(|_| AtomicU32::new(NIL)).collect();
-        Self { head: CachePadded::new(head), below }
+        Self((0..numbers).map(|_| AtomicU32::new(NIL)).collect())
+    }
+}
+
+impl Head {
+    /// The head of an empty stack.
+    pub(crate) fn new() -> Self {
+        Self { top: AtomicU64::new(u64::from(NIL)), level: AtomicU32::new(0) }
     }
 
     /// Puts `number` on top. The caller owns what it stands for and gives it up.
     #[inline]
-    pub(crate) fn push(&self, number: u32, weight: u8) {
-        let below = &self.below[number as usize];
-        self.head.level.fetch_add(u32::from(weight), Ordering::Relaxed);
-        let mut top = self.head.top.load(Ordering::Relaxed);
+    pub(crate) fn push(&self, links: &Links, number: u32, weight: u8) {
+        let below = &links.0[number as usize];
+        self.level.fetch_add(u32::from(weight), Ordering::Relaxed);
+        let mut top = self.top.load(Ordering::Relaxed);
         loop {
             below.store(u32::from(weight) << 24 | number_in(top), Ordering::Relaxed);
             // Release pairs with the Acquire of `pop`. The head is changed by read-modify-writes
             // alone, so whoever reads any later value synchronises with this push as well.
             let new = changed(top, number);
-            match self.head.top.compare_exchange_weak(top, new, Ordering::Release, Ordering::Relaxed) {
+            match self.top.compare_exchange_weak(top, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(current) => top = current,
             }
         }
     }
 
-    /// Takes the number on top with its weight. The caller owns what it stands for.
+    /// Takes the number on top with its weight. The caller owns what it stands for. `hint` is told
+    /// early which number it may be.
     #[inline]
-    pub(crate) fn pop(&self) -> Option<(u32, u8)> {
+    pub(crate) fn pop(&self, links: &Links, hint: impl Fn(u32)) -> Option<(u32, u8)> {
         // Acquire pairs with the Release of `push`, here and below.
-        let mut top = self.head.top.load(Ordering::Acquire);
+        let mut top = self.top.load(Ordering::Acquire);
         loop {
             let number = number_in(top);
             if number == NIL {
                 return None;
             }
+            hint(number);
             // Another thread may have popped the number and changed its link meanwhile; then the
             // head has changed too, and what was read here is not used.
-            let link = self.below[number as usize].load(Ordering::Relaxed);
+            let link = links.0[number as usize].load(Ordering::Relaxed);
             let new = changed(top, link & NIL);
-            match self.head.top.compare_exchange_weak(top, new, Ordering::Acquire, Ordering::Acquire) {
+            match self.top.compare_exchange_weak(top, new, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => {
                     let [weight, ..] = link.to_be_bytes();
-                    self.head.level.fetch_sub(u32::from(weight), Ordering::Relaxed);
+                    self.level.fetch_sub(u32::from(weight), Ordering::Relaxed);
                     return Some((number, weight));
                 }
                 Err(current) => top = current,
@@ -80,7 +85,35 @@ impl Stack {
     /// The sum of the weights of what is on the stack; exact while nobody pushes or pops.
     #[inline]
     pub(crate) fn level(&self) -> u32 {
-        self.head.level.load(Ordering::Relaxed)
+        self.level.load(Ordering::Relaxed)
+    }
+}
+
+/// A stack with links of its own, on a line of its own.
+pub(crate) struct Stack {
+    head: CachePadded<Head>,
+    links: Links,
+}
+
+impl Stack {
+    /// An empty stack for numbers below `numbers`.
+    pub(crate) fn new(numbers: u32) -> Self {
+        Self { head: CachePadded::new(Head::new()), links: Links::new(numbers) }
+    }
+
+    /// Puts `number` on top. The caller owns what it stands for and gives it up.
+    pub(crate) fn push(&self, number: u32) {
+        self.head.push(&self.links, number, 1);
+    }
+
+    /// Takes the number on top. The caller owns what it stands for.
+    pub(crate) fn pop(&self) -> Option<u32> {
+        self.head.pop(&self.links, |_| ()).map(|(number, _)| number)
+    }
+
+    /// Numbers on the stack; exact while nobody pushes or pops.
+    pub(crate) fn level(&self) -> u32 {
+        self.head.level()
     }
 }
 
@@ -101,15 +134,16 @@ mod tests {
 
     #[test]
     fn last_in_is_first_out_with_its_weight() {
-        let stack = Stack::new(3);
-        for (number, weight) in [(2, 255), (0, 1), (1, 64)] {
-            stack.push(number, weight);
-        }
-        assert_eq!(stack.level(), 320);
-        assert_eq!([stack.pop(), stack.pop()], [Some((1, 64)), Some((0, 1))]);
-        stack.push(1, 7);
-        assert_eq!([stack.pop(), stack.pop(), stack.pop()], [Some((1, 7)), Some((2, 255)), None]);
-        assert_eq!(stack.level(), 0);
+        let (head, links) = (Head::new(), Links::new(3));
+        let (push, pop) = (|number, weight| head.push(&links, number, weight), || head.pop(&links, |_| ()));
+        push(2, 255);
+        push(0, 1);
+        push(1, 64);
+        assert_eq!(head.level(), 320);
+        assert_eq!([pop(), pop()], [Some((1, 64)), Some((0, 1))]);
+        push(1, 7);
+        assert_eq!([pop(), pop(), pop()], [Some((1, 7)), Some((2, 255)), None]);
+        assert_eq!(head.level(), 0);
     }
 }
 
@@ -125,16 +159,16 @@ mod loom_tests {
             let stack = Arc::new(Stack::new(3));
             let owners = Arc::new([AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0)]);
             for number in 0..3 {
-                stack.push(number, 1);
+                stack.push(number);
             }
             let take = |stack: &Stack, owners: &[AtomicU32; 3]| {
-                let (number, _) = stack.pop()?;
+                let number = stack.pop()?;
                 assert_eq!(owners[number as usize].fetch_add(1, Ordering::Relaxed), 0, "{number} twice");
                 Some(number)
             };
             let give = |stack: &Stack, owners: &[AtomicU32; 3], number: u32| {
                 owners[number as usize].fetch_sub(1, Ordering::Relaxed);
-                stack.push(number, 1);
+                stack.push(number);
             };
             let (other_stack, other_owners) = (Arc::clone(&stack), Arc::clone(&owners));
             let thread = loom::thread::spawn(move || {
@@ -149,7 +183,7 @@ mod loom_tests {
             for number in [here, there].into_iter().flatten() {
                 give(&stack, &owners, number);
             }
-            let mut left = std::iter::from_fn(|| stack.pop()).map(|(number, _)| number).collect::<Vec<_>>();
+            let mut left = std::iter::from_fn(|| stack.pop()).collect::<Vec<_>>();
             left.sort_unstable();
             assert_eq!(left, [0, 1, 2]);
             assert_eq!(stack.level(), 0);

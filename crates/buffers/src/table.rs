@@ -74,7 +74,7 @@ pub(crate) fn register(
     taken[usize::from(id.get())] = true;
     drop(taken);
     let control = Control { keeper, links: links(units), strays: AtomicU64::new(0) };
-    let entry = entry(id);
+    let entry = entry(id.get());
     // Relaxed is enough: a frame reaches another thread only through something that synchronises
     // (a magazine, a ring, the home list, a spawned thread), and it is made after these stores.
     entry.base.store(base, Ordering::Relaxed);
@@ -87,8 +87,8 @@ pub(crate) fn register(
 /// could hand one out.
 #[expect(unsafe_code, reason = "UNSAFETY: ends what frames reach by address")]
 pub(crate) fn close(id: NonZeroU16, bytes: usize) {
-    let base = entry(id).base.swap(core::ptr::null_mut(), Ordering::Relaxed);
-    let control = entry(id).control.swap(core::ptr::null_mut(), Ordering::Relaxed);
+    let base = entry(id.get()).base.swap(core::ptr::null_mut(), Ordering::Relaxed);
+    let control = entry(id.get()).control.swap(core::ptr::null_mut(), Ordering::Relaxed);
     // SAFETY: (1) the pointer and the size are those of the mapping that the caller registered;
     // (2) all units are home, so no frame and no reference into it exists, and no pool is left
     // that could make one (each holds its region).
@@ -108,26 +108,26 @@ fn links(units: u32) -> Box<[Link]> {
 }
 
 #[inline(always)]
-fn entry(id: NonZeroU16) -> &'static Entry {
+fn entry(region: u16) -> &'static Entry {
     // The mask keeps the index inside the table without a branch; identities are below REGIONS.
-    &TABLE[usize::from(id.get()) & (REGIONS - 1)]
+    &TABLE[usize::from(region) & (REGIONS - 1)]
 }
 
 /// The size of a unit, as a power of two.
 #[inline(always)]
-pub(crate) fn unit_shift(id: NonZeroU16) -> u32 {
-    entry(id).unit_shift.load(Ordering::Relaxed)
+pub(crate) fn unit_shift(region: u16) -> u32 {
+    entry(region).unit_shift.load(Ordering::Relaxed)
 }
 
 /// The first byte of a region.
 pub(crate) fn base(id: NonZeroU16) -> *mut u8 {
-    entry(id).base.load(Ordering::Relaxed)
+    entry(id.get()).base.load(Ordering::Relaxed)
 }
 
 #[inline]
 #[expect(unsafe_code, reason = "UNSAFETY: the table holds the control block as a raw pointer")]
-fn control(id: NonZeroU16) -> &'static Control {
-    let control = entry(id).control.load(Ordering::Relaxed);
+fn control(region: u16) -> &'static Control {
+    let control = entry(region).control.load(Ordering::Relaxed);
     // SAFETY: (1) an identity exists only after `register` stored the pointer; (2) it came from
     // `Box::into_raw` and is freed only when no frame and no region is left (`close`).
     unsafe { &*control }
@@ -135,7 +135,7 @@ fn control(id: NonZeroU16) -> &'static Control {
 
 /// The list home of a region of slots.
 pub(crate) fn home_list(id: NonZeroU16) -> &'static HomeList {
-    match &control(id).keeper {
+    match &control(id.get()).keeper {
         Keeper::Slots(list) => list,
         Keeper::Blocks(_) => unreachable!("the identity of a region of slots"),
     }
@@ -143,29 +143,29 @@ pub(crate) fn home_list(id: NonZeroU16) -> &'static HomeList {
 
 /// How many frames of a region have been dropped instead of released.
 pub(crate) fn strays(id: NonZeroU16) -> u64 {
-    control(id).strays.load(Ordering::Relaxed)
+    control(id.get()).strays.load(Ordering::Relaxed)
 }
 
 /// Brings home what somebody dropped, and counts it.
 #[cold]
 pub(crate) fn send_stray_home(place: Place) {
-    control(place.region).strays.fetch_add(1, Ordering::Relaxed);
+    control(place.region()).strays.fetch_add(1, Ordering::Relaxed);
     send_home(place);
 }
 
 /// Brings home what was released through a pool that it did not come from. The caller gives it up.
 #[inline]
 pub(crate) fn send_home(place: Place) {
-    match &control(place.region).keeper {
-        Keeper::Slots(list) => list.push(place.index),
-        Keeper::Blocks(blocks) => blocks.release(blocks.block_of(place.index), 1),
+    match &control(place.region()).keeper {
+        Keeper::Slots(list) => list.push(place.index()),
+        Keeper::Blocks(blocks) => blocks.release(blocks.block_of(place.index()), 1),
     }
 }
 
 /// The chain link of a frame.
 #[inline]
 pub(crate) fn link(place: Place) -> &'static Link {
-    &control(place.region).links[place.index as usize]
+    &control(place.region()).links[place.index() as usize]
 }
 
 /// The data of a frame that is linked behind the frame `first` of a chain.
@@ -205,11 +205,11 @@ pub(crate) fn slot_mut(frame: &mut Frame, offset: u32, length: u32) -> &mut [u8]
 #[inline(always)]
 #[expect(unsafe_code, reason = "UNSAFETY: pointer arithmetic inside one mapping")]
 fn locate(place: Place, offset: u32, length: u32) -> (*mut u8, usize) {
-    let entry = entry(place.region);
+    let entry = entry(place.region());
     let shift = entry.unit_shift.load(Ordering::Relaxed);
-    let whole = u64::from(place.units) << shift;
+    let whole = u64::from(place.units()) << shift;
     assert!(u64::from(offset) + u64::from(length) <= whole, "a range beyond its frame");
-    let position = ((place.index as usize) << shift) + offset as usize;
+    let position = ((place.index() as usize) << shift) + offset as usize;
     // SAFETY: facts (1) and (2): the result is inside the mapping that starts at `base`.
     (unsafe { entry.base.load(Ordering::Relaxed).add(position) }, length as usize)
 }

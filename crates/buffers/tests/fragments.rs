@@ -227,3 +227,32 @@ fn long_frames_need_large_blocks() {
     };
     assert_eq!((count(true), count(false)), (3, 0));
 }
+
+/// One pool for both kinds: few bytes lie in a fragment, many in a slot, and all calls are the same.
+#[test]
+fn a_pool_hands_out_what_fits() {
+    let options = FragmentOptions { blocks: 1, spare_pages: 0, ..FragmentOptions::default() };
+    let memory = FragmentMemory::new(options).expect("memory for a test");
+    let region = Region::new(RegionOptions { slots: 64, slot_bytes: 2048 }).expect("memory for a test");
+    let mut pool = region.pool().with_fragments(memory.fragments());
+    let mut batch = polder_buffers::Batch::new();
+    let mut bytes = 0_u32;
+    while let Some(frame) = pool.take_for(bytes % 1024) {
+        let is_fragment = frame.region() == memory.id();
+        assert!(frame.slot_bytes() >= bytes % 1024 && (is_fragment || frame.slot_bytes() == 2048));
+        batch.push(Packet::new(frame)).unwrap_or_else(|packet| pool.release_packet(packet));
+        bytes += 97;
+        if bytes > 97 * 10_000 {
+            break;
+        }
+    }
+    assert!(batch.is_full() && pool.take_for(2049).is_none());
+    assert!(batch.iter().any(|packet| packet.head().region() == memory.id()), "no fragment at all");
+    pool.release(&mut batch);
+    let whole = pool.take_for(1025).expect("slots are free");
+    assert_eq!(whole.region(), region.id());
+    pool.release_frame(whole);
+    drop(pool);
+    assert!(memory.is_home());
+    assert_eq!((region.home(), region.strays(), memory.strays()), (64, 0, 0));
+}

@@ -1,7 +1,7 @@
 //! Pools beside a set of slot numbers, over random histories and over threads.
 
 use polder_buffers::ring::channel;
-use polder_buffers::{Frame, MAGAZINE, Packet, Region, RegionOptions};
+use polder_buffers::{Batch, Frame, MAGAZINE, Packet, Region, RegionOptions};
 use proptest::prelude::*;
 use std::collections::HashSet;
 
@@ -12,7 +12,10 @@ fn region(slots: u32) -> Region {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Take(usize),
+    TakeBulk(usize, usize),
     Release(usize),
+    ReleaseBulk(usize, usize),
+    ReleaseBatch(usize, usize),
     Drop(usize),
     GiveBack(usize),
     Restart(usize),
@@ -23,6 +26,9 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => pool.clone().prop_map(Step::Take),
         6 => pool.clone().prop_map(Step::Release),
+        2 => (pool.clone(), 0_usize..80).prop_map(|(pool, count)| Step::TakeBulk(pool, count)),
+        2 => (pool.clone(), 0_usize..80).prop_map(|(pool, count)| Step::ReleaseBulk(pool, count)),
+        2 => (pool.clone(), 0_usize..64).prop_map(|(pool, count)| Step::ReleaseBatch(pool, count)),
         1 => pool.clone().prop_map(Step::Drop),
         1 => pool.clone().prop_map(Step::GiveBack),
         1 => pool.prop_map(Step::Restart),
@@ -34,13 +40,16 @@ proptest! {
 
     /// No slot has two names, none is lost, and a pool says "none" only when its fellows hoard.
     #[test]
-    fn a_slot_is_in_one_place(steps in proptest::collection::vec(step(), 1..600), slots in 1_u32..400) {
+    fn a_slot_is_in_one_place(steps in proptest::collection::vec(step(), 1..600), slots in prop_oneof![3 => 1_u32..400, 1 => 2000_u32..5000]) {
         let region = region(slots);
         let mut pools = [region.pool(), region.pool(), region.pool()];
+        let other = self::region(64);
+        let mut others = other.pool();
         let mut live: Vec<Frame> = Vec::new();
         let mut names = HashSet::new();
         let mut dropped = 0;
         for step in steps {
+            let mut strange = others.take();
             match step {
                 Step::Take(pool) => match pools[pool].take() {
                     Some(frame) => {
@@ -51,6 +60,36 @@ proptest! {
                         let cached = pools.iter().map(polder_buffers::Pool::cached).sum::<usize>();
                         prop_assert_eq!(live.len() + cached, slots as usize);
                     }
+                },
+                Step::TakeBulk(pool, wanted) => {
+                    let before = live.len();
+                    prop_assert_eq!(pools[pool].take_bulk(wanted, &mut live), live.len() - before);
+                    for frame in &live[before..] {
+                        prop_assert!(names.insert(frame.index()), "slot {} has two names", frame.index());
+                    }
+                    if live.len() - before < wanted {
+                        let cached = pools.iter().map(polder_buffers::Pool::cached).sum::<usize>();
+                        prop_assert_eq!(live.len() + cached, slots as usize);
+                    }
+                },
+                Step::ReleaseBulk(pool, count) => {
+                    let mut going = live.split_off(live.len().saturating_sub(count));
+                    for frame in &going {
+                        names.remove(&frame.index());
+                    }
+                    // One that the pool does not know goes home by its own way.
+                    going.extend(strange.take());
+                    pools[pool].release_bulk(&mut going);
+                    prop_assert!(going.is_empty());
+                },
+                Step::ReleaseBatch(pool, count) => {
+                    let mut batch = Batch::new();
+                    for frame in live.split_off(live.len().saturating_sub(count)) {
+                        names.remove(&frame.index());
+                        batch.push(Packet::new(frame)).expect("fewer than a batch");
+                    }
+                    pools[pool].release(&mut batch);
+                    prop_assert!(batch.is_empty());
                 },
                 Step::Release(pool) => if let Some(frame) = live.pop() {
                     names.remove(&frame.index());
@@ -65,13 +104,16 @@ proptest! {
                 Step::GiveBack(pool) => pools[pool].give_back(),
                 Step::Restart(pool) => pools[pool] = region.pool(),
             }
+            strange.into_iter().for_each(|frame| others.release_frame(frame));
         }
         prop_assert_eq!(region.strays(), dropped);
-        let outstanding = u32::try_from(live.len()).expect("at most 400");
+        let outstanding = u32::try_from(live.len()).expect("at most 5000");
         drop(pools);
         prop_assert_eq!(region.home() + outstanding, slots);
         drop(live);
         prop_assert_eq!(region.home(), slots);
+        drop(others);
+        prop_assert_eq!((other.home(), other.strays()), (64, 0));
     }
 }
 
@@ -91,7 +133,7 @@ fn seventeen_leaks_are_seventeen() {
 #[test]
 fn frames_go_home_across_threads() {
     const ROUNDS: u32 = 100_000;
-    let region = region(4 * u32::try_from(MAGAZINE).expect("64"));
+    let region = region(2 * u32::try_from(MAGAZINE).expect("128"));
     let (mut there, mut here) = channel::<Packet>(32);
     let mut pool = region.pool();
     let consumer = std::thread::spawn(move || {

@@ -78,17 +78,17 @@ impl Blocks {
 
     /// Takes a free large block.
     pub(crate) fn take_large(&self) -> Option<u32> {
-        self.ready.pop().map(|(block, _)| block)
+        self.ready.pop()
     }
 
     /// Takes a free single page (D4).
     pub(crate) fn take_page(&self) -> Option<u32> {
-        self.pages.pop().map(|(block, _)| block)
+        self.pages.pop()
     }
 
     /// Puts a block that nobody uses to the free ones.
     pub(crate) fn put(&self, block: u32) {
-        if self.is_large(block) { &self.ready } else { &self.pages }.push(block, 1);
+        if self.is_large(block) { &self.ready } else { &self.pages }.push(block);
     }
 
     /// Takes every free block; how many there were. Unlike a level, this counts a block only when

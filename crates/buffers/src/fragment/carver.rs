@@ -45,11 +45,14 @@ pub(crate) struct Carver {
     most_parked: usize,
     /// The block whose references are given up next, and how many.
     pending: (u32, u32),
+    /// References given up at once at most, so that a block is not kept from its next user for
+    /// long; without a bias, one by one.
+    most_pending: u32,
 }
 
 /// The private count of no block: never a bias.
 const NO_BLOCK: u32 = u32::MAX;
-/// References given up at once at most, so that a block is not kept from its next user for long.
+/// References given up at once at most.
 const PENDING: u32 = 64;
 
 impl Carver {
@@ -72,6 +75,7 @@ impl Carver {
             parked: Vec::with_capacity(most_parked),
             most_parked,
             pending: (count, 0),
+            most_pending: if carving.is_biased { PENDING } else { 1 },
         }
     }
 
@@ -118,7 +122,7 @@ impl Carver {
 
     #[inline]
     fn release_elsewhere(&mut self, block: u32) {
-        if self.pending.0 != block || self.pending.1 == PENDING {
+        if self.pending.0 != block || self.pending.1 >= self.most_pending {
             self.settle();
             self.pending.0 = block;
         }
@@ -148,19 +152,41 @@ impl Carver {
             self.open(self.at);
             return units <= self.whole;
         }
-        if let Some(place) = (0..self.parked.len()).find(|&place| self.renew(self.parked[place])) {
-            let alone = self.parked.remove(place);
-            self.park();
-            self.open(alone);
-            return units <= self.whole;
+        if let Some(place) = self.alone_again() {
+            return self.go_on_with(place, units);
         }
         let page = || (units <= super::blocks::PAGE_UNITS).then(|| self.blocks.take_page())?;
-        let Some(fresh) = self.blocks.take_large().or_else(page) else { return false };
+        let Some(fresh) = self.blocks.take_large().or_else(page) else {
+            // Before there is none, all are looked at.
+            let Some(place) = (0..self.parked.len()).find(|&place| self.renew(self.parked[place])) else {
+                return false;
+            };
+            return self.go_on_with(place, units);
+        };
         self.park();
         self.blocks.set(fresh, self.bias + 1);
         self.mine[fresh as usize] = self.bias;
         self.open(fresh);
         units <= self.whole
+    }
+
+    /// Goes on with a parked block that is alone.
+    fn go_on_with(&mut self, place: usize, units: u32) -> bool {
+        let alone = self.parked.remove(place);
+        self.park();
+        self.open(alone);
+        units <= self.whole
+    }
+
+    /// Where a block is parked that nobody uses. Those that only this worker has released are known
+    /// without a look at a line that others write; of the rest, the oldest is looked at.
+    fn alone_again(&mut self) -> Option<usize> {
+        let knows = |&block: &u32| self.bias > 0 && self.mine[block as usize] == self.bias;
+        if let Some(place) = self.parked.iter().position(knows) {
+            return Some(place);
+        }
+        let oldest = *self.parked.first()?;
+        self.renew(oldest).then_some(0)
     }
 
     /// If nobody else uses `block`, takes all references again.

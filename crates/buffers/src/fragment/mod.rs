@@ -37,7 +37,8 @@ pub struct FragmentOptions {
     pub spare_pages: u32,
     /// Blocks of 32 KiB; off, the same memory in pages of 4 KiB (D2).
     pub large_blocks: bool,
-    /// The shared count is touched once a block; off, once a fragment (D3).
+    /// The shared count is touched once a block, and once for a run of releases; off, by each fragment,
+    /// when it is taken and when it is released (D3).
     pub biased_count: bool,
     /// A block starts again as soon as nobody uses it; off, when it is used up (D1).
     pub reset_when_alone: bool,
@@ -192,7 +193,7 @@ impl Fragments {
         self.taken += 1;
         // A carved fragment is no longer than a block: 512 units.
         let units = u16::try_from(units).unwrap_or(u16::MAX);
-        Some(Frame::from_place(Place { region: self.id, units, index }))
+        Some(Frame::from_place(Place::new(self.id, units, index)))
     }
 
     /// Releases a fragment of this memory, wherever it was taken. What other workers still hold
@@ -202,8 +203,8 @@ impl Fragments {
     /// When the frame is of another region.
     #[inline]
     pub fn release(&mut self, frame: Frame) {
-        assert!(frame.region() == self.id, "a fragment of another memory");
-        self.carver.release(frame.into_place().index);
+        assert!(self.owns(&frame), "a fragment of another memory");
+        self.carver.release(frame.into_place().index());
     }
 
     /// Tells the other workers what was released of their blocks: at the end of a batch.
@@ -220,7 +221,7 @@ impl Fragments {
     /// Whether a frame is of this memory.
     #[inline]
     pub fn owns(&self, frame: &Frame) -> bool {
-        frame.region() == self.id
+        frame.place().region() == self.id.get()
     }
 
     /// Blocks that it holds.

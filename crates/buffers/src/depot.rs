@@ -1,0 +1,180 @@
+//! Free slots between the workers: whole magazines, exchanged without a lock and without allocation.
+//!
+//! A magazine is a number and [`MAGAZINE`] words of memory that was made once. It lies on one of two
+//! stacks, of full magazines and of empty ones, or is in the hands of one thread that fills or
+//! empties it. So an exchange is two operations on a head, whatever the number of slots.
+
+use crate::home::HomeList;
+use crate::prefetch;
+use crate::stack::{Head, Links};
+use crate::sync::{AtomicU32, Ordering};
+use crossbeam_utils::CachePadded;
+
+/// Slots that travel together at most.
+pub const MAGAZINE: usize = if cfg!(loom) { 2 } else { 128 };
+/// Magazines beyond those that the slots can fill: for threads that hold one in the middle of an
+/// exchange, and for those that pools which end leave partly filled.
+const SPARE: u32 = if cfg!(loom) { 1 } else { 64 };
+
+/// Words of a cache line.
+const LINE: usize = 16;
+
+/// The free slots of one region that no pool has.
+pub(crate) struct Depot {
+    /// Both heads on one line: an exchange uses both.
+    heads: CachePadded<Heads>,
+    links: Links,
+    /// The slots in each magazine, [`MAGAZINE`] words each. Only who holds a magazine uses them.
+    slots: Box<[AtomicU32]>,
+    magazine: usize,
+}
+
+struct Heads {
+    full: Head,
+    empty: Head,
+}
+
+impl Depot {
+    /// An empty depot with room for `slots`.
+    pub(crate) fn new(slots: u32) -> Self {
+        let magazine = magazine_for(slots);
+        let magazines = slots.div_ceil(u32::from(magazine)) + SPARE;
+        let depot = Self {
+            heads: CachePadded::new(Heads { full: Head::new(), empty: Head::new() }),
+            links: Links::new(magazines),
+            slots: (0..magazines as usize * MAGAZINE).map(|_| AtomicU32::new(0)).collect(),
+            magazine: usize::from(magazine),
+        };
+        (0..magazines).rev().for_each(|magazine| depot.heads.empty.push(&depot.links, magazine, 0));
+        depot
+    }
+
+    /// Slots of a full magazine: half of what a pool's cache holds.
+    pub(crate) fn magazine(&self) -> usize {
+        self.magazine
+    }
+
+    /// Slots in the depot; exact while nobody exchanges.
+    #[inline]
+    pub(crate) fn level(&self) -> u32 {
+        self.heads.full.level()
+    }
+
+    /// Puts in a magazine of the first slots of `slots`; how many it took. None when `slots` is empty,
+    /// or when every magazine is in use: too many of them are partly filled.
+    #[inline]
+    pub(crate) fn put(&self, slots: &[u32]) -> usize {
+        if slots.is_empty() {
+            return 0;
+        }
+        let Some((magazine, _)) = self.heads.empty.pop(&self.links, |_| ()) else { return 0 };
+        let count = slots.len().min(self.magazine);
+        for (cell, &slot) in self.cells(magazine).iter().zip(&slots[..count]) {
+            // Relaxed, as for the load in `get`: the stacks hand the magazine over.
+            cell.store(slot, Ordering::Relaxed);
+        }
+        self.heads.full.push(&self.links, magazine, u8::try_from(count).unwrap_or(u8::MAX));
+        count
+    }
+
+    /// Takes a magazine out and copies its slots to the front of `target`; how many there were.
+    #[inline]
+    pub(crate) fn get(&self, target: &mut [u32; MAGAZINE]) -> usize {
+        let soon = |magazine| self.cells(magazine)[..self.magazine].chunks(LINE).for_each(prefetch);
+        let Some((magazine, count)) = self.heads.full.pop(&self.links, soon) else { return 0 };
+        let count = usize::from(count).min(MAGAZINE);
+        for (slot, cell) in target.iter_mut().zip(&self.cells(magazine)[..count]) {
+            *slot = cell.load(Ordering::Relaxed);
+        }
+        self.heads.empty.push(&self.links, magazine, 0);
+        count
+    }
+
+    /// Puts in the slots from 0 to `slots`, so that low numbers come out first.
+    pub(crate) fn fill(&self, slots: u32) {
+        let mut numbers = (0..slots).collect::<Vec<_>>();
+        for chunk in numbers.chunks_mut(self.magazine).rev() {
+            chunk.reverse();
+            let count = self.put(chunk);
+            debug_assert_eq!(count, chunk.len(), "there are magazines for all slots");
+        }
+    }
+
+    /// Brings the slots on `list` into magazines.
+    pub(crate) fn collect(&self, list: &HomeList) {
+        let mut slots = Vec::new();
+        list.take_all(|slot| slots.push(slot));
+        let mut left = &slots[..];
+        while !left.is_empty() {
+            let count = self.put(left);
+            if count == 0 {
+                // Every magazine is in use, most of them partly filled.
+                return left.iter().for_each(|&slot| list.push(slot));
+            }
+            left = &left[count..];
+        }
+    }
+
+    /// Takes everything out; how many slots there were. Unlike the level, this counts a magazine only
+    /// when whoever put it in has done its last access here.
+    pub(crate) fn take_all(&self) -> u32 {
+        core::iter::from_fn(|| self.heads.full.pop(&self.links, |_| ()))
+            .map(|(_, count)| u32::from(count))
+            .sum()
+    }
+
+    #[inline]
+    fn cells(&self, magazine: u32) -> &[AtomicU32] {
+        let start = magazine as usize * MAGAZINE;
+        &self.slots[start..start + MAGAZINE]
+    }
+}
+
+/// Small regions have small magazines, so that the caches of a few pools do not hold all there is.
+fn magazine_for(slots: u32) -> u8 {
+    u8::try_from(slots / 32).unwrap_or(u8::MAX).clamp(8.min(MOST), MOST)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "checked below")]
+const MOST: u8 = MAGAZINE as u8;
+const _: () = assert!(MOST as usize == MAGAZINE);
+
+impl core::fmt::Debug for Depot {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.debug_struct("Depot").field("level", &self.level()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    /// Two workers exchange magazines; no slot is lost, none has two owners.
+    #[test]
+    fn a_slot_is_exchanged_and_not_lost() {
+        loom::model(|| {
+            let depot = Arc::new(Depot::new(4));
+            assert_eq!([depot.put(&[0, 1]), depot.put(&[2, 3])], [2, 2]);
+            let other = Arc::clone(&depot);
+            let thread = loom::thread::spawn(move || {
+                let mut slots = [0; MAGAZINE];
+                let count = other.get(&mut slots);
+                assert_eq!(other.put(&slots[..count]), count);
+            });
+            let mut slots = [0; MAGAZINE];
+            let count = depot.get(&mut slots);
+            let mut all = slots[..count].to_vec();
+            thread.join().expect("the other thread does not panic");
+            loop {
+                let count = depot.get(&mut slots);
+                if count == 0 {
+                    break;
+                }
+                all.extend(&slots[..count]);
+            }
+            all.sort_unstable();
+            assert_eq!(all, [0, 1, 2, 3]);
+        });
+    }
+}
