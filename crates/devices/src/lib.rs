@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`af_xdp`] | any Linux interface, through shared rings |
 //! | [`tap`] | the host's own stack and applications, with virtio-net headers |
+//! | [`lan78xx`] | USB adapters with a LAN7800, LAN7801 or LAN7850, and a model of them |
 //! | [`pair`] | another port of this process: an in-memory cable |
 //! | [`fault`] | another device, with losses, delays, damage and unplugging on order |
 //!
@@ -35,6 +36,8 @@
 
 #[cfg(feature = "af_xdp")]
 pub mod af_xdp;
+#[cfg(feature = "lan78xx")]
+pub mod lan78xx;
 #[cfg(feature = "tap")]
 pub mod tap;
 
@@ -42,6 +45,8 @@ pub mod fault;
 pub mod pair;
 
 pub mod conformance;
+
+mod bell;
 
 use polder_datapath::port::{RxQueue, TxQueue};
 

@@ -8,16 +8,15 @@
 //! other metadata ends with the journey.
 
 use crate::Queue;
+use crate::bell::{Bell, Ear};
 use polder_buffers::ring::{self, Consumer, Producer};
 use polder_buffers::{BATCH, Batch, NO_PORT, Packet, Pool, Region, RegionError, RegionOptions};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
-use rustix::event::EventfdFlags;
 use rustix::io::Errno;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// How a cable is made.
 #[derive(Clone, Copy, Debug)]
@@ -86,12 +85,7 @@ fn connect(options: Options, copies: Option<&Region>) -> Result<(End, End), Pair
 /// One direction of one queue.
 fn wire(options: Options, copies: Option<&Region>) -> Result<(PairTx, PairRx), PairError> {
     let (outgoing, incoming) = ring::channel(options.ring);
-    let event = rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
-    let bell = Arc::new(Bell {
-        event: event.map_err(PairError::Event)?,
-        armed: AtomicBool::new(false),
-        gone: AtomicBool::new(false),
-    });
+    let bell = Arc::new(Bell::new().map_err(PairError::Event)?);
     let tx = PairTx {
         outgoing,
         bell: Arc::clone(&bell),
@@ -99,50 +93,9 @@ fn wire(options: Options, copies: Option<&Region>) -> Result<(PairTx, PairRx), P
         copies: copies.map(Copies::new),
         counters: Arc::default(),
     };
-    let rx = PairRx {
-        incoming,
-        bell,
-        waiting: false,
-        rings_owed: 0,
-        copies: copies.map(Copies::new),
-        counters: Arc::default(),
-    };
+    let rx =
+        PairRx { incoming, ear: Ear::new(bell), copies: copies.map(Copies::new), counters: Arc::default() };
     Ok((tx, rx))
-}
-
-/// How the sender wakes the receiver of one direction, and how each learns that the other is gone.
-#[derive(Debug)]
-struct Bell {
-    event: OwnedFd,
-    /// Set by the receiver that wants an event, cleared by who takes the wish back or fulfils it.
-    armed: AtomicBool,
-    /// Set by the end that goes first.
-    gone: AtomicBool,
-}
-
-impl Bell {
-    /// Rings if the receiver wants it; called after something was sent.
-    fn ring_if_armed(&self) {
-        // The fence pairs with the one in `PairRx::arm`: either this sees the receiver armed, or the
-        // receiver sees what was sent.
-        fence(Ordering::SeqCst);
-        // AcqRel pairs with the swaps of `PairRx::arm`: who finds the flag cleared has a ring to
-        // collect, and the rings of earlier events have been written.
-        if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::AcqRel) {
-            let written = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
-            debug_assert!(written.is_ok(), "an event's counter takes far more than one ring");
-        }
-    }
-
-    fn hang_up(&self) {
-        // Release pairs with the Acquire load in `is_gone`: who sees the end sees all that was sent.
-        self.gone.store(true, Ordering::Release);
-        self.ring_if_armed();
-    }
-
-    fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
-    }
 }
 
 /// The memory of a copying cable, as one end sees it.
@@ -245,12 +198,7 @@ impl Drop for PairTx {
 #[derive(Debug)]
 pub struct PairRx {
     incoming: Consumer<Packet>,
-    bell: Arc<Bell>,
-    /// Whether the last `arm` answered `Waiting`.
-    waiting: bool,
-    /// Rings that were given and not yet read from the event. Below zero for a moment when a ring
-    /// is read before it is noticed.
-    rings_owed: i64,
+    ear: Ear,
     copies: Option<Copies>,
     counters: Arc<QueueCounters>,
 }
@@ -258,8 +206,7 @@ pub struct PairRx {
 impl PairRx {
     /// Packets that wait at this end.
     fn pending(&mut self) -> usize {
-        let staged = self.copies.as_ref().map_or(0, |copies| copies.staged.len());
-        if staged > 0 { staged } else { self.incoming.available() }
+        pending(&mut self.incoming, self.copies.as_ref())
     }
 
     /// Moves up to `limit` packets into `batch`; returns how many.
@@ -279,20 +226,12 @@ impl PairRx {
         staged.drain_front(count).for_each(|packet| copy_pool.release_packet(packet));
         count
     }
-
-    /// Reads the rings that were given since the receiver last armed.
-    fn collect_rings(&mut self) {
-        let mut rings = [0; 8];
-        if self.rings_owed > 0 && rustix::io::read(&self.bell.event, &mut rings) == Ok(8) {
-            self.rings_owed -= i64::try_from(u64::from_ne_bytes(rings)).unwrap_or(i64::MAX);
-        }
-    }
 }
 
 impl RxQueue for PairRx {
     fn receive(&mut self, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) -> Turn {
         // Looked at first: what was sent before the end hung up is still received.
-        let gone = self.bell.is_gone();
+        let gone = self.ear.is_gone();
         let limit = batch.room().min(budget.left() as usize);
         let before = batch.len();
         let mut left = limit;
@@ -315,23 +254,12 @@ impl RxQueue for PairRx {
     }
 
     fn arm(&mut self) -> Armed {
-        // AcqRel pairs with the swap in `ring_if_armed`.
-        let was_armed = self.bell.armed.swap(true, Ordering::AcqRel);
-        self.rings_owed += i64::from(self.waiting && !was_armed);
-        self.collect_rings();
-        // The fence pairs with the one in `ring_if_armed`.
-        fence(Ordering::SeqCst);
-        self.waiting = !self.bell.is_gone() && self.pending() == 0;
-        if self.waiting {
-            return Armed::Waiting;
-        }
-        let still_armed = self.bell.armed.swap(false, Ordering::AcqRel);
-        self.rings_owed += i64::from(!still_armed);
-        Armed::Raced
+        let Self { ear, incoming, copies, .. } = self;
+        ear.arm(|| pending(incoming, copies.as_ref()) > 0)
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.bell.event.as_fd())
+        Some(self.ear.event())
     }
 
     fn counters(&self) -> &Arc<QueueCounters> {
@@ -341,8 +269,13 @@ impl RxQueue for PairRx {
 
 impl Drop for PairRx {
     fn drop(&mut self) {
-        self.bell.hang_up();
+        self.ear.hang_up();
     }
+}
+
+fn pending(incoming: &mut Consumer<Packet>, copies: Option<&Copies>) -> usize {
+    let staged = copies.map_or(0, |copies| copies.staged.len());
+    if staged > 0 { staged } else { incoming.available() }
 }
 
 /// Puts a packet that has crossed the cable into `batch`, without what the sender knew of it.

@@ -1,0 +1,103 @@
+//! How one thread wakes another that waits for something in shared memory, without a lost wake-up and
+//! without a system call while nobody waits.
+
+use polder_datapath::port::Armed;
+use rustix::event::EventfdFlags;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+/// How the sender of one direction wakes the receiver, and how each learns that the other is gone.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    event: OwnedFd,
+    /// Set by the receiver that wants an event, cleared by who takes the wish back or fulfils it.
+    armed: AtomicBool,
+    /// Set by the end that goes first.
+    gone: AtomicBool,
+}
+
+impl Bell {
+    pub(crate) fn new() -> rustix::io::Result<Self> {
+        let event = rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Self { event, armed: AtomicBool::new(false), gone: AtomicBool::new(false) })
+    }
+
+    /// Rings if the receiver wants it; called after something was sent.
+    pub(crate) fn ring_if_armed(&self) {
+        // The fence pairs with the one in `Ear::arm`: either this sees the receiver armed, or the
+        // receiver sees what was sent.
+        fence(Ordering::SeqCst);
+        // AcqRel pairs with the swaps of `Ear::arm`: who finds the flag cleared has a ring to
+        // collect, and the rings of earlier events have been written.
+        if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::AcqRel) {
+            let written = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+            debug_assert!(written.is_ok(), "an event's counter takes far more than one ring");
+        }
+    }
+
+    pub(crate) fn hang_up(&self) {
+        // Release pairs with the Acquire load in `is_gone`: who sees the end sees all that was sent.
+        self.gone.store(true, Ordering::Release);
+        self.ring_if_armed();
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+}
+
+/// The receiver's side of a bell.
+#[derive(Debug)]
+pub(crate) struct Ear {
+    bell: Arc<Bell>,
+    /// Whether the last `arm` answered `Waiting`.
+    waiting: bool,
+    /// Rings that were given and not yet read from the event. Below zero for a moment when a ring
+    /// is read before it is noticed.
+    rings_owed: i64,
+}
+
+impl Ear {
+    pub(crate) fn new(bell: Arc<Bell>) -> Self {
+        Self { bell, waiting: false, rings_owed: 0 }
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.bell.is_gone()
+    }
+
+    pub(crate) fn hang_up(&self) {
+        self.bell.hang_up();
+    }
+
+    /// What becomes readable when the bell rings.
+    pub(crate) fn event(&self) -> BorrowedFd<'_> {
+        self.bell.event.as_fd()
+    }
+
+    /// Asks for a ring, then looks once more whether something is there.
+    pub(crate) fn arm(&mut self, has_some: impl FnOnce() -> bool) -> Armed {
+        // AcqRel pairs with the swap in `ring_if_armed`.
+        let was_armed = self.bell.armed.swap(true, Ordering::AcqRel);
+        self.rings_owed += i64::from(self.waiting && !was_armed);
+        self.collect_rings();
+        // The fence pairs with the one in `ring_if_armed`.
+        fence(Ordering::SeqCst);
+        self.waiting = !self.bell.is_gone() && !has_some();
+        if self.waiting {
+            return Armed::Waiting;
+        }
+        let still_armed = self.bell.armed.swap(false, Ordering::AcqRel);
+        self.rings_owed += i64::from(!still_armed);
+        Armed::Raced
+    }
+
+    /// Reads the rings that were given since the receiver last armed.
+    fn collect_rings(&mut self) {
+        let mut rings = [0; 8];
+        if self.rings_owed > 0 && rustix::io::read(&self.bell.event, &mut rings) == Ok(8) {
+            self.rings_owed -= i64::try_from(u64::from_ne_bytes(rings)).unwrap_or(i64::MAX);
+        }
+    }
+}
