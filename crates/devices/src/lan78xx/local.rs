@@ -1,0 +1,269 @@
+//! The model in this process as a transport.
+//!
+//! [`connect`] joins a driver's end, [`Local`], to a host's, [`Host`], which owns the model. The host
+//! runs on a thread of its own, as a USB host does; or the driver's end pumps it ([`Local::pumped`]),
+//! so that one thread runs both and a test is the same every time.
+
+use super::model::Bench;
+use super::monotonic;
+use super::usb::{Completion, Speed, Status, Transport, Urb};
+use crate::bell::{Bell, Ear};
+use core::time::Duration;
+use polder_buffers::ring::{self, Consumer, Producer};
+use polder_datapath::port::Armed;
+use polder_datapath::units::Nanos;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// URBs on their way in each direction.
+const RING: usize = 512;
+
+/// By which clock a model runs.
+#[derive(Clone, Debug)]
+pub enum Clock {
+    /// The machine's.
+    Monotonic,
+    /// One that a test moves, and that moves by itself when somebody waits.
+    Virtual(Arc<AtomicU64>),
+}
+
+impl Clock {
+    /// A virtual clock at zero.
+    pub fn at_zero() -> Self {
+        Self::Virtual(Arc::default())
+    }
+
+    /// The time.
+    pub fn now(&self) -> Nanos {
+        match self {
+            Self::Monotonic => monotonic(),
+            // Relaxed: the time orders nothing.
+            Self::Virtual(time) => Nanos(time.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Lets time pass on a virtual clock; the other one passes by itself.
+    pub fn pass(&self, time: Nanos) {
+        if let Self::Virtual(now) = self {
+            now.fetch_add(time.0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What the driver's end says to the host.
+#[derive(Debug)]
+enum Order {
+    Submit(Urb),
+    Cancel(u32),
+}
+
+/// The host's end: the model, and what comes and goes.
+#[derive(Debug)]
+pub struct Host {
+    /// The model with its wire.
+    pub bench: Bench,
+    orders: Consumer<Order>,
+    done: Producer<Completion>,
+    /// What has ended and found no room.
+    waiting: VecDeque<Completion>,
+    bell: Arc<Bell>,
+}
+
+impl Host {
+    /// Takes orders, lets the model run to `now`, gives back what has ended; `true` when there was
+    /// anything to do.
+    pub fn step(&mut self, now: Nanos) -> bool {
+        let adapter = &mut self.bench.adapter;
+        adapter.advance(now);
+        let mut some = self.orders.pop_all(RING, |order| match order {
+            Order::Submit(urb) => adapter.submit(urb),
+            Order::Cancel(id) => drop(adapter.cancel(id)),
+        }) > 0;
+        some |= self.bench.step(now);
+        self.waiting.extend(core::iter::from_fn(|| self.bench.adapter.complete()));
+        let count = self.waiting.len();
+        if count > 0 {
+            let sent = self.done.push_all(count, core::iter::from_fn(|| self.waiting.pop_front()));
+            some |= sent > 0;
+        }
+        if some {
+            self.bell.ring_if_armed();
+        }
+        some
+    }
+
+    /// Whether the driver's end is gone.
+    pub fn is_abandoned(&self) -> bool {
+        self.done.is_abandoned()
+    }
+
+    /// Takes the device away.
+    pub fn unplug(&mut self, now: Nanos) {
+        self.bench.adapter.unplug();
+        self.step(now);
+        self.bell.hang_up();
+    }
+}
+
+/// The driver's end.
+#[derive(Debug)]
+pub struct Local {
+    orders: Producer<Order>,
+    /// Orders that found no room.
+    held: VecDeque<Order>,
+    done: Consumer<Completion>,
+    ear: Ear,
+    pump: Option<Arc<Mutex<Host>>>,
+    clock: Clock,
+    speed: Speed,
+    /// What the processor spends for each URB, as it would for a real host.
+    cost: Nanos,
+    in_flight: u32,
+}
+
+/// Joins a driver's end to the host's end of `bench`. Submitting and taking back a URB costs `cost` of
+/// the driver's time, as it does with a real host.
+///
+/// # Errors
+/// When the process may open no more files.
+pub fn connect(bench: Bench, clock: Clock, cost: Nanos) -> rustix::io::Result<(Local, Host)> {
+    let bell = Arc::new(Bell::new()?);
+    let (orders_in, orders) = ring::channel(RING);
+    let (done_in, done) = ring::channel(RING);
+    let speed = bench.adapter.options().speed;
+    let host = Host { bench, orders, done: done_in, waiting: VecDeque::new(), bell: Arc::clone(&bell) };
+    let local = Local {
+        orders: orders_in,
+        held: VecDeque::new(),
+        done,
+        ear: Ear::new(bell),
+        pump: None,
+        clock,
+        speed,
+        cost,
+        in_flight: 0,
+    };
+    Ok((local, host))
+}
+
+impl Local {
+    /// Lets the driver's end run the host whenever it looks for something.
+    #[must_use]
+    pub fn pumped(mut self, host: Arc<Mutex<Host>>) -> Self {
+        self.pump = Some(host);
+        self
+    }
+
+    fn pump(&self) {
+        if let Some(host) = &self.pump {
+            let now = self.clock.now();
+            let mut host = host.lock().unwrap_or_else(PoisonError::into_inner);
+            // Twice: what was found first may let more be done.
+            host.step(now);
+            host.step(now);
+        }
+    }
+
+    fn order(&mut self, order: Order) {
+        self.held.push_back(order);
+        let count = self.held.len();
+        self.orders.push_all(count, core::iter::from_fn(|| self.held.pop_front()));
+    }
+
+    fn spend(&self) {
+        if self.cost == Nanos(0) {
+            return;
+        }
+        let end = monotonic() + self.cost;
+        while monotonic() < end {
+            core::hint::spin_loop();
+        }
+    }
+}
+
+impl Transport for Local {
+    fn speed(&self) -> Speed {
+        self.speed
+    }
+
+    fn submit(&mut self, urb: Urb) {
+        self.spend();
+        self.in_flight += 1;
+        self.order(Order::Submit(urb));
+    }
+
+    fn cancel(&mut self, id: u32) {
+        self.order(Order::Cancel(id));
+    }
+
+    fn flush(&mut self) {
+        self.pump();
+    }
+
+    fn complete(&mut self) -> Option<Completion> {
+        if self.done.available() == 0 {
+            self.pump();
+        }
+        let done = self.done.pop()?;
+        self.in_flight = self.in_flight.saturating_sub(1);
+        Some(done)
+    }
+
+    fn wait(&mut self, limit: Duration) {
+        self.pump();
+        if self.done.available() > 0 {
+            return;
+        }
+        if let Clock::Virtual(_) = &self.clock {
+            self.clock.pass(Nanos(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)));
+            self.pump();
+            return;
+        }
+        if self.arm() == Armed::Waiting {
+            let event = self.ear.event();
+            let mut look = [PollFd::from_borrowed_fd(event, PollFlags::IN)];
+            // Woken or not: the caller looks.
+            let _ = rustix::event::poll(&mut look, Timespec::try_from(limit).ok().as_ref());
+        }
+    }
+
+    fn arm(&mut self) -> Armed {
+        self.pump();
+        let Self { ear, done, .. } = self;
+        ear.arm(|| done.available() > 0)
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.ear.event())
+    }
+
+    fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    fn is_gone(&self) -> bool {
+        self.ear.is_gone()
+    }
+
+    fn place(&self) -> String {
+        "a model in this process".to_owned()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // URBs that the model holds go back to their owner's memory with it.
+        self.bench.adapter.unplug();
+        self.bell.hang_up();
+    }
+}
+
+impl Completion {
+    /// A URB that a transport could not carry.
+    pub(crate) fn gone(urb: Urb) -> Self {
+        Self { urb, status: Status::Gone, actual: 0 }
+    }
+}

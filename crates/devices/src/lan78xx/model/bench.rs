@@ -1,0 +1,157 @@
+//! An adapter whose wire is a port of the datapath, so that real traffic flows.
+
+use super::Adapter;
+use crate::AnyQueue;
+use polder_buffers::{BATCH, Batch, Packet, Pool};
+use polder_datapath::port::{Armed, Budget, Turn};
+use polder_datapath::units::Nanos;
+
+/// How far behind the clock a frame may begin on a paced wire. What is later than that was lost to the
+/// thread, not to the link, and is not made up for.
+const SLACK: Nanos = Nanos(50_000);
+
+/// What the wire has carried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WireCounters {
+    /// Frames towards the adapter.
+    pub to_adapter: u64,
+    /// Frames towards the adapter that found no link.
+    pub no_link: u64,
+    /// Frames from the adapter.
+    pub from_adapter: u64,
+    /// Frames from the adapter that the port did not take.
+    pub refused: u64,
+}
+
+/// An adapter and the port that is its wire.
+pub struct Bench {
+    /// The device.
+    pub adapter: Adapter,
+    wire: Option<AnyQueue>,
+    pool: Pool,
+    incoming: Batch,
+    outgoing: Batch,
+    counters: WireCounters,
+}
+
+impl core::fmt::Debug for Bench {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.debug_struct("Bench").field("adapter", &self.adapter).finish_non_exhaustive()
+    }
+}
+
+impl Bench {
+    /// Connects `adapter` to `wire`; frames come from `pool`. Without a wire frames go in and out of
+    /// the adapter by hand.
+    pub fn new(adapter: Adapter, wire: Option<AnyQueue>, pool: Pool) -> Self {
+        Self {
+            adapter,
+            wire,
+            pool,
+            incoming: Batch::new(),
+            outgoing: Batch::new(),
+            counters: WireCounters::default(),
+        }
+    }
+
+    /// What the wire has carried.
+    pub fn counters(&self) -> WireCounters {
+        self.counters
+    }
+
+    /// The port that is the wire.
+    pub fn wire(&mut self) -> Option<&mut AnyQueue> {
+        self.wire.as_mut()
+    }
+
+    /// Moves everything that can be moved by now; `true` when more may be there already.
+    pub fn step(&mut self, now: Nanos) -> bool {
+        self.adapter.advance(now);
+        let more_in = self.bring_in(now);
+        let more_out = self.take_out();
+        self.adapter.advance(now);
+        more_in || more_out
+    }
+
+    fn bring_in(&mut self, now: Nanos) -> bool {
+        let paced = self.adapter.options().timing.paced;
+        for _ in 0..4 * BATCH {
+            if self.adapter.holds_partner() || paced && self.adapter.wire_free_at() > now {
+                return false;
+            }
+            if self.incoming.is_empty() && !self.receive_some() {
+                return false;
+            }
+            let Some(packet) = self.incoming.drain_front(1).next() else { return false };
+            self.counters.to_adapter += 1;
+            let start = self.adapter.wire_free_at().max(now - SLACK);
+            let start = if paced { start } else { now };
+            let taken = if packet.is_contiguous() {
+                self.adapter.wire_in(packet.bytes(), start)
+            } else {
+                let mut whole = vec![0; packet.len()];
+                packet.copy_out(0, &mut whole);
+                self.adapter.wire_in(&whole, start)
+            };
+            self.counters.no_link += u64::from(!taken);
+            self.pool.release_packet(packet);
+        }
+        true
+    }
+
+    fn receive_some(&mut self) -> bool {
+        let Some(wire) = &mut self.wire else { return false };
+        let mut budget = Budget::new(64);
+        match wire.rx.receive(&mut budget, &mut self.incoming, &mut self.pool) {
+            Turn::Drained | Turn::OutOfBudget | Turn::Closed => !self.incoming.is_empty(),
+        }
+    }
+
+    fn take_out(&mut self) -> bool {
+        if self.wire.is_none() {
+            return false;
+        }
+        for _ in 0..4 {
+            self.gather_outgoing();
+            let Some(wire) = self.wire.as_mut().filter(|_| !self.outgoing.is_empty()) else { return false };
+            wire.tx.transmit(&mut self.outgoing, &mut self.pool);
+            let _ = wire.tx.reclaim(&mut self.pool);
+            if !self.outgoing.is_empty() {
+                // The port is full; the wire waits, as one does behind a switch that is paused.
+                return true;
+            }
+        }
+        true
+    }
+
+    fn gather_outgoing(&mut self) {
+        while !self.outgoing.is_full() {
+            let Some(frame) = self.adapter.wire_out() else { return };
+            self.counters.from_adapter += 1;
+            match Packet::copy_from(&frame, &mut self.pool) {
+                Some(packet) => self.outgoing.push(packet).expect("the batch is not full"),
+                None => self.counters.refused += 1,
+            }
+        }
+    }
+
+    /// Asks the wire for an event, then looks once more.
+    pub fn arm(&mut self) -> Armed {
+        match &mut self.wire {
+            Some(wire) if self.incoming.is_empty() => wire.rx.arm(),
+            _ => Armed::Waiting,
+        }
+    }
+
+    /// Whether the wire holds frames back that would come in now.
+    pub fn has_incoming(&self) -> bool {
+        !self.incoming.is_empty() || !self.outgoing.is_empty()
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.pool.release(&mut self.incoming);
+        self.pool.release(&mut self.outgoing);
+    }
+}

@@ -1,0 +1,257 @@
+//! The adapter as a model: what the silicon does, as far as a driver can see it.
+//!
+//! | file | what it imitates |
+//! |---|---|
+//! | `control` | endpoint 0: standard requests, descriptors, register access, statistics |
+//! | `registers` | the register file and its side effects |
+//! | `phy` | the PHY behind MDIO: negotiation, link, interrupts |
+//! | `memory` | EEPROM and one-time programmable memory |
+//! | `filter` | which frames are received |
+//! | `mac` | the wire: FCS, lengths, VLAN tags, checksums, flow control, statistics |
+//! | `offload` | checksums and segments of frames to be sent |
+//! | `bulk` | FIFOs of 12 KiB, URBs, the time that the bus takes |
+//! | `lies` | what a broken adapter does |
+//! | `bench` | an adapter whose wire is a port of the datapath |
+//!
+//! [`Adapter`] is one device without a clock and without threads: URBs and frames go in, completions
+//! and frames come out, time is an argument. docs/hardware/lan78xx.md says which of its behaviour is
+//! fact and which is assumption.
+
+mod bench;
+mod bulk;
+mod control;
+mod filter;
+mod lies;
+mod mac;
+mod memory;
+mod offload;
+mod phy;
+mod registers;
+
+pub use bench::{Bench, WireCounters};
+pub use bulk::Timing;
+pub use lies::{Fault, Lies};
+pub use phy::Partner;
+
+use super::descriptor::{Chip, ENDPOINTS};
+use super::statistics::Block;
+use super::usb::{Completion, Speed, Status, Urb};
+use bulk::Bulk;
+use mac::Mac;
+use memory::Memory;
+use phy::Phy;
+use polder_datapath::units::Nanos;
+use registers::Registers;
+use std::collections::VecDeque;
+
+/// Where the model keeps its MAC address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AddressSource {
+    /// Nowhere.
+    None,
+    /// In the EEPROM.
+    #[default]
+    Eeprom,
+    /// In the one-time programmable memory, first configuration.
+    Otp,
+    /// In the one-time programmable memory, second configuration.
+    OtpSecond,
+    /// In the registers, loaded by the device itself.
+    Registers,
+}
+
+/// Which adapter is imitated.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The chip.
+    pub chip: Chip,
+    /// The bus it is on.
+    pub speed: Speed,
+    /// Its MAC address.
+    pub mac: [u8; 6],
+    /// Where that is kept.
+    pub address: AddressSource,
+    /// What is at the other end of the cable.
+    pub partner: Partner,
+    /// What the bus and the wire take.
+    pub timing: Timing,
+    /// What is broken.
+    pub lies: Lies,
+    /// How long after the PHY is ready the link comes up.
+    pub link_delay: Nanos,
+}
+
+impl Default for Options {
+    /// A LAN7800 at SuperSpeed with an EEPROM, on a gigabit link, honest and infinitely fast.
+    fn default() -> Self {
+        Self {
+            chip: Chip::Lan7800,
+            speed: Speed::Super,
+            mac: [0x02, 0x80, 0x0f, 0x78, 0x00, 0x01],
+            address: AddressSource::default(),
+            partner: Partner::default(),
+            timing: Timing::default(),
+            lies: Lies::default(),
+            link_delay: Nanos(0),
+        }
+    }
+}
+
+/// One device.
+#[derive(Debug)]
+pub struct Adapter {
+    options: Options,
+    registers: Registers,
+    phy: Phy,
+    memory: Memory,
+    mac: Mac,
+    bulk: Bulk,
+    statistics: Block,
+    /// Interrupt URBs that wait for something to report.
+    interrupts: VecDeque<Urb>,
+    /// The last word that the interrupt endpoint has reported and the driver has not cleared.
+    reported: u32,
+    completions: VecDeque<Completion>,
+    faults: VecDeque<Fault>,
+    configured: bool,
+    plugged: bool,
+    now: Nanos,
+}
+
+impl Adapter {
+    /// A device that has just been plugged in.
+    pub fn new(options: Options) -> Self {
+        Self {
+            registers: Registers::new(&options),
+            phy: Phy::new(options.chip, options.partner),
+            memory: Memory::new(options.address, options.mac),
+            mac: Mac::default(),
+            bulk: Bulk::default(),
+            statistics: Block::default(),
+            interrupts: VecDeque::new(),
+            reported: 0,
+            completions: VecDeque::new(),
+            faults: VecDeque::new(),
+            configured: false,
+            plugged: true,
+            now: Nanos(0),
+            options,
+        }
+    }
+
+    /// Which adapter it is.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The counters as the device keeps them.
+    pub fn statistics(&self) -> &Block {
+        &self.statistics
+    }
+
+    /// Whether the link is up.
+    pub fn has_link(&self) -> bool {
+        self.plugged && self.phy.has_link()
+    }
+
+    /// Takes a URB from the host; it completes at once, later, or never.
+    pub fn submit(&mut self, urb: Urb) {
+        let refused = if self.plugged { None } else { Some(Status::Gone) };
+        if let Some(status) = refused {
+            self.finish(urb, status, 0);
+        } else if urb.endpoint == 0 {
+            self.control(urb);
+        } else if urb.endpoint == ENDPOINTS.bulk_in && self.configured {
+            self.bulk.offer(urb, self.now);
+        } else if urb.endpoint == ENDPOINTS.bulk_out && self.configured {
+            self.bulk.bring(urb, self.now);
+        } else if urb.endpoint == ENDPOINTS.interrupt && self.configured {
+            self.interrupts.push_back(urb);
+        } else {
+            self.finish(urb, Status::Stall, 0);
+        }
+    }
+
+    /// Ends a URB early; `false` when it is not (or no longer) pending.
+    pub fn cancel(&mut self, id: u32) -> bool {
+        let queues = [&mut self.bulk.receiving, &mut self.bulk.sending, &mut self.interrupts];
+        let found = queues.into_iter().find_map(|queue| {
+            let at = queue.iter().position(|urb| urb.id == id)?;
+            queue.remove(at).map(|urb| (urb, at))
+        });
+        let Some((urb, at)) = found else { return false };
+        self.bulk.forget(urb.endpoint, at);
+        self.finish(urb, Status::Cancelled, 0);
+        true
+    }
+
+    /// Takes the next transfer that has ended.
+    pub fn complete(&mut self) -> Option<Completion> {
+        self.completions.pop_front()
+    }
+
+    /// Lets time pass, and everything happen that is due.
+    pub fn advance(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+        if !self.plugged {
+            return;
+        }
+        self.phy.advance(self.now, self.options.link_delay);
+        self.run_bulk_out();
+        self.run_bulk_in();
+        self.report_interrupts();
+    }
+
+    /// When something is due without anything from outside; `None` when nothing is.
+    pub fn next_event(&self) -> Option<Nanos> {
+        let link = self.phy.next_event(self.options.link_delay);
+        [link, self.bulk_event(), self.wire_event()].into_iter().flatten().min()
+    }
+
+    /// Plugs the cable in or out.
+    pub fn set_link(&mut self, up: bool) {
+        self.phy.set_cable(up, self.now);
+    }
+
+    /// Takes the device away: every URB ends, and none is taken any more.
+    pub fn unplug(&mut self) {
+        self.plugged = false;
+        let pending = [&mut self.bulk.receiving, &mut self.bulk.sending, &mut self.interrupts];
+        let pending: Vec<Urb> = pending.into_iter().flat_map(VecDeque::drain_all).collect();
+        for urb in pending {
+            self.finish(urb, Status::Gone, 0);
+        }
+    }
+
+    /// Whether the device is there.
+    pub fn is_plugged(&self) -> bool {
+        self.plugged
+    }
+
+    /// Plugs the device in again: fresh out of reset.
+    pub fn plug(&mut self) {
+        let (now, completions) = (self.now, core::mem::take(&mut self.completions));
+        *self = Self { completions, ..Self::new(self.options.clone()) };
+        self.now = now;
+    }
+
+    /// Lets the next transfers go wrong, one fault each.
+    pub fn plan(&mut self, fault: Fault) {
+        self.faults.push_back(fault);
+    }
+
+    fn finish(&mut self, urb: Urb, status: Status, actual: usize) {
+        self.completions.push_back(Completion { urb, status, actual });
+    }
+}
+
+/// Taking everything out of a queue.
+trait DrainAll<T> {
+    fn drain_all(&mut self) -> impl Iterator<Item = T>;
+}
+
+impl<T> DrainAll<T> for VecDeque<T> {
+    fn drain_all(&mut self) -> impl Iterator<Item = T> {
+        core::mem::take(self).into_iter()
+    }
+}

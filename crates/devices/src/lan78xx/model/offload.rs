@@ -1,0 +1,147 @@
+//! Frames to be sent, as they leave: tag inserted, checksums written, cut into segments.
+//!
+//! Checksums are computed over the whole, pseudo-header included, whatever stands in the field.
+
+use crate::lan78xx::frame::{TxFrame, tx_a};
+use polder_datapath::wire::{Checksum, EtherType, IpProtocol, Ipv4, Ipv6, Pseudo};
+
+/// Bytes of the two addresses, which stand before a tag.
+const ADDRESSES: usize = 12;
+/// Flags of TCP in its fourteenth byte.
+const FIN: u8 = 0x01;
+const PSH: u8 = 0x08;
+const CWR: u8 = 0x80;
+
+/// Where the headers of a frame are.
+#[derive(Clone, Copy)]
+struct Layout {
+    network: usize,
+    transport: usize,
+    end: usize,
+    protocol: IpProtocol,
+    is_v4: bool,
+}
+
+/// What leaves for one frame of a transfer: itself, or its segments.
+pub(super) fn prepare(frame: TxFrame<'_>) -> Vec<Vec<u8>> {
+    let TxFrame { command, bytes } = frame;
+    let mut frame = Vec::with_capacity(bytes.len() + 4);
+    frame.extend_from_slice(bytes);
+    if let Some(tag) = command.vlan() {
+        let mut inserted = EtherType::VLAN.0.to_be_bytes().to_vec();
+        inserted.extend(tag.to_be_bytes());
+        frame.splice(ADDRESSES..ADDRESSES, inserted);
+    }
+    let Some(layout) = layout(&frame) else { return vec![frame] };
+    if command.a & tx_a::SEGMENT != 0 {
+        let size = (command.b >> 16 & 0x3fff) as usize;
+        return segments(&frame, layout, size);
+    }
+    finish(&mut frame, layout, command.a);
+    vec![frame]
+}
+
+fn layout(frame: &[u8]) -> Option<Layout> {
+    let mut network = ADDRESSES + 2;
+    let mut kind = frame.get(ADDRESSES..network)?;
+    while kind == EtherType::VLAN.0.to_be_bytes() || kind == EtherType::SERVICE_VLAN.0.to_be_bytes() {
+        kind = frame.get(network + 2..network + 4)?;
+        network += 4;
+    }
+    if kind == EtherType::IPV4.0.to_be_bytes() {
+        let packet = Ipv4::parse(&frame[network..]).ok().filter(|packet| !packet.is_fragment())?;
+        let transport = network + packet.header_bytes();
+        let end = network + usize::from(packet.total_length());
+        Some(Layout { network, transport, end, protocol: packet.protocol(), is_v4: true })
+    } else if kind == EtherType::IPV6.0.to_be_bytes() {
+        let packet = Ipv6::parse(&frame[network..]).ok()?;
+        let end = network + Ipv6::HEADER_BYTES + usize::from(packet.payload_length());
+        let transport = network + Ipv6::HEADER_BYTES;
+        Some(Layout { network, transport, end, protocol: packet.next_header(), is_v4: false })
+    } else {
+        None
+    }
+}
+
+/// Writes the checksums that `wanted` names.
+fn finish(frame: &mut [u8], layout: Layout, wanted: u32) {
+    if wanted & tx_a::TRANSPORT_CHECKSUM != 0 {
+        write_transport(frame, layout);
+    }
+    if wanted & tx_a::IP_CHECKSUM != 0 && layout.is_v4 {
+        let header = &mut frame[layout.network..layout.transport];
+        header[10..12].fill(0);
+        let sum = Checksum::of(header);
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+fn pseudo(frame: &[u8], layout: Layout) -> Option<Pseudo> {
+    let packet = &frame[layout.network..];
+    if layout.is_v4 {
+        Ipv4::parse(packet).ok().map(|packet| packet.pseudo())
+    } else {
+        Ipv6::parse(packet).ok().map(|packet| packet.pseudo())
+    }
+}
+
+fn write_transport(frame: &mut [u8], layout: Layout) {
+    let field = match layout.protocol {
+        IpProtocol::TCP => 16,
+        IpProtocol::UDP => 6,
+        _ => return,
+    };
+    let Some(pseudo) = pseudo(frame, layout) else { return };
+    let Some(segment) = frame.get_mut(layout.transport..layout.end) else { return };
+    if segment.len() < field + 2 {
+        return;
+    }
+    segment[field..field + 2].fill(0);
+    let sum = pseudo.sum_over(layout.protocol, segment).finish_nonzero();
+    segment[field..field + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Cuts a TCP packet into segments with `size` bytes of payload.
+fn segments(frame: &[u8], layout: Layout, size: usize) -> Vec<Vec<u8>> {
+    let Some(&offset) = frame.get(layout.transport + 12) else { return vec![frame.to_vec()] };
+    let headers = layout.transport + usize::from(offset >> 4) * 4;
+    let (Some(payload), true) = (frame.get(headers..layout.end), size > 0) else {
+        return vec![frame.to_vec()];
+    };
+    let pieces = payload.chunks(size).count();
+    let cut = |(index, piece): (usize, &[u8])| {
+        let mut segment = frame[..headers].to_vec();
+        segment.extend_from_slice(piece);
+        let end = segment.len();
+        number(&mut segment, layout, index, index * size);
+        let flags = &mut segment[layout.transport + 13];
+        if index + 1 < pieces {
+            *flags &= !(FIN | PSH);
+        }
+        if index > 0 {
+            *flags &= !CWR;
+        }
+        finish(&mut segment, Layout { end, ..layout }, tx_a::TRANSPORT_CHECKSUM | tx_a::IP_CHECKSUM);
+        segment
+    };
+    payload.chunks(size).enumerate().map(cut).collect()
+}
+
+/// Writes length, identification and sequence number of segment `index`, `behind` bytes into the payload.
+fn number(segment: &mut [u8], layout: Layout, index: usize, behind: usize) {
+    let short = |value: usize| u16::try_from(value).unwrap_or(u16::MAX);
+    let length = segment.len() - layout.network;
+    if layout.is_v4 {
+        segment[layout.network + 2..][..2].copy_from_slice(&short(length).to_be_bytes());
+        let field = &mut segment[layout.network + 4..][..2];
+        let first = u16::from_be_bytes([field[0], field[1]]);
+        field.copy_from_slice(&first.wrapping_add(short(index)).to_be_bytes());
+    } else {
+        let payload = short(length - Ipv6::HEADER_BYTES);
+        segment[layout.network + 4..][..2].copy_from_slice(&payload.to_be_bytes());
+    }
+    let field = &mut segment[layout.transport + 4..][..4];
+    let first = u32::from_be_bytes([field[0], field[1], field[2], field[3]]);
+    let behind = u32::try_from(behind).unwrap_or(u32::MAX);
+    field.copy_from_slice(&first.wrapping_add(behind).to_be_bytes());
+}

@@ -1,0 +1,233 @@
+//! The messages of the protocol, big-endian, version 1.1.1.
+
+use crate::lan78xx::descriptor::{Chip, VENDOR};
+use crate::lan78xx::usb::{Setup, Speed, Status};
+
+/// Version in front of set-up messages.
+pub(super) const VERSION: u16 = 0x0111;
+/// Asks for the list of devices.
+pub(super) const REQUEST_LIST: u16 = 0x8005;
+/// Answers with it.
+pub(super) const REPLY_LIST: u16 = 0x0005;
+/// Asks for a device.
+pub(super) const REQUEST_IMPORT: u16 = 0x8003;
+/// Answers with it.
+pub(super) const REPLY_IMPORT: u16 = 0x0003;
+
+/// Bytes in front of a set-up message: version, code, status.
+pub(super) const SETUP_BYTES: usize = 8;
+/// Bytes of the name of a device.
+pub(super) const NAME_BYTES: usize = 32;
+/// Bytes that describe a device.
+pub(super) const DEVICE_BYTES: usize = 312;
+/// Bytes in front of a transfer.
+pub(super) const HEADER_BYTES: usize = 48;
+
+/// Bus and device number of the one device of a server, as `vhci_hcd` joins them.
+pub(super) const DEVICE_ID: u32 = 1 << 16 | 2;
+
+/// Asks for a transfer.
+pub(super) const SUBMIT: u32 = 1;
+/// Asks that a transfer end early.
+pub(super) const UNLINK: u32 = 2;
+/// Ends a transfer.
+pub(super) const SUBMITTED: u32 = 3;
+/// Says whether a transfer ended early.
+pub(super) const UNLINKED: u32 = 4;
+
+/// Errors of Linux, as transfers carry them.
+const EPIPE: i32 = -32;
+const ECONNRESET: i32 = -104;
+const EOVERFLOW: i32 = -75;
+const EPROTO: i32 = -71;
+const ENODEV: i32 = -19;
+
+/// The header of a transfer, in both directions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) command: u32,
+    pub(super) sequence: u32,
+    pub(super) device: u32,
+    /// 1 for data to the host.
+    pub(super) direction: u32,
+    pub(super) endpoint: u32,
+    /// What depends on the command.
+    pub(super) words: [u32; 5],
+    pub(super) setup: [u8; 8],
+}
+
+impl Header {
+    pub(super) fn read(bytes: &[u8; HEADER_BYTES]) -> Self {
+        let (words, _) = bytes.as_chunks::<4>();
+        let word = |index: usize| u32::from_be_bytes(words[index]);
+        let mut setup = [0; 8];
+        setup.copy_from_slice(&bytes[40..]);
+        Self {
+            command: word(0),
+            sequence: word(1),
+            device: word(2),
+            direction: word(3),
+            endpoint: word(4),
+            words: [word(5), word(6), word(7), word(8), word(9)],
+            setup,
+        }
+    }
+
+    pub(super) fn write(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        let head = [self.command, self.sequence, self.device, self.direction, self.endpoint];
+        let words = head.into_iter().chain(self.words);
+        for (target, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+            *target = word.to_be_bytes();
+        }
+        bytes[40..].copy_from_slice(&self.setup);
+        bytes
+    }
+
+    /// A transfer that has ended.
+    pub(super) fn submitted(sequence: u32, status: Status, actual: usize) -> Self {
+        let actual = u32::try_from(actual).unwrap_or(u32::MAX);
+        let words = [error(status).cast_unsigned(), actual, 0, u32::MAX, 0];
+        Self { command: SUBMITTED, sequence, words, ..Self::default() }
+    }
+
+    /// Whether a transfer ended early.
+    pub(super) fn unlinked(sequence: u32, early: bool) -> Self {
+        let status = if early { ECONNRESET.cast_unsigned() } else { 0 };
+        Self { command: UNLINKED, sequence, words: [status, 0, 0, 0, 0], ..Self::default() }
+    }
+
+    /// Status and length of a transfer that has ended.
+    pub(super) fn outcome(&self) -> (Status, usize) {
+        (status(self.words[0].cast_signed()), self.words[1] as usize)
+    }
+}
+
+/// The error that Linux has for a status.
+const fn error(status: Status) -> i32 {
+    match status {
+        Status::Done => 0,
+        Status::Stall => EPIPE,
+        Status::Cancelled => ECONNRESET,
+        Status::Babble => EOVERFLOW,
+        Status::Error => EPROTO,
+        Status::Gone => ENODEV,
+    }
+}
+
+/// The status that an error of Linux means.
+const fn status(error: i32) -> Status {
+    match error {
+        0 => Status::Done,
+        EPIPE => Status::Stall,
+        // ENOENT and ECONNRESET are unlinked; ESHUTDOWN and ENODEV are gone.
+        -2 | ECONNRESET => Status::Cancelled,
+        EOVERFLOW => Status::Babble,
+        ENODEV | -108 => Status::Gone,
+        _ => Status::Error,
+    }
+}
+
+/// A set-up message without what follows.
+pub(super) fn setup_head(code: u16, status: u32) -> [u8; SETUP_BYTES] {
+    let ([a, b], [c, d]) = (VERSION.to_be_bytes(), code.to_be_bytes());
+    let [e, f, g, h] = status.to_be_bytes();
+    [a, b, c, d, e, f, g, h]
+}
+
+/// What a server says of its device.
+pub(super) fn describe(chip: Chip, speed: Speed, name: &str) -> [u8; DEVICE_BYTES] {
+    let mut bytes = [0; DEVICE_BYTES];
+    let path = format!("/polder/model/{name}");
+    put(&mut bytes[..256], path.as_bytes());
+    put(&mut bytes[256..288], name.as_bytes());
+    let (bus, device) = (DEVICE_ID >> 16, DEVICE_ID & 0xffff);
+    for (at, word) in [(288, bus), (292, device), (296, speed_number(speed))] {
+        put(&mut bytes[at..], &word.to_be_bytes());
+    }
+    for (at, half) in [(300, VENDOR), (302, chip.product()), (304, 0x0300_u16)] {
+        put(&mut bytes[at..], &half.to_be_bytes());
+    }
+    // Class, subclass, protocol, the configuration that is set, configurations, interfaces.
+    put(&mut bytes[306..], &[255, 0, 255, 0, 1, 1]);
+    bytes
+}
+
+/// What a server has said of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Described {
+    pub(super) device: u32,
+    pub(super) speed: Option<Speed>,
+    pub(super) vendor: u16,
+    pub(super) product: u16,
+}
+
+impl Described {
+    pub(super) fn read(bytes: &[u8; DEVICE_BYTES]) -> Self {
+        let word =
+            |at: usize| bytes[at..].first_chunk().map_or(0, |word: &[u8; 4]| u32::from_be_bytes(*word));
+        let half = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+        let speed = match word(296) {
+            3 => Some(Speed::High),
+            5 | 6 => Some(Speed::Super),
+            _ => None,
+        };
+        Self { device: word(288) << 16 | word(292), speed, vendor: half(300), product: half(302) }
+    }
+}
+
+/// The kernel's number of a speed.
+pub(super) const fn speed_number(speed: Speed) -> u32 {
+    match speed {
+        Speed::High => 3,
+        Speed::Super => 5,
+    }
+}
+
+/// The setup stage of a submitted control transfer.
+pub(super) fn setup_of(header: &Header) -> Setup {
+    Setup::read(header.setup)
+}
+
+fn put(target: &mut [u8], bytes: &[u8]) {
+    target[..bytes.len()].copy_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_written_and_read() {
+        let header = Header {
+            command: SUBMIT,
+            sequence: 7,
+            device: DEVICE_ID,
+            direction: 1,
+            endpoint: 2,
+            words: [1, 2, 3, 4, 5],
+            setup: [9; 8],
+        };
+        assert_eq!(Header::read(&header.write()), header);
+        assert_eq!(header.write()[..8], [0, 0, 0, 1, 0, 0, 0, 7]);
+    }
+
+    #[test]
+    fn statuses_survive_the_way() {
+        for status in
+            [Status::Done, Status::Stall, Status::Cancelled, Status::Babble, Status::Error, Status::Gone]
+        {
+            assert_eq!(Header::submitted(1, status, 99).outcome(), (status, 99));
+        }
+    }
+
+    #[test]
+    fn a_device_is_described() {
+        let bytes = describe(Chip::Lan7801, Speed::High, "1-1");
+        let described = Described::read(&bytes);
+        assert_eq!(described.device, 0x1_0002);
+        assert_eq!((described.vendor, described.product), (0x0424, 0x7801));
+        assert_eq!(described.speed, Some(Speed::High));
+        assert_eq!(bytes[256..260], *b"1-1\0");
+    }
+}

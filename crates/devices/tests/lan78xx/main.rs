@@ -1,0 +1,12 @@
+//! The LAN78xx adapter: its model by hand, its formats on hostile bytes, and our driver on the model.
+#![cfg(test)]
+#![cfg(feature = "lan78xx")]
+
+#[cfg(test)]
+mod formats;
+#[cfg(test)]
+mod hand;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod oracle;
