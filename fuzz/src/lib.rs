@@ -1,7 +1,8 @@
 //! Fuzz targets for what reads hostile bytes.
 //!
 //! A target hands the fuzzer's bytes to the parsers and to their oracles, the same that
-//! `cargo test -p polder-datapath --test wire` runs; it crashes where they disagree.
+//! `cargo test -p polder-datapath --test wire` and `cargo test -p polder-devices --test lan78xx` run;
+//! it crashes where they disagree.
 //!
 //! ```sh
 //! cargo install cargo-fuzz --locked
@@ -14,6 +15,8 @@
 //! `cargo run --manifest-path fuzz/Cargo.toml --bin seeds` writes those of its files that have a name.
 //! The others, named by their hash, are what the fuzzer found to reach code that these do not.
 
+#[path = "../../crates/devices/tests/lan78xx/oracle.rs"]
+mod lan78xx;
 #[path = "../../crates/datapath/tests/oracle/mod.rs"]
 mod oracle;
 
@@ -22,6 +25,7 @@ mod oracle;
 /// # Panics
 /// When they disagree, or when there is no such target.
 pub fn run(name: &str, bytes: &[u8]) {
-    let target = oracle::TARGETS.iter().find(|target| target.0 == name).expect("a target of that name");
+    let mut targets = oracle::TARGETS.iter().chain(lan78xx::TARGETS);
+    let target = targets.find(|target| target.0 == name).expect("a target of that name");
     target.1(bytes);
 }
