@@ -19,6 +19,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("ethtool", "ethtool"),
     ("ping", "iputils-ping"),
     ("iperf3", "iperf3"),
+    ("ldd", "libc-bin"),
+    ("qemu-system-x86_64", "qemu-system-x86"),
     ("dpdk-testpmd", "dpdk-dev"),
     ("ovs-vswitchd", "openvswitch-switch"),
 ];

@@ -3,6 +3,8 @@
 pub mod demo;
 pub mod scenarios;
 
+pub mod guest;
+pub mod lan78xx;
 pub mod peers;
 pub mod topology;
 pub mod traffic;

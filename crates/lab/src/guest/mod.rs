@@ -1,0 +1,231 @@
+//! A virtual machine with a Linux kernel that this machine does not run: for what only such a kernel
+//! can judge.
+//!
+//! The guest is made of Debian's kernel, this program as its first process ([`agent`]), and the
+//! programs of this machine that are asked for. It runs in software emulation, starts in a few
+//! seconds, and does what it is told over a connection to this process.
+//!
+//! `scripts/guest-kernel` fetches the kernel; without it, or without QEMU, [`Guest::available`] says
+//! what is missing.
+
+pub mod agent;
+mod initramfs;
+mod kernel;
+
+pub use kernel::Kernel;
+
+use crate::{clock, command, interrupt};
+use agent::{Answer, Request};
+use anyhow::{Context as _, bail, ensure};
+use initramfs::Initramfs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// The emulator.
+const QEMU: &str = "qemu-system-x86_64";
+/// Where the guest reaches this machine.
+pub const HOST: &str = "10.0.2.2";
+/// How long the guest may take to start.
+const BOOT: Duration = Duration::from_secs(60);
+/// How long one request may take unless it says otherwise.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a guest is made of.
+#[derive(Clone, Debug)]
+pub struct Options<'a> {
+    /// The program that becomes the guest's first process: `polder-lab` itself.
+    pub program: &'a Path,
+    /// Kernel modules that are loaded at start, with those that they need.
+    pub modules: &'a [&'a str],
+    /// Kernel modules that are there to be loaded later.
+    pub spare_modules: &'a [&'a str],
+    /// Programs of this machine that the guest has.
+    pub programs: &'a [&'a str],
+    /// Memory in MiB.
+    pub memory_mib: u32,
+}
+
+/// A running guest.
+#[derive(Debug)]
+pub struct Guest {
+    emulator: command::Running,
+    lines: BufReader<TcpStream>,
+    stream: TcpStream,
+    /// Where its files are; removed with it.
+    directory: PathBuf,
+}
+
+impl Guest {
+    /// Whether a guest can be had here.
+    ///
+    /// # Errors
+    /// What is missing, and how to get it.
+    pub fn available() -> anyhow::Result<Kernel> {
+        ensure!(command::exists(QEMU), "{}", command::remedy(QEMU));
+        Kernel::find()
+    }
+
+    /// Starts a guest and waits until it answers.
+    ///
+    /// # Errors
+    /// When something is missing or the guest does not start; the message has its last words.
+    pub fn boot(kernel: &Kernel, options: &Options<'_>) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen for the guest")?;
+        let port = listener.local_addr()?.port();
+        let directory = std::env::temp_dir().join(format!("polder-guest-{}-{port}", std::process::id()));
+        std::fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        let cleanup = Cleanup(&directory);
+        let image = directory.join("initramfs");
+        build(kernel, options)?.write_to(&image)?;
+        let line = format!(
+            "console=ttyS0 quiet loglevel=4 panic=-1 tsc=reliable mitigations=off random.trust_cpu=on \
+             rdinit=/polder-lab -- guest-agent {port}"
+        );
+        let mut command = Command::new(QEMU);
+        command
+            .args(["-accel", "tcg", "-cpu", "max", "-smp", "1", "-nodefaults", "-no-reboot"])
+            .args(["-display", "none", "-serial", "stdio"])
+            .args(["-m", &options.memory_mib.to_string()])
+            .args(["-netdev", "user,id=uplink", "-device", "e1000,netdev=uplink,romfile="])
+            .arg("-kernel")
+            .arg(kernel.image())
+            .arg("-initrd")
+            .arg(&image)
+            .args(["-append", &line]);
+        let mut emulator = command::Running::start("the guest", &mut command)?;
+        let stream = accept(&listener, &mut emulator)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let lines = BufReader::new(stream.try_clone()?);
+        std::mem::forget(cleanup);
+        Ok(Self { emulator, lines, stream, directory })
+    }
+
+    /// Asks for something and waits for the answer.
+    ///
+    /// # Errors
+    /// When the guest does not answer, or says that it could not be done.
+    pub fn ask(&mut self, request: &Request) -> anyhow::Result<String> {
+        match self.try_ask(request, PATIENCE)? {
+            Answer { ok: true, text } => Ok(text),
+            Answer { ok: false, text } => bail!("the guest could not do {request:?}: {text}"),
+        }
+    }
+
+    /// Asks for something; an answer that it could not be done is an answer.
+    ///
+    /// # Errors
+    /// When the guest does not answer within `patience`.
+    pub fn try_ask(&mut self, request: &Request, patience: Duration) -> anyhow::Result<Answer> {
+        let text = serde_json::to_string(request).context("a request is text")?;
+        let silent = |guest: &Self| {
+            format!("the guest does not answer: {}", command::last_lines(&guest.console(), 20))
+        };
+        writeln!(self.stream, "{text}").with_context(|| silent(self))?;
+        self.stream.set_read_timeout(Some(patience))?;
+        let mut line = String::new();
+        let read = self.lines.read_line(&mut line).with_context(|| silent(self))?;
+        ensure!(read > 0, "{}", silent(self));
+        serde_json::from_str(&line).context("the guest answered with something else")
+    }
+
+    /// Runs a program in the guest; returns what it printed.
+    ///
+    /// # Errors
+    /// When it fails, with what it said.
+    pub fn run(&mut self, line: &str) -> anyhow::Result<String> {
+        self.ask(&Request::run(line))
+    }
+
+    /// What the guest's kernel has printed on its console.
+    pub fn console(&self) -> String {
+        self.emulator.said()
+    }
+
+    /// The guest's kernel log from message `from` on.
+    ///
+    /// # Errors
+    /// When the guest does not answer.
+    pub fn log(&mut self) -> anyhow::Result<String> {
+        self.ask(&Request::Log)
+    }
+
+    /// Switches the guest off.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub fn power_off(mut self) -> anyhow::Result<()> {
+        writeln!(self.stream, "{}", serde_json::to_string(&Request::PowerOff)?)?;
+        self.emulator.wait(Duration::from_secs(10)).map(drop)
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        drop(Cleanup(&self.directory));
+    }
+}
+
+struct Cleanup<'a>(&'a Path);
+
+impl Drop for Cleanup<'_> {
+    fn drop(&mut self) {
+        // A directory that cannot be removed lies below the system's own for such things.
+        let _ = std::fs::remove_dir_all(self.0);
+    }
+}
+
+fn accept(listener: &TcpListener, emulator: &mut command::Running) -> anyhow::Result<TcpStream> {
+    listener.set_nonblocking(true)?;
+    let end = clock::now() + BOOT;
+    loop {
+        if let Ok((stream, _)) = listener.accept() {
+            stream.set_nonblocking(false)?;
+            return Ok(stream);
+        }
+        emulator.check()?;
+        if clock::now() > end {
+            bail!("the guest does not start: {}", command::last_lines(&emulator.said(), 20));
+        }
+        interrupt::sleep(Duration::from_millis(10))?;
+    }
+}
+
+/// The guest's files.
+fn build(kernel: &Kernel, options: &Options<'_>) -> anyhow::Result<Initramfs> {
+    let mut files = Initramfs::new();
+    for directory in ["dev", "proc", "sys", "tmp", "run", "modules", "usr/bin"] {
+        files.directory(directory)?;
+    }
+    files.console()?;
+    files.program(options.program, "polder-lab")?;
+    for program in options.programs {
+        let path = find_program(program)?;
+        files.program(&path, &format!("usr/bin/{program}"))?;
+    }
+    // The uplink is an e1000: of all cards it needs the fewest modules.
+    let wanted: Vec<&str> = std::iter::once("e1000").chain(options.modules.iter().copied()).collect();
+    let at_start = kernel.with_dependencies(&wanted)?;
+    let all: Vec<&str> = wanted.iter().chain(options.spare_modules).copied().collect();
+    let all = kernel.with_dependencies(&all)?;
+    for (name, path) in &all {
+        files.copy(path, &format!("modules/{name}.ko"), 0o644)?;
+    }
+    let list = |modules: &[(String, PathBuf)]| {
+        modules.iter().map(|(name, _)| format!("{name}\n")).collect::<String>()
+    };
+    files.file("modules/at-start", list(&at_start).as_bytes(), 0o644)?;
+    files.file("modules/order", list(&all).as_bytes(), 0o644)?;
+    Ok(files)
+}
+
+fn find_program(name: &str) -> anyhow::Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let administrators = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+    let mut places = std::env::split_paths(&path).chain(administrators).map(|place| place.join(name));
+    places.find(|path| path.is_file()).with_context(|| command::remedy(name))
+}
