@@ -1,15 +1,21 @@
 //! `polder-lab`: the demonstration and the measurements.
 
 use anyhow::{Context as _, ensure};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use polder_devices::lan78xx::descriptor::Chip;
+use polder_devices::lan78xx::model::{self, AddressSource, Timing};
+use polder_devices::lan78xx::usb::Speed;
 use polder_lab::demo::{self, Forwarder};
 use polder_lab::interrupt;
+use polder_lab::lan78xx::{Shown, Wire};
 use polder_lab::report::{Report, compare, page, table};
 use polder_lab::scenarios::{ALL, Scenario};
 use polder_lab::screen::Screen;
 use polder_lab::topology::is_root;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Shows and measures Polder in network namespaces on this machine.
 #[derive(Debug, Parser)]
@@ -31,6 +37,14 @@ enum Command {
     List,
     /// Measures a scenario, or all of them.
     Run(RunArguments),
+    /// Shows a model of a USB device to whoever attaches it over USB/IP, until interrupted.
+    UsbipDevice(UsbipArguments),
+    /// The first process of a guest.
+    #[command(hide = true)]
+    GuestAgent {
+        /// Where the machine outside listens.
+        port: u16,
+    },
     /// What has changed from one report to another.
     Compare {
         /// The earlier report (JSON).
@@ -55,6 +69,55 @@ struct RunArguments {
     html: Option<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+struct UsbipArguments {
+    /// Which device.
+    device: DeviceModel,
+    /// The address to listen on.
+    #[arg(long, default_value = "127.0.0.1:3240")]
+    listen: std::net::SocketAddr,
+    /// The device's name.
+    #[arg(long, default_value = "1-1")]
+    busid: String,
+    /// The bus that it is on.
+    #[arg(long, value_enum, default_value = "super")]
+    speed: BusSpeed,
+    /// Where it keeps its MAC address.
+    #[arg(long, value_enum, default_value = "eeprom")]
+    address: AddressMemory,
+    /// Its wire: a TAP of this name is made. Without it nothing is at the other end.
+    #[arg(long, value_name = "INTERFACE")]
+    tap: Option<String>,
+    /// The wire's largest network packet.
+    #[arg(long, default_value_t = 1500)]
+    mtu: u32,
+    /// Take the time that a real bus and a real wire take.
+    #[arg(long)]
+    paced: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DeviceModel {
+    Lan7800,
+    Lan7801,
+    Lan7850,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum BusSpeed {
+    High,
+    Super,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum AddressMemory {
+    Eeprom,
+    Otp,
+    OtpSecond,
+    Registers,
+    None,
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let screen = Screen::new();
@@ -65,6 +128,8 @@ fn main() -> ExitCode {
             Ok(())
         }
         Command::Run(arguments) => run(screen, &arguments),
+        Command::UsbipDevice(arguments) => usbip_device(screen, &arguments),
+        Command::GuestAgent { port } => polder_lab::guest::agent::main(port),
         Command::Compare { before, after } => {
             compare::print(screen, &read(&before)?, &read(&after)?);
             Ok(())
@@ -80,6 +145,48 @@ fn main() -> ExitCode {
             eprintln!("polder-lab: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn usbip_device(screen: Screen, arguments: &UsbipArguments) -> anyhow::Result<()> {
+    let speed = match arguments.speed {
+        BusSpeed::High => Speed::High,
+        BusSpeed::Super => Speed::Super,
+    };
+    let options = model::Options {
+        chip: match arguments.device {
+            DeviceModel::Lan7800 => Chip::Lan7800,
+            DeviceModel::Lan7801 => Chip::Lan7801,
+            DeviceModel::Lan7850 => Chip::Lan7850,
+        },
+        speed,
+        address: match arguments.address {
+            AddressMemory::Eeprom => AddressSource::Eeprom,
+            AddressMemory::Otp => AddressSource::Otp,
+            AddressMemory::OtpSecond => AddressSource::OtpSecond,
+            AddressMemory::Registers => AddressSource::Registers,
+            AddressMemory::None => AddressSource::None,
+        },
+        timing: if arguments.paced { Timing::real(speed) } else { Timing::default() },
+        ..model::Options::default()
+    };
+    let wire = arguments
+        .tap
+        .as_ref()
+        .map_or(Wire::None, |name| Wire::Tap { name: name.clone(), mtu: arguments.mtu });
+    let listener = TcpListener::bind(arguments.listen)
+        .with_context(|| format!("cannot listen on {}", arguments.listen))?;
+    let shown = Shown::start(options, wire, listener, &arguments.busid)?;
+    screen.line(format!(
+        "  {} is shown as {} on {}; attach it with `usbip attach -r {} -b {}`, end with Ctrl-C",
+        screen.bold(shown.bench().adapter.options().chip.name()),
+        arguments.busid,
+        arguments.listen,
+        arguments.listen.ip(),
+        arguments.busid,
+    ));
+    loop {
+        interrupt::sleep(Duration::from_secs(3600))?;
     }
 }
 

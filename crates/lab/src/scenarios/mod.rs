@@ -1,6 +1,7 @@
 //! What can be measured: a scenario is a list of promised rows and a function that fills them.
 
 mod engine;
+mod lan78xx_kernel;
 mod run;
 mod start;
 
@@ -26,7 +27,7 @@ pub struct Scenario {
 }
 
 /// All scenarios.
-pub const ALL: &[Scenario] = &[start::SCENARIO, engine::SCENARIO];
+pub const ALL: &[Scenario] = &[start::SCENARIO, engine::SCENARIO, lan78xx_kernel::SCENARIO];
 
 impl Scenario {
     /// The scenario of that name.
@@ -63,8 +64,8 @@ mod tests {
             );
         }
         for scenario in ALL {
-            let own =
-                scenario.promises.iter().all(|promise| promise.name.split('.').next() == Some(scenario.name));
+            let begin = scenario.name.replace('-', "_");
+            let own = scenario.promises.iter().all(|promise| promise.name.split('.').next() == Some(&begin));
             assert!(own, "rows of {} begin with its name", scenario.name);
         }
     }

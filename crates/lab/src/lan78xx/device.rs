@@ -1,0 +1,134 @@
+//! A model behind a USB/IP server, on a thread of its own.
+
+use super::trunk;
+use anyhow::Context as _;
+use polder_buffers::{Region, RegionOptions};
+use polder_devices::lan78xx::model::{Adapter, Bench, Options};
+use polder_devices::lan78xx::usbip::{Server, Stopper};
+use polder_devices::{AnyQueue, tap};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Packet memory of a model's wire: enough for a ring, two batches and a cache.
+const SLOTS: u32 = 2048;
+
+/// What the model's wire is.
+pub enum Wire {
+    /// Nothing: whatever is sent is lost.
+    None,
+    /// A TAP of that name in the namespace of the calling thread, with this MTU.
+    Tap {
+        /// The interface.
+        name: String,
+        /// Its MTU.
+        mtu: u32,
+    },
+    /// Two TAPs in the namespace of the calling thread, with frames of a VLAN going to the second one.
+    Trunk {
+        /// The interface for frames without a tag.
+        name: String,
+        /// The interface for those of the VLAN, without their tag.
+        tagged: String,
+        /// The VLAN.
+        vlan: u16,
+    },
+    /// A port that is open already, and the memory that its frames come from.
+    Port(Box<AnyQueue>, Region),
+}
+
+impl core::fmt::Debug for Wire {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.write_str(match self {
+            Self::None => "None",
+            Self::Tap { .. } => "Tap",
+            Self::Trunk { .. } => "Trunk",
+            Self::Port(..) => "Port",
+        })
+    }
+}
+
+impl core::fmt::Debug for Shown {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.debug_struct("Shown").field("port", &self.port).finish_non_exhaustive()
+    }
+}
+
+/// A model that clients can attach. It goes with this guard.
+pub struct Shown {
+    bench: Arc<Mutex<Bench>>,
+    stopper: Stopper,
+    thread: Option<JoinHandle<()>>,
+    port: u16,
+}
+
+impl Shown {
+    /// Shows a model on `listener` as the device `name`.
+    ///
+    /// # Errors
+    /// When the wire cannot be made, or there is no memory for it.
+    pub fn start(options: Options, wire: Wire, listener: TcpListener, name: &str) -> anyhow::Result<Self> {
+        let port = listener.local_addr()?.port();
+        let bench = Arc::new(Mutex::new(bench(options, wire)?));
+        let server = Server::tcp(listener, name, Arc::clone(&bench))?;
+        let stopper = server.stopper();
+        let thread = std::thread::Builder::new()
+            .name("usbip-device".to_owned())
+            .spawn(move || {
+                if let Err(error) = server.run() {
+                    eprintln!("polder-lab: {error}");
+                }
+            })
+            .context("cannot start a thread for the USB/IP server")?;
+        Ok(Self { bench, stopper, thread: Some(thread), port })
+    }
+
+    /// The server's TCP port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The model, held still while it is looked at or changed.
+    pub fn bench(&self) -> MutexGuard<'_, Bench> {
+        self.bench.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        if let Some(thread) = self.thread.take() {
+            // A panic in the server has been printed where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A model and its wire.
+///
+/// # Errors
+/// When the wire cannot be made, or there is no memory for it.
+pub fn bench(options: Options, wire: Wire) -> anyhow::Result<Bench> {
+    let memory = || Region::new(RegionOptions { slots: SLOTS, slot_bytes: 2048 });
+    let (queue, region) = match wire {
+        Wire::None => (None, memory()?),
+        Wire::Port(queue, region) => (Some(*queue), region),
+        Wire::Tap { name, mtu } => {
+            let region = memory()?;
+            (Some(open_tap(name, mtu, &region)?), region)
+        }
+        Wire::Trunk { name, tagged, vlan } => {
+            let region = memory()?;
+            let plain = open_tap(name, 1500, &region)?;
+            let tagged = open_tap(tagged, 1500, &region)?;
+            (Some(trunk::join(plain, tagged, vlan)?), region)
+        }
+    };
+    Ok(Bench::new(Adapter::new(options), queue, region.pool()))
+}
+
+fn open_tap(name: String, mtu: u32, region: &Region) -> anyhow::Result<AnyQueue> {
+    let options = tap::Options { mtu: Some(mtu), offloads: tap::Offloads::None, ..tap::Options::new(name) };
+    let tap = tap::open(&options, region)?;
+    tap.queues.into_iter().next().map(polder_devices::Queue::boxed).context("a TAP has a queue")
+}

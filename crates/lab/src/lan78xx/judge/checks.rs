@@ -1,0 +1,257 @@
+//! What each adapter is asked.
+
+use super::{Case, Judge, PROBE, VIRTUAL_HOST, VLAN};
+use crate::command::Running;
+use crate::guest::agent::{Answer, Request};
+use crate::interrupt;
+use anyhow::{Context as _, bail, ensure};
+use polder_devices::lan78xx::model::{AddressSource, Lies};
+use polder_devices::lan78xx::statistics::Statistic;
+use polder_devices::lan78xx::usb::Speed;
+use std::time::Duration;
+
+/// Payloads of pings: the shortest, around the padding of short frames, odd ones, the longest, and one
+/// that is cut into fragments.
+const PING_SIZES: &[u32] = &[0, 1, 17, 18, 19, 63, 64, 333, 501, 1001, 1471, 1472, 4001];
+/// Payloads of floods: every remainder by four.
+const FLOOD_SIZES: &[u32] = &[333, 334, 335, 336];
+/// What the guest's kernel must never say.
+const COMPLAINTS: &[&str] =
+    &["hw csum failure", "Call Trace", "BUG:", "WARNING:", "Error rx_cmd_a", "tx timeout", "kernel panic"];
+/// How long a link may take to come up.
+const LINK: Duration = Duration::from_secs(8);
+
+impl Judge {
+    pub(super) fn has_address(
+        &mut self,
+        case: &Case,
+        source: AddressSource,
+        mac: [u8; 6],
+    ) -> anyhow::Result<()> {
+        let path = format!("/sys/class/net/{}/address", case.interface);
+        let found = self.guest.ask(&Request::Read(path))?.trim().to_owned();
+        let expected = mac.map(|byte| format!("{byte:02x}")).join(":");
+        let is_right = match source {
+            AddressSource::None => found != expected && found.len() == expected.len(),
+            AddressSource::Eeprom
+            | AddressSource::Otp
+            | AddressSource::OtpSecond
+            | AddressSource::Registers => found == expected,
+        };
+        ensure!(is_right, "the guest has {found}, the adapter {expected}");
+        Ok(())
+    }
+
+    pub(super) fn comes_up(&mut self, case: &mut Case) -> anyhow::Result<()> {
+        let Case { interface, guest, .. } = &*case;
+        self.guest.run(&format!("ip address add {guest}/24 dev {interface}"))?;
+        self.guest.run(&format!("ip link set {interface} up"))?;
+        self.wait_for_state(case, "up")?;
+        self.reaches(case)
+    }
+
+    pub(super) fn wait_for_state(&mut self, case: &Case, state: &str) -> anyhow::Result<()> {
+        let path = format!("/sys/class/net/{}/operstate", case.interface);
+        let limit = if case.shown.bench().adapter.options().lies.no_interrupts { LINK / 2 } else { LINK };
+        let up = self.until(limit, |judge| {
+            let found = judge.guest.ask(&Request::Read(path.clone()))?;
+            Ok((found.trim() == state).then_some(()))
+        })?;
+        up.with_context(|| format!("{} does not come {state}", case.interface))
+    }
+
+    /// Pings until the first answer: a correct adapter may drop the first ones, because the kernel sets
+    /// its address filter late.
+    pub(super) fn reaches(&mut self, case: &Case) -> anyhow::Result<()> {
+        let line = format!("ping -c 1 -W 1 {}", case.host);
+        let honest = case.shown.bench().adapter.options().lies == Lies::default();
+        let limit = Duration::from_secs(if honest { 8 } else { 4 });
+        let reached = self.until(limit, |judge| {
+            let Answer { ok, .. } = judge.guest.try_ask(&Request::run(&line), Duration::from_secs(10))?;
+            Ok(ok.then_some(()))
+        })?;
+        reached.context("the other end does not answer any ping")
+    }
+
+    pub(super) fn ping_sizes(&mut self, case: &mut Case) -> anyhow::Result<()> {
+        for size in PING_SIZES {
+            self.guest.run(&format!("ping -q -c 2 -i 0.01 -W 2 -s {size} {}", case.host))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn some_pings(&mut self, case: &mut Case) -> anyhow::Result<()> {
+        for size in [1, 333, 1001] {
+            self.guest.run(&format!("ping -q -c 2 -i 0.01 -W 1 -s {size} {}", case.host))?;
+        }
+        Ok(())
+    }
+
+    /// Bursts of odd-sized packets both ways, so that several frames share a transfer. What finds no
+    /// room in the adapter's FIFO, because the guest is slow, is counted there and may be missing.
+    pub(super) fn floods(&mut self, case: &mut Case) -> anyhow::Result<()> {
+        for size in FLOOD_SIZES {
+            let before = case.shown.bench().adapter.statistics().get(Statistic::RxDropped);
+            let flood = |target: &str| format!("-q -f -c 120 -l 12 -W 1 -s {size} {target}");
+            let arguments = flood(&case.guest);
+            let mut outside = self.namespace.command("ping");
+            let outside = Running::start("ping", outside.args(arguments.split(' ')))?;
+            let inside = self.guest.try_ask(&Request::run(&format!("ping {}", flood(&case.host))), PROBE)?;
+            let outside = finish(outside)?;
+            let after = case.shown.bench().adapter.statistics().get(Statistic::RxDropped);
+            let lost = lost(&inside.text)? + lost(&outside)?;
+            let overflowed = after.wrapping_sub(before);
+            ensure!(
+                lost <= overflowed,
+                "{lost} of 240 packets of {size} bytes are lost, {overflowed} in the FIFO"
+            );
+        }
+        Ok(())
+    }
+
+    pub(super) fn vlan(&mut self, case: &mut Case) -> anyhow::Result<()> {
+        let Case { interface, tap, number, .. } = &*case;
+        let (host, guest) = (format!("10.98.{number}.1"), format!("10.98.{number}.2"));
+        let tagged = format!("{tap}v");
+        self.namespace.ip(&["address", "add", &format!("{host}/24"), "dev", &tagged])?;
+        self.namespace.ip(&["link", "set", &tagged, "up"])?;
+        self.guest.run(&format!("ip link add link {interface} name tagged type vlan id {VLAN}"))?;
+        self.guest.run(&format!("ip address add {guest}/24 dev tagged"))?;
+        self.guest.run("ip link set tagged up")?;
+        let result = (|| {
+            let line = format!("ping -c 1 -W 1 {host}");
+            let reached = self.until(Duration::from_secs(5), |judge| {
+                let answer = judge.guest.try_ask(&Request::run(&line), Duration::from_secs(10))?;
+                Ok(answer.ok.then_some(()))
+            })?;
+            reached.context("the other end does not answer on the VLAN")?;
+            for size in [1, 333, 1472] {
+                self.guest.run(&format!("ping -q -c 2 -i 0.01 -W 2 -s {size} {host}"))?;
+            }
+            Ok(())
+        })();
+        self.guest.run("ip link delete tagged")?;
+        result
+    }
+
+    pub(super) fn tcp(&mut self, case: &mut Case) -> anyhow::Result<()> {
+        for (direction, flag) in [("transmit", ""), ("receive", "-R")] {
+            let mut server = self.namespace.command("iperf3");
+            let mut server = Running::start("iperf3", server.args(["-s", "-1", "-B", &case.host]))?;
+            server.wait_for("listening", 0, Duration::from_secs(5)).or_else(|_| {
+                // It may keep what it says until it ends.
+                interrupt::sleep(Duration::from_millis(200)).map(|()| String::new())
+            })?;
+            let said = self.guest.run(&format!("iperf3 -J -t 1 {flag} -c {}", case.host))?;
+            let report: serde_json::Value =
+                serde_json::from_str(&said).context("iperf3 said something else")?;
+            let received = &report["end"]["sum_received"]["bits_per_second"];
+            let mbit = received.as_f64().context("iperf3 gives no rate")? / 1e6;
+            ensure!(mbit > 1.0, "{direction}: {mbit:.2} Mbit/s");
+            let speed = match case.shown.bench().adapter.options().speed {
+                Speed::High => "high",
+                Speed::Super => "super",
+            };
+            self.verdict.mbit.push((format!("{speed} {direction}"), mbit));
+        }
+        Ok(())
+    }
+
+    /// What the driver reads is what the adapter has counted.
+    pub(super) fn statistics(&mut self, case: &mut Case) -> anyhow::Result<()> {
+        let pairs = [
+            ("RX Unicast Frames", Statistic::RxUnicast),
+            ("TX Unicast Frames", Statistic::TxUnicast),
+            ("RX Dropped Frames", Statistic::RxDropped),
+        ];
+        let line = format!("ethtool -S {}", case.interface);
+        let same = self.until(Duration::from_secs(3), |judge| {
+            let said = judge.guest.run(&line)?;
+            let bench = case.shown.bench();
+            let agree = pairs.iter().all(|(name, statistic)| {
+                counter(&said, name) == Some(u64::from(bench.adapter.statistics().get(*statistic)))
+            });
+            Ok(agree.then_some(()))
+        })?;
+        if same.is_none() {
+            let said = self.guest.run(&line)?;
+            let bench = case.shown.bench();
+            let shown = pairs.map(|(name, statistic)| {
+                format!(
+                    "{name}: {:?}, counted {}",
+                    counter(&said, name),
+                    bench.adapter.statistics().get(statistic)
+                )
+            });
+            bail!("{}", shown.join("; "));
+        }
+        Ok(())
+    }
+
+    pub(super) fn flap(&mut self, case: &mut Case) -> anyhow::Result<()> {
+        case.shown.bench().adapter.set_link(false);
+        self.wait_for_state(case, "down")?;
+        case.shown.bench().adapter.set_link(true);
+        self.wait_for_state(case, "up")?;
+        self.reaches(case)
+    }
+
+    pub(super) fn rebind(&mut self, case: &mut Case) -> anyhow::Result<()> {
+        let link = self.guest.ask(&Request::Link(format!("/sys/class/net/{}/device", case.interface)))?;
+        let device = link.rsplit('/').next().unwrap_or_default().to_owned();
+        let driver = "/sys/bus/usb/drivers/lan78xx";
+        self.guest.ask(&Request::Write(format!("{driver}/unbind"), device.clone()))?;
+        let name = case.interface.clone();
+        let gone = self.until(PROBE, |judge| Ok((!judge.interfaces()?.contains(&name)).then_some(())))?;
+        gone.context("the interface stays after unbind")?;
+        let before = self.interfaces()?;
+        self.guest.ask(&Request::Write(format!("{driver}/bind"), device))?;
+        case.interface = self.new_interface(&before)?;
+        self.comes_up(case)
+    }
+
+    pub(super) fn no_complaints(&mut self, case: &mut Case) -> anyhow::Result<()> {
+        let log = self.guest.log()?;
+        let complaint = log.lines().find(|line| COMPLAINTS.iter().any(|words| line.contains(words)));
+        if let Some(complaint) = complaint {
+            bail!("the kernel says: {complaint}");
+        }
+        for counter in ["rx_errors", "tx_errors", "rx_length_errors"] {
+            let path = format!("/sys/class/net/{}/statistics/{counter}", case.interface);
+            let value = self.guest.ask(&Request::Read(path))?;
+            ensure!(value.trim() == "0", "{counter} {}", value.trim());
+        }
+        Ok(())
+    }
+
+    pub(super) fn detach(&mut self, case: &mut Case) -> anyhow::Result<()> {
+        self.guest.ask(&Request::Write(format!("{VIRTUAL_HOST}/detach"), case.port.to_string()))?;
+        let name = case.interface.clone();
+        let gone = self.until(PROBE, |judge| Ok((!judge.interfaces()?.contains(&name)).then_some(())))?;
+        gone.context("the interface stays after it was detached")
+    }
+}
+
+/// Waits for a program and returns what it said.
+fn finish(mut running: Running) -> anyhow::Result<String> {
+    running.wait(Duration::from_secs(20))?;
+    Ok(running.said())
+}
+
+/// Echo requests that ping sent and that were not answered.
+fn lost(said: &str) -> anyhow::Result<u32> {
+    let line = said.lines().find(|line| line.contains("packets transmitted"));
+    let line = line.context("ping said nothing of losses")?;
+    let numbers = line.split(|c: char| !c.is_ascii_digit()).filter(|word| !word.is_empty());
+    let numbers: Vec<u32> = numbers.take(2).filter_map(|word| word.parse().ok()).collect();
+    match numbers[..] {
+        [sent, received] => Ok(sent.saturating_sub(received)),
+        _ => bail!("ping said something else: {line}"),
+    }
+}
+
+/// A counter as `ethtool -S` prints it.
+fn counter(said: &str, name: &str) -> Option<u64> {
+    let line = said.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'))?;
+    line.trim().parse().ok()
+}

@@ -1,0 +1,307 @@
+//! The kernel's own lan78xx driver as judge of the model.
+//!
+//! One guest attaches one adapter after the other over USB/IP. The other end of each adapter's wire is
+//! a TAP in a network namespace of this machine, so that a second Linux stack answers. What an honest
+//! model must pass, a broken one must fail: the same examination is given to models with one fault.
+
+mod checks;
+
+use super::{Shown, Wire};
+use crate::clock;
+use crate::command;
+use crate::guest::agent::Request;
+use crate::guest::{Guest, Kernel, Options as GuestOptions};
+use crate::interrupt;
+use crate::topology::{Namespace, Topology};
+use anyhow::{Context as _, bail, ensure};
+use polder_datapath::units::Nanos;
+use polder_devices::lan78xx::descriptor::Chip;
+use polder_devices::lan78xx::model::{AddressSource, Lies, Options, Partner};
+use polder_devices::lan78xx::usb::Speed;
+use std::net::TcpListener;
+use std::path::Path;
+use std::time::Duration;
+
+/// Modules of the guest; `microchip` before the first adapter, else its PHY gets the generic driver.
+const MODULES: &[&str] = &["lan78xx", "microchip", "micrel", "vhci-hcd", "8021q"];
+/// Programs of the guest.
+const PROGRAMS: &[&str] = &["ip", "ping", "ethtool", "iperf3"];
+/// The guest's virtual USB host.
+const VIRTUAL_HOST: &str = "/sys/devices/platform/vhci_hcd.0";
+/// What it says of a port that nothing is attached to.
+const PORT_IS_FREE: &str = "004";
+/// A VLAN.
+const VLAN: u16 = 7;
+/// How long a device may take to appear.
+const PROBE: Duration = Duration::from_secs(10);
+
+/// What came of the examination.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// Checks that honest models passed.
+    pub passed: Vec<String>,
+    /// Checks that they did not, and why.
+    pub failed: Vec<String>,
+    /// Broken models that were found out, and by what.
+    pub caught: Vec<String>,
+    /// Broken models that passed for honest ones.
+    pub missed: Vec<String>,
+    /// Throughput in Mbit/s, by direction.
+    pub mbit: Vec<(String, f64)>,
+    /// The guest's kernel.
+    pub kernel: String,
+}
+
+/// What can stand in the way of the examination.
+///
+/// # Errors
+/// What is missing, and how to get it.
+pub fn available() -> anyhow::Result<Kernel> {
+    ensure!(crate::topology::is_root(), "needs root for a TAP in a network namespace");
+    for program in ["ping", "iperf3", "ethtool", "ip", "ldd"] {
+        ensure!(command::exists(program), "{}", command::remedy(program));
+    }
+    ensure!(Path::new("/dev/net/tun").exists(), "needs /dev/net/tun: load the kernel module tun");
+    Guest::available()
+}
+
+/// Examines honest and broken models. `program` is `polder-lab`.
+///
+/// # Errors
+/// When the examination itself cannot be held; what a model does wrong is in the verdict.
+pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
+    let kernel = available()?;
+    let mut topology = Topology::new()?;
+    let namespace = topology.namespace("judge")?;
+    says("starting the guest");
+    let options =
+        GuestOptions { program, modules: MODULES, spare_modules: &[], programs: PROGRAMS, memory_mib: 256 };
+    let guest = Guest::boot(&kernel, &options)?;
+    let mut judge =
+        Judge { guest, namespace, verdict: Verdict::default(), number: 0, prefix: topology.interface("w") };
+    judge.verdict.kernel = kernel.version().to_owned();
+    for (name, options, depth) in honest() {
+        says(name);
+        judge.honest(name, options, depth)?;
+    }
+    for (name, lies) in broken() {
+        says(name);
+        judge.broken(name, lies)?;
+    }
+    let Judge { guest, verdict, .. } = judge;
+    guest.power_off()?;
+    Ok(verdict)
+}
+
+/// How much an adapter is asked.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd)]
+enum Depth {
+    /// Probe, address, link, pings and floods.
+    Basic,
+    /// TCP and VLANs too.
+    Traffic,
+    /// Everything.
+    Full,
+}
+
+fn honest() -> Vec<(&'static str, Options, Depth)> {
+    let options = |chip, speed, address| Options { chip, speed, address, ..Options::default() };
+    let pausing = Options {
+        partner: Partner { pause: true, ..Partner::default() },
+        ..options(Chip::Lan7800, Speed::High, AddressSource::Otp)
+    };
+    vec![
+        ("lan7800 super eeprom", options(Chip::Lan7800, Speed::Super, AddressSource::Eeprom), Depth::Full),
+        ("lan7800 high otp, pause frames", pausing, Depth::Traffic),
+        ("lan7850 high eeprom", options(Chip::Lan7850, Speed::High, AddressSource::Eeprom), Depth::Basic),
+        (
+            "lan7800 super otp-second",
+            options(Chip::Lan7800, Speed::Super, AddressSource::OtpSecond),
+            Depth::Basic,
+        ),
+        (
+            "lan7801 super registers",
+            options(Chip::Lan7801, Speed::Super, AddressSource::Registers),
+            Depth::Basic,
+        ),
+        ("lan7800 high no-address", options(Chip::Lan7800, Speed::High, AddressSource::None), Depth::Basic),
+    ]
+}
+
+fn broken() -> Vec<(&'static str, Lies)> {
+    vec![
+        ("wrong-checksum", Lies { wrong_checksum: true, ..Lies::default() }),
+        ("no-receive-padding", Lies { no_receive_padding: true, ..Lies::default() }),
+        ("length-without-fcs", Lies { length_without_fcs: true, ..Lies::default() }),
+        ("big-endian", Lies { big_endian: true, ..Lies::default() }),
+        ("no-transmit-padding", Lies { no_transmit_padding: true, ..Lies::default() }),
+        ("no-interrupts", Lies { no_interrupts: true, ..Lies::default() }),
+    ]
+}
+
+/// One question to one adapter.
+type Check = fn(&mut Judge, &mut Case) -> anyhow::Result<()>;
+
+struct Judge {
+    guest: Guest,
+    namespace: Namespace,
+    verdict: Verdict,
+    /// Adapters so far: addresses and names differ.
+    number: u8,
+    prefix: String,
+}
+
+/// One adapter, attached.
+struct Case {
+    shown: Shown,
+    /// The interface in the guest.
+    interface: String,
+    /// The TAP in the namespace.
+    tap: String,
+    /// The second Linux stack's address, and the guest's.
+    host: String,
+    guest: String,
+    /// The port of the virtual USB host.
+    port: u8,
+    number: u8,
+}
+
+impl Judge {
+    fn honest(&mut self, name: &str, options: Options, depth: Depth) -> anyhow::Result<()> {
+        let mac = options.mac;
+        let source = options.address;
+        let mut case = match self.attach(options) {
+            Ok(case) => case,
+            Err(error) => {
+                interrupt::check()?;
+                self.verdict.failed.push(format!("{name}: probe: {error:#}"));
+                return Ok(());
+            }
+        };
+        let checks: &[(&str, Depth, Check)] = &[
+            ("link", Depth::Basic, Self::comes_up),
+            ("ping sizes", Depth::Basic, Self::ping_sizes),
+            ("floods", Depth::Basic, Self::floods),
+            ("vlan", Depth::Traffic, Self::vlan),
+            ("tcp", Depth::Traffic, Self::tcp),
+            ("statistics", Depth::Full, Self::statistics),
+            ("link flap", Depth::Full, Self::flap),
+            ("unbind and bind", Depth::Full, Self::rebind),
+            ("no complaints", Depth::Basic, Self::no_complaints),
+            ("detach", Depth::Basic, Self::detach),
+        ];
+        let result = self.has_address(&case, source, mac);
+        self.note(name, "address", result);
+        for (check, _, examine) in checks.iter().filter(|(_, needs, _)| *needs <= depth) {
+            let result = examine(self, &mut case);
+            interrupt::check()?;
+            self.note(name, check, result);
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, name: &str, check: &str, result: anyhow::Result<()>) {
+        match result {
+            Ok(()) => self.verdict.passed.push(format!("{name}: {check}")),
+            Err(error) => self.verdict.failed.push(format!("{name}: {check}: {error:#}")),
+        }
+    }
+
+    fn broken(&mut self, name: &str, lies: Lies) -> anyhow::Result<()> {
+        // A link that comes up only after the driver has looked needs the interrupt to be seen.
+        let link_delay = Nanos::from_millis(if lies.no_interrupts { 1500 } else { 0 });
+        let options = Options { lies, link_delay, ..Options::default() };
+        let mut case = self.attach(options)?;
+        let checks: &[(&str, Check)] = &[
+            ("link", Self::comes_up),
+            ("ping sizes", Self::some_pings),
+            ("floods", Self::floods),
+            ("no complaints", Self::no_complaints),
+        ];
+        let mut found = None;
+        for (check, examine) in checks {
+            if let Err(error) = examine(self, &mut case) {
+                interrupt::check()?;
+                let text = format!("{error:#}");
+                let reason = text.lines().next().unwrap_or_default().to_owned();
+                found = Some(format!("{name}: {check}: {reason}"));
+                break;
+            }
+        }
+        match found {
+            Some(found) => self.verdict.caught.push(found),
+            None => self.verdict.missed.push(name.to_owned()),
+        }
+        let _ = self.detach(&mut case);
+        let _ = self.guest.log()?;
+        Ok(())
+    }
+
+    /// Shows a model, attaches it in the guest, and waits for its interface.
+    fn attach(&mut self, options: Options) -> anyhow::Result<Case> {
+        let number = self.number;
+        self.number += 1;
+        let port = self.free_port(options.speed)?;
+        let tap = format!("{}{number}", self.prefix);
+        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        let wire = Wire::Trunk { name: tap.clone(), tagged: format!("{tap}v"), vlan: VLAN };
+        let shown = self.namespace.inside(|| Shown::start(options, wire, listener, "1-1"))??;
+        let host = format!("10.99.{number}.1");
+        self.namespace.ip(&["address", "add", &format!("{host}/24"), "dev", &tap])?;
+        self.namespace.ip(&["link", "set", &tap, "up"])?;
+        let before = self.interfaces()?;
+        self.guest.ask(&Request::Attach { server: shown.port(), device: "1-1".to_owned(), port })?;
+        let interface = self.new_interface(&before)?;
+        Ok(Case { shown, interface, tap, host, guest: format!("10.99.{number}.2"), port, number })
+    }
+
+    /// A free port of the virtual host, for a device of that speed.
+    fn free_port(&mut self, speed: Speed) -> anyhow::Result<u8> {
+        let status = self.guest.ask(&Request::Read(format!("{VIRTUAL_HOST}/status")))?;
+        let hub = match speed {
+            Speed::High => "hs",
+            Speed::Super => "ss",
+        };
+        let port = status.lines().find_map(|line| {
+            let mut words = line.split_whitespace();
+            let is_free = words.next() == Some(hub);
+            let port = words.next()?;
+            (is_free && words.next() == Some(PORT_IS_FREE)).then(|| port.parse().ok())?
+        });
+        port.context("no port of the virtual USB host is free")
+    }
+
+    fn interfaces(&mut self) -> anyhow::Result<Vec<String>> {
+        let names = self.guest.ask(&Request::List("/sys/class/net".to_owned()))?;
+        Ok(names.lines().map(str::to_owned).collect())
+    }
+
+    fn new_interface(&mut self, before: &[String]) -> anyhow::Result<String> {
+        let found = self.until(PROBE, |judge| {
+            let names = judge.interfaces()?;
+            Ok(names.into_iter().find(|name| !before.contains(name)))
+        })?;
+        match found {
+            Some(name) => Ok(name),
+            None => bail!("no interface appears: {}", command::last_lines(&self.guest.log()?, 8)),
+        }
+    }
+
+    /// Asks until there is an answer, or the time is over.
+    fn until<T>(
+        &mut self,
+        limit: Duration,
+        mut ask: impl FnMut(&mut Self) -> anyhow::Result<Option<T>>,
+    ) -> anyhow::Result<Option<T>> {
+        let end = clock::now() + limit;
+        loop {
+            if let Some(found) = ask(self)? {
+                return Ok(Some(found));
+            }
+            if clock::now() > end {
+                return Ok(None);
+            }
+            interrupt::sleep(Duration::from_millis(20))?;
+        }
+    }
+}
