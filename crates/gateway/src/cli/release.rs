@@ -57,8 +57,8 @@ fn ports_of(socket: PathBuf) -> Option<Vec<(String, String)>> {
     let mut client = Client::connect(&socket).ok()?;
     let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net")).ok();
     let theirs = namespace(&client.process().ok()?.to_string());
-    if theirs.is_some() && theirs != namespace("self") {
-        // An interface of the same name there is another one.
+    if theirs.is_none() || theirs != namespace("self") {
+        // An interface of the same name there is another one; and who is gone uses none.
         return None;
     }
     let Answer::Shown(shown) = client.ask(Ask::Show { what: What::Ports }).ok()? else { return None };

@@ -62,7 +62,10 @@ fn a_reload_adds_and_takes_away_and_nothing_else_notices() {
         }
         assert_silent(&third, LEFT);
         let arrivals = load.join().unwrap();
-        assert_eq!((arrivals.received, arrivals.reordered), (arrivals.sent, 0), "{arrivals:?}");
+        assert_eq!((arrivals.duplicated, arrivals.reordered), (0, 0), "{arrivals:?}");
+        // Opening a port takes 30 ms at least, which nine times are a tenth of the stream; a machine with
+        // other work may lose less than that.
+        assert!(arrivals.loss_ratio() < 0.02, "{arrivals:?}");
     });
     polder.stop();
 }

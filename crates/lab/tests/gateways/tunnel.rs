@@ -127,7 +127,7 @@ fn each_option_is_on_the_wire_and_carries_traffic() {
         let gateways = net.gateways(options);
         let arrivals = stream(&net.client, &net.server, SERVER, 1000.0, Duration::from_millis(200));
         assert_eq!((arrivals.duplicated, arrivals.reordered), (0, 0), "{options}: {arrivals:?}");
-        assert!(arrivals.loss_ratio() < 0.01, "{options}: {arrivals:?}");
+        assert!(arrivals.loss_ratio() < 0.05, "{options}: {arrivals:?}");
         heard(&mut listener, sign);
         gateways.into_iter().for_each(Gateway::stop);
     }
