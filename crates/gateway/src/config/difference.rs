@@ -4,6 +4,8 @@
 //! and learned addresses that speak of them stay right.
 
 use super::model::{Bridge, Configuration, Device, Gateway, Port, Tunnel};
+
+use super::write::flow_hash;
 use polder_buffers::PortId;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,7 +102,7 @@ impl Difference {
     pub fn reopened(&self) -> impl Iterator<Item = &Change<Port>> {
         self.ports.changed.iter().filter(|change| {
             let attachment = |port: &Port| {
-                (port.device.clone(), port.role, port.mode, port.queues, port.on_exit, port.mtu)
+                (port.device.clone(), port.role, port.mode, port.queues, port.order, port.on_exit, port.mtu)
             };
             attachment(&change.old) != attachment(&change.new)
         })
@@ -134,6 +136,7 @@ fn changes<T: Named>(old: &[T], new: &[T]) -> Changes<T> {
 fn restart(old: &Gateway, new: &Gateway) -> Vec<Restart> {
     let memory = "devices hold the packet memory, and it cannot change its size under them";
     let workers = "workers and the queues they own are laid out at the start";
+    let flows = "flows under way would find other workers, and get out of order";
     let socket = "it is what you reach the running gateway by";
     let list = |cpus: &[u16]| if cpus.is_empty() { "any".to_owned() } else { format!("{cpus:?}") };
     let number = |value: u32| value.to_string();
@@ -142,6 +145,7 @@ fn restart(old: &Gateway, new: &Gateway) -> Vec<Restart> {
         ("control", old.control.display().to_string(), new.control.display().to_string(), socket),
         ("workers", number(old.workers.into()), number(new.workers.into()), workers),
         ("cpus", list(&old.cpus), list(&new.cpus), workers),
+        ("flow_hash", flow_hash(old.flow_hash).to_owned(), flow_hash(new.flow_hash).to_owned(), flows),
         ("memory_mib", number(old.memory_mib), number(new.memory_mib), memory),
         ("slot_bytes", number(old.slot_bytes), number(new.slot_bytes), memory),
     ];

@@ -38,6 +38,8 @@ pub struct Gateway {
     pub slot_bytes: u32,
     /// Where the control socket is.
     pub control: PathBuf,
+    /// What makes a flow the same flow, for ports whose packets find their worker by flow.
+    pub flow_hash: FlowHash,
 }
 
 /// A port with a device behind it.
@@ -58,6 +60,8 @@ pub struct Port {
     pub on_exit: OnExit,
     /// How many queues are used.
     pub queues: Queues,
+    /// How its packets find their worker.
+    pub order: Order,
     /// Longest network packet in bytes, Ethernet header and VLAN tags excluded; the interface's own if none.
     pub mtu: Option<u16>,
 }
@@ -118,6 +122,36 @@ pub enum Queues {
     All,
     /// The first so many; the device must have as many.
     Count(u16),
+}
+
+/// How the packets of a port find their worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// They stay with the worker that polls their queue.
+    #[default]
+    Queue,
+    /// By flow; each flow is the work of one worker.
+    Hash,
+    /// Over all workers; their order is restored where they leave.
+    Spread,
+    /// By flow, and spread while a flow is more than its worker can carry.
+    Auto,
+}
+
+/// What makes a flow the same flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FlowHash {
+    /// Each direction of a connection is a flow.
+    #[default]
+    Directed,
+    /// Both directions of a connection are one flow.
+    Symmetric,
+    /// As adapters hash (Toeplitz), to agree with them.
+    Toeplitz,
+    /// Toeplitz with a key that makes both directions one flow.
+    SymmetricToeplitz,
 }
 
 /// A gretap tunnel: a port of a bridge whose other end is another gateway.

@@ -1,8 +1,8 @@
 //! A configuration as TOML again, with every default written out.
 
 use super::model::{
-    Bridge, Configuration, Device, Dscp, Ecn, FloodLimit, Gateway, Member, MemberVlan, Mode, OnExit, Port,
-    Queues, Role, StaticEntry, TcpMss, Ttl, Tunnel,
+    Bridge, Configuration, Device, Dscp, Ecn, FloodLimit, FlowHash, Gateway, Member, MemberVlan, Mode,
+    OnExit, Order, Port, Queues, Role, StaticEntry, TcpMss, Ttl, Tunnel,
 };
 use polder_buffers::PortId;
 use std::fmt::{Display, Write as _};
@@ -49,6 +49,7 @@ impl Writer<'_> {
         self.key("memory_mib", gateway.memory_mib);
         self.key("slot_bytes", gateway.slot_bytes);
         self.key("control", quoted(&gateway.control.to_string_lossy()));
+        self.key("flow_hash", quoted(flow_hash(gateway.flow_hash)));
     }
 
     fn port(&mut self, port: &Port) {
@@ -66,6 +67,7 @@ impl Writer<'_> {
             Queues::All => self.key("queues", quoted("all")),
             Queues::Count(count) => self.key("queues", count),
         }
+        self.key("order", quoted(order(port.order)));
         if let Some(mtu) = port.mtu {
             self.key("mtu", mtu);
         }
@@ -190,6 +192,26 @@ fn mode(mode: Mode) -> &'static str {
         Mode::ZeroCopy => "zero-copy",
         Mode::Native => "native",
         Mode::Generic => "generic",
+    }
+}
+
+/// An order in the words of the file.
+pub(crate) fn order(order: Order) -> &'static str {
+    match order {
+        Order::Queue => "queue",
+        Order::Hash => "hash",
+        Order::Spread => "spread",
+        Order::Auto => "auto",
+    }
+}
+
+/// A flow hash in the words of the file.
+pub(crate) fn flow_hash(flow_hash: FlowHash) -> &'static str {
+    match flow_hash {
+        FlowHash::Directed => "directed",
+        FlowHash::Symmetric => "symmetric",
+        FlowHash::Toeplitz => "toeplitz",
+        FlowHash::SymmetricToeplitz => "symmetric-toeplitz",
     }
 }
 

@@ -5,7 +5,7 @@ mod bridges;
 mod tunnels;
 
 use super::diagnostics::Diagnostic;
-use super::model::{Configuration, Device, Gateway, Mode, OnExit, Port, Queues, Role};
+use super::model::{Configuration, Device, Gateway, Mode, OnExit, Order, Port, Queues, Role};
 use super::read::{Draft, GatewayDraft, PortDraft};
 use super::section::{Findings, Span, closest, list};
 use super::values::is_name;
@@ -48,6 +48,9 @@ pub(super) fn check(draft: &Draft, file: &Path, findings: &Findings) -> Configur
     }
     let gateway = gateway(&draft.gateway, file, findings);
     let ports = ports(draft, &names);
+    if gateway.workers == 1 {
+        draft.ports.iter().filter_map(PortDraft::useless_order).for_each(|finding| findings.note(finding));
+    }
     let tunnels = tunnels::resolve(draft, &names, findings);
     let bridges = bridges::resolve(draft, &names, findings);
     if !draft.has_ports {
@@ -119,6 +122,7 @@ fn gateway(draft: &GatewayDraft, file: &Path, findings: &Findings) -> Gateway {
         memory_mib: draft.memory_mib.unwrap_or(MEMORY_MIB),
         slot_bytes: draft.slot_bytes.unwrap_or(SLOT_BYTES),
         control: draft.control.clone().unwrap_or_else(|| default_control(&name)),
+        flow_hash: draft.flow_hash.unwrap_or_default(),
         name,
     }
 }
@@ -147,6 +151,7 @@ fn resolve_port(port: &PortDraft, names: &Names<'_>, on_exit: OnExit) -> Option<
         mode: port.mode.unwrap_or(Mode::Auto),
         on_exit,
         queues: port.queues.unwrap_or(Queues::All),
+        order: port.order.as_ref().map_or(Order::Queue, |at| at.value),
         mtu: port.mtu.as_ref().map(|mtu| mtu.value),
     })
 }

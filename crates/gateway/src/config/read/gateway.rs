@@ -1,6 +1,6 @@
 //! `[gateway]`: the process as a whole.
 
-use super::super::model::OnExit;
+use super::super::model::{FlowHash, OnExit};
 use super::super::section::{At, Kind, Refusal, Section};
 use super::super::values::{NAME_RULE, choice, elements, integer, is_name, text};
 use super::port::ON_EXIT;
@@ -10,8 +10,15 @@ use toml::de::DeValue;
 /// The keys of the gateway.
 pub(super) const KIND: Kind = Kind {
     noun: "the gateway",
-    keys: &["name", "workers", "cpus", "memory_mib", "slot_bytes", "control", "on_exit"],
+    keys: &["name", "workers", "cpus", "memory_mib", "slot_bytes", "control", "on_exit", "flow_hash"],
 };
+
+const FLOW_HASHES: &[(&str, FlowHash)] = &[
+    ("directed", FlowHash::Directed),
+    ("symmetric", FlowHash::Symmetric),
+    ("toeplitz", FlowHash::Toeplitz),
+    ("symmetric-toeplitz", FlowHash::SymmetricToeplitz),
+];
 
 /// Most workers of one gateway.
 const MAX_WORKERS: u16 = 64;
@@ -30,6 +37,7 @@ pub(in super::super) struct GatewayDraft {
     pub(in super::super) slot_bytes: Option<u32>,
     pub(in super::super) control: Option<PathBuf>,
     pub(in super::super) on_exit: Option<OnExit>,
+    pub(in super::super) flow_hash: Option<FlowHash>,
 }
 
 /// Reads the section, which may be left out.
@@ -45,6 +53,7 @@ pub(super) fn read(root: &Section<'_>) -> GatewayDraft {
         slot_bytes: section.read("slot_bytes", slot_bytes).map(|at| at.value),
         control: section.read("control", control).map(|at| at.value),
         on_exit: section.read("on_exit", choice(ON_EXIT)).map(|at| at.value),
+        flow_hash: section.read("flow_hash", choice(FLOW_HASHES)).map(|at| at.value),
     }
 }
 

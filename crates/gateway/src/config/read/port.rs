@@ -1,7 +1,7 @@
 //! `[port.NAME]`: a device and what Polder takes of its traffic.
 
 use super::super::diagnostics::Diagnostic;
-use super::super::model::{Device, Mode, OnExit, Queues, Role};
+use super::super::model::{Device, Mode, OnExit, Order, Queues, Role};
 use super::super::section::{At, Kind, Refusal, Section};
 use super::super::values::{choice, integer, interface, word_or};
 use super::refuse_key;
@@ -10,7 +10,7 @@ use toml::de::DeValue;
 
 /// The keys of a port.
 pub(super) const KIND: Kind =
-    Kind { noun: "a port", keys: &["interface", "tap", "role", "mode", "on_exit", "queues", "mtu"] };
+    Kind { noun: "a port", keys: &["interface", "tap", "role", "mode", "on_exit", "queues", "order", "mtu"] };
 
 /// The choices of `on_exit`.
 pub(super) const ON_EXIT: &[(&str, OnExit)] = &[("kernel", OnExit::Kernel), ("drop", OnExit::Drop)];
@@ -22,6 +22,9 @@ const MODES: &[(&str, Mode)] = &[
     ("native", Mode::Native),
     ("generic", Mode::Generic),
 ];
+
+const ORDERS: &[(&str, Order)] =
+    &[("queue", Order::Queue), ("hash", Order::Hash), ("spread", Order::Spread), ("auto", Order::Auto)];
 
 /// Most queues of one port.
 const MAX_QUEUES: u16 = 256;
@@ -40,6 +43,7 @@ pub(in super::super) struct PortDraft {
     pub(in super::super) mode: Option<Mode>,
     pub(in super::super) on_exit: Option<OnExit>,
     pub(in super::super) queues: Option<Queues>,
+    pub(in super::super) order: Option<At<Order>>,
     pub(in super::super) mtu: Option<At<u16>>,
 }
 
@@ -56,6 +60,7 @@ pub(super) fn read(section: &Section<'_>, name: At<String>) -> PortDraft {
         mode: section.read("mode", choice(MODES)).map(|at| at.value),
         on_exit: section.read("on_exit", choice(ON_EXIT)).map(|at| at.value),
         queues: section.read("queues", word_or("all", Queues::All, queues)).map(|at| at.value),
+        order: section.read("order", choice(ORDERS)),
         mtu: section.read("mtu", |value| mtu(value, role)),
     };
     if section.has("tap") && !section.has("interface") {
@@ -106,6 +111,14 @@ fn mtu(value: &DeValue<'_>, role: Option<Role>) -> Result<u16, Refusal> {
 }
 
 impl PortDraft {
+    /// The finding that a port shares its packets out, and there is nobody to share them with.
+    pub(in super::super) fn useless_order(&self) -> Option<Diagnostic> {
+        let order = self.order.as_ref().filter(|order| order.value != Order::Queue)?;
+        let message = format!("port {} shares its packets among workers, and there is one", self.name.value);
+        let remedy = "give `[gateway]` more `workers`, or leave `order` out";
+        Some(Diagnostic::warning(order.span.clone(), message).remedy(remedy))
+    }
+
     /// The finding that two ports use one device.
     pub(in super::super) fn same_device(&self, other: &Self) -> Option<Diagnostic> {
         let (mine, others) = (self.device.as_ref()?, other.device.as_ref()?);
