@@ -71,6 +71,8 @@ pub struct Crew {
     loads: Loads,
     meter: LoadMeter,
     inbox: Batch,
+    /// Whether the last batch that was received was as full as it could be.
+    is_full: bool,
     wakes: Wakes,
     counters: Arc<WorkerCounters>,
 }
@@ -129,6 +131,7 @@ pub fn crew(workers: usize, options: &CrewOptions) -> Vec<Crew> {
             loads: Arc::clone(&loads),
             meter: LoadMeter::default(),
             inbox: Batch::new(),
+            is_full: false,
             wakes: Wakes::default(),
             counters: Arc::default(),
         }
@@ -191,21 +194,18 @@ impl Crew {
     }
 
     /// Takes what a port delivered: hashed packets go to their workers, parcels to whoever is idle.
-    ///
-    /// A batch that was not full says that the worker has time: it keeps the parcels. While more
-    /// parcels wait than others can take at once, it does some itself, and receives nothing meanwhile;
-    /// so excess stays in the device, where it costs nothing (B3).
+    /// [`share`](Self::share) is to follow, when those have been woken.
     pub fn define(
         &mut self,
         batch: &mut Batch,
         (order, is_underlay): (Order, bool),
-        now: Nanos,
         stages: &mut impl Stages,
     ) {
-        let is_full = batch.len() == BATCH;
-        self.meter.turn(is_full);
+        self.is_full = batch.len() == BATCH;
+        self.meter.turn(self.is_full);
         self.definer.define(batch, (order, is_underlay), &self.hasher);
         self.definer.give(&self.counters.order);
+        self.wakes.helpers = self.theirs().min(self.definer.waiting());
         if !self.definer.refused.is_empty() {
             stages.discard(&mut self.definer.refused, DropReason::NoCore);
         }
@@ -219,8 +219,6 @@ impl Crew {
             self.process(&mut local, stages);
             self.definer.local = local;
         }
-        let others = self.peers.len() - 1;
-        self.share(if is_full { others } else { 0 }, now, stages);
     }
 
     /// Packets of hashed buckets go to their home; what its ring has no room for is dropped before
@@ -239,16 +237,23 @@ impl Crew {
         }
     }
 
-    /// Leaves up to `theirs` parcels to others, and does the rest here.
-    fn share(&mut self, theirs: usize, now: Nanos, stages: &mut impl Stages) {
-        let waiting = self.definer.waiting();
-        self.wakes.helpers = theirs.min(waiting);
-        for _ in theirs..waiting {
+    /// Does the worker's own share of what has been offered.
+    ///
+    /// A batch that was not full says that the worker has time: it keeps the parcels. While more
+    /// parcels wait than others can take at once, it does some itself, and receives nothing meanwhile;
+    /// so excess stays in the device, where it costs nothing (B3).
+    pub fn share(&mut self, now: Nanos, stages: &mut impl Stages) {
+        for _ in self.theirs()..self.definer.waiting() {
             if !self.pull(self.me, now, stages) {
                 break;
             }
             self.take_redeemed(now, stages);
         }
+    }
+
+    /// Parcels that are left to others.
+    fn theirs(&self) -> usize {
+        if self.is_full { self.peers.len() - 1 } else { 0 }
     }
 
     /// Does what other workers brought. Says whether there was anything.

@@ -153,7 +153,8 @@ impl World {
             self.received += 1;
             batch.push(packet).expect("a batch at most");
         }
-        crew.define(&mut batch, (self.weather.order, false), self.now, &mut Desk(self));
+        crew.define(&mut batch, (self.weather.order, false), &mut Desk(self));
+        crew.share(self.now, &mut Desk(self));
         assert!(batch.is_empty());
     }
 

@@ -33,19 +33,20 @@ impl Accounts {
     /// Sums up. Exact while no packet is on its way.
     pub fn of(workers: &[Arc<WorkerCounters>], queues: &[Arc<QueueCounters>]) -> Self {
         let mut accounts = Self::default();
-        let (mut handed, mut taken) = (0, 0);
+        let (mut handed, mut taken, mut shared) = (0, 0, 0);
         for worker in workers {
             accounts.generated += worker.ledger.generated.get();
             accounts.cloned += worker.ledger.cloned.get();
             accounts.split += worker.ledger.split.get();
             accounts.merged += worker.ledger.merged.get();
             accounts.held += worker.ledger.held.get();
+            shared += worker.order.held();
             accounts.dropped += worker.drops.total();
             // Taken first: a packet that is handed over in between counts as held, never as −1.
             taken += worker.taken_over.get();
             handed += worker.handed_over.get();
         }
-        accounts.held += handed - taken.min(handed);
+        accounts.held += handed - taken.min(handed) + u64::try_from(shared).unwrap_or(0);
         for queue in queues {
             accounts.received += queue.received.get();
             accounts.transmitted += queue.transmitted.get();

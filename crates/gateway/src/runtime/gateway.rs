@@ -6,6 +6,7 @@ use super::neighbour;
 use super::numbers::{ensure_reloadable, keep_numbers};
 use super::path::Paths;
 use super::ports::{self, OpenPort};
+use super::sharing::{crew_for, order};
 use super::tables::{Lasting, tables};
 use super::wake::Bell;
 use super::worker::{Attachment, Command, Mesh, Report, SendPath, Worker};
@@ -149,6 +150,7 @@ impl Gateway {
     fn start_workers(&mut self, report: &Sender<Report>) -> Result<()> {
         let count = usize::from(self.configuration.gateway.workers);
         let bells = (0..count).map(|_| Bell::new().map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
+        let mut crew = crew_for(&self.configuration).into_iter().flatten();
         for (number, mesh) in meshes(&bells).into_iter().enumerate() {
             let (commands, inbox) = channel();
             let engine = Engine::new(self.tables.reader(), number);
@@ -163,6 +165,9 @@ impl Gateway {
                 inbox,
                 report.clone(),
             )?;
+            if let Some(share) = crew.next() {
+                worker.join(share, &bells);
+            }
             let cpu = self.configuration.gateway.cpus.get(number).copied();
             let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
                 pin(cpu);
@@ -183,7 +188,9 @@ impl Gateway {
         state.attachment = attachment;
         state.trouble = None;
         state.openings += 1;
+        let order = order(state.configuration.order);
         for (worker, (rx, tx)) in self.workers.iter().zip(shares) {
+            worker.send(Command::Order(id, order));
             worker.send(Command::Attach(Attachment { port: id, rx, tx }));
         }
         note_link(&self.links, &self.lasting, id, true);

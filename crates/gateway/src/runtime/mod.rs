@@ -15,6 +15,7 @@ pub mod ports;
 pub mod preflight;
 pub mod run;
 mod service;
+pub mod sharing;
 pub mod show;
 pub mod tables;
 mod threads;

@@ -1,6 +1,6 @@
 //! Numbers of ports and tunnels that stay the same over a reload.
 
-use crate::config::model::Configuration;
+use crate::config::model::{Configuration, Order};
 use anyhow::{Result, bail};
 use polder_buffers::PortId;
 use std::collections::HashMap;
@@ -47,6 +47,14 @@ pub(super) fn ensure_reloadable(current: &Configuration, next: &Configuration) -
         {
             reasons.push(format!("[port.{}] has changed", port.name));
         }
+    }
+    let shares = |configuration: &Configuration| {
+        configuration.ports.iter().find(|port| port.order != Order::Queue).map(|port| port.name.clone())
+    };
+    if let (None, Some(port)) = (shares(current), shares(next))
+        && next.gateway.workers > 1
+    {
+        reasons.push(format!("[port.{port}] shares its packets among workers, which none did at the start"));
     }
     if !reasons.is_empty() {
         bail!("{}; nothing was changed. Restart the gateway to apply it", reasons.join(", "));

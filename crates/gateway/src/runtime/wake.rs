@@ -38,6 +38,11 @@ impl Bell {
         }
     }
 
+    /// Whether the worker sleeps or is about to: a hint.
+    pub fn is_sleeping(&self) -> bool {
+        self.sleeping.load(Ordering::Relaxed)
+    }
+
     /// Raises the flag. The worker looks at its rings once more after this, then sleeps.
     pub fn about_to_sleep(&self) {
         self.sleeping.store(true, Ordering::Relaxed);

@@ -5,13 +5,16 @@
 //! when none of them says [`Armed::Raced`] does it sleep.
 
 use super::clock::Clock;
+use super::sharing::{Desk, Sharing};
 use super::wake::Bell;
 use polder_buffers::ring::{Consumer, Producer};
 use polder_buffers::{BATCH, Batch, Packet, Pool, PortId, Region};
 use polder_datapath::counters::WorkerCounters;
+use polder_datapath::crew::Crew;
 use polder_datapath::drops::DropReason;
 use polder_datapath::engine::{Engine, With};
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
+use polder_datapath::steer::Order;
 use polder_datapath::transmit::Egress;
 use polder_datapath::units::Nanos;
 use rustix::event::epoll;
@@ -25,11 +28,15 @@ const LONGEST_SLEEP: Nanos = Nanos::from_millis(1000);
 const SHORT_SLEEP: Nanos = Nanos::from_millis(20);
 /// How long a worker that is told to stop waits for devices to return frames.
 const DRAIN: Nanos = Nanos::from_millis(100);
+/// How long a worker that shares its work goes on after nothing more came from the others.
+const QUIET: Nanos = Nanos::from_millis(2);
 
 /// What a worker is told.
 pub enum Command {
     /// Use these queues of a port.
     Attach(Attachment),
+    /// The packets of a port find their worker like this, for a worker in a crew.
+    Order(PortId, Order),
     /// Let go of a port; its queues are dropped.
     Detach(PortId),
     /// Drain and end.
@@ -86,6 +93,7 @@ pub struct Worker {
     reports: Sender<Report>,
     counters: Arc<WorkerCounters>,
     batch: Batch,
+    sharing: Option<Box<Sharing>>,
     stop: bool,
 }
 
@@ -132,8 +140,15 @@ impl Worker {
             reports,
             counters,
             batch: Batch::new(),
+            sharing: None,
             stop: false,
         })
+    }
+
+    /// Makes the worker part of a crew, whose workers have these bells.
+    pub fn join(&mut self, mut crew: Crew, bells: &[Arc<Bell>]) {
+        crew.count_in(&self.counters);
+        self.sharing = Some(Box::new(Sharing::new(crew, bells)));
     }
 
     /// Polls until it is told to stop.
@@ -159,6 +174,11 @@ impl Worker {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Attach(attachment) => self.attach(attachment),
+            Command::Order(port, order) => {
+                if let Some(sharing) = &mut self.sharing {
+                    sharing.set_order(port, order);
+                }
+            }
             Command::Detach(port) => self.detach(port),
             Command::Stop => self.stop = true,
         }
@@ -205,6 +225,9 @@ impl Worker {
         for index in 0..self.incoming.len() {
             busy |= self.take_over(index, now);
         }
+        if self.sharing.is_some() {
+            busy = self.take_part(busy, now);
+        }
         busy |= self.senders.reclaim(&mut self.pool);
         self.engine.tick(now, &mut self.pool);
         self.counters.cached_frames.set(self.pool.cached() as u64);
@@ -231,14 +254,45 @@ impl Worker {
             let clock = self.clock;
             let elapsed = timed.then(|| clock.now().since(start));
             self.engine.received(received, elapsed);
-            let with = With { now, pool: &mut self.pool, timed };
-            self.engine.process(&mut self.batch, port, with, &mut self.senders, &mut || clock.now());
+            match self.sharing.as_ref().map_or(Order::Queue, |sharing| sharing.order(port)) {
+                Order::Queue => {
+                    let with = With { now, pool: &mut self.pool, timed };
+                    self.engine.process(&mut self.batch, port, with, &mut self.senders, &mut || clock.now());
+                }
+                order => self.share_out(port, order, now),
+            }
         }
         if turn == Turn::Closed {
             self.receivers[index].closed = true;
             self.report(Report::Closed(port));
         }
         received > 0 || turn == Turn::OutOfBudget
+    }
+
+    /// Shares a received batch with the other workers.
+    fn share_out(&mut self, port: PortId, order: Order, now: Nanos) {
+        let Self { sharing: Some(sharing), engine, pool, senders, clock, batch, .. } = self else { return };
+        let kind = (order, engine.is_underlay(port));
+        let mut desk = Desk { engine, pool, egress: senders, clock: *clock, now, timed: false };
+        sharing.crew.define(batch, kind, &mut desk);
+        sharing.wake();
+        sharing.crew.share(now, &mut desk);
+        sharing.wake();
+    }
+
+    /// Does what other workers brought, and their work when there is nothing else to do. `busy` and the
+    /// answer: whether there is reason for another round at once.
+    fn take_part(&mut self, mut busy: bool, now: Nanos) -> bool {
+        let Self { sharing: Some(sharing), engine, pool, senders, clock, .. } = self else { return busy };
+        let mut desk = Desk { engine, pool, egress: senders, clock: *clock, now, timed: false };
+        sharing.crew.round(now, sharing.was_busy);
+        busy |= sharing.crew.collect(now, &mut desk);
+        if !busy {
+            busy = sharing.crew.help(now, &mut desk);
+        }
+        sharing.wake();
+        sharing.was_busy = busy;
+        busy
     }
 
     /// Sends what another worker handed over.
@@ -266,13 +320,16 @@ impl Worker {
             return;
         }
         let raced = self.receivers.iter_mut().any(|queue| !queue.closed && queue.rx.arm() == Armed::Raced)
-            || self.incoming.iter_mut().any(|ring| ring.available() > 0);
+            || self.incoming.iter_mut().any(|ring| ring.available() > 0)
+            || self.sharing.as_mut().is_some_and(|sharing| sharing.crew.has_work());
         if raced {
             self.bell.awake();
             return;
         }
         let limit = if self.senders.in_flight() > 0 { SHORT_SLEEP } else { LONGEST_SLEEP };
-        let limit = self.engine.next_deadline().map_or(limit, |deadline| limit.min(deadline.since(now)));
+        let missing = self.sharing.as_ref().and_then(|sharing| sharing.crew.next_deadline());
+        let deadlines = [self.engine.next_deadline(), missing].into_iter().flatten();
+        let limit = deadlines.fold(limit, |limit, deadline| limit.min(deadline.since(now)));
         let timeout = rustix::event::Timespec {
             tv_sec: i64::try_from(limit.0 / 1_000_000_000).unwrap_or(0),
             tv_nsec: i64::try_from(limit.0 % 1_000_000_000).unwrap_or(0),
@@ -289,21 +346,35 @@ impl Worker {
     /// Waits, within bounds, until the devices have returned the frames of what was sent.
     fn drain(&mut self) {
         let start = self.clock.now();
-        let mut now = start;
+        let (mut now, mut last) = (start, start);
+        let quiet = if self.sharing.is_some() { QUIET } else { Nanos::default() };
         while now.since(start) < DRAIN {
+            let mut busy = false;
             for index in 0..self.incoming.len() {
-                self.take_over(index, now);
+                busy |= self.take_over(index, now);
             }
+            busy |= self.take_part(false, now);
             self.senders.reclaim(&mut self.pool);
-            if self.senders.in_flight() == 0 {
+            if busy {
+                last = now;
+            } else if self.senders.in_flight() == 0 && now.since(last) >= quiet {
                 break;
+            } else {
+                std::thread::sleep(std::time::Duration::from_millis(1));
             }
-            std::thread::sleep(std::time::Duration::from_millis(1));
             now = self.clock.now();
         }
+        self.let_go_of_the_rest(now);
         self.receivers.clear();
         self.senders.ports.clear();
         self.engine.close(now, &mut self.pool);
+    }
+
+    /// Sends what waits for a turn that will not come.
+    fn let_go_of_the_rest(&mut self, now: Nanos) {
+        let Self { sharing: Some(sharing), engine, pool, senders, clock, .. } = self else { return };
+        let mut desk = Desk { engine, pool, egress: senders, clock: *clock, now, timed: false };
+        sharing.crew.close(&mut desk);
     }
 
     fn report(&self, report: Report) {

@@ -1,0 +1,151 @@
+//! A worker's part in what workers share: packets that find their worker by flow, and flows that are
+//! spread over all of them.
+
+use super::clock::Clock;
+use super::wake::Bell;
+use crate::config::model::{Configuration, FlowHash, Order as Configured};
+use polder_buffers::{Batch, Pool, PortId};
+use polder_datapath::crew::{Crew, CrewOptions, Stages, crew};
+use polder_datapath::drops::DropReason;
+use polder_datapath::engine::{Engine, With};
+use polder_datapath::steer::{Hasher, Order, Parcel};
+use polder_datapath::transmit::Egress;
+use polder_datapath::units::Nanos;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::Arc;
+
+/// What one worker shares with the others.
+pub struct Sharing {
+    /// Its share of the crew.
+    pub crew: Crew,
+    /// How the packets of each port find their worker.
+    orders: Vec<Order>,
+    /// The bells of all workers.
+    bells: Vec<Arc<Bell>>,
+    /// Whether the round before found something to do.
+    pub was_busy: bool,
+}
+
+impl Sharing {
+    /// The part of a worker in a crew whose workers have these bells.
+    pub fn new(crew: Crew, bells: &[Arc<Bell>]) -> Self {
+        Self { crew, orders: Vec::new(), bells: bells.to_vec(), was_busy: false }
+    }
+
+    /// How the packets of a port find their worker.
+    #[inline]
+    pub fn order(&self, port: PortId) -> Order {
+        self.orders.get(usize::from(port.0)).copied().unwrap_or_default()
+    }
+
+    /// Says how the packets of a port find their worker.
+    pub fn set_order(&mut self, port: PortId, order: Order) {
+        let index = usize::from(port.0);
+        if self.orders.len() <= index {
+            self.orders.resize(index + 1, Order::Queue);
+        }
+        self.orders[index] = order;
+    }
+
+    /// Wakes whoever has been brought something, and others while parcels wait for them.
+    pub fn wake(&mut self) {
+        let wakes = self.crew.take_wakes();
+        let mut brought = wakes.brought;
+        while brought != 0 {
+            let worker = brought.trailing_zeros() as usize;
+            brought &= brought - 1;
+            self.bells[worker].ring();
+        }
+        if wakes.helpers > 0 {
+            let sleepers = self.bells.iter().filter(|bell| bell.is_sleeping());
+            sleepers.take(wakes.helpers).for_each(|bell| bell.ring());
+        }
+    }
+}
+
+/// A worker's stages, with all that they need.
+pub struct Desk<'a, E> {
+    /// The stages.
+    pub engine: &'a mut Engine,
+    /// The worker's free frames.
+    pub pool: &'a mut Pool,
+    /// What takes packets that leave.
+    pub egress: &'a mut E,
+    /// The clock.
+    pub clock: Clock,
+    /// The time of the round.
+    pub now: Nanos,
+    /// Whether what is being done is timed.
+    pub timed: bool,
+}
+
+impl<E: Egress> Desk<'_, E> {
+    fn split(&mut self) -> (&mut Engine, With<'_>, &mut E) {
+        let With { now, pool, timed } = With { now: self.now, pool: self.pool, timed: self.timed };
+        (self.engine, With { now, pool, timed }, self.egress)
+    }
+}
+
+impl<E: Egress> Stages for Desk<'_, E> {
+    fn process(&mut self, batch: &mut Batch) {
+        let clock = self.clock;
+        let (engine, with, egress) = self.split();
+        engine.process_mixed(batch, with, egress, &mut || clock.now());
+    }
+
+    fn work(&mut self, parcel: &mut Parcel) {
+        let clock = self.clock;
+        let (engine, with, egress) = self.split();
+        engine.work(parcel, with, egress, &mut || clock.now());
+    }
+
+    fn leave(&mut self, parcel: &mut Parcel) {
+        let (engine, with, egress) = self.split();
+        engine.let_go(parcel, with, egress);
+    }
+
+    fn discard(&mut self, batch: &mut Batch, reason: DropReason) {
+        self.engine.discard(batch, reason, self.pool);
+    }
+
+    fn begin(&mut self) -> Option<Nanos> {
+        self.timed = self.engine.begin_turn();
+        self.timed.then(|| self.clock.now())
+    }
+
+    fn since(&mut self, start: Nanos) -> Nanos {
+        self.timed = false;
+        self.clock.now().since(start)
+    }
+}
+
+/// The crew that a configuration asks for: none when every packet stays with the worker that polls
+/// its queue, or there is one worker.
+pub fn crew_for(configuration: &Configuration) -> Option<Vec<Crew>> {
+    let workers = usize::from(configuration.gateway.workers);
+    if workers < 2 || configuration.ports.iter().all(|port| port.order == Configured::Queue) {
+        return None;
+    }
+    let hasher = match configuration.gateway.flow_hash {
+        FlowHash::Directed => Hasher::mixed(seed(), false),
+        FlowHash::Symmetric => Hasher::mixed(seed(), true),
+        FlowHash::Toeplitz => Hasher::toeplitz(false),
+        FlowHash::SymmetricToeplitz => Hasher::toeplitz(true),
+    };
+    Some(crew(workers, &CrewOptions::new(hasher)))
+}
+
+/// The order of a port in the datapath's words.
+pub fn order(configured: Configured) -> Order {
+    match configured {
+        Configured::Queue => Order::Queue,
+        Configured::Hash => Order::Hash,
+        Configured::Spread => Order::Spread,
+        Configured::Auto => Order::Auto,
+    }
+}
+
+/// A number that nobody outside can guess, so that nobody can aim at one worker.
+fn seed() -> u64 {
+    RandomState::new().build_hasher().finish()
+}

@@ -1,0 +1,172 @@
+//! Gateways whose workers share their work, between in-memory cables: every flow in order, nothing
+//! lost, whoever did it.
+
+#![expect(clippy::disallowed_methods, reason = "a test looks at the real clock to give up")]
+
+use anyhow::Context as _;
+use polder::config;
+use polder::runtime::accounts::Accounts;
+use polder::runtime::gateway::{Gateway, Opener};
+use polder::runtime::ports::{Facts, OpenPort};
+use polder_buffers::{Batch, Packet, Pool, Region, RegionOptions};
+use polder_datapath::counters::WorkerCounters;
+use polder_datapath::port::{Budget, RxQueue as _, TxQueue as _};
+use polder_datapath::wire::MacAddress;
+use polder_devices::Queue;
+use polder_devices::pair::{self, End, Options, PairRx, PairTx};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+type PairQueue = Queue<PairRx, PairTx>;
+
+/// Packets on the way at most: fewer than any ring between workers holds.
+const WINDOW: u64 = 240;
+
+struct Bench {
+    region: Region,
+    gateway: Gateway,
+    near: PairQueue,
+    far: PairQueue,
+}
+
+impl Bench {
+    /// Two bridged ports with one queue each, whose packets find their worker in this order.
+    fn new(order: &str, workers: u16) -> Self {
+        let text = format!(
+            "version = 1\n\
+             [gateway]\nname = \"sharing\"\nworkers = {workers}\n\
+             [port.a]\ntap = \"a\"\norder = \"{order}\"\n\
+             [port.b]\ntap = \"b\"\n\
+             [bridge.br0]\nmembers = [\"a\", \"b\"]\n"
+        );
+        let configuration = config::parse(&text, Path::new("sharing.toml")).expect("valid").configuration;
+        let region = Region::new(RegionOptions { slots: 16_384, slot_bytes: 2048 }).expect("memory");
+        let cable = || pair::cable(Options { ring: 512, ..Options::default() }).expect("a cable");
+        let ((near, a), (b, far)) = (cable(), cable());
+        let ends = [("a", a), ("b", b)].map(|(name, end)| (name.to_owned(), end));
+        let gateway = Gateway::start_on(configuration, region.clone(), opener(ends)).expect("it starts");
+        let only = |mut end: End| end.pop().expect("one queue");
+        Self { region, gateway, near: only(near), far: only(far) }
+    }
+
+    /// Sends so many frames of so many flows from port a to port b, and checks their order by flow.
+    fn forward(&mut self, count: u64, flows: u64) {
+        let mut pool = self.region.pool();
+        let mut batch = Batch::new();
+        let mut next = vec![0; usize::try_from(flows).expect("few")];
+        let (mut sent, mut seen) = (0, 0);
+        let mut deadline = Instant::now() + Duration::from_secs(20);
+        while seen < count {
+            assert!(Instant::now() < deadline, "{sent} sent, {seen} seen: {:?}", self.accounts());
+            while sent < count && sent - seen < WINDOW && !batch.is_full() {
+                batch.push(frame(sent % flows, sent / flows, &mut pool)).expect("there is room");
+                sent += 1;
+            }
+            self.near.tx.transmit(&mut batch, &mut pool);
+            assert!(batch.is_empty(), "the cable holds what is on its way");
+            let _ = self.far.rx.receive(&mut Budget::new(64), &mut batch, &mut pool);
+            for packet in batch.iter() {
+                let (flow, number) = read(packet);
+                let flow = usize::try_from(flow).expect("few");
+                assert_eq!(number, next[flow], "flow {flow}");
+                next[flow] += 1;
+                seen += 1;
+                deadline = Instant::now() + Duration::from_secs(20);
+            }
+            pool.release(&mut batch);
+        }
+    }
+
+    fn accounts(&self) -> Accounts {
+        self.gateway.accounts()
+    }
+
+    /// The sum of a counter over all workers.
+    fn sum(&self, read: impl Fn(&WorkerCounters) -> u64) -> u64 {
+        self.gateway.worker_counters().iter().map(|counters| read(counters)).sum()
+    }
+
+    /// Stops everything and checks that nothing was lost.
+    fn finish(mut self) {
+        self.gateway.stop();
+        let accounts = self.accounts();
+        assert_eq!((accounts.unaccounted(), accounts.held, accounts.dropped), (0, 0, 0), "{accounts:?}");
+        let Self { region, gateway, near, far } = self;
+        drop((gateway, near, far));
+        assert_eq!((region.home(), region.strays()), (region.slots(), 0));
+    }
+}
+
+/// Opens ports by plugging in the ends of cables.
+fn opener(ends: [(String, End); 2]) -> Opener {
+    let ends = Mutex::new(HashMap::from(ends));
+    Box::new(move |port, _, _| {
+        let end = ends.lock().expect("nobody panics").remove(&port.name).context("no cable is left")?;
+        let facts = Facts {
+            interface: port.name.clone(),
+            mac: MacAddress([2, 0, 0, 0, 1, 1]),
+            mtu: 1600,
+            partial_checksums: true,
+            queues: 1,
+            mode: "in-memory cable".to_owned(),
+        };
+        let queues = end.into_iter().map(Queue::boxed).collect();
+        Ok(OpenPort { id: port.id, facts, queues, attachment: None })
+    })
+}
+
+/// A UDP frame of a flow, which says what it is.
+fn frame(flow: u64, number: u64, pool: &mut Pool) -> Packet {
+    let port = 1024 + u16::try_from(flow).expect("few flows");
+    let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+    bytes.extend([0x45, 0, 0, 44, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    bytes.extend([port, 5201, 24, 0].map(u16::to_be_bytes).as_flattened());
+    bytes.extend([flow, number].map(u64::to_be_bytes).as_flattened());
+    Packet::copy_from(&bytes, pool).expect("memory for all that is on its way")
+}
+
+fn read(packet: &Packet) -> (u64, u64) {
+    let word = |at: usize| u64::from_be_bytes(packet.bytes()[at..at + 8].try_into().expect("eight bytes"));
+    (word(42), word(50))
+}
+
+#[test]
+fn flows_find_their_worker_and_keep_their_order() {
+    let mut bench = Bench::new("hash", 3);
+    bench.forward(20_000, 50);
+    assert_eq!(bench.sum(|worker| worker.order.tickets.get()), 0, "nothing is spread");
+    let steered = bench.sum(|worker| worker.order.steered.get());
+    assert!((5_000..19_000).contains(&steered), "{steered} of 20000 are for two of three workers");
+    bench.finish();
+}
+
+#[test]
+fn one_flow_is_shared_and_keeps_its_order() {
+    let mut bench = Bench::new("spread", 3);
+    for flows in [1, 40] {
+        bench.forward(20_000, flows);
+    }
+    assert!(bench.sum(|worker| worker.order.tickets.get()) > 300);
+    assert_eq!(bench.sum(|worker| worker.order.restored.get()), 40_000);
+    assert_eq!(bench.sum(|worker| worker.order.expired.get()), 0);
+    bench.finish();
+}
+
+#[test]
+fn what_may_be_spread_keeps_its_order() {
+    let mut bench = Bench::new("auto", 2);
+    for flows in [1, 7] {
+        bench.forward(20_000, flows);
+    }
+    bench.finish();
+}
+
+#[test]
+fn one_worker_has_nobody_to_share_with() {
+    let mut bench = Bench::new("spread", 1);
+    bench.forward(5_000, 3);
+    assert_eq!(bench.sum(|worker| worker.order.given.get() + worker.order.steered.get()), 0);
+    bench.finish();
+}
