@@ -9,7 +9,7 @@ use crate::drops::{Context, DropReason, is_dropped};
 use crate::forward::{BridgeCounters, BridgeState, Bridges, bridge};
 use crate::offload::complete_checksum;
 use crate::parse::parse;
-use crate::seal::{SealState, seal};
+use crate::seal::{SealState, divert, seal};
 use crate::steer::Parcel;
 use crate::transmit::{Dispatch, Egress};
 use crate::tunnel::{
@@ -85,6 +85,8 @@ struct Rooms {
     replies: Batch,
     /// A parcel's packets while stages work on them.
     work: Batch,
+    /// What another worker seals.
+    unsealed: Batch,
 }
 
 impl Engine {
@@ -98,6 +100,7 @@ impl Engine {
             piece: Batch::new(),
             replies: Batch::new(),
             work: Batch::new(),
+            unsealed: Batch::new(),
         };
         Self {
             bridge: BridgeState::new(bridges, Arc::new(BridgeCounters::default())),
@@ -381,10 +384,24 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             return collect(batch, parcel, self.context.pool);
         }
         let count = alive(batch);
+        divert(batch, |port| self.egress.seals(port), self.seal, &mut self.rooms.unsealed);
+        if !self.rooms.unsealed.is_empty() {
+            self.divert();
+        }
         seal(batch, &self.tables.tunnels, self.seal, &self.context);
         self.meter.lap(Stage::Seal, count);
         self.dispatch.dispatch(batch, self.egress, &mut self.context);
         self.meter.lap(Stage::Transmit, count);
+    }
+
+    /// What another worker seals goes there; what finds no room is dropped.
+    fn divert(&mut self) {
+        let unsealed = &mut self.rooms.unsealed;
+        self.egress.hand_to_sealer(unsealed);
+        if !unsealed.is_empty() {
+            self.context.drops.count(DropReason::NoCore, unsealed.len() as u64);
+            self.context.pool.release(unsealed);
+        }
     }
 
     /// Sends what the stages have to say to senders. Such messages never cause others (RFC 1122,

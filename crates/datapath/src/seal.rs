@@ -5,8 +5,8 @@
 //! go onto the wire. Exits: `PortDown`, when a reload has taken the tunnel away in between.
 //!
 //! Numbers are drawn once for all packets of a tunnel in a batch, so workers that share a tunnel meet
-//! once a batch. The order on the wire is that of the batches on their way to the device: a tunnel
-//! with sequence numbers should leave by one transmit queue.
+//! once a batch. Sequence numbers have to be in the order on the wire, so one worker draws them for all
+//! that leaves by a port, and sends it on one queue; packets of other workers go there first.
 //!
 //! Cost: a test a packet where nothing is marked; else two passes and an incremental checksum.
 
@@ -22,12 +22,13 @@ const MARKED: u8 = SEAL_SEQUENCE | SEAL_IDENTIFICATION;
 #[derive(Debug)]
 pub struct SealState {
     draws: Vec<Draw>,
+    spare: Batch,
 }
 
 impl SealState {
     /// Room for the tunnels of a batch.
     pub fn new() -> Self {
-        Self { draws: Vec::with_capacity(BATCH) }
+        Self { draws: Vec::with_capacity(BATCH), spare: Batch::new() }
     }
 }
 
@@ -43,6 +44,32 @@ struct Draw {
     tunnel: PortId,
     sequence: u32,
     identification: u16,
+}
+
+/// Moves to `others`, in order, what another worker has to seal.
+///
+/// Cost: a test a packet; nothing else where this worker seals, or nothing has sequence numbers.
+pub fn divert(
+    batch: &mut Batch,
+    sealed_here: impl Fn(PortId) -> bool,
+    state: &mut SealState,
+    others: &mut Batch,
+) {
+    let is_other = |packet: &Packet| {
+        packet.flags & SEAL_SEQUENCE != 0 && !is_dropped(packet) && !sealed_here(packet.egress)
+    };
+    if !batch.iter().any(is_other) {
+        return;
+    }
+    if batch.iter().all(is_other) {
+        return core::mem::swap(batch, others);
+    }
+    core::mem::swap(batch, &mut state.spare);
+    for packet in state.spare.drain() {
+        let room = if is_other(&packet) { &mut *others } else { &mut *batch };
+        let pushed = room.push(packet);
+        debug_assert!(pushed.is_ok(), "a batch has room for the packets of one");
+    }
 }
 
 /// Fills in the numbers of all marked packets.

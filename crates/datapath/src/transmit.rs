@@ -13,6 +13,16 @@ pub trait Egress {
     ///
     /// `false` when the port is closed; then it takes nothing.
     fn send(&mut self, port: PortId, batch: &mut Batch, pool: &mut Pool) -> bool;
+
+    /// Whether this worker writes the sequence numbers into what leaves by `port`. One worker does,
+    /// on one queue, so that numbers are in the order on the wire (RFC 2890).
+    fn seals(&self, _port: PortId) -> bool {
+        true
+    }
+
+    /// Takes packets for the worker that writes their sequence numbers; leaves what there is no room
+    /// for.
+    fn hand_to_sealer(&mut self, _batch: &mut Batch) {}
 }
 
 /// Output batches of one worker.

@@ -28,31 +28,49 @@ struct Bench {
     region: Region,
     gateway: Gateway,
     near: PairQueue,
-    far: PairQueue,
+    far: End,
 }
 
 impl Bench {
     /// Two bridged ports with one queue each, whose packets find their worker in this order.
     fn new(order: &str, workers: u16) -> Self {
+        let rest = "[port.b]\ntap = \"b\"\n[bridge.br0]\nmembers = [\"a\", \"b\"]\n";
+        Self::with(order, workers, 1, rest)
+    }
+
+    /// A bridged port, and an underlay with a queue for each worker, which carries a tunnel with
+    /// sequence numbers.
+    fn tunnel(order: &str, workers: u16) -> Self {
+        let rest = "[port.b]\ninterface = \"b\"\nrole = \"underlay\"\n\
+                    [tunnel.t]\nkind = \"gretap\"\nlocal = \"192.0.2.1\"\nremote = \"192.0.2.2\"\n\
+                    port = \"b\"\nsequence = true\nnext_hop_mac = \"02:00:00:00:09:09\"\n\
+                    [bridge.br0]\nmembers = [\"a\", \"t\"]\n";
+        Self::with(order, workers, usize::from(workers), rest)
+    }
+
+    fn with(order: &str, workers: u16, far_queues: usize, rest: &str) -> Self {
         let text = format!(
             "version = 1\n\
              [gateway]\nname = \"sharing\"\nworkers = {workers}\n\
-             [port.a]\ntap = \"a\"\norder = \"{order}\"\n\
-             [port.b]\ntap = \"b\"\n\
-             [bridge.br0]\nmembers = [\"a\", \"b\"]\n"
+             [port.a]\ntap = \"a\"\norder = \"{order}\"\n{rest}"
         );
         let configuration = config::parse(&text, Path::new("sharing.toml")).expect("valid").configuration;
         let region = Region::new(RegionOptions { slots: 16_384, slot_bytes: 2048 }).expect("memory");
-        let cable = || pair::cable(Options { ring: 512, ..Options::default() }).expect("a cable");
-        let ((near, a), (b, far)) = (cable(), cable());
+        let cable = |queues| pair::cable(Options { queues, ring: 512, ..Options::default() });
+        let (mut near, a) = cable(1).expect("a cable");
+        let (b, far) = cable(far_queues).expect("a cable");
         let ends = [("a", a), ("b", b)].map(|(name, end)| (name.to_owned(), end));
         let gateway = Gateway::start_on(configuration, region.clone(), opener(ends)).expect("it starts");
-        let only = |mut end: End| end.pop().expect("one queue");
-        Self { region, gateway, near: only(near), far: only(far) }
+        Self { region, gateway, near: near.pop().expect("one queue"), far }
     }
 
     /// Sends so many frames of so many flows from port a to port b, and checks their order by flow.
     fn forward(&mut self, count: u64, flows: u64) {
+        self.forward_and(count, flows, |packet, _| read(packet, 0));
+    }
+
+    /// The same; `check` reads what arrives, and from which queue.
+    fn forward_and(&mut self, count: u64, flows: u64, mut check: impl FnMut(&Packet, usize) -> (u64, u64)) {
         let mut pool = self.region.pool();
         let mut batch = Batch::new();
         let mut next = vec![0; usize::try_from(flows).expect("few")];
@@ -66,16 +84,21 @@ impl Bench {
             }
             self.near.tx.transmit(&mut batch, &mut pool);
             assert!(batch.is_empty(), "the cable holds what is on its way");
-            let _ = self.far.rx.receive(&mut Budget::new(64), &mut batch, &mut pool);
-            for packet in batch.iter() {
-                let (flow, number) = read(packet);
-                let flow = usize::try_from(flow).expect("few");
-                assert_eq!(number, next[flow], "flow {flow}");
-                next[flow] += 1;
-                seen += 1;
+            let before = seen;
+            for (queue, end) in self.far.iter_mut().enumerate() {
+                let _ = end.rx.receive(&mut Budget::new(64), &mut batch, &mut pool);
+                for packet in batch.iter() {
+                    let (flow, number) = check(packet, queue);
+                    let flow = usize::try_from(flow).expect("few");
+                    assert_eq!(number, next[flow], "flow {flow}");
+                    next[flow] += 1;
+                }
+                seen += batch.len() as u64;
+                pool.release(&mut batch);
+            }
+            if seen > before {
                 deadline = Instant::now() + Duration::from_secs(20);
             }
-            pool.release(&mut batch);
         }
     }
 
@@ -109,7 +132,7 @@ fn opener(ends: [(String, End); 2]) -> Opener {
             mac: MacAddress([2, 0, 0, 0, 1, 1]),
             mtu: 1600,
             partial_checksums: true,
-            queues: 1,
+            queues: end.len(),
             mode: "in-memory cable".to_owned(),
         };
         let queues = end.into_iter().map(Queue::boxed).collect();
@@ -127,9 +150,11 @@ fn frame(flow: u64, number: u64, pool: &mut Pool) -> Packet {
     Packet::copy_from(&bytes, pool).expect("memory for all that is on its way")
 }
 
-fn read(packet: &Packet) -> (u64, u64) {
-    let word = |at: usize| u64::from_be_bytes(packet.bytes()[at..at + 8].try_into().expect("eight bytes"));
-    (word(42), word(50))
+/// Flow and number of a frame that starts at byte `at`.
+fn read(packet: &Packet, at: usize) -> (u64, u64) {
+    let bytes = &packet.bytes()[at + 42..at + 58];
+    let word = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    (word(0), word(8))
 }
 
 #[test]
@@ -169,4 +194,21 @@ fn one_worker_has_nobody_to_share_with() {
     bench.forward(5_000, 3);
     assert_eq!(bench.sum(|worker| worker.order.given.get() + worker.order.steered.get()), 0);
     bench.finish();
+}
+
+#[test]
+fn sequence_numbers_are_in_the_order_on_the_wire() {
+    for order in ["hash", "spread"] {
+        let mut bench = Bench::tunnel(order, 3);
+        let mut sequence = 0;
+        bench.forward_and(20_000, 40, |packet, queue| {
+            // Ethernet, IPv4 and four bytes of GRE stand before the number.
+            let number = packet.bytes()[38..42].try_into().expect("four bytes");
+            assert_eq!((u32::from_be_bytes(number), queue), (sequence, 0), "{order}");
+            sequence += 1;
+            read(packet, 42)
+        });
+        assert!(bench.sum(|worker| worker.handed_over.get()) > 5_000, "others send through the sealer");
+        bench.finish();
+    }
 }

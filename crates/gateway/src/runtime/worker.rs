@@ -259,7 +259,7 @@ impl Worker {
                     let with = With { now, pool: &mut self.pool, timed };
                     self.engine.process(&mut self.batch, port, with, &mut self.senders, &mut || clock.now());
                 }
-                order => self.share_out(port, order, now),
+                order @ (Order::Hash | Order::Spread | Order::Auto) => self.share_out(port, order, now),
             }
         }
         if turn == Turn::Closed {
@@ -409,20 +409,29 @@ impl Senders {
     /// Hands packets over to worker `owner`; what its ring has no room for is dropped here, before
     /// any more work is spent on it.
     fn hand_over(&mut self, owner: usize, batch: &mut Batch, pool: &mut Pool) {
-        if let Some(Some((ring, bell))) = self.outgoing.get_mut(owner) {
-            let room = ring.room(batch.len());
-            let handed = ring.push_all(room, batch.drain_front(room));
-            if handed > 0 {
-                self.counters.handed_over.add(handed as u64);
-                bell.ring();
-            }
-        }
+        self.push_to(owner, batch);
         if !batch.is_empty() {
             self.counters.drops.count(DropReason::NoCore, batch.len() as u64);
             pool.release(batch);
         }
     }
 }
+
+impl Senders {
+    /// Hands packets over to worker `owner` while its ring has room.
+    fn push_to(&mut self, owner: usize, batch: &mut Batch) {
+        let Some(Some((ring, bell))) = self.outgoing.get_mut(owner) else { return };
+        let room = ring.room(batch.len());
+        let handed = ring.push_all(room, batch.drain_front(room));
+        if handed > 0 {
+            self.counters.handed_over.add(handed as u64);
+            bell.ring();
+        }
+    }
+}
+
+/// The worker that writes sequence numbers: it has the first queue of every port.
+const SEALER: usize = 0;
 
 impl Egress for Senders {
     fn send(&mut self, port: PortId, batch: &mut Batch, pool: &mut Pool) -> bool {
@@ -440,5 +449,14 @@ impl Egress for Senders {
             }
         }
         true
+    }
+
+    fn seals(&self, _: PortId) -> bool {
+        // There is no ring from a worker to itself.
+        self.outgoing.get(SEALER).is_none_or(Option::is_none)
+    }
+
+    fn hand_to_sealer(&mut self, batch: &mut Batch) {
+        self.push_to(SEALER, batch);
     }
 }
