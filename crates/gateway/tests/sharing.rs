@@ -87,12 +87,10 @@ impl Bench {
             let before = seen;
             for (queue, end) in self.far.iter_mut().enumerate() {
                 let _ = end.rx.receive(&mut Budget::new(64), &mut batch, &mut pool);
-                for packet in batch.iter() {
-                    let (flow, number) = check(packet, queue);
-                    let flow = usize::try_from(flow).expect("few");
-                    assert_eq!(number, next[flow], "flow {flow}");
-                    next[flow] += 1;
-                }
+                batch
+                    .iter()
+                    .map(|packet| check(packet, queue))
+                    .for_each(|arrived| expect(&mut next, arrived));
                 seen += batch.len() as u64;
                 pool.release(&mut batch);
             }
@@ -120,6 +118,13 @@ impl Bench {
         drop((gateway, near, far));
         assert_eq!((region.home(), region.strays()), (region.slots(), 0));
     }
+}
+
+/// Takes note of a packet of a flow, which has to be the flow's next.
+fn expect(next: &mut [u64], (flow, number): (u64, u64)) {
+    let flow = usize::try_from(flow).expect("few");
+    assert_eq!(number, next[flow], "flow {flow}");
+    next[flow] += 1;
 }
 
 /// Opens ports by plugging in the ends of cables.
