@@ -117,3 +117,75 @@ impl Shown {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn views() -> Vec<View> {
+        let stage = path::StageRow { stage: "receive".to_owned(), ..path::StageRow::default() };
+        let worker = path::WorkerPath { stages: vec![stage.clone()], ..path::WorkerPath::default() };
+        let ends = vec![path::EndRow::default()];
+        let bridge = fdb::BridgeRow {
+            members: vec![fdb::MemberRow::default()],
+            entries: vec![fdb::FdbRow {
+                vlan: None,
+                address: "02:00:00:00:00:01".to_owned(),
+                port: "lan".to_owned(),
+                age_seconds: Some(1),
+            }],
+            ..fdb::BridgeRow::default()
+        };
+        let drop = drops::DropRow::new(polder_datapath::drops::DropReason::TxFull);
+        let written =
+            configuration::Written { toml: "version = 1\n".to_owned(), values: serde_json::json!({}) };
+        vec![
+            View::Path(path::Path {
+                stages: vec![stage],
+                ends,
+                workers: vec![worker],
+                ..path::Path::default()
+            }),
+            View::Ports(vec![ports::PortRow::default()]),
+            View::Tunnels(vec![tunnels::TunnelRow::default()]),
+            View::Fdb(vec![bridge]),
+            View::Drops(drops::Drops { reasons: vec![drop] }),
+            View::Counters(counters::Counters::default()),
+            View::Workers(vec![workers::WorkerRow::default()]),
+            View::Config(written),
+        ]
+    }
+
+    fn shown(view: View) -> Shown {
+        Shown { format: FORMAT, gateway: "gw".to_owned(), uptime_nanos: 1_000_000_000, view }
+    }
+
+    /// A field that goes or is named otherwise is a new format; one that comes is not.
+    #[test]
+    fn the_rows_are_a_contract() {
+        let text = views().into_iter().map(|view| {
+            let text = serde_json::to_string_pretty(&shown(view)).expect("rows are JSON");
+            let back = serde_json::from_str::<Shown>(&text).expect(&text);
+            assert_eq!(serde_json::to_string_pretty(&back).expect("rows are JSON"), text);
+            text
+        });
+        insta::assert_snapshot!(text.collect::<Vec<_>>().join("\n"));
+    }
+
+    #[test]
+    fn nothing_happens_between_a_view_and_itself() {
+        for view in views() {
+            let now = shown(view);
+            let text = now.clone().since(&now).draw(Look { seconds: Some(1.0), ..Look::PLAIN });
+            assert!(!text.is_empty() && !text.contains("NaN") && !text.contains("inf"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_gateway_that_has_started_anew_is_shown_from_its_start() {
+        let row = |received| View::Ports(vec![ports::PortRow { received, ..ports::PortRow::default() }]);
+        let earlier = Shown { uptime_nanos: 9_000_000_000, ..shown(row(1000)) };
+        let View::Ports(rows) = shown(row(17)).since(&earlier).view else { panic!("ports") };
+        assert_eq!(rows[0].received, 17);
+    }
+}

@@ -4,4 +4,5 @@
 
 mod gateway;
 mod plain;
+mod preflight;
 mod support;

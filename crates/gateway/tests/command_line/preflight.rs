@@ -1,0 +1,100 @@
+//! What `polder check` sees of a machine: interfaces in a namespace of their own.
+
+use super::support::{Folder, root_or_skip};
+use std::process::Command;
+
+const BRIDGE: &str = "version = 1\n[port.lan]\ninterface = \"pdeth0\"\n[port.host]\ntap = \"pdhost\"\n\
+                      [bridge.br0]\nmembers = [\"lan\", \"host\"]\n";
+
+/// Exit code and output of `script` in a namespace, where `$POLDER` is the program and `$FILE` a
+/// configuration.
+fn inside(name: &str, configuration: &str, script: &str) -> (Option<i32>, String) {
+    let folder = Folder::new(name);
+    let file = folder.0.join("gw.toml");
+    std::fs::write(&file, configuration).expect("the file");
+    let output = Command::new("unshare")
+        .args(["--net", "sh", "-e", "-c", script])
+        .env("POLDER", env!("CARGO_BIN_EXE_polder"))
+        .env("FILE", &file)
+        .output()
+        .expect("unshare starts");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(text).expect("UTF-8"))
+}
+
+#[test]
+fn an_interface_that_is_missing_is_code_1() {
+    if !root_or_skip("an_interface_that_is_missing_is_code_1") {
+        return;
+    }
+    let (code, text) = inside("missing", BRIDGE, "$POLDER check $FILE");
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("✗ interface    there is no interface pdeth0"), "{text}");
+}
+
+#[test]
+fn a_peer_that_leaves_checksums_undone_is_named_with_the_remedy() {
+    if !root_or_skip("a_peer_that_leaves_checksums_undone_is_named_with_the_remedy") {
+        return;
+    }
+    let link =
+        "ip link add pdeth0 type veth peer name pdpeer; ip link set pdeth0 up; ip link set pdpeer up; ";
+    let (code, text) = inside("peer", BRIDGE, &format!("{link} $POLDER check $FILE"));
+    assert_eq!(code, Some(0), "{text}");
+    // The text is broken into lines.
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("! peer") && words.contains("`ethtool -K pdpeer tx off"), "{text}");
+    let (_, json) = inside("peer-json", BRIDGE, &format!("{link} $POLDER check --json $FILE"));
+    let json: serde_json::Value = serde_json::from_str(&json).expect(&json);
+    let seen = json["preflight"].as_array().expect("a list");
+    let peer = seen.iter().find(|seen| seen["topic"] == "peer").expect("the peer");
+    assert_eq!((&peer["of"], &peer["severity"]), (&"port.lan".into(), &"warning".into()));
+}
+
+#[test]
+fn a_tunnel_without_its_address_and_route_is_warned_of() {
+    if !root_or_skip("a_tunnel_without_its_address_and_route_is_warned_of") {
+        return;
+    }
+    let tunnel = "version = 1\n[port.radio]\ninterface = \"pdeth0\"\nrole = \"underlay\"\n[port.host]\ntap = \"pdhost\"\n\
+                  [tunnel.t]\nkind = \"gretap\"\nlocal = \"192.0.2.1\"\nremote = \"192.0.2.2\"\nport = \"radio\"\n\
+                  next_hop = \"198.51.100.2\"\n[bridge.br0]\nmembers = [\"host\", \"t\"]\n";
+    let link = "ip link add pdeth0 type veth peer name pdpeer; ip link set lo up; ip link set pdeth0 up; ";
+    let (_, text) = inside("address", tunnel, &format!("{link} $POLDER check $FILE"));
+    assert!(text.contains("ip address") && text.contains("192.0.2.1/32 dev lo"), "{text}");
+    let address = "ip address add 192.0.2.1/32 dev lo; ";
+    let (_, text) = inside("route", tunnel, &format!("{link}{address} $POLDER check $FILE"));
+    assert!(text.contains("there is no route to 198.51.100.2") && !text.contains("dev lo"), "{text}");
+    let route = "ip address add 198.51.100.1/24 dev pdeth0; ";
+    let (_, text) = inside("all", tunnel, &format!("{link}{address}{route} $POLDER check $FILE"));
+    assert!(!text.contains("[tunnel.t]"), "{text}");
+}
+
+#[test]
+fn who_may_not_is_told_what_to_do() {
+    if !root_or_skip("who_may_not_is_told_what_to_do") {
+        return;
+    }
+    // The program itself may be where only root can read.
+    let nobody = "cd $(dirname $FILE); chmod 777 .; cp $POLDER polder; \
+                  setpriv --reuid=65534 --regid=65534 --clear-groups ./polder";
+    let control = BRIDGE.replace("[port.lan]", "[gateway]\ncontrol = \"/proc/gw.sock\"\n[port.lan]");
+    let (code, text) = inside("socket", &control, &format!("{nobody} run $FILE"));
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("control socket /proc/gw.sock"), "{text}");
+    let folder = std::env::temp_dir().join(format!("pd-{}.sock", std::process::id()));
+    let control = control.replace("/proc/gw.sock", &folder.display().to_string());
+    let tap_alone = control.replace("interface = \"pdeth0\"", "tap = \"pdlan\"");
+    let (code, text) = inside("tap", &tap_alone, &format!("{nobody} run $FILE"));
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("run as root or grant CAP_NET_ADMIN"), "{text}");
+}
+
+#[test]
+fn what_nobody_closed_needs_no_release() {
+    if !root_or_skip("what_nobody_closed_needs_no_release") {
+        return;
+    }
+    let (code, text) = inside("release", BRIDGE, "$POLDER release --all");
+    assert_eq!((code, text.as_str()), (Some(0), "no interface was left closed\n"));
+}
