@@ -4,6 +4,7 @@ use super::network::Site;
 use crate::clock;
 use crate::command::{self, Running};
 use crate::interrupt;
+use crate::peers::polder;
 use crate::topology::{Namespace, Topology};
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
@@ -16,8 +17,8 @@ const START: Duration = Duration::from_secs(5);
 
 /// A running gateway.
 #[derive(Debug)]
-pub(super) struct Gateway {
-    pub(super) site: Site,
+pub(crate) struct Gateway {
+    pub(crate) site: Site,
     polder: PathBuf,
     socket: PathBuf,
     process: Running,
@@ -25,13 +26,13 @@ pub(super) struct Gateway {
 
 impl Gateway {
     /// Writes the configuration and starts `polder run` in `namespace`.
-    pub(super) fn start(
+    pub(crate) fn start(
         site: Site,
         namespace: &Namespace,
         topology: &Topology,
         core: usize,
     ) -> anyhow::Result<Self> {
-        let polder = polder_binary()?;
+        let polder = polder::program()?;
         let socket = topology.directory().join(format!("{}.sock", site.role));
         let file = topology.directory().join(format!("{}.toml", site.role));
         std::fs::write(&file, configuration(&site, &socket, core))
@@ -42,7 +43,7 @@ impl Gateway {
     }
 
     /// Waits until the control socket answers.
-    pub(super) fn wait(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn wait(&mut self) -> anyhow::Result<()> {
         let end = clock::now() + START;
         loop {
             self.process.check()?;
@@ -62,7 +63,7 @@ impl Gateway {
     }
 
     /// What `polder show WHAT` prints.
-    pub(super) fn show(&self, what: &str, json: bool) -> anyhow::Result<String> {
+    pub(crate) fn show(&self, what: &str, json: bool) -> anyhow::Result<String> {
         let mut command = Command::new(&self.polder);
         command.args(["show", what]).arg("--socket").arg(&self.socket);
         if json {
@@ -72,13 +73,13 @@ impl Gateway {
     }
 
     /// The counters as JSON.
-    pub(super) fn counters(&self) -> anyhow::Result<Value> {
+    pub(crate) fn counters(&self) -> anyhow::Result<Value> {
         serde_json::from_str(&self.show("counters", true)?)
             .context("`polder show counters --json` is not JSON")
     }
 
     /// Ends the gateway as an operator would.
-    pub(super) fn stop(mut self) -> anyhow::Result<()> {
+    pub(crate) fn stop(mut self) -> anyhow::Result<()> {
         let status = self.process.stop()?;
         ensure!(
             status.success(),
@@ -90,21 +91,8 @@ impl Gateway {
     }
 }
 
-/// The `polder` program beside this one, or else on the path.
-pub(crate) fn polder_binary() -> anyhow::Result<PathBuf> {
-    let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join("polder")));
-    if let Some(path) = beside.filter(|path| path.is_file()) {
-        return Ok(path);
-    }
-    ensure!(
-        command::exists("polder"),
-        "the program `polder` is neither beside `polder-lab` nor on the path: `cargo build --release`"
-    );
-    Ok(PathBuf::from("polder"))
-}
-
 /// A gateway that bridges its Ethernet port and a gretap tunnel over the radio.
-pub(super) fn configuration(site: &Site, socket: &Path, core: usize) -> String {
+pub(crate) fn configuration(site: &Site, socket: &Path, core: usize) -> String {
     let Site { role, local, remote, next_hop, .. } = site;
     let socket = socket.display();
     format!(

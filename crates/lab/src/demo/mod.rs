@@ -1,10 +1,10 @@
 //! `polder demo`: two gateways and a gretap tunnel between real network stacks, in under a minute.
 
 mod cables;
-mod gateway;
+pub(crate) mod gateway;
 mod measure;
 mod memory;
-mod network;
+pub(crate) mod network;
 mod print;
 
 use crate::clock;

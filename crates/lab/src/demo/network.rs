@@ -13,9 +13,9 @@ use crate::topology::{End, Namespace, Topology};
 use std::net::Ipv4Addr;
 
 /// The client's address.
-pub(super) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+pub(crate) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 /// The server's address.
-pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 
 /// Room for a full inner frame (1514), GRE (4) and IPv4 (20) on the radio, as 802.11 has it.
 const RADIO_MTU: u32 = 1600;
@@ -24,22 +24,22 @@ const ETHERNET_MTU: u32 = 1500;
 
 /// One gateway's addresses.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Site {
+pub(crate) struct Site {
     /// For people.
-    pub(super) title: &'static str,
+    pub(crate) title: &'static str,
     /// In file names.
-    pub(super) role: &'static str,
+    pub(crate) role: &'static str,
     /// The tunnel's end point here.
-    pub(super) local: Ipv4Addr,
+    pub(crate) local: Ipv4Addr,
     /// The tunnel's end point at the peer.
-    pub(super) remote: Ipv4Addr,
+    pub(crate) remote: Ipv4Addr,
     radio: Ipv4Addr,
     /// The peer's address on the radio: whom outer packets are handed to.
-    pub(super) next_hop: Ipv4Addr,
+    pub(crate) next_hop: Ipv4Addr,
 }
 
 /// The access point.
-pub(super) const ACCESS_POINT: Site = Site {
+pub(crate) const ACCESS_POINT: Site = Site {
     title: "access point",
     role: "ap",
     local: Ipv4Addr::new(192, 168, 10, 1),
@@ -49,7 +49,7 @@ pub(super) const ACCESS_POINT: Site = Site {
 };
 
 /// The station.
-pub(super) const STATION: Site = Site {
+pub(crate) const STATION: Site = Site {
     title: "station",
     role: "sta",
     local: ACCESS_POINT.remote,
@@ -60,16 +60,16 @@ pub(super) const STATION: Site = Site {
 
 /// The four namespaces.
 #[derive(Debug)]
-pub(super) struct Network {
-    pub(super) client: Namespace,
-    pub(super) access_point: Namespace,
-    pub(super) station: Namespace,
-    pub(super) server: Namespace,
+pub(crate) struct Network {
+    pub(crate) client: Namespace,
+    pub(crate) access_point: Namespace,
+    pub(crate) station: Namespace,
+    pub(crate) server: Namespace,
 }
 
 impl Network {
     /// Makes namespaces, wires, addresses and routes.
-    pub(super) fn lay(topology: &mut Topology) -> anyhow::Result<Self> {
+    pub(crate) fn lay(topology: &mut Topology) -> anyhow::Result<Self> {
         let network = Self {
             client: topology.namespace("client")?,
             access_point: topology.namespace("ap")?,
@@ -107,7 +107,7 @@ impl Site {
     }
 
     /// Makes the kernel the gateway: its bridge, and VXLAN between the same end points.
-    pub(super) fn bridge_in_kernel(&self, namespace: &Namespace) -> anyhow::Result<()> {
+    pub(crate) fn bridge_in_kernel(&self, namespace: &Namespace) -> anyhow::Result<()> {
         let (local, remote) = (self.local.to_string(), self.remote.to_string());
         #[rustfmt::skip]
         namespace.ip(&[

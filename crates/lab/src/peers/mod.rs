@@ -1,3 +1,115 @@
-//! Other forwarders, measured beside Polder: started and stopped by the lab, skipped loudly when absent.
+//! Forwarders, measured beside each other: started and stopped by the lab, skipped loudly when absent.
+//!
+//! A [`Device`] stands at a [`Site`]: a namespace with an interface where packets come in and one where
+//! they go out, and a core. It says which threads work for it.
 
+pub mod kernel;
+pub mod ovs;
+pub mod polder;
 pub mod testpmd;
+
+use crate::meters::cpu::thread_time;
+use crate::topology::Namespace;
+use crate::traffic::packet::Mac;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+/// An end of a tunnel, or a station.
+pub type Party = (Mac, Ipv4Addr);
+
+/// The stations on both sides of the device.
+pub const CLIENT: Party = ([0x02, 0, 0, 0, 1, 0x01], Ipv4Addr::new(10, 1, 0, 1));
+/// Who packets are for.
+pub const SERVER: Party = ([0x02, 0, 0, 0, 2, 0x01], Ipv4Addr::new(10, 2, 0, 1));
+/// The tunnel's end at the device; the link-layer address is that of its interface.
+pub const LOCAL: Ipv4Addr = Ipv4Addr::new(192, 168, 10, 1);
+/// The tunnel's other end, and the next hop on the way to it.
+pub const REMOTE: Party = ([0x02, 0, 0, 0, 3, 0x01], Ipv4Addr::new(192, 168, 20, 1));
+/// The device's address on the link to the next hop.
+pub const LINK_LOCAL: Ipv4Addr = Ipv4Addr::new(172, 20, 0, 1);
+/// The next hop's address on that link.
+pub const LINK_REMOTE: Ipv4Addr = Ipv4Addr::new(172, 20, 0, 2);
+/// The network identifier of VXLAN.
+pub const NETWORK: u32 = 1;
+
+/// What a device is to do with packets that come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Hand frames for the server on.
+    Bridge,
+    /// Route packets to the server.
+    Route,
+    /// Put frames for the server into a tunnel.
+    Encapsulate,
+    /// Take frames for the server out of a tunnel.
+    Decapsulate,
+}
+
+/// Where a device stands.
+#[derive(Clone, Copy, Debug)]
+pub struct Site<'a> {
+    /// The namespace that is its own.
+    pub namespace: &'a Namespace,
+    /// Where packets come in.
+    pub input: &'a str,
+    /// Its address.
+    pub input_mac: Mac,
+    /// Where packets go out.
+    pub output: &'a str,
+    /// Its address.
+    pub output_mac: Mac,
+    /// The core that is its own.
+    pub core: usize,
+    /// What it is to do.
+    pub task: Task,
+}
+
+impl Site<'_> {
+    /// The interface that leads to the tunnel's other end.
+    pub fn underlay(&self) -> &str {
+        if self.task == Task::Decapsulate { self.input } else { self.output }
+    }
+
+    /// The interface that is a member of the bridge, when there is a tunnel.
+    pub fn member(&self) -> &str {
+        if self.task == Task::Decapsulate { self.output } else { self.input }
+    }
+}
+
+/// A forwarder under test.
+pub trait Device {
+    /// Threads that work for it, kernel threads included; empty when its work is done by the sender.
+    fn threads(&self) -> &[i32];
+
+    /// Begins to forward, if it does not do so all the time.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    fn go(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    /// Leaves the core to others, if it does not do so when idle.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    fn halt(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    /// What its own books miss, once nothing is on its way; `None` when it keeps none.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    fn unaccounted(&self) -> anyhow::Result<Option<i64>> {
+        Ok(None)
+    }
+
+    /// CPU time that its threads have used.
+    ///
+    /// # Errors
+    /// When one of them has ended.
+    fn cpu(&self) -> anyhow::Result<Duration> {
+        self.threads().iter().map(|&thread| thread_time(thread)).sum()
+    }
+}

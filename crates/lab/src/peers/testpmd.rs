@@ -3,10 +3,10 @@
 //! Its forwarding thread is charged with the CPU time of the kernel's books and credited with the
 //! packets of its own statistics, so that a shared core does not change the result.
 
+use super::{Device, Site, Task};
 use crate::clock;
 use crate::command::{self, Running};
 use crate::interrupt;
-use crate::meters::cpu::thread_time;
 use crate::topology::Namespace;
 use anyhow::{Context as _, bail, ensure};
 use std::fs;
@@ -33,7 +33,8 @@ pub enum Mode {
 #[derive(Debug)]
 pub struct Testpmd {
     running: Running,
-    forwarder: i32,
+    /// The forwarding thread first.
+    threads: Vec<i32>,
     _directory: Scratch,
 }
 
@@ -95,19 +96,18 @@ impl Testpmd {
         Self::start(None, &ports, mode, core)
     }
 
-    /// Forwards between two interfaces of `namespace` over AF_XDP, on core `core`.
+    /// Forwards between the interfaces of `site` over AF_XDP.
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn between_interfaces(
-        namespace: &Namespace,
-        interfaces: [&str; 2],
-        mode: Mode,
-        core: usize,
-    ) -> anyhow::Result<Self> {
-        let [first, second] = interfaces;
-        let ports = [format!("net_af_xdp0,iface={first}"), format!("net_af_xdp1,iface={second}")];
-        Self::start(Some(namespace), &ports.each_ref().map(String::as_str), mode, core)
+    pub fn between_interfaces(site: &Site<'_>, mode: Mode) -> anyhow::Result<Self> {
+        ensure!(site.task == Task::Bridge, "testpmd only hands packets on");
+        let ports =
+            [format!("net_af_xdp0,iface={}", site.input), format!("net_af_xdp1,iface={}", site.output)];
+        let ports = ports.each_ref().map(String::as_str);
+        let mut testpmd = Self::start(Some(site.namespace), &ports, mode, site.core)?;
+        testpmd.threads.extend(site.namespace.pin_napi(site.input, site.core)?);
+        Ok(testpmd)
     }
 
     fn start(
@@ -136,27 +136,11 @@ impl Testpmd {
         let mut running = Running::start_interactive("testpmd", &mut command)?;
         running.wait_for(PROMPT, 0, DEADLINE)?;
         let forwarder = worker_thread(running.id(), core)?;
-        Ok(Self { running, forwarder, _directory: directory })
-    }
-
-    /// The forwarding thread.
-    pub fn forwarder(&self) -> i32 {
-        self.forwarder
-    }
-
-    /// Starts forwarding.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    pub fn go(&mut self) -> anyhow::Result<()> {
-        self.ask("start", "packet forwarding").map(drop)
+        Ok(Self { running, threads: vec![forwarder], _directory: directory })
     }
 
     /// Stops forwarding and returns the number of packets sent since it was started.
-    ///
-    /// # Errors
-    /// When it does not answer, or in a form that is not known.
-    pub fn halt(&mut self) -> anyhow::Result<u64> {
+    fn summed_up(&mut self) -> anyhow::Result<u64> {
         let answer = self.ask("stop", "Done.")?;
         sent_in(&answer).with_context(|| format!("testpmd's statistics have an unknown form: {answer}"))
     }
@@ -166,11 +150,11 @@ impl Testpmd {
     /// # Errors
     /// When it does not answer, forwards nothing, or when interrupted.
     pub fn forward_for(&mut self, time: Duration) -> anyhow::Result<Forwarded> {
-        let (cpu, start) = (thread_time(self.forwarder)?, clock::now());
+        let (cpu, start) = (self.cpu()?, clock::now());
         self.go()?;
         interrupt::sleep(time)?;
-        let packets = self.halt()?;
-        let (cpu, time) = (thread_time(self.forwarder)? - cpu, clock::now() - start);
+        let packets = self.summed_up()?;
+        let (cpu, time) = (self.cpu()? - cpu, clock::now() - start);
         ensure!(packets > 0, "testpmd forwards nothing");
         Ok(Forwarded { packets, cpu, time })
     }
@@ -179,6 +163,20 @@ impl Testpmd {
         let from = self.running.said().len();
         self.running.tell(line)?;
         self.running.wait_for(answer, from, DEADLINE)
+    }
+}
+
+impl Device for Testpmd {
+    fn threads(&self) -> &[i32] {
+        &self.threads
+    }
+
+    fn go(&mut self) -> anyhow::Result<()> {
+        self.ask("start", "packet forwarding").map(drop)
+    }
+
+    fn halt(&mut self) -> anyhow::Result<()> {
+        self.summed_up().map(drop)
     }
 }
 

@@ -90,6 +90,7 @@ fn facts(page: &mut String, report: &Report) {
     let mut fact = |name: &str, value: &str| {
         let _ = writeln!(page, "<tr><th>{}<td>{}</tr>", escape(name), escape(value));
     };
+    fact("when", &format!("{}{}", date(report.at), if report.quick { ", quick" } else { "" }));
     fact("commit", &machine.commit);
     fact("kernel", &machine.kernel);
     fact("cpu", &machine.cpu);
@@ -105,6 +106,21 @@ fn facts(page: &mut String, report: &Report) {
     page.push_str("</table>\n");
 }
 
+/// Seconds since 1970 as a date and a time (UTC). The calendar is that of Hinnant, "chrono-compatible
+/// low-level date algorithms", `civil_from_days`.
+fn date(seconds: u64) -> String {
+    let days = seconds / 86_400 + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
+    format!("{year:04}-{month:02}-{day:02} {hours:02}:{minutes:02} UTC")
+}
+
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -113,6 +129,13 @@ fn escape(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::report::tests::sample;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(date(0), "1970-01-01 00:00 UTC");
+        assert_eq!(date(951_782_400), "2000-02-29 00:00 UTC");
+        assert_eq!(date(1_795_250_412), "2026-11-21 08:40 UTC");
+    }
 
     #[test]
     fn the_page_stands_alone_and_escapes() {

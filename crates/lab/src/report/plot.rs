@@ -32,15 +32,24 @@ pub fn all(report: &Report) -> anyhow::Result<Vec<String>> {
     Ok(pictures)
 }
 
-/// Rows with values whose names share all but the last part, at least two together.
+/// Rows with values whose names share all but the last part, at least two together, and before them the
+/// row that has the shared part for its name.
 fn families(rows: &[Row]) -> BTreeMap<String, Vec<&Row>> {
     let mut families = BTreeMap::<String, Vec<&Row>>::new();
-    for row in rows.iter().filter(|row| row.value.is_some()) {
-        if let Some((family, _)) = row.name.rsplit_once('.') {
+    let measured = || rows.iter().filter(|row| row.value.is_some());
+    for row in measured() {
+        let family = row.name.rsplit_once('.').map_or("", |(family, _)| family);
+        // Rows of a scenario as such have nothing in common.
+        if family.contains('.') {
             families.entry(family.to_owned()).or_default().push(row);
         }
     }
-    families.retain(|_, rows| rows.len() > 1 && rows.iter().all(|row| row.unit == rows[0].unit));
+    for (family, rows) in &mut families {
+        let first = measured().find(|row| row.name == *family);
+        rows.splice(0..0, first);
+    }
+    let tells = |rows: &[&Row]| rows.len() > 1 && rows.iter().any(|row| row.value > Some(0.0));
+    families.retain(|_, rows| tells(rows) && rows.iter().all(|row| row.unit == rows[0].unit));
     families
 }
 
@@ -94,7 +103,14 @@ fn lines(curve: &Curve) -> Result<String, DrawError> {
         .x_label_area_size(40)
         .y_label_area_size(70)
         .build_cartesian_2d(left..right, 0.0..top * 1.05)?;
-    chart.configure_mesh().x_desc(&curve.x).y_desc(&curve.y).light_line_style(WHITE).draw()?;
+    chart
+        .configure_mesh()
+        .x_desc(&curve.x)
+        .y_desc(&curve.y)
+        .x_label_formatter(&|x| number(*x))
+        .y_label_formatter(&|y| number(*y))
+        .light_line_style(WHITE)
+        .draw()?;
     for (place, (name, line)) in curve.lines.iter().enumerate() {
         let colour = COLOURS[place % COLOURS.len()];
         let series = LineSeries::new(line.iter().copied(), colour.stroke_width(2));
@@ -112,6 +128,23 @@ fn lines(curve: &Curve) -> Result<String, DrawError> {
 mod tests {
     use super::*;
     use crate::report::tests::sample;
+
+    #[test]
+    fn a_row_heads_its_family_and_zeros_are_no_picture() {
+        let row =
+            |name: &str, value| Row { name: name.to_owned(), value: Some(value), ..sample().rows[0].clone() };
+        let rows = [
+            row("a.b.c", 2.0),
+            row("a.b", 1.0),
+            row("a.b.d", 3.0),
+            row("a.x", 1.0),
+            row("a.z.c", 0.0),
+            row("a.z.d", 0.0),
+        ];
+        let families = families(&rows);
+        let names = families["a.b"].iter().map(|row| row.name.as_str()).collect::<Vec<_>>();
+        assert_eq!((names.as_slice(), families.len()), (["a.b", "a.b.c", "a.b.d"].as_slice(), 1));
+    }
 
     #[test]
     fn a_family_becomes_bars_and_a_curve_lines() {

@@ -1,8 +1,12 @@
 //! What can be measured: a scenario is a list of promised rows and a function that fills them.
 
+mod afxdp;
+mod contest;
 mod engine;
+mod gre;
 mod lan78xx_kernel;
 mod run;
+mod stand;
 mod start;
 
 pub use run::{Goal, Promise, Run};
@@ -27,7 +31,13 @@ pub struct Scenario {
 }
 
 /// All scenarios.
-pub const ALL: &[Scenario] = &[start::SCENARIO, engine::SCENARIO, lan78xx_kernel::SCENARIO];
+pub const ALL: &[Scenario] = &[
+    start::SCENARIO,
+    engine::SCENARIO,
+    afxdp::SCENARIO,
+    gre::SCENARIO,
+    lan78xx_kernel::SCENARIO,
+];
 
 impl Scenario {
     /// The scenario of that name.

@@ -33,6 +33,8 @@ pub struct Promise {
 
 /// The most time that a scenario takes when it is to be quick.
 const QUICK: Duration = Duration::from_secs(45);
+/// A core that is idle to fewer percent before a run is busy with something else.
+const IDLE: f64 = 90.0;
 
 /// A run in progress.
 #[derive(Debug)]
@@ -68,6 +70,15 @@ impl Run {
             rows: Vec::new(),
             curves: Vec::new(),
         };
+        let busy = report.machine.cores_idle.iter().any(|&idle| idle < IDLE);
+        if busy {
+            let idle = report.machine.cores_idle.iter().map(|idle| format!("{idle:.0}")).collect::<Vec<_>>();
+            let text = format!(
+                "the cores were idle to {} % before: the numbers below are noisy",
+                idle.join(" and ")
+            );
+            screen.line(format!("  {} {text}", screen.bad("busy:")));
+        }
         Ok(Self { screen, step, promises, start, report })
     }
 

@@ -36,6 +36,18 @@ impl Namespace {
         Ok(threads)
     }
 
+    /// Lets a timer begin the receive work of `interface`, so many nanoseconds after it last ended, and
+    /// not each packet.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn moderate(&self, interface: &str, nanos: u32) -> anyhow::Result<()> {
+        let folder = format!("/sys/class/net/{interface}");
+        let script =
+            format!("echo {nanos} > {folder}/gro_flush_timeout && echo 1 > {folder}/napi_defer_hard_irqs");
+        command::run(self.command("sh").args(["-c", &script])).map(drop)
+    }
+
     /// Gives the receive work of `interface` back to softirq.
     ///
     /// # Errors

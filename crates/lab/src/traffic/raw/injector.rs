@@ -19,7 +19,7 @@ use super::sys::{SharedWords, inject, load_xdp, shared_value};
 use super::{Plan, Sent, interface_number};
 use crate::clock;
 use crate::interrupt;
-use crate::topology::Namespace;
+use crate::topology::{Namespace, pin_here};
 use crate::traffic::packet::{Talk, Template};
 use crate::traffic::probe::{MARK, Probe};
 use anyhow::{Context as _, anyhow};
@@ -53,6 +53,7 @@ pub struct Injector {
     value: SharedWords,
     program: OwnedFd,
     template: Template,
+    core: Option<usize>,
 }
 
 impl Injector {
@@ -74,7 +75,7 @@ impl Injector {
         let code = program(map.as_fd(), &template, number);
         let program = load_xdp(&code)
             .map_err(|(error, log)| anyhow!("the kernel refuses the injector's program: {error}\n{log}"))?;
-        let injector = Self { namespace: namespace.clone(), value, program, template };
+        let injector = Self { namespace: namespace.clone(), value, program, template, core: None };
         for (index, word) in injector.first_packet()[..injector.template.head()].chunks(8).enumerate() {
             let mut bytes = [0; 8];
             bytes[..word.len()].copy_from_slice(word);
@@ -88,13 +89,21 @@ impl Injector {
         self.template.probe_at()
     }
 
-    /// Sends from the calling thread's core; does something else now and then, such as reading a sink.
+    /// Sends from this core, and not from the caller's.
+    pub fn pin_to(&mut self, core: usize) {
+        self.core = Some(core);
+    }
+
+    /// Sends; does something else now and then, such as reading a sink.
     ///
     /// # Errors
     /// When the kernel refuses, or when interrupted.
     pub fn run(&mut self, plan: &Plan, mut meanwhile: impl FnMut() + Send) -> anyhow::Result<Sent> {
         let namespace = self.namespace.clone();
-        namespace.inside(|| self.run_here(plan, &mut meanwhile))?
+        namespace.inside(|| {
+            self.core.map_or(Ok(()), pin_here)?;
+            self.run_here(plan, &mut meanwhile)
+        })?
     }
 
     /// The program redirects within the namespace of the thread that runs it.

@@ -1,0 +1,115 @@
+//! The kernel as a forwarder: its bridge, its routing, its VXLAN.
+//!
+//! In *threaded* mode a NAPI thread on the device's core does the receiving and with it all
+//! forwarding. In *softirq* mode, which is what a veth does by itself, the sender's core does it; then
+//! there is no thread to charge, and the cost is what the sender has to pay more than without a device.
+
+use super::{CLIENT, Device, LINK_LOCAL, LINK_REMOTE, LOCAL, NETWORK, REMOTE, SERVER, Site, Task};
+use crate::command;
+use crate::traffic::packet::Mac;
+
+/// Where the kernel's receive work runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Napi {
+    /// On the device's core.
+    Threaded,
+    /// On the sender's core.
+    Softirq,
+}
+
+/// A namespace whose kernel forwards.
+#[derive(Debug)]
+pub struct Kernel {
+    threads: Vec<i32>,
+}
+
+impl Kernel {
+    /// Makes the kernel forward at `site`; it does until the namespace goes.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn start(site: &Site<'_>, napi: Napi) -> anyhow::Result<Self> {
+        match site.task {
+            Task::Bridge => bridge(site, site.output)?,
+            Task::Route => route(site)?,
+            Task::Encapsulate | Task::Decapsulate => tunnel(site)?,
+        }
+        // Without GRO or an XDP program a veth does not receive by NAPI at all. GRO merges no UDP.
+        let interface = site.input;
+        command::run(site.namespace.command("ethtool").args(["-K", interface, "gro", "on"]))?;
+        let threads = match napi {
+            Napi::Threaded => site.namespace.pin_napi(interface, site.core)?,
+            Napi::Softirq => Vec::new(),
+        };
+        Ok(Self { threads })
+    }
+}
+
+impl Device for Kernel {
+    fn threads(&self) -> &[i32] {
+        &self.threads
+    }
+}
+
+/// A bridge of the input and `output`, which knows where the server is.
+fn bridge(site: &Site<'_>, output: &str) -> anyhow::Result<()> {
+    let member = if site.task == Task::Bridge { site.input } else { site.member() };
+    site.namespace.ip(&["link", "add", "lan", "type", "bridge", "stp_state", "0"])?;
+    for port in [member, output] {
+        site.namespace.ip(&["link", "set", port, "master", "lan", "up"])?;
+    }
+    site.namespace.ip(&["link", "set", "lan", "up"])?;
+    let (server, port) = (text(SERVER.0), if site.task == Task::Decapsulate { member } else { output });
+    let entry = ["fdb", "replace", &server, "dev", port, "master", "static"];
+    command::run(site.namespace.command("bridge").args(entry)).map(drop)
+}
+
+fn route(site: &Site<'_>) -> anyhow::Result<()> {
+    let space = site.namespace;
+    space.ip(&["address", "add", "10.1.255.254/16", "dev", site.input])?;
+    space.ip(&["address", "add", "10.2.255.254/16", "dev", site.output])?;
+    for (party, interface) in [(CLIENT, site.input), (SERVER, site.output)] {
+        let (mac, address) = (text(party.0), party.1.to_string());
+        let entry = ["neighbour", "replace", &address, "lladdr", &mac, "dev", interface, "nud", "permanent"];
+        space.ip(&entry)?;
+    }
+    set(site, "net/ipv4/ip_forward", "1")
+}
+
+/// VXLAN between the ends of the tunnel, in a bridge with the member.
+fn tunnel(site: &Site<'_>) -> anyhow::Result<()> {
+    underlay(site)?;
+    let (local, remote) = (LOCAL.to_string(), REMOTE.1.to_string());
+    let network = NETWORK.to_string();
+    #[rustfmt::skip]
+    site.namespace.ip(&[
+        "link", "add", "peer", "type", "vxlan", "id", &network, "local", &local, "remote", &remote,
+        "dstport", "4789",
+    ])?;
+    bridge(site, "peer")
+}
+
+/// Addresses, route and next hop of a tunnel; for every device that leaves these to the kernel.
+///
+/// # Errors
+/// When the kernel refuses.
+pub(super) fn underlay(site: &Site<'_>) -> anyhow::Result<()> {
+    let (space, interface) = (site.namespace, site.underlay());
+    let (local, remote, via) = (LOCAL.to_string(), REMOTE.1.to_string(), LINK_REMOTE.to_string());
+    space.ip(&["address", "add", &format!("{local}/32"), "dev", "lo"])?;
+    space.ip(&["address", "add", &format!("{LINK_LOCAL}/30"), "dev", interface])?;
+    let mac = text(REMOTE.0);
+    space.ip(&["neighbour", "replace", &via, "lladdr", &mac, "dev", interface, "nud", "permanent"])?;
+    space.ip(&["route", "add", &format!("{remote}/32"), "via", &via, "dev", interface, "src", &local])?;
+    Ok(())
+}
+
+fn set(site: &Site<'_>, name: &str, value: &str) -> anyhow::Result<()> {
+    let script = format!("echo {value} > /proc/sys/{name}");
+    command::run(site.namespace.command("sh").args(["-c", &script])).map(drop)
+}
+
+/// A MAC address as people write it.
+pub(super) fn text(mac: Mac) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}

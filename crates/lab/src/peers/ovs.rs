@@ -1,0 +1,235 @@
+//! Open vSwitch with its userspace datapath, from Debian's package: ports over AF_XDP, GRE of its own.
+//!
+//! Its forwarding thread polls without pause; between its turns it is told to sleep.
+
+use super::kernel::text;
+use super::{Device, LINK_LOCAL, LINK_REMOTE, LOCAL, REMOTE, SERVER, Site, Task};
+use crate::clock;
+use crate::command::{self, Running};
+use crate::interrupt;
+use anyhow::{Context as _, bail, ensure};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+/// How long its parts may take to answer, and its forwarding thread to appear.
+const START: Duration = Duration::from_secs(10);
+/// How long the forwarding thread sleeps at a time between turns, in microseconds.
+const SLEEP: &str = "10000";
+
+/// A running switch.
+#[derive(Debug)]
+pub struct Ovs {
+    // Taken down in this order.
+    _switch: Running,
+    _database: Running,
+    tools: Tools,
+    threads: Vec<i32>,
+}
+
+/// How its command-line tools are called.
+#[derive(Debug)]
+struct Tools {
+    directory: PathBuf,
+    namespace: crate::topology::Namespace,
+}
+
+impl Ovs {
+    /// Whether it can be run; the remedy if not.
+    ///
+    /// # Errors
+    /// With what to do, when it is not installed.
+    pub fn available() -> anyhow::Result<()> {
+        ensure!(command::exists("ovs-vswitchd"), "{}", command::remedy("ovs-vswitchd"));
+        ensure!(Path::new(SCHEMA).is_file(), "{SCHEMA} is missing: {}", command::remedy("ovs-vswitchd"));
+        Ok(())
+    }
+
+    /// Starts a switch at `site`; its files are in `directory`.
+    ///
+    /// # Errors
+    /// When it does not start, or cannot use the interfaces.
+    pub fn start(site: &Site<'_>, directory: &Path) -> anyhow::Result<Self> {
+        Self::available()?;
+        let directory = directory.join(format!("ovs-{}", site.namespace.name()));
+        fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        let tools = Tools { directory, namespace: site.namespace.clone() };
+        let (file, socket) = (tools.file("conf.db"), tools.file("db.sock"));
+        command::run(tools.command("ovsdb-tool").args(["create", &file, SCHEMA]))?;
+        let mut command = tools.command("ovsdb-server");
+        command.args([&file, "--no-chdir", &format!("--remote=punix:{socket}"), "--unixctl=none"]);
+        let mut database = Running::start("ovsdb-server", &mut command)?;
+        tools.until(&mut database, |tools| tools.vsctl(&["--no-wait", "init"]))?;
+        let mask = format!("other_config:pmd-cpu-mask={:#x}", 1_u64 << site.core);
+        tools.vsctl(&["--no-wait", "set", "Open_vSwitch", ".", &mask])?;
+        let mut command = tools.command("ovs-vswitchd");
+        command.args([&format!("unix:{socket}"), "--no-chdir", &format!("--unixctl={}", tools.file("ctl"))]);
+        let mut switch = Running::start("ovs-vswitchd", &mut command)?;
+        tools.until(&mut switch, |tools| tools.appctl(&["version"]))?;
+        tools.configure(site)?;
+        let pmd = tools.forwarder(&mut switch)?;
+        let mut threads = vec![pmd];
+        threads.extend(site.namespace.pin_napi(site.input, site.core)?);
+        let mut ovs = Self { _switch: switch, _database: database, tools, threads };
+        ovs.halt()?;
+        Ok(ovs)
+    }
+}
+
+impl Device for Ovs {
+    fn threads(&self) -> &[i32] {
+        &self.threads
+    }
+
+    fn go(&mut self) -> anyhow::Result<()> {
+        self.tools.sleep("0")
+    }
+
+    fn halt(&mut self) -> anyhow::Result<()> {
+        self.tools.sleep(SLEEP)
+    }
+}
+
+impl Tools {
+    fn file(&self, name: &str) -> String {
+        self.directory.join(name).display().to_string()
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = self.namespace.command(program);
+        for variable in ["OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR"] {
+            command.env(variable, &self.directory);
+        }
+        command
+    }
+
+    fn vsctl(&self, arguments: &[&str]) -> anyhow::Result<()> {
+        let database = format!("--db=unix:{}", self.file("db.sock"));
+        command::run(self.command("ovs-vsctl").args([&database, "--timeout=10"]).args(arguments)).map(drop)
+    }
+
+    fn appctl(&self, arguments: &[&str]) -> anyhow::Result<()> {
+        let target = format!("--target={}", self.file("ctl"));
+        command::run(self.command("ovs-appctl").args([&target, "--timeout=10"]).args(arguments)).map(drop)
+    }
+
+    fn sleep(&self, microseconds: &str) -> anyhow::Result<()> {
+        let value = format!("other_config:pmd-maxsleep={microseconds}");
+        self.vsctl(&["--no-wait", "set", "Open_vSwitch", ".", &value])
+    }
+
+    /// Tries until it works; fails when the program ends.
+    fn until(
+        &self,
+        program: &mut Running,
+        mut work: impl FnMut(&Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let end = clock::now() + START;
+        loop {
+            program.check()?;
+            match work(self) {
+                Err(_) if clock::now() < end => interrupt::sleep(Duration::from_millis(20))?,
+                result => return result,
+            }
+        }
+    }
+
+    fn configure(&self, site: &Site<'_>) -> anyhow::Result<()> {
+        self.bridge("br0")?;
+        match site.task {
+            Task::Route => bail!("Open vSwitch is not made to route here"),
+            Task::Bridge => {
+                self.port("br0", site.input)?;
+                self.port("br0", site.output)?;
+                self.forward("br0", "in_port", site.input, site.output)
+            }
+            Task::Encapsulate | Task::Decapsulate => self.tunnel(site),
+        }
+    }
+
+    /// GRE between a bridge with the member and one with the underlay, which has the tunnel's address.
+    fn tunnel(&self, site: &Site<'_>) -> anyhow::Result<()> {
+        self.bridge("br1")?;
+        self.port("br0", site.member())?;
+        self.port("br1", site.underlay())?;
+        let remote = format!("options:remote_ip={}", REMOTE.1);
+        let local = format!("options:local_ip={LOCAL}");
+        self.vsctl(&[
+            "add-port",
+            "br0",
+            "gre0",
+            "--",
+            "set",
+            "interface",
+            "gre0",
+            "type=gre",
+            &remote,
+            &local,
+        ])?;
+        // Outer packets are for the bridge's own interface: it takes the address of the underlay's.
+        let mac = text(if site.task == Task::Decapsulate { site.input_mac } else { site.output_mac });
+        self.vsctl(&["set", "bridge", "br1", &format!("other-config:hwaddr=\"{mac}\"")])?;
+        let space = &self.namespace;
+        space.ip(&["address", "add", &format!("{LOCAL}/32"), "dev", "br1"])?;
+        space.ip(&["address", "add", &format!("{LINK_LOCAL}/30"), "dev", "br1"])?;
+        space.ip(&["link", "set", "br1", "up"])?;
+        let (via, hop) = (LINK_REMOTE.to_string(), text(REMOTE.0));
+        self.appctl(&["ovs/route/add", &format!("{}/32", REMOTE.1), "br1", &via])?;
+        self.appctl(&["tnl/neigh/set", "br1", &via, &hop])?;
+        let (from, to) = match site.task {
+            Task::Decapsulate => ("gre0", site.member()),
+            Task::Bridge | Task::Route | Task::Encapsulate => (site.member(), "gre0"),
+        };
+        self.forward("br0", "in_port", from, to)
+    }
+
+    fn bridge(&self, name: &str) -> anyhow::Result<()> {
+        self.vsctl(&["add-br", name, "--", "set", "bridge", name, "datapath_type=netdev"])
+    }
+
+    fn port(&self, bridge: &str, interface: &str) -> anyhow::Result<()> {
+        let mode = "options:xdp-mode=best-effort";
+        self.vsctl(&[
+            "add-port",
+            bridge,
+            interface,
+            "--",
+            "set",
+            "interface",
+            interface,
+            "type=afxdp",
+            mode,
+        ])?;
+        let socket = format!("--db=unix:{}", self.file("db.sock"));
+        let mut command = self.command("ovs-vsctl");
+        let error = command::run(command.args([&socket, "get", "interface", interface, "error"]))?;
+        ensure!(error.trim() == "[]", "Open vSwitch cannot use {interface}: {}", error.trim());
+        Ok(())
+    }
+
+    /// Sends frames for the server the right way without having seen one from there.
+    fn forward(&self, bridge: &str, key: &str, from: &str, to: &str) -> anyhow::Result<()> {
+        let server = text(SERVER.0);
+        let flow = format!("priority=10,{key}={from},dl_dst={server},actions=output:{to}");
+        let target = self.file(&format!("{bridge}.mgmt"));
+        command::run(self.command("ovs-ofctl").args(["add-flow", &format!("unix:{target}"), &flow])).map(drop)
+    }
+
+    /// Its forwarding thread.
+    fn forwarder(&self, switch: &mut Running) -> anyhow::Result<i32> {
+        let mut found = None;
+        let tasks = format!("/proc/{}/task", switch.id());
+        self.until(switch, |_| {
+            for entry in fs::read_dir(&tasks).with_context(|| format!("cannot read {tasks}"))? {
+                let path = entry?.path();
+                let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
+                let id = path.file_name().and_then(|id| id.to_string_lossy().parse::<i32>().ok());
+                found = found.or(id.filter(|_| name.starts_with("pmd")));
+            }
+            found.map(drop).context("Open vSwitch has no forwarding thread")
+        })?;
+        found.context("Open vSwitch has no forwarding thread")
+    }
+}

@@ -1,0 +1,181 @@
+//! Polder itself: `polder run` in a namespace.
+
+use super::{Device, LOCAL, REMOTE, SERVER, Site, Task, kernel};
+use crate::clock;
+use crate::command::{self, Running};
+use crate::interrupt;
+use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// How long it may take until its control socket answers, and until it has accounted for everything.
+const START: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// A running gateway.
+#[derive(Debug)]
+pub struct Polder {
+    process: Running,
+    program: PathBuf,
+    socket: PathBuf,
+    threads: Vec<i32>,
+}
+
+/// The `polder` program beside this one, or else on the path.
+///
+/// # Errors
+/// With what to do, when there is none.
+pub fn program() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().unwrap_or_default();
+    // Tests are built one folder below.
+    let beside = own.ancestors().skip(1).take(2).map(|folder| folder.join("polder"));
+    if let Some(path) = beside.into_iter().find(|path| path.is_file()) {
+        return Ok(path);
+    }
+    ensure!(
+        command::exists("polder"),
+        "the program `polder` is neither beside `polder-lab` nor on the path: `cargo build --release`"
+    );
+    Ok(PathBuf::from("polder"))
+}
+
+impl Polder {
+    /// Starts a gateway at `site`; its files are in `directory`.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(site: &Site<'_>, directory: &Path) -> anyhow::Result<Self> {
+        let program = program()?;
+        let base = directory.join(site.namespace.name());
+        let (file, socket) = (base.with_extension("toml"), base.with_extension("sock"));
+        if matches!(site.task, Task::Encapsulate | Task::Decapsulate) {
+            kernel::underlay(site)?;
+        }
+        fs::write(&file, configuration(site, &socket)?)
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        let mut command = site.namespace.command(&program);
+        let process = Running::start("polder", command.arg("run").arg(&file))?;
+        let mut polder = Self { process, program, socket, threads: Vec::new() };
+        polder.wait()?;
+        polder.threads = workers(polder.process.id())?;
+        polder.threads.extend(site.namespace.pin_napi(site.input, site.core)?);
+        Ok(polder)
+    }
+
+    fn wait(&mut self) -> anyhow::Result<()> {
+        let end = clock::now() + START;
+        loop {
+            self.process.check()?;
+            match self.show("ports") {
+                Ok(_) => return Ok(()),
+                Err(error) if clock::now() > end => {
+                    bail!(
+                        "polder does not answer: {error:#}: {}",
+                        command::last_lines(&self.process.said(), 12)
+                    )
+                }
+                Err(_) => interrupt::sleep(Duration::from_millis(5))?,
+            }
+        }
+    }
+
+    /// What `polder show WHAT --json` says.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn show(&self, what: &str) -> anyhow::Result<Value> {
+        let mut command = Command::new(&self.program);
+        let text = command::run(command.args(["show", what, "--json", "--socket"]).arg(&self.socket))?;
+        serde_json::from_str(&text).with_context(|| format!("`polder show {what} --json` is not JSON"))
+    }
+
+    fn settled(&self) -> anyhow::Result<i64> {
+        let end = clock::now() + SETTLE;
+        loop {
+            let counters = self.show("counters")?;
+            let missed = find(&counters, "unaccounted").and_then(Value::as_i64);
+            let missed = missed.context("`polder show counters` does not say what is unaccounted for")?;
+            if missed == 0 || clock::now() > end {
+                return Ok(missed);
+            }
+            interrupt::sleep(Duration::from_millis(10))?;
+        }
+    }
+}
+
+impl Device for Polder {
+    fn threads(&self) -> &[i32] {
+        &self.threads
+    }
+
+    fn unaccounted(&self) -> anyhow::Result<Option<i64>> {
+        self.settled().map(Some)
+    }
+}
+
+/// Threads that forward; the others wait.
+fn workers(process: u32) -> anyhow::Result<Vec<i32>> {
+    let tasks = format!("/proc/{process}/task");
+    let mut threads = Vec::new();
+    for entry in fs::read_dir(&tasks).with_context(|| format!("cannot read {tasks}"))? {
+        let path = entry?.path();
+        let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
+        let id = path.file_name().and_then(|id| id.to_string_lossy().parse::<i32>().ok());
+        threads.extend(id.filter(|_| name.starts_with("worker")));
+    }
+    ensure!(!threads.is_empty(), "polder has no thread whose name begins with `worker`");
+    Ok(threads)
+}
+
+/// The first value under `key`, however deep.
+fn find<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
+    match value {
+        Value::Object(fields) => {
+            fields.get(key).or_else(|| fields.values().find_map(|inner| find(inner, key)))
+        }
+        Value::Array(items) => items.iter().find_map(|inner| find(inner, key)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    }
+}
+
+fn configuration(site: &Site<'_>, socket: &Path) -> anyhow::Result<String> {
+    let Site { input, output, core, .. } = site;
+    let socket = socket.display();
+    let head = format!("version = 1\n\n[gateway]\ncpus = [{core}]\ncontrol = \"{socket}\"\n");
+    let server = kernel::text(SERVER.0);
+    let rest = match site.task {
+        Task::Route => bail!("Polder does not route"),
+        Task::Bridge => format!(
+            "[port.in]\ninterface = \"{input}\"\n\n[port.out]\ninterface = \"{output}\"\n\n\
+             [bridge.lan]\nmembers = [\"in\", \"out\"]\n\n[[bridge.lan.static]]\nmac = \"{server}\"\nport = \"out\"\n"
+        ),
+        Task::Encapsulate | Task::Decapsulate => {
+            let (member, underlay) = (site.member(), site.underlay());
+            let known = if site.task == Task::Encapsulate { "peer" } else { "lan0" };
+            let (remote, mac) = (REMOTE.1, kernel::text(REMOTE.0));
+            let hop = super::LINK_REMOTE;
+            format!(
+                "[port.lan0]\ninterface = \"{member}\"\n\n[port.radio0]\ninterface = \"{underlay}\"\nrole = \"underlay\"\n\n\
+                 [tunnel.peer]\nkind = \"gretap\"\nport = \"radio0\"\nlocal = \"{LOCAL}\"\nremote = \"{remote}\"\n\
+                 next_hop = \"{hop}\"\nnext_hop_mac = \"{mac}\"\n\n\
+                 [bridge.lan]\nmembers = [\"lan0\", \"peer\"]\n\n[[bridge.lan.static]]\nmac = \"{server}\"\nport = \"{known}\"\n"
+            )
+        }
+    };
+    Ok(format!("{head}\n{rest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seventeen_unaccounted_packets_are_read_as_seventeen() {
+        let shown = serde_json::json!({"view": {"counters": {"law": {"received": 100, "unaccounted": -17}}}});
+        assert_eq!(find(&shown, "unaccounted").and_then(Value::as_i64), Some(-17));
+        assert_eq!(find(&shown, "nothing"), None);
+    }
+}

@@ -1,0 +1,200 @@
+//! Devices side by side: how many packets each carries, and what one costs it.
+//!
+//! Each gets packets at the highest rate at which it loses no more than half a percent, found by a
+//! binary search (RFC 2544, 26.1, with a stated loss). There a device that polls without pause has
+//! little time to waste, and one that sleeps has no need to: their costs can be compared. The runs
+//! that count take turns.
+//!
+//! The kernel in softirq works on the sender's time. It gets packets as fast as the sender is done with
+//! the one before; its cost is what the sender spends more on a packet than when another core receives.
+
+use super::Run;
+use super::stand::{Contender, Setup, Stand, Trial, cores, generator_cost, nanos_per};
+use crate::meters::statistics::Samples;
+use crate::peers::Task;
+use crate::peers::kernel::Napi;
+use crate::traffic::raw::Plan;
+use crate::traffic::search::Search;
+use anyhow::ensure;
+use std::time::Duration;
+
+/// Part of the packets that may be lost.
+pub(super) const LOSS: f64 = 0.005;
+/// Slowest and fastest rate of the search, in packets a second.
+const RATES: (f64, f64) = (20_000.0, 4_000_000.0);
+/// Trials of a search at most.
+const TRIALS: usize = 14;
+
+/// A device and the rows that it fills.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) contender: Contender,
+    pub(super) task: Task,
+    /// The row of its cost.
+    pub(super) cost: &'static str,
+    /// The row of its rate, in millions of packets a second.
+    pub(super) rate: Option<&'static str>,
+}
+
+/// An entry that has been set up.
+struct Ready {
+    entry: Entry,
+    stand: Stand,
+    plan: Plan,
+    costs: Samples,
+    rates: Samples,
+    lost: Samples,
+    sink: Samples,
+}
+
+/// What is left of a contest when it is over.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Books {
+    /// Packets that devices with books of their own could not account for.
+    pub(super) unaccounted: u64,
+}
+
+/// Runs a contest with frames of one length, and fills the rows of its entries.
+///
+/// # Errors
+/// When interrupted, or when a device ends; a peer that is missing is skipped.
+pub(super) fn hold(
+    run: &mut Run,
+    entries: &[Entry],
+    frame_bytes: usize,
+    flows: u32,
+) -> anyhow::Result<Books> {
+    let (rounds, time) = run.quick_or((3, 300), (7, 1000));
+    let time = Duration::from_millis(time);
+    let mut ready = Vec::new();
+    for &entry in entries {
+        run.says(&format!("{} ({frame_bytes} bytes)", entry.cost));
+        let setup = Setup { contender: entry.contender, task: entry.task, frame_bytes, flows };
+        let laid = Stand::lay(setup);
+        crate::interrupt::check()?;
+        let mut stand = match laid {
+            Ok(stand) => stand,
+            Err(error) => {
+                run.skip(&entry.rows(), &format!("{error:#}"));
+                continue;
+            }
+        };
+        let found = if entry.on_senders_time() { Ok(f64::INFINITY) } else { throughput(&mut stand, time) };
+        crate::interrupt::check()?;
+        let plan = match found {
+            Ok(rate) => Plan::steady(rate, time),
+            Err(error) => {
+                run.skip(&entry.rows(), &format!("{error:#}"));
+                continue;
+            }
+        };
+        entry.place(run);
+        ready.push(Ready {
+            entry,
+            stand,
+            plan,
+            costs: Samples::default(),
+            rates: Samples::default(),
+            lost: Samples::default(),
+            sink: Samples::default(),
+        });
+    }
+    let sender = if ready.iter().any(|ready| ready.entry.on_senders_time()) {
+        run.says("what a packet costs the sender");
+        generator_cost(frame_bytes, time)?
+    } else {
+        0.0
+    };
+    for round in 1..=rounds {
+        for ready in &mut ready {
+            run.says(&format!("{}, run {round} of {rounds}", ready.entry.cost));
+            let trial = ready.stand.run(&ready.plan)?;
+            ready.costs.push(ready.entry.cost_of(&trial, sender));
+            ready.rates.push(trial.rate() / 1e6);
+            ready.lost.push(trial.loss());
+            ready.sink.push(nanos_per(trial.sink, trial.received));
+        }
+    }
+    let mut books = Books::default();
+    for ready in ready {
+        books.unaccounted += ready.stand.unaccounted()?.map_or(0, i64::unsigned_abs);
+        ready.record(run);
+    }
+    Ok(books)
+}
+
+/// The highest rate that loses no more than [`LOSS`].
+///
+/// # Errors
+/// When there is none, when the device ends, or when interrupted.
+fn throughput(stand: &mut Stand, time: Duration) -> anyhow::Result<f64> {
+    let (low, high) = RATES;
+    let mut search = Search::new(low, high);
+    for _ in 0..TRIALS {
+        if search.is_narrow() {
+            break;
+        }
+        let percent = LOSS * 100.0;
+        ensure!(search.next() >= low, "more than {percent} % are lost even at {low} packets a second");
+        let trial = stand.run(&Plan::steady(search.next(), time))?;
+        // A generator that cannot keep up makes no rate good that it did not reach.
+        let reached = trial.sent.rate() > 0.98 * search.next();
+        search.tell(reached && trial.loss() <= LOSS);
+    }
+    Ok(search.lowest())
+}
+
+impl Entry {
+    fn rows(&self) -> Vec<&'static str> {
+        std::iter::once(self.cost).chain(self.rate).collect()
+    }
+
+    fn on_senders_time(&self) -> bool {
+        self.contender == Contender::Kernel(Napi::Softirq)
+    }
+
+    /// The device's cost of each packet that came out, when one costs the sender `sender` nanoseconds.
+    fn cost_of(&self, trial: &Trial, sender: f64) -> f64 {
+        if self.on_senders_time() {
+            nanos_per(trial.sent.cpu, trial.received) - sender / (1.0 - trial.loss())
+        } else {
+            trial.nanos_per_packet()
+        }
+    }
+
+    fn place(&self, run: &mut Run) {
+        let (core, other) = cores();
+        run.place("injector", other, "thread, pinned; the kernel makes the packets in its system calls");
+        run.place("sink", other, "NAPI thread, pinned, before all others (SCHED_FIFO), begun by a timer");
+        match self.contender {
+            Contender::Polder => {
+                run.place("polder", core, "worker, and the NAPI thread of its input, pinned")
+            }
+            Contender::Testpmd => {
+                run.place("testpmd", core, "forwarding thread, and the NAPI thread of its input")
+            }
+            Contender::Ovs => run.place("Open vSwitch", core, "PMD thread, and the NAPI thread of its input"),
+            Contender::Kernel(Napi::Threaded) => {
+                run.place("kernel", core, "NAPI thread of its input, pinned")
+            }
+            Contender::Kernel(Napi::Softirq) => {
+                run.place("kernel in softirq", other, "the injector's own time")
+            }
+        }
+    }
+}
+
+impl Ready {
+    fn record(self, run: &mut Run) {
+        let Self { entry, costs, rates, lost, sink, .. } = self;
+        run.record(entry.cost, &costs);
+        let lost = lost.median().unwrap_or(0.0) * 100.0;
+        let rate = rates.median().unwrap_or(0.0);
+        let sink = sink.median().unwrap_or(0.0);
+        let remark = format!("at {rate:.2} Mpps with {lost:.2} % lost; the sink took {sink:.0} ns");
+        run.remark(entry.cost, remark);
+        if let Some(row) = entry.rate {
+            run.record(row, &rates);
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! One gateway under test, one direction: injector and sink on one core, the device on the other.
+//!
+//! ```text
+//!  core 0                    core 1                     core 0
+//!  injector ── wire ── input device output ── wire ── sink
+//! ```
+//!
+//! The sink's receive work is a NAPI thread that runs before the injector, and is moderated by a timer
+//! as a network interface's interrupts are, so that a device does not pay for waking it.
+
+use crate::interrupt;
+use crate::machine;
+use crate::meters::cpu::thread_time;
+use crate::meters::stream::{Outcome, StreamMeter};
+use crate::peers::kernel::{Kernel, Napi};
+use crate::peers::ovs::Ovs;
+use crate::peers::polder::Polder;
+use crate::peers::testpmd::{Mode, Testpmd};
+use crate::peers::{CLIENT, Device, LOCAL, NETWORK, REMOTE, SERVER, Site, Task};
+use crate::topology::{End, Topology, put_first};
+use crate::traffic::packet::{Mac, Outer, PROBE_AT, Talk, Wrap};
+use crate::traffic::raw::{Injector, Plan, Sent, Sink};
+use anyhow::bail;
+use std::time::Duration;
+
+/// Room for a full inner frame and a tunnel's headers.
+const MTU: u32 = 1600;
+/// How long packets may be on their way after the last was sent.
+const SETTLE: Duration = Duration::from_millis(30);
+/// How long a device that polls may take to begin.
+const BEGIN: Duration = Duration::from_millis(20);
+/// The sink's timer in nanoseconds: a third of the time in which a million packets a second fill the
+/// wire's ring of 256.
+const SINK_TIMER: u32 = 80_000;
+const INPUT: Mac = [0x02, 0, 0, 0, 4, 0x01];
+const OUTPUT: Mac = [0x02, 0, 0, 0, 4, 0x02];
+
+/// Who forwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Contender {
+    /// `polder run`.
+    Polder,
+    /// DPDK's testpmd over AF_XDP.
+    Testpmd,
+    /// Open vSwitch's userspace datapath.
+    Ovs,
+    /// The kernel; by default its receive work is done on the sender's core.
+    Kernel(Napi),
+}
+
+/// What is to be laid.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setup {
+    pub(super) contender: Contender,
+    pub(super) task: Task,
+    /// Length of the frame inside, FCS included.
+    pub(super) frame_bytes: usize,
+    pub(super) flows: u32,
+}
+
+/// Injector, device, sink.
+pub(super) struct Stand {
+    // Taken down in this order.
+    device: Box<dyn Device>,
+    injector: Injector,
+    sink: Sink,
+    sink_threads: Vec<i32>,
+    _topology: Topology,
+}
+
+/// What a run showed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trial {
+    /// Packets sent by the injector.
+    pub(super) sent: Sent,
+    /// Packets that came out at the other end.
+    pub(super) received: u64,
+    /// CPU time of the device's threads.
+    pub(super) device: Duration,
+    /// CPU time of the sink's threads.
+    pub(super) sink: Duration,
+}
+
+impl Trial {
+    /// CPU time of the device for each packet that came out, in nanoseconds.
+    pub(super) fn nanos_per_packet(&self) -> f64 {
+        nanos_per(self.device, self.received)
+    }
+
+    /// Part of the packets that did not come out.
+    #[expect(clippy::cast_precision_loss, reason = "a ratio needs no more than 52 bits")]
+    pub(super) fn loss(&self) -> f64 {
+        1.0 - self.received as f64 / self.sent.packets.max(1) as f64
+    }
+
+    /// Packets a second that came out.
+    pub(super) fn rate(&self) -> f64 {
+        crate::traffic::sockets::per_second(self.received, self.sent.time)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a ratio needs no more than 52 bits")]
+pub(super) fn nanos_per(time: Duration, packets: u64) -> f64 {
+    time.as_nanos() as f64 / packets.max(1) as f64
+}
+
+/// The core of the device, and that of all others.
+pub(super) fn cores() -> (usize, usize) {
+    let last = machine::cores() - 1;
+    (last, 0)
+}
+
+impl Stand {
+    /// Lays wires and starts the device.
+    ///
+    /// # Errors
+    /// When something is missing or does not start; a missing peer says what to install.
+    pub(super) fn lay(setup: Setup) -> anyhow::Result<Self> {
+        let mut topology = Topology::new()?;
+        let (generator, gateway, target) =
+            (topology.namespace("gen")?, topology.namespace("dut")?, topology.namespace("sink")?);
+        // Names of NAPI threads are of the whole machine, and so are those of the interfaces.
+        let [input, output, end] = ["i", "o", "s"].map(|role| topology.interface(role));
+        let source = End { namespace: &generator, interface: "gen0" };
+        topology.wire(source, End { namespace: &gateway, interface: &input }, MTU)?;
+        let sink = End { namespace: &target, interface: &end };
+        topology.wire(End { namespace: &gateway, interface: &output }, sink, MTU)?;
+        for (interface, mac) in [(&input, INPUT), (&output, OUTPUT)] {
+            let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
+            gateway.ip(&["link", "set", interface, "address", &mac])?;
+        }
+        let sink = Sink::recording(&target, &end, setup.probe_at_sink())?;
+        let (core, other) = cores();
+        let sink_threads = target.pin_napi(&end, other)?;
+        sink_threads.iter().try_for_each(|&thread| put_first(thread))?;
+        target.moderate(&end, SINK_TIMER)?;
+        let site = Site {
+            namespace: &gateway,
+            input: &input,
+            input_mac: INPUT,
+            output: &output,
+            output_mac: OUTPUT,
+            core,
+            task: setup.task,
+        };
+        let device = setup.start(&site, &topology)?;
+        let mut injector = Injector::open(&generator, "gen0", setup.talk(), setup.frame_bytes)?;
+        injector.pin_to(other);
+        Ok(Self { device, injector, sink, sink_threads, _topology: topology })
+    }
+
+    /// Sends and counts what comes out.
+    ///
+    /// # Errors
+    /// When the device has ended, or when interrupted.
+    pub(super) fn run(&mut self, plan: &Plan) -> anyhow::Result<Trial> {
+        self.metered(plan).map(|(trial, _)| trial)
+    }
+
+    /// The same, and meters loss, order and latency of each packet.
+    ///
+    /// # Errors
+    /// When the device has ended, when the sink could not keep up, or when interrupted.
+    pub(super) fn metered(&mut self, plan: &Plan) -> anyhow::Result<(Trial, Outcome)> {
+        self.device.go()?;
+        interrupt::sleep(BEGIN)?;
+        let mut stray = StreamMeter::new(64);
+        self.sink.drain(&mut stray);
+        let mut meter = StreamMeter::new(1 << 20);
+        let (received, missed) = (self.sink.packets() - self.sink.strangers(), self.sink.missed());
+        let (device, sink) = (self.device.cpu()?, self.sink_cpu()?);
+        let sent = self.injector.run(plan, || self.sink.drain(&mut meter))?;
+        let (device, sink) = (self.device.cpu()? - device, self.sink_cpu()? - sink);
+        interrupt::sleep(SETTLE)?;
+        self.sink.drain(&mut meter);
+        let received = self.sink.packets() - self.sink.strangers() - received;
+        self.device.halt()?;
+        if self.sink.missed() > missed {
+            bail!("the sink wrote over records that nobody had read");
+        }
+        Ok((Trial { sent, received, device, sink }, meter.finish(sent.numbers)))
+    }
+
+    /// What the device's books miss; `None` when it keeps none.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub(super) fn unaccounted(&self) -> anyhow::Result<Option<i64>> {
+        self.device.unaccounted()
+    }
+
+    fn sink_cpu(&self) -> anyhow::Result<Duration> {
+        self.sink_threads.iter().map(|&thread| thread_time(thread)).sum()
+    }
+}
+
+/// CPU time that a packet costs the injector when another core receives it, in nanoseconds.
+///
+/// # Errors
+/// When the kernel refuses, or when interrupted.
+pub(super) fn generator_cost(frame_bytes: usize, time: Duration) -> anyhow::Result<f64> {
+    let mut topology = Topology::new()?;
+    let (generator, target) = (topology.namespace("gen")?, topology.namespace("sink")?);
+    let end = topology.interface("s");
+    let source = End { namespace: &generator, interface: "gen0" };
+    topology.wire(source, End { namespace: &target, interface: &end }, MTU)?;
+    let _sink = Sink::counting(&target, &end)?;
+    let (core, other) = cores();
+    target.pin_napi(&end, core)?;
+    let mut injector = Injector::open(&generator, "gen0", Talk::simple(CLIENT, SERVER), frame_bytes)?;
+    injector.pin_to(other);
+    let sent = injector.run(&Plan::flat_out(time), || {})?;
+    Ok(nanos_per(sent.cpu, sent.packets))
+}
+
+impl Setup {
+    fn start(&self, site: &Site<'_>, topology: &Topology) -> anyhow::Result<Box<dyn Device>> {
+        let files = topology.directory();
+        Ok(match self.contender {
+            Contender::Polder => Box::new(Polder::start(site, files)?),
+            Contender::Testpmd => Box::new(Testpmd::between_interfaces(site, Mode::Io)?),
+            Contender::Ovs => Box::new(Ovs::start(site, files)?),
+            Contender::Kernel(napi) => Box::new(Kernel::start(site, napi)?),
+        })
+    }
+
+    /// The tunnel that the device speaks.
+    fn wrap(&self) -> Wrap {
+        match self.contender {
+            Contender::Kernel(_) => Wrap::Vxlan(NETWORK),
+            Contender::Polder | Contender::Testpmd | Contender::Ovs => Wrap::Gretap(None),
+        }
+    }
+
+    fn talk(&self) -> Talk {
+        let talk = Talk { flows: self.flows, ..Talk::simple(CLIENT, SERVER) };
+        match self.task {
+            Task::Bridge | Task::Encapsulate => talk,
+            Task::Route => Talk { destination: (INPUT, SERVER.1), ..talk },
+            Task::Decapsulate => {
+                let outer = Outer { wrap: self.wrap(), source: REMOTE, destination: (INPUT, LOCAL) };
+                Talk { outer: Some(outer), ..talk }
+            }
+        }
+    }
+
+    fn probe_at_sink(&self) -> usize {
+        let outer = if self.task == Task::Encapsulate { self.wrap().bytes() } else { 0 };
+        outer + PROBE_AT
+    }
+}
