@@ -13,7 +13,6 @@ use crate::screen::Screen;
 use crate::topology::{Topology, is_root};
 use crate::traffic::sockets::wait_for_ping;
 use anyhow::ensure;
-pub(crate) use gateway::polder_binary;
 
 use gateway::Gateway;
 use network::{ACCESS_POINT, Network, SERVER, STATION};

@@ -3,9 +3,9 @@
 use super::{Goal, Promise, Run, Scenario};
 use crate::clock;
 use crate::command::{self, Running};
-use crate::demo::polder_binary;
 use crate::interrupt;
 use crate::meters::statistics::Samples;
+use crate::peers::polder;
 use crate::report::Better;
 use crate::topology::{End, Namespace, Topology};
 use anyhow::{Context as _, bail, ensure};
@@ -97,7 +97,7 @@ impl Net {
     fn first_packet(&self, topology: &Topology, settings: &str) -> anyhow::Result<(Duration, Running)> {
         let file = topology.directory().join("start.toml");
         fs::write(&file, configuration(settings, &topology.directory().join("start.sock")))?;
-        let polder = polder_binary()?;
+        let polder = polder::program()?;
         let sender = self.left.inside(|| UdpSocket::bind(SocketAddrV4::new(LEFT, 0)))??;
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
