@@ -200,15 +200,19 @@ mod tests {
         let directory = directory("race");
         let path = directory.join("gateway.sock");
         std::fs::create_dir_all(&directory).unwrap();
-        drop(UnixListener::bind(&path).unwrap());
-        let threads = (0..8).map(|_| {
-            let path = path.clone();
-            std::thread::spawn(move || claim(&path).ok())
-        });
-        let threads = threads.collect::<Vec<_>>();
-        let winners = threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect::<Vec<_>>();
-        assert_eq!(winners.len(), 1);
-        drop(winners);
+        for _ in 0..50 {
+            drop(UnixListener::bind(&path).unwrap());
+            let together = std::sync::Barrier::new(6);
+            let start = || {
+                together.wait();
+                claim(&path).ok()
+            };
+            let winners = std::thread::scope(|scope| {
+                let threads = [(); 6].map(|()| scope.spawn(start));
+                threads.map(|thread| thread.join().unwrap()).into_iter().flatten().collect::<Vec<_>>()
+            });
+            assert_eq!(winners.len(), 1);
+        }
         std::fs::remove_dir_all(directory).unwrap();
     }
 }
