@@ -17,7 +17,7 @@ use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{PortId, Region, RegionOptions};
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
 use polder_datapath::engine::{Engine, Tables};
-use polder_datapath::forward::{FdbTime, Links, SweepCursor};
+use polder_datapath::forward::{BridgeCounters, FdbTime, Links, SweepCursor};
 use polder_datapath::port::RxQueue;
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::MacAddress;
@@ -44,6 +44,8 @@ pub struct WorkerHandle {
     bell: Arc<Bell>,
     /// Its counters.
     pub counters: Arc<WorkerCounters>,
+    /// What its bridge stage has learned and flooded.
+    pub bridging: Arc<BridgeCounters>,
     /// The CPU that it was pinned to.
     pub cpu: Option<u16>,
     thread: Option<JoinHandle<()>>,
@@ -155,6 +157,7 @@ impl Gateway {
             let (commands, inbox) = channel();
             let engine = Engine::new(self.tables.reader(), number);
             let counters = Arc::clone(engine.counters());
+            let bridging = Arc::clone(engine.bridge_counters());
             let bell = Arc::clone(&bells[number]);
             let mut worker = Worker::new(
                 &self.region,
@@ -173,7 +176,7 @@ impl Gateway {
                 pin(cpu);
                 worker.run();
             })?;
-            self.workers.push(WorkerHandle { commands, bell, counters, cpu, thread: Some(thread) });
+            self.workers.push(WorkerHandle { commands, bell, counters, bridging, cpu, thread: Some(thread) });
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use super::run::lock;
 use crate::config::model::{Bridge, Configuration, Device, Member, MemberVlan, OnExit, Tunnel};
 use crate::config::write::{ranges, role};
 use crate::show::configuration::Written;
-use crate::show::counters::{Counters, Law};
+use crate::show::counters::{Bridging, Counters, Law};
 use crate::show::drops::{DropRow, Drops};
 use crate::show::fdb::{BridgeRow, FdbRow, MOST, MemberRow};
 use crate::show::path::{EndRow, Path, StageRow, WorkerPath};
@@ -18,7 +18,7 @@ use crate::show::workers::WorkerRow;
 use crate::show::{FORMAT, Shown, View, What};
 use polder_datapath::counters::{Counter, QueueCounters, Stage, WorkerCounters};
 use polder_datapath::drops::{DropCounters, DropReason};
-use polder_datapath::forward::{Fdb, FdbEntry, FdbTime};
+use polder_datapath::forward::{BridgeCounters, Fdb, FdbEntry, FdbTime};
 use polder_datapath::tunnel::TunnelCounters;
 use polder_datapath::units::Nanos;
 use polder_devices::af_xdp::Level;
@@ -128,7 +128,22 @@ fn counters(gateway: &Gateway) -> Counters {
         let packets = drops(&workers, &queues, reason);
         (packets > 0).then(|| (reason.name().to_owned(), packets))
     };
-    Counters { law: law(gateway), drops: DropReason::ALL.iter().filter_map(count).collect() }
+    let drops = DropReason::ALL.iter().filter_map(count).collect();
+    Counters { law: law(gateway), drops, bridging: bridging(gateway) }
+}
+
+fn bridging(gateway: &Gateway) -> Bridging {
+    let mut sum = Bridging::default();
+    for BridgeCounters { learned, moved, pinned, learn_failures, flooded } in
+        gateway.workers.iter().map(|worker| &*worker.bridging)
+    {
+        sum.learned += learned.get();
+        sum.moved += moved.get();
+        sum.pinned += pinned.get();
+        sum.learn_failures += learn_failures.get();
+        sum.flooded += flooded.get();
+    }
+    sum
 }
 
 fn port(state: &PortState) -> PortRow {

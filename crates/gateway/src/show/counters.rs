@@ -13,6 +13,42 @@ pub struct Counters {
     pub law: Law,
     /// Dropped packets by reason; reasons that have not occurred are left out.
     pub drops: BTreeMap<String, u64>,
+    /// What the bridges have learned and flooded.
+    #[serde(default)]
+    pub bridging: Bridging,
+}
+
+/// What all bridges together have learned and flooded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bridging {
+    /// Addresses learned.
+    pub learned: u64,
+    /// Addresses that moved from one port to another.
+    pub moved: u64,
+    /// Frames whose source is bound to another port by configuration.
+    pub pinned: u64,
+    /// Frames whose source found no place in the database.
+    pub learn_failures: u64,
+    /// Frames for a group or an unknown station.
+    pub flooded: u64,
+}
+
+impl Bridging {
+    fn draw(&self, look: Look) -> String {
+        let counts = [
+            ("learned", self.learned),
+            ("moved", self.moved),
+            ("pinned", self.pinned),
+            ("not learned", self.learn_failures),
+            ("frames flooded", self.flooded),
+        ];
+        let shown = counts.iter().filter(|(_, count)| *count > 0);
+        let shown = shown.map(|(name, count)| format!("{name} {}", grouped(*count))).collect::<Vec<_>>();
+        if shown.is_empty() {
+            return String::new();
+        }
+        look.dim(&format!("addresses: {}", shown.join(", "))) + "\n"
+    }
 }
 
 /// received + generated + cloned + split = transmitted + dropped + merged + held.
@@ -127,6 +163,7 @@ impl Counters {
         table.row(sum);
         let mut text = table.draw();
         text.push_str(&format!("\n{}\n", law.verdict(look)));
+        text.push_str(&self.bridging.draw(look));
         if !self.drops.is_empty() {
             text.push_str(&look.dim("drops by reason: polder show drops\n"));
         }
@@ -140,6 +177,14 @@ mod tests {
 
     fn law() -> Law {
         Law { received: 1000, cloned: 3, transmitted: 900, dropped: 86, unaccounted: 17, ..Law::default() }
+    }
+
+    #[test]
+    fn what_bridges_learned_is_said_when_there_is_something() {
+        let mut counters = Counters { law: law(), ..Counters::default() };
+        assert!(!counters.draw(Look::PLAIN).contains("addresses"));
+        counters.bridging = Bridging { learned: 17, moved: 2, ..Bridging::default() };
+        assert!(counters.draw(Look::PLAIN).contains("addresses: learned 17, moved 2\n"));
     }
 
     #[test]

@@ -56,6 +56,7 @@ fn vlans_stay_apart_over_a_trunk() {
     assert_silent(&blue_left, OTHER);
     assert_silent(&red_right, TWO);
 
+    assert!(gateways[0].term("learned") >= 4, "two stations here and two behind the trunk");
     let learnt = gateways[0].show("fdb").to_string();
     assert!(learnt.contains("10") && learnt.contains("20"), "{learnt}");
     gateways.into_iter().for_each(Gateway::stop);
