@@ -5,9 +5,9 @@
 //! empties it. So an exchange is two operations on a head, whatever the number of slots.
 
 use crate::home::HomeList;
-use crate::prefetch;
+use crate::prefetch::{prefetch, prefetch_to_write};
 use crate::stack::{Head, Links};
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
 /// Slots that travel together at most.
@@ -16,16 +16,19 @@ pub const MAGAZINE: usize = if cfg!(loom) { 2 } else { 128 };
 /// exchange, and for those that pools which end leave partly filled.
 const SPARE: u32 = if cfg!(loom) { 1 } else { 64 };
 
+/// Words of a magazine.
+const WORDS: usize = MAGAZINE / 2;
+const _: () = assert!(MAGAZINE.is_multiple_of(2));
 /// Words of a cache line.
-const LINE: usize = 16;
+const LINE: usize = 8;
 
 /// The free slots of one region that no pool has.
 pub(crate) struct Depot {
     /// Both heads on one line: an exchange uses both.
     heads: CachePadded<Heads>,
     links: Links,
-    /// The slots in each magazine, [`MAGAZINE`] words each. Only who holds a magazine uses them.
-    slots: Box<[AtomicU32]>,
+    /// The slots in each magazine, two in a word. Only who holds a magazine uses them.
+    slots: Box<[AtomicU64]>,
     magazine: usize,
 }
 
@@ -42,7 +45,7 @@ impl Depot {
         let depot = Self {
             heads: CachePadded::new(Heads { full: Head::new(), empty: Head::new() }),
             links: Links::new(magazines),
-            slots: (0..magazines as usize * MAGAZINE).map(|_| AtomicU32::new(0)).collect(),
+            slots: (0..magazines as usize * WORDS).map(|_| AtomicU64::new(0)).collect(),
             magazine: usize::from(magazine),
         };
         (0..magazines).rev().for_each(|magazine| depot.heads.empty.push(&depot.links, magazine, 0));
@@ -67,11 +70,15 @@ impl Depot {
         if slots.is_empty() {
             return 0;
         }
-        let Some((magazine, _)) = self.heads.empty.pop(&self.links, |_| ()) else { return 0 };
+        let soon = |magazine| {
+            self.cells(magazine)[..self.magazine.div_ceil(2)].chunks(LINE).for_each(prefetch_to_write)
+        };
+        let Some((magazine, _)) = self.heads.empty.pop(&self.links, soon) else { return 0 };
         let count = slots.len().min(self.magazine);
-        for (cell, &slot) in self.cells(magazine).iter().zip(&slots[..count]) {
+        let pairs = slots[..count].chunks(2).map(|pair| (pair[0], pair.get(1).copied().unwrap_or(0)));
+        for (cell, (first, second)) in self.cells(magazine).iter().zip(pairs) {
             // Relaxed, as for the load in `get`: the stacks hand the magazine over.
-            cell.store(slot, Ordering::Relaxed);
+            cell.store(u64::from(second) << 32 | u64::from(first), Ordering::Relaxed);
         }
         self.heads.full.push(&self.links, magazine, u8::try_from(count).unwrap_or(u8::MAX));
         count
@@ -80,11 +87,14 @@ impl Depot {
     /// Takes a magazine out and copies its slots to the front of `target`; how many there were.
     #[inline]
     pub(crate) fn get(&self, target: &mut [u32; MAGAZINE]) -> usize {
-        let soon = |magazine| self.cells(magazine)[..self.magazine].chunks(LINE).for_each(prefetch);
+        let soon =
+            |magazine| self.cells(magazine)[..self.magazine.div_ceil(2)].chunks(LINE).for_each(prefetch);
         let Some((magazine, count)) = self.heads.full.pop(&self.links, soon) else { return 0 };
         let count = usize::from(count).min(MAGAZINE);
-        for (slot, cell) in target.iter_mut().zip(&self.cells(magazine)[..count]) {
-            *slot = cell.load(Ordering::Relaxed);
+        // After an odd number of slots, the last word ends with a 0 that is not counted.
+        for (pair, cell) in target.chunks_exact_mut(2).zip(&self.cells(magazine)[..count.div_ceil(2)]) {
+            let word = cell.load(Ordering::Relaxed);
+            (pair[0], pair[1]) = (lower(word), lower(word >> 32));
         }
         self.heads.empty.push(&self.links, magazine, 0);
         count
@@ -124,10 +134,16 @@ impl Depot {
     }
 
     #[inline]
-    fn cells(&self, magazine: u32) -> &[AtomicU32] {
-        let start = magazine as usize * MAGAZINE;
-        &self.slots[start..start + MAGAZINE]
+    fn cells(&self, magazine: u32) -> &[AtomicU64] {
+        let start = magazine as usize * WORDS;
+        &self.slots[start..start + WORDS]
     }
+}
+
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the lower half of a word")]
+fn lower(word: u64) -> u32 {
+    word as u32
 }
 
 /// Small regions have small magazines, so that the caches of a few pools do not hold all there is.

@@ -4,6 +4,7 @@
 //! of its changes: a number that was popped and pushed again while another thread slept between
 //! its load and its exchange makes that exchange fail, although the number is the same.
 
+use crate::prefetch::prefetch_to_write;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
@@ -19,15 +20,15 @@ pub(crate) struct Head {
     level: AtomicU32,
 }
 
-/// The number below each (lower 24 bits) and its own weight. Stacks may share links when no number
+/// The number below each (lower 24 bits) and its own weight, each on a line of its own. Stacks may share links when no number
 /// is on two of them.
-pub(crate) struct Links(Box<[AtomicU32]>);
+pub(crate) struct Links(Box<[CachePadded<AtomicU32>]>);
 
 impl Links {
     /// Links of the numbers below `numbers`.
     pub(crate) fn new(numbers: u32) -> Self {
         assert!(numbers < NIL, "a stack links numbers of 24 bits");
-        Self((0..numbers).map(|_| AtomicU32::new(NIL)).collect())
+        Self((0..numbers).map(|_| CachePadded::new(AtomicU32::new(NIL))).collect())
     }
 }
 
@@ -59,6 +60,8 @@ impl Head {
     /// early which number it may be.
     #[inline]
     pub(crate) fn pop(&self, links: &Links, hint: impl Fn(u32)) -> Option<(u32, u8)> {
+        // The line is going to be written: fetched for that, it is fetched once.
+        prefetch_to_write(&self.top);
         // Acquire pairs with the Release of `push`, here and below.
         let mut top = self.top.load(Ordering::Acquire);
         loop {
@@ -66,6 +69,7 @@ impl Head {
             if number == NIL {
                 return None;
             }
+            prefetch_to_write(&links.0[number as usize]);
             hint(number);
             // Another thread may have popped the number and changed its link meanwhile; then the
             // head has changed too, and what was read here is not used.

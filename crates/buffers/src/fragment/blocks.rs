@@ -121,20 +121,26 @@ impl Blocks {
 
     /// Whether nobody but the holder of `references` has any.
     pub(crate) fn is_alone(&self, block: u32, references: u32) -> bool {
-        // Acquire pairs with the Release in `release`: what the last users did to the bytes is done.
+        // Acquire pairs with the Release in `give_up`: what the last users did to the bytes is done.
         self.counts[block as usize].load(Ordering::Acquire) == references
     }
 
     /// Gives references up. Who gives up the last ones puts the block to the free ones.
     #[inline]
     pub(crate) fn release(&self, block: u32, references: u32) {
-        // Release pairs with the Acquire in `is_alone` and with that of the last release here, so
-        // that every user is done with the bytes before they are carved again.
-        let before = self.counts[block as usize].fetch_sub(references, Ordering::AcqRel);
-        debug_assert!(before >= references, "block {block} is released more often than taken");
-        if before == references {
+        if self.give_up(block, references) {
             self.put(block);
         }
+    }
+
+    /// Gives references up; whether they were the last ones, so that the caller has the block alone.
+    #[inline]
+    pub(crate) fn give_up(&self, block: u32, references: u32) -> bool {
+        // Release pairs with the Acquire in `is_alone` and with that of the last one here, so that
+        // every user is done with the bytes before they are carved again.
+        let before = self.counts[block as usize].fetch_sub(references, Ordering::AcqRel);
+        debug_assert!(before >= references, "block {block} is released more often than taken");
+        before == references
     }
 }
 

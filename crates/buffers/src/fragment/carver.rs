@@ -72,7 +72,7 @@ impl Carver {
             bias,
             reset_at: if carving.resets { bias } else { NO_BLOCK - 1 },
             never_cross: carving.never_cross,
-            parked: Vec::with_capacity(most_parked),
+            parked: Vec::with_capacity(most_parked + 1),
             most_parked,
             pending: (count, 0),
             most_pending: if carving.is_biased { PENDING } else { 1 },
@@ -148,55 +148,48 @@ impl Carver {
 
     /// Goes on to a block with room: one of those held that is alone, a fresh one, or a page.
     fn next_block(&mut self, units: u32) -> bool {
-        if self.renew(self.at) {
-            self.open(self.at);
-            return units <= self.whole;
+        if self.is_block(self.at) {
+            self.parked.push(self.at);
+            self.close();
         }
-        if let Some(place) = self.alone_again() {
-            return self.go_on_with(place, units);
-        }
+        let alone = self.known_alone().or_else(|| self.oldest_alone());
         let page = || (units <= super::blocks::PAGE_UNITS).then(|| self.blocks.take_page())?;
-        let Some(fresh) = self.blocks.take_large().or_else(page) else {
-            // Before there is none, all are looked at.
-            let Some(place) = (0..self.parked.len()).find(|&place| self.renew(self.parked[place])) else {
-                return false;
-            };
-            return self.go_on_with(place, units);
-        };
-        self.park();
-        self.blocks.set(fresh, self.bias + 1);
-        self.mine[fresh as usize] = self.bias;
-        self.open(fresh);
-        units <= self.whole
-    }
-
-    /// Goes on with a parked block that is alone.
-    fn go_on_with(&mut self, place: usize, units: u32) -> bool {
-        let alone = self.parked.remove(place);
-        self.park();
-        self.open(alone);
-        units <= self.whole
-    }
-
-    /// Where a block is parked that nobody uses. Those that only this worker has released are known
-    /// without a look at a line that others write; of the rest, the oldest is looked at.
-    fn alone_again(&mut self) -> Option<usize> {
-        let knows = |&block: &u32| self.bias > 0 && self.mine[block as usize] == self.bias;
-        if let Some(place) = self.parked.iter().position(knows) {
-            return Some(place);
-        }
-        let oldest = *self.parked.first()?;
-        self.renew(oldest).then_some(0)
-    }
-
-    /// If nobody else uses `block`, takes all references again.
-    fn renew(&mut self, block: u32) -> bool {
-        if !self.is_block(block) || !self.blocks.is_alone(block, self.mine[block as usize] + 1) {
-            return false;
-        }
+        let fresh = || self.blocks.take_large().or_else(page);
+        // Before there is none, all are looked at.
+        let Some(block) = alone.or_else(fresh).or_else(|| self.any_alone()) else { return false };
         self.blocks.set(block, self.bias + 1);
         self.mine[block as usize] = self.bias;
-        true
+        self.open(block);
+        units <= self.whole
+    }
+
+    /// Takes a parked block that this worker alone has used: known without a look at a line that
+    /// others write.
+    fn known_alone(&mut self) -> Option<u32> {
+        let knows = |&block: &u32| self.bias > 0 && self.mine[block as usize] == self.bias;
+        let place = self.parked.iter().position(knows)?;
+        Some(self.parked.remove(place))
+    }
+
+    /// Takes the oldest parked block if nobody else uses it; lets go of it when it has to make room.
+    /// Pages only stand in, so they never stay.
+    fn oldest_alone(&mut self) -> Option<u32> {
+        let oldest = *self.parked.first()?;
+        let references = self.mine[oldest as usize] + 1;
+        let stays = self.parked.len() <= self.most_parked && self.blocks.is_large(oldest);
+        if stays {
+            return self.blocks.is_alone(oldest, references).then(|| self.parked.remove(0));
+        }
+        self.parked.remove(0);
+        self.mine[oldest as usize] = 0;
+        self.blocks.give_up(oldest, references).then_some(oldest)
+    }
+
+    /// Takes whichever parked block nobody else uses.
+    fn any_alone(&mut self) -> Option<u32> {
+        let is_alone = |&block: &u32| self.blocks.is_alone(block, self.mine[block as usize] + 1);
+        let place = self.parked.iter().position(is_alone)?;
+        Some(self.parked.remove(place))
     }
 
     fn open(&mut self, block: u32) {
@@ -206,39 +199,22 @@ impl Carver {
         self.left = self.whole;
     }
 
-    /// Puts the block that is used up to those that wait to be alone; the oldest makes room.
-    fn park(&mut self) {
-        let block = self.at;
-        if !self.is_block(block) {
-            return;
-        }
-        // Pages stand in; they go back as soon as they can.
-        if self.most_parked == 0 || !self.blocks.is_large(block) {
-            return self.let_go(block);
-        }
-        if self.parked.len() == self.most_parked {
-            let oldest = self.parked.remove(0);
-            self.let_go(oldest);
-        }
-        self.parked.push(block);
-    }
-
-    fn let_go(&mut self, block: u32) {
-        let mine = core::mem::take(&mut self.mine[block as usize]);
-        self.blocks.release(block, mine + 1);
+    fn close(&mut self) {
+        self.at = self.blocks.count();
+        (self.left, self.whole) = (0, 0);
     }
 
     /// Lets go of all blocks.
     pub(crate) fn give_back(&mut self) {
         self.settle();
-        while let Some(block) = self.parked.pop() {
-            self.let_go(block);
-        }
         if self.is_block(self.at) {
-            self.let_go(self.at);
+            self.parked.push(self.at);
+            self.close();
         }
-        self.at = self.blocks.count();
-        (self.left, self.whole) = (0, 0);
+        while let Some(block) = self.parked.pop() {
+            let mine = core::mem::take(&mut self.mine[block as usize]);
+            self.blocks.release(block, mine + 1);
+        }
     }
 
     fn is_block(&self, block: u32) -> bool {
@@ -327,6 +303,19 @@ mod tests {
     fn several_blocks_wait_to_be_alone() {
         assert_eq!(levels(8).len(), 1);
         assert_eq!(levels(1).len(), 2);
+    }
+
+    /// Before a worker says that there is none, it looks at every block that it holds.
+    #[test]
+    fn the_last_block_is_looked_for() {
+        let blocks = blocks(3, 0);
+        let mut carver = Carver::new(Arc::clone(&blocks), ON);
+        let live: Vec<u32> = std::iter::from_fn(|| carver.take(PAGE_UNITS)).collect();
+        assert_eq!((live.len(), carver.held()), (24, 3));
+        let mut other = Carver::new(Arc::clone(&blocks), ON);
+        live[8..16].iter().for_each(|&unit| other.release(unit));
+        other.settle();
+        assert_eq!(carver.take(1).map(|unit| blocks.block_of(unit)), Some(blocks.block_of(live[8])));
     }
 
     /// D4: without large blocks, pages; without pages, nothing; and both come home.
