@@ -32,6 +32,8 @@ pub mod restore;
 
 pub mod seal;
 
+pub mod queue;
+
 pub mod transmit;
 
 pub mod crew;
