@@ -224,6 +224,7 @@ fn tunnel_row(tunnel: &Tunnel, gateway: &Gateway) -> TunnelRow {
         let rows = TunnelCounters::rows(block).filter(|(name, ..)| *name != "last_received");
         rows.for_each(|(name, _, count)| *counters.entry(name.to_owned()).or_default() += count);
     }
+    let path_mtu = state.and_then(|state| state.next_hop.path_mtu());
     let underlay_mtu = port.and_then(|state| state.facts.as_ref()).map(|facts| facts.mtu);
     TunnelRow {
         name: tunnel.name.clone(),
@@ -235,9 +236,11 @@ fn tunnel_row(tunnel: &Tunnel, gateway: &Gateway) -> TunnelRow {
         next_hop_mac: state.and_then(|state| state.next_hop.address()).map(|mac| mac.to_string()),
         key: tunnel.key,
         mtu: tunnel.mtu.or_else(|| {
-            let room = underlay_mtu?.checked_sub(u32::from(tunnel.overhead_bytes()))?;
+            let carried = path_mtu.map_or(underlay_mtu?, u32::from).min(underlay_mtu?);
+            let room = carried.checked_sub(u32::from(tunnel.overhead_bytes()))?;
             Some(u16::try_from(room).unwrap_or(u16::MAX))
         }),
+        path_mtu: path_mtu.filter(|&path_mtu| underlay_mtu.is_some_and(|mtu| u32::from(path_mtu) < mtu)),
         overhead_bytes: tunnel.overhead_bytes(),
         silent_nanos: last.map(|last| gateway.clock.now().since(last).0),
         counters,

@@ -28,6 +28,9 @@ pub struct TunnelRow {
     pub key: Option<u32>,
     /// Longest network packet that crosses it, in bytes, inner Ethernet header excluded.
     pub mtu: Option<u16>,
+    /// Longest outer packet that the path carries, in bytes, when the kernel has learnt that it is less than
+    /// the underlay's MTU.
+    pub path_mtu: Option<u16>,
     /// What encapsulation adds, in bytes.
     pub overhead_bytes: u16,
     /// Time since a packet of the other end was accepted; `null` when none ever was.
@@ -106,6 +109,11 @@ fn remarks(table: &mut Table, row: &TunnelRow, look: Look) {
         table.note(format!("{} {text}", look.bad("✗")));
     } else if !row.state().1 && row.port_open {
         let text = "nothing has come from the other end: does it run, with these addresses and this key?";
+        table.note(format!("{} {text}", look.odd("!")));
+    }
+    if let Some(path_mtu) = row.path_mtu {
+        let text =
+            format!("the path to {} carries {path_mtu} bytes, less than {} does", row.remote, row.port);
         table.note(format!("{} {text}", look.odd("!")));
     }
     const IN_COLUMNS: [&str; 5] = ["received", "received_bytes", "sent", "sent_bytes", "last_received"];
