@@ -31,13 +31,8 @@ pub struct Scenario {
 }
 
 /// All scenarios.
-pub const ALL: &[Scenario] = &[
-    start::SCENARIO,
-    engine::SCENARIO,
-    afxdp::SCENARIO,
-    gre::SCENARIO,
-    lan78xx_kernel::SCENARIO,
-];
+pub const ALL: &[Scenario] =
+    &[start::SCENARIO, engine::SCENARIO, afxdp::SCENARIO, gre::SCENARIO, lan78xx_kernel::SCENARIO];
 
 impl Scenario {
     /// The scenario of that name.
