@@ -6,7 +6,7 @@ use polder_lab::meters::stream::{Outcome, StreamMeter};
 use polder_lab::topology::{End, Namespace, Topology, is_root, put_first};
 use polder_lab::traffic::packet::{Mac, Outer, Talk, Template, Wrap};
 use polder_lab::traffic::probe::Probe;
-use polder_lab::traffic::raw::{Faults, Generator, Injector, Plan, Sent, Sink};
+use polder_lab::traffic::raw::{Faults, Generator, Injector, Moment, Plan, Sent, Sink};
 use polder_lab::traffic::sizes::Sizes;
 use std::io::Write as _;
 use std::net::Ipv4Addr;
@@ -165,7 +165,7 @@ fn injected_frames_are_those_of_the_template() {
         let template = Template::new(talk, 128);
         let mut injector = Injector::open(&wire.left, "eth0", talk, 128).unwrap();
         let socket = listen(&wire.right);
-        let sent = injector.run(&Plan::steady(5_000.0, Duration::from_millis(50)), || {}).unwrap();
+        let sent = injector.run(&Plan::steady(5_000.0, Duration::from_millis(50)), |_| Ok(())).unwrap();
         assert!((200..=250).contains(&sent.packets), "{sent:?}");
         for number in 0..sent.packets {
             let mut frame = [0; 2048];
@@ -189,9 +189,18 @@ fn injected_packets_arrive_at_their_rate_and_in_bursts() {
     let mut sink = Sink::recording(&wire.right, &wire.end, injector.probe_at()).unwrap();
     let mut meter = StreamMeter::new(1 << 16);
     let plan = Plan { burst: 32, ..Plan::steady(100_000.0, Duration::from_millis(200)) };
-    let sent = injector.run(&plan, || sink.drain(&mut meter)).unwrap();
+    let mut moments = Vec::new();
+    let sent = injector.run(&plan, |moment| {
+        moments.push(moment);
+        sink.drain(&mut meter);
+        Ok(())
+    });
+    let sent = sent.unwrap();
     sink.drain(&mut meter);
     assert!((18_000..=20_032).contains(&sent.packets), "{sent:?}");
+    let (first, last) = (moments.first(), moments.last());
+    assert_eq!((first, last), (Some(&Moment::Begin), Some(&Moment::End)));
+    assert_eq!(moments.iter().filter(|&&moment| moment != Moment::Meanwhile).count(), 2);
     let Outcome { arrivals, latency } = meter.finish(sent.numbers);
     assert_eq!((arrivals.duplicated, arrivals.reordered, arrivals.alien), (0, 0, 0));
     // The ring between the two ends holds 256: a machine that is busy with something else may lose.

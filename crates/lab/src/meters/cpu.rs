@@ -10,6 +10,9 @@ pub struct CpuReading {
     cores: Vec<Core>,
 }
 
+/// `USER_HZ`, the same on all architectures of today (proc(5)).
+const TICKS_A_SECOND: u32 = 100;
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Core {
     idle: u64,
@@ -33,6 +36,15 @@ impl CpuReading {
         let idle = self.sum(|core| core.idle).saturating_sub(earlier.sum(|core| core.idle));
         let total = self.sum(|core| core.total).saturating_sub(earlier.sum(|core| core.total));
         100.0 * super::sequence::ratio(idle, total)
+    }
+
+    /// Time that core `core` was busy between `earlier` and this; a tick is not finer than 10 ms.
+    pub fn busy_since(&self, earlier: &Self, core: usize) -> Duration {
+        let pair = self.cores.get(core).zip(earlier.cores.get(core));
+        let ticks = pair.map_or(0, |(now, then)| {
+            now.total.saturating_sub(then.total).saturating_sub(now.idle.saturating_sub(then.idle))
+        });
+        Duration::from_secs(ticks) / TICKS_A_SECOND
     }
 
     /// The same for each core.
@@ -91,6 +103,8 @@ mod tests {
         let after = CpuReading { cores: vec![Core { idle: 200, total: 200 }, Core { idle: 0, total: 200 }] };
         assert!((after.idle_percent_since(&before) - 50.0).abs() < 1e-9);
         assert_eq!(after.idle_percent_of_cores_since(&before), [100.0, 0.0]);
+        assert_eq!(after.busy_since(&before, 0), Duration::ZERO);
+        assert_eq!(after.busy_since(&before, 1), Duration::from_secs(1));
     }
 
     #[test]

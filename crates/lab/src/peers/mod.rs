@@ -77,7 +77,7 @@ impl Site<'_> {
 }
 
 /// A forwarder under test.
-pub trait Device {
+pub trait Device: Send {
     /// Threads that work for it, kernel threads included; empty when its work is done by the sender.
     fn threads(&self) -> &[i32];
 

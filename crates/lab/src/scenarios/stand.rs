@@ -10,17 +10,17 @@
 
 use crate::interrupt;
 use crate::machine;
-use crate::meters::cpu::thread_time;
+use crate::meters::cpu::{CpuReading, thread_time};
 use crate::meters::stream::{Outcome, StreamMeter};
 use crate::peers::kernel::{Kernel, Napi};
 use crate::peers::ovs::Ovs;
 use crate::peers::polder::Polder;
 use crate::peers::testpmd::{Mode, Testpmd};
 use crate::peers::{CLIENT, Device, LOCAL, NETWORK, REMOTE, SERVER, Site, Task};
-use crate::topology::{End, Topology, put_first};
+use crate::topology::{End, Topology, pin_here, put_first};
 use crate::traffic::packet::{Mac, Outer, PROBE_AT, Talk, Wrap};
-use crate::traffic::raw::{Injector, Plan, Sent, Sink};
-use anyhow::bail;
+use crate::traffic::raw::{Injector, Moment, Plan, Sent, Sink};
+use anyhow::{Context as _, anyhow, bail};
 use std::time::Duration;
 
 /// Room for a full inner frame and a tunnel's headers.
@@ -79,7 +79,12 @@ pub(super) struct Trial {
     pub(super) device: Duration,
     /// CPU time of the sink's threads.
     pub(super) sink: Duration,
+    /// Part of the time in which the device's core did something else.
+    pub(super) foreign: f64,
 }
+
+/// How many packets a generator may send at once to catch up: half of what a wire holds.
+const BURST: f64 = 128.0;
 
 impl Trial {
     /// CPU time of the device for each packet that came out, in nanoseconds.
@@ -91,6 +96,12 @@ impl Trial {
     #[expect(clippy::cast_precision_loss, reason = "a ratio needs no more than 52 bits")]
     pub(super) fn loss(&self) -> f64 {
         1.0 - self.received as f64 / self.sent.packets.max(1) as f64
+    }
+
+    /// Whether the generator kept its timetable: it was never so late that it had to send more at once
+    /// than a wire holds.
+    pub(super) fn on_time(&self, plan: &Plan) -> bool {
+        !plan.rate.is_finite() || self.sent.behind.as_secs_f64() * plan.rate < BURST
     }
 
     /// Packets a second that came out.
@@ -162,15 +173,39 @@ impl Stand {
     /// # Errors
     /// When the device has ended, when the sink could not keep up, or when interrupted.
     pub(super) fn metered(&mut self, plan: &Plan) -> anyhow::Result<(Trial, Outcome)> {
+        // Who watches stays away from the device's core, too.
+        std::thread::scope(|scope| {
+            let watching = scope.spawn(|| {
+                pin_here(cores().1)?;
+                self.metered_here(plan)
+            });
+            watching.join().map_err(|_| anyhow!("a measurement panicked"))?
+        })
+    }
+
+    fn metered_here(&mut self, plan: &Plan) -> anyhow::Result<(Trial, Outcome)> {
         self.device.go()?;
         interrupt::sleep(BEGIN)?;
         let mut stray = StreamMeter::new(64);
         self.sink.drain(&mut stray);
         let mut meter = StreamMeter::new(1 << 20);
         let (received, missed) = (self.sink.packets() - self.sink.strangers(), self.sink.missed());
-        let (device, sink) = (self.device.cpu()?, self.sink_cpu()?);
-        let sent = self.injector.run(plan, || self.sink.drain(&mut meter))?;
-        let (device, sink) = (self.device.cpu()? - device, self.sink_cpu()? - sink);
+        let Self { device, injector, sink, sink_threads, .. } = self;
+        let read = || anyhow::Ok((device.cpu()?, sum_of(sink_threads)?, CpuReading::take()?));
+        let (mut before, mut after) = (read()?, None);
+        let sent = injector.run(plan, |moment| {
+            match moment {
+                Moment::Begin => before = read()?,
+                Moment::Meanwhile => {}
+                Moment::End => after = Some(read()?),
+            }
+            sink.drain(&mut meter);
+            Ok(())
+        })?;
+        let after = after.context("the run had no end")?;
+        let (device, sink) = (after.0 - before.0, after.1 - before.1);
+        let foreign = after.2.busy_since(&before.2, cores().0).saturating_sub(device);
+        let foreign = foreign.as_secs_f64() / plan.time.as_secs_f64();
         interrupt::sleep(SETTLE)?;
         self.sink.drain(&mut meter);
         let received = self.sink.packets() - self.sink.strangers() - received;
@@ -178,7 +213,7 @@ impl Stand {
         if self.sink.missed() > missed {
             bail!("the sink wrote over records that nobody had read");
         }
-        Ok((Trial { sent, received, device, sink }, meter.finish(sent.numbers)))
+        Ok((Trial { sent, received, device, sink, foreign }, meter.finish(sent.numbers)))
     }
 
     /// What the device's books miss; `None` when it keeps none.
@@ -188,10 +223,10 @@ impl Stand {
     pub(super) fn unaccounted(&self) -> anyhow::Result<Option<i64>> {
         self.device.unaccounted()
     }
+}
 
-    fn sink_cpu(&self) -> anyhow::Result<Duration> {
-        self.sink_threads.iter().map(|&thread| thread_time(thread)).sum()
-    }
+fn sum_of(threads: &[i32]) -> anyhow::Result<Duration> {
+    threads.iter().map(|&thread| thread_time(thread)).sum()
 }
 
 /// CPU time that a packet costs the injector when another core receives it, in nanoseconds.
@@ -209,7 +244,7 @@ pub(super) fn generator_cost(frame_bytes: usize, time: Duration) -> anyhow::Resu
     target.pin_napi(&end, core)?;
     let mut injector = Injector::open(&generator, "gen0", Talk::simple(CLIENT, SERVER), frame_bytes)?;
     injector.pin_to(other);
-    let sent = injector.run(&Plan::flat_out(time), || {})?;
+    let sent = injector.run(&Plan::flat_out(time), |_| Ok(()))?;
     Ok(nanos_per(sent.cpu, sent.packets))
 }
 

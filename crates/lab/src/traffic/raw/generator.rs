@@ -63,9 +63,20 @@ pub struct Sent {
     pub time: Duration,
     /// CPU time of the sending thread; what the kernel does for receivers in softirq is in it.
     pub cpu: Duration,
-    /// By how much the generator was behind its timetable at worst, where that is known; latencies
-    /// count from the timetable in any case.
-    pub behind: Option<Duration>,
+    /// By how much the generator was behind its timetable at worst: what it then sent at once to catch
+    /// up may be more than a wire holds. Latencies count from the timetable in any case.
+    pub behind: Duration,
+}
+
+/// A moment of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The first packet is due.
+    Begin,
+    /// Now and then.
+    Meanwhile,
+    /// The last packet was due.
+    End,
 }
 
 impl Plan {
@@ -148,7 +159,7 @@ impl Generator {
             packets += self.put(packets, Probe { stream: 0, number: kept, due: clock::nanos() });
         }
         self.empty(&mut meanwhile)?;
-        let behind = timed.then_some(Duration::from_nanos(behind));
+        let behind = Duration::from_nanos(behind);
         Ok(Sent { numbers: numbers.next, packets, time, cpu: clock::thread_cpu() - cpu, behind })
     }
 

@@ -8,21 +8,23 @@
 //!
 //! The other end of the wire has to receive by NAPI: GRO on, or an XDP program.
 
+use super::breaker::Breaker;
 use super::code::{
     DOUBLE, EXIT, HALF, KTIME_GET_NS, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, REDIRECT, WORD, add,
     add_register, and, at, call, copy, divide, exclusive_or, jump_if_at_least, jump_if_greater, jump_if_less,
     jump_unless_equal, length, load, map_value, multiply, network_order, remainder, set, shift_left,
-    shift_right, store, store_part,
+    shift_right, store, store_part, subtract,
 };
 use super::program::DROP;
 use super::sys::{SharedWords, inject, load_xdp, shared_value};
-use super::{Plan, Sent, interface_number};
+use super::{Moment, Plan, Sent, interface_number};
 use crate::clock;
 use crate::interrupt;
 use crate::topology::{Namespace, pin_here};
 use crate::traffic::packet::{Talk, Template};
 use crate::traffic::probe::{MARK, Probe};
 use anyhow::{Context as _, anyhow};
+use rustix::io::Errno;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -33,6 +35,7 @@ const START: usize = 8;
 const INTERVAL: usize = 16;
 const BURST: usize = 24;
 const END: usize = 32;
+const BEHIND: usize = 40;
 /// The front of the template, in words.
 const HEAD: usize = 64;
 const VALUE: usize = HEAD + 192;
@@ -41,10 +44,12 @@ const VALUE: usize = HEAD + 192;
 const FRACTION: i32 = 16;
 /// Pages that the kernel runs the program on between two looks at the scheduler.
 const BATCH: u32 = 64;
-/// How long one call is meant to last. Between calls the sink is read.
-const CALL: Duration = Duration::from_millis(20);
-/// Turns of the first call, which tells how long one takes.
-const FIRST_TURNS: u32 = 16 * BATCH;
+/// How long the kernel may take until the program runs: it waits for grace periods of RCU.
+const LEAD: Duration = Duration::from_millis(80);
+/// How much longer it runs than packets are due, so that the last late ones are sent.
+const TAIL: Duration = Duration::from_millis(2);
+/// How often the sink is read.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// A source of packets of one length, at an interface.
 #[derive(Debug)]
@@ -94,42 +99,52 @@ impl Injector {
         self.core = Some(core);
     }
 
-    /// Sends; does something else now and then, such as reading a sink.
+    /// Sends; says when it begins, now and then while it does, and when it is over.
     ///
     /// # Errors
-    /// When the kernel refuses, or when interrupted.
-    pub fn run(&mut self, plan: &Plan, mut meanwhile: impl FnMut() + Send) -> anyhow::Result<Sent> {
-        let namespace = self.namespace.clone();
-        namespace.inside(|| {
-            self.core.map_or(Ok(()), pin_here)?;
-            self.run_here(plan, &mut meanwhile)
-        })?
+    /// When the kernel refuses, when interrupted, or when `told` fails.
+    pub fn run(
+        &mut self,
+        plan: &Plan,
+        mut told: impl FnMut(Moment) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Sent> {
+        let packet = self.first_packet();
+        let start = clock::now() + LEAD;
+        let interval = if plan.rate.is_finite() { fixed_point(1e9 / plan.rate) } else { 0 };
+        self.set(START, nanos(start)?);
+        self.set(END, nanos(start + plan.time)?);
+        self.set(INTERVAL, interval);
+        self.set(BURST, u64::from(plan.burst.max(1)));
+        self.set(NEXT, 0);
+        self.set(BEHIND, 0);
+        let breaker = Breaker::new()?;
+        let cpu = std::thread::scope(|scope| {
+            let injecting = scope.spawn(|| self.inject(&packet, &breaker));
+            let watched = watch(&breaker, start, plan.time, &mut told);
+            while !injecting.is_finished() {
+                breaker.interrupt();
+                std::thread::sleep(LOOK);
+            }
+            injecting.join().map_err(|_| anyhow!("the injector panicked"))??;
+            watched
+        })?;
+        // Relaxed: the program ran in a thread that has ended.
+        let [packets, behind] = [NEXT, BEHIND].map(|at| self.value.u64(at).load(Ordering::Relaxed));
+        let behind = Duration::from_nanos(behind);
+        Ok(Sent { numbers: packets, packets, time: plan.time, cpu, behind })
     }
 
-    /// The program redirects within the namespace of the thread that runs it.
-    fn run_here(&mut self, plan: &Plan, meanwhile: &mut impl FnMut()) -> anyhow::Result<Sent> {
-        let packet = self.first_packet();
-        let cpu = clock::thread_cpu();
-        let start = clock::nanos();
-        let end = start + u64::try_from(plan.time.as_nanos())?;
-        let interval = if plan.rate.is_finite() { fixed_point(1e9 / plan.rate) } else { 0 };
-        let burst = u64::from(plan.burst.max(1));
-        for (at, value) in [(NEXT, 0), (START, start), (INTERVAL, interval), (BURST, burst), (END, end)] {
-            self.set(at, value);
+    /// Runs the program until it is interrupted. It redirects within the namespace of the thread that
+    /// runs it.
+    fn inject(&self, packet: &[u8], breaker: &Breaker) -> anyhow::Result<()> {
+        self.namespace.enter()?;
+        self.core.map_or(Ok(()), pin_here)?;
+        breaker.watch_this_thread();
+        match inject(self.program.as_fd(), packet, u32::MAX, BATCH) {
+            // The end of the run, or more turns than a run takes.
+            Err(Errno::INTR) | Ok(()) => Ok(()),
+            Err(error) => Err(error).context("the kernel does not run the injector's program"),
         }
-        let mut turns = FIRST_TURNS;
-        while clock::nanos() < end {
-            interrupt::check()?;
-            let nanos = inject(self.program.as_fd(), &packet, turns, BATCH);
-            let nanos = nanos.context("the kernel does not run the injector's program")?;
-            let call = u32::try_from(CALL.as_nanos())?;
-            turns = (call / nanos.max(1)).clamp(FIRST_TURNS, 1 << 20).next_multiple_of(BATCH);
-            meanwhile();
-        }
-        // Relaxed: the program ran in the calls above.
-        let packets = self.value.u64(NEXT).load(Ordering::Relaxed);
-        let time = Duration::from_nanos(clock::nanos() - start);
-        Ok(Sent { numbers: packets, packets, time, cpu: clock::thread_cpu() - cpu, behind: None })
     }
 
     fn first_packet(&self) -> Vec<u8> {
@@ -140,6 +155,32 @@ impl Injector {
         // Relaxed: the program runs in a later call of the same thread.
         self.value.u64(at).store(value, Ordering::Relaxed);
     }
+}
+
+/// Tells the moments of a run; returns the CPU time that the thread of `breaker` used from its
+/// beginning to its end.
+fn watch(
+    breaker: &Breaker,
+    start: Duration,
+    time: Duration,
+    told: &mut impl FnMut(Moment) -> anyhow::Result<()>,
+) -> anyhow::Result<Duration> {
+    interrupt::sleep(start.saturating_sub(clock::now()))?;
+    let cpu = breaker.cpu()?;
+    told(Moment::Begin)?;
+    while clock::now() < start + time {
+        interrupt::sleep(LOOK.min((start + time).saturating_sub(clock::now())))?;
+        told(Moment::Meanwhile)?;
+    }
+    told(Moment::End)?;
+    let cpu = breaker.cpu()? - cpu;
+    // What is late is sent still.
+    interrupt::sleep(TAIL)?;
+    Ok(cpu)
+}
+
+fn nanos(time: Duration) -> anyhow::Result<u64> {
+    Ok(u64::try_from(time.as_nanos())?)
 }
 
 #[expect(
@@ -168,20 +209,23 @@ fn program(map: BorrowedFd<'_>, template: &Template, interface: u32) -> Vec<u64>
         jump_if_greater(R4, R3, length(&write)),
     ];
     // Nothing is due yet, or any more: jump behind the rest, to the drop.
-    let rest = length(&bounds) + length(&write);
+    let late = note_lateness();
+    let rest = length(&late) + length(&bounds) + length(&write);
     code.extend([
         jump_if_less(R0, R9, 2 + rest),
         load(DOUBLE, R1, R7, at(END)),
         jump_if_at_least(R9, R1, rest),
     ]);
+    code.extend(late);
     code.extend(bounds);
     code.extend(write);
     code.extend([set(R0, DROP), EXIT]);
     code
 }
 
-/// R8: the next number. R9: when it is due, which is now (R0) when the interval is 0.
-fn due() -> [u64; 12] {
+/// R8: the next number. R9: when it is due, which is now (R0) when the interval is 0, but not before
+/// the start.
+fn due() -> [u64; 14] {
     [
         load(DOUBLE, R8, R7, at(NEXT)),
         load(DOUBLE, R1, R7, at(INTERVAL)),
@@ -193,8 +237,20 @@ fn due() -> [u64; 12] {
         shift_right(R9, FRACTION),
         load(DOUBLE, R2, R7, at(START)),
         add_register(R9, R2),
-        jump_unless_equal(R1, 0, 1),
+        jump_unless_equal(R1, 0, 3),
         copy(R9, R0),
+        jump_if_at_least(R0, R2, 1),
+        copy(R9, R2),
+    ]
+}
+
+/// The largest difference between now (R0) and when a packet was due.
+fn note_lateness() -> [u64; 4] {
+    [
+        subtract(R0, R9),
+        load(DOUBLE, R1, R7, at(BEHIND)),
+        jump_if_at_least(R1, R0, 1),
+        store(R7, at(BEHIND), R0),
     ]
 }
 

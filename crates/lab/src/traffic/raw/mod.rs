@@ -6,6 +6,7 @@
 //! program in the driver of the receiving interface: it counts, writes down number and latency of every
 //! probe, and drops. None uses a line of the datapath or its drivers.
 
+mod breaker;
 mod code;
 mod generator;
 mod injector;
@@ -14,7 +15,7 @@ mod sender;
 mod sink;
 mod sys;
 
-pub use generator::{Faults, Generator, Plan, Sent};
+pub use generator::{Faults, Generator, Moment, Plan, Sent};
 pub use injector::Injector;
 pub use sink::Sink;
 

@@ -151,9 +151,9 @@ pub(super) fn link_xdp(program: BorrowedFd<'_>, interface: u32) -> Result<OwnedF
     unsafe { bpf(LINK_CREATE, &attributes.u32(12, XDP_DRIVER)) }
 }
 
-/// Runs a program `turns` times on pages that hold `packet`, and does with them what it says; returns
-/// nanoseconds a turn.
-pub(super) fn inject(program: BorrowedFd<'_>, packet: &[u8], turns: u32, batch: u32) -> Result<u32, Errno> {
+/// Runs a program at most `turns` times on pages that hold `packet`, and does with them what it says,
+/// until a signal comes.
+pub(super) fn inject(program: BorrowedFd<'_>, packet: &[u8], turns: u32, batch: u32) -> Result<(), Errno> {
     let mut attributes = Attributes::default()
         .u32(0, program.as_raw_fd().cast_unsigned())
         .u32(8, u32::try_from(packet.len()).map_err(|_| Errno::INVAL)?)
@@ -166,11 +166,14 @@ pub(super) fn inject(program: BorrowedFd<'_>, packet: &[u8], turns: u32, batch: 
     // SAFETY: (1) the kernel reads so many bytes of the packet as it has, which lives across the call;
     // (2) it writes to the attributes alone, which are as long as is said and are ours.
     let result = unsafe { libc::syscall(libc::SYS_bpf, PROGRAM_RUN, at, size) };
-    if result != 0 {
-        return Err(last_error());
-    }
-    let [d0, d1, d2, d3] = [36, 37, 38, 39].map(|byte: usize| attributes.0[byte]);
-    Ok(u32::from_ne_bytes([d0, d1, d2, d3]))
+    if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// Sends a signal to a thread of this process; one that has ended gets none.
+pub(super) fn signal_thread(thread: i32, signal: i32) {
+    let process = rustix::process::getpid().as_raw_nonzero().get();
+    // SAFETY: (1) tgkill(2) takes three numbers, and reaches threads of this process alone.
+    unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) };
 }
 
 /// `union bpf_attr`, filled by offset.
