@@ -5,7 +5,7 @@
 //! between them is measured with the price of memory in it, and nothing else.
 
 use super::pace::Pace;
-use super::packet::{Talk, Template};
+use super::packet::{Talk, Template, copy};
 use super::probe::Probe;
 use crate::clock;
 use crate::meters::allocations;
@@ -170,8 +170,7 @@ impl TxQueue for Drain {
     fn transmit(&mut self, batch: &mut Batch, pool: &mut Pool) {
         let mut bytes = 0;
         for packet in batch.iter() {
-            let part = packet.bytes();
-            self.scratch[..part.len()].copy_from_slice(part);
+            copy(packet.bytes(), &mut *self.scratch);
             bytes += packet.len();
         }
         self.counters.transmitted.add(batch.len() as u64);

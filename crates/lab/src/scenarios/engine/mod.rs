@@ -2,7 +2,7 @@
 
 pub(crate) mod rig;
 
-mod macswap;
+pub(crate) mod macswap;
 
 use super::{Goal, Promise, Run, Scenario};
 use crate::interrupt;
