@@ -77,6 +77,13 @@ pub struct Endpoints {
     pub interrupt: u8,
 }
 
+impl Endpoints {
+    /// All three.
+    pub const fn all(self) -> [u8; 3] {
+        [self.bulk_in, self.bulk_out, self.interrupt]
+    }
+}
+
 /// As the device has them.
 pub const ENDPOINTS: Endpoints = Endpoints { bulk_in: 0x81, bulk_out: 0x02, interrupt: 0x83 };
 

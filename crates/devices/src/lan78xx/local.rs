@@ -57,7 +57,7 @@ impl Clock {
 #[derive(Debug)]
 enum Order {
     Submit(Urb),
-    Cancel(u32),
+    Cancel(u8),
 }
 
 /// The host's end: the model, and what comes and goes.
@@ -70,17 +70,30 @@ pub struct Host {
     /// What has ended and found no room.
     waiting: VecDeque<Completion>,
     bell: Arc<Bell>,
+    /// After so many more transfers the device is taken away.
+    unplugs_after: Option<u32>,
 }
 
 impl Host {
+    /// Takes the device away after so many transfers that are asked for from here on.
+    pub fn unplug_after(&mut self, transfers: u32) {
+        self.unplugs_after = Some(transfers);
+    }
+
     /// Takes orders, lets the model run to `now`, gives back what has ended; `true` when there was
     /// anything to do.
     pub fn step(&mut self, now: Nanos) -> bool {
-        let adapter = &mut self.bench.adapter;
+        let Self { bench: Bench { adapter, .. }, unplugs_after, .. } = self;
         adapter.advance(now);
         let mut some = self.orders.pop_all(RING, |order| match order {
-            Order::Submit(urb) => adapter.submit(urb),
-            Order::Cancel(id) => drop(adapter.cancel(id)),
+            Order::Submit(urb) => {
+                adapter.submit(urb);
+                *unplugs_after = unplugs_after.map(|left| left.saturating_sub(1));
+                if *unplugs_after == Some(0) {
+                    adapter.unplug();
+                }
+            }
+            Order::Cancel(endpoint) => adapter.cancel_endpoint(endpoint),
         }) > 0;
         some |= self.bench.step(now);
         self.waiting.extend(core::iter::from_fn(|| self.bench.adapter.complete()));
@@ -134,7 +147,14 @@ pub fn connect(bench: Bench, clock: Clock, cost: Nanos) -> rustix::io::Result<(L
     let (orders_in, orders) = ring::channel(RING);
     let (done_in, done) = ring::channel(RING);
     let speed = bench.adapter.options().speed;
-    let host = Host { bench, orders, done: done_in, waiting: VecDeque::new(), bell: Arc::clone(&bell) };
+    let host = Host {
+        bench,
+        orders,
+        done: done_in,
+        waiting: VecDeque::new(),
+        bell: Arc::clone(&bell),
+        unplugs_after: None,
+    };
     let local = Local {
         orders: orders_in,
         held: VecDeque::new(),
@@ -195,8 +215,8 @@ impl Transport for Local {
         self.order(Order::Submit(urb));
     }
 
-    fn cancel(&mut self, id: u32) {
-        self.order(Order::Cancel(id));
+    fn cancel(&mut self, endpoint: u8) {
+        self.order(Order::Cancel(endpoint));
     }
 
     fn flush(&mut self) {

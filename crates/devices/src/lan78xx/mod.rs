@@ -1,16 +1,248 @@
 //! LAN7800, LAN7801 and LAN7850: USB Ethernet adapters, driven from user space.
+//!
+//! The adapter is reached by a [`Transport`]: the [`model`] in this process
+//! ([`local`]), a USB/IP server ([`usbip`]), a device of this machine. Frames travel in bulk transfers,
+//! several to one; everything else is registers behind control requests.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `regs` `frame` `descriptor` `statistics` `usb` | formats, once for the driver and the model |
+//! | `control` `phy` `init` | registers, the link, the numbered list |
+//! | `rx` `tx` `port` `urbs` `checksum` | frames, transfers, what both directions share |
+//! | `status` | what a port shows of itself |
+//! | `model` `local` `usbip` | the device in software, and ways to it |
+//!
+//! Techniques of source A, each with a switch in [`Techniques`]: work in the worker's turn under its
+//! budget (A1), URB memory from the buffer manager (A2), the pending queue (A3), resubmission in the
+//! cycle (A4), the overflow queue (A5). Packets carry no private header (A6).
+//!
+//! **Not supported: TSO, suspend, wake-up.** What was never tried on silicon is in
+//! docs/hardware/lan78xx.md: all of it.
 
 pub mod descriptor;
 pub mod frame;
-pub mod local;
-pub mod model;
 pub mod regs;
 pub mod statistics;
 pub mod usb;
+
+mod checksum;
+mod control;
+mod init;
+mod phy;
+mod port;
+mod rx;
+mod status;
+mod tx;
+mod urbs;
+
+pub mod local;
+pub mod model;
 pub mod usbip;
 
+pub use control::ControlError;
+pub use init::{InitError, MacSource, ReceiveFilter};
+pub use phy::{Link, Phy};
+pub use rx::Lan78xxRx;
+pub use status::{Facts, PortStatus};
+pub use tx::Lan78xxTx;
+
+use crate::{Abilities, Queue};
+use init::Wanted;
+use polder_buffers::RegionError;
 use polder_datapath::units::Nanos;
+use port::Core;
 use rustix::time::{ClockId, clock_gettime};
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+use tx::SharedCore;
+use usb::{Speed, Transport};
+
+/// Longest frame that the driver asks for, in bytes, Ethernet header included, FCS excluded.
+const LONGEST_FRAME: u16 = 9000;
+/// Bytes of an Ethernet header and a tag.
+const HEADERS: u16 = 14 + 4;
+/// The largest MTU.
+pub const LARGEST_MTU: u16 = LONGEST_FRAME - HEADERS;
+
+/// Which techniques of source A are on. Off is what the source started from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Techniques {
+    /// A1: received transfers are read in the worker's turn under its budget; off: all at once.
+    pub poll_cycle: bool,
+    /// A2: URBs have memory from a pool; off: memory of their own, for the life of one transfer.
+    pub urb_pools: bool,
+    /// A3: several packets in a bulk-out URB, and a queue of pending ones; off: one packet in a URB.
+    pub pending_queue: bool,
+    /// A4: a bulk-in URB goes back when its frames have been handled; off: before.
+    pub resubmit_in_cycle: bool,
+    /// A5: a frame is a unit of the budget; off: a transfer that was begun is finished.
+    pub frame_is_unit: bool,
+}
+
+impl Techniques {
+    /// All on.
+    pub const ON: Self = Self {
+        poll_cycle: true,
+        urb_pools: true,
+        pending_queue: true,
+        resubmit_in_cycle: true,
+        frame_is_unit: true,
+    };
+    /// All off.
+    pub const OFF: Self = Self {
+        poll_cycle: false,
+        urb_pools: false,
+        pending_queue: false,
+        resubmit_in_cycle: false,
+        frame_is_unit: false,
+    };
+}
+
+impl Default for Techniques {
+    fn default() -> Self {
+        Self::ON
+    }
+}
+
+/// How a port is opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Longest network packet, at most [`LARGEST_MTU`].
+    pub mtu: u16,
+    /// The address to use in place of the adapter's own.
+    pub mac: Option<[u8; 6]>,
+    /// Which frames are received.
+    pub receive: ReceiveFilter,
+    /// Whether pause frames are offered to the partner.
+    pub flow_control: bool,
+    /// Whether the adapter takes tags out of frames and puts them in.
+    pub vlan_offload: bool,
+    /// Whether the adapter holds a short transfer back for some 136 µs, in the hope of more frames.
+    pub gather: bool,
+    /// Bulk-in URBs in flight; as Linux has them if none is said.
+    pub receive_urbs: Option<usize>,
+    /// Bulk-out URBs in flight.
+    pub send_urbs: Option<usize>,
+    /// Packets that wait for a bulk-out URB, at most.
+    pub pending: usize,
+    /// Techniques of source A.
+    pub techniques: Techniques,
+}
+
+impl Default for Options {
+    /// MTU 1500, all frames, pause frames, all techniques.
+    fn default() -> Self {
+        Self {
+            mtu: 1500,
+            mac: None,
+            receive: ReceiveFilter::All,
+            flow_control: true,
+            vlan_offload: false,
+            gather: true,
+            receive_urbs: None,
+            send_urbs: None,
+            pending: 128,
+            techniques: Techniques::ON,
+        }
+    }
+}
+
+impl Options {
+    /// URBs in flight, in and out.
+    fn urbs(&self, speed: Speed) -> (usize, usize) {
+        let receive = match speed {
+            Speed::High => 10,
+            Speed::Super => 30,
+        };
+        // With one packet in each, as many as the pending queue would hold.
+        let send = if self.techniques.pending_queue { 4 } else { 64 };
+        let within = |count: Option<usize>, usual| count.unwrap_or(usual).clamp(1, 256);
+        (within(self.receive_urbs, receive), within(self.send_urbs, send))
+    }
+}
+
+/// Why an adapter could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// An MTU that it cannot have.
+    #[error("an MTU of {0}: a LAN78xx port has 68 to {LARGEST_MTU}")]
+    Mtu(u16),
+    /// It is something else, or does not work.
+    #[error("{place}: {error}")]
+    Init {
+        /// Where it is.
+        place: String,
+        /// What is wrong.
+        error: InitError,
+    },
+    /// It went while it was brought up.
+    #[error("{place}: the adapter was unplugged, or the connection to it ended")]
+    Gone {
+        /// Where it was.
+        place: String,
+    },
+    /// No memory for URBs.
+    #[error(transparent)]
+    Memory(RegionError),
+    /// No file for events.
+    #[error("cannot share the transport's event: {0}; raise the limit of open files")]
+    Event(std::io::Error),
+}
+
+/// An open port.
+#[derive(Debug)]
+pub struct Lan78xx {
+    /// Its MAC address.
+    pub mac: [u8; 6],
+    /// Longest network packet.
+    pub mtu: u16,
+    /// What it shows of itself.
+    pub status: Arc<PortStatus>,
+    /// The one queue.
+    pub queue: Queue<Lan78xxRx, Lan78xxTx>,
+}
+
+impl Lan78xx {
+    /// The adapter completes checksums; it is not asked to cut segments.
+    pub const ABILITIES: Abilities = Abilities { partial_checksums: true, segments: false };
+}
+
+/// Brings up the adapter behind `transport`. Frames come from the pools that the queue is polled with.
+///
+/// # Errors
+/// [`OpenError`] says what to do next.
+pub fn open(transport: Box<dyn Transport>, options: &Options) -> Result<Lan78xx, OpenError> {
+    if !(68..=LARGEST_MTU).contains(&options.mtu) {
+        return Err(OpenError::Mtu(options.mtu));
+    }
+    let wanted = Wanted {
+        mtu: options.mtu,
+        mac: options.mac,
+        receive: options.receive.clone(),
+        pause: options.flow_control,
+        strip_tags: options.vlan_offload,
+        short_packet_delay: options.gather,
+        random: random_mac(),
+        configured: false,
+    };
+    let core = Core::open(transport, options, wanted)?;
+    let event = core.transport.event().map(|event| event.try_clone_to_owned());
+    let event = event.transpose().map_err(OpenError::Event)?;
+    let mac = core.found.map_or([0; 6], |found| found.mac);
+    let status = Arc::clone(&core.status);
+    let longest = usize::from(options.mtu + HEADERS);
+    let core = SharedCore::new(core);
+    let rx = Lan78xxRx::new(core.clone(), event, longest, options.vlan_offload);
+    let tx = Lan78xxTx::new(core, longest);
+    Ok(Lan78xx { mac, mtu: options.mtu, status, queue: Queue { rx, tx } })
+}
+
+/// An address of our own making: locally administered, unicast.
+fn random_mac() -> [u8; 6] {
+    let chance = std::collections::hash_map::RandomState::new().build_hasher().finish().to_be_bytes();
+    let [_, _, a, b, c, d, e, f] = chance;
+    [a & 0xfc | 0x02, b, c, d, e, f]
+}
 
 /// The monotonic clock, for set-up code, servers and deadlines of hardware.
 pub(crate) fn monotonic() -> Nanos {

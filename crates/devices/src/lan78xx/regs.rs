@@ -50,6 +50,14 @@ pub struct PhyRegister<Effect = Plain> {
     effect: PhantomData<Effect>,
 }
 
+impl Register {
+    /// The register so many words behind this one, of a row of equals.
+    #[must_use]
+    pub const fn behind(self, words: u16) -> Self {
+        Self { address: self.address + 4 * words, ..self }
+    }
+}
+
 macro_rules! registers {
     ($kind:ident, $place:ident, $($(#[doc = $doc:literal])+ $name:ident: $effect:ty = $at:expr;)+) => {
         $($(#[doc = $doc])+

@@ -175,8 +175,9 @@ pub trait Transport: Send {
     /// Hands a URB to the device. One that cannot be carried completes with [`Status::Gone`].
     fn submit(&mut self, urb: Urb);
 
-    /// Asks that a URB end early; it completes as [`Status::Cancelled`], or as it had already ended.
-    fn cancel(&mut self, id: u32);
+    /// Asks that all URBs of an endpoint (0 for control) end early; they complete as
+    /// [`Status::Cancelled`], or as they had already ended.
+    fn cancel(&mut self, endpoint: u8);
 
     /// Sends what `submit` and `cancel` have gathered, where they gather.
     fn flush(&mut self) {}

@@ -3,10 +3,20 @@
 #![cfg(feature = "lan78xx")]
 
 #[cfg(test)]
+mod bench;
+#[cfg(test)]
+mod driver;
+#[cfg(test)]
 mod formats;
 #[cfg(test)]
 mod hand;
 #[cfg(test)]
+mod histories;
+#[cfg(test)]
 mod model;
 #[cfg(test)]
 mod oracle;
+#[cfg(test)]
+mod packets;
+#[cfg(test)]
+mod usbip;

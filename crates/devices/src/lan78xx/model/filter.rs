@@ -62,7 +62,7 @@ pub(super) fn tag(frame: &[u8]) -> Option<u16> {
 }
 
 /// The bit of an address in the hash filter: bits 31 to 23 of its CRC, as it is shifted out.
-pub(crate) fn hash(address: [u8; 6]) -> u32 {
+fn hash(address: [u8; 6]) -> u32 {
     let mut crc = u32::MAX;
     for byte in address {
         for bit in 0..8 {

@@ -100,6 +100,10 @@ impl Adapter {
         self.count_received(bits, length);
         let enabled = self.registers.get(FCT_RX_CTL) & fct::ENABLE != 0;
         let needed = (RX_COMMAND_BYTES + length).next_multiple_of(4);
+        if self.bulk.receive_used + needed > FIFO_BYTES {
+            // Frames that come in one after the other with no time in between: the bus had its turn.
+            self.run_bulk_in();
+        }
         if !enabled || self.bulk.receive_used + needed > FIFO_BYTES {
             self.statistics.add(Statistic::RxDropped, 1);
             if enabled {

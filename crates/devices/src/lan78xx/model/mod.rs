@@ -34,6 +34,7 @@ pub use lies::{Fault, Lies};
 pub use phy::Partner;
 
 use super::descriptor::{Chip, ENDPOINTS};
+use super::regs::Register;
 use super::statistics::Block;
 use super::usb::{Completion, Speed, Status, Urb};
 use bulk::Bulk;
@@ -149,6 +150,11 @@ impl Adapter {
         &self.statistics
     }
 
+    /// What stands in a register, without the effects of reading it.
+    pub fn peek<E>(&self, register: Register<E>) -> u32 {
+        self.registers.get(register)
+    }
+
     /// Whether the link is up.
     pub fn has_link(&self) -> bool {
         self.plugged && self.phy.has_link()
@@ -183,6 +189,16 @@ impl Adapter {
         self.bulk.forget(urb.endpoint, at);
         self.finish(urb, Status::Cancelled, 0);
         true
+    }
+
+    /// Ends all URBs of an endpoint early.
+    pub fn cancel_endpoint(&mut self, endpoint: u8) {
+        let queues = [&self.bulk.receiving, &self.bulk.sending, &self.interrupts];
+        let pending = queues.into_iter().flatten().filter(|urb| urb.endpoint == endpoint);
+        let ids: Vec<u32> = pending.map(|urb| urb.id).collect();
+        for id in ids {
+            self.cancel(id);
+        }
     }
 
     /// Takes the next transfer that has ended.

@@ -363,19 +363,21 @@ impl Transport for Client {
         self.outgoing.push_back(Outgoing::Transfer(place));
     }
 
-    fn cancel(&mut self, id: u32) {
-        let target = self.pending.iter().flatten().find(|pending| pending.urb.id == id);
-        let Some(target) = target.map(|pending| pending.sequence) else { return };
-        let sequence = self.sequence(0);
-        let header = Header {
-            command: UNLINK,
-            sequence,
-            device: self.device,
-            words: [target, 0, 0, 0, 0],
-            ..Header::default()
-        };
-        self.unlinks.push((sequence, target));
-        self.outgoing.push_back(Outgoing::Message(header.write()));
+    fn cancel(&mut self, endpoint: u8) {
+        let targets = self.pending.iter().flatten().filter(|pending| pending.urb.endpoint == endpoint);
+        let targets: Vec<u32> = targets.map(|pending| pending.sequence).collect();
+        for target in targets {
+            let sequence = self.sequence(0);
+            let header = Header {
+                command: UNLINK,
+                sequence,
+                device: self.device,
+                words: [target, 0, 0, 0, 0],
+                ..Header::default()
+            };
+            self.unlinks.push((sequence, target));
+            self.outgoing.push_back(Outgoing::Message(header.write()));
+        }
         self.send();
     }
 

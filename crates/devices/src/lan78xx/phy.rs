@@ -1,0 +1,153 @@
+//! The PHY: who it is, what it offers, what the link has become.
+
+use super::control::{ControlError, Pipe};
+use super::descriptor::Chip;
+use super::regs::{
+    ADVERTISE, BMCR, BMSR, CONTROL_1000, FCT_FLOW, FLOW, INT_STS, PARTNER, PHY_ID1, PHY_ID2,
+    PHY_INTERRUPT_MASK, PHY_INTERRUPT_STATUS, STATUS_1000, ability, bmcr, bmsr, flow, gigabit, int_sts,
+    phy_interrupt,
+};
+use super::usb::Speed;
+
+/// What nobody answers on MDIO.
+const NOBODY: u16 = 0xffff;
+/// Vendor's part of the internal PHY's identity.
+const INTERNAL_ID: u32 = 0x0007_c130;
+/// The identity without its revision.
+const MODEL: u32 = 0xffff_fff0;
+/// Levels of the receive FIFO for pause frames, by bus (in blocks of 512 bytes, end and begin).
+const LEVELS_SUPER: u32 = 0x0817;
+const LEVELS_HIGH: u32 = 0x0211;
+
+/// A PHY that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phy {
+    /// Its address on MDIO.
+    pub address: u8,
+    /// Vendor, model and revision.
+    pub id: u32,
+}
+
+impl Phy {
+    /// Whether it is the adapter's own, whose interrupts are known.
+    const fn is_internal(self) -> bool {
+        self.id & MODEL == INTERNAL_ID
+    }
+}
+
+/// What a link has become.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Whether there is one.
+    pub up: bool,
+    /// Its speed in Mbit/s.
+    pub speed: u16,
+    /// Whether both sides may send at once.
+    pub full_duplex: bool,
+    /// Whether we send pause frames.
+    pub pause_transmit: bool,
+    /// Whether we obey them.
+    pub pause_receive: bool,
+}
+
+impl core::fmt::Display for Link {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        if !self.up {
+            return formatter.write_str("no link");
+        }
+        let duplex = if self.full_duplex { "full" } else { "half" };
+        write!(formatter, "{} Mbit/s {duplex} duplex", self.speed)
+    }
+}
+
+/// Looks for the PHY: the chips with one have it at address 1, a board may have it anywhere.
+pub(super) async fn find(pipe: &Pipe, chip: Chip) -> Result<Option<Phy>, ControlError> {
+    let last = match chip {
+        Chip::Lan7800 | Chip::Lan7850 => 1,
+        Chip::Lan7801 => 31,
+    };
+    // Address 1 first, then the others.
+    for address in core::iter::once(1).chain((0..=last).filter(|&address| address != 1)) {
+        let high = pipe.read_phy(address, PHY_ID1).await?;
+        if high == NOBODY || high == 0 {
+            continue;
+        }
+        let low = pipe.read_phy(address, PHY_ID2).await?;
+        return Ok(Some(Phy { address, id: u32::from(high) << 16 | u32::from(low) }));
+    }
+    Ok(None)
+}
+
+/// Offers everything, pause frames only if `pause`, and lets it negotiate.
+pub(super) async fn start(pipe: &Pipe, phy: Phy, pause: bool) -> Result<(), ControlError> {
+    let modes = ability::FULL_100 | ability::HALF_100 | ability::FULL_10 | ability::HALF_10;
+    let pauses = if pause { ability::PAUSE | ability::PAUSE_ASYMMETRIC } else { 0 };
+    pipe.write_phy(phy.address, ADVERTISE, modes | pauses | ability::SELECTOR).await?;
+    pipe.write_phy(phy.address, CONTROL_1000, gigabit::FULL).await?;
+    if phy.is_internal() {
+        let _ = pipe.read_phy(phy.address, PHY_INTERRUPT_STATUS).await?;
+        let mask = phy_interrupt::ENABLE | phy_interrupt::LINK;
+        pipe.write_phy(phy.address, PHY_INTERRUPT_MASK, mask).await?;
+    }
+    pipe.write_phy(phy.address, BMCR, bmcr::NEGOTIATE | bmcr::RESTART).await
+}
+
+/// Looks at the link, after an interrupt or because it is time, and sets flow control by it.
+pub(super) async fn look(
+    pipe: &Pipe,
+    phy: Option<Phy>,
+    speed: Speed,
+    pause: bool,
+) -> Result<Link, ControlError> {
+    pipe.write(INT_STS, int_sts::PHY).await?;
+    let Some(phy) = phy else {
+        // A LAN7801 that is wired to a switch has a link as long as it has power.
+        return Ok(Link { up: true, speed: 1000, full_duplex: true, ..Link::default() });
+    };
+    if phy.is_internal() {
+        let _ = pipe.read_phy(phy.address, PHY_INTERRUPT_STATUS).await?;
+    }
+    let link = negotiated(pipe, phy, pause).await?;
+    if link.up {
+        let levels = match speed {
+            Speed::High => LEVELS_HIGH,
+            Speed::Super => LEVELS_SUPER,
+        };
+        let transmit = if link.pause_transmit { flow::TRANSMIT } else { 0 };
+        let receive = if link.pause_receive { flow::RECEIVE } else { 0 };
+        pipe.write(FCT_FLOW, levels).await?;
+        pipe.write(FLOW, if transmit | receive == 0 { 0 } else { transmit | receive | flow::TIME }).await?;
+    }
+    Ok(link)
+}
+
+/// What both sides have agreed on (IEEE 802.3, 28B.3).
+async fn negotiated(pipe: &Pipe, phy: Phy, pause: bool) -> Result<Link, ControlError> {
+    // A loss of link stays until it is read; the second reading is what is there.
+    let first = pipe.read_phy(phy.address, BMSR).await?;
+    let status = if first & bmsr::LINK != 0 { first } else { pipe.read_phy(phy.address, BMSR).await? };
+    if status & bmsr::LINK == 0 || status & bmsr::NEGOTIATED == 0 || status == NOBODY {
+        return Ok(Link::default());
+    }
+    let partner = pipe.read_phy(phy.address, PARTNER).await?;
+    let partner_gigabit = pipe.read_phy(phy.address, STATUS_1000).await?;
+    let (speed, full_duplex) = if partner_gigabit & gigabit::PARTNER_FULL != 0 {
+        (1000, true)
+    } else if partner & ability::FULL_100 != 0 {
+        (100, true)
+    } else if partner & ability::HALF_100 != 0 {
+        (100, false)
+    } else {
+        (10, partner & ability::FULL_10 != 0)
+    };
+    let pauses = pause && full_duplex;
+    let symmetric = partner & ability::PAUSE != 0;
+    let asymmetric = partner & ability::PAUSE_ASYMMETRIC != 0;
+    Ok(Link {
+        up: true,
+        speed,
+        full_duplex,
+        pause_transmit: pauses && symmetric,
+        pause_receive: pauses && (symmetric || asymmetric),
+    })
+}

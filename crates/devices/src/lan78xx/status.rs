@@ -1,0 +1,155 @@
+//! What a port shows of itself, to be read from any thread.
+
+use super::init::{Found, MacSource};
+use super::phy::{Link, Phy};
+use super::statistics::{Block, Totals};
+use super::usb::Speed;
+use polder_datapath::counters::Counter;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What a port shows of itself.
+#[derive(Debug, Default)]
+pub struct PortStatus {
+    facts: Mutex<Facts>,
+    refresh: AtomicBool,
+    /// Bulk-in transfers.
+    pub received_transfers: Counter,
+    /// Bytes of those.
+    pub received_bytes: Counter,
+    /// Bulk-out transfers.
+    pub sent_transfers: Counter,
+    /// Bytes of those, command words included.
+    pub sent_bytes: Counter,
+    /// Bytes that those had room for.
+    pub sent_room: Counter,
+    /// Transfers that ended with an error of the bus or the device.
+    pub bad_transfers: Counter,
+    /// Control requests that failed.
+    pub bad_requests: Counter,
+    /// Bulk-in URBs in flight. A gauge.
+    pub receiving: Counter,
+    /// Bulk-out URBs in flight. A gauge.
+    pub sending: Counter,
+    /// Received transfers that wait for a turn. A gauge.
+    pub filled: Counter,
+    /// Frames that wait in the overflow queue. A gauge.
+    pub overflow: Counter,
+    /// The most that it ever held.
+    pub overflow_most: Counter,
+    /// Packets that wait in the pending queue. A gauge.
+    pub pending: Counter,
+}
+
+/// What changes seldom.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Where the device is.
+    pub place: String,
+    /// The bus; `None` before the port is open.
+    pub bus: Option<Speed>,
+    /// The chip's name and revision.
+    pub chip: Option<(&'static str, u16)>,
+    /// Its MAC address and where that came from.
+    pub mac: Option<([u8; 6], MacSource)>,
+    /// The PHY, if there is one.
+    pub phy: Option<Phy>,
+    /// The link.
+    pub link: Link,
+    /// Whether the port is closed.
+    pub closed: bool,
+    /// The adapter's own counters since the port was opened.
+    pub statistics: Option<Totals>,
+}
+
+impl PortStatus {
+    fn lock(&self) -> MutexGuard<'_, Facts> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What changes seldom.
+    pub fn facts(&self) -> Facts {
+        self.lock().clone()
+    }
+
+    /// Asks that the adapter's counters be read soon.
+    pub fn refresh(&self) {
+        // Relaxed: a wish that is seen later is fulfilled later.
+        self.refresh.store(true, Ordering::Relaxed);
+    }
+
+    /// How full bulk-out transfers were, as a part of their room.
+    pub fn fill(&self) -> Option<f64> {
+        let part = |bytes: u64| f64::from(u32::try_from(bytes >> 16).unwrap_or(u32::MAX));
+        let room = part(self.sent_room.get());
+        (room > 0.0).then(|| part(self.sent_bytes.get()) / room)
+    }
+
+    pub(super) fn takes_refresh(&self) -> bool {
+        self.refresh.load(Ordering::Relaxed) && self.refresh.swap(false, Ordering::Relaxed)
+    }
+
+    pub(super) fn set_found(&self, found: Found, bus: Speed, place: String) {
+        let mut facts = self.lock();
+        facts.place = place;
+        facts.bus = Some(bus);
+        facts.chip = Some((found.chip.name(), found.revision));
+        facts.mac = Some((found.mac, found.mac_source));
+        facts.phy = found.phy;
+        facts.statistics = Some(Totals::new(found.statistics));
+    }
+
+    pub(super) fn set_link(&self, link: Link) {
+        self.lock().link = link;
+    }
+
+    pub(super) fn set_closed(&self) {
+        self.lock().closed = true;
+    }
+
+    pub(super) fn update_statistics(&self, block: Block) {
+        if let Some(totals) = &mut self.lock().statistics {
+            totals.update(block);
+        }
+    }
+
+    pub(super) fn count_received_transfer(&self, bytes: usize) {
+        self.received_transfers.add(1);
+        self.received_bytes.add(bytes as u64);
+    }
+
+    pub(super) fn count_sent_transfer(&self, bytes: usize, room: usize) {
+        self.sent_transfers.add(1);
+        self.sent_bytes.add(bytes as u64);
+        self.sent_room.add(room as u64);
+    }
+
+    pub(super) fn count_bad_transfer(&self) {
+        self.bad_transfers.add(1);
+    }
+
+    pub(super) fn count_bad_request(&self) {
+        self.bad_requests.add(1);
+    }
+
+    pub(super) fn set_receiving(&self, urbs: usize) {
+        self.receiving.set(urbs as u64);
+    }
+
+    pub(super) fn set_sending(&self, urbs: usize) {
+        self.sending.set(urbs as u64);
+    }
+
+    pub(super) fn set_filled(&self, transfers: usize) {
+        self.filled.set(transfers as u64);
+    }
+
+    pub(super) fn set_overflow(&self, frames: usize) {
+        self.overflow.set(frames as u64);
+        self.overflow_most.set(self.overflow_most.get().max(frames as u64));
+    }
+
+    pub(super) fn set_pending(&self, packets: usize) {
+        self.pending.set(packets as u64);
+    }
+}

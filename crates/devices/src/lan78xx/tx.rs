@@ -1,0 +1,294 @@
+//! Packets become bulk-out transfers.
+//!
+//! Packets are packed into a URB until it is full or nothing is left to send; a URB is never held back
+//! while one is free (A3). When none is, packets wait in the pending queue, from which every URB that
+//! comes back is filled at once, so that under load all of them leave full.
+
+use super::Options;
+use super::frame::{TX_COMMAND_BYTES, TxCommand, tx_a, tx_room};
+use super::port::{Core, Kind};
+use super::urbs::Buffers;
+use super::usb::{Setup, Urb, UrbBuffer};
+use polder_buffers::{Batch, ChecksumState, Packet, Pool};
+use polder_datapath::counters::QueueCounters;
+use polder_datapath::drops::DropReason;
+use polder_datapath::offload::complete_checksum;
+use polder_datapath::port::{Turn, TxQueue};
+use polder_datapath::wire::{EtherType, IpProtocol, Ipv4, Ipv6};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes of an Ethernet header.
+const HEADER: usize = 14;
+/// Bytes of the two addresses, which stand before a tag.
+const ADDRESSES: usize = 12;
+
+/// The core that both ends share.
+#[derive(Clone)]
+pub(super) struct SharedCore(Arc<Mutex<Core>>);
+
+impl SharedCore {
+    pub(super) fn new(core: Core) -> Self {
+        Self(Arc::new(Mutex::new(core)))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The sending side of the core.
+pub(super) struct Sending {
+    buffers: Buffers,
+    urbs: usize,
+    in_flight: usize,
+    pub(super) pending: VecDeque<Packet>,
+    /// Of the sending end; written under the core's lock alone.
+    pub(super) counters: Arc<QueueCounters>,
+    depth: usize,
+    insert_tags: bool,
+    /// The packets in one URB at most.
+    frames_per_urb: usize,
+}
+
+impl Sending {
+    pub(super) fn new(buffers: Buffers, urbs: usize, options: &Options) -> Self {
+        let depth = options.pending;
+        Self {
+            buffers,
+            urbs,
+            in_flight: 0,
+            pending: VecDeque::with_capacity(depth),
+            counters: Arc::default(),
+            depth,
+            insert_tags: options.vlan_offload,
+            frames_per_urb: if options.techniques.pending_queue { usize::MAX } else { 1 },
+        }
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// A URB has come back.
+    pub(super) fn freed(&mut self, buffer: UrbBuffer) {
+        self.in_flight -= 1;
+        self.buffers.give(buffer);
+    }
+}
+
+impl Core {
+    /// Fills URBs from the pending queue while there are both.
+    pub(super) fn pack(&mut self, pool: &mut Pool) {
+        let mut any = false;
+        while !self.sending.pending.is_empty() && self.can_send() {
+            let Some(mut buffer) = self.sending.buffers.take() else { break };
+            let used = self.fill(&mut buffer, pool);
+            self.submit_send(buffer, used);
+            any = true;
+        }
+        if any {
+            self.transport.flush();
+            self.status.set_sending(self.sending.in_flight);
+            self.show_pending();
+        }
+    }
+
+    fn show_pending(&self) {
+        let pending = self.sending.pending.len();
+        self.status.set_pending(pending);
+        self.sending.counters.in_flight.set(pending as u64);
+    }
+
+    fn can_send(&self) -> bool {
+        self.sending.in_flight < self.sending.urbs && !self.closed && !self.is_halted()
+    }
+
+    /// Copies pending packets into a URB until it is full or none is left.
+    fn fill(&mut self, buffer: &mut UrbBuffer, pool: &mut Pool) -> usize {
+        let limit = self.sending.buffers.bytes();
+        let bytes = buffer.bytes_mut();
+        let mut used = 0;
+        for _ in 0..self.sending.frames_per_urb {
+            let Some(packet) = self.sending.pending.front() else { break };
+            if used + tx_room(used, packet.len()) > limit {
+                break;
+            }
+            let Some(packet) = self.sending.pending.pop_front() else { break };
+            used = write(&packet, bytes, used, self.sending.insert_tags);
+            pool.release_packet(packet);
+        }
+        used
+    }
+
+    fn submit_send(&mut self, buffer: UrbBuffer, used: usize) {
+        let Some(found) = self.found else { return self.sending.buffers.give(buffer) };
+        self.sending.in_flight += 1;
+        self.status.count_sent_transfer(used, self.sending.buffers.bytes());
+        self.transport.submit(Urb {
+            id: Kind::Send.id(),
+            endpoint: found.endpoints.bulk_out,
+            setup: Setup::default(),
+            buffer,
+            length: used,
+        });
+    }
+}
+
+/// Writes a packet with its command words behind the `used` bytes of a transfer; returns the bytes then.
+fn write(packet: &Packet, bytes: &mut [u8], used: usize, insert_tags: bool) -> usize {
+    let begin = used.next_multiple_of(4);
+    bytes[used..begin].fill(0);
+    let frame = begin + TX_COMMAND_BYTES;
+    let tag = if insert_tags { tag_of(packet) } else { None };
+    let mut length = packet.len();
+    if tag.is_some() {
+        packet.copy_out(0, &mut bytes[frame..frame + ADDRESSES]);
+        length -= 4;
+        packet.copy_out(ADDRESSES + 4, &mut bytes[frame + ADDRESSES..frame + length]);
+    } else {
+        packet.copy_out(0, &mut bytes[frame..frame + length]);
+    }
+    let mut command = TxCommand::plain(length).unwrap_or_default();
+    if let Some(tag) = tag {
+        command.a |= tx_a::VLAN;
+        command.b |= u32::from(tag);
+    }
+    if packet.checksum == ChecksumState::Partial {
+        command.a |= tx_a::TRANSPORT_CHECKSUM | tx_a::IP_CHECKSUM;
+    }
+    bytes[begin..frame].copy_from_slice(&command.write());
+    frame + length
+}
+
+/// The 802.1Q tag of a packet.
+fn tag_of(packet: &Packet) -> Option<u16> {
+    let bytes = packet.bytes();
+    let tag = bytes.get(ADDRESSES + 2..ADDRESSES + 4)?;
+    let is_tagged = bytes[ADDRESSES..ADDRESSES + 2] == EtherType::VLAN.0.to_be_bytes();
+    is_tagged.then(|| u16::from_be_bytes([tag[0], tag[1]]))
+}
+
+/// Whether the adapter finds the same transport message in a packet whose checksum is partial: the
+/// outermost one, TCP or UDP, not in a fragment.
+fn is_outermost(packet: &Packet) -> bool {
+    let bytes = packet.bytes();
+    let mut network = HEADER;
+    let mut kind = bytes.get(HEADER - 2..HEADER).unwrap_or_default();
+    if kind == EtherType::VLAN.0.to_be_bytes() {
+        kind = bytes.get(HEADER + 2..HEADER + 4).unwrap_or_default();
+        network += 4;
+    }
+    let rest = bytes.get(network..).unwrap_or_default();
+    let whole = packet.len().saturating_sub(network);
+    let (transport, protocol) = if kind == EtherType::IPV4.0.to_be_bytes() {
+        match Ipv4::parse_head(rest, whole) {
+            Ok(ip) if !ip.is_fragment() => (network + ip.header_bytes(), ip.protocol()),
+            _ => return false,
+        }
+    } else if kind == EtherType::IPV6.0.to_be_bytes() {
+        match Ipv6::parse_head(rest, whole) {
+            Ok(ip) => (network + Ipv6::HEADER_BYTES, ip.next_header()),
+            Err(_) => return false,
+        }
+    } else {
+        return false;
+    };
+    let field = match protocol {
+        IpProtocol::TCP => 16,
+        IpProtocol::UDP => 6,
+        _ => return false,
+    };
+    usize::from(packet.checksum_start) == transport && packet.checksum_offset == field
+}
+
+/// The sending end of a port.
+pub struct Lan78xxTx {
+    core: SharedCore,
+    /// The longest frame, in bytes, FCS excluded.
+    longest: usize,
+    counters: Arc<QueueCounters>,
+}
+
+impl core::fmt::Debug for Lan78xxTx {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.debug_struct("Lan78xxTx").finish_non_exhaustive()
+    }
+}
+
+impl Lan78xxTx {
+    pub(super) fn new(core: SharedCore, longest: usize) -> Self {
+        let counters = Arc::clone(&core.lock().sending.counters);
+        Self { core, longest, counters }
+    }
+
+    /// Puts a packet into the pending queue, or drops it.
+    fn take(&self, mut packet: Packet, core: &mut Core, pool: &mut Pool) {
+        if let Err(reason) = self.prepare(&mut packet, core.link.up) {
+            self.counters.drops.count(reason, 1);
+            pool.release_packet(packet);
+            return;
+        }
+        self.counters.transmitted.add(1);
+        self.counters.transmitted_bytes.add(packet.len() as u64);
+        core.sending.pending.push_back(packet);
+    }
+
+    /// Why a packet cannot be sent; completes what the adapter would not.
+    fn prepare(&self, packet: &mut Packet, link: bool) -> Result<(), DropReason> {
+        if packet.len() > self.longest {
+            return Err(DropReason::TxTooLong);
+        }
+        if packet.len() < HEADER {
+            return Err(DropReason::TxError);
+        }
+        if !link {
+            return Err(DropReason::PortDown);
+        }
+        if packet.checksum == ChecksumState::Partial && !is_outermost(packet) {
+            complete_checksum(packet).map_err(|_| DropReason::TxError)?;
+        }
+        Ok(())
+    }
+}
+
+impl TxQueue for Lan78xxTx {
+    fn transmit(&mut self, batch: &mut Batch, pool: &mut Pool) {
+        let mut core = self.core.lock();
+        if core.closed {
+            return;
+        }
+        loop {
+            let room = core.sending.depth.saturating_sub(core.sending.pending.len());
+            for packet in batch.drain_front(room) {
+                self.take(packet, &mut core, pool);
+            }
+            let before = core.sending.pending.len();
+            core.pack(pool);
+            if batch.is_empty() || core.sending.pending.len() == before {
+                break;
+            }
+        }
+        core.show_pending();
+    }
+
+    /// Packets are copied into URBs, so their frames come home when they leave the pending queue.
+    fn reclaim(&mut self, pool: &mut Pool) -> Turn {
+        let mut core = self.core.lock();
+        core.service(pool);
+        if core.closed {
+            let pending = core::mem::take(&mut core.sending.pending);
+            pending.into_iter().for_each(|packet| pool.release_packet(packet));
+        }
+        core.show_pending();
+        if core.closed { Turn::Closed } else { Turn::Drained }
+    }
+
+    fn held(&self) -> u32 {
+        u32::try_from(self.core.lock().sending.pending.len()).unwrap_or(u32::MAX)
+    }
+
+    fn counters(&self) -> &Arc<QueueCounters> {
+        &self.counters
+    }
+}
