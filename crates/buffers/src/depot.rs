@@ -4,7 +4,6 @@
 //! stacks, of full magazines and of empty ones, or is in the hands of one thread that fills or
 //! empties it. So an exchange is two operations on a head, whatever the number of slots.
 
-use crate::home::HomeList;
 use crate::prefetch::{prefetch, prefetch_to_write};
 use crate::stack::{Head, Links};
 use crate::sync::{AtomicU64, Ordering};
@@ -35,6 +34,8 @@ pub(crate) struct Depot {
 struct Heads {
     full: Head,
     empty: Head,
+    /// Magazines that come after all others; used when slots are not to be reused soon.
+    last: Head,
 }
 
 impl Depot {
@@ -43,7 +44,7 @@ impl Depot {
         let magazine = magazine_for(slots);
         let magazines = slots.div_ceil(u32::from(magazine)) + SPARE;
         let depot = Self {
-            heads: CachePadded::new(Heads { full: Head::new(), empty: Head::new() }),
+            heads: CachePadded::new(Heads { full: Head::new(), empty: Head::new(), last: Head::new() }),
             links: Links::new(magazines),
             slots: (0..magazines as usize * WORDS).map(|_| AtomicU64::new(0)).collect(),
             magazine: usize::from(magazine),
@@ -60,13 +61,30 @@ impl Depot {
     /// Slots in the depot; exact while nobody exchanges.
     #[inline]
     pub(crate) fn level(&self) -> u32 {
-        self.heads.full.level()
+        self.heads.full.level() + self.heads.last.level()
     }
 
     /// Puts in a magazine of the first slots of `slots`; how many it took. None when `slots` is empty,
     /// or when every magazine is in use: too many of them are partly filled.
     #[inline]
     pub(crate) fn put(&self, slots: &[u32]) -> usize {
+        self.put_on(&self.heads.full, slots)
+    }
+
+    /// The same, but the slots come out after all others.
+    pub(crate) fn put_last(&self, slots: &[u32]) -> usize {
+        self.put_on(&self.heads.last, slots)
+    }
+
+    /// Makes the magazines that came last the next ones.
+    pub(crate) fn turn_over(&self) {
+        while let Some((magazine, count)) = self.heads.last.pop(&self.links, |_| ()) {
+            self.heads.full.push(&self.links, magazine, count);
+        }
+    }
+
+    #[inline]
+    fn put_on(&self, head: &Head, slots: &[u32]) -> usize {
         if slots.is_empty() {
             return 0;
         }
@@ -80,7 +98,7 @@ impl Depot {
             // Relaxed, as for the load in `get`: the stacks hand the magazine over.
             cell.store(u64::from(second) << 32 | u64::from(first), Ordering::Relaxed);
         }
-        self.heads.full.push(&self.links, magazine, u8::try_from(count).unwrap_or(u8::MAX));
+        head.push(&self.links, magazine, u8::try_from(count).unwrap_or(u8::MAX));
         count
     }
 
@@ -100,37 +118,12 @@ impl Depot {
         count
     }
 
-    /// Puts in the slots from 0 to `slots`, so that low numbers come out first.
-    pub(crate) fn fill(&self, slots: u32) {
-        let mut numbers = (0..slots).collect::<Vec<_>>();
-        for chunk in numbers.chunks_mut(self.magazine).rev() {
-            chunk.reverse();
-            let count = self.put(chunk);
-            debug_assert_eq!(count, chunk.len(), "there are magazines for all slots");
-        }
-    }
-
-    /// Brings the slots on `list` into magazines.
-    pub(crate) fn collect(&self, list: &HomeList) {
-        let mut slots = Vec::new();
-        list.take_all(|slot| slots.push(slot));
-        let mut left = &slots[..];
-        while !left.is_empty() {
-            let count = self.put(left);
-            if count == 0 {
-                // Every magazine is in use, most of them partly filled.
-                return left.iter().for_each(|&slot| list.push(slot));
-            }
-            left = &left[count..];
-        }
-    }
-
     /// Takes everything out; how many slots there were. Unlike the level, this counts a magazine only
     /// when whoever put it in has done its last access here.
     pub(crate) fn take_all(&self) -> u32 {
-        core::iter::from_fn(|| self.heads.full.pop(&self.links, |_| ()))
-            .map(|(_, count)| u32::from(count))
-            .sum()
+        self.turn_over();
+        let all = core::iter::from_fn(|| self.heads.full.pop(&self.links, |_| ()));
+        all.map(|(_, count)| u32::from(count)).sum()
     }
 
     #[inline]

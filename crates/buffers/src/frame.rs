@@ -1,7 +1,7 @@
 //! The only live name of one piece of memory.
 
 use crate::table;
-use core::num::{NonZeroU16, NonZeroU64};
+use core::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 
 /// One slot of a [`Region`](crate::Region) or one piece of a
 /// [`FragmentMemory`](crate::FragmentMemory), owned: moving the frame moves the bytes.
@@ -15,8 +15,8 @@ pub struct Frame {
 
 /// A run of units of one region; names bytes without owning them.
 ///
-/// One word, so that it is moved, compared and copied in bulk as one: the region in the lowest 16 bits,
-/// then 16 bits for the number of units (1 for a slot), then 32 for the first of them.
+/// One word, so that it is moved, compared and copied in bulk as one: the region in the lowest 8 bits,
+/// 8 bits for the class of a slot, 16 for the number of units (1 for a slot), 32 for the first of them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place(NonZeroU64);
 
@@ -29,10 +29,10 @@ impl Frame {
         Self { place }
     }
 
-    /// Names slot `index` of region `region`. The caller gives up every other name of it.
+    /// Names slot `index` of what has that kind. The caller gives up every other name of it.
     #[inline]
-    pub(crate) fn from_slot(region: NonZeroU16, index: u32) -> Self {
-        Self { place: Place::new(region, 1, index) }
+    pub(crate) fn from_slot(kind: SlotKind, index: u32) -> Self {
+        Self { place: kind.slot(index) }
     }
 
     /// Ends the frame without sending its bytes home; the caller takes them over.
@@ -105,7 +105,7 @@ impl Place {
 
     #[inline(always)]
     pub(crate) fn region(self) -> u16 {
-        self.0.get() as u16
+        self.0.get() as u16 & 0xff
     }
 
     #[inline(always)]
@@ -118,7 +118,7 @@ impl Place {
         (self.0.get() >> 32) as u32
     }
 
-    /// Region and units together, to be compared with those of another place.
+    /// All but the number of the first unit.
     #[inline(always)]
     pub(crate) fn kind(self) -> u32 {
         self.0.get() as u32
@@ -134,6 +134,35 @@ impl Place {
     #[inline(always)]
     pub(crate) fn from_word(word: u64) -> Option<Self> {
         NonZeroU64::new(word).map(Self)
+    }
+}
+
+/// What all slots of one class of a region have in common: everything but their number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotKind(NonZeroU32);
+
+impl SlotKind {
+    /// Slots of `region`; control slots have another kind than data slots.
+    pub(crate) fn new(region: NonZeroU16, is_control: bool) -> Self {
+        debug_assert!(region.get() < 256, "the table has 255 regions");
+        Self(NonZeroU32::from(region) | (u32::from(is_control) << 8 | 1 << 16))
+    }
+
+    #[inline(always)]
+    fn slot(self, index: u32) -> Place {
+        Place(NonZeroU64::from(self.0) | u64::from(index) << 32)
+    }
+
+    /// Whether a place is a slot of this kind.
+    #[inline(always)]
+    pub(crate) fn has(self, place: Place) -> bool {
+        place.kind() == self.0.get()
+    }
+
+    /// Zero when a place is a slot of this kind; for looking at many at a time.
+    #[inline(always)]
+    pub(crate) fn difference(self, place: Place) -> u32 {
+        place.kind() ^ self.0.get()
     }
 }
 

@@ -38,19 +38,25 @@
 //! thread may push to; it is counted in [`Region::strays`], because the steady path releases in bulk.
 
 mod batch;
+mod bits;
+mod book;
 mod depot;
 mod fragment;
 mod frame;
 mod home;
+mod manager;
 mod mapping;
 mod packet;
 mod pool;
 mod prefetch;
 pub mod pull;
 mod region;
+mod reload;
+mod reserve;
 pub mod ring;
 pub mod snapshot;
 mod stack;
+mod stock;
 mod sync;
 mod table;
 pub mod turnstile;
@@ -59,9 +65,15 @@ pub use batch::{BATCH, Batch};
 pub use depot::MAGAZINE;
 pub use fragment::{FragmentMemory, FragmentOptions, Fragments, SharedFragments};
 pub use frame::Frame;
+pub use manager::{
+    Account, BufferManager, BufferOptions, ClassBuffers, Gauge, Kind, WHEREABOUTS, Whereabouts,
+};
 pub use packet::{
     ChecksumState, HEADROOM, NO_PORT, NoRoom, Packet, PortId, Segment, Segmentation, SegmentationKind,
 };
 pub use pool::Pool;
 pub use prefetch::prefetch;
-pub use region::{Region, RegionError, RegionOptions};
+pub use region::{CLASSES, Class, ClassOptions, Region, RegionError, RegionOptions};
+pub use reload::{Reloader, Waker};
+pub use reserve::{Marks, ReserveCounts};
+pub use stock::{Stocking, Supply};

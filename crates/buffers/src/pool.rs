@@ -6,13 +6,15 @@
 //! core than it was taken on travels home the same way, a magazine at a time.
 
 use crate::batch::Batch;
+use crate::book::{Book, Takings};
 use crate::depot::MAGAZINE;
-use crate::fragment::Fragments;
-use crate::frame::{Frame, Place};
+use crate::fragment::{Fragments, SharedFragments};
+use crate::frame::{Frame, SlotKind};
 use crate::packet::Packet;
 use crate::region::Region;
+use crate::stock::SlotStock;
 use crate::table;
-use core::num::NonZeroU16;
+use std::sync::Arc;
 
 /// Slots that a cache holds at most; a power of two.
 const CACHE: usize = 2 * MAGAZINE;
@@ -24,41 +26,62 @@ pub struct Pool {
     /// The first `count` are free slots; those that were released last come last.
     free: Box<[u32; CACHE]>,
     count: usize,
-    /// Slots that it holds at most: two magazines.
+    /// Slots that it keeps after a release.
     most: usize,
-    id: NonZeroU16,
-    /// Region and size of its slots.
-    kind: u32,
+    kind: SlotKind,
+    stock: Arc<SlotStock>,
     region: Region,
-    fragments: Option<Fragments>,
+    fragments: FragmentEnd,
+    taken: u64,
     exhausted: u64,
+    book: Arc<Book>,
+}
+
+/// Where a pool's fragments come from.
+#[derive(Debug)]
+enum FragmentEnd {
+    /// There are none: everything is a slot.
+    None,
+    /// This worker's own end.
+    Own(Fragments),
+    /// One that all threads share (D5 off).
+    Shared(Arc<SharedFragments>),
 }
 
 impl Pool {
-    pub(crate) fn new(region: Region) -> Self {
-        let free = Box::new([0; CACHE]);
-        let most = 2 * region.depot().magazine();
-        let id = region.id();
-        let kind = Place::new(id, 1, 0).kind();
-        Self { free, count: 0, most, id, kind, region, fragments: None, exhausted: 0 }
+    pub(crate) fn new(region: Region, stock: Arc<SlotStock>, kind: SlotKind) -> Self {
+        Self {
+            free: Box::new([0; CACHE]),
+            count: 0,
+            most: stock.cache(),
+            kind,
+            book: stock.books().open(),
+            stock,
+            region,
+            fragments: FragmentEnd::None,
+            taken: 0,
+            exhausted: 0,
+        }
     }
 
     /// Adds this worker's end of a memory of fragments: [`Pool::take_for`] takes from it, and every
     /// release knows its fragments.
     #[must_use]
     pub fn with_fragments(mut self, fragments: Fragments) -> Self {
-        self.fragments = Some(fragments);
+        self.fragments = FragmentEnd::Own(fragments);
+        self
+    }
+
+    /// The same with an end that all threads share.
+    #[must_use]
+    pub fn with_shared_fragments(mut self, fragments: Arc<SharedFragments>) -> Self {
+        self.fragments = FragmentEnd::Shared(fragments);
         self
     }
 
     /// The region that the slots come from.
     pub fn region(&self) -> &Region {
         &self.region
-    }
-
-    /// This worker's end of the fragments.
-    pub fn fragments(&self) -> Option<&Fragments> {
-        self.fragments.as_ref()
     }
 
     /// Takes one free slot; `None` when there is none anywhere. Its bytes are what its last owner left.
@@ -70,9 +93,10 @@ impl Pool {
             return None;
         }
         self.count -= 1;
+        self.taken += 1;
         // The mask keeps the index inside without a branch; the count is below the size here.
         let slot = self.free[self.count & (CACHE - 1)];
-        Some(Frame::from_slot(self.id, slot))
+        Some(Frame::from_slot(self.kind, slot))
     }
 
     /// Takes up to `wanted` free slots and puts them at the end of `frames`; how many there were.
@@ -84,11 +108,12 @@ impl Pool {
         while left > 0 && (self.count > 0 || self.refill()) {
             let count = left.min(self.count);
             let (kept, taken) = self.free[..self.count].split_at(self.count - count);
-            let id = self.id;
-            frames.extend(taken.iter().map(|&slot| Frame::from_slot(id, slot)));
+            let kind = self.kind;
+            frames.extend(taken.iter().map(|&slot| Frame::from_slot(kind, slot)));
             self.count = kept.len();
             left -= count;
         }
+        self.taken += (wanted - left) as u64;
         wanted - left
     }
 
@@ -98,20 +123,22 @@ impl Pool {
     #[inline]
     pub fn take_for(&mut self, bytes: u32) -> Option<Frame> {
         let slot_bytes = self.region.slot_bytes();
-        if bytes <= slot_bytes / 2
-            && let Some(fragments) = &mut self.fragments
-            && let Some(frame) = fragments.take(bytes)
-        {
-            return Some(frame);
+        if bytes > slot_bytes / 2 {
+            return if bytes > slot_bytes { None } else { self.take() };
         }
-        if bytes > slot_bytes { None } else { self.take() }
+        let fragment = match &mut self.fragments {
+            FragmentEnd::Own(fragments) => fragments.take(bytes),
+            FragmentEnd::Shared(fragments) => fragments.take(bytes),
+            FragmentEnd::None => None,
+        };
+        fragment.or_else(|| self.take())
     }
 
     /// Releases all packets of `batch` with all their frames.
     ///
     /// Cost: about a nanosecond a packet of one frame.
     pub fn release(&mut self, batch: &mut Batch) {
-        if batch.iter().all(|packet| packet.is_contiguous() && packet.head().place().kind() == self.kind) {
+        if batch.iter().all(|packet| packet.is_contiguous() && self.kind.has(packet.head().place())) {
             self.put_slots(batch, |packet| packet.head().index());
             // The slots are in the cache; the packets name them no more.
             return batch.drain().for_each(core::mem::forget);
@@ -131,7 +158,7 @@ impl Pool {
 
     /// Releases one frame.
     ///
-    /// A frame of a region that this pool does not know goes home over that region's list.
+    /// A frame of a region or class that this pool does not know goes home over its region's list.
     #[inline]
     pub fn release_frame(&mut self, frame: Frame) {
         self.put(frame);
@@ -144,7 +171,7 @@ impl Pool {
     #[inline]
     pub fn release_bulk(&mut self, frames: &mut Vec<Frame>) {
         // Without an early end the processor looks at several at a time.
-        let strange = frames.iter().fold(0, |bits, frame| bits | (frame.place().kind() ^ self.kind));
+        let strange = frames.iter().fold(0, |bits, frame| bits | self.kind.difference(frame.place()));
         if strange != 0 {
             frames.drain(..).for_each(|frame| self.put(frame));
             return self.settle();
@@ -157,14 +184,14 @@ impl Pool {
     #[inline]
     fn put_slots<T>(&mut self, mut owners: &[T], slot: impl Fn(&T) -> u32) {
         while !owners.is_empty() {
-            if self.count >= self.most {
-                self.flush();
-            }
-            let room = &mut self.free[self.count..self.most];
+            let room = &mut self.free[self.count..self.most + 1];
             let (fitting, left) = owners.split_at(room.len().min(owners.len()));
             room.iter_mut().zip(fitting).for_each(|(cell, owner)| *cell = slot(owner));
             self.count += fitting.len();
             owners = left;
+            if self.count > self.most {
+                self.flush();
+            }
         }
     }
 
@@ -178,28 +205,30 @@ impl Pool {
 
     #[inline]
     fn put(&mut self, frame: Frame) {
-        if frame.place().kind() != self.kind {
+        if !self.kind.has(frame.place()) {
             return self.put_elsewhere(frame);
-        }
-        if self.count >= self.most {
-            self.flush();
         }
         self.free[self.count & (CACHE - 1)] = frame.into_place().index();
         self.count += 1;
+        if self.count > self.most {
+            self.flush();
+        }
     }
 
     #[inline]
     fn put_elsewhere(&mut self, frame: Frame) {
         match &mut self.fragments {
-            Some(fragments) if fragments.owns(&frame) => fragments.release(frame),
-            Some(_) | None => table::send_home(frame.into_place()),
+            FragmentEnd::Own(fragments) if fragments.owns(&frame) => fragments.release(frame),
+            FragmentEnd::Own(_) | FragmentEnd::Shared(_) | FragmentEnd::None => {
+                table::send_home(frame.into_place());
+            }
         }
     }
 
     /// Tells other workers what was released of their fragments.
     #[inline]
     fn settle(&mut self) {
-        if let Some(fragments) = &mut self.fragments {
+        if let FragmentEnd::Own(fragments) = &mut self.fragments {
             fragments.settle();
         }
     }
@@ -219,8 +248,19 @@ impl Pool {
         while self.count > 0 {
             self.flush();
         }
-        if let Some(fragments) = &mut self.fragments {
+        if let FragmentEnd::Own(fragments) = &mut self.fragments {
             fragments.give_back();
+        }
+        self.publish();
+    }
+
+    /// Publishes what this pool has and did, for [`BufferManager::accounts`](crate::BufferManager); a
+    /// worker does so at the end of a turn. Exchanges publish by themselves.
+    pub fn publish(&self) {
+        let Self { count, taken, exhausted, .. } = *self;
+        self.book.write(Takings { cached: count as u64, taken, exhausted });
+        if let FragmentEnd::Own(fragments) = &self.fragments {
+            fragments.publish();
         }
     }
 
@@ -228,12 +268,9 @@ impl Pool {
     #[cold]
     fn refill(&mut self) -> bool {
         let (target, _) = self.free.split_first_chunk_mut().expect("a cache holds two magazines");
-        self.count = self.region.depot().get(target);
-        if self.count == 0 {
-            self.region.collect_strays();
-            self.count = self.region.depot().get(target);
-        }
+        self.count = self.stock.take(target, || self.region.collect_strays());
         self.exhausted += u64::from(self.count == 0);
+        self.publish();
         self.count > 0
     }
 
@@ -241,20 +278,22 @@ impl Pool {
     /// core's cache.
     #[cold]
     fn flush(&mut self) {
-        let taken = self.region.depot().put(&self.free[..self.count]);
+        let taken = self.stock.put(&self.free[..self.count]);
         if taken == 0 {
             // Every magazine is in use, most of them partly filled.
             self.count -= 1;
-            table::send_home(Frame::from_slot(self.id, self.free[self.count]).into_place());
+            table::send_home(Frame::from_slot(self.kind, self.free[self.count]).into_place());
             return;
         }
         self.free.copy_within(taken..self.count, 0);
         self.count -= taken;
+        self.publish();
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
         self.give_back();
+        self.stock.books().close(&self.book);
     }
 }

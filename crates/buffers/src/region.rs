@@ -2,13 +2,14 @@
 //!
 //! A region is unmapped only when all its slots are home; as long as a frame lives, its bytes do too.
 
-use crate::depot::Depot;
+use crate::frame::SlotKind;
 use crate::home::HomeList;
-use crate::mapping;
+use crate::mapping::Memory;
 use crate::pool::Pool;
+use crate::stock::{SlotStock, Stocking, Supply};
 use crate::table::{self, Keeper};
 use core::num::NonZeroU16;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// How a region is cut.
@@ -18,6 +19,36 @@ pub struct RegionOptions {
     pub slots: u32,
     /// Bytes a slot, headroom included: a power of two, 512 to 32 768. AF_XDP takes 2048 or 4096.
     pub slot_bytes: u32,
+}
+
+/// Whom buffers are for. What one class takes, the other one does not miss. Source: C3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// What keeps the gateway working: neighbours, errors to senders, keep-alives.
+    Control,
+    /// Everything that is forwarded.
+    Data,
+}
+
+/// Both classes, in the order in which they are served.
+pub const CLASSES: [Class; 2] = [Class::Control, Class::Data];
+
+/// The slots of one class.
+#[derive(Clone, Copy, Debug)]
+pub struct ClassOptions {
+    /// Number of slots, rounded up to whole pages for the control class.
+    pub slots: u32,
+    /// How they are supplied.
+    pub supply: Supply,
+    /// Which techniques their stock uses.
+    pub stocking: Stocking,
+}
+
+impl ClassOptions {
+    /// Slots that are all there from the start and stay.
+    pub fn fixed(slots: u32) -> Self {
+        Self { slots, supply: Supply::Fixed, stocking: Stocking::default() }
+    }
 }
 
 /// Why a region could not be made.
@@ -61,15 +92,15 @@ pub struct Region {
 
 struct Inner {
     id: NonZeroU16,
-    options: RegionOptions,
-    bytes: usize,
-    large_pages: bool,
-    file: OwnedFd,
-    depot: Depot,
+    slots: u32,
+    slot_bytes: u32,
+    memory: Arc<Memory>,
+    /// By class, in the order of [`CLASSES`].
+    stocks: [Arc<SlotStock>; 2],
 }
 
 impl Region {
-    /// Maps memory for `options.slots` slots, on 2 MiB pages when the system has them to spare.
+    /// Maps memory for `options.slots` slots of data, on 2 MiB pages when the system has them to spare.
     ///
     /// # Errors
     /// [`RegionError`] says what was asked for and what to change.
@@ -77,28 +108,43 @@ impl Region {
     /// Cost: a few system calls; the pages themselves are faulted in by their first user.
     pub fn new(options: RegionOptions) -> Result<Self, RegionError> {
         let RegionOptions { slots, slot_bytes } = options;
+        Self::with_classes(slot_bytes, ClassOptions::fixed(0), ClassOptions::fixed(slots))
+    }
+
+    /// Maps memory for slots of both classes. Large pages are used when both are fixed.
+    ///
+    /// # Errors
+    /// [`RegionError`] says what was asked for and what to change.
+    pub fn with_classes(
+        slot_bytes: u32,
+        control: ClassOptions,
+        data: ClassOptions,
+    ) -> Result<Self, RegionError> {
         if !slot_bytes.is_power_of_two() || !(512..=32_768).contains(&slot_bytes) {
             return Err(RegionError::SlotBytes(slot_bytes));
         }
-        if !(1..=1 << 24).contains(&slots) {
-            return Err(RegionError::Slots(slots));
-        }
+        // The classes share no page, so that each can give back its own.
+        let page_slots = (rustix::param::page_size() / slot_bytes as usize).max(1);
+        let whole_pages = (control.slots as usize).next_multiple_of(page_slots);
+        let slots = whole_pages + data.slots as usize;
+        let Some(slots) = u32::try_from(slots).ok().filter(|slots| (1..=1 << 24).contains(slots)) else {
+            return Err(RegionError::Slots(data.slots.saturating_add(control.slots)));
+        };
+        let border = slots - data.slots;
         let bytes = slots as usize * slot_bytes as usize;
-        let mapping = mapping::map(bytes).map_err(|source| RegionError::Map { bytes, source })?;
-        let keeper = Keeper::Slots(HomeList::new(slots));
-        let id = table::register(mapping.base, slot_bytes.trailing_zeros(), slots, keeper)?;
-        let depot = Depot::new(slots);
-        depot.fill(slots);
-        Ok(Self {
-            inner: Arc::new(Inner {
-                id,
-                options,
-                bytes: mapping.bytes,
-                large_pages: mapping.large_pages,
-                file: mapping.file,
-                depot,
-            }),
-        })
+        let is_fixed = [control, data].iter().all(|class| matches!(class.supply, Supply::Fixed));
+        let memory = if is_fixed { Memory::map(bytes) } else { Memory::map_pages(bytes) };
+        let no_memory = |source| RegionError::Map { bytes, source };
+        let memory = Arc::new(memory.map_err(no_memory)?);
+        let shift = slot_bytes.trailing_zeros();
+        let stock = |numbers, class: ClassOptions| {
+            SlotStock::new(&memory, numbers, shift, class.supply, class.stocking)
+                .map_err(no_memory)
+                .map(Arc::new)
+        };
+        let stocks = [stock(0..border, control)?, stock(border..slots, data)?];
+        let id = table::register(&memory, shift, slots, Keeper::Slots(HomeList::new(slots)))?;
+        Ok(Self { inner: Arc::new(Inner { id, slots, slot_bytes, memory, stocks }) })
     }
 
     /// The identity that frames of this region carry.
@@ -108,47 +154,53 @@ impl Region {
 
     /// Number of slots.
     pub fn slots(&self) -> u32 {
-        self.inner.options.slots
+        self.inner.slots
     }
 
     /// Bytes a slot.
     pub fn slot_bytes(&self) -> u32 {
-        self.inner.options.slot_bytes
+        self.inner.slot_bytes
     }
 
     /// Bytes of the mapping; at least slots × bytes a slot.
     pub fn mapped_bytes(&self) -> usize {
-        self.inner.bytes
+        self.inner.memory.bytes()
     }
 
     /// Whether the mapping is on 2 MiB pages.
     pub fn on_large_pages(&self) -> bool {
-        self.inner.large_pages
+        self.inner.memory.on_large_pages()
     }
 
     /// The address of the first byte, for registering the region with a device.
     ///
     /// The mapping stays until every frame is home and every clone of this region is gone.
     pub fn base_address(&self) -> *mut u8 {
-        table::base(self.inner.id)
+        self.inner.memory.base()
     }
 
     /// The memory file behind the mapping, for sharing it with another process.
     pub fn file(&self) -> BorrowedFd<'_> {
-        self.inner.file.as_fd()
+        self.inner.memory.file()
     }
 
-    /// A cache of free slots for one worker.
+    /// A cache of free data slots for one worker.
     pub fn pool(&self) -> Pool {
-        Pool::new(self.clone())
+        self.pool_of(Class::Data)
     }
 
-    /// Slots that are free: in magazines, on the way home, or in a pool's cache as last published.
+    /// A cache of free slots of one class for one worker.
+    pub fn pool_of(&self, class: Class) -> Pool {
+        let kind = SlotKind::new(self.inner.id, class == Class::Control);
+        Pool::new(self.clone(), Arc::clone(self.stock(class)), kind)
+    }
+
+    /// Slots that are free: in magazines, on the way home, asleep, or in a pool's cache as last published.
     ///
     /// Equal to [`Region::slots`] when no frame lives. Exact while no worker runs.
     pub fn home(&self) -> u32 {
         self.collect_strays();
-        self.inner.depot.level()
+        self.inner.stocks.iter().map(|stock| stock.home()).sum()
     }
 
     /// How many frames have been dropped instead of released; 0 on a steady path.
@@ -156,14 +208,35 @@ impl Region {
         table::strays(self.inner.id)
     }
 
-    /// The free slots that no pool has.
-    pub(crate) fn depot(&self) -> &Depot {
-        &self.inner.depot
+    /// Makes bringing memory in fail from here on, or work again: a system without memory, to be tried.
+    pub fn simulate_shortage(&self, is_short: bool) {
+        self.inner.memory.set_short(is_short);
+    }
+
+    /// The slots of one class.
+    pub(crate) fn stock(&self, class: Class) -> &Arc<SlotStock> {
+        let [control, data] = &self.inner.stocks;
+        match class {
+            Class::Control => control,
+            Class::Data => data,
+        }
     }
 
     /// Brings the slots of dropped frames back into circulation.
     pub(crate) fn collect_strays(&self) {
-        self.inner.depot.collect(table::home_list(self.inner.id));
+        self.inner.collect();
+    }
+}
+
+impl Inner {
+    fn collect(&self) {
+        let list = table::home_list(self.id);
+        let [control, data] = &self.stocks;
+        let border = control.numbers().end;
+        let (mut of_control, mut of_data) = (Vec::new(), Vec::new());
+        list.take_all(|slot| if slot < border { of_control.push(slot) } else { of_data.push(slot) });
+        control.put_ready(&of_control);
+        data.put_ready(&of_data);
     }
 }
 
@@ -172,17 +245,18 @@ impl core::fmt::Debug for Region {
         formatter
             .debug_struct("Region")
             .field("id", &self.inner.id)
-            .field("options", &self.inner.options)
-            .field("large_pages", &self.inner.large_pages)
+            .field("slots", &self.inner.slots)
+            .field("slot_bytes", &self.inner.slot_bytes)
+            .field("stocks", &self.inner.stocks)
             .finish_non_exhaustive()
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.depot.collect(table::home_list(self.id));
-        if self.depot.take_all() == self.options.slots {
-            table::close(self.id, self.bytes);
+        self.collect();
+        if self.stocks.iter().map(|stock| stock.take_all()).sum::<u32>() == self.slots {
+            table::close(self.id);
         }
         // Otherwise frames live on without their region; their bytes stay mapped for good.
     }

@@ -3,15 +3,70 @@
 #[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
-    sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     sync::{Arc, Mutex},
+    thread::{Thread, current},
 };
 
 #[cfg(not(loom))]
 pub(crate) use std::{
-    sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     sync::{Arc, Mutex},
+    thread::{Thread, current},
 };
+
+/// Stops the thread until it is woken or the time is over. The model checker knows no time.
+pub(crate) fn park(patience: Option<core::time::Duration>) {
+    #[cfg(loom)]
+    {
+        let _ = patience;
+        loom::thread::park();
+    }
+    #[cfg(not(loom))]
+    match patience {
+        Some(patience) => std::thread::park_timeout(patience),
+        None => std::thread::park(),
+    }
+}
+
+/// A thread that is made known once, and woken by anybody.
+#[cfg(not(loom))]
+#[derive(Debug, Default)]
+pub(crate) struct Sleeper(std::sync::OnceLock<Thread>);
+
+#[cfg(not(loom))]
+impl Sleeper {
+    /// Makes the calling thread known, if none is.
+    pub(crate) fn is_here(&self) {
+        self.0.get_or_init(current);
+    }
+
+    /// Wakes the thread that is known, or lets its next [`park`] end at once.
+    pub(crate) fn wake(&self) {
+        if let Some(thread) = self.0.get() {
+            thread.unpark();
+        }
+    }
+}
+
+/// The same for the model checker, which has no cell that is written once.
+#[cfg(loom)]
+#[derive(Debug, Default)]
+pub(crate) struct Sleeper(Mutex<Option<Thread>>);
+
+#[cfg(loom)]
+impl Sleeper {
+    pub(crate) fn is_here(&self) {
+        self.0.lock().expect("nothing panics under this lock").get_or_insert_with(current);
+    }
+
+    pub(crate) fn wake(&self) {
+        let known = self.0.lock().expect("nothing panics under this lock").clone();
+        if let Some(thread) = known {
+            thread.unpark();
+        }
+    }
+}
 
 /// The standard cell behind the closure interface of the model checker's.
 #[cfg(not(loom))]

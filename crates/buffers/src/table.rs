@@ -7,12 +7,11 @@
 use crate::fragment::Blocks;
 use crate::frame::{Frame, Place};
 use crate::home::HomeList;
-use crate::mapping;
+use crate::mapping::Memory;
 use crate::region::RegionError;
-use crate::sync::Arc;
 use core::num::NonZeroU16;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Regions that one process may have at a time. Entry 0 is never used.
 pub(crate) const REGIONS: usize = 256;
@@ -24,6 +23,8 @@ struct Control {
     links: Box<[Link]>,
     /// Frames that were dropped instead of released.
     strays: AtomicU64,
+    /// What the entry's base points into; unmapped after this is dropped.
+    _memory: Arc<Memory>,
 }
 
 /// Where units go that nobody released through the pool they came from.
@@ -61,9 +62,9 @@ static TABLE: [Entry; REGIONS] = [const {
 /// Which lines of the table are taken.
 static TAKEN: Mutex<[bool; REGIONS]> = Mutex::new([false; REGIONS]);
 
-/// Takes a line for `units` units of `1 << unit_shift` bytes from `base`.
+/// Takes a line for `units` units of `1 << unit_shift` bytes of `memory`.
 pub(crate) fn register(
-    base: *mut u8,
+    memory: &Arc<Memory>,
     unit_shift: u32,
     units: u32,
     keeper: Keeper,
@@ -71,30 +72,29 @@ pub(crate) fn register(
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
     let id = (1..=255).filter_map(NonZeroU16::new).find(|id| !taken[usize::from(id.get())]);
     let id = id.ok_or(RegionError::TooMany)?;
+    assert!((units as usize) << unit_shift <= memory.bytes(), "units beyond their memory");
     taken[usize::from(id.get())] = true;
     drop(taken);
-    let control = Control { keeper, links: links(units), strays: AtomicU64::new(0) };
+    let (strays, _memory) = (AtomicU64::new(0), Arc::clone(memory));
+    let control = Control { keeper, links: links(units), strays, _memory };
     let entry = entry(id.get());
     // Relaxed is enough: a frame reaches another thread only through something that synchronises
     // (a magazine, a ring, the home list, a spawned thread), and it is made after these stores.
-    entry.base.store(base, Ordering::Relaxed);
+    entry.base.store(memory.base(), Ordering::Relaxed);
     entry.unit_shift.store(unit_shift, Ordering::Relaxed);
     entry.control.store(Box::into_raw(Box::new(control)), Ordering::Relaxed);
     Ok(id)
 }
 
-/// Takes the line back and unmaps its `bytes`. Only when all units are home and nobody is left who
-/// could hand one out.
+/// Takes the line back. Only when all units are home and nobody is left who could hand one out.
 #[expect(unsafe_code, reason = "UNSAFETY: ends what frames reach by address")]
-pub(crate) fn close(id: NonZeroU16, bytes: usize) {
-    let base = entry(id.get()).base.swap(core::ptr::null_mut(), Ordering::Relaxed);
-    let control = entry(id.get()).control.swap(core::ptr::null_mut(), Ordering::Relaxed);
-    // SAFETY: (1) the pointer and the size are those of the mapping that the caller registered;
-    // (2) all units are home, so no frame and no reference into it exists, and no pool is left
-    // that could make one (each holds its region).
-    unsafe { mapping::unmap(base, bytes) };
+pub(crate) fn close(id: NonZeroU16) {
+    let entry = entry(id.get());
+    entry.base.store(core::ptr::null_mut(), Ordering::Relaxed);
+    let control = entry.control.swap(core::ptr::null_mut(), Ordering::Relaxed);
     // SAFETY: (1) the pointer came from `Box::into_raw` in `register`; (2) only frames and the
-    // region itself use it, and neither is left.
+    // region itself use it: all units are home, so no frame and no reference into its memory exists,
+    // and no pool is left that could make one (each holds its region).
     drop(unsafe { Box::from_raw(control) });
     TAKEN.lock().unwrap_or_else(PoisonError::into_inner)[usize::from(id.get())] = false;
 }
@@ -117,11 +117,6 @@ fn entry(region: u16) -> &'static Entry {
 #[inline(always)]
 pub(crate) fn unit_shift(region: u16) -> u32 {
     entry(region).unit_shift.load(Ordering::Relaxed)
-}
-
-/// The first byte of a region.
-pub(crate) fn base(id: NonZeroU16) -> *mut u8 {
-    entry(id.get()).base.load(Ordering::Relaxed)
 }
 
 #[inline]
@@ -199,9 +194,10 @@ pub(crate) fn slot_mut(frame: &mut Frame, offset: u32, length: u32) -> &mut [u8]
 
 /// The address of a range of a frame. Facts for the callers:
 /// (1) `offset + length` is within the frame's units, asserted here; (2) the units are within the
-/// mapping, because frames are made from slot numbers below the number of slots (`Depot::new`) and
-/// from pieces of blocks below the number of blocks (`Carver::take`) alone; (3) the mapping lives as
-/// long as a frame does (`close`); (4) the memory is initialised: a fresh memory file reads as zeros.
+/// mapping, because frames are made from slot numbers below the number of slots (`SlotStock`) and
+/// from pieces of blocks below the number of blocks (`Carver::take`) alone, and `register` has
+/// compared both with the mapping; (3) the mapping lives as long as a frame does: the control block
+/// holds it (`close`); (4) the memory is initialised: a fresh memory file reads as zeros.
 #[inline(always)]
 #[expect(unsafe_code, reason = "UNSAFETY: pointer arithmetic inside one mapping")]
 fn locate(place: Place, offset: u32, length: u32) -> (*mut u8, usize) {

@@ -41,6 +41,7 @@ fn options() -> impl Strategy<Value = FragmentOptions> {
                 reset_when_alone,
                 held_blocks,
                 never_cross: 1 << shift,
+                ..FragmentOptions::default()
             }
         },
     )

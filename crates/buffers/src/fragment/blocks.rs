@@ -1,8 +1,15 @@
-//! Blocks of a memory of fragments: who still uses them, and which are free.
+//! Blocks of a memory of fragments: who still uses them, which are free, which have no memory.
 
+use crate::bits::Bits;
+use crate::mapping::Memory;
+use crate::reserve::{Reserve, ReserveCounts};
 use crate::stack::Stack;
+use crate::stock::{Stock, Stocking, Supply};
 use crate::sync::{AtomicU32, Ordering};
+use core::ops::Range;
 use crossbeam_utils::CachePadded;
+use rustix::io::Errno;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The size of a unit as a power of two: a line of the cache, so that two fragments never share one.
 pub(crate) const UNIT_SHIFT: u32 = 6;
@@ -20,23 +27,65 @@ pub(crate) struct Blocks {
     /// References to each block: of the worker that holds it, and of fragments.
     counts: Box<[CachePadded<AtomicU32>]>,
     ready: Stack,
+    /// Large blocks that come after all others; used when blocks are not to be reused soon.
+    last: Stack,
     pages: Stack,
+    system: Option<System>,
 }
+
+/// Where the memory of large blocks comes from.
+struct System {
+    memory: Arc<Memory>,
+    stocking: Stocking,
+    reserve: Reserve,
+    /// Blocks without memory.
+    cold: Mutex<Bits>,
+}
+
+/// Blocks that are brought in by one system call.
+const STEP: u32 = 8;
 
 impl Blocks {
     /// `large` blocks of `large_units` units (a power of two) and `pages` single pages, all of them free.
     pub(crate) fn new(large: u32, large_units: u32, pages: u32) -> Self {
+        let blocks = Self::empty(large, large_units, pages);
+        (0..large + pages).rev().for_each(|block| blocks.put(block));
+        blocks
+    }
+
+    /// The same over `memory`, of whose large blocks as many are free as `supply` says; marks count
+    /// blocks.
+    pub(crate) fn over(
+        (large, large_units, pages): (u32, u32, u32),
+        memory: &Arc<Memory>,
+        supply: Supply,
+        stocking: Stocking,
+    ) -> Result<Self, Errno> {
+        let Supply::Growing(marks) = supply else { return Ok(Self::new(large, large_units, pages)) };
+        let mut blocks = Self::empty(large, large_units, pages);
+        let mut cold = Bits::new(large);
+        (0..large).for_each(|block| cold.insert(block));
+        let (memory, cold) = (Arc::clone(memory), Mutex::new(cold));
+        blocks.system = Some(System { memory, stocking, reserve: Reserve::new(marks), cold });
+        let single = blocks.first_unit(large)..blocks.units();
+        blocks.system().memory.bring_in(bytes_of(single))?;
+        (large..large + pages).rev().for_each(|page| blocks.pages.push(page));
+        while blocks.ready.level() < marks.target && blocks.load(marks.target - blocks.ready.level())? > 0 {}
+        Ok(blocks)
+    }
+
+    fn empty(large: u32, large_units: u32, pages: u32) -> Self {
         let all = large + pages;
-        let blocks = Self {
+        Self {
             large,
             all,
             large_shift: large_units.trailing_zeros(),
             counts: (0..all).map(|_| CachePadded::new(AtomicU32::new(0))).collect(),
             ready: Stack::new(all),
+            last: Stack::new(all),
             pages: Stack::new(all),
-        };
-        (0..all).rev().for_each(|block| blocks.put(block));
-        blocks
+            system: None,
+        }
     }
 
     /// Number of blocks, single pages included.
@@ -78,7 +127,28 @@ impl Blocks {
 
     /// Takes a free large block.
     pub(crate) fn take_large(&self) -> Option<u32> {
-        self.ready.pop()
+        let block = self.ready.pop();
+        let Some(system) = &self.system else { return block };
+        system.reserve.look(self.ready.level());
+        block.or_else(|| self.take_last(system))
+    }
+
+    /// What is done when no block is ready: those that are not to be reused soon become the next ones;
+    /// memory that is not reloaded comes when it is touched (C2 off).
+    #[cold]
+    fn take_last(&self, system: &System) -> Option<u32> {
+        while let Some(block) = self.last.pop() {
+            self.ready.push(block);
+        }
+        let cold = || {
+            if system.stocking.is_reloaded {
+                return None;
+            }
+            let block = system.cold().take_first()?;
+            system.reserve.count_on_demand(1);
+            Some(block)
+        };
+        self.ready.pop().or_else(cold)
     }
 
     /// Takes a free single page (D4).
@@ -88,22 +158,58 @@ impl Blocks {
 
     /// Puts a block that nobody uses to the free ones.
     pub(crate) fn put(&self, block: u32) {
-        if self.is_large(block) { &self.ready } else { &self.pages }.push(block);
+        if !self.is_large(block) {
+            return self.pages.push(block);
+        }
+        match &self.system {
+            Some(System { stocking: Stocking { is_pooled: false, .. }, .. }) => {
+                self.give_back(&[block]);
+            }
+            Some(System { stocking: Stocking { is_reused: false, .. }, .. }) => self.last.push(block),
+            Some(_) | None => self.ready.push(block),
+        }
     }
 
-    /// Takes every free block; how many there were. Unlike a level, this counts a block only when
-    /// whoever freed it has done its last access here.
+    /// Takes every free block; how many there were, those without memory included. Unlike a level,
+    /// this counts a block only when whoever freed it has done its last access here.
     pub(crate) fn take_all(&self) -> u32 {
-        let mut count = 0;
-        while self.take_large().or_else(|| self.take_page()).is_some() {
-            count += 1;
-        }
-        count
+        let stacks = [&self.ready, &self.last, &self.pages];
+        let free = stacks.into_iter().flat_map(|stack| core::iter::from_fn(|| stack.pop())).count();
+        self.cold() + u32::try_from(free).unwrap_or(u32::MAX)
     }
 
     /// Free blocks: large ones, and single pages.
     pub(crate) fn free(&self) -> (u32, u32) {
-        (self.ready.level(), self.pages.level())
+        (self.ready.level() + self.last.level(), self.pages.level())
+    }
+
+    /// Large blocks without memory.
+    pub(crate) fn cold(&self) -> u32 {
+        self.system.as_ref().map_or(0, |system| system.cold().count())
+    }
+
+    /// What happened to the stock.
+    pub(crate) fn events(&self) -> ReserveCounts {
+        let level = self.ready.level();
+        let still = ReserveCounts { lowest: level, ..ReserveCounts::default() };
+        self.system.as_ref().map_or(still, |system| system.reserve.counts(level))
+    }
+
+    /// Gives the memory of blocks that the caller has back to the system.
+    #[cold]
+    fn give_back(&self, blocks: &[u32]) {
+        let system = self.system();
+        for &block in blocks {
+            let first = self.first_unit(block);
+            // One that the system does not take stays as it is: with memory, and counted as cold.
+            let _ = system.memory.give_back(bytes_of(first..first + self.units_of(block)));
+            system.cold().insert(block);
+        }
+        system.reserve.count_given_back(u32::try_from(blocks.len()).unwrap_or(u32::MAX));
+    }
+
+    fn system(&self) -> &System {
+        self.system.as_ref().expect("memory is brought in and given back where it can grow")
     }
 
     /// Sets the references to a block that the caller alone has.
@@ -141,6 +247,52 @@ impl Blocks {
         let before = self.counts[block as usize].fetch_sub(references, Ordering::AcqRel);
         debug_assert!(before >= references, "block {block} is released more often than taken");
         before == references
+    }
+}
+
+impl System {
+    /// Nothing is left half done when a thread panics with the lock: bits are changed one by one.
+    fn cold(&self) -> MutexGuard<'_, Bits> {
+        self.cold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where units lie in their memory.
+fn bytes_of(units: Range<u32>) -> Range<usize> {
+    (units.start as usize) << UNIT_SHIFT..(units.end as usize) << UNIT_SHIFT
+}
+
+impl Stock for Blocks {
+    fn reserve(&self) -> &Reserve {
+        &self.system().reserve
+    }
+
+    fn level(&self) -> u32 {
+        self.ready.level()
+    }
+
+    fn load(&self, wanted: u32) -> Result<u32, Errno> {
+        let system = self.system();
+        let mut cold = system.cold();
+        let Some((first, count)) = cold.first_run(wanted.clamp(1, STEP)) else { return Ok(0) };
+        let blocks = first..first + count;
+        blocks.clone().for_each(|block| cold.remove(block));
+        drop(cold);
+        // The blocks are in no set and out of everybody's reach while the system works.
+        let units = self.first_unit(blocks.start)..self.first_unit(blocks.end);
+        if let Err(error) = system.memory.bring_in(bytes_of(units)) {
+            let mut cold = system.cold();
+            blocks.for_each(|block| cold.insert(block));
+            return Err(error);
+        }
+        blocks.rev().for_each(|block| self.ready.push(block));
+        Ok(count)
+    }
+
+    fn unload(&self, surplus: u32) -> u32 {
+        let blocks = core::iter::from_fn(|| self.ready.pop()).take(surplus as usize).collect::<Vec<_>>();
+        self.give_back(&blocks);
+        u32::try_from(blocks.len()).unwrap_or(u32::MAX)
     }
 }
 

@@ -1,7 +1,7 @@
 //! One worker's end: carves blocks from their end downwards, without any shared access on the way.
 
 use super::blocks::Blocks;
-use crate::sync::Arc;
+use std::sync::Arc;
 
 /// References that a worker gives itself with a block (D3). More than a block has units, so that
 /// the private count of a block that is held never reaches 0.

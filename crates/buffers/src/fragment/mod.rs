@@ -15,18 +15,21 @@ mod shared;
 pub(crate) use blocks::Blocks;
 pub use shared::SharedFragments;
 
+use crate::book::{Book, Books, Takings};
 use crate::frame::{Frame, Place};
-use crate::mapping;
+use crate::mapping::Memory;
 use crate::region::RegionError;
-use crate::sync::Arc;
+use crate::stock::{Stocking, Supply};
 use crate::table::{self, Keeper};
 use blocks::{LARGE_UNITS, PAGE_UNITS, UNIT_SHIFT};
 use carver::{Carver, Carving};
 use core::num::NonZeroU16;
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-/// The largest block: 1 GiB of fragments have 2¹⁵ of them.
+/// Blocks of one memory at most: 16 GiB.
 const MOST_BLOCKS: u32 = 1 << 19;
+const LARGE_BYTES: usize = (LARGE_UNITS as usize) << UNIT_SHIFT;
+const PAGE_BYTES: usize = (PAGE_UNITS as usize) << UNIT_SHIFT;
 
 /// How a memory of fragments is cut, and which techniques it uses.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +49,10 @@ pub struct FragmentOptions {
     pub held_blocks: u8,
     /// Addresses whose multiples no fragment crosses, a power of two from 64 to 32 768 (E7).
     pub never_cross: u32,
+    /// How blocks are supplied; marks count blocks of 32 KiB.
+    pub supply: Supply,
+    /// Which techniques their stock uses.
+    pub stocking: Stocking,
 }
 
 impl Default for FragmentOptions {
@@ -58,6 +65,8 @@ impl Default for FragmentOptions {
             reset_when_alone: true,
             held_blocks: 8,
             never_cross: 4096,
+            supply: Supply::Fixed,
+            stocking: Stocking::default(),
         }
     }
 }
@@ -73,9 +82,9 @@ pub struct FragmentMemory {
 struct Inner {
     id: NonZeroU16,
     options: FragmentOptions,
-    bytes: usize,
+    memory: Arc<Memory>,
     blocks: Arc<Blocks>,
-    _file: OwnedFd,
+    books: Books,
 }
 
 impl FragmentMemory {
@@ -94,16 +103,20 @@ impl FragmentMemory {
         if !(1..=64).contains(&held_blocks) {
             return Err(RegionError::HeldBlocks(held_blocks));
         }
-        let blocks = Arc::new(if options.large_blocks {
-            Blocks::new(blocks, LARGE_UNITS, spare_pages)
+        let pages_a_block = LARGE_UNITS / PAGE_UNITS;
+        let (shape, supply) = if options.large_blocks {
+            ((blocks, LARGE_UNITS, spare_pages), options.supply)
         } else {
-            Blocks::new(blocks * (LARGE_UNITS / PAGE_UNITS), PAGE_UNITS, spare_pages)
-        });
-        let bytes = (blocks.units() as usize) << UNIT_SHIFT;
-        let mapping = mapping::map_ordinary(bytes).map_err(|source| RegionError::Map { bytes, source })?;
+            ((blocks * pages_a_block, PAGE_UNITS, spare_pages), options.supply.times(pages_a_block))
+        };
+        let bytes = blocks as usize * LARGE_BYTES + spare_pages as usize * PAGE_BYTES;
+        let no_memory = |source| RegionError::Map { bytes, source };
+        let memory = Arc::new(Memory::map_pages(bytes).map_err(no_memory)?);
+        let blocks = Blocks::over(shape, &memory, supply, options.stocking).map_err(no_memory)?;
+        let blocks = Arc::new(blocks);
         let keeper = Keeper::Blocks(Arc::clone(&blocks));
-        let id = table::register(mapping.base, UNIT_SHIFT, blocks.units(), keeper)?;
-        let inner = Inner { id, options, bytes: mapping.bytes, blocks, _file: mapping.file };
+        let id = table::register(&memory, UNIT_SHIFT, blocks.units(), keeper)?;
+        let inner = Inner { id, options, memory, blocks, books: Books::default() };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -127,7 +140,8 @@ impl FragmentMemory {
             never_cross: options.never_cross >> UNIT_SHIFT,
         };
         let carver = Carver::new(Arc::clone(&self.inner.blocks), carving);
-        Fragments { carver, id: self.inner.id, taken: 0, exhausted: 0, memory: self.clone() }
+        let book = self.inner.books.open();
+        Fragments { carver, id: self.inner.id, taken: 0, exhausted: 0, book, memory: self.clone() }
     }
 
     /// Free blocks: large ones, and single pages.
@@ -138,7 +152,22 @@ impl FragmentMemory {
     /// Whether every block is free: no fragment lives and no worker holds a block.
     pub fn is_home(&self) -> bool {
         let (large, pages) = self.free_blocks();
-        large + pages == self.inner.blocks.count()
+        large + pages + self.inner.blocks.cold() == self.inner.blocks.count()
+    }
+
+    /// Makes bringing memory in fail from here on, or work again: a system without memory, to be tried.
+    pub fn simulate_shortage(&self, is_short: bool) {
+        self.inner.memory.set_short(is_short);
+    }
+
+    /// Its blocks.
+    pub(crate) fn stock(&self) -> &Arc<Blocks> {
+        &self.inner.blocks
+    }
+
+    /// What the workers have published.
+    pub(crate) fn takings(&self) -> Takings {
+        self.inner.books.takings()
     }
 
     /// How many fragments have been dropped instead of released; 0 on a steady path.
@@ -150,7 +179,7 @@ impl FragmentMemory {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.blocks.take_all() == self.blocks.count() {
-            table::close(self.id, self.bytes);
+            table::close(self.id);
         }
         // Otherwise fragments live on without their memory; their bytes stay mapped for good.
     }
@@ -175,6 +204,7 @@ pub struct Fragments {
     id: NonZeroU16,
     taken: u64,
     exhausted: u64,
+    book: Arc<Book>,
     memory: FragmentMemory,
 }
 
@@ -242,11 +272,19 @@ impl Fragments {
     /// Lets go of all blocks, for a worker that goes to sleep for long.
     pub fn give_back(&mut self) {
         self.carver.give_back();
+        self.publish();
+    }
+
+    /// Publishes what this end has and did, as [`Pool::publish`](crate::Pool::publish) does.
+    pub fn publish(&self) {
+        let Self { taken, exhausted, .. } = *self;
+        self.book.write(Takings { cached: self.held_blocks() as u64, taken, exhausted });
     }
 }
 
 impl Drop for Fragments {
     fn drop(&mut self) {
-        self.carver.give_back();
+        self.give_back();
+        self.memory.inner.books.close(&self.book);
     }
 }

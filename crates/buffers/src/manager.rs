@@ -1,0 +1,285 @@
+//! All buffers of a gateway: two kinds, two classes, one interface.
+//!
+//! Whole frames and page fragments are handed out by the same [`Pool`], by size; control and data have
+//! pools of their own. What is not ready is brought in by [`Reloader`]s, whose threads the gateway runs.
+//! Source: C1 to C4.
+
+use crate::fragment::{FragmentMemory, FragmentOptions, SharedFragments};
+use crate::pool::Pool;
+use crate::region::{CLASSES, Class, ClassOptions, Region, RegionError};
+use crate::reload::Reloader;
+use crate::reserve::ReserveCounts;
+use crate::stock::{Stock, Supply};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The buffers of one class.
+#[derive(Clone, Copy, Debug)]
+pub struct ClassBuffers {
+    /// Whole frames.
+    pub frames: ClassOptions,
+    /// Fragments; `None` for a class that takes a whole frame for every packet.
+    pub fragments: Option<FragmentOptions>,
+}
+
+/// What a manager is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct BufferOptions {
+    /// Bytes of a frame.
+    pub slot_bytes: u32,
+    /// Control traffic.
+    pub control: ClassBuffers,
+    /// Data traffic.
+    pub data: ClassBuffers,
+    /// One reloader for each class; off, one for both, first come, first served (C3).
+    pub splits_reload: bool,
+    /// How long memory has to be superfluous before it is given back; `None` for never (C4 off).
+    pub patience: Option<Duration>,
+    /// Each worker has its own end of the fragments; off, all share one behind a lock (D5).
+    pub owns_fragments: bool,
+}
+
+impl BufferOptions {
+    /// Frames that are all there from the start and stay, for memory that devices hold, and no fragments.
+    pub fn fixed(slot_bytes: u32, control_slots: u32, data_slots: u32) -> Self {
+        let class = |slots| ClassBuffers { frames: ClassOptions::fixed(slots), fragments: None };
+        Self {
+            slot_bytes,
+            control: class(control_slots),
+            data: class(data_slots),
+            splits_reload: true,
+            patience: Some(Duration::from_secs(2)),
+            owns_fragments: true,
+        }
+    }
+}
+
+/// All buffers of a gateway.
+#[derive(Debug)]
+pub struct BufferManager {
+    region: Region,
+    /// By class, in the order of [`CLASSES`].
+    fragments: [Option<FragmentMemory>; 2],
+    shared: [Option<Arc<SharedFragments>>; 2],
+    options: BufferOptions,
+    gauges: Mutex<Vec<(Whereabouts, Arc<AtomicU64>)>>,
+}
+
+impl BufferManager {
+    /// Maps the memory of both classes.
+    ///
+    /// # Errors
+    /// [`RegionError`] says what was asked for and what to change.
+    pub fn new(options: BufferOptions) -> Result<Self, RegionError> {
+        let BufferOptions { slot_bytes, control, data, .. } = options;
+        let region = Region::with_classes(slot_bytes, control.frames, data.frames)?;
+        let memory = |class: ClassBuffers| class.fragments.map(FragmentMemory::new).transpose();
+        let fragments = [memory(control)?, memory(data)?];
+        let share = |memory: &Option<FragmentMemory>| {
+            let memory = memory.as_ref().filter(|_| !options.owns_fragments)?;
+            Some(Arc::new(SharedFragments::new(memory)))
+        };
+        let shared = fragments.each_ref().map(share);
+        Ok(Self { region, fragments, shared, options, gauges: Mutex::default() })
+    }
+
+    /// The region of whole frames, which devices may hold.
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// The fragments of a class.
+    pub fn fragments(&self, class: Class) -> Option<&FragmentMemory> {
+        self.fragments[class.place()].as_ref()
+    }
+
+    /// One worker's pool of a class, for both kinds.
+    pub fn pool(&self, class: Class) -> Pool {
+        let pool = self.region.pool_of(class);
+        match (&self.shared[class.place()], self.fragments(class)) {
+            (Some(shared), _) => pool.with_shared_fragments(Arc::clone(shared)),
+            (None, Some(memory)) => pool.with_fragments(memory.fragments()),
+            (None, None) => pool,
+        }
+    }
+
+    /// What has to run, each on a thread of its own, the first one at a higher priority: reloaders for
+    /// all memory that grows. Called once.
+    pub fn reloaders(&self) -> Vec<Reloader> {
+        let stocks = CLASSES.map(|class| self.stocks(class));
+        let groups = if self.options.splits_reload {
+            stocks.into_iter().collect::<Vec<_>>()
+        } else {
+            vec![stocks.into_iter().flatten().collect()]
+        };
+        let groups = groups.into_iter().filter(|stocks| !stocks.is_empty());
+        groups.map(|stocks| Reloader::new(self.region.clone(), stocks, self.options.patience)).collect()
+    }
+
+    /// What of a class grows.
+    fn stocks(&self, class: Class) -> Vec<Arc<dyn Stock>> {
+        let options = self.class_options(class);
+        let mut stocks: Vec<Arc<dyn Stock>> = Vec::new();
+        let is_reloaded =
+            |supply, stocking: crate::Stocking| matches!(supply, Supply::Growing(_)) && stocking.is_reloaded;
+        if is_reloaded(options.frames.supply, options.frames.stocking) {
+            stocks.push(self.region.stock(class).clone());
+        }
+        if let Some((memory, options)) = self.fragments(class).zip(options.fragments)
+            && is_reloaded(options.supply, options.stocking)
+        {
+            stocks.push(memory.stock().clone());
+        }
+        stocks
+    }
+
+    fn class_options(&self, class: Class) -> ClassBuffers {
+        match class {
+            Class::Control => self.options.control,
+            Class::Data => self.options.data,
+        }
+    }
+
+    /// A gauge that says how many frames are in a place, set by who has them.
+    pub fn gauge(&self, place: Whereabouts) -> Gauge {
+        let count = Arc::new(AtomicU64::new(0));
+        let mut gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
+        // A gauge whose owner is gone counts nothing.
+        gauges.retain(|(_, count)| Arc::strong_count(count) > 1);
+        gauges.push((place, Arc::clone(&count)));
+        Gauge(count)
+    }
+
+    /// Frames that the gauges of a place count.
+    pub fn counted(&self, place: Whereabouts) -> u64 {
+        let gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = gauges.iter().filter(|(of, count)| *of == place && Arc::strong_count(count) > 1);
+        live.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// What there is of each class and kind, and what happened to it.
+    pub fn accounts(&self) -> Vec<Account> {
+        let frames = CLASSES.map(|class| self.account_of_frames(class));
+        let fragments = CLASSES.map(|class| self.account_of_fragments(class));
+        frames.into_iter().chain(fragments.into_iter().flatten()).collect()
+    }
+
+    fn account_of_frames(&self, class: Class) -> Account {
+        let stock = self.region.stock(class);
+        let (takings, numbers) = (stock.books().takings(), stock.numbers());
+        let (cold, waiting) = stock.sleeping();
+        let level = stock.level();
+        Account {
+            class,
+            kind: Kind::Frames,
+            total: numbers.end - numbers.start,
+            cold,
+            reserve: level + waiting,
+            cached: takings.cached,
+            taken: takings.taken,
+            exhausted: takings.exhausted,
+            events: stock.reserve().counts(level),
+            strays: self.region.strays(),
+        }
+    }
+
+    fn account_of_fragments(&self, class: Class) -> Option<Account> {
+        let memory = self.fragments(class)?;
+        let stock = memory.stock();
+        let (large, pages) = stock.free();
+        let takings = memory.takings();
+        Some(Account {
+            class,
+            kind: Kind::Blocks,
+            total: stock.count(),
+            cold: stock.cold(),
+            reserve: large + pages,
+            cached: takings.cached,
+            taken: takings.taken,
+            exhausted: takings.exhausted,
+            events: stock.events(),
+            strays: memory.strays(),
+        })
+    }
+}
+
+impl Class {
+    fn place(self) -> usize {
+        match self {
+            Self::Control => 0,
+            Self::Data => 1,
+        }
+    }
+}
+
+/// Where a frame is that is not free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Whereabouts {
+    /// In a ring of a device.
+    Posted,
+    /// In a packet on its way, or between two workers.
+    Path,
+    /// In a queue, or waiting for the rest of its datagram.
+    Held,
+    /// With another process.
+    Lent,
+}
+
+/// All places.
+pub const WHEREABOUTS: [Whereabouts; 4] =
+    [Whereabouts::Posted, Whereabouts::Path, Whereabouts::Held, Whereabouts::Lent];
+
+/// Says how many frames are in a place. One writer; the manager reads.
+#[derive(Debug)]
+pub struct Gauge(Arc<AtomicU64>);
+
+impl Gauge {
+    /// Sets the number.
+    #[inline]
+    pub fn set(&self, frames: u64) {
+        self.0.store(frames, Ordering::Relaxed);
+    }
+}
+
+/// The two kinds of buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Whole frames.
+    Frames,
+    /// Blocks of fragments.
+    Blocks,
+}
+
+/// What there is of one class and kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// For whom.
+    pub class: Class,
+    /// Of what.
+    pub kind: Kind,
+    /// All of them.
+    pub total: u32,
+    /// Without memory behind them.
+    pub cold: u32,
+    /// Ready for any worker.
+    pub reserve: u32,
+    /// Ready in a worker's own cache (frames), or held to be carved (blocks), as last published.
+    pub cached: u64,
+    /// Frames or fragments taken so far, as last published.
+    pub taken: u64,
+    /// How often there was none, as last published.
+    pub exhausted: u64,
+    /// What happened to the reserve.
+    pub events: ReserveCounts,
+    /// Frames or fragments that were dropped instead of released; frames of both classes.
+    pub strays: u64,
+}
+
+impl Account {
+    /// Frames or blocks that are with nobody here: posted, on their way, held or lent. Exact while no
+    /// worker runs.
+    pub fn out(&self) -> u64 {
+        u64::from(self.total - self.cold - self.reserve).saturating_sub(self.cached)
+    }
+}
