@@ -27,13 +27,13 @@
 //! made, chained and released alike, whatever they lie in.
 //!
 //! # What an auditor reads
-//! `unsafe` stands in five files: `mapping` (memory from the system), `table` (addresses of frames),
-//! `ring` (cells of the hand-off ring), `pull` (boxes in a queue that any thread empties) and
-//! `prefetch` (a hint). Everything else is safe code over them.
+//! `unsafe` stands in six files: `mapping` (memory from the system), `table` (addresses of frames),
+//! `batch` (a packet is written where it stays), `ring` (cells of the hand-off ring), `pull` (boxes in
+//! a queue that any thread empties) and `prefetch` (hints). Everything else is safe code over them.
 //!
 //! # Ownership in one paragraph
 //! A slot is in exactly one place: in a pool or a magazine (free), in a driver's table (posted to a
-//! device), in a packet (in the path), or in a ring between workers. The move of a [`Frame`] is the
+//! device), in a packet (in the path), in a ring between workers, or asleep without memory. The move of a [`Frame`] is the
 //! move of the slot. Dropping a frame is legal anywhere and sends the slot home over a list that any
 //! thread may push to; it is counted in [`Region::strays`], because the steady path releases in bulk.
 

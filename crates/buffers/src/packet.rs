@@ -32,9 +32,10 @@ pub enum ChecksumState {
     Partial,
 }
 
-/// Into which protocol's segments a packet has to be cut.
+/// Into which protocol's segments a packet has to be cut. Two bytes, so that [`Segmentation`] has no
+/// padding and a fresh packet is written in whole words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
+#[repr(u16)]
 pub enum SegmentationKind {
     /// The packet is one segment.
     #[default]
