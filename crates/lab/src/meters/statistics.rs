@@ -5,6 +5,11 @@
 pub struct Samples(Vec<f64>);
 
 impl Samples {
+    /// None yet.
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
     /// Adds the result of a run.
     pub fn push(&mut self, value: f64) {
         self.0.push(value);

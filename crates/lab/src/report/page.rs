@@ -96,6 +96,9 @@ fn facts(page: &mut String, report: &Report) {
     fact("cpu", &machine.cpu);
     fact("memory bandwidth", &format!("{} GB/s", number(machine.memory.bandwidth / 1e9)));
     fact("memory latency", &format!("{} ns", number(machine.memory.latency)));
+    if let Some(nanos) = machine.round_trip {
+        fact("first core to last and back", &format!("{} ns", number(nanos)));
+    }
     fact("cores idle before", &idle.collect::<Vec<_>>().join(", "));
     for place in &report.placement {
         fact(&format!("core {}", place.core), &format!("{} ({})", place.what, place.how));

@@ -5,6 +5,7 @@ mod contest;
 mod engine;
 mod gre;
 mod lan78xx_kernel;
+mod meters;
 mod run;
 mod stand;
 mod start;
@@ -31,8 +32,14 @@ pub struct Scenario {
 }
 
 /// All scenarios.
-pub const ALL: &[Scenario] =
-    &[start::SCENARIO, engine::SCENARIO, afxdp::SCENARIO, gre::SCENARIO, lan78xx_kernel::SCENARIO];
+pub const ALL: &[Scenario] = &[
+    meters::SCENARIO,
+    start::SCENARIO,
+    engine::SCENARIO,
+    afxdp::SCENARIO,
+    gre::SCENARIO,
+    lan78xx_kernel::SCENARIO,
+];
 
 impl Scenario {
     /// The scenario of that name.

@@ -1,5 +1,7 @@
 //! What the machine is, and how fast its memory is (E1): in every report.
 
+mod cores;
+
 use crate::clock;
 use crate::interrupt;
 use crate::meters::cpu::CpuReading;
@@ -22,6 +24,12 @@ pub struct Machine {
     pub mitigations: BTreeMap<String, String>,
     /// How fast the memory is.
     pub memory: Memory,
+    /// Nanoseconds that a cache line takes from the first core to the last and back; `None` with one core.
+    ///
+    /// On a virtual machine this changes with where the host puts the cores, and with it the cost of
+    /// everything that two cores share.
+    #[serde(default)]
+    pub round_trip: Option<f64>,
     /// Percent of each core that was idle before the run.
     pub cores_idle: Vec<f64>,
 }
@@ -58,6 +66,10 @@ impl Machine {
             cpu: cpu(),
             mitigations: mitigations(),
             memory: Memory::measure(),
+            round_trip: cores()
+                .checked_sub(1)
+                .filter(|&last| last > 0)
+                .and_then(|last| cores::round_trip(0, last)),
             cores_idle,
         })
     }
