@@ -8,8 +8,9 @@
 //! are out as the window holds. A line is opened anew, with the next generation, only when all
 //! tickets of the one before have passed.
 
-use crate::sync::{Arc, AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
+use std::sync::Arc;
 
 /// A place in a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
