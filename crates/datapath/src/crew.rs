@@ -48,13 +48,17 @@ pub struct CrewOptions {
     pub patience: Nanos,
     /// Packets in the ring from one worker to another.
     pub ring: usize,
+    /// Whether order is restored. Without it packets leave as soon as somebody is done with them, by
+    /// whoever that is.
+    pub restoration: bool,
 }
 
 impl CrewOptions {
     /// What is right for most: see [`Marks`]; five milliseconds, more than a scheduler takes a
     /// worker's core away for; 512 packets.
     pub fn new(hasher: Hasher) -> Self {
-        Self { hasher, marks: Marks::default(), patience: Nanos::from_millis(5), ring: 512 }
+        let (marks, patience) = (Marks::default(), Nanos::from_millis(5));
+        Self { hasher, marks, patience, ring: 512, restoration: true }
     }
 }
 
@@ -64,6 +68,7 @@ pub struct Crew {
     me: usize,
     hasher: Hasher,
     interval: Nanos,
+    restoration: bool,
     definer: Definer,
     restorer: Restorer,
     /// By number; that of the worker itself has rings that stay empty.
@@ -125,6 +130,7 @@ pub fn crew(workers: usize, options: &CrewOptions) -> Vec<Crew> {
             me,
             hasher: options.hasher.clone(),
             interval: options.marks.interval,
+            restoration: options.restoration,
             definer: Definer::new(me, workers, options.marks, giver, &gates[me]),
             restorer: Restorer::new(&gates, options.patience),
             peers: (0..workers).map(peer).collect(),
@@ -351,7 +357,12 @@ impl Crew {
         if let Some(start) = start {
             self.meter.timed(packets, stages.since(start));
         }
-        counters.redeemed.add(parcel.len() as u64);
+        if self.restoration {
+            counters.redeemed.add(parcel.len() as u64);
+        } else {
+            // The line moves on all the same.
+            stages.leave(&mut parcel);
+        }
         let home = usize::from(parcel.home);
         if home == self.me {
             self.line_up(parcel, now, stages);

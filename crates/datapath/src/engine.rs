@@ -36,6 +36,19 @@ pub struct Tables {
     pub takes_partial: Vec<bool>,
 }
 
+/// A stage that somebody else brings: it works on the batch in place, before the bridge.
+pub type ExtraStage = Box<dyn FnMut(&mut Batch) + Send>;
+
+/// An extra stage, if there is one.
+#[derive(Default)]
+struct Extra(Option<ExtraStage>);
+
+impl core::fmt::Debug for Extra {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.debug_tuple("Extra").field(&self.0.is_some()).finish()
+    }
+}
+
 /// One worker's stages.
 #[derive(Debug)]
 pub struct Engine {
@@ -47,6 +60,7 @@ pub struct Engine {
     seal: SealState,
     dispatch: Dispatch,
     rooms: Rooms,
+    extra: Extra,
     timer: Timer,
 }
 
@@ -111,8 +125,14 @@ impl Engine {
             seal: SealState::new(),
             dispatch: Dispatch::default(),
             rooms,
+            extra: Extra::default(),
             timer: Timer::default(),
         }
+    }
+
+    /// Puts a stage before the bridge. Without one a batch costs a test of whether there is one.
+    pub fn set_extra(&mut self, stage: ExtraStage) {
+        self.extra = Extra(Some(stage));
     }
 
     /// The worker's counters.
@@ -281,6 +301,7 @@ impl Engine {
             seal: &mut self.seal,
             dispatch: &mut self.dispatch,
             rooms: &mut self.rooms,
+            extra: &mut self.extra,
             egress,
             collect: None,
             meter: Meter { counters, last: timed.then(&mut *clock), clock },
@@ -309,6 +330,7 @@ struct Journey<'a, E, C> {
     seal: &'a mut SealState,
     dispatch: &'a mut Dispatch,
     rooms: &'a mut Rooms,
+    extra: &'a mut Extra,
     egress: &'a mut E,
     /// Where packets stop before restoration, if they do.
     collect: Option<&'a mut Parcel>,
@@ -331,6 +353,9 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
 
     /// From the bridge on.
     fn forward(&mut self, batch: &mut Batch) {
+        if let Extra(Some(stage)) = self.extra {
+            stage(batch);
+        }
         let count = alive(batch);
         bridge(batch, &self.tables.bridges, self.bridge, &mut self.rooms.flooded, &mut self.context);
         self.meter.lap(Stage::Bridge, count);

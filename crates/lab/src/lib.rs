@@ -4,6 +4,7 @@ pub mod demo;
 pub mod scenarios;
 
 pub mod guest;
+pub mod hold;
 pub mod lan78xx;
 pub mod peers;
 pub mod topology;

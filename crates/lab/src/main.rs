@@ -45,6 +45,18 @@ enum Command {
         /// Where the machine outside listens.
         port: u16,
     },
+    /// Holds a thread again and again.
+    #[command(hide = true)]
+    Hold {
+        /// The thread.
+        thread: i32,
+        /// How often.
+        times: u32,
+        /// For how many milliseconds.
+        hold: u64,
+        /// With how many milliseconds in between.
+        pause: u64,
+    },
     /// What has changed from one report to another.
     Compare {
         /// The earlier report (JSON).
@@ -130,6 +142,9 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run(screen, &arguments),
         Command::UsbipDevice(arguments) => usbip_device(screen, &arguments),
         Command::GuestAgent { port } => polder_lab::guest::agent::main(port),
+        Command::Hold { thread, times, hold, pause } => {
+            polder_lab::hold::hold(thread, times, Duration::from_millis(hold), Duration::from_millis(pause))
+        }
         Command::Compare { before, after } => {
             compare::print(screen, &read(&before)?, &read(&after)?);
             Ok(())

@@ -2,6 +2,7 @@
 
 pub mod allocations;
 pub mod cpu;
+pub mod density;
 pub mod frames;
 pub mod sequence;
 pub mod statistics;

@@ -6,6 +6,7 @@ mod engine;
 mod gre;
 mod lan78xx_kernel;
 mod meters;
+mod order;
 mod run;
 mod stand;
 mod start;
@@ -38,6 +39,7 @@ pub const ALL: &[Scenario] = &[
     engine::SCENARIO,
     afxdp::SCENARIO,
     gre::SCENARIO,
+    order::SCENARIO,
     lan78xx_kernel::SCENARIO,
 ];
 

@@ -1,0 +1,211 @@
+//! `order`: one flow on all cores, and in order; in memory.
+
+mod handoff;
+mod keeping;
+mod ports;
+mod restoring;
+mod rig;
+mod work;
+
+use super::{Goal, Promise, Run, Scenario};
+use crate::machine;
+use crate::meters::statistics::Samples;
+use crate::report::Better;
+use rig::{Plan, Reading, Rig};
+use std::time::Duration;
+
+/// The scenario.
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "order",
+    about: "one flow on all cores and in order: in memory, two workers against one, with work a packet as set",
+    needs_root: false,
+    promises: PROMISES,
+    measure,
+};
+
+const fn promise(name: &'static str, unit: &'static str, better: Better, goal: Goal) -> Promise {
+    Promise { name, unit, better, goal }
+}
+
+const fn speedup(name: &'static str, goal: Goal) -> Promise {
+    promise(name, "×", Better::Higher, goal)
+}
+
+const fn zero(name: &'static str) -> Promise {
+    promise(name, "packets", Better::Lower, Goal::Value(0.0))
+}
+
+const fn nanos(name: &'static str, goal: Goal) -> Promise {
+    promise(name, "ns", Better::Lower, goal)
+}
+
+const BREAK_EVEN: &str = "order.breakeven_ns";
+const OURS: &str = "order.restore_ns.polder";
+const LIBRTE: &str = "order.restore_ns.librte_reorder";
+
+const PROMISES: &[Promise] = &[
+    speedup("order.speedup.cost_0ns", Goal::None),
+    speedup("order.speedup.cost_100ns", Goal::None),
+    speedup("order.speedup.cost_300ns", Goal::Value(1.6)),
+    speedup("order.speedup.cost_1000ns", Goal::Value(1.8)),
+    speedup("order.speedup.cost_3000ns", Goal::None),
+    nanos(BREAK_EVEN, Goal::None),
+    zero("order.reordered.codel_0"),
+    zero("order.reordered.codel_1"),
+    zero("order.reordered.codel_10"),
+    zero("order.reordered.codel_50"),
+    zero(keeping::HELD),
+    promise(keeping::LATE, "packets", Better::Lower, Goal::None),
+    promise(keeping::WITHOUT, "packets", Better::Higher, Goal::Value(1.0)),
+    nanos(OURS, Goal::Row(LIBRTE)),
+    nanos(LIBRTE, Goal::None),
+    nanos("order.handoff_ns.batch_1", Goal::None),
+    nanos("order.handoff_ns.batch_8", Goal::None),
+    nanos("order.handoff_ns.batch_32", Goal::Value(25.0)),
+];
+
+/// Work a packet, in nanoseconds.
+const COSTS: [u32; 5] = [0, 100, 300, 1000, 3000];
+/// Pools, caches and branch predictors settle in this time.
+const WARM_UP: Duration = Duration::from_millis(50);
+
+fn measure(run: &mut Run) -> anyhow::Result<()> {
+    let cores = machine::cores();
+    let link = work::calibrate();
+    run.place("worker 0, which receives", cores - 1, "pinned");
+    if cores < 2 {
+        run.leave_out("everything that takes two cores: this machine has one");
+        return restore_cost(run, cores - 1);
+    }
+    run.place("worker 1", cores - 2, "pinned");
+    speedups(run, link)?;
+    keeping::measure(run, link)?;
+    restore_cost(run, cores - 1)?;
+    hand_over(run, [cores - 1, cores - 2])
+}
+
+/// Two workers against one, at each cost.
+fn speedups(run: &mut Run, link: f64) -> anyhow::Result<()> {
+    let (rounds, time) = run.quick_or((3, Duration::from_millis(250)), (9, Duration::from_millis(600)));
+    let mut curve = Vec::new();
+    for cost in COSTS {
+        run.says(&format!("one flow, {cost} ns of work a packet"));
+        let links = work::links(cost, link);
+        let (mut ratios, mut booked, mut rates) = (Samples::default(), Samples::default(), [0.0; 2]);
+        for _ in 0..rounds {
+            let one = throughput(&Plan::one_flow(1, links), time)?;
+            let two = throughput(&Plan::one_flow(2, links), time)?;
+            rates = [rate(&one), rate(&two)];
+            ratios.push(rate(&two) / rate(&one));
+            booked.push(by_the_books(&two) / by_the_books(&one));
+        }
+        let row = format!("order.speedup.cost_{cost}ns");
+        run.record(&row, &ratios);
+        let books = booked.median().unwrap_or(0.0);
+        run.remark(
+            &row,
+            format!(
+                "{:.2} → {:.2} Mpps in the last pair; {books:.2} × by the CPU time of the busier worker",
+                rates[0] / 1e6,
+                rates[1] / 1e6
+            ),
+        );
+        curve.push((f64::from(cost), ratios.median().unwrap_or(0.0)));
+    }
+    match break_even(&curve) {
+        Some(cost) => run.record_one(BREAK_EVEN, cost),
+        None => run.missing(BREAK_EVEN, "two workers were slower than one at every cost"),
+    }
+    Ok(())
+}
+
+fn throughput(plan: &Plan, time: Duration) -> anyhow::Result<Reading> {
+    let rig = Rig::start(plan, |_| {})?;
+    rig.open(true);
+    crate::interrupt::sleep(WARM_UP)?;
+    let window = rig.window(time)?;
+    let (_, ledger) = rig.stop()?;
+    anyhow::ensure!(ledger.flows[0].reordered == 0, "{} packets reordered", ledger.flows[0].reordered);
+    Ok(window)
+}
+
+/// Packets a second.
+#[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 52 bits")]
+fn rate(window: &Reading) -> f64 {
+    window.passed as f64 / window.at.as_secs_f64()
+}
+
+/// Packets for each second of CPU time of the busier worker: the rate on a machine that does nothing
+/// else.
+#[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 52 bits")]
+fn by_the_books(window: &Reading) -> f64 {
+    let busier = window.cpu.iter().max().copied().unwrap_or_default();
+    window.passed as f64 / busier.as_secs_f64()
+}
+
+/// The cost at which two workers are as fast as one: between measured costs as a straight line says.
+fn break_even(curve: &[(f64, f64)]) -> Option<f64> {
+    let first = curve.first()?;
+    if first.1 >= 1.0 {
+        return Some(first.0);
+    }
+    curve.windows(2).find_map(|pair| {
+        let [(low, below), (high, above)] = [pair[0], pair[1]];
+        (below < 1.0 && above >= 1.0).then(|| low + (high - low) * (1.0 - below) / (above - below))
+    })
+}
+
+fn restore_cost(run: &mut Run, core: usize) -> anyhow::Result<()> {
+    let rounds = run.quick_or(3, 9);
+    run.says("restoration alone");
+    let ours = (0..rounds).map(|_| restoring::ours()).collect::<anyhow::Result<Samples>>()?;
+    run.record(OURS, &ours);
+    match restoring::librte(rounds, core) {
+        Ok(theirs) => run.record(LIBRTE, &theirs),
+        Err(why) => run.skip(&[LIBRTE], &format!("{why:#}")),
+    }
+    Ok(())
+}
+
+fn hand_over(run: &mut Run, cores: [usize; 2]) -> anyhow::Result<()> {
+    let (rounds, time) = run.quick_or((3, Duration::from_millis(100)), (9, Duration::from_millis(300)));
+    for batch in [1, 8, 32] {
+        run.says(&format!("hand-over, {batch} at a time"));
+        let samples = (0..rounds).map(|_| handoff::run(batch, cores, time));
+        let samples = samples.collect::<anyhow::Result<Samples>>()?;
+        run.record(&format!("order.handoff_ns.batch_{batch}"), &samples);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_break_even_is_where_the_line_crosses_one() {
+        assert_eq!(break_even(&[(0.0, 0.5), (100.0, 1.5), (300.0, 1.8)]), Some(50.0));
+        assert_eq!(break_even(&[(0.0, 1.2), (100.0, 1.5)]), Some(0.0));
+        assert_eq!(break_even(&[(0.0, 0.4), (100.0, 0.5)]), None);
+        assert_eq!(break_even(&[]), None);
+    }
+
+    #[test]
+    fn two_workers_share_a_flow_and_keep_its_order() {
+        if machine::cores() < 2 {
+            eprintln!("SKIPPED: two workers take two cores");
+            return;
+        }
+        let links = work::links(500, work::calibrate());
+        let window = throughput(&Plan::one_flow(2, links), Duration::from_millis(100)).unwrap();
+        assert!(window.passed > 1000, "{}", window.passed);
+        assert!(window.cpu.iter().all(|cpu| *cpu > Duration::from_millis(5)), "{:?}", window.cpu);
+    }
+
+    #[test]
+    fn restoration_and_hand_over_take_some_time() {
+        assert!((0.01..1000.0).contains(&restoring::ours().unwrap()));
+        let nanos = handoff::run(8, [0, machine::cores() - 1], Duration::from_millis(20)).unwrap();
+        assert!((0.1..1_000_000.0).contains(&nanos), "{nanos}");
+    }
+}

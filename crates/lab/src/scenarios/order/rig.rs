@@ -1,0 +1,309 @@
+//! One or two workers of the gateway between ports in memory: loop, stages, steering and restoration are
+//! the real ones; one stage more takes as long as it is told to.
+
+use super::ports::{FROM, Ledger, Link, Sink, Source, TO, Tap, frame};
+use super::work::work;
+use crate::interrupt;
+use crate::meters::cpu::thread_time;
+use crate::topology::pin_here;
+use anyhow::{Context as _, anyhow, ensure};
+use polder::runtime::accounts::{Accounts, drops};
+use polder::runtime::clock::Clock;
+use polder::runtime::gateway::meshes;
+use polder::runtime::wake::Bell;
+use polder::runtime::worker::{Attachment, Command, SendPath, Worker};
+use polder_buffers::snapshot::Snapshot;
+use polder_buffers::{Batch, Packet, PortId, Region, RegionOptions};
+use polder_datapath::counters::{QueueCounters, WorkerCounters};
+use polder_datapath::crew::{CrewOptions, crew};
+use polder_datapath::drops::DropReason;
+use polder_datapath::engine::{Engine, Tables};
+use polder_datapath::forward::{
+    BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
+};
+use polder_datapath::port::{RxQueue, TxQueue as _};
+use polder_datapath::steer::{Hasher, Marks, Order};
+use polder_datapath::tunnel::Tunnels;
+use polder_datapath::units::Nanos;
+use polder_datapath::wire::MacAddress;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const SLOTS: u32 = 32_768;
+const NEAR: PortId = PortId(0);
+const FAR: PortId = PortId(1);
+/// Any number will do, as long as it is the same in each run.
+const SEED: u64 = 0x5eed;
+
+/// What is to run.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) workers: usize,
+    pub(super) order: Order,
+    /// Links of work a packet.
+    pub(super) links: u32,
+    pub(super) restoration: bool,
+    pub(super) marks: Marks,
+    /// The home of each flow, by worker.
+    pub(super) flows: Vec<usize>,
+    /// Packets a second; none for as many as can be.
+    pub(super) pace: Option<u64>,
+    pub(super) link: Option<Link>,
+}
+
+impl Plan {
+    /// One flow, as fast as it goes.
+    pub(super) fn one_flow(workers: usize, links: u32) -> Self {
+        Self {
+            workers,
+            order: if workers == 1 { Order::Queue } else { Order::Spread },
+            links,
+            restoration: true,
+            marks: Marks::default(),
+            flows: vec![workers - 1],
+            pace: None,
+            link: None,
+        }
+    }
+}
+
+/// A running rig.
+pub(super) struct Rig {
+    region: Region,
+    threads: Vec<JoinHandle<()>>,
+    /// The threads' numbers, by worker.
+    pub(super) ids: Vec<i32>,
+    commands: Vec<(Sender<Command>, Arc<Bell>)>,
+    pub(super) tap: Arc<Tap>,
+    ledger: Arc<Mutex<Ledger>>,
+    passed: Arc<AtomicU64>,
+    pub(super) workers: Vec<Arc<WorkerCounters>>,
+    queues: Vec<Arc<QueueCounters>>,
+    _tables: Snapshot<Tables>,
+}
+
+/// What was seen of a running rig.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reading {
+    pub(super) at: Duration,
+    pub(super) passed: u64,
+    pub(super) cpu: Vec<Duration>,
+}
+
+/// What is left when all is over.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Left {
+    pub(super) sent: Vec<u64>,
+    pub(super) late: u64,
+    pub(super) no_core: u64,
+    pub(super) expired: u64,
+    pub(super) changes: u64,
+    pub(super) helped: u64,
+    pub(super) tickets: u64,
+}
+
+impl Rig {
+    /// Starts the workers: worker 0 on the last core, the next one on the core before.
+    pub(super) fn start(plan: &Plan, prepare: impl FnOnce(&mut Ledger)) -> anyhow::Result<Self> {
+        let region = Region::new(RegionOptions { slots: SLOTS, slot_bytes: 2048 })?;
+        let clock = Clock::start();
+        let tables = Snapshot::new(tables(clock.now())?);
+        let mut ledger = Ledger::new(plan.flows.len(), plan.link);
+        prepare(&mut ledger);
+        let ledger = Arc::new(Mutex::new(ledger));
+        let (source, tap) = Source::new(frames(plan, &region)?, plan.pace);
+        let (sinks, passed) = Sink::new(&ledger, plan.workers);
+        let mut rig = Self {
+            region,
+            threads: Vec::new(),
+            ids: Vec::new(),
+            commands: Vec::new(),
+            tap,
+            ledger,
+            passed,
+            workers: Vec::new(),
+            queues: vec![Arc::clone(source.counters())],
+            _tables: tables,
+        };
+        rig.start_workers(plan, clock)?;
+        let mut source = Some(source);
+        for ((commands, bell), sink) in rig.commands.iter().zip(sinks) {
+            rig.queues.push(Arc::clone(sink.counters()));
+            let rx = source.take().map(|source| Box::new(source) as Box<dyn RxQueue>);
+            let near = Attachment { port: NEAR, rx: rx.into_iter().collect(), tx: SendPath::Through(0) };
+            let far = Attachment { port: FAR, rx: Vec::new(), tx: SendPath::Own(Box::new(sink)) };
+            let told = [Command::Order(NEAR, plan.order), Command::Attach(near), Command::Attach(far)];
+            for command in told {
+                commands.send(command).map_err(|_| anyhow!("a worker is gone"))?;
+            }
+            bell.ring();
+        }
+        Ok(rig)
+    }
+
+    fn start_workers(&mut self, plan: &Plan, clock: Clock) -> anyhow::Result<()> {
+        let bells = (0..plan.workers).map(|_| Bell::new().map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
+        let mut options = CrewOptions::new(Hasher::mixed(SEED, false));
+        options.marks = plan.marks;
+        options.restoration = plan.restoration;
+        let mut shares = crew(plan.workers, &options).into_iter();
+        let (reports, _) = channel();
+        let (say, ids) = channel();
+        for (number, mesh) in meshes(&bells).into_iter().enumerate() {
+            let (commands, inbox) = channel();
+            let mut engine = Engine::new(self._tables.reader(), number);
+            if plan.links > 0 {
+                let links = plan.links;
+                engine.set_extra(Box::new(move |batch: &mut Batch| {
+                    batch.iter().for_each(|packet| {
+                        black_box(work(packet.bytes(), links));
+                    });
+                }));
+            }
+            self.workers.push(Arc::clone(engine.counters()));
+            let bell = Arc::clone(&bells[number]);
+            let mut worker =
+                Worker::new(&self.region, engine, clock, mesh, Arc::clone(&bell), inbox, reports.clone())?;
+            if let Some(share) = shares.next().filter(|_| plan.workers > 1) {
+                worker.join(share, &bells);
+            }
+            let core = (crate::machine::cores() + plan.workers - 1 - number) % crate::machine::cores();
+            let say = say.clone();
+            let thread = std::thread::Builder::new().name(format!("order-{number}")).spawn(move || {
+                let pinned = pin_here(core).map(|()| rustix::thread::gettid().as_raw_nonzero().get());
+                let ready = pinned.is_ok();
+                // The other side waits for it.
+                let _ = say.send((number, pinned));
+                if ready {
+                    worker.run();
+                }
+            })?;
+            self.threads.push(thread);
+            self.commands.push((commands, bell));
+        }
+        self.ids = vec![0; plan.workers];
+        for _ in 0..plan.workers {
+            let (number, id) = ids.recv().context("a worker's thread ended")?;
+            self.ids[number] = id?;
+        }
+        Ok(())
+    }
+
+    /// Lets packets come, or stops them.
+    pub(super) fn open(&self, open: bool) {
+        self.tap.set_open(open);
+        self.commands.iter().for_each(|(_, bell)| bell.ring());
+    }
+
+    /// Takes a look.
+    pub(super) fn read(&self) -> anyhow::Result<Reading> {
+        let cpu = self.ids.iter().map(|&id| thread_time(id)).collect::<anyhow::Result<_>>()?;
+        Ok(Reading { at: crate::clock::now(), passed: self.passed.load(Ordering::Relaxed), cpu })
+    }
+
+    /// Runs for a while and says what happened meanwhile.
+    pub(super) fn window(&self, time: Duration) -> anyhow::Result<Reading> {
+        let before = self.read()?;
+        interrupt::sleep(time)?;
+        let after = self.read()?;
+        let cpu = after.cpu.iter().zip(&before.cpu).map(|(after, before)| after.saturating_sub(*before));
+        let window =
+            Reading { at: after.at - before.at, passed: after.passed - before.passed, cpu: cpu.collect() };
+        ensure!(window.passed > 0, "nothing has passed in {time:?}");
+        Ok(window)
+    }
+
+    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops the source, waits until everything is through, ends the workers, and checks the books.
+    pub(super) fn stop(mut self) -> anyhow::Result<(Left, Ledger)> {
+        self.open(false);
+        // What is on its way takes milliseconds; what waits for a slow link goes with the rig.
+        interrupt::sleep(Duration::from_millis(30))?;
+        self.end()?;
+        let accounts = Accounts::of(&self.workers, &self.queues);
+        ensure!(accounts.unaccounted() == 0, "packets are missing: {accounts:?}");
+        let sum = |read: fn(&WorkerCounters) -> u64| self.workers.iter().map(|worker| read(worker)).sum();
+        let left = Left {
+            sent: self.tap.sent(),
+            late: drops(&self.workers, &self.queues, DropReason::LateAfterRestore),
+            no_core: drops(&self.workers, &self.queues, DropReason::NoCore),
+            expired: sum(|worker| worker.order.expired.get()),
+            changes: sum(|worker| worker.order.changes.get()),
+            helped: sum(|worker| worker.order.helped.get()),
+            tickets: sum(|worker| worker.order.tickets.get()),
+        };
+        let ledger = std::mem::take(&mut *self.ledger());
+        Ok((left, ledger))
+    }
+
+    fn end(&mut self) -> anyhow::Result<()> {
+        for (commands, bell) in &self.commands {
+            // A worker that has ended already takes no orders and needs none.
+            let _ = commands.send(Command::Stop);
+            bell.ring();
+        }
+        let ended = self.threads.drain(..).map(JoinHandle::join).collect::<Vec<_>>();
+        ensure!(ended.iter().all(Result::is_ok), "a worker panicked");
+        Ok(())
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        // Only on the way out of an error, which is the one that matters.
+        let _ = self.end();
+    }
+}
+
+/// A frame of each flow, whose UDP port is chosen such that the flow has its home where it is wanted.
+fn frames(plan: &Plan, region: &Region) -> anyhow::Result<Vec<[u8; super::ports::BYTES]>> {
+    let hasher = Hasher::mixed(SEED, false);
+    let mut pool = region.pool();
+    let mut port = 1024;
+    let mut frames = Vec::new();
+    for (flow, &home) in (0..).zip(&plan.flows) {
+        loop {
+            port += 1;
+            let candidate = frame(flow, port);
+            let packet = Packet::copy_from(&candidate, &mut pool).context("no memory")?;
+            // Buckets are dealt to workers in turn, and there is a power of two of them.
+            let found = hasher.flow(&packet, false).hash as usize % plan.workers.next_power_of_two() == home;
+            pool.release_packet(packet);
+            if found {
+                frames.push(candidate);
+                break;
+            }
+        }
+    }
+    Ok(frames)
+}
+
+/// A bridge between two ports that knows both stations.
+fn tables(now: Nanos) -> anyhow::Result<Tables> {
+    let member = |port| MemberOptions {
+        port,
+        vlans: VlanMode::Transparent,
+        learning: true,
+        flood: true,
+        isolated: false,
+        flood_limits: FloodLimits::default(),
+    };
+    let entry = |address, port| StaticEntry { address: MacAddress(address), vlan: None, port };
+    let bridge = BridgeOptions {
+        name: "lan".to_owned(),
+        ageing_seconds: 300,
+        members: [NEAR, FAR].map(member).to_vec(),
+        static_entries: vec![entry(FROM, NEAR), entry(TO, FAR)],
+        fdb: Arc::new(Fdb::new(FdbOptions { capacity: 64, seed: SEED })),
+    };
+    let bridges = Bridges::new(vec![bridge], Arc::new(Links::new(2)))?;
+    bridges.bind_static(u32::try_from(now.0 / Nanos::SECOND.0)?)?;
+    Ok(Tables { bridges, tunnels: Tunnels::new([], [])?, longest_frame: 1518, takes_partial: vec![false; 2] })
+}

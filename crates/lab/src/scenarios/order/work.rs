@@ -1,0 +1,52 @@
+//! Work that takes a packet so long: what stands in for filters, ciphers and inspection.
+
+use crate::clock;
+use std::hint::black_box;
+use std::time::Duration;
+
+/// Times a calibration is repeated; the fastest counts, for nothing makes it faster than it is.
+const TRIES: u32 = 5;
+/// Rounds of a calibration.
+const ROUNDS: u32 = 2_000_000;
+
+/// A chain of dependent multiplications over the packet's bytes, of so many links.
+#[inline(never)]
+pub(super) fn work(bytes: &[u8], links: u32) -> u64 {
+    let words = bytes.as_chunks::<8>().0;
+    let mut sum = 0x9e37_79b9_7f4a_7c15_u64;
+    for link in 0..links {
+        let word = words.get(link as usize & 7).copied().unwrap_or_default();
+        sum = (sum ^ u64::from_le_bytes(word)).wrapping_mul(0xd6e8_feb8_6659_fd93).rotate_left(29);
+    }
+    sum
+}
+
+/// Nanoseconds that a link takes on this core.
+pub(super) fn calibrate() -> f64 {
+    let bytes = [0x5a; 64];
+    let fastest = (0..TRIES).map(|_| {
+        let start = clock::thread_cpu();
+        black_box(work(black_box(&bytes), ROUNDS));
+        clock::thread_cpu() - start
+    });
+    fastest.min().unwrap_or(Duration::ZERO).as_secs_f64() * 1e9 / f64::from(ROUNDS)
+}
+
+/// Links for so many nanoseconds.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "thousands at most")]
+pub(super) fn links(nanos: u32, link_nanos: f64) -> u32 {
+    (f64::from(nanos) / link_nanos).round() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_take_time_and_depend_on_the_bytes() {
+        let link = calibrate();
+        assert!((0.1..100.0).contains(&link), "{link} ns");
+        assert_eq!((links(0, 2.0), links(500, 2.0), links(1000, 2.0)), (0, 250, 500));
+        assert_ne!(work(&[1; 64], 8), work(&[2; 64], 8), "the bytes count");
+    }
+}
