@@ -36,18 +36,20 @@ pub(super) fn run(batch: usize, cores: [usize; 2], time: Duration) -> anyhow::Re
             pass_on(&mut from_here, &mut back, batch, || stop.load(Ordering::Relaxed));
             anyhow::Ok(())
         });
-        pin_here(cores[0])?;
-        let start = clock::now();
-        let mut looks = 0_u32;
-        let handed = pass_on(&mut from_there, &mut there, batch, || {
-            looks = looks.wrapping_add(1);
-            looks.is_multiple_of(1024) && clock::now() - start >= time
+        let own = scope.spawn(|| {
+            pin_here(cores[0])?;
+            let (start, mut looks) = (clock::now(), 0_u32);
+            let handed = pass_on(&mut from_there, &mut there, batch, || {
+                looks = looks.wrapping_add(1);
+                looks.is_multiple_of(1024) && clock::now() - start >= time
+            });
+            anyhow::Ok((handed, clock::now() - start))
         });
-        let elapsed = clock::now() - start;
+        let measured = own.join().map_err(|_| anyhow!("this side panicked"))?;
         // Relaxed: the flag orders nothing.
         stop.store(true, Ordering::Relaxed);
         other.join().map_err(|_| anyhow!("the other side panicked"))??;
-        anyhow::Ok((handed, elapsed))
+        measured
     })?;
     ensure!(handed > 0, "nothing was handed over");
     Ok(elapsed.as_nanos() as f64 / handed as f64 / 2.0)
