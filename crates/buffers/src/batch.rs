@@ -26,6 +26,20 @@ impl Batch {
         BATCH - self.packets.len()
     }
 
+    /// Hints that packets and the first bytes of each are going to be read: another core has them.
+    #[inline]
+    pub fn fetch(&self) {
+        // The packets' own lines first, all at once, then what they lead to.
+        self.packets.iter().for_each(crate::prefetch);
+        self.packets.iter().for_each(Packet::prefetch);
+    }
+
+    /// Hints that the batch, which is empty, is going to be filled: another core has its memory.
+    #[inline]
+    pub fn fetch_to_fill(&mut self) {
+        self.packets.spare_capacity_mut().iter().for_each(crate::prefetch::prefetch_to_write);
+    }
+
     /// Whether nothing more can be put in.
     #[inline]
     pub fn is_full(&self) -> bool {

@@ -257,6 +257,12 @@ impl Packet {
         crate::prefetch(self.bytes());
     }
 
+    /// Hints that the first bytes are going to be written: another core may have them.
+    #[inline(always)]
+    pub fn prefetch_to_write(&self) {
+        crate::prefetch::prefetch_to_write(self.bytes());
+    }
+
     /// Puts `length` bytes in front and returns them; their content is undefined but initialised.
     ///
     /// # Errors

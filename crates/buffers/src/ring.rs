@@ -4,6 +4,7 @@
 //! "empty", so a batch costs one shared load and one shared store. Cursors count up without bounds
 //! and are reduced to a cell by a mask; they stand on cache lines of their own.
 
+use crate::prefetch::{prefetch, prefetch_to_write};
 use crate::sync::{Arc, AtomicUsize, Ordering, UnsafeCell};
 use core::mem::MaybeUninit;
 use crossbeam_utils::CachePadded;
@@ -89,7 +90,20 @@ impl<T: Send> Producer<T> {
         self.written = self.written.wrapping_add(count);
         // Release pairs with the consumer's Acquire load in `available`: it sees the cells.
         self.shared.written.store(self.written, Ordering::Release);
+        self.fetch_next(count);
         count
+    }
+
+    /// Has the cells fetched that the next values will probably go into: the consumer's core has them.
+    #[inline]
+    fn fetch_next(&self, count: usize) {
+        if size_of::<T>() < 64 {
+            return;
+        }
+        let mask = self.shared.cells.len() - 1;
+        for ahead in 0..count {
+            prefetch_to_write(&self.shared.cells[self.written.wrapping_add(ahead) & mask]);
+        }
     }
 
     /// Puts in one value.
@@ -129,6 +143,11 @@ impl<T: Send> Consumer<T> {
     pub fn pop_all(&mut self, limit: usize, mut take: impl FnMut(T)) -> usize {
         let count = self.available().min(limit);
         let mask = self.shared.cells.len() - 1;
+        if size_of::<T>() >= 64 {
+            for ahead in 0..count {
+                prefetch(&self.shared.cells[self.read.wrapping_add(ahead) & mask]);
+            }
+        }
         for _ in 0..count {
             let cell = &self.shared.cells[self.read & mask];
             // SAFETY: (1) the cell is between `read` and `written`, so the producer wrote it before

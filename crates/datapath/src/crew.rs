@@ -349,6 +349,9 @@ impl Crew {
         let counters = &self.counters.order;
         counters.pulled.add(packets as u64);
         counters.helped.add(u64::from(other != self.me));
+        if other != self.me {
+            parcel.batch.fetch();
+        }
         let start = stages.begin();
         if start.is_some() {
             self.definer.sample(&parcel.batch, u64::from(self.loads[self.me].packet_nanos()));
@@ -378,6 +381,7 @@ impl Crew {
         let mut busy = false;
         for other in 0..self.peers.len() {
             while let Some(parcel) = self.peers[other].redeemed_from.pop() {
+                parcel.batch.fetch();
                 self.line_up(parcel, now, stages);
                 busy = true;
             }

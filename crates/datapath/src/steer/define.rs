@@ -167,6 +167,7 @@ impl Definer {
         };
         // Nothing else of this batch can have gone there before.
         core::mem::swap(room, batch);
+        batch.fetch_to_fill();
     }
 
     #[inline]

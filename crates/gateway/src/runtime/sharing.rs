@@ -24,12 +24,17 @@ pub struct Sharing {
     bells: Vec<Arc<Bell>>,
     /// Whether the round before found something to do.
     pub was_busy: bool,
+    /// When others last brought something, or were helped.
+    pub shared_at: Nanos,
 }
+
+/// How long a worker stays awake for more from the others: what sleep and a wake-up would take of both.
+const AWAKE: Nanos = Nanos(50_000);
 
 impl Sharing {
     /// The part of a worker in a crew whose workers have these bells.
     pub fn new(crew: Crew, bells: &[Arc<Bell>]) -> Self {
-        Self { crew, orders: Vec::new(), bells: bells.to_vec(), was_busy: false }
+        Self { crew, orders: Vec::new(), bells: bells.to_vec(), was_busy: false, shared_at: Nanos::default() }
     }
 
     /// How the packets of a port find their worker.
@@ -45,6 +50,11 @@ impl Sharing {
             self.orders.resize(index + 1, Order::Queue);
         }
         self.orders[index] = order;
+    }
+
+    /// Whether more is to be expected soon.
+    pub fn stays_awake(&self, now: Nanos) -> bool {
+        now.since(self.shared_at) < AWAKE
     }
 
     /// Wakes whoever has been brought something, and others while parcels wait for them.

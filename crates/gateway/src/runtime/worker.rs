@@ -165,7 +165,7 @@ impl Worker {
             self.counters.polls.add(1);
             if !busy {
                 self.counters.empty_polls.add(1);
-                self.sleep(now);
+                self.rest(now);
             }
         }
         self.drain();
@@ -286,9 +286,13 @@ impl Worker {
         let Self { sharing: Some(sharing), engine, pool, senders, clock, .. } = self else { return busy };
         let mut desk = Desk { engine, pool, egress: senders, clock: *clock, now, timed: false };
         sharing.crew.round(now, sharing.was_busy);
-        busy |= sharing.crew.collect(now, &mut desk);
-        if !busy {
-            busy = sharing.crew.help(now, &mut desk);
+        let mut shared = sharing.crew.collect(now, &mut desk);
+        if !busy && !shared {
+            shared = sharing.crew.help(now, &mut desk);
+        }
+        busy |= shared;
+        if shared {
+            sharing.shared_at = now;
         }
         sharing.wake();
         sharing.was_busy = busy;
@@ -309,6 +313,13 @@ impl Worker {
             self.engine.transmit(&mut self.batch, with, &mut self.senders);
         }
         taken > 0
+    }
+
+    /// Sleeps, unless more is to be expected from other workers at once.
+    fn rest(&mut self, now: Nanos) {
+        if !self.sharing.as_ref().is_some_and(|sharing| sharing.stays_awake(now)) {
+            self.sleep(now);
+        }
     }
 
     fn sleep(&mut self, now: Nanos) {

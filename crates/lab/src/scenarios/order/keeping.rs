@@ -71,6 +71,7 @@ fn restless(links: u32) -> Plan {
         marks: RESTLESS,
         flows: vec![1, 0],
         pace: Some(PACE),
+        one_ledger: true,
         ..Plan::one_flow(2, links)
     }
 }
@@ -117,7 +118,7 @@ fn under_codel(run: &mut Run, row: &str, share: u64, links: u32, time: Duration)
 fn held(run: &mut Run, links: u32) -> anyhow::Result<()> {
     let times = run.quick_or(10, 40);
     // All the time spread, so that it is likely that it is held with a parcel in its hands.
-    let plan = Plan { order: Order::Spread, pace: Some(4 * PACE), ..restless(links) };
+    let plan = Plan { order: Order::Spread, pace: None, one_ledger: false, ..restless(links) };
     let rig = Rig::start(&plan, |_| {})?;
     rig.open(true);
     if let Err(why) = hold::have_held(rig.ids[1], times, HOLD, Duration::from_millis(53)) {
@@ -160,7 +161,7 @@ fn without_restoration(run: &mut Run, links: u32, time: Duration) -> anyhow::Res
         run.missing(WITHOUT, format!("the meter is wrong: {INJECTED} swaps are {injected:?}"));
         return Ok(());
     }
-    let plan = Plan { restoration: false, flows: vec![1], pace: None, ..Plan::one_flow(2, links) };
+    let plan = Plan { restoration: false, one_ledger: true, ..Plan::one_flow(2, links) };
     let prepare = |ledger: &mut Ledger| {
         ledger.meter = Some(SequenceMeter::new(1 << 24));
         ledger.arrivals.reserve_exact(1 << 20);

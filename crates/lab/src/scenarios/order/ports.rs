@@ -3,6 +3,7 @@
 
 use crate::clock;
 use crate::meters::sequence::SequenceMeter;
+use anyhow::ensure;
 use polder_buffers::{BATCH, Batch, HEADROOM, Packet, Pool, Segment};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
@@ -93,23 +94,23 @@ impl RxQueue for Source {
         if !self.tap.open.load(Ordering::Relaxed) || !self.is_due() {
             return Turn::Drained;
         }
-        let limit = (budget.left() as usize).min(batch.room());
         let (frame, number) = (&self.frames[self.turn], &mut self.numbers[self.turn]);
-        let mut count = 0;
-        while count < limit
-            && let Some(slot) = pool.take()
-        {
-            let length = u16::try_from(BYTES).unwrap_or(0);
-            let mut packet = Packet::from_segment(Segment { frame: slot, offset: HEADROOM, length });
+        let (before, limit) = (batch.len(), (budget.left() as usize).min(batch.room()));
+        let length = u16::try_from(BYTES).unwrap_or(0);
+        for slot in core::iter::from_fn(|| pool.take()).take(limit) {
+            let packet = Packet::from_segment(Segment { frame: slot, offset: HEADROOM, length });
+            // A device writes the bytes, and the processor learns nothing of it.
+            packet.prefetch_to_write();
+            let pushed = batch.push(packet);
+            debug_assert!(pushed.is_ok(), "there is room");
+        }
+        for packet in batch.iter_mut().skip(before) {
             let bytes = packet.bytes_mut();
             bytes.copy_from_slice(frame);
             bytes[NUMBER_AT..NUMBER_AT + 8].copy_from_slice(&number.to_be_bytes());
             *number += 1;
-            count += 1;
-            if batch.push(packet).is_err() {
-                break;
-            }
         }
+        let count = batch.len() - before;
         self.tap.sent[self.turn].store(*number, Ordering::Relaxed);
         self.turn = (self.turn + 1) % self.frames.len();
         self.total += count as u64;
@@ -212,8 +213,6 @@ impl Ledger {
         let Some((link, mut queue)) = self.link.take() else { return 0 };
         let each = 1_000_000_000 / link.packets_per_second.max(1);
         let mut sent = 0;
-        // A link that was idle does not catch up.
-        self.free_at = self.free_at.max(now.saturating_sub(64 * each));
         while self.free_at <= now && !queue.is_empty() {
             let dropped = &mut self.dropped.0;
             let at = Nanos(self.free_at);
@@ -230,6 +229,15 @@ impl Ledger {
         }
         self.link = Some((link, queue));
         sent
+    }
+
+    /// Adds what another queue has seen, which has to be other flows.
+    pub(super) fn add(&mut self, other: &Self) -> anyhow::Result<()> {
+        for (flow, other) in self.flows.iter_mut().zip(&other.flows).filter(|(_, other)| other.packets > 0) {
+            ensure!(flow.packets == 0, "one flow left by two queues");
+            *flow = other.clone();
+        }
+        Ok(())
     }
 
     /// Packets that wait for the link.
@@ -259,11 +267,11 @@ fn read(bytes: &[u8]) -> (usize, u64) {
 
 impl Sink {
     /// So many sending queues of one port, and the count of what has passed.
-    pub(super) fn new(ledger: &Arc<Mutex<Ledger>>, queues: usize) -> (Vec<Self>, Arc<AtomicU64>) {
+    pub(super) fn new(ledgers: &[Arc<Mutex<Ledger>>], queues: usize) -> (Vec<Self>, Arc<AtomicU64>) {
         let passed = Arc::<AtomicU64>::default();
-        let queue = |number| Self {
-            ledger: Arc::clone(ledger),
-            first: number == 0,
+        let queue = |number: usize| Self {
+            ledger: Arc::clone(&ledgers[number % ledgers.len()]),
+            first: number < ledgers.len(),
             counters: Arc::default(),
             passed: Arc::clone(&passed),
         };
@@ -280,7 +288,10 @@ impl TxQueue for Sink {
         if !ledger.swaps.is_empty() {
             ledger.swap(batch);
         }
-        let passed = if let Some((_, queue)) = &mut ledger.link {
+        let Ledger { link, free_at, .. } = &mut *ledger;
+        let passed = if let Some((_, queue)) = link {
+            // A link without work waits for it; one with work goes on when nobody looks.
+            *free_at = if queue.is_empty() { now.max(*free_at) } else { *free_at };
             let mut full = 0;
             queue.put(batch, Nanos(now), |packet, _| {
                 full += 1;

@@ -17,7 +17,7 @@ use polder_buffers::{Batch, Packet, PortId, Region, RegionOptions};
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
 use polder_datapath::crew::{CrewOptions, crew};
 use polder_datapath::drops::DropReason;
-use polder_datapath::engine::{Engine, Tables};
+use polder_datapath::engine::{Engine, ExtraStage, Tables};
 use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
 };
@@ -29,7 +29,7 @@ use polder_datapath::wire::MacAddress;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -53,6 +53,8 @@ pub(super) struct Plan {
     /// Packets a second; none for as many as can be.
     pub(super) pace: Option<u64>,
     pub(super) link: Option<Link>,
+    /// Whether all sending queues write into one ledger, and wait for each other there.
+    pub(super) one_ledger: bool,
 }
 
 impl Plan {
@@ -67,6 +69,7 @@ impl Plan {
             flows: vec![workers - 1],
             pace: None,
             link: None,
+            one_ledger: false,
         }
     }
 }
@@ -79,7 +82,8 @@ pub(super) struct Rig {
     pub(super) ids: Vec<i32>,
     commands: Vec<(Sender<Command>, Arc<Bell>)>,
     pub(super) tap: Arc<Tap>,
-    ledger: Arc<Mutex<Ledger>>,
+    /// One for all sending queues, or one for each.
+    ledgers: Vec<Arc<Mutex<Ledger>>>,
     passed: Arc<AtomicU64>,
     pub(super) workers: Vec<Arc<WorkerCounters>>,
     queues: Vec<Arc<QueueCounters>>,
@@ -112,18 +116,19 @@ impl Rig {
         let region = Region::new(RegionOptions { slots: SLOTS, slot_bytes: 2048 })?;
         let clock = Clock::start();
         let tables = Snapshot::new(tables(clock.now())?);
-        let mut ledger = Ledger::new(plan.flows.len(), plan.link);
-        prepare(&mut ledger);
-        let ledger = Arc::new(Mutex::new(ledger));
+        let count = if plan.one_ledger { 1 } else { plan.workers };
+        let mut ledgers = (0..count).map(|_| Ledger::new(plan.flows.len(), plan.link)).collect::<Vec<_>>();
+        prepare(&mut ledgers[0]);
+        let ledgers = ledgers.into_iter().map(|ledger| Arc::new(Mutex::new(ledger))).collect::<Vec<_>>();
         let (source, tap) = Source::new(frames(plan, &region)?, plan.pace);
-        let (sinks, passed) = Sink::new(&ledger, plan.workers);
+        let (sinks, passed) = Sink::new(&ledgers, plan.workers);
         let mut rig = Self {
             region,
             threads: Vec::new(),
             ids: Vec::new(),
             commands: Vec::new(),
             tap,
-            ledger,
+            ledgers,
             passed,
             workers: Vec::new(),
             queues: vec![Arc::clone(source.counters())],
@@ -157,12 +162,7 @@ impl Rig {
             let (commands, inbox) = channel();
             let mut engine = Engine::new(self._tables.reader(), number);
             if plan.links > 0 {
-                let links = plan.links;
-                engine.set_extra(Box::new(move |batch: &mut Batch| {
-                    batch.iter().for_each(|packet| {
-                        black_box(work(packet.bytes(), links));
-                    });
-                }));
+                engine.set_extra(extra(plan.links));
             }
             self.workers.push(Arc::clone(engine.counters()));
             let bell = Arc::clone(&bells[number]);
@@ -173,14 +173,9 @@ impl Rig {
             }
             let core = (crate::machine::cores() + plan.workers - 1 - number) % crate::machine::cores();
             let say = say.clone();
-            let thread = std::thread::Builder::new().name(format!("order-{number}")).spawn(move || {
-                let pinned = pin_here(core).map(|()| rustix::thread::gettid().as_raw_nonzero().get());
-                let ready = pinned.is_ok();
-                // The other side waits for it.
-                let _ = say.send((number, pinned));
-                if ready {
-                    worker.run();
-                }
+            let name = format!("order-{number}");
+            let thread = std::thread::Builder::new().name(name).spawn(move || {
+                run_on(core, &mut worker, |pinned| say.send((number, pinned)).is_ok());
             })?;
             self.threads.push(thread);
             self.commands.push((commands, bell));
@@ -217,10 +212,6 @@ impl Rig {
         Ok(window)
     }
 
-    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Stops the source, waits until everything is through, ends the workers, and checks the books.
     pub(super) fn stop(mut self) -> anyhow::Result<(Left, Ledger)> {
         self.open(false);
@@ -239,8 +230,12 @@ impl Rig {
             helped: sum(|worker| worker.order.helped.get()),
             tickets: sum(|worker| worker.order.tickets.get()),
         };
-        let ledger = std::mem::take(&mut *self.ledger());
-        Ok((left, ledger))
+        let ledgers = self.ledgers.iter();
+        let mut ledgers =
+            ledgers.map(|ledger| std::mem::take(&mut *ledger.lock().unwrap_or_else(PoisonError::into_inner)));
+        let mut all = ledgers.next().context("there is a ledger")?;
+        ledgers.try_for_each(|ledger| all.add(&ledger))?;
+        Ok((left, all))
     }
 
     fn end(&mut self) -> anyhow::Result<()> {
@@ -259,6 +254,24 @@ impl Drop for Rig {
     fn drop(&mut self) {
         // Only on the way out of an error, which is the one that matters.
         let _ = self.end();
+    }
+}
+
+/// A stage that does so many links of work for each packet.
+fn extra(links: u32) -> ExtraStage {
+    Box::new(move |batch: &mut Batch| {
+        for packet in batch.iter() {
+            black_box(work(packet.bytes(), links));
+        }
+    })
+}
+
+/// Runs a worker on this thread, pinned; says the thread's number first.
+fn run_on(core: usize, worker: &mut Worker, say: impl FnOnce(anyhow::Result<i32>) -> bool) {
+    let pinned = pin_here(core).map(|()| rustix::thread::gettid().as_raw_nonzero().get());
+    let ready = pinned.is_ok();
+    if say(pinned) && ready {
+        worker.run();
     }
 }
 
