@@ -1,0 +1,120 @@
+//! The control thread's side: ports, workers and tables, and what changes them.
+//!
+//! `start` brings it up, `upkeep` looks after it, `reload` changes it; `port` and `share` are what these
+//! have in common.
+
+mod port;
+mod reload;
+mod share;
+mod start;
+mod upkeep;
+
+pub use port::PortState;
+pub use share::{Share, meshes, share};
+pub use start::MOST_PORTS;
+
+use super::accounts::Accounts;
+use super::clock::Clock;
+use super::path::Paths;
+use super::ports::OpenPort;
+use super::tables::Lasting;
+use super::wake::Bell;
+use super::worker::{Command, Report};
+use crate::config::model::{Configuration, Port};
+use anyhow::Result;
+use polder_buffers::Region;
+use polder_buffers::snapshot::Snapshot;
+use polder_datapath::counters::{QueueCounters, WorkerCounters};
+use polder_datapath::engine::Tables;
+use polder_datapath::forward::{BridgeCounters, Links, SweepCursor};
+use polder_datapath::units::Nanos;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use std::thread::JoinHandle;
+
+/// One worker, from outside.
+pub struct WorkerHandle {
+    commands: Sender<Command>,
+    bell: Arc<Bell>,
+    /// Its counters.
+    pub counters: Arc<WorkerCounters>,
+    /// What its bridge stage has learned and flooded.
+    pub bridging: Arc<BridgeCounters>,
+    /// The CPU that it was pinned to.
+    pub cpu: Option<u16>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What opens the device of a port.
+pub type Opener = Box<dyn Fn(&Port, &Configuration, &Region) -> Result<OpenPort> + Send>;
+
+/// A running gateway.
+pub struct Gateway {
+    /// What it runs.
+    pub configuration: Configuration,
+    /// Packet memory of all ports.
+    pub region: Region,
+    /// The clock of all workers.
+    pub clock: Clock,
+    /// Its workers.
+    pub workers: Vec<WorkerHandle>,
+    /// Its device ports.
+    pub ports: Vec<PortState>,
+    /// What outlives configurations.
+    pub lasting: Lasting,
+    open: Opener,
+    tables: Snapshot<Tables>,
+    links: Arc<Links>,
+    retired: Vec<Arc<QueueCounters>>,
+    reports: Receiver<Report>,
+    asked_at: HashMap<String, Nanos>,
+    paths: Paths,
+    sweeps: HashMap<String, SweepCursor>,
+}
+
+impl Gateway {
+    /// Counters of all workers.
+    pub fn worker_counters(&self) -> Vec<Arc<WorkerCounters>> {
+        self.workers.iter().map(|worker| Arc::clone(&worker.counters)).collect()
+    }
+
+    /// Counters of all queues that there have ever been.
+    pub fn queue_counters(&self) -> Vec<Arc<QueueCounters>> {
+        let live = self.ports.iter().flat_map(|port| &port.counters);
+        live.chain(&self.retired).map(Arc::clone).collect()
+    }
+
+    /// Both sides of the conservation law.
+    pub fn accounts(&self) -> Accounts {
+        Accounts::of(&self.worker_counters(), &self.queue_counters())
+    }
+
+    /// Stops the workers: they send what they have, wait for their frames and let go of their queues.
+    pub fn stop(&mut self) {
+        for worker in &self.workers {
+            worker.send(Command::Stop);
+        }
+        for worker in &mut self.workers {
+            if let Some(thread) = worker.thread.take()
+                && thread.join().is_err()
+            {
+                tracing::error!("a worker has panicked; its packets are lost");
+            }
+        }
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl WorkerHandle {
+    fn send(&self, command: Command) {
+        // A worker that is gone has panicked, which `stop` reports.
+        let _ = self.commands.send(command);
+        self.bell.ring();
+    }
+}

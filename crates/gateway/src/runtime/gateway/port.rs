@@ -1,0 +1,44 @@
+//! A port as the control thread knows it.
+
+use crate::config::model::Port;
+use crate::runtime::ports;
+use polder_datapath::counters::QueueCounters;
+use polder_datapath::units::Nanos;
+use polder_devices::af_xdp;
+use std::sync::Arc;
+
+/// A device port, open or waiting to be opened again.
+pub struct PortState {
+    /// As configured.
+    pub configuration: Port,
+    /// Whether it is open.
+    pub open: bool,
+    /// What was found when it was last opened.
+    pub facts: Option<ports::Facts>,
+    /// Why it is closed.
+    pub trouble: Option<String>,
+    /// Counters of all queues that it has ever had.
+    pub counters: Vec<Arc<QueueCounters>>,
+    /// Times that it was opened.
+    pub openings: u64,
+    /// What keeps an interface attached.
+    pub attachment: Option<af_xdp::Port>,
+    pub(super) retry_at: Nanos,
+    pub(super) detaching: usize,
+}
+
+impl PortState {
+    pub(super) fn closed(configuration: &Port) -> Self {
+        Self {
+            configuration: configuration.clone(),
+            open: false,
+            facts: None,
+            attachment: None,
+            trouble: None,
+            counters: Vec::new(),
+            openings: 0,
+            retry_at: Nanos::default(),
+            detaching: 0,
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Another configuration, applied as one difference.
+
+use super::upkeep::note_link;
+use super::{Gateway, PortState};
+use crate::config::model::{Configuration, Port, Role};
+use crate::runtime::numbers::{ensure_reloadable, keep_numbers};
+use crate::runtime::ports::{self, OpenPort};
+use crate::runtime::tables::tables;
+use crate::runtime::worker::Command;
+use anyhow::{Context as _, Result};
+use polder_datapath::engine::Tables;
+
+impl Gateway {
+    /// Applies another configuration as one difference: whatever can fail comes first, then tables are
+    /// replaced whole, ports that came are attached and ports that went are let go.
+    ///
+    /// # Errors
+    /// When a new port cannot be opened, or something has changed that needs a restart; then nothing
+    /// has changed.
+    pub fn reload(&mut self, mut next: Configuration) -> Result<()> {
+        keep_numbers(&self.configuration, &mut next);
+        ensure_reloadable(&self.configuration, &next)?;
+        let is_kept = |port: &&Port| self.ports.iter().any(|state| state.configuration.id == port.id);
+        let mut opened = Vec::new();
+        for port in next.ports.iter().filter(|port| !is_kept(port)) {
+            opened.push((self.open)(port, &next, &self.region)?);
+        }
+        let mut facts = self.facts();
+        facts.retain(|id, _| next.port(*id).is_some());
+        facts.extend(opened.iter().map(|port| (port.id, port.facts.clone())));
+        let tables = tables(&next, &facts, &mut self.lasting, &self.links)?;
+        if let Err(error) = self.claim(&next) {
+            self.claim(&self.configuration)?;
+            return Err(error);
+        }
+        self.adopt(next, tables, opened);
+        self.tick();
+        Ok(())
+    }
+
+    /// Takes the packets of the tunnels of `configuration`, and leaves those of others to the kernel.
+    fn claim(&self, configuration: &Configuration) -> Result<()> {
+        for state in &self.ports {
+            let Some(attachment) = &state.attachment else { continue };
+            let port = &state.configuration;
+            if port.role == Role::Underlay {
+                let claims = ports::claims(port.id, configuration);
+                let told = || format!("cannot take the tunnels' packets on port {}", port.name);
+                attachment.set_claims(&claims).with_context(told)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The part of a reload that cannot fail.
+    fn adopt(&mut self, next: Configuration, tables: Tables, opened: Vec<OpenPort>) {
+        let (kept, gone) = std::mem::take(&mut self.ports)
+            .into_iter()
+            .partition::<Vec<_>, _>(|state| next.port(state.configuration.id).is_some());
+        self.ports = kept;
+        self.ports.extend(opened.iter().filter_map(|port| next.port(port.id)).map(PortState::closed));
+        self.tables.replace(tables);
+        for port in opened {
+            self.attach(port);
+        }
+        for state in gone {
+            note_link(&self.links, &self.lasting, state.configuration.id, false);
+            for worker in &self.workers {
+                worker.send(Command::Detach(state.configuration.id));
+            }
+            self.retired.extend(state.counters);
+        }
+        self.lasting.retain(&next);
+        self.configuration = next;
+    }
+}

@@ -1,0 +1,53 @@
+//! How queues are divided among workers, and the rings between these.
+
+use crate::runtime::wake::Bell;
+use crate::runtime::worker::{Mesh, SendPath};
+use polder_buffers::ring;
+use polder_datapath::counters::QueueCounters;
+use polder_datapath::port::RxQueue;
+use polder_devices::AnyQueue;
+use std::sync::Arc;
+
+/// Packets between two workers at most.
+const MESH_RING: usize = 512;
+
+/// What one worker gets of a port.
+pub type Share = (Vec<Box<dyn RxQueue>>, SendPath);
+
+/// Queue *q* goes to worker *q* mod *workers*; a worker without one sends through a worker that has.
+pub fn share(queues: Vec<AnyQueue>, workers: usize, counters: &mut Vec<Arc<QueueCounters>>) -> Vec<Share> {
+    let owners = queues.len().clamp(1, workers);
+    let mut shares =
+        (0..workers).map(|worker| (Vec::new(), SendPath::Through(worker % owners))).collect::<Vec<Share>>();
+    for (number, queue) in queues.into_iter().enumerate() {
+        for known in [queue.rx.counters(), queue.tx.counters()] {
+            if !counters.iter().any(|counter| Arc::ptr_eq(counter, known)) {
+                counters.push(Arc::clone(known));
+            }
+        }
+        let (receivers, sender) = &mut shares[number % workers];
+        receivers.push(queue.rx);
+        if matches!(sender, SendPath::Through(_)) {
+            *sender = SendPath::Own(queue.tx);
+        }
+    }
+    shares
+}
+
+/// The rings between workers.
+pub fn meshes(bells: &[Arc<Bell>]) -> Vec<Mesh> {
+    let count = bells.len();
+    let mut meshes = (0..count).map(|_| Mesh::default()).collect::<Vec<_>>();
+    for from in 0..count {
+        for to in 0..count {
+            if from == to {
+                meshes[from].outgoing.push(None);
+                continue;
+            }
+            let (producer, consumer) = ring::channel(MESH_RING);
+            meshes[from].outgoing.push(Some((producer, Arc::clone(&bells[to]))));
+            meshes[to].incoming.push(consumer);
+        }
+    }
+    meshes
+}

@@ -1,0 +1,218 @@
+//! What the control thread looks after a few times a second: ports, next hops, paths, ageing.
+
+use super::{Gateway, PortState};
+use crate::runtime::neighbour;
+use crate::runtime::ports::{self, OpenPort};
+use crate::runtime::tables::{Lasting, tables};
+use crate::runtime::worker::{Command, Report};
+use anyhow::Result;
+use polder_buffers::PortId;
+use polder_datapath::forward::{FdbTime, Links};
+use polder_datapath::units::Nanos;
+use polder_datapath::wire::MacAddress;
+use std::collections::HashMap;
+
+/// A next hop that is known is asked for again after so long.
+const REFRESH_NEIGHBOUR: Nanos = Nanos::from_seconds(30);
+/// A closed port is tried again after so long.
+const RETRY_PORT: Nanos = Nanos::from_millis(250);
+/// Buckets of a forwarding database that one tick looks at.
+const SWEEP_BUCKETS: usize = 4096;
+
+impl Gateway {
+    /// Looks after everything that is slow: ports, next hops, ageing. To be called a few times a second.
+    /// Says how long it may be until the next time.
+    pub fn tick(&mut self) -> Nanos {
+        let now = self.clock.now();
+        while let Ok(report) = self.reports.try_recv() {
+            self.hear(report);
+        }
+        self.look_at_links();
+        self.reopen(now);
+        let missing = self.refresh_neighbours(now);
+        self.refresh_paths();
+        self.sweep(now);
+        let waiting = missing || self.ports.iter().any(|port| !port.open);
+        if waiting { RETRY_PORT } else { Nanos::SECOND }
+    }
+
+    fn hear(&mut self, report: Report) {
+        match report {
+            Report::Closed(id) => self.close(id, "the interface has disappeared or was shut"),
+            Report::Detached(id) => {
+                if let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) {
+                    state.detaching = state.detaching.saturating_sub(1);
+                }
+            }
+        }
+    }
+
+    /// Takes over what has changed about the interfaces: address, MTU, carrier.
+    fn look_at_links(&mut self) {
+        let (mut gone, mut changed) = (Vec::new(), false);
+        for state in &mut self.ports {
+            let (Some(attachment), Some(facts)) = (&state.attachment, &mut state.facts) else { continue };
+            let id = state.configuration.id;
+            let Ok(link) = attachment.refresh() else {
+                gone.push(id);
+                continue;
+            };
+            note_link(&self.links, &self.lasting, id, link.up && link.carrier);
+            let mtu = link.mtu.min(state.configuration.mtu.map_or(u32::MAX, u32::from));
+            let mac = MacAddress(link.mac);
+            changed |= (facts.mtu, facts.mac) != (mtu, mac);
+            (facts.mtu, facts.mac) = (mtu, mac);
+        }
+        for id in gone {
+            self.close(id, "the interface has disappeared");
+        }
+        if changed && let Err(error) = self.rebuild() {
+            tracing::error!("cannot take over the interfaces' new addresses or MTU: {error:#}");
+        }
+    }
+
+    /// Takes a port from all workers; it is tried again later.
+    fn close(&mut self, id: PortId, why: &str) {
+        let retry_at = self.clock.now() + RETRY_PORT;
+        let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) else { return };
+        if !std::mem::take(&mut state.open) {
+            return;
+        }
+        state.attachment = None;
+        tracing::warn!(port = state.configuration.name, "closed: {why}; the other ports go on");
+        state.trouble = Some(why.to_owned());
+        state.retry_at = retry_at;
+        state.detaching = self.workers.len();
+        note_link(&self.links, &self.lasting, id, false);
+        for worker in &self.workers {
+            worker.send(Command::Detach(id));
+        }
+    }
+
+    /// Tries closed ports again.
+    fn reopen(&mut self, now: Nanos) {
+        for index in 0..self.ports.len() {
+            let state = &self.ports[index];
+            if state.open || state.detaching > 0 || state.retry_at > now {
+                continue;
+            }
+            match (self.open)(&state.configuration, &self.configuration, &self.region) {
+                Ok(opened) => self.welcome_back(opened),
+                Err(error) => {
+                    let state = &mut self.ports[index];
+                    state.trouble = Some(format!("{error:#}"));
+                    state.retry_at = now + RETRY_PORT;
+                }
+            }
+        }
+    }
+
+    fn welcome_back(&mut self, opened: OpenPort) {
+        let id = opened.id;
+        self.attach(opened);
+        // Address and MTU of the interface may be others.
+        if let Err(error) = self.rebuild() {
+            self.close(id, &format!("{error:#}"));
+            return;
+        }
+        tracing::info!(port = self.configuration.name_of(id).unwrap_or_default(), "open again");
+    }
+
+    /// Builds the tables anew, from the configuration and the open ports, and replaces them.
+    fn rebuild(&mut self) -> Result<()> {
+        let facts = self.facts();
+        let tables = tables(&self.configuration, &facts, &mut self.lasting, &self.links)?;
+        self.tables.replace(tables);
+        for worker in &self.workers {
+            worker.bell.ring();
+        }
+        Ok(())
+    }
+
+    /// What is known of ports; of one that is closed, what was known of it last.
+    pub(super) fn facts(&self) -> HashMap<PortId, ports::Facts> {
+        let known = |state: &PortState| Some((state.configuration.id, state.facts.clone()?));
+        self.ports.iter().filter_map(known).collect()
+    }
+
+    /// Brings the next hops of tunnels up to date. Says whether one is missing.
+    fn refresh_neighbours(&mut self, now: Nanos) -> bool {
+        let mut missing = false;
+        for tunnel in &self.configuration.tunnels {
+            let Some(state) = self.lasting.tunnels.get(&tunnel.name) else { continue };
+            if tunnel.next_hop_mac.is_some() {
+                continue;
+            }
+            let facts = self.ports.iter().find(|port| port.configuration.id == tunnel.port);
+            let Some(facts) = facts.filter(|port| port.open).and_then(|port| port.facts.as_ref()) else {
+                continue;
+            };
+            let found = neighbour::table(&facts.interface)
+                .ok()
+                .and_then(|table| table.get(&tunnel.next_hop).copied());
+            if found.is_some() || state.next_hop.address().is_none() {
+                state.next_hop.set_address(found);
+            }
+            missing |= state.next_hop.address().is_none();
+            let asked = self.asked_at.get(&tunnel.name).copied().unwrap_or_default();
+            let patience = if found.is_some() { REFRESH_NEIGHBOUR } else { Nanos::SECOND };
+            if asked == Nanos(0) || now.since(asked) >= patience {
+                neighbour::resolve(tunnel.next_hop);
+                self.asked_at.insert(tunnel.name.clone(), now);
+            }
+        }
+        missing
+    }
+
+    /// Brings the path MTU of tunnels up to date.
+    fn refresh_paths(&mut self) {
+        let tunnels = self.configuration.tunnels.iter().filter_map(|tunnel| {
+            let state = self.lasting.tunnels.get(&tunnel.name)?;
+            let port = self.ports.iter().find(|port| port.configuration.id == tunnel.port)?;
+            let interface = port.facts.as_ref()?.interface.as_str();
+            Some(((tunnel.local, tunnel.remote), interface, &**state))
+        });
+        self.paths.refresh(tunnels);
+    }
+
+    /// Forgets addresses that were not seen for long, some buckets at a time.
+    fn sweep(&mut self, now: Nanos) {
+        for bridge in &self.configuration.bridges {
+            let Some(fdb) = self.lasting.fdbs.get(&bridge.name) else { continue };
+            let cursor = self.sweeps.entry(bridge.name.clone()).or_default();
+            fdb.sweep(cursor, SWEEP_BUCKETS, FdbTime::new(now, bridge.ageing_seconds));
+        }
+    }
+}
+
+/// Takes note of a link's state. Stations behind a port that went down may be found elsewhere, so what was
+/// learned there is forgotten.
+pub(super) fn note_link(links: &Links, lasting: &Lasting, port: PortId, up: bool) {
+    if links.set(port, up) && !up {
+        for fdb in lasting.fdbs.values() {
+            fdb.flush_port(port);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polder_datapath::forward::{Fdb, FdbKey, FdbOptions};
+    use std::sync::Arc;
+
+    #[test]
+    fn what_was_learned_behind_a_link_that_went_down_is_forgotten() {
+        let (links, mut lasting) = (Links::new(2), Lasting::default());
+        let fdb = Arc::new(Fdb::new(FdbOptions { capacity: 64, seed: 1 }));
+        lasting.fdbs.insert("br0".to_owned(), Arc::clone(&fdb));
+        let (time, key) = (FdbTime { second: 1, ageing: 300 }, |last| MacAddress([2, 0, 0, 0, 0, last]));
+        for port in 0..2 {
+            fdb.learn(FdbKey::new(key(port), 0), PortId(u16::from(port)), time);
+        }
+        note_link(&links, &lasting, PortId(0), true);
+        assert_eq!(fdb.occupied(), 2);
+        note_link(&links, &lasting, PortId(0), false);
+        assert_eq!(fdb.entries().map(|entry| entry.port).collect::<Vec<_>>(), [PortId(1)]);
+    }
+}

@@ -1,0 +1,56 @@
+//! What workers are told, what they tell, and what connects them.
+
+use crate::runtime::wake::Bell;
+use polder_buffers::ring::{Consumer, Producer};
+use polder_buffers::{Packet, PortId};
+use polder_datapath::port::{RxQueue, TxQueue};
+use polder_datapath::steer::Order;
+use std::sync::Arc;
+
+/// What a worker is told.
+pub enum Command {
+    /// Use these queues of a port.
+    Attach(Attachment),
+    /// The packets of a port find their worker like this, for a worker in a crew.
+    Order(PortId, Order),
+    /// Let go of a port; its queues are dropped.
+    Detach(PortId),
+    /// Drain and end.
+    Stop,
+}
+
+/// A port as one worker sees it.
+pub struct Attachment {
+    /// The port.
+    pub port: PortId,
+    /// The queues that this worker polls.
+    pub rx: Vec<Box<dyn RxQueue>>,
+    /// How this worker sends on the port.
+    pub tx: SendPath,
+}
+
+/// How a worker sends on a port.
+pub enum SendPath {
+    /// On a queue of its own.
+    Own(Box<dyn TxQueue>),
+    /// Through the worker of that number, which has one.
+    Through(usize),
+}
+
+/// What a worker tells.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Report {
+    /// A queue of the port says that the device is gone.
+    Closed(PortId),
+    /// The worker has let go of the port.
+    Detached(PortId),
+}
+
+/// The rings between one worker and the others, by number; none to itself.
+#[derive(Default)]
+pub struct Mesh {
+    /// To each other worker, with its bell.
+    pub outgoing: Vec<Option<(Producer<Packet>, Arc<Bell>)>>,
+    /// From each other worker.
+    pub incoming: Vec<Consumer<Packet>>,
+}

@@ -1,0 +1,164 @@
+//! One worker: the loop that polls, forwards, sends and sleeps.
+//!
+//! A round gives every queue one turn of at most one batch, sends what other workers handed over and
+//! reclaims what was sent. When a round finds nothing, the worker asks each queue for an event; only
+//! when none of them says [`Armed::Raced`](polder_datapath::port::Armed::Raced) does it sleep.
+//! `round` and `rest` are these two, `senders` is its sending half.
+
+mod messages;
+mod rest;
+mod round;
+mod senders;
+
+pub use messages::{Attachment, Command, Mesh, Report, SendPath};
+
+use self::senders::Senders;
+use super::clock::Clock;
+use super::sharing::Sharing;
+use super::wake::Bell;
+use polder_buffers::ring::Consumer;
+use polder_buffers::{Batch, Packet, Pool, PortId, Region};
+use polder_datapath::counters::WorkerCounters;
+use polder_datapath::crew::Crew;
+use polder_datapath::engine::Engine;
+use polder_datapath::port::RxQueue;
+use rustix::event::epoll;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+
+/// Everything that one worker owns.
+pub struct Worker {
+    pool: Pool,
+    engine: Engine,
+    clock: Clock,
+    receivers: Vec<Queue>,
+    senders: Senders,
+    incoming: Vec<Consumer<Packet>>,
+    bell: Arc<Bell>,
+    epoll: OwnedFd,
+    commands: Receiver<Command>,
+    reports: Sender<Report>,
+    counters: Arc<WorkerCounters>,
+    batch: Batch,
+    sharing: Option<Box<Sharing>>,
+    stop: bool,
+}
+
+struct Queue {
+    port: PortId,
+    rx: Box<dyn RxQueue>,
+    closed: bool,
+}
+
+impl Worker {
+    /// A worker without ports. It is moved to its thread and [`run`](Self::run) there.
+    ///
+    /// # Errors
+    /// When the system has no file descriptor left.
+    pub fn new(
+        region: &Region,
+        engine: Engine,
+        clock: Clock,
+        mesh: Mesh,
+        bell: Arc<Bell>,
+        commands: Receiver<Command>,
+        reports: Sender<Report>,
+    ) -> std::io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, bell.event(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        let counters = Arc::clone(engine.counters());
+        Ok(Self {
+            pool: region.pool(),
+            engine,
+            clock,
+            receivers: Vec::new(),
+            senders: Senders { ports: Vec::new(), outgoing: mesh.outgoing, counters: Arc::clone(&counters) },
+            incoming: mesh.incoming,
+            bell,
+            epoll,
+            commands,
+            reports,
+            counters,
+            batch: Batch::new(),
+            sharing: None,
+            stop: false,
+        })
+    }
+
+    /// Makes the worker part of a crew, whose workers have these bells.
+    pub fn join(&mut self, mut crew: Crew, bells: &[Arc<Bell>]) {
+        crew.count_in(&self.counters);
+        self.sharing = Some(Box::new(Sharing::new(crew, bells)));
+    }
+
+    /// Polls until it is told to stop.
+    pub fn run(&mut self) {
+        loop {
+            while let Ok(command) = self.commands.try_recv() {
+                self.obey(command);
+            }
+            if self.stop {
+                break;
+            }
+            let now = self.clock.now();
+            let busy = self.round(now);
+            self.counters.polls.add(1);
+            if !busy {
+                self.counters.empty_polls.add(1);
+                self.rest(now);
+            }
+        }
+        self.drain();
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Attach(attachment) => self.attach(attachment),
+            Command::Order(port, order) => {
+                if let Some(sharing) = &mut self.sharing {
+                    sharing.set_order(port, order);
+                }
+            }
+            Command::Detach(port) => self.detach(port),
+            Command::Stop => self.stop = true,
+        }
+    }
+
+    fn attach(&mut self, attachment: Attachment) {
+        let Attachment { port, rx, tx } = attachment;
+        for rx in rx {
+            if let Err(error) = self.listen(&*rx) {
+                tracing::error!(port = port.0, %error, "cannot wait for the port's events");
+            }
+            self.receivers.push(Queue { port, rx, closed: false });
+        }
+        let index = usize::from(port.0);
+        if self.senders.ports.len() <= index {
+            self.senders.ports.resize_with(index + 1, || None);
+        }
+        self.senders.ports[index] = Some(tx);
+        self.engine.grow_to(index + 1);
+    }
+
+    fn listen(&self, rx: &dyn RxQueue) -> std::io::Result<()> {
+        let Some(event) = rx.event() else { return Ok(()) };
+        epoll::add(&self.epoll, event, epoll::EventData::new_u64(1), epoll::EventFlags::IN)?;
+        Ok(())
+    }
+
+    fn detach(&mut self, port: PortId) {
+        // Closing a descriptor takes it out of the epoll set (epoll(7), question 6): nothing
+        // duplicates those of queues.
+        self.receivers.retain(|queue| queue.port != port);
+        if let Some(sender) = self.senders.ports.get_mut(usize::from(port.0)) {
+            *sender = None;
+        }
+        self.report(Report::Detached(port));
+    }
+
+    fn report(&self, report: Report) {
+        // Nobody listens when the gateway ends; then there is nobody to tell.
+        let _ = self.reports.send(report);
+    }
+}

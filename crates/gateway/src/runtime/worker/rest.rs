@@ -1,0 +1,91 @@
+//! When a worker does nothing: it sleeps until something comes, and in the end waits for its frames.
+
+use super::Worker;
+use crate::runtime::sharing::Desk;
+use polder_datapath::port::Armed;
+use polder_datapath::units::Nanos;
+use rustix::event::epoll;
+
+/// Longest sleep: timers of stages (reassembly) run at least this often.
+const LONGEST_SLEEP: Nanos = Nanos::from_millis(1000);
+/// Longest sleep while devices hold frames of packets that were sent.
+const SHORT_SLEEP: Nanos = Nanos::from_millis(20);
+/// How long a worker that is told to stop waits for devices to return frames.
+const DRAIN: Nanos = Nanos::from_millis(100);
+/// How long a worker that shares its work goes on after nothing more came from the others.
+const QUIET: Nanos = Nanos::from_millis(2);
+
+impl Worker {
+    /// Sleeps, unless more is to be expected from other workers at once.
+    pub(super) fn rest(&mut self, now: Nanos) {
+        if !self.sharing.as_ref().is_some_and(|sharing| sharing.stays_awake(now)) {
+            self.sleep(now);
+        }
+    }
+
+    fn sleep(&mut self, now: Nanos) {
+        self.bell.about_to_sleep();
+        // A command that came before the flag was up rang no bell.
+        if let Ok(command) = self.commands.try_recv() {
+            self.bell.awake();
+            self.obey(command);
+            return;
+        }
+        let raced = self.receivers.iter_mut().any(|queue| !queue.closed && queue.rx.arm() == Armed::Raced)
+            || self.incoming.iter_mut().any(|ring| ring.available() > 0)
+            || self.sharing.as_mut().is_some_and(|sharing| sharing.crew.has_work());
+        if raced {
+            self.bell.awake();
+            return;
+        }
+        let limit = if self.senders.in_flight() > 0 { SHORT_SLEEP } else { LONGEST_SLEEP };
+        let missing = self.sharing.as_ref().and_then(|sharing| sharing.crew.next_deadline());
+        let deadlines = [self.engine.next_deadline(), missing].into_iter().flatten();
+        let limit = deadlines.fold(limit, |limit, deadline| limit.min(deadline.since(now)));
+        let timeout = rustix::event::Timespec {
+            tv_sec: i64::try_from(limit.0 / 1_000_000_000).unwrap_or(0),
+            tv_nsec: i64::try_from(limit.0 % 1_000_000_000).unwrap_or(0),
+        };
+        let mut events =
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 8];
+        self.counters.sleeps.add(1);
+        let woken = epoll::wait(&self.epoll, &mut events, Some(&timeout));
+        self.bell.awake();
+        self.counters.slept_nanos.add(self.clock.now().since(now).0);
+        self.counters.wakeups.add(u64::from(woken.is_ok_and(|count| count > 0)));
+    }
+
+    /// Waits, within bounds, until the devices have returned the frames of what was sent.
+    pub(super) fn drain(&mut self) {
+        let start = self.clock.now();
+        let (mut now, mut last) = (start, start);
+        let quiet = if self.sharing.is_some() { QUIET } else { Nanos::default() };
+        while now.since(start) < DRAIN {
+            let mut busy = false;
+            for index in 0..self.incoming.len() {
+                busy |= self.take_over(index, now);
+            }
+            busy |= self.take_part(false, now);
+            self.senders.reclaim(&mut self.pool);
+            if busy {
+                last = now;
+            } else if self.senders.in_flight() == 0 && now.since(last) >= quiet {
+                break;
+            } else {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            now = self.clock.now();
+        }
+        self.let_go_of_the_rest(now);
+        self.receivers.clear();
+        self.senders.ports.clear();
+        self.engine.close(now, &mut self.pool);
+    }
+
+    /// Sends what waits for a turn that will not come.
+    fn let_go_of_the_rest(&mut self, now: Nanos) {
+        let Self { sharing: Some(sharing), engine, pool, senders, clock, .. } = self else { return };
+        let mut desk = Desk { engine, pool, egress: senders, clock: *clock, now, timed: false };
+        sharing.crew.close(&mut desk);
+    }
+}
