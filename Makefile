@@ -7,6 +7,7 @@ DESTDIR ?=
 BINDIR := $(DESTDIR)$(PREFIX)/bin
 COMPLETIONS := $(DESTDIR)$(PREFIX)/share
 UNITDIR := $(DESTDIR)$(PREFIX)/lib/systemd/system
+RULESDIR := $(DESTDIR)$(PREFIX)/lib/udev/rules.d
 
 RELEASE := target/release
 XTASK := cargo run --quiet --locked --package xtask --
@@ -36,7 +37,7 @@ bench: need-cargo ## micro-benchmarks of all crates
 lab: build ## every measurement of the lab, in its quick form
 	$(RELEASE)/polder lab run all --quick
 
-install: build ## install binaries, completions and the systemd unit below PREFIX (/usr/local)
+install: build ## install binaries, completions, the systemd unit and the udev rule below PREFIX (/usr/local)
 	install -D -m 0755 -t $(BINDIR) $(RELEASE)/polder $(RELEASE)/polder-lab
 	install -d $(COMPLETIONS)/bash-completion/completions $(COMPLETIONS)/zsh/site-functions $(COMPLETIONS)/fish/vendor_completions.d
 	$(RELEASE)/polder completions bash > $(COMPLETIONS)/bash-completion/completions/polder
@@ -46,12 +47,14 @@ install: build ## install binaries, completions and the systemd unit below PREFI
 	for unit in packaging/*.service; do \
 		sed 's|/usr/local/bin/|$(PREFIX)/bin/|g' "$$unit" > $(UNITDIR)/"$${unit##*/}"; \
 	done
+	install -D -m 0644 -t $(RULESDIR) packaging/70-polder-usb.rules
 
 uninstall: ## remove what `make install` put there
 	rm -f $(BINDIR)/polder $(BINDIR)/polder-lab
 	rm -f $(COMPLETIONS)/bash-completion/completions/polder $(COMPLETIONS)/zsh/site-functions/_polder
 	rm -f $(COMPLETIONS)/fish/vendor_completions.d/polder.fish
 	for unit in packaging/*.service; do rm -f $(UNITDIR)/"$${unit##*/}"; done
+	rm -f $(RULESDIR)/70-polder-usb.rules
 
 need-cargo:
 	@command -v cargo >/dev/null || { \

@@ -39,6 +39,14 @@ enum Command {
     Run(RunArguments),
     /// Shows a model of a USB device to whoever attaches it over USB/IP, until interrupted.
     UsbipDevice(UsbipArguments),
+    /// Drives a LAN78xx adapter of this machine and joins it to a TAP, until it is unplugged.
+    #[command(hide = true)]
+    UsbPort {
+        /// The USB port that it is plugged into, as `1-1.4`.
+        place: String,
+        /// The TAP to make.
+        tap: String,
+    },
     /// The first process of a guest.
     #[command(hide = true)]
     GuestAgent {
@@ -141,6 +149,7 @@ fn main() -> ExitCode {
         }
         Command::Run(arguments) => run(screen, &arguments),
         Command::UsbipDevice(arguments) => usbip_device(screen, &arguments),
+        Command::UsbPort { place, tap } => polder_lab::lan78xx::usb_port(&place, &tap),
         Command::GuestAgent { port } => polder_lab::guest::agent::main(port),
         Command::Hold { thread, times, hold, pause } => {
             polder_lab::hold::hold(thread, times, Duration::from_millis(hold), Duration::from_millis(pause))

@@ -37,6 +37,7 @@ mod urbs;
 
 pub mod local;
 pub mod model;
+pub mod usbfs;
 pub mod usbip;
 
 pub use control::ControlError;

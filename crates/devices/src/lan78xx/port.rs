@@ -128,10 +128,9 @@ impl Core {
         let speed = transport.speed();
         let techniques = options.techniques;
         let (receive_urbs, send_urbs) = options.urbs(speed);
-        // With A4 off, a URB goes back before its data have been handled, with memory of its own.
-        let spare = if techniques.resubmit_in_cycle { 2 } else { receive_urbs };
+        let wanted_buffers = receive_buffers(techniques, receive_urbs);
         let receive_buffers =
-            Buffers::new(speed, receive_urbs + spare, techniques.urb_pools).map_err(OpenError::Memory)?;
+            Buffers::new(speed, wanted_buffers, techniques.urb_pools).map_err(OpenError::Memory)?;
         let send_buffers = Buffers::new(speed, send_urbs, techniques.urb_pools).map_err(OpenError::Memory)?;
         let pause = wanted.pause;
         let mut core = Self {
@@ -182,6 +181,11 @@ impl Core {
         let now = self.transport.now();
         (self.link_looked, self.statistics_read) = (now, now);
         self.link_wanted = true;
+        if let Some(endpoints) = self.found.map(|found| found.endpoints) {
+            let count = self.receive_buffers_wanted();
+            self.receive_buffers.map(&mut *self.transport, endpoints.bulk_in, count);
+            self.sending.map(&mut *self.transport, endpoints.bulk_out);
+        }
         self.fill_receive_urbs();
         self.listen();
         self.drive(Some(FIRST_LOOK));
@@ -268,6 +272,10 @@ impl Core {
         if done.status != Status::Stall {
             self.listen();
         }
+    }
+
+    fn receive_buffers_wanted(&self) -> usize {
+        receive_buffers(self.techniques, self.receive_urbs)
     }
 
     fn listen(&mut self) {
@@ -533,6 +541,11 @@ impl Core {
             self.receive_buffers.give(filled.into_buffer());
         }
     }
+}
+
+/// Memory for bulk-in URBs: with A4 off, a URB goes back before its data have been handled.
+fn receive_buffers(techniques: Techniques, urbs: usize) -> usize {
+    urbs + if techniques.resubmit_in_cycle { 2 } else { urbs }
 }
 
 impl Drop for Core {

@@ -5,10 +5,10 @@
 //! comes back is filled at once, so that under load all of them leave full.
 
 use super::Options;
-use super::frame::{TX_COMMAND_BYTES, TxCommand, tx_a, tx_room};
+use super::frame::{TxCommand, tx_a, tx_room};
 use super::port::{Core, Kind};
 use super::urbs::Buffers;
-use super::usb::{Setup, Urb, UrbBuffer};
+use super::usb::{Setup, Transport, Urb, UrbBuffer};
 use polder_buffers::{Batch, ChecksumState, Packet, Pool};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
@@ -22,6 +22,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const HEADER: usize = 14;
 /// Bytes of the two addresses, which stand before a tag.
 const ADDRESSES: usize = 12;
+
+/// Bytes of a tag.
+const TAG_BYTES: usize = 4;
 
 /// The core that both ends share.
 #[derive(Clone)]
@@ -66,6 +69,11 @@ impl Sending {
         }
     }
 
+    /// Takes memory of the transport, if it has any.
+    pub(super) fn map(&mut self, transport: &mut dyn Transport, endpoint: u8) {
+        self.buffers.map(transport, endpoint, self.urbs);
+    }
+
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight
     }
@@ -107,7 +115,6 @@ impl Core {
     /// Copies pending packets into a URB until it is full or none is left.
     fn fill(&mut self, buffer: &mut UrbBuffer, pool: &mut Pool) -> usize {
         let limit = self.sending.buffers.bytes();
-        let bytes = buffer.bytes_mut();
         let mut used = 0;
         for _ in 0..self.sending.frames_per_urb {
             let Some(packet) = self.sending.pending.front() else { break };
@@ -115,7 +122,7 @@ impl Core {
                 break;
             }
             let Some(packet) = self.sending.pending.pop_front() else { break };
-            used = write(&packet, bytes, used, self.sending.insert_tags);
+            used = write(&packet, buffer, used, self.sending.insert_tags);
             pool.release_packet(packet);
         }
         used
@@ -136,19 +143,9 @@ impl Core {
 }
 
 /// Writes a packet with its command words behind the `used` bytes of a transfer; returns the bytes then.
-fn write(packet: &Packet, bytes: &mut [u8], used: usize, insert_tags: bool) -> usize {
-    let begin = used.next_multiple_of(4);
-    bytes[used..begin].fill(0);
-    let frame = begin + TX_COMMAND_BYTES;
+fn write(packet: &Packet, urb: &mut UrbBuffer, used: usize, insert_tags: bool) -> usize {
     let tag = if insert_tags { tag_of(packet) } else { None };
-    let mut length = packet.len();
-    if tag.is_some() {
-        packet.copy_out(0, &mut bytes[frame..frame + ADDRESSES]);
-        length -= 4;
-        packet.copy_out(ADDRESSES + 4, &mut bytes[frame + ADDRESSES..frame + length]);
-    } else {
-        packet.copy_out(0, &mut bytes[frame..frame + length]);
-    }
+    let length = packet.len() - if tag.is_some() { TAG_BYTES } else { 0 };
     let mut command = TxCommand::plain(length).unwrap_or_default();
     if let Some(tag) = tag {
         command.a |= tx_a::VLAN;
@@ -157,8 +154,16 @@ fn write(packet: &Packet, bytes: &mut [u8], used: usize, insert_tags: bool) -> u
     if packet.checksum == ChecksumState::Partial {
         command.a |= tx_a::TRANSPORT_CHECKSUM | tx_a::IP_CHECKSUM;
     }
-    bytes[begin..frame].copy_from_slice(&command.write());
-    frame + length
+    let padding = used.next_multiple_of(4) - used;
+    let mut at = urb.write(used, &[0; 4][..padding]);
+    at = urb.write(at, &command.write());
+    let mut segments = packet.segments();
+    if tag.is_some() {
+        let head = segments.next().unwrap_or_default();
+        at = urb.write(at, &head[..ADDRESSES]);
+        at = urb.write(at, &head[ADDRESSES + TAG_BYTES..]);
+    }
+    segments.fold(at, |at, segment| urb.write(at, segment))
 }
 
 /// The 802.1Q tag of a packet.

@@ -1,6 +1,6 @@
 //! Memory for URBs: slots of the buffer manager, each large enough for a full transfer (A2).
 
-use super::usb::{Speed, UrbBuffer};
+use super::usb::{Speed, Transport, UrbBuffer};
 use polder_buffers::{Pool, Region, RegionError, RegionOptions};
 
 /// Bytes of a full transfer.
@@ -16,6 +16,9 @@ pub(super) const fn transfer_bytes(speed: Speed) -> usize {
 pub(super) struct Buffers {
     /// The pool, unless A2 is off: then every URB has memory of its own, for its life.
     pool: Option<Pool>,
+    /// Memory that came from the transport and is not in use; then there is no pool.
+    mapped: Vec<UrbBuffer>,
+    is_mapped: bool,
     bytes: usize,
 }
 
@@ -23,33 +26,52 @@ impl Buffers {
     /// Memory for `count` URBs of `speed`.
     pub(super) fn new(speed: Speed, count: usize, pooled: bool) -> Result<Self, RegionError> {
         let bytes = transfer_bytes(speed);
+        let mut buffers = Self { pool: None, mapped: Vec::new(), is_mapped: false, bytes };
         if !pooled {
-            return Ok(Self { pool: None, bytes });
+            return Ok(buffers);
         }
         let slots = u32::try_from(count).unwrap_or(u32::MAX);
         let slot_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let region = Region::new(RegionOptions { slots, slot_bytes })?;
-        Ok(Self { pool: Some(region.pool()), bytes })
+        buffers.pool = Some(region.pool());
+        Ok(buffers)
+    }
+
+    /// Takes memory of the transport in place of the pool's, if it has any.
+    pub(super) fn map(&mut self, transport: &mut dyn Transport, endpoint: u8, count: usize) {
+        if self.pool.is_none() {
+            return;
+        }
+        let mapped: Option<Vec<_>> = (0..count).map(|_| transport.allocate(endpoint, self.bytes)).collect();
+        if let Some(mapped) = mapped {
+            self.pool = None;
+            self.mapped = mapped;
+            self.is_mapped = true;
+        }
     }
 
     /// Memory for one URB; `None` when all is in use.
     pub(super) fn take(&mut self) -> Option<UrbBuffer> {
         match &mut self.pool {
             Some(pool) => pool.take().map(UrbBuffer::Frame),
+            None if self.is_mapped => self.mapped.pop(),
             None => Some(UrbBuffer::heap(self.bytes)),
         }
     }
 
     /// Takes memory back.
     pub(super) fn give(&mut self, buffer: UrbBuffer) {
-        if let (Some(pool), UrbBuffer::Frame(frame)) = (&mut self.pool, buffer) {
-            pool.release_frame(frame);
+        match (&mut self.pool, buffer) {
+            (Some(pool), UrbBuffer::Frame(frame)) => pool.release_frame(frame),
+            (None, buffer @ UrbBuffer::Mapped(_)) if self.is_mapped => self.mapped.push(buffer),
+            // Memory of its own ends here.
+            (_, UrbBuffer::Heap(_) | UrbBuffer::Frame(_) | UrbBuffer::Mapped(_)) => {}
         }
     }
 
     /// Whether the same memory serves the next URB.
     pub(super) fn reuses(&self) -> bool {
-        self.pool.is_some()
+        self.pool.is_some() || self.is_mapped
     }
 
     /// Bytes of each URB.

@@ -82,6 +82,8 @@ pub enum UrbBuffer {
     Frame(Frame),
     /// Memory of the system.
     Heap(Box<[u8]>),
+    /// Memory that the kernel's USB host controller reads and writes itself.
+    Mapped(nusb::transfer::Buffer),
 }
 
 impl UrbBuffer {
@@ -96,6 +98,7 @@ impl UrbBuffer {
         match self {
             Self::Frame(frame) => frame.slot(),
             Self::Heap(bytes) => bytes,
+            Self::Mapped(buffer) => buffer,
         }
     }
 
@@ -105,7 +108,30 @@ impl UrbBuffer {
         match self {
             Self::Frame(frame) => frame.slot_mut(),
             Self::Heap(bytes) => bytes,
+            Self::Mapped(buffer) => buffer,
         }
+    }
+
+    /// Writes bytes at `at`, behind all that was written before; a fresh transfer begins at 0.
+    /// Returns where they end.
+    ///
+    /// # Panics
+    /// When they do not fit.
+    #[inline]
+    pub fn write(&mut self, at: usize, bytes: &[u8]) -> usize {
+        let end = at + bytes.len();
+        match self {
+            Self::Frame(frame) => frame.slot_mut()[at..end].copy_from_slice(bytes),
+            Self::Heap(target) => target[at..end].copy_from_slice(bytes),
+            Self::Mapped(buffer) => {
+                if at == 0 {
+                    buffer.clear();
+                }
+                debug_assert_eq!(buffer.len(), at, "written from front to back");
+                buffer.extend_from_slice(bytes);
+            }
+        }
+        end
     }
 }
 
@@ -207,4 +233,9 @@ pub trait Transport: Send {
 
     /// Where the device is, for people.
     fn place(&self) -> String;
+
+    /// Memory for URBs of a bulk endpoint, if the transport has better one than the buffer manager.
+    fn allocate(&mut self, _endpoint: u8, _bytes: usize) -> Option<UrbBuffer> {
+        None
+    }
 }

@@ -1,5 +1,6 @@
 //! A model behind a USB/IP server, on a thread of its own.
 
+use super::joined::Joined;
 use super::trunk;
 use anyhow::Context as _;
 use polder_buffers::{Region, RegionOptions};
@@ -33,6 +34,17 @@ pub enum Wire {
         /// The VLAN.
         vlan: u16,
     },
+    /// A cable to a second model that our own driver drives, and behind it two TAPs as in `Trunk`.
+    Joined {
+        /// The interface for frames without a tag.
+        name: String,
+        /// The interface for those of the VLAN, without their tag.
+        tagged: String,
+        /// The VLAN.
+        vlan: u16,
+        /// The MTU of both.
+        mtu: u32,
+    },
     /// A port that is open already, and the memory that its frames come from.
     Port(Box<AnyQueue>, Region),
 }
@@ -43,6 +55,7 @@ impl core::fmt::Debug for Wire {
             Self::None => "None",
             Self::Tap { .. } => "Tap",
             Self::Trunk { .. } => "Trunk",
+            Self::Joined { .. } => "Joined",
             Self::Port(..) => "Port",
         })
     }
@@ -60,6 +73,8 @@ pub struct Shown {
     stopper: Stopper,
     thread: Option<JoinHandle<()>>,
     port: u16,
+    /// Goes after the model.
+    _joined: Option<Joined>,
 }
 
 impl Shown {
@@ -69,7 +84,8 @@ impl Shown {
     /// When the wire cannot be made, or there is no memory for it.
     pub fn start(options: Options, wire: Wire, listener: TcpListener, name: &str) -> anyhow::Result<Self> {
         let port = listener.local_addr()?.port();
-        let bench = Arc::new(Mutex::new(bench(options, wire)?));
+        let (bench, joined) = bench(options, wire)?;
+        let bench = Arc::new(Mutex::new(bench));
         let server = Server::tcp(listener, name, Arc::clone(&bench))?;
         let stopper = server.stopper();
         let thread = std::thread::Builder::new()
@@ -80,7 +96,7 @@ impl Shown {
                 }
             })
             .context("cannot start a thread for the USB/IP server")?;
-        Ok(Self { bench, stopper, thread: Some(thread), port })
+        Ok(Self { bench, stopper, thread: Some(thread), port, _joined: joined })
     }
 
     /// The server's TCP port.
@@ -108,8 +124,9 @@ impl Drop for Shown {
 ///
 /// # Errors
 /// When the wire cannot be made, or there is no memory for it.
-pub fn bench(options: Options, wire: Wire) -> anyhow::Result<Bench> {
+fn bench(options: Options, wire: Wire) -> anyhow::Result<(Bench, Option<Joined>)> {
     let memory = || Region::new(RegionOptions { slots: SLOTS, slot_bytes: 2048 });
+    let mut joined = None;
     let (queue, region) = match wire {
         Wire::None => (None, memory()?),
         Wire::Port(queue, region) => (Some(*queue), region),
@@ -123,8 +140,17 @@ pub fn bench(options: Options, wire: Wire) -> anyhow::Result<Bench> {
             let tagged = open_tap(tagged, 1500, &region)?;
             (Some(trunk::join(plain, tagged, vlan)?), region)
         }
+        Wire::Joined { name, tagged, vlan, mtu } => {
+            let (near, region, guard) = Joined::lay(
+                |region| open_tap(name, mtu, region),
+                |region| open_tap(tagged, mtu, region),
+                vlan,
+            )?;
+            joined = Some(guard);
+            (Some(near), region)
+        }
     };
-    Ok(Bench::new(Adapter::new(options), queue, region.pool()))
+    Ok((Bench::new(Adapter::new(options), queue, region.pool()), joined))
 }
 
 fn open_tap(name: String, mtu: u32, region: &Region) -> anyhow::Result<AnyQueue> {

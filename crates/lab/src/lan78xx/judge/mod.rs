@@ -15,6 +15,7 @@ use crate::interrupt;
 use crate::topology::{Namespace, Topology};
 use anyhow::{Context as _, bail, ensure};
 use polder_datapath::units::Nanos;
+use polder_devices::lan78xx::LARGEST_MTU;
 use polder_devices::lan78xx::descriptor::Chip;
 use polder_devices::lan78xx::model::{AddressSource, Lies, Options, Partner};
 use polder_devices::lan78xx::usb::Speed;
@@ -74,8 +75,13 @@ pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     let mut topology = Topology::new()?;
     let namespace = topology.namespace("judge")?;
     says("starting the guest");
-    let options =
-        GuestOptions { program, modules: MODULES, spare_modules: &[], programs: PROGRAMS, memory_mib: 256 };
+    let options = GuestOptions {
+        program,
+        modules: MODULES,
+        spare_modules: &["tun"],
+        programs: PROGRAMS,
+        memory_mib: 256,
+    };
     let guest = Guest::boot(&kernel, &options)?;
     let mut judge =
         Judge { guest, namespace, verdict: Verdict::default(), number: 0, prefix: topology.interface("w") };
@@ -84,6 +90,10 @@ pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
         says(name);
         judge.honest(name, options, depth)?;
     }
+    says("our driver at the other end of the wire");
+    judge.joined()?;
+    says("our driver in the guest, through usbfs");
+    judge.usbfs()?;
     for (name, lies) in broken() {
         says(name);
         judge.broken(name, lies)?;
@@ -156,6 +166,8 @@ struct Case {
     shown: Shown,
     /// The interface in the guest.
     interface: String,
+    /// What the guest says of it when it is up. A TAP has no carrier to speak of.
+    up: &'static str,
     /// The TAP in the namespace.
     tap: String,
     /// The second Linux stack's address, and the guest's.
@@ -180,7 +192,8 @@ impl Judge {
         };
         let checks: &[(&str, Depth, Check)] = &[
             ("link", Depth::Basic, Self::comes_up),
-            ("ping sizes", Depth::Basic, Self::ping_sizes),
+            ("pings", Depth::Basic, Self::some_pings),
+            ("ping sizes", Depth::Full, Self::ping_sizes),
             ("floods", Depth::Basic, Self::floods),
             ("vlan", Depth::Traffic, Self::vlan),
             ("tcp", Depth::Traffic, Self::tcp),
@@ -194,6 +207,66 @@ impl Judge {
         self.note(name, "address", result);
         for (check, _, examine) in checks.iter().filter(|(_, needs, _)| *needs <= depth) {
             let result = examine(self, &mut case);
+            interrupt::check()?;
+            self.note(name, check, result);
+        }
+        Ok(())
+    }
+
+    /// The kernel's driver on one model and ours on another, with a cable in between.
+    fn joined(&mut self) -> anyhow::Result<()> {
+        let name = "both drivers";
+        let wire = |tap: &str| Wire::Joined {
+            name: tap.to_owned(),
+            tagged: format!("{tap}v"),
+            vlan: VLAN,
+            mtu: u32::from(LARGEST_MTU),
+        };
+        let mut case = match self.attach_to(Options::default(), wire) {
+            Ok(case) => case,
+            Err(error) => {
+                self.note(name, "probe", Err(error));
+                return Ok(());
+            }
+        };
+        let checks: &[(&str, Check)] = &[
+            ("link", Self::comes_up),
+            // The second stack has the large MTU from the start, and sends accordingly.
+            ("large frames", Self::large_frames),
+            ("ping sizes", Self::ping_sizes),
+            ("floods", Self::floods),
+            ("vlan", Self::vlan),
+            ("tcp", Self::tcp),
+            ("udp", Self::udp),
+            ("no complaints", Self::no_complaints),
+            ("detach", Self::detach),
+        ];
+        self.hold(name, checks, &mut case)
+    }
+
+    /// Our driver in the guest takes the adapter from the kernel's.
+    fn usbfs(&mut self) -> anyhow::Result<()> {
+        let name = "our driver on usbfs";
+        let mut case = self.attach(Options::default())?;
+        let result = self.take_over(&mut case);
+        let works = result.is_ok();
+        self.note(name, "takes the adapter over", result);
+        if !works {
+            return Ok(());
+        }
+        let checks: &[(&str, Check)] = &[
+            ("link", Self::comes_up),
+            ("pings", Self::some_pings),
+            ("floods", Self::floods),
+            ("tcp", Self::tcp),
+            ("detach", Self::detach),
+        ];
+        self.hold(name, checks, &mut case)
+    }
+
+    fn hold(&mut self, name: &str, checks: &[(&str, Check)], case: &mut Case) -> anyhow::Result<()> {
+        for (check, examine) in checks {
+            let result = examine(self, case);
             interrupt::check()?;
             self.note(name, check, result);
         }
@@ -214,7 +287,7 @@ impl Judge {
         let mut case = self.attach(options)?;
         let checks: &[(&str, Check)] = &[
             ("link", Self::comes_up),
-            ("ping sizes", Self::some_pings),
+            ("pings", Self::some_pings),
             ("floods", Self::floods),
             ("no complaints", Self::no_complaints),
         ];
@@ -239,12 +312,17 @@ impl Judge {
 
     /// Shows a model, attaches it in the guest, and waits for its interface.
     fn attach(&mut self, options: Options) -> anyhow::Result<Case> {
+        let wire = |tap: &str| Wire::Trunk { name: tap.to_owned(), tagged: format!("{tap}v"), vlan: VLAN };
+        self.attach_to(options, wire)
+    }
+
+    fn attach_to(&mut self, options: Options, wire: impl FnOnce(&str) -> Wire) -> anyhow::Result<Case> {
         let number = self.number;
         self.number += 1;
         let port = self.free_port(options.speed)?;
         let tap = format!("{}{number}", self.prefix);
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
-        let wire = Wire::Trunk { name: tap.clone(), tagged: format!("{tap}v"), vlan: VLAN };
+        let wire = wire(&tap);
         let shown = self.namespace.inside(|| Shown::start(options, wire, listener, "1-1"))??;
         let host = format!("10.99.{number}.1");
         self.namespace.ip(&["address", "add", &format!("{host}/24"), "dev", &tap])?;
@@ -252,7 +330,7 @@ impl Judge {
         let before = self.interfaces()?;
         self.guest.ask(&Request::Attach { server: shown.port(), device: "1-1".to_owned(), port })?;
         let interface = self.new_interface(&before)?;
-        Ok(Case { shown, interface, tap, host, guest: format!("10.99.{number}.2"), port, number })
+        Ok(Case { shown, interface, up: "up", tap, host, guest: format!("10.99.{number}.2"), port, number })
     }
 
     /// A free port of the virtual host, for a device of that speed.
