@@ -16,9 +16,13 @@ pub struct Frame {
 /// A run of units of one region; names bytes without owning them.
 ///
 /// One word, so that it is moved, compared and copied in bulk as one: the region in the lowest 8 bits,
-/// 8 bits for the class of a slot, 16 for the number of units (1 for a slot), 32 for the first of them.
+/// 8 bits for the class of a slot, 15 for the number of units (1 for a slot), one for a name that is
+/// not the only one, 32 for the first unit, or for the number of that name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place(NonZeroU64);
+
+/// The sign of the number of units: set, the frame is one of several names of its bytes.
+const SHARED: u64 = 1 << 31;
 
 const _: () = assert!(size_of::<Frame>() == 8 && size_of::<Option<Frame>>() == 8);
 
@@ -49,7 +53,8 @@ impl Frame {
         self.place
     }
 
-    /// The number of its first unit in its region, from 0: of the slot, when the region has slots.
+    /// The number of its first unit in its region, from 0: of the slot, when the region has slots. A
+    /// shared frame has a number behind all units, which is its own.
     #[inline]
     pub fn index(&self) -> u32 {
         self.place.index()
@@ -71,7 +76,46 @@ impl Frame {
     /// The distance of its first byte from the start of its region, in bytes.
     #[inline]
     pub fn offset_in_region(&self) -> u64 {
-        u64::from(self.place.index()) << table::unit_shift(self.place.region())
+        let place = if self.is_shared() { table::target(self.place) } else { self.place };
+        u64::from(place.index()) << table::unit_shift(place.region())
+    }
+
+    /// Whether it was made one of several names of its bytes, which nobody writes any more.
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        self.place.is_shared()
+    }
+
+    /// Another name of the same bytes; from here on nobody writes them. `None` when the region has no
+    /// names left: it has [`SHARED_FRAMES`](crate::SHARED_FRAMES).
+    ///
+    /// The bytes go home with the last name, whoever releases it.
+    ///
+    /// Cost: two operations on a shared line for a name that is new, one for the count.
+    pub fn share(&mut self) -> Option<Self> {
+        if let Some(place) = self.is_shared().then(|| table::share_again(self.place)) {
+            return place.map(Self::from_place);
+        }
+        let (mine, other) = table::share(self.place)?;
+        self.place = mine;
+        Some(Self::from_place(other))
+    }
+
+    /// The frame as the only name of its bytes again, which may be written.
+    ///
+    /// # Errors
+    /// The frame itself as long as it has other names.
+    pub fn into_own(self) -> Result<Self, Self> {
+        if !self.is_shared() {
+            return Ok(self);
+        }
+        match table::end_sharing(self.place) {
+            Some(place) => {
+                core::mem::forget(self);
+                Ok(Self::from_place(place))
+            }
+            None => Err(self),
+        }
     }
 
     /// All its bytes.
@@ -81,6 +125,9 @@ impl Frame {
     }
 
     /// All its bytes, for writing.
+    ///
+    /// # Panics
+    /// When the frame is shared.
     #[inline]
     pub fn slot_mut(&mut self) -> &mut [u8] {
         let length = self.slot_bytes();
@@ -110,7 +157,26 @@ impl Place {
 
     #[inline(always)]
     pub(crate) fn units(self) -> u32 {
-        u32::from((self.0.get() >> 16) as u16)
+        u32::from((self.0.get() >> 16) as u16 & 0x7fff)
+    }
+
+    /// The number of units when it is the only name of them; else less than 0, so that a comparison
+    /// with it tells both.
+    #[inline(always)]
+    pub(crate) fn own_units(self) -> i64 {
+        i64::from((self.0.get() >> 16) as i16)
+    }
+
+    /// Whether it is not the only name of its units.
+    #[inline(always)]
+    pub(crate) fn is_shared(self) -> bool {
+        self.0.get() & SHARED != 0
+    }
+
+    /// Name `number` of the same units, which has others beside it.
+    pub(crate) fn with_name(self, number: u32) -> Self {
+        let word = u64::from(self.kind()) | SHARED | u64::from(number) << 32;
+        Self::from_word(word).expect("a place is made with a region, which is not 0")
     }
 
     #[inline(always)]

@@ -46,10 +46,12 @@ mod frame;
 mod home;
 mod manager;
 mod mapping;
+mod names;
 mod packet;
 mod pool;
 mod prefetch;
 pub mod pull;
+mod rates;
 mod region;
 mod reload;
 mod reserve;
@@ -57,6 +59,7 @@ pub mod ring;
 pub mod snapshot;
 mod stack;
 mod stock;
+mod switches;
 mod sync;
 mod table;
 pub mod turnstile;
@@ -68,12 +71,15 @@ pub use frame::Frame;
 pub use manager::{
     Account, BufferManager, BufferOptions, ClassBuffers, Gauge, Kind, WHEREABOUTS, Whereabouts,
 };
+pub use names::SHARED_FRAMES;
 pub use packet::{
     ChecksumState, HEADROOM, NO_PORT, NoRoom, Packet, PortId, Segment, Segmentation, SegmentationKind,
 };
 pub use pool::Pool;
 pub use prefetch::prefetch;
+pub use rates::Rates;
 pub use region::{CLASSES, Class, ClassOptions, Region, RegionError, RegionOptions};
 pub use reload::{Reloader, Waker};
 pub use reserve::{Marks, ReserveCounts};
 pub use stock::{Stocking, Supply};
+pub use switches::Switches;

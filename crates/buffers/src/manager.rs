@@ -277,6 +277,11 @@ pub struct Account {
 }
 
 impl Account {
+    /// Buffers that are ready, for any worker or in a worker's own cache.
+    pub fn free(&self) -> u64 {
+        u64::from(self.reserve) + self.cached
+    }
+
     /// Frames or blocks that are with nobody here: posted, on their way, held or lent. Exact while no
     /// worker runs.
     pub fn out(&self) -> u64 {

@@ -139,7 +139,7 @@ impl Pool {
     /// Cost: about a nanosecond a packet of one frame.
     pub fn release(&mut self, batch: &mut Batch) {
         if batch.iter().all(|packet| packet.is_contiguous() && self.kind.has(packet.head().place())) {
-            self.put_slots(batch, |packet| packet.head().index());
+            self.put_slots(batch, |packet| packet.head().place().index());
             // The slots are in the cache; the packets name them no more.
             return batch.drain().for_each(core::mem::forget);
         }
@@ -176,7 +176,7 @@ impl Pool {
             frames.drain(..).for_each(|frame| self.put(frame));
             return self.settle();
         }
-        self.put_slots(frames, Frame::index);
+        self.put_slots(frames, |frame| frame.place().index());
         frames.drain(..).for_each(core::mem::forget);
     }
 
@@ -217,11 +217,22 @@ impl Pool {
 
     #[inline]
     fn put_elsewhere(&mut self, frame: Frame) {
+        if frame.is_shared() {
+            return self.put_name(frame);
+        }
         match &mut self.fragments {
             FragmentEnd::Own(fragments) if fragments.owns(&frame) => fragments.release(frame),
             FragmentEnd::Own(_) | FragmentEnd::Shared(_) | FragmentEnd::None => {
                 table::send_home(frame.into_place());
             }
+        }
+    }
+
+    /// Ends one of several names; the bytes go home with the last one.
+    #[cold]
+    fn put_name(&mut self, frame: Frame) {
+        if let Some(place) = table::release_name(frame.into_place()) {
+            self.put(Frame::from_place(place));
         }
     }
 

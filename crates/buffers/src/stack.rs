@@ -20,15 +20,23 @@ pub(crate) struct Head {
     level: AtomicU32,
 }
 
-/// The number below each (lower 24 bits) and its own weight, each on a line of its own. Stacks may share links when no number
-/// is on two of them.
-pub(crate) struct Links(Box<[CachePadded<AtomicU32>]>);
+/// The number below each (lower 24 bits) and its own weight, [`APART`] words apart. Stacks may share
+/// links when no number is on two of them.
+pub(crate) struct Links<const WORDS: usize = APART>(Box<[AtomicU32]>);
 
-impl Links {
+/// Words from link to link, so that none shares a line with another one.
+const APART: usize = 32;
+
+impl<const WORDS: usize> Links<WORDS> {
     /// Links of the numbers below `numbers`.
     pub(crate) fn new(numbers: u32) -> Self {
         assert!(numbers < NIL, "a stack links numbers of 24 bits");
-        Self((0..numbers).map(|_| CachePadded::new(AtomicU32::new(NIL))).collect())
+        Self((0..numbers as usize * WORDS).map(|_| AtomicU32::new(NIL)).collect())
+    }
+
+    #[inline(always)]
+    fn of(&self, number: u32) -> &AtomicU32 {
+        &self.0[number as usize * WORDS]
     }
 }
 
@@ -40,8 +48,8 @@ impl Head {
 
     /// Puts `number` on top. The caller owns what it stands for and gives it up.
     #[inline]
-    pub(crate) fn push(&self, links: &Links, number: u32, weight: u8) {
-        let below = &links.0[number as usize];
+    pub(crate) fn push<const WORDS: usize>(&self, links: &Links<WORDS>, number: u32, weight: u8) {
+        let below = links.of(number);
         self.level.fetch_add(u32::from(weight), Ordering::Relaxed);
         let mut top = self.top.load(Ordering::Relaxed);
         loop {
@@ -59,7 +67,11 @@ impl Head {
     /// Takes the number on top with its weight. The caller owns what it stands for. `hint` is told
     /// early which number it may be.
     #[inline]
-    pub(crate) fn pop(&self, links: &Links, hint: impl Fn(u32)) -> Option<(u32, u8)> {
+    pub(crate) fn pop<const WORDS: usize>(
+        &self,
+        links: &Links<WORDS>,
+        hint: impl Fn(u32),
+    ) -> Option<(u32, u8)> {
         // The line is going to be written: fetched for that, it is fetched once.
         prefetch_to_write(&self.top);
         // Acquire pairs with the Release of `push`, here and below.
@@ -69,11 +81,11 @@ impl Head {
             if number == NIL {
                 return None;
             }
-            prefetch_to_write(&links.0[number as usize]);
+            prefetch_to_write(links.of(number));
             hint(number);
             // Another thread may have popped the number and changed its link meanwhile; then the
             // head has changed too, and what was read here is not used.
-            let link = links.0[number as usize].load(Ordering::Relaxed);
+            let link = links.of(number).load(Ordering::Relaxed);
             let new = changed(top, link & NIL);
             match self.top.compare_exchange_weak(top, new, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => {
@@ -94,12 +106,15 @@ impl Head {
 }
 
 /// A stack with links of its own, on a line of its own.
-pub(crate) struct Stack {
+pub(crate) struct Stack<const WORDS: usize = APART> {
     head: CachePadded<Head>,
-    links: Links,
+    links: Links<WORDS>,
 }
 
-impl Stack {
+/// A stack of many numbers that are seldom used, with their links side by side.
+pub(crate) type DenseStack = Stack<1>;
+
+impl<const WORDS: usize> Stack<WORDS> {
     /// An empty stack for numbers below `numbers`.
     pub(crate) fn new(numbers: u32) -> Self {
         Self { head: CachePadded::new(Head::new()), links: Links::new(numbers) }
@@ -138,7 +153,7 @@ mod tests {
 
     #[test]
     fn last_in_is_first_out_with_its_weight() {
-        let (head, links) = (Head::new(), Links::new(3));
+        let (head, links) = (Head::new(), Links::<APART>::new(3));
         let (push, pop) = (|number, weight| head.push(&links, number, weight), || head.pop(&links, |_| ()));
         push(2, 255);
         push(0, 1);
@@ -160,7 +175,7 @@ mod loom_tests {
     #[test]
     fn a_number_has_one_owner() {
         loom::model(|| {
-            let stack = Arc::new(Stack::new(3));
+            let stack = Arc::new(Stack::<APART>::new(3));
             let owners = Arc::new([AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0)]);
             for number in 0..3 {
                 stack.push(number);

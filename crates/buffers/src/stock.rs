@@ -32,7 +32,7 @@ impl Supply {
     }
 }
 
-/// Which techniques the stock of one class uses.
+/// Which techniques the stock of one class uses. Where memory does not grow, only the last one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stocking {
     /// Slots that are released are kept for the next user; off, each goes back to the system (C1).
@@ -103,9 +103,13 @@ impl SlotStock {
         let page_shift = rustix::param::page_size().trailing_zeros();
         let page_slots_shift = page_shift.saturating_sub(slot_shift);
         let count = numbers.end - numbers.start;
-        let marks = match supply {
-            Supply::Fixed => Marks { target: count, reload_below: 0, give_back_above: u32::MAX },
-            Supply::Growing(marks) => marks,
+        let (marks, stocking) = match supply {
+            // Memory that a device holds is not given back by parts, whatever is asked for.
+            Supply::Fixed => (
+                Marks { target: count, reload_below: 0, give_back_above: u32::MAX },
+                Stocking { is_reused: stocking.is_reused, ..Stocking::default() },
+            ),
+            Supply::Growing(marks) => (marks, stocking),
         };
         let pages = count.div_ceil(1 << page_slots_shift);
         let stock = Self {

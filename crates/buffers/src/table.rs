@@ -8,6 +8,7 @@ use crate::fragment::Blocks;
 use crate::frame::{Frame, Place};
 use crate::home::HomeList;
 use crate::mapping::Memory;
+use crate::names::Names;
 use crate::region::RegionError;
 use core::num::NonZeroU16;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -20,6 +21,8 @@ const _: () = assert!(REGIONS.is_power_of_two() && REGIONS <= 256);
 /// What stands beside the bytes of a region.
 struct Control {
     keeper: Keeper,
+    names: Names,
+    /// Of the units, and behind them of the names.
     links: Box<[Link]>,
     /// Frames that were dropped instead of released.
     strays: AtomicU64,
@@ -76,7 +79,9 @@ pub(crate) fn register(
     taken[usize::from(id.get())] = true;
     drop(taken);
     let (strays, _memory) = (AtomicU64::new(0), Arc::clone(memory));
-    let control = Control { keeper, links: links(units), strays, _memory };
+    let names = Names::new(units);
+    let links = links(units as usize + names.count());
+    let control = Control { keeper, names, links, strays, _memory };
     let entry = entry(id.get());
     // Relaxed is enough: a frame reaches another thread only through something that synchronises
     // (a magazine, a ring, the home list, a spawned thread), and it is made after these stores.
@@ -100,8 +105,8 @@ pub(crate) fn close(id: NonZeroU16) {
 }
 
 #[expect(unsafe_code, reason = "UNSAFETY: links start as zeros, without being written")]
-fn links(units: u32) -> Box<[Link]> {
-    let links = Box::new_zeroed_slice(units as usize);
+fn links(count: usize) -> Box<[Link]> {
+    let links = Box::new_zeroed_slice(count);
     // SAFETY: a `Link` is atomic integers, for which zero bytes are a valid value (std, `AtomicU64`:
     // "the same size and bit validity as the underlying integer type").
     unsafe { links.assume_init() }
@@ -117,6 +122,12 @@ fn entry(region: u16) -> &'static Entry {
 #[inline(always)]
 pub(crate) fn unit_shift(region: u16) -> u32 {
     entry(region).unit_shift.load(Ordering::Relaxed)
+}
+
+/// Bytes of a frame that is the only name of them; else less than 0.
+#[inline(always)]
+pub(crate) fn own_bytes(place: Place) -> i64 {
+    place.own_units() << unit_shift(place.region())
 }
 
 #[inline]
@@ -151,10 +162,37 @@ pub(crate) fn send_stray_home(place: Place) {
 /// Brings home what was released through a pool that it did not come from. The caller gives it up.
 #[inline]
 pub(crate) fn send_home(place: Place) {
+    let place = if place.is_shared() { release_name(place) } else { Some(place) };
+    let Some(place) = place else { return };
     match &control(place.region()).keeper {
         Keeper::Slots(list) => list.push(place.index()),
         Keeper::Blocks(blocks) => blocks.release(blocks.block_of(place.index()), 1),
     }
+}
+
+/// Two names for bytes that the caller has alone.
+pub(crate) fn share(place: Place) -> Option<(Place, Place)> {
+    control(place.region()).names.share(place)
+}
+
+/// One more name of bytes that have several.
+pub(crate) fn share_again(name: Place) -> Option<Place> {
+    control(name.region()).names.share_again(name)
+}
+
+/// Ends a name of bytes that had several; their place when it was the last one.
+pub(crate) fn release_name(name: Place) -> Option<Place> {
+    control(name.region()).names.release(name)
+}
+
+/// The place of bytes that had several names, when the caller has the last one.
+pub(crate) fn end_sharing(name: Place) -> Option<Place> {
+    control(name.region()).names.end(name)
+}
+
+/// The place of bytes that have several names.
+pub(crate) fn target(name: Place) -> Place {
+    control(name.region()).names.target(name)
 }
 
 /// The chain link of a frame.
@@ -170,7 +208,7 @@ pub(crate) fn chained_slot(first: &Frame, place: Place, offset: u16, length: u16
     let _owner = first;
     let (address, length) = locate(place, u32::from(offset), u32::from(length));
     // SAFETY: facts of `locate`; and whoever owns `first` owns what is linked behind it, so the
-    // borrow of `first` covers this frame.
+    // borrow of `first` covers this frame. Nobody holds `&mut` to bytes with several names: `own`.
     unsafe { core::slice::from_raw_parts(address, length) }
 }
 
@@ -179,33 +217,53 @@ pub(crate) fn chained_slot(first: &Frame, place: Place, offset: u16, length: u16
 #[expect(unsafe_code, reason = "UNSAFETY: a frame's bytes are reached by address")]
 pub(crate) fn slot(frame: &Frame, offset: u32, length: u32) -> &[u8] {
     let (address, length) = locate(frame.place(), offset, length);
-    // SAFETY: facts of `locate`; and the frame is borrowed, so nobody holds `&mut` to its bytes.
+    // SAFETY: facts of `locate`; and the frame is borrowed, so nobody holds `&mut` to its bytes by
+    // this name, nor by another one: `own`.
     unsafe { core::slice::from_raw_parts(address, length) }
 }
 
 /// `length` bytes of the frame from `offset`, for writing.
+///
+/// # Panics
+/// When they are not all in the frame, or have several names.
 #[inline(always)]
 #[expect(unsafe_code, reason = "UNSAFETY: a frame's bytes are reached by address")]
 pub(crate) fn slot_mut(frame: &mut Frame, offset: u32, length: u32) -> &mut [u8] {
-    let (address, length) = locate(frame.place(), offset, length);
-    // SAFETY: facts of `locate`; and the frame is the only name of its bytes and mutably borrowed.
-    unsafe { core::slice::from_raw_parts_mut(address, length) }
+    let address = own(frame.place(), offset, length).expect("a range of the frame, which is not shared");
+    // SAFETY: facts of `own`; and the frame is mutably borrowed, and the only name of its bytes.
+    unsafe { core::slice::from_raw_parts_mut(address, length as usize) }
 }
 
-/// The address of a range of a frame. Facts for the callers:
-/// (1) `offset + length` is within the frame's units, asserted here; (2) the units are within the
+/// The address of a range of a frame for reading: facts of `own` but for the names.
+#[inline(always)]
+fn locate(place: Place, offset: u32, length: u32) -> (*mut u8, usize) {
+    let address = own(place, offset, length);
+    (address.unwrap_or_else(|| locate_shared(place, offset, length)), length as usize)
+}
+
+#[cold]
+fn locate_shared(place: Place, offset: u32, length: u32) -> *mut u8 {
+    let address = place.is_shared().then(|| own(target(place), offset, length)).flatten();
+    address.expect("a range of the frame")
+}
+
+/// The address of a range of a frame that is the only name of its bytes. Facts for the callers:
+/// (1) `offset + length` is within the frame's units, compared here; (2) the units are within the
 /// mapping, because frames are made from slot numbers below the number of slots (`SlotStock`) and
 /// from pieces of blocks below the number of blocks (`Carver::take`) alone, and `register` has
 /// compared both with the mapping; (3) the mapping lives as long as a frame does: the control block
-/// holds it (`close`); (4) the memory is initialised: a fresh memory file reads as zeros.
+/// holds it (`close`); (4) the memory is initialised: a fresh memory file reads as zeros; (5) a name
+/// beside others counts fewer than no units, so there is no address for writing by it; the place that
+/// they lead to is a frame again only when the last one is gone (`Names::release`).
 #[inline(always)]
 #[expect(unsafe_code, reason = "UNSAFETY: pointer arithmetic inside one mapping")]
-fn locate(place: Place, offset: u32, length: u32) -> (*mut u8, usize) {
+fn own(place: Place, offset: u32, length: u32) -> Option<*mut u8> {
     let entry = entry(place.region());
     let shift = entry.unit_shift.load(Ordering::Relaxed);
-    let whole = u64::from(place.units()) << shift;
-    assert!(u64::from(offset) + u64::from(length) <= whole, "a range beyond its frame");
+    if i64::from(offset) + i64::from(length) > place.own_units() << shift {
+        return None;
+    }
     let position = ((place.index() as usize) << shift) + offset as usize;
     // SAFETY: facts (1) and (2): the result is inside the mapping that starts at `base`.
-    (unsafe { entry.base.load(Ordering::Relaxed).add(position) }, length as usize)
+    Some(unsafe { entry.base.load(Ordering::Relaxed).add(position) })
 }

@@ -1,6 +1,6 @@
 //! Chains beside a plain vector of bytes, over random histories.
 
-use polder_buffers::{NoRoom, Packet, Pool, Region, RegionOptions};
+use polder_buffers::{FragmentMemory, FragmentOptions, NoRoom, Packet, Pool, Region, RegionOptions};
 use proptest::prelude::*;
 
 const SLOTS: u32 = 64;
@@ -16,6 +16,11 @@ enum Step {
     Split(usize),
     Join,
     Duplicate,
+    Share(u16),
+    Write(u8),
+    Other,
+    Release,
+    Drop,
 }
 
 fn bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
@@ -33,6 +38,12 @@ fn step() -> impl Strategy<Value = Step> {
         (0_usize..3000).prop_map(Step::Split),
         Just(Step::Join),
         Just(Step::Duplicate),
+        (0_u16..300).prop_map(Step::Share),
+        (0_u16..300).prop_map(Step::Share),
+        any::<u8>().prop_map(Step::Write),
+        Just(Step::Other),
+        Just(Step::Release),
+        Just(Step::Drop),
     ]
 }
 
@@ -48,6 +59,8 @@ fn length_of(bytes: &[u8]) -> u16 {
 struct World {
     pool: Pool,
     packets: Vec<(Packet, Vec<u8>)>,
+    /// Frames that were dropped instead of released.
+    dropped: u64,
 }
 
 impl World {
@@ -85,19 +98,63 @@ impl World {
                     assert!(packet.bytes().len() >= usize::from(length));
                 }
             }
+            Step::Write(value) => {
+                packet.bytes_mut().fill(value);
+                let count = packet.bytes().len();
+                model[..count].fill(value);
+            }
+            Step::Split(_)
+            | Step::Join
+            | Step::Duplicate
+            | Step::Share(_)
+            | Step::Other
+            | Step::Release
+            | Step::Drop => self.apply_to_several(step),
+        }
+    }
+
+    /// What makes more packets, or fewer, or works on another one.
+    fn apply_to_several(&mut self, step: Step) {
+        let is_only = self.packets.len() == 1;
+        let (packet, model) = self.packets.last_mut().expect("there is always one");
+        match step {
             Step::Split(at) => {
                 if let Ok(after) = packet.split_off(at, &mut self.pool) {
                     let rest = model.split_off(at);
                     self.packets.push((after, rest));
                 }
             }
+            Step::Share(own) => {
+                if let Some(other) = packet.share(own, &mut self.pool) {
+                    assert!(packet.bytes().len() <= usize::from(own) && other.bytes() == packet.bytes());
+                    let model = model.clone();
+                    self.packets.push((other, model));
+                }
+            }
+            Step::Other => self.packets.rotate_left(1),
             Step::Join => self.join(),
+            Step::Release | Step::Drop if is_only => {}
+            Step::Release => {
+                let (packet, _) = self.packets.pop().expect("more than one");
+                self.pool.release_packet(packet);
+            }
+            Step::Drop => {
+                let (packet, _) = self.packets.pop().expect("more than one");
+                self.dropped += packet.segment_count() as u64;
+            }
             Step::Duplicate => {
                 if let Some(copy) = packet.duplicate(&mut self.pool) {
                     let model = model.clone();
                     self.packets.push((copy, model));
                 }
             }
+            Step::Prepend(_)
+            | Step::Append(_)
+            | Step::Extend(_)
+            | Step::TrimFront(_)
+            | Step::Truncate(_)
+            | Step::Gather(_)
+            | Step::Write(_) => unreachable!("works on one packet"),
         }
     }
 
@@ -116,11 +173,19 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn a_chain_is_a_vector_of_bytes(steps in proptest::collection::vec(step(), 1..40)) {
+    fn a_chain_is_a_vector_of_bytes(
+        steps in proptest::collection::vec(step(), 1..60),
+        has_fragments in any::<bool>(),
+    ) {
         let region = Region::new(RegionOptions { slots: SLOTS, slot_bytes: 512 }).expect("memory for a test");
+        let options = FragmentOptions { blocks: 2, spare_pages: 1, ..FragmentOptions::default() };
+        let memory = FragmentMemory::new(options).expect("memory for a test");
         let mut pool = region.pool();
+        if has_fragments {
+            pool = pool.with_fragments(memory.fragments());
+        }
         let first = Packet::new(pool.take().expect("a slot is free"));
-        let mut world = World { pool, packets: vec![(first, Vec::new())] };
+        let mut world = World { pool, packets: vec![(first, Vec::new())], dropped: 0 };
         for step in steps {
             world.apply(step);
             for (packet, model) in &world.packets {
@@ -131,11 +196,12 @@ proptest! {
                 prop_assert_eq!(&copied[..count], model.iter().skip(100).take(700).copied().collect::<Vec<_>>());
             }
         }
-        let World { mut pool, packets } = world;
+        let World { mut pool, packets, dropped } = world;
         for (packet, _) in packets {
             pool.release_packet(packet);
         }
         drop(pool);
-        prop_assert_eq!((region.home(), region.strays()), (SLOTS, 0));
+        prop_assert_eq!((region.home(), region.strays() + memory.strays()), (SLOTS, dropped));
+        prop_assert!(memory.is_home(), "{:?}", memory);
     }
 }

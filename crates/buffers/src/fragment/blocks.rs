@@ -2,7 +2,7 @@
 
 use crate::bits::Bits;
 use crate::mapping::Memory;
-use crate::reserve::{Reserve, ReserveCounts};
+use crate::reserve::{Marks, Reserve, ReserveCounts};
 use crate::stack::Stack;
 use crate::stock::{Stock, Stocking, Supply};
 use crate::sync::{AtomicU32, Ordering};
@@ -30,6 +30,8 @@ pub(crate) struct Blocks {
     /// Large blocks that come after all others; used when blocks are not to be reused soon.
     last: Stack,
     pages: Stack,
+    /// When large blocks are brought in and given back, and what has happened to them.
+    reserve: Reserve,
     system: Option<System>,
 }
 
@@ -37,7 +39,6 @@ pub(crate) struct Blocks {
 struct System {
     memory: Arc<Memory>,
     stocking: Stocking,
-    reserve: Reserve,
     /// Blocks without memory.
     cold: Mutex<Bits>,
 }
@@ -48,7 +49,8 @@ const STEP: u32 = 8;
 impl Blocks {
     /// `large` blocks of `large_units` units (a power of two) and `pages` single pages, all of them free.
     pub(crate) fn new(large: u32, large_units: u32, pages: u32) -> Self {
-        let blocks = Self::empty(large, large_units, pages);
+        let marks = Marks { target: large, reload_below: 0, give_back_above: u32::MAX };
+        let blocks = Self::empty(large, large_units, pages, marks);
         (0..large + pages).rev().for_each(|block| blocks.put(block));
         blocks
     }
@@ -62,11 +64,11 @@ impl Blocks {
         stocking: Stocking,
     ) -> Result<Self, Errno> {
         let Supply::Growing(marks) = supply else { return Ok(Self::new(large, large_units, pages)) };
-        let mut blocks = Self::empty(large, large_units, pages);
+        let mut blocks = Self::empty(large, large_units, pages, marks);
         let mut cold = Bits::new(large);
         (0..large).for_each(|block| cold.insert(block));
         let (memory, cold) = (Arc::clone(memory), Mutex::new(cold));
-        blocks.system = Some(System { memory, stocking, reserve: Reserve::new(marks), cold });
+        blocks.system = Some(System { memory, stocking, cold });
         let single = blocks.first_unit(large)..blocks.units();
         blocks.system().memory.bring_in(bytes_of(single))?;
         (large..large + pages).rev().for_each(|page| blocks.pages.push(page));
@@ -74,7 +76,7 @@ impl Blocks {
         Ok(blocks)
     }
 
-    fn empty(large: u32, large_units: u32, pages: u32) -> Self {
+    fn empty(large: u32, large_units: u32, pages: u32, marks: Marks) -> Self {
         let all = large + pages;
         Self {
             large,
@@ -84,6 +86,7 @@ impl Blocks {
             ready: Stack::new(all),
             last: Stack::new(all),
             pages: Stack::new(all),
+            reserve: Reserve::new(marks),
             system: None,
         }
     }
@@ -128,8 +131,8 @@ impl Blocks {
     /// Takes a free large block.
     pub(crate) fn take_large(&self) -> Option<u32> {
         let block = self.ready.pop();
+        self.reserve.look(self.ready.level());
         let Some(system) = &self.system else { return block };
-        system.reserve.look(self.ready.level());
         block.or_else(|| self.take_last(system))
     }
 
@@ -145,7 +148,7 @@ impl Blocks {
                 return None;
             }
             let block = system.cold().take_first()?;
-            system.reserve.count_on_demand(1);
+            self.reserve.count_on_demand(1);
             Some(block)
         };
         self.ready.pop().or_else(cold)
@@ -190,9 +193,7 @@ impl Blocks {
 
     /// What happened to the stock.
     pub(crate) fn events(&self) -> ReserveCounts {
-        let level = self.ready.level();
-        let still = ReserveCounts { lowest: level, ..ReserveCounts::default() };
-        self.system.as_ref().map_or(still, |system| system.reserve.counts(level))
+        self.reserve.counts(self.ready.level())
     }
 
     /// Gives the memory of blocks that the caller has back to the system.
@@ -205,7 +206,7 @@ impl Blocks {
             let _ = system.memory.give_back(bytes_of(first..first + self.units_of(block)));
             system.cold().insert(block);
         }
-        system.reserve.count_given_back(u32::try_from(blocks.len()).unwrap_or(u32::MAX));
+        self.reserve.count_given_back(u32::try_from(blocks.len()).unwrap_or(u32::MAX));
     }
 
     fn system(&self) -> &System {
@@ -264,7 +265,7 @@ fn bytes_of(units: Range<u32>) -> Range<usize> {
 
 impl Stock for Blocks {
     fn reserve(&self) -> &Reserve {
-        &self.system().reserve
+        &self.reserve
     }
 
     fn level(&self) -> u32 {

@@ -234,7 +234,18 @@ impl Fragments {
     #[inline]
     pub fn release(&mut self, frame: Frame) {
         assert!(self.owns(&frame), "a fragment of another memory");
+        if frame.is_shared() {
+            return self.release_name(frame);
+        }
         self.carver.release(frame.into_place().index());
+    }
+
+    /// Ends one of several names; the bytes are released with the last one.
+    #[cold]
+    fn release_name(&mut self, frame: Frame) {
+        if let Some(place) = table::release_name(frame.into_place()) {
+            self.carver.release(place.index());
+        }
     }
 
     /// Tells the other workers what was released of their blocks: at the end of a batch.

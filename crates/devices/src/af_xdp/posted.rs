@@ -4,7 +4,7 @@
 //! if that frame was posted; any other address is a lie of the kernel or its driver.
 
 use core::num::NonZeroU16;
-use polder_buffers::{Frame, Region};
+use polder_buffers::{Frame, Packet, Region};
 
 /// The frames that one direction of one queue has posted, by slot.
 #[derive(Debug)]
@@ -34,9 +34,10 @@ impl Posted {
         self.frames.len()
     }
 
-    /// Whether the frame is of the region that the table is for.
-    pub(super) fn knows(&self, frame: &Frame) -> bool {
-        frame.region() == self.region
+    /// Whether the packet lies in slots of the region that the table is for.
+    #[inline(always)]
+    pub(super) fn knows(&self, packet: &Packet) -> bool {
+        packet.lies_in(self.region)
     }
 
     /// Moves a frame in and returns the address of its slot.

@@ -3,7 +3,8 @@
 //!
 //! Exits: `tx-too-long` for a packet longer than the link or with more parts than the device takes;
 //! `tx-error` for one that is no Ethernet frame, that the driver refused (the other end is gone or
-//! full), or that the kernel had not taken when the port was closed.
+//! full), that lies in other memory while there is no slot for a copy, or that the kernel had not taken
+//! when the port was closed.
 //!
 //! Cost: one system call a batch where the kernel asks for it (always, in copy mode); none per packet.
 
@@ -70,15 +71,16 @@ impl Transmitter {
         }
     }
 
-    /// How many packets at the front of `batch` find room, and whether all of them are of one frame
+    /// How many packets at the front of `batch` find room, and whether all of them are of one slot
     /// and fit the link.
     #[inline]
     fn plan(&self, batch: &Batch, room: u32) -> (usize, bool) {
         let (longest, mut left) = (self.longest(), room);
         let mut simple = true;
         for (index, packet) in batch.iter().enumerate() {
-            simple &= packet.is_contiguous() && fits(packet, longest);
-            let frames = if packet.is_contiguous() { 1 } else { self.frames(packet) };
+            let is_one = packet.is_contiguous() && self.posted.knows(packet);
+            simple &= is_one && fits(packet, longest);
+            let frames = if is_one { 1 } else { self.frames(packet) };
             if frames > left {
                 return (index, simple);
             }
@@ -87,10 +89,11 @@ impl Transmitter {
         (batch.len(), simple)
     }
 
-    /// Places in the ring that a chain needs at most.
+    /// Places in the ring that a chain needs at most, or a packet that has to be copied.
     #[cold]
     fn frames(&self, packet: &Packet) -> u32 {
-        u32::try_from(packet.segment_count()).unwrap_or(u32::MAX).min(self.limits.segments)
+        let parts = if self.posted.knows(packet) { packet.segment_count() } else { usize::MAX };
+        u32::try_from(parts).unwrap_or(u32::MAX).min(self.limits.segments)
     }
 
     /// The longest frame of the link without a VLAN tag.
@@ -138,7 +141,7 @@ impl Transmitter {
     /// Posts a packet that is a chain, or that the link may not take.
     #[cold]
     fn post_with_care(&mut self, packet: Packet, pool: &mut Pool) {
-        if packet.len() < ETHERNET || !self.posted.knows(packet.head()) {
+        if packet.len() < ETHERNET {
             return self.refuse(packet, DropReason::TxError, pool);
         }
         if !fits(&packet, self.longest()) {
@@ -146,7 +149,11 @@ impl Transmitter {
         }
         match self.shape(packet, pool) {
             Ok(packet) => self.post_chain(packet, pool),
-            Err(packet) => self.refuse(packet, DropReason::TxTooLong, pool),
+            Err(packet) => {
+                let is_known = self.posted.knows(&packet);
+                let reason = if is_known { DropReason::TxTooLong } else { DropReason::TxError };
+                self.refuse(packet, reason, pool);
+            }
         }
     }
 
@@ -155,14 +162,17 @@ impl Transmitter {
         pool.release_packet(packet);
     }
 
-    /// The packet in as few parts as the device takes; the packet itself when that cannot be.
+    /// The packet in as few parts as the device takes, all of them in slots that it knows: a copy, if it
+    /// has too many, or lies in fragments, or shares bytes with another one. The packet itself when that
+    /// cannot be.
     fn shape(&self, packet: Packet, pool: &mut Pool) -> Result<Packet, Packet> {
         let parts = packet.segments().filter(|part| !part.is_empty()).count();
-        if parts <= self.limits.segments as usize {
+        let limit = self.limits.segments as usize;
+        if parts <= limit && self.posted.knows(&packet) {
             return Ok(packet);
         }
         match packet.duplicate(pool) {
-            Some(copy) if copy.segment_count() <= self.limits.segments as usize => {
+            Some(copy) if copy.segment_count() <= limit && self.posted.knows(&copy) => {
                 pool.release_packet(packet);
                 Ok(copy)
             }

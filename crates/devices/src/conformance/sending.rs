@@ -11,6 +11,7 @@ pub(super) const CHECKS: &[Check] = &[
     ("a packet too long is taken and counted", too_long),
     ("a chain leaves whole or is counted", chain_leaves),
     ("a long chain crosses both ways", long_chain),
+    ("packets that share bytes leave with their own headers", shared_bytes_leave),
     ("sent packets give their frames back", frames_come_back),
     ("both directions at once", both_directions),
 ];
@@ -92,6 +93,30 @@ fn chain_leaves(stand: &mut Stand) -> Result<(), Fault> {
     }
     let sent = [whole, plain];
     Ok(same(&stand.extract(2 - dropped)?, &sent[dropped..])?)
+}
+
+fn shared_bytes_leave(stand: &mut Stand) -> Result<(), Fault> {
+    if !stand.limits.chains {
+        return Err(Fault::Skipped("the port has no packets of several frames"));
+    }
+    let whole = frame(0, 700);
+    let mut first = stand.packet(&whole)?;
+    let mut sent = vec![whole];
+    let mut batch = Batch::new();
+    for number in 1..4 {
+        let mut other = first.share(40, &mut stand.pool).ok_or("no frame".to_owned())?;
+        // The last byte of an Ethernet address tells them apart.
+        other.bytes_mut()[5] = number;
+        let mut bytes = sent[0].clone();
+        bytes[5] = number;
+        sent.push(bytes);
+        batch.push(other).map_err(|_| "no room in a batch".to_owned())?;
+    }
+    batch.push(first).map_err(|_| "no room in a batch".to_owned())?;
+    sent.rotate_left(1);
+    stand.transmit_all(&mut batch)?;
+    same(&stand.extract(sent.len())?, &sent)?;
+    Ok(stand.reclaim_all()?)
 }
 
 fn long_chain(stand: &mut Stand) -> Result<(), Fault> {

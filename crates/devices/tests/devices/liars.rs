@@ -386,6 +386,26 @@ const LIES: &[(&str, &str, Manners)] = &[
         },
     ),
     (
+        "sends what is shared once, and leaves the other packets out",
+        "packets that share bytes leave with their own headers",
+        Manners {
+            transmit: |tx, batch, pool| {
+                let mut all = Batch::new();
+                all.append(batch);
+                let mut seen = false;
+                for packet in all.drain() {
+                    if packet.is_shared() && std::mem::replace(&mut seen, true) {
+                        pool.release_packet(packet);
+                    } else {
+                        batch.push(packet).expect("fewer than before");
+                    }
+                }
+                tx.transmit(batch, pool);
+            },
+            ..HONEST
+        },
+    ),
+    (
         "receives the head of a chain alone",
         "a long chain crosses both ways",
         Manners {

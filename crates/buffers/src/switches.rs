@@ -1,0 +1,187 @@
+//! Every technique of the buffers, to be turned off by itself: to be measured, or done without.
+
+use crate::fragment::FragmentOptions;
+use crate::manager::{BufferOptions, ClassBuffers};
+use crate::stock::Stocking;
+
+/// Which techniques the buffers use. By default all of them; what "off" means stands at each.
+///
+/// They are chosen when buffers are made: the packet path does not ask. C1, C2, C4 and reuse of frames
+/// concern memory that grows ([`Supply::Growing`](crate::Supply)); what a device holds stays as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switches {
+    /// C1: frames that are released are kept ready; off, each goes back to the system, and the next one
+    /// comes from there.
+    pub pools_frames: bool,
+    /// C1: the same for blocks of fragments.
+    pub pools_fragments: bool,
+    /// C2: reserves are filled by reloaders; off, once at the start, and then by who takes a buffer.
+    pub reloads: bool,
+    /// C3: control and data have a reloader each; off, one for both, first come, first served.
+    pub splits_reload: bool,
+    /// C4: what stays unused goes back to the system; off, never.
+    pub gives_back: bool,
+    /// C5: a receive ring is refilled when fewer than so many percent of it are posted; 100, after every
+    /// poll, is off.
+    pub refill_below_percent: u8,
+    /// A buffer that was released is taken again soon; off, after all others.
+    pub reuses: bool,
+    /// D1: a block of fragments starts again as soon as nobody uses it; off, when it is used up.
+    pub resets_when_alone: bool,
+    /// D2: blocks of 32 KiB; off, of 4 KiB.
+    pub large_blocks: bool,
+    /// D3: the shared count is touched once a block; off, by each fragment.
+    pub biased_count: bool,
+    /// D4: single pages stand in when there is no block; off, nothing does.
+    pub single_pages: bool,
+    /// D5: each worker carves blocks of its own; off, all of them one block behind a lock.
+    pub owns_fragments: bool,
+    /// D6: blocks that a worker holds at a time; off is 1.
+    pub held_blocks: u8,
+    /// E7: addresses whose multiples no fragment crosses; 32 768 is off.
+    pub never_cross: u32,
+}
+
+impl Default for Switches {
+    fn default() -> Self {
+        Self {
+            pools_frames: true,
+            pools_fragments: true,
+            reloads: true,
+            splits_reload: true,
+            gives_back: true,
+            refill_below_percent: 67,
+            reuses: true,
+            resets_when_alone: true,
+            large_blocks: true,
+            biased_count: true,
+            single_pages: true,
+            owns_fragments: true,
+            held_blocks: 8,
+            never_cross: 4096,
+        }
+    }
+}
+
+impl Switches {
+    /// Everything off.
+    pub const OFF: Self = Self {
+        pools_frames: false,
+        pools_fragments: false,
+        reloads: false,
+        splits_reload: false,
+        gives_back: false,
+        refill_below_percent: 100,
+        reuses: false,
+        resets_when_alone: false,
+        large_blocks: false,
+        biased_count: false,
+        single_pages: false,
+        owns_fragments: false,
+        held_blocks: 1,
+        never_cross: 32_768,
+    };
+
+    fn stocking(&self, is_pooled: bool) -> Stocking {
+        Stocking { is_pooled, is_reloaded: self.reloads, is_reused: self.reuses }
+    }
+}
+
+impl BufferOptions {
+    /// The same buffers with what `switches` says of each technique, in both classes. Numbers and marks
+    /// stay as they are.
+    #[must_use]
+    pub fn with_switches(self, switches: &Switches) -> Self {
+        let class = |class: ClassBuffers| ClassBuffers {
+            frames: crate::ClassOptions {
+                stocking: switches.stocking(switches.pools_frames),
+                ..class.frames
+            },
+            fragments: class.fragments.map(|fragments| fragments.with_switches(switches)),
+        };
+        Self {
+            control: class(self.control),
+            data: class(self.data),
+            splits_reload: switches.splits_reload,
+            patience: self.patience.filter(|_| switches.gives_back),
+            owns_fragments: switches.owns_fragments,
+            ..self
+        }
+    }
+}
+
+impl FragmentOptions {
+    /// The same memory with what `switches` says of each technique.
+    #[must_use]
+    pub fn with_switches(self, switches: &Switches) -> Self {
+        Self {
+            spare_pages: if switches.single_pages { self.spare_pages } else { 0 },
+            large_blocks: switches.large_blocks,
+            biased_count: switches.biased_count,
+            reset_when_alone: switches.resets_when_alone,
+            held_blocks: switches.held_blocks,
+            never_cross: switches.never_cross,
+            stocking: switches.stocking(switches.pools_fragments),
+            ..self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BufferManager, Class, ClassOptions, Marks, Supply};
+    use std::time::Duration;
+
+    fn options() -> BufferOptions {
+        let supply = Supply::Growing(Marks::for_target(64));
+        let frames = ClassOptions { slots: 256, supply, stocking: Stocking::default() };
+        let supply = Supply::Growing(Marks::for_target(4));
+        let class = ClassBuffers {
+            frames,
+            fragments: Some(FragmentOptions { blocks: 16, supply, ..FragmentOptions::default() }),
+        };
+        BufferOptions { control: class, data: class, ..BufferOptions::fixed(2048, 0, 0) }
+    }
+
+    /// What is on by default is what the options are made with.
+    #[test]
+    fn all_on_changes_nothing() {
+        let (before, after) = (options(), options().with_switches(&Switches::default()));
+        assert_eq!(format!("{before:?}"), format!("{after:?}"));
+    }
+
+    /// With everything off, buffers still come and go; there is no reloader to be run.
+    #[test]
+    fn all_off_works() {
+        let off = options().with_switches(&Switches::OFF);
+        assert_eq!(
+            (off.patience, off.data.fragments.map(|fragments| fragments.spare_pages)),
+            (None, Some(0))
+        );
+        let manager = BufferManager::new(off).expect("memory for a test");
+        assert!(manager.reloaders().is_empty());
+        let mut pool = manager.pool(Class::Data);
+        for _ in 0..200 {
+            let frames = [pool.take_for(300), pool.take_for(2000)];
+            frames.into_iter().for_each(|frame| pool.release_frame(frame.expect("on demand")));
+        }
+        let accounts = manager.accounts();
+        assert!(accounts.iter().any(|account| account.events.on_demand > 0), "{accounts:?}");
+        drop(pool);
+        assert_eq!(manager.region().home(), 512);
+    }
+
+    #[test]
+    fn what_a_device_holds_stays() {
+        let fixed = BufferOptions { patience: Some(Duration::ZERO), ..BufferOptions::fixed(2048, 8, 256) };
+        let manager = BufferManager::new(fixed.with_switches(&Switches::OFF)).expect("memory for a test");
+        let mut pool = manager.pool(Class::Data);
+        let mut frame = pool.take().expect("256 slots");
+        frame.slot_mut().fill(7);
+        pool.release_frame(frame);
+        pool.give_back();
+        let data = manager.accounts()[1];
+        assert_eq!((data.cold, data.events.given_back, data.free()), (0, 0, 256));
+    }
+}
