@@ -86,6 +86,8 @@ pub enum Stage {
     Restore,
     /// What needs order: sequence numbers, identification.
     Seal,
+    /// Packets that wait for a slower port.
+    Queue,
     /// Packets handed to devices.
     Transmit,
 }
@@ -102,6 +104,7 @@ impl Stage {
         Self::Encapsulate,
         Self::Restore,
         Self::Seal,
+        Self::Queue,
         Self::Transmit,
     ];
 
@@ -115,6 +118,7 @@ impl Stage {
             Self::Encapsulate => "encapsulate",
             Self::Restore => "restore",
             Self::Seal => "seal",
+            Self::Queue => "queue",
             Self::Transmit => "transmit",
         }
     }
@@ -181,6 +185,8 @@ pub struct WorkerCounters {
     pub handed_over: Counter,
     /// Packets taken from other workers for sending.
     pub taken_over: Counter,
+    /// Packets in the queues of ports. A gauge.
+    pub queued: Counter,
     /// Frames in the worker's own cache. A gauge.
     pub cached_frames: Counter,
     /// Times that a frame was wanted and none was free.

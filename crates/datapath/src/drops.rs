@@ -105,6 +105,8 @@ reasons! {
     TunnelTooBig, "encapsulate", "tunnel-too-big", "Larger than the tunnel's MTU and not to be fragmented.";
     NoHeadroom, "encapsulate", "no-headroom", "No room in front for the outer headers.";
     LateAfterRestore, "restore", "late-after-restore", "Came after its turn in the order had been given up.";
+    QueueFull, "queue", "queue-full", "The port's queue was full.";
+    QueueDelay, "queue", "queue-delay", "Packets waited too long in the port's queue (CoDel, RFC 8289).";
     TxTooLong, "transmit", "tx-too-long", "Longer than the port can send.";
     TxFull, "transmit", "tx-full", "The port's ring was full.";
     TxError, "transmit", "tx-error", "The device refused the packet.";

@@ -107,6 +107,13 @@ impl DropReason {
             }
             Self::NoHeadroom => "More headers than a frame has room for: fewer tunnels inside each other.",
             Self::LateAfterRestore => "A worker was stopped for long: look at what else runs on its CPU.",
+            Self::QueueFull => {
+                "More is sent to the port than it or its `rate` carries. If that is a burst, raise `limit_bytes` of its \
+                 `queue`."
+            }
+            Self::QueueDelay => {
+                "As it should be: TCP slows down by it, and the delay stays short. `target_ms` says how short."
+            }
             Self::TxTooLong => {
                 "The MTUs of the bridge's ports differ: make them equal with `ip link set dev … mtu …`."
             }

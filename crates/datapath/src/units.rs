@@ -42,3 +42,23 @@ impl Sub for Nanos {
         self.since(other)
     }
 }
+
+/// Bytes a second, Ethernet header included, FCS excluded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BytesPerSecond(pub u64);
+
+impl BytesPerSecond {
+    /// So many kilobits a second, of 1000 bits.
+    pub const fn from_kilobits(kilobits: u64) -> Self {
+        Self(kilobits * 125)
+    }
+
+    /// The time that so many bytes take, rounded up; for ever at a rate of 0.
+    #[must_use]
+    pub const fn time_of(self, bytes: u64) -> Nanos {
+        match bytes.saturating_mul(Nanos::SECOND.0).checked_add(self.0.saturating_sub(1)) {
+            Some(product) if self.0 > 0 => Nanos(product / self.0),
+            _ => Nanos(u64::MAX),
+        }
+    }
+}

@@ -4,14 +4,19 @@
 //! refuses. Exits: [`Refusal`]. Cost: two moves of a packet; nothing where a port has no queue.
 //!
 //! It stands behind restoration and [`seal`](crate::seal): whatever it drops, the order of the rest is
-//! right, and nobody waits for what is gone (E8). A discipline is one file; [`codel`] is there,
-//! flow queueing (RFC 8290) and shaping disciplines find their place beside it.
+//! right, and nobody waits for what is gone (E8). Each sending queue of a device has its own, so no two
+//! workers meet here (E3). A discipline is one file and one variant of [`Discipline`]; [`codel`] is
+//! there, flow queueing (RFC 8290) and CAKE find their place beside it. A queue can keep to a
+//! [rate](pace).
 
 pub mod codel;
+pub mod pace;
 
 pub use codel::{Codel, CodelOptions};
+pub use pace::Pace;
 
-use crate::units::Nanos;
+use crate::counters::Counter;
+use crate::units::{BytesPerSecond, Nanos};
 use polder_buffers::{Batch, Packet};
 use std::collections::VecDeque;
 
@@ -25,7 +30,7 @@ pub enum Refusal {
 }
 
 /// How a queue decides what to refuse.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discipline {
     /// Nothing but what finds no room.
     DropTail,
@@ -33,12 +38,59 @@ pub enum Discipline {
     Codel(CodelOptions),
 }
 
+/// What a queue is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueOptions {
+    /// How it decides what to refuse.
+    pub discipline: Discipline,
+    /// Bytes that it holds, Ethernet headers included, FCS excluded. A single packet always finds room
+    /// in an empty queue.
+    pub limit_bytes: u64,
+    /// The rate that it keeps to, if any.
+    pub rate: Option<BytesPerSecond>,
+}
+
+impl QueueOptions {
+    /// Packets that it holds: one for each [`BYTES_A_PACKET`](Self::BYTES_A_PACKET) of its limit,
+    /// because a short packet takes a frame like any other.
+    pub fn limit_packets(&self) -> usize {
+        usize::try_from(self.limit_bytes / Self::BYTES_A_PACKET).unwrap_or(usize::MAX).max(64)
+    }
+
+    /// Bytes of the limit for each packet.
+    pub const BYTES_A_PACKET: u64 = 512;
+}
+
+/// What one queue has done; written by the worker that owns it.
+#[derive(Debug, Default)]
+pub struct EgressCounters {
+    /// Packets that came.
+    pub entered: Counter,
+    /// Packets that left for the device.
+    pub left: Counter,
+    /// Bytes of those.
+    pub left_bytes: Counter,
+    /// Packets that found no room.
+    pub full: Counter,
+    /// Packets that were dropped to keep the delay short.
+    pub delay: Counter,
+    /// Packets in it. A gauge.
+    pub waiting: Counter,
+    /// Bytes in it. A gauge.
+    pub waiting_bytes: Counter,
+    /// How long the packet that left last has waited, in nanoseconds. A gauge.
+    pub wait_nanos: Counter,
+}
+
 /// A queue of packets with their times of arrival.
 #[derive(Debug)]
 pub struct EgressQueue {
     fifo: Fifo,
-    limit: usize,
+    limit_bytes: u64,
+    limit_packets: usize,
     codel: Option<Codel>,
+    pace: Option<Pace>,
+    wait: Nanos,
 }
 
 /// Packets in order, with the time when each came.
@@ -49,19 +101,27 @@ struct Fifo {
 }
 
 impl EgressQueue {
-    /// A queue for up to `limit` packets; memory for all of them is taken here.
-    pub fn new(limit: usize, discipline: Discipline) -> Self {
-        let codel = match discipline {
+    /// An empty queue; memory for all packets that it can hold is taken here.
+    pub fn new(options: &QueueOptions) -> Self {
+        let codel = match options.discipline {
             Discipline::DropTail => None,
             Discipline::Codel(options) => Some(Codel::new(options)),
         };
-        Self { fifo: Fifo { packets: VecDeque::with_capacity(limit), bytes: 0 }, limit, codel }
+        let limit_packets = options.limit_packets();
+        Self {
+            fifo: Fifo { packets: VecDeque::with_capacity(limit_packets), bytes: 0 },
+            limit_bytes: options.limit_bytes,
+            limit_packets,
+            codel,
+            pace: options.rate.map(Pace::new),
+            wait: Nanos::default(),
+        }
     }
 
     /// Takes all packets of `batch`; what finds no room goes to `refuse`.
     pub fn put(&mut self, batch: &mut Batch, now: Nanos, mut refuse: impl FnMut(Packet, Refusal)) {
         for packet in batch.drain() {
-            if self.fifo.packets.len() < self.limit {
+            if self.has_room(packet.len() as u64) {
                 self.fifo.push(packet, now);
             } else {
                 refuse(packet, Refusal::Full);
@@ -69,16 +129,47 @@ impl EgressQueue {
         }
     }
 
-    /// The packet that is to leave next; what is not to leave at all goes to `refuse`.
+    fn has_room(&self, bytes: u64) -> bool {
+        let packets = self.fifo.packets.len();
+        packets == 0 || packets < self.limit_packets && self.fifo.bytes + bytes <= self.limit_bytes
+    }
+
+    /// The packet that is to leave next, if one is to leave at `now`; what is not to leave at all goes
+    /// to `refuse`.
     pub fn take(&mut self, now: Nanos, mut refuse: impl FnMut(Packet, Refusal)) -> Option<Packet> {
-        match &mut self.codel {
-            None => self.fifo.pop().map(|(packet, _)| packet),
+        if self.pace.as_ref().is_some_and(|pace| !pace.is_free(now)) {
+            return None;
+        }
+        let Self { fifo, codel, wait, .. } = self;
+        let packet = match codel {
+            None => fifo.pop().map(|(packet, came)| {
+                *wait = now.since(came);
+                packet
+            }),
             Some(codel) => {
-                let fifo = &mut self.fifo;
-                let next = || fifo.pop().map(|(packet, came)| (packet, came, fifo.bytes));
+                let next = || {
+                    let (packet, came) = fifo.pop()?;
+                    *wait = now.since(came);
+                    Some((packet, came, fifo.bytes))
+                };
                 codel.take(now, next, |packet| refuse(packet, Refusal::Delay))
             }
+        }?;
+        if let Some(pace) = &mut self.pace {
+            pace.spend(packet.len() as u64, now);
         }
+        Some(packet)
+    }
+
+    /// When a packet may leave that may not leave at once because of the rate; `None` when nothing
+    /// waits for that.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.pace.as_ref().filter(|_| !self.is_empty()).map(Pace::free_at)
+    }
+
+    /// How long the packet that left last has waited.
+    pub fn wait(&self) -> Nanos {
+        self.wait
     }
 
     /// Packets in the queue.
@@ -133,11 +224,63 @@ mod tests {
         batch
     }
 
+    fn drop_tail(limit_bytes: u64) -> QueueOptions {
+        QueueOptions { discipline: Discipline::DropTail, limit_bytes, rate: None }
+    }
+
+    #[test]
+    fn short_packets_count_as_packets_and_a_long_one_always_finds_room() {
+        let region = Region::new(RegionOptions { slots: 256, slot_bytes: 512 }).expect("memory");
+        let mut pool = region.pool();
+        let mut queue = EgressQueue::new(&drop_tail(50));
+        let mut refused = 0;
+        queue.put(&mut batch(0..2, &mut pool), Nanos(1), |packet, _| {
+            refused += 1;
+            region.pool().release_packet(packet);
+        });
+        assert_eq!((queue.len(), refused), (1, 1), "100 bytes where 50 are allowed");
+        let mut queue = EgressQueue::new(&drop_tail(1 << 16));
+        for ids in [0..60, 60..120, 120..180] {
+            queue.put(&mut batch(ids, &mut pool), Nanos(1), |packet, _| {
+                refused += 1;
+                region.pool().release_packet(packet);
+            });
+        }
+        assert_eq!((queue.len(), refused), (128, 53));
+    }
+
+    #[test]
+    fn a_rate_lets_packets_go_one_by_one() {
+        let region = Region::new(RegionOptions { slots: 256, slot_bytes: 512 }).expect("memory");
+        let mut pool = region.pool();
+        // 100 bytes take 100 µs.
+        let rate = Some(BytesPerSecond(1_000_000));
+        let mut queue = EgressQueue::new(&QueueOptions { rate, ..drop_tail(100_000) });
+        assert_eq!(queue.next_deadline(), None, "nothing waits");
+        let start = Nanos::from_seconds(1);
+        queue.put(&mut batch(0..40, &mut pool), start, |_, _| unreachable!("there is room"));
+        let mut take = |queue: &mut EgressQueue, now: Nanos| {
+            let packets = core::iter::from_fn(|| queue.take(now, |_, _| unreachable!("no reason to")));
+            let ids = packets.map(|packet| {
+                let id = packet.flow_hash;
+                pool.release_packet(packet);
+                id
+            });
+            ids.collect::<Vec<_>>()
+        };
+        assert_eq!(take(&mut queue, start), (0..11).collect::<Vec<_>>(), "a millisecond, and one");
+        let due = queue.next_deadline().expect("some wait");
+        assert_eq!(due, start + Nanos(100_000));
+        assert_eq!(take(&mut queue, Nanos(due.0 - 1)), []);
+        assert_eq!(take(&mut queue, due), [11]);
+        assert_eq!(queue.wait(), Nanos(100_000));
+    }
+
     #[test]
     fn what_finds_no_room_is_refused_and_the_rest_keeps_its_order() {
         let region = Region::new(RegionOptions { slots: 256, slot_bytes: 512 }).expect("memory");
         let mut pool = region.pool();
-        let mut queue = EgressQueue::new(5, Discipline::DropTail);
+        let mut queue = EgressQueue::new(&drop_tail(599));
         let mut refused = Vec::new();
         for ids in [0..3, 3..8] {
             let mut batch = batch(ids, &mut pool);
@@ -158,8 +301,9 @@ mod tests {
     fn codel_keeps_the_order_of_what_it_leaves() {
         let region = Region::new(RegionOptions { slots: 4096, slot_bytes: 512 }).expect("memory");
         let mut pool = region.pool();
-        let options = CodelOptions { longest_packet: 100, ..CodelOptions::default() };
-        let mut queue = EgressQueue::new(2000, Discipline::Codel(options));
+        let codel = CodelOptions { longest_packet: 100, ..CodelOptions::default() };
+        let discipline = Discipline::Codel(codel);
+        let mut queue = EgressQueue::new(&QueueOptions { discipline, limit_bytes: 2_000_000, rate: None });
         let (mut id, mut left, mut dropped) = (0, Vec::new(), Vec::new());
         for tick in 0..2000_u64 {
             // Three come and two go each millisecond.

@@ -14,6 +14,7 @@ pub mod detail;
 pub mod diagnostics;
 pub mod difference;
 pub mod model;
+mod queue;
 mod read;
 mod section;
 mod values;

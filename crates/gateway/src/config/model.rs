@@ -4,6 +4,7 @@
 //! them, and [`difference`](super::difference()) compares two of them. A value of these types has passed
 //! all checks; nothing here has to be checked again, except against the machine it is to run on.
 
+pub use super::queue::{PortQueue, QueueKind};
 use polder_buffers::PortId;
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -64,6 +65,8 @@ pub struct Port {
     pub order: Order,
     /// Longest network packet in bytes, Ethernet header and VLAN tags excluded; the interface's own if none.
     pub mtu: Option<u16>,
+    /// What waits in front of it, if anything may.
+    pub queue: Option<PortQueue>,
 }
 
 /// The device behind a port.

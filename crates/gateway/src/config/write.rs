@@ -71,6 +71,9 @@ impl Writer<'_> {
         if let Some(mtu) = port.mtu {
             self.key("mtu", mtu);
         }
+        if let Some(queue) = port.queue {
+            self.key("queue", queue);
+        }
     }
 
     fn tunnel(&mut self, tunnel: &Tunnel) {

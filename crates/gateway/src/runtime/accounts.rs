@@ -25,7 +25,7 @@ pub struct Accounts {
     pub dropped: u64,
     /// Become part of another packet.
     pub merged: u64,
-    /// In reassembly, and in the rings between workers.
+    /// In reassembly, in the rings between workers, and in the queues of ports.
     pub held: u64,
 }
 
@@ -39,7 +39,7 @@ impl Accounts {
             accounts.cloned += worker.ledger.cloned.get();
             accounts.split += worker.ledger.split.get();
             accounts.merged += worker.ledger.merged.get();
-            accounts.held += worker.ledger.held.get();
+            accounts.held += worker.ledger.held.get() + worker.queued.get();
             shared += worker.order.held();
             accounts.dropped += worker.drops.total();
             // Taken first: a packet that is handed over in between counts as held, never as −1.

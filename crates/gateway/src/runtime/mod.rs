@@ -19,5 +19,6 @@ pub mod sharing;
 pub mod show;
 pub mod tables;
 mod threads;
+mod views;
 pub mod wake;
 pub mod worker;

@@ -5,6 +5,7 @@
 use super::accounts::{Accounts, drops};
 use super::gateway::{Gateway, PortState, WorkerHandle};
 use super::run::lock;
+use super::views;
 use crate::config::model::{Bridge, Configuration, Device, Member, MemberVlan, OnExit, Tunnel};
 use crate::config::write::{ranges, role};
 use crate::show::configuration::Written;
@@ -37,6 +38,7 @@ pub fn show(gateway: &Mutex<Gateway>, what: What) -> Shown {
         What::Drops => View::Drops(all_drops(&locked)),
         What::Counters => View::Counters(counters(&locked)),
         What::Workers => View::Workers(workers(&locked)),
+        What::Queues => View::Queues(views::queues(&locked)),
         What::Config => View::Config(configuration(&locked.configuration)),
         What::Fdb => {
             let bridges = locked.configuration.bridges.iter().map(|bridge| bridge_row(bridge, &locked));

@@ -14,6 +14,7 @@ pub mod fdb;
 pub mod look;
 pub mod path;
 pub mod ports;
+pub mod queues;
 mod table;
 pub mod tunnels;
 pub mod workers;
@@ -44,6 +45,8 @@ pub enum What {
     Counters,
     /// Workers: load, sleep, hand-offs.
     Workers,
+    /// Queues in front of ports: what waits, how long, what was dropped.
+    Queues,
     /// The configuration in force, with every default written out.
     Config,
 }
@@ -80,6 +83,8 @@ pub enum View {
     Counters(counters::Counters),
     /// Workers.
     Workers(Vec<workers::WorkerRow>),
+    /// Queues.
+    Queues(Vec<queues::QueueRow>),
     /// Configuration.
     Config(configuration::Written),
 }
@@ -97,6 +102,7 @@ impl Shown {
             (View::Tunnels(now), View::Tunnels(then)) => tunnels::subtract(now, then),
             (View::Drops(now), View::Drops(then)) => now.subtract(then),
             (View::Workers(now), View::Workers(then)) => workers::subtract(now, then),
+            (View::Queues(now), View::Queues(then)) => queues::subtract(now, then),
             // Sides of a law and states are shown as they are.
             _ => {}
         }
@@ -113,6 +119,7 @@ impl Shown {
             View::Drops(drops) => drops.draw(look),
             View::Counters(counters) => counters.draw(look),
             View::Workers(rows) => workers::draw(rows, look),
+            View::Queues(rows) => queues::draw(rows, look),
             View::Config(written) => written.toml.clone(),
         }
     }
@@ -152,6 +159,7 @@ mod tests {
             View::Drops(drops::Drops { reasons: vec![drop] }),
             View::Counters(counters::Counters::default()),
             View::Workers(vec![workers::WorkerRow::default()]),
+            View::Queues(vec![queues::QueueRow::default()]),
             View::Config(written),
         ]
     }

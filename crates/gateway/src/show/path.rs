@@ -105,7 +105,7 @@ impl StageRow {
 
     /// Whether only some packets enter it.
     fn is_aside(&self) -> bool {
-        [Stage::Decapsulate, Stage::Encapsulate].iter().any(|stage| stage.name() == self.stage)
+        [Stage::Decapsulate, Stage::Encapsulate, Stage::Queue].iter().any(|stage| stage.name() == self.stage)
     }
 }
 

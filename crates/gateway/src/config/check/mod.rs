@@ -51,6 +51,7 @@ pub(super) fn check(draft: &Draft, file: &Path, findings: &Findings) -> Configur
     if gateway.workers == 1 {
         draft.ports.iter().filter_map(PortDraft::useless_order).for_each(|finding| findings.note(finding));
     }
+    queues_fit(&ports, &gateway, findings);
     let tunnels = tunnels::resolve(draft, &names, findings);
     let bridges = bridges::resolve(draft, &names, findings);
     if !draft.has_ports {
@@ -132,6 +133,31 @@ pub fn default_control(name: &str) -> PathBuf {
     PathBuf::from(format!("/run/polder/{name}.sock"))
 }
 
+/// Part of the packet memory that may wait in the queues of ports: half is for receiving.
+const QUEUES_PART: u64 = 4;
+
+/// Packets that wait take memory from those that come.
+fn queues_fit(ports: &[Port], gateway: &Gateway, findings: &Findings) {
+    let most = |port: &Port| {
+        let count = match port.queues {
+            Queues::Count(count) => u64::from(count.min(gateway.workers)),
+            Queues::All => 1,
+        };
+        port.queue.map_or(0, |queue| count * queue.limit_packets())
+    };
+    let packets = ports.iter().map(most).sum::<u64>();
+    let slots = (u64::from(gateway.memory_mib) << 20) / u64::from(gateway.slot_bytes);
+    if packets > slots / QUEUES_PART {
+        let wanted = (packets * QUEUES_PART * u64::from(gateway.slot_bytes)).div_ceil(1 << 20);
+        let message = format!(
+            "{packets} packets could wait in the queues of ports, which is more than a quarter of the packet memory"
+        );
+        let remedy =
+            format!("set `memory_mib = {wanted}` in [gateway], or lower `limit_bytes` of the queues");
+        findings.note(Diagnostic::error(0..0, message).remedy(remedy));
+    }
+}
+
 fn ports(draft: &Draft, names: &Names<'_>) -> Vec<Port> {
     let on_exit = draft.gateway.on_exit.unwrap_or_default();
     draft.ports.iter().filter_map(|port| resolve_port(port, names, on_exit)).collect()
@@ -153,5 +179,6 @@ fn resolve_port(port: &PortDraft, names: &Names<'_>, on_exit: OnExit) -> Option<
         queues: port.queues.unwrap_or(Queues::All),
         order: port.order.as_ref().map_or(Order::Queue, |at| at.value),
         mtu: port.mtu.as_ref().map(|mtu| mtu.value),
+        queue: port.queue,
     })
 }

@@ -5,6 +5,7 @@
 mod bridge;
 mod gateway;
 mod port;
+mod queue;
 mod tunnel;
 
 pub(super) use bridge::{BridgeDraft, MemberDraft, StaticDraft};
@@ -34,11 +35,12 @@ pub(super) struct Draft {
 }
 
 /// Every kind of table with the keys that it has, by the title under which the guide describes it.
-pub(super) fn keys() -> [(&'static str, &'static [&'static str]); 9] {
+pub(super) fn keys() -> [(&'static str, &'static [&'static str]); 10] {
     [
         ("top level", ROOT.keys),
         ("[gateway]", gateway::KIND.keys),
         ("[port.NAME]", port::KIND.keys),
+        ("queue", queue::KIND.keys),
         ("[tunnel.NAME]", tunnel::KIND.keys),
         ("[bridge.NAME]", bridge::KIND.keys),
         ("[bridge.NAME.flood_limit]", bridge::FLOOD_LIMIT.keys),

@@ -2,6 +2,7 @@
 
 use super::super::diagnostics::Diagnostic;
 use super::super::model::{Device, Mode, OnExit, Order, Queues, Role};
+use super::super::queue::PortQueue;
 use super::super::section::{At, Kind, Refusal, Section};
 use super::super::values::{choice, integer, interface, word_or};
 use super::refuse_key;
@@ -9,8 +10,10 @@ use polder_datapath::tunnel::LEAST_MTU;
 use toml::de::DeValue;
 
 /// The keys of a port.
-pub(super) const KIND: Kind =
-    Kind { noun: "a port", keys: &["interface", "tap", "role", "mode", "on_exit", "queues", "order", "mtu"] };
+pub(super) const KIND: Kind = Kind {
+    noun: "a port",
+    keys: &["interface", "tap", "role", "mode", "on_exit", "queues", "order", "mtu", "queue"],
+};
 
 /// The choices of `on_exit`.
 pub(super) const ON_EXIT: &[(&str, OnExit)] = &[("kernel", OnExit::Kernel), ("drop", OnExit::Drop)];
@@ -45,6 +48,7 @@ pub(in super::super) struct PortDraft {
     pub(in super::super) queues: Option<Queues>,
     pub(in super::super) order: Option<At<Order>>,
     pub(in super::super) mtu: Option<At<u16>>,
+    pub(in super::super) queue: Option<PortQueue>,
 }
 
 /// Reads one port.
@@ -62,6 +66,7 @@ pub(super) fn read(section: &Section<'_>, name: At<String>) -> PortDraft {
         queues: section.read("queues", word_or("all", Queues::All, queues)).map(|at| at.value),
         order: section.read("order", choice(ORDERS)),
         mtu: section.read("mtu", |value| mtu(value, role)),
+        queue: super::queue::read(section),
     };
     if section.has("tap") && !section.has("interface") {
         check_tap(section, role);

@@ -9,7 +9,7 @@ mod share;
 mod start;
 mod upkeep;
 
-pub use port::PortState;
+pub use port::{PortState, QueueState};
 pub use share::{Share, meshes, share};
 pub use start::MOST_PORTS;
 

@@ -3,9 +3,19 @@
 use crate::config::model::Port;
 use crate::runtime::ports;
 use polder_datapath::counters::QueueCounters;
+use polder_datapath::queue::EgressCounters;
 use polder_datapath::units::Nanos;
 use polder_devices::af_xdp;
 use std::sync::Arc;
+
+/// A queue in front of a port: which worker has it, and what it has done.
+#[derive(Clone, Debug)]
+pub struct QueueState {
+    /// The worker's number.
+    pub worker: usize,
+    /// What it has done.
+    pub counters: Arc<EgressCounters>,
+}
 
 /// A device port, open or waiting to be opened again.
 pub struct PortState {
@@ -19,6 +29,8 @@ pub struct PortState {
     pub trouble: Option<String>,
     /// Counters of all queues that it has ever had.
     pub counters: Vec<Arc<QueueCounters>>,
+    /// Queues in front of it that there have ever been.
+    pub queues: Vec<QueueState>,
     /// Times that it was opened.
     pub openings: u64,
     /// What keeps an interface attached.
@@ -36,6 +48,7 @@ impl PortState {
             attachment: None,
             trouble: None,
             counters: Vec::new(),
+            queues: Vec::new(),
             openings: 0,
             retry_at: Nanos::default(),
             detaching: 0,

@@ -1,7 +1,10 @@
 //! How queues are divided among workers, and the rings between these.
 
+use super::port::QueueState;
+use crate::config::model::Port;
+use crate::runtime::ports::Facts;
 use crate::runtime::wake::Bell;
-use crate::runtime::worker::{Mesh, SendPath};
+use crate::runtime::worker::{Mesh, Outlet, SendPath};
 use polder_buffers::ring;
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::port::RxQueue;
@@ -10,6 +13,28 @@ use std::sync::Arc;
 
 /// Packets between two workers at most.
 const MESH_RING: usize = 512;
+/// Ethernet header and one VLAN tag, in bytes.
+const LINK_BYTES: u32 = 18;
+
+/// Puts the queue that the configuration asks for in front of each sending queue of a port.
+pub(super) fn with_queue(shares: &mut [Share], port: &Port, facts: &Facts, known: &mut Vec<QueueState>) {
+    let Some(queue) = port.queue else { return };
+    let options = queue.options(facts.mtu.saturating_add(LINK_BYTES));
+    for (worker, (_, path)) in shares.iter_mut().enumerate() {
+        *path = match std::mem::replace(path, SendPath::Through(worker)) {
+            SendPath::Own(tx) => {
+                let found = known.iter().find(|state| state.worker == worker).cloned();
+                let state = found.unwrap_or_else(|| {
+                    let state = QueueState { worker, counters: Arc::default() };
+                    known.push(state.clone());
+                    state
+                });
+                SendPath::Queued(Box::new(Outlet::new(tx, &options, state.counters)))
+            }
+            other @ (SendPath::Queued(_) | SendPath::Through(_)) => other,
+        };
+    }
+}
 
 /// What one worker gets of a port.
 pub type Share = (Vec<Box<dyn RxQueue>>, SendPath);

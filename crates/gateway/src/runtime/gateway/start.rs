@@ -1,5 +1,6 @@
 //! How a gateway comes up: memory, ports, tables, workers, in this order.
 
+use super::share::with_queue;
 use super::upkeep::note_link;
 use super::{Gateway, Opener, PortState, WorkerHandle, meshes, share};
 use crate::config::model::Configuration;
@@ -109,7 +110,8 @@ impl Gateway {
     pub(super) fn attach(&mut self, opened: OpenPort) {
         let OpenPort { id, facts, queues, attachment } = opened;
         let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) else { return };
-        let shares = share(queues, self.workers.len(), &mut state.counters);
+        let mut shares = share(queues, self.workers.len(), &mut state.counters);
+        with_queue(&mut shares, &state.configuration, &facts, &mut state.queues);
         state.open = true;
         state.facts = Some(facts);
         state.attachment = attachment;

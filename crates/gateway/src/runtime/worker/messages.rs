@@ -1,5 +1,6 @@
 //! What workers are told, what they tell, and what connects them.
 
+use super::Outlet;
 use crate::runtime::wake::Bell;
 use polder_buffers::ring::{Consumer, Producer};
 use polder_buffers::{Packet, PortId};
@@ -33,6 +34,8 @@ pub struct Attachment {
 pub enum SendPath {
     /// On a queue of its own.
     Own(Box<dyn TxQueue>),
+    /// On a queue of its own, in front of which packets wait.
+    Queued(Box<Outlet>),
     /// Through the worker of that number, which has one.
     Through(usize),
 }

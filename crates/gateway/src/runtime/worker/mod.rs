@@ -3,14 +3,16 @@
 //! A round gives every queue one turn of at most one batch, sends what other workers handed over and
 //! reclaims what was sent. When a round finds nothing, the worker asks each queue for an event; only
 //! when none of them says [`Armed::Raced`](polder_datapath::port::Armed::Raced) does it sleep.
-//! `round` and `rest` are these two, `senders` is its sending half.
+//! `round` and `rest` are these two, `senders` is its sending half, `outlet` the queue in front of a port.
 
 mod messages;
+mod outlet;
 mod rest;
 mod round;
 mod senders;
 
 pub use messages::{Attachment, Command, Mesh, Report, SendPath};
+pub use outlet::Outlet;
 
 use self::senders::Senders;
 use super::clock::Clock;
@@ -73,7 +75,7 @@ impl Worker {
             engine,
             clock,
             receivers: Vec::new(),
-            senders: Senders { ports: Vec::new(), outgoing: mesh.outgoing, counters: Arc::clone(&counters) },
+            senders: Senders::new(mesh.outgoing, Arc::clone(&counters)),
             incoming: mesh.incoming,
             bell,
             epoll,
@@ -133,12 +135,8 @@ impl Worker {
             }
             self.receivers.push(Queue { port, rx, closed: false });
         }
-        let index = usize::from(port.0);
-        if self.senders.ports.len() <= index {
-            self.senders.ports.resize_with(index + 1, || None);
-        }
-        self.senders.ports[index] = Some(tx);
-        self.engine.grow_to(index + 1);
+        self.senders.attach(port, tx);
+        self.engine.grow_to(usize::from(port.0) + 1);
     }
 
     fn listen(&self, rx: &dyn RxQueue) -> std::io::Result<()> {
@@ -151,9 +149,7 @@ impl Worker {
         // Closing a descriptor takes it out of the epoll set (epoll(7), question 6): nothing
         // duplicates those of queues.
         self.receivers.retain(|queue| queue.port != port);
-        if let Some(sender) = self.senders.ports.get_mut(usize::from(port.0)) {
-            *sender = None;
-        }
+        self.senders.detach(port, &mut self.pool);
         self.report(Report::Detached(port));
     }
 

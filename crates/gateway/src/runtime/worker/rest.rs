@@ -40,7 +40,8 @@ impl Worker {
         }
         let limit = if self.senders.in_flight() > 0 { SHORT_SLEEP } else { LONGEST_SLEEP };
         let missing = self.sharing.as_ref().and_then(|sharing| sharing.crew.next_deadline());
-        let deadlines = [self.engine.next_deadline(), missing].into_iter().flatten();
+        let deadlines = [self.engine.next_deadline(), missing, self.senders.next_deadline()];
+        let deadlines = deadlines.into_iter().flatten();
         let limit = deadlines.fold(limit, |limit, deadline| limit.min(deadline.since(now)));
         let timeout = rustix::event::Timespec {
             tv_sec: i64::try_from(limit.0 / 1_000_000_000).unwrap_or(0),
@@ -62,14 +63,15 @@ impl Worker {
         let quiet = if self.sharing.is_some() { QUIET } else { Nanos::default() };
         while now.since(start) < DRAIN {
             let mut busy = false;
+            self.senders.now = now;
             for index in 0..self.incoming.len() {
                 busy |= self.take_over(index, now);
             }
             busy |= self.take_part(false, now);
-            self.senders.reclaim(&mut self.pool);
+            self.senders.round(&mut self.pool);
             if busy {
                 last = now;
-            } else if self.senders.in_flight() == 0 && now.since(last) >= quiet {
+            } else if self.senders.is_quiet() && now.since(last) >= quiet {
                 break;
             } else {
                 std::thread::sleep(std::time::Duration::from_millis(1));
@@ -78,7 +80,7 @@ impl Worker {
         }
         self.let_go_of_the_rest(now);
         self.receivers.clear();
-        self.senders.ports.clear();
+        self.senders.clear(&mut self.pool);
         self.engine.close(now, &mut self.pool);
     }
 

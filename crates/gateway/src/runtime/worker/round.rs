@@ -16,6 +16,7 @@ impl Worker {
     /// One turn for everything. Says whether there is reason for another round at once.
     pub(super) fn round(&mut self, now: Nanos) -> bool {
         let mut busy = false;
+        self.senders.now = now;
         for index in 0..self.receivers.len() {
             busy |= self.turn(index, now);
         }
@@ -25,7 +26,7 @@ impl Worker {
         if self.sharing.is_some() {
             busy = self.take_part(busy, now);
         }
-        busy |= self.senders.reclaim(&mut self.pool);
+        busy |= self.senders.round(&mut self.pool);
         self.engine.tick(now, &mut self.pool);
         self.counters.cached_frames.set(self.pool.cached() as u64);
         self.counters.pool_exhausted.set(self.pool.exhausted());

@@ -1,39 +1,110 @@
-//! The sending half of a worker: a queue of its own for each port, or another worker's.
+//! The sending half of a worker: its queues of devices, and its rings to workers that have others.
 
-use super::SendPath;
+use super::{Outlet, SendPath};
 use crate::runtime::wake::Bell;
 use polder_buffers::ring::Producer;
 use polder_buffers::{Batch, Packet, Pool, PortId};
-use polder_datapath::counters::WorkerCounters;
+use polder_datapath::counters::{Stage, WorkerCounters};
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::Turn;
 use polder_datapath::transmit::Egress;
+use polder_datapath::units::Nanos;
 use std::sync::Arc;
 
-/// The sending half, apart from the rest so that it can be borrowed beside it.
+/// A way to another worker: its ring and its bell.
+pub(super) type Way = Option<(Producer<Packet>, Arc<Bell>)>;
+
+/// The sending half, apart from the rest of the worker so that it can be borrowed beside it.
 pub(super) struct Senders {
-    pub(super) ports: Vec<Option<SendPath>>,
-    pub(super) outgoing: Vec<Option<(Producer<Packet>, Arc<Bell>)>>,
-    pub(super) counters: Arc<WorkerCounters>,
+    /// The time of the round.
+    pub(super) now: Nanos,
+    ports: Vec<Option<SendPath>>,
+    outgoing: Vec<Way>,
+    counters: Arc<WorkerCounters>,
 }
 
+/// The worker that writes sequence numbers: it has the first queue of every port.
+const SEALER: usize = 0;
+
 impl Senders {
-    pub(super) fn reclaim(&mut self, pool: &mut Pool) -> bool {
-        let mut busy = false;
+    /// Ways to other workers, and no port.
+    pub(super) fn new(outgoing: Vec<Way>, counters: Arc<WorkerCounters>) -> Self {
+        Self { now: Nanos::default(), ports: Vec::new(), outgoing, counters }
+    }
+
+    /// Sends on a port that way.
+    pub(super) fn attach(&mut self, port: PortId, path: SendPath) {
+        let index = usize::from(port.0);
+        if self.ports.len() <= index {
+            self.ports.resize_with(index + 1, || None);
+        }
+        self.ports[index] = Some(path);
+    }
+
+    /// Lets go of a port. What waits for it is dropped.
+    pub(super) fn detach(&mut self, port: PortId, pool: &mut Pool) {
+        let path = self.ports.get_mut(usize::from(port.0)).and_then(Option::take);
+        if let Some(SendPath::Queued(mut outlet)) = path {
+            outlet.clear(pool, &self.counters);
+        }
+        self.count_waiting();
+    }
+
+    /// Lets go of all ports.
+    pub(super) fn clear(&mut self, pool: &mut Pool) {
+        (0..).map(PortId).take(self.ports.len()).for_each(|port| self.detach(port, pool));
+    }
+
+    /// Takes back what devices have sent, and gives them what has waited for that. Says whether there
+    /// is reason to do so again at once.
+    pub(super) fn round(&mut self, pool: &mut Pool) -> bool {
+        let (mut busy, mut has_queues) = (false, false);
         for sender in self.ports.iter_mut().flatten() {
-            if let SendPath::Own(queue) = sender {
-                busy |= queue.reclaim(pool) == Turn::OutOfBudget;
+            match sender {
+                SendPath::Own(queue) => busy |= queue.reclaim(pool) == Turn::OutOfBudget,
+                SendPath::Queued(outlet) => {
+                    has_queues = true;
+                    busy |= outlet.pump(self.now, pool, &self.counters);
+                }
+                SendPath::Through(_) => {}
             }
+        }
+        if has_queues {
+            self.count_waiting();
         }
         busy
     }
 
+    fn count_waiting(&self) {
+        let waiting = self.outlets().map(Outlet::len).sum::<usize>();
+        self.counters.queued.set(waiting as u64);
+    }
+
+    fn outlets(&self) -> impl Iterator<Item = &Outlet> {
+        self.ports.iter().flatten().filter_map(|sender| match sender {
+            SendPath::Queued(outlet) => Some(&**outlet),
+            SendPath::Own(_) | SendPath::Through(_) => None,
+        })
+    }
+
+    /// When [`round`](Self::round) has something to do, if nothing else happens.
+    pub(super) fn next_deadline(&self) -> Option<Nanos> {
+        self.outlets().filter_map(|outlet| outlet.next_deadline(self.now)).min()
+    }
+
+    /// Packets that devices have and have not sent.
     pub(super) fn in_flight(&self) -> u32 {
         let held = |sender: &SendPath| match sender {
             SendPath::Own(queue) => queue.held(),
+            SendPath::Queued(outlet) => outlet.in_flight(),
             SendPath::Through(_) => 0,
         };
         self.ports.iter().flatten().map(held).sum()
+    }
+
+    /// Whether everything has been sent.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.in_flight() == 0 && self.outlets().all(|outlet| outlet.is_empty())
     }
 
     /// Hands packets over to worker `owner`; what its ring has no room for is dropped here, before
@@ -45,9 +116,7 @@ impl Senders {
             pool.release(batch);
         }
     }
-}
 
-impl Senders {
     /// Hands packets over to worker `owner` while its ring has room.
     fn push_to(&mut self, owner: usize, batch: &mut Batch) {
         let Some(Some((ring, bell))) = self.outgoing.get_mut(owner) else { return };
@@ -60,9 +129,6 @@ impl Senders {
     }
 }
 
-/// The worker that writes sequence numbers: it has the first queue of every port.
-const SEALER: usize = 0;
-
 impl Egress for Senders {
     fn send(&mut self, port: PortId, batch: &mut Batch, pool: &mut Pool) -> bool {
         let Some(Some(sender)) = self.ports.get_mut(usize::from(port.0)) else { return false };
@@ -72,6 +138,12 @@ impl Egress for Senders {
                 if !batch.is_empty() && queue.reclaim(pool) != Turn::Closed {
                     queue.transmit(batch, pool);
                 }
+            }
+            SendPath::Queued(outlet) => {
+                let stage = self.counters.stage(Stage::Queue);
+                stage.packets.add(batch.len() as u64);
+                stage.batches.add(1);
+                outlet.put(batch, self.now, pool, &self.counters);
             }
             SendPath::Through(owner) => {
                 let owner = *owner;

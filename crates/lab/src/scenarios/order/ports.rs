@@ -7,7 +7,7 @@ use anyhow::ensure;
 use polder_buffers::{BATCH, Batch, HEADROOM, Packet, Pool, Segment};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
-use polder_datapath::queue::{CodelOptions, Discipline, EgressQueue};
+use polder_datapath::queue::{CodelOptions, Discipline, EgressQueue, QueueOptions};
 use polder_datapath::units::Nanos;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -178,12 +178,15 @@ pub(super) struct Sink {
     passed: Arc<AtomicU64>,
 }
 
-/// Packets that wait for the link at most.
-const QUEUE: usize = 8192;
+/// What waits for the link at most: 8192 packets, for it is so many times what a packet counts at least.
+const QUEUE_BYTES: u64 = 8192 * QueueOptions::BYTES_A_PACKET;
 
 impl Ledger {
     pub(super) fn new(flows: usize, link: Option<Link>) -> Self {
-        let queue = |link: Link| (link, EgressQueue::new(QUEUE, Discipline::Codel(link.codel)));
+        let queue = |link: Link| {
+            let discipline = Discipline::Codel(link.codel);
+            (link, EgressQueue::new(&QueueOptions { discipline, limit_bytes: QUEUE_BYTES, rate: None }))
+        };
         Self { flows: vec![Came::default(); flows], link: link.map(queue), ..Self::default() }
     }
 

@@ -1,0 +1,127 @@
+//! A sending queue of a device, and the packets that wait in front of it.
+//!
+//! A device takes what it is given, far more than it sends in the time that a packet may wait. So it is
+//! given little at a time, and the rest waits here, where the discipline sees it.
+
+use polder_buffers::{BATCH, Batch, Packet, Pool};
+use polder_datapath::counters::WorkerCounters;
+use polder_datapath::drops::DropReason;
+use polder_datapath::port::{Turn, TxQueue};
+use polder_datapath::queue::{EgressCounters, EgressQueue, QueueOptions, Refusal};
+use polder_datapath::units::Nanos;
+use std::sync::Arc;
+
+/// Packets that the device has at most: 1.5 ms of long ones at 1 Gbit/s.
+const IN_FLIGHT: u32 = 128;
+/// Batches that one turn sends at most.
+const TURN: usize = 8;
+/// A device that has enough does not say when it wants more; so it is asked again after this.
+const LOOK_AGAIN: Nanos = Nanos(200_000);
+
+/// Both together.
+pub struct Outlet {
+    tx: Box<dyn TxQueue>,
+    queue: EgressQueue,
+    /// Taken out of the queue, and not yet taken by the device.
+    next: Batch,
+    counters: Arc<EgressCounters>,
+}
+
+impl Outlet {
+    /// A queue like that in front of `tx`; it counts in `counters`.
+    pub fn new(tx: Box<dyn TxQueue>, options: &QueueOptions, counters: Arc<EgressCounters>) -> Self {
+        Self { tx, queue: EgressQueue::new(options), next: Batch::new(), counters }
+    }
+
+    /// Packets that wait.
+    pub fn len(&self) -> usize {
+        self.queue.len() + self.next.len()
+    }
+
+    /// Whether none does.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Packets that the device has.
+    pub fn in_flight(&self) -> u32 {
+        self.tx.held()
+    }
+
+    /// Takes all packets of `batch`; those that find no room are dropped.
+    pub fn put(&mut self, batch: &mut Batch, now: Nanos, pool: &mut Pool, worker: &WorkerCounters) {
+        let counters = &*self.counters;
+        counters.entered.add(batch.len() as u64);
+        self.queue.put(batch, now, |packet, why| refuse(packet, why, pool, counters, worker));
+    }
+
+    /// Gives the device what it has room for and what may go. Says whether there is reason to do so
+    /// again at once.
+    pub fn pump(&mut self, now: Nanos, pool: &mut Pool, worker: &WorkerCounters) -> bool {
+        let mut busy = self.tx.reclaim(pool) == Turn::OutOfBudget;
+        for turn in 0.. {
+            self.fill(now, pool, worker);
+            if self.next.is_empty() {
+                break;
+            }
+            if turn == TURN {
+                busy = true;
+                break;
+            }
+            self.tx.transmit(&mut self.next, pool);
+            // What was sent at once makes room for more.
+            if self.tx.reclaim(pool) == Turn::Closed || !self.next.is_empty() {
+                break;
+            }
+        }
+        self.publish();
+        busy
+    }
+
+    /// Takes out of the queue what the device may have.
+    fn fill(&mut self, now: Nanos, pool: &mut Pool, worker: &WorkerCounters) {
+        let room = usize::try_from(IN_FLIGHT.saturating_sub(self.tx.held())).unwrap_or(0).min(BATCH);
+        let counters = &*self.counters;
+        while self.next.len() < room {
+            let packet = self.queue.take(now, |packet, why| refuse(packet, why, pool, counters, worker));
+            let Some(packet) = packet else { break };
+            counters.left.add(1);
+            counters.left_bytes.add(packet.len() as u64);
+            let pushed = self.next.push(packet);
+            debug_assert!(pushed.is_ok(), "a batch has room for a batch");
+        }
+    }
+
+    fn publish(&self) {
+        self.counters.waiting.set(self.len() as u64);
+        self.counters.waiting_bytes.set(self.queue.bytes());
+        self.counters.wait_nanos.set(self.queue.wait().0);
+    }
+
+    /// When [`pump`](Self::pump) has something to do, if nothing comes before.
+    pub fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
+        if self.is_empty() {
+            return None;
+        }
+        let has_room = self.next.is_empty() && self.tx.held() < IN_FLIGHT;
+        Some(self.queue.next_deadline().filter(|_| has_room).unwrap_or(now + LOOK_AGAIN))
+    }
+
+    /// Drops everything that waits: the port is closed.
+    pub fn clear(&mut self, pool: &mut Pool, worker: &WorkerCounters) {
+        worker.drops.count(DropReason::PortDown, self.len() as u64);
+        self.queue.clear().for_each(|packet| pool.release_packet(packet));
+        pool.release(&mut self.next);
+        self.publish();
+    }
+}
+
+fn refuse(packet: Packet, why: Refusal, pool: &mut Pool, counters: &EgressCounters, worker: &WorkerCounters) {
+    let (counter, reason) = match why {
+        Refusal::Full => (&counters.full, DropReason::QueueFull),
+        Refusal::Delay => (&counters.delay, DropReason::QueueDelay),
+    };
+    counter.add(1);
+    worker.drops.count(reason, 1);
+    pool.release_packet(packet);
+}

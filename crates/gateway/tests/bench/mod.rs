@@ -1,0 +1,162 @@
+//! A gateway between two in-memory cables, and what the far ends send and see.
+
+#![expect(clippy::disallowed_methods, reason = "a test looks at the real clock to give up")]
+
+use anyhow::Context as _;
+use polder::config::{self, Configuration};
+use polder::runtime::accounts::Accounts;
+use polder::runtime::gateway::{Gateway, Opener};
+use polder::runtime::ports::{Facts, OpenPort};
+use polder_buffers::{Batch, Packet, Pool, Region, RegionOptions};
+use polder_datapath::counters::WorkerCounters;
+use polder_datapath::drops::DropReason;
+use polder_datapath::port::{Budget, RxQueue as _, TxQueue as _};
+use polder_datapath::wire::MacAddress;
+use polder_devices::Queue;
+use polder_devices::pair::{self, End, Options};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// A running gateway; packets come in by `near` and leave by `far`.
+pub(crate) struct Bench {
+    pub(crate) region: Region,
+    pub(crate) gateway: Gateway,
+    pub(crate) near: End,
+    pub(crate) far: End,
+    pool: Pool,
+    /// The number that each flow's next packet has, and the one that is to arrive next at least.
+    flows: HashMap<u64, (u64, u64)>,
+    pub(crate) sent: u64,
+    pub(crate) seen: u64,
+    pub(crate) overtaken: u64,
+}
+
+pub(crate) fn configuration(text: &str) -> Configuration {
+    config::parse(text, Path::new("bench.toml")).expect("valid").configuration
+}
+
+impl Bench {
+    /// The gateway that `text` describes; its ports `a` and `b` have so many queues.
+    pub(crate) fn new(text: &str, queues: [usize; 2]) -> Self {
+        let region = Region::new(RegionOptions { slots: 16_384, slot_bytes: 2048 }).expect("memory");
+        let cable =
+            |queues| pair::cable(Options { queues, ring: 1024, ..Options::default() }).expect("a cable");
+        let ((near, a), (b, far)) = (cable(queues[0]), cable(queues[1]));
+        let ends = [("a", a), ("b", b)].map(|(name, end)| (name.to_owned(), end));
+        let gateway =
+            Gateway::start_on(configuration(text), region.clone(), opener(ends)).expect("it starts");
+        let pool = region.pool();
+        Self { region, gateway, near, far, pool, flows: HashMap::new(), sent: 0, seen: 0, overtaken: 0 }
+    }
+
+    /// Sends frames of so many bytes, of each flow one after the other, by the queues in turn.
+    pub(crate) fn send(&mut self, count: u64, flows: u64, bytes: usize) {
+        let queues = self.near.len();
+        let mut batch = Batch::new();
+        for number in 0..count {
+            let flow = number % flows;
+            let next = &mut self.flows.entry(flow).or_default().0;
+            batch.push(frame(flow, *next, bytes, &mut self.pool)).expect("there is room");
+            *next += 1;
+            self.sent += 1;
+            if batch.is_full() || number + 1 == count {
+                // With several queues a flow comes in by one alone only when it is the only one.
+                let queue = usize::try_from(flow).expect("few") % queues;
+                self.near[queue].tx.transmit(&mut batch, &mut self.pool);
+                assert!(batch.is_empty(), "the cable holds what is on its way");
+            }
+        }
+    }
+
+    /// Looks at what has arrived; counts what was overtaken.
+    pub(crate) fn receive(&mut self) -> u64 {
+        let (mut batch, before) = (Batch::new(), self.seen);
+        for end in &mut self.far {
+            let _ = end.rx.receive(&mut Budget::new(64), &mut batch, &mut self.pool);
+            for packet in batch.iter() {
+                let (flow, number) = read(packet);
+                let least = &mut self.flows.get_mut(&flow).expect("it was sent").1;
+                self.overtaken += u64::from(number < *least);
+                *least = (*least).max(number + 1);
+                self.seen += 1;
+            }
+            self.pool.release(&mut batch);
+        }
+        self.seen - before
+    }
+
+    /// Receives until nothing is missing but what was dropped.
+    pub(crate) fn settle(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while self.seen + self.accounts().dropped < self.sent {
+            let accounts = self.accounts();
+            assert!(Instant::now() < deadline, "{} sent, {} seen: {accounts:?}", self.sent, self.seen);
+            self.receive();
+        }
+    }
+
+    pub(crate) fn accounts(&self) -> Accounts {
+        self.gateway.accounts()
+    }
+
+    /// The sum of a counter over all workers that there have been.
+    pub(crate) fn sum(&self, read: impl Fn(&WorkerCounters) -> u64) -> u64 {
+        self.gateway.worker_counters().iter().map(|counters| read(counters)).sum()
+    }
+
+    pub(crate) fn dropped(&self, reason: DropReason) -> u64 {
+        self.sum(|worker| worker.drops.get(reason))
+    }
+
+    /// Stops everything, and checks that everything is accounted for and all memory comes home.
+    pub(crate) fn finish(mut self) -> Accounts {
+        self.gateway.stop();
+        while self.receive() > 0 {}
+        let accounts = self.accounts();
+        assert_eq!((accounts.unaccounted(), accounts.held), (0, 0), "{accounts:?}");
+        let Self { region, gateway, near, far, pool, .. } = self;
+        drop((gateway, near, far, pool));
+        assert_eq!((region.home(), region.strays()), (region.slots(), 0));
+        accounts
+    }
+}
+
+/// Opens ports by plugging in the ends of cables.
+fn opener(ends: [(String, End); 2]) -> Opener {
+    let ends = Mutex::new(HashMap::from(ends));
+    Box::new(move |port, _, _| {
+        let end = ends.lock().expect("nobody panics").remove(&port.name).context("no cable is left")?;
+        let facts = Facts {
+            interface: port.name.clone(),
+            mac: MacAddress([2, 0, 0, 0, 1, 1]),
+            mtu: 1600,
+            partial_checksums: true,
+            queues: end.len(),
+            mode: "in-memory cable".to_owned(),
+        };
+        let queues = end.into_iter().map(Queue::boxed).collect();
+        Ok(OpenPort { id: port.id, facts, queues, attachment: None })
+    })
+}
+
+/// A UDP frame of a flow, which says what it is.
+fn frame(flow: u64, number: u64, length: usize, pool: &mut Pool) -> Packet {
+    let port = 1024 + u16::try_from(flow).expect("few flows");
+    let payload = u16::try_from(length - 14).expect("a short frame");
+    let [high, low] = payload.to_be_bytes();
+    let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+    bytes.extend([0x45, 0, high, low, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    bytes.extend([port, 5201, payload - 20, 0].map(u16::to_be_bytes).as_flattened());
+    bytes.extend([flow, number].map(u64::to_be_bytes).as_flattened());
+    bytes.resize(length, 0);
+    Packet::copy_from(&bytes, pool).expect("memory for all that is on its way")
+}
+
+/// Flow and number of a frame.
+fn read(packet: &Packet) -> (u64, u64) {
+    let bytes = &packet.bytes()[42..58];
+    let word = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    (word(0), word(8))
+}

@@ -1,0 +1,91 @@
+//! The queue in front of a port: behind restoration, counted, and never out of order.
+
+#![expect(clippy::disallowed_methods, reason = "a test looks at the real clock to give up")]
+
+mod bench;
+
+use bench::Bench;
+use polder_datapath::drops::DropReason;
+use std::time::{Duration, Instant};
+
+/// A gateway whose port b has that queue; the packets of port a find their workers in that order.
+fn bench(queue: &str, order: &str, workers: usize) -> Bench {
+    let text = format!(
+        "version = 1\n[gateway]\nname = \"queue\"\nworkers = {workers}\n\
+         [port.a]\ntap = \"a\"\norder = \"{order}\"\n\
+         [port.b]\ntap = \"b\"\nqueue = {{ {queue} }}\n\
+         [bridge.br0]\nmembers = [\"a\", \"b\"]\n"
+    );
+    Bench::new(&text, [1, 1])
+}
+
+const FRAME: usize = 1000;
+
+#[test]
+fn codel_behind_a_spread_flow_drops_and_nothing_is_overtaken() {
+    // 40 packets of 1000 bytes in a millisecond.
+    let mut bench =
+        bench("kind = \"codel\", target_ms = 1, interval_ms = 4, rate_kbit = 320_000", "spread", 3);
+    let start = Instant::now();
+    let deadline = start + Duration::from_secs(30);
+    while bench.dropped(DropReason::QueueDelay) < 200 {
+        assert!(Instant::now() < deadline, "{:?}", bench.accounts());
+        // More than can leave, less than what would fill the queue.
+        if bench.sent - bench.seen - bench.accounts().dropped < 600 {
+            bench.send(64, 2, FRAME);
+        }
+        bench.receive();
+    }
+    bench.settle();
+    let elapsed = start.elapsed();
+    // The rate is a promise in one direction: a busy machine is slower.
+    let most = 1.02 * 40.0 * elapsed.as_secs_f64() * 1000.0 + 200.0;
+    let seen = u32::try_from(bench.seen).expect("few");
+    assert!(f64::from(seen) < most, "{seen} left in {elapsed:?}");
+    assert_eq!(bench.overtaken, 0);
+    assert!(bench.sum(|worker| worker.order.tickets.get()) > 10, "it was spread");
+    let queue = bench.gateway.ports[1].queues[0].counters.clone();
+    assert_eq!(queue.delay.get(), bench.dropped(DropReason::QueueDelay));
+    assert_eq!(queue.entered.get(), queue.left.get() + queue.delay.get() + queue.full.get());
+    bench.finish();
+}
+
+#[test]
+fn what_waits_is_held_and_what_finds_no_room_is_counted() {
+    // 125 packets of 100 bytes a second: hardly any leaves while the test looks.
+    let mut bench = bench("kind = \"drop-tail\", limit_bytes = 100_000, rate_kbit = 100", "queue", 1);
+    bench.send(400, 1, 100);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let queue = &bench.gateway.ports[1].queues[0].counters;
+        let came = queue.entered.get() == 400 && queue.full.get() > 0;
+        let accounts = bench.accounts();
+        if came && accounts.unaccounted() == 0 {
+            // 195 fit, for a short packet takes a frame like any other; more came as some left.
+            assert!((390..=400).contains(&(queue.full.get() + queue.waiting.get() + queue.left.get())));
+            assert!((150..=195).contains(&accounts.held), "{accounts:?}");
+            assert_eq!(queue.waiting.get(), accounts.held);
+            assert_eq!(bench.dropped(DropReason::QueueFull), queue.full.get());
+            break;
+        }
+        assert!(Instant::now() < deadline, "{accounts:?}, {queue:?}");
+        bench.receive();
+    }
+    // The end comes before all have left: the rest is dropped, and counted.
+    let accounts = bench.finish();
+    assert!(accounts.dropped > 200 && accounts.transmitted < 200, "{accounts:?}");
+}
+
+#[test]
+fn without_pressure_a_queue_is_not_noticed() {
+    let mut bench = bench("kind = \"codel\"", "hash", 2);
+    for _ in 0..200 {
+        bench.send(64, 8, FRAME);
+        while bench.seen < bench.sent {
+            bench.receive();
+        }
+    }
+    assert_eq!(bench.overtaken, 0);
+    let accounts = bench.finish();
+    assert_eq!((accounts.dropped, accounts.transmitted), (0, 12_800));
+}
