@@ -5,6 +5,7 @@ use super::claims::Claims;
 use super::error::OpenError;
 use super::ethtool::{Channels, Ethtool};
 use super::link::{self, LinkInfo, Which};
+use super::napi::{Moderated, Moderation};
 use super::netdev::{self, Features};
 use super::options::{Hook, OnExit, Options, Take};
 use super::port::{Opened, Port};
@@ -54,7 +55,9 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     // 5. A link that was taken over gets the new program; everything comes to us from here on.
     attachment.commit(&link, &program)?;
     let promiscuous = options.promiscuous.then(|| make_promiscuous(&link)).transpose()?;
-    // 6. What became of it.
+    // 6. The kernel's half of receiving. A veth has contexts only now that there is a program.
+    let moderated = moderate(&link, options, &mut notes);
+    // 7. What became of it.
     let obtained = Obtained { hook: attachment.hook, transfer, queues, notes };
     let report = preflight::inspect_link(&link, memory, options, Some(obtained));
     let cores = bound.iter().map(|(core, _)| Arc::downgrade(core)).collect();
@@ -69,6 +72,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
         claims,
         cores,
         _promiscuous: promiscuous,
+        _moderated: moderated,
         _attachment: attachment,
     };
     Ok(Opened { port, queues })
@@ -158,6 +162,24 @@ fn enter(link: &LinkInfo, sockets: &Map, bound: &Bound) -> Result<(), OpenError>
             .map_err(|errno| step(link, "enter a socket into the map", errno))?;
     }
     Ok(())
+}
+
+/// Sets when the kernel polls. A kernel that cannot be told goes on as it is, and the report says so.
+fn moderate(link: &LinkInfo, options: &Options, notes: &mut Vec<String>) -> Option<Moderated> {
+    let moderation = options.moderation?;
+    match Moderated::new(link.index, moderation) {
+        Ok(moderated) => {
+            let Moderation { microseconds, empty_polls } = moderation;
+            notes.push(format!(
+                "received every {microseconds} µs while packets come, at once after {empty_polls} empty polls"
+            ));
+            Some(moderated)
+        }
+        Err(errno) => {
+            notes.push(format!("receiving cannot be moderated (Linux 6.13 can be told): {errno}"));
+            None
+        }
+    }
 }
 
 /// What the steps of opening have in common.

@@ -48,6 +48,7 @@ mod tx;
 
 mod ethtool;
 mod link;
+mod napi;
 mod netdev;
 mod preflight;
 
@@ -58,6 +59,7 @@ mod model;
 
 pub use error::{OpenError, PinError};
 pub use init::open;
+pub use napi::Moderation;
 pub use options::{BusyPoll, Claim, Hook, Mode, OnExit, Options, Take};
 pub use pin::release;
 pub use port::{LinkState, Opened, Port, Statistics};

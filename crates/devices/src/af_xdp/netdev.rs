@@ -1,5 +1,5 @@
-//! What a driver says of its XDP abilities: the netlink family `netdev` (Linux 6.3,
-//! Documentation/netlink/specs/netdev.yaml).
+//! The netlink family `netdev` (Linux 6.3, Documentation/netlink/specs/netdev.yaml): what a driver says
+//! of its XDP abilities, and of the contexts that receive for it.
 
 use super::link::{attributes, number, number16};
 use rustix::io::Errno;
@@ -19,46 +19,132 @@ pub(super) struct Features {
 
 /// Asks the driver of interface `index`; an error on kernels that do not know the question.
 pub(super) fn features(index: u32) -> Result<Features, Errno> {
-    let (family, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC);
-    let socket = rustix::net::socket_with(family, SocketType::RAW, flags, Some(netlink::GENERIC))?;
-    let answer = ask(&socket, CONTROL, GET_FAMILY, (FAMILY_NAME, b"netdev\0"))?;
-    let family = find(&answer, FAMILY_ID).and_then(|value| number16(Some(value))).ok_or(Errno::BADMSG)?;
-    let answer = ask(&socket, family, GET_DEVICE, (DEVICE_INDEX, &index.to_ne_bytes()))?;
-    let bits = find(&answer, DEVICE_FEATURES).and_then(|value| value.get(..8)?.try_into().ok());
-    let bits = u64::from_ne_bytes(bits.ok_or(Errno::BADMSG)?);
-    Ok(Features {
-        native: bits & (BASIC | REDIRECT) == BASIC | REDIRECT,
-        zero_copy: bits & ZERO_COPY != 0,
-        segments: number(find(&answer, DEVICE_SEGMENTS)).unwrap_or(1),
-    })
+    let mut netdev = Netdev::open()?;
+    let mut found = None;
+    netdev.ask(GET_DEVICE, &[(DEVICE_INDEX, index)], Ask::One, |answer| {
+        let bits = find(answer, DEVICE_FEATURES).and_then(|value| value.get(..8)?.try_into().ok());
+        found = bits.map(u64::from_ne_bytes).map(|bits| Features {
+            native: bits & (BASIC | REDIRECT) == BASIC | REDIRECT,
+            zero_copy: bits & ZERO_COPY != 0,
+            segments: number(find(answer, DEVICE_SEGMENTS)).unwrap_or(1),
+        });
+    })?;
+    found.ok_or(Errno::BADMSG)
 }
 
-/// Sends one message with one attribute; returns the attributes of the answer.
-fn ask(socket: &OwnedFd, family: u16, command: u8, attribute: (u16, &[u8])) -> Result<Vec<u8>, Errno> {
-    let (kind, value) = attribute;
+/// A conversation with the family.
+#[derive(Debug)]
+pub(super) struct Netdev {
+    socket: OwnedFd,
+    family: u16,
+}
+
+/// What kind of answer is expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    /// One answer.
+    One,
+    /// All objects that match.
+    All,
+    /// That it has been done.
+    Done,
+}
+
+impl Ask {
+    /// `NLM_F_REQUEST`, and `NLM_F_DUMP` or `NLM_F_ACK`.
+    fn flags(self) -> u16 {
+        match self {
+            Self::One => 1,
+            Self::All => 1 | 0x300,
+            Self::Done => 1 | 4,
+        }
+    }
+}
+
+impl Netdev {
+    /// Opens a conversation.
+    ///
+    /// # Errors
+    /// `NOENT` on kernels without the family.
+    pub(super) fn open() -> Result<Self, Errno> {
+        let (kind, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC);
+        let socket = rustix::net::socket_with(kind, SocketType::RAW, flags, Some(netlink::GENERIC))?;
+        let mut netdev = Self { socket, family: CONTROL };
+        let mut family = None;
+        let name = message(CONTROL, GET_FAMILY, Ask::One, &[(FAMILY_NAME, b"netdev\0")])?;
+        netdev.exchange(&name, Ask::One, |answer| family = number16(find(answer, FAMILY_ID)))?;
+        netdev.family = family.ok_or(Errno::BADMSG)?;
+        Ok(netdev)
+    }
+
+    /// Sends one message with 32-bit attributes and calls `each` with the attributes of each answer.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(super) fn ask(
+        &mut self,
+        command: u8,
+        attributes: &[(u16, u32)],
+        ask: Ask,
+        each: impl FnMut(&[u8]),
+    ) -> Result<(), Errno> {
+        let values: Vec<_> = attributes.iter().map(|&(kind, value)| (kind, value.to_ne_bytes())).collect();
+        let values: Vec<_> = values.iter().map(|(kind, value)| (*kind, value.as_slice())).collect();
+        let message = message(self.family, command, ask, &values)?;
+        self.exchange(&message, ask, each)
+    }
+
+    fn exchange(&mut self, message: &[u8], ask: Ask, mut each: impl FnMut(&[u8])) -> Result<(), Errno> {
+        rustix::net::send(&self.socket, message, SendFlags::empty())?;
+        let mut answers = vec![0_u8; 1 << 15];
+        loop {
+            let (length, _) = rustix::net::recv(&self.socket, &mut answers[..], RecvFlags::empty())?;
+            let mut rest = answers.get(..length).unwrap_or_default();
+            while let Some(length) = number(Some(rest)).filter(|&length| length >= 16) {
+                let length = length as usize;
+                let one = rest.get(..length).ok_or(Errno::BADMSG)?;
+                rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+                match number16(one.get(4..)).map(i32::from) {
+                    Some(libc::NLMSG_ERROR) => return verdict(one),
+                    Some(libc::NLMSG_DONE) => return Ok(()),
+                    _ => each(one.get(HEADERS..).ok_or(Errno::BADMSG)?),
+                }
+            }
+            if ask == Ask::One {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// `nlmsghdr`, `genlmsghdr` and attributes.
+fn message(family: u16, command: u8, ask: Ask, attributes: &[(u16, &[u8])]) -> Result<Vec<u8>, Errno> {
     let mut message = vec![0_u8; HEADERS];
     message[4..6].copy_from_slice(&family.to_ne_bytes());
-    message[6..8].copy_from_slice(&1_u16.to_ne_bytes()); // NLM_F_REQUEST
+    message[6..8].copy_from_slice(&ask.flags().to_ne_bytes());
     message[16..18].copy_from_slice(&[command, 1]);
-    let length = u16::try_from(4 + value.len()).map_err(|_| Errno::INVAL)?;
-    message.extend_from_slice(&length.to_ne_bytes());
-    message.extend_from_slice(&kind.to_ne_bytes());
-    message.extend_from_slice(value);
-    message.resize(message.len().next_multiple_of(4), 0);
+    for (kind, value) in attributes {
+        let length = u16::try_from(4 + value.len()).map_err(|_| Errno::INVAL)?;
+        message.extend_from_slice(&length.to_ne_bytes());
+        message.extend_from_slice(&kind.to_ne_bytes());
+        message.extend_from_slice(value);
+        message.resize(message.len().next_multiple_of(4), 0);
+    }
     let length = u32::try_from(message.len()).map_err(|_| Errno::INVAL)?;
     message[..4].copy_from_slice(&length.to_ne_bytes());
-    rustix::net::send(socket, &message, SendFlags::empty())?;
-    let mut answer = vec![0_u8; 1 << 14];
-    let (length, _) = rustix::net::recv(socket, &mut answer[..], RecvFlags::empty())?;
-    answer.truncate(length);
-    if number16(answer.get(4..)).map(i32::from) == Some(libc::NLMSG_ERROR) {
-        let code = number(answer.get(16..)).ok_or(Errno::BADMSG)?.cast_signed();
-        return Err(Errno::from_raw_os_error(-code));
-    }
-    Ok(answer.get(HEADERS..).ok_or(Errno::BADMSG)?.to_vec())
+    Ok(message)
 }
 
-fn find(answer: &[u8], wanted: u16) -> Option<&[u8]> {
+/// What an error message says; an error of 0 says that it has been done.
+fn verdict(message: &[u8]) -> Result<(), Errno> {
+    match number(message.get(16..)).ok_or(Errno::BADMSG)?.cast_signed() {
+        0 => Ok(()),
+        code => Err(Errno::from_raw_os_error(-code)),
+    }
+}
+
+/// The value of an attribute in an answer.
+pub(super) fn find(answer: &[u8], wanted: u16) -> Option<&[u8]> {
     attributes(answer).find(|&(kind, _)| kind == wanted).map(|(_, value)| value)
 }
 

@@ -1,5 +1,6 @@
 //! What is asked of an interface.
 
+use super::napi::Moderation;
 use core::fmt;
 use std::net::Ipv4Addr;
 
@@ -128,6 +129,8 @@ pub struct Options {
     pub promiscuous: bool,
     /// Preferred busy polling.
     pub busy_poll: Option<BusyPoll>,
+    /// When the kernel polls the device; as it is set already if `None`.
+    pub moderation: Option<Moderation>,
 }
 
 impl Options {
@@ -145,6 +148,7 @@ impl Options {
             receive_frames: None,
             promiscuous: true,
             busy_poll: None,
+            moderation: None,
         }
     }
 

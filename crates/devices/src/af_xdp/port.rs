@@ -3,6 +3,7 @@
 use super::attach::Attachment;
 use super::claims::Claims;
 use super::link::{self, Which};
+use super::napi::{self, Moderated, Moderation};
 use super::options::Claim;
 use super::preflight::Report;
 use super::socket::Core;
@@ -43,6 +44,8 @@ pub struct Port {
     pub(super) cores: Vec<Weak<Core>>,
     /// Keeps the interface promiscuous.
     pub(super) _promiscuous: Option<OwnedFd>,
+    /// Puts the kernel's moderation back.
+    pub(super) _moderated: Option<Moderated>,
     pub(super) _attachment: Attachment,
 }
 
@@ -96,6 +99,14 @@ impl Port {
         // Relaxed: a number that orders nothing.
         self.mtu.store(link.mtu.min(self.most_mtu.unwrap_or(u32::MAX)), Ordering::Relaxed);
         Ok(LinkState { mac: link.mac, mtu: link.mtu, up: link.up, carrier: link.carrier })
+    }
+
+    /// When the kernel polls the device now, for each of its NAPI contexts.
+    ///
+    /// # Errors
+    /// What the kernel says; before Linux 6.13 it has no answer.
+    pub fn moderation(&self) -> Result<Vec<Moderation>, Errno> {
+        napi::moderations(self.interface.index)
     }
 
     /// What the kernel has counted, over all queues that are still open.

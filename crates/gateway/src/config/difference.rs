@@ -6,7 +6,7 @@
 use super::model::{Bridge, Configuration, Device, Gateway, Port, Tunnel};
 
 use super::write::flow_hash;
-use polder_buffers::PortId;
+use polder_buffers::{NO_PORT, PortId};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -101,9 +101,7 @@ impl Difference {
     /// Ports that have to be opened anew although they stay: their device or the way it is attached changes.
     pub fn reopened(&self) -> impl Iterator<Item = &Change<Port>> {
         self.ports.changed.iter().filter(|change| {
-            let attachment = |port: &Port| {
-                (port.device.clone(), port.role, port.mode, port.queues, port.order, port.on_exit, port.mtu)
-            };
+            let attachment = |port: &Port| Port { id: NO_PORT, ..port.clone() };
             attachment(&change.old) != attachment(&change.new)
         })
     }

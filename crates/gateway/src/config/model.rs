@@ -67,6 +67,10 @@ pub struct Port {
     pub mtu: Option<u16>,
     /// What waits in front of it, if anything may.
     pub queue: Option<PortQueue>,
+    /// How long after its last poll the kernel polls the device again, in microseconds.
+    pub moderation_us: u16,
+    /// Whether the worker drives the device, and the kernel only while it sleeps.
+    pub busy_poll: bool,
 }
 
 /// The device behind a port.

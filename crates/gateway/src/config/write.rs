@@ -60,6 +60,8 @@ impl Writer<'_> {
                 self.key("interface", quoted(name));
                 self.key("mode", quoted(mode(port.mode)));
                 self.key("on_exit", quoted(on_exit(port.on_exit)));
+                self.key("moderation_us", port.moderation_us);
+                self.key("busy_poll", port.busy_poll);
             }
         }
         self.key("role", quoted(role(port.role)));

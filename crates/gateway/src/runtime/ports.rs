@@ -81,9 +81,29 @@ pub fn interface_options(interface: &str, port: &Port, configuration: &Configura
         mtu: port.mtu.map(u32::from),
         // Half of the memory may wait in receive rings; the other half is on its way.
         receive_frames: Some(frames(configuration) / 2 / interfaces.max(1)),
+        moderation: moderation(port),
+        busy_poll: port.busy_poll.then_some(af_xdp::BusyPoll { budget: BATCH_PACKETS, microseconds: 1 }),
         ..options
     }
 }
+
+/// When the kernel polls the device by itself.
+fn moderation(port: &Port) -> Option<af_xdp::Moderation> {
+    let microseconds = match (port.moderation_us, port.busy_poll) {
+        (0, false) => return None,
+        // Interrupts stay masked between two questions of the worker only as long as this.
+        (0, true) => BUSY_POLL_TIMER,
+        (moderation, _) => u32::from(moderation),
+    };
+    Some(af_xdp::Moderation { microseconds, empty_polls: EMPTY_POLLS })
+}
+
+/// Packets that the kernel brings in when the worker asks: as many as a turn takes.
+const BATCH_PACKETS: u32 = 64;
+/// Microseconds after which the kernel polls a device that nobody asked for.
+const BUSY_POLL_TIMER: u32 = 200;
+/// Polls in vain after which interrupts come again: one may meet a gap of a flow that goes on.
+const EMPTY_POLLS: u32 = 2;
 
 /// Slots of packet memory.
 pub fn frames(configuration: &Configuration) -> u32 {

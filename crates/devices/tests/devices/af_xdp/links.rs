@@ -4,7 +4,9 @@ use super::{all_home, await_frame, drain, frame, memory, options, receive, start
 use crate::common::{self, RawPeer};
 use polder_buffers::{Batch, Packet, Region, RegionOptions};
 use polder_datapath::port::Turn;
-use polder_devices::af_xdp::{BusyPoll, Level, Mode, OnExit, OpenError, Options, inspect, open, release};
+use polder_devices::af_xdp::{
+    BusyPoll, Level, Mode, Moderation, OnExit, OpenError, Options, inspect, open, release,
+};
 use std::time::Duration;
 
 /// One of two ports on the same memory disappears; the other goes on, and it comes back.
@@ -263,4 +265,39 @@ fn a_peer_with_more_queues_is_explained() {
     assert!(port.port.report.to_string().contains("too few queues"), "{}", port.port.report);
     drop(port);
     all_home(&region);
+}
+
+/// The kernel's receive work is moderated while the port is open, and as before when it is closed.
+#[test]
+fn moderation_ends_with_the_port() {
+    let name = "af_xdp::moderation_ends_with_the_port";
+    if !common::is_root(name) || !common::has(name, "ethtool") {
+        return;
+    }
+    common::enter_namespace();
+    veth("pdxm0", "pdxm1", "");
+    // With GRO a veth keeps its contexts without a program, too.
+    common::run("ethtool", "-K pdxm0 gro on");
+    let region = memory(2048);
+    let plain = options("pdxm0", Mode::Native);
+    let port = open(&plain, &region).expect("root opens a veth").port;
+    let Ok(before) = port.moderation() else { return common::skip(name, "needs Linux 6.13") };
+    drop(port);
+    let moderation = Moderation { microseconds: 170, empty_polls: 17 };
+    let options = Options { moderation: Some(moderation), ..plain.clone() };
+    let mut opened = open(&options, &region).expect("root opens a veth");
+    let during = opened.port.moderation().expect("it was answered before");
+    assert_eq!(during, vec![moderation; before.len()]);
+    assert_ne!(during, before);
+    // Moderated packets come, too.
+    let mut pool = region.pool();
+    start(&mut opened, &mut pool);
+    let sender = RawPeer::open("pdxm1");
+    assert!((0..3).all(|number| sender.send(&frame(number, 60))));
+    let mut batch = receive(&mut opened, 3, &mut pool);
+    assert_eq!(batch.len(), 3);
+    pool.release(&mut batch);
+    drop(opened);
+    let port = open(&plain, &region).expect("root opens a veth").port;
+    assert_eq!(port.moderation().expect("it was answered before"), before);
 }

@@ -180,5 +180,7 @@ fn resolve_port(port: &PortDraft, names: &Names<'_>, on_exit: OnExit) -> Option<
         order: port.order.as_ref().map_or(Order::Queue, |at| at.value),
         mtu: port.mtu.as_ref().map(|mtu| mtu.value),
         queue: port.queue,
+        moderation_us: port.moderation_us.unwrap_or(0),
+        busy_poll: port.busy_poll.unwrap_or(false),
     })
 }

@@ -4,7 +4,7 @@ use super::super::diagnostics::Diagnostic;
 use super::super::model::{Device, Mode, OnExit, Order, Queues, Role};
 use super::super::queue::PortQueue;
 use super::super::section::{At, Kind, Refusal, Section};
-use super::super::values::{choice, integer, interface, word_or};
+use super::super::values::{boolean, choice, integer, interface, word_or};
 use super::refuse_key;
 use polder_datapath::tunnel::LEAST_MTU;
 use toml::de::DeValue;
@@ -12,7 +12,19 @@ use toml::de::DeValue;
 /// The keys of a port.
 pub(super) const KIND: Kind = Kind {
     noun: "a port",
-    keys: &["interface", "tap", "role", "mode", "on_exit", "queues", "order", "mtu", "queue"],
+    keys: &[
+        "interface",
+        "tap",
+        "role",
+        "mode",
+        "on_exit",
+        "queues",
+        "order",
+        "mtu",
+        "queue",
+        "moderation_us",
+        "busy_poll",
+    ],
 };
 
 /// The choices of `on_exit`.
@@ -36,6 +48,9 @@ const MIN_MTU: u16 = 68;
 /// Largest MTU: the longest frame is a chain of slots, and jumbo frames end here on common hardware.
 pub(super) const MAX_MTU: u16 = 9578;
 
+/// Longest moderation in microseconds: a hundredth of a second would be felt.
+const MAX_MODERATION: u16 = 10_000;
+
 /// `[port.NAME]` as it stands in the file.
 #[derive(Debug)]
 pub(in super::super) struct PortDraft {
@@ -49,6 +64,8 @@ pub(in super::super) struct PortDraft {
     pub(in super::super) order: Option<At<Order>>,
     pub(in super::super) mtu: Option<At<u16>>,
     pub(in super::super) queue: Option<PortQueue>,
+    pub(in super::super) moderation_us: Option<u16>,
+    pub(in super::super) busy_poll: Option<bool>,
 }
 
 /// Reads one port.
@@ -67,6 +84,8 @@ pub(super) fn read(section: &Section<'_>, name: At<String>) -> PortDraft {
         order: section.read("order", choice(ORDERS)),
         mtu: section.read("mtu", |value| mtu(value, role)),
         queue: super::queue::read(section),
+        moderation_us: section.read("moderation_us", integer(0..=MAX_MODERATION, "µs")).map(|at| at.value),
+        busy_poll: section.read("busy_poll", boolean).map(|at| at.value),
     };
     if section.has("tap") && !section.has("interface") {
         check_tap(section, role);
@@ -103,6 +122,8 @@ fn check_tap(section: &Section<'_>, role: Option<Role>) {
     }
     let only = "only an `interface` has it";
     refuse_key(section, "mode", only, "remove `mode`: there is one way to attach to a TAP");
+    refuse_key(section, "moderation_us", only, "remove `moderation_us`: a TAP has no interrupts");
+    refuse_key(section, "busy_poll", only, "remove `busy_poll`: a TAP has no device to drive");
     refuse_key(section, "on_exit", only, "remove `on_exit`: a TAP goes away together with Polder");
 }
 

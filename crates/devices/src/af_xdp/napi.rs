@@ -1,0 +1,134 @@
+//! The kernel's half of receiving: when the interface's NAPI contexts poll, and who drives them.
+//!
+//! In copy mode every packet passes the kernel's NAPI before it is in our ring, and that work knows
+//! nothing of our budget: under overload it fills a full ring over and over. Two things tame it. The
+//! timer (`gro-flush-timeout`) begins the next poll instead of the next interrupt, which bounds wake-ups
+//! by time. And preferred busy polling lets the worker ask for packets when it has use for them;
+//! between two questions the interrupt stays masked, and excess dies in the device's ring.
+//!
+//! A context goes back to interrupts when so many polls in a row have found nothing, so the first packet
+//! after silence is not late.
+//!
+//! Kernels before 6.13 cannot be told per context; there nothing is changed and the report says so.
+
+use super::link::number;
+use super::netdev::{Ask, Netdev, find};
+use rustix::io::Errno;
+
+/// How receiving is moderated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moderation {
+    /// How long after its last poll the kernel polls again, in microseconds; 0 for at the next interrupt.
+    pub microseconds: u32,
+    /// Polls in a row that find nothing after which interrupts come again, at least 1.
+    pub empty_polls: u32,
+}
+
+/// One context's settings as they are, or were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Napi {
+    id: u32,
+    defer_hard_irqs: u32,
+    gro_flush_timeout: u64,
+}
+
+/// The contexts of an interface, changed for as long as this lives.
+#[derive(Debug)]
+pub(super) struct Moderated {
+    before: Vec<Napi>,
+}
+
+impl Moderated {
+    /// Moderates all contexts of interface `index`.
+    ///
+    /// # Errors
+    /// `OPNOTSUPP` and its like on kernels that cannot be told; `NODEV` for an interface without contexts.
+    pub(super) fn new(index: u32, moderation: Moderation) -> Result<Self, Errno> {
+        let mut netdev = Netdev::open()?;
+        let before = contexts(&mut netdev, index)?;
+        if before.is_empty() {
+            return Err(Errno::NODEV);
+        }
+        let moderated = Self { before };
+        for &Napi { id, .. } in &moderated.before {
+            let gro_flush_timeout = u64::from(moderation.microseconds) * 1000;
+            // What was changed is changed back when this fails, by dropping it.
+            set(&mut netdev, Napi { id, defer_hard_irqs: moderation.empty_polls, gro_flush_timeout })?;
+        }
+        Ok(moderated)
+    }
+}
+
+impl Drop for Moderated {
+    fn drop(&mut self) {
+        let Ok(mut netdev) = Netdev::open() else { return };
+        for &napi in &self.before {
+            // A context that is gone needs nothing back.
+            let _ = set(&mut netdev, napi);
+        }
+    }
+}
+
+/// How the contexts of interface `index` are moderated now.
+///
+/// # Errors
+/// As [`Moderated::new`].
+pub(super) fn moderations(index: u32) -> Result<Vec<Moderation>, Errno> {
+    let found = contexts(&mut Netdev::open()?, index)?;
+    let moderation = |napi: &Napi| Moderation {
+        microseconds: u32::try_from(napi.gro_flush_timeout / 1000).unwrap_or(u32::MAX),
+        empty_polls: napi.defer_hard_irqs,
+    };
+    Ok(found.iter().map(moderation).collect())
+}
+
+fn contexts(netdev: &mut Netdev, index: u32) -> Result<Vec<Napi>, Errno> {
+    let mut found = Vec::new();
+    netdev.ask(GET_NAPI, &[(INTERFACE, index)], Ask::All, |answer| {
+        let Some(id) = number(find(answer, ID)) else { return };
+        let defer_hard_irqs = number(find(answer, DEFER_HARD_IRQS)).unwrap_or(0);
+        let gro_flush_timeout = find(answer, GRO_FLUSH_TIMEOUT).map_or(0, unsigned);
+        found.push(Napi { id, defer_hard_irqs, gro_flush_timeout });
+    })?;
+    Ok(found)
+}
+
+fn set(netdev: &mut Netdev, napi: Napi) -> Result<(), Errno> {
+    let timeout = u32::try_from(napi.gro_flush_timeout).unwrap_or(u32::MAX);
+    let values = [(ID, napi.id), (DEFER_HARD_IRQS, napi.defer_hard_irqs), (GRO_FLUSH_TIMEOUT, timeout)];
+    netdev.ask(SET_NAPI, &values, Ask::Done, |_| {})
+}
+
+/// A netlink `uint`: four or eight bytes.
+fn unsigned(value: &[u8]) -> u64 {
+    match <[u8; 8]>::try_from(value) {
+        Ok(bytes) => u64::from_ne_bytes(bytes),
+        Err(_) => number(Some(value)).map_or(0, u64::from),
+    }
+}
+
+/// linux/netdev.h: `NETDEV_CMD_NAPI_*`, `NETDEV_A_NAPI_*`.
+const GET_NAPI: u8 = 11;
+const SET_NAPI: u8 = 14;
+const INTERFACE: u16 = 1;
+const ID: u16 = 2;
+const DEFER_HARD_IRQS: u16 = 5;
+const GRO_FLUSH_TIMEOUT: u16 = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_without_contexts_cannot_be_moderated() {
+        let result = Moderated::new(1, Moderation { microseconds: 50, empty_polls: 2 });
+        assert!(result.is_err(), "lo has no NAPI context");
+    }
+
+    #[test]
+    fn a_number_has_four_or_eight_bytes() {
+        assert_eq!(unsigned(&7_u32.to_ne_bytes()), 7);
+        assert_eq!(unsigned(&(7_u64 << 32).to_ne_bytes()), 7 << 32);
+        assert_eq!(unsigned(&[]), 0);
+    }
+}
