@@ -62,6 +62,7 @@ mod stock;
 mod switches;
 mod sync;
 mod table;
+mod trace;
 pub mod turnstile;
 
 pub use batch::{BATCH, Batch};

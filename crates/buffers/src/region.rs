@@ -9,6 +9,7 @@ use crate::pool::Pool;
 use crate::stock::{SlotStock, Stocking, Supply};
 use crate::table::{self, Keeper};
 use core::num::NonZeroU16;
+use core::panic::Location;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -220,6 +221,22 @@ impl Region {
             Class::Control => control,
             Class::Data => data,
         }
+    }
+
+    /// Frames that are out, with where they were taken: what was lost, when nobody is left who could
+    /// have one. Known in debug builds alone.
+    pub fn out(&self) -> Vec<(u32, &'static Location<'static>)> {
+        table::traces(self.inner.id).out()
+    }
+
+    /// Where the frame was taken that was dropped last instead of released. Known in debug builds alone.
+    pub fn last_stray(&self) -> Option<&'static Location<'static>> {
+        table::traces(self.inner.id).last_stray()
+    }
+
+    /// Puts a free slot on the list home, which has no magazine.
+    pub(crate) fn bring_home(&self, slot: u32) {
+        table::home_list(self.inner.id).push(slot);
     }
 
     /// Brings the slots of dropped frames back into circulation.

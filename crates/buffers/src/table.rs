@@ -10,6 +10,7 @@ use crate::home::HomeList;
 use crate::mapping::Memory;
 use crate::names::Names;
 use crate::region::RegionError;
+use crate::trace::{Site, Traces};
 use core::num::NonZeroU16;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,6 +27,7 @@ struct Control {
     links: Box<[Link]>,
     /// Frames that were dropped instead of released.
     strays: AtomicU64,
+    traces: Traces,
     /// What the entry's base points into; unmapped after this is dropped.
     _memory: Arc<Memory>,
 }
@@ -78,10 +80,10 @@ pub(crate) fn register(
     assert!((units as usize) << unit_shift <= memory.bytes(), "units beyond their memory");
     taken[usize::from(id.get())] = true;
     drop(taken);
-    let (strays, _memory) = (AtomicU64::new(0), Arc::clone(memory));
+    let (strays, traces, _memory) = (AtomicU64::new(0), Traces::new(units), Arc::clone(memory));
     let names = Names::new(units);
     let links = links(units as usize + names.count());
-    let control = Control { keeper, names, links, strays, _memory };
+    let control = Control { keeper, names, links, strays, traces, _memory };
     let entry = entry(id.get());
     // Relaxed is enough: a frame reaches another thread only through something that synchronises
     // (a magazine, a ring, the home list, a spawned thread), and it is made after these stores.
@@ -152,10 +154,33 @@ pub(crate) fn strays(id: NonZeroU16) -> u64 {
     control(id.get()).strays.load(Ordering::Relaxed)
 }
 
+/// A frame was made at `site`. Nothing in release builds.
+#[inline(always)]
+#[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "kept in debug builds alone"))]
+pub(crate) fn trace_taken(place: Place, site: &'static Site) {
+    #[cfg(debug_assertions)]
+    control(place.region()).traces.take(place.index(), site);
+}
+
+/// A frame was ended. Nothing in release builds.
+#[inline(always)]
+#[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "kept in debug builds alone"))]
+pub(crate) fn trace_released(place: Place) {
+    #[cfg(debug_assertions)]
+    control(place.region()).traces.release(place.index());
+}
+
+/// Where a region's frames were taken that are out, and the last stray; nothing in release builds.
+pub(crate) fn traces(id: NonZeroU16) -> &'static Traces {
+    &control(id.get()).traces
+}
+
 /// Brings home what somebody dropped, and counts it.
 #[cold]
 pub(crate) fn send_stray_home(place: Place) {
-    control(place.region()).strays.fetch_add(1, Ordering::Relaxed);
+    let control = control(place.region());
+    control.strays.fetch_add(1, Ordering::Relaxed);
+    control.traces.stray(place.index());
     send_home(place);
 }
 
@@ -164,6 +189,7 @@ pub(crate) fn send_stray_home(place: Place) {
 pub(crate) fn send_home(place: Place) {
     let place = if place.is_shared() { release_name(place) } else { Some(place) };
     let Some(place) = place else { return };
+    trace_released(place);
     match &control(place.region()).keeper {
         Keeper::Slots(list) => list.push(place.index()),
         Keeper::Blocks(blocks) => blocks.release(blocks.block_of(place.index()), 1),

@@ -24,6 +24,7 @@ use crate::table::{self, Keeper};
 use blocks::{LARGE_UNITS, PAGE_UNITS, UNIT_SHIFT};
 use carver::{Carver, Carving};
 use core::num::NonZeroU16;
+use core::panic::Location;
 use std::sync::Arc;
 
 /// Blocks of one memory at most: 16 GiB.
@@ -170,6 +171,11 @@ impl FragmentMemory {
         self.inner.books.takings()
     }
 
+    /// Fragments that are out, as [`Region::out`](crate::Region::out) does. Known in debug builds alone.
+    pub fn out(&self) -> Vec<(u32, &'static Location<'static>)> {
+        table::traces(self.inner.id).out()
+    }
+
     /// How many fragments have been dropped instead of released; 0 on a steady path.
     pub fn strays(&self) -> u64 {
         table::strays(self.inner.id)
@@ -214,6 +220,7 @@ impl Fragments {
     ///
     /// Cost: a few instructions; at the end of a block a look at those held.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn take(&mut self, bytes: u32) -> Option<Frame> {
         let units = bytes.div_ceil(1 << UNIT_SHIFT).max(1);
         let Some(index) = self.carver.take(units) else {
@@ -223,7 +230,9 @@ impl Fragments {
         self.taken += 1;
         // A carved fragment is no longer than a block: 512 units.
         let units = u16::try_from(units).unwrap_or(u16::MAX);
-        Some(Frame::from_place(Place::new(self.id, units, index)))
+        let place = Place::new(self.id, units, index);
+        table::trace_taken(place, Location::caller());
+        Some(Frame::from_place(place))
     }
 
     /// Releases a fragment of this memory, wherever it was taken. What other workers still hold
@@ -237,6 +246,7 @@ impl Fragments {
         if frame.is_shared() {
             return self.release_name(frame);
         }
+        table::trace_released(frame.place());
         self.carver.release(frame.into_place().index());
     }
 
@@ -244,6 +254,7 @@ impl Fragments {
     #[cold]
     fn release_name(&mut self, frame: Frame) {
         if let Some(place) = table::release_name(frame.into_place()) {
+            table::trace_released(place);
             self.carver.release(place.index());
         }
     }

@@ -17,6 +17,7 @@ impl SharedFragments {
     }
 
     /// Takes a fragment, as [`Fragments::take`] does.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn take(&self, bytes: u32) -> Option<Frame> {
         self.lock().take(bytes)
     }

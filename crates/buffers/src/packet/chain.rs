@@ -13,6 +13,7 @@ pub(super) struct Chain(Frame);
 impl Packet {
     /// A packet that holds a copy of `bytes`, over as many frames as it takes; `None` when the pool
     /// has too few.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn copy_from(bytes: &[u8], pool: &mut Pool) -> Option<Self> {
         let mut packet = Self::new(pool.take()?);
         if packet.extend_from(bytes, pool).is_err() {
@@ -23,6 +24,7 @@ impl Packet {
     }
 
     /// A copy of the packet's bytes and metadata in other frames; `None` when the pool has too few.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn duplicate(&self, pool: &mut Pool) -> Option<Self> {
         let mut copy = Self::new(pool.take()?);
         for segment in self.segments() {
@@ -39,6 +41,7 @@ impl Packet {
     ///
     /// # Errors
     /// [`NoRoom::Back`] when the pool has no frame; what fitted stays in the packet.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn extend_from(&mut self, mut bytes: &[u8], pool: &mut Pool) -> Result<(), NoRoom> {
         if self.rest.is_none() {
             let fits = bytes.len().min(self.tailroom());
@@ -228,6 +231,7 @@ impl Packet {
     }
 
     /// Puts a copy of `bytes` into new frames at the end.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(super) fn push_copy(&mut self, mut bytes: &[u8], pool: &mut Pool) -> Result<(), NoRoom> {
         while !bytes.is_empty() {
             let mut frame = pool.take().ok_or(NoRoom::Back)?;

@@ -17,6 +17,7 @@ impl Packet {
     ///
     /// Cost: a small frame and `own` bytes for each head that is made, a few operations on shared lines
     /// a frame; nothing that depends on the length. Source: C1.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn share(&mut self, own: u16, pool: &mut Pool) -> Option<Self> {
         if self.length > own {
             self.move_to_rest(own, pool)?;
@@ -42,6 +43,7 @@ impl Packet {
     }
 
     /// Puts all but the first `own` bytes of the head behind a new head.
+    #[cfg_attr(debug_assertions, track_caller)]
     fn move_to_rest(&mut self, own: u16, pool: &mut Pool) -> Option<()> {
         let mut short = self.head_copy(own, pool)?;
         let (offset, length) = (self.offset + own, self.length - own);
@@ -55,8 +57,12 @@ impl Packet {
     }
 
     /// A packet of the first `length` bytes of the head, in a frame as small as there is.
+    #[cfg_attr(debug_assertions, track_caller)]
     fn head_copy(&self, length: u16, pool: &mut Pool) -> Option<Self> {
-        let frame = pool.take_for(u32::from(HEADROOM) + u32::from(length)).or_else(|| pool.take())?;
+        let frame = match pool.take_for(u32::from(HEADROOM) + u32::from(length)) {
+            Some(frame) => frame,
+            None => pool.take()?,
+        };
         let room = frame.slot_bytes().checked_sub(u32::from(length));
         let Some(room) = room else {
             pool.release_frame(frame);
