@@ -53,8 +53,9 @@ impl Reloader {
     /// given back, that costs nothing.
     pub fn wait(&self) {
         self.bell.answer_here();
-        let superfluous =
-            self.stocks.iter().any(|stock| stock.level() > stock.reserve().marks().give_back_above);
+        // All are looked at: each then rings when it has too much, or is waited for.
+        let has_surplus = |stock: &Arc<dyn Stock>| stock.reserve().has_surplus(|| stock.level());
+        let superfluous = self.stocks.iter().fold(false, |any, stock| any | has_surplus(stock));
         let patience = self.patience.filter(|_| superfluous);
         let retry = self.retry.map(|_| RETRY);
         self.bell.wait(patience.into_iter().chain(retry).min());

@@ -3,7 +3,7 @@
 //! Whoever takes from a stock compares what is left with a mark, and below it rings a bell. It never
 //! waits, and rings once a reload: the bell is answered by a [`Reloader`](crate::Reloader), elsewhere.
 
-use crate::sync;
+use crate::sync::{self, fence};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -68,6 +68,8 @@ pub(crate) struct Reserve {
     bell: OnceLock<Arc<Bell>>,
     /// The ticket of a reload that is asked for; 0 for none, [`DRY`] when asking is of no use.
     asked: AtomicU64,
+    /// Whether the reloader knows that more are ready than are to be kept.
+    knows_surplus: sync::AtomicBool,
     /// The fewest ready since the reloader looked last, and ever.
     low_water: AtomicU32,
     lowest: AtomicU32,
@@ -84,6 +86,7 @@ impl Reserve {
             marks,
             bell: OnceLock::new(),
             asked: AtomicU64::new(0),
+            knows_surplus: sync::AtomicBool::new(false),
             low_water: AtomicU32::new(u32::MAX),
             lowest: AtomicU32::new(u32::MAX),
             reloads: AtomicU64::new(0),
@@ -120,6 +123,37 @@ impl Reserve {
             self.asked.store(bell.ticket(), Ordering::Relaxed);
             bell.ring();
         }
+    }
+
+    /// Looks at what there is after something was put in; wakes the reloader when it is more than is to be
+    /// kept, so that it looks again when it has stayed so for long.
+    ///
+    /// Cost: a comparison, unless there is a surplus that the reloader does not know of.
+    #[inline]
+    pub(crate) fn look_for_surplus(&self, level: impl Fn() -> u32) {
+        if level() > self.marks.give_back_above {
+            self.tell_surplus();
+        }
+    }
+
+    #[cold]
+    fn tell_surplus(&self) {
+        let Some(bell) = self.bell.get() else { return };
+        // With `has_surplus`: either this finds the flag down, or the level that led here is seen there.
+        fence(Ordering::SeqCst);
+        if !self.knows_surplus.load(Ordering::Relaxed) && !self.knows_surplus.swap(true, Ordering::Relaxed) {
+            bell.ring();
+        }
+    }
+
+    /// Whether more are ready than are to be kept. While there are not, the next one who finds that rings.
+    pub(crate) fn has_surplus(&self, level: impl Fn() -> u32) -> bool {
+        if level() > self.marks.give_back_above {
+            return true;
+        }
+        self.knows_surplus.store(false, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        level() > self.marks.give_back_above
     }
 
     /// The ticket of the reload that is asked for.
@@ -215,6 +249,27 @@ impl Bell {
 mod loom_tests {
     use super::*;
     use loom::sync::Arc;
+
+    /// A level that rises while the reloader goes to sleep wakes it, or was seen before.
+    #[test]
+    fn no_surplus_is_slept_over() {
+        loom::model(|| {
+            let marks = Marks { target: 1, reload_below: 0, give_back_above: 1 };
+            let reserve = Reserve::new(marks);
+            let _ = reserve.bell.set(std::sync::Arc::new(Bell::default()));
+            let reserve = Arc::new(reserve);
+            let level = Arc::new(sync::AtomicU32::new(1));
+            let (other_reserve, other_level) = (Arc::clone(&reserve), Arc::clone(&level));
+            let thread = loom::thread::spawn(move || {
+                other_level.fetch_add(1, Ordering::Relaxed);
+                other_reserve.look_for_surplus(|| other_level.load(Ordering::Relaxed));
+            });
+            let seen = reserve.has_surplus(|| level.load(Ordering::Relaxed));
+            thread.join().expect("the other thread does not panic");
+            let told = reserve.bell.get().expect("it was set").rung.load(Ordering::Relaxed);
+            assert!(seen || told, "nobody knows of the surplus");
+        });
+    }
 
     /// What was asked for is seen by who has waited; a ring that is lost would let it sleep for ever.
     #[test]

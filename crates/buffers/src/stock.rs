@@ -196,7 +196,9 @@ impl SlotStock {
             self.put_to_sleep(slots);
             return slots.len();
         }
-        if self.stocking.is_reused { self.depot.put(slots) } else { self.depot.put_last(slots) }
+        let count = if self.stocking.is_reused { self.depot.put(slots) } else { self.depot.put_last(slots) };
+        self.reserve.look_for_surplus(|| self.depot.level());
+        count
     }
 
     /// Takes slots that have memory but wait for others of their page; and, in a class that is not

@@ -231,6 +231,35 @@ fn memory_goes_back_after_a_burst() {
     assert!(after <= before + before / 20, "{before} before, {peak} at the peak, {after} after");
 }
 
+/// C4: a reloader that sleeps is woken by what comes back, and gives it back when it has stayed for long.
+#[test]
+fn a_sleeping_reloader_hears_of_a_surplus() {
+    let World { manager, pools: [_, _, mut pool, _], reloaders, .. } = World::new(options(2048));
+    let wakers = reloaders.iter().map(Reloader::waker).collect::<Vec<_>>();
+    let is_done = AtomicBool::new(false);
+    let before = committed(&manager);
+    std::thread::scope(|scope| {
+        reloaders.into_iter().for_each(|reloader| drop(scope.spawn(|| serve(reloader, &is_done))));
+        let (mut frames, mut looks) = (Vec::new(), 0..2000);
+        while frames.len() < 600 && looks.next().is_some() {
+            pool.take_bulk(600 - frames.len(), &mut frames);
+            std::thread::sleep(PATIENCE / 100);
+        }
+        let peak = committed(&manager);
+        // Longer than a reload takes: both reloaders sleep, with nothing to wait for.
+        std::thread::sleep(3 * PATIENCE);
+        pool.release_bulk(&mut frames);
+        pool.give_back();
+        while committed(&manager) > before && looks.next().is_some() {
+            std::thread::sleep(PATIENCE);
+        }
+        is_done.store(true, Ordering::Relaxed);
+        wakers.iter().for_each(polder_buffers::Waker::wake);
+        assert!(peak > 2 * before, "{before} to {peak}");
+    });
+    assert!(committed(&manager) <= before, "{before} before, {} after", committed(&manager));
+}
+
 /// C3: data takes all it can get, twice over; control finds its own.
 #[test]
 fn data_cannot_make_control_fail() {

@@ -171,6 +171,7 @@ impl Blocks {
             Some(System { stocking: Stocking { is_reused: false, .. }, .. }) => self.last.push(block),
             Some(_) | None => self.ready.push(block),
         }
+        self.reserve.look_for_surplus(|| self.ready.level());
     }
 
     /// Takes every free block; how many there were, those without memory included. Unlike a level,

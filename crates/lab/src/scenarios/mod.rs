@@ -1,6 +1,7 @@
 //! What can be measured: a scenario is a list of promised rows and a function that fills them.
 
 mod afxdp;
+mod buffers;
 mod contest;
 mod engine;
 mod gre;
@@ -36,6 +37,7 @@ pub struct Scenario {
 pub const ALL: &[Scenario] = &[
     meters::SCENARIO,
     start::SCENARIO,
+    buffers::SCENARIO,
     engine::SCENARIO,
     afxdp::SCENARIO,
     gre::SCENARIO,

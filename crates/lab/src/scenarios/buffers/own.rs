@@ -1,0 +1,261 @@
+//! Polder's own buffers: taken and released by one core, and taken by one and released by the other.
+
+use super::windows::{BULK, WINDOW, Windows};
+use crate::clock;
+use crate::topology::pin_here;
+use anyhow::Context as _;
+use polder_buffers::ring::{Consumer, Producer, channel};
+use polder_buffers::{
+    BATCH, Batch, FragmentMemory, FragmentOptions, Fragments, Frame, Packet, Pool, Region, RegionOptions,
+};
+use std::hint::{black_box, spin_loop};
+use std::time::Duration;
+
+/// Slots; as many as the mempool of the peer.
+const SLOTS: u32 = 16_384;
+const SLOT_BYTES: u32 = 2048;
+/// Cells of the ring between the cores.
+const RING: usize = 1024;
+/// Looks at an empty or full ring before the core is left to others.
+const PATIENCE: u32 = 5000;
+
+/// Nanoseconds an object, taken and put back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Alone {
+    /// One at a time.
+    pub(super) single: f64,
+    /// [`BULK`] at a time.
+    pub(super) bulk: f64,
+}
+
+fn region() -> anyhow::Result<Region> {
+    Ok(Region::new(RegionOptions { slots: SLOTS, slot_bytes: SLOT_BYTES })?)
+}
+
+#[inline(always)]
+fn frame_once(pool: &mut Pool) {
+    if let Some(mut frame) = pool.take() {
+        black_box(&mut frame);
+        pool.release_frame(frame);
+    }
+}
+
+#[inline(always)]
+fn packet_once(pool: &mut Pool) {
+    if let Some(frame) = pool.take() {
+        let mut packet = Packet::new(frame);
+        black_box(&mut packet);
+        pool.release_packet(packet);
+    }
+}
+
+#[inline(always)]
+fn fragment_once(fragments: &mut Fragments, bytes: u32) {
+    if let Some(mut frame) = fragments.take(bytes) {
+        black_box(&mut frame);
+        fragments.release(frame);
+        fragments.settle();
+    }
+}
+
+/// Frames: what DPDK's mempool hands out.
+pub(super) fn frames_alone(rounds: usize) -> anyhow::Result<Alone> {
+    let mut pool = region()?.pool();
+    let (mut single, mut bulk) = (Windows::new(), Windows::new());
+    let mut frames = Vec::with_capacity(BULK);
+    for _ in 0..rounds / WINDOW {
+        single.time(WINDOW, || {
+            for _ in 0..WINDOW {
+                frame_once(&mut pool);
+            }
+        });
+        bulk.time(WINDOW, || {
+            for _ in 0..WINDOW / BULK {
+                pool.take_bulk(BULK, &mut frames);
+                black_box(&mut frames);
+                pool.release_bulk(&mut frames);
+            }
+        });
+    }
+    Ok(Alone { single: single.nanos(), bulk: bulk.nanos() })
+}
+
+/// Whole packets: what an mbuf is there.
+pub(super) fn packets_alone(rounds: usize) -> anyhow::Result<Alone> {
+    let mut pool = region()?.pool();
+    let (mut single, mut bulk) = (Windows::new(), Windows::new());
+    let mut batch = Batch::new();
+    for _ in 0..rounds / WINDOW {
+        single.time(WINDOW, || {
+            for _ in 0..WINDOW {
+                packet_once(&mut pool);
+            }
+        });
+        bulk.time(WINDOW, || {
+            for _ in 0..WINDOW / BULK {
+                fill(&mut batch, &mut pool);
+                black_box(&mut batch);
+                pool.release(&mut batch);
+            }
+        });
+    }
+    Ok(Alone { single: single.nanos(), bulk: bulk.nanos() })
+}
+
+#[inline]
+fn fill(batch: &mut Batch, pool: &mut Pool) {
+    for _ in 0..BULK.min(BATCH) {
+        let Some(frame) = pool.take() else { return };
+        if batch.push(Packet::new(frame)).is_err() {
+            return;
+        }
+    }
+}
+
+/// Frames that are taken on the first core and released on the second.
+pub(super) fn frames_across(rounds: usize, cores: (usize, usize)) -> anyhow::Result<f64> {
+    let region = region()?;
+    let (mut here, mut there) = (region.pool(), region.pool());
+    across(
+        rounds,
+        cores,
+        move |frames| {
+            here.take_bulk(BULK - frames.len(), frames);
+        },
+        move |frames| there.release_bulk(frames),
+    )
+}
+
+/// The same for whole packets.
+pub(super) fn packets_across(rounds: usize, cores: (usize, usize)) -> anyhow::Result<f64> {
+    let region = region()?;
+    let (mut here, mut there) = (region.pool(), region.pool());
+    across(
+        rounds,
+        cores,
+        move |packets: &mut Vec<Packet>| {
+            while packets.len() < BULK
+                && let Some(frame) = here.take()
+            {
+                packets.push(Packet::new(frame));
+            }
+        },
+        move |packets| packets.drain(..).for_each(|packet| there.release_packet(packet)),
+    )
+}
+
+/// Fragments of `bytes` on one core.
+pub(super) fn fragments_alone(rounds: usize, bytes: u32, options: FragmentOptions) -> anyhow::Result<Alone> {
+    let mut fragments = FragmentMemory::new(options)?.fragments();
+    let (mut single, mut bulk) = (Windows::new(), Windows::new());
+    let mut frames: Vec<Frame> = Vec::with_capacity(BULK);
+    for _ in 0..rounds / WINDOW {
+        single.time(WINDOW, || {
+            for _ in 0..WINDOW {
+                fragment_once(&mut fragments, bytes);
+            }
+        });
+        bulk.time(WINDOW, || {
+            for _ in 0..WINDOW / BULK {
+                frames.extend((0..BULK).filter_map(|_| fragments.take(bytes)));
+                black_box(&mut frames);
+                frames.drain(..).for_each(|frame| fragments.release(frame));
+                fragments.settle();
+            }
+        });
+    }
+    Ok(Alone { single: single.nanos(), bulk: bulk.nanos() })
+}
+
+/// Fragments that are taken on the first core and released on the second.
+pub(super) fn fragments_across(
+    rounds: usize,
+    cores: (usize, usize),
+    bytes: u32,
+    options: FragmentOptions,
+) -> anyhow::Result<f64> {
+    let memory = FragmentMemory::new(options)?;
+    let (mut here, mut there) = (memory.fragments(), memory.fragments());
+    across(
+        rounds,
+        cores,
+        move |frames| {
+            while frames.len() < BULK
+                && let Some(frame) = here.take(bytes)
+            {
+                frames.push(frame);
+            }
+        },
+        move |frames: &mut Vec<Frame>| {
+            frames.drain(..).for_each(|frame| there.release(frame));
+            there.settle();
+        },
+    )
+}
+
+/// Takes on one core, puts back on the other; the ring between them is not timed.
+fn across<T: Send>(
+    rounds: usize,
+    (core, other): (usize, usize),
+    take: impl FnMut(&mut Vec<T>),
+    put: impl FnMut(&mut Vec<T>) + Send,
+) -> anyhow::Result<f64> {
+    let rounds = rounds / WINDOW * WINDOW;
+    let (producer, consumer) = channel::<T>(RING);
+    std::thread::scope(|scope| {
+        let putting = scope.spawn(move || pin_here(other).map(|()| put_all(rounds, consumer, put)));
+        pin_here(core)?;
+        let here = take_all(rounds, producer, take);
+        let there = putting.join().ok().context("the other core's thread panicked")??;
+        Ok(here + there)
+    })
+}
+
+/// Puts back what comes.
+fn put_all<T: Send>(rounds: usize, mut from: Consumer<T>, mut put: impl FnMut(&mut Vec<T>)) -> f64 {
+    let (mut windows, mut objects) = (Windows::new(), Vec::with_capacity(BULK));
+    let (mut done, mut tries) = (0, 0);
+    while done < rounds {
+        let count = from.pop_all(BULK, |object| objects.push(object));
+        if count == 0 {
+            wait(&mut tries);
+        } else {
+            windows.time(count, || put(&mut objects));
+            done += count;
+        }
+    }
+    windows.nanos()
+}
+
+/// Takes as fast as there is room.
+fn take_all<T: Send>(rounds: usize, mut to: Producer<T>, mut take: impl FnMut(&mut Vec<T>)) -> f64 {
+    let (mut windows, mut objects) = (Windows::new(), Vec::with_capacity(BULK));
+    let (mut done, mut tries) = (0, 0);
+    while done < rounds {
+        let (before, start) = (objects.len(), clock::nanos());
+        take(&mut objects);
+        // A look that finds nothing is not an allocation; nor is it one in the programs beside.
+        match objects.len() - before {
+            0 => wait(&mut tries),
+            taken => windows.add(start, taken),
+        }
+        if objects.len() < BULK {
+            continue;
+        }
+        while to.room(BULK) < BULK {
+            wait(&mut tries);
+        }
+        done += to.push_all(BULK, objects.drain(..));
+    }
+    windows.nanos()
+}
+
+/// Looks again soon; after many looks the core is left to others for a moment.
+fn wait(tries: &mut u32) {
+    *tries += 1;
+    if tries.is_multiple_of(PATIENCE) {
+        std::thread::sleep(Duration::from_micros(20));
+    } else {
+        spin_loop();
+    }
+}

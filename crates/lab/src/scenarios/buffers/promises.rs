@@ -1,0 +1,73 @@
+//! The rows of the scenario.
+
+use crate::report::Better;
+use crate::scenarios::{Goal, Promise};
+
+/// Percent by which the techniques may make dearer what they are not for.
+const LOSS: Goal = Goal::Value(2.0);
+
+const fn nanos(name: &'static str, goal: Goal) -> Promise {
+    Promise { name, unit: "ns", better: Better::Lower, goal }
+}
+
+const fn times(name: &'static str, goal: f64) -> Promise {
+    Promise { name, unit: "×", better: Better::Higher, goal: Goal::Value(goal) }
+}
+
+const fn lower(name: &'static str, unit: &'static str, goal: Goal) -> Promise {
+    Promise { name, unit, better: Better::Lower, goal }
+}
+
+/// Everything that is measured, in the order of the report.
+pub(super) const PROMISES: &[Promise] = &[
+    nanos("buffers.get_put.single.ns.polder", Goal::Row("buffers.get_put.single.ns.dpdk_mempool")),
+    nanos("buffers.get_put.single.ns.dpdk_mempool", Goal::None),
+    nanos("buffers.get_put.single.ns.polder_packet", Goal::Row("buffers.get_put.single.ns.dpdk_mbuf")),
+    nanos("buffers.get_put.single.ns.dpdk_mbuf", Goal::None),
+    nanos("buffers.get_put.single.ns.glibc", Goal::None),
+    nanos("buffers.get_put.single.ns.jemalloc", Goal::None),
+    nanos("buffers.get_put.single.ns.mimalloc", Goal::None),
+    nanos("buffers.get_put.bulk32.ns.polder", Goal::Row("buffers.get_put.bulk32.ns.dpdk_mempool")),
+    nanos("buffers.get_put.bulk32.ns.dpdk_mempool", Goal::None),
+    nanos("buffers.get_put.bulk32.ns.polder_packet", Goal::Row("buffers.get_put.bulk32.ns.dpdk_mbuf")),
+    nanos("buffers.get_put.bulk32.ns.dpdk_mbuf", Goal::None),
+    nanos("buffers.get_put.bulk32.ns.glibc", Goal::None),
+    nanos("buffers.get_put.bulk32.ns.jemalloc", Goal::None),
+    nanos("buffers.get_put.bulk32.ns.mimalloc", Goal::None),
+    times(BEST_MALLOC, 5.0),
+    nanos("buffers.cross_core.ns.polder", Goal::Row("buffers.cross_core.ns.dpdk_mempool")),
+    nanos("buffers.cross_core.ns.dpdk_mempool", Goal::None),
+    nanos("buffers.cross_core.ns.polder_packet", Goal::Row("buffers.cross_core.ns.dpdk_mbuf")),
+    nanos("buffers.cross_core.ns.dpdk_mbuf", Goal::None),
+    nanos("buffers.cross_core.ns.glibc", Goal::None),
+    nanos("buffers.cross_core.ns.jemalloc", Goal::None),
+    nanos("buffers.cross_core.ns.mimalloc", Goal::None),
+    nanos("buffers.fragment_256.same_core.ns.on", Goal::Value(10.0)),
+    nanos("buffers.fragment_256.same_core.ns.off", Goal::None),
+    nanos("buffers.fragment_256.cross_core.ns.on", Goal::None),
+    nanos("buffers.fragment_256.cross_core.ns.off", Goal::None),
+    times("buffers.fragment_256.cross_core.ratio", 2.0),
+    nanos("buffers.fragment_1024.same_core.ns.on", Goal::Value(10.0)),
+    nanos("buffers.fragment_1024.same_core.ns.off", Goal::None),
+    nanos("buffers.fragment_1024.cross_core.ns.on", Goal::None),
+    nanos("buffers.fragment_1024.cross_core.ns.off", Goal::None),
+    times("buffers.fragment_1024.cross_core.ratio", 2.0),
+    nanos("buffers.fragment_2048.same_core.ns.on", Goal::Value(10.0)),
+    nanos("buffers.fragment_2048.same_core.ns.off", Goal::None),
+    nanos("buffers.fragment_2048.cross_core.ns.on", Goal::None),
+    nanos("buffers.fragment_2048.cross_core.ns.off", Goal::None),
+    times("buffers.fragment_2048.cross_core.ratio", 2.0),
+    lower("buffers.control.udp.loss_percent", "%", LOSS),
+    lower("buffers.control.routing.loss_percent", "%", LOSS),
+    lower("buffers.control.long_posted.loss_percent", "%", LOSS),
+    nanos("buffers.drain.p999_ns.on", Goal::Value(1000.0)),
+    nanos("buffers.drain.p999_ns.off", Goal::None),
+    lower("buffers.drain.minor_faults.on", "faults", Goal::Value(0.0)),
+    lower("buffers.drain.minor_faults.off", "faults", Goal::None),
+    lower("buffers.control_failures.on", "allocations", Goal::Value(0.0)),
+    lower("buffers.control_failures.off", "allocations", Goal::None),
+    lower(AFTER_BURST, "%", Goal::Value(5.0)),
+];
+
+pub(super) const BEST_MALLOC: &str = "buffers.get_put.bulk32.ratio_vs_best_malloc";
+pub(super) const AFTER_BURST: &str = "buffers.memory_after_burst_percent";

@@ -1,0 +1,58 @@
+//! Time in windows, of which the median counts, so that another process on the core changes nothing.
+//! The programs in C beside this file do the same (`common.h`).
+
+use crate::clock;
+use crate::meters::statistics::Samples;
+
+/// Objects that are handled together.
+pub(super) const BULK: usize = 32;
+/// Objects of one window.
+pub(super) const WINDOW: usize = 2048;
+
+/// Windows of nanoseconds an object.
+#[derive(Debug)]
+pub(super) struct Windows {
+    samples: Samples,
+    sum: u64,
+    objects: usize,
+    /// What two looks at the clock cost that have nothing between them.
+    look: u64,
+}
+
+impl Windows {
+    pub(super) fn new() -> Self {
+        let mut looks = (0..1001)
+            .map(|_| {
+                let start = clock::nanos();
+                clock::nanos() - start
+            })
+            .collect::<Vec<_>>();
+        looks.sort_unstable();
+        Self { samples: Samples::default(), sum: 0, objects: 0, look: looks[500] }
+    }
+
+    /// Times `work` on so many objects.
+    #[inline(always)]
+    pub(super) fn time(&mut self, objects: usize, work: impl FnOnce()) {
+        let start = clock::nanos();
+        work();
+        self.add(start, objects);
+    }
+
+    /// Adds the time since `start` for so many objects.
+    #[inline(always)]
+    #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a window need no 52 bits")]
+    pub(super) fn add(&mut self, start: u64, objects: usize) {
+        self.sum += (clock::nanos() - start).saturating_sub(self.look);
+        self.objects += objects;
+        if self.objects >= WINDOW {
+            self.samples.push(self.sum as f64 / self.objects as f64);
+            (self.sum, self.objects) = (0, 0);
+        }
+    }
+
+    /// The median of the windows.
+    pub(super) fn nanos(&self) -> f64 {
+        self.samples.median().unwrap_or(f64::NAN)
+    }
+}
