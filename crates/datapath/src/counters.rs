@@ -84,7 +84,7 @@ pub enum Stage {
     Encapsulate,
     /// Order as at receive.
     Restore,
-    /// What needs order: sequence numbers, identification.
+    /// What needs order: sequence numbers.
     Seal,
     /// Packets that wait for a slower port.
     Queue,

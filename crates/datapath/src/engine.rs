@@ -9,7 +9,7 @@ use crate::drops::{Context, DropReason, is_dropped};
 use crate::forward::{BridgeCounters, BridgeState, Bridges, bridge};
 use crate::offload::complete_checksum;
 use crate::parse::parse;
-use crate::seal::{SealState, divert, seal};
+use crate::seal::{SealState, divert, is_marked, seal};
 use crate::steer::Parcel;
 use crate::transmit::{Dispatch, Egress};
 use crate::tunnel::{
@@ -371,9 +371,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
 
     /// From encapsulation on.
     fn enter_tunnels(&mut self, batch: &mut Batch) {
-        self.complete_checksums(batch);
-        let for_tunnels = |packet: &&Packet| self.tables.tunnels.get(packet.egress).is_some();
-        let count = batch.iter().filter(for_tunnels).count();
+        let count = self.prepare(batch);
         if count == 0 {
             return self.leave(batch);
         }
@@ -390,16 +388,27 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         self.rooms.piece = piece;
     }
 
-    /// What a local sender left to the device is done here when the port's device cannot.
-    fn complete_checksums(&mut self, batch: &mut Batch) {
+    /// Returns how many of the packets are for tunnels. What a local sender left to the device is done
+    /// here when the port's device cannot.
+    fn prepare(&mut self, batch: &mut Batch) -> usize {
+        let (mut count, mut last) = (0, (NO_PORT, 0));
         for packet in batch.iter_mut() {
-            if packet.checksum != ChecksumState::Partial || is_dropped(packet) {
-                continue;
+            if packet.egress != last.0 {
+                last = (packet.egress, usize::from(self.tables.tunnels.get(packet.egress).is_some()));
             }
-            let takes = self.tables.takes_partial.get(usize::from(packet.egress.0));
-            if !takes.copied().unwrap_or(false) && complete_checksum(packet).is_err() {
-                self.context.discard(packet, DropReason::DeviceError);
+            count += last.1;
+            if packet.checksum == ChecksumState::Partial && !is_dropped(packet) {
+                self.complete(packet);
             }
+        }
+        count
+    }
+
+    #[inline(never)]
+    fn complete(&mut self, packet: &mut Packet) {
+        let takes = self.tables.takes_partial.get(usize::from(packet.egress.0));
+        if !takes.copied().unwrap_or(false) && complete_checksum(packet).is_err() {
+            self.context.discard(packet, DropReason::DeviceError);
         }
     }
 
@@ -408,15 +417,17 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         if let Some(parcel) = &mut self.collect {
             return collect(batch, parcel, self.context.pool);
         }
-        let count = alive(batch);
-        divert(batch, |port| self.egress.seals(port), self.seal, &mut self.rooms.unsealed);
-        if !self.rooms.unsealed.is_empty() {
-            self.divert();
+        let survey = Survey::of(batch);
+        if survey.has_marked {
+            divert(batch, |port| self.egress.seals(port), self.seal, &mut self.rooms.unsealed);
+            if !self.rooms.unsealed.is_empty() {
+                self.divert();
+            }
+            seal(batch, &self.tables.tunnels, self.seal, &self.context);
         }
-        seal(batch, &self.tables.tunnels, self.seal, &self.context);
-        self.meter.lap(Stage::Seal, count);
+        self.meter.lap(Stage::Seal, survey.alive);
         self.dispatch.dispatch(batch, self.egress, &mut self.context);
-        self.meter.lap(Stage::Transmit, count);
+        self.meter.lap(Stage::Transmit, survey.alive);
     }
 
     /// What another worker seals goes there; what finds no room is dropped.
@@ -449,6 +460,27 @@ fn collect(batch: &mut Batch, parcel: &mut Parcel, pool: &mut Pool) {
     }
     for packet in batch.drain() {
         if is_dropped(&packet) { pool.release_packet(packet) } else { parcel.push(packet) }
+    }
+}
+
+/// What the last stages ask of a batch, in one pass.
+#[derive(Clone, Copy, Default)]
+struct Survey {
+    /// Packets that are still on their way.
+    alive: usize,
+    /// Whether some packets are to be sealed.
+    has_marked: bool,
+}
+
+impl Survey {
+    #[inline]
+    fn of(batch: &Batch) -> Self {
+        let mut survey = Self::default();
+        for packet in batch.iter() {
+            survey.alive += usize::from(!is_dropped(packet));
+            survey.has_marked |= is_marked(packet);
+        }
+        survey
     }
 }
 

@@ -1,22 +1,19 @@
-//! Fills in what has to be in order: GRE sequence numbers (RFC 2890) and IPv4 identifications
-//! (RFC 6864).
+//! Fills in what has to be in order: GRE sequence numbers (RFC 2890).
 //!
 //! In: outer packets that `encapsulate` has marked; all others pass untouched. Out: packets as they
 //! go onto the wire. Exits: `PortDown`, when a reload has taken the tunnel away in between.
 //!
 //! Numbers are drawn once for all packets of a tunnel in a batch, so workers that share a tunnel meet
-//! once a batch. Sequence numbers have to be in the order on the wire, so one worker draws them for all
+//! once a batch. The numbers have to be in the order on the wire, so one worker draws them for all
 //! that leaves by a port, and sends it on one queue; packets of other workers go there first.
 //!
 //! Cost: a test a packet where nothing is marked; else two passes and an incremental checksum.
 
 use crate::drops::{Context, DropReason, is_dropped};
-use crate::tunnel::{SEAL_IDENTIFICATION, SEAL_SEQUENCE, Tunnel, Tunnels};
+use crate::tunnel::{SEAL_SEQUENCE, Tunnel, Tunnels};
+use crate::wire::Gre;
 use crate::wire::checksum::update_u32;
-use crate::wire::{Gre, Ipv4Mut};
 use polder_buffers::{BATCH, Batch, Packet, PortId};
-
-const MARKED: u8 = SEAL_SEQUENCE | SEAL_IDENTIFICATION;
 
 /// What one worker keeps between batches: nothing but room.
 #[derive(Debug)]
@@ -43,7 +40,6 @@ impl Default for SealState {
 struct Draw {
     tunnel: PortId,
     sequence: u32,
-    identification: u16,
 }
 
 /// Moves to `others`, in order, what another worker has to seal.
@@ -55,9 +51,7 @@ pub fn divert(
     state: &mut SealState,
     others: &mut Batch,
 ) {
-    let is_other = |packet: &Packet| {
-        packet.flags & SEAL_SEQUENCE != 0 && !is_dropped(packet) && !sealed_here(packet.egress)
-    };
+    let is_other = |packet: &Packet| is_marked(packet) && !sealed_here(packet.egress);
     if !batch.iter().any(is_other) {
         return;
     }
@@ -74,7 +68,7 @@ pub fn divert(
 
 /// Fills in the numbers of all marked packets.
 pub fn seal(batch: &mut Batch, tunnels: &Tunnels, state: &mut SealState, context: &Context<'_>) {
-    if batch.iter().all(|packet| packet.flags & MARKED == 0) {
+    if batch.iter().all(|packet| packet.flags & SEAL_SEQUENCE == 0) {
         return;
     }
     state.draws.clear();
@@ -84,8 +78,7 @@ pub fn seal(batch: &mut Batch, tunnels: &Tunnels, state: &mut SealState, context
             continue;
         }
         let draw = draw_of(&mut state.draws, packet.ingress);
-        draw.sequence += u32::from(packet.flags & SEAL_SEQUENCE != 0);
-        draw.identification += u16::from(packet.flags & SEAL_IDENTIFICATION != 0);
+        draw.sequence += 1;
     }
     for draw in &mut state.draws {
         if let Some(tunnel) = tunnels.get(draw.tunnel) {
@@ -94,40 +87,30 @@ pub fn seal(batch: &mut Batch, tunnels: &Tunnels, state: &mut SealState, context
     }
     for packet in batch.iter_mut().filter(|packet| is_marked(packet)) {
         let draw = draw_of(&mut state.draws, packet.ingress);
-        if packet.flags & SEAL_SEQUENCE != 0 {
-            put_sequence(packet, draw.sequence);
-            draw.sequence = draw.sequence.wrapping_add(1);
-        }
-        if packet.flags & SEAL_IDENTIFICATION != 0 {
-            put_identification(packet, draw.identification);
-            draw.identification = draw.identification.wrapping_add(1);
-        }
-        packet.flags &= !MARKED;
+        put_sequence(packet, draw.sequence);
+        draw.sequence = draw.sequence.wrapping_add(1);
+        packet.flags &= !SEAL_SEQUENCE;
     }
 }
 
 impl Draw {
     /// Draws as many numbers as were counted.
     fn start(&mut self, tunnel: &Tunnel) {
-        if self.sequence > 0 {
-            self.sequence = tunnel.state().sequence.draw(self.sequence);
-        }
-        if self.identification > 0 {
-            self.identification = tunnel.draw_identification(self.identification);
-        }
+        self.sequence = tunnel.state().sequence.draw(self.sequence);
     }
 }
 
+/// Whether the packet is to be sealed.
 #[inline]
-fn is_marked(packet: &Packet) -> bool {
-    packet.flags & MARKED != 0 && !is_dropped(packet)
+pub fn is_marked(packet: &Packet) -> bool {
+    packet.flags & SEAL_SEQUENCE != 0 && !is_dropped(packet)
 }
 
 /// The entry of a tunnel; most batches have one.
 #[inline]
 fn draw_of(draws: &mut Vec<Draw>, tunnel: PortId) -> &mut Draw {
     let position = draws.iter().position(|draw| draw.tunnel == tunnel).unwrap_or_else(|| {
-        draws.push(Draw { tunnel, sequence: 0, identification: 0 });
+        draws.push(Draw { tunnel, sequence: 0 });
         draws.len() - 1
     });
     &mut draws[position]
@@ -150,16 +133,6 @@ fn put_sequence(packet: &mut Packet, sequence: u32) {
         && let Some(field) = header.get_mut(Gre::HEADER_BYTES..).and_then(|bytes| bytes.first_chunk_mut())
     {
         *field = update_u32(old, 0, sequence).to_be_bytes();
-    }
-}
-
-/// Writes the identification and corrects the header's checksum.
-#[inline]
-fn put_identification(packet: &mut Packet, identification: u16) {
-    let (at, length) = (usize::from(packet.network_offset), packet.len());
-    let Some(bytes) = packet.bytes_mut().get_mut(at..) else { return };
-    if let Ok(mut header) = Ipv4Mut::parse_head(bytes, length - at) {
-        header.set_identification(identification);
     }
 }
 
@@ -213,7 +186,7 @@ mod tests {
 
     /// Sequence number and identification of a packet whose checksums are right.
     fn numbers(packet: &Packet) -> (u32, u16) {
-        assert_eq!(packet.flags & MARKED, 0);
+        assert_eq!(packet.flags & SEAL_SEQUENCE, 0);
         let ip = Ipv4::parse(&packet.bytes()[14..]).expect("IPv4");
         ip.verify().expect("a right checksum");
         let gre = Gre::parse(ip.payload()).expect("GRE");

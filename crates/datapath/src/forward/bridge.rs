@@ -7,7 +7,7 @@ use super::vlan::Tag;
 use crate::counters::Counter;
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::units::Nanos;
-use polder_buffers::{BATCH, Batch, Packet, Pool};
+use polder_buffers::{BATCH, Batch, NO_PORT, Packet, Pool, PortId};
 use std::sync::Arc;
 
 /// What one worker's bridge stage has done. Copies are in [`Ledger`](crate::drops::Ledger).
@@ -146,6 +146,29 @@ enum Verdict<'a> {
     Drop(DropReason),
 }
 
+/// The way that the last frame for a known station took. Most of a batch takes few ways, and to guess that
+/// it is the same again is faster than to wait for what is known of the port.
+struct Way<'a> {
+    /// A station at its end, with its VLAN.
+    station: FdbKey,
+    port: PortId,
+    to: Option<&'a Member>,
+}
+
+impl Default for Way<'_> {
+    fn default() -> Self {
+        Self { station: FdbKey::NONE, port: NO_PORT, to: None }
+    }
+}
+
+impl Way<'_> {
+    /// Whether a station that was found behind `port` is at its end.
+    #[inline(always)]
+    fn leads_to(&self, station: FdbKey, port: Option<PortId>) -> bool {
+        port == Some(self.port) && station.vlan() == self.station.vlan() && !station.is_group()
+    }
+}
+
 impl<'a> Run<'a> {
     /// Reads the headers of the run and finds its VLANs. Sets `vlan`. Returns the run's length.
     #[inline(never)]
@@ -236,40 +259,66 @@ impl<'a> Run<'a> {
     fn relay(&self, packets: &mut [Packet], state: &mut BridgeState, context: &mut Context<'_>) -> u64 {
         let view = self.fdb.view();
         let mut floods = 0_u64;
-        let mut last = (FdbKey::NONE, Verdict::Flood);
+        let mut way = Way::default();
         for (position, packet) in packets.iter_mut().enumerate() {
-            let frame = state.frames[position % BATCH];
-            let destination = frame.destination;
+            let Frame { destination, destination_place, tag, .. } = state.frames[position % BATCH];
             if destination == FdbKey::NONE {
                 continue;
             }
-            if last.0 != destination {
-                last = (destination, self.decide(&view, destination, frame.destination_place));
-            }
-            let mut verdict = last.1;
-            if let Verdict::Flood = verdict {
-                verdict = self.flood(destination, state, context.now);
-            }
-            match verdict {
-                Verdict::Forward(member) => send(packet, member, frame.tag, context),
-                Verdict::Flood => floods |= 1 << position,
-                Verdict::Drop(reason) => context.discard(packet, reason),
+            let known = destination == way.station
+                || way.leads_to(destination, view.lookup(destination, destination_place, self.time));
+            match way.to {
+                Some(member) if known => {
+                    way.station = destination;
+                    send(packet, member, tag, context);
+                }
+                Some(_) | None => {
+                    let frame = state.frames[position % BATCH];
+                    let is_flood = self.relay_one(packet, frame, &mut way, state, context);
+                    floods |= u64::from(is_flood) << position;
+                }
             }
         }
         floods
     }
 
+    /// Sends a frame that does not go where the one before went. Says whether it goes to several members.
+    #[inline(never)]
+    fn relay_one(
+        &self,
+        packet: &mut Packet,
+        frame: Frame,
+        way: &mut Way<'a>,
+        state: &mut BridgeState,
+        context: &mut Context<'_>,
+    ) -> bool {
+        let destination = frame.destination;
+        let mut verdict = self.decide(destination, frame.destination_place);
+        match verdict {
+            Verdict::Forward(member) => {
+                *way = Way { station: destination, port: member.port, to: Some(member) };
+            }
+            Verdict::Flood => verdict = self.flood(destination, state, context.now),
+            Verdict::Drop(_) => {}
+        }
+        match verdict {
+            Verdict::Forward(member) => send(packet, member, frame.tag, context),
+            Verdict::Flood => return true,
+            Verdict::Drop(reason) => context.discard(packet, reason),
+        }
+        false
+    }
+
     /// The verdict on a destination.
-    #[inline(always)]
-    fn decide(&self, view: &View<'_>, destination: FdbKey, place: Place) -> Verdict<'a> {
+    fn decide(&self, destination: FdbKey, place: Place) -> Verdict<'a> {
         if destination.is_group() {
             return match destination.is_reserved() {
                 true => Verdict::Drop(DropReason::ReservedMulticast),
                 false => Verdict::Flood,
             };
         }
-        let found = view.lookup(destination, place, self.time).and_then(|port| self.bridges.member(port));
-        let Some(to) = found else { return Verdict::Flood };
+        let found = self.fdb.view().lookup(destination, place, self.time);
+        let Some(to) = found.and_then(|port| self.bridges.member(port)) else { return Verdict::Flood };
         let from = self.from;
         if to.bridge != from.bridge {
             // A port that has left the bridge is as good as unknown.

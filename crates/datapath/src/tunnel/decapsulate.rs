@@ -248,7 +248,7 @@ impl<'a> Lane<'a> {
         forget_outer(packet);
         packet.ingress = self.tunnel.options.port;
         let inner = Inner::look(packet.bytes());
-        mss::clamp(packet, &inner, self.tunnel, self.counters);
+        mss::clamp(packet, inner, self.tunnel, self.counters);
         Ok(())
     }
 

@@ -1,20 +1,17 @@
 //! Into the tunnel.
 //!
 //! In: packets whose egress is a tunnel; all others pass untouched. Out: outer packets whose egress
-//! is the tunnel's underlay and whose ingress is the tunnel, with the numbers still missing that
+//! is the tunnel's underlay and whose ingress is the tunnel; sequence numbers are still missing, which
 //! [`seal`](crate::seal) fills in. Exits: `TunnelNoNeighbour`, `TunnelRecursion`, `TunnelTooBig`,
 //! `NoHeadroom`, `NoBuffer`.
 //!
-//! Cost: a copy of 38 to 54 bytes into the headroom and a dozen additions; a checksum, where the
+//! Cost: a copy of one cache line into the headroom and a dozen additions; a checksum, where the
 //! tunnel has one, reads the whole packet. Source: E3, E4.
 
 use super::inner::{Inner, Network};
 use super::template::{self, Template};
 use super::toobig::{self, TokenBucket};
-use super::{
-    ETHERNET_BYTES, MOST_CUT, SEAL_IDENTIFICATION, SEAL_SEQUENCE, Tunnel, TunnelCounters, Tunnels, fragment,
-    mss,
-};
+use super::{ETHERNET_BYTES, MOST_CUT, SEAL_SEQUENCE, Tunnel, TunnelCounters, Tunnels, fragment, mss};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::offload::complete_checksum;
 use crate::wire::{EtherType, Gre, IpProtocol, Ipv4, Link};
@@ -36,12 +33,26 @@ pub struct EncapsulateState {
     /// sender. They are counted as generated.
     pub replies: Batch,
     bucket: TokenBucket,
+    draws: Draws,
 }
 
 impl EncapsulateState {
     /// The state of the worker with this number.
     pub fn new(worker: usize) -> Self {
-        Self { worker, replies: Batch::new(), bucket: TokenBucket::default() }
+        Self { worker, replies: Batch::new(), bucket: TokenBucket::default(), draws: Draws::new() }
+    }
+
+    /// The lane of a tunnel, at the first of the packets `rest`.
+    #[inline(never)]
+    fn change_lane<'a>(&mut self, last: Option<Lane<'a>>, tunnel: &'a Tunnel, rest: &[Packet]) -> Lane<'a> {
+        if let Some(last) = last {
+            self.draws.put_back(last.port, last.identification);
+        }
+        let mut lane = Lane::new(tunnel, self.worker);
+        if lane.numbered {
+            lane.identification = self.draws.draw(tunnel, rest);
+        }
+        lane
     }
 
     /// Tells the sender of a packet that is too big, if it wants to know and the rate allows.
@@ -49,7 +60,7 @@ impl EncapsulateState {
     fn report(
         &mut self,
         packet: &Packet,
-        inner: &Inner,
+        inner: Inner,
         limit: u16,
         lane: &Lane<'_>,
         context: &mut Context<'_>,
@@ -91,26 +102,29 @@ pub fn encapsulate(
     const { assert!(BATCH <= 64, "one bit a packet") };
     let mut pieces = 0_u64;
     let mut lane: Option<Lane<'_>> = None;
-    for (position, packet) in batch.iter_mut().enumerate() {
-        if lane.as_ref().is_none_or(|lane| lane.port != packet.egress) {
+    state.draws.clear();
+    for position in 0..batch.len() {
+        let egress = batch[position].egress;
+        if lane.as_ref().is_none_or(|lane| lane.port != egress) {
             // No tunnel has the port "dropped", so what has ended its journey is skipped, too.
-            let Some(tunnel) = tunnels.get(packet.egress) else { continue };
-            lane = Some(Lane::new(tunnel, state.worker));
+            let Some(tunnel) = tunnels.get(egress) else { continue };
+            lane = Some(state.change_lane(lane, tunnel, &batch[position..]));
         }
         let Some(lane) = &mut lane else { continue };
+        let packet = &mut batch[position];
         let inner = lane.look(packet, context);
-        match lane.decide(packet, &inner, tunnels) {
-            Verdict::Send => lane.send(packet, &inner, context),
+        match lane.decide(packet, inner, tunnels) {
+            Verdict::Send => lane.send(packet, inner, context),
             Verdict::Split => {
                 pieces |= 1 << position;
                 match complete_checksum(packet) {
-                    Ok(()) => lane.send(packet, &inner, context),
+                    Ok(()) => lane.send(packet, inner, context),
                     Err(_) => context.discard(packet, DropReason::DeviceError),
                 }
             }
             Verdict::TooBig(limit) => {
                 lane.counters.too_big.add(1);
-                state.report(packet, &inner, limit, lane, context);
+                state.report(packet, inner, limit, lane, context);
                 context.discard(packet, DropReason::TunnelTooBig);
             }
             Verdict::NoNeighbour => {
@@ -148,11 +162,15 @@ struct Lane<'a> {
     port: PortId,
     tunnel: &'a Tunnel,
     counters: &'a TunnelCounters,
-    /// `None` while the next hop is not known.
-    template: Option<Template>,
-    /// Frames up to this length fit in one piece, whatever tags they have.
+    template: Template,
+    is_known: bool,
+    /// Frames up to this length fit in one piece, whatever tags they have; none does while the next hop
+    /// is not known.
     fits: usize,
     flags: u8,
+    /// Whether outer packets have an identification, and the next one.
+    numbered: bool,
+    identification: u16,
     packets: u64,
     bytes: u64,
 }
@@ -160,22 +178,19 @@ struct Lane<'a> {
 impl<'a> Lane<'a> {
     fn new(tunnel: &'a Tunnel, worker: usize) -> Self {
         let options = tunnel.options();
-        let mut flags = 0;
-        if options.sequence {
-            flags |= SEAL_SEQUENCE;
-        }
-        // RFC 6864, 4: only what may be fragmented needs an identification.
-        if !options.dont_fragment {
-            flags |= SEAL_IDENTIFICATION;
-        }
+        let next_hop = tunnel.state().next_hop.address();
         let fits = tunnel.carried_frame().min(tunnel.mtu().saturating_add(ETHERNET_BYTES));
         Self {
             port: options.port,
             tunnel,
             counters: tunnel.state().worker(worker),
-            template: tunnel.state().next_hop.address().map(|next_hop| tunnel.template.addressed(next_hop)),
-            fits: usize::from(fits),
-            flags,
+            template: next_hop.map_or(tunnel.template, |next_hop| tunnel.template.addressed(next_hop)),
+            is_known: next_hop.is_some(),
+            fits: if next_hop.is_some() { usize::from(fits) } else { 0 },
+            flags: if options.sequence { SEAL_SEQUENCE } else { 0 },
+            // RFC 6864, 4: only what may be fragmented needs one.
+            numbered: !options.dont_fragment,
+            identification: 0,
             packets: 0,
             bytes: 0,
         }
@@ -191,11 +206,8 @@ impl<'a> Lane<'a> {
     }
 
     #[inline(always)]
-    fn decide(&self, packet: &Packet, inner: &Inner, tunnels: &Tunnels) -> Verdict {
-        if self.template.is_none() {
-            return Verdict::NoNeighbour;
-        }
-        if inner.protocol == IpProtocol::GRE && is_recursive(packet.bytes(), tunnels) {
+    fn decide(&self, packet: &Packet, inner: Inner, tunnels: &Tunnels) -> Verdict {
+        if inner.protocol() == IpProtocol::GRE && is_recursive(packet.bytes(), tunnels) {
             return Verdict::Recursion;
         }
         if packet.len() <= self.fits { Verdict::Send } else { self.measure(packet, inner) }
@@ -203,11 +215,14 @@ impl<'a> Lane<'a> {
 
     /// Whether a frame longer than [`Lane::fits`] goes in one piece, in several, or not at all.
     #[cold]
-    fn measure(&self, packet: &Packet, inner: &Inner) -> Verdict {
+    fn measure(&self, packet: &Packet, inner: Inner) -> Verdict {
+        if !self.is_known {
+            return Verdict::NoNeighbour;
+        }
         let carried = self.tunnel.carried_frame();
-        let before = u16::try_from(inner.network_offset).unwrap_or(ETHERNET_BYTES);
+        let before = u16::try_from(inner.network_offset()).unwrap_or(ETHERNET_BYTES);
         let limit = limit(self.tunnel, carried.saturating_sub(before), packet.bytes(), inner);
-        if packet.len() > usize::from(limit) + inner.network_offset {
+        if packet.len() > usize::from(limit) + inner.network_offset() {
             return Verdict::TooBig(limit);
         }
         if packet.len() <= usize::from(carried) { Verdict::Send } else { Verdict::Split }
@@ -215,17 +230,17 @@ impl<'a> Lane<'a> {
 
     /// Writes the outer headers.
     #[inline(always)]
-    fn send(&mut self, packet: &mut Packet, inner: &Inner, context: &mut Context<'_>) {
+    fn send(&mut self, packet: &mut Packet, inner: Inner, context: &mut Context<'_>) {
         let options = self.tunnel.options();
         mss::clamp(packet, inner, self.tunnel, self.counters);
-        let Some(template) = &self.template else { return };
+        let template = &self.template;
         let is_partial = options.checksum && packet.checksum == ChecksumState::Partial;
         if is_partial && complete_checksum(packet).is_err() {
             context.discard(packet, DropReason::DeviceError);
             return;
         }
         let bytes = packet.len() as u64;
-        let fields = template::fields(options, inner.ip());
+        let fields = template::fields(options, inner.ip(), self.identification);
         if template.write(packet, fields).is_err() {
             context.discard(packet, DropReason::NoHeadroom);
             return;
@@ -233,6 +248,7 @@ impl<'a> Lane<'a> {
         if options.checksum {
             put_checksum(packet, usize::from(template.gre()));
         }
+        self.identification = self.identification.wrapping_add(u16::from(self.numbered));
         self.packets += 1;
         self.bytes += bytes;
         packet.network_offset = template.link();
@@ -254,9 +270,45 @@ impl Drop for Lane<'_> {
     }
 }
 
+/// The IPv4 identifications of a batch, drawn once a tunnel: workers that share it meet once a batch.
+///
+/// They have to be distinct, not in order (RFC 6864, 4.2), so they are drawn here and not after order has
+/// been restored.
+#[derive(Debug)]
+struct Draws(Vec<(PortId, u16)>);
+
+impl Draws {
+    fn new() -> Self {
+        Self(Vec::with_capacity(BATCH))
+    }
+
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// The next number of a tunnel; draws for all its packets among `rest` when they are the first.
+    fn draw(&mut self, tunnel: &Tunnel, rest: &[Packet]) -> u16 {
+        let port = tunnel.options().port;
+        if let Some(&(_, next)) = self.0.iter().find(|draw| draw.0 == port) {
+            return next;
+        }
+        let count = rest.iter().filter(|packet| packet.egress == port).count();
+        let first = tunnel.draw_identification(u16::try_from(count).unwrap_or(u16::MAX));
+        self.0.push((port, first));
+        first
+    }
+
+    /// Remembers where a tunnel's numbers go on.
+    fn put_back(&mut self, port: PortId, next: u16) {
+        if let Some(draw) = self.0.iter_mut().find(|draw| draw.0 == port) {
+            draw.1 = next;
+        }
+    }
+}
+
 /// The largest packet that the tunnel takes of this kind, Ethernet header and tags excluded, when
 /// `carried` bytes of it fit into one outer packet (RFC 4459; ADR 0005).
-fn limit(tunnel: &Tunnel, carried: u16, frame: &[u8], inner: &Inner) -> u16 {
+fn limit(tunnel: &Tunnel, carried: u16, frame: &[u8], inner: Inner) -> u16 {
     let options = tunnel.options();
     let mut limit = tunnel.mtu();
     if options.dont_fragment || options.mtu.is_none() {
@@ -266,7 +318,7 @@ fn limit(tunnel: &Tunnel, carried: u16, frame: &[u8], inner: &Inner) -> u16 {
         return limit;
     }
     // Nobody can be told that these are too big, so they are cut.
-    match inner.network {
+    match inner.network() {
         Network::Ipv6 => limit.max(toobig::LEAST_MTU_V6),
         Network::Ipv4 if toobig::is_bound(frame, inner) => limit,
         Network::Ipv4 | Network::Other => limit.max(MOST_CUT),

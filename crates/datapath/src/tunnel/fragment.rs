@@ -4,7 +4,7 @@
 //! each byte for each fragment before it; whole frames of a chain are moved. That is why tunnels do
 //! not fragment by default (RFC 4459, 3.1).
 
-use super::{IPV4_BYTES, SEAL_IDENTIFICATION, Tunnel, TunnelCounters};
+use super::{IPV4_BYTES, Tunnel, TunnelCounters};
 use crate::drops::{Context, DropReason};
 use crate::wire::{Ipv4, Ipv4Header};
 use polder_buffers::{NoRoom, Packet};
@@ -43,15 +43,11 @@ fn cut(
 ) -> Result<(), DropReason> {
     let room = (tunnel.path_mtu() - IPV4_BYTES) & !7;
     let headers = packet.network_offset + IPV4_BYTES;
-    // The number is drawn here, not in `seal`: all fragments have the same, and numbers of datagrams
-    // have to be distinct, not in order.
-    let identification = tunnel.draw_identification(1);
-    packet.flags &= !SEAL_IDENTIFICATION;
     let mut offset = 0;
     loop {
         let more = packet.len() > usize::from(headers) + usize::from(room);
         let rest = if more { Some(take_rest(&mut packet, headers, room, context)) } else { None };
-        let result = finish(&mut packet, Part { identification, offset, more });
+        let result = finish(&mut packet, Part { offset, more });
         expanded.push(packet);
         result?;
         let Some(rest) = rest else { return Ok(()) };
@@ -98,7 +94,6 @@ fn in_front_of(rest: Packet, context: &mut Context<'_>) -> Result<Packet, NoRoom
 /// A fragment's place in its datagram.
 #[derive(Clone, Copy)]
 struct Part {
-    identification: u16,
     offset: u16,
     more: bool,
 }
@@ -112,7 +107,8 @@ fn finish(packet: &mut Packet, part: Part) -> Result<(), DropReason> {
     let header = Ipv4Header {
         traffic_class: view.traffic_class(),
         total_length: u16::try_from(length).map_err(|_| DropReason::TunnelTooBig)?,
-        identification: part.identification,
+        // That of the whole.
+        identification: view.identification(),
         dont_fragment: false,
         more_fragments: part.more,
         fragment_offset: part.offset,

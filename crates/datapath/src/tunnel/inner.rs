@@ -1,11 +1,13 @@
 //! What the tunnel stages ask of the frame inside.
 
+use super::ETHERNET_BYTES;
 use crate::drops::DropReason;
 use crate::wire::{Ecn, EtherType, Ethernet, IpProtocol, Ipv4, Ipv4Mut, Ipv6, Ipv6Mut, Link, TrafficClass};
 use polder_buffers::Packet;
 
 /// The network protocol of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(super) enum Network {
     Ipv4,
     Ipv6,
@@ -14,21 +16,19 @@ pub(super) enum Network {
 
 /// What the tunnel stages ask of the frame inside. Not checked any further than is said here: a
 /// bridge carries what it does not understand.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Inner {
-    /// Bytes before the network header: Ethernet header and tags.
-    pub(super) network_offset: usize,
-    /// `Ipv4` and `Ipv6` have their fixed header in the bytes and the right version.
-    pub(super) network: Network,
-    /// Of an IP packet.
-    pub(super) traffic_class: TrafficClass,
-    /// Time to live or hop limit of an IP packet.
-    pub(super) time_to_live: u8,
-    /// What follows the IPv4 header, or the fixed IPv6 header.
-    pub(super) protocol: IpProtocol,
-}
+///
+/// One word, so that it stays in a register: from the lowest bits on 16 for the bytes before the network
+/// header, 8 each for network, traffic class, time to live and protocol.
+#[derive(Clone, Copy)]
+pub(super) struct Inner(u64);
 
 impl Inner {
+    #[inline(always)]
+    fn new(network_offset: u16, network: Network, class: TrafficClass, ttl: u8, next: IpProtocol) -> Self {
+        let [low, high] = network_offset.to_le_bytes();
+        Self(u64::from_le_bytes([low, high, network as u8, class.0, ttl, next.0, 0, 0]))
+    }
+
     /// Looks at the first bytes of a frame.
     #[inline(always)]
     pub(super) fn look(bytes: &[u8]) -> Self {
@@ -37,57 +37,66 @@ impl Inner {
             && u16::from_be_bytes([bytes[12], bytes[13]]) == EtherType::IPV4.0
             && bytes[14] >> 4 == 4
         {
-            return Self {
-                network_offset: Ethernet::HEADER_BYTES,
-                network: Network::Ipv4,
-                traffic_class: TrafficClass(bytes[15]),
-                time_to_live: bytes[22],
-                protocol: IpProtocol(bytes[23]),
-            };
+            let (class, protocol) = (TrafficClass(bytes[15]), IpProtocol(bytes[23]));
+            return Self::new(ETHERNET_BYTES, Network::Ipv4, class, bytes[22], protocol);
         }
         Self::look_further(bytes)
     }
 
     #[inline(never)]
     fn look_further(bytes: &[u8]) -> Self {
-        let mut inner = Self {
-            network_offset: Ethernet::HEADER_BYTES,
-            network: Network::Other,
-            traffic_class: TrafficClass(0),
-            time_to_live: 0,
-            protocol: IpProtocol::NO_NEXT_HEADER,
-        };
-        let Ok(link) = Link::parse(bytes) else { return inner };
-        inner.network_offset = link.header_bytes();
+        let other =
+            |offset| Self::new(offset, Network::Other, TrafficClass(0), 0, IpProtocol::NO_NEXT_HEADER);
+        let Ok(link) = Link::parse(bytes) else { return other(ETHERNET_BYTES) };
+        let offset = u16::try_from(link.header_bytes()).unwrap_or(ETHERNET_BYTES);
         let packet = link.payload();
         match link.ether_type() {
-            EtherType::IPV4 => {
-                if let Ok(ip) = Ipv4::parse_head(packet, usize::MAX) {
-                    inner.network = Network::Ipv4;
-                    inner.traffic_class = ip.traffic_class();
-                    inner.time_to_live = ip.time_to_live();
-                    inner.protocol = ip.protocol();
-                }
-            }
-            EtherType::IPV6 => {
-                if let Ok(ip) = Ipv6::parse_head(packet, usize::MAX) {
-                    inner.network = Network::Ipv6;
-                    inner.traffic_class = ip.traffic_class();
-                    inner.time_to_live = ip.hop_limit();
-                    inner.protocol = ip.next_header();
-                }
-            }
-            _ => {}
+            EtherType::IPV4 => Ipv4::parse_head(packet, usize::MAX).map_or(other(offset), |ip| {
+                Self::new(offset, Network::Ipv4, ip.traffic_class(), ip.time_to_live(), ip.protocol())
+            }),
+            EtherType::IPV6 => Ipv6::parse_head(packet, usize::MAX).map_or(other(offset), |ip| {
+                Self::new(offset, Network::Ipv6, ip.traffic_class(), ip.hop_limit(), ip.next_header())
+            }),
+            _ => other(offset),
         }
-        inner
+    }
+
+    #[inline(always)]
+    fn byte(self, index: usize) -> u8 {
+        self.0.to_le_bytes()[index]
+    }
+
+    /// Bytes before the network header: Ethernet header and tags.
+    #[inline(always)]
+    pub(super) fn network_offset(self) -> usize {
+        usize::from(u16::from_le_bytes([self.byte(0), self.byte(1)]))
+    }
+
+    /// `Ipv4` and `Ipv6` have their fixed header in the bytes and the right version.
+    #[inline(always)]
+    pub(super) fn network(self) -> Network {
+        match self.byte(2) {
+            IPV4 => Network::Ipv4,
+            IPV6 => Network::Ipv6,
+            _ => Network::Other,
+        }
+    }
+
+    /// What follows the IPv4 header, or the fixed IPv6 header.
+    #[inline(always)]
+    pub(super) fn protocol(self) -> IpProtocol {
+        IpProtocol(self.byte(5))
     }
 
     /// Traffic class and time to live of an IP packet; `None` for anything else.
     #[inline(always)]
-    pub(super) fn ip(&self) -> Option<(TrafficClass, u8)> {
-        (self.network != Network::Other).then_some((self.traffic_class, self.time_to_live))
+    pub(super) fn ip(self) -> Option<(TrafficClass, u8)> {
+        (self.network() != Network::Other).then_some((TrafficClass(self.byte(3)), self.byte(4)))
     }
 }
+
+const IPV4: u8 = Network::Ipv4 as u8;
+const IPV6: u8 = Network::Ipv6 as u8;
 
 /// Carries what the network said of congestion into the IP packet inside (RFC 6040, 4.2). What is
 /// not IP has no place for it.
@@ -98,8 +107,8 @@ pub(super) fn merge_ecn(packet: &mut Packet, strip: u16, outer: Ecn) -> Result<(
     let Some((class, _)) = inner.ip() else { return Ok(()) };
     let ecn = Ecn::decapsulate(outer, class.ecn()).map_err(|_| DropReason::EcnNotCapable)?;
     let class = class.with_ecn(ecn);
-    let header = frame.get_mut(inner.network_offset..).unwrap_or_default();
-    match inner.network {
+    let header = frame.get_mut(inner.network_offset()..).unwrap_or_default();
+    match inner.network() {
         Network::Ipv4 => {
             if let Ok(mut ip) = Ipv4Mut::parse_head(header, usize::MAX) {
                 ip.set_traffic_class(class);
@@ -134,11 +143,11 @@ mod tests {
         six[..8].copy_from_slice(&[0x6b, 0x90, 0, 0, 0, 0, 6, 44]);
         for tags in 0..3 {
             let look = Inner::look(&frame(tags, 0x0800, &four));
-            assert_eq!((look.network, look.network_offset), (Network::Ipv4, 14 + tags * 4));
-            assert_eq!((look.ip(), look.protocol), (Some((TrafficClass(0xb9), 33)), IpProtocol::UDP));
+            assert_eq!((look.network(), look.network_offset()), (Network::Ipv4, 14 + tags * 4));
+            assert_eq!((look.ip(), look.protocol()), (Some((TrafficClass(0xb9), 33)), IpProtocol::UDP));
             let look = Inner::look(&frame(tags, 0x86dd, &six));
-            assert_eq!((look.network, look.network_offset), (Network::Ipv6, 14 + tags * 4));
-            assert_eq!((look.ip(), look.protocol), (Some((TrafficClass(0xb9), 44)), IpProtocol::TCP));
+            assert_eq!((look.network(), look.network_offset()), (Network::Ipv6, 14 + tags * 4));
+            assert_eq!((look.ip(), look.protocol()), (Some((TrafficClass(0xb9), 44)), IpProtocol::TCP));
         }
     }
 
@@ -157,7 +166,7 @@ mod tests {
         ];
         for bytes in frames {
             let look = Inner::look(&bytes);
-            assert_eq!((look.network, look.ip()), (Network::Other, None));
+            assert_eq!((look.network(), look.ip()), (Network::Other, None));
         }
     }
 }

@@ -48,8 +48,6 @@ use template::Template;
 
 /// [`Packet::flags`](polder_buffers::Packet::flags): the GRE sequence number is to be filled in.
 pub const SEAL_SEQUENCE: u8 = 1 << 0;
-/// [`Packet::flags`](polder_buffers::Packet::flags): the IPv4 identification is to be filled in.
-pub const SEAL_IDENTIFICATION: u8 = 1 << 1;
 
 /// The smallest MTU that a tunnel may be given: what every IPv4 host takes (RFC 791).
 pub const LEAST_MTU: u16 = 576;

@@ -23,16 +23,16 @@ const HEADERS_V6: u16 = 60;
 
 /// Lowers the segment size in the frame, if it is a SYN that announces more than fits.
 #[inline(always)]
-pub(super) fn clamp(packet: &mut Packet, inner: &Inner, tunnel: &Tunnel, counters: &TunnelCounters) {
+pub(super) fn clamp(packet: &mut Packet, inner: Inner, tunnel: &Tunnel, counters: &TunnelCounters) {
     if tunnel.options.tcp_mss == TcpMss::Off {
         return;
     }
-    let transport = match (inner.network, inner.protocol) {
+    let transport = match (inner.network(), inner.protocol()) {
         (Network::Ipv4, IpProtocol::TCP) => {
-            let first = packet.bytes().get(inner.network_offset);
-            inner.network_offset + usize::from(first.map_or(0, |first| first & 0x0f)) * 4
+            let first = packet.bytes().get(inner.network_offset());
+            inner.network_offset() + usize::from(first.map_or(0, |first| first & 0x0f)) * 4
         }
-        (Network::Ipv6, IpProtocol::TCP) => inner.network_offset + Ipv6::HEADER_BYTES,
+        (Network::Ipv6, IpProtocol::TCP) => inner.network_offset() + Ipv6::HEADER_BYTES,
         (Network::Ipv6, protocol) if may_precede_tcp(protocol) => {
             return clamp_syn(packet, inner, tunnel, counters);
         }
@@ -72,20 +72,20 @@ const fn may_precede_tcp(protocol: IpProtocol) -> bool {
 }
 
 #[cold]
-fn clamp_syn(packet: &mut Packet, inner: &Inner, tunnel: &Tunnel, counters: &TunnelCounters) {
-    let limit = limit(tunnel, inner.network, inner.network_offset);
+fn clamp_syn(packet: &mut Packet, inner: Inner, tunnel: &Tunnel, counters: &TunnelCounters) {
+    let limit = limit(tunnel, inner.network(), inner.network_offset());
     // What cannot be parsed goes on as it is: it is for its receiver to refuse.
     if let Ok(true) = try_clamp(packet, inner, limit) {
         counters.mss_clamped.add(1);
     }
 }
 
-fn try_clamp(packet: &mut Packet, inner: &Inner, limit: u16) -> Result<bool, Malformed> {
+fn try_clamp(packet: &mut Packet, inner: Inner, limit: u16) -> Result<bool, Malformed> {
     let length = packet.len();
     let state = packet.checksum;
-    let Some(bytes) = packet.bytes_mut().get_mut(inner.network_offset..) else { return Ok(false) };
-    let length = length - inner.network_offset;
-    let (transport, payload) = match inner.network {
+    let Some(bytes) = packet.bytes_mut().get_mut(inner.network_offset()..) else { return Ok(false) };
+    let length = length - inner.network_offset();
+    let (transport, payload) = match inner.network() {
         Network::Ipv4 => {
             let ip = Ipv4::parse_head(bytes, length)?;
             if ip.fragment_offset() != 0 {

@@ -12,11 +12,18 @@ use polder_buffers::{NoRoom, Packet};
 const LONGEST: usize =
     Ethernet::HEADER_BYTES + Vlan::HEADER_BYTES + Ipv4::HEADER_BYTES + Gre::MAX_HEADER_BYTES;
 
+/// What is written in front of every packet: a whole line, the last bytes of which are the headers, so
+/// that it is a few moves of a length that the compiler knows, however long they are.
+const LINE: usize = 64;
+const LINE_U16: u16 = 64;
+const _: () = assert!(LONGEST <= LINE);
+
 /// Outer headers without what differs from packet to packet: lengths, traffic class and time to live
 /// where they are inherited, numbers and checksums.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Template {
-    bytes: [u8; LONGEST],
+    /// The headers, at the end.
+    bytes: [u8; LINE],
     length: u16,
     /// Bytes before the IPv4 header.
     link: u16,
@@ -30,6 +37,8 @@ pub(super) struct Template {
 pub(super) struct Fields {
     pub(super) traffic_class: TrafficClass,
     pub(super) time_to_live: u8,
+    /// 0 for what is not to be fragmented.
+    pub(super) identification: u16,
 }
 
 impl Template {
@@ -59,13 +68,17 @@ impl Template {
         let [high, low] = [10, 11].map(|at| bytes[link + at]);
         let sum = !u16::from_be_bytes([high, low]);
         let count = |bytes: usize| u16::try_from(bytes).expect("headers of 54 bytes at most");
-        Self { bytes, length: count(LONGEST - rest), link: count(link), sum: u32::from(sum) }
+        let headers = &bytes[..LONGEST - rest];
+        let mut bytes = [0; LINE];
+        bytes[LINE - headers.len()..].copy_from_slice(headers);
+        Self { bytes, length: count(headers.len()), link: count(link), sum: u32::from(sum) }
     }
 
     /// The same for a next hop.
     #[inline]
     pub(super) fn addressed(mut self, next_hop: MacAddress) -> Self {
-        if let Some(destination) = self.bytes.first_chunk_mut() {
+        let start = LINE - usize::from(self.length);
+        if let Some(destination) = self.bytes[start..].first_chunk_mut() {
             *destination = next_hop.0;
         }
         self
@@ -89,47 +102,57 @@ impl Template {
         self.link + IPV4_BYTES
     }
 
-    /// Writes the headers in front of the packet. Sequence number, identification and GRE checksum
-    /// stay zero.
+    /// Writes the headers in front of the packet. Sequence number and GRE checksum stay zero. What else
+    /// is in the headroom may be overwritten.
     ///
     /// # Errors
     /// [`NoRoom::Front`]; nothing is written then.
     #[inline(always)]
     pub(super) fn write(&self, packet: &mut Packet, fields: Fields) -> Result<(), NoRoom> {
-        // A copy of a length that the compiler knows is a few moves; of any other, a call.
-        match self.length {
-            38 => self.write_bytes::<38>(packet, fields),
-            42 => self.write_bytes::<42>(packet, fields),
-            46 => self.write_bytes::<46>(packet, fields),
-            50 => self.write_bytes::<50>(packet, fields),
-            _ => self.write_bytes::<54>(packet, fields),
+        let total_length = u16::try_from(packet.len() + usize::from(self.length - self.link));
+        let total_length = total_length.map_err(|_| NoRoom::Back)?;
+        let before = usize::from(self.length - self.link);
+        if let Ok(room) = packet.prepend(LINE_U16) {
+            let line: &mut [u8; LINE] = room.try_into().map_err(|_| NoRoom::Front)?;
+            *line = self.bytes;
+            self.fill_in(&mut line[LINE - before..], total_length, fields);
+            return packet.trim_front(LINE_U16 - self.length);
         }
+        self.write_closely(packet, total_length, fields)
     }
 
-    #[inline(always)]
-    fn write_bytes<const N: usize>(&self, packet: &mut Packet, fields: Fields) -> Result<(), NoRoom> {
-        let link = usize::from(self.link);
-        let total_length = u16::try_from(packet.len() + N - link).map_err(|_| NoRoom::Back)?;
+    /// The same where a line has no room.
+    #[cold]
+    fn write_closely(&self, packet: &mut Packet, total_length: u16, fields: Fields) -> Result<(), NoRoom> {
         let room = packet.prepend(self.length)?;
-        let room: &mut [u8; N] = room.try_into().map_err(|_| NoRoom::Front)?;
-        room.copy_from_slice(&self.bytes[..N]);
-        let header = room.get_mut(link..).and_then(|bytes| bytes.first_chunk_mut());
-        let header: &mut [u8; Ipv4::HEADER_BYTES] = header.ok_or(NoRoom::Front)?;
-        let TrafficClass(class) = fields.traffic_class;
-        let class_word = u32::from(class);
-        let sum = self.sum + u32::from(total_length) + class_word + (u32::from(fields.time_to_live) << 8);
+        room.copy_from_slice(&self.bytes[LINE - usize::from(self.length)..]);
+        self.fill_in(&mut room[usize::from(self.link)..], total_length, fields);
+        Ok(())
+    }
+
+    /// Fills in an IPv4 header.
+    #[inline(always)]
+    fn fill_in(&self, header: &mut [u8], total_length: u16, fields: Fields) {
+        let Some(header) = header.first_chunk_mut::<{ Ipv4::HEADER_BYTES }>() else { return };
+        let Fields { traffic_class: TrafficClass(class), time_to_live, identification } = fields;
+        let sum = self.sum + u32::from(total_length) + u32::from(identification);
+        let sum = sum + u32::from(class) + (u32::from(time_to_live) << 8);
         header[1] = class;
         header[2..4].copy_from_slice(&total_length.to_be_bytes());
-        header[8] = fields.time_to_live;
+        header[4..6].copy_from_slice(&identification.to_be_bytes());
+        header[8] = time_to_live;
         header[10..12].copy_from_slice(&(!fold(sum)).to_be_bytes());
-        Ok(())
     }
 }
 
 /// Traffic class and time to live of the outer header for a packet with these inside (RFC 2983,
 /// RFC 6040); `inner` is `None` for what is not IP.
 #[inline(always)]
-pub(super) fn fields(options: &TunnelOptions, inner: Option<(TrafficClass, u8)>) -> Fields {
+pub(super) fn fields(
+    options: &TunnelOptions,
+    inner: Option<(TrafficClass, u8)>,
+    identification: u16,
+) -> Fields {
     let (class, ttl) = inner.unwrap_or((TrafficClass(0), Ttl::DEFAULT.get()));
     let dscp = match options.dscp {
         TunnelDscp::Fixed(dscp) => dscp,
@@ -141,7 +164,7 @@ pub(super) fn fields(options: &TunnelOptions, inner: Option<(TrafficClass, u8)>)
         // RFC 1122, 3.2.1.7: nothing is sent with a time to live of zero.
         Ttl::Inherit => ttl.max(1),
     };
-    Fields { traffic_class: TrafficClass::new(dscp, ecn), time_to_live }
+    Fields { traffic_class: TrafficClass::new(dscp, ecn), time_to_live, identification }
 }
 
 /// The sum over `length` bytes of the packet from `offset` on, whatever frames they are in.
@@ -211,13 +234,14 @@ mod tests {
             let (options, underlay) = options(choice);
             let template = Template::new(&options, &underlay).addressed(NEXT_HOP);
             let mut packet = Packet::copy_from(&[0x5a; 300], &mut pool).expect("a free slot");
-            let fields = Fields { traffic_class: TrafficClass(0xb9), time_to_live: 0xfe };
+            let fields =
+                Fields { traffic_class: TrafficClass(0xb9), time_to_live: 0xfe, identification: 0xfedc };
             template.write(&mut packet, fields).expect("room in front");
             let link = usize::from(template.link());
             let ip = Ipv4Header {
                 traffic_class: TrafficClass(0xb9),
                 total_length: u16::try_from(packet.len() - link).expect("short"),
-                identification: 0,
+                identification: 0xfedc,
                 dont_fragment: options.dont_fragment,
                 more_fragments: false,
                 fragment_offset: 0,
@@ -250,7 +274,7 @@ mod tests {
         let mut pool = region.pool();
         let (options, underlay) = options(0);
         let template = Template::new(&options, &underlay);
-        let fields = Fields { traffic_class: TrafficClass(0), time_to_live: 64 };
+        let fields = Fields { traffic_class: TrafficClass(0), time_to_live: 64, identification: 0 };
         for (length, fits) in [(65_511, true), (65_512, false)] {
             let mut packet = Packet::copy_from(&vec![0; length], &mut pool).expect("free slots");
             assert_eq!(template.write(&mut packet, fields).is_ok(), fits);
@@ -264,7 +288,7 @@ mod tests {
         let (mut options, _) = options(0);
         let inner = TrafficClass::new(Dscp::EXPEDITED, Ecn::Capable0);
         let set = |options: &TunnelOptions, inner| {
-            let Fields { traffic_class, time_to_live } = fields(options, inner);
+            let Fields { traffic_class, time_to_live, .. } = fields(options, inner, 0);
             (traffic_class.dscp().get(), traffic_class.ecn(), time_to_live)
         };
         assert_eq!(set(&options, Some((inner, 9))), (46, Ecn::Capable0, 64));

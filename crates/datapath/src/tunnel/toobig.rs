@@ -27,13 +27,13 @@ const TIME_TO_LIVE: u8 = 64;
 ///
 /// Not told: who allows fragmentation, who sent an ICMP error or a later fragment, who sent to a
 /// group (no group can answer), whose address is no station's (RFC 1122, 3.2.2; RFC 4443, 2.4 (e)).
-pub(super) fn wants_report(frame: &[u8], inner: &Inner, limit: u16) -> bool {
+pub(super) fn wants_report(frame: &[u8], inner: Inner, limit: u16) -> bool {
     let Ok(ethernet) = Ethernet::parse(frame) else { return false };
     if !ethernet.destination().is_station() || !ethernet.source().is_station() {
         return false;
     }
-    let packet = frame.get(inner.network_offset..).unwrap_or_default();
-    match inner.network {
+    let packet = frame.get(inner.network_offset()..).unwrap_or_default();
+    match inner.network() {
         Network::Ipv4 => Ipv4::parse_head(packet, usize::MAX).is_ok_and(|ip| wants_v4(&ip)),
         Network::Ipv6 => {
             limit >= LEAST_MTU_V6 && Ipv6::parse_head(packet, usize::MAX).is_ok_and(|ip| wants_v6(&ip))
@@ -43,8 +43,8 @@ pub(super) fn wants_report(frame: &[u8], inner: &Inner, limit: u16) -> bool {
 }
 
 /// Whether the sender of an IPv4 packet forbids to fragment it.
-pub(super) fn is_bound(frame: &[u8], inner: &Inner) -> bool {
-    let packet = frame.get(inner.network_offset..).unwrap_or_default();
+pub(super) fn is_bound(frame: &[u8], inner: Inner) -> bool {
+    let packet = frame.get(inner.network_offset()..).unwrap_or_default();
     Ipv4::parse_head(packet, usize::MAX).is_ok_and(|ip| ip.dont_fragment())
 }
 
@@ -78,38 +78,38 @@ fn is_station_v6(address: Ipv6Addr) -> bool {
 
 /// The message: a frame with the packet's tags, from its destination to its source. `None` when no
 /// frame is free or the packet is not what [`wants_report`] says.
-pub(super) fn message(packet: &Packet, inner: &Inner, limit: u16, pool: &mut Pool) -> Option<Packet> {
+pub(super) fn message(packet: &Packet, inner: Inner, limit: u16, pool: &mut Pool) -> Option<Packet> {
     let mut reply = Packet::new(pool.take()?);
     if write(&mut reply, packet, inner, limit).is_none() {
         pool.release_packet(reply);
         return None;
     }
-    reply.network_offset = u16::try_from(inner.network_offset).unwrap_or_default();
+    reply.network_offset = u16::try_from(inner.network_offset()).unwrap_or_default();
     Some(reply)
 }
 
-fn write(reply: &mut Packet, packet: &Packet, inner: &Inner, limit: u16) -> Option<()> {
-    let (ip_bytes, longest) = match inner.network {
+fn write(reply: &mut Packet, packet: &Packet, inner: Inner, limit: u16) -> Option<()> {
+    let (ip_bytes, longest) = match inner.network() {
         Network::Ipv4 => (Ipv4::HEADER_BYTES, LONGEST_V4),
         Network::Ipv6 => (Ipv6::HEADER_BYTES, LONGEST_V6),
         Network::Other => return None,
     };
-    let before = inner.network_offset + ip_bytes + Icmp::HEADER_BYTES;
+    let before = inner.network_offset() + ip_bytes + Icmp::HEADER_BYTES;
     let quote = (longest - ip_bytes - Icmp::HEADER_BYTES)
-        .min(packet.len().checked_sub(inner.network_offset)?)
+        .min(packet.len().checked_sub(inner.network_offset())?)
         .min(reply.tailroom().checked_sub(before)?);
     let bytes = reply.append(u16::try_from(before + quote).ok()?).ok()?;
-    let (link, ip) = bytes.split_at_mut_checked(inner.network_offset)?;
+    let (link, ip) = bytes.split_at_mut_checked(inner.network_offset())?;
     let frame = packet.bytes();
-    link.copy_from_slice(frame.get(..inner.network_offset)?);
+    link.copy_from_slice(frame.get(..inner.network_offset())?);
     let ethernet = Ethernet::parse(frame).ok()?;
     let (source, destination, ether_type) =
         (ethernet.destination(), ethernet.source(), ethernet.ether_type());
     EthernetHeader { destination, source, ether_type }.emit(link).ok()?;
-    let quoted = packet.copy_out(inner.network_offset, ip.get_mut(ip_bytes + Icmp::HEADER_BYTES..)?);
+    let quoted = packet.copy_out(inner.network_offset(), ip.get_mut(ip_bytes + Icmp::HEADER_BYTES..)?);
     debug_assert_eq!(quoted, quote, "the packet has the bytes that its length says");
-    let asked = frame.get(inner.network_offset..)?;
-    if inner.network == Network::Ipv4 { write_v4(ip, asked, limit) } else { write_v6(ip, asked, limit) }
+    let asked = frame.get(inner.network_offset()..)?;
+    if inner.network() == Network::Ipv4 { write_v4(ip, asked, limit) } else { write_v6(ip, asked, limit) }
 }
 
 /// Writes the headers in front of the quoted packet, which starts `asked`.

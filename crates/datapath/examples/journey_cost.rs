@@ -1,0 +1,205 @@
+//! What a journey through the stages costs a packet, in memory.
+//!
+//! `cargo run --release -p polder-datapath --example journey_cost [PATH]`
+//!
+//! Frames of 64 bytes, of 1000 flows between 500 and 500 stations, are copied into the frames of a pool, go
+//! through all stages of an engine, and are copied out and released: bridged, put into a tunnel, taken
+//! out of one. No device, no thread, no clock within a run; the lab's scenario `engine` measures the same
+//! with a whole worker around it.
+#![expect(clippy::print_stdout, reason = "the output is the purpose")]
+
+use polder_buffers::snapshot::Snapshot;
+use polder_buffers::{Batch, HEADROOM, Packet, Pool, PortId, Region, RegionOptions, Segment};
+use polder_datapath::engine::{Engine, Tables, With};
+use polder_datapath::forward::{
+    BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
+};
+use polder_datapath::transmit::Egress;
+use polder_datapath::tunnel::{TunnelOptions, TunnelState, Tunnels, Underlay};
+use polder_datapath::units::Nanos;
+use polder_datapath::wire::{Checksum, MacAddress};
+use std::hint::black_box;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Instant;
+
+const STATIONS: u16 = 500;
+const FLOWS: usize = 1000;
+const BATCH: usize = 64;
+const ROUNDS: usize = 400;
+const BATCHES_A_ROUND: usize = 500;
+const ETHERNET: PortId = PortId(0);
+const RADIO: PortId = PortId(1);
+const TUNNEL: PortId = PortId(2);
+const HERE: MacAddress = MacAddress([2, 0, 0, 0, 8, 1]);
+const THERE: MacAddress = MacAddress([2, 0, 0, 0, 8, 2]);
+const ENDS: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 168, 10, 1), Ipv4Addr::new(192, 168, 20, 1)];
+
+fn main() {
+    let only = std::env::args().nth(1);
+    let paths: [(&str, PortId, PortId); 3] =
+        [("bridge", ETHERNET, RADIO), ("encapsulate", ETHERNET, TUNNEL), ("decapsulate", RADIO, ETHERNET)];
+    for (name, from, to) in paths {
+        if only.as_ref().is_none_or(|only| only == name) {
+            let mut times = Bench::new(from, to).run();
+            times.sort_by(f64::total_cmp);
+            println!("{name:>12} {:6.1} ns a packet, median; least {:5.1}", times[ROUNDS / 2], times[0]);
+        }
+    }
+}
+
+struct Bench {
+    engine: Engine,
+    pool: Pool,
+    frames: Vec<Vec<u8>>,
+    ingress: PortId,
+    sink: Sink,
+    batch: Batch,
+    _tables: Snapshot<Tables>,
+    _region: Region,
+}
+
+/// A port that copies frames out.
+struct Sink {
+    scratch: Box<[u8; 2048]>,
+    sent: usize,
+}
+
+impl Egress for Sink {
+    fn send(&mut self, _: PortId, batch: &mut Batch, pool: &mut Pool) -> bool {
+        for packet in batch.iter() {
+            let bytes = packet.bytes();
+            match bytes.as_array::<64>() {
+                Some(bytes) => *self.scratch.first_chunk_mut().expect("2048 bytes") = *bytes,
+                None => self.scratch[..bytes.len()].copy_from_slice(bytes),
+            }
+        }
+        self.sent += batch.len();
+        black_box(&self.scratch);
+        pool.release(batch);
+        true
+    }
+}
+
+impl Bench {
+    fn new(ingress: PortId, to: PortId) -> Self {
+        let region = Region::new(RegionOptions { slots: 4096, slot_bytes: 2048 }).expect("memory");
+        let tables = Snapshot::new(tables(if ingress == RADIO { TUNNEL } else { ingress }, to));
+        let mut engine = Engine::new(tables.reader(), 0);
+        engine.grow_to(2);
+        let frames = (0..FLOWS).map(|flow| frame(flow, ingress == RADIO)).collect();
+        Self {
+            engine,
+            pool: region.pool(),
+            frames,
+            ingress,
+            sink: Sink { scratch: Box::new([0; 2048]), sent: 0 },
+            batch: Batch::new(),
+            _tables: tables,
+            _region: region,
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+    fn run(&mut self) -> Vec<f64> {
+        let mut flow = 0;
+        let mut now = Nanos(1_000_000_000);
+        let mut rounds = Vec::new();
+        for _ in 0..=ROUNDS {
+            let sent = self.sink.sent;
+            let start = Instant::now();
+            for _ in 0..BATCHES_A_ROUND {
+                self.receive(&mut flow);
+                now.0 += 2_000;
+                let timed = self.engine.begin_turn();
+                let with = With { now, pool: &mut self.pool, timed };
+                self.engine.process(&mut self.batch, self.ingress, with, &mut self.sink, &mut || now);
+            }
+            let nanos = start.elapsed().as_secs_f64() * 1e9;
+            assert_eq!(self.sink.sent - sent, BATCH * BATCHES_A_ROUND, "all are forwarded");
+            rounds.push(nanos / (BATCH * BATCHES_A_ROUND) as f64);
+        }
+        rounds.split_off(1)
+    }
+
+    fn receive(&mut self, flow: &mut usize) {
+        for _ in 0..BATCH {
+            let Some(frame) = self.pool.take() else { return };
+            let bytes = &self.frames[*flow];
+            let length = u16::try_from(bytes.len()).expect("a short frame");
+            let mut packet = Packet::from_segment(Segment { frame, offset: HEADROOM, length });
+            match (bytes.as_array::<64>(), packet.bytes_mut().as_mut_array::<64>()) {
+                (Some(from), Some(to)) => *to = *from,
+                (_, _) => packet.bytes_mut().copy_from_slice(bytes),
+            }
+            packet.ingress = self.ingress;
+            if self.batch.push(packet).is_err() {
+                return;
+            }
+            *flow = if *flow + 1 < FLOWS { *flow + 1 } else { 0 };
+        }
+    }
+}
+
+fn tables(from: PortId, to: PortId) -> Tables {
+    let member = |port| MemberOptions {
+        port,
+        vlans: VlanMode::Transparent,
+        learning: true,
+        flood: true,
+        isolated: false,
+        flood_limits: FloodLimits::default(),
+    };
+    let entry = |station| StaticEntry { address: station_address(2, station), vlan: None, port: to };
+    let bridge = BridgeOptions {
+        name: "lan".to_owned(),
+        ageing_seconds: 300,
+        members: [from, to].map(member).to_vec(),
+        static_entries: (0..STATIONS).map(entry).collect(),
+        fdb: Arc::new(Fdb::new(FdbOptions { capacity: 65_536, seed: 0x5eed })),
+    };
+    let bridges = Bridges::new(vec![bridge], Arc::new(Links::new(8))).expect("valid");
+    bridges.bind_static(1).expect("room");
+    let tunnels = if [from, to].contains(&TUNNEL) {
+        let state = Arc::new(TunnelState::new(1));
+        state.next_hop.set_address(Some(THERE));
+        let options = TunnelOptions::new(TUNNEL, (ENDS[0], ENDS[1]), RADIO, state);
+        let underlay = Underlay { port: RADIO, mac: HERE, mtu: 1600, vlan: None };
+        Tunnels::new([underlay], [options]).expect("valid")
+    } else {
+        Tunnels::new([], []).expect("valid")
+    };
+    Tables { bridges, tunnels, longest_frame: 1518, takes_partial: vec![false; 3] }
+}
+
+fn station_address(side: u8, station: u16) -> MacAddress {
+    let [high, low] = station.to_be_bytes();
+    MacAddress([2, 0, 0, side, high, low])
+}
+
+/// 64 bytes of UDP over IPv4, in a tunnel from there or not.
+fn frame(flow: usize, in_tunnel: bool) -> Vec<u8> {
+    let flow = u16::try_from(flow).expect("few flows");
+    let (to, from) = (station_address(2, flow % STATIONS), station_address(1, flow % STATIONS));
+    let [high, low] = flow.to_be_bytes();
+    let inner = ethernet(to, from, &ipv4(17, [[10, 1, high, low], [10, 2, 0, 1]], &[0; 30]));
+    if !in_tunnel {
+        return inner;
+    }
+    let gre = [&[0, 0, 0x65, 0x58][..], &inner].concat();
+    ethernet(HERE, THERE, &ipv4(47, [ENDS[1].octets(), ENDS[0].octets()], &gre))
+}
+
+fn ethernet(to: MacAddress, from: MacAddress, packet: &[u8]) -> Vec<u8> {
+    [&to.0[..], &from.0, &[8, 0], packet].concat()
+}
+
+fn ipv4(protocol: u8, [source, destination]: [[u8; 4]; 2], payload: &[u8]) -> Vec<u8> {
+    let mut header = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0];
+    let length = u16::try_from(20 + payload.len()).expect("short");
+    header[2..4].copy_from_slice(&length.to_be_bytes());
+    header.extend([source, destination].concat());
+    let checksum = Checksum::of(&header).to_be_bytes();
+    header[10..12].copy_from_slice(&checksum);
+    [header, payload.to_vec()].concat()
+}
