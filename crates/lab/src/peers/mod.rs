@@ -62,6 +62,8 @@ pub struct Site<'a> {
     pub core: usize,
     /// What it is to do.
     pub task: Task,
+    /// How long the input's receive work may be put off, in microseconds.
+    pub moderation_us: u16,
 }
 
 impl Site<'_> {

@@ -142,14 +142,14 @@ fn find<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
 }
 
 fn configuration(site: &Site<'_>, socket: &Path) -> anyhow::Result<String> {
-    let Site { input, output, core, .. } = site;
+    let Site { input, output, core, moderation_us, .. } = site;
     let socket = socket.display();
     let head = format!("version = 1\n\n[gateway]\ncpus = [{core}]\ncontrol = \"{socket}\"\n");
     let server = kernel::text(SERVER.0);
     let rest = match site.task {
         Task::Route => bail!("Polder does not route"),
         Task::Bridge => format!(
-            "[port.in]\ninterface = \"{input}\"\n\n[port.out]\ninterface = \"{output}\"\n\n\
+            "[port.in]\ninterface = \"{input}\"\nmoderation_us = {moderation_us}\n\n[port.out]\ninterface = \"{output}\"\n\n\
              [bridge.lan]\nmembers = [\"in\", \"out\"]\n\n[[bridge.lan.static]]\nmac = \"{server}\"\nport = \"out\"\n"
         ),
         Task::Encapsulate | Task::Decapsulate => {

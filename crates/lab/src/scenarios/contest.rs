@@ -74,7 +74,7 @@ pub(super) fn hold(
     let mut ready = Vec::new();
     for &entry in entries {
         run.says(&format!("{} ({frame_bytes} bytes)", entry.cost));
-        let setup = Setup { contender: entry.contender, task: entry.task, frame_bytes, flows };
+        let setup = Setup::new(entry.contender, entry.task, frame_bytes, flows);
         let laid = Stand::lay(setup);
         crate::interrupt::check()?;
         let mut stand = match laid {

@@ -174,8 +174,7 @@ fn half_rate(run: &mut Run, books: &mut Books) -> anyhow::Result<()> {
     };
     let seconds = run.quick_or(2, 10);
     run.says(&format!("half of the rate, {seconds} s"));
-    let setup =
-        Setup { contender: Contender::Polder, task: Task::Encapsulate, frame_bytes: 64, flows: FLOWS };
+    let setup = Setup::new(Contender::Polder, Task::Encapsulate, 64, FLOWS);
     let mut stand = Stand::lay(setup)?;
     let plan = Plan::steady(found * 1e6 / 2.0, Duration::from_secs(seconds));
     let (trial, outcome) = stand.metered(&plan)?;

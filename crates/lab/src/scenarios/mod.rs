@@ -5,6 +5,7 @@ mod buffers;
 mod contest;
 mod engine;
 mod gre;
+mod idle;
 mod lan78xx_kernel;
 mod meters;
 mod order;
@@ -41,6 +42,7 @@ pub const ALL: &[Scenario] = &[
     engine::SCENARIO,
     afxdp::SCENARIO,
     gre::SCENARIO,
+    idle::SCENARIO,
     order::SCENARIO,
     lan78xx_kernel::SCENARIO,
 ];

@@ -56,6 +56,10 @@ pub(super) struct Setup {
     /// Length of the frame inside, FCS included.
     pub(super) frame_bytes: usize,
     pub(super) flows: u32,
+    /// Moderation of the device's input, in microseconds.
+    pub(super) moderation_us: u16,
+    /// Moderation of the sink, in nanoseconds.
+    pub(super) sink_timer: u32,
 }
 
 /// Injector, device, sink.
@@ -144,7 +148,9 @@ impl Stand {
         let (core, other) = cores();
         let sink_threads = target.pin_napi(&end, other)?;
         sink_threads.iter().try_for_each(|&thread| put_first(thread))?;
-        target.moderate(&end, SINK_TIMER)?;
+        if setup.sink_timer > 0 {
+            target.moderate(&end, setup.sink_timer)?;
+        }
         let site = Site {
             namespace: &gateway,
             input: &input,
@@ -153,11 +159,26 @@ impl Stand {
             output_mac: OUTPUT,
             core,
             task: setup.task,
+            moderation_us: setup.moderation_us,
         };
         let device = setup.start(&site, &topology)?;
         let mut injector = Injector::open(&generator, "gen0", setup.talk(), setup.frame_bytes)?;
         injector.pin_to(other);
         Ok(Self { device, injector, sink, sink_threads, _topology: topology })
+    }
+
+    /// Percent of a core that the device uses for as long as `wait` takes.
+    ///
+    /// # Errors
+    /// When the device has ended, or when interrupted.
+    pub(super) fn idle(&mut self, wait: impl FnOnce() -> anyhow::Result<Duration>) -> anyhow::Result<f64> {
+        self.device.go()?;
+        interrupt::sleep(BEGIN)?;
+        let before = self.device.cpu()?;
+        let time = wait()?;
+        let used = self.device.cpu()? - before;
+        self.device.halt()?;
+        Ok(used.as_secs_f64() / time.as_secs_f64() * 100.0)
     }
 
     /// Sends and counts what comes out.
@@ -249,6 +270,11 @@ pub(super) fn generator_cost(frame_bytes: usize, time: Duration) -> anyhow::Resu
 }
 
 impl Setup {
+    /// Nothing moderated but the sink.
+    pub(super) fn new(contender: Contender, task: Task, frame_bytes: usize, flows: u32) -> Self {
+        Self { contender, task, frame_bytes, flows, moderation_us: 0, sink_timer: SINK_TIMER }
+    }
+
     fn start(&self, site: &Site<'_>, topology: &Topology) -> anyhow::Result<Box<dyn Device>> {
         let files = topology.directory();
         Ok(match self.contender {
