@@ -7,7 +7,7 @@ use polder_devices::lan78xx::model::{self, AddressSource, Timing};
 use polder_devices::lan78xx::usb::Speed;
 use polder_lab::demo::{self, Forwarder};
 use polder_lab::interrupt;
-use polder_lab::lan78xx::{Shown, Wire};
+use polder_lab::lan78xx::{Door, Shown, Wire};
 use polder_lab::report::{Report, compare, page, table};
 use polder_lab::scenarios::{ALL, Scenario};
 use polder_lab::screen::Screen;
@@ -200,7 +200,7 @@ fn usbip_device(screen: Screen, arguments: &UsbipArguments) -> anyhow::Result<()
         .map_or(Wire::None, |name| Wire::Tap { name: name.clone(), mtu: arguments.mtu });
     let listener = TcpListener::bind(arguments.listen)
         .with_context(|| format!("cannot listen on {}", arguments.listen))?;
-    let shown = Shown::start(options, wire, listener, &arguments.busid)?;
+    let shown = Shown::start(options, wire, Door::Tcp(listener), &arguments.busid)?;
     screen.line(format!(
         "  {} is shown as {} on {}; attach it with `usbip attach -r {} -b {}`, end with Ctrl-C",
         screen.bold(shown.bench().adapter.options().chip.name()),

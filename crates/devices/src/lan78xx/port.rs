@@ -371,11 +371,14 @@ impl Core {
         self.status.set_sending(self.sending.in_flight());
     }
 
+    /// A halt ends all URBs of its endpoint, and is one failure.
     fn halt(&mut self, endpoint: impl Fn(&Found) -> u8) {
         self.status.count_bad_transfer();
-        self.failed();
-        let endpoint = self.found.as_ref().map(endpoint);
-        self.halted.extend(endpoint.filter(|endpoint| !self.halted.contains(endpoint)));
+        let Some(endpoint) = self.found.as_ref().map(endpoint) else { return };
+        if !self.halted.contains(&endpoint) {
+            self.halted.push_back(endpoint);
+            self.failed();
+        }
     }
 
     /// Whether an endpoint waits for its halt to be cleared.
@@ -422,6 +425,11 @@ impl Core {
                 Poll::Pending => return self.carry_request(),
             }
         }
+    }
+
+    /// Whether a task waits for nothing but the time, which wakes nobody.
+    pub(super) fn is_pausing(&self) -> bool {
+        self.task.is_some() && self.control_since.is_none()
     }
 
     fn carry_request(&mut self) {

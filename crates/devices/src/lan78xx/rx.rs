@@ -234,7 +234,7 @@ impl RxQueue for Lan78xxRx {
 
     fn arm(&mut self) -> Armed {
         let mut core = self.core.lock();
-        if core.closed || !self.overflow.is_empty() || !core.filled.is_empty() {
+        if core.closed || core.is_pausing() || !self.overflow.is_empty() || !core.filled.is_empty() {
             return Armed::Raced;
         }
         core.transport.arm()

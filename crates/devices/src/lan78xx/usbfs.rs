@@ -87,6 +87,19 @@ pub struct Adapter {
     pub speed: Option<Speed>,
     /// The kernel's driver that holds it.
     pub driver: Option<String>,
+    /// Whether this process may open it.
+    pub access: Access,
+}
+
+/// Whether a process may open a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It may.
+    Granted,
+    /// It may not.
+    Denied,
+    /// There is no file to open.
+    Missing,
 }
 
 /// The adapters of this machine.
@@ -110,7 +123,18 @@ fn adapter(chip: Chip, info: &DeviceInfo) -> Adapter {
     let driver = std::fs::read_link(info.sysfs_path().join(format!("{place}:1.0/driver")));
     let driver =
         driver.ok().and_then(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()));
-    Adapter { place, chip, speed: speed(info), driver }
+    Adapter { place, chip, speed: speed(info), driver, access: access(info) }
+}
+
+/// Asks, and opens nothing.
+fn access(info: &DeviceInfo) -> Access {
+    let file = format!("/dev/bus/usb/{:03}/{:03}", info.busnum(), info.device_address());
+    let asked = rustix::fs::access(file, rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK);
+    match asked {
+        Ok(()) => Access::Granted,
+        Err(rustix::io::Errno::NOENT) => Access::Missing,
+        Err(_) => Access::Denied,
+    }
 }
 
 /// The name that the kernel and USB/IP give to the port.

@@ -196,6 +196,7 @@ impl fmt::Display for Difference {
         let device = |port: &Port| match &port.device {
             Device::Interface(name) => format!(" (interface {name})"),
             Device::Tap(name) => format!(" (tap {name})"),
+            Device::Lan78xx(adapter) => format!(" (lan78xx {})", adapter.place),
         };
         describe(&mut lines, "port", &self.ports, device);
         describe(&mut lines, "tunnel", &self.tunnels, |tunnel| format!(" (to {})", tunnel.remote));

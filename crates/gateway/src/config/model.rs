@@ -4,6 +4,7 @@
 //! them, and [`difference`](super::difference()) compares two of them. A value of these types has passed
 //! all checks; nothing here has to be checked again, except against the machine it is to run on.
 
+use super::lan78xx::Adapter;
 pub use super::queue::{PortQueue, QueueKind};
 use polder_buffers::PortId;
 use serde::{Serialize, Serializer};
@@ -81,6 +82,18 @@ pub enum Device {
     Interface(String),
     /// A TAP that Polder makes; its other side is an interface of the kernel.
     Tap(String),
+    /// A USB Ethernet adapter that Polder drives itself.
+    Lan78xx(Box<Adapter>),
+}
+
+impl Device {
+    /// The interface or the adapter, for people.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Interface(name) | Self::Tap(name) => name.clone(),
+            Self::Lan78xx(adapter) => adapter.place.to_string(),
+        }
+    }
 }
 
 /// What Polder takes of a port's traffic.

@@ -56,6 +56,7 @@ impl Writer<'_> {
         self.table(&format!("[port.{}]", key(&port.name)));
         match &port.device {
             Device::Tap(name) => self.key("tap", quoted(name)),
+            Device::Lan78xx(adapter) => self.key("lan78xx", adapter.to_toml()),
             Device::Interface(name) => {
                 self.key("interface", quoted(name));
                 self.key("mode", quoted(mode(port.mode)));
@@ -66,6 +67,8 @@ impl Writer<'_> {
         }
         self.key("role", quoted(role(port.role)));
         match port.queues {
+            // An adapter has one, and no such key.
+            _ if matches!(port.device, Device::Lan78xx(_)) => {}
             Queues::All => self.key("queues", quoted("all")),
             Queues::Count(count) => self.key("queues", count),
         }
@@ -150,7 +153,7 @@ impl Writer<'_> {
 }
 
 /// A TOML string.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let escaped: String = text
         .chars()
         .map(|c| match c {

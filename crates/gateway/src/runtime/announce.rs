@@ -2,7 +2,7 @@
 
 use super::gateway::{Gateway, PortState};
 use super::show::uptime;
-use crate::config::model::{Device, Role};
+use crate::config::model::Role;
 use crate::show::look::{duration, grouped};
 use polder_datapath::drops::DropReason;
 use polder_datapath::units::Nanos;
@@ -36,7 +36,7 @@ pub(super) fn announce(gateway: &Gateway, took: Nanos) {
 
 fn announce_port(state: &PortState) {
     let name = &state.configuration.name;
-    let (Device::Interface(device) | Device::Tap(device)) = &state.configuration.device;
+    let device = state.configuration.device.name();
     let role = match state.configuration.role {
         Role::Bridge => "",
         Role::Underlay => ", packets of tunnels alone",
@@ -46,7 +46,7 @@ fn announce_port(state: &PortState) {
             if facts.queues == 1 { "1 queue".to_owned() } else { format!("{} queues", facts.queues) };
         tracing::info!("port {name}: {device}, {}, {queues}, MTU {}{role}", facts.mode, facts.mtu);
     }
-    let findings = state.attachment.iter().flat_map(|attachment| &attachment.report.findings);
+    let findings = state.interface().into_iter().flat_map(|attachment| &attachment.report.findings);
     for finding in findings.filter(|finding| finding.level > Level::Fine) {
         tracing::warn!("port {name}: {}: {}", finding.topic, finding.text);
     }

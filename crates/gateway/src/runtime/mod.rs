@@ -4,6 +4,7 @@
 //! turns counters into the rows of `polder show`.
 
 pub mod accounts;
+mod adapter;
 mod announce;
 pub mod clock;
 pub mod gateway;

@@ -1,10 +1,13 @@
 //! Opening a device port.
 
+use super::adapter;
 use crate::config::model::{Configuration, Device, Mode, OnExit, Port, Queues, Role};
 use anyhow::{Context as _, Result};
 use polder_buffers::{PortId, Region};
 use polder_datapath::wire::MacAddress;
+use polder_devices::lan78xx::PortStatus;
 use polder_devices::{AnyQueue, Queue, af_xdp, tap};
+use std::sync::Arc;
 
 /// What is known of an open port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +34,34 @@ pub struct OpenPort {
     pub facts: Facts,
     /// Its queues.
     pub queues: Vec<AnyQueue>,
-    /// What keeps an interface attached.
-    pub attachment: Option<af_xdp::Port>,
+    /// What keeps the device.
+    pub attachment: Option<Attachment>,
+}
+
+/// What keeps a device, or tells of it.
+pub enum Attachment {
+    /// An interface that is attached by AF_XDP.
+    Interface(Box<af_xdp::Port>),
+    /// A USB adapter.
+    Adapter(Arc<PortStatus>),
+}
+
+impl Attachment {
+    /// The interface, if it is one.
+    pub fn interface(&self) -> Option<&af_xdp::Port> {
+        match self {
+            Self::Interface(port) => Some(port),
+            Self::Adapter(_) => None,
+        }
+    }
+
+    /// The adapter, if it is one.
+    pub fn adapter(&self) -> Option<&Arc<PortStatus>> {
+        match self {
+            Self::Interface(_) => None,
+            Self::Adapter(status) => Some(status),
+        }
+    }
 }
 
 /// Opens the device of `port`.
@@ -42,6 +71,7 @@ pub struct OpenPort {
 pub fn open(port: &Port, configuration: &Configuration, region: &Region) -> Result<OpenPort> {
     let opened = match &port.device {
         Device::Tap(name) => open_tap(name, port, region),
+        Device::Lan78xx(adapter) => adapter::open(adapter, port),
         Device::Interface(name) => {
             open_interface(&interface_options(name, port, configuration), port.id, region)
         }
@@ -126,7 +156,7 @@ fn open_interface(options: &af_xdp::Options, id: PortId, region: &Region) -> Res
         queues: queues.len(),
         mode: format!("AF_XDP, {hook}, {transfer}"),
     };
-    Ok(OpenPort { id, facts, queues, attachment: Some(attachment) })
+    Ok(OpenPort { id, facts, queues, attachment: Some(Attachment::Interface(Box::new(attachment))) })
 }
 
 fn open_tap(name: &str, port: &Port, region: &Region) -> Result<OpenPort> {

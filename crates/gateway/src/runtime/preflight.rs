@@ -1,6 +1,6 @@
 //! What this machine lacks for a configuration, found without touching anything.
 
-use super::ports;
+use super::{adapter, ports};
 use crate::config::model::{Configuration, Device, Port, Tunnel};
 use polder_buffers::RegionOptions;
 use polder_devices::af_xdp::{self, Level};
@@ -52,8 +52,15 @@ fn inspect_port(port: &Port, configuration: &Configuration) -> Vec<Seen> {
         topic: topic.to_owned(),
         text,
     };
-    let Device::Interface(interface) = &port.device else {
-        return tap().map(|text| seen(Severity::Problem, "rights", text)).into_iter().collect();
+    let interface = match &port.device {
+        Device::Interface(interface) => interface,
+        Device::Tap(_) => {
+            return tap().map(|text| seen(Severity::Problem, "rights", text)).into_iter().collect();
+        }
+        Device::Lan78xx(adapter) => {
+            let findings = adapter::inspect(adapter).into_iter();
+            return findings.map(|(severity, topic, text)| seen(severity, topic, text)).collect();
+        }
     };
     let options = ports::interface_options(interface, port, configuration);
     let gateway = &configuration.gateway;

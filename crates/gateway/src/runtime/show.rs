@@ -151,16 +151,20 @@ fn bridging(gateway: &Gateway) -> Bridging {
 fn port(state: &PortState) -> PortRow {
     let facts = state.facts.as_ref();
     let configuration = &state.configuration;
-    let (Device::Interface(interface) | Device::Tap(interface)) = &configuration.device;
-    let is_tap = matches!(configuration.device, Device::Tap(_));
+    let interface = configuration.device.name();
+    let kind = match configuration.device {
+        Device::Interface(_) => "interface",
+        Device::Tap(_) => "tap",
+        Device::Lan78xx(_) => "lan78xx",
+    };
     let mut drops = BTreeMap::new();
     for queue in &state.counters {
         add_drops(&mut drops, &queue.drops);
     }
     PortRow {
         name: configuration.name.clone(),
-        interface: facts.map_or(interface, |facts| &facts.interface).clone(),
-        kind: if is_tap { "tap" } else { "interface" }.to_owned(),
+        interface: facts.map_or(interface, |facts| facts.interface.clone()),
+        kind: kind.to_owned(),
         role: role(configuration.role).to_owned(),
         on_exit: match configuration.on_exit {
             OnExit::Kernel => "kernel".to_owned(),
@@ -181,6 +185,7 @@ fn port(state: &PortState) -> PortRow {
         system_calls: sum(state, |queue| &queue.system_calls),
         drops,
         findings: findings(state),
+        adapter: state.adapter().map(|status| super::adapter::row(status)),
     }
 }
 
@@ -192,7 +197,7 @@ fn add_drops(sums: &mut BTreeMap<String, u64>, counters: &DropCounters) {
 
 /// What pre-flight found at the last opening and ought to be mended.
 fn findings(state: &PortState) -> Vec<String> {
-    let report = state.attachment.as_ref().map(|attachment| &attachment.report);
+    let report = state.interface().map(|attachment| &attachment.report);
     let findings = report.into_iter().flat_map(|report| &report.findings);
     let findings = findings.filter(|finding| finding.level > Level::Fine);
     findings.map(|finding| format!("{}: {}", finding.topic, finding.text)).collect()

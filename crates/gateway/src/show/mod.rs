@@ -7,6 +7,7 @@
 //! Units: counters count from the start of the gateway; times are nanoseconds; bytes include the
 //! Ethernet header and exclude the FCS.
 
+pub mod adapter;
 pub mod configuration;
 pub mod counters;
 pub mod drops;

@@ -1,5 +1,6 @@
 //! `polder show ports`.
 
+use super::adapter::AdapterRow;
 use super::look::{Look, grouped};
 use super::table::{Align, Table, wrap};
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,7 @@ pub struct PortRow {
     pub name: String,
     /// The interface's name.
     pub interface: String,
-    /// `interface` or `tap`.
+    /// `interface`, `tap` or `lan78xx`.
     pub kind: String,
     /// `bridge` or `underlay`.
     pub role: String,
@@ -48,6 +49,9 @@ pub struct PortRow {
     pub drops: BTreeMap<String, u64>,
     /// What was found when it was opened and ought to be mended.
     pub findings: Vec<String>,
+    /// The USB adapter behind it, while it is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<AdapterRow>,
 }
 
 /// What has happened since.
@@ -60,6 +64,9 @@ pub(super) fn subtract(rows: &mut [PortRow], earlier: &[PortRow]) {
         row.transmitted_bytes = row.transmitted_bytes.saturating_sub(then.transmitted_bytes);
         row.system_calls = row.system_calls.saturating_sub(then.system_calls);
         subtract_all(&mut row.drops, &then.drops);
+        if let (Some(adapter), Some(then)) = (&mut row.adapter, &then.adapter) {
+            adapter.subtract(then);
+        }
     }
 }
 
@@ -86,7 +93,10 @@ pub(super) fn draw(rows: &[PortRow], look: Look) -> String {
     ];
     let mut table = Table::new(look, columns);
     for row in rows {
-        let device = if row.kind == "tap" { format!("tap {}", row.interface) } else { row.interface.clone() };
+        let device = match row.kind.as_str() {
+            "tap" => format!("tap {}", row.interface),
+            _ => row.interface.clone(),
+        };
         let dropped = row.drops.values().sum::<u64>();
         table.row([
             row.name.clone(),
@@ -116,6 +126,9 @@ fn remarks(table: &mut Table, row: &PortRow, look: Look) {
     };
     if let Some(trouble) = row.trouble.as_ref().filter(|_| !row.open) {
         note(look.bad("✗"), &format!("{trouble}; it is tried again"));
+    }
+    if let Some(adapter) = &row.adapter {
+        note(adapter.mark(look), &adapter.lines(look).join("; "));
     }
     for finding in &row.findings {
         note(look.odd("!"), finding);

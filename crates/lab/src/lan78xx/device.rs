@@ -8,6 +8,7 @@ use polder_devices::lan78xx::model::{Adapter, Bench, Options};
 use polder_devices::lan78xx::usbip::{Server, Stopper};
 use polder_devices::{AnyQueue, tap};
 use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -67,6 +68,15 @@ impl core::fmt::Debug for Shown {
     }
 }
 
+/// Where clients come in.
+#[derive(Debug)]
+pub enum Door {
+    /// TCP.
+    Tcp(TcpListener),
+    /// A local socket.
+    Unix(UnixListener),
+}
+
 /// A model that clients can attach. It goes with this guard.
 pub struct Shown {
     bench: Arc<Mutex<Bench>>,
@@ -78,15 +88,20 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Shows a model on `listener` as the device `name`.
+    /// Shows a model behind `door` as the device `name`.
     ///
     /// # Errors
     /// When the wire cannot be made, or there is no memory for it.
-    pub fn start(options: Options, wire: Wire, listener: TcpListener, name: &str) -> anyhow::Result<Self> {
-        let port = listener.local_addr()?.port();
+    pub fn start(options: Options, wire: Wire, door: Door, name: &str) -> anyhow::Result<Self> {
         let (bench, joined) = bench(options, wire)?;
         let bench = Arc::new(Mutex::new(bench));
-        let server = Server::tcp(listener, name, Arc::clone(&bench))?;
+        let (server, port) = match door {
+            Door::Tcp(listener) => {
+                let port = listener.local_addr()?.port();
+                (Server::tcp(listener, name, Arc::clone(&bench))?, port)
+            }
+            Door::Unix(listener) => (Server::unix(listener, name, Arc::clone(&bench))?, 0),
+        };
         let stopper = server.stopper();
         let thread = std::thread::Builder::new()
             .name("usbip-device".to_owned())
@@ -99,7 +114,7 @@ impl Shown {
         Ok(Self { bench, stopper, thread: Some(thread), port, _joined: joined })
     }
 
-    /// The server's TCP port.
+    /// The server's TCP port; 0 behind a local socket.
     pub fn port(&self) -> u16 {
         self.port
     }

@@ -6,7 +6,7 @@ pub mod joined;
 pub mod judge;
 mod trunk;
 
-pub use device::{Shown, Wire};
+pub use device::{Door, Shown, Wire};
 
 use anyhow::Context as _;
 use polder_buffers::{Region, RegionOptions};

@@ -10,3 +10,4 @@ mod host;
 mod mtu;
 mod reload;
 mod tunnel;
+mod usb;

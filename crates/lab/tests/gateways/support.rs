@@ -31,7 +31,7 @@ pub(crate) fn root_or_skip(test: &str) -> bool {
 }
 
 /// The program under test, which cargo builds beside the tests.
-fn polder() -> PathBuf {
+pub(crate) fn polder() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test.ancestors().nth(2).unwrap().join("polder");
     assert!(program.is_file(), "{} is missing: `cargo build --workspace`", program.display());

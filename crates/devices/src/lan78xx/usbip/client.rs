@@ -128,13 +128,13 @@ impl Client {
         let reach = |error| ClientError::Reach(server.clone(), error);
         let (stream, described) = match server {
             ServerAddress::Tcp(address) => {
-                let mut stream = connect(address).map_err(reach)?;
+                let mut stream = connect(address, PATIENCE).map_err(reach)?;
                 let described = import(&mut stream, server, name)?;
                 stream.set_nonblocking(true).map_err(reach)?;
                 (OwnedFd::from(stream), described)
             }
             ServerAddress::Unix(path) => {
-                let mut stream = connect_local(path).map_err(reach)?;
+                let mut stream = connect_local(path, PATIENCE).map_err(reach)?;
                 let described = import(&mut stream, server, name)?;
                 stream.set_nonblocking(true).map_err(reach)?;
                 (OwnedFd::from(stream), described)
@@ -438,14 +438,14 @@ impl Transport for Client {
     }
 }
 
-fn connect(address: &str) -> std::io::Result<TcpStream> {
+pub(super) fn connect(address: &str, patience: Duration) -> std::io::Result<TcpStream> {
     let mut last = std::io::Error::from(std::io::ErrorKind::NotFound);
     for address in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, PATIENCE) {
+        match TcpStream::connect_timeout(&address, patience) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
+                stream.set_read_timeout(Some(patience))?;
+                stream.set_write_timeout(Some(patience))?;
                 return Ok(stream);
             }
             Err(error) => last = error,
@@ -454,10 +454,10 @@ fn connect(address: &str) -> std::io::Result<TcpStream> {
     Err(last)
 }
 
-fn connect_local(path: &Path) -> std::io::Result<UnixStream> {
+pub(super) fn connect_local(path: &Path, patience: Duration) -> std::io::Result<UnixStream> {
     let stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
     Ok(stream)
 }
 

@@ -18,6 +18,10 @@ pub(super) const REPLY_IMPORT: u16 = 0x0003;
 pub(super) const SETUP_BYTES: usize = 8;
 /// Bytes of the name of a device.
 pub(super) const NAME_BYTES: usize = 32;
+/// Where the name stands in what describes a device.
+pub(super) const NAME_AT: usize = 256;
+/// Bytes that describe an interface in a list.
+pub(super) const INTERFACE_BYTES: usize = 4;
 /// Bytes that describe a device.
 pub(super) const DEVICE_BYTES: usize = 312;
 /// Bytes in front of a transfer.

@@ -7,8 +7,10 @@
 //! Source: Linux, Documentation/usb/usbip_protocol.rst.
 
 mod client;
+mod list;
 mod message;
 mod server;
 
 pub use client::{Client, ClientError, ServerAddress};
+pub use list::{Listed, list};
 pub use server::{Server, ServerError, Stopper};

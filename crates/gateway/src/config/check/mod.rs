@@ -167,7 +167,7 @@ fn resolve_port(port: &PortDraft, names: &Names<'_>, on_exit: OnExit) -> Option<
     let device = port.device.as_ref()?.value.clone();
     let on_exit = match &device {
         Device::Interface(_) => port.on_exit.unwrap_or(on_exit),
-        Device::Tap(_) => OnExit::Kernel,
+        Device::Tap(_) | Device::Lan78xx(_) => OnExit::Kernel,
     };
     Some(Port {
         id: names.get(port.name.value.as_str())?.id,

@@ -35,12 +35,13 @@ pub(super) struct Draft {
 }
 
 /// Every kind of table with the keys that it has, by the title under which the guide describes it.
-pub(super) fn keys() -> [(&'static str, &'static [&'static str]); 10] {
+pub(super) fn keys() -> [(&'static str, &'static [&'static str]); 11] {
     [
         ("top level", ROOT.keys),
         ("[gateway]", gateway::KIND.keys),
         ("[port.NAME]", port::KIND.keys),
         ("queue", queue::KIND.keys),
+        ("lan78xx", super::lan78xx::KIND.keys),
         ("[tunnel.NAME]", tunnel::KIND.keys),
         ("[bridge.NAME]", bridge::KIND.keys),
         ("[bridge.NAME.flood_limit]", bridge::FLOOD_LIMIT.keys),

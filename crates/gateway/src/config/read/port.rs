@@ -1,12 +1,14 @@
 //! `[port.NAME]`: a device and what Polder takes of its traffic.
 
 use super::super::diagnostics::Diagnostic;
+use super::super::lan78xx;
 use super::super::model::{Device, Mode, OnExit, Order, Queues, Role};
 use super::super::queue::PortQueue;
 use super::super::section::{At, Kind, Refusal, Section};
 use super::super::values::{boolean, choice, integer, interface, word_or};
 use super::refuse_key;
 use polder_datapath::tunnel::LEAST_MTU;
+use polder_devices::lan78xx::LARGEST_MTU;
 use toml::de::DeValue;
 
 /// The keys of a port.
@@ -15,6 +17,7 @@ pub(super) const KIND: Kind = Kind {
     keys: &[
         "interface",
         "tap",
+        "lan78xx",
         "role",
         "mode",
         "on_exit",
@@ -50,6 +53,12 @@ pub(super) const MAX_MTU: u16 = 9578;
 
 /// Longest moderation in microseconds: a hundredth of a second would be felt.
 const MAX_MODERATION: u16 = 10_000;
+/// What to do about a port with two devices.
+const ONE_DEVICE: &str = "keep `interface` for a device that exists, `tap` for one that Polder makes, or `lan78xx` \
+                          for a USB adapter";
+/// What to do about a port without one.
+const A_DEVICE: &str = "add `interface = \"…\"` for a device that exists, `tap = \"…\"` for one that Polder \
+                        makes, or `lan78xx = { … }` for a USB adapter";
 
 /// `[port.NAME]` as it stands in the file.
 #[derive(Debug)]
@@ -74,6 +83,7 @@ pub(super) fn read(section: &Section<'_>, name: At<String>) -> PortDraft {
         true => section.read("role", choice(ROLES)).map(|at| at.value),
         false => Some(Role::default()),
     };
+    let most = if section.has("lan78xx") { LARGEST_MTU } else { MAX_MTU };
     let draft = PortDraft {
         name,
         device: device(section),
@@ -82,36 +92,59 @@ pub(super) fn read(section: &Section<'_>, name: At<String>) -> PortDraft {
         on_exit: section.read("on_exit", choice(ON_EXIT)).map(|at| at.value),
         queues: section.read("queues", word_or("all", Queues::All, queues)).map(|at| at.value),
         order: section.read("order", choice(ORDERS)),
-        mtu: section.read("mtu", |value| mtu(value, role)),
+        mtu: section.read("mtu", |value| mtu(value, role, most)),
         queue: super::queue::read(section),
         moderation_us: section.read("moderation_us", integer(0..=MAX_MODERATION, "µs")).map(|at| at.value),
         busy_poll: section.read("busy_poll", boolean).map(|at| at.value),
     };
-    if section.has("tap") && !section.has("interface") {
+    if section.has("lan78xx") {
+        check_adapter(section, role);
+    } else if section.has("tap") && !section.has("interface") {
         check_tap(section, role);
     }
     draft
 }
 
 fn device(section: &Section<'_>) -> Option<At<Device>> {
-    let interface_at = section.read("interface", interface);
-    let tap_at = section.read("tap", interface);
-    match (section.has("interface"), section.has("tap")) {
-        (true, true) => {
-            let span = section.key_span("tap").unwrap_or_default();
-            let remedy = "keep `interface` for a device that exists, or `tap` for one that Polder makes";
-            section.error(span, format!("{} has both `interface` and `tap`", section.title), remedy);
+    let named = |key, device: fn(String) -> Device| {
+        section.read(key, interface).map(|At { value, span }| At { value: device(value), span })
+    };
+    let interface_at = named("interface", Device::Interface);
+    let tap_at = named("tap", Device::Tap);
+    let adapter_at =
+        lan78xx::read(section).map(|At { value, span }| At { value: Device::Lan78xx(Box::new(value)), span });
+    let mut present = ["interface", "tap", "lan78xx"].into_iter().filter(|key| section.has(key));
+    match (present.next(), present.next()) {
+        (Some(first), Some(second)) => {
+            let span = section.key_span(second).unwrap_or_default();
+            section.error(span, format!("{} has both `{first}` and `{second}`", section.title), ONE_DEVICE);
             None
         }
-        (false, false) => {
-            let remedy = "add `interface = \"…\"` for a device that exists, or `tap = \"…\"` for one that \
-                          Polder makes";
-            section.error(section.span.clone(), format!("{} has no device", section.title), remedy);
+        (None, _) => {
+            section.error(section.span.clone(), format!("{} has no device", section.title), A_DEVICE);
             None
         }
-        (true, false) => interface_at.map(|At { value, span }| At { value: Device::Interface(value), span }),
-        (false, true) => tap_at.map(|At { value, span }| At { value: Device::Tap(value), span }),
+        (Some(_), None) => interface_at.or(tap_at).or(adapter_at),
     }
+}
+
+fn check_adapter(section: &Section<'_>, role: Option<Role>) {
+    if role == Some(Role::Underlay) {
+        let span = section.key_span("role").unwrap_or_default();
+        let remedy = "the kernel has no routes over it; make it a member of a bridge";
+        section.error(span, format!("{} is a USB adapter and cannot be an underlay", section.title), remedy);
+    }
+    let only = "only an `interface` has it";
+    refuse_key(section, "mode", only, "remove `mode`: the kernel has no part in it");
+    refuse_key(section, "on_exit", only, "remove `on_exit`: the kernel has no part in it");
+    refuse_key(section, "moderation_us", only, "remove `moderation_us`: `gather` is what an adapter has");
+    refuse_key(section, "busy_poll", only, "remove `busy_poll`: the kernel has no part in it");
+    refuse_key(
+        section,
+        "queues",
+        "an adapter has one",
+        "remove `queues`; `order` shares the work among workers",
+    );
 }
 
 fn check_tap(section: &Section<'_>, role: Option<Role>) {
@@ -131,9 +164,9 @@ fn queues(value: &DeValue<'_>) -> Result<Queues, Refusal> {
     integer(1..=MAX_QUEUES, "queues")(value).map(Queues::Count)
 }
 
-fn mtu(value: &DeValue<'_>, role: Option<Role>) -> Result<u16, Refusal> {
+fn mtu(value: &DeValue<'_>, role: Option<Role>, most: u16) -> Result<u16, Refusal> {
     let least = if role == Some(Role::Underlay) { LEAST_MTU } else { MIN_MTU };
-    integer(least..=MAX_MTU, "bytes")(value)
+    integer(least..=most, "bytes")(value)
 }
 
 impl PortDraft {
@@ -148,13 +181,15 @@ impl PortDraft {
     /// The finding that two ports use one device.
     pub(in super::super) fn same_device(&self, other: &Self) -> Option<Diagnostic> {
         let (mine, others) = (self.device.as_ref()?, other.device.as_ref()?);
-        let (Device::Interface(mine_name) | Device::Tap(mine_name)) = &mine.value;
-        let (Device::Interface(other_name) | Device::Tap(other_name)) = &others.value;
-        (mine_name == other_name).then(|| {
-            Diagnostic::error(mine.span.clone(), format!("two ports use the interface {mine_name}"))
+        let (mine_name, other_name) = (mine.value.name(), others.value.name());
+        let noun =
+            |device: &Device| if matches!(device, Device::Lan78xx(_)) { "adapter" } else { "interface" };
+        let what = noun(&mine.value);
+        (mine_name == other_name && what == noun(&others.value)).then(|| {
+            Diagnostic::error(mine.span.clone(), format!("two ports use the {what} {mine_name}"))
                 .label(format!("for `{}`", self.name.value))
                 .related(others.span.clone(), format!("for `{}`", other.name.value))
-                .remedy("an interface is one port; tunnels over it name that port")
+                .remedy(format!("an {what} is one port; tunnels over it name that port"))
         })
     }
 }

@@ -5,6 +5,7 @@
 
 mod port;
 mod reload;
+mod seek;
 mod share;
 mod start;
 mod upkeep;

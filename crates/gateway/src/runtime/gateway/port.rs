@@ -1,11 +1,13 @@
 //! A port as the control thread knows it.
 
+use super::seek::Seeking;
 use crate::config::model::Port;
-use crate::runtime::ports;
+use crate::runtime::ports::{self, Attachment};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::queue::EgressCounters;
 use polder_datapath::units::Nanos;
 use polder_devices::af_xdp;
+use polder_devices::lan78xx::PortStatus;
 use std::sync::Arc;
 
 /// A queue in front of a port: which worker has it, and what it has done.
@@ -33,10 +35,11 @@ pub struct PortState {
     pub queues: Vec<QueueState>,
     /// Times that it was opened.
     pub openings: u64,
-    /// What keeps an interface attached.
-    pub attachment: Option<af_xdp::Port>,
+    /// What keeps the device.
+    pub attachment: Option<Attachment>,
     pub(super) retry_at: Nanos,
     pub(super) detaching: usize,
+    pub(super) seeking: Option<Seeking>,
 }
 
 impl PortState {
@@ -52,6 +55,17 @@ impl PortState {
             openings: 0,
             retry_at: Nanos::default(),
             detaching: 0,
+            seeking: None,
         }
+    }
+
+    /// The interface behind it, while it is attached.
+    pub fn interface(&self) -> Option<&af_xdp::Port> {
+        self.attachment.as_ref()?.interface()
+    }
+
+    /// The USB adapter behind it, while it is open.
+    pub fn adapter(&self) -> Option<&Arc<PortStatus>> {
+        self.attachment.as_ref()?.adapter()
     }
 }

@@ -41,7 +41,7 @@ impl Gateway {
     /// Takes the packets of the tunnels of `configuration`, and leaves those of others to the kernel.
     fn claim(&self, configuration: &Configuration) -> Result<()> {
         for state in &self.ports {
-            let Some(attachment) = &state.attachment else { continue };
+            let Some(attachment) = state.interface() else { continue };
             let port = &state.configuration;
             if port.role == Role::Underlay {
                 let claims = ports::claims(port.id, configuration);

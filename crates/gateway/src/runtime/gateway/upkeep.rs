@@ -1,8 +1,9 @@
 //! What the control thread looks after a few times a second: ports, next hops, paths, ageing.
 
 use super::{Gateway, PortState};
+use crate::config::model::Device;
 use crate::runtime::neighbour;
-use crate::runtime::ports::{self, OpenPort};
+use crate::runtime::ports::{self, Attachment, OpenPort};
 use crate::runtime::tables::{Lasting, tables};
 use crate::runtime::worker::{Command, Report};
 use anyhow::Result;
@@ -38,7 +39,7 @@ impl Gateway {
 
     fn hear(&mut self, report: Report) {
         match report {
-            Report::Closed(id) => self.close(id, "the interface has disappeared or was shut"),
+            Report::Closed(id) => self.close(id, self.why_closed(id)),
             Report::Detached(id) => {
                 if let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) {
                     state.detaching = state.detaching.saturating_sub(1);
@@ -51,8 +52,13 @@ impl Gateway {
     fn look_at_links(&mut self) {
         let (mut gone, mut changed) = (Vec::new(), false);
         for state in &mut self.ports {
-            let (Some(attachment), Some(facts)) = (&state.attachment, &mut state.facts) else { continue };
             let id = state.configuration.id;
+            if let Some(adapter) = state.adapter() {
+                note_link(&self.links, &self.lasting, id, adapter.facts().link.up);
+                continue;
+            }
+            let attachment = state.attachment.as_ref().and_then(Attachment::interface);
+            let (Some(attachment), Some(facts)) = (attachment, &mut state.facts) else { continue };
             let Ok(link) = attachment.refresh() else {
                 gone.push(id);
                 continue;
@@ -68,6 +74,13 @@ impl Gateway {
         }
         if changed && let Err(error) = self.rebuild() {
             tracing::error!("cannot take over the interfaces' new addresses or MTU: {error:#}");
+        }
+    }
+
+    fn why_closed(&self, id: PortId) -> &'static str {
+        match self.configuration.port(id).map(|port| &port.device) {
+            Some(Device::Lan78xx(_)) => "the adapter was unplugged, or the connection to it has ended",
+            Some(Device::Interface(_) | Device::Tap(_)) | None => "the interface has disappeared or was shut",
         }
     }
 
@@ -96,7 +109,8 @@ impl Gateway {
             if state.open || state.detaching > 0 || state.retry_at > now {
                 continue;
             }
-            match (self.open)(&state.configuration, &self.configuration, &self.region) {
+            let Some(opened) = self.open_again(index) else { continue };
+            match opened {
                 Ok(opened) => self.welcome_back(opened),
                 Err(error) => {
                     let state = &mut self.ports[index];

@@ -145,9 +145,19 @@ impl Worker {
         Ok(())
     }
 
+    /// Looks no more at a queue that has closed: its event may be one that never ends.
+    fn deafen(&mut self, index: usize) {
+        let queue = &mut self.receivers[index];
+        queue.closed = true;
+        if let Some(event) = queue.rx.event() {
+            // A descriptor that was never listened to is none that wakes.
+            let _ = epoll::delete(&self.epoll, event);
+        }
+    }
+
     fn detach(&mut self, port: PortId) {
-        // Closing a descriptor takes it out of the epoll set (epoll(7), question 6): nothing
-        // duplicates those of queues.
+        // Closing a descriptor takes it out of the epoll set (epoll(7), question 6): those of queues
+        // have no duplicates that outlive both ends.
         self.receivers.retain(|queue| queue.port != port);
         self.senders.detach(port, &mut self.pool);
         self.report(Report::Detached(port));

@@ -61,7 +61,7 @@ impl Worker {
             }
         }
         if turn == Turn::Closed {
-            self.receivers[index].closed = true;
+            self.deafen(index);
             self.report(Report::Closed(port));
         }
         received > 0 || turn == Turn::OutOfBudget

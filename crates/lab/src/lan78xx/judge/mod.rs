@@ -6,7 +6,7 @@
 
 mod checks;
 
-use super::{Shown, Wire};
+use super::{Door, Shown, Wire};
 use crate::clock;
 use crate::command;
 use crate::guest::agent::Request;
@@ -323,7 +323,7 @@ impl Judge {
         let tap = format!("{}{number}", self.prefix);
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         let wire = wire(&tap);
-        let shown = self.namespace.inside(|| Shown::start(options, wire, listener, "1-1"))??;
+        let shown = self.namespace.inside(|| Shown::start(options, wire, Door::Tcp(listener), "1-1"))??;
         let host = format!("10.99.{number}.1");
         self.namespace.ip(&["address", "add", &format!("{host}/24"), "dev", &tap])?;
         self.namespace.ip(&["link", "set", &tap, "up"])?;

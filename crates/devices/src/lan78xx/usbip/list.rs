@@ -1,0 +1,123 @@
+//! What a server has to offer, without taking anything of it.
+
+use super::client::{ClientError, ServerAddress, connect, connect_local};
+use super::message::{
+    DEVICE_BYTES, Described, INTERFACE_BYTES, NAME_AT, NAME_BYTES, REPLY_LIST, REQUEST_LIST, SETUP_BYTES,
+    setup_head,
+};
+use crate::lan78xx::descriptor::{Chip, VENDOR};
+use crate::lan78xx::usb::Speed;
+use core::time::Duration;
+use std::io::{Read, Write};
+
+/// Devices that are looked at; a server that claims more is not believed.
+const MOST_DEVICES: u32 = 1024;
+
+/// A device that a server offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name there.
+    pub busid: String,
+    /// Its chip, if it is a LAN78xx.
+    pub chip: Option<Chip>,
+    /// Its bus, if it is fast enough.
+    pub speed: Option<Speed>,
+}
+
+/// The devices that a server offers to anybody, those that another client has not among them. Waits for at
+/// most `patience` at each step.
+///
+/// # Errors
+/// [`ClientError`] says what to do next.
+pub fn list(server: &ServerAddress, patience: Duration) -> Result<Vec<Listed>, ClientError> {
+    let reach = |error| ClientError::Reach(server.clone(), error);
+    match server {
+        ServerAddress::Tcp(address) => ask(&mut connect(address, patience).map_err(reach)?, server),
+        ServerAddress::Unix(path) => ask(&mut connect_local(path, patience).map_err(reach)?, server),
+    }
+}
+
+fn ask(stream: &mut (impl Read + Write), server: &ServerAddress) -> Result<Vec<Listed>, ClientError> {
+    let reach = |error| ClientError::Reach(server.clone(), error);
+    stream.write_all(&setup_head(REQUEST_LIST, 0)).map_err(reach)?;
+    let mut head = [0; SETUP_BYTES];
+    stream.read_exact(&mut head).map_err(reach)?;
+    if head != setup_head(REPLY_LIST, 0) {
+        return Err(ClientError::Protocol(server.clone()));
+    }
+    let mut count = [0; 4];
+    stream.read_exact(&mut count).map_err(reach)?;
+    let count = u32::from_be_bytes(count);
+    if count > MOST_DEVICES {
+        return Err(ClientError::Protocol(server.clone()));
+    }
+    (0..count).map(|_| read(stream).map_err(reach)).collect()
+}
+
+fn read(stream: &mut impl Read) -> std::io::Result<Listed> {
+    let mut record = [0; DEVICE_BYTES];
+    stream.read_exact(&mut record)?;
+    for _ in 0..record[DEVICE_BYTES - 1] {
+        stream.read_exact(&mut [0; INTERFACE_BYTES])?;
+    }
+    let described = Described::read(&record);
+    let name = &record[NAME_AT..NAME_AT + NAME_BYTES];
+    let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+    let chip = Chip::of_product(described.product).filter(|_| described.vendor == VENDOR);
+    Ok(Listed { busid: String::from_utf8_lossy(name).into_owned(), chip, speed: described.speed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::describe;
+    use super::*;
+    use std::io::Cursor;
+
+    /// A server that says what it was told to, and hears nothing.
+    struct Says(Cursor<Vec<u8>>);
+
+    impl Read for Says {
+        fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+            self.0.read(bytes)
+        }
+    }
+
+    impl Write for Says {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn listed(bytes: Vec<u8>) -> Result<Vec<Listed>, ClientError> {
+        ask(&mut Says(Cursor::new(bytes)), &ServerAddress::Tcp("there".to_owned()))
+    }
+
+    #[test]
+    fn devices_follow_each_other_with_their_interfaces() {
+        let mut other = describe(Chip::Lan7800, Speed::High, "1-2");
+        other[302] = 0x99;
+        other[DEVICE_BYTES - 1] = 3;
+        let ours = describe(Chip::Lan7850, Speed::Super, "2-1.4");
+        let interfaces = |count: usize| vec![0; INTERFACE_BYTES * count];
+        let head = setup_head(REPLY_LIST, 0);
+        let whole = [&head[..], &[0, 0, 0, 2], &other, &interfaces(3), &ours, &interfaces(1)].concat();
+        let found = listed(whole.clone()).unwrap();
+        assert_eq!(found[0], Listed { busid: "1-2".to_owned(), chip: None, speed: Some(Speed::High) });
+        let ours = (found[1].busid.as_str(), found[1].chip, found[1].speed);
+        assert_eq!(ours, ("2-1.4", Some(Chip::Lan7850), Some(Speed::Super)));
+        for end in 0..whole.len() {
+            assert!(listed(whole[..end].to_vec()).is_err(), "{end}");
+        }
+    }
+
+    #[test]
+    fn an_absurd_number_is_not_believed() {
+        let head = setup_head(REPLY_LIST, 0);
+        let said = listed([&head[..], &u32::MAX.to_be_bytes()].concat());
+        assert!(matches!(said, Err(ClientError::Protocol(_))), "{said:?}");
+    }
+}

@@ -1,0 +1,208 @@
+//! USB adapters: opening them, what a machine lacks for them, what is shown of them.
+
+use super::ports::{Attachment, Facts, OpenPort};
+use super::preflight::Severity;
+use crate::config::lan78xx::{Adapter, Place};
+use crate::config::model::Port;
+use crate::show::adapter::AdapterRow;
+use anyhow::{Context as _, Result};
+use polder_datapath::wire::MacAddress;
+use polder_devices::Queue;
+use polder_devices::lan78xx::usb::{Speed, Transport};
+use polder_devices::lan78xx::usbfs::{self, Access, UsbError, Usbfs};
+use polder_devices::lan78xx::usbip::{self, Client, ClientError, Listed, ServerAddress};
+use polder_devices::lan78xx::{self, Lan78xx, MacSource, PortStatus};
+use std::time::Duration;
+
+/// How long a USB/IP server may take to say what it has.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Opens the adapter of `port`.
+///
+/// # Errors
+/// When it cannot be had; the message says what to do.
+pub(super) fn open(adapter: &Adapter, port: &Port) -> Result<OpenPort> {
+    let transport = reach(&adapter.place)?;
+    let speed = transport.speed();
+    let opened = lan78xx::open(transport, &adapter.options(port.mtu))?;
+    let chip = opened.status.facts().chip.map_or("LAN78xx", |(name, _)| name);
+    let facts = Facts {
+        interface: adapter.place.to_string(),
+        mac: MacAddress(opened.mac),
+        mtu: u32::from(opened.mtu),
+        partial_checksums: Lan78xx::ABILITIES.partial_checksums,
+        queues: 1,
+        mode: format!("{chip}, {}", bus(speed)),
+    };
+    let attachment = Some(Attachment::Adapter(opened.status));
+    Ok(OpenPort { id: port.id, facts, queues: vec![Queue::boxed(opened.queue)], attachment })
+}
+
+fn reach(place: &Place) -> Result<Box<dyn Transport>> {
+    Ok(match place {
+        Place::Usb(port) => Box::new(Usbfs::open(port)?),
+        Place::Tcp { busid, .. } | Place::Unix { busid, .. } => {
+            let server = server(place).context("a place behind a server has one")?;
+            Box::new(Client::attach(&server, busid)?)
+        }
+    })
+}
+
+fn server(place: &Place) -> Option<ServerAddress> {
+    match place {
+        Place::Usb(_) => None,
+        Place::Tcp { server, .. } => Some(ServerAddress::Tcp(server.clone())),
+        Place::Unix { socket, .. } => Some(ServerAddress::Unix(socket.clone())),
+    }
+}
+
+const fn bus(speed: Speed) -> &'static str {
+    match speed {
+        Speed::High => "USB 2",
+        Speed::Super => "USB 3",
+    }
+}
+
+/// One thing that was found: how much it matters, what it is about, and what to do.
+type Finding = (Severity, &'static str, String);
+
+/// What stands between this machine and an adapter, without touching it.
+pub(super) fn inspect(adapter: &Adapter) -> Vec<Finding> {
+    match &adapter.place {
+        Place::Usb(port) => inspect_local(port, usbfs::adapters()),
+        place @ (Place::Tcp { busid, .. } | Place::Unix { busid, .. }) => server(place)
+            .map(|server| inspect_remote(busid, &server, usbip::list(&server, PATIENCE)))
+            .unwrap_or_default(),
+    }
+}
+
+fn inspect_local(port: &str, adapters: Result<Vec<usbfs::Adapter>, UsbError>) -> Vec<Finding> {
+    let adapters = match adapters {
+        Ok(adapters) => adapters,
+        Err(error) => return vec![(Severity::Problem, "USB", error.to_string())],
+    };
+    let Some(found) = adapters.iter().find(|adapter| adapter.place == port) else {
+        let others = adapters.iter().map(|adapter| format!("{} at {}", adapter.chip.name(), adapter.place));
+        let others = others.collect::<Vec<_>>();
+        let seen = match others.as_slice() {
+            [] => "none is plugged in that this process can see".to_owned(),
+            others => format!("there is a {}", others.join(", a ")),
+        };
+        let text = format!("no LAN78xx is at USB port {port}; {seen}: `lsusb -d 0424:`");
+        return vec![(Severity::Problem, "adapter", text)];
+    };
+    let mut findings = vec![(Severity::Fine, "adapter", format!("{} at USB port {port}", found.chip.name()))];
+    findings.extend(slow(found.speed));
+    match found.access {
+        Access::Granted => {}
+        Access::Denied => {
+            findings.push((Severity::Problem, "rights", UsbError::Permission(port.to_owned()).to_string()))
+        }
+        Access::Missing => {
+            let text = "its file in /dev/bus/usb is missing; in a container pass it in, as with `--device`";
+            findings.push((Severity::Problem, "rights", text.to_owned()));
+        }
+    }
+    findings.extend(found.driver.as_deref().map(|driver| held(port, driver)));
+    findings
+}
+
+/// Somebody has it already: the kernel's driver, which lets go when asked, or another program.
+fn held(port: &str, driver: &str) -> Finding {
+    if driver == "usbfs" {
+        let text = format!(
+            "another program has the adapter: `fuser -v /dev/bus/usb/*/*` names it; stop it, or take another port than {port}"
+        );
+        return (Severity::Problem, "driver", text);
+    }
+    let text = format!(
+        "the kernel's driver {driver} has it: Polder takes it over at the start, and its interface goes. \
+         `echo {port}:1.0 > /sys/bus/usb/drivers/{driver}/unbind` detaches it by hand"
+    );
+    (Severity::Warning, "driver", text)
+}
+
+/// A bus that is slower than the adapter.
+fn slow(speed: Option<Speed>) -> Option<Finding> {
+    match speed {
+        Some(Speed::Super) => None,
+        Some(Speed::High) => Some((
+            Severity::Warning,
+            "bus",
+            "it is on USB 2, which carries some 300 Mbit/s: a USB 3 port (blue, or marked SS) and cable carry 1 Gbit/s"
+                .to_owned(),
+        )),
+        None => Some((
+            Severity::Problem,
+            "bus",
+            "it is on a USB 1 bus; plug it into a USB 3 port, without a hub between".to_owned(),
+        )),
+    }
+}
+
+fn inspect_remote(
+    busid: &str,
+    server: &ServerAddress,
+    listed: Result<Vec<Listed>, ClientError>,
+) -> Vec<Finding> {
+    let listed = match listed {
+        Ok(listed) => listed,
+        Err(error) => return vec![(Severity::Problem, "USB/IP", error.to_string())],
+    };
+    let Some(found) = listed.iter().find(|device| device.busid == busid) else {
+        let error = ClientError::NoDevice(server.clone(), busid.to_owned());
+        return vec![(Severity::Problem, "USB/IP", error.to_string())];
+    };
+    let Some(chip) = found.chip else {
+        let ours = listed.iter().filter(|device| device.chip.is_some()).map(|device| device.busid.as_str());
+        let ours = ours.collect::<Vec<_>>();
+        let ours = if ours.is_empty() { "none".to_owned() } else { ours.join(", ") };
+        let text = format!("the device {busid} of {server} is no LAN78xx; of those it has: {ours}");
+        return vec![(Severity::Problem, "USB/IP", text)];
+    };
+    let first = (Severity::Fine, "adapter", format!("{} {busid} of {server}", chip.name()));
+    std::iter::once(first).chain(slow(found.speed)).collect()
+}
+
+/// What is shown of an adapter. Asks it for its counters, which come with the next look.
+pub(super) fn row(status: &PortStatus) -> AdapterRow {
+    status.refresh();
+    let facts = status.facts();
+    let source = facts.mac.map(|(_, source)| match source {
+        MacSource::Configuration => "configuration",
+        MacSource::Registers => "registers",
+        MacSource::Eeprom => "eeprom",
+        MacSource::Otp => "otp",
+        MacSource::Random => "random",
+    });
+    AdapterRow {
+        place: facts.place,
+        chip: facts.chip.map(|(name, revision)| format!("{name} revision {revision}")),
+        bus: facts.bus.map(|speed| bus(speed).to_owned()),
+        mac_source: source.map(str::to_owned),
+        phy: facts.phy.map(|phy| format!("{:04x}:{:04x} at {}", phy.id >> 16, phy.id & 0xffff, phy.address)),
+        link_up: facts.link.up,
+        link_mbit: facts.link.up.then_some(facts.link.speed),
+        full_duplex: facts.link.up.then_some(facts.link.full_duplex),
+        pause_transmit: facts.link.pause_transmit,
+        pause_receive: facts.link.pause_receive,
+        receive_urbs: status.receiving.get(),
+        send_urbs: status.sending.get(),
+        waiting_urbs: status.filled.get(),
+        overflow: status.overflow.get(),
+        overflow_most: status.overflow_most.get(),
+        pending: status.pending.get(),
+        received_transfers: status.received_transfers.get(),
+        sent_transfers: status.sent_transfers.get(),
+        sent_bytes: status.sent_bytes.get(),
+        sent_room: status.sent_room.get(),
+        bad_transfers: status.bad_transfers.get(),
+        bad_requests: status.bad_requests.get(),
+        statistics: facts
+            .statistics
+            .iter()
+            .flat_map(|totals| totals.counted())
+            .map(|(statistic, count)| (statistic.name().to_owned(), count))
+            .collect(),
+    }
+}
