@@ -27,7 +27,7 @@ test: need-cargo ## every check and test; installs missing tools when root; what
 	scripts/install-test-dependencies
 	$(XTASK) ci
 
-test-long: need-cargo ## soak tests, more interleavings, fuzzing
+test-long: need-cargo ## soak tests, more interleavings, valgrind, fuzzing
 	scripts/install-test-dependencies
 	$(XTASK) long
 

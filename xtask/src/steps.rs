@@ -45,6 +45,7 @@ pub(crate) const CI: &[Step] = &[
 pub(crate) const LONG: &[Step] = &[
     Step { name: "soak", about: "tests that take minutes", run: soak },
     Step { name: "loom-deep", about: "more interleavings", run: loom_deep },
+    Step { name: "valgrind", about: "tests of the buffers, each access to the heap checked", run: valgrind },
     Step { name: "fuzz-long", about: "ten minutes for each fuzz target", run: fuzz::long },
 ];
 
@@ -178,6 +179,19 @@ fn explore(run: &mut Run, log: &str, preemptions: &str, deadline: Duration) -> R
         .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
         .env("LOOM_MAX_PREEMPTIONS", preemptions);
     run.tests(log, &mut cargo, deadline)
+}
+
+/// Runs the tests of the buffers in valgrind's memcheck: the stable compiler has no sanitizers. It sees what
+/// lies on the heap (magazines, links, boxes that cross threads), not slots of packet memory, which the
+/// tests mark themselves.
+fn valgrind(run: &mut Run) -> Result<()> {
+    if !process::answers(Command::new("valgrind").arg("--version")) {
+        run.skip("valgrind", "not installed: `apt-get install valgrind`");
+        return Ok(());
+    }
+    let runner = r#"target."cfg(all())".runner = ["valgrind", "-q", "--error-exitcode=9"]"#;
+    let arguments = ["test", "-p", "polder-buffers", "--locked", "--lib", "--tests", "--config", runner];
+    run.tests("valgrind", &mut run.command("cargo", &arguments), HOURS)
 }
 
 fn has_loom_tests(folder: &Path) -> bool {

@@ -5,18 +5,17 @@
 //! empties it. So an exchange is two operations on a head, whatever the number of slots.
 
 use crate::prefetch::{prefetch, prefetch_to_write};
-use crate::stack::{Head, Links};
+use crate::stack::{HEAVIEST, Head, Links};
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
 /// Slots that travel together at most.
-pub const MAGAZINE: usize = if cfg!(loom) { 2 } else { 128 };
+pub const MAGAZINE: usize = if cfg!(loom) { 2 } else { 256 };
+const _: () = assert!(MAGAZINE <= HEAVIEST as usize);
 /// Magazines beyond those that the slots can fill: for threads that hold one in the middle of an
 /// exchange, and for those that pools which end leave partly filled.
 const SPARE: u32 = if cfg!(loom) { 1 } else { 64 };
 
-/// Words of a magazine.
-const WORDS: usize = MAGAZINE / 2;
 const _: () = assert!(MAGAZINE.is_multiple_of(2));
 /// Words of a cache line.
 const LINE: usize = 8;
@@ -29,6 +28,8 @@ pub(crate) struct Depot {
     /// The slots in each magazine, two in a word. Only who holds a magazine uses them.
     slots: Box<[AtomicU64]>,
     magazine: usize,
+    /// Words of a magazine: two slots each, in whole lines.
+    words: usize,
 }
 
 struct Heads {
@@ -42,12 +43,14 @@ impl Depot {
     /// An empty depot with room for `slots`.
     pub(crate) fn new(slots: u32) -> Self {
         let magazine = magazine_for(slots);
+        let words = usize::from(magazine).div_ceil(2).next_multiple_of(LINE);
         let magazines = slots.div_ceil(u32::from(magazine)) + SPARE;
         let depot = Self {
             heads: CachePadded::new(Heads { full: Head::new(), empty: Head::new(), last: Head::new() }),
             links: Links::new(magazines),
-            slots: (0..magazines as usize * WORDS).map(|_| AtomicU64::new(0)).collect(),
+            slots: (0..magazines as usize * words).map(|_| AtomicU64::new(0)).collect(),
             magazine: usize::from(magazine),
+            words,
         };
         (0..magazines).rev().for_each(|magazine| depot.heads.empty.push(&depot.links, magazine, 0));
         depot
@@ -98,7 +101,7 @@ impl Depot {
             // Relaxed, as for the load in `get`: the stacks hand the magazine over.
             cell.store(u64::from(second) << 32 | u64::from(first), Ordering::Relaxed);
         }
-        head.push(&self.links, magazine, u8::try_from(count).unwrap_or(u8::MAX));
+        head.push(&self.links, magazine, u16::try_from(count).unwrap_or(HEAVIEST));
         count
     }
 
@@ -128,8 +131,8 @@ impl Depot {
 
     #[inline]
     fn cells(&self, magazine: u32) -> &[AtomicU64] {
-        let start = magazine as usize * WORDS;
-        &self.slots[start..start + WORDS]
+        let start = magazine as usize * self.words;
+        &self.slots[start..start + self.words]
     }
 }
 
@@ -140,12 +143,12 @@ fn lower(word: u64) -> u32 {
 }
 
 /// Small regions have small magazines, so that the caches of a few pools do not hold all there is.
-fn magazine_for(slots: u32) -> u8 {
-    u8::try_from(slots / 32).unwrap_or(u8::MAX).clamp(8.min(MOST), MOST)
+fn magazine_for(slots: u32) -> u16 {
+    u16::try_from(slots / 32).unwrap_or(u16::MAX).clamp(8.min(MOST), MOST)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "checked below")]
-const MOST: u8 = MAGAZINE as u8;
+const MOST: u16 = MAGAZINE as u16;
 const _: () = assert!(MOST as usize == MAGAZINE);
 
 impl core::fmt::Debug for Depot {

@@ -33,12 +33,6 @@ impl Frame {
         Self { place }
     }
 
-    /// Names slot `index` of what has that kind. The caller gives up every other name of it.
-    #[inline]
-    pub(crate) fn from_slot(kind: SlotKind, index: u32) -> Self {
-        Self { place: kind.slot(index) }
-    }
-
     /// Ends the frame without sending its bytes home; the caller takes them over.
     #[inline]
     pub(crate) fn into_place(self) -> Place {
@@ -214,8 +208,9 @@ impl SlotKind {
         Self(NonZeroU32::from(region) | (u32::from(is_control) << 8 | 1 << 16))
     }
 
+    /// Slot `index` of the kind.
     #[inline(always)]
-    fn slot(self, index: u32) -> Place {
+    pub(crate) fn slot(self, index: u32) -> Place {
         Place(NonZeroU64::from(self.0) | u64::from(index) << 32)
     }
 

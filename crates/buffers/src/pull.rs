@@ -16,6 +16,25 @@ struct Shared<T> {
     taken: CachePadded<AtomicUsize>,
     /// The queue owns values behind pointers.
     owned: PhantomData<T>,
+    /// For the model checker: what is read and written with each cell, where one taker alone reads.
+    #[cfg(loom)]
+    watched: Option<Box<[crate::sync::UnsafeCell<()>]>>,
+}
+
+impl<T> Shared<T> {
+    #[inline(always)]
+    fn write(&self, cell: usize, value: *mut T) {
+        #[cfg(loom)]
+        self.watched.iter().for_each(|watched| watched[cell].with_mut(|_| ()));
+        self.cells[cell].store(value, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn read(&self, cell: usize) -> *mut T {
+        #[cfg(loom)]
+        self.watched.iter().for_each(|watched| watched[cell].with(|_| ()));
+        self.cells[cell].load(Ordering::Relaxed)
+    }
 }
 
 /// The end that puts in.
@@ -38,6 +57,8 @@ pub fn channel<T: Send>(capacity: usize) -> (Giver<T>, Taker<T>) {
         given: CachePadded::new(AtomicUsize::new(0)),
         taken: CachePadded::new(AtomicUsize::new(0)),
         owned: PhantomData,
+        #[cfg(loom)]
+        watched: None,
     });
     (Giver { shared: Arc::clone(&shared), given: 0, taken: 0 }, Taker { shared })
 }
@@ -60,8 +81,7 @@ impl<T: Send> Giver<T> {
                 return Err(value);
             }
         }
-        let cell = &self.shared.cells[self.given & (capacity - 1)];
-        cell.store(Box::into_raw(value), Ordering::Relaxed);
+        self.shared.write(self.given & (capacity - 1), Box::into_raw(value));
         self.given = self.given.wrapping_add(1);
         // Release pairs with the Acquire of `take`: the cell, and what it points to.
         self.shared.given.store(self.given, Ordering::Release);
@@ -91,7 +111,7 @@ impl<T: Send> Taker<T> {
             if given.wrapping_sub(taken).cast_signed() <= 0 {
                 return None;
             }
-            let value = self.shared.cells[taken & mask].load(Ordering::Relaxed);
+            let value = self.shared.read(taken & mask);
             let next = taken.wrapping_add(1);
             // Release pairs with the giver's Acquire: the cell was read before it is written again.
             match self.shared.taken.compare_exchange(taken, next, Ordering::Release, Ordering::Relaxed) {
@@ -219,6 +239,46 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
+    use crate::sync::UnsafeCell;
+
+    /// A queue whose cells the model checker watches as if they were plain memory: reading one late, or
+    /// writing one early, is a race then. With one taker, because one that is too slow reads a cell that
+    /// is written again, and throws away what it read.
+    fn watched<T: Send>(capacity: usize) -> (Giver<T>, Taker<T>) {
+        let (mut giver, taker) = channel(capacity);
+        drop(taker);
+        let shared = Arc::get_mut(&mut giver.shared).expect("there is one end");
+        shared.watched = Some((0..capacity).map(|_| UnsafeCell::new(())).collect());
+        let taker = Taker { shared: Arc::clone(&giver.shared) };
+        (giver, taker)
+    }
+
+    /// The Release of a taker's swap with the Acquire of the giver's look: a cell was read before it is
+    /// written again. The Release of the giver's count with the Acquire of the taker's look: the cell, and
+    /// what it points to, were written before they are read.
+    #[test]
+    fn a_cell_is_read_between_its_writes() {
+        loom::model(|| {
+            let (mut giver, taker) = watched::<UnsafeCell<usize>>(1);
+            let thread = loom::thread::spawn(move || {
+                let mut seen = 0;
+                for _ in 0..2 {
+                    if let Some(value) = taker.take() {
+                        value.with_mut(|_| ());
+                        seen += 1;
+                    }
+                }
+                (seen, taker)
+            });
+            let mut given = 0;
+            for value in 0..2 {
+                given += usize::from(giver.give(Box::new(UnsafeCell::new(value))).is_ok());
+            }
+            let (seen, taker) = thread.join().expect("the taker does not panic");
+            let left = core::iter::from_fn(|| taker.take()).count();
+            assert_eq!(seen + left, given);
+        });
+    }
 
     #[test]
     fn every_value_is_taken_once_while_cells_come_round() {

@@ -8,19 +8,23 @@ use crate::prefetch::prefetch_to_write;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
+/// Bits of a number; those above it in a link are its weight.
+const BITS: u32 = 23;
 /// The end of the list, and the mask of a number.
-const NIL: u32 = (1 << 24) - 1;
-/// One change of the head, in the bits above the number: 2⁴⁰ of them before one comes again.
-const CHANGE: u64 = 1 << 24;
+const NIL: u32 = (1 << BITS) - 1;
+/// One change of the head, in the bits above the number: 2⁴¹ of them before one comes again.
+const CHANGE: u64 = 1 << BITS;
+/// The greatest weight.
+pub(crate) const HEAVIEST: u16 = (1 << (32 - BITS)) - 1;
 
-/// The top of a stack of numbers below 2²⁴ − 1, each with a weight of at most 255.
+/// The top of a stack of numbers below 2²³ − 1, each with a weight of at most [`HEAVIEST`].
 pub(crate) struct Head {
     top: AtomicU64,
     /// Sum of the weights; raised before a number is put in, lowered after it was taken.
     level: AtomicU32,
 }
 
-/// The number below each (lower 24 bits) and its own weight, [`APART`] words apart. Stacks may share
+/// The number below each (lower 23 bits) and its own weight, [`APART`] words apart. Stacks may share
 /// links when no number is on two of them.
 pub(crate) struct Links<const WORDS: usize = APART>(Box<[AtomicU32]>);
 
@@ -30,7 +34,7 @@ const APART: usize = 32;
 impl<const WORDS: usize> Links<WORDS> {
     /// Links of the numbers below `numbers`.
     pub(crate) fn new(numbers: u32) -> Self {
-        assert!(numbers < NIL, "a stack links numbers of 24 bits");
+        assert!(numbers < NIL, "a stack links numbers of 23 bits");
         Self((0..numbers as usize * WORDS).map(|_| AtomicU32::new(NIL)).collect())
     }
 
@@ -48,12 +52,12 @@ impl Head {
 
     /// Puts `number` on top. The caller owns what it stands for and gives it up.
     #[inline]
-    pub(crate) fn push<const WORDS: usize>(&self, links: &Links<WORDS>, number: u32, weight: u8) {
+    pub(crate) fn push<const WORDS: usize>(&self, links: &Links<WORDS>, number: u32, weight: u16) {
         let below = links.of(number);
         self.level.fetch_add(u32::from(weight), Ordering::Relaxed);
         let mut top = self.top.load(Ordering::Relaxed);
         loop {
-            below.store(u32::from(weight) << 24 | number_in(top), Ordering::Relaxed);
+            below.store(u32::from(weight) << BITS | number_in(top), Ordering::Relaxed);
             // Release pairs with the Acquire of `pop`. The head is changed by read-modify-writes
             // alone, so whoever reads any later value synchronises with this push as well.
             let new = changed(top, number);
@@ -71,7 +75,7 @@ impl Head {
         &self,
         links: &Links<WORDS>,
         hint: impl Fn(u32),
-    ) -> Option<(u32, u8)> {
+    ) -> Option<(u32, u16)> {
         // The line is going to be written: fetched for that, it is fetched once.
         prefetch_to_write(&self.top);
         // Acquire pairs with the Release of `push`, here and below.
@@ -89,9 +93,9 @@ impl Head {
             let new = changed(top, link & NIL);
             match self.top.compare_exchange_weak(top, new, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => {
-                    let [weight, ..] = link.to_be_bytes();
-                    self.level.fetch_sub(u32::from(weight), Ordering::Relaxed);
-                    return Some((number, weight));
+                    let weight = link >> BITS;
+                    self.level.fetch_sub(weight, Ordering::Relaxed);
+                    return Some((number, u16::try_from(weight).unwrap_or(HEAVIEST)));
                 }
                 Err(current) => top = current,
             }
@@ -155,13 +159,13 @@ mod tests {
     fn last_in_is_first_out_with_its_weight() {
         let (head, links) = (Head::new(), Links::<APART>::new(3));
         let (push, pop) = (|number, weight| head.push(&links, number, weight), || head.pop(&links, |_| ()));
-        push(2, 255);
+        push(2, HEAVIEST);
         push(0, 1);
         push(1, 64);
-        assert_eq!(head.level(), 320);
+        assert_eq!(head.level(), 576);
         assert_eq!([pop(), pop()], [Some((1, 64)), Some((0, 1))]);
         push(1, 7);
-        assert_eq!([pop(), pop(), pop()], [Some((1, 7)), Some((2, 255)), None]);
+        assert_eq!([pop(), pop(), pop()], [Some((1, 7)), Some((2, HEAVIEST)), None]);
         assert_eq!(head.level(), 0);
     }
 }

@@ -11,7 +11,9 @@ const BLOCKS: u32 = 4;
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Take { worker: usize, bytes: u32 },
+    TakeRun { worker: usize, bytes: u32, count: usize },
     Release { worker: usize, at: usize },
+    ReleaseRun { worker: usize, count: usize },
     Drop { at: usize },
     GiveBack { worker: usize },
     Restart { worker: usize },
@@ -22,7 +24,10 @@ fn step() -> impl Strategy<Value = Step> {
     let bytes = prop_oneof![4 => 0_u32..600, 2 => 600_u32..4097, 1 => 4097_u32..33_000];
     prop_oneof![
         9 => (worker.clone(), bytes).prop_map(|(worker, bytes)| Step::Take { worker, bytes }),
+        2 => (worker.clone(), 0_u32..2100, 1_usize..50)
+            .prop_map(|(worker, bytes, count)| Step::TakeRun { worker, bytes, count }),
         8 => (worker.clone(), any::<usize>()).prop_map(|(worker, at)| Step::Release { worker, at }),
+        2 => (worker.clone(), 1_usize..90).prop_map(|(worker, count)| Step::ReleaseRun { worker, count }),
         1 => any::<usize>().prop_map(|at| Step::Drop { at }),
         1 => worker.clone().prop_map(|worker| Step::GiveBack { worker }),
         1 => worker.prop_map(|worker| Step::Restart { worker }),
@@ -92,6 +97,23 @@ proptest! {
                         let free = memory.free_blocks();
                         prop_assert!(bytes > options.never_cross || bytes > 4096 || free == (0, 0));
                     }
+                }
+                Step::TakeRun { worker, bytes, count } => {
+                    let before = live.len();
+                    let taken = workers[worker].take_bulk(bytes, count, &mut live);
+                    prop_assert_eq!(live.len(), before + taken);
+                    let mark = u8::try_from(number % 251).expect("below 251");
+                    for frame in &mut live[before..] {
+                        oracle.take(frame, bytes, options.never_cross, mark);
+                    }
+                    let is_refused = bytes.next_multiple_of(64) > options.never_cross;
+                    prop_assert!(taken == count || is_refused || memory.free_blocks() == (0, 0));
+                }
+                Step::ReleaseRun { worker, count } => {
+                    let mut ending = live.split_off(live.len().saturating_sub(count));
+                    ending.iter().for_each(|frame| oracle.end(frame));
+                    workers[worker].release_bulk(&mut ending);
+                    prop_assert!(ending.is_empty());
                 }
                 Step::Release { worker, at } => if !live.is_empty() {
                     let frame = live.swap_remove(at % live.len());

@@ -50,6 +50,7 @@ fn account(manager: &BufferManager, class: Class, kind: Kind) -> Account {
 enum Step {
     Take { pool: usize, bytes: u32, count: usize },
     Release { pool: usize, count: usize },
+    Share,
     Drop,
     GiveBack { pool: usize },
     Reload,
@@ -63,6 +64,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (pool.clone(), bytes, count.clone()).prop_map(|(pool, bytes, count)| Step::Take { pool, bytes, count }),
         6 => (pool.clone(), count).prop_map(|(pool, count)| Step::Release { pool, count }),
+        2 => Just(Step::Share),
         1 => Just(Step::Drop),
         1 => pool.prop_map(|pool| Step::GiveBack { pool }),
         2 => Just(Step::Reload),
@@ -114,6 +116,20 @@ impl World {
         Some(frame)
     }
 
+    /// Gives the youngest frame another name.
+    fn share(&mut self) {
+        let Some((frame, mark)) = self.live.last_mut() else { return };
+        let name = |frame: &Frame| (frame.region().get(), frame.index());
+        assert!(self.names.remove(&name(frame)));
+        let (other, mark) = (frame.share(), *mark);
+        assert!(self.names.insert(name(frame)), "{frame:?} has two owners");
+        if let Some(other) = other {
+            assert!(self.names.insert(name(&other)) && frame.is_shared() && other.is_shared());
+            assert_eq!(frame.offset_in_region(), other.offset_in_region());
+            self.live.insert(self.live.len() / 2, (other, mark));
+        }
+    }
+
     fn turn(&mut self, passed: Duration) {
         self.now += passed;
         self.reloaders.iter_mut().for_each(|reloader| reloader.turn(self.now));
@@ -125,9 +141,13 @@ impl World {
                 (0..count).take_while(|_| self.take(pool, bytes)).for_each(|_| ());
             }
             Step::Release { pool, count } => {
-                let ending = std::iter::from_fn(|| self.end()).take(count).collect::<Vec<_>>();
+                let mut ending = std::iter::from_fn(|| self.end()).take(count).collect::<Vec<_>>();
+                if count % 2 == 0 {
+                    return self.pools[pool].release_bulk(&mut ending);
+                }
                 ending.into_iter().for_each(|frame| self.pools[pool].release_frame(frame));
             }
+            Step::Share => self.share(),
             Step::Drop => drop(self.end()),
             Step::GiveBack { pool } => self.pools[pool].give_back(),
             Step::Reload => self.turn(Duration::ZERO),

@@ -95,17 +95,97 @@ impl Carver {
         if *mine == self.reset_at && (self.bias > 0 || self.blocks.is_alone(self.at, 1)) {
             self.left = self.whole;
         }
-        let mut start = self.left.checked_sub(units)?;
-        if (start ^ (self.left - 1)) >= self.never_cross {
-            // Below the last line that it would cross; blocks start at a multiple.
-            start = (self.left & !(self.never_cross - 1)).checked_sub(units)?;
-        }
+        let start = self.start_below(self.left, units)?;
+        let mine = &mut self.mine[self.at as usize];
         match mine.checked_sub(1) {
             Some(fewer) => *mine = fewer,
             None => self.blocks.add(self.at, 1),
         }
         self.left = start;
         Some(self.first + start)
+    }
+
+    /// Where a piece of `units` units begins that ends at `left` or, not to cross anything, below it.
+    #[inline(always)]
+    fn start_below(&self, left: u32, units: u32) -> Option<u32> {
+        let start = left.checked_sub(units)?;
+        if (start ^ (left - 1)) < self.never_cross {
+            return Some(start);
+        }
+        // Below the last line that it would cross; blocks start at a multiple.
+        (left & !(self.never_cross - 1)).checked_sub(units)
+    }
+
+    /// Carves up to `wanted` pieces of `units` units; how many.
+    #[inline]
+    pub(crate) fn take_run(&mut self, units: u32, wanted: usize, mut take: impl FnMut(u32)) -> usize {
+        let mut count = 0;
+        while count < wanted {
+            let run = self.carve_run(units, wanted - count, &mut take);
+            // At the end of a block, one goes on to the next.
+            if run == 0 && self.take(units).map(&mut take).is_none() {
+                break;
+            }
+            count += run.max(1);
+        }
+        count
+    }
+
+    /// Carves pieces out of the block that is open, as [`Carver::carve`] does one; none without a bias,
+    /// when each piece counts.
+    #[inline(always)]
+    fn carve_run(&mut self, units: u32, most: usize, take: &mut impl FnMut(u32)) -> usize {
+        if self.bias == 0 || units > self.never_cross {
+            return 0;
+        }
+        let mine = self.mine[self.at as usize];
+        let mut left = if mine == self.reset_at { self.whole } else { self.left };
+        let (mut count, most) = (0, u32::try_from(most).unwrap_or(u32::MAX));
+        while count < most
+            && let Some(start) = self.start_below(left, units)
+        {
+            left = start;
+            count += 1;
+            take(self.first + start);
+        }
+        self.left = left;
+        self.mine[self.at as usize] = mine - count;
+        count as usize
+    }
+
+    /// Takes back fragments that begin with `units`: those of one block together.
+    #[inline]
+    pub(crate) fn release_run(&mut self, units: impl Iterator<Item = u32>) {
+        let (mut block, mut count) = (self.blocks.count(), 0);
+        for unit in units {
+            let of = self.blocks.block_of(unit);
+            if of != block {
+                self.release_many(block, count);
+                (block, count) = (of, 0);
+            }
+            count += 1;
+        }
+        self.release_many(block, count);
+    }
+
+    #[inline]
+    fn release_many(&mut self, block: u32, count: u32) {
+        let mine = &mut self.mine[block as usize];
+        if count == 0 {
+            return;
+        }
+        if *mine > 0 {
+            *mine += count;
+            return;
+        }
+        if self.bias == 0 {
+            return (0..count).for_each(|_| self.release_elsewhere(block));
+        }
+        if self.pending.0 != block || self.pending.1 + count > self.most_pending {
+            self.settle();
+            self.pending.0 = block;
+        }
+        self.pending.1 += count;
     }
 
     /// Takes back a fragment that begins with `unit`.

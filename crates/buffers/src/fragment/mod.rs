@@ -235,6 +235,47 @@ impl Fragments {
         Some(Frame::from_place(place))
     }
 
+    /// Takes up to `wanted` fragments, as [`Fragments::take`] does, and puts them at the end of `frames`;
+    /// how many there were.
+    ///
+    /// Cost: about a nanosecond each.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn take_bulk(&mut self, bytes: u32, wanted: usize, frames: &mut Vec<Frame>) -> usize {
+        let units = bytes.div_ceil(1 << UNIT_SHIFT).max(1);
+        let (id, site) = (self.id, Location::caller());
+        let size = u16::try_from(units).unwrap_or(u16::MAX);
+        frames.reserve(wanted);
+        let count = self.carver.take_run(units, wanted, |index| {
+            let place = Place::new(id, size, index);
+            table::trace_taken(place, site);
+            frames.push(Frame::from_place(place));
+        });
+        self.taken += count as u64;
+        self.exhausted += u64::from(count < wanted);
+        count
+    }
+
+    /// Releases all of `frames`, which are of this memory, and tells the other workers at once.
+    ///
+    /// # Panics
+    /// When a frame is of another region.
+    ///
+    /// Cost: less than a nanosecond each, and an access to the count of each block that is another worker's.
+    #[inline]
+    pub fn release_bulk(&mut self, frames: &mut Vec<Frame>) {
+        if frames.iter().any(|frame| !self.owns(frame) || frame.is_shared()) {
+            frames.drain(..).for_each(|frame| self.release(frame));
+            return self.settle();
+        }
+        if cfg!(debug_assertions) {
+            frames.iter().for_each(|frame| table::trace_released(frame.place()));
+        }
+        self.carver.release_run(frames.iter().map(|frame| frame.place().index()));
+        frames.drain(..).for_each(core::mem::forget);
+        self.settle();
+    }
+
     /// Releases a fragment of this memory, wherever it was taken. What other workers still hold
     /// comes off their count at the next [`Fragments::settle`].
     ///

@@ -1,6 +1,7 @@
 //! `buffers`: taking memory and giving it back, beside DPDK and three mallocs; and what happens when there
 //! is little.
 
+mod ablation;
 mod own;
 mod patterns;
 mod peers;
@@ -58,7 +59,8 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     ratios(run);
     name_mallocs(run, &beside);
     apart(|| controls(run, objects))?;
-    short_of_memory(run, &programs, &peers)
+    short_of_memory(run, &programs, &peers)?;
+    ablation::measure(run, (core, other))
 }
 
 /// Peers that are there; those that are not are skipped loudly.

@@ -157,10 +157,9 @@ pub(super) fn fragments_alone(rounds: usize, bytes: u32, options: FragmentOption
         });
         bulk.time(WINDOW, || {
             for _ in 0..WINDOW / BULK {
-                frames.extend((0..BULK).filter_map(|_| fragments.take(bytes)));
+                fragments.take_bulk(bytes, BULK, &mut frames);
                 black_box(&mut frames);
-                frames.drain(..).for_each(|frame| fragments.release(frame));
-                fragments.settle();
+                fragments.release_bulk(&mut frames);
             }
         });
     }
@@ -180,16 +179,9 @@ pub(super) fn fragments_across(
         rounds,
         cores,
         move |frames| {
-            while frames.len() < BULK
-                && let Some(frame) = here.take(bytes)
-            {
-                frames.push(frame);
-            }
+            here.take_bulk(bytes, BULK - frames.len(), frames);
         },
-        move |frames: &mut Vec<Frame>| {
-            frames.drain(..).for_each(|frame| there.release(frame));
-            there.settle();
-        },
+        move |frames| there.release_bulk(frames),
     )
 }
 

@@ -39,7 +39,7 @@ fn manager(control: ClassBuffers, patience: Duration, switches: &Switches) -> an
 }
 
 /// Runs `work` while reloaders serve on core `core`; the first one before all others, if it is not alone.
-fn with_reloaders<R: Send>(
+pub(super) fn with_reloaders<R: Send>(
     manager: &BufferManager,
     core: usize,
     work: impl FnOnce() -> anyhow::Result<R>,

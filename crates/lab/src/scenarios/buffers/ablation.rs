@@ -1,0 +1,136 @@
+//! What each technique brings by itself: the buffers' own cost with all of the table off, with one on, and
+//! with all on; and what is left of it when a buffer is not used again soon.
+
+use super::short::with_reloaders;
+use super::windows::Windows;
+use crate::meters::statistics::Samples;
+use crate::scenarios::Run;
+use crate::topology::pin_here;
+use anyhow::anyhow;
+use polder_buffers::{
+    BufferManager, BufferOptions, Class, ClassBuffers, ClassOptions, FragmentOptions, Frame, Marks, Pool,
+    Stocking, Supply, Switches,
+};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// The techniques of the table off, all others on.
+const NONE: Switches = Switches {
+    pools_frames: false,
+    pools_fragments: false,
+    reloads: false,
+    splits_reload: true,
+    gives_back: true,
+    refill_below_percent: 100,
+    reuses: true,
+    resets_when_alone: false,
+    large_blocks: false,
+    biased_count: false,
+    single_pages: true,
+    owns_fragments: true,
+    held_blocks: 8,
+    never_cross: 4096,
+};
+
+/// What is switched, and how many threads allocate.
+fn columns() -> [(&'static str, Switches, usize); 11] {
+    let all = Switches::default();
+    let no_reuse = Switches { reuses: false, ..all };
+    [
+        ("none", NONE, 1),
+        ("C1_frames", Switches { pools_frames: true, ..NONE }, 1),
+        ("C1_fragments", Switches { pools_fragments: true, ..NONE }, 1),
+        ("C2", Switches { reloads: true, ..NONE }, 1),
+        ("C5", Switches { refill_below_percent: all.refill_below_percent, ..NONE }, 1),
+        ("D1", Switches { resets_when_alone: true, ..NONE }, 1),
+        ("D2", Switches { large_blocks: true, ..NONE }, 1),
+        ("D3", Switches { biased_count: true, ..NONE }, 1),
+        ("all", all, 1),
+        ("no_reuse_1", no_reuse, 1),
+        ("no_reuse_2", no_reuse, 2),
+    ]
+}
+
+/// Buffers that one thread has at a time: what five flows keep in rings and queues.
+const LIVE: usize = 512;
+const BATCH: usize = 32;
+/// Bytes of a fragment: three of them lie in a page, and a segment of TCP does not.
+const PIECE: u32 = 1024;
+/// Why what a gateway would have to be asked has no value.
+const NO_GATEWAY: &str =
+    "measured without a gateway: its rings hold one fixed region, in which C1 and C2 do nothing";
+
+/// Fills the rows.
+pub(super) fn measure(run: &mut Run, cores: (usize, usize)) -> anyhow::Result<()> {
+    let (rounds, batches) = (run.quick_or(3, 9), run.quick_or(1000, 4000));
+    let mut costs = columns().map(|_| Samples::new());
+    for round in 1..=rounds {
+        run.says(&format!("what each technique brings, run {round} of {rounds}"));
+        for ((_, switches, threads), samples) in columns().iter().zip(&mut costs) {
+            crate::interrupt::check()?;
+            samples.push(cost(switches, *threads, batches, cores)?);
+        }
+    }
+    for ((name, ..), samples) in columns().iter().zip(&costs) {
+        for what in ["mbit", "cpu_ns_per_packet"] {
+            run.missing(&format!("buffers.ablation.{name}.{what}"), NO_GATEWAY);
+        }
+        let row = format!("buffers.ablation.{name}.ns_per_alloc");
+        if *name == "C5" {
+            run.missing(&row, "a ring's threshold takes no buffer: it is measured in a gateway");
+        } else {
+            run.record(&row, samples);
+        }
+    }
+    Ok(())
+}
+
+/// Nanoseconds of taking a buffer and writing its first line, half of them frames and half fragments; of
+/// the slowest thread.
+fn cost(switches: &Switches, threads: usize, batches: usize, cores: (usize, usize)) -> anyhow::Result<f64> {
+    let supply = Supply::Growing(Marks::for_target(2048));
+    let blocks = Supply::Growing(Marks::for_target(64));
+    let data = ClassBuffers {
+        frames: ClassOptions { slots: 8192, supply, stocking: Stocking::default() },
+        fragments: Some(FragmentOptions { blocks: 512, supply: blocks, ..FragmentOptions::default() }),
+    };
+    let options =
+        BufferOptions { data, patience: Some(Duration::from_secs(1)), ..BufferOptions::fixed(2048, 64, 0) };
+    let manager = BufferManager::new(options.with_switches(switches))?;
+    with_reloaders(&manager, cores.1, || {
+        std::thread::scope(|scope| {
+            let pinned = [cores.0, cores.1];
+            let workers = pinned.iter().take(threads).map(|&core| {
+                let pool = manager.pool(Class::Data);
+                scope.spawn(move || pin_here(core).map(|()| work(pool, batches)))
+            });
+            let workers = workers.collect::<Vec<_>>();
+            let mut slowest = 0.0_f64;
+            for worker in workers {
+                slowest = slowest.max(worker.join().map_err(|_| anyhow!("a measurement panicked"))??);
+            }
+            Ok(slowest)
+        })
+    })
+}
+
+/// Takes a batch and releases the oldest one.
+fn work(mut pool: Pool, batches: usize) -> f64 {
+    let (mut windows, mut frames) = (Windows::new(), Vec::with_capacity(BATCH));
+    let mut live = VecDeque::<Frame>::with_capacity(LIVE + BATCH);
+    for _ in 0..batches {
+        windows.time(BATCH, || {
+            let frames = &mut frames;
+            let taken = pool.take_bulk(BATCH / 2, frames);
+            pool.take_bulk_for(PIECE, BATCH - taken, frames);
+            frames.iter_mut().for_each(|frame: &mut Frame| frame.slot_mut()[..64].fill(1));
+        });
+        live.extend(frames.drain(..));
+        let over = live.len().saturating_sub(LIVE);
+        frames.extend(live.drain(..over));
+        pool.release_bulk(&mut frames);
+    }
+    frames.extend(live.drain(..));
+    pool.release_bulk(&mut frames);
+    windows.nanos()
+}
