@@ -36,8 +36,9 @@ impl Counter {
     }
 }
 
-/// What one queue of a device has done.
+/// What one queue of a device has done; on lines of its own, for its neighbours may be another core's.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub struct QueueCounters {
     /// Packets received, those that the device refused included.
     pub received: Counter,
@@ -160,8 +161,9 @@ impl OrderCounters {
     }
 }
 
-/// What one worker has done.
+/// What one worker has done; on lines of its own, for its neighbours may be another core's.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub struct WorkerCounters {
     /// By stage, in the order of [`Stage::ALL`].
     pub stages: [StageCounters; Stage::COUNT],

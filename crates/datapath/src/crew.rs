@@ -12,7 +12,7 @@ use crate::counters::{OrderCounters, WorkerCounters};
 use crate::drops::DropReason;
 use crate::restore::Restorer;
 use crate::steer::{
-    Definer, Gates, Hasher, LANES, LoadMeter, Loads, Marks, Order, PARCELS, Parcel, WorkerLoad,
+    Board, Definer, Gates, Hasher, LANES, LoadMeter, Loads, Marks, Order, PARCELS, Parcel, WorkerLoad,
 };
 use crate::units::Nanos;
 use polder_buffers::pull::{self, Taker};
@@ -74,6 +74,7 @@ pub struct Crew {
     /// By number; that of the worker itself has rings that stay empty.
     peers: Vec<Peer>,
     loads: Loads,
+    board: Arc<Board>,
     meter: LoadMeter,
     inbox: Batch,
     /// Whether the last batch that was received was as full as it could be.
@@ -117,6 +118,7 @@ pub fn crew(workers: usize, options: &CrewOptions) -> Vec<Crew> {
     let mut redeemed = Square::new(workers, workers * PARCELS);
     let mut returned = Square::new(workers, PARCELS);
     let share = |(me, giver)| {
+        let board = Arc::new(Board::new(Arc::clone(&loads)));
         let peer = |other: usize| Peer {
             offers: Taker::clone(&takers[other]),
             steered_to: steered.to(me, other),
@@ -131,11 +133,12 @@ pub fn crew(workers: usize, options: &CrewOptions) -> Vec<Crew> {
             hasher: options.hasher.clone(),
             interval: options.marks.interval,
             restoration: options.restoration,
-            definer: Definer::new(me, workers, options.marks, giver, &gates[me]),
+            definer: Definer::new((me, workers), options.marks, giver, &gates[me], Arc::clone(&board)),
             restorer: Restorer::new(&gates, options.patience),
             peers: (0..workers).map(peer).collect(),
             loads: Arc::clone(&loads),
             meter: LoadMeter::default(),
+            board,
             inbox: Batch::new(),
             is_full: false,
             wakes: Wakes::default(),
@@ -182,6 +185,11 @@ impl Crew {
     /// How busy all workers are.
     pub fn loads(&self) -> &Loads {
         &self.loads
+    }
+
+    /// What this worker lets others see of its steering.
+    pub fn board(&self) -> &Arc<Board> {
+        &self.board
     }
 
     /// The definition point.
@@ -314,11 +322,13 @@ impl Crew {
         let start = stages.begin();
         let packets = batch.len();
         if start.is_some() {
-            self.definer.sample(batch, u64::from(self.loads[self.me].packet_nanos()));
+            self.definer.sample(batch);
         }
         stages.process(batch);
         if let Some(start) = start {
-            self.meter.timed(packets, stages.since(start));
+            let time = stages.since(start);
+            self.meter.timed(packets, time);
+            self.definer.weigh(time);
         }
     }
 
@@ -354,11 +364,13 @@ impl Crew {
         }
         let start = stages.begin();
         if start.is_some() {
-            self.definer.sample(&parcel.batch, u64::from(self.loads[self.me].packet_nanos()));
+            self.definer.sample(&parcel.batch);
         }
         stages.work(&mut parcel);
         if let Some(start) = start {
-            self.meter.timed(packets, stages.since(start));
+            let time = stages.since(start);
+            self.meter.timed(packets, time);
+            self.definer.weigh(time);
         }
         if self.restoration {
             counters.redeemed.add(parcel.len() as u64);

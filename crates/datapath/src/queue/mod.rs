@@ -63,6 +63,7 @@ impl QueueOptions {
 
 /// What one queue has done; written by the worker that owns it.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub struct EgressCounters {
     /// Packets that came.
     pub entered: Counter,

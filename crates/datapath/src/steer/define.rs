@@ -1,7 +1,8 @@
 //! The order definition point: where packets of a receiving worker are told apart.
 
+use super::board::{Board, FlowName};
 use super::judge::{Judge, Verdict};
-use super::sketch::{Heaviest, Heavy};
+use super::sketch::Heaviest;
 use super::{BUCKETS, Hasher, LANES, Marks, Order, PARCELS, Parcel, WINDOW, WorkerLoad, buckets};
 use crate::counters::OrderCounters;
 use crate::units::Nanos;
@@ -15,6 +16,8 @@ pub type Gates = Arc<[Arc<Gate>]>;
 
 /// The mode of a bucket whose packets all go to its home; any other is the lane that it has.
 const HASHED: u8 = u8::MAX;
+/// How often the heaviest flows are posted; then what they weighed before counts half.
+const POST_FLOWS: Nanos = Nanos::SECOND;
 /// Lanes for buckets that are spread only while they are big; the first half belongs to ports that
 /// are always spread.
 const DYNAMIC: core::ops::Range<usize> = LANES / 2..LANES;
@@ -44,6 +47,11 @@ pub struct Definer {
     judge: Judge,
     judged_at: Nanos,
     heaviest: Heaviest,
+    /// Flows of the batch whose time is being taken, with the names of those that are new.
+    sampled: Vec<(u32, Option<FlowName>)>,
+    sampled_nanos: u64,
+    board: Arc<Board>,
+    posted_at: Nanos,
     giver: Giver<Parcel>,
     #[expect(clippy::vec_box, reason = "parcels travel in their boxes")]
     free: Vec<Box<Parcel>>,
@@ -63,7 +71,13 @@ impl Definer {
     ///
     /// # Panics
     /// When `workers` is 0 or more than [`MOST_WORKERS`](super::MOST_WORKERS).
-    pub fn new(me: usize, workers: usize, marks: Marks, giver: Giver<Parcel>, gates: &Gates) -> Self {
+    pub fn new(
+        (me, workers): (usize, usize),
+        marks: Marks,
+        giver: Giver<Parcel>,
+        gates: &Gates,
+        board: Arc<Board>,
+    ) -> Self {
         assert!((1..=super::MOST_WORKERS).contains(&workers), "as many workers as cores");
         let number = |worker: usize| u16::try_from(worker).expect("at most 64 workers");
         let lane = |gate: &Arc<Gate>| Lane {
@@ -82,6 +96,10 @@ impl Definer {
             judge: Judge::new(marks),
             judged_at: Nanos::default(),
             heaviest: Heaviest::default(),
+            sampled: Vec::with_capacity(BATCH),
+            sampled_nanos: 0,
+            board,
+            posted_at: Nanos::default(),
             giver,
             free: Vec::with_capacity(PARCELS),
             made: 0,
@@ -246,7 +264,29 @@ impl Definer {
             self.open(bucket, lane);
             changed += 1;
         }
+        self.post(now);
         changed
+    }
+
+    /// Lets others see what there is to see.
+    fn post(&mut self, now: Nanos) {
+        for bucket in 0..BUCKETS {
+            if let Some((packets, weight)) = self.judge.news(bucket) {
+                let mode = (self.homes[bucket], self.modes[bucket] != HASHED);
+                self.board.post(bucket, packets, weight, mode);
+            }
+        }
+        if now.since(self.posted_at) < POST_FLOWS {
+            return;
+        }
+        self.posted_at = now;
+        let (heaviest, nanos) = (&self.heaviest, self.sampled_nanos);
+        self.board.post_flows(|flows| {
+            heaviest.write(&mut flows.heaviest);
+            flows.nanos = nanos;
+        });
+        self.heaviest.fade();
+        self.sampled_nanos /= 2;
     }
 
     /// Spreads a bucket: packets of it that the home has not sent come first.
@@ -265,18 +305,29 @@ impl Definer {
         let Some(bucket) = lane.bucket.filter(|_| lane.line.is_drained()) else { return false };
         lane.bucket = None;
         self.modes[bucket] = HASHED;
+        self.board.post(bucket, 0, 0, (self.homes[bucket], false));
         true
     }
 
-    /// Remembers which flows a batch weighs on.
+    /// Takes note of the flows of a batch whose time is going to be taken.
     #[cold]
-    pub fn sample(&mut self, batch: &Batch, nanos: u64) {
-        batch.iter().for_each(|packet| self.heaviest.add(packet.flow_hash, nanos));
+    pub fn sample(&mut self, batch: &Batch) {
+        self.sampled.clear();
+        for packet in batch.iter() {
+            let hash = packet.flow_hash;
+            let name = if self.heaviest.knows(hash) { None } else { super::flow::name(packet) };
+            self.sampled.push((hash, name));
+        }
     }
 
-    /// The heaviest flows that were sampled.
-    pub fn heaviest(&self) -> Vec<Heavy> {
-        self.heaviest.flows()
+    /// The batch whose flows were noted last took so long.
+    #[cold]
+    pub fn weigh(&mut self, time: Nanos) {
+        let Some(each) = time.0.checked_div(self.sampled.len() as u64) else { return };
+        self.sampled_nanos += time.0;
+        for (hash, name) in self.sampled.drain(..) {
+            self.heaviest.add(hash, each.max(1), name);
+        }
     }
 
     /// What part of its home's time a bucket took in the last interval, in thousandths; its home; and

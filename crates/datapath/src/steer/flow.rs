@@ -16,9 +16,11 @@
 //! *pinned*: outer fragments, which are reassembled, and packets with sequence numbers, which are
 //! checked. Those are hashed by their outer addresses.
 
+use super::board::{Ends, FlowName};
 use super::toeplitz::Toeplitz;
 use crate::wire::{EtherType, Gre, IpProtocol, Ipv4, Ipv6, Link};
 use polder_buffers::Packet;
+use std::net::IpAddr;
 
 /// What steering asks of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +29,34 @@ pub struct Flow {
     pub hash: u32,
     /// Whether stages need the packet's flow in order before restoration.
     pub pinned: bool,
+}
+
+/// Who speaks to whom: of a tunnel packet, inside it. `None` for what is no frame.
+#[cold]
+pub(super) fn name(packet: &Packet) -> Option<FlowName> {
+    let link = Link::parse(packet.bytes()).ok()?;
+    let outer = network(link.ether_type(), link.payload(), packet.len() - link.header_bytes());
+    let carried = outer.as_ref().filter(|key| key.protocol == IpProtocol::GRE && !key.fragment);
+    let inner = carried.and_then(|key| inner_ends(key.payload));
+    let inside = inner.is_some();
+    let ends = inner.or_else(|| outer.as_ref().map(Key::ends)).unwrap_or_else(|| link_ends(&link));
+    Some(FlowName { ingress: packet.ingress, inside, ends })
+}
+
+fn inner_ends(bytes: &[u8]) -> Option<Ends> {
+    let gre = Gre::parse(bytes).ok()?;
+    match gre.protocol() {
+        EtherType::TRANSPARENT_ETHERNET => {
+            let link = Link::parse(gre.payload()).ok()?;
+            let key = network(link.ether_type(), link.payload(), usize::MAX);
+            Some(key.map_or_else(|| link_ends(&link), |key| key.ends()))
+        }
+        other => network(other, gre.payload(), usize::MAX).map(|key| key.ends()),
+    }
+}
+
+fn link_ends(link: &Link<'_>) -> Ends {
+    Ends::Link([link.ethernet.source(), link.ethernet.destination()])
 }
 
 /// How flows are hashed.
@@ -181,6 +211,16 @@ struct Key<'a> {
     protocol: IpProtocol,
     fragment: bool,
     payload: &'a [u8],
+}
+
+impl Key<'_> {
+    fn ends(&self) -> Ends {
+        let addresses = match self.addresses {
+            Addresses::V4(addresses) => addresses.map(|address| IpAddr::V4(address.into())),
+            Addresses::V6(addresses) => addresses.map(|address| IpAddr::V6(address.into())),
+        };
+        Ends::Ip { addresses, protocol: self.protocol, ports: self.ports }
+    }
 }
 
 /// Source and destination.

@@ -48,6 +48,8 @@ impl Default for Marks {
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     packets: u32,
+    /// Packets of the last interval, and of the one before.
+    came: [u32; 2],
     /// Its part of a worker's time in the last interval, in thousandths.
     weight: u32,
     streak: u8,
@@ -90,6 +92,13 @@ impl Judge {
         self.known[bucket].weight
     }
 
+    /// Packets and weight of a bucket in the last interval, unless there is nothing new about it.
+    #[inline]
+    pub(super) fn news(&self, bucket: usize) -> Option<(u32, u32)> {
+        let known = &self.known[bucket];
+        (known.came != [0, 0]).then_some((known.came[0], known.weight))
+    }
+
     /// Weighs all buckets over the time that has passed, and finds what is to change: at most one
     /// bucket to be spread, because that changes the loads; all that are to be hashed.
     ///
@@ -108,6 +117,7 @@ impl Judge {
             let load = &loads[home(bucket)];
             let nanos = u64::from(known.packets) * u64::from(load.packet_nanos());
             known.weight = super::load::thousandths(nanos, passed.0);
+            known.came = [known.packets, known.came[0]];
             known.packets = 0;
             if !buckets::AUTO.contains(&bucket) {
                 continue;

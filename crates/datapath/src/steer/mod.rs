@@ -9,6 +9,7 @@
 //! came is written down in tickets, and [`restore`](crate::restore) brings it back.
 //! `docs/adr/0007-order.md` says why it holds.
 
+mod board;
 mod define;
 mod flow;
 mod judge;
@@ -17,6 +18,7 @@ mod parcel;
 mod sketch;
 pub mod toeplitz;
 
+pub use board::{Board, BucketView, Ends, FlowName, Flows};
 pub use define::{Definer, Gates};
 pub use flow::{Flow, Hasher};
 pub use judge::{Judge, Marks};
@@ -58,6 +60,16 @@ mod buckets {
     /// Few, so that parcels are not all crumbs; each has a lane for good.
     pub(super) const SPREAD: Range<usize> = 528..528 + LANES / 2;
     pub(super) const ALL: usize = SPREAD.end;
+
+    /// Packets of ports of which order a bucket has; `None` of any.
+    pub(super) fn order(bucket: usize) -> Option<Order> {
+        match bucket {
+            _ if HASHED.contains(&bucket) => Some(Order::Hash),
+            _ if AUTO.contains(&bucket) => Some(Order::Auto),
+            _ if SPREAD.contains(&bucket) => Some(Order::Spread),
+            _ => None,
+        }
+    }
 
     /// The bucket of a packet.
     #[inline]

@@ -144,6 +144,7 @@ fn restart(old: &Gateway, new: &Gateway) -> Vec<Restart> {
         ("workers", number(old.workers.into()), number(new.workers.into()), workers),
         ("cpus", list(&old.cpus), list(&new.cpus), workers),
         ("flow_hash", flow_hash(old.flow_hash).to_owned(), flow_hash(new.flow_hash).to_owned(), flows),
+        ("restore_order", old.restore_order.to_string(), new.restore_order.to_string(), flows),
         ("memory_mib", number(old.memory_mib), number(new.memory_mib), memory),
         ("slot_bytes", number(old.slot_bytes), number(new.slot_bytes), memory),
     ];

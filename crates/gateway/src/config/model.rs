@@ -42,6 +42,8 @@ pub struct Gateway {
     pub control: PathBuf,
     /// What makes a flow the same flow, for ports whose packets find their worker by flow.
     pub flow_hash: FlowHash,
+    /// Whether packets that are spread over workers leave in the order in which they came.
+    pub restore_order: bool,
 }
 
 /// A port with a device behind it.

@@ -50,6 +50,7 @@ impl Writer<'_> {
         self.key("slot_bytes", gateway.slot_bytes);
         self.key("control", quoted(&gateway.control.to_string_lossy()));
         self.key("flow_hash", quoted(flow_hash(gateway.flow_hash)));
+        self.key("restore_order", gateway.restore_order);
     }
 
     fn port(&mut self, port: &Port) {

@@ -142,7 +142,8 @@ pub fn crew_for(configuration: &Configuration) -> Option<Vec<Crew>> {
         FlowHash::Toeplitz => Hasher::toeplitz(false),
         FlowHash::SymmetricToeplitz => Hasher::toeplitz(true),
     };
-    Some(crew(workers, &CrewOptions::new(hasher)))
+    let options = CrewOptions::new(hasher);
+    Some(crew(workers, &CrewOptions { restoration: configuration.gateway.restore_order, ..options }))
 }
 
 /// The order of a port in the datapath's words.

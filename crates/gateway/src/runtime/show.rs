@@ -38,6 +38,7 @@ pub fn show(gateway: &Mutex<Gateway>, what: What) -> Shown {
         What::Drops => View::Drops(all_drops(&locked)),
         What::Counters => View::Counters(counters(&locked)),
         What::Workers => View::Workers(workers(&locked)),
+        What::Steering => View::Steering(views::steering(&locked)),
         What::Queues => View::Queues(views::queues(&locked)),
         What::Config => View::Config(configuration(&locked.configuration)),
         What::Fdb => {

@@ -1,7 +1,13 @@
-//! The rows of `polder show` about queues.
+//! The rows of `polder show` about queues, and about who does what.
 
-use super::gateway::{Gateway, PortState, QueueState};
+use super::gateway::{Gateway, PortState, QueueState, WorkerHandle};
+use crate::config::model::{Order, Port};
+use crate::config::write::order;
 use crate::show::queues::QueueRow;
+use crate::show::steering::{BucketRow, FlowRow, SteeredPort, Steering, SteeringRow};
+use polder_datapath::drops::DropReason;
+use polder_datapath::steer::{self, Board, FlowName, Flows, Heavy};
+use std::collections::HashMap;
 
 /// The queues in front of all ports.
 pub(super) fn queues(gateway: &Gateway) -> Vec<QueueRow> {
@@ -26,4 +32,93 @@ fn row(port: &PortState, QueueState { worker, counters }: &QueueState) -> Option
         waiting_bytes: counters.waiting_bytes.get(),
         wait_nanos: counters.wait_nanos.get(),
     })
+}
+
+/// How packets find their workers.
+pub(super) fn steering(gateway: &Gateway) -> Steering {
+    let boards = gateway.workers.iter().enumerate();
+    let boards = boards.filter_map(|(number, worker)| Some((number, worker, worker.board.as_deref()?)));
+    let boards = boards.collect::<Vec<_>>();
+    if boards.is_empty() {
+        return Steering::default();
+    }
+    let ports = gateway.configuration.ports.iter().filter(|port| port.order != Order::Queue);
+    let steered = |port: &Port| SteeredPort { port: port.name.clone(), order: order(port.order).to_owned() };
+    Steering {
+        ports: ports.map(steered).collect(),
+        workers: boards.iter().map(|&(number, worker, board)| steering_row(number, worker, board)).collect(),
+        buckets: boards.iter().flat_map(|&(number, _, board)| bucket_rows(number, board)).collect(),
+        flows: flow_rows(gateway, boards.iter().map(|&(.., board)| board.flows())),
+    }
+}
+
+fn steering_row(number: usize, worker: &WorkerHandle, board: &Board) -> SteeringRow {
+    let (load, counters) = (&board.loads[number], &worker.counters.order);
+    SteeringRow {
+        number,
+        busy_permille: load.busy(),
+        pressed_permille: load.pressed(),
+        packet_nanos: load.packet_nanos(),
+        steered: counters.steered.get(),
+        steered_here: counters.steered_here.get(),
+        offered: counters.given.get(),
+        pulled: counters.pulled.get(),
+        helped: counters.helped.get(),
+        restored: counters.restored.get(),
+        expired: counters.expired.get(),
+        changes: counters.changes.get(),
+        no_core: worker.counters.drops.get(DropReason::NoCore),
+        late: worker.counters.drops.get(DropReason::LateAfterRestore),
+    }
+}
+
+fn bucket_rows(receiver: usize, board: &Board) -> impl Iterator<Item = BucketRow> + '_ {
+    board.buckets().map(move |bucket| BucketRow {
+        receiver,
+        bucket: bucket.number,
+        order: bucket.order.map_or("pinned", word).to_owned(),
+        home: bucket.home,
+        spread: bucket.spread,
+        packets: bucket.packets,
+        load_permille: bucket.weight,
+    })
+}
+
+fn word(order: steer::Order) -> &'static str {
+    match order {
+        steer::Order::Queue => "queue",
+        steer::Order::Hash => "hash",
+        steer::Order::Spread => "spread",
+        steer::Order::Auto => "auto",
+    }
+}
+
+/// The flows of all workers together: one that is spread weighs on several.
+fn flow_rows(gateway: &Gateway, flows: impl Iterator<Item = Flows>) -> Vec<FlowRow> {
+    let (mut sums, mut nanos) = (HashMap::<u32, (Heavy, Option<FlowName>)>::new(), 0);
+    for flows in flows {
+        nanos += flows.nanos;
+        for (heavy, name) in flows.heaviest {
+            let (sum, known) =
+                sums.entry(heavy.hash).or_insert((Heavy { hash: heavy.hash, ..Heavy::default() }, name));
+            sum.weight += heavy.weight;
+            sum.excess += heavy.excess;
+            *known = known.or(name);
+        }
+    }
+    let share = |part: u64| (1000 * part).checked_div(nanos).unwrap_or(0).min(1000);
+    let mut sums = sums.into_values().collect::<Vec<_>>();
+    sums.sort_unstable_by_key(|(heavy, _)| core::cmp::Reverse(heavy.weight));
+    let row = |(heavy, name): (Heavy, Option<FlowName>)| FlowRow {
+        flow: name.map_or_else(|| "?".to_owned(), |name| name.ends.to_string()),
+        port: name
+            .and_then(|name| gateway.configuration.name_of(name.ingress))
+            .unwrap_or_default()
+            .to_owned(),
+        inside: name.is_some_and(|name| name.inside),
+        hash: heavy.hash,
+        share_permille: share(heavy.weight),
+        error_permille: share(heavy.excess),
+    };
+    sums.into_iter().map(row).collect()
 }

@@ -10,8 +10,9 @@ use rustix::io::{Errno, read, write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// A worker's bell.
+/// A worker's bell; on a line of its own, which others read for everything that they bring.
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct Bell {
     event: OwnedFd,
     sleeping: AtomicBool,

@@ -16,6 +16,7 @@ pub mod look;
 pub mod path;
 pub mod ports;
 pub mod queues;
+pub mod steering;
 mod table;
 pub mod tunnels;
 pub mod workers;
@@ -46,6 +47,8 @@ pub enum What {
     Counters,
     /// Workers: load, sleep, hand-offs.
     Workers,
+    /// How packets find their workers: load of each, buckets, the heaviest flows.
+    Steering,
     /// Queues in front of ports: what waits, how long, what was dropped.
     Queues,
     /// The configuration in force, with every default written out.
@@ -84,6 +87,8 @@ pub enum View {
     Counters(counters::Counters),
     /// Workers.
     Workers(Vec<workers::WorkerRow>),
+    /// Steering.
+    Steering(steering::Steering),
     /// Queues.
     Queues(Vec<queues::QueueRow>),
     /// Configuration.
@@ -103,6 +108,7 @@ impl Shown {
             (View::Tunnels(now), View::Tunnels(then)) => tunnels::subtract(now, then),
             (View::Drops(now), View::Drops(then)) => now.subtract(then),
             (View::Workers(now), View::Workers(then)) => workers::subtract(now, then),
+            (View::Steering(now), View::Steering(then)) => steering::subtract(now, then),
             (View::Queues(now), View::Queues(then)) => queues::subtract(now, then),
             // Sides of a law and states are shown as they are.
             _ => {}
@@ -120,6 +126,7 @@ impl Shown {
             View::Drops(drops) => drops.draw(look),
             View::Counters(counters) => counters.draw(look),
             View::Workers(rows) => workers::draw(rows, look),
+            View::Steering(steering) => steering::draw(steering, look),
             View::Queues(rows) => queues::draw(rows, look),
             View::Config(written) => written.toml.clone(),
         }
@@ -160,6 +167,12 @@ mod tests {
             View::Drops(drops::Drops { reasons: vec![drop] }),
             View::Counters(counters::Counters::default()),
             View::Workers(vec![workers::WorkerRow::default()]),
+            View::Steering(steering::Steering {
+                ports: vec![steering::SteeredPort::default()],
+                workers: vec![steering::SteeringRow::default()],
+                buckets: vec![steering::BucketRow::default()],
+                flows: vec![steering::FlowRow::default()],
+            }),
             View::Queues(vec![queues::QueueRow::default()]),
             View::Config(written),
         ]

@@ -8,6 +8,7 @@ mod bridge;
 mod death;
 mod host;
 mod mtu;
+mod order;
 mod reload;
 mod tunnel;
 mod usb;

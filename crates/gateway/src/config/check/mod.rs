@@ -124,6 +124,7 @@ fn gateway(draft: &GatewayDraft, file: &Path, findings: &Findings) -> Gateway {
         slot_bytes: draft.slot_bytes.unwrap_or(SLOT_BYTES),
         control: draft.control.clone().unwrap_or_else(|| default_control(&name)),
         flow_hash: draft.flow_hash.unwrap_or_default(),
+        restore_order: draft.restore_order.unwrap_or(true),
         name,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::model::{FlowHash, OnExit};
 use super::super::section::{At, Kind, Refusal, Section};
-use super::super::values::{NAME_RULE, choice, elements, integer, is_name, text};
+use super::super::values::{NAME_RULE, boolean, choice, elements, integer, is_name, text};
 use super::port::ON_EXIT;
 use std::path::PathBuf;
 use toml::de::DeValue;
@@ -10,7 +10,17 @@ use toml::de::DeValue;
 /// The keys of the gateway.
 pub(super) const KIND: Kind = Kind {
     noun: "the gateway",
-    keys: &["name", "workers", "cpus", "memory_mib", "slot_bytes", "control", "on_exit", "flow_hash"],
+    keys: &[
+        "name",
+        "workers",
+        "cpus",
+        "memory_mib",
+        "slot_bytes",
+        "control",
+        "on_exit",
+        "flow_hash",
+        "restore_order",
+    ],
 };
 
 const FLOW_HASHES: &[(&str, FlowHash)] = &[
@@ -38,6 +48,7 @@ pub(in super::super) struct GatewayDraft {
     pub(in super::super) control: Option<PathBuf>,
     pub(in super::super) on_exit: Option<OnExit>,
     pub(in super::super) flow_hash: Option<FlowHash>,
+    pub(in super::super) restore_order: Option<bool>,
 }
 
 /// Reads the section, which may be left out.
@@ -54,6 +65,7 @@ pub(super) fn read(root: &Section<'_>) -> GatewayDraft {
         control: section.read("control", control).map(|at| at.value),
         on_exit: section.read("on_exit", choice(ON_EXIT)).map(|at| at.value),
         flow_hash: section.read("flow_hash", choice(FLOW_HASHES)).map(|at| at.value),
+        restore_order: section.read("restore_order", boolean).map(|at| at.value),
     }
 }
 

@@ -28,6 +28,7 @@ use polder_buffers::snapshot::Snapshot;
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
 use polder_datapath::engine::Tables;
 use polder_datapath::forward::{BridgeCounters, Links, SweepCursor};
+use polder_datapath::steer::Board;
 use polder_datapath::units::Nanos;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -44,6 +45,8 @@ pub struct WorkerHandle {
     pub bridging: Arc<BridgeCounters>,
     /// The CPU that it was pinned to.
     pub cpu: Option<u16>,
+    /// What it lets others see of its steering, if workers share.
+    pub board: Option<Arc<Board>>,
     thread: Option<JoinHandle<()>>,
 }
 

@@ -93,7 +93,9 @@ impl Gateway {
                 inbox,
                 report.clone(),
             )?;
-            if let Some(share) = crew.next() {
+            let share = crew.next();
+            let board = share.as_ref().map(|share| Arc::clone(share.board()));
+            if let Some(share) = share {
                 worker.join(share, &bells);
             }
             let cpu = self.configuration.gateway.cpus.get(number).copied();
@@ -101,7 +103,8 @@ impl Gateway {
                 pin(cpu);
                 worker.run();
             })?;
-            self.workers.push(WorkerHandle { commands, bell, counters, bridging, cpu, thread: Some(thread) });
+            let thread = Some(thread);
+            self.workers.push(WorkerHandle { commands, bell, counters, bridging, cpu, board, thread });
         }
         Ok(())
     }

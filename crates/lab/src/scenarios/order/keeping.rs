@@ -18,10 +18,13 @@ pub(super) const HELD: &str = "order.reordered.held_worker";
 pub(super) const LATE: &str = "order.late_dropped.held_worker";
 pub(super) const WITHOUT: &str = "order.reordered_without_restoration";
 
-/// Packets a second that come in, in batches: what two workers do easily.
-const PACE: u64 = 150_000;
+/// Packets a second that come in, in batches: nearly all that one worker does, so that the other one takes
+/// its part.
+const PACE: u64 = 900_000;
+/// Packets a second where one worker is alone and its meter remembers each of them.
+const CALM: u64 = 150_000;
 /// Work a packet, in nanoseconds.
-const COST: u32 = 500;
+const COST: u32 = 1000;
 /// Faults that are made on purpose, to see that the meter sees them.
 const INJECTED: u64 = 17;
 /// Per cent of the packets that CoDel is to drop, and their rows.
@@ -31,10 +34,10 @@ const SHARES: [(u64, &str); 4] = [
     (10, "order.reordered.codel_10"),
     (50, "order.reordered.codel_50"),
 ];
-/// Fast enough for a second to be long: what is dropped does not slow its sender down, so CoDel has to
+/// Fast enough for a second to be long and for half of the packets to be dropped soon: what is dropped does not slow its sender down, so CoDel has to
 /// find the share by itself.
 const CODEL: CodelOptions =
-    CodelOptions { target: Nanos(200_000), interval: Nanos(2_000_000), longest_packet: 64 };
+    CodelOptions { target: Nanos(50_000), interval: Nanos(200_000), longest_packet: 64 };
 /// How long a worker is held.
 const HOLD: Duration = Duration::from_millis(100);
 
@@ -150,7 +153,7 @@ fn held(run: &mut Run, links: u32) -> anyhow::Result<()> {
 
 /// The negative controls: swaps that are made are counted, and spreading alone reorders.
 fn without_restoration(run: &mut Run, links: u32, time: Duration) -> anyhow::Result<()> {
-    let plan = Plan { order: Order::Queue, flows: vec![0], pace: Some(PACE), ..Plan::one_flow(1, links) };
+    let plan = Plan { order: Order::Queue, flows: vec![0], pace: Some(CALM), ..Plan::one_flow(1, links) };
     let prepare = |ledger: &mut Ledger| {
         ledger.meter = Some(SequenceMeter::new(1 << 20));
         ledger.swaps = (0..INJECTED).map(|swap| 1000 + 130 * swap).collect();

@@ -1,0 +1,201 @@
+//! What a worker lets others see of its steering: buckets and the heaviest flows.
+//!
+//! The worker writes it once an interval, anybody reads. Buckets are words of their own; the flows are
+//! behind a lock that the worker only tries: when somebody is reading, it writes the next time.
+
+use super::sketch::Heavy;
+use super::{BUCKETS, Loads, Order, buckets};
+use crate::counters::Counter;
+use core::fmt;
+use polder_buffers::PortId;
+use std::net::IpAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::wire::{IpProtocol, MacAddress};
+
+/// One receiving worker's board.
+#[derive(Debug)]
+pub struct Board {
+    /// How busy all workers are.
+    pub loads: Loads,
+    buckets: Box<[Posted]>,
+    flows: Mutex<Flows>,
+}
+
+/// What is known of one bucket.
+#[derive(Debug, Default)]
+struct Posted {
+    packets: Counter,
+    /// The part of its home's time, in thousandths, and in the highest bit whether it is spread.
+    weight: AtomicU32,
+    home: AtomicU32,
+}
+
+const SPREAD: u32 = 1 << 31;
+
+/// One bucket as it was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BucketView {
+    /// Its number.
+    pub number: usize,
+    /// For ports of which order; `None` for packets that stay together whatever the port's order.
+    pub order: Option<Order>,
+    /// The worker that is its home.
+    pub home: usize,
+    /// Whether it is spread.
+    pub spread: bool,
+    /// Packets ever.
+    pub packets: u64,
+    /// The part of its home's time that it took in the last interval, in thousandths.
+    pub weight: u32,
+}
+
+/// The heaviest flows of one worker, by the time that they took in turns that were measured.
+#[derive(Clone, Debug, Default)]
+pub struct Flows {
+    /// The heaviest first.
+    pub heaviest: Vec<(Heavy, Option<FlowName>)>,
+    /// The time of all flows in these turns, in nanoseconds.
+    pub nanos: u64,
+}
+
+/// Who speaks to whom in a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowName {
+    /// The port that it comes in by.
+    pub ingress: PortId,
+    /// Whether it was found inside a tunnel packet.
+    pub inside: bool,
+    /// Its two ends.
+    pub ends: Ends,
+}
+
+/// The two ends of a flow, source first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// Of IP.
+    Ip {
+        /// The addresses.
+        addresses: [IpAddr; 2],
+        /// The protocol.
+        protocol: IpProtocol,
+        /// The ports, if the protocol has any.
+        ports: Option<[u16; 2]>,
+    },
+    /// Of anything else.
+    Link([MacAddress; 2]),
+}
+
+impl Board {
+    /// An empty board beside these loads.
+    pub fn new(loads: Loads) -> Self {
+        let buckets = (0..BUCKETS).map(|_| Posted::default()).collect();
+        Self { loads, buckets, flows: Mutex::default() }
+    }
+
+    /// Writes what has become of a bucket; so many packets came since the last time.
+    #[inline]
+    pub(super) fn post(&self, bucket: usize, packets: u32, weight: u32, (home, spread): (u16, bool)) {
+        let posted = &self.buckets[bucket];
+        posted.packets.add(u64::from(packets));
+        // Relaxed, here and below: each word stands for itself.
+        posted.weight.store(weight | if spread { SPREAD } else { 0 }, Ordering::Relaxed);
+        posted.home.store(u32::from(home), Ordering::Relaxed);
+    }
+
+    /// Writes the flows, unless somebody is reading them. Says whether it did.
+    pub(super) fn post_flows(&self, write: impl FnOnce(&mut Flows)) -> bool {
+        let Ok(mut flows) = self.flows.try_lock() else { return false };
+        write(&mut flows);
+        true
+    }
+
+    /// Buckets that packets have ever come for.
+    pub fn buckets(&self) -> impl Iterator<Item = BucketView> + '_ {
+        let view = |(number, posted): (usize, &Posted)| {
+            let weight = posted.weight.load(Ordering::Relaxed);
+            BucketView {
+                number,
+                order: buckets::order(number),
+                home: posted.home.load(Ordering::Relaxed) as usize,
+                spread: weight & SPREAD != 0,
+                packets: posted.packets.get(),
+                weight: weight & !SPREAD,
+            }
+        };
+        self.buckets.iter().enumerate().map(view).filter(|bucket| bucket.packets > 0)
+    }
+
+    /// The heaviest flows.
+    pub fn flows(&self) -> Flows {
+        self.flows.lock().map(|flows| flows.clone()).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Ends {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Link([from, to]) => write!(formatter, "{from} → {to}"),
+            Self::Ip { addresses: [from, to], protocol, ports: None } => {
+                write!(formatter, "{} {from} → {to}", protocol_name(*protocol))
+            }
+            Self::Ip { addresses: [from, to], protocol, ports: Some([from_port, to_port]) } => {
+                let end = |address: &IpAddr, port| std::net::SocketAddr::new(*address, port);
+                let name = protocol_name(*protocol);
+                write!(formatter, "{name} {} → {}", end(from, *from_port), end(to, *to_port))
+            }
+        }
+    }
+}
+
+fn protocol_name(protocol: IpProtocol) -> String {
+    match protocol {
+        IpProtocol::TCP => "TCP".to_owned(),
+        IpProtocol::UDP => "UDP".to_owned(),
+        IpProtocol::ICMP => "ICMP".to_owned(),
+        IpProtocol::ICMPV6 => "ICMPv6".to_owned(),
+        IpProtocol::GRE => "GRE".to_owned(),
+        other => format!("protocol {}", other.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_posted_is_seen() {
+        let board = Board::new(Loads::from([]));
+        let auto = buckets::AUTO.start + 3;
+        board.post(auto, 7, 250, (1, true));
+        board.post(auto, 10, 251, (1, true));
+        board.post(auto + 1, 0, 0, (0, false));
+        let view = BucketView {
+            number: auto,
+            order: Some(Order::Auto),
+            home: 1,
+            spread: true,
+            packets: 17,
+            weight: 251,
+        };
+        assert_eq!(board.buckets().collect::<Vec<_>>(), [view]);
+        assert!(board.post_flows(|flows| flows.nanos = 17));
+        let reading = board.flows.lock();
+        assert!(!board.post_flows(|_| unreachable!("somebody reads")));
+        drop(reading);
+        assert_eq!(board.flows().nanos, 17);
+    }
+
+    #[test]
+    fn ends_read_as_people_write_them() {
+        let v4 = [[10, 0, 0, 1], [10, 0, 0, 2]].map(|address: [u8; 4]| IpAddr::from(address));
+        let tcp = Ends::Ip { addresses: v4, protocol: IpProtocol::TCP, ports: Some([40_000, 5201]) };
+        assert_eq!(tcp.to_string(), "TCP 10.0.0.1:40000 → 10.0.0.2:5201");
+        let other = Ends::Ip { addresses: v4, protocol: IpProtocol(89), ports: None };
+        assert_eq!(other.to_string(), "protocol 89 10.0.0.1 → 10.0.0.2");
+        let v6 = [IpAddr::from([0_u16, 0, 0, 0, 0, 0, 0, 1]); 2];
+        let udp = Ends::Ip { addresses: v6, protocol: IpProtocol::UDP, ports: Some([53, 54]) };
+        assert_eq!(udp.to_string(), "UDP [::1]:53 → [::1]:54");
+    }
+}

@@ -1,0 +1,142 @@
+//! One TCP connection through a tunnel whose packets all workers share, and what the kernels at its ends
+//! say of the order.
+
+use crate::support::{Gateway, assert_reaches, root_or_skip};
+use crate::tunnel::{CLIENT, FAR, NEAR, Net, SERVER};
+use polder_lab::topology::Namespace;
+use polder_lab::traffic::sockets::tcp_goodput;
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
+
+/// Enough on its way that batches are full and others are asked to help, less than any ring holds.
+const WINDOW: &str = "4096 400000 400000";
+/// By which the ends of a connection see that something came out of order: the receiver that it had to
+/// wait for a segment, the sender that an acknowledgement named one that was not lost.
+const SEEN: [&str; 6] =
+    ["TCPOFOQueue", "TCPSACKReorder", "TCPTSReorder", "TCPRenoReorder", "TCPDSACKOfoRecv", "TCPDSACKOfoSent"];
+
+fn configuration(local: Ipv4Addr, remote: Ipv4Addr, restore: bool) -> String {
+    format!(
+        r#"
+workers = 2
+restore_order = {restore}
+[port.eth0]
+interface = "eth0"
+order = "spread"
+[port.radio0]
+interface = "radio0"
+role = "underlay"
+order = "spread"
+[tunnel.peer]
+kind = "gretap"
+local = "{local}"
+remote = "{remote}"
+port = "radio0"
+[bridge.lan]
+members = ["eth0", "peer"]
+"#
+    )
+}
+
+/// The kernel's counters of a namespace (`nstat`).
+fn counters(namespace: &Namespace) -> HashMap<String, u64> {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap();
+    let text = namespace.inside(|| [read("netstat"), read("snmp")].concat()).unwrap();
+    let lines = text.lines().collect::<Vec<_>>();
+    let pairs = lines.chunks(2).filter(|pair| pair.len() == 2).flat_map(|pair| {
+        let names = pair[0].split_whitespace().skip(1);
+        names.zip(pair[1].split_whitespace().skip(1))
+    });
+    pairs.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect()
+}
+
+/// What came of a connection.
+#[derive(Debug)]
+struct Outcome {
+    megabits: f64,
+    /// By counter, of both ends together.
+    seen: Vec<(&'static str, u64)>,
+    /// Segments that were sent twice.
+    again: u64,
+    /// Parcels that a worker took from another one.
+    helped: u64,
+    restored: u64,
+}
+
+impl Outcome {
+    fn reordered(&self) -> u64 {
+        self.seen.iter().map(|(_, count)| count).sum()
+    }
+}
+
+fn connection(restore: bool, time: Duration) -> Outcome {
+    let net = Net::new(1600);
+    let gateways = [
+        Gateway::start(&net.topology, &net.near, &configuration(NEAR, FAR, restore)),
+        Gateway::start(&net.topology, &net.far, &configuration(FAR, NEAR, restore)),
+    ];
+    assert_reaches(&net.client, SERVER);
+    for end in [&net.client, &net.server] {
+        for name in ["tcp_rmem", "tcp_wmem"] {
+            end.inside(|| std::fs::write(format!("/proc/sys/net/ipv4/{name}"), WINDOW)).unwrap().unwrap();
+        }
+    }
+    let ends = [&net.client, &net.server];
+    let before = ends.map(counters);
+    let destination = SocketAddrV4::new(SERVER, 7021);
+    let goodput =
+        tcp_goodput(&net.client, &net.server, destination, Duration::from_millis(200), time).unwrap();
+    let after = ends.map(counters);
+    let moved = |name: &str| {
+        let count = |counters: &HashMap<String, u64>| counters.get(name).copied().unwrap_or(0);
+        after.iter().map(count).sum::<u64>() - before.iter().map(count).sum::<u64>()
+    };
+    let steering =
+        |name: &str| gateways.iter().flat_map(|gateway| gateway.all("steering", name)).sum::<u64>();
+    let outcome = Outcome {
+        megabits: goodput / 1e6,
+        seen: SEEN.map(|name| (name, moved(name))).to_vec(),
+        again: moved("RetransSegs"),
+        helped: steering("helped"),
+        restored: steering("restored"),
+    };
+    eprintln!("restore_order = {restore}: {outcome:?}");
+    gateways.into_iter().for_each(Gateway::stop);
+    outcome
+}
+
+fn check(outcome: &Outcome) {
+    assert!(outcome.restored > 1000 && outcome.helped > 10, "workers shared nothing: {outcome:?}");
+    // On a machine that does other things a ring may overflow; then the receiver waits for what is lost.
+    let told = if outcome.again == 0 { outcome.reordered() } else { spurious(outcome) };
+    assert_eq!(told, 0, "{outcome:?}");
+}
+
+/// What only reordering causes, whatever was lost beside it.
+fn spurious(outcome: &Outcome) -> u64 {
+    outcome.seen.iter().filter(|(name, _)| name.ends_with("Reorder")).map(|(_, count)| count).sum()
+}
+
+#[test]
+fn a_connection_over_all_workers_sees_no_reordering() {
+    if root_or_skip("a_connection_over_all_workers_sees_no_reordering") {
+        check(&connection(true, Duration::from_secs(8)));
+    }
+}
+
+#[test]
+#[ignore = "long: a minute of TCP"]
+fn a_connection_over_all_workers_sees_no_reordering_for_a_minute() {
+    if root_or_skip("a_connection_over_all_workers_sees_no_reordering_for_a_minute") {
+        check(&connection(true, Duration::from_secs(60)));
+    }
+}
+
+#[test]
+fn without_restoration_the_kernels_see_that_it_is_reordered() {
+    if root_or_skip("without_restoration_the_kernels_see_that_it_is_reordered") {
+        let outcome = connection(false, Duration::from_secs(4));
+        assert!(outcome.reordered() > 0, "{outcome:?}");
+    }
+}
