@@ -321,6 +321,7 @@ impl Crew {
     fn process(&mut self, batch: &mut Batch, stages: &mut impl Stages) {
         let start = stages.begin();
         let packets = batch.len();
+        self.meter.worked(packets);
         if start.is_some() {
             self.definer.sample(batch);
         }
@@ -356,6 +357,7 @@ impl Crew {
     fn pull(&mut self, other: usize, now: Nanos, stages: &mut impl Stages) -> bool {
         let Some(mut parcel) = self.peers[other].offers.take() else { return false };
         let packets = parcel.len();
+        self.meter.worked(packets);
         let counters = &self.counters.order;
         counters.pulled.add(packets as u64);
         counters.helped.add(u64::from(other != self.me));

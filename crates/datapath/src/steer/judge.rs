@@ -17,7 +17,8 @@ pub struct Marks {
     pub over: u32,
     /// A worker is pressed when so many of its turns bring full batches, in thousandths.
     pub pressed: u32,
-    /// A worker that is busy less than this, or hardly pressed, has time for others.
+    /// A worker that is busy less than this, or hardly pressed, or has little work of its own beside
+    /// receiving, has time for others.
     pub under: u32,
     /// The part of a worker's time, in thousandths, that a bucket must take to be spread.
     pub big: u32,
@@ -157,7 +158,8 @@ impl Marks {
     }
 
     fn is_under(&self, load: &WorkerLoad) -> bool {
-        load.busy() < self.under || load.pressed() < self.pressed / 4
+        let idle = load.busy() < self.under || load.worked() < self.under / 2;
+        idle || load.pressed() < self.pressed / 4
     }
 }
 
@@ -201,7 +203,7 @@ mod tests {
         /// How busy and how pressed both are.
         fn loads(&self, loads: [(u32, u32); 2]) {
             for (load, (busy, pressed)) in self.loads.iter().zip(loads) {
-                load.publish(busy, pressed, 1000);
+                load.publish(busy, pressed, busy, 1000);
             }
         }
     }
@@ -229,6 +231,15 @@ mod tests {
             (0..5).for_each(|_| bench.interval(&traffic));
             assert_eq!(bench.spread, [], "{loads:?}");
         }
+    }
+
+    #[test]
+    fn a_worker_that_only_hands_over_has_time() {
+        let mut bench = Bench::new();
+        bench.loads[0].publish(1000, 950, 900, 1000);
+        bench.loads[1].publish(1000, 950, 20, 1000);
+        (0..2).for_each(|_| bench.interval(&[(BIG, 9000)]));
+        assert_eq!(bench.spread, [BIG]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct WorkerLoad {
     busy: AtomicU32,
     pressed: AtomicU32,
+    worked: AtomicU32,
     packet_nanos: AtomicU32,
 }
 
@@ -26,15 +27,22 @@ impl WorkerLoad {
         self.pressed.load(Ordering::Relaxed)
     }
 
+    /// Time that its own packets took in the stages, in thousandths: what is left when whoever brings
+    /// them waits. A worker that only hands over is busy and pressed, and has time all the same.
+    pub fn worked(&self) -> u32 {
+        self.worked.load(Ordering::Relaxed)
+    }
+
     /// Nanoseconds that a packet takes it, on average.
     pub fn packet_nanos(&self) -> u32 {
         self.packet_nanos.load(Ordering::Relaxed)
     }
 
-    /// Says all three.
-    pub fn publish(&self, busy: u32, pressed: u32, packet_nanos: u32) {
+    /// Says all four.
+    pub fn publish(&self, busy: u32, pressed: u32, worked: u32, packet_nanos: u32) {
         self.busy.store(busy, Ordering::Relaxed);
         self.pressed.store(pressed, Ordering::Relaxed);
+        self.worked.store(worked, Ordering::Relaxed);
         self.packet_nanos.store(packet_nanos, Ordering::Relaxed);
     }
 }
@@ -51,6 +59,7 @@ pub struct LoadMeter {
     busy: Nanos,
     turns: u32,
     full_turns: u32,
+    packets: u64,
     timed_nanos: u64,
     timed_packets: u64,
     /// The mean of a packet's time, of the last intervals, in sixteenths of a nanosecond.
@@ -83,6 +92,12 @@ impl LoadMeter {
         self.full_turns += u32::from(full);
     }
 
+    /// So many packets have been through the stages.
+    #[inline]
+    pub fn worked(&mut self, packets: usize) {
+        self.packets += packets as u64;
+    }
+
     /// So many packets took so long.
     pub fn timed(&mut self, packets: usize, time: Nanos) {
         self.timed_packets += packets as u64;
@@ -98,7 +113,8 @@ impl LoadMeter {
             self.packet_nanos_16 = (3 * before + mean) / 4;
         }
         let packet_nanos = u32::try_from(self.packet_nanos_16.div_ceil(16)).unwrap_or(u32::MAX);
-        load.publish(busy, pressed, packet_nanos);
+        let worked = thousandths(self.packets * u64::from(packet_nanos), passed.0);
+        load.publish(busy, pressed, worked, packet_nanos);
         let (last, was_busy, packet_nanos_16) = (self.last, self.was_busy, self.packet_nanos_16);
         *self = Self { last, was_busy, packet_nanos_16, ..Self::default() };
     }
@@ -125,9 +141,12 @@ mod tests {
             published += u32::from(meter.round(now, round % 2 == 0, interval, &load));
             meter.turn(round % 4 == 0);
             meter.timed(10, Nanos(1000));
+            // 10 packets of 100 ns in each 10 µs.
+            meter.worked(10);
         }
         assert_eq!(published, 2);
         assert!((490..=510).contains(&load.busy()), "{}", load.busy());
         assert_eq!((load.pressed(), load.packet_nanos()), (250, 100));
+        assert!((99..=101).contains(&load.worked()), "{}", load.worked());
     }
 }

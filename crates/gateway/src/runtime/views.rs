@@ -58,6 +58,7 @@ fn steering_row(number: usize, worker: &WorkerHandle, board: &Board) -> Steering
         number,
         busy_permille: load.busy(),
         pressed_permille: load.pressed(),
+        worked_permille: load.worked(),
         packet_nanos: load.packet_nanos(),
         steered: counters.steered.get(),
         steered_here: counters.steered_here.get(),

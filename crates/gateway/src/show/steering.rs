@@ -35,6 +35,8 @@ pub struct SteeringRow {
     pub busy_permille: u32,
     /// Of its turns that brought packets, those that brought a full batch, in thousandths.
     pub pressed_permille: u32,
+    /// Time of the last interval that its packets took in the stages, in thousandths.
+    pub worked_permille: u32,
     /// What a packet takes it, on average.
     pub packet_nanos: u32,
     /// Packets that it handed to the workers that their flows belong to.
@@ -145,6 +147,7 @@ fn workers(rows: &[SteeringRow], look: Look) -> String {
         ("worker", Align::Right),
         ("busy", Align::Right),
         ("full batches", Align::Right),
+        ("in the stages", Align::Right),
         ("a packet", Align::Right),
         ("steered away", Align::Right),
         ("steered here", Align::Right),
@@ -161,6 +164,7 @@ fn workers(rows: &[SteeringRow], look: Look) -> String {
             row.number.to_string(),
             permille(row.busy_permille.into()),
             permille(row.pressed_permille.into()),
+            permille(row.worked_permille.into()),
             duration(row.packet_nanos.into()),
             look.count(row.steered),
             look.count(row.steered_here),

@@ -2,10 +2,11 @@
 //! say of the order.
 
 use crate::support::{Gateway, assert_reaches, root_or_skip};
-use crate::tunnel::{CLIENT, FAR, NEAR, Net, SERVER};
+use crate::tunnel::{FAR, NEAR, Net, SERVER};
 use polder_lab::topology::Namespace;
 use polder_lab::traffic::sockets::tcp_goodput;
 use std::collections::HashMap;
+use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
@@ -101,13 +102,16 @@ fn connection(restore: bool, time: Duration) -> Outcome {
         helped: steering("helped"),
         restored: steering("restored"),
     };
-    eprintln!("restore_order = {restore}: {outcome:?}");
+    let _ = writeln!(std::io::stderr(), "restore_order = {restore}: {outcome:?}");
     gateways.into_iter().for_each(Gateway::stop);
     outcome
 }
 
 fn check(outcome: &Outcome) {
-    assert!(outcome.restored > 1000 && outcome.helped > 10, "workers shared nothing: {outcome:?}");
+    assert!(
+        outcome.megabits > 0.0 && outcome.restored > 1000 && outcome.helped > 10,
+        "workers shared nothing: {outcome:?}"
+    );
     // On a machine that does other things a ring may overflow; then the receiver waits for what is lost.
     let told = if outcome.again == 0 { outcome.reordered() } else { spurious(outcome) };
     assert_eq!(told, 0, "{outcome:?}");

@@ -1,7 +1,5 @@
 //! A gateway between two in-memory cables, and what the far ends send and see.
 
-#![expect(clippy::disallowed_methods, reason = "a test looks at the real clock to give up")]
-
 use anyhow::Context as _;
 use polder::config::{self, Configuration};
 use polder::runtime::accounts::Accounts;
@@ -26,6 +24,8 @@ pub(crate) struct Bench {
     pub(crate) near: End,
     pub(crate) far: End,
     pool: Pool,
+    /// The first flow that is sent.
+    pub(crate) first: u64,
     /// The number that each flow's next packet has, and the one that is to arrive next at least.
     flows: HashMap<u64, (u64, u64)>,
     pub(crate) sent: u64,
@@ -42,13 +42,24 @@ impl Bench {
     pub(crate) fn new(text: &str, queues: [usize; 2]) -> Self {
         let region = Region::new(RegionOptions { slots: 16_384, slot_bytes: 2048 }).expect("memory");
         let cable =
-            |queues| pair::cable(Options { queues, ring: 1024, ..Options::default() }).expect("a cable");
+            |queues| pair::cable(Options { queues, ring: 8192, ..Options::default() }).expect("a cable");
         let ((near, a), (b, far)) = (cable(queues[0]), cable(queues[1]));
         let ends = [("a", a), ("b", b)].map(|(name, end)| (name.to_owned(), end));
         let gateway =
             Gateway::start_on(configuration(text), region.clone(), opener(ends)).expect("it starts");
         let pool = region.pool();
-        Self { region, gateway, near, far, pool, flows: HashMap::new(), sent: 0, seen: 0, overtaken: 0 }
+        Self {
+            region,
+            gateway,
+            near,
+            far,
+            pool,
+            first: 0,
+            flows: HashMap::new(),
+            sent: 0,
+            seen: 0,
+            overtaken: 0,
+        }
     }
 
     /// Sends frames of so many bytes, of each flow one after the other, by the queues in turn.
@@ -56,7 +67,7 @@ impl Bench {
         let queues = self.near.len();
         let mut batch = Batch::new();
         for number in 0..count {
-            let flow = number % flows;
+            let flow = self.first + number % flows;
             let next = &mut self.flows.entry(flow).or_default().0;
             batch.push(frame(flow, *next, bytes, &mut self.pool)).expect("there is room");
             *next += 1;
@@ -142,7 +153,7 @@ fn opener(ends: [(String, End); 2]) -> Opener {
 }
 
 /// A UDP frame of a flow, which says what it is.
-fn frame(flow: u64, number: u64, length: usize, pool: &mut Pool) -> Packet {
+pub(crate) fn frame(flow: u64, number: u64, length: usize, pool: &mut Pool) -> Packet {
     let port = 1024 + u16::try_from(flow).expect("few flows");
     let payload = u16::try_from(length - 14).expect("a short frame");
     let [high, low] = payload.to_be_bytes();

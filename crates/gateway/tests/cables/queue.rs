@@ -1,10 +1,6 @@
 //! The queue in front of a port: behind restoration, counted, and never out of order.
 
-#![expect(clippy::disallowed_methods, reason = "a test looks at the real clock to give up")]
-
-mod bench;
-
-use bench::Bench;
+use crate::bench::Bench;
 use polder_datapath::drops::DropReason;
 use std::time::{Duration, Instant};
 
