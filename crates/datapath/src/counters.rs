@@ -79,6 +79,8 @@ pub enum Stage {
     Parse,
     /// Tunnel packets opened.
     Decapsulate,
+    /// Rules asked, where there are some: of what came in, and of what is to leave.
+    Filter,
     /// Egress port found in the bridge.
     Bridge,
     /// Tunnel headers written.
@@ -101,6 +103,7 @@ impl Stage {
         Self::Receive,
         Self::Parse,
         Self::Decapsulate,
+        Self::Filter,
         Self::Bridge,
         Self::Encapsulate,
         Self::Restore,
@@ -115,6 +118,7 @@ impl Stage {
             Self::Receive => "receive",
             Self::Parse => "parse",
             Self::Decapsulate => "decapsulate",
+            Self::Filter => "filter",
             Self::Bridge => "bridge",
             Self::Encapsulate => "encapsulate",
             Self::Restore => "restore",

@@ -91,6 +91,9 @@ reasons! {
     FragmentBad, "decapsulate", "fragment-bad", "Outer fragment with an impossible offset or length.";
     FragmentTimeout, "decapsulate", "fragment-timeout", "The other fragments did not arrive in time.";
     FragmentLimit, "decapsulate", "fragment-limit", "Too many datagrams are being reassembled.";
+    FilterUnreadable, "filter", "filter-unreadable", "IP headers that cannot be read as far as rules may ask: broken, or cut into fragments too small (RFC 1858).";
+    Filtered, "filter", "filtered", "A rule drops it.";
+    FilterRejected, "filter", "filter-rejected", "A rule rejects it.";
     SourceMulticast, "bridge", "source-multicast", "The source address is a group address or zero.";
     ReservedMulticast, "bridge", "reserved-multicast", "Link-local group address that bridges never forward (IEEE 802.1D 7.12.6).";
     VlanNotAllowed, "bridge", "vlan-not-allowed", "The VLAN is not carried by this port.";
@@ -116,6 +119,14 @@ reasons! {
 impl DropReason {
     /// Number of reasons.
     pub const COUNT: usize = Self::ALL.len();
+
+    /// Why the packet's journey has ended, if it has.
+    pub fn of(packet: &Packet) -> Option<Self> {
+        if !is_dropped(packet) {
+            return None;
+        }
+        Self::ALL.get(usize::from(packet.transport_offset)).copied()
+    }
 }
 
 /// One counter a reason.
@@ -170,6 +181,8 @@ impl Context<'_> {
         debug_assert!(!is_dropped(packet), "a packet is dropped once");
         self.drops.count(reason, 1);
         packet.egress = DROPPED;
+        // What only a packet on its way needs has room for why it is not.
+        packet.transport_offset = u16::from(reason as u8);
     }
 }
 

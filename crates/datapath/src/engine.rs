@@ -6,6 +6,7 @@
 
 use crate::counters::{Stage, WorkerCounters};
 use crate::drops::{Context, DropReason, is_dropped};
+use crate::filter::{Direction, FilterCounters, FilterState, Filters, filter};
 use crate::forward::{BridgeCounters, BridgeState, Bridges, bridge};
 use crate::offload::complete_checksum;
 use crate::parse::parse;
@@ -30,6 +31,8 @@ pub struct Tables {
     pub bridges: Bridges,
     /// Tunnels and the ports they go over.
     pub tunnels: Tunnels,
+    /// Rules, if there are any.
+    pub filters: Filters,
     /// Longest frame that is accepted, in bytes, Ethernet header included, FCS excluded.
     pub longest_frame: usize,
     /// By port: whether it takes packets whose transport checksum is partial.
@@ -56,6 +59,7 @@ pub struct Engine {
     counters: Arc<WorkerCounters>,
     bridge: BridgeState,
     decapsulate: DecapsulateState,
+    filter: FilterState,
     encapsulate: EncapsulateState,
     seal: SealState,
     dispatch: Dispatch,
@@ -119,6 +123,7 @@ impl Engine {
         Self {
             bridge: BridgeState::new(bridges, Arc::new(BridgeCounters::default())),
             decapsulate: DecapsulateState::new(worker, ReassemblyLimits::default()),
+            filter: FilterState::new(worker),
             encapsulate: EncapsulateState::new(worker),
             tables,
             counters: Arc::default(),
@@ -143,6 +148,11 @@ impl Engine {
     /// The bridge stage's counters.
     pub fn bridge_counters(&self) -> &Arc<BridgeCounters> {
         self.bridge.counters()
+    }
+
+    /// The filter stage's counters.
+    pub fn filter_counters(&self) -> &Arc<FilterCounters> {
+        self.filter.counters()
     }
 
     /// Makes room for ports 0 to `ports` − 1.
@@ -297,6 +307,7 @@ impl Engine {
             tables: self.tables.get(),
             bridge: &mut self.bridge,
             decapsulate: &mut self.decapsulate,
+            filter: &mut self.filter,
             encapsulate: &mut self.encapsulate,
             seal: &mut self.seal,
             dispatch: &mut self.dispatch,
@@ -326,6 +337,7 @@ struct Journey<'a, E, C> {
     tables: &'a Tables,
     bridge: &'a mut BridgeState,
     decapsulate: &'a mut DecapsulateState,
+    filter: &'a mut FilterState,
     encapsulate: &'a mut EncapsulateState,
     seal: &'a mut SealState,
     dispatch: &'a mut Dispatch,
@@ -348,7 +360,18 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             decapsulate(batch, &self.tables.tunnels, self.decapsulate, &mut self.context);
             self.meter.lap(Stage::Decapsulate, count);
         }
+        if self.tables.filters.looks(Direction::In) {
+            self.filter(batch, Direction::In);
+        }
         self.forward(batch);
+    }
+
+    /// Asks the rules. Not in line, so that the path without rules is as short as if there were no stage.
+    #[inline(never)]
+    fn filter(&mut self, batch: &mut Batch, direction: Direction) {
+        let count = alive(batch);
+        filter(batch, direction, &self.tables.filters, self.filter, &mut self.context);
+        self.meter.lap(Stage::Filter, count);
     }
 
     /// From the bridge on.
@@ -369,8 +392,16 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         self.rooms.chunk = chunk;
     }
 
-    /// From encapsulation on.
+    /// From the rules for what leaves on.
     fn enter_tunnels(&mut self, batch: &mut Batch) {
+        if self.tables.filters.looks(Direction::Out) {
+            self.filter(batch, Direction::Out);
+        }
+        self.encapsulate(batch);
+    }
+
+    /// From encapsulation on.
+    fn encapsulate(&mut self, batch: &mut Batch) {
         let count = self.prepare(batch);
         if count == 0 {
             return self.leave(batch);
@@ -443,12 +474,24 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     /// Sends what the stages have to say to senders. Such messages never cause others (RFC 1122,
     /// 3.2.2), so this ends.
     fn answer(&mut self) {
+        if !self.filter.replies.is_empty() {
+            self.answer_rejected();
+        }
         while !self.encapsulate.replies.is_empty() {
             let mut replies = core::mem::take(&mut self.rooms.replies);
             core::mem::swap(&mut replies, &mut self.encapsulate.replies);
             self.forward(&mut replies);
             self.rooms.replies = replies;
         }
+    }
+
+    /// Sends answers to packets that rules rejected, by the ports where those came in.
+    #[cold]
+    fn answer_rejected(&mut self) {
+        let mut replies = core::mem::take(&mut self.rooms.replies);
+        core::mem::swap(&mut replies, &mut self.filter.replies);
+        self.encapsulate(&mut replies);
+        self.rooms.replies = replies;
     }
 }
 

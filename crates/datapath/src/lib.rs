@@ -7,6 +7,8 @@
 //!                         if asked reason                                                    order
 //! ```
 //!
+//! A [`filter`] stands before and behind `forward` where there are rules, and nowhere else.
+//!
 //! Nothing here reads a clock, blocks, allocates per packet or does a system call: time, memory and
 //! devices are arguments. A stage takes a [`Batch`](polder_buffers::Batch) and works on it in place;
 //! a packet that ends its journey is marked with [`drops::Context::discard`], counted by reason,
@@ -23,6 +25,8 @@ pub mod steer;
 pub mod parse;
 
 pub mod tunnel;
+
+pub mod filter;
 
 pub mod forward;
 

@@ -80,6 +80,12 @@ impl DropReason {
             Self::FragmentLimit => {
                 "More fragments than memory for them. Avoid them: an underlay MTU that leaves room, or a lower tunnel `mtu`."
             }
+            Self::FilterUnreadable => {
+                "Nothing to do: no healthy sender makes such packets. Where no rule looks at a port, they pass there."
+            }
+            Self::Filtered | Self::FilterRejected => {
+                "As configured: `polder show filters` names the rule, `polder capture PORT --drops` shows the packets."
+            }
             Self::SourceMulticast => "Nothing to do here: the sender uses a group address as its own.",
             Self::ReservedMulticast => "Nothing to do: spanning tree, LLDP and pause frames end at a bridge.",
             Self::VlanNotAllowed => {

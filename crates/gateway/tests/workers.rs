@@ -13,6 +13,7 @@ use polder_buffers::{BATCH, Batch, Packet, Pool, PortId, Region, RegionOptions};
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
 use polder_datapath::drops::DropReason;
 use polder_datapath::engine::{Engine, Tables};
+use polder_datapath::filter::Filters;
 use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, VlanMode,
 };
@@ -62,7 +63,7 @@ impl Bench {
         let region = Region::new(RegionOptions { slots: 4096, slot_bytes: 2048 }).expect("memory");
         let tunnels = Tunnels::new([], []).expect("no tunnels");
         let tables =
-            Tables { bridges: bridges(), tunnels, longest_frame: 2000, takes_partial: vec![false; 2] };
+            Tables { bridges: bridges(), tunnels, filters: Filters::none(), longest_frame: 2000, takes_partial: vec![false; 2] };
         let tables = Snapshot::new(tables);
         let bells = (0..workers).map(|_| Arc::new(Bell::new().expect("an event"))).collect::<Vec<_>>();
         let (report, _) = channel();

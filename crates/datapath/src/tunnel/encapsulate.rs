@@ -10,7 +10,8 @@
 
 use super::inner::{Inner, Network};
 use super::template::{self, Template};
-use super::toobig::{self, TokenBucket};
+use super::reply::TokenBucket;
+use super::toobig;
 use super::{ETHERNET_BYTES, MOST_CUT, SEAL_SEQUENCE, Tunnel, TunnelCounters, Tunnels, fragment, mss};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::offload::complete_checksum;

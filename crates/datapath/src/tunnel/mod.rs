@@ -29,6 +29,7 @@ mod mss;
 mod options;
 mod outer;
 mod reassemble;
+pub(crate) mod reply;
 mod state;
 mod template;
 mod toobig;

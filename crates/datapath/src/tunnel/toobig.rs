@@ -6,23 +6,15 @@
 //! has the reasons.
 
 use super::inner::{Inner, Network};
-use crate::units::Nanos;
+use super::reply::{LONGEST_V4, LONGEST_V6, TIME_TO_LIVE, is_station_v4, is_station_v6};
 use crate::wire::{
     Dscp, Ecn, Ethernet, EthernetHeader, Icmp, IcmpHeader, Icmpv6, Icmpv6Header, IpProtocol, Ipv4,
     Ipv4Header, Ipv6, Ipv6Header, TrafficClass,
 };
 use polder_buffers::{Packet, Pool};
-use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The longest ICMP error, IP header included (RFC 1812, 4.3.2.3).
-const LONGEST_V4: usize = 576;
-/// The longest ICMPv6 error, IP header included: the least MTU of IPv6 (RFC 4443, 2.4 (c)).
-const LONGEST_V6: usize = 1280;
 /// The least MTU of IPv6 (RFC 8200, 5). No host believes less.
 pub(super) const LEAST_MTU_V6: u16 = 1280;
-/// Time to live of the message.
-const TIME_TO_LIVE: u8 = 64;
-
 /// Whether the sender of this frame may and wants to be told that it is too big.
 ///
 /// Not told: who allows fragmentation, who sent an ICMP error or a later fragment, who sent to a
@@ -64,16 +56,6 @@ fn wants_v6(ip: &Ipv6<'_>) -> bool {
         && upper.has_header()
         && Icmpv6::parse(upper.payload).map_or(true, |message| message.is_error());
     !is_error && is_station_v6(ip.source()) && is_station_v6(ip.destination())
-}
-
-/// Whether one host can have the address: no group, no broadcast, not reserved, not its own loop.
-fn is_station_v4(address: Ipv4Addr) -> bool {
-    let [first, ..] = address.octets();
-    first != 0 && first < 224 && !address.is_loopback()
-}
-
-fn is_station_v6(address: Ipv6Addr) -> bool {
-    !address.is_unspecified() && !address.is_loopback() && !address.is_multicast()
 }
 
 /// The message: a frame with the packet's tags, from its destination to its source. `None` when no
@@ -155,55 +137,4 @@ fn write_v6(bytes: &mut [u8], asked: &[u8], limit: u16) -> Option<()> {
 /// What Linux gives its ICMP errors.
 fn traffic_class() -> TrafficClass {
     TrafficClass::new(Dscp::NETWORK_CONTROL, Ecn::NotCapable)
-}
-
-/// At most a thousand messages a second, fifty at once (as Linux, `icmp_msgs_per_sec`).
-///
-/// The generic cell rate algorithm: one number, the time at which the bucket will be full again.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct TokenBucket {
-    full_at: Nanos,
-}
-
-/// Time in which one message is earned.
-const INTERVAL: Nanos = Nanos::from_millis(1);
-/// Messages that can be saved.
-const BURST: u64 = 50;
-
-impl TokenBucket {
-    /// Takes a token, if there is one.
-    pub(super) fn take(&mut self, now: Nanos) -> bool {
-        let full_at = self.full_at.max(now) + INTERVAL;
-        let has_token = full_at.since(now) <= Nanos(INTERVAL.0 * BURST);
-        if has_token {
-            self.full_at = full_at;
-        }
-        has_token
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bucket_holds_fifty_and_earns_one_a_millisecond() {
-        let mut bucket = TokenBucket::default();
-        let mut taken = |millis: u64, wanted: usize| {
-            (0..wanted).filter(|_| bucket.take(Nanos::from_millis(millis))).count()
-        };
-        assert_eq!([taken(0, 60), taken(0, 1), taken(1, 5), taken(4, 5)], [50, 0, 1, 3]);
-        assert_eq!([taken(24, 60), taken(10_000, 60)], [20, 50]);
-        assert_eq!(taken(9_000, 1), 0, "time that goes back gives nothing");
-    }
-
-    #[test]
-    fn stations() {
-        let four = |a, b, c, d| is_station_v4(Ipv4Addr::new(a, b, c, d));
-        assert!(four(10, 0, 0, 1) && four(223, 255, 255, 254) && four(169, 254, 0, 1));
-        assert!(!four(0, 0, 0, 1) && !four(224, 0, 0, 1) && !four(255, 255, 255, 255) && !four(127, 0, 0, 1));
-        let six = |text: &str| is_station_v6(text.parse().expect("an address"));
-        assert!(six("2001:db8::1") && six("fe80::1"));
-        assert!(!six("::") && !six("::1") && !six("ff02::1"));
-    }
 }

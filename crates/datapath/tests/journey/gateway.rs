@@ -4,6 +4,7 @@ use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{BATCH, Batch, Packet, Pool, PortId, Region, RegionOptions};
 use polder_datapath::drops::DropReason;
 use polder_datapath::engine::{Engine, Tables, With};
+use polder_datapath::filter::Filters;
 use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, VlanMode,
 };
@@ -257,6 +258,7 @@ fn tables(end: End, line: &Line, modes: &Modes, state: &Arc<TunnelState>, over: 
     Tables {
         bridges: Bridges::new(vec![bridge], Arc::new(Links::new(PORTS))).expect("a valid bridge"),
         tunnels: Tunnels::new([underlay], [options]).expect("a valid tunnel"),
+        filters: Filters::none(),
         longest_frame: usize::from(line.mtu.max(line.inner_mtu)) + 18,
         takes_partial: vec![false; PORTS],
     }

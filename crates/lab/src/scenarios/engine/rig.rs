@@ -14,6 +14,7 @@ use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{PortId, Region, RegionOptions};
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
 use polder_datapath::engine::{Engine, Tables};
+use polder_datapath::filter::Filters;
 use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
 };
@@ -229,7 +230,7 @@ impl Path {
         let bridges = Bridges::new(vec![bridge], Arc::new(Links::new(8)))?;
         bridges.bind_static(u32::try_from(now.0 / Nanos::SECOND.0)?)?;
         let tunnels = if self == Self::Bridge { Tunnels::new([], [])? } else { tunnel()? };
-        Ok(Tables { bridges, tunnels, longest_frame: 1518, takes_partial: vec![false; 3] })
+        Ok(Tables { bridges, tunnels, filters: Filters::none(), longest_frame: 1518, takes_partial: vec![false; 3] })
     }
 
     /// What comes in at each port.

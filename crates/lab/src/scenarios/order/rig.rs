@@ -18,6 +18,7 @@ use polder_datapath::counters::{QueueCounters, WorkerCounters};
 use polder_datapath::crew::{CrewOptions, crew};
 use polder_datapath::drops::DropReason;
 use polder_datapath::engine::{Engine, ExtraStage, Tables};
+use polder_datapath::filter::Filters;
 use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
 };
@@ -318,5 +319,5 @@ fn tables(now: Nanos) -> anyhow::Result<Tables> {
     };
     let bridges = Bridges::new(vec![bridge], Arc::new(Links::new(2)))?;
     bridges.bind_static(u32::try_from(now.0 / Nanos::SECOND.0)?)?;
-    Ok(Tables { bridges, tunnels: Tunnels::new([], [])?, longest_frame: 1518, takes_partial: vec![false; 2] })
+    Ok(Tables { bridges, tunnels: Tunnels::new([], [])?, filters: Filters::none(), longest_frame: 1518, takes_partial: vec![false; 2] })
 }

@@ -1,0 +1,345 @@
+//! Which rule is the first that fits: tables of masks (tuple-space search), few and never long.
+//!
+//! Rules are cut into boxes, boxes with like masks share a table, and a table is asked with one hash of
+//! the packet's masked key. Three things keep that cheap (`docs/adr/0010-filter.md`):
+//!
+//! * Masks are *coarser* than the boxes in their table (TupleMerge, Daly and others, 2019): prefixes are
+//!   rounded, ports are left out where addresses tell enough. A bucket that would hold more than
+//!   [`CROWD`] boxes sends the others to a table with a finer mask.
+//! * A packet asks only those tables that have a box for the first 16 bits of its addresses, for its
+//!   protocol and for its port: four bitmaps, laid over each other.
+//! * Tables stand in the order of their first rule; a packet that has found an earlier one stops.
+
+use super::key::{
+    DESTINATION_PORT_AT, ETHER_TYPE_AT, HAS_FLAGS, HAS_PORTS, IS_IP, Key, PORT_AT, PROTOCOL_AT,
+    SOURCE_PORT_AT, VLAN_AT, WORDS,
+};
+use super::rule::{Entry, Rule};
+use std::collections::HashMap;
+
+/// Boxes in one bucket of a coarse table.
+const CROWD: u32 = 4;
+/// Tables that bitmaps tell of; those behind are asked by every packet.
+const MAPPED: usize = 64;
+/// Slots of the bitmaps of addresses.
+const ADDRESS_SLOTS: usize = 1024;
+/// Most boxes: 16 MiB of entries, and a quarter of that for buckets.
+pub const MOST_BOXES: usize = 1 << 17;
+
+/// The rules of one direction, ready to be asked.
+#[derive(Debug, Default)]
+pub(super) struct Classifier {
+    /// In the order of their first rules.
+    tables: Vec<Table>,
+    maps: Maps,
+}
+
+/// Boxes whose masks include this one.
+#[derive(Debug)]
+struct Table {
+    mask: [u64; WORDS],
+    /// The first rule that it has.
+    first: u32,
+    shift: u32,
+    buckets: Box<[Bucket]>,
+    /// By bucket, and in each bucket by rule.
+    entries: Box<[Entry]>,
+}
+
+/// Some entries that stand together, up to where those of the next bucket begin.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bucket {
+    start: u32,
+    /// A bit for each value that five bits of an entry's hash have.
+    tags: u32,
+}
+
+/// Which of the mapped tables have a box for a value.
+#[derive(Debug)]
+struct Maps {
+    sources: Box<[u64; ADDRESS_SLOTS]>,
+    destinations: Box<[u64; ADDRESS_SLOTS]>,
+    /// By family and protocol.
+    protocols: Box<[u64; 1024]>,
+    /// By the lower byte of the port.
+    ports: Box<[u64; 256]>,
+}
+
+impl Default for Maps {
+    fn default() -> Self {
+        Self {
+            sources: Box::new([0; ADDRESS_SLOTS]),
+            destinations: Box::new([0; ADDRESS_SLOTS]),
+            protocols: Box::new([0; 1024]),
+            ports: Box::new([0; 256]),
+        }
+    }
+}
+
+/// How large a set of rules has become.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    /// Rules.
+    pub rules: usize,
+    /// Boxes that they were cut into.
+    pub boxes: usize,
+    /// Tables that a packet may have to ask.
+    pub tables: usize,
+    /// Boxes that a packet has to be compared with, if it comes to the worst.
+    pub most_compared: usize,
+    /// Memory, in bytes.
+    pub bytes: usize,
+}
+
+impl Classifier {
+    /// Prepares rules; their numbers are their positions.
+    pub(super) fn new(rules: &[(u32, &Rule)]) -> Self {
+        let mut entries = Vec::new();
+        rules.iter().for_each(|(number, rule)| rule.cut(*number, &mut entries));
+        let mut drafts = Drafts::default();
+        entries.iter().for_each(|entry| drafts.place(entry));
+        let mut tables = drafts.list.into_iter().map(Draft::finish).collect::<Vec<_>>();
+        tables.sort_by_key(|table| table.first);
+        let mut maps = Maps::default();
+        tables.iter().take(MAPPED).enumerate().for_each(|(number, table)| maps.add(number, table));
+        Self { tables, maps }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tables.is_empty()
+    }
+
+    /// The first rule that fits.
+    #[inline]
+    pub(super) fn find(&self, key: &Key) -> Option<u32> {
+        let mut best = u32::MAX;
+        let mut candidates = self.maps.candidates(key);
+        while candidates != 0 {
+            let number = candidates.trailing_zeros() as usize;
+            candidates &= candidates - 1;
+            let Some(table) = self.tables.get(number) else { break };
+            if table.first >= best {
+                return Some(best);
+            }
+            table.find(key, &mut best);
+        }
+        for table in self.tables.get(MAPPED..).unwrap_or_default() {
+            if table.first >= best {
+                break;
+            }
+            table.find(key, &mut best);
+        }
+        (best != u32::MAX).then_some(best)
+    }
+
+    /// Adds what it takes to `size`.
+    pub(super) fn measure(&self, size: &mut Size) {
+        for table in &self.tables {
+            size.boxes += table.entries.len();
+            let lengths = table.buckets.windows(2).map(|pair| (pair[1].start - pair[0].start) as usize);
+            size.most_compared += lengths.max().unwrap_or(0);
+            size.bytes += size_of_val(&*table.buckets) + size_of_val(&*table.entries);
+        }
+        size.tables += self.tables.len();
+        size.bytes += size_of::<[u64; ADDRESS_SLOTS]>() * 2 + size_of::<[u64; 1024]>() + size_of::<[u64; 256]>();
+    }
+}
+
+impl Table {
+    #[inline]
+    fn find(&self, key: &Key, best: &mut u32) {
+        let hash = hash(&key.0, &self.mask);
+        let place = (hash >> self.shift) as usize;
+        let Some(&[Bucket { start, tags }, Bucket { start: end, .. }]) =
+            self.buckets.get(place..).and_then(<[Bucket]>::first_chunk)
+        else {
+            return;
+        };
+        if tags & tag(hash) == 0 {
+            return;
+        }
+        for entry in self.entries.get(start as usize..end as usize).unwrap_or_default() {
+            if entry.rule >= *best {
+                break;
+            }
+            if entry.fits(key) {
+                *best = entry.rule;
+                break;
+            }
+        }
+    }
+}
+
+/// The hash of a masked key; its upper bits say which bucket.
+///
+/// Who sends packets cannot do harm by choosing collisions: what a packet may be compared with is what
+/// rules have put into one bucket.
+#[inline]
+fn hash(words: &[u64; WORDS], mask: &[u64; WORDS]) -> u64 {
+    // Odd numbers without a pattern: the first digits of the square roots of 2, 3, 5, 7, 11 and 13.
+    const FACTORS: [u64; WORDS] = [
+        0x6a09_e667_f3bc_c909,
+        0xbb67_ae85_84ca_a73b,
+        0x3c6e_f372_fe94_f82b,
+        0xa54f_f53a_5f1d_36f1,
+        0x510e_527f_ade6_82d1,
+        0x9b05_688c_2b3e_6c1f,
+    ];
+    let mut sum = 0_u64;
+    for word in 0..WORDS {
+        let masked = words[word] & mask[word];
+        sum = sum.wrapping_add((masked ^ masked >> 32).wrapping_mul(FACTORS[word]));
+    }
+    (sum ^ sum >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+#[inline]
+fn tag(hash: u64) -> u32 {
+    1 << (hash >> 8 & 31)
+}
+
+impl Maps {
+    #[inline]
+    fn candidates(&self, key: &Key) -> u64 {
+        self.sources[address_slot(key.0[0] >> 48)]
+            & self.destinations[address_slot(key.0[2] >> 48)]
+            & self.protocols[key.family() << 8 | usize::from(key.protocol())]
+            & self.ports[usize::from(key.port() & 0xff)]
+    }
+
+    fn add(&mut self, number: usize, table: &Table) {
+        let bit = 1_u64 << number;
+        for entry in &table.entries {
+            for (map, word) in [(&mut self.sources, 0), (&mut self.destinations, 2)] {
+                add_address(map, entry.value[word] >> 48, entry.mask[word] >> 48, bit);
+            }
+            let any_protocol = entry.mask[4] >> PROTOCOL_AT & 0xff == 0;
+            let protocol = (entry.value[4] >> PROTOCOL_AT & 0xff) as usize;
+            let any_family = entry.mask[4] >> ETHER_TYPE_AT & 0xffff == 0;
+            let family = Key(entry.value).family();
+            for (index, slot) in self.protocols.iter_mut().enumerate() {
+                let fits = (any_protocol || index & 0xff == protocol) && (any_family || index >> 8 == family);
+                *slot |= if fits { bit } else { 0 };
+            }
+            let any_port = entry.mask[4] >> PORT_AT == 0;
+            let port = (entry.value[4] >> PORT_AT & 0xff) as usize;
+            for (index, slot) in self.ports.iter_mut().enumerate() {
+                *slot |= if any_port || index == port { bit } else { 0 };
+            }
+        }
+    }
+}
+
+/// Marks all 16-bit beginnings of addresses that a prefix allows.
+fn add_address(map: &mut [u64; ADDRESS_SLOTS], value: u64, mask: u64, bit: u64) {
+    let free = !mask & 0xffff;
+    if free.count_ones() >= 12 {
+        map.iter_mut().for_each(|slot| *slot |= bit);
+        return;
+    }
+    // Prefixes are masks of ones from the top, so what is free is counted through.
+    for low in 0..=free {
+        map[address_slot(value & mask & 0xffff | low)] |= bit;
+    }
+}
+
+#[inline]
+fn address_slot(beginning: u64) -> usize {
+    (beginning.wrapping_mul(0x9e37_79b9) >> 22) as usize % ADDRESS_SLOTS
+}
+
+/// Tables while they are being filled.
+#[derive(Default)]
+struct Drafts {
+    list: Vec<Draft>,
+    by_mask: HashMap<[u64; WORDS], usize>,
+}
+
+struct Draft {
+    mask: [u64; WORDS],
+    entries: Vec<Entry>,
+    /// How many boxes have each masked key.
+    crowds: HashMap<[u64; WORDS], u32>,
+}
+
+impl Drafts {
+    /// Puts a box into the first table that has room for it, from the coarsest mask to the finest.
+    fn place(&mut self, entry: &Entry) {
+        let masks = [coarse(&entry.mask, true), coarse(&entry.mask, false), hashed(&entry.mask)];
+        let last = masks.len() - 1;
+        for (level, mask) in masks.into_iter().enumerate() {
+            let index = *self.by_mask.entry(mask).or_insert_with(|| {
+                self.list.push(Draft { mask, entries: Vec::new(), crowds: HashMap::new() });
+                self.list.len() - 1
+            });
+            let draft = &mut self.list[index];
+            let crowd = draft.crowds.entry(masked(&entry.value, &mask)).or_default();
+            if *crowd < CROWD || level == last {
+                *crowd += 1;
+                draft.entries.push(*entry);
+                return;
+            }
+        }
+    }
+}
+
+fn masked(value: &[u64; WORDS], mask: &[u64; WORDS]) -> [u64; WORDS] {
+    core::array::from_fn(|word| value[word] & mask[word])
+}
+
+/// The bits of a mask that hashing uses: all but TCP flags and what is known.
+fn hashed(mask: &[u64; WORDS]) -> [u64; WORDS] {
+    let mut mask = *mask;
+    mask[4] &= !0xff;
+    mask[5] &= !(IS_IP | HAS_PORTS | HAS_FLAGS);
+    mask
+}
+
+/// A mask with prefixes rounded down, and, if `addresses_suffice` and they do, without anything else.
+fn coarse(mask: &[u64; WORDS], addresses_suffice: bool) -> [u64; WORDS] {
+    /// Bits of both prefixes together that tell rules apart well enough.
+    const ENOUGH: u32 = 24;
+    let mut mask = hashed(mask);
+    let mut bits = 0;
+    for word in [0, 2] {
+        let length = mask[word].count_ones() + mask[word + 1].count_ones();
+        // Prefixes of IPv4 end within the first 32 bits; those of IPv6 are rarely shorter.
+        let rounded = if length <= 32 { (length & !7).min(24) } else { (length & !15).min(64) };
+        mask[word] = u64::MAX.checked_shl(64 - rounded).unwrap_or(0);
+        mask[word + 1] = 0;
+        bits += rounded;
+    }
+    // Ranges of ports keep their first bits where those are many.
+    for (at, of) in [(SOURCE_PORT_AT, 5), (DESTINATION_PORT_AT, 5), (VLAN_AT, 4)] {
+        let field = mask[of] >> at & 0xffff;
+        if field != 0xffff && (addresses_suffice || field.count_ones() < 8) {
+            mask[of] &= !(0xffff << at);
+        }
+    }
+    if addresses_suffice && bits >= ENOUGH {
+        mask[4] &= 0xffff << ETHER_TYPE_AT;
+        mask[5] = 0;
+    }
+    mask
+}
+
+impl Draft {
+    fn finish(mut self) -> Table {
+        let count = (self.entries.len() * 2).next_power_of_two().max(2);
+        let shift = 64 - count.trailing_zeros();
+        let mask = self.mask;
+        let place = |entry: &Entry| (hash(&entry.value, &mask) >> shift) as usize;
+        self.entries.sort_by_key(|entry| (place(entry), entry.rule));
+        // One more, to say where the last one ends.
+        let mut buckets = vec![Bucket::default(); count + 1];
+        for entry in &self.entries {
+            buckets[place(entry) + 1].start += 1;
+            buckets[place(entry)].tags |= tag(hash(&entry.value, &mask));
+        }
+        for place in 1..buckets.len() {
+            buckets[place].start += buckets[place - 1].start;
+        }
+        let first = self.entries.iter().map(|entry| entry.rule).min().unwrap_or(u32::MAX);
+        Table { mask, first, shift, buckets: buckets.into(), entries: self.entries.into() }
+    }
+}

@@ -1,0 +1,67 @@
+//! What each rule has matched, by worker.
+//!
+//! A rule has a *slot*, which it keeps from configuration to configuration; slots stand in chunks that
+//! are never moved, so that a reload loses no count. Each worker writes its own half of a chunk alone.
+
+use crate::counters::Counter;
+use std::sync::Arc;
+
+/// Slots of one chunk.
+const CHUNK: usize = 256;
+
+/// What one worker has seen of one rule.
+#[derive(Debug, Default)]
+pub(super) struct RuleCount {
+    packets: Counter,
+    bytes: Counter,
+}
+
+/// The counters of some rules, by worker.
+#[derive(Debug)]
+struct Chunk(Box<[Box<[RuleCount]>]>);
+
+/// The counters of all rules. Clones are the same counters.
+#[derive(Clone, Debug, Default)]
+pub struct RuleCounts {
+    workers: usize,
+    chunks: Vec<Arc<Chunk>>,
+}
+
+impl RuleCounts {
+    /// Room for no rule yet, for `workers` workers.
+    pub fn new(workers: usize) -> Self {
+        Self { workers, chunks: Vec::new() }
+    }
+
+    /// Makes room for `slots` rules; what was counted stays.
+    pub fn grow_to(&mut self, slots: usize) {
+        while self.chunks.len() * CHUNK < slots {
+            let of_worker = |_| (0..CHUNK).map(|_| RuleCount::default()).collect();
+            self.chunks.push(Arc::new(Chunk((0..self.workers).map(of_worker).collect())));
+        }
+    }
+
+    /// A worker's counters of a slot.
+    #[inline]
+    fn of(&self, worker: usize, slot: u32) -> Option<&RuleCount> {
+        let slot = slot as usize;
+        self.chunks.get(slot / CHUNK)?.0.get(worker)?.get(slot % CHUNK)
+    }
+
+    /// Counts one packet. To be called by the worker alone.
+    #[inline]
+    pub(super) fn count(&self, worker: usize, slot: u32, bytes: usize) {
+        if let Some(count) = self.of(worker, slot) {
+            count.packets.add(1);
+            count.bytes.add(bytes as u64);
+        }
+    }
+
+    /// Packets and bytes that all workers have counted in a slot, since it was made.
+    pub fn get(&self, slot: u32) -> (u64, u64) {
+        let counts = (0..self.workers).filter_map(|worker| self.of(worker, slot));
+        counts.fold((0, 0), |(packets, bytes), count| {
+            (packets + count.packets.get(), bytes + count.bytes.get())
+        })
+    }
+}

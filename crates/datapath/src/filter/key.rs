@@ -1,0 +1,164 @@
+//! What rules can ask of a packet, in six words.
+//!
+//! | word | bits |
+//! |---|---|
+//! | 0, 1 | source address; IPv4 in the upper half of word 0 |
+//! | 2, 3 | destination address |
+//! | 4 | port, VLAN, EtherType (16 each), protocol, TCP flags (8 each) |
+//! | 5 | source port, destination port (16 each), what is known (32) |
+//!
+//! What a packet does not have is zero, and a condition on it asks for the bit that says it is known.
+
+use crate::wire::{Ipv4, Ipv6, IpProtocol};
+use polder_buffers::{Packet, PortId};
+
+/// Words of a key.
+pub(super) const WORDS: usize = 6;
+
+/// All that rules can ask of one packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Key(pub(super) [u64; WORDS]);
+
+/// Bits of word 5: the packet is IPv4 or IPv6.
+pub(super) const IS_IP: u64 = 1;
+/// Its ports are known: no later fragment, and of a protocol that has ports.
+pub(super) const HAS_PORTS: u64 = 2;
+/// Its TCP flags are known.
+pub(super) const HAS_FLAGS: u64 = 4;
+
+/// Where fields of word 4 begin.
+pub(super) const PORT_AT: u32 = 48;
+pub(super) const VLAN_AT: u32 = 32;
+pub(super) const ETHER_TYPE_AT: u32 = 16;
+pub(super) const PROTOCOL_AT: u32 = 8;
+/// Where fields of word 5 begin.
+pub(super) const SOURCE_PORT_AT: u32 = 48;
+pub(super) const DESTINATION_PORT_AT: u32 = 32;
+
+/// The headers of an IP packet cannot be read as far as rules may ask: broken, or cut into fragments
+/// too small (RFC 1858, RFC 3128).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unreadable;
+
+const ETHERNET: usize = 14;
+const TAGGED: usize = 18;
+const TAG: u16 = 0x8100;
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+/// Bytes of a TCP header up to its flags.
+const TO_FLAGS: usize = 14;
+/// Bytes of the two ports.
+const PORTS: usize = 4;
+
+impl Key {
+    /// Reads the headers of a frame that `port` received or is to send; frames without a tag, and those
+    /// whose tag names no VLAN, are in VLAN `untagged`.
+    #[inline]
+    pub(super) fn read(packet: &Packet, port: PortId, untagged: u16) -> Result<Self, Unreadable> {
+        let bytes = packet.bytes();
+        let Some(&[.., a, b]) = bytes.first_chunk::<ETHERNET>() else {
+            return Ok(Self([0, 0, 0, 0, u64::from(port.0) << PORT_AT, 0]));
+        };
+        let (mut ether_type, mut offset, mut vlan) = (u16::from_be_bytes([a, b]), ETHERNET, untagged);
+        if ether_type == TAG
+            && let Some(&[.., c, d, e, f]) = bytes.first_chunk::<TAGGED>()
+        {
+            let tagged = u16::from_be_bytes([c, d]) & 0x0fff;
+            vlan = if tagged == 0 { untagged } else { tagged };
+            (ether_type, offset) = (u16::from_be_bytes([e, f]), TAGGED);
+        }
+        let link = u64::from(port.0) << PORT_AT
+            | u64::from(vlan) << VLAN_AT
+            | u64::from(ether_type) << ETHER_TYPE_AT;
+        let (rest, length) = (bytes.get(offset..).unwrap_or_default(), packet.len() - offset);
+        match ether_type {
+            IPV4 => Self::read_v4(link, rest, length),
+            IPV6 => Self::read_v6(link, rest, length),
+            _ => Ok(Self([0, 0, 0, 0, link, 0])),
+        }
+    }
+
+    #[inline]
+    fn read_v4(link: u64, bytes: &[u8], length: usize) -> Result<Self, Unreadable> {
+        let ip = Ipv4::parse_head(bytes, length).map_err(|_| Unreadable)?;
+        let upper = upper(ip.protocol(), ip.fragment_offset(), ip.payload())?;
+        let address = |address: std::net::Ipv4Addr| u64::from(address.to_bits()) << 32;
+        Ok(Self([address(ip.source()), 0, address(ip.destination()), 0, link | upper.0, upper.1]))
+    }
+
+    #[inline]
+    fn read_v6(link: u64, bytes: &[u8], length: usize) -> Result<Self, Unreadable> {
+        let ip = Ipv6::parse_head(bytes, length).map_err(|_| Unreadable)?;
+        let next = ip.upper().map_err(|_| Unreadable)?;
+        let offset = next.fragment.map_or(0, |fragment| fragment.offset);
+        let upper = upper(next.protocol, offset, next.payload)?;
+        let [a, b] = halves(ip.source().to_bits());
+        let [c, d] = halves(ip.destination().to_bits());
+        Ok(Self([a, b, c, d, link | upper.0, upper.1]))
+    }
+
+    /// The EtherType.
+    #[inline]
+    pub(super) fn ether_type(&self) -> u16 {
+        (self.0[4] >> ETHER_TYPE_AT) as u16
+    }
+
+    /// The IP protocol.
+    #[inline]
+    pub(super) fn protocol(&self) -> u8 {
+        (self.0[4] >> PROTOCOL_AT) as u8
+    }
+
+    /// The port it came in by, or is to leave by.
+    #[inline]
+    pub(super) fn port(&self) -> u16 {
+        (self.0[4] >> PORT_AT) as u16
+    }
+
+    #[inline]
+    pub(super) fn source_port(&self) -> u16 {
+        (self.0[5] >> SOURCE_PORT_AT) as u16
+    }
+
+    #[inline]
+    pub(super) fn destination_port(&self) -> u16 {
+        (self.0[5] >> DESTINATION_PORT_AT) as u16
+    }
+
+    /// 0 for what is not IP, 1 for IPv4, 2 for IPv6.
+    #[inline]
+    pub(super) fn family(&self) -> usize {
+        match self.ether_type() {
+            IPV4 => 1,
+            IPV6 => 2,
+            _ => 0,
+        }
+    }
+}
+
+/// Upper and lower half of an address.
+#[inline]
+pub(super) fn halves(bits: u128) -> [u64; 2] {
+    [(bits >> 64) as u64, bits as u64]
+}
+
+/// What is behind the IP header, for words 4 and 5.
+#[inline]
+fn upper(protocol: IpProtocol, fragment_offset: u16, bytes: &[u8]) -> Result<(u64, u64), Unreadable> {
+    let fourth = u64::from(protocol.0) << PROTOCOL_AT;
+    if fragment_offset > 0 {
+        // RFC 3128: a fragment that overwrites the flags of the one before it.
+        let overwrites = protocol == IpProtocol::TCP && usize::from(fragment_offset) < TO_FLAGS;
+        return if overwrites { Err(Unreadable) } else { Ok((fourth, IS_IP)) };
+    }
+    if !protocol.has_ports() {
+        return Ok((fourth, IS_IP));
+    }
+    let &[a, b, c, d] = bytes.first_chunk::<PORTS>().ok_or(Unreadable)?;
+    let ports = u64::from(u32::from_be_bytes([a, b, c, d])) << DESTINATION_PORT_AT;
+    if protocol != IpProtocol::TCP {
+        return Ok((fourth, ports | IS_IP | HAS_PORTS));
+    }
+    let &[.., flags] = bytes.first_chunk::<TO_FLAGS>().ok_or(Unreadable)?;
+    Ok((fourth | u64::from(flags), ports | IS_IP | HAS_PORTS | HAS_FLAGS))
+}

@@ -1,0 +1,235 @@
+//! Filters: rules that accept, drop or reject, by what stands in a packet's headers.
+//!
+//! In: packets that a port has received, before the bridge learns from them; packets that the bridge has
+//! given a port, before they go into a tunnel. Out: the same. Exits: `Filtered`, `FilterRejected`,
+//! `FilterUnreadable`. Source: E5.
+//!
+//! The first rule that fits decides; what no rule fits is accepted. Without a rule there is no stage:
+//! the engine asks once a batch. Rules have no memory. What needs some, connections, needs order too,
+//! and has its place behind restoration, in [`seal`](crate::seal).
+//!
+//! Cost: about 10 ns a packet for reading headers, and a hash for each table that may have a rule for
+//! it. `docs/adr/0010-filter.md` has the data structure, with its memory and its bounds.
+
+mod classifier;
+mod counts;
+mod key;
+mod reject;
+mod rule;
+
+pub use classifier::{MOST_BOXES, Size};
+pub use counts::RuleCounts;
+pub use rule::{Action, Direction, FlagTest, Prefix, Rule};
+
+use crate::counters::Counter;
+use crate::drops::{Context, DropReason, is_dropped};
+use crate::tunnel::reply::TokenBucket;
+use classifier::Classifier;
+use key::Key;
+use polder_buffers::{BATCH, Batch, Packet};
+use std::sync::Arc;
+
+/// All rules of a configuration; immutable, replaced whole.
+#[derive(Debug, Default)]
+pub struct Filters {
+    rules: Vec<Compiled>,
+    inbound: Classifier,
+    outbound: Classifier,
+    /// By port: the VLAN of frames without a tag.
+    untagged: Vec<u16>,
+    counts: RuleCounts,
+}
+
+/// What is left of a rule when it is known that it fits.
+#[derive(Clone, Copy, Debug)]
+struct Compiled {
+    action: Action,
+    slot: u32,
+}
+
+/// More than fits into memory that is worth it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the filters have {boxes} combinations of their lists, more than {MOST_BOXES}")]
+pub struct TooManyBoxes {
+    /// How many there are.
+    pub boxes: usize,
+}
+
+impl Filters {
+    /// No rules.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Rules in their order, each with the slot where it is counted; `untagged` is, by port, the VLAN of
+    /// frames without a tag.
+    ///
+    /// # Errors
+    /// [`TooManyBoxes`].
+    pub fn new(rules: &[(Rule, u32)], untagged: Vec<u16>, counts: RuleCounts) -> Result<Self, TooManyBoxes> {
+        let boxes = rules.iter().map(|(rule, _)| rule.boxes()).fold(0, usize::saturating_add);
+        if boxes > MOST_BOXES {
+            return Err(TooManyBoxes { boxes });
+        }
+        let of = |direction| {
+            let numbered = (0_u32..).zip(rules).filter(|(_, (rule, _))| rule.direction == direction);
+            Classifier::new(&numbered.map(|(number, (rule, _))| (number, rule)).collect::<Vec<_>>())
+        };
+        Ok(Self {
+            rules: rules.iter().map(|(rule, slot)| Compiled { action: rule.action, slot: *slot }).collect(),
+            inbound: of(Direction::In),
+            outbound: of(Direction::Out),
+            untagged,
+            counts,
+        })
+    }
+
+    /// Whether there is a rule for packets in that direction.
+    #[inline]
+    pub fn looks(&self, direction: Direction) -> bool {
+        !self.classifier(direction).is_empty()
+    }
+
+    #[inline]
+    fn classifier(&self, direction: Direction) -> &Classifier {
+        match direction {
+            Direction::In => &self.inbound,
+            Direction::Out => &self.outbound,
+        }
+    }
+
+    /// How large they have become.
+    pub fn size(&self) -> Size {
+        let mut size = Size { rules: self.rules.len(), ..Size::default() };
+        self.inbound.measure(&mut size);
+        self.outbound.measure(&mut size);
+        size
+    }
+}
+
+/// What one worker keeps between batches.
+#[derive(Debug)]
+pub struct FilterState {
+    worker: usize,
+    keys: Box<[Key; BATCH]>,
+    bucket: TokenBucket,
+    /// Answers to packets that were rejected; each is to leave by its egress, without meeting the bridge.
+    pub replies: Batch,
+    counters: Arc<FilterCounters>,
+}
+
+/// What one worker has answered.
+#[derive(Debug, Default)]
+pub struct FilterCounters {
+    /// Answers to packets that were rejected.
+    pub answered: Counter,
+    /// Packets that were rejected without an answer: none is due, or too many were given.
+    pub silenced: Counter,
+}
+
+impl FilterState {
+    /// Of worker `worker`.
+    pub fn new(worker: usize) -> Self {
+        Self {
+            worker,
+            keys: Box::new([Key::default(); BATCH]),
+            bucket: TokenBucket::default(),
+            replies: Batch::new(),
+            counters: Arc::default(),
+        }
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> &Arc<FilterCounters> {
+        &self.counters
+    }
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    GoesOn,
+    Ends(DropReason),
+}
+
+/// Ends the journeys of packets that rules refuse. Not to be called when [`Filters::looks`] says no.
+pub fn filter(
+    batch: &mut Batch,
+    direction: Direction,
+    filters: &Filters,
+    state: &mut FilterState,
+    context: &mut Context<'_>,
+) {
+    // Two loops: while headers of one packet are waited for, the next one's are on their way.
+    let mut unreadable = 0_u64;
+    for (position, packet) in batch.iter().enumerate() {
+        if is_dropped(packet) {
+            continue;
+        }
+        let port = match direction {
+            Direction::In => packet.ingress,
+            Direction::Out => packet.egress,
+        };
+        let untagged = filters.untagged.get(usize::from(port.0)).copied().unwrap_or(0);
+        match Key::read(packet, port, untagged) {
+            Ok(key) => state.keys[position % BATCH] = key,
+            Err(_) => unreadable |= 1 << position,
+        }
+    }
+    for position in 0..batch.len() {
+        let packet = &mut batch[position];
+        if is_dropped(packet) {
+            continue;
+        }
+        let verdict = if unreadable >> position & 1 == 1 {
+            Verdict::Ends(DropReason::FilterUnreadable)
+        } else {
+            filters.decide(direction, &state.keys[position % BATCH], packet, state.worker)
+        };
+        match verdict {
+            Verdict::GoesOn => {}
+            Verdict::Ends(reason) => end(packet, reason, state, context),
+        }
+    }
+}
+
+impl Filters {
+    #[inline]
+    fn decide(&self, direction: Direction, key: &Key, packet: &Packet, worker: usize) -> Verdict {
+        let Some(number) = self.classifier(direction).find(key) else { return Verdict::GoesOn };
+        let Some(rule) = self.rules.get(number as usize) else { return Verdict::GoesOn };
+        self.counts.count(worker, rule.slot, packet.len());
+        match rule.action {
+            Action::Accept => Verdict::GoesOn,
+            Action::Drop => Verdict::Ends(DropReason::Filtered),
+            Action::Reject => Verdict::Ends(DropReason::FilterRejected),
+        }
+    }
+}
+
+#[cold]
+fn end(packet: &mut Packet, reason: DropReason, state: &mut FilterState, context: &mut Context<'_>) {
+    if reason == DropReason::FilterRejected {
+        tell(packet, state, context);
+    }
+    context.discard(packet, reason);
+}
+
+/// Answers a packet that is rejected, if that is due and not too much.
+fn tell(packet: &Packet, state: &mut FilterState, context: &mut Context<'_>) {
+    let silenced = state.replies.is_full() || !state.bucket.take(context.now);
+    let reply = if silenced { None } else { reject::answer(packet, context.pool) };
+    let Some(mut reply) = reply else {
+        state.counters.silenced.add(1);
+        return;
+    };
+    (reply.ingress, reply.egress) = (packet.ingress, packet.ingress);
+    reply.received_at = context.now.0;
+    match state.replies.push(reply) {
+        Ok(()) => {
+            state.counters.answered.add(1);
+            context.ledger.generated.add(1);
+        }
+        Err(reply) => context.pool.release_packet(reply),
+    }
+}

@@ -1,0 +1,246 @@
+//! Rules as the configuration gives them, and the same cut into boxes.
+
+use super::key::{
+    DESTINATION_PORT_AT, ETHER_TYPE_AT, HAS_FLAGS, HAS_PORTS, IS_IP, PORT_AT, PROTOCOL_AT, SOURCE_PORT_AT,
+    VLAN_AT, WORDS, halves,
+};
+use core::net::IpAddr;
+use core::ops::RangeInclusive;
+use polder_buffers::PortId;
+
+/// Whether a rule looks at what a port receives or at what it is to send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// What a port has received, before the bridge learns from it.
+    #[default]
+    In,
+    /// What is to leave by a port, before it goes into a tunnel.
+    Out,
+}
+
+/// What becomes of a packet that a rule matches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// It goes on.
+    #[default]
+    Accept,
+    /// Its journey ends.
+    Drop,
+    /// Its journey ends, and its sender is told.
+    Reject,
+}
+
+/// Addresses that begin alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Prefix {
+    /// An address that begins so; bits behind the prefix do not count.
+    pub address: IpAddr,
+    /// How many bits count: at most 32 or 128.
+    pub bits: u8,
+}
+
+/// TCP flags that are looked at, and those of them that have to be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FlagTest {
+    /// Which are looked at.
+    pub mask: u8,
+    /// Which of those are set; the others are not.
+    pub set: u8,
+}
+
+/// One rule. A list that is empty asks nothing; else one of its elements has to fit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// Where it looks.
+    pub direction: Direction,
+    /// Ports and tunnels by which packets came in, or are to leave.
+    pub ports: Vec<PortId>,
+    /// VLANs; a frame without a tag is in that of its port, and in 0 when the port has none.
+    pub vlans: Vec<RangeInclusive<u16>>,
+    /// What the frame carries.
+    pub ether_types: Vec<u16>,
+    /// From where.
+    pub sources: Vec<Prefix>,
+    /// To where.
+    pub destinations: Vec<Prefix>,
+    /// IP protocols.
+    pub protocols: Vec<u8>,
+    /// TCP, UDP or SCTP ports of the sender.
+    pub source_ports: Vec<RangeInclusive<u16>>,
+    /// TCP, UDP or SCTP ports of the receiver.
+    pub destination_ports: Vec<RangeInclusive<u16>>,
+    /// TCP flags.
+    pub flags: Option<FlagTest>,
+    /// What becomes of what it matches.
+    pub action: Action,
+}
+
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+
+/// One combination of a rule's lists: bits that have to be as they are, and ranges of ports.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(super) struct Entry {
+    pub(super) value: [u64; WORDS],
+    pub(super) mask: [u64; WORDS],
+    /// First and last source port, first and last destination port, first and last VLAN.
+    pub(super) ranges: [u16; 6],
+    /// Position of the rule; the lowest that fits decides.
+    pub(super) rule: u32,
+}
+
+impl Rule {
+    /// How many boxes it is cut into, however many more than fit into a table.
+    pub fn boxes(&self) -> usize {
+        let mut count = 1_usize;
+        for length in [
+            self.ports.len(),
+            self.vlans.len(),
+            self.ether_types.len(),
+            self.addresses().count(),
+            self.protocols.len(),
+            self.source_ports.len(),
+            self.destination_ports.len(),
+        ] {
+            count = count.saturating_mul(length.max(1));
+        }
+        count
+    }
+
+    /// Pairs of source and destination of one family.
+    fn addresses(&self) -> impl Iterator<Item = (Option<Prefix>, Option<Prefix>)> {
+        each(&self.sources).flat_map(|source| {
+            let destinations = each(&self.destinations);
+            let pairs = destinations.map(move |destination| (source.copied(), destination.copied()));
+            pairs.filter(|pair| {
+                let (Some(source), Some(destination)) = pair else { return true };
+                source.address.is_ipv4() == destination.address.is_ipv4()
+            })
+        })
+    }
+
+    /// Its boxes, as rule number `rule`.
+    pub(super) fn cut(&self, rule: u32, entries: &mut Vec<Entry>) {
+        let everything =
+            Entry { value: [0; WORDS], mask: [0; WORDS], ranges: [0, u16::MAX, 0, u16::MAX, 0, u16::MAX], rule };
+        let mut boxes = vec![everything];
+        boxes = product(&boxes, &self.ports, |entry, port| entry.ask(4, PORT_AT, port.0, u16::MAX));
+        boxes = product(&boxes, &self.vlans, |entry, range| entry.ask_range(4, VLAN_AT, 4, range));
+        boxes = product(&boxes, &self.ether_types, |entry, &kind| entry.ask(4, ETHER_TYPE_AT, kind, u16::MAX));
+        boxes = product(&boxes, &self.protocols, |entry, &protocol| {
+            entry.ask(4, PROTOCOL_AT, u16::from(protocol), 0xff);
+            entry.know(IS_IP);
+        });
+        boxes = product(&boxes, &self.source_ports, |entry, range| {
+            entry.ask_range(5, SOURCE_PORT_AT, 0, range);
+            entry.know(HAS_PORTS);
+        });
+        boxes = product(&boxes, &self.destination_ports, |entry, range| {
+            entry.ask_range(5, DESTINATION_PORT_AT, 2, range);
+            entry.know(HAS_PORTS);
+        });
+        if let Some(FlagTest { mask, set }) = self.flags {
+            boxes.iter_mut().for_each(|entry| {
+                entry.ask(4, 0, u16::from(set), u16::from(mask));
+                entry.know(HAS_FLAGS);
+            });
+        }
+        let pairs = self.addresses().collect::<Vec<_>>();
+        for entry in boxes {
+            for &(source, destination) in &pairs {
+                entries.extend(entry.with_addresses(source, destination));
+            }
+        }
+    }
+}
+
+/// The elements of a list, or nothing once.
+fn each<T>(list: &[T]) -> impl Iterator<Item = Option<&T>> {
+    list.iter().map(Some).chain(list.is_empty().then_some(None))
+}
+
+/// Each entry with each element of a list; a list that is empty asks nothing.
+fn product<T>(entries: &[Entry], list: &[T], ask: impl Fn(&mut Entry, &T)) -> Vec<Entry> {
+    if list.is_empty() {
+        return entries.to_vec();
+    }
+    let with = |entry: &Entry, element: &T| {
+        let mut entry = *entry;
+        ask(&mut entry, element);
+        entry
+    };
+    entries.iter().flat_map(|entry| list.iter().map(move |element| with(entry, element))).collect()
+}
+
+impl Entry {
+    fn ask(&mut self, word: usize, at: u32, value: u16, mask: u16) {
+        self.value[word] |= u64::from(value & mask) << at;
+        self.mask[word] |= u64::from(mask) << at;
+    }
+
+    fn know(&mut self, bits: u64) {
+        self.value[5] |= bits;
+        self.mask[5] |= bits;
+    }
+
+    /// The bits that all numbers of a range have in common, and the range beside them.
+    fn ask_range(&mut self, word: usize, at: u32, place: usize, range: &RangeInclusive<u16>) {
+        let (first, last) = (*range.start(), *range.end());
+        let differ = (first ^ last).leading_zeros();
+        let mask = u16::MAX.checked_shl(16 - differ).unwrap_or(0);
+        self.ask(word, at, first, mask);
+        self.ranges[place] = first;
+        self.ranges[place + 1] = last;
+    }
+
+    /// The same with addresses; `None` when those are of a family that the rule excludes.
+    fn with_addresses(mut self, source: Option<Prefix>, destination: Option<Prefix>) -> Option<Self> {
+        let Some(either) = source.or(destination) else { return Some(self) };
+        let family = if either.address.is_ipv4() { IPV4 } else { IPV6 };
+        let asked = self.mask[4] >> ETHER_TYPE_AT & 0xffff != 0;
+        if asked && self.value[4] >> ETHER_TYPE_AT & 0xffff != u64::from(family) {
+            return None;
+        }
+        self.ask(4, ETHER_TYPE_AT, family, u16::MAX);
+        self.know(IS_IP);
+        for (word, prefix) in [(0, source), (2, destination)] {
+            let Some(prefix) = prefix else { continue };
+            let (address, mask) = prefix.words();
+            for half in 0..2 {
+                self.mask[word + half] = mask[half];
+                self.value[word + half] = address[half] & mask[half];
+            }
+        }
+        Some(self)
+    }
+
+    /// Whether a packet fits.
+    #[inline]
+    pub(super) fn fits(&self, key: &super::key::Key) -> bool {
+        let mut differ = 0;
+        for word in 0..WORDS {
+            differ |= (key.0[word] ^ self.value[word]) & self.mask[word];
+        }
+        let [a, b, c, d, e, f] = self.ranges;
+        let vlan = (key.0[4] >> VLAN_AT) as u16;
+        differ == 0
+            && (a..=b).contains(&key.source_port())
+            && (c..=d).contains(&key.destination_port())
+            && (e..=f).contains(&vlan)
+    }
+}
+
+impl Prefix {
+    /// The address in words 0 and 1 of a key, and the bits that count.
+    fn words(&self) -> ([u64; 2], [u64; 2]) {
+        let ones = |bits: u32| u128::MAX.checked_shl(128 - bits.min(128)).unwrap_or(0);
+        match self.address {
+            IpAddr::V4(address) => {
+                let address = u128::from(address.to_bits()) << 96;
+                (halves(address), halves(ones(u32::from(self.bits.min(32)))))
+            }
+            IpAddr::V6(address) => (halves(address.to_bits()), halves(ones(u32::from(self.bits)))),
+        }
+    }
+}
