@@ -4,6 +4,8 @@
 //! workers. Readers see each counter whole, and different counters at slightly different times.
 
 use crate::drops::DropCounters;
+use crate::filter::FilterCounters;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A counter that one thread writes and any thread reads.
@@ -185,6 +187,8 @@ pub struct WorkerCounters {
     pub wakeups: Counter,
     /// Time asleep, in nanoseconds.
     pub slept_nanos: Counter,
+    /// What the filter stage has told senders.
+    pub filter: Arc<FilterCounters>,
     /// Steering and order.
     pub order: OrderCounters,
     /// Packets handed to other workers for sending.

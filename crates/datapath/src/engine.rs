@@ -6,7 +6,7 @@
 
 use crate::counters::{Stage, WorkerCounters};
 use crate::drops::{Context, DropReason, is_dropped};
-use crate::filter::{Direction, FilterCounters, FilterState, Filters, filter};
+use crate::filter::{Direction, FilterState, Filters, filter};
 use crate::forward::{BridgeCounters, BridgeState, Bridges, bridge};
 use crate::offload::complete_checksum;
 use crate::parse::parse;
@@ -120,13 +120,14 @@ impl Engine {
             work: Batch::new(),
             unsealed: Batch::new(),
         };
+        let counters = Arc::<WorkerCounters>::default();
         Self {
             bridge: BridgeState::new(bridges, Arc::new(BridgeCounters::default())),
             decapsulate: DecapsulateState::new(worker, ReassemblyLimits::default()),
-            filter: FilterState::new(worker),
+            filter: FilterState::new(worker, Arc::clone(&counters.filter)),
             encapsulate: EncapsulateState::new(worker),
             tables,
-            counters: Arc::default(),
+            counters,
             seal: SealState::new(),
             dispatch: Dispatch::default(),
             rooms,
@@ -148,11 +149,6 @@ impl Engine {
     /// The bridge stage's counters.
     pub fn bridge_counters(&self) -> &Arc<BridgeCounters> {
         self.bridge.counters()
-    }
-
-    /// The filter stage's counters.
-    pub fn filter_counters(&self) -> &Arc<FilterCounters> {
-        self.filter.counters()
     }
 
     /// Makes room for ports 0 to `ports` − 1.

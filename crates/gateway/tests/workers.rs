@@ -62,8 +62,13 @@ impl Bench {
     fn new(workers: usize, queues: [usize; 2]) -> Self {
         let region = Region::new(RegionOptions { slots: 4096, slot_bytes: 2048 }).expect("memory");
         let tunnels = Tunnels::new([], []).expect("no tunnels");
-        let tables =
-            Tables { bridges: bridges(), tunnels, filters: Filters::none(), longest_frame: 2000, takes_partial: vec![false; 2] };
+        let tables = Tables {
+            bridges: bridges(),
+            tunnels,
+            filters: Filters::none(),
+            longest_frame: 2000,
+            takes_partial: vec![false; 2],
+        };
         let tables = Snapshot::new(tables);
         let bells = (0..workers).map(|_| Arc::new(Bell::new().expect("an event"))).collect::<Vec<_>>();
         let (report, _) = channel();

@@ -141,7 +141,8 @@ impl Classifier {
             size.bytes += size_of_val(&*table.buckets) + size_of_val(&*table.entries);
         }
         size.tables += self.tables.len();
-        size.bytes += size_of::<[u64; ADDRESS_SLOTS]>() * 2 + size_of::<[u64; 1024]>() + size_of::<[u64; 256]>();
+        size.bytes +=
+            size_of::<[u64; ADDRESS_SLOTS]>() * 2 + size_of::<[u64; 1024]>() + size_of::<[u64; 256]>();
     }
 }
 

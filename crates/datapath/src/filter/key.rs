@@ -9,7 +9,7 @@
 //!
 //! What a packet does not have is zero, and a condition on it asks for the bit that says it is known.
 
-use crate::wire::{Ipv4, Ipv6, IpProtocol};
+use crate::wire::{IpProtocol, Ipv4, Ipv6};
 use polder_buffers::{Packet, PortId};
 
 /// Words of a key.

@@ -128,14 +128,14 @@ pub struct FilterCounters {
 }
 
 impl FilterState {
-    /// Of worker `worker`.
-    pub fn new(worker: usize) -> Self {
+    /// Of worker `worker`, which counts answers in `counters`.
+    pub fn new(worker: usize, counters: Arc<FilterCounters>) -> Self {
         Self {
             worker,
             keys: Box::new([Key::default(); BATCH]),
             bucket: TokenBucket::default(),
             replies: Batch::new(),
-            counters: Arc::default(),
+            counters,
         }
     }
 

@@ -94,9 +94,7 @@ impl<'a> Asked<'a> {
         match self.protocol {
             IpProtocol::ICMP => Icmp::parse(self.upper).map_or(true, |message| message.is_error()),
             IpProtocol::ICMPV6 => Icmpv6::parse(self.upper).map_or(true, |message| message.is_error()),
-            IpProtocol::TCP => {
-                Tcp::parse(self.upper).map_or(true, |tcp| tcp.flags().contains(TcpFlags::RST))
-            }
+            IpProtocol::TCP => Tcp::parse(self.upper).map_or(true, |tcp| tcp.flags().contains(TcpFlags::RST)),
             _ => false,
         }
     }
@@ -124,7 +122,12 @@ impl<'a> Asked<'a> {
     }
 
     /// Writes the IP header of an answer of `bytes.len()` bytes, and gives what is behind it.
-    fn write_ip<'b>(&self, bytes: &'b mut [u8], v4: IpProtocol, v6: IpProtocol) -> Option<(&'b mut [u8], Pseudo)> {
+    fn write_ip<'b>(
+        &self,
+        bytes: &'b mut [u8],
+        v4: IpProtocol,
+        v6: IpProtocol,
+    ) -> Option<(&'b mut [u8], Pseudo)> {
         let traffic_class = TrafficClass::new(Dscp::DEFAULT, Ecn::NotCapable);
         match self.pseudo {
             Pseudo::V4 { source: destination, destination: source } => {

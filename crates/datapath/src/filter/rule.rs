@@ -122,12 +122,17 @@ impl Rule {
 
     /// Its boxes, as rule number `rule`.
     pub(super) fn cut(&self, rule: u32, entries: &mut Vec<Entry>) {
-        let everything =
-            Entry { value: [0; WORDS], mask: [0; WORDS], ranges: [0, u16::MAX, 0, u16::MAX, 0, u16::MAX], rule };
+        let everything = Entry {
+            value: [0; WORDS],
+            mask: [0; WORDS],
+            ranges: [0, u16::MAX, 0, u16::MAX, 0, u16::MAX],
+            rule,
+        };
         let mut boxes = vec![everything];
         boxes = product(&boxes, &self.ports, |entry, port| entry.ask(4, PORT_AT, port.0, u16::MAX));
         boxes = product(&boxes, &self.vlans, |entry, range| entry.ask_range(4, VLAN_AT, 4, range));
-        boxes = product(&boxes, &self.ether_types, |entry, &kind| entry.ask(4, ETHER_TYPE_AT, kind, u16::MAX));
+        boxes =
+            product(&boxes, &self.ether_types, |entry, &kind| entry.ask(4, ETHER_TYPE_AT, kind, u16::MAX));
         boxes = product(&boxes, &self.protocols, |entry, &protocol| {
             entry.ask(4, PROTOCOL_AT, u16::from(protocol), 0xff);
             entry.know(IS_IP);

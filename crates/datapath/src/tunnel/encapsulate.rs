@@ -9,8 +9,8 @@
 //! tunnel has one, reads the whole packet. Source: E3, E4.
 
 use super::inner::{Inner, Network};
-use super::template::{self, Template};
 use super::reply::TokenBucket;
+use super::template::{self, Template};
 use super::toobig;
 use super::{ETHERNET_BYTES, MOST_CUT, SEAL_SEQUENCE, Tunnel, TunnelCounters, Tunnels, fragment, mss};
 use crate::drops::{Context, DropReason, is_dropped};

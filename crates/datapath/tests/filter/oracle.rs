@@ -119,8 +119,12 @@ fn fits(rule: &Rule, spec: &Spec) -> bool {
     let has_upper = is_ip && (spec.fragment_offset == 0 || spec.source.is_ipv6());
     let has_ports = has_upper && [6, 17, 132].contains(&spec.protocol);
     let has_flags = has_upper && spec.protocol == 6;
-    let one = |list: &[RangeInclusive<u16>], value| list.is_empty() || list.iter().any(|range| range.contains(&value));
-    let address = |list: &[Prefix], address| list.is_empty() || is_ip && list.iter().any(|prefix| is_in(prefix, address));
+    let one = |list: &[RangeInclusive<u16>], value| {
+        list.is_empty() || list.iter().any(|range| range.contains(&value))
+    };
+    let address = |list: &[Prefix], address| {
+        list.is_empty() || is_ip && list.iter().any(|prefix| is_in(prefix, address))
+    };
     let flags = |test: &FlagTest| has_flags && spec.flags & test.mask == test.set & test.mask;
     (rule.ports.is_empty() || rule.ports.contains(&spec.port))
         && one(&rule.vlans, spec.vlan())
@@ -129,7 +133,8 @@ fn fits(rule: &Rule, spec: &Spec) -> bool {
         && address(&rule.destinations, spec.destination)
         && (rule.protocols.is_empty() || is_ip && rule.protocols.contains(&spec.protocol))
         && (rule.source_ports.is_empty() || has_ports && one(&rule.source_ports, spec.source_port))
-        && (rule.destination_ports.is_empty() || has_ports && one(&rule.destination_ports, spec.destination_port))
+        && (rule.destination_ports.is_empty()
+            || has_ports && one(&rule.destination_ports, spec.destination_port))
         && rule.flags.as_ref().is_none_or(flags)
 }
 
@@ -178,7 +183,8 @@ pub(crate) fn with(rule: &Rule, spec: &Spec, choice: u64) -> Spec {
     let destination = rule.destinations.get(pick(6, rule.destinations.len()));
     if let Some(prefix) = source.or(destination) {
         spec.ether_type = None;
-        let other = if prefix.address.is_ipv4() == spec.source.is_ipv4() { None } else { Some(prefix.address) };
+        let other =
+            if prefix.address.is_ipv4() == spec.source.is_ipv4() { None } else { Some(prefix.address) };
         spec.source = source.map(|prefix| near(prefix, choice)).or(other).unwrap_or(spec.source);
         let same = |prefix: &&Prefix| prefix.address.is_ipv4() == spec.source.is_ipv4();
         let near_destination = destination.filter(same).map(|prefix| near(prefix, choice >> 7));
@@ -205,7 +211,8 @@ fn near(prefix: &Prefix, choice: u64) -> IpAddr {
 
 fn v4() -> impl Strategy<Value = Ipv4Addr> {
     // Few addresses, so that prefixes overlap and packets meet them.
-    (select(&[10_u8, 11, 172, 192][..]), 0..4_u8, 0..4_u8, any::<u8>()).prop_map(|(a, b, c, d)| [a, b, c, d].into())
+    (select(&[10_u8, 11, 172, 192][..]), 0..4_u8, 0..4_u8, any::<u8>())
+        .prop_map(|(a, b, c, d)| [a, b, c, d].into())
 }
 
 fn v6() -> impl Strategy<Value = Ipv6Addr> {

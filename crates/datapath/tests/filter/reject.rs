@@ -38,7 +38,7 @@ fn answers(frames: &[Vec<u8>], now: Nanos, state: &mut FilterState) -> Vec<Vec<u
 }
 
 fn answer(frame: &[u8]) -> Option<Vec<u8>> {
-    answers(&[frame.to_vec()], Nanos(1), &mut FilterState::new(0)).pop()
+    answers(&[frame.to_vec()], Nanos(1), &mut FilterState::new(0, std::sync::Arc::default())).pop()
 }
 
 /// A frame whose checksums are right.
@@ -89,7 +89,11 @@ fn tcp_is_reset_as_rfc_9293_says() {
         let Some(TransportSlice::Tcp(segment)) = sliced.transport else { panic!("TCP") };
         assert!(segment.rst() && segment.ack() && !segment.syn());
         assert_eq!((segment.source_port(), segment.destination_port()), (22, 4000));
-        assert_eq!((segment.sequence_number(), segment.acknowledgment_number()), (0, 0), "a SYN counts, and wraps");
+        assert_eq!(
+            (segment.sequence_number(), segment.acknowledgment_number()),
+            (0, 0),
+            "a SYN counts, and wraps"
+        );
         assert_checksum(&reply);
     }
     let mut asked = frame(&tcp(ACK));
@@ -110,8 +114,12 @@ fn fix(frame: &mut [u8], spec: &Spec) {
     let at = frame.len() - 20;
     frame[at + 16..at + 18].fill(0);
     let pseudo = match (spec.source, spec.destination) {
-        (std::net::IpAddr::V4(source), std::net::IpAddr::V4(destination)) => Pseudo::V4 { source, destination },
-        (std::net::IpAddr::V6(source), std::net::IpAddr::V6(destination)) => Pseudo::V6 { source, destination },
+        (std::net::IpAddr::V4(source), std::net::IpAddr::V4(destination)) => {
+            Pseudo::V4 { source, destination }
+        }
+        (std::net::IpAddr::V6(source), std::net::IpAddr::V6(destination)) => {
+            Pseudo::V6 { source, destination }
+        }
         _ => panic!("two families"),
     };
     let sum = pseudo.sum_over(IpProtocol::TCP, &frame[at..]).finish();
@@ -122,7 +130,8 @@ fn assert_checksum(reply: &[u8]) {
     let sliced = SlicedPacket::from_ethernet(reply).expect("a packet");
     match sliced.net {
         Some(NetSlice::Ipv4(ip)) => {
-            let packet = Ipv4::parse(&reply[reply.len() - usize::from(ip.header().total_len())..]).expect("IPv4");
+            let packet =
+                Ipv4::parse(&reply[reply.len() - usize::from(ip.header().total_len())..]).expect("IPv4");
             packet.verify().expect("a right checksum");
             let whole = packet.payload();
             let sum = match packet.protocol() {
@@ -193,7 +202,7 @@ fn nobody_is_told_who_must_not_be() {
 
 #[test]
 fn answers_are_limited() {
-    let mut state = FilterState::new(0);
+    let mut state = FilterState::new(0, std::sync::Arc::default());
     let many = vec![frame(&Spec::default()); 64];
     assert_eq!(answers(&many, Nanos(1), &mut state).len(), 50);
     assert_eq!(answers(&many, Nanos(2), &mut state).len(), 0);

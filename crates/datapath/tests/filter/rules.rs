@@ -15,7 +15,7 @@ fn verdicts(rules: &[Rule], specs: &[Spec], direction: Direction) -> (Vec<Option
     counts.grow_to(rules.len());
     let numbered = rules.iter().cloned().zip(0..).collect::<Vec<_>>();
     let filters = Filters::new(&numbered, vec![0, 7, 0, 9], counts.clone()).expect("few rules");
-    let mut state = FilterState::new(0);
+    let mut state = FilterState::new(0, std::sync::Arc::default());
     let mut all = Vec::new();
     for specs in specs.chunks(64) {
         let (drops, ledger) = (DropCounters::default(), Ledger::default());
@@ -96,7 +96,8 @@ fn thousands_of_rules() {
         let address = std::net::Ipv4Addr::from_bits((10 << 24) | (next() as u32 & 0x003f_ffff));
         let prefix = polder_datapath::filter::Prefix { address: address.into(), bits };
         let port = (next() % 2000) as u16;
-        let list = if number % 3 == 0 { vec![port..=port] } else { vec![port..=port + (next() % 300) as u16] };
+        let list =
+            if number % 3 == 0 { vec![port..=port] } else { vec![port..=port + (next() % 300) as u16] };
         let actions = [Action::Accept, Action::Drop, Action::Reject];
         let mut rule = Rule { action: actions[(next() % 3) as usize], ..Rule::default() };
         match number % 4 {
@@ -108,7 +109,8 @@ fn thousands_of_rules() {
         rules.push(rule);
     }
     let specs = (0..2000).map(|_| {
-        let address = |random: u64| std::net::IpAddr::from((0x0a00_0000 | random as u32 & 0x003f_ffff).to_be_bytes());
+        let address =
+            |random: u64| std::net::IpAddr::from((0x0a00_0000 | random as u32 & 0x003f_ffff).to_be_bytes());
         Spec {
             port: PortId(0),
             source: address(next()),

@@ -3,6 +3,7 @@
 //! Ports, tunnels and bridges are the same when their names are; they keep their numbers, so that tables
 //! and learned addresses that speak of them stay right.
 
+use super::filters;
 use super::model::{Bridge, Configuration, Device, Gateway, Port, Tunnel};
 
 use super::write::flow_hash;
@@ -22,6 +23,8 @@ pub struct Difference {
     pub tunnels: Changes<Tunnel>,
     /// Bridges.
     pub bridges: Changes<Bridge>,
+    /// How many rules there were and are, if they are not the same.
+    pub filters: Option<(usize, usize)>,
     /// What a running gateway cannot change. If there is anything here, nothing may be applied.
     pub restart: Vec<Restart>,
 }
@@ -87,6 +90,7 @@ pub fn difference(old: &Configuration, new: &Configuration) -> Difference {
         ports: changes(&old.ports, &target.ports),
         tunnels: changes(&old.tunnels, &target.tunnels),
         bridges: changes(&old.bridges, &target.bridges),
+        filters: filters::changed(old, &target),
         restart: restart(&old.gateway, &target.gateway),
         target,
     }
@@ -95,7 +99,11 @@ pub fn difference(old: &Configuration, new: &Configuration) -> Difference {
 impl Difference {
     /// Whether nothing changes.
     pub fn is_empty(&self) -> bool {
-        self.ports.is_empty() && self.tunnels.is_empty() && self.bridges.is_empty() && self.restart.is_empty()
+        self.ports.is_empty()
+            && self.tunnels.is_empty()
+            && self.bridges.is_empty()
+            && self.filters.is_none()
+            && self.restart.is_empty()
     }
 
     /// Ports that have to be opened anew although they stay: their device or the way it is attached changes.
@@ -184,6 +192,10 @@ fn renumbered(new: &Configuration, old: &Configuration) -> Configuration {
         bridge.members.iter_mut().for_each(|member| renumber(&mut member.port));
         bridge.static_entries.iter_mut().for_each(|entry| renumber(&mut entry.port));
     }
+    for filter in &mut target.filters {
+        filter.ports.iter_mut().for_each(renumber);
+        filter.ports.sort_unstable();
+    }
     target
 }
 
@@ -204,6 +216,8 @@ impl fmt::Display for Difference {
         describe(&mut lines, "bridge", &self.bridges, |bridge| {
             format!(" ({} members)", bridge.members.len())
         });
+        // The last of those with `~`: it has no keys below it.
+        lines.extend(self.filters.map(|(old, new)| format!("~ filters ({new} rules, {old} before)")));
         for Restart { key, change, reason } in &self.restart {
             lines.push(format!("! gateway {key}: {change} needs a restart: {reason}"));
         }

@@ -13,6 +13,7 @@ mod check;
 pub mod detail;
 pub mod diagnostics;
 pub mod difference;
+pub mod filters;
 pub mod lan78xx;
 pub mod model;
 mod queue;

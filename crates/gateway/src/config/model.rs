@@ -4,6 +4,7 @@
 //! them, and [`difference`](super::difference()) compares two of them. A value of these types has passed
 //! all checks; nothing here has to be checked again, except against the machine it is to run on.
 
+use super::filters::Filter;
 use super::lan78xx::Adapter;
 pub use super::queue::{PortQueue, QueueKind};
 use polder_buffers::PortId;
@@ -23,6 +24,8 @@ pub struct Configuration {
     pub tunnels: Vec<Tunnel>,
     /// Bridges, in the order of the file.
     pub bridges: Vec<Bridge>,
+    /// Rules, in the order of the file.
+    pub filters: Vec<Filter>,
 }
 
 /// What concerns the process as a whole.

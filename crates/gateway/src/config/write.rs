@@ -15,6 +15,8 @@ impl Configuration {
         self.ports.iter().for_each(|port| writer.port(port));
         self.tunnels.iter().for_each(|tunnel| writer.tunnel(tunnel));
         self.bridges.iter().for_each(|bridge| writer.bridge(bridge));
+        let filters = self.filters.iter().map(|filter| filter.to_toml(self));
+        filters.for_each(|filter| writer.text.push_str(&filter));
         writer.text
     }
 }

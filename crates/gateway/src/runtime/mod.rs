@@ -7,6 +7,7 @@ pub mod accounts;
 mod adapter;
 mod announce;
 pub mod clock;
+pub mod filters;
 pub mod gateway;
 mod manager;
 mod neighbour;

@@ -30,6 +30,10 @@ pub(super) fn keep_numbers(current: &Configuration, next: &mut Configuration) {
         bridge.members.iter_mut().for_each(|member| renumber(&mut member.port));
         bridge.static_entries.iter_mut().for_each(|entry| renumber(&mut entry.port));
     }
+    for filter in &mut next.filters {
+        filter.ports.iter_mut().for_each(renumber);
+        filter.ports.sort_unstable();
+    }
 }
 
 /// Refuses what a running gateway cannot change: the process as a whole, and how a device is attached.

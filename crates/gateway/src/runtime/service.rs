@@ -1,5 +1,6 @@
 //! What the running gateway does when it is asked: by the control socket, or by a signal.
 
+use super::filters::{keep_on_exit, told_of};
 use super::gateway::Gateway;
 use super::manager::{Manager, NotifyState};
 use super::run::{SharedGateway, lock};
@@ -66,11 +67,12 @@ impl Service {
     }
 
     fn change(&self, dry_run: bool) -> Result<Reloaded, Refusal> {
-        let loaded = config::load(&self.path).map_err(|error| match error {
+        let mut loaded = config::load(&self.path).map_err(|error| match error {
             LoadError::Invalid(report) => refusal(Fault::Input, report.to_string()),
             LoadError::Unreadable { .. } => refusal(Fault::Input, error.to_string()),
         })?;
         let mut gateway = lock(&self.gateway);
+        let kept = keep_on_exit(&gateway.configuration, &mut loaded.configuration);
         let difference = difference(&gateway.configuration, &loaded.configuration);
         let changes = detail::describe(&gateway.configuration, &difference);
         if !dry_run && !difference.restart.is_empty() {
@@ -83,7 +85,8 @@ impl Service {
                 .reload(loaded.configuration)
                 .map_err(|error| refusal(Fault::Runtime, format!("{error:#}")))?;
         }
-        let warnings = loaded.warnings.to_string();
+        let mut warnings = loaded.warnings.to_string();
+        warnings.push_str(&told_of(&kept, &gateway.configuration));
         Ok(Reloaded { applied: !dry_run, changes, warnings })
     }
 }

@@ -35,6 +35,9 @@ pub fn show(gateway: &Mutex<Gateway>, what: What) -> Shown {
         What::Path => View::Path(path(&locked)),
         What::Ports => View::Ports(locked.ports.iter().map(port).collect()),
         What::Tunnels => View::Tunnels(tunnels(&locked)),
+        What::Filters => {
+            View::Filters(locked.lasting.filters.show(&locked.configuration, &locked.worker_counters()))
+        }
         What::Drops => View::Drops(all_drops(&locked)),
         What::Counters => View::Counters(counters(&locked)),
         What::Workers => View::Workers(workers(&locked)),
@@ -66,6 +69,13 @@ fn path(gateway: &Gateway) -> Path {
     let uptime = uptime(gateway);
     let times = super::threads::times("worker-");
     let waited = |number| times.get(&format!("worker-{number}")).map(|times| times.waiting.0);
+    let has_rules = !gateway.configuration.filters.is_empty();
+    let stages = |workers: &[&WorkerCounters], queues: &[Arc<QueueCounters>]| {
+        let mut rows = stages(workers, queues);
+        // Without rules there is no such stage.
+        rows.retain(|row| row.stage != Stage::Filter.name() || row.packets > 0 || has_rules);
+        rows
+    };
     let of_worker = |(number, worker): (usize, &Arc<WorkerCounters>)| WorkerPath {
         number,
         elapsed_nanos: uptime.0,

@@ -1,5 +1,6 @@
 //! From a configuration to the tables of the datapath.
 
+use super::filters::FilterSlots;
 use super::ports::Facts;
 use crate::config::model::{
     Bridge, Configuration, Dscp as ConfiguredDscp, Ecn, MemberVlan, TcpMss as ConfiguredMss,
@@ -26,6 +27,8 @@ pub struct Lasting {
     pub fdbs: HashMap<String, Arc<Fdb>>,
     /// Next hop, sequence numbers and counters of each tunnel.
     pub tunnels: HashMap<String, Arc<TunnelState>>,
+    /// Where rules are counted.
+    pub filters: FilterSlots,
 }
 
 impl Lasting {
@@ -49,6 +52,7 @@ impl Lasting {
     pub fn retain(&mut self, configuration: &Configuration) {
         self.fdbs.retain(|name, _| configuration.bridges.iter().any(|bridge| bridge.name == *name));
         self.tunnels.retain(|name, _| configuration.tunnels.iter().any(|tunnel| tunnel.name == *name));
+        self.filters.retain(configuration);
     }
 }
 
@@ -76,7 +80,8 @@ pub(super) fn tables(
     let completes = |id: &PortId| ports.get(id).is_some_and(|facts| facts.partial_checksums);
     let limit = u16::try_from(configuration.id_limit()).unwrap_or(u16::MAX);
     let takes_partial = (0..limit).map(PortId).map(|id| completes(&id)).collect();
-    Ok(Tables { bridges, tunnels, longest_frame: LONGEST_FRAME, takes_partial })
+    let filters = lasting.filters.filters(configuration)?;
+    Ok(Tables { bridges, tunnels, filters, longest_frame: LONGEST_FRAME, takes_partial })
 }
 
 /// An IP packet of 64 KiB with an Ethernet header and two tags.

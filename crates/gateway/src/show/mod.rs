@@ -12,6 +12,7 @@ pub mod configuration;
 pub mod counters;
 pub mod drops;
 pub mod fdb;
+pub mod filters;
 pub mod look;
 pub mod path;
 pub mod ports;
@@ -41,6 +42,8 @@ pub enum What {
     /// Bridges with the addresses they have learnt.
     #[value(alias = "bridges")]
     Fdb,
+    /// Rules, and what each has matched.
+    Filters,
     /// Packets whose journey ended early: why, where, what to do.
     Drops,
     /// Both sides of the conservation law, and their difference.
@@ -81,6 +84,8 @@ pub enum View {
     Tunnels(Vec<tunnels::TunnelRow>),
     /// Bridges.
     Fdb(Vec<fdb::BridgeRow>),
+    /// Rules.
+    Filters(filters::Filters),
     /// Drops.
     Drops(drops::Drops),
     /// Counters.
@@ -106,6 +111,7 @@ impl Shown {
             (View::Path(now), View::Path(then)) => now.subtract(then),
             (View::Ports(now), View::Ports(then)) => ports::subtract(now, then),
             (View::Tunnels(now), View::Tunnels(then)) => tunnels::subtract(now, then),
+            (View::Filters(now), View::Filters(then)) => now.subtract(then),
             (View::Drops(now), View::Drops(then)) => now.subtract(then),
             (View::Workers(now), View::Workers(then)) => workers::subtract(now, then),
             (View::Steering(now), View::Steering(then)) => steering::subtract(now, then),
@@ -123,6 +129,7 @@ impl Shown {
             View::Ports(rows) => ports::draw(rows, look),
             View::Tunnels(rows) => tunnels::draw(rows, look),
             View::Fdb(rows) => fdb::draw(rows, look),
+            View::Filters(filters) => filters.draw(look),
             View::Drops(drops) => drops.draw(look),
             View::Counters(counters) => counters.draw(look),
             View::Workers(rows) => workers::draw(rows, look),
@@ -164,6 +171,10 @@ mod tests {
             View::Ports(vec![ports::PortRow::default()]),
             View::Tunnels(vec![tunnels::TunnelRow::default()]),
             View::Fdb(vec![bridge]),
+            View::Filters(filters::Filters {
+                rules: vec![filters::FilterRow::default()],
+                ..filters::Filters::default()
+            }),
             View::Drops(drops::Drops { reasons: vec![drop] }),
             View::Counters(counters::Counters::default()),
             View::Workers(vec![workers::WorkerRow::default()]),

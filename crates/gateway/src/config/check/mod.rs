@@ -2,6 +2,7 @@
 //! defaults filled in.
 
 mod bridges;
+mod filters;
 mod tunnels;
 
 use super::diagnostics::Diagnostic;
@@ -58,7 +59,8 @@ pub(super) fn check(draft: &Draft, file: &Path, findings: &Findings) -> Configur
         let remedy = "add a table `[port.NAME]` with `interface = \"…\"`";
         findings.note(Diagnostic::error(0..0, "the file has no port").remedy(remedy));
     }
-    Configuration { gateway, ports, tunnels, bridges }
+    let filters = filters::resolve(draft, &names, findings);
+    Configuration { gateway, ports, tunnels, bridges, filters }
 }
 
 /// Numbers the ports, then the tunnels; one name is one of them.
@@ -160,7 +162,9 @@ fn queues_fit(ports: &[Port], gateway: &Gateway, findings: &Findings) {
 }
 
 fn ports(draft: &Draft, names: &Names<'_>) -> Vec<Port> {
-    let on_exit = draft.gateway.on_exit.unwrap_or_default();
+    // Failing open would be a way round the filters.
+    let usual = if draft.filters.is_empty() { OnExit::Kernel } else { OnExit::Drop };
+    let on_exit = draft.gateway.on_exit.unwrap_or(usual);
     draft.ports.iter().filter_map(|port| resolve_port(port, names, on_exit)).collect()
 }
 

@@ -3,12 +3,14 @@
 //! A field that is `None` was left out or could not be read; in the latter case an error has been noted.
 
 mod bridge;
+mod filter;
 mod gateway;
 mod port;
 mod queue;
 mod tunnel;
 
 pub(super) use bridge::{BridgeDraft, MemberDraft, StaticDraft};
+pub(super) use filter::FilterDraft;
 pub(super) use gateway::GatewayDraft;
 pub(super) use port::PortDraft;
 pub(super) use tunnel::TunnelDraft;
@@ -21,7 +23,8 @@ use toml::de::DeTable;
 /// The version of the format that this build reads.
 pub(super) const VERSION: i64 = 1;
 
-const ROOT: Kind = Kind { noun: "the top level", keys: &["version", "gateway", "port", "bridge", "tunnel"] };
+const ROOT: Kind =
+    Kind { noun: "the top level", keys: &["version", "gateway", "port", "bridge", "tunnel", "filter"] };
 
 /// The whole file.
 #[derive(Debug)]
@@ -32,6 +35,7 @@ pub(super) struct Draft {
     pub(super) ports: Vec<PortDraft>,
     pub(super) tunnels: Vec<TunnelDraft>,
     pub(super) bridges: Vec<BridgeDraft>,
+    pub(super) filters: Vec<FilterDraft>,
 }
 
 /// Every kind of table with the keys that it has, by the title under which the guide describes it.
@@ -48,6 +52,7 @@ pub(super) fn keys() -> [(&'static str, &'static [&'static str]); 11] {
         ("[bridge.NAME.port.MEMBER]", bridge::MEMBER.keys),
         ("vlan", bridge::VLAN.keys),
         ("[[bridge.NAME.static]]", bridge::STATIC.keys),
+        ("[[filter]]", filter::KIND.keys),
     ]
 }
 
@@ -65,6 +70,7 @@ pub(super) fn read(document: &Spanned<DeTable<'_>>, findings: &Findings) -> Opti
         ports: named(&root, "port", findings, port::KIND, port::read),
         tunnels: named(&root, "tunnel", findings, tunnel::KIND, tunnel::read),
         bridges: named(&root, "bridge", findings, bridge::KIND, bridge::read),
+        filters: filter::read(&root),
     })
 }
 

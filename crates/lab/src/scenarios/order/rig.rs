@@ -319,5 +319,11 @@ fn tables(now: Nanos) -> anyhow::Result<Tables> {
     };
     let bridges = Bridges::new(vec![bridge], Arc::new(Links::new(2)))?;
     bridges.bind_static(u32::try_from(now.0 / Nanos::SECOND.0)?)?;
-    Ok(Tables { bridges, tunnels: Tunnels::new([], [])?, filters: Filters::none(), longest_frame: 1518, takes_partial: vec![false; 2] })
+    Ok(Tables {
+        bridges,
+        tunnels: Tunnels::new([], [])?,
+        filters: Filters::none(),
+        longest_frame: 1518,
+        takes_partial: vec![false; 2],
+    })
 }
