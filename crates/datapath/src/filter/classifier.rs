@@ -150,7 +150,7 @@ impl Table {
     #[inline]
     fn find(&self, key: &Key, best: &mut u32) {
         let hash = hash(&key.0, &self.mask);
-        let place = (hash >> self.shift) as usize;
+        let place = usize::try_from(hash >> self.shift).unwrap_or(usize::MAX);
         let Some(&[Bucket { start, tags }, Bucket { start: end, .. }]) =
             self.buckets.get(place..).and_then(<[Bucket]>::first_chunk)
         else {
@@ -215,19 +215,22 @@ impl Maps {
                 add_address(map, entry.value[word] >> 48, entry.mask[word] >> 48, bit);
             }
             let any_protocol = entry.mask[4] >> PROTOCOL_AT & 0xff == 0;
-            let protocol = (entry.value[4] >> PROTOCOL_AT & 0xff) as usize;
             let any_family = entry.mask[4] >> ETHER_TYPE_AT & 0xffff == 0;
-            let family = Key(entry.value).family();
-            for (index, slot) in self.protocols.iter_mut().enumerate() {
-                let fits = (any_protocol || index & 0xff == protocol) && (any_family || index >> 8 == family);
-                *slot |= if fits { bit } else { 0 };
-            }
+            let asked = Key(entry.value);
+            mark(&mut *self.protocols, bit, |index| {
+                (any_protocol || index & 0xff == usize::from(asked.protocol()))
+                    && (any_family || index >> 8 == asked.family())
+            });
             let any_port = entry.mask[4] >> PORT_AT == 0;
-            let port = (entry.value[4] >> PORT_AT & 0xff) as usize;
-            for (index, slot) in self.ports.iter_mut().enumerate() {
-                *slot |= if any_port || index == port { bit } else { 0 };
-            }
+            mark(&mut *self.ports, bit, |index| any_port || index == usize::from(asked.port() & 0xff));
         }
+    }
+}
+
+/// Sets `bit` in the slots for which `fits` holds.
+fn mark(slots: &mut [u64], bit: u64, fits: impl Fn(usize) -> bool) {
+    for (index, slot) in slots.iter_mut().enumerate() {
+        *slot |= u64::from(fits(index)) * bit;
     }
 }
 
@@ -246,7 +249,7 @@ fn add_address(map: &mut [u64; ADDRESS_SLOTS], value: u64, mask: u64, bit: u64) 
 
 #[inline]
 fn address_slot(beginning: u64) -> usize {
-    (beginning.wrapping_mul(0x9e37_79b9) >> 22) as usize % ADDRESS_SLOTS
+    usize::from((beginning.wrapping_mul(0x9e37_79b9) >> 22 & 0xffff) as u16) % ADDRESS_SLOTS
 }
 
 /// Tables while they are being filled.
@@ -329,7 +332,7 @@ impl Draft {
         let count = (self.entries.len() * 2).next_power_of_two().max(2);
         let shift = 64 - count.trailing_zeros();
         let mask = self.mask;
-        let place = |entry: &Entry| (hash(&entry.value, &mask) >> shift) as usize;
+        let place = |entry: &Entry| usize::try_from(hash(&entry.value, &mask) >> shift).unwrap_or(usize::MAX);
         self.entries.sort_by_key(|entry| (place(entry), entry.rule));
         // One more, to say where the last one ends.
         let mut buckets = vec![Bucket::default(); count + 1];

@@ -100,29 +100,29 @@ impl Key {
     /// The EtherType.
     #[inline]
     pub(super) fn ether_type(&self) -> u16 {
-        (self.0[4] >> ETHER_TYPE_AT) as u16
+        (self.0[4] >> ETHER_TYPE_AT & 0xffff) as u16
     }
 
     /// The IP protocol.
     #[inline]
     pub(super) fn protocol(&self) -> u8 {
-        (self.0[4] >> PROTOCOL_AT) as u8
+        (self.0[4] >> PROTOCOL_AT & 0xff) as u8
     }
 
     /// The port it came in by, or is to leave by.
     #[inline]
     pub(super) fn port(&self) -> u16 {
-        (self.0[4] >> PORT_AT) as u16
+        (self.0[4] >> PORT_AT & 0xffff) as u16
     }
 
     #[inline]
     pub(super) fn source_port(&self) -> u16 {
-        (self.0[5] >> SOURCE_PORT_AT) as u16
+        (self.0[5] >> SOURCE_PORT_AT & 0xffff) as u16
     }
 
     #[inline]
     pub(super) fn destination_port(&self) -> u16 {
-        (self.0[5] >> DESTINATION_PORT_AT) as u16
+        (self.0[5] >> DESTINATION_PORT_AT & 0xffff) as u16
     }
 
     /// 0 for what is not IP, 1 for IPv4, 2 for IPv6.
@@ -139,7 +139,8 @@ impl Key {
 /// Upper and lower half of an address.
 #[inline]
 pub(super) fn halves(bits: u128) -> [u64; 2] {
-    [(bits >> 64) as u64, bits as u64]
+    let [a, b, c, d, e, f, g, h, rest @ ..] = bits.to_be_bytes();
+    [u64::from_be_bytes([a, b, c, d, e, f, g, h]), u64::from_be_bytes(rest)]
 }
 
 /// What is behind the IP header, for words 4 and 5.

@@ -110,14 +110,14 @@ impl Rule {
 
     /// Pairs of source and destination of one family.
     fn addresses(&self) -> impl Iterator<Item = (Option<Prefix>, Option<Prefix>)> {
-        each(&self.sources).flat_map(|source| {
-            let destinations = each(&self.destinations);
-            let pairs = destinations.map(move |destination| (source.copied(), destination.copied()));
-            pairs.filter(|pair| {
-                let (Some(source), Some(destination)) = pair else { return true };
-                source.address.is_ipv4() == destination.address.is_ipv4()
-            })
-        })
+        let alike = |pair: &(Option<Prefix>, Option<Prefix>)| match pair {
+            (Some(source), Some(destination)) => source.address.is_ipv4() == destination.address.is_ipv4(),
+            (_, _) => true,
+        };
+        let pairs = each(&self.sources).flat_map(|source| {
+            each(&self.destinations).map(move |destination| (source.copied(), destination.copied()))
+        });
+        pairs.filter(alike)
     }
 
     /// Its boxes, as rule number `rule`.
@@ -228,7 +228,7 @@ impl Entry {
             differ |= (key.0[word] ^ self.value[word]) & self.mask[word];
         }
         let [a, b, c, d, e, f] = self.ranges;
-        let vlan = (key.0[4] >> VLAN_AT) as u16;
+        let vlan = (key.0[4] >> VLAN_AT & 0xffff) as u16;
         differ == 0
             && (a..=b).contains(&key.source_port())
             && (c..=d).contains(&key.destination_port())
