@@ -169,7 +169,13 @@ fn tables(from: PortId, to: PortId) -> Tables {
     } else {
         Tunnels::new([], []).expect("valid")
     };
-    Tables { bridges, tunnels, longest_frame: 1518, takes_partial: vec![false; 3] }
+    Tables {
+        bridges,
+        tunnels,
+        filters: polder_datapath::filter::Filters::none(),
+        longest_frame: 1518,
+        takes_partial: vec![false; 3],
+    }
 }
 
 fn station_address(side: u8, station: u16) -> MacAddress {
