@@ -39,7 +39,7 @@ pub(super) struct Draft {
 }
 
 /// Every kind of table with the keys that it has, by the title under which the guide describes it.
-pub(super) fn keys() -> [(&'static str, &'static [&'static str]); 11] {
+pub(super) fn keys() -> [(&'static str, &'static [&'static str]); 12] {
     [
         ("top level", ROOT.keys),
         ("[gateway]", gateway::KIND.keys),
