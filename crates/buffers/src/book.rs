@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What one worker has published. One writer; anybody reads.
+/// What one worker has published. One writer; anybody reads. On lines of its own: its neighbour in memory
+/// is another worker's.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub(crate) struct Book {
     cached: AtomicU64,
     taken: AtomicU64,

@@ -95,9 +95,9 @@ impl Names {
 
     /// Ends a name that is the last one; nothing changes when it is not.
     pub(crate) fn end(&self, name: Place) -> Option<Place> {
-        // Acquire pairs with the Release in `release`. Only who has a name makes another one, and the
-        // caller has the only one.
-        let is_last = self.entry(self.keeper(name)).count.load(Ordering::Acquire) == 1;
+        // Relaxed: `release` acquires. Only who has a name makes another one, and the caller has the only
+        // one, so the count does not change in between.
+        let is_last = self.entry(self.keeper(name)).count.load(Ordering::Relaxed) == 1;
         is_last.then(|| self.release(name))?
     }
 

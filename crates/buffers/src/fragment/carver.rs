@@ -243,11 +243,11 @@ impl Carver {
         units <= self.whole
     }
 
-    /// Takes a parked block that this worker alone has used: known without a look at a line that
-    /// others write.
+    /// Takes the youngest parked block that this worker alone has used: known without a look at a line
+    /// that others write, and the warmest one in the cache.
     fn known_alone(&mut self) -> Option<u32> {
         let knows = |&block: &u32| self.bias > 0 && self.mine[block as usize] == self.bias;
-        let place = self.parked.iter().position(knows)?;
+        let place = self.parked.iter().rposition(knows)?;
         Some(self.parked.remove(place))
     }
 

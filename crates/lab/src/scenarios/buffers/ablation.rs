@@ -3,6 +3,7 @@
 
 use super::short::with_reloaders;
 use super::windows::Windows;
+use crate::clock;
 use crate::meters::statistics::Samples;
 use crate::scenarios::Run;
 use crate::topology::pin_here;
@@ -63,15 +64,17 @@ const NO_GATEWAY: &str =
 /// Fills the rows.
 pub(super) fn measure(run: &mut Run, cores: (usize, usize)) -> anyhow::Result<()> {
     let (rounds, batches) = (run.quick_or(3, 9), run.quick_or(1000, 4000));
-    let mut costs = columns().map(|_| Samples::new());
+    let mut costs = columns().map(|_| (Samples::new(), Samples::new()));
     for round in 1..=rounds {
         run.says(&format!("what each technique brings, run {round} of {rounds}"));
         for ((_, switches, threads), samples) in columns().iter().zip(&mut costs) {
             crate::interrupt::check()?;
-            samples.push(cost(switches, *threads, batches, cores)?);
+            let (cost, missed) = cost(switches, *threads, batches, cores)?;
+            samples.0.push(cost);
+            samples.1.push(missed * 100.0);
         }
     }
-    for ((name, ..), samples) in columns().iter().zip(&costs) {
+    for ((name, ..), (samples, missed)) in columns().iter().zip(&costs) {
         for what in ["mbit", "cpu_ns_per_packet"] {
             run.missing(&format!("buffers.ablation.{name}.{what}"), NO_GATEWAY);
         }
@@ -80,14 +83,21 @@ pub(super) fn measure(run: &mut Run, cores: (usize, usize)) -> anyhow::Result<()
             run.missing(&row, "a ring's threshold takes no buffer: it is measured in a gateway");
         } else {
             run.record(&row, samples);
+            let missed = missed.median().unwrap_or_default();
+            run.remark(&row, format!("{missed:.2} % could not be had at once"));
         }
     }
     Ok(())
 }
 
-/// Nanoseconds of taking a buffer and writing its first line, half of them frames and half fragments; of
-/// the slowest thread.
-fn cost(switches: &Switches, threads: usize, batches: usize, cores: (usize, usize)) -> anyhow::Result<f64> {
+/// Nanoseconds of taking a buffer, writing its first line, and releasing it, half of them frames and half
+/// fragments; and the part that could not be had. Of the slowest thread.
+fn cost(
+    switches: &Switches,
+    threads: usize,
+    batches: usize,
+    cores: (usize, usize),
+) -> anyhow::Result<(f64, f64)> {
     let supply = Supply::Growing(Marks::for_target(2048));
     let blocks = Supply::Growing(Marks::for_target(64));
     let data = ClassBuffers {
@@ -105,32 +115,41 @@ fn cost(switches: &Switches, threads: usize, batches: usize, cores: (usize, usiz
                 scope.spawn(move || pin_here(core).map(|()| work(pool, batches)))
             });
             let workers = workers.collect::<Vec<_>>();
-            let mut slowest = 0.0_f64;
+            let mut costs = Vec::new();
             for worker in workers {
-                slowest = slowest.max(worker.join().map_err(|_| anyhow!("a measurement panicked"))??);
+                costs.push(worker.join().map_err(|_| anyhow!("a measurement panicked"))??);
             }
-            Ok(slowest)
+            let slowest = costs.into_iter().max_by(|a, b| a.0.total_cmp(&b.0));
+            slowest.ok_or_else(|| anyhow!("no thread was asked for"))
         })
     })
 }
 
-/// Takes a batch and releases the oldest one.
-fn work(mut pool: Pool, batches: usize) -> f64 {
-    let (mut windows, mut frames) = (Windows::new(), Vec::with_capacity(BATCH));
+/// Takes a batch and releases the oldest one; what that costs a buffer, and the part that could not be had.
+fn work(mut pool: Pool, batches: usize) -> (f64, f64) {
+    let (mut windows, mut frames, mut missed) = (Windows::new(), Vec::with_capacity(BATCH), 0);
     let mut live = VecDeque::<Frame>::with_capacity(LIVE + BATCH);
     for _ in 0..batches {
-        windows.time(BATCH, || {
-            let frames = &mut frames;
-            let taken = pool.take_bulk(BATCH / 2, frames);
-            pool.take_bulk_for(PIECE, BATCH - taken, frames);
-            frames.iter_mut().for_each(|frame: &mut Frame| frame.slot_mut()[..64].fill(1));
-        });
+        let start = clock::nanos();
+        pool.take_bulk(BATCH / 2, &mut frames);
+        pool.take_bulk_for(PIECE, BATCH / 2, &mut frames);
+        frames.iter_mut().for_each(|frame: &mut Frame| frame.slot_mut()[..64].fill(1));
+        // What could not be had is no allocation, but its time counts.
+        windows.add(start, frames.len());
+        missed += BATCH - frames.len();
         live.extend(frames.drain(..));
         let over = live.len().saturating_sub(LIVE);
         frames.extend(live.drain(..over));
+        let start = clock::nanos();
         pool.release_bulk(&mut frames);
+        windows.add(start, 0);
     }
     frames.extend(live.drain(..));
     pool.release_bulk(&mut frames);
-    windows.nanos()
+    (windows.nanos(), part(missed, batches * BATCH))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a part of a whole needs no 52 bits")]
+fn part(of: usize, whole: usize) -> f64 {
+    of as f64 / whole as f64
 }
