@@ -190,7 +190,8 @@ fn valgrind(run: &mut Run) -> Result<()> {
         return Ok(());
     }
     let runner = r#"target."cfg(all())".runner = ["valgrind", "-q", "--error-exitcode=9"]"#;
-    let mut arguments = vec!["test", "-p", "polder-buffers", "--locked", "--lib", "--tests", "--config", runner];
+    let mut arguments =
+        vec!["test", "-p", "polder-buffers", "--locked", "--lib", "--tests", "--config", runner];
     // In valgrind the thread that is looked at takes page faults of valgrind's own.
     arguments.extend(["--", "--skip", "the_packet_thread_does_not_fault"]);
     let mut cargo = run.command("cargo", &arguments);
