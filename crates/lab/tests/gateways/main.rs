@@ -6,6 +6,7 @@ mod support;
 
 mod bridge;
 mod death;
+mod filter;
 mod host;
 mod mtu;
 mod order;

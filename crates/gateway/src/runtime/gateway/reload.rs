@@ -9,6 +9,13 @@ use crate::runtime::tables::tables;
 use crate::runtime::worker::Command;
 use anyhow::{Context as _, Result};
 use polder_datapath::engine::Tables;
+use polder_datapath::units::Nanos;
+use std::time::Duration;
+
+/// How long a reload waits at most for workers that stand still.
+const SETTLE: Nanos = Nanos::from_millis(200);
+/// How often it looks at them.
+const LOOK: Duration = Duration::from_micros(100);
 
 impl Gateway {
     /// Applies another configuration as one difference: whatever can fail comes first, then tables are
@@ -34,8 +41,22 @@ impl Gateway {
             return Err(error);
         }
         self.adopt(next, tables, opened);
+        self.settle();
         self.tick();
         Ok(())
+    }
+
+    /// Waits, within bounds, until every worker has ended the round that it was in: from then on no
+    /// packet meets the old tables.
+    fn settle(&self) {
+        let end = self.clock.now() + SETTLE;
+        let polls = self.workers.iter().map(|worker| worker.counters.polls.get()).collect::<Vec<_>>();
+        for (worker, polls) in self.workers.iter().zip(polls) {
+            worker.bell.ring();
+            while worker.counters.polls.get() == polls && self.clock.now() < end {
+                std::thread::sleep(LOOK);
+            }
+        }
     }
 
     /// Takes the packets of the tunnels of `configuration`, and leaves those of others to the kernel.
