@@ -329,7 +329,8 @@ impl Core {
     pub(super) fn fill_receive_urbs(&mut self) {
         let Some(found) = self.found.filter(|_| !self.closed && self.halted.is_empty()) else { return };
         while self.receiving < self.receive_urbs {
-            let Some(buffer) = self.receive_buffers.take() else { break };
+            let wanted = self.receive_buffers.bytes();
+            let Some(buffer) = self.receive_buffers.take(wanted) else { break };
             self.submit_receive(found.endpoints.bulk_in, buffer);
         }
         self.status.set_receiving(self.receiving);

@@ -78,6 +78,20 @@ impl Sending {
         self.in_flight
     }
 
+    /// Bytes of the next URB; all that there may be, when its memory serves again.
+    fn wanted(&self) -> usize {
+        let limit = self.buffers.bytes();
+        if self.buffers.reuses() {
+            return limit;
+        }
+        let mut packets = self.pending.iter().take(self.frames_per_urb);
+        let fits = |used: usize, packet: &Packet| {
+            let end = used + tx_room(used, packet.len());
+            if end <= limit { Ok(end) } else { Err(used) }
+        };
+        packets.try_fold(0, fits).unwrap_or_else(|used| used)
+    }
+
     /// A URB has come back.
     pub(super) fn freed(&mut self, buffer: UrbBuffer) {
         self.in_flight -= 1;
@@ -90,7 +104,8 @@ impl Core {
     pub(super) fn pack(&mut self, pool: &mut Pool) {
         let mut any = false;
         while !self.sending.pending.is_empty() && self.can_send() {
-            let Some(mut buffer) = self.sending.buffers.take() else { break };
+            let wanted = self.sending.wanted();
+            let Some(mut buffer) = self.sending.buffers.take(wanted) else { break };
             let used = self.fill(&mut buffer, pool);
             self.submit_send(buffer, used);
             any = true;

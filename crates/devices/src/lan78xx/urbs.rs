@@ -50,12 +50,12 @@ impl Buffers {
         }
     }
 
-    /// Memory for one URB; `None` when all is in use.
-    pub(super) fn take(&mut self) -> Option<UrbBuffer> {
+    /// Memory for one URB that transfers so many bytes; `None` when all is in use.
+    pub(super) fn take(&mut self, wanted: usize) -> Option<UrbBuffer> {
         match &mut self.pool {
             Some(pool) => pool.take().map(UrbBuffer::Frame),
             None if self.is_mapped => self.mapped.pop(),
-            None => Some(UrbBuffer::heap(self.bytes)),
+            None => Some(UrbBuffer::heap(wanted.min(self.bytes))),
         }
     }
 

@@ -6,6 +6,7 @@ mod contest;
 mod engine;
 mod gre;
 mod idle;
+mod lan78xx;
 mod lan78xx_kernel;
 mod meters;
 mod order;
@@ -44,6 +45,7 @@ pub const ALL: &[Scenario] = &[
     gre::SCENARIO,
     idle::SCENARIO,
     order::SCENARIO,
+    lan78xx::SCENARIO,
     lan78xx_kernel::SCENARIO,
 ];
 

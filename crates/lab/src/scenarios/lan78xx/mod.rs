@@ -1,0 +1,265 @@
+//! The LAN78xx driver on a model of the adapter: source A's table, technique by technique.
+
+mod cost;
+mod flow;
+mod frames;
+mod rig;
+
+use super::stand::cores;
+use super::{Goal, Promise, Run, Scenario};
+use crate::interrupt;
+use crate::meters::statistics::Samples;
+use crate::report::Better;
+use frames::Protocol;
+use polder_datapath::units::Nanos;
+use polder_devices::lan78xx::Techniques;
+use rig::{Outcome, Setting, Way};
+use std::time::Duration;
+
+/// The scenario.
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "lan78xx",
+    about: "a driver for USB Ethernet adapters in user space, with and without its techniques",
+    needs_root: false,
+    promises: PROMISES,
+    measure,
+};
+
+const CPU_RATIO: &str = "lan78xx.cpu_per_mbit.on_over_off";
+const FILL: &str = "lan78xx.tx.urb_fill_percent";
+const RRUL: &str = "lan78xx.rrul.p99_added_ms";
+const A6: [&str; 2] = ["lan78xx.ablation.A6.mbit", "lan78xx.ablation.A6.driver_cpu_ns_per_packet"];
+
+/// What TCP and UDP leave of 1 Gbit/s with full frames.
+const TCP_GOODPUT: Goal = Goal::Value(941.0);
+const UDP_GOODPUT: Goal = Goal::Value(957.0);
+
+const fn mbit(name: &'static str, goal: Goal) -> Promise {
+    Promise { name, unit: "Mbit/s", better: Better::Higher, goal }
+}
+
+const fn percent(name: &'static str, goal: Goal) -> Promise {
+    Promise { name, unit: "%", better: Better::Lower, goal }
+}
+
+const fn nanos(name: &'static str) -> Promise {
+    Promise { name, unit: "ns", better: Better::Lower, goal: Goal::None }
+}
+
+const PROMISES: &[Promise] = &[
+    mbit("lan78xx.tcp_rx.mbit.off", Goal::None),
+    mbit("lan78xx.tcp_rx.mbit.on", TCP_GOODPUT),
+    percent("lan78xx.tcp_rx.loss_percent.off", Goal::None),
+    percent("lan78xx.tcp_rx.loss_percent.on", Goal::Value(0.0)),
+    nanos("lan78xx.tcp_rx.driver_cpu_ns_per_packet.off"),
+    nanos("lan78xx.tcp_rx.driver_cpu_ns_per_packet.on"),
+    mbit("lan78xx.tcp_tx.mbit.off", Goal::None),
+    mbit("lan78xx.tcp_tx.mbit.on", TCP_GOODPUT),
+    percent("lan78xx.tcp_tx.loss_percent.off", Goal::None),
+    percent("lan78xx.tcp_tx.loss_percent.on", Goal::Value(0.0)),
+    nanos("lan78xx.tcp_tx.driver_cpu_ns_per_packet.off"),
+    nanos("lan78xx.tcp_tx.driver_cpu_ns_per_packet.on"),
+    mbit("lan78xx.udp_rx.mbit.off", Goal::None),
+    mbit("lan78xx.udp_rx.mbit.on", UDP_GOODPUT),
+    percent("lan78xx.udp_rx.loss_percent.off", Goal::None),
+    percent("lan78xx.udp_rx.loss_percent.on", Goal::Value(0.0)),
+    nanos("lan78xx.udp_rx.driver_cpu_ns_per_packet.off"),
+    nanos("lan78xx.udp_rx.driver_cpu_ns_per_packet.on"),
+    mbit("lan78xx.udp_tx.mbit.off", Goal::None),
+    mbit("lan78xx.udp_tx.mbit.on", UDP_GOODPUT),
+    percent("lan78xx.udp_tx.loss_percent.off", Goal::None),
+    percent("lan78xx.udp_tx.loss_percent.on", Goal::Value(0.0)),
+    nanos("lan78xx.udp_tx.driver_cpu_ns_per_packet.off"),
+    nanos("lan78xx.udp_tx.driver_cpu_ns_per_packet.on"),
+    Promise { name: CPU_RATIO, unit: "ratio", better: Better::Lower, goal: Goal::Value(0.6) },
+    Promise { name: FILL, unit: "%", better: Better::Higher, goal: Goal::Value(90.0) },
+    Promise { name: RRUL, unit: "ms", better: Better::Lower, goal: Goal::Value(5.0) },
+    mbit("lan78xx.ablation.A1.mbit", Goal::None),
+    nanos("lan78xx.ablation.A1.driver_cpu_ns_per_packet"),
+    mbit("lan78xx.ablation.A2.mbit", Goal::None),
+    nanos("lan78xx.ablation.A2.driver_cpu_ns_per_packet"),
+    mbit("lan78xx.ablation.A3.mbit", Goal::None),
+    nanos("lan78xx.ablation.A3.driver_cpu_ns_per_packet"),
+    mbit("lan78xx.ablation.A4.mbit", Goal::None),
+    nanos("lan78xx.ablation.A4.driver_cpu_ns_per_packet"),
+    mbit("lan78xx.ablation.A5.mbit", Goal::None),
+    nanos("lan78xx.ablation.A5.driver_cpu_ns_per_packet"),
+    mbit(A6[0], Goal::None),
+    nanos(A6[1]),
+];
+
+const FLOWS: [(&str, Protocol, Way); 4] = [
+    ("tcp_rx", Protocol::Tcp, Way::Receive),
+    ("tcp_tx", Protocol::Tcp, Way::Send),
+    ("udp_rx", Protocol::Udp, Way::Receive),
+    ("udp_tx", Protocol::Udp, Way::Send),
+];
+/// Packets a second at low load: one in each millisecond.
+const LOW_LOAD: Duration = Duration::from_millis(1);
+
+/// What all measurements of a run have in common.
+struct Stand {
+    urb: Nanos,
+    time: Duration,
+    cores: [usize; 2],
+    samples: usize,
+}
+
+impl Stand {
+    fn run(&self, flow: (Protocol, Way), techniques: Techniques) -> anyhow::Result<Outcome> {
+        interrupt::check()?;
+        let (protocol, way) = flow;
+        let Self { urb, time, cores, .. } = *self;
+        rig::run(&Setting { protocol, way, techniques, urb, time, cores, pause: None })
+    }
+}
+
+fn measure(run: &mut Run) -> anyhow::Result<()> {
+    run.says("what a URB costs at a socket");
+    let mut urb = Samples::default();
+    for _ in 0..3 {
+        urb.push(nanos_of(cost::of_a_urb()?));
+    }
+    let stand = Stand {
+        urb: Nanos(whole(urb.median().unwrap_or_default())),
+        time: Duration::from_millis(run.quick_or(200, 1000)),
+        cores: cores().into(),
+        samples: run.quick_or(1, 5),
+    };
+    run.place("the driver's thread", stand.cores[0], "pinned");
+    run.place("the model and its link partner", stand.cores[1], "pinned, never sleeps");
+    table(run, &stand)?;
+    ablation(run, &stand)?;
+    low_load(run, &stand)?;
+    run.remark(CPU_RATIO, format!("a URB costs {} ns, as measured at a USB/IP socket", stand.urb.0));
+    run.missing(RRUL, "needs the kernel's stack at both ends and a queue on the egress; not measured here");
+    for name in A6 {
+        run.missing(name, "merging belongs to the datapath, not to the driver; not measured here");
+    }
+    Ok(())
+}
+
+/// Source A's table, off beside on.
+fn table(run: &mut Run, stand: &Stand) -> anyhow::Result<()> {
+    let (mut ratio, mut fill) = (Samples::default(), Samples::default());
+    let mut columns: [[[Samples; 3]; 2]; FLOWS.len()] = Default::default();
+    for sample in 0..stand.samples {
+        // Processor time for each Mbit, over all four flows.
+        let mut spent = [0.0, 0.0];
+        for (index, (name, protocol, way)) in FLOWS.into_iter().enumerate() {
+            for (on, techniques) in [Techniques::OFF, Techniques::ON].into_iter().enumerate() {
+                run.says(&format!("{name}, {}, {} of {}", ["off", "on"][on], sample + 1, stand.samples));
+                let outcome = stand.run((protocol, way), techniques)?;
+                let cell = &mut columns[index][on];
+                cell[0].push(outcome.mbit);
+                cell[1].push(outcome.loss_percent);
+                cell[2].push(per_packet(&outcome));
+                spent[on] += outcome.cpu.as_secs_f64() / stand.time.as_secs_f64() / outcome.mbit.max(1.0);
+                let is_full_load = on == 1 && (protocol, way) == (Protocol::Udp, Way::Send);
+                outcome
+                    .fill_percent
+                    .filter(|_| is_full_load)
+                    .into_iter()
+                    .for_each(|percent| fill.push(percent));
+            }
+        }
+        ratio.push(spent[1] / spent[0]);
+    }
+    for ((name, ..), cells) in FLOWS.into_iter().zip(&columns) {
+        for (state, cell) in ["off", "on"].into_iter().zip(cells) {
+            for (what, samples) in ["mbit", "loss_percent", "driver_cpu_ns_per_packet"].into_iter().zip(cell)
+            {
+                run.record(&format!("lan78xx.{name}.{what}.{state}"), samples);
+            }
+        }
+    }
+    run.record(CPU_RATIO, &ratio);
+    run.record(FILL, &fill);
+    Ok(())
+}
+
+/// One technique at a time on, all others off: UDP, the mean of both ways.
+fn ablation(run: &mut Run, stand: &Stand) -> anyhow::Result<()> {
+    let off = Techniques::OFF;
+    let techniques = [
+        ("A1", Techniques { poll_cycle: true, ..off }),
+        ("A2", Techniques { urb_pools: true, ..off }),
+        ("A3", Techniques { pending_queue: true, ..off }),
+        ("A4", Techniques { resubmit_in_cycle: true, ..off }),
+        ("A5", Techniques { frame_is_unit: true, ..off }),
+    ];
+    for (name, techniques) in techniques {
+        run.says(&format!("{name} alone"));
+        let (mut mbit, mut nanos) = (Samples::default(), Samples::default());
+        for _ in 0..stand.samples.min(3) {
+            let receive = stand.run((Protocol::Udp, Way::Receive), techniques)?;
+            let send = stand.run((Protocol::Udp, Way::Send), techniques)?;
+            mbit.push(f64::midpoint(receive.mbit, send.mbit));
+            nanos.push(f64::midpoint(per_packet(&receive), per_packet(&send)));
+        }
+        let row = format!("lan78xx.ablation.{name}.mbit");
+        run.record(&row, &mbit);
+        run.remark(&row, format!("{name} alone, the others off; UDP, mean of receiving and sending"));
+        run.record(&format!("lan78xx.ablation.{name}.driver_cpu_ns_per_packet"), &nanos);
+    }
+    Ok(())
+}
+
+/// What packing adds when there is nothing to pack.
+fn low_load(run: &mut Run, stand: &Stand) -> anyhow::Result<()> {
+    run.says("one packet at a time");
+    let mut waited = [Samples::default(), Samples::default()];
+    let packing = [Techniques { pending_queue: false, ..Techniques::ON }, Techniques::ON];
+    for _ in 0..stand.samples {
+        for (samples, techniques) in waited.iter_mut().zip(packing) {
+            interrupt::check()?;
+            let Stand { urb, time, cores, .. } = *stand;
+            let (protocol, way, pause) = (Protocol::Udp, Way::Send, Some(LOW_LOAD));
+            samples
+                .push(rig::run(&Setting { protocol, way, techniques, urb, time, cores, pause })?.latency_us);
+        }
+    }
+    if let [Some(one), Some(packed)] = waited.each_ref().map(Samples::median) {
+        let added = packed - one;
+        let text = format!(
+            "one packet in a millisecond takes {packed:.1} µs from the port to the end of the wire, {one:.1} µs \
+             without packing: packing adds {added:.1} µs; a full URB takes 262 µs on the wire"
+        );
+        run.remark(FILL, text);
+    }
+    Ok(())
+}
+
+fn per_packet(outcome: &Outcome) -> f64 {
+    outcome.cpu.as_secs_f64() * 1e9 / outcome.packets.max(1.0)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a cost is far below 2⁵² ns")]
+fn nanos_of(time: Nanos) -> f64 {
+    time.0 as f64
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cost is positive and small")]
+fn whole(nanos: f64) -> u64 {
+    nanos.round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each flow, each way, off and on: everything arrives as it was sent.
+    #[test]
+    fn flows_flow() {
+        let cores = cores().into();
+        let time = Duration::from_millis(60);
+        let stand = Stand { urb: Nanos(0), time, cores, samples: 1 };
+        for (name, protocol, way) in FLOWS {
+            for techniques in [Techniques::OFF, Techniques::ON] {
+                let outcome = stand.run((protocol, way), techniques).unwrap();
+                assert!(outcome.mbit > 0.1 && outcome.packets > 1.0, "{name}: {outcome:?}");
+                assert!(outcome.cpu > Duration::ZERO && outcome.loss_percent <= 100.0, "{outcome:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! A driver on one thread, a model of the adapter with its link partner on another.
+//!
+//! The driver's thread does what a worker does: a turn of receiving, a turn of sending, and sleep when
+//! neither finds anything. Its time is the processor's time of that thread, less what making packets
+//! takes, which is measured beside it. The other thread is the hardware and costs nothing.
+
+use super::flow::{Receiver, Sender};
+use super::frames::Protocol;
+use crate::clock;
+use crate::topology::pin_here;
+use anyhow::{Context as _, anyhow, ensure};
+use polder_buffers::{Batch, Packet, Pool, Region, RegionOptions};
+use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
+use polder_datapath::units::Nanos;
+use polder_devices::lan78xx::local::{Clock, Host, connect};
+use polder_devices::lan78xx::model::{self, Adapter, Bench, Timing};
+use polder_devices::lan78xx::usb::Speed;
+use polder_devices::lan78xx::{self, Lan78xx, Techniques};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How far behind the clock a frame may begin on the wire: what is later was lost to the thread.
+const SLACK: Nanos = Nanos(20_000);
+/// Before anything counts.
+const WARM_UP: Duration = Duration::from_millis(150);
+/// After the sources have stopped.
+const SETTLE: Duration = Duration::from_millis(40);
+/// Packets that a turn may receive.
+const BUDGET: u32 = 64;
+/// Longest sleep of the driver's thread.
+const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+
+/// Which way data flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// To the driver.
+    Receive,
+    /// From the driver.
+    Send,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setting {
+    pub(super) protocol: Protocol,
+    pub(super) way: Way,
+    pub(super) techniques: Techniques,
+    /// What a URB costs the driver's thread.
+    pub(super) urb: Nanos,
+    pub(super) time: Duration,
+    pub(super) cores: [usize; 2],
+    /// Between two packets, instead of as many as there is room for.
+    pub(super) pause: Option<Duration>,
+}
+
+/// What was found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Outcome {
+    /// Payload that arrived, each byte once.
+    pub(super) mbit: f64,
+    /// Packets that the driver received or sent.
+    pub(super) packets: f64,
+    /// Of the frames of the flow, those that did not arrive.
+    pub(super) loss_percent: f64,
+    /// Time of the driver's thread.
+    pub(super) cpu: Duration,
+    /// How full bulk-out transfers were.
+    pub(super) fill_percent: Option<f64>,
+    /// Mean time from the driver's port to the end of the wire.
+    pub(super) latency_us: f64,
+}
+
+/// What the threads tell each other.
+#[derive(Debug, Default)]
+struct Shared {
+    go: AtomicBool,
+    stop: AtomicBool,
+    sent: AtomicU64,
+    received: AtomicU64,
+    /// Frames that came, repetitions included.
+    came: AtomicU64,
+    damaged: AtomicU64,
+    /// When a paced packet was handed to the port, and the sum of what they took.
+    handed: AtomicU64,
+    waited: AtomicU64,
+}
+
+/// Relaxed everywhere: numbers that order nothing; threads are joined before totals are read.
+const RELAXED: Ordering = Ordering::Relaxed;
+
+/// One of the two ends of the flow.
+#[derive(Debug)]
+enum End {
+    Source(Sender),
+    Sink(Receiver),
+}
+
+impl End {
+    fn new(protocol: Protocol, sends: bool) -> Self {
+        if sends { Self::Source(Sender::new(protocol, now())) } else { Self::Sink(Receiver::new(protocol)) }
+    }
+
+    fn hear(&mut self, frame: &[u8], now: Nanos) {
+        match self {
+            Self::Source(sender) => sender.hear(frame, now),
+            Self::Sink(receiver) => receiver.take(frame, now),
+        }
+    }
+
+    /// The next frame that it has to send.
+    fn next(&mut self, now: Nanos, go: bool) -> Option<&[u8]> {
+        match self {
+            Self::Source(sender) => (go && sender.is_ready(now)).then(|| sender.next()),
+            Self::Sink(receiver) => receiver.answer(now),
+        }
+    }
+
+    fn tell(&self, shared: &Shared) {
+        match self {
+            Self::Source(sender) => shared.sent.store(sender.sent, RELAXED),
+            Self::Sink(receiver) => {
+                shared.received.store(receiver.received, RELAXED);
+                shared.came.store(receiver.came, RELAXED);
+                shared.damaged.store(receiver.damaged, RELAXED);
+            }
+        }
+    }
+}
+
+fn now() -> Nanos {
+    Clock::Monotonic.now()
+}
+
+/// Runs one flow.
+pub(super) fn run(setting: &Setting) -> anyhow::Result<Outcome> {
+    let region = Region::new(RegionOptions { slots: 4096, slot_bytes: 2048 })?;
+    let speed = Speed::Super;
+    let options = model::Options { speed, timing: Timing::real(speed), ..model::Options::default() };
+    let bench = Bench::new(Adapter::new(options), None, region.pool());
+    let (local, host) = connect(bench, Clock::Monotonic, setting.urb).context("cannot make an event")?;
+    let shared = Shared::default();
+    let sends = setting.way == Way::Receive;
+    std::thread::scope(|scope| {
+        let hardware = scope.spawn(|| {
+            pin_here(setting.cores[1])?;
+            far(host, End::new(setting.protocol, sends), &shared);
+            anyhow::Ok(())
+        });
+        let driver = scope.spawn(|| {
+            let result = pin_here(setting.cores[0]).and_then(|()| {
+                // Pause frames would hide what is lost.
+                let options = lan78xx::Options {
+                    techniques: setting.techniques,
+                    flow_control: false,
+                    ..lan78xx::Options::default()
+                };
+                let port = lan78xx::open(Box::new(local), &options)?;
+                near(port, region.pool(), setting, &shared)
+            });
+            shared.stop.store(true, RELAXED);
+            result
+        });
+        let outcome = driver.join().map_err(|_| anyhow!("the driver's thread panicked"))?;
+        hardware.join().map_err(|_| anyhow!("the model's thread panicked"))??;
+        outcome
+    })
+}
+
+/// The hardware: model, wire and link partner.
+fn far(mut host: Host, mut end: End, shared: &Shared) {
+    while !shared.stop.load(RELAXED) {
+        let now = now();
+        host.step(now);
+        let go = shared.go.load(RELAXED);
+        let adapter = &mut host.bench.adapter;
+        while let Some(frame) = adapter.wire_out() {
+            let handed = shared.handed.swap(0, RELAXED);
+            if handed > 0 {
+                shared.waited.fetch_add(now.0.saturating_sub(handed), RELAXED);
+            }
+            end.hear(&frame, now);
+        }
+        while adapter.has_link() && adapter.wire_free_at() <= now {
+            let Some(frame) = end.next(now, go) else { break };
+            adapter.wire_in(frame, adapter.wire_free_at().max(now - SLACK));
+        }
+        end.tell(shared);
+    }
+}
+
+/// What the driver's thread has at one moment.
+#[derive(Clone, Copy)]
+struct Reading {
+    at: Duration,
+    cpu: Duration,
+    making: Duration,
+    arrived: u64,
+    packets: u64,
+}
+
+/// The driver's end.
+struct Near<'a> {
+    port: Lan78xx,
+    pool: Pool,
+    end: End,
+    shared: &'a Shared,
+    received: Batch,
+    outgoing: Batch,
+    making: Duration,
+    pause: Option<Duration>,
+    next_at: Duration,
+    packets: u64,
+}
+
+fn near(port: Lan78xx, pool: Pool, setting: &Setting, shared: &Shared) -> anyhow::Result<Outcome> {
+    let status = port.status.clone();
+    ensure!(status.facts().link.up, "the adapter has no link");
+    let mut near = Near {
+        port,
+        pool,
+        end: End::new(setting.protocol, setting.way == Way::Send),
+        shared,
+        received: Batch::new(),
+        outgoing: Batch::new(),
+        making: Duration::ZERO,
+        pause: setting.pause,
+        next_at: Duration::ZERO,
+        packets: 0,
+    };
+    shared.go.store(true, RELAXED);
+    near.work(WARM_UP, true);
+    let (sent_bytes, sent_room) = (status.sent_bytes.get(), status.sent_room.get());
+    let first = near.read();
+    near.work(setting.time, true);
+    let last = near.read();
+    let filled = (status.sent_bytes.get() - sent_bytes, status.sent_room.get() - sent_room);
+    shared.go.store(false, RELAXED);
+    near.work(SETTLE, false);
+    near.end.tell(shared);
+    ensure!(shared.damaged.load(RELAXED) == 0, "frames arrived otherwise than they were sent");
+    Ok(near.outcome(setting, first, last, filled))
+}
+
+impl Near<'_> {
+    fn work(&mut self, time: Duration, go: bool) {
+        let end = clock::now() + time;
+        while clock::now() < end {
+            let some = self.receive() | self.send(go);
+            if !some && self.port.queue.rx.arm() == Armed::Waiting {
+                self.sleep();
+            }
+        }
+    }
+
+    fn receive(&mut self) -> bool {
+        let Self { port, received, pool, .. } = self;
+        let turn = port.queue.rx.receive(&mut Budget::new(BUDGET), received, pool);
+        let start = clock::now();
+        let count = self.received.len();
+        let now = now();
+        for packet in self.received.iter() {
+            self.end.hear(packet.bytes(), now);
+        }
+        self.pool.release(&mut self.received);
+        self.packets += count as u64;
+        self.making += clock::now() - start;
+        count > 0 || turn == Turn::OutOfBudget
+    }
+
+    fn send(&mut self, go: bool) -> bool {
+        if self.outgoing.is_empty() {
+            let start = clock::now();
+            self.make(go);
+            self.making += clock::now() - start;
+        }
+        let before = self.outgoing.len();
+        if before > 0 {
+            self.port.queue.tx.transmit(&mut self.outgoing, &mut self.pool);
+        }
+        let _ = self.port.queue.tx.reclaim(&mut self.pool);
+        let taken = before - self.outgoing.len();
+        self.packets += taken as u64;
+        taken > 0
+    }
+
+    /// Makes packets for one batch, or the one that is due.
+    fn make(&mut self, go: bool) {
+        let at = clock::now();
+        if self.pause.is_some() && (at < self.next_at || !go) {
+            return;
+        }
+        let now = now();
+        while !self.outgoing.is_full() {
+            let Some(frame) = self.end.next(now, go) else { return };
+            let Some(packet) = Packet::copy_from(frame, &mut self.pool) else { return };
+            self.outgoing.push(packet).expect("the batch is not full");
+            if let Some(pause) = self.pause {
+                self.next_at = at + pause;
+                self.shared.handed.store(now.0, RELAXED);
+                return;
+            }
+        }
+    }
+
+    fn sleep(&self) {
+        let Some(event) = self.port.queue.rx.event() else { return };
+        let mut look = [PollFd::from_borrowed_fd(event, PollFlags::IN)];
+        // Woken or not: the next turn looks.
+        let _ = rustix::event::poll(&mut look, Some(&NAP));
+    }
+
+    fn read(&self) -> Reading {
+        let arrived = match &self.end {
+            End::Sink(receiver) => receiver.received,
+            End::Source(_) => self.shared.received.load(RELAXED),
+        };
+        let (making, packets) = (self.making, self.packets);
+        Reading { at: clock::now(), cpu: clock::thread_cpu(), making, arrived, packets }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "rates and shares need no more than 52 bits")]
+    fn outcome(&self, setting: &Setting, first: Reading, last: Reading, filled: (u64, u64)) -> Outcome {
+        let seconds = (last.at - first.at).as_secs_f64();
+        let bits = (last.arrived - first.arrived) as f64 * setting.protocol.payload() as f64 * 8.0;
+        // Everything that was sent, and everything that arrived of it.
+        let (sent, arrived) = match &self.end {
+            End::Sink(receiver) => (self.shared.sent.load(RELAXED), receiver.came),
+            End::Source(sender) => (sender.sent - self.outgoing.len() as u64, self.shared.came.load(RELAXED)),
+        };
+        let lost = sent.saturating_sub(arrived);
+        let (bytes, room) = filled;
+        Outcome {
+            mbit: bits / seconds / 1e6,
+            packets: (last.packets - first.packets) as f64,
+            loss_percent: 100.0 * lost as f64 / sent.max(1) as f64,
+            cpu: (last.cpu - first.cpu).saturating_sub(last.making - first.making),
+            fill_percent: (room > 0).then(|| 100.0 * bytes as f64 / room as f64),
+            latency_us: self.shared.waited.load(RELAXED) as f64 / arrived.max(1) as f64 / 1e3,
+        }
+    }
+}
