@@ -30,6 +30,8 @@ pub mod filter;
 
 pub mod forward;
 
+pub mod route;
+
 pub mod offload;
 
 pub mod restore;

@@ -1,0 +1,81 @@
+//! What the writer knows of a node: the routes that it was made of.
+
+use super::arena::SLOTS;
+
+/// A route of a node: `bits` (1 to 8) of the node's byte, the others zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Twig {
+    pub(super) bits: u8,
+    pub(super) slot: u8,
+    pub(super) way: u32,
+}
+
+/// A node as the writer sees it.
+#[derive(Debug, Default)]
+pub(super) struct Branch {
+    /// Where the node stands, and how many lines it takes; 0 lines when it has not been written.
+    pub(super) line: u32,
+    pub(super) lines: u8,
+    /// The way of slots without a route: that of the longest prefix that covers the whole node.
+    pub(super) inherited: u32,
+    /// Shorter ones first.
+    pub(super) twigs: Vec<Twig>,
+    /// Slots with longer routes behind them, and their branches; in the order of slots.
+    pub(super) children: Vec<(u8, u32)>,
+}
+
+impl Branch {
+    /// Sets or removes a route; the way that it had.
+    pub(super) fn change(&mut self, bits: u8, slot: u8, way: Option<u32>) -> Option<u32> {
+        let found = self.twigs.binary_search_by_key(&(bits, slot), |twig| (twig.bits, twig.slot));
+        match (found, way) {
+            (Ok(index), Some(way)) => Some(core::mem::replace(&mut self.twigs[index].way, way)),
+            (Ok(index), None) => Some(self.twigs.remove(index).way),
+            (Err(index), Some(way)) => {
+                self.twigs.insert(index, Twig { bits, slot, way });
+                None
+            }
+            (Err(_), None) => None,
+        }
+    }
+
+    /// The child behind a slot.
+    pub(super) fn child(&self, slot: u8) -> Option<u32> {
+        self.position(slot).ok().map(|index| self.children[index].1)
+    }
+
+    pub(super) fn adopt(&mut self, slot: u8, child: u32) {
+        if let Err(index) = self.position(slot) {
+            self.children.insert(index, (slot, child));
+        }
+    }
+
+    pub(super) fn disown(&mut self, slot: u8) {
+        if let Ok(index) = self.position(slot) {
+            self.children.remove(index);
+        }
+    }
+
+    fn position(&self, slot: u8) -> Result<usize, usize> {
+        self.children.binary_search_by_key(&slot, |child| child.0)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.twigs.is_empty() && self.children.is_empty()
+    }
+
+    /// The ways of all slots, what is behind children not looked at.
+    pub(super) fn ways(&self) -> [u32; SLOTS] {
+        let mut ways = [self.inherited; SLOTS];
+        for twig in &self.twigs {
+            let (first, count) = (usize::from(twig.slot), 1 << (8 - twig.bits));
+            ways[first..first + count].fill(twig.way);
+        }
+        ways
+    }
+
+    /// Bytes that it holds beside itself.
+    pub(super) fn bytes(&self) -> usize {
+        self.twigs.capacity() * size_of::<Twig>() + self.children.capacity() * size_of::<(u8, u32)>()
+    }
+}

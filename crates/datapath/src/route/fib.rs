@@ -1,0 +1,449 @@
+//! One table of one family: who writes it, and how readers are kept safe.
+//!
+//! Cost of an update: a node of 256 slots is made anew, and the nodes below whose ways it covers. A route
+//! shorter than most of the table (a default route) touches all nodes that inherit it; what changes often
+//! is the way behind an id, and that touches none.
+
+use super::WayId;
+use super::arena::{Arena, NODE, SIZES, SLOTS, lines_of};
+use super::branch::Branch;
+use super::view::View;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// From so many routes on, the first 16 bits of an address are looked up at once.
+const MANY: usize = 1024;
+/// What a seat says while its reader reads nothing.
+const AWAY: u64 = u64::MAX;
+/// Lines are reused in bulk: so many updates lie between two looks at who reads.
+const UPDATES_A_LOOK: u32 = 64;
+
+/// A range of addresses: those that begin with the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Prefix {
+    bytes: [u8; 16],
+    bits: u8,
+    is_v6: bool,
+}
+
+/// Not a prefix: too long for its family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a prefix of {bits} bits; IPv4 has 32 and IPv6 has 128")]
+pub struct BadPrefix {
+    bits: u8,
+}
+
+impl Prefix {
+    /// The addresses whose first `bits` bits are those of `address`; its other bits do not count.
+    ///
+    /// # Errors
+    /// [`BadPrefix`] when the family has fewer bits.
+    pub fn new(address: IpAddr, bits: u8) -> Result<Self, BadPrefix> {
+        let (mut bytes, is_v6) = match address {
+            IpAddr::V4(address) => (widen(address), false),
+            IpAddr::V6(address) => (address.octets(), true),
+        };
+        if bits > if is_v6 { 128 } else { 32 } {
+            return Err(BadPrefix { bits });
+        }
+        for (index, byte) in (0..).zip(&mut bytes) {
+            let kept = u32::from(bits).saturating_sub(8 * index);
+            *byte &= !0xff_u8.checked_shr(kept).unwrap_or(0);
+        }
+        Ok(Self { bytes, bits, is_v6 })
+    }
+
+    /// Its first address.
+    pub fn address(&self) -> IpAddr {
+        let [a, b, c, d, ..] = self.bytes;
+        if self.is_v6 { Ipv6Addr::from(self.bytes).into() } else { Ipv4Addr::from([a, b, c, d]).into() }
+    }
+
+    /// How many bits its addresses have in common.
+    pub fn bits(&self) -> u8 {
+        self.bits
+    }
+}
+
+fn widen(address: Ipv4Addr) -> [u8; 16] {
+    let [a, b, c, d] = address.octets();
+    [a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+}
+
+/// What readers see.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) arena: Arena,
+    /// The entry of all addresses.
+    pub(super) top: AtomicU32,
+    /// The entries of all first 16 bits, in a large table.
+    pub(super) direct: OnceLock<Box<[AtomicU32]>>,
+    /// One more for every time that lines were taken away.
+    epoch: AtomicU64,
+    seats: Mutex<Vec<Arc<Seat>>>,
+}
+
+/// The epoch in which a reader began, or [`AWAY`]; on a line of its own.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Seat(AtomicU64);
+
+/// One table, as its writer has it.
+#[derive(Debug)]
+pub struct Fib {
+    shared: Arc<Shared>,
+    /// By number; the first is the root.
+    branches: Vec<Branch>,
+    vacant: Vec<u32>,
+    routes: usize,
+    is_v6: bool,
+    next_line: u32,
+    /// Free nodes, by their number of lines.
+    free: [Vec<u32>; SIZES],
+    /// Nodes that readers may still look at: the epoch they were taken away in, line, lines.
+    retired: VecDeque<(u64, u32, u8)>,
+    updates: u32,
+}
+
+/// One worker's access to a table.
+#[derive(Debug)]
+pub struct FibReader {
+    shared: Arc<Shared>,
+    seat: Arc<Seat>,
+}
+
+impl FibReader {
+    /// The table, for one batch: what it shows stays readable as long as the view lives, however many
+    /// updates come in between.
+    #[inline]
+    pub fn view(&mut self) -> View<'_> {
+        // Relaxed: an older epoch than the latest keeps more from being reused, no more.
+        let epoch = self.shared.epoch.load(Ordering::Relaxed);
+        self.seat.0.store(epoch, Ordering::Relaxed);
+        // Pairs with the fence in `Fib::reclaim`: either the writer sees the seat taken, or this reader
+        // sees the entries as they are after lines were taken away.
+        fence(Ordering::SeqCst);
+        View::new(&self.shared, Leave(&self.seat))
+    }
+}
+
+impl Drop for FibReader {
+    fn drop(&mut self) {
+        let mut seats = self.shared.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        seats.retain(|seat| !Arc::ptr_eq(seat, &self.seat));
+    }
+}
+
+/// Leaves the seat at the end of a view.
+#[derive(Debug)]
+pub(super) struct Leave<'a>(&'a Seat);
+
+impl Drop for Leave<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release pairs with the Acquire in `Fib::reclaim`: who sees the seat left may write what was read.
+        self.0.0.store(AWAY, Ordering::Release);
+    }
+}
+
+impl Fib {
+    /// An empty table for IPv4.
+    pub fn v4() -> Self {
+        Self::new(false)
+    }
+
+    /// An empty table for IPv6.
+    pub fn v6() -> Self {
+        Self::new(true)
+    }
+
+    fn new(is_v6: bool) -> Self {
+        let shared = Shared {
+            arena: Arena::new(),
+            top: AtomicU32::new(0),
+            direct: OnceLock::new(),
+            epoch: AtomicU64::new(0),
+            seats: Mutex::default(),
+        };
+        Self {
+            shared: Arc::new(shared),
+            branches: vec![Branch::default()],
+            vacant: Vec::new(),
+            routes: 0,
+            is_v6,
+            next_line: 0,
+            free: core::array::from_fn(|_| Vec::new()),
+            retired: VecDeque::new(),
+            updates: 0,
+        }
+    }
+
+    /// A reader, for one worker.
+    pub fn reader(&self) -> FibReader {
+        let seat = Arc::new(Seat(AtomicU64::new(AWAY)));
+        self.shared.seats.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&seat));
+        FibReader { shared: Arc::clone(&self.shared), seat }
+    }
+
+    /// Routes in the table.
+    pub fn len(&self) -> usize {
+        self.routes
+    }
+
+    /// Whether there is no route.
+    pub fn is_empty(&self) -> bool {
+        self.routes == 0
+    }
+
+    /// Bytes of the table: what readers see and what the writer keeps.
+    pub fn bytes(&self) -> usize {
+        let direct = self.shared.direct.get().map_or(0, |direct| direct.len() * 4);
+        let branches = self.branches.capacity() * size_of::<Branch>();
+        let held: usize = self.branches.iter().map(Branch::bytes).sum();
+        self.shared.arena.bytes() + direct + branches + held
+    }
+
+    /// Adds a route, or leads one elsewhere; the way that it had.
+    ///
+    /// A route to [`WayId::NONE`] is none.
+    ///
+    /// # Panics
+    /// When the prefix is of the other family.
+    pub fn insert(&mut self, prefix: Prefix, way: WayId) -> Option<WayId> {
+        if way == WayId::NONE {
+            return self.remove(prefix);
+        }
+        let old = self.change(prefix, Some(way.0));
+        self.routes += usize::from(old.is_none());
+        if self.routes > MANY && self.shared.direct.get().is_none() {
+            self.make_direct();
+        }
+        old
+    }
+
+    /// Removes a route; the way that it had.
+    ///
+    /// # Panics
+    /// When the prefix is of the other family.
+    pub fn remove(&mut self, prefix: Prefix) -> Option<WayId> {
+        let old = self.change(prefix, None);
+        self.routes -= usize::from(old.is_some());
+        old
+    }
+
+    fn change(&mut self, prefix: Prefix, way: Option<u32>) -> Option<WayId> {
+        assert_eq!(prefix.is_v6, self.is_v6, "a prefix of the table's family");
+        let Prefix { bytes, bits, .. } = prefix;
+        if bits == 0 {
+            return self.change_default(way);
+        }
+        let last = usize::from((bits - 1) / 8);
+        let mut path = [0_u32; 16];
+        for depth in 0..last {
+            let child = match self.branches[path[depth] as usize].child(bytes[depth]) {
+                Some(child) => child,
+                None if way.is_none() => return None,
+                None => self.grow(path[depth], bytes[depth]),
+            };
+            path[depth + 1] = child;
+        }
+        let own = bits - 8 * (bits - 1).wrapping_div(8);
+        let old = self.branches[path[last] as usize].change(own, bytes[last], way);
+        if old != way {
+            self.refresh(&path[..=last], &bytes);
+        }
+        self.settle();
+        old.map(WayId)
+    }
+
+    /// The route that covers everything.
+    fn change_default(&mut self, way: Option<u32>) -> Option<WayId> {
+        let root = &mut self.branches[0];
+        // The root's own way is that of all addresses; `0` stands for none.
+        let old = core::mem::replace(&mut root.inherited, way.unwrap_or(0));
+        if old != root.inherited {
+            self.refresh(&[0], &[0; 16]);
+        }
+        self.settle();
+        (old != 0).then_some(WayId(old))
+    }
+
+    fn grow(&mut self, parent: u32, slot: u8) -> u32 {
+        let inherited = self.branches[parent as usize].ways()[usize::from(slot)];
+        let branch = Branch { inherited, ..Branch::default() };
+        let child = match self.vacant.pop() {
+            Some(child) => {
+                self.branches[child as usize] = branch;
+                child
+            }
+            None => {
+                self.branches.push(branch);
+                u32::try_from(self.branches.len() - 1).expect("fewer nodes than lines")
+            }
+        };
+        self.branches[parent as usize].adopt(slot, child);
+        child
+    }
+
+    /// Writes the last branch of a path anew, and those above that have to change with it.
+    fn refresh(&mut self, path: &[u32], bytes: &[u8; 16]) {
+        let mut depth = path.len() - 1;
+        while depth > 0 && self.branches[path[depth] as usize].is_empty() {
+            self.branches[path[depth - 1] as usize].disown(bytes[depth - 1]);
+            // Nothing is written into its lines before the end of this update, when nobody finds them.
+            self.fell(path[depth]);
+            depth -= 1;
+        }
+        loop {
+            let was_found = self.branches[path[depth] as usize].lines != 0;
+            self.rewrite(path[depth], &bytes[..depth]);
+            if was_found || depth == 0 {
+                return self.link(&path[..=depth], bytes);
+            }
+            // The parent has no entry for it yet.
+            depth -= 1;
+        }
+    }
+
+    /// Makes the last branch of a path, which has been written anew, the one that readers find.
+    fn link(&self, path: &[u32], bytes: &[u8; 16]) {
+        let Some((&branch, above)) = path.split_last() else { return };
+        let entry = NODE | self.branches[branch as usize].line;
+        match above.last() {
+            // Release pairs with the Acquire in `View`.
+            None => self.shared.top.store(entry, Ordering::Release),
+            Some(&parent) => {
+                self.shared.arena.set_entry(
+                    self.branches[parent as usize].line,
+                    bytes[above.len() - 1],
+                    entry,
+                );
+            }
+        }
+        if let (Some(direct), 2) = (self.shared.direct.get(), above.len()) {
+            direct[direct_index(bytes[0], bytes[1])].store(entry, Ordering::Release);
+        }
+    }
+
+    /// Writes the node of a branch, and those below that inherit something else than before. `at` are the
+    /// bytes that lead to it. The caller links it.
+    fn rewrite(&mut self, branch: u32, at: &[u8]) {
+        let mut entries = self.branches[branch as usize].ways();
+        let children = core::mem::take(&mut self.branches[branch as usize].children);
+        for &(slot, child) in &children {
+            let inherited = entries[usize::from(slot)];
+            let below = &mut self.branches[child as usize];
+            if below.inherited != inherited || below.lines == 0 {
+                below.inherited = inherited;
+                self.rewrite(child, &[at, &[slot]].concat());
+            }
+            entries[usize::from(slot)] = NODE | self.branches[child as usize].line;
+        }
+        self.branches[branch as usize].children = children;
+        let (line, lines) = self.place(&entries);
+        self.shared.arena.write(line, &entries);
+        let branch = &mut self.branches[branch as usize];
+        let old = (branch.line, branch.lines);
+        (branch.line, branch.lines) = (line, lines);
+        self.retire(old);
+        self.write_direct(at, &entries);
+    }
+
+    /// Gives the lines of a branch back that nobody is led to any more.
+    fn fell(&mut self, branch: u32) {
+        let Branch { line, lines, .. } = core::mem::take(&mut self.branches[branch as usize]);
+        self.retire((line, lines));
+        self.vacant.push(branch);
+    }
+
+    /// Lines for a node.
+    fn place(&mut self, entries: &[u32; SLOTS]) -> (u32, u8) {
+        let lines = lines_of(entries);
+        let count = u8::try_from(lines).expect("17 lines at most");
+        if let Some(line) = self.free[lines].pop() {
+            return (line, count);
+        }
+        let line = self.shared.arena.provide(self.next_line, u32::from(count));
+        let line = line.expect("fewer than 2³¹ lines, which are 128 GiB");
+        self.next_line = line + u32::from(count);
+        (line, count)
+    }
+
+    fn retire(&mut self, (line, lines): (u32, u8)) {
+        if lines != 0 {
+            // Relaxed: this thread alone writes it.
+            self.retired.push_back((self.shared.epoch.load(Ordering::Relaxed), line, lines));
+        }
+    }
+
+    /// Now and then, makes lines free that no reader can look at.
+    fn settle(&mut self) {
+        self.updates += 1;
+        if self.updates >= UPDATES_A_LOOK {
+            self.updates = 0;
+            self.reclaim();
+        }
+    }
+
+    fn reclaim(&mut self) {
+        // Pairs with the fence in `FibReader::view`.
+        fence(Ordering::SeqCst);
+        let seats = self.shared.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        // Acquire pairs with the Release in `Leave`, and with the store of a later view.
+        let oldest = seats.iter().map(|seat| seat.0.load(Ordering::Acquire)).min().unwrap_or(AWAY);
+        drop(seats);
+        while let Some(&(epoch, line, lines)) = self.retired.front()
+            && epoch < oldest
+        {
+            self.retired.pop_front();
+            self.free[usize::from(lines)].push(line);
+        }
+        // Release pairs with the Acquire-fence of a reader: who begins in the new epoch sees all links
+        // made before.
+        self.shared.epoch.fetch_add(1, Ordering::Release);
+    }
+
+    /// Builds the table of first 16 bits.
+    #[cold]
+    fn make_direct(&mut self) {
+        let entries = (0..=u16::MAX).map(|index| {
+            let [first, second] = index.to_be_bytes();
+            let arena = &self.shared.arena;
+            let entry = self.shared.top.load(Ordering::Relaxed);
+            let entry = if entry & NODE == 0 { entry } else { arena.entry(entry & !NODE, first) };
+            let entry = if entry & NODE == 0 { entry } else { arena.entry(entry & !NODE, second) };
+            AtomicU32::new(entry)
+        });
+        let made = self.shared.direct.set(entries.collect());
+        debug_assert!(made.is_ok(), "looked before");
+    }
+
+    /// Brings the table of first 16 bits up to date with a node that is not deeper.
+    fn write_direct(&self, at: &[u8], entries: &[u32; SLOTS]) {
+        let Some(direct) = self.shared.direct.get() else { return };
+        let write = |index: usize, entry| {
+            if direct[index].load(Ordering::Relaxed) != entry {
+                // Release pairs with the Acquire in `View`.
+                direct[index].store(entry, Ordering::Release);
+            }
+        };
+        match *at {
+            [] => {
+                for (first, &entry) in (0..=u8::MAX).zip(entries).filter(|(_, entry)| **entry & NODE == 0) {
+                    (0..=u8::MAX).for_each(|second| write(direct_index(first, second), entry));
+                }
+            }
+            [first] => {
+                let seconds = (0..=u8::MAX).zip(entries);
+                seconds.for_each(|(second, &entry)| write(direct_index(first, second), entry));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn direct_index(first: u8, second: u8) -> usize {
+    usize::from(u16::from_be_bytes([first, second]))
+}
