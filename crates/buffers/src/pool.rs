@@ -33,6 +33,8 @@ pub struct Pool {
     stock: Arc<SlotStock>,
     region: Region,
     fragments: FragmentEnd,
+    /// The same worker's pool of the control class.
+    control: Option<Box<Self>>,
     taken: u64,
     exhausted: u64,
     book: Arc<Book>,
@@ -60,6 +62,7 @@ impl Pool {
             stock,
             region,
             fragments: FragmentEnd::None,
+            control: None,
             taken: 0,
             exhausted: 0,
         }
@@ -78,6 +81,29 @@ impl Pool {
     pub fn with_shared_fragments(mut self, fragments: Arc<SharedFragments>) -> Self {
         self.fragments = FragmentEnd::Shared(fragments);
         self
+    }
+
+    /// Adds the same worker's pool of the control class: what is released here goes home to it without a
+    /// shared access, and [`Pool::take_control_for`] falls back on it.
+    #[must_use]
+    pub fn with_control(mut self, control: Self) -> Self {
+        self.control = Some(Box::new(control));
+        self
+    }
+
+    /// The pool to take control traffic's buffers from: that of the control class, if it was added.
+    #[inline]
+    pub fn control(&mut self) -> &mut Self {
+        match self.control {
+            Some(ref mut control) => control,
+            None => self,
+        }
+    }
+
+    /// Takes a frame for what must not fail because of data traffic: as [`Pool::take_for`], and from the
+    /// control class when data has used up its own.
+    pub fn take_control_for(&mut self, bytes: u32) -> Option<Frame> {
+        self.take_for(bytes).or_else(|| self.control.as_mut()?.take_for(bytes))
     }
 
     /// The region that the slots come from.
@@ -298,6 +324,9 @@ impl Pool {
         if frame.is_shared() {
             return self.put_name(frame);
         }
+        if let Some(control) = self.control.as_mut().filter(|control| control.is_home_of(&frame)) {
+            return control.put(frame);
+        }
         match &mut self.fragments {
             FragmentEnd::Own(fragments) if fragments.owns(&frame) => fragments.release(frame),
             FragmentEnd::Own(_) | FragmentEnd::Shared(_) | FragmentEnd::None => {
@@ -314,9 +343,19 @@ impl Pool {
         }
     }
 
+    /// Whether a frame, which is not shared, is released without going over its region's list.
+    #[inline]
+    fn is_home_of(&self, frame: &Frame) -> bool {
+        let owns = |fragments: &Fragments| fragments.owns(frame);
+        self.kind.has(frame.place()) || matches!(&self.fragments, FragmentEnd::Own(end) if owns(end))
+    }
+
     /// Tells other workers what was released of their fragments.
     #[inline]
     fn settle(&mut self) {
+        if let Some(control) = &mut self.control {
+            control.settle();
+        }
         if let FragmentEnd::Own(fragments) = &mut self.fragments {
             fragments.settle();
         }
@@ -340,6 +379,9 @@ impl Pool {
         if let FragmentEnd::Own(fragments) = &mut self.fragments {
             fragments.give_back();
         }
+        if let Some(control) = &mut self.control {
+            control.give_back();
+        }
         self.publish();
     }
 
@@ -350,6 +392,9 @@ impl Pool {
         self.book.write(Takings { cached: count as u64, taken, exhausted });
         if let FragmentEnd::Own(fragments) = &self.fragments {
             fragments.publish();
+        }
+        if let Some(control) = &self.control {
+            control.publish();
         }
     }
 

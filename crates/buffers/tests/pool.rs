@@ -1,7 +1,9 @@
 //! Pools beside a set of slot numbers, over random histories and over threads.
 
 use polder_buffers::ring::channel;
-use polder_buffers::{Batch, Frame, MAGAZINE, Packet, Region, RegionOptions};
+use polder_buffers::{
+    Batch, BufferManager, BufferOptions, Class, Frame, MAGAZINE, Packet, Region, RegionOptions,
+};
 use proptest::prelude::*;
 use std::collections::HashSet;
 
@@ -182,4 +184,31 @@ fn a_ring_drops_what_is_left() {
     }
     drop((pool, there, here));
     assert_eq!((region.home(), region.strays()), (64, 5));
+}
+
+/// What data has used up, control still has; and whatever is released by the worker's one pool goes to
+/// its own class without a detour.
+#[test]
+fn a_worker_has_both_classes_in_one_pool() {
+    let manager = BufferManager::new(BufferOptions::fixed(2048, 16, 64)).expect("memory for a test");
+    let pool = || manager.pool(Class::Data).with_control(manager.pool(Class::Control));
+    let mut pool = pool();
+    let mut taken = Vec::new();
+    assert_eq!(pool.take_bulk(100, &mut taken), 64);
+    assert!(pool.take_for(100).is_none() && pool.take().is_none());
+    for _ in 0..8 {
+        taken.push(pool.take_control_for(100).expect("control has its own"));
+    }
+    let of_host = core::iter::from_fn(|| pool.control().take()).collect::<Vec<_>>();
+    assert_eq!(of_host.len(), 8);
+    assert!(pool.take_control_for(100).is_none());
+    taken.extend(of_host);
+    taken.into_iter().for_each(|frame| pool.release_frame(frame));
+    let again = core::iter::from_fn(|| pool.control().take()).collect::<Vec<_>>();
+    assert_eq!(again.len(), 16);
+    again.into_iter().for_each(|frame| pool.release_frame(frame));
+    drop(pool);
+    assert_eq!((manager.region().home(), manager.region().strays()), (80, 0));
+    let accounts = manager.accounts();
+    assert_eq!(accounts.iter().map(|account| account.free()).collect::<Vec<_>>(), [16, 64]);
 }

@@ -47,6 +47,7 @@ pub mod engine;
 
 pub mod counters;
 pub mod drops;
+mod headroom;
 mod remedies;
 pub mod units;
 

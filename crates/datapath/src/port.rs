@@ -72,6 +72,11 @@ pub trait RxQueue: Send {
     /// What becomes readable when there is something to do; `None` for a queue that has to be polled.
     fn event(&self) -> Option<BorrowedFd<'_>>;
 
+    /// Frames that wait in the device's ring, or in the driver, for packets to come.
+    fn posted(&self) -> u32 {
+        0
+    }
+
     /// The queue's counters.
     fn counters(&self) -> &Arc<QueueCounters>;
 }
@@ -90,6 +95,11 @@ pub trait TxQueue: Send {
 
     /// Packets that were taken and whose frames have not come back.
     fn held(&self) -> u32;
+
+    /// Frames of those packets.
+    fn posted(&self) -> u32 {
+        self.held()
+    }
 
     /// The queue's counters.
     fn counters(&self) -> &Arc<QueueCounters>;

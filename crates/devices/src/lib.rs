@@ -47,6 +47,9 @@ pub mod pair;
 pub mod conformance;
 
 mod bell;
+mod receiving;
+
+pub use receiving::Receiving;
 
 use polder_datapath::port::{RxQueue, TxQueue};
 

@@ -8,7 +8,7 @@ use polder::config;
 use polder::runtime::accounts::Accounts;
 use polder::runtime::gateway::{Gateway, Opener};
 use polder::runtime::ports::{Facts, OpenPort};
-use polder_buffers::{Batch, Packet, Pool, Region, RegionOptions};
+use polder_buffers::{Batch, BufferManager, BufferOptions, Packet, Pool, Region};
 use polder_datapath::counters::WorkerCounters;
 use polder_datapath::port::{Budget, RxQueue as _, TxQueue as _};
 use polder_datapath::wire::MacAddress;
@@ -16,7 +16,7 @@ use polder_devices::Queue;
 use polder_devices::pair::{self, End, Options, PairRx, PairTx};
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 type PairQueue = Queue<PairRx, PairTx>;
@@ -55,13 +55,13 @@ impl Bench {
              [port.a]\ntap = \"a\"\norder = \"{order}\"\n{rest}"
         );
         let configuration = config::parse(&text, Path::new("sharing.toml")).expect("valid").configuration;
-        let region = Region::new(RegionOptions { slots: 16_384, slot_bytes: 2048 }).expect("memory");
+        let memory = Arc::new(BufferManager::new(BufferOptions::fixed(2048, 512, 16_384)).expect("memory"));
         let cable = |queues| pair::cable(Options { queues, ring: 512, ..Options::default() });
         let (mut near, a) = cable(1).expect("a cable");
         let (b, far) = cable(far_queues).expect("a cable");
         let ends = [("a", a), ("b", b)].map(|(name, end)| (name.to_owned(), end));
-        let gateway = Gateway::start_on(configuration, region.clone(), opener(ends)).expect("it starts");
-        Self { region, gateway, near: near.pop().expect("one queue"), far }
+        let gateway = Gateway::start_on(configuration, &memory, opener(ends)).expect("it starts");
+        Self { region: memory.region().clone(), gateway, near: near.pop().expect("one queue"), far }
     }
 
     /// Sends so many frames of so many flows from port a to port b, and checks their order by flow.

@@ -9,7 +9,7 @@ use polder::runtime::gateway::{meshes, share};
 use polder::runtime::wake::Bell;
 use polder::runtime::worker::{Attachment, Command, Worker};
 use polder_buffers::snapshot::Snapshot;
-use polder_buffers::{BATCH, Batch, Packet, Pool, PortId, Region, RegionOptions};
+use polder_buffers::{BATCH, Batch, Class, Packet, Pool, PortId, Region, RegionOptions};
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
 use polder_datapath::drops::DropReason;
 use polder_datapath::engine::{Engine, Tables};
@@ -86,9 +86,16 @@ impl Bench {
             let engine = Engine::new(tables.reader(), number);
             bench.workers.push(Arc::clone(engine.counters()));
             let bell = Arc::clone(&bells[number]);
-            let mut worker =
-                Worker::new(&bench.region, engine, clock, mesh, Arc::clone(&bell), inbox, report.clone())
-                    .expect("file descriptors");
+            let mut worker = Worker::new(
+                bench.region.pool(),
+                engine,
+                clock,
+                mesh,
+                Arc::clone(&bell),
+                inbox,
+                report.clone(),
+            )
+            .expect("file descriptors");
             bench.threads.push(std::thread::spawn(move || worker.run()));
             bench.commands.push((commands, bell));
         }
@@ -99,7 +106,9 @@ impl Bench {
             let shares = share(near, workers, &mut bench.queues);
             for ((commands, bell), (rx, tx)) in bench.commands.iter().zip(shares) {
                 let port = PortId(u16::try_from(port).expect("two ports"));
-                commands.send(Command::Attach(Attachment { port, rx, tx })).expect("the worker runs");
+                commands
+                    .send(Command::Attach(Attachment { port, class: Class::Data, rx, tx }))
+                    .expect("the worker runs");
                 bell.ring();
             }
         }

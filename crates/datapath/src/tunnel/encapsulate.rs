@@ -14,6 +14,7 @@ use super::template::{self, Template};
 use super::toobig;
 use super::{ETHERNET_BYTES, MOST_CUT, SEAL_SEQUENCE, Tunnel, TunnelCounters, Tunnels, fragment, mss};
 use crate::drops::{Context, DropReason, is_dropped};
+use crate::headroom;
 use crate::offload::complete_checksum;
 use crate::wire::{EtherType, Gre, IpProtocol, Ipv4, Link};
 use polder_buffers::{BATCH, Batch, ChecksumState, Packet, PortId, Segmentation};
@@ -242,7 +243,11 @@ impl<'a> Lane<'a> {
         }
         let bytes = packet.len() as u64;
         let fields = template::fields(options, inner.ip(), self.identification);
-        if template.write(packet, fields).is_err() {
+        let mut is_written = template.write(packet, fields).is_ok();
+        if !is_written && headroom::make(packet, context.pool) {
+            is_written = template.write(packet, fields).is_ok();
+        }
+        if !is_written {
             context.discard(packet, DropReason::NoHeadroom);
             return;
         }

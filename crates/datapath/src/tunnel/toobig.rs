@@ -11,10 +11,11 @@ use crate::wire::{
     Dscp, Ecn, Ethernet, EthernetHeader, Icmp, IcmpHeader, Icmpv6, Icmpv6Header, IpProtocol, Ipv4,
     Ipv4Header, Ipv6, Ipv6Header, TrafficClass,
 };
-use polder_buffers::{Packet, Pool};
+use polder_buffers::{HEADROOM, Packet, Pool};
 
 /// The least MTU of IPv6 (RFC 8200, 5). No host believes less.
 pub(super) const LEAST_MTU_V6: u16 = 1280;
+
 /// Whether the sender of this frame may and wants to be told that it is too big.
 ///
 /// Not told: who allows fragmentation, who sent an ICMP error or a later fragment, who sent to a
@@ -61,7 +62,11 @@ fn wants_v6(ip: &Ipv6<'_>) -> bool {
 /// The message: a frame with the packet's tags, from its destination to its source. `None` when no
 /// frame is free or the packet is not what [`wants_report`] says.
 pub(super) fn message(packet: &Packet, inner: Inner, limit: u16, pool: &mut Pool) -> Option<Packet> {
-    let mut reply = Packet::new(pool.take()?);
+    let longest = if inner.network() == Network::Ipv6 { LONGEST_V6 } else { LONGEST_V4 };
+    let bytes = usize::from(HEADROOM) + inner.network_offset() + longest;
+    let bytes = u32::try_from(bytes).ok()?.min(pool.region().slot_bytes());
+    let frame = pool.take_control_for(bytes)?;
+    let mut reply = Packet::new(frame);
     if write(&mut reply, packet, inner, limit).is_none() {
         pool.release_packet(reply);
         return None;

@@ -299,8 +299,13 @@ impl Setup<'_> {
             let Rings { receive: (received, fill), transmit } = rings;
             let (received, fill) = (Consumer::new(received), Producer::new(fill));
             let both = (Arc::clone(&core), Posted::new(self.region));
-            let wants = Wants { target, busy_poll, multi_buffer: transfer.multi_buffer };
-            let rx: Box<dyn RxQueue> = Box::new(Receiver::new(received, fill, wants, both));
+            let receiving = self.options.receiving;
+            let wants = Wants { target, busy_poll, multi_buffer: transfer.multi_buffer, receiving };
+            // Who copies nothing does not ask whether to.
+            let rx: Box<dyn RxQueue> = match receiving.copy_break {
+                0 => Box::new(Receiver::<false>::new(received, fill, wants, both)),
+                _ => Box::new(Receiver::<true>::new(received, fill, wants, both)),
+            };
             let tx: Box<dyn TxQueue> = match transmit {
                 Some((transmit, completion)) => {
                     let rings = (Producer::new(transmit), Consumer::new(completion));

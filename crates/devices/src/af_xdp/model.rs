@@ -9,6 +9,7 @@ use super::ring::{Consumer, Descriptor, HeapRing, Producer, RingMemory};
 use super::rx::{Receiver, Wants};
 use super::socket::Core;
 use super::tx::{Limits, Transmitter};
+use crate::Receiving;
 use core::sync::atomic::AtomicU32;
 use polder_buffers::{Batch, Packet, Pool, Region, RegionOptions};
 use polder_datapath::drops::DropReason;
@@ -35,7 +36,7 @@ struct Kernel {
 struct Stand {
     region: Region,
     pool: Pool,
-    rx: Receiver,
+    rx: Receiver<false>,
     tx: Transmitter,
     kernel: Kernel,
     statistics: Arc<Mutex<Statistics>>,
@@ -62,7 +63,7 @@ fn stand_that(multi_buffer: bool) -> Stand {
     let (receive, received) = ends(2 * RING, Producer::new, Consumer::new);
     let (transmit, kernel_transmit) = ends(2 * RING, Producer::new, Consumer::new);
     let (kernel_completion, completion) = ends(RING, Producer::new, Consumer::new);
-    let wants = Wants { target: 64, busy_poll: false, multi_buffer };
+    let wants = Wants { target: 64, busy_poll: false, multi_buffer, receiving: Receiving::default() };
     let rx = Receiver::new(received, fill, wants, (Arc::clone(&core), Posted::new(&region)));
     let limits = Limits { mtu: Arc::new(AtomicU32::new(1500)), segments: 4, capacity: 64, copies: true };
     let tx = Transmitter::new((transmit, completion), limits, (core, Posted::new(&region)));

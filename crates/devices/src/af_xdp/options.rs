@@ -1,6 +1,7 @@
 //! What is asked of an interface.
 
 use super::napi::Moderation;
+use crate::Receiving;
 use core::fmt;
 use std::net::Ipv4Addr;
 
@@ -125,6 +126,8 @@ pub struct Options {
     /// Frames that all receive queues together may keep posted; a quarter of the memory if `None`.
     /// Never more than fit the rings.
     pub receive_frames: Option<u32>,
+    /// When the ring is refilled, and what becomes of small packets.
+    pub receiving: Receiving,
     /// Whether frames for other link-layer addresses are received, as a bridge needs it.
     pub promiscuous: bool,
     /// Preferred busy polling.
@@ -146,6 +149,7 @@ impl Options {
             receive_ring: 2048,
             transmit_ring: 2048,
             receive_frames: None,
+            receiving: Receiving::default(),
             promiscuous: true,
             busy_poll: None,
             moderation: None,

@@ -11,6 +11,7 @@ use super::port::Statistics;
 use super::posted::Posted;
 use super::ring::{Consumer, Descriptor, Producer};
 use super::socket::Core;
+use crate::Receiving;
 use polder_buffers::{Batch, Packet, Pool, Segment};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
@@ -19,9 +20,9 @@ use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// The receiving end of one queue of an interface.
+/// The receiving end of one queue of an interface; with `COPIES`, small packets move into fragments.
 #[derive(Debug)]
-pub(super) struct Receiver {
+pub(super) struct Receiver<const COPIES: bool> {
     received: Consumer<Descriptor>,
     fill: Producer<u64>,
     posted: Posted,
@@ -49,9 +50,11 @@ pub(super) struct Wants {
     pub(super) busy_poll: bool,
     /// Whether a packet longer than a slot comes in parts.
     pub(super) multi_buffer: bool,
+    /// When the ring is refilled, and what becomes of small packets.
+    pub(super) receiving: Receiving,
 }
 
-impl Receiver {
+impl<const COPIES: bool> Receiver<COPIES> {
     pub(super) fn new(
         received: Consumer<Descriptor>,
         fill: Producer<u64>,
@@ -82,7 +85,7 @@ impl Receiver {
                 return None;
             };
             if !descriptor.continues && self.unfinished.is_none() {
-                return Some(Packet::from_segment(segment));
+                return Some(self.whole(segment, pool));
             }
             if let Some(packet) = self.assemble(segment, descriptor.continues, pool) {
                 return Some(packet);
@@ -102,6 +105,24 @@ impl Receiver {
             return None;
         };
         Some(Segment { frame, offset, length })
+    }
+
+    /// A packet of one frame. A small one moves into a fragment, and its frame goes back to the ring at once.
+    #[inline(always)]
+    fn whole(&mut self, segment: Segment, pool: &mut Pool) -> Packet {
+        if !COPIES {
+            return Packet::from_segment(segment);
+        }
+        let start = usize::from(segment.offset);
+        let bytes = &segment.frame.slot()[start..start + usize::from(segment.length)];
+        let Some(packet) = self.wants.receiving.copy(bytes, pool) else {
+            return Packet::from_segment(segment);
+        };
+        match self.posted.put(segment.frame) {
+            Ok(address) => self.fill.put(address),
+            Err(frame) => pool.release_frame(frame),
+        }
+        packet
     }
 
     /// Adds a part to the packet that is being received; returns it when that was the last part.
@@ -135,17 +156,20 @@ impl Receiver {
         self.closed = true;
     }
 
-    /// Posts free frames until the target is met, a batch at a time. `false` when too few are left
-    /// in the pool for the queue to live on.
+    /// Posts free frames until the target is met, when the mark is passed (C5). `false` when too few are
+    /// left in the pool for the queue to live on.
     #[inline]
     fn refill(&mut self, pool: &mut Pool) -> bool {
-        let missing = self.wants.target.saturating_sub(self.posted.count());
+        let target = self.wants.target;
         // With few frames posted, less than half of them is waited for: a long packet takes several.
-        let fewest = REFILL.min(self.wants.target / 2);
-        if missing < fewest {
+        let fewest = REFILL.min(target / 2);
+        if self.posted.count() >= self.wants.receiving.low_mark(target) {
+            if COPIES {
+                self.fill.publish();
+            }
             return true;
         }
-        for _ in 0..missing {
+        for _ in 0..target.saturating_sub(self.posted.count()) {
             let Some(frame) = pool.take() else { break };
             match self.posted.put(frame) {
                 Ok(address) => self.fill.put(address),
@@ -170,7 +194,7 @@ impl Receiver {
     }
 }
 
-impl Receiver {
+impl<const COPIES: bool> Receiver<COPIES> {
     /// Counts what the kernel has lost since the last time. Each lost packet is in exactly one of
     /// the kernel's two numbers; a fill ring that it found empty is the reason for some of the first.
     #[cold]
@@ -192,7 +216,7 @@ impl Receiver {
     }
 }
 
-impl RxQueue for Receiver {
+impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
     fn receive(&mut self, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) -> Turn {
         if self.closed {
             return Turn::Closed;
@@ -246,12 +270,16 @@ impl RxQueue for Receiver {
         self.core.event()
     }
 
+    fn posted(&self) -> u32 {
+        self.posted.count()
+    }
+
     fn counters(&self) -> &Arc<QueueCounters> {
         &self.counters
     }
 }
 
-impl Drop for Receiver {
+impl<const COPIES: bool> Drop for Receiver<COPIES> {
     fn drop(&mut self) {
         self.settle();
         let unfinished = self.unfinished.take().into_iter().flat_map(Packet::into_segments);
@@ -262,7 +290,7 @@ impl Drop for Receiver {
 
 /// Turns with packets after which the kernel is asked what it has lost.
 const SETTLE: u32 = 64;
-/// Frames that are posted at a time, and the fewest that a queue lives on.
+/// The fewest frames that a queue lives on.
 const REFILL: u32 = 64;
 /// The longest packet of any link: 64 KiB and its headers.
 const LONGEST: usize = 65_535 + 18;

@@ -344,6 +344,10 @@ impl TxQueue for Transmitter {
         self.held
     }
 
+    fn posted(&self) -> u32 {
+        self.posted.count()
+    }
+
     fn counters(&self) -> &Arc<QueueCounters> {
         &self.counters
     }

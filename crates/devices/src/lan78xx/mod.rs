@@ -47,7 +47,7 @@ pub use rx::Lan78xxRx;
 pub use status::{Facts, PortStatus};
 pub use tx::Lan78xxTx;
 
-use crate::{Abilities, Queue};
+use crate::{Abilities, Queue, Receiving};
 use init::Wanted;
 use polder_buffers::RegionError;
 use polder_datapath::units::Nanos;
@@ -126,6 +126,8 @@ pub struct Options {
     pub send_urbs: Option<usize>,
     /// Packets that wait for a bulk-out URB, at most.
     pub pending: usize,
+    /// When URBs go back to the bus, and what becomes of small packets.
+    pub receiving: Receiving,
     /// Techniques of source A.
     pub techniques: Techniques,
 }
@@ -143,6 +145,7 @@ impl Default for Options {
             receive_urbs: None,
             send_urbs: None,
             pending: 128,
+            receiving: Receiving { refill_below_percent: 100, ..Receiving::default() },
             techniques: Techniques::ON,
         }
     }
@@ -233,7 +236,7 @@ pub fn open(transport: Box<dyn Transport>, options: &Options) -> Result<Lan78xx,
     let status = Arc::clone(&core.status);
     let longest = usize::from(options.mtu + HEADERS);
     let core = SharedCore::new(core);
-    let rx = Lan78xxRx::new(core.clone(), event, longest, options.vlan_offload);
+    let rx = Lan78xxRx::new(core.clone(), event, longest, options);
     let tx = Lan78xxTx::new(core, longest);
     Ok(Lan78xx { mac, mtu: options.mtu, status, queue: Queue { rx, tx } })
 }

@@ -98,6 +98,8 @@ pub(super) struct Core {
     /// Memory of bulk-in URBs, and how many are wanted in flight.
     pub(super) receive_buffers: Buffers,
     pub(super) receive_urbs: usize,
+    /// Fewer in flight than so many ask for a refill (C5).
+    receive_mark: usize,
     pub(super) receiving: usize,
     /// Bulk-in transfers that have ended, oldest first (A4).
     pub(super) filled: VecDeque<Filled>,
@@ -142,6 +144,8 @@ impl Core {
             closed: false,
             receive_buffers,
             receive_urbs,
+            receive_mark: options.receiving.low_mark(u32::try_from(receive_urbs).unwrap_or(u32::MAX))
+                as usize,
             receiving: 0,
             filled: VecDeque::with_capacity(2 * receive_urbs),
             sending: Sending::new(send_buffers, send_urbs, options),
@@ -325,9 +329,12 @@ impl Core {
         self.status.set_filled(self.filled.len());
     }
 
-    /// Keeps as many bulk-in URBs in flight as are wanted.
+    /// Puts as many bulk-in URBs in flight as are wanted, when too few are.
     pub(super) fn fill_receive_urbs(&mut self) {
         let Some(found) = self.found.filter(|_| !self.closed && self.halted.is_empty()) else { return };
+        if self.receiving >= self.receive_mark {
+            return;
+        }
         while self.receiving < self.receive_urbs {
             let wanted = self.receive_buffers.bytes();
             let Some(buffer) = self.receive_buffers.take(wanted) else { break };
@@ -345,7 +352,7 @@ impl Core {
 
     /// Takes back the memory of a transfer whose frames have been handled, and asks for the next one.
     pub(super) fn emptied(&mut self, buffer: UrbBuffer) {
-        let again = self.receiving < self.receive_urbs && self.halted.is_empty() && !self.closed;
+        let again = self.receiving < self.receive_mark && self.halted.is_empty() && !self.closed;
         match self.found.filter(|_| again && self.receive_buffers.reuses()) {
             Some(found) => self.submit_receive(found.endpoints.bulk_in, buffer),
             None => {

@@ -3,13 +3,15 @@
 //! Each frame is a unit of the budget (A5). When the budget ends inside a transfer, the frames that are
 //! left go to the overflow queue, which is drained first in the next turn, and the emptied URB goes
 //! back to the bus at once. Frames are copied out of the URB: a URB of 32 KiB holds more frames than
-//! any of them ought to keep waiting.
+//! any of them ought to keep waiting. Small ones are copied into fragments, several to a page.
 
+use super::Options;
 use super::checksum::verify;
 use super::frame::{RxCursor, RxFrame};
 use super::port::Core;
 use super::tx::SharedCore;
 use super::usb::{Completion, UrbBuffer};
+use crate::Receiving;
 use polder_buffers::{Batch, Packet, Pool};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
@@ -62,6 +64,7 @@ pub struct Lan78xxRx {
     longest: usize,
     /// Whether tags come in the command words.
     stripped: bool,
+    receiving: Receiving,
     counters: Arc<QueueCounters>,
 }
 
@@ -72,9 +75,10 @@ impl core::fmt::Debug for Lan78xxRx {
 }
 
 impl Lan78xxRx {
-    pub(super) fn new(core: SharedCore, event: Option<OwnedFd>, longest: usize, stripped: bool) -> Self {
+    pub(super) fn new(core: SharedCore, event: Option<OwnedFd>, longest: usize, options: &Options) -> Self {
         let overflow = VecDeque::with_capacity(OVERFLOW);
-        Self { core, event, overflow, longest, stripped, counters: Arc::default() }
+        let (stripped, receiving) = (options.vlan_offload, options.receiving);
+        Self { core, event, overflow, longest, stripped, receiving, counters: Arc::default() }
     }
 
     fn deliver(&self, packet: Packet, batch: &mut Batch) {
@@ -130,7 +134,10 @@ impl Lan78xxRx {
     fn copy(&self, frame: &RxFrame<'_>, pool: &mut Pool) -> Option<Packet> {
         let tag = frame.status.vlan().filter(|_| self.stripped);
         let mut packet = match tag {
-            None => Packet::copy_from(frame.bytes, pool)?,
+            None => match self.receiving.copy(frame.bytes, pool) {
+                Some(packet) => packet,
+                None => Packet::copy_from(frame.bytes, pool)?,
+            },
             Some(tag) => {
                 // The datapath has tags where the wire has them.
                 let (addresses, rest) = frame.bytes.split_at(ADDRESSES);

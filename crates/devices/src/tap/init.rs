@@ -4,7 +4,7 @@ use super::header;
 use super::rx::TapRx;
 use super::sys;
 use super::tx::TapTx;
-use crate::{Abilities, Interface, Queue};
+use crate::{Abilities, Interface, Queue, Receiving};
 use polder_buffers::Region;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -46,12 +46,21 @@ pub struct Options {
     pub mac: Option<[u8; 6]>,
     /// What may be left to do in packets received.
     pub offloads: Offloads,
+    /// When frames are taken for what is to come, and what becomes of small packets.
+    pub receiving: Receiving,
 }
 
 impl Options {
     /// One queue, partial checksums, MTU and address as they are.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), queues: 1, mtu: None, mac: None, offloads: Offloads::default() }
+        Self {
+            name: name.into(),
+            queues: 1,
+            mtu: None,
+            mac: None,
+            offloads: Offloads::default(),
+            receiving: Receiving::default(),
+        }
     }
 }
 
@@ -154,7 +163,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Tap, TapError> {
     let queue = |file| {
         let file = Arc::new(file);
         Queue {
-            rx: TapRx::new(Arc::clone(&file), longest, region.slot_bytes()),
+            rx: TapRx::new(Arc::clone(&file), longest, options.receiving, region),
             tx: TapTx::new(file, link_bytes),
         }
     };

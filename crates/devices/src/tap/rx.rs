@@ -5,7 +5,8 @@
 //! of the head frame, so that one frame is read with one contiguous buffer.
 
 use super::header;
-use polder_buffers::{Batch, Frame, HEADROOM, Packet, Pool, Segment};
+use crate::Receiving;
+use polder_buffers::{BATCH, Batch, Frame, HEADROOM, Packet, Pool, Region, Segment};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn};
@@ -22,11 +23,17 @@ const CHAIN: usize = 34;
 #[derive(Debug)]
 pub struct TapRx {
     file: Arc<OwnedFd>,
-    /// Frames for the next packet; its head is the last of them, so that those at the end of a
-    /// chain, which are seldom used, stay where they are.
+    /// Frames for the next packet, at the end; its head is the last of them. Those in front of them are
+    /// for the packets after it.
     posted: Vec<Frame>,
-    /// Frames that are posted before a packet is read.
+    /// Frames that a packet is read into.
     frames: usize,
+    /// Fewer ask for a refill, up to the most (C5).
+    low_mark: usize,
+    most: usize,
+    receiving: Receiving,
+    /// Where what is posted goes in the end.
+    region: Region,
     /// Where the packet begins in its head frame.
     head_offset: u16,
     /// The longest packet that is accepted, in bytes.
@@ -36,25 +43,40 @@ pub struct TapRx {
 }
 
 impl TapRx {
-    pub(super) fn new(file: Arc<OwnedFd>, longest: usize, slot_bytes: u32) -> Self {
-        let frames = frames(longest, slot_bytes);
-        let (posted, head_offset) = (Vec::with_capacity(frames), head_offset(slot_bytes));
-        Self { file, posted, frames, head_offset, longest, closed: false, counters: Arc::default() }
+    pub(super) fn new(file: Arc<OwnedFd>, longest: usize, receiving: Receiving, region: &Region) -> Self {
+        let slot_bytes = region.slot_bytes();
+        let head_offset = head_offset(slot_bytes, receiving.headroom);
+        let frames = frames(longest, slot_bytes, head_offset);
+        let is_batched = receiving.refill_below_percent < 100;
+        let most = frames + if is_batched { BATCH } else { 0 };
+        let low_mark = receiving.low_mark(u32::try_from(most).unwrap_or(u32::MAX)) as usize;
+        Self {
+            file,
+            posted: Vec::with_capacity(most),
+            frames,
+            low_mark: low_mark.max(frames),
+            most,
+            receiving,
+            region: region.clone(),
+            head_offset,
+            longest,
+            closed: false,
+            counters: Arc::default(),
+        }
     }
 
     /// Whether slots of that size hold the longest packet in few enough pieces.
     pub(super) fn can_chain(longest: usize, slot_bytes: u32) -> bool {
-        frames(longest, slot_bytes) <= CHAIN
+        frames(longest, slot_bytes, head_offset(slot_bytes, HEADROOM)) <= CHAIN
     }
 
-    /// Takes frames until the longest packet finds room; says whether there were enough.
+    /// Takes frames when too few are there; says whether the longest packet finds room.
     #[inline]
     fn refill(&mut self, pool: &mut Pool) -> bool {
-        while self.posted.len() < self.frames {
-            let Some(frame) = pool.take() else { return false };
-            self.posted.push(frame);
+        if self.posted.len() < self.low_mark {
+            pool.take_bulk(self.most - self.posted.len(), &mut self.posted);
         }
-        true
+        self.posted.len() >= self.frames
     }
 
     /// Reads one packet with its header into the posted frames; returns the bytes of both.
@@ -62,13 +84,14 @@ impl TapRx {
     fn read(&mut self) -> rustix::io::Result<usize> {
         self.counters.system_calls.add(1);
         let start = usize::from(self.head_offset) - header::BYTES;
-        if let [frame] = &mut self.posted[..] {
+        let first = self.posted.len() - self.frames;
+        if let [frame] = &mut self.posted[first..] {
             return rustix::io::read(&*self.file, &mut frame.slot_mut()[start..]);
         }
         let mut buffers = core::array::from_fn::<_, CHAIN, _>(|_| IoSliceMut::new(&mut []));
         let mut count = 0;
         let mut skip = start;
-        for (buffer, frame) in buffers.iter_mut().zip(self.posted.iter_mut().rev()) {
+        for (buffer, frame) in buffers.iter_mut().zip(self.posted[first..].iter_mut().rev()) {
             *buffer = IoSliceMut::new(&mut frame.slot_mut()[skip..]);
             skip = 0;
             count += 1;
@@ -88,13 +111,19 @@ impl TapRx {
         if bytes > self.longest {
             return Err(DropReason::FrameTooLong);
         }
-        let frame = self.posted.pop().expect("a packet was read into posted frames");
-        let offset = self.head_offset;
+        let (offset, head) =
+            (self.head_offset, self.posted.last().expect("a packet was read into posted frames"));
         let start = usize::from(offset);
         let mut header = [0; header::BYTES];
-        header.copy_from_slice(&frame.slot()[start - header::BYTES..start]);
-        let here = bytes.min(frame.slot_bytes() as usize - start);
-        let mut packet = Packet::from_segment(Segment { frame, offset, length: short(here) });
+        header.copy_from_slice(&head.slot()[start - header::BYTES..start]);
+        let here = bytes.min(head.slot_bytes() as usize - start);
+        let mut packet = match self.receiving.copy(&head.slot()[start..start + here], pool) {
+            Some(packet) => packet,
+            None => {
+                let frame = self.posted.pop().expect("its head is the last one");
+                Packet::from_segment(Segment { frame, offset, length: short(here) })
+            }
+        };
         if here < bytes {
             self.chain(&mut packet, bytes - here);
         }
@@ -117,15 +146,15 @@ impl TapRx {
 }
 
 /// Where a packet begins in its head frame.
-fn head_offset(slot_bytes: u32) -> u16 {
-    HEADROOM.min(u16::try_from(slot_bytes / 2).unwrap_or(u16::MAX))
+fn head_offset(slot_bytes: u32, headroom: u16) -> u16 {
+    headroom.max(header::LENGTH).min(u16::try_from(slot_bytes / 2).unwrap_or(u16::MAX))
 }
 
 /// Frames that the longest packet takes, and one byte more: a packet that fills them all may have
 /// been cut by the kernel.
-fn frames(longest: usize, slot_bytes: u32) -> usize {
+fn frames(longest: usize, slot_bytes: u32, head_offset: u16) -> usize {
     let slot = slot_bytes as usize;
-    let behind_head = (longest + 1).saturating_sub(slot - usize::from(head_offset(slot_bytes)));
+    let behind_head = (longest + 1).saturating_sub(slot - usize::from(head_offset));
     1 + behind_head.div_ceil(slot)
 }
 
@@ -185,7 +214,17 @@ impl RxQueue for TapRx {
         Some(self.file.as_fd())
     }
 
+    fn posted(&self) -> u32 {
+        u32::try_from(self.posted.len()).unwrap_or(u32::MAX)
+    }
+
     fn counters(&self) -> &Arc<QueueCounters> {
         &self.counters
+    }
+}
+
+impl Drop for TapRx {
+    fn drop(&mut self) {
+        self.region.pool().release_bulk(&mut self.posted);
     }
 }

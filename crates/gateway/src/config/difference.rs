@@ -3,9 +3,9 @@
 //! Ports, tunnels and bridges are the same when their names are; they keep their numbers, so that tables
 //! and learned addresses that speak of them stay right.
 
+use super::buffers::is_registered;
 use super::filters;
-use super::model::{Bridge, Configuration, Device, Gateway, Port, Tunnel};
-
+use super::model::{Bridge, Configuration, Device, Port, Tunnel};
 use super::write::flow_hash;
 use polder_buffers::{NO_PORT, PortId};
 use serde::Serialize;
@@ -52,6 +52,8 @@ pub struct Change<T> {
 /// A change that needs a restart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Restart {
+    /// The section.
+    pub section: &'static str,
     /// The key.
     pub key: &'static str,
     /// Its old and new value.
@@ -91,7 +93,7 @@ pub fn difference(old: &Configuration, new: &Configuration) -> Difference {
         tunnels: changes(&old.tunnels, &target.tunnels),
         bridges: changes(&old.bridges, &target.bridges),
         filters: filters::changed(old, &target),
-        restart: restart(&old.gateway, &target.gateway),
+        restart: restart(old, &target),
         target,
     }
 }
@@ -139,7 +141,9 @@ fn changes<T: Named>(old: &[T], new: &[T]) -> Changes<T> {
     changes
 }
 
-fn restart(old: &Gateway, new: &Gateway) -> Vec<Restart> {
+fn restart(old: &Configuration, new: &Configuration) -> Vec<Restart> {
+    let buffers = buffers(old, new);
+    let (old, new) = (&old.gateway, &new.gateway);
     let memory = "devices hold the packet memory, and it cannot change its size under them";
     let workers = "workers and the queues they own are laid out at the start";
     let flows = "flows under way would find other workers, and get out of order";
@@ -157,8 +161,36 @@ fn restart(old: &Gateway, new: &Gateway) -> Vec<Restart> {
         ("slot_bytes", number(old.slot_bytes), number(new.slot_bytes), memory),
     ];
     let changed = checks.into_iter().filter(|(_, old, new, _)| old != new);
-    let restart = |(key, old, new, reason)| Restart { key, change: format!("{old} → {new}"), reason };
-    changed.map(restart).collect()
+    let restart = |(key, old, new, reason)| Restart {
+        section: "gateway",
+        key,
+        change: format!("{old} → {new}"),
+        reason,
+    };
+    changed.map(restart).chain(buffers).collect()
+}
+
+/// What changes about the buffers.
+fn buffers(old: &Configuration, new: &Configuration) -> Vec<Restart> {
+    let reason = "the packet memory is laid out at the start";
+    let pairs = old.buffers.keys().into_iter().zip(new.buffers.keys());
+    // What is derived from the size of the memory needs no mention beside it.
+    let is_resized = old.gateway.memory_mib != new.gateway.memory_mib;
+    let changed =
+        pairs.filter(|((key, old), (_, new))| old != new && !(is_resized && *key == "fragments_mib"));
+    let restart = |((key, old), (_, new))| Restart {
+        section: "buffers",
+        key,
+        change: format!("{old} → {new}"),
+        reason,
+    };
+    let mut changes = changed.map(restart).collect::<Vec<_>>();
+    if is_registered(new) && !is_registered(old) {
+        let change = "none → the first interface".to_owned();
+        let reason = "packet memory that grows and shrinks cannot be registered with a device";
+        changes.push(Restart { section: "port", key: "interface", change, reason });
+    }
+    changes
 }
 
 /// `new` with the numbers of the ports and tunnels that `old` has too; the others get numbers that
@@ -218,8 +250,8 @@ impl fmt::Display for Difference {
         });
         // The last of those with `~`: it has no keys below it.
         lines.extend(self.filters.map(|(old, new)| format!("~ filters ({new} rules, {old} before)")));
-        for Restart { key, change, reason } in &self.restart {
-            lines.push(format!("! gateway {key}: {change} needs a restart: {reason}"));
+        for Restart { section, key, change, reason } in &self.restart {
+            lines.push(format!("! {section} {key}: {change} needs a restart: {reason}"));
         }
         formatter.write_str(&lines.join("\n"))
     }

@@ -9,6 +9,7 @@
 //! Nothing here looks at the machine: whether an interface exists or a CPU is there is asked before the
 //! gateway starts, by the devices themselves.
 
+pub mod buffers;
 mod check;
 pub mod detail;
 pub mod diagnostics;
@@ -22,6 +23,7 @@ mod section;
 mod values;
 pub(crate) mod write;
 
+pub use buffers::Buffers;
 pub use check::default_control;
 pub use diagnostics::{Diagnostic, Report, Severity};
 pub use difference::{Difference, difference};

@@ -4,6 +4,7 @@
 //! them, and [`difference`](super::difference()) compares two of them. A value of these types has passed
 //! all checks; nothing here has to be checked again, except against the machine it is to run on.
 
+use super::buffers::Buffers;
 use super::filters::Filter;
 use super::lan78xx::Adapter;
 pub use super::queue::{PortQueue, QueueKind};
@@ -18,6 +19,8 @@ use std::path::PathBuf;
 pub struct Configuration {
     /// What concerns the process as a whole.
     pub gateway: Gateway,
+    /// How packet memory is divided and looked after.
+    pub buffers: Buffers,
     /// Device ports, in the order of the file.
     pub ports: Vec<Port>,
     /// Tunnels, in the order of the file.

@@ -12,6 +12,8 @@ impl Configuration {
     pub fn to_toml(&self) -> String {
         let mut writer = Writer { configuration: self, text: "version = 1\n".to_owned() };
         writer.gateway(&self.gateway);
+        writer.table("[buffers]");
+        self.buffers.keys().into_iter().for_each(|(key, value)| writer.key(key, value));
         self.ports.iter().for_each(|port| writer.port(port));
         self.tunnels.iter().for_each(|tunnel| writer.tunnel(tunnel));
         self.bridges.iter().for_each(|bridge| writer.bridge(bridge));

@@ -7,11 +7,11 @@ use crate::config::model::Port;
 use crate::show::adapter::AdapterRow;
 use anyhow::{Context as _, Result};
 use polder_datapath::wire::MacAddress;
-use polder_devices::Queue;
 use polder_devices::lan78xx::usb::{Speed, Transport};
 use polder_devices::lan78xx::usbfs::{self, Access, UsbError, Usbfs};
 use polder_devices::lan78xx::usbip::{self, Client, ClientError, Listed, ServerAddress};
 use polder_devices::lan78xx::{self, Lan78xx, MacSource, PortStatus};
+use polder_devices::{Queue, Receiving};
 use std::time::Duration;
 
 /// How long a USB/IP server may take to say what it has.
@@ -21,10 +21,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// When it cannot be had; the message says what to do.
-pub(super) fn open(adapter: &Adapter, port: &Port) -> Result<OpenPort> {
+pub(super) fn open(adapter: &Adapter, port: &Port, receiving: Receiving) -> Result<OpenPort> {
     let transport = reach(&adapter.place)?;
     let speed = transport.speed();
-    let opened = lan78xx::open(transport, &adapter.options(port.mtu))?;
+    // An adapter has few transfers in flight, each of many packets: all of them go back after every poll.
+    let receiving = Receiving { refill_below_percent: 100, ..receiving };
+    let options = lan78xx::Options { receiving, ..adapter.options(port.mtu) };
+    let opened = lan78xx::open(transport, &options)?;
     let chip = opened.status.facts().chip.map_or("LAN78xx", |(name, _)| name);
     let facts = Facts {
         interface: adapter.place.to_string(),

@@ -1,5 +1,6 @@
 //! Numbers of ports and tunnels that stay the same over a reload.
 
+use crate::config::buffers::is_registered;
 use crate::config::model::{Configuration, Order};
 use anyhow::{Result, bail};
 use polder_buffers::PortId;
@@ -44,6 +45,13 @@ pub(super) fn ensure_reloadable(current: &Configuration, next: &Configuration) -
     let mut reasons = Vec::new();
     if current.gateway != next.gateway {
         reasons.push("[gateway] has changed".to_owned());
+    }
+    if current.buffers != next.buffers {
+        reasons.push("[buffers] has changed".to_owned());
+    }
+    if is_registered(next) && !is_registered(current) {
+        reasons
+            .push("packet memory that grows and shrinks cannot be registered with the interface".to_owned());
     }
     for port in &next.ports {
         if let Some(old) = current.port(port.id)

@@ -1,12 +1,13 @@
 //! Opening a device port.
 
 use super::adapter;
+use crate::config::buffers::headroom;
 use crate::config::model::{Configuration, Device, Mode, OnExit, Port, Queues, Role};
 use anyhow::{Context as _, Result};
 use polder_buffers::{PortId, Region};
 use polder_datapath::wire::MacAddress;
 use polder_devices::lan78xx::PortStatus;
-use polder_devices::{AnyQueue, Queue, af_xdp, tap};
+use polder_devices::{AnyQueue, Queue, Receiving, af_xdp, tap};
 use std::sync::Arc;
 
 /// What is known of an open port.
@@ -70,8 +71,8 @@ impl Attachment {
 /// When the device cannot be opened; the message says what to do.
 pub fn open(port: &Port, configuration: &Configuration, region: &Region) -> Result<OpenPort> {
     let opened = match &port.device {
-        Device::Tap(name) => open_tap(name, port, region),
-        Device::Lan78xx(adapter) => adapter::open(adapter, port),
+        Device::Tap(name) => open_tap(name, port, receiving(configuration), region),
+        Device::Lan78xx(adapter) => adapter::open(adapter, port, receiving(configuration)),
         Device::Interface(name) => {
             open_interface(&interface_options(name, port, configuration), port.id, region)
         }
@@ -109,6 +110,7 @@ pub fn interface_options(interface: &str, port: &Port, configuration: &Configura
             Queues::Count(count) => Some(u32::from(count)),
         },
         mtu: port.mtu.map(u32::from),
+        receiving: receiving(configuration),
         // Half of the memory may wait in receive rings; the other half is on its way.
         receive_frames: Some(frames(configuration) / 2 / interfaces.max(1)),
         moderation: moderation(port),
@@ -142,6 +144,16 @@ pub fn frames(configuration: &Configuration) -> u32 {
     u32::try_from(slots).unwrap_or(u32::MAX)
 }
 
+/// When rings are refilled, and what becomes of small packets.
+pub(super) fn receiving(configuration: &Configuration) -> Receiving {
+    let buffers = &configuration.buffers;
+    Receiving {
+        refill_below_percent: buffers.refill_below_percent,
+        copy_break: buffers.copy_break,
+        headroom: headroom(configuration),
+    }
+}
+
 fn open_interface(options: &af_xdp::Options, id: PortId, region: &Region) -> Result<OpenPort> {
     let af_xdp::Opened { port: attachment, queues } = af_xdp::open(options, region)?;
     let report = &attachment.report;
@@ -159,12 +171,12 @@ fn open_interface(options: &af_xdp::Options, id: PortId, region: &Region) -> Res
     Ok(OpenPort { id, facts, queues, attachment: Some(Attachment::Interface(Box::new(attachment))) })
 }
 
-fn open_tap(name: &str, port: &Port, region: &Region) -> Result<OpenPort> {
+fn open_tap(name: &str, port: &Port, receiving: Receiving, region: &Region) -> Result<OpenPort> {
     let queues = match port.queues {
         Queues::All => 1,
         Queues::Count(count) => usize::from(count),
     };
-    let options = tap::Options { queues, mtu: port.mtu.map(u32::from), ..tap::Options::new(name) };
+    let options = tap::Options { queues, receiving, mtu: port.mtu.map(u32::from), ..tap::Options::new(name) };
     let tap = tap::open(&options, region)?;
     let facts = Facts {
         interface: tap.interface.name,

@@ -42,6 +42,7 @@ pub fn show(gateway: &Mutex<Gateway>, what: What) -> Shown {
         What::Counters => View::Counters(counters(&locked)),
         What::Workers => View::Workers(workers(&locked)),
         What::Steering => View::Steering(views::steering(&locked)),
+        What::Buffers => View::Buffers(super::places::buffers(&locked)),
         What::Queues => View::Queues(views::queues(&locked)),
         What::Config => View::Config(configuration(&locked.configuration)),
         What::Fdb => {

@@ -8,6 +8,7 @@
 //! Ethernet header and exclude the FCS.
 
 pub mod adapter;
+pub mod buffers;
 pub mod configuration;
 pub mod counters;
 pub mod drops;
@@ -52,6 +53,8 @@ pub enum What {
     Workers,
     /// How packets find their workers: load of each, buckets, the heaviest flows.
     Steering,
+    /// Packet memory: pools, reserves, and where every frame is.
+    Buffers,
     /// Queues in front of ports: what waits, how long, what was dropped.
     Queues,
     /// The configuration in force, with every default written out.
@@ -94,6 +97,8 @@ pub enum View {
     Workers(Vec<workers::WorkerRow>),
     /// Steering.
     Steering(steering::Steering),
+    /// Packet memory.
+    Buffers(buffers::Buffers),
     /// Queues.
     Queues(Vec<queues::QueueRow>),
     /// Configuration.
@@ -115,6 +120,7 @@ impl Shown {
             (View::Drops(now), View::Drops(then)) => now.subtract(then),
             (View::Workers(now), View::Workers(then)) => workers::subtract(now, then),
             (View::Steering(now), View::Steering(then)) => steering::subtract(now, then),
+            (View::Buffers(now), View::Buffers(then)) => now.subtract(then),
             (View::Queues(now), View::Queues(then)) => queues::subtract(now, then),
             // Sides of a law and states are shown as they are.
             _ => {}
@@ -134,6 +140,7 @@ impl Shown {
             View::Counters(counters) => counters.draw(look),
             View::Workers(rows) => workers::draw(rows, look),
             View::Steering(steering) => steering::draw(steering, look),
+            View::Buffers(buffers) => buffers.draw(look),
             View::Queues(rows) => queues::draw(rows, look),
             View::Config(written) => written.toml.clone(),
         }
@@ -183,6 +190,10 @@ mod tests {
                 workers: vec![steering::SteeringRow::default()],
                 buckets: vec![steering::BucketRow::default()],
                 flows: vec![steering::FlowRow::default()],
+            }),
+            View::Buffers(buffers::Buffers {
+                pools: vec![buffers::PoolRow::default()],
+                ..buffers::Buffers::default()
             }),
             View::Queues(vec![queues::QueueRow::default()]),
             View::Config(written),

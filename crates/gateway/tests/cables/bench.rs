@@ -5,7 +5,7 @@ use polder::config::{self, Configuration};
 use polder::runtime::accounts::Accounts;
 use polder::runtime::gateway::{Gateway, Opener};
 use polder::runtime::ports::{Facts, OpenPort};
-use polder_buffers::{Batch, Packet, Pool, Region, RegionOptions};
+use polder_buffers::{Batch, BufferManager, BufferOptions, Packet, Pool, Region};
 use polder_datapath::counters::WorkerCounters;
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Budget, RxQueue as _, TxQueue as _};
@@ -14,7 +14,7 @@ use polder_devices::Queue;
 use polder_devices::pair::{self, End, Options};
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A running gateway; packets come in by `near` and leave by `far`.
@@ -40,13 +40,13 @@ pub(crate) fn configuration(text: &str) -> Configuration {
 impl Bench {
     /// The gateway that `text` describes; its ports `a` and `b` have so many queues.
     pub(crate) fn new(text: &str, queues: [usize; 2]) -> Self {
-        let region = Region::new(RegionOptions { slots: 16_384, slot_bytes: 2048 }).expect("memory");
+        let memory = Arc::new(BufferManager::new(BufferOptions::fixed(2048, 512, 16_384)).expect("memory"));
+        let region = memory.region().clone();
         let cable =
             |queues| pair::cable(Options { queues, ring: 8192, ..Options::default() }).expect("a cable");
         let ((near, a), (b, far)) = (cable(queues[0]), cable(queues[1]));
         let ends = [("a", a), ("b", b)].map(|(name, end)| (name.to_owned(), end));
-        let gateway =
-            Gateway::start_on(configuration(text), region.clone(), opener(ends)).expect("it starts");
+        let gateway = Gateway::start_on(configuration(text), &memory, opener(ends)).expect("it starts");
         let pool = region.pool();
         Self {
             region,

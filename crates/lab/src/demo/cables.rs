@@ -11,7 +11,7 @@ use anyhow::{Context as _, anyhow, ensure};
 use polder::config::{self, model};
 use polder::runtime::gateway::{Gateway, Opener};
 use polder::runtime::ports::{Facts, OpenPort};
-use polder_buffers::{Batch, Packet, Pool, Region, RegionOptions};
+use polder_buffers::{Batch, BufferManager, BufferOptions, Class, Packet, Pool};
 use polder_datapath::port::{Budget, RxQueue as _, TxQueue as _};
 use polder_datapath::wire::MacAddress;
 use polder_devices::Queue;
@@ -43,14 +43,15 @@ pub(super) struct Cables {
 impl Cables {
     /// Lays the cables and starts the gateways.
     pub(super) fn lay() -> anyhow::Result<Self> {
-        let region = Region::new(RegionOptions { slots: 8192, slot_bytes: 2048 }).context("no memory")?;
+        let memory = BufferManager::new(BufferOptions::fixed(2048, 0, 8192)).context("no memory")?;
+        let memory = Arc::new(memory);
         let cable = || pair::cable(Options::default());
         let (client, access_point_ethernet) = cable()?;
         let (access_point_radio, station_radio) = cable()?;
         let (station_ethernet, server) = cable()?;
         let start = |site: &Site, [own, peer]: [Mac; 2], core, ethernet, radio| {
             let ends = [("eth0".to_owned(), ethernet), ("radio0".to_owned(), radio)];
-            let gateway = Gateway::start_on(read(site, peer, core)?, region.clone(), opener(ends, own))?;
+            let gateway = Gateway::start_on(read(site, peer, core)?, &memory, opener(ends, own))?;
             anyhow::Ok(Arc::new(Mutex::new(gateway)))
         };
         let macs = [ACCESS_POINT_MAC, STATION_MAC];
@@ -59,7 +60,7 @@ impl Cables {
         let station =
             start(&STATION, [STATION_MAC, ACCESS_POINT_MAC], other, station_ethernet, station_radio)?;
         let (client, server) = (only(client)?, only(server)?);
-        let mut cables = Self { access_point, station, client, server, pool: region.pool() };
+        let mut cables = Self { access_point, station, client, server, pool: memory.pool(Class::Data) };
         // The bridges learn who is where.
         for forth in [false, true] {
             cables.exchange(forth, 64, 1, Until::Packets(1))?;

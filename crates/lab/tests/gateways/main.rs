@@ -8,6 +8,7 @@ mod bridge;
 mod death;
 mod filter;
 mod host;
+mod memory;
 mod mtu;
 mod order;
 mod reload;

@@ -96,6 +96,12 @@ impl Gateway {
         find(&self.show("counters"), name).and_then(Value::as_i64).unwrap()
     }
 
+    /// Frames that are in no place where they rest.
+    fn on_their_way(&self) -> i64 {
+        let shown = self.show("buffers");
+        find(&shown, "places").and_then(|places| places.get("path")?.as_i64()).unwrap()
+    }
+
     /// How often packets were dropped for `reason`.
     pub(crate) fn drops(&self, reason: &str) -> u64 {
         let shown = self.show("drops");
@@ -161,10 +167,13 @@ impl Gateway {
     /// Waits until every packet is accounted for, and checks it.
     pub(crate) fn assert_conserved(&self) {
         let end = clock::now() + SOON;
-        while self.term("unaccounted") != 0 && clock::now() < end {
+        // Every packet, and every frame: what is on its way has to arrive.
+        while (self.term("unaccounted"), self.on_their_way()) != (0, 0) && clock::now() < end {
             std::thread::sleep(Duration::from_millis(20));
         }
         assert_eq!(self.term("unaccounted"), 0, "{:#}", self.show("counters"));
+        assert_eq!(self.on_their_way(), 0, "{:#}", self.show("buffers"));
+        assert_eq!(find(&self.show("buffers"), "strays").and_then(Value::as_u64), Some(0));
     }
 
     /// Checks the accounts and ends it as an operator would.

@@ -221,20 +221,28 @@ fn tunnels_with_the_same_ends_share_identifications() {
     right.close();
 }
 
-/// Frames that were received with little room in front are refused, not overwritten.
+/// Frames that were received with too little room in front are copied; without memory for that, refused.
 #[test]
 fn no_headroom() {
     let mut left = End::new(0, PATH, ReassemblyLimits::default(), |_| {});
-    for (room, count) in [(38, 1), (37, 0)] {
+    let mut all = Vec::new();
+    for (room, is_short, count) in
+        [(38, false, 1), (37, false, 1), (0, false, 1), (38, true, 1), (37, true, 0)]
+    {
         let mut packet = left.packet(&other(&[], 60), &[]);
         let more = packet.headroom() - room;
         let bytes = packet.bytes().to_vec();
         packet.prepend(more).expect("fresh packets have more")[..60].copy_from_slice(&bytes);
         packet.truncate(60, &mut left.pool).expect("it is longer");
         assert_eq!(packet.headroom(), room);
+        if is_short {
+            while left.pool.take_bulk(64, &mut all) > 0 {}
+        }
         let (out, _) = left.send(vec![packet]);
         assert_eq!(out.len(), count);
+        assert!(out.iter().all(|packet| packet.len() == 98 && packet.bytes().ends_with(&bytes)));
         left.release(out);
+        left.pool.release_bulk(&mut all);
     }
     assert_eq!(left.dropped(DropReason::NoHeadroom), 1);
     left.close();

@@ -2,6 +2,7 @@
 //! defaults filled in.
 
 mod bridges;
+mod buffers;
 mod filters;
 mod tunnels;
 
@@ -60,7 +61,10 @@ pub(super) fn check(draft: &Draft, file: &Path, findings: &Findings) -> Configur
         findings.note(Diagnostic::error(0..0, "the file has no port").remedy(remedy));
     }
     let filters = filters::resolve(draft, &names, findings);
-    Configuration { gateway, ports, tunnels, bridges, filters }
+    let buffers = buffers::resolve(&draft.buffers, gateway.memory_mib);
+    let configuration = Configuration { gateway, buffers, ports, tunnels, bridges, filters };
+    buffers::check(&draft.buffers, &configuration, findings);
+    configuration
 }
 
 /// Numbers the ports, then the tunnels; one name is one of them.

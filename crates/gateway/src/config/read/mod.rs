@@ -3,6 +3,7 @@
 //! A field that is `None` was left out or could not be read; in the latter case an error has been noted.
 
 mod bridge;
+mod buffers;
 mod filter;
 mod gateway;
 mod port;
@@ -10,6 +11,7 @@ mod queue;
 mod tunnel;
 
 pub(super) use bridge::{BridgeDraft, MemberDraft, StaticDraft};
+pub(super) use buffers::BuffersDraft;
 pub(super) use filter::FilterDraft;
 pub(super) use gateway::GatewayDraft;
 pub(super) use port::PortDraft;
@@ -23,8 +25,10 @@ use toml::de::DeTable;
 /// The version of the format that this build reads.
 pub(super) const VERSION: i64 = 1;
 
-const ROOT: Kind =
-    Kind { noun: "the top level", keys: &["version", "gateway", "port", "bridge", "tunnel", "filter"] };
+const ROOT: Kind = Kind {
+    noun: "the top level",
+    keys: &["version", "gateway", "buffers", "port", "bridge", "tunnel", "filter"],
+};
 
 /// The whole file.
 #[derive(Debug)]
@@ -32,6 +36,7 @@ pub(super) struct Draft {
     /// Whether there is a `port` at all, readable or not.
     pub(super) has_ports: bool,
     pub(super) gateway: GatewayDraft,
+    pub(super) buffers: BuffersDraft,
     pub(super) ports: Vec<PortDraft>,
     pub(super) tunnels: Vec<TunnelDraft>,
     pub(super) bridges: Vec<BridgeDraft>,
@@ -39,10 +44,11 @@ pub(super) struct Draft {
 }
 
 /// Every kind of table with the keys that it has, by the title under which the guide describes it.
-pub(super) fn keys() -> [(&'static str, &'static [&'static str]); 12] {
+pub(super) fn keys() -> [(&'static str, &'static [&'static str]); 13] {
     [
         ("top level", ROOT.keys),
         ("[gateway]", gateway::KIND.keys),
+        ("[buffers]", buffers::KIND.keys),
         ("[port.NAME]", port::KIND.keys),
         ("queue", queue::KIND.keys),
         ("lan78xx", super::lan78xx::KIND.keys),
@@ -67,6 +73,7 @@ pub(super) fn read(document: &Spanned<DeTable<'_>>, findings: &Findings) -> Opti
     Some(Draft {
         has_ports: root.has("port"),
         gateway: gateway::read(&root),
+        buffers: buffers::read(&root),
         ports: named(&root, "port", findings, port::KIND, port::read),
         tunnels: named(&root, "tunnel", findings, tunnel::KIND, tunnel::read),
         bridges: named(&root, "bridge", findings, bridge::KIND, bridge::read),

@@ -16,6 +16,7 @@ pub use start::MOST_PORTS;
 
 use super::accounts::Accounts;
 use super::clock::Clock;
+use super::memory::Memory;
 use super::path::Paths;
 use super::ports::OpenPort;
 use super::tables::Lasting;
@@ -58,7 +59,7 @@ pub struct Gateway {
     /// What it runs.
     pub configuration: Configuration,
     /// Packet memory of all ports.
-    pub region: Region,
+    pub memory: Memory,
     /// The clock of all workers.
     pub clock: Clock,
     /// Its workers.

@@ -30,7 +30,7 @@ impl Gateway {
         let is_kept = |port: &&Port| self.ports.iter().any(|state| state.configuration.id == port.id);
         let mut opened = Vec::new();
         for port in next.ports.iter().filter(|port| !is_kept(port)) {
-            opened.push((self.open)(port, &next, &self.region)?);
+            opened.push((self.open)(port, &next, self.memory.manager().region())?);
         }
         let mut facts = self.facts();
         facts.retain(|id, _| next.port(*id).is_some());

@@ -4,7 +4,7 @@
 use super::Gateway;
 use crate::config::model::Device;
 use crate::runtime::adapter;
-use crate::runtime::ports::OpenPort;
+use crate::runtime::ports::{OpenPort, receiving};
 use anyhow::{Result, anyhow};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
@@ -16,14 +16,19 @@ impl Gateway {
     pub(super) fn open_again(&mut self, index: usize) -> Option<Result<OpenPort>> {
         let state = &mut self.ports[index];
         let Device::Lan78xx(device) = &state.configuration.device else {
-            return Some((self.open)(&state.configuration, &self.configuration, &self.region));
+            return Some((self.open)(
+                &state.configuration,
+                &self.configuration,
+                self.memory.manager().region(),
+            ));
         };
         let Some(Seeking(found)) = &state.seeking else {
             let (found, seeking) = channel();
             let (device, port) = (device.clone(), state.configuration.clone());
+            let receiving = receiving(&self.configuration);
             let thread = std::thread::Builder::new().name("seek-adapter".to_owned()).spawn(move || {
                 // When the port is wanted no more, what was found is closed here.
-                let _ = found.send(adapter::open(&device, &port));
+                let _ = found.send(adapter::open(&device, &port, receiving));
             });
             state.seeking = Some(Seeking(seeking));
             return thread.err().map(|error| Err(error.into()));

@@ -5,15 +5,16 @@ use super::upkeep::note_link;
 use super::{Gateway, Opener, PortState, WorkerHandle, meshes, share};
 use crate::config::model::Configuration;
 use crate::runtime::clock::Clock;
+use crate::runtime::memory::{Memory, class};
 use crate::runtime::path::Paths;
 use crate::runtime::ports::{self, OpenPort};
 use crate::runtime::sharing::{crew_for, order};
 use crate::runtime::tables::{Lasting, tables};
 use crate::runtime::wake::Bell;
 use crate::runtime::worker::{Attachment, Command, Report, Worker};
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use polder_buffers::snapshot::Snapshot;
-use polder_buffers::{Region, RegionOptions};
+use polder_buffers::{BufferManager, Whereabouts};
 use polder_datapath::engine::Engine;
 use polder_datapath::forward::Links;
 use std::collections::HashMap;
@@ -30,8 +31,9 @@ impl Gateway {
     /// When a port cannot be opened, memory cannot be had or a thread cannot be started; what had been
     /// opened is closed again.
     pub fn start(configuration: Configuration) -> Result<Self> {
-        let region = region(&configuration)?;
-        Self::start_on(configuration, region, Box::new(ports::open))
+        let clock = Clock::start();
+        let memory = Memory::new(&configuration, clock)?;
+        Self::start_with(configuration, memory, clock, Box::new(ports::open))
     }
 
     /// The same with packet memory that others use too, and with ports that somebody else opens, such
@@ -39,20 +41,23 @@ impl Gateway {
     ///
     /// # Errors
     /// As [`Gateway::start`].
-    pub fn start_on(configuration: Configuration, region: Region, open: Opener) -> Result<Self> {
-        let clock = Clock::start();
+    pub fn start_on(configuration: Configuration, memory: &Arc<BufferManager>, open: Opener) -> Result<Self> {
+        Self::start_with(configuration, Memory::of(Arc::clone(memory)), Clock::start(), open)
+    }
+
+    fn start_with(configuration: Configuration, memory: Memory, clock: Clock, open: Opener) -> Result<Self> {
         let (report, reports) = channel();
         let links = Arc::new(Links::new(MOST_PORTS));
         let mut lasting = Lasting::default();
         let mut opened = Vec::new();
         for port in &configuration.ports {
-            opened.push(open(port, &configuration, &region)?);
+            opened.push(open(port, &configuration, memory.manager().region())?);
         }
         let facts = opened.iter().map(|port| (port.id, port.facts.clone())).collect::<HashMap<_, _>>();
         let tables = tables(&configuration, &facts, &mut lasting, &links)?;
         let mut gateway = Self {
             ports: configuration.ports.iter().map(PortState::closed).collect(),
-            region,
+            memory,
             open,
             clock,
             workers: Vec::new(),
@@ -85,7 +90,7 @@ impl Gateway {
             let bridging = Arc::clone(engine.bridge_counters());
             let bell = Arc::clone(&bells[number]);
             let mut worker = Worker::new(
-                &self.region,
+                self.memory.pool(),
                 engine,
                 self.clock,
                 mesh,
@@ -95,6 +100,7 @@ impl Gateway {
             )?;
             let share = crew.next();
             let board = share.as_ref().map(|share| Arc::clone(share.board()));
+            worker.count_posted(self.memory.manager().gauge(Whereabouts::Posted));
             if let Some(share) = share {
                 worker.join(share, &bells);
             }
@@ -121,19 +127,13 @@ impl Gateway {
         state.trouble = None;
         state.openings += 1;
         let order = order(state.configuration.order);
+        let class = class(&state.configuration, &self.configuration);
         for (worker, (rx, tx)) in self.workers.iter().zip(shares) {
             worker.send(Command::Order(id, order));
-            worker.send(Command::Attach(Attachment { port: id, rx, tx }));
+            worker.send(Command::Attach(Attachment { port: id, class, rx, tx }));
         }
         note_link(&self.links, &self.lasting, id, true);
     }
-}
-
-/// The packet memory that the configuration asks for.
-fn region(configuration: &Configuration) -> Result<Region> {
-    let slot_bytes = configuration.gateway.slot_bytes;
-    let options = RegionOptions { slots: ports::frames(configuration), slot_bytes };
-    Region::new(options).context("no packet memory")
 }
 
 /// Pins the calling thread.

@@ -28,6 +28,7 @@ impl Gateway {
         while let Ok(report) = self.reports.try_recv() {
             self.hear(report);
         }
+        self.memory.look();
         self.look_at_links();
         self.reopen(now);
         let missing = self.refresh_neighbours(now);

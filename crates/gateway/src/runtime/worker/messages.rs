@@ -3,7 +3,7 @@
 use super::Outlet;
 use crate::runtime::wake::Bell;
 use polder_buffers::ring::{Consumer, Producer};
-use polder_buffers::{Packet, PortId};
+use polder_buffers::{Class, Packet, PortId};
 use polder_datapath::port::{RxQueue, TxQueue};
 use polder_datapath::steer::Order;
 use std::sync::Arc;
@@ -24,6 +24,8 @@ pub enum Command {
 pub struct Attachment {
     /// The port.
     pub port: PortId,
+    /// Whom its received packets' frames are for.
+    pub class: Class,
     /// The queues that this worker polls.
     pub rx: Vec<Box<dyn RxQueue>>,
     /// How this worker sends on the port.

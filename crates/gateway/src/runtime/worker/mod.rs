@@ -19,7 +19,7 @@ use super::clock::Clock;
 use super::sharing::Sharing;
 use super::wake::Bell;
 use polder_buffers::ring::Consumer;
-use polder_buffers::{Batch, Packet, Pool, PortId, Region};
+use polder_buffers::{Batch, Class, Gauge, Packet, Pool, PortId};
 use polder_datapath::counters::WorkerCounters;
 use polder_datapath::crew::Crew;
 use polder_datapath::engine::Engine;
@@ -28,6 +28,9 @@ use rustix::event::epoll;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
+
+/// Rounds after which a worker that does not sleep says where its frames are.
+const PUBLISH: u64 = 256;
 
 /// Everything that one worker owns.
 pub struct Worker {
@@ -44,11 +47,14 @@ pub struct Worker {
     counters: Arc<WorkerCounters>,
     batch: Batch,
     sharing: Option<Box<Sharing>>,
+    /// Says how many frames devices have.
+    posted: Option<Gauge>,
     stop: bool,
 }
 
 struct Queue {
     port: PortId,
+    class: Class,
     rx: Box<dyn RxQueue>,
     closed: bool,
 }
@@ -59,7 +65,7 @@ impl Worker {
     /// # Errors
     /// When the system has no file descriptor left.
     pub fn new(
-        region: &Region,
+        pool: Pool,
         engine: Engine,
         clock: Clock,
         mesh: Mesh,
@@ -71,7 +77,7 @@ impl Worker {
         epoll::add(&epoll, bell.event(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         let counters = Arc::clone(engine.counters());
         Ok(Self {
-            pool: region.pool(),
+            pool,
             engine,
             clock,
             receivers: Vec::new(),
@@ -84,6 +90,7 @@ impl Worker {
             counters,
             batch: Batch::new(),
             sharing: None,
+            posted: None,
             stop: false,
         })
     }
@@ -92,6 +99,11 @@ impl Worker {
     pub fn join(&mut self, mut crew: Crew, bells: &[Arc<Bell>]) {
         crew.count_in(&self.counters);
         self.sharing = Some(Box::new(Sharing::new(crew, bells)));
+    }
+
+    /// Lets the worker say how many frames its devices have.
+    pub fn count_posted(&mut self, gauge: Gauge) {
+        self.posted = Some(gauge);
     }
 
     /// Polls until it is told to stop.
@@ -106,12 +118,24 @@ impl Worker {
             let now = self.clock.now();
             let busy = self.round(now);
             self.counters.polls.add(1);
+            if self.counters.polls.get().is_multiple_of(PUBLISH) {
+                self.publish();
+            }
             if !busy {
                 self.counters.empty_polls.add(1);
                 self.rest(now);
             }
         }
         self.drain();
+    }
+
+    /// Says where its frames are.
+    fn publish(&self) {
+        self.pool.publish();
+        if let Some(gauge) = &self.posted {
+            let receiving = self.receivers.iter().map(|queue| u64::from(queue.rx.posted())).sum::<u64>();
+            gauge.set(receiving + self.senders.posted());
+        }
     }
 
     fn obey(&mut self, command: Command) {
@@ -128,12 +152,12 @@ impl Worker {
     }
 
     fn attach(&mut self, attachment: Attachment) {
-        let Attachment { port, rx, tx } = attachment;
+        let Attachment { port, class, rx, tx } = attachment;
         for rx in rx {
             if let Err(error) = self.listen(&*rx) {
                 tracing::error!(port = port.0, %error, "cannot wait for the port's events");
             }
-            self.receivers.push(Queue { port, rx, closed: false });
+            self.receivers.push(Queue { port, class, rx, closed: false });
         }
         self.senders.attach(port, tx);
         self.engine.grow_to(usize::from(port.0) + 1);

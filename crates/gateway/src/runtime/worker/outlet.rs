@@ -48,6 +48,11 @@ impl Outlet {
         self.tx.held()
     }
 
+    /// Frames of those packets.
+    pub fn posted(&self) -> u32 {
+        self.tx.posted()
+    }
+
     /// Takes all packets of `batch`; those that find no room are dropped.
     pub fn put(&mut self, batch: &mut Batch, now: Nanos, pool: &mut Pool, worker: &WorkerCounters) {
         let counters = &*self.counters;

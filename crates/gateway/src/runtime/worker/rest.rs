@@ -50,10 +50,16 @@ impl Worker {
         let mut events =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 8];
         self.counters.sleeps.add(1);
+        self.publish();
         let woken = epoll::wait(&self.epoll, &mut events, Some(&timeout));
         self.bell.awake();
         self.counters.slept_nanos.add(self.clock.now().since(now).0);
-        self.counters.wakeups.add(u64::from(woken.is_ok_and(|count| count > 0)));
+        let is_woken = woken.is_ok_and(|count| count > 0);
+        self.counters.wakeups.add(u64::from(is_woken));
+        if !is_woken && limit == LONGEST_SLEEP {
+            // Nothing has come for long: what it keeps for itself is of use to others.
+            self.pool.give_back();
+        }
     }
 
     /// Waits, within bounds, until the devices have returned the frames of what was sent.

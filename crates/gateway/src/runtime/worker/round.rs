@@ -2,7 +2,7 @@
 
 use super::{Report, Worker};
 use crate::runtime::sharing::Desk;
-use polder_buffers::{BATCH, PortId};
+use polder_buffers::{BATCH, Class, PortId};
 use polder_datapath::engine::With;
 use polder_datapath::port::{Budget, Turn};
 use polder_datapath::steer::Order;
@@ -41,7 +41,11 @@ impl Worker {
         let timed = self.engine.begin_turn();
         let start = if timed { self.clock.now() } else { now };
         let mut budget = Budget::new(BATCH_BUDGET);
-        let turn = queue.rx.receive(&mut budget, &mut self.batch, &mut self.pool);
+        let pool = match queue.class {
+            Class::Control => self.pool.control(),
+            Class::Data => &mut self.pool,
+        };
+        let turn = queue.rx.receive(&mut budget, &mut self.batch, pool);
         let port = queue.port;
         let received = self.batch.len();
         if received > 0 {

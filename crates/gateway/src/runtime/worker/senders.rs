@@ -102,6 +102,16 @@ impl Senders {
         self.ports.iter().flatten().map(held).sum()
     }
 
+    /// Frames that devices have.
+    pub(super) fn posted(&self) -> u64 {
+        let posted = |sender: &SendPath| match sender {
+            SendPath::Own(queue) => queue.posted(),
+            SendPath::Queued(outlet) => outlet.posted(),
+            SendPath::Through(_) => 0,
+        };
+        self.ports.iter().flatten().map(|sender| u64::from(posted(sender))).sum()
+    }
+
     /// Whether everything has been sent.
     pub(super) fn is_quiet(&self) -> bool {
         self.in_flight() == 0 && self.outlets().all(|outlet| outlet.is_empty())

@@ -11,7 +11,7 @@ use polder::runtime::clock::Clock;
 use polder::runtime::wake::Bell;
 use polder::runtime::worker::{Attachment, Command, Mesh, SendPath, Worker};
 use polder_buffers::snapshot::Snapshot;
-use polder_buffers::{PortId, Region, RegionOptions};
+use polder_buffers::{Class, PortId, Region, RegionOptions};
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
 use polder_datapath::engine::{Engine, Tables};
 use polder_datapath::filter::Filters;
@@ -120,15 +120,19 @@ impl Rig {
         let (commands, orders) = channel();
         let (reports, _) = channel();
         let mesh = Mesh::default();
-        let mut runner = Worker::new(&region, engine, clock, mesh, Arc::clone(&bell), orders, reports)
+        let mut runner = Worker::new(region.pool(), engine, clock, mesh, Arc::clone(&bell), orders, reports)
             .context("cannot make a worker")?;
         let (mut taps, mut queues) = (Vec::new(), Vec::new());
         for (port, (source, tap)) in [ETHERNET, RADIO].into_iter().zip(path.sources(flows)) {
             let drain = Drain::new();
             queues.extend([Arc::clone(source.counters()), Arc::clone(drain.counters())]);
             taps.push(tap);
-            let attachment =
-                Attachment { port, rx: vec![Box::new(source)], tx: SendPath::Own(Box::new(drain)) };
+            let attachment = Attachment {
+                port,
+                class: Class::Data,
+                rx: vec![Box::new(source)],
+                tx: SendPath::Own(Box::new(drain)),
+            };
             commands.send(Command::Attach(attachment)).map_err(|_| anyhow!("the worker is gone"))?;
         }
         let (say, ids) = channel();

@@ -13,7 +13,7 @@ use polder::runtime::gateway::meshes;
 use polder::runtime::wake::Bell;
 use polder::runtime::worker::{Attachment, Command, SendPath, Worker};
 use polder_buffers::snapshot::Snapshot;
-use polder_buffers::{Batch, Packet, PortId, Region, RegionOptions};
+use polder_buffers::{Batch, Class, Packet, PortId, Region, RegionOptions};
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
 use polder_datapath::crew::{CrewOptions, crew};
 use polder_datapath::drops::DropReason;
@@ -140,8 +140,18 @@ impl Rig {
         for ((commands, bell), sink) in rig.commands.iter().zip(sinks) {
             rig.queues.push(Arc::clone(sink.counters()));
             let rx = source.take().map(|source| Box::new(source) as Box<dyn RxQueue>);
-            let near = Attachment { port: NEAR, rx: rx.into_iter().collect(), tx: SendPath::Through(0) };
-            let far = Attachment { port: FAR, rx: Vec::new(), tx: SendPath::Own(Box::new(sink)) };
+            let near = Attachment {
+                port: NEAR,
+                class: Class::Data,
+                rx: rx.into_iter().collect(),
+                tx: SendPath::Through(0),
+            };
+            let far = Attachment {
+                port: FAR,
+                class: Class::Data,
+                rx: Vec::new(),
+                tx: SendPath::Own(Box::new(sink)),
+            };
             let told = [Command::Order(NEAR, plan.order), Command::Attach(near), Command::Attach(far)];
             for command in told {
                 commands.send(command).map_err(|_| anyhow!("a worker is gone"))?;
@@ -167,8 +177,15 @@ impl Rig {
             }
             self.workers.push(Arc::clone(engine.counters()));
             let bell = Arc::clone(&bells[number]);
-            let mut worker =
-                Worker::new(&self.region, engine, clock, mesh, Arc::clone(&bell), inbox, reports.clone())?;
+            let mut worker = Worker::new(
+                self.region.pool(),
+                engine,
+                clock,
+                mesh,
+                Arc::clone(&bell),
+                inbox,
+                reports.clone(),
+            )?;
             if let Some(share) = shares.next().filter(|_| plan.workers > 1) {
                 worker.join(share, &bells);
             }

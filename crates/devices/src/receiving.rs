@@ -1,0 +1,85 @@
+//! What all drivers have in common on receive: when a ring is refilled, and what becomes of small packets.
+
+use polder_buffers::{HEADROOM, Packet, Pool, Segment};
+
+/// How a driver supplies its receive ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receiving {
+    /// The ring is refilled when fewer than so many percent of it are posted; 100, after every poll, is
+    /// the technique's off (C5).
+    pub refill_below_percent: u8,
+    /// Packets of at most so many bytes are copied into a fragment, and their frame is posted again at
+    /// once; 0 is off (D1).
+    pub copy_break: u16,
+    /// Bytes in front of a packet that a driver places itself (E4).
+    pub headroom: u16,
+}
+
+impl Default for Receiving {
+    /// Refilled below two thirds; everything stays in the frame that it came in.
+    fn default() -> Self {
+        Self { refill_below_percent: 67, copy_break: 0, headroom: HEADROOM }
+    }
+}
+
+impl Receiving {
+    /// Fewer than so many of `target` posted ones ask for a refill.
+    pub(crate) fn low_mark(&self, target: u32) -> u32 {
+        let percent = u64::from(self.refill_below_percent.min(100));
+        let mark = (u64::from(target) * percent).div_ceil(100);
+        u32::try_from(mark).unwrap_or(target).max(1)
+    }
+
+    /// A copy of a small packet in a fragment; `None` when it is long, or no fragment is free.
+    ///
+    /// Cost: the fragment and the copy, some ten nanoseconds.
+    #[inline]
+    pub(crate) fn copy(&self, bytes: &[u8], pool: &mut Pool) -> Option<Packet> {
+        let length = u16::try_from(bytes.len()).ok().filter(|&length| length <= self.copy_break)?;
+        let mut frame = pool.take_for(u32::from(self.headroom) + u32::from(length))?;
+        if frame.region() == pool.region().id() {
+            // No fragment: a slot holds the packet as well as the one that it is in.
+            pool.release_frame(frame);
+            return None;
+        }
+        let start = usize::from(self.headroom);
+        frame.slot_mut()[start..start + bytes.len()].copy_from_slice(bytes);
+        Some(Packet::from_segment(Segment { frame, offset: self.headroom, length }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polder_buffers::{BufferManager, BufferOptions, Class, FragmentOptions};
+
+    #[test]
+    fn small_packets_move_into_fragments_with_their_headroom() {
+        let mut options = BufferOptions::fixed(2048, 0, 64);
+        options.data.fragments =
+            Some(FragmentOptions { blocks: 1, spare_pages: 0, ..FragmentOptions::default() });
+        let manager = BufferManager::new(options).expect("memory for a test");
+        let mut pool = manager.pool(Class::Data);
+        let receiving = Receiving { copy_break: 100, headroom: 54, ..Receiving::default() };
+        assert!(receiving.copy(&[1; 101], &mut pool).is_none());
+        assert!(Receiving::default().copy(&[1; 1], &mut pool).is_none());
+        let packet = receiving.copy(&[7; 100], &mut pool).expect("a block is free");
+        assert_eq!((packet.bytes(), packet.headroom()), (&[7; 100][..], 54));
+        assert_ne!(packet.head().region(), manager.region().id());
+        let mut all = vec![packet];
+        all.extend(core::iter::from_fn(|| receiving.copy(&[7; 100], &mut pool)));
+        assert_eq!(all.len(), 32 * 1024 / 192 - 2, "pieces of 192 bytes that do not cross 4096");
+        assert_eq!(pool.take().map(|frame| pool.release_frame(frame)), Some(()), "no slot was lost");
+        all.into_iter().for_each(|packet| pool.release_packet(packet));
+        drop(pool);
+        assert_eq!((manager.region().home(), manager.accounts()[1].strays), (64, 0));
+    }
+
+    #[test]
+    fn a_ring_is_refilled_below_its_mark() {
+        let mark = |percent, target| {
+            Receiving { refill_below_percent: percent, ..Receiving::default() }.low_mark(target)
+        };
+        assert_eq!([mark(67, 64), mark(100, 64), mark(1, 64), mark(50, 1)], [43, 64, 1, 1]);
+    }
+}

@@ -1,0 +1,286 @@
+//! The packet memory of a gateway, and the threads that look after it.
+//!
+//! Two reload workers, one for control and one for data, wait for a bell of the packet path. They bring
+//! memory in before it is needed and give back what is not (C1 to C4); control's has the higher priority.
+//! What a device holds is fixed for the life of the gateway: then only the fragments grow.
+
+use super::clock::Clock;
+use crate::config::buffers::{Buffers, is_registered};
+use crate::config::model::{Configuration, Device, Port};
+use anyhow::{Context as _, Result};
+use polder_buffers::{
+    BufferManager, BufferOptions, Class, ClassBuffers, ClassOptions, FragmentOptions, Marks, Pool, Rates,
+    Reloader, Stocking, Supply, Switches, Waker,
+};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Fewest frames that a class has, and keeps ready when it grows.
+const FEWEST_FRAMES: u32 = 128;
+/// Fewest blocks of fragments that a class has.
+const FEWEST_BLOCKS: u32 = 8;
+/// Blocks of 32 KiB in a MiB.
+const BLOCKS_A_MIB: u32 = 32;
+/// Single pages that stand in for blocks, in each class.
+const SPARE_PAGES: u32 = 8;
+/// Nice values of the reload workers: control before data, both unlike the workers' 0.
+const CONTROL_NICE: i32 = -5;
+const DATA_NICE: i32 = 5;
+
+/// The packet memory of a gateway.
+pub struct Memory {
+    manager: Arc<BufferManager>,
+    reloaders: Vec<ReloadThread>,
+    /// What was taken when somebody looked last.
+    pub(super) rates: Mutex<Rates>,
+}
+
+/// One reload worker.
+struct ReloadThread {
+    waker: Waker,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Memory {
+    /// The memory that a configuration asks for, with its reload workers.
+    ///
+    /// # Errors
+    /// When the system has no memory for it, or no thread.
+    pub fn new(configuration: &Configuration, clock: Clock) -> Result<Self> {
+        let manager = BufferManager::new(options(configuration)).context("no packet memory")?;
+        let mut memory = Self::of(Arc::new(manager));
+        let threads = names(&configuration.buffers);
+        for (reloader, (name, nice)) in memory.manager.reloaders().into_iter().zip(threads) {
+            memory.reloaders.push(ReloadThread::start(reloader, name, nice, clock)?);
+        }
+        Ok(memory)
+    }
+
+    /// Memory that somebody else has made and looks after.
+    pub fn of(manager: Arc<BufferManager>) -> Self {
+        Self { manager, reloaders: Vec::new(), rates: Mutex::default() }
+    }
+
+    /// All buffers.
+    pub fn manager(&self) -> &Arc<BufferManager> {
+        &self.manager
+    }
+
+    /// Lets the reload workers look for memory that is not needed any more, which rings no bell. To be called
+    /// about once a second.
+    pub fn look(&self) {
+        self.reloaders.iter().for_each(|reloader| reloader.waker.wake());
+    }
+
+    /// One worker's pool, for both classes.
+    pub fn pool(&self) -> Pool {
+        self.manager.pool(Class::Data).with_control(self.manager.pool(Class::Control))
+    }
+}
+
+impl ReloadThread {
+    fn start(mut reloader: Reloader, name: &str, nice: i32, clock: Clock) -> Result<Self> {
+        let (waker, stop) = (reloader.waker(), Arc::new(AtomicBool::new(false)));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            set_priority(nice);
+            // Relaxed: whoever sets it rings the bell, which orders more than is needed here.
+            while !stopped.load(Ordering::Relaxed) {
+                reloader.wait();
+                reloader.turn(Duration::from_nanos(clock.elapsed().0));
+            }
+        })?;
+        Ok(Self { waker, stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for ReloadThread {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.waker.wake();
+        let Some(thread) = self.thread.take() else { return };
+        if thread.join().is_err() {
+            tracing::error!("a reload worker has panicked; memory was not brought in after that");
+        }
+    }
+}
+
+/// Names and priorities of the reload workers, in the order of the classes.
+fn names(buffers: &Buffers) -> Vec<(&'static str, i32)> {
+    if buffers.split_reload {
+        vec![("reload-control", CONTROL_NICE), ("reload-data", DATA_NICE)]
+    } else {
+        vec![("reload", 0)]
+    }
+}
+
+/// Sets the calling thread's weight.
+fn set_priority(nice: i32) {
+    let thread = rustix::thread::gettid();
+    if let Err(error) = rustix::process::setpriority_process(Some(thread), nice) {
+        tracing::debug!(nice, %error, "the reload worker stays at the usual priority");
+    }
+}
+
+/// Which techniques are on.
+pub fn switches(buffers: &Buffers) -> Switches {
+    Switches {
+        pools_frames: buffers.pool_frames,
+        pools_fragments: buffers.pool_fragments,
+        reloads: buffers.reload,
+        splits_reload: buffers.split_reload,
+        gives_back: buffers.idle_seconds.is_some(),
+        refill_below_percent: buffers.refill_below_percent,
+        reuses: buffers.reuse,
+        resets_when_alone: buffers.reset_when_alone,
+        large_blocks: buffers.large_blocks,
+        biased_count: buffers.biased_count,
+        single_pages: buffers.single_pages,
+        owns_fragments: buffers.own_fragments,
+        held_blocks: buffers.held_blocks,
+        never_cross: buffers.never_cross,
+    }
+}
+
+/// The buffers that a configuration asks for.
+pub fn options(configuration: &Configuration) -> BufferOptions {
+    let (gateway, buffers) = (&configuration.gateway, &configuration.buffers);
+    let frames = super::ports::frames(configuration);
+    let of_control = part(frames, buffers.control_percent, FEWEST_FRAMES);
+    let is_fixed = is_registered(configuration);
+    let class = |slots: u32, blocks: u32| {
+        let supply = if is_fixed { Supply::Fixed } else { supply(slots, FEWEST_FRAMES, buffers) };
+        let frames = ClassOptions { slots, supply, stocking: Stocking::default() };
+        let fragments = FragmentOptions {
+            blocks,
+            spare_pages: SPARE_PAGES,
+            supply: self::supply(blocks, FEWEST_BLOCKS, buffers),
+            ..FragmentOptions::default()
+        };
+        ClassBuffers { frames, fragments: Some(fragments) }
+    };
+    let blocks = buffers.fragments_mib * BLOCKS_A_MIB;
+    let control_blocks = part(blocks, buffers.control_percent, FEWEST_BLOCKS);
+    let options = BufferOptions {
+        control: class(of_control, control_blocks),
+        data: class(frames - of_control, blocks - control_blocks),
+        patience: buffers.idle_seconds.map(|seconds| Duration::from_secs(seconds.into())),
+        ..BufferOptions::fixed(gateway.slot_bytes, 0, 0)
+    };
+    options.with_switches(&switches(buffers))
+}
+
+/// Whom the frames of packets from a port are for: a TAP beside other devices is the machine itself, which has
+/// to be reached whatever the interfaces carry.
+pub fn class(port: &Port, configuration: &Configuration) -> Class {
+    let has_others = configuration.ports.iter().any(|port| !matches!(port.device, Device::Tap(_)));
+    match port.device {
+        Device::Tap(_) if has_others => Class::Control,
+        Device::Tap(_) | Device::Interface(_) | Device::Lan78xx(_) => Class::Data,
+    }
+}
+
+/// So many percent of `all`, and no fewer than `fewest`, if there are twice as many.
+fn part(all: u32, percent: u8, fewest: u32) -> u32 {
+    let part = u64::from(all) * u64::from(percent) / 100;
+    u32::try_from(part).unwrap_or(all).max(fewest.min(all / 2))
+}
+
+/// When memory that grows is brought in and given back.
+fn supply(count: u32, fewest: u32, buffers: &Buffers) -> Supply {
+    let target = part(count, buffers.reserve_percent, fewest).max(1);
+    let reload_below = part(target, buffers.reload_below_percent, 1);
+    Supply::Growing(Marks { reload_below, ..Marks::for_target(target) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+    use polder_buffers::Frame;
+    use std::path::Path;
+
+    fn configuration(buffers: &str) -> Configuration {
+        let text = format!(
+            "version = 1\n{buffers}\n[port.a]\ntap = \"a\"\n[port.b]\ntap = \"b\"\n[bridge.x]\nmembers = [\"a\", \"b\"]"
+        );
+        config::parse(&text, Path::new("memory.toml")).expect("valid").configuration
+    }
+
+    /// E7, by construction: whatever is taken lies within 4 KiB.
+    #[test]
+    fn no_buffer_crosses_4096() {
+        for (gateway, most) in [("", 1024), ("slot_bytes = 4096", 2048)] {
+            let text = format!("[gateway]\nmemory_mib = 8\n{gateway}");
+            let memory = Memory::new(&configuration(&text), Clock::start()).expect("memory for a test");
+            let mut pool = memory.pool();
+            let sizes = (1..=most).step_by(37).chain([64, 65, most, 4095, 4096]);
+            let frames = sizes.filter_map(|bytes| pool.take_for(bytes)).collect::<Vec<_>>();
+            assert!(frames.len() > 20);
+            for frame in frames {
+                let first = frame.offset_in_region();
+                let last = first + u64::from(frame.slot_bytes()) - 1;
+                assert_eq!(first / 4096, last / 4096, "{first} to {last}");
+                pool.release_frame(frame);
+            }
+        }
+    }
+
+    #[test]
+    fn small_memory_is_divided_so_that_both_classes_live() {
+        let tiny = options(&configuration("[gateway]\nmemory_mib = 4\nslot_bytes = 4096"));
+        assert_eq!((tiny.control.frames.slots, tiny.data.frames.slots), (128, 896));
+        let blocks = |class: ClassBuffers| class.fragments.expect("both have some").blocks;
+        assert_eq!((blocks(tiny.control), blocks(tiny.data)), (8, 24));
+    }
+
+    /// Takes most of the memory at a pace that a reload worker keeps up with.
+    fn drain(pool: &mut Pool) -> Vec<Frame> {
+        let mut taken = Vec::new();
+        while taken.len() < 6000 {
+            pool.take_bulk(32, &mut taken);
+            // The reload workers have other work than tests.
+            if pool.cached() == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        taken
+    }
+
+    /// Memory is brought in on the reload workers' threads, and goes back when it is not used.
+    #[test]
+    fn a_gateways_memory_grows_and_shrinks() {
+        let text = "[gateway]\nmemory_mib = 16\n[buffers]\nidle_seconds = 1";
+        let memory = Memory::new(&configuration(text), Clock::start()).expect("memory for a test");
+        let data = || memory.manager().accounts()[1];
+        let (mut pool, before) = (memory.pool(), data());
+        let mut taken = drain(&mut pool);
+        let most = data();
+        assert!(most.cold < before.cold && most.events.loaded > 3000, "{most:?}");
+        assert_eq!(most.events.on_demand, 0, "{most:?}");
+        pool.release_bulk(&mut taken);
+        pool.give_back();
+        let waits = 600;
+        let shrinks = (0..waits).any(|_| {
+            std::thread::sleep(Duration::from_millis(50));
+            memory.look();
+            data().cold + 64 >= before.cold
+        });
+        assert!(shrinks, "{before:?} {:?}", data());
+    }
+
+    /// C2 off: the same burst is served by who takes the frames.
+    #[test]
+    fn without_reload_the_taker_brings_memory_in() {
+        let text = "[gateway]\nmemory_mib = 16\n[buffers]\nreload = false";
+        let memory = Memory::new(&configuration(text), Clock::start()).expect("memory for a test");
+        let mut pool = memory.pool();
+        let mut taken = drain(&mut pool);
+        let events = memory.manager().accounts()[1].events;
+        assert!(events.on_demand > 3000 && events.loaded == 0, "{events:?}");
+        pool.release_bulk(&mut taken);
+    }
+}

@@ -1,0 +1,67 @@
+//! The rows of `polder show buffers`.
+
+use super::gateway::Gateway;
+use crate::config::buffers::headroom;
+use crate::show::buffers::{Buffers, Places, PoolRow};
+use polder_buffers::{Account, Class, Kind, Whereabouts};
+use std::sync::PoisonError;
+use std::time::Duration;
+
+/// Pools, and where frames are.
+pub(super) fn buffers(gateway: &Gateway) -> Buffers {
+    let manager = gateway.memory.manager();
+    // What is on its way home arrives.
+    manager.region().home();
+    let accounts = manager.accounts();
+    let now = Duration::from_nanos(gateway.clock.elapsed().0);
+    let rates = gateway.memory.rates.lock().unwrap_or_else(PoisonError::into_inner).look(now, &accounts);
+    let frames = accounts.iter().filter(|account| account.kind == Kind::Frames);
+    let mut places = Places {
+        posted: manager.counted(Whereabouts::Posted),
+        held: gateway.accounts().held,
+        lent: manager.counted(Whereabouts::Lent),
+        ..Places::default()
+    };
+    for Account { total, cold, reserve, cached, .. } in frames {
+        places.total += u64::from(*total);
+        places.free += u64::from(*cold) + cached;
+        places.reserve += u64::from(*reserve);
+    }
+    let fragments = accounts.iter().filter(|account| account.kind == Kind::Blocks);
+    let strays = manager.region().strays() + fragments.map(|account| account.strays).sum::<u64>();
+    Buffers {
+        frame_bytes: manager.region().slot_bytes(),
+        headroom: headroom(&gateway.configuration),
+        pools: accounts.iter().zip(rates).map(|(account, rate)| pool(account, rate)).collect(),
+        places: places.finish(),
+        strays,
+    }
+}
+
+fn pool(account: &Account, rate: Option<f64>) -> PoolRow {
+    let events = account.events;
+    PoolRow {
+        kind: match account.kind {
+            Kind::Frames => "frames".to_owned(),
+            Kind::Blocks => "blocks".to_owned(),
+        },
+        class: match account.class {
+            Class::Control => "control".to_owned(),
+            Class::Data => "data".to_owned(),
+        },
+        total: account.total.into(),
+        cold: account.cold.into(),
+        reserve: account.reserve.into(),
+        cached: account.cached,
+        out: account.out(),
+        taken: account.taken,
+        rate,
+        reloads: events.reloads,
+        loaded: events.loaded,
+        failures: events.failures,
+        given_back: events.given_back,
+        on_demand: events.on_demand,
+        lowest: events.lowest.into(),
+        exhausted: account.exhausted,
+    }
+}

@@ -1,0 +1,193 @@
+//! `polder show buffers`.
+
+use super::look::Look;
+use super::table::{Align, Table};
+use serde::{Deserialize, Serialize};
+
+/// All buffers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Buffers {
+    /// Bytes of a frame.
+    pub frame_bytes: u32,
+    /// Bytes in front of packets that a driver places itself.
+    pub headroom: u16,
+    /// Each pool: kind and class.
+    pub pools: Vec<PoolRow>,
+    /// Where frames are.
+    pub places: Places,
+    /// Frames and fragments that were dropped instead of released: 0, or an error in Polder.
+    pub strays: u64,
+}
+
+/// What there is of one kind for one class, and what happened to it. Counts are frames, or blocks of
+/// fragments; `taken` and `exhausted` count fragments there.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PoolRow {
+    /// `frames` or `blocks`.
+    pub kind: String,
+    /// `control` or `data`.
+    pub class: String,
+    /// All of them.
+    pub total: u64,
+    /// Without memory behind them.
+    pub cold: u64,
+    /// Ready for any worker.
+    pub reserve: u64,
+    /// Ready in workers' own caches, or blocks that they carve.
+    pub cached: u64,
+    /// With nobody here: posted, on their way, held.
+    pub out: u64,
+    /// Taken so far.
+    pub taken: u64,
+    /// Taken a second, since somebody looked last; `null` at the first look.
+    pub rate: Option<f64>,
+    /// Reloads.
+    pub reloads: u64,
+    /// What they brought in.
+    pub loaded: u64,
+    /// Reloads that the system had no memory for.
+    pub failures: u64,
+    /// What went back to the system.
+    pub given_back: u64,
+    /// Taken from the system by the packet path itself: 0 with reload workers.
+    pub on_demand: u64,
+    /// The fewest that were ready.
+    pub lowest: u64,
+    /// How often one was wanted and there was none.
+    pub exhausted: u64,
+}
+
+/// Where the frames of both classes are: each is in exactly one place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Places {
+    /// All of them.
+    pub total: u64,
+    /// In workers' caches, or without memory.
+    pub free: u64,
+    /// Ready for any worker.
+    pub reserve: u64,
+    /// In a ring of a device.
+    pub posted: u64,
+    /// In a queue, in reassembly, or between two workers.
+    pub held: u64,
+    /// With another process.
+    pub lent: u64,
+    /// On their way: what is left. While packets move, places are read at slightly different moments.
+    pub path: i64,
+}
+
+impl Places {
+    /// The places with what is left over for the path.
+    #[must_use]
+    pub fn finish(mut self) -> Self {
+        let elsewhere = self.free + self.reserve + self.posted + self.held + self.lent;
+        self.path = self.total.cast_signed() - elsewhere.cast_signed();
+        self
+    }
+}
+
+impl Buffers {
+    /// What has happened since; states stay.
+    pub(super) fn subtract(&mut self, earlier: &Self) {
+        for pool in &mut self.pools {
+            let same = |then: &&PoolRow| (&then.kind, &then.class) == (&pool.kind, &pool.class);
+            let Some(then) = earlier.pools.iter().find(same) else { continue };
+            pool.taken = pool.taken.saturating_sub(then.taken);
+            pool.reloads = pool.reloads.saturating_sub(then.reloads);
+            pool.loaded = pool.loaded.saturating_sub(then.loaded);
+            pool.failures = pool.failures.saturating_sub(then.failures);
+            pool.given_back = pool.given_back.saturating_sub(then.given_back);
+            pool.on_demand = pool.on_demand.saturating_sub(then.on_demand);
+            pool.exhausted = pool.exhausted.saturating_sub(then.exhausted);
+        }
+    }
+
+    pub(super) fn draw(&self, look: Look) -> String {
+        let right = |title| (title, Align::Right);
+        let columns = [
+            ("pool", Align::Left),
+            right("all"),
+            right("cold"),
+            right("reserve"),
+            right("cached"),
+            right("out"),
+            right("lowest"),
+            right("taken"),
+            right("reloads"),
+            right("brought in"),
+            right("given back"),
+        ];
+        let mut table = Table::new(look, columns);
+        for pool in &self.pools {
+            table.row([
+                format!("{} {}", pool.class, pool.kind),
+                pool.total.to_string(),
+                pool.cold.to_string(),
+                pool.reserve.to_string(),
+                pool.cached.to_string(),
+                pool.out.to_string(),
+                pool.lowest.to_string(),
+                look.count(pool.taken),
+                look.count(pool.reloads),
+                look.count(pool.loaded),
+                look.count(pool.given_back),
+            ]);
+            pool.notes(look).into_iter().for_each(|note| table.note(note));
+        }
+        let mut text = table.draw();
+        text.push_str(&self.places.draw(self.frame_bytes));
+        if self.strays > 0 {
+            let line = format!("{} frames were dropped instead of released: an error in Polder", self.strays);
+            text.push_str(&format!("{} {line}\n", look.bad("✗")));
+        }
+        text
+    }
+}
+
+impl PoolRow {
+    fn notes(&self, look: Look) -> Vec<String> {
+        let mut notes = Vec::new();
+        let mut note = |count: u64, text: &str| {
+            if count > 0 {
+                notes.push(format!("{} {} {text}", look.odd("!"), look.count(count)));
+            }
+        };
+        let more = if self.kind == "frames" { "memory_mib" } else { "fragments_mib" };
+        note(self.exhausted, &format!("times one was wanted and there was none: raise `{more}`"));
+        note(self.failures, "reloads failed, because the system had no memory");
+        note(self.on_demand, "were brought in by the packet path itself");
+        notes
+    }
+}
+
+impl Places {
+    fn draw(&self, frame_bytes: u32) -> String {
+        let Self { total, free, reserve, posted, held, lent, path } = self;
+        let lent = if *lent > 0 { format!(" + lent {lent}") } else { String::new() };
+        format!(
+            "{total} frames of {frame_bytes} bytes = free {free} + reserve {reserve} + posted {posted} + \
+             on their way {path} + held {held}{lent}\n"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_no_place_is_on_its_way() {
+        let places = Places { total: 100, free: 10, reserve: 40, posted: 30, held: 3, ..Places::default() };
+        assert_eq!(places.finish().path, 17);
+    }
+
+    #[test]
+    fn trouble_is_said_with_its_remedy() {
+        let pool = PoolRow { kind: "frames".to_owned(), exhausted: 17, ..PoolRow::default() };
+        let buffers = Buffers { pools: vec![pool], strays: 5, ..Buffers::default() };
+        let text = buffers.draw(Look::PLAIN);
+        for part in ["17 times one was wanted", "`memory_mib`", "5 frames were dropped"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+}
