@@ -1,6 +1,7 @@
 //! Writes the named inputs in `seeds`, which the fuzzer starts from: each protocol once as it should
 //! be, and once for each way in which it can be odd.
 
+mod coalesce;
 mod lan78xx;
 mod tunnel;
 
@@ -31,6 +32,7 @@ fn main() -> std::io::Result<()> {
         ("tcp", tcp()),
         ("checksum_chain", checksum_chain()),
         ("tunnel", tunnel::seeds()),
+        ("coalesce", coalesce::seeds()),
         ("lan78xx_receive", lan78xx::receive()),
         ("lan78xx_transmit", lan78xx::transmit()),
         ("lan78xx_descriptor", lan78xx::descriptors()),

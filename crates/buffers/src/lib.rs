@@ -75,6 +75,7 @@ pub use manager::{
 pub use names::SHARED_FRAMES;
 pub use packet::{
     ChecksumState, HEADROOM, NO_PORT, NoRoom, Packet, PortId, Segment, Segmentation, SegmentationKind,
+    Segments, Tail,
 };
 pub use pool::Pool;
 pub use prefetch::prefetch;

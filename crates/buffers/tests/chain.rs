@@ -1,6 +1,6 @@
 //! Chains beside a plain vector of bytes, over random histories.
 
-use polder_buffers::{FragmentMemory, FragmentOptions, NoRoom, Packet, Pool, Region, RegionOptions};
+use polder_buffers::{FragmentMemory, FragmentOptions, NoRoom, Packet, Pool, Region, RegionOptions, Tail};
 use proptest::prelude::*;
 
 const SLOTS: u32 = 64;
@@ -15,6 +15,7 @@ enum Step {
     Gather(u16),
     Split(usize),
     Join,
+    Attach,
     Duplicate,
     Share(u16),
     Write(u8),
@@ -37,6 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
         (0_u16..600).prop_map(Step::Gather),
         (0_usize..3000).prop_map(Step::Split),
         Just(Step::Join),
+        Just(Step::Attach),
         Just(Step::Duplicate),
         (0_u16..300).prop_map(Step::Share),
         (0_u16..300).prop_map(Step::Share),
@@ -105,6 +107,7 @@ impl World {
             }
             Step::Split(_)
             | Step::Join
+            | Step::Attach
             | Step::Duplicate
             | Step::Share(_)
             | Step::Other
@@ -133,6 +136,7 @@ impl World {
             }
             Step::Other => self.packets.rotate_left(1),
             Step::Join => self.join(),
+            Step::Attach => self.attach(),
             Step::Release | Step::Drop if is_only => {}
             Step::Release => {
                 let (packet, _) = self.packets.pop().expect("more than one");
@@ -156,6 +160,22 @@ impl World {
             | Step::Gather(_)
             | Step::Write(_) => unreachable!("works on one packet"),
         }
+    }
+
+    /// The last two packets become the end of the one before them.
+    fn attach(&mut self) {
+        if self.packets.len() < 3 {
+            return;
+        }
+        let (mut tail, mut models) = (Tail::default(), Vec::new());
+        assert!(tail.is_empty());
+        for (packet, model) in self.packets.drain(self.packets.len() - 2..).rev() {
+            tail.prepend(packet);
+            models.insert(0, model);
+        }
+        let (packet, model) = self.packets.last_mut().expect("there were three");
+        packet.attach(tail);
+        model.extend(models.concat());
     }
 
     fn join(&mut self) {

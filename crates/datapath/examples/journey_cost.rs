@@ -174,7 +174,7 @@ fn tables(from: PortId, to: PortId) -> Tables {
         tunnels,
         filters: polder_datapath::filter::Filters::none(),
         longest_frame: 1518,
-        takes_partial: vec![false; 3],
+        outlets: Vec::new(),
     }
 }
 

@@ -85,12 +85,16 @@ pub enum Stage {
     Filter,
     /// Egress port found in the bridge.
     Bridge,
+    /// Uncut packets cut for ports and tunnels that do not take them.
+    Segment,
     /// Tunnel headers written.
     Encapsulate,
     /// Order as at receive.
     Restore,
     /// What needs order: sequence numbers.
     Seal,
+    /// Segments merged for ports that take them uncut.
+    Coalesce,
     /// Packets that wait for a slower port.
     Queue,
     /// Packets handed to devices.
@@ -107,9 +111,11 @@ impl Stage {
         Self::Decapsulate,
         Self::Filter,
         Self::Bridge,
+        Self::Segment,
         Self::Encapsulate,
         Self::Restore,
         Self::Seal,
+        Self::Coalesce,
         Self::Queue,
         Self::Transmit,
     ];
@@ -122,9 +128,11 @@ impl Stage {
             Self::Decapsulate => "decapsulate",
             Self::Filter => "filter",
             Self::Bridge => "bridge",
+            Self::Segment => "segment",
             Self::Encapsulate => "encapsulate",
             Self::Restore => "restore",
             Self::Seal => "seal",
+            Self::Coalesce => "coalesce",
             Self::Queue => "queue",
             Self::Transmit => "transmit",
         }

@@ -103,6 +103,7 @@ reasons! {
     NoMember, "bridge", "no-member", "No other port of the bridge carries this VLAN.";
     PortDown, "bridge", "port-down", "The port it is to leave by is closed.";
     NoBridge, "bridge", "no-bridge", "The port is in no bridge.";
+    CannotSegment, "segment", "cannot-segment", "To be cut into segments, and not what its description says.";
     TunnelRecursion, "encapsulate", "tunnel-recursion", "The packet is one of the tunnel's own outer packets.";
     TunnelNoNeighbour, "encapsulate", "tunnel-no-neighbour", "The link-layer address of the next hop is not known.";
     TunnelTooBig, "encapsulate", "tunnel-too-big", "Larger than the tunnel's MTU and not to be fragmented.";

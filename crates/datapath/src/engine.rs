@@ -4,11 +4,14 @@
 //! shared and replaced whole. It knows neither devices nor clocks: batches come in, time is an
 //! argument, and [`Egress`] takes what leaves.
 
+mod cut;
+mod timing;
+
 use crate::counters::{Stage, WorkerCounters};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::filter::{Direction, FilterState, Filters, filter};
 use crate::forward::{BridgeCounters, BridgeState, Bridges, bridge};
-use crate::offload::complete_checksum;
+use crate::offload::{Outlet, complete};
 use crate::parse::parse;
 use crate::seal::{SealState, divert, is_marked, seal};
 use crate::steer::Parcel;
@@ -20,9 +23,7 @@ use crate::units::Nanos;
 use polder_buffers::snapshot::Reader;
 use polder_buffers::{Batch, ChecksumState, NO_PORT, Packet, Pool, PortId};
 use std::sync::Arc;
-
-/// One turn in about so many is timed, stage by stage.
-const TIMED_TURNS: u32 = 16;
+use timing::{Meter, Timer};
 
 /// What the configuration says about forwarding; immutable, replaced whole.
 #[derive(Debug)]
@@ -35,8 +36,9 @@ pub struct Tables {
     pub filters: Filters,
     /// Longest frame that is accepted, in bytes, Ethernet header included, FCS excluded.
     pub longest_frame: usize,
-    /// By port: whether it takes packets whose transport checksum is partial.
-    pub takes_partial: Vec<bool>,
+    /// By port: how packets leave by it. A port without an entry, such as a tunnel, takes complete packets
+    /// alone.
+    pub outlets: Vec<Outlet>,
 }
 
 /// A stage that somebody else brings: it works on the batch in place, before the bridge.
@@ -68,29 +70,6 @@ pub struct Engine {
     timer: Timer,
 }
 
-/// Says which turns are timed.
-#[derive(Debug, Default)]
-struct Timer {
-    turns_left: u32,
-    random: u32,
-}
-
-impl Timer {
-    /// Whether this turn is timed.
-    ///
-    /// Queues take turns in a fixed order, so a fixed distance would time some of them alone.
-    fn fires(&mut self) -> bool {
-        let Some(left) = self.turns_left.checked_sub(1) else {
-            // The constants of a full-period generator (Numerical Recipes); its high bits are used.
-            self.random = self.random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            self.turns_left = TIMED_TURNS / 2 + (self.random >> 16) % TIMED_TURNS;
-            return true;
-        };
-        self.turns_left = left;
-        false
-    }
-}
-
 /// Where packets stand while their batch has grown.
 #[derive(Debug)]
 struct Rooms {
@@ -100,6 +79,8 @@ struct Rooms {
     chunk: Batch,
     /// The part of `fragments` that is on its way.
     piece: Batch,
+    /// Segments of packets that no port takes whole.
+    cut: Batch,
     replies: Batch,
     /// A parcel's packets while stages work on them.
     work: Batch,
@@ -116,6 +97,7 @@ impl Engine {
             fragments: Vec::with_capacity(tunnels.longest_expansion()),
             chunk: Batch::new(),
             piece: Batch::new(),
+            cut: Batch::new(),
             replies: Batch::new(),
             work: Batch::new(),
             unsealed: Batch::new(),
@@ -129,7 +111,7 @@ impl Engine {
             tables,
             counters,
             seal: SealState::new(),
-            dispatch: Dispatch::default(),
+            dispatch: Dispatch::new(worker),
             rooms,
             extra: Extra::default(),
             timer: Timer::default(),
@@ -398,7 +380,10 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
 
     /// From encapsulation on.
     fn encapsulate(&mut self, batch: &mut Batch) {
-        let count = self.prepare(batch);
+        let (count, has_uncut) = self.prepare(batch);
+        if has_uncut {
+            return self.cut(batch);
+        }
         if count == 0 {
             return self.leave(batch);
         }
@@ -415,28 +400,21 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         self.rooms.piece = piece;
     }
 
-    /// Returns how many of the packets are for tunnels. What a local sender left to the device is done
-    /// here when the port's device cannot.
-    fn prepare(&mut self, batch: &mut Batch) -> usize {
-        let (mut count, mut last) = (0, (NO_PORT, 0));
+    /// Returns how many of the packets are for tunnels, and whether some have to be cut first. What a
+    /// local sender left to the device is done here when the port's device cannot.
+    fn prepare(&mut self, batch: &mut Batch) -> (usize, bool) {
+        let (mut count, mut last, mut has_uncut) = (0, (NO_PORT, 0), false);
         for packet in batch.iter_mut() {
             if packet.egress != last.0 {
                 last = (packet.egress, usize::from(self.tables.tunnels.get(packet.egress).is_some()));
             }
             count += last.1;
+            // What is to be cut has a partial checksum, too.
             if packet.checksum == ChecksumState::Partial && !is_dropped(packet) {
-                self.complete(packet);
+                has_uncut |= !complete(packet, &self.tables.outlets, &self.context);
             }
         }
-        count
-    }
-
-    #[inline(never)]
-    fn complete(&mut self, packet: &mut Packet) {
-        let takes = self.tables.takes_partial.get(usize::from(packet.egress.0));
-        if !takes.copied().unwrap_or(false) && complete_checksum(packet).is_err() {
-            self.context.discard(packet, DropReason::DeviceError);
-        }
+        (count, has_uncut)
     }
 
     /// From restoration on.
@@ -453,7 +431,8 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             seal(batch, &self.tables.tunnels, self.seal, &self.context);
         }
         self.meter.lap(Stage::Seal, survey.alive);
-        self.dispatch.dispatch(batch, self.egress, &mut self.context);
+        let merged = |packets| self.meter.lap(Stage::Coalesce, packets);
+        self.dispatch.dispatch(batch, &self.tables.outlets, self.egress, &mut self.context, merged);
         self.meter.lap(Stage::Transmit, survey.alive);
     }
 
@@ -541,49 +520,5 @@ fn in_chunks(packets: &mut Vec<Packet>, chunk: &mut Batch, mut go_on: impl FnMut
             debug_assert!(pushed.is_ok(), "looked for room before");
         }
         go_on(chunk);
-    }
-}
-
-/// Counts what enters the stages and, in a timed turn, how long they take.
-struct Meter<'a, C> {
-    counters: &'a WorkerCounters,
-    /// The end of the last stage, in a timed turn.
-    last: Option<Nanos>,
-    clock: &'a mut C,
-}
-
-impl<C: FnMut() -> Nanos> Meter<'_, C> {
-    /// A stage has ended that `packets` packets had entered.
-    #[inline]
-    fn lap(&mut self, stage: Stage, packets: usize) {
-        if packets == 0 {
-            return;
-        }
-        let counters = self.counters.stage(stage);
-        counters.packets.add(packets as u64);
-        counters.batches.add(1);
-        if let Some(last) = self.last {
-            let now = (self.clock)();
-            counters.timed_packets.add(packets as u64);
-            counters.timed_nanos.add(now.since(last).0);
-            self.last = Some(now);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn however_many_queues_take_turns_each_is_timed_as_often() {
-        for queues in 1..=64_usize {
-            let mut timer = Timer::default();
-            let mut timed = vec![0_u32; queues];
-            for turn in 0..queues * 16_000 {
-                timed[turn % queues] += u32::from(timer.fires());
-            }
-            assert!(timed.iter().all(|&count| (850..1150).contains(&count)), "{queues}: {timed:?}");
-        }
     }
 }

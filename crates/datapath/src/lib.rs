@@ -34,11 +34,15 @@ pub mod route;
 
 pub mod offload;
 
+pub mod segment;
+
 pub mod restore;
 
 pub mod seal;
 
 pub mod queue;
+
+pub mod coalesce;
 
 pub mod transmit;
 

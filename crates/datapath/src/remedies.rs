@@ -109,6 +109,10 @@ impl DropReason {
                 "As the sender asked (DF); it has been told. If it does not listen, let the underlay's MTU leave room, \
                  or set `dont_fragment = false`."
             }
+            Self::CannotSegment => {
+                "Whoever sends uncut packets to this port describes them wrongly: update the guest's or the \
+                 host's kernel, or leave `segments` off."
+            }
             Self::NoHeadroom => "More headers than a frame has room for: fewer tunnels inside each other.",
             Self::LateAfterRestore => "A worker was stopped for long: look at what else runs on its CPU.",
             Self::QueueFull => {

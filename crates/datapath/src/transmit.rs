@@ -2,9 +2,12 @@
 //!
 //! In: a batch whose packets have an egress device port or are dropped. Out: each port's packets, in
 //! order, given to [`Egress::send`]; dropped packets released. Exits: `TxFull`, `PortDown`.
-//! Cost: a move of 64 bytes a packet when ports are mixed, none when all leave by one port.
+//! Cost: a move of 64 bytes a packet when ports are mixed, none when all leave by one port; one branch a
+//! batch for ports that nothing is merged for.
 
+use crate::coalesce::Coalescer;
 use crate::drops::{Context, DropReason, is_dropped};
+use crate::offload::Outlet;
 use polder_buffers::{Batch, Pool, PortId};
 
 /// Where batches go that have found their port.
@@ -26,12 +29,23 @@ pub trait Egress {
 }
 
 /// Output batches of one worker.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Dispatch {
     outputs: Vec<Batch>,
+    coalescer: Coalescer,
 }
 
 impl Dispatch {
+    /// No batches yet, for worker `worker`.
+    pub fn new(worker: usize) -> Self {
+        Self { outputs: Vec::new(), coalescer: Coalescer::new(worker) }
+    }
+
+    /// Whose it is.
+    pub(crate) fn worker(&self) -> usize {
+        self.coalescer.worker()
+    }
+
     /// Makes room for ports 0 to `ports` − 1. Allocates only when there are more than before.
     pub fn grow_to(&mut self, ports: usize) {
         while self.outputs.len() < ports {
@@ -39,18 +53,32 @@ impl Dispatch {
         }
     }
 
-    /// Empties `batch` to its ports. Returns the number of packets that were sent.
+    /// Empties `batch` to its ports; what may be merged is merged before. `merged` is told of how many
+    /// packets that was tried, if it was. Returns the number of packets that were sent.
     pub fn dispatch(
         &mut self,
         batch: &mut Batch,
+        outlets: &[Outlet],
         egress: &mut impl Egress,
         context: &mut Context<'_>,
+        merged: impl FnOnce(usize),
     ) -> u64 {
         let Some(first) = batch.first().map(|packet| packet.egress) else { return 0 };
         if usize::from(first.0) < self.outputs.len() && batch.iter().all(|packet| packet.egress == first) {
+            let tried = coalesce(first, batch, outlets, &mut self.coalescer, context);
+            if tried > 0 {
+                merged(tried);
+            }
             return deliver(first, batch, egress, context);
         }
         self.sort(batch, context);
+        let mut tried = 0;
+        for (port, output) in (0..).zip(&mut self.outputs) {
+            tried += coalesce(PortId(port), output, outlets, &mut self.coalescer, context);
+        }
+        if tried > 0 {
+            merged(tried);
+        }
         let mut sent = 0;
         for (port, output) in (0..).zip(&mut self.outputs) {
             if !output.is_empty() {
@@ -74,6 +102,21 @@ impl Dispatch {
             context.pool.release_packet(packet);
         }
     }
+}
+
+/// Merges what one port takes merged; returns for how many packets that was tried.
+#[inline]
+fn coalesce(
+    port: PortId,
+    batch: &mut Batch,
+    outlets: &[Outlet],
+    coalescer: &mut Coalescer,
+    context: &Context<'_>,
+) -> usize {
+    let Some(outlet) = outlets.get(usize::from(port.0)).filter(|outlet| outlet.coalesce) else { return 0 };
+    let tried = batch.len();
+    coalescer.coalesce(batch, outlet, context.ledger);
+    tried
 }
 
 /// Sends one port's batch and drops what it leaves.

@@ -67,7 +67,7 @@ impl Bench {
             tunnels,
             filters: Filters::none(),
             longest_frame: 2000,
-            takes_partial: vec![false; 2],
+            outlets: Vec::new(),
         };
         let tables = Snapshot::new(tables);
         let bells = (0..workers).map(|_| Arc::new(Bell::new().expect("an event"))).collect::<Vec<_>>();

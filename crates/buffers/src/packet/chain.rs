@@ -175,21 +175,14 @@ impl Packet {
     ///
     /// Cost: a walk over the chain; chains are short.
     pub fn push_segment(&mut self, segment: Segment) {
-        let Segment { frame, offset, length } = segment;
+        let Segment { ref frame, offset, length } = segment;
         assert!(u32::from(offset) + u32::from(length) <= frame.slot_bytes(), "data beyond its slot");
-        let link = table::link(frame.place());
-        link.next.store(0, Ordering::Relaxed);
-        link.extent.store(u32::from(offset) << 16 | u32::from(length), Ordering::Relaxed);
         self.rest_length += u32::from(length);
-        let Some(Chain(first)) = &self.rest else {
-            self.rest = Some(Chain(frame));
-            return;
-        };
-        let mut last = table::link(first.place());
-        while let Some(next) = last.next() {
-            last = table::link(next);
+        let last = Some(Chain::of(segment));
+        match &self.rest {
+            None => self.rest = last,
+            Some(chain) => chain.append(last),
         }
-        last.next.store(frame.into_place().into_word(), Ordering::Relaxed);
     }
 
     /// The data of each frame, in order.
@@ -225,9 +218,9 @@ impl Packet {
     }
 
     /// Takes the packet apart, frame by frame, in order.
-    pub fn into_segments(self) -> impl Iterator<Item = Segment> {
+    pub fn into_segments(self) -> Segments {
         let Self { head, rest, offset, length, .. } = self;
-        core::iter::once(Segment { frame: head, offset, length }).chain(Segments(rest))
+        Segments { head: Some(Segment { frame: head, offset, length }), rest }
     }
 
     /// Puts a copy of `bytes` into new frames at the end.
@@ -254,26 +247,59 @@ impl Packet {
 
     pub(super) fn take_rest(&mut self) -> Segments {
         self.rest_length = 0;
-        Segments(self.rest.take())
+        Segments { head: None, rest: self.rest.take() }
     }
 }
 
-/// Owned frames of a chain, first to last.
-pub(super) struct Segments(Option<Chain>);
+/// The frames of a packet that was taken apart, in order.
+///
+/// Dropping it drops the frames that were not taken.
+#[derive(Debug)]
+pub struct Segments {
+    head: Option<Segment>,
+    rest: Option<Chain>,
+}
 
 impl Iterator for Segments {
     type Item = Segment;
 
+    #[inline]
     fn next(&mut self) -> Option<Segment> {
-        let frame = self.0.take()?.into_first();
+        if let Some(head) = self.head.take() {
+            return Some(head);
+        }
+        let frame = self.rest.take()?.into_first();
         let link = table::link(frame.place());
         let (offset, length) = link.extent();
-        self.0 = link.next().map(|place| Chain(Frame::from_place(place)));
+        self.rest = link.next().map(|place| Chain(Frame::from_place(place)));
         Some(Segment { frame, offset, length })
     }
 }
 
 impl Chain {
+    /// A chain of one frame.
+    pub(super) fn of(segment: Segment) -> Self {
+        Self::before(segment, None)
+    }
+
+    /// A chain of one frame and those of `rest` behind it.
+    pub(super) fn before(segment: Segment, rest: Option<Self>) -> Self {
+        let Segment { frame, offset, length } = segment;
+        let link = table::link(frame.place());
+        link.extent.store(u32::from(offset) << 16 | u32::from(length), Ordering::Relaxed);
+        link.set_next(rest);
+        Self(frame)
+    }
+
+    /// Links `more` behind the last frame.
+    pub(super) fn append(&self, more: Option<Self>) {
+        let mut last = table::link(self.0.place());
+        while let Some(next) = last.next() {
+            last = table::link(next);
+        }
+        last.set_next(more);
+    }
+
     /// Its frames, first to last.
     pub(super) fn places(&self) -> impl Iterator<Item = Place> {
         core::iter::successors(Some(self.0.place()), |&place| table::link(place).next())
@@ -302,6 +328,12 @@ impl Drop for Chain {
 impl Link {
     fn next(&self) -> Option<Place> {
         Place::from_word(self.next.load(Ordering::Relaxed))
+    }
+
+    /// Links the frames of `next`, which belong to this frame's owner from here on.
+    fn set_next(&self, next: Option<Chain>) {
+        let word = next.map_or(0, |chain| chain.into_first().into_place().into_word());
+        self.next.store(word, Ordering::Relaxed);
     }
 
     fn extent(&self) -> (u16, u16) {

@@ -2,6 +2,10 @@
 
 mod chain;
 mod share;
+mod tail;
+
+pub use chain::Segments;
+pub use tail::Tail;
 
 use crate::frame::Frame;
 use crate::table;
@@ -44,10 +48,14 @@ pub enum SegmentationKind {
     None,
     /// TCP over IPv4.
     Tcp4,
+    /// TCP over IPv4; the identification of every segment is that of the packet (RFC 6864, 4.1).
+    Tcp4OneId,
     /// TCP over IPv6.
     Tcp6,
     /// UDP over either.
     Udp,
+    /// UDP over IPv4; the identification of every segment is that of the packet (RFC 6864, 4.1).
+    UdpOneId,
 }
 
 /// How a packet larger than its link is cut into segments.

@@ -293,6 +293,12 @@ impl<'a> Ipv6Mut<'a> {
         put::<{ field::VERSION_CLASS_FLOW }, _, _>(self.header, first.to_be_bytes());
     }
 
+    /// Sets the bytes behind the header, extension headers included.
+    #[inline]
+    pub fn set_payload_length(&mut self, payload_length: u16) {
+        put::<{ field::PAYLOAD_LENGTH }, _, _>(self.header, payload_length.to_be_bytes());
+    }
+
     /// Sets how many routers it may still meet.
     #[inline]
     pub fn set_hop_limit(&mut self, hop_limit: u8) {

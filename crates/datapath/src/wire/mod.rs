@@ -53,7 +53,7 @@ pub use ipv6::{Ipv6, Ipv6Fragment, Ipv6Header, Ipv6Mut, Upper};
 pub use mac::{BadMacAddress, MacAddress};
 pub use malformed::Malformed;
 pub use tcp::{Tcp, TcpFlags, TcpMut, TcpOption, TcpOptions};
-pub use udp::{Udp, UdpHeader};
+pub use udp::{Udp, UdpHeader, UdpMut};
 pub use vlan::{Vlan, VlanId, VlanTag, pop_tag, push_tag};
 
 /// There is less room than the header takes.

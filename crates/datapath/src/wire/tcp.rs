@@ -39,6 +39,20 @@ impl TcpFlags {
     /// Congestion window reduced (RFC 3168).
     pub const CWR: Self = Self(0x80);
 
+    /// Those of these and `other`.
+    #[inline]
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// These without `other`.
+    #[inline]
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// Whether all flags of `other` are set.
     #[inline]
     pub const fn contains(self, other: Self) -> bool {
@@ -58,6 +72,8 @@ pub struct Tcp<'a> {
 impl<'a> Tcp<'a> {
     /// Bytes of the header without options.
     pub const HEADER_BYTES: usize = 20;
+    /// Bytes from the start of the header to the checksum.
+    pub const CHECKSUM_OFFSET: u16 = 16;
 
     /// Checks the data offset; options are checked as they are read.
     ///
@@ -275,6 +291,26 @@ impl<'a> TcpMut<'a> {
         match view.find_mss()? {
             Some((at, mss)) if mss > limit => Ok(self.replace_mss(at, mss, limit, state)),
             Some(_) | None => Ok(false),
+        }
+    }
+
+    /// Sets the number of the payload's first byte and the flags. The checksum stays as it is: the
+    /// caller computes it anew.
+    ///
+    /// Source: segments of one packet differ in these (RFC 9293, 3.1).
+    #[inline]
+    pub fn set_sequence_and_flags(&mut self, sequence: u32, flags: TcpFlags) {
+        if let Some(header) = self.segment.first_chunk_mut::<{ Tcp::HEADER_BYTES }>() {
+            put::<{ field::SEQUENCE }, _, _>(header, sequence.to_be_bytes());
+            put::<{ field::OFFSET_FLAGS + 1 }, _, _>(header, [flags.0]);
+        }
+    }
+
+    /// Writes `sum` where the checksum stands.
+    #[inline]
+    pub fn set_checksum(&mut self, sum: u16) {
+        if let Some(header) = self.segment.first_chunk_mut::<{ Tcp::HEADER_BYTES }>() {
+            put::<{ field::CHECKSUM }, _, _>(header, sum.to_be_bytes());
         }
     }
 

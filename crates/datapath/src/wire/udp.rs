@@ -23,6 +23,8 @@ pub struct Udp<'a> {
 impl<'a> Udp<'a> {
     /// Bytes of the header.
     pub const HEADER_BYTES: usize = 8;
+    /// Bytes from the start of the header to the checksum.
+    pub const CHECKSUM_OFFSET: u16 = 6;
 
     /// Checks the datagram's length. `bytes` are the whole payload of an IP packet: a first fragment
     /// is shorter than its datagram and is refused.
@@ -95,6 +97,35 @@ impl<'a> Udp<'a> {
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
+    }
+}
+
+/// A UDP header to be changed in place.
+#[derive(Debug)]
+pub struct UdpMut<'a> {
+    header: &'a mut [u8; Udp::HEADER_BYTES],
+}
+
+impl<'a> UdpMut<'a> {
+    /// The header that `bytes` start with.
+    ///
+    /// # Errors
+    /// [`Malformed::UdpTruncated`].
+    #[inline]
+    pub fn parse_head(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
+        Ok(Self { header: bytes.first_chunk_mut().ok_or(Malformed::UdpTruncated)? })
+    }
+
+    /// Sets the bytes of header and payload. The checksum stays as it is: the caller computes it anew.
+    #[inline]
+    pub fn set_length(&mut self, length: u16) {
+        put::<{ field::LENGTH }, _, _>(self.header, length.to_be_bytes());
+    }
+
+    /// Writes `sum` where the checksum stands.
+    #[inline]
+    pub fn set_checksum(&mut self, sum: u16) {
+        put::<{ field::CHECKSUM }, _, _>(self.header, sum.to_be_bytes());
     }
 }
 

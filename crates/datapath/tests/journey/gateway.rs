@@ -260,6 +260,6 @@ fn tables(end: End, line: &Line, modes: &Modes, state: &Arc<TunnelState>, over: 
         tunnels: Tunnels::new([underlay], [options]).expect("a valid tunnel"),
         filters: Filters::none(),
         longest_frame: usize::from(line.mtu.max(line.inner_mtu)) + 18,
-        takes_partial: vec![false; PORTS],
+        outlets: Vec::new(),
     }
 }

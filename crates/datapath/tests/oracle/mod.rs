@@ -6,6 +6,7 @@
 //! from ours, the comparison says so in a comment that starts with "Differs".
 
 mod checksum;
+pub(crate) mod coalesce;
 pub(crate) mod ends;
 mod ethernet;
 mod gre;
@@ -14,6 +15,7 @@ mod tcp;
 mod tunnel;
 
 pub(crate) use checksum::checksum_chain;
+pub(crate) use coalesce::coalesce;
 pub(crate) use ethernet::ethernet;
 pub(crate) use gre::gre;
 pub(crate) use ip::{ipv4, ipv6};
@@ -24,7 +26,7 @@ pub(crate) use tunnel::tunnel;
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub(crate) const TARGETS: [Target; 7] = [
+pub(crate) const TARGETS: [Target; 8] = [
     ("ethernet", ethernet),
     ("ipv4", ipv4),
     ("ipv6", ipv6),
@@ -32,6 +34,7 @@ pub(crate) const TARGETS: [Target; 7] = [
     ("tcp", tcp),
     ("checksum_chain", checksum_chain),
     ("tunnel", tunnel),
+    ("coalesce", coalesce),
 ];
 
 /// The one's complement sum of RFC 1071, word by word, an odd last byte padded with zero.

@@ -107,13 +107,15 @@ fn describe_segments(packet: &Packet) -> Result<[u8; BYTES], BadHeader> {
     let start = packet.checksum_start;
     let (kind, transport_bytes) = match packet.segmentation.kind {
         SegmentationKind::None => return Err(BadHeader),
-        SegmentationKind::Tcp4 => (TCP4, tcp_header_bytes(packet)?),
+        // The header cannot say that identifications stay the same: the kernel counts them up, which
+        // changes nothing that anybody may rely on (RFC 6864, 4.1).
+        SegmentationKind::Tcp4 | SegmentationKind::Tcp4OneId => (TCP4, tcp_header_bytes(packet)?),
         SegmentationKind::Tcp6 => (TCP6, tcp_header_bytes(packet)?),
-        SegmentationKind::Udp => (UDP, UDP_HEADER),
+        SegmentationKind::Udp | SegmentationKind::UdpOneId => (UDP, UDP_HEADER),
     };
     let headers = start.checked_add(transport_bytes).ok_or(BadHeader)?;
     // The kernel refuses a header longer than the packet, and copies as much into its linear part.
-    if usize::from(headers) > packet.bytes().len() {
+    if usize::from(headers) > packet.len() {
         return Err(BadHeader);
     }
     Ok(header(NEEDS_CHECKSUM, kind, headers, packet.segmentation.size, start, packet.checksum_offset))
@@ -121,8 +123,11 @@ fn describe_segments(packet: &Packet) -> Result<[u8; BYTES], BadHeader> {
 
 fn tcp_header_bytes(packet: &Packet) -> Result<u16, BadHeader> {
     let position = usize::from(packet.checksum_start) + TCP_DATA_OFFSET;
-    let words = packet.bytes().get(position).ok_or(BadHeader)? >> 4;
-    Ok(u16::from(words) * 4)
+    let mut byte = [0];
+    if packet.copy_out(position, &mut byte) == 0 {
+        return Err(BadHeader);
+    }
+    Ok(u16::from(byte[0] >> 4) * 4)
 }
 
 fn header(flags: u8, kind: u8, headers: u16, size: u16, start: u16, offset: u16) -> [u8; BYTES] {

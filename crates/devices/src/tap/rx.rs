@@ -134,6 +134,22 @@ impl TapRx {
         Ok(packet)
     }
 
+    /// Puts what was read into the batch, or counts why not.
+    #[inline]
+    fn take(&mut self, length: usize, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) {
+        match self.packet(length, pool) {
+            Ok(packet) => {
+                // What has to be cut is as much work as its segments, wherever it goes.
+                budget.spend(segments(&packet));
+                batch.push(packet).expect("the room of the batch was looked at");
+            }
+            Err(reason) => {
+                budget.spend(1);
+                self.counters.drops.count(reason, 1);
+            }
+        }
+    }
+
     /// Moves as many posted frames to the end of `packet` as `bytes` fill.
     fn chain(&mut self, packet: &mut Packet, mut bytes: usize) {
         while bytes > 0 {
@@ -142,6 +158,15 @@ impl TapRx {
             packet.push_segment(Segment { frame, offset: 0, length: short(here) });
             bytes -= here;
         }
+    }
+}
+
+/// Packets that one packet stands for.
+#[inline]
+fn segments(packet: &Packet) -> u32 {
+    match packet.segmentation.size {
+        0 => 1,
+        size => u32::try_from(packet.len().div_ceil(usize::from(size))).unwrap_or(u32::MAX),
     }
 }
 
@@ -169,20 +194,13 @@ impl RxQueue for TapRx {
         if self.closed {
             return Turn::Closed;
         }
-        let limit = batch.room().min(budget.left() as usize);
-        for _ in 0..limit {
+        while batch.room() > 0 && budget.left() > 0 {
             if !self.refill(pool) {
                 // Packets wait in the kernel's queue, which drops and counts what it has no room for.
                 return Turn::OutOfBudget;
             }
             match self.read() {
-                Ok(length) => {
-                    budget.spend(1);
-                    match self.packet(length, pool) {
-                        Ok(packet) => batch.push(packet).expect("the room of the batch was counted"),
-                        Err(reason) => self.counters.drops.count(reason, 1),
-                    }
-                }
+                Ok(length) => self.take(length, budget, batch, pool),
                 Err(Errno::AGAIN) => return Turn::Drained,
                 Err(Errno::INTR) => {}
                 // EBADFD: the interface is gone. Nothing else is to be expected of a file that is

@@ -111,7 +111,7 @@ impl Difference {
     /// Ports that have to be opened anew although they stay: their device or the way it is attached changes.
     pub fn reopened(&self) -> impl Iterator<Item = &Change<Port>> {
         self.ports.changed.iter().filter(|change| {
-            let attachment = |port: &Port| Port { id: NO_PORT, ..port.clone() };
+            let attachment = |port: &Port| Port { id: NO_PORT, coalesce: false, ..port.clone() };
             attachment(&change.old) != attachment(&change.new)
         })
     }

@@ -80,6 +80,10 @@ pub struct Port {
     pub moderation_us: u16,
     /// Whether the worker drives the device, and the kernel only while it sleeps.
     pub busy_poll: bool,
+    /// Whether segments that leave by it are merged. Never for a device that does not take such packets.
+    pub coalesce: bool,
+    /// Whether it may bring packets that are to be cut into segments. Never for a device that has none.
+    pub segments: bool,
 }
 
 /// The device behind a port.

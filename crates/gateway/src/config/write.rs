@@ -60,7 +60,11 @@ impl Writer<'_> {
     fn port(&mut self, port: &Port) {
         self.table(&format!("[port.{}]", key(&port.name)));
         match &port.device {
-            Device::Tap(name) => self.key("tap", quoted(name)),
+            Device::Tap(name) => {
+                self.key("tap", quoted(name));
+                self.key("coalesce", port.coalesce);
+                self.key("segments", port.segments);
+            }
             Device::Lan78xx(adapter) => self.key("lan78xx", adapter.to_toml()),
             Device::Interface(name) => {
                 self.key("interface", quoted(name));

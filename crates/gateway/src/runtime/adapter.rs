@@ -6,6 +6,7 @@ use crate::config::lan78xx::{Adapter, Place};
 use crate::config::model::Port;
 use crate::show::adapter::AdapterRow;
 use anyhow::{Context as _, Result};
+use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
 use polder_devices::lan78xx::usb::{Speed, Transport};
 use polder_devices::lan78xx::usbfs::{self, Access, UsbError, Usbfs};
@@ -33,7 +34,7 @@ pub(super) fn open(adapter: &Adapter, port: &Port, receiving: Receiving) -> Resu
         interface: adapter.place.to_string(),
         mac: MacAddress(opened.mac),
         mtu: u32::from(opened.mtu),
-        partial_checksums: Lan78xx::ABILITIES.partial_checksums,
+        takes: Takes { partial_checksums: Lan78xx::ABILITIES.partial_checksums, ..Takes::default() },
         queues: 1,
         mode: format!("{chip}, {}", bus(speed)),
     };

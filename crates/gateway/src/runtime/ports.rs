@@ -5,6 +5,7 @@ use crate::config::buffers::headroom;
 use crate::config::model::{Configuration, Device, Mode, OnExit, Port, Queues, Role};
 use anyhow::{Context as _, Result};
 use polder_buffers::{PortId, Region};
+use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
 use polder_devices::lan78xx::PortStatus;
 use polder_devices::{AnyQueue, Queue, Receiving, af_xdp, tap};
@@ -19,8 +20,8 @@ pub struct Facts {
     pub mac: MacAddress,
     /// Its longest network packet, in bytes, Ethernet header excluded.
     pub mtu: u32,
-    /// Whether it takes packets whose transport checksum is partial.
-    pub partial_checksums: bool,
+    /// What it takes beyond complete packets that fit its link.
+    pub takes: Takes,
     /// Number of queues.
     pub queues: usize,
     /// How it is attached, in one line.
@@ -164,7 +165,7 @@ fn open_interface(options: &af_xdp::Options, id: PortId, region: &Region) -> Res
         interface: interface.name.clone(),
         mac: MacAddress(interface.mac),
         mtu: interface.mtu.min(options.mtu.unwrap_or(u32::MAX)),
-        partial_checksums: false,
+        takes: Takes::default(),
         queues: queues.len(),
         mode: format!("AF_XDP, {hook}, {transfer}"),
     };
@@ -176,13 +177,16 @@ fn open_tap(name: &str, port: &Port, receiving: Receiving, region: &Region) -> R
         Queues::All => 1,
         Queues::Count(count) => usize::from(count),
     };
-    let options = tap::Options { queues, receiving, mtu: port.mtu.map(u32::from), ..tap::Options::new(name) };
+    let offloads = if port.segments { tap::Offloads::Segments } else { tap::Offloads::Checksum };
+    let mtu = port.mtu.map(u32::from);
+    let options = tap::Options { queues, receiving, mtu, offloads, ..tap::Options::new(name) };
     let tap = tap::open(&options, region)?;
     let facts = Facts {
         interface: tap.interface.name,
         mac: MacAddress(tap.interface.mac),
         mtu: tap.interface.mtu,
-        partial_checksums: tap::Tap::ABILITIES.partial_checksums,
+        // What the kernel takes from us it may also give to us.
+        takes: Takes { partial_checksums: true, segments: true, udp_segments: tap.udp_segments },
         queues: tap.queues.len(),
         mode: "TAP with virtio-net headers".to_owned(),
     };

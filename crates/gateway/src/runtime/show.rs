@@ -13,13 +13,14 @@ use crate::show::counters::{Bridging, Counters, Law};
 use crate::show::drops::{DropRow, Drops};
 use crate::show::fdb::{BridgeRow, FdbRow, MOST, MemberRow};
 use crate::show::path::{EndRow, Path, StageRow, WorkerPath};
-use crate::show::ports::PortRow;
+use crate::show::ports::{PortRow, SegmentRow};
 use crate::show::tunnels::TunnelRow;
 use crate::show::workers::WorkerRow;
 use crate::show::{FORMAT, Shown, View, What};
 use polder_datapath::counters::{Counter, QueueCounters, Stage, WorkerCounters};
 use polder_datapath::drops::{DropCounters, DropReason};
 use polder_datapath::forward::{BridgeCounters, Fdb, FdbEntry, FdbTime};
+use polder_datapath::offload::OutletState;
 use polder_datapath::tunnel::TunnelCounters;
 use polder_datapath::units::Nanos;
 use polder_devices::af_xdp::Level;
@@ -33,7 +34,7 @@ pub fn show(gateway: &Mutex<Gateway>, what: What) -> Shown {
     let uptime = uptime(&locked);
     let view = match what {
         What::Path => View::Path(path(&locked)),
-        What::Ports => View::Ports(locked.ports.iter().map(port).collect()),
+        What::Ports => View::Ports(locked.ports.iter().map(|state| port(&locked, state)).collect()),
         What::Tunnels => View::Tunnels(tunnels(&locked)),
         What::Filters => {
             View::Filters(locked.lasting.filters.show(&locked.configuration, &locked.worker_counters()))
@@ -160,7 +161,16 @@ fn bridging(gateway: &Gateway) -> Bridging {
     sum
 }
 
-fn port(state: &PortState) -> PortRow {
+fn segments(outlet: &OutletState) -> SegmentRow {
+    SegmentRow {
+        merged: outlet.total(|counters| &counters.merged),
+        merged_into: outlet.total(|counters| &counters.merged_into),
+        cut: outlet.total(|counters| &counters.cut),
+        segments: outlet.total(|counters| &counters.segments),
+    }
+}
+
+fn port(gateway: &Gateway, state: &PortState) -> PortRow {
     let facts = state.facts.as_ref();
     let configuration = &state.configuration;
     let interface = configuration.device.name();
@@ -195,6 +205,12 @@ fn port(state: &PortState) -> PortRow {
         transmitted_bytes: sum(state, |queue| &queue.transmitted_bytes),
         in_flight: sum(state, |queue| &queue.in_flight),
         system_calls: sum(state, |queue| &queue.system_calls),
+        segments: gateway
+            .lasting
+            .outlets
+            .get(&configuration.name)
+            .map(|outlet| segments(outlet))
+            .unwrap_or_default(),
         drops,
         findings: findings(state),
         adapter: state.adapter().map(|status| super::adapter::row(status)),

@@ -3,7 +3,7 @@
 use super::filters::FilterSlots;
 use super::ports::Facts;
 use crate::config::model::{
-    Bridge, Configuration, Dscp as ConfiguredDscp, Ecn, MemberVlan, TcpMss as ConfiguredMss,
+    Bridge, Configuration, Dscp as ConfiguredDscp, Ecn, MemberVlan, Port, TcpMss as ConfiguredMss,
     Ttl as ConfiguredTtl, Tunnel,
 };
 use anyhow::{Context as _, Result, anyhow};
@@ -14,6 +14,7 @@ use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
     VlanSet,
 };
+use polder_datapath::offload::{Outlet, OutletState};
 use polder_datapath::tunnel::{TcpMss, Ttl, TunnelDscp, TunnelOptions, TunnelState, Tunnels, Underlay};
 use polder_datapath::wire::{Dscp, EcnMode, MacAddress, VlanId};
 use std::collections::{BTreeSet, HashMap};
@@ -29,6 +30,8 @@ pub struct Lasting {
     pub tunnels: HashMap<String, Arc<TunnelState>>,
     /// Where rules are counted.
     pub filters: FilterSlots,
+    /// What has been merged and cut for each port.
+    pub outlets: HashMap<String, Arc<OutletState>>,
 }
 
 impl Lasting {
@@ -51,6 +54,7 @@ impl Lasting {
     /// Forgets what the configuration does not name any more.
     pub fn retain(&mut self, configuration: &Configuration) {
         self.fdbs.retain(|name, _| configuration.bridges.iter().any(|bridge| bridge.name == *name));
+        self.outlets.retain(|name, _| configuration.ports.iter().any(|port| port.name == *name));
         self.tunnels.retain(|name, _| configuration.tunnels.iter().any(|tunnel| tunnel.name == *name));
         self.filters.retain(configuration);
     }
@@ -77,11 +81,25 @@ pub(super) fn tables(
     let underlays = configuration.tunnels.iter().map(|tunnel| tunnel.port).collect::<BTreeSet<_>>();
     let underlays = underlays.into_iter().filter_map(|port| underlay(port, ports.get(&port)?));
     let tunnels = Tunnels::new(underlays.collect::<Vec<_>>(), tunnels)?;
-    let completes = |id: &PortId| ports.get(id).is_some_and(|facts| facts.partial_checksums);
     let limit = u16::try_from(configuration.id_limit()).unwrap_or(u16::MAX);
-    let takes_partial = (0..limit).map(PortId).map(|id| completes(&id)).collect();
+    let outlets =
+        (0..limit).map(|id| outlet(configuration.port(PortId(id)), ports, lasting, workers)).collect();
     let filters = lasting.filters.filters(configuration)?;
-    Ok(Tables { bridges, tunnels, filters, longest_frame: LONGEST_FRAME, takes_partial })
+    Ok(Tables { bridges, tunnels, filters, longest_frame: LONGEST_FRAME, outlets })
+}
+
+/// How packets leave by a port; by a tunnel, they do so complete.
+fn outlet(
+    port: Option<&Port>,
+    ports: &HashMap<PortId, Facts>,
+    lasting: &mut Lasting,
+    workers: usize,
+) -> Outlet {
+    let Some(port) = port else { return Outlet::plain() };
+    let takes = ports.get(&port.id).map(|facts| facts.takes).unwrap_or_default();
+    let state = lasting.outlets.entry(port.name.clone());
+    let state = Arc::clone(state.or_insert_with(|| Arc::new(OutletState::new(workers))));
+    Outlet { takes, coalesce: port.coalesce && takes.segments, state }
 }
 
 /// An IP packet of 64 KiB with an Ethernet header and two tags.

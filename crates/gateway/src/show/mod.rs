@@ -18,6 +18,7 @@ pub mod look;
 pub mod path;
 pub mod ports;
 pub mod queues;
+mod segments;
 pub mod steering;
 mod table;
 pub mod tunnels;

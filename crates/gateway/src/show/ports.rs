@@ -6,6 +6,8 @@ use super::table::{Align, Table, wrap};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+pub use super::segments::SegmentRow;
+
 /// One port with a device behind it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortRow {
@@ -45,6 +47,9 @@ pub struct PortRow {
     pub in_flight: u64,
     /// System calls made for its queues.
     pub system_calls: u64,
+    /// What was merged and cut for it.
+    #[serde(default)]
+    pub segments: SegmentRow,
     /// Packets that the device, its driver or the kernel on the way lost or refused, by reason.
     pub drops: BTreeMap<String, u64>,
     /// What was found when it was opened and ought to be mended.
@@ -63,6 +68,7 @@ pub(super) fn subtract(rows: &mut [PortRow], earlier: &[PortRow]) {
         row.transmitted = row.transmitted.saturating_sub(then.transmitted);
         row.transmitted_bytes = row.transmitted_bytes.saturating_sub(then.transmitted_bytes);
         row.system_calls = row.system_calls.saturating_sub(then.system_calls);
+        row.segments.subtract(&then.segments);
         subtract_all(&mut row.drops, &then.drops);
         if let (Some(adapter), Some(then)) = (&mut row.adapter, &then.adapter) {
             adapter.subtract(then);
@@ -132,6 +138,9 @@ fn remarks(table: &mut Table, row: &PortRow, look: Look) {
     }
     for finding in &row.findings {
         note(look.odd("!"), finding);
+    }
+    if let Some(text) = row.segments.sentence(look) {
+        note(look.dim("·"), &text);
     }
     if row.openings > 1 {
         note(look.dim("·"), &format!("opened {} times since the start", grouped(row.openings)));

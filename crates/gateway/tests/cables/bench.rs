@@ -8,6 +8,7 @@ use polder::runtime::ports::{Facts, OpenPort};
 use polder_buffers::{Batch, BufferManager, BufferOptions, Packet, Pool, Region};
 use polder_datapath::counters::WorkerCounters;
 use polder_datapath::drops::DropReason;
+use polder_datapath::offload::Takes;
 use polder_datapath::port::{Budget, RxQueue as _, TxQueue as _};
 use polder_datapath::wire::MacAddress;
 use polder_devices::Queue;
@@ -143,7 +144,7 @@ fn opener(ends: [(String, End); 2]) -> Opener {
             interface: port.name.clone(),
             mac: MacAddress([2, 0, 0, 0, 1, 1]),
             mtu: 1600,
-            partial_checksums: true,
+            takes: Takes { partial_checksums: true, ..Takes::default() },
             queues: end.len(),
             mode: "in-memory cable".to_owned(),
         };

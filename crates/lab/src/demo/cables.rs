@@ -12,6 +12,7 @@ use polder::config::{self, model};
 use polder::runtime::gateway::{Gateway, Opener};
 use polder::runtime::ports::{Facts, OpenPort};
 use polder_buffers::{Batch, BufferManager, BufferOptions, Class, Packet, Pool};
+use polder_datapath::offload::Takes;
 use polder_datapath::port::{Budget, RxQueue as _, TxQueue as _};
 use polder_datapath::wire::MacAddress;
 use polder_devices::Queue;
@@ -186,7 +187,7 @@ fn opener(ends: [(String, End); 2], mac: Mac) -> Opener {
             interface: port.name.clone(),
             mac: MacAddress(mac),
             mtu: 1600,
-            partial_checksums: true,
+            takes: Takes { partial_checksums: true, ..Takes::default() },
             queues: 1,
             mode: "in-memory cable".to_owned(),
         };

@@ -174,6 +174,7 @@ fn ports(draft: &Draft, names: &Names<'_>) -> Vec<Port> {
 
 fn resolve_port(port: &PortDraft, names: &Names<'_>, on_exit: OnExit) -> Option<Port> {
     let device = port.device.as_ref()?.value.clone();
+    let takes_segments = matches!(device, Device::Tap(_));
     let on_exit = match &device {
         Device::Interface(_) => port.on_exit.unwrap_or(on_exit),
         Device::Tap(_) | Device::Lan78xx(_) => OnExit::Kernel,
@@ -191,5 +192,7 @@ fn resolve_port(port: &PortDraft, names: &Names<'_>, on_exit: OnExit) -> Option<
         queue: port.queue,
         moderation_us: port.moderation_us.unwrap_or(0),
         busy_poll: port.busy_poll.unwrap_or(false),
+        coalesce: port.coalesce.unwrap_or(takes_segments),
+        segments: port.segments.unwrap_or(takes_segments),
     })
 }

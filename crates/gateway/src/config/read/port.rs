@@ -27,6 +27,8 @@ pub(super) const KIND: Kind = Kind {
         "queue",
         "moderation_us",
         "busy_poll",
+        "coalesce",
+        "segments",
     ],
 };
 
@@ -75,6 +77,8 @@ pub(in super::super) struct PortDraft {
     pub(in super::super) queue: Option<PortQueue>,
     pub(in super::super) moderation_us: Option<u16>,
     pub(in super::super) busy_poll: Option<bool>,
+    pub(in super::super) coalesce: Option<bool>,
+    pub(in super::super) segments: Option<bool>,
 }
 
 /// Reads one port.
@@ -96,7 +100,12 @@ pub(super) fn read(section: &Section<'_>, name: At<String>) -> PortDraft {
         queue: super::queue::read(section),
         moderation_us: section.read("moderation_us", integer(0..=MAX_MODERATION, "µs")).map(|at| at.value),
         busy_poll: section.read("busy_poll", boolean).map(|at| at.value),
+        coalesce: section.read("coalesce", boolean).map(|at| at.value),
+        segments: section.read("segments", boolean).map(|at| at.value),
     };
+    if !section.has("tap") {
+        refuse_segments(section);
+    }
     if section.has("lan78xx") {
         check_adapter(section, role);
     } else if section.has("tap") && !section.has("interface") {
@@ -145,6 +154,14 @@ fn check_adapter(section: &Section<'_>, role: Option<Role>) {
         "an adapter has one",
         "remove `queues`; `order` shares the work among workers",
     );
+}
+
+fn refuse_segments(section: &Section<'_>) {
+    let why = "its device takes and brings single packets";
+    for key in ["coalesce", "segments"] {
+        let remedy = format!("remove `{key}`: it belongs to the `tap` on the other side of the bridge");
+        refuse_key(section, key, why, &remedy);
+    }
 }
 
 fn check_tap(section: &Section<'_>, role: Option<Role>) {

@@ -234,13 +234,7 @@ impl Path {
         let bridges = Bridges::new(vec![bridge], Arc::new(Links::new(8)))?;
         bridges.bind_static(u32::try_from(now.0 / Nanos::SECOND.0)?)?;
         let tunnels = if self == Self::Bridge { Tunnels::new([], [])? } else { tunnel()? };
-        Ok(Tables {
-            bridges,
-            tunnels,
-            filters: Filters::none(),
-            longest_frame: 1518,
-            takes_partial: vec![false; 3],
-        })
+        Ok(Tables { bridges, tunnels, filters: Filters::none(), longest_frame: 1518, outlets: Vec::new() })
     }
 
     /// What comes in at each port.

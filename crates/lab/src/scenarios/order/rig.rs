@@ -341,6 +341,6 @@ fn tables(now: Nanos) -> anyhow::Result<Tables> {
         tunnels: Tunnels::new([], [])?,
         filters: Filters::none(),
         longest_frame: 1518,
-        takes_partial: vec![false; 2],
+        outlets: Vec::new(),
     })
 }

@@ -1,0 +1,316 @@
+//! Segments of one flow, merged into one packet for a port that takes it uncut.
+//!
+//! In: a batch on its way to one port. Out: the same batch with fewer packets; those that were merged
+//! carry a [`Segmentation`] and a partial checksum. Exits: none.
+//! Cost: one look at the headers of each packet; for those that are merged, the sum over the payload,
+//! unless the device has verified it, and a link. Source: A6.
+//!
+//! What is merged can be cut again into exactly the packets that came: [`segment`](crate::segment) does
+//! so, byte by byte. Packets of a flow never overtake each other, and nothing waits for the next batch.
+//!
+//! | merged are | when |
+//! |---|---|
+//! | TCP over IPv4 and IPv6 | headers are equal, options and VLAN tags included; the sequence number is the next one; ACK is the only flag besides ECE, and PSH or FIN on the last; all but the last are of one length |
+//! | UDP over IPv4 and IPv6 | headers are equal; there is a checksum; all but the last are of one length |
+//!
+//! IPv4 identifications count up by one, or stay the same in packets with DF. Fragments, IPv4 options,
+//! extension headers, wrong checksums and link-layer padding are never merged.
+
+mod candidate;
+
+use crate::drops::Ledger;
+use crate::offload::{Outlet, Takes};
+use crate::wire::{IpProtocol, Ipv4Mut, Ipv6, Ipv6Mut, Pseudo, Tcp, TcpFlags, TcpMut, Udp, UdpMut};
+use candidate::{Candidate, Look, Part, Protocol, is_exact, look, same_headers};
+use polder_buffers::{BATCH, Batch, ChecksumState, Packet, Segmentation, SegmentationKind, Tail};
+
+/// Frames that a merged packet has at most: devices describe each of them to somebody.
+pub const MOST_FRAMES: usize = 60;
+/// Bytes that an IP packet has at most (RFC 791; without RFC 2675).
+const LONGEST_PACKET: u32 = 65_535;
+/// Places by hash; twice as many as packets, so that few flows share one.
+const PLACES: usize = 2 * BATCH;
+/// Bits of a hash that are not looked at.
+const UNUSED_BITS: u32 = 32 - PLACES.trailing_zeros();
+/// In a place, and instead of the number of a run.
+const NONE: u8 = u8::MAX;
+
+/// What one worker needs to merge the packets of a batch; nothing stays in it from batch to batch.
+#[derive(Debug)]
+pub struct Coalescer {
+    worker: usize,
+    /// By hash: the run that packets of the flow may join.
+    places: [u8; PLACES],
+    runs: Vec<Run>,
+    /// By packet: the run that it joined, and is to be merged into; none for the first of a run.
+    joins: [u8; BATCH],
+    /// By packet: the run that it is the first of.
+    leads: [u8; BATCH],
+    /// What becomes the end of the first packet, by run.
+    tails: Vec<Tail>,
+    /// Packets of the batch, last first.
+    room: Vec<Packet>,
+}
+
+/// Packets of one flow that follow each other.
+#[derive(Debug)]
+struct Run {
+    /// The first.
+    head: u8,
+    /// What it looks like.
+    first: Candidate,
+    /// Packets that joined it.
+    joined: u8,
+    frames: u8,
+    /// How identifications go on, once there are two packets.
+    step: Option<u16>,
+    /// Whether the first one's checksums were looked at, with success.
+    verified: bool,
+    /// Payload bytes of all.
+    payload: u32,
+    /// The flags of the last.
+    ends: TcpFlags,
+}
+
+impl Coalescer {
+    /// For worker `worker`.
+    pub fn new(worker: usize) -> Self {
+        Self {
+            worker,
+            places: [NONE; PLACES],
+            runs: Vec::with_capacity(BATCH),
+            joins: [NONE; BATCH],
+            leads: [NONE; BATCH],
+            tails: Vec::with_capacity(BATCH),
+            room: Vec::with_capacity(BATCH),
+        }
+    }
+
+    /// Whose it is.
+    pub(crate) fn worker(&self) -> usize {
+        self.worker
+    }
+
+    /// Merges what can be merged of packets that leave by `outlet`. No packet of the batch is dropped.
+    pub fn coalesce(&mut self, batch: &mut Batch, outlet: &Outlet, ledger: &Ledger) {
+        if batch.len() < 2 {
+            return;
+        }
+        let joined = self.decide(batch, outlet.takes);
+        if joined > 0 {
+            ledger.merged.add(joined);
+            outlet.state.worker(self.worker).merged(joined, self.merge(batch));
+        }
+    }
+
+    /// Finds out which packets belong together; returns how many join others.
+    fn decide(&mut self, batch: &Batch, takes: Takes) -> u64 {
+        self.places = [NONE; PLACES];
+        self.runs.clear();
+        let mut joined = 0;
+        for (number, packet) in (0..NONE).zip(batch.iter()) {
+            self.joins[usize::from(number)] = NONE;
+            self.leads[usize::from(number)] = NONE;
+            match look(packet) {
+                Look::Other => {}
+                Look::Unclear => self.places = [NONE; PLACES],
+                Look::Flow(candidate) => {
+                    joined += u64::from(self.enter(number, packet, candidate, batch, takes))
+                }
+            }
+        }
+        joined
+    }
+
+    /// A packet of a flow: says whether it joins those before it.
+    #[inline]
+    fn enter(
+        &mut self,
+        number: u8,
+        packet: &Packet,
+        mut candidate: Candidate,
+        batch: &Batch,
+        takes: Takes,
+    ) -> bool {
+        let place = (candidate.flow >> UNUSED_BITS) as usize;
+        let run = self.places[place];
+        if !candidate.protocol.is_tcp() && !takes.udp_segments {
+            candidate.part = Part::None;
+        }
+        if candidate.part != Part::None
+            && let Some(open) = self.runs.get_mut(usize::from(run))
+            && let Some(goes_on) = open.join(packet, &candidate, batch)
+        {
+            self.joins[usize::from(number)] = run;
+            self.places[place] = if goes_on { run } else { NONE };
+            return true;
+        }
+        self.places[place] = NONE;
+        if candidate.part == Part::Any
+            && let Ok(run) = u8::try_from(self.runs.len())
+        {
+            self.places[place] = run;
+            self.leads[usize::from(number)] = run;
+            self.runs.push(Run::of(number, packet, candidate));
+        }
+        false
+    }
+
+    /// Merges what was decided; returns how many packets became longer.
+    #[cold]
+    fn merge(&mut self, batch: &mut Batch) -> u64 {
+        let mut merged = 0;
+        self.tails.clear();
+        self.tails.resize_with(self.runs.len(), Tail::default);
+        // From the last packet on: what is behind a packet has been put together when it is its turn.
+        while let Some(mut packet) = batch.pop() {
+            let number = batch.len();
+            if let Some(run) = self.runs.get(usize::from(self.joins[number])) {
+                let trimmed = packet.trim_front(run.first.headers);
+                debug_assert!(trimmed.is_ok(), "headers were looked at in the head frame");
+                self.tails[usize::from(self.joins[number])].prepend(packet);
+                continue;
+            }
+            if let Some(run) = self.runs.get(usize::from(self.leads[number]))
+                && run.joined > 0
+            {
+                packet.attach(core::mem::take(&mut self.tails[usize::from(self.leads[number])]));
+                run.describe(&mut packet);
+                merged += 1;
+            }
+            self.room.push(packet);
+        }
+        while let Some(packet) = self.room.pop() {
+            let pushed = batch.push(packet);
+            debug_assert!(pushed.is_ok(), "there are fewer packets than before");
+        }
+        merged
+    }
+}
+
+impl Run {
+    fn of(head: u8, packet: &Packet, first: Candidate) -> Self {
+        Self {
+            head,
+            joined: 0,
+            frames: frames(packet),
+            step: None,
+            verified: false,
+            payload: first.payload,
+            ends: TcpFlags::default(),
+            first,
+        }
+    }
+
+    /// Takes a packet of the same hash if it is the next one of the flow. `Some(true)` when more may follow.
+    fn join(&mut self, packet: &Packet, next: &Candidate, batch: &Batch) -> Option<bool> {
+        let first = &self.first;
+        let head = batch.get(usize::from(self.head))?;
+        let is_next = next.protocol == first.protocol
+            && (next.network, next.transport, next.headers)
+                == (first.network, first.transport, first.headers)
+            && next.payload <= first.payload
+            && (!next.protocol.is_tcp() || next.sequence == first.sequence.wrapping_add(self.payload));
+        let frames = frames(packet);
+        let fits = usize::from(self.frames) + usize::from(frames) <= MOST_FRAMES
+            && u32::from(first.headers - first.network) + self.payload + next.payload <= LONGEST_PACKET;
+        if !is_next || !fits || !same_headers(head, packet, next) {
+            return None;
+        }
+        let step = self.step_to(next, head)?;
+        self.verified = self.verified || is_exact(head, first);
+        if !self.verified || !is_exact(packet, next) {
+            return None;
+        }
+        self.step = Some(step);
+        self.frames += frames;
+        self.joined += 1;
+        self.payload += next.payload;
+        self.ends = flags(packet, next);
+        Some(next.payload == first.payload && next.part == Part::Any)
+    }
+
+    /// How identifications go on, if `next` has the one that is due.
+    fn step_to(&self, next: &Candidate, head: &Packet) -> Option<u16> {
+        if !next.protocol.is_v4() {
+            return Some(0);
+        }
+        let ahead = next.identification.wrapping_sub(self.first.identification);
+        match self.step {
+            Some(step) => (ahead == step * (u16::from(self.joined) + 1)).then_some(step),
+            None if ahead == 1 => Some(1),
+            // Without DF, equal identifications would mix fragments up (RFC 6864, 4.1).
+            None if ahead == 0 => has_dont_fragment(head, &self.first).then_some(0),
+            None => None,
+        }
+    }
+
+    /// Makes the first packet, which has all payload, say so.
+    fn describe(&self, packet: &mut Packet) {
+        let first = &self.first;
+        let size = u16::try_from(first.payload).unwrap_or(u16::MAX);
+        let (network, transport) = (usize::from(first.network), usize::from(first.transport));
+        let (whole, length) = (packet.len() - network, packet.len() - transport);
+        let bytes = packet.bytes_mut();
+        let protocol = if first.protocol.is_tcp() { IpProtocol::TCP } else { IpProtocol::UDP };
+        let Some(pseudo) = lengthen(&mut bytes[network..], whole, first.protocol) else { return };
+        let sum = pseudo.sum(protocol, u32::try_from(length).unwrap_or(u32::MAX)).partial();
+        let checksum_offset = if first.protocol.is_tcp() {
+            if let Ok(mut tcp) = TcpMut::parse(&mut bytes[transport..]) {
+                tcp.set_sequence_and_flags(first.sequence, self.ends);
+                tcp.set_checksum(sum);
+            }
+            Tcp::CHECKSUM_OFFSET
+        } else {
+            if let Ok(mut udp) = UdpMut::parse_head(&mut bytes[transport..]) {
+                udp.set_length(u16::try_from(length).unwrap_or(u16::MAX));
+                udp.set_checksum(sum);
+            }
+            Udp::CHECKSUM_OFFSET
+        };
+        packet.checksum = ChecksumState::Partial;
+        packet.checksum_start = first.transport;
+        packet.checksum_offset = checksum_offset;
+        packet.segmentation = Segmentation { size, kind: self.kind() };
+    }
+
+    fn kind(&self) -> SegmentationKind {
+        match (self.first.protocol, self.step) {
+            (Protocol::Tcp4, Some(0)) => SegmentationKind::Tcp4OneId,
+            (Protocol::Tcp4, _) => SegmentationKind::Tcp4,
+            (Protocol::Tcp6, _) => SegmentationKind::Tcp6,
+            (Protocol::Udp4, Some(0)) => SegmentationKind::UdpOneId,
+            (Protocol::Udp4 | Protocol::Udp6, _) => SegmentationKind::Udp,
+        }
+    }
+}
+
+/// Sets the length of an IP packet; returns its addresses.
+fn lengthen(network: &mut [u8], whole: usize, protocol: Protocol) -> Option<Pseudo> {
+    let length = u16::try_from(whole).ok()?;
+    if protocol.is_v4() {
+        let pseudo = crate::wire::Ipv4::parse_head(network, whole).ok()?.pseudo();
+        Ipv4Mut::parse_head(network, whole).ok()?.set_total_length(length);
+        Some(pseudo)
+    } else {
+        let pseudo = Ipv6::parse_head(network, whole).ok()?.pseudo();
+        let behind = length.checked_sub(u16::try_from(Ipv6::HEADER_BYTES).ok()?)?;
+        Ipv6Mut::parse_head(network, whole).ok()?.set_payload_length(behind);
+        Some(pseudo)
+    }
+}
+
+fn flags(packet: &Packet, at: &Candidate) -> TcpFlags {
+    let tcp = packet.bytes().get(usize::from(at.transport)..).and_then(|bytes| Tcp::parse(bytes).ok());
+    tcp.map(|tcp| tcp.flags()).unwrap_or_default()
+}
+
+fn has_dont_fragment(packet: &Packet, at: &Candidate) -> bool {
+    let network = packet.bytes().get(usize::from(at.network)..).unwrap_or_default();
+    crate::wire::Ipv4::parse_head(network, packet.len()).is_ok_and(|ip| ip.dont_fragment())
+}
+
+/// Frames of a packet.
+fn frames(packet: &Packet) -> u8 {
+    if packet.is_contiguous() { 1 } else { u8::try_from(packet.segment_count()).unwrap_or(u8::MAX) }
+}

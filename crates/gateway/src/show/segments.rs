@@ -1,0 +1,58 @@
+//! What was merged and cut for a port.
+
+use super::look::Look;
+use serde::{Deserialize, Serialize};
+
+/// Segments that were merged on their way to a port, and packets that were cut because it, or the tunnel
+/// over it, takes no longer ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentRow {
+    /// Packets that became part of longer ones.
+    pub merged: u64,
+    /// The longer ones.
+    pub merged_into: u64,
+    /// Packets that were cut.
+    pub cut: u64,
+    /// What they were cut into.
+    pub segments: u64,
+}
+
+impl SegmentRow {
+    /// What has happened since.
+    pub(super) fn subtract(&mut self, earlier: &Self) {
+        self.merged = self.merged.saturating_sub(earlier.merged);
+        self.merged_into = self.merged_into.saturating_sub(earlier.merged_into);
+        self.cut = self.cut.saturating_sub(earlier.cut);
+        self.segments = self.segments.saturating_sub(earlier.segments);
+    }
+
+    /// In words, if there is anything to say.
+    pub(super) fn sentence(&self, look: Look) -> Option<String> {
+        let part = |verb: &str, from: u64, into: u64, parts: u64, wholes: u64| {
+            (wholes > 0).then(|| {
+                let (whole, tenth) = (parts / wholes, parts % wholes * 10 / wholes);
+                format!("{verb} {} packets into {}: {whole}.{tenth} each", look.count(from), look.count(into))
+            })
+        };
+        let merged = part("merged", self.merged, self.merged_into, self.merged, self.merged_into);
+        let cut = part("cut", self.cut, self.segments, self.segments, self.cut);
+        let parts = merged.into_iter().chain(cut).collect::<Vec<_>>();
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn averages_are_told() {
+        let row = SegmentRow { merged: 450, merged_into: 20, cut: 2, segments: 90 };
+        let told = row.sentence(Look::PLAIN).expect("something has happened");
+        assert_eq!(told, "merged 450 packets into 20: 22.5 each; cut 2 packets into 90: 45.0 each");
+        assert_eq!(SegmentRow::default().sentence(Look::PLAIN), None);
+        let mut later = SegmentRow { merged: 500, ..row };
+        later.subtract(&row);
+        assert_eq!(later, SegmentRow { merged: 50, ..SegmentRow::default() });
+    }
+}
