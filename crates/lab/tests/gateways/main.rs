@@ -12,5 +12,6 @@ mod memory;
 mod mtu;
 mod order;
 mod reload;
+mod segments;
 mod tunnel;
 mod usb;
