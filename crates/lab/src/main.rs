@@ -8,7 +8,7 @@ use polder_devices::lan78xx::usb::Speed;
 use polder_lab::demo::{self, Forwarder};
 use polder_lab::interrupt;
 use polder_lab::lan78xx::{Door, Shown, Wire};
-use polder_lab::report::{Report, compare, page, table};
+use polder_lab::report::{Report, compare, join, page, table};
 use polder_lab::scenarios::{ALL, Scenario};
 use polder_lab::screen::Screen;
 use polder_lab::topology::is_root;
@@ -65,6 +65,18 @@ enum Command {
         /// With how many milliseconds in between.
         pause: u64,
     },
+    /// Makes one report of several runs of parts of a scenario.
+    Join {
+        /// The parts' reports.
+        #[arg(required = true)]
+        reports: Vec<PathBuf>,
+        /// Where to write it as JSON.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// Where to write it as a page.
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
+    },
     /// What has changed from one report to another.
     Compare {
         /// The earlier report (JSON).
@@ -81,6 +93,9 @@ struct RunArguments {
     /// At most 45 seconds a scenario; says what it leaves out.
     #[arg(long)]
     quick: bool,
+    /// Only what rows with this in their names need; may be given several times.
+    #[arg(long, value_name = "PART")]
+    only: Vec<String>,
     /// Where to write the report as JSON; with `all`, the scenario's name is put before the ending.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -153,6 +168,13 @@ fn main() -> ExitCode {
         Command::GuestAgent { port } => polder_lab::guest::agent::main(port),
         Command::Hold { thread, times, hold, pause } => {
             polder_lab::hold::hold(thread, times, Duration::from_millis(hold), Duration::from_millis(pause))
+        }
+        Command::Join { reports, json, html } => {
+            let reports = reports.iter().map(|path| read(path)).collect::<anyhow::Result<_>>();
+            reports.and_then(join::join).and_then(|report| {
+                table::print(screen, &report);
+                publish(screen, &report, (json.as_deref(), html.as_deref()))
+            })
         }
         Command::Compare { before, after } => {
             compare::print(screen, &read(&before)?, &read(&after)?);
@@ -234,19 +256,27 @@ fn run(screen: Screen, arguments: &RunArguments) -> anyhow::Result<()> {
             screen.line(format!("\n  {} {}: it needs root", screen.bad("skipped:"), scenario.name));
             continue;
         }
-        let report = scenario.run(screen, arguments.quick)?;
+        let report = scenario.run(screen, arguments.quick, &arguments.only)?;
         table::print(screen, &report);
         let name = all.then_some(scenario);
-        if let Some(path) = &arguments.json {
-            let path = file_for(path, name);
-            let text = serde_json::to_string_pretty(&report).context("a report cannot be written as JSON")?;
-            write(screen, &path, &(text + "\n"))?;
-        }
-        if let Some(path) = &arguments.html {
-            write(screen, &file_for(path, name), &page::render(&report)?)?;
-        }
+        let [json, html] =
+            [&arguments.json, &arguments.html].map(|path| path.as_ref().map(|path| file_for(path, name)));
+        publish(screen, &report, (json.as_deref(), html.as_deref()))?;
     }
     Ok(())
+}
+
+/// Writes a report as JSON and as a page, where that is wanted.
+fn publish(
+    screen: Screen,
+    report: &Report,
+    (json, html): (Option<&Path>, Option<&Path>),
+) -> anyhow::Result<()> {
+    if let Some(path) = json {
+        let text = serde_json::to_string_pretty(report).context("a report cannot be written as JSON")?;
+        write(screen, path, &(text + "\n"))?;
+    }
+    html.map_or(Ok(()), |path| write(screen, path, &page::render(report)?))
 }
 
 /// `report.json` becomes `report-engine.json` when each scenario has a file of its own.

@@ -5,6 +5,8 @@ mod cores;
 use crate::clock;
 use crate::interrupt;
 use crate::meters::cpu::CpuReading;
+use rustix::process::getpid;
+use rustix::thread::sched_getaffinity;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -130,9 +132,12 @@ pub fn cpu() -> String {
     name.map_or_else(|| "unknown".to_owned(), |(_, name)| name.trim().to_owned())
 }
 
-/// Cores that this process may run on.
+/// Cores that this process may run on, wherever the calling thread is pinned.
 pub fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    // The standard library counts those of the calling thread. The first thread of a process has the
+    // process's number, and the lab does not pin it.
+    let count = sched_getaffinity(Some(getpid())).map_or(1, |cores| cores.count());
+    usize::try_from(count).unwrap_or(1).max(1)
 }
 
 fn mitigations() -> BTreeMap<String, String> {
@@ -152,6 +157,17 @@ fn first_line(path: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pinned_thread_counts_all_cores() {
+        let counted = cores();
+        let pinned = std::thread::spawn(|| {
+            crate::topology::pin_here(0).unwrap();
+            cores()
+        });
+        assert_eq!(pinned.join().unwrap(), counted);
+        assert!(counted >= std::thread::available_parallelism().map_or(1, usize::from));
+    }
 
     #[test]
     fn the_random_walk_visits_every_line_once() {

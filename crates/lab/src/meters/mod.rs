@@ -1,5 +1,6 @@
 //! What is read off the traffic. Each meter has a test that gives it exactly 17 faults.
 
+pub mod absence;
 pub mod allocations;
 pub mod cpu;
 pub mod density;

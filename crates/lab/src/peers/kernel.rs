@@ -7,6 +7,7 @@
 use super::{CLIENT, Device, LINK_LOCAL, LINK_REMOTE, LOCAL, NETWORK, REMOTE, SERVER, Site, Task};
 use crate::command;
 use crate::traffic::packet::Mac;
+use anyhow::Context as _;
 
 /// Where the kernel's receive work runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,15 @@ pub enum Napi {
     Threaded,
     /// On the sender's core.
     Softirq,
+}
+
+/// Which tunnel the kernel speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tunnel {
+    /// VXLAN.
+    Vxlan,
+    /// GRE with Ethernet inside, where the kernel has it.
+    Gretap,
 }
 
 /// A namespace whose kernel forwards.
@@ -28,11 +38,11 @@ impl Kernel {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn start(site: &Site<'_>, napi: Napi) -> anyhow::Result<Self> {
+    pub fn start(site: &Site<'_>, napi: Napi, kind: Tunnel) -> anyhow::Result<Self> {
         match site.task {
             Task::Bridge => bridge(site, site.output)?,
             Task::Route => route(site)?,
-            Task::Encapsulate | Task::Decapsulate => tunnel(site)?,
+            Task::Encapsulate | Task::Decapsulate => tunnel(site, kind)?,
         }
         // Without GRO or an XDP program a veth does not receive by NAPI at all. GRO merges no UDP.
         let interface = site.input;
@@ -76,16 +86,24 @@ fn route(site: &Site<'_>) -> anyhow::Result<()> {
     set(site, "net/ipv4/ip_forward", "1")
 }
 
-/// VXLAN between the ends of the tunnel, in a bridge with the member.
-fn tunnel(site: &Site<'_>) -> anyhow::Result<()> {
+/// A tunnel between the two ends, in a bridge with the member.
+fn tunnel(site: &Site<'_>, kind: Tunnel) -> anyhow::Result<()> {
     underlay(site)?;
     let (local, remote) = (LOCAL.to_string(), REMOTE.1.to_string());
-    let network = NETWORK.to_string();
-    #[rustfmt::skip]
-    site.namespace.ip(&[
-        "link", "add", "peer", "type", "vxlan", "id", &network, "local", &local, "remote", &remote,
-        "dstport", "4789",
-    ])?;
+    let ends = ["local", &local, "remote", &remote];
+    match kind {
+        Tunnel::Vxlan => {
+            let network = NETWORK.to_string();
+            let link = ["link", "add", "peer", "type", "vxlan", "id", &network, "dstport", "4789"];
+            site.namespace.ip(&[&link[..], &ends].concat())?;
+        }
+        Tunnel::Gretap => {
+            let link = ["link", "add", "peer", "type", "gretap"];
+            site.namespace
+                .ip(&[&link[..], &ends].concat())
+                .context("this kernel has no gretap (CONFIG_NET_IPGRE)")?;
+        }
+    }
     bridge(site, "peer")
 }
 

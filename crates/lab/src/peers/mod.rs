@@ -9,7 +9,7 @@ pub mod polder;
 pub mod testpmd;
 
 use crate::meters::cpu::thread_time;
-use crate::topology::Namespace;
+use crate::topology::{Namespace, put_first};
 use crate::traffic::packet::Mac;
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -97,6 +97,15 @@ pub trait Device: Send {
     /// When it does not answer.
     fn halt(&mut self) -> anyhow::Result<()> {
         Ok(())
+    }
+
+    /// Puts those of its threads that sleep when there is nothing to do before all ordinary ones of their
+    /// core. One that polls without pause stays as it is: nothing else would run.
+    ///
+    /// # Errors
+    /// When there is no right to do it.
+    fn put_first(&self) -> anyhow::Result<()> {
+        self.threads().iter().try_for_each(|&thread| put_first(thread))
     }
 
     /// What its own books miss, once nothing is on its way; `None` when it keeps none.

@@ -7,6 +7,7 @@ use super::{Device, LINK_LOCAL, LINK_REMOTE, LOCAL, REMOTE, SERVER, Site, Task};
 use crate::clock;
 use crate::command::{self, Running};
 use crate::interrupt;
+use crate::topology::put_first;
 use anyhow::{Context as _, bail, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -81,6 +82,11 @@ impl Ovs {
 impl Device for Ovs {
     fn threads(&self) -> &[i32] {
         &self.threads
+    }
+
+    fn put_first(&self) -> anyhow::Result<()> {
+        // The first one polls.
+        self.threads.iter().skip(1).try_for_each(|&thread| put_first(thread))
     }
 
     fn go(&mut self) -> anyhow::Result<()> {

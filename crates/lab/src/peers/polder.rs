@@ -4,6 +4,7 @@ use super::{Device, LOCAL, REMOTE, SERVER, Site, Task, kernel};
 use crate::clock;
 use crate::command::{self, Running};
 use crate::interrupt;
+use crate::topology::put_before;
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 use std::fs;
@@ -22,6 +23,8 @@ pub struct Polder {
     program: PathBuf,
     socket: PathBuf,
     threads: Vec<i32>,
+    /// How many of them are workers; the others receive for them in the kernel.
+    workers: usize,
 }
 
 /// The `polder` program beside this one, or else on the path.
@@ -58,9 +61,10 @@ impl Polder {
             .with_context(|| format!("cannot write {}", file.display()))?;
         let mut command = site.namespace.command(&program);
         let process = Running::start("polder", command.arg("run").arg(&file))?;
-        let mut polder = Self { process, program, socket, threads: Vec::new() };
+        let mut polder = Self { process, program, socket, threads: Vec::new(), workers: 0 };
         polder.wait()?;
         polder.threads = workers(polder.process.id())?;
+        polder.workers = polder.threads.len();
         polder.threads.extend(site.namespace.pin_napi(site.input, site.core)?);
         Ok(polder)
     }
@@ -109,6 +113,15 @@ impl Polder {
 impl Device for Polder {
     fn threads(&self) -> &[i32] {
         &self.threads
+    }
+
+    /// Workers come before the kernel's receiving threads: they sleep when there is nothing to do, and
+    /// what is too much is lost where it has cost the least.
+    fn put_first(&self) -> anyhow::Result<()> {
+        for (index, &thread) in self.threads.iter().enumerate() {
+            put_before(thread, if index < self.workers { 2 } else { 1 })?;
+        }
+        Ok(())
     }
 
     fn unaccounted(&self) -> anyhow::Result<Option<i64>> {

@@ -3,6 +3,7 @@
 //! Names of rows are a contract: later runs and other people compare by them.
 
 pub mod compare;
+pub mod join;
 pub mod page;
 pub mod plot;
 pub mod table;
@@ -10,6 +11,11 @@ pub mod table;
 use crate::machine::Machine;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// Why a row has no value when its part of a scenario was not run.
+pub const LEFT_OUT: &str = "was left out";
+/// How the note begins that only some rows were wanted.
+pub const ALL_BUT: &str = "all rows but those with ";
 
 /// Which way is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

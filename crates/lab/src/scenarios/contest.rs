@@ -5,6 +5,9 @@
 //! little time to waste, and one that sleeps has no need to: their costs can be compared. The runs
 //! that count take turns.
 //!
+//! Threads of a device that sleep when there is nothing to do come before all others of its core, its
+//! receive work in the kernel included; one that polls without pause shares the core as it is.
+//!
 //! The kernel in softirq works on the sender's time. It gets packets as fast as the sender is done with
 //! the one before; its cost is what the sender spends more on a packet than when another core receives.
 
@@ -50,6 +53,17 @@ struct Ready {
     lost: Samples,
     sink: Samples,
     foreign: Samples,
+    /// Whether the generator reached no higher rate.
+    bounded: bool,
+}
+
+/// What a search has found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    /// Packets a second.
+    pub(super) rate: f64,
+    /// Whether it was the generator that could not do more.
+    pub(super) bounded: bool,
 }
 
 /// What is left of a contest when it is over.
@@ -72,38 +86,19 @@ pub(super) fn hold(
     let (rounds, time) = run.quick_or((3, 300), (7, 1000));
     let time = Duration::from_millis(time);
     let mut ready = Vec::new();
-    for &entry in entries {
+    let wanted = entries.iter().filter(|entry| run.wants_any(&entry.rows())).collect::<Vec<_>>();
+    for entry in wanted {
         run.says(&format!("{} ({frame_bytes} bytes)", entry.cost));
         let setup = Setup::new(entry.contender, entry.task, frame_bytes, flows);
-        let laid = Stand::lay(setup);
+        let prepared = Ready::prepare(*entry, setup, time);
         crate::interrupt::check()?;
-        let mut stand = match laid {
-            Ok(stand) => stand,
-            Err(error) => {
-                run.skip(&entry.rows(), &format!("{error:#}"));
-                continue;
+        match prepared {
+            Ok(prepared) => {
+                entry.place(run);
+                ready.push(prepared);
             }
-        };
-        let found = if entry.on_senders_time() { Ok(f64::INFINITY) } else { throughput(&mut stand, time) };
-        crate::interrupt::check()?;
-        let plan = match found {
-            Ok(rate) => Plan::steady(rate, time),
-            Err(error) => {
-                run.skip(&entry.rows(), &format!("{error:#}"));
-                continue;
-            }
-        };
-        entry.place(run);
-        ready.push(Ready {
-            entry,
-            stand,
-            plan,
-            costs: Samples::default(),
-            rates: Samples::default(),
-            lost: Samples::default(),
-            sink: Samples::default(),
-            foreign: Samples::default(),
-        });
+            Err(error) => run.skip(&entry.rows(), &format!("{error:#}")),
+        }
     }
     let sender = if ready.iter().any(|ready| ready.entry.on_senders_time()) {
         run.says("what a packet costs the sender");
@@ -130,25 +125,34 @@ pub(super) fn hold(
     Ok(books)
 }
 
-/// The highest rate that loses no more than [`LOSS`].
+/// The highest rate within `rates` that loses no more than a `loss`, in trials of so much `time`.
 ///
 /// # Errors
 /// When there is none, when the device ends, or when interrupted.
-fn throughput(stand: &mut Stand, time: Duration) -> anyhow::Result<f64> {
-    let (low, high) = RATES;
-    let mut search = Search::new(low, high);
+pub(super) fn throughput(
+    stand: &mut Stand,
+    loss: f64,
+    rates: (f64, f64),
+    time: Duration,
+) -> anyhow::Result<Found> {
+    let (low, high) = rates;
+    let (mut search, mut bounded) = (Search::new(low, high), false);
     for _ in 0..TRIALS {
         if search.is_narrow() {
             break;
         }
-        let percent = LOSS * 100.0;
+        let percent = loss * 100.0;
         ensure!(search.next() >= low, "more than {percent} % are lost even at {low} packets a second");
         let trial = undisturbed(stand, &Plan::steady(search.next(), time))?;
         // A generator that cannot keep up makes no rate good that it did not reach.
-        let reached = trial.sent.rate() > 0.98 * search.next();
-        search.tell(reached && trial.loss() <= LOSS);
+        let (reached, kept) = (trial.sent.rate() > 0.98 * search.next(), trial.loss() <= loss);
+        search.tell(reached && kept);
+        if !(reached && kept) {
+            // The bound above is that of the trial that failed last.
+            bounded = !reached;
+        }
     }
-    Ok(search.lowest())
+    Ok(Found { rate: search.lowest(), bounded })
 }
 
 /// A trial in which the generator kept its timetable and the device had its core, if there is one in a
@@ -192,15 +196,21 @@ impl Entry {
         run.place("injector", other, "thread, pinned; the kernel makes the packets in its system calls");
         run.place("sink", other, "NAPI thread, pinned, before all others (SCHED_FIFO), begun by a timer");
         match self.contender {
-            Contender::Polder => {
-                run.place("polder", core, "worker, and the NAPI thread of its input, pinned")
-            }
+            Contender::Polder => run.place(
+                "polder",
+                core,
+                "worker and the NAPI thread of its input, pinned, before all others (SCHED_FIFO 2 and 1)",
+            ),
             Contender::Testpmd => {
-                run.place("testpmd", core, "forwarding thread, and the NAPI thread of its input")
+                run.place("testpmd", core, "forwarding thread, which polls its input's NAPI (busy_budget 64)")
             }
-            Contender::Ovs => run.place("Open vSwitch", core, "PMD thread, and the NAPI thread of its input"),
-            Contender::Kernel(Napi::Threaded) => {
-                run.place("kernel", core, "NAPI thread of its input, pinned")
+            Contender::Ovs => run.place(
+                "Open vSwitch",
+                core,
+                "PMD thread, and before it the NAPI thread of its input (SCHED_FIFO)",
+            ),
+            Contender::Kernel(Napi::Threaded) | Contender::KernelGretap => {
+                run.place("kernel", core, "NAPI thread of its input, pinned, before all others (SCHED_FIFO)")
             }
             Contender::Kernel(Napi::Softirq) => {
                 run.place("kernel in softirq", other, "the injector's own time")
@@ -210,13 +220,29 @@ impl Entry {
 }
 
 impl Ready {
+    /// Sets the device up, and finds the rate at which it is to be measured.
+    fn prepare(entry: Entry, setup: Setup, time: Duration) -> anyhow::Result<Self> {
+        let mut stand = Stand::lay(setup)?;
+        let Found { rate, bounded } = if entry.on_senders_time() {
+            Found { rate: f64::INFINITY, bounded: false }
+        } else {
+            throughput(&mut stand, LOSS, RATES, time)?
+        };
+        let [costs, rates, lost, sink, foreign] = [const { Samples::new() }; 5];
+        let plan = Plan::steady(rate, time);
+        Ok(Self { entry, stand, plan, costs, rates, lost, sink, foreign, bounded })
+    }
+
     fn record(self, run: &mut Run) {
-        let Self { entry, costs, rates, lost, sink, foreign, .. } = self;
+        let Self { entry, costs, rates, lost, sink, foreign, bounded, .. } = self;
         run.record(entry.cost, &costs);
         let lost = lost.median().unwrap_or(0.0) * 100.0;
         let rate = rates.median().unwrap_or(0.0);
         let sink = sink.median().unwrap_or(0.0);
         let mut remark = format!("at {rate:.2} Mpps with {lost:.2} % lost; the sink took {sink:.0} ns");
+        if bounded {
+            remark.push_str("; the generator reached no more");
+        }
         let foreign = foreign.median().unwrap_or(0.0);
         if foreign > FOREIGN && !entry.on_senders_time() {
             remark.push_str(&format!("; its core did something else {foreign:.0} % of the time"));

@@ -5,6 +5,7 @@ mod buffers;
 mod contest;
 mod engine;
 mod gre;
+mod hops;
 mod idle;
 mod lan78xx;
 mod lan78xx_kernel;
@@ -55,12 +56,12 @@ impl Scenario {
         ALL.iter().find(|scenario| scenario.name == name)
     }
 
-    /// Runs it; rows that were not filled say so.
+    /// Runs it, or what the rows need whose names contain one of `only`; rows that were not filled say so.
     ///
     /// # Errors
     /// When interrupted, or when nothing at all could be measured.
-    pub fn run(&self, screen: Screen, quick: bool) -> anyhow::Result<Report> {
-        let mut run = Run::start(screen, self.name, self.promises, quick)?;
+    pub fn run(&self, screen: Screen, quick: bool, only: &[String]) -> anyhow::Result<Report> {
+        let mut run = Run::start(screen, self.name, self.promises, (quick, only))?;
         (self.measure)(&mut run).with_context(|| format!("the scenario {} could not be run", self.name))?;
         Ok(run.finish())
     }

@@ -3,8 +3,9 @@
 use crate::clock;
 use crate::machine::Machine;
 use crate::meters::statistics::Samples;
-use crate::report::{Better, Curve, Placement, Report, Row};
+use crate::report::{ALL_BUT, Better, Curve, LEFT_OUT, Placement, Report, Row};
 use crate::screen::{Screen, Step};
+use anyhow::bail;
 use std::time::Duration;
 
 /// What a row aims at.
@@ -43,6 +44,8 @@ pub struct Run {
     step: Step,
     promises: &'static [Promise],
     start: Duration,
+    /// What the names of wanted rows contain; all are wanted when empty.
+    only: Vec<String>,
     report: Report,
 }
 
@@ -55,8 +58,12 @@ impl Run {
         screen: Screen,
         scenario: &str,
         promises: &'static [Promise],
-        quick: bool,
+        (quick, only): (bool, &[String]),
     ) -> anyhow::Result<Self> {
+        let known = |part: &String| promises.iter().any(|promise| promise.name.contains(part.as_str()));
+        if let Some(part) = only.iter().find(|part| !known(part)) {
+            bail!("no row of {scenario} has `{part}` in its name; see `polder-lab list`");
+        }
         let start = clock::now();
         let step = screen.step(&format!("{scenario}: looking at the machine"));
         let report = Report {
@@ -79,7 +86,7 @@ impl Run {
             );
             screen.line(format!("  {} {text}", screen.bad("busy:")));
         }
-        Ok(Self { screen, step, promises, start, report })
+        Ok(Self { screen, step, promises, start, only: only.to_vec(), report })
     }
 
     /// Where to print.
@@ -95,6 +102,23 @@ impl Run {
     /// One value or the other: for quick runs, and for whole ones.
     pub fn quick_or<T>(&self, quick: T, whole: T) -> T {
         if self.report.quick { quick } else { whole }
+    }
+
+    /// Whether a row is wanted.
+    pub fn wants(&self, row: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|part| row.contains(part.as_str()))
+    }
+
+    /// Whether one of these rows is wanted.
+    pub fn wants_any(&self, rows: &[&str]) -> bool {
+        rows.iter().any(|row| self.wants(row))
+    }
+
+    /// Wants a row on which a wanted one depends.
+    pub fn want(&mut self, row: &str) {
+        if !self.wants(row) {
+            self.only.push(row.to_owned());
+        }
     }
 
     /// Whether a quick run has used up its time; then what is left is to be left out.
@@ -190,6 +214,10 @@ impl Run {
 
     /// Ends the run: promises in their order, goals judged.
     pub fn finish(mut self) -> Report {
+        let measured = |promise: &Promise| self.report.rows.iter().any(|row| row.name == promise.name);
+        if !self.only.is_empty() && !self.promises.iter().all(measured) {
+            self.report.left_out.push(format!("{ALL_BUT}{}", self.only.join(", ")));
+        }
         let filled = std::mem::take(&mut self.report.rows);
         for promise in self.promises {
             let row = filled.iter().find(|row| row.name == promise.name).cloned();
@@ -216,7 +244,7 @@ impl Promise {
             better: self.better,
             goal: None,
             met: None,
-            reason: Some("was left out".to_owned()),
+            reason: Some(LEFT_OUT.to_owned()),
             spread: None,
             samples: 0,
         }
@@ -244,7 +272,7 @@ mod tests {
 
     #[test]
     fn promises_are_kept_in_order_and_judged() {
-        let mut run = Run::start(Screen::new(), "t", PROMISES, true).unwrap();
+        let mut run = Run::start(Screen::new(), "t", PROMISES, (true, &[])).unwrap();
         run.record_one("t.c", 1.9);
         run.record_one("t.b", 10.0);
         run.record("t.a", &[9.0, 9.5, 10.5].into_iter().collect());
@@ -262,5 +290,17 @@ mod tests {
         assert_eq!(report.rows[3].reason.as_deref(), Some("was left out"));
         assert!(report.left_out[0].contains("t.unknown"));
         assert_eq!(report.rows[0].goal, Some(10.0));
+    }
+
+    #[test]
+    fn only_wanted_rows_are_wanted_and_an_unknown_one_is_told() {
+        let only = |part: &str| Run::start(Screen::new(), "t", PROMISES, (true, &[part.to_owned()]));
+        let mut run = only("t.a").unwrap();
+        assert!(run.wants("t.a") && !run.wants("t.b") && run.wants_any(&["t.b", "t.a"]));
+        run.want("t.b");
+        assert!(run.wants("t.b") && !run.wants("t.c"));
+        assert_eq!(run.finish().left_out, ["all rows but those with t.a, t.b"]);
+        let error = only("t.x").unwrap_err().to_string();
+        assert!(error.contains("`t.x`") && error.contains("list"), "{error}");
     }
 }

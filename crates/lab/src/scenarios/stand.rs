@@ -8,11 +8,13 @@
 //! The sink's receive work is a NAPI thread that runs before the injector, and is moderated by a timer
 //! as a network interface's interrupts are, so that a device does not pay for waking it.
 
+use super::hops::{Lost, Path};
 use crate::interrupt;
 use crate::machine;
+use crate::meters::absence::{Absence, Watch};
 use crate::meters::cpu::{CpuReading, thread_time};
 use crate::meters::stream::{Outcome, StreamMeter};
-use crate::peers::kernel::{Kernel, Napi};
+use crate::peers::kernel::{Kernel, Napi, Tunnel};
 use crate::peers::ovs::Ovs;
 use crate::peers::polder::Polder;
 use crate::peers::testpmd::{Mode, Testpmd};
@@ -46,6 +48,8 @@ pub(super) enum Contender {
     Ovs,
     /// The kernel; by default its receive work is done on the sender's core.
     Kernel(Napi),
+    /// The kernel with GRE in place of VXLAN, its receive work threaded.
+    KernelGretap,
 }
 
 /// What is to be laid.
@@ -69,6 +73,7 @@ pub(super) struct Stand {
     injector: Injector,
     sink: Sink,
     sink_threads: Vec<i32>,
+    path: Path,
     _topology: Topology,
 }
 
@@ -87,8 +92,21 @@ pub(super) struct Trial {
     pub(super) foreign: f64,
 }
 
+/// What a run for exactness showed beside.
+#[derive(Debug)]
+pub(super) struct Detail {
+    /// Loss, order, latency.
+    pub(super) outcome: Outcome,
+    /// Where packets were lost.
+    pub(super) lost: Lost,
+    /// Who else had the device's core for long enough to fill a wire; `None` when the kernel does not tell.
+    pub(super) absences: Option<Vec<Absence>>,
+}
+
+/// What a wire holds (`VETH_RING_SIZE` of drivers/net/veth.c).
+const WIRE: f64 = 256.0;
 /// How many packets a generator may send at once to catch up: half of what a wire holds.
-const BURST: f64 = 128.0;
+const BURST: f64 = WIRE / 2.0;
 
 impl Trial {
     /// CPU time of the device for each packet that came out, in nanoseconds.
@@ -162,9 +180,15 @@ impl Stand {
             moderation_us: setup.moderation_us,
         };
         let device = setup.start(&site, &topology)?;
+        device.put_first()?;
         let mut injector = Injector::open(&generator, "gen0", setup.talk(), setup.frame_bytes)?;
         injector.pin_to(other);
-        Ok(Self { device, injector, sink, sink_threads, _topology: topology })
+        let path = Path {
+            source: (generator.clone(), "gen0".to_owned()),
+            input: (gateway.clone(), input.clone()),
+            output: (gateway.clone(), output.clone()),
+        };
+        Ok(Self { device, injector, sink, sink_threads, path, _topology: topology })
     }
 
     /// Percent of a core that the device uses for as long as `wait` takes.
@@ -187,6 +211,20 @@ impl Stand {
     /// When the device has ended, or when interrupted.
     pub(super) fn run(&mut self, plan: &Plan) -> anyhow::Result<Trial> {
         self.metered(plan).map(|(trial, _)| trial)
+    }
+
+    /// The same, and says where lost packets went and who else had the device's core.
+    ///
+    /// # Errors
+    /// As [`metered`](Self::metered), or when an interface has no books.
+    pub(super) fn explained(&mut self, plan: &Plan) -> anyhow::Result<(Trial, Detail)> {
+        let hops = self.path.read()?;
+        let watch = Watch::core(cores().0).ok();
+        let (trial, outcome) = self.metered(plan)?;
+        let fills = Duration::from_secs_f64(WIRE / plan.rate);
+        let absences = watch.and_then(|watch| watch.absences(&["worker", "napi/pdl"], fills).ok());
+        let lost = self.path.read()?.since(hops, trial.sent.packets, trial.received);
+        Ok((trial, Detail { outcome, lost, absences }))
     }
 
     /// The same, and meters loss, order and latency of each packet.
@@ -281,7 +319,8 @@ impl Setup {
             Contender::Polder => Box::new(Polder::start(site, files)?),
             Contender::Testpmd => Box::new(Testpmd::between_interfaces(site, Mode::Io)?),
             Contender::Ovs => Box::new(Ovs::start(site, files)?),
-            Contender::Kernel(napi) => Box::new(Kernel::start(site, napi)?),
+            Contender::Kernel(napi) => Box::new(Kernel::start(site, napi, Tunnel::Vxlan)?),
+            Contender::KernelGretap => Box::new(Kernel::start(site, Napi::Threaded, Tunnel::Gretap)?),
         })
     }
 
@@ -289,7 +328,9 @@ impl Setup {
     fn wrap(&self) -> Wrap {
         match self.contender {
             Contender::Kernel(_) => Wrap::Vxlan(NETWORK),
-            Contender::Polder | Contender::Testpmd | Contender::Ovs => Wrap::Gretap(None),
+            Contender::Polder | Contender::Testpmd | Contender::Ovs | Contender::KernelGretap => {
+                Wrap::Gretap(None)
+            }
         }
     }
 

@@ -10,7 +10,7 @@
 mod napi;
 mod state;
 
-pub use napi::{pin, pin_here, put_first};
+pub use napi::{pin, pin_here, put_before, put_first};
 
 use crate::command;
 use anyhow::{Context as _, bail, ensure};

@@ -84,7 +84,17 @@ pub fn pin_here(cpu: usize) -> anyhow::Result<()> {
 /// # Errors
 /// When there is no right to do it.
 pub fn put_first(thread: i32) -> anyhow::Result<()> {
-    command::run(Command::new("chrt").args(["--fifo", "--pid", "1", &thread.to_string()])).map(drop)
+    put_before(thread, 1)
+}
+
+/// Lets a thread run before all ordinary ones of its core, and before those that were put first with
+/// a smaller number (`SCHED_FIFO`).
+///
+/// # Errors
+/// When there is no right to do it.
+pub fn put_before(thread: i32, number: u8) -> anyhow::Result<()> {
+    let (number, thread) = (number.to_string(), thread.to_string());
+    command::run(Command::new("chrt").args(["--fifo", "--pid", &number, &thread])).map(drop)
 }
 
 fn wait_for_threads(interface: &str) -> anyhow::Result<Vec<i32>> {

@@ -36,8 +36,11 @@ const INTERVAL: usize = 16;
 const BURST: usize = 24;
 const END: usize = 32;
 const BEHIND: usize = 40;
+const GATE: usize = 48;
+const GAP: usize = 56;
+const SLACK: usize = 64;
 /// The front of the template, in words.
-const HEAD: usize = 64;
+const HEAD: usize = 72;
 const VALUE: usize = HEAD + 192;
 
 /// Bits behind the point of an interval in nanoseconds: a rate is kept to one part in a million.
@@ -47,7 +50,12 @@ const BATCH: u32 = 64;
 /// How long the kernel may take until the program runs: it waits for grace periods of RCU.
 const LEAD: Duration = Duration::from_millis(80);
 /// How much longer it runs than packets are due, so that the last late ones are sent.
-const TAIL: Duration = Duration::from_millis(2);
+const TAIL: Duration = Duration::from_millis(20);
+/// How much faster than planned it sends when it is late. A core that was taken away for some
+/// milliseconds would else send at once what a wire does not hold, and the loss would be the generator's.
+const CATCH_UP: f64 = 1.25;
+/// Packets that it sends at once when it is late, at most.
+const AT_ONCE: f64 = 64.0;
 /// How often the sink is read.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -115,8 +123,10 @@ impl Injector {
         self.set(END, nanos(start + plan.time)?);
         self.set(INTERVAL, interval);
         self.set(BURST, u64::from(plan.burst.max(1)));
-        self.set(NEXT, 0);
-        self.set(BEHIND, 0);
+        let gap = if plan.rate.is_finite() { 1e9 / plan.rate / CATCH_UP } else { 0.0 };
+        self.set(GAP, whole(gap));
+        self.set(SLACK, whole(gap * AT_ONCE.max(2.0 * f64::from(plan.burst))));
+        [NEXT, BEHIND, GATE].iter().for_each(|&at| self.set(at, 0));
         let breaker = Breaker::new()?;
         let cpu = std::thread::scope(|scope| {
             let injecting = scope.spawn(|| self.inject(&packet, &breaker));
@@ -188,8 +198,12 @@ fn nanos(time: Duration) -> anyhow::Result<u64> {
     clippy::cast_sign_loss,
     reason = "intervals are positive and short"
 )]
+fn whole(nanos: f64) -> u64 {
+    nanos as u64
+}
+
 fn fixed_point(nanos: f64) -> u64 {
-    (nanos * f64::from(1 << FRACTION)) as u64
+    whole(nanos * f64::from(1 << FRACTION))
 }
 
 /// Registers: R6 the context, R7 the shared value, R8 the packet's number, R9 when it is due.
@@ -209,13 +223,17 @@ fn program(map: BorrowedFd<'_>, template: &Template, interface: u32) -> Vec<u64>
         jump_if_greater(R4, R3, length(&write)),
     ];
     // Nothing is due yet, or any more: jump behind the rest, to the drop.
-    let late = note_lateness();
+    let (pass, late) = (pass_gate(), note_lateness());
     let rest = length(&late) + length(&bounds) + length(&write);
+    let gate = 2 + length(&pass);
     code.extend([
-        jump_if_less(R0, R9, 2 + rest),
+        jump_if_less(R0, R9, 2 + gate + rest),
         load(DOUBLE, R1, R7, at(END)),
-        jump_if_at_least(R9, R1, rest),
+        jump_if_at_least(R9, R1, gate + rest),
+        load(DOUBLE, R1, R7, at(GATE)),
+        jump_if_less(R0, R1, length(&pass) + rest),
     ]);
+    code.extend(pass);
     code.extend(late);
     code.extend(bounds);
     code.extend(write);
@@ -241,6 +259,21 @@ fn due() -> [u64; 14] {
         copy(R9, R0),
         jump_if_at_least(R0, R2, 1),
         copy(R9, R2),
+    ]
+}
+
+/// Opens the gate (R1) again a gap later, but not earlier than the slack before now (R0): what was late
+/// comes in a few packets at once, and then at a rate that wires and rings bear.
+fn pass_gate() -> [u64; 8] {
+    [
+        load(DOUBLE, R2, R7, at(GAP)),
+        add_register(R1, R2),
+        load(DOUBLE, R3, R7, at(SLACK)),
+        copy(R2, R0),
+        subtract(R2, R3),
+        jump_if_at_least(R1, R2, 1),
+        copy(R1, R2),
+        store(R7, at(GATE), R1),
     ]
 }
 

@@ -1,0 +1,97 @@
+//! Several runs of parts of one scenario as one report.
+
+use super::{ALL_BUT, Better, LEFT_OUT, Report, Row};
+use anyhow::{Context as _, ensure};
+
+/// One report of several. A row that more than one has measured keeps its worst value, as for counts of
+/// faults; nothing is averaged.
+///
+/// # Errors
+/// When they are of different scenarios, commits, kernels, or lengths.
+pub fn join(reports: Vec<Report>) -> anyhow::Result<Report> {
+    let mut reports = reports.into_iter();
+    let mut joined = reports.next().context("there is nothing to join")?;
+    for next in reports {
+        let same = |what: &str, a: &str, b: &str| {
+            ensure!(a == b, "the reports differ in their {what}: {a} and {b}");
+            Ok(())
+        };
+        same("scenario", &joined.scenario, &next.scenario)?;
+        same("commit", &joined.machine.commit, &next.machine.commit)?;
+        same("kernel", &joined.machine.kernel, &next.machine.kernel)?;
+        ensure!(joined.quick == next.quick, "one of the runs was quick");
+        add(&mut joined, next);
+    }
+    let missing = joined.rows.iter().any(is_left_out);
+    joined.left_out.retain(|line| missing || !line.starts_with(ALL_BUT));
+    Ok(joined)
+}
+
+fn add(joined: &mut Report, next: Report) {
+    joined.command = format!("{}; {}", joined.command, next.command);
+    for (idle, other) in joined.machine.cores_idle.iter_mut().zip(&next.machine.cores_idle) {
+        *idle = idle.min(*other);
+    }
+    for place in next.placement {
+        if !joined.placement.contains(&place) {
+            joined.placement.push(place);
+        }
+    }
+    joined.left_out.extend(next.left_out);
+    joined.curves.extend(next.curves);
+    for row in next.rows {
+        match joined.rows.iter_mut().find(|known| known.name == row.name) {
+            None => joined.rows.push(row),
+            Some(known) if is_left_out(known) || is_worse(&row, known) => *known = row,
+            Some(_) => {}
+        }
+    }
+}
+
+fn is_left_out(row: &Row) -> bool {
+    row.value.is_none() && row.reason.as_deref() == Some(LEFT_OUT)
+}
+
+fn is_worse(row: &Row, known: &Row) -> bool {
+    row.value.zip(known.value).is_some_and(|(value, known)| match row.better {
+        Better::Higher => value < known,
+        Better::Lower => value > known,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::sample;
+
+    fn part(value: Option<f64>, only: &str) -> Report {
+        let mut report = sample();
+        report.left_out = vec![format!("{ALL_BUT}{only}")];
+        report.rows[0].value = value;
+        report.rows[0].reason = value.is_none().then(|| LEFT_OUT.to_owned());
+        report
+    }
+
+    #[test]
+    fn a_row_comes_from_where_it_was_measured_and_the_worst_counts() {
+        for parts in [[Some(3.0), None], [None, Some(3.0)], [Some(3.0), Some(2.0)], [Some(2.0), Some(3.0)]] {
+            let joined = join(parts.map(|value| part(value, "x")).into()).unwrap();
+            assert_eq!(joined.rows[0].value, Some(3.0), "{parts:?}");
+            assert_eq!((joined.rows.len(), joined.left_out.len(), joined.placement.len()), (3, 0, 1));
+        }
+    }
+
+    #[test]
+    fn what_no_part_has_measured_stays_left_out_and_said() {
+        let joined = join(vec![part(None, "x"), part(None, "y")]).unwrap();
+        assert_eq!((joined.rows[0].value, joined.left_out.len()), (None, 2));
+    }
+
+    #[test]
+    fn reports_of_different_commits_are_not_joined() {
+        let mut other = part(None, "x");
+        other.machine.commit.push('x');
+        let error = join(vec![part(None, "x"), other]).unwrap_err().to_string();
+        assert!(error.contains("commit"), "{error}");
+    }
+}

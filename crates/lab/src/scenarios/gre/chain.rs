@@ -1,0 +1,126 @@
+//! TCP and latency over the whole chain: client, gateway, gateway, server.
+
+use super::Run;
+use crate::command::{self, Running};
+use crate::demo::gateway::Gateway;
+use crate::demo::network::{ACCESS_POINT, Network, SERVER, STATION};
+use crate::machine;
+use crate::meters::statistics::Samples;
+use crate::topology::Topology;
+use crate::traffic::sockets::{UdpStream, tcp_goodput, wait_for_ping};
+use anyhow::{Context as _, ensure};
+use std::net::SocketAddrV4;
+use std::time::Duration;
+
+/// How long a fresh chain may take for the first packet.
+const FIRST_PACKET: Duration = Duration::from_secs(5);
+const TCP_WARM_UP: Duration = Duration::from_millis(700);
+const IPERF3_PORT: &str = "5202";
+/// Latency is taken with packets of this length at this rate.
+const LATENCY_FRAME: usize = 128;
+const LATENCY_RATE: f64 = 5_000.0;
+
+/// What the four namespaces of the demonstration give to applications.
+pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
+    for (name, polder) in [("polder", true), ("kernel_vxlan", false)] {
+        let rows = ["tcp.mbit", "iperf3.mbit", "latency.p50", "latency.p99"];
+        let rows = rows.map(|row| format!("gre.{row}.{name}"));
+        if !run.wants_any(&rows.each_ref().map(String::as_str)) {
+            continue;
+        }
+        run.says(&format!("TCP and latency over the whole chain, {name}"));
+        let mut topology = Topology::new()?;
+        let network = Network::lay(&mut topology)?;
+        let mut gateways = Vec::new();
+        if polder {
+            let last = machine::cores() - 1;
+            for (site, namespace, core) in
+                [(ACCESS_POINT, &network.access_point, 0), (STATION, &network.station, last)]
+            {
+                run.place(&format!("polder, {} of the chain", site.title), core, "worker, pinned");
+                gateways.push(Gateway::start(site, namespace, &topology, core)?);
+            }
+            gateways.iter_mut().try_for_each(Gateway::wait)?;
+        } else {
+            ACCESS_POINT.bridge_in_kernel(&network.access_point)?;
+            STATION.bridge_in_kernel(&network.station)?;
+            run.place("kernel of the chain", "any", "softirq of the senders");
+        }
+        ensure!(wait_for_ping(&network.client, SERVER, FIRST_PACKET)?, "no packet comes through the chain");
+        applications(run, &network, name)?;
+        gateways.into_iter().try_for_each(Gateway::stop)?;
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+fn applications(run: &mut Run, network: &Network, name: &str) -> anyhow::Result<()> {
+    let (rounds, time) = run.quick_or((2, 700), (5, 3000));
+    let time = Duration::from_millis(time);
+    let [mut goodput, mut told, mut middle, mut tail] = [const { Samples::new() }; 4];
+    let iperf3 = command::exists("iperf3");
+    for round in 0..rounds {
+        let warm_up = if round == 0 { TCP_WARM_UP } else { TCP_WARM_UP / 4 };
+        let to = SocketAddrV4::new(SERVER, 5201);
+        goodput.push(tcp_goodput(&network.client, &network.server, to, warm_up, time)? / 1e6);
+        if iperf3 {
+            told.push(iperf3_goodput(network, warm_up, time)? / 1e6);
+        }
+        let stream = UdpStream {
+            from: &network.client,
+            to: &network.server,
+            destination: SocketAddrV4::new(SERVER, 7),
+            frame_bytes: LATENCY_FRAME,
+            rate: LATENCY_RATE,
+            time,
+        };
+        let latency = stream.run()?.latency;
+        middle.push(latency.value_at_quantile(0.5) as f64 / 1e3);
+        tail.push(latency.value_at_quantile(0.99) as f64 / 1e3);
+    }
+    run.record(&format!("gre.tcp.mbit.{name}"), &goodput);
+    let row = format!("gre.iperf3.mbit.{name}");
+    if iperf3 {
+        run.record(&row, &told);
+    } else {
+        run.skip(&[&row], &command::remedy("iperf3"));
+    }
+    run.record(&format!("gre.latency.p50.{name}"), &middle);
+    run.record(&format!("gre.latency.p99.{name}"), &tail);
+    Ok(())
+}
+
+/// The same by iperf3: bits a second that its receiver counted.
+fn iperf3_goodput(network: &Network, warm_up: Duration, time: Duration) -> anyhow::Result<f64> {
+    let address = SERVER.to_string();
+    let mut server = network.server.command("iperf3");
+    server.args(["--server", "--one-off", "--forceflush", "--bind", &address, "--port", IPERF3_PORT]);
+    let mut server = Running::start("iperf3", &mut server)?;
+    server.wait_for("listening", 0, FIRST_PACKET)?;
+    let (seconds, omitted) = (time.as_secs().max(1), warm_up.as_secs_f64().ceil());
+    let mut client = network.client.command("iperf3");
+    client.args(["--client", &address, "--port", IPERF3_PORT, "--json"]);
+    client.args(["--time", &seconds.to_string(), "--omit", &omitted.to_string()]);
+    let told = command::run(&mut client)?;
+    goodput_in(&told).context("iperf3's report has an unknown form")
+}
+
+/// What iperf3's receiver counted, in bits a second.
+fn goodput_in(report: &str) -> Option<f64> {
+    let report = serde_json::from_str::<serde_json::Value>(report).ok()?;
+    report.pointer("/end/sum_received/bits_per_second")?.as_f64().filter(|&rate| rate > 0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::goodput_in;
+
+    #[test]
+    fn what_the_receiver_counted_is_taken() {
+        let report =
+            r#"{"end": {"sum_sent": {"bits_per_second": 9e9}, "sum_received": {"bits_per_second": 17e6}}}"#;
+        assert_eq!(goodput_in(report), Some(17e6));
+        assert_eq!(goodput_in("{}"), None);
+        assert_eq!(goodput_in(r#"{"error": "unable to connect"}"#), None);
+    }
+}

@@ -1,0 +1,281 @@
+//! `gre`: frames into a tunnel and out of it, beside the kernel's VXLAN and Open vSwitch's GRE.
+
+mod chain;
+
+use super::contest::{self, Books, Entry, throughput};
+use super::stand::{Contender, Detail, Setup, Stand};
+use super::{Goal, Promise, Run, Scenario};
+use crate::meters::absence::Absence;
+use crate::meters::stream::Outcome;
+use crate::peers::Task;
+use crate::peers::kernel::Napi;
+use crate::report::{Better, Curve};
+use crate::traffic::raw::Plan;
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The scenario.
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "gre",
+    about: "into a gretap tunnel and out of it: CPU time of a packet, TCP, latency, and no loss at half the rate",
+    needs_root: true,
+    promises: PROMISES,
+    measure,
+};
+
+const LOST: &str = "gre.lost_at_half_rate";
+const REORDERED: &str = "gre.reordered_at_half_rate";
+const DUPLICATED: &str = "gre.duplicated_at_half_rate";
+const UNACCOUNTED: &str = "gre.unaccounted_packets";
+const RATE: &str = "gre.encap_64.mpps.polder";
+const THROUGHPUT: &str = "gre.encap_64.throughput_mpps.polder";
+const LOST_OF_COSTED: &str = "gre.lost_at_half_of_highest_rate";
+
+/// Rows that need the found rate.
+const HALF_RATE: [&str; 5] = [THROUGHPUT, LOST, REORDERED, DUPLICATED, LOST_OF_COSTED];
+
+const fn cost(name: &'static str, goal: Goal) -> Promise {
+    Promise { name, unit: "ns", better: Better::Lower, goal }
+}
+
+const fn rate(name: &'static str) -> Promise {
+    Promise { name, unit: "Mpps", better: Better::Higher, goal: Goal::None }
+}
+
+const fn zero(name: &'static str) -> Promise {
+    Promise { name, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) }
+}
+
+const fn tcp(name: &'static str, goal: Goal) -> Promise {
+    Promise { name, unit: "Mbit/s", better: Better::Higher, goal }
+}
+
+const fn latency(name: &'static str) -> Promise {
+    Promise { name, unit: "µs", better: Better::Lower, goal: Goal::None }
+}
+
+const PROMISES: &[Promise] = &[
+    cost("gre.encap_64.cpu_ns_per_packet.polder", Goal::Row("gre.encap_64.cpu_ns_per_packet.ovs")),
+    cost("gre.encap_64.cpu_ns_per_packet.ovs", Goal::None),
+    cost("gre.encap_64.cpu_ns_per_packet.kernel_vxlan", Goal::None),
+    cost("gre.encap_64.cpu_ns_per_packet.kernel_vxlan_softirq", Goal::None),
+    cost("gre.encap_64.cpu_ns_per_packet.kernel_gretap", Goal::None),
+    cost("gre.decap_64.cpu_ns_per_packet.polder", Goal::Row("gre.decap_64.cpu_ns_per_packet.ovs")),
+    cost("gre.decap_64.cpu_ns_per_packet.ovs", Goal::None),
+    cost("gre.decap_64.cpu_ns_per_packet.kernel_vxlan", Goal::None),
+    cost("gre.decap_64.cpu_ns_per_packet.kernel_vxlan_softirq", Goal::None),
+    cost("gre.decap_64.cpu_ns_per_packet.kernel_gretap", Goal::None),
+    cost("gre.encap_1518.cpu_ns_per_packet.polder", Goal::Row("gre.encap_1518.cpu_ns_per_packet.ovs")),
+    cost("gre.encap_1518.cpu_ns_per_packet.ovs", Goal::None),
+    cost("gre.encap_1518.cpu_ns_per_packet.kernel_vxlan", Goal::None),
+    cost("gre.encap_1518.cpu_ns_per_packet.kernel_vxlan_softirq", Goal::None),
+    cost("gre.encap_1518.cpu_ns_per_packet.kernel_gretap", Goal::None),
+    cost("gre.decap_1518.cpu_ns_per_packet.polder", Goal::Row("gre.decap_1518.cpu_ns_per_packet.ovs")),
+    cost("gre.decap_1518.cpu_ns_per_packet.ovs", Goal::None),
+    cost("gre.decap_1518.cpu_ns_per_packet.kernel_vxlan", Goal::None),
+    cost("gre.decap_1518.cpu_ns_per_packet.kernel_vxlan_softirq", Goal::None),
+    cost("gre.decap_1518.cpu_ns_per_packet.kernel_gretap", Goal::None),
+    rate(RATE),
+    rate(THROUGHPUT),
+    tcp("gre.tcp.mbit.polder", Goal::Row("gre.tcp.mbit.kernel_vxlan")),
+    tcp("gre.tcp.mbit.kernel_vxlan", Goal::None),
+    tcp("gre.iperf3.mbit.polder", Goal::Row("gre.iperf3.mbit.kernel_vxlan")),
+    tcp("gre.iperf3.mbit.kernel_vxlan", Goal::None),
+    latency("gre.latency.p50.polder"),
+    latency("gre.latency.p50.kernel_vxlan"),
+    latency("gre.latency.p99.polder"),
+    latency("gre.latency.p99.kernel_vxlan"),
+    zero(LOST),
+    Promise { name: LOST_OF_COSTED, unit: "packets", better: Better::Lower, goal: Goal::None },
+    zero(REORDERED),
+    zero(DUPLICATED),
+    zero(UNACCOUNTED),
+];
+
+/// One length in one direction, with its three rows.
+struct Part {
+    task: Task,
+    frame_bytes: usize,
+    /// Of the contenders, in their order.
+    rows: [&'static str; 5],
+    rate: Option<&'static str>,
+}
+
+const CONTENDERS: [Contender; 5] = [
+    Contender::Polder,
+    Contender::Ovs,
+    Contender::Kernel(Napi::Threaded),
+    Contender::Kernel(Napi::Softirq),
+    Contender::KernelGretap,
+];
+
+const PARTS: &[Part] = &[
+    Part {
+        task: Task::Encapsulate,
+        frame_bytes: 64,
+        rows: [
+            "gre.encap_64.cpu_ns_per_packet.polder",
+            "gre.encap_64.cpu_ns_per_packet.ovs",
+            "gre.encap_64.cpu_ns_per_packet.kernel_vxlan",
+            "gre.encap_64.cpu_ns_per_packet.kernel_vxlan_softirq",
+            "gre.encap_64.cpu_ns_per_packet.kernel_gretap",
+        ],
+        rate: Some(RATE),
+    },
+    Part {
+        task: Task::Decapsulate,
+        frame_bytes: 64,
+        rows: [
+            "gre.decap_64.cpu_ns_per_packet.polder",
+            "gre.decap_64.cpu_ns_per_packet.ovs",
+            "gre.decap_64.cpu_ns_per_packet.kernel_vxlan",
+            "gre.decap_64.cpu_ns_per_packet.kernel_vxlan_softirq",
+            "gre.decap_64.cpu_ns_per_packet.kernel_gretap",
+        ],
+        rate: None,
+    },
+    Part {
+        task: Task::Encapsulate,
+        frame_bytes: 1518,
+        rows: [
+            "gre.encap_1518.cpu_ns_per_packet.polder",
+            "gre.encap_1518.cpu_ns_per_packet.ovs",
+            "gre.encap_1518.cpu_ns_per_packet.kernel_vxlan",
+            "gre.encap_1518.cpu_ns_per_packet.kernel_vxlan_softirq",
+            "gre.encap_1518.cpu_ns_per_packet.kernel_gretap",
+        ],
+        rate: None,
+    },
+    Part {
+        task: Task::Decapsulate,
+        frame_bytes: 1518,
+        rows: [
+            "gre.decap_1518.cpu_ns_per_packet.polder",
+            "gre.decap_1518.cpu_ns_per_packet.ovs",
+            "gre.decap_1518.cpu_ns_per_packet.kernel_vxlan",
+            "gre.decap_1518.cpu_ns_per_packet.kernel_vxlan_softirq",
+            "gre.decap_1518.cpu_ns_per_packet.kernel_gretap",
+        ],
+        rate: None,
+    },
+];
+
+const FLOWS: u32 = 100;
+/// Where the search for a rate without loss begins, in packets a second.
+const SLOWEST: f64 = 10_000.0;
+
+fn measure(run: &mut Run) -> anyhow::Result<()> {
+    let mut books = Books::default();
+    if run.wants_any(&HALF_RATE) {
+        // What they start from.
+        run.want(RATE);
+    }
+    for (index, of) in PARTS.iter().enumerate() {
+        if run.is_out_of_time() {
+            run.leave_out(format!("{:?} with frames of {} bytes", of.task, of.frame_bytes));
+            continue;
+        }
+        books.unaccounted += part(run, of)?.unaccounted;
+        // What a quick run has time for comes first.
+        if index == 0 {
+            if run.wants_any(&HALF_RATE) {
+                half_rate(run, &mut books)?;
+            }
+            chain::measure(run)?;
+        }
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
+    run.record_one(UNACCOUNTED, books.unaccounted as f64);
+    Ok(())
+}
+
+fn part(run: &mut Run, part: &Part) -> anyhow::Result<Books> {
+    let entries = CONTENDERS.into_iter().zip(part.rows).map(|(contender, cost)| Entry {
+        contender,
+        task: part.task,
+        cost,
+        rate: part.rate.filter(|_| contender == Contender::Polder),
+    });
+    contest::hold(run, &entries.collect::<Vec<_>>(), part.frame_bytes, FLOWS)
+}
+
+/// The throughput of RFC 2544 (26.1), which loses nothing, and half of it for a long time; beside it, half
+/// of the rate at which the costs were taken.
+fn half_rate(run: &mut Run, books: &mut Books) -> anyhow::Result<()> {
+    let Some(found) = run.value(RATE) else {
+        HALF_RATE.iter().for_each(|row| run.missing(row, "no rate was found"));
+        return Ok(());
+    };
+    run.says("throughput without loss");
+    let setup = Setup::new(Contender::Polder, Task::Encapsulate, 64, FLOWS);
+    let mut stand = Stand::lay(setup)?;
+    let trial = Duration::from_millis(run.quick_or(500, 2000));
+    let lossless = throughput(&mut stand, 0.0, (SLOWEST, found * 1e6), trial)?;
+    run.record_one(THROUGHPUT, lossless.rate / 1e6);
+    run.remark(THROUGHPUT, format!("nothing lost in a trial of {} s", trial.as_secs_f64()));
+    let time = Duration::from_secs(run.quick_or(2, 10));
+    run.says(&format!("half of the throughput, {} s", time.as_secs()));
+    let latency = at_rate(run, &mut stand, lossless.rate / 2.0, time, [LOST, REORDERED, DUPLICATED])?;
+    run.says(&format!("half of the highest rate, {} s", time.as_secs()));
+    let faster = at_rate(run, &mut stand, found * 1e6 / 2.0, time, [LOST_OF_COSTED, "", ""])?;
+    books.unaccounted += stand.unaccounted()?.map_or(0, i64::unsigned_abs);
+    let lines = [("half of the throughput", latency), ("half of the highest rate", faster)];
+    run.curve(Curve {
+        title: "Latency of encapsulation, 64 bytes".to_owned(),
+        x: "percentile".to_owned(),
+        y: "µs".to_owned(),
+        lines: lines.map(|(name, latency)| (name.to_owned(), quantiles(&latency))).into(),
+    });
+    Ok(())
+}
+
+/// Sends for a long time, fills the rows of loss, order and duplicates (none for an empty name), and says
+/// where packets were lost. Returns the latencies.
+fn at_rate(
+    run: &mut Run,
+    stand: &mut Stand,
+    rate: f64,
+    time: Duration,
+    rows: [&'static str; 3],
+) -> anyhow::Result<Histogram<u64>> {
+    let (trial, Detail { outcome: Outcome { arrivals, latency }, lost, absences }) =
+        stand.explained(&Plan::steady(rate, time))?;
+    let counts = [arrivals.lost, arrivals.reordered, arrivals.duplicated];
+    for (row, count) in rows.into_iter().zip(counts).filter(|(row, _)| !row.is_empty()) {
+        #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
+        run.record_one(row, count as f64);
+        let (mpps, seconds) = (trial.sent.rate() / 1e6, time.as_secs());
+        let mut remark = format!("of {} in {seconds} s at {mpps:.3} Mpps", arrivals.sent);
+        if row.contains("lost") {
+            remark.push_str(&format!("; {lost}; {}", told(absences.as_deref())));
+        }
+        run.remark(row, remark);
+    }
+    Ok(latency)
+}
+
+/// Who else had the core for longer than a wire can hold what comes meanwhile.
+fn told(absences: Option<&[Absence]>) -> String {
+    let Some(absences) = absences else { return "the kernel does not tell who else had its core".to_owned() };
+    if absences.is_empty() {
+        return "nobody else had its core for long enough to fill a wire".to_owned();
+    }
+    let mut by = BTreeMap::<&str, (usize, Duration)>::new();
+    for Absence { who, time } in absences {
+        let (count, longest) = by.entry(who).or_default();
+        *count += 1;
+        *longest = (*longest).max(*time);
+    }
+    let each = by.iter().map(|(who, (count, longest))| {
+        format!("{who} {count} times, for {:.1} ms at most", longest.as_secs_f64() * 1e3)
+    });
+    format!("its core was held for longer than a wire bears by {}", each.collect::<Vec<_>>().join(", "))
+}
+
+/// Percentiles of a histogram of nanoseconds, in microseconds.
+#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+fn quantiles(latency: &Histogram<u64>) -> Vec<(f64, f64)> {
+    let at = |percent: f64| (percent, latency.value_at_quantile(percent / 100.0) as f64 / 1e3);
+    (0..=99).map(|percent| at(f64::from(percent))).chain([99.5, 99.9, 99.99].map(at)).collect()
+}
