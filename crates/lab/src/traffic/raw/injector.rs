@@ -49,8 +49,8 @@ const FRACTION: i32 = 16;
 const BATCH: u32 = 64;
 /// How long the kernel may take until the program runs: it waits for grace periods of RCU.
 const LEAD: Duration = Duration::from_millis(80);
-/// How much longer it runs than packets are due, so that the last late ones are sent.
-const TAIL: Duration = Duration::from_millis(20);
+/// How much longer it runs at most than packets are due, so that the last late ones are sent.
+const TAIL: Duration = Duration::from_secs(1);
 /// How much faster than planned it sends when it is late. A core that was taken away for some
 /// milliseconds would else send at once what a wire does not hold, and the loss would be the generator's.
 const CATCH_UP: f64 = 1.25;
@@ -130,7 +130,10 @@ impl Injector {
         let breaker = Breaker::new()?;
         let cpu = std::thread::scope(|scope| {
             let injecting = scope.spawn(|| self.inject(&packet, &breaker));
-            let watched = watch(&breaker, start, plan.time, &mut told);
+            let watched = watch(&breaker, start, plan.time, &mut told).and_then(|cpu| {
+                self.wait_for_late_ones(plan, interval)?;
+                Ok(cpu)
+            });
             while !injecting.is_finished() {
                 breaker.interrupt();
                 std::thread::sleep(LOOK);
@@ -155,6 +158,22 @@ impl Injector {
             Err(Errno::INTR) | Ok(()) => Ok(()),
             Err(error) => Err(error).context("the kernel does not run the injector's program"),
         }
+    }
+
+    /// Waits until what is late has been sent: the next packet is due behind the end.
+    fn wait_for_late_ones(&self, plan: &Plan, interval: u64) -> anyhow::Result<()> {
+        let length = u128::from(nanos(plan.time)?);
+        let end = clock::now() + TAIL;
+        while interval > 0 && clock::now() < end {
+            // Relaxed: a number by itself.
+            let next = self.value.u64(NEXT).load(Ordering::Relaxed);
+            let first_of_burst = next - next % u64::from(plan.burst.max(1));
+            if (u128::from(first_of_burst) * u128::from(interval)) >> FRACTION >= length {
+                break;
+            }
+            interrupt::sleep(LOOK / 5)?;
+        }
+        Ok(())
     }
 
     fn first_packet(&self) -> Vec<u8> {
@@ -183,10 +202,7 @@ fn watch(
         told(Moment::Meanwhile)?;
     }
     told(Moment::End)?;
-    let cpu = breaker.cpu()? - cpu;
-    // What is late is sent still.
-    interrupt::sleep(TAIL)?;
-    Ok(cpu)
+    Ok(breaker.cpu()? - cpu)
 }
 
 fn nanos(time: Duration) -> anyhow::Result<u64> {
