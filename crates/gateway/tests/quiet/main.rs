@@ -107,7 +107,8 @@ fn tables() -> Tables {
     };
     let bridges = Bridges::new(vec![bridge], Arc::new(Links::new(2))).expect("a valid bridge");
     let tunnels = Tunnels::new([], []).expect("no tunnels");
-    Tables { bridges, tunnels, longest_frame: 2000, takes_partial: vec![false; 2] }
+    let filters = polder_datapath::filter::Filters::none();
+    Tables { bridges, tunnels, filters, longest_frame: 2000, outlets: Vec::new() }
 }
 
 struct Runner {
