@@ -60,5 +60,6 @@ pub(super) fn seeds() -> Seeds {
         ("checksum-of-transport", damaged(50)),
         ("data-offset", damaged(46)),
         ("ether-type", damaged(12)),
+        ("old-tag", [vec![2], stream(5, 3), vec![DAMAGED | 5, 0, 16, 0x10], stream(5, 3)].concat()),
     ]
 }

@@ -3,6 +3,9 @@
 use crate::wire::{EtherType, IpProtocol, Ipv4, Ipv6, Link, Pseudo, Tcp, TcpFlags, Udp};
 use polder_buffers::{ChecksumState, Packet, SegmentationKind};
 
+/// A tag as double tagging was done before IEEE 802.1ad; some still do.
+const OLD_TAG: EtherType = EtherType(0x9100);
+
 /// What a look at a packet found.
 #[derive(Debug)]
 pub(super) enum Look {
@@ -78,7 +81,8 @@ pub(super) fn look(packet: &Packet) -> Look {
     match link.ether_type() {
         EtherType::IPV4 => look_v4(packet, link.payload(), network),
         EtherType::IPV6 => look_v6(packet, link.payload(), network),
-        other if other.is_tag() => Look::Unclear,
+        // Behind a further tag there may be any flow.
+        other if other.is_tag() || other == OLD_TAG => Look::Unclear,
         _ => Look::Other,
     }
 }

@@ -172,6 +172,20 @@ fn nothing_is_overtaken() {
     assert_eq!(between(Recipe { port: 9, ..Recipe::tcp(100) }), [3, 1], "another flow");
 }
 
+/// A tag of the old kind hides a flow as well as any other.
+#[test]
+fn what_is_behind_an_old_tag_is_not_overtaken() {
+    let first = Recipe::tcp(100);
+    let mut hidden = Recipe { tags: vec![1], ..first.clone() }.frame();
+    hidden[12..14].copy_from_slice(&[0x91, 0]);
+    let frames = [first.frame(), hidden, first.next().frame(), first.next().next().frame()];
+    let mut bench = Bench::new(2048, false);
+    let results = bench.merge(&frames, false);
+    assert_eq!(results.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 2]);
+    assert_same(&frames, &results.concat());
+    bench.close();
+}
+
 #[test]
 fn bounds_are_kept() {
     // 64 packets of 1400 bytes are more than an IP packet holds.
