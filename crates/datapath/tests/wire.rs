@@ -468,3 +468,19 @@ fn gre_fields_in_order() {
     let expected = [0xb0, 0, 0x65, 0x58, 0xda, 0x92, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0xff, 0xff];
     assert_eq!(bytes, expected);
 }
+
+/// A fragment header, two routing headers, and a fragment header again.
+#[test]
+fn several_fragment_headers() {
+    let mut bytes = [0; 172];
+    bytes[0] = 0x60;
+    bytes[5] = 116;
+    for (at, next, length, more) in
+        [(40, 44, 1, 0), (56, 43, 0, 5), (64, 43, 2, 0), (88, 44, 2, 0), (112, 1, 0, 0)]
+    {
+        bytes[at] = next;
+        bytes[at + 1] = length;
+        bytes[at + 3] = more;
+    }
+    oracle::ipv6(&bytes);
+}

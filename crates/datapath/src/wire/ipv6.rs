@@ -145,7 +145,8 @@ pub struct Upper<'a> {
     pub protocol: IpProtocol,
     /// Bytes from the start of the IPv6 header to it.
     pub offset: usize,
-    /// The fragment header; when its offset is not 0, `payload` does not start with a header.
+    /// The fragment header, the last one if there are several; when its offset is not 0, `payload` does
+    /// not start with a header.
     pub fragment: Option<Ipv6Fragment>,
     /// Its bytes.
     pub payload: &'a [u8],

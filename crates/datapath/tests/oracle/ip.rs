@@ -189,11 +189,14 @@ fn extensions(ours: Ipv6<'_>, upper: Result<Upper<'_>, Malformed>) {
     match (upper, etherparse) {
         (Ok(upper), Ok((walked, protocol, rest))) if upper.has_header() => {
             assert_eq!((upper.protocol.0, upper.payload), (protocol.0, rest));
-            assert_eq!(walked.is_fragmenting_payload(), upper.fragment.is_some_and(|fragment| fragment.more));
-            assert_eq!(
-                upper.fragment.is_some(),
-                walked.into_iter().any(|header| matches!(header, Ipv6ExtensionSlice::Fragment(_)))
-            );
+            let is_fragment = |header: &_| matches!(header, Ipv6ExtensionSlice::Fragment(_));
+            let headers = walked.clone().into_iter().filter(is_fragment).count();
+            assert_eq!(upper.fragment.is_some(), headers > 0);
+            // Differs: of several fragment headers this one tells the last, etherparse asks them all.
+            if headers < 2 {
+                let more = upper.fragment.is_some_and(|fragment| fragment.more);
+                assert_eq!(walked.is_fragmenting_payload(), more);
+            }
         }
         (Ok(upper), _) if !upper.has_header() => {
             // Differs: behind a later fragment's header is no header, and etherparse looks for one.
