@@ -4,6 +4,7 @@
 //!
 //! Batches of 64 packets of 1514 bytes whose bytes are in the cache, as they are behind the other stages. The time
 //! of reading the clock is part of what is measured, once for each batch. The median tells what to expect.
+#![expect(clippy::disallowed_methods, reason = "what is measured is time")]
 #![expect(clippy::print_stdout, reason = "the output is the purpose")]
 
 use polder_buffers::{BATCH, Batch, ChecksumState, Packet, Pool, Region, RegionOptions};
