@@ -425,6 +425,7 @@ fn work(pool: &mut Pool, count: usize) -> u32 {
 /// While memory is given back, over and over, whoever takes from what stays finds it.
 #[test]
 fn giving_back_starves_nobody() {
+    const ENOUGH: u64 = 40_000;
     let marks = Marks { target: 64, reload_below: 32, give_back_above: 65 };
     let mut options = options(4096);
     options.patience = Some(Duration::ZERO);
@@ -448,18 +449,31 @@ fn giving_back_starves_nobody() {
             failed
         });
         let (mut hoard, mut pool) = (Vec::new(), manager.pool(Class::Data));
-        for turn in 0..3000 {
+        let reserve = || account(&manager, Class::Data, Kind::Frames);
+        let mut now = Duration::ZERO;
+        let mut turn = || {
+            now += Duration::from_micros(1);
+            reloaders.iter_mut().for_each(|reloader| reloader.turn(now));
+        };
+        for _ in 0..100_000 {
             // What is taken here is brought in again, and is too much when it comes back.
-            pool.take_bulk(40, &mut hoard);
+            while reserve().reserve >= marks.reload_below {
+                pool.take_bulk(8, &mut hoard);
+            }
             pool.give_back();
-            reloaders.iter_mut().for_each(|reloader| reloader.turn(Duration::from_micros(turn)));
+            turn();
             pool.release_bulk(&mut hoard);
             pool.give_back();
-            reloaders.iter_mut().for_each(|reloader| reloader.turn(Duration::from_micros(turn)));
+            // The other thread may have seen little before the release: the second look counts.
+            turn();
+            turn();
+            if reserve().events.given_back > ENOUGH {
+                break;
+            }
         }
         is_done.store(true, Ordering::Relaxed);
         (taker.join().expect("the taker does not panic"), account(&manager, Class::Data, Kind::Frames).events)
     });
-    assert!(turns.given_back > 1000, "{turns:?}");
+    assert!(turns.given_back > ENOUGH, "{turns:?}");
     assert_eq!(failed, 0);
 }
