@@ -66,7 +66,7 @@ members = ["eth0", "eth1"]
     assert_reaches(&station, HOST);
     for data in ["1472", "2048", "4096", "8191", "8972"] {
         let mut ping = station.command("ping");
-        ping.args(["-c", "2", "-i", "0.01", "-W", "1", "-M", "do", "-s", data, &HOST.to_string()]);
+        ping.args(["-c", "2", "-i", "0.01", "-W", "10", "-M", "do", "-s", data, &HOST.to_string()]);
         let said = command::run(&mut ping).unwrap();
         assert!(said.contains(" 0% packet loss"), "{data}: {said}");
     }

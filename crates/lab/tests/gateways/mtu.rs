@@ -15,7 +15,7 @@ use std::time::Duration;
 /// `ping` once with so many bytes of data and DF.
 fn ping(from: &Namespace, data: u16, df: bool) -> (bool, String) {
     let mut command: Command = from.command("ping");
-    command.args(["-c", "1", "-W", "1", "-s", &data.to_string(), "-M", if df { "do" } else { "want" }]);
+    command.args(["-c", "1", "-W", "3", "-s", &data.to_string(), "-M", if df { "do" } else { "want" }]);
     let output = command.arg(SERVER.to_string()).output().unwrap();
     (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -31,19 +31,21 @@ impl Namespace {
         common::ip(&format!("-n {} {arguments}", self.0));
     }
 
-    /// Whether an address answers a ping from there within a second.
+    /// Whether an address answers one of many pings from there: a link that has just come up may be
+    /// slow on a busy machine.
     fn pings(&self, address: &str) -> bool {
-        self.ping(address, "1")
+        self.ping(&["-w", "20", address])
     }
 
     /// Whether nobody answers a ping from there.
     fn is_silent(&self, address: &str) -> bool {
-        !self.ping(address, "0.2")
+        !self.ping(&["-W", "0.2", address])
     }
 
-    fn ping(&self, address: &str, seconds: &str) -> bool {
-        let arguments = ["netns", "exec", &self.0, "ping", "-c", "1", "-W", seconds, address];
-        let output = std::process::Command::new("ip").args(arguments).output().expect("ip is there");
+    fn ping(&self, arguments: &[&str]) -> bool {
+        let ping = ["netns", "exec", &self.0, "ping", "-c", "1"];
+        let output = std::process::Command::new("ip").args(ping).args(arguments).output();
+        let output = output.expect("ip is there");
         output.status.success()
     }
 }
