@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `regs` `frame` `descriptor` `statistics` `usb` | formats, once for the driver and the model |
 //! | `control` `phy` `init` | registers, the link, the numbered list |
-//! | `rx` `tx` `port` `urbs` `checksum` | frames, transfers, what both directions share |
+//! | `rx` `tx` `port` `tasks` `urbs` `checksum` | frames, transfers, what both directions share |
 //! | `status` | what a port shows of itself |
 //! | `model` `local` `usbip` | the device in software, and ways to it |
 //!
@@ -32,6 +32,7 @@ mod phy;
 mod port;
 mod rx;
 mod status;
+mod tasks;
 mod tx;
 mod urbs;
 

@@ -4,10 +4,9 @@
 //! one that answers what nobody asked, or more than was asked for, loses the connection; then every
 //! URB comes back as gone.
 
-use super::message::{
-    DEVICE_BYTES, Described, HEADER_BYTES, Header, NAME_BYTES, REPLY_IMPORT, REQUEST_IMPORT, SETUP_BYTES,
-    SUBMIT, SUBMITTED, UNLINK, UNLINKED, VERSION, setup_head,
-};
+use super::attach::{ClientError, ServerAddress, connect, connect_local, import};
+use super::message::{HEADER_BYTES, Header, NAME_BYTES, SUBMIT, SUBMITTED, UNLINK, UNLINKED};
+use super::outgoing::{Outgoing, PIECES, Pending, gather, message_bytes};
 use crate::lan78xx::monotonic;
 use crate::lan78xx::usb::{Completion, Speed, Status, Transport, Urb};
 use core::time::Duration;
@@ -16,67 +15,14 @@ use polder_datapath::units::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::io::{IoSlice, IoSliceMut, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 
 /// Transfers in flight at most; a sequence number has its place in the lower bits.
 const PLACES: usize = 1024;
 const PLACE_BITS: u32 = PLACES.trailing_zeros();
-/// Pieces that one system call sends.
-const PIECES: usize = 64;
 /// How long connecting may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Where a USB/IP server is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ServerAddress {
-    /// A host and a port (`192.0.2.1:3240`).
-    Tcp(String),
-    /// A local socket.
-    Unix(PathBuf),
-}
-
-impl core::fmt::Display for ServerAddress {
-    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Tcp(address) => formatter.write_str(address),
-            Self::Unix(path) => path.display().fmt(formatter),
-        }
-    }
-}
-
-/// Why a device could not be attached.
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    /// The server cannot be reached.
-    #[error("cannot reach the USB/IP server {0}: {1}; is usbipd running, and the port open?")]
-    Reach(ServerAddress, std::io::Error),
-    /// Something else answers there.
-    #[error("{0} is not a USB/IP server of version 1.1.1")]
-    Protocol(ServerAddress),
-    /// It does not export the device.
-    #[error(
-        "the USB/IP server {0} has no device {1}, or another client has it: `usbip list -r` and `usbip bind -b {1}` there"
-    )]
-    NoDevice(ServerAddress, String),
-    /// A name that no device has.
-    #[error("`{0}` is no bus id: it has 1 to 31 bytes, as `1-1.4`")]
-    Name(String),
-    /// The device is on a bus that is too slow.
-    #[error("the device {0} is on a USB 1 bus; it needs USB 2 or 3")]
-    Slow(String),
-}
-
-/// A transfer that has been asked for.
-#[derive(Debug)]
-struct Pending {
-    sequence: u32,
-    header: [u8; HEADER_BYTES],
-    urb: Urb,
-}
 
 /// What the next bytes from the server are.
 #[derive(Debug)]
@@ -108,12 +54,6 @@ pub struct Client {
     done: VecDeque<Completion>,
     gone: bool,
     calls: u64,
-}
-
-#[derive(Debug)]
-enum Outgoing {
-    Transfer(usize),
-    Message([u8; HEADER_BYTES]),
 }
 
 impl Client {
@@ -289,54 +229,6 @@ impl Client {
     }
 }
 
-/// Bytes of a message with its data.
-fn message_bytes(message: &Outgoing, pending: &[Option<Pending>]) -> usize {
-    match message {
-        Outgoing::Message(_) => HEADER_BYTES,
-        Outgoing::Transfer(place) => {
-            let data = pending[*place].as_ref().map_or(0, |pending| data_of(&pending.urb).len());
-            HEADER_BYTES + data
-        }
-    }
-}
-
-/// The bytes that go to the server behind a transfer's header.
-fn data_of(urb: &Urb) -> &[u8] {
-    if urb.is_in() { &[] } else { &urb.buffer.bytes()[..urb.length.min(urb.buffer.bytes().len())] }
-}
-
-/// Puts the pieces of messages together, without the first `skip` bytes; returns how many.
-fn gather<'a>(
-    outgoing: &'a VecDeque<Outgoing>,
-    pending: &'a [Option<Pending>],
-    mut skip: usize,
-    pieces: &mut [IoSlice<'a>; PIECES],
-) -> usize {
-    let mut count = 0;
-    for message in outgoing {
-        let parts: [&[u8]; 2] = match message {
-            Outgoing::Message(bytes) => [bytes, &[]],
-            Outgoing::Transfer(place) => pending[*place]
-                .as_ref()
-                .map_or([&[], &[]], |pending| [&pending.header, data_of(&pending.urb)]),
-        };
-        for part in parts {
-            let from = skip.min(part.len());
-            skip -= from;
-            let part = &part[from..];
-            if part.is_empty() {
-                continue;
-            }
-            if count == PIECES {
-                return count;
-            }
-            pieces[count] = IoSlice::new(part);
-            count += 1;
-        }
-    }
-    count
-}
-
 impl Transport for Client {
     fn speed(&self) -> Speed {
         self.speed
@@ -435,88 +327,5 @@ impl Transport for Client {
 
     fn place(&self) -> String {
         self.place.clone()
-    }
-}
-
-pub(super) fn connect(address: &str, patience: Duration) -> std::io::Result<TcpStream> {
-    let mut last = std::io::Error::from(std::io::ErrorKind::NotFound);
-    for address in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, patience) {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(patience))?;
-                stream.set_write_timeout(Some(patience))?;
-                return Ok(stream);
-            }
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
-pub(super) fn connect_local(path: &Path, patience: Duration) -> std::io::Result<UnixStream> {
-    let stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
-    Ok(stream)
-}
-
-/// Asks for the device; what follows on the stream are transfers.
-fn import(
-    stream: &mut (impl Read + Write),
-    server: &ServerAddress,
-    name: &str,
-) -> Result<Described, ClientError> {
-    let reach = |error| ClientError::Reach(server.clone(), error);
-    let mut request = setup_head(REQUEST_IMPORT, 0).to_vec();
-    request.extend(name.bytes());
-    request.resize(SETUP_BYTES + NAME_BYTES, 0);
-    stream.write_all(&request).map_err(reach)?;
-    let mut head = [0; SETUP_BYTES];
-    stream.read_exact(&mut head).map_err(reach)?;
-    let expected = setup_head(REPLY_IMPORT, 0);
-    if head[..4] != expected[..4] {
-        debug_assert_eq!(expected[..2], VERSION.to_be_bytes());
-        return Err(ClientError::Protocol(server.clone()));
-    }
-    if head != expected {
-        return Err(ClientError::NoDevice(server.clone(), name.to_owned()));
-    }
-    let mut record = [0; DEVICE_BYTES];
-    stream.read_exact(&mut record).map_err(reach)?;
-    Ok(Described::read(&record))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::lan78xx::usb::{Setup, UrbBuffer};
-
-    /// Every place at which the socket can have stopped taking bytes.
-    #[test]
-    fn what_is_left_of_messages_is_put_together() {
-        let urb = |endpoint, bytes: &[u8]| Urb {
-            id: 0,
-            endpoint,
-            setup: Setup::default(),
-            buffer: UrbBuffer::Heap(bytes.into()),
-            length: bytes.len(),
-        };
-        let pending = vec![
-            Some(Pending { sequence: 0, header: [1; HEADER_BYTES], urb: urb(2, &[7; 10]) }),
-            Some(Pending { sequence: 1, header: [2; HEADER_BYTES], urb: urb(0x81, &[8; 10]) }),
-        ];
-        let outgoing = VecDeque::from([
-            Outgoing::Transfer(0),
-            Outgoing::Message([3; HEADER_BYTES]),
-            Outgoing::Transfer(1),
-        ]);
-        let whole = [vec![1; 48], vec![7; 10], vec![3; 48], vec![2; 48]].concat();
-        for skip in 0..58 {
-            let mut pieces = [IoSlice::new(&[]); PIECES];
-            let count = gather(&outgoing, &pending, skip, &mut pieces);
-            let bytes: Vec<u8> = pieces[..count].iter().flat_map(|piece| piece.iter().copied()).collect();
-            assert_eq!(bytes, whole[skip..], "{skip}");
-        }
     }
 }

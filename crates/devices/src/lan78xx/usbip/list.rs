@@ -1,6 +1,6 @@
 //! What a server has to offer, without taking anything of it.
 
-use super::client::{ClientError, ServerAddress, connect, connect_local};
+use super::attach::{ClientError, ServerAddress, connect, connect_local};
 use super::message::{
     DEVICE_BYTES, Described, INTERFACE_BYTES, NAME_AT, NAME_BYTES, REPLY_LIST, REQUEST_LIST, SETUP_BYTES,
     setup_head,

@@ -6,11 +6,14 @@
 //!
 //! Source: Linux, Documentation/usb/usbip_protocol.rst.
 
+mod attach;
 mod client;
 mod list;
 mod message;
+mod outgoing;
 mod server;
 
-pub use client::{Client, ClientError, ServerAddress};
+pub use attach::{ClientError, ServerAddress};
+pub use client::Client;
 pub use list::{Listed, list};
 pub use server::{Server, ServerError, Stopper};

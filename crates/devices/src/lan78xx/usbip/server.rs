@@ -96,6 +96,8 @@ impl Stopper {
 /// One client.
 struct Session {
     stream: OwnedFd,
+    /// What one system call reads.
+    incoming: Box<[u8]>,
     input: Vec<u8>,
     output: Vec<u8>,
     attached: bool,
@@ -227,6 +229,7 @@ impl Session {
     fn new(stream: OwnedFd) -> Self {
         Self {
             stream,
+            incoming: vec![0; READ].into(),
             input: Vec::with_capacity(READ),
             output: Vec::new(),
             attached: false,
@@ -260,21 +263,16 @@ impl Session {
     }
 
     fn read(&mut self) -> Result<(), Errno> {
-        loop {
-            let before = self.input.len();
-            if before > READ + LONGEST_TRANSFER {
-                return Ok(());
-            }
-            self.input.resize(before + READ, 0);
-            let result = rustix::io::read(&self.stream, &mut self.input[before..]);
-            self.input.truncate(before + result.unwrap_or(0));
-            match result {
+        while self.input.len() <= READ + LONGEST_TRANSFER {
+            match rustix::io::read(&self.stream, &mut self.incoming[..]) {
                 Ok(0) => return Err(Errno::PIPE),
-                Ok(_) | Err(Errno::INTR) => {}
+                Ok(count) => self.input.extend_from_slice(&self.incoming[..count]),
+                Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
+        Ok(())
     }
 
     /// A message of the set-up; `false` when the connection is to end.

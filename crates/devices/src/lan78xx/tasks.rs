@@ -1,0 +1,191 @@
+//! What a port asks its adapter beside moving frames: bringing it up, the link, statistics, halted
+//! endpoints, putting it to rest. One task at a time, one control request at a time.
+
+use super::control::{CONTROL_BYTES, ControlError};
+use super::init::{self, Found};
+use super::phy::{self, Link};
+use super::port::{Core, Kind, REST};
+use super::usb::Urb;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+use polder_datapath::units::Nanos;
+
+/// How long a control request may take on the bus.
+const CONTROL_DEADLINE: Nanos = Nanos::from_millis(2000);
+/// Between two looks at the link that no interrupt asks for.
+const LINK_PERIOD: Nanos = Nanos::from_millis(1000);
+/// Between two readings of the statistics.
+const STATISTICS_PERIOD: Nanos = Nanos::from_seconds(5);
+
+/// What a task has found out.
+pub(super) enum Outcome {
+    Found(Box<Found>),
+    Link(Link),
+    Statistics(super::statistics::Block),
+    Cleared(u8),
+    AtRest,
+}
+
+/// Why a task has failed.
+#[derive(Debug)]
+pub(super) enum TaskError {
+    Init(init::InitError),
+    Control(ControlError),
+}
+
+pub(super) type Task = Pin<Box<dyn Future<Output = Result<Outcome, TaskError>> + Send>>;
+
+impl Core {
+    /// Waits until the task that is under way has ended, or the time is over.
+    pub(super) fn drive(&mut self, limit: Option<Nanos>) {
+        let end = limit.map(|limit| self.transport.now() + limit);
+        self.run_task();
+        while self.task.is_some() && !self.closed {
+            self.transport.flush();
+            self.transport.wait(Duration::from_millis(1));
+            self.fetch(None);
+            self.run_task();
+            if end.is_some_and(|end| self.transport.now() > end) {
+                break;
+            }
+        }
+    }
+
+    pub(super) fn look_at_clock(&mut self) {
+        let now = self.transport.now();
+        if let Some(since) = self.control_since
+            && now > since + CONTROL_DEADLINE
+        {
+            self.control_since = Some(now);
+            self.transport.cancel(0);
+            self.pipe.set_outcome(Err(ControlError::Timeout));
+            self.failed();
+        }
+        // A lost interrupt must not leave the port without a link for ever.
+        self.link_wanted |= now.since(self.link_looked) > LINK_PERIOD;
+    }
+
+    /// Lets the task go on that is under way, or begins the next one.
+    pub(super) fn run_task(&mut self) {
+        self.pipe.set_now(self.transport.now());
+        loop {
+            if self.task.is_none() {
+                self.task = self.next_task();
+            }
+            let Some(task) = &mut self.task else { return };
+            let mut context = Context::from_waker(Waker::noop());
+            match task.as_mut().poll(&mut context) {
+                Poll::Ready(result) => {
+                    self.task = None;
+                    self.pipe.clear();
+                    self.task_ended(result);
+                }
+                Poll::Pending => return self.carry_request(),
+            }
+        }
+    }
+
+    /// Whether a task waits for nothing but the time, which wakes nobody.
+    pub(super) fn is_pausing(&self) -> bool {
+        self.task.is_some() && self.control_since.is_none()
+    }
+
+    fn carry_request(&mut self) {
+        let Some(mut buffer) = self.control_buffer.take() else { return };
+        let Some(request) = self.pipe.take_request() else {
+            self.control_buffer = Some(buffer);
+            return;
+        };
+        buffer.bytes_mut().copy_from_slice(&request.data);
+        self.control_since = Some(self.transport.now());
+        self.transport.submit(Urb {
+            id: Kind::Control.id(),
+            endpoint: 0,
+            setup: request.setup,
+            buffer,
+            length: usize::from(request.setup.length).min(CONTROL_BYTES),
+        });
+        self.transport.flush();
+    }
+
+    fn next_task(&mut self) -> Option<Task> {
+        let found = self.found.filter(|_| !self.closed)?;
+        let pipe = self.pipe.clone();
+        let now = self.transport.now();
+        if let Some(endpoint) = self.halted.front().copied() {
+            return Some(Box::pin(async move {
+                let result = init::clear_halt(&pipe, endpoint).await;
+                result.map(|()| Outcome::Cleared(endpoint)).map_err(TaskError::Control)
+            }));
+        }
+        if core::mem::take(&mut self.link_wanted) {
+            self.link_looked = now;
+            let (speed, pause) = (self.transport.speed(), self.pause);
+            return Some(Box::pin(async move {
+                let link = phy::look(&pipe, found.phy, speed, pause).await;
+                link.map(Outcome::Link).map_err(TaskError::Control)
+            }));
+        }
+        if now.since(self.statistics_read) > STATISTICS_PERIOD || self.status.takes_refresh() {
+            self.statistics_read = now;
+            return Some(Box::pin(async move {
+                let block = init::read_statistics(&pipe).await;
+                block.map(Outcome::Statistics).map_err(TaskError::Control)
+            }));
+        }
+        None
+    }
+
+    fn task_ended(&mut self, result: Result<Outcome, TaskError>) {
+        match result {
+            Ok(Outcome::Found(found)) => {
+                self.status.set_found(*found, self.transport.speed(), self.transport.place());
+                self.found = Some(*found);
+            }
+            Ok(Outcome::Link(link)) => {
+                self.link = link;
+                self.status.set_link(link);
+            }
+            Ok(Outcome::Statistics(block)) => self.status.update_statistics(block),
+            Ok(Outcome::Cleared(endpoint)) => self.cleared(endpoint),
+            Ok(Outcome::AtRest) => {}
+            Err(error) => {
+                self.status.count_bad_request();
+                self.error = Some(error);
+                // A halt that cannot be cleared ends the port; anything else is tried again.
+                if self.is_halted() {
+                    self.close();
+                } else if self.found.is_some() {
+                    self.failed();
+                }
+            }
+        }
+    }
+
+    fn cleared(&mut self, endpoint: u8) {
+        self.halted.retain(|&halted| halted != endpoint);
+        self.fill_receive_urbs();
+        self.listen();
+        self.transport.flush();
+    }
+
+    /// Puts the adapter to rest, as far as that can be had in time.
+    pub(super) fn rest(&mut self) {
+        if self.found.is_none() || self.closed {
+            return;
+        }
+        let pipe = self.pipe.clone();
+        self.halted.clear();
+        if self.control_since.is_none() {
+            self.pipe.clear();
+            self.task = Some(Box::pin(async move {
+                init::put_to_rest(pipe).await.map(|()| Outcome::AtRest).map_err(TaskError::Control)
+            }));
+            self.receive_urbs = 0;
+            self.link_wanted = false;
+            self.drive(Some(REST));
+        }
+    }
+}
