@@ -210,3 +210,80 @@ pub(super) fn row(status: &PortStatus) -> AdapterRow {
             .collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polder_devices::lan78xx::descriptor::Chip;
+
+    fn plugged_in() -> usbfs::Adapter {
+        usbfs::Adapter {
+            place: "2-1.4".to_owned(),
+            chip: Chip::Lan7801,
+            speed: Some(Speed::Super),
+            driver: None,
+            access: Access::Granted,
+        }
+    }
+
+    /// What is found of an adapter beside that it is there.
+    fn found(adapter: usbfs::Adapter) -> Vec<Finding> {
+        let mut findings = inspect_local("2-1.4", Ok(vec![adapter]));
+        let (severity, _, text) = findings.remove(0);
+        assert_eq!(severity, Severity::Fine);
+        assert!(text.contains("LAN7801 at USB port 2-1.4"), "{text}");
+        findings
+    }
+
+    fn assert_found(findings: &[Finding], severity: Severity, what: &str, words: &[&str]) {
+        let [(how, about, text)] = findings else { panic!("{findings:?}") };
+        assert_eq!((*how, *about), (severity, what), "{text}");
+        assert!(words.iter().all(|word| text.contains(word)), "{text} lacks one of {words:?}");
+    }
+
+    #[test]
+    fn nothing_stands_in_the_way_of_a_free_adapter_on_usb_3() {
+        assert_eq!(found(plugged_in()), []);
+    }
+
+    #[test]
+    fn no_permission_names_the_rule_and_the_group() {
+        let findings = found(usbfs::Adapter { access: Access::Denied, ..plugged_in() });
+        let words = ["no permission", "2-1.4", "packaging/70-polder-usb.rules", "group `polder`"];
+        assert_found(&findings, Severity::Problem, "rights", &words);
+        let findings = found(usbfs::Adapter { access: Access::Missing, ..plugged_in() });
+        assert_found(&findings, Severity::Problem, "rights", &["/dev/bus/usb", "container", "--device"]);
+    }
+
+    #[test]
+    fn a_driver_of_the_kernel_lets_go_and_another_program_does_not() {
+        let held_by =
+            |driver: &str| found(usbfs::Adapter { driver: Some(driver.to_owned()), ..plugged_in() });
+        let words = ["kernel's driver lan78xx", "echo 2-1.4:1.0 > /sys/bus/usb/drivers/lan78xx/unbind"];
+        assert_found(&held_by("lan78xx"), Severity::Warning, "driver", &words);
+        let words = ["another program", "fuser", "stop it"];
+        assert_found(&held_by("usbfs"), Severity::Problem, "driver", &words);
+    }
+
+    #[test]
+    fn a_bus_that_is_too_slow_names_the_right_port() {
+        let on = |speed| found(usbfs::Adapter { speed, ..plugged_in() });
+        assert_found(
+            &on(Some(Speed::High)),
+            Severity::Warning,
+            "bus",
+            &["USB 2", "300 Mbit/s", "USB 3 port"],
+        );
+        assert_found(&on(None), Severity::Problem, "bus", &["USB 1", "USB 3 port"]);
+    }
+
+    #[test]
+    fn an_adapter_elsewhere_is_named_and_none_is_said() {
+        let at = |adapters| inspect_local("1-7", Ok(adapters));
+        let words = ["no LAN78xx is at USB port 1-7", "there is a LAN7801 at 2-1.4", "lsusb"];
+        assert_found(&at(vec![plugged_in()]), Severity::Problem, "adapter", &words);
+        assert_found(&at(vec![]), Severity::Problem, "adapter", &["none is plugged in"]);
+        let unlisted = inspect_local("1-7", Err(UsbError::Missing("1-7".to_owned())));
+        assert_found(&unlisted, Severity::Problem, "USB", &["lsusb"]);
+    }
+}
