@@ -7,12 +7,11 @@ use polder_devices::lan78xx::model::{self, AddressSource, Timing};
 use polder_devices::lan78xx::usb::Speed;
 use polder_lab::demo::{self, Forwarder};
 use polder_lab::interrupt;
-use polder_lab::lan78xx::{Door, Shown, Wire};
+use polder_lab::lan78xx::{Listen, Shown, Wire};
 use polder_lab::report::{Report, compare, join, page, table};
 use polder_lab::scenarios::{ALL, Scenario};
 use polder_lab::screen::Screen;
 use polder_lab::topology::is_root;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -39,14 +38,6 @@ enum Command {
     Run(RunArguments),
     /// Shows a model of a USB device to whoever attaches it over USB/IP, until interrupted.
     UsbipDevice(UsbipArguments),
-    /// Drives a LAN78xx adapter of this machine and joins it to a TAP, until it is unplugged.
-    #[command(hide = true)]
-    UsbPort {
-        /// The USB port that it is plugged into, as `1-1.4`.
-        place: String,
-        /// The TAP to make.
-        tap: String,
-    },
     /// The first process of a guest.
     #[command(hide = true)]
     GuestAgent {
@@ -108,9 +99,9 @@ struct RunArguments {
 struct UsbipArguments {
     /// Which device.
     device: DeviceModel,
-    /// The address to listen on.
+    /// Where to listen: an address and a port, or the absolute path of a socket to make.
     #[arg(long, default_value = "127.0.0.1:3240")]
-    listen: std::net::SocketAddr,
+    listen: Listen,
     /// The device's name.
     #[arg(long, default_value = "1-1")]
     busid: String,
@@ -164,7 +155,6 @@ fn main() -> ExitCode {
         }
         Command::Run(arguments) => run(screen, &arguments),
         Command::UsbipDevice(arguments) => usbip_device(screen, &arguments),
-        Command::UsbPort { place, tap } => polder_lab::lan78xx::usb_port(&place, &tap),
         Command::GuestAgent { port } => polder_lab::guest::agent::main(port),
         Command::Hold { thread, times, hold, pause } => {
             polder_lab::hold::hold(thread, times, Duration::from_millis(hold), Duration::from_millis(pause))
@@ -220,16 +210,14 @@ fn usbip_device(screen: Screen, arguments: &UsbipArguments) -> anyhow::Result<()
         .tap
         .as_ref()
         .map_or(Wire::None, |name| Wire::Tap { name: name.clone(), mtu: arguments.mtu });
-    let listener = TcpListener::bind(arguments.listen)
-        .with_context(|| format!("cannot listen on {}", arguments.listen))?;
-    let shown = Shown::start(options, wire, Door::Tcp(listener), &arguments.busid)?;
+    let (door, _socket) = arguments.listen.open()?;
+    let shown = Shown::start(options, wire, door, &arguments.busid)?;
     screen.line(format!(
-        "  {} is shown as {} on {}; attach it with `usbip attach -r {} -b {}`, end with Ctrl-C",
+        "  {} is shown as {} on {}; attach it with {}, end with Ctrl-C",
         screen.bold(shown.bench().adapter.options().chip.name()),
         arguments.busid,
         arguments.listen,
-        arguments.listen.ip(),
-        arguments.busid,
+        arguments.listen.how_to_attach(&arguments.busid),
     ));
     loop {
         interrupt::sleep(Duration::from_secs(3600))?;

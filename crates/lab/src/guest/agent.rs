@@ -6,13 +6,14 @@ use super::HOST;
 use anyhow::{Context as _, ensure};
 use rustix::fs::OFlags;
 use rustix::mount::{MountFlags, mount};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::system::{RebootCommand, reboot};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd as _;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// The guest's side of the emulator's network.
 const UPLINK_ADDRESS: &str = "10.0.2.15/24";
@@ -25,8 +26,10 @@ const ATTACH: &str = "/sys/devices/platform/vhci_hcd.0/attach";
 pub enum Request {
     /// Run a program to its end.
     Run(Vec<String>),
-    /// Start a program and leave it running.
+    /// Start a program and leave it running; the answer is its process.
     Start(Vec<String>),
+    /// End a program that was started, with SIGTERM; the answer is how it ended and what it said.
+    Stop(u32),
     /// Load a kernel module and those that it needs.
     Load(String),
     /// Attach a USB/IP device.
@@ -93,13 +96,14 @@ pub fn main(port: u16) -> anyhow::Result<()> {
 }
 
 fn serve(stream: &TcpStream) -> anyhow::Result<()> {
-    let mut log = fs::File::options().read(true).custom_flags_nonblocking().open("/dev/kmsg")?;
+    let log = fs::File::options().read(true).custom_flags_nonblocking().open("/dev/kmsg")?;
+    let mut state = State { log, children: Vec::new() };
     for line in BufReader::new(stream.try_clone()?).lines() {
         let request = serde_json::from_str::<Request>(&line?)?;
         if matches!(request, Request::PowerOff) {
             return Ok(());
         }
-        let answer = match obey(&request, &mut log) {
+        let answer = match obey(&request, &mut state) {
             Ok(text) => Answer { ok: true, text },
             Err(error) => Answer { ok: false, text: format!("{error:#}") },
         };
@@ -109,13 +113,19 @@ fn serve(stream: &TcpStream) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn obey(request: &Request, log: &mut fs::File) -> anyhow::Result<String> {
+/// What lasts from request to request.
+struct State {
+    /// The kernel's log, read so far.
+    log: fs::File,
+    /// Programs that were started and not ended.
+    children: Vec<Child>,
+}
+
+fn obey(request: &Request, state: &mut State) -> anyhow::Result<String> {
     match request {
         Request::Run(words) => run(words),
-        Request::Start(words) => {
-            let child = command(words)?.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-            Ok(child.id().to_string())
-        }
+        Request::Start(words) => start(words, state),
+        Request::Stop(process) => stop(*process, state),
         Request::Load(name) => load(name).map(|()| String::new()),
         Request::Attach { server, device, port } => attach(*server, device, *port).map(|()| String::new()),
         Request::Read(path) => fs::read_to_string(path).with_context(|| format!("cannot read {path}")),
@@ -130,7 +140,7 @@ fn obey(request: &Request, log: &mut fs::File) -> anyhow::Result<String> {
         Request::Write(path, text) => {
             fs::write(path, text).with_context(|| format!("cannot write {path}")).map(|()| String::new())
         }
-        Request::Log => Ok(read_log(log)),
+        Request::Log => Ok(read_log(&mut state.log)),
         Request::PowerOff => Ok(String::new()),
     }
 }
@@ -156,6 +166,35 @@ fn run(words: &[String]) -> anyhow::Result<String> {
         String::from_utf8_lossy(&output.stderr)
     );
     Ok(text)
+}
+
+/// Starts a program; what it says goes to a file of its own.
+fn start(words: &[String], state: &mut State) -> anyhow::Result<String> {
+    let mut command = command(words)?;
+    let said = fs::File::create("/tmp/said").context("cannot keep what a program says")?;
+    let child = command.stdout(said.try_clone()?).stderr(said).spawn()?;
+    fs::rename("/tmp/said", said_by(child.id()))?;
+    let process = child.id().to_string();
+    state.children.push(child);
+    Ok(process)
+}
+
+/// Ends a program that was started.
+fn stop(process: u32, state: &mut State) -> anyhow::Result<String> {
+    let at = state.children.iter().position(|child| child.id() == process);
+    let mut child = state.children.swap_remove(at.context("nothing was started with that process")?);
+    if let Some(id) = i32::try_from(process).ok().and_then(Pid::from_raw) {
+        // One that has ended by itself is asked how.
+        let _ = kill_process(id, Signal::TERM);
+    }
+    let status = child.wait()?;
+    let said = fs::read_to_string(said_by(process)).unwrap_or_default();
+    ensure!(status.success(), "{status}: {said}");
+    Ok(said)
+}
+
+fn said_by(process: u32) -> String {
+    format!("/tmp/said-{process}")
 }
 
 /// Loads a module and those before it in the order of loading, as far as it needs them. Those that are

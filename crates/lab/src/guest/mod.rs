@@ -42,7 +42,7 @@ pub struct Options<'a> {
     pub modules: &'a [&'a str],
     /// Kernel modules that are there to be loaded later.
     pub spare_modules: &'a [&'a str],
-    /// Programs of this machine that the guest has.
+    /// Programs of this machine that the guest has: names, or absolute paths.
     pub programs: &'a [&'a str],
     /// Memory in MiB.
     pub memory_mib: u32,
@@ -205,7 +205,8 @@ fn build(kernel: &Kernel, options: &Options<'_>) -> anyhow::Result<Initramfs> {
     files.program(options.program, "polder-lab")?;
     for program in options.programs {
         let path = find_program(program)?;
-        files.program(&path, &format!("usr/bin/{program}"))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        files.program(&path, &format!("usr/bin/{name}"))?;
     }
     // The uplink is an e1000: of all cards it needs the fewest modules.
     let wanted: Vec<&str> = std::iter::once("e1000").chain(options.modules.iter().copied()).collect();

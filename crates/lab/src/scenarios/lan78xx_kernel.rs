@@ -43,7 +43,8 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     run.record_one(MUTANTS_CAUGHT, count(&verdict.caught));
     let rates = verdict.mbit.iter().map(|(name, mbit)| format!("{name} {mbit:.0} Mbit/s"));
     let rates = rates.collect::<Vec<_>>().join(", ");
-    run.remark(CHECKS_PASSED, format!("{}; TCP: {rates}", verdict.kernel));
+    let took = duration(&verdict);
+    run.remark(CHECKS_PASSED, format!("{}; TCP: {rates}; {took}", verdict.kernel));
     if !verdict.failed.is_empty() {
         run.remark(CHECKS_FAILED, verdict.failed.join("; "));
     }
@@ -51,4 +52,13 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
         run.remark(MUTANTS_CAUGHT, format!("not found out: {}", verdict.missed.join(", ")));
     }
     Ok(())
+}
+
+/// What it took, and where most of the time went.
+fn duration(verdict: &judge::Verdict) -> String {
+    let mut took = verdict.took.iter().map(|(what, time)| (time.as_secs_f64(), what)).collect::<Vec<_>>();
+    let whole = took.iter().map(|(seconds, _)| seconds).sum::<f64>();
+    took.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let longest = took.iter().take(4).map(|(seconds, what)| format!("{what} {seconds:.1} s"));
+    format!("took {whole:.0} s, most of it: {}", longest.collect::<Vec<_>>().join(", "))
 }

@@ -3,7 +3,6 @@
 use super::{Case, Judge, PROBE, VIRTUAL_HOST, VLAN};
 use crate::command::Running;
 use crate::guest::agent::{Answer, Request};
-use crate::interrupt;
 use anyhow::{Context as _, bail, ensure};
 use polder_devices::lan78xx::LARGEST_MTU;
 use polder_devices::lan78xx::model::{AddressSource, Lies};
@@ -148,14 +147,19 @@ impl Judge {
         result
     }
 
+    /// The other end of a test with iperf3, ready for one client.
+    fn listen(&self, case: &Case) -> anyhow::Result<Running> {
+        let mut server = self.namespace.command("iperf3");
+        // Else it keeps what it says until it ends.
+        server.args(["--server", "--one-off", "--forceflush", "--bind", &case.host]);
+        let mut server = Running::start("iperf3", &mut server)?;
+        server.wait_for("listening", 0, PROBE)?;
+        Ok(server)
+    }
+
     pub(super) fn tcp(&mut self, case: &mut Case) -> anyhow::Result<()> {
         for (direction, flag) in [("transmit", ""), ("receive", "-R")] {
-            let mut server = self.namespace.command("iperf3");
-            let mut server = Running::start("iperf3", server.args(["-s", "-1", "-B", &case.host]))?;
-            server.wait_for("listening", 0, Duration::from_secs(5)).or_else(|_| {
-                // It may keep what it says until it ends.
-                interrupt::sleep(Duration::from_millis(200)).map(|()| String::new())
-            })?;
+            let _server = self.listen(case)?;
             let said = self.guest.run(&format!("iperf3 -J -t 1 {flag} -c {}", case.host))?;
             let report: serde_json::Value =
                 serde_json::from_str(&said).context("iperf3 said something else")?;
@@ -173,10 +177,7 @@ impl Judge {
 
     pub(super) fn udp(&mut self, case: &mut Case) -> anyhow::Result<()> {
         for flag in ["", "-R"] {
-            let mut server = self.namespace.command("iperf3");
-            let mut server = Running::start("iperf3", server.args(["-s", "-1", "-B", &case.host]))?;
-            // What it says it may keep until it ends.
-            interrupt::sleep(Duration::from_millis(200))?;
+            let mut server = self.listen(case)?;
             let line = format!("iperf3 -J -u -b 5M -l 1301 -t 1 {flag} -c {}", case.host);
             let said = self.guest.run(&line)?;
             let report: serde_json::Value =
@@ -198,21 +199,6 @@ impl Judge {
         for size in [1473, 4001, 8192, largest] {
             self.guest.run(&format!("ping -q -M do -c 2 -i 0.01 -W 2 -s {size} {}", case.host))?;
         }
-        Ok(())
-    }
-
-    /// Starts our driver on the adapter; its TAP takes the place of the kernel's interface.
-    pub(super) fn take_over(&mut self, case: &mut Case) -> anyhow::Result<()> {
-        self.guest.ask(&Request::Load("tun".to_owned()))?;
-        let place = self.usb_device(case)?;
-        let place = place.split(':').next().unwrap_or_default().to_owned();
-        let words = ["polder-lab", "usb-port", &place, "ours"].map(str::to_owned).to_vec();
-        let before = self.interfaces()?;
-        self.guest.ask(&Request::Start(words))?;
-        let kernels = case.interface.clone();
-        case.interface = self.new_interface(&before)?;
-        case.up = "unknown";
-        ensure!(!self.interfaces()?.contains(&kernels), "the kernel's driver still has the adapter");
         Ok(())
     }
 
@@ -256,7 +242,7 @@ impl Judge {
     }
 
     /// The kernel's name of the adapter's interface (`2-1:1.0`).
-    fn usb_device(&mut self, case: &Case) -> anyhow::Result<String> {
+    pub(super) fn usb_device(&mut self, case: &Case) -> anyhow::Result<String> {
         let link = self.guest.ask(&Request::Link(format!("/sys/class/net/{}/device", case.interface)))?;
         Ok(link.rsplit('/').next().unwrap_or_default().to_owned())
     }
@@ -288,8 +274,14 @@ impl Judge {
         Ok(())
     }
 
+    /// Pulls the adapter out.
+    pub(super) fn unplug(&mut self, case: &Case) -> anyhow::Result<()> {
+        let path = format!("{VIRTUAL_HOST}/detach");
+        self.guest.ask(&Request::Write(path, case.port.to_string())).map(drop)
+    }
+
     pub(super) fn detach(&mut self, case: &mut Case) -> anyhow::Result<()> {
-        self.guest.ask(&Request::Write(format!("{VIRTUAL_HOST}/detach"), case.port.to_string()))?;
+        self.unplug(case)?;
         let name = case.interface.clone();
         let gone = self.until(PROBE, |judge| Ok((!judge.interfaces()?.contains(&name)).then_some(())))?;
         gone.context("the interface stays after it was detached")

@@ -5,6 +5,7 @@
 //! model must pass, a broken one must fail: the same examination is given to models with one fault.
 
 mod checks;
+mod gateway;
 
 use super::{Door, Shown, Wire};
 use crate::clock;
@@ -12,6 +13,7 @@ use crate::command;
 use crate::guest::agent::Request;
 use crate::guest::{Guest, Kernel, Options as GuestOptions};
 use crate::interrupt;
+use crate::peers::polder;
 use crate::topology::{Namespace, Topology};
 use anyhow::{Context as _, bail, ensure};
 use polder_datapath::units::Nanos;
@@ -49,6 +51,8 @@ pub struct Verdict {
     pub missed: Vec<String>,
     /// Throughput in Mbit/s, by direction.
     pub mbit: Vec<(String, f64)>,
+    /// What each check has taken.
+    pub took: Vec<(String, Duration)>,
     /// The guest's kernel.
     pub kernel: String,
 }
@@ -63,6 +67,7 @@ pub fn available() -> anyhow::Result<Kernel> {
         ensure!(command::exists(program), "{}", command::remedy(program));
     }
     ensure!(Path::new("/dev/net/tun").exists(), "needs /dev/net/tun: load the kernel module tun");
+    polder::program()?;
     Guest::available()
 }
 
@@ -75,25 +80,29 @@ pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     let mut topology = Topology::new()?;
     let namespace = topology.namespace("judge")?;
     says("starting the guest");
+    let start = clock::now();
+    let polder = polder::program()?;
+    let polder = polder.to_str().context("the path of `polder` is not text")?;
     let options = GuestOptions {
         program,
         modules: MODULES,
         spare_modules: &["tun"],
-        programs: PROGRAMS,
-        memory_mib: 256,
+        programs: &[PROGRAMS, &[polder]].concat(),
+        memory_mib: 320,
     };
     let guest = Guest::boot(&kernel, &options)?;
-    let mut judge =
-        Judge { guest, namespace, verdict: Verdict::default(), number: 0, prefix: topology.interface("w") };
+    let prefix = topology.interface("w");
+    let mut judge = Judge { guest, namespace, verdict: Verdict::default(), number: 0, prefix, since: start };
     judge.verdict.kernel = kernel.version().to_owned();
+    judge.took("start of the guest");
     for (name, options, depth) in honest() {
         says(name);
         judge.honest(name, options, depth)?;
     }
     says("our driver at the other end of the wire");
     judge.joined()?;
-    says("our driver in the guest, through usbfs");
-    judge.usbfs()?;
+    says("a gateway in the guest, with our driver on usbfs");
+    judge.gateway()?;
     for (name, lies) in broken() {
         says(name);
         judge.broken(name, lies)?;
@@ -159,6 +168,8 @@ struct Judge {
     /// Adapters so far: addresses and names differ.
     number: u8,
     prefix: String,
+    /// When the check began that is under way.
+    since: Duration,
 }
 
 /// One adapter, attached.
@@ -244,26 +255,6 @@ impl Judge {
         self.hold(name, checks, &mut case)
     }
 
-    /// Our driver in the guest takes the adapter from the kernel's.
-    fn usbfs(&mut self) -> anyhow::Result<()> {
-        let name = "our driver on usbfs";
-        let mut case = self.attach(Options::default())?;
-        let result = self.take_over(&mut case);
-        let works = result.is_ok();
-        self.note(name, "takes the adapter over", result);
-        if !works {
-            return Ok(());
-        }
-        let checks: &[(&str, Check)] = &[
-            ("link", Self::comes_up),
-            ("pings", Self::some_pings),
-            ("floods", Self::floods),
-            ("tcp", Self::tcp),
-            ("detach", Self::detach),
-        ];
-        self.hold(name, checks, &mut case)
-    }
-
     fn hold(&mut self, name: &str, checks: &[(&str, Check)], case: &mut Case) -> anyhow::Result<()> {
         for (check, examine) in checks {
             let result = examine(self, case);
@@ -274,10 +265,18 @@ impl Judge {
     }
 
     fn note(&mut self, name: &str, check: &str, result: anyhow::Result<()>) {
+        self.took(&format!("{name}: {check}"));
         match result {
             Ok(()) => self.verdict.passed.push(format!("{name}: {check}")),
             Err(error) => self.verdict.failed.push(format!("{name}: {check}: {error:#}")),
         }
+    }
+
+    /// Notes how long it was since the last note.
+    fn took(&mut self, what: &str) {
+        let now = clock::now();
+        self.verdict.took.push((what.to_owned(), now - self.since));
+        self.since = now;
     }
 
     fn broken(&mut self, name: &str, lies: Lies) -> anyhow::Result<()> {
@@ -307,6 +306,7 @@ impl Judge {
         }
         let _ = self.detach(&mut case);
         let _ = self.guest.log()?;
+        self.took(name);
         Ok(())
     }
 
