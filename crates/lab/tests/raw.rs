@@ -210,3 +210,25 @@ fn injected_packets_arrive_at_their_rate_and_in_bursts() {
     assert!(arrivals.loss_ratio() < 0.5, "{arrivals:?}");
     assert_eq!((latency.len(), sink.packets()), (arrivals.received, arrivals.received));
 }
+
+#[test]
+fn a_rate_out_of_reach_is_not_reported_as_reached() {
+    if !root_or_skip("a_rate_out_of_reach_is_not_reported_as_reached") {
+        return;
+    }
+    let wire = Wire::lay();
+    let mut injector = Injector::open(&wire.left, "eth0", talk(), 64).unwrap();
+    let mut sink = Sink::recording(&wire.right, &wire.end, injector.probe_at()).unwrap();
+    let mut meter = StreamMeter::new(1 << 16);
+    let plan = Plan::steady(100e6, Duration::from_millis(50));
+    let sent = injector.run(&plan, |_| {
+        sink.drain(&mut meter);
+        Ok(())
+    });
+    let sent = sent.unwrap();
+    assert!(sent.packets < 5_000_000 && sent.time > plan.time, "{sent:?}");
+    assert!(sent.rate() < 0.98 * plan.rate, "{sent:?}");
+    sink.drain(&mut meter);
+    let Outcome { arrivals, .. } = meter.finish(sent.numbers);
+    assert_eq!((arrivals.duplicated, arrivals.reordered, arrivals.alien), (0, 0, 0));
+}

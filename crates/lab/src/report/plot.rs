@@ -2,6 +2,8 @@
 
 use super::{Curve, Report, Row, number};
 use anyhow::anyhow;
+use plotters::coord::ranged1d::ValueFormatter;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use std::collections::BTreeMap;
 
@@ -85,24 +87,52 @@ fn bars(family: &str, rows: &[&Row]) -> Result<String, DrawError> {
     Ok(svg)
 }
 
+/// Bounds of an axis for `values`, which may all be one.
+fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let (low, high) =
+        values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), y| (low.min(y), high.max(y)));
+    if low < high { (low, high) } else { (low - 0.5, low + 0.5) }
+}
+
+/// Values of which the largest is more than this many times the least stand on a logarithmic axis.
+const WIDE: f64 = 20.0;
+
+/// The decades around `low` and `high`, when they are positive and far enough apart for a logarithmic axis.
+fn decades((low, high): (f64, f64)) -> Option<(f64, f64)> {
+    let wide = low > 0.0 && high > WIDE * low;
+    wide.then(|| (10_f64.powf(low.log10().floor()), 10_f64.powf(high.log10().ceil())))
+}
+
 fn lines(curve: &Curve) -> Result<String, DrawError> {
     let points = || curve.lines.values().flatten().copied();
-    let span = |values: Vec<f64>| {
-        let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-        let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        if low < high { (low, high) } else { (low - 0.5, low + 0.5) }
-    };
-    let (left, right) = span(points().map(|(x, _)| x).collect());
-    let (_, top) = span(points().map(|(_, y)| y).collect());
+    let (left, right) = span(points().map(|(x, _)| x));
+    let (low, high) = span(points().map(|(_, y)| y));
     let mut svg = String::new();
     let area = SVGBackend::with_string(&mut svg, (WIDTH, 320)).into_drawing_area();
     area.fill(&WHITE)?;
-    let mut chart = ChartBuilder::on(&area)
-        .caption(&curve.title, (FONT, 16))
-        .margin(14)
-        .x_label_area_size(40)
-        .y_label_area_size(70)
-        .build_cartesian_2d(left..right, 0.0..top * 1.05)?;
+    let mut builder = ChartBuilder::on(&area);
+    builder.caption(&curve.title, (FONT, 16)).margin(14).x_label_area_size(40).y_label_area_size(70);
+    match decades((low, high)) {
+        Some((bottom, top)) => {
+            let axis = (bottom..top).log_scale();
+            draw(builder.build_cartesian_2d(left..right, axis)?, curve)?;
+        }
+        None => draw(builder.build_cartesian_2d(left..right, 0.0..high * 1.05)?, curve)?,
+    }
+    area.present()?;
+    drop(builder);
+    drop(area);
+    Ok(svg)
+}
+
+/// The mesh, a line for each of the curve's, and the key to them.
+fn draw<'a, Y>(
+    mut chart: ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, Y>>,
+    curve: &Curve,
+) -> Result<(), DrawError>
+where
+    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
     chart
         .configure_mesh()
         .x_desc(&curve.x)
@@ -117,11 +147,14 @@ fn lines(curve: &Curve) -> Result<String, DrawError> {
         let key = move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2));
         chart.draw_series(series)?.label(name).legend(key);
     }
-    chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK.mix(0.3)).draw()?;
-    area.present()?;
-    drop(chart);
-    drop(area);
-    Ok(svg)
+    // Latencies rise to the right.
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK.mix(0.3))
+        .draw()?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -144,6 +177,22 @@ mod tests {
         let families = families(&rows);
         let names = families["a.b"].iter().map(|row| row.name.as_str()).collect::<Vec<_>>();
         assert_eq!((names.as_slice(), families.len()), (["a.b", "a.b.c", "a.b.d"].as_slice(), 1));
+    }
+
+    #[test]
+    fn values_far_apart_stand_on_a_logarithmic_axis() {
+        assert_eq!(decades((52.0, 5_200.0)), Some((10.0, 10_000.0)));
+        assert_eq!(decades((52.0, 104.0)), None, "near each other");
+        assert_eq!(decades((0.0, 104.0)), None, "a logarithm has no zero");
+        let mut report = sample();
+        let line = |last| vec![(0.0, 20.0), (50.0, 30.0), (100.0, last)];
+        report.curves[0].lines = [("a".to_owned(), line(9_000.0))].into();
+        let wide = all(&report).unwrap().pop().unwrap();
+        report.curves[0].lines = [("a".to_owned(), line(40.0))].into();
+        let narrow = all(&report).unwrap().pop().unwrap();
+        let labelled = |picture: &str, label: &str| picture.contains(&format!("\n{label}\n"));
+        assert!(labelled(&wide, "10 000") && labelled(&wide, "100"), "{wide}");
+        assert!(!labelled(&narrow, "100.0") && !labelled(&narrow, "10 000"), "{narrow}");
     }
 
     #[test]

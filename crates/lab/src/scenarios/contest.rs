@@ -145,7 +145,7 @@ pub(super) fn throughput(
         ensure!(search.next() >= low, "more than {percent} % are lost even at {low} packets a second");
         let trial = undisturbed(stand, &Plan::steady(search.next(), time))?;
         // A generator that cannot keep up makes no rate good that it did not reach.
-        let (reached, kept) = (trial.sent.rate() > 0.98 * search.next(), trial.loss() <= loss);
+        let (reached, kept) = (trial.reached(search.next()), trial.loss() <= loss);
         search.tell(reached && kept);
         if !(reached && kept) {
             // The bound above is that of the trial that failed last.
@@ -162,7 +162,9 @@ fn undisturbed(stand: &mut Stand, plan: &Plan) -> anyhow::Result<Trial> {
     let owns_core = plan.rate.is_finite();
     let mut best = stand.run(plan)?;
     for _ in 1..ATTEMPTS {
-        if best.on_time(plan) && (!owns_core || best.foreign * 100.0 < FOREIGN) {
+        // A rate that the generator cannot reach is none the next time.
+        let hopeless = !best.reached(plan.rate) && best.sent.behind > plan.time / 10;
+        if hopeless || best.on_time(plan) && (!owns_core || best.foreign * 100.0 < FOREIGN) {
             break;
         }
         let trial = stand.run(plan)?;

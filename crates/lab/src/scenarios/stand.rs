@@ -126,6 +126,11 @@ impl Trial {
         !plan.rate.is_finite() || self.sent.behind.as_secs_f64() * plan.rate < BURST
     }
 
+    /// Whether the generator sent so many packets a second.
+    pub(super) fn reached(&self, rate: f64) -> bool {
+        self.sent.rate() > 0.98 * rate
+    }
+
     /// Packets a second that came out.
     pub(super) fn rate(&self) -> f64 {
         crate::traffic::sockets::per_second(self.received, self.sent.time)

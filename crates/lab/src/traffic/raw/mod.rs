@@ -9,6 +9,7 @@
 mod breaker;
 mod code;
 mod generator;
+mod injection;
 mod injector;
 mod program;
 mod sender;
