@@ -9,7 +9,7 @@ use crate::pool::Pool;
 use crate::region::{CLASSES, Class, ClassOptions, Region, RegionError};
 use crate::reload::Reloader;
 use crate::reserve::ReserveCounts;
-use crate::stock::{Stock, Supply};
+use crate::supply::{Stock, Supply};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

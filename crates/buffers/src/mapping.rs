@@ -10,13 +10,14 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 /// The size of a large page; mappings are rounded up to it when large pages are used.
 const LARGE_PAGE: usize = 2 << 20;
 
-/// A mapping of a memory file, unmapped when it is dropped.
+/// A mapping of memory files side by side, unmapped when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Memory {
     base: AtomicPtr<u8>,
     bytes: usize,
     large_pages: bool,
-    file: OwnedFd,
+    /// The files in their order, each with its first byte.
+    files: Vec<(usize, OwnedFd)>,
     /// Whether bringing in fails, as it does on a system without memory.
     is_short: AtomicBool,
 }
@@ -42,8 +43,7 @@ impl Memory {
 
     #[expect(unsafe_code, reason = "UNSAFETY: mapping memory")]
     fn map_file(bytes: usize, flags: MemfdFlags) -> Result<Self, Errno> {
-        let file = rustix::fs::memfd_create("polder-region", flags)?;
-        rustix::fs::ftruncate(&file, bytes as u64)?;
+        let file = file_of(bytes, flags)?;
         // SAFETY: a null hint without MAP_FIXED never replaces a mapping that exists (mmap(2)).
         let base = unsafe {
             rustix::mm::mmap(
@@ -56,7 +56,41 @@ impl Memory {
             )
         }?;
         let base = AtomicPtr::new(base.cast());
-        Ok(Self { base, bytes, large_pages: false, file, is_short: AtomicBool::new(false) })
+        let files = vec![(0, file)];
+        Ok(Self { base, bytes, large_pages: false, files, is_short: AtomicBool::new(false) })
+    }
+
+    /// Maps parts of so many bytes, each at least one whole number of pages, side by side on ordinary pages.
+    /// Each is a file of its own: the system locks a file while it takes pages of it back, and who brings
+    /// pages of another one in does not wait for that.
+    #[expect(unsafe_code, reason = "UNSAFETY: mapping memory")]
+    pub(crate) fn map_parts(parts: [usize; 2]) -> Result<Self, Errno> {
+        let parts = parts.map(|bytes| bytes.next_multiple_of(rustix::param::page_size()));
+        let bytes = parts.iter().sum();
+        let reserved = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a null hint without MAP_FIXED never replaces a mapping that exists (mmap(2)).
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(core::ptr::null_mut(), bytes, ProtFlags::empty(), reserved)
+        }?;
+        let base = AtomicPtr::new(base.cast());
+        let files = Vec::with_capacity(parts.len());
+        let is_short = AtomicBool::new(false);
+        // From here on it is unmapped whatever fails.
+        let mut memory = Self { base, bytes, large_pages: false, files, is_short };
+        let mut start = 0;
+        for bytes in parts.into_iter().filter(|&bytes| bytes > 0) {
+            let file = file_of(bytes, MemfdFlags::CLOEXEC)?;
+            let (access, how) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
+            // SAFETY: (1) `start` is the sum of the parts before this one, so the part ends within the bytes
+            // that were reserved above at `base`.
+            let place = unsafe { memory.base().add(start) };
+            // SAFETY: (1), so MAP_FIXED replaces nothing but a part of the reservation; (2) nobody has a
+            // reference into it yet: it was made in this function and has no access.
+            unsafe { rustix::mm::mmap(place.cast(), bytes, access, how, &file, 0) }?;
+            memory.files.push((start, file));
+            start += bytes;
+        }
+        Ok(memory)
     }
 
     /// The first byte. Whoever makes references from it holds this value as long as they live.
@@ -75,9 +109,19 @@ impl Memory {
         self.large_pages
     }
 
-    /// The file behind it.
-    pub(crate) fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+    /// The file behind the byte at `place`.
+    ///
+    /// # Panics
+    /// When there are no bytes at all.
+    pub(crate) fn file(&self, place: usize) -> BorrowedFd<'_> {
+        self.file_at(place).1
+    }
+
+    /// The file behind the byte at `place`, and where it begins.
+    fn file_at(&self, place: usize) -> (usize, BorrowedFd<'_>) {
+        let at = self.files.iter().rev().find(|&&(start, _)| start <= place);
+        let (start, file) = at.expect("the first file begins at the first byte");
+        (*start, file.as_fd())
     }
 
     /// Makes bringing in fail from here on, or work again.
@@ -104,19 +148,53 @@ impl Memory {
     }
 
     /// Gives the pages behind `range` back to the system. Its bytes read as zeros from then on, so the
-    /// caller owns every slot in it.
+    /// caller owns every slot in it. It lies within one file.
     pub(crate) fn give_back(&self, range: Range<usize>) -> Result<(), Errno> {
+        let (start, file) = self.file_at(range.start);
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(&self.file, how, range.start as u64, range.len() as u64)
+        rustix::fs::fallocate(file, how, (range.start - start) as u64, range.len() as u64)
     }
 }
 
 impl Drop for Memory {
     #[expect(unsafe_code, reason = "UNSAFETY: unmapping memory")]
     fn drop(&mut self) {
-        // SAFETY: (1) `map_file` made exactly this mapping; (2) no reference into it is left: they are
+        // SAFETY: (1) `map_file` or `map_parts` made exactly this mapping; (2) no reference into it is left: they are
         // made from frames alone, through a control block that holds this value (`table::locate`).
         let result = unsafe { rustix::mm::munmap(self.base().cast(), self.bytes) };
         debug_assert!(result.is_ok(), "munmap of a mapping of our own");
+    }
+}
+
+/// A memory file of `bytes`.
+fn file_of(bytes: usize, flags: MemfdFlags) -> Result<OwnedFd, Errno> {
+    let file = rustix::fs::memfd_create("polder-region", flags)?;
+    rustix::fs::ftruncate(&file, bytes as u64)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn committed(memory: &Memory, place: usize) -> u64 {
+        let status = rustix::fs::fstat(memory.file(place)).expect("the file is open");
+        u64::try_from(status.st_blocks).expect("a count of 512 bytes") * 512
+    }
+
+    #[test]
+    fn parts_have_files_of_their_own() {
+        let page = rustix::param::page_size();
+        let memory = Memory::map_parts([2 * page, 3 * page]).expect("memory for a test");
+        memory.bring_in(page..4 * page).expect("memory for a test");
+        let pages = |place| committed(&memory, place) / page as u64;
+        assert_eq!([pages(0), pages(2 * page), pages(4 * page)], [1, 2, 2]);
+        memory.give_back(3 * page..4 * page).expect("a hole in the second file");
+        assert_eq!([pages(0), pages(2 * page)], [1, 1]);
+        memory.give_back(page..2 * page).expect("a hole in the first file");
+        assert_eq!([pages(0), pages(2 * page)], [0, 1]);
+        let second = Memory::map_parts([0, page]).expect("memory for a test");
+        second.bring_in(0..page).expect("memory for a test");
+        assert_eq!(committed(&second, 0), page as u64);
     }
 }

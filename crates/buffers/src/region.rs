@@ -6,7 +6,8 @@ use crate::frame::SlotKind;
 use crate::home::HomeList;
 use crate::mapping::Memory;
 use crate::pool::Pool;
-use crate::stock::{SlotStock, Stocking, Supply};
+use crate::stock::SlotStock;
+use crate::supply::{Stocking, Supply};
 use crate::table::{self, Keeper};
 use core::num::NonZeroU16;
 use core::panic::Location;
@@ -134,7 +135,8 @@ impl Region {
         let border = slots - data.slots;
         let bytes = slots as usize * slot_bytes as usize;
         let is_fixed = [control, data].iter().all(|class| matches!(class.supply, Supply::Fixed));
-        let memory = if is_fixed { Memory::map(bytes) } else { Memory::map_pages(bytes) };
+        let parts = [border, data.slots].map(|slots| slots as usize * slot_bytes as usize);
+        let memory = if is_fixed { Memory::map(bytes) } else { Memory::map_parts(parts) };
         let no_memory = |source| RegionError::Map { bytes, source };
         let memory = Arc::new(memory.map_err(no_memory)?);
         let shift = slot_bytes.trailing_zeros();
@@ -180,9 +182,11 @@ impl Region {
         self.inner.memory.base()
     }
 
-    /// The memory file behind the mapping, for sharing it with another process.
-    pub fn file(&self) -> BorrowedFd<'_> {
-        self.inner.memory.file()
+    /// The memory file behind the slots of a class, for sharing them with another process. Memory that a
+    /// device may hold is one file.
+    pub fn file(&self, class: Class) -> BorrowedFd<'_> {
+        let first = self.stock(class).numbers().start.min(self.slots() - 1);
+        self.inner.memory.file(first as usize * self.slot_bytes() as usize)
     }
 
     /// A cache of free data slots for one worker.

@@ -6,7 +6,7 @@
 
 use crate::region::Region;
 use crate::reserve::Bell;
-use crate::stock::Stock;
+use crate::supply::Stock;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,26 +70,34 @@ impl Reloader {
         if self.retry.is_some_and(|at| now >= at) {
             self.retry = None;
         }
-        while self.retry.is_none()
-            && let Some(stock) = self.next()
-        {
-            if !reload(stock) {
-                self.retry = Some(now + RETRY);
-            }
-        }
+        let (stocks, retry) = (&self.stocks, &mut self.retry);
+        let mut serve = || serve(stocks, retry, now);
+        serve();
         if let Some(patience) = self.patience
             && now.saturating_sub(self.looked) >= patience
         {
             self.looked = now;
-            self.stocks.iter().for_each(|stock| give_back(&**stock));
+            // Who needs memory does not wait for what others do not need.
+            stocks.iter().for_each(|stock| give_back(&**stock, &mut serve));
         }
     }
+}
 
-    /// The stock that has asked first.
-    fn next(&self) -> Option<&dyn Stock> {
-        let asked = self.stocks.iter().filter_map(|stock| Some((stock.reserve().asked()?, stock)));
-        asked.min_by_key(|&(ticket, _)| ticket).map(|(_, stock)| &**stock)
+/// Reloads what was asked for, in the order of asking.
+fn serve(stocks: &[Arc<dyn Stock>], retry: &mut Option<Duration>, now: Duration) {
+    while retry.is_none()
+        && let Some(stock) = first(stocks)
+    {
+        if !reload(stock) {
+            *retry = Some(now + RETRY);
+        }
     }
+}
+
+/// The stock that has asked first.
+fn first(stocks: &[Arc<dyn Stock>]) -> Option<&dyn Stock> {
+    let asked = stocks.iter().filter_map(|stock| Some((stock.reserve().asked()?, stock)));
+    asked.min_by_key(|&(ticket, _)| ticket).map(|(_, stock)| &**stock)
 }
 
 /// Brings in memory until the target is reached; whether the system had enough. What has failed stays
@@ -116,12 +124,12 @@ fn reload(stock: &dyn Stock) -> bool {
     ended.is_ok()
 }
 
-/// Gives back what was not needed since the last look.
-fn give_back(stock: &dyn Stock) {
+/// Gives back what was not needed since the last look, in steps with `meanwhile` between them.
+fn give_back(stock: &dyn Stock, meanwhile: &mut dyn FnMut()) {
     let marks = stock.reserve().marks();
     let low_water = stock.reserve().low_water(stock.level());
     if low_water > marks.give_back_above {
-        stock.unload(low_water - marks.target);
+        stock.unload(low_water - marks.target, meanwhile);
     }
 }
 
@@ -132,5 +140,82 @@ impl core::fmt::Debug for Reloader {
             .field("stocks", &self.stocks.len())
             .field("patience", &self.patience)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::region::RegionOptions;
+    use crate::reserve::{Marks, Reserve};
+    use rustix::io::Errno;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// A stock that writes down what is done with it; while it gives back, another one is used up.
+    struct Told {
+        reserve: Reserve,
+        level: AtomicU32,
+        used_up_meanwhile: Option<Arc<Self>>,
+        done: Arc<Mutex<Vec<&'static str>>>,
+    }
+
+    impl Told {
+        fn tell(&self, what: &'static str) {
+            self.done.lock().expect("nobody panics with it").push(what);
+        }
+
+        fn use_up(&self) {
+            self.level.store(0, Ordering::Relaxed);
+            self.reserve.look(0);
+        }
+    }
+
+    impl Stock for Told {
+        fn reserve(&self) -> &Reserve {
+            &self.reserve
+        }
+
+        fn level(&self) -> u32 {
+            self.level.load(Ordering::Relaxed)
+        }
+
+        fn load(&self, wanted: u32) -> Result<u32, Errno> {
+            self.tell("loads");
+            self.level.fetch_add(wanted, Ordering::Relaxed);
+            Ok(wanted)
+        }
+
+        fn unload(&self, surplus: u32, meanwhile: &mut dyn FnMut()) -> u32 {
+            for _ in 0..2 {
+                self.tell("gives back");
+                self.used_up_meanwhile.iter().for_each(|other| other.use_up());
+                meanwhile();
+            }
+            self.level.fetch_sub(surplus, Ordering::Relaxed);
+            surplus
+        }
+    }
+
+    /// Control's need came while its reloader was giving memory back, and found it busy for milliseconds.
+    #[test]
+    fn who_needs_memory_does_not_wait_for_what_is_given_back() {
+        let done = Arc::new(Mutex::new(Vec::new()));
+        let stock = |level, used_up_meanwhile| Told {
+            reserve: Reserve::new(Marks::for_target(30)),
+            level: AtomicU32::new(level),
+            used_up_meanwhile,
+            done: Arc::clone(&done),
+        };
+        let needy = Arc::new(stock(30, None));
+        let rich = Arc::new(stock(100, Some(Arc::clone(&needy))));
+        let region = Region::new(RegionOptions { slots: 8, slot_bytes: 2048 }).expect("memory for a test");
+        let stocks: Vec<Arc<dyn Stock>> = vec![rich, needy];
+        let mut reloader = Reloader::new(region, stocks, Some(Duration::from_millis(1)));
+        reloader.turn(Duration::from_secs(1));
+        assert_eq!(
+            *done.lock().expect("nobody panics with it"),
+            ["gives back", "loads", "gives back", "loads"]
+        );
     }
 }

@@ -5,6 +5,7 @@ use crate::book::Books;
 use crate::depot::{Depot, MAGAZINE};
 use crate::mapping::Memory;
 use crate::reserve::{Marks, Reserve};
+use crate::supply::{Stock, Stocking, Supply};
 use core::ops::Range;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
@@ -12,56 +13,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Pages that are brought in by one system call, so that what is there can be used meanwhile.
 const STEP_PAGES: u32 = 64;
-
-/// How the slots of one class are supplied.
-#[derive(Clone, Copy, Debug)]
-pub enum Supply {
-    /// All of them are there from the start and stay: for memory that a device holds.
-    Fixed,
-    /// As many as the marks say are ready; the others are brought in when they are needed.
-    Growing(Marks),
-}
-
-impl Supply {
-    /// The same for buffers that are smaller by `factor`.
-    pub(crate) fn times(self, factor: u32) -> Self {
-        match self {
-            Self::Fixed => Self::Fixed,
-            Self::Growing(marks) => Self::Growing(marks.times(factor)),
-        }
-    }
-}
-
-/// Which techniques the stock of one class uses. Where memory does not grow, only the last one counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stocking {
-    /// Slots that are released are kept for the next user; off, each goes back to the system (C1).
-    pub is_pooled: bool,
-    /// Memory is brought in by a reloader; off, by who takes a slot when none is ready (C2).
-    pub is_reloaded: bool,
-    /// A slot that was released is taken again soon; off, after all others (the reviewer of C).
-    pub is_reused: bool,
-}
-
-impl Default for Stocking {
-    fn default() -> Self {
-        Self { is_pooled: true, is_reloaded: true, is_reused: true }
-    }
-}
-
-/// Something that a reloader fills and empties.
-pub(crate) trait Stock: Send + Sync {
-    fn reserve(&self) -> &Reserve;
-
-    /// Buffers that are ready.
-    fn level(&self) -> u32;
-
-    /// Brings in some of `wanted` buffers, at least one if there are any; how many.
-    fn load(&self, wanted: u32) -> Result<u32, Errno>;
-
-    /// Gives memory of up to `surplus` ready buffers back to the system; how many.
-    fn unload(&self, surplus: u32) -> u32;
-}
 
 /// The slots of one class.
 pub(crate) struct SlotStock {
@@ -351,6 +302,13 @@ impl SlotStock {
     }
 }
 
+/// Pages that follow each other, at most [`STEP_PAGES`] in a run; `pages` has them from the last to the first.
+fn runs(pages: &[u32]) -> impl Iterator<Item = Range<u32>> {
+    let whole = pages.chunk_by(|&later, &earlier| later == earlier + 1);
+    let steps = whole.flat_map(|run| run.chunks(STEP_PAGES as usize));
+    steps.map(|run| run[run.len() - 1]..run[0] + 1)
+}
+
 impl Stock for SlotStock {
     fn reserve(&self) -> &Reserve {
         &self.reserve
@@ -386,7 +344,7 @@ impl Stock for SlotStock {
     /// Everything is taken out and what stays is put back, low numbers on top: so pages that have been
     /// mixed by use come together, and the next user finds them side by side. Who comes in between
     /// waits for the lock: a fraction of a millisecond for the largest regions.
-    fn unload(&self, surplus: u32) -> u32 {
+    fn unload(&self, surplus: u32, meanwhile: &mut dyn FnMut()) -> u32 {
         self.is_moving.store(true, Ordering::Relaxed);
         // Release, with the pops that follow, pairs with the Acquire of a pop that finds the depot empty.
         fence(Ordering::Release);
@@ -397,15 +355,16 @@ impl Stock for SlotStock {
         drop(asleep);
         self.is_moving.store(false, Ordering::Relaxed);
         let mut given_back = 0;
-        for &page in &pages {
-            // One that the system does not take stays as it is: with memory, and counted as cold.
-            let _ = self.memory.give_back(self.bytes_of(page..page + 1));
-            let slots = self.slots_of(page..page + 1);
+        for run in runs(&pages) {
+            // What the system does not take stays as it is: with memory, and counted as cold.
+            let _ = self.memory.give_back(self.bytes_of(run.clone()));
+            let slots = self.slots_of(run.clone());
             given_back += slots.end - slots.start;
+            let mut asleep = self.asleep();
+            run.for_each(|page| asleep.cold.insert(page));
+            drop(asleep);
+            meanwhile();
         }
-        let mut asleep = self.asleep();
-        pages.iter().for_each(|&page| asleep.cold.insert(page));
-        drop(asleep);
         self.reserve.count_given_back(given_back);
         given_back
     }
@@ -418,5 +377,19 @@ impl core::fmt::Debug for SlotStock {
             .field("numbers", &self.numbers)
             .field("ready", &self.level())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_side_by_side_are_one_run() {
+        let of = |pages: &[u32]| runs(pages).collect::<Vec<_>>();
+        assert_eq!(of(&[9, 8, 7, 3, 1, 0]), [7..10, 3..4, 0..2]);
+        let many = (0..STEP_PAGES + 2).rev().collect::<Vec<_>>();
+        assert_eq!(of(&many), [2..STEP_PAGES + 2, 0..2]);
+        assert_eq!(of(&[]), []);
     }
 }

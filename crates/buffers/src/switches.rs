@@ -2,7 +2,7 @@
 
 use crate::fragment::FragmentOptions;
 use crate::manager::{BufferOptions, ClassBuffers};
-use crate::stock::Stocking;
+use crate::supply::Stocking;
 
 /// Which techniques the buffers use. By default all of them; what "off" means stands at each.
 ///

@@ -37,8 +37,11 @@ fn options(slot_bytes: u32) -> BufferOptions {
 
 /// Bytes that the system has given to the region.
 fn committed(manager: &BufferManager) -> u64 {
-    let status = rustix::fs::fstat(manager.region().file()).expect("the file is open");
-    u64::try_from(status.st_blocks).expect("a count of 512 bytes") * 512
+    let of = |class| {
+        let status = rustix::fs::fstat(manager.region().file(class)).expect("the file is open");
+        u64::try_from(status.st_blocks).expect("a count of 512 bytes") * 512
+    };
+    of(Class::Control) + of(Class::Data)
 }
 
 fn account(manager: &BufferManager, class: Class, kind: Kind) -> Account {

@@ -4,7 +4,7 @@ use crate::bits::Bits;
 use crate::mapping::Memory;
 use crate::reserve::{Marks, Reserve, ReserveCounts};
 use crate::stack::Stack;
-use crate::stock::{Stock, Stocking, Supply};
+use crate::supply::{Stock, Stocking, Supply};
 use crate::sync::{AtomicU32, Ordering};
 use core::ops::Range;
 use crossbeam_utils::CachePadded;
@@ -166,7 +166,7 @@ impl Blocks {
         }
         match &self.system {
             Some(System { stocking: Stocking { is_pooled: false, .. }, .. }) => {
-                self.give_back(&[block]);
+                self.give_back(&[block], &mut || {});
             }
             Some(System { stocking: Stocking { is_reused: false, .. }, .. }) => self.last.push(block),
             Some(_) | None => self.ready.push(block),
@@ -197,15 +197,16 @@ impl Blocks {
         self.reserve.counts(self.ready.level())
     }
 
-    /// Gives the memory of blocks that the caller has back to the system.
+    /// Gives the memory of blocks that the caller has back to the system, a block at a time.
     #[cold]
-    fn give_back(&self, blocks: &[u32]) {
+    fn give_back(&self, blocks: &[u32], meanwhile: &mut dyn FnMut()) {
         let system = self.system();
         for &block in blocks {
             let first = self.first_unit(block);
             // One that the system does not take stays as it is: with memory, and counted as cold.
             let _ = system.memory.give_back(bytes_of(first..first + self.units_of(block)));
             system.cold().insert(block);
+            meanwhile();
         }
         self.reserve.count_given_back(u32::try_from(blocks.len()).unwrap_or(u32::MAX));
     }
@@ -291,9 +292,9 @@ impl Stock for Blocks {
         Ok(count)
     }
 
-    fn unload(&self, surplus: u32) -> u32 {
+    fn unload(&self, surplus: u32, meanwhile: &mut dyn FnMut()) -> u32 {
         let blocks = core::iter::from_fn(|| self.ready.pop()).take(surplus as usize).collect::<Vec<_>>();
-        self.give_back(&blocks);
+        self.give_back(&blocks, meanwhile);
         u32::try_from(blocks.len()).unwrap_or(u32::MAX)
     }
 }

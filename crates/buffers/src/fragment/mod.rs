@@ -19,7 +19,7 @@ use crate::book::{Book, Books, Takings};
 use crate::frame::{Frame, Place};
 use crate::mapping::Memory;
 use crate::region::RegionError;
-use crate::stock::{Stocking, Supply};
+use crate::supply::{Stocking, Supply};
 use crate::table::{self, Keeper};
 use blocks::{LARGE_UNITS, PAGE_UNITS, UNIT_SHIFT};
 use carver::{Carver, Carving};

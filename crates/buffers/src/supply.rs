@@ -1,0 +1,55 @@
+//! How buffers are supplied: what is chosen for a class, and what a reloader asks of its stock.
+
+use crate::reserve::{Marks, Reserve};
+use rustix::io::Errno;
+
+/// How the slots of one class are supplied.
+#[derive(Clone, Copy, Debug)]
+pub enum Supply {
+    /// All of them are there from the start and stay: for memory that a device holds.
+    Fixed,
+    /// As many as the marks say are ready; the others are brought in when they are needed.
+    Growing(Marks),
+}
+
+impl Supply {
+    /// The same for buffers that are smaller by `factor`.
+    pub(crate) fn times(self, factor: u32) -> Self {
+        match self {
+            Self::Fixed => Self::Fixed,
+            Self::Growing(marks) => Self::Growing(marks.times(factor)),
+        }
+    }
+}
+
+/// Which techniques the stock of one class uses. Where memory does not grow, only the last one counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stocking {
+    /// Slots that are released are kept for the next user; off, each goes back to the system (C1).
+    pub is_pooled: bool,
+    /// Memory is brought in by a reloader; off, by who takes a slot when none is ready (C2).
+    pub is_reloaded: bool,
+    /// A slot that was released is taken again soon; off, after all others (the reviewer of C).
+    pub is_reused: bool,
+}
+
+impl Default for Stocking {
+    fn default() -> Self {
+        Self { is_pooled: true, is_reloaded: true, is_reused: true }
+    }
+}
+
+/// Something that a reloader fills and empties.
+pub(crate) trait Stock: Send + Sync {
+    fn reserve(&self) -> &Reserve;
+
+    /// Buffers that are ready.
+    fn level(&self) -> u32;
+
+    /// Brings in some of `wanted` buffers, at least one if there are any; how many.
+    fn load(&self, wanted: u32) -> Result<u32, Errno>;
+
+    /// Gives memory of up to `surplus` ready buffers back to the system; how many. Between its system calls
+    /// it does what else is to be done `meanwhile`.
+    fn unload(&self, surplus: u32, meanwhile: &mut dyn FnMut()) -> u32;
+}
