@@ -18,6 +18,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("ip", "iproute2"),
     ("ethtool", "ethtool"),
     ("ping", "iputils-ping"),
+    ("taskset", "util-linux"),
     ("iperf3", "iperf3"),
     ("ldd", "libc-bin"),
     ("qemu-system-x86_64", "qemu-system-x86"),

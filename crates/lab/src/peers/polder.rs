@@ -144,7 +144,7 @@ fn workers(process: u32) -> anyhow::Result<Vec<i32>> {
 }
 
 /// The first value under `key`, however deep.
-fn find<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
+pub(crate) fn find<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     match value {
         Value::Object(fields) => {
             fields.get(key).or_else(|| fields.values().find_map(|inner| find(inner, key)))

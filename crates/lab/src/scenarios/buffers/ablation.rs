@@ -1,9 +1,12 @@
-//! What each technique brings by itself: the buffers' own cost with all of the table off, with one on, and
-//! with all on; and what is left of it when a buffer is not used again soon.
+//! What each technique brings by itself: with all of the table off, with one on, and with all on; and what is
+//! left of it when a buffer is not used again soon. The buffers' own cost, and five flows through a gateway.
 
+use super::modem;
 use super::short::with_reloaders;
 use super::windows::Windows;
 use crate::clock;
+use crate::command;
+use crate::interrupt;
 use crate::meters::statistics::Samples;
 use crate::scenarios::Run;
 use crate::topology::pin_here;
@@ -34,7 +37,7 @@ const NONE: Switches = Switches {
 };
 
 /// What is switched, and how many threads allocate.
-fn columns() -> [(&'static str, Switches, usize); 11] {
+pub(super) fn columns() -> [(&'static str, Switches, usize); 11] {
     let all = Switches::default();
     let no_reuse = Switches { reuses: false, ..all };
     [
@@ -57,30 +60,45 @@ const LIVE: usize = 512;
 const BATCH: usize = 32;
 /// Bytes of a fragment: three of them lie in a page, and a segment of TCP does not.
 const PIECE: u32 = 1024;
-/// Why what a gateway would have to be asked has no value.
-const NO_GATEWAY: &str =
-    "measured without a gateway: its rings hold one fixed region, in which C1 and C2 do nothing";
+/// What a quick run has time for.
+const QUICK: [&str; 2] = ["none", "all"];
 
 /// Fills the rows.
 pub(super) fn measure(run: &mut Run, cores: (usize, usize)) -> anyhow::Result<()> {
+    let rows = |what: &str| columns().map(|(name, ..)| format!("buffers.ablation.{name}.{what}"));
+    let wants = |run: &Run, what| rows(what).iter().any(|row| run.wants(row));
+    if wants(run, "ns_per_alloc") {
+        alone(run, cores)?;
+    }
+    if !wants(run, "mbit") && !wants(run, "cpu_ns_per_packet") {
+        return Ok(());
+    }
+    if command::exists("iperf3") && command::exists("taskset") {
+        return flows(run, cores);
+    }
+    let remedy = command::remedy(if command::exists("iperf3") { "taskset" } else { "iperf3" });
+    let rows = [rows("mbit"), rows("cpu_ns_per_packet")].concat();
+    run.skip(&rows.iter().map(String::as_str).collect::<Vec<_>>(), &remedy);
+    Ok(())
+}
+
+/// What a buffer costs without a gateway.
+fn alone(run: &mut Run, cores: (usize, usize)) -> anyhow::Result<()> {
     let (rounds, batches) = (run.quick_or(3, 9), run.quick_or(1000, 4000));
     let mut costs = columns().map(|_| (Samples::new(), Samples::new()));
     for round in 1..=rounds {
         run.says(&format!("what each technique brings, run {round} of {rounds}"));
         for ((_, switches, threads), samples) in columns().iter().zip(&mut costs) {
-            crate::interrupt::check()?;
+            interrupt::check()?;
             let (cost, missed) = cost(switches, *threads, batches, cores)?;
             samples.0.push(cost);
             samples.1.push(missed * 100.0);
         }
     }
     for ((name, ..), (samples, missed)) in columns().iter().zip(&costs) {
-        for what in ["mbit", "cpu_ns_per_packet"] {
-            run.missing(&format!("buffers.ablation.{name}.{what}"), NO_GATEWAY);
-        }
         let row = format!("buffers.ablation.{name}.ns_per_alloc");
         if *name == "C5" {
-            run.missing(&row, "a ring's threshold takes no buffer: it is measured in a gateway");
+            run.missing(&row, "a ring's threshold takes no buffer by itself: see the gateway's rows");
         } else {
             run.record(&row, samples);
             let missed = missed.median().unwrap_or_default();
@@ -88,6 +106,48 @@ pub(super) fn measure(run: &mut Run, cores: (usize, usize)) -> anyhow::Result<()
         }
     }
     Ok(())
+}
+
+/// What the techniques bring to five flows: each run beside one with all of them off, in turn.
+fn flows(run: &mut Run, (core, other): (usize, usize)) -> anyhow::Result<()> {
+    let (rounds, time) = run.quick_or((2, 1), (5, 2));
+    let time = Duration::from_secs(time);
+    run.place("the modem table: polder (no_reuse_2: both cores)", core, "workers, pinned");
+    run.place("the modem table: iperf3", 0, "process, pinned");
+    let is_quick = run.is_quick();
+    let chosen = columns().into_iter().filter(|(name, ..)| !is_quick || QUICK.contains(name));
+    let mut chosen = chosen.map(|column| (column, Flows::default())).collect::<Vec<_>>();
+    for round in 1..=rounds {
+        run.says(&format!("five flows through a gateway, run {round} of {rounds}"));
+        for ((_, switches, threads), flows) in &mut chosen {
+            interrupt::check()?;
+            flows.push(modem::run(switches, &[core, other][..*threads], time)?);
+        }
+    }
+    if is_quick {
+        run.leave_out(
+            "five flows through a gateway with techniques one by one (all off and all on are there)",
+        );
+    }
+    for ((name, ..), flows) in &chosen {
+        run.record(&format!("buffers.ablation.{name}.mbit"), &flows.mbit);
+        run.record(&format!("buffers.ablation.{name}.cpu_ns_per_packet"), &flows.nanos);
+    }
+    Ok(())
+}
+
+/// What several runs of five flows gave.
+#[derive(Debug, Default)]
+struct Flows {
+    mbit: Samples,
+    nanos: Samples,
+}
+
+impl Flows {
+    fn push(&mut self, figures: modem::Figures) {
+        self.mbit.push(figures.mbit);
+        self.nanos.push(figures.nanos_per_packet);
+    }
 }
 
 /// Nanoseconds of taking a buffer, writing its first line, and releasing it, half of them frames and half

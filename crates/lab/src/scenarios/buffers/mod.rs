@@ -2,6 +2,7 @@
 //! is little.
 
 mod ablation;
+mod modem;
 mod own;
 mod patterns;
 mod peers;
@@ -42,25 +43,51 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     let (core, other) = cores();
     run.place("taking, and releasing on the same core", core, "thread, pinned");
     run.place("releasing on the other core; reloaders; control traffic", other, "threads, pinned");
-    let rounds = run.quick_or(3, 9);
     let objects = run.quick_or(400, 2000) * WINDOW;
+    let is_beside_peers =
+        wants(run, &["buffers.get_put", "buffers.cross_core", "buffers.fragment", "buffers.drain"]);
     let programs = Programs::new()?;
-    let peers = prepare(run, &programs);
+    let peers = if is_beside_peers { prepare(run, &programs) } else { Vec::new() };
+    if wants(run, &["buffers.get_put", "buffers.cross_core", "buffers.fragment"]) {
+        taking(run, objects, &programs, &peers)?;
+    }
+    if wants(run, &["buffers.control."]) {
+        apart(|| controls(run, objects))?;
+    }
+    if wants(run, &["buffers.drain"]) {
+        drained(run, &programs, &peers)?;
+    }
+    if wants(run, &["buffers.control_failures"]) {
+        greed(run)?;
+    }
+    if run.wants(AFTER_BURST) {
+        after_burst(run)?;
+    }
+    ablation::measure(run, (core, other))
+}
+
+/// Whether a row is wanted whose name begins in one of these ways.
+fn wants(run: &Run, beginnings: &[&str]) -> bool {
+    let begins = |name: &str| beginnings.iter().any(|beginning| name.starts_with(beginning));
+    PROMISES.iter().any(|promise| begins(promise.name) && run.wants(promise.name))
+}
+
+/// Taking and releasing: Polder's own and the peers', one run of each after the other.
+fn taking(run: &mut Run, objects: usize, programs: &Programs, peers: &[Peer]) -> anyhow::Result<()> {
+    let rounds = run.quick_or(3, 9);
     let (mut rows, mut beside) = (Rows::new(), Rows::new());
     for round in 1..=rounds {
         run.says(&format!("taking and releasing, run {round} of {rounds}"));
-        apart(|| own(&mut rows, objects, (core, other)))?;
-        for &peer in &peers {
+        apart(|| own(&mut rows, objects, cores()))?;
+        for &peer in peers {
             interrupt::check()?;
-            enter(&mut rows, &mut beside, peer, &programs.run(peer, (core, other), objects, &[])?);
+            enter(&mut rows, &mut beside, peer, &programs.run(peer, cores(), objects, &[])?);
         }
     }
     rows.iter().for_each(|(row, samples)| run.record(row, samples));
     ratios(run);
     name_mallocs(run, &beside);
-    apart(|| controls(run, objects))?;
-    short_of_memory(run, &programs, &peers)?;
-    ablation::measure(run, (core, other))
+    Ok(())
 }
 
 /// Peers that are there; those that are not are skipped loudly.
@@ -192,7 +219,7 @@ fn controls(run: &mut Run, objects: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn short_of_memory(run: &mut Run, programs: &Programs, peers: &[Peer]) -> anyhow::Result<()> {
+fn drained(run: &mut Run, programs: &Programs, peers: &[Peer]) -> anyhow::Result<()> {
     let cores = cores();
     let rounds = run.quick_or(8, 40);
     // Code and stacks are there from the second time on.
@@ -219,7 +246,12 @@ fn short_of_memory(run: &mut Run, programs: &Programs, peers: &[Peer]) -> anyhow
         );
         run.record(&format!("buffers.drain.minor_faults.{ending}"), &faults);
     }
-    name_mallocs_drained(run, programs, peers)?;
+    name_mallocs_drained(run, programs, peers)
+}
+
+/// Control beside data that takes all it can get.
+fn greed(run: &mut Run) -> anyhow::Result<()> {
+    let cores = cores();
     let time = Duration::from_secs(run.quick_or(2, 10));
     for (splits, ending) in SWITCH {
         run.says(&format!("control beside greedy data, a reloader of its own {ending}"));
@@ -232,8 +264,12 @@ fn short_of_memory(run: &mut Run, programs: &Programs, peers: &[Peer]) -> anyhow
             format!("{taken} succeeded; data asked for {demanded} frames at a time and took {data_taken}"),
         );
     }
+    Ok(())
+}
+
+fn after_burst(run: &mut Run) -> anyhow::Result<()> {
     run.says("memory ten seconds after a burst");
-    let memory = short::memory_after_burst(Duration::from_secs(10), cores)?;
+    let memory = short::memory_after_burst(Duration::from_secs(10), cores())?;
     run.record_one(AFTER_BURST, (memory.after / memory.before - 1.0) * 100.0);
     let [before, peak, after] = [memory.before, memory.peak, memory.after].map(|kib| kib / 1024.0);
     run.remark(AFTER_BURST, format!("Pss {before:.1} MiB before, {peak:.1} at the peak, {after:.1} after"));

@@ -163,6 +163,9 @@ const CONTROL_NEED: usize = 400;
 /// So many at a time, and then this long until the next.
 const STEP: (usize, Duration) = (8, Duration::from_micros(150));
 
+/// Milliseconds that control rests between its needs. What is superfluous for 2 ms goes back to the system.
+const PAUSES: [u64; 7] = [1, 6, 3, 8, 4, 2, 5];
+
 /// What control met while data took everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Greed {
@@ -219,7 +222,7 @@ fn take_everything(mut pool: Pool, is_over: &AtomicBool) -> u64 {
 
 fn need(mut pool: Pool, time: Duration) -> (u32, u32) {
     let mut frames = Vec::with_capacity(CONTROL_NEED);
-    let (mut failed, mut taken) = (0, 0);
+    let (mut failed, mut taken, mut round) = (0, 0, 0);
     let end = clock::now() + time;
     while clock::now() < end {
         for number in 0..CONTROL_NEED {
@@ -237,7 +240,9 @@ fn need(mut pool: Pool, time: Duration) -> (u32, u32) {
         }
         pool.release_bulk(&mut frames);
         pool.give_back();
-        std::thread::sleep(Duration::from_millis(6));
+        // The next need comes before, while and after the system gets back what is not needed.
+        std::thread::sleep(Duration::from_millis(PAUSES[round % PAUSES.len()]));
+        round += 1;
     }
     (failed, taken)
 }

@@ -106,7 +106,7 @@ fn iperf3_goodput(network: &Network, warm_up: Duration, time: Duration) -> anyho
 }
 
 /// What iperf3's receiver counted, in bits a second.
-fn goodput_in(report: &str) -> Option<f64> {
+pub(in crate::scenarios) fn goodput_in(report: &str) -> Option<f64> {
     let report = serde_json::from_str::<serde_json::Value>(report).ok()?;
     report.pointer("/end/sum_received/bits_per_second")?.as_f64().filter(|&rate| rate > 0.0)
 }

@@ -2,6 +2,8 @@
 
 mod chain;
 
+pub(super) use chain::goodput_in;
+
 use super::contest::{self, Books, Entry, throughput};
 use super::stand::{Contender, Detail, Setup, Stand};
 use super::{Goal, Promise, Run, Scenario};

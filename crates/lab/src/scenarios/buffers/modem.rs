@@ -1,0 +1,228 @@
+//! The modem table: five bulk TCP flows through a gateway, with each technique of the buffers by itself.
+//!
+//! ```text
+//!  core 0                    core 1                       core 0
+//!  iperf3 client ── TAP ── polder ── TAP ── iperf3 server
+//! ```
+//!
+//! Between TAPs, because no device holds their frames: packet memory grows and is given back, so that all
+//! techniques have something to do. Full segments stay in the frame that they came in; acknowledgements
+//! are copied into fragments.
+
+use crate::clock;
+use crate::command::{self, Running};
+use crate::interrupt;
+use crate::meters::cpu::thread_time;
+use crate::peers::polder;
+use crate::scenarios::gre::goodput_in;
+use crate::topology::{Namespace, Topology};
+use anyhow::{Context as _, bail};
+use polder_buffers::Switches;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+const CLIENT: &str = "10.9.0.1";
+const SERVER: &str = "10.9.0.2";
+const PORT: &str = "5203";
+/// Flows, as in the source's table.
+const FLOWS: &str = "5";
+/// What acknowledgements are shorter than, and full segments longer.
+const COPY_BREAK: u16 = 256;
+/// How long a gateway may take until it forwards, and iperf3 until it listens.
+const START: Duration = Duration::from_secs(5);
+/// What iperf3 does not count at the beginning, in seconds.
+const OMITTED: &str = "1";
+
+/// What five flows showed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Figures {
+    /// What iperf3's receiver counted.
+    pub(super) mbit: f64,
+    /// CPU time of the gateway's workers and reload workers for each packet that it received.
+    pub(super) nanos_per_packet: f64,
+}
+
+/// A gateway between two TAPs, one of which is the client's, the other one the server's.
+struct Modem {
+    // Taken down in this order.
+    process: Running,
+    client: Namespace,
+    server: Namespace,
+    program: PathBuf,
+    socket: PathBuf,
+    _topology: Topology,
+}
+
+/// Runs five flows through a gateway with these techniques, each of its workers on one of `cores`.
+pub(super) fn run(switches: &Switches, cores: &[usize], time: Duration) -> anyhow::Result<Figures> {
+    let modem = Modem::start(switches, cores)?;
+    modem.flows(time)
+}
+
+impl Modem {
+    fn start(switches: &Switches, cores: &[usize]) -> anyhow::Result<Self> {
+        let mut topology = Topology::new()?;
+        let (client, gateway, server) =
+            (topology.namespace("modem")?, topology.namespace("dut")?, topology.namespace("net")?);
+        let [left, right] = ["c", "s"].map(|role| topology.interface(role));
+        let (file, socket) =
+            (topology.directory().join("modem.toml"), topology.directory().join("modem.sock"));
+        let text = configuration(switches, cores, [&left, &right], &socket.display().to_string());
+        std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        let program = polder::program()?;
+        let process = Running::start("polder", gateway.command(&program).arg("run").arg(&file))?;
+        let mut modem = Self { process, client, server, program, socket, _topology: topology };
+        modem.wait()?;
+        let ends = [(&left, &modem.client, CLIENT), (&right, &modem.server, SERVER)];
+        for (interface, namespace, address) in ends {
+            // The other end of a TAP stays with the gateway, wherever the interface goes.
+            gateway.ip(&["link", "set", interface, "netns", namespace.name()])?;
+            namespace.ip(&["addr", "add", &format!("{address}/24"), "dev", interface])?;
+            namespace.ip(&["link", "set", interface, "up"])?;
+        }
+        Ok(modem)
+    }
+
+    fn wait(&mut self) -> anyhow::Result<()> {
+        let end = clock::now() + START;
+        while let Err(error) = self.received() {
+            self.process.check()?;
+            if clock::now() > end {
+                let said = command::last_lines(&self.process.said(), 12);
+                bail!("polder does not answer: {error:#}: {said}");
+            }
+            interrupt::sleep(Duration::from_millis(5))?;
+        }
+        Ok(())
+    }
+
+    /// Packets that the gateway has received.
+    fn received(&self) -> anyhow::Result<f64> {
+        let mut command = Command::new(&self.program);
+        command.args(["show", "counters", "--json", "--socket"]).arg(&self.socket);
+        let told = serde_json::from_str::<Value>(&command::run(&mut command)?)?;
+        let received = polder::find(&told, "received").and_then(Value::as_f64);
+        received.context("`polder show counters` does not say what was received")
+    }
+
+    fn flows(&self, time: Duration) -> anyhow::Result<Figures> {
+        let mut server = on_core(self.server.command("taskset"), "0");
+        server.args(["--server", "--one-off", "--forceflush", "--bind", SERVER, "--port", PORT]);
+        let mut server = Running::start("iperf3", &mut server)?;
+        server.wait_for("listening", 0, START)?;
+        let mut client = on_core(self.client.command("taskset"), "0");
+        client.args(["--client", SERVER, "--port", PORT, "--parallel", FLOWS, "--json"]);
+        client.args(["--time", &time.as_secs().max(1).to_string(), "--omit", OMITTED]);
+        let threads = threads(self.process.id())?;
+        let before = (self.received()?, cpu(&threads)?);
+        let told = command::run(&mut client)?;
+        let (packets, used) = (self.received()? - before.0, cpu(&threads)? - before.1);
+        let mbit = goodput_in(&told).context("iperf3's report has an unknown form")? / 1e6;
+        Ok(Figures { mbit, nanos_per_packet: used.as_secs_f64() * 1e9 / packets.max(1.0) })
+    }
+}
+
+/// iperf3 on one core: the other one is the gateway's.
+fn on_core(mut taskset: Command, core: &str) -> Command {
+    taskset.args(["--cpu-list", core, "iperf3"]);
+    taskset
+}
+
+/// The threads of a gateway that work for packets: workers and reload workers.
+fn threads(process: u32) -> anyhow::Result<Vec<i32>> {
+    let tasks = format!("/proc/{process}/task");
+    let mut threads = Vec::new();
+    for entry in std::fs::read_dir(&tasks).with_context(|| format!("cannot read {tasks}"))? {
+        let path = entry?.path();
+        let name = std::fs::read_to_string(path.join("comm")).unwrap_or_default();
+        let id = path.file_name().and_then(|id| id.to_string_lossy().parse::<i32>().ok());
+        threads.extend(id.filter(|_| name.starts_with("worker") || name.starts_with("reload")));
+    }
+    Ok(threads)
+}
+
+fn cpu(threads: &[i32]) -> anyhow::Result<Duration> {
+    threads.iter().map(|&thread| thread_time(thread)).sum()
+}
+
+fn configuration(
+    switches: &Switches,
+    cores: &[usize],
+    [client, server]: [&String; 2],
+    socket: &str,
+) -> String {
+    let (queues, buffers) = (cores.len(), section(switches));
+    format!(
+        r#"version = 1
+
+[gateway]
+cpus = {cores:?}
+control = "{socket}"
+
+[buffers]
+copy_break = {COPY_BREAK}
+{buffers}
+[port.client]
+tap = "{client}"
+queues = {queues}
+coalesce = false
+segments = false
+
+[port.server]
+tap = "{server}"
+queues = {queues}
+coalesce = false
+segments = false
+
+[bridge.lan]
+members = ["client", "server"]
+"#
+    )
+}
+
+/// The switches as a configuration has them.
+fn section(switches: &Switches) -> String {
+    let Switches { refill_below_percent, held_blocks, never_cross, .. } = *switches;
+    let idle = if switches.gives_back { "2" } else { "\"never\"" };
+    let switched = [
+        ("pool_frames", switches.pools_frames),
+        ("pool_fragments", switches.pools_fragments),
+        ("reload", switches.reloads),
+        ("split_reload", switches.splits_reload),
+        ("reuse", switches.reuses),
+        ("reset_when_alone", switches.resets_when_alone),
+        ("large_blocks", switches.large_blocks),
+        ("biased_count", switches.biased_count),
+        ("single_pages", switches.single_pages),
+        ("own_fragments", switches.owns_fragments),
+    ];
+    let numbers = format!(
+        "refill_below_percent = {refill_below_percent}\nheld_blocks = {held_blocks}\n\
+         never_cross = {never_cross}\nidle_seconds = {idle}\n"
+    );
+    switched.iter().fold(numbers, |text, (key, is_on)| text + &format!("{key} = {is_on}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::polder::config;
+    use ::polder::runtime::memory;
+    use std::path::Path;
+
+    /// What the table switches is what the gateway runs with.
+    #[test]
+    fn a_gateway_reads_the_switches_that_were_meant() {
+        for (name, switches, threads) in super::super::ablation::columns() {
+            let cores = [1, 0];
+            let names = [&"c".to_owned(), &"s".to_owned()];
+            let text = configuration(&switches, &cores[..threads], names, "/run/modem.sock");
+            let read = config::parse(&text, Path::new("modem.toml")).expect("a configuration").configuration;
+            assert_eq!(memory::switches(&read.buffers), switches, "{name}");
+            assert_eq!(read.buffers.copy_break, COPY_BREAK);
+            assert_eq!(usize::from(read.gateway.workers), threads);
+        }
+    }
+}
