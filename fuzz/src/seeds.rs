@@ -1,6 +1,7 @@
 //! Writes the named inputs in `seeds`, which the fuzzer starts from: each protocol once as it should
 //! be, and once for each way in which it can be odd.
 
+mod bpf;
 mod coalesce;
 mod lan78xx;
 mod tunnel;
@@ -33,6 +34,7 @@ fn main() -> std::io::Result<()> {
         ("checksum_chain", checksum_chain()),
         ("tunnel", tunnel::seeds()),
         ("coalesce", coalesce::seeds()),
+        ("bpf", bpf::seeds()),
         ("lan78xx_receive", lan78xx::receive()),
         ("lan78xx_transmit", lan78xx::transmit()),
         ("lan78xx_descriptor", lan78xx::descriptors()),

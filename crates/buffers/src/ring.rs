@@ -137,6 +137,13 @@ impl<T: Send> Consumer<T> {
         self.written.wrapping_sub(self.read)
     }
 
+    /// Values that can be taken, those included that have come since something was last taken.
+    pub fn refresh(&mut self) -> usize {
+        // Acquire pairs with the producer's Release store in `push_all`.
+        self.written = self.shared.written.load(Ordering::Acquire);
+        self.written.wrapping_sub(self.read)
+    }
+
     /// Takes up to `limit` values, in order; returns how many.
     #[inline]
     #[expect(unsafe_code, reason = "UNSAFETY: reads cells that the producer does not touch")]

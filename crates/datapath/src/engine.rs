@@ -6,7 +6,9 @@
 
 mod cut;
 mod timing;
+mod watch;
 
+use crate::capture::Captures;
 use crate::counters::{Stage, WorkerCounters};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::filter::{Direction, FilterState, Filters, filter};
@@ -67,6 +69,7 @@ pub struct Engine {
     dispatch: Dispatch,
     rooms: Rooms,
     extra: Extra,
+    captures: Option<Box<Captures>>,
     timer: Timer,
 }
 
@@ -114,6 +117,7 @@ impl Engine {
             dispatch: Dispatch::new(worker),
             rooms,
             extra: Extra::default(),
+            captures: None,
             timer: Timer::default(),
         }
     }
@@ -291,6 +295,7 @@ impl Engine {
             dispatch: &mut self.dispatch,
             rooms: &mut self.rooms,
             extra: &mut self.extra,
+            captures: &mut self.captures,
             egress,
             collect: None,
             meter: Meter { counters, last: timed.then(&mut *clock), clock },
@@ -321,6 +326,7 @@ struct Journey<'a, E, C> {
     dispatch: &'a mut Dispatch,
     rooms: &'a mut Rooms,
     extra: &'a mut Extra,
+    captures: &'a mut Option<Box<Captures>>,
     egress: &'a mut E,
     /// Where packets stop before restoration, if they do.
     collect: Option<&'a mut Parcel>,
@@ -337,6 +343,9 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             let count = alive(batch);
             decapsulate(batch, &self.tables.tunnels, self.decapsulate, &mut self.context);
             self.meter.lap(Stage::Decapsulate, count);
+            if let Some(captures) = self.captures {
+                captures.decapsulated(batch, self.context.now);
+            }
         }
         if self.tables.filters.looks(Direction::In) {
             self.filter(batch, Direction::In);
@@ -387,6 +396,9 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         if count == 0 {
             return self.leave(batch);
         }
+        if let Some(captures) = self.captures {
+            captures.leaving(batch, self.context.now);
+        }
         let fragments = &mut self.rooms.fragments;
         encapsulate(batch, &self.tables.tunnels, self.encapsulate, fragments, &mut self.context);
         self.meter.lap(Stage::Encapsulate, count);
@@ -420,6 +432,9 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     /// From restoration on.
     fn leave(&mut self, batch: &mut Batch) {
         if let Some(parcel) = &mut self.collect {
+            if let Some(captures) = self.captures {
+                captures.dropped(batch, self.context.now);
+            }
             return collect(batch, parcel, self.context.pool);
         }
         let survey = Survey::of(batch);
@@ -431,8 +446,12 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             seal(batch, &self.tables.tunnels, self.seal, &self.context);
         }
         self.meter.lap(Stage::Seal, survey.alive);
-        let merged = |packets| self.meter.lap(Stage::Coalesce, packets);
-        self.dispatch.dispatch(batch, &self.tables.outlets, self.egress, &mut self.context, merged);
+        if self.captures.is_some() {
+            self.dispatch_watched(batch);
+        } else {
+            let merged = |packets| self.meter.lap(Stage::Coalesce, packets);
+            self.dispatch.dispatch(batch, &self.tables.outlets, self.egress, &mut self.context, merged);
+        }
         self.meter.lap(Stage::Transmit, survey.alive);
     }
 

@@ -46,6 +46,8 @@ pub mod coalesce;
 
 pub mod transmit;
 
+pub mod capture;
+
 pub mod crew;
 pub mod engine;
 

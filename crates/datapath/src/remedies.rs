@@ -83,7 +83,9 @@ impl DropReason {
             Self::FilterUnreadable => {
                 "Nothing to do: no healthy sender makes such packets. Where no rule looks at a port, they pass there."
             }
-            Self::Filtered | Self::FilterRejected => "As configured: `polder show filters` counts by rule.",
+            Self::Filtered | Self::FilterRejected => {
+                "As configured: `polder show filters` counts by rule; `polder capture PORT --drops` shows the packets."
+            }
             Self::SourceMulticast => "Nothing to do here: the sender uses a group address as its own.",
             Self::ReservedMulticast => "Nothing to do: spanning tree, LLDP and pause frames end at a bridge.",
             Self::VlanNotAllowed => {

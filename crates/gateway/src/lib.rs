@@ -3,6 +3,7 @@
 pub mod config;
 pub mod runtime;
 
+pub mod capture;
 pub mod control;
 pub mod show;
 

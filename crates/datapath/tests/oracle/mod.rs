@@ -5,6 +5,7 @@
 //! of the committed inputs and the fuzzer run the same functions. Where the rules of an oracle differ
 //! from ours, the comparison says so in a comment that starts with "Differs".
 
+mod bpf;
 mod checksum;
 pub(crate) mod coalesce;
 pub(crate) mod ends;
@@ -14,6 +15,7 @@ mod ip;
 mod tcp;
 mod tunnel;
 
+pub(crate) use bpf::bpf;
 pub(crate) use checksum::checksum_chain;
 pub(crate) use coalesce::coalesce;
 pub(crate) use ethernet::ethernet;
@@ -26,7 +28,7 @@ pub(crate) use tunnel::tunnel;
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub(crate) const TARGETS: [Target; 8] = [
+pub(crate) const TARGETS: [Target; 9] = [
     ("ethernet", ethernet),
     ("ipv4", ipv4),
     ("ipv6", ipv6),
@@ -35,6 +37,7 @@ pub(crate) const TARGETS: [Target; 8] = [
     ("checksum_chain", checksum_chain),
     ("tunnel", tunnel),
     ("coalesce", coalesce),
+    ("bpf", bpf),
 ];
 
 /// The one's complement sum of RFC 1071, word by word, an odd last byte padded with zero.

@@ -30,6 +30,12 @@ pub(super) enum Command {
     Check(Check),
     /// Shows what a running gateway does.
     Show(Show),
+    /// Captures packets of a running gateway, for tcpdump or wireshark.
+    ///
+    /// Writes pcapng, with a comment for each packet: where it was seen, by which worker and queue, its ticket, and
+    /// why it was dropped. The worker runs the compiled expression itself and copies what matches; when the file
+    /// cannot keep up, packets are missing in the file, never in the traffic. Ctrl-C ends it with a summary.
+    Capture(Capture),
     /// Has a running gateway read its file again, and apply all that has changed or nothing.
     Reload(Reload),
     /// Opens interfaces that a gateway with on_exit = "drop" has left closed.
@@ -98,6 +104,55 @@ pub(super) struct Reload {
     pub(super) dry_run: bool,
     #[command(flatten)]
     pub(super) gateway: Which,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Capture {
+    /// The port or tunnel.
+    pub(super) port: String,
+    /// Where on the way; may be given several times. Without it, and without --drops: rx and tx.
+    #[arg(long, value_enum, value_name = "STAGE")]
+    pub(super) stage: Vec<Stage>,
+    /// Packets that were dropped, with the reason: the same as --stage drops.
+    #[arg(long)]
+    pub(super) drops: bool,
+    /// Write to FILE, not to standard output.
+    #[arg(short = 'w', long, value_name = "FILE")]
+    pub(super) write: Option<PathBuf>,
+    /// End after N packets.
+    #[arg(short = 'c', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) count: Option<u64>,
+    /// Capture at most LEN bytes of each packet.
+    #[arg(short = 's', long = "snaplen", value_name = "LEN", default_value = "65535", value_parser = clap::value_parser!(u32).range(1..=65_553))]
+    pub(super) longest: u32,
+    /// What to capture, in tcpdump's syntax; everything when it is left out.
+    #[arg(value_name = "EXPRESSION")]
+    pub(super) expression: Vec<String>,
+    /// The gateway's name; needed when several run.
+    #[arg(long, short, value_name = "NAME", conflicts_with = "socket")]
+    gateway: Option<String>,
+    /// The gateway's control socket, when it is at another place than usual.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+impl Capture {
+    /// The control socket of the gateway that is meant.
+    pub(super) fn socket(&self) -> Result<PathBuf, ClientError> {
+        // Here -s has tcpdump's meaning.
+        Which { gateway: self.gateway.clone(), socket: self.socket.clone() }.socket()
+    }
+}
+
+/// Where packets are captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Stage {
+    /// As the port received them; of a tunnel, as they came out.
+    Rx,
+    /// As they leave by the port; of a tunnel, as they go in.
+    Tx,
+    /// Where their journey ended early.
+    Drops,
 }
 
 /// Which gateway; the one that runs if none is named.

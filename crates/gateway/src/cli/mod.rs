@@ -8,8 +8,10 @@
 
 mod arguments;
 mod ask;
+mod capture;
 mod check;
 mod lab;
+mod pcap;
 mod release;
 mod screen;
 
@@ -65,6 +67,7 @@ fn carry_out(command: Command) -> Result<(), Failure> {
         }
         Command::Check(check) => check::check(&check),
         Command::Show(show) => ask::show(&show),
+        Command::Capture(asked) => capture::capture(&asked),
         Command::Reload(reload) => ask::reload(&reload),
         Command::Release(release) => release::release(&release),
         Command::Demo { arguments } => lab::start("demo", &arguments),

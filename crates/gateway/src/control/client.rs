@@ -123,6 +123,15 @@ impl Client {
         Ok(credentials.pid.as_raw_nonzero().get().unsigned_abs())
     }
 
+    /// What comes behind the last answer, as it comes.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn into_stream(self) -> io::Result<BufReader<UnixStream>> {
+        self.stream.get_ref().set_read_timeout(None)?;
+        Ok(self.stream)
+    }
+
     /// Asks, and waits for the answer. Never gives [`Answer::Error`].
     ///
     /// # Errors
@@ -145,7 +154,7 @@ impl Client {
             Answer::Error(refusal) => {
                 Err(ClientError::Refused { kind: refusal.kind, message: refusal.message })
             }
-            answer @ (Answer::Shown(_) | Answer::Reloaded(_)) => Ok(answer),
+            answer @ (Answer::Shown(_) | Answer::Reloaded(_) | Answer::Capturing(_)) => Ok(answer),
         }
     }
 }

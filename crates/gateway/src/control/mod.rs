@@ -17,13 +17,14 @@ pub mod client;
 pub mod server;
 pub mod socket;
 
+use crate::capture::CaptureRequest;
 use crate::show::{Shown, What};
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol.
 pub const PROTOCOL: u32 = 1;
-/// Longest request, its newline included, in bytes.
-pub const MAX_REQUEST: usize = 4096;
+/// Longest request, its newline included, in bytes: a capture with the longest program.
+pub const MAX_REQUEST: usize = 72 << 10;
 
 /// What is asked of a gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +37,7 @@ pub struct Request {
 }
 
 /// The questions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
 pub enum Ask {
     /// A view.
@@ -50,6 +51,8 @@ pub enum Ask {
         #[serde(default)]
         dry_run: bool,
     },
+    /// To send packets, as a pcapng file behind the answer, until this side is shut down.
+    Capture(CaptureRequest),
 }
 
 /// A gateway's answer.
@@ -70,9 +73,15 @@ pub enum Answer {
     Shown(Box<Shown>),
     /// What a reload changes.
     Reloaded(Reloaded),
+    /// Packets follow.
+    Capturing(Capturing),
     /// It cannot be done.
     Error(Refusal),
 }
+
+/// That packets follow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capturing {}
 
 /// What a reload has changed, or would change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,7 +168,9 @@ mod tests {
     fn refusal(line: &str) -> String {
         match parse(line.as_bytes()).expect_err(line).answer {
             Answer::Error(Refusal { kind: Fault::Request, message }) => message,
-            answer @ (Answer::Error(_) | Answer::Shown(_) | Answer::Reloaded(_)) => panic!("{answer:?}"),
+            answer @ (Answer::Error(_) | Answer::Shown(_) | Answer::Reloaded(_) | Answer::Capturing(_)) => {
+                panic!("{answer:?}")
+            }
         }
     }
 

@@ -5,7 +5,8 @@
 //! request, the time that an answer may wait to be read, the time that a connection may be silent.
 
 use super::socket::Claimed;
-use super::{Fault, MAX_REQUEST, Request, Response, parse};
+use super::{Ask, Fault, MAX_REQUEST, Request, Response, parse};
+use crate::capture::CaptureRequest;
 use crate::runtime::clock::Clock;
 use polder_datapath::units::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -36,11 +37,12 @@ impl Server {
         claimed: Claimed,
         clock: Clock,
         answer: impl FnMut(Request) -> Response + Send + 'static,
+        capture: impl FnMut(&CaptureRequest, UnixStream) + Send + 'static,
     ) -> io::Result<Self> {
         let (stop, stopped) = UnixStream::pair()?;
         claimed.listener.set_nonblocking(true)?;
         let clients = Vec::with_capacity(MOST_CLIENTS);
-        let mut service = Service { claimed, stopped, clock, answer, clients };
+        let mut service = Service { claimed, stopped, clock, answer, capture, clients };
         let thread = std::thread::Builder::new().name("control".to_owned()).spawn(move || service.run())?;
         Ok(Self { stop, thread: Some(thread) })
     }
@@ -58,11 +60,12 @@ impl Drop for Server {
     }
 }
 
-struct Service<A> {
+struct Service<A, C> {
     claimed: Claimed,
     stopped: UnixStream,
     clock: Clock,
     answer: A,
+    capture: C,
     clients: Vec<Client>,
 }
 
@@ -74,6 +77,8 @@ struct Client {
     /// An answer, as far as it has not been taken.
     answer: Vec<u8>,
     sent: usize,
+    /// A capture that it has asked for: the connection goes to who writes it.
+    capture: Option<CaptureRequest>,
     heard_at: Nanos,
     /// Whether it ends when its answer has been taken.
     ending: bool,
@@ -86,7 +91,7 @@ enum Fate {
     Ends,
 }
 
-impl<A: FnMut(Request) -> Response> Service<A> {
+impl<A: FnMut(Request) -> Response, C: FnMut(&CaptureRequest, UnixStream)> Service<A, C> {
     fn run(&mut self) {
         while let Some((accept, ready)) = self.wait() {
             let now = self.clock.now();
@@ -96,8 +101,18 @@ impl<A: FnMut(Request) -> Response> Service<A> {
                 let ready = ready.next().unwrap_or(false);
                 client.turn(ready, now, answer) == Fate::GoesOn
             });
+            self.hand_over_captures();
             if accept {
                 self.accept(now);
+            }
+        }
+    }
+
+    /// Connections that asked for a capture go to who writes it.
+    fn hand_over_captures(&mut self) {
+        for client in self.clients.extract_if(.., |client| client.capture.is_some()) {
+            if let Some(request) = client.capture {
+                (self.capture)(&request, client.stream);
             }
         }
     }
@@ -127,7 +142,15 @@ impl<A: FnMut(Request) -> Response> Service<A> {
         let Ok((stream, _)) = self.claimed.listener.accept() else { return };
         if stream.set_nonblocking(true).is_ok() {
             let (request, answer) = (Vec::new(), Vec::new());
-            self.clients.push(Client { stream, request, answer, sent: 0, heard_at: now, ending: false });
+            self.clients.push(Client {
+                stream,
+                request,
+                answer,
+                sent: 0,
+                capture: None,
+                heard_at: now,
+                ending: false,
+            });
         }
     }
 }
@@ -163,7 +186,7 @@ impl Client {
     }
 
     fn read(&mut self, answer: &mut impl FnMut(Request) -> Response) -> io::Result<Fate> {
-        let mut bytes = [0; MAX_REQUEST];
+        let mut bytes = [0; 4096];
         let count = self.stream.read(&mut bytes)?;
         if count == 0 {
             return Ok(Fate::Ends);
@@ -183,8 +206,14 @@ impl Client {
             return self.send(&Response::refuse(Fault::Request, message));
         };
         let line = self.request.drain(..=end).collect::<Vec<_>>();
-        let response = parse(&line).map_or_else(|refusal| *refusal, answer);
-        self.send(&response)
+        match parse(&line) {
+            Ok(Request { ask: Ask::Capture(request), .. }) => {
+                self.capture = Some(request);
+                Ok(Fate::GoesOn)
+            }
+            Ok(request) => self.send(&answer(request)),
+            Err(refusal) => self.send(&refusal),
+        }
     }
 
     fn send(&mut self, response: &Response) -> io::Result<Fate> {
@@ -228,7 +257,7 @@ mod tests {
             let changes = vec!["x".repeat(size)];
             Response::new(Answer::Reloaded(Reloaded { applied: true, changes, warnings: String::new() }))
         };
-        let server = Server::start(claim(&path).unwrap(), Clock::start(), answer).unwrap();
+        let server = Server::start(claim(&path).unwrap(), Clock::start(), answer, |_, _| {}).unwrap();
         Bench { server: Some(server), path }
     }
 

@@ -6,6 +6,7 @@
 pub mod accounts;
 mod adapter;
 mod announce;
+mod capture;
 pub mod clock;
 pub mod filters;
 pub mod gateway;

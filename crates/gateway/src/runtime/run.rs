@@ -54,7 +54,9 @@ pub fn run(path: &Path) -> Result<()> {
     let manager = Manager::new();
     let service = Arc::new(Service::new(Arc::clone(&gateway), manager, path));
     let answering = Arc::clone(&service);
-    let server = Server::start(claimed, clock, move |request| answering.answer(request))
+    let capturing = Arc::clone(&service);
+    let capture = move |request: &_, stream| capturing.capture(request, stream);
+    let server = Server::start(claimed, clock, move |request| answering.answer(request), capture)
         .context("cannot start the control socket's thread")?;
     announce(&lock(&gateway), begun.elapsed());
     manager.tell(&[NotifyState::Ready]);
@@ -62,6 +64,8 @@ pub fn run(path: &Path) -> Result<()> {
     manager.tell(&[NotifyState::Stopping]);
     // The socket's thread has the gateway too; it goes first.
     drop(server);
+    // So do captures, which end with what they have.
+    drop(service);
     let mut gateway = lock(&gateway);
     gateway.stop();
     farewell(&gateway);

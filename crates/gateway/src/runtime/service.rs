@@ -1,12 +1,15 @@
 //! What the running gateway does when it is asked: by the control socket, or by a signal.
 
+use super::capture::Captures;
 use super::filters::{keep_on_exit, told_of};
 use super::gateway::Gateway;
 use super::manager::{Manager, NotifyState};
 use super::run::{SharedGateway, lock};
 use super::show::show;
+use crate::capture::CaptureRequest;
 use crate::config::{self, LoadError, detail, difference};
 use crate::control::{Answer, Ask, Fault, Refusal, Reloaded, Request, Response};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -15,15 +18,21 @@ pub(super) struct Service {
     gateway: SharedGateway,
     manager: Manager,
     path: PathBuf,
+    captures: Captures,
 }
 
 impl Service {
     pub(super) fn new(gateway: SharedGateway, manager: Manager, path: PathBuf) -> Self {
-        Self { gateway, manager, path }
+        Self { gateway, manager, path, captures: Captures::default() }
     }
 
     pub(super) fn gateway(&self) -> &Mutex<Gateway> {
         &self.gateway
+    }
+
+    /// Begins a capture for who is at the other end of `stream`.
+    pub(super) fn capture(&self, request: &CaptureRequest, stream: UnixStream) {
+        self.captures.begin(&self.gateway, request, stream);
     }
 
     /// Answers a request of the control socket.
@@ -34,6 +43,8 @@ impl Service {
                 Ok(reloaded) => Answer::Reloaded(reloaded),
                 Err(refusal) => Answer::Error(refusal),
             },
+            // The server hands these to `capture`.
+            Ask::Capture(_) => Answer::Error(refusal(Fault::Request, "not to be captured here".to_owned())),
         })
     }
 

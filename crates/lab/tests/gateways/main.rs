@@ -5,6 +5,7 @@
 mod support;
 
 mod bridge;
+mod capture;
 mod death;
 mod filter;
 mod host;

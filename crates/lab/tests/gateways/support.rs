@@ -65,6 +65,11 @@ impl Gateway {
         gateway
     }
 
+    /// Its control socket.
+    pub(crate) fn socket(&self) -> &std::path::Path {
+        &self.socket
+    }
+
     fn whole(socket: &std::path::Path, text: &str) -> String {
         let gateway = format!("version = 1\n[gateway]\ncontrol = {:?}\n", socket.display().to_string());
         // Keys of [gateway] may come first in `text`.

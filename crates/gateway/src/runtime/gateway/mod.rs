@@ -8,6 +8,7 @@ mod reload;
 mod seek;
 mod share;
 mod start;
+mod taps;
 mod upkeep;
 
 pub use port::{PortState, QueueState};

@@ -4,6 +4,7 @@ use super::Outlet;
 use crate::runtime::wake::Bell;
 use polder_buffers::ring::{Consumer, Producer};
 use polder_buffers::{Class, Packet, PortId};
+use polder_datapath::capture::Tap;
 use polder_datapath::port::{RxQueue, TxQueue};
 use polder_datapath::steer::Order;
 use std::sync::Arc;
@@ -16,6 +17,10 @@ pub enum Command {
     Order(PortId, Order),
     /// Let go of a port; its queues are dropped.
     Detach(PortId),
+    /// Capture.
+    Tap(Box<Tap>),
+    /// End a capture.
+    Untap(u64),
     /// Drain and end.
     Stop,
 }

@@ -49,12 +49,16 @@ pub struct Worker {
     sharing: Option<Box<Sharing>>,
     /// Says how many frames devices have.
     posted: Option<Gauge>,
+    /// The worker's number, and how many there are.
+    place: (usize, usize),
     stop: bool,
 }
 
 struct Queue {
     port: PortId,
     class: Class,
+    /// Its number among the port's queues.
+    number: u16,
     rx: Box<dyn RxQueue>,
     closed: bool,
 }
@@ -76,6 +80,8 @@ impl Worker {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, bell.event(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         let counters = Arc::clone(engine.counters());
+        let me = mesh.outgoing.iter().position(Option::is_none).unwrap_or(0);
+        let place = (me, mesh.outgoing.len().max(1));
         Ok(Self {
             pool,
             engine,
@@ -91,6 +97,7 @@ impl Worker {
             batch: Batch::new(),
             sharing: None,
             posted: None,
+            place,
             stop: false,
         })
     }
@@ -147,6 +154,8 @@ impl Worker {
                 }
             }
             Command::Detach(port) => self.detach(port),
+            Command::Tap(tap) => self.engine.add_tap(*tap),
+            Command::Untap(capture) => self.engine.remove_tap(capture),
             Command::Stop => self.stop = true,
         }
     }
@@ -157,7 +166,10 @@ impl Worker {
             if let Err(error) = self.listen(&*rx) {
                 tracing::error!(port = port.0, %error, "cannot wait for the port's events");
             }
-            self.receivers.push(Queue { port, class, rx, closed: false });
+            // Queue *q* is polled by worker *q* mod the number of workers.
+            let before = self.receivers.iter().filter(|queue| queue.port == port).count();
+            let number = u16::try_from(self.place.0 + before * self.place.1).unwrap_or(u16::MAX);
+            self.receivers.push(Queue { port, class, number, rx, closed: false });
         }
         self.senders.attach(port, tx);
         self.engine.grow_to(usize::from(port.0) + 1);

@@ -46,12 +46,15 @@ impl Worker {
             Class::Data => &mut self.pool,
         };
         let turn = queue.rx.receive(&mut budget, &mut self.batch, pool);
-        let port = queue.port;
+        let (port, number) = (queue.port, queue.number);
         let received = self.batch.len();
         if received > 0 {
             for packet in self.batch.iter_mut() {
                 packet.ingress = port;
                 packet.received_at = now.0;
+            }
+            if let Some(captures) = self.engine.captures() {
+                captures.received(&self.batch, port, number, now);
             }
             let clock = self.clock;
             let elapsed = timed.then(|| clock.now().since(start));

@@ -1,0 +1,175 @@
+//! Capture: copies of those packets that match, for people to look at.
+//!
+//! In: batches, at three places of the journey. Out: the same, untouched. Exits: none; what finds no
+//! room on its way to the file is lost to the file alone. Source: E6.
+//!
+//! Without a capture each place costs a test of whether there is one, once a batch. With one, packets of
+//! other ports cost a comparison; those of the port cost what the program asks of them, for the batch
+//! as a whole ([`Runner`]); those that match are copied. A program is classic BPF, checked when it is
+//! loaded; what compiles expressions is elsewhere.
+//!
+//! A program sees the bytes of a packet's first frame, which begins with all headers.
+
+mod program;
+mod run;
+mod tap;
+
+pub use program::{BadProgram, Instruction, MOST_INSTRUCTIONS, Program};
+pub use run::{Runner, View};
+pub use tap::{CHUNK_BYTES, Tap, TapCounters, TapOptions, TapReader, tap};
+
+use crate::drops::{DropReason, is_dropped};
+use crate::transmit::Egress;
+use crate::units::Nanos;
+use polder_buffers::{BATCH, Batch, Packet, Pool, PortId};
+
+/// Where on its way a packet is looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Where {
+    /// As the port has received it; of a tunnel, as it comes out.
+    pub rx: bool,
+    /// As it leaves by the port; of a tunnel, as it goes in.
+    pub tx: bool,
+    /// Where its journey has ended early.
+    pub drops: bool,
+}
+
+/// One of those places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Received.
+    Rx,
+    /// To be sent.
+    Tx,
+    /// Ended, and why.
+    Dropped(DropReason),
+}
+
+/// What is known of a captured packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// When.
+    pub at: Nanos,
+    /// Where.
+    pub place: Place,
+    /// The worker that saw it.
+    pub worker: u16,
+    /// The queue that it was received by, where that is known.
+    pub queue: Option<u16>,
+    /// Its ticket, of a flow that is spread over workers; 0 for none.
+    pub ticket: u32,
+    /// Its length, perhaps more than was captured.
+    pub length: u32,
+}
+
+/// All captures of one worker.
+#[derive(Debug, Default)]
+pub struct Captures {
+    taps: Vec<Tap>,
+    runner: Box<Runner>,
+}
+
+impl Captures {
+    /// Begins a capture.
+    pub fn add(&mut self, tap: Tap) {
+        self.runner.prepare(&tap.options().program);
+        tap.begin();
+        self.taps.push(tap);
+    }
+
+    /// Ends a capture. Says whether another one goes on.
+    pub fn remove(&mut self, capture: u64) -> bool {
+        self.taps.retain(|tap| tap.options().capture != capture);
+        !self.taps.is_empty()
+    }
+
+    /// Looks at what a queue of a device has delivered.
+    pub fn received(&mut self, batch: &[Packet], port: PortId, queue: u16, now: Nanos) {
+        self.look(batch, Place::Rx, now, Some(queue), |tap| tap.places.rx && tap.port == port, |_, _| true);
+    }
+
+    /// Looks at what has come out of tunnels.
+    pub(crate) fn decapsulated(&mut self, batch: &[Packet], now: Nanos) {
+        let is_there = |packet: &Packet, port| packet.ingress == port && !is_dropped(packet);
+        self.look(batch, Place::Rx, now, None, |tap| tap.places.rx, is_there);
+    }
+
+    /// Looks at what goes into tunnels, or leaves by devices.
+    pub(crate) fn leaving(&mut self, batch: &[Packet], now: Nanos) {
+        self.look(batch, Place::Tx, now, None, |tap| tap.places.tx, |packet, port| packet.egress == port);
+    }
+
+    /// Looks at packets whose journey has ended.
+    pub(crate) fn dropped(&mut self, batch: &[Packet], now: Nanos) {
+        let is_there = |packet: &Packet, port| is_dropped(packet) && packet.ingress == port;
+        let place = Place::Dropped(DropReason::DeviceError);
+        self.look(batch, place, now, None, |tap| tap.places.drops, is_there);
+    }
+
+    /// Looks at packets that `port` did not take.
+    pub(crate) fn refused(&mut self, batch: &[Packet], port: PortId, reason: DropReason, now: Nanos) {
+        let is_there = |packet: &Packet, tapped| packet.ingress == tapped || port == tapped;
+        self.look(batch, Place::Dropped(reason), now, None, |tap| tap.places.drops, is_there);
+    }
+
+    fn look(
+        &mut self,
+        batch: &[Packet],
+        place: Place,
+        now: Nanos,
+        queue: Option<u16>,
+        applies: impl Fn(&TapOptions) -> bool,
+        is_there: impl Fn(&Packet, PortId) -> bool,
+    ) {
+        let Self { taps, runner } = self;
+        let mut views = None;
+        for tap in taps.iter_mut().filter(|tap| applies(tap.options())) {
+            let port = tap.options().port;
+            let bit = |(number, packet): (usize, &Packet)| u64::from(is_there(packet, port)) << number;
+            let wanted = batch.iter().take(BATCH).enumerate().map(bit).fold(0, |bits, bit| bits | bit);
+            if wanted == 0 {
+                continue;
+            }
+            let views = views.get_or_insert_with(|| views_of(batch));
+            let worker = tap.options().worker;
+            tap.look(batch, views, wanted, runner, |packet| {
+                let place = DropReason::of(packet).map_or(place, Place::Dropped);
+                Seen { at: now, place, worker, queue, ticket: packet.ticket, length: 0 }
+            });
+        }
+    }
+}
+
+fn views_of(batch: &[Packet]) -> [View<'_>; BATCH] {
+    let mut views = [View::default(); BATCH];
+    for (view, packet) in views.iter_mut().zip(batch) {
+        *view = View { bytes: packet.bytes(), length: u32::try_from(packet.len()).unwrap_or(u32::MAX) };
+    }
+    views
+}
+
+/// What takes packets that leave, watched: what it does not take is dropped, and captured.
+pub(crate) struct Watched<'a, E> {
+    pub(crate) egress: &'a mut E,
+    pub(crate) captures: &'a mut Captures,
+    pub(crate) now: Nanos,
+}
+
+impl<E: Egress> Egress for Watched<'_, E> {
+    fn send(&mut self, port: PortId, batch: &mut Batch, pool: &mut Pool) -> bool {
+        let open = self.egress.send(port, batch, pool);
+        if !batch.is_empty() {
+            let reason = if open { DropReason::TxFull } else { DropReason::PortDown };
+            self.captures.refused(batch, port, reason, self.now);
+        }
+        open
+    }
+
+    fn seals(&self, port: PortId) -> bool {
+        self.egress.seals(port)
+    }
+
+    fn hand_to_sealer(&mut self, batch: &mut Batch) {
+        self.egress.hand_to_sealer(batch);
+    }
+}

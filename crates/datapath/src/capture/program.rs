@@ -1,0 +1,271 @@
+//! Classic BPF: a program is checked when it is loaded, and cannot fail afterwards (McCanne and
+//! Jacobson, "The BSD Packet Filter", 1993; opcodes as in `linux/filter.h`).
+//!
+//! All jumps go forward and end inside, so a run takes at most as many steps as there are
+//! instructions. Loads beyond the packet, and divisions by zero, end it with "no match", as libpcap's
+//! own interpreter does. Extensions of the Linux kernel (negative offsets) are refused.
+
+/// One instruction, as libpcap gives it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Instruction {
+    /// What is done.
+    pub code: u16,
+    /// Instructions skipped when a test holds.
+    pub yes: u8,
+    /// Instructions skipped when it does not.
+    pub no: u8,
+    /// The operand.
+    pub k: u32,
+}
+
+/// Why a program is no program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadProgram {
+    /// No instruction, or more than [`MOST_INSTRUCTIONS`].
+    #[error("{0} instructions; a program has 1 to {MOST_INSTRUCTIONS}")]
+    Length(usize),
+    /// An instruction that does not exist.
+    #[error("instruction {0} has an unknown code")]
+    Unknown(usize),
+    /// A jump that leaves the program.
+    #[error("instruction {0} jumps out of the program")]
+    Jump(usize),
+    /// The last instruction is not an end.
+    #[error("the last instruction does not end the program")]
+    NoEnd,
+    /// A place in the scratch memory that there is not.
+    #[error("instruction {0} uses memory that there is not")]
+    Memory(usize),
+    /// A division by the constant zero, or a shift by 32 and more.
+    #[error("instruction {0} divides by zero, or shifts too far")]
+    Operand(usize),
+    /// A place in the packet beyond all packets: an extension of the kernel.
+    #[error("instruction {0} asks for something that is not in the packet")]
+    Extension(usize),
+}
+
+/// Most instructions of a program (`BPF_MAXINSNS`).
+pub const MOST_INSTRUCTIONS: usize = 4096;
+/// Words of scratch memory.
+pub(super) const MEMORY: usize = 16;
+/// Offsets from here on mean something else than bytes of the packet (`SKF_LL_OFF` and above).
+const FIRST_EXTENSION: u32 = 0xffe0_0000;
+
+/// Bytes of a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Width {
+    Word,
+    Half,
+    Byte,
+}
+
+/// The second operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operand {
+    Constant(u32),
+    Index,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arithmetic {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Remainder,
+    And,
+    Or,
+    Xor,
+    ShiftLeft,
+    ShiftRight,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Test {
+    Equal,
+    Greater,
+    GreaterOrEqual,
+    AnyBit,
+}
+
+/// An instruction that has been checked. `A` is the accumulator, `X` the index register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A = bytes of the packet at this offset.
+    Load(Width, u32),
+    /// A = bytes of the packet at X and this offset.
+    LoadIndexed(Width, u32),
+    /// A = length of the packet.
+    LoadLength,
+    LoadConstant(u32),
+    LoadMemory(u8),
+    /// X = four times the lower half of the byte at this offset: the length of an IPv4 header.
+    IndexHeader(u32),
+    IndexLength,
+    IndexConstant(u32),
+    IndexMemory(u8),
+    Store(u8),
+    StoreIndex(u8),
+    Compute(Arithmetic, Operand),
+    Negate,
+    Jump(u16),
+    /// Two places to go on.
+    Branch(Test, Operand, u16, u16),
+    Return(u32),
+    ReturnAccumulator,
+    ToIndex,
+    FromIndex,
+}
+
+/// A program that has been checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    pub(super) steps: Box<[Step]>,
+}
+
+impl Program {
+    /// Checks a program.
+    ///
+    /// # Errors
+    /// [`BadProgram`].
+    pub fn load(instructions: &[Instruction]) -> Result<Self, BadProgram> {
+        let count = instructions.len();
+        if !(1..=MOST_INSTRUCTIONS).contains(&count) {
+            return Err(BadProgram::Length(count));
+        }
+        let steps = instructions.iter().enumerate().map(|(at, instruction)| step(at, *instruction, count));
+        let steps = steps.collect::<Result<Box<[_]>, _>>()?;
+        match steps.last() {
+            Some(Step::Return(_) | Step::ReturnAccumulator) => Ok(Self { steps }),
+            _ => Err(BadProgram::NoEnd),
+        }
+    }
+
+    /// The program that matches every packet.
+    pub fn everything() -> Self {
+        Self { steps: Box::new([Step::Return(u32::MAX)]) }
+    }
+
+    /// Number of instructions.
+    #[expect(clippy::len_without_is_empty, reason = "there is no empty program")]
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+}
+
+/// Classes, in the lower three bits of a code.
+const LOAD: u16 = 0;
+const LOAD_INDEX: u16 = 1;
+const STORE: u16 = 2;
+const STORE_INDEX: u16 = 3;
+const COMPUTE: u16 = 4;
+const JUMP: u16 = 5;
+const RETURN: u16 = 6;
+const MOVE: u16 = 7;
+
+fn step(at: usize, instruction: Instruction, count: usize) -> Result<Step, BadProgram> {
+    let Instruction { code, k, .. } = instruction;
+    let unknown = BadProgram::Unknown(at);
+    if code > 0xff {
+        return Err(unknown);
+    }
+    match code & 7 {
+        LOAD => load(at, code, k),
+        LOAD_INDEX => match code {
+            0x01 => Ok(Step::IndexConstant(k)),
+            0x61 => memory(at, k).map(Step::IndexMemory),
+            0x81 => Ok(Step::IndexLength),
+            0xb1 if k < FIRST_EXTENSION => Ok(Step::IndexHeader(k)),
+            _ => Err(unknown),
+        },
+        STORE if code == STORE => memory(at, k).map(Step::Store),
+        STORE_INDEX if code == STORE_INDEX => memory(at, k).map(Step::StoreIndex),
+        COMPUTE => compute(at, code, k),
+        JUMP => jump(at, instruction, count),
+        RETURN => match code {
+            0x06 => Ok(Step::Return(k)),
+            0x16 => Ok(Step::ReturnAccumulator),
+            _ => Err(unknown),
+        },
+        MOVE => match code {
+            0x07 => Ok(Step::ToIndex),
+            0x87 => Ok(Step::FromIndex),
+            _ => Err(unknown),
+        },
+        _ => Err(unknown),
+    }
+}
+
+fn memory(at: usize, k: u32) -> Result<u8, BadProgram> {
+    u8::try_from(k).ok().filter(|place| usize::from(*place) < MEMORY).ok_or(BadProgram::Memory(at))
+}
+
+fn load(at: usize, code: u16, k: u32) -> Result<Step, BadProgram> {
+    let width = match code & 0x18 {
+        0x00 => Width::Word,
+        0x08 => Width::Half,
+        0x10 => Width::Byte,
+        _ => return Err(BadProgram::Unknown(at)),
+    };
+    match (code & 0xe0, width) {
+        (0x20, _) if k >= FIRST_EXTENSION => Err(BadProgram::Extension(at)),
+        (0x20, _) => Ok(Step::Load(width, k)),
+        (0x40, _) => Ok(Step::LoadIndexed(width, k)),
+        (0x00, Width::Word) => Ok(Step::LoadConstant(k)),
+        (0x60, Width::Word) => memory(at, k).map(Step::LoadMemory),
+        (0x80, Width::Word) => Ok(Step::LoadLength),
+        _ => Err(BadProgram::Unknown(at)),
+    }
+}
+
+fn compute(at: usize, code: u16, k: u32) -> Result<Step, BadProgram> {
+    if code & 0xf0 == 0x80 {
+        return Ok(Step::Negate);
+    }
+    let arithmetic = match code & 0xf0 {
+        0x00 => Arithmetic::Add,
+        0x10 => Arithmetic::Subtract,
+        0x20 => Arithmetic::Multiply,
+        0x30 => Arithmetic::Divide,
+        0x40 => Arithmetic::Or,
+        0x50 => Arithmetic::And,
+        0x60 => Arithmetic::ShiftLeft,
+        0x70 => Arithmetic::ShiftRight,
+        0x90 => Arithmetic::Remainder,
+        0xa0 => Arithmetic::Xor,
+        _ => return Err(BadProgram::Unknown(at)),
+    };
+    if code & 8 != 0 {
+        return Ok(Step::Compute(arithmetic, Operand::Index));
+    }
+    let is_bad = match arithmetic {
+        Arithmetic::Divide | Arithmetic::Remainder => k == 0,
+        Arithmetic::ShiftLeft | Arithmetic::ShiftRight => k >= 32,
+        Arithmetic::Add
+        | Arithmetic::Subtract
+        | Arithmetic::Multiply
+        | Arithmetic::And
+        | Arithmetic::Or
+        | Arithmetic::Xor => false,
+    };
+    if is_bad { Err(BadProgram::Operand(at)) } else { Ok(Step::Compute(arithmetic, Operand::Constant(k))) }
+}
+
+fn jump(at: usize, instruction: Instruction, count: usize) -> Result<Step, BadProgram> {
+    let Instruction { code, yes, no, k } = instruction;
+    let target = |distance: u32| {
+        let place = usize::try_from(distance).ok().and_then(|distance| distance.checked_add(at + 1));
+        let place = place.filter(|place| *place < count).ok_or(BadProgram::Jump(at))?;
+        u16::try_from(place).map_err(|_| BadProgram::Jump(at))
+    };
+    let test = match code & 0xf0 {
+        0x00 if code == 0x05 => return target(k).map(Step::Jump),
+        0x10 => Test::Equal,
+        0x20 => Test::Greater,
+        0x30 => Test::GreaterOrEqual,
+        0x40 => Test::AnyBit,
+        _ => return Err(BadProgram::Unknown(at)),
+    };
+    let operand = if code & 8 != 0 { Operand::Index } else { Operand::Constant(k) };
+    Ok(Step::Branch(test, operand, target(yes.into())?, target(no.into())?))
+}

@@ -1,0 +1,223 @@
+//! From a worker to who writes the file: matching packets, copied into chunks that come back.
+//!
+//! Two rings go between a worker and its reader: chunks with bytes, and chunks that are free. A packet
+//! that finds too few free ones is not captured, and counted; the worker never waits and never
+//! allocates.
+
+use super::program::Program;
+use super::run::{Runner, View};
+use super::{Seen, Where};
+use crate::counters::Counter;
+use polder_buffers::ring::{self, Consumer, Producer};
+use polder_buffers::{BATCH, Packet, PortId};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Bytes of a packet in one chunk: most packets take one.
+pub const CHUNK_BYTES: usize = 2000;
+
+/// A part of a captured packet.
+struct Chunk {
+    /// In the first part of each packet.
+    seen: Option<Seen>,
+    /// Whether another part follows.
+    more: bool,
+    length: usize,
+    bytes: [u8; CHUNK_BYTES],
+}
+
+/// What is to be captured.
+#[derive(Clone, Debug)]
+pub struct TapOptions {
+    /// Which capture it belongs to.
+    pub capture: u64,
+    /// The port or tunnel.
+    pub port: PortId,
+    /// Where on the way.
+    pub places: Where,
+    /// What has to match.
+    pub program: Arc<Program>,
+    /// Bytes of each packet at most.
+    pub longest: u32,
+    /// Chunks between worker and reader.
+    pub chunks: usize,
+    /// The worker's number.
+    pub worker: u16,
+}
+
+/// What a tap has done.
+#[derive(Debug, Default)]
+pub struct TapCounters {
+    /// Packets that the program was asked about.
+    pub asked: Counter,
+    /// Packets that match.
+    pub matched: Counter,
+    /// Packets that match and found no room.
+    pub lost: Counter,
+    /// The worker has the tap.
+    begun: AtomicBool,
+    /// The worker has let go of the tap.
+    ended: AtomicBool,
+}
+
+/// The worker's end.
+pub struct Tap {
+    options: TapOptions,
+    filled: Producer<Box<Chunk>>,
+    free: Consumer<Box<Chunk>>,
+    counters: Arc<TapCounters>,
+}
+
+/// The other end.
+pub struct TapReader {
+    filled: Consumer<Box<Chunk>>,
+    free: Producer<Box<Chunk>>,
+    /// The packet whose parts are coming.
+    seen: Option<Seen>,
+    bytes: Vec<u8>,
+    counters: Arc<TapCounters>,
+}
+
+impl core::fmt::Debug for Tap {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.debug_struct("Tap").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl core::fmt::Debug for TapReader {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.debug_struct("TapReader").field("counters", &self.counters).finish_non_exhaustive()
+    }
+}
+
+/// Both ends of a tap.
+pub fn tap(options: TapOptions) -> (Tap, TapReader) {
+    let (filled, to_read) = ring::channel(options.chunks);
+    let (mut free, to_fill) = ring::channel(options.chunks);
+    let chunk = || Box::new(Chunk { seen: None, more: false, length: 0, bytes: [0; CHUNK_BYTES] });
+    let put = free.push_all(options.chunks, (0..options.chunks).map(|_| chunk()));
+    debug_assert_eq!(put, options.chunks, "a ring has room for what it was made for");
+    let counters = Arc::<TapCounters>::default();
+    let reader =
+        TapReader { filled: to_read, free, seen: None, bytes: Vec::new(), counters: Arc::clone(&counters) };
+    (Tap { options, filled, free: to_fill, counters }, reader)
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        // Release: whoever sees this finds in the ring all that was captured.
+        self.counters.ended.store(true, Ordering::Release);
+    }
+}
+
+impl Tap {
+    /// A worker has it: from now on it sees packets.
+    pub(super) fn begin(&self) {
+        // Relaxed: this orders nothing.
+        self.counters.begun.store(true, Ordering::Relaxed);
+    }
+
+    /// What is captured.
+    pub fn options(&self) -> &TapOptions {
+        &self.options
+    }
+
+    /// Captures those packets of a batch that match, of those that `wanted` names by bit; `seen` says
+    /// what is known of one.
+    pub(super) fn look(
+        &mut self,
+        packets: &[Packet],
+        views: &[View<'_>; BATCH],
+        wanted: u64,
+        runner: &mut Runner,
+        seen: impl Fn(&Packet) -> Seen,
+    ) {
+        self.counters.asked.add(u64::from(wanted.count_ones()));
+        let mut matching = runner.run(&self.options.program, views, wanted);
+        if matching == 0 {
+            return;
+        }
+        self.counters.matched.add(u64::from(matching.count_ones()));
+        while matching != 0 {
+            let place = matching.trailing_zeros() as usize;
+            matching &= matching - 1;
+            let Some(packet) = packets.get(place) else { break };
+            if !self.copy(packet, runner.verdicts[place], seen(packet)) {
+                self.counters.lost.add(1);
+            }
+        }
+    }
+
+    /// Copies a packet, if there is room.
+    fn copy(&mut self, packet: &Packet, wanted: u32, seen: Seen) -> bool {
+        let length = packet.len().min(wanted.min(self.options.longest) as usize);
+        let parts = length.div_ceil(CHUNK_BYTES).max(1);
+        if self.free.available() < parts && !self.has_free(parts) {
+            return false;
+        }
+        let mut seen = Some(Seen { length: u32::try_from(packet.len()).unwrap_or(u32::MAX), ..seen });
+        let mut offset = 0;
+        for part in 1..=parts {
+            let Some(mut chunk) = self.free.pop() else { return false };
+            let size = (length - offset).min(CHUNK_BYTES);
+            let copied = match packet.bytes().get(offset..offset + size) {
+                Some(bytes) => {
+                    chunk.bytes[..size].copy_from_slice(bytes);
+                    size
+                }
+                None => packet.copy_out(offset, &mut chunk.bytes[..size]),
+            };
+            offset += size;
+            (chunk.seen, chunk.more, chunk.length) = (seen.take(), part < parts, copied);
+            let pushed = self.filled.push(chunk);
+            debug_assert!(pushed.is_ok(), "the ring has room for all chunks that there are");
+        }
+        true
+    }
+
+    /// Whether so many chunks are free; looks at what has come back since.
+    #[cold]
+    fn has_free(&mut self, parts: usize) -> bool {
+        self.free.refresh() >= parts
+    }
+}
+
+impl TapReader {
+    /// Hands each packet that has come to `take`. Gives their number.
+    ///
+    /// # Errors
+    /// The first error of `take`; the packet is gone then.
+    pub fn read<E>(&mut self, mut take: impl FnMut(&Seen, &[u8]) -> Result<(), E>) -> Result<usize, E> {
+        let mut count = 0;
+        while let Some(mut chunk) = self.filled.pop() {
+            if let Some(seen) = chunk.seen.take() {
+                self.seen = Some(seen);
+                self.bytes.clear();
+            }
+            self.bytes.extend_from_slice(&chunk.bytes[..chunk.length]);
+            let more = chunk.more;
+            let pushed = self.free.push(chunk);
+            debug_assert!(pushed.is_ok(), "the ring has room for all chunks that there are");
+            if !more && let Some(seen) = self.seen.take() {
+                count += 1;
+                take(&seen, &self.bytes)?;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Whether the worker has the tap, or had it.
+    pub fn has_begun(&self) -> bool {
+        self.counters.begun.load(Ordering::Relaxed) || self.has_ended()
+    }
+
+    /// Whether the worker has let go of the tap: what can be read now is all that there will be.
+    pub fn has_ended(&self) -> bool {
+        self.counters.ended.load(Ordering::Acquire)
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> &TapCounters {
+        &self.counters
+    }
+}

@@ -1,0 +1,43 @@
+//! Captures, as the engine meets them.
+
+use super::{Engine, Journey};
+use crate::capture::{Captures, Tap, Watched};
+use crate::counters::Stage;
+use crate::transmit::Egress;
+use crate::units::Nanos;
+use polder_buffers::Batch;
+
+impl Engine {
+    /// Begins a capture. Without one each of its places costs a test of whether there is one.
+    #[cold]
+    pub fn add_tap(&mut self, tap: Tap) {
+        self.captures.get_or_insert_default().add(tap);
+    }
+
+    /// Ends a capture.
+    #[cold]
+    pub fn remove_tap(&mut self, capture: u64) {
+        if self.captures.as_mut().is_some_and(|captures| !captures.remove(capture)) {
+            self.captures = None;
+        }
+    }
+
+    /// What looks at packets as devices deliver them, if anything does.
+    #[inline]
+    pub fn captures(&mut self) -> Option<&mut Captures> {
+        self.captures.as_deref_mut()
+    }
+}
+
+impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
+    /// Sends, and looks at what is sent, at what was dropped before and at what no port takes.
+    #[inline(never)]
+    pub(super) fn dispatch_watched(&mut self, batch: &mut Batch) {
+        let (Some(captures), now) = (self.captures.as_deref_mut(), self.context.now) else { return };
+        captures.dropped(batch, now);
+        captures.leaving(batch, now);
+        let mut watched = Watched { egress: self.egress, captures, now };
+        let merged = |packets| self.meter.lap(Stage::Coalesce, packets);
+        self.dispatch.dispatch(batch, &self.tables.outlets, &mut watched, &mut self.context, merged);
+    }
+}

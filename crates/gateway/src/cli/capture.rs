@@ -1,0 +1,132 @@
+//! `polder capture`: from a running gateway to a file, or to whoever reads our output.
+
+use super::arguments::{Capture, Stage};
+use super::ask::odd;
+use super::pcap::{ExpressionError, compile};
+use super::screen::Screen;
+use super::{FAILED, Failure, WRONG};
+use crate::capture::pcapng::{self, Totals};
+use crate::capture::{CaptureRequest, to_digits};
+use crate::control::client::{Client, ClientError};
+use crate::control::{Answer, Ask};
+use anyhow::Context as _;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read as _, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+pub(super) fn capture(arguments: &Capture) -> Result<(), Failure> {
+    let program = compile(&arguments.expression.join(" "), arguments.longest);
+    let program = program.map_err(|error| {
+        let code = if matches!(error, ExpressionError::Bad { .. }) { WRONG } else { FAILED };
+        complain(&error.to_string(), code)
+    })?;
+    let to_output = arguments.write.as_deref().is_none_or(|path| path == Path::new("-"));
+    if to_output && Screen::stdout().is_terminal() {
+        let remedy = "this is no text: end the line with `| tcpdump -r -`, or write a file with `-w FILE`";
+        return Err(complain(remedy, WRONG));
+    }
+    let mut client = Client::connect(&arguments.socket()?)?;
+    match client.ask(Ask::Capture(request(arguments, to_digits(&program))))? {
+        Answer::Capturing(_) => {}
+        answer @ (Answer::Shown(_) | Answer::Reloaded(_) | Answer::Error(_)) => return Err(odd(&answer)),
+    }
+    // Opened when the gateway has agreed: a mistake does not cost an older file.
+    let file: Box<dyn Write> = match arguments.write.as_deref().filter(|_| !to_output) {
+        Some(path) => {
+            Box::new(File::create(path).with_context(|| format!("cannot write {}", path.display()))?)
+        }
+        None => Box::new(io::stdout()),
+    };
+    let mut stream = client.into_stream().map_err(ClientError::from)?;
+    end_at_signals(stream.get_ref())?;
+    let own = stream.get_ref().try_clone()?;
+    let (written, totals) = pass_on(&mut stream, BufWriter::new(file), &own)?;
+    summary(written, totals)
+}
+
+fn request(arguments: &Capture, program: String) -> CaptureRequest {
+    let asked = |stage| arguments.stage.contains(&stage);
+    let drops = arguments.drops || asked(Stage::Drops);
+    // Without a word about it, both ways.
+    let both = arguments.stage.is_empty() && !arguments.drops;
+    CaptureRequest {
+        port: arguments.port.clone(),
+        rx: both || asked(Stage::Rx),
+        tx: both || asked(Stage::Tx),
+        drops,
+        longest: arguments.longest,
+        count: arguments.count,
+        program,
+    }
+}
+
+fn complain(text: &str, code: u8) -> Failure {
+    let screen = Screen::stderr();
+    // There is nobody left to tell when this fails.
+    let _: io::Result<()> = screen.write(&format!("{}: {text}\n", screen.look().bad("error")));
+    Failure::Told(code)
+}
+
+/// Has the first signal end the capture, and the second the process.
+fn end_at_signals(stream: &UnixStream) -> Result<(), Failure> {
+    let impatient = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&impatient))?;
+        signal_hook::flag::register(signal, Arc::clone(&impatient))?;
+    }
+    let (mut told, teller) = UnixStream::pair()?;
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::low_level::pipe::register(signal, teller.try_clone()?)?;
+    }
+    let stream = stream.try_clone()?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        if told.read(&mut [0]).is_ok() {
+            let _: io::Result<()> = stream.shutdown(std::net::Shutdown::Write);
+        }
+    })?;
+    Ok(())
+}
+
+/// Writes whole blocks until the gateway has no more. Gives the number of packets, and what the gateway
+/// says of the capture.
+fn pass_on(
+    stream: &mut BufReader<UnixStream>,
+    mut file: impl Write,
+    end: &UnixStream,
+) -> Result<(u64, Option<Totals>), Failure> {
+    let (mut written, mut totals) = (0, None);
+    while let Some(block) = pcapng::next(stream)? {
+        totals = block.totals().or(totals);
+        let done = file.write_all(&block.0).and_then(|()| {
+            // Nothing more has come: whoever looks at it may see all of it.
+            if stream.buffer().is_empty() || totals.is_some() { file.flush() } else { Ok(()) }
+        });
+        match done {
+            Ok(()) => written += u64::from(block.is_packet()),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                // The reader has seen enough.
+                end.shutdown(std::net::Shutdown::Both)?;
+                break;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok((written, totals))
+}
+
+fn summary(written: u64, totals: Option<Totals>) -> Result<(), Failure> {
+    let text = match totals {
+        Some(Totals { asked, matched, lost }) => format!(
+            "{written} packets captured, {matched} of {asked} matched, {lost} lost on their way to the file, none to \
+             the traffic\n"
+        ),
+        None => {
+            format!("{written} packets captured; the gateway has not said how many matched or were lost\n")
+        }
+    };
+    Ok(Screen::stderr().write(&text)?)
+}

@@ -1,0 +1,128 @@
+//! libpcap's compiler, found when it is needed: everything else works without the library.
+
+#![expect(unsafe_code, reason = "UNSAFETY: calls a C library through pointers that it was asked for")]
+
+use polder_datapath::capture::Instruction;
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+
+/// Names under which the library is known.
+const NAMES: [&CStr; 3] = [c"libpcap.so.1", c"libpcap.so.0.8", c"libpcap.so"];
+/// DLT_EN10MB.
+const ETHERNET: c_int = 1;
+/// PCAP_NETMASK_UNKNOWN.
+const NO_MASK: c_uint = c_uint::MAX;
+
+/// `struct bpf_program`.
+#[repr(C)]
+struct RawProgram {
+    length: c_uint,
+    instructions: *mut RawInstruction,
+}
+
+/// `struct bpf_insn`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RawInstruction {
+    code: u16,
+    yes: u8,
+    no: u8,
+    k: u32,
+}
+
+type OpenDead = unsafe extern "C" fn(c_int, c_int) -> *mut c_void;
+type Compile = unsafe extern "C" fn(*mut c_void, *mut RawProgram, *const c_char, c_int, c_uint) -> c_int;
+type GetError = unsafe extern "C" fn(*mut c_void) -> *const c_char;
+type FreeCode = unsafe extern "C" fn(*mut RawProgram);
+type Close = unsafe extern "C" fn(*mut c_void);
+
+/// The library, which stays loaded.
+pub(super) struct Library {
+    open_dead: OpenDead,
+    compile: Compile,
+    get_error: GetError,
+    free_code: FreeCode,
+    close: Close,
+}
+
+impl Library {
+    /// Finds the library; what the system says when it cannot.
+    pub(super) fn load() -> Result<Self, String> {
+        let handle = NAMES.iter().find_map(|name| {
+            // SAFETY: a name that ends with zero; libpcap does nothing dangerous when it is loaded.
+            let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+            (!handle.is_null()).then_some(handle)
+        });
+        let Some(handle) = handle else { return Err(last_error()) };
+        let open_dead = symbol(handle, c"pcap_open_dead")?;
+        let compile = symbol(handle, c"pcap_compile")?;
+        let get_error = symbol(handle, c"pcap_geterr")?;
+        let free_code = symbol(handle, c"pcap_freecode")?;
+        let close = symbol(handle, c"pcap_close")?;
+        // SAFETY: these are the types of the functions of those names in pcap/pcap.h, stable since
+        // libpcap 1.0; each pointer is not null.
+        let open_dead = unsafe { std::mem::transmute::<*mut c_void, OpenDead>(open_dead) };
+        // SAFETY: as above.
+        let compile = unsafe { std::mem::transmute::<*mut c_void, Compile>(compile) };
+        // SAFETY: as above.
+        let get_error = unsafe { std::mem::transmute::<*mut c_void, GetError>(get_error) };
+        // SAFETY: as above.
+        let free_code = unsafe { std::mem::transmute::<*mut c_void, FreeCode>(free_code) };
+        // SAFETY: as above.
+        let close = unsafe { std::mem::transmute::<*mut c_void, Close>(close) };
+        Ok(Self { open_dead, compile, get_error, free_code, close })
+    }
+
+    /// Compiles an expression for Ethernet; what the library says when it cannot.
+    pub(super) fn compile(&self, expression: &str, longest: c_int) -> Result<Vec<Instruction>, String> {
+        let expression = CString::new(expression).map_err(|_| "a zero byte in the expression".to_owned())?;
+        // SAFETY: any numbers are allowed; the handle is closed below.
+        let handle = unsafe { (self.open_dead)(ETHERNET, longest) };
+        if handle.is_null() {
+            return Err("libpcap has no memory".to_owned());
+        }
+        let mut program = RawProgram { length: 0, instructions: std::ptr::null_mut() };
+        // SAFETY: a handle of this library, room for a program, a string that ends with zero.
+        let status = unsafe { (self.compile)(handle, &mut program, expression.as_ptr(), 1, NO_MASK) };
+        let compiled = if status == 0 { Ok(copied(&program)) } else { Err(self.error_of(handle)) };
+        if status == 0 {
+            // SAFETY: the program that the library has made, once, and it was copied.
+            unsafe { (self.free_code)(&mut program) };
+        }
+        // SAFETY: the handle is used no more.
+        unsafe { (self.close)(handle) };
+        compiled
+    }
+
+    fn error_of(&self, handle: *mut c_void) -> String {
+        // SAFETY: a handle of this library that is open.
+        let text = unsafe { (self.get_error)(handle) };
+        // SAFETY: a string that ends with zero and lives as long as the handle, which outlives the copy.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    }
+}
+
+/// The library's instructions as our own.
+fn copied(program: &RawProgram) -> Vec<Instruction> {
+    if program.instructions.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: the library has said that so many are there, and nobody writes them.
+    let raw = unsafe { std::slice::from_raw_parts(program.instructions, program.length as usize) };
+    raw.iter().map(|&RawInstruction { code, yes, no, k }| Instruction { code, yes, no, k }).collect()
+}
+
+fn symbol(handle: *mut c_void, name: &CStr) -> Result<*mut c_void, String> {
+    // SAFETY: a handle that was opened, and a name that ends with zero.
+    let found = unsafe { libc::dlsym(handle, name.as_ptr()) };
+    if found.is_null() { Err(last_error()) } else { Ok(found) }
+}
+
+fn last_error() -> String {
+    // SAFETY: no argument; the string is copied before anybody else asks on this thread.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "no reason is given".to_owned();
+    }
+    // SAFETY: not null, and it ends with zero.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}

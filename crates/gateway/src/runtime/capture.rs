@@ -1,0 +1,295 @@
+//! Captures of a running gateway: taps in all workers, and a thread for each that writes the file.
+
+use super::clock::Clock;
+use super::gateway::Gateway;
+use super::run::{SharedGateway, lock};
+use crate::capture::pcapng::{self, PacketBlock, Totals, Way};
+use crate::capture::{CaptureRequest, from_digits};
+use crate::control::{Answer, Capturing, Fault, Refusal, Response};
+use polder_buffers::PortId;
+use polder_datapath::capture::{CHUNK_BYTES, Place, Program, Seen, TapOptions, TapReader, Where, tap};
+use polder_datapath::units::Nanos;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{self, BufWriter, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Captures at the same time.
+const MOST: usize = 8;
+/// Memory between one worker and the file, in bytes.
+const MEMORY: usize = 4 << 20;
+/// Most bytes of a packet that are captured.
+const LONGEST: u32 = 65_535 + 18;
+/// How long the writer waits when nothing has come.
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+/// How long workers are given to take a tap, and to let go of it: each does so between two batches.
+const PATIENCE: Nanos = Nanos::from_seconds(2);
+/// How often it is looked whether they have.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// All captures.
+#[derive(Default)]
+pub(super) struct Captures {
+    running: Mutex<Vec<Running>>,
+    next: AtomicU64,
+}
+
+struct Running {
+    stream: UnixStream,
+    thread: JoinHandle<()>,
+}
+
+/// What a thread writes, and where to.
+struct Writer {
+    gateway: SharedGateway,
+    capture: u64,
+    readers: Vec<TapReader>,
+    file: BufWriter<UnixStream>,
+    /// From the gateway's clock to the time since 1970.
+    offset: u64,
+    left: u64,
+}
+
+impl Captures {
+    /// Begins a capture, or says on `stream` why not.
+    pub(super) fn begin(&self, gateway: &SharedGateway, request: &CaptureRequest, mut stream: UnixStream) {
+        if let Err(refusal) = self.try_begin(gateway, request, &stream) {
+            // Who asked may have gone; then there is nobody to tell.
+            let _: io::Result<()> = say(&mut stream, Answer::Error(refusal));
+        }
+    }
+
+    fn try_begin(
+        &self,
+        gateway: &SharedGateway,
+        request: &CaptureRequest,
+        stream: &UnixStream,
+    ) -> Result<(), Refusal> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.retain(|capture| !capture.thread.is_finished());
+        if running.len() >= MOST {
+            return Err(refusal(Fault::Runtime, format!("{MOST} captures are running: end one of them")));
+        }
+        let program = from_digits(&request.program).ok_or_else(|| {
+            refusal(Fault::Request, "the program is not written as this gateway reads it".to_owned())
+        })?;
+        let program = Program::load(&program).map_err(|error| refusal(Fault::Request, error.to_string()))?;
+        let system = |error: io::Error| refusal(Fault::Runtime, format!("cannot begin a capture: {error}"));
+        stream.set_nonblocking(false).map_err(system)?;
+        let (mut own, other) = (stream.try_clone().map_err(system)?, stream.try_clone().map_err(system)?);
+        let capture = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut locked = lock(gateway);
+        let port =
+            locked.configuration.id_of(&request.port).ok_or_else(|| no_port(&locked, &request.port))?;
+        say(&mut own, Answer::Capturing(Capturing {})).map_err(system)?;
+        let offset = since_1970().saturating_sub(locked.clock.now().0);
+        let readers = begin_taps(&mut locked, capture, port, request, &Arc::new(program));
+        drop(locked);
+        let writer = Writer {
+            gateway: Arc::clone(gateway),
+            capture,
+            readers,
+            file: BufWriter::with_capacity(1 << 16, own),
+            offset,
+            left: request.count.unwrap_or(u64::MAX),
+        };
+        let (name, longest) = (request.port.clone(), request.longest.min(LONGEST));
+        let thread = std::thread::Builder::new().name("capture".to_owned()).spawn(move || {
+            let mut writer = writer;
+            if let Err(error) = writer.run(&name, longest) {
+                tracing::debug!(%error, "a capture has ended");
+            }
+            writer.close();
+        });
+        let thread = thread.map_err(system)?;
+        running.push(Running { stream: other, thread });
+        Ok(())
+    }
+}
+
+impl Drop for Captures {
+    fn drop(&mut self) {
+        let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for Running { stream, thread } in running.drain(..) {
+            // The thread sees the end, as if who asked had enough.
+            let _: io::Result<()> = stream.shutdown(std::net::Shutdown::Read);
+            if thread.join().is_err() {
+                tracing::error!("a capture's thread has panicked");
+            }
+        }
+    }
+}
+
+fn refusal(kind: Fault, message: String) -> Refusal {
+    Refusal { kind, message }
+}
+
+fn no_port(gateway: &Gateway, name: &str) -> Refusal {
+    let names = gateway.configuration.names().map(|(_, name)| name).collect::<Vec<_>>().join(", ");
+    refusal(Fault::Request, format!("there is no port or tunnel {name}; there are {names}"))
+}
+
+fn say(stream: &mut UnixStream, answer: Answer) -> io::Result<()> {
+    let mut line = serde_json::to_vec(&Response::new(answer)).map_err(io::Error::other)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+/// Puts a tap into every worker.
+fn begin_taps(
+    gateway: &mut Gateway,
+    capture: u64,
+    port: PortId,
+    request: &CaptureRequest,
+    program: &Arc<Program>,
+) -> Vec<TapReader> {
+    let begin = |worker: usize| {
+        let options = TapOptions {
+            capture,
+            port,
+            places: Where { rx: request.rx, tx: request.tx, drops: request.drops },
+            program: Arc::clone(program),
+            longest: request.longest.min(LONGEST),
+            chunks: MEMORY / CHUNK_BYTES,
+            worker: u16::try_from(worker).unwrap_or(u16::MAX),
+        };
+        let (tap, reader) = tap(options);
+        gateway.tap(worker, tap);
+        reader
+    };
+    (0..gateway.workers.len()).map(begin).collect()
+}
+
+impl Writer {
+    /// Writes what comes, until there was enough or nobody listens.
+    fn run(&mut self, interface: &str, longest: u32) -> io::Result<()> {
+        // Who has the beginning of the file knows that all workers look.
+        self.wait_for_workers(TapReader::has_begun);
+        pcapng::begin(&mut self.file, interface, longest)?;
+        self.file.flush()?;
+        while self.left > 0 {
+            if self.drain()? > 0 {
+                continue;
+            }
+            // Live: whoever looks at it sees it as soon as there is time.
+            self.file.flush()?;
+            if self.has_ended()? {
+                break;
+            }
+        }
+        self.untap();
+        self.wait_for_workers(TapReader::has_ended);
+        self.drain()?;
+        let totals = self.totals();
+        pcapng::end(&mut self.file, since_1970(), totals)?;
+        self.file.flush()
+    }
+
+    /// Waits until that holds for all workers, or one of them has been away for long.
+    fn wait_for_workers(&self, holds: impl Fn(&TapReader) -> bool) {
+        let clock = Clock::start();
+        while !self.readers.iter().all(&holds) && clock.elapsed() < PATIENCE {
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for counters in self.readers.iter().map(TapReader::counters) {
+            totals.asked += counters.asked.get();
+            totals.matched += counters.matched.get();
+            totals.lost += counters.lost.get();
+        }
+        totals
+    }
+
+    /// Writes what has come. Gives how many packets.
+    fn drain(&mut self) -> io::Result<usize> {
+        let Self { readers, file, offset, left, .. } = self;
+        let mut take = |seen: &Seen, bytes: &[u8]| match left.checked_sub(1) {
+            None => Ok(()),
+            Some(rest) => {
+                *left = rest;
+                write(file, seen, bytes, *offset)
+            }
+        };
+        let mut count = 0;
+        for reader in readers {
+            count += reader.read(&mut take)?;
+        }
+        Ok(count)
+    }
+
+    /// Waits a little; says whether the one who asked has shut down his side.
+    fn has_ended(&self) -> io::Result<bool> {
+        let mut stream = self.file.get_ref();
+        let mut files = [PollFd::new(&stream, PollFlags::IN)];
+        poll(&mut files, Some(&PAUSE))?;
+        if files[0].revents().is_empty() {
+            return Ok(false);
+        }
+        // Nobody has anything to say; the end is what is read.
+        Ok(stream.read(&mut [0; 16])? == 0)
+    }
+
+    fn untap(&self) {
+        lock(&self.gateway).untap(self.capture);
+    }
+
+    fn close(self) {
+        self.untap();
+        let _: io::Result<()> = self.file.get_ref().shutdown(std::net::Shutdown::Both);
+    }
+}
+
+fn write(file: &mut impl io::Write, seen: &Seen, bytes: &[u8], offset: u64) -> io::Result<()> {
+    let way = match seen.place {
+        Place::Rx => Some(Way::In),
+        Place::Tx => Some(Way::Out),
+        Place::Dropped(_) => None,
+    };
+    let comment = comment(seen);
+    let at = seen.at.0.saturating_add(offset);
+    pcapng::packet(file, &PacketBlock { at, length: seen.length, bytes, way, comment: &comment })
+}
+
+/// What is known of a packet, in words.
+fn comment(seen: &Seen) -> String {
+    let mut comment = match seen.place {
+        Place::Rx => "rx".to_owned(),
+        Place::Tx => "tx".to_owned(),
+        Place::Dropped(reason) => format!("dropped in {}: {}", reason.stage(), reason.name()),
+    };
+    comment.push_str(&format!(", worker {}", seen.worker));
+    if let Some(queue) = seen.queue {
+        comment.push_str(&format!(", queue {queue}"));
+    }
+    if seen.ticket != 0 {
+        comment.push_str(&format!(", ticket {}", seen.ticket));
+    }
+    comment
+}
+
+/// Nanoseconds.
+fn since_1970() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds * Nanos::SECOND.0 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polder_datapath::drops::DropReason;
+
+    #[test]
+    fn a_comment_says_all_that_is_known() {
+        let seen = Seen { at: Nanos(1), place: Place::Rx, worker: 1, queue: Some(3), ticket: 17, length: 64 };
+        assert_eq!(comment(&seen), "rx, worker 1, queue 3, ticket 17");
+        let dropped = Seen { place: Place::Dropped(DropReason::Filtered), queue: None, ticket: 0, ..seen };
+        assert_eq!(comment(&dropped), "dropped in filter: filtered, worker 1");
+    }
+}

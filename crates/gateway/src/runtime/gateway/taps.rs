@@ -1,0 +1,19 @@
+//! Captures begin and end in workers.
+
+use super::Gateway;
+use crate::runtime::worker::Command;
+use polder_datapath::capture::Tap;
+
+impl Gateway {
+    /// Gives a worker a tap.
+    pub(in crate::runtime) fn tap(&self, worker: usize, tap: Tap) {
+        if let Some(worker) = self.workers.get(worker) {
+            worker.send(Command::Tap(Box::new(tap)));
+        }
+    }
+
+    /// Has all workers let go of the taps of a capture.
+    pub(in crate::runtime) fn untap(&self, capture: u64) {
+        self.workers.iter().for_each(|worker| worker.send(Command::Untap(capture)));
+    }
+}
