@@ -2,8 +2,10 @@
 
 mod afxdp;
 mod buffers;
+mod capture;
 mod contest;
 mod engine;
+mod filter;
 mod gre;
 mod hops;
 mod idle;
@@ -47,6 +49,8 @@ pub const ALL: &[Scenario] = &[
     idle::SCENARIO,
     order::SCENARIO,
     lan78xx::SCENARIO,
+    filter::SCENARIO,
+    capture::SCENARIO,
     lan78xx_kernel::SCENARIO,
 ];
 

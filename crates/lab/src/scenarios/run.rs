@@ -17,6 +17,8 @@ pub enum Goal {
     Value(f64),
     /// The value of another row or better.
     Row(&'static str),
+    /// So many times the value of another row, or better.
+    Times(f64, &'static str),
 }
 
 /// A row that a scenario promises to fill.
@@ -255,6 +257,7 @@ impl Promise {
             Goal::None => None,
             Goal::Value(value) => Some(value),
             Goal::Row(name) => report.row(name)?.value,
+            Goal::Times(factor, name) => Some(report.row(name)?.value? * factor),
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::topology::{End, Topology, pin_here, put_first};
 use crate::traffic::packet::{Mac, Outer, PROBE_AT, Talk, Wrap};
 use crate::traffic::raw::{Injector, Moment, Plan, Sent, Sink};
 use anyhow::{Context as _, anyhow, bail};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Room for a full inner frame and a tunnel's headers.
@@ -74,7 +75,7 @@ pub(super) struct Stand {
     sink: Sink,
     sink_threads: Vec<i32>,
     path: Path,
-    _topology: Topology,
+    topology: Topology,
 }
 
 /// What a run showed.
@@ -193,7 +194,17 @@ impl Stand {
             input: (gateway.clone(), input.clone()),
             output: (gateway.clone(), output.clone()),
         };
-        Ok(Self { device, injector, sink, sink_threads, path, _topology: topology })
+        Ok(Self { device, injector, sink, sink_threads, path, topology })
+    }
+
+    /// The control socket of the device, which is a gateway.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(super) fn socket(&self) -> anyhow::Result<PathBuf> {
+        let files = std::fs::read_dir(self.topology.directory())?.flatten().map(|entry| entry.path());
+        let mut sockets = files.filter(|path| path.extension().is_some_and(|it| it == "sock"));
+        sockets.next().context("the device has no control socket")
     }
 
     /// Percent of a core that the device uses for as long as `wait` takes.

@@ -12,7 +12,7 @@ use polder::runtime::wake::Bell;
 use polder::runtime::worker::{Attachment, Command, Mesh, SendPath, Worker};
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{Class, PortId, Region, RegionOptions};
-use polder_datapath::counters::{QueueCounters, WorkerCounters};
+use polder_datapath::counters::{QueueCounters, Stage, WorkerCounters};
 use polder_datapath::engine::{Engine, Tables};
 use polder_datapath::filter::Filters;
 use polder_datapath::forward::{
@@ -35,7 +35,7 @@ pub(super) const FRAME_BYTES: usize = 68;
 
 const SLOTS: u32 = 4096;
 const SLOT_BYTES: u32 = 2048;
-const ETHERNET: PortId = PortId(0);
+pub(crate) const ETHERNET: PortId = PortId(0);
 const RADIO: PortId = PortId(1);
 const TUNNEL: PortId = PortId(2);
 const LOCAL: (Mac, Ipv4Addr) = ([2, 0, 0, 0, 8, 1], Ipv4Addr::new(192, 168, 10, 1));
@@ -110,9 +110,14 @@ impl Window {
 impl Rig {
     /// Starts a worker on core `core`; packets come when it is [opened](Rig::open).
     pub(crate) fn start(path: Path, flows: u32, core: usize) -> anyhow::Result<Self> {
+        Self::filtering(path, flows, core, Filters::none())
+    }
+
+    /// The same with rules.
+    pub(crate) fn filtering(path: Path, flows: u32, core: usize, filters: Filters) -> anyhow::Result<Self> {
         let region = Region::new(RegionOptions { slots: SLOTS, slot_bytes: SLOT_BYTES })?;
         let clock = Clock::start();
-        let tables = path.tables(clock.now())?;
+        let tables = Tables { filters, ..path.tables(clock.now())? };
         let tables = Snapshot::new(tables);
         let engine = Engine::new(tables.reader(), 0);
         let worker = Arc::clone(engine.counters());
@@ -166,6 +171,18 @@ impl Rig {
             allocations: self.taps.iter().map(|tap| tap.allocations()).max().unwrap_or(0),
             strays: self.region.strays(),
         })
+    }
+
+    /// Tells the worker something.
+    pub(crate) fn tell(&self, command: Command) -> anyhow::Result<()> {
+        self.commands.send(command).map_err(|_| anyhow!("the worker is gone"))?;
+        self.bell.ring();
+        Ok(())
+    }
+
+    /// Batches that have met the stage of filters.
+    pub(crate) fn filter_batches(&self) -> u64 {
+        self.worker.stage(Stage::Filter).batches.get()
     }
 
     /// Ends the worker and counts what is left.
