@@ -226,7 +226,7 @@ fn a_rate_out_of_reach_is_not_reported_as_reached() {
         Ok(())
     });
     let sent = sent.unwrap();
-    assert!(sent.packets < 5_000_000 && sent.time > plan.time, "{sent:?}");
+    assert!(sent.time > plan.time, "{sent:?}");
     assert!(sent.rate() < 0.98 * plan.rate, "{sent:?}");
     sink.drain(&mut meter);
     let Outcome { arrivals, .. } = meter.finish(sent.numbers);
