@@ -3,7 +3,8 @@
 //! In: a batch on its way to one port. Out: the same batch with fewer packets; those that were merged
 //! carry a [`Segmentation`] and a partial checksum. Exits: none.
 //! Cost: one look at the headers of each packet; for those that are merged, the sum over the payload,
-//! unless the device has verified it, and a link. Source: A6.
+//! unless the device has verified it, and a link. Traffic that does not merge is looked at seldom: after
+//! [`MISSES`] batches in vain one in [`PERIOD`], until one merges. Source: A6.
 //!
 //! What is merged can be cut again into exactly the packets that came: [`segment`](crate::segment) does
 //! so, byte by byte. Packets of a flow never overtake each other, and nothing waits for the next batch.
@@ -26,6 +27,10 @@ use polder_buffers::{BATCH, Batch, ChecksumState, Packet, Segmentation, Segmenta
 
 /// Frames that a merged packet has at most: devices describe each of them to somebody.
 pub const MOST_FRAMES: usize = 60;
+/// Batches in a row in which nothing merged, after which it is worth looking seldom.
+pub const MISSES: u32 = 32;
+/// Then one batch in so many is looked at.
+pub const PERIOD: u32 = 8;
 /// Bytes that an IP packet has at most (RFC 791; without RFC 2675).
 const LONGEST_PACKET: u32 = 65_535;
 /// Places by hash; twice as many as packets, so that few flows share one.
@@ -35,10 +40,12 @@ const UNUSED_BITS: u32 = 32 - PLACES.trailing_zeros();
 /// In a place, and instead of the number of a run.
 const NONE: u8 = u8::MAX;
 
-/// What one worker needs to merge the packets of a batch; nothing stays in it from batch to batch.
+/// What one worker needs to merge the packets of a batch; no packet stays in it from batch to batch.
 #[derive(Debug)]
 pub struct Coalescer {
     worker: usize,
+    /// Batches in a row in which nothing merged.
+    misses: u32,
     /// By hash: the run that packets of the flow may join.
     places: [u8; PLACES],
     runs: Vec<Run>,
@@ -77,6 +84,7 @@ impl Coalescer {
     pub fn new(worker: usize) -> Self {
         Self {
             worker,
+            misses: 0,
             places: [NONE; PLACES],
             runs: Vec::with_capacity(BATCH),
             joins: [NONE; BATCH],
@@ -96,8 +104,13 @@ impl Coalescer {
         if batch.len() < 2 {
             return;
         }
+        self.misses = self.misses.wrapping_add(1);
+        if self.misses > MISSES && !self.misses.is_multiple_of(PERIOD) {
+            return;
+        }
         let joined = self.decide(batch, outlet.takes);
         if joined > 0 {
+            self.misses = 0;
             ledger.merged.add(joined);
             outlet.state.worker(self.worker).merged(joined, self.merge(batch));
         }

@@ -6,6 +6,7 @@ mod oracle;
 mod cutting;
 
 use oracle::coalesce::{ACK, Bench, DONT_FRAGMENT, FIN, PSH, Recipe, assert_same};
+use polder_datapath::coalesce::{MISSES, PERIOD};
 use proptest::prelude::*;
 
 /// What the fuzzer runs.
@@ -64,6 +65,30 @@ fn neighbours_merge_when_they_are_alike() {
             assert_eq!(third(1), [2, 1], "{first:?}: nothing behind a short one");
         }
     }
+}
+
+#[test]
+fn traffic_that_does_not_merge_is_looked_at_seldom_and_merges_again_soon() {
+    let first = Recipe::tcp(100);
+    let alone = [first.frame(), Recipe { port: first.port + 1, ..first.clone() }.frame()];
+    let flow = [first.frame(), first.next().frame()];
+    let mut bench = Bench::new(2048, true);
+    for _ in 0..3 {
+        for _ in 0..10 * (MISSES + PERIOD) {
+            assert_eq!(bench.merge(&alone, false).len(), 2);
+        }
+        let missed = (0..PERIOD).take_while(|_| bench.merge(&flow, false).len() == 2).count();
+        assert!(missed < PERIOD as usize, "no batch of {PERIOD} has merged");
+        // From then on each one merges, with as many in between that do not.
+        for _ in 0..MISSES {
+            assert_eq!(bench.merge(&alone, false).len(), 2);
+        }
+        assert_eq!(bench.merge(&flow, false).len(), 2, "the next one is not looked at");
+        let missed = (0..PERIOD).take_while(|_| bench.merge(&flow, false).len() == 2).count();
+        assert!(missed < PERIOD as usize);
+        assert_eq!(bench.merge(&flow, false).len(), 1);
+    }
+    bench.close();
 }
 
 #[test]
