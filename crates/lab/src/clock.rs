@@ -30,5 +30,10 @@ fn duration(time: Timespec) -> Duration {
 
 /// Seconds since 1970, for the date of a report.
 pub fn seconds_since_1970() -> u64 {
-    duration(clock_gettime(ClockId::Realtime)).as_secs()
+    since_1970().as_secs()
+}
+
+/// Time since 1970, for what other programs print.
+pub fn since_1970() -> Duration {
+    duration(clock_gettime(ClockId::Realtime))
 }

@@ -8,8 +8,8 @@
 use super::frames::{Protocol, number, set_number};
 use polder_datapath::units::Nanos;
 
-/// Segments on their way at most: 250 KiB, some three milliseconds of the link.
-const WINDOW: u32 = 256;
+/// Segments on their way at most: six milliseconds of the link, less than a receiver's URBs hold.
+const WINDOW: u32 = 512;
 /// Segments that one acknowledgement covers.
 const COVERED: u32 = 2;
 /// After so long without an acknowledgement everything is sent again.

@@ -1,9 +1,12 @@
 //! The LAN78xx driver on a model of the adapter: source A's table, technique by technique.
 
 mod cost;
+mod desk;
 mod flow;
 mod frames;
+mod merging;
 mod rig;
+mod rrul;
 
 use super::stand::cores;
 use super::{Goal, Promise, Run, Scenario};
@@ -28,7 +31,11 @@ pub(super) const SCENARIO: Scenario = Scenario {
 const CPU_RATIO: &str = "lan78xx.cpu_per_mbit.on_over_off";
 const FILL: &str = "lan78xx.tx.urb_fill_percent";
 const RRUL: &str = "lan78xx.rrul.p99_added_ms";
+const TO_STACK: &str = "lan78xx.coalesce.packets_to_stack.on_over_off";
 const A6: [&str; 2] = ["lan78xx.ablation.A6.mbit", "lan78xx.ablation.A6.driver_cpu_ns_per_packet"];
+
+/// Rows that need the stacks of two machines.
+const STACK_ROWS: [&str; 4] = [A6[0], A6[1], TO_STACK, RRUL];
 
 /// What TCP and UDP leave of 1 Gbit/s with full frames.
 const TCP_GOODPUT: Goal = Goal::Value(941.0);
@@ -86,6 +93,7 @@ const PROMISES: &[Promise] = &[
     nanos("lan78xx.ablation.A5.driver_cpu_ns_per_packet"),
     mbit(A6[0], Goal::None),
     nanos(A6[1]),
+    Promise { name: TO_STACK, unit: "ratio", better: Better::Lower, goal: Goal::Value(0.1) },
 ];
 
 const FLOWS: [(&str, Protocol, Way); 4] = [
@@ -128,13 +136,36 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     };
     run.place("the driver's thread", stand.cores[0], "pinned");
     run.place("the model and its link partner", stand.cores[1], "pinned, never sleeps");
-    table(run, &stand)?;
-    ablation(run, &stand)?;
-    low_load(run, &stand)?;
-    run.remark(CPU_RATIO, format!("a URB costs {} ns, as measured at a USB/IP socket", stand.urb.0));
-    run.missing(RRUL, "needs the kernel's stack at both ends and a queue on the egress; not measured here");
-    for name in A6 {
-        run.missing(name, "merging belongs to the datapath, not to the driver; not measured here");
+    if run.wants_any(&driver_rows()) {
+        table(run, &stand)?;
+        ablation(run, &stand)?;
+        low_load(run, &stand)?;
+        run.remark(CPU_RATIO, format!("a URB costs {} ns, as measured at a USB/IP socket", stand.urb.0));
+    }
+    stacks(run, &stand)
+}
+
+/// Rows that need no stack.
+fn driver_rows() -> Vec<&'static str> {
+    let rows = PROMISES.iter().map(|promise| promise.name);
+    rows.filter(|row| !STACK_ROWS.contains(row)).collect()
+}
+
+/// What is measured between the stacks of two machines.
+fn stacks(run: &mut Run, stand: &Stand) -> anyhow::Result<()> {
+    if let Err(error) = desk::available() {
+        run.skip(&STACK_ROWS, &format!("{error:#}"));
+        return Ok(());
+    }
+    if run.wants_any(&STACK_ROWS) {
+        run.place("the gateway and its machine's stack", stand.cores[0], "pinned");
+        run.place("the model behind USB/IP, and the station's stack", stand.cores[1], "pinned");
+    }
+    if run.wants_any(&[A6[0], A6[1], TO_STACK]) {
+        merging::measure(run, stand)?;
+    }
+    if run.wants(RRUL) {
+        rrul::measure(run, stand)?;
     }
     Ok(())
 }
@@ -142,7 +173,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
 /// Source A's table, off beside on.
 fn table(run: &mut Run, stand: &Stand) -> anyhow::Result<()> {
     let (mut ratio, mut fill) = (Samples::default(), Samples::default());
-    let mut columns: [[[Samples; 3]; 2]; FLOWS.len()] = Default::default();
+    let mut columns: [[[Samples; 5]; 2]; FLOWS.len()] = Default::default();
     for sample in 0..stand.samples {
         // Processor time for each Mbit, over all four flows.
         let mut spent = [0.0, 0.0];
@@ -154,6 +185,8 @@ fn table(run: &mut Run, stand: &Stand) -> anyhow::Result<()> {
                 cell[0].push(outcome.mbit);
                 cell[1].push(outcome.loss_percent);
                 cell[2].push(per_packet(&outcome));
+                cell[3].push(outcome.held.as_secs_f64() * 1e3);
+                cell[4].push(outcome.longest.as_secs_f64() * 1e3);
                 spent[on] += outcome.cpu.as_secs_f64() / stand.time.as_secs_f64() / outcome.mbit.max(1.0);
                 let is_full_load = on == 1 && (protocol, way) == (Protocol::Udp, Way::Send);
                 outcome
@@ -172,6 +205,13 @@ fn table(run: &mut Run, stand: &Stand) -> anyhow::Result<()> {
                 run.record(&format!("lan78xx.{name}.{what}.{state}"), samples);
             }
         }
+    }
+    for ((name, ..), [_, [.., held, longest]]) in FLOWS.into_iter().zip(&columns) {
+        let [held, longest] = [held, longest].map(|samples| samples.median().unwrap_or_default());
+        let text = format!(
+            "the model's thread was held up for {held:.1} ms of a sample, for {longest:.1} ms at a time, and caught up"
+        );
+        run.remark(&format!("lan78xx.{name}.mbit.on"), text);
     }
     run.record(CPU_RATIO, &ratio);
     run.record(FILL, &fill);

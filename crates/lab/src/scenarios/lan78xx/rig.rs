@@ -2,7 +2,9 @@
 //!
 //! The driver's thread does what a worker does: a turn of receiving, a turn of sending, and sleep when
 //! neither finds anything. Its time is the processor's time of that thread, less what making packets
-//! takes, which is measured beside it. The other thread is the hardware and costs nothing.
+//! takes, which is measured beside it. The other thread is the hardware and costs nothing. Hardware is
+//! never held up by a scheduler: when that thread was, the model catches up in small steps of its own
+//! time, as if it had run all the while.
 
 use super::flow::{Receiver, Sender};
 use super::frames::Protocol;
@@ -20,8 +22,13 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How far behind the clock a frame may begin on the wire: what is later was lost to the thread.
-const SLACK: Nanos = Nanos(20_000);
+/// How far behind the clock the model may be; what is later was lost to the thread. Less than the URBs in
+/// flight of a receiver last for.
+const SLACK: Nanos = Nanos::from_millis(4);
+/// Longest step of the model's time: less than the FIFOs last for.
+const STEP: Nanos = Nanos(12_000);
+/// A turn of the model's thread that takes longer was held up.
+const LONG_TURN: Nanos = Nanos(100_000);
 /// Before anything counts.
 const WARM_UP: Duration = Duration::from_millis(150);
 /// After the sources have stopped.
@@ -69,6 +76,9 @@ pub(super) struct Outcome {
     pub(super) fill_percent: Option<f64>,
     /// Mean time from the driver's port to the end of the wire.
     pub(super) latency_us: f64,
+    /// How long the model's thread was held up and then caught up, and for how long at a time.
+    pub(super) held: Duration,
+    pub(super) longest: Duration,
 }
 
 /// What the threads tell each other.
@@ -84,6 +94,9 @@ struct Shared {
     /// When a paced packet was handed to the port, and the sum of what they took.
     handed: AtomicU64,
     waited: AtomicU64,
+    /// How long the model's thread was held up, and for how long at a time.
+    held: AtomicU64,
+    longest: AtomicU64,
 }
 
 /// Relaxed everywhere: numbers that order nothing; threads are joined before totals are read.
@@ -169,23 +182,38 @@ pub(super) fn run(setting: &Setting) -> anyhow::Result<Outcome> {
 
 /// The hardware: model, wire and link partner.
 fn far(mut host: Host, mut end: End, shared: &Shared) {
+    let mut time = now();
     while !shared.stop.load(RELAXED) {
-        let now = now();
-        host.step(now);
-        let go = shared.go.load(RELAXED);
-        let adapter = &mut host.bench.adapter;
-        while let Some(frame) = adapter.wire_out() {
-            let handed = shared.handed.swap(0, RELAXED);
-            if handed > 0 {
-                shared.waited.fetch_add(now.0.saturating_sub(handed), RELAXED);
-            }
-            end.hear(&frame, now);
+        let clock = now();
+        let late = clock.since(time);
+        if late > LONG_TURN {
+            shared.held.fetch_add(late.0, RELAXED);
+            shared.longest.fetch_max(late.0, RELAXED);
         }
-        while adapter.has_link() && adapter.wire_free_at() <= now {
-            let Some(frame) = end.next(now, go) else { break };
-            adapter.wire_in(frame, adapter.wire_free_at().max(now - SLACK));
+        time = time.max(Nanos(clock.0.saturating_sub(SLACK.0)));
+        while time < clock {
+            time = clock.min(time + STEP);
+            advance(&mut host, &mut end, shared, time);
         }
         end.tell(shared);
+    }
+}
+
+/// Lets the hardware run until `time`.
+fn advance(host: &mut Host, end: &mut End, shared: &Shared, time: Nanos) {
+    host.step(time);
+    let go = shared.go.load(RELAXED);
+    let adapter = &mut host.bench.adapter;
+    while let Some(frame) = adapter.wire_out() {
+        let handed = shared.handed.swap(0, RELAXED);
+        if handed > 0 {
+            shared.waited.fetch_add(time.0.saturating_sub(handed), RELAXED);
+        }
+        end.hear(&frame, time);
+    }
+    while adapter.has_link() && adapter.wire_free_at() <= time {
+        let Some(frame) = end.next(time, go) else { break };
+        adapter.wire_in(frame, adapter.wire_free_at().max(time - STEP));
     }
 }
 
@@ -197,6 +225,7 @@ struct Reading {
     making: Duration,
     arrived: u64,
     packets: u64,
+    held: Duration,
 }
 
 /// The driver's end.
@@ -232,6 +261,7 @@ fn near(port: Lan78xx, pool: Pool, setting: &Setting, shared: &Shared) -> anyhow
     near.work(WARM_UP, true);
     let (sent_bytes, sent_room) = (status.sent_bytes.get(), status.sent_room.get());
     let first = near.read();
+    shared.longest.store(0, RELAXED);
     near.work(setting.time, true);
     let last = near.read();
     let filled = (status.sent_bytes.get() - sent_bytes, status.sent_room.get() - sent_room);
@@ -315,8 +345,9 @@ impl Near<'_> {
             End::Sink(receiver) => receiver.received,
             End::Source(_) => self.shared.received.load(RELAXED),
         };
-        let (making, packets) = (self.making, self.packets);
-        Reading { at: clock::now(), cpu: clock::thread_cpu(), making, arrived, packets }
+        let Self { making, packets, .. } = *self;
+        let held = Duration::from_nanos(self.shared.held.load(RELAXED));
+        Reading { at: clock::now(), cpu: clock::thread_cpu(), making, arrived, packets, held }
     }
 
     #[expect(clippy::cast_precision_loss, reason = "rates and shares need no more than 52 bits")]
@@ -337,6 +368,8 @@ impl Near<'_> {
             cpu: (last.cpu - first.cpu).saturating_sub(last.making - first.making),
             fill_percent: (room > 0).then(|| 100.0 * bytes as f64 / room as f64),
             latency_us: self.shared.waited.load(RELAXED) as f64 / arrived.max(1) as f64 / 1e3,
+            held: last.held - first.held,
+            longest: Duration::from_nanos(self.shared.longest.load(RELAXED)),
         }
     }
 }

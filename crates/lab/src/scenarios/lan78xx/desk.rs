@@ -1,0 +1,216 @@
+//! The adapter as a port of a gateway, between two Linux stacks.
+//!
+//! A station's stack is at one end of the adapter's cable. The gateway reaches the adapter over USB/IP
+//! through a local socket, and has a TAP for the stack of its own machine. One core for each machine: the
+//! gateway shares its core with its stack, the model with the station's.
+
+use crate::clock;
+use crate::command::{self, Running};
+use crate::interrupt;
+use crate::lan78xx::{Door, Shown, Wire};
+use crate::meters::cpu::thread_time;
+use crate::peers::polder;
+use crate::topology::{Namespace, Topology, is_root, pin_here};
+use crate::traffic::sockets::wait_for_ping;
+use anyhow::{Context as _, bail, ensure};
+use polder_devices::lan78xx::Techniques;
+use polder_devices::lan78xx::model::{self, Timing};
+use polder_devices::lan78xx::usb::Speed;
+use serde_json::Value;
+use std::net::Ipv4Addr;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+/// The station's address, and that of the gateway's machine.
+pub(super) const STATION: Ipv4Addr = Ipv4Addr::new(10, 97, 0, 1);
+pub(super) const HOST: Ipv4Addr = Ipv4Addr::new(10, 97, 0, 2);
+/// The interfaces of their stacks.
+const WIRE: &str = "wire0";
+const TAP: &str = "host0";
+/// Packets that the station's interface holds, and its queue once more: it has no CoDel on every kernel.
+pub(super) const STATION_PACKETS: u32 = 40;
+/// How long a gateway may take to start, and the first packet.
+const START: Duration = Duration::from_secs(5);
+
+/// What is to be tried.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) techniques: Techniques,
+    /// Whether packets to the machine's stack are merged.
+    pub(super) coalesce: bool,
+    /// The table of the queue in front of the adapter, if there is one.
+    pub(super) queue: Option<&'static str>,
+    /// Packets that wait behind it for a URB.
+    pub(super) pending: u32,
+    pub(super) cores: [usize; 2],
+}
+
+/// Two machines and what joins them. Everything goes with it.
+pub(super) struct Desk {
+    pub(super) station: Namespace,
+    pub(super) gateway: Namespace,
+    cores: [usize; 2],
+    polder: PathBuf,
+    socket: PathBuf,
+    process: Running,
+    worker: i32,
+    _shown: Shown,
+    /// Goes last.
+    _topology: Topology,
+}
+
+/// What the gateway has counted so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Count {
+    /// Packets that came and went by the adapter.
+    pub(super) adapter: u64,
+    /// Packets to the machine's stack.
+    pub(super) to_stack: u64,
+    /// Time of the gateway's worker.
+    pub(super) cpu: Duration,
+    /// Packets that the queue in front of the adapter has dropped.
+    pub(super) dropped: u64,
+}
+
+/// What such a desk needs.
+///
+/// # Errors
+/// What is missing, and how to get it.
+pub(super) fn available() -> anyhow::Result<()> {
+    ensure!(is_root(), "needs root for network namespaces");
+    for program in ["ip", "ping", "iperf3", "taskset"] {
+        ensure!(command::exists(program), "{}", command::remedy(program));
+    }
+    polder::program().map(drop)
+}
+
+impl Desk {
+    /// Lays it, and waits until the station answers.
+    pub(super) fn lay(plan: &Plan) -> anyhow::Result<Self> {
+        let mut topology = Topology::new()?;
+        let (station, gateway) = (topology.namespace("sta")?, topology.namespace("gw")?);
+        let usbip = topology.directory().join("usbip.sock");
+        let listener = UnixListener::bind(&usbip).context("cannot listen for USB/IP")?;
+        let shown = station.inside(|| show(listener, plan.cores[1]))??;
+        let prefix = |ip| format!("{ip}/24");
+        station.ip(&["link", "set", WIRE, "up", "txqueuelen", &STATION_PACKETS.to_string()])?;
+        station.ip(&["address", "add", &prefix(STATION), "dev", WIRE])?;
+        let (file, socket) = (topology.directory().join("gw.toml"), topology.directory().join("gw.sock"));
+        std::fs::write(&file, configuration(plan, &usbip.display().to_string(), &socket))
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        let polder = polder::program()?;
+        let process = Running::start("polder", gateway.command(&polder).arg("run").arg(&file))?;
+        let cores = plan.cores;
+        let _topology = topology;
+        let mut desk =
+            Self { station, gateway, cores, polder, socket, process, worker: 0, _shown: shown, _topology };
+        desk.wait()?;
+        desk.worker = thread_of(desk.process.id(), "worker")?;
+        desk.gateway.ip(&["link", "set", TAP, "up"])?;
+        desk.gateway.ip(&["address", "add", &prefix(HOST), "dev", TAP])?;
+        ensure!(wait_for_ping(&desk.station, HOST, START)?, "no packet comes through the adapter");
+        Ok(desk)
+    }
+
+    fn wait(&mut self) -> anyhow::Result<()> {
+        let end = clock::now() + START;
+        loop {
+            self.process.check()?;
+            match self.show("ports") {
+                Ok(shown) if port(&shown, "usb")["open"] == true => return Ok(()),
+                Ok(_) | Err(_) if clock::now() < end => interrupt::sleep(Duration::from_millis(5))?,
+                Ok(shown) => bail!("polder does not open the adapter: {shown:#}"),
+                Err(error) => return Err(error.context("polder does not answer")),
+            }
+        }
+    }
+
+    fn show(&self, what: &str) -> anyhow::Result<Value> {
+        let mut command = Command::new(&self.polder);
+        let text = command::run(command.args(["show", what, "--json", "--socket"]).arg(&self.socket))?;
+        serde_json::from_str(&text).with_context(|| format!("`polder show {what} --json` is not JSON"))
+    }
+
+    /// What has been counted.
+    pub(super) fn count(&self) -> anyhow::Result<Count> {
+        let shown = self.show("ports")?;
+        let of = |name: &str, key: &str| port(&shown, name)[key].as_u64();
+        let count = of("usb", "received").zip(of("usb", "transmitted")).zip(of("host", "transmitted"));
+        let ((received, sent), to_stack) = count.context("`polder show ports` has an unknown form")?;
+        let queues = self.show("queues")?;
+        let queues = queues["queues"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let dropped = |key: &str| queues.iter().filter_map(|queue| queue[key].as_u64()).sum::<u64>();
+        Ok(Count {
+            adapter: received + sent,
+            to_stack,
+            cpu: thread_time(self.worker)?,
+            dropped: dropped("dropped_full") + dropped("dropped_delay"),
+        })
+    }
+
+    /// A command of the gateway's machine, and one of the station, on its core.
+    pub(super) fn command(&self, at_station: bool, program: &str) -> Command {
+        let namespace = if at_station { &self.station } else { &self.gateway };
+        let mut command = namespace.command("taskset");
+        command.args(["--cpu-list", &self.core(at_station).to_string(), program]);
+        command
+    }
+
+    /// The core of a machine.
+    pub(super) fn core(&self, at_station: bool) -> usize {
+        self.cores[usize::from(at_station)]
+    }
+
+    /// A server of iperf3 on the gateway's machine, ready for one client.
+    pub(super) fn listen(&self) -> anyhow::Result<Running> {
+        let mut command = self.command(false, "iperf3");
+        command.args(["--server", "--one-off", "--forceflush", "--bind", &HOST.to_string()]);
+        let mut server = Running::start("iperf3", &mut command)?;
+        server.wait_for("listening", 0, START)?;
+        Ok(server)
+    }
+}
+
+/// The model, on its core.
+fn show(listener: UnixListener, core: usize) -> anyhow::Result<Shown> {
+    pin_here(core)?;
+    let speed = Speed::Super;
+    let options = model::Options { speed, timing: Timing::real(speed), ..model::Options::default() };
+    Shown::start(options, Wire::Tap { name: WIRE.to_owned(), mtu: 1500 }, Door::Unix(listener), "1-1")
+}
+
+fn configuration(plan: &Plan, usbip: &str, socket: &std::path::Path) -> String {
+    let Plan { techniques, coalesce, queue, pending, cores, .. } = plan;
+    let Techniques { poll_cycle, urb_pools, pending_queue, resubmit_in_cycle, frame_is_unit } = techniques;
+    let queue = queue.map_or_else(String::new, |table| format!("queue = {table}\n"));
+    format!(
+        "version = 1\n[gateway]\ncpus = [{core}]\ncontrol = \"{socket}\"\n[port.usb]\n{queue}lan78xx = {{ \
+         usbip = \"{usbip}\", busid = \"1-1\", poll_cycle = {poll_cycle}, urb_pools = {urb_pools}, \
+         pending_queue = {pending_queue}, resubmit_in_cycle = {resubmit_in_cycle}, \
+         frame_is_unit = {frame_is_unit}, pending = {pending} }}\n[port.host]\ntap = \"{TAP}\"\ncoalesce = {coalesce}\n\
+         [bridge.br0]\nmembers = [\"usb\", \"host\"]\n",
+        core = cores[0],
+        socket = socket.display(),
+    )
+}
+
+fn port<'a>(shown: &'a Value, name: &str) -> &'a Value {
+    let ports = shown["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
+    ports.iter().find(|port| port["name"] == name).unwrap_or(&Value::Null)
+}
+
+/// The thread of a process whose name begins so.
+fn thread_of(process: u32, begin: &str) -> anyhow::Result<i32> {
+    let tasks = format!("/proc/{process}/task");
+    for entry in std::fs::read_dir(&tasks).with_context(|| format!("cannot read {tasks}"))? {
+        let path = entry?.path();
+        let name = std::fs::read_to_string(path.join("comm")).unwrap_or_default();
+        let id = path.file_name().and_then(|id| id.to_string_lossy().parse().ok());
+        if let Some(id) = id.filter(|_| name.starts_with(begin)) {
+            return Ok(id);
+        }
+    }
+    bail!("the process {process} has no thread whose name begins with `{begin}`")
+}

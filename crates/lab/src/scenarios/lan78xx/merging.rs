@@ -1,0 +1,100 @@
+//! A6: segments that a machine's stack receives as one. TCP from a station, through the adapter and a
+//! gateway, into the stack of the gateway's machine.
+
+use super::desk::{Desk, HOST, Plan};
+use super::{A6, Run, Stand, TO_STACK};
+use crate::command;
+use crate::meters::statistics::Samples;
+use anyhow::Context as _;
+use polder_devices::lan78xx::Techniques;
+use serde_json::Value;
+
+/// One combination: the driver's techniques, and merging.
+struct Column {
+    techniques: Techniques,
+    coalesce: bool,
+    mbit: Samples,
+    cost: Samples,
+    /// Packets to the stack for each Mbit.
+    to_stack: Samples,
+}
+
+/// Fills the rows of A6.
+pub(super) fn measure(run: &mut Run, stand: &Stand) -> anyhow::Result<()> {
+    let column = |(techniques, coalesce)| Column {
+        techniques,
+        coalesce,
+        mbit: Samples::new(),
+        cost: Samples::new(),
+        to_stack: Samples::new(),
+    };
+    let all =
+        [(Techniques::OFF, false), (Techniques::OFF, true), (Techniques::ON, false), (Techniques::ON, true)];
+    let mut columns = all.map(column);
+    let seconds = run.quick_or(1, 3);
+    for sample in 0..stand.samples.min(3) {
+        for (number, column) in columns.iter_mut().enumerate() {
+            run.says(&format!("merging for the stack, {number} of {}, {}", all.len(), sample + 1));
+            column.take(stand, seconds)?;
+        }
+    }
+    let [plain, merging, on, on_merging] = &columns;
+    run.record(A6[0], &merging.mbit);
+    run.record(A6[1], &merging.cost);
+    let text = |column: &Column| {
+        let [mbit, cost, to_stack] =
+            [&column.mbit, &column.cost, &column.to_stack].map(|of| of.median().unwrap_or_default());
+        format!("{mbit:.0} Mbit/s, {cost:.0} ns a packet, {to_stack:.1} packets to the stack a Mbit")
+    };
+    run.remark(
+        A6[0],
+        format!(
+            "TCP through the adapter and a gateway into its machine's stack, time of the gateway's worker; A6 alone {}; \
+             nothing {}; A1 to A5 without A6 {}; all {}",
+            text(merging),
+            text(plain),
+            text(on),
+            text(on_merging)
+        ),
+    );
+    let ratio = on_merging.to_stack.median().zip(on.to_stack.median()).map(|(one, other)| one / other);
+    match ratio {
+        Some(ratio) => run.record_one(TO_STACK, ratio),
+        None => run.missing(TO_STACK, "nothing came to the stack"),
+    }
+    Ok(())
+}
+
+impl Column {
+    fn take(&mut self, stand: &Stand, seconds: u32) -> anyhow::Result<()> {
+        let plan = Plan {
+            techniques: self.techniques,
+            coalesce: self.coalesce,
+            queue: None,
+            pending: 128,
+            cores: stand.cores,
+        };
+        let desk = Desk::lay(&plan)?;
+        let mut server = desk.listen()?;
+        let before = desk.count()?;
+        let mut client = desk.command(true, "iperf3");
+        client.args(["--client", &HOST.to_string(), "--json", "--time", &seconds.to_string()]);
+        let told = command::run(&mut client)?;
+        let after = desk.count()?;
+        server.stop()?;
+        let told = serde_json::from_str::<Value>(&told).context("iperf3 said something else")?;
+        let sum = &told["end"]["sum_received"];
+        let rate = sum["bits_per_second"].as_f64().zip(sum["bytes"].as_f64());
+        let (rate, bytes) = rate.context("iperf3's report has an unknown form")?;
+        let packets = count(after.adapter - before.adapter);
+        self.mbit.push(rate / 1e6);
+        self.cost.push((after.cpu - before.cpu).as_secs_f64() * 1e9 / packets.max(1.0));
+        self.to_stack.push(count(after.to_stack - before.to_stack) / (bytes * 8e-6).max(1.0));
+        Ok(())
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
+fn count(packets: u64) -> f64 {
+    packets as f64
+}

@@ -1,0 +1,352 @@
+//! Realtime response under load: four TCP flows each way between two stacks, and how long probes take
+//! meanwhile, over time. In front of the adapter is a queue of the gateway.
+
+use super::desk::{Desk, HOST, Plan, STATION, STATION_PACKETS};
+use super::{RRUL, Run, Stand};
+use crate::clock;
+use crate::command::Running;
+use crate::interrupt;
+use crate::report::Curve;
+use crate::topology::pin_here;
+use anyhow::{Context as _, anyhow, ensure};
+use polder_devices::lan78xx::Techniques;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Flows in each direction.
+const FLOWS: u32 = 4;
+/// Between two probes of a kind.
+const INTERVAL: Duration = Duration::from_millis(5);
+/// Where UDP probes are sent back.
+const ECHO: u16 = 7;
+/// A socket looks at its flags this often.
+const LOOK: Duration = Duration::from_millis(20);
+/// After this long a probe is lost.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Points of a curve at most.
+const POINTS: usize = 250;
+
+/// Packets that wait behind the queue for a URB: some more than a URB has.
+const PENDING: u32 = 32;
+
+/// Queues in front of the adapter; the first one is the row's.
+const QUEUES: [(&str, Option<&str>); 3] = [
+    ("CoDel, target 1 ms", Some("{ kind = \"codel\", target_ms = 1, interval_ms = 20 }")),
+    ("byte limit, 128 kB", Some("{ kind = \"drop-tail\", limit_bytes = 128_000 }")),
+    ("no queue", None),
+];
+
+/// Times of one run, in seconds: idle, loaded, idle.
+struct Times {
+    before: f64,
+    load: u32,
+    after: f64,
+}
+
+/// A probe that came back: when it was sent, since the start, in seconds; how long it took, in ms.
+type Echo = (f64, f64);
+
+/// What came of one run.
+struct Outcome {
+    udp: Vec<Echo>,
+    icmp: Vec<Echo>,
+    sent: usize,
+    /// Mbit/s from the station, and to it.
+    mbit: [f64; 2],
+    rates: [Vec<(f64, f64)>; 2],
+    dropped: u64,
+}
+
+/// Fills the row and draws the curves.
+pub(super) fn measure(run: &mut Run, stand: &Stand) -> anyhow::Result<()> {
+    let times =
+        run.quick_or(Times { before: 1.0, load: 4, after: 0.5 }, Times { before: 3.0, load: 15, after: 2.0 });
+    let queues = if run.is_quick() { &QUEUES[..1] } else { &QUEUES[..] };
+    let mut told = Vec::new();
+    for (number, (name, table)) in queues.iter().enumerate() {
+        run.says(&format!("{FLOWS} flows each way, {name}"));
+        let plan = Plan {
+            techniques: Techniques::ON,
+            coalesce: true,
+            queue: *table,
+            pending: if table.is_some() { PENDING } else { 128 },
+            cores: stand.cores,
+        };
+        let outcome = load(&Desk::lay(&plan)?, &times)?;
+        let added = outcome.added(&times)?;
+        if number == 0 {
+            run.record_one(RRUL, added.last);
+        }
+        told.push(format!("{name}: {}", outcome.text(&added)));
+        outcome.curves(name).into_iter().for_each(|curve| run.curve(curve));
+    }
+    let congestion = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
+    run.remark(
+        RRUL,
+        format!(
+            "{FLOWS} TCP flows each way ({}), an ICMP and a UDP probe every {} ms; p99 of all probes under load less \
+             the median without. Queue in front of the adapter: {}. Before the adapter's cable, at the station: {} packets \
+             in its interface and as many in its queue. {PENDING} packets wait behind a queue for a URB",
+            congestion.trim(),
+            INTERVAL.as_millis(),
+            told.join("; "),
+            STATION_PACKETS
+        ),
+    );
+    Ok(())
+}
+
+fn load(desk: &Desk, times: &Times) -> anyhow::Result<Outcome> {
+    let before = desk.count()?;
+    let whole = Duration::from_secs_f64(times.before + f64::from(times.load) + times.after);
+    let echo = desk.station.inside(|| UdpSocket::bind(SocketAddrV4::new(STATION, ECHO)))??;
+    let done = AtomicBool::new(false);
+    let core = |at_station| desk.core(at_station);
+    let ping = ping(desk, whole)?;
+    let start = clock::now();
+    let (udp, report) = std::thread::scope(|scope| {
+        let answering = scope.spawn(|| pin_here(core(true)).and_then(|()| answer(&echo, &done)));
+        let probing = scope.spawn(|| {
+            pin_here(core(false))?;
+            desk.gateway.enter()?;
+            probe(start, whole)
+        });
+        let report = interrupt::sleep(Duration::from_secs_f64(times.before))
+            .map_err(anyhow::Error::from)
+            .and_then(|()| flows(desk, times.load));
+        let udp = probing.join().map_err(|_| anyhow!("the probing thread panicked"));
+        // Relaxed: the flag orders nothing.
+        done.store(true, Ordering::Relaxed);
+        let answered = answering.join().map_err(|_| anyhow!("the answering thread panicked"));
+        answered??;
+        anyhow::Ok((udp??, report?))
+    })?;
+    let icmp = icmp_echoes(ping, start)?;
+    let after = desk.count()?;
+    let (sent, udp) = udp;
+    let (mbit, rates) = goodput(&report, times.before)?;
+    Ok(Outcome { udp, icmp, sent, mbit, rates, dropped: after.dropped - before.dropped })
+}
+
+/// Four flows each way; returns what iperf3 says of them.
+fn flows(desk: &Desk, seconds: u32) -> anyhow::Result<Value> {
+    let mut server = desk.listen()?;
+    let mut client = desk.command(true, "iperf3");
+    client.args(["--client", &HOST.to_string(), "--json", "--bidir", "--interval", "0.2"]);
+    client.args(["--parallel", &FLOWS.to_string(), "--time", &seconds.to_string()]);
+    let mut client = Running::start("iperf3", &mut client)?;
+    client.wait(Duration::from_secs(u64::from(seconds)) + PATIENCE * 5)?;
+    server.stop()?;
+    serde_json::from_str(&client.said()).context("iperf3 said something else")
+}
+
+/// Goodput by direction, at the end and over time.
+type Goodput = ([f64; 2], [Vec<(f64, f64)>; 2]);
+
+fn goodput(report: &Value, from: f64) -> anyhow::Result<Goodput> {
+    let ends = ["sum_received", "sum_received_bidir_reverse"];
+    let ends = ends.map(|key| report["end"][key]["bits_per_second"].as_f64().map(|rate| rate / 1e6));
+    let [Some(out), Some(back)] = ends else {
+        return Err(anyhow!("iperf3's report has an unknown form"));
+    };
+    let intervals = report["intervals"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let line = |key: &str| {
+        let point = |interval: &Value| {
+            let sum = &interval[key];
+            Some((from + sum["end"].as_f64()?, sum["bits_per_second"].as_f64()? / 1e6))
+        };
+        intervals.iter().filter_map(point).collect()
+    };
+    Ok(([out, back], [line("sum"), line("sum_bidir_reverse")]))
+}
+
+/// Sends every probe back.
+fn answer(socket: &UdpSocket, done: &AtomicBool) -> anyhow::Result<()> {
+    socket.set_read_timeout(Some(LOOK))?;
+    let mut payload = [0; 64];
+    while !done.load(Ordering::Relaxed) {
+        if let Ok((length, from)) = socket.recv_from(&mut payload) {
+            // One that cannot be sent is a lost probe.
+            let _ = socket.send_to(&payload[..length], from);
+        }
+    }
+    Ok(())
+}
+
+/// Sends a probe every so often, whatever becomes of the others; returns how many, and those that came back.
+fn probe(start: Duration, time: Duration) -> anyhow::Result<(usize, Vec<Echo>)> {
+    let socket = UdpSocket::bind(SocketAddrV4::new(HOST, 0)).context("cannot open a UDP socket")?;
+    socket.connect(SocketAddr::V4(SocketAddrV4::new(STATION, ECHO)))?;
+    let mut echoes = Vec::new();
+    let (mut sent, end) = (0, start + time);
+    let mut next = clock::now();
+    loop {
+        let now = clock::now();
+        if now >= end + PATIENCE || now >= end && echoes.len() == sent {
+            return Ok((sent, echoes));
+        }
+        interrupt::check()?;
+        if now >= next && now < end {
+            sent += 1;
+            // One that cannot be sent is a lost probe.
+            let _ = socket.send(&clock::nanos().to_be_bytes());
+            next += INTERVAL;
+        }
+        socket.set_read_timeout(Some((next.max(now) - now).clamp(Duration::from_micros(50), LOOK)))?;
+        let mut payload = [0; 64];
+        let Ok(8) = socket.recv(&mut payload) else { continue };
+        let then = payload.first_chunk().map(|bytes| Duration::from_nanos(u64::from_be_bytes(*bytes)));
+        echoes.extend(then.map(|then| echo(start, then, clock::now())));
+    }
+}
+
+fn echo(start: Duration, then: Duration, now: Duration) -> Echo {
+    (then.saturating_sub(start).as_secs_f64(), now.saturating_sub(then).as_secs_f64() * 1e3)
+}
+
+fn ping(desk: &Desk, time: Duration) -> anyhow::Result<Running> {
+    let mut command = desk.command(false, "ping");
+    let count = (time.as_secs_f64() / INTERVAL.as_secs_f64()).floor();
+    command.args(["-n", "-D", "-i", &INTERVAL.as_secs_f64().to_string(), "-c", &count.to_string()]);
+    Running::start("ping", command.args(["-W", &PATIENCE.as_secs().to_string(), &STATION.to_string()]))
+}
+
+/// The answers that ping has printed: `[1700000000.123456] 64 bytes from …: icmp_seq=1 ttl=64 time=0.1 ms`.
+fn icmp_echoes(mut ping: Running, start: Duration) -> anyhow::Result<Vec<Echo>> {
+    // It fails when a probe is lost, which is no failure of ours.
+    ping.wait(Duration::from_secs(20))?;
+    let start = clock::since_1970().saturating_sub(clock::now() - start).as_secs_f64();
+    let said = ping.said();
+    let echoes = said.lines().filter_map(|line| answered(line, start)).collect::<Vec<_>>();
+    ensure!(!echoes.is_empty(), "ping had no answer: {}", crate::command::last_lines(&said, 4));
+    Ok(echoes)
+}
+
+fn answered(line: &str, start: f64) -> Option<Echo> {
+    let (at, rest) = line.strip_prefix('[')?.split_once(']')?;
+    let (_, took) = rest.split_once("time=")?;
+    let took = took.split_whitespace().next()?.parse::<f64>().ok()?;
+    Some((at.parse::<f64>().ok()? - took / 1e3 - start, took))
+}
+
+/// Percentiles, in ms.
+struct Added {
+    idle: f64,
+    middle: f64,
+    /// What the slowest hundredth under load has more than the median without.
+    last: f64,
+}
+
+impl Outcome {
+    fn added(&self, times: &Times) -> anyhow::Result<Added> {
+        let load = times.before + 1.0..times.before + f64::from(times.load);
+        let all = || self.udp.iter().chain(&self.icmp);
+        let took = |within: &dyn Fn(f64) -> bool| {
+            let mut took = all().filter(|(at, _)| within(*at)).map(|(_, took)| *took).collect::<Vec<_>>();
+            took.sort_by(f64::total_cmp);
+            took
+        };
+        let (idle, loaded) = (took(&|at| at < times.before * 0.9), took(&|at| load.contains(&at)));
+        let [idle, middle, last] = [percentile(&idle, 50), percentile(&loaded, 50), percentile(&loaded, 99)];
+        let idle = idle.context("no probe came back before the load")?;
+        let (middle, last) = middle.zip(last).context("no probe came back under load")?;
+        Ok(Added { idle, middle: middle - idle, last: last - idle })
+    }
+
+    fn text(&self, added: &Added) -> String {
+        let [out, back] = self.mbit;
+        format!(
+            "p50 and p99 {:.2} and {:.2} ms above {:.2} ms, {out:.0} Mbit/s from the station and {back:.0} to it, {} of {} UDP \
+             probes lost, {} packets dropped by the queue",
+            added.middle,
+            added.last,
+            added.idle,
+            self.sent.saturating_sub(self.udp.len()),
+            self.sent,
+            self.dropped
+        )
+    }
+
+    /// Round trips over time, and what the flows carried.
+    fn curves(self, name: &str) -> [Curve; 2] {
+        let lines = [("UDP", slowest(&self.udp)), ("ICMP", slowest(&self.icmp))];
+        let [out, back] = self.rates;
+        let rates = [("from the station", out), ("to the station", back)];
+        let named = |lines: [(&str, Vec<(f64, f64)>); 2]| -> BTreeMap<_, _> {
+            lines.map(|(name, line)| (name.to_owned(), line)).into()
+        };
+        let curve = |what: &str, y: &str, lines| Curve {
+            title: format!("{FLOWS} flows each way, {name}: {what}"),
+            x: "s".to_owned(),
+            y: y.to_owned(),
+            lines: named(lines),
+        };
+        [curve("round trips", "ms, slowest of each moment", lines), curve("TCP", "Mbit/s", rates)]
+    }
+}
+
+/// As few points as can be drawn: the slowest probe of each moment.
+fn slowest(echoes: &[Echo]) -> Vec<(f64, f64)> {
+    let mut sorted = echoes.to_vec();
+    sorted.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let moment = sorted.len().div_ceil(POINTS).max(1);
+    sorted
+        .chunks(moment)
+        .filter_map(|chunk| chunk.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1)))
+        .collect()
+}
+
+fn percentile(sorted: &[f64], percent: usize) -> Option<f64> {
+    sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ping_prints_is_read() {
+        let line = "[1700000002.500] 64 bytes from 10.97.0.1: icmp_seq=7 ttl=64 time=250 ms";
+        let (at, took) = answered(line, 1_700_000_000.0).unwrap();
+        assert!((at - 2.25).abs() < 1e-6 && (took - 250.0).abs() < 1e-9, "{at} {took}");
+        assert_eq!(answered("PING 10.97.0.1 (10.97.0.1) 56(84) bytes of data.", 0.0), None);
+        assert_eq!(answered("[1700000002.5] no answer yet for icmp_seq=3", 0.0), None);
+    }
+
+    #[test]
+    fn added_latency_is_that_of_the_load_alone() {
+        let times = Times { before: 1.0, load: 4, after: 1.0 };
+        let probe = |at: f64| (at, if (1.0..5.0).contains(&at) { 3.0 } else { 0.5 });
+        let mut udp = (0..600).map(|number| probe(f64::from(number) / 100.0)).collect::<Vec<_>>();
+        // The first second of the load is that of slow start; one slow probe in three hundred is no p99.
+        udp[150].1 = 50.0;
+        udp[300].1 = 50.0;
+        let outcome = Outcome {
+            sent: udp.len(),
+            udp,
+            icmp: vec![],
+            mbit: [1.0; 2],
+            rates: [vec![], vec![]],
+            dropped: 0,
+        };
+        let added = outcome.added(&times).unwrap();
+        assert!((added.idle - 0.5).abs() < 1e-9 && (added.last - 2.5).abs() < 1e-9, "{}", added.last);
+        let points = slowest(&outcome.udp);
+        assert!(points.len() <= POINTS && points.iter().any(|(_, took)| *took > 49.0));
+    }
+
+    #[test]
+    fn both_directions_are_read_from_iperf3() {
+        let rate = |rate: f64| serde_json::json!({"bits_per_second": rate, "end": 0.5});
+        let report = serde_json::json!({
+            "end": {"sum_received": rate(5e8), "sum_received_bidir_reverse": rate(4e8)},
+            "intervals": [{"sum": rate(6e8), "sum_bidir_reverse": rate(3e8)}],
+        });
+        let (ends, [out, back]) = goodput(&report, 1.0).unwrap();
+        assert_eq!((ends, out, back), ([500.0, 400.0], vec![(1.5, 600.0)], vec![(1.5, 300.0)]));
+        assert!(goodput(&serde_json::json!({}), 0.0).is_err());
+    }
+}
