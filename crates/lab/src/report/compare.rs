@@ -58,11 +58,18 @@ pub fn print(screen: Screen, a: &Report, b: &Report) {
     if a.quick != b.quick {
         screen.line(format!("  {} one run was quick", screen.bad("not the same length:")));
     }
+    if let Some((before, after)) = moved(a.machine.round_trip, b.machine.round_trip) {
+        let text = format!("{} → {} ns apart; what goes between cores", number(before), number(after));
+        screen.line(format!("  {} {text} is not comparable", screen.bad("the cores have moved:")));
+    }
     let missing = |report: &Report, name: &str| report.row(name).is_none();
     let names = a.rows.iter().chain(b.rows.iter().filter(|row| missing(a, &row.name)));
-    let width = names.clone().map(|row| row.name.len()).max().unwrap_or(0);
-    for row in names {
-        let (before, after) = (a.row(&row.name), b.row(&row.name));
+    let names = names.map(|row| (row, a.row(&row.name), b.row(&row.name)));
+    let has_value = |row: Option<&Row>| row.is_some_and(|row| row.value.is_some());
+    let (shown, empty) =
+        names.partition::<Vec<_>, _>(|&(_, before, after)| has_value(before) || has_value(after));
+    let width = shown.iter().map(|(row, ..)| row.name.len()).max().unwrap_or(0);
+    for (row, before, after) in shown {
         let shown = |row: Option<&Row>| row.map_or_else(|| "–".to_owned(), Row::shown);
         let verdict = match before.zip(after).map_or(Change::Unknown, |(before, after)| change(before, after))
         {
@@ -71,11 +78,27 @@ pub fn print(screen: Screen, a: &Report, b: &Report) {
             }
             Change::Better(part) => screen.good(&format!("{} better", percent(part))),
             Change::Worse(part) => screen.bad(&format!("{} worse", percent(part))),
-            Change::Unknown => screen.bad("not comparable"),
+            Change::Unknown => {
+                let which = if has_value(before) { "the first" } else { "the second" };
+                screen.accent(&format!("in {which} report alone"))
+            }
         };
         let values = format!("{:>11} → {:>11} {:<9}", shown(before), shown(after), row.unit);
         screen.line(format!("  {:<width$} {values} {verdict}", row.name));
     }
+    if !empty.is_empty() {
+        screen.line(format!("  {}", screen.dim(&format!("{} rows have no value in either", empty.len()))));
+    }
+}
+
+/// Cores whose distance has changed by more than this factor are others.
+const MOVED: f64 = 1.5;
+
+/// The distances of the cores, when they differ: a virtual machine's are put elsewhere by its host, and
+/// what they share then costs several times as much.
+fn moved(before: Option<f64>, after: Option<f64>) -> Option<(f64, f64)> {
+    let (before, after) = before.zip(after)?;
+    (before.max(after) > MOVED * before.min(after)).then_some((before, after))
 }
 
 fn percent(part: f64) -> String {
@@ -108,6 +131,13 @@ mod tests {
         assert_eq!(change(&before, &after), Change::Worse(0.5));
         let (before, after) = (row(100.0, Better::Higher), row(150.0, Better::Higher));
         assert_eq!(change(&before, &after), Change::Better(0.5));
+    }
+
+    #[test]
+    fn cores_that_were_put_elsewhere_are_told() {
+        assert_eq!(moved(Some(63.0), Some(291.0)), Some((63.0, 291.0)));
+        assert_eq!(moved(Some(291.0), Some(63.0)), Some((291.0, 63.0)));
+        assert_eq!((moved(Some(61.0), Some(63.0)), moved(None, Some(63.0))), (None, None));
     }
 
     #[test]
