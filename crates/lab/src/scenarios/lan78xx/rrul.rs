@@ -34,8 +34,8 @@ const PENDING: u32 = 32;
 
 /// Queues in front of the adapter; the first one is the row's.
 const QUEUES: [(&str, Option<&str>); 3] = [
+    ("byte limit, 64 kB", Some("{ kind = \"drop-tail\", limit_bytes = 64_000 }")),
     ("CoDel, target 1 ms", Some("{ kind = \"codel\", target_ms = 1, interval_ms = 20 }")),
-    ("byte limit, 128 kB", Some("{ kind = \"drop-tail\", limit_bytes = 128_000 }")),
     ("no queue", None),
 ];
 
