@@ -153,7 +153,7 @@ impl Judge {
         // Else it keeps what it says until it ends.
         server.args(["--server", "--one-off", "--forceflush", "--bind", &case.host]);
         let mut server = Running::start("iperf3", &mut server)?;
-        server.wait_for("listening", 0, PROBE)?;
+        server.wait_for("listening", 0, PROBE * 3)?;
         Ok(server)
     }
 

@@ -15,7 +15,7 @@ const FILE: &str = "/tmp/gateway.toml";
 const SOCKET: &str = "/tmp/gateway.sock";
 const TAP: &str = "ours";
 /// How long a gateway may take to start, and to see that an adapter is back: the guest is slow.
-const START: Duration = Duration::from_secs(20);
+const START: Duration = Duration::from_secs(60);
 
 impl Judge {
     /// A gateway takes the adapter from the kernel's driver, works, bears its absence, and gives it back.
