@@ -5,4 +5,5 @@
 mod bench;
 
 mod auto;
+mod fixed;
 mod queue;

@@ -1,5 +1,6 @@
 //! Another configuration, applied as one difference.
 
+use super::start::bind_static;
 use super::upkeep::note_link;
 use super::{Gateway, PortState};
 use crate::config::model::{Configuration, Port, Role};
@@ -80,6 +81,7 @@ impl Gateway {
             .partition::<Vec<_>, _>(|state| next.port(state.configuration.id).is_some());
         self.ports = kept;
         self.ports.extend(opened.iter().filter_map(|port| next.port(port.id)).map(PortState::closed));
+        bind_static(&tables, self.clock.now());
         self.tables.replace(tables);
         for port in opened {
             self.attach(port);

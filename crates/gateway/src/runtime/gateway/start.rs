@@ -15,8 +15,9 @@ use crate::runtime::worker::{Attachment, Command, Report, Worker};
 use anyhow::Result;
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{BufferManager, Whereabouts};
-use polder_datapath::engine::Engine;
-use polder_datapath::forward::Links;
+use polder_datapath::engine::{Engine, Tables};
+use polder_datapath::forward::{FdbTime, Links};
+use polder_datapath::units::Nanos;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -55,6 +56,7 @@ impl Gateway {
         }
         let facts = opened.iter().map(|port| (port.id, port.facts.clone())).collect::<HashMap<_, _>>();
         let tables = tables(&configuration, &facts, &mut lasting, &links)?;
+        bind_static(&tables, clock.now());
         let mut gateway = Self {
             ports: configuration.ports.iter().map(PortState::closed).collect(),
             memory,
@@ -133,6 +135,13 @@ impl Gateway {
             worker.send(Command::Attach(Attachment { port: id, class, rx, tx }));
         }
         note_link(&self.links, &self.lasting, id, true);
+    }
+}
+
+/// Brings the static addresses of bridges in line with their configuration.
+pub(super) fn bind_static(tables: &Tables, now: Nanos) {
+    if let Err(error) = tables.bridges.bind_static(FdbTime::new(now, 0).second) {
+        tracing::error!(%error, "not all static addresses of bridges are bound");
     }
 }
 
