@@ -121,6 +121,8 @@ pub(super) enum Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     pub(super) steps: Box<[Step]>,
+    /// Whether it reads its memory, which begins as zero.
+    pub(super) remembers: bool,
 }
 
 impl Program {
@@ -136,14 +138,17 @@ impl Program {
         let steps = instructions.iter().enumerate().map(|(at, instruction)| step(at, *instruction, count));
         let steps = steps.collect::<Result<Box<[_]>, _>>()?;
         match steps.last() {
-            Some(Step::Return(_) | Step::ReturnAccumulator) => Ok(Self { steps }),
+            Some(Step::Return(_) | Step::ReturnAccumulator) => {
+                let reads = |step: &Step| matches!(step, Step::LoadMemory(_) | Step::IndexMemory(_));
+                Ok(Self { remembers: steps.iter().any(reads), steps })
+            }
             _ => Err(BadProgram::NoEnd),
         }
     }
 
     /// The program that matches every packet.
     pub fn everything() -> Self {
-        Self { steps: Box::new([Step::Return(u32::MAX)]) }
+        Self { steps: Box::new([Step::Return(u32::MAX)]), remembers: false }
     }
 
     /// Number of instructions.

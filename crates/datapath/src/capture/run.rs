@@ -61,6 +61,9 @@ impl Runner {
         self.prepare(program);
         self.accumulator = [0; BATCH];
         self.index = [0; BATCH];
+        if program.remembers {
+            self.memory = [[0; BATCH]; MEMORY];
+        }
         let mut matching = 0;
         let mut running = wanted;
         self.waiting[0] = wanted;

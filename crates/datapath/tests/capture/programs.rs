@@ -30,9 +30,10 @@ prop_compose! {
     }
 }
 
-/// A batch of packets of many lengths.
+/// A batch of packets of many lengths, often a full one.
 fn packets() -> impl Strategy<Value = Vec<Vec<u8>>> {
-    prop::collection::vec(prop::collection::vec(any::<u8>(), 0..64), 1..65)
+    let packet = || prop::collection::vec(any::<u8>(), 0..64);
+    prop_oneof![prop::collection::vec(packet(), 1..65), prop::collection::vec(packet(), 64)]
 }
 
 fn assert_same(instructions: &[Instruction], packets: &[Vec<u8>], wanted: u64) -> Result<(), TestCaseError> {
@@ -67,7 +68,7 @@ proptest! {
     fn a_batch_is_as_its_packets_one_by_one(
         mut instructions in prop::collection::vec(instruction(), 0..40),
         packets in packets(),
-        wanted in any::<u64>(),
+        wanted in prop_oneof![any::<u64>(), Just(u64::MAX)],
     ) {
         let end = [0x06, 0x16][instructions.len() % 2];
         instructions.extend([Instruction { code: end, yes: 0, no: 0, k: 9 }; 4]);
@@ -83,6 +84,19 @@ proptest! {
         let instructions = raw.into_iter().map(|(code, yes, no, k)| Instruction { code, yes, no, k });
         assert_same(&instructions.collect::<Vec<_>>(), &packets, u64::MAX)?;
     }
+}
+
+/// What one program leaves in the memory is nothing that another one finds.
+#[test]
+fn memory_begins_as_zero() {
+    let instruction = |code, k| Instruction { code, yes: 0, no: 0, k };
+    let program = |instructions: &[Instruction]| Program::load(instructions).unwrap();
+    let leaves = program(&[instruction(0x00, 17), instruction(0x02, 5), instruction(6, 1)]);
+    let finds = program(&[instruction(0x60, 5), instruction(0x16, 0)]);
+    let mut runner = Runner::new();
+    let views = [View::default(); 64];
+    assert_eq!(runner.run(&leaves, &views, u64::MAX), u64::MAX);
+    assert_eq!(runner.run(&finds, &views, u64::MAX), 0);
 }
 
 #[test]
