@@ -18,6 +18,8 @@ pub(crate) struct Names {
     entries: Box<[Entry]>,
     /// The number of the first one.
     first: u32,
+    /// Places that have several names.
+    places: AtomicU32,
 }
 
 /// What a name leads to.
@@ -37,7 +39,13 @@ impl Names {
         let count = units.min(SHARED_FRAMES);
         let free = DenseStack::new(count);
         (0..count).rev().for_each(|entry| free.push(entry));
-        Self { free, entries: (0..count).map(|_| Entry::default()).collect(), first: units }
+        let entries = (0..count).map(|_| Entry::default()).collect();
+        Self { free, entries, first: units, places: AtomicU32::new(0) }
+    }
+
+    /// Places that have several names.
+    pub(crate) fn places(&self) -> u32 {
+        self.places.load(Ordering::Relaxed)
     }
 
     /// How many there are.
@@ -56,6 +64,7 @@ impl Names {
         self.entry(keeper).count.store(2, Ordering::Relaxed);
         self.entry(keeper).target.store(place.into_word(), Ordering::Relaxed);
         [keeper, other].iter().for_each(|&name| self.entry(name).keeper.store(keeper, Ordering::Relaxed));
+        self.places.fetch_add(1, Ordering::Relaxed);
         Some((self.named(place, keeper), self.named(place, other)))
     }
 
@@ -88,6 +97,7 @@ impl Names {
         let before = self.entry(keeper).count.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(before > 0, "a name is released once");
         (before == 1).then(|| {
+            self.places.fetch_sub(1, Ordering::Relaxed);
             self.free.push(keeper);
             target
         })
@@ -149,7 +159,7 @@ mod loom_tests {
             let here = use_up(&names, &bytes, mine);
             let there = thread.join().expect("the other thread does not panic");
             assert_eq!(here + there, 1);
-            assert_eq!(core::iter::from_fn(|| names.free.pop()).count(), 4);
+            assert_eq!((core::iter::from_fn(|| names.free.pop()).count(), names.places()), (4, 0));
         });
     }
 }

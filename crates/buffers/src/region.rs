@@ -208,6 +208,11 @@ impl Region {
         self.inner.stocks.iter().map(|stock| stock.home()).sum()
     }
 
+    /// Slots that several packets share, wherever those are.
+    pub fn shared(&self) -> u32 {
+        table::shared(self.inner.id)
+    }
+
     /// How many frames have been dropped instead of released; 0 on a steady path.
     pub fn strays(&self) -> u64 {
         table::strays(self.inner.id)

@@ -149,6 +149,11 @@ pub(crate) fn home_list(id: NonZeroU16) -> &'static HomeList {
     }
 }
 
+/// How many places of a region have several names.
+pub(crate) fn shared(id: NonZeroU16) -> u32 {
+    control(id.get()).names.places()
+}
+
 /// How many frames of a region have been dropped instead of released.
 pub(crate) fn strays(id: NonZeroU16) -> u64 {
     control(id.get()).strays.load(Ordering::Relaxed)

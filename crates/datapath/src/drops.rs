@@ -201,4 +201,6 @@ pub struct Ledger {
     pub merged: Counter,
     /// Packets that stages hold (reassembly). A gauge, written with [`Counter::set`].
     pub held: Counter,
+    /// Frames of those packets, slots of the packet memory alone. A gauge as well.
+    pub held_slots: Counter,
 }

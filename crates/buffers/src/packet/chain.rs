@@ -4,6 +4,7 @@ use super::{NoRoom, Packet, Segment};
 use crate::frame::{Frame, Place};
 use crate::pool::Pool;
 use crate::table::{self, Link};
+use core::num::NonZeroU16;
 use std::sync::atomic::Ordering;
 
 /// The frames after the head: the first of them, which links to the next.
@@ -202,6 +203,15 @@ impl Packet {
     /// Number of frames.
     pub fn segment_count(&self) -> usize {
         self.segments().count()
+    }
+
+    /// Slots of `region` that the packet has to itself: no fragments, and nothing that it shares.
+    pub fn slots_of(&self, region: NonZeroU16) -> u64 {
+        let is_one = |place: Place| place.region() == region.get() && !place.is_shared();
+        let head = u64::from(is_one(self.head.place()));
+        let Some(Chain(first)) = &self.rest else { return head };
+        let chained = core::iter::successors(Some(first.place()), |&place| table::link(place).next());
+        chained.fold(head, |slots, place| slots + u64::from(is_one(place)))
     }
 
     /// Copies bytes from `offset` on into `target`; returns how many there were.

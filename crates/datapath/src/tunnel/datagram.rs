@@ -142,7 +142,7 @@ impl Datagram {
 
     /// Drops all fragments and forgets them.
     pub(super) fn drop_all(&mut self, reason: DropReason, context: &mut Context<'_>) {
-        release_held(self.packets.len() as u64, context);
+        release_held(&self.packets, context);
         for packet in self.packets.drain(..) {
             end(packet, reason, context);
         }
@@ -160,10 +160,19 @@ impl Datagram {
     }
 }
 
-/// Takes packets off the gauge, which other stages may share.
-pub(super) fn release_held(count: u64, context: &Context<'_>) {
-    let held = &context.ledger.held;
-    held.set(held.get().wrapping_sub(count));
+/// Puts a packet on the gauges, which other stages may share.
+pub(super) fn count_held(packet: &Packet, context: &Context<'_>) {
+    context.ledger.held.add(1);
+    context.ledger.held_slots.add(packet.slots_of(context.pool.region().id()));
+}
+
+/// Takes packets off the gauges.
+pub(super) fn release_held(packets: &[Packet], context: &Context<'_>) {
+    let (held, slots) = (&context.ledger.held, &context.ledger.held_slots);
+    held.set(held.get().wrapping_sub(packets.len() as u64));
+    let region = context.pool.region().id();
+    let gone = packets.iter().map(|packet| packet.slots_of(region)).sum::<u64>();
+    slots.set(slots.get().wrapping_sub(gone));
 }
 
 /// Counts and releases a packet that is in no batch.

@@ -8,7 +8,7 @@
 //! (RFC 5722, 4, which is about IPv6; the reasons hold for IPv4). An exact repetition is dropped
 //! alone: networks do duplicate.
 
-use super::datagram::{Datagram, Fit, Key, Place, end, release_held};
+use super::datagram::{Datagram, Fit, Key, Place, count_held, end, release_held};
 use super::decapsulate::REASSEMBLED;
 use super::encapsulate::LOOKED_AT;
 use crate::drops::{Context, DropReason};
@@ -140,6 +140,7 @@ impl Reassembler {
     fn put(&mut self, index: usize, position: usize, packet: Packet, place: &Place, context: &Context<'_>) {
         let datagram = &mut self.datagrams[index];
         let memory = memory_of(&packet);
+        count_held(&packet, context);
         datagram.packets.insert(position, packet);
         datagram.extents.insert(position, (u32::from(place.offset), place.end()));
         datagram.received += u32::from(place.length);
@@ -149,7 +150,6 @@ impl Reassembler {
         if !place.more {
             datagram.total = Some(place.end());
         }
-        context.ledger.held.add(1);
     }
 
     /// Makes one packet of a complete datagram.
@@ -157,12 +157,12 @@ impl Reassembler {
         let mut datagram = self.datagrams.remove(index);
         let count = datagram.packets.len() as u64;
         let ecn = merged_ecn(datagram.ecn);
+        release_held(&datagram.packets, context);
         let mut packets = datagram.packets.drain(..);
         let mut whole = packets.next().expect("a complete datagram has a first fragment");
         packets.by_ref().for_each(|packet| whole.join(packet));
         drop(packets);
         context.ledger.merged.add(count - 1);
-        release_held(count, context);
         self.retire(datagram);
         match ecn.and_then(|ecn| finish(&mut whole, ecn, context)) {
             Ok(()) => Some(whole),

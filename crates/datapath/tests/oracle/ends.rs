@@ -168,12 +168,23 @@ impl End {
 
     /// received + generated + cloned + split = transmitted + dropped + merged + held.
     pub(crate) fn balance(&self) {
-        let Ledger { generated, cloned, split, merged, held } = &self.ledger;
+        let Ledger { generated, cloned, split, merged, held, held_slots } = &self.ledger;
         assert_eq!(
             self.received + generated.get() + cloned.get() + split.get(),
             self.sent + self.drops.total() + merged.get() + held.get(),
             "conservation"
         );
+        // Debug builds know every slot that is out: those of packets that wait are among them.
+        let out = self.pool.region().out().len() as u64;
+        assert!(!cfg!(debug_assertions) || held_slots.get() <= out, "slots of packets that are held");
+        assert_eq!(held_slots.get() == 0, held.get() == 0, "packets that wait have slots");
+    }
+
+    /// Every slot that is out is in one of these packets, or counted as held. Debug builds know which are out.
+    pub(crate) fn balance_slots(&self, packets: &[Packet]) {
+        let (region, held) = (self.pool.region(), self.ledger.held_slots.get());
+        let slots = packets.iter().map(|packet| packet.slots_of(region.id())).sum::<u64>();
+        assert!(!cfg!(debug_assertions) || slots + held == region.out().len() as u64, "{slots} and {held} held");
     }
 
     pub(crate) fn dropped(&self, reason: DropReason) -> u64 {

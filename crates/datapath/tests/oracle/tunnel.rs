@@ -145,6 +145,7 @@ impl Bench {
         let out = self.receiver.receive(packets);
         let held = self.model.datagrams.iter().map(|datagram| datagram.parts.len()).sum::<usize>();
         assert_eq!(self.receiver.ledger.held.get(), held as u64, "fragments that wait");
+        self.receiver.balance_slots(&out);
         if self.clamps {
             let lengths = |frames: &[Vec<u8>]| frames.iter().map(Vec::len).collect::<Vec<_>>();
             let found = out.iter().map(bytes_of).collect::<Vec<_>>();

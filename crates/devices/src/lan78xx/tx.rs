@@ -9,6 +9,7 @@ use super::frame::{TxCommand, tx_a, tx_room};
 use super::port::{Core, Kind};
 use super::urbs::Buffers;
 use super::usb::{Setup, Transport, Urb, UrbBuffer};
+use core::num::NonZeroU16;
 use polder_buffers::{Batch, ChecksumState, Packet, Pool};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
@@ -227,6 +228,8 @@ pub struct Lan78xxTx {
     core: SharedCore,
     /// The longest frame, in bytes, FCS excluded.
     longest: usize,
+    /// The packet memory, once a packet has come.
+    region: Option<NonZeroU16>,
     counters: Arc<QueueCounters>,
 }
 
@@ -239,7 +242,7 @@ impl core::fmt::Debug for Lan78xxTx {
 impl Lan78xxTx {
     pub(super) fn new(core: SharedCore, longest: usize) -> Self {
         let counters = Arc::clone(&core.lock().sending.counters);
-        Self { core, longest, counters }
+        Self { core, longest, region: None, counters }
     }
 
     /// Puts a packet into the pending queue, or drops it.
@@ -274,6 +277,7 @@ impl Lan78xxTx {
 
 impl TxQueue for Lan78xxTx {
     fn transmit(&mut self, batch: &mut Batch, pool: &mut Pool) {
+        self.region = Some(pool.region().id());
         let mut core = self.core.lock();
         if core.closed {
             return;
@@ -306,6 +310,14 @@ impl TxQueue for Lan78xxTx {
 
     fn held(&self) -> u32 {
         u32::try_from(self.core.lock().sending.pending.len()).unwrap_or(u32::MAX)
+    }
+
+    /// URBs have memory of their own, so these are the frames of packets that wait for one.
+    fn posted(&self) -> u32 {
+        let Some(region) = self.region else { return 0 };
+        let core = self.core.lock();
+        let slots = core.sending.pending.iter().map(|packet| packet.slots_of(region)).sum::<u64>();
+        u32::try_from(slots).unwrap_or(u32::MAX)
     }
 
     fn counters(&self) -> &Arc<QueueCounters> {

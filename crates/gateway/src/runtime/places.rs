@@ -18,7 +18,8 @@ pub(super) fn buffers(gateway: &Gateway) -> Buffers {
     let frames = accounts.iter().filter(|account| account.kind == Kind::Frames);
     let mut places = Places {
         posted: manager.counted(Whereabouts::Posted),
-        held: gateway.accounts().held,
+        held: manager.counted(Whereabouts::Held),
+        shared: manager.region().shared().into(),
         lent: manager.counted(Whereabouts::Lent),
         ..Places::default()
     };

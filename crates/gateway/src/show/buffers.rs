@@ -68,11 +68,13 @@ pub struct Places {
     pub reserve: u64,
     /// In a ring of a device.
     pub posted: u64,
-    /// In a queue, in reassembly, or between two workers.
+    /// In a queue or in reassembly.
     pub held: u64,
+    /// With several packets at once, wherever these are.
+    pub shared: u64,
     /// With another process.
     pub lent: u64,
-    /// On their way: what is left. While packets move, places are read at slightly different moments.
+    /// On their way, between two workers included: what is left. While packets move, places are read at slightly different moments.
     pub path: i64,
 }
 
@@ -80,7 +82,7 @@ impl Places {
     /// The places with what is left over for the path.
     #[must_use]
     pub fn finish(mut self) -> Self {
-        let elsewhere = self.free + self.reserve + self.posted + self.held + self.lent;
+        let elsewhere = self.free + self.reserve + self.posted + self.held + self.shared + self.lent;
         self.path = self.total.cast_signed() - elsewhere.cast_signed();
         self
     }
@@ -162,11 +164,12 @@ impl PoolRow {
 
 impl Places {
     fn draw(&self, frame_bytes: u32) -> String {
-        let Self { total, free, reserve, posted, held, lent, path } = self;
-        let lent = if *lent > 0 { format!(" + lent {lent}") } else { String::new() };
+        let Self { total, free, reserve, posted, held, shared, lent, path } = self;
+        let some = |name, count| if count > 0 { format!(" + {name} {count}") } else { String::new() };
+        let (shared, lent) = (some("shared", *shared), some("lent", *lent));
         format!(
             "{total} frames of {frame_bytes} bytes = free {free} + reserve {reserve} + posted {posted} + \
-             on their way {path} + held {held}{lent}\n"
+             on their way {path} + held {held}{shared}{lent}\n"
         )
     }
 }

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 /// A running gateway; packets come in by `near` and leave by `far`.
 pub(crate) struct Bench {
     pub(crate) region: Region,
+    pub(crate) memory: Arc<BufferManager>,
     pub(crate) gateway: Gateway,
     pub(crate) near: End,
     pub(crate) far: End,
@@ -51,6 +52,7 @@ impl Bench {
         let pool = region.pool();
         Self {
             region,
+            memory,
             gateway,
             near,
             far,
@@ -128,8 +130,8 @@ impl Bench {
         while self.receive() > 0 {}
         let accounts = self.accounts();
         assert_eq!((accounts.unaccounted(), accounts.held), (0, 0), "{accounts:?}");
-        let Self { region, gateway, near, far, pool, .. } = self;
-        drop((gateway, near, far, pool));
+        let Self { region, memory, gateway, near, far, pool, .. } = self;
+        drop((gateway, near, far, pool, memory));
         assert_eq!((region.home(), region.strays()), (region.slots(), 0));
         accounts
     }

@@ -64,6 +64,17 @@ pub struct Site<'a> {
     pub task: Task,
     /// How long the input's receive work may be put off, in microseconds.
     pub moderation_us: u16,
+    /// How Polder supplies its receive rings; its own defaults when `None`.
+    pub receiving: Option<Receiving>,
+}
+
+/// How Polder supplies its receive rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receiving {
+    /// A ring is refilled below so many percent.
+    pub refill_below_percent: u8,
+    /// Packets of at most so many bytes are copied out of their frames.
+    pub copy_break: u16,
 }
 
 impl Site<'_> {

@@ -1,6 +1,6 @@
 //! Polder itself: `polder run` in a namespace.
 
-use super::{Device, LOCAL, REMOTE, SERVER, Site, Task, kernel};
+use super::{Device, LOCAL, REMOTE, Receiving, SERVER, Site, Task, kernel};
 use crate::clock;
 use crate::command::{self, Running};
 use crate::interrupt;
@@ -157,7 +157,12 @@ pub(crate) fn find<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
 fn configuration(site: &Site<'_>, socket: &Path) -> anyhow::Result<String> {
     let Site { input, output, core, moderation_us, .. } = site;
     let socket = socket.display();
-    let head = format!("version = 1\n\n[gateway]\ncpus = [{core}]\ncontrol = \"{socket}\"\n");
+    let mut head = format!("version = 1\n\n[gateway]\ncpus = [{core}]\ncontrol = \"{socket}\"\n");
+    if let Some(Receiving { refill_below_percent, copy_break }) = site.receiving {
+        head += &format!(
+            "\n[buffers]\nrefill_below_percent = {refill_below_percent}\ncopy_break = {copy_break}\n"
+        );
+    }
     let server = kernel::text(SERVER.0);
     let rest = match site.task {
         Task::Route => bail!("Polder does not route"),

@@ -18,7 +18,7 @@ use crate::peers::kernel::{Kernel, Napi, Tunnel};
 use crate::peers::ovs::Ovs;
 use crate::peers::polder::Polder;
 use crate::peers::testpmd::{Mode, Testpmd};
-use crate::peers::{CLIENT, Device, LOCAL, NETWORK, REMOTE, SERVER, Site, Task};
+use crate::peers::{CLIENT, Device, LOCAL, NETWORK, REMOTE, Receiving, SERVER, Site, Task};
 use crate::topology::{End, Topology, pin_here, put_first};
 use crate::traffic::packet::{Mac, Outer, PROBE_AT, Talk, Wrap};
 use crate::traffic::raw::{Injector, Moment, Plan, Sent, Sink};
@@ -65,6 +65,8 @@ pub(super) struct Setup {
     pub(super) moderation_us: u16,
     /// Moderation of the sink, in nanoseconds.
     pub(super) sink_timer: u32,
+    /// How Polder supplies its receive rings.
+    pub(super) receiving: Option<Receiving>,
 }
 
 /// Injector, device, sink.
@@ -184,6 +186,7 @@ impl Stand {
             core,
             task: setup.task,
             moderation_us: setup.moderation_us,
+            receiving: setup.receiving,
         };
         let device = setup.start(&site, &topology)?;
         device.put_first()?;
@@ -326,7 +329,8 @@ pub(super) fn generator_cost(frame_bytes: usize, time: Duration) -> anyhow::Resu
 impl Setup {
     /// Nothing moderated but the sink.
     pub(super) fn new(contender: Contender, task: Task, frame_bytes: usize, flows: u32) -> Self {
-        Self { contender, task, frame_bytes, flows, moderation_us: 0, sink_timer: SINK_TIMER }
+        let (moderation_us, sink_timer) = (0, SINK_TIMER);
+        Self { contender, task, frame_bytes, flows, moderation_us, sink_timer, receiving: None }
     }
 
     fn start(&self, site: &Site<'_>, topology: &Topology) -> anyhow::Result<Box<dyn Device>> {

@@ -102,7 +102,9 @@ impl Gateway {
             )?;
             let share = crew.next();
             let board = share.as_ref().map(|share| Arc::clone(share.board()));
-            worker.count_posted(self.memory.manager().gauge(Whereabouts::Posted));
+            let [posted, held] =
+                [Whereabouts::Posted, Whereabouts::Held].map(|place| self.memory.manager().gauge(place));
+            worker.count_frames(posted, held);
             if let Some(share) = share {
                 worker.join(share, &bells);
             }

@@ -47,10 +47,10 @@ pub struct Worker {
     counters: Arc<WorkerCounters>,
     batch: Batch,
     sharing: Option<Box<Sharing>>,
-    /// Says how many frames devices have.
-    posted: Option<Gauge>,
     /// The worker's number, and how many there are.
     place: (usize, usize),
+    /// Say how many frames devices have, and how many wait in queues and in reassembly.
+    gauges: Option<[Gauge; 2]>,
     stop: bool,
 }
 
@@ -96,8 +96,8 @@ impl Worker {
             counters,
             batch: Batch::new(),
             sharing: None,
-            posted: None,
             place,
+            gauges: None,
             stop: false,
         })
     }
@@ -108,9 +108,9 @@ impl Worker {
         self.sharing = Some(Box::new(Sharing::new(crew, bells)));
     }
 
-    /// Lets the worker say how many frames its devices have.
-    pub fn count_posted(&mut self, gauge: Gauge) {
-        self.posted = Some(gauge);
+    /// Lets the worker say how many frames its devices have, and how many it holds.
+    pub fn count_frames(&mut self, posted: Gauge, held: Gauge) {
+        self.gauges = Some([posted, held]);
     }
 
     /// Polls until it is told to stop.
@@ -139,9 +139,10 @@ impl Worker {
     /// Says where its frames are.
     fn publish(&self) {
         self.pool.publish();
-        if let Some(gauge) = &self.posted {
+        if let Some([posted, held]) = &self.gauges {
             let receiving = self.receivers.iter().map(|queue| u64::from(queue.rx.posted())).sum::<u64>();
-            gauge.set(receiving + self.senders.posted());
+            posted.set(receiving + self.senders.posted());
+            held.set(self.senders.waiting_slots() + self.counters.ledger.held_slots.get());
         }
     }
 

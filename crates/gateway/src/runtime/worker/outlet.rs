@@ -24,13 +24,15 @@ pub struct Outlet {
     queue: EgressQueue,
     /// Taken out of the queue, and not yet taken by the device.
     next: Batch,
+    /// Slots of the packets that wait.
+    slots: u64,
     counters: Arc<EgressCounters>,
 }
 
 impl Outlet {
     /// A queue like that in front of `tx`; it counts in `counters`.
     pub fn new(tx: Box<dyn TxQueue>, options: &QueueOptions, counters: Arc<EgressCounters>) -> Self {
-        Self { tx, queue: EgressQueue::new(options), next: Batch::new(), counters }
+        Self { tx, queue: EgressQueue::new(options), next: Batch::new(), slots: 0, counters }
     }
 
     /// Packets that wait.
@@ -41,6 +43,11 @@ impl Outlet {
     /// Whether none does.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Slots of the packet memory that they have to themselves.
+    pub fn slots(&self) -> u64 {
+        self.slots
     }
 
     /// Packets that the device has.
@@ -57,7 +64,13 @@ impl Outlet {
     pub fn put(&mut self, batch: &mut Batch, now: Nanos, pool: &mut Pool, worker: &WorkerCounters) {
         let counters = &*self.counters;
         counters.entered.add(batch.len() as u64);
-        self.queue.put(batch, now, |packet, why| refuse(packet, why, pool, counters, worker));
+        let region = pool.region().id();
+        self.slots += batch.iter().map(|packet| packet.slots_of(region)).sum::<u64>();
+        let slots = &mut self.slots;
+        self.queue.put(batch, now, |packet, why| {
+            *slots -= packet.slots_of(region);
+            refuse(packet, why, pool, counters, worker);
+        });
     }
 
     /// Gives the device what it has room for and what may go. Says whether there is reason to do so
@@ -73,7 +86,7 @@ impl Outlet {
                 busy = true;
                 break;
             }
-            self.tx.transmit(&mut self.next, pool);
+            self.send(pool);
             // What was sent at once makes room for more.
             if self.tx.reclaim(pool) == Turn::Closed || !self.next.is_empty() {
                 break;
@@ -83,12 +96,24 @@ impl Outlet {
         busy
     }
 
+    /// Gives the device what was taken out of the queue.
+    fn send(&mut self, pool: &mut Pool) {
+        let region = pool.region().id();
+        let slots = |batch: &Batch| batch.iter().map(|packet| packet.slots_of(region)).sum::<u64>();
+        self.slots -= slots(&self.next);
+        self.tx.transmit(&mut self.next, pool);
+        self.slots += slots(&self.next);
+    }
+
     /// Takes out of the queue what the device may have.
     fn fill(&mut self, now: Nanos, pool: &mut Pool, worker: &WorkerCounters) {
         let room = usize::try_from(IN_FLIGHT.saturating_sub(self.tx.held())).unwrap_or(0).min(BATCH);
-        let counters = &*self.counters;
+        let (counters, slots, region) = (&*self.counters, &mut self.slots, pool.region().id());
         while self.next.len() < room {
-            let packet = self.queue.take(now, |packet, why| refuse(packet, why, pool, counters, worker));
+            let packet = self.queue.take(now, |packet, why| {
+                *slots -= packet.slots_of(region);
+                refuse(packet, why, pool, counters, worker);
+            });
             let Some(packet) = packet else { break };
             counters.left.add(1);
             counters.left_bytes.add(packet.len() as u64);
@@ -117,6 +142,7 @@ impl Outlet {
         worker.drops.count(DropReason::PortDown, self.len() as u64);
         self.queue.clear().for_each(|packet| pool.release_packet(packet));
         pool.release(&mut self.next);
+        self.slots = 0;
         self.publish();
     }
 }

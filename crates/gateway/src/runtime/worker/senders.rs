@@ -112,6 +112,11 @@ impl Senders {
         self.ports.iter().flatten().map(|sender| u64::from(posted(sender))).sum()
     }
 
+    /// Slots of packets that wait in queues.
+    pub(super) fn waiting_slots(&self) -> u64 {
+        self.outlets().map(Outlet::slots).sum()
+    }
+
     /// Whether everything has been sent.
     pub(super) fn is_quiet(&self) -> bool {
         self.in_flight() == 0 && self.outlets().all(|outlet| outlet.is_empty())

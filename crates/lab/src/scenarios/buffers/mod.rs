@@ -7,6 +7,7 @@ mod own;
 mod patterns;
 mod peers;
 mod promises;
+mod receiving;
 mod short;
 mod sys;
 mod windows;
@@ -63,7 +64,8 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     if run.wants(AFTER_BURST) {
         after_burst(run)?;
     }
-    ablation::measure(run, (core, other))
+    ablation::measure(run, (core, other))?;
+    receiving::measure(run)
 }
 
 /// Whether a row is wanted whose name begins in one of these ways.

@@ -1,0 +1,82 @@
+//! How a receive ring is best supplied: the threshold below which it is refilled, and the length up to which
+//! packets are copied out of their frames. A gateway that bridges two veths over AF_XDP is what says so.
+
+use super::wants;
+use crate::interrupt;
+use crate::meters::statistics::Samples;
+use crate::peers::{Receiving, Task};
+use crate::scenarios::Run;
+use crate::scenarios::stand::{Contender, Setup, Stand, cores};
+use crate::traffic::raw::{Faults, Plan};
+use std::time::Duration;
+
+/// The usual one first.
+const USUAL: Receiving = Receiving { refill_below_percent: 67, copy_break: 0 };
+/// What is compared, by the name in the rows.
+const SETTINGS: [(&str, Receiving); 7] = [
+    ("refill_1", Receiving { refill_below_percent: 1, ..USUAL }),
+    ("refill_33", Receiving { refill_below_percent: 33, ..USUAL }),
+    ("refill_67", USUAL),
+    ("refill_100", Receiving { refill_below_percent: 100, ..USUAL }),
+    ("copy_break_0", USUAL),
+    ("copy_break_256", Receiving { copy_break: 256, ..USUAL }),
+    ("copy_break_1024", Receiving { copy_break: 1024, ..USUAL }),
+];
+const FRAME_BYTES: usize = 64;
+const FLOWS: u32 = 100;
+/// Packets a second in bursts, and packets of a burst: half of what the wire in front of the gateway holds.
+const RATE: f64 = 300_000.0;
+const BURST: u32 = 128;
+/// Packets a second that nobody here can carry.
+const OVERLOAD: f64 = 1_500_000.0;
+const TIME: Duration = Duration::from_millis(500);
+
+/// What several runs with one setting gave.
+#[derive(Debug, Default)]
+struct Gave {
+    nanos: Samples,
+    lost: Samples,
+    carried: Samples,
+}
+
+/// Fills the rows; each setting is tried in turn, round after round.
+pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
+    if !wants(run, &["buffers.ring"]) {
+        return Ok(());
+    }
+    if run.is_quick() {
+        run.leave_out("how a receive ring is best supplied");
+        return Ok(());
+    }
+    let (core, other) = cores();
+    run.place("how a ring is supplied: polder and its NAPI thread", core, "pinned");
+    run.place("how a ring is supplied: generator and sink", other, "pinned");
+    let rounds = 5;
+    let mut gave = SETTINGS.map(|_| Gave::default());
+    for round in 1..=rounds {
+        for ((name, receiving), gave) in SETTINGS.into_iter().zip(&mut gave) {
+            interrupt::check()?;
+            run.says(&format!("how a receive ring is supplied: {name}, run {round} of {rounds}"));
+            try_one(receiving, gave)?;
+        }
+    }
+    for ((name, _), gave) in SETTINGS.iter().zip(&gave) {
+        run.record(&format!("buffers.ring.{name}.cpu_ns_per_packet"), &gave.nanos);
+        run.record(&format!("buffers.ring.{name}.lost_percent"), &gave.lost);
+        run.record(&format!("buffers.ring.{name}.overload_mpps"), &gave.carried);
+    }
+    Ok(())
+}
+
+fn try_one(receiving: Receiving, gave: &mut Gave) -> anyhow::Result<()> {
+    let usual = Setup::new(Contender::Polder, Task::Bridge, FRAME_BYTES, FLOWS);
+    let mut stand = Stand::lay(Setup { receiving: Some(receiving), ..usual })?;
+    // Everything is there from the second time on.
+    stand.run(&Plan::steady(RATE, TIME / 5))?;
+    let bursts = stand.run(&Plan { rate: RATE, burst: BURST, time: TIME, faults: Faults::default() })?;
+    gave.nanos.push(bursts.nanos_per_packet());
+    gave.lost.push(bursts.loss() * 100.0);
+    let overload = stand.run(&Plan::steady(OVERLOAD, TIME))?;
+    gave.carried.push(overload.rate() / 1e6);
+    Ok(())
+}
