@@ -184,7 +184,10 @@ impl End {
     pub(crate) fn balance_slots(&self, packets: &[Packet]) {
         let (region, held) = (self.pool.region(), self.ledger.held_slots.get());
         let slots = packets.iter().map(|packet| packet.slots_of(region.id())).sum::<u64>();
-        assert!(!cfg!(debug_assertions) || slots + held == region.out().len() as u64, "{slots} and {held} held");
+        assert!(
+            !cfg!(debug_assertions) || slots + held == region.out().len() as u64,
+            "{slots} and {held} held"
+        );
     }
 
     pub(crate) fn dropped(&self, reason: DropReason) -> u64 {
