@@ -55,6 +55,25 @@ pub(crate) fn ip(arguments: &str) {
     run("ip", arguments);
 }
 
+/// Waits until links carry packets: the kernel sees to that some time after both ends are up, and drops
+/// what is sent before.
+pub(crate) fn wait_for_links(names: &[&str]) {
+    let carries = |name: &str| {
+        let output = std::process::Command::new("ip").args(["-o", "link", "show", "dev", name]).output();
+        String::from_utf8_lossy(&output.expect("ip is there").stdout).contains("state UP")
+    };
+    for name in names {
+        let came = (0..2000).any(|_| {
+            let carries = carries(name);
+            if !carries {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            carries
+        });
+        assert!(came, "{name} does not come up");
+    }
+}
+
 /// Runs `program` with the words of `arguments`.
 pub(crate) fn run(program: &str, arguments: &str) {
     let output = std::process::Command::new(program)

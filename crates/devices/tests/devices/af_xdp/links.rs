@@ -114,6 +114,7 @@ fn a_queue_without_a_sending_side_receives() {
     );
     common::ip("link set pdxm0 up");
     common::ip("link set pdxm1 up");
+    common::wait_for_links(&["pdxm0", "pdxm1"]);
     let region = memory(2048);
     let mut pool = region.pool();
     let mut port = open(&options("pdxm0", Mode::Native), &region).expect("root opens a veth");
@@ -209,6 +210,7 @@ fn a_port_may_be_opened_before_its_interface_is_up() {
     let mut port = open(&options("pdxp0", Mode::Auto), &region).expect("root opens a veth");
     start(&mut port, &mut pool);
     common::ip("link set pdxp0 up");
+    common::wait_for_links(&["pdxp0", "pdxp1"]);
     assert!(RawPeer::open("pdxp1").send(&frame(1, 60)));
     let mut batch = receive(&mut port, 1, &mut pool);
     assert_eq!(batch.len(), 1);

@@ -78,6 +78,7 @@ fn veth(left: &str, right: &str, more: &str) {
     for name in [left, right] {
         common::ip(&format!("link set {name} up"));
     }
+    common::wait_for_links(&[left, right]);
 }
 
 fn options(interface: &str, mode: Mode) -> Options {
