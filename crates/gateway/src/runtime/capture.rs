@@ -12,7 +12,7 @@ use polder_datapath::units::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, BufWriter, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -27,6 +27,8 @@ const LONGEST: u32 = 65_535 + 18;
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// How long workers are given to take a tap, and to let go of it: each does so between two batches.
 const PATIENCE: Nanos = Nanos::from_seconds(2);
+/// How long a reader that does not read holds up the end of its capture.
+const WRITE_PATIENCE: Duration = Duration::from_millis(250);
 /// How often it is looked whether they have.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -39,7 +41,38 @@ pub(super) struct Captures {
 
 struct Running {
     stream: UnixStream,
+    is_ending: Arc<AtomicBool>,
     thread: JoinHandle<()>,
+}
+
+/// The way to a reader that may pause as long as it likes, until the gateway ends.
+struct Patient {
+    stream: UnixStream,
+    is_ending: Arc<AtomicBool>,
+}
+
+impl Patient {
+    fn new(stream: UnixStream, is_ending: Arc<AtomicBool>) -> io::Result<Self> {
+        stream.set_write_timeout(Some(WRITE_PATIENCE))?;
+        Ok(Self { stream, is_ending })
+    }
+}
+
+impl io::Write for Patient {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match self.stream.write(bytes) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::WouldBlock
+                        && !self.is_ending.load(Ordering::Relaxed) => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
 }
 
 /// What a thread writes, and where to.
@@ -47,7 +80,7 @@ struct Writer {
     gateway: SharedGateway,
     capture: u64,
     readers: Vec<TapReader>,
-    file: BufWriter<UnixStream>,
+    file: BufWriter<Patient>,
     /// From the gateway's clock to the time since 1970.
     offset: u64,
     left: u64,
@@ -85,6 +118,8 @@ impl Captures {
         let port =
             locked.configuration.id_of(&request.port).ok_or_else(|| no_port(&locked, &request.port))?;
         say(&mut own, Answer::Capturing(Capturing {})).map_err(system)?;
+        let is_ending = Arc::new(AtomicBool::new(false));
+        let own = Patient::new(own, Arc::clone(&is_ending)).map_err(system)?;
         let offset = since_1970().saturating_sub(locked.clock.now().0);
         let readers = begin_taps(&mut locked, capture, port, request, &Arc::new(program));
         drop(locked);
@@ -105,7 +140,7 @@ impl Captures {
             writer.close();
         });
         let thread = thread.map_err(system)?;
-        running.push(Running { stream: other, thread });
+        running.push(Running { stream: other, is_ending, thread });
         Ok(())
     }
 }
@@ -113,7 +148,8 @@ impl Captures {
 impl Drop for Captures {
     fn drop(&mut self) {
         let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for Running { stream, thread } in running.drain(..) {
+        for Running { stream, is_ending, thread } in running.drain(..) {
+            is_ending.store(true, Ordering::Relaxed);
             // The thread sees the end, as if who asked had enough.
             let _: io::Result<()> = stream.shutdown(std::net::Shutdown::Read);
             if thread.join().is_err() {
@@ -225,7 +261,7 @@ impl Writer {
 
     /// Waits a little; says whether the one who asked has shut down his side.
     fn has_ended(&self) -> io::Result<bool> {
-        let mut stream = self.file.get_ref();
+        let mut stream = &self.file.get_ref().stream;
         let mut files = [PollFd::new(&stream, PollFlags::IN)];
         poll(&mut files, Some(&PAUSE))?;
         if files[0].revents().is_empty() {
@@ -241,7 +277,7 @@ impl Writer {
 
     fn close(self) {
         self.untap();
-        let _: io::Result<()> = self.file.get_ref().shutdown(std::net::Shutdown::Both);
+        let _: io::Result<()> = self.file.get_ref().stream.shutdown(std::net::Shutdown::Both);
     }
 }
 
@@ -284,6 +320,20 @@ fn since_1970() -> u64 {
 mod tests {
     use super::*;
     use polder_datapath::drops::DropReason;
+
+    /// A reader that pauses, such as a pager, would hold up the gateway's end for ever.
+    #[test]
+    fn a_reader_that_does_not_read_holds_nobody_up() {
+        let (own, _other) = UnixStream::pair().expect("a pair of sockets");
+        let is_ending = Arc::new(AtomicBool::new(false));
+        let mut way = Patient::new(own, Arc::clone(&is_ending)).expect("a socket takes a timeout");
+        let writer = std::thread::spawn(move || way.write_all(&vec![0; 16 << 20]));
+        std::thread::sleep(2 * WRITE_PATIENCE);
+        assert!(!writer.is_finished(), "it waits for the reader");
+        is_ending.store(true, Ordering::Relaxed);
+        let error = writer.join().expect("it does not panic").expect_err("nobody has read");
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
 
     #[test]
     fn a_comment_says_all_that_is_known() {
