@@ -83,6 +83,8 @@ pub enum Stage {
     Decapsulate,
     /// Rules asked, where there are some: of what came in, and of what is to leave.
     Filter,
+    /// Next hop found in a table of routes, where there is a router.
+    Route,
     /// Egress port found in the bridge.
     Bridge,
     /// Uncut packets cut for ports and tunnels that do not take them.
@@ -110,6 +112,7 @@ impl Stage {
         Self::Parse,
         Self::Decapsulate,
         Self::Filter,
+        Self::Route,
         Self::Bridge,
         Self::Segment,
         Self::Encapsulate,
@@ -127,6 +130,7 @@ impl Stage {
             Self::Parse => "parse",
             Self::Decapsulate => "decapsulate",
             Self::Filter => "filter",
+            Self::Route => "route",
             Self::Bridge => "bridge",
             Self::Segment => "segment",
             Self::Encapsulate => "encapsulate",

@@ -94,6 +94,24 @@ reasons! {
     FilterUnreadable, "filter", "filter-unreadable", "IP headers that cannot be read as far as rules may ask: broken, or cut into fragments too small (RFC 1858).";
     Filtered, "filter", "filtered", "A rule drops it.";
     FilterRejected, "filter", "filter-rejected", "A rule rejects it.";
+    OtherStation, "route", "other-station", "On a router's interface, for another station's link-layer address.";
+    NoInterface, "route", "no-interface", "A VLAN tag that none of the port's interfaces has.";
+    NotRouted, "route", "not-routed", "On a router's interface, and neither IPv4, IPv6 nor ARP.";
+    MartianSource, "route", "martian-source", "A source that no station has: a group, 0/8, a loop, reserved (RFC 1812, 5.3.7; RFC 4291, 2).";
+    MartianDestination, "route", "martian-destination", "A destination that is never on a wire: 0/8, a loop, reserved (RFC 1812, 5.3.7; RFC 4291, 2).";
+    SourceRoute, "route", "source-route", "An IPv4 option asks for a way of its own (RFC 7126, 4.3).";
+    GroupNotRouted, "route", "group-not-routed", "For a group or a broadcast; routers forward neither (RFC 2644).";
+    LinkLocal, "route", "link-local", "From or to an address that is valid on its link alone (RFC 3927, 7; RFC 4291, 2.5.6).";
+    TimeExceeded, "route", "time-exceeded", "Time to live or hop limit used up.";
+    NoRoute, "route", "no-route", "No route leads to the destination.";
+    Blackhole, "route", "blackhole", "A blackhole route.";
+    Unreachable, "route", "unreachable", "An unreachable route.";
+    Prohibited, "route", "prohibited", "A prohibit route.";
+    TooBig, "route", "too-big", "Larger than the MTU and not to be fragmented.";
+    NeighbourUnknown, "route", "neighbour-unknown", "The neighbour did not say its link-layer address in time.";
+    NeighbourQueueFull, "route", "neighbour-queue-full", "Too many packets wait for neighbours' link-layer addresses.";
+    ToHost, "route", "to-host", "For the machine itself, and no port leads there.";
+    NoListener, "route", "no-listener", "For an address of Polder's own, and not what it answers.";
     SourceMulticast, "bridge", "source-multicast", "The source address is a group address or zero.";
     ReservedMulticast, "bridge", "reserved-multicast", "Link-local group address that bridges never forward (IEEE 802.1D 7.12.6).";
     VlanNotAllowed, "bridge", "vlan-not-allowed", "The VLAN is not carried by this port.";
@@ -185,6 +203,15 @@ impl Context<'_> {
         // What only a packet on its way needs has room for why it is not.
         packet.transport_offset = u16::from(reason as u8);
     }
+
+    /// Ends the packet's journey: it was for the gateway itself.
+    #[cold]
+    pub fn deliver(&self, packet: &mut Packet) {
+        debug_assert!(!is_dropped(packet), "a packet arrives once");
+        self.ledger.delivered.add(1);
+        packet.egress = DROPPED;
+        packet.transport_offset = u16::MAX;
+    }
 }
 
 /// Packets that a worker made or unmade, for the conservation law:
@@ -199,6 +226,10 @@ pub struct Ledger {
     pub split: Counter,
     /// Packets that became part of another (reassembly, coalescing): n fragments count n − 1.
     pub merged: Counter,
+    /// Packets that ended here because they were for the gateway itself, and were taken.
+    pub delivered: Counter,
+    /// Packets that wait for a neighbour's link-layer address. A gauge, written with [`Counter::set`].
+    pub waiting: Counter,
     /// Packets that stages hold (reassembly). A gauge, written with [`Counter::set`].
     pub held: Counter,
     /// Frames of those packets, slots of the packet memory alone. A gauge as well.

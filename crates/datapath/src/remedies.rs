@@ -86,6 +86,47 @@ impl DropReason {
             Self::Filtered | Self::FilterRejected => {
                 "As configured: `polder show filters` counts by rule; `polder capture PORT --drops` shows the packets."
             }
+            Self::OtherStation => {
+                "A switch floods, or the interface's address has changed: `polder show ports` says which it is."
+            }
+            Self::NoInterface => {
+                "Give the port an interface with that VLAN, or take it off the sender's trunk."
+            }
+            Self::NotRouted => {
+                "Nothing to do: a router carries IP alone. Bridge the port if it should carry more."
+            }
+            Self::MartianSource | Self::MartianDestination => {
+                "Nothing to do here: the sender uses an address that nobody may have."
+            }
+            Self::SourceRoute => "Nothing to do: routers refuse to be told the way.",
+            Self::GroupNotRouted => "Nothing to do: groups and broadcasts end at a router.",
+            Self::LinkLocal => {
+                "Give the sender an address of its network: a link-local one ends at the router."
+            }
+            Self::TimeExceeded => {
+                "Somebody traces the route, or packets go in a circle: `traceroute` to their destination shows it."
+            }
+            Self::NoRoute => {
+                "Add a route, if there should be one: `polder show routes`, `ip route get ADDRESS`."
+            }
+            Self::Blackhole | Self::Unreachable | Self::Prohibited => {
+                "As the route says: `polder show routes`."
+            }
+            Self::TooBig => {
+                "The sender has been told what fits. If it does not listen, something on the way to it drops ICMP."
+            }
+            Self::NeighbourUnknown => {
+                "The destination or the next hop is down or not on this network: `polder show neighbors`."
+            }
+            Self::NeighbourQueueFull => {
+                "Expected when somebody scans a network; else the next hop is slow to answer: `polder show neighbors`."
+            }
+            Self::ToHost => {
+                "Give the interface a port that leads to the host, or do not address the gateway."
+            }
+            Self::NoListener => {
+                "Nothing to do: the gateway answers ARP, neighbour discovery and pings there."
+            }
             Self::SourceMulticast => "Nothing to do here: the sender uses a group address as its own.",
             Self::ReservedMulticast => "Nothing to do: spanning tree, LLDP and pause frames end at a bridge.",
             Self::VlanNotAllowed => {

@@ -202,7 +202,8 @@ impl Gateway {
         let counters = self.engine.counters();
         let ledger = &counters.ledger;
         let came = self.received + ledger.generated.get() + ledger.cloned.get() + ledger.split.get();
-        let gone = self.wires.transmitted + counters.drops.total() + ledger.merged.get() + ledger.held.get();
+        let ended = self.wires.transmitted + ledger.delivered.get() + counters.drops.total();
+        let gone = ended + ledger.merged.get() + ledger.held.get() + ledger.waiting.get();
         let sent = self.wires.transmitted;
         assert_eq!(came, gone, "conservation: {ledger:?}, {:?}, {sent} sent", self.drops());
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// Both sides of the conservation law, in packets.
 ///
-/// received + generated + cloned + split = transmitted + dropped + merged + held. What is delivered to
+/// received + generated + cloned + split = transmitted + delivered + dropped + merged + held. What is for
 /// the host leaves by a TAP and counts as transmitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Accounts {
@@ -21,6 +21,8 @@ pub struct Accounts {
     pub split: u64,
     /// Handed to devices.
     pub transmitted: u64,
+    /// Taken by the gateway itself.
+    pub delivered: u64,
     /// Ended by a stage or a driver, for any reason.
     pub dropped: u64,
     /// Become part of another packet.
@@ -39,7 +41,9 @@ impl Accounts {
             accounts.cloned += worker.ledger.cloned.get();
             accounts.split += worker.ledger.split.get();
             accounts.merged += worker.ledger.merged.get();
-            accounts.held += worker.ledger.held.get() + worker.queued.get();
+            accounts.delivered += worker.ledger.delivered.get();
+            let ledger = &worker.ledger;
+            accounts.held += ledger.held.get() + ledger.waiting.get() + worker.queued.get();
             shared += worker.order.held();
             accounts.dropped += worker.drops.total();
             // Taken first: a packet that is handed over in between counts as held, never as −1.
@@ -58,7 +62,7 @@ impl Accounts {
     /// What went in and was made, less what came out and is held: 0 when nothing is lost.
     pub fn unaccounted(&self) -> i64 {
         let incoming = self.received + self.generated + self.cloned + self.split;
-        let outgoing = self.transmitted + self.dropped + self.merged + self.held;
+        let outgoing = self.transmitted + self.delivered + self.dropped + self.merged + self.held;
         incoming.cast_signed().wrapping_sub(outgoing.cast_signed())
     }
 }

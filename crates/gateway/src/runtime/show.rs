@@ -133,8 +133,9 @@ fn end(state: &PortState) -> EndRow {
 fn law(gateway: &Gateway) -> Law {
     let accounts = gateway.accounts();
     let unaccounted = accounts.unaccounted();
-    let Accounts { received, generated, cloned, split, transmitted, dropped, merged, held } = accounts;
-    Law { received, generated, cloned, split, transmitted, dropped, merged, held, unaccounted }
+    let Accounts { received, generated, cloned, split, transmitted, delivered, dropped, merged, held } =
+        accounts;
+    Law { received, generated, cloned, split, transmitted, delivered, dropped, merged, held, unaccounted }
 }
 
 fn counters(gateway: &Gateway) -> Counters {

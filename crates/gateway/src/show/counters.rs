@@ -51,9 +51,9 @@ impl Bridging {
     }
 }
 
-/// received + generated + cloned + split = transmitted + dropped + merged + held.
+/// received + generated + cloned + split = transmitted + delivered + dropped + merged + held.
 ///
-/// What is delivered to the host leaves by a TAP and counts as transmitted.
+/// What is for the host leaves by a TAP and counts as transmitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Law {
     /// Taken from devices, those that drivers refused included.
@@ -66,6 +66,9 @@ pub struct Law {
     pub split: u64,
     /// Handed to devices.
     pub transmitted: u64,
+    /// Taken by the gateway itself: answers to its own questions.
+    #[serde(default)]
+    pub delivered: u64,
     /// Ended by a stage or a driver, for any reason.
     pub dropped: u64,
     /// Become part of another packet: reassembly.
@@ -85,24 +88,13 @@ impl Law {
 
     /// Everything that has ended, or is kept.
     pub fn outgoing(&self) -> u64 {
-        self.transmitted + self.dropped + self.merged + self.held
+        self.transmitted + self.delivered + self.dropped + self.merged + self.held
     }
 
     /// The law in two lines, with its verdict.
     pub(super) fn draw(&self, look: Look) -> String {
-        let left = [
-            ("received", self.received),
-            ("generated", self.generated),
-            ("cloned", self.cloned),
-            ("split", self.split),
-        ];
-        let right = [
-            ("transmitted", self.transmitted),
-            ("dropped", self.dropped),
-            ("merged", self.merged),
-            ("held", self.held),
-        ];
-        let side = |terms: [(&str, u64); 4]| {
+        let [left, right] = self.sides();
+        let side = |terms: Vec<(&str, u64)>| {
             // The first term always stands; of the others those that are there.
             let shown = terms.iter().enumerate().filter(|(place, (_, count))| *place == 0 || *count > 0);
             shown
@@ -123,16 +115,17 @@ impl Law {
         }
     }
 
-    fn sides(&self) -> [[(&'static str, u64); 4]; 2] {
+    fn sides(&self) -> [Vec<(&'static str, u64)>; 2] {
         [
-            [
+            vec![
                 ("received", self.received),
                 ("generated", self.generated),
                 ("cloned", self.cloned),
                 ("split", self.split),
             ],
-            [
+            vec![
                 ("transmitted", self.transmitted),
+                ("delivered", self.delivered),
                 ("dropped", self.dropped),
                 ("merged", self.merged),
                 ("held", self.held),
@@ -156,8 +149,11 @@ impl Counters {
         ];
         let mut table = Table::new(look, columns);
         let [left, right] = law.sides();
-        for ((name, count), (other, others)) in left.into_iter().zip(right) {
-            table.row([name.to_owned(), grouped(count), format!("   {other}"), grouped(others)]);
+        // The right side has more terms.
+        let left = left.into_iter().map(Some).chain(core::iter::repeat(None));
+        for (term, (other, others)) in left.zip(right) {
+            let (name, count) = term.map_or_else(Default::default, |(name, count)| (name, grouped(count)));
+            table.row([name.to_owned(), count, format!("   {other}"), grouped(others)]);
         }
         let sum = [String::new(), grouped(law.incoming()), "   ".to_owned(), grouped(law.outgoing())];
         table.row(sum);
