@@ -166,12 +166,12 @@ impl End {
         out
     }
 
-    /// received + generated + cloned + split = transmitted + dropped + merged + held.
+    /// received + generated + cloned + split = transmitted + delivered + dropped + merged + held.
     pub(crate) fn balance(&self) {
-        let Ledger { generated, cloned, split, merged, held, held_slots } = &self.ledger;
+        let Ledger { generated, cloned, split, merged, delivered, waiting, held, held_slots } = &self.ledger;
         assert_eq!(
             self.received + generated.get() + cloned.get() + split.get(),
-            self.sent + self.drops.total() + merged.get() + held.get(),
+            self.sent + delivered.get() + self.drops.total() + merged.get() + held.get() + waiting.get(),
             "conservation"
         );
         // Debug builds know every slot that is out: those of packets that wait are among them.
