@@ -1,5 +1,6 @@
 //! Who used the processor, from the kernel's own books.
 
+use crate::{clock, interrupt};
 use anyhow::{Context as _, ensure};
 use std::fs;
 use std::time::Duration;
@@ -12,6 +13,8 @@ pub struct CpuReading {
 
 /// `USER_HZ`, the same on all architectures of today (proc(5)).
 const TICKS_A_SECOND: u32 = 100;
+/// How long a thread may take to name itself.
+const NAMED_WITHIN: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Core {
@@ -85,10 +88,41 @@ pub fn thread_time(thread: i32) -> anyhow::Result<Duration> {
     Ok(Duration::from_nanos(nanos.with_context(|| format!("{path} has an unknown form"))?))
 }
 
+/// The threads of a process whose names are wanted, at least `count` of them.
+///
+/// A thread names itself once it runs, which on a busy machine is some time after its process answers:
+/// it is waited for, 10 s at most.
+///
+/// # Errors
+/// When there are fewer threads of such a name, or no such process.
+pub fn threads_named(
+    process: u32,
+    count: usize,
+    is_wanted: impl Fn(&str) -> bool,
+) -> anyhow::Result<Vec<i32>> {
+    let tasks = format!("/proc/{process}/task");
+    let end = clock::now() + NAMED_WITHIN;
+    loop {
+        let mut threads = Vec::new();
+        for entry in fs::read_dir(&tasks).with_context(|| format!("cannot read {tasks}"))? {
+            let path = entry?.path();
+            // A thread that has just ended has no name.
+            let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
+            let id = path.file_name().and_then(|id| id.to_string_lossy().parse::<i32>().ok());
+            threads.extend(id.filter(|_| is_wanted(name.trim_end())));
+        }
+        if threads.len() >= count {
+            return Ok(threads);
+        }
+        let found = threads.len();
+        ensure!(clock::now() < end, "{found} of {count} threads of process {process} have such a name");
+        interrupt::sleep(Duration::from_millis(2))?;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock;
 
     #[test]
     fn lines_of_cores_are_read_and_the_sum_is_not() {
@@ -105,6 +139,21 @@ mod tests {
         assert_eq!(after.idle_percent_of_cores_since(&before), [100.0, 0.0]);
         assert_eq!(after.busy_since(&before, 0), Duration::ZERO);
         assert_eq!(after.busy_since(&before, 1), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn threads_are_found_by_name_also_when_they_are_named_late() {
+        let (send, receive) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            rustix::thread::set_name(c"pd-named-late").unwrap();
+            receive.recv().unwrap_err();
+        });
+        let found = threads_named(std::process::id(), 1, |name| name == "pd-named-late").unwrap();
+        assert_eq!(found.len(), 1);
+        drop(send);
+        thread.join().unwrap();
+        assert!(threads_named(std::process::id(), 0, |_| false).unwrap().is_empty());
     }
 
     #[test]

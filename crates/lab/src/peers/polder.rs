@@ -4,6 +4,7 @@ use super::{Device, LOCAL, REMOTE, Receiving, SERVER, Site, Task, kernel};
 use crate::clock;
 use crate::command::{self, Running};
 use crate::interrupt;
+use crate::meters::cpu::threads_named;
 use crate::topology::put_before;
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
@@ -63,7 +64,7 @@ impl Polder {
         let process = Running::start("polder", command.arg("run").arg(&file))?;
         let mut polder = Self { process, program, socket, threads: Vec::new(), workers: 0 };
         polder.wait()?;
-        polder.threads = workers(polder.process.id())?;
+        polder.threads = threads_named(polder.process.id(), 1, |name| name.starts_with("worker"))?;
         polder.workers = polder.threads.len();
         polder.threads.extend(site.namespace.pin_napi(site.input, site.core)?);
         Ok(polder)
@@ -127,20 +128,6 @@ impl Device for Polder {
     fn unaccounted(&self) -> anyhow::Result<Option<i64>> {
         self.settled().map(Some)
     }
-}
-
-/// Threads that forward; the others wait.
-fn workers(process: u32) -> anyhow::Result<Vec<i32>> {
-    let tasks = format!("/proc/{process}/task");
-    let mut threads = Vec::new();
-    for entry in fs::read_dir(&tasks).with_context(|| format!("cannot read {tasks}"))? {
-        let path = entry?.path();
-        let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
-        let id = path.file_name().and_then(|id| id.to_string_lossy().parse::<i32>().ok());
-        threads.extend(id.filter(|_| name.starts_with("worker")));
-    }
-    ensure!(!threads.is_empty(), "polder has no thread whose name begins with `worker`");
-    Ok(threads)
 }
 
 /// The first value under `key`, however deep.

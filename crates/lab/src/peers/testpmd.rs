@@ -7,8 +7,9 @@ use super::{Device, Site, Task};
 use crate::clock;
 use crate::command::{self, Running};
 use crate::interrupt;
+use crate::meters::cpu::threads_named;
 use crate::topology::Namespace;
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -139,7 +140,7 @@ impl Testpmd {
         command.arg(format!("--forward-mode={mode}"));
         let mut running = Running::start_interactive("testpmd", &mut command)?;
         running.wait_for(PROMPT, 0, DEADLINE)?;
-        let forwarder = worker_thread(running.id(), core)?;
+        let forwarder = threads_named(running.id(), 1, |name| works_on(name, core))?[0];
         Ok(Self { running, threads: vec![forwarder], _directory: directory })
     }
 
@@ -205,21 +206,11 @@ fn sent_in(text: &str) -> Option<u64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// The thread on core `core`: releases call it `lcore-worker-1`, `rte-worker-1`, `dpdk-worker1`.
-fn worker_thread(process: u32, core: usize) -> anyhow::Result<i32> {
-    let tasks = format!("/proc/{process}/task");
-    let is_worker = |name: &str| {
-        let number = name.trim().split_once("-worker").map(|(_, rest)| rest.trim_start_matches('-'));
-        number.and_then(|number| number.parse().ok()) == Some(core)
-    };
-    for entry in fs::read_dir(&tasks).with_context(|| format!("cannot read {tasks}"))? {
-        let path = entry?.path();
-        let found = fs::read_to_string(path.join("comm")).is_ok_and(|name| is_worker(&name));
-        if found && let Some(thread) = path.file_name().and_then(|id| id.to_string_lossy().parse().ok()) {
-            return Ok(thread);
-        }
-    }
-    bail!("testpmd has no thread for core {core}")
+/// Whether that is the name of the thread on core `core`: releases call it `lcore-worker-1`,
+/// `rte-worker-1`, `dpdk-worker1`.
+fn works_on(name: &str, core: usize) -> bool {
+    let number = name.split_once("-worker").map(|(_, rest)| rest.trim_start_matches('-'));
+    number.and_then(|number| number.parse().ok()) == Some(core)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ mod state;
 
 pub use napi::{pin, pin_here, put_before, put_first};
 
-use crate::command;
+use crate::{clock, command, interrupt};
 use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -32,6 +32,9 @@ const OFFLOADS: &[(&str, &str)] = &[
     ("txvlan", "tx-vlan-offload"),
     ("rxvlan", "rx-vlan-offload"),
 ];
+
+/// How long an interface may take until it carries packets.
+const CARRIES_WITHIN: Duration = Duration::from_secs(20);
 
 /// Whether this process may make namespaces and links.
 pub fn is_root() -> bool {
@@ -120,11 +123,21 @@ impl Topology {
             end.namespace.ip(&["link", "set", end.interface, "up"])?;
             end.switch_offloads_off()?;
         }
-        Ok(())
+        [a, b].into_iter().try_for_each(End::wait_for_carrier)
     }
 }
 
 impl End<'_> {
+    /// Waits until packets get through: what is sent before is lost, and nobody counts it.
+    fn wait_for_carrier(self) -> anyhow::Result<()> {
+        let end = clock::now() + CARRIES_WITHIN;
+        while !self.namespace.ip(&["-o", "link", "show", "dev", self.interface])?.contains("state UP") {
+            ensure!(clock::now() < end, "{} does not come up", self.interface);
+            interrupt::sleep(Duration::from_millis(5))?;
+        }
+        Ok(())
+    }
+
     fn switch_offloads_off(self) -> anyhow::Result<()> {
         let mut arguments = vec!["-K", self.interface];
         arguments.extend(OFFLOADS.iter().flat_map(|&(short, _)| [short, "off"]));

@@ -12,7 +12,7 @@
 use crate::clock;
 use crate::command::{self, Running};
 use crate::interrupt;
-use crate::meters::cpu::thread_time;
+use crate::meters::cpu::{thread_time, threads_named};
 use crate::peers::polder;
 use crate::scenarios::gre::goodput_in;
 use crate::topology::{Namespace, Topology};
@@ -115,7 +115,8 @@ impl Modem {
         let mut client = on_core(self.client.command("taskset"), "0");
         client.args(["--client", SERVER, "--port", PORT, "--parallel", FLOWS, "--json"]);
         client.args(["--time", &time.as_secs().max(1).to_string(), "--omit", OMITTED]);
-        let threads = threads(self.process.id())?;
+        let works = |name: &str| name.starts_with("worker") || name.starts_with("reload");
+        let threads = threads_named(self.process.id(), 1, works)?;
         let before = (self.received()?, cpu(&threads)?);
         let told = command::run(&mut client)?;
         let (packets, used) = (self.received()? - before.0, cpu(&threads)? - before.1);
@@ -128,19 +129,6 @@ impl Modem {
 fn on_core(mut taskset: Command, core: &str) -> Command {
     taskset.args(["--cpu-list", core, "iperf3"]);
     taskset
-}
-
-/// The threads of a gateway that work for packets: workers and reload workers.
-fn threads(process: u32) -> anyhow::Result<Vec<i32>> {
-    let tasks = format!("/proc/{process}/task");
-    let mut threads = Vec::new();
-    for entry in std::fs::read_dir(&tasks).with_context(|| format!("cannot read {tasks}"))? {
-        let path = entry?.path();
-        let name = std::fs::read_to_string(path.join("comm")).unwrap_or_default();
-        let id = path.file_name().and_then(|id| id.to_string_lossy().parse::<i32>().ok());
-        threads.extend(id.filter(|_| name.starts_with("worker") || name.starts_with("reload")));
-    }
-    Ok(threads)
 }
 
 fn cpu(threads: &[i32]) -> anyhow::Result<Duration> {

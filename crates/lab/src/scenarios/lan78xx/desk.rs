@@ -8,7 +8,7 @@ use crate::clock;
 use crate::command::{self, Running};
 use crate::interrupt;
 use crate::lan78xx::{Door, Shown, Wire};
-use crate::meters::cpu::thread_time;
+use crate::meters::cpu::{thread_time, threads_named};
 use crate::peers::polder;
 use crate::topology::{Namespace, Topology, is_root, pin_here};
 use crate::traffic::sockets::wait_for_ping;
@@ -107,7 +107,7 @@ impl Desk {
         let mut desk =
             Self { station, gateway, cores, polder, socket, process, worker: 0, _shown: shown, _topology };
         desk.wait()?;
-        desk.worker = thread_of(desk.process.id(), "worker")?;
+        desk.worker = threads_named(desk.process.id(), 1, |name| name.starts_with("worker"))?[0];
         desk.gateway.ip(&["link", "set", TAP, "up"])?;
         desk.gateway.ip(&["address", "add", &prefix(HOST), "dev", TAP])?;
         ensure!(wait_for_ping(&desk.station, HOST, START)?, "no packet comes through the adapter");
@@ -199,18 +199,4 @@ fn configuration(plan: &Plan, usbip: &str, socket: &std::path::Path) -> String {
 fn port<'a>(shown: &'a Value, name: &str) -> &'a Value {
     let ports = shown["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
     ports.iter().find(|port| port["name"] == name).unwrap_or(&Value::Null)
-}
-
-/// The thread of a process whose name begins so.
-fn thread_of(process: u32, begin: &str) -> anyhow::Result<i32> {
-    let tasks = format!("/proc/{process}/task");
-    for entry in std::fs::read_dir(&tasks).with_context(|| format!("cannot read {tasks}"))? {
-        let path = entry?.path();
-        let name = std::fs::read_to_string(path.join("comm")).unwrap_or_default();
-        let id = path.file_name().and_then(|id| id.to_string_lossy().parse().ok());
-        if let Some(id) = id.filter(|_| name.starts_with(begin)) {
-            return Ok(id);
-        }
-    }
-    bail!("the process {process} has no thread whose name begins with `{begin}`")
 }
