@@ -14,6 +14,7 @@ use polder_datapath::engine::{Engine, Tables, With};
 use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
 };
+use polder_datapath::route::Routers;
 use polder_datapath::transmit::Egress;
 use polder_datapath::tunnel::{TunnelOptions, TunnelState, Tunnels, Underlay};
 use polder_datapath::units::Nanos;
@@ -173,6 +174,7 @@ fn tables(from: PortId, to: PortId) -> Tables {
         bridges,
         tunnels,
         filters: polder_datapath::filter::Filters::none(),
+        routers: Routers::none(),
         longest_frame: 1518,
         outlets: Vec::new(),
     }

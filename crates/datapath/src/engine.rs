@@ -15,6 +15,7 @@ use crate::filter::{Direction, FilterState, Filters, filter};
 use crate::forward::{BridgeCounters, BridgeState, Bridges, bridge};
 use crate::offload::{Outlet, complete};
 use crate::parse::parse;
+use crate::route::Routers;
 use crate::seal::{SealState, divert, is_marked, seal};
 use crate::steer::Parcel;
 use crate::transmit::{Dispatch, Egress};
@@ -34,6 +35,8 @@ pub struct Tables {
     pub bridges: Bridges,
     /// Tunnels and the ports they go over.
     pub tunnels: Tunnels,
+    /// Who routes, if anybody does.
+    pub routers: Routers,
     /// Rules, if there are any.
     pub filters: Filters,
     /// Longest frame that is accepted, in bytes, Ethernet header included, FCS excluded.

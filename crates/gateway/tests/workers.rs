@@ -18,6 +18,7 @@ use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, VlanMode,
 };
 use polder_datapath::port::{Budget, RxQueue as _, TxQueue as _};
+use polder_datapath::route::Routers;
 use polder_datapath::tunnel::Tunnels;
 use polder_devices::Queue;
 use polder_devices::pair::{self, End, Options, PairRx, PairTx};
@@ -66,6 +67,7 @@ impl Bench {
             bridges: bridges(),
             tunnels,
             filters: Filters::none(),
+            routers: Routers::none(),
             longest_frame: 2000,
             outlets: Vec::new(),
         };

@@ -7,10 +7,10 @@
 use super::WayId;
 use super::arena::{Arena, NODE, SIZES, SLOTS, lines_of};
 use super::branch::Branch;
+use super::prefix::Prefix;
 use super::view::View;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// From so many routes on, the first 16 bits of an address are looked up at once.
@@ -19,58 +19,6 @@ const MANY: usize = 1024;
 const AWAY: u64 = u64::MAX;
 /// Lines are reused in bulk: so many updates lie between two looks at who reads.
 const UPDATES_A_LOOK: u32 = 64;
-
-/// A range of addresses: those that begin with the same bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Prefix {
-    bytes: [u8; 16],
-    bits: u8,
-    is_v6: bool,
-}
-
-/// Not a prefix: too long for its family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a prefix of {bits} bits; IPv4 has 32 and IPv6 has 128")]
-pub struct BadPrefix {
-    bits: u8,
-}
-
-impl Prefix {
-    /// The addresses whose first `bits` bits are those of `address`; its other bits do not count.
-    ///
-    /// # Errors
-    /// [`BadPrefix`] when the family has fewer bits.
-    pub fn new(address: IpAddr, bits: u8) -> Result<Self, BadPrefix> {
-        let (mut bytes, is_v6) = match address {
-            IpAddr::V4(address) => (widen(address), false),
-            IpAddr::V6(address) => (address.octets(), true),
-        };
-        if bits > if is_v6 { 128 } else { 32 } {
-            return Err(BadPrefix { bits });
-        }
-        for (index, byte) in (0..).zip(&mut bytes) {
-            let kept = u32::from(bits).saturating_sub(8 * index);
-            *byte &= !0xff_u8.checked_shr(kept).unwrap_or(0);
-        }
-        Ok(Self { bytes, bits, is_v6 })
-    }
-
-    /// Its first address.
-    pub fn address(&self) -> IpAddr {
-        let [a, b, c, d, ..] = self.bytes;
-        if self.is_v6 { Ipv6Addr::from(self.bytes).into() } else { Ipv4Addr::from([a, b, c, d]).into() }
-    }
-
-    /// How many bits its addresses have in common.
-    pub fn bits(&self) -> u8 {
-        self.bits
-    }
-}
-
-fn widen(address: Ipv4Addr) -> [u8; 16] {
-    let [a, b, c, d] = address.octets();
-    [a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
-}
 
 /// What readers see.
 #[derive(Debug)]
@@ -105,6 +53,24 @@ pub struct Fib {
     /// Nodes that readers may still look at: the epoch they were taken away in, line, lines.
     retired: VecDeque<(u64, u32, u8)>,
     updates: u32,
+}
+
+/// A name of a table, from which workers make readers of their own; kept as long as anybody reads.
+#[derive(Clone, Debug)]
+pub struct FibHandle(Arc<Shared>);
+
+impl FibHandle {
+    /// A reader, for one worker.
+    pub fn reader(&self) -> FibReader {
+        let seat = Arc::new(Seat(AtomicU64::new(AWAY)));
+        self.0.seats.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&seat));
+        FibReader { shared: Arc::clone(&self.0), seat }
+    }
+
+    /// Whether it names the table that a reader reads.
+    pub fn is_of(&self, reader: &FibReader) -> bool {
+        Arc::ptr_eq(&self.0, &reader.shared)
+    }
 }
 
 /// One worker's access to a table.
@@ -180,11 +146,14 @@ impl Fib {
         }
     }
 
+    /// A name of the table, for others to make readers of.
+    pub fn handle(&self) -> FibHandle {
+        FibHandle(Arc::clone(&self.shared))
+    }
+
     /// A reader, for one worker.
     pub fn reader(&self) -> FibReader {
-        let seat = Arc::new(Seat(AtomicU64::new(AWAY)));
-        self.shared.seats.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&seat));
-        FibReader { shared: Arc::clone(&self.shared), seat }
+        self.handle().reader()
     }
 
     /// Routes in the table.

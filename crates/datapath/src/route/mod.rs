@@ -1,12 +1,81 @@
 //! Routes: the longest prefix, the hop behind it, and what an IP router does to a packet.
 //!
-//! [`Fib`] is one table of one family, written by a control thread; workers look up through a
-//! [`FibReader`], which no update ever stops. What a look-up finds is a [`WayId`]; [`Ways`] says what that
-//! is: a hop, a group of hops that share flows, or an end. A way outlives the routes that lead to it, so a
-//! next hop that changes touches no table. Ids of tables (VRFs) are the caller's: a router has one `Fib` a
-//! table and family.
+//! ```text
+//!  control thread                                  │ worker, for each batch
+//!                                                  │
+//!  Router ── insert, remove ──▶ Fib (v4, v6) ──────┼─▶ which way       in place, readers never stop
+//!    │  ──── add_way, replace_way ─▶ Ways ─────────┼─▶ which hop       replaced whole
+//!  Neighbours ── set ──▶ NextHop ──────────────────┼─▶ which address   one atomic word
+//!    ▲                                             │
+//!    └───── Notices: wanted, heard, silent ◀───────┼── packets wait, few of them
+//!  Routers in Tables (interfaces) ─────────────────┼─▶ what is mine    replaced whole, with a reload
+//! ```
 //!
-//! The data structure, who owns it and its memory order are in `docs/adr/0011-fib.md`.
+//! # For who writes it
+//!
+//! One [`Router`] a VRF, made once and kept over reloads; all calls come from one control thread.
+//!
+//! ```
+//! use polder_buffers::PortId;
+//! use polder_datapath::route::{
+//!     Interface, InterfaceId, Neighbours, OwnAddress, Owner, Prefix, Router, RouterId, Routers, Way,
+//! };
+//! use polder_datapath::units::Nanos;
+//! use polder_datapath::wire::MacAddress;
+//!
+//! let lan = Interface {
+//!     id: InterfaceId::untagged(PortId(0)),
+//!     router: RouterId(0),
+//!     mac: MacAddress([2, 0, 0, 0, 0, 1]),
+//!     mtu: 1500,
+//!     addresses: vec![OwnAddress { address: [192, 168, 1, 1].into(), bits: 24 }],
+//!     owner: Owner::Polder,
+//! };
+//! let (mut router, mut neighbours) = (Router::new(), Neighbours::new());
+//!
+//! // Into `Tables` goes what workers need; a table with the same `access` continues with the same routes.
+//! let routers = Routers::new([router.access()], [lan.clone()])?;
+//!
+//! // The interface's network and addresses, as the kernel's own tables have them.
+//! router.connect(&lan);
+//!
+//! // A default route by a gateway. The hop works from the moment that its address is known.
+//! let gateway = [192, 168, 1, 254].into();
+//! let way = router.add_way(Way::Hop(neighbours.hop(&lan, gateway))).expect("fewer than 2³¹");
+//! router.insert(Prefix::new([0, 0, 0, 0].into(), 0)?, way);
+//! neighbours.set(&mut router, &lan, gateway, MacAddress([2, 0, 0, 0, 0, 9]), (Nanos(0), true));
+//!
+//! // Now and then, and when `Notices::set_waker` says so:
+//! for notice in router.notices().take() {
+//!     neighbours.handle(&mut router, &lan, notice, Nanos(0));
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! * **What the kernel says, and what it is here.** A route with one gateway: `Way::Hop`. Without a gateway,
+//!   `scope link`: [`Way::Connected`]. Nexthop group: hops added one by one, then [`Way::Group`];
+//!   [`Group::with_members`] keeps flows where they are. `blackhole`, `unreachable`, `prohibit`: the same.
+//!   Type `local`: [`Way::Local`]. Type `broadcast`, `anycast`: [`Way::Broadcast`], [`Way::Local`].
+//!   Many routes by one gateway share one way.
+//! * **Neighbours.** A kernel's neighbour that becomes `REACHABLE`, `STALE`, `DELAY`, `PROBE` or
+//!   `PERMANENT`: [`Neighbours::set`] with `is_permanent`; one that goes or fails: [`Neighbours::forget`].
+//!   [`Notice::Wanted`] on an interface of the kernel's: make the kernel ask (an empty datagram to the
+//!   address, or `RTM_NEWNEIGH` with `NUD_NONE` and `NTF_USE`).
+//! * **When an interface changes**, hops have to be made anew, because they carry its address and MTU.
+//! * **Interfaces of the kernel's** get all that is for the machine or for groups from the port `host`, if
+//!   there is one; else it is dropped as `to-host`, because the XDP program has left it to the kernel before.
+//! * **Tunnels without Ethernet** are interfaces as well. Inside the gateway their packets have an Ethernet
+//!   header of 14 bytes: destination is the interface's `mac`, source zero, type that of the packet. The
+//!   neighbour's `NextHop` of such an interface is known from the start, and may be zero.
+//!
+//! # What the stage does
+//!
+//! [`route`] works on packets that came in by a router's interface and leaves all others alone. What it
+//! refuses and why is in [`drops`](crate::drops), stage `route`; what it decides is in
+//! `docs/adr/0014-routing-stage.md`. The structure of the tables is in `docs/adr/0011-fib.md`.
+
+mod interface;
+mod prefix;
 
 mod arena;
 mod branch;
@@ -14,7 +83,16 @@ mod fib;
 mod view;
 mod ways;
 
-pub use fib::{BadPrefix, Fib, FibReader, Prefix};
+mod neighbours;
+mod notices;
+mod router;
+
+pub use fib::{Fib, FibHandle, FibReader};
+pub use interface::{Interface, InterfaceId, LEAST_MTU, OwnAddress, Owner, RouterId, Routers, RoutersError};
+pub use neighbours::{Neighbour, Neighbours};
+pub use notices::{Notice, Notices};
+pub use prefix::{BadPrefix, Prefix};
+pub use router::{Router, RouterAccess};
 pub use view::View;
 pub use ways::{Group, GroupError, Hop, Way, Ways};
 

@@ -1,9 +1,9 @@
 //! Where routes lead: hops, groups of hops, and ends.
 
-use super::WayId;
+use super::{InterfaceId, WayId};
 use crate::tunnel::NextHop;
 use crate::wire::MacAddress;
-use polder_buffers::PortId;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Buckets of a group for each of its members, at least.
@@ -11,16 +11,18 @@ const BUCKETS_A_MEMBER: usize = 16;
 /// Buckets of the largest group.
 const MOST_BUCKETS: usize = 1 << 12;
 
-/// A neighbour on a port.
+/// A neighbour on an interface.
 #[derive(Clone, Debug)]
 pub struct Hop {
-    /// The port.
-    pub port: PortId,
-    /// The router's address on that port.
+    /// Where it is.
+    pub interface: InterfaceId,
+    /// The router's link-layer address there.
     pub source: MacAddress,
-    /// The largest IP packet that the port carries, in bytes.
+    /// The largest IP packet that is sent there, in bytes.
     pub mtu: u16,
-    /// The neighbour's address; who resolves it writes it at any time.
+    /// The neighbour's own address, by which it is asked for.
+    pub address: IpAddr,
+    /// The neighbour's link-layer address; who resolves it writes it at any time.
     pub neighbour: Arc<NextHop>,
 }
 
@@ -37,8 +39,15 @@ pub enum Way {
     Unreachable,
     /// Nowhere, because somebody does not want it; the sender is told.
     Prohibit,
+    /// To a neighbour with the destination's own address, on a connected network; [`Router::set_neighbour`]
+    /// leads to each that is known.
+    ///
+    /// [`Router::set_neighbour`]: super::Router::set_neighbour
+    Connected(InterfaceId),
     /// To this host.
     Local,
+    /// To all stations of a connected network: not forwarded (RFC 2644).
+    Broadcast,
 }
 
 /// All ways; built by a control thread, shared by a snapshot, replaced whole.
@@ -77,9 +86,20 @@ impl Ways {
             Way::Hop(hop) => Some(hop),
             Way::Group(group) => match self.get(group.member(flow_hash))? {
                 Way::Hop(hop) => Some(hop),
-                Way::Group(_) | Way::Blackhole | Way::Unreachable | Way::Prohibit | Way::Local => None,
+                Way::Group(_)
+                | Way::Connected(_)
+                | Way::Blackhole
+                | Way::Unreachable
+                | Way::Prohibit
+                | Way::Local
+                | Way::Broadcast => None,
             },
-            Way::Blackhole | Way::Unreachable | Way::Prohibit | Way::Local => None,
+            Way::Connected(_)
+            | Way::Blackhole
+            | Way::Unreachable
+            | Way::Prohibit
+            | Way::Local
+            | Way::Broadcast => None,
         }
     }
 }
@@ -190,6 +210,7 @@ fn keep(hop: WayId, shares: &mut [Share]) -> WayId {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use polder_buffers::PortId;
     use proptest::prelude::*;
 
     fn id(number: u32) -> WayId {
@@ -231,9 +252,10 @@ mod tests {
     fn the_hop_of_a_group_is_that_of_the_flow() {
         let hop = |port| {
             Way::Hop(Hop {
-                port: PortId(port),
+                interface: InterfaceId::untagged(PortId(port)),
                 source: MacAddress::ZERO,
                 mtu: 1500,
+                address: IpAddr::from([10, 0, 0, 1]),
                 neighbour: Arc::default(),
             })
         };
@@ -242,7 +264,7 @@ mod tests {
         let group = ways.push(Way::Group(Group::new(&members.map(|member| (member, 1))).unwrap())).unwrap();
         let end = ways.push(Way::Blackhole).unwrap();
         let ports: std::collections::HashSet<_> =
-            (0..64).map(|flow| ways.hop(group, flow).unwrap().port).collect();
+            (0..64).map(|flow| ways.hop(group, flow).unwrap().interface.port).collect();
         assert_eq!(ports.len(), 2);
         assert!(ways.hop(end, 0).is_none() && ways.hop(WayId::NONE, 0).is_none());
     }

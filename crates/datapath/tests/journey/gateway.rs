@@ -8,6 +8,7 @@ use polder_datapath::filter::Filters;
 use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, VlanMode,
 };
+use polder_datapath::route::Routers;
 use polder_datapath::transmit::Egress;
 use polder_datapath::tunnel::{TunnelOptions, TunnelState, Tunnels, Underlay};
 use polder_datapath::units::Nanos;
@@ -260,6 +261,7 @@ fn tables(end: End, line: &Line, modes: &Modes, state: &Arc<TunnelState>, over: 
         bridges: Bridges::new(vec![bridge], Arc::new(Links::new(PORTS))).expect("a valid bridge"),
         tunnels: Tunnels::new([underlay], [options]).expect("a valid tunnel"),
         filters: Filters::none(),
+        routers: Routers::none(),
         longest_frame: usize::from(line.mtu.max(line.inner_mtu)) + 18,
         outlets: Vec::new(),
     }

@@ -15,6 +15,7 @@ use polder_datapath::forward::{
     VlanSet,
 };
 use polder_datapath::offload::{Outlet, OutletState};
+use polder_datapath::route::Routers;
 use polder_datapath::tunnel::{TcpMss, Ttl, TunnelDscp, TunnelOptions, TunnelState, Tunnels, Underlay};
 use polder_datapath::wire::{Dscp, EcnMode, MacAddress, VlanId};
 use std::collections::{BTreeSet, HashMap};
@@ -85,7 +86,7 @@ pub(super) fn tables(
     let outlets =
         (0..limit).map(|id| outlet(configuration.port(PortId(id)), ports, lasting, workers)).collect();
     let filters = lasting.filters.filters(configuration)?;
-    Ok(Tables { bridges, tunnels, filters, longest_frame: LONGEST_FRAME, outlets })
+    Ok(Tables { bridges, tunnels, filters, routers: Routers::none(), longest_frame: LONGEST_FRAME, outlets })
 }
 
 /// How packets leave by a port; by a tunnel, they do so complete.

@@ -19,6 +19,7 @@ use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, VlanMode,
 };
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
+use polder_datapath::route::Routers;
 use polder_datapath::tunnel::Tunnels;
 use std::io::Write as _;
 use std::os::fd::BorrowedFd;
@@ -108,7 +109,7 @@ fn tables() -> Tables {
     let bridges = Bridges::new(vec![bridge], Arc::new(Links::new(2))).expect("a valid bridge");
     let tunnels = Tunnels::new([], []).expect("no tunnels");
     let filters = polder_datapath::filter::Filters::none();
-    Tables { bridges, tunnels, filters, longest_frame: 2000, outlets: Vec::new() }
+    Tables { bridges, tunnels, filters, routers: Routers::none(), longest_frame: 2000, outlets: Vec::new() }
 }
 
 struct Runner {

@@ -19,6 +19,7 @@ use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
 };
 use polder_datapath::port::{RxQueue, TxQueue};
+use polder_datapath::route::Routers;
 use polder_datapath::tunnel::{TunnelOptions, TunnelState, Tunnels, Underlay};
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::MacAddress;
@@ -251,7 +252,14 @@ impl Path {
         let bridges = Bridges::new(vec![bridge], Arc::new(Links::new(8)))?;
         bridges.bind_static(u32::try_from(now.0 / Nanos::SECOND.0)?)?;
         let tunnels = if self == Self::Bridge { Tunnels::new([], [])? } else { tunnel()? };
-        Ok(Tables { bridges, tunnels, filters: Filters::none(), longest_frame: 1518, outlets: Vec::new() })
+        Ok(Tables {
+            bridges,
+            tunnels,
+            filters: Filters::none(),
+            routers: Routers::none(),
+            longest_frame: 1518,
+            outlets: Vec::new(),
+        })
     }
 
     /// What comes in at each port.

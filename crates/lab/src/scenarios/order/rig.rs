@@ -23,6 +23,7 @@ use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
 };
 use polder_datapath::port::{RxQueue, TxQueue as _};
+use polder_datapath::route::Routers;
 use polder_datapath::steer::{Hasher, Marks, Order};
 use polder_datapath::tunnel::Tunnels;
 use polder_datapath::units::Nanos;
@@ -340,6 +341,7 @@ fn tables(now: Nanos) -> anyhow::Result<Tables> {
         bridges,
         tunnels: Tunnels::new([], [])?,
         filters: Filters::none(),
+        routers: Routers::none(),
         longest_frame: 1518,
         outlets: Vec::new(),
     })

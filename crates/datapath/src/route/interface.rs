@@ -1,0 +1,304 @@
+//! What a router is attached to, and all routers of a configuration.
+
+use super::router::RouterAccess;
+use crate::wire::{MacAddress, VlanId};
+use core::fmt;
+use polder_buffers::PortId;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The least MTU of an interface: what every IPv4 host takes (RFC 791).
+pub const LEAST_MTU: u16 = 576;
+
+/// A router of the configuration: the position of its [`RouterAccess`] in [`Routers::new`]. One VRF is one
+/// router.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RouterId(pub u16);
+
+/// An interface's name: a port, or one VLAN of a port. Ports keep their numbers over a reload, so this does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InterfaceId {
+    /// The port.
+    pub port: PortId,
+    /// The VLAN whose tag its frames have; [`VlanId::PRIORITY`] for frames without a tag.
+    pub vlan: VlanId,
+}
+
+impl InterfaceId {
+    /// A port's frames without a tag.
+    pub const fn untagged(port: PortId) -> Self {
+        Self { port, vlan: VlanId::PRIORITY }
+    }
+
+    /// A port's frames with the tag of a VLAN.
+    pub const fn tagged(port: PortId, vlan: VlanId) -> Self {
+        Self { port, vlan }
+    }
+}
+
+impl fmt::Debug for InterfaceId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}.{}", self.port.0, self.vlan)
+    }
+}
+
+/// Who has the addresses of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The kernel, which has the interface too. What is for the machine, ARP and neighbour discovery
+    /// included, leaves by the port that leads to it, if there is one, and is dropped else
+    /// (`to-host`). Neighbours are the kernel's: see [`Notice::Wanted`](super::Notice::Wanted).
+    Kernel {
+        /// A TAP that the host listens on; `None` where an XDP program passes such packets by.
+        host: Option<PortId>,
+    },
+    /// Polder: it answers ARP, neighbour discovery and pings, and asks for neighbours itself.
+    Polder,
+}
+
+/// An address of an interface, and how many of its bits its network has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OwnAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// Bits of the network.
+    pub bits: u8,
+}
+
+/// An interface of a router.
+#[derive(Clone, Debug)]
+pub struct Interface {
+    /// Where it is.
+    pub id: InterfaceId,
+    /// Whose routes packets follow that come in by it.
+    pub router: RouterId,
+    /// Its link-layer address: frames for another station are not routed.
+    pub mac: MacAddress,
+    /// The largest IP packet that it carries, in bytes.
+    pub mtu: u16,
+    /// Its addresses; the first of a family is the source of what the router has to say there.
+    pub addresses: Vec<OwnAddress>,
+    /// Who has them.
+    pub owner: Owner,
+}
+
+impl Interface {
+    /// Whether one of its addresses is that.
+    pub fn has(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|own| own.address == address)
+    }
+
+    /// The address to speak with.
+    pub(super) fn speaker_v4(&self) -> Option<Ipv4Addr> {
+        self.addresses.iter().find_map(|own| match own.address {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(_) => None,
+        })
+    }
+
+    /// The address to speak with, valid beyond the link if there is one.
+    pub(super) fn speaker_v6(&self) -> Option<Ipv6Addr> {
+        let mut all = self.addresses.iter().filter_map(|own| match own.address {
+            IpAddr::V6(address) => Some(address),
+            IpAddr::V4(_) => None,
+        });
+        let first = all.clone().next();
+        all.find(|address| !address.is_unicast_link_local()).or(first)
+    }
+}
+
+/// Why routers and interfaces do not fit together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RoutersError {
+    /// Two interfaces are at the same place.
+    #[error("interface {0:?} is given twice")]
+    Twice(InterfaceId),
+    /// There is no such router.
+    #[error("interface {0:?} is of {1:?}, which there is not")]
+    NoRouter(InterfaceId, RouterId),
+    /// The MTU is below [`LEAST_MTU`].
+    #[error("interface {0:?}: an MTU of {1} is too small: at least {LEAST_MTU} bytes")]
+    MtuTooSmall(InterfaceId, u16),
+    /// The link-layer address is none.
+    #[error("interface {0:?}: {1} is no station's address")]
+    NoStation(InterfaceId, MacAddress),
+}
+
+/// No interface, in [`Lane`].
+const NONE: u16 = u16::MAX;
+
+/// The interfaces of one port.
+#[derive(Clone, Debug)]
+struct Lane {
+    untagged: u16,
+    /// By VLAN, sorted.
+    tagged: Box<[(u16, u16)]>,
+}
+
+/// All routers of a configuration and their interfaces; immutable, part of
+/// [`Tables`](crate::engine::Tables).
+#[derive(Debug, Default)]
+pub struct Routers {
+    routers: Box<[RouterAccess]>,
+    interfaces: Box<[Interface]>,
+    /// By port.
+    lanes: Box<[Option<Lane>]>,
+}
+
+impl Routers {
+    /// No router: no stage.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Builds the tables.
+    ///
+    /// # Errors
+    /// [`RoutersError`] names what does not fit together.
+    pub fn new(
+        routers: impl IntoIterator<Item = RouterAccess>,
+        interfaces: impl IntoIterator<Item = Interface>,
+    ) -> Result<Self, RoutersError> {
+        let routers: Box<[_]> = routers.into_iter().collect();
+        let interfaces: Box<[Interface]> = interfaces.into_iter().take(usize::from(NONE)).collect();
+        let mut lanes: Vec<Option<Lane>> = Vec::new();
+        for (position, interface) in (0..).zip(&interfaces) {
+            check(interface, routers.len())?;
+            let InterfaceId { port, vlan } = interface.id;
+            if lanes.len() <= usize::from(port.0) {
+                lanes.resize(usize::from(port.0) + 1, None);
+            }
+            let lane = lanes[usize::from(port.0)]
+                .get_or_insert_with(|| Lane { untagged: NONE, tagged: Box::default() });
+            if lane.find(vlan.get()).is_some() {
+                return Err(RoutersError::Twice(interface.id));
+            }
+            lane.put(vlan.get(), position);
+        }
+        Ok(Self { routers, interfaces, lanes: lanes.into() })
+    }
+
+    /// Whether there is no interface, and so nothing to route.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.interfaces.is_empty()
+    }
+
+    /// Whether a port has interfaces.
+    #[inline]
+    pub fn has(&self, port: PortId) -> bool {
+        self.lanes.get(usize::from(port.0)).is_some_and(Option::is_some)
+    }
+
+    /// An interface.
+    #[inline]
+    pub fn interface(&self, id: InterfaceId) -> Option<&Interface> {
+        let lane = self.lanes.get(usize::from(id.port.0))?.as_ref()?;
+        self.interfaces.get(usize::from(lane.find(id.vlan.get())?))
+    }
+
+    /// The interface of a port's frames without a tag.
+    #[inline(always)]
+    pub(super) fn untagged(&self, port: PortId) -> Option<&Interface> {
+        let lane = self.lanes.get(usize::from(port.0))?.as_ref()?;
+        self.interfaces.get(usize::from(lane.untagged))
+    }
+
+    /// All interfaces, in the order of the configuration.
+    pub fn interfaces(&self) -> impl Iterator<Item = &Interface> {
+        self.interfaces.iter()
+    }
+
+    /// All routers, by number.
+    pub fn routers(&self) -> &[RouterAccess] {
+        &self.routers
+    }
+
+    /// Whether an address is one of a router's own on an interface that Polder has for itself.
+    pub(super) fn is_own(&self, router: RouterId, address: IpAddr) -> bool {
+        let mut own = self.interfaces.iter().filter(|interface| interface.router == router);
+        own.any(|interface| interface.owner == Owner::Polder && interface.has(address))
+    }
+}
+
+impl Lane {
+    #[inline]
+    fn find(&self, vlan: u16) -> Option<u16> {
+        if vlan == 0 {
+            return (self.untagged != NONE).then_some(self.untagged);
+        }
+        let place = self.tagged.binary_search_by_key(&vlan, |tagged| tagged.0).ok()?;
+        Some(self.tagged[place].1)
+    }
+
+    fn put(&mut self, vlan: u16, position: u16) {
+        if vlan == 0 {
+            self.untagged = position;
+            return;
+        }
+        let mut tagged = core::mem::take(&mut self.tagged).into_vec();
+        tagged.push((vlan, position));
+        tagged.sort_unstable();
+        self.tagged = tagged.into();
+    }
+}
+
+fn check(interface: &Interface, routers: usize) -> Result<(), RoutersError> {
+    let Interface { id, router, mac, mtu, .. } = *interface;
+    if usize::from(router.0) >= routers {
+        return Err(RoutersError::NoRouter(id, router));
+    }
+    if mtu < LEAST_MTU {
+        return Err(RoutersError::MtuTooSmall(id, mtu));
+    }
+    if mac.is_multicast() {
+        return Err(RoutersError::NoStation(id, mac));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route::Router;
+
+    fn interface(port: u16, vlan: u16) -> Interface {
+        let vlan = VlanId::new(vlan).expect("a VLAN");
+        Interface {
+            id: InterfaceId { port: PortId(port), vlan },
+            router: RouterId(0),
+            mac: MacAddress([2, 0, 0, 0, 0, 1]),
+            mtu: 1500,
+            addresses: Vec::new(),
+            owner: Owner::Polder,
+        }
+    }
+
+    #[test]
+    fn interfaces_are_found_by_port_and_vlan() {
+        let all = [interface(3, 0), interface(3, 7), interface(3, 5), interface(9, 7)];
+        let routers = Routers::new([Router::new().access()], all.clone()).expect("they fit");
+        for interface in &all {
+            assert_eq!(routers.interface(interface.id).expect("it is there").id, interface.id);
+        }
+        assert!(routers.has(PortId(9)) && routers.untagged(PortId(9)).is_none());
+        assert!(!routers.has(PortId(4)) && !routers.has(PortId(400)) && Routers::none().is_empty());
+        assert!(routers.interface(InterfaceId::tagged(PortId(3), VlanId::HIGHEST)).is_none());
+    }
+
+    #[test]
+    fn what_does_not_fit_together() {
+        let build = |interfaces: Vec<Interface>| {
+            Routers::new([Router::new().access()], interfaces).map(|_| ()).unwrap_err()
+        };
+        let id = InterfaceId::untagged(PortId(1));
+        assert_eq!(build(vec![interface(1, 0), interface(1, 0)]), RoutersError::Twice(id));
+        let other = Interface { router: RouterId(1), ..interface(1, 0) };
+        assert_eq!(build(vec![other]), RoutersError::NoRouter(id, RouterId(1)));
+        assert_eq!(
+            build(vec![Interface { mtu: 575, ..interface(1, 0) }]),
+            RoutersError::MtuTooSmall(id, 575)
+        );
+        let group = Interface { mac: MacAddress::BROADCAST, ..interface(1, 0) };
+        assert_eq!(build(vec![group]), RoutersError::NoStation(id, MacAddress::BROADCAST));
+    }
+}

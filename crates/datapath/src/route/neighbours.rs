@@ -1,0 +1,136 @@
+//! Neighbours of all interfaces, as the control thread knows them.
+
+use super::{Hop, Interface, InterfaceId, Notice, Router, Way, WayId};
+use crate::tunnel::NextHop;
+use crate::units::Nanos;
+use crate::wire::MacAddress;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// How long a neighbour on an interface of Polder's own is believed without a word from it (RFC 1122,
+/// 2.3.2.1: of the order of a minute).
+const BELIEVED: Nanos = Nanos::from_seconds(60);
+
+/// What is known of one neighbour.
+#[derive(Clone, Debug)]
+pub struct Neighbour {
+    /// Its link-layer address, which hops share and workers read.
+    pub next_hop: Arc<NextHop>,
+    /// When it was last heard.
+    pub heard: Nanos,
+    /// Whether it never expires by itself: the kernel's, or configured.
+    pub is_permanent: bool,
+    /// The way to it as a destination on a connected network.
+    way: Option<WayId>,
+}
+
+/// The neighbours of one router, owned by its control thread.
+///
+/// A gateway of a route and a neighbour of a connected network are the same entry: [`Neighbours::next_hop`]
+/// makes it, also while the address is not known, and [`Neighbours::set`] makes it known.
+#[derive(Debug, Default)]
+pub struct Neighbours(HashMap<(InterfaceId, IpAddr), Neighbour>);
+
+impl Neighbours {
+    /// None.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The link-layer address of a neighbour, known or not: what a [`Hop`] is made with.
+    pub fn next_hop(&mut self, interface: InterfaceId, address: IpAddr) -> Arc<NextHop> {
+        Arc::clone(&self.entry(interface, address).next_hop)
+    }
+
+    /// The hop that leads to a neighbour by an interface: as a gateway of routes, with its own address as
+    /// `address`.
+    pub fn hop(&mut self, interface: &Interface, address: IpAddr) -> Hop {
+        Hop {
+            interface: interface.id,
+            source: interface.mac,
+            mtu: interface.mtu,
+            address,
+            neighbour: self.next_hop(interface.id, address),
+        }
+    }
+
+    /// Takes note of a neighbour's link-layer address, from the kernel or the configuration (`is_permanent`) or
+    /// because it was heard. Packets that wait for it go on; the address is led to it from here on, unless
+    /// it is of its link alone.
+    pub fn set(
+        &mut self,
+        router: &mut Router,
+        interface: &Interface,
+        address: IpAddr,
+        mac: MacAddress,
+        (now, is_permanent): (Nanos, bool),
+    ) {
+        let hop = self.hop(interface, address);
+        let entry = self.entry(interface.id, address);
+        (entry.heard, entry.is_permanent) = (now, is_permanent);
+        entry.next_hop.set_address(Some(mac));
+        if entry.way.is_none() && !is_of_link(address) {
+            entry.way = router.add_way(Way::Hop(hop));
+            router.set_neighbour(address, entry.way);
+        } else if let Some(way) = entry.way {
+            // The interface may have another address or MTU than before.
+            router.replace_way(way, Way::Hop(hop));
+            router.publish();
+        }
+        router.notices().announce();
+    }
+
+    /// Forgets a neighbour's link-layer address: packets for it wait again.
+    pub fn forget(&mut self, router: &mut Router, interface: InterfaceId, address: IpAddr) {
+        let Some(entry) = self.0.get_mut(&(interface, address)) else { return };
+        entry.next_hop.set_address(None);
+        if entry.way.take().is_some() {
+            router.set_neighbour(address, None);
+        }
+        // Hops of routes may hold it.
+        if Arc::strong_count(&entry.next_hop) == 1 {
+            self.0.remove(&(interface, address));
+        }
+    }
+
+    /// Does what a notice asks for on an interface of Polder's own.
+    pub fn handle(&mut self, router: &mut Router, interface: &Interface, notice: Notice, now: Nanos) {
+        match notice {
+            Notice::Heard { address, mac, .. } => self.set(router, interface, address, mac, (now, false)),
+            Notice::Silent { address, .. } => self.forget(router, interface.id, address),
+            // The worker asks by itself.
+            Notice::Wanted { .. } => {}
+        }
+    }
+
+    /// Forgets those that have not been heard for long; who is still there answers when it is asked.
+    pub fn expire(&mut self, router: &mut Router, now: Nanos) {
+        let is_old = |entry: &Neighbour| !entry.is_permanent && now.since(entry.heard) > BELIEVED;
+        let old = self.0.iter().filter(|(_, entry)| is_old(entry) && entry.next_hop.address().is_some());
+        let old: Vec<_> = old.map(|(&key, _)| key).collect();
+        old.into_iter().for_each(|(interface, address)| self.forget(router, interface, address));
+    }
+
+    /// All neighbours, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (InterfaceId, IpAddr, &Neighbour)> {
+        self.0.iter().map(|(&(interface, address), entry)| (interface, address, entry))
+    }
+
+    fn entry(&mut self, interface: InterfaceId, address: IpAddr) -> &mut Neighbour {
+        self.0.entry((interface, address)).or_insert_with(|| Neighbour {
+            next_hop: Arc::default(),
+            heard: Nanos(0),
+            is_permanent: false,
+            way: None,
+        })
+    }
+}
+
+/// Whether an address means something on its link alone, so that no route leads there.
+fn is_of_link(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}

@@ -1,0 +1,78 @@
+//! Ranges of addresses.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A range of addresses: those that begin with the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Prefix {
+    pub(super) bytes: [u8; 16],
+    pub(super) bits: u8,
+    pub(super) is_v6: bool,
+}
+
+/// Not a prefix: too long for its family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a prefix of {bits} bits; IPv4 has 32 and IPv6 has 128")]
+pub struct BadPrefix {
+    bits: u8,
+}
+
+impl Prefix {
+    /// The addresses whose first `bits` bits are those of `address`; its other bits do not count.
+    ///
+    /// # Errors
+    /// [`BadPrefix`] when the family has fewer bits.
+    pub fn new(address: IpAddr, bits: u8) -> Result<Self, BadPrefix> {
+        let (mut bytes, is_v6) = match address {
+            IpAddr::V4(address) => (widen(address), false),
+            IpAddr::V6(address) => (address.octets(), true),
+        };
+        if bits > if is_v6 { 128 } else { 32 } {
+            return Err(BadPrefix { bits });
+        }
+        for (index, byte) in (0..).zip(&mut bytes) {
+            let kept = u32::from(bits).saturating_sub(8 * index);
+            *byte &= !0xff_u8.checked_shr(kept).unwrap_or(0);
+        }
+        Ok(Self { bytes, bits, is_v6 })
+    }
+
+    /// Its first address.
+    pub fn address(&self) -> IpAddr {
+        let [a, b, c, d, ..] = self.bytes;
+        if self.is_v6 { Ipv6Addr::from(self.bytes).into() } else { Ipv4Addr::from([a, b, c, d]).into() }
+    }
+
+    /// The one address that it is.
+    pub fn host(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => Self { bytes: widen(address), bits: 32, is_v6: false },
+            IpAddr::V6(address) => Self { bytes: address.octets(), bits: 128, is_v6: true },
+        }
+    }
+
+    /// Whether it is one address and no more.
+    pub fn is_host(&self) -> bool {
+        self.bits == if self.is_v6 { 128 } else { 32 }
+    }
+
+    /// Whether it is of IPv6.
+    pub fn is_v6(&self) -> bool {
+        self.is_v6
+    }
+
+    /// Whether an address is in it.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        Self::new(address, self.bits).is_ok_and(|prefix| prefix == *self)
+    }
+
+    /// How many bits its addresses have in common.
+    pub fn bits(&self) -> u8 {
+        self.bits
+    }
+}
+
+fn widen(address: Ipv4Addr) -> [u8; 16] {
+    let [a, b, c, d] = address.octets();
+    [a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+}

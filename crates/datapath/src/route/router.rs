@@ -1,0 +1,238 @@
+//! One router as its control thread has it: two tables and the ways that they lead to.
+
+use super::fib::{Fib, FibHandle};
+use super::notices::Notices;
+use super::prefix::Prefix;
+use super::{Interface, Way, WayId, Ways};
+use polder_buffers::snapshot::Snapshot;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+/// One router: owned by one control thread, which alone changes it, and kept over reloads.
+///
+/// Workers read it through [`Router::access`], and are never stopped. A route is seen by nobody before the
+/// way that it leads to.
+#[derive(Debug)]
+pub struct Router {
+    v4: Fib,
+    v6: Fib,
+    ways: Ways,
+    /// Whether workers have yet to see `ways`.
+    has_changed: bool,
+    /// Routes to single addresses: an address may have a route and be a neighbour as well.
+    hosts: HashMap<Prefix, Host>,
+    access: RouterAccess,
+}
+
+/// What leads to one address.
+#[derive(Clone, Copy, Debug, Default)]
+struct Host {
+    route: Option<WayId>,
+    neighbour: Option<WayId>,
+}
+
+/// What workers need of a router; goes into [`Routers`](super::Routers).
+#[derive(Clone, Debug)]
+pub struct RouterAccess {
+    pub(super) v4: FibHandle,
+    pub(super) v6: FibHandle,
+    pub(super) ways: Arc<Snapshot<Ways>>,
+    pub(super) notices: Arc<Notices>,
+}
+
+impl RouterAccess {
+    /// What workers tell about neighbours.
+    pub fn notices(&self) -> &Arc<Notices> {
+        &self.notices
+    }
+}
+
+impl Default for Router {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Router {
+    /// A router without routes.
+    pub fn new() -> Self {
+        let (v4, v6) = (Fib::v4(), Fib::v6());
+        let access = RouterAccess {
+            v4: v4.handle(),
+            v6: v6.handle(),
+            ways: Arc::new(Snapshot::new(Ways::new())),
+            notices: Arc::default(),
+        };
+        Self { v4, v6, ways: Ways::new(), has_changed: false, hosts: HashMap::new(), access }
+    }
+
+    /// What workers need of it. It is the same for ever, so a reload may ask for it again.
+    pub fn access(&self) -> RouterAccess {
+        self.access.clone()
+    }
+
+    /// What workers tell about neighbours.
+    pub fn notices(&self) -> &Arc<Notices> {
+        &self.access.notices
+    }
+
+    /// The table of IPv4 or of IPv6, to be read.
+    pub fn table(&self, is_v6: bool) -> &Fib {
+        if is_v6 { &self.v6 } else { &self.v4 }
+    }
+
+    /// The ways as they were last changed.
+    pub fn ways(&self) -> &Ways {
+        &self.ways
+    }
+
+    /// Adds a way; its id, which routes are given. `None` when there are 2³¹.
+    pub fn add_way(&mut self, way: Way) -> Option<WayId> {
+        self.has_changed = true;
+        self.ways.push(way)
+    }
+
+    /// Puts another way in the place of one; whether there was one. No route is touched. Visible after
+    /// [`Router::publish`] or the next route.
+    ///
+    /// The id of a way that no route leads to any more may be used again like this, but not at once: a
+    /// batch may have found it. After a second none has.
+    pub fn replace_way(&mut self, id: WayId, way: Way) -> bool {
+        self.has_changed = true;
+        self.ways.replace(id, way)
+    }
+
+    /// Lets workers see the ways. Every change of a route does that as well.
+    pub fn publish(&mut self) {
+        if core::mem::take(&mut self.has_changed) {
+            self.access.ways.replace(self.ways.clone());
+        }
+    }
+
+    /// Adds a route, or leads one elsewhere; the way that it had.
+    pub fn insert(&mut self, prefix: Prefix, way: WayId) -> Option<WayId> {
+        if prefix.is_host() {
+            return self.change_host(prefix, |host| host.route.replace(way));
+        }
+        self.publish();
+        self.fib(prefix).insert(prefix, way)
+    }
+
+    /// Removes a route; the way that it had.
+    pub fn remove(&mut self, prefix: Prefix) -> Option<WayId> {
+        if prefix.is_host() {
+            return self.change_host(prefix, |host| host.route.take());
+        }
+        self.publish();
+        self.fib(prefix).remove(prefix)
+    }
+
+    /// Leads one address, which is that of a neighbour on a connected network, to the neighbour; a route to
+    /// the very address goes before. [`Neighbours`](super::Neighbours) does this.
+    pub fn set_neighbour(&mut self, address: IpAddr, way: Option<WayId>) {
+        self.change_host(Prefix::host(address), |host| core::mem::replace(&mut host.neighbour, way));
+    }
+
+    /// Leads an interface's own addresses to the host, their networks to the interface, and the networks'
+    /// broadcast addresses nowhere: what the kernel's tables say of addresses. For interfaces of Polder's
+    /// own, whose addresses no kernel has routes for.
+    pub fn connect(&mut self, interface: &Interface) {
+        let Some(local) = self.add_way(Way::Local) else { return };
+        let Some(link) = self.add_way(Way::Connected(interface.id)) else { return };
+        let Some(group) = self.add_way(Way::Broadcast) else { return };
+        for own in &interface.addresses {
+            let Ok(network) = Prefix::new(own.address, own.bits) else { continue };
+            let ends = ends(&network).into_iter().map(|address| (Prefix::host(address), group));
+            let all = [(network, link)].into_iter().chain(ends).chain([(Prefix::host(own.address), local)]);
+            all.for_each(|(prefix, way)| {
+                self.insert(prefix, way);
+            });
+        }
+    }
+
+    /// Takes back what [`Router::connect`] did.
+    pub fn disconnect(&mut self, interface: &Interface) {
+        for own in &interface.addresses {
+            let Ok(network) = Prefix::new(own.address, own.bits) else { continue };
+            self.remove(Prefix::host(own.address));
+            self.remove(network);
+            ends(&network).into_iter().for_each(|address| {
+                self.remove(Prefix::host(address));
+            });
+        }
+    }
+
+    fn fib(&mut self, prefix: Prefix) -> &mut Fib {
+        if prefix.is_v6() { &mut self.v6 } else { &mut self.v4 }
+    }
+
+    fn change_host<T>(&mut self, prefix: Prefix, change: impl FnOnce(&mut Host) -> T) -> T {
+        let mut host = self.hosts.get(&prefix).copied().unwrap_or_default();
+        let result = change(&mut host);
+        self.publish();
+        match host.route.or(host.neighbour) {
+            Some(way) => {
+                self.hosts.insert(prefix, host);
+                self.fib(prefix).insert(prefix, way);
+            }
+            None => {
+                self.hosts.remove(&prefix);
+                self.fib(prefix).remove(prefix);
+            }
+        }
+        result
+    }
+}
+
+/// First and last address of an IPv4 network: nobody's, and everybody's. A link of two has neither
+/// (RFC 3021).
+fn ends(network: &Prefix) -> Vec<IpAddr> {
+    match network.address() {
+        IpAddr::V4(first) if network.bits() < 31 => {
+            let last = first.to_bits() | u32::MAX.checked_shr(u32::from(network.bits())).unwrap_or(0);
+            vec![first.into(), Ipv4Addr::from_bits(last).into()]
+        }
+        IpAddr::V4(_) | IpAddr::V6(_) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefix(text: &str, bits: u8) -> Prefix {
+        Prefix::new(text.parse().expect("an address"), bits).expect("bits of the family")
+    }
+
+    #[test]
+    fn a_route_to_an_address_goes_before_its_neighbour() {
+        let mut router = Router::new();
+        let mut reader = router.access().v4.reader();
+        let at = |reader: &mut super::super::FibReader| reader.view().lookup_v4(Ipv4Addr::new(10, 0, 0, 9));
+        let [near, far] = [Way::Unreachable, Way::Blackhole].map(|way| router.add_way(way).expect("few"));
+        let address = prefix("10.0.0.9", 32);
+        router.set_neighbour(address.address(), Some(near));
+        assert_eq!(at(&mut reader), near);
+        assert_eq!(router.insert(address, far), None);
+        assert_eq!(at(&mut reader), far);
+        router.set_neighbour(address.address(), None);
+        assert_eq!(at(&mut reader), far);
+        router.set_neighbour(address.address(), Some(near));
+        assert_eq!(router.remove(address), Some(far));
+        assert_eq!(at(&mut reader), near);
+        router.set_neighbour(address.address(), None);
+        assert_eq!(at(&mut reader), WayId::NONE);
+        assert!(router.table(false).is_empty() && router.hosts.is_empty());
+    }
+
+    #[test]
+    fn workers_see_ways_before_routes() {
+        let mut router = Router::new();
+        let access = router.access();
+        let way = router.add_way(Way::Blackhole).expect("few");
+        assert!(access.ways.latest().get(way).is_none());
+        router.insert(prefix("::", 0), way);
+        assert!(matches!(access.ways.latest().get(way), Some(Way::Blackhole)));
+    }
+}
