@@ -19,8 +19,10 @@ use super::usb::Setup;
 const OVERHEAD: u32 = 14 + 4 + 4;
 /// Last 512-byte block of each FIFO of 12 KiB.
 const FIFO_END: u32 = 0x17;
-/// How long a short packet waits for more, in cycles of 60 MHz: 136 µs as Linux has it.
-const SHORT_PACKET_DELAY: u32 = 0x2000;
+/// Cycles of `BULK_IN_DLY` in a microsecond.
+const DELAY_CYCLES: u32 = 60;
+/// What `BULK_IN_DLY` can count to.
+const LONGEST_DELAY: u32 = 0xffff;
 /// Packets of the endpoint in a transfer: 16 KiB at high speed, 32 KiB at SuperSpeed.
 const BURST: u32 = 0x20;
 /// The bit of the latency tolerance messages in [`USB_CFG1`].
@@ -34,7 +36,8 @@ pub(super) struct Wanted {
     pub(super) receive: ReceiveFilter,
     pub(super) pause: bool,
     pub(super) strip_tags: bool,
-    pub(super) short_packet_delay: bool,
+    /// How long a short transfer waits for more, in microseconds.
+    pub(super) gather_us: u16,
     /// Used when the adapter has no address of its own.
     pub(super) random: [u8; 6],
     /// Whether the transport has set the configuration itself.
@@ -281,8 +284,8 @@ async fn set_up_bus(pipe: &Pipe, wanted: &Wanted) -> Result<(), ControlError> {
         pipe.write(LTM_BELT_IDLE0.behind(word), 0).await?;
     }
     pipe.write(BURST_CAP, BURST).await?;
-    let delay = if wanted.short_packet_delay { SHORT_PACKET_DELAY } else { 0 };
-    pipe.write(BULK_IN_DLY, delay).await?;
+    let delay = u32::from(wanted.gather_us) * DELAY_CYCLES;
+    pipe.write(BULK_IN_DLY, delay.min(LONGEST_DELAY)).await?;
     pipe.modify(HW_CFG, 0, hw_cfg::MULTIPLE_FRAMES).await?;
     pipe.modify(USB_CFG0, 0, usb_cfg0::BURST_CAP_ON).await
 }

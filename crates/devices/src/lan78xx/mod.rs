@@ -119,8 +119,8 @@ pub struct Options {
     pub flow_control: bool,
     /// Whether the adapter takes tags out of frames and puts them in.
     pub vlan_offload: bool,
-    /// Whether the adapter holds a short transfer back for some 136 µs, in the hope of more frames.
-    pub gather: bool,
+    /// How long the adapter holds a short transfer back, in the hope of more frames, in microseconds; at most 1092.
+    pub gather_us: u16,
     /// Bulk-in URBs in flight; as Linux has them if none is said.
     pub receive_urbs: Option<usize>,
     /// Bulk-out URBs in flight.
@@ -142,7 +142,7 @@ impl Default for Options {
             receive: ReceiveFilter::All,
             flow_control: true,
             vlan_offload: false,
-            gather: true,
+            gather_us: 136,
             receive_urbs: None,
             send_urbs: None,
             pending: 128,
@@ -226,7 +226,7 @@ pub fn open(transport: Box<dyn Transport>, options: &Options) -> Result<Lan78xx,
         receive: options.receive.clone(),
         pause: options.flow_control,
         strip_tags: options.vlan_offload,
-        short_packet_delay: options.gather,
+        gather_us: options.gather_us,
         random: random_mac(),
         configured: false,
     };

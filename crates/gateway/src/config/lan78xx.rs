@@ -20,7 +20,7 @@ pub(super) const KIND: Kind = Kind {
         "mac",
         "flow_control",
         "vlan_offload",
-        "gather",
+        "gather_us",
         "receive_urbs",
         "send_urbs",
         "pending",
@@ -34,6 +34,8 @@ pub(super) const KIND: Kind = Kind {
 
 /// Most URBs in flight in one direction.
 const MAX_URBS: u16 = 256;
+/// What the adapter can count to, in microseconds.
+const MAX_GATHER_US: u16 = 1092;
 /// Most packets that wait for a URB.
 const MAX_PENDING: u16 = 4096;
 /// Longest bus id (USB/IP has 32 bytes with a final zero).
@@ -85,8 +87,8 @@ pub struct Driving {
     pub flow_control: bool,
     /// Whether the adapter takes tags out of frames and puts them in.
     pub vlan_offload: bool,
-    /// Whether the adapter holds a short transfer back for a moment, in the hope of more frames.
-    pub gather: bool,
+    /// How long the adapter holds a short transfer back, in the hope of more frames, in microseconds.
+    pub gather_us: u16,
     /// Bulk-in URBs in flight; as the bus needs them if none.
     pub receive_urbs: Option<u16>,
     /// Bulk-out URBs in flight.
@@ -124,7 +126,7 @@ impl Adapter {
             mac: self.mac.map(|mac| mac.0),
             flow_control: self.driving.flow_control,
             vlan_offload: self.driving.vlan_offload,
-            gather: self.driving.gather,
+            gather_us: self.driving.gather_us,
             receive_urbs: self.driving.receive_urbs.map(usize::from),
             send_urbs: self.driving.send_urbs.map(usize::from),
             pending: usize::from(self.driving.pending),
@@ -142,13 +144,13 @@ impl Adapter {
                 vec![("usbip", quoted(&socket.to_string_lossy())), ("busid", quoted(busid))]
             }
         };
-        let Driving { flow_control, vlan_offload, gather, receive_urbs, send_urbs, pending } = self.driving;
+        let Driving { flow_control, vlan_offload, gather_us, receive_urbs, send_urbs, pending } =
+            self.driving;
         let Techniques { poll_cycle, urb_pools, pending_queue, resubmit_in_cycle, frame_is_unit } =
             self.techniques;
         keys.extend(self.mac.map(|mac| ("mac", quoted(&mac.to_string()))));
-        keys.extend(
-            [("flow_control", flow_control), ("vlan_offload", vlan_offload), ("gather", gather)].map(word),
-        );
+        keys.extend([("flow_control", flow_control), ("vlan_offload", vlan_offload)].map(word));
+        keys.push(("gather_us", gather_us.to_string()));
         keys.extend(receive_urbs.map(|urbs| ("receive_urbs", urbs.to_string())));
         keys.extend(send_urbs.map(|urbs| ("send_urbs", urbs.to_string())));
         keys.push(("pending", pending.to_string()));
@@ -177,10 +179,11 @@ pub(super) fn read(port: &Section<'_>) -> Option<At<Adapter>> {
     let on = |key, usual| section.read(key, boolean).map_or(usual, |at| at.value);
     let urbs = |key| section.read(key, integer(1..=MAX_URBS, "URBs")).map(|at| at.value);
     let pending = section.read("pending", integer(1..=MAX_PENDING, "packets")).map(|at| at.value);
+    let gather_us = section.read("gather_us", integer(0..=MAX_GATHER_US, "microseconds"));
     let driving = Driving {
         flow_control: on("flow_control", usual.flow_control),
         vlan_offload: on("vlan_offload", usual.vlan_offload),
-        gather: on("gather", usual.gather),
+        gather_us: gather_us.map_or(usual.gather_us, |at| at.value),
         receive_urbs: urbs("receive_urbs"),
         send_urbs: urbs("send_urbs"),
         pending: pending.unwrap_or_else(|| u16::try_from(usual.pending).unwrap_or(MAX_PENDING)),
@@ -316,13 +319,13 @@ mod tests {
         let usual = usual.expect("a place is enough");
         assert_eq!((usual.techniques, usual.mtu, usual.flow_control), (Techniques::ON, 1500, true));
         let changed = adapter(
-            "usb = \"1-1\", mac = \"02:00:00:00:00:07\", flow_control = false, vlan_offload = true, gather = false, \
+            "usb = \"1-1\", mac = \"02:00:00:00:00:07\", flow_control = false, vlan_offload = true, gather_us = 300, \
              receive_urbs = 7, send_urbs = 3, pending = 9, poll_cycle = false, urb_pools = false, \
              pending_queue = false, resubmit_in_cycle = false, frame_is_unit = false",
         );
         let changed = changed.expect("all keys").options(Some(8982));
         assert_eq!((changed.techniques, changed.mtu), (Techniques::OFF, 8982));
-        assert_eq!((changed.flow_control, changed.vlan_offload, changed.gather), (false, true, false));
+        assert_eq!((changed.flow_control, changed.vlan_offload, changed.gather_us), (false, true, 300));
         assert_eq!((changed.receive_urbs, changed.send_urbs, changed.pending), (Some(7), Some(3), 9));
         assert_eq!(changed.mac, Some([2, 0, 0, 0, 0, 7]));
         for one in ["poll_cycle", "urb_pools", "pending_queue", "resubmit_in_cycle", "frame_is_unit"] {

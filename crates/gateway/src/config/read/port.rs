@@ -146,7 +146,7 @@ fn check_adapter(section: &Section<'_>, role: Option<Role>) {
     let only = "only an `interface` has it";
     refuse_key(section, "mode", only, "remove `mode`: the kernel has no part in it");
     refuse_key(section, "on_exit", only, "remove `on_exit`: the kernel has no part in it");
-    refuse_key(section, "moderation_us", only, "remove `moderation_us`: `gather` is what an adapter has");
+    refuse_key(section, "moderation_us", only, "remove `moderation_us`: `gather_us` is what an adapter has");
     refuse_key(section, "busy_poll", only, "remove `busy_poll`: the kernel has no part in it");
     refuse_key(
         section,

@@ -40,6 +40,8 @@ pub(super) struct Plan {
     pub(super) techniques: Techniques,
     /// Whether packets to the machine's stack are merged.
     pub(super) coalesce: bool,
+    /// How long the adapter holds a short transfer back, in microseconds.
+    pub(super) gather_us: u16,
     /// The table of the queue in front of the adapter, if there is one.
     pub(super) queue: Option<&'static str>,
     /// Packets that wait behind it for a URB.
@@ -182,14 +184,14 @@ fn show(listener: UnixListener, core: usize) -> anyhow::Result<Shown> {
 }
 
 fn configuration(plan: &Plan, usbip: &str, socket: &std::path::Path) -> String {
-    let Plan { techniques, coalesce, queue, pending, cores, .. } = plan;
+    let Plan { techniques, coalesce, gather_us, queue, pending, cores } = plan;
     let Techniques { poll_cycle, urb_pools, pending_queue, resubmit_in_cycle, frame_is_unit } = techniques;
     let queue = queue.map_or_else(String::new, |table| format!("queue = {table}\n"));
     format!(
         "version = 1\n[gateway]\ncpus = [{core}]\ncontrol = \"{socket}\"\n[port.usb]\n{queue}lan78xx = {{ \
          usbip = \"{usbip}\", busid = \"1-1\", poll_cycle = {poll_cycle}, urb_pools = {urb_pools}, \
          pending_queue = {pending_queue}, resubmit_in_cycle = {resubmit_in_cycle}, \
-         frame_is_unit = {frame_is_unit}, pending = {pending} }}\n[port.host]\ntap = \"{TAP}\"\ncoalesce = {coalesce}\n\
+         frame_is_unit = {frame_is_unit}, pending = {pending}, gather_us = {gather_us} }}\n[port.host]\ntap = \"{TAP}\"\ncoalesce = {coalesce}\n\
          [bridge.br0]\nmembers = [\"usb\", \"host\"]\n",
         core = cores[0],
         socket = socket.display(),

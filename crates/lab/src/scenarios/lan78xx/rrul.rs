@@ -9,7 +9,7 @@ use crate::interrupt;
 use crate::report::Curve;
 use crate::topology::pin_here;
 use anyhow::{Context as _, anyhow, ensure};
-use polder_devices::lan78xx::Techniques;
+use polder_devices::lan78xx::{Options, Techniques};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
@@ -72,6 +72,7 @@ pub(super) fn measure(run: &mut Run, stand: &Stand) -> anyhow::Result<()> {
     for (number, (name, table)) in queues.iter().enumerate() {
         run.says(&format!("{FLOWS} flows each way, {name}"));
         let plan = Plan {
+            gather_us: Options::default().gather_us,
             techniques: Techniques::ON,
             coalesce: true,
             queue: *table,
