@@ -199,6 +199,12 @@ pub struct WorkerCounters {
     pub wakeups: Counter,
     /// Time asleep, in nanoseconds.
     pub slept_nanos: Counter,
+    /// Time that it stayed away from its core because its share of it was used up, in nanoseconds.
+    pub share_nanos: Counter,
+    /// How it waits: a number of [`Mode`](crate::receive::Mode). A gauge.
+    pub mode: Counter,
+    /// The largest budget of its queues, in packets. A gauge.
+    pub budget: Counter,
     /// What the filter stage has told senders.
     pub filter: Arc<FilterCounters>,
     /// Steering and order.

@@ -20,6 +20,8 @@
 pub mod port;
 pub mod wire;
 
+pub mod receive;
+
 pub mod steer;
 
 pub mod parse;

@@ -10,6 +10,7 @@
 //! 3. A device that is gone answers [`Turn::Closed`] from then on, and never panics.
 
 use crate::counters::QueueCounters;
+use crate::units::Nanos;
 use polder_buffers::{Batch, Pool};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -57,6 +58,15 @@ pub enum Armed {
     Raced,
 }
 
+/// When a device, or the kernel for it, receives into a queue's ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drive {
+    /// By itself: at the next packet, but not again before so much time has passed since it last did.
+    Interrupts(Nanos),
+    /// When the queue is polled and has nothing. The worker does so all the time.
+    Polled,
+}
+
 /// The receiving end of one queue of a device.
 pub trait RxQueue: Send {
     /// Moves received packets to the end of `batch`, at most as many as `budget` and the batch allow,
@@ -71,6 +81,12 @@ pub trait RxQueue: Send {
 
     /// What becomes readable when there is something to do; `None` for a queue that has to be polled.
     fn event(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Says when the device is to receive, from now on. `false` for one that cannot be told, or was told by
+    /// the configuration; nothing has changed then.
+    fn drive(&mut self, _drive: Drive) -> bool {
+        false
+    }
 
     /// Frames that wait in the device's ring, or in the driver, for packets to come.
     fn posted(&self) -> u32 {
@@ -92,6 +108,17 @@ pub trait TxQueue: Send {
     /// Returns the frames of sent packets to `pool`. Bounded; [`Turn::OutOfBudget`] means that more
     /// may be there.
     fn reclaim(&mut self, pool: &mut Pool) -> Turn;
+
+    /// For a destination that waits for the time of the worker that sends to it: how many packets more it
+    /// wants now. `None` for all others, which take what they have room for.
+    fn wanted(&self) -> Option<u32> {
+        None
+    }
+
+    /// Whether more waits than was wanted. What comes beyond that is taken all the same, up to a bound.
+    fn is_sated(&self) -> bool {
+        false
+    }
 
     /// Packets that were taken and whose frames have not come back.
     fn held(&self) -> u32;

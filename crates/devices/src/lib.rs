@@ -43,6 +43,7 @@ pub mod tap;
 
 pub mod fault;
 pub mod pair;
+pub mod service;
 
 pub mod conformance;
 

@@ -7,6 +7,7 @@ pub mod guest;
 pub mod hold;
 pub mod lan78xx;
 pub mod peers;
+pub mod services;
 pub mod topology;
 pub mod traffic;
 

@@ -8,9 +8,11 @@ use polder_devices::lan78xx::usb::Speed;
 use polder_lab::demo::{self, Forwarder};
 use polder_lab::interrupt;
 use polder_lab::lan78xx::{Listen, Shown, Wire};
+use polder_lab::peers::neighbour;
 use polder_lab::report::{Report, compare, join, page, table};
 use polder_lab::scenarios::{ALL, Scenario};
 use polder_lab::screen::Screen;
+use polder_lab::services;
 use polder_lab::topology::is_root;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -38,6 +40,36 @@ enum Command {
     Run(RunArguments),
     /// Shows a model of a USB device to whoever attaches it over USB/IP, until interrupted.
     UsbipDevice(UsbipArguments),
+    /// Answers UDP requests.
+    #[command(hide = true)]
+    Serve {
+        /// What is served.
+        kind: Served,
+        /// Its address and port.
+        #[arg(long)]
+        address: std::net::SocketAddrV4,
+        /// What a request costs beyond what it must.
+        #[arg(long, default_value_t = 0)]
+        cost_us: u64,
+        /// Its core.
+        #[arg(long)]
+        core: usize,
+        /// Its link-layer address.
+        #[arg(long)]
+        mac: polder_datapath::wire::MacAddress,
+        /// The configuration of the gateway that it is part of; over sockets without one.
+        #[arg(long)]
+        over: Option<PathBuf>,
+    },
+    /// Has other work to do.
+    #[command(hide = true)]
+    Neighbour {
+        /// Which.
+        work: OtherWork,
+        /// On which core.
+        #[arg(long)]
+        core: usize,
+    },
     /// The first process of a guest.
     #[command(hide = true)]
     GuestAgent {
@@ -75,6 +107,22 @@ enum Command {
         /// The later report (JSON).
         after: PathBuf,
     },
+}
+
+/// What a neighbour does.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OtherWork {
+    /// It computes without end.
+    Compute,
+    /// It is woken every millisecond.
+    Wake,
+}
+
+/// What the lab serves.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Served {
+    /// UDP echo.
+    Echo,
 }
 
 #[derive(Debug, Args)]
@@ -155,6 +203,22 @@ fn main() -> ExitCode {
         }
         Command::Run(arguments) => run(screen, &arguments),
         Command::UsbipDevice(arguments) => usbip_device(screen, &arguments),
+        Command::Serve { kind, address, cost_us, core, mac, over } => {
+            let configuration = over.as_deref().map(std::fs::read_to_string).transpose();
+            configuration.context("cannot read the configuration").and_then(|configuration| {
+                let kind = match kind {
+                    Served::Echo => services::Kind::Echo { cost: Duration::from_micros(cost_us) },
+                };
+                services::serve(&services::Options { kind, address, core, configuration, mac: mac.0 })
+            })
+        }
+        Command::Neighbour { work, core } => neighbour::work(
+            match work {
+                OtherWork::Compute => neighbour::Work::Compute,
+                OtherWork::Wake => neighbour::Work::Wake,
+            },
+            core,
+        ),
         Command::GuestAgent { port } => polder_lab::guest::agent::main(port),
         Command::Hold { thread, times, hold, pause } => {
             polder_lab::hold::hold(thread, times, Duration::from_millis(hold), Duration::from_millis(pause))

@@ -300,7 +300,8 @@ impl Setup<'_> {
             let (received, fill) = (Consumer::new(received), Producer::new(fill));
             let both = (Arc::clone(&core), Posted::new(self.region));
             let receiving = self.options.receiving;
-            let wants = Wants { target, busy_poll, multi_buffer: transfer.multi_buffer, receiving };
+            let (adapts, multi_buffer) = (self.options.adapts, transfer.multi_buffer);
+            let wants = Wants { target, busy_poll, adapts, multi_buffer, receiving };
             // Who copies nothing does not ask whether to.
             let rx: Box<dyn RxQueue> = match receiving.copy_break {
                 0 => Box::new(Receiver::<false>::new(received, fill, wants, both)),

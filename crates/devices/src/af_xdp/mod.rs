@@ -46,6 +46,7 @@ mod rx;
 
 mod tx;
 
+mod drive;
 mod ethtool;
 mod link;
 mod napi;

@@ -63,7 +63,8 @@ fn stand_that(multi_buffer: bool) -> Stand {
     let (receive, received) = ends(2 * RING, Producer::new, Consumer::new);
     let (transmit, kernel_transmit) = ends(2 * RING, Producer::new, Consumer::new);
     let (kernel_completion, completion) = ends(RING, Producer::new, Consumer::new);
-    let wants = Wants { target: 64, busy_poll: false, multi_buffer, receiving: Receiving::default() };
+    let wants =
+        Wants { target: 64, busy_poll: false, adapts: false, multi_buffer, receiving: Receiving::default() };
     let rx = Receiver::new(received, fill, wants, (Arc::clone(&core), Posted::new(&region)));
     let limits = Limits { mtu: Arc::new(AtomicU32::new(1500)), segments: 4, capacity: 64, copies: true };
     let tx = Transmitter::new((transmit, completion), limits, (core, Posted::new(&region)));

@@ -26,10 +26,10 @@ pub struct Moderation {
 
 /// One context's settings as they are, or were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Napi {
-    id: u32,
-    defer_hard_irqs: u32,
-    gro_flush_timeout: u64,
+pub(super) struct Napi {
+    pub(super) id: u32,
+    pub(super) defer_hard_irqs: u32,
+    pub(super) gro_flush_timeout: u64,
 }
 
 /// The contexts of an interface, changed for as long as this lives.
@@ -83,8 +83,20 @@ pub(super) fn moderations(index: u32) -> Result<Vec<Moderation>, Errno> {
 }
 
 fn contexts(netdev: &mut Netdev, index: u32) -> Result<Vec<Napi>, Errno> {
+    ask(netdev, (INTERFACE, index), Ask::All)
+}
+
+/// The settings of context `id`.
+///
+/// # Errors
+/// As [`Moderated::new`].
+pub(super) fn describe(netdev: &mut Netdev, id: u32) -> Result<Napi, Errno> {
+    ask(netdev, (ID, id), Ask::One)?.first().copied().ok_or(Errno::NODEV)
+}
+
+fn ask(netdev: &mut Netdev, of: (u16, u32), ask: Ask) -> Result<Vec<Napi>, Errno> {
     let mut found = Vec::new();
-    netdev.ask(GET_NAPI, &[(INTERFACE, index)], Ask::All, |answer| {
+    netdev.ask(GET_NAPI, &[of], ask, |answer| {
         let Some(id) = number(find(answer, ID)) else { return };
         let defer_hard_irqs = number(find(answer, DEFER_HARD_IRQS)).unwrap_or(0);
         let gro_flush_timeout = find(answer, GRO_FLUSH_TIMEOUT).map_or(0, unsigned);
@@ -93,7 +105,7 @@ fn contexts(netdev: &mut Netdev, index: u32) -> Result<Vec<Napi>, Errno> {
     Ok(found)
 }
 
-fn set(netdev: &mut Netdev, napi: Napi) -> Result<(), Errno> {
+pub(super) fn set(netdev: &mut Netdev, napi: Napi) -> Result<(), Errno> {
     let timeout = u32::try_from(napi.gro_flush_timeout).unwrap_or(u32::MAX);
     let values = [(ID, napi.id), (DEFER_HARD_IRQS, napi.defer_hard_irqs), (GRO_FLUSH_TIMEOUT, timeout)];
     netdev.ask(SET_NAPI, &values, Ask::Done, |_| {})

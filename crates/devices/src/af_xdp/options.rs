@@ -134,6 +134,8 @@ pub struct Options {
     pub busy_poll: Option<BusyPoll>,
     /// When the kernel polls the device; as it is set already if `None`.
     pub moderation: Option<Moderation>,
+    /// Whether a worker may drive the kernel's half of receiving by what comes.
+    pub adapts: bool,
 }
 
 impl Options {
@@ -153,6 +155,7 @@ impl Options {
             promiscuous: true,
             busy_poll: None,
             moderation: None,
+            adapts: false,
         }
     }
 

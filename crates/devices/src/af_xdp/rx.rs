@@ -7,6 +7,7 @@
 //!
 //! Cost: one system call in 64 turns while packets come; two before sleeping.
 
+use super::drive::Driver;
 use super::port::Statistics;
 use super::posted::Posted;
 use super::ring::{Consumer, Descriptor, Producer};
@@ -15,7 +16,7 @@ use crate::Receiving;
 use polder_buffers::{Batch, Packet, Pool, Segment};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
-use polder_datapath::port::{Armed, Budget, RxQueue, Turn};
+use polder_datapath::port::{Armed, Budget, Drive, RxQueue, Turn};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -36,6 +37,7 @@ pub(super) struct Receiver<const COPIES: bool> {
     /// Whether the worker may have slept since the last turn.
     armed: bool,
     closed: bool,
+    driver: Driver,
     counters: Arc<QueueCounters>,
     /// Last, so that the rings are unmapped before the socket is closed.
     core: Arc<Core>,
@@ -48,6 +50,8 @@ pub(super) struct Wants {
     pub(super) target: u32,
     /// Whether the socket drives the device when it is asked and nothing is there.
     pub(super) busy_poll: bool,
+    /// Whether the worker may drive the kernel's half by what comes.
+    pub(super) adapts: bool,
     /// Whether a packet longer than a slot comes in parts.
     pub(super) multi_buffer: bool,
     /// When the ring is refilled, and what becomes of small packets.
@@ -65,6 +69,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
             received,
             fill,
             posted,
+            driver: Driver::new(wants.adapts),
             wants,
             seen: Statistics::default(),
             turns: 0,
@@ -195,6 +200,16 @@ impl<const COPIES: bool> Receiver<COPIES> {
 }
 
 impl<const COPIES: bool> Receiver<COPIES> {
+    /// Lets the kernel bring in no more than there is use for, where the worker drives it.
+    #[inline]
+    fn bound(&mut self, limit: usize) {
+        if self.driver.is_polled()
+            && let Some(socket) = self.core.socket()
+        {
+            self.driver.bound(socket, u32::try_from(limit).unwrap_or(u32::MAX));
+        }
+    }
+
     /// Counts what the kernel has lost since the last time. Each lost packet is in exactly one of
     /// the kernel's two numbers; a fill ring that it found empty is the reason for some of the first.
     #[cold]
@@ -223,10 +238,11 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
         }
         // Woken for nothing: perhaps the interface is gone.
         let woken = core::mem::take(&mut self.armed);
-        if (woken || self.wants.busy_poll) && !self.received.ready() {
+        let limit = batch.room().min(budget.left() as usize);
+        if (woken || self.wants.busy_poll || self.driver.is_polled()) && !self.received.ready() {
+            self.bound(limit);
             self.look();
         }
-        let limit = batch.room().min(budget.left() as usize);
         let (mut packets, mut bytes) = (0, 0);
         while packets < limit {
             let Some(packet) = self.next(pool) else { break };
@@ -268,6 +284,11 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
 
     fn event(&self) -> Option<BorrowedFd<'_>> {
         self.core.event()
+    }
+
+    fn drive(&mut self, drive: Drive) -> bool {
+        let Some(socket) = self.core.socket() else { return false };
+        self.driver.drive(socket, drive)
     }
 
     fn posted(&self) -> u32 {

@@ -235,6 +235,18 @@ pub(super) fn set_option(socket: BorrowedFd<'_>, level: i32, option: i32, value:
     set_option_bytes(socket, level, option, &value.to_ne_bytes())
 }
 
+/// A socket option that is one 32-bit number.
+pub(super) fn get_option(socket: BorrowedFd<'_>, level: i32, option: i32) -> Result<u32, Errno> {
+    let mut value = [0_u8; 4];
+    let mut length: libc::socklen_t = 4;
+    // SAFETY: (1) the kernel writes at most `length` bytes, the array's length, and the length itself; both
+    // live across the call.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, option, value.as_mut_ptr().cast(), &raw mut length)
+    };
+    if result == 0 { Ok(u32::from_ne_bytes(value)) } else { Err(last_error()) }
+}
+
 /// Sets a socket option from the bytes of its structure.
 pub(super) fn set_option_bytes(
     socket: BorrowedFd<'_>,

@@ -7,6 +7,8 @@ mod common;
 mod liars;
 #[cfg(test)]
 mod pair;
+#[cfg(test)]
+mod service;
 
 #[cfg(test)]
 #[cfg(feature = "af_xdp")]

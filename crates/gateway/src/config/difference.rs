@@ -149,6 +149,9 @@ fn restart(old: &Configuration, new: &Configuration) -> Vec<Restart> {
     let flows = "flows under way would find other workers, and get out of order";
     let socket = "it is what you reach the running gateway by";
     let list = |cpus: &[u16]| if cpus.is_empty() { "any".to_owned() } else { format!("{cpus:?}") };
+    let turns = "a worker keeps the way it divides its time for as long as it runs";
+    let budget =
+        |packets: Option<u16>| packets.map_or_else(|| "auto".to_owned(), |packets| packets.to_string());
     let number = |value: u32| value.to_string();
     let checks = [
         ("name", old.name.clone(), new.name.clone(), socket),
@@ -157,6 +160,9 @@ fn restart(old: &Configuration, new: &Configuration) -> Vec<Restart> {
         ("cpus", list(&old.cpus), list(&new.cpus), workers),
         ("flow_hash", flow_hash(old.flow_hash).to_owned(), flow_hash(new.flow_hash).to_owned(), flows),
         ("restore_order", old.restore_order.to_string(), new.restore_order.to_string(), flows),
+        ("balance", old.balance.to_string(), new.balance.to_string(), turns),
+        ("budget", budget(old.budget), budget(new.budget), turns),
+        ("cpu_share", number(old.cpu_share.into()), number(new.cpu_share.into()), turns),
         ("memory_mib", number(old.memory_mib), number(new.memory_mib), memory),
         ("slot_bytes", number(old.slot_bytes), number(new.slot_bytes), memory),
     ];

@@ -50,6 +50,12 @@ pub struct Gateway {
     pub flow_hash: FlowHash,
     /// Whether packets that are spread over workers leave in the order in which they came.
     pub restore_order: bool,
+    /// Whether workers give queues turns and leave in devices what nobody can use.
+    pub balance: bool,
+    /// Packets a turn; by measured cost if `None`.
+    pub budget: Option<u16>,
+    /// The share of its core that a worker may use, in percent.
+    pub cpu_share: u8,
 }
 
 /// A port with a device behind it.
@@ -76,8 +82,8 @@ pub struct Port {
     pub mtu: Option<u16>,
     /// What waits in front of it, if anything may.
     pub queue: Option<PortQueue>,
-    /// How long after its last poll the kernel polls the device again, in microseconds.
-    pub moderation_us: u16,
+    /// How long after its last poll the kernel polls the device again, in microseconds; by what comes if `None`.
+    pub moderation_us: Option<u16>,
     /// Whether the worker drives the device, and the kernel only while it sleeps.
     pub busy_poll: bool,
     /// Whether segments that leave by it are merged. Never for a device that does not take such packets.

@@ -55,6 +55,11 @@ impl Writer<'_> {
         self.key("control", quoted(&gateway.control.to_string_lossy()));
         self.key("flow_hash", quoted(flow_hash(gateway.flow_hash)));
         self.key("restore_order", gateway.restore_order);
+        self.key("balance", gateway.balance);
+        if let Some(budget) = gateway.budget {
+            self.key("budget", budget);
+        }
+        self.key("cpu_share", gateway.cpu_share);
     }
 
     fn port(&mut self, port: &Port) {
@@ -70,7 +75,10 @@ impl Writer<'_> {
                 self.key("interface", quoted(name));
                 self.key("mode", quoted(mode(port.mode)));
                 self.key("on_exit", quoted(on_exit(port.on_exit)));
-                self.key("moderation_us", port.moderation_us);
+                match port.moderation_us {
+                    Some(moderation) => self.key("moderation_us", moderation),
+                    None => self.key("moderation_us", quoted("auto")),
+                }
                 self.key("busy_poll", port.busy_poll);
             }
         }

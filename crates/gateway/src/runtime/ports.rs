@@ -115,6 +115,7 @@ pub fn interface_options(interface: &str, port: &Port, configuration: &Configura
         // Half of the memory may wait in receive rings; the other half is on its way.
         receive_frames: Some(frames(configuration) / 2 / interfaces.max(1)),
         moderation: moderation(port),
+        adapts: configuration.gateway.balance && port.moderation_us.is_none() && !port.busy_poll,
         busy_poll: port.busy_poll.then_some(af_xdp::BusyPoll { budget: BATCH_PACKETS, microseconds: 1 }),
         ..options
     }
@@ -123,10 +124,10 @@ pub fn interface_options(interface: &str, port: &Port, configuration: &Configura
 /// When the kernel polls the device by itself.
 fn moderation(port: &Port) -> Option<af_xdp::Moderation> {
     let microseconds = match (port.moderation_us, port.busy_poll) {
-        (0, false) => return None,
+        (None | Some(0), false) => return None,
         // Interrupts stay masked between two questions of the worker only as long as this.
-        (0, true) => BUSY_POLL_TIMER,
-        (moderation, _) => u32::from(moderation),
+        (None | Some(0), true) => BUSY_POLL_TIMER,
+        (Some(moderation), _) => u32::from(moderation),
     };
     Some(af_xdp::Moderation { microseconds, empty_polls: EMPTY_POLLS })
 }

@@ -21,6 +21,7 @@ use polder_datapath::counters::{Counter, QueueCounters, Stage, WorkerCounters};
 use polder_datapath::drops::{DropCounters, DropReason};
 use polder_datapath::forward::{BridgeCounters, Fdb, FdbEntry, FdbTime};
 use polder_datapath::offload::OutletState;
+use polder_datapath::receive::{Mode, Pace};
 use polder_datapath::tunnel::TunnelCounters;
 use polder_datapath::units::Nanos;
 use polder_devices::af_xdp::Level;
@@ -290,6 +291,7 @@ fn workers(gateway: &Gateway) -> Vec<WorkerRow> {
         let counters = &worker.counters;
         let receive = counters.stage(Stage::Receive);
         let times = times.get(&format!("worker-{number}"));
+        let mode = Mode::of(counters.mode.get());
         WorkerRow {
             number,
             cpu: worker.cpu,
@@ -303,6 +305,10 @@ fn workers(gateway: &Gateway) -> Vec<WorkerRow> {
             empty_polls: counters.empty_polls.get(),
             sleeps: counters.sleeps.get(),
             wakeups: counters.wakeups.get(),
+            mode: mode.name().to_owned(),
+            budget: counters.budget.get(),
+            moderation_nanos: if mode == Mode::Throttled { Pace::THROTTLE.0 } else { 0 },
+            share_nanos: counters.share_nanos.get(),
             handed_over: counters.handed_over.get(),
             taken_over: counters.taken_over.get(),
             dropped: counters.drops.total(),

@@ -31,6 +31,18 @@ pub struct WorkerRow {
     pub sleeps: u64,
     /// Times that an event woke it.
     pub wakeups: u64,
+    /// How it waits for packets: by interrupts, by throttled ones, or by polling.
+    #[serde(default)]
+    pub mode: String,
+    /// Packets that a turn may take at most, now.
+    #[serde(default)]
+    pub budget: u64,
+    /// How long devices that adapt put off the next wake-up, now.
+    #[serde(default)]
+    pub moderation_nanos: u64,
+    /// Time that it stayed away from its core because its share was used up.
+    #[serde(default)]
+    pub share_nanos: u64,
     /// Packets handed to other workers for sending.
     pub handed_over: u64,
     /// Packets taken from other workers for sending.
@@ -61,6 +73,10 @@ pub(super) fn subtract(rows: &mut [WorkerRow], earlier: &[WorkerRow]) {
             empty_polls: row.empty_polls.saturating_sub(then.empty_polls),
             sleeps: row.sleeps.saturating_sub(then.sleeps),
             wakeups: row.wakeups.saturating_sub(then.wakeups),
+            mode: core::mem::take(&mut row.mode),
+            budget: row.budget,
+            moderation_nanos: row.moderation_nanos,
+            share_nanos: row.share_nanos.saturating_sub(then.share_nanos),
             handed_over: row.handed_over.saturating_sub(then.handed_over),
             taken_over: row.taken_over.saturating_sub(then.taken_over),
             dropped: row.dropped.saturating_sub(then.dropped),
@@ -74,13 +90,17 @@ pub(super) fn draw(rows: &[WorkerRow], look: Look) -> String {
     let columns = [
         ("worker", Align::Right),
         ("CPU", Align::Right),
+        ("mode", Align::Left),
         ("on CPU", Align::Right),
         ("waiting for it", Align::Right),
         ("asleep", Align::Right),
         ("packets", Align::Right),
         ("a batch", Align::Right),
-        ("sleeps", Align::Right),
-        ("empty rounds", Align::Right),
+        ("budget", Align::Right),
+        ("moderation", Align::Right),
+        ("wake-ups/s", Align::Right),
+        ("rounds", Align::Right),
+        ("empty", Align::Right),
         ("handed over", Align::Right),
         ("taken over", Align::Right),
         ("dropped", Align::Right),
@@ -94,12 +114,20 @@ pub(super) fn draw(rows: &[WorkerRow], look: Look) -> String {
         table.row([
             row.number.to_string(),
             row.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string()),
+            row.mode.clone(),
             share(row.cpu_nanos),
             share(row.waited_nanos),
             share(Some(row.slept_nanos)),
             look.count(row.received),
             mean(ratio(row.received, row.batches)),
-            look.count(row.sleeps),
+            row.budget.to_string(),
+            if row.moderation_nanos == 0 {
+                "–".to_owned()
+            } else {
+                format!("{} µs", row.moderation_nanos / 1000)
+            },
+            mean(per_second(row.wakeups, row.elapsed_nanos)),
+            look.count(row.polls),
             percent(row.empty_polls, row.polls).unwrap_or_else(|| "–".to_owned()),
             look.count(row.handed_over),
             look.count(row.taken_over),
@@ -115,6 +143,12 @@ pub(super) fn draw(rows: &[WorkerRow], look: Look) -> String {
         }
     }
     table.draw()
+}
+
+/// Events a second.
+#[expect(clippy::cast_precision_loss, reason = "a few digits are shown")]
+fn per_second(events: u64, nanos: u64) -> Option<f64> {
+    (nanos > 0).then(|| events as f64 * 1e9 / nanos as f64)
 }
 
 #[cfg(test)]

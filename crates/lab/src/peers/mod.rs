@@ -3,7 +3,9 @@
 //! A [`Device`] stands at a [`Site`]: a namespace with an interface where packets come in and one where
 //! they go out, and a core. It says which threads work for it.
 
+pub mod echo;
 pub mod kernel;
+pub mod neighbour;
 pub mod ovs;
 pub mod polder;
 pub mod testpmd;
@@ -125,6 +127,14 @@ pub trait Device: Send {
     /// When it does not answer.
     fn unaccounted(&self) -> anyhow::Result<Option<i64>> {
         Ok(None)
+    }
+
+    /// What it says of itself, in words; nothing if it keeps no books.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    fn says(&mut self) -> anyhow::Result<String> {
+        Ok(String::new())
     }
 
     /// CPU time that its threads have used.

@@ -211,7 +211,7 @@ impl Entry {
                 core,
                 "PMD thread, and before it the NAPI thread of its input (SCHED_FIFO)",
             ),
-            Contender::Kernel(Napi::Threaded) | Contender::KernelGretap => {
+            Contender::Kernel(Napi::Threaded) | Contender::KernelGretap | Contender::Echo(_) => {
                 run.place("kernel", core, "NAPI thread of its input, pinned, before all others (SCHED_FIFO)")
             }
             Contender::Kernel(Napi::Softirq) => {

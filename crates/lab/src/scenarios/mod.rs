@@ -13,6 +13,7 @@ mod lan78xx;
 mod lan78xx_kernel;
 mod meters;
 mod order;
+mod overload;
 mod run;
 mod stand;
 mod start;
@@ -47,6 +48,7 @@ pub const ALL: &[Scenario] = &[
     afxdp::SCENARIO,
     gre::SCENARIO,
     idle::SCENARIO,
+    overload::SCENARIO,
     order::SCENARIO,
     lan78xx::SCENARIO,
     filter::SCENARIO,
@@ -90,7 +92,9 @@ mod tests {
         }
         for scenario in ALL {
             let begin = scenario.name.replace('-', "_");
-            let own = scenario.promises.iter().all(|promise| promise.name.split('.').next() == Some(&begin));
+            let own =
+                |name: &str| name.split('.').next().is_some_and(|word| word == begin || word == "budget");
+            let own = scenario.promises.iter().all(|promise| own(promise.name));
             assert!(own, "rows of {} begin with its name", scenario.name);
         }
     }

@@ -14,6 +14,7 @@ use crate::machine;
 use crate::meters::absence::{Absence, Watch};
 use crate::meters::cpu::{CpuReading, thread_time};
 use crate::meters::stream::{Outcome, StreamMeter};
+use crate::peers::echo::{EchoPeer, Service};
 use crate::peers::kernel::{Kernel, Napi, Tunnel};
 use crate::peers::ovs::Ovs;
 use crate::peers::polder::Polder;
@@ -51,6 +52,8 @@ pub(super) enum Contender {
     Kernel(Napi),
     /// The kernel with GRE in place of VXLAN, its receive work threaded.
     KernelGretap,
+    /// A service that answers, and sends its answers to the sink.
+    Echo(Service),
 }
 
 /// What is to be laid.
@@ -294,6 +297,14 @@ impl Stand {
         Ok((Trial { sent, received, device, sink, foreign }, meter.finish(sent.numbers)))
     }
 
+    /// What the device says of itself.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub(super) fn says(&mut self) -> anyhow::Result<String> {
+        self.device.says()
+    }
+
     /// What the device's books miss; `None` when it keeps none.
     ///
     /// # Errors
@@ -341,6 +352,7 @@ impl Setup {
             Contender::Ovs => Box::new(Ovs::start(site, files)?),
             Contender::Kernel(napi) => Box::new(Kernel::start(site, napi, Tunnel::Vxlan)?),
             Contender::KernelGretap => Box::new(Kernel::start(site, Napi::Threaded, Tunnel::Gretap)?),
+            Contender::Echo(service) => Box::new(EchoPeer::start(site, files, service)?),
         })
     }
 
@@ -348,9 +360,11 @@ impl Setup {
     fn wrap(&self) -> Wrap {
         match self.contender {
             Contender::Kernel(_) => Wrap::Vxlan(NETWORK),
-            Contender::Polder | Contender::Testpmd | Contender::Ovs | Contender::KernelGretap => {
-                Wrap::Gretap(None)
-            }
+            Contender::Polder
+            | Contender::Testpmd
+            | Contender::Ovs
+            | Contender::KernelGretap
+            | Contender::Echo(_) => Wrap::Gretap(None),
         }
     }
 

@@ -131,6 +131,9 @@ fn gateway(draft: &GatewayDraft, file: &Path, findings: &Findings) -> Gateway {
         control: draft.control.clone().unwrap_or_else(|| default_control(&name)),
         flow_hash: draft.flow_hash.unwrap_or_default(),
         restore_order: draft.restore_order.unwrap_or(true),
+        balance: draft.balance.unwrap_or(true),
+        budget: draft.budget,
+        cpu_share: draft.cpu_share.unwrap_or(100),
         name,
     }
 }
@@ -190,7 +193,7 @@ fn resolve_port(port: &PortDraft, names: &Names<'_>, on_exit: OnExit) -> Option<
         order: port.order.as_ref().map_or(Order::Queue, |at| at.value),
         mtu: port.mtu.as_ref().map(|mtu| mtu.value),
         queue: port.queue,
-        moderation_us: port.moderation_us.unwrap_or(0),
+        moderation_us: port.moderation_us.unwrap_or(Some(0)),
         busy_poll: port.busy_poll.unwrap_or(false),
         coalesce: port.coalesce.unwrap_or(takes_segments),
         segments: port.segments.unwrap_or(takes_segments),

@@ -20,6 +20,9 @@ pub(super) const KIND: Kind = Kind {
         "on_exit",
         "flow_hash",
         "restore_order",
+        "balance",
+        "budget",
+        "cpu_share",
     ],
 };
 
@@ -32,6 +35,8 @@ const FLOW_HASHES: &[(&str, FlowHash)] = &[
 
 /// Most workers of one gateway.
 const MAX_WORKERS: u16 = 64;
+/// Most packets of one turn.
+const MAX_BUDGET: u16 = 4096;
 /// Highest CPU number.
 const MAX_CPU: u16 = 4095;
 /// Longest path of a UNIX socket, its end mark excluded (`sockaddr_un`).
@@ -49,6 +54,9 @@ pub(in super::super) struct GatewayDraft {
     pub(in super::super) on_exit: Option<OnExit>,
     pub(in super::super) flow_hash: Option<FlowHash>,
     pub(in super::super) restore_order: Option<bool>,
+    pub(in super::super) balance: Option<bool>,
+    pub(in super::super) budget: Option<u16>,
+    pub(in super::super) cpu_share: Option<u8>,
 }
 
 /// Reads the section, which may be left out.
@@ -66,6 +74,9 @@ pub(super) fn read(root: &Section<'_>) -> GatewayDraft {
         on_exit: section.read("on_exit", choice(ON_EXIT)).map(|at| at.value),
         flow_hash: section.read("flow_hash", choice(FLOW_HASHES)).map(|at| at.value),
         restore_order: section.read("restore_order", boolean).map(|at| at.value),
+        balance: section.read("balance", boolean).map(|at| at.value),
+        budget: section.read("budget", integer(1..=MAX_BUDGET, "packets")).map(|at| at.value),
+        cpu_share: section.read("cpu_share", integer(1..=100, "%")).map(|at| at.value),
     }
 }
 

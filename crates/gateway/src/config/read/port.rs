@@ -55,6 +55,10 @@ pub(super) const MAX_MTU: u16 = 9578;
 
 /// Longest moderation in microseconds: a hundredth of a second would be felt.
 const MAX_MODERATION: u16 = 10_000;
+fn moderation(value: &DeValue<'_>) -> Result<Option<u16>, Refusal> {
+    integer(0..=MAX_MODERATION, "µs")(value).map(Some)
+}
+
 /// What to do about a port with two devices.
 const ONE_DEVICE: &str = "keep `interface` for a device that exists, `tap` for one that Polder makes, or `lan78xx` \
                           for a USB adapter";
@@ -75,7 +79,8 @@ pub(in super::super) struct PortDraft {
     pub(in super::super) order: Option<At<Order>>,
     pub(in super::super) mtu: Option<At<u16>>,
     pub(in super::super) queue: Option<PortQueue>,
-    pub(in super::super) moderation_us: Option<u16>,
+    /// `Some(None)`: by what comes.
+    pub(in super::super) moderation_us: Option<Option<u16>>,
     pub(in super::super) busy_poll: Option<bool>,
     pub(in super::super) coalesce: Option<bool>,
     pub(in super::super) segments: Option<bool>,
@@ -98,7 +103,7 @@ pub(super) fn read(section: &Section<'_>, name: At<String>) -> PortDraft {
         order: section.read("order", choice(ORDERS)),
         mtu: section.read("mtu", |value| mtu(value, role, most)),
         queue: super::queue::read(section),
-        moderation_us: section.read("moderation_us", integer(0..=MAX_MODERATION, "µs")).map(|at| at.value),
+        moderation_us: section.read("moderation_us", word_or("auto", None, moderation)).map(|at| at.value),
         busy_poll: section.read("busy_poll", boolean).map(|at| at.value),
         coalesce: section.read("coalesce", boolean).map(|at| at.value),
         segments: section.read("segments", boolean).map(|at| at.value),

@@ -11,12 +11,13 @@ use crate::runtime::ports::{self, OpenPort};
 use crate::runtime::sharing::{crew_for, order};
 use crate::runtime::tables::{Lasting, tables};
 use crate::runtime::wake::Bell;
-use crate::runtime::worker::{Attachment, Command, Report, Worker};
+use crate::runtime::worker::{Attachment, Command, Report, Schedule, Worker};
 use anyhow::Result;
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{BufferManager, Whereabouts};
 use polder_datapath::engine::{Engine, Tables};
 use polder_datapath::forward::{FdbTime, Links};
+use polder_datapath::receive::Options;
 use polder_datapath::units::Nanos;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -102,6 +103,7 @@ impl Gateway {
             )?;
             let share = crew.next();
             let board = share.as_ref().map(|share| Arc::clone(share.board()));
+            worker.schedule(schedule(&self.configuration));
             let [posted, held] =
                 [Whereabouts::Posted, Whereabouts::Held].map(|place| self.memory.manager().gauge(place));
             worker.count_frames(posted, held);
@@ -145,6 +147,14 @@ pub(super) fn bind_static(tables: &Tables, now: Nanos) {
     if let Err(error) = tables.bridges.bind_static(FdbTime::new(now, 0).second) {
         tracing::error!(%error, "not all static addresses of bridges are bound");
     }
+}
+
+/// How the workers of a gateway divide their time.
+fn schedule(configuration: &Configuration) -> Schedule {
+    let gateway = &configuration.gateway;
+    let options =
+        Options { balance: gateway.balance, budget: gateway.budget.map(u32::from), ..Options::default() };
+    Schedule::new(options, Some(gateway.cpu_share))
 }
 
 /// Pins the calling thread.

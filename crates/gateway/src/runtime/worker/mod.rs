@@ -1,6 +1,6 @@
 //! One worker: the loop that polls, forwards, sends and sleeps.
 //!
-//! A round gives every queue one turn of at most one batch, sends what other workers handed over and
+//! A round gives queues their turns as the [`Schedule`] says, sends what other workers handed over and
 //! reclaims what was sent. When a round finds nothing, the worker asks each queue for an event; only
 //! when none of them says [`Armed::Raced`](polder_datapath::port::Armed::Raced) does it sleep.
 //! `round` and `rest` are these two, `senders` is its sending half, `outlet` the queue in front of a port.
@@ -9,10 +9,12 @@ mod messages;
 mod outlet;
 mod rest;
 mod round;
+mod schedule;
 mod senders;
 
 pub use messages::{Attachment, Command, Mesh, Report, SendPath};
 pub use outlet::Outlet;
+pub use schedule::Schedule;
 
 use self::senders::Senders;
 use super::clock::Clock;
@@ -51,6 +53,7 @@ pub struct Worker {
     place: (usize, usize),
     /// Say how many frames devices have, and how many wait in queues and in reassembly.
     gauges: Option<[Gauge; 2]>,
+    schedule: Schedule,
     stop: bool,
 }
 
@@ -98,6 +101,7 @@ impl Worker {
             sharing: None,
             place,
             gauges: None,
+            schedule: Schedule::default(),
             stop: false,
         })
     }
@@ -113,6 +117,11 @@ impl Worker {
         self.gauges = Some([posted, held]);
     }
 
+    /// Lets the worker take turns and rest in another way than by default. To be called before there are ports.
+    pub fn schedule(&mut self, schedule: Schedule) {
+        self.schedule = schedule;
+    }
+
     /// Polls until it is told to stop.
     pub fn run(&mut self) {
         loop {
@@ -125,6 +134,7 @@ impl Worker {
             let now = self.clock.now();
             let busy = self.round(now);
             self.counters.polls.add(1);
+            self.keep_share(now);
             if self.counters.polls.get().is_multiple_of(PUBLISH) {
                 self.publish();
             }
@@ -139,6 +149,7 @@ impl Worker {
     /// Says where its frames are.
     fn publish(&self) {
         self.pool.publish();
+        self.counters.budget.set(u64::from(self.schedule.line.largest_budget()));
         if let Some([posted, held]) = &self.gauges {
             let receiving = self.receivers.iter().map(|queue| u64::from(queue.rx.posted())).sum::<u64>();
             posted.set(receiving + self.senders.posted());
@@ -170,7 +181,9 @@ impl Worker {
             // Queue *q* is polled by worker *q* mod the number of workers.
             let before = self.receivers.iter().filter(|queue| queue.port == port).count();
             let number = u16::try_from(self.place.0 + before * self.place.1).unwrap_or(u16::MAX);
+            self.schedule.line.add(1, class == Class::Control);
             self.receivers.push(Queue { port, class, number, rx, closed: false });
+            self.drive(self.receivers.len() - 1);
         }
         self.senders.attach(port, tx);
         self.engine.grow_to(usize::from(port.0) + 1);
@@ -184,6 +197,7 @@ impl Worker {
 
     /// Looks no more at a queue that has closed: its event may be one that never ends.
     fn deafen(&mut self, index: usize) {
+        self.schedule.line.close(index);
         let queue = &mut self.receivers[index];
         queue.closed = true;
         if let Some(event) = queue.rx.event() {
@@ -195,7 +209,9 @@ impl Worker {
     fn detach(&mut self, port: PortId) {
         // Closing a descriptor takes it out of the epoll set (epoll(7), question 6): those of queues
         // have no duplicates that outlive both ends.
-        self.receivers.retain(|queue| queue.port != port);
+        let Self { receivers, schedule, .. } = self;
+        schedule.line.retain(|index| receivers[index].port != port);
+        receivers.retain(|queue| queue.port != port);
         self.senders.detach(port, &mut self.pool);
         self.report(Report::Detached(port));
     }

@@ -18,7 +18,8 @@ const QUIET: Nanos = Nanos::from_millis(2);
 impl Worker {
     /// Sleeps, unless more is to be expected from other workers at once.
     pub(super) fn rest(&mut self, now: Nanos) {
-        if !self.sharing.as_ref().is_some_and(|sharing| sharing.stays_awake(now)) {
+        let is_shared = self.sharing.as_ref().is_some_and(|sharing| sharing.stays_awake(now));
+        if !is_shared && !self.schedule.pace.stays_awake(now) {
             self.sleep(now);
         }
     }
@@ -50,12 +51,16 @@ impl Worker {
         let mut events =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 8];
         self.counters.sleeps.add(1);
+        self.schedule.pace.sleeps();
         self.publish();
         let woken = epoll::wait(&self.epoll, &mut events, Some(&timeout));
         self.bell.awake();
         self.counters.slept_nanos.add(self.clock.now().since(now).0);
         let is_woken = woken.is_ok_and(|count| count > 0);
         self.counters.wakeups.add(u64::from(is_woken));
+        if is_woken {
+            self.schedule.pace.woken();
+        }
         if !is_woken && limit == LONGEST_SLEEP {
             // Nothing has come for long: what it keeps for itself is of use to others.
             self.pool.give_back();

@@ -5,21 +5,22 @@ use crate::runtime::sharing::Desk;
 use polder_buffers::{BATCH, Class, PortId};
 use polder_datapath::engine::With;
 use polder_datapath::port::{Budget, Turn};
+use polder_datapath::receive::{Grant, Outcome};
 use polder_datapath::steer::Order;
 use polder_datapath::units::Nanos;
 
-/// Packets a turn: one batch.
+/// Packets that one call receives at most: one batch.
 #[expect(clippy::cast_possible_truncation, reason = "64 fits")]
 const BATCH_BUDGET: u32 = BATCH as u32;
 
+/// Longest turn of any queue.
+const LONGEST_TURN: Nanos = Nanos::from_millis(100);
+
 impl Worker {
-    /// One turn for everything. Says whether there is reason for another round at once.
+    /// A turn for everything that has one. Says whether there is reason for another round at once.
     pub(super) fn round(&mut self, now: Nanos) -> bool {
-        let mut busy = false;
         self.senders.now = now;
-        for index in 0..self.receivers.len() {
-            busy |= self.turn(index, now);
-        }
+        let (mut busy, packets) = self.cycle(now);
         for index in 0..self.incoming.len() {
             busy |= self.take_over(index, now);
         }
@@ -30,17 +31,70 @@ impl Worker {
         self.engine.tick(now, &mut self.pool);
         self.counters.cached_frames.set(self.pool.cached() as u64);
         self.counters.pool_exhausted.set(self.pool.exhausted());
+        if let Some(mode) = self.schedule.note(now, packets.max(u32::from(busy))) {
+            self.drive_all(mode, now);
+        }
         busy
     }
 
-    fn turn(&mut self, index: usize, now: Nanos) -> bool {
-        let queue = &mut self.receivers[index];
-        if queue.closed {
-            return false;
+    /// A turn for each queue in the line, as long as the cycle lasts. Says whether there is reason for
+    /// another, and how many packets came.
+    fn cycle(&mut self, now: Nanos) -> (bool, u32) {
+        let (mut busy, mut packets, mut time) = (false, 0, now);
+        let mut wanted = self.senders.wanted();
+        self.schedule.line.begin(now, wanted);
+        while let Some(grant) = self.schedule.line.next(time, wanted) {
+            let outcome = self.turn(grant, time);
+            busy |= outcome.packets > 0 || outcome.turn == Turn::OutOfBudget;
+            packets += outcome.packets;
+            time = time + outcome.took;
+            self.schedule.line.ended(grant, outcome, time);
+            if wanted.is_some() {
+                wanted = self.senders.wanted();
+            }
         }
+        // One that was not looked at may have something.
+        (busy || self.schedule.line.is_cut(), packets)
+    }
+
+    /// The turn of one queue, a batch at a time.
+    fn turn(&mut self, grant: Grant, start: Nanos) -> Outcome {
+        let Grant { index, packets } = grant;
+        let mut outcome =
+            Outcome { packets: 0, took: Nanos(0), turn: Turn::Drained, unwanted: false, elsewhere: false };
+        if self.receivers[index].closed {
+            return outcome;
+        }
+        self.senders.begin_turn();
+        let mut left = packets;
+        let mut now = start;
+        loop {
+            let batch = left.min(BATCH_BUDGET);
+            let (received, turn) = self.receive(index, batch, now);
+            outcome.turn = turn;
+            outcome.packets = outcome.packets.saturating_add(received);
+            left -= received;
+            if received > 0 {
+                now = self.clock.now();
+            }
+            let goes_on = turn == Turn::OutOfBudget && received == batch && left > 0;
+            // Without balance a turn may never end of itself, and commands are to be obeyed.
+            if !goes_on || now.since(start) > LONGEST_TURN || self.senders.has_sated() {
+                break;
+            }
+        }
+        outcome.unwanted = self.senders.has_sated();
+        outcome.elsewhere = outcome.packets > self.senders.offered_to_services();
+        outcome.took = now.since(start);
+        outcome
+    }
+
+    /// Receives up to a batch and takes it through the stages.
+    fn receive(&mut self, index: usize, packets: u32, now: Nanos) -> (u32, Turn) {
+        let queue = &mut self.receivers[index];
         let timed = self.engine.begin_turn();
         let start = if timed { self.clock.now() } else { now };
-        let mut budget = Budget::new(BATCH_BUDGET);
+        let mut budget = Budget::new(packets);
         let pool = match queue.class {
             Class::Control => self.pool.control(),
             Class::Data => &mut self.pool,
@@ -71,7 +125,7 @@ impl Worker {
             self.deafen(index);
             self.report(Report::Closed(port));
         }
-        received > 0 || turn == Turn::OutOfBudget
+        (u32::try_from(received).unwrap_or(BATCH_BUDGET), turn)
     }
 
     /// Shares a received batch with the other workers.

@@ -21,6 +21,11 @@ pub(super) struct Senders {
     ports: Vec<Option<SendPath>>,
     outgoing: Vec<Way>,
     counters: Arc<WorkerCounters>,
+    /// Ports behind which there are services, which work on this worker's time.
+    services: Vec<PortId>,
+    /// Packets offered to those in this turn, and whether they have more than they want.
+    offered: u32,
+    sated: bool,
 }
 
 /// The worker that writes sequence numbers: it has the first queue of every port.
@@ -29,7 +34,8 @@ const SEALER: usize = 0;
 impl Senders {
     /// Ways to other workers, and no port.
     pub(super) fn new(outgoing: Vec<Way>, counters: Arc<WorkerCounters>) -> Self {
-        Self { now: Nanos::default(), ports: Vec::new(), outgoing, counters }
+        let (services, offered, sated) = (Vec::new(), 0, false);
+        Self { now: Nanos::default(), ports: Vec::new(), outgoing, counters, services, offered, sated }
     }
 
     /// Sends on a port that way.
@@ -38,11 +44,39 @@ impl Senders {
         if self.ports.len() <= index {
             self.ports.resize_with(index + 1, || None);
         }
+        if matches!(&path, SendPath::Own(queue) if queue.wanted().is_some()) {
+            self.services.push(port);
+        }
         self.ports[index] = Some(path);
+    }
+
+    /// How many packets services want that work on this worker's time; `None` without such.
+    pub(super) fn wanted(&self) -> Option<u32> {
+        let wanted = |port: &PortId| match self.ports.get(usize::from(port.0)) {
+            Some(Some(SendPath::Own(queue))) => queue.wanted(),
+            _ => None,
+        };
+        self.services.iter().filter_map(wanted).reduce(u32::saturating_add)
+    }
+
+    /// Begins to count what services are offered.
+    pub(super) fn begin_turn(&mut self) {
+        (self.offered, self.sated) = (0, false);
+    }
+
+    /// Packets that services were offered in this turn.
+    pub(super) fn offered_to_services(&self) -> u32 {
+        self.offered
+    }
+
+    /// Whether a service that was offered packets in this turn has more than it wants.
+    pub(super) fn has_sated(&self) -> bool {
+        self.sated
     }
 
     /// Lets go of a port. What waits for it is dropped.
     pub(super) fn detach(&mut self, port: PortId, pool: &mut Pool) {
+        self.services.retain(|&service| service != port);
         let path = self.ports.get_mut(usize::from(port.0)).and_then(Option::take);
         if let Some(SendPath::Queued(mut outlet)) = path {
             outlet.clear(pool, &self.counters);
@@ -148,6 +182,11 @@ impl Egress for Senders {
     fn send(&mut self, port: PortId, batch: &mut Batch, pool: &mut Pool) -> bool {
         let Some(Some(sender)) = self.ports.get_mut(usize::from(port.0)) else { return false };
         match sender {
+            SendPath::Own(queue) if !self.services.is_empty() && queue.wanted().is_some() => {
+                self.offered += u32::try_from(batch.len()).unwrap_or(0);
+                queue.transmit(batch, pool);
+                self.sated |= queue.is_sated();
+            }
             SendPath::Own(queue) => {
                 queue.transmit(batch, pool);
                 if !batch.is_empty() && queue.reclaim(pool) != Turn::Closed {

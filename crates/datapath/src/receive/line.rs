@@ -1,0 +1,224 @@
+//! Who has a turn, and for how many packets.
+//!
+//! A cycle gives each queue in the line one turn, queues of the control class first. Who has used up its
+//! budget goes to the tail; who is drained is looked at again in the next cycle. A cycle ends when all had
+//! a turn, or with its bound in time; then the next one begins with those that had none.
+
+use super::law::{Law, MOST};
+use crate::port::Turn;
+use crate::units::Nanos;
+use std::collections::VecDeque;
+
+/// How turns are given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// `false`: a queue is drained before anything else runs, and nothing is left in a device.
+    pub balance: bool,
+    /// Packets of every turn; by the law if `None`.
+    pub budget: Option<u32>,
+    /// The time in which every queue is to have had its turn.
+    pub cycle: Nanos,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { balance: true, budget: None, cycle: Nanos(200_000) }
+    }
+}
+
+/// A turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Whose.
+    pub index: usize,
+    /// Packets.
+    pub packets: u32,
+}
+
+/// How a turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Packets moved.
+    pub packets: u32,
+    /// How long that took.
+    pub took: Nanos,
+    /// What the queue said.
+    pub turn: Turn,
+    /// Whether those destinations that wait for this worker's time had more than they wanted after it.
+    pub unwanted: bool,
+    /// Whether it brought packets for other destinations.
+    pub elsewhere: bool,
+}
+
+/// A queue that is left alone because nobody wants its packets is looked at after this all the same.
+const LOOK: Nanos = Nanos::from_millis(1);
+/// With so many packets, to see whether there are some for somebody else.
+const FEW: u32 = 8;
+/// The first budget: nobody knows yet what a packet costs.
+const FIRST: u32 = 1;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    weight: u32,
+    control: bool,
+    law: Law,
+    /// Whether it stands in the line.
+    waits: bool,
+    closed: bool,
+    /// Bound to what is wanted, and when it is looked at regardless.
+    bound: Option<Nanos>,
+}
+
+/// The queues of one worker, in the order in which they have their turns.
+#[derive(Debug)]
+pub struct Line {
+    options: Options,
+    entries: Vec<Entry>,
+    control: VecDeque<usize>,
+    bulk: VecDeque<usize>,
+    /// Sum of all weights.
+    weights: u32,
+    /// When the cycle began, and how many turns it has left.
+    began: Nanos,
+    left: usize,
+    /// How many of those turns are of queues that are bound: they share what is wanted.
+    bound: u32,
+}
+
+impl Line {
+    /// Without queues.
+    pub fn new(options: Options) -> Self {
+        Self {
+            options,
+            entries: Vec::new(),
+            control: VecDeque::new(),
+            bulk: VecDeque::new(),
+            weights: 0,
+            began: Nanos(0),
+            left: 0,
+            bound: 0,
+        }
+    }
+
+    /// Adds a queue; they are numbered in the order in which they come.
+    pub fn add(&mut self, weight: u16, control: bool) {
+        let weight = u32::from(weight.max(1));
+        self.weights += weight;
+        let law = Law::new(FIRST);
+        self.entries.push(Entry { weight, control, law, waits: false, closed: false, bound: None });
+        let room = self.entries.len();
+        self.control.reserve(room);
+        self.bulk.reserve(room);
+    }
+
+    /// Takes away the queues for which `keep` says no; the others move up. Called for each in turn.
+    pub fn retain(&mut self, mut keep: impl FnMut(usize) -> bool) {
+        let mut index = 0;
+        self.entries.retain_mut(|entry| {
+            entry.waits = false;
+            index += 1;
+            keep(index - 1)
+        });
+        self.control.clear();
+        self.bulk.clear();
+        self.left = 0;
+        self.weights = self.entries.iter().map(|entry| entry.weight).sum();
+    }
+
+    /// Takes a queue out for good.
+    pub fn close(&mut self, index: usize) {
+        self.entries[index].closed = true;
+    }
+
+    /// The budget of a queue's turn.
+    pub fn budget(&self, index: usize) -> u32 {
+        if !self.options.balance {
+            return u32::MAX;
+        }
+        self.options.budget.unwrap_or_else(|| self.entries[index].law.packets())
+    }
+
+    /// The largest budget of a queue by the law, or the fixed one.
+    pub fn largest_budget(&self) -> u32 {
+        let open = (0..self.entries.len()).filter(|&index| !self.entries[index].closed);
+        open.map(|index| self.budget(index)).max().unwrap_or(0)
+    }
+
+    /// How long a turn of a queue is to take: its part of a cycle, by weight.
+    fn time(&self, index: usize) -> Nanos {
+        let part = u64::from(self.entries[index].weight);
+        Nanos(self.options.cycle.0 * part / u64::from(self.weights.max(1)))
+    }
+
+    /// Begins a cycle. `wanted`: how many packets those destinations want that wait for this worker's time.
+    pub fn begin(&mut self, now: Nanos, wanted: Option<u32>) {
+        let Self { entries, control, bulk, .. } = self;
+        for (index, entry) in entries.iter_mut().enumerate() {
+            let rests = entry.bound.is_some_and(|look| now < look && wanted == Some(0));
+            if entry.waits || entry.closed || rests {
+                continue;
+            }
+            entry.waits = true;
+            if entry.control { control.push_back(index) } else { bulk.push_back(index) }
+        }
+        self.began = now;
+        self.left = self.control.len() + self.bulk.len();
+        let bound = self.entries.iter().filter(|entry| entry.waits && entry.bound.is_some()).count();
+        self.bound = u32::try_from(bound).unwrap_or(u32::MAX);
+    }
+
+    /// The next turn of this cycle.
+    pub fn next(&mut self, now: Nanos, wanted: Option<u32>) -> Option<Grant> {
+        let is_over = self.options.balance && now.since(self.began) >= self.options.cycle;
+        if self.left == 0 {
+            return None;
+        }
+        // Control is served in any case; it is bounded by its own budget.
+        let index = match self.control.pop_front() {
+            Some(index) => index,
+            None if is_over => return None,
+            None => self.bulk.pop_front()?,
+        };
+        self.left -= 1;
+        let budget = self.budget(index);
+        let entry = &mut self.entries[index];
+        entry.waits = false;
+        let packets = match (entry.bound, wanted) {
+            (Some(_), Some(0)) => budget.min(FEW),
+            // What one does not take the next may have: none gets less than its part.
+            (Some(_), Some(wanted)) => budget.min(wanted.div_ceil(self.bound.max(1))),
+            _ => budget,
+        };
+        self.bound -= u32::from(entry.bound.is_some()).min(self.bound);
+        Some(Grant { index, packets })
+    }
+
+    /// Whether the cycle ended before all had their turns.
+    pub fn is_cut(&self) -> bool {
+        self.left > 0
+    }
+
+    /// Takes note of how the turn that was given last ended, at `now`.
+    pub fn ended(&mut self, grant: Grant, outcome: Outcome, now: Nanos) {
+        let Outcome { packets, took, turn, unwanted, elsewhere } = outcome;
+        let time = self.time(grant.index);
+        let entry = &mut self.entries[grant.index];
+        entry.law.learn(packets.min(MOST), took, time);
+        if self.options.balance {
+            let goes_on = unwanted || (entry.bound.is_some() && packets == grant.packets);
+            entry.bound = (goes_on && !elsewhere).then(|| now + LOOK);
+        }
+        match turn {
+            Turn::Closed => entry.closed = true,
+            Turn::OutOfBudget if entry.bound.is_none() => {
+                entry.waits = true;
+                if entry.control {
+                    self.control.push_back(grant.index)
+                } else {
+                    self.bulk.push_back(grant.index)
+                }
+            }
+            Turn::OutOfBudget | Turn::Drained => {}
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The poll scheduler: whose turn it is, how long, and what to do when nothing came.
+//!
+//! [`Line`] gives turns, [`Law`] their budgets; [`Pace`] decides between sleep and polling by what came;
+//! [`Allowance`] keeps a worker to its share of a core. All of them are told the time and decide; the
+//! worker does. In: what turns moved, and how long they took. Out: the next turn, or rest.
+
+mod allowance;
+mod law;
+mod line;
+mod pace;
+
+pub use allowance::Allowance;
+pub use law::{Law, MOST};
+pub use line::{Grant, Line, Options, Outcome};
+pub use pace::{Mode, Pace};

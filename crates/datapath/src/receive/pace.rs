@@ -1,0 +1,240 @@
+//! Between sleep and polling, by what came.
+//!
+//! Time is looked at in windows of ten milliseconds. Each change has two thresholds that lie apart, and
+//! what was tried in vain is tried again only after a while that doubles each time.
+
+use crate::port::Drive;
+use crate::units::Nanos;
+
+/// How a worker waits for packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mode {
+    /// It sleeps at once when nothing is there; every packet may wake it.
+    #[default]
+    Interrupts,
+    /// The same, and devices wake it at most every [`Pace::THROTTLE`].
+    Throttled,
+    /// It polls, and devices receive when they are polled.
+    Polled,
+}
+
+impl Mode {
+    /// The name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Interrupts => "interrupts",
+            Self::Throttled => "throttled",
+            Self::Polled => "polled",
+        }
+    }
+
+    /// The mode of that number, which [`Pace::mode`] as an integer is.
+    pub const fn of(number: u64) -> Self {
+        match number {
+            1 => Self::Throttled,
+            2 => Self::Polled,
+            _ => Self::Interrupts,
+        }
+    }
+
+    /// What devices are told.
+    pub const fn drive(self) -> Drive {
+        match self {
+            Self::Interrupts => Drive::Interrupts(Nanos(0)),
+            Self::Throttled => Drive::Interrupts(Pace::THROTTLE),
+            Self::Polled => Drive::Polled,
+        }
+    }
+}
+
+/// The window.
+const WINDOW: Nanos = Nanos::from_millis(10);
+/// Wake-ups in a window from which on devices are throttled.
+const MANY_WAKEUPS: u32 = 200;
+/// Packets in a window below which they are not, and in how many windows in a row.
+const FEW_PACKETS: u32 = 50;
+const FEW_WINDOWS: u8 = 4;
+/// Packets a wake-up that fill a device's turn: more come than are taken.
+const FULL: u32 = 64;
+/// Wake-ups, or busy cycles, without which a window proves nothing.
+const PROOF: u32 = 4;
+/// The part of the time that polling in vain may take: one in so many.
+const VAIN: u64 = 4;
+/// Windows after which a trial has succeeded.
+const SUCCESS: u8 = 10;
+/// How long polling is not tried again, at first and at most.
+const FIRST_PAUSE: Nanos = Nanos::from_millis(20);
+const LONGEST_PAUSE: Nanos = Nanos::from_millis(1280);
+/// A short busy poll.
+const LINGER: Nanos = Nanos(5_000);
+/// Tries after which is known whether short busy polls find something, and how many of them are to.
+const TRIES: u32 = 16;
+
+/// What happened in a window.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    packets: u32,
+    cycles: u32,
+    sleeps: u32,
+    wakeups: u32,
+    /// Time of cycles that found nothing.
+    vain: Nanos,
+}
+
+/// Decides how a worker waits.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    mode: Mode,
+    window: Nanos,
+    seen: Seen,
+    /// Windows in a row with few packets, or in which polling went well.
+    windows: u8,
+    /// When polling may be tried again, and how long it may not after the next failure.
+    not_before: Nanos,
+    pause: Nanos,
+    /// The cycle before: when it began, and whether it found something.
+    last: Option<(Nanos, bool)>,
+    linger: Linger,
+}
+
+impl Pace {
+    /// How long a throttled device waits.
+    pub const THROTTLE: Nanos = Nanos(50_000);
+
+    /// How the worker waits now.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// A cycle began at `start` and moved so many packets. Answers the mode when it is another from now on.
+    #[inline]
+    pub fn cycle(&mut self, start: Nanos, packets: u32) -> Option<Mode> {
+        if let Some((before, false)) = self.last {
+            self.seen.vain = self.seen.vain + start.since(before);
+        }
+        self.last = Some((start, packets > 0));
+        self.seen.packets = self.seen.packets.saturating_add(packets);
+        self.seen.cycles += u32::from(packets > 0);
+        if packets > 0 {
+            self.linger.found(start);
+        }
+        if start.since(self.window) < WINDOW { None } else { self.end(start) }
+    }
+
+    /// A cycle found nothing: whether to poll on instead of sleeping.
+    pub fn stays_awake(&mut self, now: Nanos) -> bool {
+        self.mode == Mode::Polled || self.linger.goes_on(now)
+    }
+
+    /// No device can be polled: the mode is left, and not tried for long.
+    pub fn refuse(&mut self, now: Nanos) {
+        self.mode = Mode::Interrupts;
+        self.windows = 0;
+        self.not_before = now + LONGEST_PAUSE;
+    }
+
+    /// The worker sleeps now.
+    pub fn sleeps(&mut self) {
+        self.seen.sleeps += 1;
+        self.last = None;
+    }
+
+    /// The worker was woken by an event.
+    pub fn woken(&mut self) {
+        self.seen.wakeups += 1;
+    }
+
+    /// The window has ended.
+    #[cold]
+    fn end(&mut self, now: Nanos) -> Option<Mode> {
+        let passed = now.since(self.window);
+        let seen = core::mem::take(&mut self.seen);
+        self.window = now;
+        let next = match self.mode {
+            // A window that took far longer was slept through.
+            _ if passed.0 > 4 * WINDOW.0 => Mode::Interrupts,
+            Mode::Polled => self.polled(seen, passed, now),
+            Mode::Interrupts | Mode::Throttled if self.is_overloaded(seen, now) => Mode::Polled,
+            Mode::Interrupts if seen.wakeups >= MANY_WAKEUPS => Mode::Throttled,
+            Mode::Interrupts => Mode::Interrupts,
+            Mode::Throttled => self.throttled(seen),
+        };
+        if next == self.mode {
+            return None;
+        }
+        self.mode = next;
+        self.windows = 0;
+        Some(next)
+    }
+
+    /// Whether more comes than can be done, as far as can be seen.
+    fn is_overloaded(&self, seen: Seen, now: Nanos) -> bool {
+        let never_slept = seen.sleeps == 0 && seen.cycles >= PROOF;
+        let full = seen.wakeups >= PROOF && seen.packets / seen.wakeups >= FULL;
+        now >= self.not_before && (never_slept || full)
+    }
+
+    fn polled(&mut self, seen: Seen, passed: Nanos, now: Nanos) -> Mode {
+        if seen.vain.0 < passed.0 / VAIN {
+            self.windows = self.windows.saturating_add(1);
+            if self.windows >= SUCCESS {
+                self.pause = FIRST_PAUSE;
+            }
+            return Mode::Polled;
+        }
+        self.pause = self.pause.max(FIRST_PAUSE);
+        self.not_before = now + self.pause;
+        self.pause = Nanos(2 * self.pause.0).min(LONGEST_PAUSE);
+        // What came until now is more than interrupts without a throttle are good for.
+        if seen.packets >= MANY_WAKEUPS { Mode::Throttled } else { Mode::Interrupts }
+    }
+
+    fn throttled(&mut self, seen: Seen) -> Mode {
+        self.windows = if seen.packets < FEW_PACKETS { self.windows + 1 } else { 0 };
+        if self.windows >= FEW_WINDOWS { Mode::Interrupts } else { Mode::Throttled }
+    }
+}
+
+/// Short busy polls, while packets are expected at once and most of them find some.
+#[derive(Clone, Copy, Debug, Default)]
+struct Linger {
+    /// When packets last came.
+    came: Nanos,
+    /// The usual time between them.
+    gap: Nanos,
+    lingers: bool,
+    tries: u32,
+    hits: u32,
+    not_before: Nanos,
+}
+
+impl Linger {
+    #[inline]
+    fn found(&mut self, now: Nanos) {
+        let gap = now.since(self.came).0.min(Nanos::SECOND.0);
+        self.gap = Nanos(self.gap.0 - self.gap.0 / 8 + gap / 8);
+        self.came = now;
+        self.hits += u32::from(core::mem::take(&mut self.lingers));
+    }
+
+    fn goes_on(&mut self, now: Nanos) -> bool {
+        if self.lingers {
+            self.lingers = now.since(self.came) < LINGER;
+            return self.lingers;
+        }
+        if self.gap > LINGER || now < self.not_before || now.since(self.came) >= LINGER {
+            return false;
+        }
+        if self.tries >= TRIES {
+            if self.hits < TRIES / 2 {
+                self.not_before = now + LONGEST_PAUSE;
+            }
+            (self.tries, self.hits) = (0, 0);
+            return false;
+        }
+        self.tries += 1;
+        self.lingers = true;
+        true
+    }
+}

@@ -1,0 +1,388 @@
+//! The poll scheduler in virtual time: nobody starves, shares follow weights, modes do not flap.
+
+use polder_datapath::port::Turn;
+use polder_datapath::receive::{Allowance, Grant, Law, Line, MOST, Mode, Options, Outcome, Pace};
+use polder_datapath::units::Nanos;
+use proptest::prelude::*;
+
+/// A queue with packets that cost something, of which so many come in a second.
+#[derive(Clone, Copy, Debug)]
+struct Source {
+    weight: u16,
+    control: bool,
+    /// Of a turn, and of a packet, in nanoseconds.
+    fixed: u64,
+    cost: u64,
+    rate: f64,
+    ring: u64,
+}
+
+const BULK: Source = Source { weight: 1, control: false, fixed: 200, cost: 250, rate: 1e9, ring: 1 << 40 };
+
+/// What became of a source.
+#[derive(Clone, Debug, Default)]
+struct Fate {
+    arrived: f64,
+    taken: u64,
+    lost: u64,
+    time: u64,
+    turns: Vec<(u64, u64)>,
+}
+
+impl Source {
+    /// What a turn of so many packets takes.
+    fn time(&self, packets: u64) -> u64 {
+        if packets == 0 { 20 } else { self.fixed + self.cost * packets }
+    }
+}
+
+impl Fate {
+    fn waiting(&self) -> u64 {
+        whole(self.arrived) - self.taken - self.lost
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "counts of a test are small and not negative")]
+fn whole(value: f64) -> u64 {
+    value as u64
+}
+
+/// A worker, its sources and their clock.
+struct Rig<'a> {
+    sources: &'a [Source],
+    fates: Vec<Fate>,
+    now: u64,
+    before: u64,
+    end: u64,
+}
+
+impl Rig<'_> {
+    fn arrive(&mut self) {
+        arrive(self.sources, &mut self.fates, self.now - self.before);
+        self.before = self.now;
+    }
+
+    /// A turn, a batch at a time: one that is drained takes also what comes meanwhile.
+    fn turn(&mut self, grant: Grant, cycle: u64) -> Outcome {
+        self.arrive();
+        let (index, begun) = (grant.index, self.now);
+        let mut left = u64::from(grant.packets);
+        loop {
+            let packets = self.fates[index].waiting().min(left).min(64);
+            self.now += self.sources[index].time(packets);
+            self.fates[index].taken += packets;
+            left -= packets;
+            self.arrive();
+            if left == 0 || packets == 0 || self.now >= self.end {
+                break;
+            }
+        }
+        let (fate, took) = (&mut self.fates[index], self.now - begun);
+        fate.time += took;
+        fate.turns.push((cycle, self.now));
+        let turn = if fate.waiting() > 0 { Turn::OutOfBudget } else { Turn::Drained };
+        let packets = u32::try_from(u64::from(grant.packets) - left).expect("within a budget");
+        Outcome { packets, took: Nanos(took), turn, unwanted: false, elsewhere: true }
+    }
+}
+
+/// Runs the sources against one worker for so many nanoseconds.
+fn run(options: Options, sources: &[Source], end: u64) -> Vec<Fate> {
+    let mut line = Line::new(options);
+    sources.iter().for_each(|source| line.add(source.weight, source.control));
+    let mut rig = Rig { sources, fates: vec![Fate::default(); sources.len()], now: 0, before: 0, end };
+    let mut cycle = 0;
+    while rig.now < end {
+        cycle += 1;
+        line.begin(Nanos(rig.now), None);
+        let start = rig.now;
+        while let Some(grant) = line.next(Nanos(rig.now), None) {
+            let outcome = rig.turn(grant, cycle);
+            line.ended(grant, outcome, Nanos(rig.now));
+        }
+        rig.now += 20 * u64::from(rig.now == start);
+    }
+    rig.fates
+}
+
+fn arrive(sources: &[Source], fates: &mut [Fate], passed: u64) {
+    for (source, fate) in sources.iter().zip(fates) {
+        fate.arrived += source.rate * passed as f64 / 1e9;
+        fate.lost += fate.waiting().saturating_sub(source.ring);
+    }
+}
+
+/// What a turn of the law's budget costs.
+fn cost(law: Law, fixed: u64, each: u64) -> Nanos {
+    Nanos(fixed + each * u64::from(law.packets()))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn the_budget_comes_from_both_sides_and_never_swings(
+        fixed in 0_u64..5_000, each in 1_u64..60_000, time in 6_000_u64..1_000_000
+    ) {
+        let goal = ((time - fixed.min(time)) / each).clamp(1, u64::from(MOST));
+        for first in [1, MOST] {
+            let mut law = Law::new(first);
+            let mut last = u64::from(law.packets());
+            let rises = last < goal;
+            for _ in 0..400 {
+                let took = cost(law, fixed, each);
+                law.learn(law.packets(), took, Nanos(time));
+                let next = u64::from(law.packets());
+                prop_assert!(if rises { next >= last } else { next <= last }, "{last} to {next}, goal {goal}");
+                // Of whole packets the last one may be begun.
+                prop_assert!(if rises { next <= goal + 1 } else { next + 1 >= goal }, "{next} beyond {goal}");
+                last = next;
+            }
+            prop_assert!(last.abs_diff(goal) <= 1 + goal / 50, "{last} and not {goal} from {first}");
+        }
+    }
+
+    #[test]
+    fn between_two_turns_of_a_queue_no_other_has_two(
+        costs in proptest::collection::vec((1_u16..20, 1_u64..100_000, 0_u64..2), 2..12)
+    ) {
+        let source = |&(weight, cost, busy): &(u16, u64, u64)| {
+            Source { weight, cost, rate: if busy == 1 { 1e9 } else { 1e4 }, ..BULK }
+        };
+        let sources = costs.iter().map(source).collect::<Vec<_>>();
+        let fates = run(Options::default(), &sources, 20_000_000);
+        for (one, fate) in fates.iter().enumerate() {
+            prop_assert!(fate.turns.len() > 2, "queue {one} had {} turns", fate.turns.len());
+            for pair in fate.turns.windows(2) {
+                for other in &fates {
+                    let before = |end: u64| other.turns.partition_point(|turn| turn.1 < end);
+                    let within = before(pair[1].1).saturating_sub(before(pair[0].1 + 1));
+                    prop_assert!(within <= 2, "queue {one} waited for {within} turns of another");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn time_is_shared_by_weight_whatever_packets_cost(
+        queues in proptest::collection::vec((1_u16..8, 50_u64..3_000), 2..6)
+    ) {
+        let sources = queues.iter().map(|&(weight, cost)| Source { weight, cost, ..BULK }).collect::<Vec<_>>();
+        let fates = run(Options::default(), &sources, 100_000_000);
+        let (weights, time) =
+            (queues.iter().map(|queue| u64::from(queue.0)).sum::<u64>(), fates.iter().map(|fate| fate.time).sum::<u64>());
+        for (source, fate) in sources.iter().zip(&fates) {
+            let (fair, got) = (f64::from(source.weight) / weights as f64, fate.time as f64 / time as f64);
+            // A turn is a whole number of packets.
+            let whole = source.cost as f64 / (200_000.0 * fair);
+            prop_assert!((got - fair).abs() <= fair * (0.05 + whole), "{got:.3} and not {fair:.3}");
+        }
+    }
+}
+
+#[test]
+fn a_queue_at_a_hundred_times_the_rate_takes_nothing_from_three_others() {
+    let small = Source { rate: 20_000.0, ring: 256, ..BULK };
+    let big = Source { rate: 2_000_000.0 * 2.5, ring: 256, ..BULK };
+    let fates = run(Options::default(), &[small, big, small, small], 1_000_000_000);
+    let lost = fates.iter().map(|fate| fate.lost).collect::<Vec<_>>();
+    assert_eq!((lost[0], lost[2], lost[3]), (0, 0, 0));
+    assert!(lost[1] > 100_000, "the big one was overloaded: {lost:?}");
+    // The negative control: without turns, the big queue is all that is ever served.
+    let off = run(Options { balance: false, ..Options::default() }, &[small, big, small, small], 100_000_000);
+    assert!(off[2].lost > 100, "{off:?}", off = off[2].lost);
+}
+
+#[test]
+fn control_waits_for_one_cycle_at_most() {
+    let control = Source { control: true, rate: 1_000.0, ring: 8, ..BULK };
+    let service = Source { cost: 50_000, ..BULK };
+    let fates = run(Options::default(), &[BULK, BULK, service, control], 500_000_000);
+    let longest = fates[3].turns.windows(2).map(|pair| pair[1].1 - pair[0].1).max().expect("turns");
+    // The bound, and the turn that was begun within it.
+    assert!(longest <= 200_000 + 100_000, "{longest} ns");
+    assert_eq!(fates[3].lost, 0);
+}
+
+#[test]
+fn a_fixed_budget_stays() {
+    let mut line = Line::new(Options { budget: Some(8), ..Options::default() });
+    line.add(1, false);
+    for _ in 0..100 {
+        line.begin(Nanos(0), None);
+        let grant = line.next(Nanos(0), None).expect("it is in the line");
+        assert_eq!(grant.packets, 8);
+        let outcome = Outcome {
+            packets: 8,
+            took: Nanos(10),
+            turn: Turn::OutOfBudget,
+            unwanted: false,
+            elsewhere: true,
+        };
+        line.ended(grant, outcome, Nanos(0));
+    }
+}
+
+fn turn(line: &mut Line, now: u64, wanted: Option<u32>) -> Option<Grant> {
+    line.begin(Nanos(now), wanted);
+    line.next(Nanos(now), wanted)
+}
+
+#[test]
+fn what_nobody_wants_is_left_in_the_device_and_others_packets_are_seen() {
+    let mut line = Line::new(Options::default());
+    line.add(1, false);
+    let outcome = |packets, unwanted, elsewhere| Outcome {
+        packets,
+        took: Nanos(1000),
+        turn: Turn::OutOfBudget,
+        unwanted,
+        elsewhere,
+    };
+    let grant = turn(&mut line, 0, Some(100)).expect("a turn");
+    line.ended(grant, outcome(grant.packets, true, false), Nanos(1000));
+    assert_eq!(turn(&mut line, 2_000, Some(0)), None, "nothing is wanted");
+    let grant = turn(&mut line, 3_000, Some(30)).expect("some are wanted");
+    assert_eq!(grant.packets, 30);
+    line.ended(grant, outcome(30, false, false), Nanos(4_000));
+    assert_eq!(turn(&mut line, 900_000, Some(0)), None);
+    let grant = turn(&mut line, 1_100_000, Some(0)).expect("it is looked at");
+    assert_eq!(grant.packets, 8);
+    line.ended(grant, outcome(8, true, true), Nanos(1_101_000));
+    assert!(turn(&mut line, 1_102_000, Some(0)).is_some(), "somebody else wants some");
+}
+
+/// What waits for a service, which wants more when half of that is done.
+#[derive(Clone, Copy)]
+struct Backlog {
+    most: u64,
+    waiting: u64,
+}
+
+impl Backlog {
+    fn wanted(self) -> Option<u32> {
+        let wanted = if self.waiting <= self.most / 2 { self.most - self.waiting } else { 0 };
+        u32::try_from(wanted).ok()
+    }
+}
+
+#[test]
+fn who_asks_little_of_an_overloaded_service_is_answered_wholly() {
+    let small = Source { rate: 4_000.0, ring: 256, ..BULK };
+    let big = Source { rate: 800_000.0, ring: 256, ..BULK };
+    let sources = [big, small, small, small];
+    let mut line = Line::new(Options::default());
+    sources.iter().for_each(|source| line.add(source.weight, source.control));
+    let end = 1_000_000_000;
+    let mut rig = Rig { sources: &sources, fates: vec![Fate::default(); 4], now: 0, before: 0, end };
+    let (mut backlog, mut refused) = (Backlog { most: 48, waiting: 0 }, [0; 4]);
+    while rig.now < end {
+        line.begin(Nanos(rig.now), backlog.wanted());
+        while let Some(grant) = line.next(Nanos(rig.now), backlog.wanted()) {
+            // As the worker does, a turn that fills the service ends.
+            let mut outcome = rig.turn(Grant { packets: grant.packets.min(64), ..grant }, 0);
+            backlog.waiting += u64::from(outcome.packets);
+            let most = 2 * backlog.most + 64;
+            refused[grant.index] += backlog.waiting.saturating_sub(most);
+            backlog.waiting = backlog.waiting.min(most);
+            (outcome.unwanted, outcome.elsewhere) =
+                (outcome.packets > 0 && backlog.waiting > backlog.most, false);
+            line.ended(grant, outcome, Nanos(rig.now));
+        }
+        // A turn of the service: ten microseconds a request.
+        let served = backlog.waiting.min(6);
+        backlog.waiting -= served;
+        rig.now += 100 + 10_000 * served;
+        rig.arrive();
+    }
+    let lost = rig.fates.iter().map(|fate| fate.lost).collect::<Vec<_>>();
+    assert_eq!(
+        (lost[1..].iter().sum::<u64>(), refused[1..].iter().sum::<u64>()),
+        (0, 0),
+        "{lost:?} {refused:?}"
+    );
+    assert!(lost[0] > 500_000, "what is too much dies in the device: {lost:?} {refused:?}");
+    assert!(refused[0] < rig.fates[0].taken / 10, "and not in front of the service: {refused:?}");
+}
+
+/// A worker that is driven by the pace: packets come in even distances.
+struct Model {
+    rate: f64,
+    /// Of a packet, of a cycle that finds nothing, and of a wake-up with the kernel's part.
+    cost: u64,
+    vain: u64,
+    wake: u64,
+}
+
+/// Answers the changes of mode, the time on the core, and the mode at the end.
+fn drive(model: &Model, end: u64) -> (u32, u64, Mode) {
+    let mut pace = Pace::default();
+    let (mut now, mut taken, mut busy, mut changes) = (1, 0_u64, 0, 0);
+    while now < end {
+        let arrived = whole(now as f64 * model.rate / 1e9);
+        let packets = (arrived - taken).min(64);
+        taken += packets;
+        changes += u32::from(pace.cycle(Nanos(now), u32::try_from(packets).expect("a batch")).is_some());
+        let took = if packets > 0 { 100 + model.cost * packets } else { model.vain };
+        (now, busy) = (now + took, busy + took);
+        if packets > 0 || pace.stays_awake(Nanos(now)) {
+            continue;
+        }
+        pace.sleeps();
+        let next = whole((taken + 1) as f64 * 1e9 / model.rate);
+        let delay = if pace.mode() == Mode::Throttled { Pace::THROTTLE.0 } else { 0 };
+        let wakes = next.max(now).max(now + delay).min(now + 1_000_000_000);
+        if wakes < now + 1_000_000_000 {
+            pace.woken();
+        }
+        busy += model.wake;
+        now = wakes + model.wake;
+    }
+    (changes, busy, pace.mode())
+}
+
+#[test]
+fn modes_do_not_flap_at_any_rate() {
+    const SECONDS: u64 = 20;
+    for step in 0..200 {
+        let rate = 10_f64.powf(f64::from(step) / 28.0);
+        let model = Model { rate, cost: 900, vain: 400, wake: 5_000 };
+        let (changes, ..) = drive(&model, SECONDS * 1_000_000_000);
+        // A trial that fails is one change there and one back, and ever rarer.
+        assert!(
+            changes <= 2 * (7 + 1 + u32::try_from(SECONDS).expect("few")),
+            "{changes} changes at {rate:.0} packets/s"
+        );
+    }
+}
+
+#[test]
+fn silence_costs_nothing_and_overload_is_polled() {
+    let second = 1_000_000_000;
+    let at = |rate| drive(&Model { rate, cost: 900, vain: 400, wake: 5_000 }, 10 * second);
+    let (_, busy, mode) = at(10.0);
+    assert_eq!(mode, Mode::Interrupts);
+    assert!(busy < 10 * second / 1000, "{busy} ns of ten seconds");
+    assert_eq!(at(1_000.0).2, Mode::Interrupts, "a packet a millisecond is not delayed");
+    assert_eq!(at(100_000.0).2, Mode::Throttled);
+    assert_eq!(at(3_000_000.0).2, Mode::Polled);
+    // What a throttle saves at a tenth of the capacity: most wake-ups.
+    let throttled = at(100_000.0).1 as f64 / 1e6;
+    assert!(throttled < 1.3 * 900.0 + 5_000.0 * 20.0 / 1e3 * 10.0 * 1.5, "{throttled} µs a second");
+}
+
+#[test]
+fn a_worker_leaves_the_core_when_its_share_is_used_up() {
+    for permille in [100, 500, 900] {
+        let mut allowance = Allowance::new(permille);
+        let (mut now, mut used) = (1_u64, 0_u64);
+        while now < 2_000_000_000 {
+            match allowance.pause(Nanos(now), Nanos(used)) {
+                Some(pause) => now += pause.0,
+                None => (now, used) = (now + 100_000, used + 100_000),
+            }
+        }
+        let share = 1000 * used / now;
+        assert!(share.abs_diff(u64::from(permille)) <= 20, "{share} and not {permille}");
+    }
+}

@@ -1,0 +1,144 @@
+//! A UDP echo of a given cost, over Polder's ports or over the kernel's sockets.
+//!
+//! Requests come in at the input; answers leave by the output, towards the client. No thread is put before
+//! others: who gives way to whom is what is measured.
+
+use super::{CLIENT, Device, SERVER, Site, kernel};
+use crate::command::{self, Running};
+use crate::meters::cpu::threads_named;
+use crate::services::{ASK, END, READY};
+use anyhow::Context as _;
+use std::path::Path;
+use std::time::Duration;
+
+/// Who receives for the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// The kernel, in softirq of the device's core (RPS).
+    KernelSoftirq,
+    /// The kernel, in a NAPI thread of the device's core.
+    KernelThreaded,
+    /// Polder, with `balance` or without, and with a budget or without.
+    Polder {
+        /// Whether queues have turns.
+        balance: bool,
+        /// Packets a turn.
+        budget: Option<u16>,
+        /// The share of the core in percent.
+        share: u8,
+    },
+}
+
+/// An echo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Who receives.
+    pub over: Over,
+    /// What a request costs, in microseconds.
+    pub cost_us: u32,
+}
+
+/// The port that stations of the lab send to.
+const PORT: u16 = 7008;
+/// How long it may take to start, and to answer.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// A running echo.
+#[derive(Debug)]
+pub struct EchoPeer {
+    process: Running,
+    threads: Vec<i32>,
+}
+
+impl EchoPeer {
+    /// Starts an echo at `site`; its files are in `directory`.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(site: &Site<'_>, directory: &Path, service: Service) -> anyhow::Result<Self> {
+        let own = std::env::current_exe().context("cannot find the lab's own program")?;
+        let mut command = site.namespace.command(own);
+        command.args(["serve", "echo", "--address", &format!("{}:{PORT}", SERVER.1)]);
+        command.args(["--cost-us", &service.cost_us.to_string(), "--core", &site.core.to_string()]);
+        command.args(["--mac", &kernel::text(site.input_mac)]);
+        if let Over::Polder { .. } = service.over {
+            let file = directory.join(site.namespace.name()).with_extension("toml");
+            std::fs::write(&file, configuration(site, service.over))
+                .with_context(|| format!("cannot write {}", file.display()))?;
+            command.arg("--over").arg(file);
+        } else {
+            sockets(site)?;
+        }
+        let mut process = Running::start_interactive("the service", &mut command)?;
+        process.wait_for(READY, 0, PATIENCE)?;
+        let mut threads = threads_named(process.id(), 1, |name| name.starts_with("worker"))?;
+        match service.over {
+            Over::KernelSoftirq => steer(site)?,
+            Over::KernelThreaded | Over::Polder { .. } => {
+                threads.extend(site.namespace.pin_napi(site.input, site.core)?);
+            }
+        }
+        Ok(Self { process, threads })
+    }
+
+    /// What it says of itself.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn books(&mut self) -> anyhow::Result<String> {
+        let from = self.process.said().len();
+        self.process.tell(ASK)?;
+        self.process.wait_for(END, from, PATIENCE)
+    }
+}
+
+impl Device for EchoPeer {
+    fn threads(&self) -> &[i32] {
+        &self.threads
+    }
+
+    fn put_first(&self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn says(&mut self) -> anyhow::Result<String> {
+        self.books()
+    }
+}
+
+/// Addresses and the way back.
+fn sockets(site: &Site<'_>) -> anyhow::Result<()> {
+    let (space, input, output) = (site.namespace, site.input, site.output);
+    space.ip(&["address", "add", &format!("{}/32", SERVER.1), "dev", input])?;
+    let (client, mac) = (CLIENT.1.to_string(), kernel::text(CLIENT.0));
+    let neighbour = ["neighbour", "replace", &client, "lladdr", &mac, "dev", output, "nud", "permanent"];
+    space.ip(&["route", "add", &format!("{client}/32"), "dev", output, "src", &SERVER.1.to_string()])?;
+    space.ip(&neighbour)?;
+    let script = format!(
+        "echo 0 > /proc/sys/net/ipv4/conf/all/rp_filter && echo 0 > /proc/sys/net/ipv4/conf/{input}/rp_filter"
+    );
+    command::run(space.command("sh").args(["-c", &script]))?;
+    command::run(space.command("ethtool").args(["-K", input, "gro", "on"])).map(drop)
+}
+
+/// Lets softirq of the site's core do the receive work of the stack (RPS), and not that of the sender's, which
+/// keeps the driver's part: a veth polls where it was sent to.
+fn steer(site: &Site<'_>) -> anyhow::Result<()> {
+    let input = site.input;
+    let script = format!("echo {:x} > /sys/class/net/{input}/queues/rx-0/rps_cpus", 1_u64 << site.core);
+    command::run(site.namespace.command("sh").args(["-c", &script])).map(drop)
+}
+
+fn configuration(site: &Site<'_>, over: Over) -> String {
+    let Over::Polder { balance, budget, share } = over else { return String::new() };
+    let Site { input, output, core, .. } = site;
+    let budget = budget.map(|packets| format!("budget = {packets}\n")).unwrap_or_default();
+    let (client, server) = (kernel::text(CLIENT.0), kernel::text(site.input_mac));
+    format!(
+        "version = 1\n\n[gateway]\ncpus = [{core}]\nbalance = {balance}\n{budget}cpu_share = {share}\n\n\
+         [port.in]\ninterface = \"{input}\"\nmoderation_us = \"auto\"\n\n[port.out]\ninterface = \"{output}\"\n\n[port.service]\ntap = \"service\"\n\n\
+         [bridge.lan]\nmembers = [\"in\", \"out\", \"service\"]\n\n\
+         [[bridge.lan.static]]\nmac = \"{client}\"\nport = \"out\"\n\n\
+         [[bridge.lan.static]]\nmac = \"{server}\"\nport = \"service\"\n"
+    )
+}

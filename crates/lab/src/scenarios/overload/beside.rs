@@ -1,0 +1,81 @@
+//! Other work on the core of an overloaded datapath: what is left for a process that computes, and how late
+//! one is woken that asks for it every millisecond.
+
+use super::{COST_US, RECEIVING_US, books, lay};
+use crate::clock;
+use crate::peers::echo::{Over, Service};
+use crate::peers::neighbour::{Neighbour, Work};
+use crate::scenarios::Run;
+use crate::scenarios::stand::cores;
+use crate::traffic::raw::Plan;
+use std::time::Duration;
+
+/// How far the datapath's part of the core is from what was promised, in points of a hundred.
+pub(super) const SHARE: &str = "overload.neighbour.share_error_points";
+/// How late the other process is woken.
+pub(super) const WAKE: &str = "overload.neighbour.wake_p99_us";
+
+/// What the datapath may use: less than what two busy threads get from the scheduler, and the half.
+const PROMISED: [u8; 2] = [30, 50];
+/// Offered, as a multiple of the capacity.
+const FAR: f64 = 10.0;
+
+pub(super) fn measure(run: &mut Run, unaccounted: &mut u64) -> anyhow::Result<()> {
+    run.place("neighbours", cores().0, "one that computes, one that is woken every millisecond; ordinary");
+    let (mut worst, mut latest, mut text) = (0.0_f64, 0.0_f64, Vec::new());
+    let alone = alone(run)?;
+    for promised in PROMISED {
+        let over = Over::Polder { balance: true, budget: None, share: promised };
+        let seen = beside(run, &format!("{promised} % promised"), over, unaccounted)?;
+        worst = worst.max((seen.share - f64::from(promised)).abs());
+        latest = latest.max(seen.late[1]);
+        text.push(format!("{:.1} of {promised} %, {:.0} requests/s", seen.share, seen.rate));
+    }
+    let kernel = beside(run, "the kernel", Over::KernelThreaded, unaccounted)?;
+    run.record_one(SHARE, worst);
+    run.remark(SHARE, format!("{}; the kernel {:.1} %", text.join("; "), kernel.share));
+    run.record_one(WAKE, latest);
+    run.remark(
+        WAKE,
+        format!("{:.0} beside the kernel's receiving, {:.0} without a datapath", kernel.late[1], alone[1]),
+    );
+    Ok(())
+}
+
+struct Seen {
+    /// The datapath's part of the core, in percent.
+    share: f64,
+    late: [f64; 3],
+    rate: f64,
+}
+
+/// Both neighbours by themselves.
+fn alone(run: &mut Run) -> anyhow::Result<[f64; 3]> {
+    run.says("neighbours without a datapath");
+    let time = Duration::from_millis(run.quick_or(800, 3000));
+    let core = cores().0;
+    let _busy = Neighbour::start(Work::Compute, core)?;
+    let mut woken = Neighbour::start(Work::Wake, core)?;
+    crate::interrupt::sleep(time)?;
+    woken.lateness()
+}
+
+fn beside(run: &mut Run, name: &str, over: Over, unaccounted: &mut u64) -> anyhow::Result<Seen> {
+    run.says(&format!("neighbours beside an overloaded datapath: {name}"));
+    let time = Duration::from_millis(run.quick_or(1500, 4000));
+    let rate = FAR * 1e6 / (f64::from(COST_US) + RECEIVING_US);
+    let core = cores().0;
+    let mut stand = lay(Service { over, cost_us: COST_US })?;
+    let mut woken = Neighbour::start(Work::Wake, core)?;
+    let busy = Neighbour::start(Work::Compute, core)?;
+    // What came before is not of the run.
+    woken.lateness()?;
+    let (begun, before) = (clock::now(), busy.cpu()?);
+    let trial = stand.run(&Plan::steady(rate, time))?;
+    let late = woken.lateness()?;
+    let (passed, left) = ((clock::now() - begun).as_secs_f64(), (busy.cpu()? - before).as_secs_f64());
+    let share = trial.device.as_secs_f64() / trial.sent.time.as_secs_f64() * 100.0;
+    run.says(&format!("{share:.1} % of the core; {:.1} % for the one that computes", left / passed * 100.0));
+    *unaccounted += books(&mut stand)?;
+    Ok(Seen { share, late, rate: trial.rate() })
+}

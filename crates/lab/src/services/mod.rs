@@ -1,0 +1,84 @@
+//! Services to measure with: the same code behind Polder's ports and behind the kernel's sockets.
+//!
+//! Each runs in a process of its own, on one core; what it has done is asked for by a line on its standard
+//! input.
+
+mod echo;
+mod over_kernel;
+mod over_polder;
+
+pub use echo::Echo;
+
+use crate::topology::pin_here;
+use anyhow::{Context as _, anyhow};
+use polder_devices::service::{Maker, Service};
+use std::io::Write as _;
+use std::net::SocketAddrV4;
+use std::time::Duration;
+
+/// What the process prints when it is ready, and before its numbers.
+pub const READY: &str = "ready";
+/// The line that asks for numbers, and what the answer ends with.
+pub const ASK: &str = "books";
+/// The end of an answer.
+pub const END: &str = "that is all";
+
+/// What is served.
+#[derive(Clone, Debug)]
+pub enum Kind {
+    /// Requests come back, after work that takes a given time.
+    Echo {
+        /// That time.
+        cost: Duration,
+    },
+}
+
+impl Kind {
+    /// Makes services of the kind, as they are on that core.
+    ///
+    /// # Errors
+    /// When there is no such core.
+    fn maker(&self, core: usize) -> anyhow::Result<Maker> {
+        match *self {
+            Self::Echo { cost } => {
+                // What a request costs is known where it will be answered.
+                let calibrated = std::thread::spawn(move || pin_here(core).map(|()| Echo::of_cost(cost)));
+                let echo = calibrated.join().map_err(|_| anyhow!("the calibration panicked"))??;
+                Ok(Box::new(move || Box::new(echo) as Box<dyn Service>))
+            }
+        }
+    }
+}
+
+/// Which service, and where.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What is served.
+    pub kind: Kind,
+    /// The address and UDP port that it is claimed by.
+    pub address: SocketAddrV4,
+    /// The core that is its own.
+    pub core: usize,
+    /// The gateway's configuration when it runs behind Polder's ports; its port `service` is the service.
+    pub configuration: Option<String>,
+    /// The service's link-layer address.
+    pub mac: [u8; 6],
+}
+
+/// Serves until the standard input ends, or until interrupted.
+///
+/// # Errors
+/// When the service cannot be reached at that address.
+pub fn serve(options: &Options) -> anyhow::Result<()> {
+    match &options.configuration {
+        None => over_kernel::serve(options),
+        Some(configuration) => over_polder::serve(options, configuration),
+    }
+    .context("the service cannot run")
+}
+
+/// Tells whoever started the process.
+fn say(line: impl AsRef<str>) {
+    // Without a reader there is nobody to tell.
+    let _ = writeln!(std::io::stdout(), "{}", line.as_ref());
+}

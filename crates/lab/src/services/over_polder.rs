@@ -1,0 +1,105 @@
+//! A service behind Polder's ports, in the process of a gateway.
+
+use super::{ASK, END, Options, READY, say};
+use anyhow::{Context as _, anyhow};
+use polder::config;
+use polder::runtime::gateway::{Gateway, Opener};
+use polder::runtime::ports::{self, Facts, OpenPort};
+use polder::runtime::run::lock;
+use polder_buffers::{BufferManager, BufferOptions};
+use polder_datapath::offload::Takes;
+use polder_datapath::wire::MacAddress;
+use polder_devices::AnyQueue;
+use polder_devices::service::{self, ServiceCounters, service};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// The port with the service.
+const PORT: &str = "service";
+/// The longest packet of its network.
+const MTU: u16 = 1500;
+/// Slots of packet memory.
+const SLOTS: u32 = 32_768;
+/// How often the gateway is looked after.
+const TICK: Duration = Duration::from_millis(200);
+
+pub(super) fn serve(options: &Options, text: &str) -> anyhow::Result<()> {
+    let loaded = config::parse(text, Path::new("service.toml")).map_err(|report| anyhow!("{report}"))?;
+    let configuration = loaded.configuration;
+    let (queue, done) = service(
+        service::Options {
+            mac: MacAddress(options.mac),
+            address: options.address,
+            mtu: MTU,
+            bounded: configuration.gateway.balance,
+        },
+        options.kind.maker(options.core)?,
+    );
+    let memory = Arc::new(BufferManager::new(BufferOptions::fixed(2048, 512, SLOTS))?);
+    let gateway = Gateway::start_on(configuration, &memory, opener(queue.boxed(), options))?;
+    let gateway = Arc::new(Mutex::new(gateway));
+    let ticking = Arc::clone(&gateway);
+    std::thread::Builder::new().name("control".to_owned()).spawn(move || {
+        loop {
+            lock(&ticking).tick();
+            std::thread::sleep(TICK);
+        }
+    })?;
+    say(READY);
+    for line in std::io::stdin().lines() {
+        if line? == ASK {
+            tell(&lock(&gateway), &done);
+        }
+    }
+    lock(&gateway).stop();
+    Ok(())
+}
+
+/// Opens the port of the service by its queue, and all others as any gateway does.
+fn opener(queue: AnyQueue, options: &Options) -> Opener {
+    let (queue, mac) = (Mutex::new(Some(queue)), MacAddress(options.mac));
+    Box::new(move |port, configuration, region| {
+        if port.name != PORT {
+            return ports::open(port, configuration, region);
+        }
+        let taken = queue.lock().map_err(|_| anyhow!("somebody panicked"))?.take();
+        let queue = taken.context("a service has one port")?;
+        let facts = Facts {
+            interface: PORT.to_owned(),
+            mac,
+            mtu: u32::from(MTU),
+            takes: Takes::default(),
+            queues: 1,
+            mode: "service in this process".to_owned(),
+        };
+        Ok(OpenPort { id: port.id, facts, queues: vec![queue], attachment: None })
+    })
+}
+
+/// Numbers of the gateway and of the service.
+fn tell(gateway: &Gateway, done: &ServiceCounters) {
+    say(format!("unaccounted {}", gateway.accounts().unaccounted()));
+    say(format!("answered {}", done.answered.get()));
+    say(format!("strangers {}", done.strangers.get()));
+    say(format!("panics {}", done.panics.get()));
+    for worker in gateway.worker_counters() {
+        say(format!(
+            "worker mode {} budget {} polls {} empty {} sleeps {} wakeups {}",
+            worker.mode.get(),
+            worker.budget.get(),
+            worker.polls.get(),
+            worker.empty_polls.get(),
+            worker.sleeps.get(),
+            worker.wakeups.get()
+        ));
+    }
+    for &reason in polder_datapath::drops::DropReason::ALL {
+        let dropped =
+            polder::runtime::accounts::drops(&gateway.worker_counters(), &gateway.queue_counters(), reason);
+        if dropped > 0 {
+            say(format!("dropped {} {dropped}", reason.name()));
+        }
+    }
+    say(END);
+}
