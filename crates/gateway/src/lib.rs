@@ -1,6 +1,7 @@
 //! The gateway: configuration, workers, control socket, command line.
 
 pub mod config;
+pub mod kernel;
 pub mod runtime;
 
 pub mod capture;

@@ -1,0 +1,512 @@
+//! What the kernel says of links, addresses, next hops, rules, routes and neighbours, message by message.
+
+use polder_datapath::route::Prefix;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A network interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Its number.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Whether it was switched on.
+    pub up: bool,
+    /// Whether somebody is at the other end.
+    pub carrier: bool,
+    /// Its Ethernet address; zeros if it has none.
+    pub mac: [u8; 6],
+    /// Its largest packet in bytes.
+    pub mtu: u32,
+    /// For a VLAN's interface: the interface below, and the VLAN (802.1Q alone).
+    pub vlan: Option<(u32, u16)>,
+}
+
+impl Link {
+    /// Whether packets can be sent there.
+    pub fn carries(&self) -> bool {
+        self.up && self.carrier
+    }
+}
+
+/// An address of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Address {
+    /// The interface's number.
+    pub index: u32,
+    /// The address.
+    pub address: IpAddr,
+    /// Bits that it shares with the neighbours on the link.
+    pub bits: u8,
+}
+
+/// Where one hop of a route leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HopSpec {
+    /// The interface's number.
+    pub index: u32,
+    /// The router there; the destination itself if none.
+    pub gateway: Option<IpAddr>,
+    /// Its part of the flows.
+    pub weight: u16,
+    /// Whether packets are to be wrapped up, as by MPLS, which nobody here does.
+    pub wrapped: bool,
+}
+
+/// What a next hop object is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Object {
+    /// A hop.
+    Hop(HopSpec),
+    /// Several objects, with their parts of the flows.
+    Group(Vec<(u32, u16)>),
+    /// Nowhere.
+    Blackhole,
+}
+
+/// What a route does with packets.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Target {
+    /// To one of these hops.
+    Hops(Vec<HopSpec>),
+    /// To what the next hop object of that number is.
+    Object(u32),
+    /// To this machine: an address of its own, or one that everybody on a link has.
+    Local,
+    /// Nowhere, silently.
+    Blackhole,
+    /// Nowhere; the sender is told.
+    Unreachable,
+    /// Nowhere, because somebody does not want it; the sender is told.
+    Prohibit,
+    /// To what the next table says.
+    Throw,
+}
+
+/// Which of the routes of a table is meant: those with other metrics are other routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RouteKey {
+    /// The number of its table.
+    pub table: u32,
+    /// What it covers.
+    pub prefix: Prefix,
+    /// Of several routes, that with the lowest is taken.
+    pub metric: u32,
+}
+
+/// A rule: which packets are looked up in which table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Rule {
+    /// The one with the lowest comes first.
+    pub priority: u32,
+    /// Whether it is one of IPv6.
+    pub is_v6: bool,
+    /// The table; `None` for a rule that does something else than look up.
+    pub table: Option<u32>,
+    /// Whether it is for some packets alone: by source, mark, interface or anything else.
+    pub selects: bool,
+}
+
+/// A neighbour's entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Neighbour {
+    /// `NUD_*` of linux/neighbour.h.
+    pub state: u16,
+    /// Its Ethernet address, if it is known.
+    pub mac: Option<[u8; 6]>,
+}
+
+impl Neighbour {
+    /// The address to send to, if the entry is good for sending.
+    pub fn usable(&self) -> Option<[u8; 6]> {
+        self.mac.filter(|_| self.state & NUD_VALID != 0)
+    }
+
+    /// Whether the kernel has given up on it.
+    pub fn failed(&self) -> bool {
+        self.state & NUD_FAILED != 0
+    }
+
+    /// What the kernel calls its state.
+    pub fn word(&self) -> &'static str {
+        match self.state {
+            0x01 => "incomplete",
+            0x02 => "reachable",
+            0x04 => "stale",
+            0x08 => "delay",
+            0x10 => "probe",
+            NUD_FAILED => "failed",
+            0x40 => "no-arp",
+            0x80 => "permanent",
+            _ => "none",
+        }
+    }
+}
+
+/// One thing that there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// An interface.
+    Link(Link),
+    /// An address.
+    Address(Address),
+    /// A next hop object and its number.
+    Object(u32, Object),
+    /// A rule.
+    Rule(Rule),
+    /// A route.
+    Route(RouteKey, Target),
+    /// A neighbour on the interface of that number.
+    Neighbour(u32, IpAddr, Neighbour),
+}
+
+/// What one message says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// It is there, or is now like this.
+    There(Item),
+    /// It is gone.
+    Gone(Item),
+    /// A dump is complete.
+    Done,
+    /// A request was refused (an `errno`), or done (0).
+    Error(i32),
+    /// Nothing that matters here.
+    Nothing,
+}
+
+/// A message with what its header says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The number of the request that it answers; anything for a notice.
+    pub sequence: u32,
+    /// Who it is for: 0 for a notice to all.
+    pub port: u32,
+    /// Whether it is part of a dump during which something has changed.
+    pub interrupted: bool,
+    /// Whether it is one of the answers of a dump.
+    pub multi: bool,
+    /// Whether a route was put behind one that is the same but for its hops.
+    pub appended: bool,
+    /// What it says.
+    pub said: Said,
+}
+
+/// The messages of a datagram. What is cut off or cannot be understood is left out.
+pub fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Message> {
+    core::iter::from_fn(move || {
+        let length = number(datagram)? as usize;
+        let message = datagram.get(..length).filter(|_| length >= HEADER)?;
+        datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
+        let kind = number16(&message[4..])?;
+        let flags = number16(&message[6..])?;
+        Some(Message {
+            sequence: number(&message[8..])?,
+            port: number(&message[12..])?,
+            interrupted: flags & NLM_F_DUMP_INTR != 0,
+            multi: flags & NLM_F_MULTI != 0,
+            appended: flags & NLM_F_APPEND != 0,
+            said: said(kind, &message[HEADER..]),
+        })
+    })
+}
+
+fn said(kind: u16, body: &[u8]) -> Said {
+    let there = |item: Option<Item>| item.map_or(Said::Nothing, Said::There);
+    let gone = |item: Option<Item>| item.map_or(Said::Nothing, Said::Gone);
+    match kind {
+        NLMSG_ERROR => Said::Error(number(body).map_or(0, |code| -code.cast_signed())),
+        NLMSG_DONE => Said::Done,
+        libc::RTM_NEWLINK => there(link(body)),
+        libc::RTM_DELLINK => gone(link(body)),
+        libc::RTM_NEWADDR => there(address(body)),
+        libc::RTM_DELADDR => gone(address(body)),
+        libc::RTM_NEWROUTE => there(route(body)),
+        libc::RTM_DELROUTE => gone(route(body)),
+        libc::RTM_NEWNEIGH => there(neighbour(body)),
+        libc::RTM_DELNEIGH => gone(neighbour(body)),
+        libc::RTM_NEWRULE => there(rule(body)),
+        libc::RTM_DELRULE => gone(rule(body)),
+        RTM_NEWNEXTHOP => there(object(body)),
+        RTM_DELNEXTHOP => gone(object(body)),
+        _ => Said::Nothing,
+    }
+}
+
+/// `ifinfomsg`.
+fn link(body: &[u8]) -> Option<Item> {
+    // A bridge tells of its ports by such messages too; those say nothing of the interface itself.
+    if *body.first()? != 0 {
+        return None;
+    }
+    let flags = number(body.get(8..)?)?;
+    let mut link = Link {
+        index: number(body.get(4..)?)?,
+        up: flags & libc::IFF_UP.cast_unsigned() != 0,
+        carrier: flags & libc::IFF_LOWER_UP.cast_unsigned() != 0,
+        ..Link::default()
+    };
+    let (mut lower, mut vlan) = (None, None);
+    for (kind, value) in attributes(body.get(16..)?) {
+        match kind {
+            libc::IFLA_IFNAME => link.name = text(value),
+            libc::IFLA_ADDRESS => link.mac = value.try_into().unwrap_or_default(),
+            libc::IFLA_MTU => link.mtu = number(value)?,
+            libc::IFLA_LINK => lower = number(value),
+            // The lower interface is one of another namespace.
+            libc::IFLA_LINK_NETNSID => lower = Some(0),
+            libc::IFLA_LINKINFO => vlan = vlan_of(value),
+            _ => {}
+        }
+    }
+    link.vlan = lower.filter(|&lower| lower != 0).zip(vlan);
+    Some(Item::Link(link))
+}
+
+fn vlan_of(information: &[u8]) -> Option<u16> {
+    let find = |wanted| attributes(information).find(|&(kind, _)| kind == wanted).map(|(_, value)| value);
+    if text(find(libc::IFLA_INFO_KIND)?) != "vlan" {
+        return None;
+    }
+    let data = find(libc::IFLA_INFO_DATA)?;
+    let inner = |wanted| attributes(data).find(|&(kind, _)| kind == wanted).map(|(_, value)| value);
+    let protocol = inner(IFLA_VLAN_PROTOCOL).and_then(big16).unwrap_or(0x8100);
+    inner(IFLA_VLAN_ID).and_then(number16).filter(|_| protocol == 0x8100)
+}
+
+/// `ifaddrmsg`.
+fn address(body: &[u8]) -> Option<Item> {
+    let (family, bits, index) = (*body.first()?, *body.get(1)?, number(body.get(4..)?)?);
+    let find = |wanted| attributes(body.get(8..)?).find(|&(kind, _)| kind == wanted).map(|(_, value)| value);
+    // On a point-to-point link `IFA_ADDRESS` is the other end.
+    let address = find(libc::IFA_LOCAL).or_else(|| find(libc::IFA_ADDRESS))?;
+    Some(Item::Address(Address { index, address: ip(family, address)?, bits }))
+}
+
+/// `rtmsg`.
+fn route(body: &[u8]) -> Option<Item> {
+    let &[family, bits, source_bits, tos, table, _, _, kind] = body.first_chunk()?;
+    let flags = number(body.get(8..)?)?;
+    // Routes by source or type of service are no part of a table of destinations; what was only looked up
+    // is no route.
+    if source_bits != 0 || tos != 0 || flags & RTM_F_CLONED != 0 {
+        return None;
+    }
+    let mut key =
+        RouteKey { table: u32::from(table), prefix: Prefix::new(unspecified(family)?, 0).ok()?, metric: 0 };
+    let mut hop = HopSpec { index: 0, gateway: None, weight: 1, wrapped: false };
+    let (mut several, mut object) = (None, None);
+    for (kind, value) in attributes(body.get(12..)?) {
+        match kind {
+            libc::RTA_DST => key.prefix = Prefix::new(ip(family, value)?, bits).ok()?,
+            libc::RTA_TABLE => key.table = number(value)?,
+            libc::RTA_PRIORITY => key.metric = number(value)?,
+            libc::RTA_MULTIPATH => several = Some(hops(family, value)),
+            RTA_NH_ID => object = number(value),
+            _ => read_hop(&mut hop, family, kind, value),
+        }
+    }
+    let target = match kind {
+        libc::RTN_UNICAST => match (object, several) {
+            (Some(object), _) => Target::Object(object),
+            (None, Some(hops)) => Target::Hops(hops),
+            (None, None) => Target::Hops(vec![hop]),
+        },
+        libc::RTN_LOCAL | libc::RTN_BROADCAST | libc::RTN_ANYCAST => Target::Local,
+        libc::RTN_BLACKHOLE => Target::Blackhole,
+        libc::RTN_UNREACHABLE => Target::Unreachable,
+        libc::RTN_PROHIBIT => Target::Prohibit,
+        libc::RTN_THROW => Target::Throw,
+        _ => return None,
+    };
+    Some(Item::Route(key, target))
+}
+
+fn read_hop(hop: &mut HopSpec, family: u8, kind: u16, value: &[u8]) {
+    match kind {
+        libc::RTA_OIF => hop.index = number(value).unwrap_or(0),
+        libc::RTA_GATEWAY => hop.gateway = ip(family, value),
+        RTA_VIA => hop.gateway = number16(value).and_then(|family| via(family, value.get(2..)?)),
+        RTA_ENCAP | RTA_ENCAP_TYPE => hop.wrapped = true,
+        _ => {}
+    }
+}
+
+fn via(family: u16, value: &[u8]) -> Option<IpAddr> {
+    ip(u8::try_from(family).ok()?, value)
+}
+
+/// `rtnexthop`, one after the other.
+fn hops(family: u8, mut value: &[u8]) -> Vec<HopSpec> {
+    let next = || {
+        let length = usize::from(number16(value)?);
+        let entry = value.get(..length).filter(|_| length >= 8)?;
+        value = value.get(length.next_multiple_of(4)..).unwrap_or_default();
+        let weight = u16::from(entry[3]) + 1;
+        let mut hop = HopSpec { index: number(&entry[4..])?, gateway: None, weight, wrapped: false };
+        for (kind, value) in attributes(&entry[8..]) {
+            read_hop(&mut hop, family, kind, value);
+        }
+        Some(hop)
+    };
+    core::iter::from_fn(next).collect()
+}
+
+/// `nhmsg`.
+fn object(body: &[u8]) -> Option<Item> {
+    let family = *body.first()?;
+    let mut hop = HopSpec { index: 0, gateway: None, weight: 1, wrapped: false };
+    let (mut id, mut group, mut blackhole) = (0, None, false);
+    for (kind, value) in attributes(body.get(8..)?) {
+        match kind {
+            NHA_ID => id = number(value)?,
+            NHA_GROUP => group = Some(members(value)),
+            NHA_BLACKHOLE => blackhole = true,
+            NHA_OIF => hop.index = number(value)?,
+            NHA_GATEWAY => hop.gateway = ip(family, value),
+            NHA_ENCAP | NHA_ENCAP_TYPE => hop.wrapped = true,
+            _ => {}
+        }
+    }
+    Some(Item::Object(
+        id,
+        match (group, blackhole) {
+            (Some(members), _) => Object::Group(members),
+            (None, true) => Object::Blackhole,
+            (None, false) => Object::Hop(hop),
+        },
+    ))
+}
+
+/// `nexthop_grp`: number, weight less one in 8 bits (16 since Linux 6.12).
+fn members(value: &[u8]) -> Vec<(u32, u16)> {
+    let member = |entry: &[u8; 8]| {
+        let [a, b, c, d, low, high, ..] = *entry;
+        (u32::from_ne_bytes([a, b, c, d]), (u16::from(high) << 8 | u16::from(low)).saturating_add(1))
+    };
+    value.as_chunks::<8>().0.iter().map(member).collect()
+}
+
+/// `fib_rule_hdr`.
+fn rule(body: &[u8]) -> Option<Item> {
+    let &[family, to_bits, from_bits, tos, table, _, _, action] = body.first_chunk()?;
+    let mut rule = Rule {
+        priority: 0,
+        is_v6: match i32::from(family) {
+            libc::AF_INET => false,
+            libc::AF_INET6 => true,
+            _ => return None,
+        },
+        table: (action == FR_ACT_TO_TBL).then_some(u32::from(table)),
+        selects: to_bits != 0 || from_bits != 0 || tos != 0,
+    };
+    for (kind, value) in attributes(body.get(12..)?) {
+        match kind {
+            FRA_PRIORITY => rule.priority = number(value)?,
+            FRA_TABLE if rule.table.is_some() => rule.table = number(value),
+            // Of no influence: who made it, and -1 for "nothing is suppressed".
+            FRA_TABLE | FRA_PROTOCOL => {}
+            FRA_SUPPRESS_PREFIXLEN | FRA_SUPPRESS_IFGROUP if number(value) == Some(u32::MAX) => {}
+            _ => rule.selects = true,
+        }
+    }
+    Some(Item::Rule(rule))
+}
+
+/// `ndmsg`.
+fn neighbour(body: &[u8]) -> Option<Item> {
+    let (family, index) = (*body.first()?, number(body.get(4..)?)?);
+    let (state, flags) = (number16(body.get(8..)?)?, *body.get(10)?);
+    let find = |wanted| attributes(body.get(12..)?).find(|&(kind, _)| kind == wanted).map(|(_, value)| value);
+    // Addresses that the kernel answers for are not neighbours.
+    if flags & NTF_PROXY != 0 {
+        return None;
+    }
+    let mac = find(libc::NDA_LLADDR).and_then(|value| value.try_into().ok());
+    Some(Item::Neighbour(index, ip(family, find(libc::NDA_DST)?)?, Neighbour { state, mac }))
+}
+
+fn ip(family: u8, value: &[u8]) -> Option<IpAddr> {
+    match i32::from(family) {
+        libc::AF_INET => Some(Ipv4Addr::from(<[u8; 4]>::try_from(value).ok()?).into()),
+        libc::AF_INET6 => Some(Ipv6Addr::from(<[u8; 16]>::try_from(value).ok()?).into()),
+        _ => None,
+    }
+}
+
+fn unspecified(family: u8) -> Option<IpAddr> {
+    match i32::from(family) {
+        libc::AF_INET => Some(Ipv4Addr::UNSPECIFIED.into()),
+        libc::AF_INET6 => Some(Ipv6Addr::UNSPECIFIED.into()),
+        _ => None,
+    }
+}
+
+/// The attributes in `bytes`: length and type (16 bits each), value, padded to four bytes.
+fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    core::iter::from_fn(move || {
+        let length = usize::from(number16(bytes)?);
+        let kind = number16(bytes.get(2..)?)? & ATTRIBUTE_TYPE;
+        let value = bytes.get(4..length)?;
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, value))
+    })
+}
+
+fn number(bytes: &[u8]) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.first_chunk()?))
+}
+
+fn number16(bytes: &[u8]) -> Option<u16> {
+    Some(u16::from_ne_bytes(*bytes.first_chunk()?))
+}
+
+fn big16(bytes: &[u8]) -> Option<u16> {
+    Some(u16::from_be_bytes(*bytes.first_chunk()?))
+}
+
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+/// `nlmsghdr`.
+pub(super) const HEADER: usize = 16;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const NLM_F_MULTI: u16 = 0x02;
+const NLM_F_DUMP_INTR: u16 = 0x10;
+const NLM_F_APPEND: u16 = 0x800;
+/// The bits of an attribute's type that are not flags.
+const ATTRIBUTE_TYPE: u16 = 0x3fff;
+/// linux/rtnetlink.h.
+const RTM_NEWNEXTHOP: u16 = 104;
+const RTM_DELNEXTHOP: u16 = 105;
+const RTM_F_CLONED: u32 = 0x200;
+const RTA_VIA: u16 = 18;
+const RTA_ENCAP_TYPE: u16 = 21;
+const RTA_ENCAP: u16 = 22;
+const RTA_NH_ID: u16 = 30;
+/// linux/if_link.h.
+const IFLA_VLAN_ID: u16 = 1;
+const IFLA_VLAN_PROTOCOL: u16 = 5;
+/// linux/nexthop.h.
+const NHA_ID: u16 = 1;
+const NHA_GROUP: u16 = 2;
+const NHA_BLACKHOLE: u16 = 4;
+const NHA_OIF: u16 = 5;
+const NHA_GATEWAY: u16 = 6;
+const NHA_ENCAP_TYPE: u16 = 7;
+const NHA_ENCAP: u16 = 8;
+/// linux/fib_rules.h.
+const FR_ACT_TO_TBL: u8 = 1;
+const FRA_PRIORITY: u16 = 6;
+const FRA_SUPPRESS_IFGROUP: u16 = 13;
+const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
+const FRA_TABLE: u16 = 15;
+const FRA_PROTOCOL: u16 = 21;
+/// linux/neighbour.h.
+const NTF_PROXY: u8 = 0x08;
+const NUD_FAILED: u16 = 0x20;
+/// Good for sending: reachable, stale, delay, probe, no-ARP, permanent.
+const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;

@@ -1,0 +1,288 @@
+//! What the kernel has, as far as it has told.
+
+use super::message::{Address, Item, Link, Neighbour, Object, RouteKey, Rule, Target};
+use super::request::Kind;
+use polder_datapath::route::Prefix;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The name of one thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Key {
+    /// An interface, by its number.
+    Link(u32),
+    /// An address.
+    Address(Address),
+    /// A next hop object, by its number.
+    Object(u32),
+    /// A rule.
+    Rule(Rule),
+    /// A route.
+    Route(RouteKey),
+    /// A neighbour on an interface.
+    Neighbour(u32, IpAddr),
+}
+
+impl Key {
+    /// The name of a thing.
+    pub fn of(item: &Item) -> Self {
+        match item {
+            Item::Link(link) => Self::Link(link.index),
+            Item::Address(address) => Self::Address(*address),
+            Item::Object(id, _) => Self::Object(*id),
+            Item::Rule(rule) => Self::Rule(*rule),
+            Item::Route(key, _) => Self::Route(*key),
+            Item::Neighbour(index, address, _) => Self::Neighbour(*index, *address),
+        }
+    }
+}
+
+/// Routes of one table to one prefix, the one that counts first.
+type Routes = Vec<(u32, Arc<Target>)>;
+
+/// All that the kernel has.
+#[derive(Clone, Debug, Default)]
+pub struct Mirror {
+    links: BTreeMap<u32, Link>,
+    addresses: BTreeSet<Address>,
+    objects: HashMap<u32, Object>,
+    rules: BTreeSet<Rule>,
+    routes: HashMap<(u32, Prefix), Routes>,
+    neighbours: HashMap<(u32, IpAddr), Neighbour>,
+    /// Many routes lead to the same place.
+    targets: HashSet<Arc<Target>>,
+    changes: Changes,
+}
+
+/// What has changed since it was last asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Interfaces have.
+    pub links: bool,
+    /// Addresses have.
+    pub addresses: bool,
+    /// Next hop objects have.
+    pub objects: bool,
+    /// Rules have.
+    pub rules: bool,
+    /// Tables and prefixes whose routes have.
+    pub routes: HashSet<(u32, Prefix)>,
+    /// Neighbours that have.
+    pub neighbours: HashSet<(u32, IpAddr)>,
+}
+
+impl Changes {
+    /// Whether nothing has.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Equal when they say the same; what has changed of late does not count.
+impl PartialEq for Mirror {
+    fn eq(&self, other: &Self) -> bool {
+        self.links == other.links
+            && self.addresses == other.addresses
+            && self.objects == other.objects
+            && self.rules == other.rules
+            && self.routes == other.routes
+            && self.neighbours == other.neighbours
+    }
+}
+
+impl Mirror {
+    /// Interfaces by number.
+    pub fn links(&self) -> impl Iterator<Item = &Link> {
+        self.links.values()
+    }
+
+    /// The interface of that number.
+    pub fn link(&self, index: u32) -> Option<&Link> {
+        self.links.get(&index)
+    }
+
+    /// The interface of that name.
+    pub fn link_named(&self, name: &str) -> Option<&Link> {
+        self.links.values().find(|link| link.name == name)
+    }
+
+    /// Addresses of this machine, by interface.
+    pub fn addresses(&self) -> impl Iterator<Item = &Address> {
+        self.addresses.iter()
+    }
+
+    /// The next hop object of that number.
+    pub fn object(&self, id: u32) -> Option<&Object> {
+        self.objects.get(&id)
+    }
+
+    /// Rules, the one that is asked first first.
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter()
+    }
+
+    /// Neighbours.
+    pub fn neighbours(&self) -> impl Iterator<Item = (u32, IpAddr, Neighbour)> + '_ {
+        self.neighbours.iter().map(|(&(index, address), &neighbour)| (index, address, neighbour))
+    }
+
+    /// A neighbour.
+    pub fn neighbour(&self, index: u32, address: IpAddr) -> Option<Neighbour> {
+        self.neighbours.get(&(index, address)).copied()
+    }
+
+    /// The route to a prefix in a table: that with the lowest metric, and this.
+    pub fn route(&self, table: u32, prefix: Prefix) -> Option<(u32, &Arc<Target>)> {
+        self.routes.get(&(table, prefix))?.first().map(|(metric, target)| (*metric, target))
+    }
+
+    /// All that routes lead to: tables, prefixes, metrics of those that count.
+    pub fn routes(&self) -> impl Iterator<Item = (u32, Prefix, u32, &Arc<Target>)> {
+        self.routes.iter().filter_map(|(&(table, prefix), routes)| {
+            routes.first().map(|(metric, target)| (table, prefix, *metric, target))
+        })
+    }
+
+    /// What has changed since this was last asked.
+    pub fn take_changes(&mut self) -> Changes {
+        core::mem::take(&mut self.changes)
+    }
+
+    /// Whether something has.
+    pub fn has_changes(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
+    /// Takes note that something is there, and is like this.
+    pub fn put(&mut self, item: Item) {
+        match item {
+            Item::Link(link) => {
+                let index = link.index;
+                let old = self.links.insert(index, link);
+                self.changes.links |= old.as_ref() != self.links.get(&index);
+            }
+            Item::Address(address) => self.changes.addresses |= self.addresses.insert(address),
+            Item::Object(id, object) => {
+                let old = self.objects.insert(id, object);
+                self.changes.objects |= old.as_ref() != self.objects.get(&id);
+            }
+            Item::Rule(rule) => self.changes.rules |= self.rules.insert(rule),
+            Item::Route(key, target) => self.put_route(key, target),
+            Item::Neighbour(index, address, neighbour) => {
+                if self.neighbours.insert((index, address), neighbour) != Some(neighbour) {
+                    self.changes.neighbours.insert((index, address));
+                }
+            }
+        }
+    }
+
+    fn put_route(&mut self, key: RouteKey, target: Target) {
+        let target = match self.targets.get(&target) {
+            Some(known) => Arc::clone(known),
+            None => {
+                let target = Arc::new(target);
+                self.targets.insert(Arc::clone(&target));
+                target
+            }
+        };
+        let routes = self.routes.entry((key.table, key.prefix)).or_default();
+        match routes.binary_search_by_key(&key.metric, |route| route.0) {
+            Ok(at) if routes[at].1 == target => return,
+            Ok(at) => {
+                let old = core::mem::replace(&mut routes[at].1, target);
+                forget(&mut self.targets, &old);
+            }
+            Err(at) => routes.insert(at, (key.metric, target)),
+        }
+        self.changes.routes.insert((key.table, key.prefix));
+    }
+
+    /// What is there under a name, if it is a route.
+    pub fn target(&self, key: RouteKey) -> Option<&Target> {
+        let routes = self.routes.get(&(key.table, key.prefix))?;
+        let at = routes.binary_search_by_key(&key.metric, |route| route.0).ok()?;
+        Some(&routes[at].1)
+    }
+
+    /// Takes note that something is gone.
+    pub fn remove(&mut self, key: Key) {
+        match key {
+            Key::Link(index) => self.changes.links |= self.links.remove(&index).is_some(),
+            Key::Address(address) => self.changes.addresses |= self.addresses.remove(&address),
+            Key::Object(id) => self.changes.objects |= self.objects.remove(&id).is_some(),
+            Key::Rule(rule) => self.changes.rules |= self.rules.remove(&rule),
+            Key::Route(key) => self.remove_route(key),
+            Key::Neighbour(index, address) => {
+                if self.neighbours.remove(&(index, address)).is_some() {
+                    self.changes.neighbours.insert((index, address));
+                }
+            }
+        }
+    }
+
+    fn remove_route(&mut self, key: RouteKey) {
+        let Entry::Occupied(mut routes) = self.routes.entry((key.table, key.prefix)) else { return };
+        let Ok(at) = routes.get().binary_search_by_key(&key.metric, |route| route.0) else { return };
+        let (_, target) = routes.get_mut().remove(at);
+        if routes.get().is_empty() {
+            routes.remove();
+        }
+        forget(&mut self.targets, &target);
+        self.changes.routes.insert((key.table, key.prefix));
+    }
+
+    /// The names of all that a dump of that kind would bring.
+    pub fn keys(&self, kind: Kind) -> Vec<Key> {
+        match kind {
+            Kind::Links => self.links.keys().copied().map(Key::Link).collect(),
+            Kind::Addresses => self.addresses.iter().copied().map(Key::Address).collect(),
+            Kind::Objects => self.objects.keys().copied().map(Key::Object).collect(),
+            Kind::Rules4 | Kind::Rules6 => {
+                let of_kind = |rule: &&Rule| rule.is_v6 == (kind == Kind::Rules6);
+                self.rules.iter().filter(of_kind).copied().map(Key::Rule).collect()
+            }
+            Kind::Routes4 | Kind::Routes6 => {
+                let is_v6 = kind == Kind::Routes6;
+                let of_kind =
+                    self.routes.iter().filter(|((_, prefix), _)| prefix.address().is_ipv6() == is_v6);
+                let key = |(&(table, prefix), routes): (&(u32, Prefix), &Routes)| {
+                    let routes = routes.iter().map(move |&(metric, _)| RouteKey { table, prefix, metric });
+                    routes.map(Key::Route).collect::<Vec<_>>()
+                };
+                of_kind.flat_map(key).collect()
+            }
+            Kind::Neighbours4 | Kind::Neighbours6 => {
+                let is_v6 = kind == Kind::Neighbours6;
+                let of_kind = self.neighbours.keys().filter(|(_, address)| address.is_ipv6() == is_v6);
+                of_kind.map(|&(index, address)| Key::Neighbour(index, address)).collect()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+impl Mirror {
+    /// What stands under a name.
+    pub(super) fn item(&self, key: Key) -> Option<Item> {
+        Some(match key {
+            Key::Link(index) => Item::Link(self.links.get(&index)?.clone()),
+            Key::Address(address) => Item::Address(*self.addresses.get(&address)?),
+            Key::Object(id) => Item::Object(id, self.objects.get(&id)?.clone()),
+            Key::Rule(rule) => Item::Rule(*self.rules.get(&rule)?),
+            Key::Route(key) => Item::Route(key, self.target(key)?.clone()),
+            Key::Neighbour(index, address) => {
+                Item::Neighbour(index, address, self.neighbour(index, address)?)
+            }
+        })
+    }
+}
+
+/// Forgets a target that no route leads to any more.
+fn forget(targets: &mut HashSet<Arc<Target>>, target: &Arc<Target>) {
+    // The set has one, and the caller the other.
+    if Arc::strong_count(target) == 2 {
+        targets.remove(target);
+    }
+}

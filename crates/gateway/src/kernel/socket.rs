@@ -1,0 +1,152 @@
+//! The socket by which the kernel is followed (netlink(7)).
+
+use super::follower::Follower;
+use super::mirror::Mirror;
+use super::request::use_neighbour;
+use polder_datapath::units::Nanos;
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Bytes that may wait to be read: many notices of a daemon that has lost its neighbour.
+pub const BUFFER_BYTES: usize = 8 << 20;
+/// The largest datagram; dumps come in parts of 32 KiB at most.
+const DATAGRAM: usize = 1 << 16;
+/// Datagrams that one call of [`Follow::attend`] takes, so that others get their turn.
+const DATAGRAMS: usize = 512;
+
+/// The kernel of the calling thread's network namespace, followed.
+#[derive(Debug)]
+pub struct Follow {
+    socket: OwnedFd,
+    buffer_bytes: usize,
+    datagram: Vec<u8>,
+    follower: Follower,
+}
+
+impl Follow {
+    /// Subscribes, and begins to ask.
+    ///
+    /// # Errors
+    /// When the kernel has no such sockets for this process.
+    pub fn start(buffer_bytes: usize) -> Result<Self, Errno> {
+        let socket = subscribe(buffer_bytes)?;
+        Ok(Self { socket, buffer_bytes, datagram: vec![0; DATAGRAM], follower: Follower::default() })
+    }
+
+    /// What is known.
+    pub fn mirror(&self) -> &Mirror {
+        self.follower.mirror()
+    }
+
+    /// The same, to take its changes.
+    pub fn mirror_mut(&mut self) -> &mut Mirror {
+        self.follower.mirror_mut()
+    }
+
+    /// Whether everything has been told since the start, or since something was lost.
+    pub fn is_settled(&self) -> bool {
+        self.follower.is_settled()
+    }
+
+    /// How often everything was asked for again because notices were lost.
+    pub fn restarts(&self) -> u64 {
+        self.follower.restarts()
+    }
+
+    /// When [`Follow::attend`] has something to do by time alone.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.follower.next_deadline()
+    }
+
+    /// Takes what has come and asks what is to be asked. Whether there may be more already.
+    ///
+    /// # Errors
+    /// When the socket fails for good.
+    pub fn attend(&mut self, now: Nanos) -> Result<bool, Errno> {
+        self.ask(now)?;
+        for _ in 0..DATAGRAMS {
+            let read = recv(&self.socket, &mut self.datagram[..], RecvFlags::TRUNC | RecvFlags::DONTWAIT);
+            match read {
+                Ok((_, length)) if length > self.datagram.len() => self.start_again()?,
+                Ok((_, length)) => self.follower.hear(&self.datagram[..length], now),
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::INTR) => {}
+                Err(Errno::NOBUFS) => self.start_again()?,
+                Err(error) => return Err(error),
+            }
+            self.ask(now)?;
+        }
+        Ok(true)
+    }
+
+    /// Waits until everything is known, or `patience` is over; whether it is.
+    ///
+    /// # Errors
+    /// As [`Follow::attend`].
+    pub fn settle(&mut self, now: impl Fn() -> Nanos, patience: Nanos) -> Result<bool, Errno> {
+        let end = now() + patience;
+        while !self.is_settled() && now() < end {
+            if !self.attend(now())? && !self.is_settled() {
+                let mut files = [rustix::event::PollFd::new(&self.socket, rustix::event::PollFlags::IN)];
+                let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+                match rustix::event::poll(&mut files, Some(&pause)) {
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(self.is_settled())
+    }
+
+    /// Makes the kernel find out, or check, the address of a neighbour.
+    pub fn resolve(&self, index: u32, address: IpAddr) {
+        if let Err(error) = send(&self.socket, &use_neighbour(index, address), SendFlags::DONTWAIT) {
+            tracing::debug!(%address, %error, "cannot ask the kernel for a neighbour");
+        }
+    }
+
+    fn ask(&mut self, now: Nanos) -> Result<(), Errno> {
+        while let Some(request) = self.follower.next_request(now) {
+            match send(&self.socket, &request, SendFlags::DONTWAIT) {
+                Ok(_) => return Ok(()),
+                Err(Errno::NOBUFS | Errno::AGAIN | Errno::NOMEM | Errno::INTR) => self.start_again()?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// A new socket has nothing of an old dump in it.
+    #[cold]
+    fn start_again(&mut self) -> Result<(), Errno> {
+        self.socket = subscribe(self.buffer_bytes)?;
+        self.follower.restart();
+        Ok(())
+    }
+}
+
+impl AsFd for Follow {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn subscribe(buffer_bytes: usize) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+    if set_socket_recv_buffer_size_force(&socket, buffer_bytes).is_err() {
+        set_socket_recv_buffer_size(&socket, buffer_bytes)?;
+    }
+    bind(&socket, &SocketAddrNetlink::new(0, GROUPS.iter().fold(0, |mask, group| mask | 1 << (group - 1))))?;
+    Ok(socket)
+}
+
+/// `RTNLGRP_*` of linux/rtnetlink.h: links, neighbours, addresses, routes and rules of IPv4, the same of
+/// IPv6, next hop objects.
+const GROUPS: [u32; 9] = [1, 3, 5, 7, 8, 9, 11, 19, 32];
