@@ -16,6 +16,9 @@ pub(super) enum Register {
     R4,
     R5,
     R6,
+    R7,
+    R8,
+    R9,
     R10 = 10,
 }
 
@@ -131,6 +134,12 @@ impl Assembler {
     pub(super) fn jump(&mut self, condition: Condition, left: Register, right: Register, label: Label) {
         self.jumps.push((self.words.len(), label));
         self.emit(JUMP | REGISTER | condition as u8, left as u8, right as u8, 0, 0);
+    }
+
+    /// `goto label`
+    pub(super) fn go(&mut self, label: Label) {
+        self.jumps.push((self.words.len(), label));
+        self.emit(JUMP, 0, 0, 0, 0);
     }
 
     /// `R0 = helper(R1, …)`; R1 to R5 are undefined afterwards.

@@ -5,13 +5,14 @@ use super::claims::Claims;
 use super::error::OpenError;
 use super::ethtool::{Channels, Ethtool};
 use super::link::{self, LinkInfo, Which};
+use super::locals::Locals;
 use super::napi::{Moderated, Moderation};
 use super::netdev::{self, Features};
 use super::options::{Hook, OnExit, Options, Take};
 use super::port::{Opened, Port};
 use super::posted::Posted;
 use super::preflight::{self, Obtained};
-use super::program::{self, Action};
+use super::program::{self, Action, RouterMaps};
 use super::ring::{Consumer, Producer};
 use super::rx::{Receiver, Wants};
 use super::socket::{self, Core, Refused, RingSizes, Rings, Transfer};
@@ -45,7 +46,8 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     let sockets = Map::new(MapKind::XskMap, "polder_sockets", 4, 4, queues.channels.receive)
         .map_err(|errno| denied(&link, "make a BPF map", errno))?;
     let claims = claims(&link, options)?;
-    let program = load(options, &sockets, claims.as_ref())?;
+    let locals = locals(&link, options)?;
+    let program = load(options, &sockets, claims.as_ref(), locals.as_ref())?;
     // 3. The program on the interface: closed or passing everything until sockets are there.
     let mut attachment = attach::attach(&link, &program, options, &mut notes)?;
     // 4. A socket for each queue, and its place in the map.
@@ -70,6 +72,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
         mtu,
         most_mtu: options.mtu,
         claims,
+        locals,
         cores,
         _promiscuous: promiscuous,
         _moderated: moderated,
@@ -127,20 +130,42 @@ pub(super) fn channels(link: &LinkInfo, options: &Options) -> Result<Used, OpenE
 }
 
 fn claims(link: &LinkInfo, options: &Options) -> Result<Option<Claims>, OpenError> {
-    let Take::Tunnels(wanted) = &options.take else { return Ok(None) };
+    let (Take::Tunnels(wanted) | Take::Routed(wanted)) = &options.take else { return Ok(None) };
     let claims = Claims::new().map_err(|errno| denied(link, "make a BPF map", errno))?;
     claims.replace(wanted).map_err(|errno| step(link, "enter a claim", errno))?;
     Ok(Some(claims))
 }
 
-fn load(options: &Options, sockets: &Map, claims: Option<&Claims>) -> Result<OwnedFd, OpenError> {
+fn locals(link: &LinkInfo, options: &Options) -> Result<Option<Locals>, OpenError> {
+    match options.take {
+        Take::Routed(_) => Locals::new().map(Some).map_err(|errno| denied(link, "make a BPF map", errno)),
+        Take::Whole | Take::Tunnels(_) => Ok(None),
+    }
+}
+
+fn load(
+    options: &Options,
+    sockets: &Map,
+    claims: Option<&Claims>,
+    locals: Option<&Locals>,
+) -> Result<OwnedFd, OpenError> {
     let action = match options.on_exit {
         OnExit::Kernel => Action::Pass,
         OnExit::Drop => Action::Drop,
     };
-    let (name, instructions) = match claims {
-        None => ("polder_whole", program::whole(sockets.as_fd(), action)),
-        Some(claims) => ("polder_claims", program::claims(sockets.as_fd(), claims.as_fd(), action)),
+    let (name, instructions) = match (claims, locals) {
+        (None, _) => ("polder_whole", program::whole(sockets.as_fd(), action)),
+        (Some(claims), None) => ("polder_claims", program::claims(sockets.as_fd(), claims.as_fd(), action)),
+        (Some(claims), Some(locals)) => {
+            let (doors, local4, local6) = (&locals.doors, &locals.local4, &locals.local6);
+            let maps = RouterMaps {
+                claims: claims.as_fd(),
+                doors: doors.as_fd(),
+                local4: local4.as_fd(),
+                local6: local6.as_fd(),
+            };
+            ("polder_router", program::routed(sockets.as_fd(), maps, action))
+        }
     };
     sys::load_xdp(name, &instructions).map_err(|(errno, log)| match errno {
         Errno::PERM | Errno::ACCESS if log.is_empty() => {

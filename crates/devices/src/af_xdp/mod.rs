@@ -37,6 +37,7 @@ mod watch;
 
 mod attach;
 mod claims;
+mod locals;
 mod pin;
 
 mod init;
@@ -61,7 +62,7 @@ mod model;
 pub use error::{OpenError, PinError};
 pub use init::open;
 pub use napi::Moderation;
-pub use options::{BusyPoll, Claim, Hook, Mode, OnExit, Options, Take};
+pub use options::{BusyPoll, Claim, Door, Hook, Mode, OnExit, Options, Take};
 pub use pin::release;
 pub use port::{LinkState, Opened, Port, Statistics};
 pub use preflight::{Finding, Level, Report, inspect};

@@ -12,6 +12,18 @@ pub enum Take {
     Whole,
     /// Tunnel packets (IPv4, protocol 47) between these end points; the rest stays with the kernel.
     Tunnels(Vec<Claim>),
+    /// The same, and IPv4 and IPv6 that come through one of the port's [`Door`]s and are for none of this
+    /// machine's addresses. There is no door at first.
+    Routed(Vec<Claim>),
+}
+
+/// A link-layer address by which packets reach a router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Door {
+    /// The address.
+    pub mac: [u8; 6],
+    /// The VLAN in whose tag they come; 0 for packets without one.
+    pub vlan: u16,
 }
 
 /// The end points of a tunnel whose packets are taken.
@@ -162,5 +174,10 @@ impl Options {
     /// A port that the kernel goes on using, and that carries tunnels.
     pub fn tunnels(interface: impl Into<String>, claims: impl Into<Vec<Claim>>) -> Self {
         Self { take: Take::Tunnels(claims.into()), promiscuous: false, ..Self::whole(interface) }
+    }
+
+    /// A router's port, which the kernel goes on using, and that may carry tunnels too.
+    pub fn routed(interface: impl Into<String>, claims: impl Into<Vec<Claim>>) -> Self {
+        Self { take: Take::Routed(claims.into()), ..Self::tunnels(interface, Vec::new()) }
     }
 }

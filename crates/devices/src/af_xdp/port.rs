@@ -3,14 +3,16 @@
 use super::attach::Attachment;
 use super::claims::Claims;
 use super::link::{self, Which};
+use super::locals::Locals;
 use super::napi::{self, Moderated, Moderation};
-use super::options::Claim;
+use super::options::{Claim, Door};
 use super::preflight::Report;
 use super::socket::Core;
 use crate::{Abilities, AnyQueue, Interface};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::io::Errno;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
@@ -41,6 +43,7 @@ pub struct Port {
     pub(super) mtu: Arc<AtomicU32>,
     pub(super) most_mtu: Option<u32>,
     pub(super) claims: Option<Claims>,
+    pub(super) locals: Option<Locals>,
     pub(super) cores: Vec<Weak<Core>>,
     /// Keeps the interface promiscuous.
     pub(super) _promiscuous: Option<OwnedFd>,
@@ -88,6 +91,14 @@ impl Port {
     /// What the kernel said; `NODEV` for a port that takes everything.
     pub fn set_claims(&self, claims: &[Claim]) -> Result<(), Errno> {
         self.claims.as_ref().ok_or(Errno::NODEV)?.replace(claims)
+    }
+
+    /// Makes `doors` those of a router's port, and `addresses` those that are left to the kernel.
+    ///
+    /// # Errors
+    /// What the kernel said; `NODEV` for a port that does not route.
+    pub fn set_router(&self, doors: &[Door], addresses: &[IpAddr]) -> Result<(), Errno> {
+        self.locals.as_ref().ok_or(Errno::NODEV)?.replace(doors, addresses)
     }
 
     /// Looks at the interface again, and takes its MTU over for what is sent.

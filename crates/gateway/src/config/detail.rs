@@ -19,7 +19,7 @@ pub fn describe(old: &Configuration, difference: &Difference) -> Vec<String> {
     let mut lines = Vec::new();
     for line in difference.to_string().lines() {
         lines.push(line.to_owned());
-        // Changes stand in the same order in both.
+        // Changes stand in the same order in both; what is compared as a whole comes last.
         if line.starts_with('~') {
             lines.extend(keys.next().into_iter().flatten());
         }

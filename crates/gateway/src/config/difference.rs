@@ -25,6 +25,8 @@ pub struct Difference {
     pub bridges: Changes<Bridge>,
     /// How many rules there were and are, if they are not the same.
     pub filters: Option<(usize, usize)>,
+    /// Whether `[router]` is another.
+    pub router: bool,
     /// What a running gateway cannot change. If there is anything here, nothing may be applied.
     pub restart: Vec<Restart>,
 }
@@ -93,6 +95,7 @@ pub fn difference(old: &Configuration, new: &Configuration) -> Difference {
         tunnels: changes(&old.tunnels, &target.tunnels),
         bridges: changes(&old.bridges, &target.bridges),
         filters: filters::changed(old, &target),
+        router: old.router != target.router,
         restart: restart(old, &target),
         target,
     }
@@ -105,6 +108,7 @@ impl Difference {
             && self.tunnels.is_empty()
             && self.bridges.is_empty()
             && self.filters.is_none()
+            && !self.router
             && self.restart.is_empty()
     }
 
@@ -234,6 +238,9 @@ fn renumbered(new: &Configuration, old: &Configuration) -> Configuration {
         filter.ports.iter_mut().for_each(renumber);
         filter.ports.sort_unstable();
     }
+    for route in &mut target.router.route {
+        route.port.iter_mut().for_each(renumber);
+    }
     target
 }
 
@@ -256,6 +263,11 @@ impl fmt::Display for Difference {
         });
         // The last of those with `~`: it has no keys below it.
         lines.extend(self.filters.map(|(old, new)| format!("~ filters ({new} rules, {old} before)")));
+        if self.router {
+            let count = self.target.router.route.len();
+            lines
+                .push(format!("~ router ({}, {count} routes of the file)", self.target.router.routes.word()));
+        }
         for Restart { section, key, change, reason } in &self.restart {
             lines.push(format!("! {section} {key}: {change} needs a restart: {reason}"));
         }

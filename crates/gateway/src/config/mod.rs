@@ -19,6 +19,7 @@ pub mod lan78xx;
 pub mod model;
 mod queue;
 mod read;
+pub mod router;
 mod section;
 mod values;
 pub(crate) mod write;

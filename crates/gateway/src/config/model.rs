@@ -8,6 +8,7 @@ use super::buffers::Buffers;
 use super::filters::Filter;
 use super::lan78xx::Adapter;
 pub use super::queue::{PortQueue, QueueKind};
+use super::router::{InterfaceAddress, Router};
 use polder_buffers::PortId;
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -29,6 +30,8 @@ pub struct Configuration {
     pub bridges: Vec<Bridge>,
     /// Rules, in the order of the file.
     pub filters: Vec<Filter>,
+    /// What routes go by, where ports have the role of a router.
+    pub router: Router,
 }
 
 /// What concerns the process as a whole.
@@ -88,6 +91,8 @@ pub struct Port {
     pub busy_poll: bool,
     /// Whether segments that leave by it are merged. Never for a device that does not take such packets.
     pub coalesce: bool,
+    /// Its own addresses, if it belongs to the router and the kernel has no part in it.
+    pub addresses: Vec<InterfaceAddress>,
     /// Whether it may bring packets that are to be cut into segments. Never for a device that has none.
     pub segments: bool,
 }
@@ -123,6 +128,9 @@ pub enum Role {
     Bridge,
     /// The packets of the tunnels that run over it; the rest stays with the kernel.
     Underlay,
+    /// What is to be forwarded by its link-layer address and is for no address of this machine, and the packets
+    /// of tunnels; the rest stays with the kernel, if that has the device.
+    Router,
 }
 
 /// How an interface is attached.
@@ -422,6 +430,11 @@ impl Configuration {
     pub fn names(&self) -> impl Iterator<Item = (PortId, &str)> {
         let ports = self.ports.iter().map(|port| (port.id, port.name.as_str()));
         ports.chain(self.tunnels.iter().map(|tunnel| (tunnel.id, tunnel.name.as_str())))
+    }
+
+    /// Whether something is routed.
+    pub fn has_router_ports(&self) -> bool {
+        self.ports.iter().any(|port| port.role == Role::Router)
     }
 
     /// The bridge that the port or tunnel is a member of.

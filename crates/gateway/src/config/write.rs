@@ -17,6 +17,8 @@ impl Configuration {
         self.ports.iter().for_each(|port| writer.port(port));
         self.tunnels.iter().for_each(|tunnel| writer.tunnel(tunnel));
         self.bridges.iter().for_each(|bridge| writer.bridge(bridge));
+        let router = self.router.to_toml(self);
+        writer.text.push_str(&router);
         let filters = self.filters.iter().map(|filter| filter.to_toml(self));
         filters.for_each(|filter| writer.text.push_str(&filter));
         writer.text
@@ -83,6 +85,10 @@ impl Writer<'_> {
             }
         }
         self.key("role", quoted(role(port.role)));
+        if !port.addresses.is_empty() {
+            let addresses = port.addresses.iter().map(|address| quoted(&address.to_string()));
+            self.key("addresses", format!("[{}]", addresses.collect::<Vec<_>>().join(", ")));
+        }
         match port.queues {
             // An adapter has one, and no such key.
             _ if matches!(port.device, Device::Lan78xx(_)) => {}
@@ -208,6 +214,7 @@ pub(crate) fn role(role: Role) -> &'static str {
     match role {
         Role::Bridge => "bridge",
         Role::Underlay => "underlay",
+        Role::Router => "router",
     }
 }
 

@@ -40,6 +40,7 @@ fn announce_port(state: &PortState) {
     let role = match state.configuration.role {
         Role::Bridge => "",
         Role::Underlay => ", packets of tunnels alone",
+        Role::Router => ", what is to be routed",
     };
     if let Some(facts) = &state.facts {
         let queues =

@@ -35,6 +35,9 @@ pub(super) fn keep_numbers(current: &Configuration, next: &mut Configuration) {
         filter.ports.iter_mut().for_each(renumber);
         filter.ports.sort_unstable();
     }
+    for route in &mut next.router.route {
+        route.port.iter_mut().for_each(renumber);
+    }
 }
 
 /// Refuses what a running gateway cannot change: the process as a whole, and how a device is attached.

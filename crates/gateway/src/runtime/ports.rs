@@ -92,6 +92,7 @@ pub fn interface_options(interface: &str, port: &Port, configuration: &Configura
     let options = match port.role {
         Role::Bridge => af_xdp::Options::whole(interface),
         Role::Underlay => af_xdp::Options::tunnels(interface, claims(port.id, configuration)),
+        Role::Router => af_xdp::Options::routed(interface, claims(port.id, configuration)),
     };
     let interfaces = configuration.ports.iter().filter(|port| matches!(port.device, Device::Interface(_)));
     let interfaces = u32::try_from(interfaces.count()).unwrap_or(u32::MAX);

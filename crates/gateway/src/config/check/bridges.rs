@@ -50,6 +50,11 @@ fn members<'a>(
                     .related(known.span.clone(), "the port")
                     .remedy("make the tunnel over it a member, or give the port `role = \"bridge\"`"),
             ),
+            Some(known) if known.kind == NameKind::Port(Some(Role::Router)) => findings.note(
+                error(format!("`{name}` belongs to the router and cannot be a member of a bridge"))
+                    .related(known.span.clone(), "the port")
+                    .remedy("take it off the list, or give the port `role = \"bridge\"`"),
+            ),
             Some(_) => {
                 if let Some((other, earlier)) = taken.insert(name, (&bridge.name.value, span.clone())) {
                     let message = twice(name, other, &bridge.name.value);

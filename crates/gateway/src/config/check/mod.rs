@@ -4,6 +4,7 @@
 mod bridges;
 mod buffers;
 mod filters;
+mod router;
 mod tunnels;
 
 use super::diagnostics::Diagnostic;
@@ -62,7 +63,8 @@ pub(super) fn check(draft: &Draft, file: &Path, findings: &Findings) -> Configur
     }
     let filters = filters::resolve(draft, &names, findings);
     let buffers = buffers::resolve(&draft.buffers, gateway.memory_mib);
-    let configuration = Configuration { gateway, buffers, ports, tunnels, bridges, filters };
+    let router = router::resolve(draft, &names, findings);
+    let configuration = Configuration { gateway, buffers, ports, tunnels, bridges, filters, router };
     buffers::check(&draft.buffers, &configuration, findings);
     configuration
 }
@@ -187,6 +189,12 @@ fn resolve_port(port: &PortDraft, names: &Names<'_>, on_exit: OnExit) -> Option<
         name: port.name.value.clone(),
         device,
         role: port.role?,
+        addresses: port
+            .addresses
+            .iter()
+            .flat_map(|addresses| &addresses.value)
+            .map(|address| address.value)
+            .collect(),
         mode: port.mode.unwrap_or(Mode::Auto),
         on_exit,
         queues: port.queues.unwrap_or(Queues::All),

@@ -72,7 +72,7 @@ fn carrier(tunnel: &TunnelDraft, draft: &Draft, names: &Names<'_>, findings: &Fi
     let Some(port) = &tunnel.port else { return };
     let error = |message: String| Diagnostic::error(port.span.clone(), message);
     match names.get(port.value.as_str()).map(|name| (name.kind, name.span.clone())) {
-        Some((NameKind::Port(Some(Role::Underlay) | None), _)) => {}
+        Some((NameKind::Port(Some(Role::Underlay | Role::Router) | None), _)) => {}
         Some((NameKind::Port(Some(Role::Bridge)), span)) => findings.note(
             error(format!("`{}` is a bridge port and carries no tunnels", port.value))
                 .related(span.clone(), "the port")

@@ -176,7 +176,7 @@ impl Bounded for u16 {
 }
 
 /// An address, or one with the length of a prefix.
-fn network(value: &DeValue<'_>) -> Result<Network, Refusal> {
+pub(super) fn network(value: &DeValue<'_>) -> Result<Network, Refusal> {
     const EXAMPLE: &str = "write an address or a network, as in \"192.0.2.0/24\" or \"2001:db8::1\"";
     let text = value.as_str().ok_or_else(|| wrong_type("a network", value).remedy(EXAMPLE))?;
     let refuse = || Refusal::new(format!("cannot be \"{}\", which is no network", printable(text)));

@@ -8,6 +8,7 @@ mod filter;
 mod gateway;
 mod port;
 mod queue;
+mod router;
 mod tunnel;
 
 pub(super) use bridge::{BridgeDraft, MemberDraft, StaticDraft};
@@ -15,6 +16,7 @@ pub(super) use buffers::BuffersDraft;
 pub(super) use filter::FilterDraft;
 pub(super) use gateway::GatewayDraft;
 pub(super) use port::PortDraft;
+pub(super) use router::{RouteDraft, RouterDraft};
 pub(super) use tunnel::TunnelDraft;
 
 use super::section::{At, Findings, Kind, Section, printable};
@@ -27,7 +29,7 @@ pub(super) const VERSION: i64 = 1;
 
 const ROOT: Kind = Kind {
     noun: "the top level",
-    keys: &["version", "gateway", "buffers", "port", "bridge", "tunnel", "filter"],
+    keys: &["version", "gateway", "buffers", "port", "bridge", "tunnel", "filter", "router"],
 };
 
 /// The whole file.
@@ -41,10 +43,11 @@ pub(super) struct Draft {
     pub(super) tunnels: Vec<TunnelDraft>,
     pub(super) bridges: Vec<BridgeDraft>,
     pub(super) filters: Vec<FilterDraft>,
+    pub(super) router: RouterDraft,
 }
 
 /// Every kind of table with the keys that it has, by the title under which the guide describes it.
-pub(super) fn keys() -> [(&'static str, &'static [&'static str]); 13] {
+pub(super) fn keys() -> [(&'static str, &'static [&'static str]); 15] {
     [
         ("top level", ROOT.keys),
         ("[gateway]", gateway::KIND.keys),
@@ -59,6 +62,8 @@ pub(super) fn keys() -> [(&'static str, &'static [&'static str]); 13] {
         ("vlan", bridge::VLAN.keys),
         ("[[bridge.NAME.static]]", bridge::STATIC.keys),
         ("[[filter]]", filter::KIND.keys),
+        ("[router]", router::KIND.keys),
+        ("[[router.route]]", router::ROUTE.keys),
     ]
 }
 
@@ -78,6 +83,7 @@ pub(super) fn read(document: &Spanned<DeTable<'_>>, findings: &Findings) -> Opti
         tunnels: named(&root, "tunnel", findings, tunnel::KIND, tunnel::read),
         bridges: named(&root, "bridge", findings, bridge::KIND, bridge::read),
         filters: filter::read(&root),
+        router: router::read(&root),
     })
 }
 

@@ -4,6 +4,7 @@ use super::super::diagnostics::Diagnostic;
 use super::super::lan78xx;
 use super::super::model::{Device, Mode, OnExit, Order, Queues, Role};
 use super::super::queue::PortQueue;
+use super::super::router::InterfaceAddress;
 use super::super::section::{At, Kind, Refusal, Section};
 use super::super::values::{boolean, choice, integer, interface, word_or};
 use super::refuse_key;
@@ -19,6 +20,7 @@ pub(super) const KIND: Kind = Kind {
         "tap",
         "lan78xx",
         "role",
+        "addresses",
         "mode",
         "on_exit",
         "queues",
@@ -35,7 +37,8 @@ pub(super) const KIND: Kind = Kind {
 /// The choices of `on_exit`.
 pub(super) const ON_EXIT: &[(&str, OnExit)] = &[("kernel", OnExit::Kernel), ("drop", OnExit::Drop)];
 
-const ROLES: &[(&str, Role)] = &[("bridge", Role::Bridge), ("underlay", Role::Underlay)];
+const ROLES: &[(&str, Role)] =
+    &[("bridge", Role::Bridge), ("underlay", Role::Underlay), ("router", Role::Router)];
 const MODES: &[(&str, Mode)] = &[
     ("auto", Mode::Auto),
     ("zero-copy", Mode::ZeroCopy),
@@ -73,6 +76,9 @@ pub(in super::super) struct PortDraft {
     pub(in super::super) device: Option<At<Device>>,
     /// `None` when it could not be read; the default is filled in.
     pub(in super::super) role: Option<Role>,
+    pub(in super::super) addresses: Option<At<Vec<At<InterfaceAddress>>>>,
+    /// Whether addresses stand there that could not be read.
+    pub(in super::super) addresses_unreadable: bool,
     pub(in super::super) mode: Option<Mode>,
     pub(in super::super) on_exit: Option<OnExit>,
     pub(in super::super) queues: Option<Queues>,
@@ -93,10 +99,13 @@ pub(super) fn read(section: &Section<'_>, name: At<String>) -> PortDraft {
         false => Some(Role::default()),
     };
     let most = if section.has("lan78xx") { LARGEST_MTU } else { MAX_MTU };
+    let addresses = section.read("addresses", super::router::addresses);
     let draft = PortDraft {
         name,
         device: device(section),
         role,
+        addresses_unreadable: addresses.is_none() && section.has("addresses"),
+        addresses,
         mode: section.read("mode", choice(MODES)).map(|at| at.value),
         on_exit: section.read("on_exit", choice(ON_EXIT)).map(|at| at.value),
         queues: section.read("queues", word_or("all", Queues::All, queues)).map(|at| at.value),
@@ -108,6 +117,10 @@ pub(super) fn read(section: &Section<'_>, name: At<String>) -> PortDraft {
         coalesce: section.read("coalesce", boolean).map(|at| at.value),
         segments: section.read("segments", boolean).map(|at| at.value),
     };
+    if role.is_some_and(|role| role != Role::Router) {
+        let remedy = "give it `role = \"router\"`, or remove `addresses`";
+        refuse_key(section, "addresses", "it does not belong to the router", remedy);
+    }
     if !section.has("tap") {
         refuse_segments(section);
     }
@@ -187,7 +200,7 @@ fn queues(value: &DeValue<'_>) -> Result<Queues, Refusal> {
 }
 
 fn mtu(value: &DeValue<'_>, role: Option<Role>, most: u16) -> Result<u16, Refusal> {
-    let least = if role == Some(Role::Underlay) { LEAST_MTU } else { MIN_MTU };
+    let least = if matches!(role, Some(Role::Underlay | Role::Router)) { LEAST_MTU } else { MIN_MTU };
     integer(least..=most, "bytes")(value)
 }
 

@@ -65,7 +65,7 @@ impl Gateway {
         for state in &self.ports {
             let Some(attachment) = state.interface() else { continue };
             let port = &state.configuration;
-            if port.role == Role::Underlay {
+            if port.role != Role::Bridge {
                 let claims = ports::claims(port.id, configuration);
                 let told = || format!("cannot take the tunnels' packets on port {}", port.name);
                 attachment.set_claims(&claims).with_context(told)?;

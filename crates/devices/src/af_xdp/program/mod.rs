@@ -1,9 +1,14 @@
-//! The two XDP programs of this driver: what is taken from the kernel, packet by packet.
+//! The XDP programs of this driver: what is taken from the kernel, packet by packet.
 //!
 //! [`whole`] takes everything, for a port of a bridge. [`claims`] takes the tunnel packets whose end
-//! points are in a table, for a port that the kernel goes on using. Both hand the packet to the
+//! points are in a table, for a port that the kernel goes on using. [`routed`] takes these and what a
+//! router is to forward. All hand the packet to the
 //! AF_XDP socket of its queue; where no socket is (before start, after the end of the process), the
 //! `action` decides: to the kernel, or nowhere.
+
+mod routed;
+
+pub(super) use routed::{RouterMaps, routed};
 
 use super::bpf::{Assembler, Condition, Helper, Label, Register, Width};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R10};

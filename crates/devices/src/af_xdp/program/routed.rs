@@ -1,0 +1,155 @@
+//! The program of a router's port: what the kernel would forward is taken from it.
+//!
+//! ```text
+//! IPv4, protocol 47, of a claimed tunnel ────────────────────────────────▶ taken
+//! to a door (our address on the link, and the VLAN), IPv4 or IPv6,
+//! to a host's address of the whole world, and none of this machine ──────▶ taken
+//! everything else: ARP, neighbour discovery, groups, broadcasts,
+//! link-local addresses, this machine's own, other VLANs, other stations ─▶ the kernel
+//! ```
+
+use super::{
+    Action, CONTEXT_DATA, CONTEXT_DATA_END, ETHERNET, IPV4, PROTOCOL_GRE, TAG, need, network_order, redirect,
+};
+use crate::af_xdp::bpf::{Assembler, Condition, Helper, Label, Register, Width};
+use Register::{R0, R1, R2, R3, R5, R6, R7, R8, R9, R10};
+use std::os::fd::BorrowedFd;
+
+/// The tables that the program reads for each packet.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::af_xdp) struct RouterMaps<'a> {
+    /// Tunnels: local address, remote address.
+    pub(in crate::af_xdp) claims: BorrowedFd<'a>,
+    /// Doors: link-layer address, VLAN in network order, 0 for none.
+    pub(in crate::af_xdp) doors: BorrowedFd<'a>,
+    /// IPv4 addresses of this machine.
+    pub(in crate::af_xdp) local4: BorrowedFd<'a>,
+    /// IPv6 addresses of this machine.
+    pub(in crate::af_xdp) local6: BorrowedFd<'a>,
+}
+
+/// The stack, from its end: the door's key, IPv4 destination and source, IPv6 destination.
+const DOOR: i16 = -8;
+const ENDS: i16 = -16;
+const TARGET6: i16 = -32;
+const IPV6: i16 = 40;
+
+/// Hands a router's packets to their socket, and everything else to the kernel.
+///
+/// The IP header's length and checksum are the datapath's business; so are packets with a hop limit that is
+/// used up, and those for which there is no route.
+pub(in crate::af_xdp) fn routed(sockets: BorrowedFd<'_>, maps: RouterMaps<'_>, action: Action) -> Vec<u64> {
+    let mut program = Assembler::new();
+    let [ipv4, known, take, pass] = [(); 4].map(|()| program.label());
+    program.copy(R6, R1);
+    enter(&mut program, pass);
+    program.jump_value(Condition::Equal, R9, network_order(0x0800), ipv4);
+    program.jump_value(Condition::NotEqual, R9, network_order(0x86dd), pass);
+    in_ipv6(&mut program, maps, pass);
+    program.go(known);
+
+    program.place(ipv4);
+    in_ipv4(&mut program, maps, take, pass);
+
+    program.place(known);
+    program.jump_value(Condition::NotEqual, R0, 0, pass);
+
+    program.place(take);
+    redirect(&mut program, R6, sockets, action);
+
+    program.place(pass);
+    program.set(R0, Action::Pass as i32);
+    program.exit();
+    program.finish()
+}
+
+/// R7 is where the IP header is, less [`ETHERNET`]; R9 what it is of; the door's key stands on the stack.
+/// R2 and the end of the packet in R3 are R7 and as before.
+fn enter(program: &mut Assembler, pass: Label) {
+    let untagged = program.label();
+    program.load(Width::Word, R2, R6, CONTEXT_DATA);
+    program.load(Width::Word, R3, R6, CONTEXT_DATA_END);
+    need(program, ETHERNET + IPV4, pass);
+    program.load(Width::Word, R5, R2, 0);
+    program.store(Width::Word, R10, DOOR, R5);
+    program.load(Width::Half, R5, R2, 4);
+    program.store(Width::Half, R10, DOOR + 4, R5);
+    program.set(R8, 0);
+    program.load(Width::Half, R9, R2, 12);
+    program.jump_value(Condition::NotEqual, R9, network_order(0x8100), untagged);
+    need(program, ETHERNET + TAG + IPV4, pass);
+    program.load(Width::Half, R8, R2, 14);
+    program.and(R8, network_order(0x0fff));
+    program.load(Width::Half, R9, R2, 16);
+    program.add(R2, i32::from(TAG));
+    program.place(untagged);
+    program.store(Width::Half, R10, DOOR + 6, R8);
+    program.copy(R7, R2);
+}
+
+/// R0 is 0 when the packet is to be taken, unless it has jumped.
+fn in_ipv4(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Label) {
+    let unclaimed = program.label();
+    program.load(Width::Byte, R5, R7, ETHERNET);
+    program.and(R5, 0xf0);
+    program.jump_value(Condition::NotEqual, R5, 0x40, pass);
+    program.load(Width::Word, R5, R7, ETHERNET + 16);
+    program.store(Width::Word, R10, ENDS, R5);
+    program.load(Width::Word, R5, R7, ETHERNET + 12);
+    program.store(Width::Word, R10, ENDS + 4, R5);
+    program.load(Width::Byte, R8, R7, ETHERNET + 16);
+    program.load(Width::Half, R9, R7, ETHERNET + 16);
+    program.load(Width::Byte, R5, R7, ETHERNET + 9);
+    program.jump_value(Condition::NotEqual, R5, PROTOCOL_GRE, unclaimed);
+    lookup(program, maps.claims, ENDS);
+    program.jump_value(Condition::NotEqual, R0, 0, take);
+    program.place(unclaimed);
+    // Groups, reserved and broadcast; this network; loops; link-local (RFC 6890).
+    program.jump_value(Condition::Greater, R8, 223, pass);
+    program.jump_value(Condition::Equal, R8, 0, pass);
+    program.jump_value(Condition::Equal, R8, 127, pass);
+    program.jump_value(Condition::Equal, R9, network_order(0xa9fe), pass);
+    lookup(program, maps.doors, DOOR);
+    program.jump_value(Condition::Equal, R0, 0, pass);
+    lookup(program, maps.local4, ENDS);
+}
+
+/// R0 is 0 when the packet is to be taken, unless it has jumped.
+fn in_ipv6(program: &mut Assembler, maps: RouterMaps<'_>, pass: Label) {
+    need(program, ETHERNET + IPV6, pass);
+    for part in 0..4 {
+        program.load(Width::Word, R5, R7, ETHERNET + 24 + 4 * part);
+        program.store(Width::Word, R10, TARGET6 + 4 * part, R5);
+    }
+    program.load(Width::Byte, R8, R7, ETHERNET + 24);
+    program.load(Width::Half, R9, R7, ETHERNET + 24);
+    // Groups; link-local (RFC 4291, section 2.4).
+    program.jump_value(Condition::Equal, R8, 0xff, pass);
+    program.and(R9, network_order(0xffc0));
+    program.jump_value(Condition::Equal, R9, network_order(0xfe80), pass);
+    lookup(program, maps.doors, DOOR);
+    program.jump_value(Condition::Equal, R0, 0, pass);
+    lookup(program, maps.local6, TARGET6);
+}
+
+/// R0 is where the value of the key on the stack is, or 0.
+fn lookup(program: &mut Assembler, map: BorrowedFd<'_>, key: i16) {
+    program.map(R1, map);
+    program.copy(R2, R10);
+    program.add(R2, i32::from(key));
+    program.call(Helper::MapLookup);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn the_program_assembles() {
+        let stdin = std::io::stdin();
+        let fd = stdin.as_fd();
+        let maps = RouterMaps { claims: fd, doors: fd, local4: fd, local6: fd };
+        assert!(routed(fd, maps, Action::Pass).len() < 128);
+    }
+}

@@ -1,0 +1,193 @@
+//! The router: ports that belong to it, and routes that lead somewhere.
+
+use super::super::diagnostics::Diagnostic;
+use super::super::filters::Network;
+use super::super::model::{Device, Role};
+use super::super::read::{Draft, PortDraft, RouteDraft};
+use super::super::router::{InterfaceAddress, RouteKind, Router, StaticRoute};
+use super::super::section::{At, Findings};
+use super::{NameKind, Names, unknown_name};
+use std::net::IpAddr;
+
+/// Resolves the router.
+pub(super) fn resolve(draft: &Draft, names: &Names<'_>, findings: &Findings) -> Router {
+    let ports = || draft.ports.iter().filter(|port| port.role == Some(Role::Router));
+    ports().for_each(|port| has_addresses(port, findings));
+    overlaps(&ports().collect::<Vec<_>>(), findings);
+    if let Some(span) = &draft.router.span
+        && ports().next().is_none()
+        && draft.ports.iter().all(|port| port.role.is_some())
+    {
+        let finding = Diagnostic::error(span.clone(), "there is a router, and no port belongs to it");
+        findings.note(finding.remedy("give the ports that it routes between `role = \"router\"`"));
+    }
+    for route in &draft.router.route {
+        check_route(route, draft, names, findings);
+    }
+    twice(&draft.router.route, findings);
+    Router {
+        routes: draft.router.routes.unwrap_or_default(),
+        tables: draft.router.tables.as_ref().map(|at| at.value.clone()).unwrap_or_default(),
+        route: draft.router.route.iter().filter_map(|route| resolved(route, names)).collect(),
+    }
+}
+
+/// A port that the kernel does not have gets its addresses here, and one that it has does not.
+fn has_addresses(port: &PortDraft, findings: &Findings) {
+    let Some(device) = &port.device else { return };
+    let name = &port.name.value;
+    match (&device.value, &port.addresses) {
+        (Device::Interface(interface), Some(addresses)) => {
+            let message =
+                format!("`{name}` has the addresses that the kernel gives {interface}, and no others");
+            let remedy = format!(
+                "remove `addresses`, and give them to the kernel: `ip address add … dev {interface}`"
+            );
+            findings.note(Diagnostic::error(addresses.span.clone(), message).remedy(remedy));
+        }
+        (Device::Tap(_) | Device::Lan78xx(_), None) if !port.addresses_unreadable => {
+            let message = format!("nobody but Polder has `{name}`, so it needs addresses to route by");
+            let remedy = "add `addresses = [\"192.0.2.1/24\", \"2001:db8::1/64\"]`";
+            findings.note(Diagnostic::error(port.name.span.clone(), message).remedy(remedy));
+        }
+        (Device::Interface(_) | Device::Tap(_) | Device::Lan78xx(_), _) => {}
+    }
+}
+
+/// Two links cannot have the same network.
+fn overlaps(ports: &[&PortDraft], findings: &Findings) {
+    let all = ports.iter().flat_map(|port| {
+        let addresses = port.addresses.iter().flat_map(|addresses| &addresses.value);
+        addresses.map(move |address| (&port.name.value, address))
+    });
+    let all = all.collect::<Vec<_>>();
+    for (index, (name, address)) in all.iter().enumerate() {
+        let clash = all[..index].iter().find(|(other, earlier)| {
+            let same_link = other == name && earlier.value.address != address.value.address;
+            !same_link && (covers(earlier.value, address.value) || covers(address.value, earlier.value))
+        });
+        if let Some((other, earlier)) = clash {
+            let message = format!("the networks of `{other}` and `{name}` overlap");
+            findings.note(
+                Diagnostic::error(address.span.clone(), message)
+                    .related(earlier.span.clone(), "the other")
+                    .remedy("give each link a network of its own"),
+            );
+        }
+    }
+}
+
+fn covers(network: InterfaceAddress, other: InterfaceAddress) -> bool {
+    network.bits <= other.bits && contains(network, other.address)
+}
+
+/// Whether an address is on the link of another.
+fn contains(link: InterfaceAddress, address: IpAddr) -> bool {
+    match (link.address, address) {
+        (IpAddr::V4(link_address), IpAddr::V4(address)) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(link.bits)).unwrap_or(0);
+            link_address.to_bits() & mask == address.to_bits() & mask
+        }
+        (IpAddr::V6(link_address), IpAddr::V6(address)) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(link.bits)).unwrap_or(0);
+            link_address.to_bits() & mask == address.to_bits() & mask
+        }
+        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
+    }
+}
+
+fn check_route(route: &RouteDraft, draft: &Draft, names: &Names<'_>, findings: &Findings) {
+    let (via, port) = (route.via.as_ref(), route.port.as_ref());
+    match route.kind {
+        Some(RouteKind::Unicast) if via.is_none() && port.is_none() => findings.note(
+            Diagnostic::error(route.span.clone(), "the route leads nowhere")
+                .remedy("add `via = \"…\"`, a router, or `port = \"…\"`, or a `kind` that drops"),
+        ),
+        Some(RouteKind::Blackhole | RouteKind::Unreachable | RouteKind::Prohibit) => {
+            let places = via.map(|at| &at.span).into_iter().chain(port.map(|at| &at.span));
+            for place in places {
+                let message = "packets of this kind of route go nowhere";
+                findings.note(Diagnostic::error(place.clone(), message).remedy("remove it, or the `kind`"));
+            }
+        }
+        Some(RouteKind::Unicast) | None => {}
+    }
+    if let Some(port) = port {
+        known_port(port, draft, names, findings);
+    }
+    let (Some(to), Some(via)) = (&route.to, via) else { return };
+    for router in &via.value {
+        let place = if router.span.is_empty() { &via.span } else { &router.span };
+        if router.value.is_ipv4() != to.value.0.is_ipv4() {
+            let message = format!("{} is of another family than {}", router.value, to.value);
+            let remedy = "name a router of the network's own family";
+            findings.note(Diagnostic::error(place.clone(), message).remedy(remedy));
+        } else if port.is_none() {
+            reachable(router.value, place.clone(), draft, findings);
+        }
+    }
+}
+
+/// Without a port that the kernel has, all links are known.
+fn reachable(router: IpAddr, place: std::ops::Range<usize>, draft: &Draft, findings: &Findings) {
+    let link_local = matches!(router, IpAddr::V6(address) if address.is_unicast_link_local());
+    if link_local {
+        let message = format!("{router} is an address of every link");
+        findings.note(Diagnostic::error(place, message).remedy("add `port = \"…\"` to say which is meant"));
+        return;
+    }
+    let ports = || draft.ports.iter().filter(|port| port.role == Some(Role::Router));
+    let known = |port: &PortDraft| {
+        let is_kernels =
+            matches!(port.device.as_ref().map(|at| &at.value), Some(Device::Interface(_)) | None);
+        let addresses = port.addresses.iter().flat_map(|addresses| &addresses.value);
+        is_kernels || addresses.into_iter().any(|link| contains(link.value, router))
+    };
+    if ports().next().is_some() && !ports().any(known) {
+        let message = format!("{router} is on the link of no port");
+        findings.note(Diagnostic::error(place, message).remedy("name a router in a network of a port's"));
+    }
+}
+
+fn known_port(port: &At<String>, draft: &Draft, names: &Names<'_>, findings: &Findings) {
+    let error = |message: String| Diagnostic::error(port.span.clone(), message);
+    match names.get(port.value.as_str()) {
+        None => {
+            let ports = draft.ports.iter().map(|port| port.name.value.as_str());
+            let remedy = unknown_name(&port.value, ports, "port");
+            findings.note(error(format!("there is no port `{}`", port.value)).remedy(remedy));
+        }
+        Some(name) => {
+            if matches!(name.kind, NameKind::Port(Some(Role::Bridge | Role::Underlay))) {
+                let remedy = format!("give [port.{}] `role = \"router\"`", port.value);
+                let message = format!("`{}` does not belong to the router", port.value);
+                findings.note(error(message).related(name.span.clone(), "the port").remedy(remedy));
+            }
+        }
+    }
+}
+
+fn twice(routes: &[RouteDraft], findings: &Findings) {
+    for (index, route) in routes.iter().enumerate() {
+        let Some(to) = &route.to else { continue };
+        let earlier = routes[..index].iter().filter_map(|route| route.to.as_ref());
+        if let Some(earlier) = earlier.into_iter().find(|earlier| earlier.value == to.value) {
+            let message = format!("two routes lead to {}", to.value);
+            findings.note(
+                Diagnostic::error(to.span.clone(), message)
+                    .related(earlier.span.clone(), "the first")
+                    .remedy("name several routers in the `via` of one: `via = [\"…\", \"…\"]`"),
+            );
+        }
+    }
+}
+
+fn resolved(route: &RouteDraft, names: &Names<'_>) -> Option<StaticRoute> {
+    let via = route.via.iter().flat_map(|at| &at.value).map(|at| at.value).collect();
+    let port = match &route.port {
+        Some(port) => Some(names.get(port.value.as_str())?.id),
+        None => None,
+    };
+    let Network(address, bits) = route.to.as_ref()?.value;
+    Some(StaticRoute { to: Network(address, bits), kind: route.kind?, via, port })
+}
