@@ -4,6 +4,7 @@ use super::follower::Follower;
 use super::mirror::Mirror;
 use super::request::use_neighbour;
 use polder_datapath::units::Nanos;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
@@ -93,15 +94,19 @@ impl Follow {
         let end = now() + patience;
         while !self.is_settled() && now() < end {
             if !self.attend(now())? && !self.is_settled() {
-                let mut files = [rustix::event::PollFd::new(&self.socket, rustix::event::PollFlags::IN)];
-                let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-                match rustix::event::poll(&mut files, Some(&pause)) {
-                    Ok(_) | Err(Errno::INTR) => {}
-                    Err(error) => return Err(error),
-                }
+                self.wait()?;
             }
         }
         Ok(self.is_settled())
+    }
+
+    /// Waits for a datagram, a moment at most.
+    fn wait(&self) -> Result<(), Errno> {
+        let mut files = [PollFd::new(&self.socket, PollFlags::IN)];
+        match poll(&mut files, Some(&Timespec { tv_sec: 0, tv_nsec: 50_000_000 })) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Makes the kernel find out, or check, the address of a neighbour.

@@ -10,7 +10,7 @@
 //! notice: routes that go with an interface, an address or a next hop object. After such a thing the kinds
 //! that may have changed are dumped again, in bounded frequency. When notices were lost, everything is.
 
-use super::message::{HopSpec, Item, Message, Said, Target, messages};
+use super::message::{HopSpec, Item, Message, RouteKey, Said, Target, messages};
 use super::mirror::{Key, Mirror};
 use super::request::Kind;
 use polder_datapath::units::Nanos;
@@ -200,20 +200,21 @@ impl Follower {
         match item {
             Item::Link(_) => self.doubted.extend([Kind::Objects, Kind::Routes4, Kind::Routes6]),
             Item::Address(_) | Item::Object(..) => self.doubted.extend([Kind::Routes4, Kind::Routes6]),
-            Item::Route(route, target) => {
-                if let Some(known) = self.mirror.target(*route)
-                    && known != target
-                {
-                    let left = without(known, target);
-                    self.doubt_routes(&key);
-                    if let Some(left) = left {
-                        return self.mirror.put(Item::Route(*route, left));
-                    }
-                }
-            }
-            Item::Rule(_) | Item::Neighbour(..) => {}
+            Item::Route(route, target) if self.leave_others(*route, target) => return,
+            Item::Route(..) | Item::Rule(_) | Item::Neighbour(..) => {}
         }
         self.mirror.remove(key);
+    }
+
+    /// Of a route that is not quite the one known, the hops that it names go; whether others are left.
+    fn leave_others(&mut self, route: RouteKey, gone: &Target) -> bool {
+        let Some(known) = self.mirror.target(route).filter(|&known| known != gone) else { return false };
+        let left = without(known, gone);
+        self.doubt_routes(&Key::Route(route));
+        left.is_some_and(|left| {
+            self.mirror.put(Item::Route(route, left));
+            true
+        })
     }
 
     fn doubt_routes(&mut self, key: &Key) {
@@ -257,205 +258,4 @@ fn without(known: &Target, gone: &Target) -> Option<Target> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::message::{Neighbour, RouteKey};
-    use super::*;
-    use polder_datapath::route::Prefix;
-    use proptest::prelude::*;
-    use std::collections::VecDeque;
-    use std::net::{IpAddr, Ipv4Addr};
-
-    /// What the kernel does, from the point of view of who follows it.
-    #[derive(Clone, Copy, Debug)]
-    enum Step {
-        /// A route comes, or is led elsewhere.
-        Put(u8, u8, u8),
-        /// A route goes.
-        Remove(u8, u8),
-        /// All routes by a hop go, and nobody is told; then their link is said to be down.
-        Down(u8),
-        /// A neighbour changes.
-        Neighbour(u8, u8),
-        /// The reader reads so many messages.
-        Read(u8),
-        /// The dump that goes on reads a part of the table, which is put into the queue with the next step.
-        Fill(u8),
-        /// Everything that waits is lost.
-        Overrun,
-    }
-
-    fn step() -> impl Strategy<Value = Step> {
-        prop_oneof![
-            6 => (0_u8..12, 0_u8..3, 0_u8..4).prop_map(|(to, metric, hop)| Step::Put(to, metric, hop)),
-            5 => (0_u8..12, 0_u8..3).prop_map(|(to, metric)| Step::Remove(to, metric)),
-            1 => (0_u8..4).prop_map(Step::Down),
-            2 => (0_u8..6, 0_u8..3).prop_map(|(address, state)| Step::Neighbour(address, state)),
-            8 => (1_u8..5).prop_map(Step::Read),
-            8 => (1_u8..4).prop_map(Step::Fill),
-            1 => Just(Step::Overrun),
-        ]
-    }
-
-    fn route(to: u8, metric: u8) -> RouteKey {
-        let address = IpAddr::V4(Ipv4Addr::new(10, to, 0, 0));
-        RouteKey { table: 254, prefix: Prefix::new(address, 16).unwrap(), metric: u32::from(metric) }
-    }
-
-    fn by(hop: u8) -> Target {
-        Target::Hops(vec![HopSpec { index: u32::from(hop) + 1, gateway: None, weight: 1, wrapped: false }])
-    }
-
-    fn link(hop: u8, up: bool) -> Item {
-        let index = u32::from(hop) + 1;
-        Item::Link(super::super::message::Link { index, up, ..Default::default() })
-    }
-
-    /// A kernel with one reader.
-    #[derive(Default)]
-    struct Kernel {
-        has: Mirror,
-        queue: VecDeque<Message>,
-        /// What was read of the tables and is not in the queue yet.
-        filled: Vec<Message>,
-        /// The rest of the dump that goes on: its number, its kind, what is to be read.
-        dump: Option<(u32, Vec<Key>)>,
-        /// The dumps that are asked for.
-        kinds: VecDeque<(Kind, u32)>,
-    }
-
-    impl Kernel {
-        fn notice(&mut self, said: Said) {
-            self.queue.push_back(message(0, false, said));
-        }
-
-        fn put(&mut self, item: Item) {
-            self.has.put(item.clone());
-            self.notice(Said::There(item));
-        }
-
-        /// What a dump has read stands in the queue from now on.
-        fn enqueue(&mut self) {
-            self.queue.extend(self.filled.drain(..));
-        }
-
-        fn fill(&mut self, count: u8) {
-            self.enqueue();
-            if self.dump.is_none() {
-                let Some((kind, sequence)) = self.kinds.pop_front() else { return };
-                self.dump = Some((sequence, self.has.keys(kind)));
-            }
-            let Some((sequence, rest)) = &mut self.dump else { return };
-            for _ in 0..count {
-                let said = match rest.pop() {
-                    Some(key) => self.has.item(key).map(Said::There),
-                    None => Some(Said::Done),
-                };
-                let done = said == Some(Said::Done);
-                self.filled.extend(said.map(|said| message(*sequence, true, said)));
-                if done {
-                    self.dump = None;
-                    return;
-                }
-            }
-        }
-
-        fn step(&mut self, step: Step) {
-            match step {
-                Step::Put(to, metric, hop) => self.put(Item::Route(route(to, metric), by(hop))),
-                Step::Remove(to, metric) => {
-                    let key = route(to, metric);
-                    if let Some(target) = self.has.target(key).cloned() {
-                        self.has.remove(Key::Route(key));
-                        self.notice(Said::Gone(Item::Route(key, target)));
-                    }
-                }
-                Step::Down(hop) => {
-                    self.put(link(hop, true));
-                    for key in self.has.keys(Kind::Routes4) {
-                        if let Key::Route(route) = key
-                            && self.has.target(route) == Some(&by(hop))
-                        {
-                            self.has.remove(key);
-                        }
-                    }
-                    self.put(link(hop, false));
-                }
-                Step::Neighbour(address, state) => {
-                    let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, address));
-                    let neighbour = Neighbour { state: u16::from(state), mac: None };
-                    self.put(Item::Neighbour(1, address, neighbour));
-                }
-                Step::Fill(count) => self.fill(count),
-                Step::Read(_) | Step::Overrun => {}
-            }
-            if !matches!(step, Step::Fill(_)) {
-                self.enqueue();
-            }
-        }
-    }
-
-    fn message(sequence: u32, multi: bool, said: Said) -> Message {
-        Message { sequence, port: 0, interrupted: false, multi, appended: false, said }
-    }
-
-    /// A reader that asks as [`Follower`] says.
-    fn ask(follower: &mut Follower, kernel: &mut Kernel, now: Nanos) {
-        if follower.next_request(now).is_some() {
-            let dump = follower.dump.as_ref().unwrap();
-            kernel.kinds.push_back((dump.kind, dump.sequence));
-        }
-    }
-
-    proptest! {
-        /// Whatever happens while dumps go on, and whatever of it is lost: once it is quiet and everything
-        /// was read, the mirror is what the kernel has.
-        #[test]
-        fn the_mirror_ends_as_the_kernel(steps in prop::collection::vec(step(), 0..300)) {
-            let (mut follower, mut kernel) = (Follower::default(), Kernel::default());
-            let mut now = Nanos(0);
-            ask(&mut follower, &mut kernel, now);
-            for step in steps {
-                now = now + Nanos::from_millis(10);
-                kernel.step(step);
-                match step {
-                    Step::Read(count) => {
-                        for message in (0..count).map_while(|_| kernel.queue.pop_front()).collect::<Vec<_>>() {
-                            follower.take(message, now);
-                            ask(&mut follower, &mut kernel, now);
-                        }
-                    }
-                    Step::Overrun => {
-                        // Another socket: neither the queue nor the dump is its.
-                        kernel.queue.clear();
-                        kernel.filled.clear();
-                        (kernel.dump, kernel.kinds) = (None, VecDeque::new());
-                        follower.restart();
-                    }
-                    _ => {}
-                }
-                ask(&mut follower, &mut kernel, now);
-            }
-            for _ in 0..400 {
-                now = now + Nanos::from_millis(100);
-                kernel.step(Step::Fill(3));
-                kernel.enqueue();
-                while let Some(message) = kernel.queue.pop_front() {
-                    follower.take(message, now);
-                }
-                ask(&mut follower, &mut kernel, now);
-            }
-            prop_assert!(follower.is_settled() && follower.dump.is_none());
-            prop_assert_eq!(follower.mirror(), &kernel.has);
-        }
-    }
-
-    #[test]
-    fn hops_that_go_leave_the_others() {
-        let hop = |index| HopSpec { index, gateway: None, weight: 1, wrapped: false };
-        let (both, one) = (Target::Hops(vec![hop(1), hop(2)]), Target::Hops(vec![hop(1)]));
-        assert_eq!(without(&both, &one), Some(Target::Hops(vec![hop(2)])));
-        assert_eq!(without(&both, &both), None);
-        assert_eq!(without(&one, &Target::Hops(vec![hop(7)])), None);
-        assert_eq!(without(&Target::Blackhole, &one), None);
-    }
-}
+mod tests;
