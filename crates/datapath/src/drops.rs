@@ -123,6 +123,7 @@ reasons! {
     NoBridge, "bridge", "no-bridge", "The port is in no bridge.";
     CannotSegment, "segment", "cannot-segment", "To be cut into segments, and not what its description says.";
     TunnelRecursion, "encapsulate", "tunnel-recursion", "The packet is one of the tunnel's own outer packets.";
+    TunnelTooDeep, "encapsulate", "tunnel-too-deep", "May be put in no more tunnels (encapsulation limit, RFC 2473, 4.1.1).";
     TunnelNoNeighbour, "encapsulate", "tunnel-no-neighbour", "The link-layer address of the next hop is not known.";
     TunnelTooBig, "encapsulate", "tunnel-too-big", "Larger than the tunnel's MTU and not to be fragmented.";
     NoHeadroom, "encapsulate", "no-headroom", "No room in front for the outer headers.";

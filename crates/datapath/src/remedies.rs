@@ -142,6 +142,10 @@ impl DropReason {
             }
             Self::PortDown => "`polder show ports` says why the port is closed.",
             Self::NoBridge => "Name the port in `members` of a bridge.",
+            Self::TunnelTooDeep => {
+                "More tunnels lie in each other than the innermost allows: raise its `encapsulation_limit`, or see \
+                 whether one leads back into itself."
+            }
             Self::TunnelRecursion => {
                 "The tunnel's packets are led back into the tunnel: take the underlay's network out of the bridge."
             }

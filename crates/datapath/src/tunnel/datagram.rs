@@ -1,8 +1,9 @@
 //! Fragments of one datagram, and how one more fits among them.
 
+use super::Ends;
 use crate::drops::{Context, DropReason};
 use crate::units::Nanos;
-use crate::wire::{Ecn, Ipv4};
+use crate::wire::{Ecn, Ipv4, Ipv6, Ipv6Extension};
 use polder_buffers::Packet;
 use std::net::Ipv4Addr;
 
@@ -10,7 +11,7 @@ use std::net::Ipv4Addr;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) key: Key,
-    /// Bytes before the IPv4 header, and of that header.
+    /// Bytes before the IP header, and from there to the payload.
     pub(super) link: usize,
     pub(super) header: usize,
     /// Bytes of payload before it in the datagram, and its own.
@@ -20,22 +21,22 @@ pub(super) struct Place {
     pub(super) ecn: Ecn,
 }
 
-/// What the fragments of one datagram have in common. The protocol is GRE.
+/// What the fragments of one datagram have in common. The protocol is GRE, perhaps behind destination
+/// options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
-    source: Ipv4Addr,
-    destination: Ipv4Addr,
-    identification: u16,
+    /// As this gateway sees them.
+    pub(super) ends: Ends,
+    identification: u32,
 }
 
 impl Place {
-    pub(super) fn new(link: usize, ip: &Ipv4<'_>) -> Self {
-        let key =
-            Key { source: ip.source(), destination: ip.destination(), identification: ip.identification() };
+    pub(super) fn v4(link: usize, ip: &Ipv4<'_>) -> Self {
+        let ends = Ends::V4 { local: ip.destination(), remote: ip.source() };
         let header = ip.header_bytes();
         let length = usize::from(ip.total_length()).saturating_sub(header);
         Self {
-            key,
+            key: Key { ends, identification: u32::from(ip.identification()) },
             link,
             header,
             offset: ip.fragment_offset(),
@@ -45,12 +46,20 @@ impl Place {
         }
     }
 
-    pub(super) fn source(&self) -> Ipv4Addr {
-        self.key.source
-    }
-
-    pub(super) fn destination(&self) -> Ipv4Addr {
-        self.key.destination
+    /// `None` when the extension header is not that of a fragment.
+    pub(super) fn v6(link: usize, ip: &Ipv6<'_>, ends: Ends, extension: &Ipv6Extension<'_>) -> Option<Self> {
+        let fragment = extension.fragment()?;
+        let header = extension.end();
+        let length = (Ipv6::HEADER_BYTES + usize::from(ip.payload_length())).saturating_sub(header);
+        Some(Self {
+            key: Key { ends, identification: fragment.identification },
+            link,
+            header,
+            offset: fragment.offset,
+            length: u16::try_from(length).unwrap_or(u16::MAX),
+            more: fragment.more,
+            ecn: ip.traffic_class().ecn(),
+        })
     }
 
     /// Bytes of payload up to its end.
@@ -65,6 +74,9 @@ impl Place {
         self.length == 0 || (self.more && !self.length.is_multiple_of(8)) || self.end() > longest
     }
 }
+
+/// The ends of what is no datagram.
+const NOWHERE: Ends = Ends::V4 { local: Ipv4Addr::UNSPECIFIED, remote: Ipv4Addr::UNSPECIFIED };
 
 /// Fragments of one datagram.
 #[derive(Debug)]
@@ -99,7 +111,7 @@ impl Datagram {
     /// One without fragments, with memory for so many.
     pub(super) fn with_capacity(fragments: usize) -> Self {
         Self {
-            key: Key { source: Ipv4Addr::UNSPECIFIED, destination: Ipv4Addr::UNSPECIFIED, identification: 0 },
+            key: Key { ends: NOWHERE, identification: 0 },
             deadline: Nanos::default(),
             packets: Vec::with_capacity(fragments),
             extents: Vec::with_capacity(fragments),

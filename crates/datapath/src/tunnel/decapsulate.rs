@@ -3,21 +3,21 @@
 //! In: packets whose ingress is an underlay port; all others pass untouched. Out: the frames inside,
 //! whose ingress is the tunnel. They start with a complete Ethernet header, and nothing above it has
 //! been looked at; `network_offset` is behind that header, all other offsets are unknown.
-//! Exits: `NotForUs`, `NoTunnel`, all refusals of Ethernet, VLAN, IPv4 and GRE,
+//! Exits: `NotForUs`, `NoTunnel`, all refusals of Ethernet, VLAN, IPv4, IPv6 and GRE,
 //! `TunnelBadProtocol`, `TunnelMissingChecksum`, `TunnelMissingSequence`, `TunnelOutOfSequence`,
 //! `EcnNotCapable`, `NoBuffer`; of fragments `FragmentBad`, `FragmentOverlap`, `FragmentDuplicate`,
 //! `FragmentTimeout`, `FragmentLimit`.
 //!
-//! The outer time to live is of no account: the packet has arrived (RFC 1122, 3.2.1.7). Nor is the
+//! The outer time to live is of no account: the packet has arrived (RFC 1122, 3.2.1.7), and so are flow
+//! label and encapsulation limit. Nor is the
 //! port: a tunnel takes its packets from every underlay, since routes need not be symmetric.
 //!
 //! Cost: the outer headers are read once and taken off by moving the start of the packet; a
 //! checksum, where there is one, reads the whole packet. Source: E4.
 
-use super::datagram::Place;
 use super::encapsulate::LOOKED_AT;
 use super::inner::{Inner, merge_ecn};
-use super::outer::{Refused, outer};
+use super::outer::{Envelope, Refused, envelope_v4, envelope_v6, network, place};
 use super::reassemble::{Reassembler, ReassemblyLimits};
 use super::template::sum;
 use super::{ETHERNET_BYTES, Tunnel, TunnelCounters, Tunnels, Underlay, mss};
@@ -150,23 +150,48 @@ fn decide<'a>(
     lane: &mut Option<Lane<'a>>,
     (worker, now): (usize, Nanos),
 ) -> Result<Opened, Refused> {
-    let (link, ip) = outer(packet, underlay)?;
-    if ip.is_fragment() {
-        return Err(Refused::Fragment);
+    let (ether_type, link, bytes) = network(packet, underlay)?;
+    if ether_type == EtherType::IPV4 {
+        let envelope = envelope_v4(packet, (link, bytes))?;
+        return accept(packet, &envelope, tunnels, lane, (worker, now));
     }
-    let gre = Gre::parse(ip.payload())?;
-    let (local, remote, key) = (ip.destination(), ip.source(), gre.key());
-    if !lane.as_ref().is_some_and(|lane| lane.tunnel.is_between(local, remote, key)) {
-        let tunnel = tunnels.find(local, remote, key).ok_or(Refused::Drop(DropReason::NoTunnel))?;
+    decide_v6(packet, (link, bytes), tunnels, lane, (worker, now))
+}
+
+/// The same behind an IPv6 header.
+#[inline(never)]
+fn decide_v6<'a>(
+    packet: &Packet,
+    network: (usize, &[u8]),
+    tunnels: &'a Tunnels,
+    lane: &mut Option<Lane<'a>>,
+    place: (usize, Nanos),
+) -> Result<Opened, Refused> {
+    let envelope = envelope_v6(packet, network)?;
+    accept(packet, &envelope, tunnels, lane, place)
+}
+
+/// Reads the GRE header.
+#[inline(always)]
+fn accept<'a>(
+    packet: &Packet,
+    envelope: &Envelope<'_>,
+    tunnels: &'a Tunnels,
+    lane: &mut Option<Lane<'a>>,
+    (worker, now): (usize, Nanos),
+) -> Result<Opened, Refused> {
+    let &Envelope { ref ends, start, end, ecn, payload } = envelope;
+    let gre = Gre::parse(payload)?;
+    let key = gre.key();
+    if !lane.as_ref().is_some_and(|lane| lane.tunnel.is_between(ends, key)) {
+        let tunnel = tunnels.find(ends, key).ok_or(Refused::Drop(DropReason::NoTunnel))?;
         *lane = Some(Lane::new(tunnel, worker, now));
     }
     let Some(lane) = lane else { return Err(Refused::Drop(DropReason::NoTunnel)) };
     if gre.protocol() != EtherType::TRANSPARENT_ETHERNET {
         return Err(Refused::Drop(DropReason::TunnelBadProtocol));
     }
-    let start = link + ip.header_bytes();
     let strip = start + gre.header_bytes();
-    let end = link + usize::from(ip.total_length());
     if gre.checksum().is_some() {
         if !sum(packet, start, end - start).is_valid() {
             return Err(Refused::OfTunnel(DropReason::GreBadChecksum));
@@ -179,7 +204,7 @@ fn decide<'a>(
         return Err(Refused::Drop(DropReason::EthernetTruncated));
     }
     let strip = u16::try_from(strip).map_err(|_| Refused::Drop(DropReason::GreTruncated))?;
-    Ok(Opened { strip, end, ecn: ip.traffic_class().ecn(), sequence })
+    Ok(Opened { strip, end, ecn, sequence })
 }
 
 /// A run of packets of one tunnel; its counters are written when it ends.
@@ -315,12 +340,9 @@ fn reassemble(
     core::mem::swap(batch, &mut state.spare);
     for (position, mut packet) in state.spare.drain().enumerate() {
         let underlay = tunnels.underlay(packet.ingress).filter(|_| position >= from && !is_dropped(&packet));
-        let place = underlay.and_then(|underlay| {
-            let (link, ip) = outer(&packet, underlay).ok()?;
-            ip.is_fragment().then(|| Place::new(link, &ip))
-        });
+        let place = underlay.and_then(|underlay| place(&packet, underlay));
         let packet = match place {
-            Some(place) if tunnels.has_ends(place.destination(), place.source()) => {
+            Some(place) if tunnels.has_ends(&place.key.ends) => {
                 state.reassembler.insert(packet, &place, context)
             }
             Some(_) => {

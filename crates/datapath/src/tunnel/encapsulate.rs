@@ -2,25 +2,22 @@
 //!
 //! In: packets whose egress is a tunnel; all others pass untouched. Out: outer packets whose egress
 //! is the tunnel's underlay and whose ingress is the tunnel; sequence numbers are still missing, which
-//! [`seal`](crate::seal) fills in. Exits: `TunnelNoNeighbour`, `TunnelRecursion`, `TunnelTooBig`,
-//! `NoHeadroom`, `NoBuffer`.
+//! [`seal`](crate::seal) fills in. Exits: `TunnelNoNeighbour`, `TunnelRecursion`, `TunnelTooDeep`,
+//! `TunnelTooBig`, `NoHeadroom`, `NoBuffer`.
 //!
 //! Cost: a copy of one cache line into the headroom and a dozen additions; a checksum, where the
-//! tunnel has one, reads the whole packet. Source: E3, E4.
+//! tunnel has one, reads the whole packet. Over IPv6, a hash of what is inside for the flow label.
+//! Source: E3, E4.
 
-use super::inner::{Inner, Network};
+use super::inner::Inner;
+use super::lane::{Lane, Verdict};
 use super::reply::TokenBucket;
-use super::template::{self, Template};
 use super::toobig;
-use super::{ETHERNET_BYTES, MOST_CUT, SEAL_SEQUENCE, Tunnel, TunnelCounters, Tunnels, fragment, mss};
+use super::{Tunnel, Tunnels, fragment};
 use crate::drops::{Context, DropReason, is_dropped};
-use crate::headroom;
 use crate::offload::complete_checksum;
-use crate::wire::{EtherType, Gre, IpProtocol, Ipv4, Link};
-use polder_buffers::{BATCH, Batch, ChecksumState, Packet, PortId, Segmentation};
+use polder_buffers::{BATCH, Batch, Packet, PortId};
 
-/// Tunnels in tunnels that a packet may be in before it is put into one of ours.
-const NESTING: usize = 4;
 /// Bytes of a chain that are brought into its head: the longest headers that are looked at.
 pub(super) const LOOKED_AT: u16 = 160;
 
@@ -137,142 +134,15 @@ pub fn encapsulate(
                 lane.counters.recursion.add(1);
                 context.discard(packet, DropReason::TunnelRecursion);
             }
+            Verdict::TooDeep => {
+                lane.counters.recursion.add(1);
+                context.discard(packet, DropReason::TunnelTooDeep);
+            }
         }
     }
     drop(lane);
     if pieces != 0 {
         expand(batch, pieces, tunnels, state.worker, expanded, context);
-    }
-}
-
-/// What becomes of a packet.
-enum Verdict {
-    /// Into the tunnel in one piece.
-    Send,
-    /// Into the tunnel, then into fragments.
-    Split,
-    /// Larger than this limit, in bytes, Ethernet header and tags excluded.
-    TooBig(u16),
-    /// Nowhere: the next hop is not known.
-    NoNeighbour,
-    /// Nowhere: it is an outer packet already.
-    Recursion,
-}
-
-/// A run of packets for one tunnel; its counters are written when it ends.
-struct Lane<'a> {
-    port: PortId,
-    tunnel: &'a Tunnel,
-    counters: &'a TunnelCounters,
-    template: Template,
-    is_known: bool,
-    /// Frames up to this length fit in one piece, whatever tags they have; none does while the next hop
-    /// is not known.
-    fits: usize,
-    flags: u8,
-    /// Whether outer packets have an identification, and the next one.
-    numbered: bool,
-    identification: u16,
-    packets: u64,
-    bytes: u64,
-}
-
-impl<'a> Lane<'a> {
-    fn new(tunnel: &'a Tunnel, worker: usize) -> Self {
-        let options = tunnel.options();
-        let next_hop = tunnel.state().next_hop.address();
-        let fits = tunnel.carried_frame().min(tunnel.mtu().saturating_add(ETHERNET_BYTES));
-        Self {
-            port: options.port,
-            tunnel,
-            counters: tunnel.state().worker(worker),
-            template: next_hop.map_or(tunnel.template, |next_hop| tunnel.template.addressed(next_hop)),
-            is_known: next_hop.is_some(),
-            fits: if next_hop.is_some() { usize::from(fits) } else { 0 },
-            flags: if options.sequence { SEAL_SEQUENCE } else { 0 },
-            // RFC 6864, 4: only what may be fragmented needs one.
-            numbered: !options.dont_fragment,
-            identification: 0,
-            packets: 0,
-            bytes: 0,
-        }
-    }
-
-    /// What is inside, with its headers in one place.
-    #[inline(always)]
-    fn look(&self, packet: &mut Packet, context: &mut Context<'_>) -> Inner {
-        if !packet.is_contiguous() {
-            gather(packet, context);
-        }
-        Inner::look(packet.bytes())
-    }
-
-    #[inline(always)]
-    fn decide(&self, packet: &Packet, inner: Inner, tunnels: &Tunnels) -> Verdict {
-        if inner.protocol() == IpProtocol::GRE && is_recursive(packet.bytes(), tunnels) {
-            return Verdict::Recursion;
-        }
-        if packet.len() <= self.fits { Verdict::Send } else { self.measure(packet, inner) }
-    }
-
-    /// Whether a frame longer than [`Lane::fits`] goes in one piece, in several, or not at all.
-    #[cold]
-    fn measure(&self, packet: &Packet, inner: Inner) -> Verdict {
-        if !self.is_known {
-            return Verdict::NoNeighbour;
-        }
-        let carried = self.tunnel.carried_frame();
-        let before = u16::try_from(inner.network_offset()).unwrap_or(ETHERNET_BYTES);
-        let limit = limit(self.tunnel, carried.saturating_sub(before), packet.bytes(), inner);
-        if packet.len() > usize::from(limit) + inner.network_offset() {
-            return Verdict::TooBig(limit);
-        }
-        if packet.len() <= usize::from(carried) { Verdict::Send } else { Verdict::Split }
-    }
-
-    /// Writes the outer headers.
-    #[inline(always)]
-    fn send(&mut self, packet: &mut Packet, inner: Inner, context: &mut Context<'_>) {
-        let options = self.tunnel.options();
-        mss::clamp(packet, inner, self.tunnel, self.counters);
-        let template = &self.template;
-        let is_partial = options.checksum && packet.checksum == ChecksumState::Partial;
-        if is_partial && complete_checksum(packet).is_err() {
-            context.discard(packet, DropReason::DeviceError);
-            return;
-        }
-        let bytes = packet.len() as u64;
-        let fields = template::fields(options, inner.ip(), self.identification);
-        let mut is_written = template.write(packet, fields).is_ok();
-        if !is_written && headroom::make(packet, context.pool) {
-            is_written = template.write(packet, fields).is_ok();
-        }
-        if !is_written {
-            context.discard(packet, DropReason::NoHeadroom);
-            return;
-        }
-        if options.checksum {
-            put_checksum(packet, usize::from(template.gre()));
-        }
-        self.identification = self.identification.wrapping_add(u16::from(self.numbered));
-        self.packets += 1;
-        self.bytes += bytes;
-        packet.network_offset = template.link();
-        packet.transport_offset = template.gre();
-        packet.checksum_start = packet.checksum_start.wrapping_add(template.len());
-        packet.vlan = 0;
-        packet.segmentation = Segmentation::default();
-        packet.flags = self.flags;
-        packet.ingress = self.port;
-        packet.egress = self.tunnel.underlay().port;
-    }
-}
-
-impl Drop for Lane<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.counters.sent.add(self.packets);
-        self.counters.sent_bytes.add(self.bytes);
     }
 }
 
@@ -312,72 +182,12 @@ impl Draws {
     }
 }
 
-/// The largest packet that the tunnel takes of this kind, Ethernet header and tags excluded, when
-/// `carried` bytes of it fit into one outer packet (RFC 4459; ADR 0005).
-fn limit(tunnel: &Tunnel, carried: u16, frame: &[u8], inner: Inner) -> u16 {
-    let options = tunnel.options();
-    let mut limit = tunnel.mtu();
-    if options.dont_fragment || options.mtu.is_none() {
-        limit = limit.min(carried);
-    }
-    if options.dont_fragment {
-        return limit;
-    }
-    // Nobody can be told that these are too big, so they are cut.
-    match inner.network() {
-        Network::Ipv6 => limit.max(toobig::LEAST_MTU_V6),
-        Network::Ipv4 if toobig::is_bound(frame, inner) => limit,
-        Network::Ipv4 | Network::Other => limit.max(MOST_CUT),
-    }
-}
-
 /// Brings the headers of a chain into its head.
 #[cold]
 pub(super) fn gather(packet: &mut Packet, context: &mut Context<'_>) {
     let length = u16::try_from(packet.len()).unwrap_or(u16::MAX).min(LOOKED_AT);
     // Without room for them, the frame is carried without a look inside.
     let _ = packet.gather(length, context.pool);
-}
-
-/// Fills in the GRE checksum; the header starts at `gre`, with zero in the field.
-fn put_checksum(packet: &mut Packet, gre: usize) {
-    let checksum = template::sum(packet, gre, usize::MAX).finish();
-    let field =
-        packet.bytes_mut().get_mut(gre + Gre::HEADER_BYTES..).and_then(|bytes| bytes.first_chunk_mut());
-    if let Some(field) = field {
-        *field = checksum.to_be_bytes();
-    }
-}
-
-/// Whether the frame is, or carries, an outer packet of one of our tunnels in either direction, or is
-/// in more tunnels than anybody has a use for.
-///
-/// Without this test, an underlay that is also a member of the bridge, here or at the other end,
-/// would carry a packet round and round, growing by a header at each turn.
-#[cold]
-fn is_recursive(frame: &[u8], tunnels: &Tunnels) -> bool {
-    let Ok(link) = Link::parse(frame) else { return false };
-    let (mut protocol, mut bytes) = (link.ether_type(), link.payload());
-    for _ in 0..NESTING {
-        if protocol == EtherType::TRANSPARENT_ETHERNET {
-            let Ok(link) = Link::parse(bytes) else { return false };
-            (protocol, bytes) = (link.ether_type(), link.payload());
-        }
-        if protocol != EtherType::IPV4 {
-            return false;
-        }
-        let Ok(ip) = Ipv4::parse_head(bytes, usize::MAX) else { return false };
-        if ip.protocol() != IpProtocol::GRE {
-            return false;
-        }
-        let (source, destination) = (ip.source(), ip.destination());
-        if tunnels.has_ends(source, destination) || tunnels.has_ends(destination, source) {
-            return true;
-        }
-        let Ok(gre) = Gre::parse(ip.payload()) else { return false };
-        (protocol, bytes) = (gre.protocol(), gre.payload());
-    }
-    true
 }
 
 /// Moves the batch into `expanded`, with those whose bit is set in `pieces` cut into fragments.

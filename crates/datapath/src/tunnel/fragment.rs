@@ -1,16 +1,21 @@
-//! Cuts an outer packet into IPv4 fragments (RFC 791), where the tunnel's configuration allows it.
+//! Cuts an outer packet into fragments (RFC 791; RFC 8200, 4.5), where the tunnel's configuration allows it.
+//!
+//! An IPv6 packet is given a fragment header first, behind the destination options, where Linux has it: so
+//! every fragment says in how many more tunnels it may be put. The rest is the same for both.
 //!
 //! The first fragment keeps the frame. What lies behind it is copied into new frames, one copy of
 //! each byte for each fragment before it; whole frames of a chain are moved. That is why tunnels do
 //! not fragment by default (RFC 4459, 3.1).
 
-use super::{IPV4_BYTES, Tunnel, TunnelCounters};
+use super::{OPTIONS_BYTES, Tunnel, TunnelCounters};
 use crate::drops::{Context, DropReason};
-use crate::wire::{Ipv4, Ipv4Header};
+use crate::headroom;
+use crate::wire::{IpProtocol, Ipv4, Ipv4Header, Ipv6, Ipv6Extension, Ipv6Fragment, Ipv6Mut};
 use polder_buffers::{NoRoom, Packet};
 
-/// The longest headers that each fragment starts with: Ethernet, one tag, IPv4.
-const LONGEST: usize = 38;
+/// The longest headers that each fragment starts with: Ethernet, one tag, IPv6, options, fragment.
+const LONGEST: usize = 18 + Ipv6::HEADER_BYTES + OPTIONS_BYTES as usize + Ipv6Extension::LEAST_BYTES;
+const FRAGMENT_BYTES: u16 = 8;
 
 /// Puts the fragments of an outer packet at the end of `expanded`.
 ///
@@ -41,13 +46,22 @@ fn cut(
     expanded: &mut Vec<Packet>,
     context: &mut Context<'_>,
 ) -> Result<(), DropReason> {
-    let room = (tunnel.path_mtu() - IPV4_BYTES) & !7;
-    let headers = packet.network_offset + IPV4_BYTES;
+    let mut network = tunnel.options().network_bytes();
+    if tunnel.options().ends.is_v6() {
+        let identification = tunnel.draw_identification_v6();
+        if let Err(reason) = insert(&mut packet, network, identification, context) {
+            expanded.push(packet);
+            return Err(reason);
+        }
+        network += FRAGMENT_BYTES;
+    }
+    let room = (tunnel.path_mtu() - network) & !7;
+    let headers = packet.network_offset + network;
     let mut offset = 0;
     loop {
         let more = packet.len() > usize::from(headers) + usize::from(room);
         let rest = if more { Some(take_rest(&mut packet, headers, room, context)) } else { None };
-        let result = finish(&mut packet, Part { offset, more });
+        let result = finish(&mut packet, network, Part { offset, more });
         expanded.push(packet);
         result?;
         let Some(rest) = rest else { return Ok(()) };
@@ -98,11 +112,43 @@ struct Part {
     more: bool,
 }
 
-/// Rewrites the IPv4 header for the part.
-fn finish(packet: &mut Packet, part: Part) -> Result<(), DropReason> {
+/// Puts a fragment header behind `network` bytes of IPv6 and extension headers.
+fn insert(
+    packet: &mut Packet,
+    network: u16,
+    identification: u32,
+    context: &mut Context<'_>,
+) -> Result<(), DropReason> {
+    let before = usize::from(packet.network_offset + network);
+    if packet.headroom() < FRAGMENT_BYTES && !headroom::make(packet, context.pool) {
+        return Err(DropReason::NoHeadroom);
+    }
+    packet.prepend(FRAGMENT_BYTES).map_err(|_| DropReason::NoHeadroom)?;
+    packet.transport_offset += FRAGMENT_BYTES;
+    let network_at = usize::from(packet.network_offset);
+    let bytes = packet.bytes_mut().get_mut(..before + usize::from(FRAGMENT_BYTES));
+    let bytes = bytes.ok_or(DropReason::NoHeadroom)?;
+    bytes.copy_within(usize::from(FRAGMENT_BYTES).., 0);
+    // The last byte before it that says what follows: that of the options, or of the IPv6 header.
+    let has_options = usize::from(network) > Ipv6::HEADER_BYTES;
+    let says_next = network_at + if has_options { Ipv6::HEADER_BYTES } else { NEXT_HEADER };
+    let next = IpProtocol(core::mem::replace(&mut bytes[says_next], IpProtocol::FRAGMENT.0));
+    let header = Ipv6Fragment { offset: 0, more: true, identification }.emit(next);
+    bytes[before..].copy_from_slice(&header);
+    Ok(())
+}
+
+/// Where an IPv6 header says what follows it.
+const NEXT_HEADER: usize = 6;
+
+/// Rewrites the IP header for the part; it is `header_bytes` long, extension headers included.
+fn finish(packet: &mut Packet, header_bytes: u16, part: Part) -> Result<(), DropReason> {
     let network = usize::from(packet.network_offset);
     let length = packet.len() - network;
     let bytes = packet.bytes_mut().get_mut(network..).ok_or(DropReason::NoHeadroom)?;
+    if bytes.first().is_some_and(|first| first >> 4 == 6) {
+        return finish_v6(bytes, usize::from(header_bytes), length, part);
+    }
     let view = Ipv4::parse_head(bytes, usize::MAX).map_err(|_| DropReason::NoHeadroom)?;
     let header = Ipv4Header {
         traffic_class: view.traffic_class(),
@@ -118,4 +164,18 @@ fn finish(packet: &mut Packet, part: Part) -> Result<(), DropReason> {
         destination: view.destination(),
     };
     header.emit(bytes).map(|_| ()).map_err(|_| DropReason::NoHeadroom)
+}
+
+/// The same for IPv6: its fragment header is the last of its headers.
+fn finish_v6(bytes: &mut [u8], headers: usize, length: usize, part: Part) -> Result<(), DropReason> {
+    let payload_length = u16::try_from(length - Ipv6::HEADER_BYTES).map_err(|_| DropReason::TunnelTooBig)?;
+    let mut view = Ipv6Mut::parse_head(bytes, usize::MAX).map_err(|_| DropReason::NoHeadroom)?;
+    view.set_payload_length(payload_length);
+    let at = headers - Ipv6Extension::LEAST_BYTES;
+    let header = bytes.get_mut(at..headers).ok_or(DropReason::NoHeadroom)?;
+    let old = Ipv6Extension::parse(IpProtocol::FRAGMENT, header, at).map_err(|_| DropReason::NoHeadroom)?;
+    let Some(fragment) = old.fragment() else { return Err(DropReason::NoHeadroom) };
+    let next = old.next_header;
+    header.copy_from_slice(&Ipv6Fragment { offset: part.offset, more: part.more, ..fragment }.emit(next));
+    Ok(())
 }

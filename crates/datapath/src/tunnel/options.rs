@@ -1,10 +1,9 @@
 //! What a configuration says of a tunnel and of the ports that carry it.
 
-use super::TunnelState;
+use super::{Ends, OPTIONS_BYTES, TunnelState};
 use crate::wire::{Dscp, EcnMode, MacAddress, VlanId};
 use core::num::NonZeroU8;
 use polder_buffers::PortId;
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 /// A device port that carries outer packets.
@@ -20,27 +19,30 @@ pub struct Underlay {
     pub vlan: Option<VlanId>,
 }
 
-/// A gretap tunnel: Ethernet frames in GRE (RFC 2784, 2890) in IPv4.
+/// A gretap tunnel: Ethernet frames in GRE (RFC 2784, 2890) in IPv4, or in IPv6 (RFC 7676).
 #[derive(Clone, Debug)]
 pub struct TunnelOptions {
     /// The tunnel as a port, for the bridge.
     pub port: PortId,
-    /// Our end. An address of the loopback interface will do; the underlay need not have it.
-    pub local: Ipv4Addr,
-    /// The other end.
-    pub remote: Ipv4Addr,
+    /// Both ends. Ours may be an address of the loopback interface; the underlay need not have it.
+    pub ends: Ends,
     /// The key that every packet carries, if any does.
     pub key: Option<u32>,
     /// Whether packets carry a checksum; if so, those that come without are dropped.
     pub checksum: bool,
     /// Whether packets carry a sequence number; if so, those that come late are dropped.
     pub sequence: bool,
-    /// Time to live of the outer packet.
+    /// Time to live, or hop limit, of the outer packet.
     pub ttl: Ttl,
     /// Differentiated services code point of the outer packet.
     pub dscp: TunnelDscp,
     /// What the outer packet says of congestion (RFC 6040).
     pub ecn: EcnMode,
+    /// The flow label of outer IPv6 packets.
+    pub flow_label: FlowLabel,
+    /// In how many more tunnels an outer IPv6 packet may be put (RFC 2473, 4.1); `None` to say nothing of it.
+    /// A packet that comes with a limit of its own is sent with one less.
+    pub encapsulation_limit: Option<u8>,
     /// Whether outer packets must not be fragmented, neither here nor on the way (RFC 4459, 3.2).
     ///
     /// If so, nothing is cut, whatever it is. If not, a packet is cut that the MTU allows and the path
@@ -59,30 +61,36 @@ pub struct TunnelOptions {
 }
 
 impl TunnelOptions {
+    /// The encapsulation limit that RFC 2473, 6.6 recommends, and Linux sends.
+    pub const ENCAPSULATION_LIMIT: u8 = 4;
+
     /// A tunnel with no key, checksum or sequence number, TTL 64, DSCP that of what is inside, ECN by
-    /// RFC 6040, its MTU and MSS what the path carries in one piece, the rest in fragments.
-    pub fn new(
-        port: PortId,
-        (local, remote): (Ipv4Addr, Ipv4Addr),
-        underlay: PortId,
-        state: Arc<TunnelState>,
-    ) -> Self {
+    /// RFC 6040, a flow label for each flow, its MTU and MSS what the path carries in one piece, the rest in
+    /// fragments.
+    pub fn new(port: PortId, ends: impl Into<Ends>, underlay: PortId, state: Arc<TunnelState>) -> Self {
         Self {
             port,
-            local,
-            remote,
+            ends: ends.into(),
             key: None,
             checksum: false,
             sequence: false,
             ttl: Ttl::default(),
             dscp: TunnelDscp::default(),
             ecn: EcnMode::Normal,
+            flow_label: FlowLabel::default(),
+            encapsulation_limit: Some(Self::ENCAPSULATION_LIMIT),
             dont_fragment: false,
             mtu: None,
             tcp_mss: TcpMss::Auto,
             underlay,
             state,
         }
+    }
+
+    /// Bytes of the outer IP header, the encapsulation limit behind it included.
+    pub(super) const fn network_bytes(&self) -> u16 {
+        let has_limit = self.ends.is_v6() && self.encapsulation_limit.is_some();
+        self.ends.ip_bytes() + if has_limit { OPTIONS_BYTES } else { 0 }
     }
 
     /// Bytes of the GRE header.
@@ -124,6 +132,18 @@ pub enum TunnelDscp {
     Inherit,
 }
 
+/// The flow label of outer IPv6 packets (RFC 6437).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FlowLabel {
+    /// One for each flow inside, so that routers on the way may spread them (RFC 6438).
+    #[default]
+    Flow,
+    /// That of the IPv6 packet inside; 0 for anything else.
+    Inherit,
+    /// Always this; the lower 20 bits count.
+    Fixed(u32),
+}
+
 /// The largest TCP segment that connections through the tunnel agree on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TcpMss {
@@ -139,6 +159,7 @@ pub enum TcpMss {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
 
     /// RFC 2890, 2: four bytes, and four for each field.
     #[test]

@@ -1,8 +1,9 @@
 //! What an underlay's packet says before the GRE header.
 
-use super::{Underlay, refusal};
+use super::datagram::Place;
+use super::{Ends, Underlay, refusal};
 use crate::drops::DropReason;
-use crate::wire::{EtherType, Ethernet, IpProtocol, Ipv4, Malformed, Vlan, VlanId};
+use crate::wire::{Ecn, EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, Ipv6Extension, Malformed, Vlan, VlanId};
 use polder_buffers::Packet;
 
 /// Why a packet on an underlay cannot be opened as it is.
@@ -21,33 +22,165 @@ impl From<Malformed> for Refused {
     }
 }
 
-/// The IPv4 header of a GRE packet that is addressed to the underlay, and the bytes before it.
+const NOT_FOR_US: Refused = Refused::Drop(DropReason::NotForUs);
+
+/// Extension headers of IPv6 that may stand before the GRE header.
+const MOST_EXTENSIONS: usize = 4;
+
+/// What the headers before GRE say of a packet that is all there.
+pub(super) struct Envelope<'p> {
+    /// As this gateway sees them.
+    pub(super) ends: Ends,
+    /// Bytes before the GRE header, and up to the end of the IP packet.
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) ecn: Ecn,
+    /// The bytes from the GRE header on that are in the head of the packet.
+    pub(super) payload: &'p [u8],
+}
+
+/// The family of an IP packet for the underlay, the bytes before it, and its first bytes.
 #[inline(always)]
-pub(super) fn outer<'p>(packet: &'p Packet, underlay: &Underlay) -> Result<(usize, Ipv4<'p>), Refused> {
-    const NOT_FOR_US: Refused = Refused::Drop(DropReason::NotForUs);
+pub(super) fn network<'p>(
+    packet: &'p Packet,
+    underlay: &Underlay,
+) -> Result<(EtherType, usize, &'p [u8]), Refused> {
     let ethernet = Ethernet::parse(packet.bytes())?;
     if ethernet.destination() != underlay.mac {
         return Err(NOT_FOR_US);
     }
-    let (link, bytes) = if ethernet.ether_type() == EtherType::IPV4 && underlay.vlan.is_none() {
-        (Ethernet::HEADER_BYTES, ethernet.payload())
-    } else {
-        (Ethernet::HEADER_BYTES + Vlan::HEADER_BYTES, untag(&ethernet, underlay)?)
-    };
-    let ip = Ipv4::parse_head(bytes, packet.len() - link)?;
-    ip.verify()?;
-    if ip.protocol() == IpProtocol::GRE { Ok((link, ip)) } else { Err(NOT_FOR_US) }
+    let ether_type = ethernet.ether_type();
+    if ether_type == EtherType::IPV4 && underlay.vlan.is_none() {
+        return Ok((ether_type, Ethernet::HEADER_BYTES, ethernet.payload()));
+    }
+    further(&ethernet, underlay)
 }
 
-/// The IPv4 packet behind the tag that the underlay asks for; a priority tag counts as none.
-#[cold]
-fn untag<'p>(ethernet: &Ethernet<'p>, underlay: &Underlay) -> Result<&'p [u8], Refused> {
-    if ethernet.ether_type() == EtherType::VLAN {
+/// The same for what is no IPv4 without a tag. A priority tag counts as none.
+#[inline(never)]
+fn further<'p>(
+    ethernet: &Ethernet<'p>,
+    underlay: &Underlay,
+) -> Result<(EtherType, usize, &'p [u8]), Refused> {
+    let ether_type = ethernet.ether_type();
+    if ether_type == EtherType::IPV6 && underlay.vlan.is_none() {
+        return Ok((ether_type, Ethernet::HEADER_BYTES, ethernet.payload()));
+    }
+    if ether_type == EtherType::VLAN {
         let tag = Vlan::parse(ethernet.payload())?;
         let vlan = tag.id().filter(|&id| id != VlanId::PRIORITY);
-        if tag.id().is_some() && vlan == underlay.vlan && tag.ether_type() == EtherType::IPV4 {
-            return Ok(tag.payload());
+        let is_ip = matches!(tag.ether_type(), EtherType::IPV4 | EtherType::IPV6);
+        if tag.id().is_some() && vlan == underlay.vlan && is_ip {
+            let before = Ethernet::HEADER_BYTES + Vlan::HEADER_BYTES;
+            return Ok((tag.ether_type(), before, tag.payload()));
         }
     }
-    Err(Refused::Drop(DropReason::NotForUs))
+    Err(NOT_FOR_US)
+}
+
+/// Reads an IPv4 header with so many bytes before it.
+#[inline(always)]
+pub(super) fn envelope_v4<'p>(
+    packet: &'p Packet,
+    (link, bytes): (usize, &'p [u8]),
+) -> Result<Envelope<'p>, Refused> {
+    let ip = header_v4(packet, (link, bytes))?;
+    if ip.is_fragment() {
+        return Err(Refused::Fragment);
+    }
+    Ok(Envelope {
+        ends: Ends::V4 { local: ip.destination(), remote: ip.source() },
+        start: link + ip.header_bytes(),
+        end: link + usize::from(ip.total_length()),
+        ecn: ip.traffic_class().ecn(),
+        payload: ip.payload(),
+    })
+}
+
+#[inline(always)]
+fn header_v4<'p>(packet: &'p Packet, (link, bytes): (usize, &'p [u8])) -> Result<Ipv4<'p>, Refused> {
+    let ip = Ipv4::parse_head(bytes, packet.len() - link)?;
+    ip.verify()?;
+    if ip.protocol() == IpProtocol::GRE { Ok(ip) } else { Err(NOT_FOR_US) }
+}
+
+/// Reads an IPv6 header with so many bytes before it, and the extension headers behind it.
+#[inline(always)]
+pub(super) fn envelope_v6<'p>(
+    packet: &'p Packet,
+    (link, bytes): (usize, &'p [u8]),
+) -> Result<Envelope<'p>, Refused> {
+    let ip = Ipv6::parse_head(bytes, packet.len() - link)?;
+    let before = if ip.next_header() == IpProtocol::GRE {
+        Ipv6::HEADER_BYTES
+    } else {
+        match skip(&ip)? {
+            Walk::Gre(before) => before,
+            Walk::Fragment(_) => return Err(Refused::Fragment),
+        }
+    };
+    Ok(Envelope {
+        ends: ends_v6(&ip),
+        start: link + before,
+        end: link + Ipv6::HEADER_BYTES + usize::from(ip.payload_length()),
+        ecn: ip.traffic_class().ecn(),
+        payload: ip.payload().get(before - Ipv6::HEADER_BYTES..).unwrap_or_default(),
+    })
+}
+
+fn ends_v6(ip: &Ipv6<'_>) -> Ends {
+    Ends::V6 { local: ip.destination(), remote: ip.source() }
+}
+
+/// What stands behind the extension headers.
+enum Walk<'p> {
+    /// The GRE header, with so many bytes from the start of the IPv6 header before it.
+    Gre(usize),
+    /// A part of something.
+    Fragment(Ipv6Extension<'p>),
+}
+
+/// Skips the extension headers of a packet that has arrived: options that need not be understood, and the
+/// header of a fragment that is a whole packet (RFC 6946).
+fn skip<'p>(ip: &Ipv6<'p>) -> Result<Walk<'p>, Refused> {
+    let (mut kind, mut offset) = (ip.next_header(), Ipv6::HEADER_BYTES);
+    for _ in 0..=MOST_EXTENSIONS {
+        if kind == IpProtocol::GRE {
+            return Ok(Walk::Gre(offset));
+        }
+        // What a routing header leads elsewhere has not arrived, and nobody authenticates to a tunnel.
+        let is_known =
+            matches!(kind, IpProtocol::DESTINATION_OPTIONS | IpProtocol::FRAGMENT | IpProtocol::HOP_BY_HOP);
+        if !is_known {
+            return Err(NOT_FOR_US);
+        }
+        let bytes = ip.payload().get(offset - Ipv6::HEADER_BYTES..).unwrap_or_default();
+        let extension = Ipv6Extension::parse(kind, bytes, offset)?;
+        if extension.fragment().is_some_and(|fragment| fragment.more || fragment.offset > 0) {
+            let is_gre = matches!(extension.next_header, IpProtocol::GRE | IpProtocol::DESTINATION_OPTIONS);
+            return if is_gre { Ok(Walk::Fragment(extension)) } else { Err(NOT_FOR_US) };
+        }
+        for option in extension.options() {
+            if !option?.may_be_skipped() {
+                return Err(Refused::Drop(DropReason::Ipv6BadExtension));
+            }
+        }
+        (kind, offset) = (extension.next_header, extension.end());
+    }
+    Err(Refused::Drop(DropReason::Ipv6BadExtension))
+}
+
+/// Where a packet belongs that is a fragment of what may be a tunnel packet; `None` for all others.
+#[cold]
+pub(super) fn place(packet: &Packet, underlay: &Underlay) -> Option<Place> {
+    let (ether_type, link, bytes) = network(packet, underlay).ok()?;
+    if ether_type == EtherType::IPV4 {
+        let ip = header_v4(packet, (link, bytes)).ok()?;
+        return ip.is_fragment().then(|| Place::v4(link, &ip));
+    }
+    let ip = Ipv6::parse_head(bytes, packet.len() - link).ok()?;
+    match skip(&ip).ok()? {
+        Walk::Fragment(extension) => Place::v6(link, &ip, ends_v6(&ip), &extension),
+        Walk::Gre(_) => None,
+    }
 }

@@ -1,11 +1,11 @@
-//! Puts outer IPv4 fragments together again (RFC 791), as a chain: no payload is copied.
+//! Puts outer fragments together again (RFC 791; RFC 8200, 4.5), as a chain: no payload is copied.
 //!
 //! Everything is bounded: datagrams, fragments a datagram, memory and time. When a bound is met, the
 //! oldest datagram goes: fragments of one packet follow each other closely, so what is old is most
 //! likely incomplete for good, and a sender of halves cannot keep whole ones out.
 //!
 //! Fragments that overlap are refused with their whole datagram, and so are those that come later
-//! (RFC 5722, 4, which is about IPv6; the reasons hold for IPv4). An exact repetition is dropped
+//! (RFC 5722, 4, which is about IPv6; the reasons hold for IPv4 as well). An exact repetition is dropped
 //! alone: networks do duplicate.
 
 use super::datagram::{Datagram, Fit, Key, Place, count_held, end, release_held};
@@ -13,7 +13,7 @@ use super::decapsulate::REASSEMBLED;
 use super::encapsulate::LOOKED_AT;
 use crate::drops::{Context, DropReason};
 use crate::units::Nanos;
-use crate::wire::{Checksum, Ecn, Ipv4};
+use crate::wire::{Checksum, Ecn, IpProtocol, Ipv4, Ipv6, Ipv6Extension};
 use polder_buffers::Packet;
 
 /// What one worker may spend on fragments.
@@ -243,19 +243,55 @@ fn merged_ecn(seen: u8) -> Result<Option<Ecn>, DropReason> {
 /// into the same frame.
 fn finish(packet: &mut Packet, ecn: Option<Ecn>, context: &mut Context<'_>) -> Result<(), DropReason> {
     let link = usize::from(packet.network_offset);
-    let length = u16::try_from(packet.len() - link).map_err(|_| DropReason::FragmentBad)?;
+    let length = packet.len() - link;
     let header = packet.bytes_mut().get_mut(link..).ok_or(DropReason::FragmentBad)?;
-    let view = Ipv4::parse_head(header, usize::MAX).map_err(|_| DropReason::FragmentBad)?;
-    let (header_bytes, class) = (view.header_bytes(), view.traffic_class());
-    let header = header.get_mut(..header_bytes).ok_or(DropReason::FragmentBad)?;
-    header[1] = ecn.map_or(class, |ecn| class.with_ecn(ecn)).0;
-    header[2..4].copy_from_slice(&length.to_be_bytes());
-    header[6..8].copy_from_slice(&[0, 0]);
-    header[10..12].copy_from_slice(&[0, 0]);
-    let checksum = Checksum::of(header);
-    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    let is_v6 = header.first().is_some_and(|first| first >> 4 == 6);
+    let header_bytes = if is_v6 { finish_v6(packet, length, ecn) } else { finish_v4(header, length, ecn) }
+        .ok_or(DropReason::FragmentBad)?;
     packet.flags |= REASSEMBLED;
     let looked_at = u16::try_from(link + header_bytes).unwrap_or(u16::MAX).saturating_add(LOOKED_AT);
     let looked_at = looked_at.min(u16::try_from(packet.len()).unwrap_or(u16::MAX));
     packet.gather(looked_at, context.pool).map_err(|_| DropReason::NoBuffer)
+}
+
+/// Rewrites an IPv4 header for the whole; says how long it is.
+fn finish_v4(header: &mut [u8], length: usize, ecn: Option<Ecn>) -> Option<usize> {
+    let view = Ipv4::parse_head(header, usize::MAX).ok()?;
+    let (header_bytes, class) = (view.header_bytes(), view.traffic_class());
+    let header = header.get_mut(..header_bytes)?;
+    header[1] = ecn.map_or(class, |ecn| class.with_ecn(ecn)).0;
+    header[2..4].copy_from_slice(&u16::try_from(length).ok()?.to_be_bytes());
+    header[6..8].copy_from_slice(&[0, 0]);
+    header[10..12].copy_from_slice(&[0, 0]);
+    let checksum = Checksum::of(header);
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    Some(header_bytes)
+}
+
+/// Rewrites an IPv6 header for the whole, and takes the fragment header out (RFC 8200, 4.5); says how many
+/// bytes of headers are left. The whole is `length` bytes long so far.
+fn finish_v6(packet: &mut Packet, length: usize, ecn: Option<Ecn>) -> Option<usize> {
+    const GONE: usize = Ipv6Extension::LEAST_BYTES;
+    let link = usize::from(packet.network_offset);
+    let header = packet.bytes_mut().get_mut(link..)?;
+    let view = Ipv6::parse_head(header, usize::MAX).ok()?;
+    let (class, mut before) = (view.traffic_class(), None);
+    // Where the header before it says what follows: in the IPv6 header, or at the start of an extension.
+    let mut says_next = 6;
+    for extension in view.extensions() {
+        if extension.kind == IpProtocol::FRAGMENT {
+            before = Some((extension.offset, extension.next_header));
+            break;
+        }
+        says_next = extension.offset;
+    }
+    let (offset, next_header) = before?;
+    let payload_length = u16::try_from(length - Ipv6::HEADER_BYTES - GONE).ok()?;
+    let mut view = crate::wire::Ipv6Mut::parse_head(header, usize::MAX).ok()?;
+    view.set_traffic_class(ecn.map_or(class, |ecn| class.with_ecn(ecn)));
+    view.set_payload_length(payload_length);
+    *header.get_mut(says_next)? = next_header.0;
+    packet.bytes_mut().get_mut(..link + offset + GONE)?.copy_within(..link + offset, GONE);
+    packet.trim_front(u16::try_from(GONE).ok()?).ok()?;
+    Some(offset)
 }

@@ -129,6 +129,11 @@ impl Sequence {
         u16::from_be_bytes([high, low])
     }
 
+    /// Draws the identification of an IPv6 packet that is cut into fragments; they wrap.
+    pub(super) fn draw_identification_v6(&self) -> u32 {
+        self.identification.0.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// The highest sequence number received; `None` before the first.
     #[inline]
     pub(super) fn received(&self) -> Option<u32> {

@@ -1,32 +1,43 @@
 //! The outer headers of one tunnel, written once and copied in front of every packet.
 
-use super::IPV4_BYTES;
 use super::options::{Ttl, TunnelDscp, TunnelOptions, Underlay};
+use super::{Ends, OPTIONS_BYTES};
 use crate::wire::{
-    Checksum, EtherType, Ethernet, EthernetHeader, Gre, GreHeader, IpProtocol, Ipv4, Ipv4Header, MacAddress,
-    TrafficClass, Vlan,
+    Checksum, EtherType, Ethernet, EthernetHeader, Gre, GreHeader, IpProtocol, Ipv4, Ipv4Header, Ipv6,
+    Ipv6Header, Ipv6Options, MacAddress, TrafficClass, Vlan,
 };
 use polder_buffers::{NoRoom, Packet};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The longest outer headers: Ethernet, one tag, IPv4, GRE with all its fields.
-const LONGEST: usize =
-    Ethernet::HEADER_BYTES + Vlan::HEADER_BYTES + Ipv4::HEADER_BYTES + Gre::MAX_HEADER_BYTES;
+/// The longest outer headers: Ethernet, one tag, IPv6 with an encapsulation limit, GRE with all its fields.
+const LONGEST: usize = Ethernet::HEADER_BYTES
+    + Vlan::HEADER_BYTES
+    + Ipv6::HEADER_BYTES
+    + OPTIONS_BYTES as usize
+    + Gre::MAX_HEADER_BYTES;
 
-/// What is written in front of every packet: a whole line, the last bytes of which are the headers, so
-/// that it is a few moves of a length that the compiler knows, however long they are.
+/// What is written in front of every IPv4 packet: a whole line, the last bytes of which are the headers,
+/// so that it is a few moves of a length that the compiler knows, however long they are.
 const LINE: usize = 64;
 const LINE_U16: u16 = 64;
-const _: () = assert!(LONGEST <= LINE);
+const _: () = assert!(LONGEST - OPTIONS_BYTES as usize - Ipv6::HEADER_BYTES + Ipv4::HEADER_BYTES <= LINE);
+
+/// What is kept: headers of either family.
+const ROOM: usize = 96;
+const _: () = assert!(LONGEST <= ROOM);
 
 /// Outer headers without what differs from packet to packet: lengths, traffic class and time to live
 /// where they are inherited, numbers and checksums.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Template {
     /// The headers, at the end.
-    bytes: [u8; LINE],
+    bytes: [u8; ROOM],
     length: u16,
-    /// Bytes before the IPv4 header.
+    /// Bytes before the IP header.
     link: u16,
+    /// Bytes before the GRE header.
+    gre: u16,
+    is_v6: bool,
     /// Sum over the IPv4 header with zeros for total length, traffic class, time to live and
     /// identification.
     sum: u32,
@@ -37,47 +48,49 @@ pub(super) struct Template {
 pub(super) struct Fields {
     pub(super) traffic_class: TrafficClass,
     pub(super) time_to_live: u8,
-    /// 0 for what is not to be fragmented.
+    /// 0 for what is not to be fragmented, and for IPv6.
     pub(super) identification: u16,
+    /// The flow label of IPv6.
+    pub(super) flow_label: u32,
+    /// The encapsulation limit, if it is not that of the tunnel.
+    pub(super) limit: Option<u8>,
 }
 
 impl Template {
     pub(super) fn new(options: &TunnelOptions, underlay: &Underlay) -> Self {
         let mut bytes = [0; LONGEST];
-        let link = link_header(&mut bytes, underlay);
-        let ip = Ipv4Header {
-            traffic_class: TrafficClass(0),
-            total_length: 0,
-            identification: 0,
-            dont_fragment: options.dont_fragment,
-            more_fragments: false,
-            fragment_offset: 0,
-            time_to_live: 0,
-            protocol: IpProtocol::GRE,
-            source: options.local,
-            destination: options.remote,
+        let link = link_header(&mut bytes, underlay, options.ends.is_v6());
+        let rest = &mut bytes[link..];
+        let (rest, sum) = match options.ends {
+            Ends::V4 { local, remote } => header_v4(rest, options, (local, remote)),
+            Ends::V6 { local, remote } => header_v6(rest, options, (local, remote)),
         };
+        let before = rest.len();
         let gre = GreHeader {
             protocol: EtherType::TRANSPARENT_ETHERNET,
             checksum: options.checksum,
             key: options.key,
             sequence: options.sequence.then_some(0),
         };
-        let rest = ip.emit(&mut bytes[link..]).and_then(|rest| gre.emit(rest)).map(|rest| rest.len());
-        let rest = rest.expect("the array has room for the longest headers");
-        let [high, low] = [10, 11].map(|at| bytes[link + at]);
-        let sum = !u16::from_be_bytes([high, low]);
-        let count = |bytes: usize| u16::try_from(bytes).expect("headers of 54 bytes at most");
+        let rest = gre.emit(rest).map(|rest| rest.len()).expect("the array has room for the longest headers");
+        let count = |bytes: usize| u16::try_from(bytes).expect("headers of 82 bytes at most");
         let headers = &bytes[..LONGEST - rest];
-        let mut bytes = [0; LINE];
-        bytes[LINE - headers.len()..].copy_from_slice(headers);
-        Self { bytes, length: count(headers.len()), link: count(link), sum: u32::from(sum) }
+        let mut bytes = [0; ROOM];
+        bytes[ROOM - headers.len()..].copy_from_slice(headers);
+        Self {
+            bytes,
+            length: count(headers.len()),
+            link: count(link),
+            gre: count(LONGEST - before),
+            is_v6: options.ends.is_v6(),
+            sum,
+        }
     }
 
     /// The same for a next hop.
     #[inline]
     pub(super) fn addressed(mut self, next_hop: MacAddress) -> Self {
-        let start = LINE - usize::from(self.length);
+        let start = ROOM - usize::from(self.length);
         if let Some(destination) = self.bytes[start..].first_chunk_mut() {
             *destination = next_hop.0;
         }
@@ -90,7 +103,7 @@ impl Template {
         self.length
     }
 
-    /// Bytes before the IPv4 header.
+    /// Bytes before the IP header.
     #[inline(always)]
     pub(super) fn link(&self) -> u16 {
         self.link
@@ -99,7 +112,7 @@ impl Template {
     /// Bytes before the GRE header.
     #[inline(always)]
     pub(super) fn gre(&self) -> u16 {
-        self.link + IPV4_BYTES
+        self.gre
     }
 
     /// Writes the headers in front of the packet. Sequence number and GRE checksum stay zero. What else
@@ -109,12 +122,15 @@ impl Template {
     /// [`NoRoom::Front`]; nothing is written then.
     #[inline(always)]
     pub(super) fn write(&self, packet: &mut Packet, fields: Fields) -> Result<(), NoRoom> {
+        if self.is_v6 {
+            return self.write_v6(packet, fields);
+        }
         let total_length = u16::try_from(packet.len() + usize::from(self.length - self.link));
         let total_length = total_length.map_err(|_| NoRoom::Back)?;
         let before = usize::from(self.length - self.link);
         if let Ok(room) = packet.prepend(LINE_U16) {
             let line: &mut [u8; LINE] = room.try_into().map_err(|_| NoRoom::Front)?;
-            *line = self.bytes;
+            line.copy_from_slice(&self.bytes[ROOM - LINE..]);
             self.fill_in(&mut line[LINE - before..], total_length, fields);
             return packet.trim_front(LINE_U16 - self.length);
         }
@@ -125,8 +141,28 @@ impl Template {
     #[cold]
     fn write_closely(&self, packet: &mut Packet, total_length: u16, fields: Fields) -> Result<(), NoRoom> {
         let room = packet.prepend(self.length)?;
-        room.copy_from_slice(&self.bytes[LINE - usize::from(self.length)..]);
+        room.copy_from_slice(&self.bytes[ROOM - usize::from(self.length)..]);
         self.fill_in(&mut room[usize::from(self.link)..], total_length, fields);
+        Ok(())
+    }
+
+    /// [`write`](Self::write) where an IPv6 header is outside.
+    #[inline(never)]
+    fn write_v6(&self, packet: &mut Packet, fields: Fields) -> Result<(), NoRoom> {
+        let headers = usize::from(self.length - self.link) - Ipv6::HEADER_BYTES;
+        let payload_length = u16::try_from(packet.len() + headers).map_err(|_| NoRoom::Back)?;
+        let room = packet.prepend(self.length)?;
+        room.copy_from_slice(&self.bytes[ROOM - usize::from(self.length)..]);
+        let header = &mut room[usize::from(self.link)..];
+        let Fields { traffic_class: TrafficClass(class), time_to_live, flow_label, .. } = fields;
+        let first = 6 << 28 | u32::from(class) << 20 | flow_label & 0x000f_ffff;
+        header[..4].copy_from_slice(&first.to_be_bytes());
+        header[4..6].copy_from_slice(&payload_length.to_be_bytes());
+        header[7] = time_to_live;
+        let has_limit = self.gre - self.link > super::IPV6_BYTES;
+        if let Some(limit) = fields.limit.filter(|_| has_limit) {
+            header[Ipv6::HEADER_BYTES + Ipv6Options::LIMIT_AT] = limit;
+        }
         Ok(())
     }
 
@@ -134,7 +170,7 @@ impl Template {
     #[inline(always)]
     fn fill_in(&self, header: &mut [u8], total_length: u16, fields: Fields) {
         let Some(header) = header.first_chunk_mut::<{ Ipv4::HEADER_BYTES }>() else { return };
-        let Fields { traffic_class: TrafficClass(class), time_to_live, identification } = fields;
+        let Fields { traffic_class: TrafficClass(class), time_to_live, identification, .. } = fields;
         let sum = self.sum + u32::from(total_length) + u32::from(identification);
         let sum = sum + u32::from(class) + (u32::from(time_to_live) << 8);
         header[1] = class;
@@ -164,7 +200,8 @@ pub(super) fn fields(
         // RFC 1122, 3.2.1.7: nothing is sent with a time to live of zero.
         Ttl::Inherit => ttl.max(1),
     };
-    Fields { traffic_class: TrafficClass::new(dscp, ecn), time_to_live, identification }
+    let traffic_class = TrafficClass::new(dscp, ecn);
+    Fields { traffic_class, time_to_live, identification, flow_label: 0, limit: None }
 }
 
 /// The sum over `length` bytes of the packet from `offset` on, whatever frames they are in.
@@ -181,14 +218,61 @@ pub(super) fn sum(packet: &Packet, offset: usize, length: usize) -> Checksum {
     sum
 }
 
-/// Writes what stands before the IPv4 header and returns its length.
-fn link_header(bytes: &mut [u8; LONGEST], underlay: &Underlay) -> usize {
+/// Writes the IPv4 header without what differs, and returns what is behind it and the sum over it.
+fn header_v4<'b>(
+    bytes: &'b mut [u8],
+    options: &TunnelOptions,
+    (source, destination): (Ipv4Addr, Ipv4Addr),
+) -> (&'b mut [u8], u32) {
+    let ip = Ipv4Header {
+        traffic_class: TrafficClass(0),
+        total_length: 0,
+        identification: 0,
+        dont_fragment: options.dont_fragment,
+        more_fragments: false,
+        fragment_offset: 0,
+        time_to_live: 0,
+        protocol: IpProtocol::GRE,
+        source,
+        destination,
+    };
+    ip.emit(bytes).expect("the array has room for the longest headers");
+    let sum = !u16::from_be_bytes([bytes[10], bytes[11]]);
+    (&mut bytes[Ipv4::HEADER_BYTES..], u32::from(sum))
+}
+
+/// The same with IPv6, and the encapsulation limit behind it, where there is one.
+fn header_v6<'b>(
+    bytes: &'b mut [u8],
+    options: &TunnelOptions,
+    (source, destination): (Ipv6Addr, Ipv6Addr),
+) -> (&'b mut [u8], u32) {
+    let limit = options.encapsulation_limit;
+    let ip = Ipv6Header {
+        traffic_class: TrafficClass(0),
+        flow_label: 0,
+        payload_length: 0,
+        next_header: if limit.is_some() { IpProtocol::DESTINATION_OPTIONS } else { IpProtocol::GRE },
+        hop_limit: 0,
+        source,
+        destination,
+    };
+    let rest = ip.emit(bytes).expect("the array has room for the longest headers");
+    let Some(limit) = limit else { return (rest, 0) };
+    let (options, rest) = rest.split_at_mut(usize::from(OPTIONS_BYTES));
+    options.copy_from_slice(&Ipv6Options::with_limit(IpProtocol::GRE, limit));
+    (rest, 0)
+}
+
+/// Writes the Ethernet header, and a tag, where the underlay has one; says how long they are.
+fn link_header(bytes: &mut [u8; LONGEST], underlay: &Underlay, is_v6: bool) -> usize {
     let Underlay { mac, vlan, .. } = *underlay;
-    let ether_type = if vlan.is_some() { EtherType::VLAN } else { EtherType::IPV4 };
+    let network = if is_v6 { EtherType::IPV6 } else { EtherType::IPV4 };
+    let ether_type = if vlan.is_some() { EtherType::VLAN } else { network };
     let header = EthernetHeader { destination: MacAddress::ZERO, source: mac, ether_type };
     header.emit(bytes).expect("the array has room for the longest headers");
     let Some(vlan) = vlan else { return Ethernet::HEADER_BYTES };
-    let tag = [vlan.get().to_be_bytes(), EtherType::IPV4.0.to_be_bytes()];
+    let tag = [vlan.get().to_be_bytes(), network.0.to_be_bytes()];
     bytes[Ethernet::HEADER_BYTES..][..Vlan::HEADER_BYTES].copy_from_slice(tag.as_flattened());
     Ethernet::HEADER_BYTES + Vlan::HEADER_BYTES
 }
@@ -207,15 +291,20 @@ mod tests {
     use crate::wire::{Dscp, Ecn, EcnMode, VlanId};
     use core::num::NonZeroU8;
     use polder_buffers::{PortId, Region, RegionOptions};
-    use std::net::Ipv4Addr;
     use std::sync::Arc;
 
     const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
     const NEXT_HOP: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
 
+    const ENDS: (Ipv4Addr, Ipv4Addr) = (Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(198, 51, 100, 1));
+
+    fn fields_of(class: u8, time_to_live: u8, identification: u16) -> Fields {
+        let traffic_class = TrafficClass(class);
+        Fields { traffic_class, time_to_live, identification, flow_label: 0, limit: None }
+    }
+
     fn options(choice: u8) -> (TunnelOptions, Underlay) {
-        let ends = (Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(198, 51, 100, 1));
-        let mut options = TunnelOptions::new(PortId(5), ends, PortId(1), Arc::new(TunnelState::new(1)));
+        let mut options = TunnelOptions::new(PortId(5), ENDS, PortId(1), Arc::new(TunnelState::new(1)));
         let has = |bit: u8| choice >> bit & 1 != 0;
         options.checksum = has(0);
         options.key = has(1).then_some(0x0102_0304);
@@ -234,8 +323,7 @@ mod tests {
             let (options, underlay) = options(choice);
             let template = Template::new(&options, &underlay).addressed(NEXT_HOP);
             let mut packet = Packet::copy_from(&[0x5a; 300], &mut pool).expect("a free slot");
-            let fields =
-                Fields { traffic_class: TrafficClass(0xb9), time_to_live: 0xfe, identification: 0xfedc };
+            let fields = fields_of(0xb9, 0xfe, 0xfedc);
             template.write(&mut packet, fields).expect("room in front");
             let link = usize::from(template.link());
             let ip = Ipv4Header {
@@ -247,8 +335,8 @@ mod tests {
                 fragment_offset: 0,
                 time_to_live: 0xfe,
                 protocol: IpProtocol::GRE,
-                source: options.local,
-                destination: options.remote,
+                source: ENDS.0,
+                destination: ENDS.1,
             };
             let gre = GreHeader {
                 protocol: EtherType::TRANSPARENT_ETHERNET,
@@ -274,7 +362,7 @@ mod tests {
         let mut pool = region.pool();
         let (options, underlay) = options(0);
         let template = Template::new(&options, &underlay);
-        let fields = Fields { traffic_class: TrafficClass(0), time_to_live: 64, identification: 0 };
+        let fields = fields_of(0, 64, 0);
         for (length, fits) in [(65_511, true), (65_512, false)] {
             let mut packet = Packet::copy_from(&vec![0; length], &mut pool).expect("free slots");
             assert_eq!(template.write(&mut packet, fields).is_ok(), fits);

@@ -41,6 +41,19 @@ impl IpProtocol {
     /// SCTP (RFC 9260).
     pub const SCTP: Self = Self(132);
 
+    /// Whether it is an IPv6 extension header that is skipped on the way to what a packet carries.
+    #[inline]
+    pub const fn is_extension(self) -> bool {
+        matches!(
+            self,
+            Self::HOP_BY_HOP
+                | Self::ROUTING
+                | Self::FRAGMENT
+                | Self::AUTHENTICATION
+                | Self::DESTINATION_OPTIONS
+        )
+    }
+
     /// Whether its header starts with a source and a destination port of two bytes each.
     #[inline]
     pub const fn has_ports(self) -> bool {

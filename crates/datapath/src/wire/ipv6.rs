@@ -2,7 +2,7 @@
 
 use super::checksum::Pseudo;
 use super::field::{bytes_at, put, u8_at, u16_at, u32_at};
-use super::{IpProtocol, Malformed, TooShort, TrafficClass};
+use super::{IpProtocol, Ipv6Extension, Malformed, TooShort, TrafficClass};
 use std::net::Ipv6Addr;
 
 /// Where fields stand, in wire order.
@@ -13,16 +13,6 @@ mod field {
     pub(super) const HOP_LIMIT: usize = 7;
     pub(super) const SOURCE: usize = 8;
     pub(super) const DESTINATION: usize = 24;
-}
-
-/// Where the fields of extension headers stand, in wire order.
-mod extension {
-    pub(super) const NEXT_HEADER: usize = 0;
-    pub(super) const LENGTH: usize = 1;
-    pub(super) const FRAGMENT: usize = 2;
-    pub(super) const IDENTIFICATION: usize = 4;
-    /// The shortest extension header, and every fragment header.
-    pub(super) const BYTES: usize = 8;
 }
 
 /// Extension headers that are walked before a packet is refused. More than a host's stack sends;
@@ -133,7 +123,7 @@ impl<'a> Ipv6<'a> {
     pub fn upper(&self) -> Result<Upper<'a>, Malformed> {
         let protocol = self.next_header();
         let upper = Upper { protocol, offset: Self::HEADER_BYTES, fragment: None, payload: self.payload };
-        if is_extension(protocol) { skip_extensions(upper) } else { Ok(upper) }
+        if protocol.is_extension() { skip_extensions(upper) } else { Ok(upper) }
     }
 }
 
@@ -171,19 +161,6 @@ pub struct Ipv6Fragment {
     pub identification: u32,
 }
 
-/// Whether this header is one that is skipped.
-#[inline]
-const fn is_extension(protocol: IpProtocol) -> bool {
-    matches!(
-        protocol,
-        IpProtocol::HOP_BY_HOP
-            | IpProtocol::ROUTING
-            | IpProtocol::FRAGMENT
-            | IpProtocol::AUTHENTICATION
-            | IpProtocol::DESTINATION_OPTIONS
-    )
-}
-
 #[cold]
 fn skip_extensions(mut upper: Upper<'_>) -> Result<Upper<'_>, Malformed> {
     let mut first = true;
@@ -193,7 +170,7 @@ fn skip_extensions(mut upper: Upper<'_>) -> Result<Upper<'_>, Malformed> {
         }
         first = false;
         skip_extension(&mut upper)?;
-        if !upper.has_header() || !is_extension(upper.protocol) {
+        if !upper.has_header() || !upper.protocol.is_extension() {
             return Ok(upper);
         }
     }
@@ -201,23 +178,13 @@ fn skip_extensions(mut upper: Upper<'_>) -> Result<Upper<'_>, Malformed> {
 }
 
 fn skip_extension(upper: &mut Upper<'_>) -> Result<(), Malformed> {
-    let header: &[u8; extension::BYTES] = upper.payload.first_chunk().ok_or(Malformed::Ipv6BadExtension)?;
-    let units = usize::from(u8_at::<{ extension::LENGTH }, _>(header));
-    let bytes = match upper.protocol {
-        IpProtocol::FRAGMENT => extension::BYTES,
-        // RFC 4302, 2.2: in units of four bytes, minus two; at least twelve bytes.
-        IpProtocol::AUTHENTICATION if units == 0 => return Err(Malformed::Ipv6BadExtension),
-        IpProtocol::AUTHENTICATION => (units + 2) * 4,
-        _ => (units + 1) * 8,
-    };
-    if upper.protocol == IpProtocol::FRAGMENT {
-        let word = u16_at::<{ extension::FRAGMENT }, _>(header);
-        let identification = u32_at::<{ extension::IDENTIFICATION }, _>(header);
-        upper.fragment = Some(Ipv6Fragment { offset: word & !7, more: word & 1 != 0, identification });
+    let extension = Ipv6Extension::parse(upper.protocol, upper.payload, upper.offset)?;
+    if let Some(fragment) = extension.fragment() {
+        upper.fragment = Some(fragment);
     }
-    upper.payload = upper.payload.get(bytes..).ok_or(Malformed::Ipv6BadExtension)?;
-    upper.protocol = IpProtocol(u8_at::<{ extension::NEXT_HEADER }, _>(header));
-    upper.offset += bytes;
+    upper.payload = &upper.payload[extension.bytes.len()..];
+    upper.protocol = extension.next_header;
+    upper.offset = extension.end();
     Ok(())
 }
 

@@ -27,6 +27,7 @@ mod vlan;
 mod arp;
 
 mod ecn;
+mod extension;
 mod ip;
 mod ipv4;
 mod ipv6;
@@ -44,6 +45,7 @@ pub use arp::{Arp, ArpHeader, ArpOperation};
 pub use checksum::{Checksum, Pseudo};
 pub use ecn::{Ecn, EcnMode, NotEcnCapable};
 pub use ethernet::{EtherType, Ethernet, EthernetHeader, Link};
+pub use extension::{Ipv6Extension, Ipv6Option, Ipv6Options};
 pub use gre::{Gre, GreHeader, GreMut};
 pub use icmp::{Icmp, IcmpHeader};
 pub use icmpv6::{Icmpv6, Icmpv6Header};

@@ -10,7 +10,7 @@ use polder_datapath::tunnel::{
 };
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::{MacAddress, VlanId};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 /// The port of the tunnel and the one that carries it, at both ends.
@@ -20,6 +20,9 @@ pub(crate) const UNDERLAY: PortId = PortId(1);
 pub(crate) const MACS: [MacAddress; 2] = [MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2])];
 /// The addresses of both ends in the tunnel's outer headers: not those of their links (source E).
 pub(crate) const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 168, 10, 1), Ipv4Addr::new(192, 168, 20, 1)];
+/// The same for a tunnel over IPv6.
+pub(crate) const ADDRESSES_V6: [Ipv6Addr; 2] =
+    [Ipv6Addr::new(0xfd00, 1, 2, 3, 4, 5, 6, 7), Ipv6Addr::new(0xfd00, 8, 9, 10, 11, 12, 13, 14)];
 /// Slots of each end, and their size.
 pub(crate) const SLOTS: u32 = 512;
 pub(crate) const SLOT_BYTES: u32 = 2048;

@@ -1,12 +1,12 @@
 //! From one end of a tunnel to the other, with any options, over any path.
 
 use crate::frames::{STATIONS, V4, V6, other, v4, v6};
-use crate::oracle::ends::{ADDRESSES, End, MACS, Path, bytes_of};
+use crate::oracle::ends::{ADDRESSES, ADDRESSES_V6, End, MACS, Path, bytes_of};
 use crate::oracle::naive_sum;
 use etherparse::{Ethernet2HeaderSlice, Ipv4HeaderSlice, SingleVlanHeaderSlice};
 use polder_buffers::Packet;
 use polder_datapath::drops::DropReason;
-use polder_datapath::tunnel::{ReassemblyLimits, TcpMss, Ttl, TunnelDscp, TunnelOptions};
+use polder_datapath::tunnel::{FlowLabel, ReassemblyLimits, TcpMss, Ttl, TunnelDscp, TunnelOptions};
 use polder_datapath::wire::{Dscp, EcnMode, VlanId};
 use proptest::collection::vec;
 use proptest::option::of;
@@ -27,6 +27,14 @@ struct Setup {
     underlay_mtu: u16,
     path_mtu: Option<u16>,
     vlan: Option<u16>,
+    /// What only a tunnel over IPv6 has.
+    outer_v6: Option<OuterV6>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct OuterV6 {
+    limit: Option<u8>,
+    label: FlowLabel,
 }
 
 /// What is put into the tunnel.
@@ -116,13 +124,15 @@ proptest! {
         let taken = taken.collect::<Vec<_>>();
         let mut identifications = Vec::new();
         for (sequence, frame) in (0..).zip(&taken) {
-            let count = fragments.iter().position(|bytes| !setup.ip(bytes).more_fragments()).expect("a last one");
+            let count = fragments.iter().position(|bytes| !setup.more(bytes)).expect("a last one");
             let datagram = fragments.drain(..=count).collect::<Vec<_>>();
-            identifications.push(setup.ip(&datagram[0]).identification());
+            if setup.outer_v6.is_none() {
+                identifications.push(setup.ip(&datagram[0]).identification());
+            }
             setup.check(&datagram, frame, sequence);
         }
         prop_assert!(fragments.is_empty());
-        if !setup.dont_fragment {
+        if !setup.dont_fragment && setup.outer_v6.is_none() {
             identifications.sort_unstable();
             identifications.dedup();
             prop_assert_eq!(identifications.len(), taken.len(), "distinct identifications");
@@ -200,13 +210,22 @@ fn setup() -> impl Strategy<Value = Setup> {
     let flags = (any::<bool>(), of(any::<u32>()), any::<bool>());
     let fields = (of(1..=255_u8), of(0..64_u8), any::<bool>());
     let mtus = (any::<bool>(), of(576..9000_u16), 630..9600_u16, of(500..9600_u16), of(1..4095_u16));
-    (flags, fields, mtus).prop_map(
+    let label = prop_oneof![
+        Just(FlowLabel::Flow),
+        Just(FlowLabel::Inherit),
+        (0..=0x000f_ffff_u32).prop_map(FlowLabel::Fixed),
+    ];
+    let outer_v6 = of((of(any::<u8>()), label).prop_map(|(limit, label)| OuterV6 { limit, label }));
+    (flags, fields, mtus, outer_v6).prop_map(
         |(
             (checksum, key, sequence),
             (ttl, dscp, compatible_ecn),
             (dont_fragment, mtu, underlay_mtu, path_mtu, vlan),
+            outer_v6,
         )| {
+            let underlay_mtu = if outer_v6.is_some() { underlay_mtu.max(1280) } else { underlay_mtu };
             Setup {
+                outer_v6,
                 checksum,
                 key,
                 sequence,
@@ -276,20 +295,41 @@ impl Setup {
         options.dont_fragment = self.dont_fragment;
         options.mtu = self.mtu;
         options.tcp_mss = TcpMss::Off;
+        if let Some(OuterV6 { limit, label }) = self.outer_v6 {
+            let is_left = options.ends.local() == ADDRESSES[0];
+            let [ours, theirs] = if is_left { [0, 1] } else { [1, 0] };
+            options.ends = (ADDRESSES_V6[ours], ADDRESSES_V6[theirs]).into();
+            options.encapsulation_limit = limit;
+            options.flow_label = label;
+        }
     }
 
     fn gre_bytes(&self) -> usize {
         4 + 4 * [self.checksum, self.key.is_some(), self.sequence].into_iter().filter(|&has| has).count()
     }
 
-    /// The largest outer packet; a path MTU below 552 is not believed.
+    /// The largest outer packet; a path MTU below 552, or over IPv6 below 1280, is not believed.
     fn path(&self) -> usize {
-        usize::from(self.path_mtu.map_or(self.underlay_mtu, |mtu| mtu.max(552).min(self.underlay_mtu)))
+        let least = if self.outer_v6.is_some() { 1280 } else { 552 };
+        usize::from(self.path_mtu.map_or(self.underlay_mtu, |mtu| mtu.max(least).min(self.underlay_mtu)))
+    }
+
+    /// Bytes of the outer IP header with the options behind it.
+    fn network_bytes(&self) -> usize {
+        self.outer_v6.map_or(20, |outer| 40 + outer.limit.map_or(0, |_| 8))
+    }
+
+    /// Whether more fragments follow.
+    fn more(&self, bytes: &[u8]) -> bool {
+        let Some(outer) = self.outer_v6 else { return self.ip(bytes).more_fragments() };
+        let fragment = self.link() + self.network_bytes();
+        let says = if outer.limit.is_some() { self.link() + 40 } else { self.link() + 6 };
+        bytes[says] == 44 && bytes[fragment + 3] & 1 != 0
     }
 
     /// ADR 0005 as a table.
     fn fate(&self, frame: &Frame) -> Fate {
-        let carried = self.path() - 20 - self.gre_bytes();
+        let carried = self.path() - self.network_bytes() - self.gre_bytes();
         let fits = frame.bytes.len() <= carried;
         let promised = usize::from(self.mtu.unwrap_or(u16::MAX));
         let in_one_piece = carried - (frame.bytes.len() - frame.payload());
@@ -327,6 +367,9 @@ impl Setup {
 
     /// Makes the checksum of the outer header right again.
     fn repair(&self, frame: &mut [u8]) {
+        if self.outer_v6.is_some() {
+            return;
+        }
         let Some(header) = frame.get_mut(self.link()..self.link() + 20) else { return };
         header[10..12].copy_from_slice(&[0, 0]);
         let checksum = !naive_sum(header);
@@ -335,6 +378,15 @@ impl Setup {
 
     /// Whether these are the outer packets of the frame, one or its fragments in order.
     fn check(&self, fragments: &[Vec<u8>], frame: &Frame, sequence: u32) {
+        let packet = match self.outer_v6 {
+            Some(outer) => self.check_v6(outer, fragments, frame),
+            None => self.check_v4(fragments, frame),
+        };
+        self.check_gre(&packet, frame, sequence);
+    }
+
+    /// Whether the IPv4 headers are right; what is behind them.
+    fn check_v4(&self, fragments: &[Vec<u8>], frame: &Frame) -> Vec<u8> {
         let mut packet = Vec::new();
         for (number, bytes) in (1..).zip(fragments) {
             self.check_link(bytes);
@@ -350,12 +402,59 @@ impl Setup {
             assert_eq!(ip.identification(), self.ip(&fragments[0]).identification());
             packet.extend(&bytes[self.link() + 20..]);
         }
+        packet
+    }
+
+    /// Whether the IPv6 headers are right (RFC 8200, 4.5; RFC 2473, 5.1); what is behind them.
+    fn check_v6(&self, outer: OuterV6, fragments: &[Vec<u8>], frame: &Frame) -> Vec<u8> {
+        let mut packet = Vec::new();
+        let first = &fragments[0][self.link()..];
+        for (number, bytes) in (1..).zip(fragments) {
+            self.check_link(bytes);
+            let ip = &bytes[self.link()..];
+            assert!(ip.len() <= self.path(), "no longer than the path's MTU");
+            let word = u32::from_be_bytes([ip[0], ip[1], ip[2], ip[3]]);
+            let (class, ttl) = self.class_and_ttl(frame);
+            assert_eq!((word >> 20, ip[7]), (6 << 8 | u32::from(class), ttl));
+            let inside = frame.bytes.len() - frame.payload();
+            match outer.label {
+                FlowLabel::Fixed(label) => assert_eq!(word & 0x000f_ffff, label),
+                FlowLabel::Inherit if matches!(frame.kind, Kind::V6 { .. }) => {
+                    assert_eq!(ip[1] & 0x0f, frame.bytes[inside + 1] & 0x0f);
+                    assert_eq!(ip[2..4], frame.bytes[inside + 2..inside + 4]);
+                }
+                FlowLabel::Inherit => assert_eq!(word & 0x000f_ffff, 0),
+                FlowLabel::Flow => assert_eq!(ip[..4], first[..4], "one label for all"),
+            }
+            assert_eq!(usize::from(u16::from_be_bytes([ip[4], ip[5]])), ip.len() - 40);
+            assert_eq!(ip[8..40], ADDRESSES_V6.map(|address| address.octets()).concat());
+            let (mut next, mut rest) = (ip[6], &ip[40..]);
+            if let Some(limit) = outer.limit {
+                assert_eq!((next, &rest[1..8]), (60, &[0, 4, 1, limit, 1, 1, 0][..]));
+                (next, rest) = (rest[0], &rest[8..]);
+            }
+            if fragments.len() > 1 {
+                assert_eq!((next, rest[1]), (44, 0));
+                let word = usize::from(u16::from_be_bytes([rest[2], rest[3]]));
+                assert_eq!((word & !7, word & 7), (packet.len(), usize::from(number < fragments.len())));
+                let same = self.link() + self.network_bytes() + 4;
+                assert_eq!(rest[4..8], fragments[0][same..same + 4], "one identification for all");
+                (next, rest) = (rest[0], &rest[8..]);
+            }
+            assert_eq!(next, 47);
+            packet.extend(rest);
+        }
+        packet
+    }
+
+    /// Whether the GRE header is right, and what is behind it the frame.
+    fn check_gre(&self, packet: &[u8], frame: &Frame, sequence: u32) {
         let flags =
             u8::from(self.checksum) << 7 | u8::from(self.key.is_some()) << 5 | u8::from(self.sequence) << 4;
         let (gre, inside) = packet.split_at(self.gre_bytes());
         let mut expected = vec![flags, 0, 0x65, 0x58];
         if self.checksum {
-            assert_eq!(naive_sum(&packet), 0xffff, "GRE checksum");
+            assert_eq!(naive_sum(packet), 0xffff, "GRE checksum");
             expected.extend([gre[4], gre[5], 0, 0]);
         }
         expected.extend(self.key.map(u32::to_be_bytes).into_iter().flatten());
@@ -365,27 +464,33 @@ impl Setup {
     }
 
     fn check_link(&self, bytes: &[u8]) {
+        let network = if self.outer_v6.is_some() { 0x86dd } else { 0x0800 };
         let ethernet = Ethernet2HeaderSlice::from_slice(bytes).expect("an Ethernet header");
         assert_eq!((ethernet.destination(), ethernet.source()), (MACS[1].0, MACS[0].0));
         if let Some(vlan) = self.vlan {
             assert_eq!(ethernet.ether_type().0, 0x8100);
             let tag = SingleVlanHeaderSlice::from_slice(&bytes[14..]).expect("a tag");
-            assert_eq!((tag.vlan_identifier().value(), tag.ether_type().0), (vlan, 0x0800));
+            assert_eq!((tag.vlan_identifier().value(), tag.ether_type().0), (vlan, network));
         } else {
-            assert_eq!(ethernet.ether_type().0, 0x0800);
+            assert_eq!(ethernet.ether_type().0, network);
         }
     }
 
-    /// What is inherited and what is fixed (RFC 2983, RFC 6040).
-    fn check_fields(&self, ip: &Ipv4HeaderSlice<'_>, frame: &Frame) {
+    /// What is inherited and what is fixed (RFC 2983, RFC 6040): traffic class and time to live.
+    fn class_and_ttl(&self, frame: &Frame) -> (u8, u8) {
         let (class, ttl) = match frame.kind {
             Kind::Other => (0, 64),
             Kind::V4 { class, ttl, .. } => (class, ttl.max(1)),
             Kind::V6 { class, hops } => (class, hops.max(1)),
         };
-        assert_eq!(ip.dcp().value(), self.dscp.unwrap_or(class >> 2));
-        assert_eq!(ip.ecn().value(), if self.compatible_ecn { 0 } else { class & 3 });
-        assert_eq!(ip.ttl(), self.ttl.unwrap_or(ttl));
+        let ecn = if self.compatible_ecn { 0 } else { class & 3 };
+        (self.dscp.unwrap_or(class >> 2) << 2 | ecn, self.ttl.unwrap_or(ttl))
+    }
+
+    fn check_fields(&self, ip: &Ipv4HeaderSlice<'_>, frame: &Frame) {
+        let (class, ttl) = self.class_and_ttl(frame);
+        assert_eq!(ip.dcp().value() << 2 | ip.ecn().value(), class);
+        assert_eq!(ip.ttl(), ttl);
         assert_eq!(ip.dont_fragment(), self.dont_fragment);
     }
 }

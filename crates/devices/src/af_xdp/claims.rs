@@ -1,4 +1,4 @@
-//! The table of tunnels that the program reads for each packet.
+//! The tables of tunnels that the program reads for each packet, one for each family.
 
 use super::options::Claim;
 use super::sys::{Map, MapKind};
@@ -10,16 +10,23 @@ use std::sync::{Mutex, PoisonError};
 /// The claims of one port, here and in the kernel.
 #[derive(Debug)]
 pub(super) struct Claims {
-    map: Map,
-    /// What is in the map.
+    v4: Map,
+    v6: Map,
+    /// What is in the maps.
     entered: Mutex<BTreeSet<Claim>>,
 }
 
 impl Claims {
-    /// An empty table.
+    /// Empty tables.
     pub(super) fn new() -> Result<Self, Errno> {
-        let map = Map::new(MapKind::Hash, "polder_claims", 8, 4, MOST_CLAIMS)?;
-        Ok(Self { map, entered: Mutex::default() })
+        let v4 = Map::new(MapKind::Hash, "polder_claims", 8, 4, MOST_CLAIMS)?;
+        let v6 = Map::new(MapKind::Hash, "polder_claims6", 32, 4, MOST_CLAIMS_V6)?;
+        Ok(Self { v4, v6, entered: Mutex::default() })
+    }
+
+    /// The tables' descriptors, for the program.
+    pub(super) fn tables(&self) -> Tables<'_> {
+        Tables { v4: self.v4.as_fd(), v6: self.v6.as_fd() }
     }
 
     /// Makes `claims` the content of the table. New ones come in before old ones go.
@@ -27,30 +34,38 @@ impl Claims {
         let wanted = claims.iter().copied().collect::<BTreeSet<_>>();
         let mut entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
         for &claim in wanted.difference(&entered.clone()) {
-            self.map.set(&key(claim), &[1, 0, 0, 0])?;
+            let (map, key) = self.place(claim);
+            map.set(&key, &[1, 0, 0, 0])?;
             entered.insert(claim);
         }
         for claim in entered.difference(&wanted).copied().collect::<Vec<_>>() {
-            match self.map.remove(&key(claim)) {
+            let (map, key) = self.place(claim);
+            match map.remove(&key) {
                 Ok(()) | Err(Errno::NOENT) => entered.remove(&claim),
                 Err(errno) => return Err(errno),
             };
         }
         Ok(())
     }
-}
 
-impl AsFd for Claims {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.map.as_fd()
+    /// The table that a claim is in, and its key there: local address, remote address, as in the packet.
+    fn place(&self, claim: Claim) -> (&Map, Vec<u8>) {
+        match claim {
+            Claim::V4 { local, remote } => (&self.v4, [local.octets(), remote.octets()].concat()),
+            Claim::V6 { local, remote } => (&self.v6, [local.octets(), remote.octets()].concat()),
+        }
     }
 }
 
-/// The key of the program's table: local address, remote address, as in the packet.
-fn key(claim: Claim) -> [u8; 8] {
-    let ([a, b, c, d], [e, f, g, h]) = (claim.local.octets(), claim.remote.octets());
-    [a, b, c, d, e, f, g, h]
+/// The tables of one port for its program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tables<'f> {
+    pub(super) v4: BorrowedFd<'f>,
+    pub(super) v6: BorrowedFd<'f>,
 }
 
-/// Tunnels that a port can have.
+/// Tunnels over IPv4 that a port can have.
 const MOST_CLAIMS: u32 = 65_536;
+/// Tunnels over IPv6 that a port can have; a kernel that sets memory aside for all of them takes about a
+/// hundred bytes for each.
+const MOST_CLAIMS_V6: u32 = 16_384;

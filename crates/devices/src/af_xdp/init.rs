@@ -155,11 +155,11 @@ fn load(
     };
     let (name, instructions) = match (claims, locals) {
         (None, _) => ("polder_whole", program::whole(sockets.as_fd(), action)),
-        (Some(claims), None) => ("polder_claims", program::claims(sockets.as_fd(), claims.as_fd(), action)),
+        (Some(claims), None) => ("polder_claims", program::claims(sockets.as_fd(), claims.tables(), action)),
         (Some(claims), Some(locals)) => {
             let (doors, local4, local6) = (&locals.doors, &locals.local4, &locals.local6);
             let maps = RouterMaps {
-                claims: claims.as_fd(),
+                claims: claims.tables(),
                 doors: doors.as_fd(),
                 local4: local4.as_fd(),
                 local6: local6.as_fd(),

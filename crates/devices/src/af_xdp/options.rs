@@ -3,14 +3,14 @@
 use super::napi::Moderation;
 use crate::Receiving;
 use core::fmt;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// What is taken from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Take {
     /// Every packet. The kernel receives nothing on this interface; it can still send.
     Whole,
-    /// Tunnel packets (IPv4, protocol 47) between these end points; the rest stays with the kernel.
+    /// Tunnel packets (IPv4 or IPv6, protocol 47) between these end points; the rest stays with the kernel.
     Tunnels(Vec<Claim>),
     /// The same, and IPv4 and IPv6 that come through one of the port's [`Door`]s and are for none of this
     /// machine's addresses. There is no door at first.
@@ -26,13 +26,24 @@ pub struct Door {
     pub vlan: u16,
 }
 
-/// The end points of a tunnel whose packets are taken.
+/// The end points of a tunnel whose packets are taken: `local` is our address, the packets' destination;
+/// `remote` the other end, their source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Claim {
-    /// Our address, the packets' destination.
-    pub local: Ipv4Addr,
-    /// The other end, their source.
-    pub remote: Ipv4Addr,
+pub enum Claim {
+    /// IPv4 packets.
+    V4 {
+        /// Our address.
+        local: Ipv4Addr,
+        /// The other end's.
+        remote: Ipv4Addr,
+    },
+    /// IPv6 packets.
+    V6 {
+        /// Our address.
+        local: Ipv6Addr,
+        /// The other end's.
+        remote: Ipv6Addr,
+    },
 }
 
 /// What becomes of packets for us when the process has ended, however it has.

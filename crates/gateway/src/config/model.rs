@@ -12,7 +12,7 @@ use super::router::{InterfaceAddress, Router};
 use polder_buffers::PortId;
 use serde::{Serialize, Serializer};
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// A whole configuration.
@@ -200,7 +200,7 @@ pub enum FlowHash {
     SymmetricToeplitz,
 }
 
-/// A gretap tunnel: a port of a bridge whose other end is another gateway.
+/// A gretap tunnel over IPv4 or IPv6: a port of a bridge whose other end is another gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tunnel {
     /// Its number, unique among ports and tunnels.
@@ -209,14 +209,14 @@ pub struct Tunnel {
     /// Its name.
     pub name: String,
     /// Outer source address of what is sent.
-    pub local: Ipv4Addr,
-    /// Outer destination address of what is sent.
-    pub remote: Ipv4Addr,
+    pub local: IpAddr,
+    /// Outer destination address of what is sent, of the same family.
+    pub remote: IpAddr,
     /// The underlay port that carries it.
     #[serde(serialize_with = "number")]
     pub port: PortId,
     /// Who the outer packets are handed to on that port; the remote end itself when it is on the link.
-    pub next_hop: Ipv4Addr,
+    pub next_hop: IpAddr,
     /// The link-layer address of the next hop, if it is not to be asked of the kernel.
     pub next_hop_mac: Option<Mac>,
     /// GRE key (RFC 2890), in both directions.
@@ -225,12 +225,16 @@ pub struct Tunnel {
     pub checksum: bool,
     /// GRE sequence numbers (RFC 2890), in both directions.
     pub sequence: bool,
-    /// TTL of the outer packets.
+    /// TTL, or hop limit, of the outer packets.
     pub ttl: Ttl,
     /// DSCP of the outer packets.
     pub dscp: Dscp,
     /// How congestion marks cross the tunnel.
     pub ecn: Ecn,
+    /// Flow label of outer IPv6 packets.
+    pub flow_label: FlowLabel,
+    /// Encapsulation limit of outer IPv6 packets (RFC 2473), if they carry one.
+    pub encapsulation_limit: Option<u8>,
     /// Whether outer packets carry DF (RFC 4459).
     pub dont_fragment: bool,
     /// Longest network packet that crosses the tunnel, in bytes, inner Ethernet header excluded; derived
@@ -241,14 +245,23 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// What encapsulation adds to a packet, in bytes, from the outer IPv4 header to the inner Ethernet header
+    /// Whether outer packets are IPv6.
+    pub fn is_v6(&self) -> bool {
+        self.local.is_ipv6()
+    }
+
+    /// What encapsulation adds to a packet, in bytes, from the outer IP header to the inner Ethernet header
     /// included.
     pub fn overhead_bytes(&self) -> u16 {
         const IPV4: u16 = 20;
+        const IPV6: u16 = 40;
+        const LIMIT: u16 = 8;
         const GRE: u16 = 4;
         const ETHERNET: u16 = 14;
         let options = [self.key.is_some(), self.checksum, self.sequence];
-        IPV4 + GRE + ETHERNET + options.iter().map(|&present| 4 * u16::from(present)).sum::<u16>()
+        let limit = if self.encapsulation_limit.is_some() { LIMIT } else { 0 };
+        let ip = if self.is_v6() { IPV6 + limit } else { IPV4 };
+        ip + GRE + ETHERNET + options.iter().map(|&present| 4 * u16::from(present)).sum::<u16>()
     }
 }
 
@@ -260,6 +273,19 @@ pub enum Ttl {
     Inherit,
     /// This one.
     Fixed(u8),
+}
+
+/// Flow label of outer IPv6 packets (RFC 6437).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FlowLabel {
+    /// One for each flow inside.
+    #[default]
+    Flow,
+    /// That of the inner IPv6 packet; 0 if there is none.
+    Inherit,
+    /// This one.
+    Fixed(u32),
 }
 
 /// DSCP of outer packets (RFC 2983).

@@ -2,7 +2,7 @@
 
 use super::model::Mac;
 use super::section::{Refusal, Span, closest, printable, wrong_type};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use toml::de::DeValue;
 
@@ -81,28 +81,51 @@ pub(super) fn word_or<T>(
     }
 }
 
-/// The IPv4 address of a host.
-pub(super) fn host(value: &DeValue<'_>) -> Result<Ipv4Addr, Refusal> {
+/// The address of a host that need not be on the link.
+pub(super) fn host(value: &DeValue<'_>) -> Result<IpAddr, Refusal> {
+    let address = neighbour(value)?;
+    match address {
+        IpAddr::V6(address) if address.is_unicast_link_local() => {
+            let why = "is known on its link alone; take a global or unique local address";
+            Err(Refusal::new(format!("cannot be {address}")).remedy(format!("{address} {why}")))
+        }
+        IpAddr::V4(_) | IpAddr::V6(_) => Ok(address),
+    }
+}
+
+/// The address of a host, perhaps one that is known on its link alone.
+pub(super) fn neighbour(value: &DeValue<'_>) -> Result<IpAddr, Refusal> {
     let text = value.as_str().ok_or_else(|| {
-        wrong_type("an IPv4 address", value).remedy("write it in quotes, as in \"192.0.2.1\"")
+        wrong_type("an IP address", value)
+            .remedy("write it in quotes, as in \"192.0.2.1\" or \"2001:db8::1\"")
     })?;
-    let Ok(address) = text.parse::<Ipv4Addr>() else {
-        let refusal =
-            Refusal::new(format!("cannot be \"{}\", which is not an IPv4 address", printable(text)));
+    let Ok(address) = text.parse::<IpAddr>() else {
+        let refusal = Refusal::new(format!("cannot be \"{}\", which is not an IP address", printable(text)));
         return Err(if text.contains('/') {
             refusal.remedy("leave the prefix length out: this is one address, not a network")
+        } else if text.contains('%') {
+            refusal.remedy("leave the interface out: it is that of the port")
         } else if text.contains(':') {
-            refusal.remedy("IPv6 end points are not supported; use IPv4")
+            refusal
+                .remedy("write eight groups of hexadecimal digits, or fewer and `::`, as in \"2001:db8::1\"")
         } else {
             refusal.remedy("write four numbers from 0 to 255, as in \"192.0.2.1\"")
         });
     };
+    let is_mapped = matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some());
+    let is_nobody = match address {
+        IpAddr::V4(address) => address.octets()[0] == 0,
+        IpAddr::V6(address) => address.is_unspecified(),
+    };
+    let is_reserved = matches!(address, IpAddr::V4(address) if address.octets()[0] >= 240);
     let wrong = if address.is_loopback() {
         Some("never leaves the machine; take an address that the other end can reach")
-    } else if address.is_multicast() || address.octets()[0] >= 240 {
+    } else if address.is_multicast() || is_reserved {
         Some("is a group or reserved address; take the address of one host")
-    } else if address.octets()[0] == 0 {
+    } else if is_nobody {
         Some("is no host's address; take the address of one host")
+    } else if is_mapped {
+        Some("stands for an IPv4 address; write that, as in \"192.0.2.1\"")
     } else {
         None
     };

@@ -1,8 +1,8 @@
 //! A configuration as TOML again, with every default written out.
 
 use super::model::{
-    Bridge, Configuration, Device, Dscp, Ecn, FloodLimit, FlowHash, Gateway, Member, MemberVlan, Mode,
-    OnExit, Order, Port, Queues, Role, StaticEntry, TcpMss, Ttl, Tunnel,
+    Bridge, Configuration, Device, Dscp, Ecn, FloodLimit, FlowHash, FlowLabel, Gateway, Member, MemberVlan,
+    Mode, OnExit, Order, Port, Queues, Role, StaticEntry, TcpMss, Ttl, Tunnel,
 };
 use polder_buffers::PortId;
 use std::fmt::{Display, Write as _};
@@ -122,6 +122,11 @@ impl Writer<'_> {
         self.key("ttl", ttl(tunnel.ttl));
         self.key("dscp", dscp(tunnel.dscp));
         self.key("ecn", quoted(ecn(tunnel.ecn)));
+        if tunnel.is_v6() {
+            self.key("flow_label", flow_label(tunnel.flow_label));
+            let limit = tunnel.encapsulation_limit.map(|limit| limit.to_string());
+            self.key("encapsulation_limit", limit.unwrap_or_else(|| quoted("none")));
+        }
         self.key("dont_fragment", tunnel.dont_fragment);
         if let Some(mtu) = tunnel.mtu {
             self.key("mtu", mtu);
@@ -272,6 +277,14 @@ fn ecn(ecn: Ecn) -> &'static str {
     match ecn {
         Ecn::Rfc6040 => "rfc6040",
         Ecn::None => "none",
+    }
+}
+
+fn flow_label(label: FlowLabel) -> String {
+    match label {
+        FlowLabel::Flow => quoted("flow"),
+        FlowLabel::Inherit => quoted("inherit"),
+        FlowLabel::Fixed(label) => label.to_string(),
     }
 }
 

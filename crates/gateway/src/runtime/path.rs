@@ -3,15 +3,16 @@
 //! Outer packets come from no socket, so the kernel would throw away what a narrow router says of
 //! them (RFC 1191). A raw socket for GRE between the ends of a tunnel makes such messages its own: the
 //! kernel checks them, believes nothing below `net.ipv4.route.min_pmtu`, and forgets after
-//! `net.ipv4.route.mtu_expires`. What it answers includes an MTU that the route has by configuration.
+//! `net.ipv4.route.mtu_expires`; for IPv6 (RFC 8201) nothing below 1280 bytes, until
+//! `net.ipv6.route.mtu_expires`. What it answers includes an MTU that the route has by configuration.
 //! Nothing is sent through the socket or read from it.
 
 use polder_datapath::tunnel::TunnelState;
-use rustix::net::sockopt::{ip_mtu, set_socket_recv_buffer_size};
+use rustix::net::sockopt::{ip_mtu, ipv6_mtu, set_socket_recv_buffer_size};
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, bind, connect, socket_with};
 use std::collections::HashMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 
@@ -19,7 +20,7 @@ use std::os::fd::OwnedFd;
 const GRE: Protocol = Protocol::from_raw(NonZeroU32::new(47).expect("47 is not zero"));
 
 /// The two addresses of a tunnel, ours first.
-pub(super) type Ends = (Ipv4Addr, Ipv4Addr);
+pub(super) type Ends = (IpAddr, IpAddr);
 
 /// The paths of all tunnels.
 #[derive(Debug, Default)]
@@ -53,7 +54,7 @@ impl Paths {
 #[derive(Debug)]
 struct Path {
     socket: OwnedFd,
-    remote: Ipv4Addr,
+    remote: IpAddr,
 }
 
 impl Path {
@@ -63,11 +64,12 @@ impl Path {
     /// When the process may not have raw sockets.
     fn open((local, remote): Ends) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::INET, SocketType::RAW, flags, Some(GRE))?;
+        let family = if local.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+        let socket = socket_with(family, SocketType::RAW, flags, Some(GRE))?;
         // Packets that the kernel keeps, as before the port is attached, would pile up here.
         set_socket_recv_buffer_size(&socket, 0)?;
         // An end that the host does not have hears of nothing; its route may still have an MTU.
-        if let Err(error) = bind(&socket, &SocketAddrV4::new(local, 0)) {
+        if let Err(error) = bind(&socket, &SocketAddr::new(local, 0)) {
             tracing::debug!(%local, %error, "no address of this host: nothing will be heard of its path");
         }
         Ok(Self { socket, remote })
@@ -79,8 +81,9 @@ impl Path {
     /// When nothing leads there.
     fn mtu(&self) -> io::Result<u16> {
         // A socket keeps the route that it had when it was connected.
-        connect(&self.socket, &SocketAddrV4::new(self.remote, 0))?;
-        Ok(u16::try_from(ip_mtu(&self.socket)?).unwrap_or(u16::MAX))
+        connect(&self.socket, &SocketAddr::new(self.remote, 0))?;
+        let mtu = if self.remote.is_ipv6() { ipv6_mtu(&self.socket)? } else { ip_mtu(&self.socket)? };
+        Ok(u16::try_from(mtu).unwrap_or(u16::MAX))
     }
 }
 
@@ -88,10 +91,34 @@ impl Path {
 ///
 /// # Errors
 /// When the kernel's table cannot be read.
-fn interface_to(address: Ipv4Addr) -> io::Result<Option<String>> {
-    // The table of the thread's network namespace, which is the gateway's.
-    let text = std::fs::read_to_string("/proc/thread-self/net/route")?;
-    Ok(best_route(&text, address))
+fn interface_to(address: IpAddr) -> io::Result<Option<String>> {
+    // The tables of the thread's network namespace, which is the gateway's.
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
+    Ok(match address {
+        IpAddr::V4(address) => best_route(&read("route")?, address),
+        IpAddr::V6(address) => best_route_v6(&read("ipv6_route")?, address),
+    })
+}
+
+/// The same as [`best_route`] for IPv6.
+fn best_route_v6(text: &str, address: Ipv6Addr) -> Option<String> {
+    let routes = text.lines().filter_map(|line| route_v6(line, address));
+    let best = routes.max_by_key(|&(prefix, metric, _)| (prefix, u32::MAX - metric));
+    best.map(|(_, _, interface)| interface.to_owned())
+}
+
+/// Prefix, metric and interface of a line that `address` matches: destination, its prefix length, source,
+/// its prefix length, next hop, metric, references, use, flags, interface (all numbers hexadecimal).
+fn route_v6(line: &str, address: Ipv6Addr) -> Option<(u32, u32, &str)> {
+    /// `RTF_REJECT`: nothing goes there.
+    const REJECT: u32 = 0x200;
+    let fields = line.split_whitespace().collect::<Vec<_>>();
+    let number = |at: usize| u32::from_str_radix(fields.get(at)?, 16).ok();
+    let destination = u128::from_str_radix(fields.first()?, 16).ok()?;
+    let (prefix, metric, flags) = (number(1).filter(|&prefix| prefix <= 128)?, number(5)?, number(8)?);
+    let mask = u128::MAX.checked_shl(128 - prefix).unwrap_or(0);
+    let leads = address.to_bits() & mask == destination && flags & REJECT == 0;
+    leads.then_some((prefix, metric, *fields.get(9)?))
 }
 
 /// The interface of the longest prefix, and of those the one of the lowest metric.
@@ -139,5 +166,32 @@ mod tests {
         assert_eq!(best([192, 168, 20, 1]).as_deref(), Some("peer"));
         assert_eq!(best([192, 168, 20, 2]).as_deref(), Some("office"));
         assert_eq!(best_route("Iface\n", Ipv4Addr::LOCALHOST), None);
+    }
+
+    #[test]
+    fn the_same_for_ipv6() {
+        let address = |text: &str| text.parse::<Ipv6Addr>().expect("an address");
+        let line = |to: &str, prefix: u8, metric: u32, flags: u32, interface: &str| {
+            let (to, none) = (address(to).to_bits(), 0_u128);
+            format!(
+                "{to:032x} {prefix:02x} {none:032x} 00 {none:032x} {metric:08x} 00000001 00000000 {flags:08x} {interface}\n"
+            )
+        };
+        let text = [
+            line("::", 0, 1024, 3, "office"),
+            line("fd00:1::", 32, 200, 1, "slow"),
+            line("fd00:1::", 32, 100, 1, "radio"),
+            line("fd00:2::7", 128, 0, 1, "peer"),
+            line("fd00:3::", 32, 0, 0x201, "lo"),
+            line("::", 0, u32::MAX, 0x0020_0200, "lo"),
+            "garbage\n".to_owned(),
+        ]
+        .concat();
+        let best = |to: &str| best_route_v6(&text, address(to));
+        assert_eq!(best("fd00:1::2").as_deref(), Some("radio"));
+        assert_eq!(best("fd00:2::7").as_deref(), Some("peer"));
+        assert_eq!(best("fd00:2::8").as_deref(), Some("office"));
+        assert_eq!(best("fd00:3::1").as_deref(), Some("office"));
+        assert_eq!(best_route_v6("", Ipv6Addr::LOCALHOST), None);
     }
 }

@@ -9,6 +9,7 @@ use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
 use polder_devices::lan78xx::PortStatus;
 use polder_devices::{AnyQueue, Queue, Receiving, af_xdp, tap};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// What is known of an open port.
@@ -84,7 +85,12 @@ pub fn open(port: &Port, configuration: &Configuration, region: &Region) -> Resu
 /// The tunnels whose packets are taken on `port`.
 pub fn claims(port: PortId, configuration: &Configuration) -> Vec<af_xdp::Claim> {
     let over = configuration.tunnels.iter().filter(|tunnel| tunnel.port == port);
-    over.map(|tunnel| af_xdp::Claim { local: tunnel.local, remote: tunnel.remote }).collect()
+    over.filter_map(|tunnel| match (tunnel.local, tunnel.remote) {
+        (IpAddr::V4(local), IpAddr::V4(remote)) => Some(af_xdp::Claim::V4 { local, remote }),
+        (IpAddr::V6(local), IpAddr::V6(remote)) => Some(af_xdp::Claim::V6 { local, remote }),
+        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => None,
+    })
+    .collect()
 }
 
 /// How the driver is asked to open `interface` as `port`.

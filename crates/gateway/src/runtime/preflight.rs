@@ -5,7 +5,7 @@ use crate::config::model::{Configuration, Device, Port, Tunnel};
 use polder_buffers::RegionOptions;
 use polder_devices::af_xdp::{self, Level};
 use serde::Serialize;
-use std::net::{SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, UdpSocket};
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -101,16 +101,20 @@ fn inspect_tunnel(tunnel: &Tunnel) -> Vec<Seen> {
         text,
     };
     let mut seen = Vec::new();
-    let Ok(socket) = UdpSocket::bind(SocketAddrV4::new(tunnel.local, 0)) else {
+    let Ok(socket) = UdpSocket::bind((tunnel.local, 0)) else {
         let text = format!(
-            "{0} is no address of this machine, so nobody answers for it: `ip address add {0}/32 dev lo`",
-            tunnel.local
+            "{0} is no address of this machine, so nobody answers for it: `ip address add {0}/{1} dev lo`",
+            tunnel.local,
+            if tunnel.is_v6() { 128 } else { 32 },
         );
         return vec![warning("local", text)];
     };
     // Nothing is sent: connecting only looks for a route.
     const DISCARD: u16 = 9;
-    if tunnel.next_hop_mac.is_none() && socket.connect(SocketAddrV4::new(tunnel.next_hop, DISCARD)).is_err() {
+    // An address that is known on its link alone needs no route, and a scope to be connected to.
+    let on_link = matches!(tunnel.next_hop, IpAddr::V6(address) if address.is_unicast_link_local());
+    let asked = tunnel.next_hop_mac.is_none() && !on_link;
+    if asked && socket.connect((tunnel.next_hop, DISCARD)).is_err() {
         let text = format!(
             "there is no route to {}: give the interface an address in its network, or set `next_hop_mac`",
             tunnel.next_hop

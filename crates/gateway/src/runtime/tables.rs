@@ -3,8 +3,8 @@
 use super::filters::FilterSlots;
 use super::ports::Facts;
 use crate::config::model::{
-    Bridge, Configuration, Dscp as ConfiguredDscp, Ecn, MemberVlan, Port, TcpMss as ConfiguredMss,
-    Ttl as ConfiguredTtl, Tunnel,
+    Bridge, Configuration, Dscp as ConfiguredDscp, Ecn, FlowLabel as ConfiguredLabel, MemberVlan, Port,
+    TcpMss as ConfiguredMss, Ttl as ConfiguredTtl, Tunnel,
 };
 use anyhow::{Context as _, Result, anyhow};
 use core::num::NonZeroU8;
@@ -16,7 +16,9 @@ use polder_datapath::forward::{
 };
 use polder_datapath::offload::{Outlet, OutletState};
 use polder_datapath::route::Routers;
-use polder_datapath::tunnel::{TcpMss, Ttl, TunnelDscp, TunnelOptions, TunnelState, Tunnels, Underlay};
+use polder_datapath::tunnel::{
+    Ends, FlowLabel, TcpMss, Ttl, TunnelDscp, TunnelOptions, TunnelState, Tunnels, Underlay,
+};
 use polder_datapath::wire::{Dscp, EcnMode, MacAddress, VlanId};
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -170,7 +172,12 @@ fn tunnel_options(tunnel: &Tunnel, state: Arc<TunnelState>) -> Result<TunnelOpti
         ConfiguredMss::Off => TcpMss::Off,
         ConfiguredMss::Bytes(bytes) => TcpMss::AtMost(bytes),
     };
-    let ends = (tunnel.local, tunnel.remote);
+    let flow_label = match tunnel.flow_label {
+        ConfiguredLabel::Flow => FlowLabel::Flow,
+        ConfiguredLabel::Inherit => FlowLabel::Inherit,
+        ConfiguredLabel::Fixed(label) => FlowLabel::Fixed(label),
+    };
+    let ends = Ends::of(tunnel.local, tunnel.remote).context("ends of two families")?;
     Ok(TunnelOptions {
         key: tunnel.key,
         checksum: tunnel.checksum,
@@ -178,6 +185,8 @@ fn tunnel_options(tunnel: &Tunnel, state: Arc<TunnelState>) -> Result<TunnelOpti
         ttl,
         dscp,
         ecn,
+        flow_label,
+        encapsulation_limit: tunnel.encapsulation_limit,
         dont_fragment: tunnel.dont_fragment,
         mtu: tunnel.mtu,
         tcp_mss,

@@ -11,6 +11,7 @@ mod routed;
 pub(super) use routed::{RouterMaps, routed};
 
 use super::bpf::{Assembler, Condition, Helper, Label, Register, Width};
+use super::claims::Tables;
 use Register::{R0, R1, R2, R3, R4, R5, R6, R10};
 use std::os::fd::BorrowedFd;
 
@@ -31,48 +32,103 @@ pub(super) fn whole(sockets: BorrowedFd<'_>, action: Action) -> Vec<u64> {
     program.finish()
 }
 
-/// Hands IPv4 packets of protocol 47 from a claimed remote to a claimed local address to their
-/// socket, below at most one 802.1Q tag, and everything else to the kernel.
+/// Hands tunnel packets from a claimed remote to a claimed local address to their socket, below at most
+/// one 802.1Q tag, and everything else to the kernel.
 ///
-/// The IP header alone decides, so that later fragments follow the first (RFC 791, section 3.2).
-/// The header's length and checksum are the datapath's business.
-pub(super) fn claims(sockets: BorrowedFd<'_>, claims: BorrowedFd<'_>, action: Action) -> Vec<u64> {
+/// In IPv4 these are packets of protocol 47, and the header alone decides, so that later fragments follow
+/// the first (RFC 791, section 3.2). In IPv6 the next header is 47, or it stands behind destination options
+/// of eight bytes (as Linux sends them), a fragment header, or one behind the other in this order. The
+/// headers' lengths and checksums are the datapath's business.
+pub(super) fn claims(sockets: BorrowedFd<'_>, claims: Tables<'_>, action: Action) -> Vec<u64> {
     let mut program = Assembler::new();
-    let (ipv4, pass) = (program.label(), program.label());
+    let [ipv4, ipv6, pass] = [(); 3].map(|()| program.label());
     program.copy(R6, R1);
     program.load(Width::Word, R2, R6, CONTEXT_DATA);
     program.load(Width::Word, R3, R6, CONTEXT_DATA_END);
     need(&mut program, ETHERNET + IPV4, pass);
     program.load(Width::Half, R5, R2, 12);
     program.jump_value(Condition::Equal, R5, network_order(0x0800), ipv4);
+    program.jump_value(Condition::Equal, R5, network_order(0x86dd), ipv6);
     program.jump_value(Condition::NotEqual, R5, network_order(0x8100), pass);
     need(&mut program, ETHERNET + TAG + IPV4, pass);
     program.load(Width::Half, R5, R2, 16);
-    program.jump_value(Condition::NotEqual, R5, network_order(0x0800), pass);
     program.add(R2, i32::from(TAG));
+    program.jump_value(Condition::Equal, R5, network_order(0x86dd), ipv6);
+    program.jump_value(Condition::NotEqual, R5, network_order(0x0800), pass);
 
     program.place(ipv4);
-    program.load(Width::Byte, R5, R2, ETHERNET);
-    program.and(R5, 0xf0);
-    program.jump_value(Condition::NotEqual, R5, 0x40, pass);
-    program.load(Width::Byte, R5, R2, ETHERNET + 9);
-    program.jump_value(Condition::NotEqual, R5, PROTOCOL_GRE, pass);
-    // The key on the stack: local address (the packet's destination), then remote.
-    program.load(Width::Word, R5, R2, ETHERNET + 16);
-    program.store(Width::Word, R10, -8, R5);
-    program.load(Width::Word, R5, R2, ETHERNET + 12);
-    program.store(Width::Word, R10, -4, R5);
-    program.map(R1, claims);
-    program.copy(R2, R10);
-    program.add(R2, -8);
-    program.call(Helper::MapLookup);
-    program.jump_value(Condition::Equal, R0, 0, pass);
+    is_claimed_v4(&mut program, claims.v4, pass);
+    redirect(&mut program, R6, sockets, action);
+
+    program.place(ipv6);
+    is_claimed_v6(&mut program, claims.v6, -32, pass);
     redirect(&mut program, R6, sockets, action);
 
     program.place(pass);
     program.set(R0, Action::Pass as i32);
     program.exit();
     program.finish()
+}
+
+/// Goes on when the IPv4 packet at R2 is claimed, and jumps to `otherwise` when it is not.
+fn is_claimed_v4(program: &mut Assembler, claims: BorrowedFd<'_>, otherwise: Label) {
+    program.load(Width::Byte, R5, R2, ETHERNET);
+    program.and(R5, 0xf0);
+    program.jump_value(Condition::NotEqual, R5, 0x40, otherwise);
+    program.load(Width::Byte, R5, R2, ETHERNET + 9);
+    program.jump_value(Condition::NotEqual, R5, PROTOCOL_GRE, otherwise);
+    // The key on the stack: local address (the packet's destination), then remote.
+    words(program, (ETHERNET + 16, -8), 1);
+    words(program, (ETHERNET + 12, -4), 1);
+    look_up(program, claims, -8, otherwise);
+}
+
+/// The same for IPv6, with the key at a place of the stack.
+fn is_claimed_v6(program: &mut Assembler, claims: BorrowedFd<'_>, key: i16, otherwise: Label) {
+    let [fragment, ours] = [(); 2].map(|()| program.label());
+    need(program, ETHERNET + IPV6, otherwise);
+    program.load(Width::Byte, R5, R2, ETHERNET);
+    program.and(R5, 0xf0);
+    program.jump_value(Condition::NotEqual, R5, 0x60, otherwise);
+    words(program, (ETHERNET + 24, key), 4);
+    words(program, (ETHERNET + 8, key + 16), 4);
+    program.load(Width::Byte, R5, R2, ETHERNET + 6);
+    program.jump_value(Condition::Equal, R5, PROTOCOL_GRE, ours);
+    program.jump_value(Condition::Equal, R5, PROTOCOL_FRAGMENT, fragment);
+    program.jump_value(Condition::NotEqual, R5, PROTOCOL_OPTIONS, otherwise);
+    need(program, ETHERNET + IPV6 + EXTENSION, otherwise);
+    program.load(Width::Byte, R5, R2, ETHERNET + IPV6 + 1);
+    program.jump_value(Condition::NotEqual, R5, 0, otherwise);
+    program.load(Width::Byte, R5, R2, ETHERNET + IPV6);
+    program.jump_value(Condition::Equal, R5, PROTOCOL_GRE, ours);
+    program.jump_value(Condition::NotEqual, R5, PROTOCOL_FRAGMENT, otherwise);
+    program.add(R2, i32::from(EXTENSION));
+
+    program.place(fragment);
+    // Every fragment says what the first one begins with.
+    need(program, ETHERNET + IPV6 + EXTENSION, otherwise);
+    program.load(Width::Byte, R5, R2, ETHERNET + IPV6);
+    program.jump_value(Condition::NotEqual, R5, PROTOCOL_GRE, otherwise);
+
+    program.place(ours);
+    look_up(program, claims, key, otherwise);
+}
+
+/// Copies so many words from the packet to the stack.
+fn words(program: &mut Assembler, (from, to): (i16, i16), count: i16) {
+    for word in 0..count {
+        program.load(Width::Word, R5, R2, from + word * 4);
+        program.store(Width::Word, R10, to + word * 4, R5);
+    }
+}
+
+/// Jumps to `otherwise` when the key that is at this place of the stack is not in the table.
+fn look_up(program: &mut Assembler, claims: BorrowedFd<'_>, key: i16, otherwise: Label) {
+    program.map(R1, claims);
+    program.copy(R2, R10);
+    program.add(R2, i32::from(key));
+    program.call(Helper::MapLookup);
+    program.jump_value(Condition::Equal, R0, 0, otherwise);
 }
 
 /// Jumps to `otherwise` when the packet has fewer than `bytes` bytes in its first buffer.
@@ -102,7 +158,12 @@ const CONTEXT_QUEUE: i16 = 16;
 const ETHERNET: i16 = 14;
 const TAG: i16 = 4;
 const IPV4: i16 = 20;
+const IPV6: i16 = 40;
+/// The shortest extension header of IPv6, and every fragment header.
+const EXTENSION: i16 = 8;
 const PROTOCOL_GRE: i32 = 47;
+const PROTOCOL_FRAGMENT: i32 = 44;
+const PROTOCOL_OPTIONS: i32 = 60;
 
 #[cfg(test)]
 mod tests {
@@ -113,6 +174,7 @@ mod tests {
     fn programs_assemble() {
         let stdin = std::io::stdin();
         assert_eq!(whole(stdin.as_fd(), Action::Drop).len(), 6);
-        assert_eq!(claims(stdin.as_fd(), stdin.as_fd(), Action::Pass).len(), 38);
+        let tables = Tables { v4: stdin.as_fd(), v6: stdin.as_fd() };
+        assert_eq!(claims(stdin.as_fd(), tables, Action::Pass).len(), 92);
     }
 }

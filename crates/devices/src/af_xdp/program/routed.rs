@@ -1,7 +1,7 @@
 //! The program of a router's port: what the kernel would forward is taken from it.
 //!
 //! ```text
-//! IPv4, protocol 47, of a claimed tunnel ────────────────────────────────▶ taken
+//! GRE of a claimed tunnel, over IPv4 or IPv6 ────────────────────────────▶ taken
 //! to a door (our address on the link, and the VLAN), IPv4 or IPv6,
 //! to a host's address of the whole world, and none of this machine ──────▶ taken
 //! everything else: ARP, neighbour discovery, groups, broadcasts,
@@ -9,9 +9,11 @@
 //! ```
 
 use super::{
-    Action, CONTEXT_DATA, CONTEXT_DATA_END, ETHERNET, IPV4, PROTOCOL_GRE, TAG, need, network_order, redirect,
+    Action, CONTEXT_DATA, CONTEXT_DATA_END, ETHERNET, IPV4, IPV6, PROTOCOL_GRE, TAG, is_claimed_v6, need,
+    network_order, redirect,
 };
 use crate::af_xdp::bpf::{Assembler, Condition, Helper, Label, Register, Width};
+use crate::af_xdp::claims::Tables;
 use Register::{R0, R1, R2, R3, R5, R6, R7, R8, R9, R10};
 use std::os::fd::BorrowedFd;
 
@@ -19,7 +21,7 @@ use std::os::fd::BorrowedFd;
 #[derive(Clone, Copy, Debug)]
 pub(in crate::af_xdp) struct RouterMaps<'a> {
     /// Tunnels: local address, remote address.
-    pub(in crate::af_xdp) claims: BorrowedFd<'a>,
+    pub(in crate::af_xdp) claims: Tables<'a>,
     /// Doors: link-layer address, VLAN in network order, 0 for none.
     pub(in crate::af_xdp) doors: BorrowedFd<'a>,
     /// IPv4 addresses of this machine.
@@ -28,11 +30,12 @@ pub(in crate::af_xdp) struct RouterMaps<'a> {
     pub(in crate::af_xdp) local6: BorrowedFd<'a>,
 }
 
-/// The stack, from its end: the door's key, IPv4 destination and source, IPv6 destination.
+/// The stack, from its end: the door's key, IPv4 destination and source, IPv6 destination, and behind it the
+/// ends of a tunnel over IPv6.
 const DOOR: i16 = -8;
 const ENDS: i16 = -16;
 const TARGET6: i16 = -32;
-const IPV6: i16 = 40;
+const ENDS6: i16 = -64;
 
 /// Hands a router's packets to their socket, and everything else to the kernel.
 ///
@@ -45,7 +48,7 @@ pub(in crate::af_xdp) fn routed(sockets: BorrowedFd<'_>, maps: RouterMaps<'_>, a
     enter(&mut program, pass);
     program.jump_value(Condition::Equal, R9, network_order(0x0800), ipv4);
     program.jump_value(Condition::NotEqual, R9, network_order(0x86dd), pass);
-    in_ipv6(&mut program, maps, pass);
+    in_ipv6(&mut program, maps, take, pass);
     program.go(known);
 
     program.place(ipv4);
@@ -101,7 +104,7 @@ fn in_ipv4(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
     program.load(Width::Half, R9, R7, ETHERNET + 16);
     program.load(Width::Byte, R5, R7, ETHERNET + 9);
     program.jump_value(Condition::NotEqual, R5, PROTOCOL_GRE, unclaimed);
-    lookup(program, maps.claims, ENDS);
+    lookup(program, maps.claims.v4, ENDS);
     program.jump_value(Condition::NotEqual, R0, 0, take);
     program.place(unclaimed);
     // Groups, reserved and broadcast; this network; loops; link-local (RFC 6890).
@@ -115,8 +118,12 @@ fn in_ipv4(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
 }
 
 /// R0 is 0 when the packet is to be taken, unless it has jumped.
-fn in_ipv6(program: &mut Assembler, maps: RouterMaps<'_>, pass: Label) {
+fn in_ipv6(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Label) {
+    let unclaimed = program.label();
     need(program, ETHERNET + IPV6, pass);
+    is_claimed_v6(program, maps.claims.v6, ENDS6, unclaimed);
+    program.go(take);
+    program.place(unclaimed);
     for part in 0..4 {
         program.load(Width::Word, R5, R7, ETHERNET + 24 + 4 * part);
         program.store(Width::Word, R10, TARGET6 + 4 * part, R5);
@@ -149,7 +156,8 @@ mod tests {
     fn the_program_assembles() {
         let stdin = std::io::stdin();
         let fd = stdin.as_fd();
-        let maps = RouterMaps { claims: fd, doors: fd, local4: fd, local6: fd };
-        assert!(routed(fd, maps, Action::Pass).len() < 128);
+        let claims = Tables { v4: fd, v6: fd };
+        let maps = RouterMaps { claims, doors: fd, local4: fd, local6: fd };
+        assert!(routed(fd, maps, Action::Pass).len() < 192);
     }
 }

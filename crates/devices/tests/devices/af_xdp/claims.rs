@@ -10,7 +10,7 @@ pub(super) const OURS: [u8; 4] = [192, 168, 10, 1];
 pub(super) const THEIRS: [u8; 4] = [192, 168, 20, 1];
 
 pub(super) fn claim(local: [u8; 4], remote: [u8; 4]) -> Claim {
-    Claim { local: local.into(), remote: remote.into() }
+    Claim::V4 { local: local.into(), remote: remote.into() }
 }
 
 /// What varies in a packet that may be claimed.
@@ -118,6 +118,84 @@ fn the_header_alone_decides_who_gets_a_packet() {
         all_home(&region);
         common::ip("link delete pdxd0");
     }
+}
+
+/// IPv6 with these extension headers, the last of which is followed by `next`.
+fn packet_v6(headers: &[(u8, &[u8])], next: u8, (source, destination): ([u8; 16], [u8; 16])) -> Vec<u8> {
+    let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x86, 0xdd, 0x60, 0, 0, 0];
+    let length = headers.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() + 44;
+    packet.extend(u16::try_from(length).expect("a short packet").to_be_bytes());
+    let kinds = headers.iter().map(|(kind, _)| *kind).chain([next]).collect::<Vec<_>>();
+    packet.extend([kinds[0], 64]);
+    packet.extend(source);
+    packet.extend(destination);
+    for ((_, bytes), &next) in headers.iter().zip(&kinds[1..]) {
+        packet.push(next);
+        packet.extend(&bytes[1..]);
+    }
+    packet.resize(packet.len() + 44, 0x55);
+    packet
+}
+
+#[test]
+fn ipv6_headers_decide_as_those_of_ipv4() {
+    const US: (usize, usize) = (1, 0);
+    const KERNEL: (usize, usize) = (0, 1);
+    const NAME: &str = "af_xdp::ipv6_headers_decide_as_those_of_ipv4";
+    /// Destination options with the encapsulation limit that Linux sends.
+    const LIMIT: (u8, &[u8]) = (60, &[0, 0, 4, 1, 4, 1, 1, 0]);
+    const FIRST: (u8, &[u8]) = (44, &[0, 0, 0, 1, 1, 2, 3, 4]);
+    const LATER: (u8, &[u8]) = (44, &[0, 0, 4, 0xd0, 1, 2, 3, 4]);
+    const LONG: (u8, &[u8]) = (60, &[0, 1, 4, 1, 4, 1, 1, 0, 1, 6, 0, 0, 0, 0, 0, 0]);
+    if !common::is_root(NAME) {
+        return;
+    }
+    common::enter_namespace();
+    let [ours, theirs, other] = [1, 2, 3].map(|end| {
+        let mut address = [0xfd, 0, 0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0, 0];
+        address[15] = end;
+        address
+    });
+    veth("pdxg0", "pdxg1", "");
+    let region = memory(2048);
+    let mut pool = region.pool();
+    let claim = Claim::V6 { local: ours.into(), remote: theirs.into() };
+    let mut port = open(&Options::tunnels("pdxg0", [claim]), &region).expect("root opens a veth");
+    start(&mut port, &mut pool);
+    let (sender, kernel) = (RawPeer::open("pdxg1"), RawPeer::open("pdxg0"));
+    let ends = (theirs, ours);
+    let cases = [
+        (US, packet_v6(&[], 47, ends)),
+        (US, packet_v6(&[LIMIT], 47, ends)),
+        (US, packet_v6(&[FIRST], 47, ends)),
+        (US, packet_v6(&[LIMIT, FIRST], 47, ends)),
+        (US, packet_v6(&[LIMIT, LATER], 47, ends)),
+        (KERNEL, packet_v6(&[LATER], 17, ends)),
+        (KERNEL, packet_v6(&[LIMIT, LATER], 58, ends)),
+        (KERNEL, packet_v6(&[LIMIT], 58, ends)),
+        (KERNEL, packet_v6(&[LONG], 47, ends)),
+        (KERNEL, packet_v6(&[(0, LIMIT.1)], 47, ends)),
+        (KERNEL, packet_v6(&[], 58, ends)),
+        (KERNEL, packet_v6(&[], 47, (other, ours))),
+        (KERNEL, packet_v6(&[], 47, (theirs, other))),
+        (KERNEL, packet_v6(&[LIMIT], 47, (ours, theirs))),
+        (KERNEL, packet(PLAIN)),
+    ];
+    for (number, (who, sent)) in cases.iter().enumerate() {
+        let shared = share(&mut port, &mut pool, (&sender, &kernel), sent);
+        assert_eq!(shared, *who, "case {number}: {sent:x?}");
+    }
+    let whole = packet_v6(&[LIMIT, FIRST], 47, ends);
+    for (length, taken) in [(53, 0), (54, 0), (61, 0), (62, 0), (69, 0), (70, 1)] {
+        let (to_us, _) = share(&mut port, &mut pool, (&sender, &kernel), &whole[..length]);
+        assert_eq!(to_us, taken, "{length} bytes");
+    }
+    let tagged = [&whole[..12], &[0x81, 0, 0, 5], &whole[12..]].concat();
+    let (to_us, _) = share(&mut port, &mut pool, (&sender, &kernel), &tagged);
+    assert_eq!(to_us, 1, "behind a tag");
+    drop((port, pool));
+    all_home(&region);
+    common::ip("link delete pdxg0");
 }
 
 #[test]

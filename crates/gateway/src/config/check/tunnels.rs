@@ -1,16 +1,19 @@
 //! Tunnels: the port that carries each, overlaps between them, sizes that fit.
 
 use super::super::diagnostics::Diagnostic;
-use super::super::model::{Device, Dscp, Role, Ttl, Tunnel};
+use super::super::model::{Device, Dscp, FlowLabel, Role, Ttl, Tunnel};
 use super::super::read::{Draft, PortDraft, TunnelDraft};
 use super::super::section::Findings;
 use super::{NameKind, Names, unknown_name};
+use polder_datapath::tunnel::{Ends, TunnelOptions};
+use std::net::IpAddr;
 
 /// Resolves all tunnels.
 pub(super) fn resolve(draft: &Draft, names: &Names<'_>, findings: &Findings) -> Vec<Tunnel> {
     let mut tunnels = Vec::new();
     for (index, tunnel) in draft.tunnels.iter().enumerate() {
         addresses(tunnel, findings);
+        families(tunnel, findings);
         for earlier in &draft.tunnels[..index] {
             overlap(tunnel, earlier, findings);
         }
@@ -42,6 +45,38 @@ fn addresses(tunnel: &TunnelDraft, findings: &Findings) {
                 .remedy(
                     "name the neighbour on the underlay that leads to the other end, or leave `next_hop` out",
                 ),
+        );
+    }
+}
+
+/// All addresses are of one family, and what IPv6 alone has is asked of IPv6 alone.
+fn families(tunnel: &TunnelDraft, findings: &Findings) {
+    let Some(local) = &tunnel.local else { return };
+    let family = |address: IpAddr| if address.is_ipv6() { "IPv6" } else { "IPv4" };
+    for (other, what) in [(&tunnel.remote, "the other end"), (&tunnel.next_hop, "the next hop")] {
+        let Some(other) = other.as_ref().filter(|at| at.value.is_ipv6() != local.value.is_ipv6()) else {
+            continue;
+        };
+        let (ours, theirs) = (family(local.value), family(other.value));
+        findings.note(
+            Diagnostic::error(
+                other.span.clone(),
+                format!("{what} has an {theirs} address, this end an {ours} one"),
+            )
+            .related(local.span.clone(), "")
+            .remedy(format!("take {ours} addresses for both, or {theirs} ones")),
+        );
+    }
+    if local.value.is_ipv6() {
+        return;
+    }
+    let label = tunnel.flow_label.as_ref().map(|at| ("flow_label", at.span.clone()));
+    let limit = tunnel.encapsulation_limit.as_ref().map(|at| ("encapsulation_limit", at.span.clone()));
+    for (key, span) in [label, limit].into_iter().flatten() {
+        findings.note(
+            Diagnostic::error(span, format!("`{key}` is for tunnels over IPv6"))
+                .related(local.span.clone(), "this one runs over IPv4")
+                .remedy(format!("remove `{key}`, or give both ends IPv6 addresses")),
         );
     }
 }
@@ -92,14 +127,20 @@ fn carrier(tunnel: &TunnelDraft, draft: &Draft, names: &Names<'_>, findings: &Fi
 }
 
 fn resolved(tunnel: &TunnelDraft, names: &Names<'_>) -> Option<Tunnel> {
-    let remote = tunnel.remote.as_ref()?.value;
+    let (local, remote) = (tunnel.local.as_ref()?.value, tunnel.remote.as_ref()?.value);
+    Ends::of(local, remote)?;
+    let next_hop = tunnel.next_hop.as_ref().map_or(remote, |next_hop| next_hop.value);
+    if next_hop.is_ipv6() != local.is_ipv6() {
+        return None;
+    }
+    let limit = tunnel.encapsulation_limit.as_ref().map(|at| at.value);
     Some(Tunnel {
         id: names.get(tunnel.name.value.as_str())?.id,
         name: tunnel.name.value.clone(),
-        local: tunnel.local.as_ref()?.value,
+        local,
         remote,
         port: names.get(tunnel.port.as_ref()?.value.as_str())?.id,
-        next_hop: tunnel.next_hop.as_ref().map_or(remote, |next_hop| next_hop.value),
+        next_hop,
         next_hop_mac: tunnel.next_hop_mac,
         key: tunnel.key.as_ref().map(|key| key.value),
         checksum: tunnel.checksum.unwrap_or(false),
@@ -107,6 +148,10 @@ fn resolved(tunnel: &TunnelDraft, names: &Names<'_>) -> Option<Tunnel> {
         ttl: tunnel.ttl.unwrap_or(Ttl::Fixed(64)),
         dscp: tunnel.dscp.unwrap_or(Dscp::Inherit),
         ecn: tunnel.ecn.unwrap_or_default(),
+        flow_label: tunnel.flow_label.as_ref().map_or_else(FlowLabel::default, |at| at.value),
+        encapsulation_limit: limit
+            .unwrap_or(Some(TunnelOptions::ENCAPSULATION_LIMIT))
+            .filter(|_| local.is_ipv6()),
         dont_fragment: tunnel.dont_fragment.unwrap_or(false),
         mtu: tunnel.mtu.as_ref().map(|mtu| mtu.value),
         tcp_mss: tunnel.tcp_mss.unwrap_or_default(),

@@ -1,11 +1,11 @@
-//! `[tunnel.NAME]`: a gretap tunnel over an underlay port.
+//! `[tunnel.NAME]`: a gretap tunnel over an underlay port; its addresses say over which family.
 
-use super::super::model::{Dscp, Ecn, Mac, TcpMss, Ttl};
+use super::super::model::{Dscp, Ecn, FlowLabel, Mac, TcpMss, Ttl};
 use super::super::section::{At, Kind, Refusal, Section};
-use super::super::values::{boolean, choice, host, integer, station, text, word_or};
+use super::super::values::{boolean, choice, host, integer, neighbour, station, text, word_or};
 use super::port::MAX_MTU;
 use polder_datapath::tunnel::LEAST_MTU;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use toml::de::DeValue;
 
 /// The keys of a tunnel.
@@ -24,6 +24,8 @@ pub(super) const KIND: Kind = Kind {
         "ttl",
         "dscp",
         "ecn",
+        "flow_label",
+        "encapsulation_limit",
         "dont_fragment",
         "mtu",
         "tcp_mss",
@@ -41,10 +43,10 @@ const MAX_MSS: u16 = 9538;
 #[derive(Debug)]
 pub(in super::super) struct TunnelDraft {
     pub(in super::super) name: At<String>,
-    pub(in super::super) local: Option<At<Ipv4Addr>>,
-    pub(in super::super) remote: Option<At<Ipv4Addr>>,
+    pub(in super::super) local: Option<At<IpAddr>>,
+    pub(in super::super) remote: Option<At<IpAddr>>,
     pub(in super::super) port: Option<At<String>>,
-    pub(in super::super) next_hop: Option<At<Ipv4Addr>>,
+    pub(in super::super) next_hop: Option<At<IpAddr>>,
     pub(in super::super) next_hop_mac: Option<Mac>,
     pub(in super::super) key: Option<At<u32>>,
     /// Whether a key stands there that could not be read.
@@ -54,6 +56,9 @@ pub(in super::super) struct TunnelDraft {
     pub(in super::super) ttl: Option<Ttl>,
     pub(in super::super) dscp: Option<Dscp>,
     pub(in super::super) ecn: Option<Ecn>,
+    pub(in super::super) flow_label: Option<At<FlowLabel>>,
+    /// `None` within for no limit.
+    pub(in super::super) encapsulation_limit: Option<At<Option<u8>>>,
     pub(in super::super) dont_fragment: Option<bool>,
     pub(in super::super) mtu: Option<At<u16>>,
     pub(in super::super) tcp_mss: Option<TcpMss>,
@@ -68,7 +73,7 @@ pub(super) fn read(section: &Section<'_>, name: At<String>) -> TunnelDraft {
         local: section.require("local", "add `local = \"…\"`, the address of this end", host),
         remote: section.require("remote", "add `remote = \"…\"`, the address of the other end", host),
         port: section.require("port", "add `port = \"…\"`, the underlay port that carries it", text),
-        next_hop: section.read("next_hop", host),
+        next_hop: section.read("next_hop", neighbour),
         next_hop_mac: section.read("next_hop_mac", station).map(|at| at.value),
         key_unreadable: key.is_none() && section.has("key"),
         key,
@@ -77,6 +82,8 @@ pub(super) fn read(section: &Section<'_>, name: At<String>) -> TunnelDraft {
         ttl: section.read("ttl", word_or("inherit", Ttl::Inherit, ttl)).map(|at| at.value),
         dscp: section.read("dscp", word_or("inherit", Dscp::Inherit, dscp)).map(|at| at.value),
         ecn: section.read("ecn", choice(ECN)).map(|at| at.value),
+        flow_label: section.read("flow_label", flow_label),
+        encapsulation_limit: section.read("encapsulation_limit", word_or("none", None, limit)),
         dont_fragment: section.read("dont_fragment", boolean).map(|at| at.value),
         mtu: section.read("mtu", integer(LEAST_MTU..=MAX_MTU, "bytes")),
         tcp_mss: section.read("tcp_mss", tcp_mss).map(|at| at.value),
@@ -89,6 +96,21 @@ fn ttl(value: &DeValue<'_>) -> Result<Ttl, Refusal> {
 
 fn dscp(value: &DeValue<'_>) -> Result<Dscp, Refusal> {
     integer(0_u8..=63, "")(value).map(Dscp::Fixed)
+}
+
+fn limit(value: &DeValue<'_>) -> Result<Option<u8>, Refusal> {
+    integer(0..=u8::MAX, "tunnels")(value).map(Some)
+}
+
+/// The largest flow label: 20 bits.
+const MAX_LABEL: u32 = 0x000f_ffff;
+
+fn flow_label(value: &DeValue<'_>) -> Result<FlowLabel, Refusal> {
+    if matches!(value, DeValue::Integer(_)) {
+        return integer(0..=MAX_LABEL, "")(value).map(FlowLabel::Fixed);
+    }
+    choice(&[("flow", FlowLabel::Flow), ("inherit", FlowLabel::Inherit)])(value)
+        .map_err(|refusal| refusal.remedy("write \"flow\", \"inherit\" or a number up to 1048575"))
 }
 
 fn tcp_mss(value: &DeValue<'_>) -> Result<TcpMss, Refusal> {

@@ -162,9 +162,7 @@ impl Gateway {
             let Some(facts) = facts.filter(|port| port.open).and_then(|port| port.facts.as_ref()) else {
                 continue;
             };
-            let found = neighbour::table(&facts.interface)
-                .ok()
-                .and_then(|table| table.get(&tunnel.next_hop).copied());
+            let found = neighbour::find(&facts.interface, tunnel.next_hop);
             if found.is_some() || state.next_hop.address().is_none() {
                 state.next_hop.set_address(found);
             }
@@ -172,7 +170,7 @@ impl Gateway {
             let asked = self.asked_at.get(&tunnel.name).copied().unwrap_or_default();
             let patience = if found.is_some() { REFRESH_NEIGHBOUR } else { Nanos::SECOND };
             if asked == Nanos(0) || now.since(asked) >= patience {
-                neighbour::resolve(tunnel.next_hop);
+                neighbour::resolve(&facts.interface, tunnel.next_hop);
                 self.asked_at.insert(tunnel.name.clone(), now);
             }
         }

@@ -1,0 +1,216 @@
+//! One packet after the other into the same tunnel.
+
+use super::encapsulate::gather;
+use super::inner::{Inner, Network};
+use super::options::FlowLabel;
+use super::recursion::{is_recursive, may_be_tunnelled};
+use super::template::{self, Template};
+use super::toobig;
+use super::{ETHERNET_BYTES, MOST_CUT, SEAL_SEQUENCE, Tunnel, TunnelCounters, Tunnels, mss};
+use crate::drops::{Context, DropReason};
+use crate::headroom;
+use crate::offload::complete_checksum;
+use crate::wire::{Gre, Ipv6};
+use polder_buffers::{ChecksumState, Packet, PortId, Segmentation};
+
+/// What becomes of a packet.
+pub(super) enum Verdict {
+    /// Into the tunnel in one piece.
+    Send,
+    /// Into the tunnel, then into fragments.
+    Split,
+    /// Larger than this limit, in bytes, Ethernet header and tags excluded.
+    TooBig(u16),
+    /// Nowhere: the next hop is not known.
+    NoNeighbour,
+    /// Nowhere: it is an outer packet already.
+    Recursion,
+    /// Nowhere: it may be put in no more tunnels (RFC 2473, 4.1.1).
+    TooDeep,
+}
+
+/// A run of packets for one tunnel; its counters are written when it ends.
+pub(super) struct Lane<'a> {
+    pub(super) port: PortId,
+    tunnel: &'a Tunnel,
+    pub(super) counters: &'a TunnelCounters,
+    template: Template,
+    is_known: bool,
+    /// Frames up to this length fit in one piece, whatever tags they have; none does while the next hop
+    /// is not known.
+    fits: usize,
+    flags: u8,
+    /// Whether outer packets have an identification, and the next one.
+    pub(super) numbered: bool,
+    pub(super) identification: u16,
+    is_v6: bool,
+    /// The encapsulation limit of the next packet, if what it carries says one.
+    limit: Option<u8>,
+    packets: u64,
+    bytes: u64,
+}
+
+impl<'a> Lane<'a> {
+    pub(super) fn new(tunnel: &'a Tunnel, worker: usize) -> Self {
+        let options = tunnel.options();
+        let next_hop = tunnel.state().next_hop.address();
+        let fits = tunnel.carried_frame().min(tunnel.mtu().saturating_add(ETHERNET_BYTES));
+        Self {
+            port: options.port,
+            tunnel,
+            counters: tunnel.state().worker(worker),
+            template: next_hop.map_or(tunnel.template, |next_hop| tunnel.template.addressed(next_hop)),
+            is_known: next_hop.is_some(),
+            fits: if next_hop.is_some() { usize::from(fits) } else { 0 },
+            flags: if options.sequence { SEAL_SEQUENCE } else { 0 },
+            // RFC 6864, 4: only what may be fragmented needs one. In IPv6, only what is.
+            numbered: !options.dont_fragment && !options.ends.is_v6(),
+            identification: 0,
+            is_v6: options.ends.is_v6(),
+            limit: None,
+            packets: 0,
+            bytes: 0,
+        }
+    }
+
+    /// What is inside, with its headers in one place.
+    #[inline(always)]
+    pub(super) fn look(&self, packet: &mut Packet, context: &mut Context<'_>) -> Inner {
+        if !packet.is_contiguous() {
+            gather(packet, context);
+        }
+        Inner::look(packet.bytes())
+    }
+
+    #[inline(always)]
+    pub(super) fn decide(&mut self, packet: &Packet, inner: Inner, tunnels: &Tunnels) -> Verdict {
+        if may_be_tunnelled(inner.protocol())
+            && let Err(verdict) = self.unwrap(packet, inner, tunnels)
+        {
+            return verdict;
+        }
+        if packet.len() <= self.fits { Verdict::Send } else { self.measure(packet, inner) }
+    }
+
+    /// Looks for a tunnel inside.
+    #[cold]
+    fn unwrap(&mut self, packet: &Packet, inner: Inner, tunnels: &Tunnels) -> Result<(), Verdict> {
+        if is_recursive(packet.bytes(), tunnels) {
+            return Err(Verdict::Recursion);
+        }
+        if !self.is_v6 || inner.network() != Network::Ipv6 {
+            return Ok(());
+        }
+        let bytes = packet.bytes().get(inner.network_offset()..).unwrap_or_default();
+        let limit = Ipv6::parse_head(bytes, usize::MAX).ok().and_then(|ip| ip.encapsulation_limit());
+        self.limit = limit.and_then(|limit| limit.checked_sub(1));
+        if limit == Some(0) { Err(Verdict::TooDeep) } else { Ok(()) }
+    }
+
+    /// Whether a frame longer than [`Lane::fits`] goes in one piece, in several, or not at all.
+    #[cold]
+    fn measure(&self, packet: &Packet, inner: Inner) -> Verdict {
+        if !self.is_known {
+            return Verdict::NoNeighbour;
+        }
+        let carried = self.tunnel.carried_frame();
+        let before = u16::try_from(inner.network_offset()).unwrap_or(ETHERNET_BYTES);
+        let limit = limit(self.tunnel, carried.saturating_sub(before), packet.bytes(), inner);
+        if packet.len() > usize::from(limit) + inner.network_offset() {
+            return Verdict::TooBig(limit);
+        }
+        if packet.len() <= usize::from(carried) { Verdict::Send } else { Verdict::Split }
+    }
+
+    /// Writes the outer headers.
+    #[inline(always)]
+    pub(super) fn send(&mut self, packet: &mut Packet, inner: Inner, context: &mut Context<'_>) {
+        let options = self.tunnel.options();
+        mss::clamp(packet, inner, self.tunnel, self.counters);
+        let template = &self.template;
+        let is_partial = options.checksum && packet.checksum == ChecksumState::Partial;
+        if is_partial && complete_checksum(packet).is_err() {
+            context.discard(packet, DropReason::DeviceError);
+            return;
+        }
+        let bytes = packet.len() as u64;
+        let mut fields = template::fields(options, inner.ip(), self.identification);
+        if self.is_v6 {
+            fields.flow_label = flow_label(packet, inner, self.tunnel);
+            fields.limit = self.limit.take();
+        }
+        let mut is_written = template.write(packet, fields).is_ok();
+        if !is_written && headroom::make(packet, context.pool) {
+            is_written = template.write(packet, fields).is_ok();
+        }
+        if !is_written {
+            context.discard(packet, DropReason::NoHeadroom);
+            return;
+        }
+        if options.checksum {
+            put_checksum(packet, usize::from(template.gre()));
+        }
+        self.identification = self.identification.wrapping_add(u16::from(self.numbered));
+        self.packets += 1;
+        self.bytes += bytes;
+        packet.network_offset = template.link();
+        packet.transport_offset = template.gre();
+        packet.checksum_start = packet.checksum_start.wrapping_add(template.len());
+        packet.vlan = 0;
+        packet.segmentation = Segmentation::default();
+        packet.flags = self.flags;
+        packet.ingress = self.port;
+        packet.egress = self.tunnel.underlay().port;
+    }
+}
+
+impl Drop for Lane<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.counters.sent.add(self.packets);
+        self.counters.sent_bytes.add(self.bytes);
+    }
+}
+
+/// The largest packet that the tunnel takes of this kind, Ethernet header and tags excluded, when
+/// `carried` bytes of it fit into one outer packet (RFC 4459; ADR 0005).
+fn limit(tunnel: &Tunnel, carried: u16, frame: &[u8], inner: Inner) -> u16 {
+    let options = tunnel.options();
+    let mut limit = tunnel.mtu();
+    if options.dont_fragment || options.mtu.is_none() {
+        limit = limit.min(carried);
+    }
+    if options.dont_fragment {
+        return limit;
+    }
+    // Nobody can be told that these are too big, so they are cut.
+    match inner.network() {
+        Network::Ipv6 => limit.max(toobig::LEAST_MTU_V6),
+        Network::Ipv4 if toobig::is_bound(frame, inner) => limit,
+        Network::Ipv4 | Network::Other => limit.max(MOST_CUT),
+    }
+}
+
+/// The flow label of the outer packet (RFC 6437, RFC 6438).
+#[inline(never)]
+fn flow_label(packet: &Packet, inner: Inner, tunnel: &Tunnel) -> u32 {
+    match tunnel.options().flow_label {
+        FlowLabel::Fixed(label) => label,
+        FlowLabel::Flow => tunnel.labels.flow(packet, false).hash,
+        FlowLabel::Inherit if inner.network() == Network::Ipv6 => {
+            let bytes = packet.bytes().get(inner.network_offset()..).unwrap_or_default();
+            Ipv6::parse_head(bytes, usize::MAX).map_or(0, |ip| ip.flow_label())
+        }
+        FlowLabel::Inherit => 0,
+    }
+}
+
+/// Fills in the GRE checksum; the header starts at `gre`, with zero in the field.
+fn put_checksum(packet: &mut Packet, gre: usize) {
+    let checksum = template::sum(packet, gre, usize::MAX).finish();
+    let field =
+        packet.bytes_mut().get_mut(gre + Gre::HEADER_BYTES..).and_then(|bytes| bytes.first_chunk_mut());
+    if let Some(field) = field {
+        *field = checksum.to_be_bytes();
+    }
+}

@@ -1,0 +1,256 @@
+//! All tunnels of a configuration, by port and by ends.
+
+use super::{Ends, MOST_CUT, MOST_LINK_BYTES, OPTIONS_BYTES, Tunnel, TunnelOptions, TunnelsError, Underlay};
+use polder_buffers::{BATCH, PortId};
+use std::sync::Arc;
+
+/// What a port is to the tunnels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Role {
+    #[default]
+    None,
+    Underlay(u16),
+    Tunnel(u16),
+}
+
+/// All tunnels of a configuration: by port, and by what a packet from the other end carries.
+#[derive(Debug, Default)]
+pub struct Tunnels {
+    tunnels: Box<[Tunnel]>,
+    underlays: Box<[Underlay]>,
+    roles: Box<[Role]>,
+    /// Open addressing, at most half full: position of a tunnel plus one, 0 for a free place.
+    places: Box<[u16]>,
+    /// Sorted.
+    ends: Box<[Ends]>,
+}
+
+impl Tunnels {
+    /// Builds the tables.
+    ///
+    /// # Errors
+    /// [`TunnelsError`] names what does not fit together.
+    pub fn new(
+        underlays: impl IntoIterator<Item = Underlay>,
+        tunnels: impl IntoIterator<Item = TunnelOptions>,
+    ) -> Result<Self, TunnelsError> {
+        let mut table = Self { underlays: underlays.into_iter().collect(), ..Self::default() };
+        let mut roles = Vec::new();
+        for (position, underlay) in table.underlays.iter().enumerate() {
+            let position = u16::try_from(position).map_err(|_| TunnelsError::TooMany)?;
+            assign(&mut roles, underlay.port, Role::Underlay(position))?;
+        }
+        let mut list = Vec::new();
+        for options in tunnels {
+            let position = u16::try_from(list.len()).map_err(|_| TunnelsError::TooMany)?;
+            assign(&mut roles, options.port, Role::Tunnel(position))?;
+            let underlay = table.underlays.iter().find(|underlay| underlay.port == options.underlay);
+            let underlay = *underlay.ok_or(TunnelsError::NoUnderlay(options.underlay))?;
+            let other = list.iter().find(|other: &&Tunnel| other.options.ends == options.ends);
+            let numbers = Arc::clone(other.map_or(&options.state, |other| &other.numbers));
+            list.push(Tunnel::new(options, underlay, numbers)?);
+        }
+        table.roles = roles.into_boxed_slice();
+        table.tunnels = list.into_boxed_slice();
+        table.index()?;
+        Ok(table)
+    }
+
+    /// All tunnels, in the order of the configuration.
+    pub fn iter(&self) -> impl Iterator<Item = &Tunnel> {
+        self.tunnels.iter()
+    }
+
+    /// The tunnel that is `port`.
+    #[inline]
+    pub fn get(&self, port: PortId) -> Option<&Tunnel> {
+        match self.role(port) {
+            Role::Tunnel(position) => self.tunnels.get(usize::from(position)),
+            Role::None | Role::Underlay(_) => None,
+        }
+    }
+
+    /// The underlay that is `port`.
+    #[inline]
+    pub fn underlay(&self, port: PortId) -> Option<&Underlay> {
+        match self.role(port) {
+            Role::Underlay(position) => self.underlays.get(usize::from(position)),
+            Role::None | Role::Tunnel(_) => None,
+        }
+    }
+
+    /// The tunnel that packets between these ends with this key belong to; a tunnel without a key takes
+    /// those without one.
+    #[inline]
+    pub fn find(&self, ends: &Ends, key: Option<u32>) -> Option<&Tunnel> {
+        let mask = self.places.len().checked_sub(1)?;
+        let mut place = ends.spread(key) & mask;
+        // At most half of the places are taken, so the walk ends at a free one.
+        loop {
+            let position = usize::from(self.places[place]).checked_sub(1)?;
+            let tunnel = self.tunnels.get(position)?;
+            if tunnel.is_between(ends, key) {
+                return Some(tunnel);
+            }
+            place = (place + 1) & mask;
+        }
+    }
+
+    /// Whether some tunnel has these ends, whatever its key.
+    pub fn has_ends(&self, ends: &Ends) -> bool {
+        self.ends.binary_search(ends).is_ok()
+    }
+
+    /// Packets that a batch can become at most when its outer packets are fragmented.
+    pub fn longest_expansion(&self) -> usize {
+        let pieces = |tunnel: &Tunnel| {
+            let ends = tunnel.options.ends;
+            let headers = tunnel.options.network_bytes() + u16::from(ends.is_v6()) * OPTIONS_BYTES;
+            let room = usize::from((ends.least_path_mtu().min(tunnel.underlay.mtu) - headers) & !7);
+            let longest = usize::from(tunnel.mtu.max(MOST_CUT) + tunnel.overhead() + MOST_LINK_BYTES);
+            if tunnel.options.dont_fragment { 1 } else { longest.div_ceil(room) }
+        };
+        BATCH * self.tunnels.iter().map(pieces).max().unwrap_or(1)
+    }
+
+    #[inline]
+    fn role(&self, port: PortId) -> Role {
+        self.roles.get(usize::from(port.0)).copied().unwrap_or_default()
+    }
+
+    /// Fills `places` and `ends`.
+    fn index(&mut self) -> Result<(), TunnelsError> {
+        let size = (2 * self.tunnels.len()).next_power_of_two();
+        let mut places = vec![0; size].into_boxed_slice();
+        let mut ends = Vec::with_capacity(self.tunnels.len());
+        for (number, tunnel) in (1..).zip(&self.tunnels) {
+            let TunnelOptions { ends: own, key, .. } = tunnel.options;
+            self.places = places;
+            let taken = self.find(&own, key).is_some();
+            places = core::mem::take(&mut self.places);
+            if taken {
+                return Err(TunnelsError::EndsTwice(own));
+            }
+            let mut place = own.spread(key) & (size - 1);
+            while places[place] != 0 {
+                place = (place + 1) & (size - 1);
+            }
+            places[place] = number;
+            ends.push(own);
+        }
+        ends.sort_unstable();
+        ends.dedup();
+        self.places = places;
+        self.ends = ends.into_boxed_slice();
+        Ok(())
+    }
+}
+
+fn assign(roles: &mut Vec<Role>, port: PortId, role: Role) -> Result<(), TunnelsError> {
+    let position = usize::from(port.0);
+    if roles.len() <= position {
+        roles.resize(position + 1, Role::None);
+    }
+    if roles[position] != Role::None {
+        return Err(TunnelsError::PortTwice(port));
+    }
+    roles[position] = role;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{MOST_MTU, TunnelState};
+    use super::*;
+    use crate::wire::MacAddress;
+    use std::net::Ipv4Addr;
+
+    const LOCAL: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+    const REMOTE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+
+    fn underlay(port: u16, mtu: u16) -> Underlay {
+        Underlay { port: PortId(port), mac: MacAddress([2, 0, 0, 0, 0, 1]), mtu, vlan: None }
+    }
+
+    fn options(port: u16, underlay: u16) -> TunnelOptions {
+        TunnelOptions::new(PortId(port), (LOCAL, REMOTE), PortId(underlay), Arc::new(TunnelState::new(1)))
+    }
+
+    fn refused(underlay: Underlay, change: impl FnOnce(&mut TunnelOptions)) -> Option<TunnelsError> {
+        let mut options = options(5, 1);
+        change(&mut options);
+        Tunnels::new([underlay], [options]).err()
+    }
+
+    #[test]
+    fn what_does_not_fit_together() {
+        let twice = Tunnels::new([underlay(1, 1500), underlay(1, 1500)], []).err();
+        assert_eq!(twice, Some(TunnelsError::PortTwice(PortId(1))));
+        assert_eq!(
+            refused(underlay(1, 1500), |options| options.port = PortId(1)),
+            Some(TunnelsError::PortTwice(PortId(1)))
+        );
+        assert_eq!(refused(underlay(2, 1500), |_| {}), Some(TunnelsError::NoUnderlay(PortId(1))));
+        let same = Tunnels::new([underlay(1, 1500)], [options(5, 1), options(6, 1)]).err();
+        assert_eq!(same, Some(TunnelsError::EndsTwice((LOCAL, REMOTE).into())));
+    }
+
+    #[test]
+    fn the_least_mtu() {
+        assert_eq!(refused(underlay(1, 575), |_| {}), Some(TunnelsError::MtuTooSmall(575)));
+        assert_eq!(refused(underlay(1, 613), |_| {}), Some(TunnelsError::MtuTooSmall(575)));
+        assert_eq!(refused(underlay(1, 614), |_| {}), None);
+        assert_eq!(refused(underlay(1, 576), |options| options.mtu = Some(576)), None, "in fragments");
+        let strict = |options: &mut TunnelOptions| (options.mtu, options.dont_fragment) = (Some(576), true);
+        assert_eq!(refused(underlay(1, 613), strict), Some(TunnelsError::MtuTooSmall(575)));
+        let small = refused(underlay(1, 1500), |options| options.mtu = Some(575));
+        assert_eq!(small, Some(TunnelsError::MtuTooSmall(575)));
+    }
+
+    #[test]
+    fn mtus_and_overhead() {
+        let mut guarded = options(6, 1);
+        (guarded.key, guarded.checksum, guarded.sequence) = (Some(1), true, true);
+        let mut promised = options(7, 1);
+        (promised.key, promised.mtu) = (Some(2), Some(u16::MAX));
+        let tunnels = Tunnels::new([underlay(1, 1500)], [options(5, 1), guarded, promised]).expect("valid");
+        let sizes = tunnels.iter().map(|tunnel| (tunnel.mtu(), tunnel.overhead())).collect::<Vec<_>>();
+        assert_eq!(sizes, [(1462, 38), (1450, 50), (MOST_MTU, 42)]);
+    }
+
+    /// More tunnels than places that their hashes could have for themselves.
+    #[test]
+    fn every_tunnel_is_found_by_ends_and_key() {
+        let ends = |number: u32| {
+            let [_, _, high, low] = number.to_be_bytes();
+            Ends::from((Ipv4Addr::new(10, 0, high, low), Ipv4Addr::new(10, 1, 0, low / 8)))
+        };
+        let all = (0..500_u32).map(|number| {
+            let mut options = options(u16::try_from(number).expect("below 500") + 10, 1);
+            options.ends = ends(number / 2);
+            options.key = (!number.is_multiple_of(2)).then_some(0);
+            options
+        });
+        let tunnels = Tunnels::new([underlay(1, 1500)], all).expect("valid");
+        for number in 0..500_u32 {
+            let own = ends(number / 2);
+            let key = (!number.is_multiple_of(2)).then_some(0);
+            let found = tunnels.find(&own, key).map(|tunnel| u32::from(tunnel.options().port.0));
+            assert_eq!(found, Some(number + 10));
+            assert!(tunnels.find(&own, Some(1)).is_none());
+            assert!(tunnels.find(&own.reversed(), key).is_none());
+            assert!(tunnels.has_ends(&own) && !tunnels.has_ends(&own.reversed()));
+        }
+        assert!(Tunnels::default().find(&(LOCAL, REMOTE).into(), None).is_none());
+    }
+
+    #[test]
+    fn ports_have_one_role() {
+        let tunnels = Tunnels::new([underlay(1, 1500)], [options(5, 1)]).expect("valid");
+        let role = |port| (tunnels.get(PortId(port)).is_some(), tunnels.underlay(PortId(port)).is_some());
+        assert_eq!(
+            [0, 1, 5, 6, u16::MAX].map(role),
+            [(false, false), (false, true), (true, false), (false, false), (false, false)]
+        );
+    }
+}
