@@ -214,7 +214,8 @@ mod tests {
 
     #[test]
     fn options_and_padding() {
-        let cases: [(&[u8], &[Option<(u8, usize)>]); 5] = [
+        type Read = Option<(u8, usize)>;
+        let cases: [(&[u8], &[Read]); 5] = [
             (&[60, 0, 0, 0, 0, 0, 0, 0], &[]),
             (&[60, 0, 1, 4, 0, 0, 0, 0], &[]),
             (&[60, 0, 0, 4, 1, 9, 0xc2, 0], &[Some((4, 1)), Some((0xc2, 0))]),
