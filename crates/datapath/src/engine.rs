@@ -59,6 +59,9 @@ impl core::fmt::Debug for Extra {
     }
 }
 
+/// What one worker counts in: of all stages, and of the bridge.
+pub type Books = (Arc<WorkerCounters>, Arc<BridgeCounters>);
+
 /// One worker's stages.
 #[derive(Debug)]
 pub struct Engine {
@@ -97,6 +100,11 @@ struct Rooms {
 impl Engine {
     /// The stages of worker `worker`.
     pub fn new(tables: Reader<Tables>, worker: usize) -> Self {
+        Self::counting_in(tables, worker, (Arc::default(), Arc::default()))
+    }
+
+    /// The same with counters that another worker of this number has left.
+    pub fn counting_in(tables: Reader<Tables>, worker: usize, (counters, bridging): Books) -> Self {
         let Tables { bridges, tunnels, .. } = tables.get();
         let rooms = Rooms {
             flooded: Vec::with_capacity(bridges.longest_expansion()),
@@ -108,9 +116,8 @@ impl Engine {
             work: Batch::new(),
             unsealed: Batch::new(),
         };
-        let counters = Arc::<WorkerCounters>::default();
         Self {
-            bridge: BridgeState::new(bridges, Arc::new(BridgeCounters::default())),
+            bridge: BridgeState::new(bridges, bridging),
             decapsulate: DecapsulateState::new(worker, ReassemblyLimits::default()),
             filter: FilterState::new(worker, Arc::clone(&counters.filter)),
             encapsulate: EncapsulateState::new(worker),

@@ -18,7 +18,12 @@ pub(super) struct RuleCount {
 
 /// The counters of some rules, by worker.
 #[derive(Debug)]
-struct Chunk(Box<[Box<[RuleCount]>]>);
+struct Chunk(Box<[Arc<[RuleCount]>]>);
+
+/// A chunk of one worker.
+fn fresh() -> Arc<[RuleCount]> {
+    (0..CHUNK).map(|_| RuleCount::default()).collect()
+}
 
 /// The counters of all rules. Clones are the same counters.
 #[derive(Clone, Debug, Default)]
@@ -33,11 +38,22 @@ impl RuleCounts {
         Self { workers, chunks: Vec::new() }
     }
 
+    /// Makes room for so many workers, if there is less; what was counted stays.
+    pub fn serve(&mut self, workers: usize) {
+        if workers <= self.workers {
+            return;
+        }
+        self.workers = workers;
+        for chunk in &mut self.chunks {
+            let more = (chunk.0.len()..workers).map(|_| fresh());
+            *chunk = Arc::new(Chunk(chunk.0.iter().map(Arc::clone).chain(more).collect()));
+        }
+    }
+
     /// Makes room for `slots` rules; what was counted stays.
     pub fn grow_to(&mut self, slots: usize) {
         while self.chunks.len() * CHUNK < slots {
-            let of_worker = |_| (0..CHUNK).map(|_| RuleCount::default()).collect();
-            self.chunks.push(Arc::new(Chunk((0..self.workers).map(of_worker).collect())));
+            self.chunks.push(Arc::new(Chunk((0..self.workers).map(|_| fresh()).collect())));
         }
     }
 

@@ -5,7 +5,7 @@
 
 use super::buffers::is_registered;
 use super::filters;
-use super::model::{Bridge, Configuration, Device, Port, Tunnel};
+use super::model::{Bridge, Configuration, Device, Gateway, Port, Tunnel};
 use super::write::flow_hash;
 use polder_buffers::{NO_PORT, PortId};
 use serde::Serialize;
@@ -27,6 +27,8 @@ pub struct Difference {
     pub filters: Option<(usize, usize)>,
     /// Whether `[router]` is another.
     pub router: bool,
+    /// The workers that there were and are to be, as they are shown, if they are not the same.
+    pub workers: Option<(String, String)>,
     /// What a running gateway cannot change. If there is anything here, nothing may be applied.
     pub restart: Vec<Restart>,
 }
@@ -96,6 +98,7 @@ pub fn difference(old: &Configuration, new: &Configuration) -> Difference {
         bridges: changes(&old.bridges, &target.bridges),
         filters: filters::changed(old, &target),
         router: old.router != target.router,
+        workers: workers(old, &target),
         restart: restart(old, &target),
         target,
     }
@@ -109,6 +112,7 @@ impl Difference {
             && self.bridges.is_empty()
             && self.filters.is_none()
             && !self.router
+            && self.workers.is_none()
             && self.restart.is_empty()
     }
 
@@ -145,23 +149,37 @@ fn changes<T: Named>(old: &[T], new: &[T]) -> Changes<T> {
     changes
 }
 
+/// Workers that a running gateway may have, if it has not begun with more.
+pub const PREPARED: u16 = 16;
+
+/// How workers change, if a running gateway can do that.
+fn workers(old: &Configuration, new: &Configuration) -> Option<(String, String)> {
+    let told = |gateway: &Gateway| {
+        let cpus =
+            if gateway.cpus.is_empty() { "any CPUs".to_owned() } else { format!("CPUs {:?}", gateway.cpus) };
+        format!("{} on {cpus}", gateway.workers)
+    };
+    let (old, new) = (&old.gateway, &new.gateway);
+    let differ = (old.workers, &old.cpus) != (new.workers, &new.cpus);
+    (differ && new.workers <= PREPARED.max(old.workers)).then(|| (told(old), told(new)))
+}
+
 fn restart(old: &Configuration, new: &Configuration) -> Vec<Restart> {
     let buffers = buffers(old, new);
     let (old, new) = (&old.gateway, &new.gateway);
     let memory = "devices hold the packet memory, and it cannot change its size under them";
-    let workers = "workers and the queues they own are laid out at the start";
+    let workers = "counters are made at the start, for 16 workers at least";
     let flows = "flows under way would find other workers, and get out of order";
     let socket = "it is what you reach the running gateway by";
-    let list = |cpus: &[u16]| if cpus.is_empty() { "any".to_owned() } else { format!("{cpus:?}") };
     let turns = "a worker keeps the way it divides its time for as long as it runs";
     let budget =
         |packets: Option<u16>| packets.map_or_else(|| "auto".to_owned(), |packets| packets.to_string());
+    let many = if new.workers > PREPARED.max(old.workers) { new.workers } else { old.workers };
     let number = |value: u32| value.to_string();
     let checks = [
         ("name", old.name.clone(), new.name.clone(), socket),
         ("control", old.control.display().to_string(), new.control.display().to_string(), socket),
-        ("workers", number(old.workers.into()), number(new.workers.into()), workers),
-        ("cpus", list(&old.cpus), list(&new.cpus), workers),
+        ("workers", number(old.workers.into()), number(many.into()), workers),
         ("flow_hash", flow_hash(old.flow_hash).to_owned(), flow_hash(new.flow_hash).to_owned(), flows),
         ("restore_order", old.restore_order.to_string(), new.restore_order.to_string(), flows),
         ("balance", old.balance.to_string(), new.balance.to_string(), turns),
@@ -268,6 +286,7 @@ impl fmt::Display for Difference {
             lines
                 .push(format!("~ router ({}, {count} routes of the file)", self.target.router.routes.word()));
         }
+        lines.extend(self.workers.iter().map(|(old, new)| format!("~ workers ({new}, {old} before)")));
         for Restart { section, key, change, reason } in &self.restart {
             lines.push(format!("! {section} {key}: {change} needs a restart: {reason}"));
         }
@@ -383,12 +402,34 @@ mod tests {
     }
 
     #[test]
-    fn memory_and_workers_need_a_restart() {
+    fn workers_change_up_to_those_that_counters_are_made_for() {
+        let gateway = "[gateway]
+workers = 2
+cpus = [0, 1]
+[port.lan]";
+        let difference = from_base("[port.lan]", gateway);
+        assert!(difference.restart.is_empty() && !difference.is_empty());
+        assert_eq!(difference.to_string(), "~ workers (2 on CPUs [0, 1], 1 on any CPUs before)");
+        let difference = from_base(
+            "[port.lan]",
+            "[gateway]
+workers = 17
+[port.lan]",
+        );
+        assert_eq!(difference.workers, None);
+        assert!(
+            difference.to_string().starts_with("! gateway workers: 1 → 17 needs a restart"),
+            "{difference}"
+        );
+    }
+
+    #[test]
+    fn memory_and_name_need_a_restart() {
         let gateway = "[gateway]\nworkers = 2\nmemory_mib = 32\nname = \"north\"\n[port.lan]";
         let difference = from_base("[port.lan]", gateway);
         let keys: Vec<&str> = difference.restart.iter().map(|restart| restart.key).collect();
-        assert_eq!(keys, ["name", "control", "workers", "memory_mib"]);
-        assert!(difference.to_string().contains("! gateway workers: 1 → 2 needs a restart: workers"));
+        assert_eq!(keys, ["name", "control", "memory_mib"]);
+        assert!(difference.to_string().contains("! gateway memory_mib: "), "{difference}");
         assert!(difference.ports.is_empty());
     }
 

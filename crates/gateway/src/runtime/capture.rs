@@ -212,7 +212,7 @@ impl Writer {
             }
             // Live: whoever looks at it sees it as soon as there is time.
             self.file.flush()?;
-            if self.has_ended()? {
+            if self.has_ended()? || self.readers.iter().all(TapReader::has_ended) {
                 break;
             }
         }

@@ -37,9 +37,7 @@ impl FilterSlots {
             self.size = Size::default();
             return Ok(Filters::none());
         }
-        if self.slots.is_empty() {
-            self.counts = RuleCounts::new(usize::from(configuration.gateway.workers));
-        }
+        self.counts.serve(usize::from(configuration.gateway.workers));
         let identities = identities(configuration);
         let rules = configuration.filters.iter().zip(&identities);
         let rules = rules.map(|(filter, identity)| (filter.rule(), self.slot(identity))).collect::<Vec<_>>();

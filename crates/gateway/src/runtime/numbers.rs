@@ -1,6 +1,7 @@
 //! Numbers of ports and tunnels that stay the same over a reload.
 
 use crate::config::buffers::is_registered;
+use crate::config::difference::PREPARED;
 use crate::config::model::{Configuration, Order};
 use anyhow::{Result, bail};
 use polder_buffers::PortId;
@@ -40,13 +41,27 @@ pub(super) fn keep_numbers(current: &Configuration, next: &mut Configuration) {
     }
 }
 
+/// Whether a configuration takes other workers than the running one: more, fewer, on other CPUs, or such
+/// as share their packets.
+pub(super) fn needs_other_workers(current: &Configuration, next: &Configuration) -> bool {
+    let gateways = [&current.gateway, &next.gateway].map(|gateway| (gateway.workers, &gateway.cpus));
+    gateways[0] != gateways[1] || is_shared(next) && !is_shared(current) && next.gateway.workers > 1
+}
+
+fn is_shared(configuration: &Configuration) -> bool {
+    configuration.ports.iter().any(|port| port.order != Order::Queue)
+}
+
 /// Refuses what a running gateway cannot change: the process as a whole, and how a device is attached.
 ///
 /// # Errors
 /// All that needs a restart, in one message.
 pub(super) fn ensure_reloadable(current: &Configuration, next: &Configuration) -> Result<()> {
     let mut reasons = Vec::new();
-    if current.gateway != next.gateway {
+    let workers = |of: &Configuration| (of.gateway.workers, of.gateway.cpus.clone());
+    let mut gateway = current.gateway.clone();
+    (gateway.workers, gateway.cpus) = workers(next);
+    if gateway != next.gateway {
         reasons.push("[gateway] has changed".to_owned());
     }
     if current.buffers != next.buffers {
@@ -63,13 +78,8 @@ pub(super) fn ensure_reloadable(current: &Configuration, next: &Configuration) -
             reasons.push(format!("[port.{}] has changed", port.name));
         }
     }
-    let shares = |configuration: &Configuration| {
-        configuration.ports.iter().find(|port| port.order != Order::Queue).map(|port| port.name.clone())
-    };
-    if let (None, Some(port)) = (shares(current), shares(next))
-        && next.gateway.workers > 1
-    {
-        reasons.push(format!("[port.{port}] shares its packets among workers, which none did at the start"));
+    if next.gateway.workers > current.gateway.workers.max(PREPARED) {
+        reasons.push(format!("[gateway] has more than {PREPARED} workers"));
     }
     if !reasons.is_empty() {
         bail!("{}; nothing was changed. Restart the gateway to apply it", reasons.join(", "));

@@ -90,7 +90,7 @@ fn path(gateway: &Gateway) -> Path {
         stages: stages(&all, &queues),
         ends: gateway.ports.iter().map(end).collect(),
         law: law(gateway),
-        workers: workers.iter().enumerate().map(of_worker).collect(),
+        workers: workers.iter().enumerate().take(gateway.workers.len()).map(of_worker).collect(),
     }
 }
 
@@ -151,9 +151,7 @@ fn counters(gateway: &Gateway) -> Counters {
 
 fn bridging(gateway: &Gateway) -> Bridging {
     let mut sum = Bridging::default();
-    for BridgeCounters { learned, moved, pinned, learn_failures, flooded } in
-        gateway.workers.iter().map(|worker| &*worker.bridging)
-    {
+    for BridgeCounters { learned, moved, pinned, learn_failures, flooded } in gateway.bridge_counters() {
         sum.learned += learned.get();
         sum.moved += moved.get();
         sum.pinned += pinned.get();

@@ -2,6 +2,7 @@
 
 use super::filters::FilterSlots;
 use super::ports::Facts;
+use crate::config::difference::PREPARED;
 use crate::config::model::{
     Bridge, Configuration, Dscp as ConfiguredDscp, Ecn, FlowLabel as ConfiguredLabel, MemberVlan, Port,
     TcpMss as ConfiguredMss, Ttl as ConfiguredTtl, Tunnel,
@@ -75,7 +76,8 @@ pub(super) fn tables(
 ) -> Result<Tables> {
     let bridges = configuration.bridges.iter().map(|bridge| bridge_options(bridge, lasting));
     let bridges = Bridges::new(bridges.collect::<Result<_>>()?, Arc::clone(links))?;
-    let workers = usize::from(configuration.gateway.workers);
+    // Counters outlive a reload, which may bring more workers.
+    let workers = usize::from(configuration.gateway.workers.max(PREPARED));
     let mut tunnels = Vec::new();
     for tunnel in &configuration.tunnels {
         let state = lasting.tunnel(tunnel, workers);

@@ -7,3 +7,4 @@ mod bench;
 mod auto;
 mod fixed;
 mod queue;
+mod workers;

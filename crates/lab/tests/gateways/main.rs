@@ -16,3 +16,4 @@ mod reload;
 mod segments;
 mod tunnel;
 mod usb;
+mod workers;

@@ -1,12 +1,13 @@
 //! The control thread's side: ports, workers and tables, and what changes them.
 //!
-//! `start` brings it up, `upkeep` looks after it, `reload` changes it; `port` and `share` are what these
-//! have in common.
+//! `start` brings it up, `upkeep` looks after it, `reload` changes it; `port`, `share` and `staff`, which is
+//! its workers, are what these have in common.
 
 mod port;
 mod reload;
 mod seek;
 mod share;
+mod staff;
 mod start;
 mod taps;
 mod upkeep;
@@ -22,13 +23,13 @@ use super::path::Paths;
 use super::ports::OpenPort;
 use super::tables::Lasting;
 use super::wake::Bell;
-use super::worker::{Command, Report};
+use super::worker::{Command, Report, Worker};
 use crate::config::model::{Configuration, Port};
 use anyhow::Result;
 use polder_buffers::Region;
 use polder_buffers::snapshot::Snapshot;
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
-use polder_datapath::engine::Tables;
+use polder_datapath::engine::{Books, Tables};
 use polder_datapath::forward::{BridgeCounters, Links, SweepCursor};
 use polder_datapath::steer::Board;
 use polder_datapath::units::Nanos;
@@ -43,13 +44,11 @@ pub struct WorkerHandle {
     bell: Arc<Bell>,
     /// Its counters.
     pub counters: Arc<WorkerCounters>,
-    /// What its bridge stage has learned and flooded.
-    pub bridging: Arc<BridgeCounters>,
     /// The CPU that it was pinned to.
     pub cpu: Option<u16>,
     /// What it lets others see of its steering, if workers share.
     pub board: Option<Arc<Board>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Option<Worker>>>,
 }
 
 /// What opens the device of a port.
@@ -73,16 +72,24 @@ pub struct Gateway {
     tables: Snapshot<Tables>,
     links: Arc<Links>,
     retired: Vec<Arc<QueueCounters>>,
+    report: Sender<Report>,
     reports: Receiver<Report>,
+    /// What each worker that there has ever been counts in, by number.
+    books: Vec<Books>,
     asked_at: HashMap<String, Nanos>,
     paths: Paths,
     sweeps: HashMap<String, SweepCursor>,
 }
 
 impl Gateway {
-    /// Counters of all workers.
+    /// Counters of all workers that there have ever been, those that there are first.
     pub fn worker_counters(&self) -> Vec<Arc<WorkerCounters>> {
-        self.workers.iter().map(|worker| Arc::clone(&worker.counters)).collect()
+        self.books.iter().map(|(counters, _)| Arc::clone(counters)).collect()
+    }
+
+    /// The same of their bridge stages.
+    pub fn bridge_counters(&self) -> impl Iterator<Item = &BridgeCounters> {
+        self.books.iter().map(|(_, bridging)| &**bridging)
     }
 
     /// Counters of all queues that there have ever been.

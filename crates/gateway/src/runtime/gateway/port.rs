@@ -1,6 +1,7 @@
 //! A port as the control thread knows it.
 
 use super::seek::Seeking;
+use super::share::Spares;
 use crate::config::model::Port;
 use crate::runtime::ports::{self, Attachment};
 use polder_datapath::counters::QueueCounters;
@@ -37,6 +38,8 @@ pub struct PortState {
     pub openings: u64,
     /// What keeps the device.
     pub attachment: Option<Attachment>,
+    /// Sending queues that no worker has.
+    pub(super) spares: Spares,
     pub(super) retry_at: Nanos,
     pub(super) detaching: usize,
     pub(super) seeking: Option<Seeking>,
@@ -53,6 +56,7 @@ impl PortState {
             counters: Vec::new(),
             queues: Vec::new(),
             openings: 0,
+            spares: Vec::new(),
             retry_at: Nanos::default(),
             detaching: 0,
             seeking: None,

@@ -4,7 +4,7 @@ use super::start::bind_static;
 use super::upkeep::note_link;
 use super::{Gateway, PortState};
 use crate::config::model::{Configuration, Port, Role};
-use crate::runtime::numbers::{ensure_reloadable, keep_numbers};
+use crate::runtime::numbers::{ensure_reloadable, keep_numbers, needs_other_workers};
 use crate::runtime::ports::{self, OpenPort};
 use crate::runtime::tables::tables;
 use crate::runtime::worker::Command;
@@ -37,11 +37,16 @@ impl Gateway {
         facts.retain(|id, _| next.port(*id).is_some());
         facts.extend(opened.iter().map(|port| (port.id, port.facts.clone())));
         let tables = tables(&next, &facts, &mut self.lasting, &self.links)?;
+        let is_staffed_anew = needs_other_workers(&self.configuration, &next);
+        let recruits = is_staffed_anew.then(|| self.hire(&next)).transpose()?;
         if let Err(error) = self.claim(&next) {
             self.claim(&self.configuration)?;
             return Err(error);
         }
         self.adopt(next, tables, opened);
+        if let Some(recruits) = recruits {
+            self.replace_workers(recruits);
+        }
         self.settle();
         self.tick();
         Ok(())

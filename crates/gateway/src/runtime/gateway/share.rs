@@ -7,7 +7,7 @@ use crate::runtime::wake::Bell;
 use crate::runtime::worker::{Mesh, Outlet, SendPath};
 use polder_buffers::ring;
 use polder_datapath::counters::QueueCounters;
-use polder_datapath::port::RxQueue;
+use polder_datapath::port::{RxQueue, TxQueue};
 use polder_devices::AnyQueue;
 use std::sync::Arc;
 
@@ -39,11 +39,22 @@ pub(super) fn with_queue(shares: &mut [Share], port: &Port, facts: &Facts, known
 /// What one worker gets of a port.
 pub type Share = (Vec<Box<dyn RxQueue>>, SendPath);
 
+/// Sending queues that no worker has, by number: a worker sends on one alone.
+pub(super) type Spares = Vec<(usize, Box<dyn TxQueue>)>;
+
 /// Queue *q* goes to worker *q* mod *workers*; a worker without one sends through a worker that has.
 pub fn share(queues: Vec<AnyQueue>, workers: usize, counters: &mut Vec<Arc<QueueCounters>>) -> Vec<Share> {
-    let owners = queues.len().clamp(1, workers);
-    let mut shares =
-        (0..workers).map(|worker| (Vec::new(), SendPath::Through(worker % owners))).collect::<Vec<Share>>();
+    divide(queues, workers, counters).0
+}
+
+/// The same, with the sending queues that are left over.
+pub(super) fn divide(
+    queues: Vec<AnyQueue>,
+    workers: usize,
+    counters: &mut Vec<Arc<QueueCounters>>,
+) -> (Vec<Share>, Spares) {
+    let mut spares = Vec::new();
+    let mut shares = nothing(workers, queues.len());
     for (number, queue) in queues.into_iter().enumerate() {
         for known in [queue.rx.counters(), queue.tx.counters()] {
             if !counters.iter().any(|counter| Arc::ptr_eq(counter, known)) {
@@ -54,9 +65,46 @@ pub fn share(queues: Vec<AnyQueue>, workers: usize, counters: &mut Vec<Arc<Queue
         receivers.push(queue.rx);
         if matches!(sender, SendPath::Through(_)) {
             *sender = SendPath::Own(queue.tx);
+        } else {
+            spares.push((number, queue.tx));
         }
     }
-    shares
+    (shares, spares)
+}
+
+/// What there is of a port, by the number of the queue.
+#[derive(Default)]
+pub(super) struct Pieces {
+    pub(super) rx: Vec<(u16, Box<dyn RxQueue>)>,
+    pub(super) tx: Vec<(usize, SendPath)>,
+}
+
+impl Pieces {
+    /// Divides it as [`divide`] does. Worker *w* sends on queue *w*, whatever their number.
+    pub(super) fn divide(mut self, workers: usize) -> (Vec<Share>, Spares) {
+        self.rx.sort_by_key(|(number, _)| *number);
+        self.tx.sort_by_key(|(number, _)| *number);
+        let mut spares = Vec::new();
+        let mut shares = nothing(workers, self.tx.len());
+        for (number, rx) in self.rx {
+            shares[usize::from(number) % workers].0.push(rx);
+        }
+        for (number, path) in self.tx {
+            match (shares.get_mut(number), path) {
+                (Some(share), path) => share.1 = path,
+                (None, SendPath::Own(tx)) => spares.push((number, tx)),
+                // Whoever leaves takes the queue in front of the device away.
+                (None, SendPath::Queued(_) | SendPath::Through(_)) => {}
+            }
+        }
+        (shares, spares)
+    }
+}
+
+/// Nothing to receive, and to be sent through those workers that have one of so many queues.
+fn nothing(workers: usize, queues: usize) -> Vec<Share> {
+    let owners = queues.clamp(1, workers);
+    (0..workers).map(|worker| (Vec::new(), SendPath::Through(worker % owners))).collect()
 }
 
 /// The rings between workers.

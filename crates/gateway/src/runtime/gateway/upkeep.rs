@@ -93,6 +93,7 @@ impl Gateway {
             return;
         }
         state.attachment = None;
+        state.spares.clear();
         tracing::warn!(port = state.configuration.name, "closed: {why}; the other ports go on");
         state.trouble = Some(why.to_owned());
         state.retry_at = retry_at;

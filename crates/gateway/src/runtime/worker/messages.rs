@@ -23,6 +23,8 @@ pub enum Command {
     Untap(u64),
     /// Drain and end.
     Stop,
+    /// End at once, with everything that there is: somebody else goes on with it.
+    Leave,
 }
 
 /// A port as one worker sees it.

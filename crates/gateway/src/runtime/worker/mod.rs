@@ -3,8 +3,9 @@
 //! A round gives queues their turns as the [`Schedule`] says, sends what other workers handed over and
 //! reclaims what was sent. When a round finds nothing, the worker asks each queue for an event; only
 //! when none of them says [`Armed::Raced`](polder_datapath::port::Armed::Raced) does it sleep.
-//! `round` and `rest` are these two, `senders` is its sending half, `outlet` the queue in front of a port.
+//! `round` and `rest` are these two, `leave` is how its queues find another worker, `senders` is its sending half, `outlet` the queue in front of a port.
 
+mod leave;
 mod messages;
 mod outlet;
 mod rest;
@@ -12,6 +13,7 @@ mod round;
 mod schedule;
 mod senders;
 
+pub use leave::Estate;
 pub use messages::{Attachment, Command, Mesh, Report, SendPath};
 pub use outlet::Outlet;
 pub use schedule::Schedule;
@@ -55,6 +57,8 @@ pub struct Worker {
     gauges: Option<[Gauge; 2]>,
     schedule: Schedule,
     stop: bool,
+    /// Whether others go on with its queues.
+    leaves: bool,
 }
 
 struct Queue {
@@ -103,6 +107,7 @@ impl Worker {
             gauges: None,
             schedule: Schedule::default(),
             stop: false,
+            leaves: false,
         })
     }
 
@@ -143,7 +148,9 @@ impl Worker {
                 self.rest(now);
             }
         }
-        self.drain();
+        if !self.leaves {
+            self.drain();
+        }
     }
 
     /// Says where its frames are.
@@ -169,6 +176,7 @@ impl Worker {
             Command::Tap(tap) => self.engine.add_tap(*tap),
             Command::Untap(capture) => self.engine.remove_tap(capture),
             Command::Stop => self.stop = true,
+            Command::Leave => (self.stop, self.leaves) = (true, true),
         }
     }
 

@@ -137,6 +137,12 @@ impl Outlet {
         Some(self.queue.next_deadline().filter(|_| has_room).unwrap_or(now + LOOK_AGAIN))
     }
 
+    /// The sending queue without the one in front of it; what waits is dropped.
+    pub fn into_tx(mut self, pool: &mut Pool, worker: &WorkerCounters) -> Box<dyn TxQueue> {
+        self.clear(pool, worker);
+        self.tx
+    }
+
     /// Drops everything that waits: the port is closed.
     pub fn clear(&mut self, pool: &mut Pool, worker: &WorkerCounters) {
         worker.drops.count(DropReason::PortDown, self.len() as u64);

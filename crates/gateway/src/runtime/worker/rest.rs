@@ -96,7 +96,7 @@ impl Worker {
     }
 
     /// Sends what waits for a turn that will not come.
-    fn let_go_of_the_rest(&mut self, now: Nanos) {
+    pub(super) fn let_go_of_the_rest(&mut self, now: Nanos) {
         let Self { sharing: Some(sharing), engine, pool, senders, clock, .. } = self else { return };
         let mut desk = Desk { engine, pool, egress: senders, clock: *clock, now, timed: false };
         sharing.crew.close(&mut desk);

@@ -48,6 +48,7 @@ impl Senders {
             self.services.push(port);
         }
         self.ports[index] = Some(path);
+        self.count_waiting();
     }
 
     /// How many packets services want that work on this worker's time; `None` without such.
@@ -82,6 +83,14 @@ impl Senders {
             outlet.clear(pool, &self.counters);
         }
         self.count_waiting();
+    }
+
+    /// Gives all ways to send to somebody else, by port.
+    pub(super) fn take_all(&mut self) -> Vec<(PortId, SendPath)> {
+        let paths = (0..).map(PortId).zip(self.ports.drain(..));
+        let paths = paths.filter_map(|(port, path)| Some((port, path?))).collect();
+        self.counters.queued.set(0);
+        paths
     }
 
     /// Lets go of all ports.

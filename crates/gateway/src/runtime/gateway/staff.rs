@@ -1,0 +1,193 @@
+//! Workers: how they come, and how their queues go from those that were to those that are to be.
+//!
+//! `docs/adr/0017-workers-by-reload.md` says why all of them stop for a moment.
+
+use super::share::{Pieces, Share, meshes, with_queue};
+use super::{Gateway, WorkerHandle};
+use crate::config::model::Configuration;
+use crate::runtime::memory::class;
+use crate::runtime::sharing::{crew_for, order};
+use crate::runtime::wake::Bell;
+use crate::runtime::worker::{Attachment, Command, Estate, Schedule, SendPath, Worker};
+use anyhow::Result;
+use polder_buffers::{PortId, Whereabouts};
+use polder_datapath::engine::{Books, Engine};
+use polder_datapath::receive::Options;
+use polder_datapath::units::Nanos;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long what is under way may take: some hundred packets, a thousand times over.
+const MOST: Nanos = Nanos::SECOND;
+/// How long devices are given to send what they have: a flow that finds another queue must not overtake
+/// itself.
+const DRAIN: Nanos = Nanos::from_millis(20);
+/// How often it is looked whether they have.
+const LOOK: Duration = Duration::from_micros(100);
+
+/// Workers that have a thread and everything else but ports, and have not begun.
+pub(super) struct Recruits {
+    recruits: Vec<Recruit>,
+}
+
+struct Recruit {
+    worker: Worker,
+    handle: WorkerHandle,
+    books: Books,
+    /// Where the thread waits for its worker.
+    go: Sender<Worker>,
+}
+
+impl Gateway {
+    /// Finds the workers of a configuration. Whatever can fail about them fails here; those that there
+    /// are notice nothing.
+    pub(super) fn hire(&self, configuration: &Configuration) -> Result<Recruits> {
+        let count = usize::from(configuration.gateway.workers);
+        let bells = (0..count).map(|_| Bell::new().map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
+        let mut crew = crew_for(configuration).into_iter().flatten();
+        let mut recruits = Vec::new();
+        for (number, mesh) in meshes(&bells).into_iter().enumerate() {
+            let (commands, inbox) = channel();
+            let (counters, bridging) = self.books.get(number).cloned().unwrap_or_default();
+            let books = (Arc::clone(&counters), bridging);
+            let engine = Engine::counting_in(self.tables.reader(), number, books.clone());
+            let bell = Arc::clone(&bells[number]);
+            let (pool, report) = (self.memory.pool(), self.report.clone());
+            let mut worker = Worker::new(pool, engine, self.clock, mesh, Arc::clone(&bell), inbox, report)?;
+            let share = crew.next();
+            let board = share.as_ref().map(|share| Arc::clone(share.board()));
+            worker.schedule(schedule(configuration));
+            let places = [Whereabouts::Posted, Whereabouts::Held];
+            let [posted, held] = places.map(|place| self.memory.manager().gauge(place));
+            worker.count_frames(posted, held);
+            if let Some(share) = share {
+                worker.join(share, &bells);
+            }
+            let cpu = configuration.gateway.cpus.get(number).copied();
+            let (go, gate) = channel::<Worker>();
+            let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
+                // Nobody comes when the reload is not made after all.
+                let mut worker = gate.recv().ok()?;
+                pin(cpu);
+                worker.run();
+                Some(worker)
+            })?;
+            let handle = WorkerHandle { commands, bell, counters, cpu, board, thread: Some(thread) };
+            recruits.push(Recruit { worker, handle, books, go });
+        }
+        Ok(Recruits { recruits })
+    }
+
+    /// Takes workers in place of those that there were. They begin when [`begin`] says so.
+    pub(super) fn take_on(&mut self, Recruits { recruits }: Recruits) -> Vec<(Worker, Sender<Worker>)> {
+        self.workers.clear();
+        let mut waiting = Vec::new();
+        for (number, Recruit { worker, handle, books, go }) in recruits.into_iter().enumerate() {
+            if number == self.books.len() {
+                self.books.push(books);
+            }
+            self.workers.push(handle);
+            waiting.push((worker, go));
+        }
+        waiting
+    }
+
+    /// Gives workers their shares of a port.
+    pub(super) fn give_out(&self, id: PortId, shares: Vec<Share>) {
+        let Some(port) = self.configuration.port(id) else { return };
+        let (order, class) = (order(port.order), class(port, &self.configuration));
+        for (worker, (rx, tx)) in self.workers.iter().zip(shares) {
+            worker.send(Command::Order(id, order));
+            worker.send(Command::Attach(Attachment { port: id, class, rx, tx }));
+        }
+    }
+
+    /// Lets other workers go on with the queues of those that there are. Packets that come meanwhile
+    /// wait in their devices; those that are under way are finished first.
+    pub(super) fn replace_workers(&mut self, recruits: Recruits) {
+        let start = self.clock.now();
+        let (before, after) = (self.workers.len(), recruits.recruits.len());
+        let mut leaving = self.call_back();
+        let finish =
+            |workers: &mut [Worker]| workers.iter_mut().fold(false, |busy, worker| busy | worker.finish_up());
+        while finish(&mut leaving) && self.clock.now().since(start) < MOST {}
+        while !leaving.iter().all(Worker::is_quiet) && self.clock.now().since(start) < DRAIN {
+            std::thread::sleep(LOOK);
+            finish(&mut leaving);
+        }
+        let mut ports = BTreeMap::<PortId, Pieces>::new();
+        for worker in leaving {
+            let number = worker.number();
+            let Estate { rx, tx } = worker.hand_back(number < after);
+            rx.into_iter()
+                .for_each(|(port, number, rx)| ports.entry(port).or_default().rx.push((number, rx)));
+            tx.into_iter().for_each(|(port, path)| ports.entry(port).or_default().tx.push((number, path)));
+        }
+        let waiting = self.take_on(recruits);
+        for (port, pieces) in ports {
+            self.give_back(port, pieces);
+        }
+        // Not before everybody has everything: a port without a way to send is one that is closed.
+        begin(waiting);
+        let pause = self.clock.now().since(start);
+        tracing::info!(before, after, pause_us = pause.0 / 1000, "other workers go on");
+    }
+
+    /// Has all workers stop between two rounds. Gives what they are.
+    fn call_back(&mut self) -> Vec<Worker> {
+        self.workers.iter().for_each(|worker| worker.send(Command::Leave));
+        let mut workers = Vec::new();
+        for handle in &mut self.workers {
+            match handle.thread.take().map(JoinHandle::join) {
+                Some(Ok(worker)) => workers.extend(worker),
+                Some(Err(_)) => tracing::error!("a worker has panicked; its packets and queues are lost"),
+                None => {}
+            }
+        }
+        workers
+    }
+
+    /// Divides anew what workers had of a port.
+    fn give_back(&mut self, id: PortId, mut pieces: Pieces) {
+        let workers = self.workers.len();
+        let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) else { return };
+        let spares = state.spares.drain(..).map(|(number, tx)| (number, SendPath::Own(tx)));
+        pieces.tx.extend(spares);
+        let (mut shares, spares) = pieces.divide(workers);
+        state.spares = spares;
+        if let Some(facts) = &state.facts {
+            with_queue(&mut shares, &state.configuration, facts, &mut state.queues);
+        }
+        self.give_out(id, shares);
+    }
+}
+
+/// Lets workers begin.
+pub(super) fn begin(waiting: Vec<(Worker, Sender<Worker>)>) {
+    for (worker, go) in waiting {
+        if go.send(worker).is_err() {
+            tracing::error!("a worker's thread has ended before it began");
+        }
+    }
+}
+
+/// How the workers of a gateway divide their time.
+fn schedule(configuration: &Configuration) -> Schedule {
+    let gateway = &configuration.gateway;
+    let options =
+        Options { balance: gateway.balance, budget: gateway.budget.map(u32::from), ..Options::default() };
+    Schedule::new(options, Some(gateway.cpu_share))
+}
+
+/// Pins the calling thread.
+fn pin(cpu: Option<u16>) {
+    let Some(cpu) = cpu else { return };
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(usize::from(cpu));
+    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
+        tracing::warn!(cpu, %error, "cannot pin the worker; it runs where the scheduler puts it");
+    }
+}

@@ -1,0 +1,70 @@
+//! A worker whose queues go to others: what is under way is finished, in the hands of one thread.
+//!
+//! The worker's thread has ended by then, and so have those of all others, in the middle of nothing:
+//! between two rounds. What stands in the rings between them is theirs alone; it is taken through the
+//! stages here, in the order in which it stands, before anybody receives another packet.
+
+use super::{SendPath, Worker};
+use polder_buffers::PortId;
+use polder_datapath::port::RxQueue;
+
+/// What a worker leaves behind.
+#[derive(Default)]
+pub struct Estate {
+    /// Its receiving queues, with their port and their number there.
+    pub rx: Vec<(PortId, u16, Box<dyn RxQueue>)>,
+    /// Its own ways to send, by port.
+    pub tx: Vec<(PortId, SendPath)>,
+}
+
+impl Worker {
+    /// Its number.
+    pub fn number(&self) -> usize {
+        self.place.0
+    }
+
+    /// Takes what stands in rings through the stages, and gives devices what waits for them. Says
+    /// whether there was anything: then others may have got something to do.
+    pub fn finish_up(&mut self) -> bool {
+        let now = self.clock.now();
+        self.senders.now = now;
+        let mut busy = false;
+        for index in 0..self.incoming.len() {
+            busy |= self.take_over(index, now);
+        }
+        busy |= self.take_part(false, now);
+        busy | self.senders.round(&mut self.pool)
+    }
+
+    /// Whether devices have sent everything.
+    pub fn is_quiet(&self) -> bool {
+        self.senders.is_quiet()
+    }
+
+    /// Hands its queues back. What is still held is dropped, and counted; only what waits in front of
+    /// a port goes with its queue, if the worker of this number `stays`.
+    pub fn hand_back(mut self, stays: bool) -> Estate {
+        while let Ok(command) = self.commands.try_recv() {
+            self.obey(command);
+        }
+        let now = self.clock.now();
+        self.senders.now = now;
+        self.let_go_of_the_rest(now);
+        self.engine.close(now, &mut self.pool);
+        let mut estate = Estate::default();
+        let queues = self.receivers.drain(..).map(|queue| (queue.port, queue.number, queue.rx));
+        estate.rx.extend(queues);
+        for (port, path) in self.senders.take_all() {
+            match path {
+                SendPath::Through(_) => {}
+                SendPath::Queued(outlet) if !stays => {
+                    let tx = outlet.into_tx(&mut self.pool, &self.counters);
+                    estate.tx.push((port, SendPath::Own(tx)));
+                }
+                own @ (SendPath::Own(_) | SendPath::Queued(_)) => estate.tx.push((port, own)),
+            }
+        }
+        self.counters.cached_frames.set(0);
+        estate
+    }
+}
