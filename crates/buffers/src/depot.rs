@@ -67,16 +67,16 @@ impl Depot {
         self.heads.full.level() + self.heads.last.level()
     }
 
-    /// Puts in a magazine of the first slots of `slots`; how many it took. None when `slots` is empty,
-    /// or when every magazine is in use: too many of them are partly filled.
+    /// Puts in a magazine of the first slots of `slots`, whose numbers `index` tells; how many it took. None
+    /// when `slots` is empty, or when every magazine is in use: too many of them are partly filled.
     #[inline]
-    pub(crate) fn put(&self, slots: &[u32]) -> usize {
-        self.put_on(&self.heads.full, slots)
+    pub(crate) fn put<T>(&self, slots: &[T], index: impl Fn(&T) -> u32) -> usize {
+        self.put_on(&self.heads.full, slots, index)
     }
 
     /// The same, but the slots come out after all others.
-    pub(crate) fn put_last(&self, slots: &[u32]) -> usize {
-        self.put_on(&self.heads.last, slots)
+    pub(crate) fn put_last<T>(&self, slots: &[T], index: impl Fn(&T) -> u32) -> usize {
+        self.put_on(&self.heads.last, slots, index)
     }
 
     /// Makes the magazines that came last the next ones.
@@ -87,7 +87,7 @@ impl Depot {
     }
 
     #[inline]
-    fn put_on(&self, head: &Head, slots: &[u32]) -> usize {
+    fn put_on<T>(&self, head: &Head, slots: &[T], index: impl Fn(&T) -> u32) -> usize {
         if slots.is_empty() {
             return 0;
         }
@@ -96,29 +96,56 @@ impl Depot {
         };
         let Some((magazine, _)) = self.heads.empty.pop(&self.links, soon) else { return 0 };
         let count = slots.len().min(self.magazine);
-        let pairs = slots[..count].chunks(2).map(|pair| (pair[0], pair.get(1).copied().unwrap_or(0)));
-        for (cell, (first, second)) in self.cells(magazine).iter().zip(pairs) {
-            // Relaxed, as for the load in `get`: the stacks hand the magazine over.
-            cell.store(u64::from(second) << 32 | u64::from(first), Ordering::Relaxed);
-        }
+        let (pairs, rest) = slots[..count].as_chunks::<2>();
+        let words =
+            pairs.iter().map(|[first, second]| u64::from(index(second)) << 32 | u64::from(index(first)));
+        let words = words.chain(rest.iter().map(|last| u64::from(index(last))));
+        // Relaxed, as for the load in `get`: the stacks hand the magazine over.
+        let cells = self.cells(magazine).iter();
+        cells.zip(words).for_each(|(cell, word)| cell.store(word, Ordering::Relaxed));
         head.push(&self.links, magazine, u16::try_from(count).unwrap_or(HEAVIEST));
         count
     }
 
-    /// Takes a magazine out and copies its slots to the front of `target`; how many there were.
+    /// Takes a magazine out and puts what `make` makes of its slots at the front of `target`, which has room
+    /// for [`MAGAZINE`]; how many there were.
     #[inline]
-    pub(crate) fn get(&self, target: &mut [u32; MAGAZINE]) -> usize {
+    pub(crate) fn get<T>(&self, target: &mut [T; MAGAZINE], make: impl Fn(u32) -> T) -> usize {
         let soon =
             |magazine| self.cells(magazine)[..self.magazine.div_ceil(2)].chunks(LINE).for_each(prefetch);
         let Some((magazine, count)) = self.heads.full.pop(&self.links, soon) else { return 0 };
         let count = usize::from(count).min(MAGAZINE);
         // After an odd number of slots, the last word ends with a 0 that is not counted.
-        for (pair, cell) in target.chunks_exact_mut(2).zip(&self.cells(magazine)[..count.div_ceil(2)]) {
+        let pairs = target.as_chunks_mut::<2>().0.iter_mut();
+        for (pair, cell) in pairs.zip(&self.cells(magazine)[..count.div_ceil(2)]) {
             let word = cell.load(Ordering::Relaxed);
-            (pair[0], pair[1]) = (lower(word), lower(word >> 32));
+            *pair = [make(lower(word)), make(lower(word >> 32))];
         }
         self.heads.empty.push(&self.links, magazine, 0);
         count
+    }
+
+    /// Hints that a magazine is going to be taken soon (`is_next` false), or next: fetches the line of the
+    /// heads first, and what they lead to when that is there.
+    #[inline]
+    pub(crate) fn expect_get(&self, is_next: bool) {
+        self.expect(&self.heads.full, is_next, prefetch);
+    }
+
+    /// The same for a magazine that is going to be put in.
+    #[inline]
+    pub(crate) fn expect_put(&self, is_next: bool) {
+        self.expect(&self.heads.empty, is_next, prefetch_to_write);
+    }
+
+    #[inline(always)]
+    fn expect(&self, head: &Head, is_next: bool, cells: impl Fn(&[AtomicU64])) {
+        if !is_next {
+            return prefetch_to_write(head);
+        }
+        if let Some(magazine) = head.likely_next(&self.links) {
+            self.cells(magazine)[..self.magazine.div_ceil(2)].chunks(LINE).for_each(cells);
+        }
     }
 
     /// Takes everything out; how many slots there were. Unlike the level, this counts a magazine only
@@ -167,19 +194,21 @@ mod loom_tests {
     fn a_slot_is_exchanged_and_not_lost() {
         loom::model(|| {
             let depot = Arc::new(Depot::new(4));
-            assert_eq!([depot.put(&[0, 1]), depot.put(&[2, 3])], [2, 2]);
+            let put = |depot: &Depot, slots: &[u32]| depot.put(slots, |&slot| slot);
+            let get = |depot: &Depot, slots: &mut [u32; MAGAZINE]| depot.get(slots, |slot| slot);
+            assert_eq!([put(&depot, &[0, 1]), put(&depot, &[2, 3])], [2, 2]);
             let other = Arc::clone(&depot);
             let thread = loom::thread::spawn(move || {
                 let mut slots = [0; MAGAZINE];
-                let count = other.get(&mut slots);
-                assert_eq!(other.put(&slots[..count]), count);
+                let count = get(&other, &mut slots);
+                assert_eq!(put(&other, &slots[..count]), count);
             });
             let mut slots = [0; MAGAZINE];
-            let count = depot.get(&mut slots);
+            let count = get(&depot, &mut slots);
             let mut all = slots[..count].to_vec();
             thread.join().expect("the other thread does not panic");
             loop {
-                let count = depot.get(&mut slots);
+                let count = get(&depot, &mut slots);
                 if count == 0 {
                     break;
                 }

@@ -23,6 +23,8 @@ pub(crate) struct Place(NonZeroU64);
 
 /// The sign of the number of units: set, the frame is one of several names of its bytes.
 const SHARED: u64 = 1 << 31;
+/// The bits of the region.
+const REGION: u64 = 0xff;
 
 const _: () = assert!(size_of::<Frame>() == 8 && size_of::<Option<Frame>>() == 8);
 
@@ -182,6 +184,12 @@ impl Place {
     #[inline(always)]
     pub(crate) fn kind(self) -> u32 {
         self.0.get() as u32
+    }
+
+    /// Zero when a place is of `region` and its only name; for looking at many at a time.
+    #[inline(always)]
+    pub(crate) fn difference(self, region: NonZeroU16) -> u64 {
+        (self.0.get() ^ u64::from(region.get())) & (SHARED | REGION)
     }
 
     /// The word, which is never 0.

@@ -44,6 +44,7 @@ mod depot;
 mod fragment;
 mod frame;
 mod home;
+mod lend;
 mod manager;
 mod mapping;
 mod names;
@@ -70,6 +71,7 @@ pub use batch::{BATCH, Batch};
 pub use depot::MAGAZINE;
 pub use fragment::{FragmentMemory, FragmentOptions, Fragments, SharedFragments};
 pub use frame::Frame;
+pub use lend::{Lender, Loan, NotLent};
 pub use manager::{
     Account, BufferManager, BufferOptions, ClassBuffers, Gauge, Kind, WHEREABOUTS, Whereabouts,
 };

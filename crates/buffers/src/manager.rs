@@ -5,6 +5,7 @@
 //! Source: C1 to C4.
 
 use crate::fragment::{FragmentMemory, FragmentOptions, SharedFragments};
+use crate::lend::Lender;
 use crate::pool::Pool;
 use crate::region::{CLASSES, Class, ClassOptions, Region, RegionError};
 use crate::reload::Reloader;
@@ -151,6 +152,11 @@ impl BufferManager {
         Gauge(count)
     }
 
+    /// Keeps the frames that one other process has, and counts them as [`Whereabouts::Lent`].
+    pub fn lender(&self) -> Lender {
+        Lender::new(self.region.clone(), self.gauge(Whereabouts::Lent))
+    }
+
     /// Frames that the gauges of a place count.
     pub fn counted(&self, place: Whereabouts) -> u64 {
         let gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
@@ -175,6 +181,7 @@ impl BufferManager {
             kind: Kind::Frames,
             total: numbers.end - numbers.start,
             cold,
+            bytes: u64::from(numbers.end - numbers.start - cold) * u64::from(self.region.slot_bytes()),
             reserve: level + waiting,
             cached: takings.cached,
             taken: takings.taken,
@@ -187,13 +194,14 @@ impl BufferManager {
     fn account_of_fragments(&self, class: Class) -> Option<Account> {
         let memory = self.fragments(class)?;
         let stock = memory.stock();
-        let (large, pages) = stock.free();
+        let ((large, pages), cold) = (stock.free(), stock.cold());
         let takings = memory.takings();
         Some(Account {
             class,
             kind: Kind::Blocks,
             total: stock.count(),
-            cold: stock.cold(),
+            cold,
+            bytes: stock.bytes(cold),
             reserve: large + pages,
             cached: takings.cached,
             taken: takings.taken,
@@ -262,6 +270,8 @@ pub struct Account {
     pub total: u32,
     /// Without memory behind them.
     pub cold: u32,
+    /// Bytes of the memory behind the others.
+    pub bytes: u64,
     /// Ready for any worker.
     pub reserve: u32,
     /// Ready in a worker's own cache (frames), or held to be carved (blocks), as last published.

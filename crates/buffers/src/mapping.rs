@@ -117,6 +117,11 @@ impl Memory {
         self.file_at(place).1
     }
 
+    /// Whether one file is behind all bytes.
+    pub(crate) fn has_one_file(&self) -> bool {
+        self.files.len() < 2
+    }
+
     /// The file behind the byte at `place`, and where it begins.
     fn file_at(&self, place: usize) -> (usize, BorrowedFd<'_>) {
         let at = self.files.iter().rev().find(|&&(start, _)| start <= place);

@@ -6,7 +6,7 @@
 //! gone; the others lead to it.
 
 use crate::frame::Place;
-use crate::stack::DenseStack;
+use crate::stack::Stack;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Names that the shared frames of one region have at a time.
@@ -14,7 +14,7 @@ pub const SHARED_FRAMES: u32 = if cfg!(loom) { 4 } else { 4096 };
 
 /// The names that one region has for bytes that are shared.
 pub(crate) struct Names {
-    free: DenseStack,
+    free: Stack,
     entries: Box<[Entry]>,
     /// The number of the first one.
     first: u32,
@@ -37,7 +37,7 @@ impl Names {
     /// Names for a region of `units` units, with numbers behind theirs.
     pub(crate) fn new(units: u32) -> Self {
         let count = units.min(SHARED_FRAMES);
-        let free = DenseStack::new(count);
+        let free = Stack::new(count);
         (0..count).rev().for_each(|entry| free.push(entry));
         let entries = (0..count).map(|_| Entry::default()).collect();
         Self { free, entries, first: units, places: AtomicU32::new(0) }

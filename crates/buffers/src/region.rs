@@ -189,6 +189,11 @@ impl Region {
         self.inner.memory.file(first as usize * self.slot_bytes() as usize)
     }
 
+    /// Whether both classes lie in one file.
+    pub(crate) fn has_one_file(&self) -> bool {
+        self.inner.memory.has_one_file()
+    }
+
     /// A cache of free data slots for one worker.
     pub fn pool(&self) -> Pool {
         self.pool_of(Class::Data)

@@ -24,8 +24,14 @@ pub(crate) struct Head {
     level: AtomicU32,
 }
 
-/// The number below each (lower 23 bits) and its own weight, [`APART`] words apart. Stacks may share
-/// links when no number is on two of them.
+/// Where the link of each number stands: the number below it, and its own weight. Stacks may share links
+/// when no number is on two of them.
+pub(crate) trait Link {
+    /// The link of a number.
+    fn of(&self, number: u32) -> &AtomicU32;
+}
+
+/// The number below each (lower 23 bits) and its own weight, [`APART`] words apart.
 pub(crate) struct Links<const WORDS: usize = APART>(Box<[AtomicU32]>);
 
 /// Words from link to link, so that none shares a line with another one.
@@ -37,7 +43,9 @@ impl<const WORDS: usize> Links<WORDS> {
         assert!(numbers < NIL, "a stack links numbers of 23 bits");
         Self((0..numbers as usize * WORDS).map(|_| AtomicU32::new(NIL)).collect())
     }
+}
 
+impl<const WORDS: usize> Link for Links<WORDS> {
     #[inline(always)]
     fn of(&self, number: u32) -> &AtomicU32 {
         &self.0[number as usize * WORDS]
@@ -45,6 +53,9 @@ impl<const WORDS: usize> Links<WORDS> {
 }
 
 impl Head {
+    /// A stack's numbers are below it.
+    pub(crate) const NUMBERS: u32 = NIL;
+
     /// The head of an empty stack.
     pub(crate) fn new() -> Self {
         Self { top: AtomicU64::new(u64::from(NIL)), level: AtomicU32::new(0) }
@@ -52,7 +63,7 @@ impl Head {
 
     /// Puts `number` on top. The caller owns what it stands for and gives it up.
     #[inline]
-    pub(crate) fn push<const WORDS: usize>(&self, links: &Links<WORDS>, number: u32, weight: u16) {
+    pub(crate) fn push(&self, links: &impl Link, number: u32, weight: u16) {
         let below = links.of(number);
         self.level.fetch_add(u32::from(weight), Ordering::Relaxed);
         let mut top = self.top.load(Ordering::Relaxed);
@@ -71,11 +82,7 @@ impl Head {
     /// Takes the number on top with its weight. The caller owns what it stands for. `hint` is told
     /// early which number it may be.
     #[inline]
-    pub(crate) fn pop<const WORDS: usize>(
-        &self,
-        links: &Links<WORDS>,
-        hint: impl Fn(u32),
-    ) -> Option<(u32, u16)> {
+    pub(crate) fn pop(&self, links: &impl Link, hint: impl Fn(u32)) -> Option<(u32, u16)> {
         // The line is going to be written: fetched for that, it is fetched once.
         prefetch_to_write(&self.top);
         // Acquire pairs with the Release of `push`, here and below.
@@ -102,6 +109,18 @@ impl Head {
         }
     }
 
+    /// The number on top at this moment, which somebody else may take; its link is fetched.
+    #[inline]
+    pub(crate) fn likely_next(&self, links: &impl Link) -> Option<u32> {
+        // Relaxed: a hint. Nothing is read through it.
+        let number = number_in(self.top.load(Ordering::Relaxed));
+        if number == NIL {
+            return None;
+        }
+        prefetch_to_write(links.of(number));
+        Some(number)
+    }
+
     /// The sum of the weights of what is on the stack; exact while nobody pushes or pops.
     #[inline]
     pub(crate) fn level(&self) -> u32 {
@@ -109,16 +128,13 @@ impl Head {
     }
 }
 
-/// A stack with links of its own, on a line of its own.
-pub(crate) struct Stack<const WORDS: usize = APART> {
+/// A stack of many numbers that are seldom used, with its links side by side.
+pub(crate) struct Stack {
     head: CachePadded<Head>,
-    links: Links<WORDS>,
+    links: Links<1>,
 }
 
-/// A stack of many numbers that are seldom used, with their links side by side.
-pub(crate) type DenseStack = Stack<1>;
-
-impl<const WORDS: usize> Stack<WORDS> {
+impl Stack {
     /// An empty stack for numbers below `numbers`.
     pub(crate) fn new(numbers: u32) -> Self {
         Self { head: CachePadded::new(Head::new()), links: Links::new(numbers) }
@@ -132,11 +148,6 @@ impl<const WORDS: usize> Stack<WORDS> {
     /// Takes the number on top. The caller owns what it stands for.
     pub(crate) fn pop(&self) -> Option<u32> {
         self.head.pop(&self.links, |_| ()).map(|(number, _)| number)
-    }
-
-    /// Numbers on the stack; exact while nobody pushes or pops.
-    pub(crate) fn level(&self) -> u32 {
-        self.head.level()
     }
 }
 
@@ -179,7 +190,7 @@ mod loom_tests {
     #[test]
     fn a_number_has_one_owner() {
         loom::model(|| {
-            let stack = Arc::new(Stack::<APART>::new(3));
+            let stack = Arc::new(Stack::new(3));
             let owners = Arc::new([AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0)]);
             for number in 0..3 {
                 stack.push(number);
@@ -209,7 +220,7 @@ mod loom_tests {
             let mut left = std::iter::from_fn(|| stack.pop()).collect::<Vec<_>>();
             left.sort_unstable();
             assert_eq!(left, [0, 1, 2]);
-            assert_eq!(stack.level(), 0);
+            assert_eq!(stack.head.level(), 0);
         });
     }
 }

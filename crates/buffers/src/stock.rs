@@ -124,30 +124,57 @@ impl SlotStock {
         self.depot.take_all() + asleep.waiting.count() + self.cold_slots(&asleep)
     }
 
-    /// Copies slots to the front of `target`; how many. `collect` looks for slots on their way home.
-    pub(crate) fn take(&self, target: &mut [u32; MAGAZINE], collect: impl FnOnce()) -> usize {
-        let mut count = self.depot.get(target);
+    /// Hints that slots are going to be taken soon, or next.
+    #[inline]
+    pub(crate) fn expect_take(&self, is_next: bool) {
+        self.depot.expect_get(is_next);
+    }
+
+    /// Hints that slots are going to be put in soon, or next.
+    #[inline]
+    pub(crate) fn expect_put(&self, is_next: bool) {
+        self.depot.expect_put(is_next);
+    }
+
+    /// Puts what `make` makes of slots at the front of `target`; how many. `collect` looks for slots on their
+    /// way home.
+    #[inline]
+    pub(crate) fn take<T>(
+        &self,
+        target: &mut [T; MAGAZINE],
+        make: impl Fn(u32) -> T,
+        collect: impl FnOnce(),
+    ) -> usize {
+        let mut count = self.depot.get(target, &make);
         if count == 0 {
             collect();
             if !self.stocking.is_reused {
                 self.depot.turn_over();
             }
-            count = self.depot.get(target);
+            count = self.depot.get(target, &make);
         }
         if count == 0 && (self.has_waiting() || !self.stocking.is_reloaded) {
-            count = self.take_asleep(target);
+            let mut slots = [0; MAGAZINE];
+            count = self.take_asleep(&mut slots);
+            target.iter_mut().zip(&slots[..count]).for_each(|(cell, &slot)| *cell = make(slot));
         }
         self.reserve.look(self.depot.level());
         count
     }
 
-    /// Puts slots into the depot; how many, from the front. None, when every magazine is in use.
-    pub(crate) fn put(&self, slots: &[u32]) -> usize {
+    /// Puts slots, whose numbers `index` tells, into the depot; how many, from the front. None, when every
+    /// magazine is in use.
+    #[inline]
+    pub(crate) fn put<T>(&self, slots: &[T], index: impl Fn(&T) -> u32) -> usize {
         if !self.stocking.is_pooled {
-            self.put_to_sleep(slots);
+            self.put_to_sleep(slots.iter().map(index));
             return slots.len();
         }
-        let count = if self.stocking.is_reused { self.depot.put(slots) } else { self.depot.put_last(slots) };
+        let count = if self.stocking.is_reused {
+            self.depot.put(slots, index)
+        } else {
+            self.depot.put_last(slots, index)
+        };
         self.reserve.look_for_surplus(|| self.depot.level());
         count
     }
@@ -159,7 +186,7 @@ impl SlotStock {
         let most = if self.stocking.is_pooled { self.depot.magazine() } else { 1 };
         let mut asleep = self.asleep();
         // What was moved while nobody held the lock lies in the depot again.
-        let mut count = self.depot.get(target);
+        let mut count = self.depot.get(target, |slot| slot);
         while count < most {
             if let Some(slot) = asleep.waiting.take_first() {
                 target[count] = self.numbers.start + slot;
@@ -180,9 +207,9 @@ impl SlotStock {
 
     /// Gives slots back to the system, each with the page that it completes (C1 off).
     #[cold]
-    fn put_to_sleep(&self, slots: &[u32]) {
+    fn put_to_sleep(&self, slots: impl Iterator<Item = u32>) {
         let mut asleep = self.asleep();
-        for slot in slots.iter().map(|slot| slot - self.numbers.start) {
+        for slot in slots.map(|slot| slot - self.numbers.start) {
             asleep.waiting.insert(slot);
             let page = slot >> self.page_slots_shift;
             if self.is_complete(&asleep, page) && self.memory.give_back(self.bytes_of(page..page + 1)).is_ok()
@@ -214,7 +241,7 @@ impl SlotStock {
     fn drain(&self, asleep: &mut Asleep) {
         let mut slots = [0; MAGAZINE];
         loop {
-            let count = self.depot.get(&mut slots);
+            let count = self.depot.get(&mut slots, |slot| slot);
             if count == 0 {
                 return;
             }
@@ -267,7 +294,7 @@ impl SlotStock {
     fn put_in_depot<'a>(&self, slots: &'a [u32]) -> &'a [u32] {
         let mut left = slots;
         loop {
-            let count = self.depot.put(left);
+            let count = self.depot.put(left, |&slot| slot);
             if count == 0 {
                 return left;
             }

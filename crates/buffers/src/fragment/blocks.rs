@@ -3,7 +3,7 @@
 use crate::bits::Bits;
 use crate::mapping::Memory;
 use crate::reserve::{Marks, Reserve, ReserveCounts};
-use crate::stack::Stack;
+use crate::stack::{Head, Link};
 use crate::supply::{Stock, Stocking, Supply};
 use crate::sync::{AtomicU32, Ordering};
 use core::ops::Range;
@@ -24,15 +24,26 @@ pub(crate) struct Blocks {
     all: u32,
     /// Units of a large block, as a power of two.
     large_shift: u32,
-    /// References to each block: of the worker that holds it, and of fragments.
-    counts: Box<[CachePadded<AtomicU32>]>,
-    ready: Stack,
+    lines: Lines,
+    ready: CachePadded<Head>,
     /// Large blocks that come after all others; used when blocks are not to be reused soon.
-    last: Stack,
-    pages: Stack,
+    last: CachePadded<Head>,
+    pages: CachePadded<Head>,
     /// When large blocks are brought in and given back, and what has happened to them.
     reserve: Reserve,
     system: Option<System>,
+}
+
+/// What is shared of each block.
+struct Lines(Box<[CachePadded<Line>]>);
+
+/// Both on one line: who gives up the last reference puts the block on a stack, and who takes it from
+/// there sets the references.
+struct Line {
+    /// References to the block: of the worker that holds it, and of fragments.
+    count: AtomicU32,
+    /// The block below it, when it is on a stack.
+    link: AtomicU32,
 }
 
 /// Where the memory of large blocks comes from.
@@ -71,7 +82,7 @@ impl Blocks {
         blocks.system = Some(System { memory, stocking, cold });
         let single = blocks.first_unit(large)..blocks.units();
         blocks.system().memory.bring_in(bytes_of(single))?;
-        (large..large + pages).rev().for_each(|page| blocks.pages.push(page));
+        (large..large + pages).rev().for_each(|page| blocks.push(&blocks.pages, page));
         while blocks.ready.level() < marks.target && blocks.load(marks.target - blocks.ready.level())? > 0 {}
         Ok(blocks)
     }
@@ -82,13 +93,21 @@ impl Blocks {
             large,
             all,
             large_shift: large_units.trailing_zeros(),
-            counts: (0..all).map(|_| CachePadded::new(AtomicU32::new(0))).collect(),
-            ready: Stack::new(all),
-            last: Stack::new(all),
-            pages: Stack::new(all),
+            lines: Lines::new(all),
+            ready: CachePadded::new(Head::new()),
+            last: CachePadded::new(Head::new()),
+            pages: CachePadded::new(Head::new()),
             reserve: Reserve::new(marks),
             system: None,
         }
+    }
+
+    fn push(&self, stack: &Head, block: u32) {
+        stack.push(&self.lines, block, 1);
+    }
+
+    fn pop(&self, stack: &Head) -> Option<u32> {
+        stack.pop(&self.lines, |_| ()).map(|(block, _)| block)
     }
 
     /// Number of blocks, single pages included.
@@ -130,7 +149,7 @@ impl Blocks {
 
     /// Takes a free large block.
     pub(crate) fn take_large(&self) -> Option<u32> {
-        let block = self.ready.pop();
+        let block = self.pop(&self.ready);
         self.reserve.look(self.ready.level());
         let Some(system) = &self.system else { return block };
         block.or_else(|| self.take_last(system))
@@ -140,8 +159,8 @@ impl Blocks {
     /// memory that is not reloaded comes when it is touched (C2 off).
     #[cold]
     fn take_last(&self, system: &System) -> Option<u32> {
-        while let Some(block) = self.last.pop() {
-            self.ready.push(block);
+        while let Some(block) = self.pop(&self.last) {
+            self.push(&self.ready, block);
         }
         let cold = || {
             if system.stocking.is_reloaded {
@@ -151,25 +170,25 @@ impl Blocks {
             self.reserve.count_on_demand(1);
             Some(block)
         };
-        self.ready.pop().or_else(cold)
+        self.pop(&self.ready).or_else(cold)
     }
 
     /// Takes a free single page (D4).
     pub(crate) fn take_page(&self) -> Option<u32> {
-        self.pages.pop()
+        self.pop(&self.pages)
     }
 
     /// Puts a block that nobody uses to the free ones.
     pub(crate) fn put(&self, block: u32) {
         if !self.is_large(block) {
-            return self.pages.push(block);
+            return self.push(&self.pages, block);
         }
         match &self.system {
             Some(System { stocking: Stocking { is_pooled: false, .. }, .. }) => {
                 self.give_back(&[block], &mut || {});
             }
-            Some(System { stocking: Stocking { is_reused: false, .. }, .. }) => self.last.push(block),
-            Some(_) | None => self.ready.push(block),
+            Some(System { stocking: Stocking { is_reused: false, .. }, .. }) => self.push(&self.last, block),
+            Some(_) | None => self.push(&self.ready, block),
         }
         self.reserve.look_for_surplus(|| self.ready.level());
     }
@@ -178,7 +197,7 @@ impl Blocks {
     /// this counts a block only when whoever freed it has done its last access here.
     pub(crate) fn take_all(&self) -> u32 {
         let stacks = [&self.ready, &self.last, &self.pages];
-        let free = stacks.into_iter().flat_map(|stack| core::iter::from_fn(|| stack.pop())).count();
+        let free = stacks.into_iter().flat_map(|stack| core::iter::from_fn(|| self.pop(stack))).count();
         self.cold() + u32::try_from(free).unwrap_or(u32::MAX)
     }
 
@@ -190,6 +209,12 @@ impl Blocks {
     /// Large blocks without memory.
     pub(crate) fn cold(&self) -> u32 {
         self.system.as_ref().map_or(0, |system| system.cold().count())
+    }
+
+    /// Bytes of all blocks but so many large ones, which are cold.
+    pub(crate) fn bytes(&self, cold: u32) -> u64 {
+        let units = self.units() - self.first_unit(cold.min(self.large));
+        u64::from(units) << UNIT_SHIFT
     }
 
     /// What happened to the stock.
@@ -219,19 +244,19 @@ impl Blocks {
     pub(crate) fn set(&self, block: u32, references: u32) {
         // Relaxed: fragments of the block, through which others reach the count, are made later and
         // travel by something that synchronises.
-        self.counts[block as usize].store(references, Ordering::Relaxed);
+        self.lines.0[block as usize].count.store(references, Ordering::Relaxed);
     }
 
     /// Adds references to a block that the caller holds.
     pub(crate) fn add(&self, block: u32, references: u32) {
         // Relaxed, as for `set`: the caller's own reference keeps the block.
-        self.counts[block as usize].fetch_add(references, Ordering::Relaxed);
+        self.lines.0[block as usize].count.fetch_add(references, Ordering::Relaxed);
     }
 
     /// Whether nobody but the holder of `references` has any.
     pub(crate) fn is_alone(&self, block: u32, references: u32) -> bool {
         // Acquire pairs with the Release in `give_up`: what the last users did to the bytes is done.
-        self.counts[block as usize].load(Ordering::Acquire) == references
+        self.lines.0[block as usize].count.load(Ordering::Acquire) == references
     }
 
     /// Gives references up. Who gives up the last ones puts the block to the free ones.
@@ -247,9 +272,24 @@ impl Blocks {
     pub(crate) fn give_up(&self, block: u32, references: u32) -> bool {
         // Release pairs with the Acquire in `is_alone` and with that of the last one here, so that
         // every user is done with the bytes before they are carved again.
-        let before = self.counts[block as usize].fetch_sub(references, Ordering::AcqRel);
+        let before = self.lines.0[block as usize].count.fetch_sub(references, Ordering::AcqRel);
         debug_assert!(before >= references, "block {block} is released more often than taken");
         before == references
+    }
+}
+
+impl Lines {
+    fn new(blocks: u32) -> Self {
+        assert!(blocks < Head::NUMBERS, "a stack links numbers of 23 bits");
+        let line = || Line { count: AtomicU32::new(0), link: AtomicU32::new(0) };
+        Self((0..blocks).map(|_| CachePadded::new(line())).collect())
+    }
+}
+
+impl Link for Lines {
+    #[inline(always)]
+    fn of(&self, number: u32) -> &AtomicU32 {
+        &self.0[number as usize].link
     }
 }
 
@@ -288,12 +328,12 @@ impl Stock for Blocks {
             blocks.for_each(|block| cold.insert(block));
             return Err(error);
         }
-        blocks.rev().for_each(|block| self.ready.push(block));
+        blocks.rev().for_each(|block| self.push(&self.ready, block));
         Ok(count)
     }
 
     fn unload(&self, surplus: u32, meanwhile: &mut dyn FnMut()) -> u32 {
-        let blocks = core::iter::from_fn(|| self.ready.pop()).take(surplus as usize).collect::<Vec<_>>();
+        let blocks = core::iter::from_fn(|| self.pop(&self.ready)).take(surplus as usize).collect::<Vec<_>>();
         self.give_back(&blocks, meanwhile);
         u32::try_from(blocks.len()).unwrap_or(u32::MAX)
     }

@@ -246,10 +246,13 @@ impl Fragments {
         let (id, site) = (self.id, Location::caller());
         let size = u16::try_from(units).unwrap_or(u16::MAX);
         frames.reserve(wanted);
-        let count = self.carver.take_run(units, wanted, |index| {
-            let place = Place::new(id, size, index);
-            table::trace_taken(place, site);
-            frames.push(Frame::from_place(place));
+        let count = self.carver.take_run(units, wanted, |first, count| {
+            // The places of a run are known by its first one: written several at a time.
+            let places = (0..count).map(|number| Place::new(id, size, first - number * units));
+            if cfg!(debug_assertions) {
+                places.clone().for_each(|place| table::trace_taken(place, site));
+            }
+            frames.extend(places.map(Frame::from_place));
         });
         self.taken += count as u64;
         self.exhausted += u64::from(count < wanted);
@@ -264,20 +267,21 @@ impl Fragments {
     /// Cost: less than a nanosecond each, and an access to the count of each block that is another worker's.
     #[inline]
     pub fn release_bulk(&mut self, frames: &mut Vec<Frame>) {
-        if frames.iter().any(|frame| !self.owns(frame) || frame.is_shared()) {
+        // Without an early end the processor looks at several at a time.
+        let strange = frames.iter().fold(0, |bits, frame| bits | frame.place().difference(self.id));
+        if strange != 0 {
             frames.drain(..).for_each(|frame| self.release(frame));
             return self.settle();
         }
         if cfg!(debug_assertions) {
             frames.iter().for_each(|frame| table::trace_released(frame.place()));
         }
-        self.carver.release_run(frames.iter().map(|frame| frame.place().index()));
+        self.carver.release_run(frames, |frame| frame.place().index());
         frames.drain(..).for_each(core::mem::forget);
-        self.settle();
     }
 
-    /// Releases a fragment of this memory, wherever it was taken. What other workers still hold
-    /// comes off their count at the next [`Fragments::settle`].
+    /// Releases a fragment of this memory, wherever it was taken. Its block learns of it at the next
+    /// [`Fragments::settle`], or with the first fragment of another block.
     ///
     /// # Panics
     /// When the frame is of another region.
@@ -300,7 +304,7 @@ impl Fragments {
         }
     }
 
-    /// Tells the other workers what was released of their blocks: at the end of a batch.
+    /// Tells the blocks, other workers' as well, what was released of them: at the end of a batch.
     #[inline]
     pub fn settle(&mut self) {
         self.carver.settle();

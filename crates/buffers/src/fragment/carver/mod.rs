@@ -1,0 +1,240 @@
+//! One worker's end: carves blocks from their end downwards, without any shared access on the way.
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+mod parked;
+mod release;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use super::blocks::Blocks;
+use parked::Parked;
+use release::Pending;
+use std::sync::Arc;
+
+/// References that a worker gives itself with a block (D3). More than a block has units, so that
+/// the private count of a block that is held never reaches 0.
+const BIAS: u32 = 1024;
+const _: () = assert!(BIAS > super::blocks::LARGE_UNITS);
+
+/// How blocks are carved; each technique can be turned off.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Carving {
+    /// References taken at once (D3): [`BIAS`], or none.
+    pub(crate) is_biased: bool,
+    /// Whether a block starts again as soon as nobody uses it (D1).
+    pub(crate) resets: bool,
+    /// Blocks held at a time (D6).
+    pub(crate) held: usize,
+    /// Units whose multiples no fragment crosses: a power of two (E7).
+    pub(crate) never_cross: u32,
+}
+
+/// What a worker knows of the blocks that it holds.
+#[derive(Debug)]
+pub(crate) struct Carver {
+    blocks: Arc<Blocks>,
+    open: Open,
+    /// References that this worker has to each block; 0 for those that it does not hold. Of the open
+    /// block, those carved since it was opened or started again are still in it. One more entry stands
+    /// for no block.
+    mine: Box<[u32]>,
+    bias: u32,
+    /// The private count at which a block starts again; of no block when that is off.
+    reset_at: u32,
+    never_cross: u32,
+    parked: Parked,
+    pending: Pending,
+}
+
+/// The block that is carved.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    /// Its number; one behind the last when there is none.
+    at: u32,
+    /// Its first unit.
+    first: u32,
+    /// Its units.
+    whole: u32,
+    /// Its units that are not carved yet, from its start.
+    left: u32,
+    /// Pieces carved since it was opened or started again, with a bias: kept here, because a count that
+    /// changes with every piece is read back faster from a place that never changes.
+    carved: u32,
+}
+
+/// The private count of no block: never a bias.
+const NO_BLOCK: u32 = u32::MAX;
+/// The private count at which blocks start again that never do.
+const NEVER: u32 = 1 << 31;
+
+impl Carver {
+    pub(crate) fn new(blocks: Arc<Blocks>, carving: Carving) -> Self {
+        let count = blocks.count();
+        let mut mine = vec![0; count as usize + 1].into_boxed_slice();
+        mine[count as usize] = NO_BLOCK;
+        let bias = if carving.is_biased { BIAS } else { 0 };
+        Self {
+            blocks,
+            open: Open::none(count),
+            mine,
+            bias,
+            reset_at: if carving.resets { bias } else { NEVER },
+            never_cross: carving.never_cross,
+            parked: Parked::new(carving.held.saturating_sub(1)),
+            pending: Pending::new(carving.is_biased),
+        }
+    }
+
+    /// Carves `units` units, at least one, and returns the first of them.
+    #[inline]
+    pub(crate) fn take(&mut self, units: u32) -> Option<u32> {
+        if units > self.never_cross {
+            return None;
+        }
+        self.carve(units).or_else(|| self.take_from_next(units))
+    }
+
+    #[inline(always)]
+    fn carve(&mut self, units: u32) -> Option<u32> {
+        // Without a bias, only the shared count tells whether the block is alone.
+        if self.knows_alone() && (self.bias > 0 || self.blocks.is_alone(self.open.at, 1)) {
+            self.start_again();
+        }
+        let left = self.open.left;
+        let mut start = left.checked_sub(units)?;
+        if (start ^ (left - 1)) >= self.never_cross {
+            // Below the last line that it would cross; blocks start at a multiple.
+            start = (left & !(self.never_cross - 1)).checked_sub(units)?;
+        }
+        match self.bias {
+            0 => self.blocks.add(self.open.at, 1),
+            _ => self.open.carved += 1,
+        }
+        self.open.left = start;
+        Some(self.open.first + start)
+    }
+
+    /// Whether nobody uses the open block, as far as this worker knows by itself.
+    #[inline(always)]
+    fn knows_alone(&self) -> bool {
+        self.mine[self.open.at as usize] == self.reset_at + self.open.carved
+    }
+
+    /// Lets the open block start again at its end (D1).
+    #[inline(always)]
+    fn start_again(&mut self) {
+        self.mine[self.open.at as usize] -= self.open.carved;
+        (self.open.left, self.open.carved) = (self.open.whole, 0);
+    }
+
+    /// Carves up to `wanted` pieces of `units` units; how many. `take` is told of each run: the first
+    /// unit of its first piece, and how many there are, each `units` below the one before.
+    #[inline]
+    pub(crate) fn take_run(&mut self, units: u32, wanted: usize, mut take: impl FnMut(u32, u32)) -> usize {
+        let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
+        let mut count = 0;
+        while count < wanted {
+            let run = self.carve_run(units, wanted - count, &mut take);
+            // At the end of a block, one goes on to the next.
+            if run == 0 && self.take(units).map(|first| take(first, 1)).is_none() {
+                break;
+            }
+            count += run.max(1);
+        }
+        count as usize
+    }
+
+    /// Carves pieces out of the block that is open, as [`Carver::carve`] does one; none without a bias,
+    /// when each piece counts.
+    #[inline(always)]
+    fn carve_run(&mut self, units: u32, most: u32, take: &mut impl FnMut(u32, u32)) -> u32 {
+        if self.bias == 0 || units > self.never_cross {
+            return 0;
+        }
+        if self.knows_alone() {
+            self.start_again();
+        }
+        let (mut left, mut count) = (self.open.left, 0);
+        while count < most && left >= units {
+            let line = self.line_below(left, units);
+            let fitting = if units.is_power_of_two() {
+                (left - line) >> units.trailing_zeros()
+            } else {
+                (left - line) / units
+            };
+            let run = fitting.min(most - count);
+            if run == 0 {
+                left = line;
+                continue;
+            }
+            take(self.open.first + left - units, run);
+            left -= run * units;
+            count += run;
+        }
+        self.open.left = left;
+        self.open.carved += count;
+        count
+    }
+
+    /// The line below `left` that pieces of `units` units must not cross: the block's start, when none
+    /// of them can cross any.
+    #[inline(always)]
+    fn line_below(&self, left: u32, units: u32) -> u32 {
+        if units.is_power_of_two() && left & (units - 1) == 0 {
+            return 0;
+        }
+        (left - 1) & !(self.never_cross - 1)
+    }
+
+    #[cold]
+    fn take_from_next(&mut self, units: u32) -> Option<u32> {
+        self.settle();
+        // A page is shorter than a block, so the first block that is free need not be long enough.
+        self.next_block(units).then(|| self.carve(units))?
+    }
+
+    /// Goes on to a block with room: one of those held that is alone, a fresh one, or a page.
+    fn next_block(&mut self, units: u32) -> bool {
+        self.park();
+        let alone = self.known_alone().or_else(|| self.oldest_alone());
+        let page = || (units <= super::blocks::PAGE_UNITS).then(|| self.blocks.take_page())?;
+        let fresh = || self.blocks.take_large().or_else(page);
+        // Before there is none, all are looked at.
+        let Some(block) = alone.or_else(fresh).or_else(|| self.any_alone()) else { return false };
+        self.blocks.set(block, self.bias + 1);
+        self.mine[block as usize] = self.bias;
+        self.open = Open::new(&self.blocks, block);
+        units <= self.open.whole
+    }
+
+    /// Lets go of all blocks.
+    pub(crate) fn give_back(&mut self) {
+        self.settle();
+        self.park();
+        while let Some(block) = self.parked.take_youngest() {
+            let mine = core::mem::take(&mut self.mine[block as usize]);
+            self.blocks.release(block, mine + 1);
+        }
+    }
+
+    fn has_open(&self) -> bool {
+        self.open.at < self.blocks.count()
+    }
+
+    /// Blocks that are held.
+    pub(crate) fn held(&self) -> usize {
+        self.parked.len() + usize::from(self.has_open())
+    }
+}
+
+impl Open {
+    fn new(blocks: &Blocks, at: u32) -> Self {
+        let whole = blocks.units_of(at);
+        Self { at, first: blocks.first_unit(at), whole, left: whole, carved: 0 }
+    }
+
+    fn none(count: u32) -> Self {
+        Self { at: count, first: 0, whole: 0, left: 0, carved: 0 }
+    }
+}

@@ -1,0 +1,95 @@
+//! Blocks that were carved to their start and may be alone some time (D6).
+
+use super::{Carver, Open};
+use std::collections::VecDeque;
+
+/// Blocks of one worker that wait to be alone, the oldest one first.
+#[derive(Debug)]
+pub(super) struct Parked {
+    blocks: VecDeque<u32>,
+    /// So many stay.
+    most: usize,
+    /// Blocks that this worker alone had when it last looked, the latest one last: looking through all of
+    /// them for one costs more than starting again saves.
+    alone: Vec<u32>,
+}
+
+impl Parked {
+    pub(super) fn new(most: usize) -> Self {
+        Self { blocks: VecDeque::with_capacity(most + 1), most, alone: Vec::with_capacity(2 * most + 2) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    pub(super) fn take_youngest(&mut self) -> Option<u32> {
+        self.blocks.pop_back()
+    }
+
+    /// Says that nobody else has used a block, or uses it any more.
+    #[inline]
+    pub(super) fn tell_alone(&mut self, block: u32) {
+        self.alone.push(block);
+    }
+
+    fn remove(&mut self, block: u32) -> bool {
+        if self.blocks.front() == Some(&block) {
+            return self.blocks.pop_front().is_some();
+        }
+        let place = self.blocks.iter().position(|&other| other == block);
+        place.is_some_and(|place| self.blocks.remove(place).is_some())
+    }
+}
+
+impl Carver {
+    /// Puts the open block, if there is one, to those that wait.
+    pub(super) fn park(&mut self) {
+        if !self.has_open() {
+            return;
+        }
+        let Open { at, carved, .. } = self.open;
+        let mine = &mut self.mine[at as usize];
+        *mine -= carved;
+        // Without a bias, only the shared count tells.
+        if self.bias > 0 && *mine == self.bias {
+            self.parked.tell_alone(at);
+        }
+        self.parked.blocks.push_back(at);
+        self.open = Open::none(self.blocks.count());
+    }
+
+    /// Takes the parked block that was the last to be used by nobody but this worker: known without a look
+    /// at a line that others write, and the warmest one in the cache.
+    pub(super) fn known_alone(&mut self) -> Option<u32> {
+        // What is told is not taken back when a block is carved again, so it may be true no more.
+        while let Some(block) = self.parked.alone.pop() {
+            if self.mine[block as usize] == self.bias && self.parked.remove(block) {
+                return Some(block);
+            }
+        }
+        None
+    }
+
+    /// Takes the oldest parked block if nobody else uses it; lets go of it when it has to make room.
+    /// Pages only stand in, so they never stay.
+    pub(super) fn oldest_alone(&mut self) -> Option<u32> {
+        let oldest = *self.parked.blocks.front()?;
+        let references = self.mine[oldest as usize] + 1;
+        let stays = self.parked.len() <= self.parked.most && self.blocks.is_large(oldest);
+        if stays {
+            let is_alone = self.blocks.is_alone(oldest, references);
+            return is_alone.then(|| self.parked.blocks.pop_front())?;
+        }
+        self.parked.blocks.pop_front();
+        self.mine[oldest as usize] = 0;
+        self.blocks.give_up(oldest, references).then_some(oldest)
+    }
+
+    /// Takes whichever parked block nobody else uses.
+    pub(super) fn any_alone(&mut self) -> Option<u32> {
+        let is_alone = |&block: &u32| self.blocks.is_alone(block, self.mine[block as usize] + 1);
+        let place = self.parked.blocks.iter().position(is_alone)?;
+        self.parked.blocks.remove(place)
+    }
+}

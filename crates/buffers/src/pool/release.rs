@@ -1,0 +1,210 @@
+//! Releasing into a worker's cache, or to wherever else a frame is at home.
+
+use super::{CACHE, FragmentEnd, Pool, SOON};
+use crate::batch::Batch;
+use crate::fragment::Fragments;
+use crate::frame::{Frame, Place};
+use crate::packet::Packet;
+use crate::table;
+
+impl Pool {
+    /// Releases all packets of `batch` with all their frames.
+    ///
+    /// Cost: about a nanosecond a packet of one frame.
+    pub fn release(&mut self, batch: &mut Batch) {
+        if batch.iter().all(|packet| packet.is_contiguous() && self.kind.has(packet.head().place())) {
+            self.put_slots(batch, |packet| packet.head().place());
+            // The slots are in the cache; the packets name them no more.
+            return batch.drain().for_each(core::mem::forget);
+        }
+        for packet in batch.drain() {
+            self.put_packet(packet);
+        }
+        self.settle();
+    }
+
+    /// Releases a packet with all its frames.
+    #[inline]
+    pub fn release_packet(&mut self, packet: Packet) {
+        match packet.into_single() {
+            Ok(segment) => self.release_frame(segment.frame),
+            Err(chain) => self.release_chain(chain),
+        }
+    }
+
+    /// Releases one frame.
+    ///
+    /// A frame of a region or class that this pool does not know goes home over its region's list.
+    #[inline]
+    pub fn release_frame(&mut self, frame: Frame) {
+        if self.kind.has(frame.place()) {
+            self.put_slot(frame);
+        } else {
+            self.release_elsewhere(frame);
+        }
+    }
+
+    /// Out of line, as everything that is not the common slot: what comes back to itself by way of the
+    /// control pool cannot be a part of its caller, and would take the few instructions of a slot along.
+    #[inline(never)]
+    fn release_elsewhere(&mut self, frame: Frame) {
+        self.put_elsewhere(frame);
+        self.settle();
+    }
+
+    #[inline(never)]
+    fn release_chain(&mut self, chain: Packet) {
+        chain.into_segments().for_each(|segment| self.put(segment.frame));
+        self.settle();
+    }
+
+    /// Releases all of `frames`.
+    ///
+    /// Cost: a quarter of a nanosecond a slot into the cache; fragments of one block are released together.
+    #[inline]
+    pub fn release_bulk(&mut self, frames: &mut Vec<Frame>) {
+        if !self.put_all(frames) {
+            return self.put_mixed(frames);
+        }
+        frames.drain(..).for_each(core::mem::forget);
+        if self.count + 2 * SOON > self.most {
+            self.expect_flush();
+        }
+    }
+
+    /// Fetches what a flush needs from other cores while there is still room.
+    #[inline(never)]
+    fn expect_flush(&self) {
+        self.stock.expect_put(self.count + SOON > self.most);
+    }
+
+    /// Puts frames into the cache if there is room and all of them are slots of this kind; the caller
+    /// gives them up then.
+    #[inline]
+    fn put_all(&mut self, frames: &[Frame]) -> bool {
+        let Some(room) = self.free.get_mut(self.count..self.count + frames.len()) else { return false };
+        // Without an early end the processor copies several at a time; what is strange is overwritten.
+        let strange = room.iter_mut().zip(frames).fold(0, |bits, (cell, frame)| {
+            *cell = frame.place();
+            bits | self.kind.difference(frame.place())
+        });
+        if strange != 0 || self.count + frames.len() > self.most {
+            return false;
+        }
+        if cfg!(debug_assertions) {
+            frames.iter().for_each(|frame| table::trace_released(frame.place()));
+        }
+        self.count += frames.len();
+        true
+    }
+
+    /// Releases frames that do not all go into the cache.
+    #[cold]
+    fn put_mixed(&mut self, frames: &mut Vec<Frame>) {
+        let strange = frames.iter().fold(0, |bits, frame| bits | self.kind.difference(frame.place()));
+        if strange == 0 {
+            self.put_slots(frames, Frame::place);
+            return frames.drain(..).for_each(core::mem::forget);
+        }
+        if let FragmentEnd::Own(fragments) = &mut self.fragments
+            && frames.iter().all(|frame| fragments.owns(frame))
+        {
+            return fragments.release_bulk(frames);
+        }
+        frames.drain(..).for_each(|frame| self.put(frame));
+        self.settle();
+    }
+
+    /// Puts slots of this region into the cache; the caller gives up their frames.
+    #[inline]
+    fn put_slots<T>(&mut self, mut owners: &[T], place: impl Fn(&T) -> Place) {
+        if cfg!(debug_assertions) {
+            owners.iter().for_each(|owner| table::trace_released(place(owner)));
+        }
+        while !owners.is_empty() {
+            // What is not kept after a release may have come with a refill.
+            if self.count > self.most {
+                self.flush();
+                continue;
+            }
+            let room = &mut self.free[self.count..self.most + 1];
+            let (fitting, left) = owners.split_at(room.len().min(owners.len()));
+            room.iter_mut().zip(fitting).for_each(|(cell, owner)| *cell = place(owner));
+            self.count += fitting.len();
+            owners = left;
+            if self.count > self.most {
+                self.flush();
+            }
+        }
+    }
+
+    fn put_packet(&mut self, packet: Packet) {
+        match packet.into_single() {
+            Ok(segment) => self.put(segment.frame),
+            Err(chain) => chain.into_segments().for_each(|segment| self.put(segment.frame)),
+        }
+    }
+
+    /// Takes a frame back, wherever it is at home; fragments of others are told of by
+    /// [`Pool::settle`].
+    #[inline]
+    fn put(&mut self, frame: Frame) {
+        if self.kind.has(frame.place()) {
+            self.put_slot(frame);
+        } else {
+            self.put_elsewhere(frame);
+        }
+    }
+
+    /// Puts a slot of this kind into the cache.
+    #[inline(always)]
+    fn put_slot(&mut self, frame: Frame) {
+        table::trace_released(frame.place());
+        self.free[self.count & (CACHE - 1)] = frame.into_place();
+        self.count += 1;
+        if self.count > self.most {
+            self.flush();
+        }
+    }
+
+    #[inline(never)]
+    fn put_elsewhere(&mut self, frame: Frame) {
+        if frame.is_shared() {
+            return self.put_name(frame);
+        }
+        if let Some(control) = self.control.as_mut().filter(|control| control.is_home_of(&frame)) {
+            return control.put(frame);
+        }
+        match &mut self.fragments {
+            FragmentEnd::Own(fragments) if fragments.owns(&frame) => fragments.release(frame),
+            FragmentEnd::Own(_) | FragmentEnd::Shared(_) | FragmentEnd::None => {
+                table::send_home(frame.into_place());
+            }
+        }
+    }
+
+    /// Ends one of several names; the bytes go home with the last one.
+    #[cold]
+    fn put_name(&mut self, frame: Frame) {
+        if let Some(place) = table::release_name(frame.into_place()) {
+            self.put(Frame::from_place(place));
+        }
+    }
+
+    /// Whether a frame, which is not shared, is released without going over its region's list.
+    #[inline]
+    fn is_home_of(&self, frame: &Frame) -> bool {
+        let owns = |fragments: &Fragments| fragments.owns(frame);
+        self.kind.has(frame.place()) || matches!(&self.fragments, FragmentEnd::Own(end) if owns(end))
+    }
+
+    /// Tells other workers what was released of their fragments.
+    fn settle(&mut self) {
+        if let Some(control) = &mut self.control {
+            control.settle();
+        }
+        if let FragmentEnd::Own(fragments) = &mut self.fragments {
+            fragments.settle();
+        }
+    }
+}

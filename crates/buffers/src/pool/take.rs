@@ -1,0 +1,108 @@
+//! Taking from a worker's cache.
+
+use super::{CACHE, FragmentEnd, Pool, SOON};
+use crate::frame::Frame;
+use crate::table;
+use core::panic::Location;
+
+impl Pool {
+    /// Takes one free slot; `None` when there is none anywhere. Its bytes are what its last owner left.
+    ///
+    /// Cost: a few instructions; once in a magazine two operations on a shared line.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn take(&mut self) -> Option<Frame> {
+        if self.count == 0 && !self.refill() {
+            return None;
+        }
+        self.count -= 1;
+        self.taken += 1;
+        // The mask keeps the index inside without a branch; the count is below the size here.
+        let frame = Frame::from_place(self.free[self.count & (CACHE - 1)]);
+        table::trace_taken(frame.place(), Location::caller());
+        Some(frame)
+    }
+
+    /// Takes up to `wanted` free slots and puts them at the end of `frames`; how many there were.
+    ///
+    /// Cost: a quarter of a nanosecond a slot from the cache.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn take_bulk(&mut self, wanted: usize, frames: &mut Vec<Frame>) -> usize {
+        let (mut left, site) = (wanted, Location::caller());
+        while left > 0 && (self.count > 0 || self.refill()) {
+            let count = left.min(self.count);
+            let (kept, taken) = self.free[..self.count].split_at(self.count - count);
+            frames.extend(taken.iter().map(|&place| Frame::from_place(place)));
+            if cfg!(debug_assertions) {
+                let made = &frames[frames.len() - count..];
+                made.iter().for_each(|frame| table::trace_taken(frame.place(), site));
+            }
+            self.count = kept.len();
+            left -= count;
+        }
+        self.taken += (wanted - left) as u64;
+        if self.count <= 2 * SOON {
+            self.expect_refill();
+        }
+        wanted - left
+    }
+
+    /// Fetches what a refill needs from other cores while there is still something to take.
+    #[inline(never)]
+    fn expect_refill(&self) {
+        self.stock.expect_take(self.count <= SOON);
+    }
+
+    /// Takes a frame of at least `bytes`: a fragment when they are few and there is one, or a slot.
+    ///
+    /// `None` when the slots are shorter, or when there is none.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn take_for(&mut self, bytes: u32) -> Option<Frame> {
+        let slot_bytes = self.region.slot_bytes();
+        if bytes > slot_bytes / 2 {
+            return if bytes > slot_bytes { None } else { self.take() };
+        }
+        let fragment = match &mut self.fragments {
+            FragmentEnd::Own(fragments) => fragments.take(bytes),
+            FragmentEnd::Shared(fragments) => fragments.take(bytes),
+            FragmentEnd::None => None,
+        };
+        match fragment {
+            Some(fragment) => Some(fragment),
+            None => self.take(),
+        }
+    }
+
+    /// Takes up to `wanted` frames of at least `bytes`, as [`Pool::take_for`] does, and puts them at the end
+    /// of `frames`; how many there were.
+    ///
+    /// Cost: about a nanosecond a fragment.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn take_bulk_for(&mut self, bytes: u32, wanted: usize, frames: &mut Vec<Frame>) -> usize {
+        let slot_bytes = self.region.slot_bytes();
+        if bytes > slot_bytes {
+            return 0;
+        }
+        let mut count = 0;
+        if bytes <= slot_bytes / 2
+            && let FragmentEnd::Own(fragments) = &mut self.fragments
+        {
+            count = fragments.take_bulk(bytes, wanted, frames);
+        }
+        while count < wanted && bytes <= slot_bytes / 2 && matches!(self.fragments, FragmentEnd::Shared(_)) {
+            let Some(frame) = self.take_for(bytes) else { return count };
+            frames.push(frame);
+            count += 1;
+        }
+        count + self.take_bulk(wanted - count, frames)
+    }
+
+    /// Takes a frame for what must not fail because of data traffic: as [`Pool::take_for`], and from the
+    /// control class when data has used up its own.
+    pub fn take_control_for(&mut self, bytes: u32) -> Option<Frame> {
+        self.take_for(bytes).or_else(|| self.control.as_mut()?.take_for(bytes))
+    }
+}
