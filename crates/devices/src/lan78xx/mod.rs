@@ -45,7 +45,7 @@ pub use control::ControlError;
 pub use init::{InitError, MacSource, ReceiveFilter};
 pub use phy::{Link, Phy};
 pub use rx::Lan78xxRx;
-pub use status::{Facts, PortStatus};
+pub use status::{Facts, PortStatus, UrbMemory};
 pub use tx::Lan78xxTx;
 
 use crate::{Abilities, Queue, Receiving};

@@ -164,6 +164,7 @@ impl Core {
             self.receive_buffers.map(&mut *self.transport, endpoints.bulk_in, count);
             self.sending.map(&mut *self.transport, endpoints.bulk_out);
         }
+        self.sending.show(&self.status);
         self.fill_receive_urbs();
         self.listen();
         self.drive(Some(FIRST_LOOK));
@@ -299,7 +300,7 @@ impl Core {
             let Some(buffer) = self.receive_buffers.take(wanted) else { break };
             self.submit_receive(found.endpoints.bulk_in, buffer);
         }
-        self.status.set_receiving(self.receiving);
+        self.status.set_receiving(self.receiving, &self.receive_buffers);
     }
 
     fn submit_receive(&mut self, endpoint: u8, buffer: UrbBuffer) {
@@ -319,7 +320,7 @@ impl Core {
                 self.fill_receive_urbs();
             }
         }
-        self.status.set_receiving(self.receiving);
+        self.status.set_receiving(self.receiving, &self.receive_buffers);
     }
 
     fn send_ended(&mut self, done: Completion) {
@@ -335,7 +336,7 @@ impl Core {
             Status::Cancelled => {}
             Status::Gone => self.close(),
         }
-        self.status.set_sending(self.sending.in_flight());
+        self.sending.show(&self.status);
     }
 
     /// A halt ends all URBs of its endpoint, and is one failure.

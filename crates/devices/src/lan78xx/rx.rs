@@ -229,6 +229,7 @@ impl RxQueue for Lan78xxRx {
             core.fetch(Some(pool));
         }
         budget.spend(u32::try_from(limit - left).unwrap_or(u32::MAX));
+        core.status.set_receiving(core.receiving, &core.receive_buffers);
         core.status.set_filled(core.filled.len());
         core.status.set_overflow(self.overflow.len());
         self.counters.system_calls.set(core.transport.system_calls());

@@ -3,6 +3,7 @@
 use super::init::{Found, MacSource};
 use super::phy::{Link, Phy};
 use super::statistics::{Block, Totals};
+use super::urbs::Buffers;
 use super::usb::Speed;
 use polder_datapath::counters::Counter;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +28,10 @@ pub struct PortStatus {
     pub bad_transfers: Counter,
     /// Control requests that failed.
     pub bad_requests: Counter,
+    /// Memory of bulk-in URBs.
+    pub receive_memory: UrbMemory,
+    /// Memory of bulk-out URBs.
+    pub send_memory: UrbMemory,
     /// Bulk-in URBs in flight. A gauge.
     pub receiving: Counter,
     /// Bulk-out URBs in flight. A gauge.
@@ -39,6 +44,26 @@ pub struct PortStatus {
     pub overflow_most: Counter,
     /// Packets that wait in the pending queue. A gauge.
     pub pending: Counter,
+}
+
+/// Memory of the URBs of one direction, all gauges.
+#[derive(Debug, Default)]
+pub struct UrbMemory {
+    /// Bytes of a buffer, at most.
+    pub bytes: Counter,
+    /// Buffers that exist.
+    pub all: Counter,
+    /// Those that no transfer uses.
+    pub free: Counter,
+}
+
+impl UrbMemory {
+    pub(super) fn set(&self, buffers: &Buffers) {
+        let (all, free) = buffers.counts();
+        self.bytes.set(buffers.bytes() as u64);
+        self.all.set(all as u64);
+        self.free.set(free as u64);
+    }
 }
 
 /// What changes seldom.
@@ -132,12 +157,14 @@ impl PortStatus {
         self.bad_requests.add(1);
     }
 
-    pub(super) fn set_receiving(&self, urbs: usize) {
+    pub(super) fn set_receiving(&self, urbs: usize, memory: &Buffers) {
         self.receiving.set(urbs as u64);
+        self.receive_memory.set(memory);
     }
 
-    pub(super) fn set_sending(&self, urbs: usize) {
+    pub(super) fn set_sending(&self, urbs: usize, memory: &Buffers) {
         self.sending.set(urbs as u64);
+        self.send_memory.set(memory);
     }
 
     pub(super) fn set_filled(&self, transfers: usize) {

@@ -7,6 +7,7 @@
 use super::Options;
 use super::frame::{TxCommand, tx_a, tx_room};
 use super::port::{Core, Kind};
+use super::status::PortStatus;
 use super::urbs::Buffers;
 use super::usb::{Setup, Transport, Urb, UrbBuffer};
 use core::num::NonZeroU16;
@@ -79,6 +80,11 @@ impl Sending {
         self.in_flight
     }
 
+    /// Tells how many URBs are in flight, and how much memory they have.
+    pub(super) fn show(&self, status: &PortStatus) {
+        status.set_sending(self.in_flight, &self.buffers);
+    }
+
     /// Bytes of the next URB; all that there may be, when its memory serves again.
     fn wanted(&self) -> usize {
         let limit = self.buffers.bytes();
@@ -113,7 +119,7 @@ impl Core {
         }
         if any {
             self.transport.flush();
-            self.status.set_sending(self.sending.in_flight);
+            self.sending.show(&self.status);
             self.show_pending();
         }
     }

@@ -20,13 +20,16 @@ pub(super) struct Buffers {
     mapped: Vec<UrbBuffer>,
     is_mapped: bool,
     bytes: usize,
+    /// Buffers that exist, and those of them that no transfer uses.
+    all: usize,
+    free: usize,
 }
 
 impl Buffers {
     /// Memory for `count` URBs of `speed`.
     pub(super) fn new(speed: Speed, count: usize, pooled: bool) -> Result<Self, RegionError> {
         let bytes = transfer_bytes(speed);
-        let mut buffers = Self { pool: None, mapped: Vec::new(), is_mapped: false, bytes };
+        let mut buffers = Self { pool: None, mapped: Vec::new(), is_mapped: false, bytes, all: 0, free: 0 };
         if !pooled {
             return Ok(buffers);
         }
@@ -34,6 +37,7 @@ impl Buffers {
         let slot_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let region = Region::new(RegionOptions { slots, slot_bytes })?;
         buffers.pool = Some(region.pool());
+        (buffers.all, buffers.free) = (count, count);
         Ok(buffers)
     }
 
@@ -45,6 +49,7 @@ impl Buffers {
         let mapped: Option<Vec<_>> = (0..count).map(|_| transport.allocate(endpoint, self.bytes)).collect();
         if let Some(mapped) = mapped {
             self.pool = None;
+            (self.all, self.free) = (mapped.len(), mapped.len());
             self.mapped = mapped;
             self.is_mapped = true;
         }
@@ -52,11 +57,17 @@ impl Buffers {
 
     /// Memory for one URB that transfers so many bytes; `None` when all is in use.
     pub(super) fn take(&mut self, wanted: usize) -> Option<UrbBuffer> {
-        match &mut self.pool {
-            Some(pool) => pool.take().map(UrbBuffer::Frame),
-            None if self.is_mapped => self.mapped.pop(),
-            None => Some(UrbBuffer::heap(wanted.min(self.bytes))),
-        }
+        let buffer = match &mut self.pool {
+            Some(pool) => pool.take().map(UrbBuffer::Frame)?,
+            None if self.is_mapped => self.mapped.pop()?,
+            None => {
+                // Memory of its own begins here, and ends in `give`.
+                self.all += 1;
+                return Some(UrbBuffer::heap(wanted.min(self.bytes)));
+            }
+        };
+        self.free -= 1;
+        Some(buffer)
     }
 
     /// Takes memory back.
@@ -64,9 +75,17 @@ impl Buffers {
         match (&mut self.pool, buffer) {
             (Some(pool), UrbBuffer::Frame(frame)) => pool.release_frame(frame),
             (None, buffer @ UrbBuffer::Mapped(_)) if self.is_mapped => self.mapped.push(buffer),
-            // Memory of its own ends here.
-            (_, UrbBuffer::Heap(_) | UrbBuffer::Frame(_) | UrbBuffer::Mapped(_)) => {}
+            (_, UrbBuffer::Heap(_) | UrbBuffer::Frame(_) | UrbBuffer::Mapped(_)) => {
+                self.all -= 1;
+                return;
+            }
         }
+        self.free += 1;
+    }
+
+    /// Buffers that exist, and those of them that no transfer uses.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        (self.all, self.free)
     }
 
     /// Whether the same memory serves the next URB.

@@ -6,6 +6,7 @@ use crate::hand::frame;
 use polder_buffers::{Batch, Packet};
 use polder_datapath::port::{RxQueue, Turn, TxQueue};
 use polder_datapath::units::Nanos;
+use polder_devices::Receiving;
 use polder_devices::conformance::Wire;
 use polder_devices::lan78xx::model::{self, Fault, Partner};
 use polder_devices::lan78xx::usb::Speed;
@@ -193,6 +194,11 @@ impl History {
         assert!(went > 2, "the sending side is stuck");
         let status = &self.stand.port.status;
         assert!(status.receiving.get() > 0, "URBs are in flight");
+        // The memory of each transfer is in one place.
+        let of_received = status.receive_memory.free.get() + status.receiving.get() + status.filled.get();
+        assert_eq!(status.receive_memory.all.get(), of_received);
+        let of_sent = status.send_memory.free.get() + status.sending.get();
+        assert_eq!(status.send_memory.all.get(), of_sent);
     }
 
     fn check(mut self) {
@@ -241,6 +247,7 @@ proptest! {
         pause in any::<bool>(),
         techniques in techniques(),
         vlan_offload in any::<bool>(),
+        refill_below_percent in prop_oneof![Just(100_u8), 1_u8..100],
     ) {
         let mut steps = steps;
         if let Some(at) = unplug {
@@ -251,7 +258,8 @@ proptest! {
             partner: Partner { pause, ..Partner::default() },
             ..model::Options::default()
         };
-        run(model, &Options { techniques, vlan_offload, ..Options::default() }, &steps);
+        let receiving = Receiving { refill_below_percent, ..Receiving::default() };
+        run(model, &Options { techniques, vlan_offload, receiving, ..Options::default() }, &steps);
     }
 }
 

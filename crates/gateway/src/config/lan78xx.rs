@@ -4,6 +4,7 @@ use super::model::Mac;
 use super::section::{At, Kind, Refusal, Section};
 use super::values::{boolean, integer, station, text};
 use super::write::quoted;
+use polder_devices::Receiving;
 use polder_devices::lan78xx::{Options, Techniques};
 use serde::Serialize;
 use std::fmt;
@@ -23,6 +24,7 @@ pub(super) const KIND: Kind = Kind {
         "gather_us",
         "receive_urbs",
         "send_urbs",
+        "refill_below_percent",
         "pending",
         "poll_cycle",
         "urb_pools",
@@ -93,6 +95,8 @@ pub struct Driving {
     pub receive_urbs: Option<u16>,
     /// Bulk-out URBs in flight.
     pub send_urbs: Option<u16>,
+    /// Percent of the bulk-in URBs below which they are asked for again (C5); 100, after every poll, is its off.
+    pub refill_below_percent: u8,
     /// Packets that wait for a bulk-out URB, at most.
     pub pending: u16,
 }
@@ -130,6 +134,10 @@ impl Adapter {
             receive_urbs: self.driving.receive_urbs.map(usize::from),
             send_urbs: self.driving.send_urbs.map(usize::from),
             pending: usize::from(self.driving.pending),
+            receiving: Receiving {
+                refill_below_percent: self.driving.refill_below_percent,
+                ..usual.receiving
+            },
             techniques: self.techniques,
             ..usual
         }
@@ -144,8 +152,7 @@ impl Adapter {
                 vec![("usbip", quoted(&socket.to_string_lossy())), ("busid", quoted(busid))]
             }
         };
-        let Driving { flow_control, vlan_offload, gather_us, receive_urbs, send_urbs, pending } =
-            self.driving;
+        let Driving { flow_control, vlan_offload, gather_us, receive_urbs, send_urbs, .. } = self.driving;
         let Techniques { poll_cycle, urb_pools, pending_queue, resubmit_in_cycle, frame_is_unit } =
             self.techniques;
         keys.extend(self.mac.map(|mac| ("mac", quoted(&mac.to_string()))));
@@ -153,7 +160,8 @@ impl Adapter {
         keys.push(("gather_us", gather_us.to_string()));
         keys.extend(receive_urbs.map(|urbs| ("receive_urbs", urbs.to_string())));
         keys.extend(send_urbs.map(|urbs| ("send_urbs", urbs.to_string())));
-        keys.push(("pending", pending.to_string()));
+        keys.push(("refill_below_percent", self.driving.refill_below_percent.to_string()));
+        keys.push(("pending", self.driving.pending.to_string()));
         let techniques = [
             ("poll_cycle", poll_cycle),
             ("urb_pools", urb_pools),
@@ -178,6 +186,7 @@ pub(super) fn read(port: &Section<'_>) -> Option<At<Adapter>> {
     let usual = Options::default();
     let on = |key, usual| section.read(key, boolean).map_or(usual, |at| at.value);
     let urbs = |key| section.read(key, integer(1..=MAX_URBS, "URBs")).map(|at| at.value);
+    let percent = section.read("refill_below_percent", integer(1..=100, "percent")).map(|at| at.value);
     let pending = section.read("pending", integer(1..=MAX_PENDING, "packets")).map(|at| at.value);
     let gather_us = section.read("gather_us", integer(0..=MAX_GATHER_US, "microseconds"));
     let driving = Driving {
@@ -186,6 +195,7 @@ pub(super) fn read(port: &Section<'_>) -> Option<At<Adapter>> {
         gather_us: gather_us.map_or(usual.gather_us, |at| at.value),
         receive_urbs: urbs("receive_urbs"),
         send_urbs: urbs("send_urbs"),
+        refill_below_percent: percent.unwrap_or(usual.receiving.refill_below_percent),
         pending: pending.unwrap_or_else(|| u16::try_from(usual.pending).unwrap_or(MAX_PENDING)),
     };
     let techniques = Techniques {
@@ -320,13 +330,15 @@ mod tests {
         assert_eq!((usual.techniques, usual.mtu, usual.flow_control), (Techniques::ON, 1500, true));
         let changed = adapter(
             "usb = \"1-1\", mac = \"02:00:00:00:00:07\", flow_control = false, vlan_offload = true, gather_us = 300, \
-             receive_urbs = 7, send_urbs = 3, pending = 9, poll_cycle = false, urb_pools = false, \
+             receive_urbs = 7, send_urbs = 3, refill_below_percent = 50, pending = 9, poll_cycle = false, urb_pools = false, \
              pending_queue = false, resubmit_in_cycle = false, frame_is_unit = false",
         );
         let changed = changed.expect("all keys").options(Some(8982));
         assert_eq!((changed.techniques, changed.mtu), (Techniques::OFF, 8982));
         assert_eq!((changed.flow_control, changed.vlan_offload, changed.gather_us), (false, true, 300));
         assert_eq!((changed.receive_urbs, changed.send_urbs, changed.pending), (Some(7), Some(3), 9));
+        let percent = |options: &Options| options.receiving.refill_below_percent;
+        assert_eq!((percent(&usual), percent(&changed)), (100, 50));
         assert_eq!(changed.mac, Some([2, 0, 0, 0, 0, 7]));
         for one in ["poll_cycle", "urb_pools", "pending_queue", "resubmit_in_cycle", "frame_is_unit"] {
             let techniques = adapter(&format!("usb = \"1-1\", {one} = false")).expect(one).techniques;

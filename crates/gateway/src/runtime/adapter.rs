@@ -25,9 +25,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(super) fn open(adapter: &Adapter, port: &Port, receiving: Receiving) -> Result<OpenPort> {
     let transport = reach(&adapter.place)?;
     let speed = transport.speed();
-    // An adapter has few transfers in flight, each of many packets: all of them go back after every poll.
-    let receiving = Receiving { refill_below_percent: 100, ..receiving };
-    let options = lan78xx::Options { receiving, ..adapter.options(port.mtu) };
+    let options = adapter.options(port.mtu);
+    // An adapter has few transfers in flight, each of many packets: when they go back is a setting of its own.
+    let refill_below_percent = options.receiving.refill_below_percent;
+    let receiving = Receiving { refill_below_percent, ..receiving };
+    let options = lan78xx::Options { receiving, ..options };
     let opened = lan78xx::open(transport, &options)?;
     let chip = opened.status.facts().chip.map_or("LAN78xx", |(name, _)| name);
     let facts = Facts {

@@ -2,8 +2,9 @@
 
 use super::gateway::Gateway;
 use crate::config::buffers::headroom;
-use crate::show::buffers::{Buffers, Places, PoolRow};
+use crate::show::buffers::{Buffers, Places, PoolRow, TransferRow};
 use polder_buffers::{Account, Class, Kind, Whereabouts};
+use polder_devices::lan78xx::UrbMemory;
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -35,8 +36,33 @@ pub(super) fn buffers(gateway: &Gateway) -> Buffers {
         headroom: headroom(&gateway.configuration),
         pools: accounts.iter().zip(rates).map(|(account, rate)| pool(account, rate)).collect(),
         places: places.finish(),
+        transfers: transfers(gateway),
         strays,
     }
+}
+
+/// The memory that USB adapters have for their transfers.
+fn transfers(gateway: &Gateway) -> Vec<TransferRow> {
+    let adapters =
+        gateway.ports.iter().filter_map(|state| Some((&state.configuration.name, state.adapter()?)));
+    let rows = adapters.flat_map(|(port, status)| {
+        let row = |direction: &str, memory: &UrbMemory, in_flight: u64| {
+            let (total, free) = (memory.all.get(), memory.free.get());
+            TransferRow {
+                port: port.clone(),
+                direction: direction.to_owned(),
+                buffer_bytes: memory.bytes.get(),
+                total,
+                free,
+                in_flight,
+                // What is neither free nor with the bus: read at slightly different moments.
+                held: total.saturating_sub(free + in_flight),
+            }
+        };
+        let received = row("in", &status.receive_memory, status.receiving.get());
+        [received, row("out", &status.send_memory, status.sending.get())]
+    });
+    rows.collect()
 }
 
 fn pool(account: &Account, rate: Option<f64>) -> PoolRow {
@@ -52,6 +78,7 @@ fn pool(account: &Account, rate: Option<f64>) -> PoolRow {
         },
         total: account.total.into(),
         cold: account.cold.into(),
+        bytes: account.bytes,
         reserve: account.reserve.into(),
         cached: account.cached,
         out: account.out(),

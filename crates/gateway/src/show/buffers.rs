@@ -15,6 +15,9 @@ pub struct Buffers {
     pub pools: Vec<PoolRow>,
     /// Where frames are.
     pub places: Places,
+    /// Memory of the transfers of USB adapters.
+    #[serde(default)]
+    pub transfers: Vec<TransferRow>,
     /// Frames and fragments that were dropped instead of released: 0, or an error in Polder.
     pub strays: u64,
 }
@@ -31,6 +34,9 @@ pub struct PoolRow {
     pub total: u64,
     /// Without memory behind them.
     pub cold: u64,
+    /// Bytes of the memory behind the others.
+    #[serde(default)]
+    pub bytes: u64,
     /// Ready for any worker.
     pub reserve: u64,
     /// Ready in workers' own caches, or blocks that they carve.
@@ -55,6 +61,25 @@ pub struct PoolRow {
     pub lowest: u64,
     /// How often one was wanted and there was none.
     pub exhausted: u64,
+}
+
+/// Memory of the transfers of a USB adapter in one direction: each buffer is free, in flight or held.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransferRow {
+    /// The adapter's port.
+    pub port: String,
+    /// `in` or `out`.
+    pub direction: String,
+    /// Bytes of a buffer, at most.
+    pub buffer_bytes: u64,
+    /// All buffers.
+    pub total: u64,
+    /// With no transfer.
+    pub free: u64,
+    /// With the bus.
+    pub in_flight: u64,
+    /// Received, with frames that wait for their turn.
+    pub held: u64,
 }
 
 /// Where the frames of both classes are: each is in exactly one place.
@@ -138,11 +163,48 @@ impl Buffers {
         }
         let mut text = table.draw();
         text.push_str(&self.places.draw(self.frame_bytes));
+        self.transfers.iter().for_each(|row| text.push_str(&row.draw()));
+        text.push_str(&self.sum());
         if self.strays > 0 {
             let line = format!("{} frames were dropped instead of released: an error in Polder", self.strays);
             text.push_str(&format!("{} {line}\n", look.bad("✗")));
         }
         text
+    }
+}
+
+impl Buffers {
+    /// All memory that there is for packets, by kind.
+    fn sum(&self) -> String {
+        let of = |kind| {
+            self.pools.iter().filter(move |pool| pool.kind == kind).map(|pool| pool.bytes).sum::<u64>()
+        };
+        let of_transfers = self.transfers.iter().map(|row| row.total * row.buffer_bytes).sum::<u64>();
+        let parts = [("frames", of("frames")), ("pieces", of("blocks")), ("USB transfers", of_transfers)];
+        let all = mib(parts.iter().map(|(_, bytes)| bytes).sum());
+        let parts = parts.into_iter().filter(|&(_, bytes)| bytes > 0);
+        let parts = parts.map(|(name, bytes)| format!("{name} {}", mib(bytes))).collect::<Vec<_>>();
+        if parts.is_empty() {
+            String::new()
+        } else {
+            format!("{all} MiB of memory = {}\n", parts.join(" + "))
+        }
+    }
+}
+
+/// Bytes in MiB, with one decimal.
+fn mib(bytes: u64) -> String {
+    let tenths = (bytes * 10 + (1 << 19)) >> 20;
+    format!("{}.{}", tenths / 10, tenths % 10)
+}
+
+impl TransferRow {
+    fn draw(&self) -> String {
+        let Self { port, direction, buffer_bytes, total, free, in_flight, held } = self;
+        let held = if direction == "in" { format!(" + held {held}") } else { String::new() };
+        format!(
+            "{total} transfers {direction} of {buffer_bytes} bytes ({port}) = free {free} + in flight {in_flight}{held}\n"
+        )
     }
 }
 
@@ -182,6 +244,26 @@ mod tests {
     fn what_is_in_no_place_is_on_its_way() {
         let places = Places { total: 100, free: 10, reserve: 40, posted: 30, held: 3, ..Places::default() };
         assert_eq!(places.finish().path, 17);
+    }
+
+    #[test]
+    fn all_memory_is_summed_up() {
+        let pool = |kind: &str, bytes| PoolRow { kind: kind.to_owned(), bytes, ..PoolRow::default() };
+        let of_usb = TransferRow {
+            port: "usb0".to_owned(),
+            direction: "in".to_owned(),
+            buffer_bytes: 32_768,
+            total: 32,
+            free: 1,
+            in_flight: 29,
+            held: 2,
+        };
+        let pools = vec![pool("frames", 3 << 20), pool("frames", 1 << 20), pool("blocks", (1 << 20) / 2)];
+        let text = Buffers { pools, transfers: vec![of_usb], ..Buffers::default() }.draw(Look::PLAIN);
+        let transfers = "32 transfers in of 32768 bytes (usb0) = free 1 + in flight 29 + held 2";
+        for part in [transfers, "5.5 MiB of memory = frames 4.0 + pieces 0.5 + USB transfers 1.0"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
     }
 
     #[test]

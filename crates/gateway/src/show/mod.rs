@@ -194,6 +194,7 @@ mod tests {
             }),
             View::Buffers(buffers::Buffers {
                 pools: vec![buffers::PoolRow::default()],
+                transfers: vec![buffers::TransferRow::default()],
                 ..buffers::Buffers::default()
             }),
             View::Queues(vec![queues::QueueRow::default()]),
