@@ -10,6 +10,7 @@ pub mod peers;
 pub mod services;
 pub mod topology;
 pub mod traffic;
+pub mod tunnels;
 
 pub mod machine;
 pub mod meters;

@@ -46,6 +46,36 @@ pub struct Options<'a> {
     pub programs: &'a [&'a str],
     /// Memory in MiB.
     pub memory_mib: u32,
+    /// A network card beside the uplink, if there is to be one.
+    pub card: Option<Card>,
+}
+
+/// A network card of a guest, `eth1`: its frames are datagrams between two ports of this machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Card {
+    /// Its link-layer address.
+    pub mac: [u8; 6],
+    /// Where the emulator listens.
+    pub emulator: u16,
+    /// Where we do.
+    pub ours: u16,
+}
+
+impl Card {
+    fn arguments(self) -> [String; 4] {
+        let Self { mac, emulator, ours } = self;
+        let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
+        let ends = format!(
+            "local.type=inet,local.host=127.0.0.1,local.port={emulator},\
+             remote.type=inet,remote.host=127.0.0.1,remote.port={ours}"
+        );
+        [
+            "-netdev".to_owned(),
+            format!("dgram,id=card,{ends}"),
+            "-device".to_owned(),
+            format!("e1000,netdev=card,mac={mac},romfile="),
+        ]
+    }
 }
 
 /// A running guest.
@@ -91,6 +121,7 @@ impl Guest {
             .args(["-display", "none", "-serial", "stdio"])
             .args(["-m", &options.memory_mib.to_string()])
             .args(["-netdev", "user,id=uplink", "-device", "e1000,netdev=uplink,romfile="])
+            .args(options.card.map(Card::arguments).into_iter().flatten())
             .arg("-kernel")
             .arg(kernel.image())
             .arg("-initrd")

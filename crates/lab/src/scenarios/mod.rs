@@ -9,6 +9,7 @@ mod filter;
 mod gre;
 mod hops;
 mod idle;
+mod judge_gre;
 mod lan78xx;
 mod lan78xx_kernel;
 mod meters;
@@ -54,6 +55,7 @@ pub const ALL: &[Scenario] = &[
     filter::SCENARIO,
     capture::SCENARIO,
     lan78xx_kernel::SCENARIO,
+    judge_gre::SCENARIO,
 ];
 
 impl Scenario {

@@ -89,6 +89,7 @@ pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
         spare_modules: &["tun"],
         programs: &[PROGRAMS, &[polder]].concat(),
         memory_mib: 320,
+        card: None,
     };
     let guest = Guest::boot(&kernel, &options)?;
     let prefix = topology.interface("w");

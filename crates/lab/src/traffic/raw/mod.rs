@@ -4,13 +4,14 @@
 //! hands it to the kernel's copying transmit path: mixes of lengths, faults on purpose. The
 //! [`Injector`] makes packets of one length in the kernel, for a quarter of the cost. The [`Sink`] is a
 //! program in the driver of the receiving interface: it counts, writes down number and latency of every
-//! probe, and drops. None uses a line of the datapath or its drivers.
+//! probe, and drops. A [`PacketSocket`] is for few frames, each looked at. None uses a line of the datapath or its drivers.
 
 mod breaker;
 mod code;
 mod generator;
 mod injection;
 mod injector;
+mod packet_socket;
 mod program;
 mod sender;
 mod sink;
@@ -18,6 +19,7 @@ mod sys;
 
 pub use generator::{Faults, Generator, Moment, Plan, Sent};
 pub use injector::Injector;
+pub use packet_socket::PacketSocket;
 pub use sink::Sink;
 
 use rustix::fd::OwnedFd;

@@ -115,6 +115,25 @@ pub(super) fn set_option(socket: BorrowedFd<'_>, level: i32, name: i32, value: u
     if result == 0 { Ok(()) } else { Err(last_error()) }
 }
 
+/// Binds a packet socket to all frames of an interface (packet(7)).
+pub(super) fn bind_to_interface(socket: BorrowedFd<'_>, interface: u32) -> Result<(), Errno> {
+    let small = |number: i32| u16::try_from(number).map_err(|_| Errno::INVAL);
+    let address = libc::sockaddr_ll {
+        sll_family: small(libc::AF_PACKET)?,
+        sll_protocol: small(libc::ETH_P_ALL)?.to_be(),
+        sll_ifindex: i32::try_from(interface).map_err(|_| Errno::INVAL)?,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let length = libc::socklen_t::try_from(size_of_val(&address)).map_err(|_| Errno::INVAL)?;
+    // SAFETY: (1) the address is a whole `sockaddr_ll` of the length given, and lives across the call, which
+    // does not keep the pointer.
+    let result = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
+    if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
 /// Makes a map of one value that can be mapped into memory (`BPF_MAP_TYPE_ARRAY`, `BPF_F_MMAPABLE`).
 pub(super) fn shared_value(bytes: u32) -> Result<OwnedFd, Errno> {
     let attributes = Attributes::default().u32(0, MAP_ARRAY).u32(4, 4).u32(8, bytes).u32(12, 1);

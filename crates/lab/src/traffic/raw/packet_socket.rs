@@ -1,0 +1,50 @@
+//! One interface as frames: a packet socket (packet(7)).
+
+use super::{interface_number, sys};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Frames that the kernel keeps for us, in bytes.
+const KEPT: usize = 8 << 20;
+
+/// A socket that sees what comes in by an interface, and sends by it. What it has sent, it does not see.
+#[derive(Debug)]
+pub struct PacketSocket(OwnedFd);
+
+impl PacketSocket {
+    /// Opens it on an interface of the calling thread's namespace.
+    ///
+    /// # Errors
+    /// When there is no such interface, or this is not root.
+    pub fn open(interface: &str) -> Result<Self, Errno> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
+        // A smaller one only loses more when this process stands still.
+        let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, KEPT);
+        sys::bind_to_interface(socket.as_fd(), interface_number(interface)?)?;
+        Ok(Self(socket))
+    }
+
+    /// Sends a frame.
+    ///
+    /// # Errors
+    /// When the interface does not take it.
+    pub fn send(&self, frame: &[u8]) -> Result<(), Errno> {
+        send(&self.0, frame, SendFlags::empty()).map(drop)
+    }
+
+    /// The next frame; its length, at most the room's.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] when there is none.
+    pub fn receive(&self, room: &mut [u8]) -> Result<usize, Errno> {
+        recv(&self.0, room, RecvFlags::empty()).map(|(length, _)| length)
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,106 @@
+//! Encapsulators with one fault: what the wire does to packets of an honest one.
+
+use super::outer::{CHECKSUM, KEY, Outer, SEQUENCE};
+
+/// A fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// A bit of the GRE checksum is wrong.
+    Checksum,
+    /// The key is another tunnel's.
+    Key,
+    /// The IP header says less than there is.
+    Length,
+    /// The protocol type says IPv4.
+    Protocol,
+    /// Nothing is left of the time to live.
+    TimeToLive,
+    /// The outer header says nothing of congestion.
+    Ecn,
+    /// The sequence number stands still.
+    Sequence,
+    /// Later fragments begin eight bytes too late.
+    FragmentOffset,
+    /// A flag says that a field is there that is not.
+    Flags,
+}
+
+impl Fault {
+    /// All of them.
+    pub(super) const ALL: [Self; 9] = [
+        Self::Checksum,
+        Self::Key,
+        Self::Length,
+        Self::Protocol,
+        Self::TimeToLive,
+        Self::Ecn,
+        Self::Sequence,
+        Self::FragmentOffset,
+        Self::Flags,
+    ];
+
+    /// For people.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Checksum => "wrong-checksum",
+            Self::Key => "wrong-key",
+            Self::Length => "short-length",
+            Self::Protocol => "wrong-protocol-type",
+            Self::TimeToLive => "time-to-live-0",
+            Self::Ecn => "ecn-not-propagated",
+            Self::Sequence => "sequence-repeated",
+            Self::FragmentOffset => "fragment-offset-wrong",
+            Self::Flags => "missing-field",
+        }
+    }
+
+    /// Spoils an outer packet.
+    pub(super) fn spoil(self, frame: &mut Vec<u8>, outer: &Outer) {
+        let at = outer.payload;
+        let is_first = outer.offset == 0;
+        match self {
+            Self::Checksum => {
+                if let Some(field) = outer.field(frame, CHECKSUM).filter(|_| is_first) {
+                    frame[field] ^= 0x40;
+                }
+            }
+            Self::Key => {
+                if let Some(field) = outer.field(frame, KEY).filter(|_| is_first) {
+                    frame[field + 3] ^= 0x40;
+                    outer.seal(frame);
+                }
+            }
+            Self::Length => outer.set_end(frame, outer.end.saturating_sub(6)),
+            Self::Protocol if is_first => {
+                frame[at + 2..at + 4].copy_from_slice(&[0x08, 0x00]);
+                outer.seal(frame);
+            }
+            Self::TimeToLive => outer.set_ttl(frame, 0),
+            Self::Ecn => {
+                let (class, _) = outer.class_and_ttl(frame);
+                outer.set_class(frame, class & !3);
+            }
+            Self::Sequence => {
+                if let Some(field) = outer.field(frame, SEQUENCE).filter(|_| is_first) {
+                    frame[field..field + 4].copy_from_slice(&[0, 0, 0, 1]);
+                    outer.seal(frame);
+                }
+            }
+            Self::FragmentOffset if !is_first => {
+                let place = outer.fragment_header.map_or(20, |header| header + 2);
+                let step = if outer.v6 { 8 } else { 1 };
+                let word = u16::from_be_bytes([frame[place], frame[place + 1]]).wrapping_add(step);
+                frame[place..place + 2].copy_from_slice(&word.to_be_bytes());
+                outer.set_end(frame, outer.end);
+            }
+            Self::Flags if is_first => {
+                if let Some(whole) = outer.without(frame, SEQUENCE) {
+                    let flags = frame[at];
+                    *frame = whole;
+                    frame[at] = flags;
+                }
+            }
+            Self::Protocol | Self::FragmentOffset | Self::Flags => {}
+        }
+    }
+}
