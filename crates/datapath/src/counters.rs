@@ -5,6 +5,7 @@
 
 use crate::drops::DropCounters;
 use crate::filter::FilterCounters;
+use crate::route::RouteCounters;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -207,6 +208,8 @@ pub struct WorkerCounters {
     pub budget: Counter,
     /// What the filter stage has told senders.
     pub filter: Arc<FilterCounters>,
+    /// What the routing stage has done beside what every stage counts.
+    pub route: Arc<RouteCounters>,
     /// Steering and order.
     pub order: OrderCounters,
     /// Packets handed to other workers for sending.

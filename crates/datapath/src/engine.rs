@@ -4,7 +4,9 @@
 //! shared and replaced whole. It knows neither devices nor clocks: batches come in, time is an
 //! argument, and [`Egress`] takes what leaves.
 
+mod batches;
 mod cut;
+mod routing;
 mod timing;
 mod watch;
 
@@ -15,14 +17,15 @@ use crate::filter::{Direction, FilterState, Filters, filter};
 use crate::forward::{BridgeCounters, BridgeState, Bridges, bridge};
 use crate::offload::{Outlet, complete};
 use crate::parse::parse;
-use crate::route::Routers;
-use crate::seal::{SealState, divert, is_marked, seal};
+use crate::route::{RouteCounters, RouteState, Routers};
+use crate::seal::{SealState, divert, seal};
 use crate::steer::Parcel;
 use crate::transmit::{Dispatch, Egress};
 use crate::tunnel::{
     DecapsulateState, EncapsulateState, ReassemblyLimits, Tunnels, decapsulate, encapsulate,
 };
 use crate::units::Nanos;
+use batches::{Survey, alive, collect, in_chunks};
 use polder_buffers::snapshot::Reader;
 use polder_buffers::{Batch, ChecksumState, NO_PORT, Packet, Pool, PortId};
 use std::sync::Arc;
@@ -70,6 +73,7 @@ pub struct Engine {
     bridge: BridgeState,
     decapsulate: DecapsulateState,
     filter: FilterState,
+    route: RouteState,
     encapsulate: EncapsulateState,
     seal: SealState,
     dispatch: Dispatch,
@@ -84,6 +88,10 @@ pub struct Engine {
 struct Rooms {
     flooded: Vec<Packet>,
     fragments: Vec<Packet>,
+    /// Packets of a batch some of which were cut by the router, or waited.
+    routed: Vec<Packet>,
+    /// The part of `routed` that is on its way.
+    part: Batch,
     /// The part of `flooded` that is on its way.
     chunk: Batch,
     /// The part of `fragments` that is on its way.
@@ -105,8 +113,10 @@ impl Engine {
 
     /// The same with counters that another worker of this number has left.
     pub fn counting_in(tables: Reader<Tables>, worker: usize, (counters, bridging): Books) -> Self {
-        let Tables { bridges, tunnels, .. } = tables.get();
+        let Tables { bridges, tunnels, routers, longest_frame, .. } = tables.get();
         let rooms = Rooms {
+            routed: Vec::with_capacity(routers.longest_expansion(*longest_frame)),
+            part: Batch::new(),
             flooded: Vec::with_capacity(bridges.longest_expansion()),
             fragments: Vec::with_capacity(tunnels.longest_expansion()),
             chunk: Batch::new(),
@@ -120,6 +130,7 @@ impl Engine {
             bridge: BridgeState::new(bridges, bridging),
             decapsulate: DecapsulateState::new(worker, ReassemblyLimits::default()),
             filter: FilterState::new(worker, Arc::clone(&counters.filter)),
+            route: RouteState::new(routers, Arc::clone(&counters.route)),
             encapsulate: EncapsulateState::new(worker),
             tables,
             counters,
@@ -140,6 +151,11 @@ impl Engine {
     /// The worker's counters.
     pub fn counters(&self) -> &Arc<WorkerCounters> {
         &self.counters
+    }
+
+    /// The routing stage's counters.
+    pub fn route_counters(&self) -> &Arc<RouteCounters> {
+        self.route.counters()
     }
 
     /// The bridge stage's counters.
@@ -163,8 +179,10 @@ impl Engine {
     /// The tables have been replaced.
     #[cold]
     fn adopt(&mut self) {
-        let Tables { bridges, tunnels, .. } = self.tables.get();
+        let Tables { bridges, tunnels, routers, longest_frame, .. } = self.tables.get();
         self.bridge.adopt(bridges);
+        self.route.adopt(routers);
+        self.rooms.routed.reserve(routers.longest_expansion(*longest_frame));
         self.rooms.flooded.reserve(bridges.longest_expansion());
         self.rooms.fragments.reserve(tunnels.longest_expansion());
     }
@@ -275,16 +293,18 @@ impl Engine {
         decapsulate.expire(&mut context);
     }
 
-    /// When [`Engine::tick`] has something to do, if no batch comes before.
+    /// When [`Engine::tick`] or [`Engine::look_after`] have something to do, if no batch comes before.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.decapsulate.next_deadline()
+        let deadlines = [self.decapsulate.next_deadline(), self.route.next_deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Drops what is held, for a worker that ends.
     pub fn close(&mut self, now: Nanos, pool: &mut Pool) {
-        let Self { counters, decapsulate, .. } = self;
+        let Self { counters, decapsulate, route, .. } = self;
         let mut context = Context { now, pool, drops: &counters.drops, ledger: &counters.ledger };
         decapsulate.clear(&mut context);
+        route.clear(&mut context);
     }
 
     fn journey<'a, E: Egress, C: FnMut() -> Nanos>(
@@ -300,6 +320,7 @@ impl Engine {
             bridge: &mut self.bridge,
             decapsulate: &mut self.decapsulate,
             filter: &mut self.filter,
+            route: &mut self.route,
             encapsulate: &mut self.encapsulate,
             seal: &mut self.seal,
             dispatch: &mut self.dispatch,
@@ -331,6 +352,7 @@ struct Journey<'a, E, C> {
     bridge: &'a mut BridgeState,
     decapsulate: &'a mut DecapsulateState,
     filter: &'a mut FilterState,
+    route: &'a mut RouteState,
     encapsulate: &'a mut EncapsulateState,
     seal: &'a mut SealState,
     dispatch: &'a mut Dispatch,
@@ -371,11 +393,16 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         self.meter.lap(Stage::Filter, count);
     }
 
-    /// From the bridge on.
+    /// From the router or the bridge on.
     fn forward(&mut self, batch: &mut Batch) {
         if let Extra(Some(stage)) = self.extra {
             stage(batch);
         }
+        if self.tables.routers.is_empty() { self.bridge(batch) } else { self.route(batch) }
+    }
+
+    /// From the bridge on.
+    fn bridge(&mut self, batch: &mut Batch) {
         let count = alive(batch);
         bridge(batch, &self.tables.bridges, self.bridge, &mut self.rooms.flooded, &mut self.context);
         self.meter.lap(Stage::Bridge, count);
@@ -481,6 +508,9 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         if !self.filter.replies.is_empty() {
             self.answer_rejected();
         }
+        if !self.route.answers().is_empty() {
+            self.answer_routed();
+        }
         while !self.encapsulate.replies.is_empty() {
             let mut replies = core::mem::take(&mut self.rooms.replies);
             core::mem::swap(&mut replies, &mut self.encapsulate.replies);
@@ -496,58 +526,5 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         core::mem::swap(&mut replies, &mut self.filter.replies);
         self.encapsulate(&mut replies);
         self.rooms.replies = replies;
-    }
-}
-
-/// Puts what is left of a batch into its parcel.
-#[inline]
-fn collect(batch: &mut Batch, parcel: &mut Parcel, pool: &mut Pool) {
-    if parcel.len() == 0 && !batch.iter().any(is_dropped) {
-        return core::mem::swap(&mut parcel.batch, batch);
-    }
-    for packet in batch.drain() {
-        if is_dropped(&packet) { pool.release_packet(packet) } else { parcel.push(packet) }
-    }
-}
-
-/// What the last stages ask of a batch, in one pass.
-#[derive(Clone, Copy, Default)]
-struct Survey {
-    /// Packets that are still on their way.
-    alive: usize,
-    /// Whether some packets are to be sealed.
-    has_marked: bool,
-}
-
-impl Survey {
-    #[inline]
-    fn of(batch: &Batch) -> Self {
-        let mut survey = Self::default();
-        for packet in batch.iter() {
-            survey.alive += usize::from(!is_dropped(packet));
-            survey.has_marked |= is_marked(packet);
-        }
-        survey
-    }
-}
-
-/// Packets of the batch that are still on their way.
-#[inline]
-fn alive(batch: &Batch) -> usize {
-    batch.iter().filter(|packet| !is_dropped(packet)).count()
-}
-
-/// Empties `packets` in order, a batch at a time.
-#[cold]
-fn in_chunks(packets: &mut Vec<Packet>, chunk: &mut Batch, mut go_on: impl FnMut(&mut Batch)) {
-    let mut all = packets.drain(..).peekable();
-    while all.peek().is_some() {
-        while !chunk.is_full()
-            && let Some(packet) = all.next()
-        {
-            let pushed = chunk.push(packet);
-            debug_assert!(pushed.is_ok(), "looked for room before");
-        }
-        go_on(chunk);
     }
 }

@@ -98,7 +98,8 @@ pub fn bridge(
 
 #[cold]
 fn refuse(packet: &mut Packet, context: &Context<'_>) {
-    if !is_dropped(packet) {
+    // A router's packets may be in the same batch; they have their port.
+    if packet.egress == NO_PORT {
         context.discard(packet, DropReason::NoBridge);
     }
 }

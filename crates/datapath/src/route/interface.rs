@@ -3,7 +3,7 @@
 use super::router::RouterAccess;
 use crate::wire::{MacAddress, VlanId};
 use core::fmt;
-use polder_buffers::PortId;
+use polder_buffers::{BATCH, PortId};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The least MTU of an interface: what every IPv4 host takes (RFC 791).
@@ -201,6 +201,12 @@ impl Routers {
     pub(super) fn untagged(&self, port: PortId) -> Option<&Interface> {
         let lane = self.lanes.get(usize::from(port.0))?.as_ref()?;
         self.interfaces.get(usize::from(lane.untagged))
+    }
+
+    /// Packets that a batch of frames of at most `longest_frame` bytes can become at most, cut into fragments.
+    pub fn longest_expansion(&self, longest_frame: usize) -> usize {
+        let room = usize::from(LEAST_MTU - 60) & !7;
+        if self.is_empty() { 0 } else { BATCH * longest_frame.min(usize::from(u16::MAX)).div_ceil(room) }
     }
 
     /// All interfaces, in the order of the configuration.

@@ -87,12 +87,28 @@ mod neighbours;
 mod notices;
 mod router;
 
+mod check;
+mod decide;
+mod discover;
+mod echo;
+mod error;
+mod fragment;
+mod local;
+mod send;
+mod waiting;
+
+mod stage;
+
+mod counters;
+
+pub use counters::RouteCounters;
 pub use fib::{Fib, FibHandle, FibReader};
 pub use interface::{Interface, InterfaceId, LEAST_MTU, OwnAddress, Owner, RouterId, Routers, RoutersError};
 pub use neighbours::{Neighbour, Neighbours};
 pub use notices::{Notice, Notices};
 pub use prefix::{BadPrefix, Prefix};
 pub use router::{Router, RouterAccess};
+pub use stage::{RouteState, route};
 pub use view::View;
 pub use ways::{Group, GroupError, Hop, Way, Ways};
 

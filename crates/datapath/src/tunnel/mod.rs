@@ -200,7 +200,7 @@ fn carried_frame(options: &TunnelOptions, path_mtu: u16) -> u16 {
 }
 
 /// The drop reason for what a parser refused.
-fn refusal(malformed: Malformed) -> DropReason {
+pub(crate) fn refusal(malformed: Malformed) -> DropReason {
     const FIRST: usize = DropReason::EthernetTruncated as usize;
     DropReason::ALL[FIRST + malformed.index()]
 }

@@ -29,6 +29,8 @@ impl Worker {
         }
         busy |= self.senders.round(&mut self.pool);
         self.engine.tick(now, &mut self.pool);
+        let with = With { now, pool: &mut self.pool, timed: false };
+        self.engine.look_after(with, &mut self.senders);
         self.counters.cached_frames.set(self.pool.cached() as u64);
         self.counters.pool_exhausted.set(self.pool.exhausted());
         if let Some(mode) = self.schedule.note(now, packets.max(u32::from(busy))) {

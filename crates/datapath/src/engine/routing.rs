@@ -1,0 +1,77 @@
+//! The router, as the engine meets it.
+
+use super::batches::{alive, in_chunks};
+use super::{Engine, Journey, With};
+use crate::counters::Stage;
+use crate::route::route;
+use crate::transmit::Egress;
+use crate::units::Nanos;
+use polder_buffers::{Batch, NO_PORT, Packet};
+
+impl Engine {
+    /// Looks after packets that wait for a neighbour's link-layer address, when it is time to: asks again,
+    /// gives up, and sends what may go on. Without such packets it costs a test.
+    #[inline]
+    pub fn look_after(&mut self, with: With<'_>, egress: &mut impl Egress) {
+        if self.route.is_due(with.now) {
+            let mut clock = || Nanos(0);
+            self.journey(with, egress, &mut clock).look_after();
+        }
+    }
+}
+
+impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
+    /// From the router on. Not in line, so that the path without one is as short as if there were no stage.
+    #[inline(never)]
+    pub(super) fn route(&mut self, batch: &mut Batch) {
+        let routers = &self.tables.routers;
+        let count = alive(batch);
+        route(batch, routers, self.route, &mut self.rooms.routed, &mut self.context);
+        self.meter.lap(Stage::Route, count);
+        if batch.is_empty() {
+            self.go_on_routed();
+        } else {
+            self.bridge_rest(batch);
+        }
+    }
+
+    /// Goes on with a batch that has grown, or shrunk.
+    #[cold]
+    fn go_on_routed(&mut self) {
+        let mut routed = core::mem::take(&mut self.rooms.routed);
+        let mut part = core::mem::take(&mut self.rooms.part);
+        in_chunks(&mut routed, &mut part, |part| self.bridge_rest(part));
+        self.rooms.routed = routed;
+        self.rooms.part = part;
+    }
+
+    /// What the router has sent somewhere, or dropped, has nothing to do with the bridge.
+    fn bridge_rest(&mut self, batch: &mut Batch) {
+        if batch.iter().all(has_egress) { self.enter_tunnels(batch) } else { self.bridge(batch) }
+    }
+
+    #[cold]
+    fn look_after(&mut self) {
+        let released = self.route.look_after(&self.tables.routers, &mut self.context);
+        let mut released = core::mem::take(released);
+        let mut chunk = core::mem::take(&mut self.rooms.work);
+        in_chunks(&mut released, &mut chunk, |chunk| self.forward(chunk));
+        self.rooms.work = chunk;
+        self.route.give_back(released);
+        self.route.tidy();
+        self.answer();
+    }
+
+    /// Sends what the router has to say, by the ports where it is to be heard.
+    #[cold]
+    pub(super) fn answer_routed(&mut self) {
+        let mut replies = core::mem::take(&mut self.rooms.replies);
+        core::mem::swap(&mut replies, self.route.answers());
+        self.encapsulate(&mut replies);
+        self.rooms.replies = replies;
+    }
+}
+
+fn has_egress(packet: &Packet) -> bool {
+    packet.egress != NO_PORT
+}

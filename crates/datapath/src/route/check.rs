@@ -1,0 +1,227 @@
+//! What an IP header has to be like before a route is looked for (RFC 1812, 5.2.2 and 5.3.7; RFC 8200, 3).
+
+use crate::drops::DropReason;
+use crate::tunnel::refusal;
+use crate::wire::{Ipv4, Ipv6};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// What is known of a packet that is right as far as its header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen<A> {
+    /// It is for that address, which a route may lead to.
+    To(A),
+    /// It is for a group, or for all stations of the link.
+    Group,
+    /// It is for an address that is valid on its link alone.
+    OnLink(A),
+}
+
+/// First bytes of addresses that want a second look; all others are unicast and global.
+const UNUSUAL: [bool; 256] = {
+    let mut unusual = [false; 256];
+    (unusual[0], unusual[127], unusual[169]) = (true, true, true);
+    let mut first = 224;
+    while first < 256 {
+        unusual[first] = true;
+        first += 1;
+    }
+    unusual
+};
+
+/// The same of IPv6: unspecified, loop and mapped; link-local and site-local; groups.
+const UNUSUAL_V6: [bool; 256] = {
+    let mut unusual = [false; 256];
+    (unusual[0], unusual[0xfe], unusual[0xff]) = (true, true, true);
+    unusual
+};
+
+/// Whether there is nothing about a header of five words that wants a second look; `room` are the bytes
+/// from it to the end of the packet.
+#[inline(always)]
+pub(super) fn is_plain_v4(header: &[u8; Ipv4::HEADER_BYTES], room: usize) -> bool {
+    let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
+    let usual = !UNUSUAL[usize::from(header[12])] & !UNUSUAL[usize::from(header[16])];
+    let words = header.as_chunks::<4>().0;
+    let sum: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
+    // One's complement sums have two zeros, and this one has bytes that are not all zero.
+    (header[0] == 0x45) & usual & (total >= Ipv4::HEADER_BYTES) & (total <= room) & sum.is_multiple_of(0xffff)
+}
+
+/// The same of an IPv6 header.
+#[inline(always)]
+pub(super) fn is_plain_v6(header: &[u8; Ipv6::HEADER_BYTES], room: usize) -> bool {
+    let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
+    let usual = !UNUSUAL_V6[usize::from(header[8])] & !UNUSUAL_V6[usize::from(header[24])];
+    (header[0] >> 4 == 6) & usual & (Ipv6::HEADER_BYTES + payload <= room)
+}
+
+/// Looks at everything that the header of a packet of `length` bytes has.
+#[cold]
+pub(super) fn check_v4(bytes: &[u8], length: usize) -> Result<Seen<Ipv4Addr>, DropReason> {
+    let ip = Ipv4::parse_head(bytes, length).map_err(refusal)?;
+    ip.verify().map_err(refusal)?;
+    let (source, destination) = (ip.source(), ip.destination());
+    if is_source_routed(ip.options()) {
+        return Err(DropReason::SourceRoute);
+    }
+    if is_martian_v4(source) || source.is_multicast() || source.is_broadcast() {
+        return Err(DropReason::MartianSource);
+    }
+    if destination.is_multicast() || destination.is_broadcast() {
+        return Ok(Seen::Group);
+    }
+    if is_martian_v4(destination) {
+        return Err(DropReason::MartianDestination);
+    }
+    Ok(if destination.is_link_local() { Seen::OnLink(destination) } else { Seen::To(destination) })
+}
+
+/// Looks at everything that the fixed header of a packet of `length` bytes has.
+#[cold]
+pub(super) fn check_v6(bytes: &[u8], length: usize) -> Result<Seen<Ipv6Addr>, DropReason> {
+    let ip = Ipv6::parse_head(bytes, length).map_err(refusal)?;
+    let (source, destination) = (ip.source(), ip.destination());
+    let is_martian = |address: Ipv6Addr| address.is_loopback() || address.to_ipv4_mapped().is_some();
+    if is_martian(source) || source.is_multicast() {
+        return Err(DropReason::MartianSource);
+    }
+    if destination.is_multicast() {
+        return Ok(Seen::Group);
+    }
+    // Who has no address yet asks groups alone (RFC 4291, 2.5.2).
+    if source.is_unspecified() {
+        return Err(DropReason::MartianSource);
+    }
+    if is_martian(destination) || destination.is_unspecified() {
+        return Err(DropReason::MartianDestination);
+    }
+    let on_link = destination.is_unicast_link_local();
+    Ok(if on_link { Seen::OnLink(destination) } else { Seen::To(destination) })
+}
+
+/// Addresses of no station on any wire: "this network", loops, reserved ones (RFC 6890); the broadcast
+/// address, which is among those, is looked at before.
+fn is_martian_v4(address: Ipv4Addr) -> bool {
+    matches!(address.octets()[0], 0 | 127 | 240..)
+}
+
+/// Whether the sender names routers to go by (RFC 791, 3.1: kinds 131 and 137).
+fn is_source_routed(mut options: &[u8]) -> bool {
+    while let Some((&kind, rest)) = options.split_first() {
+        match (kind, rest.first()) {
+            (131 | 137, _) => return true,
+            (0, _) => return false,
+            (1, _) => options = rest,
+            (_, Some(&length)) if length >= 2 => {
+                options = options.get(usize::from(length)..).unwrap_or_default();
+            }
+            // What cannot be read is nobody's to follow.
+            _ => return false,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Dscp, Ecn, IpProtocol, Ipv4Header, Ipv6Header, TrafficClass};
+    use proptest::prelude::*;
+
+    fn v4(source: Ipv4Addr, destination: Ipv4Addr) -> [u8; 20] {
+        let mut bytes = [0; 20];
+        let header = Ipv4Header {
+            traffic_class: TrafficClass::new(Dscp::DEFAULT, Ecn::NotCapable),
+            total_length: 20,
+            identification: 0,
+            dont_fragment: false,
+            more_fragments: false,
+            fragment_offset: 0,
+            time_to_live: 9,
+            protocol: IpProtocol::UDP,
+            source,
+            destination,
+        };
+        header.emit(&mut bytes).expect("20 bytes");
+        bytes
+    }
+
+    fn v6(source: &str, destination: &str) -> Result<Seen<Ipv6Addr>, DropReason> {
+        let mut bytes = [0; 40];
+        let header = Ipv6Header {
+            traffic_class: TrafficClass(0),
+            flow_label: 0,
+            payload_length: 0,
+            next_header: IpProtocol::NO_NEXT_HEADER,
+            hop_limit: 9,
+            source: source.parse().expect("an address"),
+            destination: destination.parse().expect("an address"),
+        };
+        header.emit(&mut bytes).expect("40 bytes");
+        let seen = check_v6(&bytes, 40);
+        assert!(!is_plain_v6(&bytes, 40) || matches!(seen, Ok(Seen::To(_))));
+        assert!(!is_plain_v6(&bytes, 39));
+        seen
+    }
+
+    proptest! {
+        /// What needs no second look has nothing to be found at the second look.
+        #[test]
+        fn plain_is_right(mut bytes in any::<[u8; 20]>(), right in any::<bool>(), room in 0_usize..2000) {
+            if right {
+                bytes[0] = 0x45;
+                bytes[10..12].fill(0);
+                let sum = crate::wire::Checksum::of(&bytes);
+                bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+            }
+            let seen = check_v4(&bytes, room);
+            if is_plain_v4(&bytes, room) {
+                let destination = Ipv4Addr::from([bytes[16], bytes[17], bytes[18], bytes[19]]);
+                prop_assert_eq!(seen, Ok(Seen::To(destination)));
+            } else if right && let Ok(Seen::To(destination)) = seen {
+                prop_assert!(destination.octets()[0] == 169 || bytes[12] == 169, "{}", destination);
+            }
+        }
+    }
+
+    #[test]
+    fn addresses_of_nobody() {
+        let check =
+            |source: [u8; 4], destination: [u8; 4]| check_v4(&v4(source.into(), destination.into()), 20);
+        let (good, other) = ([10, 0, 0, 1], [192, 0, 2, 1]);
+        assert_eq!(check(good, other), Ok(Seen::To(other.into())));
+        for source in [[0, 0, 0, 0], [0, 1, 2, 3], [127, 0, 0, 1], [224, 0, 0, 1], [240, 0, 0, 1], [255; 4]] {
+            assert_eq!(check(source, other), Err(DropReason::MartianSource), "{source:?}");
+        }
+        for destination in [[0, 0, 0, 0], [0, 1, 2, 3], [127, 0, 0, 1], [240, 0, 0, 1], [255, 255, 255, 254]]
+        {
+            assert_eq!(check(good, destination), Err(DropReason::MartianDestination), "{destination:?}");
+        }
+        assert_eq!((check(good, [224, 0, 0, 5]), check(good, [255; 4])), (Ok(Seen::Group), Ok(Seen::Group)));
+        let local = [169, 254, 7, 7];
+        assert_eq!(
+            (check(good, local), check(local, good)),
+            (Ok(Seen::OnLink(local.into())), Ok(Seen::To(good.into())))
+        );
+    }
+
+    #[test]
+    fn addresses_of_nobody_in_version_6() {
+        for source in ["::1", "ff02::1", "::ffff:10.0.0.1", "::"] {
+            assert_eq!(v6(source, "2001:db8::1"), Err(DropReason::MartianSource), "{source}");
+        }
+        for destination in ["::1", "::", "::ffff:10.0.0.1"] {
+            assert_eq!(v6("2001:db8::1", destination), Err(DropReason::MartianDestination), "{destination}");
+        }
+        assert_eq!((v6("::", "ff02::1"), v6("fe80::1", "ff02::1")), (Ok(Seen::Group), Ok(Seen::Group)));
+        assert!(matches!(v6("fe80::1", "fe80::2"), Ok(Seen::OnLink(_))));
+        assert!(matches!(v6("2001:db8::1", "2001:db8::2"), Ok(Seen::To(_))));
+    }
+
+    #[test]
+    fn source_routes_among_options() {
+        assert!(is_source_routed(&[1, 1, 131, 7, 4, 10, 0, 0, 1]) && is_source_routed(&[148, 4, 0, 0, 137]));
+        assert!(!is_source_routed(&[148, 4, 0, 0]) && !is_source_routed(&[0, 131]));
+        assert!(!is_source_routed(&[7, 1, 131]) && !is_source_routed(&[7]));
+    }
+}

@@ -1,0 +1,120 @@
+//! Where a packet goes whose header is right: a pure function of the packet and the way that was found.
+
+use super::waiting::Wanted;
+use super::{Hop, RouterId, Way, WayId, Ways};
+use crate::drops::DropReason;
+use crate::route::error::Problem;
+use crate::wire::{Ipv4, Ipv6, MacAddress, Tcp, Udp};
+use polder_buffers::{Packet, SegmentationKind};
+use std::net::IpAddr;
+
+/// What is decided of a packet.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Verdict<'a> {
+    /// To a neighbour, with this address.
+    Forward(&'a Hop, MacAddress),
+    /// The same, in fragments.
+    Cut(&'a Hop, MacAddress),
+    /// A neighbour's address is missing.
+    Wait(Wanted),
+    /// To this machine.
+    Host,
+    /// Nowhere; what the sender is told, if anything.
+    Refuse(DropReason, Option<Problem>),
+}
+
+/// What a decision asks of a packet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts {
+    pub(super) destination: IpAddr,
+    /// Whether the source means something on its link alone.
+    is_of_link: bool,
+    /// Time to live or hop limit.
+    hops: u8,
+    /// Bytes of the IP packet, or of the largest into which it will be cut.
+    length: usize,
+    may_cut: bool,
+}
+
+impl Facts {
+    /// Reads a packet that was checked before.
+    pub(super) fn of(packet: &Packet) -> Option<Self> {
+        let bytes = packet.bytes().get(usize::from(packet.network_offset)..)?;
+        if bytes.first()? >> 4 == 4 {
+            let ip = Ipv4::parse_head(bytes, usize::MAX).ok()?;
+            let length = longest(packet, usize::from(ip.total_length()), ip.header_bytes(), ip.payload());
+            return Some(Self {
+                destination: ip.destination().into(),
+                is_of_link: ip.source().is_link_local(),
+                hops: ip.time_to_live(),
+                length,
+                may_cut: !ip.dont_fragment() && packet.segmentation.kind == SegmentationKind::None,
+            });
+        }
+        let ip = Ipv6::parse_head(bytes, usize::MAX).ok()?;
+        let whole = Ipv6::HEADER_BYTES + usize::from(ip.payload_length());
+        Some(Self {
+            destination: ip.destination().into(),
+            is_of_link: ip.source().is_unicast_link_local(),
+            hops: ip.hop_limit(),
+            length: longest(packet, whole, Ipv6::HEADER_BYTES, ip.payload()),
+            may_cut: false,
+        })
+    }
+}
+
+/// Bytes of the largest IP packet that leaves: of a segment, where a device has left the cutting to us.
+fn longest(packet: &Packet, whole: usize, header: usize, payload: &[u8]) -> usize {
+    let transport = match packet.segmentation.kind {
+        SegmentationKind::None => return whole,
+        SegmentationKind::Udp | SegmentationKind::UdpOneId => Udp::HEADER_BYTES,
+        SegmentationKind::Tcp4 | SegmentationKind::Tcp4OneId | SegmentationKind::Tcp6 => {
+            Tcp::parse(payload).map_or(Tcp::HEADER_BYTES, |tcp| tcp.header_bytes())
+        }
+    };
+    whole.min(header + transport + usize::from(packet.segmentation.size))
+}
+
+/// Decides. `flow` hashes the packet's flow, where hops share flows.
+pub(super) fn decide<'a>(
+    facts: &Facts,
+    router: RouterId,
+    ways: &'a Ways,
+    found: WayId,
+    flow: impl FnOnce() -> u32,
+) -> Verdict<'a> {
+    use DropReason as Reason;
+    let way = match ways.get(found) {
+        None => return Verdict::Refuse(Reason::NoRoute, Some(Problem::NoRoute)),
+        Some(Way::Blackhole) => return Verdict::Refuse(Reason::Blackhole, None),
+        Some(Way::Unreachable) => {
+            return Verdict::Refuse(Reason::Unreachable, Some(Problem::HostUnreachable));
+        }
+        Some(Way::Prohibit) => return Verdict::Refuse(Reason::Prohibited, Some(Problem::Prohibited)),
+        Some(Way::Broadcast) => return Verdict::Refuse(Reason::GroupNotRouted, None),
+        Some(Way::Local) => return Verdict::Host,
+        Some(way @ (Way::Hop(_) | Way::Group(_) | Way::Connected(_))) => way,
+    };
+    if facts.is_of_link {
+        return Verdict::Refuse(Reason::LinkLocal, Some(Problem::BeyondScope));
+    }
+    if facts.hops <= 1 {
+        return Verdict::Refuse(Reason::TimeExceeded, Some(Problem::TimeExceeded));
+    }
+    if let Way::Connected(interface) = *way {
+        return Verdict::Wait(Wanted { router, interface, address: facts.destination });
+    }
+    let hash = if matches!(way, Way::Group(_)) { flow() } else { 0 };
+    let Some(hop) = ways.hop(found, hash) else {
+        return Verdict::Refuse(Reason::Unreachable, Some(Problem::HostUnreachable));
+    };
+    let fits = facts.length <= usize::from(hop.mtu);
+    if !fits && !facts.may_cut {
+        return Verdict::Refuse(Reason::TooBig, Some(Problem::TooBig(hop.mtu)));
+    }
+    match hop.neighbour.address() {
+        Some(mac) if fits => Verdict::Forward(hop, mac),
+        Some(mac) => Verdict::Cut(hop, mac),
+        None => Verdict::Wait(Wanted { router, interface: hop.interface, address: hop.address }),
+    }
+}

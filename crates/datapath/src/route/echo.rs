@@ -1,0 +1,123 @@
+//! Pings to addresses of Polder's own (RFC 792; RFC 4443, 4.2).
+//!
+//! The packet itself becomes the reply and goes back the way it came.
+
+use super::Interface;
+use crate::offload::complete_checksum;
+use crate::wire::checksum::update_u16;
+use crate::wire::{Icmp, Icmpv6, IpProtocol, Ipv4, Ipv6};
+use polder_buffers::Packet;
+
+/// Time to live of a reply.
+const TIME_TO_LIVE: u8 = 64;
+
+/// What a packet to an address of Polder's own is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asks {
+    /// An echo.
+    Echo,
+    /// A UDP port, on which nobody listens.
+    Port,
+    /// A message about something that Polder said or asked: an echo reply, an error.
+    Message,
+    /// Something that is not answered.
+    Other,
+}
+
+/// What a packet asks, whose header is checked; `ip` is where that is.
+pub(super) fn asks(ip: &[u8]) -> Asks {
+    match ip.first().map(|first| first >> 4) {
+        Some(4) => Ipv4::parse_head(ip, usize::MAX).map_or(Asks::Other, |ip| asks_v4(&ip)),
+        Some(6) => Ipv6::parse_head(ip, usize::MAX).map_or(Asks::Other, |ip| asks_v6(&ip)),
+        Some(_) | None => Asks::Other,
+    }
+}
+
+fn asks_v4(ip: &Ipv4<'_>) -> Asks {
+    // Nobody puts fragments together here.
+    if ip.is_fragment() {
+        return Asks::Other;
+    }
+    match (ip.protocol(), Icmp::parse(ip.payload())) {
+        (IpProtocol::UDP, _) => Asks::Port,
+        (IpProtocol::ICMP, Ok(message)) if message.kind() == Icmp::ECHO_REQUEST && message.code() == 0 => {
+            Asks::Echo
+        }
+        (IpProtocol::ICMP, Ok(message)) if message.is_error() || message.kind() == Icmp::ECHO_REPLY => {
+            Asks::Message
+        }
+        _ => Asks::Other,
+    }
+}
+
+fn asks_v6(ip: &Ipv6<'_>) -> Asks {
+    let Ok(upper) = ip.upper() else { return Asks::Other };
+    if upper.fragment.is_some() {
+        return Asks::Other;
+    }
+    match (upper.protocol, Icmpv6::parse(upper.payload)) {
+        (IpProtocol::UDP, _) => Asks::Port,
+        // Behind extension headers it would have to be answered without them.
+        (IpProtocol::ICMPV6, Ok(message))
+            if message.kind() == Icmpv6::ECHO_REQUEST && message.code() == 0 =>
+        {
+            if upper.offset == Ipv6::HEADER_BYTES { Asks::Echo } else { Asks::Other }
+        }
+        (IpProtocol::ICMPV6, Ok(message)) if message.is_error() || message.kind() == Icmpv6::ECHO_REPLY => {
+            Asks::Message
+        }
+        _ => Asks::Other,
+    }
+}
+
+/// Turns an echo request round; `None` when it is not what [`asks`] said.
+///
+/// The checksum is changed as the kind changes, so an echo that came broken goes back broken.
+pub(super) fn turn(packet: &mut Packet, interface: &Interface) -> Option<()> {
+    complete_checksum(packet).ok()?;
+    let link = usize::from(packet.network_offset);
+    let frame = packet.bytes_mut();
+    let (addresses, sender) = frame.get_mut(..12)?.split_at_mut(6);
+    addresses.copy_from_slice(sender);
+    sender.copy_from_slice(&interface.mac.0);
+    let ip = frame.get_mut(link..)?;
+    if ip.first()? >> 4 == 4 {
+        turn_v4(ip)?;
+    } else {
+        turn_v6(ip)?;
+    }
+    packet.egress = packet.ingress;
+    Some(())
+}
+
+fn turn_v4(ip: &mut [u8]) -> Option<()> {
+    let bytes = Ipv4::parse_head(ip, usize::MAX).ok()?.header_bytes();
+    let (header, message) = ip.split_at_mut_checked(bytes)?;
+    let (source, destination) = header.get_mut(12..20)?.split_at_mut(4);
+    source.swap_with_slice(destination);
+    header[8] = TIME_TO_LIVE;
+    header[10..12].fill(0);
+    let checksum = crate::wire::Checksum::of(header);
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    change_kind(message, Icmp::ECHO_REPLY)
+}
+
+fn turn_v6(ip: &mut [u8]) -> Option<()> {
+    let (header, message) = ip.split_at_mut_checked(Ipv6::HEADER_BYTES)?;
+    let (source, destination) = header.get_mut(8..40)?.split_at_mut(16);
+    source.swap_with_slice(destination);
+    header[7] = TIME_TO_LIVE;
+    change_kind(message, Icmpv6::ECHO_REPLY)
+}
+
+/// Both families have kind, code and checksum in the same places, and sums do not ask for the order of
+/// addresses.
+fn change_kind(message: &mut [u8], kind: u8) -> Option<()> {
+    let head: &mut [u8; 4] = message.first_chunk_mut()?;
+    let old = u16::from_be_bytes([head[0], head[1]]);
+    let new = u16::from_be_bytes([kind, head[1]]);
+    let checksum = update_u16(u16::from_be_bytes([head[2], head[3]]), old, new);
+    head[0] = kind;
+    head[2..4].copy_from_slice(&checksum.to_be_bytes());
+    Some(())
+}

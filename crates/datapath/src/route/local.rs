@@ -1,0 +1,179 @@
+//! What is for this machine, and what is said to neighbours and senders.
+
+use super::counters::RouteCounters;
+use super::discover::{self, Word};
+use super::echo::{self, Asks};
+use super::error::{self, Problem};
+use super::waiting::Waiting;
+use super::{Interface, Notice, Notices, Owner, Prefix, Routers};
+use crate::drops::{Context, DropReason};
+use crate::tunnel::reply::TokenBucket;
+use crate::wire::{Ethernet, Ipv4, Ipv6, MacAddress};
+use polder_buffers::{Batch, Packet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Where one worker's messages are written.
+#[derive(Debug)]
+pub(super) struct Desk {
+    /// Messages, ready to leave.
+    pub(super) answers: Batch,
+    bucket: TokenBucket,
+    pub(super) counters: Arc<RouteCounters>,
+}
+
+impl Desk {
+    pub(super) fn new(counters: Arc<RouteCounters>) -> Self {
+        Self { answers: Batch::new(), bucket: TokenBucket::default(), counters }
+    }
+
+    /// Tells the sender of a packet what is wrong, if it may be told.
+    #[cold]
+    pub(super) fn tell(
+        &mut self,
+        packet: &Packet,
+        interface: &Interface,
+        problem: Problem,
+        context: &mut Context<'_>,
+    ) {
+        if !error::may_tell(packet) {
+            return;
+        }
+        let may_speak = !self.answers.is_full() && self.bucket.take(context.now);
+        let message = if may_speak { error::message(packet, interface, problem, context.pool) } else { None };
+        let counter = if message.is_some() { &self.counters.told } else { &self.counters.silenced };
+        counter.add(1);
+        self.say(message, context);
+    }
+
+    /// Asks for a neighbour.
+    pub(super) fn ask(&mut self, interface: &Interface, address: IpAddr, context: &mut Context<'_>) {
+        if self.answers.is_full() {
+            return;
+        }
+        let question = discover::question(interface, address, context.pool);
+        self.counters.asked.add(u64::from(question.is_some()));
+        self.say(question, context);
+    }
+
+    fn say(&mut self, message: Option<Packet>, context: &Context<'_>) {
+        let Some(message) = message else { return };
+        context.ledger.generated.add(1);
+        let pushed = self.answers.push(message);
+        debug_assert!(pushed.is_ok(), "looked for room before");
+    }
+
+    /// Hands a packet to the kernel that has the interface.
+    pub(super) fn to_kernel(&mut self, packet: &mut Packet, interface: &Interface) -> Result<(), DropReason> {
+        let Owner::Kernel { host: Some(port) } = interface.owner else { return Err(DropReason::ToHost) };
+        packet.egress = port;
+        self.counters.to_host.add(1);
+        Ok(())
+    }
+
+    /// Takes a packet, trimmed, that is for an address of this machine.
+    #[cold]
+    pub(super) fn to_host(
+        &mut self,
+        packet: &mut Packet,
+        interface: &Interface,
+        routers: &Routers,
+        ears: (&Waiting, &Notices),
+        context: &mut Context<'_>,
+    ) -> Result<(), DropReason> {
+        let is_own = interface.owner == Owner::Polder || is_own(packet, interface, routers);
+        if !is_own {
+            return self.to_kernel(packet, interface);
+        }
+        let ip = packet.bytes().get(usize::from(packet.network_offset)..).unwrap_or_default();
+        match echo::asks(ip) {
+            Asks::Echo => {
+                echo::turn(packet, interface).ok_or(DropReason::NoListener)?;
+                self.counters.answered.add(1);
+                Ok(())
+            }
+            Asks::Message => {
+                context.deliver(packet);
+                Ok(())
+            }
+            Asks::Port => {
+                self.tell(packet, interface, Problem::Port, context);
+                Err(DropReason::NoListener)
+            }
+            Asks::Other if interface.owner == Owner::Polder => {
+                self.discover(packet, interface, ears, context)
+            }
+            Asks::Other => Err(DropReason::NoListener),
+        }
+    }
+
+    /// Takes a message of neighbour discovery, or refuses what is none.
+    pub(super) fn discover(
+        &mut self,
+        packet: &mut Packet,
+        interface: &Interface,
+        ears: (&Waiting, &Notices),
+        context: &mut Context<'_>,
+    ) -> Result<(), DropReason> {
+        let from = Ethernet::parse(packet.bytes()).map_or(MacAddress::ZERO, |ethernet| ethernet.source());
+        let ip = packet.bytes().get(usize::from(packet.network_offset)..).unwrap_or_default();
+        let word = Ipv6::parse(ip).ok().and_then(|ip| discover::read_nd(&ip, interface, from));
+        let is_group = packet.bytes().first().is_some_and(|byte| byte & 1 != 0);
+        let reason = if is_group { DropReason::GroupNotRouted } else { DropReason::NoListener };
+        self.hear(packet, &word.ok_or(reason)?, interface, ears, context)
+    }
+
+    /// Takes an ARP packet.
+    pub(super) fn hear_arp(
+        &mut self,
+        packet: &mut Packet,
+        word: &Word,
+        interface: &Interface,
+        ears: (&Waiting, &Notices),
+        context: &mut Context<'_>,
+    ) -> Result<(), DropReason> {
+        self.hear(packet, word, interface, ears, context)
+    }
+
+    /// Answers a neighbour's question, and remembers who it is: when it asked, or was asked.
+    fn hear(
+        &mut self,
+        packet: &mut Packet,
+        word: &Word,
+        interface: &Interface,
+        (waiting, notices): (&Waiting, &Notices),
+        context: &mut Context<'_>,
+    ) -> Result<(), DropReason> {
+        if let Some((address, mac)) = word.sender
+            && is_near(interface, address)
+            && (word.asked.is_some() || waiting.wants(interface.id, address))
+        {
+            notices.give(Notice::Heard { interface: interface.id, address, mac });
+        }
+        if word.asked.is_some() && !self.answers.is_full() {
+            let from = Ethernet::parse(packet.bytes()).map_or(MacAddress::ZERO, |ethernet| ethernet.source());
+            let answer = discover::answer(interface, *word, from, context.pool);
+            self.counters.answered.add(u64::from(answer.is_some()));
+            self.say(answer, context);
+        }
+        context.deliver(packet);
+        Ok(())
+    }
+}
+
+/// Whether a packet is for an address of Polder's own, though it came in by an interface of the kernel's.
+fn is_own(packet: &Packet, interface: &Interface, routers: &Routers) -> bool {
+    let ip = packet.bytes().get(usize::from(packet.network_offset)..).unwrap_or_default();
+    let v4 = Ipv4::parse_head(ip, usize::MAX).ok().map(|ip| IpAddr::V4(ip.destination()));
+    let v6 = || Ipv6::parse_head(ip, usize::MAX).ok().map(|ip| IpAddr::V6(ip.destination()));
+    v4.or_else(v6).is_some_and(|address| routers.is_own(interface.router, address))
+}
+
+/// Whether an address is in a network of an interface.
+fn is_near(interface: &Interface, address: IpAddr) -> bool {
+    let in_network = |own: &super::OwnAddress| {
+        Prefix::new(own.address, own.bits).is_ok_and(|network| network.contains(address))
+    };
+    let is_of_link = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
+    is_of_link || interface.addresses.iter().any(in_network)
+}
