@@ -13,6 +13,13 @@ use polder_buffers::{Batch, Packet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+/// What is listened with: who is waited for, and who is told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ears<'a> {
+    pub(super) waiting: &'a Waiting,
+    pub(super) notices: &'a Notices,
+}
+
 /// Where one worker's messages are written.
 #[derive(Debug)]
 pub(super) struct Desk {
@@ -64,7 +71,7 @@ impl Desk {
     }
 
     /// Hands a packet to the kernel that has the interface.
-    pub(super) fn to_kernel(&mut self, packet: &mut Packet, interface: &Interface) -> Result<(), DropReason> {
+    pub(super) fn pass_up(&self, packet: &mut Packet, interface: &Interface) -> Result<(), DropReason> {
         let Owner::Kernel { host: Some(port) } = interface.owner else { return Err(DropReason::ToHost) };
         packet.egress = port;
         self.counters.to_host.add(1);
@@ -73,17 +80,17 @@ impl Desk {
 
     /// Takes a packet, trimmed, that is for an address of this machine.
     #[cold]
-    pub(super) fn to_host(
+    pub(super) fn take(
         &mut self,
         packet: &mut Packet,
         interface: &Interface,
         routers: &Routers,
-        ears: (&Waiting, &Notices),
+        ears: Ears<'_>,
         context: &mut Context<'_>,
     ) -> Result<(), DropReason> {
         let is_own = interface.owner == Owner::Polder || is_own(packet, interface, routers);
         if !is_own {
-            return self.to_kernel(packet, interface);
+            return self.pass_up(packet, interface);
         }
         let ip = packet.bytes().get(usize::from(packet.network_offset)..).unwrap_or_default();
         match echo::asks(ip) {
@@ -112,7 +119,7 @@ impl Desk {
         &mut self,
         packet: &mut Packet,
         interface: &Interface,
-        ears: (&Waiting, &Notices),
+        ears: Ears<'_>,
         context: &mut Context<'_>,
     ) -> Result<(), DropReason> {
         let from = Ethernet::parse(packet.bytes()).map_or(MacAddress::ZERO, |ethernet| ethernet.source());
@@ -123,32 +130,20 @@ impl Desk {
         self.hear(packet, &word.ok_or(reason)?, interface, ears, context)
     }
 
-    /// Takes an ARP packet.
-    pub(super) fn hear_arp(
-        &mut self,
-        packet: &mut Packet,
-        word: &Word,
-        interface: &Interface,
-        ears: (&Waiting, &Notices),
-        context: &mut Context<'_>,
-    ) -> Result<(), DropReason> {
-        self.hear(packet, word, interface, ears, context)
-    }
-
     /// Answers a neighbour's question, and remembers who it is: when it asked, or was asked.
-    fn hear(
+    pub(super) fn hear(
         &mut self,
         packet: &mut Packet,
         word: &Word,
         interface: &Interface,
-        (waiting, notices): (&Waiting, &Notices),
+        ears: Ears<'_>,
         context: &mut Context<'_>,
     ) -> Result<(), DropReason> {
         if let Some((address, mac)) = word.sender
             && is_near(interface, address)
-            && (word.asked.is_some() || waiting.wants(interface.id, address))
+            && (word.asked.is_some() || ears.waiting.wants(interface.id, address))
         {
-            notices.give(Notice::Heard { interface: interface.id, address, mac });
+            ears.notices.give(Notice::Heard { interface: interface.id, address, mac });
         }
         if word.asked.is_some() && !self.answers.is_full() {
             let from = Ethernet::parse(packet.bytes()).map_or(MacAddress::ZERO, |ethernet| ethernet.source());

@@ -99,6 +99,10 @@ mod waiting;
 
 mod stage;
 
+mod hold;
+mod onward;
+mod sort;
+
 mod counters;
 
 pub use counters::RouteCounters;

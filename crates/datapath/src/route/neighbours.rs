@@ -4,13 +4,17 @@ use super::{Hop, Interface, InterfaceId, Notice, Router, Way, WayId};
 use crate::tunnel::NextHop;
 use crate::units::Nanos;
 use crate::wire::MacAddress;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 /// How long a neighbour on an interface of Polder's own is believed without a word from it (RFC 1122,
 /// 2.3.2.1: of the order of a minute).
 const BELIEVED: Nanos = Nanos::from_seconds(60);
+/// Neighbours that have said who they are without being configured or the kernel's, at most.
+const MOST: usize = 1 << 16;
+/// Ways are used again so many neighbours later, when no batch has them any more.
+const SPARE: usize = 64;
 
 /// What is known of one neighbour.
 #[derive(Clone, Debug)]
@@ -23,6 +27,8 @@ pub struct Neighbour {
     pub is_permanent: bool,
     /// The way to it as a destination on a connected network.
     way: Option<WayId>,
+    /// Whether hops of routes have its `next_hop`.
+    is_gateway: bool,
 }
 
 /// The neighbours of one router, owned by its control thread.
@@ -30,7 +36,11 @@ pub struct Neighbour {
 /// A gateway of a route and a neighbour of a connected network are the same entry: [`Neighbours::next_hop`]
 /// makes it, also while the address is not known, and [`Neighbours::set`] makes it known.
 #[derive(Debug, Default)]
-pub struct Neighbours(HashMap<(InterfaceId, IpAddr), Neighbour>);
+pub struct Neighbours {
+    known: HashMap<(InterfaceId, IpAddr), Neighbour>,
+    /// Ways that lead to nobody, oldest first, to be used again.
+    spare: VecDeque<WayId>,
+}
 
 impl Neighbours {
     /// None.
@@ -40,19 +50,14 @@ impl Neighbours {
 
     /// The link-layer address of a neighbour, known or not: what a [`Hop`] is made with.
     pub fn next_hop(&mut self, interface: InterfaceId, address: IpAddr) -> Arc<NextHop> {
-        Arc::clone(&self.entry(interface, address).next_hop)
+        let entry = self.entry(interface, address);
+        entry.is_gateway = true;
+        Arc::clone(&entry.next_hop)
     }
 
-    /// The hop that leads to a neighbour by an interface: as a gateway of routes, with its own address as
-    /// `address`.
+    /// The hop that leads to a neighbour by an interface, for a route that has it as its gateway.
     pub fn hop(&mut self, interface: &Interface, address: IpAddr) -> Hop {
-        Hop {
-            interface: interface.id,
-            source: interface.mac,
-            mtu: interface.mtu,
-            address,
-            neighbour: self.next_hop(interface.id, address),
-        }
+        hop(interface, address, self.next_hop(interface.id, address))
     }
 
     /// Takes note of a neighbour's link-layer address, from the kernel or the configuration (`is_permanent`) or
@@ -66,31 +71,47 @@ impl Neighbours {
         mac: MacAddress,
         (now, is_permanent): (Nanos, bool),
     ) {
-        let hop = self.hop(interface, address);
+        let is_known = self.known.contains_key(&(interface.id, address));
+        if !is_known && !is_permanent && self.known.len() >= MOST {
+            return;
+        }
+        let spare = if self.spare.len() > SPARE { self.spare.front().copied() } else { None };
         let entry = self.entry(interface.id, address);
         (entry.heard, entry.is_permanent) = (now, is_permanent);
         entry.next_hop.set_address(Some(mac));
-        if entry.way.is_none() && !is_of_link(address) {
-            entry.way = router.add_way(Way::Hop(hop));
-            router.set_neighbour(address, entry.way);
-        } else if let Some(way) = entry.way {
+        let way = Way::Hop(hop(interface, address, Arc::clone(&entry.next_hop)));
+        match entry.way {
             // The interface may have another address or MTU than before.
-            router.replace_way(way, Way::Hop(hop));
-            router.publish();
+            Some(known) => {
+                router.replace_way(known, way);
+                router.publish();
+            }
+            None if is_of_link(address) => {}
+            None => {
+                entry.way = match spare {
+                    Some(spare) => router.replace_way(spare, way).then_some(spare),
+                    None => router.add_way(way),
+                };
+                router.set_neighbour(address, entry.way);
+                if spare.is_some() {
+                    self.spare.pop_front();
+                }
+            }
         }
         router.notices().announce();
     }
 
     /// Forgets a neighbour's link-layer address: packets for it wait again.
     pub fn forget(&mut self, router: &mut Router, interface: InterfaceId, address: IpAddr) {
-        let Some(entry) = self.0.get_mut(&(interface, address)) else { return };
+        let Some(entry) = self.known.get_mut(&(interface, address)) else { return };
         entry.next_hop.set_address(None);
-        if entry.way.take().is_some() {
+        if let Some(way) = entry.way.take() {
             router.set_neighbour(address, None);
+            router.replace_way(way, Way::Unreachable);
+            self.spare.push_back(way);
         }
-        // Hops of routes may hold it.
-        if Arc::strong_count(&entry.next_hop) == 1 {
-            self.0.remove(&(interface, address));
+        if !entry.is_gateway {
+            self.known.remove(&(interface, address));
         }
     }
 
@@ -107,24 +128,29 @@ impl Neighbours {
     /// Forgets those that have not been heard for long; who is still there answers when it is asked.
     pub fn expire(&mut self, router: &mut Router, now: Nanos) {
         let is_old = |entry: &Neighbour| !entry.is_permanent && now.since(entry.heard) > BELIEVED;
-        let old = self.0.iter().filter(|(_, entry)| is_old(entry) && entry.next_hop.address().is_some());
+        let old = self.known.iter().filter(|(_, entry)| is_old(entry) && entry.next_hop.address().is_some());
         let old: Vec<_> = old.map(|(&key, _)| key).collect();
         old.into_iter().for_each(|(interface, address)| self.forget(router, interface, address));
     }
 
     /// All neighbours, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (InterfaceId, IpAddr, &Neighbour)> {
-        self.0.iter().map(|(&(interface, address), entry)| (interface, address, entry))
+        self.known.iter().map(|(&(interface, address), entry)| (interface, address, entry))
     }
 
     fn entry(&mut self, interface: InterfaceId, address: IpAddr) -> &mut Neighbour {
-        self.0.entry((interface, address)).or_insert_with(|| Neighbour {
+        self.known.entry((interface, address)).or_insert_with(|| Neighbour {
             next_hop: Arc::default(),
             heard: Nanos(0),
             is_permanent: false,
             way: None,
+            is_gateway: false,
         })
     }
+}
+
+fn hop(interface: &Interface, address: IpAddr, neighbour: Arc<NextHop>) -> Hop {
+    Hop { interface: interface.id, source: interface.mac, mtu: interface.mtu, address, neighbour }
 }
 
 /// Whether an address means something on its link alone, so that no route leads there.

@@ -1,0 +1,114 @@
+//! Packets that leave their batch: those that are cut, and those that wait.
+
+use super::error::Problem;
+use super::sort::arrival;
+use super::stage::RouteState;
+use super::waiting::{Due, Wanted};
+use super::{Notice, Owner, RouterId, Routers, fragment};
+use crate::drops::{Context, DropReason};
+use polder_buffers::{BATCH, Batch, Packet};
+
+/// Packets that do not stay where they are.
+#[derive(Debug)]
+pub(super) struct Moves {
+    pub(super) any: bool,
+    by_position: [Option<Move>; BATCH],
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Move {
+    Cut(u16),
+    Wait(Wanted),
+}
+
+impl Moves {
+    pub(super) const fn new() -> Self {
+        Self { any: false, by_position: [None; BATCH] }
+    }
+
+    pub(super) fn put(&mut self, position: usize, moved: Move) {
+        self.any = true;
+        self.by_position[position % BATCH] = Some(moved);
+    }
+}
+
+impl RouteState {
+    /// Moves the whole batch to the end of `routed`, in order, but for packets that wait.
+    #[cold]
+    pub(super) fn rebuild(
+        &mut self,
+        batch: &mut Batch,
+        routers: &Routers,
+        routed: &mut Vec<Packet>,
+        context: &mut Context<'_>,
+    ) {
+        self.moves.any = false;
+        for (position, packet) in batch.drain().enumerate() {
+            match self.moves.by_position.get_mut(position).and_then(Option::take) {
+                None => routed.push(packet),
+                Some(Move::Cut(mtu)) => {
+                    let fragments = fragment::split(packet, mtu, routed, context);
+                    self.desk.counters.fragmented.add(u64::from(fragments > 0));
+                    self.desk.counters.fragments.add(fragments);
+                }
+                Some(Move::Wait(wanted)) => self.hold(packet, wanted, routers, context),
+            }
+        }
+    }
+
+    fn hold(&mut self, packet: Packet, wanted: Wanted, routers: &Routers, context: &mut Context<'_>) {
+        self.desk.counters.waited.add(1);
+        if self.waiting.hold(packet, wanted, context) {
+            self.ask(wanted, routers, context);
+        }
+    }
+
+    /// Looks after packets that wait: asks again, gives up, and returns those that may go on, to be routed
+    /// anew.
+    #[cold]
+    pub(crate) fn look_after(&mut self, routers: &Routers, context: &mut Context<'_>) -> &mut Vec<Packet> {
+        while let Some(due) = self.waiting.due(context.now) {
+            match due {
+                Due::Ask(wanted) => self.ask(wanted, routers, context),
+                Due::GiveUp(wanted) => self.give_up(wanted, routers, context),
+            }
+        }
+        for (number, lane) in (0..).zip(&mut self.lanes) {
+            let news = lane.notices.news();
+            if core::mem::replace(&mut lane.news, news) != news {
+                let is_meant = |wanted: &Wanted| wanted.router == RouterId(number);
+                self.waiting.take(is_meant, &mut self.released, context);
+            }
+        }
+        self.waiting.look_again(context.now);
+        &mut self.released
+    }
+
+    /// Asks for a neighbour, or has the control thread ask.
+    fn ask(&mut self, wanted: Wanted, routers: &Routers, context: &mut Context<'_>) {
+        let Wanted { router, interface, address } = wanted;
+        if let Some(lane) = self.lanes.get(usize::from(router.0)) {
+            lane.notices.give(Notice::Wanted { interface, address });
+        }
+        if let Some(interface) = routers.interface(interface).filter(|to| to.owner == Owner::Polder) {
+            self.desk.ask(interface, address, context);
+        }
+    }
+
+    fn give_up(&mut self, wanted: Wanted, routers: &Routers, context: &mut Context<'_>) {
+        let Wanted { router, interface, address } = wanted;
+        let is_own = routers.interface(interface).is_some_and(|to| to.owner == Owner::Polder);
+        if let Some(lane) = self.lanes.get(usize::from(router.0)).filter(|_| is_own) {
+            lane.notices.give(Notice::Silent { interface, address });
+        }
+        let Self { waiting, released, desk, .. } = self;
+        waiting.take(|other| *other == wanted, released, context);
+        for mut packet in released.drain(..) {
+            if let Some(arrival) = arrival(&packet, routers) {
+                desk.tell(&packet, arrival, Problem::HostUnreachable, context);
+            }
+            context.discard(&mut packet, DropReason::NeighbourUnknown);
+            context.pool.release_packet(packet);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The first loop: headers are looked at, and destinations collected.
+
+use super::check::{Seen, check_v4, check_v6, is_plain_v4, is_plain_v6};
+use super::local::{Desk, Ears};
+use super::onward::trim;
+use super::send::{ETHERNET, PLAIN_V4, PLAIN_V6};
+use super::stage::{CLOSELY, RouteState};
+use super::{FibReader, Interface, InterfaceId, Owner, RouterId, Routers, WayId, discover};
+use crate::drops::{Context, DropReason, is_dropped};
+use crate::tunnel::refusal;
+use crate::wire::{Arp, EtherType, Link, MacAddress, VlanId};
+use polder_buffers::{BATCH, Batch, NO_PORT, Packet, PortId};
+use std::net::IpAddr;
+
+/// Bytes of a packet that are looked at: link header, extension headers, a message of neighbour discovery.
+const LOOKED_AT: usize = 256;
+
+/// The packets of a batch that routes are looked up for.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) v4: Lookups<4>,
+    pub(super) v6: Lookups<16>,
+}
+
+#[derive(Debug)]
+pub(super) struct Lookups<const N: usize> {
+    pub(super) count: usize,
+    pub(super) positions: [u8; BATCH],
+    addresses: [[u8; N]; BATCH],
+    pub(super) found: [WayId; BATCH],
+}
+
+impl<const N: usize> Lookups<N> {
+    pub(super) const fn new() -> Self {
+        Self { count: 0, positions: [0; BATCH], addresses: [[0; N]; BATCH], found: [WayId::NONE; BATCH] }
+    }
+
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "positions in a batch are below 64")]
+    fn put(&mut self, position: usize, address: [u8; N]) {
+        let at = self.count % BATCH;
+        (self.positions[at], self.addresses[at]) = (position as u8, address);
+        self.count += 1;
+    }
+
+    #[inline]
+    pub(super) fn lookup(&mut self, reader: &mut FibReader) {
+        if self.count > 0 {
+            reader.view().lookup_all(&self.addresses[..self.count], &mut self.found);
+        }
+    }
+}
+
+/// The port by which the last packet came.
+#[derive(Clone, Copy)]
+struct Arrival<'a> {
+    port: PortId,
+    has_interfaces: bool,
+    untagged: Option<&'a Interface>,
+}
+
+impl RouteState {
+    /// Looks at the headers of those of `meant` that belong to one router, the first one's; returns it, and
+    /// which are left for another.
+    #[inline(never)]
+    pub(super) fn sort(
+        &mut self,
+        batch: &mut Batch,
+        meant: u64,
+        routers: &Routers,
+        context: &mut Context<'_>,
+    ) -> (Option<RouterId>, u64) {
+        let (mut router, mut others) = (None, 0);
+        let mut arrival = Arrival { port: NO_PORT, has_interfaces: false, untagged: None };
+        for (position, packet) in batch.iter_mut().enumerate() {
+            if packet.ingress != arrival.port {
+                let port = packet.ingress;
+                arrival =
+                    Arrival { port, has_interfaces: routers.has(port), untagged: routers.untagged(port) };
+            }
+            if !arrival.has_interfaces || meant >> position & 1 == 0 || is_dropped(packet) {
+                continue;
+            }
+            if let Some(interface) = arrival.untagged
+                && router == Some(interface.router)
+                && self.work.put(position, packet, interface.mac)
+            {
+                continue;
+            }
+            let interface = match find(packet, routers) {
+                Ok(interface) => interface,
+                Err(reason) => {
+                    context.discard(packet, reason);
+                    continue;
+                }
+            };
+            if *router.get_or_insert(interface.router) == interface.router {
+                self.look_closely(position, packet, interface, routers, context);
+            } else {
+                others |= 1 << position;
+            }
+        }
+        (router, others)
+    }
+
+    /// Looks at a packet that is not plain, or the first one of its router.
+    fn look_closely(
+        &mut self,
+        position: usize,
+        packet: &mut Packet,
+        interface: &Interface,
+        routers: &Routers,
+        context: &mut Context<'_>,
+    ) {
+        let is_untagged = interface.id.vlan == VlanId::PRIORITY;
+        if is_untagged && self.work.put(position, packet, interface.mac) {
+            return;
+        }
+        let Some(lane) = self.lanes.get(usize::from(interface.router.0)) else { return };
+        let Self { work, desk, waiting, .. } = self;
+        let site = Site { interface, routers, ears: Ears { waiting, notices: &lane.notices } };
+        if let Err(reason) = site.look(position, packet, work, desk, context) {
+            context.discard(packet, reason);
+        }
+    }
+}
+
+impl Work {
+    /// Notes a packet whose header needs no second look; whether that is so.
+    #[inline(always)]
+    fn put(&mut self, position: usize, packet: &Packet, mac: MacAddress) -> bool {
+        let bytes = packet.bytes();
+        let Some(frame) = bytes.first_chunk::<PLAIN_V4>() else { return false };
+        if frame[..6] != mac.0 {
+            return false;
+        }
+        let room = packet.len() - ETHERNET;
+        let kind = EtherType(u16::from_be_bytes([frame[12], frame[13]]));
+        if kind == EtherType::IPV4 {
+            let header = frame.last_chunk().expect("a frame ends with an IPv4 header");
+            let is_plain = is_plain_v4(header, room);
+            if is_plain {
+                self.v4.put(position, [frame[30], frame[31], frame[32], frame[33]]);
+            }
+            return is_plain;
+        }
+        let Some(frame) = bytes.first_chunk::<PLAIN_V6>().filter(|_| kind == EtherType::IPV6) else {
+            return false;
+        };
+        let header = frame.last_chunk().expect("a frame ends with an IPv6 header");
+        let is_plain = is_plain_v6(header, room);
+        if is_plain {
+            self.v6.put(position, *header.last_chunk().expect("a header ends with the destination"));
+        }
+        is_plain
+    }
+}
+
+/// The interface by which a packet came.
+fn find<'a>(packet: &Packet, routers: &'a Routers) -> Result<&'a Interface, DropReason> {
+    let link = Link::parse(packet.bytes()).map_err(refusal)?;
+    let vlan = match (link.tag, link.inner_tag) {
+        (None, _) => VlanId::PRIORITY,
+        (Some(tag), None) => tag.id().ok_or(DropReason::NoInterface)?,
+        (Some(_), Some(_)) => return Err(DropReason::NoInterface),
+    };
+    routers.interface(InterfaceId { port: packet.ingress, vlan }).ok_or(DropReason::NoInterface)
+}
+
+/// The same for a packet that was found before.
+pub(super) fn arrival<'a>(packet: &Packet, routers: &'a Routers) -> Option<&'a Interface> {
+    find(packet, routers).ok()
+}
+
+/// A closer look at a packet that came in by an interface.
+struct Site<'a> {
+    interface: &'a Interface,
+    routers: &'a Routers,
+    ears: Ears<'a>,
+}
+
+impl Site<'_> {
+    #[cold]
+    fn look(
+        &self,
+        position: usize,
+        packet: &mut Packet,
+        work: &mut Work,
+        desk: &mut Desk,
+        context: &mut Context<'_>,
+    ) -> Result<(), DropReason> {
+        let wanted = u16::try_from(packet.len().min(LOOKED_AT)).unwrap_or(0);
+        // What a short first frame does not hold is found missing below.
+        let _ = packet.gather(wanted, context.pool);
+        let link = Link::parse(packet.bytes()).map_err(refusal)?;
+        let (offset, kind) = (link.header_bytes(), link.ether_type());
+        let destination = link.ethernet.destination();
+        if destination != self.interface.mac && !destination.is_multicast() {
+            return Err(DropReason::OtherStation);
+        }
+        packet.network_offset = u16::try_from(offset).map_err(|_| DropReason::NotRouted)?;
+        if destination.is_multicast() && self.interface.owner != Owner::Polder {
+            return desk.pass_up(packet, self.interface);
+        }
+        let length = packet.len() - offset;
+        let bytes = packet.bytes().get(offset..).unwrap_or_default();
+        match kind {
+            EtherType::ARP => return self.hear(packet, desk, context),
+            EtherType::IPV4 => match check_v4(bytes, length)? {
+                Seen::To(_) if destination.is_multicast() => return Err(DropReason::GroupNotRouted),
+                Seen::To(address) => work.v4.put(position, address.octets()),
+                Seen::Group => return Err(DropReason::GroupNotRouted),
+                Seen::OnLink(address) => return self.on_link(packet, address.into(), desk, context),
+            },
+            EtherType::IPV6 => match check_v6(bytes, length)? {
+                Seen::To(_) if destination.is_multicast() => return Err(DropReason::GroupNotRouted),
+                Seen::To(address) => work.v6.put(position, address.octets()),
+                Seen::Group => {
+                    trim(packet, context.pool);
+                    return desk.discover(packet, self.interface, self.ears, context);
+                }
+                Seen::OnLink(address) => return self.on_link(packet, address.into(), desk, context),
+            },
+            _ => return Err(DropReason::NotRouted),
+        }
+        packet.flags |= CLOSELY;
+        Ok(())
+    }
+
+    /// To an address that is valid on the link alone.
+    fn on_link(
+        &self,
+        packet: &mut Packet,
+        address: IpAddr,
+        desk: &mut Desk,
+        context: &mut Context<'_>,
+    ) -> Result<(), DropReason> {
+        if !self.interface.has(address) {
+            return Err(DropReason::LinkLocal);
+        }
+        trim(packet, context.pool);
+        desk.take(packet, self.interface, self.routers, self.ears, context)
+    }
+
+    fn hear(
+        &self,
+        packet: &mut Packet,
+        desk: &mut Desk,
+        context: &mut Context<'_>,
+    ) -> Result<(), DropReason> {
+        if self.interface.owner != Owner::Polder {
+            return desk.pass_up(packet, self.interface);
+        }
+        let bytes = packet.bytes().get(usize::from(packet.network_offset)..).unwrap_or_default();
+        let arp = Arp::parse(bytes).map_err(refusal)?;
+        desk.hear(packet, &arp_word(&arp, self.interface)?, self.interface, self.ears, context)
+    }
+}
+
+fn arp_word(arp: &Arp<'_>, interface: &Interface) -> Result<discover::Word, DropReason> {
+    discover::read_arp(arp, interface).ok_or(DropReason::NoListener)
+}

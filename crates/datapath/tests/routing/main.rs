@@ -1,0 +1,7 @@
+//! The router from frame to frame: every rule by its reason, every header against another writer.
+
+mod cases;
+mod frames;
+mod neighbours;
+mod random;
+mod stand;
