@@ -117,12 +117,41 @@ pub(super) enum Step {
     FromIndex,
 }
 
+impl Step {
+    fn reads_index(&self) -> bool {
+        matches!(
+            self,
+            Self::LoadIndexed(..)
+                | Self::StoreIndex(_)
+                | Self::FromIndex
+                | Self::Compute(_, Operand::Index)
+                | Self::Branch(_, Operand::Index, ..)
+        )
+    }
+}
+
 /// A program that has been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     pub(super) steps: Box<[Step]>,
+    /// By instruction: a load together with the test that follows, where nobody else wants what was loaded.
+    pub(super) sieves: Box<[Option<Sieve>]>,
+    /// Whether it reads the accumulator or the index, which begin as zero, before it has written them: of the
+    /// index, whether it reads it at all.
+    pub(super) wants: (bool, bool),
     /// Whether it reads its memory, which begins as zero.
     pub(super) remembers: bool,
+}
+
+/// A load and a test of what was loaded, in one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sieve {
+    pub(super) width: Width,
+    pub(super) offset: u32,
+    pub(super) test: Test,
+    pub(super) constant: u32,
+    pub(super) yes: u16,
+    pub(super) no: u16,
 }
 
 impl Program {
@@ -140,7 +169,9 @@ impl Program {
         match steps.last() {
             Some(Step::Return(_) | Step::ReturnAccumulator) => {
                 let reads = |step: &Step| matches!(step, Step::LoadMemory(_) | Step::IndexMemory(_));
-                Ok(Self { remembers: steps.iter().any(reads), steps })
+                let (sieves, wants_accumulator) = sieves(&steps);
+                let wants = (wants_accumulator, steps.iter().any(Step::reads_index));
+                Ok(Self { remembers: steps.iter().any(reads), wants, sieves, steps })
             }
             _ => Err(BadProgram::NoEnd),
         }
@@ -148,7 +179,8 @@ impl Program {
 
     /// The program that matches every packet.
     pub fn everything() -> Self {
-        Self { steps: Box::new([Step::Return(u32::MAX)]), remembers: false }
+        let (steps, sieves) = (Box::new([Step::Return(u32::MAX)]), Box::new([None]));
+        Self { steps, sieves, wants: (false, false), remembers: false }
     }
 
     /// Number of instructions.
@@ -156,6 +188,44 @@ impl Program {
     pub fn len(&self) -> usize {
         self.steps.len()
     }
+}
+
+/// Finds loads that serve one test alone. Jumps go forward, so one pass from the end tells where the accumulator
+/// is wanted; also whether it is before it was written.
+fn sieves(steps: &[Step]) -> (Box<[Option<Sieve>]>, bool) {
+    let mut wanted = vec![false; steps.len() + 1];
+    let mut sieves = vec![None; steps.len()];
+    for (at, step) in steps.iter().enumerate().rev() {
+        wanted[at] = match *step {
+            Step::Load(..)
+            | Step::LoadIndexed(..)
+            | Step::LoadLength
+            | Step::LoadConstant(_)
+            | Step::LoadMemory(_)
+            | Step::FromIndex
+            | Step::Return(_) => false,
+            Step::Branch(..)
+            | Step::Compute(..)
+            | Step::Negate
+            | Step::Store(_)
+            | Step::ToIndex
+            | Step::ReturnAccumulator => true,
+            Step::Jump(to) => wanted[usize::from(to)],
+            Step::IndexHeader(_)
+            | Step::IndexLength
+            | Step::IndexConstant(_)
+            | Step::IndexMemory(_)
+            | Step::StoreIndex(_) => wanted[at + 1],
+        };
+        if let Step::Load(width, offset) = *step
+            && let Some(&Step::Branch(test, Operand::Constant(constant), yes, no)) = steps.get(at + 1)
+            && !wanted[usize::from(yes)]
+            && !wanted[usize::from(no)]
+        {
+            sieves[at] = Some(Sieve { width, offset, test, constant, yes, no });
+        }
+    }
+    (sieves.into(), wanted[0])
 }
 
 /// Classes, in the lower three bits of a code.

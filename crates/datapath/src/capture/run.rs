@@ -4,7 +4,7 @@
 //! for itself would do: a word of bits stands at each instruction, one for each packet that is there.
 //! What an instruction is gets decided once a batch, and tests are made for all packets side by side.
 
-use super::program::{Arithmetic, MEMORY, Operand, Program, Step, Test, Width};
+use super::program::{Arithmetic, MEMORY, Operand, Program, Sieve, Step, Test, Width};
 use polder_buffers::BATCH;
 
 const _: () = assert!(BATCH == 64, "one bit a packet");
@@ -55,24 +55,46 @@ impl Runner {
         }
     }
 
-    /// Runs `program` over the packets of `views` that `wanted` names by bit. Gives those that match; how
-    /// many bytes of each are wanted is in [`Runner::verdicts`].
-    pub fn run(&mut self, program: &Program, views: &[View<'_>; BATCH], wanted: u64) -> u64 {
+    /// Registers and memory begin as zero, where a program sees that.
+    fn begin(&mut self, program: &Program) {
         self.prepare(program);
-        self.accumulator = [0; BATCH];
-        self.index = [0; BATCH];
+        if program.wants.0 {
+            self.accumulator = [0; BATCH];
+        }
+        if program.wants.1 {
+            self.index = [0; BATCH];
+        }
         if program.remembers {
             self.memory = [[0; BATCH]; MEMORY];
         }
+    }
+
+    /// A load and the test behind it, in one. Gives the packets that go on.
+    #[inline]
+    fn sift(&mut self, sieve: &Sieve, views: &[View<'_>], here: u64) -> u64 {
+        let (holds, there) = sift(sieve, views);
+        let stay = here & there;
+        self.waiting[usize::from(sieve.yes)] |= stay & holds;
+        self.waiting[usize::from(sieve.no)] |= stay & !holds;
+        stay
+    }
+
+    /// Runs `program` over the packets of `views` that `wanted` names by bit. Gives those that match; how
+    /// many bytes of each are wanted is in [`Runner::verdicts`].
+    pub fn run(&mut self, program: &Program, views: &[View<'_>; BATCH], wanted: u64) -> u64 {
+        self.begin(program);
         let mut matching = 0;
         let mut running = wanted;
+        let top = BATCH - wanted.leading_zeros() as usize;
         self.waiting[0] = wanted;
         for (at, step) in program.steps.iter().enumerate() {
             let here = core::mem::take(&mut self.waiting[at]);
             if here == 0 {
                 continue;
             }
+            let sieve = program.sieves[at];
             let stay = match *step {
+                _ if sieve.is_some() => sieve.map_or(0, |sieve| self.sift(&sieve, &views[..top], here)),
                 Step::Jump(to) => {
                     self.waiting[usize::from(to)] |= here;
                     continue;
@@ -83,6 +105,7 @@ impl Runner {
                     self.waiting[usize::from(no)] |= here & !holds;
                     continue;
                 }
+                Step::Return(0) => 0,
                 Step::Return(verdict) => {
                     matching |= self.finish(here, |_| verdict);
                     0
@@ -112,7 +135,7 @@ impl Runner {
             if running == 0 {
                 break;
             }
-            if stay != 0 {
+            if stay != 0 && sieve.is_none() {
                 self.waiting[at + 1] |= stay;
             }
         }
@@ -252,6 +275,12 @@ fn bits(holds: impl Fn(usize) -> bool) -> u64 {
     for (packet, flag) in flags.iter_mut().enumerate() {
         *flag = u8::from(holds(packet));
     }
+    pack(&flags)
+}
+
+/// One bit for each byte, which is 0 or 1.
+#[inline(always)]
+fn pack(flags: &[u8; BATCH]) -> u64 {
     let mut bits = 0;
     for (place, eight) in flags.as_chunks::<8>().0.iter().enumerate() {
         // Each byte's lowest bit moves to its place in the highest byte; no two meet on the way.
@@ -259,6 +288,58 @@ fn bits(holds: impl Fn(usize) -> bool) -> u64 {
         bits |= packed << (8 * place);
     }
     bits
+}
+
+/// For which packets a load and a test hold, and which have the bytes; whether they are there or not. All
+/// packets side by side, because nothing is kept of what was loaded.
+fn sift(sieve: &Sieve, views: &[View<'_>]) -> (u64, u64) {
+    let Sieve { width, offset, test, constant, .. } = *sieve;
+    let Ok(from) = usize::try_from(offset) else { return (0, 0) };
+    match width {
+        Width::Word => sift_by(views, test, constant, |bytes| {
+            bytes.get(from..from.saturating_add(4))?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
+        }),
+        Width::Half => sift_by(views, test, constant, |bytes| {
+            bytes
+                .get(from..from.saturating_add(2))?
+                .first_chunk()
+                .map(|bytes| u16::from_be_bytes(*bytes).into())
+        }),
+        Width::Byte => sift_by(views, test, constant, |bytes| bytes.get(from).map(|byte| u32::from(*byte))),
+    }
+}
+
+#[inline(always)]
+fn sift_by(
+    views: &[View<'_>],
+    test: Test,
+    constant: u32,
+    load: impl Fn(&[u8]) -> Option<u32> + Copy,
+) -> (u64, u64) {
+    match test {
+        Test::Equal => column(views, load, |value| value == constant),
+        Test::Greater => column(views, load, |value| value > constant),
+        Test::GreaterOrEqual => column(views, load, |value| value >= constant),
+        Test::AnyBit => column(views, load, |value| value & constant != 0),
+    }
+}
+
+#[inline(always)]
+fn column(
+    views: &[View<'_>],
+    load: impl Fn(&[u8]) -> Option<u32>,
+    holds: impl Fn(u32) -> bool,
+) -> (u64, u64) {
+    let mut flags = [[0_u8; BATCH]; 2];
+    let [held, there] = &mut flags;
+    for ((held, there), view) in held.iter_mut().zip(there).zip(views) {
+        if let Some(value) = load(view.bytes) {
+            *held = u8::from(holds(value));
+            *there = 1;
+        }
+    }
+    let [held, there] = flags;
+    (pack(&held), pack(&there))
 }
 
 /// Calls `act` for each packet.

@@ -75,6 +75,25 @@ proptest! {
         assert_same(&instructions, &packets, wanted)?;
     }
 
+    /// Loads that serve one test each, as in most programs of tcpdump's: these are done in one.
+    #[test]
+    fn decisions_are_those_of_the_reference(
+        decisions in prop::collection::vec(
+            (select(&[0x20_u16, 0x28, 0x30][..]), 0..12_u32, select(&[0x15_u16, 0x25, 0x35, 0x45][..]), 0..3_u32, 0..3_u8, 0..3_u8),
+            1..12,
+        ),
+        packets in prop::collection::vec(prop::collection::vec(select(&[0_u8, 0, 0, 1, 2][..]), 0..16), 1..65),
+        wanted in prop_oneof![any::<u64>(), Just(u64::MAX)],
+    ) {
+        let mut instructions = Vec::new();
+        for (load, offset, test, constant, yes, no) in decisions {
+            instructions.push(Instruction { code: load, yes: 0, no: 0, k: offset });
+            instructions.push(Instruction { code: test, yes: 2 * yes, no: 2 * no + u8::from(no == 2), k: constant });
+        }
+        instructions.extend([9, 0, 7, 0, 9, 5].map(|k| Instruction { code: 6, yes: 0, no: 0, k }));
+        assert_same(&instructions, &packets, wanted)?;
+    }
+
     /// Whatever the bytes of a program are: it is refused, or it runs to its end.
     #[test]
     fn whatever_a_program_is(

@@ -1,0 +1,123 @@
+//! Techniques by which workers do more together than one alone (E2, E3, E8): in memory, two cores, with
+//! work a packet as a small core has it.
+
+use super::super::order::rig::{Plan, Rig};
+use super::super::order::{rate, throughput, work};
+use super::{FLOWS, Run, effort, is_due, record};
+use crate::interrupt;
+use crate::machine;
+use crate::meters::statistics::Samples;
+use polder_datapath::steer::Order;
+use std::time::Duration;
+
+/// Work a packet, in nanoseconds: what a kernel's gateway takes, rounded.
+const COST: u32 = 1000;
+const WARM_UP: Duration = Duration::from_millis(50);
+
+pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
+    let link = work::calibrate();
+    let links = work::links(COST, link);
+    let cores = machine::cores();
+    for technique in ["E2", "E3", "E8"] {
+        if !is_due(run, technique) {
+            continue;
+        }
+        if cores < 2 {
+            run.leave_out(format!("{technique}: it takes two cores, and this machine has one"));
+            continue;
+        }
+        run.place("worker 0, which receives, for techniques of several", cores - 1, "pinned");
+        run.place("worker 1", cores - 2, "pinned");
+        match technique {
+            "E2" => steering(run, links)?,
+            "E3" => paths(run, links)?,
+            _ => order(run, links)?,
+        }
+    }
+    Ok(())
+}
+
+/// Many flows, every second one at home with the other worker.
+fn many(links: u32, order: Order) -> Plan {
+    let flows = (0..FLOWS as usize).map(|flow| flow % 2).collect();
+    Plan { order, flows, ..Plan::one_flow(2, links) }
+}
+
+/// Packets a second of both, in turn.
+fn compare(run: &Run, technique: &str, plans: [&Plan; 2]) -> anyhow::Result<[Samples; 2]> {
+    let (rounds, time) = effort(run);
+    let mut rates = [const { Samples::new() }; 2];
+    for round in 1..=rounds {
+        run.says(&format!("{technique} on and off, run {round} of {rounds}"));
+        for (plan, rates) in plans.into_iter().zip(&mut rates) {
+            rates.push(packets_a_second(plan, time)?);
+        }
+    }
+    Ok(rates)
+}
+
+fn packets_a_second(plan: &Plan, time: Duration) -> anyhow::Result<f64> {
+    if plan.restoration {
+        return Ok(rate(&throughput(plan, time)?));
+    }
+    let rig = Rig::start(plan, |_| {})?;
+    rig.open(true);
+    interrupt::sleep(WARM_UP)?;
+    let window = rig.window(time)?;
+    rig.stop()?;
+    Ok(rate(&window))
+}
+
+/// E2: the packets of one queue find all cores.
+fn steering(run: &mut Run, links: u32) -> anyhow::Result<()> {
+    let (on, off) = (many(links, Order::Hash), many(links, Order::Queue));
+    let rates = compare(run, "E2", [&on, &off])?;
+    // A tunnel has one pair of outer addresses, so all of it is one flow.
+    let outer = Plan { flows: vec![1; FLOWS as usize], ..on };
+    let outer = packets_a_second(&outer, effort(run).1)?;
+    let remarks = [
+        format!("{FLOWS} flows by one queue, each hashed to a worker"),
+        format!(
+            "all stay with the worker that receives; hashed by outer headers alone, which are the same for all: {:.2} Mpps",
+            outer / 1e6
+        ),
+    ];
+    record(run, "E2", &rates, remarks);
+    Ok(())
+}
+
+/// E3: every core has its own way into the tunnel.
+fn paths(run: &mut Run, links: u32) -> anyhow::Result<()> {
+    let on = many(links, Order::Hash);
+    let off = Plan { one_path: true, one_ledger: true, ..on.clone() };
+    let rates = compare(run, "E3", [&on, &off])?;
+    let remarks = [
+        "two workers, each with its own way into the tunnel and its own sending queue".to_owned(),
+        "one way for both: six tenths of the work, and sending, behind a lock".to_owned(),
+    ];
+    record(run, "E3", &rates, remarks);
+    Ok(())
+}
+
+/// E8: one flow on all cores, in order.
+fn order(run: &mut Run, links: u32) -> anyhow::Result<()> {
+    let on = Plan { one_ledger: true, ..Plan::one_flow(2, links) };
+    let off = Plan { restoration: false, ..on.clone() };
+    let rates = compare(run, "E8", [&on, &off])?;
+    let time = effort(run).1;
+    let hashed = packets_a_second(&Plan { order: Order::Hash, ..on }, time)?;
+    let rig = Rig::start(&off, |_| {})?;
+    rig.open(true);
+    interrupt::sleep(time)?;
+    let (left, ledger) = rig.stop()?;
+    let (sent, reordered) = (left.sent.iter().sum::<u64>(), ledger.flows[0].reordered);
+    let remarks = [
+        "one flow, spread over two workers and put in order again".to_owned(),
+        format!(
+            "spread and left as it comes: {reordered} of {sent} packets out of order; hashed, it has one worker: {:.2} Mpps",
+            hashed / 1e6
+        ),
+    ];
+    record(run, "E8", &rates, remarks);
+    Ok(())
+}
