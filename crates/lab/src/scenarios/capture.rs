@@ -105,7 +105,7 @@ const DHCP: &[(u16, u8, u8, u32)] = &[
 
 /// What is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Looks {
+pub(super) enum Looks {
     /// Nothing: there is no capture.
     Off,
     Unmatched,
@@ -127,7 +127,7 @@ struct Contestant {
 }
 
 /// Who takes what is captured.
-struct Reader {
+pub(super) struct Reader {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<TapReader>,
 }
@@ -190,7 +190,7 @@ impl Contestant {
     }
 }
 
-fn begin(rig: &Rig, looks: Looks, core: usize) -> anyhow::Result<Option<Reader>> {
+pub(super) fn begin(rig: &Rig, looks: Looks, core: usize) -> anyhow::Result<Option<Reader>> {
     let program = match looks {
         Looks::Off => return Ok(None),
         Looks::Unmatched => load(NOBODY)?,
@@ -231,7 +231,7 @@ impl Reader {
     }
 
     /// Packets that were asked about, that matched, and that were lost.
-    fn stop(self) -> anyhow::Result<(u64, u64, u64)> {
+    pub(super) fn stop(self) -> anyhow::Result<(u64, u64, u64)> {
         self.stop.store(true, Ordering::Relaxed);
         let reader = self.thread.join().ok().context("the reader panicked")?;
         let counters = reader.counters();

@@ -73,6 +73,25 @@ pub(super) struct Books {
     pub(super) unaccounted: u64,
 }
 
+/// How long a contest takes.
+#[derive(Clone, Debug)]
+pub(super) struct Effort {
+    pub(super) rounds: usize,
+    /// Of one trial.
+    pub(super) time: Duration,
+    /// What rate a device was found to do in a contest like this one: the search begins there. What this one finds is
+    /// written down here.
+    pub(super) found: Vec<(Contender, f64)>,
+}
+
+impl Effort {
+    /// Where the rate of a device is looked for.
+    fn rates(&self, contender: Contender) -> (f64, f64) {
+        let known = self.found.iter().find(|(known, _)| *known == contender);
+        known.map_or(RATES, |(_, rate)| (rate * 0.5, rate * 1.6))
+    }
+}
+
 /// Runs a contest with frames of one length, and fills the rows of its entries.
 ///
 /// # Errors
@@ -84,17 +103,33 @@ pub(super) fn hold(
     flows: u32,
 ) -> anyhow::Result<Books> {
     let (rounds, time) = run.quick_or((3, 300), (7, 1000));
-    let time = Duration::from_millis(time);
+    let mut effort = Effort { rounds, time: Duration::from_millis(time), found: Vec::new() };
+    hold_within(run, entries, (frame_bytes, flows), &mut effort)
+}
+
+/// The same with as much effort as is said.
+///
+/// # Errors
+/// As [`hold`].
+pub(super) fn hold_within(
+    run: &mut Run,
+    entries: &[Entry],
+    (frame_bytes, flows): (usize, u32),
+    effort: &mut Effort,
+) -> anyhow::Result<Books> {
+    let (rounds, time) = (effort.rounds, effort.time);
     let mut ready = Vec::new();
     let wanted = entries.iter().filter(|entry| run.wants_any(&entry.rows())).collect::<Vec<_>>();
     for entry in wanted {
         run.says(&format!("{} ({frame_bytes} bytes)", entry.cost));
         let setup = Setup::new(entry.contender, entry.task, frame_bytes, flows);
-        let prepared = Ready::prepare(*entry, setup, time);
+        let prepared = Ready::prepare(*entry, setup, time, effort.rates(entry.contender));
         crate::interrupt::check()?;
         match prepared {
             Ok(prepared) => {
                 entry.place(run);
+                effort.found.retain(|(known, _)| *known != entry.contender);
+                effort.found.push((entry.contender, prepared.plan.rate));
                 ready.push(prepared);
             }
             Err(error) => run.skip(&entry.rows(), &format!("{error:#}")),
@@ -142,7 +177,8 @@ pub(super) fn throughput(
             break;
         }
         let percent = loss * 100.0;
-        ensure!(search.next() >= low, "more than {percent} % are lost even at {low} packets a second");
+        let least = low.min(RATES.0);
+        ensure!(search.next() >= least, "more than {percent} % are lost even at {least} packets a second");
         let trial = undisturbed(stand, &Plan::steady(search.next(), time))?;
         // A generator that cannot keep up makes no rate good that it did not reach.
         let (reached, kept) = (trial.reached(search.next()), trial.loss() <= loss);
@@ -223,12 +259,12 @@ impl Entry {
 
 impl Ready {
     /// Sets the device up, and finds the rate at which it is to be measured.
-    fn prepare(entry: Entry, setup: Setup, time: Duration) -> anyhow::Result<Self> {
+    fn prepare(entry: Entry, setup: Setup, time: Duration, rates: (f64, f64)) -> anyhow::Result<Self> {
         let mut stand = Stand::lay(setup)?;
         let Found { rate, bounded } = if entry.on_senders_time() {
             Found { rate: f64::INFINITY, bounded: false }
         } else {
-            throughput(&mut stand, LOSS, RATES, time)?
+            throughput(&mut stand, LOSS, rates, time)?
         };
         let [costs, rates, lost, sink, foreign] = [const { Samples::new() }; 5];
         let plan = Plan::steady(rate, time);

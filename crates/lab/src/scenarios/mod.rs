@@ -6,6 +6,7 @@ mod capture;
 mod contest;
 mod engine;
 mod filter;
+mod gateway;
 mod gre;
 mod hops;
 mod idle;
@@ -54,6 +55,7 @@ pub const ALL: &[Scenario] = &[
     lan78xx::SCENARIO,
     filter::SCENARIO,
     capture::SCENARIO,
+    gateway::SCENARIO,
     lan78xx_kernel::SCENARIO,
     judge_gre::SCENARIO,
 ];

@@ -10,7 +10,7 @@ use super::probe::Probe;
 use crate::clock;
 use crate::meters::allocations;
 use crate::meters::stream::StreamMeter;
-use polder_buffers::{Batch, HEADROOM, Packet, Pool, Segment};
+use polder_buffers::{Batch, Frame, HEADROOM, Packet, Pool, Segment};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
 use std::os::fd::BorrowedFd;
@@ -27,6 +27,28 @@ pub struct Tap {
     allocations: AtomicU64,
 }
 
+/// Where a source puts its packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes in front of them.
+    pub headroom: u16,
+    /// Whether they take no more than they need, where the pool has pieces.
+    pub exact: bool,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { headroom: HEADROOM, exact: false }
+    }
+}
+
+impl Room {
+    #[inline]
+    fn take(self, length: u16, pool: &mut Pool) -> Option<Frame> {
+        if self.exact { pool.take_for(u32::from(self.headroom) + u32::from(length)) } else { pool.take() }
+    }
+}
+
 /// A port that packets come from.
 #[derive(Debug)]
 pub struct Source {
@@ -37,6 +59,7 @@ pub struct Source {
     number: u64,
     flow: u32,
     station: u32,
+    room: Room,
     tap: Arc<Tap>,
     counters: Arc<QueueCounters>,
 }
@@ -46,6 +69,8 @@ pub struct Drain {
     scratch: Box<[u8; LONGEST]>,
     /// Where probes are and who meters them.
     meter: Option<(usize, Arc<Mutex<StreamMeter>>)>,
+    /// Where packets are put that the device could not read, and how many those were.
+    bounce: Option<(Box<[u8; LONGEST]>, Arc<AtomicU64>)>,
     counters: Arc<QueueCounters>,
 }
 
@@ -87,7 +112,14 @@ impl Source {
     fn with(template: Option<Template>, pace: Option<Pace>) -> (Self, Arc<Tap>) {
         let tap = Arc::<Tap>::default();
         let counters = Arc::default();
-        (Self { template, pace, number: 0, flow: 0, station: 0, tap: Arc::clone(&tap), counters }, tap)
+        let room = Room::default();
+        (Self { template, pace, number: 0, flow: 0, station: 0, room, tap: Arc::clone(&tap), counters }, tap)
+    }
+
+    /// The same with other room for packets.
+    #[must_use]
+    pub fn in_room(self, room: Room) -> Self {
+        Self { room, ..self }
     }
 
     /// How many packets may come now.
@@ -107,9 +139,10 @@ impl RxQueue for Source {
         let length = u16::try_from(template.len()).unwrap_or(u16::MAX);
         let mut count = 0;
         while count < limit
-            && let Some(frame) = pool.take()
+            && let Some(frame) = self.room.take(length, pool)
         {
-            let mut packet = Packet::from_segment(Segment { frame, offset: HEADROOM, length });
+            let offset = self.room.headroom;
+            let mut packet = Packet::from_segment(Segment { frame, offset, length });
             template.write(self.flow, self.station, packet.bytes_mut());
             if let Some(pace) = &self.pace {
                 let probe = Probe { stream: 0, number: self.number, due: pace.due(self.number) };
@@ -142,6 +175,13 @@ impl RxQueue for Source {
     }
 }
 
+/// Whether a packet's bytes are on both sides of a boundary of 4 KiB.
+#[inline]
+fn crosses(packet: &Packet) -> bool {
+    let first = packet.head().offset_in_region() + u64::from(packet.headroom());
+    first / 4096 != (first + packet.bytes().len().max(1) as u64 - 1) / 4096
+}
+
 /// The number that follows in a circle of `count`.
 #[inline]
 fn after(number: u32, count: u32) -> u32 {
@@ -151,7 +191,13 @@ fn after(number: u32, count: u32) -> u32 {
 impl Drain {
     /// A port that swallows everything.
     pub fn new() -> Self {
-        Self { scratch: Box::new([0; LONGEST]), meter: None, counters: Arc::default() }
+        Self { scratch: Box::new([0; LONGEST]), meter: None, bounce: None, counters: Arc::default() }
+    }
+
+    /// The same for a device that must not be given what crosses a boundary of 4 KiB: such packets are copied to
+    /// where they do not, and counted.
+    pub fn with_erratum(copied: &Arc<AtomicU64>) -> Self {
+        Self { bounce: Some((Box::new([0; LONGEST]), Arc::clone(copied))), ..Self::new() }
     }
 
     /// The same with a meter that reads the probe `probe_at` bytes into each packet.
@@ -170,7 +216,15 @@ impl TxQueue for Drain {
     fn transmit(&mut self, batch: &mut Batch, pool: &mut Pool) {
         let mut bytes = 0;
         for packet in batch.iter() {
-            copy(packet.bytes(), &mut *self.scratch);
+            if let Some((place, copied)) = &mut self.bounce
+                && crosses(packet)
+            {
+                copy(packet.bytes(), &mut **place);
+                copied.fetch_add(1, Ordering::Relaxed);
+                copy(&place[..packet.len().min(LONGEST)], &mut *self.scratch);
+            } else {
+                copy(packet.bytes(), &mut *self.scratch);
+            }
             bytes += packet.len();
         }
         self.counters.transmitted.add(batch.len() as u64);

@@ -3,7 +3,7 @@
 use crate::meters::cpu::thread_time;
 use crate::meters::frames;
 use crate::topology::pin_here;
-use crate::traffic::memory::{Drain, Source, Tap};
+use crate::traffic::memory::{Drain, Room, Source, Tap};
 use crate::traffic::packet::{Mac, Outer, Talk, Wrap};
 use anyhow::{Context as _, anyhow};
 use polder::runtime::accounts::Accounts;
@@ -11,7 +11,7 @@ use polder::runtime::clock::Clock;
 use polder::runtime::wake::Bell;
 use polder::runtime::worker::{Attachment, Command, Mesh, SendPath, Worker};
 use polder_buffers::snapshot::Snapshot;
-use polder_buffers::{Class, PortId, Region, RegionOptions};
+use polder_buffers::{BufferManager, BufferOptions, Class, Pool, PortId, Region, RegionOptions};
 use polder_datapath::counters::{QueueCounters, Stage, WorkerCounters};
 use polder_datapath::engine::{Engine, Tables};
 use polder_datapath::filter::Filters;
@@ -25,6 +25,7 @@ use polder_datapath::units::Nanos;
 use polder_datapath::wire::MacAddress;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -63,7 +64,46 @@ pub(crate) struct Rig {
     taps: Vec<Arc<Tap>>,
     worker: Arc<WorkerCounters>,
     queues: Vec<Arc<QueueCounters>>,
+    copied: Arc<AtomicU64>,
     _tables: Snapshot<Tables>,
+    _memory: Option<BufferManager>,
+}
+
+/// What is to run, and in what memory.
+pub(crate) struct Build {
+    pub(crate) path: Path,
+    pub(crate) flows: u32,
+    /// What frames would measure on a wire; there is no FCS.
+    pub(crate) frame_bytes: usize,
+    pub(crate) filters: Filters,
+    pub(crate) room: Room,
+    /// In place of slots alone.
+    pub(crate) buffers: Option<BufferOptions>,
+    /// Whether devices that send must not be given what crosses a boundary of 4 KiB.
+    pub(crate) erratum: bool,
+}
+
+impl Build {
+    /// As `engine` has it.
+    pub(crate) fn new(path: Path, flows: u32) -> Self {
+        let (frame_bytes, filters, room) = (FRAME_BYTES, Filters::none(), Room::default());
+        Self { path, flows, frame_bytes, filters, room, buffers: None, erratum: false }
+    }
+
+    /// Memory, the worker's part of it, and what keeps it.
+    fn memory(&self) -> anyhow::Result<(Region, Pool, Option<BufferManager>)> {
+        let Some(options) = self.buffers else {
+            let region = Region::new(RegionOptions { slots: SLOTS, slot_bytes: SLOT_BYTES })?;
+            let pool = region.pool();
+            return Ok((region, pool, None));
+        };
+        let manager = BufferManager::new(options)?;
+        Ok((manager.region().clone(), manager.pool(Class::Data), Some(manager)))
+    }
+
+    fn drain(&self, copied: &Arc<AtomicU64>) -> Drain {
+        if self.erratum { Drain::with_erratum(copied) } else { Drain::new() }
+    }
 }
 
 /// A look at a running rig.
@@ -116,21 +156,33 @@ impl Rig {
 
     /// The same with rules.
     pub(crate) fn filtering(path: Path, flows: u32, core: usize, filters: Filters) -> anyhow::Result<Self> {
-        let region = Region::new(RegionOptions { slots: SLOTS, slot_bytes: SLOT_BYTES })?;
+        Self::build(Build { filters, ..Build::new(path, flows) }, core)
+    }
+
+    /// The same, as it is said.
+    pub(crate) fn build(mut build: Build, core: usize) -> anyhow::Result<Self> {
+        let (region, pool, memory) = build.memory()?;
         let clock = Clock::start();
-        let tables = Tables { filters, ..path.tables(clock.now())? };
+        let path = build.path;
+        let tables = Tables {
+            filters: std::mem::replace(&mut build.filters, Filters::none()),
+            ..path.tables(clock.now())?
+        };
         let tables = Snapshot::new(tables);
+        let copied = Arc::<AtomicU64>::default();
         let engine = Engine::new(tables.reader(), 0);
         let worker = Arc::clone(engine.counters());
         let bell = Arc::new(Bell::new().context("cannot make an event")?);
         let (commands, orders) = channel();
         let (reports, _) = channel();
         let mesh = Mesh::default();
-        let mut runner = Worker::new(region.pool(), engine, clock, mesh, Arc::clone(&bell), orders, reports)
+        let mut runner = Worker::new(pool, engine, clock, mesh, Arc::clone(&bell), orders, reports)
             .context("cannot make a worker")?;
         let (mut taps, mut queues) = (Vec::new(), Vec::new());
-        for (port, (source, tap)) in [ETHERNET, RADIO].into_iter().zip(path.sources(flows)) {
-            let drain = Drain::new();
+        for (port, (source, tap)) in
+            [ETHERNET, RADIO].into_iter().zip(path.sources(build.flows, build.frame_bytes))
+        {
+            let (source, drain) = (source.in_room(build.room), build.drain(&copied));
             queues.extend([Arc::clone(source.counters()), Arc::clone(drain.counters())]);
             taps.push(tap);
             let attachment = Attachment {
@@ -153,7 +205,8 @@ impl Rig {
         })?;
         let id = ids.recv().context("the worker's thread ended")??;
         let thread = Some(thread);
-        Ok(Self { region, thread, id, commands, bell, taps, worker, queues, _tables: tables })
+        let (_tables, _memory) = (tables, memory);
+        Ok(Self { region, thread, id, commands, bell, taps, worker, queues, copied, _tables, _memory })
     }
 
     /// Lets packets come, or stops them.
@@ -179,6 +232,11 @@ impl Rig {
         self.commands.send(command).map_err(|_| anyhow!("the worker is gone"))?;
         self.bell.ring();
         Ok(())
+    }
+
+    /// Packets that were copied because a device could not read them.
+    pub(crate) fn copied(&self) -> u64 {
+        self.copied.load(Ordering::Relaxed)
     }
 
     /// Batches that have met the stage of filters.
@@ -263,14 +321,14 @@ impl Path {
     }
 
     /// What comes in at each port.
-    fn sources(self, flows: u32) -> [(Source, Arc<Tap>); 2] {
+    fn sources(self, flows: u32, frame_bytes: usize) -> [(Source, Arc<Tap>); 2] {
         let talk = talk(flows);
         match self {
-            Self::Bridge => [talk, talk.answered()].map(|talk| Source::new(talk, FRAME_BYTES)),
-            Self::Encapsulate => [Source::new(talk, FRAME_BYTES), Source::dry()],
+            Self::Bridge => [talk, talk.answered()].map(|talk| Source::new(talk, frame_bytes)),
+            Self::Encapsulate => [Source::new(talk, frame_bytes), Source::dry()],
             Self::Decapsulate => {
                 let outer = Outer { wrap: Wrap::Gretap(None), source: REMOTE, destination: LOCAL };
-                [Source::dry(), Source::new(Talk { outer: Some(outer), ..talk }, FRAME_BYTES)]
+                [Source::dry(), Source::new(Talk { outer: Some(outer), ..talk }, frame_bytes)]
             }
         }
     }

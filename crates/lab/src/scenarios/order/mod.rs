@@ -2,10 +2,10 @@
 
 mod handoff;
 mod keeping;
-mod ports;
+pub(super) mod ports;
 mod restoring;
-mod rig;
-mod work;
+pub(super) mod rig;
+pub(super) mod work;
 
 use super::{Goal, Promise, Run, Scenario};
 use crate::machine;
@@ -119,7 +119,7 @@ fn speedups(run: &mut Run, link: f64) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn throughput(plan: &Plan, time: Duration) -> anyhow::Result<Reading> {
+pub(super) fn throughput(plan: &Plan, time: Duration) -> anyhow::Result<Reading> {
     let rig = Rig::start(plan, |_| {})?;
     rig.open(true);
     crate::interrupt::sleep(WARM_UP)?;
@@ -131,7 +131,7 @@ fn throughput(plan: &Plan, time: Duration) -> anyhow::Result<Reading> {
 
 /// Packets a second.
 #[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 52 bits")]
-fn rate(window: &Reading) -> f64 {
+pub(super) fn rate(window: &Reading) -> f64 {
     window.passed as f64 / window.at.as_secs_f64()
 }
 

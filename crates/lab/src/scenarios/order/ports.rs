@@ -14,16 +14,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of a packet, FCS excluded.
-pub(super) const BYTES: usize = 64;
+pub(in crate::scenarios) const BYTES: usize = 64;
 /// Where a packet says its flow and its number.
 const FLOW_AT: usize = 42;
 const NUMBER_AT: usize = 46;
 /// Who sends and who receives.
-pub(super) const FROM: [u8; 6] = [2, 0, 0, 0, 0, 1];
-pub(super) const TO: [u8; 6] = [2, 0, 0, 0, 0, 2];
+pub(in crate::scenarios) const FROM: [u8; 6] = [2, 0, 0, 0, 0, 1];
+pub(in crate::scenarios) const TO: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
 /// A frame of the flow with this UDP source port.
-pub(super) fn frame(flow: u32, port: u16) -> [u8; BYTES] {
+pub(in crate::scenarios) fn frame(flow: u32, port: u16) -> [u8; BYTES] {
     let mut frame = [0; BYTES];
     let (link, rest) = frame.split_at_mut(14);
     link.copy_from_slice(&[&TO[..], &FROM[..], &[8, 0]].concat());
@@ -35,26 +35,26 @@ pub(super) fn frame(flow: u32, port: u16) -> [u8; BYTES] {
 
 /// What a source and those who watch it share.
 #[derive(Debug, Default)]
-pub(super) struct Tap {
+pub(in crate::scenarios) struct Tap {
     open: AtomicBool,
     sent: Vec<AtomicU64>,
 }
 
 impl Tap {
     /// Lets packets out, or stops them.
-    pub(super) fn set_open(&self, open: bool) {
+    pub(in crate::scenarios) fn set_open(&self, open: bool) {
         // Relaxed: the flag orders nothing.
         self.open.store(open, Ordering::Relaxed);
     }
 
     /// Packets of each flow so far.
-    pub(super) fn sent(&self) -> Vec<u64> {
+    pub(in crate::scenarios) fn sent(&self) -> Vec<u64> {
         self.sent.iter().map(|sent| sent.load(Ordering::Relaxed)).collect()
     }
 }
 
 /// A port that packets come from: a batch of one flow, a batch of the next.
-pub(super) struct Source {
+pub(in crate::scenarios) struct Source {
     frames: Vec<[u8; BYTES]>,
     numbers: Vec<u64>,
     turn: usize,
@@ -67,7 +67,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn new(frames: Vec<[u8; BYTES]>, pace: Option<u64>) -> (Self, Arc<Tap>) {
+    pub(in crate::scenarios) fn new(frames: Vec<[u8; BYTES]>, pace: Option<u64>) -> (Self, Arc<Tap>) {
         let sent = frames.iter().map(|_| AtomicU64::new(0)).collect();
         let tap = Arc::new(Tap { open: AtomicBool::new(false), sent });
         let numbers = vec![0; frames.len()];
@@ -135,42 +135,42 @@ impl RxQueue for Source {
 
 /// The link behind the sink: so many packets a second, with CoDel in front of it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Link {
-    pub(super) packets_per_second: u64,
-    pub(super) codel: CodelOptions,
+pub(in crate::scenarios) struct Link {
+    pub(in crate::scenarios) packets_per_second: u64,
+    pub(in crate::scenarios) codel: CodelOptions,
 }
 
 /// What came out of one flow.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Came {
-    pub(super) packets: u64,
+pub(in crate::scenarios) struct Came {
+    pub(in crate::scenarios) packets: u64,
     /// Of those, with a number below one that came before.
-    pub(super) reordered: u64,
+    pub(in crate::scenarios) reordered: u64,
     next: u64,
     last_at: u64,
     /// The longest time without a packet, in nanoseconds.
-    pub(super) longest_gap: u64,
+    pub(in crate::scenarios) longest_gap: u64,
 }
 
 /// What all sending queues of the port share.
 #[derive(Default)]
-pub(super) struct Ledger {
-    pub(super) flows: Vec<Came>,
+pub(in crate::scenarios) struct Ledger {
+    pub(in crate::scenarios) flows: Vec<Came>,
     /// Dropped by the queue, because packets waited too long, and because it was full.
-    pub(super) dropped: (u64, u64),
+    pub(in crate::scenarios) dropped: (u64, u64),
     /// Exact, for the first flow, when it is wanted.
-    pub(super) meter: Option<SequenceMeter>,
+    pub(in crate::scenarios) meter: Option<SequenceMeter>,
     /// The numbers of the first flow in the order in which they came, as far as there is room.
-    pub(super) arrivals: Vec<u64>,
+    pub(in crate::scenarios) arrivals: Vec<u64>,
     /// Swaps of neighbours that are to be made on purpose, by the number of the first.
-    pub(super) swaps: Vec<u64>,
+    pub(in crate::scenarios) swaps: Vec<u64>,
     link: Option<(Link, EgressQueue)>,
     /// When the link is free again.
     free_at: u64,
 }
 
 /// A port that packets go to.
-pub(super) struct Sink {
+pub(in crate::scenarios) struct Sink {
     ledger: Arc<Mutex<Ledger>>,
     /// Whether this queue is the one that empties the link's queue when nothing comes.
     first: bool,
@@ -182,7 +182,7 @@ pub(super) struct Sink {
 const QUEUE_BYTES: u64 = 8192 * QueueOptions::BYTES_A_PACKET;
 
 impl Ledger {
-    pub(super) fn new(flows: usize, link: Option<Link>) -> Self {
+    pub(in crate::scenarios) fn new(flows: usize, link: Option<Link>) -> Self {
         let queue = |link: Link| {
             let discipline = Discipline::Codel(link.codel);
             (link, EgressQueue::new(&QueueOptions { discipline, limit_bytes: QUEUE_BYTES, rate: None }))
@@ -235,7 +235,7 @@ impl Ledger {
     }
 
     /// Adds what another queue has seen, which has to be other flows.
-    pub(super) fn add(&mut self, other: &Self) -> anyhow::Result<()> {
+    pub(in crate::scenarios) fn add(&mut self, other: &Self) -> anyhow::Result<()> {
         for (flow, other) in self.flows.iter_mut().zip(&other.flows).filter(|(_, other)| other.packets > 0) {
             ensure!(flow.packets == 0, "one flow left by two queues");
             *flow = other.clone();
@@ -244,7 +244,7 @@ impl Ledger {
     }
 
     /// Packets that wait for the link.
-    pub(super) fn waiting(&self) -> usize {
+    pub(in crate::scenarios) fn waiting(&self) -> usize {
         self.link.as_ref().map_or(0, |(_, queue)| queue.len())
     }
 
@@ -270,7 +270,10 @@ fn read(bytes: &[u8]) -> (usize, u64) {
 
 impl Sink {
     /// So many sending queues of one port, and the count of what has passed.
-    pub(super) fn new(ledgers: &[Arc<Mutex<Ledger>>], queues: usize) -> (Vec<Self>, Arc<AtomicU64>) {
+    pub(in crate::scenarios) fn new(
+        ledgers: &[Arc<Mutex<Ledger>>],
+        queues: usize,
+    ) -> (Vec<Self>, Arc<AtomicU64>) {
         let passed = Arc::<AtomicU64>::default();
         let queue = |number: usize| Self {
             ledger: Arc::clone(&ledgers[number % ledgers.len()]),

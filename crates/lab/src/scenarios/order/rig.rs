@@ -43,25 +43,27 @@ const SEED: u64 = 0x5eed;
 
 /// What is to run.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
-    pub(super) workers: usize,
-    pub(super) order: Order,
+pub(in crate::scenarios) struct Plan {
+    pub(in crate::scenarios) workers: usize,
+    pub(in crate::scenarios) order: Order,
     /// Links of work a packet.
-    pub(super) links: u32,
-    pub(super) restoration: bool,
-    pub(super) marks: Marks,
+    pub(in crate::scenarios) links: u32,
+    pub(in crate::scenarios) restoration: bool,
+    pub(in crate::scenarios) marks: Marks,
     /// The home of each flow, by worker.
-    pub(super) flows: Vec<usize>,
+    pub(in crate::scenarios) flows: Vec<usize>,
     /// Packets a second; none for as many as can be.
-    pub(super) pace: Option<u64>,
-    pub(super) link: Option<Link>,
+    pub(in crate::scenarios) pace: Option<u64>,
+    pub(in crate::scenarios) link: Option<Link>,
     /// Whether all sending queues write into one ledger, and wait for each other there.
-    pub(super) one_ledger: bool,
+    pub(in crate::scenarios) one_ledger: bool,
+    /// Whether the part of the work that puts a packet into a tunnel is done by one worker at a time.
+    pub(in crate::scenarios) one_path: bool,
 }
 
 impl Plan {
     /// One flow, as fast as it goes.
-    pub(super) fn one_flow(workers: usize, links: u32) -> Self {
+    pub(in crate::scenarios) fn one_flow(workers: usize, links: u32) -> Self {
         Self {
             workers,
             order: if workers == 1 { Order::Queue } else { Order::Spread },
@@ -72,49 +74,53 @@ impl Plan {
             pace: None,
             link: None,
             one_ledger: false,
+            one_path: false,
         }
     }
 }
 
 /// A running rig.
-pub(super) struct Rig {
+pub(in crate::scenarios) struct Rig {
     region: Region,
     threads: Vec<JoinHandle<()>>,
     /// The threads' numbers, by worker.
-    pub(super) ids: Vec<i32>,
+    pub(in crate::scenarios) ids: Vec<i32>,
     commands: Vec<(Sender<Command>, Arc<Bell>)>,
-    pub(super) tap: Arc<Tap>,
+    pub(in crate::scenarios) tap: Arc<Tap>,
     /// One for all sending queues, or one for each.
     ledgers: Vec<Arc<Mutex<Ledger>>>,
     passed: Arc<AtomicU64>,
-    pub(super) workers: Vec<Arc<WorkerCounters>>,
+    pub(in crate::scenarios) workers: Vec<Arc<WorkerCounters>>,
     queues: Vec<Arc<QueueCounters>>,
     _tables: Snapshot<Tables>,
 }
 
 /// What was seen of a running rig.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Reading {
-    pub(super) at: Duration,
-    pub(super) passed: u64,
-    pub(super) cpu: Vec<Duration>,
+pub(in crate::scenarios) struct Reading {
+    pub(in crate::scenarios) at: Duration,
+    pub(in crate::scenarios) passed: u64,
+    pub(in crate::scenarios) cpu: Vec<Duration>,
 }
 
 /// What is left when all is over.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Left {
-    pub(super) sent: Vec<u64>,
-    pub(super) late: u64,
-    pub(super) no_core: u64,
-    pub(super) expired: u64,
-    pub(super) changes: u64,
-    pub(super) helped: u64,
-    pub(super) tickets: u64,
+pub(in crate::scenarios) struct Left {
+    pub(in crate::scenarios) sent: Vec<u64>,
+    pub(in crate::scenarios) late: u64,
+    pub(in crate::scenarios) no_core: u64,
+    pub(in crate::scenarios) expired: u64,
+    pub(in crate::scenarios) changes: u64,
+    pub(in crate::scenarios) helped: u64,
+    pub(in crate::scenarios) tickets: u64,
 }
 
 impl Rig {
     /// Starts the workers: worker 0 on the last core, the next one on the core before.
-    pub(super) fn start(plan: &Plan, prepare: impl FnOnce(&mut Ledger)) -> anyhow::Result<Self> {
+    pub(in crate::scenarios) fn start(
+        plan: &Plan,
+        prepare: impl FnOnce(&mut Ledger),
+    ) -> anyhow::Result<Self> {
         let region = Region::new(RegionOptions { slots: SLOTS, slot_bytes: 2048 })?;
         let clock = Clock::start();
         let tables = Snapshot::new(tables(clock.now())?);
@@ -169,12 +175,13 @@ impl Rig {
         options.restoration = plan.restoration;
         let mut shares = crew(plan.workers, &options).into_iter();
         let (reports, _) = channel();
+        let path = plan.one_path.then(|| Arc::new(Mutex::new(())));
         let (say, ids) = channel();
         for (number, mesh) in meshes(&bells).into_iter().enumerate() {
             let (commands, inbox) = channel();
             let mut engine = Engine::new(self._tables.reader(), number);
             if plan.links > 0 {
-                engine.set_extra(extra(plan.links));
+                engine.set_extra(extra(plan.links, path.clone()));
             }
             self.workers.push(Arc::clone(engine.counters()));
             let bell = Arc::clone(&bells[number]);
@@ -208,19 +215,19 @@ impl Rig {
     }
 
     /// Lets packets come, or stops them.
-    pub(super) fn open(&self, open: bool) {
+    pub(in crate::scenarios) fn open(&self, open: bool) {
         self.tap.set_open(open);
         self.commands.iter().for_each(|(_, bell)| bell.ring());
     }
 
     /// Takes a look.
-    pub(super) fn read(&self) -> anyhow::Result<Reading> {
+    pub(in crate::scenarios) fn read(&self) -> anyhow::Result<Reading> {
         let cpu = self.ids.iter().map(|&id| thread_time(id)).collect::<anyhow::Result<_>>()?;
         Ok(Reading { at: crate::clock::now(), passed: self.passed.load(Ordering::Relaxed), cpu })
     }
 
     /// Runs for a while and says what happened meanwhile.
-    pub(super) fn window(&self, time: Duration) -> anyhow::Result<Reading> {
+    pub(in crate::scenarios) fn window(&self, time: Duration) -> anyhow::Result<Reading> {
         let before = self.read()?;
         interrupt::sleep(time)?;
         let after = self.read()?;
@@ -232,7 +239,7 @@ impl Rig {
     }
 
     /// Stops the source, waits until everything is through, ends the workers, and checks the books.
-    pub(super) fn stop(mut self) -> anyhow::Result<(Left, Ledger)> {
+    pub(in crate::scenarios) fn stop(mut self) -> anyhow::Result<(Left, Ledger)> {
         self.open(false);
         // What is on its way takes milliseconds; what waits for a slow link goes with the rig.
         interrupt::sleep(Duration::from_millis(30))?;
@@ -276,11 +283,22 @@ impl Drop for Rig {
     }
 }
 
-/// A stage that does so many links of work for each packet.
-fn extra(links: u32) -> ExtraStage {
-    Box::new(move |batch: &mut Batch| {
-        for packet in batch.iter() {
-            black_box(work(packet.bytes(), links));
+/// The part of the work that is done before a packet goes into a tunnel: what the bridge takes of the way
+/// through bridge and tunnel (`engine`), in tenths.
+const BEFORE_TUNNEL: u32 = 4;
+
+/// A stage that does so many links of work for each packet; those for the tunnel, when there is one path for
+/// all workers, while nobody else does so.
+fn extra(links: u32, path: Option<Arc<Mutex<()>>>) -> ExtraStage {
+    let all =
+        |batch: &Batch, links| batch.iter().for_each(|packet| _ = black_box(work(packet.bytes(), links)));
+    let before = links * BEFORE_TUNNEL / 10;
+    Box::new(move |batch: &mut Batch| match &path {
+        None => all(batch, links),
+        Some(path) => {
+            all(batch, before);
+            let _held = path.lock().unwrap_or_else(PoisonError::into_inner);
+            all(batch, links - before);
         }
     })
 }

@@ -11,7 +11,7 @@ const ROUNDS: u32 = 2_000_000;
 
 /// A chain of dependent multiplications over the packet's bytes, of so many links.
 #[inline(never)]
-pub(super) fn work(bytes: &[u8], links: u32) -> u64 {
+pub(in crate::scenarios) fn work(bytes: &[u8], links: u32) -> u64 {
     let words = bytes.as_chunks::<8>().0;
     let mut sum = 0x9e37_79b9_7f4a_7c15_u64;
     for link in 0..links {
@@ -22,7 +22,7 @@ pub(super) fn work(bytes: &[u8], links: u32) -> u64 {
 }
 
 /// Nanoseconds that a link takes on this core.
-pub(super) fn calibrate() -> f64 {
+pub(in crate::scenarios) fn calibrate() -> f64 {
     let bytes = [0x5a; 64];
     let fastest = (0..TRIES).map(|_| {
         let start = clock::thread_cpu();
@@ -34,7 +34,7 @@ pub(super) fn calibrate() -> f64 {
 
 /// Links for so many nanoseconds.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "thousands at most")]
-pub(super) fn links(nanos: u32, link_nanos: f64) -> u32 {
+pub(in crate::scenarios) fn links(nanos: u32, link_nanos: f64) -> u32 {
     (f64::from(nanos) / link_nanos).round() as u32
 }
 
