@@ -93,6 +93,25 @@ fn wait_until_open(polder: &Gateway, open: bool) -> Value {
     }
 }
 
+/// Waits until each buffer of a transfer is free or in flight: nothing moves, so none is held.
+fn wait_until_transfers_rest(polder: &Gateway) {
+    let end = clock::now() + SOON;
+    loop {
+        let shown = polder.show("buffers");
+        let rows = shown["buffers"]["transfers"].as_array().unwrap();
+        let count = |row: &Value, what: &str| row[what].as_u64().unwrap();
+        let rests = |row| count(row, "total") == count(row, "free") + count(row, "in_flight");
+        let names = rows.iter().map(|row| (&row["port"], &row["direction"])).collect::<Vec<_>>();
+        assert_eq!(names, [(&"usb".into(), &"in".into()), (&"usb".into(), &"out".into())]);
+        // The adapter may send at any moment, so transfers wait for that.
+        if rows.iter().all(rests) && count(&rows[0], "in_flight") > 0 {
+            return;
+        }
+        assert!(clock::now() < end, "{shown:#}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn an_adapter_on_another_machine_is_a_port_that_comes_and_goes() {
     if !root_or_skip("an_adapter_on_another_machine_is_a_port_that_comes_and_goes") {
@@ -156,6 +175,7 @@ fn a_local_socket_will_do_with_any_techniques() {
     for more in [off, ""] {
         let polder = desk.start(&server, more);
         desk.traffic();
+        wait_until_transfers_rest(&polder);
         polder.stop();
     }
     drop(shown);
