@@ -232,3 +232,45 @@ fn a_rate_out_of_reach_is_not_reported_as_reached() {
     let Outcome { arrivals, .. } = meter.finish(sent.numbers);
     assert_eq!((arrivals.duplicated, arrivals.reordered, arrivals.alien), (0, 0, 0));
 }
+
+/// What the injector sends as requests are replies already: the answer's kind stands in the second word.
+fn reply(kind: u32) -> Vec<u8> {
+    [0, kind, 0, 0, 0, 0].map(u32::to_be_bytes).as_flattened().to_vec()
+}
+
+#[test]
+fn replies_are_told_by_their_numbers_and_by_nothing_else() {
+    if !root_or_skip("replies are told by their numbers") {
+        return;
+    }
+    let wire = Wire::lay();
+    let run = |kind| {
+        let template = Template::of_requests(talk(), &reply(kind));
+        let mut injector = Injector::of(&wire.left, "eth0", template).unwrap();
+        let mut sink = Sink::of_replies(&wire.right, &wire.end).unwrap();
+        sink.follow(injector.timetable());
+        wire.prefer_sink();
+        let mut meter = StreamMeter::new(1 << 12);
+        let plan = Plan::steady(10_000.0, Duration::from_millis(200));
+        let sent = injector
+            .run(&plan, |_| {
+                sink.drain(&mut meter);
+                Ok(())
+            })
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        sink.drain(&mut meter);
+        (sent, meter.finish(sent.numbers), sink)
+    };
+    let whole = (0..20).map(|_| run(1)).find(|(sent, _, sink)| sink.packets() == sent.packets);
+    let (sent, outcome, sink) = whole.expect("one run in twenty loses nothing on the wire");
+    assert!(sent.packets > 0);
+    assert_eq!((outcome.arrivals.lost, outcome.arrivals.duplicated, sink.strangers()), (0, 0, 0));
+    // From when it was due: no reply is there before that, and none as late as the clock is old.
+    assert!(outcome.latency.max() < 30_000_000_000, "{}", outcome.latency.max());
+    assert!(outcome.latency.min() > 0);
+    drop(sink);
+    let (_, outcome, sink) = run(0);
+    assert!(sink.packets() > 0);
+    assert_eq!((outcome.latency.len(), sink.strangers()), (0, sink.packets()), "calls are no replies");
+}

@@ -5,6 +5,9 @@
 //! generator no more than a short one. Headers are written here and not by the datapath: a meter that
 //! shares code with what it measures shares its mistakes.
 //!
+//! A template of requests has a payload of its own, whose first word tells one request from another:
+//! where a remote procedure call has its XID.
+//!
 //! ```text
 //! bare     Ethernet 14 · IPv4 20 · UDP 8 · probe 18 · zeros
 //! gretap   Ethernet 14 · IPv4 20 · GRE 4 (8 with a key) · bare
@@ -75,12 +78,16 @@ pub struct Template {
     /// Sum of the inner IPv4 header's words without checksum and source.
     sum: u32,
     talk: Talk,
+    /// Bytes at the front of the payload that differ from packet to packet.
+    varies: usize,
 }
 
 const ETHERNET: usize = 14;
 const IPV4: usize = 20;
 const UDP: usize = 8;
 const VXLAN: usize = 8;
+/// Bytes of a request's number.
+pub(super) const XID_BYTES: usize = 4;
 /// From the start of a bare frame to its probe.
 pub const PROBE_AT: usize = ETHERNET + IPV4 + UDP;
 const PROTOCOL_UDP: u8 = 17;
@@ -123,7 +130,24 @@ impl Template {
         write_ipv4(ip, PROTOCOL_UDP, IPV4 + rest.len(), talk.source.1, talk.destination.1);
         let sum = sum_words(&ip[..10]) + sum_words(&ip[16..]);
         write_udp(rest, PORTS);
-        Self { bytes, inner, sum, talk }
+        Self { bytes, inner, sum, talk, varies: PROBE_BYTES }
+    }
+
+    /// A template for requests, which have their number in place of the payload's first word, and no probe.
+    ///
+    /// # Panics
+    /// When the payload has no room for a probe either, or is longer than an IPv4 packet can be.
+    pub fn of_requests(talk: Talk, payload: &[u8]) -> Self {
+        let mut template = Self::new(talk, PROBE_AT + payload.len() + FCS);
+        let at = template.probe_at();
+        template.bytes[at..].copy_from_slice(payload);
+        template.varies = XID_BYTES;
+        template
+    }
+
+    /// Whether its packets are requests.
+    pub(super) fn is_request(&self) -> bool {
+        self.varies == XID_BYTES
     }
 
     /// Bytes of a frame in memory: tunnel included, FCS excluded.
@@ -139,7 +163,7 @@ impl Template {
 
     /// Bytes that differ from packet to packet all stand in so many at the front.
     pub fn head(&self) -> usize {
-        self.probe_at() + PROBE_BYTES
+        self.probe_at() + self.varies
     }
 
     /// Where the inner IPv4 source address is.
@@ -168,7 +192,12 @@ impl Template {
         if self.talk.flows > 1 {
             self.write_flow(flow, flow % self.talk.macs, frame);
         }
-        probe.write(&mut frame[head - PROBE_BYTES..]);
+        if self.is_request() {
+            let [_, _, _, _, number @ ..] = probe.number.to_be_bytes();
+            frame[head - XID_BYTES..head].copy_from_slice(&number);
+        } else {
+            probe.write(&mut frame[head - PROBE_BYTES..]);
+        }
     }
 
     /// Writes a whole packet without a probe to `frame`: of flow `flow`, which is that of stations
@@ -347,6 +376,18 @@ mod tests {
         let frame = Template::new(many(None), 128).frame(69_999, PROBE);
         assert_eq!(payload(&frame).len(), 128 - 4 - PROBE_AT);
         assert_eq!(Probe::read(payload(&frame)), Some(PROBE));
+    }
+
+    #[test]
+    fn requests_differ_in_their_first_word_alone() {
+        let payload = (0..56).collect::<Vec<u8>>();
+        let template = Template::of_requests(many(None), &payload);
+        for number in [0, 7, 0x1_0203_0405] {
+            let frame = template.frame(3, Probe { number, ..PROBE });
+            let got = self::payload(&frame);
+            assert_eq!(got[..4], number.to_be_bytes()[4..]);
+            assert_eq!(got[4..], payload[4..]);
+        }
     }
 
     #[test]

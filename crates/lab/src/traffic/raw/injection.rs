@@ -185,9 +185,12 @@ fn write_flow(template: &Template) -> Vec<u64> {
     code
 }
 
-/// Mark, number and time; the upper half-word of the number is the stream, 0.
+/// Mark, number and time; the upper half-word of the number is the stream, 0. Of a request its number.
 fn write_probe(template: &Template) -> Vec<u64> {
     let probe = template.probe_at();
+    if template.is_request() {
+        return vec![copy(R4, R8), network_order(R4, 32), store_part(WORD, R2, at(probe), R4)];
+    }
     vec![
         set(R4, i32::from(MARK.to_be())),
         store_part(HALF, R2, at(probe), R4),

@@ -22,6 +22,7 @@ use crate::traffic::probe::Probe;
 use anyhow::{Context as _, anyhow};
 use rustix::io::Errno;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ const LOOK: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub struct Injector {
     namespace: Namespace,
-    value: SharedWords,
+    value: Arc<SharedWords>,
     program: OwnedFd,
     template: Template,
     core: Option<usize>,
@@ -61,9 +62,17 @@ impl Injector {
         talk: Talk,
         frame_bytes: usize,
     ) -> anyhow::Result<Self> {
-        let template = Template::new(talk, frame_bytes);
+        Self::of(namespace, interface, Template::new(talk, frame_bytes))
+    }
+
+    /// A source of packets from that template.
+    ///
+    /// # Errors
+    /// When the kernel refuses the program.
+    pub fn of(namespace: &Namespace, interface: &str, template: Template) -> anyhow::Result<Self> {
         let map = shared_value(u32::try_from(VALUE)?).context("the injector cannot make a BPF map")?;
         let value = SharedWords::of(map.as_fd(), 0, VALUE).context("the injector cannot map its BPF map")?;
+        let value = Arc::new(value);
         let number = namespace.inside(|| interface_number(interface))?;
         let number = number.with_context(|| format!("the injector finds no interface {interface}"))?;
         let code = program(map.as_fd(), &template, number);
@@ -81,6 +90,11 @@ impl Injector {
     /// Where the probe is in its packets; tunnels that a gateway adds or removes come on top.
     pub fn probe_at(&self) -> usize {
         self.template.probe_at()
+    }
+
+    /// When its packets are due.
+    pub fn timetable(&self) -> Timetable {
+        Timetable(Arc::clone(&self.value))
     }
 
     /// Sends from this core, and not from the caller's.
@@ -176,6 +190,23 @@ impl Injector {
     fn set(&self, at: usize, value: u64) {
         // Relaxed: the program runs in a later call of the same thread.
         self.value.u64(at).store(value, Ordering::Relaxed);
+    }
+}
+
+/// When the packets of an injector's current run are due, or of its last.
+#[derive(Clone, Debug)]
+pub struct Timetable(Arc<SharedWords>);
+
+impl Timetable {
+    /// When the packet of this number is due, in nanoseconds of the monotonic clock; without a rate, the
+    /// start of the run.
+    pub fn due(&self, number: u64) -> u64 {
+        // Relaxed: written before the run by the thread that reads its sink.
+        let [start, interval, burst] =
+            [START, INTERVAL, BURST].map(|at| self.0.u64(at).load(Ordering::Relaxed));
+        let first_of_burst = number - number % burst.max(1);
+        let since = (u128::from(first_of_burst) * u128::from(interval)) >> FRACTION;
+        start.saturating_add(u64::try_from(since).unwrap_or(u64::MAX))
     }
 }
 

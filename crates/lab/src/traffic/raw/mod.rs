@@ -18,7 +18,7 @@ mod sink;
 mod sys;
 
 pub use generator::{Faults, Generator, Moment, Plan, Sent};
-pub use injector::Injector;
+pub use injector::{Injector, Timetable};
 pub use packet_socket::PacketSocket;
 pub use sink::Sink;
 

@@ -9,6 +9,8 @@
 //! | 16–23 | probes written down |
 //! | 24–31 | packets without a probe |
 //! | 64– | a ring of [`RECORDS`] records: stream and number (8), nanoseconds since due (8) |
+//!
+//! Replies of remote procedure calls have a number and no time: theirs is in the record as it comes.
 
 use super::code::*;
 use std::os::fd::BorrowedFd;
@@ -49,16 +51,51 @@ pub(super) fn recording(value: BorrowedFd<'_>, probe_at: i16) -> Vec<u64> {
     let record = record(probe_at);
     let mut code = count(value);
     // A packet too short for a probe, or without its mark, is a stranger: it skips the record.
-    let bounds = [copy(R4, R2), add(R4, i32::from(probe_at) + i32::from(PROBE_BYTES))];
     let mark =
         [load(HALF, R4, R2, probe_at), jump_unless_equal(R4, i32::from(MARK.to_be()), length(&record))];
-    code.extend(bounds);
-    code.push(jump_if_greater(R4, R3, length(&mark) + length(&record)));
+    code.extend(within(i32::from(probe_at) + i32::from(PROBE_BYTES), length(&mark) + length(&record)));
     code.extend(mark);
     code.extend(record);
-    code.extend([load(DOUBLE, R5, SHARED, at(STRANGERS)), add(R5, 1), store(SHARED, at(STRANGERS), R5)]);
-    code.extend([set(R0, DROP), EXIT]);
+    code.extend(stranger());
     code
+}
+
+/// A program that looks for replies of remote procedure calls (RFC 5531) in UDP over IPv4, and writes down
+/// their numbers and when they came. Of one in fragments the first is the reply; the others are strangers.
+pub(super) fn replies(value: BorrowedFd<'_>) -> Vec<u64> {
+    let record = record_reply();
+    let mut code = count(value);
+    // A test that fails skips those behind it and the record.
+    let tests = [
+        load(HALF, R4, R2, ETHER_TYPE),
+        jump_unless_equal(R4, i32::from(0x0800_u16.to_be()), 5 + length(&record)),
+        load(HALF, R4, R2, FRAGMENT),
+        and(R4, i32::from(0x1fff_u16.to_be())),
+        jump_unless_equal(R4, 0, 2 + length(&record)),
+        load(WORD, R4, R2, XID + 4),
+        jump_unless_equal(R4, REPLY.to_be(), length(&record)),
+    ];
+    code.extend(within(i32::from(XID) + 8, length(&tests) + length(&record)));
+    code.extend(tests);
+    code.extend(record);
+    code.extend(stranger());
+    code
+}
+
+/// Skips so much when the packet has fewer bytes than that.
+fn within(bytes: i32, skip: i16) -> [u64; 3] {
+    [copy(R4, R2), add(R4, bytes), jump_if_greater(R4, R3, skip)]
+}
+
+/// Counts a packet that is nobody's, and ends.
+fn stranger() -> [u64; 5] {
+    [
+        load(DOUBLE, R5, SHARED, at(STRANGERS)),
+        add(R5, 1),
+        store(SHARED, at(STRANGERS), R5),
+        set(R0, DROP),
+        EXIT,
+    ]
 }
 
 /// `packets += 1; bytes += data_end - data`; leaves the packet in R2 and its end in R3.
@@ -81,15 +118,30 @@ fn count(value: BorrowedFd<'_>) -> Vec<u64> {
     ]
 }
 
-/// Writes the probe to its place in the ring, then moves the counter on, and ends.
+/// Writes down a probe: its number, and by how much it is late.
 fn record(probe_at: i16) -> Vec<u64> {
-    vec![
+    let mut code = vec![
         load(DOUBLE, NUMBER, R2, probe_at + 2),
         load(DOUBLE, DUE, R2, probe_at + 10),
         network_order(NUMBER, 64),
         network_order(DUE, 64),
         call(KTIME_GET_NS),
         subtract(R0, DUE),
+    ];
+    code.extend(write_down());
+    code
+}
+
+/// Writes down a reply: its number, and when it came.
+fn record_reply() -> Vec<u64> {
+    let mut code = vec![load(WORD, NUMBER, R2, XID), network_order(NUMBER, 32), call(KTIME_GET_NS)];
+    code.extend(write_down());
+    code
+}
+
+/// Puts the number and R0 in their place in the ring, then moves the counter on, and ends.
+fn write_down() -> [u64; 10] {
+    [
         load(DOUBLE, R1, SHARED, at(PROBES)),
         and(R1, MASK),
         shift_left(R1, RECORD.trailing_zeros().cast_signed()),
@@ -106,6 +158,13 @@ fn record(probe_at: i16) -> Vec<u64> {
 }
 
 const MARK: u16 = super::super::probe::MARK;
+/// Where a frame without tags has its kind, its IPv4 packet flags and offset, and its UDP payload the number.
+const ETHER_TYPE: i16 = 12;
+const FRAGMENT: i16 = 20;
+const XID: i16 = 42;
+const _: () = assert!(XID as usize == super::super::packet::PROBE_AT);
+/// The kind of message behind the number.
+const REPLY: i32 = 1;
 const PROBE_BYTES: u8 = 18;
 const _: () = assert!(PROBE_BYTES as usize == super::super::probe::PROBE_BYTES);
 const MASK: i32 = (1 << RECORDS.trailing_zeros()) - 1;

@@ -1,11 +1,12 @@
 //! Where measured packets end: counted, written down, dropped in the driver.
 
+use super::Timetable;
 use super::program::{self, BYTES, PACKETS, PROBES, RECORD, RECORDS, RING, STRANGERS, VALUE};
 use super::sys::{SharedWords, link_xdp, load_xdp, shared_value};
 use crate::meters::stream::StreamMeter;
 use crate::topology::Namespace;
 use anyhow::{Context as _, anyhow};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 /// An interface at which everything ends.
@@ -16,6 +17,8 @@ pub struct Sink {
     read: u64,
     /// Records that were written over before they were read.
     missed: u64,
+    /// When what is replied to was due, when replies are written down.
+    timetable: Option<Timetable>,
     _link: OwnedFd,
 }
 
@@ -25,7 +28,7 @@ impl Sink {
     /// # Errors
     /// When the kernel refuses the program.
     pub fn counting(namespace: &Namespace, interface: &str) -> anyhow::Result<Self> {
-        Self::attach(namespace, interface, None)
+        Self::attach(namespace, interface, program::counting)
     }
 
     /// Counts, and writes down every probe that stands `probe_at` bytes into a packet.
@@ -33,16 +36,32 @@ impl Sink {
     /// # Errors
     /// When the kernel refuses the program.
     pub fn recording(namespace: &Namespace, interface: &str, probe_at: usize) -> anyhow::Result<Self> {
-        Self::attach(namespace, interface, Some(i16::try_from(probe_at)?))
+        let probe_at = i16::try_from(probe_at)?;
+        Self::attach(namespace, interface, |map| program::recording(map, probe_at))
     }
 
-    fn attach(namespace: &Namespace, interface: &str, probe_at: Option<i16>) -> anyhow::Result<Self> {
+    /// Counts, and writes down every reply to a request; packets that are no replies, and later fragments of
+    /// replies, are strangers. It has to [`follow`](Self::follow) who asks.
+    ///
+    /// # Errors
+    /// When the kernel refuses the program.
+    pub fn of_replies(namespace: &Namespace, interface: &str) -> anyhow::Result<Self> {
+        Self::attach(namespace, interface, program::replies)
+    }
+
+    /// Takes from a timetable when what is replied to was due.
+    pub fn follow(&mut self, timetable: Timetable) {
+        self.timetable = Some(timetable);
+    }
+
+    fn attach(
+        namespace: &Namespace,
+        interface: &str,
+        program: impl FnOnce(BorrowedFd<'_>) -> Vec<u64>,
+    ) -> anyhow::Result<Self> {
         let map = shared_value(u32::try_from(VALUE)?).context("the sink cannot make a BPF map")?;
         let value = SharedWords::of(map.as_fd(), 0, VALUE).context("the sink cannot map its BPF map")?;
-        let code = match probe_at {
-            None => program::counting(map.as_fd()),
-            Some(probe_at) => program::recording(map.as_fd(), probe_at),
-        };
+        let code = program(map.as_fd());
         let program = load_xdp(&code)
             .map_err(|(error, log)| anyhow!("the kernel refuses the sink's program: {error}\n{log}"))?;
         let link = namespace.inside(|| {
@@ -50,7 +69,7 @@ impl Sink {
             link_xdp(program.as_fd(), number)
         })?;
         let link = link.with_context(|| format!("the sink cannot take {interface}"))?;
-        Ok(Self { value, read: 0, missed: 0, _link: link })
+        Ok(Self { value, read: 0, missed: 0, timetable: None, _link: link })
     }
 
     /// Packets so far.
@@ -85,7 +104,9 @@ impl Sink {
             let number = self.value.u64(place(self.read)).load(Ordering::Relaxed);
             let latency = self.value.u64(place(self.read) + 8).load(Ordering::Relaxed);
             self.read += 1;
-            meter.record(number & NUMBER, latency);
+            let number = number & NUMBER;
+            let due = self.timetable.as_ref().map_or(0, |timetable| timetable.due(number));
+            meter.record(number, latency.saturating_sub(due));
         }
     }
 
