@@ -1,7 +1,8 @@
 //! Fuzz targets for what reads hostile bytes.
 //!
 //! A target hands the fuzzer's bytes to the parsers and to their oracles, the same that
-//! `cargo test -p polder-datapath --test wire` and `cargo test -p polder-devices --test lan78xx` run;
+//! `cargo test -p polder-datapath --test wire`, `cargo test -p polder-devices --test lan78xx` and
+//! `cargo test -p polder-lab --test nfs` run;
 //! it crashes where they disagree.
 //!
 //! ```sh
@@ -17,15 +18,23 @@
 
 #[path = "../../crates/devices/tests/lan78xx/oracle.rs"]
 mod lan78xx;
+// The lab itself is not taken in: the service needs nothing of it.
+#[path = "../../crates/lab/src/services/nfs/mod.rs"]
+pub mod nfs;
+#[path = "../../crates/lab/tests/nfs/oracle.rs"]
+mod nfs_oracle;
 #[path = "../../crates/datapath/tests/oracle/mod.rs"]
 mod oracle;
+#[expect(dead_code, reason = "what the tests send requests with")]
+#[path = "../../crates/lab/tests/nfs/words.rs"]
+mod words;
 
 /// Runs the oracles of a target.
 ///
 /// # Panics
 /// When they disagree, or when there is no such target.
 pub fn run(name: &str, bytes: &[u8]) {
-    let mut targets = oracle::TARGETS.iter().chain(lan78xx::TARGETS);
+    let mut targets = oracle::TARGETS.iter().chain(lan78xx::TARGETS).chain(&nfs_oracle::TARGETS);
     let target = targets.find(|target| target.0 == name).expect("a target of that name");
     target.1(bytes);
 }

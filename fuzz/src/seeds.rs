@@ -4,6 +4,7 @@
 mod bpf;
 mod coalesce;
 mod lan78xx;
+mod nfs;
 mod tunnel;
 
 use polder_datapath::wire::{
@@ -35,6 +36,7 @@ fn main() -> std::io::Result<()> {
         ("tunnel", tunnel::seeds()),
         ("coalesce", coalesce::seeds()),
         ("bpf", bpf::seeds()),
+        ("nfs", nfs::seeds()),
         ("lan78xx_receive", lan78xx::receive()),
         ("lan78xx_transmit", lan78xx::transmit()),
         ("lan78xx_descriptor", lan78xx::descriptors()),

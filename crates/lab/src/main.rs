@@ -48,6 +48,9 @@ enum Command {
         /// Its address and port.
         #[arg(long)]
         address: std::net::SocketAddrV4,
+        /// The directory that is served.
+        #[arg(long, required_if_eq("kind", "nfs"))]
+        directory: Option<PathBuf>,
         /// What a request costs beyond what it must.
         #[arg(long, default_value_t = 0)]
         cost_us: u64,
@@ -123,6 +126,8 @@ enum OtherWork {
 enum Served {
     /// UDP echo.
     Echo,
+    /// A directory, by NFSv3.
+    Nfs,
 }
 
 #[derive(Debug, Args)]
@@ -203,11 +208,13 @@ fn main() -> ExitCode {
         }
         Command::Run(arguments) => run(screen, &arguments),
         Command::UsbipDevice(arguments) => usbip_device(screen, &arguments),
-        Command::Serve { kind, address, cost_us, core, mac, over } => {
+        Command::Serve { kind, address, directory, cost_us, core, mac, over } => {
             let configuration = over.as_deref().map(std::fs::read_to_string).transpose();
             configuration.context("cannot read the configuration").and_then(|configuration| {
-                let kind = match kind {
-                    Served::Echo => services::Kind::Echo { cost: Duration::from_micros(cost_us) },
+                let cost = Duration::from_micros(cost_us);
+                let kind = match (kind, directory) {
+                    (Served::Nfs, Some(directory)) => services::Kind::Nfs { directory, cost },
+                    (Served::Nfs | Served::Echo, _) => services::Kind::Echo { cost },
                 };
                 services::serve(&services::Options { kind, address, core, configuration, mac: mac.0 })
             })

@@ -1,8 +1,9 @@
-//! A UDP echo of a given cost, over Polder's ports or over the kernel's sockets.
+//! A service of a given cost, over Polder's ports or over the kernel's sockets.
 //!
 //! Requests come in at the input; answers leave by the output, towards the client. No thread is put before
 //! others: who gives way to whom is what is measured.
 
+use super::asks::Asks;
 use super::{CLIENT, Device, SERVER, Site, kernel};
 use crate::command::{self, Running};
 use crate::meters::cpu::threads_named;
@@ -29,12 +30,14 @@ pub enum Over {
     },
 }
 
-/// An echo.
+/// A service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Service {
+    /// What it is asked for.
+    pub asks: Asks,
     /// Who receives.
     pub over: Over,
-    /// What a request costs, in microseconds.
+    /// What a request costs, in microseconds; what NFS does comes on top of that.
     pub cost_us: u32,
 }
 
@@ -43,22 +46,24 @@ const PORT: u16 = 7008;
 /// How long it may take to start, and to answer.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// A running echo.
+/// A running service.
 #[derive(Debug)]
 pub struct EchoPeer {
+    asks: Asks,
     process: Running,
     threads: Vec<i32>,
 }
 
 impl EchoPeer {
-    /// Starts an echo at `site`; its files are in `directory`.
+    /// Starts a service at `site`; its files are in `directory`.
     ///
     /// # Errors
     /// When it does not start.
     pub fn start(site: &Site<'_>, directory: &Path, service: Service) -> anyhow::Result<Self> {
         let own = std::env::current_exe().context("cannot find the lab's own program")?;
         let mut command = site.namespace.command(own);
-        command.args(["serve", "echo", "--address", &format!("{}:{PORT}", SERVER.1)]);
+        command.args(service.asks.arguments(directory)?);
+        command.args(["--address", &format!("{}:{PORT}", SERVER.1)]);
         command.args(["--cost-us", &service.cost_us.to_string(), "--core", &site.core.to_string()]);
         command.args(["--mac", &kernel::text(site.input_mac)]);
         if let Over::Polder { .. } = service.over {
@@ -78,7 +83,7 @@ impl EchoPeer {
                 threads.extend(site.namespace.pin_napi(site.input, site.core)?);
             }
         }
-        Ok(Self { process, threads })
+        Ok(Self { asks: service.asks, process, threads })
     }
 
     /// What it says of itself.
@@ -99,6 +104,10 @@ impl Device for EchoPeer {
 
     fn put_first(&self) -> anyhow::Result<()> {
         Ok(())
+    }
+
+    fn request(&self) -> anyhow::Result<Option<Vec<u8>>> {
+        self.asks.request(&self.process.said())
     }
 
     fn says(&mut self) -> anyhow::Result<String> {

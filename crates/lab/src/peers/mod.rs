@@ -3,6 +3,7 @@
 //! A [`Device`] stands at a [`Site`]: a namespace with an interface where packets come in and one where
 //! they go out, and a core. It says which threads work for it.
 
+pub mod asks;
 pub mod echo;
 pub mod kernel;
 pub mod neighbour;
@@ -126,6 +127,14 @@ pub trait Device: Send {
     /// # Errors
     /// When it does not answer.
     fn unaccounted(&self) -> anyhow::Result<Option<i64>> {
+        Ok(None)
+    }
+
+    /// The payload of requests to it, where it answers nothing else.
+    ///
+    /// # Errors
+    /// When it has not said what it can be asked for.
+    fn request(&self) -> anyhow::Result<Option<Vec<u8>>> {
         Ok(None)
     }
 

@@ -17,6 +17,7 @@ mod meters;
 mod order;
 mod overload;
 mod run;
+mod setup;
 mod stand;
 mod start;
 

@@ -9,19 +9,17 @@
 //! as a network interface's interrupts are, so that a device does not pay for waking it.
 
 use super::hops::{Lost, Path};
+use super::setup::INPUT;
+pub(super) use super::setup::{Contender, Setup};
 use crate::interrupt;
 use crate::machine;
 use crate::meters::absence::{Absence, Watch};
 use crate::meters::cpu::{CpuReading, thread_time};
 use crate::meters::stream::{Outcome, StreamMeter};
-use crate::peers::echo::{EchoPeer, Service};
-use crate::peers::kernel::{Kernel, Napi, Tunnel};
-use crate::peers::ovs::Ovs;
-use crate::peers::polder::Polder;
-use crate::peers::testpmd::{Mode, Testpmd};
-use crate::peers::{CLIENT, Device, LOCAL, NETWORK, REMOTE, Receiving, SERVER, Site, Task};
+use crate::peers::asks::Asks;
+use crate::peers::{CLIENT, Device, SERVER, Site};
 use crate::topology::{End, Topology, pin_here, put_first};
-use crate::traffic::packet::{Mac, Outer, PROBE_AT, Talk, Wrap};
+use crate::traffic::packet::{Mac, Talk, Template};
 use crate::traffic::raw::{Injector, Moment, Plan, Sent, Sink};
 use anyhow::{Context as _, anyhow, bail};
 use std::path::PathBuf;
@@ -33,44 +31,7 @@ const MTU: u32 = 1600;
 const SETTLE: Duration = Duration::from_millis(30);
 /// How long a device that polls may take to begin.
 const BEGIN: Duration = Duration::from_millis(20);
-/// The sink's timer in nanoseconds: a third of the time in which a million packets a second fill the
-/// wire's ring of 256.
-const SINK_TIMER: u32 = 80_000;
-const INPUT: Mac = [0x02, 0, 0, 0, 4, 0x01];
 const OUTPUT: Mac = [0x02, 0, 0, 0, 4, 0x02];
-
-/// Who forwards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Contender {
-    /// `polder run`.
-    Polder,
-    /// DPDK's testpmd over AF_XDP.
-    Testpmd,
-    /// Open vSwitch's userspace datapath.
-    Ovs,
-    /// The kernel; by default its receive work is done on the sender's core.
-    Kernel(Napi),
-    /// The kernel with GRE in place of VXLAN, its receive work threaded.
-    KernelGretap,
-    /// A service that answers, and sends its answers to the sink.
-    Echo(Service),
-}
-
-/// What is to be laid.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Setup {
-    pub(super) contender: Contender,
-    pub(super) task: Task,
-    /// Length of the frame inside, FCS included.
-    pub(super) frame_bytes: usize,
-    pub(super) flows: u32,
-    /// Moderation of the device's input, in microseconds.
-    pub(super) moderation_us: u16,
-    /// Moderation of the sink, in nanoseconds.
-    pub(super) sink_timer: u32,
-    /// How Polder supplies its receive rings.
-    pub(super) receiving: Option<Receiving>,
-}
 
 /// Injector, device, sink.
 pub(super) struct Stand {
@@ -79,6 +40,8 @@ pub(super) struct Stand {
     injector: Injector,
     sink: Sink,
     sink_threads: Vec<i32>,
+    /// Packets of a whole answer.
+    parts: u64,
     path: Path,
     topology: Topology,
 }
@@ -173,7 +136,10 @@ impl Stand {
             let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
             gateway.ip(&["link", "set", interface, "address", &mac])?;
         }
-        let sink = Sink::recording(&target, &end, setup.probe_at_sink())?;
+        let mut sink = match setup.asks() {
+            Asks::Echo => Sink::recording(&target, &end, setup.probe_at_sink())?,
+            Asks::NfsGetattr | Asks::NfsRead => Sink::of_replies(&target, &end)?,
+        };
         let (core, other) = cores();
         let sink_threads = target.pin_napi(&end, other)?;
         sink_threads.iter().try_for_each(|&thread| put_first(thread))?;
@@ -193,14 +159,23 @@ impl Stand {
         };
         let device = setup.start(&site, &topology)?;
         device.put_first()?;
-        let mut injector = Injector::open(&generator, "gen0", setup.talk(), setup.frame_bytes)?;
+        let request = device.request()?;
+        let template = match &request {
+            None => Template::new(setup.talk(), setup.frame_bytes),
+            Some(payload) => Template::of_requests(setup.talk(), payload),
+        };
+        let mut injector = Injector::of(&generator, "gen0", template)?;
+        if request.is_some() {
+            sink.follow(injector.timetable());
+        }
         injector.pin_to(other);
         let path = Path {
             source: (generator.clone(), "gen0".to_owned()),
             input: (gateway.clone(), input.clone()),
             output: (gateway.clone(), output.clone()),
         };
-        Ok(Self { device, injector, sink, sink_threads, path, topology })
+        let parts = setup.asks().parts();
+        Ok(Self { device, injector, sink, sink_threads, parts, path, topology })
     }
 
     /// The control socket of the device, which is a gateway.
@@ -270,7 +245,7 @@ impl Stand {
         let mut stray = StreamMeter::new(64);
         self.sink.drain(&mut stray);
         let mut meter = StreamMeter::new(1 << 20);
-        let (received, missed) = (self.sink.packets() - self.sink.strangers(), self.sink.missed());
+        let (before_it, missed) = (self.arrived(), self.sink.missed());
         let Self { device, injector, sink, sink_threads, .. } = self;
         let read = || anyhow::Ok((device.cpu()?, sum_of(sink_threads)?, CpuReading::take()?));
         let (mut before, mut after) = (read()?, None);
@@ -289,12 +264,20 @@ impl Stand {
         let foreign = foreign.as_secs_f64() / plan.time.as_secs_f64();
         interrupt::sleep(SETTLE)?;
         self.sink.drain(&mut meter);
-        let received = self.sink.packets() - self.sink.strangers() - received;
+        let (firsts, others) = (self.arrived().0 - before_it.0, self.arrived().1 - before_it.1);
+        // An answer in parts is there when all of them are.
+        let received = if self.parts > 1 { firsts.min(others / (self.parts - 1)) } else { firsts };
         self.device.halt()?;
         if self.sink.missed() > missed {
             bail!("the sink wrote over records that nobody had read");
         }
         Ok((Trial { sent, received, device, sink, foreign }, meter.finish(sent.numbers)))
+    }
+
+    /// Packets at the sink that begin an answer, and others.
+    fn arrived(&self) -> (u64, u64) {
+        let others = self.sink.strangers();
+        (self.sink.packets() - others, others)
     }
 
     /// What the device says of itself.
@@ -335,53 +318,4 @@ pub(super) fn generator_cost(frame_bytes: usize, time: Duration) -> anyhow::Resu
     injector.pin_to(other);
     let sent = injector.run(&Plan::flat_out(time), |_| Ok(()))?;
     Ok(nanos_per(sent.cpu, sent.packets))
-}
-
-impl Setup {
-    /// Nothing moderated but the sink.
-    pub(super) fn new(contender: Contender, task: Task, frame_bytes: usize, flows: u32) -> Self {
-        let (moderation_us, sink_timer) = (0, SINK_TIMER);
-        Self { contender, task, frame_bytes, flows, moderation_us, sink_timer, receiving: None }
-    }
-
-    fn start(&self, site: &Site<'_>, topology: &Topology) -> anyhow::Result<Box<dyn Device>> {
-        let files = topology.directory();
-        Ok(match self.contender {
-            Contender::Polder => Box::new(Polder::start(site, files)?),
-            Contender::Testpmd => Box::new(Testpmd::between_interfaces(site, Mode::Io)?),
-            Contender::Ovs => Box::new(Ovs::start(site, files)?),
-            Contender::Kernel(napi) => Box::new(Kernel::start(site, napi, Tunnel::Vxlan)?),
-            Contender::KernelGretap => Box::new(Kernel::start(site, Napi::Threaded, Tunnel::Gretap)?),
-            Contender::Echo(service) => Box::new(EchoPeer::start(site, files, service)?),
-        })
-    }
-
-    /// The tunnel that the device speaks.
-    fn wrap(&self) -> Wrap {
-        match self.contender {
-            Contender::Kernel(_) => Wrap::Vxlan(NETWORK),
-            Contender::Polder
-            | Contender::Testpmd
-            | Contender::Ovs
-            | Contender::KernelGretap
-            | Contender::Echo(_) => Wrap::Gretap(None),
-        }
-    }
-
-    fn talk(&self) -> Talk {
-        let talk = Talk { flows: self.flows, ..Talk::simple(CLIENT, SERVER) };
-        match self.task {
-            Task::Bridge | Task::Encapsulate => talk,
-            Task::Route => Talk { destination: (INPUT, SERVER.1), ..talk },
-            Task::Decapsulate => {
-                let outer = Outer { wrap: self.wrap(), source: REMOTE, destination: (INPUT, LOCAL) };
-                Talk { outer: Some(outer), ..talk }
-            }
-        }
-    }
-
-    fn probe_at_sink(&self) -> usize {
-        let outer = if self.task == Task::Encapsulate { self.wrap().bytes() } else { 0 };
-        outer + PROBE_AT
-    }
 }

@@ -16,6 +16,11 @@ const PROBE: u64 = 200_000;
 const PROBES: usize = 7;
 
 impl Echo {
+    /// Does its work.
+    pub(super) fn work(self) {
+        work(self.steps);
+    }
+
     /// An echo of that cost on the calling thread's core, as it is now.
     pub fn of_cost(cost: Duration) -> Self {
         let time = || {
@@ -31,7 +36,7 @@ impl Echo {
 
 impl Service for Echo {
     fn answer(&mut self, request: &[u8], answer: &mut Vec<u8>) -> bool {
-        work(self.steps);
+        self.work();
         answer.extend_from_slice(request);
         true
     }

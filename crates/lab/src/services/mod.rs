@@ -4,16 +4,20 @@
 //! input.
 
 mod echo;
+mod files;
+pub mod nfs;
 mod over_kernel;
 mod over_polder;
 
 pub use echo::Echo;
+pub use files::HANDLE;
 
 use crate::topology::pin_here;
 use anyhow::{Context as _, anyhow};
 use polder_devices::service::{Maker, Service};
 use std::io::Write as _;
 use std::net::SocketAddrV4;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// What the process prints when it is ready, and before its numbers.
@@ -31,6 +35,13 @@ pub enum Kind {
         /// That time.
         cost: Duration,
     },
+    /// A directory by NFSv3, each request after such work.
+    Nfs {
+        /// What is served.
+        directory: PathBuf,
+        /// The time of the work.
+        cost: Duration,
+    },
 }
 
 impl Kind {
@@ -39,15 +50,20 @@ impl Kind {
     /// # Errors
     /// When there is no such core.
     fn maker(&self, core: usize) -> anyhow::Result<Maker> {
-        match *self {
-            Self::Echo { cost } => {
-                // What a request costs is known where it will be answered.
-                let calibrated = std::thread::spawn(move || pin_here(core).map(|()| Echo::of_cost(cost)));
-                let echo = calibrated.join().map_err(|_| anyhow!("the calibration panicked"))??;
+        match self {
+            &Self::Echo { cost } => {
+                let echo = calibrated(cost, core)?;
                 Ok(Box::new(move || Box::new(echo) as Box<dyn Service>))
             }
+            Self::Nfs { directory, cost } => files::maker(directory, calibrated(*cost, core)?),
         }
     }
+}
+
+/// Work that takes that time on that core: known where it will be done.
+fn calibrated(cost: Duration, core: usize) -> anyhow::Result<Echo> {
+    let calibrated = std::thread::spawn(move || pin_here(core).map(|()| Echo::of_cost(cost)));
+    calibrated.join().map_err(|_| anyhow!("the calibration panicked"))?
 }
 
 /// Which service, and where.

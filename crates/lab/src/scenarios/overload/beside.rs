@@ -3,6 +3,7 @@
 
 use super::{COST_US, RECEIVING_US, books, lay};
 use crate::clock;
+use crate::peers::asks::Asks;
 use crate::peers::echo::{Over, Service};
 use crate::peers::neighbour::{Neighbour, Work};
 use crate::scenarios::Run;
@@ -65,7 +66,7 @@ fn beside(run: &mut Run, name: &str, over: Over, unaccounted: &mut u64) -> anyho
     let time = Duration::from_millis(run.quick_or(1500, 4000));
     let rate = FAR * 1e6 / (f64::from(COST_US) + RECEIVING_US);
     let core = cores().0;
-    let mut stand = lay(Service { over, cost_us: COST_US })?;
+    let mut stand = lay(Service { asks: Asks::Echo, over, cost_us: COST_US })?;
     let mut woken = Neighbour::start(Work::Wake, core)?;
     let busy = Neighbour::start(Work::Compute, core)?;
     // What came before is not of the run.

@@ -1,6 +1,7 @@
 //! The budget that tunes itself, beside fixed ones.
 
 use super::{BUDGET, RECEIVING_US, books, lay, polder};
+use crate::peers::asks::Asks;
 use crate::peers::echo::Service;
 use crate::scenarios::Run;
 use crate::traffic::raw::Plan;
@@ -16,7 +17,7 @@ pub(super) fn measure(run: &mut Run, unaccounted: &mut u64) -> anyhow::Result<()
         let mut answered = |budget: Option<u16>| -> anyhow::Result<f64> {
             let named = budget.map_or_else(|| "auto".to_owned(), |packets| packets.to_string());
             run.says(&format!("budget {named}, {cost_us} µs a request"));
-            let mut stand = lay(Service { over: polder(true, budget), cost_us })?;
+            let mut stand = lay(Service { asks: Asks::Echo, over: polder(true, budget), cost_us })?;
             let rate = 2.5e6 / (f64::from(cost_us) + RECEIVING_US);
             let trial = stand.run(&Plan::steady(rate, time))?;
             *unaccounted += books(&mut stand)?;

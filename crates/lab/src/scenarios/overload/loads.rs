@@ -28,18 +28,18 @@ pub(super) fn column(
     *unaccounted += books(&mut stand)?;
     let (Some((trial, outcome)), true) = (last, service.cost_us == COST_US) else { return Ok(points) };
     let peak = points.iter().map(|point| point.1).fold(0.0, f64::max);
-    record(run, name, &trial, &outcome, peak * 1e3);
+    record(run, service.asks.name(), name, &trial, &outcome, peak * 1e3);
     Ok(points)
 }
 
-fn record(run: &mut Run, name: &str, trial: &Trial, outcome: &Outcome, peak: f64) {
-    let row = format!("overload.udp_echo.goodput_far_over_peak.{name}");
+fn record(run: &mut Run, asks: &str, name: &str, trial: &Trial, outcome: &Outcome, peak: f64) {
+    let row = format!("overload.{asks}.goodput_far_over_peak.{name}");
     run.record_one(&row, trial.rate() / peak);
     run.remark(
         &row,
         format!("{:.0} of {:.0} requests/s answered, {peak:.0} at the peak", trial.rate(), offered(trial)),
     );
-    let row = format!("overload.udp_echo.p50_far_us.{name}");
+    let row = format!("overload.{asks}.p50_far_us.{name}");
     let p50 = outcome.latency.value_at_quantile(0.5);
     if outcome.latency.is_empty() {
         run.missing(&row, "nothing was answered");
@@ -51,6 +51,6 @@ fn record(run: &mut Run, name: &str, trial: &Trial, outcome: &Outcome, peak: f64
         );
     }
     if name == "on" {
-        run.record_one("overload.udp_echo.offered_over_capacity", offered(trial) / peak);
+        run.record_one(&format!("overload.{asks}.offered_over_capacity"), offered(trial) / peak);
     }
 }

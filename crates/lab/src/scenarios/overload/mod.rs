@@ -1,16 +1,18 @@
 //! `overload`: how much of a service is left when far more is asked for than can be answered.
 //!
-//! A UDP echo whose requests cost something answers on one core: over the kernel's sockets, received in
+//! A UDP echo, or NFS, whose requests cost something answers on one core: over the kernel's sockets, received in
 //! softirq or in a NAPI thread, and behind Polder's ports with balance and without. All threads of the
 //! core are ordinary ones. Offered is what the generator's interface took.
 
 mod beside;
 mod budgets;
+mod files;
 mod loads;
 
 use super::stand::{Contender, Setup, Stand, Trial};
 use super::{Goal, Promise, Run, Scenario};
 use crate::peers::Task;
+use crate::peers::asks::Asks;
 use crate::peers::echo::{Over, Service};
 use crate::report::{Better, Curve};
 use std::collections::BTreeMap;
@@ -18,7 +20,7 @@ use std::collections::BTreeMap;
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "overload",
-    about: "a UDP echo far beyond its capacity: what it still answers, and how late, beside kernel sockets",
+    about: "UDP echo and NFS far beyond their capacity: what is still answered, and how late, beside kernel sockets",
     needs_root: true,
     promises: PROMISES,
     measure,
@@ -42,6 +44,34 @@ const PROMISES: &[Promise] = &[
     row(KERNEL_P50, "µs", Better::Lower, Goal::None),
     row("overload.udp_echo.p50_far_us.off", "µs", Better::Lower, Goal::None),
     row("overload.udp_echo.p50_far_us.on", "µs", Better::Lower, Goal::Row(KERNEL_P50)),
+    row("overload.nfs_getattr.goodput_far_over_peak.kernel_softirq", "", Better::Higher, Goal::None),
+    row("overload.nfs_getattr.goodput_far_over_peak.kernel_threaded", "", Better::Higher, Goal::None),
+    row("overload.nfs_getattr.goodput_far_over_peak.off", "", Better::Higher, Goal::None),
+    row("overload.nfs_getattr.goodput_far_over_peak.on", "", Better::Higher, Goal::Value(0.97)),
+    row("overload.nfs_getattr.offered_over_capacity", "", Better::Higher, Goal::Value(10.0)),
+    row("overload.nfs_getattr.p50_far_us.kernel_softirq", "µs", Better::Lower, Goal::None),
+    row("overload.nfs_getattr.p50_far_us.kernel_threaded", "µs", Better::Lower, Goal::None),
+    row("overload.nfs_getattr.p50_far_us.off", "µs", Better::Lower, Goal::None),
+    row(
+        "overload.nfs_getattr.p50_far_us.on",
+        "µs",
+        Better::Lower,
+        Goal::Row("overload.nfs_getattr.p50_far_us.kernel_threaded"),
+    ),
+    row("overload.nfs_read.goodput_far_over_peak.kernel_softirq", "", Better::Higher, Goal::None),
+    row("overload.nfs_read.goodput_far_over_peak.kernel_threaded", "", Better::Higher, Goal::None),
+    row("overload.nfs_read.goodput_far_over_peak.off", "", Better::Higher, Goal::None),
+    row("overload.nfs_read.goodput_far_over_peak.on", "", Better::Higher, Goal::Value(0.97)),
+    row("overload.nfs_read.offered_over_capacity", "", Better::Higher, Goal::Value(10.0)),
+    row("overload.nfs_read.p50_far_us.kernel_softirq", "µs", Better::Lower, Goal::None),
+    row("overload.nfs_read.p50_far_us.kernel_threaded", "µs", Better::Lower, Goal::None),
+    row("overload.nfs_read.p50_far_us.off", "µs", Better::Lower, Goal::None),
+    row(
+        "overload.nfs_read.p50_far_us.on",
+        "µs",
+        Better::Lower,
+        Goal::Row("overload.nfs_read.p50_far_us.kernel_threaded"),
+    ),
     row(beside::SHARE, "points", Better::Lower, Goal::Value(5.0)),
     row(beside::WAKE, "µs", Better::Lower, Goal::Value(2000.0)),
     row(BUDGET, "", Better::Higher, Goal::Value(0.97)),
@@ -76,14 +106,17 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     run.place("service", core, "its thread, or Polder's worker, pinned; an ordinary thread");
     run.place("receive work", core, "NAPI thread of the input, pinned, or softirq (RPS); ordinary");
     run.place("generator and sink", other, "the sink's NAPI thread before all others, begun by a timer");
-    for cost_us in COSTS_US {
+    let echo = |row: &&Promise| row.name.starts_with("overload.udp_echo.");
+    let wanted = PROMISES.iter().filter(echo).any(|row| run.wants(row.name));
+    for cost_us in COSTS_US.into_iter().filter(|_| wanted) {
         if cost_us != COST_US && run.is_quick() {
             run.leave_out(format!("requests of {cost_us} µs"));
             continue;
         }
         let mut lines = BTreeMap::new();
         for (name, over) in COLUMNS {
-            let line = loads::column(run, name, Service { over, cost_us }, &mut unaccounted)?;
+            let line =
+                loads::column(run, name, Service { asks: Asks::Echo, over, cost_us }, &mut unaccounted)?;
             lines.insert(name.to_owned(), line);
         }
         run.curve(Curve {
@@ -93,6 +126,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
             lines,
         });
     }
+    files::measure(run, &mut unaccounted)?;
     if run.wants(beside::SHARE) || run.wants(beside::WAKE) {
         beside::measure(run, &mut unaccounted)?;
     }

@@ -1,0 +1,104 @@
+//! What is laid between injector and sink: who forwards or answers, and what it gets.
+
+use crate::peers::asks::Asks;
+use crate::peers::echo::{EchoPeer, Service};
+use crate::peers::kernel::{Kernel, Napi, Tunnel};
+use crate::peers::ovs::Ovs;
+use crate::peers::polder::Polder;
+use crate::peers::testpmd::{Mode, Testpmd};
+use crate::peers::{CLIENT, Device, LOCAL, NETWORK, REMOTE, Receiving, SERVER, Site, Task};
+use crate::topology::Topology;
+use crate::traffic::packet::{Mac, Outer, PROBE_AT, Talk, Wrap};
+
+/// The sink's timer in nanoseconds: a third of the time in which a million packets a second fill the
+/// wire's ring of 256.
+const SINK_TIMER: u32 = 80_000;
+/// The device's input.
+pub(super) const INPUT: Mac = [0x02, 0, 0, 0, 4, 0x01];
+
+/// Who forwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Contender {
+    /// `polder run`.
+    Polder,
+    /// DPDK's testpmd over AF_XDP.
+    Testpmd,
+    /// Open vSwitch's userspace datapath.
+    Ovs,
+    /// The kernel; by default its receive work is done on the sender's core.
+    Kernel(Napi),
+    /// The kernel with GRE in place of VXLAN, its receive work threaded.
+    KernelGretap,
+    /// A service that answers, and sends its answers to the sink.
+    Echo(Service),
+}
+
+/// What is to be laid.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setup {
+    pub(super) contender: Contender,
+    pub(super) task: Task,
+    /// Length of the frame inside, FCS included.
+    pub(super) frame_bytes: usize,
+    pub(super) flows: u32,
+    /// Moderation of the device's input, in microseconds.
+    pub(super) moderation_us: u16,
+    /// Moderation of the sink, in nanoseconds.
+    pub(super) sink_timer: u32,
+    /// How Polder supplies its receive rings.
+    pub(super) receiving: Option<Receiving>,
+}
+
+impl Setup {
+    /// Nothing moderated but the sink.
+    pub(super) fn new(contender: Contender, task: Task, frame_bytes: usize, flows: u32) -> Self {
+        let (moderation_us, sink_timer) = (0, SINK_TIMER);
+        Self { contender, task, frame_bytes, flows, moderation_us, sink_timer, receiving: None }
+    }
+
+    pub(super) fn start(&self, site: &Site<'_>, topology: &Topology) -> anyhow::Result<Box<dyn Device>> {
+        let files = topology.directory();
+        Ok(match self.contender {
+            Contender::Polder => Box::new(Polder::start(site, files)?),
+            Contender::Testpmd => Box::new(Testpmd::between_interfaces(site, Mode::Io)?),
+            Contender::Ovs => Box::new(Ovs::start(site, files)?),
+            Contender::Kernel(napi) => Box::new(Kernel::start(site, napi, Tunnel::Vxlan)?),
+            Contender::KernelGretap => Box::new(Kernel::start(site, Napi::Threaded, Tunnel::Gretap)?),
+            Contender::Echo(service) => Box::new(EchoPeer::start(site, files, service)?),
+        })
+    }
+
+    /// What the device is asked for.
+    pub(super) fn asks(&self) -> Asks {
+        if let Contender::Echo(service) = self.contender { service.asks } else { Asks::Echo }
+    }
+
+    /// The tunnel that the device speaks.
+    fn wrap(&self) -> Wrap {
+        match self.contender {
+            Contender::Kernel(_) => Wrap::Vxlan(NETWORK),
+            Contender::Polder
+            | Contender::Testpmd
+            | Contender::Ovs
+            | Contender::KernelGretap
+            | Contender::Echo(_) => Wrap::Gretap(None),
+        }
+    }
+
+    pub(super) fn talk(&self) -> Talk {
+        let talk = Talk { flows: self.flows, ..Talk::simple(CLIENT, SERVER) };
+        match self.task {
+            Task::Bridge | Task::Encapsulate => talk,
+            Task::Route => Talk { destination: (INPUT, SERVER.1), ..talk },
+            Task::Decapsulate => {
+                let outer = Outer { wrap: self.wrap(), source: REMOTE, destination: (INPUT, LOCAL) };
+                Talk { outer: Some(outer), ..talk }
+            }
+        }
+    }
+
+    pub(super) fn probe_at_sink(&self) -> usize {
+        let outer = if self.task == Task::Encapsulate { self.wrap().bytes() } else { 0 };
+        outer + PROBE_AT
+    }
+}
