@@ -95,7 +95,7 @@ fn wait_until_open(polder: &Gateway, open: bool) -> Value {
 
 /// Waits until each buffer of a transfer is free or in flight: nothing moves, so none is held.
 fn wait_until_transfers_rest(polder: &Gateway) {
-    let end = clock::now() + SOON;
+    let end = clock::now() + 6 * SOON;
     loop {
         let shown = polder.show("buffers");
         let rows = shown["buffers"]["transfers"].as_array().unwrap();
