@@ -3,14 +3,15 @@
     libnfs.py ADDRESS PORT FILE
 """
 
-import ctypes as c
 import select
 import sys
 import time
 
 try:
+    import ctypes as c
+
     lib = c.CDLL("libnfs.so.13")
-except OSError:
+except (ImportError, OSError):
     sys.exit(77)
 
 PATIENCE = 60
