@@ -5,6 +5,7 @@ mod bpf;
 mod coalesce;
 mod lan78xx;
 mod nfs;
+mod outer_v6;
 mod tunnel;
 
 use polder_datapath::wire::{
@@ -34,6 +35,7 @@ fn main() -> std::io::Result<()> {
         ("tcp", tcp()),
         ("checksum_chain", checksum_chain()),
         ("tunnel", tunnel::seeds()),
+        ("outer_v6", outer_v6::seeds()),
         ("coalesce", coalesce::seeds()),
         ("bpf", bpf::seeds()),
         ("nfs", nfs::seeds()),

@@ -12,6 +12,7 @@ pub(crate) mod ends;
 mod ethernet;
 mod gre;
 mod ip;
+mod outer_v6;
 mod tcp;
 mod tunnel;
 
@@ -21,6 +22,7 @@ pub(crate) use coalesce::coalesce;
 pub(crate) use ethernet::ethernet;
 pub(crate) use gre::gre;
 pub(crate) use ip::{ipv4, ipv6};
+pub(crate) use outer_v6::outer_v6;
 pub(crate) use tcp::tcp;
 pub(crate) use tunnel::tunnel;
 
@@ -28,7 +30,7 @@ pub(crate) use tunnel::tunnel;
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub(crate) const TARGETS: [Target; 9] = [
+pub(crate) const TARGETS: [Target; 10] = [
     ("ethernet", ethernet),
     ("ipv4", ipv4),
     ("ipv6", ipv6),
@@ -36,6 +38,7 @@ pub(crate) const TARGETS: [Target; 9] = [
     ("tcp", tcp),
     ("checksum_chain", checksum_chain),
     ("tunnel", tunnel),
+    ("outer_v6", outer_v6),
     ("coalesce", coalesce),
     ("bpf", bpf),
 ];

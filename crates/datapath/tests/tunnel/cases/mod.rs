@@ -13,7 +13,7 @@ use polder_datapath::tunnel::{ReassemblyLimits, TunnelOptions};
 const PATH: Path = Path { mtu: 1500, vlan: None };
 
 /// Both ends of a tunnel over a path of 1500 bytes.
-fn ends(change: impl Fn(&mut TunnelOptions)) -> (End, End) {
+pub(crate) fn ends(change: impl Fn(&mut TunnelOptions)) -> (End, End) {
     let limits = ReassemblyLimits::default();
     (End::new(0, PATH, limits, &change), End::new(1, PATH, limits, &change))
 }
@@ -25,7 +25,7 @@ fn carry(left: &mut End, right: &mut End, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
 }
 
 /// Puts frames into the tunnel; the outer packets.
-fn send(end: &mut End, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+pub(crate) fn send(end: &mut End, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let packets = frames.iter().map(|frame| end.packet(frame, &[])).collect();
     let (out, replies) = end.send(packets);
     end.release(replies);
