@@ -41,6 +41,7 @@ mod batch;
 mod bits;
 mod book;
 mod depot;
+mod doze;
 mod fragment;
 mod frame;
 mod home;
@@ -69,6 +70,7 @@ pub mod turnstile;
 
 pub use batch::{BATCH, Batch};
 pub use depot::MAGAZINE;
+pub use doze::Doze;
 pub use fragment::{FragmentMemory, FragmentOptions, Fragments, SharedFragments};
 pub use frame::Frame;
 pub use lend::{Lender, Loan, NotLent};

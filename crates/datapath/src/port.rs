@@ -67,6 +67,17 @@ pub enum Drive {
     Polled,
 }
 
+/// What a device makes of a [`Drive`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driven {
+    /// It cannot be told, or was told by the configuration; nothing has changed.
+    No,
+    /// It does so.
+    Yes,
+    /// It receives while the worker sleeps, and hardly otherwise: a worker that wants packets has to sleep.
+    Asleep,
+}
+
 /// The receiving end of one queue of a device.
 pub trait RxQueue: Send {
     /// Moves received packets to the end of `batch`, at most as many as `budget` and the batch allow,
@@ -82,11 +93,19 @@ pub trait RxQueue: Send {
     /// What becomes readable when there is something to do; `None` for a queue that has to be polled.
     fn event(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Says when the device is to receive, from now on. `false` for one that cannot be told, or was told by
-    /// the configuration; nothing has changed then.
-    fn drive(&mut self, _drive: Drive) -> bool {
+    /// Says when the device is to receive, from now on.
+    fn drive(&mut self, _drive: Drive) -> Driven {
+        Driven::No
+    }
+
+    /// Throws away what waits in the device, where that costs less than to receive it, and keeps few frames
+    /// posted from then on, until [`relent`](Self::relent). `false` for one that cannot; nothing has changed then.
+    fn discard(&mut self, _pool: &mut Pool) -> bool {
         false
     }
+
+    /// Takes again as much as before the first [`discard`](Self::discard).
+    fn relent(&mut self) {}
 
     /// Frames that wait in the device's ring, or in the driver, for packets to come.
     fn posted(&self) -> u32 {

@@ -1,7 +1,7 @@
 //! The poll scheduler in virtual time: nobody starves, shares follow weights, modes do not flap.
 
 use polder_datapath::port::Turn;
-use polder_datapath::receive::{Allowance, Grant, Law, Line, MOST, Mode, Options, Outcome, Pace};
+use polder_datapath::receive::{Allowance, Grant, Law, Line, MOST, Mode, Options, Outcome, Pace, Standing};
 use polder_datapath::units::Nanos;
 use proptest::prelude::*;
 
@@ -305,6 +305,32 @@ fn who_asks_little_of_an_overloaded_service_is_answered_wholly() {
     assert!(refused[0] < rig.fates[0].taken / 10, "and not in front of the service: {refused:?}");
 }
 
+#[test]
+fn what_waits_for_long_is_thrown_away_and_a_burst_is_not() {
+    let millis = |number: u64| Nanos(number * 1_000_000);
+    // A burst that is over after ten milliseconds, again and again.
+    let mut standing = Standing::default();
+    for step in 0..1000 {
+        standing.turn(millis(step), step % 10 == 9);
+        assert!(!standing.is_due(millis(step)), "at {step} ms");
+    }
+    // An overload: a device that is never empty, but for when it was just emptied.
+    let mut discards = Vec::new();
+    for step in 1000..1100 {
+        if standing.is_due(millis(step)) {
+            discards.push(step);
+        }
+        let emptied = discards.last() == Some(&step);
+        standing.turn(millis(step), emptied);
+    }
+    assert_eq!(discards.first(), Some(&1020), "it is believed after twenty milliseconds");
+    assert!(discards.windows(2).all(|pair| pair[1] - pair[0] == 2), "{discards:?}");
+    // It ends: the device is found empty without that.
+    standing.turn(millis(1101), true);
+    assert!(!standing.discards());
+    assert!((1102..1120).all(|step| !standing.is_due(millis(step))));
+}
+
 /// A worker that is driven by the pace: packets come in even distances.
 struct Model {
     rate: f64,
@@ -328,7 +354,7 @@ fn drive(model: &Model, end: u64) -> (u32, u64, Mode) {
         if packets > 0 || pace.stays_awake(Nanos(now)) {
             continue;
         }
-        pace.sleeps();
+        pace.sleeps(Nanos(now));
         let next = whole((taken + 1) as f64 * 1e9 / model.rate);
         let delay = if pace.mode() == Mode::Throttled { Pace::THROTTLE.0 } else { 0 };
         let wakes = next.max(now).max(now + delay).min(now + 1_000_000_000);
@@ -369,6 +395,34 @@ fn silence_costs_nothing_and_overload_is_polled() {
     // What a throttle saves at a tenth of the capacity: most wake-ups.
     let throttled = at(100_000.0).1 as f64 / 1e6;
     assert!(throttled < 1.3 * 900.0 + 5_000.0 * 20.0 / 1e3 * 10.0 * 1.5, "{throttled} µs a second");
+}
+
+#[test]
+fn who_is_woken_for_nothing_naps_and_wakes_up_for_packets() {
+    let mut pace = Pace::default();
+    let (mut now, mut wakeups) = (1_u64, 0_u64);
+    // An event that never ends: five microseconds a wake-up.
+    while now < 10_000_000_000 {
+        let _ = pace.cycle(Nanos(now), 0);
+        if pace.naps(Nanos(now)) {
+            now += Pace::NAP.0;
+            continue;
+        }
+        pace.sleeps(Nanos(now));
+        pace.woken();
+        wakeups += 1;
+        now += 5_000;
+    }
+    assert!(wakeups < 10_000 + 2_000 * 10, "{wakeups} of 2 000 000");
+    // With packets it does not nap, however often they wake it.
+    let mut pace = Pace::default();
+    for step in 0..1_000_000_u64 {
+        let now = Nanos(step * 5_000);
+        let _ = pace.cycle(now, u32::from(step % 4 == 0));
+        assert!(!pace.naps(now));
+        pace.sleeps(now);
+        pace.woken();
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! a turn, or with its bound in time; then the next one begins with those that had none.
 
 use super::law::{Law, MOST};
+use super::standing::Standing;
 use crate::port::Turn;
 use crate::units::Nanos;
 use std::collections::VecDeque;
@@ -33,6 +34,8 @@ pub struct Grant {
     pub index: usize,
     /// Packets.
     pub packets: u32,
+    /// Whether what waits in the device is thrown away first: it has waited for too long.
+    pub discard: bool,
 }
 
 /// How a turn ended.
@@ -67,6 +70,8 @@ struct Entry {
     closed: bool,
     /// Bound to what is wanted, and when it is looked at regardless.
     bound: Option<Nanos>,
+    /// How long packets wait for that.
+    standing: Standing,
 }
 
 /// The queues of one worker, in the order in which they have their turns.
@@ -105,7 +110,15 @@ impl Line {
         let weight = u32::from(weight.max(1));
         self.weights += weight;
         let law = Law::new(FIRST);
-        self.entries.push(Entry { weight, control, law, waits: false, closed: false, bound: None });
+        self.entries.push(Entry {
+            weight,
+            control,
+            law,
+            waits: false,
+            closed: false,
+            bound: None,
+            standing: Standing::default(),
+        });
         let room = self.entries.len();
         self.control.reserve(room);
         self.bulk.reserve(room);
@@ -190,7 +203,10 @@ impl Line {
             _ => budget,
         };
         self.bound -= u32::from(entry.bound.is_some()).min(self.bound);
-        Some(Grant { index, packets })
+        // What comes from now on is served at once.
+        let discard =
+            entry.bound.is_some() && wanted.is_some_and(|wanted| wanted > 0) && entry.standing.is_due(now);
+        Some(Grant { index, packets, discard })
     }
 
     /// Whether the cycle ended before all had their turns.
@@ -198,8 +214,9 @@ impl Line {
         self.left > 0
     }
 
-    /// Takes note of how the turn that was given last ended, at `now`.
-    pub fn ended(&mut self, grant: Grant, outcome: Outcome, now: Nanos) {
+    /// Takes note of how the turn that was given last ended, at `now`. Answers whether a queue that was thrown
+    /// away from is to take everything again.
+    pub fn ended(&mut self, grant: Grant, outcome: Outcome, now: Nanos) -> bool {
         let Outcome { packets, took, turn, unwanted, elsewhere } = outcome;
         let time = self.time(grant.index);
         let entry = &mut self.entries[grant.index];
@@ -208,6 +225,13 @@ impl Line {
             let goes_on = unwanted || (entry.bound.is_some() && packets == grant.packets);
             entry.bound = (goes_on && !elsewhere).then(|| now + LOOK);
         }
+        let discarded = entry.standing.discards();
+        if entry.bound.is_some() {
+            entry.standing.turn(now, turn == Turn::Drained);
+        } else {
+            entry.standing = Standing::default();
+        }
+        let relents = discarded && !entry.standing.discards();
         match turn {
             Turn::Closed => entry.closed = true,
             Turn::OutOfBudget if entry.bound.is_none() => {
@@ -220,5 +244,6 @@ impl Line {
             }
             Turn::OutOfBudget | Turn::Drained => {}
         }
+        relents
     }
 }

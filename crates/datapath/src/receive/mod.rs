@@ -8,8 +8,10 @@ mod allowance;
 mod law;
 mod line;
 mod pace;
+mod standing;
 
 pub use allowance::Allowance;
 pub use law::{Law, MOST};
 pub use line::{Grant, Line, Options, Outcome};
 pub use pace::{Mode, Pace};
+pub use standing::Standing;

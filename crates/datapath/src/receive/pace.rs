@@ -66,6 +66,10 @@ const SUCCESS: u8 = 10;
 /// How long polling is not tried again, at first and at most.
 const FIRST_PAUSE: Nanos = Nanos::from_millis(20);
 const LONGEST_PAUSE: Nanos = Nanos::from_millis(1280);
+/// Wake-ups in a window for each of which fewer packets come than one in so many are noise: a device whose
+/// event never ends, or one that rings for nothing.
+const NOISE_WAKEUPS: u32 = 100;
+const NOISE: u32 = 8;
 /// A short busy poll.
 const LINGER: Nanos = Nanos(5_000);
 /// Tries after which is known whether short busy polls find something, and how many of them are to.
@@ -96,11 +100,18 @@ pub struct Pace {
     /// The cycle before: when it began, and whether it found something.
     last: Option<(Nanos, bool)>,
     linger: Linger,
+    noise: Noise,
+    /// Whether devices receive only while the worker sleeps, and since when it does.
+    rests: bool,
+    asleep: Option<Nanos>,
 }
 
 impl Pace {
     /// How long a throttled device waits.
     pub const THROTTLE: Nanos = Nanos(50_000);
+
+    /// How long a worker naps whose devices wake it for nothing.
+    pub const NAP: Nanos = Nanos::from_millis(1);
 
     /// How the worker waits now.
     pub fn mode(&self) -> Mode {
@@ -113,6 +124,9 @@ impl Pace {
         if let Some((before, false)) = self.last {
             self.seen.vain = self.seen.vain + start.since(before);
         }
+        if let Some(since) = self.asleep.take() {
+            self.seen.vain = self.seen.vain + start.since(since);
+        }
         self.last = Some((start, packets > 0));
         self.seen.packets = self.seen.packets.saturating_add(packets);
         self.seen.cycles += u32::from(packets > 0);
@@ -124,7 +138,12 @@ impl Pace {
 
     /// A cycle found nothing: whether to poll on instead of sleeping.
     pub fn stays_awake(&mut self, now: Nanos) -> bool {
-        self.mode == Mode::Polled || self.linger.goes_on(now)
+        (self.mode == Mode::Polled && !self.rests) || self.linger.goes_on(now)
+    }
+
+    /// Whether to nap instead of waiting for events, because they come without packets.
+    pub fn naps(&self, now: Nanos) -> bool {
+        now < self.noise.until
     }
 
     /// No device can be polled: the mode is left, and not tried for long.
@@ -134,10 +153,16 @@ impl Pace {
         self.not_before = now + LONGEST_PAUSE;
     }
 
-    /// The worker sleeps now.
-    pub fn sleeps(&mut self) {
+    /// Says whether, while it polls, devices receive only when the worker sleeps.
+    pub fn rest_while_polled(&mut self, rests: bool) {
+        self.rests = rests;
+    }
+
+    /// The worker sleeps, from `now` on.
+    pub fn sleeps(&mut self, now: Nanos) {
         self.seen.sleeps += 1;
         self.last = None;
+        self.asleep = Some(now);
     }
 
     /// The worker was woken by an event.
@@ -151,6 +176,7 @@ impl Pace {
         let passed = now.since(self.window);
         let seen = core::mem::take(&mut self.seen);
         self.window = now;
+        self.noise.judge(seen, now);
         let next = match self.mode {
             // A window that took far longer was slept through.
             _ if passed.0 > 4 * WINDOW.0 => Mode::Interrupts,
@@ -193,6 +219,27 @@ impl Pace {
     fn throttled(&mut self, seen: Seen) -> Mode {
         self.windows = if seen.packets < FEW_PACKETS { self.windows + 1 } else { 0 };
         if self.windows >= FEW_WINDOWS { Mode::Interrupts } else { Mode::Throttled }
+    }
+}
+
+/// Wake-ups for nothing: while they last the worker naps, twice as long each time that they go on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Noise {
+    until: Nanos,
+    pause: Nanos,
+}
+
+impl Noise {
+    fn judge(&mut self, seen: Seen, now: Nanos) {
+        if now < self.until {
+            return;
+        }
+        if seen.wakeups >= NOISE_WAKEUPS && seen.packets < seen.wakeups / NOISE {
+            self.pause = Nanos(2 * self.pause.0).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+            self.until = now + self.pause;
+        } else {
+            self.pause = Nanos(0);
+        }
     }
 }
 

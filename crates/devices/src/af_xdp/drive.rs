@@ -1,22 +1,34 @@
 //! The kernel's half of receiving, queue by queue, as the worker drives it.
 //!
-//! Each queue has a NAPI context, which the kernel names once packets have come. It is told by netlink
-//! when to poll by itself, and by socket options that the worker polls it; both happen only when the
-//! worker changes its mode. What was set before is set again at the end.
+//! Each queue has a NAPI context. It is told by netlink when to poll by itself, and by socket options that
+//! the worker polls it; both happen only when the worker changes its mode. Where the driver does not say
+//! which context a queue has (veth), a socket cannot poll it; then its thread is governed instead. What
+//! was set before is set again at the end.
 
-use super::napi::{Napi, describe, set};
+use super::napi::{Napi, describe, napis, set};
 use super::netdev::Netdev;
 use super::sys;
-use polder_datapath::port::Drive;
+use super::thread::Thread;
+use polder_datapath::port::{Drive, Driven};
 use polder_datapath::units::Nanos;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
+
+/// Which queue it is: the interface's number, its own, and how many there are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Place {
+    pub(super) interface: u32,
+    pub(super) queue: usize,
+    pub(super) queues: usize,
+}
 
 /// The context of one queue, as far as it has been told anything.
 #[derive(Debug)]
 pub(super) struct Driver {
     now: Drive,
+    place: Place,
     told: Option<(Netdev, Napi)>,
+    thread: Option<Thread>,
     /// Whether the kernel has refused; it is not asked again.
     refused: bool,
     /// Packets that one poll of the worker brings in at most, as the kernel was told.
@@ -25,40 +37,101 @@ pub(super) struct Driver {
 
 impl Driver {
     /// One that goes by interrupts, and that is never told anything unless it `adapts`.
-    pub(super) fn new(adapts: bool) -> Self {
-        Self { now: Drive::Interrupts(Nanos(0)), told: None, refused: !adapts, budget: BUDGET }
+    pub(super) fn new(place: Place, adapts: bool) -> Self {
+        let now = Drive::Interrupts(Nanos(0));
+        Self { now, place, told: None, thread: None, refused: !adapts, budget: BUDGET }
     }
 
     /// Whether the worker polls the context.
     pub(super) fn is_polled(&self) -> bool {
-        self.now == Drive::Polled
+        self.now == Drive::Polled && self.thread.is_none()
     }
 
-    /// Says how the context of `socket` is to be driven; whether it is from now on.
-    pub(super) fn drive(&mut self, socket: BorrowedFd<'_>, drive: Drive) -> bool {
-        if drive == self.now {
-            return true;
+    /// Whether the context receives while the worker sleeps, and hardly otherwise.
+    pub(super) fn is_held(&self) -> bool {
+        self.thread.as_ref().is_some_and(Thread::is_held)
+    }
+
+    /// The worker is about to sleep.
+    #[inline]
+    pub(super) fn sleeps(&mut self) {
+        if let Some(thread) = self.thread.as_mut().filter(|thread| thread.is_held()) {
+            thread.give_way();
         }
+    }
+
+    /// The worker is awake.
+    #[inline]
+    pub(super) fn wakes(&mut self) {
+        if let Some(thread) = self.thread.as_mut().filter(|thread| thread.is_held()) {
+            // One that is gone receives nothing.
+            let _ = thread.rein_in();
+        }
+    }
+
+    /// Says how the context of `socket` is to be driven from now on.
+    pub(super) fn drive(&mut self, socket: BorrowedFd<'_>, drive: Drive) -> Driven {
         if self.refused {
-            return false;
+            return Driven::No;
         }
-        match self.tell(socket, drive) {
-            Ok(true) => self.now = drive,
-            // It has no name before the first packet.
-            Ok(false) => return false,
-            Err(_) => {
-                self.refused = true;
-                return false;
+        if drive != self.now {
+            match self.tell(socket, drive) {
+                Ok(()) => self.now = drive,
+                Err(_) => {
+                    self.refused = true;
+                    return Driven::No;
+                }
             }
         }
-        true
+        if self.is_held() { Driven::Asleep } else { Driven::Yes }
+    }
+
+    fn tell(&mut self, socket: BorrowedFd<'_>, drive: Drive) -> Result<(), Errno> {
+        let napi = self.find(socket)?;
+        let Some(thread) = &mut self.thread else { return self.tell_context(socket, napi, drive) };
+        if drive != Drive::Polled {
+            thread.let_go();
+            return self.tell_context(socket, napi, drive);
+        }
+        thread.hold()?;
+        // When it may run, it does so at once.
+        self.tell_context(socket, napi, Drive::Interrupts(Nanos(0)))
+    }
+
+    /// The context, as it was before it was told anything.
+    fn find(&mut self, socket: BorrowedFd<'_>) -> Result<Napi, Errno> {
+        if let Some((_, before)) = &self.told {
+            return Ok(*before);
+        }
+        let id = sys::get_option(socket, libc::SOL_SOCKET, SO_INCOMING_NAPI_ID)?;
+        let mut netdev = Netdev::open()?;
+        let mut before = if id > 0 { describe(&mut netdev, id)? } else { self.guess()? };
+        if id == 0 {
+            self.thread = Some(Thread::of(&before)?);
+        }
+        if before.gro_flush_timeout == POLLED_TIMER {
+            // Left behind by a process that was killed.
+            (before.defer_hard_irqs, before.gro_flush_timeout) = (0, 0);
+        }
+        self.told = Some((netdev, before));
+        Ok(before)
+    }
+
+    /// Contexts are numbered in the order of their queues, if there are as many.
+    fn guess(&self) -> Result<Napi, Errno> {
+        let mut found = napis(self.place.interface)?;
+        found.sort_by_key(|napi| napi.id);
+        if found.len() != self.place.queues {
+            return Err(Errno::NODEV);
+        }
+        found.get(self.place.queue).copied().ok_or(Errno::NODEV)
     }
 
     /// Lets the next poll bring in no more than about `packets`: what the worker has no use for stays
     /// in the device.
     pub(super) fn bound(&mut self, socket: BorrowedFd<'_>, packets: u32) {
         // The kernel polls a context twice each time that it is asked.
-        let budget = (packets / 2).next_power_of_two().clamp(FEWEST, BUDGET);
+        let budget = (packets / 2).min(BUDGET).next_power_of_two().max(FEWEST);
         if budget == self.budget {
             return;
         }
@@ -67,27 +140,14 @@ impl Driver {
         let _ = sys::set_option(socket, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, budget);
     }
 
-    fn tell(&mut self, socket: BorrowedFd<'_>, drive: Drive) -> Result<bool, Errno> {
-        if self.told.is_none() {
-            let id = sys::get_option(socket, libc::SOL_SOCKET, SO_INCOMING_NAPI_ID)?;
-            if id == 0 {
-                return Ok(false);
-            }
-            let mut netdev = Netdev::open()?;
-            let mut before = describe(&mut netdev, id)?;
-            if before.gro_flush_timeout == POLLED_TIMER {
-                // Left behind by a process that was killed.
-                (before.defer_hard_irqs, before.gro_flush_timeout) = (0, 0);
-            }
-            self.told = Some((netdev, before));
-        }
-        let Some((netdev, before)) = &mut self.told else { return Ok(false) };
+    fn tell_context(&mut self, socket: BorrowedFd<'_>, before: Napi, drive: Drive) -> Result<(), Errno> {
+        let Some((netdev, _)) = &mut self.told else { return Err(Errno::NODEV) };
         let (defer_hard_irqs, timer) = match drive {
             Drive::Interrupts(Nanos(0)) => (before.defer_hard_irqs, before.gro_flush_timeout),
             Drive::Interrupts(Nanos(nanos)) => (EMPTY_POLLS, nanos),
             Drive::Polled => (POLLED_EMPTY_POLLS, POLLED_TIMER),
         };
-        set(netdev, Napi { id: before.id, defer_hard_irqs, gro_flush_timeout: timer })?;
+        set(netdev, Napi { defer_hard_irqs, gro_flush_timeout: timer, ..before })?;
         let option = |option, value| sys::set_option(socket, libc::SOL_SOCKET, option, value);
         if drive == Drive::Polled {
             option(SO_BUSY_POLL_BUDGET, self.budget)?;
@@ -99,7 +159,7 @@ impl Driver {
             let _ = sys::nudge(socket, false);
             option(SO_BUSY_POLL, 0)?;
         }
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -119,7 +179,7 @@ const EMPTY_POLLS: u32 = 2;
 const POLLED_EMPTY_POLLS: u32 = 100;
 const POLLED_TIMER: u64 = 25_000_000;
 /// Packets that one poll of the kernel's brings in at most, and at least.
-const BUDGET: u32 = 64;
+pub(super) const BUDGET: u32 = 64;
 const FEWEST: u32 = 4;
 /// asm-generic/socket.h.
 const SO_BUSY_POLL: i32 = 46;

@@ -2,6 +2,7 @@
 
 use super::attach;
 use super::claims::Claims;
+use super::drive::Place;
 use super::error::OpenError;
 use super::ethtool::{Channels, Ethtool};
 use super::link::{self, LinkInfo, Which};
@@ -320,13 +321,15 @@ impl Setup<'_> {
         let limits = Limits { mtu: Arc::clone(mtu), segments, capacity, copies: !transfer.zero_copy };
         let busy_poll = self.options.busy_poll.is_some();
         let mut queues = Vec::new();
-        for (core, rings) in bound {
+        let all = bound.len();
+        for (queue, (core, rings)) in bound.into_iter().enumerate() {
             let Rings { receive: (received, fill), transmit } = rings;
             let (received, fill) = (Consumer::new(received), Producer::new(fill));
             let both = (Arc::clone(&core), Posted::new(self.region));
             let receiving = self.options.receiving;
             let (adapts, multi_buffer) = (self.options.adapts, transfer.multi_buffer);
-            let wants = Wants { target, busy_poll, adapts, multi_buffer, receiving };
+            let place = Place { interface: self.link.index, queue, queues: all };
+            let wants = Wants { place, target, busy_poll, adapts, multi_buffer, receiving };
             // Who copies nothing does not ask whether to.
             let rx: Box<dyn RxQueue> = match receiving.copy_break {
                 0 => Box::new(Receiver::<false>::new(received, fill, wants, both)),

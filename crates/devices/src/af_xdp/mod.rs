@@ -47,12 +47,14 @@ mod rx;
 
 mod tx;
 
+mod control;
 mod drive;
 mod ethtool;
 mod link;
 mod napi;
 mod netdev;
 mod preflight;
+mod thread;
 
 mod error;
 

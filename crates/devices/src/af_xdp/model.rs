@@ -3,6 +3,7 @@
 //! The model sees what the kernel sees, addresses, and moves no bytes; what bytes do is tested
 //! against the kernel itself.
 
+use super::drive::Place;
 use super::port::Statistics;
 use super::posted::Posted;
 use super::ring::{Consumer, Descriptor, HeapRing, Producer, RingMemory};
@@ -63,8 +64,14 @@ fn stand_that(multi_buffer: bool) -> Stand {
     let (receive, received) = ends(2 * RING, Producer::new, Consumer::new);
     let (transmit, kernel_transmit) = ends(2 * RING, Producer::new, Consumer::new);
     let (kernel_completion, completion) = ends(RING, Producer::new, Consumer::new);
-    let wants =
-        Wants { target: 64, busy_poll: false, adapts: false, multi_buffer, receiving: Receiving::default() };
+    let wants = Wants {
+        place: Place::default(),
+        target: 64,
+        busy_poll: false,
+        adapts: false,
+        multi_buffer,
+        receiving: Receiving::default(),
+    };
     let rx = Receiver::new(received, fill, wants, (Arc::clone(&core), Posted::new(&region)));
     let limits = Limits { mtu: Arc::new(AtomicU32::new(1500)), segments: 4, capacity: 64, copies: true };
     let tx = Transmitter::new((transmit, completion), limits, (core, Posted::new(&region)));

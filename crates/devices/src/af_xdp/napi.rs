@@ -28,6 +28,8 @@ pub struct Moderation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Napi {
     pub(super) id: u32,
+    /// The thread that it has; in softirq without one.
+    pub(super) thread: Option<u32>,
     pub(super) defer_hard_irqs: u32,
     pub(super) gro_flush_timeout: u64,
 }
@@ -50,10 +52,10 @@ impl Moderated {
             return Err(Errno::NODEV);
         }
         let moderated = Self { before };
-        for &Napi { id, .. } in &moderated.before {
+        for &napi in &moderated.before {
             let gro_flush_timeout = u64::from(moderation.microseconds) * 1000;
             // What was changed is changed back when this fails, by dropping it.
-            set(&mut netdev, Napi { id, defer_hard_irqs: moderation.empty_polls, gro_flush_timeout })?;
+            set(&mut netdev, Napi { defer_hard_irqs: moderation.empty_polls, gro_flush_timeout, ..napi })?;
         }
         Ok(moderated)
     }
@@ -74,12 +76,20 @@ impl Drop for Moderated {
 /// # Errors
 /// As [`Moderated::new`].
 pub(super) fn moderations(index: u32) -> Result<Vec<Moderation>, Errno> {
-    let found = contexts(&mut Netdev::open()?, index)?;
+    let found = napis(index)?;
     let moderation = |napi: &Napi| Moderation {
         microseconds: u32::try_from(napi.gro_flush_timeout / 1000).unwrap_or(u32::MAX),
         empty_polls: napi.defer_hard_irqs,
     };
     Ok(found.iter().map(moderation).collect())
+}
+
+/// The contexts of interface `index`; none for one that has none.
+///
+/// # Errors
+/// What the kernel says that cannot be asked.
+pub(super) fn napis(index: u32) -> Result<Vec<Napi>, Errno> {
+    contexts(&mut Netdev::open()?, index)
 }
 
 fn contexts(netdev: &mut Netdev, index: u32) -> Result<Vec<Napi>, Errno> {
@@ -100,7 +110,8 @@ fn ask(netdev: &mut Netdev, of: (u16, u32), ask: Ask) -> Result<Vec<Napi>, Errno
         let Some(id) = number(find(answer, ID)) else { return };
         let defer_hard_irqs = number(find(answer, DEFER_HARD_IRQS)).unwrap_or(0);
         let gro_flush_timeout = find(answer, GRO_FLUSH_TIMEOUT).map_or(0, unsigned);
-        found.push(Napi { id, defer_hard_irqs, gro_flush_timeout });
+        let thread = number(find(answer, THREAD));
+        found.push(Napi { id, thread, defer_hard_irqs, gro_flush_timeout });
     })?;
     Ok(found)
 }
@@ -109,6 +120,14 @@ pub(super) fn set(netdev: &mut Netdev, napi: Napi) -> Result<(), Errno> {
     let timeout = u32::try_from(napi.gro_flush_timeout).unwrap_or(u32::MAX);
     let values = [(ID, napi.id), (DEFER_HARD_IRQS, napi.defer_hard_irqs), (GRO_FLUSH_TIMEOUT, timeout)];
     netdev.ask(SET_NAPI, &values, Ask::Done, |_| {})
+}
+
+/// Gives a context a thread of its own, or takes it away.
+///
+/// # Errors
+/// On kernels before 6.17, where an interface's contexts have threads all together or not at all.
+pub(super) fn set_threaded(netdev: &mut Netdev, id: u32, threaded: bool) -> Result<(), Errno> {
+    netdev.ask(SET_NAPI, &[(ID, id), (THREADED, u32::from(threaded))], Ask::Done, |_| {})
 }
 
 /// A netlink `uint`: four or eight bytes.
@@ -124,6 +143,8 @@ const GET_NAPI: u8 = 11;
 const SET_NAPI: u8 = 14;
 const INTERFACE: u16 = 1;
 const ID: u16 = 2;
+const THREAD: u16 = 4;
+const THREADED: u16 = 8;
 const DEFER_HARD_IRQS: u16 = 5;
 const GRO_FLUSH_TIMEOUT: u16 = 6;
 

@@ -5,6 +5,7 @@
 //! things where they can be seen and names the command that mends them.
 
 use super::attach::{OUR_PREFIX, program_name};
+use super::control;
 use super::error::OpenError;
 use super::ethtool::{Channels, Ethtool};
 use super::init::{self, LINK_OVERHEAD, Used};
@@ -91,6 +92,7 @@ pub(super) fn inspect_link(
     add(Some(mode(link, options, obtained.as_ref())));
     add(queues(link, options, obtained.as_ref()));
     add(Some(frames(link, memory, obtained.as_ref())));
+    add(Some(control::inspect(link, options, obtained.is_some())));
     add(state(link, options));
     add(memory_lock(memory));
     add(capabilities());

@@ -7,7 +7,7 @@
 //!
 //! Cost: one system call in 64 turns while packets come; two before sleeping.
 
-use super::drive::Driver;
+use super::drive::{BUDGET, Driver, Place};
 use super::port::Statistics;
 use super::posted::Posted;
 use super::ring::{Consumer, Descriptor, Producer};
@@ -16,8 +16,9 @@ use crate::Receiving;
 use polder_buffers::{Batch, Packet, Pool, Segment};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
-use polder_datapath::port::{Armed, Budget, Drive, RxQueue, Turn};
+use polder_datapath::port::{Armed, Budget, Drive, Driven, RxQueue, Turn};
 use rustix::io::Errno;
+use rustix::thread::{Timespec, nanosleep};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -37,6 +38,8 @@ pub(super) struct Receiver<const COPIES: bool> {
     /// Whether the worker may have slept since the last turn.
     armed: bool,
     closed: bool,
+    /// Whether few frames are kept posted, because most of what comes is thrown away.
+    scant: bool,
     driver: Driver,
     counters: Arc<QueueCounters>,
     /// Last, so that the rings are unmapped before the socket is closed.
@@ -46,6 +49,8 @@ pub(super) struct Receiver<const COPIES: bool> {
 /// How a queue is to be received from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wants {
+    /// Which queue it is.
+    pub(super) place: Place,
     /// Frames to keep posted.
     pub(super) target: u32,
     /// Whether the socket drives the device when it is asked and nothing is there.
@@ -69,13 +74,14 @@ impl<const COPIES: bool> Receiver<COPIES> {
             received,
             fill,
             posted,
-            driver: Driver::new(wants.adapts),
+            driver: Driver::new(wants.place, wants.adapts),
             wants,
             seen: Statistics::default(),
             turns: 0,
             unfinished: None,
             armed: false,
             closed: false,
+            scant: false,
             counters: Arc::default(),
             core,
         }
@@ -165,7 +171,11 @@ impl<const COPIES: bool> Receiver<COPIES> {
     /// left in the pool for the queue to live on.
     #[inline]
     fn refill(&mut self, pool: &mut Pool) -> bool {
-        let target = self.wants.target;
+        let target = if self.scant || self.driver.is_held() {
+            SCANT.min(self.wants.target)
+        } else {
+            self.wants.target
+        };
         // With few frames posted, less than half of them is waited for: a long packet takes several.
         let fewest = REFILL.min(target / 2);
         if self.posted.count() >= self.wants.receiving.low_mark(target) {
@@ -210,10 +220,10 @@ impl<const COPIES: bool> Receiver<COPIES> {
         }
     }
 
-    /// Counts what the kernel has lost since the last time. Each lost packet is in exactly one of
+    /// Counts, and answers, what the kernel has lost since the last time. Each lost packet is in exactly one of
     /// the kernel's two numbers; a fill ring that it found empty is the reason for some of the first.
     #[cold]
-    fn settle(&mut self) {
+    fn settle(&mut self) -> u64 {
         self.turns = 0;
         self.counters.system_calls.add(1);
         let (now, before) = (self.core.statistics(), self.seen);
@@ -228,6 +238,31 @@ impl<const COPIES: bool> Receiver<COPIES> {
             self.counters.drops.count(DropReason::RxOverrun, starved + full);
             self.counters.drops.count(DropReason::FrameTooLong, dropped - starved);
         }
+        dropped + full
+    }
+
+    /// Throws away what the device has, poll by poll.
+    fn throw_away_polling(&mut self, pool: &mut Pool) {
+        self.bound(usize::MAX);
+        for _ in 0..MOST_LOOKS {
+            self.look();
+            if self.throw_away(pool) + self.settle() < LOOK {
+                break;
+            }
+        }
+    }
+
+    /// Throws away what is in the ring; how many packets that were.
+    fn throw_away(&mut self, pool: &mut Pool) -> u64 {
+        let mut packets = 0;
+        while let Some(packet) = self.next(pool) {
+            pool.release_packet(packet);
+            packets += 1;
+        }
+        self.received.release();
+        self.counters.received.add(packets);
+        self.counters.drops.count(DropReason::RxOverrun, packets);
+        packets
     }
 }
 
@@ -238,6 +273,9 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
         }
         // Woken for nothing: perhaps the interface is gone.
         let woken = core::mem::take(&mut self.armed);
+        if woken {
+            self.driver.wakes();
+        }
         let limit = batch.room().min(budget.left() as usize);
         if (woken || self.wants.busy_poll || self.driver.is_polled()) && !self.received.ready() {
             self.bound(limit);
@@ -279,16 +317,45 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
         }
         self.look();
         self.armed = true;
-        if self.closed || self.received.ready() { Armed::Raced } else { Armed::Waiting }
+        if self.closed || self.received.ready() {
+            return Armed::Raced;
+        }
+        self.driver.sleeps();
+        Armed::Waiting
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {
         self.core.event()
     }
 
-    fn drive(&mut self, drive: Drive) -> bool {
-        let Some(socket) = self.core.socket() else { return false };
+    fn drive(&mut self, drive: Drive) -> Driven {
+        let Some(socket) = self.core.socket() else { return Driven::No };
         self.driver.drive(socket, drive)
+    }
+
+    /// With no frame posted the kernel drops packets before it copies them.
+    #[cold]
+    fn discard(&mut self, pool: &mut Pool) -> bool {
+        if self.closed || !(self.driver.is_polled() || self.driver.is_held()) {
+            return false;
+        }
+        self.scant = true;
+        if self.driver.is_held() {
+            self.driver.sleeps();
+            // Only the kernel's thread can do it. A nap that ends early throws away less.
+            let _ = nanosleep(&Timespec { tv_sec: 0, tv_nsec: NAP });
+            self.driver.wakes();
+            self.throw_away(pool);
+            self.settle();
+        } else {
+            self.throw_away_polling(pool);
+        }
+        self.refill(pool);
+        true
+    }
+
+    fn relent(&mut self) {
+        self.scant = false;
     }
 
     fn posted(&self) -> u32 {
@@ -313,5 +380,12 @@ impl<const COPIES: bool> Drop for Receiver<COPIES> {
 const SETTLE: u32 = 64;
 /// The fewest frames that a queue lives on.
 const REFILL: u32 = 64;
+/// Frames that are kept posted while most of what comes is thrown away.
+const SCANT: u32 = 64;
+/// Nanoseconds in which the kernel's thread throws away what a device holds.
+const NAP: i64 = 40_000;
+/// Packets that one look brings in when there are many, and looks after which a device counts as empty.
+const LOOK: u64 = 2 * BUDGET as u64;
+const MOST_LOOKS: u32 = 40;
 /// The longest packet of any link: 64 KiB and its headers.
 const LONGEST: usize = 65_535 + 18;

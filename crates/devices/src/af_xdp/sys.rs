@@ -262,6 +262,54 @@ pub(super) fn set_option_bytes(
     if result == 0 { Ok(()) } else { Err(last_error()) }
 }
 
+/// How the scheduler treats a thread: `struct sched_attr` of linux/sched/types.h.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Scheduling {
+    size: u32,
+    pub(super) policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    /// For ordinary threads: the slice that it asks for, in nanoseconds.
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+impl Scheduling {
+    /// The same with another slice.
+    pub(super) fn with_slice(self, nanos: u64) -> Self {
+        Self { runtime: nanos, ..self }
+    }
+
+    /// That of a policy, and nothing else asked for.
+    pub(super) fn of_policy(policy: u32) -> Self {
+        Self { policy, ..Self::default() }
+    }
+}
+
+const SCHEDULING_BYTES: u32 = 48;
+const _: () = assert!(size_of::<Scheduling>() == SCHEDULING_BYTES as usize);
+
+/// How the scheduler treats a thread; the calling one for 0.
+pub(super) fn scheduling(thread: i32) -> Result<Scheduling, Errno> {
+    let mut scheduling = Scheduling::default();
+    // SAFETY: (1) the kernel writes at most `SCHEDULING_BYTES`, the size of the structure.
+    let result = unsafe {
+        libc::syscall(libc::SYS_sched_getattr, thread, &raw mut scheduling, SCHEDULING_BYTES, 0_u32)
+    };
+    if result == 0 { Ok(scheduling) } else { Err(last_error()) }
+}
+
+/// Lets the scheduler treat a thread like that; the calling one for 0.
+pub(super) fn set_scheduling(thread: i32, scheduling: Scheduling) -> Result<(), Errno> {
+    let scheduling = Scheduling { size: SCHEDULING_BYTES, ..scheduling };
+    // SAFETY: (1) the kernel reads `size` bytes, the size of the structure, and writes nothing.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const scheduling, 0_u32) };
+    if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
 /// Lets `socket` receive only what the program of classic BPF accepts. Each instruction: operation,
 /// distance of the jump if true, if false, operand.
 pub(super) fn attach_filter(socket: BorrowedFd<'_>, program: &[(u16, u8, u8, u32)]) -> Result<(), Errno> {

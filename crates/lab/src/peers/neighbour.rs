@@ -42,6 +42,8 @@ pub struct Neighbour {
 
 /// How often the one is woken.
 const PERIOD: Duration = Duration::from_millis(1);
+/// The latest that is told apart, in nanoseconds.
+const LATEST: u64 = 10_000_000_000;
 /// How long a process may take to begin, and to answer.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// What it says, what it is asked, and what ends its answer.
@@ -120,7 +122,7 @@ fn compute(asked: &Receiver<()>) -> anyhow::Result<()> {
 }
 
 fn wake(asked: &Receiver<()>) -> anyhow::Result<()> {
-    let mut late = Histogram::<u64>::new(3)?;
+    let mut late = Histogram::<u64>::new_with_max(LATEST, 3)?;
     let mut due = clock::now() + PERIOD;
     loop {
         let until = Timespec { tv_sec: i64::try_from(due.as_secs())?, tv_nsec: due.subsec_nanos().into() };

@@ -3,6 +3,7 @@
 use super::Worker;
 use crate::runtime::sharing::Desk;
 use polder_datapath::port::Armed;
+use polder_datapath::receive::Pace;
 use polder_datapath::units::Nanos;
 use rustix::event::epoll;
 
@@ -18,6 +19,11 @@ const QUIET: Nanos = Nanos::from_millis(2);
 impl Worker {
     /// Sleeps, unless more is to be expected from other workers at once.
     pub(super) fn rest(&mut self, now: Nanos) {
+        if self.schedule.pace.naps(now) {
+            std::thread::sleep(core::time::Duration::from_nanos(Pace::NAP.0));
+            self.counters.slept_nanos.add(self.clock.now().since(now).0);
+            return;
+        }
         let is_shared = self.sharing.as_ref().is_some_and(|sharing| sharing.stays_awake(now));
         if !is_shared && !self.schedule.pace.stays_awake(now) {
             self.sleep(now);
@@ -51,7 +57,7 @@ impl Worker {
         let mut events =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 8];
         self.counters.sleeps.add(1);
-        self.schedule.pace.sleeps();
+        self.schedule.pace.sleeps(now);
         self.publish();
         let woken = epoll::wait(&self.epoll, &mut events, Some(&timeout));
         self.bell.awake();

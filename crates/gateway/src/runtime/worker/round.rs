@@ -50,7 +50,9 @@ impl Worker {
             busy |= outcome.packets > 0 || outcome.turn == Turn::OutOfBudget;
             packets += outcome.packets;
             time = time + outcome.took;
-            self.schedule.line.ended(grant, outcome, time);
+            if self.schedule.line.ended(grant, outcome, time) {
+                self.receivers[grant.index].rx.relent();
+            }
             if wanted.is_some() {
                 wanted = self.senders.wanted();
             }
@@ -61,13 +63,17 @@ impl Worker {
 
     /// The turn of one queue, a batch at a time.
     fn turn(&mut self, grant: Grant, start: Nanos) -> Outcome {
-        let Grant { index, packets } = grant;
+        let Grant { index, packets, discard } = grant;
         let mut outcome =
             Outcome { packets: 0, took: Nanos(0), turn: Turn::Drained, unwanted: false, elsewhere: false };
         if self.receivers[index].closed {
             return outcome;
         }
         self.senders.begin_turn();
+        if discard {
+            // Where it is not possible, packets wait on.
+            let _: bool = self.receivers[index].rx.discard(&mut self.pool);
+        }
         let mut left = packets;
         let mut now = start;
         loop {

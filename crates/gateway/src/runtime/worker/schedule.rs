@@ -1,6 +1,7 @@
 //! How a worker divides its time: turns, rest, and its share of the core.
 
 use super::Worker;
+use polder_datapath::port::Driven;
 use polder_datapath::receive::{Allowance, Line, Mode, Options, Pace};
 use polder_datapath::units::Nanos;
 use rustix::time::{ClockId, clock_gettime};
@@ -55,31 +56,37 @@ impl Worker {
     /// Tells a queue's device when to receive.
     pub(super) fn drive(&mut self, index: usize) {
         // One that cannot be told does as it does.
-        let _: bool = self.receivers[index].rx.drive(self.schedule.pace.mode().drive());
+        let _: Driven = self.receivers[index].rx.drive(self.schedule.pace.mode().drive());
     }
 
     /// Tells all devices.
     #[cold]
     pub(super) fn drive_all(&mut self, mode: Mode, now: Nanos) {
-        let mut obeyed = self.tell_all();
-        if !obeyed && mode == Mode::Polled {
+        let mut driven = self.tell_all();
+        if driven == Driven::No && mode == Mode::Polled {
             // Without a device that it drives, polling would only keep others from their work.
             self.schedule.pace.refuse(now);
-            obeyed = self.tell_all();
+            driven = self.tell_all();
         }
-        let mode = if obeyed { self.schedule.pace.mode() } else { Mode::Interrupts };
+        self.schedule.pace.rest_while_polled(driven == Driven::Asleep);
+        let mode = if driven == Driven::No { Mode::Interrupts } else { self.schedule.pace.mode() };
         self.counters.mode.set(mode as u64);
     }
 
-    /// Tells all devices how they are driven; whether one of them is.
-    fn tell_all(&mut self) -> bool {
+    /// Tells all devices how they are driven; what the most obedient of them makes of it, but that a worker
+    /// sleeps if one of them needs that.
+    fn tell_all(&mut self) -> Driven {
         let drive = self.schedule.pace.mode().drive();
-        let mut obeyed = false;
+        let mut driven = Driven::No;
         // Each is told, whatever the others do.
         for queue in self.receivers.iter_mut().filter(|queue| !queue.closed) {
-            obeyed |= queue.rx.drive(drive);
+            driven = match (driven, queue.rx.drive(drive)) {
+                (Driven::Asleep, _) | (_, Driven::Asleep) => Driven::Asleep,
+                (Driven::Yes, _) | (_, Driven::Yes) => Driven::Yes,
+                (Driven::No, Driven::No) => Driven::No,
+            };
         }
-        obeyed
+        driven
     }
 
     /// Leaves the core to others when the worker's share of it is used up.

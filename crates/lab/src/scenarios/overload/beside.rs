@@ -63,7 +63,7 @@ fn alone(run: &mut Run) -> anyhow::Result<[f64; 3]> {
 
 fn beside(run: &mut Run, name: &str, over: Over, unaccounted: &mut u64) -> anyhow::Result<Seen> {
     run.says(&format!("neighbours beside an overloaded datapath: {name}"));
-    let time = Duration::from_millis(run.quick_or(1500, 4000));
+    let time = Duration::from_millis(run.quick_or(1000, 4000));
     let rate = FAR * 1e6 / (f64::from(COST_US) + RECEIVING_US);
     let core = cores().0;
     let mut stand = lay(Service { asks: Asks::Echo, over, cost_us: COST_US })?;

@@ -1,0 +1,53 @@
+//! How long packets have waited in a device for somebody who wants fewer, and when to throw them away.
+//!
+//! A device's ring keeps what came first and loses what comes later, so under overload everything that is
+//! taken has waited for a whole ring's time. Throwing the ring away now and then bounds that wait. It is
+//! done only where the wait lasts: a burst that ends is served.
+
+use crate::units::Nanos;
+
+/// How long a device is never empty before anything is thrown away.
+const PROOF: Nanos = Nanos::from_millis(20);
+/// The longest that packets wait in the device from then on.
+const DELAY: Nanos = Nanos(1_500_000);
+/// Within this part of it after throwing away, an empty device proves nothing.
+const FRESH: Nanos = Nanos(DELAY.0 / 4);
+
+/// The wait in one device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Since when the device was never found empty.
+    since: Option<Nanos>,
+    /// When it was last emptied by throwing away.
+    discarded: Option<Nanos>,
+}
+
+impl Standing {
+    /// Takes note of a turn that ended at `now`, and whether it left nothing behind.
+    pub fn turn(&mut self, now: Nanos, drained: bool) {
+        let fresh = self.discarded.is_some_and(|at| now.since(at) < FRESH);
+        if drained && !fresh {
+            *self = Self::default();
+        } else if self.since.is_none() {
+            self.since = Some(now);
+        }
+    }
+
+    /// Whether to throw away what waits in the device now; who is told yes does so.
+    pub fn is_due(&mut self, now: Nanos) -> bool {
+        let due = match (self.since, self.discarded) {
+            (None, _) => false,
+            (Some(since), None) => now.since(since) >= PROOF,
+            (Some(_), Some(at)) => now.since(at) >= DELAY,
+        };
+        if due {
+            self.discarded = Some(now);
+        }
+        due
+    }
+
+    /// Whether anything has been thrown away since the device was last found empty.
+    pub fn discards(&self) -> bool {
+        self.discarded.is_some()
+    }
+}

@@ -1,0 +1,98 @@
+//! Who decides when the kernel receives, as far as it can be found out, and what that means under overload.
+
+use super::link::LinkInfo;
+use super::napi::{Napi, napis};
+use super::options::Options;
+use super::preflight::{Finding, Level};
+use rustix::io::Errno;
+
+const TOPIC: &str = "receiving";
+
+/// What was found out about the interface's receiving; `opened` when the program is on it.
+pub(super) fn inspect(link: &LinkInfo, options: &Options, opened: bool) -> Finding {
+    judge(&link.name, napis(link.index), options, opened)
+}
+
+fn judge(name: &str, found: Result<Vec<Napi>, Errno>, options: &Options, opened: bool) -> Finding {
+    let fine = |text: String| Finding { level: Level::Fine, topic: TOPIC, text };
+    let warning = |text: String| Finding { level: Level::Warning, topic: TOPIC, text };
+    if options.busy_poll.is_some() {
+        return fine("the worker asks for every packet (busy_poll): it uses its whole core".to_owned());
+    }
+    let threads = format!(
+        "`echo 1 > /sys/class/net/{name}/threaded` gives it threads, which can be pinned and have less weight \
+         than a worker"
+    );
+    match found {
+        Ok(napis) if napis.is_empty() && !opened => {
+            fine("found out when the port is opened: the interface has no NAPI context yet".to_owned())
+        }
+        Ok(napis) if napis.is_empty() => warning(
+            "the interface has no NAPI context: its sender receives for it, and under overload takes from the \
+             worker what it likes"
+                .to_owned(),
+        ),
+        Ok(napis) => {
+            let (count, place) = (napis.len(), place(&napis));
+            if options.adapts {
+                fine(format!(
+                    "{count} NAPI contexts, {place}; under overload the worker drives them, or governs their \
+                     threads where the driver does not say which is whose, and what nobody can use dies in the device"
+                ))
+            } else {
+                fine(format!(
+                    "{count} NAPI contexts, {place}, driven by the kernel: under overload they take from the \
+                     worker what they like; `moderation_us = \"auto\"` lets the worker drive them"
+                ))
+            }
+        }
+        Err(errno) if options.adapts => warning(format!(
+            "the kernel cannot be told when to receive (Linux 6.13 can): {errno}; under overload it takes from \
+             the worker what it likes; {threads}"
+        )),
+        Err(errno) => fine(format!("driven by the kernel, which does not say how: {errno}; {threads}")),
+    }
+}
+
+fn place(napis: &[Napi]) -> &'static str {
+    match napis.iter().filter(|napi| napi.thread.is_some()).count() {
+        0 => "in softirq",
+        threads if threads == napis.len() => "in threads of their own",
+        _ => "some of them in threads of their own",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(adapts: bool) -> Options {
+        Options { adapts, ..Options::whole("v0") }
+    }
+
+    fn napi(thread: Option<u32>) -> Napi {
+        Napi { id: 1, thread, defer_hard_irqs: 0, gro_flush_timeout: 0 }
+    }
+
+    #[test]
+    fn what_is_obtained_is_said_and_what_is_not_has_a_remedy() {
+        let adapts = judge("v0", Ok(vec![napi(None)]), &options(true), true);
+        assert_eq!(adapts.level, Level::Fine);
+        assert!(
+            adapts.text.contains("the worker drives them") && adapts.text.contains("softirq"),
+            "{}",
+            adapts.text
+        );
+        let threaded = judge("v0", Ok(vec![napi(Some(7))]), &options(false), true);
+        assert!(
+            threaded.text.contains("threads") && threaded.text.contains("moderation_us"),
+            "{}",
+            threaded.text
+        );
+        let old = judge("v0", Err(Errno::OPNOTSUPP), &options(true), true);
+        assert_eq!(old.level, Level::Warning);
+        assert!(old.text.contains("/sys/class/net/v0/threaded"), "{}", old.text);
+        assert_eq!(judge("v0", Ok(Vec::new()), &options(true), true).level, Level::Warning);
+        assert_eq!(judge("v0", Ok(Vec::new()), &options(true), false).level, Level::Fine);
+    }
+}
