@@ -71,8 +71,10 @@ pub enum Target {
     Hops(Vec<HopSpec>),
     /// To what the next hop object of that number is.
     Object(u32),
-    /// To this machine: an address of its own, or one that everybody on a link has.
+    /// To this machine.
     Local,
+    /// To everybody on a link.
+    Broadcast,
     /// Nowhere, silently.
     Blackhole,
     /// Nowhere; the sender is told.
@@ -120,6 +122,11 @@ impl Neighbour {
     /// The address to send to, if the entry is good for sending.
     pub fn usable(&self) -> Option<[u8; 6]> {
         self.mac.filter(|_| self.state & NUD_VALID != 0)
+    }
+
+    /// Whether it has not been heard of for long.
+    pub fn is_stale(&self) -> bool {
+        self.state & NUD_STALE != 0
     }
 
     /// Whether the kernel has given up on it.
@@ -312,7 +319,8 @@ fn route(body: &[u8]) -> Option<Item> {
             (None, Some(hops)) => Target::Hops(hops),
             (None, None) => Target::Hops(vec![hop]),
         },
-        libc::RTN_LOCAL | libc::RTN_BROADCAST | libc::RTN_ANYCAST => Target::Local,
+        libc::RTN_LOCAL | libc::RTN_ANYCAST => Target::Local,
+        libc::RTN_BROADCAST => Target::Broadcast,
         libc::RTN_BLACKHOLE => Target::Blackhole,
         libc::RTN_UNREACHABLE => Target::Unreachable,
         libc::RTN_PROHIBIT => Target::Prohibit,
@@ -507,6 +515,7 @@ const FRA_TABLE: u16 = 15;
 const FRA_PROTOCOL: u16 = 21;
 /// linux/neighbour.h.
 const NTF_PROXY: u8 = 0x08;
+const NUD_STALE: u16 = 0x04;
 const NUD_FAILED: u16 = 0x20;
 /// Good for sending: reachable, stale, delay, probe, no-ARP, permanent.
 const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;

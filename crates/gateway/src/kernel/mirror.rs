@@ -50,6 +50,8 @@ pub struct Mirror {
     objects: HashMap<u32, Object>,
     rules: BTreeSet<Rule>,
     routes: HashMap<(u32, Prefix), Routes>,
+    /// Prefixes that each table has routes to.
+    sizes: HashMap<u32, usize>,
     neighbours: HashMap<(u32, IpAddr), Neighbour>,
     /// Many routes lead to the same place.
     targets: HashSet<Arc<Target>>,
@@ -138,6 +140,11 @@ impl Mirror {
         self.routes.get(&(table, prefix))?.first().map(|(metric, target)| (*metric, target))
     }
 
+    /// Prefixes that a table has routes to.
+    pub fn size(&self, table: u32) -> usize {
+        self.sizes.get(&table).copied().unwrap_or(0)
+    }
+
     /// All that routes lead to: tables, prefixes, metrics of those that count.
     pub fn routes(&self) -> impl Iterator<Item = (u32, Prefix, u32, &Arc<Target>)> {
         self.routes.iter().filter_map(|(&(table, prefix), routes)| {
@@ -188,6 +195,9 @@ impl Mirror {
             }
         };
         let routes = self.routes.entry((key.table, key.prefix)).or_default();
+        if routes.is_empty() {
+            *self.sizes.entry(key.table).or_default() += 1;
+        }
         match routes.binary_search_by_key(&key.metric, |route| route.0) {
             Ok(at) if routes[at].1 == target => return,
             Ok(at) => {
@@ -228,6 +238,7 @@ impl Mirror {
         let (_, target) = routes.get_mut().remove(at);
         if routes.get().is_empty() {
             routes.remove();
+            *self.sizes.entry(key.table).or_insert(1) -= 1;
         }
         forget(&mut self.targets, &target);
         self.changes.routes.insert((key.table, key.prefix));

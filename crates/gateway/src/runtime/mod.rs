@@ -18,6 +18,7 @@ mod path;
 mod places;
 pub mod ports;
 pub mod preflight;
+pub mod routing;
 pub mod run;
 mod service;
 pub mod sharing;

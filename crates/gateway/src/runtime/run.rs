@@ -20,6 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 use std::io::Read as _;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -75,17 +76,28 @@ pub fn run(path: &Path) -> Result<()> {
 /// The control loop.
 fn attend(signals: &mut Signals, service: &Service, manager: Manager) {
     let mut watchdog = manager.watchdog();
+    let clock = lock(service.gateway()).clock;
     loop {
-        let pause = {
+        let (pause, ear) = {
             let mut gateway = lock(service.gateway());
             let pause = gateway.tick();
             watchdog.look(&gateway);
-            pause
+            (pause, gateway.ear())
         };
-        match signals.wait(timespec(pause.min(watchdog.pause()))) {
+        let end = clock.now() + pause.min(watchdog.pause());
+        let mut signal = signals.wait(timespec(end.since(clock.now())), ear.as_deref());
+        while matches!(signal, Some(Signal::News)) {
+            let pause = lock(service.gateway()).follow();
+            let left = end.since(clock.now());
+            if left == Nanos(0) {
+                break;
+            }
+            signal = signals.wait(timespec(pause.min(left)), ear.as_deref());
+        }
+        match signal {
             Some(Signal::End) => return,
             Some(Signal::Reload) => service.reload_by_signal(),
-            None => {}
+            Some(Signal::News) | None => {}
         }
     }
 }
@@ -99,6 +111,8 @@ struct Signals {
 enum Signal {
     End,
     Reload,
+    /// There is something for [`Gateway::follow`] to do.
+    News,
 }
 
 impl Signals {
@@ -118,15 +132,20 @@ impl Signals {
     }
 
     /// Waits for a signal. `None` when `timeout` has passed without one.
-    fn wait(&mut self, timeout: Timespec) -> Option<Signal> {
-        let mut files = [PollFd::new(&self.end, PollFlags::IN), PollFd::new(&self.reload, PollFlags::IN)];
+    fn wait(&mut self, timeout: Timespec, ear: Option<&OwnedFd>) -> Option<Signal> {
+        let mut files = vec![PollFd::new(&self.end, PollFlags::IN), PollFd::new(&self.reload, PollFlags::IN)];
+        files.extend(ear.map(|ear| PollFd::new(ear, PollFlags::IN)));
         // An interrupted wait is a wait that ended early; the next one sees the byte.
         poll(&mut files, Some(&timeout)).ok()?;
-        let [end, reload] = files.map(|file| file.revents().contains(PollFlags::IN));
-        if end {
+        let is_readable =
+            |at: usize| files.get(at).is_some_and(|file| file.revents().contains(PollFlags::IN));
+        if is_readable(0) {
             return Some(Signal::End);
         }
-        reload.then(|| {
+        if !is_readable(1) {
+            return is_readable(2).then_some(Signal::News);
+        }
+        Some({
             let mut bytes = [0; 16];
             // Several hang-ups before we looked are one.
             let _: std::io::Result<usize> = self.reload.read(&mut bytes);

@@ -2,6 +2,7 @@
 
 use super::filters::FilterSlots;
 use super::ports::Facts;
+use super::routing::Routing;
 use crate::config::difference::PREPARED;
 use crate::config::model::{
     Bridge, Configuration, Dscp as ConfiguredDscp, Ecn, FlowLabel as ConfiguredLabel, MemberVlan, Port,
@@ -16,7 +17,6 @@ use polder_datapath::forward::{
     VlanSet,
 };
 use polder_datapath::offload::{Outlet, OutletState};
-use polder_datapath::route::Routers;
 use polder_datapath::tunnel::{
     Ends, FlowLabel, TcpMss, Ttl, TunnelDscp, TunnelOptions, TunnelState, Tunnels, Underlay,
 };
@@ -34,6 +34,8 @@ pub struct Lasting {
     pub tunnels: HashMap<String, Arc<TunnelState>>,
     /// Where rules are counted.
     pub filters: FilterSlots,
+    /// Routes, and what they go by.
+    pub routing: Routing,
     /// What has been merged and cut for each port.
     pub outlets: HashMap<String, Arc<OutletState>>,
 }
@@ -90,7 +92,14 @@ pub(super) fn tables(
     let outlets =
         (0..limit).map(|id| outlet(configuration.port(PortId(id)), ports, lasting, workers)).collect();
     let filters = lasting.filters.filters(configuration)?;
-    Ok(Tables { bridges, tunnels, filters, routers: Routers::none(), longest_frame: LONGEST_FRAME, outlets })
+    Ok(Tables {
+        bridges,
+        tunnels,
+        filters,
+        routers: lasting.routing.routers()?,
+        longest_frame: LONGEST_FRAME,
+        outlets,
+    })
 }
 
 /// How packets leave by a port; by a tunnel, they do so complete.

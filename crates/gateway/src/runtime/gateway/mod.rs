@@ -5,6 +5,7 @@
 
 mod port;
 mod reload;
+mod routes;
 mod seek;
 mod share;
 mod staff;
@@ -21,6 +22,7 @@ use super::clock::Clock;
 use super::memory::Memory;
 use super::path::Paths;
 use super::ports::OpenPort;
+use super::routing::Ports;
 use super::tables::Lasting;
 use super::wake::Bell;
 use super::worker::{Command, Report, Worker};
@@ -79,6 +81,8 @@ pub struct Gateway {
     asked_at: HashMap<String, Nanos>,
     paths: Paths,
     sweeps: HashMap<String, SweepCursor>,
+    /// Ports as the router has seen them last.
+    seen: Ports,
 }
 
 impl Gateway {

@@ -9,6 +9,7 @@ use crate::runtime::clock::Clock;
 use crate::runtime::memory::Memory;
 use crate::runtime::path::Paths;
 use crate::runtime::ports::{self, OpenPort};
+use crate::runtime::routing::Seen;
 use crate::runtime::tables::{Lasting, tables};
 use anyhow::Result;
 use polder_buffers::BufferManager;
@@ -53,6 +54,8 @@ impl Gateway {
             opened.push(open(port, &configuration, memory.manager().region())?);
         }
         let facts = opened.iter().map(|port| (port.id, port.facts.clone())).collect::<HashMap<_, _>>();
+        let seen = facts.iter().map(|(&id, facts)| (id, Seen { facts: facts.clone(), up: true })).collect();
+        lasting.routing.begin(&configuration, &seen, || clock.now())?;
         let tables = tables(&configuration, &facts, &mut lasting, &links)?;
         bind_static(&tables, clock.now());
         let mut gateway = Self {
@@ -71,6 +74,7 @@ impl Gateway {
             asked_at: HashMap::new(),
             paths: Paths::default(),
             sweeps: HashMap::new(),
+            seen: HashMap::new(),
             configuration,
         };
         let recruits = gateway.hire(&gateway.configuration)?;

@@ -31,11 +31,12 @@ impl Gateway {
         self.memory.look();
         self.look_at_links();
         self.reopen(now);
+        let pause = self.keep_routing(now);
         let missing = self.refresh_neighbours(now);
         self.refresh_paths();
         self.sweep(now);
         let waiting = missing || self.ports.iter().any(|port| !port.open);
-        if waiting { RETRY_PORT } else { Nanos::SECOND }
+        if waiting { pause.min(RETRY_PORT) } else { pause }
     }
 
     fn hear(&mut self, report: Report) {
@@ -135,7 +136,7 @@ impl Gateway {
     }
 
     /// Builds the tables anew, from the configuration and the open ports, and replaces them.
-    fn rebuild(&mut self) -> Result<()> {
+    pub(super) fn rebuild(&mut self) -> Result<()> {
         let facts = self.facts();
         let tables = tables(&self.configuration, &facts, &mut self.lasting, &self.links)?;
         self.tables.replace(tables);

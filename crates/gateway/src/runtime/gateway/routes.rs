@@ -1,0 +1,90 @@
+//! What the control thread does for the router: it follows the kernel, and passes on what that says.
+
+use super::Gateway;
+use crate::config::model::Role;
+use crate::runtime::routing::{Ports, Seen};
+use anyhow::Result;
+use polder_datapath::units::Nanos;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// The shortest pause.
+const A_MOMENT: Nanos = Nanos::from_millis(1);
+/// A gateway whose address is not known is asked for again after so long.
+const RETRY_GATEWAY: Nanos = Nanos::from_millis(250);
+
+impl Gateway {
+    /// What becomes readable when [`Gateway::follow`] has something to do, if routes are followed.
+    pub fn ear(&self) -> Option<Arc<OwnedFd>> {
+        self.lasting.routing.ear()
+    }
+
+    /// Does what has come from the kernel and from workers about routes and neighbours. To be called when
+    /// [`Gateway::ear`] is readable. Says how long it may be until the next time.
+    pub fn follow(&mut self) -> Nanos {
+        let (now, ports) = (self.clock.now(), self.seen());
+        let changed = std::mem::replace(&mut self.seen, ports) != self.seen;
+        if let Err(error) = self.lasting.routing.attend(&self.configuration, &self.seen, now, changed) {
+            tracing::error!("{error:#}; routes stay as they are");
+        }
+        if self.pass_on() {
+            return Nanos(0);
+        }
+        let deadline = self.lasting.routing.next_deadline();
+        // Never at once: the clock may stand a little before the moment that was asked for.
+        deadline.map_or(Nanos::SECOND, |deadline| deadline.since(self.clock.now()).max(A_MOMENT))
+    }
+
+    /// The configuration has changed.
+    pub(super) fn route_anew(&mut self) -> Result<()> {
+        self.seen = self.seen();
+        let clock = self.clock;
+        self.lasting.routing.begin(&self.configuration, &self.seen, || clock.now())?;
+        self.pass_on();
+        Ok(())
+    }
+
+    /// What is due by time. Says how long it may be until the next time.
+    pub(super) fn keep_routing(&mut self, now: Nanos) -> Nanos {
+        if self.lasting.routing.ear().is_none() {
+            return Nanos::SECOND;
+        }
+        let pause = self.follow();
+        if self.lasting.routing.ask_neighbours(now) { pause.min(RETRY_GATEWAY) } else { pause }
+    }
+
+    /// Tells the workers and the XDP programs what they have to know.
+    fn pass_on(&mut self) -> bool {
+        let news = self.lasting.routing.take_news();
+        if news.interfaces
+            && let Err(error) = self.rebuild()
+        {
+            tracing::error!("cannot take over what has changed about the router's interfaces: {error:#}");
+        }
+        if news.doors {
+            self.open_doors();
+        }
+        news.more
+    }
+
+    /// Tells the XDP programs of routers' ports what is to be routed.
+    fn open_doors(&self) {
+        let locals = self.lasting.routing.locals();
+        for state in self.ports.iter().filter(|state| state.configuration.role == Role::Router) {
+            let Some(attachment) = state.interface() else { continue };
+            let doors = self.lasting.routing.doors(state.configuration.id);
+            if let Err(error) = attachment.set_router(&doors, &locals) {
+                tracing::error!(port = state.configuration.name, %error, "cannot say what is to be routed");
+            }
+        }
+    }
+
+    /// Ports as the router sees them.
+    fn seen(&self) -> Ports {
+        let seen = |state: &super::PortState| {
+            let up = state.open && state.adapter().is_none_or(|adapter| adapter.facts().link.up);
+            Some((state.configuration.id, Seen { facts: state.facts.clone()?, up }))
+        };
+        self.ports.iter().filter_map(seen).collect()
+    }
+}

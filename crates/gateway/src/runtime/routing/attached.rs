@@ -1,0 +1,157 @@
+//! What the router is attached to at the moment: ports, VLANs of ports, their addresses.
+
+use crate::config::model::{Configuration, Device, Port, Role};
+use crate::kernel::Mirror;
+use crate::kernel::message::Link;
+use crate::runtime::ports::Facts;
+use polder_buffers::PortId;
+use polder_datapath::route::{Interface, InterfaceId, LEAST_MTU, OwnAddress, Owner, RouterId};
+use polder_datapath::wire::{MacAddress, VlanId};
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+
+/// What is known of a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::runtime) struct Seen {
+    /// What was found when it was opened.
+    pub(in crate::runtime) facts: Facts,
+    /// Whether it is open and its link is up.
+    pub(in crate::runtime) up: bool,
+}
+
+/// All ports that have been open.
+pub(in crate::runtime) type Ports = HashMap<PortId, Seen>;
+
+/// An interface of the router.
+#[derive(Clone, Debug)]
+pub(super) struct Attached {
+    /// For workers.
+    pub(super) interface: Interface,
+    /// The kernel's number; [`own_index`] for a port that it does not have.
+    pub(super) index: u32,
+    /// Its name: the port's, and the VLAN.
+    pub(super) name: String,
+    /// Whether packets can be sent there.
+    pub(super) carries: bool,
+}
+
+impl PartialEq for Attached {
+    fn eq(&self, other: &Self) -> bool {
+        let parts = |attached: &Self| {
+            let Interface { id, router, mac, mtu, addresses, owner } = attached.interface.clone();
+            (id, router, mac, mtu, addresses, owner)
+        };
+        (self.index, self.carries, &self.name) == (other.index, other.carries, &other.name)
+            && parts(self) == parts(other)
+    }
+}
+
+/// A number that no interface of the kernel's has.
+pub(super) fn own_index(port: PortId) -> u32 {
+    1 << 31 | u32::from(port.0)
+}
+
+/// What the router is attached to.
+pub(super) fn attached(
+    configuration: &Configuration,
+    ports: &Ports,
+    mirror: Option<&Mirror>,
+) -> Vec<Attached> {
+    let mut all = Vec::new();
+    for port in configuration.ports.iter().filter(|port| port.role == Role::Router) {
+        let Some(seen) = ports.get(&port.id) else { continue };
+        match (&port.device, mirror) {
+            (Device::Interface(_), Some(mirror)) => kernels(port, seen, mirror, &mut all),
+            (Device::Interface(_), None) => {}
+            (Device::Tap(_) | Device::Lan78xx(_), _) => all.push(own(port, seen)),
+        }
+    }
+    // What cannot be routed by is left to the kernel.
+    all.retain(|attached| attached.interface.mtu >= LEAST_MTU && !attached.interface.mac.is_multicast());
+    all
+}
+
+/// An interface that the kernel has, and the VLANs on it.
+fn kernels(port: &Port, seen: &Seen, mirror: &Mirror, all: &mut Vec<Attached>) {
+    let Some(link) = mirror.link_named(&seen.facts.interface) else { return };
+    let below = seen.up && link.carries();
+    let make = |link: &Link, id: InterfaceId, name: String| {
+        let addresses = mirror.addresses().filter(|address| address.index == link.index);
+        let own = addresses.map(|address| OwnAddress { address: address.address, bits: address.bits });
+        let mtu = link.mtu.min(seen.facts.mtu);
+        Attached {
+            interface: Interface {
+                id,
+                router: RouterId(0),
+                mac: MacAddress(link.mac),
+                mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
+                addresses: own.collect(),
+                owner: Owner::Kernel { host: None },
+            },
+            index: link.index,
+            name,
+            carries: below && link.carries(),
+        }
+    };
+    all.push(make(link, InterfaceId::untagged(port.id), port.name.clone()));
+    for upper in mirror.links() {
+        let Some((_, vlan)) = upper.vlan.filter(|(lower, _)| *lower == link.index) else { continue };
+        // VLAN 0 is none: such packets are the port's own.
+        let Some(vlan) = VlanId::new(vlan).filter(|vlan| vlan.get() != 0) else { continue };
+        let name = format!("{}.{}", port.name, vlan.get());
+        all.push(make(upper, InterfaceId::tagged(port.id, vlan), name));
+    }
+}
+
+/// A port that only Polder has.
+fn own(port: &Port, seen: &Seen) -> Attached {
+    let mac = match &port.device {
+        // The address that the port was given is that of the machine, which is the station at the other end.
+        Device::Tap(_) => beside(seen.facts.mac),
+        Device::Interface(_) | Device::Lan78xx(_) => seen.facts.mac,
+    };
+    let mut addresses = port
+        .addresses
+        .iter()
+        .map(|own| OwnAddress { address: own.address, bits: own.bits })
+        .collect::<Vec<_>>();
+    if addresses.iter().any(|own| own.address.is_ipv6()) {
+        addresses.push(OwnAddress { address: link_local(mac).into(), bits: 64 });
+    }
+    Attached {
+        interface: Interface {
+            id: InterfaceId::untagged(port.id),
+            router: RouterId(0),
+            mac,
+            mtu: u16::try_from(seen.facts.mtu).unwrap_or(u16::MAX),
+            addresses,
+            owner: Owner::Polder,
+        },
+        index: own_index(port.id),
+        name: port.name.clone(),
+        carries: seen.up,
+    }
+}
+
+/// Another address, always the same, that nobody was given (locally administered).
+fn beside(MacAddress([a, b, c, d, e, f]): MacAddress) -> MacAddress {
+    MacAddress([(a | 2) & !1, b, c, d, e, f ^ 1])
+}
+
+/// The link-local address of a station (RFC 4291, appendix A).
+fn link_local(MacAddress([a, b, c, d, e, f]): MacAddress) -> Ipv6Addr {
+    Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+}
+
+/// The interface on whose link an address is.
+pub(super) fn on_link(all: &[Attached], address: IpAddr) -> Option<&Attached> {
+    let shares = |own: &&OwnAddress| {
+        let network = polder_datapath::route::Prefix::new(own.address, own.bits);
+        network.is_ok_and(|network| network.contains(address))
+    };
+    let networks = all.iter().filter_map(|attached| {
+        let longest = attached.interface.addresses.iter().filter(shares).map(|own| own.bits).max()?;
+        Some((longest, attached))
+    });
+    networks.max_by_key(|(bits, _)| *bits).map(|(_, attached)| attached)
+}

@@ -1,0 +1,296 @@
+//! From what routes lead to, as the kernel says it, to ways as workers take them.
+//!
+//! Routes that lead to the same place share one way, and ways by the same gateway one hop. When a link, an
+//! interface or a next hop object changes, ways are written anew; no route is touched.
+
+use super::attached::Attached;
+use crate::kernel::Mirror;
+use crate::kernel::message::{HopSpec, Object, Target};
+use polder_datapath::route::{Group, InterfaceId, Neighbours, Router, Way, WayId};
+use polder_datapath::units::Nanos;
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// A batch that was under way when a way was given up has ended after so long.
+const REUSE_AFTER: Nanos = Nanos::from_seconds(2);
+/// Next hop objects may be groups of objects, but not of groups.
+const DEPTH: usize = 2;
+
+/// A gateway on an interface.
+pub(super) type HopKey = (InterfaceId, IpAddr);
+
+/// What a route leads to, as things are now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Lead {
+    /// To gateways, at least one of which can be sent to.
+    Hops(Vec<Member>),
+    /// To the destination itself, on a link.
+    Link(InterfaceId),
+    Local,
+    Broadcast,
+    Blackhole,
+    Unreachable,
+    Prohibit,
+    /// To interfaces that are down, or are none of the router's.
+    Nowhere,
+}
+
+/// One gateway of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Member {
+    pub(super) key: HopKey,
+    pub(super) weight: u16,
+    /// Whether packets can be sent there.
+    pub(super) carries: bool,
+}
+
+/// What leads and hops are worked out from.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    pub(super) attached: &'a [Attached],
+    pub(super) mirror: Option<&'a Mirror>,
+}
+
+impl View<'_> {
+    /// What a target is now.
+    pub(super) fn lead(&self, target: &Target) -> Lead {
+        match target {
+            Target::Hops(hops) => self.hops(hops),
+            Target::Object(id) => match self.object(*id, DEPTH) {
+                Some(hops) => self.hops(&hops),
+                None => Lead::Blackhole,
+            },
+            Target::Local => Lead::Local,
+            Target::Broadcast => Lead::Broadcast,
+            Target::Blackhole => Lead::Blackhole,
+            Target::Unreachable => Lead::Unreachable,
+            Target::Prohibit => Lead::Prohibit,
+            Target::Throw => Lead::Nowhere,
+        }
+    }
+
+    /// The hops of a next hop object; `None` for a black hole.
+    fn object(&self, id: u32, depth: usize) -> Option<Vec<HopSpec>> {
+        let object = self.mirror.and_then(|mirror| mirror.object(id)).filter(|_| depth > 0);
+        match object {
+            None => Some(Vec::new()),
+            Some(Object::Blackhole) => None,
+            Some(Object::Hop(hop)) => Some(vec![*hop]),
+            Some(Object::Group(members)) => {
+                let mut hops = Vec::new();
+                for (member, weight) in members {
+                    let found = self.object(*member, depth - 1)?.into_iter();
+                    hops.extend(found.map(|hop| HopSpec { weight: *weight, ..hop }));
+                }
+                Some(hops)
+            }
+        }
+    }
+
+    fn hops(&self, hops: &[HopSpec]) -> Lead {
+        let mut members = Vec::new();
+        for hop in hops.iter().filter(|hop| !hop.wrapped) {
+            let found = self.attached.iter().find(|attached| attached.index == hop.index);
+            let Some(Attached { interface, carries, .. }) = found else { continue };
+            match hop.gateway {
+                Some(gateway) => {
+                    let key = (interface.id, gateway);
+                    members.push(Member { key, weight: hop.weight, carries: *carries });
+                }
+                None if hops.len() == 1 && *carries => return Lead::Link(interface.id),
+                // Flows cannot be shared with a link on which there are many neighbours.
+                None => {}
+            }
+        }
+        if members.is_empty() { Lead::Nowhere } else { Lead::Hops(members) }
+    }
+}
+
+/// Ways in use.
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    targets: HashMap<Arc<Target>, Entry>,
+    hops: HashMap<HopKey, HopEntry>,
+    free: VecDeque<(Nanos, WayId)>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    id: WayId,
+    routes: usize,
+    lead: Lead,
+    /// Who has which flow when all carry; so who comes back finds his.
+    group: Option<Group>,
+}
+
+#[derive(Debug)]
+struct HopEntry {
+    id: WayId,
+    leads: usize,
+}
+
+/// Who changes with the book.
+pub(super) struct Desk<'a> {
+    pub(super) router: &'a mut Router,
+    pub(super) neighbours: &'a mut Neighbours,
+    pub(super) view: View<'a>,
+    pub(super) now: Nanos,
+}
+
+impl Book {
+    /// The gateways that routes lead to.
+    pub(super) fn gateways(&self) -> impl Iterator<Item = HopKey> + '_ {
+        self.hops.keys().copied()
+    }
+
+    /// Whether routes lead to a gateway.
+    pub(super) fn has_gateway(&self, key: HopKey) -> bool {
+        self.hops.contains_key(&key)
+    }
+
+    /// The way of one more route to a target. `before` is where the route led: flows that can stay with
+    /// their hop do.
+    pub(super) fn take(
+        &mut self,
+        target: &Arc<Target>,
+        before: Option<&Arc<Target>>,
+        desk: &mut Desk<'_>,
+    ) -> Option<WayId> {
+        if let Some(entry) = self.targets.get_mut(target) {
+            entry.routes += 1;
+            return Some(entry.id);
+        }
+        let lead = desk.view.lead(target);
+        let like = before.and_then(|before| self.targets.get(before)?.group.clone());
+        self.hold(&lead, desk);
+        let (way, group) = self.way(&lead, like.as_ref(), desk);
+        let id = self.place(way, desk)?;
+        self.targets.insert(Arc::clone(target), Entry { id, routes: 1, lead, group });
+        Some(id)
+    }
+
+    /// A route leads to a target no more.
+    pub(super) fn give_back(&mut self, target: &Arc<Target>, desk: &mut Desk<'_>) {
+        let Some(entry) = self.targets.get_mut(target) else { return };
+        entry.routes -= 1;
+        if entry.routes > 0 {
+            return;
+        }
+        if let Some(entry) = self.targets.remove(target) {
+            self.free.push_back((desk.now, entry.id));
+            self.drop_hops(&entry.lead, desk);
+        }
+    }
+
+    /// Works everything out anew. With `all`, hops are made anew as well, because interfaces have changed.
+    pub(super) fn refresh(&mut self, all: bool, desk: &mut Desk<'_>) {
+        if all {
+            for (&(interface, gateway), entry) in &self.hops {
+                if let Some(way) = hop(interface, gateway, desk) {
+                    desk.router.replace_way(entry.id, way);
+                }
+            }
+        }
+        let targets = self.targets.keys().map(Arc::clone).collect::<Vec<_>>();
+        for target in targets {
+            let lead = desk.view.lead(&target);
+            let Some(known) = self.targets.get(&target).filter(|entry| all || entry.lead != lead) else {
+                continue;
+            };
+            let (id, like) = (known.id, known.group.clone());
+            self.hold(&lead, desk);
+            let (way, group) = self.way(&lead, like.as_ref(), desk);
+            desk.router.replace_way(id, way);
+            let Some(entry) = self.targets.get_mut(&target) else { continue };
+            let old = core::mem::replace(&mut entry.lead, lead);
+            entry.group = group;
+            self.drop_hops(&old, desk);
+        }
+    }
+
+    /// The hops of a lead are there from here on.
+    fn hold(&mut self, lead: &Lead, desk: &mut Desk<'_>) {
+        let Lead::Hops(hops) = lead else { return };
+        for &Member { key, .. } in hops {
+            if let Some(entry) = self.hops.get_mut(&key) {
+                entry.leads += 1;
+            } else if let Some(way) = hop(key.0, key.1, desk)
+                && let Some(id) = self.place(way, desk)
+            {
+                self.hops.insert(key, HopEntry { id, leads: 1 });
+            }
+        }
+    }
+
+    fn drop_hops(&mut self, lead: &Lead, desk: &mut Desk<'_>) {
+        let Lead::Hops(hops) = lead else { return };
+        for Member { key, .. } in hops {
+            let Some(entry) = self.hops.get_mut(key) else { continue };
+            entry.leads -= 1;
+            if entry.leads == 0
+                && let Some(entry) = self.hops.remove(key)
+            {
+                self.free.push_back((desk.now, entry.id));
+            }
+        }
+    }
+
+    /// The way of a lead whose hops are held.
+    fn way(&self, lead: &Lead, like: Option<&Group>, desk: &mut Desk<'_>) -> (Way, Option<Group>) {
+        let way = match lead {
+            Lead::Hops(hops) => return self.hops_way(hops, like, desk),
+            Lead::Link(interface) => Way::Connected(*interface),
+            Lead::Local => Way::Local,
+            Lead::Broadcast => Way::Broadcast,
+            Lead::Blackhole => Way::Blackhole,
+            Lead::Unreachable | Lead::Nowhere => Way::Unreachable,
+            Lead::Prohibit => Way::Prohibit,
+        };
+        (way, None)
+    }
+
+    fn hops_way(&self, hops: &[Member], like: Option<&Group>, desk: &mut Desk<'_>) -> (Way, Option<Group>) {
+        let of = |member: &Member| Some((self.hops.get(&member.key)?.id, member.weight));
+        if let ([Member { key, carries, .. }], None) = (hops, like) {
+            let way = hop(key.0, key.1, desk).filter(|_| *carries);
+            return (way.unwrap_or(Way::Unreachable), None);
+        }
+        let all = hops.iter().filter_map(of).collect::<Vec<_>>();
+        let group = match like {
+            Some(like) => like.with_members(&all),
+            None => Group::new(&all),
+        };
+        let group = match group {
+            Ok(group) => group,
+            Err(error) => {
+                tracing::warn!(%error, "cannot share flows among gateways");
+                return (Way::Unreachable, None);
+            }
+        };
+        let carry = hops.iter().filter(|member| member.carries).filter_map(of).collect::<Vec<_>>();
+        let way = match group.with_members(&carry) {
+            Ok(now) => Way::Group(now),
+            // Nobody carries.
+            Err(_) => Way::Unreachable,
+        };
+        (way, Some(group))
+    }
+
+    /// A number for a way: one that nobody uses any more, or a new one.
+    fn place(&mut self, way: Way, desk: &mut Desk<'_>) -> Option<WayId> {
+        match self.free.front() {
+            Some(&(since, id)) if desk.now.since(since) >= REUSE_AFTER => {
+                self.free.pop_front();
+                desk.router.replace_way(id, way);
+                Some(id)
+            }
+            Some(_) | None => desk.router.add_way(way),
+        }
+    }
+}
+
+fn hop(interface: InterfaceId, gateway: IpAddr, desk: &mut Desk<'_>) -> Option<Way> {
+    let found = desk.view.attached.iter().find(|attached| attached.interface.id == interface)?;
+    Some(Way::Hop(desk.neighbours.hop(&found.interface, gateway)))
+}

@@ -1,0 +1,361 @@
+//! The router's control: from the kernel's tables and the file to the tables of workers.
+//!
+//! ```text
+//!  kernel ─▶ mirror ──┐             ┌─▶ wanted ── one route a prefix ──▶ FIB, in place
+//!  file ──────────────┼─▶ sources ──┤
+//!  ports ─▶ attached ─┘             └─▶ book ──── ways, hops, groups ──▶ replaced whole
+//!                 └──▶ doors of the XDP programs, `Routers` of the tables
+//!  notices of workers ─▶ the kernel is made to ask ─▶ neighbours ──▶ one word each
+//! ```
+//!
+//! All of it belongs to the control thread. A call does what has come since the last one, so a burst of
+//! changes is one change of the tables.
+
+mod attached;
+mod book;
+mod neighbours;
+pub(super) mod rows;
+mod wanted;
+
+pub(super) use attached::{Ports, Seen};
+
+use crate::config::model::{Configuration, Device, Role};
+use crate::config::router::RoutesFrom;
+use crate::kernel::message::Target;
+use crate::kernel::socket::{BUFFER_BYTES, Follow};
+use crate::kernel::{Changes, Mirror};
+use anyhow::{Context as _, Result};
+use attached::{Attached, attached};
+use book::{Book, Desk, View};
+use neighbours::Known;
+use polder_buffers::PortId;
+use polder_datapath::route::{InterfaceId, Neighbours, Notice, Prefix, Router, Routers};
+use polder_datapath::units::Nanos;
+use polder_devices::af_xdp::Door;
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::io::Errno;
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use wanted::{LOCAL_TABLE, Origin, Sources};
+
+/// How long a start waits for the kernel to have told everything.
+const PATIENCE: Nanos = Nanos::from_seconds(10);
+
+/// The router and all that it goes by. Kept over reloads.
+#[derive(Debug, Default)]
+pub struct Routing {
+    kernel: Option<Follow>,
+    ears: Option<Ears>,
+    router: Router,
+    neighbours: Neighbours,
+    known: Known,
+    attached: Vec<Attached>,
+    sources: Sources,
+    installed: HashMap<Prefix, (Origin, Arc<Target>)>,
+    book: Book,
+    /// What a call found that others have to do something about.
+    news: News,
+    left_out: usize,
+}
+
+/// What has to be done outside, about what has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct News {
+    /// Interfaces have: the tables of workers are to be built anew.
+    pub(super) interfaces: bool,
+    /// Doors or addresses of this machine have: the XDP programs are to be told.
+    pub(super) doors: bool,
+    /// There is more to do at once.
+    pub(super) more: bool,
+}
+
+/// What wakes the control thread.
+#[derive(Debug)]
+struct Ears {
+    /// Readable when there is something to do.
+    all: Arc<OwnedFd>,
+    /// Written by workers.
+    notices: Arc<OwnedFd>,
+}
+
+impl Routing {
+    /// Begins to follow what `configuration` asks for, unless that was done before, and takes over what is
+    /// known of the ports.
+    ///
+    /// # Errors
+    /// When the kernel cannot be followed.
+    pub(super) fn begin(
+        &mut self,
+        configuration: &Configuration,
+        ports: &Ports,
+        now: impl Fn() -> Nanos,
+    ) -> Result<()> {
+        if !configuration.has_router_ports() {
+            return Ok(());
+        }
+        if self.ears.is_none() {
+            self.ears = Some(listen(&self.router).context("cannot make a file descriptor to wait by")?);
+        }
+        let of_kernel = |device: &Device| matches!(device, Device::Interface(_));
+        let is_followed = configuration.router.routes == RoutesFrom::Kernel
+            || configuration.ports.iter().any(|port| port.role == Role::Router && of_kernel(&port.device));
+        if is_followed && self.kernel.is_none() {
+            let mut follow = Follow::start(BUFFER_BYTES).context("cannot follow the kernel's tables")?;
+            let settled = follow.settle(&now, PATIENCE).context("cannot follow the kernel's tables")?;
+            if !settled {
+                tracing::warn!("the kernel has not told all of its tables yet; the rest follows");
+            }
+            self.hear(&follow)?;
+            self.kernel = Some(follow);
+        }
+        self.attend(configuration, ports, now(), true)
+    }
+
+    fn hear(&self, follow: &Follow) -> Result<()> {
+        let Some(ears) = &self.ears else { return Ok(()) };
+        epoll::add(&ears.all, follow.as_fd(), epoll::EventData::new_u64(1), epoll::EventFlags::IN)
+            .context("cannot wait for the kernel")
+    }
+
+    /// What becomes readable when there is something to do, if routes are followed.
+    pub fn ear(&self) -> Option<Arc<OwnedFd>> {
+        self.ears.as_ref().map(|ears| Arc::clone(&ears.all))
+    }
+
+    /// What workers need.
+    ///
+    /// # Errors
+    /// When interfaces do not fit together.
+    pub(super) fn routers(&self) -> Result<Routers> {
+        if self.attached.is_empty() {
+            return Ok(Routers::none());
+        }
+        let interfaces = self.attached.iter().map(|attached| attached.interface.clone());
+        Ok(Routers::new([self.router.access()], interfaces)?)
+    }
+
+    /// What has to be done outside; asked once.
+    pub(super) fn take_news(&mut self) -> News {
+        core::mem::take(&mut self.news)
+    }
+
+    /// By which addresses packets reach the router on a port.
+    pub(super) fn doors(&self, port: PortId) -> Vec<Door> {
+        let of_port = self.attached.iter().filter(|attached| attached.interface.id.port == port);
+        let door = |attached: &Attached| Door {
+            mac: attached.interface.mac.0,
+            vlan: attached.interface.id.vlan.get(),
+        };
+        of_port.map(door).collect()
+    }
+
+    /// All addresses that are this machine's own, or everybody's on one of its links.
+    pub(super) fn locals(&self) -> Vec<IpAddr> {
+        let Some(mirror) = self.mirror() else { return Vec::new() };
+        let of_table = mirror.routes().filter(|(table, prefix, _, target)| {
+            let is_local = matches!(***target, Target::Local | Target::Broadcast);
+            *table == LOCAL_TABLE && is_local && prefix.is_host()
+        });
+        let of_table = of_table.map(|(_, prefix, ..)| prefix.address());
+        let all = of_table.chain(mirror.addresses().map(|address| address.address));
+        all.collect::<HashSet<_>>().into_iter().collect()
+    }
+
+    fn mirror(&self) -> Option<&Mirror> {
+        self.kernel.as_ref().map(Follow::mirror)
+    }
+
+    /// Does what has come since the last call. `changed` says that the configuration or the ports have.
+    ///
+    /// # Errors
+    /// When the kernel cannot be followed any more.
+    pub(super) fn attend(
+        &mut self,
+        configuration: &Configuration,
+        ports: &Ports,
+        now: Nanos,
+        changed: bool,
+    ) -> Result<()> {
+        let mut changes = Changes::default();
+        if let Some(kernel) = &mut self.kernel {
+            let before = kernel.restarts();
+            self.news.more = kernel.attend(now).context("cannot follow the kernel's tables")?;
+            if kernel.restarts() != before {
+                tracing::warn!("the kernel told more than could be read in time; all of it is asked again");
+                self.rehear()?;
+            }
+            if let Some(kernel) = self.kernel.as_mut().filter(|kernel| kernel.is_settled()) {
+                changes = kernel.mirror_mut().take_changes();
+            }
+        }
+        let links = changed || changes.links || changes.addresses;
+        let mut dirty = self.dirty(&changes);
+        if links {
+            self.look_at_links(configuration, ports, &mut dirty);
+        }
+        if changed || changes.rules {
+            self.look_at_rules(configuration, &mut dirty);
+        }
+        let moved = !dirty.is_empty() || links || changes.objects;
+        self.install(dirty, (links, changes.objects), now);
+        self.look_at_neighbours((!moved).then_some(&changes.neighbours), now);
+        self.hear_notices(now);
+        self.router.publish();
+        Ok(())
+    }
+
+    /// When there is something to do by time alone.
+    pub(super) fn next_deadline(&self) -> Option<Nanos> {
+        self.kernel.as_ref().and_then(Follow::next_deadline)
+    }
+
+    /// The socket is another one.
+    fn rehear(&self) -> Result<()> {
+        self.kernel.as_ref().map_or(Ok(()), |kernel| self.hear(kernel))
+    }
+
+    /// The prefixes whose route may be another one.
+    fn dirty(&mut self, changes: &Changes) -> HashSet<Prefix> {
+        let mut dirty = HashSet::new();
+        let Some(mirror) = self.kernel.as_ref().map(Follow::mirror) else { return dirty };
+        for &(table, prefix) in &changes.routes {
+            if !self.sources.tables[usize::from(prefix.is_v6())].contains(&table) {
+                continue;
+            }
+            self.news.doors |= table == LOCAL_TABLE;
+            dirty.insert(prefix);
+            if table != LOCAL_TABLE && self.sources.hides(table, prefix.is_v6(), mirror) {
+                let all = mirror.routes().map(|(_, covered, ..)| covered);
+                dirty.extend(
+                    all.filter(|covered| {
+                        covered.bits() > prefix.bits() && prefix.contains(covered.address())
+                    }),
+                );
+            }
+        }
+        dirty
+    }
+
+    fn look_at_links(&mut self, configuration: &Configuration, ports: &Ports, dirty: &mut HashSet<Prefix>) {
+        self.news.doors = true;
+        let now = attached(configuration, ports, self.mirror());
+        if now != self.attached {
+            self.news.interfaces = true;
+            self.attached = now;
+        }
+        let own = wanted::own(configuration, &self.attached);
+        let old = core::mem::replace(&mut self.sources.own, own);
+        let own = &self.sources.own;
+        let differs = |prefix: &&Prefix| own.get(prefix) != old.get(prefix);
+        dirty.extend(old.keys().chain(own.keys()).filter(differs));
+    }
+
+    fn look_at_rules(&mut self, configuration: &Configuration, dirty: &mut HashSet<Prefix>) {
+        let (tables, left_out) = wanted::tables(configuration, self.mirror());
+        if left_out > self.left_out {
+            tracing::warn!(
+                "{left_out} rules of the kernel are for some packets alone, and are not followed: `ip rule`"
+            );
+        }
+        self.left_out = left_out;
+        if tables != self.sources.tables {
+            self.sources.tables = tables;
+            dirty.extend(self.installed.keys());
+            let all = self.kernel.iter().flat_map(|kernel| kernel.mirror().routes());
+            dirty.extend(all.map(|(_, prefix, ..)| prefix));
+        }
+    }
+
+    /// Brings the tables of workers in line.
+    fn install(&mut self, dirty: HashSet<Prefix>, (links, objects): (bool, bool), now: Nanos) {
+        let Self { router, neighbours, attached, kernel, book, installed, sources, .. } = self;
+        let mirror = kernel.as_ref().map(Follow::mirror);
+        let mut desk = Desk { router, neighbours, view: View { attached, mirror }, now };
+        if links || objects {
+            book.refresh(links, &mut desk);
+        }
+        let mut dirty = dirty.into_iter().collect::<Vec<_>>();
+        // What is inherited is there before those who inherit.
+        dirty.sort_unstable_by_key(|prefix| (prefix.bits(), *prefix));
+        for prefix in dirty {
+            let wanted = sources.route(prefix, mirror);
+            let old = installed.get(&prefix);
+            if old == wanted.as_ref() {
+                continue;
+            }
+            let old = old.map(|(_, target)| Arc::clone(target));
+            match wanted {
+                Some((origin, target)) => {
+                    if let Some(way) = book.take(&target, old.as_ref(), &mut desk) {
+                        desk.router.insert(prefix, way);
+                    }
+                    installed.insert(prefix, (origin, target));
+                }
+                None => {
+                    desk.router.remove(prefix);
+                    installed.remove(&prefix);
+                }
+            }
+            if let Some(old) = old {
+                book.give_back(&old, &mut desk);
+            }
+        }
+    }
+
+    fn hear_notices(&mut self, now: Nanos) {
+        let Some(ears) = &self.ears else { return };
+        // Emptied first: a notice that comes now is heard the next time.
+        let _: Result<usize, Errno> = rustix::io::read(&ears.notices, &mut [0_u8; 8]);
+        for notice in self.router.notices().take() {
+            let (Notice::Wanted { interface, address }
+            | Notice::Heard { interface, address, .. }
+            | Notice::Silent { interface, address }) = notice;
+            let Some(found) = self.attached.iter().find(|attached| attached.interface.id == interface) else {
+                continue;
+            };
+            match (&self.kernel, found.interface.owner) {
+                (Some(kernel), polder_datapath::route::Owner::Kernel { .. }) => {
+                    kernel.resolve(found.index, address)
+                }
+                _ => self.neighbours.handle(&mut self.router, &found.interface, notice, now),
+            }
+        }
+    }
+
+    /// The interface of that number of the kernel's.
+    fn by_index(&self, index: u32) -> Option<&Attached> {
+        self.attached.iter().find(|attached| attached.index == index)
+    }
+
+    /// The interface by which packets for an address leave directly, if they do.
+    fn link_of(&self, address: IpAddr) -> Option<InterfaceId> {
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        let covering = (0..=bits).rev().filter_map(|bits| Prefix::new(address, bits).ok());
+        let (_, target) = covering.into_iter().find_map(|prefix| self.installed.get(&prefix))?;
+        match (View { attached: &self.attached, mirror: self.mirror() }).lead(target) {
+            book::Lead::Link(interface) => Some(interface),
+            book::Lead::Hops(_)
+            | book::Lead::Local
+            | book::Lead::Broadcast
+            | book::Lead::Blackhole
+            | book::Lead::Unreachable
+            | book::Lead::Prohibit
+            | book::Lead::Nowhere => None,
+        }
+    }
+}
+
+/// What wakes the control thread when workers have something to tell.
+fn listen(router: &Router) -> Result<Ears, Errno> {
+    let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let notices = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+    epoll::add(&all, &notices, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+    let bell = Arc::clone(&notices);
+    router.notices().set_waker(move || {
+        // A full counter is a rung bell, so the one error that can occur changes nothing.
+        let _: Result<usize, Errno> = rustix::io::write(&bell, &1_u64.to_ne_bytes());
+    });
+    Ok(Ears { all: Arc::new(all), notices })
+}

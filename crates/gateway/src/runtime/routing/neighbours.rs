@@ -1,0 +1,127 @@
+//! The kernel's neighbours, told to workers; and asked for, so that they stay known.
+
+use super::Routing;
+use super::attached::Attached;
+use crate::kernel::message::Neighbour;
+use polder_datapath::route::Owner;
+use polder_datapath::units::Nanos;
+use polder_datapath::wire::MacAddress;
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+
+/// Neighbours that are known are checked so often.
+const CHECK: Nanos = Nanos::from_seconds(5);
+/// Gateways that are not known are asked for so often.
+const ASK: Nanos = Nanos::from_millis(900);
+/// Neighbours that one look asks for.
+const MOST: usize = 256;
+
+/// What workers were told.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    told: HashMap<(u32, IpAddr), Told>,
+    checked: Nanos,
+    asked: Nanos,
+}
+
+/// What was told of one neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Told {
+    mac: [u8; 6],
+    /// Whether packets to its own address go to it, or to it as a gateway alone.
+    is_destination: bool,
+    source: MacAddress,
+    mtu: u16,
+}
+
+impl Routing {
+    /// Tells workers of these neighbours of the kernel's; of all if `None`.
+    pub(super) fn look_at_neighbours(&mut self, changed: Option<&HashSet<(u32, IpAddr)>>, now: Nanos) {
+        let Some(mirror) = self.mirror() else { return };
+        let looked_at = match changed {
+            Some(changed) => changed.iter().copied().collect::<Vec<_>>(),
+            None => {
+                let all = mirror.neighbours().map(|(index, address, _)| (index, address));
+                let told = self.known.told.keys().copied();
+                all.chain(told).collect::<HashSet<_>>().into_iter().collect()
+            }
+        };
+        for (index, address) in looked_at {
+            self.look_at_neighbour(index, address, now);
+        }
+    }
+
+    fn look_at_neighbour(&mut self, index: u32, address: IpAddr, now: Nanos) {
+        let entry = self.mirror().and_then(|mirror| mirror.neighbour(index, address));
+        let told = self.known.told.get(&(index, address)).copied();
+        let Some(Attached { interface, carries, .. }) = self.by_index(index).cloned() else {
+            self.known.told.remove(&(index, address));
+            return;
+        };
+        let mac = entry.as_ref().and_then(Neighbour::usable).filter(|_| carries);
+        let is_destination = self.link_of(address) == Some(interface.id);
+        let is_gateway = self.book.has_gateway((interface.id, address));
+        let wanted = mac.filter(|_| is_destination || is_gateway).map(|mac| Told {
+            mac,
+            is_destination,
+            source: interface.mac,
+            mtu: interface.mtu,
+        });
+        if wanted == told {
+            return;
+        }
+        if told.is_some_and(|told| told.is_destination) && !wanted.is_some_and(|wanted| wanted.is_destination)
+        {
+            self.neighbours.forget(&mut self.router, interface.id, address);
+        }
+        match wanted {
+            None => {
+                self.known.told.remove(&(index, address));
+                self.neighbours.forget(&mut self.router, interface.id, address);
+            }
+            Some(new) => {
+                self.known.told.insert((index, address), new);
+                let mac = MacAddress(new.mac);
+                if is_destination {
+                    self.neighbours.set(&mut self.router, &interface, address, mac, (now, true));
+                } else {
+                    self.neighbours.next_hop(interface.id, address).set_address(Some(mac));
+                    self.router.notices().announce();
+                }
+            }
+        }
+    }
+
+    /// Asks for gateways that are not known, and has the kernel check those that it has not heard of for
+    /// long: it does not see that they are used. Whether a gateway is missing.
+    pub(in crate::runtime) fn ask_neighbours(&mut self, now: Nanos) -> bool {
+        self.neighbours.expire(&mut self.router, now);
+        let Some(kernel) = &self.kernel else { return false };
+        let mut missing = Vec::new();
+        for (interface, address) in self.book.gateways() {
+            let found = self.attached.iter().find(|attached| attached.interface.id == interface);
+            let Some(found) = found.filter(|found| found.carries && is_kernels(found)) else { continue };
+            if !self.known.told.contains_key(&(found.index, address)) {
+                missing.push((found.index, address));
+            }
+        }
+        if now.since(self.known.asked) >= ASK {
+            self.known.asked = now;
+            missing.iter().take(MOST).for_each(|&(index, address)| kernel.resolve(index, address));
+        }
+        if now.since(self.known.checked) >= CHECK {
+            self.known.checked = now;
+            let is_stale = |&&(index, address): &&(u32, IpAddr)| {
+                let entry = kernel.mirror().neighbour(index, address);
+                entry.is_some_and(|entry| entry.is_stale())
+            };
+            let stale = self.known.told.keys().filter(is_stale).take(MOST);
+            stale.for_each(|&(index, address)| kernel.resolve(index, address));
+        }
+        !missing.is_empty()
+    }
+}
+
+fn is_kernels(attached: &Attached) -> bool {
+    matches!(attached.interface.owner, Owner::Kernel { .. })
+}

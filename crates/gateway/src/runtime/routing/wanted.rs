@@ -1,0 +1,183 @@
+//! Which route counts: those of the router itself, then the kernel's tables one after the other.
+
+use super::attached::{Attached, on_link};
+use crate::config::filters::Network;
+use crate::config::model::Configuration;
+use crate::config::router::{RouteKind, RoutesFrom, StaticRoute};
+use crate::kernel::Mirror;
+use crate::kernel::message::{HopSpec, Target};
+use polder_datapath::route::{OwnAddress, Owner, Prefix};
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+/// The kernel's table of its own addresses.
+pub(super) const LOCAL_TABLE: u32 = 255;
+
+/// Where a route comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// The file.
+    File,
+    /// An address of a port.
+    Address,
+    /// A table of the kernel's, with a metric.
+    Kernel(u32, u32),
+}
+
+/// Routes that the kernel does not have.
+pub(super) type Own = HashMap<Prefix, (Origin, Arc<Target>)>;
+
+/// What is looked at for a route.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    /// Routes of the router itself.
+    pub(super) own: Own,
+    /// The kernel's tables for IPv4 and IPv6, in order.
+    pub(super) tables: [Vec<u32>; 2],
+}
+
+impl Sources {
+    /// The route to a prefix that counts.
+    pub(super) fn route(&self, prefix: Prefix, mirror: Option<&Mirror>) -> Option<(Origin, Arc<Target>)> {
+        if let Some((origin, target)) = self.own.get(&prefix) {
+            return Some((*origin, Arc::clone(target)));
+        }
+        let (mirror, tables) = (mirror?, &self.tables[usize::from(prefix.is_v6())]);
+        for (place, &table) in tables.iter().enumerate() {
+            let Some((metric, target)) = mirror.route(table, prefix) else { continue };
+            let counts = match **target {
+                Target::Throw => false,
+                // Groups have their routes in this table too.
+                Target::Hops(_) | Target::Object(_) => table != LOCAL_TABLE,
+                Target::Local
+                | Target::Broadcast
+                | Target::Blackhole
+                | Target::Unreachable
+                | Target::Prohibit => true,
+            };
+            if counts {
+                let earlier = tables[..place].iter().filter(|&&table| table != LOCAL_TABLE);
+                let hidden = earlier.into_iter().any(|&table| covers(mirror, table, prefix));
+                return (!hidden).then(|| (Origin::Kernel(table, metric), Arc::clone(target)));
+            }
+        }
+        None
+    }
+
+    /// Whether tables behind that one have routes, which it may hide.
+    pub(super) fn hides(&self, table: u32, is_v6: bool, mirror: &Mirror) -> bool {
+        let tables = self.tables[usize::from(is_v6)].iter();
+        tables.skip_while(|&&known| known != table).skip(1).any(|&later| mirror.size(later) > 0)
+    }
+}
+
+/// Whether a table has a route that covers a prefix.
+fn covers(mirror: &Mirror, table: u32, prefix: Prefix) -> bool {
+    if mirror.size(table) == 0 {
+        return false;
+    }
+    let shorter = (0..=prefix.bits()).filter_map(|bits| Prefix::new(prefix.address(), bits).ok());
+    shorter.filter_map(|shorter| mirror.route(table, shorter)).any(|(_, target)| **target != Target::Throw)
+}
+
+/// The tables that count, for IPv4 and IPv6; and how many rules for some packets alone are left out.
+pub(super) fn tables(configuration: &Configuration, mirror: Option<&Mirror>) -> ([Vec<u32>; 2], usize) {
+    let router = &configuration.router;
+    if router.routes == RoutesFrom::Static {
+        return (Default::default(), 0);
+    }
+    let named = |is_v6: bool| {
+        if !router.tables.is_empty() {
+            return router.tables.clone();
+        }
+        let rules = mirror.into_iter().flat_map(Mirror::rules);
+        let rules = rules.filter(|rule| rule.is_v6 == is_v6 && !rule.selects);
+        let mut tables = rules.filter_map(|rule| rule.table).collect::<Vec<_>>();
+        tables.retain(|&table| table != 0 && table != LOCAL_TABLE);
+        tables
+    };
+    let with_local = |is_v6: bool| {
+        let mut all = vec![LOCAL_TABLE];
+        for table in named(is_v6) {
+            if !all.contains(&table) {
+                all.push(table);
+            }
+        }
+        all
+    };
+    let left_out = mirror.into_iter().flat_map(Mirror::rules).filter(|rule| rule.selects).count();
+    ([with_local(false), with_local(true)], left_out)
+}
+
+/// The routes of the router itself: of its addresses, where the kernel's tables do not have them, and of
+/// the file.
+pub(super) fn own(configuration: &Configuration, attached: &[Attached]) -> Own {
+    let mut own = Own::new();
+    let is_static = configuration.router.routes == RoutesFrom::Static;
+    let alone = attached.iter().filter(|attached| is_static || attached.interface.owner == Owner::Polder);
+    for attached in alone {
+        let link = Arc::new(Target::Hops(vec![to_link(attached.index)]));
+        for address in &attached.interface.addresses {
+            connect(*address, &link, &mut own);
+        }
+    }
+    for route in &configuration.router.route {
+        let Network(address, bits) = route.to;
+        let Ok(prefix) = Prefix::new(address, bits) else { continue };
+        own.insert(prefix, (Origin::File, Arc::new(target(route, attached))));
+    }
+    own
+}
+
+fn to_link(index: u32) -> HopSpec {
+    HopSpec { index, gateway: None, weight: 1, wrapped: false }
+}
+
+/// An address, its network, and the addresses of the network that are no station's.
+fn connect(own: OwnAddress, link: &Arc<Target>, routes: &mut Own) {
+    let mut add = |prefix: Prefix, target: Arc<Target>| {
+        routes.insert(prefix, (Origin::Address, target));
+    };
+    let of_link = matches!(own.address, IpAddr::V6(address) if address.is_unicast_link_local());
+    let Ok(network) = Prefix::new(own.address, own.bits) else { return };
+    // Every link has the same.
+    if !of_link && !network.is_host() {
+        add(network, Arc::clone(link));
+    }
+    if let IpAddr::V4(first) = network.address()
+        && network.bits() < 31
+    {
+        let last = first.to_bits() | u32::MAX.checked_shr(u32::from(network.bits())).unwrap_or(0);
+        for end in [first, Ipv4Addr::from_bits(last)] {
+            add(Prefix::host(end.into()), Arc::new(Target::Broadcast));
+        }
+    }
+    add(Prefix::host(own.address), Arc::new(Target::Local));
+}
+
+fn target(route: &StaticRoute, attached: &[Attached]) -> Target {
+    match route.kind {
+        RouteKind::Blackhole => return Target::Blackhole,
+        RouteKind::Unreachable => return Target::Unreachable,
+        RouteKind::Prohibit => return Target::Prohibit,
+        RouteKind::Unicast => {}
+    }
+    let by_port = route.port.and_then(|port| {
+        let untagged = |attached: &&Attached| {
+            attached.interface.id == polder_datapath::route::InterfaceId::untagged(port)
+        };
+        attached.iter().find(untagged)
+    });
+    if route.via.is_empty() {
+        return Target::Hops(by_port.map(|attached| to_link(attached.index)).into_iter().collect());
+    }
+    let hop = |&gateway: &IpAddr| {
+        let by = match route.port {
+            Some(_) => by_port,
+            None => on_link(attached, gateway),
+        };
+        Some(HopSpec { gateway: Some(gateway), ..to_link(by?.index) })
+    };
+    Target::Hops(route.via.iter().filter_map(hop).collect())
+}
