@@ -1,0 +1,117 @@
+//! The kernel's tables as they are followed, against the kernel itself.
+
+use crate::router::{addresses, machine, until};
+use crate::support::{root_or_skip, wire};
+use polder::kernel::Mirror;
+use polder::kernel::socket::Follow;
+use polder_datapath::units::Nanos;
+use polder_lab::command;
+use polder_lab::topology::{Namespace, Topology};
+use std::time::Instant;
+
+/// Follows until everything is known and nothing more comes.
+fn settle(follow: &mut Follow, begun: Instant) {
+    let now = || Nanos(u64::try_from(begun.elapsed().as_nanos()).unwrap());
+    until("the kernel has told everything", || {
+        let more = follow.attend(now()).unwrap();
+        !more && follow.is_settled() && follow.next_deadline().is_none()
+    });
+}
+
+/// What somebody sees who comes now.
+fn afresh(begun: Instant) -> Mirror {
+    let mut follow = Follow::start(1 << 20).unwrap();
+    settle(&mut follow, begun);
+    follow.mirror().clone()
+}
+
+/// Many commands at once.
+fn batch(namespace: &Namespace, topology: &Topology, lines: &str) {
+    let family: &[&str] = if lines.contains("2001:") { &["-6"] } else { &[] };
+    let file = topology.directory().join("batch");
+    std::fs::write(&file, lines).unwrap();
+    let mut ip = std::process::Command::new("ip");
+    command::run(ip.args(family).args(["-n", namespace.name(), "-batch"]).arg(&file)).unwrap();
+}
+
+fn with_links(topology: &mut Topology) -> Namespace {
+    let gateway = machine(topology, "gw");
+    let other = machine(topology, "other");
+    for interface in ["va", "vb"] {
+        wire(topology, (&gateway, interface), (&other, interface), 1500);
+    }
+    addresses(&gateway, "va", &["10.84.1.1/24", "fd84:1::1/64"]);
+    addresses(&gateway, "vb", &["10.84.2.1/24", "fd84:2::1/64"]);
+    gateway
+}
+
+/// Changes of every kind, those included of which the kernel says nothing.
+#[test]
+fn what_was_followed_is_what_is_there() {
+    if !root_or_skip("what_was_followed_is_what_is_there") {
+        return;
+    }
+    let mut topology = Topology::new().unwrap();
+    let gateway = with_links(&mut topology);
+    let begun = Instant::now();
+    gateway
+        .inside(|| {
+            let mut follow = Follow::start(1 << 20).unwrap();
+            settle(&mut follow, begun);
+            for lines in [
+                "route add 10.1.0.0/16 via 10.84.1.2\nroute add 10.1.0.0/16 via 10.84.2.2 metric 7\n",
+                "route append 10.1.0.0/16 via 10.84.2.2\n",
+                "nexthop add id 1 via 10.84.1.2 dev va\nnexthop add id 2 via 10.84.2.2 dev vb\n\
+                 nexthop add id 3 group 1/2,3\nroute add 10.2.0.0/16 nhid 3\n",
+                "route add 2001:db8::/32 nexthop via fd84:1::2 nexthop via fd84:2::2\n",
+                "route del 2001:db8::/32 nexthop via fd84:1::2\n",
+                "neigh add 10.84.1.9 lladdr 02:00:00:00:00:09 dev va\nrule add from 10.9.0.0/16 lookup 77\n",
+                "link add link va name va.10 type vlan id 10\nlink set va.10 up\naddress add 10.84.10.1/24 dev va.10\n",
+                "route add 10.3.0.0/16 via 10.84.10.2\nroute add blackhole 10.4.0.0/16\n",
+                "address del 10.84.10.1/24 dev va.10\nnexthop del id 2\n",
+                "link set vb down\n",
+                "link set vb up\nlink del va.10\n",
+                "route replace 10.1.0.0/16 via 10.84.1.7\nrule del from 10.9.0.0/16 lookup 77\n",
+            ] {
+                batch(&gateway, &topology, lines);
+                settle(&mut follow, begun);
+                until(&format!("the same after {lines}"), || {
+                    settle(&mut follow, begun);
+                    *follow.mirror() == afresh(begun)
+                });
+            }
+            assert_eq!(follow.restarts(), 0, "nothing was lost");
+            assert!(follow.mirror().routes().count() > 10);
+        })
+        .unwrap();
+}
+
+/// A buffer that is too small for what happens meanwhile.
+#[test]
+fn what_was_missed_is_asked_for_again() {
+    if !root_or_skip("what_was_missed_is_asked_for_again") {
+        return;
+    }
+    let mut topology = Topology::new().unwrap();
+    let gateway = with_links(&mut topology);
+    let begun = Instant::now();
+    gateway
+        .inside(|| {
+            // The kernel does not go below some 2 KiB.
+            let mut follow = Follow::start(1).unwrap();
+            settle(&mut follow, begun);
+            for round in 0..3 {
+                let verb = if round == 1 { "del" } else { "add" };
+                let lines = (0..2000).map(|number| {
+                    format!("route {verb} 10.{}.{}.0/24 via 10.84.1.2\n", 100 + number / 256, number % 256)
+                });
+                batch(&gateway, &topology, &lines.collect::<String>());
+                let before = follow.restarts();
+                settle(&mut follow, begun);
+                assert!(follow.restarts() > before, "so many notices do not fit");
+                assert_eq!(*follow.mirror(), afresh(begun));
+            }
+            assert!(follow.mirror().routes().count() > 2000);
+        })
+        .unwrap();
+}

@@ -1,0 +1,312 @@
+//! A gateway that routes by the kernel's tables, between network stacks.
+
+use crate::support::{Gateway, root_or_skip, wire};
+use polder_lab::clock;
+use polder_lab::topology::{Namespace, Topology};
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::Duration;
+
+/// How long anything may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Waits until that holds.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = clock::now() + PATIENCE;
+    while !holds() {
+        assert!(clock::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A namespace with IPv6 that forwards nothing by itself.
+pub(crate) fn machine(topology: &mut Topology, role: &str) -> Namespace {
+    let namespace = topology.namespace(role).unwrap();
+    namespace
+        .inside(|| {
+            for (key, value) in [
+                ("ipv6/conf/all/disable_ipv6", "0"),
+                ("ipv6/conf/default/disable_ipv6", "0"),
+                ("ipv6/conf/default/accept_dad", "0"),
+                ("ipv6/conf/all/forwarding", "0"),
+                ("ipv4/ip_forward", "0"),
+                ("ipv4/conf/all/rp_filter", "0"),
+                ("ipv4/conf/default/rp_filter", "0"),
+                // One flow, one hash: ports count.
+                ("ipv4/fib_multipath_hash_policy", "1"),
+            ] {
+                std::fs::write(format!("/proc/sys/net/{key}"), value).unwrap();
+            }
+        })
+        .unwrap();
+    namespace
+}
+
+/// Gives an interface addresses, as `10.0.0.1/24`.
+pub(crate) fn addresses(namespace: &Namespace, interface: &str, all: &[&str]) {
+    for address in all {
+        let mut arguments = vec!["address", "add", *address, "dev", interface];
+        if address.contains(':') {
+            arguments.push("nodad");
+        }
+        namespace.ip(&arguments).unwrap();
+    }
+}
+
+/// `ip route add …`, of either family.
+pub(crate) fn route(namespace: &Namespace, words: &str) {
+    let family = if words.contains(':') { "-6" } else { "-4" };
+    let mut arguments = vec![family, "route"];
+    arguments.extend(words.split_whitespace());
+    namespace.ip(&arguments).unwrap();
+}
+
+/// What one `ping` says.
+pub(crate) fn ping(from: &Namespace, to: &str, options: &[&str]) -> String {
+    let mut command = from.command("ping");
+    command.args(["-n", "-c", "1", "-W", "1"]).args(options).arg(to);
+    let output = command.output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// Waits until an address answers.
+pub(crate) fn reaches(from: &Namespace, to: &str) {
+    let mut said = String::new();
+    let end = clock::now() + PATIENCE;
+    while !said.contains(" 0% packet loss") {
+        assert!(clock::now() < end, "{to} does not answer {}: {said}", from.name());
+        said = ping(from, to, &[]);
+    }
+}
+
+/// Sends a megabyte by TCP and compares what comes back.
+fn tcp(left: &Namespace, right: &Namespace, to: IpAddr) {
+    let listener = right.inside(|| TcpListener::bind(SocketAddr::new(to, 0))).unwrap().unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut bytes = Vec::new();
+            stream.read_to_end(&mut bytes).unwrap();
+            stream.write_all(&bytes).unwrap();
+        });
+        left.inside(|| {
+            let mut stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let sent = (0..1_u32 << 18).flat_map(u32::to_be_bytes).collect::<Vec<_>>();
+            stream.write_all(&sent).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut back = Vec::new();
+            stream.read_to_end(&mut back).unwrap();
+            assert!(back == sent, "{} bytes came back of {}", back.len(), sent.len());
+        })
+        .unwrap();
+    });
+}
+
+/// left – gateway – right, with addresses of both families.
+struct Net {
+    left: Namespace,
+    gateway: Namespace,
+    right: Namespace,
+    topology: Topology,
+}
+
+const PORTS: &str = r#"
+[port.west]
+interface = "west"
+role = "router"
+[port.east]
+interface = "east"
+role = "router"
+"#;
+
+impl Net {
+    fn new(east_mtu: u32) -> Self {
+        let mut topology = Topology::new().unwrap();
+        let left = machine(&mut topology, "left");
+        let gateway = machine(&mut topology, "gw");
+        let right = machine(&mut topology, "right");
+        wire(&topology, (&gateway, "west"), (&left, "eth0"), 1500);
+        wire(&topology, (&gateway, "east"), (&right, "eth0"), east_mtu);
+        addresses(&gateway, "west", &["10.83.1.1/24", "fd83:1::1/64"]);
+        addresses(&gateway, "east", &["10.83.2.1/24", "fd83:2::1/64"]);
+        addresses(&left, "eth0", &["10.83.1.2/24", "fd83:1::2/64"]);
+        addresses(&right, "eth0", &["10.83.2.2/24", "fd83:2::2/64"]);
+        route(&left, "add default via 10.83.1.1");
+        route(&left, "add default via fd83:1::1");
+        route(&right, "add default via 10.83.2.1");
+        route(&right, "add default via fd83:2::1");
+        Self { left, gateway, right, topology }
+    }
+}
+
+#[test]
+fn two_networks_reach_each_other_in_both_families() {
+    if !root_or_skip("two_networks_reach_each_other_in_both_families") {
+        return;
+    }
+    let net = Net::new(1500);
+    let polder = Gateway::start(&net.topology, &net.gateway, PORTS);
+    for to in ["10.83.2.2", "fd83:2::2"] {
+        reaches(&net.left, to);
+        tcp(&net.left, &net.right, to.parse().unwrap());
+    }
+    // The gateway's own addresses are the kernel's.
+    for to in ["10.83.1.1", "10.83.2.1", "fd83:1::1", "fd83:2::1"] {
+        reaches(&net.left, to);
+    }
+    polder.stop();
+}
+
+#[test]
+fn senders_hear_why_packets_do_not_arrive() {
+    if !root_or_skip("senders_hear_why_packets_do_not_arrive") {
+        return;
+    }
+    let net = Net::new(1400);
+    route(&net.gateway, "add unreachable 10.83.9.0/24");
+    route(&net.gateway, "add prohibit 10.83.8.0/24");
+    route(&net.gateway, "add blackhole 10.83.7.0/24");
+    let polder = Gateway::start(&net.topology, &net.gateway, PORTS);
+    for to in ["10.83.2.2", "fd83:2::2"] {
+        reaches(&net.left, to);
+    }
+    // Errors are limited in rate, so each is waited for.
+    let hears = |to: &str, options: &[&str], words: &[&str]| {
+        until(&format!("{words:?} from {to}"), || {
+            let said = ping(&net.left, to, options);
+            words.iter().all(|word| said.contains(word))
+        });
+    };
+    hears("10.83.2.2", &["-t", "1"], &["From 10.83.1.1", "Time to live exceeded"]);
+    hears("fd83:2::2", &["-t", "1"], &["fd83:1::1", "Time exceeded"]);
+    hears("10.83.2.2", &["-M", "do", "-s", "1450"], &["mtu", "1400"]);
+    hears("fd83:2::2", &["-M", "do", "-s", "1450"], &["mtu", "1400"]);
+    hears("10.83.9.1", &[], &["Host Unreachable"]);
+    hears("10.83.8.1", &[], &["filtered"]);
+    hears("192.0.2.1", &[], &["Net Unreachable"]);
+    let before = polder.drops("blackhole");
+    ping(&net.left, "10.83.7.1", &[]);
+    until("the black hole counts", || polder.drops("blackhole") > before);
+    polder.stop();
+}
+
+/// left – gateway – two routers that both have the address 10.99.0.1.
+struct Fork {
+    net: Net,
+    others: [Namespace; 2],
+    listeners: [UdpSocket; 2],
+}
+
+const TARGET: &str = "10.99.0.1";
+
+impl Fork {
+    fn new() -> Self {
+        let mut net = Net::new(1500);
+        let third = machine(&mut net.topology, "third");
+        wire(&net.topology, (&net.gateway, "south"), (&third, "eth0"), 1500);
+        addresses(&net.gateway, "south", &["10.83.3.1/24"]);
+        addresses(&third, "eth0", &["10.83.3.2/24"]);
+        route(&third, "add default via 10.83.3.1");
+        let others = [net.right.clone(), third];
+        let listen = |namespace: &Namespace| {
+            addresses(namespace, "lo", &["10.99.0.1/32"]);
+            let socket = namespace.inside(|| UdpSocket::bind((TARGET, 7099))).unwrap().unwrap();
+            socket.set_nonblocking(true).unwrap();
+            socket
+        };
+        let listeners = [listen(&others[0]), listen(&others[1])];
+        Self { net, others, listeners }
+    }
+
+    fn start(&self) -> Gateway {
+        let text = format!("{PORTS}[port.south]\ninterface = \"south\"\nrole = \"router\"\n");
+        Gateway::start(&self.net.topology, &self.net.gateway, &text)
+    }
+
+    /// Sends a packet of each of 32 flows; who has received of which.
+    fn flows(&self, sockets: &[UdpSocket]) -> [Vec<u16>; 2] {
+        for socket in sockets {
+            // A route that is not there yet is news to be waited for.
+            let _: std::io::Result<usize> = socket.send_to(b"which way", (TARGET, 7099));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        self.listeners.each_ref().map(|listener| {
+            let mut buffer = [0; 64];
+            let mut ports = Vec::new();
+            while let Ok((_, from)) = listener.recv_from(&mut buffer) {
+                ports.push(from.port());
+            }
+            ports.sort_unstable();
+            ports.dedup();
+            ports
+        })
+    }
+
+    fn sockets(&self) -> Vec<UdpSocket> {
+        self.net.left.inside(|| (0..32).map(|_| UdpSocket::bind("10.83.1.2:0").unwrap()).collect()).unwrap()
+    }
+}
+
+#[test]
+fn a_route_that_changes_takes_the_traffic_along() {
+    if !root_or_skip("a_route_that_changes_takes_the_traffic_along") {
+        return;
+    }
+    let fork = Fork::new();
+    let polder = fork.start();
+    let (gateway, sockets) = (&fork.net.gateway, fork.sockets());
+    let all_at = |place: usize| {
+        until(&format!("all flows arrive at {place}"), || {
+            let seen = fork.flows(&sockets);
+            seen[place].len() == 32 && seen[1 - place].is_empty()
+        });
+    };
+    route(gateway, "add 10.99.0.1/32 via 10.83.2.2");
+    all_at(0);
+    route(gateway, "replace 10.99.0.1/32 via 10.83.3.2");
+    all_at(1);
+    // A lower metric wins, and when it goes the other counts again.
+    route(gateway, "add 10.99.0.0/24 via 10.83.2.2 metric 50");
+    route(gateway, "add 10.99.0.0/24 via 10.83.3.2 metric 60");
+    route(gateway, "del 10.99.0.1/32");
+    all_at(0);
+    route(gateway, "del 10.99.0.0/24 metric 50");
+    all_at(1);
+    // A next hop object, and another one in its place.
+    gateway.ip(&["nexthop", "add", "id", "7", "via", "10.83.2.2", "dev", "east"]).unwrap();
+    route(gateway, "add 10.99.0.1/32 nhid 7");
+    all_at(0);
+    gateway.ip(&["nexthop", "replace", "id", "7", "via", "10.83.3.2", "dev", "south"]).unwrap();
+    all_at(1);
+    polder.stop();
+}
+
+#[test]
+fn flows_are_shared_and_those_of_a_dead_gateway_move() {
+    if !root_or_skip("flows_are_shared_and_those_of_a_dead_gateway_move") {
+        return;
+    }
+    let fork = Fork::new();
+    let polder = fork.start();
+    let (gateway, sockets) = (&fork.net.gateway, fork.sockets());
+    route(gateway, "add 10.99.0.1/32 nexthop via 10.83.2.2 dev east nexthop via 10.83.3.2 dev south");
+    let mut before = [Vec::new(), Vec::new()];
+    until("both gateways have flows", || {
+        before = fork.flows(&sockets);
+        before[0].len() + before[1].len() == 32 && before.iter().all(|ports| ports.len() >= 4)
+    });
+    // Its end of the wire goes down: so does the carrier at the gateway's.
+    fork.others[0].ip(&["link", "set", "eth0", "down"]).unwrap();
+    until("all flows are at the other gateway", || fork.flows(&sockets)[1].len() == 32);
+    fork.others[0].ip(&["link", "set", "eth0", "up"]).unwrap();
+    route(&fork.others[0], "replace default via 10.83.2.1");
+    let mut after = [Vec::new(), Vec::new()];
+    until("every flow is where it was", || {
+        after = fork.flows(&sockets);
+        after[0].len() + after[1].len() == 32 && before == after
+    });
+    polder.stop();
+}
