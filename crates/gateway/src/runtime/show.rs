@@ -37,6 +37,8 @@ pub fn show(gateway: &Mutex<Gateway>, what: What) -> Shown {
         What::Path => View::Path(path(&locked)),
         What::Ports => View::Ports(locked.ports.iter().map(|state| port(&locked, state)).collect()),
         What::Tunnels => View::Tunnels(tunnels(&locked)),
+        What::Routes => View::Routes(locked.lasting.routing.routes(&locked.configuration)),
+        What::Neighbors => View::Neighbors(locked.lasting.routing.neighbours(locked.clock.now())),
         What::Filters => {
             View::Filters(locked.lasting.filters.show(&locked.configuration, &locked.worker_counters()))
         }

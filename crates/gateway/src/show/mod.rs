@@ -18,6 +18,7 @@ pub mod look;
 pub mod path;
 pub mod ports;
 pub mod queues;
+pub mod routes;
 mod segments;
 pub mod steering;
 mod table;
@@ -44,6 +45,11 @@ pub enum What {
     /// Bridges with the addresses they have learnt.
     #[value(alias = "bridges")]
     Fdb,
+    /// Routes that packets follow, and where they come from.
+    Routes,
+    /// Neighbours of the router, and their link-layer addresses.
+    #[value(alias = "neighbours")]
+    Neighbors,
     /// Rules, and what each has matched.
     Filters,
     /// Packets whose journey ended early: why, where, what to do.
@@ -88,6 +94,10 @@ pub enum View {
     Tunnels(Vec<tunnels::TunnelRow>),
     /// Bridges.
     Fdb(Vec<fdb::BridgeRow>),
+    /// Routes.
+    Routes(routes::Routes),
+    /// Neighbours.
+    Neighbors(Vec<routes::NeighbourRow>),
     /// Rules.
     Filters(filters::Filters),
     /// Drops.
@@ -136,6 +146,8 @@ impl Shown {
             View::Ports(rows) => ports::draw(rows, look),
             View::Tunnels(rows) => tunnels::draw(rows, look),
             View::Fdb(rows) => fdb::draw(rows, look),
+            View::Routes(routes) => routes.draw(look),
+            View::Neighbors(rows) => routes::draw_neighbours(rows, look),
             View::Filters(filters) => filters.draw(look),
             View::Drops(drops) => drops.draw(look),
             View::Counters(counters) => counters.draw(look),
@@ -179,6 +191,14 @@ mod tests {
             View::Ports(vec![ports::PortRow::default()]),
             View::Tunnels(vec![tunnels::TunnelRow::default()]),
             View::Fdb(vec![bridge]),
+            View::Routes(routes::Routes {
+                routes: vec![routes::RouteRow {
+                    hops: vec![routes::HopRow::default()],
+                    ..routes::RouteRow::default()
+                }],
+                ..routes::Routes::default()
+            }),
+            View::Neighbors(vec![routes::NeighbourRow::default()]),
             View::Filters(filters::Filters {
                 rules: vec![filters::FilterRow::default()],
                 ..filters::Filters::default()

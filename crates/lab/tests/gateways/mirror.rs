@@ -5,13 +5,14 @@ use crate::support::{root_or_skip, wire};
 use polder::kernel::Mirror;
 use polder::kernel::socket::Follow;
 use polder_datapath::units::Nanos;
+use polder_lab::clock;
 use polder_lab::command;
 use polder_lab::topology::{Namespace, Topology};
-use std::time::Instant;
+use std::time::Duration;
 
 /// Follows until everything is known and nothing more comes.
-fn settle(follow: &mut Follow, begun: Instant) {
-    let now = || Nanos(u64::try_from(begun.elapsed().as_nanos()).unwrap());
+fn settle(follow: &mut Follow, begun: Duration) {
+    let now = || Nanos(u64::try_from((clock::now() - begun).as_nanos()).unwrap());
     until("the kernel has told everything", || {
         let more = follow.attend(now()).unwrap();
         !more && follow.is_settled() && follow.next_deadline().is_none()
@@ -19,7 +20,7 @@ fn settle(follow: &mut Follow, begun: Instant) {
 }
 
 /// What somebody sees who comes now.
-fn afresh(begun: Instant) -> Mirror {
+fn afresh(begun: Duration) -> Mirror {
     let mut follow = Follow::start(1 << 20).unwrap();
     settle(&mut follow, begun);
     follow.mirror().clone()
@@ -53,7 +54,7 @@ fn what_was_followed_is_what_is_there() {
     }
     let mut topology = Topology::new().unwrap();
     let gateway = with_links(&mut topology);
-    let begun = Instant::now();
+    let begun = clock::now();
     gateway
         .inside(|| {
             let mut follow = Follow::start(1 << 20).unwrap();
@@ -94,7 +95,7 @@ fn what_was_missed_is_asked_for_again() {
     }
     let mut topology = Topology::new().unwrap();
     let gateway = with_links(&mut topology);
-    let begun = Instant::now();
+    let begun = clock::now();
     gateway
         .inside(|| {
             // The kernel does not go below some 2 KiB.

@@ -185,11 +185,9 @@ impl Book {
 
     /// Works everything out anew. With `all`, hops are made anew as well, because interfaces have changed.
     pub(super) fn refresh(&mut self, all: bool, desk: &mut Desk<'_>) {
-        if all {
-            for (&(interface, gateway), entry) in &self.hops {
-                if let Some(way) = hop(interface, gateway, desk) {
-                    desk.router.replace_way(entry.id, way);
-                }
+        for (&(interface, gateway), entry) in self.hops.iter().filter(|_| all) {
+            if let Some(way) = hop(interface, gateway, desk) {
+                desk.router.replace_way(entry.id, way);
             }
         }
         let targets = self.targets.keys().map(Arc::clone).collect::<Vec<_>>();

@@ -92,7 +92,8 @@ impl Routing {
         ports: &Ports,
         now: impl Fn() -> Nanos,
     ) -> Result<()> {
-        if !configuration.has_router_ports() {
+        // Whoever had router ports and has none any more has something to take back.
+        if !configuration.has_router_ports() && self.ears.is_none() {
             return Ok(());
         }
         if self.ears.is_none() {
@@ -228,11 +229,7 @@ impl Routing {
             dirty.insert(prefix);
             if table != LOCAL_TABLE && self.sources.hides(table, prefix.is_v6(), mirror) {
                 let all = mirror.routes().map(|(_, covered, ..)| covered);
-                dirty.extend(
-                    all.filter(|covered| {
-                        covered.bits() > prefix.bits() && prefix.contains(covered.address())
-                    }),
-                );
+                dirty.extend(all.filter(|covered| is_below(*covered, prefix)));
             }
         }
         dirty
@@ -286,18 +283,15 @@ impl Routing {
                 continue;
             }
             let old = old.map(|(_, target)| Arc::clone(target));
+            let way = wanted.as_ref().and_then(|(_, target)| book.take(target, old.as_ref(), &mut desk));
+            match way {
+                Some(way) => desk.router.insert(prefix, way),
+                None => desk.router.remove(prefix),
+            };
             match wanted {
-                Some((origin, target)) => {
-                    if let Some(way) = book.take(&target, old.as_ref(), &mut desk) {
-                        desk.router.insert(prefix, way);
-                    }
-                    installed.insert(prefix, (origin, target));
-                }
-                None => {
-                    desk.router.remove(prefix);
-                    installed.remove(&prefix);
-                }
-            }
+                Some(wanted) => installed.insert(prefix, wanted),
+                None => installed.remove(&prefix),
+            };
             if let Some(old) = old {
                 book.give_back(&old, &mut desk);
             }
@@ -345,6 +339,11 @@ impl Routing {
             | book::Lead::Nowhere => None,
         }
     }
+}
+
+/// Whether a prefix is a part of another.
+fn is_below(prefix: Prefix, other: Prefix) -> bool {
+    prefix.bits() > other.bits() && other.contains(prefix.address())
 }
 
 /// What wakes the control thread when workers have something to tell.

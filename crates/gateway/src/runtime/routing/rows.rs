@@ -1,1 +1,125 @@
-//! What is shown of routes and neighbours.
+//! The rows of `polder show routes` and `polder show neighbors`.
+
+use super::book::{Lead, View};
+use super::wanted::Origin;
+use super::{Attached, Routing};
+use crate::config::model::Configuration;
+use crate::kernel::message::Target;
+use crate::kernel::socket::Follow;
+use crate::show::routes::{HopRow, MOST, NeighbourRow, RouteRow, Routes};
+use polder_datapath::route::{InterfaceId, Owner, Prefix};
+use polder_datapath::units::Nanos;
+use std::net::IpAddr;
+
+impl Routing {
+    /// The routes that packets follow.
+    pub(in crate::runtime) fn routes(&self, configuration: &Configuration) -> Routes {
+        let mut prefixes = self.installed.keys().copied().collect::<Vec<_>>();
+        let ipv6 = prefixes.iter().filter(|prefix| prefix.is_v6()).count() as u64;
+        let ipv4 = prefixes.len() as u64 - ipv6;
+        prefixes.sort_unstable_by_key(|prefix| (prefix.is_v6(), prefix.address(), prefix.bits()));
+        prefixes.truncate(MOST);
+        let row = |prefix| self.installed.get(prefix).map(|(origin, target)| self.route(*prefix, *origin, target));
+        let tables = [self.router.table(false), self.router.table(true)];
+        Routes {
+            from: configuration.router.routes.word().to_owned(),
+            settled: self.kernel.as_ref().map(Follow::is_settled),
+            restarts: self.kernel.as_ref().map_or(0, Follow::restarts),
+            rules_left_out: self.left_out as u64,
+            ipv4,
+            ipv6,
+            bytes: tables.iter().map(|table| table.bytes() as u64).sum(),
+            routes: prefixes.iter().filter_map(row).collect(),
+        }
+    }
+
+    fn route(&self, prefix: Prefix, origin: Origin, target: &Target) -> RouteRow {
+        let lead = View { attached: &self.attached, mirror: self.mirror() }.lead(target);
+        let (origin, table, metric) = match origin {
+            Origin::File => ("file", None, None),
+            Origin::Address => ("address", None, None),
+            Origin::Kernel(table, metric) => ("kernel", Some(table), Some(metric)),
+        };
+        RouteRow {
+            to: format!("{}/{}", prefix.address(), prefix.bits()),
+            kind: word(&lead).to_owned(),
+            origin: origin.to_owned(),
+            table,
+            metric,
+            hops: self.hops(&lead),
+        }
+    }
+
+    fn hops(&self, lead: &Lead) -> Vec<HopRow> {
+        match lead {
+            Lead::Link(interface) => {
+                let port = self.name_of(*interface);
+                vec![HopRow { port, via: None, mac: None, weight: 1, carries: true }]
+            }
+            Lead::Hops(members) => {
+                let row = |member: &super::book::Member| HopRow {
+                    port: self.name_of(member.key.0),
+                    via: Some(member.key.1.to_string()),
+                    mac: self.mac_of(member.key.0, member.key.1),
+                    weight: member.weight,
+                    carries: member.carries,
+                };
+                members.iter().map(row).collect()
+            }
+            Lead::Local
+            | Lead::Broadcast
+            | Lead::Blackhole
+            | Lead::Unreachable
+            | Lead::Prohibit
+            | Lead::Nowhere => Vec::new(),
+        }
+    }
+
+    fn find(&self, interface: InterfaceId) -> Option<&Attached> {
+        self.attached.iter().find(|attached| attached.interface.id == interface)
+    }
+
+    fn name_of(&self, interface: InterfaceId) -> String {
+        self.find(interface).map(|attached| attached.name.clone()).unwrap_or_default()
+    }
+
+    fn mac_of(&self, interface: InterfaceId, address: IpAddr) -> Option<String> {
+        let mut all = self.neighbours.iter();
+        let (.., entry) = all.find(|(id, known, _)| *id == interface && *known == address)?;
+        entry.next_hop.address().map(|mac| mac.to_string())
+    }
+
+    /// The neighbours that workers know, and those that are asked for.
+    pub(in crate::runtime) fn neighbours(&self, now: Nanos) -> Vec<NeighbourRow> {
+        let mut all = self.neighbours.iter().collect::<Vec<_>>();
+        all.sort_unstable_by_key(|(interface, address, _)| (*interface, *address));
+        let row = |(interface, address, entry): &(InterfaceId, IpAddr, &polder_datapath::route::Neighbour)| {
+            let attached = self.find(*interface);
+            let is_own = attached.is_some_and(|attached| attached.interface.owner == Owner::Polder);
+            let known = attached.and_then(|attached| self.mirror()?.neighbour(attached.index, *address));
+            NeighbourRow {
+                port: self.name_of(*interface),
+                address: address.to_string(),
+                mac: entry.next_hop.address().map(|mac| mac.to_string()),
+                owner: if is_own { "polder" } else { "kernel" }.to_owned(),
+                state: known.map(|known| known.word().to_owned()),
+                heard_nanos: (is_own && entry.next_hop.address().is_some()).then(|| now.since(entry.heard).0),
+                gateway: self.book.has_gateway((*interface, *address)),
+            }
+        };
+        all.iter().map(row).collect()
+    }
+}
+
+fn word(lead: &Lead) -> &'static str {
+    match lead {
+        Lead::Hops(_) => "unicast",
+        Lead::Link(_) => "link",
+        Lead::Local => "local",
+        Lead::Broadcast => "broadcast",
+        Lead::Blackhole => "blackhole",
+        Lead::Unreachable => "unreachable",
+        Lead::Prohibit => "prohibit",
+        Lead::Nowhere => "nowhere",
+    }
+}

@@ -1,0 +1,181 @@
+//! `polder show routes` and `polder show neighbors`.
+
+use super::look::{Look, duration, grouped};
+use super::table::{Align, Table};
+use serde::{Deserialize, Serialize};
+
+/// The routes that packets follow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Routes {
+    /// Where they come from: `kernel` or `static`.
+    pub from: String,
+    /// Whether all of the kernel's tables are known; `null` where they are not followed.
+    pub settled: Option<bool>,
+    /// How often the kernel told more than could be read, and all was asked again.
+    pub restarts: u64,
+    /// Rules of the kernel that are for some packets alone and are not followed.
+    pub rules_left_out: u64,
+    /// Routes of IPv4.
+    pub ipv4: u64,
+    /// Routes of IPv6.
+    pub ipv6: u64,
+    /// Memory of the tables that workers read and of what is kept to change them, in bytes.
+    pub bytes: u64,
+    /// The routes, by prefix; the first of them when there are very many.
+    pub routes: Vec<RouteRow>,
+}
+
+/// One route.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteRow {
+    /// What it covers.
+    pub to: String,
+    /// What becomes of packets: `unicast`, `link`, `local`, `broadcast`, `blackhole`, `unreachable`,
+    /// `prohibit`, or `nowhere`: its interfaces are down or none of the router's.
+    pub kind: String,
+    /// Where it comes from: `kernel`, `address` or `file`.
+    pub origin: String,
+    /// The kernel's table.
+    pub table: Option<u32>,
+    /// The kernel's metric.
+    pub metric: Option<u32>,
+    /// Where packets go.
+    pub hops: Vec<HopRow>,
+}
+
+/// One hop of a route.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HopRow {
+    /// The port, and the VLAN behind a dot.
+    pub port: String,
+    /// The router there; `null` for the destinations themselves.
+    pub via: Option<String>,
+    /// Its link-layer address, when it is known.
+    pub mac: Option<String>,
+    /// Its part of the flows.
+    pub weight: u16,
+    /// Whether packets can be sent there.
+    pub carries: bool,
+}
+
+/// One neighbour.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NeighbourRow {
+    /// The port, and the VLAN behind a dot.
+    pub port: String,
+    /// Its address.
+    pub address: String,
+    /// Its link-layer address, when it is known.
+    pub mac: Option<String>,
+    /// Who knows it: `kernel` or `polder`.
+    pub owner: String,
+    /// What the kernel calls its state.
+    pub state: Option<String>,
+    /// Time since it was heard, for one that Polder asks for itself.
+    pub heard_nanos: Option<u64>,
+    /// Whether routes lead to it as a gateway.
+    pub gateway: bool,
+}
+
+/// Most routes that are shown.
+pub const MOST: usize = 65_536;
+
+impl Routes {
+    pub(super) fn draw(&self, look: Look) -> String {
+        if self.routes.is_empty() {
+            return "there is no route: give ports `role = \"router\"`\n".to_owned();
+        }
+        let columns = [("to", Align::Left), ("kind", Align::Left), ("by", Align::Left), ("from", Align::Left)];
+        let mut table = Table::new(look, columns);
+        for row in &self.routes {
+            let mut hops = row.hops.iter().map(|hop| hop.words(row.hops.len() > 1));
+            let first = hops.next().unwrap_or_default();
+            table.row([row.to.clone(), row.kind.clone(), first, row.from()]);
+            hops.for_each(|hop| table.row([String::new(), String::new(), hop, String::new()]));
+        }
+        let mut text = table.draw();
+        let known = self.ipv4 + self.ipv6;
+        text.push_str(&format!(
+            "{} routes of IPv4, {} of IPv6, in {} KiB\n",
+            grouped(self.ipv4),
+            grouped(self.ipv6),
+            grouped(self.bytes.div_ceil(1024))
+        ));
+        if known > self.routes.len() as u64 {
+            text.push_str(&format!("the first {} of them are shown\n", grouped(self.routes.len() as u64)));
+        }
+        if self.settled == Some(false) {
+            text.push_str(&format!("{} the kernel has not told everything yet\n", look.bad("✗")));
+        }
+        if self.rules_left_out > 0 {
+            let count = self.rules_left_out;
+            text.push_str(&format!(
+                "{} {count} rules of the kernel are for some packets alone, and are not followed: `ip rule`\n",
+                look.bad("✗")
+            ));
+        }
+        text
+    }
+}
+
+impl RouteRow {
+    fn from(&self) -> String {
+        let table = match self.table {
+            None => String::new(),
+            Some(254) => " main".to_owned(),
+            Some(255) => " local".to_owned(),
+            Some(253) => " default".to_owned(),
+            Some(table) => format!(" {table}"),
+        };
+        let metric = self.metric.filter(|&metric| metric > 0);
+        let metric = metric.map(|metric| format!(", metric {metric}")).unwrap_or_default();
+        format!("{}{table}{metric}", self.origin)
+    }
+}
+
+impl HopRow {
+    fn words(&self, several: bool) -> String {
+        let mut text = match &self.via {
+            Some(via) => format!("{via} on {}", self.port),
+            None => self.port.clone(),
+        };
+        if several {
+            text.push_str(&format!(", weight {}", self.weight));
+        }
+        if !self.carries {
+            text.push_str(", down");
+        } else if self.via.is_some() && self.mac.is_none() {
+            text.push_str(", does not answer");
+        }
+        text
+    }
+}
+
+pub(super) fn draw_neighbours(rows: &[NeighbourRow], look: Look) -> String {
+    if rows.is_empty() {
+        return "there is no neighbour\n".to_owned();
+    }
+    let columns = [
+        ("port", Align::Left),
+        ("address", Align::Left),
+        ("link-layer address", Align::Left),
+        ("known to", Align::Left),
+        ("state", Align::Left),
+    ];
+    let mut table = Table::new(look, columns);
+    for row in rows {
+        let heard = row.heard_nanos.map(|nanos| format!("heard {} ago", duration(nanos)));
+        let mut state = row.state.clone().or(heard).unwrap_or_default();
+        if row.gateway {
+            state.push_str(if state.is_empty() { "gateway" } else { ", gateway" });
+        }
+        table.row([
+            row.port.clone(),
+            row.address.clone(),
+            row.mac.clone().unwrap_or_else(|| "-".to_owned()),
+            row.owner.clone(),
+            state,
+        ]);
+    }
+    table.draw()
+}
