@@ -85,7 +85,8 @@ impl Routes {
         if self.routes.is_empty() {
             return "there is no route: give ports `role = \"router\"`\n".to_owned();
         }
-        let columns = [("to", Align::Left), ("kind", Align::Left), ("by", Align::Left), ("from", Align::Left)];
+        let columns =
+            [("to", Align::Left), ("kind", Align::Left), ("by", Align::Left), ("from", Align::Left)];
         let mut table = Table::new(look, columns);
         for row in &self.routes {
             let mut hops = row.hops.iter().map(|hop| hop.words(row.hops.len() > 1));

@@ -1,6 +1,6 @@
 //! The kernel's tables as they are followed, against the kernel itself.
 
-use crate::router::{addresses, machine, until};
+use crate::machines::{addresses, machine, until};
 use crate::support::{root_or_skip, wire};
 use polder::kernel::Mirror;
 use polder::kernel::socket::Follow;

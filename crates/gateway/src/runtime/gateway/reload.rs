@@ -47,7 +47,7 @@ impl Gateway {
         if let Some(recruits) = recruits {
             self.replace_workers(recruits);
         }
-        self.route_anew()?;
+        self.route_anew();
         self.settle();
         self.tick();
         Ok(())

@@ -3,7 +3,6 @@
 use super::Gateway;
 use crate::config::model::Role;
 use crate::runtime::routing::{Ports, Seen};
-use anyhow::Result;
 use polder_datapath::units::Nanos;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -36,12 +35,14 @@ impl Gateway {
     }
 
     /// The configuration has changed.
-    pub(super) fn route_anew(&mut self) -> Result<()> {
+    pub(super) fn route_anew(&mut self) {
         self.seen = self.seen();
         let clock = self.clock;
-        self.lasting.routing.begin(&self.configuration, &self.seen, || clock.now())?;
+        let begun = self.lasting.routing.begin(&self.configuration, &self.seen, || clock.now());
+        if let Err(error) = begun {
+            tracing::error!("{error:#}; routes stay as they are");
+        }
         self.pass_on();
-        Ok(())
     }
 
     /// What is due by time. Says how long it may be until the next time.

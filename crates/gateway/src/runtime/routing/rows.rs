@@ -19,7 +19,8 @@ impl Routing {
         let ipv4 = prefixes.len() as u64 - ipv6;
         prefixes.sort_unstable_by_key(|prefix| (prefix.is_v6(), prefix.address(), prefix.bits()));
         prefixes.truncate(MOST);
-        let row = |prefix| self.installed.get(prefix).map(|(origin, target)| self.route(*prefix, *origin, target));
+        let row =
+            |prefix| self.installed.get(prefix).map(|(origin, target)| self.route(*prefix, *origin, target));
         let tables = [self.router.table(false), self.router.table(true)];
         Routes {
             from: configuration.router.routes.word().to_owned(),
@@ -93,20 +94,22 @@ impl Routing {
     pub(in crate::runtime) fn neighbours(&self, now: Nanos) -> Vec<NeighbourRow> {
         let mut all = self.neighbours.iter().collect::<Vec<_>>();
         all.sort_unstable_by_key(|(interface, address, _)| (*interface, *address));
-        let row = |(interface, address, entry): &(InterfaceId, IpAddr, &polder_datapath::route::Neighbour)| {
-            let attached = self.find(*interface);
-            let is_own = attached.is_some_and(|attached| attached.interface.owner == Owner::Polder);
-            let known = attached.and_then(|attached| self.mirror()?.neighbour(attached.index, *address));
-            NeighbourRow {
-                port: self.name_of(*interface),
-                address: address.to_string(),
-                mac: entry.next_hop.address().map(|mac| mac.to_string()),
-                owner: if is_own { "polder" } else { "kernel" }.to_owned(),
-                state: known.map(|known| known.word().to_owned()),
-                heard_nanos: (is_own && entry.next_hop.address().is_some()).then(|| now.since(entry.heard).0),
-                gateway: self.book.has_gateway((*interface, *address)),
-            }
-        };
+        let row =
+            |(interface, address, entry): &(InterfaceId, IpAddr, &polder_datapath::route::Neighbour)| {
+                let attached = self.find(*interface);
+                let is_own = attached.is_some_and(|attached| attached.interface.owner == Owner::Polder);
+                let known = attached.and_then(|attached| self.mirror()?.neighbour(attached.index, *address));
+                NeighbourRow {
+                    port: self.name_of(*interface),
+                    address: address.to_string(),
+                    mac: entry.next_hop.address().map(|mac| mac.to_string()),
+                    owner: if is_own { "polder" } else { "kernel" }.to_owned(),
+                    state: known.map(|known| known.word().to_owned()),
+                    heard_nanos: (is_own && entry.next_hop.address().is_some())
+                        .then(|| now.since(entry.heard).0),
+                    gateway: self.book.has_gateway((*interface, *address)),
+                }
+            };
         all.iter().map(row).collect()
     }
 }
