@@ -50,7 +50,13 @@ fn blocks<'a>(text: &'a str, language: &str) -> Vec<&'a str> {
 
 #[test]
 fn configurations_in_documents_are_valid() {
-    for path in ["README.md", "docs/guide/configuration.md", "docs/guide/filter.md", "docs/guide/show.md"] {
+    for path in [
+        "README.md",
+        "docs/guide/configuration.md",
+        "docs/guide/filter.md",
+        "docs/guide/routing.md",
+        "docs/guide/show.md",
+    ] {
         let text = read(path);
         for block in blocks(&text, "toml") {
             let loaded = config::parse(block, Path::new("block.toml"));

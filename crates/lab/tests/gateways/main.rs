@@ -7,6 +7,7 @@ mod support;
 
 mod bridge;
 mod capture;
+mod daemons;
 mod death;
 mod filter;
 mod host;

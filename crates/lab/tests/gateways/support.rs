@@ -20,14 +20,19 @@ pub(crate) const SOON: Duration = Duration::from_secs(5);
 /// Says loudly that a test cannot run without root.
 pub(crate) fn root_or_skip(test: &str) -> bool {
     if !is_root() {
-        let line = format!("skipped: {test}: namespaces need root");
-        let _ = writeln!(std::io::stderr(), "{line}");
-        if let Some(path) = std::env::var_os("POLDER_SKIP_LOG") {
-            let log = fs::OpenOptions::new().append(true).create(true).open(path);
-            writeln!(log.unwrap(), "{line}").unwrap();
-        }
+        skip(test, "namespaces need root");
     }
     is_root()
+}
+
+/// Says loudly that a test cannot run, and why.
+pub(crate) fn skip(test: &str, why: &str) {
+    let line = format!("skipped: {test}: {why}");
+    let _ = writeln!(std::io::stderr(), "{line}");
+    if let Some(path) = std::env::var_os("POLDER_SKIP_LOG") {
+        let log = fs::OpenOptions::new().append(true).create(true).open(path);
+        writeln!(log.unwrap(), "{line}").unwrap();
+    }
 }
 
 /// The program under test, which cargo builds beside the tests.
