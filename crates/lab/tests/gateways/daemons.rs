@@ -1,4 +1,4 @@
-//! BIRD as Debian packs it, unmodified: it routes by the kernel's tables, and Polder forwards.
+//! FRR and BIRD as Debian packs them, unmodified: they route by the kernel's tables and Polder forwards.
 
 use crate::machines::{addresses, machine, reaches, until};
 use crate::support::{Gateway, root_or_skip, skip, wire};
@@ -7,6 +7,9 @@ use polder_lab::topology::{Namespace, Topology};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// Where Debian puts FRR's daemons.
+const FRR: &str = "/usr/lib/frr";
 
 /// A machine with a gateway and a routing daemon.
 struct Router {
@@ -53,6 +56,35 @@ fn bird(topology: &Topology, namespace: &Namespace, id: &str, ports: Ports<'_>) 
     let mut command = inside(namespace, Path::new("bird"));
     command.arg("-f").arg("-c").arg(&file).arg("-s").arg(directory.join("bird.ctl"));
     Running::start("bird", &mut command).unwrap()
+}
+
+/// zebra and ospfd. Their directories are given, so that several run on one machine.
+fn frr(topology: &Topology, namespace: &Namespace, id: &str, ports: Ports<'_>) -> Vec<Running> {
+    let directory = directory(topology, namespace);
+    let interfaces = ports.iter().map(|(name, _)| {
+        format!(
+            "interface {name}\n ip ospf area 0\n ip ospf network point-to-point\n ip ospf hello-interval 1\n \
+             ip ospf dead-interval 4\n!\n"
+        )
+    });
+    let zebra = "hostname zebra\nlog stdout\n".to_owned();
+    let ospf = format!(
+        "hostname ospfd\nlog stdout\n{}interface lo\n ip ospf area 0\n!\nrouter ospf\n ospf router-id {id}\n \
+         timers throttle spf 10 50 200\n!\n",
+        interfaces.collect::<String>()
+    );
+    let socket = directory.join("zserv");
+    let start = |daemon: &str, text: &str| {
+        let file = directory.join(format!("{daemon}.conf"));
+        fs::write(&file, text).unwrap();
+        let mut command = inside(namespace, &Path::new(FRR).join(daemon));
+        command.arg("-f").arg(&file).arg("-i").arg(directory.join(format!("{daemon}.pid")));
+        command.arg("-z").arg(&socket).arg("--vty_socket").arg(&directory).args(["-P", "0"]);
+        Running::start(daemon, &mut command).unwrap()
+    };
+    let zebra = start("zebra", &zebra);
+    until("zebra listens", || socket.exists());
+    vec![zebra, start("ospfd", &ospf)]
 }
 
 /// The program itself is the process, so that ending one ends the other.
@@ -105,6 +137,18 @@ fn a_ring_heals(routers: Vec<Router>) {
         forwarded() > before
     });
     routers.into_iter().for_each(|router| router.polder.stop());
+}
+
+#[test]
+fn frr_keeps_three_gateways_in_touch() {
+    if !root_or_skip("frr_keeps_three_gateways_in_touch") {
+        return;
+    }
+    if !Path::new(FRR).join("ospfd").is_file() {
+        return skip("frr_keeps_three_gateways_in_touch", "FRR is not installed: `apt-get install frr`");
+    }
+    let mut topology = Topology::new().unwrap();
+    a_ring_heals(ring(&mut topology, frr));
 }
 
 #[test]

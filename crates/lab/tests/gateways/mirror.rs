@@ -1,7 +1,7 @@
 //! The kernel's tables as they are followed, against the kernel itself.
 
 use crate::machines::{addresses, machine, until};
-use crate::support::{root_or_skip, wire};
+use crate::support::{root_or_skip, skip, wire};
 use polder::kernel::Mirror;
 use polder::kernel::socket::Follow;
 use polder_datapath::units::Nanos;
@@ -35,6 +35,12 @@ fn batch(namespace: &Namespace, topology: &Topology, lines: &str) {
     command::run(ip.args(family).args(["-n", namespace.name(), "-batch"]).arg(&file)).unwrap();
 }
 
+/// The commands that a kernel without VLANs understands.
+fn without_vlans(lines: &str) -> String {
+    let plain = lines.lines().filter(|line| !line.contains("va.10") && !line.contains("10.84.10."));
+    plain.map(|line| format!("{line}\n")).collect()
+}
+
 fn with_links(topology: &mut Topology) -> Namespace {
     let gateway = machine(topology, "gw");
     let other = machine(topology, "other");
@@ -44,6 +50,53 @@ fn with_links(topology: &mut Topology) -> Namespace {
     addresses(&gateway, "va", &["10.84.1.1/24", "fd84:1::1/64"]);
     addresses(&gateway, "vb", &["10.84.2.1/24", "fd84:2::1/64"]);
     gateway
+}
+
+/// Changes of every kind, those included of which the kernel says nothing.
+#[test]
+fn what_was_followed_is_what_is_there() {
+    if !root_or_skip("what_was_followed_is_what_is_there") {
+        return;
+    }
+    let mut topology = Topology::new().unwrap();
+    let gateway = with_links(&mut topology);
+    let has_vlans =
+        gateway.ip(&["link", "add", "link", "va", "name", "va.9", "type", "vlan", "id", "9"]).is_ok();
+    if !has_vlans {
+        skip("what_was_followed_is_what_is_there, its VLANs", "this kernel has none");
+    }
+    let begun = clock::now();
+    gateway
+        .inside(|| {
+            let mut follow = Follow::start(1 << 20).unwrap();
+            settle(&mut follow, begun);
+            for lines in [
+                "route add 10.1.0.0/16 via 10.84.1.2\nroute add 10.1.0.0/16 via 10.84.2.2 metric 7\n",
+                "route append 10.1.0.0/16 via 10.84.2.2\n",
+                "nexthop add id 1 via 10.84.1.2 dev va\nnexthop add id 2 via 10.84.2.2 dev vb\n\
+                 nexthop add id 3 group 1/2,3\nroute add 10.2.0.0/16 nhid 3\n",
+                "route add 2001:db8::/32 nexthop via fd84:1::2 nexthop via fd84:2::2\n",
+                "route del 2001:db8::/32 nexthop via fd84:1::2\n",
+                "neigh add 10.84.1.9 lladdr 02:00:00:00:00:09 dev va\nrule add from 10.9.0.0/16 lookup 77\n",
+                "link add link va name va.10 type vlan id 10\nlink set va.10 up\naddress add 10.84.10.1/24 dev va.10\n",
+                "route add 10.3.0.0/16 via 10.84.10.2\nroute add blackhole 10.4.0.0/16\n",
+                "address del 10.84.10.1/24 dev va.10\nnexthop del id 2\n",
+                "link set vb down\n",
+                "link set vb up\nlink del va.10\n",
+                "route replace 10.1.0.0/16 via 10.84.1.7\nrule del from 10.9.0.0/16 lookup 77\n",
+            ] {
+                let lines = if has_vlans { lines.to_owned() } else { without_vlans(lines) };
+                batch(&gateway, &topology, &lines);
+                settle(&mut follow, begun);
+                until(&format!("the same after {lines}"), || {
+                    settle(&mut follow, begun);
+                    *follow.mirror() == afresh(begun)
+                });
+            }
+            assert_eq!(follow.restarts(), 0, "nothing was lost");
+            assert!(follow.mirror().routes().count() > 10);
+        })
+        .unwrap();
 }
 
 /// A buffer that is too small for what happens meanwhile.
