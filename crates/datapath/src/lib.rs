@@ -7,7 +7,8 @@
 //!                         if asked reason                                                    order
 //! ```
 //!
-//! A [`filter`] stands before and behind `forward` where there are rules, and nowhere else.
+//! A [`filter`] stands before and behind `forward` where there are rules, and nowhere else; [`route`] stands before
+//! `forward` where there is a router.
 //!
 //! Nothing here reads a clock, blocks, allocates per packet or does a system call: time, memory and
 //! devices are arguments. A stage takes a [`Batch`](polder_buffers::Batch) and works on it in place;
@@ -30,9 +31,9 @@ pub mod tunnel;
 
 pub mod filter;
 
-pub mod forward;
-
 pub mod route;
+
+pub mod forward;
 
 pub mod offload;
 

@@ -29,6 +29,35 @@ const CHUNKS: usize = 25;
 /// Lines of the longest node, and one more.
 pub(super) const SIZES: usize = (HEAD + SLOTS / 2).div_ceil(LINE) + 1;
 
+/// Where an entry is: half of a word.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    word: Option<&'a AtomicU64>,
+    shift: u32,
+}
+
+impl Place<'_> {
+    /// No entry.
+    pub(super) const NOWHERE: Self = Self { word: None, shift: 0 };
+
+    /// Hints that the entry is going to be read.
+    #[inline(always)]
+    pub(super) fn prefetch(&self) {
+        if let Some(word) = self.word {
+            polder_buffers::prefetch(word);
+        }
+    }
+
+    /// The entry.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "one half of a word")]
+    pub(super) fn load(&self) -> u32 {
+        // Acquire pairs with the Release in `set_entry`, and with that of the entry which led to this
+        // node: who sees a node's line sees the node.
+        self.word.map_or(0, |word| (word.load(Ordering::Acquire) >> self.shift) as u32)
+    }
+}
+
 /// Memory for nodes.
 #[derive(Debug)]
 pub(super) struct Arena {
@@ -70,15 +99,18 @@ impl Arena {
         Some((HEAD + index / 2, if index.is_multiple_of(2) { 0 } else { 32 }))
     }
 
+    /// Where the entry of a slot is.
+    #[inline(always)]
+    pub(super) fn place(&self, line: u32, slot: u8) -> Place<'_> {
+        let words = self.words(line);
+        let Some((word, shift)) = Self::position(words, slot) else { return Place::NOWHERE };
+        Place { word: words.get(word), shift }
+    }
+
     /// The entry of a slot.
     #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "one half of a word")]
     pub(super) fn entry(&self, line: u32, slot: u8) -> u32 {
-        let words = self.words(line);
-        let Some((word, shift)) = Self::position(words, slot) else { return 0 };
-        // Acquire pairs with the Release in `set_entry`, and with that of the entry which led to this
-        // node: who sees a node's line sees the node.
-        words.get(word).map_or(0, |word| (word.load(Ordering::Acquire) >> shift) as u32)
+        self.place(line, slot).load()
     }
 
     /// Exchanges the entry of a slot that has one of its own.

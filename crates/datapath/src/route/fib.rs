@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// From so many routes on, the first 16 bits of an address are looked up at once.
-const MANY: usize = 1024;
+const MANY: usize = 256;
 /// What a seat says while its reader reads nothing.
 const AWAY: u64 = u64::MAX;
 /// Lines are reused in bulk: so many updates lie between two looks at who reads.

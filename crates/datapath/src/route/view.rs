@@ -4,7 +4,7 @@
 //! on its way at once.
 
 use super::WayId;
-use super::arena::NODE;
+use super::arena::{NODE, Place};
 use super::fib::{Leave, Shared};
 use crate::sync::Ordering;
 use polder_buffers::BATCH;
@@ -40,48 +40,87 @@ impl<'a> View<'a> {
     /// The ways of several addresses of the table's family: as many as both slices and a batch hold.
     ///
     /// Cost: three lines of memory for most IPv4 addresses in a large table, six or seven for IPv6; those
-    /// of all addresses are fetched side by side.
+    /// of all addresses are fetched side by side. No branch depends on where a route ends.
     #[inline]
     pub fn lookup_all<const N: usize>(&self, addresses: &[[u8; N]], ways: &mut [WayId]) {
         const { assert!(N >= 4, "four bytes or sixteen") };
-        let mut entries = [0_u32; BATCH];
         let count = addresses.len().min(ways.len()).min(BATCH);
-        let (addresses, entries) = (&addresses[..count], &mut entries[..count]);
-        let mut left = 0_u32;
+        let (addresses, ways) = (&addresses[..count], &mut ways[..count]);
+        let mut inner = Inner::new();
         // Acquire pairs with the Releases in `Fib`: who sees an entry sees its node.
         let start = if let Some(direct) = self.shared.direct.get() {
-            for (address, entry) in addresses.iter().zip(entries.iter_mut()) {
-                let index = u16::from_be_bytes([address[0], address[1]]);
-                *entry = direct.get(usize::from(index)).map_or(0, |entry| entry.load(Ordering::Acquire));
-                left |= self.follow(*entry);
+            for (index, (address, way)) in addresses.iter().zip(ways.iter_mut()).enumerate() {
+                let first = usize::from(u16::from_be_bytes([address[0], address[1]]));
+                let entry = direct.get(first).map_or(0, |entry| entry.load(Ordering::Acquire));
+                inner.put(index, entry);
+                self.shared.arena.prefetch(entry & !NODE);
+                *way = WayId(entry);
             }
             2
         } else {
             let top = self.shared.top.load(Ordering::Acquire);
-            entries.fill(top);
-            left |= top;
+            for (index, way) in ways.iter_mut().enumerate() {
+                inner.put(index, top);
+                *way = WayId(top);
+            }
             0
         };
         for depth in start..N {
-            if left & NODE == 0 {
+            if inner.count == 0 {
                 break;
             }
-            left = 0;
-            let inner = addresses.iter().zip(entries.iter_mut()).filter(|(_, entry)| **entry & NODE != 0);
-            inner.for_each(|(address, entry)| {
-                *entry = self.shared.arena.entry(*entry & !NODE, address[depth]);
-                left |= self.follow(*entry);
-            });
+            self.descend(addresses, ways, &mut inner, depth);
         }
-        ways.iter_mut().zip(entries.iter()).for_each(|(way, &entry)| *way = WayId(entry & !NODE));
+        // What still names a node after the last byte was read while it changed, or is broken.
+        ways.iter_mut().for_each(|way| way.0 &= !NODE);
     }
 
-    /// Fetches the node that an entry leads to, if it leads to one.
+    /// Goes one level down for all that have been led to a node.
     #[inline(always)]
-    fn follow(&self, entry: u32) -> u32 {
-        if entry & NODE != 0 {
-            self.shared.arena.prefetch(entry & !NODE);
+    fn descend<const N: usize>(
+        &self,
+        addresses: &[[u8; N]],
+        ways: &mut [WayId],
+        inner: &mut Inner,
+        depth: usize,
+    ) {
+        let left = core::mem::take(&mut inner.count);
+        let mut places = [Place::NOWHERE; BATCH];
+        for (place, &index) in places.iter_mut().zip(&inner.list[..left]) {
+            let index = usize::from(index);
+            let (Some(way), Some(address)) = (ways.get(index), addresses.get(index)) else { continue };
+            *place = self.shared.arena.place(way.0 & !NODE, address[depth]);
+            place.prefetch();
         }
-        entry
+        for (at, place) in places.iter().enumerate().take(left) {
+            let index = usize::from(inner.list[at]);
+            let entry = place.load();
+            // Never further than what was read: no more are led on than were left.
+            inner.put(index, entry);
+            self.shared.arena.prefetch(entry & !NODE);
+            if let Some(way) = ways.get_mut(index) {
+                *way = WayId(entry);
+            }
+        }
+    }
+}
+
+/// Which addresses have been led to a node.
+struct Inner {
+    list: [u8; BATCH],
+    count: usize,
+}
+
+impl Inner {
+    const fn new() -> Self {
+        Self { list: [0; BATCH], count: 0 }
+    }
+
+    /// Notes an address if its entry is a node; writes in any case, so that nothing has to be guessed.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "an index in a batch is below 64")]
+    fn put(&mut self, index: usize, entry: u32) {
+        self.list[self.count % BATCH] = index as u8;
+        self.count += usize::from(entry & NODE != 0);
     }
 }

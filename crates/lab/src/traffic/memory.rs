@@ -86,6 +86,11 @@ impl Tap {
         self.open.load(Ordering::Relaxed)
     }
 
+    /// Takes note of how often the thread that polls the source has allocated.
+    pub fn note_allocations(&self, count: u64) {
+        self.allocations.store(count, Ordering::Relaxed);
+    }
+
     /// How often the thread that polls the source had allocated when it last did so.
     pub fn allocations(&self) -> u64 {
         self.allocations.load(Ordering::Relaxed)

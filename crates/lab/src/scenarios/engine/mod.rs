@@ -4,6 +4,8 @@ pub(crate) mod rig;
 
 pub(crate) mod macswap;
 
+mod routing;
+
 use super::{Goal, Promise, Run, Scenario};
 use crate::interrupt;
 use crate::machine;
@@ -12,6 +14,7 @@ use crate::peers::testpmd::{Mode, Testpmd};
 use crate::report::Better;
 use anyhow::ensure;
 use rig::{Path, Rig};
+use routing::Size;
 use std::time::Duration;
 
 /// The scenario.
@@ -41,6 +44,20 @@ const STRAYS: &str = "engine.stray_drops_per_packet";
 const LEAKED: &str = "engine.leaked_frames";
 const UNACCOUNTED: &str = "engine.unaccounted_packets";
 
+/// VPP 26.10 needs 40 ns for a million IPv4 routes.
+const ROUTE_1K: &str = "engine.route_1k.ns_per_packet";
+const ROUTE_1M: &str = "engine.route_1m.ns_per_packet";
+const ROUTE6_100K: &str = "engine.route6_100k.ns_per_packet";
+const UPDATES: &str = "fib.updates_per_second";
+const BYTES_100: &str = "fib.bytes_per_route.100";
+const BYTES_1M: &str = "fib.bytes_per_route.1m";
+/// Rows of tables of routes.
+const ROUTES: &[(&str, Size)] = &[
+    (ROUTE_1K, Size { routes: 1000, is_v6: false }),
+    (ROUTE_1M, Size { routes: 1_000_000, is_v6: false }),
+    (ROUTE6_100K, Size { routes: 100_000, is_v6: true }),
+];
+
 const PROMISES: &[Promise] = &[
     Promise { name: RATIO, unit: "×", better: Better::Higher, goal: Goal::Value(1.0) },
     nanos(MACSWAP, Goal::Row(TESTPMD)),
@@ -54,6 +71,12 @@ const PROMISES: &[Promise] = &[
     nanos("engine.decap.ns_per_packet", Goal::None),
     nanos("engine.decap.ns_per_packet.flows_1", Goal::None),
     nanos("engine.decap.ns_per_packet.flows_64k", Goal::None),
+    nanos(ROUTE_1K, Goal::Value(25.0)),
+    nanos(ROUTE_1M, Goal::Value(25.0)),
+    nanos(ROUTE6_100K, Goal::Value(40.0)),
+    Promise { name: UPDATES, unit: "/s", better: Better::Higher, goal: Goal::Value(100_000.0) },
+    Promise { name: BYTES_100, unit: "B", better: Better::Lower, goal: Goal::None },
+    Promise { name: BYTES_1M, unit: "B", better: Better::Lower, goal: Goal::None },
     zero(ALLOCATIONS, "a packet"),
     zero(STRAYS, "a packet"),
     zero(LEAKED, "frames"),
@@ -76,10 +99,20 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
         for &(flows, ending) in FLOWS {
             let row = format!("engine.{name}.ns_per_packet{ending}");
             run.says(&format!("{name}, {flows} flows"));
-            let samples = cost(run, path, flows, core, &mut faults)?;
+            let samples = cost(run, Rig::start(path, flows, core)?, name, &mut faults)?;
             run.record(&row, &samples);
         }
     }
+    for &(row, size) in ROUTES {
+        run.says(&format!("{} {} routes", size.routes, if size.is_v6 { "IPv6" } else { "IPv4" }));
+        let (rig, _router) = routing::start(size, core)?;
+        let samples = cost(run, rig, row, &mut faults)?;
+        run.record(row, &samples);
+    }
+    let (updates, small, large) = routing::tables(run.quick_or(3, 9))?;
+    run.record(UPDATES, &updates);
+    run.record_one(BYTES_100, small);
+    run.record_one(BYTES_1M, large);
     run.record_one(ALLOCATIONS, per_packet(faults.allocations, faults.packets));
     run.record_one(STRAYS, per_packet(faults.strays, faults.packets));
     run.record_one(LEAKED, f64::from(faults.leaked));
@@ -102,9 +135,8 @@ fn per_packet(count: u64, packets: u64) -> f64 {
     count as f64 / packets.max(1) as f64
 }
 
-fn cost(run: &Run, path: Path, flows: u32, core: usize, faults: &mut Faults) -> anyhow::Result<Samples> {
+fn cost(run: &Run, rig: Rig, what: &str, faults: &mut Faults) -> anyhow::Result<Samples> {
     let (rounds, time) = run.quick_or((3, 300), (9, 1000));
-    let rig = Rig::start(path, flows, core)?;
     rig.open(true);
     interrupt::sleep(WARM_UP)?;
     let mut samples = Samples::default();
@@ -112,7 +144,7 @@ fn cost(run: &Run, path: Path, flows: u32, core: usize, faults: &mut Faults) -> 
         let before = rig.read()?;
         interrupt::sleep(Duration::from_millis(time))?;
         let window = rig.read()?.since(&before);
-        ensure!(window.sent * 100 > window.packets * 99, "{path:?} does not forward: {window:?}");
+        ensure!(window.sent * 100 > window.packets * 99, "{what} does not forward: {window:?}");
         samples.push(window.nanos_per_packet());
         faults.packets += window.packets;
         faults.allocations += window.allocations;

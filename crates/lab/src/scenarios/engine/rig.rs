@@ -38,7 +38,7 @@ pub(super) const FRAME_BYTES: usize = 68;
 const SLOTS: u32 = 4096;
 const SLOT_BYTES: u32 = 2048;
 pub(crate) const ETHERNET: PortId = PortId(0);
-const RADIO: PortId = PortId(1);
+pub(super) const RADIO: PortId = PortId(1);
 const TUNNEL: PortId = PortId(2);
 const LOCAL: (Mac, Ipv4Addr) = ([2, 0, 0, 0, 8, 1], Ipv4Addr::new(192, 168, 10, 1));
 const REMOTE: (Mac, Ipv4Addr) = ([2, 0, 0, 0, 8, 2], Ipv4Addr::new(192, 168, 20, 1));
@@ -161,13 +161,35 @@ impl Rig {
 
     /// The same, as it is said.
     pub(crate) fn build(mut build: Build, core: usize) -> anyhow::Result<Self> {
-        let (region, pool, memory) = build.memory()?;
         let clock = Clock::start();
         let path = build.path;
         let tables = Tables {
             filters: std::mem::replace(&mut build.filters, Filters::none()),
             ..path.tables(clock.now())?
         };
+        let sources = path.sources(build.flows, build.frame_bytes);
+        let sources =
+            sources.map(|(source, tap)| (Box::new(source.in_room(build.room)) as Box<dyn RxQueue>, tap));
+        Self::with(&build, clock, tables, sources, core)
+    }
+
+    /// A worker with these tables and what comes in at each port.
+    pub(crate) fn between(
+        tables: Tables,
+        sources: [(Box<dyn RxQueue>, Arc<Tap>); 2],
+        core: usize,
+    ) -> anyhow::Result<Self> {
+        Self::with(&Build::new(Path::Bridge, 1), Clock::start(), tables, sources, core)
+    }
+
+    fn with(
+        build: &Build,
+        clock: Clock,
+        tables: Tables,
+        sources: [(Box<dyn RxQueue>, Arc<Tap>); 2],
+        core: usize,
+    ) -> anyhow::Result<Self> {
+        let (region, pool, memory) = build.memory()?;
         let tables = Snapshot::new(tables);
         let copied = Arc::<AtomicU64>::default();
         let engine = Engine::new(tables.reader(), 0);
@@ -179,18 +201,12 @@ impl Rig {
         let mut runner = Worker::new(pool, engine, clock, mesh, Arc::clone(&bell), orders, reports)
             .context("cannot make a worker")?;
         let (mut taps, mut queues) = (Vec::new(), Vec::new());
-        for (port, (source, tap)) in
-            [ETHERNET, RADIO].into_iter().zip(path.sources(build.flows, build.frame_bytes))
-        {
-            let (source, drain) = (source.in_room(build.room), build.drain(&copied));
+        for (port, (source, tap)) in [ETHERNET, RADIO].into_iter().zip(sources) {
+            let drain = build.drain(&copied);
             queues.extend([Arc::clone(source.counters()), Arc::clone(drain.counters())]);
             taps.push(tap);
-            let attachment = Attachment {
-                port,
-                class: Class::Data,
-                rx: vec![Box::new(source)],
-                tx: SendPath::Own(Box::new(drain)),
-            };
+            let attachment =
+                Attachment { port, class: Class::Data, rx: vec![source], tx: SendPath::Own(Box::new(drain)) };
             commands.send(Command::Attach(attachment)).map_err(|_| anyhow!("the worker is gone"))?;
         }
         let (say, ids) = channel();

@@ -1,0 +1,321 @@
+//! The router's rows: tables of realistic prefixes, random destinations inside them.
+
+use super::rig::{ETHERNET, FRAME_BYTES, RADIO, Rig};
+use crate::interrupt;
+use crate::meters::allocations;
+use crate::meters::statistics::Samples;
+use crate::traffic::memory::Tap;
+use crate::traffic::packet::copy;
+use polder_buffers::{Batch, HEADROOM, Packet, Pool, PortId, Segment};
+use polder_datapath::counters::QueueCounters;
+use polder_datapath::engine::Tables;
+use polder_datapath::filter::Filters;
+use polder_datapath::forward::{Bridges, Links};
+use polder_datapath::port::{Armed, Budget, RxQueue, Turn};
+use polder_datapath::route::{
+    Fib, Interface, InterfaceId, Neighbours, Owner, Prefix, Router, RouterId, Routers, Way, WayId,
+};
+use polder_datapath::tunnel::Tunnels;
+use polder_datapath::units::Nanos;
+use polder_datapath::wire::{
+    EtherType, EthernetHeader, IpProtocol, Ipv4Header, Ipv6Header, MacAddress, TrafficClass,
+};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Destinations that are drawn; they come in turn.
+const DESTINATIONS: usize = 1 << 20;
+/// Next hops that routes lead to, half on each port.
+const HOPS: u8 = 200;
+/// Blocks of 32 bits that IPv6 routes are in.
+const BLOCKS_V6: u64 = 20_000;
+/// Routes that are taken away and brought back.
+const UPDATES: usize = 200_000;
+
+/// A table that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Size {
+    /// Routes.
+    pub(super) routes: usize,
+    /// Of which family.
+    pub(super) is_v6: bool,
+}
+
+/// A worker that routes between two ports by a table of that size, as [`Rig::start`] starts others.
+pub(super) fn start(size: Size, core: usize) -> anyhow::Result<(Rig, Router)> {
+    let interfaces = [ETHERNET, RADIO].map(interface);
+    let (mut router, mut neighbours) = (Router::new(), Neighbours::new());
+    let mut ways = Vec::new();
+    for number in 0..HOPS {
+        let interface = &interfaces[usize::from(number % 2)];
+        let address = IpAddr::from([169, 254, 0, number]);
+        let hop = neighbours.hop(interface, address);
+        let mac = MacAddress([2, 0, 0, 9, 0, number]);
+        neighbours.set(&mut router, interface, address, mac, (Nanos(0), true));
+        ways.extend(router.add_way(Way::Hop(hop)));
+    }
+    let mut random = Random(size.routes as u64);
+    let prefixes =
+        random.fill(size, |prefix, number| router.insert(prefix, ways[number % ways.len()]).is_none());
+    let tables = Tables {
+        bridges: Bridges::new(Vec::new(), Arc::new(Links::new(8)))?,
+        tunnels: Tunnels::new([], [])?,
+        filters: Filters::none(),
+        routers: Routers::new([router.access()], interfaces)?,
+        longest_frame: 1518,
+        outlets: Vec::new(),
+    };
+    let sources = [ETHERNET, RADIO].map(|port| {
+        let destinations = (0..DESTINATIONS).map(|_| random.inside(&prefixes)).collect();
+        let source = Scatter::new(port, size.is_v6, destinations);
+        let tap = Arc::clone(&source.tap);
+        (Box::new(source) as Box<dyn RxQueue>, tap)
+    });
+    Ok((Rig::between(tables, sources, core)?, router))
+}
+
+fn interface(port: PortId) -> Interface {
+    Interface {
+        id: InterfaceId::untagged(port),
+        router: RouterId(0),
+        mac: mac(port),
+        mtu: 1500,
+        addresses: Vec::new(),
+        owner: Owner::Polder,
+    }
+}
+
+fn mac(port: PortId) -> MacAddress {
+    let [_, low] = port.0.to_be_bytes();
+    MacAddress([2, 0, 0, 8, 0, low])
+}
+
+/// Changes of a table of a million routes in a second, nobody reading, and the bytes of a route in a small and a
+/// large table.
+#[expect(clippy::disallowed_methods, reason = "the time of a loop is measured")]
+#[expect(clippy::cast_precision_loss, reason = "a ratio needs no more than 52 bits")]
+pub(super) fn tables(rounds: usize) -> anyhow::Result<(Samples, f64, f64)> {
+    let way = |number: usize| u32::try_from(1 + number % 200).ok().and_then(WayId::new).unwrap_or_default();
+    let fill = |routes| {
+        let mut fib = Fib::v4();
+        let prefixes = Random(routes as u64)
+            .fill(Size { routes, is_v6: false }, |prefix, number| fib.insert(prefix, way(number)).is_none());
+        (fib, prefixes)
+    };
+    let (small, _) = fill(100);
+    let (mut large, prefixes) = fill(1_000_000);
+    let bytes = [small.bytes() as f64 / 100.0, large.bytes() as f64 / 1e6];
+    let mut samples = Samples::default();
+    for _ in 0..rounds {
+        interrupt::check()?;
+        let start = Instant::now();
+        for number in 0..UPDATES / 2 {
+            let prefix = prefixes[number * 7919 % prefixes.len()];
+            let before = large.remove(prefix).unwrap_or_default();
+            large.insert(prefix, before);
+        }
+        samples.push(UPDATES as f64 / start.elapsed().as_secs_f64());
+    }
+    Ok((samples, bytes[0], bytes[1]))
+}
+
+/// A port that packets for many destinations come from.
+struct Scatter {
+    template: Vec<u8>,
+    /// Of IPv4 the first four bytes count.
+    destinations: Vec<[u8; 16]>,
+    is_v6: bool,
+    next: usize,
+    tap: Arc<Tap>,
+    counters: Arc<QueueCounters>,
+}
+
+impl Scatter {
+    fn new(port: PortId, is_v6: bool, destinations: Vec<[u8; 16]>) -> Self {
+        let length = FRAME_BYTES - 4;
+        let mut template = vec![0; length];
+        let ether_type = if is_v6 { EtherType::IPV6 } else { EtherType::IPV4 };
+        let ethernet =
+            EthernetHeader { destination: mac(port), source: MacAddress([2, 0, 0, 7, 0, 1]), ether_type };
+        let rest = ethernet.emit(&mut template).unwrap_or_default();
+        let bytes = u16::try_from(rest.len()).unwrap_or(0);
+        let written = if is_v6 {
+            let header = Ipv6Header {
+                traffic_class: TrafficClass(0),
+                flow_label: 0,
+                payload_length: bytes - 40,
+                next_header: IpProtocol::UDP,
+                hop_limit: 64,
+                source: Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1),
+                destination: Ipv6Addr::UNSPECIFIED,
+            };
+            header.emit(rest).is_ok()
+        } else {
+            header_v4(bytes).emit(rest).is_ok()
+        };
+        debug_assert!(written, "a frame of 64 bytes has room for a header");
+        let (tap, counters) = (Arc::default(), Arc::default());
+        Self { template, destinations, is_v6, next: 0, tap, counters }
+    }
+
+    #[inline]
+    fn write(&mut self, frame: &mut [u8]) {
+        let destination = &self.destinations[self.next];
+        self.next = (self.next + 1) % self.destinations.len();
+        copy(&self.template, frame);
+        if self.is_v6 {
+            frame[38..54].copy_from_slice(destination);
+            return;
+        }
+        frame[30..34].copy_from_slice(&destination[..4]);
+        let checksum = u16::from_be_bytes([frame[24], frame[25]]);
+        let words = u32::from_be_bytes([destination[0], destination[1], destination[2], destination[3]]);
+        let checksum = polder_datapath::wire::checksum::update_u32(checksum, 0, words);
+        frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+    }
+}
+
+fn header_v4(total_length: u16) -> Ipv4Header {
+    Ipv4Header {
+        traffic_class: TrafficClass(0),
+        total_length,
+        identification: 0,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset: 0,
+        time_to_live: 64,
+        protocol: IpProtocol::UDP,
+        source: Ipv4Addr::new(10, 0, 0, 1),
+        destination: Ipv4Addr::UNSPECIFIED,
+    }
+}
+
+impl RxQueue for Scatter {
+    fn receive(&mut self, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) -> Turn {
+        self.tap.note_allocations(allocations::on_this_thread());
+        if !self.tap.is_open() {
+            return Turn::Drained;
+        }
+        let limit = u64::from(budget.left()).min(batch.room() as u64);
+        let length = u16::try_from(self.template.len()).unwrap_or(u16::MAX);
+        let mut count = 0;
+        while count < limit
+            && let Some(frame) = pool.take()
+        {
+            let mut packet = Packet::from_segment(Segment { frame, offset: HEADROOM, length });
+            self.write(packet.bytes_mut());
+            if batch.push(packet).is_err() {
+                break;
+            }
+            count += 1;
+        }
+        budget.spend(u32::try_from(count).unwrap_or(u32::MAX));
+        self.counters.received.add(count);
+        self.counters.received_bytes.add(count * u64::from(length));
+        Turn::OutOfBudget
+    }
+
+    fn arm(&mut self) -> Armed {
+        if self.tap.is_open() { Armed::Raced } else { Armed::Waiting }
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn counters(&self) -> &Arc<QueueCounters> {
+        &self.counters
+    }
+}
+
+/// xorshift64*.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Draws prefixes until as many have been taken as the table is to have.
+    fn fill(&mut self, size: Size, mut insert: impl FnMut(Prefix, usize) -> bool) -> Vec<Prefix> {
+        let mut prefixes = Vec::with_capacity(size.routes);
+        while prefixes.len() < size.routes {
+            let drawn = if size.is_v6 { self.prefix_v6() } else { self.prefix_v4() };
+            prefixes.extend(drawn.filter(|&prefix| insert(prefix, prefixes.len())));
+        }
+        prefixes
+    }
+
+    /// With the lengths of today's default-free tables, all over the unicast addresses.
+    fn prefix_v4(&mut self) -> Option<Prefix> {
+        let bits = match self.next() % 100 {
+            0..60 => 24,
+            60..72 => 22,
+            72..80 => 23,
+            80..86 => 20,
+            86..91 => 21,
+            91..95 => 19,
+            95..97 => 18,
+            97..99 => 16,
+            _ => 28,
+        };
+        let [a, b, c, d, ..] = self.next().to_be_bytes();
+        let first = 1 + a % 223;
+        // Not where no packet goes.
+        if matches!(first, 127 | 169) {
+            return None;
+        }
+        Prefix::new(Ipv4Addr::new(first, b, c, d).into(), bits).ok()
+    }
+
+    fn prefix_v6(&mut self) -> Option<Prefix> {
+        let bits = [32, 36, 40, 44, 48, 48, 48, 48][usize::try_from(self.next() % 8).unwrap_or(0)];
+        let block = 0x2000_0000 + (self.next() % BLOCKS_V6) * 26_843;
+        let address = u128::from(block << 32 | self.next() >> 32) << 64;
+        Prefix::new(Ipv6Addr::from_bits(address).into(), bits).ok()
+    }
+
+    /// A random address in a random one of the prefixes.
+    fn inside(&mut self, prefixes: &[Prefix]) -> [u8; 16] {
+        let index = usize::try_from(self.next() % prefixes.len() as u64).unwrap_or(0);
+        let prefix = prefixes[index];
+        let random = u128::from(self.next()) << 64 | u128::from(self.next());
+        let mask = u128::MAX.checked_shr(u32::from(prefix.bits())).unwrap_or(0);
+        let first = match prefix.address() {
+            IpAddr::V4(address) => u128::from(address.to_bits()) << 96,
+            IpAddr::V6(address) => address.to_bits(),
+        };
+        (first | random & mask).to_be_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// Nothing is dropped: every destination has a route, every hop an address.
+    #[test]
+    fn both_families_are_routed_and_accounted() {
+        for is_v6 in [false, true] {
+            let (rig, _router) = start(Size { routes: 2000, is_v6 }, 0).unwrap();
+            rig.open(true);
+            let before = rig.read().unwrap();
+            let window = (0..400)
+                .map(|_| {
+                    std::thread::sleep(Duration::from_millis(50));
+                    rig.read().unwrap().since(&before)
+                })
+                .find(|window| window.packets > 10_000)
+                .expect("packets within 20 seconds");
+            assert!(window.sent * 100 > window.packets * 99, "{window:?}");
+            let left = rig.stop().unwrap();
+            assert_eq!((left.leaked, left.unaccounted), (0, 0));
+        }
+    }
+}
