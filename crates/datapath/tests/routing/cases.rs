@@ -270,6 +270,26 @@ fn large_packets_are_cut_or_their_senders_told() {
     stand.check();
 }
 
+/// A fragment that is cut again stays where it is in its datagram, and says that more follows.
+#[test]
+fn fragments_are_cut_as_parts_of_their_datagram() {
+    let mut stand = stand();
+    stand.know(TRUNK, 0, "10.0.2.9", station(TRUNK, 9));
+    for (word, ends) in [(0x2000_u16 | 100, false), (100, true)] {
+        let mut whole = Frame { payload: vec![3; 1200], ..from_a(V4.0, "10.0.2.9") }.bytes();
+        whole[20..22].copy_from_slice(&word.to_be_bytes());
+        whole[24..26].fill(0);
+        let checksum = !sum(&whole[14..34]);
+        whole[24..26].copy_from_slice(&checksum.to_be_bytes());
+        stand.receive(A, &[whole]);
+        let words: Vec<_> =
+            stand.take(TRUNK).iter().map(|frame| u16::from_be_bytes([frame[20], frame[21]])).collect();
+        let last = if ends { 100 + 144 } else { 0x2000 | (100 + 144) };
+        assert_eq!(words, [0x2000 | 100, 0x2000 | (100 + 72), last]);
+    }
+    stand.check();
+}
+
 /// Fragments stand where their packet stood.
 #[test]
 fn a_batch_keeps_its_order_when_some_are_cut() {
