@@ -89,6 +89,8 @@ impl Gateway {
         self.ports.extend(opened.iter().filter_map(|port| next.port(port.id)).map(PortState::closed));
         bind_static(&tables, self.clock.now());
         self.tables.replace(tables);
+        // Workers are told of a port what its configuration says.
+        self.configuration = next;
         for port in opened {
             self.attach(port);
         }
@@ -99,7 +101,6 @@ impl Gateway {
             }
             self.retired.extend(state.counters);
         }
-        self.lasting.retain(&next);
-        self.configuration = next;
+        self.lasting.retain(&self.configuration);
     }
 }
