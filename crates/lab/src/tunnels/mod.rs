@@ -272,7 +272,7 @@ impl Judge {
                 modules: MODULES,
                 spare_modules: &[],
                 programs: PROGRAMS,
-                memory_mib: 256,
+                memory_mib: 384,
                 card: Some(Card { mac: CARD, emulator, ours }),
             },
         )?;

@@ -88,7 +88,7 @@ pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
         modules: MODULES,
         spare_modules: &["tun"],
         programs: &[PROGRAMS, &[polder]].concat(),
-        memory_mib: 320,
+        memory_mib: 512,
         card: None,
     };
     let guest = Guest::boot(&kernel, &options)?;
