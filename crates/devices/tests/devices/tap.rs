@@ -259,7 +259,7 @@ fn queues_settings_and_interfaces_that_exist() {
     let is_gone = (0..2000).any(|_| {
         let is_new = is_new();
         if !is_new {
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
         }
         is_new
     });
