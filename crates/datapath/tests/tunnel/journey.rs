@@ -76,7 +76,8 @@ proptest! {
     fn what_goes_in_comes_out(
         setup in setup(),
         frame in frame(),
-        cuts in (vec(14..2500_usize, 0..5), vec(64..2500_usize, 0..4)),
+        // Devices fill the first frame first: outer headers are in it, which over IPv6 are up to 98 bytes.
+        cuts in (vec(14..2500_usize, 0..5), vec(128..2500_usize, 0..4)),
         order in vec(any::<Index>(), 64),
         twice in any::<Index>(),
     ) {
