@@ -115,6 +115,14 @@ impl Neighbours {
         }
     }
 
+    /// Forgets all on an interface that is gone. Cost: all neighbours are looked at.
+    pub fn leave(&mut self, router: &mut Router, interface: InterfaceId) {
+        let of_interface = self.known.keys().filter(|key| key.0 == interface).copied();
+        for (interface, address) in of_interface.collect::<Vec<_>>() {
+            self.forget(router, interface, address);
+        }
+    }
+
     /// Does what a notice asks for on an interface of Polder's own.
     pub fn handle(&mut self, router: &mut Router, interface: &Interface, notice: Notice, now: Nanos) {
         match notice {

@@ -199,7 +199,11 @@ fn ends(network: &Prefix) -> Vec<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{InterfaceId, Neighbours, Owner, RouterId};
     use super::*;
+    use crate::units::Nanos;
+    use crate::wire::MacAddress;
+    use polder_buffers::PortId;
 
     fn prefix(text: &str, bits: u8) -> Prefix {
         Prefix::new(text.parse().expect("an address"), bits).expect("bits of the family")
@@ -224,6 +228,34 @@ mod tests {
         router.set_neighbour(address.address(), None);
         assert_eq!(at(&mut reader), WayId::NONE);
         assert!(router.table(false).is_empty() && router.hosts.is_empty());
+    }
+
+    #[test]
+    fn an_interface_that_goes_takes_its_neighbours_along() {
+        let mut router = Router::new();
+        let mut neighbours = Neighbours::new();
+        let mut reader = router.access().v4.reader();
+        let mut at = |host| reader.view().lookup_v4(Ipv4Addr::new(10, 0, 0, host));
+        let of = |port| Interface {
+            id: InterfaceId::untagged(PortId(port)),
+            router: RouterId(0),
+            mac: MacAddress([2; 6]),
+            mtu: 1500,
+            addresses: Vec::new(),
+            owner: Owner::Polder,
+        };
+        let told = (Nanos(0), true);
+        for (port, host) in [(1, 8), (1, 9), (2, 10)] {
+            let address = IpAddr::from([10, 0, 0, host]);
+            neighbours.set(&mut router, &of(port), address, MacAddress([2; 6]), told);
+        }
+        assert!([8, 9, 10].iter().all(|&host| at(host) != WayId::NONE));
+        let gateway = neighbours.next_hop(of(1).id, IpAddr::from([10, 0, 0, 9]));
+        assert!(gateway.address().is_some());
+        neighbours.leave(&mut router, of(1).id);
+        assert_eq!((at(8), at(9)), (WayId::NONE, WayId::NONE));
+        assert_eq!(gateway.address(), None, "routes by it wait again");
+        assert!(at(10) != WayId::NONE, "the other interface keeps its own");
     }
 
     #[test]

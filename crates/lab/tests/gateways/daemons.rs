@@ -1,6 +1,7 @@
 //! FRR and BIRD as Debian packs them, unmodified: they route by the kernel's tables and Polder forwards.
 
-use crate::machines::{addresses, machine, reaches, until};
+use crate::machines::{addresses, machine, reaches, route, until};
+use crate::router::Fork;
 use crate::support::{Gateway, root_or_skip, skip, wire};
 use polder_lab::command::{Running, exists};
 use polder_lab::topology::{Namespace, Topology};
@@ -18,8 +19,15 @@ struct Router {
     _daemons: Vec<Running>,
 }
 
-/// Interfaces of a router, with their addresses.
+/// Interfaces of a router, with their IPv4 address and length; [`six`] gives the IPv6 one.
 type Ports<'a> = &'a [(&'a str, &'a str)];
+
+/// The same numbers in IPv6: `10.85.12.1/24` becomes `fd85:12::1/64`, and `10.85.0.1/32` `fd85:0::1/128`.
+fn six(four: &str) -> String {
+    let (address, bits) = four.split_once('/').unwrap();
+    let [_, site, net, host] = address.split('.').collect::<Vec<_>>().try_into().unwrap();
+    format!("fd{site}:{net}::{host}/{}", if bits == "32" { 128 } else { 64 })
+}
 
 /// Starts Polder where interfaces have their addresses already.
 fn gateway(topology: &Topology, namespace: &Namespace, ports: Ports<'_>) -> Gateway {
@@ -38,18 +46,26 @@ fn directory(topology: &Topology, namespace: &Namespace) -> PathBuf {
     directory
 }
 
-/// BIRD with OSPF on all interfaces but the loopback, which is a stub.
+/// BIRD with OSPF of both families on all interfaces but the loopback, which is a stub.
 fn bird(topology: &Topology, namespace: &Namespace, id: &str, ports: Ports<'_>) -> Running {
     let directory = directory(topology, namespace);
     let interfaces = ports.iter().map(|(name, _)| {
         format!("interface \"{name}\" {{ hello 1; dead 4; wait 2; type ptp; check link yes; }};\n")
     });
+    let interfaces = interfaces.collect::<String>();
+    // OSPFv3 has no stub without a link-local address, so a loopback's address is given to it from outside.
+    let family = |of: &str, version: &str| {
+        format!(
+            "protocol direct {{ {of}; }}\n\
+             protocol kernel {{ merge paths on; scan time 2; {of} {{ export all; }}; }}\n\
+             protocol ospf {version} {{ ecmp on; tick 1; {of} {{ import all; export where source = RTS_DEVICE; }};\n\
+             area 0 {{ {interfaces} interface \"lo\" {{ stub; }}; }}; }}\n"
+        )
+    };
     let text = format!(
-        "log stderr all;\nrouter id {id};\nprotocol device {{ scan time 1; }}\nprotocol direct {{ ipv4; }}\n\
-         protocol kernel {{ merge paths on; scan time 2; ipv4 {{ export all; }}; }}\n\
-         protocol ospf v2 {{ ecmp on; tick 1; ipv4 {{ import all; }};\n\
-         area 0 {{ {} interface \"lo\" {{ stub; }}; }}; }}\n",
-        interfaces.collect::<String>()
+        "log stderr all;\nrouter id {id};\nprotocol device {{ scan time 1; }}\n{}{}",
+        family("ipv4", "v2"),
+        family("ipv6", "v3")
     );
     let file = directory.join("bird.conf");
     fs::write(&file, text).unwrap();
@@ -58,21 +74,22 @@ fn bird(topology: &Topology, namespace: &Namespace, id: &str, ports: Ports<'_>) 
     Running::start("bird", &mut command).unwrap()
 }
 
-/// zebra and ospfd. Their directories are given, so that several run on one machine.
+/// zebra, ospfd and ospf6d. Their directories are given, so that several run on one machine.
 fn frr(topology: &Topology, namespace: &Namespace, id: &str, ports: Ports<'_>) -> Vec<Running> {
     let directory = directory(topology, namespace);
-    let interfaces = ports.iter().map(|(name, _)| {
+    let ospf = |of: &str, loopback: &str, router: &str| {
+        let interfaces = ports.iter().map(|(name, _)| {
+            format!(
+                "interface {name}\n {of} area 0\n {of} network point-to-point\n {of} hello-interval 1\n \
+                 {of} dead-interval 4\n!\n"
+            )
+        });
         format!(
-            "interface {name}\n ip ospf area 0\n ip ospf network point-to-point\n ip ospf hello-interval 1\n \
-             ip ospf dead-interval 4\n!\n"
+            "log stdout\n{}interface lo\n {loopback}\n!\nrouter {router}\n {router} router-id {id}\n \
+             timers throttle spf 10 50 200\n!\n",
+            interfaces.collect::<String>()
         )
-    });
-    let zebra = "hostname zebra\nlog stdout\n".to_owned();
-    let ospf = format!(
-        "hostname ospfd\nlog stdout\n{}interface lo\n ip ospf area 0\n!\nrouter ospf\n ospf router-id {id}\n \
-         timers throttle spf 10 50 200\n!\n",
-        interfaces.collect::<String>()
-    );
+    };
     let socket = directory.join("zserv");
     let start = |daemon: &str, text: &str| {
         let file = directory.join(format!("{daemon}.conf"));
@@ -82,9 +99,16 @@ fn frr(topology: &Topology, namespace: &Namespace, id: &str, ports: Ports<'_>) -
         command.arg("-z").arg(&socket).arg("--vty_socket").arg(&directory).args(["-P", "0"]);
         Running::start(daemon, &mut command).unwrap()
     };
-    let zebra = start("zebra", &zebra);
+    let zebra = start("zebra", "log stdout\n");
     until("zebra listens", || socket.exists());
-    vec![zebra, start("ospfd", &ospf)]
+    let four = ospf("ip ospf", "ip ospf area 0", "ospf");
+    let six = ospf("ipv6 ospf6", "ipv6 ospf6 area 0", "ospf6");
+    vec![zebra, start("ospfd", &four), start("ospf6d", &six)]
+}
+
+/// Gives an interface the address and the same one in IPv6.
+fn both(namespace: &Namespace, interface: &str, four: &str) {
+    addresses(namespace, interface, &[four, &six(four)]);
 }
 
 /// The program itself is the process, so that ending one ends the other.
@@ -114,8 +138,8 @@ fn ring(
         (three, "10.85.0.3", &[("ac", "10.85.13.3/24"), ("bc", "10.85.23.3/24")]),
     ];
     let router = |(namespace, id, ports): (Namespace, &str, Ports<'_>)| {
-        addresses(&namespace, "lo", &[&format!("{id}/32")]);
-        ports.iter().for_each(|(name, address)| addresses(&namespace, name, &[*address]));
+        both(&namespace, "lo", &format!("{id}/32"));
+        ports.iter().for_each(|(name, address)| both(&namespace, name, address));
         let polder = gateway(topology, &namespace, ports);
         let daemons = daemon(topology, &namespace, id, ports);
         Router { namespace, polder, _daemons: daemons }
@@ -126,41 +150,93 @@ fn ring(
 /// OSPF brings all in touch; a link fails, and the traffic goes the other way round, through Polder.
 fn a_ring_heals(routers: Vec<Router>) {
     let one = &routers[0].namespace;
-    reaches(one, "10.85.0.2");
-    reaches(one, "10.85.0.3");
+    let two = ["10.85.0.2", "fd85:0::2"];
+    two.iter().chain(&["10.85.0.3", "fd85:0::3"]).for_each(|to| reaches(one, to));
     let forwarded = || routers[2].polder.all("ports", "transmitted").into_iter().sum::<u64>();
-    let before = forwarded();
     one.ip(&["link", "set", "ab", "down"]).unwrap();
-    reaches(one, "10.85.0.2");
-    until("the third forwards", || {
-        reaches(one, "10.85.0.2");
-        forwarded() > before
-    });
+    for to in two {
+        let before = forwarded();
+        until("the third forwards", || {
+            reaches(one, to);
+            forwarded() > before
+        });
+    }
     routers.into_iter().for_each(|router| router.polder.stop());
+}
+
+/// Two gateways lead to one address, and a daemon says so; one of them is gone from one moment to the next,
+/// while the wire to it stays up. Its flows move, and when it is back it gets its share.
+fn a_gateway_dies(daemon: impl Fn(&Topology, &Namespace, &str, Ports<'_>) -> Vec<Running>) {
+    let fork = Fork::new();
+    let (topology, gateway, sockets) = (&fork.net.topology, &fork.net.gateway, fork.sockets());
+    let polder = fork.start();
+    let ports: Ports<'_> = &[("west", ""), ("east", ""), ("south", "")];
+    let _here = daemon(topology, gateway, "10.83.0.1", ports);
+    let ids = ["10.83.0.2", "10.83.0.3"];
+    let there = |which: usize| daemon(topology, &fork.others[which], ids[which], &[("eth0", "")]);
+    let (_first, second) = (there(0), there(1));
+    let both = || {
+        until("both gateways have flows", || {
+            let seen = fork.flows(&sockets);
+            seen[0].len() + seen[1].len() == 32 && seen.iter().all(|ports| ports.len() >= 4)
+        });
+    };
+    both();
+    drop(second);
+    fork.others[1].ip(&["link", "set", "eth0", "down"]).unwrap();
+    until("all flows are at the other gateway", || fork.flows(&sockets)[0].len() == 32);
+    fork.others[1].ip(&["link", "set", "eth0", "up"]).unwrap();
+    route(&fork.others[1], "replace default via 10.83.3.1");
+    let _second = there(1);
+    both();
+    polder.stop();
+}
+
+/// Whether root is there, and a program that can be installed.
+fn runs(test: &str, is_there: bool, what: &str) -> bool {
+    if !is_there {
+        skip(test, what);
+    }
+    is_there && root_or_skip(test)
+}
+
+fn frr_runs(test: &str) -> bool {
+    let is_there = ["ospfd", "ospf6d"].iter().all(|daemon| Path::new(FRR).join(daemon).is_file());
+    runs(test, is_there, "FRR is not installed: `apt-get install frr`")
+}
+
+fn bird_runs(test: &str) -> bool {
+    runs(test, exists("bird"), "BIRD is not installed: `apt-get install bird2`")
+}
+
+fn one_bird(topology: &Topology, namespace: &Namespace, id: &str, ports: Ports<'_>) -> Vec<Running> {
+    vec![bird(topology, namespace, id, ports)]
 }
 
 #[test]
 fn frr_keeps_three_gateways_in_touch() {
-    if !root_or_skip("frr_keeps_three_gateways_in_touch") {
-        return;
+    if frr_runs("frr_keeps_three_gateways_in_touch") {
+        a_ring_heals(ring(&mut Topology::new().unwrap(), frr));
     }
-    if !Path::new(FRR).join("ospfd").is_file() {
-        return skip("frr_keeps_three_gateways_in_touch", "FRR is not installed: `apt-get install frr`");
-    }
-    let mut topology = Topology::new().unwrap();
-    a_ring_heals(ring(&mut topology, frr));
 }
 
 #[test]
 fn bird_keeps_three_gateways_in_touch() {
-    if !root_or_skip("bird_keeps_three_gateways_in_touch") {
-        return;
+    if bird_runs("bird_keeps_three_gateways_in_touch") {
+        a_ring_heals(ring(&mut Topology::new().unwrap(), one_bird));
     }
-    if !exists("bird") {
-        return skip("bird_keeps_three_gateways_in_touch", "BIRD is not installed: `apt-get install bird2`");
+}
+
+#[test]
+fn frr_moves_the_flows_of_a_gateway_that_dies() {
+    if frr_runs("frr_moves_the_flows_of_a_gateway_that_dies") {
+        a_gateway_dies(frr);
     }
-    let mut topology = Topology::new().unwrap();
-    a_ring_heals(ring(&mut topology, |topology, namespace, id, ports| {
-        vec![bird(topology, namespace, id, ports)]
-    }));
+}
+
+#[test]
+fn bird_moves_the_flows_of_a_gateway_that_dies() {
+    if bird_runs("bird_moves_the_flows_of_a_gateway_that_dies") {
+        a_gateway_dies(one_bird);
+    }
 }

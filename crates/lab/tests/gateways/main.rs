@@ -17,6 +17,7 @@ mod mtu;
 mod order;
 mod reload;
 mod router;
+mod routing;
 mod segments;
 mod tunnel;
 mod usb;

@@ -1,14 +1,15 @@
 //! A gateway that routes by the kernel's tables, between network stacks.
 
 use crate::machines::{PATIENCE, addresses, machine, ping, reaches, route, until};
-use crate::support::{Gateway, root_or_skip, wire};
+use crate::support::{Gateway, root_or_skip, skip, wire};
+use polder_lab::command::exists;
 use polder_lab::topology::{Namespace, Topology};
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 /// Sends a megabyte by TCP and compares what comes back.
-fn tcp(left: &Namespace, right: &Namespace, to: IpAddr) {
+pub(crate) fn tcp(left: &Namespace, right: &Namespace, to: IpAddr) {
     let listener = right.inside(|| TcpListener::bind(SocketAddr::new(to, 0))).unwrap().unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::scope(|scope| {
@@ -34,14 +35,14 @@ fn tcp(left: &Namespace, right: &Namespace, to: IpAddr) {
 }
 
 /// left – gateway – right, with addresses of both families.
-struct Net {
-    left: Namespace,
-    gateway: Namespace,
+pub(crate) struct Net {
+    pub(crate) left: Namespace,
+    pub(crate) gateway: Namespace,
     right: Namespace,
-    topology: Topology,
+    pub(crate) topology: Topology,
 }
 
-const PORTS: &str = r#"
+pub(crate) const PORTS: &str = r#"
 [port.west]
 interface = "west"
 role = "router"
@@ -51,7 +52,7 @@ role = "router"
 "#;
 
 impl Net {
-    fn new(east_mtu: u32) -> Self {
+    pub(crate) fn new(east_mtu: u32) -> Self {
         let mut topology = Topology::new().unwrap();
         let left = machine(&mut topology, "left");
         let gateway = machine(&mut topology, "gw");
@@ -88,6 +89,20 @@ fn two_networks_reach_each_other_in_both_families() {
     polder.stop();
 }
 
+/// `tracepath` finds the gateway and the narrow link behind it.
+fn the_path_is_found(left: &Namespace) {
+    if !exists("tracepath") {
+        return skip("the_path_is_found", "tracepath is not installed: `apt-get install iputils-tracepath`");
+    }
+    for (to, first) in [("10.83.2.2", "10.83.1.1"), ("fd83:2::2", "fd83:1::1")] {
+        until(&format!("tracepath finds {first} and 1400 bytes"), || {
+            let said = left.command("tracepath").args(["-n", "-m", "3", to]).output().unwrap().stdout;
+            let said = String::from_utf8_lossy(&said);
+            [first, "pmtu 1400", "reached"].iter().all(|word| said.contains(word))
+        });
+    }
+}
+
 #[test]
 fn senders_hear_why_packets_do_not_arrive() {
     if !root_or_skip("senders_hear_why_packets_do_not_arrive") {
@@ -112,6 +127,7 @@ fn senders_hear_why_packets_do_not_arrive() {
     hears("fd83:2::2", &["-t", "1"], &["fd83:1::1", "Time exceeded"]);
     hears("10.83.2.2", &["-M", "do", "-s", "1450"], &["mtu", "1400"]);
     hears("fd83:2::2", &["-M", "do", "-s", "1450"], &["mtu", "1400"]);
+    the_path_is_found(&net.left);
     hears("10.83.9.1", &[], &["Host Unreachable"]);
     hears("10.83.8.1", &[], &["filtered"]);
     hears("192.0.2.1", &[], &["Net Unreachable"]);
@@ -121,20 +137,27 @@ fn senders_hear_why_packets_do_not_arrive() {
     polder.stop();
 }
 
-/// left – gateway – two routers that both have the address 10.99.0.1.
-struct Fork {
-    net: Net,
-    others: [Namespace; 2],
+/// left – gateway – two routers that both have the address 10.99.0.1. A switch is between the gateway and the
+/// second one, so that the gateway's interface does not see it go.
+pub(crate) struct Fork {
+    pub(crate) net: Net,
+    pub(crate) others: [Namespace; 2],
     listeners: [UdpSocket; 2],
 }
 
-const TARGET: &str = "10.99.0.1";
+pub(crate) const TARGET: &str = "10.99.0.1";
 
 impl Fork {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut net = Net::new(1500);
         let third = machine(&mut net.topology, "third");
-        wire(&net.topology, (&net.gateway, "south"), (&third, "eth0"), 1500);
+        let switch = machine(&mut net.topology, "switch");
+        switch.ip(&["link", "add", "br0", "up", "type", "bridge", "mcast_snooping", "0"]).unwrap();
+        wire(&net.topology, (&net.gateway, "south"), (&switch, "up0"), 1500);
+        wire(&net.topology, (&third, "eth0"), (&switch, "down0"), 1500);
+        for member in ["up0", "down0"] {
+            switch.ip(&["link", "set", member, "master", "br0"]).unwrap();
+        }
         addresses(&net.gateway, "south", &["10.83.3.1/24"]);
         addresses(&third, "eth0", &["10.83.3.2/24"]);
         route(&third, "add default via 10.83.3.1");
@@ -149,13 +172,13 @@ impl Fork {
         Self { net, others, listeners }
     }
 
-    fn start(&self) -> Gateway {
+    pub(crate) fn start(&self) -> Gateway {
         let text = format!("{PORTS}[port.south]\ninterface = \"south\"\nrole = \"router\"\n");
         Gateway::start(&self.net.topology, &self.net.gateway, &text)
     }
 
     /// Sends a packet of each of 32 flows; who has received of which.
-    fn flows(&self, sockets: &[UdpSocket]) -> [Vec<u16>; 2] {
+    pub(crate) fn flows(&self, sockets: &[UdpSocket]) -> [Vec<u16>; 2] {
         for socket in sockets {
             // A route that is not there yet is news to be waited for.
             let _: std::io::Result<usize> = socket.send_to(b"which way", (TARGET, 7099));
@@ -173,7 +196,7 @@ impl Fork {
         })
     }
 
-    fn sockets(&self) -> Vec<UdpSocket> {
+    pub(crate) fn sockets(&self) -> Vec<UdpSocket> {
         self.net.left.inside(|| (0..32).map(|_| UdpSocket::bind("10.83.1.2:0").unwrap()).collect()).unwrap()
     }
 }

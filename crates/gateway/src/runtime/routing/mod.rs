@@ -240,7 +240,8 @@ impl Routing {
         let now = attached(configuration, ports, self.mirror());
         if now != self.attached {
             self.news.interfaces = true;
-            self.attached = now;
+            let before = core::mem::replace(&mut self.attached, now);
+            self.leave(&before);
         }
         let own = wanted::own(configuration, &self.attached);
         let old = core::mem::replace(&mut self.sources.own, own);

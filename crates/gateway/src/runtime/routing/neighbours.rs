@@ -51,11 +51,21 @@ impl Routing {
         }
     }
 
+    /// Forgets the neighbours on interfaces that are the router's no more, or that another port has now.
+    pub(super) fn leave(&mut self, before: &[Attached]) {
+        for Attached { index, interface, .. } in before {
+            let stays = |now: &Attached| (now.index, now.interface.id) == (*index, interface.id);
+            if !self.attached.iter().any(stays) {
+                self.known.told.retain(|told, _| told.0 != *index);
+                self.neighbours.leave(&mut self.router, interface.id);
+            }
+        }
+    }
+
     fn look_at_neighbour(&mut self, index: u32, address: IpAddr, now: Nanos) {
         let entry = self.mirror().and_then(|mirror| mirror.neighbour(index, address));
         let told = self.known.told.get(&(index, address)).copied();
         let Some(Attached { interface, carries, .. }) = self.by_index(index).cloned() else {
-            self.known.told.remove(&(index, address));
             return;
         };
         let mac = entry.as_ref().and_then(Neighbour::usable).filter(|_| carries);
