@@ -165,7 +165,7 @@ fn tables(from: PortId, to: PortId) -> Tables {
         let state = Arc::new(TunnelState::new(1));
         state.next_hop.set_address(Some(THERE));
         let options = TunnelOptions::new(TUNNEL, (ENDS[0], ENDS[1]), RADIO, state);
-        let underlay = Underlay { port: RADIO, mac: HERE, mtu: 1600, vlan: None };
+        let underlay = Underlay { port: RADIO, mac: HERE, mtu: 1600, vlan: None, is_shared: false };
         Tunnels::new([underlay], [options]).expect("valid")
     } else {
         Tunnels::new([], []).expect("valid")

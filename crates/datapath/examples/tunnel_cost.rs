@@ -188,7 +188,8 @@ fn tunnels(end: usize, change: Change) -> Tunnels {
     state.next_hop.set_address(Some(next_hop));
     let mut options = TunnelOptions::new(TUNNEL, (local, remote), UNDERLAY, state);
     change(&mut options);
-    Tunnels::new([Underlay { port: UNDERLAY, mac, mtu: 1600, vlan: None }], [options]).expect("valid tables")
+    Tunnels::new([Underlay { port: UNDERLAY, mac, mtu: 1600, vlan: None, is_shared: false }], [options])
+        .expect("valid tables")
 }
 
 /// A frame with a UDP datagram, this long.

@@ -150,7 +150,7 @@ mod tests {
     const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
 
     fn tunnels(states: &[Arc<TunnelState>]) -> Tunnels {
-        let underlay = Underlay { port: PortId(1), mac: MAC, mtu: 1500, vlan: None };
+        let underlay = Underlay { port: PortId(1), mac: MAC, mtu: 1500, vlan: None, is_shared: false };
         let options = (5..).zip(states).map(|(port, state)| {
             state.next_hop.set_address(Some(MAC));
             let remote = Ipv4Addr::from_bits(0x0a00_0000 + u32::from(port));

@@ -8,6 +8,9 @@ use crate::wire::{Ipv4, Ipv6, MacAddress, Tcp, Udp};
 use polder_buffers::{Packet, SegmentationKind};
 use std::net::IpAddr;
 
+/// What IPv6 asks of every link (RFC 8200, 5).
+const LEAST_MTU_V6: u16 = 1280;
+
 /// What is decided of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Verdict<'a> {
@@ -108,9 +111,11 @@ pub(super) fn decide<'a>(
     let Some(hop) = ways.hop(found, hash) else {
         return Verdict::Refuse(Reason::Unreachable, Some(Problem::HostUnreachable));
     };
-    let fits = facts.length <= usize::from(hop.mtu);
+    let least = if hop.cuts && facts.destination.is_ipv6() { LEAST_MTU_V6 } else { 0 };
+    let mtu = hop.mtu.max(least);
+    let fits = facts.length <= usize::from(mtu);
     if !fits && !facts.may_cut {
-        return Verdict::Refuse(Reason::TooBig, Some(Problem::TooBig(hop.mtu)));
+        return Verdict::Refuse(Reason::TooBig, Some(Problem::TooBig(mtu)));
     }
     match hop.neighbour.address() {
         Some(mac) if fits => Verdict::Forward(hop, mac),

@@ -158,7 +158,8 @@ impl Neighbours {
 }
 
 fn hop(interface: &Interface, address: IpAddr, neighbour: Arc<NextHop>) -> Hop {
-    Hop { interface: interface.id, source: interface.mac, mtu: interface.mtu, address, neighbour }
+    let Interface { id, mac, mtu, .. } = *interface;
+    Hop { interface: id, source: mac, mtu, cuts: false, address, neighbour }
 }
 
 /// Whether an address means something on its link alone, so that no route leads there.

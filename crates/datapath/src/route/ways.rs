@@ -20,6 +20,9 @@ pub struct Hop {
     pub source: MacAddress,
     /// The largest IP packet that is sent there, in bytes.
     pub mtu: u16,
+    /// Whether what carries it cuts, below IP, packets that IPv6 asks it to carry and that are larger (RFC 8200,
+    /// 5).
+    pub cuts: bool,
     /// The neighbour's own address, by which it is asked for.
     pub address: IpAddr,
     /// The neighbour's link-layer address; who resolves it writes it at any time.
@@ -255,6 +258,7 @@ mod tests {
                 interface: InterfaceId::untagged(PortId(port)),
                 source: MacAddress::ZERO,
                 mtu: 1500,
+                cuts: false,
                 address: IpAddr::from([10, 0, 0, 1]),
                 neighbour: Arc::default(),
             })

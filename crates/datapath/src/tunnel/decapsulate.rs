@@ -17,10 +17,10 @@
 
 use super::encapsulate::LOOKED_AT;
 use super::inner::{Inner, merge_ecn};
-use super::outer::{Envelope, Refused, envelope_v4, envelope_v6, network, place};
+use super::outer::{Envelope, Opened, Refused, ends, envelope_v4, envelope_v6, network, place};
 use super::reassemble::{Reassembler, ReassemblyLimits};
 use super::template::sum;
-use super::{ETHERNET_BYTES, Tunnel, TunnelCounters, Tunnels, Underlay, mss};
+use super::{ETHERNET_BYTES, Tunnel, TunnelCounters, Tunnels, Underlay, bare, mss};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::offload::complete_checksum;
 use crate::units::Nanos;
@@ -119,26 +119,36 @@ fn open_all(
                     lane.refuse(packet, reason, context);
                 }
             }
-            Err(Refused::Fragment) => return Some(position),
+            Err(Refused::Fragment) => {
+                if !underlay.is_shared || is_ours(packet, underlay, tunnels) {
+                    return Some(position);
+                }
+            }
+            Err(Refused::Bare(opened, protocol)) => {
+                let Some(lane) = &mut lane else { continue };
+                if let Err(reason) = lane.open_bare(packet, opened, protocol, context) {
+                    lane.refuse(packet, reason, context);
+                }
+            }
             Err(Refused::OfTunnel(reason)) => {
                 if let Some(lane) = &lane {
                     lane.refuse(packet, reason, context);
                 }
             }
-            Err(Refused::Drop(reason)) => context.discard(packet, reason),
+            Err(Refused::Drop(reason)) => {
+                if !underlay.is_shared || is_ours(packet, underlay, tunnels) {
+                    context.discard(packet, reason);
+                }
+            }
         }
     }
     None
 }
 
-/// What the outer headers say, once they are accepted.
-struct Opened {
-    /// Bytes in front of the frame inside.
-    strip: u16,
-    /// Bytes up to the end of that frame.
-    end: usize,
-    ecn: Ecn,
-    sequence: Option<u32>,
+/// Whether a packet on a port that others use as well is between the ends of a tunnel.
+#[cold]
+fn is_ours(packet: &Packet, underlay: &Underlay, tunnels: &Tunnels) -> bool {
+    ends(packet, underlay).is_some_and(|ends| tunnels.has_ends(&ends))
 }
 
 /// Reads the outer headers; `lane` becomes that of the packet's tunnel.
@@ -188,18 +198,11 @@ fn accept<'a>(
         *lane = Some(Lane::new(tunnel, worker, now));
     }
     let Some(lane) = lane else { return Err(Refused::Drop(DropReason::NoTunnel)) };
-    if gre.protocol() != EtherType::TRANSPARENT_ETHERNET {
-        return Err(Refused::Drop(DropReason::TunnelBadProtocol));
+    if u32::from(gre.protocol().0) != lane.protocol {
+        return Err(bare::accept(packet, envelope, &gre, lane));
     }
     let strip = start + gre.header_bytes();
-    if gre.checksum().is_some() {
-        if !sum(packet, start, end - start).is_valid() {
-            return Err(Refused::OfTunnel(DropReason::GreBadChecksum));
-        }
-    } else if lane.tunnel.options.checksum {
-        return Err(Refused::OfTunnel(DropReason::TunnelMissingChecksum));
-    }
-    let sequence = if lane.tunnel.options.sequence { Some(lane.check(gre.sequence())?) } else { None };
+    let sequence = lane.verify(packet, &gre, (start, end))?;
     if end < strip + usize::from(ETHERNET_BYTES) {
         return Err(Refused::Drop(DropReason::EthernetTruncated));
     }
@@ -208,13 +211,15 @@ fn accept<'a>(
 }
 
 /// A run of packets of one tunnel; its counters are written when it ends.
-struct Lane<'a> {
-    tunnel: &'a Tunnel,
+pub(super) struct Lane<'a> {
+    pub(super) tunnel: &'a Tunnel,
+    /// The protocol type of frames; none for a tunnel of packets, which have several.
+    protocol: u32,
     counters: &'a TunnelCounters,
     /// The highest sequence number so far.
     received: Option<u32>,
     packets: u64,
-    bytes: u64,
+    pub(super) bytes: u64,
     now: Nanos,
 }
 
@@ -222,7 +227,27 @@ impl<'a> Lane<'a> {
     fn new(tunnel: &'a Tunnel, worker: usize, now: Nanos) -> Self {
         let state = tunnel.state();
         let received = if tunnel.options.sequence { state.sequence.received() } else { None };
-        Self { tunnel, counters: state.worker(worker), received, packets: 0, bytes: 0, now }
+        let is_bare = tunnel.options.is_bare();
+        let protocol = if is_bare { u32::MAX } else { u32::from(EtherType::TRANSPARENT_ETHERNET.0) };
+        Self { tunnel, protocol, counters: state.worker(worker), received, packets: 0, bytes: 0, now }
+    }
+
+    /// Checks what GRE says beside the protocol type; `start` and `end` are where it is in the packet.
+    #[inline(always)]
+    pub(super) fn verify(
+        &self,
+        packet: &Packet,
+        gre: &Gre<'_>,
+        (start, end): (usize, usize),
+    ) -> Result<Option<u32>, Refused> {
+        if gre.checksum().is_some() {
+            if !sum(packet, start, end - start).is_valid() {
+                return Err(Refused::OfTunnel(DropReason::GreBadChecksum));
+            }
+        } else if self.tunnel.options.checksum {
+            return Err(Refused::OfTunnel(DropReason::TunnelMissingChecksum));
+        }
+        if self.tunnel.options.sequence { self.check(gre.sequence()).map(Some) } else { Ok(None) }
     }
 
     /// Whether a packet with this sequence number comes in its turn (RFC 2890, 2.2). A gap is no
@@ -249,7 +274,7 @@ impl<'a> Lane<'a> {
 
     /// Takes the outer headers off.
     #[inline(always)]
-    fn open(
+    pub(super) fn open(
         &mut self,
         packet: &mut Packet,
         opened: Opened,
@@ -346,7 +371,9 @@ fn reassemble(
                 state.reassembler.insert(packet, &place, context)
             }
             Some(_) => {
-                context.discard(&mut packet, DropReason::NoTunnel);
+                if !underlay.is_some_and(|underlay| underlay.is_shared) {
+                    context.discard(&mut packet, DropReason::NoTunnel);
+                }
                 Some(packet)
             }
             None => Some(packet),

@@ -3,7 +3,7 @@
 //! In: packets whose egress is a tunnel; all others pass untouched. Out: outer packets whose egress
 //! is the tunnel's underlay and whose ingress is the tunnel; sequence numbers are still missing, which
 //! [`seal`](crate::seal) fills in. Exits: `TunnelNoNeighbour`, `TunnelRecursion`, `TunnelTooDeep`,
-//! `TunnelTooBig`, `NoHeadroom`, `NoBuffer`.
+//! `TunnelTooBig`, `TunnelBadProtocol`, `NoHeadroom`, `NoBuffer`.
 //!
 //! Cost: a copy of one cache line into the headroom and a dozen additions; a checksum, where the
 //! tunnel has one, reads the whole packet. Over IPv6, a hash of what is inside for the flow label.
@@ -134,6 +134,11 @@ pub fn encapsulate(
                 lane.counters.recursion.add(1);
                 context.discard(packet, DropReason::TunnelRecursion);
             }
+            Verdict::SendBare { split } => {
+                pieces |= u64::from(split) << position;
+                lane.send_bare(packet, inner, split, context);
+            }
+            Verdict::NotIp => context.discard(packet, DropReason::TunnelBadProtocol),
             Verdict::TooDeep => {
                 lane.counters.recursion.add(1);
                 context.discard(packet, DropReason::TunnelTooDeep);

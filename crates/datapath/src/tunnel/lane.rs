@@ -6,7 +6,7 @@ use super::options::FlowLabel;
 use super::recursion::{is_recursive, may_be_tunnelled};
 use super::template::{self, Template};
 use super::toobig;
-use super::{ETHERNET_BYTES, MOST_CUT, SEAL_SEQUENCE, Tunnel, TunnelCounters, Tunnels, mss};
+use super::{ETHERNET_BYTES, MOST_CUT, SEAL_SEQUENCE, Tunnel, TunnelCounters, Tunnels, bare, mss};
 use crate::drops::{Context, DropReason};
 use crate::headroom;
 use crate::offload::complete_checksum;
@@ -27,6 +27,13 @@ pub(super) enum Verdict {
     Recursion,
     /// Nowhere: it may be put in no more tunnels (RFC 2473, 4.1.1).
     TooDeep,
+    /// Nowhere: a tunnel without Ethernet carries IP alone.
+    NotIp,
+    /// Into a tunnel without Ethernet, in one piece or then into fragments.
+    SendBare {
+        /// Whether into fragments.
+        split: bool,
+    },
 }
 
 /// A run of packets for one tunnel; its counters are written when it ends.
@@ -35,10 +42,13 @@ pub(super) struct Lane<'a> {
     tunnel: &'a Tunnel,
     pub(super) counters: &'a TunnelCounters,
     template: Template,
-    is_known: bool,
+    pub(super) is_known: bool,
     /// Frames up to this length fit in one piece, whatever tags they have; none does while the next hop
-    /// is not known.
+    /// is not known, nor where no frames are carried.
     fits: usize,
+    /// The same of packets in a tunnel without Ethernet, with the header that they have here.
+    pub(super) fits_bare: usize,
+    is_bare: bool,
     flags: u8,
     /// Whether outer packets have an identification, and the next one.
     pub(super) numbered: bool,
@@ -55,13 +65,16 @@ impl<'a> Lane<'a> {
         let options = tunnel.options();
         let next_hop = tunnel.state().next_hop.address();
         let fits = tunnel.carried_frame().min(tunnel.mtu().saturating_add(ETHERNET_BYTES));
+        let is_bare = options.is_bare();
         Self {
             port: options.port,
             tunnel,
             counters: tunnel.state().worker(worker),
             template: next_hop.map_or(tunnel.template, |next_hop| tunnel.template.addressed(next_hop)),
             is_known: next_hop.is_some(),
-            fits: if next_hop.is_some() { usize::from(fits) } else { 0 },
+            fits: if next_hop.is_some() && !is_bare { usize::from(fits) } else { 0 },
+            fits_bare: usize::from(fits),
+            is_bare,
             flags: if options.sequence { SEAL_SEQUENCE } else { 0 },
             // RFC 6864, 4: only what may be fragmented needs one. In IPv6, only what is.
             numbered: !options.dont_fragment && !options.ends.is_v6(),
@@ -89,7 +102,13 @@ impl<'a> Lane<'a> {
         {
             return verdict;
         }
-        if packet.len() <= self.fits { Verdict::Send } else { self.measure(packet, inner) }
+        if packet.len() <= self.fits {
+            Verdict::Send
+        } else if self.is_bare {
+            self.decide_bare(packet, inner)
+        } else {
+            self.measure(packet, inner)
+        }
     }
 
     /// Looks for a tunnel inside.
@@ -109,7 +128,7 @@ impl<'a> Lane<'a> {
 
     /// Whether a frame longer than [`Lane::fits`] goes in one piece, in several, or not at all.
     #[cold]
-    fn measure(&self, packet: &Packet, inner: Inner) -> Verdict {
+    pub(super) fn measure(&self, packet: &Packet, inner: Inner) -> Verdict {
         if !self.is_known {
             return Verdict::NoNeighbour;
         }
@@ -125,6 +144,17 @@ impl<'a> Lane<'a> {
     /// Writes the outer headers.
     #[inline(always)]
     pub(super) fn send(&mut self, packet: &mut Packet, inner: Inner, context: &mut Context<'_>) {
+        self.send_as::<false>(packet, inner, context);
+    }
+
+    /// The same, where what is inside is a frame, or `BARE`.
+    #[inline(always)]
+    pub(super) fn send_as<const BARE: bool>(
+        &mut self,
+        packet: &mut Packet,
+        inner: Inner,
+        context: &mut Context<'_>,
+    ) {
         let options = self.tunnel.options();
         mss::clamp(packet, inner, self.tunnel, self.counters);
         let template = &self.template;
@@ -133,12 +163,16 @@ impl<'a> Lane<'a> {
             context.discard(packet, DropReason::DeviceError);
             return;
         }
-        let bytes = packet.len() as u64;
         let mut fields = template::fields(options, inner.ip(), self.identification);
         if self.is_v6 {
             fields.flow_label = flow_label(packet, inner, self.tunnel);
             fields.limit = self.limit.take();
         }
+        if BARE && !bare::uncover(packet) {
+            context.discard(packet, DropReason::NoHeadroom);
+            return;
+        }
+        let bytes = packet.len() as u64;
         let mut is_written = template.write(packet, fields).is_ok();
         if !is_written && headroom::make(packet, context.pool) {
             is_written = template.write(packet, fields).is_ok();
@@ -146,6 +180,9 @@ impl<'a> Lane<'a> {
         if !is_written {
             context.discard(packet, DropReason::NoHeadroom);
             return;
+        }
+        if BARE {
+            bare::put_protocol(packet, usize::from(template.gre()), inner.network());
         }
         if options.checksum {
             put_checksum(packet, usize::from(template.gre()));

@@ -1,6 +1,7 @@
-//! Ethernet in GRE in IPv4 or IPv6 (gretap, ip6gretap): out of the tunnel before the bridge, into it behind.
+//! Ethernet or IP in GRE in IPv4 or IPv6 (gretap, gre and both over IPv6): out of the tunnel before the
+//! bridge and the router, into it behind.
 //!
-//! A tunnel is a port of the bridge like any other. Its outer packets cross an *underlay* port, a
+//! A tunnel of frames is a port of the bridge like any other, one of packets an interface of the router. Its outer packets cross an *underlay* port, a
 //! device of which Polder takes what runs between a tunnel's ends and nothing else.
 //!
 //! ```text
@@ -17,10 +18,11 @@
 //! [`Tunnels`] is built once from a configuration and swapped whole. What outlives a configuration
 //! stands in [`TunnelState`].
 //!
-//! Not supported: GRE without Ethernet inside, IPv4 options outside (they are taken, never sent), extension
+//! Not supported: other protocols inside than these, IPv4 options outside (they are taken, never sent), extension
 //! headers of IPv6 outside other than fragments and destination options, a tunnel whose underlay is a
 //! tunnel.
 
+mod bare;
 mod datagram;
 mod decapsulate;
 mod encapsulate;
@@ -42,7 +44,7 @@ mod toobig;
 pub use decapsulate::{DecapsulateState, decapsulate};
 pub use encapsulate::{EncapsulateState, encapsulate};
 pub use ends::Ends;
-pub use options::{FlowLabel, TcpMss, Ttl, TunnelDscp, TunnelOptions, Underlay};
+pub use options::{Carries, FlowLabel, Stations, TcpMss, Ttl, TunnelDscp, TunnelOptions, Underlay};
 pub use reassemble::ReassemblyLimits;
 pub use state::{NextHop, Sequence, TunnelCounters, TunnelState};
 pub use table::Tunnels;
@@ -165,9 +167,7 @@ impl Tunnel {
 
     /// The largest IP packet that the path carries, as far as it is known.
     fn path_mtu(&self) -> u16 {
-        let known = self.state().next_hop.path_mtu();
-        let least = self.options.ends.least_path_mtu();
-        known.map_or(self.underlay.mtu, |mtu| mtu.max(least).min(self.underlay.mtu))
+        self.options.path_mtu(self.underlay.mtu)
     }
 
     /// The largest frame that fits into one outer packet on the path, Ethernet header and VLAN tags
@@ -196,7 +196,9 @@ const MOST_OVERHEAD: u16 = ETHERNET_BYTES + 4 + IPV6_BYTES + OPTIONS_BYTES + 16;
 const MOST_CUT: u16 = 9216;
 
 fn carried_frame(options: &TunnelOptions, path_mtu: u16) -> u16 {
-    path_mtu.saturating_sub(options.network_bytes() + u16::from(options.gre_bytes()))
+    let carried = path_mtu.saturating_sub(options.network_bytes() + u16::from(options.gre_bytes()));
+    // What has an Ethernet header inside the gateway alone is so much longer here.
+    if options.is_bare() { carried.saturating_add(ETHERNET_BYTES) } else { carried }
 }
 
 /// The drop reason for what a parser refused.

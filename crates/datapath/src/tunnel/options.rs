@@ -17,12 +17,14 @@ pub struct Underlay {
     pub mtu: u16,
     /// The VLAN that outer packets are in; `None` for no tag (a priority tag is taken as none).
     pub vlan: Option<VlanId>,
+    /// Whether others than tunnels use the port, so that what is for no tunnel goes on: a router's port.
+    pub is_shared: bool,
 }
 
-/// A gretap tunnel: Ethernet frames in GRE (RFC 2784, 2890) in IPv4, or in IPv6 (RFC 7676).
+/// A tunnel: Ethernet frames or IP packets in GRE (RFC 2784, 2890) in IPv4, or in IPv6 (RFC 7676).
 #[derive(Clone, Debug)]
 pub struct TunnelOptions {
-    /// The tunnel as a port, for the bridge.
+    /// The tunnel as a port, for the bridge or the router.
     pub port: PortId,
     /// Both ends. Ours may be an address of the loopback interface; the underlay need not have it.
     pub ends: Ends,
@@ -58,6 +60,28 @@ pub struct TunnelOptions {
     pub underlay: PortId,
     /// What outlives the configuration; the same for the same tunnel after a reload.
     pub state: Arc<TunnelState>,
+    /// What is inside.
+    pub carries: Carries,
+}
+
+/// What a tunnel carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Carries {
+    /// Ethernet frames: it is a port of a bridge (gretap).
+    #[default]
+    Frames,
+    /// IPv4 and IPv6 packets: it is an interface of a router (gre).
+    Packets(Stations),
+}
+
+/// The two stations of a link that has no Ethernet: what its packets are given as addresses inside the
+/// gateway, and nobody outside ever sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stations {
+    /// Ours, which the router's interface has.
+    pub near: MacAddress,
+    /// That of the other end.
+    pub far: MacAddress,
 }
 
 impl TunnelOptions {
@@ -84,7 +108,33 @@ impl TunnelOptions {
             tcp_mss: TcpMss::Auto,
             underlay,
             state,
+            carries: Carries::Frames,
         }
+    }
+
+    /// Whether packets inside have no Ethernet header.
+    pub(super) const fn is_bare(&self) -> bool {
+        matches!(self.carries, Carries::Packets(_))
+    }
+
+    /// The largest IP packet that the path carries, as far as it is known, over an underlay of so many bytes.
+    pub(super) fn path_mtu(&self, underlay: u16) -> u16 {
+        let known = self.state.next_hop.path_mtu();
+        known.map_or(underlay, |mtu| mtu.max(self.ends.least_path_mtu()).min(underlay))
+    }
+
+    /// The largest packet whose sender is not told that it is too big, in bytes, Ethernet header and tags
+    /// excluded, as far as the path is known, over an underlay of so many bytes: the MTU of the router's
+    /// interface.
+    pub fn packet_mtu(&self, underlay: u16) -> u16 {
+        let carried = super::carried_frame(self, self.path_mtu(underlay));
+        let carried = carried.saturating_sub(super::ETHERNET_BYTES);
+        match self.mtu {
+            Some(mtu) if self.dont_fragment => mtu.min(carried),
+            Some(mtu) => mtu,
+            None => carried,
+        }
+        .min(super::MOST_MTU)
     }
 
     /// Bytes of the outer IP header, the encapsulation limit behind it included.

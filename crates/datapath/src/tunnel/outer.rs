@@ -14,6 +14,18 @@ pub(super) enum Refused {
     Drop(DropReason),
     /// Its journey ends, and the tunnel counts it.
     OfTunnel(DropReason),
+    /// It carries no frame but a packet of that protocol.
+    Bare(Opened, EtherType),
+}
+
+/// What the outer headers say, once they are accepted.
+pub(super) struct Opened {
+    /// Bytes in front of the frame inside.
+    pub(super) strip: u16,
+    /// Bytes up to the end of that frame.
+    pub(super) end: usize,
+    pub(super) ecn: Ecn,
+    pub(super) sequence: Option<u32>,
 }
 
 impl From<Malformed> for Refused {
@@ -168,6 +180,21 @@ fn skip<'p>(ip: &Ipv6<'p>) -> Result<Walk<'p>, Refused> {
         (kind, offset) = (extension.next_header, extension.end());
     }
     Err(Refused::Drop(DropReason::Ipv6BadExtension))
+}
+
+/// The ends of a packet of GRE, however it goes on; `None` for all others.
+#[cold]
+pub(super) fn ends(packet: &Packet, underlay: &Underlay) -> Option<Ends> {
+    let (ether_type, link, bytes) = network(packet, underlay).ok()?;
+    if ether_type == EtherType::IPV4 {
+        let ip = header_v4(packet, (link, bytes)).ok()?;
+        return Some(Ends::V4 { local: ip.destination(), remote: ip.source() });
+    }
+    let ip = Ipv6::parse_head(bytes, packet.len() - link).ok()?;
+    // Options that have to be understood are a tunnel's business, if they are in front of GRE.
+    let is_gre =
+        ip.next_header() == IpProtocol::GRE || !matches!(skip(&ip), Err(Refused::Drop(DropReason::NotForUs)));
+    is_gre.then(|| ends_v6(&ip))
 }
 
 /// Where a packet belongs that is a fragment of what may be a tunnel packet; `None` for all others.

@@ -169,7 +169,13 @@ mod tests {
     const REMOTE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 
     fn underlay(port: u16, mtu: u16) -> Underlay {
-        Underlay { port: PortId(port), mac: MacAddress([2, 0, 0, 0, 0, 1]), mtu, vlan: None }
+        Underlay {
+            port: PortId(port),
+            mac: MacAddress([2, 0, 0, 0, 0, 1]),
+            mtu,
+            vlan: None,
+            is_shared: false,
+        }
     }
 
     fn options(port: u16, underlay: u16) -> TunnelOptions {

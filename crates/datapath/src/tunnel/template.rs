@@ -67,7 +67,8 @@ impl Template {
         };
         let before = rest.len();
         let gre = GreHeader {
-            protocol: EtherType::TRANSPARENT_ETHERNET,
+            // Of packets each says its own.
+            protocol: if options.is_bare() { EtherType(0) } else { EtherType::TRANSPARENT_ETHERNET },
             checksum: options.checksum,
             key: options.key,
             sequence: options.sequence.then_some(0),
@@ -311,7 +312,7 @@ mod tests {
         options.sequence = has(2);
         options.dont_fragment = has(3);
         let vlan = has(4).then(|| VlanId::configured(7)).flatten();
-        (options, Underlay { port: PortId(1), mac: MAC, mtu: 1500, vlan })
+        (options, Underlay { port: PortId(1), mac: MAC, mtu: 1500, vlan, is_shared: false })
     }
 
     /// What the general emitters write, for every choice of options.

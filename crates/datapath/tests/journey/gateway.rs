@@ -249,7 +249,7 @@ fn tables(end: End, line: &Line, modes: &Modes, state: &Arc<TunnelState>, over: 
         static_entries: Vec::new(),
         fdb: Arc::new(Fdb::new(FdbOptions { capacity: 1024, seed: 7 })),
     };
-    let underlay = Underlay { port: over, mac: end.mac(), mtu: line.mtu, vlan: line.vlan };
+    let underlay = Underlay { port: over, mac: end.mac(), mtu: line.mtu, vlan: line.vlan, is_shared: false };
     let ends = (end.address(), end.other().address());
     let mut options = TunnelOptions::new(TUNNEL, ends, over, Arc::clone(state));
     options.key = line.key;

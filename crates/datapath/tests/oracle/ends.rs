@@ -66,7 +66,8 @@ impl End {
         let ends = (ADDRESSES[number], ADDRESSES[1 - number]);
         let mut options = TunnelOptions::new(TUNNEL, ends, UNDERLAY, Arc::clone(&state));
         change(&mut options);
-        let underlay = Underlay { port: UNDERLAY, mac: MACS[number], mtu: path.mtu, vlan: path.vlan };
+        let underlay =
+            Underlay { port: UNDERLAY, mac: MACS[number], mtu: path.mtu, vlan: path.vlan, is_shared: false };
         let tunnels = Tunnels::new([underlay], [options]).expect("a valid configuration");
         Self {
             pool: region.pool(),
@@ -106,18 +107,23 @@ impl End {
 
     /// Takes packets from the underlay; what comes out of the tunnel.
     pub(crate) fn receive(&mut self, packets: Vec<Packet>) -> Vec<Packet> {
+        let out = self.receive_any(packets);
+        for packet in &out {
+            assert_eq!(packet.ingress, TUNNEL);
+            assert!(packet.len() >= 14 && packet.bytes().len() >= 14, "a whole Ethernet header");
+        }
+        out
+    }
+
+    /// The same where others use the underlay as well: what is theirs is there afterwards.
+    pub(crate) fn receive_any(&mut self, packets: Vec<Packet>) -> Vec<Packet> {
         let mut batch = self.batch(packets, |packet| packet.ingress = UNDERLAY);
         let before = batch.len();
         let Self { pool, drops, ledger, now, .. } = self;
         let mut context = Context { now: *now, pool, drops, ledger };
         decapsulate(&mut batch, &self.tunnels, &mut self.decapsulate, &mut context);
         assert!(batch.len() <= before, "decapsulation does not make packets");
-        let out = self.leave(batch.drain().collect());
-        for packet in &out {
-            assert_eq!(packet.ingress, TUNNEL);
-            assert!(packet.len() >= 14 && packet.bytes().len() >= 14, "a whole Ethernet header");
-        }
-        out
+        self.leave(batch.drain().collect())
     }
 
     /// Takes frames from the bridge; what goes to the underlay, and what is told to senders.

@@ -1,13 +1,15 @@
 //! From one end of a tunnel to the other, with any options, over any path.
 
-use crate::frames::{STATIONS, V4, V6, other, v4, v6};
+use crate::frames::{STATIONS, V4, V6, link, other, v4, v6};
 use crate::oracle::ends::{ADDRESSES, ADDRESSES_V6, End, MACS, Path, bytes_of};
 use crate::oracle::naive_sum;
 use etherparse::{Ethernet2HeaderSlice, Ipv4HeaderSlice, SingleVlanHeaderSlice};
 use polder_buffers::Packet;
 use polder_datapath::drops::DropReason;
-use polder_datapath::tunnel::{FlowLabel, ReassemblyLimits, TcpMss, Ttl, TunnelDscp, TunnelOptions};
-use polder_datapath::wire::{Dscp, EcnMode, VlanId};
+use polder_datapath::tunnel::{
+    Carries, FlowLabel, ReassemblyLimits, Stations, TcpMss, Ttl, TunnelDscp, TunnelOptions,
+};
+use polder_datapath::wire::{Dscp, EcnMode, MacAddress, VlanId};
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
@@ -27,6 +29,8 @@ struct Setup {
     underlay_mtu: u16,
     path_mtu: Option<u16>,
     vlan: Option<u16>,
+    /// Whether it carries packets without Ethernet.
+    bare: bool,
     /// What only a tunnel over IPv6 has.
     outer_v6: Option<OuterV6>,
 }
@@ -82,6 +86,7 @@ proptest! {
         twice in any::<Index>(),
     ) {
         let (mut left, mut right) = setup.ends();
+        let frame = setup.fitting(frame);
         let packet = left.packet(&frame.bytes, &cuts.0);
         let (was_whole, head) = (packet.is_contiguous(), packet.head().index());
         let (out, replies) = left.send(vec![packet]);
@@ -115,6 +120,7 @@ proptest! {
     #[test]
     fn batches_keep_their_order(setup in setup(), frames in vec(frame(), 1..12)) {
         let (mut left, mut right) = setup.ends();
+        let frames = frames.into_iter().map(|frame| setup.fitting(frame)).collect::<Vec<_>>();
         let packets = frames.iter().map(|frame| left.packet(&frame.bytes, &[])).collect();
         let (out, replies) = left.send(packets);
         left.release(replies);
@@ -211,17 +217,19 @@ fn setup() -> impl Strategy<Value = Setup> {
     let flags = (any::<bool>(), of(any::<u32>()), any::<bool>());
     let fields = (of(1..=255_u8), of(0..64_u8), any::<bool>());
     let mtus = (any::<bool>(), of(576..9000_u16), 630..9600_u16, of(500..9600_u16), of(1..4095_u16));
+    let inside = any::<bool>();
     let label = prop_oneof![
         Just(FlowLabel::Flow),
         Just(FlowLabel::Inherit),
         (0..=0x000f_ffff_u32).prop_map(FlowLabel::Fixed),
     ];
     let outer_v6 = of((of(any::<u8>()), label).prop_map(|(limit, label)| OuterV6 { limit, label }));
-    (flags, fields, mtus, outer_v6).prop_map(
+    (flags, fields, mtus, inside, outer_v6).prop_map(
         |(
             (checksum, key, sequence),
             (ttl, dscp, compatible_ecn),
             (dont_fragment, mtu, underlay_mtu, path_mtu, vlan),
+            bare,
             outer_v6,
         )| {
             let underlay_mtu = if outer_v6.is_some() { underlay_mtu.max(1280) } else { underlay_mtu };
@@ -238,6 +246,7 @@ fn setup() -> impl Strategy<Value = Setup> {
                 underlay_mtu,
                 path_mtu,
                 vlan,
+                bare,
             }
         },
     )
@@ -272,6 +281,26 @@ impl Frame {
 }
 
 impl Setup {
+    /// What is like the frame and can be inside.
+    fn fitting(&self, frame: Frame) -> Frame {
+        if !self.bare {
+            return frame;
+        }
+        let (length, tags) = (frame.payload(), Vec::new());
+        let (kind, bytes) = match frame.kind {
+            Kind::Other => {
+                let kind = Kind::V4 { dont_fragment: false, class: 0, ttl: 64 };
+                (kind, v4(&tags, 0, 64, false, length.max(20)))
+            }
+            kind @ (Kind::V4 { .. } | Kind::V6 { .. }) => {
+                let ether_type = if matches!(kind, Kind::V4 { .. }) { 0x0800 } else { 0x86dd };
+                let packet = &frame.bytes[frame.bytes.len() - length..];
+                (kind, [link(&tags, ether_type), packet.to_vec()].concat())
+            }
+        };
+        Frame { kind, tags, bytes }
+    }
+
     fn ends(&self) -> (End, End) {
         let vlan = self.vlan.and_then(VlanId::configured);
         let path = Path { mtu: self.underlay_mtu, vlan };
@@ -296,6 +325,10 @@ impl Setup {
         options.dont_fragment = self.dont_fragment;
         options.mtu = self.mtu;
         options.tcp_mss = TcpMss::Off;
+        if self.bare {
+            let [far, near] = STATIONS.map(MacAddress);
+            options.carries = Carries::Packets(Stations { near, far });
+        }
         if let Some(OuterV6 { limit, label }) = self.outer_v6 {
             let is_left = options.ends.local() == ADDRESSES[0];
             let [ours, theirs] = if is_left { [0, 1] } else { [1, 0] };
@@ -331,9 +364,11 @@ impl Setup {
     /// ADR 0005 as a table.
     fn fate(&self, frame: &Frame) -> Fate {
         let carried = self.path() - self.network_bytes() - self.gre_bytes();
-        let fits = frame.bytes.len() <= carried;
+        // The Ethernet header stays here.
+        let link = if self.bare { 0 } else { frame.bytes.len() - frame.payload() };
+        let fits = frame.payload() + link <= carried;
         let promised = usize::from(self.mtu.unwrap_or(u16::MAX));
-        let in_one_piece = carried - (frame.bytes.len() - frame.payload());
+        let in_one_piece = carried - link;
         let nobody_to_tell = match frame.kind {
             Kind::Other | Kind::V4 { dont_fragment: false, .. } => frame.payload() <= 9216,
             Kind::V4 { .. } => false,
@@ -453,7 +488,12 @@ impl Setup {
         let flags =
             u8::from(self.checksum) << 7 | u8::from(self.key.is_some()) << 5 | u8::from(self.sequence) << 4;
         let (gre, inside) = packet.split_at(self.gre_bytes());
-        let mut expected = vec![flags, 0, 0x65, 0x58];
+        let protocol = match frame.kind {
+            Kind::V4 { .. } if self.bare => [0x08, 0x00],
+            Kind::V6 { .. } if self.bare => [0x86, 0xdd],
+            Kind::Other | Kind::V4 { .. } | Kind::V6 { .. } => [0x65, 0x58],
+        };
+        let mut expected = vec![flags, 0, protocol[0], protocol[1]];
         if self.checksum {
             assert_eq!(naive_sum(packet), 0xffff, "GRE checksum");
             expected.extend([gre[4], gre[5], 0, 0]);
@@ -461,7 +501,8 @@ impl Setup {
         expected.extend(self.key.map(u32::to_be_bytes).into_iter().flatten());
         expected.extend(self.sequence.then(|| sequence.to_be_bytes()).into_iter().flatten());
         assert_eq!(gre, expected);
-        assert!(inside == frame.bytes, "the frame inside");
+        let carried = if self.bare { &frame.bytes[14..] } else { &frame.bytes[..] };
+        assert!(inside == carried, "what is inside");
     }
 
     fn check_link(&self, bytes: &[u8]) {

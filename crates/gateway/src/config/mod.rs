@@ -21,6 +21,7 @@ mod queue;
 mod read;
 pub mod router;
 mod section;
+pub mod tunnel;
 mod values;
 pub(crate) mod write;
 

@@ -9,10 +9,10 @@ use super::filters::Filter;
 use super::lan78xx::Adapter;
 pub use super::queue::{PortQueue, QueueKind};
 use super::router::{InterfaceAddress, Router};
+pub use super::tunnel::{Dscp, Ecn, FlowLabel, TcpMss, Ttl, Tunnel, TunnelKind};
 use polder_buffers::PortId;
 use serde::{Serialize, Serializer};
 use std::fmt;
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// A whole configuration.
@@ -200,128 +200,6 @@ pub enum FlowHash {
     SymmetricToeplitz,
 }
 
-/// A gretap tunnel over IPv4 or IPv6: a port of a bridge whose other end is another gateway.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Tunnel {
-    /// Its number, unique among ports and tunnels.
-    #[serde(serialize_with = "number")]
-    pub id: PortId,
-    /// Its name.
-    pub name: String,
-    /// Outer source address of what is sent.
-    pub local: IpAddr,
-    /// Outer destination address of what is sent, of the same family.
-    pub remote: IpAddr,
-    /// The underlay port that carries it.
-    #[serde(serialize_with = "number")]
-    pub port: PortId,
-    /// Who the outer packets are handed to on that port; the remote end itself when it is on the link.
-    pub next_hop: IpAddr,
-    /// The link-layer address of the next hop, if it is not to be asked of the kernel.
-    pub next_hop_mac: Option<Mac>,
-    /// GRE key (RFC 2890), in both directions.
-    pub key: Option<u32>,
-    /// GRE checksum, in both directions.
-    pub checksum: bool,
-    /// GRE sequence numbers (RFC 2890), in both directions.
-    pub sequence: bool,
-    /// TTL, or hop limit, of the outer packets.
-    pub ttl: Ttl,
-    /// DSCP of the outer packets.
-    pub dscp: Dscp,
-    /// How congestion marks cross the tunnel.
-    pub ecn: Ecn,
-    /// Flow label of outer IPv6 packets.
-    pub flow_label: FlowLabel,
-    /// Encapsulation limit of outer IPv6 packets (RFC 2473), if they carry one.
-    pub encapsulation_limit: Option<u8>,
-    /// Whether outer packets carry DF (RFC 4459).
-    pub dont_fragment: bool,
-    /// Longest network packet that crosses the tunnel, in bytes, inner Ethernet header excluded; derived
-    /// from the underlay's if none.
-    pub mtu: Option<u16>,
-    /// What happens to the MSS option of TCP connections through the tunnel.
-    pub tcp_mss: TcpMss,
-}
-
-impl Tunnel {
-    /// Whether outer packets are IPv6.
-    pub fn is_v6(&self) -> bool {
-        self.local.is_ipv6()
-    }
-
-    /// What encapsulation adds to a packet, in bytes, from the outer IP header to the inner Ethernet header
-    /// included.
-    pub fn overhead_bytes(&self) -> u16 {
-        const IPV4: u16 = 20;
-        const IPV6: u16 = 40;
-        const LIMIT: u16 = 8;
-        const GRE: u16 = 4;
-        const ETHERNET: u16 = 14;
-        let options = [self.key.is_some(), self.checksum, self.sequence];
-        let limit = if self.encapsulation_limit.is_some() { LIMIT } else { 0 };
-        let ip = if self.is_v6() { IPV6 + limit } else { IPV4 };
-        ip + GRE + ETHERNET + options.iter().map(|&present| 4 * u16::from(present)).sum::<u16>()
-    }
-}
-
-/// TTL of outer packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Ttl {
-    /// That of the inner packet; 64 if that has none.
-    Inherit,
-    /// This one.
-    Fixed(u8),
-}
-
-/// Flow label of outer IPv6 packets (RFC 6437).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FlowLabel {
-    /// One for each flow inside.
-    #[default]
-    Flow,
-    /// That of the inner IPv6 packet; 0 if there is none.
-    Inherit,
-    /// This one.
-    Fixed(u32),
-}
-
-/// DSCP of outer packets (RFC 2983).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Dscp {
-    /// That of the inner packet; 0 if that has none.
-    Inherit,
-    /// This one.
-    Fixed(u8),
-}
-
-/// How congestion marks cross a tunnel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Ecn {
-    /// Inner marks are copied out, outer marks are brought in (RFC 6040).
-    #[default]
-    Rfc6040,
-    /// Outer packets are not ECN-capable, and outer marks are ignored.
-    None,
-}
-
-/// What happens to the MSS option of TCP connections through a tunnel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TcpMss {
-    /// Lowered to what the tunnel's MTU allows.
-    #[default]
-    Clamp,
-    /// Left alone.
-    Off,
-    /// Lowered to this many bytes.
-    Bytes(u16),
-}
-
 /// A learning bridge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Bridge {
@@ -460,7 +338,7 @@ impl Configuration {
 
     /// Whether something is routed.
     pub fn has_router_ports(&self) -> bool {
-        self.ports.iter().any(|port| port.role == Role::Router)
+        self.ports.iter().any(|port| port.role == Role::Router) || self.tunnels.iter().any(Tunnel::is_routed)
     }
 
     /// The bridge that the port or tunnel is a member of.
@@ -474,6 +352,6 @@ impl Configuration {
     }
 }
 
-fn number<S: Serializer>(id: &PortId, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn number<S: Serializer>(id: &PortId, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u16(id.0)
 }

@@ -4,6 +4,7 @@ use super::model::{
     Bridge, Configuration, Device, Dscp, Ecn, FloodLimit, FlowHash, FlowLabel, Gateway, Member, MemberVlan,
     Mode, OnExit, Order, Port, Queues, Role, StaticEntry, TcpMss, Ttl, Tunnel,
 };
+use super::router::InterfaceAddress;
 use polder_buffers::PortId;
 use std::fmt::{Display, Write as _};
 
@@ -86,8 +87,7 @@ impl Writer<'_> {
         }
         self.key("role", quoted(role(port.role)));
         if !port.addresses.is_empty() {
-            let addresses = port.addresses.iter().map(|address| quoted(&address.to_string()));
-            self.key("addresses", format!("[{}]", addresses.collect::<Vec<_>>().join(", ")));
+            self.key("addresses", addresses(&port.addresses));
         }
         match port.queues {
             // An adapter has one, and no such key.
@@ -106,7 +106,10 @@ impl Writer<'_> {
 
     fn tunnel(&mut self, tunnel: &Tunnel) {
         self.table(&format!("[tunnel.{}]", key(&tunnel.name)));
-        self.key("kind", quoted("gretap"));
+        self.key("kind", quoted(tunnel.kind.word()));
+        if !tunnel.addresses.is_empty() {
+            self.key("addresses", addresses(&tunnel.addresses));
+        }
         self.key("local", quoted(&tunnel.local.to_string()));
         self.key("remote", quoted(&tunnel.remote.to_string()));
         self.key("port", self.name(tunnel.port));
@@ -178,6 +181,12 @@ impl Writer<'_> {
         }
         self.key("port", self.name(entry.port));
     }
+}
+
+/// Addresses of an interface of the router.
+fn addresses(all: &[InterfaceAddress]) -> String {
+    let all = all.iter().map(|address| quoted(&address.to_string())).collect::<Vec<_>>();
+    format!("[{}]", all.join(", "))
 }
 
 /// A TOML string.

@@ -25,6 +25,7 @@ pub mod sharing;
 pub mod show;
 pub mod tables;
 mod threads;
+mod tunnels;
 mod views;
 pub mod wake;
 pub mod worker;

@@ -265,6 +265,8 @@ fn tunnel_row(tunnel: &Tunnel, gateway: &Gateway) -> TunnelRow {
     let underlay_mtu = port.and_then(|state| state.facts.as_ref()).map(|facts| facts.mtu);
     TunnelRow {
         name: tunnel.name.clone(),
+        kind: tunnel.kind.word().to_owned(),
+        addresses: tunnel.addresses.iter().map(ToString::to_string).collect(),
         local: tunnel.local.to_string(),
         remote: tunnel.remote.to_string(),
         port: gateway.configuration.name_of(tunnel.port).unwrap_or_default().to_owned(),

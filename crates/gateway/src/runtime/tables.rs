@@ -5,7 +5,7 @@ use super::ports::Facts;
 use super::routing::Routing;
 use crate::config::difference::PREPARED;
 use crate::config::model::{
-    Bridge, Configuration, Dscp as ConfiguredDscp, Ecn, FlowLabel as ConfiguredLabel, MemberVlan, Port,
+    Bridge, Configuration, Dscp as ConfiguredDscp, Ecn, FlowLabel as ConfiguredLabel, MemberVlan, Port, Role,
     TcpMss as ConfiguredMss, Ttl as ConfiguredTtl, Tunnel,
 };
 use anyhow::{Context as _, Result, anyhow};
@@ -86,7 +86,9 @@ pub(super) fn tables(
         tunnels.push(tunnel_options(tunnel, state)?);
     }
     let underlays = configuration.tunnels.iter().map(|tunnel| tunnel.port).collect::<BTreeSet<_>>();
-    let underlays = underlays.into_iter().filter_map(|port| underlay(port, ports.get(&port)?));
+    let is_shared = |port| configuration.port(port).is_some_and(|port| port.role == Role::Router);
+    let underlays =
+        underlays.into_iter().filter_map(|port| underlay(port, is_shared(port), ports.get(&port)?));
     let tunnels = Tunnels::new(underlays.collect::<Vec<_>>(), tunnels)?;
     let limit = u16::try_from(configuration.id_limit()).unwrap_or(u16::MAX);
     let outlets =
@@ -162,7 +164,11 @@ fn vlan_id(vlan: u16) -> Result<VlanId> {
     VlanId::configured(vlan).ok_or_else(|| anyhow!("{vlan} is no VLAN; use 1 to 4094"))
 }
 
-fn tunnel_options(tunnel: &Tunnel, state: Arc<TunnelState>) -> Result<TunnelOptions> {
+/// The options of a tunnel.
+///
+/// # Errors
+/// When its values contradict each other; checked ones do not.
+pub(super) fn tunnel_options(tunnel: &Tunnel, state: Arc<TunnelState>) -> Result<TunnelOptions> {
     if let Some(mac) = tunnel.next_hop_mac {
         state.next_hop.set_address(Some(MacAddress(mac.0)));
     }
@@ -201,11 +207,12 @@ fn tunnel_options(tunnel: &Tunnel, state: Arc<TunnelState>) -> Result<TunnelOpti
         dont_fragment: tunnel.dont_fragment,
         mtu: tunnel.mtu,
         tcp_mss,
+        carries: super::tunnels::carries(tunnel),
         ..TunnelOptions::new(tunnel.id, ends, tunnel.port, state)
     })
 }
 
-fn underlay(port: PortId, facts: &Facts) -> Option<Underlay> {
+fn underlay(port: PortId, is_shared: bool, facts: &Facts) -> Option<Underlay> {
     let mtu = u16::try_from(facts.mtu).unwrap_or(u16::MAX);
-    Some(Underlay { port, mac: facts.mac, mtu, vlan: None })
+    Some(Underlay { port, mac: facts.mac, mtu, vlan: None, is_shared })
 }

@@ -12,6 +12,10 @@ use std::collections::BTreeMap;
 pub struct TunnelRow {
     /// Its name.
     pub name: String,
+    /// What it carries: `gretap`, Ethernet frames, or `gre`, IP packets.
+    pub kind: String,
+    /// Its addresses, where it carries packets.
+    pub addresses: Vec<String>,
     /// Outer address of this end.
     pub local: String,
     /// Outer address of the other end.
@@ -70,6 +74,7 @@ pub(super) fn draw(rows: &[TunnelRow], look: Look) -> String {
     }
     let columns = [
         ("tunnel", Align::Left),
+        ("kind", Align::Left),
         ("ends", Align::Left),
         ("over", Align::Left),
         ("state", Align::Left),
@@ -85,6 +90,7 @@ pub(super) fn draw(rows: &[TunnelRow], look: Look) -> String {
         let key = row.key.map(|key| format!(" key {key}")).unwrap_or_default();
         table.row([
             row.name.clone(),
+            row.kind.clone(),
             format!("{} → {}{key}", row.local, row.remote),
             row.port.clone(),
             row.state().0.to_owned(),
@@ -101,6 +107,9 @@ pub(super) fn draw(rows: &[TunnelRow], look: Look) -> String {
 }
 
 fn remarks(table: &mut Table, row: &TunnelRow, look: Look) {
+    if !row.addresses.is_empty() {
+        table.note(look.dim(&format!("routed, with {}", row.addresses.join(" and "))));
+    }
     if row.port_open && row.next_hop_mac.is_none() {
         let text = format!(
             "{} does not answer on {}: is it on this link? `ip neighbour show {0}`",

@@ -16,6 +16,7 @@ mod mirror;
 mod mtu;
 mod order;
 mod reload;
+mod routed_tunnel;
 mod router;
 mod routing;
 mod segments;

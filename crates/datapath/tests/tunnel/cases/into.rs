@@ -97,7 +97,7 @@ fn a_tunnel_that_is_routed_anew_copies_nothing() {
         let mut options =
             TunnelOptions::new(TUNNEL, (ADDRESSES[0], ADDRESSES[1]), UNDERLAY, Arc::clone(&left.state));
         all(&mut options);
-        let underlay = Underlay { port: UNDERLAY, mac: MACS[0], mtu: 1500, vlan };
+        let underlay = Underlay { port: UNDERLAY, mac: MACS[0], mtu: 1500, vlan, is_shared: false };
         left.tunnels = Tunnels::new([underlay], [options]).expect("a valid configuration");
         let packet = left.packet(&other(&[], 1000), &[]);
         let (head, end) = (packet.head().index(), address(&packet));
@@ -204,7 +204,7 @@ fn tunnels_with_the_same_ends_share_identifications() {
     let mut other_options = TunnelOptions::new(second, ends, UNDERLAY, state);
     other_options.key = Some(1);
     let options = TunnelOptions::new(TUNNEL, ends, UNDERLAY, Arc::clone(&left.state));
-    let underlay = Underlay { port: UNDERLAY, mac: MACS[0], mtu: 1500, vlan: None };
+    let underlay = Underlay { port: UNDERLAY, mac: MACS[0], mtu: 1500, vlan: None, is_shared: false };
     left.tunnels = Tunnels::new([underlay], [options, other_options]).expect("a valid configuration");
     let mut identifications = Vec::new();
     for _ in 0..3 {

@@ -1,6 +1,8 @@
 //! Tunnels, decision by decision.
 
+mod bare;
 mod fragments;
+
 mod into;
 mod mss;
 mod out;

@@ -1,7 +1,7 @@
 //! Bridges: their members, what they say about VLANs, static entries; every port has its place.
 
 use super::super::diagnostics::Diagnostic;
-use super::super::model::{Bridge, Member, MemberVlan, Role, StaticEntry};
+use super::super::model::{Bridge, Member, MemberVlan, Role, StaticEntry, TunnelKind};
 use super::super::read::{BridgeDraft, Draft, MemberDraft};
 use super::super::section::{At, Findings, Span, closest};
 use super::{NameKind, Names, unknown_name};
@@ -54,6 +54,13 @@ fn members<'a>(
                 error(format!("`{name}` belongs to the router and cannot be a member of a bridge"))
                     .related(known.span.clone(), "the port")
                     .remedy("take it off the list, or give the port `role = \"bridge\"`"),
+            ),
+            Some(known) if known.kind == NameKind::Tunnel(Some(TunnelKind::Gre)) => findings.note(
+                error(format!(
+                    "`{name}` carries packets without Ethernet and cannot be a member of a bridge"
+                ))
+                .related(known.span.clone(), "the tunnel")
+                .remedy("take it off the list, or make it `kind = \"gretap\"` at both gateways"),
             ),
             Some(_) => {
                 if let Some((other, earlier)) = taken.insert(name, (&bridge.name.value, span.clone())) {
@@ -201,7 +208,8 @@ fn homeless(draft: &Draft, names: &Names<'_>, taken: &BTreeMap<&str, (&str, Span
         unknown.filter_map(|member| closest(&member.value, names.keys().copied())).collect();
     let ports = draft.ports.iter().filter(|port| port.role == Some(Role::Bridge)).map(|port| &port.name);
     let ports = ports.map(|name| (name, "port"));
-    let tunnels = draft.tunnels.iter().map(|tunnel| (&tunnel.name, "tunnel"));
+    let tunnels = draft.tunnels.iter().filter(|tunnel| tunnel.kind == Some(TunnelKind::Gretap));
+    let tunnels = tunnels.map(|tunnel| (&tunnel.name, "tunnel"));
     let bridges: BTreeSet<&str> = draft.bridges.iter().map(|bridge| bridge.name.value.as_str()).collect();
     for (name, noun) in ports.chain(tunnels) {
         if taken.contains_key(name.value.as_str()) || meant.contains(name.value.as_str()) {

@@ -8,7 +8,7 @@ mod router;
 mod tunnels;
 
 use super::diagnostics::Diagnostic;
-use super::model::{Configuration, Device, Gateway, Mode, OnExit, Order, Port, Queues, Role};
+use super::model::{Configuration, Device, Gateway, Mode, OnExit, Order, Port, Queues, Role, TunnelKind};
 use super::read::{Draft, GatewayDraft, PortDraft};
 use super::section::{Findings, Span, closest, list};
 use super::values::is_name;
@@ -35,8 +35,8 @@ struct Name {
 enum NameKind {
     /// A port; its role if that could be read.
     Port(Option<Role>),
-    /// A tunnel.
-    Tunnel,
+    /// A tunnel; what it carries if that could be read.
+    Tunnel(Option<TunnelKind>),
 }
 
 /// All names of ports and tunnels.
@@ -72,7 +72,7 @@ pub(super) fn check(draft: &Draft, file: &Path, findings: &Findings) -> Configur
 /// Numbers the ports, then the tunnels; one name is one of them.
 fn names<'a>(draft: &'a Draft, findings: &Findings) -> Names<'a> {
     let ports = draft.ports.iter().map(|port| (&port.name, NameKind::Port(port.role)));
-    let tunnels = draft.tunnels.iter().map(|tunnel| (&tunnel.name, NameKind::Tunnel));
+    let tunnels = draft.tunnels.iter().map(|tunnel| (&tunnel.name, NameKind::Tunnel(tunnel.kind)));
     let mut names = Names::new();
     for (id, (name, kind)) in (0_u16..).zip(ports.chain(tunnels).take(MAX_PORTS)) {
         let entry = Name { id: PortId(id), span: name.span.clone(), kind };

@@ -1,9 +1,11 @@
-//! The router: ports that belong to it, and routes that lead somewhere.
+//! The router: ports and tunnels that belong to it, and routes that lead somewhere.
+
+mod links;
 
 use super::super::diagnostics::Diagnostic;
 use super::super::filters::Network;
-use super::super::model::{Device, Role};
-use super::super::read::{Draft, PortDraft, RouteDraft};
+use super::super::model::{Device, Role, TunnelKind};
+use super::super::read::{Draft, PortDraft, RouteDraft, TunnelDraft};
 use super::super::router::{InterfaceAddress, RouteKind, Router, StaticRoute};
 use super::super::section::{At, Findings};
 use super::{NameKind, Names, unknown_name};
@@ -13,9 +15,11 @@ use std::net::IpAddr;
 pub(super) fn resolve(draft: &Draft, names: &Names<'_>, findings: &Findings) -> Router {
     let ports = || draft.ports.iter().filter(|port| port.role == Some(Role::Router));
     ports().for_each(|port| has_addresses(port, findings));
-    overlaps(&ports().collect::<Vec<_>>(), findings);
+    links::check(draft, findings);
+    let is_attached = ports().next().is_some()
+        || draft.tunnels.iter().any(|tunnel| tunnel.kind != Some(TunnelKind::Gretap));
     if let Some(span) = &draft.router.span
-        && ports().next().is_none()
+        && !is_attached
         && draft.ports.iter().all(|port| port.role.is_some())
     {
         let finding = Diagnostic::error(span.clone(), "there is a router, and no port belongs to it");
@@ -51,29 +55,6 @@ fn has_addresses(port: &PortDraft, findings: &Findings) {
             findings.note(Diagnostic::error(port.name.span.clone(), message).remedy(remedy));
         }
         (Device::Interface(_) | Device::Tap(_) | Device::Lan78xx(_), _) => {}
-    }
-}
-
-/// Two links cannot have the same network.
-fn overlaps(ports: &[&PortDraft], findings: &Findings) {
-    let all = ports.iter().flat_map(|port| {
-        let addresses = port.addresses.iter().flat_map(|addresses| &addresses.value);
-        addresses.map(move |address| (&port.name.value, address))
-    });
-    let all = all.collect::<Vec<_>>();
-    for (index, (name, address)) in all.iter().enumerate() {
-        let clash = all[..index].iter().find(|(other, earlier)| {
-            let same_link = other == name && earlier.value.address != address.value.address;
-            !same_link && (covers(earlier.value, address.value) || covers(address.value, earlier.value))
-        });
-        if let Some((other, earlier)) = clash {
-            let message = format!("the networks of `{other}` and `{name}` overlap");
-            findings.note(
-                Diagnostic::error(address.span.clone(), message)
-                    .related(earlier.span.clone(), "the other")
-                    .remedy("give each link a network of its own"),
-            );
-        }
     }
 }
 
@@ -113,7 +94,7 @@ fn check_route(route: &RouteDraft, draft: &Draft, names: &Names<'_>, findings: &
         Some(RouteKind::Unicast) | None => {}
     }
     if let Some(port) = port {
-        known_port(port, draft, names, findings);
+        known_port(port, names, findings);
     }
     let (Some(to), Some(via)) = (&route.to, via) else { return };
     for router in &via.value {
@@ -143,22 +124,28 @@ fn reachable(router: IpAddr, place: std::ops::Range<usize>, draft: &Draft, findi
         let addresses = port.addresses.iter().flat_map(|addresses| &addresses.value);
         is_kernels || addresses.into_iter().any(|link| contains(link.value, router))
     };
-    if ports().next().is_some() && !ports().any(known) {
+    let of_tunnels = || draft.tunnels.iter().flat_map(TunnelDraft::own_addresses);
+    let is_near = ports().any(known) || of_tunnels().any(|link| contains(link.value, router));
+    if (ports().next().is_some() || of_tunnels().next().is_some()) && !is_near {
         let message = format!("{router} is on the link of no port");
         findings.note(Diagnostic::error(place, message).remedy("name a router in a network of a port's"));
     }
 }
 
-fn known_port(port: &At<String>, draft: &Draft, names: &Names<'_>, findings: &Findings) {
+fn known_port(port: &At<String>, names: &Names<'_>, findings: &Findings) {
     let error = |message: String| Diagnostic::error(port.span.clone(), message);
     match names.get(port.value.as_str()) {
         None => {
-            let ports = draft.ports.iter().map(|port| port.name.value.as_str());
-            let remedy = unknown_name(&port.value, ports, "port");
+            let remedy = unknown_name(&port.value, names.keys().copied(), "port");
             findings.note(error(format!("there is no port `{}`", port.value)).remedy(remedy));
         }
         Some(name) => {
-            if matches!(name.kind, NameKind::Port(Some(Role::Bridge | Role::Underlay))) {
+            if name.kind == NameKind::Tunnel(Some(TunnelKind::Gretap)) {
+                let message =
+                    format!("`{}` carries Ethernet frames and does not belong to the router", port.value);
+                let remedy = format!("make [tunnel.{}] `kind = \"gre\"` at both gateways", port.value);
+                findings.note(error(message).related(name.span.clone(), "the tunnel").remedy(remedy));
+            } else if matches!(name.kind, NameKind::Port(Some(Role::Bridge | Role::Underlay))) {
                 let remedy = format!("give [port.{}] `role = \"router\"`", port.value);
                 let message = format!("`{}` does not belong to the router", port.value);
                 findings.note(error(message).related(name.span.clone(), "the port").remedy(remedy));

@@ -113,7 +113,7 @@ fn carrier(tunnel: &TunnelDraft, draft: &Draft, names: &Names<'_>, findings: &Fi
                 .related(span.clone(), "the port")
                 .remedy(format!("add `role = \"underlay\"` to [port.{}]", port.value)),
         ),
-        Some((NameKind::Tunnel, span)) => findings.note(
+        Some((NameKind::Tunnel(_), span)) => findings.note(
             error(format!("`{}` is a tunnel, and tunnels do not run inside tunnels", port.value))
                 .related(span.clone(), "the tunnel")
                 .remedy("name an underlay port"),
@@ -137,6 +137,8 @@ fn resolved(tunnel: &TunnelDraft, names: &Names<'_>) -> Option<Tunnel> {
     Some(Tunnel {
         id: names.get(tunnel.name.value.as_str())?.id,
         name: tunnel.name.value.clone(),
+        kind: tunnel.kind?,
+        addresses: tunnel.own_addresses().map(|at| at.value).collect(),
         local,
         remote,
         port: names.get(tunnel.port.as_ref()?.value.as_str())?.id,

@@ -1,6 +1,7 @@
-//! `[tunnel.NAME]`: a gretap tunnel over an underlay port; its addresses say over which family.
+//! `[tunnel.NAME]`: a tunnel over an underlay port; the addresses of its ends say over which family.
 
-use super::super::model::{Dscp, Ecn, FlowLabel, Mac, TcpMss, Ttl};
+use super::super::model::{Dscp, Ecn, FlowLabel, Mac, TcpMss, Ttl, TunnelKind};
+use super::super::router::InterfaceAddress;
 use super::super::section::{At, Kind, Refusal, Section};
 use super::super::values::{boolean, choice, host, integer, neighbour, station, text, word_or};
 use super::port::MAX_MTU;
@@ -13,6 +14,7 @@ pub(super) const KIND: Kind = Kind {
     noun: "a tunnel",
     keys: &[
         "kind",
+        "addresses",
         "local",
         "remote",
         "port",
@@ -33,7 +35,7 @@ pub(super) const KIND: Kind = Kind {
 };
 
 /// The kinds of tunnels.
-const KINDS: &[(&str, ())] = &[("gretap", ())];
+const KINDS: &[(&str, TunnelKind)] = &[("gretap", TunnelKind::Gretap), ("gre", TunnelKind::Gre)];
 const ECN: &[(&str, Ecn)] = &[("rfc6040", Ecn::Rfc6040), ("none", Ecn::None)];
 /// Smallest and largest MSS that a clamp may set.
 const MIN_MSS: u16 = 64;
@@ -43,6 +45,10 @@ const MAX_MSS: u16 = 9538;
 #[derive(Debug)]
 pub(in super::super) struct TunnelDraft {
     pub(in super::super) name: At<String>,
+    pub(in super::super) kind: Option<TunnelKind>,
+    pub(in super::super) addresses: Option<At<Vec<At<InterfaceAddress>>>>,
+    /// Whether addresses stand there that could not be read.
+    pub(in super::super) addresses_unreadable: bool,
     pub(in super::super) local: Option<At<IpAddr>>,
     pub(in super::super) remote: Option<At<IpAddr>>,
     pub(in super::super) port: Option<At<String>>,
@@ -64,12 +70,24 @@ pub(in super::super) struct TunnelDraft {
     pub(in super::super) tcp_mss: Option<TcpMss>,
 }
 
+impl TunnelDraft {
+    /// The addresses that it has as an interface of the router.
+    pub(in super::super) fn own_addresses(&self) -> impl Iterator<Item = &At<InterfaceAddress>> {
+        self.addresses.iter().flat_map(|addresses| &addresses.value)
+    }
+}
+
 /// Reads one tunnel.
 pub(super) fn read(section: &Section<'_>, name: At<String>) -> TunnelDraft {
-    section.require("kind", "add `kind = \"gretap\"`", choice(KINDS));
+    const KIND: &str = "add `kind = \"gretap\"`, which carries Ethernet frames, or `kind = \"gre\"`, which carries IP packets";
+    let kind = section.require("kind", KIND, choice(KINDS)).map(|at| at.value);
+    let addresses = section.read("addresses", super::router::addresses);
     let key = section.read("key", integer(0..=u32::MAX, ""));
     TunnelDraft {
         name,
+        kind,
+        addresses_unreadable: addresses.is_none() && section.has("addresses"),
+        addresses,
         local: section.require("local", "add `local = \"…\"`, the address of this end", host),
         remote: section.require("remote", "add `remote = \"…\"`, the address of the other end", host),
         port: section.require("port", "add `port = \"…\"`, the underlay port that carries it", text),

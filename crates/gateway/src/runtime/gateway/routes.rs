@@ -3,6 +3,7 @@
 use super::Gateway;
 use crate::config::model::Role;
 use crate::runtime::routing::{Ports, Seen};
+use crate::runtime::tunnels::add_links;
 use polder_datapath::units::Nanos;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -86,6 +87,8 @@ impl Gateway {
             let up = state.open && state.adapter().is_none_or(|adapter| adapter.facts().link.up);
             Some((state.configuration.id, Seen { facts: state.facts.clone()?, up }))
         };
-        self.ports.iter().filter_map(seen).collect()
+        let mut ports = self.ports.iter().filter_map(seen).collect();
+        add_links(&mut ports, &self.configuration, &self.lasting);
+        ports
     }
 }

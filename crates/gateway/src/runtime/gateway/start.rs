@@ -11,6 +11,7 @@ use crate::runtime::path::Paths;
 use crate::runtime::ports::{self, OpenPort};
 use crate::runtime::routing::Seen;
 use crate::runtime::tables::{Lasting, tables};
+use crate::runtime::tunnels::add_links;
 use anyhow::Result;
 use polder_buffers::BufferManager;
 use polder_buffers::snapshot::Snapshot;
@@ -54,7 +55,9 @@ impl Gateway {
             opened.push(open(port, &configuration, memory.manager().region())?);
         }
         let facts = opened.iter().map(|port| (port.id, port.facts.clone())).collect::<HashMap<_, _>>();
-        let seen = facts.iter().map(|(&id, facts)| (id, Seen { facts: facts.clone(), up: true })).collect();
+        let mut seen =
+            facts.iter().map(|(&id, facts)| (id, Seen { facts: facts.clone(), up: true })).collect();
+        add_links(&mut seen, &configuration, &lasting);
         lasting.routing.begin(&configuration, &seen, || clock.now())?;
         let tables = tables(&configuration, &facts, &mut lasting, &links)?;
         bind_static(&tables, clock.now());

@@ -31,9 +31,10 @@ impl Gateway {
         self.memory.look();
         self.look_at_links();
         self.reopen(now);
-        let pause = self.keep_routing(now);
         let missing = self.refresh_neighbours(now);
+        // What the path of a tunnel carries is its MTU, which routes go by.
         self.refresh_paths();
+        let pause = self.keep_routing(now);
         self.sweep(now);
         let waiting = missing || self.ports.iter().any(|port| !port.open);
         if waiting { pause.min(RETRY_PORT) } else { pause }

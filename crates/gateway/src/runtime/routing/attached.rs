@@ -1,14 +1,18 @@
-//! What the router is attached to at the moment: ports, VLANs of ports, their addresses.
+//! What the router is attached to at the moment: ports, VLANs of ports, tunnels, their addresses.
 
-use crate::config::model::{Configuration, Device, Port, Role};
+use crate::config::model::{Configuration, Device, Port, Role, Tunnel};
+use crate::config::router::InterfaceAddress;
 use crate::kernel::Mirror;
 use crate::kernel::message::Link;
 use crate::runtime::ports::Facts;
+use crate::runtime::tunnels::stations;
 use polder_buffers::PortId;
 use polder_datapath::route::{Interface, InterfaceId, LEAST_MTU, OwnAddress, Owner, RouterId};
+use polder_datapath::tunnel::{NextHop, Stations};
 use polder_datapath::wire::{MacAddress, VlanId};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 
 /// What is known of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +37,17 @@ pub(super) struct Attached {
     pub(super) name: String,
     /// Whether packets can be sent there.
     pub(super) carries: bool,
+    /// The one neighbour of a link that has no other: the other end of a tunnel.
+    pub(super) far: Option<Far>,
+}
+
+/// The other end of a tunnel.
+#[derive(Clone, Debug)]
+pub(super) struct Far {
+    /// Its address inside, which is always known.
+    pub(super) neighbour: Arc<NextHop>,
+    /// Whether the tunnel cuts what does not fit and IPv6 asks for.
+    pub(super) cuts: bool,
 }
 
 impl PartialEq for Attached {
@@ -41,7 +56,9 @@ impl PartialEq for Attached {
             let Interface { id, router, mac, mtu, addresses, owner } = attached.interface.clone();
             (id, router, mac, mtu, addresses, owner)
         };
+        let cuts = |attached: &Self| attached.far.as_ref().map(|far| far.cuts);
         (self.index, self.carries, &self.name) == (other.index, other.carries, &other.name)
+            && cuts(self) == cuts(other)
             && parts(self) == parts(other)
     }
 }
@@ -65,6 +82,9 @@ pub(super) fn attached(
             (Device::Interface(_), None) => {}
             (Device::Tap(_) | Device::Lan78xx(_), _) => all.push(own(port, seen)),
         }
+    }
+    for tunnel in configuration.tunnels.iter().filter(|tunnel| tunnel.is_routed()) {
+        all.extend(ports.get(&tunnel.id).map(|seen| over(tunnel, seen)));
     }
     // What cannot be routed by is left to the kernel.
     all.retain(|attached| attached.interface.mtu >= LEAST_MTU && !attached.interface.mac.is_multicast());
@@ -91,6 +111,7 @@ fn kernels(port: &Port, seen: &Seen, mirror: &Mirror, all: &mut Vec<Attached>) {
             index: link.index,
             name,
             carries: below && link.carries(),
+            far: None,
         }
     };
     all.push(make(link, InterfaceId::untagged(port.id), port.name.clone()));
@@ -110,26 +131,38 @@ fn own(port: &Port, seen: &Seen) -> Attached {
         Device::Tap(_) => beside(seen.facts.mac),
         Device::Interface(_) | Device::Lan78xx(_) => seen.facts.mac,
     };
-    let mut addresses = port
-        .addresses
-        .iter()
-        .map(|own| OwnAddress { address: own.address, bits: own.bits })
-        .collect::<Vec<_>>();
+    alone((port.id, &port.name), mac, &port.addresses, seen)
+}
+
+/// A tunnel of packets: a link with one neighbour, who is never asked for.
+fn over(tunnel: &Tunnel, seen: &Seen) -> Attached {
+    let Stations { near, far } = stations(tunnel);
+    let neighbour = NextHop::default();
+    neighbour.set_address(Some(far));
+    let far = Some(Far { neighbour: Arc::new(neighbour), cuts: !tunnel.dont_fragment });
+    Attached { far, ..alone((tunnel.id, &tunnel.name), near, &tunnel.addresses, seen) }
+}
+
+/// An interface that only Polder has.
+fn alone((id, name): (PortId, &str), mac: MacAddress, own: &[InterfaceAddress], seen: &Seen) -> Attached {
+    let own = own.iter().map(|own| OwnAddress { address: own.address, bits: own.bits });
+    let mut addresses = own.collect::<Vec<_>>();
     if addresses.iter().any(|own| own.address.is_ipv6()) {
         addresses.push(OwnAddress { address: link_local(mac).into(), bits: 64 });
     }
     Attached {
         interface: Interface {
-            id: InterfaceId::untagged(port.id),
+            id: InterfaceId::untagged(id),
             router: RouterId(0),
             mac,
             mtu: u16::try_from(seen.facts.mtu).unwrap_or(u16::MAX),
             addresses,
             owner: Owner::Polder,
         },
-        index: own_index(port.id),
-        name: port.name.clone(),
+        index: own_index(id),
+        name: name.to_owned(),
         carries: seen.up,
+        far: None,
     }
 }
 

@@ -6,16 +6,19 @@
 use super::attached::Attached;
 use crate::kernel::Mirror;
 use crate::kernel::message::{HopSpec, Object, Target};
-use polder_datapath::route::{Group, InterfaceId, Neighbours, Router, Way, WayId};
+use polder_datapath::route::{Group, Hop, Interface, InterfaceId, Neighbours, Router, Way, WayId};
 use polder_datapath::units::Nanos;
 use std::collections::{HashMap, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 /// A batch that was under way when a way was given up has ended after so long.
 const REUSE_AFTER: Nanos = Nanos::from_seconds(2);
 /// Next hop objects may be groups of objects, but not of groups.
 const DEPTH: usize = 2;
+
+/// The gateway of a link that has one neighbour.
+pub(super) const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// A gateway on an interface.
 pub(super) type HopKey = (InterfaceId, IpAddr);
@@ -92,8 +95,9 @@ impl View<'_> {
         let mut members = Vec::new();
         for hop in hops.iter().filter(|hop| !hop.wrapped) {
             let found = self.attached.iter().find(|attached| attached.index == hop.index);
-            let Some(Attached { interface, carries, .. }) = found else { continue };
-            match hop.gateway {
+            let Some(Attached { interface, carries, far, .. }) = found else { continue };
+            // A link with one neighbour leads to it whatever the destination.
+            match hop.gateway.or_else(|| far.is_some().then_some(NOBODY)) {
                 Some(gateway) => {
                     let key = (interface.id, gateway);
                     members.push(Member { key, weight: hop.weight, carries: *carries });
@@ -290,5 +294,10 @@ impl Book {
 
 fn hop(interface: InterfaceId, gateway: IpAddr, desk: &mut Desk<'_>) -> Option<Way> {
     let found = desk.view.attached.iter().find(|attached| attached.interface.id == interface)?;
-    Some(Way::Hop(desk.neighbours.hop(&found.interface, gateway)))
+    let Some(far) = &found.far else {
+        return Some(Way::Hop(desk.neighbours.hop(&found.interface, gateway)));
+    };
+    let Interface { id, mac, mtu, .. } = found.interface;
+    let (neighbour, cuts) = (Arc::clone(&far.neighbour), far.cuts);
+    Some(Way::Hop(Hop { interface: id, source: mac, mtu, cuts, address: gateway, neighbour }))
 }

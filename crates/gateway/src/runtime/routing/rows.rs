@@ -1,6 +1,6 @@
 //! The rows of `polder show routes` and `polder show neighbors`.
 
-use super::book::{Lead, View};
+use super::book::{Lead, NOBODY, View};
 use super::wanted::Origin;
 use super::{Attached, Routing};
 use crate::config::model::Configuration;
@@ -60,7 +60,7 @@ impl Routing {
             Lead::Hops(members) => {
                 let row = |member: &super::book::Member| HopRow {
                     port: self.name_of(member.key.0),
-                    via: Some(member.key.1.to_string()),
+                    via: (member.key.1 != NOBODY).then(|| member.key.1.to_string()),
                     mac: self.mac_of(member.key.0, member.key.1),
                     weight: member.weight,
                     carries: member.carries,
@@ -85,6 +85,9 @@ impl Routing {
     }
 
     fn mac_of(&self, interface: InterfaceId, address: IpAddr) -> Option<String> {
+        if let Some(far) = self.find(interface).and_then(|attached| attached.far.as_ref()) {
+            return far.neighbour.address().map(|mac| mac.to_string());
+        }
         let mut all = self.neighbours.iter();
         let (.., entry) = all.find(|(id, known, _)| *id == interface && *known == address)?;
         entry.next_hop.address().map(|mac| mac.to_string())

@@ -361,7 +361,8 @@ fn tunnel() -> anyhow::Result<Tunnels> {
     let state = Arc::new(TunnelState::new(1));
     state.next_hop.set_address(Some(MacAddress(REMOTE.0)));
     let options = TunnelOptions::new(TUNNEL, (LOCAL.1, REMOTE.1), RADIO, state);
-    let underlay = Underlay { port: RADIO, mac: MacAddress(LOCAL.0), mtu: 1600, vlan: None };
+    let underlay =
+        Underlay { port: RADIO, mac: MacAddress(LOCAL.0), mtu: 1600, vlan: None, is_shared: false };
     Ok(Tunnels::new([underlay], [options])?)
 }
 

@@ -1,0 +1,119 @@
+//! Packets without Ethernet inside: what differs from frames.
+//!
+//! Inside the gateway they have an Ethernet header, whose addresses are those of the tunnel's [`Stations`]: every
+//! stage between device and device reads packets of one kind. It is written over the last bytes of the outer
+//! headers when these have been read, and taken off before others are written.
+
+use super::decapsulate::Lane;
+use super::inner::{Inner, Network};
+use super::options::{Carries, Stations};
+use super::outer::{Envelope, Opened, Refused};
+use super::{ETHERNET_BYTES, lane};
+use crate::drops::{Context, DropReason};
+use crate::offload::complete_checksum;
+use crate::wire::{EtherType, Gre};
+use polder_buffers::Packet;
+
+/// Bytes of an Ethernet header.
+const ETHERNET: usize = ETHERNET_BYTES as usize;
+/// Where a GRE header has its protocol type.
+const PROTOCOL: usize = 2;
+
+/// What becomes of a packet whose protocol type is not that of frames.
+#[inline(never)]
+pub(super) fn accept(packet: &Packet, envelope: &Envelope<'_>, gre: &Gre<'_>, lane: &Lane<'_>) -> Refused {
+    let &Envelope { start, end, ecn, .. } = envelope;
+    let is_ip = matches!(gre.protocol(), EtherType::IPV4 | EtherType::IPV6);
+    if !is_ip || !lane.tunnel.options().is_bare() {
+        return Refused::Drop(DropReason::TunnelBadProtocol);
+    }
+    let sequence = match lane.verify(packet, gre, (start, end)) {
+        Ok(sequence) => sequence,
+        Err(refused) => return refused,
+    };
+    // The outer IP header alone is longer than an Ethernet header.
+    match u16::try_from(start + gre.header_bytes() - ETHERNET) {
+        Ok(strip) => Refused::Bare(Opened { strip, end, ecn, sequence }, gre.protocol()),
+        Err(_) => Refused::Drop(DropReason::GreTruncated),
+    }
+}
+
+impl Lane<'_> {
+    /// Takes the outer headers off a packet, and puts an Ethernet header in their place.
+    #[inline(never)]
+    pub(super) fn open_bare(
+        &mut self,
+        packet: &mut Packet,
+        opened: Opened,
+        protocol: EtherType,
+        context: &mut Context<'_>,
+    ) -> Result<(), DropReason> {
+        let Carries::Packets(Stations { near, far }) = self.tunnel.options().carries else {
+            return Err(DropReason::TunnelBadProtocol);
+        };
+        let rest = packet.bytes_mut().get_mut(usize::from(opened.strip)..);
+        let room =
+            rest.and_then(|rest| rest.first_chunk_mut::<ETHERNET>()).ok_or(DropReason::GreTruncated)?;
+        room[..6].copy_from_slice(&near.0);
+        room[6..12].copy_from_slice(&far.0);
+        room[12..].copy_from_slice(&protocol.0.to_be_bytes());
+        self.open(packet, opened, context)?;
+        self.bytes -= u64::from(ETHERNET_BYTES);
+        Ok(())
+    }
+}
+
+impl lane::Lane<'_> {
+    /// What becomes of a packet for a tunnel without Ethernet.
+    #[inline(never)]
+    pub(super) fn decide_bare(&self, packet: &Packet, inner: Inner) -> lane::Verdict {
+        if inner.network() == Network::Other || inner.network_offset() != ETHERNET {
+            return lane::Verdict::NotIp;
+        }
+        if self.is_known && packet.len() <= self.fits_bare {
+            return lane::Verdict::SendBare { split: false };
+        }
+        match self.measure(packet, inner) {
+            lane::Verdict::Send => lane::Verdict::SendBare { split: false },
+            lane::Verdict::Split => lane::Verdict::SendBare { split: true },
+            other @ (lane::Verdict::TooBig(_)
+            | lane::Verdict::NoNeighbour
+            | lane::Verdict::Recursion
+            | lane::Verdict::TooDeep
+            | lane::Verdict::NotIp
+            | lane::Verdict::SendBare { .. }) => other,
+        }
+    }
+
+    /// Writes the outer headers in the place of the Ethernet header; with `split`, it is then cut.
+    #[inline(never)]
+    pub(super) fn send_bare(
+        &mut self,
+        packet: &mut Packet,
+        inner: Inner,
+        split: bool,
+        context: &mut Context<'_>,
+    ) {
+        if split && complete_checksum(packet).is_err() {
+            return context.discard(packet, DropReason::DeviceError);
+        }
+        self.send_as::<true>(packet, inner, context);
+    }
+}
+
+/// Takes the Ethernet header off.
+#[inline(always)]
+pub(super) fn uncover(packet: &mut Packet) -> bool {
+    packet.checksum_start = packet.checksum_start.wrapping_sub(ETHERNET_BYTES);
+    packet.trim_front(ETHERNET_BYTES).is_ok()
+}
+
+/// Says what a packet carries whose GRE header is at `gre`.
+#[inline(always)]
+pub(super) fn put_protocol(packet: &mut Packet, gre: usize, network: Network) {
+    let protocol = if network == Network::Ipv6 { EtherType::IPV6 } else { EtherType::IPV4 };
+    let rest = packet.bytes_mut().get_mut(gre + PROTOCOL..);
+    if let Some(field) = rest.and_then(|rest| rest.first_chunk_mut()) {
+        *field = protocol.0.to_be_bytes();
+    }
+}

@@ -1,0 +1,62 @@
+//! Tunnels of packets, as the router sees them: links like those of its ports.
+
+use super::ports::Facts;
+use super::routing::{Ports, Seen};
+use super::tables::{Lasting, tunnel_options};
+use crate::config::model::{Configuration, Tunnel};
+use polder_datapath::offload::Takes;
+use polder_datapath::tunnel::{Carries, Stations, TunnelState};
+use polder_datapath::wire::MacAddress;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// What a tunnel carries.
+pub(super) fn carries(tunnel: &Tunnel) -> Carries {
+    if tunnel.is_routed() { Carries::Packets(stations(tunnel)) } else { Carries::Frames }
+}
+
+/// The addresses that packets of a tunnel have while they are inside. Another Polder at the other end has the
+/// same ones the other way round.
+pub(super) fn stations(tunnel: &Tunnel) -> Stations {
+    let station = |ours, theirs| MacAddress(station([ours, theirs], tunnel.key));
+    Stations { near: station(tunnel.local, tunnel.remote), far: station(tunnel.remote, tunnel.local) }
+}
+
+/// A locally administered address made of the ends of a tunnel and its key (FNV-1a).
+fn station(ends: [IpAddr; 2], key: Option<u32>) -> [u8; 6] {
+    const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    let octets = ends.into_iter().flat_map(|end| match end {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    });
+    let key = key.map(u32::to_be_bytes).into_iter().flatten();
+    let hash = octets.chain(key).fold(BASIS, |hash, octet| (hash ^ u64::from(octet)).wrapping_mul(PRIME));
+    let [.., b, c, d, e, f] = (hash ^ hash >> 32).to_be_bytes();
+    [2, b, c, d, e, f]
+}
+
+/// Adds the tunnels of packets to the ports that the router sees.
+pub(super) fn add_links(ports: &mut Ports, configuration: &Configuration, lasting: &Lasting) {
+    for tunnel in configuration.tunnels.iter().filter(|tunnel| tunnel.is_routed()) {
+        let Some(carrier) = ports.get(&tunnel.port) else { continue };
+        let state = lasting.tunnels.get(&tunnel.name).map(Arc::clone);
+        let Some(mtu) = mtu(tunnel, carrier.facts.mtu, state) else { continue };
+        let facts = Facts {
+            interface: tunnel.name.clone(),
+            mac: stations(tunnel).near,
+            mtu: u32::from(mtu),
+            takes: Takes::default(),
+            queues: 0,
+            mode: String::new(),
+        };
+        let up = carrier.up;
+        ports.insert(tunnel.id, Seen { facts, up });
+    }
+}
+
+/// The largest packet that is routed into a tunnel over a port that carries `carrier` bytes.
+pub(super) fn mtu(tunnel: &Tunnel, carrier: u32, state: Option<Arc<TunnelState>>) -> Option<u16> {
+    let options = tunnel_options(tunnel, state.unwrap_or_else(|| Arc::new(TunnelState::new(1)))).ok()?;
+    Some(options.packet_mtu(u16::try_from(carrier).unwrap_or(u16::MAX)))
+}
