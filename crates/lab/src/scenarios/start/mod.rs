@@ -1,5 +1,7 @@
 //! `start`: from the start of the process to the first packet that it forwards, and what it keeps.
 
+mod routes;
+
 use super::{Goal, Promise, Run, Scenario};
 use crate::clock;
 use crate::command::{self, Running};
@@ -32,6 +34,9 @@ const PROMISES: &[Promise] = &[
     Promise { name: FIRST_PACKET, unit: "ms", better: Better::Lower, goal: Goal::Value(200.0) },
     Promise { name: RESIDENT, unit: "MiB", better: Better::Lower, goal: Goal::Value(64.0) },
     Promise { name: RESIDENT_SMALL, unit: "MiB", better: Better::Lower, goal: Goal::Value(16.0) },
+    Promise { name: routes::FIRST_PACKET, unit: "ms", better: Better::Lower, goal: Goal::None },
+    Promise { name: routes::RESIDENT, unit: "MiB", better: Better::Lower, goal: Goal::None },
+    Promise { name: routes::ADDED, unit: "ms", better: Better::Lower, goal: Goal::None },
 ];
 
 const LEFT: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
@@ -42,26 +47,34 @@ const PORT: u16 = 7007;
 /// Packets are sent this often, so the first one forwarded is known that well.
 const INTERVAL: Duration = Duration::from_micros(500);
 /// How long a gateway may take before it is given up.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Packets that pass before memory is looked at, so that frames have been touched.
 const PACKETS: u32 = 20_000;
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {
     let mut topology = Topology::new()?;
-    let net = Net::lay(&mut topology)?;
     run.place("gateway, sender, receiver", "any", "not pinned");
+    if run.wants_any(&[FIRST_PACKET, RESIDENT, RESIDENT_SMALL]) {
+        bridge(run, &mut topology)?;
+    }
+    routes::measure(run, &mut topology)
+}
+
+/// A gateway with a bridge.
+fn bridge(run: &mut Run, topology: &mut Topology) -> anyhow::Result<()> {
+    let net = Net::lay(topology)?;
     let rounds = run.quick_or(5, 15);
     let (mut first, mut resident) = (Samples::default(), Samples::default());
     for round in 0..rounds {
         run.says(&format!("start {} of {rounds}", round + 1));
-        let (took, gateway) = net.first_packet(&topology, "")?;
+        let (took, gateway) = net.first_packet(topology, "")?;
         first.push(took.as_secs_f64() * 1e3);
         resident.push(net.memory(gateway)?);
     }
     run.record(FIRST_PACKET, &first);
     run.record(RESIDENT, &resident);
     run.says("with little memory");
-    let (_, gateway) = net.first_packet(&topology, "memory_mib = 4")?;
+    let (_, gateway) = net.first_packet(topology, "memory_mib = 4")?;
     run.record_one(RESIDENT_SMALL, net.memory(gateway)?);
     Ok(())
 }
@@ -71,6 +84,8 @@ struct Net {
     left: Namespace,
     gateway: Namespace,
     receiver: UdpSocket,
+    /// Where packets go.
+    target: Ipv4Addr,
 }
 
 impl Net {
@@ -90,39 +105,56 @@ impl Net {
         }
         let receiver = right.inside(|| UdpSocket::bind(SocketAddrV4::new(RIGHT, PORT)))??;
         receiver.set_read_timeout(Some(Duration::from_millis(50)))?;
-        Ok(Self { left, gateway, receiver })
+        Ok(Self { left, gateway, receiver, target: RIGHT })
     }
 
     /// Starts a gateway under a stream of packets, and says how long the first one took to come through.
     fn first_packet(&self, topology: &Topology, settings: &str) -> anyhow::Result<(Duration, Running)> {
         let file = topology.directory().join("start.toml");
         fs::write(&file, configuration(settings, &topology.directory().join("start.sock")))?;
+        self.first_packet_of(&file)
+    }
+
+    fn first_packet_of(&self, file: &Path) -> anyhow::Result<(Duration, Running)> {
         let polder = polder::program()?;
-        let sender = self.left.inside(|| UdpSocket::bind(SocketAddrV4::new(LEFT, 0)))??;
+        self.under_a_stream(self.target, || self.wait_for_packet(&polder, file))
+    }
+
+    fn wait_for_packet(&self, polder: &Path, file: &Path) -> anyhow::Result<(Duration, Running)> {
+        let start = clock::now();
+        // `ip netns exec` becomes the program; what it takes is part of the measured time.
+        let mut gateway = Running::start("polder", self.gateway.command(polder).arg("run").arg(file))?;
+        while clock::now() - start < PATIENCE {
+            gateway.check()?;
+            if self.has_received()? {
+                return Ok((clock::now() - start, gateway));
+            }
+        }
+        bail!("no packet came through: {}", command::last_lines(&gateway.said(), 12))
+    }
+
+    /// Does something while packets knock at the gateway.
+    fn under_a_stream<T>(
+        &self,
+        target: Ipv4Addr,
+        during: impl FnOnce() -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let sender = self.left.inside(|| UdpSocket::bind(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)))??;
+        self.discard()?;
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| stream(&sender, &over));
-            let result = self.wait_for_packet(&polder, &file);
+            scope.spawn(|| stream(&sender, target, &over));
+            let result = during();
             // Relaxed: the flag orders nothing.
             over.store(true, Ordering::Relaxed);
             result
         })
     }
 
-    fn wait_for_packet(&self, polder: &Path, file: &Path) -> anyhow::Result<(Duration, Running)> {
-        self.discard()?;
-        let start = clock::now();
-        // `ip netns exec` becomes the program; what it takes is part of the measured time.
-        let mut gateway = Running::start("polder", self.gateway.command(polder).arg("run").arg(file))?;
-        let mut payload = [0; 64];
-        while clock::now() - start < PATIENCE {
-            interrupt::check()?;
-            gateway.check()?;
-            if self.receiver.recv(&mut payload).is_ok() {
-                return Ok((clock::now() - start, gateway));
-            }
-        }
-        bail!("no packet came through: {}", command::last_lines(&gateway.said(), 12))
+    /// Waits a moment for a packet.
+    fn has_received(&self) -> anyhow::Result<bool> {
+        interrupt::check()?;
+        Ok(self.receiver.recv(&mut [0; 64]).is_ok())
     }
 
     /// Throws away what a gateway before has let through.
@@ -136,10 +168,10 @@ impl Net {
 
     /// Resident memory in MiB after some traffic; ends the gateway.
     fn memory(&self, mut gateway: Running) -> anyhow::Result<f64> {
-        let sender = self.left.inside(|| UdpSocket::bind(SocketAddrV4::new(LEFT, 0)))??;
+        let sender = self.left.inside(|| UdpSocket::bind(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)))??;
         for _ in 0..PACKETS {
             // A full buffer at the sender is as good as a packet.
-            let _ = sender.send_to(&[0; 64], (RIGHT, PORT));
+            let _ = sender.send_to(&[0; 64], (self.target, PORT));
         }
         let status = fs::read_to_string(format!("/proc/{}/status", gateway.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -151,10 +183,10 @@ impl Net {
     }
 }
 
-fn stream(sender: &UdpSocket, over: &AtomicBool) {
+fn stream(sender: &UdpSocket, target: Ipv4Addr, over: &AtomicBool) {
     while !over.load(Ordering::Relaxed) {
         // Nobody forwards yet: errors are expected.
-        let _ = sender.send_to(&[0; 64], (RIGHT, PORT));
+        let _ = sender.send_to(&[0; 64], (target, PORT));
         std::thread::sleep(INTERVAL);
     }
 }
