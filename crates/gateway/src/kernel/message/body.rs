@@ -1,247 +1,11 @@
-//! What the kernel says of links, addresses, next hops, rules, routes and neighbours, message by message.
+//! The bodies of messages: a fixed header of each kind, then attributes.
 
+use super::{Address, HopSpec, Item, Link, Neighbour, Object, RouteKey, Rule, Target};
 use polder_datapath::route::Prefix;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A network interface.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Link {
-    /// Its number.
-    pub index: u32,
-    /// Its name.
-    pub name: String,
-    /// Whether it was switched on.
-    pub up: bool,
-    /// Whether somebody is at the other end.
-    pub carrier: bool,
-    /// Its Ethernet address; zeros if it has none.
-    pub mac: [u8; 6],
-    /// Its largest packet in bytes.
-    pub mtu: u32,
-    /// For a VLAN's interface: the interface below, and the VLAN (802.1Q alone).
-    pub vlan: Option<(u32, u16)>,
-}
-
-impl Link {
-    /// Whether packets can be sent there.
-    pub fn carries(&self) -> bool {
-        self.up && self.carrier
-    }
-}
-
-/// An address of this machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Address {
-    /// The interface's number.
-    pub index: u32,
-    /// The address.
-    pub address: IpAddr,
-    /// Bits that it shares with the neighbours on the link.
-    pub bits: u8,
-}
-
-/// Where one hop of a route leads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct HopSpec {
-    /// The interface's number.
-    pub index: u32,
-    /// The router there; the destination itself if none.
-    pub gateway: Option<IpAddr>,
-    /// Its part of the flows.
-    pub weight: u16,
-    /// Whether packets are to be wrapped up, as by MPLS, which nobody here does.
-    pub wrapped: bool,
-}
-
-/// What a next hop object is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Object {
-    /// A hop.
-    Hop(HopSpec),
-    /// Several objects, with their parts of the flows.
-    Group(Vec<(u32, u16)>),
-    /// Nowhere.
-    Blackhole,
-}
-
-/// What a route does with packets.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Target {
-    /// To one of these hops.
-    Hops(Vec<HopSpec>),
-    /// To what the next hop object of that number is.
-    Object(u32),
-    /// To this machine.
-    Local,
-    /// To everybody on a link.
-    Broadcast,
-    /// Nowhere, silently.
-    Blackhole,
-    /// Nowhere; the sender is told.
-    Unreachable,
-    /// Nowhere, because somebody does not want it; the sender is told.
-    Prohibit,
-    /// To what the next table says.
-    Throw,
-}
-
-/// Which of the routes of a table is meant: those with other metrics are other routes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RouteKey {
-    /// The number of its table.
-    pub table: u32,
-    /// What it covers.
-    pub prefix: Prefix,
-    /// Of several routes, that with the lowest is taken.
-    pub metric: u32,
-}
-
-/// A rule: which packets are looked up in which table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Rule {
-    /// The one with the lowest comes first.
-    pub priority: u32,
-    /// Whether it is one of IPv6.
-    pub is_v6: bool,
-    /// The table; `None` for a rule that does something else than look up.
-    pub table: Option<u32>,
-    /// Whether it is for some packets alone: by source, mark, interface or anything else.
-    pub selects: bool,
-}
-
-/// A neighbour's entry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Neighbour {
-    /// `NUD_*` of linux/neighbour.h.
-    pub state: u16,
-    /// Its Ethernet address, if it is known.
-    pub mac: Option<[u8; 6]>,
-}
-
-impl Neighbour {
-    /// The address to send to, if the entry is good for sending.
-    pub fn usable(&self) -> Option<[u8; 6]> {
-        self.mac.filter(|_| self.state & NUD_VALID != 0)
-    }
-
-    /// Whether it has not been heard of for long.
-    pub fn is_stale(&self) -> bool {
-        self.state & NUD_STALE != 0
-    }
-
-    /// Whether the kernel has given up on it.
-    pub fn failed(&self) -> bool {
-        self.state & NUD_FAILED != 0
-    }
-
-    /// What the kernel calls its state.
-    pub fn word(&self) -> &'static str {
-        match self.state {
-            0x01 => "incomplete",
-            0x02 => "reachable",
-            0x04 => "stale",
-            0x08 => "delay",
-            0x10 => "probe",
-            NUD_FAILED => "failed",
-            0x40 => "no-arp",
-            0x80 => "permanent",
-            _ => "none",
-        }
-    }
-}
-
-/// One thing that there is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Item {
-    /// An interface.
-    Link(Link),
-    /// An address.
-    Address(Address),
-    /// A next hop object and its number.
-    Object(u32, Object),
-    /// A rule.
-    Rule(Rule),
-    /// A route.
-    Route(RouteKey, Target),
-    /// A neighbour on the interface of that number.
-    Neighbour(u32, IpAddr, Neighbour),
-}
-
-/// What one message says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
-    /// It is there, or is now like this.
-    There(Item),
-    /// It is gone.
-    Gone(Item),
-    /// A dump is complete.
-    Done,
-    /// A request was refused (an `errno`), or done (0).
-    Error(i32),
-    /// Nothing that matters here.
-    Nothing,
-}
-
-/// A message with what its header says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// The number of the request that it answers; anything for a notice.
-    pub sequence: u32,
-    /// Who it is for: 0 for a notice to all.
-    pub port: u32,
-    /// Whether it is part of a dump during which something has changed.
-    pub interrupted: bool,
-    /// Whether it is one of the answers of a dump.
-    pub multi: bool,
-    /// Whether a route was put behind one that is the same but for its hops.
-    pub appended: bool,
-    /// What it says.
-    pub said: Said,
-}
-
-/// The messages of a datagram. What is cut off or cannot be understood is left out.
-pub fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Message> {
-    core::iter::from_fn(move || {
-        let length = number(datagram)? as usize;
-        let message = datagram.get(..length).filter(|_| length >= HEADER)?;
-        datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
-        let kind = number16(&message[4..])?;
-        let flags = number16(&message[6..])?;
-        Some(Message {
-            sequence: number(&message[8..])?,
-            port: number(&message[12..])?,
-            interrupted: flags & NLM_F_DUMP_INTR != 0,
-            multi: flags & NLM_F_MULTI != 0,
-            appended: flags & NLM_F_APPEND != 0,
-            said: said(kind, &message[HEADER..]),
-        })
-    })
-}
-
-fn said(kind: u16, body: &[u8]) -> Said {
-    let there = |item: Option<Item>| item.map_or(Said::Nothing, Said::There);
-    let gone = |item: Option<Item>| item.map_or(Said::Nothing, Said::Gone);
-    match kind {
-        NLMSG_ERROR => Said::Error(number(body).map_or(0, |code| -code.cast_signed())),
-        NLMSG_DONE => Said::Done,
-        libc::RTM_NEWLINK => there(link(body)),
-        libc::RTM_DELLINK => gone(link(body)),
-        libc::RTM_NEWADDR => there(address(body)),
-        libc::RTM_DELADDR => gone(address(body)),
-        libc::RTM_NEWROUTE => there(route(body)),
-        libc::RTM_DELROUTE => gone(route(body)),
-        libc::RTM_NEWNEIGH => there(neighbour(body)),
-        libc::RTM_DELNEIGH => gone(neighbour(body)),
-        libc::RTM_NEWRULE => there(rule(body)),
-        libc::RTM_DELRULE => gone(rule(body)),
-        RTM_NEWNEXTHOP => there(object(body)),
-        RTM_DELNEXTHOP => gone(object(body)),
-        _ => Said::Nothing,
-    }
-}
-
 /// `ifinfomsg`.
-fn link(body: &[u8]) -> Option<Item> {
+pub(super) fn link(body: &[u8]) -> Option<Item> {
     // A bridge tells of its ports by such messages too; those say nothing of the interface itself.
     if *body.first()? != 0 {
         return None;
@@ -282,7 +46,7 @@ fn vlan_of(information: &[u8]) -> Option<u16> {
 }
 
 /// `ifaddrmsg`.
-fn address(body: &[u8]) -> Option<Item> {
+pub(super) fn address(body: &[u8]) -> Option<Item> {
     let (family, bits, index) = (*body.first()?, *body.get(1)?, number(body.get(4..)?)?);
     let find = |wanted| attributes(body.get(8..)?).find(|&(kind, _)| kind == wanted).map(|(_, value)| value);
     // On a point-to-point link `IFA_ADDRESS` is the other end.
@@ -291,7 +55,7 @@ fn address(body: &[u8]) -> Option<Item> {
 }
 
 /// `rtmsg`.
-fn route(body: &[u8]) -> Option<Item> {
+pub(super) fn route(body: &[u8]) -> Option<Item> {
     let &[family, bits, source_bits, tos, table, _, _, kind] = body.first_chunk()?;
     let flags = number(body.get(8..)?)?;
     // Routes by source or type of service are no part of a table of destinations; what was only looked up
@@ -361,7 +125,7 @@ fn hops(family: u8, mut value: &[u8]) -> Vec<HopSpec> {
 }
 
 /// `nhmsg`.
-fn object(body: &[u8]) -> Option<Item> {
+pub(super) fn object(body: &[u8]) -> Option<Item> {
     let family = *body.first()?;
     let mut hop = HopSpec { index: 0, gateway: None, weight: 1, wrapped: false };
     let (mut id, mut group, mut blackhole) = (0, None, false);
@@ -396,7 +160,7 @@ fn members(value: &[u8]) -> Vec<(u32, u16)> {
 }
 
 /// `fib_rule_hdr`.
-fn rule(body: &[u8]) -> Option<Item> {
+pub(super) fn rule(body: &[u8]) -> Option<Item> {
     let &[family, to_bits, from_bits, tos, table, _, _, action] = body.first_chunk()?;
     let mut rule = Rule {
         priority: 0,
@@ -422,7 +186,7 @@ fn rule(body: &[u8]) -> Option<Item> {
 }
 
 /// `ndmsg`.
-fn neighbour(body: &[u8]) -> Option<Item> {
+pub(super) fn neighbour(body: &[u8]) -> Option<Item> {
     let (family, index) = (*body.first()?, number(body.get(4..)?)?);
     let (state, flags) = (number16(body.get(8..)?)?, *body.get(10)?);
     let find = |wanted| attributes(body.get(12..)?).find(|&(kind, _)| kind == wanted).map(|(_, value)| value);
@@ -461,11 +225,11 @@ fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-fn number(bytes: &[u8]) -> Option<u32> {
+pub(super) fn number(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.first_chunk()?))
 }
 
-fn number16(bytes: &[u8]) -> Option<u16> {
+pub(super) fn number16(bytes: &[u8]) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes.first_chunk()?))
 }
 
@@ -478,18 +242,9 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// `nlmsghdr`.
-pub(super) const HEADER: usize = 16;
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
-const NLM_F_MULTI: u16 = 0x02;
-const NLM_F_DUMP_INTR: u16 = 0x10;
-const NLM_F_APPEND: u16 = 0x800;
 /// The bits of an attribute's type that are not flags.
 const ATTRIBUTE_TYPE: u16 = 0x3fff;
 /// linux/rtnetlink.h.
-const RTM_NEWNEXTHOP: u16 = 104;
-const RTM_DELNEXTHOP: u16 = 105;
 const RTM_F_CLONED: u32 = 0x200;
 const RTA_VIA: u16 = 18;
 const RTA_ENCAP_TYPE: u16 = 21;
@@ -515,7 +270,3 @@ const FRA_TABLE: u16 = 15;
 const FRA_PROTOCOL: u16 = 21;
 /// linux/neighbour.h.
 const NTF_PROXY: u8 = 0x08;
-const NUD_STALE: u16 = 0x04;
-const NUD_FAILED: u16 = 0x20;
-/// Good for sending: reachable, stale, delay, probe, no-ARP, permanent.
-const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;

@@ -1,0 +1,260 @@
+//! What the kernel says of links, addresses, next hops, rules, routes and neighbours, message by message.
+
+mod body;
+
+use body::{address, link, neighbour, number, number16, object, route, rule};
+use polder_datapath::route::Prefix;
+use std::net::IpAddr;
+
+/// A network interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Its number.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Whether it was switched on.
+    pub up: bool,
+    /// Whether somebody is at the other end.
+    pub carrier: bool,
+    /// Its Ethernet address; zeros if it has none.
+    pub mac: [u8; 6],
+    /// Its largest packet in bytes.
+    pub mtu: u32,
+    /// For a VLAN's interface: the interface below, and the VLAN (802.1Q alone).
+    pub vlan: Option<(u32, u16)>,
+}
+
+impl Link {
+    /// Whether packets can be sent there.
+    pub fn carries(&self) -> bool {
+        self.up && self.carrier
+    }
+}
+
+/// An address of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Address {
+    /// The interface's number.
+    pub index: u32,
+    /// The address.
+    pub address: IpAddr,
+    /// Bits that it shares with the neighbours on the link.
+    pub bits: u8,
+}
+
+/// Where one hop of a route leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HopSpec {
+    /// The interface's number.
+    pub index: u32,
+    /// The router there; the destination itself if none.
+    pub gateway: Option<IpAddr>,
+    /// Its part of the flows.
+    pub weight: u16,
+    /// Whether packets are to be wrapped up, as by MPLS, which nobody here does.
+    pub wrapped: bool,
+}
+
+/// What a next hop object is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Object {
+    /// A hop.
+    Hop(HopSpec),
+    /// Several objects, with their parts of the flows.
+    Group(Vec<(u32, u16)>),
+    /// Nowhere.
+    Blackhole,
+}
+
+/// What a route does with packets.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Target {
+    /// To one of these hops.
+    Hops(Vec<HopSpec>),
+    /// To what the next hop object of that number is.
+    Object(u32),
+    /// To this machine.
+    Local,
+    /// To everybody on a link.
+    Broadcast,
+    /// Nowhere, silently.
+    Blackhole,
+    /// Nowhere; the sender is told.
+    Unreachable,
+    /// Nowhere, because somebody does not want it; the sender is told.
+    Prohibit,
+    /// To what the next table says.
+    Throw,
+}
+
+/// Which of the routes of a table is meant: those with other metrics are other routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RouteKey {
+    /// The number of its table.
+    pub table: u32,
+    /// What it covers.
+    pub prefix: Prefix,
+    /// Of several routes, that with the lowest is taken.
+    pub metric: u32,
+}
+
+/// A rule: which packets are looked up in which table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Rule {
+    /// The one with the lowest comes first.
+    pub priority: u32,
+    /// Whether it is one of IPv6.
+    pub is_v6: bool,
+    /// The table; `None` for a rule that does something else than look up.
+    pub table: Option<u32>,
+    /// Whether it is for some packets alone: by source, mark, interface or anything else.
+    pub selects: bool,
+}
+
+/// A neighbour's entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Neighbour {
+    /// `NUD_*` of linux/neighbour.h.
+    pub state: u16,
+    /// Its Ethernet address, if it is known.
+    pub mac: Option<[u8; 6]>,
+}
+
+impl Neighbour {
+    /// The address to send to, if the entry is good for sending.
+    pub fn usable(&self) -> Option<[u8; 6]> {
+        self.mac.filter(|_| self.state & NUD_VALID != 0)
+    }
+
+    /// Whether it has not been heard of for long.
+    pub fn is_stale(&self) -> bool {
+        self.state & NUD_STALE != 0
+    }
+
+    /// Whether the kernel has given up on it.
+    pub fn failed(&self) -> bool {
+        self.state & NUD_FAILED != 0
+    }
+
+    /// What the kernel calls its state.
+    pub fn word(&self) -> &'static str {
+        match self.state {
+            0x01 => "incomplete",
+            0x02 => "reachable",
+            0x04 => "stale",
+            0x08 => "delay",
+            0x10 => "probe",
+            NUD_FAILED => "failed",
+            0x40 => "no-arp",
+            0x80 => "permanent",
+            _ => "none",
+        }
+    }
+}
+
+/// One thing that there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// An interface.
+    Link(Link),
+    /// An address.
+    Address(Address),
+    /// A next hop object and its number.
+    Object(u32, Object),
+    /// A rule.
+    Rule(Rule),
+    /// A route.
+    Route(RouteKey, Target),
+    /// A neighbour on the interface of that number.
+    Neighbour(u32, IpAddr, Neighbour),
+}
+
+/// What one message says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// It is there, or is now like this.
+    There(Item),
+    /// It is gone.
+    Gone(Item),
+    /// A dump is complete.
+    Done,
+    /// A request was refused (an `errno`), or done (0).
+    Error(i32),
+    /// Nothing that matters here.
+    Nothing,
+}
+
+/// A message with what its header says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The number of the request that it answers; anything for a notice.
+    pub sequence: u32,
+    /// Who it is for: 0 for a notice to all.
+    pub port: u32,
+    /// Whether it is part of a dump during which something has changed.
+    pub interrupted: bool,
+    /// Whether it is one of the answers of a dump.
+    pub multi: bool,
+    /// Whether a route was put behind one that is the same but for its hops.
+    pub appended: bool,
+    /// What it says.
+    pub said: Said,
+}
+
+/// The messages of a datagram. What is cut off or cannot be understood is left out.
+pub fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Message> {
+    core::iter::from_fn(move || {
+        let length = number(datagram)? as usize;
+        let message = datagram.get(..length).filter(|_| length >= HEADER)?;
+        datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
+        let kind = number16(&message[4..])?;
+        let flags = number16(&message[6..])?;
+        Some(Message {
+            sequence: number(&message[8..])?,
+            port: number(&message[12..])?,
+            interrupted: flags & NLM_F_DUMP_INTR != 0,
+            multi: flags & NLM_F_MULTI != 0,
+            appended: flags & NLM_F_APPEND != 0,
+            said: said(kind, &message[HEADER..]),
+        })
+    })
+}
+
+fn said(kind: u16, body: &[u8]) -> Said {
+    let there = |item: Option<Item>| item.map_or(Said::Nothing, Said::There);
+    let gone = |item: Option<Item>| item.map_or(Said::Nothing, Said::Gone);
+    match kind {
+        NLMSG_ERROR => Said::Error(number(body).map_or(0, |code| -code.cast_signed())),
+        NLMSG_DONE => Said::Done,
+        libc::RTM_NEWLINK => there(link(body)),
+        libc::RTM_DELLINK => gone(link(body)),
+        libc::RTM_NEWADDR => there(address(body)),
+        libc::RTM_DELADDR => gone(address(body)),
+        libc::RTM_NEWROUTE => there(route(body)),
+        libc::RTM_DELROUTE => gone(route(body)),
+        libc::RTM_NEWNEIGH => there(neighbour(body)),
+        libc::RTM_DELNEIGH => gone(neighbour(body)),
+        libc::RTM_NEWRULE => there(rule(body)),
+        libc::RTM_DELRULE => gone(rule(body)),
+        RTM_NEWNEXTHOP => there(object(body)),
+        RTM_DELNEXTHOP => gone(object(body)),
+        _ => Said::Nothing,
+    }
+}
+
+/// `nlmsghdr`.
+pub(in crate::kernel) const HEADER: usize = 16;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const NLM_F_MULTI: u16 = 0x02;
+const NLM_F_DUMP_INTR: u16 = 0x10;
+const NLM_F_APPEND: u16 = 0x800;
+/// linux/rtnetlink.h.
+const RTM_NEWNEXTHOP: u16 = 104;
+const RTM_DELNEXTHOP: u16 = 105;
+/// linux/neighbour.h.
+const NUD_STALE: u16 = 0x04;
+const NUD_FAILED: u16 = 0x20;
+/// Good for sending: reachable, stale, delay, probe, no-ARP, permanent.
+const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
