@@ -206,6 +206,9 @@ pub struct WorkerCounters {
     pub mode: Counter,
     /// The largest budget of its queues, in packets. A gauge.
     pub budget: Counter,
+    /// Packets that could wait for services of this worker when that was last bounded: frames posted to devices
+    /// whose packets they are, and places in front of the services. A gauge.
+    pub bound: Counter,
     /// What the filter stage has told senders.
     pub filter: Arc<FilterCounters>,
     /// What the routing stage has done beside what every stage counts.

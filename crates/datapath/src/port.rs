@@ -98,14 +98,24 @@ pub trait RxQueue: Send {
         Driven::No
     }
 
-    /// Throws away what waits in the device, where that costs less than to receive it, and keeps few frames
-    /// posted from then on, until [`relent`](Self::relent). `false` for one that cannot; nothing has changed then.
-    fn discard(&mut self, _pool: &mut Pool) -> bool {
+    /// Throws away what waits in the device, where that costs less than to receive it, with the next call that
+    /// finds nothing received; keeps few frames posted from then on, until [`relent`](Self::relent). `false` for
+    /// one that cannot; nothing has changed then.
+    fn discard(&mut self) -> bool {
         false
     }
 
     /// Takes again as much as before the first [`discard`](Self::discard).
     fn relent(&mut self) {}
+
+    /// How many frames to keep posted while few are.
+    fn keep_posted(&mut self, _frames: u32) {}
+
+    /// Whether the device had more than there were frames for when it last received by itself, so that a drained
+    /// queue does not mean that it is empty.
+    fn holds_back(&self) -> bool {
+        false
+    }
 
     /// Frames that wait in the device's ring, or in the driver, for packets to come.
     fn posted(&self) -> u32 {
@@ -137,6 +147,11 @@ pub trait TxQueue: Send {
     /// Whether more waits than was wanted. What comes beyond that is taken all the same, up to a bound.
     fn is_sated(&self) -> bool {
         false
+    }
+
+    /// How many packets may wait for it, of those that [`wanted`](Self::wanted) speaks of.
+    fn may_wait(&self) -> u32 {
+        0
     }
 
     /// Packets that were taken and whose frames have not come back.

@@ -82,7 +82,7 @@ impl Rig<'_> {
         fate.turns.push((cycle, self.now));
         let turn = if fate.waiting() > 0 { Turn::OutOfBudget } else { Turn::Drained };
         let packets = u32::try_from(u64::from(grant.packets) - left).expect("within a budget");
-        Outcome { packets, took: Nanos(took), turn, unwanted: false, elsewhere: true }
+        Outcome { packets, took: Nanos(took), turn, unwanted: false, elsewhere: true, holds_back: false }
     }
 }
 
@@ -218,6 +218,7 @@ fn a_fixed_budget_stays() {
             turn: Turn::OutOfBudget,
             unwanted: false,
             elsewhere: true,
+            holds_back: false,
         };
         line.ended(grant, outcome, Nanos(0));
     }
@@ -238,6 +239,7 @@ fn what_nobody_wants_is_left_in_the_device_and_others_packets_are_seen() {
         turn: Turn::OutOfBudget,
         unwanted,
         elsewhere,
+        holds_back: false,
     };
     let grant = turn(&mut line, 0, Some(100)).expect("a turn");
     line.ended(grant, outcome(grant.packets, true, false), Nanos(1000));
@@ -329,6 +331,64 @@ fn what_waits_for_long_is_thrown_away_and_a_burst_is_not() {
     standing.turn(millis(1101), true);
     assert!(!standing.discards());
     assert!((1102..1120).all(|step| !standing.is_due(millis(step))));
+}
+
+/// How often a device is emptied that is drained in every turn, within a tenth of a second of overload.
+fn emptied(holds_back: bool) -> usize {
+    let mut line = Line::new(Options::default());
+    line.add(1, false);
+    let mut discards = 0;
+    for step in 0..1000 {
+        let now = step * 100_000;
+        let Some(grant) = turn(&mut line, now, Some(30)) else { continue };
+        discards += usize::from(grant.discard);
+        let packets = if step % 2 == 0 { grant.packets } else { 1 };
+        let outcome = Outcome {
+            packets,
+            took: Nanos(1000),
+            turn: Turn::Drained,
+            unwanted: step < 2,
+            elsewhere: false,
+            holds_back,
+        };
+        line.ended(grant, outcome, Nanos(now + 1000));
+        assert!(!holds_back || line.is_bound(0), "at {now}");
+    }
+    discards
+}
+
+#[test]
+fn a_device_that_has_more_than_it_had_frames_for_is_not_taken_for_empty() {
+    let often = emptied(true);
+    assert!((30..=41).contains(&often), "every two milliseconds, but {often} times");
+    assert_eq!(emptied(false), 0);
+}
+
+#[test]
+fn what_a_queue_does_in_a_time_follows_from_its_budget() {
+    let mut line = Line::new(Options::default());
+    [3, 1].iter().for_each(|&weight| line.add(weight, false));
+    for step in 0..100 {
+        let now = step * 1_000_000;
+        line.begin(Nanos(now), None);
+        while let Some(grant) = line.next(Nanos(now), None) {
+            // Ten microseconds a packet.
+            let outcome = Outcome {
+                packets: grant.packets,
+                took: Nanos(10_000 * u64::from(grant.packets)),
+                turn: Turn::OutOfBudget,
+                unwanted: false,
+                elsewhere: true,
+                holds_back: false,
+            };
+            line.ended(grant, outcome, Nanos(now));
+        }
+    }
+    let worth = [0, 1].map(|index| line.worth(index, Nanos(700_000)));
+    assert!(
+        worth.iter().all(|packets| (63..=77).contains(packets)),
+        "seventy, whatever the weight: {worth:?}"
+    );
 }
 
 /// A worker that is driven by the pace: packets come in even distances.

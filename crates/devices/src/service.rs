@@ -4,7 +4,7 @@
 //! What a bridge sends to this port are requests, and what it receives from it are answers; it answers ARP
 //! for its address, too. Requests wait until it is the service's turn. How many may wait follows from the
 //! budget of its turns, which the worker measures: eight turns, so that the delay is the same whatever a
-//! request costs. [`TxQueue::wanted`] says how many more there is room for. As many again and a batch are
+//! request costs. [`TxQueue::wanted`] says how many more there is room for. As many again and some batches are
 //! taken from those who did not ask, so that a queue with few packets loses none to one with many.
 //!
 //! An answer that is longer than the network takes leaves in IPv4 fragments, one behind the other. A service
@@ -68,8 +68,8 @@ const TURNS: u32 = 8;
 const FEWEST: u32 = 8;
 const MOST: usize = 16_384;
 const MOST_WANTED: u32 = 4096;
-/// What is taken beyond twice what may wait: a batch that nobody asked for.
-const SPARE: u32 = 64;
+/// What is taken beyond twice what may wait: a batch of each of several queues that were not asked.
+const SPARE: u32 = 256;
 const ETHERNET: usize = 14;
 const HEADERS: usize = ETHERNET + Ipv4::HEADER_BYTES + Udp::HEADER_BYTES;
 const TIME_TO_LIVE: u8 = 64;
@@ -154,6 +154,10 @@ impl TxQueue for ServiceTx {
     fn is_sated(&self) -> bool {
         let (most, waiting) = self.level();
         self.options.bounded && waiting > most
+    }
+
+    fn may_wait(&self) -> u32 {
+        if self.options.bounded { self.level().0 } else { 0 }
     }
 
     fn held(&self) -> u32 {

@@ -36,6 +36,8 @@ pub struct Grant {
     pub packets: u32,
     /// Whether what waits in the device is thrown away first: it has waited for too long.
     pub discard: bool,
+    /// Whether the queue is bound to what is wanted.
+    pub bound: bool,
 }
 
 /// How a turn ended.
@@ -51,6 +53,8 @@ pub struct Outcome {
     pub unwanted: bool,
     /// Whether it brought packets for other destinations.
     pub elsewhere: bool,
+    /// Whether the device has more, though the queue may be drained.
+    pub holds_back: bool,
 }
 
 /// A queue that is left alone because nobody wants its packets is looked at after this all the same.
@@ -157,6 +161,17 @@ impl Line {
         open.map(|index| self.budget(index)).max().unwrap_or(0)
     }
 
+    /// How many packets of a queue are worth that time, by what its turns have cost.
+    pub fn worth(&self, index: usize, time: Nanos) -> u32 {
+        let packets = u64::from(self.entries[index].law.packets()) * time.0 / self.time(index).0.max(1);
+        u32::try_from(packets).unwrap_or(u32::MAX)
+    }
+
+    /// Whether a queue is bound to what is wanted.
+    pub fn is_bound(&self, index: usize) -> bool {
+        self.entries[index].bound.is_some()
+    }
+
     /// How long a turn of a queue is to take: its part of a cycle, by weight.
     fn time(&self, index: usize) -> Nanos {
         let part = u64::from(self.entries[index].weight);
@@ -206,7 +221,7 @@ impl Line {
         // What comes from now on is served at once.
         let discard =
             entry.bound.is_some() && wanted.is_some_and(|wanted| wanted > 0) && entry.standing.is_due(now);
-        Some(Grant { index, packets, discard })
+        Some(Grant { index, packets, discard, bound: entry.bound.is_some() })
     }
 
     /// Whether the cycle ended before all had their turns.
@@ -217,17 +232,17 @@ impl Line {
     /// Takes note of how the turn that was given last ended, at `now`. Answers whether a queue that was thrown
     /// away from is to take everything again.
     pub fn ended(&mut self, grant: Grant, outcome: Outcome, now: Nanos) -> bool {
-        let Outcome { packets, took, turn, unwanted, elsewhere } = outcome;
+        let Outcome { packets, took, turn, unwanted, elsewhere, holds_back } = outcome;
         let time = self.time(grant.index);
         let entry = &mut self.entries[grant.index];
         entry.law.learn(packets.min(MOST), took, time);
         if self.options.balance {
-            let goes_on = unwanted || (entry.bound.is_some() && packets == grant.packets);
+            let goes_on = unwanted || (entry.bound.is_some() && (holds_back || packets == grant.packets));
             entry.bound = (goes_on && !elsewhere).then(|| now + LOOK);
         }
         let discarded = entry.standing.discards();
         if entry.bound.is_some() {
-            entry.standing.turn(now, turn == Turn::Drained);
+            entry.standing.turn(now, turn == Turn::Drained && !holds_back);
         } else {
             entry.standing = Standing::default();
         }

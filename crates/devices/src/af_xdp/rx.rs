@@ -7,7 +7,9 @@
 //!
 //! Cost: one system call in 64 turns while packets come; two before sleeping.
 
-use super::drive::{BUDGET, Driver, Place};
+mod discard;
+
+use super::drive::{Driver, Place};
 use super::port::Statistics;
 use super::posted::Posted;
 use super::ring::{Consumer, Descriptor, Producer};
@@ -18,7 +20,6 @@ use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Armed, Budget, Drive, Driven, RxQueue, Turn};
 use rustix::io::Errno;
-use rustix::thread::{Timespec, nanosleep};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -38,8 +39,13 @@ pub(super) struct Receiver<const COPIES: bool> {
     /// Whether the worker may have slept since the last turn.
     armed: bool,
     closed: bool,
-    /// Whether few frames are kept posted, because most of what comes is thrown away.
+    /// Whether few frames are kept posted, because most of what comes is thrown away; and how many those are.
     scant: bool,
+    few: u32,
+    /// Whether what waits in the device is to be thrown away as soon as nothing of it has been received.
+    due: bool,
+    /// Whether the kernel's thread found a frame for everything that it had, when it last ran.
+    emptied: bool,
     driver: Driver,
     counters: Arc<QueueCounters>,
     /// Last, so that the rings are unmapped before the socket is closed.
@@ -82,6 +88,9 @@ impl<const COPIES: bool> Receiver<COPIES> {
             armed: false,
             closed: false,
             scant: false,
+            few: SCANT,
+            due: false,
+            emptied: true,
             counters: Arc::default(),
             core,
         }
@@ -172,7 +181,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
     #[inline]
     fn refill(&mut self, pool: &mut Pool) -> bool {
         let target = if self.scant || self.driver.is_held() {
-            SCANT.min(self.wants.target)
+            self.few.min(self.wants.target)
         } else {
             self.wants.target
         };
@@ -240,30 +249,6 @@ impl<const COPIES: bool> Receiver<COPIES> {
         }
         dropped + full
     }
-
-    /// Throws away what the device has, poll by poll.
-    fn throw_away_polling(&mut self, pool: &mut Pool) {
-        self.bound(usize::MAX);
-        for _ in 0..MOST_LOOKS {
-            self.look();
-            if self.throw_away(pool) + self.settle() < LOOK {
-                break;
-            }
-        }
-    }
-
-    /// Throws away what is in the ring; how many packets that were.
-    fn throw_away(&mut self, pool: &mut Pool) -> u64 {
-        let mut packets = 0;
-        while let Some(packet) = self.next(pool) {
-            pool.release_packet(packet);
-            packets += 1;
-        }
-        self.received.release();
-        self.counters.received.add(packets);
-        self.counters.drops.count(DropReason::RxOverrun, packets);
-        packets
-    }
 }
 
 impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
@@ -275,6 +260,10 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
         let woken = core::mem::take(&mut self.armed);
         if woken {
             self.driver.wakes();
+            self.emptied = self.fill.waiting() > 0;
+        }
+        if self.due && (self.posted.count() == 0 || !self.driver.is_held()) && !self.received.ready() {
+            self.throw_all_away(pool);
         }
         let limit = batch.room().min(budget.left() as usize);
         if (woken || self.wants.busy_poll || self.driver.is_polled()) && !self.received.ready() {
@@ -297,7 +286,10 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
         if self.turns >= SETTLE {
             self.settle();
         }
-        let enough = self.refill(pool);
+        // A thread that is held has no use for frames until the worker sleeps, and would only fill them with what is
+        // to be thrown away.
+        let later = self.scant && packets > 0 && self.driver.is_held();
+        let enough = later || self.refill(pool);
         if self.closed {
             Turn::Closed
         } else if packets < limit && enough {
@@ -333,29 +325,23 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
         self.driver.drive(socket, drive)
     }
 
-    /// With no frame posted the kernel drops packets before it copies them.
     #[cold]
-    fn discard(&mut self, pool: &mut Pool) -> bool {
-        if self.closed || !(self.driver.is_polled() || self.driver.is_held()) {
-            return false;
-        }
-        self.scant = true;
-        if self.driver.is_held() {
-            self.driver.sleeps();
-            // Only the kernel's thread can do it. A nap that ends early throws away less.
-            let _ = nanosleep(&Timespec { tv_sec: 0, tv_nsec: NAP });
-            self.driver.wakes();
-            self.throw_away(pool);
-            self.settle();
-        } else {
-            self.throw_away_polling(pool);
-        }
-        self.refill(pool);
-        true
+    fn discard(&mut self) -> bool {
+        self.due = !self.closed && (self.driver.is_polled() || self.driver.is_held());
+        self.scant |= self.due;
+        self.due
     }
 
     fn relent(&mut self) {
-        self.scant = false;
+        (self.scant, self.due) = (false, false);
+    }
+
+    fn keep_posted(&mut self, frames: u32) {
+        self.few = frames.clamp(FEWEST, SCANT_AT_MOST);
+    }
+
+    fn holds_back(&self) -> bool {
+        self.driver.is_held() && !self.emptied
     }
 
     fn posted(&self) -> u32 {
@@ -380,12 +366,9 @@ impl<const COPIES: bool> Drop for Receiver<COPIES> {
 const SETTLE: u32 = 64;
 /// The fewest frames that a queue lives on.
 const REFILL: u32 = 64;
-/// Frames that are kept posted while most of what comes is thrown away.
+/// Frames that are kept posted while most of what comes is thrown away: at first, and within which bounds.
 const SCANT: u32 = 64;
-/// Nanoseconds in which the kernel's thread throws away what a device holds.
-const NAP: i64 = 40_000;
-/// Packets that one look brings in when there are many, and looks after which a device counts as empty.
-const LOOK: u64 = 2 * BUDGET as u64;
-const MOST_LOOKS: u32 = 40;
+const FEWEST: u32 = 8;
+const SCANT_AT_MOST: u32 = 256;
 /// The longest packet of any link: 64 KiB and its headers.
 const LONGEST: usize = 65_535 + 18;

@@ -140,7 +140,7 @@ fn one_that_panics_is_made_anew_and_goes_on() {
 
 #[test]
 fn no_more_wait_than_eight_turns_answer() {
-    let region = Region::new(RegionOptions { slots: 256, slot_bytes: 2048 }).expect("memory");
+    let region = Region::new(RegionOptions { slots: 512, slot_bytes: 2048 }).expect("memory");
     let mut pool = region.pool();
     let (mut queue, _) = service(options(), Box::new(|| Box::new(Twice)));
     let mut batch = Batch::new();
@@ -154,16 +154,21 @@ fn no_more_wait_than_eight_turns_answer() {
     fill(&mut batch, &mut pool);
     queue.tx.transmit(&mut batch, &mut pool);
     assert_eq!((batch.len(), queue.tx.wanted(), queue.tx.is_sated()), (0, Some(0), true));
+    for _ in 0..3 {
+        fill(&mut batch, &mut pool);
+        queue.tx.transmit(&mut batch, &mut pool);
+        assert!(batch.is_empty());
+    }
     fill(&mut batch, &mut pool);
     queue.tx.transmit(&mut batch, &mut pool);
-    assert_eq!(batch.len(), 16, "twice 24 and a batch are taken");
+    assert_eq!(batch.len(), 16, "twice 24 and four batches are taken");
     pool.release(&mut batch);
-    // None is wanted until half is done: 100 of 112.
-    for turn in 1..34 {
+    // None is wanted until half is done: 292 of 304.
+    for turn in 1..98 {
         assert_eq!(queue.rx.receive(&mut Budget::new(3), &mut batch, &mut pool), Turn::OutOfBudget, "{turn}");
         pool.release(&mut batch);
         assert_eq!(queue.tx.wanted(), Some(0), "after turn {turn}");
-        assert_eq!(queue.tx.is_sated(), 3 * turn < 88, "after turn {turn}");
+        assert_eq!(queue.tx.is_sated(), 3 * turn < 280, "after turn {turn}");
     }
     assert_eq!(queue.rx.receive(&mut Budget::new(3), &mut batch, &mut pool), Turn::OutOfBudget);
     pool.release(&mut batch);

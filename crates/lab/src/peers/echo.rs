@@ -60,22 +60,14 @@ impl EchoPeer {
     /// # Errors
     /// When it does not start.
     pub fn start(site: &Site<'_>, directory: &Path, service: Service) -> anyhow::Result<Self> {
-        let own = std::env::current_exe().context("cannot find the lab's own program")?;
-        let mut command = site.namespace.command(own);
-        command.args(service.asks.arguments(directory)?);
-        command.args(["--address", &format!("{}:{PORT}", SERVER.1)]);
-        command.args(["--cost-us", &service.cost_us.to_string(), "--core", &site.core.to_string()]);
-        command.args(["--mac", &kernel::text(site.input_mac)]);
-        if let Over::Polder { .. } = service.over {
-            let file = directory.join(site.namespace.name()).with_extension("toml");
-            std::fs::write(&file, configuration(site, service.over))
-                .with_context(|| format!("cannot write {}", file.display()))?;
-            command.arg("--over").arg(file);
-        } else {
+        let configuration = match service.over {
+            Over::Polder { .. } => Some(configuration(site, service.over)),
+            Over::KernelSoftirq | Over::KernelThreaded => None,
+        };
+        if configuration.is_none() {
             sockets(site)?;
         }
-        let mut process = Running::start_interactive("the service", &mut command)?;
-        process.wait_for(READY, 0, PATIENCE)?;
+        let process = launch(site, directory, service, configuration.as_deref())?;
         let mut threads = threads_named(process.id(), 1, |name| name.starts_with("worker"))?;
         match service.over {
             Over::KernelSoftirq => steer(site)?,
@@ -91,9 +83,7 @@ impl EchoPeer {
     /// # Errors
     /// When it does not answer.
     pub fn books(&mut self) -> anyhow::Result<String> {
-        let from = self.process.said().len();
-        self.process.tell(ASK)?;
-        self.process.wait_for(END, from, PATIENCE)
+        books(&mut self.process)
     }
 }
 
@@ -113,6 +103,42 @@ impl Device for EchoPeer {
     fn says(&mut self) -> anyhow::Result<String> {
         self.books()
     }
+}
+
+/// Starts the process of a service: part of a gateway, or without a configuration over sockets.
+///
+/// # Errors
+/// When it does not start.
+pub fn launch(
+    site: &Site<'_>,
+    directory: &Path,
+    service: Service,
+    configuration: Option<&str>,
+) -> anyhow::Result<Running> {
+    let own = std::env::current_exe().context("cannot find the lab's own program")?;
+    let mut command = site.namespace.command(own);
+    command.args(service.asks.arguments(directory)?);
+    command.args(["--address", &format!("{}:{PORT}", SERVER.1)]);
+    command.args(["--cost-us", &service.cost_us.to_string(), "--core", &site.core.to_string()]);
+    command.args(["--mac", &kernel::text(site.input_mac)]);
+    if let Some(configuration) = configuration {
+        let file = directory.join(site.namespace.name()).with_extension("toml");
+        std::fs::write(&file, configuration).with_context(|| format!("cannot write {}", file.display()))?;
+        command.arg("--over").arg(file);
+    }
+    let mut process = Running::start_interactive("the service", &mut command)?;
+    process.wait_for(READY, 0, PATIENCE)?;
+    Ok(process)
+}
+
+/// What a service says of itself.
+///
+/// # Errors
+/// When it does not answer.
+pub fn books(process: &mut Running) -> anyhow::Result<String> {
+    let from = process.said().len();
+    process.tell(ASK)?;
+    process.wait_for(END, from, PATIENCE)
 }
 
 /// Addresses and the way back.

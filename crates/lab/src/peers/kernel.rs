@@ -128,6 +128,6 @@ fn set(site: &Site<'_>, name: &str, value: &str) -> anyhow::Result<()> {
 }
 
 /// A MAC address as people write it.
-pub(super) fn text(mac: Mac) -> String {
+pub(crate) fn text(mac: Mac) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }

@@ -39,6 +39,7 @@ fn add(joined: &mut Report, next: Report) {
     }
     joined.left_out.extend(next.left_out);
     joined.curves.extend(next.curves);
+    joined.tables.extend(next.tables);
     for row in next.rows {
         match joined.rows.iter_mut().find(|known| known.name == row.name) {
             None => joined.rows.push(row),

@@ -74,6 +74,28 @@ pub struct Curve {
     pub lines: BTreeMap<String, Vec<(f64, f64)>>,
 }
 
+/// A table for the page: what a few rows cannot say.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// What its columns are, with their units.
+    pub columns: Vec<String>,
+    /// Its lines.
+    pub lines: Vec<Line>,
+}
+
+/// A line of a table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// What it is about.
+    pub name: String,
+    /// A value for each column; `null` for one that could not be measured.
+    pub values: Vec<Option<f64>>,
+    /// Why there are such.
+    pub reason: Option<String>,
+}
+
 /// One run of one scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -97,6 +119,9 @@ pub struct Report {
     /// Curves for the page.
     #[serde(default)]
     pub curves: Vec<Curve>,
+    /// Tables for the page.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<Table>,
 }
 
 impl Report {
@@ -179,6 +204,15 @@ pub(crate) mod tests {
                 x: "percentile".to_owned(),
                 y: "ns".to_owned(),
                 lines: BTreeMap::from([("polder".to_owned(), vec![(0.0, 1.0), (50.0, 3.0), (100.0, 9.0)])]),
+            }],
+            tables: vec![Table {
+                title: "loads".to_owned(),
+                columns: vec!["offered/s".to_owned(), "p50, µs".to_owned()],
+                lines: vec![Line {
+                    name: "polder, 10 times".to_owned(),
+                    values: vec![Some(1234.0), None],
+                    reason: Some("<nothing> came".to_owned()),
+                }],
             }],
         }
     }

@@ -1,6 +1,6 @@
 //! A report as one HTML page that needs nothing else.
 
-use super::{Better, Report, Row, number, plot};
+use super::{Better, Report, Row, Table, number, plot};
 use std::fmt::Write as _;
 
 const STYLE: &str = include_str!("page.css");
@@ -24,6 +24,7 @@ pub fn render(report: &Report) -> anyhow::Result<String> {
         page.push_str(&format!("<figure>{}</figure>\n", picture.trim_end()));
     }
     page.push_str("</section>\n");
+    report.tables.iter().for_each(|table| draw(&mut page, table));
     facts(&mut page, report);
     page.push_str("</main>\n</body>\n</html>\n");
     Ok(page)
@@ -81,6 +82,24 @@ fn left_out(page: &mut String, report: &Report) {
         let _ = writeln!(page, "<li>{}", escape(what));
     }
     page.push_str("</ul>\n");
+}
+
+fn draw(page: &mut String, table: &Table) {
+    let _ = writeln!(page, "<h2>{}</h2>\n<table class=\"rows\">\n<thead><tr><th>", escape(&table.title));
+    for column in &table.columns {
+        let _ = write!(page, "<th class=\"number\">{}", escape(column));
+    }
+    page.push_str("<th></tr></thead>\n");
+    for line in &table.lines {
+        let _ = write!(page, "<tr><td>{}", escape(&line.name));
+        for value in &line.values {
+            let value = value.map_or_else(|| "–".to_owned(), number);
+            let _ = write!(page, "<td class=\"number\">{value}");
+        }
+        let reason = line.reason.as_deref().unwrap_or("");
+        let _ = writeln!(page, "<td class=\"quiet\">{}</tr>", escape(reason));
+    }
+    page.push_str("</table>\n");
 }
 
 fn facts(page: &mut String, report: &Report) {
@@ -145,6 +164,9 @@ mod tests {
         let page = render(&sample()).unwrap();
         assert!(page.contains("&lt;ovs&gt; is not installed") && !page.contains("<ovs>"));
         assert!(page.contains(">met<") && page.contains(">missed<") && page.contains("64 k flows"));
+        assert!(
+            page.contains("polder, 10 times") && page.contains(">1 234<") && page.contains("&lt;nothing&gt;")
+        );
         // Nothing is fetched: the only addresses are XML name spaces.
         let addresses = page.matches("http").count();
         assert_eq!(addresses, page.matches("http://www.w3.org/2000/svg").count());

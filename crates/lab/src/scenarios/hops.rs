@@ -49,17 +49,31 @@ impl Path {
     /// # Errors
     /// When `ethtool` fails or an interface has no such book.
     pub(super) fn read(&self) -> anyhow::Result<Hops> {
-        let statistics = |(space, interface): &(Namespace, String)| {
-            command::run(space.command("ethtool").args(["-S", interface]))
-        };
-        let dropped = format!("/sys/class/net/{}/statistics/tx_dropped", self.output.1);
-        let dropped = command::run(self.output.0.command("cat").arg(dropped))?;
         Ok(Hops {
             to_device: sum(&statistics(&self.source)?, "xdp_xmit_errors"),
             at_input: sum(&statistics(&self.input)?, "drops"),
-            to_sink: dropped.trim().parse().context("tx_dropped is no number")?,
+            to_sink: not_sent(&self.output)?,
         })
     }
+
+    /// The same where the generator is a socket, whose packets the wire refuses one by one.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(super) fn read_of_socket(&self) -> anyhow::Result<Hops> {
+        Ok(Hops { to_device: not_sent(&self.source)?, ..self.read()? })
+    }
+}
+
+fn statistics((space, interface): &(Namespace, String)) -> anyhow::Result<String> {
+    command::run(space.command("ethtool").args(["-S", interface]))
+}
+
+/// Packets that found no room on the wire behind an interface.
+fn not_sent((space, interface): &(Namespace, String)) -> anyhow::Result<u64> {
+    let dropped = format!("/sys/class/net/{interface}/statistics/tx_dropped");
+    let dropped = command::run(space.command("cat").arg(dropped))?;
+    dropped.trim().parse().context("tx_dropped is no number")
 }
 
 /// The sum over all queues of a counter in what `ethtool -S` prints.

@@ -98,7 +98,9 @@ mod tests {
         for scenario in ALL {
             let begin = scenario.name.replace('-', "_");
             let own = |name: &str| {
-                name.split('.').next().is_some_and(|word| word == begin || ["budget", "fib"].contains(&word))
+                name.split('.')
+                    .next()
+                    .is_some_and(|word| word == begin || ["budget", "fairness", "fib"].contains(&word))
             };
             let own = scenario.promises.iter().all(|promise| own(promise.name));
             assert!(own, "rows of {} begin with its name", scenario.name);

@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::machine::Machine;
 use crate::meters::statistics::Samples;
-use crate::report::{ALL_BUT, Better, Curve, LEFT_OUT, Placement, Report, Row};
+use crate::report::{ALL_BUT, Better, Curve, LEFT_OUT, Placement, Report, Row, Table};
 use crate::screen::{Screen, Step};
 use anyhow::bail;
 use std::time::Duration;
@@ -78,6 +78,7 @@ impl Run {
             left_out: Vec::new(),
             rows: Vec::new(),
             curves: Vec::new(),
+            tables: Vec::new(),
         };
         let busy = report.machine.cores_idle.iter().any(|&idle| idle < IDLE);
         if busy {
@@ -184,6 +185,11 @@ impl Run {
     /// Adds a curve for the page.
     pub fn curve(&mut self, curve: Curve) {
         self.report.curves.push(curve);
+    }
+
+    /// Adds a table for the page.
+    pub fn table(&mut self, table: Table) {
+        self.report.tables.push(table);
     }
 
     fn fill(

@@ -83,6 +83,8 @@ fn tell(gateway: &Gateway, done: &ServiceCounters) {
     say(format!("answered {}", done.answered.get()));
     say(format!("strangers {}", done.strangers.get()));
     say(format!("panics {}", done.panics.get()));
+    let bound = gateway.worker_counters().iter().map(|worker| worker.bound.get()).sum::<u64>();
+    say(format!("posted {bound}"));
     for worker in gateway.worker_counters() {
         say(format!(
             "worker mode {} budget {} polls {} empty {} sleeps {} wakeups {}",

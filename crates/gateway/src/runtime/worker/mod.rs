@@ -157,6 +157,11 @@ impl Worker {
     fn publish(&self) {
         self.pool.publish();
         self.counters.budget.set(u64::from(self.schedule.line.largest_budget()));
+        let bound = (0..self.receivers.len()).filter(|&index| self.schedule.line.is_bound(index));
+        let bound = bound.map(|index| u64::from(self.receivers[index].rx.posted())).sum::<u64>();
+        if bound > 0 {
+            self.counters.bound.set(bound + u64::from(self.senders.may_wait()));
+        }
         if let Some([posted, held]) = &self.gauges {
             let receiving = self.receivers.iter().map(|queue| u64::from(queue.rx.posted())).sum::<u64>();
             posted.set(receiving + self.senders.posted());

@@ -13,6 +13,10 @@ use polder_datapath::units::Nanos;
 #[expect(clippy::cast_possible_truncation, reason = "64 fits")]
 const BATCH_BUDGET: u32 = BATCH as u32;
 
+/// The longest that a packet waits in a device for somebody who is served by this worker's time, from when
+/// there was a frame for it.
+const DELAY: Nanos = Nanos(700_000);
+
 /// Longest turn of any queue.
 const LONGEST_TURN: Nanos = Nanos::from_millis(100);
 
@@ -63,16 +67,26 @@ impl Worker {
 
     /// The turn of one queue, a batch at a time.
     fn turn(&mut self, grant: Grant, start: Nanos) -> Outcome {
-        let Grant { index, packets, discard } = grant;
-        let mut outcome =
-            Outcome { packets: 0, took: Nanos(0), turn: Turn::Drained, unwanted: false, elsewhere: false };
+        let Grant { index, packets, discard, bound } = grant;
+        let mut outcome = Outcome {
+            packets: 0,
+            took: Nanos(0),
+            turn: Turn::Drained,
+            unwanted: false,
+            elsewhere: false,
+            holds_back: false,
+        };
         if self.receivers[index].closed {
             return outcome;
         }
         self.senders.begin_turn();
+        if bound {
+            let few = self.worth_the_delay();
+            self.receivers[index].rx.keep_posted(few);
+        }
         if discard {
             // Where it is not possible, packets wait on.
-            let _: bool = self.receivers[index].rx.discard(&mut self.pool);
+            let _: bool = self.receivers[index].rx.discard();
         }
         let mut left = packets;
         let mut now = start;
@@ -93,8 +107,16 @@ impl Worker {
         }
         outcome.unwanted = self.senders.has_sated();
         outcome.elsewhere = outcome.packets > self.senders.offered_to_services();
+        outcome.holds_back = self.receivers[index].rx.holds_back();
         outcome.took = now.since(start);
         outcome
+    }
+
+    /// Packets that services of this worker answer in the time that one may wait for them.
+    fn worth_the_delay(&self) -> u32 {
+        let Self { receivers, senders, schedule, .. } = self;
+        let services = (0..receivers.len()).filter(|&index| senders.is_service(receivers[index].port));
+        services.map(|index| schedule.line.worth(index, DELAY)).fold(0, u32::saturating_add)
     }
 
     /// Receives up to a batch and takes it through the stages.

@@ -60,6 +60,20 @@ impl Senders {
         self.services.iter().filter_map(wanted).reduce(u32::saturating_add)
     }
 
+    /// Whether the port is such a service.
+    pub(super) fn is_service(&self, port: PortId) -> bool {
+        self.services.contains(&port)
+    }
+
+    /// How many packets may wait for services.
+    pub(super) fn may_wait(&self) -> u32 {
+        let most = |port: &PortId| match self.ports.get(usize::from(port.0)) {
+            Some(Some(SendPath::Own(queue))) => queue.may_wait(),
+            _ => 0,
+        };
+        self.services.iter().map(most).fold(0, u32::saturating_add)
+    }
+
     /// Begins to count what services are offered.
     pub(super) fn begin_turn(&mut self) {
         (self.offered, self.sated) = (0, false);

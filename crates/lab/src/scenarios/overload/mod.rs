@@ -6,77 +6,30 @@
 
 mod beside;
 mod budgets;
-mod files;
+mod fairness;
 mod loads;
+mod rows;
 
 use super::stand::{Contender, Setup, Stand, Trial};
-use super::{Goal, Promise, Run, Scenario};
+use super::{Run, Scenario};
 use crate::peers::Task;
 use crate::peers::asks::Asks;
 use crate::peers::echo::{Over, Service};
-use crate::report::{Better, Curve};
+use crate::report::Curve;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "overload",
     about: "UDP echo and NFS far beyond their capacity: what is still answered, and how late, beside kernel sockets",
     needs_root: true,
-    promises: PROMISES,
+    promises: rows::PROMISES,
     measure,
 };
 
-const fn row(name: &'static str, unit: &'static str, better: Better, goal: Goal) -> Promise {
-    Promise { name, unit, better, goal }
-}
-
-const KERNEL_P50: &str = "overload.udp_echo.p50_far_us.kernel_threaded";
 const UNACCOUNTED: &str = "overload.unaccounted_packets";
 const BUDGET: &str = "budget.auto.worst_ratio_vs_best_fixed";
-
-const PROMISES: &[Promise] = &[
-    row("overload.udp_echo.goodput_far_over_peak.kernel_softirq", "", Better::Higher, Goal::None),
-    row("overload.udp_echo.goodput_far_over_peak.kernel_threaded", "", Better::Higher, Goal::None),
-    row("overload.udp_echo.goodput_far_over_peak.off", "", Better::Higher, Goal::None),
-    row("overload.udp_echo.goodput_far_over_peak.on", "", Better::Higher, Goal::Value(0.97)),
-    row("overload.udp_echo.offered_over_capacity", "", Better::Higher, Goal::Value(10.0)),
-    row("overload.udp_echo.p50_far_us.kernel_softirq", "µs", Better::Lower, Goal::None),
-    row(KERNEL_P50, "µs", Better::Lower, Goal::None),
-    row("overload.udp_echo.p50_far_us.off", "µs", Better::Lower, Goal::None),
-    row("overload.udp_echo.p50_far_us.on", "µs", Better::Lower, Goal::Row(KERNEL_P50)),
-    row("overload.nfs_getattr.goodput_far_over_peak.kernel_softirq", "", Better::Higher, Goal::None),
-    row("overload.nfs_getattr.goodput_far_over_peak.kernel_threaded", "", Better::Higher, Goal::None),
-    row("overload.nfs_getattr.goodput_far_over_peak.off", "", Better::Higher, Goal::None),
-    row("overload.nfs_getattr.goodput_far_over_peak.on", "", Better::Higher, Goal::Value(0.97)),
-    row("overload.nfs_getattr.offered_over_capacity", "", Better::Higher, Goal::Value(10.0)),
-    row("overload.nfs_getattr.p50_far_us.kernel_softirq", "µs", Better::Lower, Goal::None),
-    row("overload.nfs_getattr.p50_far_us.kernel_threaded", "µs", Better::Lower, Goal::None),
-    row("overload.nfs_getattr.p50_far_us.off", "µs", Better::Lower, Goal::None),
-    row(
-        "overload.nfs_getattr.p50_far_us.on",
-        "µs",
-        Better::Lower,
-        Goal::Row("overload.nfs_getattr.p50_far_us.kernel_threaded"),
-    ),
-    row("overload.nfs_read.goodput_far_over_peak.kernel_softirq", "", Better::Higher, Goal::None),
-    row("overload.nfs_read.goodput_far_over_peak.kernel_threaded", "", Better::Higher, Goal::None),
-    row("overload.nfs_read.goodput_far_over_peak.off", "", Better::Higher, Goal::None),
-    row("overload.nfs_read.goodput_far_over_peak.on", "", Better::Higher, Goal::Value(0.97)),
-    row("overload.nfs_read.offered_over_capacity", "", Better::Higher, Goal::Value(10.0)),
-    row("overload.nfs_read.p50_far_us.kernel_softirq", "µs", Better::Lower, Goal::None),
-    row("overload.nfs_read.p50_far_us.kernel_threaded", "µs", Better::Lower, Goal::None),
-    row("overload.nfs_read.p50_far_us.off", "µs", Better::Lower, Goal::None),
-    row(
-        "overload.nfs_read.p50_far_us.on",
-        "µs",
-        Better::Lower,
-        Goal::Row("overload.nfs_read.p50_far_us.kernel_threaded"),
-    ),
-    row(beside::SHARE, "points", Better::Lower, Goal::Value(5.0)),
-    row(beside::WAKE, "µs", Better::Lower, Goal::Value(2000.0)),
-    row(BUDGET, "", Better::Higher, Goal::Value(0.97)),
-    row(UNACCOUNTED, "packets", Better::Lower, Goal::Value(0.0)),
-];
 
 /// Polder with a core to itself.
 const fn polder(balance: bool, budget: Option<u16>) -> Over {
@@ -90,13 +43,13 @@ const COLUMNS: [(&str, Over); 4] = [
     ("kernel_softirq", Over::KernelSoftirq),
 ];
 
-/// The cost of a request that the rows are about, and the others, which have curves alone.
+/// What is asked for.
+const ASKS: [Asks; 3] = [Asks::Echo, Asks::NfsGetattr, Asks::NfsRead];
+/// The usual cost of a request, and all of them.
 const COST_US: u32 = 10;
 const COSTS_US: [u32; 3] = [COST_US, 2, 50];
-/// Offered, as a multiple of what the service could answer if receiving cost what it costs the kernel.
-const FACTORS: [f64; 7] = [0.5, 0.8, 1.0, 1.5, 2.5, 5.0, 10.0];
-/// What receiving and sending a request costs about, in microseconds.
-const RECEIVING_US: f64 = 2.0;
+/// What a request costs about beyond that, in microseconds: receiving and sending an echo.
+const RECEIVING_US: f64 = 1.5;
 const FRAME_BYTES: usize = 64;
 const FLOWS: u32 = 1;
 
@@ -106,40 +59,64 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     run.place("service", core, "its thread, or Polder's worker, pinned; an ordinary thread");
     run.place("receive work", core, "NAPI thread of the input, pinned, or softirq (RPS); ordinary");
     run.place("generator and sink", other, "the sink's NAPI thread before all others, begun by a timer");
-    let echo = |row: &&Promise| row.name.starts_with("overload.udp_echo.");
-    let wanted = PROMISES.iter().filter(echo).any(|row| run.wants(row.name));
-    for cost_us in COSTS_US.into_iter().filter(|_| wanted) {
-        if cost_us != COST_US && run.is_quick() {
-            run.leave_out(format!("requests of {cost_us} µs"));
-            continue;
-        }
-        let mut lines = BTreeMap::new();
-        for (name, over) in COLUMNS {
-            let line =
-                loads::column(run, name, Service { asks: Asks::Echo, over, cost_us }, &mut unaccounted)?;
-            lines.insert(name.to_owned(), line);
-        }
-        run.curve(Curve {
-            title: format!("requests of {cost_us} µs"),
-            x: "offered, thousands a second".to_owned(),
-            y: "answered, thousands a second".to_owned(),
-            lines,
-        });
-    }
-    files::measure(run, &mut unaccounted)?;
+    let [echo, nfs @ ..] = ASKS;
+    requests(run, echo, &mut unaccounted)?;
     if run.wants(beside::SHARE) || run.wants(beside::WAKE) {
         beside::measure(run, &mut unaccounted)?;
     }
+    if run.wants(fairness::LOST) {
+        fairness::measure(run, &mut unaccounted)?;
+    }
     if run.wants(BUDGET) {
         budgets::measure(run, &mut unaccounted)?;
+    }
+    for asks in nfs {
+        requests(run, asks, &mut unaccounted)?;
     }
     #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
     run.record_one(UNACCOUNTED, unaccounted as f64);
     Ok(())
 }
 
+/// One kind of request, at every cost, over every way of receiving.
+fn requests(run: &mut Run, asks: Asks, unaccounted: &mut u64) -> anyhow::Result<()> {
+    for cost_us in COSTS_US {
+        let title = format!("{}, and {cost_us} µs of work a request", asks.name());
+        let (mut lines, mut table) = (BTreeMap::new(), loads::table(title.clone()));
+        for (name, over) in COLUMNS {
+            let rows = rows::of_column(&rows::prefix(asks, cost_us), name);
+            if !rows.iter().any(|row| run.wants(row)) {
+                continue;
+            }
+            if run.is_quick() && (cost_us != COST_US || run.is_out_of_time()) {
+                run.leave_out(format!("{}, {cost_us} µs: {name}", asks.name()));
+                continue;
+            }
+            let service = Service { asks, over, cost_us };
+            let line = loads::column(run, name, service, (&mut table, unaccounted))?;
+            lines.insert(name.to_owned(), line);
+        }
+        if table.lines.is_empty() {
+            continue;
+        }
+        run.table(table);
+        run.curve(Curve {
+            title,
+            x: "offered, thousands a second".to_owned(),
+            y: "answered, thousands a second".to_owned(),
+            lines,
+        });
+    }
+    Ok(())
+}
+
 fn lay(service: Service) -> anyhow::Result<Stand> {
     Stand::lay(Setup::new(Contender::Echo(service), Task::Route, FRAME_BYTES, FLOWS))
+}
+
+/// Requests a second that a core answers, about.
+fn capacity(service: Service) -> f64 {
+    1e6 / (f64::from(service.cost_us) + RECEIVING_US)
 }
 
 /// Packets a second that the generator's interface took.
@@ -155,19 +132,52 @@ fn micros(nanos: u64) -> f64 {
 /// What the law of conservation misses once nothing moves: what still waits is answered after the run, and
 /// books that are read meanwhile are of different moments.
 fn books(stand: &mut Stand) -> anyhow::Result<u64> {
+    settled(|| stand.says())
+}
+
+/// The same of whoever `says` it.
+fn settled(says: impl FnMut() -> anyhow::Result<String>) -> anyhow::Result<u64> {
+    read(says, LOOKS, PAUSE)
+}
+
+fn read(
+    mut says: impl FnMut() -> anyhow::Result<String>,
+    looks: u32,
+    pause: Duration,
+) -> anyhow::Result<u64> {
     let mut missed = 0;
-    for _ in 0..LOOKS {
-        let text = stand.says()?;
+    for _ in 0..looks {
+        let text = says()?;
         let line = text.lines().find_map(|line| line.strip_prefix("unaccounted ")?.parse::<i64>().ok());
+        // Who has no ports keeps no books.
         missed = line.unwrap_or(0).unsigned_abs();
         if missed == 0 {
             break;
         }
-        crate::interrupt::sleep(PAUSE)?;
+        crate::interrupt::sleep(pause)?;
     }
     Ok(missed)
 }
 
 /// How often books that do not balance are read again, and after how long.
 const LOOKS: u32 = 20;
-const PAUSE: core::time::Duration = core::time::Duration::from_millis(250);
+const PAUSE: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seventeen_unaccounted_packets_are_seventeen_and_late_ones_none() {
+        for (missed, left) in [(17_i64, 17), (-17, 17), (0, 0)] {
+            let says = || Ok(format!("unaccounted {missed}\nanswered 4\n"));
+            assert_eq!(read(says, 3, PAUSE / 1000).unwrap(), left);
+        }
+        let mut waiting = 2;
+        let says = || {
+            waiting -= 1;
+            Ok(format!("unaccounted {waiting}\n"))
+        };
+        assert_eq!(read(says, 3, PAUSE / 1000).unwrap(), 0, "what waited was answered meanwhile");
+    }
+}

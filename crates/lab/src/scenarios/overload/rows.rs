@@ -1,0 +1,112 @@
+//! The rows of the table: every kind of request at every cost, over every way of receiving.
+
+use super::{BUDGET, COST_US, UNACCOUNTED, beside, fairness};
+use crate::peers::asks::Asks;
+use crate::report::Better;
+use crate::scenarios::{Goal, Promise};
+
+const fn row(name: &'static str, unit: &'static str, better: Better, goal: Goal) -> Promise {
+    Promise { name, unit, better, goal }
+}
+
+/// The rows of one kind of request at one cost.
+macro_rules! block {
+    ($prefix:literal) => {
+        [
+            row(concat!($prefix, ".goodput_far_over_peak.kernel_softirq"), "", Better::Higher, Goal::None),
+            row(concat!($prefix, ".goodput_far_over_peak.kernel_threaded"), "", Better::Higher, Goal::None),
+            row(concat!($prefix, ".goodput_far_over_peak.off"), "", Better::Higher, Goal::None),
+            row(concat!($prefix, ".goodput_far_over_peak.on"), "", Better::Higher, Goal::Value(0.97)),
+            row(concat!($prefix, ".offered_over_capacity"), "", Better::Higher, Goal::Value(10.0)),
+            row(concat!($prefix, ".p50_far_us.kernel_softirq"), "µs", Better::Lower, Goal::None),
+            row(concat!($prefix, ".p50_far_us.kernel_threaded"), "µs", Better::Lower, Goal::None),
+            row(concat!($prefix, ".p50_far_us.off"), "µs", Better::Lower, Goal::None),
+            row(
+                concat!($prefix, ".p50_far_us.on"),
+                "µs",
+                Better::Lower,
+                Goal::Row(concat!($prefix, ".p50_far_us.kernel_threaded")),
+            ),
+            row(concat!($prefix, ".p50_far_over_posted.on"), "", Better::Lower, Goal::Value(1.2)),
+            row(concat!($prefix, ".p50_low_us.kernel_softirq"), "µs", Better::Lower, Goal::None),
+            row(concat!($prefix, ".p50_low_us.kernel_threaded"), "µs", Better::Lower, Goal::None),
+            row(concat!($prefix, ".p50_low_us.off"), "µs", Better::Lower, Goal::None),
+            row(
+                concat!($prefix, ".p50_low_us.on"),
+                "µs",
+                Better::Lower,
+                Goal::Times(1.1, concat!($prefix, ".p50_low_us.kernel_threaded")),
+            ),
+        ]
+    };
+}
+
+const BLOCKS: [[Promise; 14]; 9] = [
+    block!("overload.udp_echo"),
+    block!("overload.udp_echo.2us"),
+    block!("overload.udp_echo.50us"),
+    block!("overload.nfs_getattr"),
+    block!("overload.nfs_getattr.2us"),
+    block!("overload.nfs_getattr.50us"),
+    block!("overload.nfs_read"),
+    block!("overload.nfs_read.2us"),
+    block!("overload.nfs_read.50us"),
+];
+
+const OTHERS: [Promise; 5] = [
+    row(beside::SHARE, "points", Better::Lower, Goal::Value(5.0)),
+    row(beside::WAKE, "µs", Better::Lower, Goal::Value(2000.0)),
+    row(fairness::LOST, "packets", Better::Lower, Goal::Value(0.0)),
+    row(BUDGET, "", Better::Higher, Goal::Value(0.97)),
+    row(UNACCOUNTED, "packets", Better::Lower, Goal::Value(0.0)),
+];
+
+const BLOCK: usize = BLOCKS[0].len();
+
+/// All rows of the scenario.
+pub(super) const PROMISES: &[Promise] = &{
+    let mut all = [OTHERS[0]; BLOCKS.len() * BLOCK + OTHERS.len()];
+    let mut at = 0;
+    while at < all.len() {
+        let block = at / BLOCK;
+        all[at] =
+            if block < BLOCKS.len() { BLOCKS[block][at % BLOCK] } else { OTHERS[at - BLOCKS.len() * BLOCK] };
+        at += 1;
+    }
+    all
+};
+
+/// How the rows begin that are about such requests. Those of the usual cost say nothing of it.
+pub(super) fn prefix(asks: Asks, cost_us: u32) -> String {
+    let name = asks.name();
+    if cost_us == COST_US { format!("overload.{name}") } else { format!("overload.{name}.{cost_us}us") }
+}
+
+/// Those of them that one way of receiving fills.
+pub(super) fn of_column(prefix: &str, name: &str) -> Vec<String> {
+    let each = ["goodput_far_over_peak", "p50_far_us", "p50_low_us"];
+    let mut rows = each.map(|row| format!("{prefix}.{row}.{name}")).to_vec();
+    if name == "on" {
+        rows.extend([format!("{prefix}.offered_over_capacity"), format!("{prefix}.p50_far_over_posted.on")]);
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenarios::overload::{ASKS, COLUMNS, COSTS_US};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn columns_fill_exactly_the_rows_that_are_promised() {
+        let mut filled = BTreeSet::new();
+        for (asks, cost_us) in ASKS.into_iter().flat_map(|asks| COSTS_US.map(|cost_us| (asks, cost_us))) {
+            for (name, _) in COLUMNS {
+                filled.extend(of_column(&prefix(asks, cost_us), name));
+            }
+        }
+        let promised = BLOCKS.iter().flatten().map(|row| row.name.to_owned()).collect::<BTreeSet<_>>();
+        assert_eq!(filled, promised);
+    }
+}
