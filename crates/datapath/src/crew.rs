@@ -187,6 +187,11 @@ impl Crew {
         &self.loads
     }
 
+    /// How flows are hashed.
+    pub fn hasher(&self) -> &Hasher {
+        &self.hasher
+    }
+
     /// What this worker lets others see of its steering.
     pub fn board(&self) -> &Arc<Board> {
         &self.board

@@ -8,6 +8,7 @@ mod batches;
 mod cut;
 mod routing;
 mod timing;
+mod walk;
 mod watch;
 
 use crate::capture::Captures;
@@ -371,10 +372,12 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         let count = batch.len();
         parse(batch, self.tables.longest_frame, &self.context);
         self.meter.lap(Stage::Parse, count);
+        self.egress.passed(Stage::Parse, batch);
         if self.tables.tunnels.underlay(ingress).is_some() {
             let count = alive(batch);
             decapsulate(batch, &self.tables.tunnels, self.decapsulate, &mut self.context);
             self.meter.lap(Stage::Decapsulate, count);
+            self.egress.passed(Stage::Decapsulate, batch);
             if let Some(captures) = self.captures {
                 captures.decapsulated(batch, self.context.now);
             }
@@ -391,6 +394,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         let count = alive(batch);
         filter(batch, direction, &self.tables.filters, self.filter, &mut self.context);
         self.meter.lap(Stage::Filter, count);
+        self.egress.passed(Stage::Filter, batch);
     }
 
     /// From the router or the bridge on.
@@ -407,9 +411,11 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         bridge(batch, &self.tables.bridges, self.bridge, &mut self.rooms.flooded, &mut self.context);
         self.meter.lap(Stage::Bridge, count);
         if !batch.is_empty() {
+            self.egress.passed(Stage::Bridge, batch);
             return self.enter_tunnels(batch);
         }
         let mut flooded = core::mem::take(&mut self.rooms.flooded);
+        self.egress.passed(Stage::Bridge, &flooded);
         let mut chunk = core::mem::take(&mut self.rooms.chunk);
         in_chunks(&mut flooded, &mut chunk, |chunk| self.enter_tunnels(chunk));
         self.rooms.flooded = flooded;
@@ -440,9 +446,11 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         encapsulate(batch, &self.tables.tunnels, self.encapsulate, fragments, &mut self.context);
         self.meter.lap(Stage::Encapsulate, count);
         if !batch.is_empty() {
+            self.egress.passed(Stage::Encapsulate, batch);
             return self.leave(batch);
         }
         let mut fragments = core::mem::take(&mut self.rooms.fragments);
+        self.egress.passed(Stage::Encapsulate, &fragments);
         let mut piece = core::mem::take(&mut self.rooms.piece);
         in_chunks(&mut fragments, &mut piece, |piece| self.leave(piece));
         self.rooms.fragments = fragments;
@@ -483,6 +491,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             seal(batch, &self.tables.tunnels, self.seal, &self.context);
         }
         self.meter.lap(Stage::Seal, survey.alive);
+        self.egress.passed(Stage::Seal, batch);
         if self.captures.is_some() {
             self.dispatch_watched(batch);
         } else {

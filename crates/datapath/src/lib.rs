@@ -51,6 +51,8 @@ pub mod transmit;
 
 pub mod capture;
 
+pub mod trace;
+
 pub mod crew;
 pub mod engine;
 

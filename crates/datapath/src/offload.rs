@@ -49,6 +49,11 @@ impl Outlet {
     pub fn plain() -> Self {
         Self { takes: Takes::default(), coalesce: false, state: Arc::new(OutletState::new(1)) }
     }
+
+    /// The same that counts for itself.
+    pub(crate) fn image(&self) -> Self {
+        Self { state: Arc::new(OutletState::new(1)), ..*self }
+    }
 }
 
 /// What has been merged and cut for a port, one block a worker.

@@ -6,9 +6,10 @@
 //! batch for ports that nothing is merged for.
 
 use crate::coalesce::Coalescer;
+use crate::counters::Stage;
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::offload::Outlet;
-use polder_buffers::{Batch, Pool, PortId};
+use polder_buffers::{Batch, Packet, Pool, PortId};
 
 /// Where batches go that have found their port.
 pub trait Egress {
@@ -26,6 +27,11 @@ pub trait Egress {
     /// Takes packets for the worker that writes their sequence numbers; leaves what there is no room
     /// for.
     fn hand_to_sealer(&mut self, _batch: &mut Batch) {}
+
+    /// Told of the packets that a stage leaves, those included whose journey it has ended. Who forwards
+    /// does not listen, and nothing is left of the call; a [`trace`](crate::trace) does.
+    #[inline(always)]
+    fn passed(&mut self, _stage: Stage, _packets: &[Packet]) {}
 }
 
 /// Output batches of one worker.

@@ -7,5 +7,6 @@ pub mod runtime;
 pub mod capture;
 pub mod control;
 pub mod show;
+pub mod trace;
 
 pub mod cli;

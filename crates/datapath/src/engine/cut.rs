@@ -64,6 +64,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     fn go_on_with(&mut self, cut: &mut Batch) {
         if !cut.is_empty() {
             self.meter.lap(Stage::Segment, cut.len());
+            self.egress.passed(Stage::Segment, cut);
             self.encapsulate(cut);
         }
     }

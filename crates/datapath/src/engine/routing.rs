@@ -31,6 +31,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         if batch.is_empty() {
             self.go_on_routed();
         } else {
+            self.egress.passed(Stage::Route, batch);
             self.bridge_rest(batch);
         }
     }
@@ -40,6 +41,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     fn go_on_routed(&mut self) {
         let mut routed = core::mem::take(&mut self.rooms.routed);
         let mut part = core::mem::take(&mut self.rooms.part);
+        self.egress.passed(Stage::Route, &routed);
         in_chunks(&mut routed, &mut part, |part| self.bridge_rest(part));
         self.rooms.routed = routed;
         self.rooms.part = part;

@@ -32,9 +32,9 @@ use std::sync::Arc;
 /// All rules of a configuration; immutable, replaced whole.
 #[derive(Debug, Default)]
 pub struct Filters {
-    rules: Vec<Compiled>,
-    inbound: Classifier,
-    outbound: Classifier,
+    rules: Arc<[Compiled]>,
+    inbound: Arc<Classifier>,
+    outbound: Arc<Classifier>,
     /// By port: the VLAN of frames without a tag.
     untagged: Vec<u16>,
     counts: RuleCounts,
@@ -73,7 +73,7 @@ impl Filters {
         }
         let of = |direction| {
             let numbered = (0_u32..).zip(rules).filter(|(_, (rule, _))| rule.direction == direction);
-            Classifier::new(&numbered.map(|(number, (rule, _))| (number, rule)).collect::<Vec<_>>())
+            Arc::new(Classifier::new(&numbered.map(|(number, (rule, _))| (number, rule)).collect::<Vec<_>>()))
         };
         Ok(Self {
             rules: rules.iter().map(|(rule, slot)| Compiled { action: rule.action, slot: *slot }).collect(),
@@ -96,6 +96,25 @@ impl Filters {
             Direction::In => &self.inbound,
             Direction::Out => &self.outbound,
         }
+    }
+
+    /// The same rules, whose matches are counted in places of their own: that of a rule is its number, from 0.
+    pub(crate) fn image(&self) -> Self {
+        let mut counts = RuleCounts::new(1);
+        counts.grow_to(self.rules.len());
+        let renumbered = |(slot, rule): (u32, &Compiled)| Compiled { slot, ..*rule };
+        Self {
+            rules: (0..).zip(&*self.rules).map(renumbered).collect(),
+            inbound: Arc::clone(&self.inbound),
+            outbound: Arc::clone(&self.outbound),
+            untagged: self.untagged.clone(),
+            counts,
+        }
+    }
+
+    /// Which rules have matched so far, by number from 0, and how often; in an image.
+    pub(crate) fn matched(&self) -> Vec<u64> {
+        (0..).zip(&*self.rules).map(|(number, _)| self.counts.get(number).0).collect()
     }
 
     /// How large they have become.

@@ -157,7 +157,7 @@ pub struct Bridges {
     links: Arc<Links>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Bridge {
     pub(super) fdb: Arc<Fdb>,
     pub(super) ageing: u32,
@@ -165,7 +165,7 @@ pub(super) struct Bridge {
     static_entries: Vec<StaticEntry>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) port: PortId,
     pub(super) bridge: u16,
@@ -248,6 +248,23 @@ impl Bridges {
     pub fn longest_expansion(&self) -> usize {
         let longest = self.bridges.iter().map(|bridge| bridge.members.len()).max();
         BATCH * longest.unwrap_or(1).max(1)
+    }
+
+    /// The same with copies of what is learned.
+    pub(crate) fn image(&self) -> Self {
+        let bridge = |bridge: &Bridge| Bridge { fdb: Arc::new(bridge.fdb.copy()), ..bridge.clone() };
+        Self {
+            by_port: self.by_port.clone(),
+            members: self.members.clone(),
+            bridges: self.bridges.iter().map(bridge).collect(),
+            links: Arc::clone(&self.links),
+        }
+    }
+
+    /// What the bridge of a member has learned, and after how many seconds it forgets.
+    pub fn learned_by(&self, port: PortId) -> Option<(&Fdb, u32)> {
+        let bridge = self.bridge(self.member(port)?.bridge);
+        Some((&bridge.fdb, bridge.ageing))
     }
 
     /// Which ports can send.

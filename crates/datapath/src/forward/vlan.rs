@@ -113,7 +113,7 @@ impl core::fmt::Debug for VlanSet {
 }
 
 /// What a port of a VLAN-aware bridge takes and sends: [`VlanMode`], prepared for the path.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct PortVlans {
     /// VLANs that it sends.
     members: Bits,

@@ -77,6 +77,8 @@
 mod interface;
 mod prefix;
 
+mod explain;
+
 mod arena;
 mod branch;
 mod fib;
@@ -106,6 +108,7 @@ mod sort;
 mod counters;
 
 pub use counters::RouteCounters;
+pub use explain::{Found, Lookup};
 pub use fib::{Fib, FibHandle, FibReader};
 pub use interface::{Interface, InterfaceId, LEAST_MTU, OwnAddress, Owner, RouterId, Routers, RoutersError};
 pub use neighbours::{Neighbour, Neighbours};

@@ -46,6 +46,11 @@ impl RouterAccess {
     pub fn notices(&self) -> &Arc<Notices> {
         &self.notices
     }
+
+    /// The same routes; what is told about neighbours stays here.
+    pub(super) fn unheard(&self) -> Self {
+        Self { notices: Arc::default(), ..self.clone() }
+    }
 }
 
 impl Default for Router {

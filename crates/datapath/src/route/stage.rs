@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// [`Packet::flags`]: looked at closely; the short path is not for it.
 pub(super) const CLOSELY: u8 = 1 << 1;
 /// Makes hops share flows otherwise than workers do.
-const SEED: u64 = 0x6563_6d70;
+pub(super) const SEED: u64 = 0x6563_6d70;
 
 /// What one worker keeps between batches.
 #[derive(Debug)]

@@ -169,6 +169,12 @@ impl Group {
         Ok(Self { buckets: buckets.into() })
     }
 
+    /// The bucket of a flow, how many there are, and the hop that has it.
+    pub fn bucket(&self, flow_hash: u32) -> ((usize, usize), WayId) {
+        let bucket = flow_hash as usize & self.buckets.len().wrapping_sub(1);
+        ((bucket, self.buckets.len()), self.member(flow_hash))
+    }
+
     /// The hop of a flow.
     #[inline(always)]
     pub fn member(&self, flow_hash: u32) -> WayId {

@@ -84,5 +84,10 @@ mod buckets {
     }
 }
 
+/// The bucket of a packet of a port in that order, by its flow.
+pub fn bucket_of(flow: Flow, order: Order) -> usize {
+    buckets::of(flow.hash, flow.pinned, order)
+}
+
 /// Number of buckets, of all kinds.
 pub const BUCKETS: usize = buckets::ALL;

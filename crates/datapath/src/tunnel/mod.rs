@@ -28,6 +28,7 @@ mod decapsulate;
 mod encapsulate;
 mod ends;
 mod fragment;
+mod image;
 mod inner;
 mod lane;
 mod mss;
@@ -86,7 +87,7 @@ pub enum TunnelsError {
 }
 
 /// One tunnel as the stages see it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Tunnel {
     options: TunnelOptions,
     underlay: Underlay,

@@ -26,6 +26,19 @@ impl TunnelState {
         }
     }
 
+    /// The same state for one worker, which nobody else changes.
+    pub(crate) fn copy(&self) -> Self {
+        let copy = Self::new(1);
+        // Relaxed, as all that these words order is themselves.
+        copy.next_hop.0.store(self.next_hop.0.load(Ordering::Relaxed), Ordering::Relaxed);
+        let (from, to) = (&self.sequence, &copy.sequence);
+        to.sent.0.store(from.sent.0.load(Ordering::Relaxed), Ordering::Relaxed);
+        to.identification.0.store(from.identification.0.load(Ordering::Relaxed), Ordering::Relaxed);
+        to.received.0.store(from.received.0.load(Ordering::Relaxed), Ordering::Relaxed);
+        copy.worker(0).last_received.set(self.last_received().map_or(0, |last| last.0));
+        copy
+    }
+
     /// The block of one worker; that of the last one for numbers beyond.
     #[inline]
     pub fn worker(&self, worker: usize) -> &TunnelCounters {

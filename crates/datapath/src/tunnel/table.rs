@@ -14,9 +14,9 @@ enum Role {
 }
 
 /// All tunnels of a configuration: by port, and by what a packet from the other end carries.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Tunnels {
-    tunnels: Box<[Tunnel]>,
+    pub(super) tunnels: Box<[Tunnel]>,
     underlays: Box<[Underlay]>,
     roles: Box<[Role]>,
     /// Open addressing, at most half full: position of a tunnel plus one, 0 for a free place.

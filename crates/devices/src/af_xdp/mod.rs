@@ -57,6 +57,7 @@ mod preflight;
 mod thread;
 
 mod error;
+mod verdict;
 
 #[cfg(test)]
 mod model;
@@ -68,3 +69,4 @@ pub use options::{BusyPoll, Claim, Door, Hook, Mode, OnExit, Options, Take};
 pub use pin::release;
 pub use port::{LinkState, Opened, Port, Statistics};
 pub use preflight::{Finding, Level, Report, inspect};
+pub use verdict::Verdict;

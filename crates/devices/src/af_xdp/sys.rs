@@ -157,6 +157,22 @@ pub(super) fn object_info(object: BorrowedFd<'_>) -> Result<[u8; 80], Errno> {
     Ok(info)
 }
 
+/// Runs an XDP program on a frame that nobody has sent (BPF_PROG_TEST_RUN); what it answers.
+pub(super) fn test_run(program: BorrowedFd<'_>, frame: &[u8]) -> Result<u32, Errno> {
+    let length = u32::try_from(frame.len()).map_err(|_| Errno::MSGSIZE)?;
+    let mut attributes =
+        Attributes::new().fd(0, program).u32(8, length).pointer(16, frame.as_ptr()).u32(32, 1);
+    let pointer = (&raw mut attributes.0).cast::<u8>();
+    // SAFETY: the attributes are 128 writable bytes, of which the kernel writes the answer; it reads
+    // `data_size_in` bytes, the slice's length, and copies none back, because `data_out` is null.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, TEST_RUN, pointer, size_of::<Attributes>()) };
+    if result < 0 {
+        return Err(last_error());
+    }
+    let [_, _, _, _, a, b, c, d, ..] = attributes.0;
+    Ok(u32::from_ne_bytes([a, b, c, d]))
+}
+
 /// Mounts a BPF file system at `path`.
 pub(super) fn mount_bpf(path: &CStr) -> Result<(), Errno> {
     let (kind, flags) = (c"bpf".as_ptr(), libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC);
@@ -203,6 +219,7 @@ const MAP_DELETE: i32 = 3;
 const PROGRAM_LOAD: i32 = 5;
 const OBJECT_PIN: i32 = 6;
 const OBJECT_GET: i32 = 7;
+const TEST_RUN: i32 = 10;
 const PROGRAM_BY_ID: i32 = 13;
 const OBJECT_INFO: i32 = 15;
 const LINK_CREATE: i32 = 28;

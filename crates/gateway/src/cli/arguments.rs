@@ -2,6 +2,7 @@
 
 use crate::control::client::{ClientError, DIRECTORY, only_gateway};
 use crate::show::What;
+use crate::trace::spec::LAYERS;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -36,6 +37,14 @@ pub(super) enum Command {
     /// why it was dropped. The worker runs the compiled expression itself and copies what matches; when the file
     /// cannot keep up, packets are missing in the file, never in the traffic. Ctrl-C ends it with a summary.
     Capture(Capture),
+    /// Says what a running gateway would do with a packet, decision by decision, and does nothing.
+    ///
+    /// The packet is described in words, layer by layer with `/` between them, as in
+    /// `eth dst 02:00:00:00:00:02 / ip src 10.0.0.1 dst 10.0.1.9 / udp dport 53 / payload 64`, or in digits, as in
+    /// `hex 0200…`, or taken from a capture (--pcap). The gateway's own stages decide, over its own tables; learned
+    /// addresses, counters and numbers stay as they are.
+    #[command(after_long_help = trace_words())]
+    Trace(Trace),
     /// Has a running gateway read its file again, and apply all that has changed or nothing.
     Reload(Reload),
     /// Opens interfaces that a gateway with on_exit = "drop" has left closed.
@@ -134,6 +143,39 @@ pub(super) struct Capture {
     /// The gateway's control socket, when it is at another place than usual.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Trace {
+    /// The port by which the packet comes.
+    pub(super) port: String,
+    /// The packet in words.
+    #[arg(value_name = "PACKET", required_unless_present = "pcap")]
+    pub(super) packet: Vec<String>,
+    /// Packets of a capture, pcap or pcapng; `-` for standard input.
+    #[arg(long, value_name = "FILE", conflicts_with = "packet")]
+    pub(super) pcap: Option<PathBuf>,
+    /// The capture's packet of that number, from 1, and no other.
+    #[arg(short = 'n', long, value_name = "N", requires = "pcap", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) number: Option<u64>,
+    /// Print rows as JSON, a line for each packet.
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) gateway: Which,
+}
+
+/// The words of packets, for the help.
+fn trace_words() -> String {
+    let layers = LAYERS.iter().map(|(name, fields)| format!("  {name:<8} {}\n", fields.join(", ")));
+    format!(
+        "Layers:\n{}\nWithout `eth` in front, a packet is for the port itself where that is an underlay's or a router's, \
+         and comes from {}. Types, protocols, lengths and checksums that are not said are worked out. \
+         Others: ttl 64, udp from port 40000 to 9, tcp SYN from 40000 to 80, icmp an echo request, \
+         ip from 198.51.100.1 or 2001:db8::1.",
+        layers.collect::<String>(),
+        super::trace::SOURCE
+    )
 }
 
 impl Capture {

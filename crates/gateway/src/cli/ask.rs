@@ -24,7 +24,9 @@ pub(super) fn show(arguments: &Show) -> Result<(), Failure> {
 fn ask(client: &mut Client, arguments: &Show) -> Result<Shown, Failure> {
     match client.ask(Ask::Show { what: arguments.what })? {
         Answer::Shown(shown) => Ok(*shown),
-        answer @ (Answer::Reloaded(_) | Answer::Capturing(_) | Answer::Error(_)) => Err(odd(&answer)),
+        answer @ (Answer::Reloaded(_) | Answer::Traced(_) | Answer::Capturing(_) | Answer::Error(_)) => {
+            Err(odd(&answer))
+        }
     }
 }
 
@@ -100,7 +102,7 @@ pub(super) fn reload(arguments: &Reload) -> Result<(), Failure> {
     let ask = Ask::Reload { dry_run: arguments.dry_run };
     let reloaded = match Client::connect(&socket)?.ask(ask) {
         Ok(Answer::Reloaded(reloaded)) => reloaded,
-        Ok(answer @ (Answer::Shown(_) | Answer::Capturing(_) | Answer::Error(_))) => {
+        Ok(answer @ (Answer::Shown(_) | Answer::Traced(_) | Answer::Capturing(_) | Answer::Error(_))) => {
             return Err(odd(&answer));
         }
         Err(error) => return Err(error.into()),

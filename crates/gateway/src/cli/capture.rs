@@ -32,7 +32,9 @@ pub(super) fn capture(arguments: &Capture) -> Result<(), Failure> {
     let mut client = Client::connect(&arguments.socket()?)?;
     match client.ask(Ask::Capture(request(arguments, to_digits(&program))))? {
         Answer::Capturing(_) => {}
-        answer @ (Answer::Shown(_) | Answer::Reloaded(_) | Answer::Error(_)) => return Err(odd(&answer)),
+        answer @ (Answer::Shown(_) | Answer::Reloaded(_) | Answer::Traced(_) | Answer::Error(_)) => {
+            return Err(odd(&answer));
+        }
     }
     // Opened when the gateway has agreed: a mistake does not cost an older file.
     let file: Box<dyn Write> = match arguments.write.as_deref().filter(|_| !to_output) {

@@ -14,6 +14,7 @@ mod lab;
 mod pcap;
 mod release;
 mod screen;
+mod trace;
 
 pub use arguments::Arguments;
 
@@ -68,6 +69,7 @@ fn carry_out(command: Command) -> Result<(), Failure> {
         Command::Check(check) => check::check(&check),
         Command::Show(show) => ask::show(&show),
         Command::Capture(asked) => capture::capture(&asked),
+        Command::Trace(asked) => trace::trace(&asked),
         Command::Reload(reload) => ask::reload(&reload),
         Command::Release(release) => release::release(&release),
         Command::Demo { arguments } => lab::start("demo", &arguments),

@@ -154,7 +154,9 @@ impl Client {
             Answer::Error(refusal) => {
                 Err(ClientError::Refused { kind: refusal.kind, message: refusal.message })
             }
-            answer @ (Answer::Shown(_) | Answer::Reloaded(_) | Answer::Capturing(_)) => Ok(answer),
+            answer @ (Answer::Shown(_) | Answer::Reloaded(_) | Answer::Traced(_) | Answer::Capturing(_)) => {
+                Ok(answer)
+            }
         }
     }
 }

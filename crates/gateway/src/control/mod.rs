@@ -19,6 +19,7 @@ pub mod socket;
 
 use crate::capture::CaptureRequest;
 use crate::show::{Shown, What};
+use crate::trace::{Trace, TraceRequest};
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol.
@@ -51,6 +52,8 @@ pub enum Ask {
         #[serde(default)]
         dry_run: bool,
     },
+    /// What would become of a packet.
+    Trace(TraceRequest),
     /// To send packets, as a pcapng file behind the answer, until this side is shut down.
     Capture(CaptureRequest),
 }
@@ -73,6 +76,8 @@ pub enum Answer {
     Shown(Box<Shown>),
     /// What a reload changes.
     Reloaded(Reloaded),
+    /// What would become of a packet.
+    Traced(Box<Trace>),
     /// Packets follow.
     Capturing(Capturing),
     /// It cannot be done.
@@ -168,7 +173,11 @@ mod tests {
     fn refusal(line: &str) -> String {
         match parse(line.as_bytes()).expect_err(line).answer {
             Answer::Error(Refusal { kind: Fault::Request, message }) => message,
-            answer @ (Answer::Error(_) | Answer::Shown(_) | Answer::Reloaded(_) | Answer::Capturing(_)) => {
+            answer @ (Answer::Error(_)
+            | Answer::Shown(_)
+            | Answer::Reloaded(_)
+            | Answer::Traced(_)
+            | Answer::Capturing(_)) => {
                 panic!("{answer:?}")
             }
         }

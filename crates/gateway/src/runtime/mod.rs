@@ -26,6 +26,7 @@ pub mod show;
 pub mod tables;
 mod threads;
 mod tunnels;
+pub mod trace;
 mod views;
 pub mod wake;
 pub mod worker;

@@ -6,6 +6,7 @@ use super::gateway::Gateway;
 use super::manager::{Manager, NotifyState};
 use super::run::{SharedGateway, lock};
 use super::show::show;
+use super::trace::Tracer;
 use crate::capture::CaptureRequest;
 use crate::config::{self, LoadError, detail, difference};
 use crate::control::{Answer, Ask, Fault, Refusal, Reloaded, Request, Response};
@@ -19,11 +20,12 @@ pub(super) struct Service {
     manager: Manager,
     path: PathBuf,
     captures: Captures,
+    tracer: Tracer,
 }
 
 impl Service {
     pub(super) fn new(gateway: SharedGateway, manager: Manager, path: PathBuf) -> Self {
-        Self { gateway, manager, path, captures: Captures::default() }
+        Self { gateway, manager, path, captures: Captures::default(), tracer: Tracer::default() }
     }
 
     pub(super) fn gateway(&self) -> &Mutex<Gateway> {
@@ -41,6 +43,10 @@ impl Service {
             Ask::Show { what } => Answer::Shown(Box::new(show(&self.gateway, what))),
             Ask::Reload { dry_run } => match self.reload(dry_run) {
                 Ok(reloaded) => Answer::Reloaded(reloaded),
+                Err(refusal) => Answer::Error(refusal),
+            },
+            Ask::Trace(request) => match self.tracer.trace(&self.gateway, &request) {
+                Ok(trace) => Answer::Traced(Box::new(trace)),
                 Err(refusal) => Answer::Error(refusal),
             },
             // The server hands these to `capture`.

@@ -37,6 +37,7 @@
 //!   ports at once leave it on one of them, and the next frame corrects it.
 
 mod bucket;
+mod copy;
 mod key;
 mod view;
 

@@ -33,7 +33,7 @@ use polder_buffers::snapshot::Snapshot;
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
 use polder_datapath::engine::{Books, Tables};
 use polder_datapath::forward::{BridgeCounters, Links, SweepCursor};
-use polder_datapath::steer::Board;
+use polder_datapath::steer::{Board, Hasher};
 use polder_datapath::units::Nanos;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -50,6 +50,8 @@ pub struct WorkerHandle {
     pub cpu: Option<u16>,
     /// What it lets others see of its steering, if workers share.
     pub board: Option<Arc<Board>>,
+    /// How it hashes flows, if workers share.
+    pub hasher: Option<Hasher>,
     thread: Option<JoinHandle<Option<Worker>>>,
 }
 
@@ -86,6 +88,11 @@ pub struct Gateway {
 }
 
 impl Gateway {
+    /// The tables that workers go by.
+    pub fn tables(&self) -> Arc<Tables> {
+        self.tables.latest()
+    }
+
     /// Counters of all workers that there have ever been, those that there are first.
     pub fn worker_counters(&self) -> Vec<Arc<WorkerCounters>> {
         self.books.iter().map(|(counters, _)| Arc::clone(counters)).collect()

@@ -59,6 +59,7 @@ impl Gateway {
             let mut worker = Worker::new(pool, engine, self.clock, mesh, Arc::clone(&bell), inbox, report)?;
             let share = crew.next();
             let board = share.as_ref().map(|share| Arc::clone(share.board()));
+            let hasher = share.as_ref().map(|share| share.hasher().clone());
             worker.schedule(schedule(configuration));
             let places = [Whereabouts::Posted, Whereabouts::Held];
             let [posted, held] = places.map(|place| self.memory.manager().gauge(place));
@@ -75,7 +76,7 @@ impl Gateway {
                 worker.run();
                 Some(worker)
             })?;
-            let handle = WorkerHandle { commands, bell, counters, cpu, board, thread: Some(thread) };
+            let handle = WorkerHandle { commands, bell, counters, cpu, board, hasher, thread: Some(thread) };
             recruits.push(Recruit { worker, handle, books, go });
         }
         Ok(Recruits { recruits })

@@ -76,6 +76,29 @@ impl Routing {
         }
     }
 
+    /// The most specific route of those that were installed that covers an address.
+    pub(in crate::runtime) fn covering(&self, address: IpAddr) -> Option<RouteRow> {
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        let covering = (0..=bits).rev().filter_map(|bits| Prefix::new(address, bits).ok());
+        let found = covering.filter_map(|prefix| Some((prefix, self.installed.get(&prefix)?))).next();
+        found.map(|(prefix, (origin, target))| self.route(prefix, *origin, target))
+    }
+
+    /// What the kernel calls the state of a neighbour of its own.
+    pub(in crate::runtime) fn state_of(
+        &self,
+        interface: InterfaceId,
+        address: IpAddr,
+    ) -> Option<&'static str> {
+        let attached = self.find(interface)?;
+        self.mirror()?.neighbour(attached.index, address).map(|known| known.word())
+    }
+
+    /// The name of an interface: the port's, and the VLAN.
+    pub(in crate::runtime) fn interface_name(&self, interface: InterfaceId) -> String {
+        self.name_of(interface)
+    }
+
     fn find(&self, interface: InterfaceId) -> Option<&Attached> {
         self.attached.iter().find(|attached| attached.interface.id == interface)
     }

@@ -1,0 +1,127 @@
+//! What the routing stage finds for a packet, for who wants to know why: the same headers read, the same tables
+//! asked, the same hash. What is decided of it, the stage alone says.
+
+use super::stage::SEED;
+use super::{Hop, Interface, InterfaceId, Routers, Way, WayId, check};
+use crate::steer::Hasher;
+use crate::wire::{EtherType, Link, VlanId};
+use polder_buffers::Packet;
+use std::net::IpAddr;
+
+/// A route that was looked up for a packet.
+#[derive(Clone, Debug)]
+pub struct Lookup {
+    /// By which interface it came in.
+    pub interface: Interface,
+    /// For which address.
+    pub destination: IpAddr,
+    /// Where the route leads.
+    pub found: Found,
+}
+
+/// Where a route leads.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// There is none.
+    Nothing,
+    /// To a neighbour.
+    Hop(Hop),
+    /// To one of several.
+    Member {
+        /// The hash of the packet's flow.
+        hash: u32,
+        /// The bucket of the group that it finds, and how many there are.
+        bucket: (usize, usize),
+        /// Who has the bucket.
+        hop: Option<Hop>,
+    },
+    /// To the destination itself, whose link-layer address is to be found out.
+    Connected(InterfaceId),
+    /// To this machine.
+    Local,
+    /// To all stations of a network.
+    Broadcast,
+    /// Nowhere.
+    Blackhole,
+    /// Nowhere; the sender is told.
+    Unreachable,
+    /// Nowhere; the sender is told.
+    Prohibit,
+}
+
+impl Found {
+    /// The neighbour that packets go to, if it is one.
+    pub fn hop(&self) -> Option<&Hop> {
+        match self {
+            Self::Hop(hop) => Some(hop),
+            Self::Member { hop, .. } => hop.as_ref(),
+            Self::Nothing
+            | Self::Connected(_)
+            | Self::Local
+            | Self::Broadcast
+            | Self::Blackhole
+            | Self::Unreachable
+            | Self::Prohibit => None,
+        }
+    }
+}
+
+impl Lookup {
+    /// What is found for a packet; `None` when it is no packet that a route is looked up for.
+    pub fn of(packet: &Packet, routers: &Routers) -> Option<Self> {
+        let link = Link::parse(packet.bytes()).ok()?;
+        let vlan = match (link.tag, link.inner_tag) {
+            (None, _) => VlanId::PRIORITY,
+            (Some(tag), None) => tag.id()?,
+            (Some(_), Some(_)) => return None,
+        };
+        let interface = routers.interface(InterfaceId { port: packet.ingress, vlan })?;
+        if link.ethernet.destination() != interface.mac {
+            return None;
+        }
+        let destination = destination(&link, packet.len() - link.header_bytes())?;
+        let access = routers.routers().get(usize::from(interface.router.0))?;
+        let id = match destination {
+            IpAddr::V4(address) => access.v4.reader().view().lookup_v4(address),
+            IpAddr::V6(address) => access.v6.reader().view().lookup_v6(address),
+        };
+        let ways = access.ways.latest();
+        let found = match ways.get(id) {
+            None => Found::Nothing,
+            Some(Way::Hop(hop)) => Found::Hop(hop.clone()),
+            Some(Way::Group(group)) => {
+                let hash = Hasher::mixed(SEED, false).flow(packet, false).hash;
+                let (bucket, member) = group.bucket(hash);
+                let hop = match ways.get(member) {
+                    Some(Way::Hop(hop)) => Some(hop.clone()),
+                    _ => None,
+                };
+                Found::Member { hash, bucket, hop }
+            }
+            Some(Way::Connected(to)) => Found::Connected(*to),
+            Some(Way::Local) => Found::Local,
+            Some(Way::Broadcast) => Found::Broadcast,
+            Some(Way::Blackhole) => Found::Blackhole,
+            Some(Way::Unreachable) => Found::Unreachable,
+            Some(Way::Prohibit) => Found::Prohibit,
+        };
+        debug_assert!(id != WayId::NONE || matches!(found, Found::Nothing), "no route leads nowhere");
+        Some(Self { interface: interface.clone(), destination, found })
+    }
+}
+
+/// For whom a packet is, if its header is right.
+fn destination(link: &Link<'_>, length: usize) -> Option<IpAddr> {
+    let bytes = link.payload();
+    match link.ether_type() {
+        EtherType::IPV4 => match check::check_v4(bytes, length).ok()? {
+            check::Seen::To(address) => Some(address.into()),
+            check::Seen::Group | check::Seen::OnLink(_) => None,
+        },
+        EtherType::IPV6 => match check::check_v6(bytes, length).ok()? {
+            check::Seen::To(address) => Some(address.into()),
+            check::Seen::Group | check::Seen::OnLink(_) => None,
+        },
+        _ => None,
+    }
+}

@@ -1,0 +1,46 @@
+//! What the program on an interface would do with a frame: the program itself is asked.
+
+use super::link::{self, Which};
+use super::port::Port;
+use super::sys;
+use rustix::io::Errno;
+use std::os::fd::AsFd as _;
+
+/// What becomes of a frame that comes in by an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes to the socket of its queue.
+    Taken,
+    /// The kernel has it.
+    Kernel,
+    /// It is dropped there.
+    Dropped,
+}
+
+/// Bytes that the program is shown: more than it reads.
+const SHOWN: usize = 512;
+/// The shortest frame that the kernel lets a program run on.
+const SHORTEST: usize = 14;
+
+impl Port {
+    /// Runs the interface's program on a frame, as if that had come in by its first queue. The frame goes
+    /// nowhere.
+    ///
+    /// # Errors
+    /// What the kernel said: `PERM` without the right to run programs, `INVAL` for a frame that is shorter
+    /// than an Ethernet header, `NOENT` when there is no program.
+    pub fn verdict(&self, frame: &[u8]) -> Result<Verdict, Errno> {
+        let shown = &frame[..frame.len().min(SHOWN)];
+        if shown.len() < SHORTEST {
+            return Err(Errno::INVAL);
+        }
+        let link = link::query(Which::Index(self.interface.index))?;
+        let program = sys::open_program(link.xdp.program().ok_or(Errno::NOENT)?)?;
+        // `enum xdp_action`: aborted, drop, pass, back out, redirect.
+        Ok(match sys::test_run(program.as_fd(), shown)? {
+            4 => Verdict::Taken,
+            2 => Verdict::Kernel,
+            _ => Verdict::Dropped,
+        })
+    }
+}

@@ -1,0 +1,115 @@
+//! `polder trace`: what a running gateway would do with a packet.
+
+use super::arguments::Trace as Arguments;
+use super::ask::odd;
+use super::screen::Screen;
+use super::{Failure, WRONG};
+use crate::control::client::Client;
+use crate::control::{Answer, Ask};
+use crate::show::ports::PortRow;
+use crate::show::{View, What};
+use crate::trace::spec::{Defaults, Spec};
+use crate::trace::{TraceRequest, pcap, to_digits};
+use anyhow::{Context as _, bail};
+use polder_datapath::wire::MacAddress;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+/// The station that packets come from which do not say it.
+pub(super) const SOURCE: MacAddress = MacAddress([0x02, 0, 0, 0, 0xfe, 0xed]);
+
+pub(super) fn trace(arguments: &Arguments) -> Result<(), Failure> {
+    // What can be wrong without a gateway is said without one.
+    let asked = match &arguments.pcap {
+        Some(path) => Asked::Frames(of_file(path, arguments.number)?),
+        None => Asked::Spec(parse(&arguments.packet.join(" "))?),
+    };
+    let mut client = Client::connect(&arguments.gateway.socket()?)?;
+    let frames = match asked {
+        Asked::Frames(frames) => frames,
+        Asked::Spec(spec) => vec![build(&spec, &mut client, &arguments.port)?],
+    };
+    let screen = Screen::stdout();
+    for (number, frame) in frames.iter().enumerate() {
+        let request = TraceRequest { port: arguments.port.clone(), frame: to_digits(frame) };
+        let traced = match client.ask(Ask::Trace(request))? {
+            Answer::Traced(traced) => traced,
+            answer @ (Answer::Shown(_) | Answer::Reloaded(_) | Answer::Capturing(_) | Answer::Error(_)) => {
+                return Err(odd(&answer));
+            }
+        };
+        if arguments.json {
+            screen.write(&format!("{}\n", serde_json::to_string(&traced)?))?;
+        } else {
+            let gap = if number > 0 { "\n" } else { "" };
+            screen.write(&format!("{gap}{}", traced.draw(screen.look())))?;
+        }
+    }
+    Ok(())
+}
+
+enum Asked {
+    Spec(Spec),
+    Frames(Vec<Vec<u8>>),
+}
+
+fn parse(text: &str) -> Result<Spec, Failure> {
+    Spec::parse(text).map_err(|error| complain(&error.render(text)))
+}
+
+fn complain(text: &str) -> Failure {
+    let screen = Screen::stderr();
+    // There is nobody left to tell when this fails.
+    let _: io::Result<()> = screen.write(&format!("{}: {text}\n", screen.look().bad("error")));
+    Failure::Told(WRONG)
+}
+
+/// The packet of a description; the gateway knows what it does not say.
+fn build(spec: &Spec, client: &mut Client, name: &str) -> Result<Vec<u8>, Failure> {
+    let row = port(client, name)?;
+    let speaks = row.as_ref().filter(|row| row.role != "bridge").and_then(|row| row.mac.as_ref());
+    let dst = speaks.and_then(|mac| mac.parse().ok());
+    spec.build(Defaults { src: SOURCE, dst }).map_err(|error| complain(&error.to_string()))
+}
+
+fn port(client: &mut Client, name: &str) -> Result<Option<PortRow>, Failure> {
+    let Answer::Shown(shown) = client.ask(Ask::Show { what: What::Ports })? else { return Ok(None) };
+    let View::Ports(rows) = shown.view else { return Ok(None) };
+    Ok(rows.into_iter().find(|row| row.name == name))
+}
+
+/// The packets of a capture, or the one of that number.
+fn of_file(path: &Path, number: Option<u64>) -> Result<Vec<Vec<u8>>, Failure> {
+    let bytes = read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let frames = pcap::frames(&bytes).map_err(|error| complain(&format!("{}: {error}", path.display())))?;
+    let chosen = match number {
+        None => frames,
+        Some(number) => {
+            let at = usize::try_from(number - 1).unwrap_or(usize::MAX);
+            let Some(frame) = frames.get(at) else {
+                let count = frames.len();
+                return Err(complain(&format!(
+                    "{} has {count} packets, and none of number {number}",
+                    path.display()
+                )));
+            };
+            vec![*frame]
+        }
+    };
+    Ok(chosen.into_iter().map(<[u8]>::to_vec).collect())
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let most = u64::try_from(pcap::MOST_BYTES)?;
+    let mut bytes = Vec::new();
+    if path == Path::new("-") {
+        io::stdin().lock().take(most + 1).read_to_end(&mut bytes)?;
+    } else {
+        File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    }
+    if bytes.len() > pcap::MOST_BYTES {
+        bail!("it is larger than {} MiB: cut it with `editcap -r`, or `tcpdump -r … -c …`", most >> 20);
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,142 @@
+//! What a bridge decides, and what it would learn.
+
+use super::teller::{Teller, facts};
+use crate::config::model::Bridge;
+use polder_buffers::PortId;
+use polder_datapath::counters::Stage;
+use polder_datapath::forward::{FdbEntry, FdbKey, FdbTime};
+use polder_datapath::route::Notice;
+use polder_datapath::trace::{Fate, Look, Seen, Walk};
+use polder_datapath::wire::{Ethernet, MacAddress};
+use serde_json::json;
+
+/// Source and destination of a frame.
+fn ends(bytes: &[u8]) -> Option<(MacAddress, MacAddress)> {
+    let ethernet = Ethernet::parse(bytes).ok()?;
+    Some((ethernet.source(), ethernet.destination()))
+}
+
+impl Teller<'_> {
+    /// Tells where the bridge sends a frame. `before` is the frame, the look has its copies.
+    pub(super) fn bridged(&mut self, walked: &Walk, look: &Look, before: &[Seen]) {
+        let Some(came) = before
+            .iter()
+            .find(|packet| packet.egress == polder_buffers::NO_PORT || packet.egress == packet.ingress)
+        else {
+            return;
+        };
+        let bridge = self.gateway.configuration.bridge_of(came.ingress);
+        let Some((bridge, (_, to))) = bridge.zip(ends(&came.bytes)) else {
+            self.ends(look);
+            return;
+        };
+        let going = look.packets.iter().filter(|packet| packet.fate == Fate::GoesOn).collect::<Vec<_>>();
+        let vlan = look.packets.first().map_or(0, |packet| packet.vlan);
+        let in_vlan = if vlan > 0 { format!(", VLAN {vlan}") } else { String::new() };
+        let known = self.known(walked, came.ingress, to, vlan);
+        let names = going.iter().map(|packet| self.name(packet.egress)).collect::<Vec<_>>();
+        let why = self.why(bridge, to, known.as_ref());
+        let name = &bridge.name;
+        let of_bridge = facts([
+            ("bridge", json!(name)),
+            ("vlan", json!(vlan)),
+            ("destination", json!(to.to_string())),
+            ("known", json!(known.is_some())),
+            ("ports", json!(names)),
+        ]);
+        let dropped = look.packets.iter().find_map(|packet| match packet.fate {
+            Fate::Dropped(reason) => Some(reason),
+            Fate::GoesOn | Fate::Taken => None,
+        });
+        match (names.as_slice(), dropped) {
+            ([], Some(reason)) => self.end(Stage::Bridge, reason, format!("; {name}{in_vlan}: {why}")),
+            ([], None) => {}
+            ([one], _) if known.is_some() => {
+                self.step("bridge", format!("{name}{in_vlan}: {why}: to {one}"), of_bridge)
+            }
+            (all, _) => {
+                let text = format!("{name}{in_vlan}: {why}: flooded to {}", all.join(", "));
+                self.step("bridge", text, of_bridge);
+            }
+        }
+    }
+
+    /// What is known of a station, if it is not too old.
+    fn known(&self, walked: &Walk, port: PortId, to: MacAddress, vlan: u16) -> Option<FdbEntry> {
+        if to.is_multicast() {
+            return None;
+        }
+        let (fdb, ageing) = walked.tables.bridges.learned_by(port)?;
+        let key = FdbKey::new(to, vlan);
+        fdb.lookup(key, FdbTime::new(self.gateway.clock.now(), ageing))?;
+        fdb.entry(key)
+    }
+
+    fn why(&self, bridge: &Bridge, to: MacAddress, known: Option<&FdbEntry>) -> String {
+        let second = FdbTime::new(self.gateway.clock.now(), 0).second;
+        match known {
+            Some(entry) if entry.is_static => {
+                format!("{to} is bound to {} by configuration", self.name(entry.port))
+            }
+            Some(entry) => {
+                let age = second.saturating_sub(entry.seen);
+                let left = bridge.ageing_seconds.saturating_sub(age);
+                let port = self.name(entry.port);
+                format!("{to} is behind {port}, seen {age} s ago, forgotten in {left} s")
+            }
+            None if to == MacAddress::BROADCAST => "for all stations".to_owned(),
+            None if to.is_multicast() => format!("{to} is a group"),
+            None => format!("{to} is not known"),
+        }
+    }
+
+    /// What the gateway would have learnt, asked and told.
+    pub(super) fn effects(&self, walked: &Walk, port: PortId) -> Vec<String> {
+        let mut effects = Vec::new();
+        let learning = walked.learning;
+        // The frame that a bridge looked at: of a tunnel, the one inside.
+        let bridged = walked.looks.iter().find(|look| look.stage == Stage::Bridge);
+        let source = bridged.and_then(|look| look.packets.first()).and_then(|seen| {
+            let from = ends(&seen.bytes).map(|(source, _)| source)?;
+            Some((from, self.name(if seen.ingress == seen.egress { port } else { seen.ingress })))
+        });
+        if let Some((from, name)) = source {
+            let known = [
+                (learning.learned, format!("learn {from} behind {name}")),
+                (learning.moved, format!("find {from} behind {name}, where it was not before")),
+                (
+                    learning.pinned,
+                    format!("not learn {from}, which is bound to another port by configuration"),
+                ),
+                (learning.full, format!("not learn {from}: there is no room (`max_entries`)")),
+            ];
+            effects.extend(known.into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text));
+        }
+        for notice in &walked.notices {
+            effects.push(match *notice {
+                Notice::Wanted { interface, address } => {
+                    format!("ask for the link-layer address of {address} on {}", self.interface(interface))
+                }
+                Notice::Heard { interface, address, mac } => {
+                    format!("remember that {address} on {} is {mac}", self.interface(interface))
+                }
+                Notice::Silent { interface, address } => {
+                    format!("give up on {address} on {}", self.interface(interface))
+                }
+            });
+        }
+        if walked.told.1 > 0 {
+            effects.push(
+                "tell the sender nothing: it may not be told, or there is no address to speak from"
+                    .to_owned(),
+            );
+        }
+        let limits = self.gateway.configuration.bridge_of(port).map(|bridge| bridge.flood_limit);
+        let is_limited = limits
+            .is_some_and(|limits| limits.unknown_unicast.or(limits.multicast).or(limits.broadcast).is_some());
+        if learning.flooded > 0 && is_limited {
+            effects.push("count for `flood_limit`, which a trace takes for not used up".to_owned());
+        }
+        effects
+    }
+}

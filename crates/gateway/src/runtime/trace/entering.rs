@@ -1,0 +1,84 @@
+//! By which port a packet comes, who has it there, and which worker.
+
+use super::teller::{Teller, facts};
+use crate::config::model::{Device, Order, Port, Role};
+use crate::runtime::gateway::PortState;
+use crate::runtime::sharing::order;
+use polder_datapath::steer::bucket_of;
+use polder_datapath::trace::{Fate, Seen};
+use polder_devices::af_xdp::Verdict;
+use serde_json::json;
+
+impl Teller<'_> {
+    /// Tells by which port a packet comes; whether Polder has it there.
+    pub(super) fn enters(&mut self, port: &Port, state: Option<&PortState>, frame: &[u8]) -> bool {
+        let role = match port.role {
+            Role::Bridge => "bridge",
+            Role::Underlay => "underlay",
+            Role::Router => "router",
+        };
+        let device = match &port.device {
+            Device::Interface(name) => format!("the interface {name}"),
+            Device::Tap(name) => format!("the TAP {name}"),
+            Device::Lan78xx(_) => "a USB adapter".to_owned(),
+        };
+        let closed = if state.is_some_and(|state| state.open) { "" } else { ", which is closed" };
+        let verdict = state.and_then(PortState::interface).map(|interface| interface.verdict(frame));
+        let (who, goes_on) = match verdict {
+            None => (String::new(), true),
+            Some(Ok(Verdict::Taken)) => ("; its XDP program takes the packet".to_owned(), true),
+            Some(Ok(Verdict::Kernel)) => {
+                ("; its XDP program leaves the packet to the kernel: it is none that a tunnel or the router claims".to_owned(), false)
+            }
+            Some(Ok(Verdict::Dropped)) => ("; its XDP program drops the packet".to_owned(), false),
+            Some(Err(errno)) => {
+                (format!("; what its XDP program does cannot be asked ({errno}), and is taken for granted"), true)
+            }
+        };
+        let known = facts([("port", json!(port.name)), ("role", json!(role)), ("taken", json!(goes_on))]);
+        self.step("enter", format!("{role} port {}, {device}{closed}{who}", port.name), known);
+        goes_on
+    }
+
+    /// Tells which worker has a packet.
+    pub(super) fn finds_a_worker(&mut self, port: &Port, state: Option<&PortState>, frame: &[u8]) {
+        let workers = self.gateway.workers.len();
+        let queues = state.and_then(|state| state.facts.as_ref()).map_or(1, |facts| facts.queues);
+        if workers == 1 {
+            return self.step("worker", "worker 0, the only one", facts([("worker", json!(0))]));
+        }
+        let by_queue = match queues {
+            1 => "worker 0 receives it, whose the port's queue is".to_owned(),
+            _ => format!(
+                "the device chooses one of {queues} queues; queue q is received by worker q mod {workers}"
+            ),
+        };
+        let hasher = self.gateway.workers.first().and_then(|worker| worker.hasher.clone());
+        let (Some(hasher), true) = (hasher, port.order != Order::Queue) else {
+            return self.step("worker", by_queue, facts([]));
+        };
+        let order = order(port.order);
+        let is_underlay = port.role == Role::Underlay;
+        let seen =
+            Seen { ingress: port.id, egress: port.id, vlan: 0, fate: Fate::GoesOn, bytes: frame.to_vec() };
+        let Some(flow) = self.with_packet(&seen, |packet| hasher.flow(packet, is_underlay)) else { return };
+        let bucket = bucket_of(flow, order);
+        let board = self.gateway.workers.first().and_then(|worker| worker.board.as_ref());
+        let known = board.and_then(|board| board.buckets().find(|view| view.number == bucket));
+        let (home, spread) = known.map_or((bucket % workers, false), |view| (view.home, view.spread));
+        let spread = spread || matches!(order, polder_datapath::steer::Order::Spread) && !flow.pinned;
+        let whose =
+            if spread { "spread over all workers".to_owned() } else { format!("the work of worker {home}") };
+        let text = format!(
+            "{by_queue}; the flow's hash {:#010x} finds bucket {bucket}, which is {whose}",
+            flow.hash
+        );
+        let known = facts([
+            ("hash", json!(flow.hash)),
+            ("bucket", json!(bucket)),
+            ("home", json!(home)),
+            ("spread", json!(spread)),
+        ]);
+        self.step("worker", text, known);
+    }
+}

@@ -1,0 +1,123 @@
+//! What would become of a packet: the stages walk it over an image of the running tables, and what they
+//! decided is told with the names of the configuration.
+
+mod bridging;
+mod entering;
+mod routing;
+mod teller;
+mod tunnelling;
+
+use super::gateway::Gateway;
+use super::run::lock;
+use crate::control::{Fault, Refusal};
+use crate::show::FORMAT;
+use crate::trace::draw::brief;
+use crate::trace::spec::LONGEST;
+use crate::trace::{Ended, SentRow, Trace, TraceRequest, from_digits, to_digits};
+use polder_buffers::{Pool, Region, RegionOptions};
+use polder_datapath::drops::DropReason;
+use polder_datapath::trace::{Walk, walk};
+use std::sync::{Mutex, OnceLock};
+use teller::Teller;
+
+/// Slots of the memory that traced packets are in: enough for one of the longest on every port.
+const SLOTS: u32 = 8192;
+/// Their size.
+const SLOT_BYTES: u32 = 2048;
+
+/// Packet memory of traces alone, made with the first one.
+#[derive(Debug, Default)]
+pub struct Tracer(OnceLock<Region>);
+
+impl Tracer {
+    /// What would become of a packet, had it come by a port just now. Nothing else becomes of it.
+    ///
+    /// # Errors
+    /// When there is no such port, or the frame is none.
+    pub fn trace(&self, gateway: &Mutex<Gateway>, request: &TraceRequest) -> Result<Trace, Refusal> {
+        let refuse = |kind, message| Refusal { kind, message };
+        let frame = from_digits(&request.frame)
+            .filter(|frame| frame.len() <= LONGEST)
+            .ok_or_else(|| refuse(Fault::Request, format!("a frame is at most {LONGEST} bytes in digits")))?;
+        let region = self.region().map_err(|error| refuse(Fault::Runtime, error))?;
+        follow(&lock(gateway), &request.port, &frame, &mut region.pool())
+            .map_err(|message| refuse(Fault::Input, message))
+    }
+
+    fn region(&self) -> Result<&Region, String> {
+        if let Some(region) = self.0.get() {
+            return Ok(region);
+        }
+        let options = RegionOptions { slots: SLOTS, slot_bytes: SLOT_BYTES };
+        let region = Region::new(options).map_err(|error| format!("no memory for a trace: {error}"))?;
+        Ok(self.0.get_or_init(|| region))
+    }
+}
+
+/// Follows a frame that comes by the port of that name.
+///
+/// # Errors
+/// When there is no such port, or no room for the frame in the pool.
+pub fn follow(gateway: &Gateway, name: &str, frame: &[u8], pool: &mut Pool) -> Result<Trace, String> {
+    let configuration = &gateway.configuration;
+    let Some(port) = configuration.ports.iter().find(|port| port.name == name) else {
+        let ports = configuration.ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
+        let tunnel = configuration.tunnels.iter().any(|tunnel| tunnel.name == name);
+        let remedy = if tunnel { "a tunnel has no packets but those of its port; " } else { "" };
+        return Err(format!("there is no port `{name}`: {remedy}there are {ports}"));
+    };
+    let mut trace = Trace {
+        format: FORMAT,
+        gateway: configuration.gateway.name.clone(),
+        port: name.to_owned(),
+        packet: brief(frame),
+        bytes: frame.len(),
+        ..Trace::default()
+    };
+    let state = gateway.ports.iter().find(|state| state.configuration.id == port.id);
+    let mut teller = Teller::new(gateway, pool);
+    if !teller.enters(port, state, frame) {
+        (trace.steps, trace.fate) = (teller.finish(), "kernel".to_owned());
+        return Ok(trace);
+    }
+    teller.finds_a_worker(port, state, frame);
+    let (tables, ports) = (gateway.tables(), configuration.id_limit());
+    let walked = walk(&tables, (port.id, frame), ports, gateway.clock.now(), teller.pool());
+    let walked = walked.map_err(|error| error.to_string())?;
+    teller.tell(&walked, port.id, frame);
+    trace.effects = teller.effects(&walked, port.id);
+    trace.dropped = walked.drops.iter().map(|&(reason, packets)| ended(reason, packets)).collect();
+    let (sent, refused) = teller.sent(&walked);
+    trace.dropped.extend(refused.into_iter().map(|reason| ended(reason, 1)));
+    trace.fate = fate(&walked, &sent).to_owned();
+    (trace.sent, trace.steps) = (sent, teller.finish());
+    Ok(trace)
+}
+
+fn ended(reason: DropReason, packets: u64) -> Ended {
+    Ended {
+        reason: reason.name().to_owned(),
+        meaning: reason.description().to_owned(),
+        remedy: reason.remedy().to_owned(),
+        packets,
+    }
+}
+
+fn fate(walked: &Walk, sent: &[SentRow]) -> &'static str {
+    if sent.iter().any(|sent| !sent.is_answer) {
+        "sent"
+    } else if walked.delivered > 0 {
+        "taken"
+    } else if walked.waiting > 0 {
+        "waits"
+    } else if walked.held > 0 {
+        "held"
+    } else {
+        "dropped"
+    }
+}
+
+/// A packet that would leave, as a row.
+fn sent_row(port: &str, is_answer: bool, bytes: &[u8]) -> SentRow {
+    SentRow { port: port.to_owned(), is_answer, packet: brief(bytes), frame: to_digits(bytes) }
+}

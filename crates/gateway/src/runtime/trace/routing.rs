@@ -1,0 +1,160 @@
+//! What the router decides.
+
+use super::teller::{Facts, Teller, facts};
+use crate::show::routes::RouteRow;
+use polder_buffers::NO_PORT;
+use polder_datapath::counters::Stage;
+use polder_datapath::drops::DropReason;
+use polder_datapath::route::{Found, Hop, InterfaceId, Lookup};
+use polder_datapath::trace::{Fate, Look, Seen, Walk};
+use polder_datapath::wire::{Ipv4, Ipv6, Link};
+use serde_json::json;
+
+impl Teller<'_> {
+    /// The name of an interface.
+    pub(super) fn interface(&self, interface: InterfaceId) -> String {
+        self.gateway.lasting.routing.interface_name(interface)
+    }
+
+    /// Tells what the router does with what came by an interface of its own.
+    pub(super) fn routed(&mut self, walked: &Walk, look: &Look, before: &[Seen]) {
+        let routers = &walked.tables.routers;
+        let Some(came) = before.first().filter(|packet| routers.has(packet.ingress)) else { return };
+        let found = self.with_packet(came, |packet| Lookup::of(packet, routers)).flatten();
+        if let Some(lookup) = &found {
+            self.looked_up(lookup, came);
+        }
+        if let Some(Fate::Dropped(reason)) = look.packets.first().map(|packet| packet.fate) {
+            let because = match found.as_ref().and_then(|lookup| lookup.found.hop()) {
+                Some(hop) if reason == DropReason::TooBig => {
+                    let (length, name) = (network_bytes(&came.bytes), self.interface(hop.interface));
+                    format!("; {length} bytes, and {name} takes {}", hop.mtu)
+                }
+                Some(_) | None => String::new(),
+            };
+            return self.end(Stage::Route, reason, because);
+        }
+        let going =
+            look.packets.iter().filter(|packet| packet.fate == Fate::GoesOn && packet.egress != NO_PORT);
+        let going = going.collect::<Vec<_>>();
+        let taken = look.packets.iter().any(|packet| packet.fate == Fate::Taken);
+        match (going.as_slice(), found) {
+            (_, _) if taken => self.step("route", "for the gateway itself, which takes it", Facts::new()),
+            ([], _) if walked.waiting > 0 => {
+                self.step(
+                    "route",
+                    "the neighbour's link-layer address is not known: the packet waits for it",
+                    Facts::new(),
+                );
+            }
+            ([], _) => {}
+            ([first, ..], Some(lookup)) => self.sent_on(&lookup, came, first, going.len()),
+            ([first, ..], None) => {
+                let text = format!("to {}", self.name(first.egress));
+                self.step("route", text, facts([("port", json!(self.name(first.egress)))]));
+            }
+        }
+    }
+
+    /// The route that was found, and where it leads.
+    fn looked_up(&mut self, lookup: &Lookup, came: &Seen) {
+        let Lookup { interface, destination, found } = lookup;
+        let name = self.interface(interface.id);
+        let row = self.gateway.lasting.routing.covering(*destination);
+        let by = row.as_ref().map_or("no prefix covers it".to_owned(), origin);
+        let lead = match found {
+            Found::Nothing => "no route".to_owned(),
+            Found::Hop(hop) if hop.address == *destination => {
+                format!("a neighbour on {}", self.interface(hop.interface))
+            }
+            Found::Hop(hop) => self.hop(hop),
+            Found::Member { hash, bucket: (bucket, all), hop } => {
+                let member = hop.as_ref().map_or("nobody".to_owned(), |hop| self.hop(hop));
+                format!(
+                    "one of {}, bucket {bucket} of {all} by the flow's hash {hash:#010x}: {member}",
+                    row.as_ref().map_or(0, |row| row.hops.len())
+                )
+            }
+            Found::Connected(on) => format!("a station on {}", self.interface(*on)),
+            Found::Local => "an address of this machine".to_owned(),
+            Found::Broadcast => "all stations of a network".to_owned(),
+            Found::Blackhole => "nowhere (blackhole)".to_owned(),
+            Found::Unreachable => "nowhere (unreachable)".to_owned(),
+            Found::Prohibit => "nowhere (prohibit)".to_owned(),
+        };
+        let ttl = hops_left(&came.bytes).map(|ttl| format!(", TTL {ttl}")).unwrap_or_default();
+        let text = format!("by {name}{ttl}: {destination} → {by} → {lead}");
+        let hash = if let Found::Member { hash, .. } = found { Some(*hash) } else { None };
+        let bucket = if let Found::Member { bucket, .. } = found { Some(bucket.0) } else { None };
+        let known = facts([
+            ("interface", json!(name)),
+            ("destination", json!(destination.to_string())),
+            ("prefix", json!(row.as_ref().map(|row| &row.to))),
+            ("table", json!(row.as_ref().and_then(|row| row.table))),
+            ("kind", json!(row.as_ref().map(|row| &row.kind))),
+            ("hash", json!(hash)),
+            ("bucket", json!(bucket)),
+        ]);
+        self.step("route", text, known);
+    }
+
+    fn hop(&self, hop: &Hop) -> String {
+        format!("next hop {} on {}", hop.address, self.interface(hop.interface))
+    }
+
+    /// How a packet leaves the router.
+    fn sent_on(&mut self, lookup: &Lookup, came: &Seen, first: &Seen, pieces: usize) {
+        let hop = lookup.found.hop();
+        let Some((hop, link)) = hop.zip(Link::parse(&first.bytes).ok()) else {
+            let text = format!("to {}", self.name(first.egress));
+            return self.step("route", text, facts([("port", json!(self.name(first.egress)))]));
+        };
+        let state = self.gateway.lasting.routing.state_of(hop.interface, hop.address);
+        let state = state.map(|state| format!(" ({state})")).unwrap_or_default();
+        let (mac, name) = (link.ethernet.destination(), self.interface(hop.interface));
+        let ttl = match (hops_left(&came.bytes), hops_left(&first.bytes)) {
+            (Some(was), Some(is)) => format!(", TTL {was} → {is}"),
+            _ => String::new(),
+        };
+        let length = network_bytes(&came.bytes);
+        let cut = if pieces > 1 { format!(", cut into {pieces} fragments") } else { String::new() };
+        let text = format!(
+            "to {name}: {} is {mac}{state}, from {}{ttl}; {length} bytes of {} at most{cut}",
+            hop.address, hop.source, hop.mtu
+        );
+        let known = facts([
+            ("port", json!(self.name(first.egress))),
+            ("next_hop", json!(hop.address.to_string())),
+            ("mac", json!(mac.to_string())),
+            ("source_mac", json!(hop.source.to_string())),
+            ("mtu", json!(hop.mtu)),
+            ("fragments", json!(pieces)),
+            ("ttl", json!(hops_left(&first.bytes))),
+        ]);
+        self.step("route", text, known);
+    }
+}
+
+/// Where a route comes from, and what kind it is.
+fn origin(row: &RouteRow) -> String {
+    let table = match (row.origin.as_str(), row.table) {
+        ("kernel", Some(254)) => "the kernel's table main".to_owned(),
+        ("kernel", Some(255)) => "the kernel's table local".to_owned(),
+        ("kernel", Some(table)) => format!("the kernel's table {table}"),
+        ("file", _) => "the configuration".to_owned(),
+        (_, _) => "a port's own address".to_owned(),
+    };
+    format!("{} ({}, {table})", row.to, row.kind)
+}
+
+/// Time to live or hop limit.
+fn hops_left(bytes: &[u8]) -> Option<u8> {
+    let link = Link::parse(bytes).ok()?;
+    let v4 = Ipv4::parse_head(link.payload(), usize::MAX).map(|ip| ip.time_to_live());
+    v4.or_else(|_| Ipv6::parse_head(link.payload(), usize::MAX).map(|ip| ip.hop_limit())).ok()
+}
+
+/// Bytes behind the link header.
+fn network_bytes(bytes: &[u8]) -> usize {
+    Link::parse(bytes).map_or(0, |link| bytes.len() - link.header_bytes())
+}

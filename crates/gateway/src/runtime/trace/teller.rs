@@ -1,0 +1,220 @@
+//! Tells what stages have decided, one after the other.
+
+use super::sent_row;
+use crate::runtime::gateway::Gateway;
+use crate::trace::{SentRow, Step};
+use polder_buffers::{Packet, Pool, PortId};
+use polder_datapath::counters::Stage;
+use polder_datapath::drops::DropReason;
+use polder_datapath::trace::{Fate, Look, Seen, Walk};
+use polder_datapath::wire::{EtherType, Link};
+use serde_json::{Map, Value, json};
+
+/// What a step knows by name.
+pub(super) type Facts = Map<String, Value>;
+
+/// Writes steps.
+pub(super) struct Teller<'a> {
+    pub(super) gateway: &'a Gateway,
+    pool: &'a mut Pool,
+    steps: Vec<Step>,
+    is_answer: bool,
+}
+
+/// Facts from names and values.
+pub(super) fn facts(all: impl IntoIterator<Item = (&'static str, Value)>) -> Facts {
+    all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+impl<'a> Teller<'a> {
+    pub(super) fn new(gateway: &'a Gateway, pool: &'a mut Pool) -> Self {
+        Self { gateway, pool, steps: Vec::new(), is_answer: false }
+    }
+
+    pub(super) fn pool(&mut self) -> &mut Pool {
+        self.pool
+    }
+
+    pub(super) fn finish(self) -> Vec<Step> {
+        self.steps
+    }
+
+    /// Writes a step down.
+    pub(super) fn step(&mut self, stage: &str, text: impl Into<String>, facts: Facts) {
+        let is_answer = self.is_answer;
+        self.steps.push(Step { stage: stage.to_owned(), is_answer, text: text.into(), facts });
+    }
+
+    /// The name of a port or tunnel.
+    pub(super) fn name(&self, port: PortId) -> String {
+        self.gateway.configuration.name_of(port).unwrap_or("?").to_owned()
+    }
+
+    /// Tells a whole walk of a frame that came by a port.
+    pub(super) fn tell(&mut self, walked: &Walk, port: PortId, frame: &[u8]) {
+        let first = Seen { ingress: port, egress: port, vlan: 0, fate: Fate::GoesOn, bytes: frame.to_vec() };
+        let mut before = vec![first];
+        for look in &walked.looks {
+            if look.is_answer && !self.is_answer {
+                self.is_answer = true;
+                before.clone_from(&look.packets);
+            }
+            self.look(walked, look, &before);
+            let going = look.packets.iter().filter(|packet| packet.fate == Fate::GoesOn);
+            before = going.cloned().collect();
+        }
+    }
+
+    fn look(&mut self, walked: &Walk, look: &Look, before: &[Seen]) {
+        match look.stage {
+            Stage::Parse => self.parsed(look),
+            Stage::Decapsulate => self.decapsulated(walked, look, before),
+            Stage::Filter => self.filtered(look, before),
+            Stage::Route => self.routed(walked, look, before),
+            Stage::Bridge => self.bridged(walked, look, before),
+            Stage::Segment => {
+                self.step("segment", format!("cut into {} segments", look.packets.len()), Facts::new());
+            }
+            Stage::Encapsulate => self.encapsulated(walked, look, before),
+            Stage::Seal => self.sealed(look, before),
+            Stage::Receive | Stage::Restore | Stage::Coalesce | Stage::Queue | Stage::Transmit => {}
+        }
+    }
+
+    /// Says of each packet that a stage has ended why.
+    pub(super) fn ends(&mut self, look: &Look) -> bool {
+        let reasons = look.packets.iter().filter_map(|packet| match packet.fate {
+            Fate::Dropped(reason) => Some(reason),
+            Fate::GoesOn | Fate::Taken => None,
+        });
+        let reasons = reasons.collect::<Vec<_>>();
+        for &reason in &reasons {
+            self.end(look.stage, reason, String::new());
+        }
+        !reasons.is_empty()
+    }
+
+    /// Says why a stage ends a journey.
+    pub(super) fn end(&mut self, stage: Stage, reason: DropReason, because: String) {
+        let text = format!("dropped: {}{because}", reason.name());
+        self.step(stage.name(), text, facts([("dropped", json!(reason.name()))]));
+    }
+
+    fn parsed(&mut self, look: &Look) {
+        if self.ends(look) {
+            return;
+        }
+        let Some(packet) = look.packets.first() else { return };
+        let Ok(link) = Link::parse(&packet.bytes) else { return };
+        let tag = link.tag.map(|tag| format!(" in VLAN {}", tag.id().map_or(4095, |id| id.get())));
+        let kind = match link.ether_type() {
+            EtherType::IPV4 => "IPv4".to_owned(),
+            EtherType::IPV6 => "IPv6".to_owned(),
+            EtherType::ARP => "ARP".to_owned(),
+            EtherType(other) => format!("type {other:#06x}"),
+        };
+        let text = format!("{kind}{}, at byte {}", tag.unwrap_or_default(), link.header_bytes());
+        self.step("parse", text, facts([("ether_type", json!(link.ether_type().0))]));
+    }
+
+    fn filtered(&mut self, look: &Look, before: &[Seen]) {
+        let is_out = before
+            .iter()
+            .any(|packet| packet.egress != polder_buffers::NO_PORT && packet.egress != packet.ingress);
+        let way = if is_out { "for what leaves" } else { "for what comes in" };
+        for &rule in &look.rules {
+            let Some(filter) = self.gateway.configuration.filters.get(rule) else { continue };
+            let name = filter.name.as_ref().map(|name| format!(" `{name}`")).unwrap_or_default();
+            let word = filter.action.word();
+            let text = format!("rule {}{name} matches, {way}: {word}", rule + 1);
+            let of_rule =
+                facts([("rule", json!(rule + 1)), ("action", json!(word)), ("name", json!(filter.name))]);
+            self.step("filter", text, of_rule);
+        }
+        let ended = self.ends(look);
+        if look.rules.is_empty() && !ended {
+            self.step("filter", format!("no rule matches, {way}: it goes on"), Facts::new());
+        }
+    }
+
+    fn sealed(&mut self, look: &Look, before: &[Seen]) {
+        self.ends(look);
+        for (was, is) in before.iter().zip(&look.packets).filter(|(was, is)| was.bytes != is.bytes) {
+            let number = tunnel_header(&is.bytes).and_then(|(.., number)| number);
+            if let Some(number) = number {
+                let text = format!("the next sequence number of {} is {number}", self.name(was.ingress));
+                self.step("seal", text, facts([("sequence", json!(number))]));
+            }
+        }
+    }
+
+    /// What would leave; and why it would not after all, where only the port knows.
+    pub(super) fn sent(&mut self, walked: &Walk) -> (Vec<SentRow>, Vec<DropReason>) {
+        let (mut rows, mut refused) = (Vec::new(), Vec::new());
+        for sent in &walked.sent {
+            self.is_answer = sent.is_answer;
+            let name = self.name(sent.port);
+            match self.leaves(sent.port, &name, sent.bytes.len()) {
+                None => rows.push(sent_row(&name, sent.is_answer, &sent.bytes)),
+                Some(reason) => refused.push(reason),
+            }
+        }
+        (rows, refused)
+    }
+
+    /// By which worker and queue a packet leaves; why not, where the port is closed.
+    fn leaves(&mut self, port: PortId, name: &str, bytes: usize) -> Option<DropReason> {
+        let state = self.gateway.ports.iter().find(|state| state.configuration.id == port);
+        let Some(state) = state.filter(|state| state.open) else {
+            let text = format!("{name} is closed");
+            self.step("transmit", text, facts([("port", json!(name))]));
+            return Some(DropReason::PortDown);
+        };
+        let mtu = state.facts.as_ref().map_or(u32::MAX, |facts| facts.mtu);
+        let queue = state.configuration.queue.map(|queue| {
+            let waiting = state.queues.iter().map(|queue| queue.counters.waiting.get()).sum::<u64>();
+            let rate = queue.rate_kbit.map(|rate| format!(" at {rate} kbit/s")).unwrap_or_default();
+            format!("through its queue ({}{rate}), in which {waiting} packets wait; ", queue.kind.word())
+        });
+        let long = if bytes > mtu as usize + 18 { "; longer than the port's MTU" } else { "" };
+        let text = format!("{name}: {}{bytes} bytes{long}", queue.unwrap_or_default());
+        self.step(
+            "transmit",
+            text,
+            facts([("port", json!(name)), ("bytes", json!(bytes)), ("mtu", json!(mtu))]),
+        );
+        None
+    }
+
+    /// A packet as a stage would meet it.
+    pub(super) fn with_packet<T>(&mut self, seen: &Seen, look: impl FnOnce(&Packet) -> T) -> Option<T> {
+        let mut packet = Packet::copy_from(&seen.bytes, self.pool)?;
+        packet.ingress = seen.ingress;
+        if let Ok(link) = Link::parse(packet.bytes()) {
+            packet.network_offset = u16::try_from(link.header_bytes()).unwrap_or_default();
+        }
+        let result = look(&packet);
+        self.pool.release_packet(packet);
+        Some(result)
+    }
+}
+
+/// Where the GRE header of an outer packet is, its key and its sequence number.
+pub(super) fn tunnel_header(bytes: &[u8]) -> Option<(usize, Option<u32>, Option<u32>)> {
+    use polder_datapath::wire::{Gre, IpProtocol, Ipv4, Ipv6};
+    let link = Link::parse(bytes).ok()?;
+    let (payload, at) = match link.ether_type() {
+        EtherType::IPV4 => {
+            let ip = Ipv4::parse_head(link.payload(), usize::MAX).ok()?;
+            (ip.protocol() == IpProtocol::GRE).then(|| (ip.payload(), ip.header_bytes()))?
+        }
+        EtherType::IPV6 => {
+            let ip = Ipv6::parse(link.payload()).ok()?;
+            let upper = ip.upper().ok()?;
+            (upper.protocol == IpProtocol::GRE).then_some((upper.payload, 40))?
+        }
+        _ => return None,
+    };
+    let gre = Gre::parse(payload).ok()?;
+    Some((link.header_bytes() + at, gre.key(), gre.sequence()))
+}

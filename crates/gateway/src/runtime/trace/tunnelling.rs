@@ -1,0 +1,161 @@
+//! Out of tunnels, and into them.
+
+use super::teller::{Teller, facts, tunnel_header};
+use crate::trace::draw::brief;
+use polder_datapath::counters::Stage;
+use polder_datapath::drops::DropReason;
+use polder_datapath::trace::{Fate, Look, Seen, Walk};
+use polder_datapath::tunnel::{Ends, Tunnel};
+use polder_datapath::wire::{EtherType, Ipv4, Ipv6, Link};
+use serde_json::json;
+
+/// From and to whom an outer packet goes, as its receiver names the ends: local first.
+fn outer_ends(bytes: &[u8]) -> Option<Ends> {
+    let link = Link::parse(bytes).ok()?;
+    match link.ether_type() {
+        EtherType::IPV4 => {
+            let ip = Ipv4::parse_head(link.payload(), usize::MAX).ok()?;
+            Ends::of(ip.destination().into(), ip.source().into())
+        }
+        EtherType::IPV6 => {
+            let ip = Ipv6::parse_head(link.payload(), usize::MAX).ok()?;
+            Ends::of(ip.destination().into(), ip.source().into())
+        }
+        _ => None,
+    }
+}
+
+fn key_words(key: Option<u32>) -> String {
+    key.map_or("without a key".to_owned(), |key| format!("with key {key}"))
+}
+
+impl Teller<'_> {
+    /// Tells out of which tunnel a packet comes.
+    pub(super) fn decapsulated(&mut self, walked: &Walk, look: &Look, before: &[Seen]) {
+        let Some(outer) = before.first() else { return };
+        let Some(inner) = look.packets.first() else {
+            return self.step(
+                "decapsulate",
+                "a fragment of an outer packet: it waits for the others",
+                facts([]),
+            );
+        };
+        if let Fate::Dropped(reason) = inner.fate {
+            let because = if reason == DropReason::NoTunnel {
+                self.nearest_tunnels(walked, outer)
+            } else {
+                String::new()
+            };
+            return self.end(Stage::Decapsulate, reason, because);
+        }
+        if inner.ingress == outer.ingress {
+            return;
+        }
+        let name = self.name(inner.ingress);
+        let (_, key, sequence) = tunnel_header(&outer.bytes).unwrap_or_default();
+        let numbered = sequence.map(|number| format!(", sequence number {number}")).unwrap_or_default();
+        let inside = brief(&inner.bytes);
+        let text = format!("out of {name}: GRE {}{numbered}; inside: {inside}", key_words(key));
+        let known = facts([
+            ("tunnel", json!(name)),
+            ("key", json!(key)),
+            ("sequence", json!(sequence)),
+            ("inside", json!(inside)),
+        ]);
+        self.step("decapsulate", text, known);
+    }
+
+    /// Tunnels that the packet would be of with another key, or none.
+    fn nearest_tunnels(&self, walked: &Walk, outer: &Seen) -> String {
+        let Some(ends) = outer_ends(&outer.bytes) else { return String::new() };
+        let key = tunnel_header(&outer.bytes).and_then(|(_, key, _)| key);
+        let near = walked.tables.tunnels.iter().filter(|tunnel| tunnel.options().ends == ends);
+        let near = near.map(|tunnel| {
+            format!(
+                "{} is between these addresses {}",
+                self.name(tunnel.options().port),
+                key_words(tunnel.options().key)
+            )
+        });
+        let near = near.collect::<Vec<_>>();
+        let near =
+            if near.is_empty() { "no tunnel is between these addresses".to_owned() } else { near.join("; ") };
+        format!("; it comes {}, and {near}", key_words(key))
+    }
+
+    /// Tells into which tunnel each packet goes.
+    pub(super) fn encapsulated(&mut self, walked: &Walk, look: &Look, before: &[Seen]) {
+        let into =
+            before.iter().filter_map(|packet| Some((packet, walked.tables.tunnels.get(packet.egress)?)));
+        for (packet, tunnel) in into {
+            let port = tunnel.options().port;
+            let pieces =
+                look.packets.iter().filter(|outer| outer.ingress == port && outer.fate == Fate::GoesOn);
+            let pieces = pieces.collect::<Vec<_>>();
+            match pieces.first() {
+                Some(outer) => self.enters_tunnel(packet, tunnel, outer, pieces.len()),
+                None => self.is_refused(look, tunnel),
+            }
+        }
+    }
+
+    fn enters_tunnel(&mut self, packet: &Seen, tunnel: &Tunnel, outer: &Seen, pieces: usize) {
+        let name = self.name(tunnel.options().port);
+        let under = self.name(tunnel.underlay().port);
+        let (link, key) = (Link::parse(&outer.bytes), tunnel.options().key);
+        let to = link.as_ref().map(|link| link.ethernet.destination().to_string()).unwrap_or_default();
+        let header = link.map(|link| outer_words(&link)).unwrap_or_default();
+        let cut = if pieces > 1 { format!(", cut into {pieces} fragments") } else { String::new() };
+        let text = format!(
+            "into {name} by {under}: {header}, GRE {}, next hop {to}; {} bytes of {} at most{cut}",
+            key_words(key),
+            packet.bytes.len().saturating_sub(14),
+            tunnel.mtu()
+        );
+        let known = facts([
+            ("tunnel", json!(name)),
+            ("port", json!(under)),
+            ("key", json!(key)),
+            ("mtu", json!(tunnel.mtu())),
+            ("fragments", json!(pieces)),
+            ("next_hop", json!(to)),
+        ]);
+        self.step("encapsulate", text, known);
+    }
+
+    fn is_refused(&mut self, look: &Look, tunnel: &Tunnel) {
+        let name = self.name(tunnel.options().port);
+        let reason = look.packets.iter().find_map(|packet| match packet.fate {
+            Fate::Dropped(reason) => Some(reason),
+            Fate::GoesOn | Fate::Taken => None,
+        });
+        if let Some(reason) = reason {
+            let mtu = if reason == DropReason::TunnelTooBig {
+                format!("; {name} takes {} bytes", tunnel.mtu())
+            } else {
+                format!("; tunnel {name}")
+            };
+            self.end(Stage::Encapsulate, reason, mtu);
+        }
+    }
+}
+
+/// What an outer IP header says.
+fn outer_words(link: &Link<'_>) -> String {
+    if let Ok(ip) = Ipv4::parse_head(link.payload(), usize::MAX) {
+        let class = link.payload().get(1).copied().unwrap_or_default();
+        let df = if ip.dont_fragment() { ", DF" } else { "" };
+        let (from, to, ttl) = (ip.source(), ip.destination(), ip.time_to_live());
+        return format!("{from} → {to}, TTL {ttl}, DSCP {}, ECN {}{df}", class >> 2, class & 3);
+    }
+    let Ok(ip) = Ipv6::parse_head(link.payload(), usize::MAX) else { return String::new() };
+    let (from, to, hops) = (ip.source(), ip.destination(), ip.hop_limit());
+    let [first, second, ..] = *link.payload() else { return String::new() };
+    let class = first << 4 | second >> 4;
+    format!(
+        "{from} → {to}, hop limit {hops}, DSCP {}, ECN {}, flow label {:#x}",
+        class >> 2,
+        class & 3,
+        ip.flow_label()
+    )
+}

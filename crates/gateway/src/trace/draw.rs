@@ -1,0 +1,73 @@
+//! A walk in words.
+
+use super::spec::describe;
+use super::{Step, Trace, from_digits};
+use crate::show::Look;
+
+/// Bytes of a line of digits.
+const LINE: usize = 16;
+/// Bytes of a packet that are shown in digits.
+const SHOWN: usize = 128;
+
+impl Trace {
+    /// The walk, for people.
+    pub fn draw(&self, look: Look) -> String {
+        let mut text = format!("{} {}\n", look.bold(&self.port), look.dim(&format!("{} bytes", self.bytes)));
+        text.push_str(&format!("  {}\n", self.packet));
+        for step in &self.steps {
+            text.push_str(&step.draw(look));
+        }
+        for sent in &self.sent {
+            let kind = if sent.is_answer { "and answers by" } else { "leaves by" };
+            text.push_str(&format!("{} {kind} {}\n", look.good("→"), look.bold(&sent.port)));
+            text.push_str(&format!("  {}\n", sent.packet));
+            text.push_str(&look.dim(&dump(&from_digits(&sent.frame).unwrap_or_default())));
+        }
+        for ended in &self.dropped {
+            let times =
+                if ended.packets > 1 { format!(" ({} packets)", ended.packets) } else { String::new() };
+            let title = format!("{}{times}: {}", ended.reason, ended.meaning);
+            text.push_str(&format!("{} dropped: {title}\n", look.bad("✗")));
+            text.push_str(&look.entry(" ", "", &ended.remedy));
+        }
+        let end = match self.fate.as_str() {
+            "taken" => "the gateway takes it",
+            "waits" => "it waits until the neighbour has said its link-layer address",
+            "held" => "it waits for the other fragments",
+            "kernel" => "the kernel has it; Polder never sees it",
+            _ => "",
+        };
+        if !end.is_empty() {
+            text.push_str(&format!("{} {end}\n", look.odd("•")));
+        }
+        for effect in &self.effects {
+            text.push_str(&look.entry(&look.dim("~"), "it would", effect));
+        }
+        text
+    }
+}
+
+impl Step {
+    fn draw(&self, look: Look) -> String {
+        let mark = if self.is_answer { look.odd("↩") } else { look.line("│") };
+        look.entry(&mark, &self.stage, &self.text)
+    }
+}
+
+/// Digits of the first bytes, in lines.
+fn dump(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for (number, line) in bytes[..bytes.len().min(SHOWN)].chunks(LINE).enumerate() {
+        let digits = line.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
+        text.push_str(&format!("  {:04x}  {digits}\n", number * LINE));
+    }
+    if bytes.len() > SHOWN {
+        text.push_str(&format!("        … {} bytes more\n", bytes.len() - SHOWN));
+    }
+    text
+}
+
+/// A frame as it is described, without the bytes of a long payload.
+pub fn brief(frame: &[u8]) -> String {
+    describe(frame).brief().to_string()
+}

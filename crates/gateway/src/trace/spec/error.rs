@@ -1,0 +1,40 @@
+//! What is wrong with a description, and where.
+
+use std::fmt;
+use std::ops::Range;
+
+/// A mistake in a description.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpecError {
+    /// The words in question, in bytes of the text.
+    pub span: Range<usize>,
+    /// What is wrong.
+    pub message: String,
+    /// What could stand there.
+    pub expected: String,
+}
+
+impl SpecError {
+    pub(super) fn new(span: Range<usize>, message: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self { span, message: message.into(), expected: expected.into() }
+    }
+
+    /// The mistake with the words that it is about marked, for people.
+    pub fn render(&self, text: &str) -> String {
+        // A tab or a line's end would tear the mark from what it marks.
+        let line = text.chars().map(|character| if character.is_control() { ' ' } else { character });
+        let line = line.collect::<String>();
+        let before = text.get(..self.span.start).map_or(0, |before| before.chars().count());
+        let marked = text.get(self.span.clone()).map_or(1, |marked| marked.chars().count().max(1));
+        let (blank, mark) = (" ".repeat(before), "^".repeat(marked));
+        format!("{}\n  {line}\n  {blank}{mark}\n  expected: {}", self.message, self.expected)
+    }
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}; expected: {}", self.message, self.expected)
+    }
+}
+
+impl std::error::Error for SpecError {}
