@@ -10,6 +10,7 @@
 //!
 //! A program sees the bytes of a packet's first frame, which begins with all headers.
 
+mod gate;
 mod program;
 mod run;
 mod tap;
@@ -85,33 +86,40 @@ impl Captures {
 
     /// Looks at what a queue of a device has delivered.
     pub fn received(&mut self, batch: &[Packet], port: PortId, queue: u16, now: Nanos) {
-        self.look(batch, Place::Rx, now, Some(queue), |tap| tap.places.rx && tap.port == port, |_, _| true);
+        let all = match batch.len() {
+            0 => 0,
+            count => u64::MAX >> (BATCH - count.min(BATCH)),
+        };
+        self.look(batch, Place::Rx, now, Some(queue), |tap| tap.places.rx && tap.port == port, |_| all);
     }
 
     /// Looks at what has come out of tunnels.
     pub(crate) fn decapsulated(&mut self, batch: &[Packet], now: Nanos) {
         let is_there = |packet: &Packet, port| packet.ingress == port && !is_dropped(packet);
-        self.look(batch, Place::Rx, now, None, |tap| tap.places.rx, is_there);
+        self.look(batch, Place::Rx, now, None, |tap| tap.places.rx, |port| find(batch, port, is_there));
     }
 
     /// Looks at what goes into tunnels, or leaves by devices.
     pub(crate) fn leaving(&mut self, batch: &[Packet], now: Nanos) {
-        self.look(batch, Place::Tx, now, None, |tap| tap.places.tx, |packet, port| packet.egress == port);
+        let is_there = |packet: &Packet, port| packet.egress == port;
+        self.look(batch, Place::Tx, now, None, |tap| tap.places.tx, |port| find(batch, port, is_there));
     }
 
     /// Looks at packets whose journey has ended.
     pub(crate) fn dropped(&mut self, batch: &[Packet], now: Nanos) {
         let is_there = |packet: &Packet, port| is_dropped(packet) && packet.ingress == port;
         let place = Place::Dropped(DropReason::DeviceError);
-        self.look(batch, place, now, None, |tap| tap.places.drops, is_there);
+        self.look(batch, place, now, None, |tap| tap.places.drops, |port| find(batch, port, is_there));
     }
 
     /// Looks at packets that `port` did not take.
     pub(crate) fn refused(&mut self, batch: &[Packet], port: PortId, reason: DropReason, now: Nanos) {
         let is_there = |packet: &Packet, tapped| packet.ingress == tapped || port == tapped;
-        self.look(batch, Place::Dropped(reason), now, None, |tap| tap.places.drops, is_there);
+        let place = Place::Dropped(reason);
+        self.look(batch, place, now, None, |tap| tap.places.drops, |port| find(batch, port, is_there));
     }
 
+    #[inline]
     fn look(
         &mut self,
         batch: &[Packet],
@@ -119,20 +127,17 @@ impl Captures {
         now: Nanos,
         queue: Option<u16>,
         applies: impl Fn(&TapOptions) -> bool,
-        is_there: impl Fn(&Packet, PortId) -> bool,
+        wanted: impl Fn(PortId) -> u64,
     ) {
         let Self { taps, runner } = self;
-        let mut views = None;
         for tap in taps.iter_mut().filter(|tap| applies(tap.options())) {
-            let port = tap.options().port;
-            let bit = |(number, packet): (usize, &Packet)| u64::from(is_there(packet, port)) << number;
-            let wanted = batch.iter().take(BATCH).enumerate().map(bit).fold(0, |bits, bit| bits | bit);
-            if wanted == 0 {
+            let wanted = wanted(tap.options().port);
+            let matching = if wanted == 0 { 0 } else { tap.matching(batch, wanted, runner) };
+            if matching == 0 {
                 continue;
             }
-            let views = views.get_or_insert_with(|| views_of(batch));
             let worker = tap.options().worker;
-            tap.look(batch, views, wanted, runner, |packet| {
+            tap.take(batch, matching, runner, |packet| {
                 let place = DropReason::of(packet).map_or(place, Place::Dropped);
                 Seen { at: now, place, worker, queue, ticket: packet.ticket, length: 0 }
             });
@@ -140,12 +145,15 @@ impl Captures {
     }
 }
 
-fn views_of(batch: &[Packet]) -> [View<'_>; BATCH] {
-    let mut views = [View::default(); BATCH];
-    for (view, packet) in views.iter_mut().zip(batch) {
-        *view = View { bytes: packet.bytes(), length: u32::try_from(packet.len()).unwrap_or(u32::MAX) };
+/// Which packets are those that a tap on `port` is about, one bit each.
+#[inline(always)]
+fn find(batch: &[Packet], port: PortId, is_there: impl Fn(&Packet, PortId) -> bool) -> u64 {
+    // Mostly nobody is, which takes less to see than who is.
+    if !batch.iter().any(|packet| is_there(packet, port)) {
+        return 0;
     }
-    views
+    let bit = |(number, packet): (usize, &Packet)| u64::from(is_there(packet, port)) << number;
+    batch.iter().take(BATCH).enumerate().map(bit).fold(0, |bits, bit| bits | bit)
 }
 
 /// What takes packets that leave, watched: what it does not take is dropped, and captured.

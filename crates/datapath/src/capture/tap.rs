@@ -122,21 +122,24 @@ impl Tap {
         &self.options
     }
 
-    /// Captures those packets of a batch that match, of those that `wanted` names by bit; `seen` says
-    /// what is known of one.
-    pub(super) fn look(
+    /// Which packets of a batch match, of those that `wanted` names by bit.
+    #[inline]
+    pub(super) fn matching(&mut self, packets: &[Packet], wanted: u64, runner: &mut Runner) -> u64 {
+        self.counters.asked.add(u64::from(wanted.count_ones()));
+        let bytes = packets.iter().map(Packet::bytes);
+        let candidates = wanted & self.options.program.may_match(bytes);
+        if candidates == 0 { 0 } else { runner.run(&self.options.program, &views_of(packets), candidates) }
+    }
+
+    /// Captures packets of a batch, by bit: those that the runner has just found; `seen` says what is known
+    /// of one.
+    pub(super) fn take(
         &mut self,
         packets: &[Packet],
-        views: &[View<'_>; BATCH],
-        wanted: u64,
-        runner: &mut Runner,
+        mut matching: u64,
+        runner: &Runner,
         seen: impl Fn(&Packet) -> Seen,
     ) {
-        self.counters.asked.add(u64::from(wanted.count_ones()));
-        let mut matching = runner.run(&self.options.program, views, wanted);
-        if matching == 0 {
-            return;
-        }
         self.counters.matched.add(u64::from(matching.count_ones()));
         while matching != 0 {
             let place = matching.trailing_zeros() as usize;
@@ -180,6 +183,15 @@ impl Tap {
     fn has_free(&mut self, parts: usize) -> bool {
         self.free.refresh() >= parts
     }
+}
+
+/// What a program may see of the packets of a batch.
+fn views_of(packets: &[Packet]) -> [View<'_>; BATCH] {
+    let mut views = [View::default(); BATCH];
+    for (view, packet) in views.iter_mut().zip(packets) {
+        *view = View { bytes: packet.bytes(), length: u32::try_from(packet.len()).unwrap_or(u32::MAX) };
+    }
+    views
 }
 
 impl TapReader {

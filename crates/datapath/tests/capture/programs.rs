@@ -46,7 +46,9 @@ fn assert_same(instructions: &[Instruction], packets: &[Vec<u8>], wanted: u64) -
     let mut runner = Runner::new();
     // Twice, so that what the first run leaves behind is seen.
     for _ in 0..2 {
+        let may_match = program.may_match(packets.iter().map(Vec::as_slice));
         let matching = runner.run(&program, &views, wanted);
+        prop_assert_eq!(matching & !may_match, 0, "what matches is never turned away");
         for (number, bytes) in packets.iter().enumerate() {
             let verdict = if wanted >> number & 1 == 0 {
                 0
@@ -92,6 +94,33 @@ proptest! {
         }
         instructions.extend([9, 0, 7, 0, 9, 5].map(|k| Instruction { code: 6, yes: 0, no: 0, k }));
         assert_same(&instructions, &packets, wanted)?;
+    }
+
+    /// Programs like those of tcpdump's, over packets that nearly match: masks, tests of bits, offsets behind a
+    /// header of any length.
+    #[test]
+    fn nothing_that_matches_is_turned_away(
+        decisions in prop::collection::vec(
+            (
+                select(&[0x20_u16, 0x28, 0x30, 0x30, 0x40, 0x48, 0x50, 0xb1][..]),
+                prop_oneof![6 => 0..24_u32, 1 => 120..130_u32],
+                prop_oneof![2 => Just(None), 1 => select(&[0xf_u32, 1, 0x1ff, 0x80][..]).prop_map(Some)],
+                select(&[0x15_u16, 0x15, 0x15, 0x45, 0x25, 0x1d][..]),
+                select(&[0_u32, 1, 2, 5, 0x101][..]),
+                (0..9_u8, 0..9_u8),
+            ),
+            1..14,
+        ),
+        packets in prop::collection::vec(prop::collection::vec(select(&[0_u8, 0, 1, 2, 5, 0x45][..]), 0..40), 1..65),
+    ) {
+        let mut instructions = Vec::new();
+        for (load, offset, mask, test, constant, (yes, no)) in decisions {
+            instructions.push(Instruction { code: load, yes: 0, no: 0, k: offset });
+            instructions.extend(mask.map(|k| Instruction { code: 0x54, yes: 0, no: 0, k }));
+            instructions.push(Instruction { code: test, yes, no, k: constant });
+        }
+        instructions.extend([0, 0, 7, 0, 0, 0, 9, 0, 0, 0].map(|k| Instruction { code: 6, yes: 0, no: 0, k }));
+        assert_same(&instructions, &packets, u64::MAX)?;
     }
 
     /// Whatever the bytes of a program are: it is refused, or it runs to its end.

@@ -87,6 +87,92 @@ mod tests {
         assert!(error.contains("prot udp") && error.contains("pcap-filter"), "{error}");
     }
 
+    /// Packets that differ from `discover` in what expressions look at, and cut to some lengths.
+    fn variants(discover: &[u8]) -> Vec<Vec<u8>> {
+        let changes: [&[(usize, u8)]; 14] = [
+            &[],
+            &[(12, 0x86), (13, 0xdd), (14, 0x60), (20, 17), (54, 0), (55, 67), (56, 0), (57, 68)],
+            &[(12, 0x86), (13, 0xdd), (14, 0x60), (20, 6)],
+            &[(13, 6), (31, 203)],
+            &[(12, 0x81), (13, 0), (15, 7), (16, 8), (17, 0), (18, 0x45)],
+            // A header with options, and one that is too short to be one.
+            &[(14, 0x46), (39, 68)],
+            &[(14, 0x43), (27, 68), (29, 67)],
+            &[(20, 0x20), (21, 9)],
+            &[(23, 6), (35, 80), (47, 2)],
+            &[(23, 6), (37, 22), (47, 0x12)],
+            &[(23, 1), (34, 8)],
+            &[(35, 53), (37, 99)],
+            &[(29, 2), (33, 1)],
+            &[(0, 1), (11, 9)],
+        ];
+        let changed = |changes: &&[(usize, u8)]| {
+            let mut bytes = discover.to_vec();
+            changes.iter().for_each(|&(at, byte)| bytes[at] = byte);
+            bytes
+        };
+        let whole = changes.iter().map(changed);
+        whole.flat_map(|bytes| [60, 42, 37, 34, 14].map(|length| bytes[..length].to_vec())).take(64).collect()
+    }
+
+    /// What may match is what is looked at first: it lets pass all that matches, and little else.
+    #[test]
+    fn little_is_asked_of_what_cannot_match() {
+        let packets = variants(&udp(68, 67));
+        let parts = [
+            "host 10.0.0.2",
+            "src host 10.0.0.1",
+            "net 10.0.0.0/24",
+            "port 67",
+            "udp dst port 67",
+            "tcp port 22",
+            "portrange 60-70",
+            "ip6",
+            "arp",
+            "icmp",
+            "tcp[tcpflags] & tcp-syn != 0",
+            "ether host 02:00:00:00:00:02",
+            "ether multicast",
+            "ip[6:2] & 0x1fff != 0",
+            "vlan",
+            "greater 50",
+            "ip proto 17",
+            "udp[4:2] = 16",
+            "ip6 host fe80::1",
+            "ip[0] & 0xf > 5",
+        ];
+        let (mut asked, mut matched) = (0, 0);
+        for (first, second) in parts.iter().flat_map(|first| parts.iter().map(move |second| (first, second)))
+        {
+            for expression in [
+                format!("{first} and {second}"),
+                format!("{first} or {second}"),
+                format!("{first} and not {second}"),
+            ] {
+                let program = match compile(&expression, 65_535) {
+                    Err(ExpressionError::NoLibrary(why)) => return println!("skipped: no libpcap: {why}"),
+                    // Some of these contradict themselves, which libpcap says.
+                    Err(_) => continue,
+                    Ok(compiled) => Program::load(&compiled).expect("libpcap makes programs"),
+                };
+                let views = std::array::from_fn(|packet| View { bytes: &packets[packet], length: 60 });
+                let matching = Runner::new().run(&program, &views, u64::MAX);
+                let may_match = program.may_match(packets.iter().map(Vec::as_slice));
+                assert_eq!(matching & !may_match, 0, "{expression}");
+                asked += may_match.count_ones();
+                matched += matching.count_ones();
+            }
+        }
+        assert!(matched > 1000, "{matched}");
+        println!("{matched} match, {asked} were asked");
+        // What captures on a busy port look for is not among its packets, and nobody is asked.
+        let busy = [udp(5000, 53), udp(443, 40_000)];
+        for expression in ["host 203.0.113.9", "udp port 67 or udp port 68", "arp", "tcp port 22"] {
+            let program = Program::load(&compile(expression, 65_535).expect(expression)).expect("a program");
+            assert_eq!(program.may_match(busy.iter().map(Vec::as_slice)), 0, "{expression}");
+        }
+    }
+
     #[test]
     fn everything_needs_no_library() {
         let program = compile(" ", 100).expect("no library is asked");

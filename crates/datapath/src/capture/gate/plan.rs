@@ -1,0 +1,102 @@
+//! Conditions as tests of words: few windows, each with as many tests as fit.
+
+use super::derive::{Condition, Field};
+use super::{Bits, Exception, Gate, LANES, Lanes, Test, WINDOW};
+
+/// Tests and exceptions that are worth it at most.
+const MOST: usize = 8;
+/// Bytes that nearly every packet has.
+const USUAL: u16 = 60;
+/// Bits that two values of one field may differ in to be tested as one.
+const LAST_BITS: u32 = 7;
+
+/// A gate whose tests let pass whoever fulfils one of these conditions; with each, what is known besides.
+pub(super) fn plan(conditions: Vec<(Condition, &[Condition])>) -> Option<Gate> {
+    let (equal, others): (Vec<_>, Vec<_>) =
+        conditions.into_iter().partition(|(condition, _)| condition.equal);
+    let mut exceptions = Vec::new();
+    for (condition, facts) in others {
+        let exception = exception(&condition, facts);
+        if !exceptions.contains(&exception) {
+            exceptions.push(exception);
+        }
+    }
+    let mut left = merged(equal.into_iter().map(|(condition, _)| condition).collect());
+    left.sort_by_key(|condition| core::cmp::Reverse(condition.end()));
+    let mut tests = Vec::new();
+    while let Some(last) = left.first().map(Condition::end) {
+        // The last word is looked at in any case; from where the most others are looked at, too?
+        let fits = |at: &u16| at + WINDOW <= last.max(USUAL);
+        let starts = (last.saturating_sub(WINDOW)..=last.saturating_sub(4)).filter(fits);
+        let filled = starts.map(|at| fill(at, &left)).max_by_key(|(_, placed)| placed.len())?;
+        let (test, placed) = filled;
+        if placed.is_empty() {
+            return None;
+        }
+        left =
+            left.into_iter().enumerate().filter(|(at, _)| !placed.contains(at)).map(|(_, it)| it).collect();
+        tests.push(test);
+    }
+    let count = tests.len() + exceptions.len();
+    (1..=MOST).contains(&count).then(|| Gate { tests: tests.into(), exceptions: exceptions.into() })
+}
+
+/// Conditions on one field whose values differ in their last bits alone, as one without these bits: it lets
+/// pass some more.
+fn merged(conditions: Vec<Condition>) -> Vec<Condition> {
+    let mut merged = Vec::<Condition>::new();
+    for condition in conditions {
+        let Field { offset, bytes, mask } = condition.field;
+        let similar = merged.iter_mut().find_map(|other| {
+            let same =
+                (other.field.offset, other.field.bytes) == (offset, bytes) && other.field.mask & !mask == 0;
+            let difference = (other.value ^ condition.value) & other.field.mask;
+            let is_near = difference <= LAST_BITS && other.field.mask.count_ones() >= 16;
+            (same && (difference == 0 || is_near)).then_some((other, difference))
+        });
+        match similar {
+            None => merged.push(condition),
+            Some((other, difference)) if difference > 0 => {
+                other.field.mask &= !LAST_BITS;
+                other.value &= !LAST_BITS;
+            }
+            Some(_) => {}
+        }
+    }
+    merged
+}
+
+/// A test that begins at `at`, with those conditions that fit, and which these are.
+fn fill(at: u16, conditions: &[Condition]) -> (Test, Vec<usize>) {
+    let (mut lanes, mut placed) = (Lanes::NONE, Vec::new());
+    for (number, condition) in conditions.iter().enumerate() {
+        let Some(lane) = condition.field.offset.checked_sub(at).map(|distance| distance / 4) else {
+            continue;
+        };
+        let (place, word) = (usize::from(lane), at + 4 * lane);
+        let is_free = place < LANES && condition.is_within(word) && lanes.value[place] == 1;
+        if is_free && lanes.mask[place] == 0 {
+            let Bits { mask, value } = condition.bits(word);
+            (lanes.mask[place], lanes.value[place]) = (mask, value);
+            placed.push(number);
+        }
+    }
+    (Test { at, lanes }, placed)
+}
+
+/// What is not to be, with what is known of the same word.
+fn exception(condition: &Condition, facts: &[Condition]) -> Exception {
+    let at = condition.end().saturating_sub(4);
+    let facts = facts.iter().filter(|fact| fact.is_within(at)).map(|fact| fact.bits(at));
+    Exception { at, equal: facts.fold(Bits::ANY, Bits::joined), unequal: condition.bits(at) }
+}
+
+impl Bits {
+    /// Both, unless they contradict each other: then nobody has them, and one is as good as both.
+    fn joined(self, other: Self) -> Self {
+        if (self.value ^ other.value) & self.mask & other.mask != 0 {
+            return self;
+        }
+        Self { mask: self.mask | other.mask, value: self.value | other.value }
+    }
+}
