@@ -232,7 +232,10 @@ fn main() -> ExitCode {
         }
         Command::Join { reports, json, html } => {
             let reports = reports.iter().map(|path| read(path)).collect::<anyhow::Result<_>>();
-            reports.and_then(join::join).and_then(|report| {
+            reports.and_then(join::join).and_then(|mut report| {
+                if let Some(scenario) = Scenario::named(&report.scenario) {
+                    scenario.judge(&mut report);
+                }
                 table::print(screen, &report);
                 publish(screen, &report, (json.as_deref(), html.as_deref()))
             })

@@ -4,7 +4,8 @@ use super::{ALL_BUT, Better, LEFT_OUT, Report, Row};
 use anyhow::{Context as _, ensure};
 
 /// One report of several. A row that more than one has measured keeps its worst value, as for counts of
-/// faults; nothing is averaged.
+/// faults, and says which others there were; nothing is averaged. Goals stand as the parts have them: their
+/// scenario judges the whole.
 ///
 /// # Errors
 /// When they are of different scenarios, commits, kernels, or lengths.
@@ -43,10 +44,23 @@ fn add(joined: &mut Report, next: Report) {
     for row in next.rows {
         match joined.rows.iter_mut().find(|known| known.name == row.name) {
             None => joined.rows.push(row),
-            Some(known) if is_left_out(known) || is_worse(&row, known) => *known = row,
-            Some(_) => {}
+            Some(known) => merge(known, row),
         }
     }
+}
+
+fn merge(known: &mut Row, row: Row) {
+    if known.value.is_none() || row.value.is_none() {
+        // A reason why it could not be measured says more than that it was left out.
+        if is_left_out(known) || known.value.is_none() && row.value.is_some() {
+            *known = row;
+        }
+        return;
+    }
+    let (worse, better) = if is_worse(&row, known) { (row, known.clone()) } else { (known.clone(), row) };
+    let reasons = [worse.reason.clone(), Some(format!("another part had {}", better.shown()))];
+    let reasons = reasons.into_iter().flatten().collect::<Vec<_>>();
+    *known = Row { reason: Some(reasons.join("; ")), ..worse };
 }
 
 fn is_left_out(row: &Row) -> bool {
@@ -78,6 +92,8 @@ mod tests {
         for parts in [[Some(3.0), None], [None, Some(3.0)], [Some(3.0), Some(2.0)], [Some(2.0), Some(3.0)]] {
             let joined = join(parts.map(|value| part(value, "x")).into()).unwrap();
             assert_eq!(joined.rows[0].value, Some(3.0), "{parts:?}");
+            let others = parts.iter().all(Option::is_some).then_some("another part had 2.00");
+            assert_eq!(joined.rows[0].reason.as_deref(), others, "{parts:?}");
             assert_eq!((joined.rows.len(), joined.left_out.len(), joined.placement.len()), (3, 0, 1));
         }
     }

@@ -76,6 +76,12 @@ impl Scenario {
         (self.measure)(&mut run).with_context(|| format!("the scenario {} could not be run", self.name))?;
         Ok(run.finish())
     }
+
+    /// Judges the rows of a report that was put together from several: what a goal is made of may come from
+    /// another part.
+    pub fn judge(&self, report: &mut Report) {
+        run::judge(self.promises, report);
+    }
 }
 
 #[cfg(test)]

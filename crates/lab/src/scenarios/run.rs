@@ -231,15 +231,21 @@ impl Run {
             let row = filled.iter().find(|row| row.name == promise.name).cloned();
             self.report.rows.push(row.unwrap_or_else(|| promise.unfilled()));
         }
-        let goals = self.promises.iter().map(|promise| promise.goal_in(&self.report)).collect::<Vec<_>>();
-        for (row, goal) in self.report.rows.iter_mut().zip(goals) {
-            row.goal = goal;
-            row.met = goal.zip(row.value).map(|(goal, value)| match row.better {
-                Better::Higher => value >= goal,
-                Better::Lower => value <= goal,
-            });
-        }
+        judge(self.promises, &mut self.report);
         self.report
+    }
+}
+
+/// Says of each promised row what it aims at, and whether that is reached.
+pub(super) fn judge(promises: &[Promise], report: &mut Report) {
+    let goals = promises.iter().map(|promise| promise.goal_in(report)).collect::<Vec<_>>();
+    for (promise, goal) in promises.iter().zip(goals) {
+        let Some(row) = report.rows.iter_mut().find(|row| row.name == promise.name) else { continue };
+        row.goal = goal;
+        row.met = goal.zip(row.value).map(|(goal, value)| match row.better {
+            Better::Higher => value >= goal,
+            Better::Lower => value <= goal,
+        });
     }
 }
 
@@ -271,6 +277,7 @@ impl Promise {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::join::join;
 
     const PROMISES: &[Promise] = &[
         Promise { name: "t.a", unit: "ns", better: Better::Lower, goal: Goal::Row("t.b") },
@@ -311,5 +318,22 @@ mod tests {
         assert_eq!(run.finish().left_out, ["all rows but those with t.a, t.b"]);
         let error = only("t.x").unwrap_err().to_string();
         assert!(error.contains("`t.x`") && error.contains("list"), "{error}");
+    }
+
+    /// A goal that is made of another row is judged where that row comes from another run.
+    #[test]
+    fn parts_are_judged_as_a_whole() {
+        let part = |row: &str, value| {
+            let mut run = Run::start(Screen::new(), "t", PROMISES, (true, &[row.to_owned()])).unwrap();
+            run.record_one(row, value);
+            run.finish()
+        };
+        let parts = [part("t.a", 9.0), part("t.b", 10.0), part("t.a", 11.0)];
+        assert_eq!((parts[0].rows[0].met, parts[2].rows[0].met), (None, None));
+        for (count, met) in [(2, true), (3, false)] {
+            let mut whole = join(parts[..count].to_vec()).unwrap();
+            judge(PROMISES, &mut whole);
+            assert_eq!((whole.rows[0].goal, whole.rows[0].met), (Some(10.0), Some(met)));
+        }
     }
 }
