@@ -5,6 +5,7 @@
 //! does not preempt its own code, threads that come before all others wait for it, too.
 
 use anyhow::Context as _;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -65,6 +66,24 @@ impl Drop for Watch {
         // A folder that stays costs memory until the next boot, and nothing else.
         let _ = fs::remove_dir(&self.folder);
     }
+}
+
+/// Who else had the core for longer than a wire can hold what comes meanwhile.
+pub fn told(absences: Option<&[Absence]>) -> String {
+    let Some(absences) = absences else { return "the kernel does not tell who else had its core".to_owned() };
+    if absences.is_empty() {
+        return "nobody else had its core for long enough to fill a wire".to_owned();
+    }
+    let mut by = BTreeMap::<&str, (usize, Duration)>::new();
+    for Absence { who, time } in absences {
+        let (count, longest) = by.entry(who).or_default();
+        *count += 1;
+        *longest = (*longest).max(*time);
+    }
+    let each = by.iter().map(|(who, (count, longest))| {
+        format!("{who} {count} times, for {:.1} ms at most", longest.as_secs_f64() * 1e3)
+    });
+    format!("its core was held for longer than a wire bears by {}", each.collect::<Vec<_>>().join(", "))
 }
 
 fn absences_in(trace: &str, own: &[&str], least: Duration) -> Vec<Absence> {

@@ -1,16 +1,14 @@
 //! `capture`: what looking costs the traffic.
 
+mod losses;
+
 use super::engine::rig::{ETHERNET, Path, Rig};
-use super::stand::{Contender, Setup, Stand, cores};
+use super::stand::cores;
 use super::{Goal, Promise, Run, Scenario};
 use crate::interrupt;
-use crate::machine;
 use crate::meters::statistics::Samples;
-use crate::peers::Task;
-use crate::peers::polder::program;
 use crate::report::Better;
 use crate::topology::pin_here;
-use crate::traffic::raw::Plan;
 use anyhow::{Context as _, ensure};
 use polder::runtime::worker::Command;
 use polder_datapath::capture::{
@@ -18,8 +16,6 @@ use polder_datapath::capture::{
 };
 use polder_datapath::filter::Filters;
 use std::convert::Infallible;
-use std::io::Read as _;
-use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -53,10 +49,8 @@ const FLOWS: u32 = 1000;
 const WARM_UP: Duration = Duration::from_millis(200);
 /// Memory between worker and reader, as a gateway has it.
 const MEMORY: usize = 4 << 20;
-/// How long the reader waits when nothing has come, as a gateway's does.
+/// How long a reader sleeps when it is not its gateway's turn.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Packets a second for the loss between veths: few enough that the wire itself loses none.
-const RATE: f64 = 50_000.0;
 
 /// `tcpdump -ddd 'host 203.0.113.99'`.
 const NOBODY: &[(u16, u8, u8, u32)] = &[
@@ -126,23 +120,29 @@ struct Contestant {
     differences: Samples,
 }
 
-/// Who takes what is captured.
+/// Who takes what is captured. While its gateway has its turn it never sleeps: what a packet costs depends on
+/// whether there is room for its copy, and that would depend on when it wakes up.
 pub(super) struct Reader {
     stop: Arc<AtomicBool>,
+    awake: Arc<AtomicBool>,
     thread: JoinHandle<TapReader>,
 }
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {
     let (core, other) = cores();
     run.place("engine", core, "the only thread of each worker, pinned; they take turns");
-    run.place("reader of captures", other, "thread, pinned, looks every millisecond");
+    run.place("reader of captures", other, "thread, pinned, never sleeps in its turn");
     costs(run, core, other)?;
-    losses(run)
+    losses::measure(run)
 }
 
 fn costs(run: &mut Run, core: usize, other: usize) -> anyhow::Result<()> {
     let (rounds, time) = run.quick_or((5, 150), (15, 500));
     let mut contestants = Vec::new();
+    let rows = PROMISES.iter().map(|promise| promise.name).filter(|name| *name != LOST).collect::<Vec<_>>();
+    if !run.wants_any(&rows) {
+        return Ok(());
+    }
     for (looks, row) in [
         (Looks::Off, None),
         (Looks::Off, Some("capture.cost_percent.off")),
@@ -151,6 +151,9 @@ fn costs(run: &mut Run, core: usize, other: usize) -> anyhow::Result<()> {
         (Looks::All, Some("capture.cost_percent.all")),
         (Looks::Clone, Some("capture.cost_percent.clone")),
     ] {
+        if row.is_some_and(|row| !run.wants(row)) {
+            continue;
+        }
         let rig = Rig::filtering(Path::Encapsulate, FLOWS, core, Filters::none())?;
         let reader = begin(&rig, looks, other)?;
         let (costs, differences) = (Samples::default(), Samples::default());
@@ -160,7 +163,9 @@ fn costs(run: &mut Run, core: usize, other: usize) -> anyhow::Result<()> {
         run.says(&format!("cost, run {round} of {rounds}"));
         let mut first = None;
         for contestant in &mut contestants {
+            contestant.reader.iter().for_each(|reader| reader.wake(true));
             let cost = cost(&contestant.rig, Duration::from_millis(time), round == 1)?;
+            contestant.reader.iter().for_each(|reader| reader.wake(false));
             let first = *first.get_or_insert(cost);
             contestant.costs.push(cost);
             contestant.differences.push((cost / first - 1.0) * 100.0);
@@ -176,8 +181,10 @@ impl Contestant {
         if let Some(reader) = reader {
             let counters = reader.stop()?;
             let (asked, matched, lost) = counters;
+            #[expect(clippy::cast_precision_loss, reason = "a percentage")]
+            let share = lost as f64 / matched.max(1) as f64 * 100.0;
             remark.push_str(&format!(
-                "; of {asked} packets {matched} matched, {lost} found no room on their way to the file"
+                "; of {asked} packets {matched} matched, of which {lost} found no room on their way to the file ({share:.0} %)"
             ));
         }
         if let Some(row) = row {
@@ -220,14 +227,20 @@ fn load(program: &[(u16, u8, u8, u32)]) -> anyhow::Result<Program> {
 impl Reader {
     /// Takes packets, and runs `filter` over each if there is one.
     fn start(reader: TapReader, filter: Option<Program>, core: usize) -> anyhow::Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+        let [stop, awake] = [const { AtomicBool::new(false) }; 2].map(Arc::new);
+        let (stopped, is_awake) = (Arc::clone(&stop), Arc::clone(&awake));
         let thread = std::thread::Builder::new().name("reader".to_owned()).spawn(move || {
             // Where it runs is said in the report; a machine with one core has one.
             let _: anyhow::Result<()> = pin_here(core);
-            read_until(&stopped, reader, filter.as_ref())
+            read_until(&stopped, &is_awake, reader, filter.as_ref())
         })?;
-        Ok(Self { stop, thread })
+        Ok(Self { stop, awake, thread })
+    }
+
+    /// Its gateway's turn begins or ends.
+    pub(super) fn wake(&self, awake: bool) {
+        // Relaxed: the flag orders nothing.
+        self.awake.store(awake, Ordering::Relaxed);
     }
 
     /// Packets that were asked about, that matched, and that were lost.
@@ -239,7 +252,12 @@ impl Reader {
     }
 }
 
-fn read_until(stopped: &AtomicBool, mut reader: TapReader, filter: Option<&Program>) -> TapReader {
+fn read_until(
+    stopped: &AtomicBool,
+    awake: &AtomicBool,
+    mut reader: TapReader,
+    filter: Option<&Program>,
+) -> TapReader {
     let mut runner = Runner::new();
     let mut take = |_: &_, bytes: &[u8]| {
         let mut views = [View::default(); 64];
@@ -250,7 +268,7 @@ fn read_until(stopped: &AtomicBool, mut reader: TapReader, filter: Option<&Progr
         Ok::<_, Infallible>(())
     };
     while !stopped.load(Ordering::Relaxed) {
-        if reader.read(&mut take).is_ok_and(|count| count == 0) {
+        if reader.read(&mut take).is_ok_and(|count| count == 0) && !awake.load(Ordering::Relaxed) {
             std::thread::sleep(PAUSE);
         }
     }
@@ -266,63 +284,6 @@ fn cost(rig: &Rig, time: Duration, is_first: bool) -> anyhow::Result<f64> {
     rig.open(false);
     ensure!(window.sent * 100 > window.packets * 99, "a capture loses traffic: {window:?}");
     Ok(window.nanos_per_packet())
-}
-
-/// Between veths: everything is captured, into a pipe that nobody reads.
-fn losses(run: &mut Run) -> anyhow::Result<()> {
-    let (rounds, time) = run.quick_or((3, 500), (9, 1000));
-    let plan = Plan::steady(RATE, Duration::from_millis(time));
-    run.place("polder", machine::cores() - 1, "worker, and the NAPI thread of its input, pinned");
-    let mut stand = match Stand::lay(Setup::new(Contender::Polder, Task::Bridge, 64, 100)) {
-        Ok(stand) => stand,
-        Err(error) => {
-            run.skip(&[LOST], &format!("{error:#}"));
-            return Ok(());
-        }
-    };
-    let (mut with, mut without) = (Samples::default(), Samples::default());
-    for round in 1..=rounds {
-        run.says(&format!("loss, run {round} of {rounds}"));
-        without.push(lost(&mut stand, &plan)?);
-        let capture = stuck_capture(&stand)?;
-        with.push(lost(&mut stand, &plan)?);
-        end(capture)?;
-    }
-    run.record(LOST, &with);
-    let median = without.median().unwrap_or(0.0);
-    run.remark(
-        LOST,
-        format!(
-            "of {:.0} in each run at {RATE} a second; without a capture {median:.0}",
-            RATE * plan.time.as_secs_f64()
-        ),
-    );
-    let unaccounted = stand.unaccounted()?.unwrap_or(0);
-    ensure!(unaccounted == 0, "{unaccounted} packets are unaccounted for");
-    Ok(())
-}
-
-#[expect(clippy::cast_precision_loss, reason = "thousands of packets")]
-fn lost(stand: &mut Stand, plan: &Plan) -> anyhow::Result<f64> {
-    let (_, outcome) = stand.metered(plan)?;
-    Ok(outcome.arrivals.lost as f64)
-}
-
-/// A capture of everything whose output is read up to its first bytes and no further.
-fn stuck_capture(stand: &Stand) -> anyhow::Result<Child> {
-    let mut command = std::process::Command::new(program()?);
-    command.args(["capture", "in", "--socket"]).arg(stand.socket()?);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-    let output = child.stdout.as_mut().context("the capture has no output")?;
-    output.read_exact(&mut [0; 28]).context("`polder capture` has not begun")?;
-    Ok(child)
-}
-
-fn end(mut capture: Child) -> anyhow::Result<()> {
-    // Whoever does not read his pipe closes it.
-    drop(capture.stdout.take());
-    capture.wait()?;
-    Ok(())
 }
 
 #[cfg(test)]

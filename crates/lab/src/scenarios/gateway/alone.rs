@@ -46,7 +46,7 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
             core,
             "one worker's thread, pinned; they take turns",
         );
-        run.place("reader of captures", other, "thread, pinned, looks every millisecond");
+        run.place("reader of captures", other, "thread, pinned, never sleeps in its turn");
         compare(run, technique, sides(core, other)?)?;
     }
     Ok(())
@@ -58,7 +58,9 @@ fn compare(run: &mut Run, technique: &str, sides: [Side; 2]) -> anyhow::Result<(
     for round in 1..=rounds {
         run.says(&format!("{technique} on and off, run {round} of {rounds}"));
         for (side, rates) in sides.iter().zip(&mut rates) {
+            side.reader.iter().for_each(|reader| reader.wake(true));
             rates.push(rate(&side.rig, time, round == 1)?);
+            side.reader.iter().for_each(|reader| reader.wake(false));
         }
     }
     let mut remarks = Vec::new();

@@ -7,14 +7,13 @@ pub(super) use chain::goodput_in;
 use super::contest::{self, Books, Entry, throughput};
 use super::stand::{Contender, Detail, Setup, Stand};
 use super::{Goal, Promise, Run, Scenario};
-use crate::meters::absence::Absence;
+use crate::meters::absence::told;
 use crate::meters::stream::Outcome;
 use crate::peers::Task;
 use crate::peers::kernel::Napi;
 use crate::report::{Better, Curve};
 use crate::traffic::raw::Plan;
 use hdrhistogram::Histogram;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The scenario.
@@ -255,24 +254,6 @@ fn at_rate(
         run.remark(row, remark);
     }
     Ok(latency)
-}
-
-/// Who else had the core for longer than a wire can hold what comes meanwhile.
-fn told(absences: Option<&[Absence]>) -> String {
-    let Some(absences) = absences else { return "the kernel does not tell who else had its core".to_owned() };
-    if absences.is_empty() {
-        return "nobody else had its core for long enough to fill a wire".to_owned();
-    }
-    let mut by = BTreeMap::<&str, (usize, Duration)>::new();
-    for Absence { who, time } in absences {
-        let (count, longest) = by.entry(who).or_default();
-        *count += 1;
-        *longest = (*longest).max(*time);
-    }
-    let each = by.iter().map(|(who, (count, longest))| {
-        format!("{who} {count} times, for {:.1} ms at most", longest.as_secs_f64() * 1e3)
-    });
-    format!("its core was held for longer than a wire bears by {}", each.collect::<Vec<_>>().join(", "))
 }
 
 /// Percentiles of a histogram of nanoseconds, in microseconds.
