@@ -28,7 +28,7 @@
 //!
 //! # What an auditor reads
 //! `unsafe` stands in six files: `mapping` (memory from the system), `table` (addresses of frames),
-//! `batch` (a packet is written where it stays), `ring` (cells of the hand-off ring), `pull` (boxes in
+//! `batch` (packets are written where they stay, and moved from there), `ring` (cells of the hand-off ring), `pull` (boxes in
 //! a queue that any thread empties) and `prefetch` (hints). Everything else is safe code over them.
 //!
 //! # Ownership in one paragraph
@@ -77,6 +77,7 @@ pub use lend::{Lender, Loan, NotLent};
 pub use manager::{
     Account, BufferManager, BufferOptions, ClassBuffers, Gauge, Kind, WHEREABOUTS, Whereabouts,
 };
+pub use mapping::large_vec;
 pub use names::SHARED_FRAMES;
 pub use packet::{
     ChecksumState, HEADROOM, NO_PORT, NoRoom, Packet, PortId, Segment, Segmentation, SegmentationKind,

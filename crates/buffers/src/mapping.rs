@@ -10,6 +10,30 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 /// The size of a large page; mappings are rounded up to it when large pages are used.
 const LARGE_PAGE: usize = 2 << 20;
 
+/// An empty vector with room for `count` elements; on large pages, if it fills some and the system gives
+/// them: a table that is read all over costs more in translated addresses than in its own lines otherwise.
+///
+/// Cost: that of memory from the system. Large pages are brought in whole, at the first write to each.
+#[expect(unsafe_code, reason = "UNSAFETY: advice on memory that nobody has used yet")]
+pub fn large_vec<T>(count: usize) -> Vec<T> {
+    let mut vector = Vec::<T>::with_capacity(count);
+    let room = vector.spare_capacity_mut();
+    let (start, bytes) = (room.as_mut_ptr().cast::<u8>(), size_of_val(room));
+    // The pages that lie in it whole; what surrounds it belongs to others.
+    let before = start.addr().next_multiple_of(LARGE_PAGE) - start.addr();
+    let inside = bytes.saturating_sub(before) / LARGE_PAGE * LARGE_PAGE;
+    if inside > 0 {
+        // SAFETY: fewer bytes than the vector's capacity has.
+        let first = unsafe { start.add(before) };
+        // SAFETY: (1) the pages lie within the vector's capacity; (2) the advice changes neither what they
+        // hold nor what may be done with them (madvise(2)), only how the system backs them.
+        let advised = unsafe { rustix::mm::madvise(first.cast(), inside, Advice::LinuxHugepage) };
+        // A system without large pages is slower, no more.
+        let (Ok(()) | Err(_)) = advised;
+    }
+    vector
+}
+
 /// A mapping of memory files side by side, unmapped when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Memory {

@@ -95,18 +95,20 @@ impl Dispatch {
     }
 
     fn sort(&mut self, batch: &mut Batch, context: &mut Context<'_>) {
-        for packet in batch.drain() {
-            let refused = match self.outputs.get_mut(usize::from(packet.egress.0)) {
-                // Outputs are emptied after every batch, and a batch fits into one.
-                Some(output) => output.push(packet).err().map(|packet| (packet, DropReason::TxFull)),
-                None => Some((packet, DropReason::PortDown)),
-            };
-            let Some((packet, reason)) = refused else { continue };
-            if !is_dropped(&packet) {
-                context.drops.count(reason, 1);
-            }
-            context.pool.release_packet(packet);
-        }
+        let Context { pool, drops, .. } = context;
+        let ports = self.outputs.len();
+        batch.scatter(
+            &mut self.outputs,
+            |packet| usize::from(packet.egress.0),
+            |packet| {
+                if !is_dropped(&packet) {
+                    // Outputs are emptied after every batch, and a batch fits into one.
+                    let is_open = usize::from(packet.egress.0) < ports;
+                    drops.count(if is_open { DropReason::TxFull } else { DropReason::PortDown }, 1);
+                }
+                pool.release_packet(packet);
+            },
+        );
     }
 }
 
