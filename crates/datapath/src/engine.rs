@@ -432,6 +432,15 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
 
     /// From encapsulation on.
     fn encapsulate(&mut self, batch: &mut Batch) {
+        let survey = Survey::of(batch);
+        self.encapsulate_surveyed(batch, survey);
+    }
+
+    /// From encapsulation on, of a batch that was looked at.
+    fn encapsulate_surveyed(&mut self, batch: &mut Batch, survey: Survey) {
+        if !survey.has_partial && survey.is_below(self.tables.tunnels.lowest()) {
+            return self.leave_surveyed(batch, survey);
+        }
         let (count, has_uncut) = self.prepare(batch);
         if has_uncut {
             return self.cut(batch);
@@ -476,13 +485,18 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
 
     /// From restoration on.
     fn leave(&mut self, batch: &mut Batch) {
+        let survey = Survey::of(batch);
+        self.leave_surveyed(batch, survey);
+    }
+
+    /// From restoration on, of a batch that was looked at.
+    fn leave_surveyed(&mut self, batch: &mut Batch, survey: Survey) {
         if let Some(parcel) = &mut self.collect {
             if let Some(captures) = self.captures {
                 captures.dropped(batch, self.context.now);
             }
             return collect(batch, parcel, self.context.pool);
         }
-        let survey = Survey::of(batch);
         if survey.has_marked {
             divert(batch, |port| self.egress.seals(port), self.seal, &mut self.rooms.unsealed);
             if !self.rooms.unsealed.is_empty() {

@@ -3,7 +3,7 @@
 use crate::drops::is_dropped;
 use crate::seal::is_marked;
 use crate::steer::Parcel;
-use polder_buffers::{Batch, Packet, Pool};
+use polder_buffers::{Batch, ChecksumState, NO_PORT, Packet, Pool, PortId};
 
 /// Puts what is left of a batch into its parcel.
 #[inline]
@@ -16,24 +16,51 @@ pub(super) fn collect(batch: &mut Batch, parcel: &mut Parcel, pool: &mut Pool) {
     }
 }
 
-/// What the last stages ask of a batch, in one pass.
-#[derive(Clone, Copy, Default)]
+/// What the stages behind router and bridge ask of a batch, in one pass.
+#[derive(Clone, Copy)]
 pub(super) struct Survey {
     /// Packets that are still on their way.
     pub(super) alive: usize,
     /// Whether some packets are to be sealed.
     pub(super) has_marked: bool,
+    /// Whether what a local sender left to the device is still to be done for some packets.
+    pub(super) has_partial: bool,
+    /// Among the ports by which packets leave, the first and the last, as [`rank`] has them.
+    ranks: (u16, u16),
 }
+
+/// Numbers that are no ports come first, so that the last rank is that of a port if there is one.
+#[inline(always)]
+const fn rank(port: PortId) -> u16 {
+    port.0.wrapping_add(2)
+}
+
+const _: () = assert!(rank(NO_PORT) == 1, "no port and dropped come before ports");
 
 impl Survey {
     #[inline]
     pub(super) fn of(batch: &Batch) -> Self {
-        let mut survey = Self::default();
+        let mut survey = Self { alive: 0, has_marked: false, has_partial: false, ranks: (u16::MAX, 0) };
         for packet in batch.iter() {
-            survey.alive += usize::from(!is_dropped(packet));
+            let is_alive = !is_dropped(packet);
+            survey.alive += usize::from(is_alive);
             survey.has_marked |= is_marked(packet);
+            survey.has_partial |= is_alive & (packet.checksum == ChecksumState::Partial);
+            let rank = rank(packet.egress);
+            survey.ranks = (survey.ranks.0.min(rank), survey.ranks.1.max(rank));
         }
         survey
+    }
+
+    /// Whether some packets have not met the port by which they leave, as far as can be said in one look:
+    /// where packets were dropped, it is asked again.
+    pub(super) fn may_lack_ports(&self) -> bool {
+        self.ranks.0 <= rank(NO_PORT)
+    }
+
+    /// Whether all packets leave by ports below that one, or not at all.
+    pub(super) fn is_below(&self, port: PortId) -> bool {
+        self.ranks.1 < rank(port) || rank(port) <= rank(NO_PORT)
     }
 }
 

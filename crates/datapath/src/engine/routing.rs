@@ -1,8 +1,9 @@
 //! The router, as the engine meets it.
 
-use super::batches::{alive, in_chunks};
+use super::batches::{Survey, alive, in_chunks};
 use super::{Engine, Journey, With};
 use crate::counters::Stage;
+use crate::filter::Direction;
 use crate::route::route;
 use crate::transmit::Egress;
 use crate::units::Nanos;
@@ -49,7 +50,14 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
 
     /// What the router has sent somewhere, or dropped, has nothing to do with the bridge.
     fn bridge_rest(&mut self, batch: &mut Batch) {
-        if batch.iter().all(has_egress) { self.enter_tunnels(batch) } else { self.bridge(batch) }
+        let survey = Survey::of(batch);
+        if survey.may_lack_ports() && !batch.iter().all(has_egress) {
+            return self.bridge(batch);
+        }
+        if self.tables.filters.looks(Direction::Out) {
+            return self.enter_tunnels(batch);
+        }
+        self.encapsulate_surveyed(batch, survey);
     }
 
     #[cold]

@@ -1,7 +1,7 @@
 //! All tunnels of a configuration, by port and by ends.
 
 use super::{Ends, MOST_CUT, MOST_LINK_BYTES, OPTIONS_BYTES, Tunnel, TunnelOptions, TunnelsError, Underlay};
-use polder_buffers::{BATCH, PortId};
+use polder_buffers::{BATCH, NO_PORT, PortId};
 use std::sync::Arc;
 
 /// What a port is to the tunnels.
@@ -19,6 +19,8 @@ pub struct Tunnels {
     pub(super) tunnels: Box<[Tunnel]>,
     underlays: Box<[Underlay]>,
     roles: Box<[Role]>,
+    /// Ports below the first tunnel.
+    lowest: u16,
     /// Open addressing, at most half full: position of a tunnel plus one, 0 for a free place.
     places: Box<[u16]>,
     /// Sorted.
@@ -50,6 +52,8 @@ impl Tunnels {
             let numbers = Arc::clone(other.map_or(&options.state, |other| &other.numbers));
             list.push(Tunnel::new(options, underlay, numbers)?);
         }
+        let lowest = roles.iter().position(|role| matches!(role, Role::Tunnel(_)));
+        table.lowest = lowest.and_then(|lowest| u16::try_from(lowest).ok()).unwrap_or(NO_PORT.0);
         table.roles = roles.into_boxed_slice();
         table.tunnels = list.into_boxed_slice();
         table.index()?;
@@ -59,6 +63,12 @@ impl Tunnels {
     /// All tunnels, in the order of the configuration.
     pub fn iter(&self) -> impl Iterator<Item = &Tunnel> {
         self.tunnels.iter()
+    }
+
+    /// The lowest port that is a tunnel; [`NO_PORT`] without tunnels.
+    #[inline]
+    pub fn lowest(&self) -> PortId {
+        PortId(self.lowest)
     }
 
     /// The tunnel that is `port`.
