@@ -1,188 +1,235 @@
 //! The lines that nodes stand in: read by workers while one thread writes others.
 //!
 //! ```text
-//! node: words 0 to 3    bit s is set where slot s has another entry than slot s − 1 (bit 0 always)
-//!       word  4         byte q: set bits in the words before word q
-//!       words 5 …       one entry of 32 bits for each set bit, two a word
+//! node: words 0 to 15   each twice: 8 bits, set where a slot has another entry than the slot before
+//!                       (the first bit of all is set), and 8 bits: how many are set before those
+//!       words 16 …      one entry for each set bit
 //! entry: bit 31 clear: a way; set: the line of a node
 //! ```
 //!
-//! Lines are 64 bytes and in chunks, each twice as large as the one before, so that a small table is small
-//! and nothing that a reader may look at ever moves.
+//! Set bits are counted eight at a time, so that no instruction is wanted that not every processor has.
+//!
+//! All lines, of 64 bytes, are one piece of memory, so that a line is found by a multiplication. When it is
+//! full, a larger one takes its place, with everything copied; whoever reads the old one reads a table that
+//! nobody changes any more.
 
-use crate::sync::{AtomicU64, Ordering};
-use std::sync::OnceLock;
+use crate::sync::{AtomicU32, Ordering};
 
 /// In an entry: the other bits are the line of a node.
 pub(super) const NODE: u32 = 1 << 31;
 /// Slots of a node.
 pub(super) const SLOTS: usize = 256;
+/// Values of the first 16 bits of an address.
+const FIRSTS: usize = 1 << 16;
 
 /// Words of a line.
-const LINE: usize = 8;
+const LINE: usize = 16;
 /// Words before the entries.
-const HEAD: usize = 5;
-/// Lines of the first chunk.
-const FIRST: u32 = 64;
-/// Chunks: together more lines than an entry can name.
-const CHUNKS: usize = 25;
+const HEAD: usize = 16;
 /// Lines of the longest node, and one more.
-pub(super) const SIZES: usize = (HEAD + SLOTS / 2).div_ceil(LINE) + 1;
+pub(super) const SIZES: usize = (HEAD + SLOTS) / LINE + 1;
+/// Lines of the smallest piece.
+const FEWEST: u32 = 64;
 
-/// Where an entry is: half of a word.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
-    word: Option<&'a AtomicU64>,
-    shift: u32,
-}
-
-impl Place<'_> {
-    /// No entry.
-    pub(super) const NOWHERE: Self = Self { word: None, shift: 0 };
-
-    /// Hints that the entry is going to be read.
-    #[inline(always)]
-    pub(super) fn prefetch(&self) {
-        if let Some(word) = self.word {
-            polder_buffers::prefetch(word);
-        }
+/// How many bits of a byte are set.
+const ONES: [u8; 256] = {
+    let mut ones = [0; 256];
+    let mut byte = 1;
+    while byte < 256 {
+        ones[byte] = ones[byte / 2] + (byte % 2) as u8;
+        byte += 1;
     }
+    ones
+};
 
-    /// The entry.
-    #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "one half of a word")]
-    pub(super) fn load(&self) -> u32 {
-        // Acquire pairs with the Release in `set_entry`, and with that of the entry which led to this
-        // node: who sees a node's line sees the node.
-        self.word.map_or(0, |word| (word.load(Ordering::Acquire) >> self.shift) as u32)
-    }
-}
+/// Where an entry is: a word.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Place(usize);
 
-/// Memory for nodes.
+/// A table as readers have it.
 #[derive(Debug)]
 pub(super) struct Arena {
-    chunks: [OnceLock<Box<[AtomicU64]>>; CHUNKS],
+    /// The entry of all addresses.
+    top: AtomicU32,
+    /// The entries of all first 16 bits, in a large table.
+    direct: Option<Box<[AtomicU32; FIRSTS]>>,
+    words: Box<[AtomicU32]>,
 }
 
 impl Arena {
+    /// With no node, and an entry that is no way.
     pub(super) fn new() -> Self {
-        Self { chunks: [const { OnceLock::new() }; CHUNKS] }
+        Self { top: AtomicU32::new(0), direct: None, words: Box::default() }
     }
 
-    /// The words of a node and what follows them; nothing for a line that was never provided.
+    /// The entry of all addresses.
     #[inline(always)]
-    fn words(&self, line: u32) -> &[AtomicU64] {
-        let (chunk, start) = place(line);
-        let words = self.chunks.get(chunk).and_then(OnceLock::get);
-        words.and_then(|words| words.get(start..)).unwrap_or_default()
+    pub(super) fn top(&self) -> u32 {
+        // Acquire pairs with the Release in `set_top`: who sees an entry sees its node.
+        self.top.load(Ordering::Acquire)
     }
 
-    /// Hints that a node is going to be read.
+    /// Exchanges the entry of all addresses.
+    pub(super) fn set_top(&self, entry: u32) {
+        self.top.store(entry, Ordering::Release);
+    }
+
+    /// The entries of all first 16 bits, if they are kept.
     #[inline(always)]
-    pub(super) fn prefetch(&self, line: u32) {
-        if let Some(words) = self.words(line).first_chunk::<LINE>() {
-            polder_buffers::prefetch(words);
+    pub(super) fn direct(&self) -> Option<&[AtomicU32; FIRSTS]> {
+        self.direct.as_deref()
+    }
+
+    /// Exchanges the entry of the first 16 bits, if those are kept.
+    pub(super) fn set_direct(&self, [first, second]: [u8; 2], entry: u32) {
+        let Some(direct) = &self.direct else { return };
+        let place = &direct[usize::from(u16::from_be_bytes([first, second]))];
+        // Relaxed: there is one writer.
+        if place.load(Ordering::Relaxed) != entry {
+            // Release pairs with the Acquire in `View`.
+            place.store(entry, Ordering::Release);
         }
     }
 
-    /// Which word of the node holds the entry of a slot, and in which half it is.
+    /// The words of all nodes.
     #[inline(always)]
-    fn position(words: &[AtomicU64], slot: u8) -> Option<(usize, u32)> {
-        let head = words.first_chunk::<HEAD>()?;
-        let quarter = usize::from(slot >> 6);
-        // Relaxed: nobody writes the head of a node that can be found, and who found it by an Acquire of
-        // its entry sees what was written before the Release of that entry.
-        let bits = head[quarter].load(Ordering::Relaxed) << (63 - (slot & 63));
-        let before = head[4].load(Ordering::Relaxed).to_le_bytes()[quarter];
-        // The first bit of all is set, so there is one at or before every slot.
-        let index = (usize::from(before) + bits.count_ones() as usize).wrapping_sub(1);
-        Some((HEAD + index / 2, if index.is_multiple_of(2) { 0 } else { 32 }))
+    pub(super) fn words(&self) -> Words<'_> {
+        Words(&self.words)
     }
 
-    /// Where the entry of a slot is.
-    #[inline(always)]
-    pub(super) fn place(&self, line: u32, slot: u8) -> Place<'_> {
-        let words = self.words(line);
-        let Some((word, shift)) = Self::position(words, slot) else { return Place::NOWHERE };
-        Place { word: words.get(word), shift }
-    }
-
-    /// The entry of a slot.
-    #[inline(always)]
-    pub(super) fn entry(&self, line: u32, slot: u8) -> u32 {
-        self.place(line, slot).load()
+    /// The entry of a slot in the node that `entry` names; an entry that names none is that of all slots.
+    pub(super) fn entry(&self, entry: u32, slot: u8) -> u32 {
+        if entry & NODE == 0 { entry } else { self.words().load(self.words().place(entry, slot)) }
     }
 
     /// Exchanges the entry of a slot that has one of its own.
     pub(super) fn set_entry(&self, line: u32, slot: u8, entry: u32) {
-        let words = self.words(line);
-        let Some((word, shift)) = Self::position(words, slot) else { return };
-        let Some(word) = words.get(word) else { return };
-        // Relaxed: there is one writer.
-        let others = word.load(Ordering::Relaxed) & !(u64::from(u32::MAX) << shift);
-        // Release pairs with the Acquire in `entry`.
-        word.store(others | u64::from(entry) << shift, Ordering::Release);
+        if let Some(word) = self.words.get(self.words().place(line, slot).0) {
+            // Release pairs with the Acquire in `Words`.
+            word.store(entry, Ordering::Release);
+        }
     }
 
     /// Writes a node that nobody can find yet; `entries` are by slot.
     pub(super) fn write(&self, line: u32, entries: &[u32; SLOTS]) {
-        let words = self.words(line);
-        let (mut bits, mut packed, mut count) = ([0_u64; 4], [0_u64; SLOTS / 2], 0);
-        let mut before = 0_u64;
-        for (slot, &entry) in entries.iter().enumerate() {
-            if slot % 64 == 0 {
-                before |= (count as u64) << (slot / 64 * 8);
+        let words = self.words.get(base(line)..).unwrap_or_default();
+        let Some((head, places)) = words.split_at_checked(HEAD) else { return };
+        let (mut count, mut last) = (0_usize, None);
+        for (word, slots) in head.iter().zip(entries.as_chunks::<16>().0) {
+            let mut halves = [0_u8; 4];
+            for (half, slots) in halves.as_chunks_mut::<2>().0.iter_mut().zip(slots.as_chunks::<8>().0) {
+                half[1] = u8::try_from(count).expect("248 slots are before the last eight");
+                for (bit, &entry) in slots.iter().enumerate() {
+                    if last == Some(entry) {
+                        continue;
+                    }
+                    half[0] |= 1 << bit;
+                    // Relaxed: the Release of the entry that leads here publishes all words.
+                    places[count].store(entry, Ordering::Relaxed);
+                    (count, last) = (count + 1, Some(entry));
+                }
             }
-            if slot == 0 || entries[slot - 1] != entry {
-                bits[slot / 64] |= 1 << (slot % 64);
-                packed[count / 2] |= u64::from(entry) << (32 * (count % 2));
-                count += 1;
-            }
+            word.store(u32::from_le_bytes(halves), Ordering::Relaxed);
         }
-        let values = bits.into_iter().chain([before]).chain(packed);
-        // Relaxed: the Release of the entry that leads here publishes them.
-        words
-            .iter()
-            .zip(values)
-            .take(HEAD + count.div_ceil(2))
-            .for_each(|(word, value)| word.store(value, Ordering::Relaxed));
     }
 
-    /// Makes sure that `lines` lines from `line` on exist in one chunk; the first line where they do.
-    pub(super) fn provide(&self, line: u32, lines: u32) -> Option<u32> {
-        let (chunk, start) = place(line);
-        let end = chunk_lines(chunk) as usize * LINE;
-        let fits = start + lines as usize * LINE <= end;
-        // The next chunk begins where as many lines are as in all chunks up to this one.
-        let line = if fits { line } else { (FIRST << (chunk + 1)) - FIRST };
-        let (chunk, _) = place(line);
-        let room = self.chunks.get(chunk)?;
-        room.get_or_init(|| (0..chunk_lines(chunk) as usize * LINE).map(|_| AtomicU64::new(0)).collect());
-        Some(line)
+    /// Lines that there are.
+    pub(super) fn lines(&self) -> u32 {
+        u32::try_from(self.words.len() / LINE).unwrap_or(NODE)
     }
 
-    /// Bytes of all chunks.
+    /// The same with room for `lines` lines and more, in use below `used`.
+    pub(super) fn larger(&self, lines: u32, used: u32) -> Self {
+        let lines = lines.max(self.lines() + self.lines() / 4).max(FEWEST) as usize;
+        let mut words = polder_buffers::large_vec(lines * LINE);
+        words.extend(self.words.iter().take(used as usize * LINE).map(copy));
+        words.resize_with(lines * LINE, || AtomicU32::new(0));
+        Self { top: copy(&self.top), direct: self.copied(), words: words.into() }
+    }
+
+    /// The same with the entries of all first 16 bits.
+    pub(super) fn with_direct(&self) -> Self {
+        let top = self.top();
+        let entries = (0..=u16::MAX).map(|index| {
+            let [first, second] = index.to_be_bytes();
+            AtomicU32::new(self.entry(self.entry(top, first), second))
+        });
+        let direct = entries.collect::<Box<[_]>>().try_into().ok();
+        let mut words = polder_buffers::large_vec(self.words.len());
+        words.extend(self.words.iter().map(copy));
+        Self { top: copy(&self.top), direct, words: words.into() }
+    }
+
+    fn copied(&self) -> Option<Box<[AtomicU32; FIRSTS]>> {
+        self.direct.as_ref()?.iter().map(copy).collect::<Box<[_]>>().try_into().ok()
+    }
+
+    /// Bytes of all.
     pub(super) fn bytes(&self) -> usize {
-        self.chunks.iter().filter_map(OnceLock::get).map(|words| words.len() * 8).sum()
+        size_of_val(&*self.words) + self.direct.as_ref().map_or(0, |direct| size_of_val(&**direct))
     }
+}
+
+/// All nodes, as a look-up has them at hand.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Words<'a>(&'a [AtomicU32]);
+
+impl Words<'_> {
+    #[inline(always)]
+    fn word(self, index: usize) -> u32 {
+        // Acquire pairs with the Release in `set_entry`, and with that of the entry which led to this
+        // node: who sees a node's line sees the node. It costs nothing more where loads are in order.
+        self.0.get(index).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    /// Where the entry of a slot is, in the node that `entry` names.
+    #[inline(always)]
+    pub(super) fn place(self, entry: u32, slot: u8) -> Place {
+        let base = base(entry);
+        let half = self.word(base + usize::from(slot >> 4)) >> (2 * (slot & 8));
+        let bits = half & ((2 << (slot & 7)) - 1);
+        let [_, before, ..] = half.to_le_bytes();
+        // The first bit of all is set, so there is one at or before every slot.
+        Place(base + HEAD - 1 + usize::from(before) + usize::from(ONES[(bits & 0xff) as usize]))
+    }
+
+    /// The entry at a place.
+    #[inline(always)]
+    pub(super) fn load(self, place: Place) -> u32 {
+        self.word(place.0)
+    }
+
+    /// Hints that an entry is going to be read.
+    #[inline(always)]
+    pub(super) fn prefetch(self, place: Place) {
+        if let Some(word) = self.0.get(place.0) {
+            polder_buffers::prefetch(word);
+        }
+    }
+
+    /// Hints that a node is going to be asked for a slot. To be called with any entry.
+    #[inline(always)]
+    pub(super) fn prefetch_head(self, entry: u32, slot: u8) {
+        self.prefetch(Place(base(entry) + usize::from(slot >> 4)));
+    }
+}
+
+/// The first word of a node.
+#[inline(always)]
+const fn base(entry: u32) -> usize {
+    (entry & !NODE) as usize * LINE
+}
+
+/// One writer's copy.
+fn copy(word: &AtomicU32) -> AtomicU32 {
+    // Relaxed: who copies has written it.
+    AtomicU32::new(word.load(Ordering::Relaxed))
 }
 
 /// Lines that a node with these entries takes.
 pub(super) fn lines_of(entries: &[u32; SLOTS]) -> usize {
     let changes = entries.windows(2).filter(|pair| pair[0] != pair[1]).count();
-    (HEAD + (changes + 1).div_ceil(2)).div_ceil(LINE)
-}
-
-fn chunk_lines(chunk: usize) -> u32 {
-    FIRST << chunk
-}
-
-/// The chunk of a line and the line's first word in it.
-#[inline(always)]
-fn place(line: u32) -> (usize, usize) {
-    let number = line + FIRST;
-    let chunk = number.ilog2() - FIRST.ilog2();
-    (chunk as usize, (number - (FIRST << chunk)) as usize * LINE)
+    (HEAD + changes + 1).div_ceil(LINE)
 }
 
 #[cfg(test)]
@@ -190,44 +237,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_follow_each_other() {
-        assert_eq!((place(0), place(63)), ((0, 0), (0, 63 * 8)));
-        assert_eq!((place(64), place(191), place(192)), ((1, 0), (1, 127 * 8), (2, 0)));
-    }
-
-    #[test]
     fn a_node_is_read_as_it_was_written() {
-        let arena = Arena::new();
-        let patterns: [fn(u32) -> u32; 4] = [|_| 7, |slot| slot + 1, |slot| slot / 64, |slot| slot % 3];
-        let mut next = 0;
+        let patterns: [fn(u32) -> u32; 5] =
+            [|_| 7, |slot| slot + 1, |slot| slot / 64, |slot| slot % 3, |slot| slot / 8];
+        let (mut arena, mut next) = (Arena::new(), 0);
+        let mut written = Vec::new();
         for pattern in patterns {
             let mut entries = [0; SLOTS];
             (0..).zip(&mut entries).for_each(|(slot, entry)| *entry = pattern(slot));
             let lines = u32::try_from(lines_of(&entries)).expect("few");
             assert!((lines as usize) < SIZES);
-            let line = arena.provide(next, lines).expect("room");
-            arena.write(line, &entries);
-            next = line + lines;
-            (0..=255).zip(entries).for_each(|(slot, entry)| assert_eq!(arena.entry(line, slot), entry));
+            arena = arena.larger(next + lines, next);
+            arena.write(next, &entries);
+            written.push((next, entries));
+            next += lines;
+        }
+        for (line, entries) in written {
+            (0..=255)
+                .zip(entries)
+                .for_each(|(slot, entry)| assert_eq!(arena.entry(NODE | line, slot), entry));
         }
     }
 
     #[test]
     fn an_entry_changes_alone() {
-        let arena = Arena::new();
+        let arena = Arena::new().larger(2, 0);
         let mut entries = [5; SLOTS];
         (entries[100], entries[101], entries[255]) = (NODE | 9, NODE | 10, NODE | 11);
-        let line = arena.provide(0, 2).expect("room");
-        arena.write(line, &entries);
+        arena.write(0, &entries);
         for slot in [100, 101, 255_u8] {
-            arena.set_entry(line, slot, NODE | 77);
+            arena.set_entry(0, slot, NODE | 77);
             entries[usize::from(slot)] = NODE | 77;
-            (0..=255).zip(entries).for_each(|(slot, entry)| assert_eq!(arena.entry(line, slot), entry));
+            (0..=255).zip(entries).for_each(|(slot, entry)| assert_eq!(arena.entry(NODE, slot), entry));
         }
     }
 
     #[test]
     fn a_line_that_is_not_there_has_no_routes() {
-        assert_eq!(Arena::new().entry(5000, 3), 0);
+        assert_eq!(Arena::new().entry(NODE | 5000, 3), 0);
     }
 }

@@ -35,8 +35,8 @@ const UNUSUAL_V6: [bool; 256] = {
     unusual
 };
 
-/// Whether there is nothing about a header of five words that wants a second look; `room` are the bytes
-/// from it to the end of the packet.
+/// Whether there is nothing about a header of five words that wants a second look, its time to live
+/// included; `room` are the bytes from it to the end of the packet.
 #[inline(always)]
 pub(super) fn is_plain_v4(header: &[u8; Ipv4::HEADER_BYTES], room: usize) -> bool {
     let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
@@ -44,7 +44,8 @@ pub(super) fn is_plain_v4(header: &[u8; Ipv4::HEADER_BYTES], room: usize) -> boo
     let words = header.as_chunks::<4>().0;
     let sum: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
     // One's complement sums have two zeros, and this one has bytes that are not all zero.
-    (header[0] == 0x45) & usual & (total >= Ipv4::HEADER_BYTES) & (total <= room) & sum.is_multiple_of(0xffff)
+    let fits = (total >= Ipv4::HEADER_BYTES) & (total <= room);
+    (header[0] == 0x45) & usual & fits & (header[8] > 1) & sum.is_multiple_of(0xffff)
 }
 
 /// The same of an IPv6 header.
@@ -52,7 +53,7 @@ pub(super) fn is_plain_v4(header: &[u8; Ipv4::HEADER_BYTES], room: usize) -> boo
 pub(super) fn is_plain_v6(header: &[u8; Ipv6::HEADER_BYTES], room: usize) -> bool {
     let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
     let usual = !UNUSUAL_V6[usize::from(header[8])] & !UNUSUAL_V6[usize::from(header[24])];
-    (header[0] >> 4 == 6) & usual & (Ipv6::HEADER_BYTES + payload <= room)
+    (header[0] >> 4 == 6) & usual & (header[7] > 1) & (Ipv6::HEADER_BYTES + payload <= room)
 }
 
 /// Looks at everything that the header of a packet of `length` bytes has.

@@ -9,9 +9,10 @@ use super::arena::{Arena, NODE, SIZES, SLOTS, lines_of};
 use super::branch::Branch;
 use super::prefix::Prefix;
 use super::view::View;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence};
+use polder_buffers::snapshot::{Reader, Snapshot};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// From so many routes on, the first 16 bits of an address are looked up at once.
 const MANY: usize = 256;
@@ -23,11 +24,7 @@ const UPDATES_A_LOOK: u32 = 64;
 /// What readers see.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) arena: Arena,
-    /// The entry of all addresses.
-    pub(super) top: AtomicU32,
-    /// The entries of all first 16 bits, in a large table.
-    pub(super) direct: OnceLock<Box<[AtomicU32]>>,
+    arena: Snapshot<Arena>,
     /// One more for every time that lines were taken away.
     epoch: AtomicU64,
     seats: Mutex<Vec<Arc<Seat>>>,
@@ -42,6 +39,8 @@ struct Seat(AtomicU64);
 #[derive(Debug)]
 pub struct Fib {
     shared: Arc<Shared>,
+    /// The latest.
+    arena: Arc<Arena>,
     /// By number; the first is the root.
     branches: Vec<Branch>,
     vacant: Vec<u32>,
@@ -64,7 +63,7 @@ impl FibHandle {
     pub fn reader(&self) -> FibReader {
         let seat = Arc::new(Seat(AtomicU64::new(AWAY)));
         self.0.seats.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&seat));
-        FibReader { shared: Arc::clone(&self.0), seat }
+        FibReader { arena: self.0.arena.reader(), shared: Arc::clone(&self.0), seat }
     }
 
     /// Whether it names the table that a reader reads.
@@ -77,6 +76,7 @@ impl FibHandle {
 #[derive(Debug)]
 pub struct FibReader {
     shared: Arc<Shared>,
+    arena: Reader<Arena>,
     seat: Arc<Seat>,
 }
 
@@ -91,7 +91,9 @@ impl FibReader {
         // Pairs with the fence in `Fib::reclaim`: either the writer sees the seat taken, or this reader
         // sees the entries as they are after lines were taken away.
         fence(Ordering::SeqCst);
-        View::new(&self.shared, Leave(&self.seat))
+        // An arena that has been replaced meanwhile is not written to any more: it may be read, too.
+        self.arena.refresh();
+        View::new(self.arena.get(), Leave(&self.seat))
     }
 }
 
@@ -126,14 +128,10 @@ impl Fib {
     }
 
     fn new(is_v6: bool) -> Self {
-        let shared = Shared {
-            arena: Arena::new(),
-            top: AtomicU32::new(0),
-            direct: OnceLock::new(),
-            epoch: AtomicU64::new(0),
-            seats: Mutex::default(),
-        };
+        let shared =
+            Shared { arena: Snapshot::new(Arena::new()), epoch: AtomicU64::new(0), seats: Mutex::default() };
         Self {
+            arena: shared.arena.latest(),
             shared: Arc::new(shared),
             branches: vec![Branch::default()],
             vacant: Vec::new(),
@@ -168,10 +166,9 @@ impl Fib {
 
     /// Bytes of the table: what readers see and what the writer keeps.
     pub fn bytes(&self) -> usize {
-        let direct = self.shared.direct.get().map_or(0, |direct| direct.len() * 4);
         let branches = self.branches.capacity() * size_of::<Branch>();
         let held: usize = self.branches.iter().map(Branch::bytes).sum();
-        self.shared.arena.bytes() + direct + branches + held
+        self.arena.bytes() + branches + held
     }
 
     /// Adds a route, or leads one elsewhere; the way that it had.
@@ -186,8 +183,8 @@ impl Fib {
         }
         let old = self.change(prefix, Some(way.0));
         self.routes += usize::from(old.is_none());
-        if self.routes > MANY && self.shared.direct.get().is_none() {
-            self.make_direct();
+        if self.routes > MANY && self.arena.direct().is_none() {
+            self.replace_arena(self.arena.with_direct());
         }
         old
     }
@@ -281,18 +278,14 @@ impl Fib {
         let Some((&branch, above)) = path.split_last() else { return };
         let entry = NODE | self.branches[branch as usize].line;
         match above.last() {
-            // Release pairs with the Acquire in `View`.
-            None => self.shared.top.store(entry, Ordering::Release),
+            None => self.arena.set_top(entry),
             Some(&parent) => {
-                self.shared.arena.set_entry(
-                    self.branches[parent as usize].line,
-                    bytes[above.len() - 1],
-                    entry,
-                );
+                let line = self.branches[parent as usize].line;
+                self.arena.set_entry(line, bytes[above.len() - 1], entry);
             }
         }
-        if let (Some(direct), 2) = (self.shared.direct.get(), above.len()) {
-            direct[direct_index(bytes[0], bytes[1])].store(entry, Ordering::Release);
+        if above.len() == 2 {
+            self.arena.set_direct([bytes[0], bytes[1]], entry);
         }
     }
 
@@ -312,7 +305,7 @@ impl Fib {
         }
         self.branches[branch as usize].children = children;
         let (line, lines) = self.place(&entries);
-        self.shared.arena.write(line, &entries);
+        self.arena.write(line, &entries);
         let branch = &mut self.branches[branch as usize];
         let old = (branch.line, branch.lines);
         (branch.line, branch.lines) = (line, lines);
@@ -334,10 +327,21 @@ impl Fib {
         if let Some(line) = self.free[lines].pop() {
             return (line, count);
         }
-        let line = self.shared.arena.provide(self.next_line, u32::from(count));
-        let line = line.expect("fewer than 2³¹ lines, which are 128 GiB");
-        self.next_line = line + u32::from(count);
+        let line = self.next_line;
+        let end = line.checked_add(u32::from(count)).filter(|end| end & NODE == 0);
+        let end = end.expect("fewer than 2³¹ lines, which are 128 GiB");
+        if end > self.arena.lines() {
+            self.replace_arena(self.arena.larger(end, line));
+        }
+        self.next_line = end;
         (line, count)
+    }
+
+    /// Makes readers go over to another arena, when they next look.
+    #[cold]
+    fn replace_arena(&mut self, arena: Arena) {
+        self.shared.arena.replace(arena);
+        self.arena = self.shared.arena.latest();
     }
 
     fn retire(&mut self, (line, lines): (u32, u8)) {
@@ -374,45 +378,19 @@ impl Fib {
         self.shared.epoch.fetch_add(1, Ordering::Release);
     }
 
-    /// Builds the table of first 16 bits.
-    #[cold]
-    fn make_direct(&mut self) {
-        let entries = (0..=u16::MAX).map(|index| {
-            let [first, second] = index.to_be_bytes();
-            let arena = &self.shared.arena;
-            let entry = self.shared.top.load(Ordering::Relaxed);
-            let entry = if entry & NODE == 0 { entry } else { arena.entry(entry & !NODE, first) };
-            let entry = if entry & NODE == 0 { entry } else { arena.entry(entry & !NODE, second) };
-            AtomicU32::new(entry)
-        });
-        let made = self.shared.direct.set(entries.collect());
-        debug_assert!(made.is_ok(), "looked before");
-    }
-
     /// Brings the table of first 16 bits up to date with a node that is not deeper.
     fn write_direct(&self, at: &[u8], entries: &[u32; SLOTS]) {
-        let Some(direct) = self.shared.direct.get() else { return };
-        let write = |index: usize, entry| {
-            if direct[index].load(Ordering::Relaxed) != entry {
-                // Release pairs with the Acquire in `View`.
-                direct[index].store(entry, Ordering::Release);
-            }
-        };
         match *at {
-            [] => {
+            [] if self.arena.direct().is_some() => {
                 for (first, &entry) in (0..=u8::MAX).zip(entries).filter(|(_, entry)| **entry & NODE == 0) {
-                    (0..=u8::MAX).for_each(|second| write(direct_index(first, second), entry));
+                    (0..=u8::MAX).for_each(|second| self.arena.set_direct([first, second], entry));
                 }
             }
             [first] => {
                 let seconds = (0..=u8::MAX).zip(entries);
-                seconds.for_each(|(second, &entry)| write(direct_index(first, second), entry));
+                seconds.for_each(|(second, &entry)| self.arena.set_direct([first, second], entry));
             }
             _ => {}
         }
     }
-}
-
-fn direct_index(first: u8, second: u8) -> usize {
-    usize::from(u16::from_be_bytes([first, second]))
 }

@@ -3,9 +3,8 @@
 use super::decide::{Facts, Verdict, decide};
 use super::hold::{Move, Moves};
 use super::local::{Desk, Ears};
-use super::send::{ETHERNET, PLAIN_V4, PLAIN_V6, rewrite, rewrite_v4, rewrite_v6};
+use super::send::{ETHERNET, PLAIN_V4, rewrite, rewrite_plain};
 use super::sort::{Lookups, arrival};
-use super::stage::CLOSELY;
 use super::{Hop, RouterId, Routers, Way, WayId, Ways};
 use crate::drops::{Context, DropReason};
 use crate::steer::Hasher;
@@ -35,62 +34,33 @@ fn plain_hop(ways: &Ways, found: WayId) -> Option<(&Hop, MacAddress)> {
     Some((hop, mac))
 }
 
-/// Sends IPv4 packets to their next hops.
+/// Sends packets to their next hops. The frame's word that changes with the time to live is `WORD` bytes from
+/// its beginning.
+///
+/// Nothing is read from frames: what was written to one a moment ago stands in the way of reading the same
+/// place in another, a page further on.
 #[inline(never)]
-pub(super) fn send_v4(
-    lookups: &Lookups<4>,
+pub(super) fn send<const N: usize, const WORD: usize>(
+    lookups: &Lookups<N>,
     batch: &mut Batch,
     scene: &Scene<'_>,
     acts: &mut Acts<'_>,
     context: &mut Context<'_>,
 ) {
     let mut forwarded = 0;
-    for (&position, &found) in lookups.positions.iter().zip(&lookups.found).take(lookups.count) {
+    let found = lookups.positions.iter().zip(&lookups.found).zip(&lookups.plans).take(lookups.count);
+    for ((&position, &found), &plan) in found {
         let Some(packet) = batch.get_mut(usize::from(position)) else { continue };
-        let length = packet.len() - ETHERNET;
-        if packet.flags & CLOSELY == 0
-            && let Some((hop, mac)) = plain_hop(scene.ways, found)
+        let has_padding = packet.len() - ETHERNET != plan.total as usize;
+        if let Some((hop, mac)) = plain_hop(scene.ways, found)
+            && plan.total <= u32::from(hop.mtu)
             && let Some(frame) = packet.bytes_mut().first_chunk_mut::<PLAIN_V4>()
         {
-            let total = u16::from_be_bytes([frame[16], frame[17]]);
-            if frame[22] > 1 && total <= hop.mtu {
-                rewrite_v4(frame, hop, mac);
-                packet.egress = hop.interface.port;
-                forwarded += 1;
-                trim_if(usize::from(total) != length, packet, context.pool);
-                continue;
-            }
-        }
-        settle(packet, usize::from(position), found, scene, acts, context);
-    }
-    acts.desk.counters.forwarded.add(forwarded);
-}
-
-/// Sends IPv6 packets to their next hops.
-#[inline(never)]
-pub(super) fn send_v6(
-    lookups: &Lookups<16>,
-    batch: &mut Batch,
-    scene: &Scene<'_>,
-    acts: &mut Acts<'_>,
-    context: &mut Context<'_>,
-) {
-    let mut forwarded = 0;
-    for (&position, &found) in lookups.positions.iter().zip(&lookups.found).take(lookups.count) {
-        let Some(packet) = batch.get_mut(usize::from(position)) else { continue };
-        let length = packet.len() - ETHERNET;
-        if packet.flags & CLOSELY == 0
-            && let Some((hop, mac)) = plain_hop(scene.ways, found)
-            && let Some(frame) = packet.bytes_mut().first_chunk_mut::<PLAIN_V6>()
-        {
-            let total = 40 + usize::from(u16::from_be_bytes([frame[18], frame[19]]));
-            if frame[21] > 1 && total <= usize::from(hop.mtu) {
-                rewrite_v6(frame, hop, mac);
-                packet.egress = hop.interface.port;
-                forwarded += 1;
-                trim_if(total != length, packet, context.pool);
-                continue;
-            }
+            rewrite_plain::<WORD>(frame, hop, mac, plan.word);
+            packet.egress = hop.interface.port;
+            forwarded += 1;
+            trim_if(has_padding, packet, context.pool);
+            continue;
         }
         settle(packet, usize::from(position), found, scene, acts, context);
     }
@@ -128,7 +98,6 @@ fn settle(
     acts: &mut Acts<'_>,
     context: &mut Context<'_>,
 ) {
-    packet.flags &= !CLOSELY;
     trim(packet, context.pool);
     let Some((facts, interface)) = Facts::of(packet).zip(arrival(packet, scene.routers)) else {
         return context.discard(packet, DropReason::NotRouted);

@@ -1,8 +1,8 @@
 //! To the next hop: time to live, checksum, link-layer addresses, tag.
 
 use super::Hop;
+use super::sort::Plan;
 use crate::drops::DropReason;
-use crate::wire::checksum::update_u16;
 use crate::wire::{EtherType, Ethernet, Ipv4, Ipv6, MacAddress, Vlan, VlanId};
 use polder_buffers::{Packet, Pool};
 
@@ -13,25 +13,43 @@ pub(super) const PLAIN_V4: usize = ETHERNET + Ipv4::HEADER_BYTES;
 /// The same and an IPv6 header.
 pub(super) const PLAIN_V6: usize = ETHERNET + Ipv6::HEADER_BYTES;
 
-/// Where an IPv4 header has its time to live and its checksum.
+/// Where an IPv4 header has its time to live, in front of protocol and checksum.
 const TIME_TO_LIVE: usize = 8;
-const CHECKSUM: usize = 10;
+/// Where an IPv6 header has its payload's length, in front of next header and hop limit.
+const PAYLOAD_LENGTH: usize = 4;
 /// Where an IPv6 header has its hop limit.
 const HOP_LIMIT: usize = 7;
+/// Where in untagged frames the word is that changes with the time to live, and with the hop limit.
+pub(super) const WORD_V4: usize = ETHERNET + TIME_TO_LIVE;
+pub(super) const WORD_V6: usize = ETHERNET + PAYLOAD_LENGTH;
 
-/// Rewrites an untagged frame with an IPv4 packet that has time to live left.
+/// What a router makes of an IPv4 header that has time to live left.
 #[inline(always)]
-pub(super) fn rewrite_v4(frame: &mut [u8; PLAIN_V4], hop: &Hop, neighbour: MacAddress) {
-    readdress(frame.first_chunk_mut().expect("a frame begins with an Ethernet header"), hop, neighbour);
-    let header = frame.last_chunk_mut().expect("and ends with an IPv4 header");
-    count_down_v4(header);
+pub(super) fn plan_v4(header: &[u8; Ipv4::HEADER_BYTES]) -> Plan {
+    let word = u32::from_be_bytes([header[8], header[9], header[10], header[11]]);
+    let total = u16::from_be_bytes([header[2], header[3]]);
+    Plan { word: count_down_v4(word).to_be_bytes(), total: u32::from(total) }
 }
 
-/// Rewrites an untagged frame with an IPv6 packet that has hops left.
+/// The same of an IPv6 header.
 #[inline(always)]
-pub(super) fn rewrite_v6(frame: &mut [u8; PLAIN_V6], hop: &Hop, neighbour: MacAddress) {
+pub(super) fn plan_v6(header: &[u8; Ipv6::HEADER_BYTES]) -> Plan {
+    let payload = u16::from_be_bytes([header[4], header[5]]);
+    let word = [header[4], header[5], header[6], header[HOP_LIMIT].wrapping_sub(1)];
+    Plan { word, total: 40 + u32::from(payload) }
+}
+
+/// Rewrites an untagged frame with a plain IP packet.
+#[inline(always)]
+pub(super) fn rewrite_plain<const WORD: usize>(
+    frame: &mut [u8; PLAIN_V4],
+    hop: &Hop,
+    neighbour: MacAddress,
+    word: [u8; 4],
+) {
+    const { assert!(WORD + 4 <= PLAIN_V4, "in the part of the frame that both have") };
     readdress(frame.first_chunk_mut().expect("a frame begins with an Ethernet header"), hop, neighbour);
-    frame[ETHERNET + HOP_LIMIT] -= 1;
+    frame[WORD..WORD + 4].copy_from_slice(&word);
 }
 
 #[inline(always)]
@@ -40,19 +58,19 @@ fn readdress(link: &mut [u8; ETHERNET], hop: &Hop, neighbour: MacAddress) {
     link[6..12].copy_from_slice(&hop.source.0);
 }
 
-/// One router less to meet (RFC 1812, 5.3.1), and the checksum that goes with it (RFC 1624).
+/// One router less to meet (RFC 1812, 5.3.1): time to live, protocol and checksum, with time left before.
+///
+/// One less in an upper byte is the same as one more in that of the checksum, carry added at the lower end
+/// (RFC 1624, equation 3, which this equals for every checksum).
 #[inline(always)]
-fn count_down_v4(header: &mut [u8; Ipv4::HEADER_BYTES]) {
-    let old = u16::from_be_bytes([header[TIME_TO_LIVE], header[TIME_TO_LIVE + 1]]);
-    // The caller has seen that it is not zero, so this takes one off the upper byte.
-    let new = old.wrapping_sub(0x0100);
-    let checksum = u16::from_be_bytes([header[CHECKSUM], header[CHECKSUM + 1]]);
-    header[TIME_TO_LIVE..TIME_TO_LIVE + 2].copy_from_slice(&new.to_be_bytes());
-    header[CHECKSUM..CHECKSUM + 2].copy_from_slice(&update_u16(checksum, old, new).to_be_bytes());
+const fn count_down_v4(word: u32) -> u32 {
+    let sum = (word & 0xffff) + 0x0100;
+    let sum = (sum + (sum >= 0xffff) as u32) & 0xffff;
+    (word & 0xffff_0000).wrapping_sub(0x0100_0000) | sum
 }
 
 /// Rewrites a frame with any link header, options and all, that has time to live left: what
-/// [`rewrite_v4`] and [`rewrite_v6`] do, and the tag of the hop's interface.
+/// [`rewrite_plain`] does, and the tag of the hop's interface.
 #[cold]
 pub(super) fn rewrite(
     packet: &mut Packet,
@@ -64,7 +82,10 @@ pub(super) fn rewrite(
     let Some(header) = packet.bytes_mut().get_mut(before..) else { return Err(DropReason::NoHeadroom) };
     let is_v4 = header.first().is_some_and(|first| first >> 4 == 4);
     if is_v4 {
-        count_down_v4(header.first_chunk_mut().ok_or(DropReason::Ipv4Truncated)?);
+        let header: &mut [u8; Ipv4::HEADER_BYTES] =
+            header.first_chunk_mut().ok_or(DropReason::Ipv4Truncated)?;
+        let word = plan_v4(header).word;
+        header[TIME_TO_LIVE..TIME_TO_LIVE + 4].copy_from_slice(&word);
     } else {
         let limit = header.get_mut(HOP_LIMIT).ok_or(DropReason::Ipv6Truncated)?;
         *limit = limit.saturating_sub(1);
@@ -107,4 +128,23 @@ fn relink<'a>(
         behind[2..].copy_from_slice(&ether_type.0.to_be_bytes());
     }
     frame.first_chunk_mut().ok_or(DropReason::NoHeadroom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::checksum::update_u16;
+
+    #[test]
+    fn counting_down_is_an_incremental_update_of_the_checksum() {
+        for (time_to_live, checksum) in
+            (1..=u8::MAX).flat_map(|ttl| (0..=u16::MAX).map(move |sum| (ttl, sum)))
+        {
+            let before = u16::from_be_bytes([time_to_live, 17]);
+            let after = u16::from_be_bytes([time_to_live - 1, 17]);
+            let counted = count_down_v4(u32::from(before) << 16 | u32::from(checksum));
+            let expected = u32::from(after) << 16 | u32::from(update_u16(checksum, before, after));
+            assert_eq!(counted, expected, "{time_to_live} {checksum:#x}");
+        }
+    }
 }

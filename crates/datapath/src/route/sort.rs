@@ -3,8 +3,8 @@
 use super::check::{Seen, check_v4, check_v6, is_plain_v4, is_plain_v6};
 use super::local::{Desk, Ears};
 use super::onward::trim;
-use super::send::{ETHERNET, PLAIN_V4, PLAIN_V6};
-use super::stage::{CLOSELY, RouteState};
+use super::send::{ETHERNET, PLAIN_V4, PLAIN_V6, plan_v4, plan_v6};
+use super::stage::RouteState;
 use super::{FibReader, Interface, InterfaceId, Owner, RouterId, Routers, WayId, discover};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::tunnel::refusal;
@@ -28,19 +28,40 @@ pub(super) struct Lookups<const N: usize> {
     pub(super) positions: [u8; BATCH],
     addresses: [[u8; N]; BATCH],
     pub(super) found: [WayId; BATCH],
+    pub(super) plans: [Plan; BATCH],
+}
+
+/// What is known before the way is: how the header goes on, and how long the packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// The four bytes with the time to live, one less, and what goes with it.
+    pub(super) word: [u8; 4],
+    /// Bytes of the IP packet; more than fits anywhere if it was looked at closely.
+    pub(super) total: u32,
+}
+
+impl Plan {
+    /// Of a packet that the short path is not for.
+    const CLOSELY: Self = Self { word: [0; 4], total: u32::MAX };
 }
 
 impl<const N: usize> Lookups<N> {
     pub(super) const fn new() -> Self {
-        Self { count: 0, positions: [0; BATCH], addresses: [[0; N]; BATCH], found: [WayId::NONE; BATCH] }
+        let (positions, addresses, found) = ([0; BATCH], [[0; N]; BATCH], [WayId::NONE; BATCH]);
+        Self { count: 0, positions, addresses, found, plans: [Plan::CLOSELY; BATCH] }
     }
 
+    /// Notes a packet as the one after `count` others; returns how many these are.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "positions in a batch are below 64")]
+    fn put_at(&mut self, count: usize, position: usize, address: [u8; N], plan: Plan) -> usize {
+        let at = count % BATCH;
+        (self.positions[at], self.addresses[at], self.plans[at]) = (position as u8, address, plan);
+        count + 1
+    }
+
     fn put(&mut self, position: usize, address: [u8; N]) {
-        let at = self.count % BATCH;
-        (self.positions[at], self.addresses[at]) = (position as u8, address);
-        self.count += 1;
+        self.count = self.put_at(self.count, position, address, Plan::CLOSELY);
     }
 
     #[inline]
@@ -70,7 +91,17 @@ impl RouteState {
         routers: &Routers,
         context: &mut Context<'_>,
     ) -> (Option<RouterId>, u64) {
-        let (mut router, mut others) = (None, 0);
+        let (mut router, mut others, mut meant) = (None, 0, meant);
+        if meant == u64::MAX
+            && let Some(interface) = batch.first().and_then(|packet| routers.untagged(packet.ingress))
+        {
+            let left = self.work.put_all(batch, interface);
+            router = (self.work.v4.count + self.work.v6.count > 0).then_some(interface.router);
+            if left == 0 {
+                return (router, 0);
+            }
+            meant = left;
+        }
         let mut arrival = Arrival { port: NO_PORT, has_interfaces: false, untagged: None };
         for (position, packet) in batch.iter_mut().enumerate() {
             if packet.ingress != arrival.port {
@@ -126,33 +157,63 @@ impl RouteState {
 }
 
 impl Work {
+    /// Notes the packets of a batch that came in by one interface and whose headers need no second look;
+    /// which those are that do.
+    #[inline(never)]
+    fn put_all(&mut self, batch: &Batch, interface: &Interface) -> u64 {
+        let (port, mac) = (interface.id.port, interface.mac);
+        let (mut left, mut v4, mut v6) = (0, 0, 0);
+        for (position, packet) in batch.iter().enumerate() {
+            let header =
+                if packet.ingress == port && !is_dropped(packet) { Header::of(packet, mac) } else { None };
+            match header {
+                Some(Header::V4(address, plan)) => v4 = self.v4.put_at(v4, position, address, plan),
+                Some(Header::V6(address, plan)) => v6 = self.v6.put_at(v6, position, address, plan),
+                None => left |= 1 << position,
+            }
+        }
+        (self.v4.count, self.v6.count) = (v4, v6);
+        left
+    }
+
     /// Notes a packet whose header needs no second look; whether that is so.
-    #[inline(always)]
     fn put(&mut self, position: usize, packet: &Packet, mac: MacAddress) -> bool {
+        match Header::of(packet, mac) {
+            Some(Header::V4(to, plan)) => self.v4.count = self.v4.put_at(self.v4.count, position, to, plan),
+            Some(Header::V6(to, plan)) => self.v6.count = self.v6.put_at(self.v6.count, position, to, plan),
+            None => return false,
+        }
+        true
+    }
+}
+
+/// A header that needs no second look: where the packet goes.
+enum Header {
+    V4([u8; 4], Plan),
+    V6([u8; 16], Plan),
+}
+
+impl Header {
+    /// The header of an untagged packet for that station, if there is nothing unusual about it.
+    #[inline(always)]
+    fn of(packet: &Packet, mac: MacAddress) -> Option<Self> {
         let bytes = packet.bytes();
-        let Some(frame) = bytes.first_chunk::<PLAIN_V4>() else { return false };
-        if frame[..6] != mac.0 {
-            return false;
+        let frame = bytes.first_chunk::<PLAIN_V4>()?;
+        let [a, b, c, d, e, f, ..] = *frame;
+        if u64::from_be_bytes([0, 0, a, b, c, d, e, f]) != mac.to_u64() {
+            return None;
         }
         let room = packet.len() - ETHERNET;
         let kind = EtherType(u16::from_be_bytes([frame[12], frame[13]]));
         if kind == EtherType::IPV4 {
             let header = frame.last_chunk().expect("a frame ends with an IPv4 header");
-            let is_plain = is_plain_v4(header, room);
-            if is_plain {
-                self.v4.put(position, [frame[30], frame[31], frame[32], frame[33]]);
-            }
-            return is_plain;
+            let destination = [frame[30], frame[31], frame[32], frame[33]];
+            return is_plain_v4(header, room).then_some(Self::V4(destination, plan_v4(header)));
         }
-        let Some(frame) = bytes.first_chunk::<PLAIN_V6>().filter(|_| kind == EtherType::IPV6) else {
-            return false;
-        };
+        let frame = bytes.first_chunk::<PLAIN_V6>().filter(|_| kind == EtherType::IPV6)?;
         let header = frame.last_chunk().expect("a frame ends with an IPv6 header");
-        let is_plain = is_plain_v6(header, room);
-        if is_plain {
-            self.v6.put(position, *header.last_chunk().expect("a header ends with the destination"));
-        }
-        is_plain
+        let destination = *header.last_chunk().expect("a header ends with the destination");
+        is_plain_v6(header, room).then_some(Self::V6(destination, plan_v6(header)))
     }
 }
 
@@ -223,7 +284,6 @@ impl Site<'_> {
             },
             _ => return Err(DropReason::NotRouted),
         }
-        packet.flags |= CLOSELY;
         Ok(())
     }
 

@@ -13,7 +13,8 @@
 use super::counters::RouteCounters;
 use super::hold::Moves;
 use super::local::{Desk, Ears};
-use super::onward::{Acts, Scene, send_v4, send_v6};
+use super::onward::{Acts, Scene, send};
+use super::send::{WORD_V4, WORD_V6};
 use super::sort::{Lookups, Work};
 use super::waiting::Waiting;
 use super::{FibReader, Notices, RouterAccess, Routers, Ways};
@@ -24,8 +25,6 @@ use polder_buffers::snapshot::Reader;
 use polder_buffers::{BATCH, Batch, Packet};
 use std::sync::Arc;
 
-/// [`Packet::flags`]: looked at closely; the short path is not for it.
-pub(super) const CLOSELY: u8 = 1 << 1;
 /// Makes hops share flows otherwise than workers do.
 pub(super) const SEED: u64 = 0x6563_6d70;
 
@@ -162,9 +161,9 @@ impl RouteState {
         let Self { work, desk, moves, .. } = self;
         let ears = Ears { waiting: &self.waiting, notices: &lane.notices };
         let mut acts = Acts { desk, moves, ears };
-        send_v4(&work.v4, batch, &scene, &mut acts, context);
+        send::<4, WORD_V4>(&work.v4, batch, &scene, &mut acts, context);
         if work.v6.count > 0 {
-            send_v6(&work.v6, batch, &scene, &mut acts, context);
+            send::<16, WORD_V6>(&work.v6, batch, &scene, &mut acts, context);
         }
         others
     }

@@ -4,8 +4,8 @@
 //! on its way at once.
 
 use super::WayId;
-use super::arena::{NODE, Place};
-use super::fib::{Leave, Shared};
+use super::arena::{Arena, NODE, Place, Words};
+use super::fib::Leave;
 use crate::sync::Ordering;
 use polder_buffers::BATCH;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -13,14 +13,14 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// A table, for one batch.
 #[derive(Debug)]
 pub struct View<'a> {
-    shared: &'a Shared,
+    arena: &'a Arena,
     _leave: Leave<'a>,
 }
 
 impl<'a> View<'a> {
     #[inline]
-    pub(super) fn new(shared: &'a Shared, leave: Leave<'a>) -> Self {
-        Self { shared, _leave: leave }
+    pub(super) fn new(arena: &'a Arena, leave: Leave<'a>) -> Self {
+        Self { arena, _leave: leave }
     }
 
     /// The way of one IPv4 address, in a table for IPv4.
@@ -46,21 +46,21 @@ impl<'a> View<'a> {
         const { assert!(N >= 4, "four bytes or sixteen") };
         let count = addresses.len().min(ways.len()).min(BATCH);
         let (addresses, ways) = (&addresses[..count], &mut ways[..count]);
-        let mut inner = Inner::new();
-        // Acquire pairs with the Releases in `Fib`: who sees an entry sees its node.
-        let start = if let Some(direct) = self.shared.direct.get() {
+        let (words, mut inner) = (self.arena.words(), Inner::new());
+        let start = if let Some(direct) = self.arena.direct() {
             for (index, (address, way)) in addresses.iter().zip(ways.iter_mut()).enumerate() {
                 let first = usize::from(u16::from_be_bytes([address[0], address[1]]));
-                let entry = direct.get(first).map_or(0, |entry| entry.load(Ordering::Acquire));
-                inner.put(index, entry);
-                self.shared.arena.prefetch(entry & !NODE);
+                // Acquire pairs with the Releases in `Arena`: who sees an entry sees its node.
+                let entry = direct[first].load(Ordering::Acquire);
+                words.prefetch_head(entry, address[2]);
+                inner = inner.with(index, entry);
                 *way = WayId(entry);
             }
             2
         } else {
-            let top = self.shared.top.load(Ordering::Acquire);
+            let top = self.arena.top();
             for (index, way) in ways.iter_mut().enumerate() {
-                inner.put(index, top);
+                inner = inner.with(index, top);
                 *way = WayId(top);
             }
             0
@@ -69,43 +69,43 @@ impl<'a> View<'a> {
             if inner.count == 0 {
                 break;
             }
-            self.descend(addresses, ways, &mut inner, depth);
+            inner = descend(words, addresses, ways, inner, depth);
         }
         // What still names a node after the last byte was read while it changed, or is broken.
         ways.iter_mut().for_each(|way| way.0 &= !NODE);
     }
+}
 
-    /// Goes one level down for all that have been led to a node.
-    #[inline(always)]
-    fn descend<const N: usize>(
-        &self,
-        addresses: &[[u8; N]],
-        ways: &mut [WayId],
-        inner: &mut Inner,
-        depth: usize,
-    ) {
-        let left = core::mem::take(&mut inner.count);
-        let mut places = [Place::NOWHERE; BATCH];
-        for (place, &index) in places.iter_mut().zip(&inner.list[..left]) {
-            let index = usize::from(index);
-            let (Some(way), Some(address)) = (ways.get(index), addresses.get(index)) else { continue };
-            *place = self.shared.arena.place(way.0 & !NODE, address[depth]);
-            place.prefetch();
-        }
-        for (at, place) in places.iter().enumerate().take(left) {
-            let index = usize::from(inner.list[at]);
-            let entry = place.load();
-            // Never further than what was read: no more are led on than were left.
-            inner.put(index, entry);
-            self.shared.arena.prefetch(entry & !NODE);
-            if let Some(way) = ways.get_mut(index) {
-                *way = WayId(entry);
-            }
-        }
+/// Goes one level down for all that have been led to a node; returns those that are led on.
+#[inline(always)]
+fn descend<const N: usize>(
+    words: Words<'_>,
+    addresses: &[[u8; N]],
+    ways: &mut [WayId],
+    inner: Inner,
+    depth: usize,
+) -> Inner {
+    let mut places = [Place::default(); BATCH];
+    let (places, list) = (&mut places[..inner.count.min(BATCH)], &inner.list);
+    for (place, &index) in places.iter_mut().zip(list) {
+        let index = usize::from(index);
+        let (Some(way), Some(address)) = (ways.get(index), addresses.get(index)) else { continue };
+        *place = words.place(way.0, address[depth]);
+        words.prefetch(*place);
     }
+    let (mut led, next) = (Inner::new(), (depth + 1).min(N - 1));
+    for (&place, &index) in places.iter().zip(list) {
+        let index = usize::from(index);
+        let (Some(way), Some(address)) = (ways.get_mut(index), addresses.get(index)) else { continue };
+        *way = WayId(words.load(place));
+        words.prefetch_head(way.0, address[next]);
+        led = led.with(index, way.0);
+    }
+    led
 }
 
 /// Which addresses have been led to a node.
+#[derive(Clone, Copy)]
 struct Inner {
     list: [u8; BATCH],
     count: usize,
@@ -119,8 +119,9 @@ impl Inner {
     /// Notes an address if its entry is a node; writes in any case, so that nothing has to be guessed.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "an index in a batch is below 64")]
-    fn put(&mut self, index: usize, entry: u32) {
+    fn with(mut self, index: usize, entry: u32) -> Self {
         self.list[self.count % BATCH] = index as u8;
         self.count += usize::from(entry & NODE != 0);
+        self
     }
 }
