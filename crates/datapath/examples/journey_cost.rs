@@ -128,15 +128,15 @@ impl Bench {
             let Some(frame) = self.pool.take() else { return };
             let bytes = &self.frames[*flow];
             let length = u16::try_from(bytes.len()).expect("a short frame");
-            let mut packet = Packet::from_segment(Segment { frame, offset: HEADROOM, length });
+            if self.batch.push(Packet::from_segment(Segment { frame, offset: HEADROOM, length })).is_err() {
+                return;
+            }
+            let Some(packet) = self.batch.last_mut() else { return };
             match (bytes.as_array::<64>(), packet.bytes_mut().as_mut_array::<64>()) {
                 (Some(from), Some(to)) => *to = *from,
                 (_, _) => packet.bytes_mut().copy_from_slice(bytes),
             }
             packet.ingress = self.ingress;
-            if self.batch.push(packet).is_err() {
-                return;
-            }
             *flow = if *flow + 1 < FLOWS { *flow + 1 } else { 0 };
         }
     }

