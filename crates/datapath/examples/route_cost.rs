@@ -144,20 +144,24 @@ impl Bench {
             for _ in 0..BATCHES_A_ROUND {
                 self.receive();
                 now.0 += 2_000;
-                if self.has_engine {
-                    let timed = self.engine.begin_turn();
-                    let with = With { now, pool: &mut self.pool, timed };
-                    self.engine.process(&mut self.batch, PORTS[0], with, &mut self.sink, &mut || now);
-                } else {
-                    self.batch.iter_mut().for_each(|packet| swap(packet.bytes_mut()));
-                    self.sink.send(PORTS[0], &mut self.batch, &mut self.pool);
-                }
+                self.forward(now);
             }
             let nanos = start.elapsed().as_secs_f64() * 1e9;
             assert_eq!(self.sink.sent - sent, BATCH * BATCHES_A_ROUND, "all are forwarded");
             rounds.push(nanos / (BATCH * BATCHES_A_ROUND) as f64);
         }
         rounds.split_off(1)
+    }
+
+    fn forward(&mut self, now: Nanos) {
+        if self.has_engine {
+            let timed = self.engine.begin_turn();
+            let with = With { now, pool: &mut self.pool, timed };
+            self.engine.process(&mut self.batch, PORTS[0], with, &mut self.sink, &mut || now);
+        } else {
+            self.batch.iter_mut().for_each(|packet| swap(packet.bytes_mut()));
+            self.sink.send(PORTS[0], &mut self.batch, &mut self.pool);
+        }
     }
 
     #[inline(never)]

@@ -97,18 +97,16 @@ impl Dispatch {
     fn sort(&mut self, batch: &mut Batch, context: &mut Context<'_>) {
         let Context { pool, drops, .. } = context;
         let ports = self.outputs.len();
-        batch.scatter(
-            &mut self.outputs,
-            |packet| usize::from(packet.egress.0),
-            |packet| {
-                if !is_dropped(&packet) {
-                    // Outputs are emptied after every batch, and a batch fits into one.
-                    let is_open = usize::from(packet.egress.0) < ports;
-                    drops.count(if is_open { DropReason::TxFull } else { DropReason::PortDown }, 1);
-                }
-                pool.release_packet(packet);
-            },
-        );
+        let refuse = |packet: Packet| {
+            // Outputs are emptied after every batch, and a batch fits into one.
+            let is_open = usize::from(packet.egress.0) < ports;
+            let reason = if is_open { DropReason::TxFull } else { DropReason::PortDown };
+            if !is_dropped(&packet) {
+                drops.count(reason, 1);
+            }
+            pool.release_packet(packet);
+        };
+        batch.scatter(&mut self.outputs, |packet| usize::from(packet.egress.0), refuse);
     }
 }
 

@@ -36,7 +36,7 @@ const ONES: [u8; 256] = {
     let mut ones = [0; 256];
     let mut byte = 1;
     while byte < 256 {
-        ones[byte] = ones[byte / 2] + (byte % 2) as u8;
+        ones[byte] = ones[byte / 2] + if byte % 2 == 0 { 0 } else { 1 };
         byte += 1;
     }
     ones
@@ -119,15 +119,14 @@ impl Arena {
             let mut halves = [0_u8; 4];
             for (half, slots) in halves.as_chunks_mut::<2>().0.iter_mut().zip(slots.as_chunks::<8>().0) {
                 half[1] = u8::try_from(count).expect("248 slots are before the last eight");
-                for (bit, &entry) in slots.iter().enumerate() {
-                    if last == Some(entry) {
-                        continue;
-                    }
-                    half[0] |= 1 << bit;
-                    // Relaxed: the Release of the entry that leads here publishes all words.
-                    places[count].store(entry, Ordering::Relaxed);
-                    (count, last) = (count + 1, Some(entry));
-                }
+                half[0] = changes(slots, last);
+                last = Some(slots[7]);
+                let changed = (0..8).filter(|bit| half[0] >> bit & 1 != 0).map(|bit| slots[bit]);
+                // Relaxed: the Release of the entry that leads here publishes all words.
+                changed
+                    .zip(&places[count..])
+                    .for_each(|(entry, place)| place.store(entry, Ordering::Relaxed));
+                count += half[0].count_ones() as usize;
             }
             word.store(u32::from_le_bytes(halves), Ordering::Relaxed);
         }
@@ -218,6 +217,16 @@ impl Words<'_> {
 #[inline(always)]
 const fn base(entry: u32) -> usize {
     (entry & !NODE) as usize * LINE
+}
+
+/// Which of eight slots have another entry than the one before; `last` is before the first.
+fn changes(slots: &[u32; 8], mut last: Option<u32>) -> u8 {
+    let mut bits = 0;
+    for (bit, &entry) in slots.iter().enumerate() {
+        bits |= u8::from(last != Some(entry)) << bit;
+        last = Some(entry);
+    }
+    bits
 }
 
 /// One writer's copy.

@@ -39,8 +39,8 @@ struct Seat(AtomicU64);
 #[derive(Debug)]
 pub struct Fib {
     shared: Arc<Shared>,
-    /// The latest.
-    arena: Arc<Arena>,
+    /// The writer's own sight of it.
+    arena: Reader<Arena>,
     /// By number; the first is the root.
     branches: Vec<Branch>,
     vacant: Vec<u32>,
@@ -131,7 +131,7 @@ impl Fib {
         let shared =
             Shared { arena: Snapshot::new(Arena::new()), epoch: AtomicU64::new(0), seats: Mutex::default() };
         Self {
-            arena: shared.arena.latest(),
+            arena: shared.arena.reader(),
             shared: Arc::new(shared),
             branches: vec![Branch::default()],
             vacant: Vec::new(),
@@ -168,7 +168,7 @@ impl Fib {
     pub fn bytes(&self) -> usize {
         let branches = self.branches.capacity() * size_of::<Branch>();
         let held: usize = self.branches.iter().map(Branch::bytes).sum();
-        self.arena.bytes() + branches + held
+        self.arena.get().bytes() + branches + held
     }
 
     /// Adds a route, or leads one elsewhere; the way that it had.
@@ -183,8 +183,8 @@ impl Fib {
         }
         let old = self.change(prefix, Some(way.0));
         self.routes += usize::from(old.is_none());
-        if self.routes > MANY && self.arena.direct().is_none() {
-            self.replace_arena(self.arena.with_direct());
+        if self.routes > MANY && self.arena.get().direct().is_none() {
+            self.replace_arena(self.arena.get().with_direct());
         }
         old
     }
@@ -278,14 +278,14 @@ impl Fib {
         let Some((&branch, above)) = path.split_last() else { return };
         let entry = NODE | self.branches[branch as usize].line;
         match above.last() {
-            None => self.arena.set_top(entry),
+            None => self.arena.get().set_top(entry),
             Some(&parent) => {
                 let line = self.branches[parent as usize].line;
-                self.arena.set_entry(line, bytes[above.len() - 1], entry);
+                self.arena.get().set_entry(line, bytes[above.len() - 1], entry);
             }
         }
         if above.len() == 2 {
-            self.arena.set_direct([bytes[0], bytes[1]], entry);
+            self.arena.get().set_direct([bytes[0], bytes[1]], entry);
         }
     }
 
@@ -305,7 +305,7 @@ impl Fib {
         }
         self.branches[branch as usize].children = children;
         let (line, lines) = self.place(&entries);
-        self.arena.write(line, &entries);
+        self.arena.get().write(line, &entries);
         let branch = &mut self.branches[branch as usize];
         let old = (branch.line, branch.lines);
         (branch.line, branch.lines) = (line, lines);
@@ -330,8 +330,8 @@ impl Fib {
         let line = self.next_line;
         let end = line.checked_add(u32::from(count)).filter(|end| end & NODE == 0);
         let end = end.expect("fewer than 2³¹ lines, which are 128 GiB");
-        if end > self.arena.lines() {
-            self.replace_arena(self.arena.larger(end, line));
+        if end > self.arena.get().lines() {
+            self.replace_arena(self.arena.get().larger(end, line));
         }
         self.next_line = end;
         (line, count)
@@ -341,7 +341,7 @@ impl Fib {
     #[cold]
     fn replace_arena(&mut self, arena: Arena) {
         self.shared.arena.replace(arena);
-        self.arena = self.shared.arena.latest();
+        self.arena.refresh();
     }
 
     fn retire(&mut self, (line, lines): (u32, u8)) {
@@ -381,14 +381,14 @@ impl Fib {
     /// Brings the table of first 16 bits up to date with a node that is not deeper.
     fn write_direct(&self, at: &[u8], entries: &[u32; SLOTS]) {
         match *at {
-            [] if self.arena.direct().is_some() => {
+            [] if self.arena.get().direct().is_some() => {
                 for (first, &entry) in (0..=u8::MAX).zip(entries).filter(|(_, entry)| **entry & NODE == 0) {
-                    (0..=u8::MAX).for_each(|second| self.arena.set_direct([first, second], entry));
+                    (0..=u8::MAX).for_each(|second| self.arena.get().set_direct([first, second], entry));
                 }
             }
             [first] => {
                 let seconds = (0..=u8::MAX).zip(entries);
-                seconds.for_each(|(second, &entry)| self.arena.set_direct([first, second], entry));
+                seconds.for_each(|(second, &entry)| self.arena.get().set_direct([first, second], entry));
             }
             _ => {}
         }
