@@ -98,6 +98,17 @@ pub trait RxQueue: Send {
         Driven::No
     }
 
+    /// From now on, whoever receives for the queue on the worker's core is of the worker's share of that core.
+    fn share(&mut self) {}
+
+    /// Whoever that is leaves the core to others, or goes on.
+    fn stand_back(&mut self, _stands_back: bool) {}
+
+    /// The CPU time that it has used so far; `None` when there is nobody, or nobody knows.
+    fn shared_time(&self) -> Option<Nanos> {
+        None
+    }
+
     /// Throws away what waits in the device, where that costs less than to receive it, with the next call that
     /// finds nothing received; keeps few frames posted from then on, until [`relent`](Self::relent). `false` for
     /// one that cannot; nothing has changed then.

@@ -1,40 +1,54 @@
-//! A worker's share of its core, by the time that its thread was on it.
+//! A share of a core, by the time that those were on it who have the share.
 
 use crate::units::Nanos;
 
-/// The time in which a share is kept.
-const PERIOD: Nanos = Nanos::from_millis(10);
+/// The longest that it is run at a time, at the share's rate, and the longest pause.
+const RUN: u64 = 500_000;
+const PAUSE: u64 = 5_000_000;
+/// What is earned in such a time and not used is saved up beside what a pause brings: who comes back late, because
+/// others had the core, loses nothing by it.
+const SAVED: u64 = 1_000_000;
 
-/// Keeps a thread to a share of a core, in periods of ten milliseconds.
+/// Keeps somebody to a share of a core.
+///
+/// Time on the core is earned at the rate of the share, and is spent by being there. Who has spent all of it
+/// stays away until half a millisecond of running has been earned, or for five milliseconds. What is earned
+/// while there is nothing to do is lost, but for a millisecond's worth.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowance {
     permille: u64,
-    /// When the period began, and what the thread had used by then.
-    began: Nanos,
-    used: Nanos,
+    /// What was earned and not spent, in thousandths of nanoseconds.
+    saved: i64,
+    /// When that was, and what had been used by then.
+    last: Option<(Nanos, Nanos)>,
 }
 
 impl Allowance {
     /// So many thousandths of a core.
     pub fn new(permille: u16) -> Self {
-        Self { permille: u64::from(permille.clamp(1, 1000)), began: Nanos(0), used: Nanos(0) }
+        Self { permille: u64::from(permille.clamp(1, 1000)), saved: 0, last: None }
     }
 
-    /// How long to stay away from the core now: until the period ends, and longer when more than a share
-    /// was used. `used` is the thread's time so far.
-    pub fn pause(&mut self, now: Nanos, used: Nanos) -> Option<Nanos> {
-        let (passed, spent) = (now.since(self.began), used.since(self.used));
-        let earned = Nanos(passed.0.saturating_mul(self.permille) / 1000);
-        if passed >= PERIOD && spent <= earned {
-            // What was not used is not saved up.
-            (self.began, self.used) = (now, used);
-            return None;
-        }
-        let share = Nanos(PERIOD.0 * self.permille / 1000);
-        if spent < share {
-            return None;
-        }
-        let until = Nanos(spent.0.saturating_mul(1000) / self.permille);
-        Some(until.since(passed)).filter(|pause| pause.0 > 0)
+    /// What is earned in a pause, in thousandths of nanoseconds.
+    fn pause_earns(&self) -> u64 {
+        (RUN * (1000 - self.permille)).min(PAUSE * self.permille)
     }
+
+    /// How long to stay away from the core now. `used` is the time on it so far.
+    pub fn pause(&mut self, now: Nanos, used: Nanos) -> Option<Nanos> {
+        let Some((then, before)) = self.last.replace((now, used)) else { return None };
+        let most = signed(self.pause_earns() + SAVED * self.permille);
+        let earned = signed(now.since(then).0.saturating_mul(self.permille));
+        let spent = signed(used.since(before).0.saturating_mul(1000));
+        self.saved = self.saved.saturating_add(earned).min(most).saturating_sub(spent);
+        if self.saved > 0 {
+            return None;
+        }
+        let missing = self.saved.unsigned_abs() + self.pause_earns();
+        Some(Nanos(missing / self.permille)).filter(|pause| pause.0 > 0)
+    }
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -165,6 +165,11 @@ impl Pace {
         self.asleep = Some(now);
     }
 
+    /// The worker has left the core to others for a while: that time says nothing about packets.
+    pub fn stood_back(&mut self) {
+        (self.last, self.asleep) = (None, None);
+    }
+
     /// The worker was woken by an event.
     pub fn woken(&mut self) {
         self.seen.wakeups += 1;

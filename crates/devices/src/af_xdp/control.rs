@@ -1,9 +1,11 @@
 //! Who decides when the kernel receives, as far as it can be found out, and what that means under overload.
 
+use super::attach::{OUR_PREFIX, program_name};
 use super::link::LinkInfo;
 use super::napi::{Napi, napis};
 use super::options::Options;
 use super::preflight::{Finding, Level};
+use super::thread::count_left;
 use rustix::io::Errno;
 
 const TOPIC: &str = "receiving";
@@ -11,6 +13,25 @@ const TOPIC: &str = "receiving";
 /// What was found out about the interface's receiving; `opened` when the program is on it.
 pub(super) fn inspect(link: &LinkInfo, options: &Options, opened: bool) -> Finding {
     judge(&link.name, napis(link.index), options, opened)
+}
+
+/// Receive threads that were left as a killed gateway had them; `opened` when they have been set right.
+pub(super) fn left_over(link: &LinkInfo, opened: bool) -> Option<Finding> {
+    let held = if opened { 0 } else { count_left(&napis(link.index).ok()?) };
+    // Where no program of ours is, no gateway runs that could hold them.
+    let runs = link.xdp.program().is_some_and(|id| program_name(id).starts_with(OUR_PREFIX));
+    judge_held(held, runs)
+}
+
+fn judge_held(held: usize, runs: bool) -> Option<Finding> {
+    let (level, who) = if runs {
+        (Level::Fine, "a gateway holds them that runs, or was killed")
+    } else {
+        (Level::Warning, "a gateway left them that was killed")
+    };
+    let text =
+        format!("{held} receive threads have the weight with which {who}: the next start sets them right");
+    (held > 0).then_some(Finding { level, topic: "left over", text })
 }
 
 fn judge(name: &str, found: Result<Vec<Napi>, Errno>, options: &Options, opened: bool) -> Finding {
@@ -94,5 +115,14 @@ mod tests {
         assert!(old.text.contains("/sys/class/net/v0/threaded"), "{}", old.text);
         assert_eq!(judge("v0", Ok(Vec::new()), &options(true), true).level, Level::Warning);
         assert_eq!(judge("v0", Ok(Vec::new()), &options(true), false).level, Level::Fine);
+    }
+
+    #[test]
+    fn threads_that_were_left_behind_are_a_warning_unless_a_gateway_may_run() {
+        assert_eq!(judge_held(0, false), None);
+        assert_eq!(judge_held(1, true).map(|finding| finding.level), Some(Level::Fine));
+        let left = judge_held(2, false).unwrap();
+        assert_eq!(left.level, Level::Warning);
+        assert!(left.text.contains("2 receive threads") && left.text.contains("next start"), "{}", left.text);
     }
 }

@@ -69,6 +69,29 @@ impl Driver {
         }
     }
 
+    /// Lets the time of the context's thread count as the worker's. Where the driver says which context a queue
+    /// has, receive work in softirq is nobody's.
+    pub(super) fn share(&mut self, socket: BorrowedFd<'_>) {
+        if self.thread.is_none() && sys::get_option(socket, libc::SOL_SOCKET, SO_INCOMING_NAPI_ID) == Ok(0) {
+            self.thread = self.guess().and_then(|napi| Thread::of(&napi)).ok();
+        }
+        if let Some(thread) = &mut self.thread {
+            let _: bool = thread.share();
+        }
+    }
+
+    /// Leaves the core to others with the worker, or goes on.
+    pub(super) fn stand_back(&mut self, stands_back: bool) {
+        if let Some(thread) = &mut self.thread {
+            thread.stand_back(stands_back);
+        }
+    }
+
+    /// CPU time of the context's thread, if it is of the worker's share.
+    pub(super) fn shared_time(&self) -> Option<Nanos> {
+        self.thread.as_ref()?.shared_time()
+    }
+
     /// Says how the context of `socket` is to be driven from now on.
     pub(super) fn drive(&mut self, socket: BorrowedFd<'_>, drive: Drive) -> Driven {
         if self.refused {
@@ -106,7 +129,7 @@ impl Driver {
         let id = sys::get_option(socket, libc::SOL_SOCKET, SO_INCOMING_NAPI_ID)?;
         let mut netdev = Netdev::open()?;
         let mut before = if id > 0 { describe(&mut netdev, id)? } else { self.guess()? };
-        if id == 0 {
+        if id == 0 && self.thread.is_none() {
             self.thread = Some(Thread::of(&before)?);
         }
         if before.gro_flush_timeout == POLLED_TIMER {

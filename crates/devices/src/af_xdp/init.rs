@@ -18,6 +18,7 @@ use super::ring::{Consumer, Producer};
 use super::rx::{Receiver, Wants};
 use super::socket::{self, Core, Refused, RingSizes, Rings, Transfer};
 use super::sys::{self, Map, MapKind};
+use super::thread;
 use super::tx::{Limits, Mute, Transmitter};
 use crate::{AnyQueue, Interface, Queue};
 use core::sync::atomic::AtomicU32;
@@ -59,6 +60,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     attachment.commit(&link, &program)?;
     let promiscuous = options.promiscuous.then(|| make_promiscuous(&link)).transpose()?;
     // 6. The kernel's half of receiving. A veth has contexts only now that there is a program.
+    thread::set_right(link.index, &mut notes);
     let moderated = moderate(&link, options, &mut notes);
     // 7. What became of it.
     let obtained = Obtained { hook: attachment.hook, transfer, queues, notes };

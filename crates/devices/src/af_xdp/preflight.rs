@@ -97,6 +97,7 @@ pub(super) fn inspect_link(
     add(memory_lock(memory));
     add(capabilities());
     add(left_over(link, obtained.as_ref()));
+    add(control::left_over(link, obtained.is_some()));
     add(pins(link, options));
     add(offloads(link, &features, options, obtained.as_ref()));
     add(peer(link, ethtool.as_mut()));

@@ -19,6 +19,7 @@ use polder_buffers::{Batch, Packet, Pool, Segment};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Armed, Budget, Drive, Driven, RxQueue, Turn};
+use polder_datapath::units::Nanos;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -323,6 +324,20 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
     fn drive(&mut self, drive: Drive) -> Driven {
         let Some(socket) = self.core.socket() else { return Driven::No };
         self.driver.drive(socket, drive)
+    }
+
+    fn share(&mut self) {
+        if let Some(socket) = self.core.socket() {
+            self.driver.share(socket);
+        }
+    }
+
+    fn stand_back(&mut self, stands_back: bool) {
+        self.driver.stand_back(stands_back);
+    }
+
+    fn shared_time(&self) -> Option<Nanos> {
+        self.driver.shared_time()
     }
 
     #[cold]

@@ -3,6 +3,7 @@
 //! Facts are looked up in bpf(2), packet(7), ioctl(2) and `Documentation/networking/af_xdp.rst`.
 #![expect(unsafe_code, reason = "UNSAFETY: bpf(2), socket options, ioctl(2) and mount(2)")]
 
+use polder_datapath::units::Nanos;
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -300,6 +301,21 @@ impl Scheduling {
         Self { runtime: nanos, ..self }
     }
 
+    /// The slice.
+    pub(super) fn slice(self) -> u64 {
+        self.runtime
+    }
+
+    /// The same with another nice value.
+    pub(super) fn with_nice(self, nice: i32) -> Self {
+        Self { nice, ..self }
+    }
+
+    /// The nice value.
+    pub(super) fn nice(self) -> i32 {
+        self.nice
+    }
+
     /// That of a policy, and nothing else asked for.
     pub(super) fn of_policy(policy: u32) -> Self {
         Self { policy, ..Self::default() }
@@ -325,6 +341,19 @@ pub(super) fn set_scheduling(thread: i32, scheduling: Scheduling) -> Result<(), 
     // SAFETY: (1) the kernel reads `size` bytes, the size of the structure, and writes nothing.
     let result = unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const scheduling, 0_u32) };
     if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// CPU time of a thread of the kernel's, or of a process of one thread; `None` for one that is gone.
+///
+/// Cost: a system call.
+pub(super) fn cpu_time(thread: i32) -> Option<Nanos> {
+    // Source: Linux, include/linux/posix-timers_types.h, `make_process_cpuclock` with `CPUCLOCK_SCHED`.
+    let clock = (!thread << 3) | 2;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: (1) the kernel writes one `timespec`, which lives across the call.
+    let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    let (seconds, nanos) = (u64::try_from(time.tv_sec).ok()?, u64::try_from(time.tv_nsec).ok()?);
+    (result == 0).then_some(Nanos(seconds * Nanos::SECOND.0 + nanos))
 }
 
 /// Lets `socket` receive only what the program of classic BPF accepts. Each instruction: operation,

@@ -4,14 +4,22 @@
 //! sleeps it gets its own back, receives what there is room for, and wakes the worker, which asks for a
 //! short slice and so comes first. What there is no room for stays in the device. What was set before is
 //! set again at the end.
+//!
+//! Where a worker is kept to a share of its core, the thread's time counts as the worker's, it has the worker's
+//! weight, and stands back together with it.
+//!
+//! A process that is killed sets nothing again. What it leaves behind can be told from what others set by the
+//! nice value of a thread that was held, and by the slice of one that was not: [`Thread::of`] takes neither for what
+//! was set before, and [`set_right`] does what its name says when an interface is opened.
 
-use super::napi::{Napi, describe, set_threaded};
+use super::napi::{Napi, describe, napis, set_threaded};
 use super::netdev::Netdev;
 use super::sys::{self, Scheduling};
 use core::num::NonZeroU64;
+use polder_datapath::units::Nanos;
 use rustix::io::Errno;
 use rustix::process::Pid;
-use rustix::thread::{sched_getaffinity, sched_setaffinity, set_current_timer_slack};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
 
 /// A thread, and how it and the worker were treated before.
 #[derive(Debug)]
@@ -19,9 +27,16 @@ pub(super) struct Thread {
     id: i32,
     before: Scheduling,
     worker: Scheduling,
+    /// How it is treated now.
+    now: Scheduling,
     /// The context, when the thread was made for us.
     made: Option<(Netdev, u32)>,
     held: bool,
+    /// Whether the worker sleeps while it holds it.
+    receives: bool,
+    /// Whether its time is of the worker's share of the core, and whether both stand back.
+    shares: bool,
+    stands_back: bool,
 }
 
 /// `SCHED_IDLE`.
@@ -30,6 +45,8 @@ const IDLE: u32 = 5;
 const ORDINARY: u32 = 0;
 /// The worker's slice while it governs: the shortest that there is.
 const SLICE: u64 = 100_000;
+/// The nice value of a held thread: it means nothing there, and tells whose doing it is.
+const MARK: i32 = 19;
 /// How late its naps may end then, in nanoseconds.
 const TIMER_SLACK: u64 = 1000;
 
@@ -52,8 +69,19 @@ impl Thread {
         if made.is_some() {
             sched_setaffinity(Pid::from_raw(id), &sched_getaffinity(None)?)?;
         }
-        let (before, worker) = (sys::scheduling(id)?, sys::scheduling(0)?);
-        Ok(Self { id, before, worker, made, held: false })
+        let (found, worker) = (sys::scheduling(id)?, sys::scheduling(0)?);
+        let before = left_behind(found).unwrap_or(found);
+        Ok(Self {
+            id,
+            before,
+            worker,
+            now: found,
+            made,
+            held: false,
+            receives: false,
+            shares: false,
+            stands_back: false,
+        })
     }
 
     /// Whether the worker governs it.
@@ -66,10 +94,7 @@ impl Thread {
     /// # Errors
     /// When the kernel refuses.
     pub(super) fn hold(&mut self) -> Result<(), Errno> {
-        if self.worker.policy == ORDINARY {
-            sys::set_scheduling(0, self.worker.with_slice(SLICE))?;
-        }
-        set_current_timer_slack(NonZeroU64::new(TIMER_SLACK))?;
+        self.hurry()?;
         self.held = true;
         self.rein_in()
     }
@@ -77,9 +102,10 @@ impl Thread {
     /// Lets it do as it did before.
     pub(super) fn let_go(&mut self) {
         if core::mem::take(&mut self.held) {
-            // A thread that is gone needs nothing back.
-            let _ = sys::set_scheduling(self.id, self.before);
-            let _ = (sys::set_scheduling(0, self.worker), set_current_timer_slack(None));
+            self.treat();
+            if !self.shares {
+                self.calm();
+            }
         }
     }
 
@@ -88,25 +114,148 @@ impl Thread {
     /// # Errors
     /// When the thread is gone.
     pub(super) fn rein_in(&mut self) -> Result<(), Errno> {
-        sys::set_scheduling(self.id, Scheduling::of_policy(IDLE))
+        self.receives = false;
+        self.apply()
     }
 
     /// The worker is about to sleep.
     pub(super) fn give_way(&mut self) {
-        // With a short slice it comes before others that have the core for longer.
-        let ordinary = self.before.policy == ORDINARY;
-        let scheduling = if ordinary { self.before.with_slice(SLICE) } else { self.before };
-        // A thread that is gone needs nothing.
-        let _ = sys::set_scheduling(self.id, scheduling);
+        self.receives = true;
+        self.treat();
     }
+
+    /// Lets its time be of the worker's share of the core, from now on. `false` when it never runs on a core of
+    /// the calling thread: then nothing has changed.
+    pub(super) fn share(&mut self) -> bool {
+        let (own, of_it) = (sched_getaffinity(None), sched_getaffinity(Pid::from_raw(self.id)));
+        let (Ok(own), Ok(of_it)) = (own, of_it) else { return false };
+        if !(0..CpuSet::MAX_CPU).any(|core| own.is_set(core) && of_it.is_set(core)) {
+            return false;
+        }
+        // One that may not be told what to do is counted all the same.
+        let _ = self.hurry();
+        self.shares = true;
+        self.treat();
+        true
+    }
+
+    /// Leaves the core to others together with the worker, or goes on.
+    pub(super) fn stand_back(&mut self, stands_back: bool) {
+        if self.shares {
+            self.stands_back = stands_back;
+            self.treat();
+        }
+    }
+
+    /// Its CPU time so far, if it is of the worker's share.
+    pub(super) fn shared_time(&self) -> Option<Nanos> {
+        if self.shares { sys::cpu_time(self.id) } else { None }
+    }
+
+    /// Lets the worker come soon when it is woken.
+    fn hurry(&self) -> Result<(), Errno> {
+        if self.worker.policy == ORDINARY {
+            sys::set_scheduling(0, self.worker.with_slice(SLICE))?;
+        }
+        set_current_timer_slack(NonZeroU64::new(TIMER_SLACK))
+    }
+
+    fn calm(&self) {
+        // A worker that may not be told has not been told before.
+        let _ = (sys::set_scheduling(0, self.worker), set_current_timer_slack(None));
+    }
+
+    /// How it is to be treated as things are.
+    fn wanted(&self) -> Scheduling {
+        if self.stands_back || (self.held && !self.receives) {
+            return Scheduling::of_policy(IDLE).with_nice(MARK);
+        }
+        if self.before.policy != ORDINARY || !(self.held || self.shares) {
+            return self.before;
+        }
+        // With a short slice it comes before others that have the core for longer.
+        let nice = if self.shares { self.worker.nice().min(self.before.nice()) } else { self.before.nice() };
+        self.before.with_nice(nice).with_slice(SLICE)
+    }
+
+    fn apply(&mut self) -> Result<(), Errno> {
+        let wanted = self.wanted();
+        if wanted == self.now {
+            return Ok(());
+        }
+        sys::set_scheduling(self.id, wanted)?;
+        self.now = wanted;
+        Ok(())
+    }
+
+    /// The same for a thread that may be gone: then it needs nothing.
+    fn treat(&mut self) {
+        let _ = self.apply();
+    }
+}
+
+/// What a thread is to be like that a killed process left as it is; `None` for one that nobody left so.
+fn left_behind(found: Scheduling) -> Option<Scheduling> {
+    let ours = match found.policy {
+        IDLE => found.nice() == MARK,
+        ORDINARY => found.slice() == SLICE,
+        _ => false,
+    };
+    ours.then(|| Scheduling::of_policy(ORDINARY))
+}
+
+/// How many threads of these contexts are held as a gateway holds them that runs, or was killed.
+pub(super) fn count_left(napis: &[Napi]) -> usize {
+    threads(napis).filter(|&id| sys::scheduling(id).is_ok_and(|found| left_behind(found).is_some())).count()
+}
+
+/// Lets threads of an interface be ordinary that were left as a killed process had them, and says so.
+pub(super) fn set_right(interface: u32, notes: &mut Vec<String>) {
+    // A kernel that does not tell of threads has none that were governed.
+    let found = napis(interface).unwrap_or_default();
+    let set_right = threads(&found).filter(|&id| {
+        let ordinary = sys::scheduling(id).ok().and_then(left_behind);
+        ordinary.is_some_and(|ordinary| sys::set_scheduling(id, ordinary).is_ok())
+    });
+    let count = set_right.count();
+    if count > 0 {
+        notes.push(format!(
+            "{count} receive threads that a killed gateway had left behind are ordinary again"
+        ));
+    }
+}
+
+fn threads(napis: &[Napi]) -> impl Iterator<Item = i32> + '_ {
+    napis.iter().filter_map(|napi| i32::try_from(napi.thread?).ok())
 }
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        self.let_go();
+        let told = self.held || self.shares;
+        (self.held, self.shares, self.stands_back) = (false, false, false);
+        self.treat();
+        if told {
+            self.calm();
+        }
         if let Some((netdev, napi)) = &mut self.made {
             // A context that is gone needs nothing back.
             let _ = set_threaded(netdev, *napi, false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_process_leaves_behind_is_told_from_what_others_set() {
+        let ordinary = Scheduling::of_policy(ORDINARY);
+        for ours in [Scheduling::of_policy(IDLE).with_nice(MARK), ordinary.with_nice(-7).with_slice(SLICE)] {
+            assert_eq!(left_behind(ours), Some(ordinary), "{ours:?}");
+        }
+        for other in [ordinary, ordinary.with_slice(2_800_000).with_nice(5), Scheduling::of_policy(IDLE)] {
+            assert_eq!(left_behind(other), None, "{other:?}");
         }
     }
 }

@@ -129,6 +129,7 @@ impl Worker {
 
     /// Polls until it is told to stop.
     pub fn run(&mut self) {
+        self.claim_share();
         loop {
             while let Ok(command) = self.commands.try_recv() {
                 self.obey(command);
@@ -139,13 +140,16 @@ impl Worker {
             let now = self.clock.now();
             let busy = self.round(now);
             self.counters.polls.add(1);
-            self.keep_share(now);
+            let stood_back = self.keep_share(now);
             if self.counters.polls.get().is_multiple_of(PUBLISH) {
                 self.publish();
             }
             if !busy {
                 self.counters.empty_polls.add(1);
-                self.rest(now);
+                // Who comes back late looks again first.
+                if !stood_back {
+                    self.rest(now);
+                }
             }
         }
         if !self.leaves {
@@ -196,6 +200,7 @@ impl Worker {
             let number = u16::try_from(self.place.0 + before * self.place.1).unwrap_or(u16::MAX);
             self.schedule.line.add(1, class == Class::Control);
             self.receivers.push(Queue { port, class, number, rx, closed: false });
+            self.share_with(self.receivers.len() - 1);
             self.drive(self.receivers.len() - 1);
         }
         self.senders.attach(port, tx);

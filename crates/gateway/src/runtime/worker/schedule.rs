@@ -4,6 +4,8 @@ use super::Worker;
 use polder_datapath::port::Driven;
 use polder_datapath::receive::{Allowance, Line, Mode, Options, Pace};
 use polder_datapath::units::Nanos;
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
@@ -17,18 +19,27 @@ pub struct Schedule {
     share: Option<Share>,
 }
 
-/// A share of the core.
+/// A share of the core, of the worker and of those that the kernel has receive for it.
 #[derive(Debug)]
 struct Share {
+    percent: u8,
     allowance: Allowance,
+    /// What others have used whose time is of the share, while they did not stand back.
+    others: Nanos,
+    /// Their time when they went on last.
+    others_then: Nanos,
     /// When the thread's time is looked at next.
     look_at: Nanos,
 }
 
 /// How often a worker with a share looks at its thread's clock.
-const LOOK: Nanos = Nanos(500_000);
+const LOOK: Nanos = Nanos(100_000);
 /// The longest pause at a time: a command waits no longer.
 const LONGEST: Nanos = Nanos::from_millis(10);
+/// How many ordinary threads a share is held against by its weight.
+const RIVALS: f64 = 4.0;
+/// By how much a step of the nice value changes a weight (sched(7)).
+const STEP: f64 = 1.25;
 
 impl Default for Schedule {
     fn default() -> Self {
@@ -40,7 +51,10 @@ impl Schedule {
     /// Turns like that, and so many percent of a core at most.
     pub fn new(options: Options, percent: Option<u8>) -> Self {
         let share = percent.filter(|&percent| percent < 100).map(|percent| Share {
+            percent,
             allowance: Allowance::new(u16::from(percent) * 10),
+            others: Nanos::default(),
+            others_then: Nanos::default(),
             look_at: Nanos::default(),
         });
         Self { line: Line::new(options), pace: Pace::default(), adapts: options.balance, share }
@@ -89,18 +103,89 @@ impl Worker {
         driven
     }
 
-    /// Leaves the core to others when the worker's share of it is used up.
-    pub(super) fn keep_share(&mut self, now: Nanos) {
-        let Some(share) = &mut self.schedule.share else { return };
-        if now < share.look_at {
-            return;
+    /// Gives the calling thread the weight that its share needs. To be called on the worker's thread before there are ports.
+    pub(super) fn claim_share(&self) {
+        let Some(share) = &self.schedule.share else { return };
+        let nice = nice_for(share.percent);
+        if let Err(error) = setpriority_process(Some(gettid()), nice) {
+            tracing::info!(%error, nice, "the worker keeps its weight: others may leave it less than its share");
         }
+    }
+
+    /// Lets whoever receives for a queue be of the share.
+    pub(super) fn share_with(&mut self, index: usize) {
+        if let Some(share) = &mut self.schedule.share {
+            let rx = &mut self.receivers[index].rx;
+            rx.share();
+            // What it has used until now is its own affair.
+            share.others_then = share.others_then + rx.shared_time().unwrap_or_default();
+        }
+    }
+
+    /// CPU time of all who receive for the worker and are of its share.
+    fn others_time(&self) -> Nanos {
+        let times = self.receivers.iter().filter_map(|queue| queue.rx.shared_time());
+        times.fold(Nanos::default(), |sum, time| sum + time)
+    }
+
+    /// Leaves the core to others when the worker's share of it is used up. Says whether it did.
+    pub(super) fn keep_share(&mut self, now: Nanos) -> bool {
+        if !self.schedule.share.as_ref().is_some_and(|share| now >= share.look_at) {
+            return false;
+        }
+        let time = self.others_time();
+        let Some(share) = &mut self.schedule.share else { return false };
         share.look_at = now + LOOK;
+        share.others = share.others + time.since(share.others_then);
+        share.others_then = time;
         let used = clock_gettime(ClockId::ThreadCPUTime);
         let used = u64::try_from(used.tv_sec).unwrap_or(0) * Nanos::SECOND.0
             + u64::try_from(used.tv_nsec).unwrap_or(0);
-        let Some(pause) = share.allowance.pause(now, Nanos(used)) else { return };
-        std::thread::sleep(Duration::from_nanos(pause.min(LONGEST).0));
+        let Some(pause) = share.allowance.pause(now, share.others + Nanos(used)) else { return false };
+        self.stand_back(now, pause.min(LONGEST));
+        true
+    }
+
+    fn stand_back(&mut self, now: Nanos, pause: Nanos) {
+        self.receivers.iter_mut().for_each(|queue| queue.rx.stand_back(true));
+        std::thread::sleep(Duration::from_nanos(pause.0));
+        self.receivers.iter_mut().for_each(|queue| queue.rx.stand_back(false));
+        // What others use meanwhile nobody else wanted.
+        let time = self.others_time();
+        if let Some(share) = &mut self.schedule.share {
+            share.others_then = time;
+        }
+        self.schedule.pace.stood_back();
         self.counters.share_nanos.add(self.clock.now().since(now).0);
+    }
+}
+
+/// The nice value by which one thread has `percent` of a core against [`RIVALS`] ordinary ones; never a
+/// larger one than an ordinary thread's.
+fn nice_for(percent: u8) -> i32 {
+    let part = f64::from(percent.clamp(1, 99)) / 100.0;
+    let weight = RIVALS * part / (1.0 - part);
+    let steps = weight.ln() / STEP.ln();
+    #[expect(clippy::cast_possible_truncation, reason = "clamped to what a nice value can be")]
+    let steps = steps.ceil().clamp(0.0, 20.0) as i32;
+    -steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_has_the_weight_that_it_needs_against_four() {
+        assert_eq!(nice_for(1), 0);
+        assert_eq!(nice_for(20), 0, "an equal part of five");
+        assert_eq!(nice_for(30), -3);
+        assert_eq!(nice_for(50), -7);
+        assert_eq!(nice_for(99), -20);
+        for percent in 20..99 {
+            let weight = STEP.powi(-nice_for(percent));
+            let part = 100.0 * weight / (weight + RIVALS);
+            assert!(part >= f64::from(percent) || nice_for(percent) == -20, "{percent}: {part}");
+        }
     }
 }
