@@ -54,6 +54,9 @@ enum Command {
         /// What a request costs beyond what it must.
         #[arg(long, default_value_t = 0)]
         cost_us: u64,
+        /// What every second request costs instead.
+        #[arg(long)]
+        every_second_us: Option<u64>,
         /// Its core.
         #[arg(long)]
         core: usize,
@@ -208,13 +211,16 @@ fn main() -> ExitCode {
         }
         Command::Run(arguments) => run(screen, &arguments),
         Command::UsbipDevice(arguments) => usbip_device(screen, &arguments),
-        Command::Serve { kind, address, directory, cost_us, core, mac, over } => {
+        Command::Serve { kind, address, directory, cost_us, every_second_us, core, mac, over } => {
             let configuration = over.as_deref().map(std::fs::read_to_string).transpose();
             configuration.context("cannot read the configuration").and_then(|configuration| {
                 let cost = Duration::from_micros(cost_us);
                 let kind = match (kind, directory) {
                     (Served::Nfs, Some(directory)) => services::Kind::Nfs { directory, cost },
-                    (Served::Nfs | Served::Echo, _) => services::Kind::Echo { cost },
+                    (Served::Nfs | Served::Echo, _) => {
+                        let every_second = every_second_us.map(Duration::from_micros);
+                        services::Kind::Echo { cost, every_second }
+                    }
                 };
                 services::serve(&services::Options { kind, address, core, configuration, mac: mac.0 })
             })

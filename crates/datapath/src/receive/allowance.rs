@@ -36,7 +36,7 @@ impl Allowance {
 
     /// How long to stay away from the core now. `used` is the time on it so far.
     pub fn pause(&mut self, now: Nanos, used: Nanos) -> Option<Nanos> {
-        let Some((then, before)) = self.last.replace((now, used)) else { return None };
+        let (then, before) = self.last.replace((now, used))?;
         let most = signed(self.pause_earns() + SAVED * self.permille);
         let earned = signed(now.since(then).0.saturating_mul(self.permille));
         let spent = signed(used.since(before).0.saturating_mul(1000));

@@ -45,6 +45,9 @@ const IDLE: u32 = 5;
 const ORDINARY: u32 = 0;
 /// The worker's slice while it governs: the shortest that there is.
 const SLICE: u64 = 100_000;
+/// The thread's slice when it receives: shorter than that of others, and longer than the worker's, which
+/// therefore comes as soon as it is woken.
+const THREAD_SLICE: u64 = 200_000;
 /// The nice value of a held thread: it means nothing there, and tells whose doing it is.
 const MARK: i32 = 19;
 /// How late its naps may end then, in nanoseconds.
@@ -175,7 +178,7 @@ impl Thread {
         }
         // With a short slice it comes before others that have the core for longer.
         let nice = if self.shares { self.worker.nice().min(self.before.nice()) } else { self.before.nice() };
-        self.before.with_nice(nice).with_slice(SLICE)
+        self.before.with_nice(nice).with_slice(THREAD_SLICE)
     }
 
     fn apply(&mut self) -> Result<(), Errno> {
@@ -198,7 +201,7 @@ impl Thread {
 fn left_behind(found: Scheduling) -> Option<Scheduling> {
     let ours = match found.policy {
         IDLE => found.nice() == MARK,
-        ORDINARY => found.slice() == SLICE,
+        ORDINARY => found.slice() == THREAD_SLICE,
         _ => false,
     };
     ours.then(|| Scheduling::of_policy(ORDINARY))
@@ -251,7 +254,9 @@ mod tests {
     #[test]
     fn what_a_killed_process_leaves_behind_is_told_from_what_others_set() {
         let ordinary = Scheduling::of_policy(ORDINARY);
-        for ours in [Scheduling::of_policy(IDLE).with_nice(MARK), ordinary.with_nice(-7).with_slice(SLICE)] {
+        for ours in
+            [Scheduling::of_policy(IDLE).with_nice(MARK), ordinary.with_nice(-7).with_slice(THREAD_SLICE)]
+        {
             assert_eq!(left_behind(ours), Some(ordinary), "{ours:?}");
         }
         for other in [ordinary, ordinary.with_slice(2_800_000).with_nice(5), Scheduling::of_policy(IDLE)] {

@@ -10,12 +10,16 @@ pub enum Asks {
     /// Its own bytes, back.
     #[default]
     Echo,
+    /// The same, and every second request costs [`DEAR_US`].
+    Mixed,
     /// Attributes of a file (NFSv3 GETATTR).
     NfsGetattr,
     /// The first 8 KiB of a file (NFSv3 READ).
     NfsRead,
 }
 
+/// What a dear request costs, in microseconds.
+pub const DEAR_US: u32 = 50;
 /// The file that requests are about.
 const FILE: &str = "block";
 /// Its length, and what a READ asks for.
@@ -34,6 +38,7 @@ impl Asks {
     pub fn name(self) -> &'static str {
         match self {
             Self::Echo => "udp_echo",
+            Self::Mixed => "udp_echo_mixed",
             Self::NfsGetattr => "nfs_getattr",
             Self::NfsRead => "nfs_read",
         }
@@ -42,7 +47,7 @@ impl Asks {
     /// Packets of a whole answer.
     pub fn parts(self) -> u64 {
         match self {
-            Self::Echo | Self::NfsGetattr => 1,
+            Self::Echo | Self::Mixed | Self::NfsGetattr => 1,
             Self::NfsRead => READ_PARTS,
         }
     }
@@ -52,8 +57,13 @@ impl Asks {
     /// # Errors
     /// When the files cannot be made.
     pub(super) fn arguments(self, directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
-        if self == Self::Echo {
-            return Ok(vec!["serve".into(), "echo".into()]);
+        match self {
+            Self::Echo => return Ok(vec!["serve".into(), "echo".into()]),
+            Self::Mixed => {
+                let dear = DEAR_US.to_string().into();
+                return Ok(vec!["serve".into(), "echo".into(), "--every-second-us".into(), dear]);
+            }
+            Self::NfsGetattr | Self::NfsRead => {}
         }
         let served = directory.join("served");
         std::fs::create_dir_all(&served).with_context(|| format!("cannot make {}", served.display()))?;
@@ -77,7 +87,7 @@ impl Asks {
             hex.and_then(from_hex).context("the service did not say the handle of its file")
         };
         Ok(match self {
-            Self::Echo => None,
+            Self::Echo | Self::Mixed => None,
             Self::NfsGetattr => Some(call(GETATTR, &handle()?, &[])),
             // An offset of 0, and how much.
             Self::NfsRead => Some(call(READ, &handle()?, &[0, 0, FILE_BYTES])),

@@ -137,7 +137,7 @@ impl Stand {
             gateway.ip(&["link", "set", interface, "address", &mac])?;
         }
         let mut sink = match setup.asks() {
-            Asks::Echo => Sink::recording(&target, &end, setup.probe_at_sink())?,
+            Asks::Echo | Asks::Mixed => Sink::recording(&target, &end, setup.probe_at_sink())?,
             Asks::NfsGetattr | Asks::NfsRead => Sink::of_replies(&target, &end)?,
         };
         let (core, other) = cores();

@@ -34,6 +34,8 @@ pub enum Kind {
     Echo {
         /// That time.
         cost: Duration,
+        /// The time of every second request, if that is another.
+        every_second: Option<Duration>,
     },
     /// A directory by NFSv3, each request after such work.
     Nfs {
@@ -51,8 +53,10 @@ impl Kind {
     /// When there is no such core.
     fn maker(&self, core: usize) -> anyhow::Result<Maker> {
         match self {
-            &Self::Echo { cost } => {
-                let echo = calibrated(cost, core)?;
+            &Self::Echo { cost, every_second } => {
+                let first = calibrated(cost, core)?;
+                let second = every_second.map_or(Ok(first), |cost| calibrated(cost, core))?;
+                let echo = first.and(second);
                 Ok(Box::new(move || Box::new(echo) as Box<dyn Service>))
             }
             Self::Nfs { directory, cost } => files::maker(directory, calibrated(*cost, core)?),

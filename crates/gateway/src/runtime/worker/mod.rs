@@ -144,12 +144,10 @@ impl Worker {
             if self.counters.polls.get().is_multiple_of(PUBLISH) {
                 self.publish();
             }
-            if !busy {
-                self.counters.empty_polls.add(1);
-                // Who comes back late looks again first.
-                if !stood_back {
-                    self.rest(now);
-                }
+            self.counters.empty_polls.add(u64::from(!busy));
+            // Who comes back late looks again first.
+            if !busy && !stood_back {
+                self.rest(now);
             }
         }
         if !self.leaves {

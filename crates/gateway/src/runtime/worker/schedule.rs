@@ -36,6 +36,8 @@ struct Share {
 const LOOK: Nanos = Nanos(100_000);
 /// The longest pause at a time: a command waits no longer.
 const LONGEST: Nanos = Nanos::from_millis(10);
+/// One part in so many of a pause is what others used in it by right, at most.
+const OWED: u64 = 4;
 /// How many ordinary threads a share is held against by its weight.
 const RIVALS: f64 = 4.0;
 /// By how much a step of the nice value changes a weight (sched(7)).
@@ -130,7 +132,7 @@ impl Worker {
 
     /// Leaves the core to others when the worker's share of it is used up. Says whether it did.
     pub(super) fn keep_share(&mut self, now: Nanos) -> bool {
-        if !self.schedule.share.as_ref().is_some_and(|share| now >= share.look_at) {
+        if self.schedule.share.as_ref().is_none_or(|share| now < share.look_at) {
             return false;
         }
         let time = self.others_time();
@@ -150,13 +152,17 @@ impl Worker {
         self.receivers.iter_mut().for_each(|queue| queue.rx.stand_back(true));
         std::thread::sleep(Duration::from_nanos(pause.0));
         self.receivers.iter_mut().for_each(|queue| queue.rx.stand_back(false));
-        // What others use meanwhile nobody else wanted.
-        let time = self.others_time();
+        let (time, passed) = (self.others_time(), self.clock.now().since(now));
         if let Some(share) = &mut self.schedule.share {
+            // A little is what the scheduler owed them from before; what is more nobody else wanted.
+            let meanwhile = time.since(share.others_then);
+            if meanwhile.0 < passed.0 / OWED {
+                share.others = share.others + meanwhile;
+            }
             share.others_then = time;
         }
         self.schedule.pace.stood_back();
-        self.counters.share_nanos.add(self.clock.now().since(now).0);
+        self.counters.share_nanos.add(passed.0);
     }
 }
 
