@@ -97,6 +97,19 @@ impl Polder {
         serde_json::from_str(&text).with_context(|| format!("`polder show {what} --json` is not JSON"))
     }
 
+    /// Says something else in the configuration, and has it read again.
+    ///
+    /// # Errors
+    /// When the configuration does not say `before`, or the gateway refuses what it says then.
+    pub fn reload_with(&self, before: &str, after: &str) -> anyhow::Result<()> {
+        let file = self.socket.with_extension("toml");
+        let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        ensure!(text.contains(before), "the configuration does not say {before:?}");
+        fs::write(&file, text.replacen(before, after, 1))?;
+        let mut command = Command::new(&self.program);
+        command::run(command.args(["reload", "--socket"]).arg(&self.socket)).map(drop)
+    }
+
     fn settled(&self) -> anyhow::Result<i64> {
         let end = clock::now() + SETTLE;
         loop {

@@ -6,6 +6,7 @@ pub(super) mod ports;
 mod restoring;
 pub(super) mod rig;
 pub(super) mod work;
+mod workers;
 
 use super::{Goal, Promise, Run, Scenario};
 use crate::machine;
@@ -62,6 +63,8 @@ const PROMISES: &[Promise] = &[
     nanos("order.handoff_ns.batch_1", Goal::None),
     nanos("order.handoff_ns.batch_8", Goal::None),
     nanos("order.handoff_ns.batch_32", Goal::Value(25.0)),
+    workers::PROMISES[0],
+    workers::PROMISES[1],
 ];
 
 /// Work a packet, in nanoseconds.
@@ -78,10 +81,25 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
         return restore_cost(run, cores - 1);
     }
     run.place("worker 1", cores - 2, "pinned");
-    speedups(run, link)?;
-    keeping::measure(run, link)?;
-    restore_cost(run, cores - 1)?;
-    hand_over(run, [cores - 1, cores - 2])
+    if wants(run, &["order.speedup", BREAK_EVEN]) {
+        speedups(run, link)?;
+    }
+    if wants(run, &["order.reordered", "order.late"]) {
+        keeping::measure(run, link)?;
+    }
+    if wants(run, &["order.restore_ns"]) {
+        restore_cost(run, cores - 1)?;
+    }
+    if wants(run, &["order.handoff_ns"]) {
+        hand_over(run, [cores - 1, cores - 2])?;
+    }
+    workers::measure(run)
+}
+
+/// Whether somebody wants a row whose name begins so.
+fn wants(run: &Run, parts: &[&str]) -> bool {
+    let names = PROMISES.iter().map(|promise| promise.name);
+    names.filter(|name| parts.iter().any(|part| name.starts_with(part))).any(|name| run.wants(name))
 }
 
 /// Two workers against one, at each cost.
