@@ -120,9 +120,9 @@ impl Line {
             moderation_us: 0,
             receiving: None,
         };
-        let polder = Polder::start(&site, topology.directory())?;
         // Packets that several workers share are the hardest to stop in order.
-        polder.reload_with("[port.in]\n", "[port.in]\norder = \"spread\"\n")?;
+        let spread = ("[port.in]\n", "[port.in]\norder = \"spread\"\n");
+        let polder = Polder::start_with(&site, topology.directory(), spread)?;
         Ok(Self { polder, injector, sink, _topology: topology })
     }
 
