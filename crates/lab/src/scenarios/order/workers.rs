@@ -62,6 +62,14 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
         run.skip(&[WAIT, LOST], "namespaces are made by root");
         return Ok(());
     }
+    if let Err(error) = changes(run) {
+        interrupt::check()?;
+        run.skip(&[WAIT, LOST], &format!("{error:#}"));
+    }
+    Ok(())
+}
+
+fn changes(run: &mut Run) -> anyhow::Result<()> {
     let (core, other) = cores();
     let mut line = Line::lay(core, other)?;
     let (mut changed, mut unchanged) = (Samples::default(), Samples::default());
