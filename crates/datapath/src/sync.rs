@@ -1,7 +1,13 @@
-//! The atomics of what workers share: the real ones, or those of the model checker.
+//! What workers share by: the real atomics, or those of the model checker.
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use loom::sync::{
+    Arc,
+    atomic::{AtomicU32, AtomicU64, Ordering, fence},
+};
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use std::sync::{
+    Arc,
+    atomic::{AtomicU32, AtomicU64, Ordering, fence},
+};

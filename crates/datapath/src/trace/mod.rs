@@ -19,10 +19,10 @@ use crate::drops::DropReason;
 use crate::engine::{Engine, Tables, With};
 use crate::offload::Outlet;
 use crate::route::Notice;
+use crate::sync::Arc;
 use crate::units::Nanos;
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{Batch, Packet, Pool, PortId};
-use std::sync::Arc;
 
 impl Tables {
     /// The same tables with copies of all that stages write to.

@@ -3,10 +3,10 @@
 use crate::counters::Stage;
 use crate::drops::{DropReason, is_dropped};
 use crate::engine::Tables;
+use crate::sync::Arc;
 use crate::transmit::Egress;
 use polder_buffers::{Batch, Packet, Pool, PortId};
 use std::collections::HashSet;
-use std::sync::Arc;
 
 /// What has become of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
