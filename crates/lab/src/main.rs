@@ -237,14 +237,7 @@ fn main() -> ExitCode {
             polder_lab::hold::hold(thread, times, Duration::from_millis(hold), Duration::from_millis(pause))
         }
         Command::Join { reports, json, html } => {
-            let reports = reports.iter().map(|path| read(path)).collect::<anyhow::Result<_>>();
-            reports.and_then(join::join).and_then(|mut report| {
-                if let Some(scenario) = Scenario::named(&report.scenario) {
-                    scenario.judge(&mut report);
-                }
-                table::print(screen, &report);
-                publish(screen, &report, (json.as_deref(), html.as_deref()))
-            })
+            join_reports(screen, &reports, (json.as_deref(), html.as_deref()))
         }
         Command::Compare { before, after } => {
             compare::print(screen, &read(&before)?, &read(&after)?);
@@ -262,6 +255,21 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Makes one report of several, judged as a whole.
+fn join_reports(
+    screen: Screen,
+    reports: &[PathBuf],
+    files: (Option<&Path>, Option<&Path>),
+) -> anyhow::Result<()> {
+    let reports = reports.iter().map(|path| read(path)).collect::<anyhow::Result<_>>();
+    let mut report = join::join(reports?)?;
+    if let Some(scenario) = Scenario::named(&report.scenario) {
+        scenario.judge(&mut report);
+    }
+    table::print(screen, &report);
+    publish(screen, &report, files)
 }
 
 fn usbip_device(screen: Screen, arguments: &UsbipArguments) -> anyhow::Result<()> {
