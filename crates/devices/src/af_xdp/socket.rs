@@ -125,11 +125,11 @@ pub(super) fn open(
         raise_limits(&socket, sizes.transmit);
     }
     let watch = Watch::new(&socket, interface).map_err(at("watch for the end of the interface"))?;
-    // 4. The binding, which the kernel refuses for a while after another socket has gone.
+    // 4. The rings, into our memory: Linux before 6.4 maps none of a bound socket.
+    let rings = map(&socket, sizes).map_err(at("map the rings"))?;
+    // 5. The binding, which the kernel refuses for a while after another socket has gone.
     bind(&socket, interface, queue, transfer, sharing.as_deref()).map_err(at("bind to the queue"))?;
     drop(sharing);
-    // 5. The rings, into our memory.
-    let rings = map(&socket, sizes).map_err(at("map the rings"))?;
     let zero_copy = transfer.zero_copy;
     let door = Door::Kernel { socket, watch, interface, queue, zero_copy };
     let core = Arc::new(Core { door, region: region.clone(), left: Mutex::default() });
