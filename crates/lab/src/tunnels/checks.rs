@@ -1,6 +1,6 @@
 //! What each tunnel is asked.
 
-use super::outer::{CHECKSUM, KEY, Outer, SEQUENCE};
+use super::outer::{CHECKSUM, ETHERNET_INSIDE, KEY, Outer, SEQUENCE};
 use super::wire::From;
 use super::{Check, Judge, REACH, Tunnel};
 use crate::guest::agent::Request;
@@ -15,6 +15,8 @@ const PING_SIZES: [u32; 13] = [0, 1, 17, 18, 64, 333, 501, 1001, 1400, 1406, 143
 const TCP_BYTES: &str = "1M";
 /// Packets of a check of congestion.
 const MARKED: u64 = 3;
+/// How long the guest may take for what is to fail.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Every check, in the order in which they are made.
 pub(super) const ALL: [Check; 9] = [
@@ -27,6 +29,15 @@ pub(super) const ALL: [Check; 9] = [
     ("congestion on the way out", congestion_out),
     ("headers on the wire", headers),
     ("the kernel counts no error", no_errors),
+];
+
+/// What is asked of tunnels of packets besides.
+pub(super) const ROUTED: [Check; 5] = [
+    ("pings of IPv6", pings_v6),
+    ("TCP over IPv6 in both directions", tcp_v6),
+    ("who is too long on the way hears of it", time_exceeded),
+    ("who is too big hears of it", too_big),
+    ("headers of IPv6 on the wire", headers),
 ];
 
 /// What tells a broken encapsulator, the kernel's judgement first.
@@ -67,8 +78,15 @@ fn some_pings(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
 fn long_packets(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
     judge.outside(&format!("ping -q -c 2 -i 0.02 -W 2 -M dont -s 1472 {}", tunnel.guest()))?;
     let seen = judge.wire.seen(From::Polder);
-    let cut = seen.iter().filter_map(|frame| Outer::read(frame)).any(|outer| !outer.is_whole());
-    ensure!(cut, "nothing was cut");
+    // A router cuts what is inside, unless it has promised to carry it.
+    let inside = tunnel.routed && !tunnel.promises;
+    let is_cut = |frame: &Vec<u8>| {
+        Outer::read(frame).is_some_and(|outer| match inside {
+            true => outer.inner_is_cut(frame),
+            false => !outer.is_whole(),
+        })
+    };
+    ensure!(seen.iter().any(is_cut), "nothing was cut");
     Ok(())
 }
 
@@ -101,6 +119,50 @@ fn tcp(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
     for direction in ["", " -R"] {
         let line = format!("iperf3 -c {} -n {TCP_BYTES}{direction}", tunnel.host());
         judge.asked(&line).with_context(|| format!("iperf3{direction}"))?;
+    }
+    Ok(())
+}
+
+/// Who sends more than fits hears of it at first.
+fn pings_v6(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
+    for size in [0_u16, 1, 64, 333, 1001, 1300, 1472, 4001] {
+        if size > 1001 {
+            // The first one may be what the sender hears of it for.
+            let _ = judge.asked(&format!("ping -q -c 1 -W 1 -s {size} {}", tunnel.host_v6()));
+        }
+        judge.asked(&format!("ping -q -c 1 -W 3 -s {size} {}", tunnel.host_v6()))?;
+    }
+    let outside = format!("ping -q -c 3 -i 0.02 -W 2 -s 1000 {}", tunnel.guest_v6());
+    judge.outside(&outside).map(drop)
+}
+
+fn tcp_v6(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
+    for direction in ["", " -R"] {
+        let line = format!("iperf3 -c {} -n {TCP_BYTES}{direction}", tunnel.host_v6());
+        judge.asked(&line).with_context(|| format!("iperf3{direction}"))?;
+    }
+    Ok(())
+}
+
+/// Both families, with the router's address inside as the sender.
+fn time_exceeded(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
+    for (to, router) in [tunnel.host(), tunnel.host_v6()].iter().zip(tunnel.routers()) {
+        let said = judge.guest.try_ask(&Request::run(&format!("ping -c 1 -W 2 -t 1 {to}")), PATIENCE)?.text;
+        ensure!(said.contains("xceeded") && said.contains(&router), "no word of {router}: {said}");
+    }
+    Ok(())
+}
+
+/// The host's packets that may not be cut.
+fn too_big(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
+    for (to, size) in [(tunnel.guest(), 1470), (tunnel.guest_v6(), 1450)] {
+        let mut command = judge.near.command("ping");
+        let words = format!("-c 1 -W 2 -M do -s {size} {to}");
+        let output = command.args(words.split_whitespace()).output().context("cannot start ping")?;
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        let told = said.contains("mtu");
+        ensure!(told != tunnel.promises, "of {size} bytes it is said: {said}");
     }
     Ok(())
 }
@@ -185,19 +247,32 @@ fn headers(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
     for frame in judge.wire.seen(From::Polder) {
         let Some(outer) = Outer::read(&frame).filter(|outer| outer.v6 == tunnel.v6) else { continue };
         let (class, ttl) = outer.class_and_ttl(&frame);
-        ensure!(ttl == 64, "a time to live of {ttl}");
         ensure!(outer.end <= frame.len(), "a length beyond the frame");
         if outer.offset > 0 {
             continue;
         }
         let gre = outer.gre(&frame).context("a GRE header that is cut short")?;
-        if gre.key != tunnel.key {
+        if gre.key != tunnel.key || !outer.is_from(&frame, tunnel.ends()[0]) {
             continue;
         }
+        let inner_ttl = outer.inner_ttl(&frame).filter(|_| tunnel.inherits);
+        ensure!(ttl == inner_ttl.unwrap_or(64), "a time to live of {ttl}");
         let flags = [(CHECKSUM, tunnel.checksum), (KEY, tunnel.key.is_some()), (SEQUENCE, tunnel.sequence)];
         let expected = flags.iter().filter(|(_, has)| *has).fold(0, |flags, (flag, _)| flags | flag);
         ensure!(gre.flags == expected, "flags {:#06x} instead of {expected:#06x}", gre.flags);
-        ensure!(gre.protocol == 0x6558, "the protocol type {:#06x}", gre.protocol);
+        let version = frame.get(outer.payload + gre.length).map_or(0, |first| first >> 4);
+        let protocol = match version {
+            _ if !tunnel.routed => ETHERNET_INSIDE,
+            6 => 0x86dd,
+            _ => 0x0800,
+        };
+        ensure!(gre.protocol == protocol, "the protocol type {:#06x}", gre.protocol);
+        // The host's packets have met one router; what that says itself has met none.
+        let hops = outer.inner_ttl(&frame).filter(|_| tunnel.routed);
+        ensure!(hops.is_none_or(|hops| matches!(hops, 63 | 64 | 254 | 255)), "{hops:?} hops left inside");
+        if outer.inner_is_echo(&frame) && tunnel.routed {
+            ensure!(hops == Some(63), "an echo with {hops:?} hops left");
+        }
         ensure!(outer.has_right_checksum(&frame), "a wrong GRE checksum");
         let limit = (tunnel.v6 && tunnel.limit).then_some(4);
         ensure!(outer.limit == limit, "the encapsulation limit {:?}", outer.limit);

@@ -1,8 +1,9 @@
 //! What Polder has to drop, and the reasons that it has to give.
 
 use super::outer::{CHECKSUM, Outer, SEQUENCE};
+use super::tunnel::{FULL, FULL_PACKETS, FULL_PACKETS_V6, FULL_V6, PACKETS, PACKETS_V6, Tunnel};
 use super::wire::From;
-use super::{ENDS, FULL, FULL_V6, Judge, Tunnel, checks};
+use super::{Judge, checks};
 use crate::traffic::raw::PacketSocket;
 use crate::{clock, interrupt};
 use anyhow::{Context as _, ensure};
@@ -15,19 +16,35 @@ const COUNTED: Duration = Duration::from_secs(10);
 /// What is done to a packet of the guest's; `None` when that cannot be done to it.
 type Change = fn(&[u8], &Outer) -> Option<Vec<u8>>;
 
-/// Reason, what is done, and whether it can be done in IPv6 alone.
-const REFUSALS: [(&str, Change, bool); 11] = [
-    ("gre-bad-checksum", bad_checksum, false),
-    ("no-tunnel", wrong_key, false),
-    ("gre-truncated", truncated, false),
-    ("gre-bad-version", |frame, outer| patched(frame, outer.payload + 1, 1), false),
-    ("gre-bad-flags", |frame, outer| patched(frame, outer.payload, 0x40), false),
-    ("tunnel-bad-protocol", wrong_protocol, false),
-    ("tunnel-missing-checksum", |frame, outer| outer.without(frame, CHECKSUM), false),
-    ("tunnel-missing-sequence", |frame, outer| outer.without(frame, SEQUENCE), false),
-    ("tunnel-out-of-sequence", |frame, _| Some(frame.to_vec()), false),
-    ("ethernet-truncated", headers_alone, false),
-    ("ipv6-bad-extension", unknown_option, true),
+/// What it can be done to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Where {
+    Everywhere,
+    Frames,
+    OverIpv6,
+}
+
+/// Reason, what is done, and to what.
+const REFUSALS: [(&str, Change, Where); 11] = [
+    ("gre-bad-checksum", bad_checksum, Where::Everywhere),
+    ("no-tunnel", wrong_key, Where::Everywhere),
+    ("gre-truncated", truncated, Where::Everywhere),
+    ("gre-bad-version", |frame, outer| patched(frame, outer.payload + 1, 1), Where::Everywhere),
+    ("gre-bad-flags", |frame, outer| patched(frame, outer.payload, 0x40), Where::Everywhere),
+    ("tunnel-bad-protocol", |frame, outer| of_type(frame, outer, 0x88cc), Where::Everywhere),
+    ("tunnel-missing-checksum", |frame, outer| outer.without(frame, CHECKSUM), Where::Everywhere),
+    ("tunnel-missing-sequence", |frame, outer| outer.without(frame, SEQUENCE), Where::Everywhere),
+    ("tunnel-out-of-sequence", |frame, _| Some(frame.to_vec()), Where::Everywhere),
+    ("ethernet-truncated", headers_alone, Where::Frames),
+    ("ipv6-bad-extension", unknown_option, Where::OverIpv6),
+];
+
+/// What a tunnel of packets without options has to drop besides: keepalives, frames, nothing, another family.
+const OF_PACKETS: [(&str, Change); 4] = [
+    ("tunnel-bad-protocol", |frame, outer| of_type(frame, outer, 0)),
+    ("tunnel-bad-protocol", |frame, outer| of_type(frame, outer, 0x6558)),
+    ("ipv4-truncated", headers_alone),
+    ("ipv6-bad-version", |frame, outer| of_type(frame, outer, 0x86dd)),
 ];
 
 fn patched(frame: &[u8], at: usize, bits: u8) -> Option<Vec<u8>> {
@@ -60,17 +77,18 @@ fn truncated(frame: &[u8], outer: &Outer) -> Option<Vec<u8>> {
 fn headers_alone(frame: &[u8], outer: &Outer) -> Option<Vec<u8>> {
     let mut changed = frame.to_vec();
     outer.set_end(&mut changed, outer.payload + outer.gre(frame)?.length + 4);
-    let number = outer.field(frame, SEQUENCE)?;
-    // A number that is still to come: the packet is not late.
-    let next = u32::from_be_bytes(frame.get(number..number + 4)?.try_into().ok()?).wrapping_add(1 << 20);
-    changed[number..number + 4].copy_from_slice(&next.to_be_bytes());
+    if let Some(number) = outer.field(frame, SEQUENCE) {
+        // A number that is still to come: the packet is not late.
+        let next = u32::from_be_bytes(frame.get(number..number + 4)?.try_into().ok()?).wrapping_add(1 << 20);
+        changed[number..number + 4].copy_from_slice(&next.to_be_bytes());
+    }
     Outer::read(&changed)?.seal(&mut changed);
     Some(changed)
 }
 
-fn wrong_protocol(frame: &[u8], outer: &Outer) -> Option<Vec<u8>> {
+fn of_type(frame: &[u8], outer: &Outer, protocol: u16) -> Option<Vec<u8>> {
     let mut changed = frame.to_vec();
-    changed[outer.payload + 2..outer.payload + 4].copy_from_slice(&[0x88, 0xcc]);
+    changed[outer.payload + 2..outer.payload + 4].copy_from_slice(&protocol.to_be_bytes());
     outer.seal(&mut changed);
     Some(changed)
 }
@@ -85,19 +103,34 @@ fn unknown_option(frame: &[u8], outer: &Outer) -> Option<Vec<u8>> {
 impl Judge {
     /// Packets that have to be dropped, and the reasons.
     pub(super) fn refusals(&mut self) -> anyhow::Result<()> {
-        for tunnel in [&FULL, &FULL_V6] {
-            let template = self.packet_of(tunnel)?;
-            let outer = Outer::read(&template).context("the guest's packet is none of a tunnel")?;
-            let fitting = REFUSALS.iter().filter(|(.., v6_alone)| tunnel.v6 || !v6_alone);
-            for &(reason, change, _) in fitting {
-                let result = change(&template, &outer)
-                    .context("cannot be made of the guest's packet")
-                    .and_then(|frame| self.refuses(reason, || self.wire.inject(&frame)));
-                interrupt::check()?;
-                self.note(format!("{}: dropped as {reason}", tunnel.name), result);
-            }
+        for tunnel in [&PACKETS, &PACKETS_V6] {
+            self.spoils(tunnel, &OF_PACKETS)?;
+        }
+        for tunnel in [&FULL, &FULL_V6, &FULL_PACKETS, &FULL_PACKETS_V6] {
+            let fits = |place: Where| match place {
+                Where::Everywhere => true,
+                Where::Frames => !tunnel.routed,
+                Where::OverIpv6 => tunnel.v6,
+            };
+            let fitting = REFUSALS.iter().filter(|refusal| fits(refusal.2));
+            let fitting = fitting.map(|&(reason, change, _)| (reason, change)).collect::<Vec<_>>();
+            self.spoils(tunnel, &fitting)?;
             let looped = self.refuses("tunnel-recursion", || self.send_round(tunnel));
             self.note(format!("{}: dropped as tunnel-recursion", tunnel.name), looped);
+        }
+        Ok(())
+    }
+
+    /// Makes packets of one of the guest's that Polder has to drop.
+    fn spoils(&mut self, tunnel: &Tunnel, changes: &[(&str, Change)]) -> anyhow::Result<()> {
+        let template = self.packet_of(tunnel)?;
+        let outer = Outer::read(&template).context("the guest's packet is none of a tunnel")?;
+        for &(reason, change) in changes {
+            let result = change(&template, &outer)
+                .context("cannot be made of the guest's packet")
+                .and_then(|frame| self.refuses(reason, || self.wire.inject(&frame)));
+            interrupt::check()?;
+            self.note(format!("{}: dropped as {reason}", tunnel.name), result);
         }
         Ok(())
     }
@@ -111,6 +144,7 @@ impl Judge {
             let outer = Outer::read(frame);
             let gre = outer.and_then(|outer| outer.gre(frame));
             outer.is_some_and(|outer| outer.v6 == tunnel.v6)
+                && outer.is_some_and(|outer| outer.is_from(frame, tunnel.ends()[1]))
                 && gre.is_some_and(|gre| gre.key == tunnel.key)
                 && frame.len() > 200
         };
@@ -132,13 +166,24 @@ impl Judge {
         }
     }
 
+    /// The router's link-layer address on the TAP of a tunnel of packets.
+    fn station(&self, tunnel: &Tunnel) -> anyhow::Result<Vec<u8>> {
+        let said =
+            self.outside(&format!("ip neighbour show 10.79.{}.1 dev {}", tunnel.number, tunnel.tap()))?;
+        let word = said.split_whitespace().skip_while(|word| *word != "lladdr").nth(1);
+        let octets = word.into_iter().flat_map(|word| word.split(':'));
+        let octets = octets.map(|octet| u8::from_str_radix(octet, 16)).collect::<Result<Vec<_>, _>>()?;
+        ensure!(octets.len() == 6, "the host does not know the router: {said}");
+        Ok(octets)
+    }
+
     /// An outer packet of the tunnel, in a frame that the host sends into the tunnel.
     fn send_round(&self, tunnel: &Tunnel) -> anyhow::Result<()> {
         let socket = self.near.inside(|| PacketSocket::open(&tunnel.tap()))??;
-        let mut frame = vec![0xff; 6];
+        let mut frame = if tunnel.routed { self.station(tunnel)? } else { vec![0xff; 6] };
         frame.extend([2, 0x70, 0x6f, 0, 0, 9]);
-        let gre = [0, 0, 0x65, 0x58];
-        let [local, remote] = ENDS[usize::from(tunnel.v6)];
+        let gre = if tunnel.routed { [0, 0, 0x08, 0x00] } else { [0, 0, 0x65, 0x58] };
+        let [local, remote] = tunnel.ends();
         if tunnel.v6 {
             frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 84, 47, 64]);
             for end in [local, remote] {

@@ -1,6 +1,7 @@
 //! Encapsulators with one fault: what the wire does to packets of an honest one.
 
-use super::outer::{CHECKSUM, KEY, Outer, SEQUENCE};
+use super::outer::{CHECKSUM, KEY, Outer, SEQUENCE, sum};
+use super::tunnel::{FULL, FULL_PACKETS, FULL_PACKETS_V6, FULL_V6, Tunnel};
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +24,17 @@ pub(super) enum Fault {
     FragmentOffset,
     /// A flag says that a field is there that is not.
     Flags,
+    /// The protocol type is that of the other family.
+    Family,
+    /// An Ethernet header stands before what is said to be a packet.
+    LinkHeader,
+    /// The router has not counted.
+    Hops,
 }
 
 impl Fault {
     /// All of them.
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::Checksum,
         Self::Key,
         Self::Length,
@@ -37,7 +44,26 @@ impl Fault {
         Self::Sequence,
         Self::FragmentOffset,
         Self::Flags,
+        Self::Family,
+        Self::LinkHeader,
+        Self::Hops,
     ];
+
+    /// The tunnels, one over each family, that it is looked for in.
+    pub(super) fn tunnels(self) -> [&'static Tunnel; 2] {
+        match self {
+            Self::Family | Self::LinkHeader | Self::Hops => [&FULL_PACKETS, &FULL_PACKETS_V6],
+            Self::Checksum
+            | Self::Key
+            | Self::Length
+            | Self::Protocol
+            | Self::TimeToLive
+            | Self::Ecn
+            | Self::Sequence
+            | Self::FragmentOffset
+            | Self::Flags => [&FULL, &FULL_V6],
+        }
+    }
 
     /// For people.
     pub(super) fn name(self) -> &'static str {
@@ -51,6 +77,9 @@ impl Fault {
             Self::Sequence => "sequence-repeated",
             Self::FragmentOffset => "fragment-offset-wrong",
             Self::Flags => "missing-field",
+            Self::Family => "other-family",
+            Self::LinkHeader => "link-header-inside",
+            Self::Hops => "time-to-live-not-counted",
         }
     }
 
@@ -100,7 +129,57 @@ impl Fault {
                     frame[at] = flags;
                 }
             }
-            Self::Protocol | Self::FragmentOffset | Self::Flags => {}
+            Self::Family | Self::LinkHeader | Self::Hops if outer.is_whole() => {
+                self.spoil_packet(frame, outer);
+            }
+            Self::Protocol
+            | Self::FragmentOffset
+            | Self::Flags
+            | Self::Family
+            | Self::LinkHeader
+            | Self::Hops => {}
+        }
+    }
+
+    /// What can go wrong where packets are carried.
+    fn spoil_packet(self, frame: &mut Vec<u8>, outer: &Outer) {
+        let Some((protocol, start)) = outer.inner(frame).filter(|inner| inner.0 != 0x6558) else { return };
+        match self {
+            Self::Family => {
+                let other = if protocol == 0x0800 { [0x86, 0xdd] } else { [0x08, 0x00] };
+                frame[outer.payload + 2..outer.payload + 4].copy_from_slice(&other);
+                outer.seal(frame);
+            }
+            Self::LinkHeader => {
+                let [high, low] = protocol.to_be_bytes();
+                let link = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, high, low];
+                frame.splice(start..start, link);
+                outer.set_end(frame, outer.end + link.len());
+                if let Some(longer) = Outer::read(frame) {
+                    longer.seal(frame);
+                }
+            }
+            Self::Hops if protocol == 0x0800 && frame.len() >= start + 20 => {
+                frame[start + 8] = frame[start + 8].wrapping_add(1);
+                frame[start + 10..start + 12].fill(0);
+                let checksum = !sum(&frame[start..start + 20]);
+                frame[start + 10..start + 12].copy_from_slice(&checksum.to_be_bytes());
+                outer.seal(frame);
+            }
+            Self::Hops if frame.len() >= start + 8 => {
+                frame[start + 7] = frame[start + 7].wrapping_add(1);
+                outer.seal(frame);
+            }
+            Self::Hops
+            | Self::Checksum
+            | Self::Key
+            | Self::Length
+            | Self::Protocol
+            | Self::TimeToLive
+            | Self::Ecn
+            | Self::Sequence
+            | Self::FragmentOffset
+            | Self::Flags => {}
         }
     }
 }

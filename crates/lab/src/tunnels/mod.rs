@@ -4,9 +4,12 @@
 //!  a namespace                                            a guest with Debian's kernel
 //!  host stack ── TAP ── Polder ── radio0 ── [ the wire ] ── eth1 ── gretap, ip6gretap
 //!  10.78.N.1            bridge N, tunnel N                          10.78.N.2
+//!  host stack ── TAP ── Polder ── radio0 ── [ the wire ] ── eth1 ── gre, ip6gre
+//!  10.79.N.2            router, tunnel N                            10.78.N.2
 //! ```
 //!
-//! Several tunnels run at once, told apart by family and key, each in a bridge with a TAP of its own. What
+//! Several tunnels run at once, told apart by family, ends and key. One of frames is in a bridge with a TAP of its own; one
+//! of packets is routed to a TAP of its own, so that the host's packets have gone by one router. What
 //! an honest encapsulator must pass, a broken one must fail: the wire spoils what Polder sends, one fault at
 //! a time, and the same examination has to find it out. What the wire spoils in the other direction, Polder
 //! has to drop, for the right reason.
@@ -15,6 +18,7 @@ mod checks;
 mod drops;
 mod faults;
 mod outer;
+mod tunnel;
 mod wire;
 
 use crate::command::{self, Running};
@@ -28,11 +32,11 @@ use anyhow::{Context as _, bail, ensure};
 use faults::Fault;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use tunnel::{ENDS, PACKET_ENDS, TUNNELS, Tunnel};
 use wire::Wire;
 
 /// Modules of the guest.
@@ -41,8 +45,6 @@ const MODULES: &[&str] = &["ip_gre", "ip6_gre"];
 const PROGRAMS: &[&str] = &["ip", "ping", "iperf3"];
 /// The guest's card.
 const CARD: [u8; 6] = [2, 0x70, 0x6f, 0, 0, 2];
-/// The ends of the tunnels: Polder's, and the guest's.
-const ENDS: [[&str; 2]; 2] = [["10.77.0.1", "10.77.0.2"], ["fd77::1", "fd77::2"]];
 /// How long a gateway may take to start, and the first packet to get through.
 const START: Duration = Duration::from_secs(20);
 const REACH: Duration = Duration::from_secs(15);
@@ -64,122 +66,6 @@ pub struct Verdict {
     pub took: Duration,
     /// Errors of the guest's interfaces before they were examined, by the number of the tunnel.
     baseline: BTreeMap<u8, u64>,
-}
-
-/// One tunnel, with the same options at both ends.
-#[derive(Clone, Copy, Debug)]
-struct Tunnel {
-    name: &'static str,
-    number: u8,
-    v6: bool,
-    key: Option<u32>,
-    checksum: bool,
-    sequence: bool,
-    /// Whether outer IPv6 packets carry an encapsulation limit.
-    limit: bool,
-    /// Whether the guest's end takes packets that it then has to cut outside.
-    cuts: bool,
-}
-
-const PLAIN: Tunnel = Tunnel {
-    name: "plain",
-    number: 0,
-    v6: false,
-    key: None,
-    checksum: false,
-    sequence: false,
-    limit: true,
-    cuts: false,
-};
-
-/// All tunnels.
-const TUNNELS: [Tunnel; 7] = [
-    Tunnel { cuts: true, ..PLAIN },
-    Tunnel { name: "key", number: 1, key: Some(4711), ..PLAIN },
-    FULL,
-    Tunnel { name: "plain over IPv6", number: 3, v6: true, ..PLAIN },
-    Tunnel { name: "key over IPv6", number: 4, v6: true, key: Some(u32::MAX), ..PLAIN },
-    FULL_V6,
-    Tunnel { name: "no limit over IPv6", number: 6, v6: true, key: Some(6), limit: false, ..PLAIN },
-];
-
-const FULL: Tunnel = Tunnel {
-    name: "key, checksum, sequence",
-    number: 2,
-    key: Some(0),
-    checksum: true,
-    sequence: true,
-    cuts: true,
-    ..PLAIN
-};
-const FULL_V6: Tunnel = Tunnel {
-    name: "key, checksum, sequence over IPv6",
-    number: 5,
-    v6: true,
-    key: Some(5),
-    checksum: true,
-    sequence: true,
-    ..PLAIN
-};
-
-impl Tunnel {
-    /// The address inside, of the host's stack and of the guest.
-    fn host(&self) -> String {
-        format!("10.78.{}.1", self.number)
-    }
-
-    fn guest(&self) -> String {
-        format!("10.78.{}.2", self.number)
-    }
-
-    /// The TAP in the namespace.
-    fn tap(&self) -> String {
-        format!("h{}", self.number)
-    }
-
-    /// The guest's interface.
-    fn interface(&self) -> String {
-        format!("t{}", self.number)
-    }
-
-    /// Its part of Polder's configuration.
-    fn configuration(&self) -> String {
-        let Self { number, checksum, sequence, .. } = self;
-        let [local, remote] = ENDS[usize::from(self.v6)];
-        let mut text = format!(
-            "[port.h{number}]\ntap = \"h{number}\"\n\n[tunnel.t{number}]\nkind = \"gretap\"\nport = \"radio0\"\n\
-             local = \"{local}\"\nremote = \"{remote}\"\nchecksum = {checksum}\nsequence = {sequence}\n"
-        );
-        if let Some(key) = self.key {
-            let _ = writeln!(text, "key = {key}");
-        }
-        if !self.limit {
-            text.push_str("encapsulation_limit = \"none\"\n");
-        }
-        let _ = writeln!(text, "\n[bridge.b{number}]\nmembers = [\"h{number}\", \"t{number}\"]\n");
-        text
-    }
-
-    /// What makes its other end.
-    fn link(&self) -> String {
-        let kind = if self.v6 { "ip6gretap" } else { "gretap" };
-        let [remote, local] = ENDS[usize::from(self.v6)];
-        let mut text = format!("ip link add {} type {kind} local {local} remote {remote}", self.interface());
-        if let Some(key) = self.key {
-            let _ = write!(text, " key {key}");
-        }
-        for (flag, has) in [("csum", self.checksum), ("seq", self.sequence)] {
-            text.push_str(if has { " " } else { "" });
-            text.push_str(if has { flag } else { "" });
-        }
-        if self.cuts {
-            text.push_str(" nopmtudisc ignore-df");
-        }
-        if !self.limit {
-            text.push_str(" encaplimit none");
-        }
-        text
-    }
 }
 
 /// What can stand in the way of the examination.
@@ -219,6 +105,8 @@ pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
         says(fault.name());
         judge.broken(fault)?;
     }
+    let conserved = judge.gateway.balances();
+    judge.note("every packet is accounted for".to_owned(), conserved);
     let (guest, mut verdict) = judge.end()?;
     guest.power_off()?;
     verdict.kernel = kernel.version().to_owned();
@@ -257,8 +145,10 @@ impl Judge {
         let ends =
             [End { namespace: &near, interface: "radio0" }, End { namespace: &air, interface: "air0" }];
         topology.wire(ends[0], ends[1], 1500)?;
-        near.ip(&["address", "add", &format!("{}/24", ENDS[0][0]), "dev", "radio0"])?;
-        near.ip(&["address", "add", &format!("{}/64", ENDS[1][0]), "dev", "radio0", "nodad"])?;
+        for [v4, v6] in [ENDS, PACKET_ENDS] {
+            near.ip(&["address", "add", &format!("{}/24", v4[0]), "dev", "radio0"])?;
+            near.ip(&["address", "add", &format!("{}/64", v6[0]), "dev", "radio0", "nodad"])?;
+        }
         let card = UdpSocket::bind(("127.0.0.1", 0)).context("no port for the guest's card")?;
         // A port that is free now, and in all likelihood still is when the emulator asks for it.
         let emulator = UdpSocket::bind(("127.0.0.1", 0))?.local_addr()?.port();
@@ -285,28 +175,26 @@ impl Judge {
 
     /// Addresses and tunnels at both ends.
     fn settle(&mut self) -> anyhow::Result<()> {
-        for line in [
-            format!("ip address add {}/24 dev eth1", ENDS[0][1]),
-            format!("ip address add {}/64 dev eth1 nodad", ENDS[1][1]),
-            "ip link set eth1 up".to_owned(),
-        ] {
-            self.guest.run(&line)?;
+        for [v4, v6] in [ENDS, PACKET_ENDS] {
+            self.guest.run(&format!("ip address add {}/24 dev eth1", v4[1]))?;
+            self.guest.run(&format!("ip address add {}/64 dev eth1 nodad", v6[1]))?;
         }
+        self.guest.run("ip link set eth1 up")?;
         for tunnel in &TUNNELS {
-            let (tap, interface) = (tunnel.tap(), tunnel.interface());
-            self.near.ip(&["address", "add", &format!("{}/24", tunnel.host()), "dev", &tap])?;
-            self.near.ip(&["link", "set", &tap, "up"])?;
-            self.guest.run(&tunnel.link())?;
-            self.guest.run(&format!("ip address add {}/24 dev {interface}", tunnel.guest()))?;
-            let mtu = if tunnel.cuts { " mtu 1500" } else { "" };
-            self.guest.run(&format!("ip link set {interface} up{mtu}"))?;
+            for line in tunnel.near() {
+                self.outside(&line)?;
+            }
+            for line in tunnel.far() {
+                self.guest.run(&line)?;
+            }
         }
         Ok(())
     }
 
     fn honest(&mut self, tunnel: &Tunnel) -> anyhow::Result<()> {
         self.wire.forget();
-        for (name, check) in checks::ALL {
+        let routed = checks::ROUTED.iter().filter(|_| tunnel.routed);
+        for (name, check) in checks::ALL.iter().chain(routed) {
             let result = check(self, tunnel);
             interrupt::check()?;
             self.note(format!("{}: {name}", tunnel.name), result);
@@ -325,7 +213,7 @@ impl Judge {
     fn broken(&mut self, fault: Fault) -> anyhow::Result<()> {
         self.wire.ways().fault = Some(fault);
         let mut found = Vec::new();
-        for tunnel in [&FULL, &FULL_V6] {
+        for tunnel in fault.tunnels() {
             found.extend(self.find_out(tunnel)?);
         }
         self.wire.ways().fault = None;
@@ -336,7 +224,7 @@ impl Judge {
             _ => self.verdict.missed.push(fault.name().to_owned()),
         }
         // What was spoilt must not be held against the next one.
-        for tunnel in [&FULL, &FULL_V6] {
+        for tunnel in fault.tunnels() {
             checks::reaches(self, tunnel).context("after a fault is gone, all is well again")?;
         }
         Ok(())
@@ -384,7 +272,7 @@ impl Gateway {
         let program = polder::program()?;
         let (file, socket) = (directory.join("judge.toml"), directory.join("judge.sock"));
         let mut text = format!(
-            "version = 1\n\n[gateway]\ncontrol = \"{}\"\n\n[port.radio0]\ninterface = \"radio0\"\nrole = \"underlay\"\n\n",
+            "version = 1\n\n[gateway]\ncontrol = \"{}\"\n\n[router]\nroutes = \"static\"\n\n[port.radio0]\ninterface = \"radio0\"\nrole = \"underlay\"\n\n",
             socket.display()
         );
         TUNNELS.iter().for_each(|tunnel| text.push_str(&tunnel.configuration()));
@@ -399,6 +287,20 @@ impl Gateway {
             interrupt::sleep(Duration::from_millis(10))?;
         }
         Ok(gateway)
+    }
+
+    /// Whether every packet is accounted for, once it is quiet.
+    fn balances(&self) -> anyhow::Result<()> {
+        let end = clock::now() + REACH;
+        loop {
+            let shown = self.show("counters")?;
+            let left = polder::find(&shown, "unaccounted").and_then(Value::as_i64);
+            if left == Some(0) {
+                return Ok(());
+            }
+            ensure!(clock::now() < end, "{left:?} packets are not accounted for");
+            interrupt::sleep(Duration::from_millis(50))?;
+        }
     }
 
     /// What `polder show WHAT --json` says.

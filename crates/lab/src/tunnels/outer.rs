@@ -1,8 +1,12 @@
 //! Outer packets as they stand on the wire: read, marked, cut and rebuilt by hand, with no line of the
 //! datapath, since its packets are what is judged.
 
+use std::net::IpAddr;
+
 /// Bytes of an Ethernet header without tags.
 const ETHERNET: usize = 14;
+/// The protocol type of frames.
+pub(super) const ETHERNET_INSIDE: u16 = 0x6558;
 const GRE: u8 = 47;
 const FRAGMENT: u8 = 44;
 const OPTIONS: u8 = 60;
@@ -192,14 +196,67 @@ impl Outer {
         Some(changed)
     }
 
-    /// What the frame inside says of congestion, if it is IP.
+    /// The type of the packet inside, and where it begins: behind an Ethernet header, if there is one.
+    pub(super) fn inner(&self, frame: &[u8]) -> Option<(u16, usize)> {
+        let gre = self.gre(frame)?;
+        let start = self.payload + gre.length;
+        if gre.protocol == ETHERNET_INSIDE {
+            return Some((u16_at(frame, start + 12)?, start + ETHERNET));
+        }
+        Some((gre.protocol, start))
+    }
+
+    /// What is inside says of congestion, if it is IP.
     pub(super) fn inner_ecn(&self, frame: &[u8]) -> Option<u8> {
-        let start = self.payload + self.gre(frame)?.length;
-        match u16_at(frame, start + 12)? {
-            0x0800 => Some(frame.get(start + 15)? & 3),
-            0x86dd => Some(frame.get(start + 15)? >> 4 & 3),
+        match self.inner(frame)? {
+            (0x0800, start) => Some(frame.get(start + 1)? & 3),
+            (0x86dd, start) => Some(frame.get(start + 1)? >> 4 & 3),
             _ => None,
         }
+    }
+
+    /// Time to live or hop limit inside, if it is IP.
+    pub(super) fn inner_ttl(&self, frame: &[u8]) -> Option<u8> {
+        match self.inner(frame)? {
+            (0x0800, start) => frame.get(start + 8).copied(),
+            (0x86dd, start) => frame.get(start + 7).copied(),
+            _ => None,
+        }
+    }
+
+    /// Whether what is inside is an echo of either family, whole.
+    pub(super) fn inner_is_echo(&self, frame: &[u8]) -> bool {
+        match self.inner(frame) {
+            Some((0x0800, start)) => {
+                frame.get(start + 9) == Some(&1)
+                    && !self.inner_is_cut(frame)
+                    && matches!(frame.get(start + 20), Some(0 | 8))
+            }
+            Some((0x86dd, start)) => {
+                frame.get(start + 6) == Some(&58) && matches!(frame.get(start + 40), Some(128 | 129))
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// Whether its source is that address.
+    pub(super) fn is_from(&self, frame: &[u8], address: &str) -> bool {
+        let (at, length) = if self.v6 { (22, 16) } else { (26, 4) };
+        let octets = match address.parse::<IpAddr>() {
+            Ok(IpAddr::V4(address)) => address.octets().to_vec(),
+            Ok(IpAddr::V6(address)) => address.octets().to_vec(),
+            Err(_) => return false,
+        };
+        frame.get(at..at + length).is_some_and(|source| source == octets)
+    }
+
+    /// Whether what is inside is a fragment of IPv4.
+    pub(super) fn inner_is_cut(&self, frame: &[u8]) -> bool {
+        let word = match self.inner(frame) {
+            Some((0x0800, start)) => u16_at(frame, start + 6),
+            Some(_) | None => None,
+        };
+        word.is_some_and(|word| word & 0x3fff != 0)
     }
 
     /// A whole IPv6 packet in two fragments, as its sender would cut it behind `room` bytes of what it
