@@ -13,8 +13,8 @@ use polder_buffers::{Batch, NO_PORT, Packet, Pool, PortId, Region, RegionOptions
 use polder_datapath::drops::{Context, DropCounters, Ledger};
 use polder_datapath::seal::{SealState, seal};
 use polder_datapath::tunnel::{
-    DecapsulateState, EncapsulateState, ReassemblyLimits, TunnelOptions, TunnelState, Tunnels, Underlay,
-    decapsulate, encapsulate,
+    Carries, DecapsulateState, EncapsulateState, ReassemblyLimits, Stations, TunnelOptions, TunnelState,
+    Tunnels, Underlay, decapsulate, encapsulate,
 };
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::{
@@ -38,7 +38,7 @@ const ENDS: [(Ipv4Addr, MacAddress); 2] = [
 type Change = fn(&mut TunnelOptions);
 
 /// What is measured beside the defaults.
-const VARIANTS: [(&str, Change); 6] = [
+const VARIANTS: [(&str, Change); 7] = [
     ("fragments allowed", |_| {}),
     ("don't fragment", |options| options.dont_fragment = true),
     ("key", |options| {
@@ -52,6 +52,10 @@ const VARIANTS: [(&str, Change); 6] = [
     ("checksum", |options| {
         options.dont_fragment = true;
         options.checksum = true;
+    }),
+    ("packets", |options| {
+        options.dont_fragment = true;
+        options.carries = Carries::Packets(Stations { near: ENDS[0].1, far: ENDS[1].1 });
     }),
     ("all", |options| {
         options.key = Some(7);

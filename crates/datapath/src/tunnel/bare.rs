@@ -7,11 +7,11 @@
 use super::decapsulate::Lane;
 use super::inner::{Inner, Network};
 use super::options::{Carries, Stations};
-use super::outer::{Envelope, Opened, Refused};
+use super::outer::{Opened, Refused};
 use super::{ETHERNET_BYTES, lane};
 use crate::drops::{Context, DropReason};
 use crate::offload::complete_checksum;
-use crate::wire::{EtherType, Gre};
+use crate::wire::{Ecn, EtherType, Gre};
 use polder_buffers::Packet;
 
 /// Bytes of an Ethernet header.
@@ -19,21 +19,29 @@ const ETHERNET: usize = ETHERNET_BYTES as usize;
 /// Where a GRE header has its protocol type.
 const PROTOCOL: usize = 2;
 
-/// What becomes of a packet whose protocol type is not that of frames.
+/// What becomes of a packet whose protocol type is not that of frames. Its GRE header is from `start` on, and
+/// comes by value: what is lent would have to be in memory for frames, too.
 #[inline(never)]
-pub(super) fn accept(packet: &Packet, envelope: &Envelope<'_>, gre: &Gre<'_>, lane: &Lane<'_>) -> Refused {
-    let &Envelope { start, end, ecn, .. } = envelope;
+pub(super) fn accept(
+    packet: &Packet,
+    (start, end): (usize, usize),
+    (gre, ecn): (Gre<'_>, Ecn),
+    lane: &mut Lane<'_>,
+) -> Refused {
     let is_ip = matches!(gre.protocol(), EtherType::IPV4 | EtherType::IPV6);
     if !is_ip || !lane.tunnel.options().is_bare() {
         return Refused::Drop(DropReason::TunnelBadProtocol);
     }
-    let sequence = match lane.verify(packet, gre, (start, end)) {
+    let sequence = match lane.verify(packet, &gre, (start, end)) {
         Ok(sequence) => sequence,
         Err(refused) => return refused,
     };
     // The outer IP header alone is longer than an Ethernet header.
     match u16::try_from(start + gre.header_bytes() - ETHERNET) {
-        Ok(strip) => Refused::Bare(Opened { strip, end, ecn, sequence }, gre.protocol()),
+        Ok(strip) => {
+            lane.bare = Some((Opened { strip, end, ecn, sequence }, gre.protocol()));
+            Refused::Bare
+        }
         Err(_) => Refused::Drop(DropReason::GreTruncated),
     }
 }
@@ -44,13 +52,12 @@ impl Lane<'_> {
     pub(super) fn open_bare(
         &mut self,
         packet: &mut Packet,
-        opened: Opened,
-        protocol: EtherType,
         context: &mut Context<'_>,
     ) -> Result<(), DropReason> {
         let Carries::Packets(Stations { near, far }) = self.tunnel.options().carries else {
             return Err(DropReason::TunnelBadProtocol);
         };
+        let (opened, protocol) = self.bare.take().ok_or(DropReason::TunnelBadProtocol)?;
         let rest = packet.bytes_mut().get_mut(usize::from(opened.strip)..);
         let room =
             rest.and_then(|rest| rest.first_chunk_mut::<ETHERNET>()).ok_or(DropReason::GreTruncated)?;

@@ -124,9 +124,9 @@ fn open_all(
                     return Some(position);
                 }
             }
-            Err(Refused::Bare(opened, protocol)) => {
+            Err(Refused::Bare) => {
                 let Some(lane) = &mut lane else { continue };
-                if let Err(reason) = lane.open_bare(packet, opened, protocol, context) {
+                if let Err(reason) = lane.open_bare(packet, context) {
                     lane.refuse(packet, reason, context);
                 }
             }
@@ -199,7 +199,7 @@ fn accept<'a>(
     }
     let Some(lane) = lane else { return Err(Refused::Drop(DropReason::NoTunnel)) };
     if u32::from(gre.protocol().0) != lane.protocol {
-        return Err(bare::accept(packet, envelope, &gre, lane));
+        return Err(bare::accept(packet, (start, end), (gre, ecn), lane));
     }
     let strip = start + gre.header_bytes();
     let sequence = lane.verify(packet, &gre, (start, end))?;
@@ -215,6 +215,8 @@ pub(super) struct Lane<'a> {
     pub(super) tunnel: &'a Tunnel,
     /// The protocol type of frames; none for a tunnel of packets, which have several.
     protocol: u32,
+    /// A packet that is about to be opened.
+    pub(super) bare: Option<(Opened, EtherType)>,
     counters: &'a TunnelCounters,
     /// The highest sequence number so far.
     received: Option<u32>,
@@ -229,7 +231,8 @@ impl<'a> Lane<'a> {
         let received = if tunnel.options.sequence { state.sequence.received() } else { None };
         let is_bare = tunnel.options.is_bare();
         let protocol = if is_bare { u32::MAX } else { u32::from(EtherType::TRANSPARENT_ETHERNET.0) };
-        Self { tunnel, protocol, counters: state.worker(worker), received, packets: 0, bytes: 0, now }
+        let counters = state.worker(worker);
+        Self { tunnel, protocol, bare: None, counters, received, packets: 0, bytes: 0, now }
     }
 
     /// Checks what GRE says beside the protocol type; `start` and `end` are where it is in the packet.

@@ -14,8 +14,9 @@ pub(super) enum Refused {
     Drop(DropReason),
     /// Its journey ends, and the tunnel counts it.
     OfTunnel(DropReason),
-    /// It carries no frame but a packet of that protocol.
-    Bare(Opened, EtherType),
+    /// It carries no frame but a packet; the lane has what there is to know of it. Here it would make what is
+    /// returned for every frame longer.
+    Bare,
 }
 
 /// What the outer headers say, once they are accepted.
