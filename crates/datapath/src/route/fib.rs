@@ -19,7 +19,7 @@ const MANY: usize = 256;
 /// What a seat says while its reader reads nothing.
 const AWAY: u64 = u64::MAX;
 /// Lines are reused in bulk: so many updates lie between two looks at who reads.
-const UPDATES_A_LOOK: u32 = 64;
+const UPDATES_A_LOOK: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// What readers see.
 #[derive(Debug)]
@@ -394,3 +394,6 @@ impl Fib {
         }
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests;
