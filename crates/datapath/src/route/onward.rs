@@ -4,12 +4,12 @@ use super::decide::{Facts, Verdict, decide};
 use super::hold::{Move, Moves};
 use super::local::{Desk, Ears};
 use super::send::{ETHERNET, PLAIN_V4, rewrite, rewrite_plain};
-use super::sort::{Lookups, arrival};
+use super::sort::{Lookups, Plan, arrival};
 use super::{Hop, RouterId, Routers, Way, WayId, Ways};
 use crate::drops::{Context, DropReason};
 use crate::steer::Hasher;
 use crate::wire::{MacAddress, VlanId};
-use polder_buffers::{Batch, Packet, Pool};
+use polder_buffers::{BATCH, Batch, Packet, Pool};
 
 /// What a batch is sent by.
 pub(super) struct Scene<'a> {
@@ -47,31 +47,52 @@ pub(super) fn send<const N: usize, const WORD: usize>(
     acts: &mut Acts<'_>,
     context: &mut Context<'_>,
 ) {
-    let mut forwarded = 0;
-    let found = lookups.positions.iter().zip(&lookups.found).zip(&lookups.plans).take(lookups.count);
-    for ((&position, &found), &plan) in found {
-        let Some(packet) = batch.get_mut(usize::from(position)) else { continue };
+    let count = lookups.count.min(BATCH);
+    let (mut left, mut padded) = (0_u64, 0_u64);
+    for at in 0..count {
+        let (plan, found) = (lookups.plans[at], lookups.found[at]);
+        let Some(packet) = batch.get_mut(usize::from(lookups.positions[at])) else { continue };
+        let is_sent = send_plain::<WORD>(packet, found, plan, scene.ways);
         let has_padding = packet.len() - ETHERNET != plan.total as usize;
-        if let Some((hop, mac)) = plain_hop(scene.ways, found)
-            && plan.total <= u32::from(hop.mtu)
-            && let Some(frame) = packet.bytes_mut().first_chunk_mut::<PLAIN_V4>()
-        {
-            rewrite_plain::<WORD>(frame, hop, mac, plan.word);
-            packet.egress = hop.interface.port;
-            forwarded += 1;
-            trim_if(has_padding, packet, context.pool);
-            continue;
-        }
-        settle(packet, usize::from(position), found, scene, acts, context);
+        left |= u64::from(!is_sent) << at;
+        padded |= u64::from(is_sent & has_padding) << at;
     }
-    acts.desk.counters.forwarded.add(forwarded);
+    acts.desk.counters.forwarded.add(count as u64 - u64::from(left.count_ones()));
+    // What is not usual comes afterwards, so that the loop above calls nobody.
+    for at in ones(padded) {
+        if let Some(packet) = batch.get_mut(usize::from(lookups.positions[at])) {
+            trim(packet, context.pool);
+        }
+    }
+    for at in ones(left) {
+        let position = usize::from(lookups.positions[at]);
+        if let Some(packet) = batch.get_mut(position) {
+            settle(packet, position, lookups.found[at], scene, acts, context);
+        }
+    }
 }
 
+/// Sends a packet to a known neighbour on an untagged interface where it fits; whether that is its way.
 #[inline(always)]
-fn trim_if(has_padding: bool, packet: &mut Packet, pool: &mut Pool) {
-    if has_padding {
-        trim(packet, pool);
+fn send_plain<const WORD: usize>(packet: &mut Packet, found: WayId, plan: Plan, ways: &Ways) -> bool {
+    let Some((hop, mac)) = plain_hop(ways, found) else { return false };
+    if plan.total > u32::from(hop.mtu) {
+        return false;
     }
+    let Some(frame) = packet.bytes_mut().first_chunk_mut::<PLAIN_V4>() else { return false };
+    rewrite_plain::<WORD>(frame, hop, mac, plan.word);
+    packet.egress = hop.interface.port;
+    true
+}
+
+/// The places of the bits that are set.
+#[inline(always)]
+fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let place = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+        bits &= bits - 1;
+        Some(place)
+    })
 }
 
 /// Cuts off what the link has put behind the IP packet.

@@ -4,7 +4,7 @@ use super::encapsulate::gather;
 use super::inner::{Inner, Network};
 use super::options::FlowLabel;
 use super::recursion::{is_recursive, may_be_tunnelled};
-use super::template::{self, Template};
+use super::template::{self, Fields, Label, Template};
 use super::toobig;
 use super::{ETHERNET_BYTES, MOST_CUT, SEAL_SEQUENCE, Tunnel, TunnelCounters, Tunnels, bare, mss};
 use crate::drops::{Context, DropReason};
@@ -165,8 +165,7 @@ impl<'a> Lane<'a> {
         }
         let mut fields = template::fields(options, inner.ip(), self.identification);
         if self.is_v6 {
-            fields.flow_label = flow_label(packet, inner, self.tunnel);
-            fields.limit = self.limit.take();
+            fields.label = Label::new(flow_label(packet, inner, self.tunnel), self.limit.take());
         }
         if BARE && !bare::uncover(packet) {
             context.discard(packet, DropReason::NoHeadroom);
@@ -174,8 +173,8 @@ impl<'a> Lane<'a> {
         }
         let bytes = packet.len() as u64;
         let mut is_written = template.write(packet, fields).is_ok();
-        if !is_written && headroom::make(packet, context.pool) {
-            is_written = template.write(packet, fields).is_ok();
+        if !is_written {
+            is_written = write_again(template, packet, fields, context);
         }
         if !is_written {
             context.discard(packet, DropReason::NoHeadroom);
@@ -207,6 +206,13 @@ impl Drop for Lane<'_> {
         self.counters.sent.add(self.packets);
         self.counters.sent_bytes.add(self.bytes);
     }
+}
+
+/// Makes headroom where it was missing, and writes the headers there.
+#[cold]
+#[inline(never)]
+fn write_again(template: &Template, packet: &mut Packet, fields: Fields, context: &mut Context<'_>) -> bool {
+    headroom::make(packet, context.pool) && template.write(packet, fields).is_ok()
 }
 
 /// The largest packet that the tunnel takes of this kind, Ethernet header and tags excluded, when
