@@ -6,6 +6,7 @@ mod coalesce;
 mod lan78xx;
 mod nfs;
 mod outer_v6;
+mod route;
 mod tunnel;
 
 use polder_datapath::wire::{
@@ -36,6 +37,7 @@ fn main() -> std::io::Result<()> {
         ("checksum_chain", checksum_chain()),
         ("tunnel", tunnel::seeds()),
         ("outer_v6", outer_v6::seeds()),
+        ("route", route::seeds()),
         ("coalesce", coalesce::seeds()),
         ("bpf", bpf::seeds()),
         ("nfs", nfs::seeds()),

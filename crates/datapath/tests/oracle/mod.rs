@@ -13,6 +13,7 @@ mod ethernet;
 mod gre;
 mod ip;
 mod outer_v6;
+mod route;
 mod tcp;
 mod tunnel;
 
@@ -23,6 +24,7 @@ pub(crate) use ethernet::ethernet;
 pub(crate) use gre::gre;
 pub(crate) use ip::{ipv4, ipv6};
 pub(crate) use outer_v6::outer_v6;
+pub(crate) use route::route;
 pub(crate) use tcp::tcp;
 pub(crate) use tunnel::tunnel;
 
@@ -30,7 +32,7 @@ pub(crate) use tunnel::tunnel;
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub(crate) const TARGETS: [Target; 10] = [
+pub(crate) const TARGETS: [Target; 11] = [
     ("ethernet", ethernet),
     ("ipv4", ipv4),
     ("ipv6", ipv6),
@@ -39,6 +41,7 @@ pub(crate) const TARGETS: [Target; 10] = [
     ("checksum_chain", checksum_chain),
     ("tunnel", tunnel),
     ("outer_v6", outer_v6),
+    ("route", route),
     ("coalesce", coalesce),
     ("bpf", bpf),
 ];

@@ -68,7 +68,8 @@ fn complain(text: &str) -> Failure {
 /// The packet of a description; the gateway knows what it does not say.
 fn build(spec: &Spec, client: &mut Client, name: &str) -> Result<Vec<u8>, Failure> {
     let row = port(client, name)?;
-    let speaks = row.as_ref().filter(|row| row.role != "bridge").and_then(|row| row.mac.as_ref());
+    let speaks = row.as_ref().filter(|row| row.role != "bridge");
+    let speaks = speaks.and_then(|row| row.router_mac.as_ref().or(row.mac.as_ref()));
     let dst = speaks.and_then(|mac| mac.parse().ok());
     spec.build(Defaults { src: SOURCE, dst }).map_err(|error| complain(&error.to_string()))
 }

@@ -200,6 +200,7 @@ fn port(gateway: &Gateway, state: &PortState) -> PortRow {
         queues: facts.map(|facts| facts.queues),
         mtu: facts.map(|facts| facts.mtu),
         mac: facts.map(|facts| facts.mac.to_string()),
+        router_mac: gateway.lasting.routing.station(configuration.id).map(|mac| mac.to_string()),
         openings: state.openings,
         received: sum(state, |queue| &queue.received),
         received_bytes: sum(state, |queue| &queue.received_bytes),

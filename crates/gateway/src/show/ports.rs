@@ -33,6 +33,9 @@ pub struct PortRow {
     pub mtu: Option<u32>,
     /// Its link-layer address.
     pub mac: Option<String>,
+    /// By which link-layer address its router is spoken to, if it has one.
+    #[serde(default)]
+    pub router_mac: Option<String>,
     /// How often it was opened since the start.
     pub openings: u64,
     /// Packets received, those that the driver refused included.

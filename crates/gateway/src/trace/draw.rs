@@ -18,7 +18,7 @@ impl Trace {
             text.push_str(&step.draw(look));
         }
         for sent in &self.sent {
-            let kind = if sent.is_answer { "and answers by" } else { "leaves by" };
+            let kind = if sent.is_answer { "and sends by itself, by" } else { "leaves by" };
             text.push_str(&format!("{} {kind} {}\n", look.good("→"), look.bold(&sent.port)));
             text.push_str(&format!("  {}\n", sent.packet));
             text.push_str(&look.dim(&dump(&from_digits(&sent.frame).unwrap_or_default())));

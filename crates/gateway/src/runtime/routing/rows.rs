@@ -7,8 +7,10 @@ use crate::config::model::Configuration;
 use crate::kernel::message::Target;
 use crate::kernel::socket::Follow;
 use crate::show::routes::{HopRow, MOST, NeighbourRow, RouteRow, Routes};
+use polder_buffers::PortId;
 use polder_datapath::route::{InterfaceId, Owner, Prefix};
 use polder_datapath::units::Nanos;
+use polder_datapath::wire::MacAddress;
 use std::net::IpAddr;
 
 impl Routing {
@@ -92,6 +94,11 @@ impl Routing {
     ) -> Option<&'static str> {
         let attached = self.find(interface)?;
         self.mirror()?.neighbour(attached.index, address).map(|known| known.word())
+    }
+
+    /// By which link-layer address packets without a tag reach the router on a port.
+    pub(in crate::runtime) fn station(&self, port: PortId) -> Option<MacAddress> {
+        self.find(InterfaceId::untagged(port)).map(|attached| attached.interface.mac)
     }
 
     /// The name of an interface: the port's, and the VLAN.

@@ -48,6 +48,15 @@ impl Teller<'_> {
                 );
             }
             ([], _) => {}
+            ([first, ..], Some(lookup)) if matches!(lookup.found, Found::Local) => {
+                let name = self.name(first.egress);
+                let text = if first.egress == came.ingress {
+                    format!("the gateway answers it, by {name}")
+                } else {
+                    format!("handed to the machine, by {name}")
+                };
+                self.step("route", text, facts([("port", json!(name))]));
+            }
             ([first, ..], Some(lookup)) => self.sent_on(&lookup, came, first, going.len()),
             ([first, ..], None) => {
                 let text = format!("to {}", self.name(first.egress));

@@ -76,7 +76,7 @@ impl<'a> Teller<'a> {
                 self.step("segment", format!("cut into {} segments", look.packets.len()), Facts::new());
             }
             Stage::Encapsulate => self.encapsulated(walked, look, before),
-            Stage::Seal => self.sealed(look, before),
+            Stage::Seal => self.sealed(walked, look),
             Stage::Receive | Stage::Restore | Stage::Coalesce | Stage::Queue | Stage::Transmit => {}
         }
     }
@@ -137,12 +137,14 @@ impl<'a> Teller<'a> {
         }
     }
 
-    fn sealed(&mut self, look: &Look, before: &[Seen]) {
+    fn sealed(&mut self, walked: &Walk, look: &Look) {
         self.ends(look);
-        for (was, is) in before.iter().zip(&look.packets).filter(|(was, is)| was.bytes != is.bytes) {
-            let number = tunnel_header(&is.bytes).and_then(|(.., number)| number);
-            if let Some(number) = number {
-                let text = format!("the next sequence number of {} is {number}", self.name(was.ingress));
+        let tunnels = &walked.tables.tunnels;
+        let is_numbered =
+            |packet: &&Seen| tunnels.get(packet.ingress).is_some_and(|tunnel| tunnel.options().sequence);
+        for packet in look.packets.iter().filter(is_numbered) {
+            if let Some((.., Some(number))) = tunnel_header(&packet.bytes) {
+                let text = format!("the next sequence number of {} is {number}", self.name(packet.ingress));
                 self.step("seal", text, facts([("sequence", json!(number))]));
             }
         }

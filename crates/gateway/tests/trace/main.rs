@@ -1,0 +1,8 @@
+//! What a trace says of packets, and that the gateway does just that.
+
+#![expect(clippy::disallowed_methods, reason = "a test looks at the real clock to give up")]
+
+mod bench;
+
+mod same;
+mod walks;
