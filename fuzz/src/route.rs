@@ -74,5 +74,6 @@ pub(super) fn seeds() -> Seeds {
         ("group-changes", all(&[route_v4(8, BY_GROUP, TO), step(GROUP, &[0, 1, 0, 3, 0]), meet(1, 4), v4(0, 0, 64, TO, &[1; 8])])),
         ("route-goes", all(&[route_v4(8, HOP, TO), meet(1, 4), route_v4(8, NONE, TO), v4(0, 0, 64, TO, &[1; 8])])),
         ("tagged", all(&[route_v4(0, 4, [0; 4]), meet(2, 4), [vec![V4 + 2 * PORT], v4(0, 0, 64, TO, &[1; 9])[1..].to_vec()].concat()])),
+        ("told-on-a-narrow-link", [vec![V6 + 2 * PORT], v6(20, 64, TO_V6, &[1; 64])[1..].to_vec()].concat()),
     ]
 }

@@ -168,7 +168,10 @@ fn room<'a>(
 ) -> Option<&'a mut [u8]> {
     let link = usize::from(packet.network_offset);
     let headers = ip_bytes + Icmp::HEADER_BYTES;
-    let quote = (longest - headers)
+    // A link that is too narrow for IPv6 carries what it can.
+    let longest = longest.min(usize::from(interface.mtu));
+    let quote = longest
+        .checked_sub(headers)?
         .min(asked)
         .min(packet.len().checked_sub(link)?)
         .min(reply.tailroom().checked_sub(link + headers)?);

@@ -1,5 +1,8 @@
 //! What this machine lacks for a configuration, found without touching anything.
 
+mod machine;
+mod router;
+
 use super::{adapter, ports};
 use crate::config::model::{Configuration, Device, Port, Tunnel};
 use polder_buffers::RegionOptions;
@@ -41,6 +44,7 @@ pub fn inspect(configuration: &Configuration) -> Vec<Seen> {
     for tunnel in &configuration.tunnels {
         seen.extend(inspect_tunnel(tunnel));
     }
+    seen.extend(router::inspect(configuration));
     seen
 }
 
