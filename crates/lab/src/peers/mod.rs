@@ -9,6 +9,7 @@ pub mod kernel;
 pub mod neighbour;
 pub mod ovs;
 pub mod polder;
+pub mod switch;
 pub mod testpmd;
 
 use crate::meters::cpu::thread_time;

@@ -3,38 +3,22 @@
 //! Its forwarding thread polls without pause; between its turns it is told to sleep.
 
 use super::kernel::text;
+use super::switch::Switch;
 use super::{Device, LINK_LOCAL, LINK_REMOTE, LOCAL, REMOTE, SERVER, Site, Task};
-use crate::clock;
-use crate::command::{self, Running};
-use crate::interrupt;
+use crate::command;
 use crate::topology::put_first;
 use anyhow::{Context as _, bail, ensure};
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::path::Path;
 
-const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-/// How long its parts may take to answer, and its forwarding thread to appear.
-const START: Duration = Duration::from_secs(10);
 /// How long the forwarding thread sleeps at a time between turns, in microseconds.
 const SLEEP: &str = "10000";
 
 /// A running switch.
 #[derive(Debug)]
 pub struct Ovs {
-    // Taken down in this order.
-    _switch: Running,
-    _database: Running,
-    tools: Tools,
+    switch: Switch,
     threads: Vec<i32>,
-}
-
-/// How its command-line tools are called.
-#[derive(Debug)]
-struct Tools {
-    directory: PathBuf,
-    namespace: crate::topology::Namespace,
 }
 
 impl Ovs {
@@ -43,9 +27,7 @@ impl Ovs {
     /// # Errors
     /// With what to do, when it is not installed.
     pub fn available() -> anyhow::Result<()> {
-        ensure!(command::exists("ovs-vswitchd"), "{}", command::remedy("ovs-vswitchd"));
-        ensure!(Path::new(SCHEMA).is_file(), "{SCHEMA} is missing: {}", command::remedy("ovs-vswitchd"));
-        Ok(())
+        Switch::available()
     }
 
     /// Starts a switch at `site`; its files are in `directory`.
@@ -53,27 +35,12 @@ impl Ovs {
     /// # Errors
     /// When it does not start, or cannot use the interfaces.
     pub fn start(site: &Site<'_>, directory: &Path) -> anyhow::Result<Self> {
-        Self::available()?;
-        let directory = directory.join(format!("ovs-{}", site.namespace.name()));
-        fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
-        let tools = Tools { directory, namespace: site.namespace.clone() };
-        let (file, socket) = (tools.file("conf.db"), tools.file("db.sock"));
-        command::run(tools.command("ovsdb-tool").args(["create", &file, SCHEMA]))?;
-        let mut command = tools.command("ovsdb-server");
-        command.args([&file, "--no-chdir", &format!("--remote=punix:{socket}"), "--unixctl=none"]);
-        let mut database = Running::start("ovsdb-server", &mut command)?;
-        tools.until(&mut database, |tools| tools.vsctl(&["--no-wait", "init"]))?;
-        let mask = format!("other_config:pmd-cpu-mask={:#x}", 1_u64 << site.core);
-        tools.vsctl(&["--no-wait", "set", "Open_vSwitch", ".", &mask])?;
-        let mut command = tools.command("ovs-vswitchd");
-        command.args([&format!("unix:{socket}"), "--no-chdir", &format!("--unixctl={}", tools.file("ctl"))]);
-        let mut switch = Running::start("ovs-vswitchd", &mut command)?;
-        tools.until(&mut switch, |tools| tools.appctl(&["version"]))?;
-        tools.configure(site)?;
-        let pmd = tools.forwarder(&mut switch)?;
+        let mut switch = Switch::start(site.namespace, directory, Some(site.core))?;
+        switch.configure(site)?;
+        let pmd = switch.forwarder()?;
         let mut threads = vec![pmd];
         threads.extend(site.namespace.pin_napi(site.input, site.core)?);
-        let mut ovs = Self { _switch: switch, _database: database, tools, threads };
+        let mut ovs = Self { switch, threads };
         ovs.halt()?;
         Ok(ovs)
     }
@@ -90,56 +57,18 @@ impl Device for Ovs {
     }
 
     fn go(&mut self) -> anyhow::Result<()> {
-        self.tools.sleep("0")
+        self.switch.sleep("0")
     }
 
     fn halt(&mut self) -> anyhow::Result<()> {
-        self.tools.sleep(SLEEP)
+        self.switch.sleep(SLEEP)
     }
 }
 
-impl Tools {
-    fn file(&self, name: &str) -> String {
-        self.directory.join(name).display().to_string()
-    }
-
-    fn command(&self, program: &str) -> Command {
-        let mut command = self.namespace.command(program);
-        for variable in ["OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR"] {
-            command.env(variable, &self.directory);
-        }
-        command
-    }
-
-    fn vsctl(&self, arguments: &[&str]) -> anyhow::Result<()> {
-        let database = format!("--db=unix:{}", self.file("db.sock"));
-        command::run(self.command("ovs-vsctl").args([&database, "--timeout=10"]).args(arguments)).map(drop)
-    }
-
-    fn appctl(&self, arguments: &[&str]) -> anyhow::Result<()> {
-        let target = format!("--target={}", self.file("ctl"));
-        command::run(self.command("ovs-appctl").args([&target, "--timeout=10"]).args(arguments)).map(drop)
-    }
-
+impl Switch {
     fn sleep(&self, microseconds: &str) -> anyhow::Result<()> {
         let value = format!("other_config:pmd-maxsleep={microseconds}");
         self.vsctl(&["--no-wait", "set", "Open_vSwitch", ".", &value])
-    }
-
-    /// Tries until it works; fails when the program ends.
-    fn until(
-        &self,
-        program: &mut Running,
-        mut work: impl FnMut(&Self) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
-        let end = clock::now() + START;
-        loop {
-            program.check()?;
-            match work(self) {
-                Err(_) if clock::now() < end => interrupt::sleep(Duration::from_millis(20))?,
-                result => return result,
-            }
-        }
     }
 
     fn configure(&self, site: &Site<'_>) -> anyhow::Result<()> {
@@ -177,7 +106,7 @@ impl Tools {
         // Outer packets are for the bridge's own interface: it takes the address of the underlay's.
         let mac = text(if site.task == Task::Decapsulate { site.input_mac } else { site.output_mac });
         self.vsctl(&["set", "bridge", "br1", &format!("other-config:hwaddr=\"{mac}\"")])?;
-        let space = &self.namespace;
+        let space = self.namespace();
         space.ip(&["address", "add", &format!("{LOCAL}/32"), "dev", "br1"])?;
         space.ip(&["address", "add", &format!("{LINK_LOCAL}/30"), "dev", "br1"])?;
         space.ip(&["link", "set", "br1", "up"])?;
@@ -189,10 +118,6 @@ impl Tools {
             Task::Bridge | Task::Route | Task::Encapsulate => (site.member(), "gre0"),
         };
         self.forward("br0", "in_port", from, to)
-    }
-
-    fn bridge(&self, name: &str) -> anyhow::Result<()> {
-        self.vsctl(&["add-br", name, "--", "set", "bridge", name, "datapath_type=netdev"])
     }
 
     fn port(&self, bridge: &str, interface: &str) -> anyhow::Result<()> {
@@ -208,9 +133,7 @@ impl Tools {
             "type=afxdp",
             mode,
         ])?;
-        let socket = format!("--db=unix:{}", self.file("db.sock"));
-        let mut command = self.command("ovs-vsctl");
-        let error = command::run(command.args([&socket, "get", "interface", interface, "error"]))?;
+        let error = self.ask(&["get", "interface", interface, "error"])?;
         ensure!(error.trim() == "[]", "Open vSwitch cannot use {interface}: {}", error.trim());
         Ok(())
     }
@@ -224,10 +147,10 @@ impl Tools {
     }
 
     /// Its forwarding thread.
-    fn forwarder(&self, switch: &mut Running) -> anyhow::Result<i32> {
+    fn forwarder(&mut self) -> anyhow::Result<i32> {
         let mut found = None;
-        let tasks = format!("/proc/{}/task", switch.id());
-        self.until(switch, |_| {
+        let tasks = format!("/proc/{}/task", self.id());
+        self.until(|_| {
             for entry in fs::read_dir(&tasks).with_context(|| format!("cannot read {tasks}"))? {
                 let path = entry?.path();
                 let name = fs::read_to_string(path.join("comm")).unwrap_or_default();

@@ -14,6 +14,7 @@ mod host;
 mod memory;
 mod mirror;
 mod mtu;
+mod open_vswitch;
 mod order;
 mod reload;
 mod routed_tunnel;
