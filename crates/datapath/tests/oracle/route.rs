@@ -136,8 +136,8 @@ impl Stand {
             received: 0,
             came: HashSet::new(),
         };
-        for index in 0..INTERFACES.len() {
-            for address in own(INTERFACES[index].3).map(|own| neighbour_of(own, 9)) {
+        for (index, &(.., name)) in INTERFACES.iter().enumerate() {
+            for address in own(name).map(|own| neighbour_of(own, 9)) {
                 let hop = stand.neighbours.hop(&stand.interfaces[index].clone(), address);
                 stand.add(Way::Hop(hop));
             }
@@ -260,7 +260,6 @@ impl Stand {
         let of_port = INTERFACES.iter().find(|&&(of, its, ..)| (of, its) == (port.0, vlan));
         let &(_, _, mtu, _) = of_port.expect("by an interface");
         match link.ether_type() {
-            EtherType::ARP => {}
             EtherType::IPV4 => {
                 let ip = Ipv4::parse(link.payload()).expect("a right header");
                 assert_eq!(naive_sum(&link.payload()[..ip.header_bytes()]), 0xffff, "the header's checksum");
@@ -272,7 +271,7 @@ impl Stand {
                 assert!(40 + ip.payload_length() <= mtu, "{} of {mtu}", ip.payload_length());
                 self.came_or_own((ip.source().into(), ip.destination().into(), ip.hop_limit()));
             }
-            other => panic!("{other:?} leaves a router"),
+            other => assert_eq!(other, EtherType::ARP, "it leaves a router"),
         }
     }
 

@@ -133,7 +133,7 @@ impl Bench {
     }
 
     pub(crate) fn frame(&self, text: &str) -> Vec<u8> {
-        let spec = Spec::parse(text).unwrap_or_else(|error| panic!("{}", error.render(text)));
+        let spec = Spec::parse(text).map_err(|error| error.render(text)).expect("a description");
         spec.build(Defaults { src: STATION, dst: None }).expect(text)
     }
 
@@ -166,10 +166,9 @@ impl Bench {
             for (name, end) in &mut self.ends {
                 let mut batch = Batch::new();
                 let _ = end[0].rx.receive(&mut Budget::new(64), &mut batch, &mut self.pool);
-                for packet in batch.iter() {
-                    taken.push(((*name).to_owned(), packet.segments().flatten().copied().collect()));
-                    self.seen += 1;
-                }
+                let bytes = |packet: &Packet| packet.segments().flatten().copied().collect::<Vec<_>>();
+                taken.extend(batch.iter().map(|packet| ((*name).to_owned(), bytes(packet))));
+                self.seen += batch.len() as u64;
                 self.pool.release(&mut batch);
             }
             if is_settled && self.seen == transmitted && self.accounts() == accounts {
