@@ -67,13 +67,46 @@ pub(super) fn seeds() -> Seeds {
         ("unreachable", end(UNREACHABLE)),
         ("prohibit", end(PROHIBIT)),
         ("local", end(LOCAL)),
-        ("waits", all(&[default(), v4(0, 0, 64, TO, &[1; 8]), step(TIME, &[9]), meet(1, 4), step(TIME, &[9])])),
-        ("waits-in-vain", all(&[default(), v4(0, 0, 64, TO, &[1; 8]), step(TIME, &[250]), step(TIME, &[250])])),
+        (
+            "waits",
+            all(&[default(), v4(0, 0, 64, TO, &[1; 8]), step(TIME, &[9]), meet(1, 4), step(TIME, &[9])]),
+        ),
+        (
+            "waits-in-vain",
+            all(&[default(), v4(0, 0, 64, TO, &[1; 8]), step(TIME, &[250]), step(TIME, &[250])]),
+        ),
         ("connected", v4(0, 0, 64, [10, 0, 1, 77], &[1; 8])),
-        ("group", all(&[route_v4(8, BY_GROUP, TO), meet(0, 4), meet(1, 4), v4(0, 0, 64, TO, &[1; 8]), v4(0, 0, 64, TO, &[2; 8])])),
-        ("group-changes", all(&[route_v4(8, BY_GROUP, TO), step(GROUP, &[0, 1, 0, 3, 0]), meet(1, 4), v4(0, 0, 64, TO, &[1; 8])])),
-        ("route-goes", all(&[route_v4(8, HOP, TO), meet(1, 4), route_v4(8, NONE, TO), v4(0, 0, 64, TO, &[1; 8])])),
-        ("tagged", all(&[route_v4(0, 4, [0; 4]), meet(2, 4), [vec![V4 + 2 * PORT], v4(0, 0, 64, TO, &[1; 9])[1..].to_vec()].concat()])),
+        (
+            "group",
+            all(&[
+                route_v4(8, BY_GROUP, TO),
+                meet(0, 4),
+                meet(1, 4),
+                v4(0, 0, 64, TO, &[1; 8]),
+                v4(0, 0, 64, TO, &[2; 8]),
+            ]),
+        ),
+        (
+            "group-changes",
+            all(&[
+                route_v4(8, BY_GROUP, TO),
+                step(GROUP, &[0, 1, 0, 3, 0]),
+                meet(1, 4),
+                v4(0, 0, 64, TO, &[1; 8]),
+            ]),
+        ),
+        (
+            "route-goes",
+            all(&[route_v4(8, HOP, TO), meet(1, 4), route_v4(8, NONE, TO), v4(0, 0, 64, TO, &[1; 8])]),
+        ),
+        (
+            "tagged",
+            all(&[
+                route_v4(0, 4, [0; 4]),
+                meet(2, 4),
+                [vec![V4 + 2 * PORT], v4(0, 0, 64, TO, &[1; 9])[1..].to_vec()].concat(),
+            ]),
+        ),
         ("told-on-a-narrow-link", [vec![V6 + 2 * PORT], v6(20, 64, TO_V6, &[1; 64])[1..].to_vec()].concat()),
     ]
 }
