@@ -61,13 +61,13 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     run.place("generator and sink", other, "the sink's NAPI thread before all others, begun by a timer");
     let [echo, nfs @ ..] = ASKS;
     requests(run, echo, &mut unaccounted)?;
-    if run.wants(beside::SHARE) || run.wants(beside::WAKE) {
+    if (run.wants(beside::SHARE) || run.wants(beside::WAKE)) && has_time(run, "neighbours") {
         beside::measure(run, &mut unaccounted)?;
     }
-    if run.wants(fairness::LOST) {
+    if run.wants(fairness::LOST) && has_time(run, "fairness") {
         fairness::measure(run, &mut unaccounted)?;
     }
-    if run.wants(BUDGET) {
+    if run.wants(BUDGET) && has_time(run, "budgets") {
         budgets::measure(run, &mut unaccounted)?;
     }
     for asks in nfs {
@@ -76,6 +76,15 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
     run.record_one(UNACCOUNTED, unaccounted as f64);
     Ok(())
+}
+
+/// Whether there is time for this in a run that is to be quick; says so when there is not.
+fn has_time(run: &mut Run, what: &str) -> bool {
+    let out_of_time = run.is_out_of_time();
+    if out_of_time {
+        run.leave_out(what);
+    }
+    !out_of_time
 }
 
 /// One kind of request, at every cost, over every way of receiving.
