@@ -52,25 +52,13 @@ impl Polder {
     /// # Errors
     /// When it does not start.
     pub fn start(site: &Site<'_>, directory: &Path) -> anyhow::Result<Self> {
-        Self::start_with(site, directory, ("", ""))
-    }
-
-    /// The same with something else in place of what the configuration says.
-    ///
-    /// # Errors
-    /// When it does not start.
-    pub fn start_with(
-        site: &Site<'_>,
-        directory: &Path,
-        (before, after): (&str, &str),
-    ) -> anyhow::Result<Self> {
         let program = program()?;
         let base = directory.join(site.namespace.name());
         let (file, socket) = (base.with_extension("toml"), base.with_extension("sock"));
         if matches!(site.task, Task::Encapsulate | Task::Decapsulate) {
             kernel::underlay(site)?;
         }
-        fs::write(&file, configuration(site, &socket)?.replacen(before, after, 1))
+        fs::write(&file, configuration(site, &socket)?)
             .with_context(|| format!("cannot write {}", file.display()))?;
         let mut command = site.namespace.command(&program);
         let process = Running::start("polder", command.arg("run").arg(&file))?;

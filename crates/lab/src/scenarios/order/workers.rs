@@ -11,7 +11,7 @@ use crate::peers::polder::Polder;
 use crate::peers::{CLIENT, SERVER, Site, Task};
 use crate::report::Better;
 use crate::scenarios::{Goal, Promise};
-use crate::topology::{End, Topology, is_root, pin_here};
+use crate::topology::{End, Topology, is_root, pin_here, put_first};
 use crate::traffic::packet::{Mac, Talk};
 use crate::traffic::raw::{Injector, Moment, Plan, Sink};
 use anyhow::anyhow;
@@ -32,6 +32,8 @@ const BEFORE: Duration = Duration::from_millis(100);
 const TIME: Duration = Duration::from_millis(400);
 /// How long packets may be on their way after the last was sent.
 const SETTLE: Duration = Duration::from_millis(50);
+/// The sink's timer, in nanoseconds: no wake-up for every packet.
+const SINK_TIMER: u32 = 80_000;
 const INPUT: Mac = [0x02, 0, 0, 0, 7, 0x01];
 const OUTPUT: Mac = [0x02, 0, 0, 0, 7, 0x02];
 
@@ -116,7 +118,9 @@ impl Line {
         let mut injector = Injector::open(&generator, "gen0", Talk::simple(CLIENT, SERVER), 64)?;
         injector.pin_to(other);
         let sink = Sink::recording(&target, &end, injector.probe_at())?;
-        target.pin_napi(&end, other)?;
+        let sink_threads = target.pin_napi(&end, other)?;
+        sink_threads.iter().try_for_each(|&thread| put_first(thread))?;
+        target.moderate(&end, SINK_TIMER)?;
         let site = Site {
             namespace: &gateway,
             input: &input,
@@ -128,9 +132,8 @@ impl Line {
             moderation_us: 0,
             receiving: None,
         };
-        // Packets that several workers share are the hardest to stop in order.
-        let spread = ("[port.in]\n", "[port.in]\norder = \"spread\"\n");
-        let polder = Polder::start_with(&site, topology.directory(), spread)?;
+        // Not shared: the second worker has the injector's core, and would hold up what it took part in.
+        let polder = Polder::start(&site, topology.directory())?;
         Ok(Self { polder, injector, sink, _topology: topology })
     }
 
