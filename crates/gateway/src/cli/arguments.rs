@@ -37,7 +37,7 @@ pub(super) enum Command {
     /// why it was dropped. The worker runs the compiled expression itself and copies what matches; when the file
     /// cannot keep up, packets are missing in the file, never in the traffic. Ctrl-C ends it with a summary.
     Capture(Capture),
-    /// Says what a running gateway would do with a packet, decision by decision, and does nothing.
+    /// Says what a running gateway would do with a packet, and does nothing.
     ///
     /// The packet is described in words, layer by layer with `/` between them, as in
     /// `eth dst 02:00:00:00:00:02 / ip src 10.0.0.1 dst 10.0.1.9 / udp dport 53 / payload 64`, or in digits, as in
