@@ -52,11 +52,6 @@ impl Driver {
         self.thread.as_ref().is_some_and(Thread::is_held)
     }
 
-    /// Whether the kernel's thread has received all that there was, if that is known.
-    pub(super) fn has_finished(&self) -> Option<bool> {
-        self.thread.as_ref()?.has_finished()
-    }
-
     /// The worker is about to sleep.
     #[inline]
     pub(super) fn sleeps(&mut self) {

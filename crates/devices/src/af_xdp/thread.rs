@@ -20,8 +20,6 @@ use polder_datapath::units::Nanos;
 use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 
 /// A thread, and how it and the worker were treated before.
 #[derive(Debug)]
@@ -33,8 +31,6 @@ pub(super) struct Thread {
     now: Scheduling,
     /// The context, when the thread was made for us.
     made: Option<(Netdev, u32)>,
-    /// Where the kernel says whether it runs; none where it does not.
-    state: Option<File>,
     held: bool,
     /// Whether the worker sleeps while it holds it.
     receives: bool,
@@ -84,7 +80,6 @@ impl Thread {
             worker,
             now: found,
             made,
-            state: File::open(format!("/proc/{id}/stat")).ok(),
             held: false,
             receives: false,
             shares: false,
@@ -95,13 +90,6 @@ impl Thread {
     /// Whether the worker governs it.
     pub(super) fn is_held(&self) -> bool {
         self.held
-    }
-
-    /// Whether it has done all that there was to do and sleeps, if the kernel says so.
-    pub(super) fn has_finished(&self) -> Option<bool> {
-        let mut line = [0; 128];
-        let length = self.state.as_ref()?.read_at(&mut line, 0).ok()?;
-        is_asleep(&line[..length])
     }
 
     /// Begins to govern it.
@@ -244,12 +232,6 @@ fn threads(napis: &[Napi]) -> impl Iterator<Item = i32> + '_ {
     napis.iter().filter_map(|napi| i32::try_from(napi.thread?).ok())
 }
 
-/// What a line of `/proc/…/stat` says: the name in brackets, which may hold brackets, and then the state.
-fn is_asleep(line: &[u8]) -> Option<bool> {
-    let end = line.iter().rposition(|&byte| byte == b')')?;
-    line.get(end + 2).map(|&state| state != b'R')
-}
-
 impl Drop for Thread {
     fn drop(&mut self) {
         let told = self.held || self.shares;
@@ -280,13 +262,5 @@ mod tests {
         for other in [ordinary, ordinary.with_slice(2_800_000).with_nice(5), Scheduling::of_policy(IDLE)] {
             assert_eq!(left_behind(other), None, "{other:?}");
         }
-    }
-
-    #[test]
-    fn a_thread_that_waits_for_a_core_has_not_finished() {
-        assert_eq!(is_asleep(b"17 (napi/veth0-12) S 2 0 0"), Some(true));
-        assert_eq!(is_asleep(b"17 (napi/a) R (b)-12) R 2 0 0"), Some(false));
-        assert_eq!(is_asleep(b"17 (napi/veth0-12)"), None);
-        assert_eq!(is_asleep(b""), None);
     }
 }

@@ -25,18 +25,12 @@ impl<const COPIES: bool> Receiver<COPIES> {
         for _ in 0..MOST_NAPS {
             // A nap that ends early throws away less.
             let _ = nanosleep(&Timespec { tv_sec: 0, tv_nsec: nap });
-            let finished = self.driver.has_finished().unwrap_or_else(|| {
-                let thrown = self.throw_away(pool) + self.settle();
-                nap == NAP && thrown < ENOUGH
-            });
-            if finished {
+            // Frames that were left posted are used up first.
+            if self.throw_away(pool) + self.settle() < ENOUGH && nap == NAP {
                 break;
             }
             nap = NAP;
         }
-        // Frames that were left posted were used up first.
-        self.throw_away(pool);
-        self.settle();
         self.driver.wakes();
     }
 
@@ -65,8 +59,8 @@ impl<const COPIES: bool> Receiver<COPIES> {
     }
 }
 
-/// Nanoseconds of the first nap and of all others, what the kernel's thread throws away in one of those when there
-/// is much, and naps after which a device counts as empty.
+/// Nanoseconds of the first nap and of all others, the packets that the kernel's thread throws away in one of those when there are many, and naps
+/// after which a device counts as empty.
 const FIRST_NAP: i64 = 40_000;
 const NAP: i64 = 15_000;
 const ENOUGH: u64 = 64;
