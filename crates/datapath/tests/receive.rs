@@ -360,7 +360,7 @@ fn emptied(holds_back: bool) -> usize {
 #[test]
 fn a_device_that_has_more_than_it_had_frames_for_is_not_taken_for_empty() {
     let often = emptied(true);
-    assert!((50..=62).contains(&often), "every 1.3 ms, but {often} times");
+    assert!((30..=41).contains(&often), "every two milliseconds, but {often} times");
     assert_eq!(emptied(false), 0);
 }
 
@@ -440,45 +440,6 @@ fn modes_do_not_flap_at_any_rate() {
             "{changes} changes at {rate:.0} packets/s"
         );
     }
-}
-
-/// Lets ten milliseconds pass: with more packets than can be taken, or with some and sleep.
-fn window(pace: &mut Pace, now: &mut u64, overloaded: bool) {
-    for _ in 0..100 {
-        *now += 100_000;
-        let _ = pace.cycle(Nanos(*now), if overloaded { 64 } else { 1 });
-        if !overloaded {
-            pace.sleeps(Nanos(*now));
-            pace.woken();
-        }
-    }
-}
-
-/// Lets polling be tried and find nothing.
-fn in_vain(pace: &mut Pace, now: &mut u64) {
-    while pace.mode() != Mode::Polled {
-        window(pace, now, true);
-    }
-    while pace.mode() == Mode::Polled {
-        *now += 100_000;
-        let _ = pace.cycle(Nanos(*now), 0);
-    }
-}
-
-#[test]
-fn overload_that_lasts_is_polled_though_polling_was_in_vain_before() {
-    let (mut pace, mut now) = (Pace::default(), 0);
-    (0..8).for_each(|_| in_vain(&mut pace, &mut now));
-    // Now and then a window without sleep proves nothing.
-    for step in 0..100 {
-        window(&mut pace, &mut now, step % 3 == 0);
-        assert_ne!(pace.mode(), Mode::Polled, "after {step} windows");
-    }
-    let begun = now;
-    while pace.mode() != Mode::Polled {
-        window(&mut pace, &mut now, true);
-    }
-    assert!(now - begun <= 60_000_000, "after {} ms", (now - begun) / 1_000_000);
 }
 
 #[test]

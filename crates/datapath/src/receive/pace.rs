@@ -57,10 +57,6 @@ const FEW_PACKETS: u32 = 50;
 const FEW_WINDOWS: u8 = 4;
 /// Packets a wake-up that fill a device's turn: more come than are taken.
 const FULL: u32 = 64;
-/// Windows in a row with more than can be done after which polling is tried whatever became of it before.
-const PRESSED: u8 = 4;
-/// The part of such a window that was spent on empty cycles at most: one in so many.
-const HARDLY: u64 = 16;
 /// Wake-ups, or busy cycles, without which a window proves nothing.
 const PROOF: u32 = 4;
 /// The part of the time that polling in vain may take: one in so many.
@@ -101,10 +97,6 @@ pub struct Pace {
     /// When polling may be tried again, and how long it may not after the next failure.
     not_before: Nanos,
     pause: Nanos,
-    /// Windows in a row in which more came than could be done.
-    pressed: u8,
-    /// No device can be polled until then.
-    refused: Nanos,
     /// The cycle before: when it began, and whether it found something.
     last: Option<(Nanos, bool)>,
     linger: Linger,
@@ -157,8 +149,8 @@ impl Pace {
     /// No device can be polled: the mode is left, and not tried for long.
     pub fn refuse(&mut self, now: Nanos) {
         self.mode = Mode::Interrupts;
-        (self.windows, self.pressed) = (0, 0);
-        self.refused = now + LONGEST_PAUSE;
+        self.windows = 0;
+        self.not_before = now + LONGEST_PAUSE;
     }
 
     /// Says whether, while it polls, devices receive only when the worker sleeps.
@@ -190,12 +182,11 @@ impl Pace {
         let seen = core::mem::take(&mut self.seen);
         self.window = now;
         self.noise.judge(seen, now);
-        let overloaded = self.mode != Mode::Polled && self.is_overloaded(seen, passed, now);
         let next = match self.mode {
             // A window that took far longer was slept through.
             _ if passed.0 > 4 * WINDOW.0 => Mode::Interrupts,
             Mode::Polled => self.polled(seen, passed, now),
-            Mode::Interrupts | Mode::Throttled if overloaded => Mode::Polled,
+            Mode::Interrupts | Mode::Throttled if self.is_overloaded(seen, now) => Mode::Polled,
             Mode::Interrupts if seen.wakeups >= MANY_WAKEUPS => Mode::Throttled,
             Mode::Interrupts => Mode::Interrupts,
             Mode::Throttled => self.throttled(seen),
@@ -204,19 +195,15 @@ impl Pace {
             return None;
         }
         self.mode = next;
-        (self.windows, self.pressed) = (0, 0);
+        self.windows = 0;
         Some(next)
     }
 
     /// Whether more comes than can be done, as far as can be seen.
-    fn is_overloaded(&mut self, seen: Seen, passed: Nanos, now: Nanos) -> bool {
+    fn is_overloaded(&self, seen: Seen, now: Nanos) -> bool {
         let never_slept = seen.sleeps == 0 && seen.cycles >= PROOF;
         let full = seen.wakeups >= PROOF && seen.packets / seen.wakeups >= FULL;
-        // Who lingers does not sleep, and is not overloaded.
-        let pressed = never_slept && seen.vain.0 < passed.0 / HARDLY;
-        self.pressed = if pressed { self.pressed.saturating_add(1) } else { 0 };
-        let tries = now >= self.not_before || self.pressed >= PRESSED;
-        (never_slept || full) && tries && now >= self.refused
+        now >= self.not_before && (never_slept || full)
     }
 
     fn polled(&mut self, seen: Seen, passed: Nanos, now: Nanos) -> Mode {

@@ -9,7 +9,7 @@ use crate::units::Nanos;
 /// How long a device is never empty before anything is thrown away.
 const PROOF: Nanos = Nanos::from_millis(20);
 /// The longest that packets wait in the device from then on.
-const DELAY: Nanos = Nanos(1_300_000);
+const DELAY: Nanos = Nanos::from_millis(2);
 /// Within this part of it after throwing away, an empty device proves nothing.
 const FRESH: Nanos = Nanos(DELAY.0 / 4);
 
