@@ -103,6 +103,14 @@ fn decades((low, high): (f64, f64)) -> Option<(f64, f64)> {
     wide.then(|| (10_f64.powf(low.log10().floor()), 10_f64.powf(high.log10().ceil())))
 }
 
+/// The part of a picture's height that a line of the key takes.
+const KEY: f64 = 0.12;
+
+#[expect(clippy::cast_precision_loss, reason = "there are a few lines")]
+fn keys(curve: &Curve) -> f64 {
+    curve.lines.len() as f64
+}
+
 fn lines(curve: &Curve) -> Result<String, DrawError> {
     let points = || curve.lines.values().flatten().copied();
     let (left, right) = span(points().map(|(x, _)| x));
@@ -117,7 +125,10 @@ fn lines(curve: &Curve) -> Result<String, DrawError> {
             let axis = (bottom..top).log_scale();
             draw(builder.build_cartesian_2d(left..right, axis)?, curve)?;
         }
-        None => draw(builder.build_cartesian_2d(left..right, 0.0..high * 1.05)?, curve)?,
+        // Room above for the key, which would else hide lines that begin high.
+        None => {
+            draw(builder.build_cartesian_2d(left..right, 0.0..high * (1.05 + KEY * keys(curve)))?, curve)?
+        }
     }
     area.present()?;
     drop(builder);
