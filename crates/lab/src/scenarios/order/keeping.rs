@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn seventeen_swaps_are_seventeen() {
         let plan = Plan { order: Order::Queue, flows: vec![0], ..Plan::one_flow(1, 0) };
-        let (left, ledger) = go(&plan, Duration::from_millis(60), |ledger| {
+        let (left, ledger) = go(&plan, Duration::from_millis(200), |ledger| {
             ledger.meter = Some(SequenceMeter::new(1 << 20));
             ledger.swaps = (0..INJECTED).map(|swap| 1000 + 130 * swap).collect();
         })

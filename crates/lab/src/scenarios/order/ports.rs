@@ -248,12 +248,13 @@ impl Ledger {
         self.link.as_ref().map_or(0, |(_, queue)| queue.len())
     }
 
-    /// Exchanges the neighbours that are to be exchanged on purpose.
+    /// Exchanges neighbours on purpose: a packet with the wanted number, or the first after it that is not the last
+    /// of its batch, with the next.
     #[cold]
     fn swap(&mut self, batch: &mut Batch) {
         for place in 1..batch.len() {
             let (_, number) = read(batch[place - 1].bytes());
-            if let Some(at) = self.swaps.iter().position(|&swap| swap == number) {
+            if let Some(at) = self.swaps.iter().position(|&swap| swap <= number) {
                 self.swaps.swap_remove(at);
                 batch.swap(place - 1, place);
             }
