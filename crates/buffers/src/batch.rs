@@ -158,3 +158,46 @@ impl DerefMut for Batch {
         &mut self.packets
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Pool, Region, RegionOptions};
+
+    fn fill(batch: &mut Batch, pool: &mut Pool, count: usize) {
+        for number in 0..count {
+            let byte = u8::try_from(number).expect("at most a batch");
+            let packet = Packet::copy_from(&[byte; 60], pool).expect("memory");
+            assert!(batch.push(packet).is_ok(), "room");
+        }
+    }
+
+    fn firsts(batch: &Batch) -> Vec<u8> {
+        batch.iter().map(|packet| packet.bytes()[0]).collect()
+    }
+
+    #[test]
+    fn what_is_scattered_is_somewhere_once_and_in_order() {
+        let region = Region::new(RegionOptions { slots: 512, slot_bytes: 2048 }).expect("memory");
+        let mut pool = region.pool();
+        let (mut batch, mut refused) = (Batch::new(), Batch::new());
+        let mut others = [Batch::new(), Batch::new()];
+        // Room for ten more in the second, and for nobody in the third, which is not there.
+        fill(&mut others[1], &mut pool, BATCH - 10);
+        fill(&mut batch, &mut pool, BATCH);
+        let which = |packet: &Packet| usize::from(packet.bytes()[0] % 3);
+        batch.scatter(&mut others, which, |packet| {
+            assert!(refused.push(packet).is_ok(), "room");
+        });
+        assert!(batch.is_empty());
+        let of = |rest: u8| (0..64).filter(move |number| number % 3 == rest).collect::<Vec<u8>>();
+        assert_eq!(firsts(&others[0]), of(0));
+        assert_eq!(firsts(&others[1])[BATCH - 10..], of(1)[..10]);
+        let mut left = of(1)[10..].iter().chain(&of(2)).copied().collect::<Vec<_>>();
+        left.sort_unstable();
+        assert_eq!(firsts(&refused), left);
+        for batch in others.iter_mut().chain([&mut refused, &mut batch]) {
+            pool.release(batch);
+        }
+    }
+}
