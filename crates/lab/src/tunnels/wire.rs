@@ -129,7 +129,9 @@ impl Shared {
             if let Some(fault) = ways.fault {
                 fault.spoil(&mut frame, &outer);
             }
-            if ways.congested == Some(From::Polder) {
+            // What is not capable of it a congested router would drop; here it may pass as it is.
+            let capable = matches!(outer.class_and_ttl(&frame).0 & CONGESTION, 1 | 2);
+            if ways.congested == Some(From::Polder) && capable {
                 congest(&mut frame, &outer);
             }
         }
