@@ -119,7 +119,7 @@ pub trait RxQueue: Send {
     /// Takes again as much as before the first [`discard`](Self::discard).
     fn relent(&mut self) {}
 
-    /// How many frames to keep posted while few are.
+    /// How many frames to keep posted while few are; more than it has places for are its reserve.
     fn keep_posted(&mut self, _frames: u32) {}
 
     /// Whether the device had more than there were frames for when it last received by itself, so that a drained

@@ -308,6 +308,56 @@ fn who_asks_little_of_an_overloaded_service_is_answered_wholly() {
 }
 
 #[test]
+fn who_brings_little_is_not_bound_by_what_others_bring() {
+    let (big, small) = (0, 1);
+    let mut line = Line::new(Options::default());
+    [big, small].iter().for_each(|_| line.add(1, false));
+    let outcome = |packets, turn, holds_back| Outcome {
+        packets,
+        took: Nanos(1000),
+        turn,
+        unwanted: packets > 0,
+        elsewhere: false,
+        holds_back,
+    };
+    for step in 0..100 {
+        let mut now = step * 1_000_000;
+        line.begin(Nanos(now), Some(16));
+        while let Some(grant) = line.next(Nanos(now), Some(16)) {
+            now += 1000;
+            assert!(!(grant.index == small && (grant.bound || grant.discard)), "in cycle {step}");
+            // The big one's device has always more, the small one's queue is empty after a few.
+            let ended = if grant.index == big {
+                outcome(grant.packets, Turn::OutOfBudget, true)
+            } else {
+                outcome(grant.packets.min(8), Turn::Drained, false)
+            };
+            line.ended(grant, ended, Nanos(now));
+        }
+        assert!(line.is_bound(big));
+    }
+    // A stall leaves it with more than one turn takes: it is bound until that is done, and no longer.
+    for (turn, bound) in [(Turn::OutOfBudget, true), (Turn::Drained, false)] {
+        line.begin(Nanos(200_000_000), Some(16));
+        while let Some(grant) = line.next(Nanos(200_000_000), Some(16)) {
+            let packets = if turn == Turn::Drained { grant.packets - 1 } else { grant.packets };
+            line.ended(grant, outcome(packets, turn, false), Nanos(200_001_000));
+        }
+        assert_eq!(line.is_bound(small), bound, "{turn:?}");
+    }
+    // It has its reserve of frames again when that lasts, and is told so once.
+    let freed = |line: &mut Line, now| {
+        line.begin(Nanos(now), None);
+        let grants = core::iter::from_fn(|| line.next(Nanos(now), None)).collect::<Vec<_>>();
+        for &grant in &grants {
+            line.ended(grant, outcome(1, Turn::Drained, false), Nanos(now));
+        }
+        grants.iter().any(|grant| grant.index == small && grant.freed)
+    };
+    assert_eq!([210, 221, 222].map(|millis| freed(&mut line, millis * 1_000_000)), [false, true, false]);
+}
+
+#[test]
 fn what_waits_for_long_is_thrown_away_and_a_burst_is_not() {
     let millis = |number: u64| Nanos(number * 1_000_000);
     // A burst that is over after ten milliseconds, again and again.

@@ -38,6 +38,8 @@ pub struct Grant {
     pub discard: bool,
     /// Whether the queue is bound to what is wanted.
     pub bound: bool,
+    /// Whether it was, and has not been for long enough to be given its reserve of frames again.
+    pub freed: bool,
 }
 
 /// How a turn ended.
@@ -61,6 +63,9 @@ pub struct Outcome {
 const LOOK: Nanos = Nanos::from_millis(1);
 /// With so many packets, to see whether there are some for somebody else.
 const FEW: u32 = 8;
+/// A queue that was bound has its reserve of frames again after not having been for so long: one that is overloaded
+/// is bound again before that.
+const FREE: Nanos = Nanos::from_millis(20);
 /// The first budget: nobody knows yet what a packet costs.
 const FIRST: u32 = 1;
 
@@ -74,6 +79,8 @@ struct Entry {
     closed: bool,
     /// Bound to what is wanted, and when it is looked at regardless.
     bound: Option<Nanos>,
+    /// Since when it is not, if it was.
+    freed: Option<Nanos>,
     /// How long packets wait for that.
     standing: Standing,
 }
@@ -121,6 +128,7 @@ impl Line {
             waits: false,
             closed: false,
             bound: None,
+            freed: None,
             standing: Standing::default(),
         });
         let room = self.entries.len();
@@ -221,7 +229,8 @@ impl Line {
         // What comes from now on is served at once.
         let discard =
             entry.bound.is_some() && wanted.is_some_and(|wanted| wanted > 0) && entry.standing.is_due(now);
-        Some(Grant { index, packets, discard, bound: entry.bound.is_some() })
+        let freed = entry.freed.take_if(|since| now.since(*since) >= FREE).is_some();
+        Some(Grant { index, packets, discard, bound: entry.bound.is_some(), freed })
     }
 
     /// Whether the cycle ended before all had their turns.
@@ -237,8 +246,14 @@ impl Line {
         let entry = &mut self.entries[grant.index];
         entry.law.learn(packets.min(MOST), took, time);
         if self.options.balance {
-            let goes_on = unwanted || (entry.bound.is_some() && (holds_back || packets == grant.packets));
+            // Who was drained is not at fault when a service has too much: others brought that.
+            let has_more = holds_back || turn == Turn::OutOfBudget;
+            let used_up = entry.bound.is_some() && (holds_back || packets == grant.packets);
+            let goes_on = used_up || (unwanted && has_more);
+            let was_bound = entry.bound.is_some();
             entry.bound = (goes_on && !elsewhere).then(|| now + LOOK);
+            entry.freed = if was_bound { Some(now) } else { entry.freed };
+            entry.freed = entry.freed.filter(|_| entry.bound.is_none());
         }
         let discarded = entry.standing.discards();
         if entry.bound.is_some() {

@@ -89,7 +89,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
             armed: false,
             closed: false,
             scant: false,
-            few: SCANT,
+            few: RESERVE,
             due: false,
             emptied: true,
             counters: Arc::default(),
@@ -352,7 +352,7 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
     }
 
     fn keep_posted(&mut self, frames: u32) {
-        self.few = frames.clamp(FEWEST, SCANT_AT_MOST);
+        self.few = frames.clamp(FEWEST, RESERVE);
     }
 
     fn holds_back(&self) -> bool {
@@ -381,9 +381,9 @@ impl<const COPIES: bool> Drop for Receiver<COPIES> {
 const SETTLE: u32 = 64;
 /// The fewest frames that a queue lives on.
 const REFILL: u32 = 64;
-/// Frames that are kept posted while most of what comes is thrown away: at first, and within which bounds.
-const SCANT: u32 = 64;
+/// Frames that are kept posted while most of what comes is thrown away, at least, and by a device whose receiving
+/// the worker governs: as many as a wire holds, so that whoever brings little loses nothing while others have the core.
 const FEWEST: u32 = 8;
-const SCANT_AT_MOST: u32 = 256;
+const RESERVE: u32 = 256;
 /// The longest packet of any link: 64 KiB and its headers.
 const LONGEST: usize = 65_535 + 18;

@@ -67,7 +67,7 @@ impl Worker {
 
     /// The turn of one queue, a batch at a time.
     fn turn(&mut self, grant: Grant, start: Nanos) -> Outcome {
-        let Grant { index, packets, discard, bound } = grant;
+        let Grant { index, packets, discard, bound, freed } = grant;
         let mut outcome = Outcome {
             packets: 0,
             took: Nanos(0),
@@ -83,6 +83,8 @@ impl Worker {
         if bound {
             let few = self.worth_the_delay();
             self.receivers[index].rx.keep_posted(few);
+        } else if freed {
+            self.receivers[index].rx.keep_posted(u32::MAX);
         }
         if discard {
             // Where it is not possible, packets wait on.
