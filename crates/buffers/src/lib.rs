@@ -80,8 +80,8 @@ pub use manager::{
 pub use mapping::large_vec;
 pub use names::SHARED_FRAMES;
 pub use packet::{
-    ChecksumState, HEADROOM, NO_PORT, NoRoom, Packet, PortId, Segment, Segmentation, SegmentationKind,
-    Segments, Tail,
+    ChecksumState, Fronts, HEADROOM, NO_PORT, NoRoom, Packet, PortId, Segment, Segmentation,
+    SegmentationKind, Segments, Tail,
 };
 pub use pool::Pool;
 pub use prefetch::prefetch;

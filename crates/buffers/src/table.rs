@@ -265,6 +265,56 @@ pub(crate) fn slot_mut(frame: &mut Frame, offset: u32, length: u32) -> &mut [u8]
     unsafe { core::slice::from_raw_parts_mut(address, length as usize) }
 }
 
+/// Where frames of one kind are, looked up once. As long as it lives there is a frame of that kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shelf<'a> {
+    /// As [`Place::kind`] has it; 0, which is none, for nothing.
+    kind: u32,
+    /// Bytes of each such frame; 0 where bytes have several names.
+    bytes: u32,
+    unit_bytes: usize,
+    base: *const u8,
+    _frame: core::marker::PhantomData<&'a Frame>,
+}
+
+impl<'a> Shelf<'a> {
+    /// Where nothing is.
+    pub(crate) const NONE: Self =
+        Self { kind: 0, bytes: 0, unit_bytes: 0, base: core::ptr::null(), _frame: core::marker::PhantomData };
+
+    /// Where frames like this one are.
+    #[inline]
+    pub(crate) fn of(frame: &'a Frame) -> Self {
+        let place = frame.place();
+        let entry = entry(place.region());
+        Self {
+            kind: place.kind(),
+            bytes: u32::try_from(own_bytes(place)).unwrap_or(0),
+            unit_bytes: 1 << entry.unit_shift.load(Ordering::Relaxed),
+            base: entry.base.load(Ordering::Relaxed),
+            _frame: core::marker::PhantomData,
+        }
+    }
+
+    /// `length` bytes of a frame from `offset`, if it is one like that and has them.
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "UNSAFETY: a frame's bytes are reached by address")]
+    pub(crate) fn slot<'b>(&self, frame: &'b Frame, offset: u32, length: u32) -> Option<&'b [u8]> {
+        let place = frame.place();
+        if place.kind() != self.kind || u64::from(offset) + u64::from(length) > u64::from(self.bytes) {
+            return None;
+        }
+        let position = place.index() as usize * self.unit_bytes + offset as usize;
+        // SAFETY: a frame of this kind exists for as long as the shelf, so its region is the one that was
+        // looked up, and is as it was (`close`); the kind has region, units and names of both frames alike.
+        // So facts (1) to (5) of `own` hold for this frame: what it compares is compared above, and a name
+        // beside others has no bytes here. The result is inside the mapping that starts at `base`.
+        let address = unsafe { self.base.add(position) };
+        // SAFETY: the facts above; and the frame is borrowed, so nobody holds `&mut` to its bytes.
+        Some(unsafe { core::slice::from_raw_parts(address, length as usize) })
+    }
+}
+
 /// The address of a range of a frame for reading: facts of `own` but for the names.
 #[inline(always)]
 fn locate(place: Place, offset: u32, length: u32) -> (*mut u8, usize) {

@@ -451,9 +451,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         if count == 0 {
             return self.leave(batch);
         }
-        if let Some(captures) = self.captures {
-            captures.leaving(batch, self.context.now);
-        }
+        self.watch_entering(batch, survey);
         let fragments = &mut self.rooms.fragments;
         encapsulate(batch, &self.tables.tunnels, self.encapsulate, fragments, &mut self.context);
         self.meter.lap(Stage::Encapsulate, count);
@@ -510,7 +508,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         self.meter.lap(Stage::Seal, survey.alive);
         self.egress.passed(Stage::Seal, batch);
         if self.captures.is_some() {
-            self.dispatch_watched(batch);
+            self.dispatch_watched(batch, survey);
         } else {
             let merged = |packets| self.meter.lap(Stage::Coalesce, packets);
             self.dispatch.dispatch(batch, &self.tables.outlets, self.egress, &mut self.context, merged);

@@ -1,10 +1,12 @@
 //! A packet: a chain of frames and what is known of it.
 
 mod chain;
+mod front;
 mod share;
 mod tail;
 
 pub use chain::Segments;
+pub use front::Fronts;
 pub use tail::Tail;
 
 use crate::frame::Frame;

@@ -188,11 +188,12 @@ impl Program {
         Self { steps, sieves, wants: (false, false), remembers: false, gate: None }
     }
 
-    /// Which packets it may match, one bit each, at a small part of the cost of running it. Packets are given
-    /// by the bytes that stand in their first frames; a batch of them counts.
+    /// Which packets of a batch it may match, one bit each, at a small part of the cost of running it. `fronts`
+    /// gives so many bytes of each, from the first one that stands in its first frame; `None` where there are
+    /// fewer.
     #[inline]
-    pub fn may_match<'a>(&self, packets: impl Iterator<Item = &'a [u8]> + Clone) -> u64 {
-        self.gate.as_ref().map_or(u64::MAX, |gate| gate.pass(packets))
+    pub fn may_match<'a, I: Iterator<Item = Option<&'a [u8]>>>(&self, fronts: impl Fn(u16) -> I) -> u64 {
+        self.gate.as_ref().map_or(u64::MAX, |gate| gate.pass(fronts))
     }
 
     /// Number of instructions.

@@ -280,7 +280,7 @@ fn bits(holds: impl Fn(usize) -> bool) -> u64 {
 
 /// One bit for each byte, which is 0 or 1.
 #[inline(always)]
-fn pack(flags: &[u8; BATCH]) -> u64 {
+pub(super) fn pack(flags: &[u8; BATCH]) -> u64 {
     let mut bits = 0;
     for (place, eight) in flags.as_chunks::<8>().0.iter().enumerate() {
         // Each byte's lowest bit moves to its place in the highest byte; no two meet on the way.

@@ -126,8 +126,8 @@ impl Tap {
     #[inline]
     pub(super) fn matching(&mut self, packets: &[Packet], wanted: u64, runner: &mut Runner) -> u64 {
         self.counters.asked.add(u64::from(wanted.count_ones()));
-        let bytes = packets.iter().map(Packet::bytes);
-        let candidates = wanted & self.options.program.may_match(bytes);
+        let fronts = |length| Packet::fronts(packets, length);
+        let candidates = wanted & self.options.program.may_match(fronts);
         if candidates == 0 { 0 } else { runner.run(&self.options.program, &views_of(packets), candidates) }
     }
 

@@ -64,6 +64,15 @@ impl Survey {
         (first == last && first > rank(NO_PORT)).then(|| PortId(first.wrapping_sub(2)))
     }
 
+    /// Whether all packets leave by that port, or none; `None` where it takes a look at each to know.
+    pub(super) fn leaves_by(&self, port: PortId) -> Option<bool> {
+        let (first, last) = self.ranks;
+        if port == NO_PORT || !(first..=last).contains(&rank(port)) {
+            return Some(false);
+        }
+        (first == last).then_some(true)
+    }
+
     /// Whether all packets leave by ports below that one, or not at all.
     pub(super) fn is_below(&self, port: PortId) -> bool {
         self.ranks.1 < rank(port) || rank(port) <= rank(NO_PORT)
@@ -88,5 +97,39 @@ pub(super) fn in_chunks(packets: &mut Vec<Packet>, chunk: &mut Batch, mut go_on:
             debug_assert!(pushed.is_ok(), "looked for room before");
         }
         go_on(chunk);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drops::DROPPED;
+    use polder_buffers::{Region, RegionOptions};
+
+    /// What is said of a batch in one look is what a look at each packet says.
+    #[test]
+    fn who_leaves_by_a_port_is_known_or_asked() {
+        let region = Region::new(RegionOptions { slots: 256, slot_bytes: 512 }).expect("memory for a test");
+        let (mut pool, mut known) = (region.pool(), [0; 3]);
+        let ports = [PortId(0), PortId(1), PortId(7), PortId(u16::MAX - 2), NO_PORT, DROPPED];
+        for round in 0..4 * 216_usize {
+            let mut batch = Batch::new();
+            for number in 0..round % 4 {
+                let mut packet = Packet::copy_from(&[0; 60], &mut pool).expect("256 slots");
+                // Digits of the number of the round, in base six: each combination comes.
+                packet.egress = ports[round / 4 / [1, 6, 36][number] % 6];
+                batch.push(packet).expect("three of 64");
+            }
+            let survey = Survey::of(&batch);
+            for port in [PortId(0), PortId(1), PortId(7), PortId(u16::MAX - 2)] {
+                let leave = batch.iter().filter(|packet| packet.egress == port).count();
+                let said = survey.leaves_by(port);
+                assert!(said != Some(true) || (leave == batch.len() && leave > 0), "{batch:?}");
+                assert!(said != Some(false) || leave == 0, "{batch:?}");
+                known[said.map_or(2, usize::from)] += 1;
+            }
+            pool.release(&mut batch);
+        }
+        assert!(known.iter().all(|&count| count > 100), "{known:?}");
     }
 }

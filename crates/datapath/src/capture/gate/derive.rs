@@ -290,7 +290,7 @@ mod tests {
     type Plain = (Vec<(u16, u32, u32)>, Vec<(u16, (u32, u32), (u32, u32))>);
 
     fn tests(instructions: &[(u16, u8, u8, u32)]) -> Option<Plain> {
-        let Gate { tests, exceptions } = program(instructions).gate?;
+        let Gate { tests, exceptions, .. } = program(instructions).gate?;
         let pair = |mask: u32, value: u32| (u32::from_be(mask), u32::from_be(value));
         let mut words = Vec::new();
         for test in &tests {

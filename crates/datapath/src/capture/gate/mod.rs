@@ -22,6 +22,8 @@ const _: () = assert!(WINDOW as usize == 4 * LANES);
 /// A gate: whoever passes one of its tests passes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Gate {
+    /// How many of a packet's first bytes are looked at.
+    reach: u16,
     tests: Box<[Test]>,
     exceptions: Box<[Exception]>,
 }
@@ -67,25 +69,36 @@ impl Lanes {
 }
 
 impl Gate {
-    /// Which of `packets`, which begin with these bytes, may match; one bit each. Those of which there is
-    /// too little to be tested may.
+    /// Of some tests and exceptions.
+    fn new(tests: Box<[Test]>, exceptions: Box<[Exception]>) -> Self {
+        let ends = tests.iter().map(|test| test.at + WINDOW);
+        let ends = ends.chain(exceptions.iter().map(|exception| exception.at + 4));
+        Self { reach: ends.max().unwrap_or(0), tests, exceptions }
+    }
+
+    /// Which packets may match, one bit each; `fronts` gives so many of the first bytes of each, or `None` of
+    /// those that have fewer: these may.
     ///
     /// Cost: 1 to 2 ns a packet for two tests.
     #[inline]
-    pub(super) fn pass<'a>(&self, packets: impl Iterator<Item = &'a [u8]> + Clone) -> u64 {
+    pub(super) fn pass<'a, I: Iterator<Item = Option<&'a [u8]>>>(&self, fronts: impl Fn(u16) -> I) -> u64 {
+        let of_all = fronts(self.reach);
         let is_closed = match (&*self.tests, &*self.exceptions) {
-            ([a], []) => is_closed([*a], packets.clone()),
-            ([a, b], []) => is_closed([*a, *b], packets.clone()),
-            ([a, b, c], []) => is_closed([*a, *b, *c], packets.clone()),
-            _ => !packets.clone().take(BATCH).any(|bytes| self.lets_pass(bytes)),
+            ([a], []) => is_closed([*a], [], of_all),
+            ([a, b], []) => is_closed([*a, *b], [], of_all),
+            ([a, b, c], []) => is_closed([*a, *b, *c], [], of_all),
+            ([a], [other]) => is_closed([*a], [*other], of_all),
+            ([a, b], [other]) => is_closed([*a, *b], [*other], of_all),
+            _ => false,
         };
-        if is_closed { 0 } else { self.find(packets) }
+        if is_closed { 0 } else { self.find(fronts(self.reach)) }
     }
 
-    #[cold]
-    fn find<'a>(&self, packets: impl Iterator<Item = &'a [u8]>) -> u64 {
-        let bit = |(number, bytes)| u64::from(self.lets_pass(bytes)) << number;
-        packets.take(BATCH).enumerate().map(bit).fold(0, |bits, bit| bits | bit)
+    fn find<'a>(&self, fronts: impl Iterator<Item = Option<&'a [u8]>>) -> u64 {
+        let bit = |(number, front): (usize, Option<&[u8]>)| {
+            u64::from(front.is_none_or(|bytes| self.lets_pass(bytes))) << number
+        };
+        fronts.take(BATCH).enumerate().map(bit).fold(0, |bits, bit| bits | bit)
     }
 
     #[inline]
@@ -98,16 +111,24 @@ impl Gate {
 
 /// Whether nobody passes.
 #[inline]
-fn is_closed<'a, const TESTS: usize>(tests: [Test; TESTS], packets: impl Iterator<Item = &'a [u8]>) -> bool {
-    let mut found = [0; LANES];
-    for bytes in packets.take(BATCH) {
+fn is_closed<'a, const TESTS: usize, const EXCEPTIONS: usize>(
+    tests: [Test; TESTS],
+    exceptions: [Exception; EXCEPTIONS],
+    fronts: impl Iterator<Item = Option<&'a [u8]>>,
+) -> bool {
+    let (mut found, mut excepted) = ([0; LANES], false);
+    for front in fronts {
+        let Some(bytes) = front else { return false };
         for test in &tests {
             if !test.look(bytes, &mut found) {
                 return false;
             }
         }
+        for exception in &exceptions {
+            excepted |= exception.lets_pass(bytes);
+        }
     }
-    !any(found)
+    !any(found) & !excepted
 }
 
 #[inline(always)]

@@ -38,7 +38,7 @@ pub(super) fn plan(conditions: Vec<(Condition, &[Condition])>) -> Option<Gate> {
         tests.push(test);
     }
     let count = tests.len() + exceptions.len();
-    (1..=MOST).contains(&count).then(|| Gate { tests: tests.into(), exceptions: exceptions.into() })
+    (1..=MOST).contains(&count).then(|| Gate::new(tests.into(), exceptions.into()))
 }
 
 /// Conditions on one field whose values differ in their last bits alone, as one without these bits: it lets

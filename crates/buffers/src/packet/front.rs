@@ -1,0 +1,90 @@
+//! The first bytes of many packets, for who looks at little of each.
+
+use super::Packet;
+use crate::table::Shelf;
+
+/// The first bytes of packets, one after the other; see [`Packet::fronts`].
+#[derive(Clone, Debug)]
+pub struct Fronts<'a> {
+    packets: core::slice::Iter<'a, Packet>,
+    length: u16,
+    /// Where the last frame was found, and where those like it are.
+    shelf: Shelf<'a>,
+}
+
+impl Packet {
+    /// The first `length` bytes in the head frame of each packet; `None` where there are fewer.
+    ///
+    /// Cost: half of [`Packet::bytes`], because the frames of a batch are mostly of one kind, and where
+    /// these are is looked up once.
+    #[inline]
+    pub fn fronts(packets: &[Self], length: u16) -> Fronts<'_> {
+        let shelf = packets.first().map_or(Shelf::NONE, |packet| Shelf::of(&packet.head));
+        Fronts { packets: packets.iter(), length, shelf }
+    }
+}
+
+impl<'a> Iterator for Fronts<'a> {
+    type Item = Option<&'a [u8]>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        let packet = self.packets.next()?;
+        if packet.length < self.length {
+            return Some(None);
+        }
+        let (offset, length) = (u32::from(packet.offset), u32::from(self.length));
+        let front = self.shelf.slot(&packet.head, offset, length);
+        if front.is_none() {
+            self.shelf = Shelf::of(&packet.head);
+            return Some(elsewhere(packet, self.length));
+        }
+        Some(front)
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.packets.size_hint()
+    }
+}
+
+/// The first bytes of a packet whose frame is not where the last one was. Not a method: who iterates would have
+/// to keep all in memory.
+#[cold]
+fn elsewhere(packet: &Packet, length: u16) -> Option<&[u8]> {
+    packet.bytes().get(..usize::from(length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Region, RegionOptions};
+
+    /// Packets of two regions with slots of different sizes, a shared one among them, and of all lengths.
+    #[test]
+    fn fronts_are_what_bytes_begin_with() {
+        let regions = [512, 2048].map(|slot_bytes| {
+            Region::new(RegionOptions { slots: 256, slot_bytes }).expect("memory for a test")
+        });
+        let mut pools = regions.each_ref().map(Region::pool);
+        let mut packets = Vec::new();
+        for number in 0..200_u8 {
+            let bytes = (0..number).map(|byte| byte ^ number).collect::<Vec<_>>();
+            let pool = &mut pools[usize::from(number / 3 % 2)];
+            let mut packet = Packet::copy_from(&bytes, pool).expect("256 slots");
+            if number % 7 == 0 && number > 4 {
+                packet.trim_front(u16::from(number % 5)).expect("longer than that");
+            }
+            if number % 11 == 0 {
+                let _other = packet.head.share();
+            }
+            packets.push(packet);
+        }
+        for length in [0, 1, 14, 60, 128, 199, 200, 2048] {
+            let fronts = Packet::fronts(&packets, length).collect::<Vec<_>>();
+            let expected = packets.iter().map(|packet| packet.bytes().get(..usize::from(length)));
+            assert_eq!(fronts, expected.collect::<Vec<_>>(), "{length}");
+        }
+        assert_eq!(Packet::fronts(&[], 5).next(), None);
+    }
+}
