@@ -1,20 +1,23 @@
 //! What a change of the number of workers does to packets that come meanwhile, between veths.
 //!
 //! Packets come at a steady rate. The one that waits longest has waited for the whole pause: rings hold what comes.
+//! Each packet that is missing at the end is in one book: that of a wire, of the gateway's input, or of the gateway.
 
+use super::super::hops::{Lost, Path};
 use super::super::stand::cores;
 use super::{Run, promise};
 use crate::interrupt;
 use crate::meters::statistics::Samples;
 use crate::meters::stream::StreamMeter;
 use crate::peers::polder::Polder;
-use crate::peers::{CLIENT, SERVER, Site, Task};
+use crate::peers::{CLIENT, Device as _, SERVER, Site, Task};
 use crate::report::Better;
 use crate::scenarios::{Goal, Promise};
 use crate::topology::{End, Topology, is_root, pin_here, put_first};
 use crate::traffic::packet::{Mac, Talk};
 use crate::traffic::raw::{Injector, Moment, Plan, Sink};
-use anyhow::anyhow;
+use anyhow::{anyhow, ensure};
+use std::fmt;
 use std::time::Duration;
 
 pub(super) const WAIT: &str = "order.workers_change.longest_wait_us";
@@ -43,6 +46,7 @@ struct Line {
     polder: Polder,
     injector: Injector,
     sink: Sink,
+    path: Path,
     _topology: Topology,
 }
 
@@ -50,10 +54,24 @@ struct Line {
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     sent: u64,
-    lost: u64,
+    lost: Lost,
     reordered: u64,
     /// In nanoseconds.
     longest: u64,
+}
+
+/// What all runs of a kind have seen.
+#[derive(Debug, Default)]
+struct Sum {
+    sent: u64,
+    /// Lost by the gateway: at its input, and inside.
+    by_gateway: u64,
+    /// Lost on wires.
+    on_wires: u64,
+    reordered: u64,
+    longest: Samples,
+    /// What is known of runs that lost something.
+    remarks: Vec<String>,
 }
 
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
@@ -74,30 +92,49 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
 fn changes(run: &mut Run) -> anyhow::Result<()> {
     let (core, other) = cores();
     let mut line = Line::lay(core, other)?;
-    let (mut changed, mut unchanged) = (Samples::default(), Samples::default());
-    let (mut lost, mut without, mut sent, mut reordered) = (0, 0, 0, 0);
+    let (mut changed, mut unchanged) = (Sum::default(), Sum::default());
     let mut cpus = [format!("[{core}]"), format!("[{core}, {other}]")];
     for round in 1..=run.quick_or(4, 20) {
         run.says(&format!("workers change, run {round}"));
-        let still = line.observe(other, |_| Ok(()))?;
-        let seen = line.observe(other, |polder| polder.reload_with(&cpus[0], &cpus[1]))?;
+        unchanged.add(line.observe(other, |_| Ok(()))?);
+        changed.add(line.observe(other, |polder| polder.reload_with(&cpus[0], &cpus[1]))?);
         cpus.reverse();
-        unchanged.push(micros(still.longest));
-        changed.push(micros(seen.longest));
-        (lost, without) = (lost + seen.lost, without + still.lost);
-        (sent, reordered) = (sent + seen.sent, reordered + seen.reordered);
     }
+    let unaccounted = line.polder.unaccounted()?.unwrap_or(0);
+    ensure!(unaccounted == 0, "{unaccounted} packets are unaccounted for");
     run.place("workers that change in number", format!("{core}, {other}"), "pinned by `cpus`");
-    run.record(WAIT, &changed);
-    let usual = unchanged.median().unwrap_or(0.0);
+    run.record(WAIT, &changed.longest);
+    let (usual, reordered) = (unchanged.longest.median().unwrap_or(0.0), changed.reordered);
     run.remark(
         WAIT,
         format!("at {RATE} packets a second; without a change {usual:.0}; {reordered} reordered"),
     );
     #[expect(clippy::cast_precision_loss, reason = "thousands of packets")]
-    run.record_one(LOST, lost as f64);
-    run.remark(LOST, format!("of {sent}; without a change {without}"));
+    run.record_one(LOST, changed.by_gateway as f64);
+    run.remark(LOST, format!("{changed}; without a change {unchanged}"));
     Ok(())
+}
+
+impl Sum {
+    fn add(&mut self, seen: Seen) {
+        let Seen { sent, lost, reordered, longest } = seen;
+        self.sent += sent;
+        self.by_gateway += lost.hops.at_input + lost.in_device.unsigned_abs();
+        self.on_wires += lost.hops.to_device + lost.hops.to_sink;
+        self.reordered += reordered;
+        self.longest.push(micros(longest));
+        if lost != Lost::default() {
+            self.remarks.push(format!("{lost}; the longest wait was {:.0} µs", micros(longest)));
+        }
+    }
+}
+
+impl fmt::Display for Sum {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sent, by_gateway, on_wires, remarks, .. } = self;
+        write!(formatter, "{by_gateway} of {sent}, and {on_wires} on wires")?;
+        remarks.iter().try_for_each(|remark| write!(formatter, " ({remark})"))
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "below a minute")]
@@ -132,9 +169,16 @@ impl Line {
             moderation_us: 0,
             receiving: None,
         };
+        let path = Path {
+            source: (generator.clone(), "gen0".to_owned()),
+            input: (gateway.clone(), input.clone()),
+            output: (gateway.clone(), output.clone()),
+        };
         // Not shared: the second worker has the injector's core, and would hold up what it took part in.
         let polder = Polder::start(&site, topology.directory())?;
-        Ok(Self { polder, injector, sink, _topology: topology })
+        // A wire holds 256 packets, 13 ms: what is busy beside must not be taken for the pause.
+        polder.threads().iter().skip(1).try_for_each(|&thread| put_first(thread))?;
+        Ok(Self { polder, injector, sink, path, _topology: topology })
     }
 
     /// Sends for a while, and does something meanwhile.
@@ -143,7 +187,8 @@ impl Line {
         core: usize,
         act: impl FnOnce(&Polder) -> anyhow::Result<()> + Send,
     ) -> anyhow::Result<Seen> {
-        let Self { polder, injector, sink, .. } = self;
+        let Self { polder, injector, sink, path, .. } = self;
+        let before = path.read()?;
         std::thread::scope(|scope| {
             let acting = scope.spawn(|| {
                 pin_here(core)?;
@@ -160,9 +205,10 @@ impl Line {
             sink.drain(&mut meter);
             let outcome = meter.finish(sent?.numbers);
             let arrivals = outcome.arrivals;
+
             Ok(Seen {
                 sent: arrivals.sent,
-                lost: arrivals.lost,
+                lost: path.read()?.since(before, arrivals.sent, arrivals.received),
                 reordered: arrivals.reordered,
                 longest: outcome.latency.max(),
             })
