@@ -5,6 +5,7 @@
 use super::accounts::{Accounts, drops};
 use super::gateway::{Gateway, PortState, WorkerHandle};
 use super::run::lock;
+use super::threads::{self, asleep};
 use super::views;
 use crate::config::model::{Bridge, Configuration, Device, Member, MemberVlan, OnExit, Tunnel};
 use crate::config::write::{ranges, role};
@@ -72,8 +73,8 @@ fn path(gateway: &Gateway) -> Path {
     let workers = gateway.worker_counters();
     let all = workers.iter().map(AsRef::as_ref).collect::<Vec<&WorkerCounters>>();
     let uptime = uptime(gateway);
-    let times = super::threads::times("worker-");
-    let waited = |number| times.get(&format!("worker-{number}")).map(|times| times.waiting.0);
+    let times = threads::times("worker-");
+    let times = |number| times.get(&format!("worker-{number}"));
     let has_rules = !gateway.configuration.filters.is_empty();
     let stages = |workers: &[&WorkerCounters], queues: &[Arc<QueueCounters>]| {
         let mut rows = stages(workers, queues);
@@ -84,8 +85,8 @@ fn path(gateway: &Gateway) -> Path {
     let of_worker = |(number, worker): (usize, &Arc<WorkerCounters>)| WorkerPath {
         number,
         elapsed_nanos: uptime.0,
-        slept_nanos: worker.slept_nanos.get(),
-        waited_nanos: waited(number),
+        slept_nanos: asleep(times(number), uptime, Nanos(worker.slept_nanos.get())).0,
+        waited_nanos: times(number).map(|times| times.waiting.0),
         stages: stages(&[worker.as_ref()], &[]),
     };
     Path {
@@ -289,7 +290,7 @@ fn tunnel_row(tunnel: &Tunnel, gateway: &Gateway) -> TunnelRow {
 
 fn workers(gateway: &Gateway) -> Vec<WorkerRow> {
     let uptime = uptime(gateway);
-    let times = super::threads::times("worker-");
+    let times = threads::times("worker-");
     let row = |(number, worker): (usize, &WorkerHandle)| {
         let counters = &worker.counters;
         let receive = counters.stage(Stage::Receive);
@@ -299,7 +300,7 @@ fn workers(gateway: &Gateway) -> Vec<WorkerRow> {
             number,
             cpu: worker.cpu,
             elapsed_nanos: uptime.0,
-            slept_nanos: counters.slept_nanos.get(),
+            slept_nanos: asleep(times, uptime, Nanos(counters.slept_nanos.get())).0,
             cpu_nanos: times.map(|times| times.on_cpu.0),
             waited_nanos: times.map(|times| times.waiting.0),
             received: receive.packets.get(),

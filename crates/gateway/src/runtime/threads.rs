@@ -13,6 +13,13 @@ pub(super) struct Times {
     pub(super) waiting: Nanos,
 }
 
+/// How long a thread has been asleep of the time that has passed: neither on a CPU nor ready for one, which is what
+/// the thread cannot know of itself. `counted` is its own account, which has to do where the system does not tell.
+pub(super) fn asleep(times: Option<&Times>, elapsed: Nanos, counted: Nanos) -> Nanos {
+    let Some(times) = times else { return counted };
+    Nanos(elapsed.0.saturating_sub(times.on_cpu.0).saturating_sub(times.waiting.0))
+}
+
 /// The times of the threads whose names begin with `prefix`, by name; without those that the system does
 /// not tell.
 pub(super) fn times(prefix: &str) -> HashMap<String, Times> {
@@ -41,6 +48,20 @@ fn read(thread: &Path) -> Option<Times> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_of_a_thread_is_all_accounted_for() {
+        let (elapsed, counted) = (Nanos(1000), Nanos(930));
+        let times = Times { on_cpu: Nanos(70), waiting: Nanos(200) };
+        assert_eq!(
+            asleep(Some(&times), elapsed, counted),
+            Nanos(730),
+            "who is woken late has not slept meanwhile"
+        );
+        let ahead = Times { on_cpu: Nanos(1001), waiting: Nanos(0) };
+        assert_eq!(asleep(Some(&ahead), elapsed, counted), Nanos(0));
+        assert_eq!(asleep(None, elapsed, counted), counted);
+    }
 
     #[test]
     fn a_thread_that_works_has_been_on_a_cpu() {

@@ -13,7 +13,7 @@ pub struct WorkerRow {
     pub cpu: Option<u16>,
     /// Time since the start of the gateway, or since the view before.
     pub elapsed_nanos: u64,
-    /// Time asleep.
+    /// Time asleep, what it stayed away for its share included.
     pub slept_nanos: u64,
     /// Time on a CPU, by the scheduler's account.
     pub cpu_nanos: Option<u64>,
@@ -94,13 +94,15 @@ pub(super) fn draw(rows: &[WorkerRow], look: Look) -> String {
         ("on CPU", Align::Right),
         ("waiting for it", Align::Right),
         ("asleep", Align::Right),
+        ("for its share", Align::Right),
         ("packets", Align::Right),
         ("a batch", Align::Right),
         ("budget", Align::Right),
         ("moderation", Align::Right),
         ("wake-ups/s", Align::Right),
-        ("rounds", Align::Right),
+        ("polls", Align::Right),
         ("empty", Align::Right),
+        ("packets a poll", Align::Right),
         ("handed over", Align::Right),
         ("taken over", Align::Right),
         ("dropped", Align::Right),
@@ -118,6 +120,7 @@ pub(super) fn draw(rows: &[WorkerRow], look: Look) -> String {
             share(row.cpu_nanos),
             share(row.waited_nanos),
             share(Some(row.slept_nanos)),
+            if row.share_nanos == 0 { "–".to_owned() } else { share(Some(row.share_nanos)) },
             look.count(row.received),
             mean(ratio(row.received, row.batches)),
             row.budget.to_string(),
@@ -129,6 +132,7 @@ pub(super) fn draw(rows: &[WorkerRow], look: Look) -> String {
             mean(per_second(row.wakeups, row.elapsed_nanos)),
             look.count(row.polls),
             percent(row.empty_polls, row.polls).unwrap_or_else(|| "–".to_owned()),
+            mean(ratio(row.received, row.polls)),
             look.count(row.handed_over),
             look.count(row.taken_over),
             look.count(row.dropped),
@@ -163,11 +167,13 @@ mod tests {
             cpu_nanos: Some(400),
             received: 100,
             batches: 8,
+            polls: 40,
+            share_nanos: 50,
             pool_exhausted: 17,
             ..WorkerRow::default()
         };
         let text = draw(&[row], Look::PLAIN);
-        for part in ["75.0 %", "20.0 %", "12.5", "17 times", "any"] {
+        for part in ["75.0 %", "20.0 %", "12.5", "17 times", "any", " 2.5 ", " 2.5 %"] {
             assert!(text.contains(part), "{part} in {text}");
         }
     }
