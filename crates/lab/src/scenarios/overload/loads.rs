@@ -1,8 +1,9 @@
 //! One way of receiving at loads from half of the capacity to ten times that.
 
 use super::rows::{of_column, prefix};
-use super::{books, capacity, lay, micros, offered};
+use super::{RECEIVING_US, books, lay, micros, offered, polder};
 use crate::meters::stream::Outcome;
+use crate::peers::asks::Asks;
 use crate::peers::echo::Service;
 use crate::report::{Line, Table};
 use crate::scenarios::Run;
@@ -10,10 +11,13 @@ use crate::scenarios::stand::{Stand, Trial};
 use crate::traffic::raw::Plan;
 use std::time::Duration;
 
-/// Offered, as a multiple of what the service could answer if receiving cost next to nothing.
-const FACTORS: [f64; 7] = [0.5, 0.8, 1.0, 1.5, 2.5, 5.0, 10.0];
+/// Offered, as a multiple of the capacity. The last is ten times the most that is answered at any of these loads,
+/// which may be a little more than what was measured before.
+const FACTORS: [f64; 7] = [0.5, 0.8, 1.0, 1.5, 2.5, 5.0, 11.0];
 /// The same in a quick run.
-const FEW: [f64; 4] = [0.5, 1.0, 2.5, 10.0];
+const FEW: [f64; 4] = [0.5, 1.0, 2.5, 11.0];
+/// Offered when the capacity is measured, as multiples of what it would be if a request were an echo.
+const BEYOND: [f64; 3] = [1.5, 2.5, 5.0];
 
 /// What one load showed.
 struct Load {
@@ -30,15 +34,30 @@ pub(super) fn table(title: String) -> Table {
     Table { title, columns: columns.map(str::to_owned).to_vec(), lines: Vec::new() }
 }
 
+/// The capacity for such requests: the most that Polder answers in a second when more are offered. What NFS costs
+/// beyond the work of a request, an answer in fragments above all, is in no formula.
+pub(super) fn capacity(run: &Run, asks: Asks, cost_us: u32) -> anyhow::Result<f64> {
+    run.says(&format!("capacity, {} of {cost_us} µs", asks.name()));
+    let mut stand = lay(Service { asks, over: polder(true, None), cost_us })?;
+    let nominal = 1e6 / (f64::from(cost_us) + RECEIVING_US);
+    let time = Duration::from_millis(run.quick_or(300, 800));
+    let mut rate = 0.0_f64;
+    for times in BEYOND {
+        rate = rate.max(stand.run(&Plan::steady(nominal * times, time))?.rate());
+    }
+    anyhow::ensure!(rate > 0.0, "no {} request of {cost_us} µs was answered", asks.name());
+    Ok(rate)
+}
+
 /// One way of receiving, from half of the capacity to ten times that. Answers a line of a curve.
 pub(super) fn column(
     run: &mut Run,
-    name: &str,
-    service: Service,
+    (name, service): (&str, Service),
+    capacity: f64,
     (table, unaccounted): (&mut Table, &mut u64),
 ) -> anyhow::Result<Vec<(f64, f64)>> {
     let mut stand = lay(service)?;
-    let loads = measure(run, name, service, &mut stand)?;
+    let loads = measure(run, (name, service), capacity, &mut stand)?;
     let said = stand.says()?;
     *unaccounted += books(&mut stand)?;
     table.lines.extend(loads.iter().map(|load| load.line(name)));
@@ -50,14 +69,19 @@ pub(super) fn column(
     Ok(points.collect())
 }
 
-fn measure(run: &Run, name: &str, service: Service, stand: &mut Stand) -> anyhow::Result<Vec<Load>> {
+fn measure(
+    run: &Run,
+    (name, service): (&str, Service),
+    capacity: f64,
+    stand: &mut Stand,
+) -> anyhow::Result<Vec<Load>> {
     let time = Duration::from_millis(run.quick_or(500, 2000));
     let factors = if run.is_quick() { FEW.as_slice() } else { &FACTORS };
     let mut loads = Vec::<Load>::new();
     for &factor in factors {
         let what = format!("{} of {} µs", service.asks.name(), service.cost_us);
         run.says(&format!("{name}, {what}, {factor} times the capacity"));
-        let rate = capacity(service) * factor;
+        let rate = capacity * factor;
         // What the generator did not reach it will not exceed.
         let beyond = loads.last().filter(|load| load.seen.is_none());
         let load = match beyond {

@@ -92,6 +92,7 @@ fn requests(run: &mut Run, asks: Asks, unaccounted: &mut u64) -> anyhow::Result<
     for cost_us in COSTS_US {
         let title = format!("{}, and {cost_us} µs of work a request", asks.name());
         let (mut lines, mut table) = (BTreeMap::new(), loads::table(title.clone()));
+        let mut capacity = None;
         for (name, over) in COLUMNS {
             let rows = rows::of_column(&rows::prefix(asks, cost_us), name);
             if !rows.iter().any(|row| run.wants(row)) {
@@ -101,8 +102,12 @@ fn requests(run: &mut Run, asks: Asks, unaccounted: &mut u64) -> anyhow::Result<
                 run.leave_out(format!("{}, {cost_us} µs: {name}", asks.name()));
                 continue;
             }
+            let capacity = match capacity {
+                Some(capacity) => capacity,
+                None => *capacity.insert(loads::capacity(run, asks, cost_us)?),
+            };
             let service = Service { asks, over, cost_us };
-            let line = loads::column(run, name, service, (&mut table, unaccounted))?;
+            let line = loads::column(run, (name, service), capacity, (&mut table, unaccounted))?;
             lines.insert(name.to_owned(), line);
         }
         if table.lines.is_empty() {
@@ -121,11 +126,6 @@ fn requests(run: &mut Run, asks: Asks, unaccounted: &mut u64) -> anyhow::Result<
 
 fn lay(service: Service) -> anyhow::Result<Stand> {
     Stand::lay(Setup::new(Contender::Echo(service), Task::Route, FRAME_BYTES, FLOWS))
-}
-
-/// Requests a second that a core answers, about.
-fn capacity(service: Service) -> f64 {
-    1e6 / (f64::from(service.cost_us) + RECEIVING_US)
 }
 
 /// Packets a second that the generator's interface took.
