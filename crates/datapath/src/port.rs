@@ -128,6 +128,12 @@ pub trait RxQueue: Send {
         false
     }
 
+    /// How many packets it brings for each that its other end was given: more than one behind a service whose answers
+    /// are longer than the network takes.
+    fn packets_each(&self) -> u32 {
+        1
+    }
+
     /// Frames that wait in the device's ring, or in the driver, for packets to come.
     fn posted(&self) -> u32 {
         0

@@ -100,6 +100,7 @@ pub fn service(options: Options, mut maker: Maker) -> (Queue<ServiceRx, ServiceT
         payload: Vec::with_capacity(2048),
         fragments: VecDeque::new(),
         identification: 0,
+        parts: 1,
         done: Arc::clone(&done),
         counters: Arc::default(),
     };
@@ -183,6 +184,8 @@ pub struct ServiceRx {
     fragments: VecDeque<Packet>,
     /// Of the last answer in fragments.
     identification: u16,
+    /// Packets of the last answer: a budget is in packets, what may wait are requests.
+    parts: u32,
     done: Arc<ServiceCounters>,
     counters: Arc<QueueCounters>,
 }
@@ -190,7 +193,8 @@ pub struct ServiceRx {
 impl RxQueue for ServiceRx {
     fn receive(&mut self, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) -> Turn {
         if self.options.bounded && budget.left() > 0 {
-            let most = budget.left().saturating_mul(TURNS).clamp(FEWEST, MOST_WANTED);
+            let requests = (budget.left() / self.parts).max(1);
+            let most = requests.saturating_mul(TURNS).clamp(FEWEST, MOST_WANTED);
             // Relaxed: a number by itself.
             self.level.most.store(most, Ordering::Relaxed);
         }
@@ -212,6 +216,10 @@ impl RxQueue for ServiceRx {
 
     fn arm(&mut self) -> Armed {
         if self.has_more() { Armed::Raced } else { Armed::Waiting }
+    }
+
+    fn packets_each(&self) -> u32 {
+        self.parts
     }
 
     /// Requests come from the worker that has both ends; it looks before it sleeps.
@@ -245,8 +253,10 @@ impl ServiceRx {
         if length.is_some_and(|length| length > ETHERNET + usize::from(self.options.mtu)) {
             pool.release_packet(packet);
             self.cut(pool);
+            self.parts = u32::try_from(self.fragments.len()).unwrap_or(1).max(1);
             return None;
         }
+        self.parts = 1;
         let fits = length.is_some_and(|length| resize(&mut packet, length, pool));
         if !fits {
             pool.release_packet(packet);

@@ -178,3 +178,21 @@ fn no_more_wait_than_eight_turns_answer() {
     }
     pool.release(&mut batch);
 }
+
+#[test]
+fn requests_wait_as_long_as_others_when_an_answer_is_several_packets() {
+    let region = Region::new(RegionOptions { slots: 64, slot_bytes: 2048 }).expect("memory");
+    let mut pool = region.pool();
+    let (mut queue, _) = service(options(), Box::new(|| Box::new(Twice)));
+    let mut batch = Batch::new();
+    // Twice as much is longer than the network takes: two packets, so that a turn of twelve has six answers.
+    for (payload, parts, wanted) in [(&[5; 1400][..], 2, 48), (&[5], 1, 96)] {
+        batch.push(Packet::copy_from(&request(OWN, 7, payload), &mut pool).expect("memory")).expect("room");
+        queue.tx.transmit(&mut batch, &mut pool);
+        assert_eq!(queue.rx.receive(&mut Budget::new(12), &mut batch, &mut pool), Turn::Drained);
+        assert_eq!((batch.len(), queue.rx.packets_each()), (parts, u32::try_from(parts).expect("small")));
+        pool.release(&mut batch);
+        assert_eq!(queue.rx.receive(&mut Budget::new(12), &mut batch, &mut pool), Turn::Drained);
+        assert_eq!(queue.tx.wanted(), Some(wanted));
+    }
+}

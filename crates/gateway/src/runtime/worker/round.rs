@@ -118,7 +118,9 @@ impl Worker {
     fn worth_the_delay(&self) -> u32 {
         let Self { receivers, senders, schedule, .. } = self;
         let services = (0..receivers.len()).filter(|&index| senders.is_service(receivers[index].port));
-        services.map(|index| schedule.line.worth(index, DELAY)).fold(0, u32::saturating_add)
+        let requests = services
+            .map(|index| schedule.line.worth(index, DELAY) / receivers[index].rx.packets_each().max(1));
+        requests.fold(0, u32::saturating_add)
     }
 
     /// Receives up to a batch and takes it through the stages.
