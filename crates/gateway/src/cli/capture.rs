@@ -16,7 +16,11 @@ use std::io::{self, BufReader, BufWriter, Read as _, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Signals within this time of the first are one.
+const TOGETHER: Duration = Duration::from_secs(1);
 
 pub(super) fn capture(arguments: &Capture) -> Result<(), Failure> {
     let program = compile(&arguments.expression.join(" "), arguments.longest);
@@ -73,12 +77,12 @@ fn complain(text: &str, code: u8) -> Failure {
     Failure::Told(code)
 }
 
-/// Has the first signal end the capture, and the second the process.
+/// Has the first signal end the capture, and a later one the process. What comes together with the first is
+/// the same: `timeout` sends its signal to the process, and to its group.
 fn end_at_signals(stream: &UnixStream) -> Result<(), Failure> {
     let impatient = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&impatient))?;
-        signal_hook::flag::register(signal, Arc::clone(&impatient))?;
     }
     let (mut told, teller) = UnixStream::pair()?;
     for signal in [SIGINT, SIGTERM] {
@@ -88,6 +92,8 @@ fn end_at_signals(stream: &UnixStream) -> Result<(), Failure> {
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         if told.read(&mut [0]).is_ok() {
             let _: io::Result<()> = stream.shutdown(std::net::Shutdown::Write);
+            std::thread::sleep(TOGETHER);
+            impatient.store(true, Ordering::Relaxed);
         }
     })?;
     Ok(())

@@ -65,10 +65,11 @@ fn packets(file: &Path, comment: &str) -> usize {
     bytes.windows(comment.len()).filter(|window| window == &comment.as_bytes()).count()
 }
 
-/// Ends it as Ctrl-C does, and gives its summary.
+/// Ends it as `timeout` does, by a signal to the process and one to its group, and gives its summary.
 fn end(child: Child) -> String {
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    kill_process(pid, Signal::INT).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stderr).unwrap()

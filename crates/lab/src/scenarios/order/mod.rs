@@ -82,7 +82,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     }
     run.place("worker 1", cores - 2, "pinned");
     if wants(run, &["order.speedup", BREAK_EVEN]) {
-        speedups(run, link)?;
+        speedups(run, link, [cores - 1, cores - 2])?;
     }
     if wants(run, &["order.reordered", "order.late"]) {
         keeping::measure(run, link)?;
@@ -103,14 +103,16 @@ fn wants(run: &Run, parts: &[&str]) -> bool {
 }
 
 /// Two workers against one, at each cost.
-fn speedups(run: &mut Run, link: f64) -> anyhow::Result<()> {
+fn speedups(run: &mut Run, link: f64, cores: [usize; 2]) -> anyhow::Result<()> {
     let (rounds, time) = run.quick_or((3, Duration::from_millis(250)), (9, Duration::from_millis(600)));
     let mut curve = Vec::new();
     for cost in COSTS {
         run.says(&format!("one flow, {cost} ns of work a packet"));
         let links = work::links(cost, link);
         let (mut ratios, mut booked, mut rates) = (Samples::default(), Samples::default(), [0.0; 2]);
+        let mut bound = Samples::default();
         for _ in 0..rounds {
+            bound.push(work::side_by_side(cores, time / 5)?);
             let one = throughput(&Plan::one_flow(1, links), time)?;
             let two = throughput(&Plan::one_flow(2, links), time)?;
             rates = [rate(&one), rate(&two)];
@@ -123,9 +125,11 @@ fn speedups(run: &mut Run, link: f64) -> anyhow::Result<()> {
         run.remark(
             &row,
             format!(
-                "{:.2} → {:.2} Mpps in the last pair; {books:.2} × by the CPU time of the busier worker",
+                "{:.2} → {:.2} Mpps in the last pair; {books:.2} × by the CPU time of the busier worker; two threads \
+                 with nothing in common did {:.2} × of one's work",
                 rates[0] / 1e6,
-                rates[1] / 1e6
+                rates[1] / 1e6,
+                bound.median().unwrap_or(0.0)
             ),
         );
         curve.push((f64::from(cost), ratios.median().unwrap_or(0.0)));

@@ -1,13 +1,19 @@
 //! Work that takes a packet so long: what stands in for filters, ciphers and inspection.
 
 use crate::clock;
+use crate::topology::pin_here;
+use anyhow::anyhow;
 use std::hint::black_box;
+use std::sync::Barrier;
 use std::time::Duration;
 
 /// Times a calibration is repeated; the fastest counts, for nothing makes it faster than it is.
 const TRIES: u32 = 5;
 /// Rounds of a calibration.
 const ROUNDS: u32 = 2_000_000;
+
+/// Links between two looks at the clock.
+const UNIT: u32 = 2000;
 
 /// A chain of dependent multiplications over the packet's bytes, of so many links.
 #[inline(never)]
@@ -38,9 +44,48 @@ pub(in crate::scenarios) fn links(nanos: u32, link_nanos: f64) -> u32 {
     (f64::from(nanos) / link_nanos).round() as u32
 }
 
+/// How many times as much two threads on two cores do as one of them alone, of work that shares nothing: more no
+/// two workers can reach. Less than two where the cores are one core's threads, or somebody else has them.
+pub(super) fn side_by_side([first, second]: [usize; 2], time: Duration) -> anyhow::Result<f64> {
+    let alone = rates(&[first], time)?;
+    Ok(rates(&[first, second], time)? / alone)
+}
+
+/// The work that threads on these cores do together in a second, in units of their own.
+fn rates(cores: &[usize], time: Duration) -> anyhow::Result<f64> {
+    let start = Barrier::new(cores.len());
+    std::thread::scope(|scope| {
+        let run = |core: usize| {
+            let pinned = pin_here(core);
+            start.wait();
+            pinned.map(|()| rate(time))
+        };
+        let threads = cores.iter().map(|&core| scope.spawn(move || run(core))).collect::<Vec<_>>();
+        let rates =
+            threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("the work panicked"))?);
+        rates.sum()
+    })
+}
+
+fn rate(time: Duration) -> f64 {
+    let (start, bytes) = (clock::now(), [0x5a; 64]);
+    let mut count = 0_u32;
+    while clock::now() - start < time {
+        black_box(work(black_box(&bytes), UNIT));
+        count += 1;
+    }
+    f64::from(count) / (clock::now() - start).as_secs_f64()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_threads_do_some_work() {
+        let ratio = side_by_side([0, crate::machine::cores() - 1], Duration::from_millis(5)).unwrap();
+        assert!(ratio.is_finite() && ratio > 0.0, "{ratio}");
+    }
 
     #[test]
     fn links_take_time_and_depend_on_the_bytes() {
