@@ -129,6 +129,11 @@ impl Run {
         self.report.quick && clock::now() - self.start > QUICK * 4 / 5
     }
 
+    /// Whether there is so much time left; always, but in a quick run.
+    pub fn has_left(&self, time: Duration) -> bool {
+        !self.report.quick || clock::now() - self.start + time <= QUICK
+    }
+
     /// Says what is being done.
     pub fn says(&self, what: &str) {
         self.step.says(&format!("{}: {what}", self.report.scenario));

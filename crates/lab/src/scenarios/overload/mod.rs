@@ -61,13 +61,13 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     run.place("generator and sink", other, "the sink's NAPI thread before all others, begun by a timer");
     let [echo, nfs @ ..] = ASKS;
     requests(run, echo, &mut unaccounted)?;
-    if (run.wants(beside::SHARE) || run.wants(beside::WAKE)) && has_time(run, "neighbours") {
+    if (run.wants(beside::SHARE) || run.wants(beside::WAKE)) && has_time(run, "neighbours", 30) {
         beside::measure(run, &mut unaccounted)?;
     }
-    if run.wants(fairness::LOST) && has_time(run, "fairness") {
+    if run.wants(fairness::LOST) && has_time(run, "fairness", 10) {
         fairness::measure(run, &mut unaccounted)?;
     }
-    if run.wants(BUDGET) && has_time(run, "budgets") {
+    if run.wants(BUDGET) && has_time(run, "budgets", 30) {
         budgets::measure(run, &mut unaccounted)?;
     }
     for asks in nfs {
@@ -78,13 +78,14 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether there is time for this in a run that is to be quick; says so when there is not.
-fn has_time(run: &mut Run, what: &str) -> bool {
-    let out_of_time = run.is_out_of_time();
-    if out_of_time {
+/// Whether there is time for this, which takes about so many seconds, in a run that is to be quick; says so when
+/// there is not.
+fn has_time(run: &mut Run, what: &str, seconds: u64) -> bool {
+    let has_time = run.has_left(Duration::from_secs(seconds));
+    if !has_time {
         run.leave_out(what);
     }
-    !out_of_time
+    has_time
 }
 
 /// One kind of request, at every cost, over every way of receiving.
