@@ -86,6 +86,15 @@ impl Batch {
         self.packets.drain(..)
     }
 
+    /// Empties the batch without ending its packets; the caller has taken over what they name.
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "UNSAFETY: elements are forgotten, not moved out one by one")]
+    pub(crate) fn forget(&mut self) {
+        // SAFETY: 0 is within the capacity, and of no elements all are initialised; what is not dropped is
+        // forgotten, which is safe.
+        unsafe { self.packets.set_len(0) };
+    }
+
     /// Moves each packet, in order, to the end of that of `others` which `choose` names. What it names none
     /// for, or one that is full, goes to `refuse`.
     ///

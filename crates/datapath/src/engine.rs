@@ -370,22 +370,24 @@ struct Journey<'a, E, C> {
 impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     fn arrive(&mut self, batch: &mut Batch, ingress: PortId) {
         let count = batch.len();
-        parse(batch, self.tables.longest_frame, &self.context);
+        let mut left = parse(batch, self.tables.longest_frame, &self.context);
         self.meter.lap(Stage::Parse, count);
         self.egress.passed(Stage::Parse, batch);
         if self.tables.tunnels.underlay(ingress).is_some() {
-            let count = alive(batch);
+            let count = left;
             decapsulate(batch, &self.tables.tunnels, self.decapsulate, &mut self.context);
             self.meter.lap(Stage::Decapsulate, count);
             self.egress.passed(Stage::Decapsulate, batch);
             if let Some(captures) = self.captures {
                 captures.decapsulated(batch, self.context.now);
             }
+            left = alive(batch);
         }
         if self.tables.filters.looks(Direction::In) {
             self.filter(batch, Direction::In);
+            left = alive(batch);
         }
-        self.forward(batch);
+        self.forward(batch, left);
     }
 
     /// Asks the rules. Not in line, so that the path without rules is as short as if there were no stage.
@@ -397,17 +399,17 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         self.egress.passed(Stage::Filter, batch);
     }
 
-    /// From the router or the bridge on.
-    fn forward(&mut self, batch: &mut Batch) {
+    /// From the router or the bridge on, with `count` packets that are still on their way.
+    fn forward(&mut self, batch: &mut Batch, mut count: usize) {
         if let Extra(Some(stage)) = self.extra {
             stage(batch);
+            count = alive(batch);
         }
-        if self.tables.routers.is_empty() { self.bridge(batch) } else { self.route(batch) }
+        if self.tables.routers.is_empty() { self.bridge(batch, count) } else { self.route(batch, count) }
     }
 
     /// From the bridge on.
-    fn bridge(&mut self, batch: &mut Batch) {
-        let count = alive(batch);
+    fn bridge(&mut self, batch: &mut Batch, count: usize) {
         bridge(batch, &self.tables.bridges, self.bridge, &mut self.rooms.flooded, &mut self.context);
         self.meter.lap(Stage::Bridge, count);
         if !batch.is_empty() {
@@ -538,7 +540,8 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         while !self.encapsulate.replies.is_empty() {
             let mut replies = core::mem::take(&mut self.rooms.replies);
             core::mem::swap(&mut replies, &mut self.encapsulate.replies);
-            self.forward(&mut replies);
+            let count = alive(&replies);
+            self.forward(&mut replies, count);
             self.rooms.replies = replies;
         }
     }

@@ -12,17 +12,23 @@ use polder_buffers::{Batch, Packet};
 /// Length of an Ethernet header without tags, in bytes.
 const ETHERNET: u16 = 14;
 
-/// Marks what is too short to have addresses or longer than `longest` bytes.
-pub fn parse(batch: &mut Batch, longest: usize, context: &Context<'_>) {
+/// Marks what is too short to have addresses or longer than `longest` bytes; returns how many packets are
+/// still on their way.
+pub fn parse(batch: &mut Batch, longest: usize, context: &Context<'_>) -> usize {
+    let mut alive = 0;
     for packet in batch.iter_mut() {
         if is_dropped(packet) {
             continue;
         }
         match decide(packet, longest) {
-            None => packet.network_offset = ETHERNET,
+            None => {
+                packet.network_offset = ETHERNET;
+                alive += 1;
+            }
             Some(reason) => context.discard(packet, reason),
         }
     }
+    alive
 }
 
 /// Why the frame cannot go on, if it cannot.

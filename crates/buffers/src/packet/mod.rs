@@ -225,6 +225,13 @@ impl Packet {
         table::slot_mut(&mut self.head, u32::from(self.offset), u32::from(self.length))
     }
 
+    /// The bytes in the head frame and the port to leave by, for who writes both.
+    #[inline(always)]
+    pub fn bytes_and_egress(&mut self) -> (&mut [u8], &mut PortId) {
+        let bytes = table::slot_mut(&mut self.head, u32::from(self.offset), u32::from(self.length));
+        (bytes, &mut self.egress)
+    }
+
     /// The head frame; its index tells whether two packets are the same memory.
     #[inline]
     pub fn head(&self) -> &Frame {

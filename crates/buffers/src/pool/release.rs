@@ -15,7 +15,7 @@ impl Pool {
         if batch.iter().all(|packet| packet.is_contiguous() && self.kind.has(packet.head().place())) {
             self.put_slots(batch, |packet| packet.head().place());
             // The slots are in the cache; the packets name them no more.
-            return batch.drain().for_each(core::mem::forget);
+            return batch.forget();
         }
         for packet in batch.drain() {
             self.put_packet(packet);

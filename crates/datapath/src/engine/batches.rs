@@ -1,6 +1,7 @@
 //! Batches between stages: counted, cut into chunks, put into parcels.
 
 use crate::drops::is_dropped;
+use crate::route::Sent;
 use crate::seal::is_marked;
 use crate::steer::Parcel;
 use polder_buffers::{Batch, ChecksumState, NO_PORT, Packet, Pool, PortId};
@@ -17,7 +18,7 @@ pub(super) fn collect(batch: &mut Batch, parcel: &mut Parcel, pool: &mut Pool) {
 }
 
 /// What the stages behind router and bridge ask of a batch, in one pass.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Survey {
     /// Packets that are still on their way.
     pub(super) alive: usize,
@@ -49,6 +50,15 @@ impl Survey {
             let rank = rank(packet.egress);
             survey.ranks = (survey.ranks.0.min(rank), survey.ranks.1.max(rank));
         }
+        survey
+    }
+
+    /// The same of a batch that the router has said it all of.
+    #[inline]
+    pub(super) fn of_sent(batch: &Batch, Sent { lowest, highest }: Sent) -> Self {
+        let ranks = (rank(lowest), rank(highest));
+        let survey = Self { alive: batch.len(), has_marked: false, has_partial: false, ranks };
+        debug_assert_eq!(survey, Self::of(batch), "as if it had been looked at");
         survey
     }
 

@@ -4,7 +4,7 @@ use super::batches::{Survey, alive, in_chunks};
 use super::{Engine, Journey, With};
 use crate::counters::Stage;
 use crate::filter::Direction;
-use crate::route::route;
+use crate::route::{Sent, route};
 use crate::transmit::Egress;
 use crate::units::Nanos;
 use polder_buffers::{Batch, NO_PORT, Packet};
@@ -24,16 +24,15 @@ impl Engine {
 impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     /// From the router on. Not in line, so that the path without one is as short as if there were no stage.
     #[inline(never)]
-    pub(super) fn route(&mut self, batch: &mut Batch) {
+    pub(super) fn route(&mut self, batch: &mut Batch, count: usize) {
         let routers = &self.tables.routers;
-        let count = alive(batch);
-        route(batch, routers, self.route, &mut self.rooms.routed, &mut self.context);
+        let sent = route(batch, routers, self.route, &mut self.rooms.routed, &mut self.context);
         self.meter.lap(Stage::Route, count);
         if batch.is_empty() {
             self.go_on_routed();
         } else {
             self.egress.passed(Stage::Route, batch);
-            self.bridge_rest(batch);
+            self.bridge_rest(batch, sent);
         }
     }
 
@@ -43,16 +42,16 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         let mut routed = core::mem::take(&mut self.rooms.routed);
         let mut part = core::mem::take(&mut self.rooms.part);
         self.egress.passed(Stage::Route, &routed);
-        in_chunks(&mut routed, &mut part, |part| self.bridge_rest(part));
+        in_chunks(&mut routed, &mut part, |part| self.bridge_rest(part, None));
         self.rooms.routed = routed;
         self.rooms.part = part;
     }
 
     /// What the router has sent somewhere, or dropped, has nothing to do with the bridge.
-    fn bridge_rest(&mut self, batch: &mut Batch) {
-        let survey = Survey::of(batch);
+    fn bridge_rest(&mut self, batch: &mut Batch, sent: Option<Sent>) {
+        let survey = sent.map_or_else(|| Survey::of(batch), |sent| Survey::of_sent(batch, sent));
         if survey.may_lack_ports() && !batch.iter().all(has_egress) {
-            return self.bridge(batch);
+            return self.bridge(batch, survey.alive);
         }
         if self.tables.filters.looks(Direction::Out) {
             return self.enter_tunnels(batch);
@@ -65,7 +64,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         let released = self.route.look_after(&self.tables.routers, &mut self.context);
         let mut released = core::mem::take(released);
         let mut chunk = core::mem::take(&mut self.rooms.work);
-        in_chunks(&mut released, &mut chunk, |chunk| self.forward(chunk));
+        in_chunks(&mut released, &mut chunk, |chunk| self.forward(chunk, alive(chunk)));
         self.rooms.work = chunk;
         self.route.give_back(released);
         self.route.tidy();

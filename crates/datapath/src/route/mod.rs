@@ -103,6 +103,7 @@ mod stage;
 
 mod hold;
 mod onward;
+mod plain;
 mod sort;
 
 mod counters;
@@ -113,6 +114,7 @@ pub use fib::{Fib, FibHandle, FibReader};
 pub use interface::{Interface, InterfaceId, LEAST_MTU, OwnAddress, Owner, RouterId, Routers, RoutersError};
 pub use neighbours::{Neighbour, Neighbours};
 pub use notices::{Notice, Notices};
+pub use plain::Sent;
 pub use prefix::{BadPrefix, Prefix};
 pub use router::{Router, RouterAccess};
 pub use stage::{RouteState, route};

@@ -28,7 +28,7 @@ pub(super) struct Acts<'a> {
 
 /// The hop of a way that is a neighbour on an untagged interface whose address is known.
 #[inline(always)]
-fn plain_hop(ways: &Ways, found: WayId) -> Option<(&Hop, MacAddress)> {
+pub(super) fn plain_hop(ways: &Ways, found: WayId) -> Option<(&Hop, MacAddress)> {
     let Some(Way::Hop(hop)) = ways.get(found) else { return None };
     let mac = hop.neighbour.address().filter(|_| hop.interface.vlan == VlanId::PRIORITY)?;
     Some((hop, mac))
@@ -87,7 +87,7 @@ fn send_plain<const WORD: usize>(packet: &mut Packet, found: WayId, plan: Plan, 
 
 /// The places of the bits that are set.
 #[inline(always)]
-fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
+pub(super) fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
         let place = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
         bits &= bits - 1;
@@ -111,7 +111,7 @@ pub(super) fn trim(packet: &mut Packet, pool: &mut Pool) {
 
 /// Decides on a packet that the short path is not for, and acts.
 #[cold]
-fn settle(
+pub(super) fn settle(
     packet: &mut Packet,
     position: usize,
     found: WayId,

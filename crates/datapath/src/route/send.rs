@@ -26,9 +26,9 @@ pub(super) const WORD_V6: usize = ETHERNET + PAYLOAD_LENGTH;
 /// What a router makes of an IPv4 header that has time to live left.
 #[inline(always)]
 pub(super) fn plan_v4(header: &[u8; Ipv4::HEADER_BYTES]) -> Plan {
-    let word = u32::from_be_bytes([header[8], header[9], header[10], header[11]]);
+    let word = [header[8], header[9], header[10], header[11]];
     let total = u16::from_be_bytes([header[2], header[3]]);
-    Plan { word: count_down_v4(word).to_be_bytes(), total: u32::from(total) }
+    Plan { word: count_down_v4(word), total: u32::from(total) }
 }
 
 /// The same of an IPv6 header.
@@ -61,12 +61,13 @@ fn readdress(link: &mut [u8; ETHERNET], hop: &Hop, neighbour: MacAddress) {
 /// One router less to meet (RFC 1812, 5.3.1): time to live, protocol and checksum, with time left before.
 ///
 /// One less in an upper byte is the same as one more in that of the checksum, carry added at the lower end
-/// (RFC 1624, equation 3, which this equals for every checksum).
+/// (RFC 1624, equation 3, which this equals for every checksum). A sum may be taken with its bytes exchanged
+/// (RFC 1071, 2), so all four bytes are counted with as they come.
 #[inline(always)]
-const fn count_down_v4(word: u32) -> u32 {
-    let sum = (word & 0xffff) + 0x0100;
-    let sum = (sum + (sum >= 0xffff) as u32) & 0xffff;
-    (word & 0xffff_0000).wrapping_sub(0x0100_0000) | sum
+const fn count_down_v4(word: [u8; 4]) -> [u8; 4] {
+    let word = u32::from_le_bytes(word);
+    let carry = (word >= 0xfffe_0000) as u32;
+    word.wrapping_add(0x0000_ffff).wrapping_add(carry << 16).to_le_bytes()
 }
 
 /// Rewrites a frame with any link header, options and all, that has time to live left: what
@@ -142,9 +143,9 @@ mod tests {
         {
             let before = u16::from_be_bytes([time_to_live, 17]);
             let after = u16::from_be_bytes([time_to_live - 1, 17]);
-            let counted = count_down_v4(u32::from(before) << 16 | u32::from(checksum));
-            let expected = u32::from(after) << 16 | u32::from(update_u16(checksum, before, after));
-            assert_eq!(counted, expected, "{time_to_live} {checksum:#x}");
+            let word = |first: u16, sum: u16| (u32::from(first) << 16 | u32::from(sum)).to_be_bytes();
+            let expected = word(after, update_u16(checksum, before, after));
+            assert_eq!(count_down_v4(word(before, checksum)), expected, "{time_to_live} {checksum:#x}");
         }
     }
 }

@@ -1,14 +1,15 @@
 //! The first loop: headers are looked at, and destinations collected.
 
-use super::check::{Seen, check_v4, check_v6, is_plain_v4, is_plain_v6};
+use super::check::{Seen, check_v4, check_v6};
 use super::local::{Desk, Ears};
 use super::onward::trim;
-use super::send::{ETHERNET, PLAIN_V4, PLAIN_V6, plan_v4, plan_v6};
+use super::plain::{Station, look_v4, look_v6};
+use super::send::ETHERNET;
 use super::stage::RouteState;
 use super::{FibReader, Interface, InterfaceId, Owner, RouterId, Routers, WayId, discover};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::tunnel::refusal;
-use crate::wire::{Arp, EtherType, Link, MacAddress, VlanId};
+use crate::wire::{Arp, EtherType, Link, VlanId};
 use polder_buffers::{BATCH, Batch, NO_PORT, Packet, PortId};
 use std::net::IpAddr;
 
@@ -26,7 +27,7 @@ pub(super) struct Work {
 pub(super) struct Lookups<const N: usize> {
     pub(super) count: usize,
     pub(super) positions: [u8; BATCH],
-    addresses: [[u8; N]; BATCH],
+    pub(super) addresses: [[u8; N]; BATCH],
     pub(super) found: [WayId; BATCH],
     pub(super) plans: [Plan; BATCH],
 }
@@ -64,10 +65,16 @@ impl<const N: usize> Lookups<N> {
         self.count = self.put_at(self.count, position, address, Plan::CLOSELY);
     }
 
+    /// Looks the first `count` addresses up, whoever has put them there.
+    #[inline]
+    pub(super) fn lookup_first(&mut self, count: usize, reader: &mut FibReader) {
+        reader.view().lookup_batch(&self.addresses, &mut self.found, count);
+    }
+
     #[inline]
     pub(super) fn lookup(&mut self, reader: &mut FibReader) {
         if self.count > 0 {
-            reader.view().lookup_all(&self.addresses[..self.count], &mut self.found);
+            self.lookup_first(self.count, reader);
         }
     }
 }
@@ -91,17 +98,7 @@ impl RouteState {
         routers: &Routers,
         context: &mut Context<'_>,
     ) -> (Option<RouterId>, u64) {
-        let (mut router, mut others, mut meant) = (None, 0, meant);
-        if meant == u64::MAX
-            && let Some(interface) = batch.first().and_then(|packet| routers.untagged(packet.ingress))
-        {
-            let left = self.work.put_all(batch, interface);
-            router = (self.work.v4.count + self.work.v6.count > 0).then_some(interface.router);
-            if left == 0 {
-                return (router, 0);
-            }
-            meant = left;
-        }
+        let (mut router, mut others) = (None, 0);
         let mut arrival = Arrival { port: NO_PORT, has_interfaces: false, untagged: None };
         for (position, packet) in batch.iter_mut().enumerate() {
             if packet.ingress != arrival.port {
@@ -114,7 +111,7 @@ impl RouteState {
             }
             if let Some(interface) = arrival.untagged
                 && router == Some(interface.router)
-                && self.work.put(position, packet, interface.mac)
+                && self.work.put(position, packet, Station::of(interface))
             {
                 continue;
             }
@@ -144,7 +141,7 @@ impl RouteState {
         context: &mut Context<'_>,
     ) {
         let is_untagged = interface.id.vlan == VlanId::PRIORITY;
-        if is_untagged && self.work.put(position, packet, interface.mac) {
+        if is_untagged && self.work.put(position, packet, Station::of(interface)) {
             return;
         }
         let Some(lane) = self.lanes.get(usize::from(interface.router.0)) else { return };
@@ -157,63 +154,17 @@ impl RouteState {
 }
 
 impl Work {
-    /// Notes the packets of a batch that came in by one interface and whose headers need no second look;
-    /// which those are that do.
-    #[inline(never)]
-    fn put_all(&mut self, batch: &Batch, interface: &Interface) -> u64 {
-        let (port, mac) = (interface.id.port, interface.mac);
-        let (mut left, mut v4, mut v6) = (0, 0, 0);
-        for (position, packet) in batch.iter().enumerate() {
-            let header =
-                if packet.ingress == port && !is_dropped(packet) { Header::of(packet, mac) } else { None };
-            match header {
-                Some(Header::V4(address, plan)) => v4 = self.v4.put_at(v4, position, address, plan),
-                Some(Header::V6(address, plan)) => v6 = self.v6.put_at(v6, position, address, plan),
-                None => left |= 1 << position,
-            }
-        }
-        (self.v4.count, self.v6.count) = (v4, v6);
-        left
-    }
-
     /// Notes a packet whose header needs no second look; whether that is so.
-    fn put(&mut self, position: usize, packet: &Packet, mac: MacAddress) -> bool {
-        match Header::of(packet, mac) {
-            Some(Header::V4(to, plan)) => self.v4.count = self.v4.put_at(self.v4.count, position, to, plan),
-            Some(Header::V6(to, plan)) => self.v6.count = self.v6.put_at(self.v6.count, position, to, plan),
-            None => return false,
+    fn put(&mut self, position: usize, packet: &Packet, station: Station) -> bool {
+        let (bytes, room) = (packet.bytes(), packet.len().wrapping_sub(ETHERNET));
+        if let Some((to, plan)) = look_v4(bytes, room, station) {
+            self.v4.count = self.v4.put_at(self.v4.count, position, to, plan);
+        } else if let Some((to, plan)) = look_v6(bytes, room, station) {
+            self.v6.count = self.v6.put_at(self.v6.count, position, to, plan);
+        } else {
+            return false;
         }
         true
-    }
-}
-
-/// A header that needs no second look: where the packet goes.
-enum Header {
-    V4([u8; 4], Plan),
-    V6([u8; 16], Plan),
-}
-
-impl Header {
-    /// The header of an untagged packet for that station, if there is nothing unusual about it.
-    #[inline(always)]
-    fn of(packet: &Packet, mac: MacAddress) -> Option<Self> {
-        let bytes = packet.bytes();
-        let frame = bytes.first_chunk::<PLAIN_V4>()?;
-        let [a, b, c, d, e, f, ..] = *frame;
-        if u64::from_be_bytes([0, 0, a, b, c, d, e, f]) != mac.to_u64() {
-            return None;
-        }
-        let room = packet.len() - ETHERNET;
-        let kind = EtherType(u16::from_be_bytes([frame[12], frame[13]]));
-        if kind == EtherType::IPV4 {
-            let header = frame.last_chunk().expect("a frame ends with an IPv4 header");
-            let destination = [frame[30], frame[31], frame[32], frame[33]];
-            return is_plain_v4(header, room).then_some(Self::V4(destination, plan_v4(header)));
-        }
-        let frame = bytes.first_chunk::<PLAIN_V6>().filter(|_| kind == EtherType::IPV6)?;
-        let header = frame.last_chunk().expect("a frame ends with an IPv6 header");
-        let destination = *header.last_chunk().expect("a header ends with the destination");
-        is_plain_v6(header, room).then_some(Self::V6(destination, plan_v6(header)))
     }
 }
 

@@ -5,7 +5,8 @@
 //! in [`drops`](crate::drops).
 //!
 //! A batch goes through three loops: one looks at headers, one looks routes up, one rewrites. What is not
-//! plain (a tag, an option, an address that wants a second look, a packet for this machine) takes a detour.
+//! plain (a tag, an option, an address that wants a second look, a packet for this machine) takes a detour
+//! afterwards.
 //!
 //! Cost: the lines of the table that a look-up reads, fetched for all packets side by side, and some ten
 //! nanoseconds. Source: RFC 1812, RFC 8200.
@@ -17,7 +18,7 @@ use super::onward::{Acts, Scene, send};
 use super::send::{WORD_V4, WORD_V6};
 use super::sort::{Lookups, Work};
 use super::waiting::Waiting;
-use super::{FibReader, Notices, RouterAccess, Routers, Ways};
+use super::{FibReader, Notices, RouterAccess, Routers, Sent, Ways};
 use crate::drops::Context;
 use crate::steer::Hasher;
 use crate::units::Nanos;
@@ -37,16 +38,16 @@ pub struct RouteState {
     pub(super) waiting: Waiting,
     /// Packets that waited and look again.
     pub(super) released: Vec<Packet>,
-    hasher: Hasher,
+    pub(super) hasher: Hasher,
     pub(super) desk: Desk,
 }
 
 /// One worker's access to one router.
 #[derive(Debug)]
 pub(super) struct Lane {
-    v4: FibReader,
-    v6: FibReader,
-    ways: Reader<Ways>,
+    pub(super) v4: FibReader,
+    pub(super) v6: FibReader,
+    pub(super) ways: Reader<Ways>,
     pub(super) notices: Arc<Notices>,
     /// The news that packets which wait have seen.
     pub(super) news: u64,
@@ -124,7 +125,8 @@ impl RouteState {
 
 /// Routes the packets of `batch` that came in by interfaces of `routers`.
 ///
-/// Usually the batch stays as it is. When a packet has to wait or is cut into fragments, the whole batch
+/// Usually the batch stays as it is, and when all of it is sent on and nothing else is to be done to its
+/// packets, it is said by which ports they leave. When a packet has to wait or is cut into fragments, the whole batch
 /// moves to the end of `routed`, in order, and the batch is empty. `routed` has capacity for
 /// [`Routers::longest_expansion`] packets more.
 pub fn route(
@@ -133,15 +135,16 @@ pub fn route(
     state: &mut RouteState,
     routed: &mut Vec<Packet>,
     context: &mut Context<'_>,
-) {
+) -> Option<Sent> {
     const { assert!(BATCH <= 64, "one bit a packet") };
-    let mut left = u64::MAX;
+    let (mut left, sent) = state.pass_plain(batch, routers, context);
     while left != 0 {
         left = state.pass(batch, left, routers, context);
     }
     if state.moves.any {
         state.rebuild(batch, routers, routed, context);
     }
+    sent
 }
 
 impl RouteState {

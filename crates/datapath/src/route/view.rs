@@ -38,29 +38,42 @@ impl<'a> View<'a> {
     }
 
     /// The ways of several addresses of the table's family: as many as both slices and a batch hold.
+    pub fn lookup_all<const N: usize>(&self, addresses: &[[u8; N]], ways: &mut [WayId]) {
+        let count = addresses.len().min(ways.len()).min(BATCH);
+        let (mut padded, mut found) = ([[0; N]; BATCH], [WayId::NONE; BATCH]);
+        padded[..count].copy_from_slice(&addresses[..count]);
+        self.lookup_batch(&padded, &mut found, count);
+        ways[..count].copy_from_slice(&found[..count]);
+    }
+
+    /// The ways of the first `count` addresses of a batch.
     ///
     /// Cost: three lines of memory for most IPv4 addresses in a large table, six or seven for IPv6; those
     /// of all addresses are fetched side by side. No branch depends on where a route ends.
     #[inline]
-    pub fn lookup_all<const N: usize>(&self, addresses: &[[u8; N]], ways: &mut [WayId]) {
+    pub fn lookup_batch<const N: usize>(
+        &self,
+        addresses: &[[u8; N]; BATCH],
+        ways: &mut [WayId; BATCH],
+        count: usize,
+    ) {
         const { assert!(N >= 4, "four bytes or sixteen") };
-        let count = addresses.len().min(ways.len()).min(BATCH);
-        let (addresses, ways) = (&addresses[..count], &mut ways[..count]);
+        let count = count.min(BATCH);
         let (words, mut inner) = (self.arena.words(), Inner::new());
         let start = if let Some(direct) = self.arena.direct() {
-            for (index, (address, way)) in addresses.iter().zip(ways.iter_mut()).enumerate() {
+            for (index, (address, way)) in addresses.iter().zip(ways.iter_mut()).enumerate().take(count) {
                 let first = usize::from(u16::from_be_bytes([address[0], address[1]]));
                 // Acquire pairs with the Releases in `Arena`: who sees an entry sees its node.
                 let entry = direct[first].load(Ordering::Acquire);
                 words.prefetch_head(entry, address[2]);
-                inner = inner.with(index, entry);
+                inner.note(index, entry);
                 *way = WayId(entry);
             }
             2
         } else {
             let top = self.arena.top();
-            for (index, way) in ways.iter_mut().enumerate() {
-                inner = inner.with(index, top);
+            for (index, way) in ways.iter_mut().enumerate().take(count) {
+                inner.note(index, top);
                 *way = WayId(top);
             }
             0
@@ -69,43 +82,42 @@ impl<'a> View<'a> {
             if inner.count == 0 {
                 break;
             }
-            inner = descend(words, addresses, ways, inner, depth);
+            descend(words, addresses, ways, &mut inner, depth);
         }
         // What still names a node after the last byte was read while it changed, or is broken.
         ways.iter_mut().for_each(|way| way.0 &= !NODE);
     }
 }
 
-/// Goes one level down for all that have been led to a node; returns those that are led on.
+/// Goes one level down for all that have been led to a node; leaves those that are led on.
 #[inline(always)]
 fn descend<const N: usize>(
     words: Words<'_>,
-    addresses: &[[u8; N]],
-    ways: &mut [WayId],
-    inner: Inner,
+    addresses: &[[u8; N]; BATCH],
+    ways: &mut [WayId; BATCH],
+    inner: &mut Inner,
     depth: usize,
-) -> Inner {
+) {
     let mut places = [Place::default(); BATCH];
-    let (places, list) = (&mut places[..inner.count.min(BATCH)], &inner.list);
-    for (place, &index) in places.iter_mut().zip(list) {
-        let index = usize::from(index);
-        let (Some(way), Some(address)) = (ways.get(index), addresses.get(index)) else { continue };
-        *place = words.place(way.0, address[depth]);
+    let count = inner.count.min(BATCH);
+    for (place, &index) in places.iter_mut().zip(&inner.list).take(count) {
+        let index = usize::from(index) % BATCH;
+        *place = words.place(ways[index].0, addresses[index][depth]);
         words.prefetch(*place);
     }
-    let (mut led, next) = (Inner::new(), (depth + 1).min(N - 1));
-    for (&place, &index) in places.iter().zip(list) {
-        let index = usize::from(index);
-        let (Some(way), Some(address)) = (ways.get_mut(index), addresses.get(index)) else { continue };
-        *way = WayId(words.load(place));
-        words.prefetch_head(way.0, address[next]);
-        led = led.with(index, way.0);
+    let next = (depth + 1).min(N - 1);
+    // Those that are led on are noted in front of those that are still to be read.
+    inner.count = 0;
+    for (at, &place) in places.iter().enumerate().take(count) {
+        let index = usize::from(inner.list[at]) % BATCH;
+        let entry = words.load(place);
+        ways[index] = WayId(entry);
+        words.prefetch_head(entry, addresses[index][next]);
+        inner.note(index, entry);
     }
-    led
 }
 
 /// Which addresses have been led to a node.
-#[derive(Clone, Copy)]
 struct Inner {
     list: [u8; BATCH],
     count: usize,
@@ -119,9 +131,8 @@ impl Inner {
     /// Notes an address if its entry is a node; writes in any case, so that nothing has to be guessed.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "an index in a batch is below 64")]
-    fn with(mut self, index: usize, entry: u32) -> Self {
+    fn note(&mut self, index: usize, entry: u32) {
         self.list[self.count % BATCH] = index as u8;
         self.count += usize::from(entry & NODE != 0);
-        self
     }
 }

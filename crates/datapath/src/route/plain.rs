@@ -1,0 +1,256 @@
+//! The short path: untagged packets that came in by one interface, with nothing unusual about them.
+//!
+//! A packet is found in its batch once: what is written of it in the end is kept at hand from the look at
+//! its header on. What the loops learn of the batch besides is handed on, so that nobody has to look again.
+
+use super::check::{is_plain_v4, is_plain_v6};
+use super::local::Ears;
+use super::onward::{Acts, Scene, ones, plain_hop, settle, trim};
+use super::send::{ETHERNET, PLAIN_V4, PLAIN_V6, WORD_V4, WORD_V6, plan_v4, plan_v6, rewrite_plain};
+use super::sort::{Lookups, Plan};
+use super::stage::{Lane, RouteState};
+use super::{FibReader, Interface, Routers, Ways};
+use crate::drops::Context;
+use crate::seal::is_marked;
+use crate::steer::Hasher;
+use crate::wire::EtherType;
+use polder_buffers::snapshot::Reader;
+use polder_buffers::{BATCH, Batch, ChecksumState, NO_PORT, Packet, PortId};
+
+/// The ports by which a batch leaves whose packets are all sent on, complete and with nothing to be sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// The lowest of them.
+    pub lowest: PortId,
+    /// The highest.
+    pub highest: PortId,
+}
+
+/// The link-layer address of an interface, as the first eight bytes of a frame are compared with it.
+#[derive(Clone, Copy)]
+pub(super) struct Station(u64);
+
+impl Station {
+    #[inline(always)]
+    pub(super) const fn of(interface: &Interface) -> Self {
+        let [a, b, c, d, e, f] = interface.mac.0;
+        Self(u64::from_le_bytes([0, 0, a, b, c, d, e, f]))
+    }
+
+    /// Whether a frame is for it and holds packets of that kind.
+    #[inline(always)]
+    fn is_met(self, frame: &[u8; PLAIN_V4], kind: EtherType) -> bool {
+        let first = u64::from_le_bytes(*frame.first_chunk().expect("a frame begins with two addresses"));
+        first << 16 == self.0 && [frame[12], frame[13]] == kind.0.to_be_bytes()
+    }
+}
+
+/// Where an untagged IPv4 packet for that station goes and what becomes of its header, if that needs no
+/// second look; `room` are the bytes behind the link header.
+#[inline(always)]
+pub(super) fn look_v4(bytes: &[u8], room: usize, station: Station) -> Option<([u8; 4], Plan)> {
+    let frame = bytes.first_chunk::<PLAIN_V4>().filter(|frame| station.is_met(frame, EtherType::IPV4))?;
+    let header = frame.last_chunk().expect("a frame ends with an IPv4 header");
+    let destination = *header.last_chunk().expect("a header ends with the destination");
+    is_plain_v4(header, room).then(|| (destination, plan_v4(header)))
+}
+
+/// The same of IPv6.
+#[inline(always)]
+pub(super) fn look_v6(bytes: &[u8], room: usize, station: Station) -> Option<([u8; 16], Plan)> {
+    let frame = bytes.first_chunk::<PLAIN_V6>()?;
+    let start = frame.first_chunk().expect("a frame begins with one that is shorter");
+    if !station.is_met(start, EtherType::IPV6) {
+        return None;
+    }
+    let header = frame.last_chunk().expect("a frame ends with an IPv6 header");
+    let destination = *header.last_chunk().expect("a header ends with the destination");
+    is_plain_v6(header, room).then(|| (destination, plan_v6(header)))
+}
+
+/// What is written of a packet.
+struct Spot<'a> {
+    frame: &'a mut [u8; PLAIN_V4],
+    egress: &'a mut PortId,
+}
+
+/// By position in the batch; nothing of packets that the short path is not for.
+type Spots<'a> = [Option<Spot<'a>>; BATCH];
+
+/// What was learnt by the look at headers; a bit stands for a packet.
+struct Glance {
+    /// Those that want a closer look.
+    left: u64,
+    /// Those that have something behind them.
+    padded: u64,
+}
+
+impl RouteState {
+    /// Sends those packets of the batch that came in by its first one's interface and have nothing unusual
+    /// about them. Returns which are left and, when none is, by which ports they leave.
+    pub(super) fn pass_plain(
+        &mut self,
+        batch: &mut Batch,
+        routers: &Routers,
+        context: &mut Context<'_>,
+    ) -> (u64, Option<Sent>) {
+        let first = batch.first().and_then(|packet| Some((packet, routers.untagged(packet.ingress)?)));
+        let Some((packet, interface)) = first else { return (u64::MAX, None) };
+        let is_v6 = packet.bytes().get(ETHERNET).is_some_and(|first| first >> 4 == 6);
+        let Self { lanes, work, moves, waiting, hasher, desk, .. } = self;
+        let Some(lane) = lanes.get_mut(usize::from(interface.router.0)) else { return (u64::MAX, None) };
+        let Lane { v4, v6, ways, notices, .. } = lane;
+        let mut pass = Pass {
+            interface,
+            routers,
+            ways,
+            hasher,
+            acts: Acts { desk, moves, ears: Ears { waiting, notices } },
+            left: u64::MAX >> (BATCH - batch.len()),
+            is_whole: true,
+            sent: Sent { lowest: PortId(u16::MAX), highest: PortId(0) },
+        };
+        for is_v6 in [is_v6, !is_v6] {
+            if pass.left == 0 {
+                break;
+            }
+            if is_v6 {
+                pass.run::<16, WORD_V6>(&mut work.v6, v6, batch, look_v6, context);
+            } else {
+                pass.run::<4, WORD_V4>(&mut work.v4, v4, batch, look_v4, context);
+            }
+        }
+        (pass.left, (pass.is_whole && pass.left == 0).then_some(pass.sent))
+    }
+}
+
+/// What a batch is taken through, and what has become of it.
+struct Pass<'a> {
+    interface: &'a Interface,
+    routers: &'a Routers,
+    ways: &'a mut Reader<Ways>,
+    hasher: &'a Hasher,
+    acts: Acts<'a>,
+    /// Packets that want a closer look.
+    left: u64,
+    /// Whether all others are sent.
+    is_whole: bool,
+    sent: Sent,
+}
+
+impl Pass<'_> {
+    /// The packets of one family.
+    #[inline(always)]
+    fn run<const N: usize, const WORD: usize>(
+        &mut self,
+        lookups: &mut Lookups<N>,
+        reader: &mut FibReader,
+        batch: &mut Batch,
+        read: impl Fn(&[u8], usize, Station) -> Option<([u8; N], Plan)>,
+        context: &mut Context<'_>,
+    ) {
+        let (mut spots, count) = ([const { None }; BATCH], batch.len());
+        let Glance { left, padded } = look(lookups, batch, &mut spots, self.interface, read);
+        if left.count_ones() as usize == count {
+            return;
+        }
+        lookups.lookup_first(count, reader);
+        // Behind the look-ups: a way that a route leads to was published before that route.
+        self.ways.refresh();
+        let ways = self.ways.get();
+        let unsent = send::<N, WORD>(lookups, &mut spots, ways, &mut self.sent);
+        let scene = Scene { routers: self.routers, router: self.interface.router, ways, hasher: self.hasher };
+        finish(lookups, batch, [left, unsent, padded], &scene, &mut self.acts, context);
+        self.left &= left;
+        self.is_whole &= unsent == 0;
+    }
+}
+
+/// Notes the packets whose headers need no second look.
+#[inline(never)]
+fn look<'a, const N: usize>(
+    lookups: &mut Lookups<N>,
+    batch: &'a mut Batch,
+    spots: &mut Spots<'a>,
+    interface: &Interface,
+    read: impl Fn(&[u8], usize, Station) -> Option<([u8; N], Plan)>,
+) -> Glance {
+    let (port, station) = (interface.id.port, Station::of(interface));
+    let (mut left, mut padded) = (0, 0);
+    let places = spots.iter_mut().zip(&mut lookups.addresses).zip(&mut lookups.plans);
+    for (position, (packet, ((spot, to), next))) in batch.iter_mut().zip(places).enumerate() {
+        // Packets of the other family have their port by now; what has to be done to some is not done here.
+        let is_meant = packet.ingress == port && packet.egress == NO_PORT && is_ready(packet);
+        let room = packet.len().wrapping_sub(ETHERNET);
+        let (bytes, egress) = packet.bytes_and_egress();
+        let seen = if is_meant { read(bytes, room, station) } else { None };
+        let Some(((address, plan), frame)) = seen.zip(bytes.first_chunk_mut()) else {
+            left |= 1 << position;
+            // It is looked up like all others, which is soon done.
+            *to = [0; N];
+            continue;
+        };
+        if room != plan.total as usize {
+            padded |= 1 << position;
+        }
+        (*spot, *to, *next) = (Some(Spot { frame, egress }), address, plan);
+    }
+    Glance { left, padded }
+}
+
+/// Whether nobody has to do anything to a packet that leaves as it is.
+#[inline(always)]
+fn is_ready(packet: &Packet) -> bool {
+    !is_marked(packet) && packet.checksum != ChecksumState::Partial
+}
+
+/// Writes what is to be written of all packets that have been looked at. Returns those whose way is not a known
+/// neighbour, or that do not fit there.
+#[inline(never)]
+fn send<const N: usize, const WORD: usize>(
+    lookups: &Lookups<N>,
+    spots: &mut Spots<'_>,
+    ways: &Ways,
+    all: &mut Sent,
+) -> u64 {
+    let (mut unsent, mut sent) = (0, *all);
+    let known = lookups.found.iter().zip(&lookups.plans);
+    for (position, (spot, (&found, plan))) in spots.iter_mut().zip(known).enumerate() {
+        let Some(spot) = spot else { continue };
+        let way = plain_hop(ways, found).filter(|(hop, _)| plan.total <= u32::from(hop.mtu));
+        let Some((hop, mac)) = way else {
+            unsent |= 1 << position;
+            continue;
+        };
+        rewrite_plain::<WORD>(spot.frame, hop, mac, plan.word);
+        let port = hop.interface.port;
+        *spot.egress = port;
+        sent = Sent { lowest: sent.lowest.min(port), highest: sent.highest.max(port) };
+    }
+    *all = sent;
+    unsent
+}
+
+/// Does what is not usual, after the loops.
+#[inline(never)]
+fn finish<const N: usize>(
+    lookups: &Lookups<N>,
+    batch: &mut Batch,
+    [left, unsent, padded]: [u64; 3],
+    scene: &Scene<'_>,
+    acts: &mut Acts<'_>,
+    context: &mut Context<'_>,
+) {
+    let elsewhere = u64::from((left | unsent).count_ones());
+    acts.desk.counters.forwarded.add(batch.len() as u64 - elsewhere);
+    for position in ones(padded & !unsent) {
+        if let Some(packet) = batch.get_mut(position) {
+            trim(packet, context.pool);
+        }
+    }
+    for position in ones(unsent) {
+        if let Some(packet) = batch.get_mut(position) {
+            settle(packet, position, lookups.found[position], scene, acts, context);
+        }
+    }
+}
