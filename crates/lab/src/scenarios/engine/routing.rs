@@ -124,7 +124,7 @@ pub(super) fn tables(rounds: usize) -> anyhow::Result<(Samples, f64, f64)> {
 /// A port that packets for many destinations come from.
 struct Scatter {
     template: Vec<u8>,
-    /// Of IPv4 the first four bytes count.
+    /// Of IPv4 four bytes, and behind them two of the header's checksum.
     destinations: Vec<[u8; 16]>,
     is_v6: bool,
     next: usize,
@@ -156,6 +156,10 @@ impl Scatter {
             header_v4(bytes).emit(rest).is_ok()
         };
         debug_assert!(written, "a frame of 64 bytes has room for a header");
+        let mut destinations = destinations;
+        if !is_v6 {
+            destinations.iter_mut().for_each(|destination| put_checksum(destination, &template));
+        }
         let (tap, counters) = (Arc::default(), Arc::default());
         Self { template, destinations, is_v6, next: 0, tap, counters }
     }
@@ -170,11 +174,17 @@ impl Scatter {
             return;
         }
         frame[30..34].copy_from_slice(&destination[..4]);
-        let checksum = u16::from_be_bytes([frame[24], frame[25]]);
-        let words = u32::from_be_bytes([destination[0], destination[1], destination[2], destination[3]]);
-        let checksum = polder_datapath::wire::checksum::update_u32(checksum, 0, words);
-        frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+        frame[24..26].copy_from_slice(&destination[4..6]);
     }
+}
+
+/// Puts the checksum of a header with that destination behind it: a port copies, and what comes in by a real one
+/// has its sum already.
+fn put_checksum(destination: &mut [u8; 16], template: &[u8]) {
+    let checksum = u16::from_be_bytes([template[24], template[25]]);
+    let words = u32::from_be_bytes([destination[0], destination[1], destination[2], destination[3]]);
+    let checksum = polder_datapath::wire::checksum::update_u32(checksum, 0, words);
+    destination[4..6].copy_from_slice(&checksum.to_be_bytes());
 }
 
 fn header_v4(total_length: u16) -> Ipv4Header {
