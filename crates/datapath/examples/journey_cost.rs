@@ -4,7 +4,7 @@
 //!
 //! Frames of 64 bytes, of 1000 flows between 500 and 500 stations, are copied into the frames of a pool, go
 //! through all stages of an engine, and are copied out and released: bridged, put into a tunnel, taken
-//! out of one. No device, no thread, no clock within a run; the lab's scenario `engine` measures the same
+//! out of one, over IPv4 and over IPv6. No device, no thread, no clock within a run; the lab's scenario `engine` measures the same
 //! with a whole worker around it.
 #![expect(clippy::print_stdout, reason = "the output is the purpose")]
 
@@ -20,7 +20,7 @@ use polder_datapath::tunnel::{TunnelOptions, TunnelState, Tunnels, Underlay};
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::{Checksum, MacAddress};
 use std::hint::black_box;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -35,14 +35,20 @@ const TUNNEL: PortId = PortId(2);
 const HERE: MacAddress = MacAddress([2, 0, 0, 0, 8, 1]);
 const THERE: MacAddress = MacAddress([2, 0, 0, 0, 8, 2]);
 const ENDS: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 168, 10, 1), Ipv4Addr::new(192, 168, 20, 1)];
+const ENDS_V6: [Ipv6Addr; 2] =
+    [Ipv6Addr::new(0xfd00, 0, 0, 1, 0, 0, 0, 1), Ipv6Addr::new(0xfd00, 0, 0, 2, 0, 0, 0, 1)];
 
 fn main() {
     let only = std::env::args().nth(1);
-    let paths: [(&str, PortId, PortId); 3] =
-        [("bridge", ETHERNET, RADIO), ("encapsulate", ETHERNET, TUNNEL), ("decapsulate", RADIO, ETHERNET)];
-    for (name, from, to) in paths {
+    let paths = [
+        ("bridge", ETHERNET, RADIO, false),
+        ("encapsulate", ETHERNET, TUNNEL, false),
+        ("decapsulate", RADIO, ETHERNET, false),
+        ("decapsulate6", RADIO, ETHERNET, true),
+    ];
+    for (name, from, to, is_v6) in paths {
         if only.as_ref().is_none_or(|only| only == name) {
-            let mut times = Bench::new(from, to).run();
+            let mut times = Bench::new(from, to, is_v6).run();
             times.sort_by(f64::total_cmp);
             println!("{name:>12} {:6.1} ns a packet, median; least {:5.1}", times[ROUNDS / 2], times[0]);
         }
@@ -83,12 +89,12 @@ impl Egress for Sink {
 }
 
 impl Bench {
-    fn new(ingress: PortId, to: PortId) -> Self {
+    fn new(ingress: PortId, to: PortId, is_v6: bool) -> Self {
         let region = Region::new(RegionOptions { slots: 4096, slot_bytes: 2048 }).expect("memory");
-        let tables = Snapshot::new(tables(if ingress == RADIO { TUNNEL } else { ingress }, to));
+        let tables = Snapshot::new(tables(if ingress == RADIO { TUNNEL } else { ingress }, to, is_v6));
         let mut engine = Engine::new(tables.reader(), 0);
         engine.grow_to(2);
-        let frames = (0..FLOWS).map(|flow| frame(flow, ingress == RADIO)).collect();
+        let frames = (0..FLOWS).map(|flow| frame(flow, ingress == RADIO, is_v6)).collect();
         Self {
             engine,
             pool: region.pool(),
@@ -142,7 +148,7 @@ impl Bench {
     }
 }
 
-fn tables(from: PortId, to: PortId) -> Tables {
+fn tables(from: PortId, to: PortId, is_v6: bool) -> Tables {
     let member = |port| MemberOptions {
         port,
         vlans: VlanMode::Transparent,
@@ -164,7 +170,11 @@ fn tables(from: PortId, to: PortId) -> Tables {
     let tunnels = if [from, to].contains(&TUNNEL) {
         let state = Arc::new(TunnelState::new(1));
         state.next_hop.set_address(Some(THERE));
-        let options = TunnelOptions::new(TUNNEL, (ENDS[0], ENDS[1]), RADIO, state);
+        let options = if is_v6 {
+            TunnelOptions::new(TUNNEL, (ENDS_V6[0], ENDS_V6[1]), RADIO, state)
+        } else {
+            TunnelOptions::new(TUNNEL, (ENDS[0], ENDS[1]), RADIO, state)
+        };
         let underlay = Underlay { port: RADIO, mac: HERE, mtu: 1600, vlan: None, is_shared: false };
         Tunnels::new([underlay], [options]).expect("valid")
     } else {
@@ -186,20 +196,26 @@ fn station_address(side: u8, station: u16) -> MacAddress {
 }
 
 /// 64 bytes of UDP over IPv4, in a tunnel from there or not.
-fn frame(flow: usize, in_tunnel: bool) -> Vec<u8> {
+fn frame(flow: usize, in_tunnel: bool, over_v6: bool) -> Vec<u8> {
     let flow = u16::try_from(flow).expect("few flows");
     let (to, from) = (station_address(2, flow % STATIONS), station_address(1, flow % STATIONS));
     let [high, low] = flow.to_be_bytes();
-    let inner = ethernet(to, from, &ipv4(17, [[10, 1, high, low], [10, 2, 0, 1]], &[0; 30]));
+    let inner = ethernet(to, from, [8, 0], &ipv4(17, [[10, 1, high, low], [10, 2, 0, 1]], &[0; 30]));
     if !in_tunnel {
         return inner;
     }
     let gre = [&[0, 0, 0x65, 0x58][..], &inner].concat();
-    ethernet(HERE, THERE, &ipv4(47, [ENDS[1].octets(), ENDS[0].octets()], &gre))
+    if over_v6 {
+        let length = u8::try_from(gre.len()).expect("short");
+        let header =
+            [&[0x60, 0, 0, 0, 0, length, 47, 64][..], &ENDS_V6[1].octets(), &ENDS_V6[0].octets()].concat();
+        return ethernet(HERE, THERE, [0x86, 0xdd], &[header, gre].concat());
+    }
+    ethernet(HERE, THERE, [8, 0], &ipv4(47, [ENDS[1].octets(), ENDS[0].octets()], &gre))
 }
 
-fn ethernet(to: MacAddress, from: MacAddress, packet: &[u8]) -> Vec<u8> {
-    [&to.0[..], &from.0, &[8, 0], packet].concat()
+fn ethernet(to: MacAddress, from: MacAddress, kind: [u8; 2], packet: &[u8]) -> Vec<u8> {
+    [&to.0[..], &from.0, &kind, packet].concat()
 }
 
 fn ipv4(protocol: u8, [source, destination]: [[u8; 4]; 2], payload: &[u8]) -> Vec<u8> {
