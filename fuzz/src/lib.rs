@@ -2,8 +2,7 @@
 //!
 //! A target hands the fuzzer's bytes to the parsers and to their oracles, the same that
 //! `cargo test -p polder-datapath --test wire`, `cargo test -p polder-devices --test lan78xx` and
-//! `cargo test -p polder-lab --test nfs` run;
-//! it crashes where they disagree.
+//! `cargo test -p polder-lab --test nfs` and `cargo test -p polder --test trace` run; it crashes where they disagree.
 //!
 //! ```sh
 //! cargo install cargo-fuzz --locked
@@ -25,6 +24,10 @@ pub mod nfs;
 mod nfs_oracle;
 #[path = "../../crates/datapath/tests/oracle/mod.rs"]
 mod oracle;
+// Nor is the gateway.
+pub mod trace;
+#[path = "../../crates/gateway/tests/trace/oracle.rs"]
+mod trace_oracle;
 #[expect(dead_code, reason = "what the tests send requests with")]
 #[path = "../../crates/lab/tests/nfs/words.rs"]
 mod words;
@@ -34,7 +37,8 @@ mod words;
 /// # Panics
 /// When they disagree, or when there is no such target.
 pub fn run(name: &str, bytes: &[u8]) {
-    let mut targets = oracle::TARGETS.iter().chain(lan78xx::TARGETS).chain(&nfs_oracle::TARGETS);
-    let target = targets.find(|target| target.0 == name).expect("a target of that name");
+    let targets = oracle::TARGETS.iter().chain(lan78xx::TARGETS);
+    let others = nfs_oracle::TARGETS.iter().chain(&trace_oracle::TARGETS);
+    let target = targets.chain(others).find(|target| target.0 == name).expect("a target of that name");
     target.1(bytes);
 }

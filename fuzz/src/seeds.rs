@@ -6,6 +6,7 @@ mod coalesce;
 mod lan78xx;
 mod nfs;
 mod outer_v6;
+mod packets;
 mod route;
 mod tunnel;
 
@@ -41,6 +42,8 @@ fn main() -> std::io::Result<()> {
         ("coalesce", coalesce::seeds()),
         ("bpf", bpf::seeds()),
         ("nfs", nfs::seeds()),
+        ("trace_words", packets::words()),
+        ("trace_file", packets::files()),
         ("lan78xx_receive", lan78xx::receive()),
         ("lan78xx_transmit", lan78xx::transmit()),
         ("lan78xx_descriptor", lan78xx::descriptors()),
