@@ -32,6 +32,8 @@ pub struct Diagnostic {
     pub message: String,
     /// Where, in bytes of the text.
     pub span: Range<usize>,
+    /// Where it stands among the others, in bytes of the text.
+    pub place: usize,
     /// What to say about that place; may be empty.
     pub label: String,
     /// Other places that belong to it, with what to say about them.
@@ -46,6 +48,7 @@ impl Diagnostic {
         Self {
             severity: Severity::Error,
             message: message.into(),
+            place: span.start,
             span,
             label: String::new(),
             related: Vec::new(),
@@ -56,6 +59,13 @@ impl Diagnostic {
     /// A warning at `span`.
     pub fn warning(span: Range<usize>, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(span, message) }
+    }
+
+    /// Is told before what is found in all of the text from `start` on, which may follow from it.
+    #[must_use]
+    pub fn before(mut self, start: usize) -> Self {
+        self.place = self.place.min(start);
+        self
     }
 
     /// Says something about the place itself.
@@ -80,7 +90,7 @@ impl Diagnostic {
     }
 }
 
-/// All findings about one file, in the order of its lines.
+/// All findings about one file, in the order of its lines; of a table's, keys that it does not have come first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     file: String,
@@ -110,7 +120,7 @@ pub struct Finding<'a> {
 impl Report {
     /// A report about `text`, which is what `file` contains.
     pub fn new(file: impl Into<String>, text: impl Into<String>, mut findings: Vec<Diagnostic>) -> Self {
-        findings.sort_by_key(|finding| (finding.span.start, finding.span.end));
+        findings.sort_by_key(|finding| (finding.place, finding.span.start, finding.span.end));
         for finding in &mut findings {
             let labels = finding.related.iter_mut().map(|(_, label)| label);
             let texts = labels.chain([&mut finding.message, &mut finding.label]).chain(&mut finding.remedy);
@@ -119,7 +129,7 @@ impl Report {
         Self { file: harmless(&file.into()), text: text.into(), findings }
     }
 
-    /// The findings, in the order of the file.
+    /// The findings, in their order.
     pub fn diagnostics(&self) -> &[Diagnostic] {
         &self.findings
     }

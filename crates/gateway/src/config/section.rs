@@ -1,9 +1,11 @@
 //! One table of the file, read key by key with places kept.
 //!
 //! Reading never stops at the first error: each key is read for itself, what is wrong is noted, and the
-//! caller goes on.
+//! caller goes on. A misspelled key is read as the one that it was most likely meant to be, so that nothing
+//! is said to be missing that is only misspelled.
 
 use super::diagnostics::Diagnostic;
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::Range;
 use toml::Spanned;
@@ -82,6 +84,7 @@ pub(super) struct Section<'d> {
     /// Where it begins.
     pub(super) span: Span,
     table: &'d DeTable<'d>,
+    kind: Kind,
     findings: &'d Findings,
 }
 
@@ -102,10 +105,11 @@ impl<'d> Section<'d> {
                     Some(known) => format!("did you mean `{known}`?"),
                     None => format!("the keys of {} are {}", kind.noun, list(kind.keys)),
                 };
-                findings.note(Diagnostic::error(key.span(), message).remedy(remedy));
+                let finding = Diagnostic::error(key.span(), message).remedy(remedy);
+                findings.note(finding.before(span.start));
             }
         }
-        Self { title, span, table, findings }
+        Self { title, span, table, kind, findings }
     }
 
     /// Opens the table that is the value of `key`, if there is one.
@@ -141,7 +145,7 @@ impl<'d> Section<'d> {
         };
         let mut entries: Vec<_> = table.iter().collect();
         entries.sort_by_key(|(name, _)| name.span().start);
-        let entry = |(name, value): (&'d Spanned<_>, &'d Spanned<DeValue<'d>>)| {
+        let entry = |(name, value): (&'d Name<'d>, &'d Spanned<DeValue<'d>>)| {
             let inner = value.get_ref().as_table();
             if inner.is_none() {
                 let title = format!("{key}.{}", printable(str_of(name)));
@@ -160,7 +164,17 @@ impl<'d> Section<'d> {
 
     /// The value of `key`, if it is there.
     pub(super) fn value(&self, key: &str) -> Option<&'d Spanned<DeValue<'d>>> {
-        self.table.iter().find(|(name, _)| str_of(name) == key).map(|(_, value)| value)
+        self.entry(key).map(|(_, value)| value)
+    }
+
+    /// `key` and its value; without it, what was most likely meant to be it.
+    fn entry(&self, key: &str) -> Option<(&'d Name<'d>, &'d Spanned<DeValue<'d>>)> {
+        let keys = self.kind.keys;
+        let meant = |name: &str| {
+            !keys.contains(&name) && closest(name, keys.iter().copied()).is_some_and(|known| known == key)
+        };
+        let said = self.table.iter().find(|(name, _)| str_of(name) == key);
+        said.or_else(|| self.table.iter().find(|(name, _)| meant(str_of(name))))
     }
 
     /// Whether `key` is there, readable or not.
@@ -170,7 +184,7 @@ impl<'d> Section<'d> {
 
     /// Where the name of `key` stands.
     pub(super) fn key_span(&self, key: &str) -> Option<Span> {
-        self.table.keys().find(|name| str_of(name) == key).map(Spanned::span)
+        self.entry(key).map(|(name, _)| name.span())
     }
 
     /// Reads `key`; notes what is wrong with its value.
@@ -210,7 +224,10 @@ impl<'d> Section<'d> {
     }
 }
 
-fn str_of<'d>(name: &'d Spanned<std::borrow::Cow<'d, str>>) -> &'d str {
+/// A key and where it stands.
+type Name<'d> = Spanned<Cow<'d, str>>;
+
+fn str_of<'d>(name: &'d Name<'d>) -> &'d str {
     name.get_ref()
 }
 
