@@ -160,12 +160,13 @@ fn load(
         (None, _) => ("polder_whole", program::whole(sockets.as_fd(), action)),
         (Some(claims), None) => ("polder_claims", program::claims(sockets.as_fd(), claims.tables(), action)),
         (Some(claims), Some(locals)) => {
-            let (doors, local4, local6) = (&locals.doors, &locals.local4, &locals.local6);
             let maps = RouterMaps {
                 claims: claims.tables(),
-                doors: doors.as_fd(),
-                local4: local4.as_fd(),
-                local6: local6.as_fd(),
+                doors: locals.doors.as_fd(),
+                local4: locals.local4.as_fd(),
+                local6: locals.local6.as_fd(),
+                land4: locals.land4.as_fd(),
+                land6: locals.land6.as_fd(),
             };
             ("polder_router", program::routed(sockets.as_fd(), maps, action))
         }

@@ -1,9 +1,10 @@
-//! The tables of a router's port: its doors, and the addresses of this machine, which are not forwarded.
+//! The tables of a router's port: its doors, and the addresses and networks of this machine, which are not
+//! forwarded.
 
-use super::options::Door;
+use super::options::{Door, Land};
 use super::sys::{Map, MapKind};
 use rustix::io::Errno;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
@@ -11,37 +12,78 @@ use std::sync::{Mutex, PoisonError};
 /// What the program of a router's port reads for each packet, besides claims.
 #[derive(Debug)]
 pub(super) struct Locals {
-    pub(super) doors: Set<8>,
-    pub(super) local4: Set<4>,
-    pub(super) local6: Set<16>,
+    pub(super) doors: Table<8>,
+    pub(super) local4: Table<4>,
+    pub(super) local6: Table<16>,
+    /// Networks: their length in the machine's byte order, then the address. Mostly there are none, which costs next to nothing
+    /// to find out.
+    pub(super) land4: Table<8>,
+    pub(super) land6: Table<20>,
 }
 
 impl Locals {
     /// No door: nothing is taken.
     pub(super) fn new() -> Result<Self, Errno> {
         Ok(Self {
-            doors: Set::new("polder_doors", MOST_DOORS)?,
-            local4: Set::new("polder_local4", MOST_ADDRESSES)?,
-            local6: Set::new("polder_local6", MOST_ADDRESSES)?,
+            doors: Table::new(MapKind::Hash, "polder_doors", MOST_DOORS)?,
+            local4: Table::new(MapKind::Hash, "polder_local4", MOST_ADDRESSES)?,
+            local6: Table::new(MapKind::Hash, "polder_local6", MOST_ADDRESSES)?,
+            land4: Table::new(MapKind::LongestPrefix, "polder_land4", MOST_ADDRESSES)?,
+            land6: Table::new(MapKind::LongestPrefix, "polder_land6", MOST_ADDRESSES)?,
         })
     }
 
     /// Brings all tables up to date. What is taken in between is taken rightly by the old or the new:
     /// addresses come before doors open and go after these are shut.
-    pub(super) fn replace(&self, doors: &[Door], addresses: &[IpAddr]) -> Result<(), Errno> {
-        let (mut local4, mut local6) = (BTreeSet::new(), BTreeSet::new());
-        for address in addresses {
-            match address {
-                IpAddr::V4(address) => drop(local4.insert(address.octets())),
-                IpAddr::V6(address) => drop(local6.insert(address.octets())),
-            }
-        }
-        let doors = doors.iter().map(|door| key(*door)).collect::<BTreeSet<_>>();
-        self.doors.keep(&doors)?;
-        self.local4.replace(&local4)?;
-        self.local6.replace(&local6)?;
-        self.doors.replace(&doors)
+    pub(super) fn replace(&self, doors: &[Door], lands: &[Land]) -> Result<(), Errno> {
+        let wanted = Wanted::new(doors, lands);
+        self.doors.keep(&wanted.doors)?;
+        self.local4.replace(&wanted.local4)?;
+        self.local6.replace(&wanted.local6)?;
+        self.land4.replace(&wanted.land4)?;
+        self.land6.replace(&wanted.land6)?;
+        self.doors.replace(&wanted.doors)
     }
+}
+
+/// What the tables are to have.
+#[derive(Debug, Default)]
+struct Wanted {
+    doors: Content<8>,
+    local4: Content<4>,
+    local6: Content<16>,
+    land4: Content<8>,
+    land6: Content<20>,
+}
+
+impl Wanted {
+    fn new(doors: &[Door], lands: &[Land]) -> Self {
+        let mut wanted =
+            Self { doors: doors.iter().map(|door| (key(*door), KERNELS)).collect(), ..Self::default() };
+        for Land { network, is_kernels } in lands {
+            let value = if *is_kernels { KERNELS } else { OURS };
+            let bits = network.bits();
+            // Addresses of the machine are in tables of their own, which are faster.
+            let is_address = network.is_host() && *is_kernels;
+            let before = match network.address() {
+                IpAddr::V4(address) if is_address => wanted.local4.insert(address.octets(), value),
+                IpAddr::V6(address) if is_address => wanted.local6.insert(address.octets(), value),
+                IpAddr::V4(address) => wanted.land4.insert(of_network(bits, address.octets()), value),
+                IpAddr::V6(address) => wanted.land6.insert(of_network(bits, address.octets()), value),
+            };
+            debug_assert!(before.is_none_or(|before| before == value), "one value a network");
+        }
+        wanted
+    }
+}
+
+/// A network as the kernel's tries have it.
+fn of_network<const ADDRESS: usize, const KEY: usize>(bits: u8, address: [u8; ADDRESS]) -> [u8; KEY] {
+    let mut key = [0; KEY];
+    let (length, rest) = key.split_at_mut(4);
+    length.copy_from_slice(&u32::from(bits).to_ne_bytes());
+    rest.copy_from_slice(&address);
+    key
 }
 
 /// The key of a door as the program makes it.
@@ -50,35 +92,45 @@ fn key(Door { mac: [a, b, c, d, e, f], vlan }: Door) -> [u8; 8] {
     [a, b, c, d, e, f, high, low]
 }
 
-/// A hash map of the kernel whose values say nothing.
+/// Values by their keys.
+type Content<const BYTES: usize> = BTreeMap<[u8; BYTES], [u8; 4]>;
+
+/// What a value says to the program, which asks whether it is zero.
+const KERNELS: [u8; 4] = [1; 4];
+const OURS: [u8; 4] = [0; 4];
+
+/// A map of the kernel's.
 #[derive(Debug)]
-pub(super) struct Set<const BYTES: usize> {
+pub(super) struct Table<const BYTES: usize> {
     map: Map,
     /// What is in the map.
-    entered: Mutex<BTreeSet<[u8; BYTES]>>,
+    entered: Mutex<Content<BYTES>>,
 }
 
-impl<const BYTES: usize> Set<BYTES> {
-    fn new(name: &str, most: u32) -> Result<Self, Errno> {
+impl<const BYTES: usize> Table<BYTES> {
+    fn new(kind: MapKind, name: &str, most: u32) -> Result<Self, Errno> {
         let bytes = u32::try_from(BYTES).map_err(|_| Errno::INVAL)?;
-        Ok(Self { map: Map::new(MapKind::Hash, name, bytes, 4, most)?, entered: Mutex::default() })
+        Ok(Self { map: Map::new(kind, name, bytes, 4, most)?, entered: Mutex::default() })
     }
 
     /// Makes `wanted` the content. New ones come in before old ones go.
-    fn replace(&self, wanted: &BTreeSet<[u8; BYTES]>) -> Result<(), Errno> {
+    fn replace(&self, wanted: &Content<BYTES>) -> Result<(), Errno> {
         let mut entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
-        for key in wanted.difference(&entered.clone()) {
-            self.map.set(key, &[1, 0, 0, 0])?;
-            entered.insert(*key);
+        for (key, value) in wanted {
+            if entered.get(key) != Some(value) {
+                self.map.set(key, value)?;
+                entered.insert(*key, *value);
+            }
         }
         drop(entered);
         self.keep(wanted)
     }
 
     /// Removes what is not wanted.
-    fn keep(&self, wanted: &BTreeSet<[u8; BYTES]>) -> Result<(), Errno> {
+    fn keep(&self, wanted: &Content<BYTES>) -> Result<(), Errno> {
         let mut entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
-        for key in entered.difference(wanted).copied().collect::<Vec<_>>() {
+        let gone = entered.keys().filter(|key| !wanted.contains_key(*key)).copied().collect::<Vec<_>>();
+        for key in gone {
             match self.map.remove(&key) {
                 Ok(()) | Err(Errno::NOENT) => entered.remove(&key),
                 Err(errno) => return Err(errno),
@@ -88,7 +140,7 @@ impl<const BYTES: usize> Set<BYTES> {
     }
 }
 
-impl<const BYTES: usize> AsFd for Set<BYTES> {
+impl<const BYTES: usize> AsFd for Table<BYTES> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.map.as_fd()
     }
@@ -98,3 +150,38 @@ impl<const BYTES: usize> AsFd for Set<BYTES> {
 const MOST_DOORS: u32 = 4096;
 /// Addresses that a machine can have, each family.
 const MOST_ADDRESSES: u32 = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polder_datapath::route::Prefix;
+
+    #[test]
+    fn addresses_and_networks_have_tables_of_their_own() {
+        let land = |address: &str, bits, is_kernels| Land {
+            network: Prefix::new(address.parse().expect("an address"), bits).expect("a network"),
+            is_kernels,
+        };
+        let lands = [
+            land("10.0.0.1", 32, true),
+            land("10.9.0.0", 16, true),
+            land("10.9.8.0", 24, false),
+            land("10.9.8.7", 32, false),
+            land("fd00::1", 128, true),
+            land("fd09::", 32, true),
+        ];
+        let wanted = Wanted::new(&[], &lands);
+        assert_eq!(wanted.local4, Content::from([([10, 0, 0, 1], KERNELS)]));
+        assert_eq!(wanted.local6.len(), 1);
+        let of = |bits: u32, address: [u8; 4]| -> [u8; 8] {
+            [bits.to_ne_bytes(), address].as_flattened().try_into().expect("eight bytes")
+        };
+        let expected =
+            [(of(16, [10, 9, 0, 0]), KERNELS), (of(24, [10, 9, 8, 0]), OURS), (of(32, [10, 9, 8, 7]), OURS)];
+        assert_eq!(wanted.land4, Content::from(expected));
+        let mut network = [0; 20];
+        network[..4].copy_from_slice(&32_u32.to_ne_bytes());
+        network[4..6].copy_from_slice(&[0xfd, 9]);
+        assert_eq!(wanted.land6, Content::from([(network, KERNELS)]));
+    }
+}

@@ -65,7 +65,7 @@ mod model;
 pub use error::{OpenError, PinError};
 pub use init::open;
 pub use napi::Moderation;
-pub use options::{BusyPoll, Claim, Door, Hook, Mode, OnExit, Options, Take};
+pub use options::{BusyPoll, Claim, Door, Hook, Land, Mode, OnExit, Options, Take};
 pub use pin::release;
 pub use port::{LinkState, Opened, Port, Statistics};
 pub use preflight::{Finding, Level, Report, inspect};

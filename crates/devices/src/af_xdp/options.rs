@@ -3,6 +3,7 @@
 use super::napi::Moderation;
 use crate::Receiving;
 use core::fmt;
+use polder_datapath::route::Prefix;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// What is taken from the kernel.
@@ -24,6 +25,16 @@ pub struct Door {
     pub mac: [u8; 6],
     /// The VLAN in whose tag they come; 0 for packets without one.
     pub vlan: u16,
+}
+
+/// What the kernel keeps of what comes through a router's doors. Of several networks with an address the
+/// smallest counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Land {
+    /// An address, or a network.
+    pub network: Prefix,
+    /// Whether it is the kernel's; else it is a part of such a network that is not.
+    pub is_kernels: bool,
 }
 
 /// The end points of a tunnel whose packets are taken: `local` is our address, the packets' destination;

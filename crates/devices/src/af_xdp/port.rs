@@ -5,14 +5,13 @@ use super::claims::Claims;
 use super::link::{self, Which};
 use super::locals::Locals;
 use super::napi::{self, Moderated, Moderation};
-use super::options::{Claim, Door};
+use super::options::{Claim, Door, Land};
 use super::preflight::Report;
 use super::socket::Core;
 use crate::{Abilities, AnyQueue, Interface};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::io::Errno;
-use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
@@ -93,12 +92,12 @@ impl Port {
         self.claims.as_ref().ok_or(Errno::NODEV)?.replace(claims)
     }
 
-    /// Makes `doors` those of a router's port, and `addresses` those that are left to the kernel.
+    /// Makes `doors` those of a router's port, and `lands` what is left to the kernel of what comes through them.
     ///
     /// # Errors
     /// What the kernel said; `NODEV` for a port that does not route.
-    pub fn set_router(&self, doors: &[Door], addresses: &[IpAddr]) -> Result<(), Errno> {
-        self.locals.as_ref().ok_or(Errno::NODEV)?.replace(doors, addresses)
+    pub fn set_router(&self, doors: &[Door], lands: &[Land]) -> Result<(), Errno> {
+        self.locals.as_ref().ok_or(Errno::NODEV)?.replace(doors, lands)
     }
 
     /// Looks at the interface again, and takes its MTU over for what is sent.

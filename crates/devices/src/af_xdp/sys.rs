@@ -13,6 +13,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 #[repr(u32)]
 pub(super) enum MapKind {
     Hash = 1,
+    /// The longest prefix that matches; its memory is not set aside.
+    LongestPrefix = 11,
     XskMap = 17,
 }
 
@@ -33,11 +35,13 @@ impl Map {
         value_bytes: u32,
         entries: u32,
     ) -> Result<Self, Errno> {
+        let flags = if kind == MapKind::LongestPrefix { NO_PREALLOCATION } else { 0 };
         let attributes = Attributes::new()
             .u32(0, kind as u32)
             .u32(4, key_bytes)
             .u32(8, value_bytes)
             .u32(12, entries)
+            .u32(16, flags)
             .name(28, name);
         // SAFETY: (1) BPF_MAP_CREATE reads no pointer from the attributes.
         let fd = unsafe { bpf_descriptor(MAP_CREATE, &attributes) }?;
@@ -214,6 +218,8 @@ impl Attributes {
     }
 }
 
+/// `BPF_F_NO_PREALLOC`, which tries require.
+const NO_PREALLOCATION: u32 = 1;
 const MAP_CREATE: i32 = 0;
 const MAP_UPDATE: i32 = 2;
 const MAP_DELETE: i32 = 3;

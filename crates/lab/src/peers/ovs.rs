@@ -5,7 +5,6 @@
 use super::kernel::text;
 use super::switch::Switch;
 use super::{Device, LINK_LOCAL, LINK_REMOTE, LOCAL, REMOTE, SERVER, Site, Task};
-use crate::command;
 use crate::topology::put_first;
 use anyhow::{Context as _, bail, ensure};
 use std::fs;
@@ -141,9 +140,7 @@ impl Switch {
     /// Sends frames for the server the right way without having seen one from there.
     fn forward(&self, bridge: &str, key: &str, from: &str, to: &str) -> anyhow::Result<()> {
         let server = text(SERVER.0);
-        let flow = format!("priority=10,{key}={from},dl_dst={server},actions=output:{to}");
-        let target = self.file(&format!("{bridge}.mgmt"));
-        command::run(self.command("ovs-ofctl").args(["add-flow", &format!("unix:{target}"), &flow])).map(drop)
+        self.flow(bridge, &format!("priority=10,{key}={from},dl_dst={server},actions=output:{to}"))
     }
 
     /// Its forwarding thread.

@@ -115,14 +115,14 @@ impl Switch {
         self.vsctl(&["add-br", name, "--", "set", "bridge", name, "datapath_type=netdev"])
     }
 
-    /// One of its tools, to be run.
-    pub(super) fn command(&self, program: &str) -> Command {
-        self.tools.command(program)
-    }
-
-    /// A file of its own.
-    pub(super) fn file(&self, name: &str) -> String {
-        self.tools.file(name)
+    /// Adds a flow to a bridge.
+    ///
+    /// # Errors
+    /// When it refuses.
+    pub fn flow(&self, bridge: &str, flow: &str) -> anyhow::Result<()> {
+        let target = format!("unix:{}", self.tools.file(&format!("{bridge}.mgmt")));
+        command::run(self.tools.command("ovs-ofctl").args(["-O", "OpenFlow15", "add-flow", &target, flow]))
+            .map(drop)
     }
 
     /// Tries until it works; fails when the switch ends.

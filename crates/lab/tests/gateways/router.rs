@@ -38,7 +38,7 @@ pub(crate) fn tcp(left: &Namespace, right: &Namespace, to: IpAddr) {
 pub(crate) struct Net {
     pub(crate) left: Namespace,
     pub(crate) gateway: Namespace,
-    right: Namespace,
+    pub(crate) right: Namespace,
     pub(crate) topology: Topology,
 }
 

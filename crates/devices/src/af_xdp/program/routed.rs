@@ -4,6 +4,7 @@
 //! GRE of a claimed tunnel, over IPv4 or IPv6 ────────────────────────────▶ taken
 //! to a door (our address on the link, and the VLAN), IPv4 or IPv6,
 //! to a host's address of the whole world, and none of this machine ──────▶ taken
+//!   unless it lies in a network that is this machine's as a whole
 //! everything else: ARP, neighbour discovery, groups, broadcasts,
 //! link-local addresses, this machine's own, other VLANs, other stations ─▶ the kernel
 //! ```
@@ -28,10 +29,14 @@ pub(in crate::af_xdp) struct RouterMaps<'a> {
     pub(in crate::af_xdp) local4: BorrowedFd<'a>,
     /// IPv6 addresses of this machine.
     pub(in crate::af_xdp) local6: BorrowedFd<'a>,
+    /// IPv4 networks of this machine, and parts of them that are not; by length and address.
+    pub(in crate::af_xdp) land4: BorrowedFd<'a>,
+    /// The same of IPv6.
+    pub(in crate::af_xdp) land6: BorrowedFd<'a>,
 }
 
 /// The stack, from its end: the door's key, IPv4 destination and source, IPv6 destination, and behind it the
-/// ends of a tunnel over IPv6.
+/// ends of a tunnel over IPv6. In front of a destination there is room for its length as a network's.
 const DOOR: i16 = -8;
 const ENDS: i16 = -16;
 const TARGET6: i16 = -32;
@@ -115,6 +120,8 @@ fn in_ipv4(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
     lookup(program, maps.doors, DOOR);
     program.jump_value(Condition::Equal, R0, 0, pass);
     lookup(program, maps.local4, ENDS);
+    program.jump_value(Condition::NotEqual, R0, 0, pass);
+    in_land(program, maps.land4, (ENDS, 32), take);
 }
 
 /// R0 is 0 when the packet is to be taken, unless it has jumped.
@@ -137,6 +144,18 @@ fn in_ipv6(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
     lookup(program, maps.doors, DOOR);
     program.jump_value(Condition::Equal, R0, 0, pass);
     lookup(program, maps.local6, TARGET6);
+    program.jump_value(Condition::NotEqual, R0, 0, pass);
+    in_land(program, maps.land6, (TARGET6, 128), take);
+}
+
+/// R0 is 0 when the address on the stack, of so many bits, lies in no network of this machine, unless it has
+/// jumped.
+fn in_land(program: &mut Assembler, map: BorrowedFd<'_>, (address, bits): (i16, i32), take: Label) {
+    program.set(R5, bits);
+    program.store(Width::Word, R10, address - 4, R5);
+    lookup(program, map, address - 4);
+    program.jump_value(Condition::Equal, R0, 0, take);
+    program.load(Width::Word, R0, R0, 0);
 }
 
 /// R0 is where the value of the key on the stack is, or 0.
@@ -157,7 +176,7 @@ mod tests {
         let stdin = std::io::stdin();
         let fd = stdin.as_fd();
         let claims = Tables { v4: fd, v6: fd };
-        let maps = RouterMaps { claims, doors: fd, local4: fd, local6: fd };
+        let maps = RouterMaps { claims, doors: fd, local4: fd, local6: fd, land4: fd, land6: fd };
         assert!(routed(fd, maps, Action::Pass).len() < 192);
     }
 }

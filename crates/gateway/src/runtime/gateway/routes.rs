@@ -71,11 +71,11 @@ impl Gateway {
 
     /// Tells the XDP programs of routers' ports what is to be routed.
     fn open_doors(&self) {
-        let locals = self.lasting.routing.locals();
+        let lands = self.lasting.routing.lands();
         for state in self.ports.iter().filter(|state| state.configuration.role == Role::Router) {
             let Some(attachment) = state.interface() else { continue };
             let doors = self.lasting.routing.doors(state.configuration.id);
-            if let Err(error) = attachment.set_router(&doors, &locals) {
+            if let Err(error) = attachment.set_router(&doors, &lands) {
                 tracing::error!(port = state.configuration.name, %error, "cannot say what is to be routed");
             }
         }

@@ -13,6 +13,7 @@
 
 mod attached;
 mod book;
+mod land;
 mod neighbours;
 pub(super) mod rows;
 mod wanted;
@@ -27,6 +28,7 @@ use crate::kernel::{Changes, Mirror};
 use anyhow::{Context as _, Result};
 use attached::{Attached, attached};
 use book::{Book, Desk, View};
+use land::Land;
 use neighbours::Known;
 use polder_buffers::PortId;
 use polder_datapath::route::{InterfaceId, Neighbours, Notice, Prefix, Router, Routers};
@@ -55,6 +57,8 @@ pub struct Routing {
     sources: Sources,
     installed: HashMap<Prefix, (Origin, Arc<Target>)>,
     book: Book,
+    /// Networks that are this machine's as a whole.
+    land: Land,
     /// What a call found that others have to do something about.
     news: News,
     left_out: usize,
@@ -152,18 +156,6 @@ impl Routing {
         of_port.map(door).collect()
     }
 
-    /// All addresses that are this machine's own, or everybody's on one of its links.
-    pub(super) fn locals(&self) -> Vec<IpAddr> {
-        let Some(mirror) = self.mirror() else { return Vec::new() };
-        let of_table = mirror.routes().filter(|(table, prefix, _, target)| {
-            let is_local = matches!(***target, Target::Local | Target::Broadcast);
-            *table == LOCAL_TABLE && is_local && prefix.is_host()
-        });
-        let of_table = of_table.map(|(_, prefix, ..)| prefix.address());
-        let all = of_table.chain(mirror.addresses().map(|address| address.address));
-        all.collect::<HashSet<_>>().into_iter().collect()
-    }
-
     fn mirror(&self) -> Option<&Mirror> {
         self.kernel.as_ref().map(Follow::mirror)
     }
@@ -221,13 +213,21 @@ impl Routing {
     fn dirty(&mut self, changes: &Changes) -> HashSet<Prefix> {
         let mut dirty = HashSet::new();
         let Some(mirror) = self.kernel.as_ref().map(Follow::mirror) else { return dirty };
+        if changes.routes.iter().any(|&(table, prefix)| table == LOCAL_TABLE && land::is_net(prefix)) {
+            self.sources.land = land::of_table(mirror);
+        }
         for &(table, prefix) in &changes.routes {
             if !self.sources.tables[usize::from(prefix.is_v6())].contains(&table) {
                 continue;
             }
             self.news.doors |= table == LOCAL_TABLE;
             dirty.insert(prefix);
-            if table != LOCAL_TABLE && self.sources.hides(table, prefix.is_v6(), mirror) {
+            let hides = if table == LOCAL_TABLE {
+                land::is_net(prefix)
+            } else {
+                self.sources.hides(table, prefix.is_v6(), mirror)
+            };
+            if hides {
                 let all = mirror.routes().map(|(_, covered, ..)| covered);
                 dirty.extend(all.filter(|covered| is_below(*covered, prefix)));
             }
@@ -258,8 +258,9 @@ impl Routing {
             );
         }
         self.left_out = left_out;
-        if tables != self.sources.tables {
-            self.sources.tables = tables;
+        let land = self.mirror().map(land::of_table).unwrap_or_default();
+        if tables != self.sources.tables || land != self.sources.land {
+            (self.sources.tables, self.sources.land) = (tables, land);
             dirty.extend(self.installed.keys());
             let all = self.kernel.iter().flat_map(|kernel| kernel.mirror().routes());
             dirty.extend(all.map(|(_, prefix, ..)| prefix));
@@ -268,7 +269,7 @@ impl Routing {
 
     /// Brings the tables of workers in line.
     fn install(&mut self, dirty: HashSet<Prefix>, (links, objects): (bool, bool), now: Nanos) {
-        let Self { router, neighbours, attached, kernel, book, installed, sources, .. } = self;
+        let Self { router, neighbours, attached, kernel, book, installed, sources, land, news, .. } = self;
         let mirror = kernel.as_ref().map(Follow::mirror);
         let mut desk = Desk { router, neighbours, view: View { attached, mirror }, now };
         if links || objects {
@@ -283,6 +284,7 @@ impl Routing {
             if old == wanted.as_ref() {
                 continue;
             }
+            news.doors |= land.changes(prefix, old, wanted.as_ref());
             let old = old.map(|(_, target)| Arc::clone(target));
             let way = wanted.as_ref().and_then(|(_, target)| book.take(target, old.as_ref(), &mut desk));
             match way {

@@ -1,13 +1,14 @@
 //! Which route counts: those of the router itself, then the kernel's tables one after the other.
 
 use super::attached::{Attached, on_link};
+use super::is_below;
 use crate::config::filters::Network;
 use crate::config::model::Configuration;
 use crate::config::router::{RouteKind, RoutesFrom, StaticRoute};
 use crate::kernel::Mirror;
 use crate::kernel::message::{HopSpec, Target};
 use polder_datapath::route::{OwnAddress, Owner, Prefix};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -35,6 +36,8 @@ pub(super) struct Sources {
     pub(super) own: Own,
     /// The kernel's tables for IPv4 and IPv6, in order.
     pub(super) tables: [Vec<u32>; 2],
+    /// Networks of the kernel's own table that hide what is in later ones.
+    pub(super) land: BTreeSet<Prefix>,
 }
 
 impl Sources {
@@ -58,7 +61,8 @@ impl Sources {
             };
             if counts {
                 let earlier = tables[..place].iter().filter(|&&table| table != LOCAL_TABLE);
-                let hidden = earlier.into_iter().any(|&table| covers(mirror, table, prefix));
+                let hidden = earlier.into_iter().any(|&table| covers(mirror, table, prefix))
+                    || table != LOCAL_TABLE && self.land.iter().any(|land| is_below(prefix, *land));
                 return (!hidden).then(|| (Origin::Kernel(table, metric), Arc::clone(target)));
             }
         }

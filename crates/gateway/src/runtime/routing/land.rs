@@ -1,0 +1,88 @@
+//! What the kernel keeps for itself: addresses, and networks that are the machine's as a whole
+//! (`ip route add local …`).
+
+use super::wanted::{LOCAL_TABLE, Origin};
+use super::{Routing, is_below};
+use crate::kernel::Mirror;
+use crate::kernel::message::{Rule, Target};
+use polder_datapath::route::Prefix;
+use polder_devices::af_xdp;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+/// Networks of this machine among the routes that count. There are few.
+#[derive(Debug, Default)]
+pub(super) struct Land(BTreeSet<Prefix>);
+
+impl Land {
+    /// Another route to a prefix counts now; whether the kernel keeps something else than before.
+    pub(super) fn changes(
+        &mut self,
+        prefix: Prefix,
+        old: Option<&(Origin, Arc<Target>)>,
+        new: Option<&(Origin, Arc<Target>)>,
+    ) -> bool {
+        let is_land = |route: Option<&(Origin, Arc<Target>)>| {
+            route.is_some_and(|(origin, target)| matches!(origin, Origin::Kernel(..)) && is_local(target))
+        };
+        let (was, is) = (is_land(old), is_land(new));
+        if is && is_net(prefix) {
+            self.0.insert(prefix);
+        } else {
+            self.0.remove(&prefix);
+        }
+        was != is || self.has(prefix)
+    }
+
+    /// Whether a prefix is a part of one of the networks.
+    fn has(&self, prefix: Prefix) -> bool {
+        self.0.iter().any(|network| is_below(prefix, *network))
+    }
+}
+
+impl Routing {
+    /// What of that which comes through doors is left to the kernel: addresses that are this machine's own, or everybody's on
+    /// one of its links; networks of this machine; and what lies in these and is somebody else's.
+    pub(in crate::runtime) fn lands(&self) -> Vec<af_xdp::Land> {
+        let Some(mirror) = self.mirror() else { return Vec::new() };
+        let of_table = mirror.routes().filter(|(table, prefix, _, target)| {
+            *table == LOCAL_TABLE && prefix.is_host() && is_local(target)
+        });
+        let addresses = mirror.addresses().map(|address| Prefix::host(address.address));
+        let own = of_table.map(|(_, prefix, ..)| prefix).chain(addresses).map(|prefix| (prefix, true));
+        let mut lands = own.collect::<BTreeMap<_, _>>();
+        lands.extend(self.land.0.iter().map(|network| (*network, true)));
+        for (prefix, (origin, target)) in &self.installed {
+            let is_kernels = matches!(origin, Origin::Kernel(..)) && is_local(target);
+            let is_part = !is_kernels && self.land.has(*prefix);
+            if is_part || is_kernels && prefix.is_host() {
+                lands.insert(*prefix, is_kernels);
+            }
+        }
+        lands.into_iter().map(|(network, is_kernels)| af_xdp::Land { network, is_kernels }).collect()
+    }
+}
+
+/// Networks of the kernel's own table behind which no later table is looked at. Until somebody adds a rule, the
+/// kernel has the routes of IPv4 in this table and in `main` in one: then the smallest network counts.
+pub(super) fn of_table(mirror: &Mirror) -> BTreeSet<Prefix> {
+    const USUAL: [Option<u32>; 3] = [Some(LOCAL_TABLE), Some(254), Some(253)];
+    let is_unusual = |rule: &Rule| !rule.is_v6 && (rule.selects || !USUAL.contains(&rule.table));
+    let is_split = mirror.rules().any(is_unusual);
+    let counts = |prefix: Prefix| is_net(prefix) && (is_split || prefix.is_v6());
+    let nets = mirror
+        .routes()
+        .filter(|(table, prefix, _, target)| *table == LOCAL_TABLE && counts(*prefix) && is_local(target));
+    nets.map(|(_, prefix, ..)| prefix).collect()
+}
+
+/// Whether it has room for more than an address, and for addresses that may come by a wire.
+pub(super) fn is_net(prefix: Prefix) -> bool {
+    const LOOP: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0));
+    !(prefix.is_host() || prefix.address() == LOOP && prefix.bits() >= 8)
+}
+
+fn is_local(target: &Target) -> bool {
+    matches!(target, Target::Local | Target::Broadcast)
+}
