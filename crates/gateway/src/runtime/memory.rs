@@ -21,6 +21,8 @@ use std::time::Duration;
 const FEWEST_FRAMES: u32 = 128;
 /// Fewest blocks of fragments that a class has.
 const FEWEST_BLOCKS: u32 = 8;
+/// Blocks that a class keeps ready where hardly anything takes pieces of them.
+const A_FEW_BLOCKS: u32 = 2;
 /// Blocks of 32 KiB in a MiB.
 const BLOCKS_A_MIB: u32 = 32;
 /// Single pages that stand in for blocks, in each class.
@@ -157,7 +159,11 @@ pub fn options(configuration: &Configuration) -> BufferOptions {
         let fragments = FragmentOptions {
             blocks,
             spare_pages: SPARE_PAGES,
-            supply: self::supply(blocks, FEWEST_BLOCKS, buffers),
+            supply: if takes_pieces(configuration) {
+                self::supply(blocks, FEWEST_BLOCKS, buffers)
+            } else {
+                growing(A_FEW_BLOCKS.min(blocks), buffers)
+            },
             ..FragmentOptions::default()
         };
         ClassBuffers { frames, fragments: Some(fragments) }
@@ -189,9 +195,21 @@ fn part(all: u32, percent: u8, fewest: u32) -> u32 {
     u32::try_from(part).unwrap_or(all).max(fewest.min(all / 2))
 }
 
+/// Whether small pieces are taken at the pace of packets: those that are copied, those that a TAP's long packets are
+/// cut into. Between interfaces only floods and the gateway's own messages take any, and whole frames where
+/// there are none yet.
+fn takes_pieces(configuration: &Configuration) -> bool {
+    let is_interface = |port: &Port| matches!(port.device, Device::Interface(_));
+    configuration.buffers.copy_break > 0 || !configuration.ports.iter().all(is_interface)
+}
+
 /// When memory that grows is brought in and given back.
 fn supply(count: u32, fewest: u32, buffers: &Buffers) -> Supply {
-    let target = part(count, buffers.reserve_percent, fewest).max(1);
+    growing(part(count, buffers.reserve_percent, fewest).max(1), buffers)
+}
+
+/// The same for so much that is kept ready.
+fn growing(target: u32, buffers: &Buffers) -> Supply {
     let reload_below = part(target, buffers.reload_below_percent, 1);
     Supply::Growing(Marks { reload_below, ..Marks::for_target(target) })
 }
@@ -235,6 +253,29 @@ mod tests {
         assert_eq!((tiny.control.frames.slots, tiny.data.frames.slots), (128, 896));
         let blocks = |class: ClassBuffers| class.fragments.expect("both have some").blocks;
         assert_eq!((blocks(tiny.control), blocks(tiny.data)), (8, 24));
+    }
+
+    /// Between interfaces next to nothing is kept ready of what next to nobody takes; it grows all the same.
+    #[test]
+    fn small_pieces_are_ready_where_they_are_taken() {
+        let ready = |buffers: &str, [a, b]: [&str; 2]| {
+            let text = format!(
+                "version = 1\n{buffers}\n[port.a]\n{a} = \"a\"\n[port.b]\n{b} = \"b\"\n[bridge.x]\nmembers = [\"a\", \"b\"]"
+            );
+            let configuration = config::parse(&text, Path::new("pieces.toml")).expect("valid").configuration;
+            let options = options(&configuration);
+            [options.control, options.data].map(|class| {
+                match class.fragments.expect("both have some").supply {
+                    Supply::Growing(marks) => marks.target,
+                    Supply::Fixed => 0,
+                }
+            })
+        };
+        let usual = ready("", ["tap", "tap"]);
+        assert!(usual[1] > 10 * A_FEW_BLOCKS, "{usual:?}");
+        assert_eq!(ready("", ["interface", "tap"]), usual);
+        assert_eq!(ready("[buffers]\ncopy_break = 64", ["interface", "interface"]), usual);
+        assert_eq!(ready("", ["interface", "interface"]), [A_FEW_BLOCKS; 2]);
     }
 
     /// Takes most of the memory at a pace that a reload worker keeps up with.
