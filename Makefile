@@ -9,7 +9,7 @@ COMPLETIONS := $(DESTDIR)$(PREFIX)/share
 UNITDIR := $(DESTDIR)$(PREFIX)/lib/systemd/system
 RULESDIR := $(DESTDIR)$(PREFIX)/lib/udev/rules.d
 
-RELEASE := target/release
+RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
 XTASK := cargo run --quiet --locked --package xtask --
 
 .PHONY: help build demo test test-long bench lab install uninstall need-cargo
