@@ -1,6 +1,7 @@
 //! The budget that tunes itself, beside fixed ones.
 
 use super::{BUDGET, RECEIVING_US, books, lay, polder};
+use crate::meters::statistics::Samples;
 use crate::peers::asks::{Asks, DEAR_US};
 use crate::peers::echo::Service;
 use crate::peers::neighbour::{Neighbour, Work};
@@ -13,6 +14,8 @@ use std::time::Duration;
 
 /// Packets a turn; the law's first.
 const BUDGETS: [Option<u16>; 4] = [None, Some(8), Some(64), Some(512)];
+/// How often each is measured.
+const ROUNDS: u32 = 3;
 /// Offered, as a multiple of the capacity.
 const FAR: f64 = 2.5;
 /// What a cheap request costs, in microseconds.
@@ -48,10 +51,7 @@ pub(super) fn measure(run: &mut Run, unaccounted: &mut u64) -> anyhow::Result<()
             run.leave_out(format!("budgets with requests of {}", kind.name));
             continue;
         }
-        let mut seen = Vec::new();
-        for budget in BUDGETS {
-            seen.push(answered(run, &kind, budget, unaccounted)?);
-        }
+        let seen = in_turn(run, &kind, unaccounted)?;
         let (own, fixed) = (&seen[0], &seen[1..]);
         let best = best(fixed, BOUND_US).or_else(|| best(fixed, f64::INFINITY)).context("no fixed budget")?;
         worst = worst.min(own.rate / best.rate);
@@ -62,12 +62,29 @@ pub(super) fn measure(run: &mut Run, unaccounted: &mut u64) -> anyhow::Result<()
     Ok(())
 }
 
-/// What one budget showed.
+/// What each budget showed, all in turn, round after round: what a service's work takes differs from one to the next by
+/// more than budgets do.
+fn in_turn(run: &Run, kind: &Kind, unaccounted: &mut u64) -> anyhow::Result<[Seen; BUDGETS.len()]> {
+    let mut all = BUDGETS.map(|budget| (budget, Samples::new(), Samples::new()));
+    for round in 1..=run.quick_or(1, ROUNDS) {
+        for (budget, rates, lates) in &mut all {
+            let named = budget.map_or_else(|| "auto".to_owned(), |packets| packets.to_string());
+            run.says(&format!("budget {named}, {} a request, round {round}", kind.name));
+            let (rate, late) = answered(run, kind, *budget, unaccounted)?;
+            rates.push(rate);
+            lates.push(late);
+        }
+    }
+    let middle = |samples: &Samples| samples.median().unwrap_or(f64::NAN);
+    Ok(all.map(|(budget, rates, lates)| Seen { budget, rate: middle(&rates), late: middle(&lates) }))
+}
+
+/// What one budget showed, medians of all rounds.
 struct Seen {
     budget: Option<u16>,
     /// Requests a second.
     rate: f64,
-    /// How late a process on that core was woken, 99th percentile in microseconds.
+    /// How late another process on that core was woken, 99th percentile in microseconds.
     late: f64,
 }
 
@@ -94,10 +111,14 @@ impl fmt::Display for Seen {
     }
 }
 
-fn answered(run: &mut Run, kind: &Kind, budget: Option<u16>, unaccounted: &mut u64) -> anyhow::Result<Seen> {
-    let named = budget.map_or_else(|| "auto".to_owned(), |packets| packets.to_string());
-    run.says(&format!("budget {named}, {} a request", kind.name));
-    let time = Duration::from_millis(run.quick_or(500, 2000));
+/// Requests a second, and how late a process on that core was woken, 99th percentile in microseconds.
+fn answered(
+    run: &Run,
+    kind: &Kind,
+    budget: Option<u16>,
+    unaccounted: &mut u64,
+) -> anyhow::Result<(f64, f64)> {
+    let time = Duration::from_millis(run.quick_or(500, 1500));
     let Kind { asks, cost_us, .. } = *kind;
     let mut stand = lay(Service { asks, over: polder(true, budget), cost_us })?;
     let mut woken = Neighbour::start(Work::Wake, cores().0)?;
@@ -106,7 +127,7 @@ fn answered(run: &mut Run, kind: &Kind, budget: Option<u16>, unaccounted: &mut u
     let late = woken.lateness()?[1];
     drop(woken);
     *unaccounted += books(&mut stand)?;
-    Ok(Seen { budget, rate: trial.rate(), late })
+    Ok((trial.rate(), late))
 }
 
 #[cfg(test)]
