@@ -226,9 +226,14 @@ fn an_idle_worker_sleeps_and_wakes() {
     std::thread::sleep(Duration::from_millis(300));
     assert!(bench.workers[0].polls.get() - polls <= 30, "an idle worker polls on");
     assert!(bench.workers[0].sleeps.get() > 0);
-    let start = Instant::now();
-    bench.forward(1);
-    assert!(start.elapsed() < Duration::from_millis(500), "woken late: {:?}", start.elapsed());
+    let woken = bench.workers[0].wakeups.get();
+    // A packet can meet the worker between two sleeps; not each of them does.
+    let met = (0..20).any(|_| {
+        bench.forward(1);
+        std::thread::sleep(Duration::from_millis(50));
+        bench.workers[0].wakeups.get() > woken
+    });
+    assert!(met, "packets are found by a timer, nothing wakes the worker");
     bench.finish();
 }
 
