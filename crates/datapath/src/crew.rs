@@ -77,8 +77,8 @@ pub struct Crew {
     board: Arc<Board>,
     meter: LoadMeter,
     inbox: Batch,
-    /// Whether the last batch that was received was as full as it could be.
-    is_full: bool,
+    /// Whether the last batch that was received left more where it came from.
+    has_more: bool,
     wakes: Wakes,
     counters: Arc<WorkerCounters>,
 }
@@ -140,7 +140,7 @@ pub fn crew(workers: usize, options: &CrewOptions) -> Vec<Crew> {
             meter: LoadMeter::default(),
             board,
             inbox: Batch::new(),
-            is_full: false,
+            has_more: false,
             wakes: Wakes::default(),
             counters: Arc::default(),
         }
@@ -212,16 +212,25 @@ impl Crew {
         }
     }
 
+    /// The worker sleeps from now on until its next round.
+    pub fn sleeps(&mut self, now: Nanos) {
+        self.meter.sleeps(now, &self.loads[self.me]);
+    }
+
     /// Takes what a port delivered: hashed packets go to their workers, parcels to whoever is idle.
     /// [`share`](Self::share) is to follow, when those have been woken.
+    ///
+    /// `has_more`: the batch ended because its room or its budget did. What is dear has small budgets, so
+    /// the size of a batch says nothing.
     pub fn define(
         &mut self,
         batch: &mut Batch,
         (order, is_underlay): (Order, bool),
+        has_more: bool,
         stages: &mut impl Stages,
     ) {
-        self.is_full = batch.len() == BATCH;
-        self.meter.turn(self.is_full);
+        self.has_more = has_more;
+        self.meter.turn(has_more);
         self.definer.define(batch, (order, is_underlay), &self.hasher);
         self.definer.give(&self.counters.order);
         self.wakes.helpers = self.theirs().min(self.definer.waiting());
@@ -258,8 +267,8 @@ impl Crew {
 
     /// Does the worker's own share of what has been offered.
     ///
-    /// A batch that was not full says that the worker has time: it keeps the parcels. While more
-    /// parcels wait than others can take at once, it does some itself, and receives nothing meanwhile;
+    /// A batch that left nothing behind says that the worker has time: it keeps the parcels. While more
+    /// parcels wait than others are about to take, it does some itself, and receives nothing meanwhile;
     /// so excess stays in the device, where it costs nothing (B3).
     pub fn share(&mut self, now: Nanos, stages: &mut impl Stages) {
         for _ in self.theirs()..self.definer.waiting() {
@@ -270,9 +279,10 @@ impl Crew {
         }
     }
 
-    /// Parcels that are left to others.
+    /// Parcels that are left to others: for each of them one, and one to go on with while this worker
+    /// does its own.
     fn theirs(&self) -> usize {
-        if self.is_full { self.peers.len() - 1 } else { 0 }
+        if self.has_more { 2 * (self.peers.len() - 1) } else { 0 }
     }
 
     /// Does what other workers brought. Says whether there was anything.

@@ -140,9 +140,15 @@ impl World {
         if self.closing || self.pool.region().home() < 8192 {
             return;
         }
-        let mut batch = Batch::new();
         let size = if self.random(3) == 0 { BATCH as u64 } else { 1 + self.random(BATCH as u64) };
         let elephant = self.random(2) == 0;
+        let has_more = self.random(2) == 0;
+        self.bring((worker, crew), size, elephant, has_more);
+    }
+
+    /// So many packets come, and that was all or not.
+    fn bring(&mut self, (worker, crew): (usize, &mut Crew), size: u64, elephant: bool, has_more: bool) {
+        let mut batch = Batch::new();
         for _ in 0..size {
             // A flow comes in by one worker; half of the traffic is one flow.
             let flow = if elephant { 0 } else { self.random(FLOWS) } * 16 + worker as u64;
@@ -153,7 +159,7 @@ impl World {
             self.received += 1;
             batch.push(packet).expect("a batch at most");
         }
-        crew.define(&mut batch, (self.weather.order, false), &mut Desk(self));
+        crew.define(&mut batch, (self.weather.order, false), has_more, &mut Desk(self));
         crew.share(self.now, &mut Desk(self));
         assert!(batch.is_empty());
     }
@@ -357,6 +363,35 @@ proptest! {
         let weather = Weather { workers, order, stalls: 30, long_stalls: 40, restless, steps: 200 };
         check(run(weather, seed))?;
     }
+}
+
+/// Of 100 batches of 20 packets that a small budget ended, or that were all there was, those that another
+/// worker does which has time for one after each.
+fn helped(has_more: bool) -> u64 {
+    let weather =
+        Weather { workers: 2, order: Order::Spread, stalls: 0, long_stalls: 0, restless: false, steps: 0 };
+    let mut world = World::new(weather, 9);
+    for _ in 0..100 {
+        let [mut receiver, mut other] =
+            [0, 1].map(|worker| world.crews[worker].take().expect("nobody is in the middle of anything"));
+        world.now = world.now + Nanos(1000);
+        let now = world.now;
+        world.bring((0, &mut receiver), 20, true, has_more);
+        other.collect(now, &mut Desk(&mut world));
+        other.help(now, &mut Desk(&mut world));
+        receiver.collect(now, &mut Desk(&mut world));
+        world.crews = vec![Some(receiver), Some(other)];
+    }
+    world.settle();
+    let helped = world.counters[1].order.helped.get();
+    check(world).expect("in order");
+    helped
+}
+
+#[test]
+fn dear_packets_are_shared_though_their_batches_are_small() {
+    assert!(helped(true) >= 90, "{} of 100", helped(true));
+    assert_eq!(helped(false), 0, "who has time does it himself");
 }
 
 /// The tests above would say nothing if the weather were always fine.

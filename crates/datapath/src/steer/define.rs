@@ -248,7 +248,7 @@ impl Definer {
         let (mut spread, mut gather) = (None, 0_u32);
         let home = |bucket: usize| usize::from(homes[bucket]);
         let is_spread = |bucket: usize| modes[bucket] != HASHED;
-        self.judge.look(passed, loads, home, is_spread, |verdict| match verdict {
+        self.judge.look((now, passed), loads, home, is_spread, |verdict| match verdict {
             Verdict::Spread(bucket) => spread = Some(bucket),
             Verdict::Hash(bucket) => gather |= 1 << modes[bucket],
         });

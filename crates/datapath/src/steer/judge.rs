@@ -4,7 +4,7 @@
 //! another worker is under it, twice in a row. It is hashed again when it has been small for long, and
 //! drained. Weights are measured: packets times the time that a packet takes.
 
-use super::load::WorkerLoad;
+use super::load::{Load, WorkerLoad};
 use super::{BUCKETS, buckets};
 use crate::units::Nanos;
 
@@ -15,7 +15,7 @@ pub struct Marks {
     pub interval: Nanos,
     /// A worker that is busy so much of its time, in thousandths, and pressed, is over its mark.
     pub over: u32,
-    /// A worker is pressed when so many of its turns bring full batches, in thousandths.
+    /// A worker is pressed when so many of the batches that come leave more behind, in thousandths.
     pub pressed: u32,
     /// A worker that is busy less than this, or hardly pressed, or has little work of its own beside
     /// receiving, has time for others.
@@ -34,7 +34,7 @@ impl Default for Marks {
     fn default() -> Self {
         Self {
             interval: Nanos::from_millis(10),
-            over: 850,
+            over: 750,
             pressed: 300,
             under: 600,
             big: 250,
@@ -100,13 +100,13 @@ impl Judge {
         (known.came != [0, 0]).then_some((known.came[0], known.weight))
     }
 
-    /// Weighs all buckets over the time that has passed, and finds what is to change: at most one
+    /// Weighs all buckets at `now` over the time that has passed, and finds what is to change: at most one
     /// bucket to be spread, because that changes the loads; all that are to be hashed.
     ///
     /// `home` says where a bucket is at home, `is_spread` what it is.
     pub(super) fn look(
         &mut self,
-        passed: Nanos,
+        (now, passed): (Nanos, Nanos),
         loads: &[WorkerLoad],
         home: impl Fn(usize) -> usize,
         is_spread: impl Fn(usize) -> bool,
@@ -115,15 +115,15 @@ impl Judge {
         let marks = self.marks;
         let mut heaviest: Option<(usize, u32)> = None;
         for (bucket, known) in self.known.iter_mut().enumerate() {
-            let load = &loads[home(bucket)];
-            let nanos = u64::from(known.packets) * u64::from(load.packet_nanos());
+            let load = loads[home(bucket)].at(now);
+            let nanos = u64::from(known.packets) * u64::from(load.packet_nanos);
             known.weight = super::load::thousandths(nanos, passed.0);
             known.came = [known.packets, known.came[0]];
             known.packets = 0;
             if !buckets::AUTO.contains(&bucket) {
                 continue;
             }
-            if !known.agrees(&marks, load, is_spread(bucket)) {
+            if !known.agrees(&marks, &load, is_spread(bucket)) {
                 continue;
             }
             if is_spread(bucket) {
@@ -132,7 +132,7 @@ impl Judge {
                 heaviest = Some((bucket, known.weight));
             }
         }
-        let somebody_has_time = loads.iter().any(|load| marks.is_under(load));
+        let somebody_has_time = loads.iter().any(|load| marks.is_under(&load.at(now)));
         if let Some((bucket, _)) = heaviest.filter(|_| somebody_has_time) {
             self.known[bucket].streak = 0;
             verdict(Verdict::Spread(bucket));
@@ -142,7 +142,7 @@ impl Judge {
 
 impl Known {
     /// Whether the bucket should change, and has seemed so for long enough.
-    fn agrees(&mut self, marks: &Marks, load: &WorkerLoad, is_spread: bool) -> bool {
+    fn agrees(&mut self, marks: &Marks, load: &Load, is_spread: bool) -> bool {
         let (agrees, wanted) = match is_spread {
             true => (self.weight < marks.small, marks.hash_after),
             false => (self.weight >= marks.big && marks.is_over(load), marks.spread_after),
@@ -153,13 +153,13 @@ impl Known {
 }
 
 impl Marks {
-    fn is_over(&self, load: &WorkerLoad) -> bool {
-        load.busy() >= self.over && load.pressed() >= self.pressed
+    fn is_over(&self, load: &Load) -> bool {
+        load.busy >= self.over && load.pressed >= self.pressed
     }
 
-    fn is_under(&self, load: &WorkerLoad) -> bool {
-        let idle = load.busy() < self.under || load.worked() < self.under / 2;
-        idle || load.pressed() < self.pressed / 4
+    fn is_under(&self, load: &Load) -> bool {
+        let idle = load.busy < self.under || load.worked < self.under / 2;
+        idle || load.pressed < self.pressed / 4
     }
 }
 
@@ -189,7 +189,7 @@ mod tests {
             let spread = &mut self.spread;
             let home = |bucket| bucket % 2;
             self.judge.look(
-                MILLIS_10,
+                (MILLIS_10, MILLIS_10),
                 &self.loads,
                 home,
                 |bucket| before.contains(&bucket),
@@ -203,7 +203,7 @@ mod tests {
         /// How busy and how pressed both are.
         fn loads(&self, loads: [(u32, u32); 2]) {
             for (load, (busy, pressed)) in self.loads.iter().zip(loads) {
-                load.publish(busy, pressed, busy, 1000);
+                load.publish(Load { busy, pressed, worked: busy, packet_nanos: 1000 });
             }
         }
     }
@@ -226,7 +226,7 @@ mod tests {
     fn nothing_is_spread_while_there_is_no_need_or_no_use() {
         let mut bench = Bench::new();
         let traffic = [(BIG, 5000)];
-        for loads in [[(700, 900), (100, 0)], [(1000, 100), (100, 0)], [(990, 900), (950, 900)]] {
+        for loads in [[(740, 900), (100, 0)], [(1000, 100), (100, 0)], [(990, 900), (950, 900)]] {
             bench.loads(loads);
             (0..5).for_each(|_| bench.interval(&traffic));
             assert_eq!(bench.spread, [], "{loads:?}");
@@ -236,8 +236,8 @@ mod tests {
     #[test]
     fn a_worker_that_only_hands_over_has_time() {
         let mut bench = Bench::new();
-        bench.loads[0].publish(1000, 950, 900, 1000);
-        bench.loads[1].publish(1000, 950, 20, 1000);
+        bench.loads[0].publish(Load { busy: 1000, pressed: 950, worked: 900, packet_nanos: 1000 });
+        bench.loads[1].publish(Load { busy: 1000, pressed: 950, worked: 20, packet_nanos: 1000 });
         (0..2).for_each(|_| bench.interval(&[(BIG, 9000)]));
         assert_eq!(bench.spread, [BIG]);
     }

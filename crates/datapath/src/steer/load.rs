@@ -2,7 +2,7 @@
 
 use crate::units::Nanos;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// What one worker says of itself, once an interval.
 #[derive(Debug, Default)]
@@ -12,38 +12,48 @@ pub struct WorkerLoad {
     pressed: AtomicU32,
     worked: AtomicU32,
     packet_nanos: AtomicU32,
+    /// Since when it sleeps; 0 while it is awake.
+    asleep: AtomicU64,
 }
 
-impl WorkerLoad {
+/// How busy a worker is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
     /// Time in which it found something to do, in thousandths.
-    pub fn busy(&self) -> u32 {
-        // Relaxed, here and below: each number stands for itself.
-        self.busy.load(Ordering::Relaxed)
-    }
-
-    /// Of the turns that brought packets, those that brought a full batch, in thousandths. A worker
-    /// that polls is busy long before it is full; only one that is full finds full batches.
-    pub fn pressed(&self) -> u32 {
-        self.pressed.load(Ordering::Relaxed)
-    }
-
+    pub busy: u32,
+    /// Of the batches that came, those that left more where they came from, in thousandths. A worker
+    /// that polls is busy long before it is full; only one that is full never sees the end.
+    pub pressed: u32,
     /// Time that its own packets took in the stages, in thousandths: what is left when whoever brings
     /// them waits. A worker that only hands over is busy and pressed, and has time all the same.
-    pub fn worked(&self) -> u32 {
-        self.worked.load(Ordering::Relaxed)
-    }
-
+    pub worked: u32,
     /// Nanoseconds that a packet takes it, on average.
-    pub fn packet_nanos(&self) -> u32 {
-        self.packet_nanos.load(Ordering::Relaxed)
+    pub packet_nanos: u32,
+}
+
+/// Who has slept for so long says nothing new, and has nothing to do.
+const ASLEEP: Nanos = Nanos::from_millis(10);
+
+impl WorkerLoad {
+    /// How busy it is, as is known at `now`.
+    pub fn at(&self, now: Nanos) -> Load {
+        // Relaxed, here and below: each number stands for itself.
+        let number = |number: &AtomicU32| number.load(Ordering::Relaxed);
+        let asleep = Nanos(self.asleep.load(Ordering::Relaxed));
+        let packet_nanos = number(&self.packet_nanos);
+        if asleep.0 > 0 && now.since(asleep) >= ASLEEP {
+            return Load { packet_nanos, ..Load::default() };
+        }
+        let (busy, pressed, worked) = (number(&self.busy), number(&self.pressed), number(&self.worked));
+        Load { busy, pressed, worked, packet_nanos }
     }
 
-    /// Says all four.
-    pub fn publish(&self, busy: u32, pressed: u32, worked: u32, packet_nanos: u32) {
-        self.busy.store(busy, Ordering::Relaxed);
-        self.pressed.store(pressed, Ordering::Relaxed);
-        self.worked.store(worked, Ordering::Relaxed);
-        self.packet_nanos.store(packet_nanos, Ordering::Relaxed);
+    /// Says it.
+    pub fn publish(&self, load: Load) {
+        self.busy.store(load.busy, Ordering::Relaxed);
+        self.pressed.store(load.pressed, Ordering::Relaxed);
+        self.worked.store(load.worked, Ordering::Relaxed);
+        self.packet_nanos.store(load.packet_nanos, Ordering::Relaxed);
     }
 }
 
@@ -54,8 +64,9 @@ pub type Loads = Arc<[WorkerLoad]>;
 #[derive(Debug, Default)]
 pub struct LoadMeter {
     since: Nanos,
-    last: Nanos,
-    was_busy: bool,
+    /// When the last round began, once there was one.
+    last: Option<Nanos>,
+    is_asleep: bool,
     busy: Nanos,
     turns: u32,
     full_turns: u32,
@@ -67,15 +78,21 @@ pub struct LoadMeter {
 }
 
 impl LoadMeter {
-    /// A round begins at `now`; the one before it was busy or not. Says whether `interval` has passed
-    /// since the last publication; then this is one.
+    /// A round begins at `now`. The one before it was busy or not, and so was all the time since it
+    /// began, sleep included. Says whether `interval` has passed since the last publication; then this
+    /// is one.
     #[inline]
     pub fn round(&mut self, now: Nanos, was_busy: bool, interval: Nanos, load: &WorkerLoad) -> bool {
-        if self.was_busy {
-            self.busy = self.busy + now.since(self.last);
+        if core::mem::take(&mut self.is_asleep) {
+            load.asleep.store(0, Ordering::Relaxed);
         }
-        self.was_busy = was_busy;
-        self.last = now;
+        let Some(last) = self.last.replace(now) else {
+            self.since = now;
+            return false;
+        };
+        if was_busy {
+            self.busy = self.busy + now.since(last);
+        }
         let passed = now.since(self.since);
         if passed < interval {
             return false;
@@ -85,11 +102,17 @@ impl LoadMeter {
         true
     }
 
-    /// A turn brought packets: a full batch, or fewer.
+    /// The worker sleeps from now on until its next round.
+    pub fn sleeps(&mut self, now: Nanos, load: &WorkerLoad) {
+        self.is_asleep = true;
+        load.asleep.store(now.0, Ordering::Relaxed);
+    }
+
+    /// A batch came: all that there was, or not.
     #[inline]
-    pub fn turn(&mut self, full: bool) {
+    pub fn turn(&mut self, has_more: bool) {
         self.turns += 1;
-        self.full_turns += u32::from(full);
+        self.full_turns += u32::from(has_more);
     }
 
     /// So many packets have been through the stages.
@@ -114,9 +137,9 @@ impl LoadMeter {
         }
         let packet_nanos = u32::try_from(self.packet_nanos_16.div_ceil(16)).unwrap_or(u32::MAX);
         let worked = thousandths(self.packets * u64::from(packet_nanos), passed.0);
-        load.publish(busy, pressed, worked, packet_nanos);
-        let (last, was_busy, packet_nanos_16) = (self.last, self.was_busy, self.packet_nanos_16);
-        *self = Self { last, was_busy, packet_nanos_16, ..Self::default() };
+        load.publish(Load { busy, pressed, worked, packet_nanos });
+        let (last, packet_nanos_16) = (self.last, self.packet_nanos_16);
+        *self = Self { last, packet_nanos_16, ..Self::default() };
     }
 }
 
@@ -135,9 +158,9 @@ mod tests {
         let (mut meter, load) = (LoadMeter::default(), WorkerLoad::default());
         let interval = Nanos::from_millis(10);
         let mut published = 0;
-        for round in 0..2001_u64 {
+        for round in 0..=2000_u64 {
             // Rounds of 10 µs, every other of them busy.
-            let now = Nanos(10_000 * round);
+            let now = Nanos(Nanos::SECOND.0 + 10_000 * round);
             published += u32::from(meter.round(now, round % 2 == 0, interval, &load));
             meter.turn(round % 4 == 0);
             meter.timed(10, Nanos(1000));
@@ -145,8 +168,43 @@ mod tests {
             meter.worked(10);
         }
         assert_eq!(published, 2);
-        assert!((490..=510).contains(&load.busy()), "{}", load.busy());
-        assert_eq!((load.pressed(), load.packet_nanos()), (250, 100));
-        assert!((99..=101).contains(&load.worked()), "{}", load.worked());
+        let load = load.at(Nanos::SECOND);
+        assert!((490..=510).contains(&load.busy), "{load:?}");
+        assert_eq!((load.pressed, load.packet_nanos), (250, 100));
+        assert!((99..=101).contains(&load.worked), "{load:?}");
+    }
+
+    /// A busy round of 20 µs, then one that finds nothing and sleeps for the rest of a millisecond.
+    #[test]
+    fn sleep_after_a_busy_round_is_not_busy() {
+        let (mut meter, load) = (LoadMeter::default(), WorkerLoad::default());
+        let mut now = Nanos::SECOND;
+        for _ in 0..100 {
+            meter.round(now, false, ASLEEP, &load);
+            now = now + Nanos(20_000);
+            meter.round(now, true, ASLEEP, &load);
+            meter.sleeps(now, &load);
+            now = now + Nanos(980_000);
+        }
+        assert_eq!(load.at(now).busy, 20);
+    }
+
+    #[test]
+    fn who_sleeps_for_long_is_not_as_busy_as_it_was() {
+        let (mut meter, load) = (LoadMeter::default(), WorkerLoad::default());
+        let busy = |load: Load| (load.busy, load.packet_nanos);
+        for round in 0..=20 {
+            meter.round(Nanos(Nanos::SECOND.0 + 1_000_000 * round), true, ASLEEP, &load);
+            meter.worked(64);
+            meter.timed(64, Nanos(6400));
+        }
+        let now = Nanos(Nanos::SECOND.0 + 20_000_000);
+        assert_eq!(busy(load.at(now)), (1000, 100));
+        meter.sleeps(now, &load);
+        assert_eq!(busy(load.at(now + Nanos::from_millis(9))), (1000, 100), "a moment ago it was");
+        assert_eq!(busy(load.at(now + ASLEEP)), (0, 100));
+        // The round that it wakes up for publishes what it has slept.
+        assert!(meter.round(now + Nanos::SECOND, false, ASLEEP, &load));
+        assert_eq!(load.at(now + Nanos::SECOND).busy, 0);
     }
 }

@@ -22,7 +22,7 @@ pub use board::{Board, BucketView, Ends, FlowName, Flows};
 pub use define::{Definer, Gates};
 pub use flow::{Flow, Hasher};
 pub use judge::{Judge, Marks};
-pub use load::{LoadMeter, Loads, WorkerLoad};
+pub use load::{Load, LoadMeter, Loads, WorkerLoad};
 pub use parcel::Parcel;
 pub use sketch::{Heaviest, Heavy};
 

@@ -7,6 +7,7 @@ use crate::show::queues::QueueRow;
 use crate::show::steering::{BucketRow, FlowRow, SteeredPort, Steering, SteeringRow};
 use polder_datapath::drops::DropReason;
 use polder_datapath::steer::{self, Board, FlowName, Flows, Heavy};
+use polder_datapath::units::Nanos;
 use std::collections::HashMap;
 
 /// The queues in front of all ports.
@@ -42,24 +43,28 @@ pub(super) fn steering(gateway: &Gateway) -> Steering {
     if boards.is_empty() {
         return Steering::default();
     }
+    let now = gateway.clock.now();
     let ports = gateway.configuration.ports.iter().filter(|port| port.order != Order::Queue);
     let steered = |port: &Port| SteeredPort { port: port.name.clone(), order: order(port.order).to_owned() };
     Steering {
         ports: ports.map(steered).collect(),
-        workers: boards.iter().map(|&(number, worker, board)| steering_row(number, worker, board)).collect(),
+        workers: boards
+            .iter()
+            .map(|&(number, worker, board)| steering_row(number, worker, board, now))
+            .collect(),
         buckets: boards.iter().flat_map(|&(number, _, board)| bucket_rows(number, board)).collect(),
         flows: flow_rows(gateway, boards.iter().map(|&(.., board)| board.flows())),
     }
 }
 
-fn steering_row(number: usize, worker: &WorkerHandle, board: &Board) -> SteeringRow {
-    let (load, counters) = (&board.loads[number], &worker.counters.order);
+fn steering_row(number: usize, worker: &WorkerHandle, board: &Board, now: Nanos) -> SteeringRow {
+    let (load, counters) = (board.loads[number].at(now), &worker.counters.order);
     SteeringRow {
         number,
-        busy_permille: load.busy(),
-        pressed_permille: load.pressed(),
-        worked_permille: load.worked(),
-        packet_nanos: load.packet_nanos(),
+        busy_permille: load.busy,
+        pressed_permille: load.pressed,
+        worked_permille: load.worked,
+        packet_nanos: load.packet_nanos,
         steered: counters.steered.get(),
         steered_here: counters.steered_here.get(),
         offered: counters.given.get(),

@@ -33,7 +33,7 @@ pub struct SteeringRow {
     pub number: usize,
     /// Time of the last interval in which it found something to do, in thousandths.
     pub busy_permille: u32,
-    /// Of its turns that brought packets, those that brought a full batch, in thousandths.
+    /// Of the batches that came, those that left more where they came from, in thousandths.
     pub pressed_permille: u32,
     /// Time of the last interval that its packets took in the stages, in thousandths.
     pub worked_permille: u32,
@@ -146,7 +146,7 @@ fn workers(rows: &[SteeringRow], look: Look) -> String {
     let columns = [
         ("worker", Align::Right),
         ("busy", Align::Right),
-        ("full batches", Align::Right),
+        ("backlog", Align::Right),
         ("in the stages", Align::Right),
         ("a packet", Align::Right),
         ("steered away", Align::Right),

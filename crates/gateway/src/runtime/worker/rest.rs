@@ -58,6 +58,9 @@ impl Worker {
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 8];
         self.counters.sleeps.add(1);
         self.schedule.pace.sleeps(now);
+        if let Some(sharing) = &mut self.sharing {
+            sharing.crew.sleeps(now);
+        }
         self.publish();
         let woken = epoll::wait(&self.epoll, &mut events, Some(&timeout));
         self.bell.awake();

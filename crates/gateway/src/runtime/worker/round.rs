@@ -93,7 +93,7 @@ impl Worker {
         let mut left = packets;
         let mut now = start;
         loop {
-            let batch = left.min(BATCH_BUDGET);
+            let batch = self.batch_of(index, left);
             let (received, turn) = self.receive(index, batch, now);
             outcome.turn = turn;
             outcome.packets = outcome.packets.saturating_add(received);
@@ -112,6 +112,14 @@ impl Worker {
         outcome.holds_back = self.receivers[index].rx.holds_back();
         outcome.took = now.since(start);
         outcome
+    }
+
+    /// Packets of the next batch of a turn that has so many left. Batches that are shared are equally large: a
+    /// crumb at the end of a turn would be all that another worker has to do while this one does a whole one.
+    fn batch_of(&self, index: usize, left: u32) -> u32 {
+        let port = self.receivers[index].port;
+        let is_shared = self.sharing.as_ref().is_some_and(|sharing| sharing.order(port) != Order::Queue);
+        if is_shared { left.div_ceil(left.div_ceil(BATCH_BUDGET).max(1)) } else { left.min(BATCH_BUDGET) }
     }
 
     /// Packets that services of this worker answer in the time that one may wait for them.
@@ -152,7 +160,9 @@ impl Worker {
                     let with = With { now, pool: &mut self.pool, timed };
                     self.engine.process(&mut self.batch, port, with, &mut self.senders, &mut || clock.now());
                 }
-                order @ (Order::Hash | Order::Spread | Order::Auto) => self.share_out(port, order, now),
+                order @ (Order::Hash | Order::Spread | Order::Auto) => {
+                    self.share_out(port, order, turn == Turn::OutOfBudget, now);
+                }
             }
         }
         if turn == Turn::Closed {
@@ -162,12 +172,12 @@ impl Worker {
         (u32::try_from(received).unwrap_or(BATCH_BUDGET), turn)
     }
 
-    /// Shares a received batch with the other workers.
-    fn share_out(&mut self, port: PortId, order: Order, now: Nanos) {
+    /// Shares a received batch with the other workers; `has_more`: it left something in the device.
+    fn share_out(&mut self, port: PortId, order: Order, has_more: bool, now: Nanos) {
         let Self { sharing: Some(sharing), engine, pool, senders, clock, batch, .. } = self else { return };
         let kind = (order, engine.is_underlay(port));
         let mut desk = Desk { engine, pool, egress: senders, clock: *clock, now, timed: false };
-        sharing.crew.define(batch, kind, &mut desk);
+        sharing.crew.define(batch, kind, has_more, &mut desk);
         sharing.wake();
         sharing.crew.share(now, &mut desk);
         sharing.wake();
