@@ -8,7 +8,8 @@ use super::remove_namespace;
 use anyhow::Context as _;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// One run's record.
@@ -66,19 +67,53 @@ impl Drop for State {
 /// Makes and locks the record at `path`; `None` when another run has it.
 fn claim(path: &Path) -> anyhow::Result<Option<File>> {
     let told = || format!("cannot open {}", path.display());
-    let file = OpenOptions::new().read(true).append(true).create(true).open(path).with_context(told)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(file)),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-        Err(error) => Err(error).with_context(told),
+    loop {
+        let file = OpenOptions::new().read(true).append(true).create(true).open(path).with_context(told)?;
+        if !lock(&file).with_context(told)? {
+            return Ok(None);
+        }
+        if is_at(&file, path).with_context(told)? {
+            return Ok(Some(file));
+        }
     }
+}
+
+/// Locks the record of a run that is over, if it is one and still there.
+fn claim_leftover(path: &Path) -> anyhow::Result<Option<File>> {
+    let told = || format!("cannot open {}", path.display());
+    let file = match OpenOptions::new().read(true).append(true).open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.with_context(told)?,
+    };
+    let is_left = lock(&file).with_context(told)? && is_at(&file, path).with_context(told)?;
+    Ok(is_left.then_some(file))
+}
+
+/// Locks a file; whether nobody else has.
+fn lock(file: &File) -> std::io::Result<bool> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a file that is locked is what is at `path`: its owner may have removed it between our opening and our lock. Then
+/// the name is free for another run, and what stands in the file was taken down.
+fn is_at(file: &File, path: &Path) -> std::io::Result<bool> {
+    let named = match fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        named => named?,
+    };
+    let locked = file.metadata()?;
+    Ok((locked.dev(), locked.ino()) == (named.dev(), named.ino()))
 }
 
 fn remove_leftovers(directory: &Path) -> anyhow::Result<()> {
     let told = || format!("cannot read {}", directory.display());
     for entry in fs::read_dir(directory).with_context(told)? {
         let path = entry.with_context(told)?.path();
-        if let Some(mut file) = claim(&path)? {
+        if let Some(mut file) = claim_leftover(&path)? {
             remove_what_is_named_in(&mut file, &path);
         }
     }
@@ -108,7 +143,7 @@ fn remove_what_is_named_in(file: &mut File, path: &Path) {
 fn remove_path(path: &Path) -> std::io::Result<()> {
     let result = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     match result {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         result => result,
     }
 }
@@ -143,6 +178,29 @@ mod tests {
         assert!(!alive.exists(), "a run removes its own at the end");
         drop(next);
         assert_eq!(fs::read_dir(&records).unwrap().count(), 0);
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// What each run makes under its name is its own, and stays until it has ended.
+    #[test]
+    fn runs_that_begin_and_end_at_once_have_names_of_their_own() {
+        let directory = directory("race");
+        let records = directory.join("records");
+        let run = || {
+            let mut state = State::open(&records).unwrap();
+            let thing = directory.join(format!("thing-{}", state.tag()));
+            state.record_path(&thing).unwrap();
+            let mut file = File::create_new(&thing).expect("nobody else has this name");
+            file.write_all(state.tag().as_bytes()).unwrap();
+            assert!(thing.exists(), "somebody has taken it down");
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..100).for_each(|_| run()));
+            }
+        });
+        assert_eq!(fs::read_dir(&records).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "records alone");
         fs::remove_dir_all(directory).unwrap();
     }
 }
