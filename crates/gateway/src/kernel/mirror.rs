@@ -120,6 +120,11 @@ impl Mirror {
         self.objects.get(&id)
     }
 
+    /// Next hop objects by number.
+    pub fn objects(&self) -> impl Iterator<Item = (u32, &Object)> {
+        self.objects.iter().map(|(&id, object)| (id, object))
+    }
+
     /// Rules, the one that is asked first first.
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter()
@@ -135,9 +140,10 @@ impl Mirror {
         self.neighbours.get(&(index, address)).copied()
     }
 
-    /// The route to a prefix in a table: that with the lowest metric, and this.
-    pub fn route(&self, table: u32, prefix: Prefix) -> Option<(u32, &Arc<Target>)> {
-        self.routes.get(&(table, prefix))?.first().map(|(metric, target)| (*metric, target))
+    /// All routes to a prefix in a table, with their metrics; the one that counts first comes first.
+    pub fn routes_to(&self, table: u32, prefix: Prefix) -> impl Iterator<Item = (u32, &Arc<Target>)> {
+        let routes = self.routes.get(&(table, prefix));
+        routes.into_iter().flatten().map(|(metric, target)| (*metric, target))
     }
 
     /// Prefixes that a table has routes to.

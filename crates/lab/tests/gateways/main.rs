@@ -11,6 +11,7 @@ mod daemons;
 mod death;
 mod filter;
 mod host;
+mod host_end;
 mod land;
 mod memory;
 mod mirror;

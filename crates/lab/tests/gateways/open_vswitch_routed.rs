@@ -61,9 +61,7 @@ fn far_station(number: usize) -> [String; 2] {
 }
 
 fn configuration() -> String {
-    let mut text =
-        "\n[router]\nroutes = \"static\"\n[port.cable]\ninterface = \"cable\"\nrole = \"underlay\"\n"
-            .to_owned();
+    let mut text = "\n[port.cable]\ninterface = \"cable\"\nrole = \"underlay\"\n".to_owned();
     for (number, Tunnel { v6, polder, .. }) in TUNNELS.iter().enumerate() {
         let [local, remote] = ENDS[usize::from(*v6)];
         text.push_str(&format!(

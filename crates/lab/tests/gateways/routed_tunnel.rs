@@ -6,12 +6,12 @@ use crate::support::{Gateway, root_or_skip, wire};
 use polder_lab::topology::{Namespace, Topology};
 
 /// left – near – air – far – right; the air is a kernel bridge.
-struct Net {
-    left: Namespace,
-    near: Namespace,
-    far: Namespace,
-    right: Namespace,
-    topology: Topology,
+pub(crate) struct Net {
+    pub(crate) left: Namespace,
+    pub(crate) near: Namespace,
+    pub(crate) far: Namespace,
+    pub(crate) right: Namespace,
+    pub(crate) topology: Topology,
 }
 
 /// The addresses of both gateways on the air, and inside the tunnel.
@@ -22,7 +22,7 @@ const LEFT: [&str; 2] = ["10.84.1.2", "fd84:1::2"];
 const RIGHT: [&str; 2] = ["10.84.2.2", "fd84:2::2"];
 
 impl Net {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut topology = Topology::new().unwrap();
         let mut new = |role| machine(&mut topology, role);
         let (left, near, air, far, right) = (new("left"), new("near"), new("air"), new("far"), new("right"));
@@ -57,7 +57,7 @@ impl Net {
 }
 
 /// One end of the tunnel, and what leads through it to the other one's network.
-fn configuration(number: usize, role: &str, v6: bool, options: &str) -> String {
+pub(crate) fn configuration(number: usize, role: &str, v6: bool, options: &str) -> String {
     let ends = ENDS[usize::from(v6)];
     let (local, remote, [inside4, inside6]) = (ends[number], ends[1 - number], INSIDE[number]);
     let (net, via) = (2 - number, INSIDE[1 - number][0]);

@@ -83,7 +83,7 @@ pub(super) fn route(body: &[u8]) -> Option<Item> {
             (None, Some(hops)) => Target::Hops(hops),
             (None, None) => Target::Hops(vec![hop]),
         },
-        libc::RTN_LOCAL | libc::RTN_ANYCAST => Target::Local,
+        libc::RTN_LOCAL | libc::RTN_ANYCAST => Target::Local(hop.index),
         libc::RTN_BROADCAST => Target::Broadcast,
         libc::RTN_BLACKHOLE => Target::Blackhole,
         libc::RTN_UNREACHABLE => Target::Unreachable,

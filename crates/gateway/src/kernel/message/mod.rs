@@ -74,8 +74,8 @@ pub enum Target {
     Hops(Vec<HopSpec>),
     /// To what the next hop object of that number is.
     Object(u32),
-    /// To this machine.
-    Local,
+    /// To this machine, which has the address or network on the interface of that number.
+    Local(u32),
     /// To everybody on a link.
     Broadcast,
     /// Nowhere, silently.

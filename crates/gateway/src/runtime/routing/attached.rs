@@ -39,6 +39,19 @@ pub(super) struct Attached {
     pub(super) carries: bool,
     /// The one neighbour of a link that has no other: the other end of a tunnel.
     pub(super) far: Option<Far>,
+    /// The machine, where it is a station on a link that only Polder has: at the other end of a TAP.
+    pub(super) machine: Option<Machine>,
+}
+
+/// The machine as a station.
+#[derive(Clone, Debug)]
+pub(super) struct Machine {
+    /// The kernel's number of its interface.
+    pub(super) index: u32,
+    /// Its link-layer address, which is always known.
+    pub(super) neighbour: Arc<NextHop>,
+    /// Whether it listens there.
+    pub(super) listens: bool,
 }
 
 /// The other end of a tunnel.
@@ -57,8 +70,12 @@ impl PartialEq for Attached {
             (id, router, mac, mtu, addresses, owner)
         };
         let cuts = |attached: &Self| attached.far.as_ref().map(|far| far.cuts);
+        let machine = |attached: &Self| {
+            let Machine { index, neighbour, listens } = attached.machine.as_ref()?;
+            Some((*index, neighbour.address(), *listens))
+        };
         (self.index, self.carries, &self.name) == (other.index, other.carries, &other.name)
-            && cuts(self) == cuts(other)
+            && (cuts(self), machine(self)) == (cuts(other), machine(other))
             && parts(self) == parts(other)
     }
 }
@@ -80,7 +97,7 @@ pub(super) fn attached(
         match (&port.device, mirror) {
             (Device::Interface(_), Some(mirror)) => kernels(port, seen, mirror, &mut all),
             (Device::Interface(_), None) => {}
-            (Device::Tap(_) | Device::Lan78xx(_), _) => all.push(own(port, seen)),
+            (Device::Tap(_) | Device::Lan78xx(_), _) => all.push(own(port, seen, mirror)),
         }
     }
     for tunnel in configuration.tunnels.iter().filter(|tunnel| tunnel.is_routed()) {
@@ -112,6 +129,7 @@ fn kernels(port: &Port, seen: &Seen, mirror: &Mirror, all: &mut Vec<Attached>) {
             name,
             carries: below && link.carries(),
             far: None,
+            machine: None,
         }
     };
     all.push(make(link, InterfaceId::untagged(port.id), port.name.clone()));
@@ -125,13 +143,21 @@ fn kernels(port: &Port, seen: &Seen, mirror: &Mirror, all: &mut Vec<Attached>) {
 }
 
 /// A port that only Polder has.
-fn own(port: &Port, seen: &Seen) -> Attached {
-    let mac = match &port.device {
+fn own(port: &Port, seen: &Seen, mirror: Option<&Mirror>) -> Attached {
+    let (mac, link) = match &port.device {
         // The address that the port was given is that of the machine, which is the station at the other end.
-        Device::Tap(_) => beside(seen.facts.mac),
-        Device::Interface(_) | Device::Lan78xx(_) => seen.facts.mac,
+        Device::Tap(_) => {
+            let link = mirror.and_then(|mirror| mirror.link_named(&seen.facts.interface));
+            (beside(seen.facts.mac), link)
+        }
+        Device::Interface(_) | Device::Lan78xx(_) => (seen.facts.mac, None),
     };
-    alone((port.id, &port.name), mac, &port.addresses, seen)
+    let machine = link.map(|link| {
+        let neighbour = NextHop::default();
+        neighbour.set_address(Some(MacAddress(link.mac)));
+        Machine { index: link.index, neighbour: Arc::new(neighbour), listens: link.carries() }
+    });
+    Attached { machine, ..alone((port.id, &port.name), mac, &port.addresses, seen) }
 }
 
 /// A tunnel of packets: a link with one neighbour, who is never asked for.
@@ -163,6 +189,7 @@ fn alone((id, name): (PortId, &str), mac: MacAddress, own: &[InterfaceAddress], 
         name: name.to_owned(),
         carries: seen.up,
         far: None,
+        machine: None,
     }
 }
 

@@ -6,7 +6,7 @@
 use super::attached::Attached;
 use crate::kernel::Mirror;
 use crate::kernel::message::{HopSpec, Object, Target};
-use polder_datapath::route::{Group, Hop, Interface, InterfaceId, Neighbours, Router, Way, WayId};
+use polder_datapath::route::{Group, Hop, Interface, InterfaceId, Neighbours, Owner, Router, Way, WayId};
 use polder_datapath::units::Nanos;
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,7 +17,8 @@ const REUSE_AFTER: Nanos = Nanos::from_seconds(2);
 /// Next hop objects may be groups of objects, but not of groups.
 const DEPTH: usize = 2;
 
-/// The gateway of a link that has one neighbour.
+/// The one neighbour of a link that has no other, or the machine at the other end of a TAP: whoever it is that is
+/// never asked for.
 pub(super) const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// A gateway on an interface.
@@ -30,6 +31,9 @@ pub(super) enum Lead {
     Hops(Vec<Member>),
     /// To the destination itself, on a link.
     Link(InterfaceId),
+    /// To the machine, where it is a station.
+    Machine(Member),
+    /// To an address of Polder's own, or to the machine where no port leads to it.
     Local,
     Broadcast,
     Blackhole,
@@ -64,13 +68,31 @@ impl View<'_> {
                 Some(hops) => self.hops(&hops),
                 None => Lead::Blackhole,
             },
-            Target::Local => Lead::Local,
+            Target::Local(index) => self.local(*index),
             Target::Broadcast => Lead::Broadcast,
             Target::Blackhole => Lead::Blackhole,
             Target::Unreachable => Lead::Unreachable,
             Target::Prohibit => Lead::Prohibit,
             Target::Throw => Lead::Nowhere,
         }
+    }
+
+    /// Where the owner of an address on an interface is: Polder on what only it has, else the machine, which has all of its
+    /// addresses wherever it listens.
+    fn local(&self, index: u32) -> Lead {
+        let is_own =
+            |attached: &Attached| attached.index == index && attached.interface.owner == Owner::Polder;
+        if self.attached.iter().any(is_own) {
+            return Lead::Local;
+        }
+        let machines = self.attached.iter().filter_map(|attached| {
+            let machine = attached.machine.as_ref().filter(|machine| machine.listens)?;
+            Some((machine.index == index, attached))
+        });
+        let Some((_, found)) = machines.reduce(|first, next| if next.0 { next } else { first }) else {
+            return Lead::Local;
+        };
+        Lead::Machine(Member { key: (found.interface.id, NOBODY), weight: 1, carries: found.carries })
     }
 
     /// The hops of a next hop object; `None` for a black hole.
@@ -108,6 +130,23 @@ impl View<'_> {
             }
         }
         if members.is_empty() { Lead::Nowhere } else { Lead::Hops(members) }
+    }
+}
+
+impl Lead {
+    /// Those whom packets are sent to.
+    pub(super) fn members(&self) -> &[Member] {
+        match self {
+            Self::Hops(members) => members,
+            Self::Machine(member) => core::slice::from_ref(member),
+            Self::Link(_)
+            | Self::Local
+            | Self::Broadcast
+            | Self::Blackhole
+            | Self::Unreachable
+            | Self::Prohibit
+            | Self::Nowhere => &[],
+        }
     }
 }
 
@@ -213,8 +252,7 @@ impl Book {
 
     /// The hops of a lead are there from here on.
     fn hold(&mut self, lead: &Lead, desk: &mut Desk<'_>) {
-        let Lead::Hops(hops) = lead else { return };
-        for &Member { key, .. } in hops {
+        for &Member { key, .. } in lead.members() {
             if let Some(entry) = self.hops.get_mut(&key) {
                 entry.leads += 1;
             } else if let Some(way) = hop(key.0, key.1, desk)
@@ -226,8 +264,7 @@ impl Book {
     }
 
     fn drop_hops(&mut self, lead: &Lead, desk: &mut Desk<'_>) {
-        let Lead::Hops(hops) = lead else { return };
-        for Member { key, .. } in hops {
+        for Member { key, .. } in lead.members() {
             let Some(entry) = self.hops.get_mut(key) else { continue };
             entry.leads -= 1;
             if entry.leads == 0
@@ -241,7 +278,7 @@ impl Book {
     /// The way of a lead whose hops are held.
     fn way(&self, lead: &Lead, like: Option<&Group>, desk: &mut Desk<'_>) -> (Way, Option<Group>) {
         let way = match lead {
-            Lead::Hops(hops) => return self.hops_way(hops, like, desk),
+            Lead::Hops(_) | Lead::Machine(_) => return self.hops_way(lead.members(), like, desk),
             Lead::Link(interface) => Way::Connected(*interface),
             Lead::Local => Way::Local,
             Lead::Broadcast => Way::Broadcast,
@@ -294,10 +331,11 @@ impl Book {
 
 fn hop(interface: InterfaceId, gateway: IpAddr, desk: &mut Desk<'_>) -> Option<Way> {
     let found = desk.view.attached.iter().find(|attached| attached.interface.id == interface)?;
-    let Some(far) = &found.far else {
-        return Some(Way::Hop(desk.neighbours.hop(&found.interface, gateway)));
+    let (neighbour, cuts) = match (&found.far, &found.machine) {
+        (Some(far), _) => (Arc::clone(&far.neighbour), far.cuts),
+        (None, Some(machine)) if gateway == NOBODY => (Arc::clone(&machine.neighbour), false),
+        (None, _) => return Some(Way::Hop(desk.neighbours.hop(&found.interface, gateway))),
     };
     let Interface { id, mac, mtu, .. } = found.interface;
-    let (neighbour, cuts) = (Arc::clone(&far.neighbour), far.cuts);
     Some(Way::Hop(Hop { interface: id, source: mac, mtu, cuts, address: gateway, neighbour }))
 }

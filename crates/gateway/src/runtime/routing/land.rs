@@ -84,5 +84,5 @@ pub(super) fn is_net(prefix: Prefix) -> bool {
 }
 
 fn is_local(target: &Target) -> bool {
-    matches!(target, Target::Local | Target::Broadcast)
+    matches!(target, Target::Local(_) | Target::Broadcast)
 }

@@ -40,7 +40,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
-use wanted::{LOCAL_TABLE, Origin, Sources};
+use wanted::{Back, LOCAL_TABLE, Origin, Sources};
 
 /// How long a start waits for the kernel to have told everything.
 const PATIENCE: Nanos = Nanos::from_seconds(10);
@@ -188,6 +188,9 @@ impl Routing {
         if links {
             self.look_at_links(configuration, ports, &mut dirty);
         }
+        if links || changes.objects {
+            self.look_back(&mut dirty);
+        }
         if changed || changes.rules {
             self.look_at_rules(configuration, &mut dirty);
         }
@@ -250,6 +253,22 @@ impl Routing {
         dirty.extend(old.keys().chain(own.keys()).filter(differs));
     }
 
+    /// Looks which routes lead to the router itself.
+    fn look_back(&mut self, dirty: &mut HashSet<Prefix>) {
+        let back = Back::of(&self.attached, self.mirror());
+        if back != self.sources.back {
+            self.sources.back = back;
+            self.all_anew(dirty);
+        }
+    }
+
+    /// Any route may be another one.
+    fn all_anew(&self, dirty: &mut HashSet<Prefix>) {
+        dirty.extend(self.installed.keys());
+        let all = self.kernel.iter().flat_map(|kernel| kernel.mirror().routes());
+        dirty.extend(all.map(|(_, prefix, ..)| prefix));
+    }
+
     fn look_at_rules(&mut self, configuration: &Configuration, dirty: &mut HashSet<Prefix>) {
         let (tables, left_out) = wanted::tables(configuration, self.mirror());
         if left_out > self.left_out {
@@ -261,9 +280,7 @@ impl Routing {
         let land = self.mirror().map(land::of_table).unwrap_or_default();
         if tables != self.sources.tables || land != self.sources.land {
             (self.sources.tables, self.sources.land) = (tables, land);
-            dirty.extend(self.installed.keys());
-            let all = self.kernel.iter().flat_map(|kernel| kernel.mirror().routes());
-            dirty.extend(all.map(|(_, prefix, ..)| prefix));
+            self.all_anew(dirty);
         }
     }
 
@@ -334,6 +351,7 @@ impl Routing {
         match (View { attached: &self.attached, mirror: self.mirror() }).lead(target) {
             book::Lead::Link(interface) => Some(interface),
             book::Lead::Hops(_)
+            | book::Lead::Machine(_)
             | book::Lead::Local
             | book::Lead::Broadcast
             | book::Lead::Blackhole

@@ -59,7 +59,7 @@ impl Routing {
                 let port = self.name_of(*interface);
                 vec![HopRow { port, via: None, mac: None, weight: 1, carries: true }]
             }
-            Lead::Hops(members) => {
+            Lead::Hops(_) | Lead::Machine(_) => {
                 let row = |member: &super::book::Member| HopRow {
                     port: self.name_of(member.key.0),
                     via: (member.key.1 != NOBODY).then(|| member.key.1.to_string()),
@@ -67,7 +67,7 @@ impl Routing {
                     weight: member.weight,
                     carries: member.carries,
                 };
-                members.iter().map(row).collect()
+                lead.members().iter().map(row).collect()
             }
             Lead::Local
             | Lead::Broadcast
@@ -115,8 +115,11 @@ impl Routing {
     }
 
     fn mac_of(&self, interface: InterfaceId, address: IpAddr) -> Option<String> {
-        if let Some(far) = self.find(interface).and_then(|attached| attached.far.as_ref()) {
-            return far.neighbour.address().map(|mac| mac.to_string());
+        let attached = self.find(interface);
+        let far = attached.and_then(|attached| Some(&attached.far.as_ref()?.neighbour));
+        let machine = attached.and_then(|attached| Some(&attached.machine.as_ref()?.neighbour));
+        if let Some(known) = far.or(machine.filter(|_| address == NOBODY)) {
+            return known.address().map(|mac| mac.to_string());
         }
         let mut all = self.neighbours.iter();
         let (.., entry) = all.find(|(id, known, _)| *id == interface && *known == address)?;
@@ -151,7 +154,7 @@ fn word(lead: &Lead) -> &'static str {
     match lead {
         Lead::Hops(_) => "unicast",
         Lead::Link(_) => "link",
-        Lead::Local => "local",
+        Lead::Machine(_) | Lead::Local => "local",
         Lead::Broadcast => "broadcast",
         Lead::Blackhole => "blackhole",
         Lead::Unreachable => "unreachable",

@@ -6,7 +6,7 @@ use crate::config::filters::Network;
 use crate::config::model::Configuration;
 use crate::config::router::{RouteKind, RoutesFrom, StaticRoute};
 use crate::kernel::Mirror;
-use crate::kernel::message::{HopSpec, Target};
+use crate::kernel::message::{HopSpec, Object, Target};
 use polder_datapath::route::{OwnAddress, Owner, Prefix};
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
@@ -38,6 +38,49 @@ pub(super) struct Sources {
     pub(super) tables: [Vec<u32>; 2],
     /// Networks of the kernel's own table that hide what is in later ones.
     pub(super) land: BTreeSet<Prefix>,
+    /// Ways of the machine's that lead to the router itself.
+    pub(super) back: Back,
+}
+
+/// What the kernel has by a TAP of the router's is the machine's way to Polder, not one that Polder could go.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Back {
+    links: BTreeSet<u32>,
+    objects: BTreeSet<u32>,
+}
+
+impl Back {
+    pub(super) fn of(attached: &[Attached], mirror: Option<&Mirror>) -> Self {
+        let links = attached.iter().filter_map(|attached| Some(attached.machine.as_ref()?.index));
+        let links = links.collect::<BTreeSet<_>>();
+        let Some(mirror) = mirror.filter(|_| !links.is_empty()) else {
+            return Self { links, objects: BTreeSet::new() };
+        };
+        let is_back =
+            |object: Option<&Object>| matches!(object, Some(Object::Hop(hop)) if links.contains(&hop.index));
+        let leads = |object: &Object| match object {
+            Object::Group(members) => {
+                !members.is_empty() && members.iter().all(|(id, _)| is_back(mirror.object(*id)))
+            }
+            Object::Hop(_) | Object::Blackhole => is_back(Some(object)),
+        };
+        let objects = mirror.objects().filter(|(_, object)| leads(object)).map(|(id, _)| id).collect();
+        Self { links, objects }
+    }
+
+    /// Whether a route leads there and nowhere else.
+    fn takes(&self, target: &Target) -> bool {
+        match target {
+            Target::Hops(hops) => !hops.is_empty() && hops.iter().all(|hop| self.links.contains(&hop.index)),
+            Target::Object(id) => self.objects.contains(id),
+            Target::Local(_)
+            | Target::Broadcast
+            | Target::Blackhole
+            | Target::Unreachable
+            | Target::Prohibit
+            | Target::Throw => false,
+        }
+    }
 }
 
 impl Sources {
@@ -48,12 +91,12 @@ impl Sources {
         }
         let (mirror, tables) = (mirror?, &self.tables[usize::from(prefix.is_v6())]);
         for (place, &table) in tables.iter().enumerate() {
-            let Some((metric, target)) = mirror.route(table, prefix) else { continue };
+            let Some((metric, target)) = self.first(mirror, table, prefix) else { continue };
             let counts = match **target {
                 Target::Throw => false,
                 // Groups have their routes in this table too.
                 Target::Hops(_) | Target::Object(_) => table != LOCAL_TABLE,
-                Target::Local
+                Target::Local(_)
                 | Target::Broadcast
                 | Target::Blackhole
                 | Target::Unreachable
@@ -61,7 +104,7 @@ impl Sources {
             };
             if counts {
                 let earlier = tables[..place].iter().filter(|&&table| table != LOCAL_TABLE);
-                let hidden = earlier.into_iter().any(|&table| covers(mirror, table, prefix))
+                let hidden = earlier.into_iter().any(|&table| self.covers(mirror, table, prefix))
                     || table != LOCAL_TABLE && self.land.iter().any(|land| is_below(prefix, *land));
                 return (!hidden).then(|| (Origin::Kernel(table, metric), Arc::clone(target)));
             }
@@ -69,20 +112,26 @@ impl Sources {
         None
     }
 
+    /// The route of a table to a prefix that counts there.
+    fn first<'a>(&self, mirror: &'a Mirror, table: u32, prefix: Prefix) -> Option<(u32, &'a Arc<Target>)> {
+        mirror.routes_to(table, prefix).find(|(_, target)| !self.back.takes(target))
+    }
+
+    /// Whether a table has a route that covers a prefix.
+    fn covers(&self, mirror: &Mirror, table: u32, prefix: Prefix) -> bool {
+        if mirror.size(table) == 0 {
+            return false;
+        }
+        let shorter = (0..=prefix.bits()).filter_map(|bits| Prefix::new(prefix.address(), bits).ok());
+        let mut routes = shorter.filter_map(|shorter| self.first(mirror, table, shorter));
+        routes.any(|(_, target)| **target != Target::Throw)
+    }
+
     /// Whether tables behind that one have routes, which it may hide.
     pub(super) fn hides(&self, table: u32, is_v6: bool, mirror: &Mirror) -> bool {
         let tables = self.tables[usize::from(is_v6)].iter();
         tables.skip_while(|&&known| known != table).skip(1).any(|&later| mirror.size(later) > 0)
     }
-}
-
-/// Whether a table has a route that covers a prefix.
-fn covers(mirror: &Mirror, table: u32, prefix: Prefix) -> bool {
-    if mirror.size(table) == 0 {
-        return false;
-    }
-    let shorter = (0..=prefix.bits()).filter_map(|bits| Prefix::new(prefix.address(), bits).ok());
-    shorter.filter_map(|shorter| mirror.route(table, shorter)).any(|(_, target)| **target != Target::Throw)
 }
 
 /// The tables that count, for IPv4 and IPv6; and how many rules for some packets alone are left out.
@@ -121,9 +170,8 @@ pub(super) fn own(configuration: &Configuration, attached: &[Attached]) -> Own {
     let is_static = configuration.router.routes == RoutesFrom::Static;
     let alone = attached.iter().filter(|attached| is_static || attached.interface.owner == Owner::Polder);
     for attached in alone {
-        let link = Arc::new(Target::Hops(vec![to_link(attached.index)]));
         for address in &attached.interface.addresses {
-            connect(*address, &link, &mut own);
+            connect(*address, attached.index, &mut own);
         }
     }
     for route in &configuration.router.route {
@@ -139,7 +187,7 @@ fn to_link(index: u32) -> HopSpec {
 }
 
 /// An address, its network, and the addresses of the network that are no station's.
-fn connect(own: OwnAddress, link: &Arc<Target>, routes: &mut Own) {
+fn connect(own: OwnAddress, index: u32, routes: &mut Own) {
     let mut add = |prefix: Prefix, target: Arc<Target>| {
         routes.insert(prefix, (Origin::Address, target));
     };
@@ -147,7 +195,7 @@ fn connect(own: OwnAddress, link: &Arc<Target>, routes: &mut Own) {
     let Ok(network) = Prefix::new(own.address, own.bits) else { return };
     // Every link has the same.
     if !of_link && !network.is_host() {
-        add(network, Arc::clone(link));
+        add(network, Arc::new(Target::Hops(vec![to_link(index)])));
     }
     if let IpAddr::V4(first) = network.address()
         && network.bits() < 31
@@ -157,7 +205,7 @@ fn connect(own: OwnAddress, link: &Arc<Target>, routes: &mut Own) {
             add(Prefix::host(end.into()), Arc::new(Target::Broadcast));
         }
     }
-    add(Prefix::host(own.address), Arc::new(Target::Local));
+    add(Prefix::host(own.address), Arc::new(Target::Local(index)));
 }
 
 fn target(route: &StaticRoute, attached: &[Attached]) -> Target {
