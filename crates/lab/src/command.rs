@@ -177,12 +177,14 @@ impl Running {
         }
     }
 
-    /// Sends SIGTERM, after a grace period SIGKILL, and waits.
+    /// Ends its input, which is enough for a program that is told what to do, sends SIGTERM, after a grace period SIGKILL,
+    /// and waits.
     ///
     /// # Errors
     /// When the process cannot be waited for.
     pub fn stop(&mut self) -> anyhow::Result<ExitStatus> {
         let end = clock::now() + GRACE;
+        drop(self.child.stdin.take());
         self.signal(Signal::TERM);
         while clock::now() < end {
             if let Some(status) = self.child.try_wait()? {
@@ -239,6 +241,16 @@ mod tests {
         let error = run(&mut Command::new("dpdk-testpmd-that-is-not-there")).unwrap_err();
         assert!(error.to_string().contains("apt-get install"), "{error}");
         assert!(remedy("dpdk-testpmd").ends_with("apt-get install dpdk-dev`"));
+    }
+
+    #[test]
+    fn who_is_told_what_to_do_ends_with_its_input() {
+        // It does not heed SIGTERM, as programs of the lab that catch it to clean up.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap : TERM; echo ready; while read line; do :; done; exit 7"]);
+        let mut running = Running::start_interactive("a shell", &mut shell).unwrap();
+        running.wait_for("ready", 0, Duration::from_secs(30)).unwrap();
+        assert_eq!(running.stop().unwrap().code(), Some(7));
     }
 
     #[test]
