@@ -104,6 +104,10 @@ pub trait RxQueue: Send {
     /// Whoever that is leaves the core to others, or goes on.
     fn stand_back(&mut self, _stands_back: bool) {}
 
+    /// The worker slept for them to receive, for long, and nothing came: perhaps others had the core. They come first
+    /// the next time.
+    fn insist(&mut self) {}
+
     /// The CPU time that it has used so far; `None` when there is nobody, or nobody knows.
     fn shared_time(&self) -> Option<Nanos> {
         None

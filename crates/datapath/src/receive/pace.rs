@@ -1,7 +1,8 @@
 //! Between sleep and polling, by what came.
 //!
 //! Time is looked at in windows of ten milliseconds. Each change has two thresholds that lie apart, and
-//! what was tried in vain is tried again only after a while that doubles each time.
+//! what was tried in vain is tried again only after a while that doubles each time. A worker that hardly finds time
+//! to sleep is behind, and polls at once: what comes by interrupts costs the kernel a wake-up a packet, on the same core.
 
 use crate::port::Drive;
 use crate::units::Nanos;
@@ -50,8 +51,9 @@ impl Mode {
 
 /// The window.
 const WINDOW: Nanos = Nanos::from_millis(10);
-/// Wake-ups in a window from which on devices are throttled.
-const MANY_WAKEUPS: u32 = 200;
+/// Wake-ups, or packets, in a window from which on devices are throttled: a worker with enough to do is not woken, and the
+/// kernel is, for each packet.
+const MANY: u32 = 200;
 /// Packets in a window below which they are not, and in how many windows in a row.
 const FEW_PACKETS: u32 = 50;
 const FEW_WINDOWS: u8 = 4;
@@ -61,15 +63,25 @@ const FULL: u32 = 64;
 const PROOF: u32 = 4;
 /// The part of the time that polling in vain may take: one in so many.
 const VAIN: u64 = 4;
+/// The same where the worker sleeps to receive: the kernel's half is a part of that time.
+const VAIN_ASLEEP: u64 = 2;
+/// A window in which all but one part in so many was worked leaves nothing for what has built up.
+const BEHIND: u64 = 16;
+/// Windows in a row with time in vain after which polling is left, where that time was slept.
+const SLEPT_WINDOWS: u8 = 4;
+/// Of so many parts, at most one is worked when polling is left, however short it has been.
+const HARDLY: u64 = 4;
 /// Windows after which a trial has succeeded.
 const SUCCESS: u8 = 10;
-/// How long polling is not tried again, at first and at most.
+/// How long polling is not tried again, at first and at most; and how long it is kept by who fell behind without it.
 const FIRST_PAUSE: Nanos = Nanos::from_millis(20);
 const LONGEST_PAUSE: Nanos = Nanos::from_millis(1280);
 /// Wake-ups in a window for each of which fewer packets come than one in so many are noise: a device whose
 /// event never ends, or one that rings for nothing.
 const NOISE_WAKEUPS: u32 = 100;
 const NOISE: u32 = 8;
+/// The longest sleep for devices that receive only meanwhile.
+const PATIENCE: Nanos = Nanos::from_millis(1);
 /// A short busy poll.
 const LINGER: Nanos = Nanos(5_000);
 /// Tries after which is known whether short busy polls find something, and how many of them are to.
@@ -97,6 +109,7 @@ pub struct Pace {
     /// When polling may be tried again, and how long it may not after the next failure.
     not_before: Nanos,
     pause: Nanos,
+    hold: Hold,
     /// The cycle before: when it began, and whether it found something.
     last: Option<(Nanos, bool)>,
     linger: Linger,
@@ -139,6 +152,11 @@ impl Pace {
     /// A cycle found nothing: whether to poll on instead of sleeping.
     pub fn stays_awake(&mut self, now: Nanos) -> bool {
         (self.mode == Mode::Polled && !self.rests) || self.linger.goes_on(now)
+    }
+
+    /// The longest sleep where devices receive meanwhile: whoever does it for them may not get the core.
+    pub fn longest_sleep(&self) -> Option<Nanos> {
+        (self.mode == Mode::Polled && self.rests).then_some(PATIENCE)
     }
 
     /// Whether to nap instead of waiting for events, because they come without packets.
@@ -186,8 +204,9 @@ impl Pace {
             // A window that took far longer was slept through.
             _ if passed.0 > 4 * WINDOW.0 => Mode::Interrupts,
             Mode::Polled => self.polled(seen, passed, now),
-            Mode::Interrupts | Mode::Throttled if self.is_overloaded(seen, now) => Mode::Polled,
-            Mode::Interrupts if seen.wakeups >= MANY_WAKEUPS => Mode::Throttled,
+            Mode::Interrupts | Mode::Throttled if is_behind(seen, passed) => self.behind(now),
+            Mode::Interrupts | Mode::Throttled if self.is_full(seen, now) => Mode::Polled,
+            Mode::Interrupts if seen.wakeups.max(seen.packets) >= MANY => Mode::Throttled,
             Mode::Interrupts => Mode::Interrupts,
             Mode::Throttled => self.throttled(seen),
         };
@@ -199,33 +218,74 @@ impl Pace {
         Some(next)
     }
 
-    /// Whether more comes than can be done, as far as can be seen.
-    fn is_overloaded(&self, seen: Seen, now: Nanos) -> bool {
-        let never_slept = seen.sleeps == 0 && seen.cycles >= PROOF;
-        let full = seen.wakeups >= PROOF && seen.packets / seen.wakeups >= FULL;
-        now >= self.not_before && (never_slept || full)
+    /// Whether each wake-up finds all that a turn takes, and polling may be tried.
+    fn is_full(&self, seen: Seen, now: Nanos) -> bool {
+        now >= self.not_before && seen.wakeups >= PROOF && seen.packets / seen.wakeups >= FULL
+    }
+
+    /// It fell behind, which no trial in vain forbids to end: by interrupts it does not catch up.
+    fn behind(&mut self, now: Nanos) -> Mode {
+        self.hold.begin(now);
+        Mode::Polled
     }
 
     fn polled(&mut self, seen: Seen, passed: Nanos, now: Nanos) -> Mode {
         // Who has to sleep to receive may wait for the core as well; a full batch says that it was worth it.
         let full = self.rests && seen.wakeups > 0 && seen.packets / seen.wakeups >= FULL / 2;
-        if full || seen.vain.0 < passed.0 / VAIN {
-            self.windows = self.windows.saturating_add(1);
+        let part = if self.rests { VAIN_ASLEEP } else { VAIN };
+        if full || seen.vain.0 < passed.0 / part {
+            (self.windows, self.hold.vain) = (self.windows.saturating_add(1), 0);
             if self.windows >= SUCCESS {
                 self.pause = FIRST_PAUSE;
             }
             return Mode::Polled;
         }
+        let hardly = passed.0.saturating_sub(seen.vain.0) < passed.0 / HARDLY;
+        if !self.hold.ends(now, hardly, self.rests) {
+            return Mode::Polled;
+        }
+        self.hold.left = Some(now);
         self.pause = self.pause.max(FIRST_PAUSE);
         self.not_before = now + self.pause;
         self.pause = Nanos(2 * self.pause.0).min(LONGEST_PAUSE);
         // What came until now is more than interrupts without a throttle are good for.
-        if seen.packets >= MANY_WAKEUPS { Mode::Throttled } else { Mode::Interrupts }
+        if seen.packets >= MANY { Mode::Throttled } else { Mode::Interrupts }
     }
 
     fn throttled(&mut self, seen: Seen) -> Mode {
         self.windows = if seen.packets < FEW_PACKETS { self.windows + 1 } else { 0 };
         if self.windows >= FEW_WINDOWS { Mode::Interrupts } else { Mode::Throttled }
+    }
+}
+
+/// Whether hardly any of the window was left over, while packets came.
+fn is_behind(seen: Seen, passed: Nanos) -> bool {
+    seen.cycles >= PROOF && seen.vain.0 < passed.0 / BEHIND
+}
+
+/// How long polling is kept at least: twice as long each time that a worker fell behind soon after it was left.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hold {
+    /// When polling was left last, for how long it is kept, and until when.
+    left: Option<Nanos>,
+    time: Nanos,
+    until: Nanos,
+    /// Windows in a row with time in vain.
+    vain: u8,
+}
+
+impl Hold {
+    fn begin(&mut self, now: Nanos) {
+        let again = self.left.is_some_and(|left| now.since(left) < LONGEST_PAUSE);
+        let twice = Nanos(2 * self.time.0).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        self.time = if again { twice } else { Nanos(0) };
+        (self.until, self.vain) = (now + self.time, 0);
+    }
+
+    /// A window had much time in vain: whether polling is left. `hardly`: next to nothing was done in it.
+    fn ends(&mut self, now: Nanos, hardly: bool, asleep: bool) -> bool {
+        self.vain = self.vain.saturating_add(1);
+        hardly || (now >= self.until && (!asleep || self.vain >= SLEPT_WINDOWS))
     }
 }
 

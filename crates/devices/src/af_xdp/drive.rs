@@ -69,6 +69,13 @@ impl Driver {
         }
     }
 
+    /// Nothing came while the worker slept: whether whoever receives is to come before others the next time.
+    pub(super) fn insist(&mut self, insists: bool) {
+        if let Some(thread) = &mut self.thread {
+            thread.hurry_up(insists);
+        }
+    }
+
     /// Lets the time of the context's thread count as the worker's. Where the driver says which context a queue
     /// has, receive work in softirq is nobody's.
     pub(super) fn share(&mut self, socket: BorrowedFd<'_>) {

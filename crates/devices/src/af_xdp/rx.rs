@@ -261,6 +261,9 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
         let woken = core::mem::take(&mut self.armed);
         if woken {
             self.driver.wakes();
+            if self.received.ready() {
+                self.driver.insist(false);
+            }
             self.emptied = self.fill.waiting() > 0;
         }
         if self.due && (self.posted.count() == 0 || !self.driver.is_held()) && !self.received.ready() {
@@ -345,6 +348,10 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
         self.due = !self.closed && (self.driver.is_polled() || self.driver.is_held());
         self.scant |= self.due;
         self.due
+    }
+
+    fn insist(&mut self) {
+        self.driver.insist(true);
     }
 
     fn relent(&mut self) {

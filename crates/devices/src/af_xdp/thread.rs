@@ -34,6 +34,8 @@ pub(super) struct Thread {
     held: bool,
     /// Whether the worker sleeps while it holds it.
     receives: bool,
+    /// Whether it comes before all other ordinary ones then, because it did not get the core the last time.
+    hurries: bool,
     /// Whether its time is of the worker's share of the core, and whether both stand back.
     shares: bool,
     stands_back: bool,
@@ -48,6 +50,11 @@ const SLICE: u64 = 100_000;
 /// The thread's slice when it receives: shorter than that of others, and longer than the worker's, which
 /// therefore comes as soon as it is woken.
 const THREAD_SLICE: u64 = 200_000;
+/// The nice value of a thread that was to receive and did not get the core: by the scheduler's account it has used more than its
+/// part, which it does under [`IDLE`] when others owe something, and where the others of the core are a group (autogroup,
+/// cgroup) Linux 6.18 lets it pay for that again and again, each time that the group's weight changes, unless its own weight is far
+/// above theirs.
+const FIRST: i32 = -20;
 /// The nice value of a held thread: it means nothing there, and tells whose doing it is.
 const MARK: i32 = 19;
 /// How late its naps may end then, in nanoseconds.
@@ -82,6 +89,7 @@ impl Thread {
             made,
             held: false,
             receives: false,
+            hurries: false,
             shares: false,
             stands_back: false,
         })
@@ -119,6 +127,11 @@ impl Thread {
     pub(super) fn rein_in(&mut self) -> Result<(), Errno> {
         self.receives = false;
         self.apply()
+    }
+
+    /// Whether it is to come before others when the worker sleeps the next time.
+    pub(super) fn hurry_up(&mut self, hurries: bool) {
+        self.hurries = hurries;
     }
 
     /// The worker is about to sleep.
@@ -177,7 +190,11 @@ impl Thread {
             return self.before;
         }
         // With a short slice it comes before others that have the core for longer.
-        let nice = if self.shares { self.worker.nice().min(self.before.nice()) } else { self.before.nice() };
+        let nice = match (self.hurries && self.held, self.shares) {
+            (true, _) => FIRST,
+            (false, true) => self.worker.nice().min(self.before.nice()),
+            (false, false) => self.before.nice(),
+        };
         self.before.with_nice(nice).with_slice(THREAD_SLICE)
     }
 
@@ -250,6 +267,32 @@ impl Drop for Thread {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_did_not_get_the_core_comes_first_while_the_worker_sleeps() {
+        let ordinary = Scheduling::of_policy(ORDINARY);
+        let mut thread = Thread {
+            id: 0,
+            before: ordinary,
+            worker: ordinary,
+            now: ordinary,
+            made: None,
+            held: true,
+            receives: true,
+            hurries: false,
+            shares: false,
+            stands_back: false,
+        };
+        assert_eq!((thread.wanted().policy, thread.wanted().nice()), (ORDINARY, 0));
+        thread.hurry_up(true);
+        assert_eq!((thread.wanted().policy, thread.wanted().nice()), (ORDINARY, FIRST));
+        thread.receives = false;
+        assert_eq!(thread.wanted().policy, IDLE, "the worker is awake");
+        (thread.receives, thread.stands_back) = (true, true);
+        assert_eq!(thread.wanted().policy, IDLE, "the share is used up");
+        (thread.held, thread.stands_back) = (false, false);
+        assert_eq!(thread.wanted(), ordinary, "nobody holds it");
+    }
 
     #[test]
     fn what_a_killed_process_leaves_behind_is_told_from_what_others_set() {

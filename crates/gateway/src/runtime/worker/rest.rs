@@ -50,6 +50,8 @@ impl Worker {
         let deadlines = [self.engine.next_deadline(), missing, self.senders.next_deadline()];
         let deadlines = deadlines.into_iter().flatten();
         let limit = deadlines.fold(limit, |limit, deadline| limit.min(deadline.since(now)));
+        let patience = self.schedule.pace.longest_sleep();
+        let limit = patience.map_or(limit, |patience| limit.min(patience));
         let timeout = rustix::event::Timespec {
             tv_sec: i64::try_from(limit.0 / 1_000_000_000).unwrap_or(0),
             tv_nsec: i64::try_from(limit.0 % 1_000_000_000).unwrap_or(0),
@@ -69,6 +71,8 @@ impl Worker {
         self.counters.wakeups.add(u64::from(is_woken));
         if is_woken {
             self.schedule.pace.woken();
+        } else if patience == Some(limit) {
+            self.receivers.iter_mut().for_each(|queue| queue.rx.insist());
         }
         if !is_woken && limit == LONGEST_SLEEP {
             // Nothing has come for long: what it keeps for itself is of use to others.
