@@ -61,13 +61,13 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     run.place("generator and sink", other, "the sink's NAPI thread before all others, begun by a timer");
     let [echo, nfs @ ..] = ASKS;
     requests(run, echo, &mut unaccounted)?;
-    if (run.wants(beside::SHARE) || run.wants(beside::WAKE)) && has_time(run, "neighbours", 30) {
+    if (run.wants(beside::SHARE) || run.wants(beside::WAKE)) && has_time(run, "neighbours", 12) {
         beside::measure(run, &mut unaccounted)?;
     }
-    if run.wants(fairness::LOST) && has_time(run, "fairness", 10) {
+    if run.wants(fairness::LOST) && has_time(run, "fairness", 6) {
         fairness::measure(run, &mut unaccounted)?;
     }
-    if run.wants(BUDGET) && has_time(run, "budgets", 30) {
+    if run.wants(BUDGET) && has_time(run, "budgets", 8) {
         budgets::measure(run, &mut unaccounted)?;
     }
     for asks in nfs {
