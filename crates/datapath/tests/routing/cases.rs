@@ -66,20 +66,24 @@ fn what_a_header_must_not_be() {
         bytes[at] = byte;
         bytes
     };
+    // RFC 1812, 5.2.2: (1) the link's length holds a header, (2) its checksum is right, (3) the version is 4,
+    // (4) the header has 20 bytes at least, (5) the whole has as many as the header, and the link's frame holds it.
+    assert_eq!(stand.refused(A, good[..30].to_vec()), DropReason::Ipv4Truncated);
+    assert_eq!(stand.refused(A, broken(24, good[24] ^ 1)), DropReason::Ipv4BadChecksum);
     assert_eq!(stand.refused(A, broken(14, 0x55)), DropReason::Ipv4BadVersion);
     assert_eq!(stand.refused(A, broken(14, 0x44)), DropReason::Ipv4BadHeaderLength);
     assert_eq!(stand.refused(A, broken(17, 19)), DropReason::Ipv4BadTotalLength);
     assert_eq!(stand.refused(A, broken(16, 1)), DropReason::Ipv4BadTotalLength);
-    assert_eq!(stand.refused(A, broken(24, good[24] ^ 1)), DropReason::Ipv4BadChecksum);
-    assert_eq!(stand.refused(A, good[..30].to_vec()), DropReason::Ipv4Truncated);
     assert_eq!(stand.refused(A, broken(12, 0x99)), DropReason::NotRouted);
     assert_eq!(stand.refused(A, broken(5, 77)), DropReason::OtherStation);
+    // RFC 8200, 3: the version is 6, and the payload is as long as is said.
     let v6 = from_a(V6.0, V6.1).bytes();
     assert_eq!(stand.refused(A, [&v6[..14], &[0x70], &v6[15..]].concat()), DropReason::Ipv6BadVersion);
     assert_eq!(stand.refused(A, v6[..60].to_vec()), DropReason::Ipv6BadPayloadLength);
     assert_eq!(stand.refused(A, v6[..50].to_vec()), DropReason::Ipv6Truncated);
     let route = Frame { options: vec![131, 7, 4, 10, 0, 1, 9, 0], ..from_a(V4.0, V4.1) };
     assert_eq!(stand.refused(A, route.bytes()), DropReason::SourceRoute);
+    // RFC 1812, 5.3.7, and RFC 4291, 2.5.2 and 2.5.3: addresses of no station; 5.3.5: groups and broadcasts.
     assert_eq!(stand.refused(A, from_a("127.0.0.1", V4.1).bytes()), DropReason::MartianSource);
     assert_eq!(stand.refused(A, from_a(V4.0, "0.1.2.3").bytes()), DropReason::MartianDestination);
     assert_eq!(stand.refused(A, from_a("::1", V6.1).bytes()), DropReason::MartianSource);

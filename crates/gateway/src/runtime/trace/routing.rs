@@ -9,6 +9,7 @@ use polder_datapath::route::{Found, Hop, InterfaceId, Lookup};
 use polder_datapath::trace::{Fate, Look, Seen, Walk};
 use polder_datapath::wire::{Ipv4, Ipv6, Link};
 use serde_json::json;
+use std::net::IpAddr;
 
 impl Teller<'_> {
     /// The name of an interface.
@@ -108,7 +109,11 @@ impl Teller<'_> {
     }
 
     fn hop(&self, hop: &Hop) -> String {
-        format!("next hop {} on {}", hop.address, self.interface(hop.interface))
+        let name = self.interface(hop.interface);
+        match gateway(hop) {
+            Some(address) => format!("next hop {address} on {name}"),
+            None => format!("the other end of {name}"),
+        }
     }
 
     /// How a packet leaves the router.
@@ -129,11 +134,13 @@ impl Teller<'_> {
         let cut = if pieces > 1 { format!(", cut into {pieces} fragments") } else { String::new() };
         let text = format!(
             "to {name}: {} is {mac}{state}, from {}{ttl}; {length} bytes of {} at most{cut}",
-            hop.address, hop.source, hop.mtu
+            gateway(hop).map_or("the other end".to_owned(), |address| address.to_string()),
+            hop.source,
+            hop.mtu
         );
         let known = facts([
             ("port", json!(self.name(first.egress))),
-            ("next_hop", json!(hop.address.to_string())),
+            ("next_hop", json!(gateway(hop).map(|address| address.to_string()))),
             ("mac", json!(mac.to_string())),
             ("source_mac", json!(hop.source.to_string())),
             ("mtu", json!(hop.mtu)),
@@ -142,6 +149,11 @@ impl Teller<'_> {
         ]);
         self.step("route", text, known);
     }
+}
+
+/// A hop's address; `None` where there is one station, which is never asked for.
+fn gateway(hop: &Hop) -> Option<IpAddr> {
+    Some(hop.address).filter(|address| !address.is_unspecified())
 }
 
 /// Where a route comes from, and what kind it is.
