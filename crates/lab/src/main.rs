@@ -57,6 +57,9 @@ enum Command {
         /// What every second request costs instead.
         #[arg(long)]
         every_second_us: Option<u64>,
+        /// What its core's work takes, as it was found before.
+        #[arg(long)]
+        speed: Option<u64>,
         /// Its core.
         #[arg(long)]
         core: usize,
@@ -211,7 +214,7 @@ fn main() -> ExitCode {
         }
         Command::Run(arguments) => run(screen, &arguments),
         Command::UsbipDevice(arguments) => usbip_device(screen, &arguments),
-        Command::Serve { kind, address, directory, cost_us, every_second_us, core, mac, over } => {
+        Command::Serve { kind, address, directory, cost_us, every_second_us, speed, core, mac, over } => {
             let configuration = over.as_deref().map(std::fs::read_to_string).transpose();
             configuration.context("cannot read the configuration").and_then(|configuration| {
                 let cost = Duration::from_micros(cost_us);
@@ -222,7 +225,8 @@ fn main() -> ExitCode {
                         services::Kind::Echo { cost, every_second }
                     }
                 };
-                services::serve(&services::Options { kind, address, core, configuration, mac: mac.0 })
+                let speed = speed.map(services::Speed);
+                services::serve(&services::Options { kind, address, core, speed, configuration, mac: mac.0 })
             })
         }
         Command::Neighbour { work, core } => neighbour::work(

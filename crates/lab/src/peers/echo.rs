@@ -7,7 +7,7 @@ use super::asks::Asks;
 use super::{CLIENT, Device, SERVER, Site, kernel};
 use crate::command::{self, Running};
 use crate::meters::cpu::threads_named;
-use crate::services::{ASK, END, READY};
+use crate::services::{ASK, END, READY, Speed};
 use anyhow::Context as _;
 use std::path::Path;
 use std::time::Duration;
@@ -120,6 +120,8 @@ pub fn launch(
     command.args(service.asks.arguments(directory)?);
     command.args(["--address", &format!("{}:{PORT}", SERVER.1)]);
     command.args(["--cost-us", &service.cost_us.to_string(), "--core", &site.core.to_string()]);
+    // What is compared with it does the same work.
+    command.args(["--speed", &Speed::once(site.core)?.0.to_string()]);
     command.args(["--mac", &kernel::text(site.input_mac)]);
     if let Some(configuration) = configuration {
         let file = directory.join(site.namespace.name()).with_extension("toml");

@@ -1,8 +1,11 @@
 //! UDP echo whose requests cost something.
 
 use crate::clock;
+use crate::topology::pin_here;
+use anyhow::anyhow;
 use polder_devices::service::Service;
 use std::hint::black_box;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Sends back what it gets, after work that takes a given time of a core.
@@ -12,9 +15,52 @@ pub struct Echo {
     steps: [u64; 2],
 }
 
-/// Steps by which the machine's speed is found, and how often.
+/// Steps by which a core's speed is found, and how often.
 const PROBE: u64 = 200_000;
-const PROBES: usize = 7;
+const PROBES: usize = 31;
+
+/// How fast a core works: nanoseconds of so many steps.
+///
+/// What is compared has to do the same work. So a speed is found once in a run, and services are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Speed(pub u64);
+
+impl Speed {
+    /// That of a core, as this process found it the first time that it was asked for any.
+    ///
+    /// # Errors
+    /// When there is no such core.
+    pub fn once(core: usize) -> anyhow::Result<Self> {
+        static FOUND: OnceLock<Speed> = OnceLock::new();
+        match FOUND.get() {
+            Some(&found) => Ok(found),
+            None => Self::of(core).map(|speed| *FOUND.get_or_init(|| speed)),
+        }
+    }
+
+    /// That of a core, as it is now.
+    fn of(core: usize) -> anyhow::Result<Self> {
+        let found = std::thread::spawn(move || pin_here(core).map(|()| Self::here()));
+        found.join().map_err(|_| anyhow!("the calibration panicked"))?
+    }
+
+    /// That of the calling thread's core.
+    fn here() -> Self {
+        let time = || {
+            let begin = clock::thread_cpu();
+            work(PROBE);
+            clock::thread_cpu() - begin
+        };
+        let best = (0..PROBES).map(|_| time()).min().unwrap_or_default();
+        Self(u64::try_from(best.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Steps that take so long.
+    fn steps(self, cost: Duration) -> u64 {
+        let nanos = u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX);
+        PROBE.saturating_mul(nanos) / self.0.max(1)
+    }
+}
 
 impl Echo {
     /// Does its work.
@@ -28,17 +74,9 @@ impl Echo {
         Self { steps: [self.steps[0], other.steps[0]] }
     }
 
-    /// An echo of that cost on the calling thread's core, as it is now.
-    pub fn of_cost(cost: Duration) -> Self {
-        let time = || {
-            let begin = clock::thread_cpu();
-            work(PROBE);
-            clock::thread_cpu() - begin
-        };
-        let best = (0..PROBES).map(|_| time()).min().unwrap_or_default();
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let steps = PROBE.saturating_mul(nanos(cost)) / nanos(best).max(1);
-        Self { steps: [steps; 2] }
+    /// An echo of that cost on a core of that speed.
+    pub fn of_cost(cost: Duration, speed: Speed) -> Self {
+        Self { steps: [speed.steps(cost); 2] }
     }
 }
 
@@ -64,6 +102,15 @@ fn work(steps: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn services_of_one_speed_do_the_same_work() {
+        let found = Speed::once(0).unwrap();
+        assert_eq!(Speed::once(0).unwrap(), found, "it is found once");
+        let of = |micros, speed| Echo::of_cost(Duration::from_micros(micros), Speed(speed)).steps;
+        assert_eq!(of(50, 400_000), [25_000; 2], "200 000 steps take 400 µs");
+        assert_eq!(of(50, 800_000), [12_500; 2], "a core of half the speed does half as many");
+    }
 
     #[test]
     fn every_second_request_costs_what_the_other_kind_costs() {

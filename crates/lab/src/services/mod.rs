@@ -9,11 +9,10 @@ pub mod nfs;
 mod over_kernel;
 mod over_polder;
 
-pub use echo::Echo;
+pub use echo::{Echo, Speed};
 pub use files::HANDLE;
 
-use crate::topology::pin_here;
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use polder_devices::service::{Maker, Service};
 use std::io::Write as _;
 use std::net::SocketAddrV4;
@@ -47,27 +46,20 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Makes services of the kind, as they are on that core.
+    /// Makes services of the kind, for a core of that speed.
     ///
     /// # Errors
-    /// When there is no such core.
-    fn maker(&self, core: usize) -> anyhow::Result<Maker> {
+    /// When the directory cannot be served.
+    fn maker(&self, speed: Speed) -> anyhow::Result<Maker> {
         match self {
             &Self::Echo { cost, every_second } => {
-                let first = calibrated(cost, core)?;
-                let second = every_second.map_or(Ok(first), |cost| calibrated(cost, core))?;
-                let echo = first.and(second);
+                let first = Echo::of_cost(cost, speed);
+                let echo = first.and(every_second.map_or(first, |cost| Echo::of_cost(cost, speed)));
                 Ok(Box::new(move || Box::new(echo) as Box<dyn Service>))
             }
-            Self::Nfs { directory, cost } => files::maker(directory, calibrated(*cost, core)?),
+            Self::Nfs { directory, cost } => files::maker(directory, Echo::of_cost(*cost, speed)),
         }
     }
-}
-
-/// Work that takes that time on that core: known where it will be done.
-fn calibrated(cost: Duration, core: usize) -> anyhow::Result<Echo> {
-    let calibrated = std::thread::spawn(move || pin_here(core).map(|()| Echo::of_cost(cost)));
-    calibrated.join().map_err(|_| anyhow!("the calibration panicked"))?
 }
 
 /// Which service, and where.
@@ -79,10 +71,19 @@ pub struct Options {
     pub address: SocketAddrV4,
     /// The core that is its own.
     pub core: usize,
+    /// How fast that is; found out if it is not known.
+    pub speed: Option<Speed>,
     /// The gateway's configuration when it runs behind Polder's ports; its port `service` is the service.
     pub configuration: Option<String>,
     /// The service's link-layer address.
     pub mac: [u8; 6],
+}
+
+impl Options {
+    /// Makes its services.
+    fn maker(&self) -> anyhow::Result<Maker> {
+        self.kind.maker(self.speed.map_or_else(|| Speed::once(self.core), Ok)?)
+    }
 }
 
 /// Serves until the standard input ends, or until interrupted.

@@ -7,7 +7,7 @@ use std::net::UdpSocket;
 
 pub(super) fn serve(options: &Options) -> anyhow::Result<()> {
     let socket = UdpSocket::bind(options.address).context("cannot bind a socket")?;
-    let (core, mut maker) = (options.core, options.kind.maker(options.core)?);
+    let (core, mut maker) = (options.core, options.maker()?);
     std::thread::Builder::new().name("worker-0".to_owned()).spawn(move || {
         if pin_here(core).is_err() {
             return;

@@ -34,7 +34,7 @@ pub(super) fn serve(options: &Options, text: &str) -> anyhow::Result<()> {
             mtu: MTU,
             bounded: configuration.gateway.balance,
         },
-        options.kind.maker(options.core)?,
+        options.maker()?,
     );
     let memory = Arc::new(BufferManager::new(BufferOptions::fixed(2048, 512, SLOTS))?);
     let gateway = Gateway::start_on(configuration, &memory, opener(queue.boxed(), options))?;
