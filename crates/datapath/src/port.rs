@@ -132,6 +132,10 @@ pub trait RxQueue: Send {
         false
     }
 
+    /// How many packets a service is to have waiting for its turns at most, in those that it brings. Others let
+    /// as many wait as there is room for.
+    fn let_wait(&mut self, _packets: u32) {}
+
     /// How many packets it brings for each that its other end was given: more than one behind a service whose answers
     /// are longer than the network takes.
     fn packets_each(&self) -> u32 {

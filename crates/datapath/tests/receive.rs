@@ -204,6 +204,68 @@ fn control_waits_for_one_cycle_at_most() {
     assert_eq!(fates[3].lost, 0);
 }
 
+/// Lets sources have their turns until `end`.
+fn go_on(line: &mut Line, rig: &mut Rig<'_>) {
+    while rig.now < rig.end {
+        line.begin(Nanos(rig.now), None);
+        while let Some(grant) = line.next(Nanos(rig.now), None) {
+            let outcome = rig.turn(grant, 0);
+            line.ended(grant, outcome, Nanos(rig.now));
+        }
+        rig.now += 1000;
+    }
+}
+
+/// The budget of the first of these sources at the end, and what became of them.
+fn budget_of_first(sources: &[Source], end: u64) -> (u32, Vec<Fate>) {
+    let mut line = Line::new(Options::default());
+    sources.iter().for_each(|source| line.add(source.weight, source.control));
+    let mut rig = Rig { sources, fates: vec![Fate::default(); sources.len()], now: 0, before: 0, end };
+    go_on(&mut line, &mut rig);
+    (line.budget(0), rig.fates)
+}
+
+const DEAR: Source = Source { control: true, fixed: 4_000, cost: 50_000, ..BULK };
+const SILENT: Source = Source { rate: 0.0, ..BULK };
+
+#[test]
+fn dear_packets_have_what_others_leave_of_the_cycle_and_no_more() {
+    let cheap = Source { rate: 20_000.0, ..BULK };
+    // By weight each of three has time for one packet. Who needs more than two others hardly use has a longer cycle.
+    assert_eq!(budget_of_first(&[DEAR, SILENT, cheap], 100_000_000).0, 9);
+    // Others wait for no longer than that, and have their turns.
+    let (_, fates) = budget_of_first(&[DEAR, cheap, cheap], 100_000_000);
+    for fate in &fates[1..] {
+        let longest = fate.turns.windows(2).map(|pair| pair[1].1 - pair[0].1).max().expect("turns");
+        assert!(longest <= 2 * 550_000, "{longest} ns");
+    }
+    // Those who need theirs have it.
+    let (few, fates) = budget_of_first(&[DEAR, BULK, BULK], 1_000_000_000);
+    assert_eq!(few, 1);
+    let part = fates[0].time as f64 / 1e9;
+    assert!((0.25..0.42).contains(&part), "{part}");
+    // Where a turn moves enough there is nothing to gain.
+    let cost = 2_000;
+    assert!((30..=34).contains(&budget_of_first(&[Source { cost, ..DEAR }, SILENT, cheap], 100_000_000).0));
+}
+
+#[test]
+fn who_begins_to_need_its_part_of_the_cycle_has_it_soon() {
+    let mut line = Line::new(Options::default());
+    (0..3).for_each(|_| line.add(1, false));
+    let alone = [Source { control: false, ..DEAR }, SILENT, SILENT];
+    let fates = vec![Fate::default(); 3];
+    let mut rig = Rig { sources: &alone, fates, now: 0, before: 0, end: 100_000_000 };
+    go_on(&mut line, &mut rig);
+    assert_eq!(line.budget(0), 9);
+    let all = [alone[0], BULK, BULK];
+    let mut rig = Rig { sources: &all, fates: vec![Fate::default(); 3], end: rig.now + 20_000_000, ..rig };
+    go_on(&mut line, &mut rig);
+    assert_eq!(line.budget(0), 1);
+    let part = rig.fates[0].time as f64 / 20e6;
+    assert!((0.25..0.42).contains(&part), "{part} of the twenty milliseconds after that");
+}
+
 #[test]
 fn a_fixed_budget_stays() {
     let mut line = Line::new(Options { budget: Some(8), ..Options::default() });

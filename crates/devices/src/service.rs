@@ -2,9 +2,9 @@
 //! time of the worker that has the port's queue.
 //!
 //! What a bridge sends to this port are requests, and what it receives from it are answers; it answers ARP
-//! for its address, too. Requests wait until it is the service's turn. How many may wait follows from the
-//! budget of its turns, which the worker measures: eight turns, so that the delay is the same whatever a
-//! request costs. [`TxQueue::wanted`] says how many more there is room for. As many again and some batches are
+//! for its address, too. Requests wait until it is the service's turn. How many may wait the worker
+//! says, which measures what turns cost: as many as are answered in a given time, so that the delay is the same
+//! whatever a request costs. [`TxQueue::wanted`] says how many more there is room for. As many again and some batches are
 //! taken from those who did not ask, so that a queue with few packets loses none to one with many.
 //!
 //! An answer that is longer than the network takes leaves in IPv4 fragments, one behind the other. A service
@@ -45,7 +45,7 @@ pub struct Options {
     pub address: SocketAddrV4,
     /// The longest network packet that it sends; a longer answer leaves in fragments.
     pub mtu: u16,
-    /// Whether no more requests wait than eight turns answer. Without that, as many as there is room for.
+    /// Whether no more requests wait than the worker says. Without that, as many as there is room for.
     pub bounded: bool,
 }
 
@@ -62,9 +62,7 @@ pub struct ServiceCounters {
     pub panics: Counter,
 }
 
-/// Turns whose requests may wait.
-const TURNS: u32 = 8;
-/// Requests that may wait at least, and without a bound.
+/// Requests that may wait at least, at most, and without a bound.
 const FEWEST: u32 = 8;
 const MOST: usize = 16_384;
 const MOST_WANTED: u32 = 4096;
@@ -192,12 +190,6 @@ pub struct ServiceRx {
 
 impl RxQueue for ServiceRx {
     fn receive(&mut self, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) -> Turn {
-        if self.options.bounded && budget.left() > 0 {
-            let requests = (budget.left() / self.parts).max(1);
-            let most = requests.saturating_mul(TURNS).clamp(FEWEST, MOST_WANTED);
-            // Relaxed: a number by itself.
-            self.level.most.store(most, Ordering::Relaxed);
-        }
         while budget.left() > 0 && !batch.is_full() {
             if let Some(fragment) = self.fragments.pop_front() {
                 self.send(fragment, budget, batch);
@@ -216,6 +208,14 @@ impl RxQueue for ServiceRx {
 
     fn arm(&mut self) -> Armed {
         if self.has_more() { Armed::Raced } else { Armed::Waiting }
+    }
+
+    fn let_wait(&mut self, packets: u32) {
+        if self.options.bounded {
+            let most = (packets / self.parts).clamp(FEWEST, MOST_WANTED);
+            // Relaxed: a number by itself.
+            self.level.most.store(most, Ordering::Relaxed);
+        }
     }
 
     fn packets_each(&self) -> u32 {

@@ -31,6 +31,11 @@ impl Law {
         u32::try_from(self.budget >> BITS).unwrap_or(MOST).max(1)
     }
 
+    /// Packets of a time, if the budget is of another.
+    pub fn worth(self, time: Nanos, of: Nanos) -> u32 {
+        u32::try_from((self.budget.saturating_mul(time.0) / of.0.max(1)) >> BITS).unwrap_or(u32::MAX)
+    }
+
     /// Learns from a turn that moved `packets` in `took`, and was to take `time`.
     ///
     /// One that ended early and in time says nothing: its fixed cost weighs too much.

@@ -5,6 +5,7 @@
 //! a turn, or with its bound in time; then the next one begins with those that had none.
 
 use super::law::{Law, MOST};
+use super::part::{Part, Whole};
 use super::standing::Standing;
 use crate::port::Turn;
 use crate::units::Nanos;
@@ -74,6 +75,8 @@ struct Entry {
     weight: u32,
     control: bool,
     law: Law,
+    /// How long its turns are to take.
+    part: Part,
     /// Whether it stands in the line.
     waits: bool,
     closed: bool,
@@ -94,9 +97,16 @@ pub struct Line {
     bulk: VecDeque<usize>,
     /// Sum of all weights.
     weights: u32,
-    /// When the cycle began, and how many turns it has left.
+    /// When was looked last at who uses how much of the cycles.
+    looked: Nanos,
+    /// How long a cycle may last.
+    longest: Nanos,
+    /// When the cycle began, and how many turns it has left, of each class: who comes back to the line waits for the next.
     began: Nanos,
-    left: usize,
+    left_control: usize,
+    left_bulk: usize,
+    /// Whether a queue that is not of the control class had one of them.
+    had_bulk: bool,
     /// How many of those turns are of queues that are bound: they share what is wanted.
     bound: u32,
 }
@@ -110,8 +120,12 @@ impl Line {
             control: VecDeque::new(),
             bulk: VecDeque::new(),
             weights: 0,
+            looked: Nanos(0),
+            longest: options.cycle,
             began: Nanos(0),
-            left: 0,
+            left_control: 0,
+            left_bulk: 0,
+            had_bulk: false,
             bound: 0,
         }
     }
@@ -125,6 +139,7 @@ impl Line {
             weight,
             control,
             law,
+            part: Part::default(),
             waits: false,
             closed: false,
             bound: None,
@@ -134,6 +149,13 @@ impl Line {
         let room = self.entries.len();
         self.control.reserve(room);
         self.bulk.reserve(room);
+        self.divide();
+    }
+
+    /// Divides the cycle by weight, as if all had enough to do.
+    fn divide(&mut self) {
+        let (cycle, all) = (self.options.cycle, self.weights);
+        self.entries.iter_mut().for_each(|entry| entry.part = Part::of(cycle, entry.weight, all));
     }
 
     /// Takes away the queues for which `keep` says no; the others move up. Called for each in turn.
@@ -146,8 +168,9 @@ impl Line {
         });
         self.control.clear();
         self.bulk.clear();
-        self.left = 0;
+        (self.left_control, self.left_bulk) = (0, 0);
         self.weights = self.entries.iter().map(|entry| entry.weight).sum();
+        self.divide();
     }
 
     /// Takes a queue out for good.
@@ -163,6 +186,11 @@ impl Line {
         self.options.budget.unwrap_or_else(|| self.entries[index].law.packets())
     }
 
+    /// The budget of all turns, if it is not by the law.
+    pub fn fixed_budget(&self) -> Option<u32> {
+        self.options.budget
+    }
+
     /// The largest budget of a queue by the law, or the fixed one.
     pub fn largest_budget(&self) -> u32 {
         let open = (0..self.entries.len()).filter(|&index| !self.entries[index].closed);
@@ -171,8 +199,7 @@ impl Line {
 
     /// How many packets of a queue are worth that time, by what its turns have cost.
     pub fn worth(&self, index: usize, time: Nanos) -> u32 {
-        let packets = u64::from(self.entries[index].law.packets()) * time.0 / self.time(index).0.max(1);
-        u32::try_from(packets).unwrap_or(u32::MAX)
+        self.entries[index].law.worth(time, self.time(index))
     }
 
     /// Whether a queue is bound to what is wanted.
@@ -180,14 +207,28 @@ impl Line {
         self.entries[index].bound.is_some()
     }
 
-    /// How long a turn of a queue is to take: its part of a cycle, by weight.
+    /// How long a turn of a queue is to take.
     fn time(&self, index: usize) -> Nanos {
-        let part = u64::from(self.entries[index].weight);
-        Nanos(self.options.cycle.0 * part / u64::from(self.weights.max(1)))
+        self.entries[index].part.time()
+    }
+
+    /// Looks at who used how much of the last cycles, and divides them anew.
+    fn look(&mut self, now: Nanos) {
+        let passed = now.since(self.looked);
+        self.looked = now;
+        let mut whole = Whole { cycle: self.options.cycle, weights: self.weights, ..Whole::default() };
+        for entry in &mut self.entries {
+            entry.part.close(entry.weight, passed, entry.waits, &mut whole);
+        }
+        self.entries.iter_mut().for_each(|entry| entry.part.take(entry.weight, whole));
+        self.longest = whole.longest();
     }
 
     /// Begins a cycle. `wanted`: how many packets those destinations want that wait for this worker's time.
     pub fn begin(&mut self, now: Nanos, wanted: Option<u32>) {
+        if now.since(self.looked) >= self.options.cycle {
+            self.look(now);
+        }
         let Self { entries, control, bulk, .. } = self;
         for (index, entry) in entries.iter_mut().enumerate() {
             let rests = entry.bound.is_some_and(|look| now < look && wanted == Some(0));
@@ -198,24 +239,25 @@ impl Line {
             if entry.control { control.push_back(index) } else { bulk.push_back(index) }
         }
         self.began = now;
-        self.left = self.control.len() + self.bulk.len();
+        (self.left_control, self.left_bulk, self.had_bulk) = (self.control.len(), self.bulk.len(), false);
         let bound = self.entries.iter().filter(|entry| entry.waits && entry.bound.is_some()).count();
         self.bound = u32::try_from(bound).unwrap_or(u32::MAX);
     }
 
     /// The next turn of this cycle.
     pub fn next(&mut self, now: Nanos, wanted: Option<u32>) -> Option<Grant> {
-        let is_over = self.options.balance && now.since(self.began) >= self.options.cycle;
-        if self.left == 0 {
+        let is_over = self.options.balance && now.since(self.began) >= self.longest;
+        // Control is served in any case, bounded by its own budget; and one of the others however long that took.
+        let index = if self.left_control > 0 {
+            self.left_control -= 1;
+            self.control.pop_front()?
+        } else if self.left_bulk > 0 && !(is_over && self.had_bulk) {
+            self.left_bulk -= 1;
+            self.had_bulk = true;
+            self.bulk.pop_front()?
+        } else {
             return None;
-        }
-        // Control is served in any case; it is bounded by its own budget.
-        let index = match self.control.pop_front() {
-            Some(index) => index,
-            None if is_over => return None,
-            None => self.bulk.pop_front()?,
         };
-        self.left -= 1;
         let budget = self.budget(index);
         let entry = &mut self.entries[index];
         entry.waits = false;
@@ -235,7 +277,7 @@ impl Line {
 
     /// Whether the cycle ended before all had their turns.
     pub fn is_cut(&self) -> bool {
-        self.left > 0
+        self.left_control + self.left_bulk > 0
     }
 
     /// Takes note of how the turn that was given last ended, at `now`. Answers whether a queue that was thrown
@@ -255,6 +297,8 @@ impl Line {
             entry.freed = if was_bound { Some(now) } else { entry.freed };
             entry.freed = entry.freed.filter(|_| entry.bound.is_none());
         }
+        // What keeps a bound queue from more is not its time.
+        entry.part.used(packets, took, turn == Turn::OutOfBudget && entry.bound.is_none());
         let discarded = entry.standing.discards();
         if entry.bound.is_some() {
             entry.standing.turn(now, turn == Turn::Drained && !holds_back);

@@ -8,6 +8,7 @@ mod allowance;
 mod law;
 mod line;
 mod pace;
+mod part;
 mod standing;
 
 pub use allowance::Allowance;

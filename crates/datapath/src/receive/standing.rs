@@ -10,8 +10,9 @@ use crate::units::Nanos;
 const PROOF: Nanos = Nanos::from_millis(20);
 /// The longest that packets wait in the device from then on.
 const DELAY: Nanos = Nanos::from_millis(2);
-/// Within this part of it after throwing away, an empty device proves nothing.
-const FRESH: Nanos = Nanos(DELAY.0 / 4);
+/// Within this part of it after that was asked for, an empty device proves nothing: it is done when what was received has
+/// been worked off.
+const FRESH: Nanos = Nanos(DELAY.0 * 3 / 4);
 
 /// The wait in one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,7 +9,7 @@
 
 mod discard;
 
-use super::drive::{Driver, Place};
+use super::drive::{BUDGET, Driver, Place};
 use super::port::Statistics;
 use super::posted::Posted;
 use super::ring::{Consumer, Descriptor, Producer};
@@ -45,8 +45,13 @@ pub(super) struct Receiver<const COPIES: bool> {
     few: u32,
     /// Whether what waits in the device is to be thrown away as soon as nothing of it has been received.
     due: bool,
-    /// Whether the kernel's thread found a frame for everything that it had, when it last ran.
+    /// Whether the kernel's thread left nothing behind in the device when it ran, as far as is known.
     emptied: bool,
+    /// Whether it was made to throw away what it had since it ran last, and before that: then it proves nothing.
+    fresh: bool,
+    recent: bool,
+    /// Packets that came or were lost since the worker last slept.
+    came: u64,
     driver: Driver,
     counters: Arc<QueueCounters>,
     /// Last, so that the rings are unmapped before the socket is closed.
@@ -92,6 +97,9 @@ impl<const COPIES: bool> Receiver<COPIES> {
             few: RESERVE,
             due: false,
             emptied: true,
+            fresh: false,
+            recent: false,
+            came: 0,
             counters: Arc::default(),
             core,
         }
@@ -248,6 +256,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
             self.counters.drops.count(DropReason::RxOverrun, starved + full);
             self.counters.drops.count(DropReason::FrameTooLong, dropped - starved);
         }
+        self.came += dropped + full;
         dropped + full
     }
 }
@@ -264,7 +273,12 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
             if self.received.ready() {
                 self.driver.insist(false);
             }
-            self.emptied = self.fill.waiting() > 0;
+            self.recent = core::mem::take(&mut self.fresh);
+            // With frames left over it had no more.
+            self.emptied = (self.emptied || self.fill.waiting() > 0) && !self.recent;
+        }
+        if self.due {
+            self.throw_stale_away(pool);
         }
         if self.due && (self.posted.count() == 0 || !self.driver.is_held()) && !self.received.ready() {
             self.throw_all_away(pool);
@@ -287,6 +301,7 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
         self.counters.received.add(packets as u64);
         self.counters.received_bytes.add(bytes);
         self.turns += u32::from(packets > 0);
+        self.came += packets as u64;
         if self.turns >= SETTLE {
             self.settle();
         }
@@ -311,6 +326,8 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
         if self.turns > 0 {
             self.settle();
         }
+        // One that was not asked for all that it may do at once had no more than that.
+        self.emptied = core::mem::take(&mut self.came) < u64::from(BUDGET) && !self.recent;
         self.look();
         self.armed = true;
         if self.closed || self.received.ready() {
@@ -345,7 +362,7 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
 
     #[cold]
     fn discard(&mut self) -> bool {
-        self.due = !self.closed && (self.driver.is_polled() || self.driver.is_held());
+        self.due = !self.closed;
         self.scant |= self.due;
         self.due
     }
@@ -363,7 +380,7 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
     }
 
     fn holds_back(&self) -> bool {
-        self.driver.is_held() && !self.emptied
+        self.due || (self.driver.is_held() && !self.emptied)
     }
 
     fn posted(&self) -> u32 {
@@ -388,9 +405,9 @@ impl<const COPIES: bool> Drop for Receiver<COPIES> {
 const SETTLE: u32 = 64;
 /// The fewest frames that a queue lives on.
 const REFILL: u32 = 64;
-/// Frames that are kept posted while most of what comes is thrown away, at least, and by a device whose receiving
+/// Frames that are kept posted while most of what comes is thrown away, at least, so that a wake-up is worth its cost; and by a device whose receiving
 /// the worker governs: as many as a wire holds, so that whoever brings little loses nothing while others have the core.
-const FEWEST: u32 = 8;
+const FEWEST: u32 = 16;
 const RESERVE: u32 = 256;
 /// The longest packet of any link: 64 KiB and its headers.
 const LONGEST: usize = 65_535 + 18;

@@ -161,9 +161,17 @@ impl<E: Entry> Consumer<E> {
     /// Whether there is an entry to take.
     #[inline(always)]
     pub(super) fn ready(&mut self) -> bool {
-        if self.seen != self.read {
-            return true;
-        }
+        self.seen != self.read || self.look() != 0
+    }
+
+    /// How many entries there are to take.
+    pub(super) fn available(&mut self) -> u32 {
+        self.look()
+    }
+
+    /// Looks at the producer's cursor; how far it is ahead.
+    #[inline(always)]
+    fn look(&mut self) -> u32 {
         // Acquire pairs with the Release store of the producer in the kernel
         // (`__xskq_prod_submit`), or in `Producer::publish`.
         let seen = self.memory.producer().load(Ordering::Acquire);
@@ -171,7 +179,7 @@ impl<E: Entry> Consumer<E> {
         // the ring, and what stands there is checked entry by entry.
         let ahead = seen.wrapping_sub(self.read).min(self.mask + 1);
         self.seen = self.read.wrapping_add(ahead);
-        ahead != 0
+        ahead
     }
 
     /// Takes the next entry; the other end may reuse its place after [`Consumer::release`].
@@ -265,7 +273,7 @@ mod tests {
     proptest! {
         /// Any history of puts, publishes, takes and releases is that of a bounded queue.
         #[test]
-        fn a_ring_is_a_queue(steps in proptest::collection::vec((0..4_u8, any::<u64>()), 1..400)) {
+        fn a_ring_is_a_queue(steps in proptest::collection::vec((0..5_u8, any::<u64>()), 1..400)) {
             let (mut producer, mut consumer) = ring::<u64>(8);
             let (mut unseen, mut queue) = (VecDeque::new(), VecDeque::new());
             for (step, value) in steps {
@@ -279,6 +287,7 @@ mod tests {
                         queue.append(&mut unseen);
                     }
                     2 => prop_assert_eq!(consumer.take(), queue.pop_front()),
+                    3 => prop_assert_eq!(consumer.available() as usize, queue.len()),
                     _ => consumer.release(),
                 }
             }

@@ -18,6 +18,13 @@ impl<const COPIES: bool> Receiver<COPIES> {
         }
     }
 
+    /// Throws away what has been received beyond what is worth to wait: it came when more frames were posted.
+    #[cold]
+    pub(super) fn throw_stale_away(&mut self, pool: &mut Pool) {
+        let stale = u64::from(self.received.available().saturating_sub(self.few));
+        self.throw_away(stale, pool);
+    }
+
     /// Only the kernel's thread can do it, which has the core while the worker naps.
     fn throw_away_napping(&mut self, pool: &mut Pool) {
         self.driver.sleeps();
@@ -26,11 +33,12 @@ impl<const COPIES: bool> Receiver<COPIES> {
             // A nap that ends early throws away less.
             let _ = nanosleep(&Timespec { tv_sec: 0, tv_nsec: nap });
             // Frames that were left posted are used up first.
-            if self.throw_away(pool) + self.settle() < ENOUGH && nap == NAP {
+            if self.throw_away(u64::MAX, pool) + self.settle() < WIRE {
                 break;
             }
             nap = NAP;
         }
+        (self.came, self.fresh, self.emptied) = (0, true, false);
         self.driver.wakes();
     }
 
@@ -39,16 +47,18 @@ impl<const COPIES: bool> Receiver<COPIES> {
         self.bound(usize::MAX);
         for _ in 0..MOST_LOOKS {
             self.look();
-            if self.throw_away(pool) + self.settle() < LOOK {
+            if self.throw_away(u64::MAX, pool) + self.settle() < LOOK {
                 break;
             }
         }
     }
 
-    /// Throws away what is in the ring; how many packets that were.
-    fn throw_away(&mut self, pool: &mut Pool) -> u64 {
+    /// Throws away what is in the ring, up to so many packets, the oldest first; how many they were.
+    fn throw_away(&mut self, most: u64, pool: &mut Pool) -> u64 {
         let mut packets = 0;
-        while let Some(packet) = self.next(pool) {
+        while packets < most
+            && let Some(packet) = self.next(pool)
+        {
             pool.release_packet(packet);
             packets += 1;
         }
@@ -59,12 +69,13 @@ impl<const COPIES: bool> Receiver<COPIES> {
     }
 }
 
-/// Nanoseconds of the first nap and of all others, the packets that the kernel's thread throws away in one of those when there are many, and naps
-/// after which a device counts as empty.
+/// Nanoseconds of the first nap, in which the kernel's thread begins and throws away what a wire holds, and of all others;
+/// naps after which a device counts as empty.
 const FIRST_NAP: i64 = 40_000;
 const NAP: i64 = 15_000;
-const ENOUGH: u64 = 64;
-const MOST_NAPS: u32 = 8;
+const MOST_NAPS: u32 = 4;
+/// Packets that a wire holds (`VETH_RING_SIZE` of drivers/net/veth.c): fewer are all that there were.
+const WIRE: u64 = 256;
 /// Packets that one look brings in when there are many, and looks after which a device counts as empty.
 const LOOK: u64 = 2 * BUDGET as u64;
 const MOST_LOOKS: u32 = 40;

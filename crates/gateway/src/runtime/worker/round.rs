@@ -17,6 +17,10 @@ const BATCH_BUDGET: u32 = BATCH as u32;
 /// there was a frame for it.
 const DELAY: Nanos = Nanos(700_000);
 
+/// The time in which a service answers what may wait in front of it; turns, a batch each at most, if these are given.
+const WAIT: Nanos = Nanos(500_000);
+const TURNS: u32 = 8;
+
 /// Longest turn of any queue.
 const LONGEST_TURN: Nanos = Nanos::from_millis(100);
 
@@ -80,6 +84,7 @@ impl Worker {
             return outcome;
         }
         self.senders.begin_turn();
+        self.let_wait(grant);
         if bound {
             let few = self.worth_the_delay();
             self.receivers[index].rx.keep_posted(few);
@@ -120,6 +125,19 @@ impl Worker {
         let port = self.receivers[index].port;
         let is_shared = self.sharing.as_ref().is_some_and(|sharing| sharing.order(port) != Order::Queue);
         if is_shared { left.div_ceil(left.div_ceil(BATCH_BUDGET).max(1)) } else { left.min(BATCH_BUDGET) }
+    }
+
+    /// Says how many packets may wait for a service's turns.
+    fn let_wait(&mut self, grant: Grant) {
+        let queue = &mut self.receivers[grant.index];
+        if self.senders.is_service(queue.port) {
+            let line = &self.schedule.line;
+            let waits = match line.fixed_budget() {
+                Some(packets) => packets.min(BATCH_BUDGET).saturating_mul(TURNS),
+                None => line.worth(grant.index, WAIT),
+            };
+            queue.rx.let_wait(waits);
+        }
     }
 
     /// Packets that services of this worker answer in the time that one may wait for them.

@@ -1,0 +1,115 @@
+//! A queue's part of a cycle: by weight among those that have more to do, of what the others leave.
+//!
+//! A turn costs something whatever it moves: what it brings is sent, and whoever gets that is woken. Where a
+//! packet takes a large part of a queue's time, so few are moved in a turn that this is most of what could be
+//! saved. Such a queue gets what idle ones leave of the cycle, until its turns move enough.
+
+use crate::units::Nanos;
+
+/// Packets a turn that are enough: what one call sends of them costs each next to nothing.
+const ENOUGH: u64 = 32;
+/// The cycle while one alone has more to do than there is time for.
+const LONG: Nanos = Nanos(500_000);
+/// What is new counts one part in so many.
+const GAIN: u64 = 4;
+
+/// A queue's part of a cycle, and what it makes of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Part {
+    /// How long a turn is to take.
+    time: Nanos,
+    /// What it uses of a cycle.
+    uses: Nanos,
+    /// Time of one packet.
+    each: Nanos,
+    /// Since that was looked at: time, and packets.
+    took: Nanos,
+    packets: u32,
+    /// Whether there was more to do than there was time for, since then, and before.
+    more: bool,
+    hungry: bool,
+}
+
+/// What all queues make of the cycles.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Whole {
+    pub(super) cycle: Nanos,
+    /// Weights of all queues, and of those that have more to do than there is time for.
+    pub(super) weights: u32,
+    pub(super) hungry: u32,
+    /// How many the latter are.
+    pub(super) count: u32,
+    /// What all others use.
+    pub(super) uses: Nanos,
+}
+
+impl Whole {
+    /// How long a cycle may last: longer while one alone has use for it, so that dear packets are moved by more than
+    /// one.
+    pub(super) fn longest(&self) -> Nanos {
+        if self.count > 1 { self.cycle } else { self.cycle.max(LONG) }
+    }
+}
+
+impl Part {
+    /// That of so much weight of all, nobody knows of what.
+    pub(super) fn of(cycle: Nanos, weight: u32, all: u32) -> Self {
+        Self { time: share(cycle, weight, all), ..Self::default() }
+    }
+
+    /// How long a turn is to take.
+    pub(super) fn time(&self) -> Nanos {
+        self.time
+    }
+
+    /// A turn has moved so many packets, and there were `more`.
+    pub(super) fn used(&mut self, packets: u32, took: Nanos, more: bool) {
+        self.more |= more;
+        self.took = self.took + took;
+        self.packets = self.packets.saturating_add(packets);
+    }
+
+    /// So much time has passed; `waits`: since its last turn it has waited for one. Adds itself to the whole.
+    pub(super) fn close(&mut self, weight: u32, passed: Nanos, waits: bool, whole: &mut Whole) {
+        let uses = self.took.0.saturating_mul(whole.cycle.0) / passed.0.max(1);
+        self.uses = towards(self.uses, Nanos(uses));
+        if self.packets > 0 {
+            let each = Nanos(self.took.0 / u64::from(self.packets));
+            self.each = if self.each == Nanos(0) { each } else { towards(self.each, each) };
+        }
+        self.hungry = self.more || waits;
+        (self.took, self.packets, self.more) = (Nanos(0), 0, false);
+        if self.hungry {
+            whole.hungry += weight;
+            whole.count += 1;
+        } else {
+            whole.uses = whole.uses + self.uses.min(whole.cycle);
+        }
+    }
+
+    /// Takes its part of what is left, as far as it needs more than is its by weight.
+    pub(super) fn take(&mut self, weight: u32, whole: Whole) {
+        let (among, others) = if self.hungry {
+            (whole.hungry, whole.uses)
+        } else {
+            (whole.hungry + weight, whole.uses.since(self.uses.min(whole.cycle)))
+        };
+        let fair = share(whole.cycle, weight, whole.weights);
+        let cycle = if among == weight { whole.longest() } else { whole.cycle };
+        let left = share(cycle.since(others), weight, among);
+        let goal = left.min(Nanos(self.each.0.saturating_mul(ENOUGH))).max(fair);
+        self.time = towards(self.time, goal);
+    }
+}
+
+fn share(time: Nanos, weight: u32, all: u32) -> Nanos {
+    Nanos(time.0 * u64::from(weight) / u64::from(all.max(1)))
+}
+
+fn towards(old: Nanos, new: Nanos) -> Nanos {
+    Nanos(if new >= old {
+        old.0 + (new.0 - old.0).div_ceil(GAIN)
+    } else {
+        old.0 - (old.0 - new.0).div_ceil(GAIN)
+    })
+}
