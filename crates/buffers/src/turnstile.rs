@@ -91,8 +91,12 @@ impl Line {
         self.next.number == self.passed
     }
 
-    /// Tickets that are out, by the last look.
-    pub fn outstanding(&self) -> u32 {
+    /// Tickets that are out.
+    ///
+    /// Cost: a look at the gate.
+    #[inline]
+    pub fn outstanding(&mut self) -> u32 {
+        self.look();
         self.next.number.wrapping_sub(self.passed)
     }
 

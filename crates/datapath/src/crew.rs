@@ -44,8 +44,9 @@ pub struct CrewOptions {
     pub hasher: Hasher,
     /// When buckets are spread.
     pub marks: Marks,
-    /// How long a ticket may be missing while others wait behind it.
-    pub patience: Nanos,
+    /// How long a ticket may be missing while others wait behind it: when half of all that there are do, or
+    /// fewer.
+    pub patience: [Nanos; 2],
     /// Packets in the ring from one worker to another.
     pub ring: usize,
     /// Whether order is restored. Without it packets leave as soon as somebody is done with them, by
@@ -54,11 +55,13 @@ pub struct CrewOptions {
 }
 
 impl CrewOptions {
-    /// What is right for most: see [`Marks`]; five milliseconds, more than a scheduler takes a
-    /// worker's core away for; 512 packets.
-    pub fn new(hasher: Hasher) -> Self {
-        let (marks, patience) = (Marks::default(), Nanos::from_millis(5));
-        Self { hasher, marks, patience, ring: 512, restoration: true }
+    /// What is right for most: see [`Marks`]; 5 ms when tickets get scarce, and 20 ms when nothing but this
+    /// line waits, for a scheduler takes a worker's core away for a few; rings of 2048 packets between two workers,
+    /// shorter ones between more, but 512.
+    pub fn new(hasher: Hasher, workers: usize) -> Self {
+        let patience = [5, 20].map(Nanos::from_millis);
+        let ring = (4096 / workers.max(1)).clamp(512, 2048);
+        Self { hasher, marks: Marks::default(), patience, ring, restoration: true }
     }
 }
 
@@ -227,12 +230,13 @@ impl Crew {
         batch: &mut Batch,
         (order, is_underlay): (Order, bool),
         has_more: bool,
+        now: Nanos,
         stages: &mut impl Stages,
     ) {
         self.has_more = has_more;
         self.meter.turn(has_more);
         self.definer.define(batch, (order, is_underlay), &self.hasher);
-        self.definer.give(&self.counters.order);
+        self.definer.give(now, &self.counters.order);
         self.wakes.helpers = self.theirs().min(self.definer.waiting());
         if !self.definer.refused.is_empty() {
             stages.discard(&mut self.definer.refused, DropReason::NoCore);
@@ -288,6 +292,7 @@ impl Crew {
     /// Does what other workers brought. Says whether there was anything.
     pub fn collect(&mut self, now: Nanos, stages: &mut impl Stages) -> bool {
         let mut busy = false;
+        self.definer.give_open(now, false);
         for other in 0..self.peers.len() {
             if other == self.me {
                 continue;
@@ -324,7 +329,12 @@ impl Crew {
 
     /// When [`collect`](Self::collect) is to be called, if nothing happens before.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.restorer.next_deadline()
+        [self.restorer.next_deadline(), self.definer.next_deadline()].into_iter().flatten().min()
+    }
+
+    /// Offers all that was received; for a worker that receives no more.
+    pub fn offer_all(&mut self, now: Nanos) {
+        self.definer.give_open(now, true);
     }
 
     /// Sends what waits for its turn, in order, without what is missing; for a worker that ends.

@@ -23,7 +23,15 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Restorer {
     rows: Box<[Row]>,
-    patience: Nanos,
+    patience: [Nanos; 2],
+}
+
+/// So many that wait are many: their tickets get scarce.
+const MANY: u32 = WINDOW / 2;
+
+/// How long a line waits for a ticket that is missing.
+fn patience(turnstile: &Turnstile<Box<Parcel>>, [short, long]: [Nanos; 2]) -> Nanos {
+    if turnstile.waiting() >= MANY { short } else { long }
 }
 
 /// The lines of one receiving worker.
@@ -40,8 +48,8 @@ struct Row {
 
 impl Restorer {
     /// Lines for the receiving workers with these gates. What is missing for longer than `patience`
-    /// is given up.
-    pub fn new(gates: &[Gates], patience: Nanos) -> Self {
+    /// is given up: the first when many wait behind it, the second when only few do.
+    pub fn new(gates: &[Gates], patience: [Nanos; 2]) -> Self {
         let row = |gates: &Gates| Row {
             turnstiles: gates.iter().map(|gate| Turnstile::new(WINDOW, Arc::clone(gate))).collect(),
             sent: 0,
@@ -100,8 +108,10 @@ impl Restorer {
     /// When [`expire`](Self::expire) has something to do next.
     pub fn next_deadline(&self) -> Option<Nanos> {
         let rows = self.rows.iter().filter(|row| row.gaps != 0);
-        let missing = rows.flat_map(|row| row.turnstiles.iter().filter_map(Turnstile::missing_since));
-        missing.min().map(|since| Nanos(since) + self.patience)
+        let deadline = |turnstile: &Turnstile<_>| {
+            Some(Nanos(turnstile.missing_since()?) + patience(turnstile, self.patience))
+        };
+        rows.flat_map(|row| row.turnstiles.iter().filter_map(deadline)).min()
     }
 
     /// Parcels that wait for their turn.
@@ -144,12 +154,13 @@ impl Row {
     }
 
     #[cold]
-    fn expire(&mut self, now: Nanos, patience: Nanos, mut go: impl FnMut(Box<Parcel>)) -> u32 {
+    fn expire(&mut self, now: Nanos, patiences: [Nanos; 2], mut go: impl FnMut(Box<Parcel>)) -> u32 {
         let (mut expired, mut gaps) = (0, self.gaps);
         while gaps != 0 {
             let lane = gaps.trailing_zeros() as usize;
             gaps &= gaps - 1;
             let turnstile = &mut self.turnstiles[lane];
+            let patience = patience(turnstile, patiences);
             if turnstile.missing_since().is_some_and(|since| now.since(Nanos(since)) >= patience) {
                 expired += turnstile.give_up();
                 self.let_go(lane, now, &mut go);
@@ -164,11 +175,12 @@ mod tests {
     use super::*;
     use polder_buffers::turnstile::{Gate, Ticket};
 
-    const PATIENCE: Nanos = Nanos::from_millis(5);
+    const SHORT: Nanos = Nanos::from_millis(5);
+    const PATIENCE: Nanos = Nanos::from_millis(20);
 
     fn restorer() -> Restorer {
         let gates = (0..2).map(|_| (0..4).map(|_| Arc::new(Gate::new())).collect());
-        Restorer::new(&gates.collect::<Vec<Gates>>(), PATIENCE)
+        Restorer::new(&gates.collect::<Vec<Gates>>(), [SHORT, PATIENCE])
     }
 
     /// An empty parcel: a ticket is redeemed also when nothing is left.
@@ -226,5 +238,21 @@ mod tests {
         assert_eq!(restorer.expire(now + PATIENCE, |_| {}), 0, "nothing is missing");
         restorer.sent(0, 1, now, |parcel| left.push(parcel.ticket.number));
         assert_eq!(left, [0, 1]);
+    }
+
+    /// Waiting costs nothing but time while tickets are left; when they get scarce, packets would be lost for it.
+    #[test]
+    fn patience_ends_sooner_when_many_wait() {
+        let (mut restorer, now) = (restorer(), Nanos(7));
+        for number in 1..MANY {
+            redeem(&mut restorer, parcel(0, 1, number, 0), now);
+        }
+        assert_eq!(restorer.next_deadline(), Some(now + PATIENCE));
+        assert_eq!(restorer.expire(now + SHORT, |_| {}), 0);
+        redeem(&mut restorer, parcel(0, 1, MANY, 0), now + SHORT);
+        assert_eq!(restorer.next_deadline(), Some(now + SHORT));
+        let mut left = 0;
+        assert_eq!(restorer.expire(now + SHORT, |_| left += 1), 1);
+        assert_eq!((left, restorer.waiting()), (MANY, 0));
     }
 }

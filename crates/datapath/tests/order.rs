@@ -73,8 +73,8 @@ struct Desk<'a>(&'a mut World);
 
 impl World {
     fn new(weather: Weather, seed: u64) -> Self {
-        let mut options = CrewOptions::new(Hasher::mixed(1, true));
-        options.patience = PATIENCE;
+        let mut options = CrewOptions::new(Hasher::mixed(1, true), weather.workers);
+        options.patience = [PATIENCE; 2];
         options.ring = 128;
         if weather.restless {
             options.marks = Marks {
@@ -159,7 +159,7 @@ impl World {
             self.received += 1;
             batch.push(packet).expect("a batch at most");
         }
-        crew.define(&mut batch, (self.weather.order, false), has_more, &mut Desk(self));
+        crew.define(&mut batch, (self.weather.order, false), has_more, self.now, &mut Desk(self));
         crew.share(self.now, &mut Desk(self));
         assert!(batch.is_empty());
     }
@@ -189,6 +189,7 @@ impl World {
             for worker in 0..self.crews.len() {
                 let mut crew = self.crews[worker].take().expect("nobody is in the middle of anything");
                 let now = self.now;
+                crew.offer_all(now);
                 busy |= crew.collect(now, &mut Desk(self));
                 busy |= crew.help(now, &mut Desk(self));
                 self.crews[worker] = Some(crew);
@@ -392,6 +393,29 @@ fn helped(has_more: bool) -> u64 {
 fn dear_packets_are_shared_though_their_batches_are_small() {
     assert!(helped(true) >= 90, "{} of 100", helped(true));
     assert_eq!(helped(false), 0, "who has time does it himself");
+}
+
+/// A home that stands still for 8 ms costs nothing while packets come four at a time, one every 4 µs: tickets are
+/// not spent on so few.
+#[test]
+fn crumbs_wait_for_each_other_while_their_line_stands_still() {
+    let weather =
+        Weather { workers: 2, order: Order::Spread, stalls: 0, long_stalls: 0, restless: false, steps: 0 };
+    let mut world = World::new(weather, 3);
+    let mut receiver = world.crews[0].take().expect("nobody is in the middle of anything");
+    for _ in 0..500 {
+        world.now = world.now + Nanos(16_000);
+        let now = world.now;
+        receiver.collect(now, &mut Desk(&mut world));
+        world.bring((0, &mut receiver), 4, true, false);
+    }
+    assert!(receiver.next_deadline().is_some(), "one is open");
+    world.crews[0] = Some(receiver);
+    world.settle();
+    assert_eq!((world.refused.len(), world.late.len()), (0, 0));
+    let tickets = world.counters[0].order.tickets.get();
+    assert!((40..64).contains(&tickets), "{tickets} tickets");
+    check(world).expect("in order");
 }
 
 /// The tests above would say nothing if the weather were always fine.

@@ -18,6 +18,14 @@ pub type Gates = Arc<[Arc<Gate>]>;
 const HASHED: u8 = u8::MAX;
 /// How often the heaviest flows are posted; then what they weighed before counts half.
 const POST_FLOWS: Nanos = Nanos::SECOND;
+/// From so many tickets on that are out, those that are left are not spent on crumbs: for each worker three, for
+/// one that is worked on and two that wait, and a quarter of the window.
+const SCARCE: usize = WINDOW as usize / 4;
+const SCARCE_EACH: usize = 3;
+/// A parcel that is larger than this is no crumb.
+const CRUMB: usize = BATCH / 2;
+/// How long a parcel may stay open for more packets. Nothing of its line could leave meanwhile.
+const FILL: Nanos = Nanos(500_000);
 /// Lanes for buckets that are spread only while they are big; the first half belongs to ports that
 /// are always spread.
 const DYNAMIC: core::ops::Range<usize> = LANES / 2..LANES;
@@ -31,6 +39,9 @@ struct Lane {
     after: u64,
     /// The parcel that the packets of this batch go into.
     parcel: Option<Box<Parcel>>,
+    /// How many of its packets have been counted, and since when it stays open.
+    counted: usize,
+    opened: Option<Nanos>,
     /// No ticket was to be had for this batch.
     refused: bool,
 }
@@ -44,6 +55,12 @@ pub struct Definer {
     lanes: Box<[Lane]>,
     /// Lanes with a parcel that is being filled, or that were refused.
     touched: u32,
+    /// Lanes whose parcel stays open beyond its batch.
+    open: u32,
+    /// Packets of this batch that have gone with parcels that stayed open, and are not counted.
+    early: u64,
+    /// From how many tickets on they are scarce.
+    scarce: u32,
     judge: Judge,
     judged_at: Nanos,
     heaviest: Heaviest,
@@ -85,6 +102,8 @@ impl Definer {
             bucket: None,
             after: 0,
             parcel: None,
+            counted: 0,
+            opened: None,
             refused: false,
         };
         let mut definer = Self {
@@ -93,6 +112,9 @@ impl Definer {
             modes: Box::new([HASHED; BUCKETS]),
             lanes: gates.iter().map(lane).collect(),
             touched: 0,
+            open: 0,
+            early: 0,
+            scarce: u32::try_from(SCARCE + SCARCE_EACH * workers).unwrap_or(WINDOW),
             judge: Judge::new(marks),
             judged_at: Nanos::default(),
             heaviest: Heaviest::default(),
@@ -141,18 +163,69 @@ impl Definer {
         }
     }
 
-    /// Offers the parcels that have been filled, one for each bucket.
-    pub fn give(&mut self, counters: &OrderCounters) {
+    /// Offers the parcels that have been filled, one for each bucket. While tickets are scarce, because the
+    /// line stands still, small ones stay open for what comes next.
+    pub fn give(&mut self, now: Nanos, counters: &OrderCounters) {
+        counters.given.add(core::mem::take(&mut self.early));
         let mut touched = core::mem::take(&mut self.touched);
         while touched != 0 {
-            let lane = &mut self.lanes[touched.trailing_zeros() as usize];
+            let number = touched.trailing_zeros() as usize;
             touched &= touched - 1;
+            let lane = &mut self.lanes[number];
             lane.refused = false;
-            let Some(parcel) = lane.parcel.take() else { continue };
-            counters.tickets.add(1);
-            counters.given.add(parcel.len() as u64);
+            lane.count(counters);
+            if lane.is_crumb() && lane.line.outstanding() > self.scarce {
+                lane.opened.get_or_insert(now);
+                self.open |= 1 << number;
+            } else {
+                self.send(number);
+            }
+        }
+    }
+
+    /// Offers parcels that stayed open, when tickets are not scarce any more, or it has been long enough; all
+    /// of them, if it is the end.
+    #[inline]
+    pub fn give_open(&mut self, now: Nanos, is_end: bool) {
+        let mut open = self.open;
+        while open != 0 {
+            let number = open.trailing_zeros() as usize;
+            open &= open - 1;
+            let lane = &mut self.lanes[number];
+            let is_due = lane.opened.is_none_or(|opened| now.since(opened) >= FILL);
+            if is_end || is_due || lane.line.outstanding() <= self.scarce {
+                self.send(number);
+            }
+        }
+    }
+
+    /// When [`give_open`](Self::give_open) has something to do, at the latest.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        if self.open == 0 {
+            return None;
+        }
+        self.lanes.iter().filter_map(|lane| lane.opened).min().map(|opened| opened + FILL)
+    }
+
+    /// Offers the parcel of a lane, if there is one.
+    fn send(&mut self, number: usize) {
+        let lane = &mut self.lanes[number];
+        self.open &= !(1 << number);
+        (lane.counted, lane.opened) = (0, None);
+        if let Some(parcel) = lane.parcel.take() {
             let given = self.giver.give(parcel);
             debug_assert!(given.is_ok(), "the queue holds every parcel that there is");
+        }
+    }
+
+    /// Offers the parcel of a lane that has no room for so many packets more, before its batch is over.
+    #[inline]
+    fn make_room(&mut self, number: usize, packets: usize) {
+        if self.open & 1 << number != 0
+            && self.lanes[number].parcel.as_ref().is_some_and(|parcel| parcel.batch.room() < packets)
+        {
+            self.early += self.lanes[number].uncounted() as u64;
+            self.send(number);
         }
     }
 
@@ -174,7 +247,7 @@ impl Definer {
         self.judge.charge(bucket, u32::try_from(batch.len()).unwrap_or(0));
         let room = match self.modes[bucket] {
             HASHED => self.hashed(bucket),
-            lane => match self.parcel(usize::from(lane)) {
+            lane => match self.parcel(usize::from(lane), batch.len()) {
                 Some(parcel) => {
                     let number = parcel.ticket.number;
                     batch.iter_mut().for_each(|packet| packet.ticket = number.wrapping_add(1));
@@ -183,8 +256,12 @@ impl Definer {
                 None => &mut self.refused,
             },
         };
-        // Nothing else of this batch can have gone there before.
-        core::mem::swap(room, batch);
+        if room.is_empty() {
+            core::mem::swap(room, batch);
+        } else {
+            // A parcel that stayed open, with room for all of them.
+            room.append(batch);
+        }
         batch.fetch_to_fill();
     }
 
@@ -193,7 +270,7 @@ impl Definer {
         self.judge.charge(bucket, 1);
         let room = match self.modes[bucket] {
             HASHED => self.hashed(bucket),
-            lane => match self.parcel(usize::from(lane)) {
+            lane => match self.parcel(usize::from(lane), 1) {
                 Some(parcel) => {
                     packet.ticket = parcel.ticket.number.wrapping_add(1);
                     &mut parcel.batch
@@ -211,13 +288,14 @@ impl Definer {
         if home == self.me { &mut self.local } else { &mut self.outgoing[usize::from(home)] }
     }
 
-    /// The parcel of a lane in this batch; its ticket is drawn with the first packet. `None` when
-    /// there is no ticket, or no parcel, to be had.
+    /// The parcel of a lane in this batch, with room for so many packets; its ticket is drawn with the first
+    /// packet. `None` when there is no ticket, or no parcel, to be had.
     #[inline]
-    fn parcel(&mut self, number: usize) -> Option<&mut Parcel> {
+    fn parcel(&mut self, number: usize, packets: usize) -> Option<&mut Parcel> {
+        self.make_room(number, packets);
+        self.touched |= 1 << number;
         let lane = &mut self.lanes[number];
         if lane.parcel.is_none() && !lane.refused {
-            self.touched |= 1 << number;
             if self.free.is_empty() && self.made < PARCELS {
                 // As many are made as have ever been out at once.
                 self.free.push(make());
@@ -338,6 +416,30 @@ impl Definer {
 }
 
 impl Lane {
+    /// Counts what has come into its parcel since it was counted last.
+    #[inline]
+    fn count(&mut self, counters: &OrderCounters) {
+        let packets = self.uncounted();
+        if packets > 0 {
+            counters.tickets.add(u64::from(self.counted == 0));
+            counters.given.add(packets as u64);
+        }
+        self.counted += packets;
+    }
+
+    /// Packets in its parcel that have not been counted.
+    #[inline]
+    fn uncounted(&self) -> usize {
+        self.parcel.as_ref().map_or(0, |parcel| parcel.batch.len() - self.counted)
+    }
+
+    /// Whether its parcel is small, or was when it stayed open and is not full yet.
+    #[inline]
+    fn is_crumb(&self) -> bool {
+        let most = if self.opened.is_some() { BATCH - 1 } else { CRUMB };
+        self.parcel.as_ref().is_some_and(|parcel| parcel.batch.len() <= most)
+    }
+
     fn label(&self, parcel: &mut Parcel, ticket: Ticket, (lane, from): (usize, u16), homes: &[u16; BUCKETS]) {
         parcel.ticket = ticket;
         parcel.lane = place_of(lane);

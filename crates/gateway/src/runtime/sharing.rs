@@ -142,7 +142,7 @@ pub fn crew_for(configuration: &Configuration) -> Option<Vec<Crew>> {
         FlowHash::Toeplitz => Hasher::toeplitz(false),
         FlowHash::SymmetricToeplitz => Hasher::toeplitz(true),
     };
-    let options = CrewOptions::new(hasher);
+    let options = CrewOptions::new(hasher, workers);
     Some(crew(workers, &CrewOptions { restoration: configuration.gateway.restore_order, ..options }))
 }
 

@@ -195,10 +195,18 @@ impl Worker {
         let Self { sharing: Some(sharing), engine, pool, senders, clock, batch, .. } = self else { return };
         let kind = (order, engine.is_underlay(port));
         let mut desk = Desk { engine, pool, egress: senders, clock: *clock, now, timed: false };
-        sharing.crew.define(batch, kind, has_more, &mut desk);
+        sharing.crew.define(batch, kind, has_more, now, &mut desk);
         sharing.wake();
         sharing.crew.share(now, &mut desk);
         sharing.wake();
+    }
+
+    /// Does what other workers brought, and offers them all that was received: there is going to be no more.
+    pub(super) fn take_last_part(&mut self, now: Nanos) -> bool {
+        if let Some(sharing) = &mut self.sharing {
+            sharing.crew.offer_all(now);
+        }
+        self.take_part(false, now)
     }
 
     /// Does what other workers brought, and their work when there is nothing else to do. `busy` and the

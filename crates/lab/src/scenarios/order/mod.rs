@@ -1,5 +1,6 @@
 //! `order`: one flow on all cores, and in order; in memory.
 
+mod crowd;
 mod handoff;
 mod keeping;
 pub(super) mod ports;
@@ -59,6 +60,8 @@ const PROMISES: &[Promise] = &[
     zero(keeping::HELD),
     promise(keeping::LATE, "packets", Better::Lower, Goal::None),
     promise(keeping::WITHOUT, "packets", Better::Higher, Goal::Value(1.0)),
+    promise(crowd::SPREAD, "%", Better::Lower, Goal::Row(crowd::HASH)),
+    promise(crowd::HASH, "%", Better::Lower, Goal::None),
     nanos(OURS, Goal::Row(LIBRTE)),
     nanos(LIBRTE, Goal::None),
     nanos("order.handoff_ns.batch_1", Goal::None),
@@ -87,6 +90,9 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     }
     if wants(run, &["order.reordered", "order.late"]) {
         keeping::measure(run, link)?;
+    }
+    if wants(run, &["order.crowded"]) {
+        crowd::measure(run, link)?;
     }
     if wants(run, &["order.restore_ns"]) {
         restore_cost(run, cores - 1)?;

@@ -1,6 +1,7 @@
 //! One or two workers of the gateway between ports in memory: loop, stages, steering and restoration are
 //! the real ones; one stage more takes as long as it is told to.
 
+use super::crowd::Steady;
 use super::ports::{FROM, Ledger, Link, Sink, Source, TO, Tap, frame};
 use super::work::work;
 use crate::interrupt;
@@ -54,6 +55,8 @@ pub(in crate::scenarios) struct Plan {
     pub(in crate::scenarios) flows: Vec<usize>,
     /// Packets a second; none for as many as can be.
     pub(in crate::scenarios) pace: Option<u64>,
+    /// Packets a second that come into a ring, whether somebody wants them or not.
+    pub(in crate::scenarios) steady: Option<u64>,
     pub(in crate::scenarios) link: Option<Link>,
     /// Whether all sending queues write into one ledger, and wait for each other there.
     pub(in crate::scenarios) one_ledger: bool,
@@ -72,6 +75,7 @@ impl Plan {
             marks: Marks::default(),
             flows: vec![workers - 1],
             pace: None,
+            steady: None,
             link: None,
             one_ledger: false,
             one_path: false,
@@ -89,6 +93,10 @@ pub(in crate::scenarios) struct Rig {
     pub(in crate::scenarios) tap: Arc<Tap>,
     /// One for all sending queues, or one for each.
     ledgers: Vec<Arc<Mutex<Ledger>>>,
+    /// Packets that a steady source has lost.
+    pub(in crate::scenarios) missed: Option<Arc<AtomicU64>>,
+    /// The workers' cores.
+    pub(in crate::scenarios) cores: Vec<usize>,
     passed: Arc<AtomicU64>,
     pub(in crate::scenarios) workers: Vec<Arc<WorkerCounters>>,
     queues: Vec<Arc<QueueCounters>>,
@@ -137,16 +145,18 @@ impl Rig {
             commands: Vec::new(),
             tap,
             ledgers,
+            missed: None,
+            cores: (0..plan.workers).map(|number| core_of(number, plan.workers)).collect(),
             passed,
             workers: Vec::new(),
             queues: vec![Arc::clone(source.counters())],
             _tables: tables,
         };
         rig.start_workers(plan, clock)?;
-        let mut source = Some(source);
+        let mut source = Some(rig.steadied(source, plan.steady)?);
         for ((commands, bell), sink) in rig.commands.iter().zip(sinks) {
             rig.queues.push(Arc::clone(sink.counters()));
-            let rx = source.take().map(|source| Box::new(source) as Box<dyn RxQueue>);
+            let rx = source.take();
             let near = Attachment {
                 port: NEAR,
                 class: Class::Data,
@@ -168,9 +178,17 @@ impl Rig {
         Ok(rig)
     }
 
+    /// The source itself, or behind a ring.
+    fn steadied(&mut self, source: Source, pace: Option<u64>) -> anyhow::Result<Box<dyn RxQueue>> {
+        let Some(pace) = pace else { return Ok(Box::new(source)) };
+        let (steady, missed) = Steady::new(source, pace)?;
+        self.missed = Some(missed);
+        Ok(Box::new(steady))
+    }
+
     fn start_workers(&mut self, plan: &Plan, clock: Clock) -> anyhow::Result<()> {
         let bells = (0..plan.workers).map(|_| Bell::new().map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
-        let mut options = CrewOptions::new(Hasher::mixed(SEED, false));
+        let mut options = CrewOptions::new(Hasher::mixed(SEED, false), plan.workers);
         options.marks = plan.marks;
         options.restoration = plan.restoration;
         let mut shares = crew(plan.workers, &options).into_iter();
@@ -197,7 +215,7 @@ impl Rig {
             if let Some(share) = shares.next().filter(|_| plan.workers > 1) {
                 worker.join(share, &bells);
             }
-            let core = (crate::machine::cores() + plan.workers - 1 - number) % crate::machine::cores();
+            let core = self.cores[number];
             let say = say.clone();
             let name = format!("order-{number}");
             let thread = std::thread::Builder::new().name(name).spawn(move || {
@@ -301,6 +319,12 @@ fn extra(links: u32, path: Option<Arc<Mutex<()>>>) -> ExtraStage {
             all(batch, links - before);
         }
     })
+}
+
+/// Worker 0 is on the last core, the next one on the core before.
+fn core_of(number: usize, workers: usize) -> usize {
+    let cores = crate::machine::cores();
+    (cores + workers - 1 - number) % cores
 }
 
 /// Runs a worker on this thread, pinned; says the thread's number first.
