@@ -1,8 +1,9 @@
 //! `polder show workers`.
 
 use super::look::{Look, mean, percent, ratio};
-use super::table::{Align, Table};
+use super::table::{Align, pad, width};
 use serde::{Deserialize, Serialize};
+use std::iter::once;
 
 /// One worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,68 +87,110 @@ pub(super) fn subtract(rows: &mut [WorkerRow], earlier: &[WorkerRow]) {
     }
 }
 
+/// A line for each number and a column for each worker; as many workers beside each other as fit.
 pub(super) fn draw(rows: &[WorkerRow], look: Look) -> String {
-    let columns = [
-        ("worker", Align::Right),
-        ("CPU", Align::Right),
-        ("mode", Align::Left),
-        ("on CPU", Align::Right),
-        ("waiting for it", Align::Right),
-        ("asleep", Align::Right),
-        ("for its share", Align::Right),
-        ("packets", Align::Right),
-        ("a batch", Align::Right),
-        ("budget", Align::Right),
-        ("moderation", Align::Right),
-        ("wake-ups/s", Align::Right),
-        ("polls", Align::Right),
-        ("empty", Align::Right),
-        ("packets a poll", Align::Right),
-        ("handed over", Align::Right),
-        ("taken over", Align::Right),
-        ("dropped", Align::Right),
-        ("frames cached", Align::Right),
-    ];
-    let mut table = Table::new(look, columns);
-    for row in rows {
-        let share = |nanos: Option<u64>| {
-            nanos.and_then(|nanos| percent(nanos, row.elapsed_nanos)).unwrap_or_else(|| "–".to_owned())
-        };
-        table.row([
-            row.number.to_string(),
-            row.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string()),
-            row.mode.clone(),
-            share(row.cpu_nanos),
-            share(row.waited_nanos),
-            share(Some(row.slept_nanos)),
-            if row.share_nanos == 0 { "–".to_owned() } else { share(Some(row.share_nanos)) },
-            look.count(row.received),
-            mean(ratio(row.received, row.batches)),
-            row.budget.to_string(),
-            if row.moderation_nanos == 0 {
-                "–".to_owned()
-            } else {
-                format!("{} µs", row.moderation_nanos / 1000)
-            },
-            mean(per_second(row.wakeups, row.elapsed_nanos)),
-            look.count(row.polls),
-            percent(row.empty_polls, row.polls).unwrap_or_else(|| "–".to_owned()),
-            mean(ratio(row.received, row.polls)),
-            look.count(row.handed_over),
-            look.count(row.taken_over),
-            look.count(row.dropped),
-            row.cached_frames.to_string(),
-        ]);
-        if row.pool_exhausted > 0 {
-            let text = format!(
-                "a frame was wanted and none was free, {} times: raise `memory_mib`",
-                look.count(row.pool_exhausted)
-            );
-            table.note(format!("{} {text}", look.odd("!")));
+    let lines = lines();
+    let names = lines.iter().map(|(name, _)| width(name)).max().unwrap_or(0);
+    let columns = rows.iter().map(|row| Column::of(row, &lines, look)).collect::<Vec<_>>();
+    let mut text = String::new();
+    for block in blocks(&columns, names) {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        for (number, (name, _)) in lines.iter().enumerate() {
+            let cells = block.iter().map(|column| pad(&column.cells[number], column.width, Align::Right));
+            let line = once(pad(name, names, Align::Left)).chain(cells).collect::<Vec<_>>().join(GAP);
+            text.push_str(&if number == 0 { look.dim(&line) } else { line });
+            text.push('\n');
         }
     }
-    table.draw()
+    for row in rows.iter().filter(|row| row.pool_exhausted > 0) {
+        let times = look.count(row.pool_exhausted);
+        let said = format!(
+            "worker {}: a frame was wanted and none was free, {times} times: raise `memory_mib`",
+            row.number
+        );
+        text.push_str(&format!("{GAP}{} {said}\n", look.odd("!")));
+    }
+    text
 }
+
+/// What a line says of one worker.
+type Say = fn(&WorkerRow, Look) -> String;
+
+/// All lines. A name that is set in is a part of the line above it that is not.
+fn lines() -> [(&'static str, Say); 19] {
+    [
+        ("worker", |row, _| row.number.to_string()),
+        ("CPU", |row, _| row.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string())),
+        ("mode", |row, _| row.mode.clone()),
+        ("on CPU", |row, _| row.share(row.cpu_nanos)),
+        ("waiting for it", |row, _| row.share(row.waited_nanos)),
+        ("asleep", |row, _| row.share(Some(row.slept_nanos))),
+        ("  for its share", |row, _| row.share(Some(row.share_nanos).filter(|&nanos| nanos > 0))),
+        ("wake-ups/s", |row, _| mean(per_second(row.wakeups, row.elapsed_nanos))),
+        ("polls", |row, look| look.count(row.polls)),
+        ("  empty", |row, _| percent(row.empty_polls, row.polls).unwrap_or_else(nothing)),
+        ("  packets a poll", |row, _| mean(ratio(row.received, row.polls))),
+        ("budget", |row, _| row.budget.to_string()),
+        ("moderation", |row, _| match row.moderation_nanos {
+            0 => nothing(),
+            nanos => format!("{} µs", nanos / 1000),
+        }),
+        ("packets", |row, look| look.count(row.received)),
+        ("  a batch", |row, _| mean(ratio(row.received, row.batches))),
+        ("  handed over", |row, look| look.count(row.handed_over)),
+        ("  taken over", |row, look| look.count(row.taken_over)),
+        ("  dropped", |row, look| look.count(row.dropped)),
+        ("frames cached", |row, _| row.cached_frames.to_string()),
+    ]
+}
+
+fn nothing() -> String {
+    "–".to_owned()
+}
+
+impl WorkerRow {
+    /// A part of the time that passed.
+    fn share(&self, nanos: Option<u64>) -> String {
+        nanos.and_then(|nanos| percent(nanos, self.elapsed_nanos)).unwrap_or_else(nothing)
+    }
+}
+
+/// All that is said of one worker.
+struct Column {
+    cells: Vec<String>,
+    width: usize,
+}
+
+impl Column {
+    fn of(row: &WorkerRow, lines: &[(&str, Say)], look: Look) -> Self {
+        let cells = lines.iter().map(|(_, say)| say(row, look)).collect::<Vec<_>>();
+        let width = cells.iter().map(|cell| width(cell)).max().unwrap_or(0);
+        Self { cells, width }
+    }
+}
+
+/// Columns that stand beside each other, with the names of the lines at their left.
+fn blocks(columns: &[Column], names: usize) -> Vec<&[Column]> {
+    let mut blocks = Vec::new();
+    let (mut begin, mut used) = (0, names);
+    for (end, column) in columns.iter().enumerate() {
+        let wanted = GAP.len() + column.width;
+        if end > begin && used + wanted > WIDTH {
+            blocks.push(&columns[begin..end]);
+            (begin, used) = (end, names);
+        }
+        used += wanted;
+    }
+    blocks.extend(Some(&columns[begin..]).filter(|rest| !rest.is_empty()));
+    blocks
+}
+
+/// Columns of a terminal that a line takes at most.
+const WIDTH: usize = 100;
+/// Between columns.
+const GAP: &str = "  ";
 
 /// Events a second.
 #[expect(clippy::cast_precision_loss, reason = "a few digits are shown")]
@@ -159,22 +202,53 @@ fn per_second(events: u64, nanos: u64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn shares_are_of_the_time_that_passed() {
-        let row = WorkerRow {
-            elapsed_nanos: 2_000,
-            slept_nanos: 1_500,
-            cpu_nanos: Some(400),
-            received: 100,
-            batches: 8,
-            polls: 40,
-            share_nanos: 50,
-            pool_exhausted: 17,
+    /// A worker with numbers as long as they become.
+    fn row(number: usize) -> WorkerRow {
+        WorkerRow {
+            number,
+            cpu: u16::try_from(number).ok().filter(|&cpu| cpu != 1),
+            elapsed_nanos: 2_000_000_000,
+            slept_nanos: 1_500_000_000,
+            cpu_nanos: Some(400_000_000),
+            waited_nanos: Some(100_000_000),
+            received: 1_250_000 << (8 * (number % 3)),
+            batches: 100_000,
+            polls: 500_000,
+            empty_polls: 2_500,
+            wakeups: 4_321,
+            mode: ["interrupts", "throttled", "polling"][number % 3].to_owned(),
+            budget: 64,
+            moderation_nanos: if number == 0 { 0 } else { 50_000 },
+            share_nanos: if number == 0 { 0 } else { 60_000_000 },
+            cached_frames: 256,
+            pool_exhausted: if number == 3 { 17 } else { 0 },
             ..WorkerRow::default()
-        };
-        let text = draw(&[row], Look::PLAIN);
-        for part in ["75.0 %", "20.0 %", "12.5", "17 times", "any", " 2.5 ", " 2.5 %"] {
-            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+
+    fn drawn(workers: usize, look: Look) -> String {
+        draw(&(0..workers).map(row).collect::<Vec<_>>(), look)
+    }
+
+    #[test]
+    fn a_worker_is_a_column() {
+        insta::assert_snapshot!("one_worker", drawn(1, Look::PLAIN));
+        insta::assert_snapshot!("two_workers", drawn(2, Look::PLAIN));
+        insta::assert_snapshot!("four_workers", drawn(4, Look::PLAIN));
+    }
+
+    #[test]
+    fn no_line_is_wider_than_a_terminal_and_no_worker_is_left_out() {
+        for look in [Look::PLAIN, Look { seconds: Some(1.0), ..Look::PLAIN }] {
+            for workers in 0..40 {
+                let text = drawn(workers, look);
+                let widest = text.lines().map(width).max().unwrap_or(0);
+                assert!(widest <= WIDTH, "{widest} columns in {text}");
+                let heads = text.lines().filter(|line| line.starts_with("worker "));
+                let numbers = heads.flat_map(|line| line.split_whitespace().skip(1));
+                let numbers = numbers.map(|number| number.parse().expect("a number")).collect::<Vec<usize>>();
+                assert_eq!(numbers, (0..workers).collect::<Vec<_>>());
+            }
         }
     }
 }
