@@ -1,5 +1,6 @@
 //! `order`: one flow on all cores, and in order; in memory.
 
+mod choosing;
 mod crowd;
 mod handoff;
 mod keeping;
@@ -62,6 +63,10 @@ const PROMISES: &[Promise] = &[
     promise(keeping::WITHOUT, "packets", Better::Higher, Goal::Value(1.0)),
     promise(crowd::SPREAD, "%", Better::Lower, Goal::Row(crowd::HASH)),
     promise(crowd::HASH, "%", Better::Lower, Goal::None),
+    promise(choosing::LOST, "%", Better::Lower, Goal::Value(1.0)),
+    promise(choosing::CPU, "×", Better::Lower, Goal::None),
+    speedup(choosing::BIG, Goal::Value(0.97)),
+    speedup(choosing::SMALL, Goal::Value(0.97)),
     nanos(OURS, Goal::Row(LIBRTE)),
     nanos(LIBRTE, Goal::None),
     nanos("order.handoff_ns.batch_1", Goal::None),
@@ -93,6 +98,9 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     }
     if wants(run, &["order.crowded"]) {
         crowd::measure(run, link)?;
+    }
+    if wants(run, &["order.auto"]) {
+        choosing::measure(run, link)?;
     }
     if wants(run, &["order.restore_ns"]) {
         restore_cost(run, cores - 1)?;

@@ -244,6 +244,13 @@ impl Rig {
         Ok(Reading { at: crate::clock::now(), passed: self.passed.load(Ordering::Relaxed), cpu })
     }
 
+    /// Packets lost so far: in the ring of a steady source, without a ticket or ring, after their turn.
+    pub(super) fn lost(&self) -> u64 {
+        let missed = self.missed.as_ref().map_or(0, |missed| missed.load(Ordering::Relaxed));
+        let reasons = [DropReason::NoCore, DropReason::LateAfterRestore];
+        missed + reasons.iter().map(|&reason| drops(&self.workers, &self.queues, reason)).sum::<u64>()
+    }
+
     /// Runs for a while and says what happened meanwhile.
     pub(in crate::scenarios) fn window(&self, time: Duration) -> anyhow::Result<Reading> {
         let before = self.read()?;
