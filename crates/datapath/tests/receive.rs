@@ -1,7 +1,9 @@
 //! The poll scheduler in virtual time: nobody starves, shares follow weights, modes do not flap.
 
 use polder_datapath::port::Turn;
-use polder_datapath::receive::{Allowance, Grant, Law, Line, MOST, Mode, Options, Outcome, Pace, Standing};
+use polder_datapath::receive::{
+    Allowance, Grant, Law, Line, MOST, Mode, Options, Outcome, Pace, Standing, WEIGHT,
+};
 use polder_datapath::units::Nanos;
 use proptest::prelude::*;
 
@@ -269,7 +271,7 @@ fn who_begins_to_need_its_part_of_the_cycle_has_it_soon() {
 #[test]
 fn a_fixed_budget_stays() {
     let mut line = Line::new(Options { budget: Some(8), ..Options::default() });
-    line.add(1, false);
+    line.add(WEIGHT, false);
     for _ in 0..100 {
         line.begin(Nanos(0), None);
         let grant = line.next(Nanos(0), None).expect("it is in the line");

@@ -16,6 +16,7 @@ use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
 };
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
+use polder_datapath::receive::WEIGHT;
 use polder_datapath::route::Routers;
 use polder_datapath::tunnel::Tunnels;
 use polder_datapath::wire::MacAddress;
@@ -180,8 +181,13 @@ impl Bench {
         let ((near_from, mut from), (near_to, mut to)) = (cable(), cable());
         let near = [near_from, near_to].map(|mut end| end.remove(0).boxed());
         for (queue, port) in near.into_iter().chain([other]).zip([FROM, TO, OTHER]) {
-            let attachment =
-                Attachment { port, class: Class::Data, rx: vec![queue.rx], tx: SendPath::Own(queue.tx) };
+            let attachment = Attachment {
+                port,
+                class: Class::Data,
+                weight: WEIGHT,
+                rx: vec![queue.rx],
+                tx: SendPath::Own(queue.tx),
+            };
             commands.send(Command::Attach(attachment)).expect("the worker has its end");
         }
         let thread = std::thread::spawn(move || worker.run());

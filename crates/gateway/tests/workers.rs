@@ -18,6 +18,7 @@ use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, VlanMode,
 };
 use polder_datapath::port::{Budget, RxQueue as _, TxQueue as _};
+use polder_datapath::receive::WEIGHT;
 use polder_datapath::route::Routers;
 use polder_datapath::tunnel::Tunnels;
 use polder_devices::Queue;
@@ -109,7 +110,7 @@ impl Bench {
             for ((commands, bell), (rx, tx)) in bench.commands.iter().zip(shares) {
                 let port = PortId(u16::try_from(port).expect("two ports"));
                 commands
-                    .send(Command::Attach(Attachment { port, class: Class::Data, rx, tx }))
+                    .send(Command::Attach(Attachment { port, class: Class::Data, weight: WEIGHT, rx, tx }))
                     .expect("the worker runs");
                 bell.ring();
             }

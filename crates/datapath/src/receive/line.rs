@@ -11,12 +11,17 @@ use crate::port::Turn;
 use crate::units::Nanos;
 use std::collections::VecDeque;
 
+/// The weight of an ordinary queue.
+pub const WEIGHT: u16 = 100;
+/// The largest weight of all.
+pub const MOST_WEIGHT: u16 = 10_000;
+
 /// How turns are given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// `false`: a queue is drained before anything else runs, and nothing is left in a device.
     pub balance: bool,
-    /// Packets of every turn; by the law if `None`.
+    /// Packets of every turn of a queue of ordinary weight, of others in proportion; by the law if `None`.
     pub budget: Option<u32>,
     /// The time in which every queue is to have had its turn.
     pub cycle: Nanos,
@@ -72,7 +77,7 @@ const FIRST: u32 = 1;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    weight: u32,
+    weight: u64,
     control: bool,
     law: Law,
     /// How long its turns are to take.
@@ -96,7 +101,7 @@ pub struct Line {
     control: VecDeque<usize>,
     bulk: VecDeque<usize>,
     /// Sum of all weights.
-    weights: u32,
+    weights: u64,
     /// When was looked last at who uses how much of the cycles.
     looked: Nanos,
     /// How long a cycle may last.
@@ -131,8 +136,11 @@ impl Line {
     }
 
     /// Adds a queue; they are numbered in the order in which they come.
+    ///
+    /// While all have more to do than there is time for, each has its weight's part of the sum of all weights of the
+    /// worker's time, but a packet a cycle at least. [`WEIGHT`] is ordinary.
     pub fn add(&mut self, weight: u16, control: bool) {
-        let weight = u32::from(weight.max(1));
+        let weight = u64::from(weight.max(1));
         self.weights += weight;
         let law = Law::new(FIRST);
         self.entries.push(Entry {
@@ -150,6 +158,12 @@ impl Line {
         self.control.reserve(room);
         self.bulk.reserve(room);
         self.divide();
+    }
+
+    /// Gives a queue another weight.
+    pub fn set_weight(&mut self, index: usize, weight: u16) {
+        self.entries[index].weight = u64::from(weight.max(1));
+        self.weights = self.entries.iter().map(|entry| entry.weight).sum();
     }
 
     /// Divides the cycle by weight, as if all had enough to do.
@@ -183,12 +197,13 @@ impl Line {
         if !self.options.balance {
             return u32::MAX;
         }
-        self.options.budget.unwrap_or_else(|| self.entries[index].law.packets())
+        self.fixed_budget(index).unwrap_or_else(|| self.entries[index].law.packets())
     }
 
-    /// The budget of all turns, if it is not by the law.
-    pub fn fixed_budget(&self) -> Option<u32> {
-        self.options.budget
+    /// The budget of a queue's turns, if it is not by the law.
+    pub fn fixed_budget(&self, index: usize) -> Option<u32> {
+        let packets = u64::from(self.options.budget?) * self.entries[index].weight / u64::from(WEIGHT);
+        Some(u32::try_from(packets).unwrap_or(MOST).clamp(1, MOST))
     }
 
     /// The largest budget of a queue by the law, or the fixed one.

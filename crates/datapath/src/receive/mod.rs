@@ -13,6 +13,6 @@ mod standing;
 
 pub use allowance::Allowance;
 pub use law::{Law, MOST};
-pub use line::{Grant, Line, Options, Outcome};
+pub use line::{Grant, Line, MOST_WEIGHT, Options, Outcome, WEIGHT};
 pub use pace::{Mode, Pace};
 pub use standing::Standing;

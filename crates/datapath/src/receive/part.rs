@@ -35,8 +35,8 @@ pub(super) struct Part {
 pub(super) struct Whole {
     pub(super) cycle: Nanos,
     /// Weights of all queues, and of those that have more to do than there is time for.
-    pub(super) weights: u32,
-    pub(super) hungry: u32,
+    pub(super) weights: u64,
+    pub(super) hungry: u64,
     /// How many the latter are.
     pub(super) count: u32,
     /// What all others use.
@@ -53,7 +53,7 @@ impl Whole {
 
 impl Part {
     /// That of so much weight of all, nobody knows of what.
-    pub(super) fn of(cycle: Nanos, weight: u32, all: u32) -> Self {
+    pub(super) fn of(cycle: Nanos, weight: u64, all: u64) -> Self {
         Self { time: share(cycle, weight, all), ..Self::default() }
     }
 
@@ -70,7 +70,7 @@ impl Part {
     }
 
     /// So much time has passed; `waits`: since its last turn it has waited for one. Adds itself to the whole.
-    pub(super) fn close(&mut self, weight: u32, passed: Nanos, waits: bool, whole: &mut Whole) {
+    pub(super) fn close(&mut self, weight: u64, passed: Nanos, waits: bool, whole: &mut Whole) {
         let uses = self.took.0.saturating_mul(whole.cycle.0) / passed.0.max(1);
         self.uses = towards(self.uses, Nanos(uses));
         if self.packets > 0 {
@@ -88,7 +88,7 @@ impl Part {
     }
 
     /// Takes its part of what is left, as far as it needs more than is its by weight.
-    pub(super) fn take(&mut self, weight: u32, whole: Whole) {
+    pub(super) fn take(&mut self, weight: u64, whole: Whole) {
         let (among, others) = if self.hungry {
             (whole.hungry, whole.uses)
         } else {
@@ -102,8 +102,8 @@ impl Part {
     }
 }
 
-fn share(time: Nanos, weight: u32, all: u32) -> Nanos {
-    Nanos(time.0 * u64::from(weight) / u64::from(all.max(1)))
+fn share(time: Nanos, weight: u64, all: u64) -> Nanos {
+    Nanos(time.0 * weight / all.max(1))
 }
 
 fn towards(old: Nanos, new: Nanos) -> Nanos {

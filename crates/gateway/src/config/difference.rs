@@ -7,7 +7,7 @@ use super::buffers::is_registered;
 use super::filters;
 use super::model::{Bridge, Configuration, Device, Gateway, Port, Tunnel};
 use super::write::flow_hash;
-use polder_buffers::{NO_PORT, PortId};
+use polder_buffers::PortId;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -118,10 +118,7 @@ impl Difference {
 
     /// Ports that have to be opened anew although they stay: their device or the way it is attached changes.
     pub fn reopened(&self) -> impl Iterator<Item = &Change<Port>> {
-        self.ports.changed.iter().filter(|change| {
-            let attachment = |port: &Port| Port { id: NO_PORT, coalesce: false, ..port.clone() };
-            attachment(&change.old) != attachment(&change.new)
-        })
+        self.ports.changed.iter().filter(|change| !change.old.is_attached_like(&change.new))
     }
 }
 
@@ -310,6 +307,7 @@ fn describe<T: Named>(
 mod tests {
     use super::super::parse;
     use super::*;
+    use polder_datapath::receive::WEIGHT;
     use std::path::Path;
 
     const BASE: &str = r#"
@@ -399,6 +397,14 @@ mod tests {
         let difference = from_base("\"eth1\"", "\"eth2\"");
         let reopened: Vec<&str> = difference.reopened().map(|change| change.new.name.as_str()).collect();
         assert_eq!(reopened, ["dmz"]);
+    }
+
+    #[test]
+    fn another_weight_reopens_nothing() {
+        let difference = from_base("\"eth1\"", "\"eth1\"\nweight = 300");
+        let [change] = difference.ports.changed.as_slice() else { panic!("one change") };
+        assert_eq!((change.old.weight, change.new.weight), (WEIGHT, 300));
+        assert_eq!((difference.reopened().count(), difference.restart.len()), (0, 0));
     }
 
     #[test]

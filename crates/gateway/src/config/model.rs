@@ -10,7 +10,8 @@ use super::lan78xx::Adapter;
 pub use super::queue::{PortQueue, QueueKind};
 use super::router::{InterfaceAddress, Router};
 pub use super::tunnel::{Dscp, Ecn, FlowLabel, TcpMss, Ttl, Tunnel, TunnelKind};
-use polder_buffers::PortId;
+use polder_buffers::{NO_PORT, PortId};
+use polder_datapath::receive::WEIGHT;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::path::PathBuf;
@@ -83,6 +84,8 @@ pub struct Port {
     pub order: Order,
     /// Longest network packet in bytes, Ethernet header and VLAN tags excluded; the interface's own if none.
     pub mtu: Option<u16>,
+    /// The weight of each of its receive queues in the time of the queue's worker.
+    pub weight: u16,
     /// What waits in front of it, if anything may.
     pub queue: Option<PortQueue>,
     /// How long after its last poll the kernel polls the device again, in microseconds; by what comes if `None`.
@@ -95,6 +98,14 @@ pub struct Port {
     pub addresses: Vec<InterfaceAddress>,
     /// Whether it may bring packets that are to be cut into segments. Never for a device that has none.
     pub segments: bool,
+}
+
+impl Port {
+    /// Whether it is the same device, attached in the same way: then a running gateway can change the rest.
+    pub fn is_attached_like(&self, other: &Self) -> bool {
+        let attachment = |port: &Self| Self { id: NO_PORT, coalesce: false, weight: WEIGHT, ..port.clone() };
+        attachment(self) == attachment(other)
+    }
 }
 
 /// The device behind a port.

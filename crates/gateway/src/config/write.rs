@@ -96,6 +96,7 @@ impl Writer<'_> {
             Queues::Count(count) => self.key("queues", count),
         }
         self.key("order", quoted(order(port.order)));
+        self.key("weight", port.weight);
         if let Some(mtu) = port.mtu {
             self.key("mtu", mtu);
         }

@@ -73,7 +73,7 @@ pub(super) fn ensure_reloadable(current: &Configuration, next: &Configuration) -
     }
     for port in &next.ports {
         if let Some(old) = current.port(port.id)
-            && old != port
+            && !old.is_attached_like(port)
         {
             reasons.push(format!("[port.{}] has changed", port.name));
         }

@@ -199,6 +199,7 @@ fn port(gateway: &Gateway, state: &PortState) -> PortRow {
         trouble: state.trouble.clone(),
         mode: facts.map(|facts| facts.mode.clone()),
         queues: facts.map(|facts| facts.queues),
+        weight: configuration.weight,
         mtu: facts.map(|facts| facts.mtu),
         mac: facts.map(|facts| facts.mac.to_string()),
         router_mac: gateway.lasting.routing.station(configuration.id).map(|mac| mac.to_string()),

@@ -3,6 +3,7 @@
 use super::adapter::AdapterRow;
 use super::look::{Look, grouped};
 use super::table::{Align, Table, wrap};
+use polder_datapath::receive::WEIGHT;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -29,6 +30,9 @@ pub struct PortRow {
     pub mode: Option<String>,
     /// Receive queues.
     pub queues: Option<usize>,
+    /// The weight of each of those in the time of its worker.
+    #[serde(default)]
+    pub weight: u16,
     /// Its longest network packet, in bytes.
     pub mtu: Option<u32>,
     /// Its link-layer address.
@@ -145,6 +149,13 @@ fn remarks(table: &mut Table, row: &PortRow, look: Look) {
     if let Some(text) = row.segments.sentence(look) {
         note(look.dim("·"), &text);
     }
+    if row.weight != 0 && row.weight != WEIGHT {
+        let text = format!(
+            "each of its queues has weight {} in its worker's time; {WEIGHT} is ordinary",
+            row.weight
+        );
+        note(look.dim("·"), &text);
+    }
     if row.openings > 1 {
         note(look.dim("·"), &format!("opened {} times since the start", grouped(row.openings)));
     }
@@ -163,6 +174,12 @@ mod tests {
         };
         let text = draw(&[row], Look::PLAIN);
         assert!(text.contains("CLOSED") && text.contains("✗ the interface has disappeared"), "{text}");
+    }
+
+    #[test]
+    fn a_weight_is_told_where_it_is_not_ordinary() {
+        let text = |weight| draw(&[PortRow { weight, ..PortRow::default() }], Look::PLAIN);
+        assert!(text(300).contains("weight 300") && !text(WEIGHT).contains("weight"));
     }
 
     #[test]

@@ -156,8 +156,8 @@ impl Bench {
 }
 
 /// Opens ports by plugging in the ends of cables.
-fn opener(ends: [(String, End); 2]) -> Opener {
-    let ends = Mutex::new(HashMap::from(ends));
+pub(crate) fn opener(ends: impl IntoIterator<Item = (String, End)>) -> Opener {
+    let ends = Mutex::new(ends.into_iter().collect::<HashMap<_, _>>());
     Box::new(move |port, _, _| {
         let end = ends.lock().expect("nobody panics").remove(&port.name).context("no cable is left")?;
         let facts = Facts {

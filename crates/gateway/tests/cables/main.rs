@@ -7,4 +7,5 @@ mod bench;
 mod auto;
 mod fixed;
 mod queue;
+mod weight;
 mod workers;

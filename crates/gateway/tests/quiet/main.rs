@@ -19,6 +19,7 @@ use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, VlanMode,
 };
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
+use polder_datapath::receive::WEIGHT;
 use polder_datapath::route::Routers;
 use polder_datapath::tunnel::Tunnels;
 use std::io::Write as _;
@@ -134,10 +135,17 @@ impl Runner {
         let source = Attachment {
             port,
             class,
+            weight: WEIGHT,
             rx: vec![Box::new(Source::default())],
             tx: SendPath::Own(Box::new(Drain::default())),
         };
-        let sink = Attachment { port: PortId(1), class, rx: Vec::new(), tx: SendPath::Own(Box::new(drain)) };
+        let sink = Attachment {
+            port: PortId(1),
+            class,
+            weight: WEIGHT,
+            rx: Vec::new(),
+            tx: SendPath::Own(Box::new(drain)),
+        };
         for attachment in [source, sink] {
             commands.send(Command::Attach(attachment)).expect("the worker has its end");
         }

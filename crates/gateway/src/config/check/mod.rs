@@ -13,6 +13,7 @@ use super::read::{Draft, GatewayDraft, PortDraft};
 use super::section::{Findings, Span, closest, list};
 use super::values::is_name;
 use polder_buffers::PortId;
+use polder_datapath::receive::WEIGHT;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -200,6 +201,7 @@ fn resolve_port(port: &PortDraft, names: &Names<'_>, on_exit: OnExit) -> Option<
         queues: port.queues.unwrap_or(Queues::All),
         order: port.order.as_ref().map_or(Order::Queue, |at| at.value),
         mtu: port.mtu.as_ref().map(|mtu| mtu.value),
+        weight: port.weight.unwrap_or(WEIGHT),
         queue: port.queue,
         moderation_us: port.moderation_us.unwrap_or(Some(0)),
         busy_poll: port.busy_poll.unwrap_or(false),

@@ -8,6 +8,7 @@ use super::super::router::InterfaceAddress;
 use super::super::section::{At, Kind, Refusal, Section};
 use super::super::values::{boolean, choice, integer, interface, word_or};
 use super::refuse_key;
+use polder_datapath::receive::MOST_WEIGHT;
 use polder_datapath::tunnel::LEAST_MTU;
 use polder_devices::lan78xx::LARGEST_MTU;
 use toml::de::DeValue;
@@ -25,6 +26,7 @@ pub(super) const KIND: Kind = Kind {
         "on_exit",
         "queues",
         "order",
+        "weight",
         "mtu",
         "queue",
         "moderation_us",
@@ -83,6 +85,7 @@ pub(in super::super) struct PortDraft {
     pub(in super::super) on_exit: Option<OnExit>,
     pub(in super::super) queues: Option<Queues>,
     pub(in super::super) order: Option<At<Order>>,
+    pub(in super::super) weight: Option<u16>,
     pub(in super::super) mtu: Option<At<u16>>,
     pub(in super::super) queue: Option<PortQueue>,
     /// `Some(None)`: by what comes.
@@ -110,6 +113,7 @@ pub(super) fn read(section: &Section<'_>, name: At<String>) -> PortDraft {
         on_exit: section.read("on_exit", choice(ON_EXIT)).map(|at| at.value),
         queues: section.read("queues", word_or("all", Queues::All, queues)).map(|at| at.value),
         order: section.read("order", choice(ORDERS)),
+        weight: section.read("weight", integer(1..=MOST_WEIGHT, "")).map(|at| at.value),
         mtu: section.read("mtu", |value| mtu(value, role, most)),
         queue: super::queue::read(section),
         moderation_us: section.read("moderation_us", word_or("auto", None, moderation)).map(|at| at.value),

@@ -53,6 +53,17 @@ impl Gateway {
         Ok(())
     }
 
+    /// Tells workers which ports that stay have other weights in `next`.
+    fn weigh_anew(&mut self, next: &Configuration) {
+        for state in &mut self.ports {
+            let Some(port) = next.port(state.configuration.id) else { continue };
+            if port.weight != state.configuration.weight {
+                self.workers.iter().for_each(|worker| worker.send(Command::Weigh(port.id, port.weight)));
+            }
+            state.configuration.clone_from(port);
+        }
+    }
+
     /// Waits, within bounds, until every worker has ended the round that it was in: from then on no
     /// packet meets the old tables.
     fn settle(&self) {
@@ -86,6 +97,7 @@ impl Gateway {
             .into_iter()
             .partition::<Vec<_>, _>(|state| next.port(state.configuration.id).is_some());
         self.ports = kept;
+        self.weigh_anew(&next);
         self.ports.extend(opened.iter().filter_map(|port| next.port(port.id)).map(PortState::closed));
         bind_static(&tables, self.clock.now());
         self.tables.replace(tables);

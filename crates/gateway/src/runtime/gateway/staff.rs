@@ -99,10 +99,10 @@ impl Gateway {
     /// Gives workers their shares of a port.
     pub(super) fn give_out(&self, id: PortId, shares: Vec<Share>) {
         let Some(port) = self.configuration.port(id) else { return };
-        let (order, class) = (order(port.order), class(port, &self.configuration));
+        let (order, class, weight) = (order(port.order), class(port, &self.configuration), port.weight);
         for (worker, (rx, tx)) in self.workers.iter().zip(shares) {
             worker.send(Command::Order(id, order));
-            worker.send(Command::Attach(Attachment { port: id, class, rx, tx }));
+            worker.send(Command::Attach(Attachment { port: id, class, weight, rx, tx }));
         }
     }
 

@@ -15,6 +15,8 @@ pub enum Command {
     Attach(Attachment),
     /// The packets of a port find their worker like this, for a worker in a crew.
     Order(PortId, Order),
+    /// The queues of a port have another weight.
+    Weigh(PortId, u16),
     /// Let go of a port; its queues are dropped.
     Detach(PortId),
     /// Capture.
@@ -33,6 +35,8 @@ pub struct Attachment {
     pub port: PortId,
     /// Whom its received packets' frames are for.
     pub class: Class,
+    /// The weight of each of its queues in the worker's time.
+    pub weight: u16,
     /// The queues that this worker polls.
     pub rx: Vec<Box<dyn RxQueue>>,
     /// How this worker sends on the port.

@@ -179,6 +179,7 @@ impl Worker {
                     sharing.set_order(port, order);
                 }
             }
+            Command::Weigh(port, weight) => self.weigh(port, weight),
             Command::Detach(port) => self.detach(port),
             Command::Tap(tap) => self.engine.add_tap(*tap),
             Command::Untap(capture) => self.engine.remove_tap(capture),
@@ -188,7 +189,7 @@ impl Worker {
     }
 
     fn attach(&mut self, attachment: Attachment) {
-        let Attachment { port, class, rx, tx } = attachment;
+        let Attachment { port, class, weight, rx, tx } = attachment;
         for rx in rx {
             if let Err(error) = self.listen(&*rx) {
                 tracing::error!(port = port.0, %error, "cannot wait for the port's events");
@@ -196,13 +197,19 @@ impl Worker {
             // Queue *q* is polled by worker *q* mod the number of workers.
             let before = self.receivers.iter().filter(|queue| queue.port == port).count();
             let number = u16::try_from(self.place.0 + before * self.place.1).unwrap_or(u16::MAX);
-            self.schedule.line.add(1, class == Class::Control);
+            self.schedule.line.add(weight, class == Class::Control);
             self.receivers.push(Queue { port, class, number, rx, closed: false });
             self.share_with(self.receivers.len() - 1);
             self.drive(self.receivers.len() - 1);
         }
         self.senders.attach(port, tx);
         self.engine.grow_to(usize::from(port.0) + 1);
+    }
+
+    fn weigh(&mut self, port: PortId, weight: u16) {
+        let queues = self.receivers.iter().enumerate().filter(|(_, queue)| queue.port == port);
+        queues.for_each(|(index, _)| self.schedule.line.set_weight(index, weight));
+        self.publish();
     }
 
     fn listen(&self, rx: &dyn RxQueue) -> std::io::Result<()> {

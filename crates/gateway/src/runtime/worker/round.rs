@@ -132,7 +132,7 @@ impl Worker {
         let queue = &mut self.receivers[grant.index];
         if self.senders.is_service(queue.port) {
             let line = &self.schedule.line;
-            let waits = match line.fixed_budget() {
+            let waits = match line.fixed_budget(grant.index) {
                 Some(packets) => packets.min(BATCH_BUDGET).saturating_mul(TURNS),
                 None => line.worth(grant.index, WAIT),
             };

@@ -19,6 +19,7 @@ use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
 };
 use polder_datapath::port::{RxQueue, TxQueue};
+use polder_datapath::receive::WEIGHT;
 use polder_datapath::route::Routers;
 use polder_datapath::tunnel::{TunnelOptions, TunnelState, Tunnels, Underlay};
 use polder_datapath::units::Nanos;
@@ -205,8 +206,13 @@ impl Rig {
             let drain = build.drain(&copied);
             queues.extend([Arc::clone(source.counters()), Arc::clone(drain.counters())]);
             taps.push(tap);
-            let attachment =
-                Attachment { port, class: Class::Data, rx: vec![source], tx: SendPath::Own(Box::new(drain)) };
+            let attachment = Attachment {
+                port,
+                class: Class::Data,
+                weight: WEIGHT,
+                rx: vec![source],
+                tx: SendPath::Own(Box::new(drain)),
+            };
             commands.send(Command::Attach(attachment)).map_err(|_| anyhow!("the worker is gone"))?;
         }
         let (say, ids) = channel();

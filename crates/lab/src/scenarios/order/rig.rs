@@ -24,6 +24,7 @@ use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
 };
 use polder_datapath::port::{RxQueue, TxQueue as _};
+use polder_datapath::receive::WEIGHT;
 use polder_datapath::route::Routers;
 use polder_datapath::steer::{Hasher, Marks, Order};
 use polder_datapath::tunnel::Tunnels;
@@ -160,12 +161,14 @@ impl Rig {
             let near = Attachment {
                 port: NEAR,
                 class: Class::Data,
+                weight: WEIGHT,
                 rx: rx.into_iter().collect(),
                 tx: SendPath::Through(0),
             };
             let far = Attachment {
                 port: FAR,
                 class: Class::Data,
+                weight: WEIGHT,
                 rx: Vec::new(),
                 tx: SendPath::Own(Box::new(sink)),
             };
