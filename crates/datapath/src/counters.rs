@@ -53,6 +53,9 @@ pub struct QueueCounters {
     pub transmitted_bytes: Counter,
     /// Packets taken for sending and not completed. A gauge.
     pub in_flight: Counter,
+    /// Time that the worker has spent on turns of the queue in which packets came, in nanoseconds: its own time, without what
+    /// others had of its core meanwhile. What that was is estimated where it could not be told.
+    pub worked_nanos: Counter,
     /// System calls made for the queue.
     pub system_calls: Counter,
     /// Packets that the device or its driver refused, by reason.

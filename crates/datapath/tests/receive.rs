@@ -84,7 +84,14 @@ impl Rig<'_> {
         fate.turns.push((cycle, self.now));
         let turn = if fate.waiting() > 0 { Turn::OutOfBudget } else { Turn::Drained };
         let packets = u32::try_from(u64::from(grant.packets) - left).expect("within a budget");
-        Outcome { packets, took: Nanos(took), turn, unwanted: false, elsewhere: true, holds_back: false }
+        Outcome {
+            packets,
+            took: Some(Nanos(took)),
+            turn,
+            unwanted: false,
+            elsewhere: true,
+            holds_back: false,
+        }
     }
 }
 
@@ -278,7 +285,7 @@ fn a_fixed_budget_stays() {
         assert_eq!(grant.packets, 8);
         let outcome = Outcome {
             packets: 8,
-            took: Nanos(10),
+            took: Some(Nanos(10)),
             turn: Turn::OutOfBudget,
             unwanted: false,
             elsewhere: true,
@@ -299,7 +306,7 @@ fn what_nobody_wants_is_left_in_the_device_and_others_packets_are_seen() {
     line.add(1, false);
     let outcome = |packets, unwanted, elsewhere| Outcome {
         packets,
-        took: Nanos(1000),
+        took: Some(Nanos(1000)),
         turn: Turn::OutOfBudget,
         unwanted,
         elsewhere,
@@ -378,7 +385,7 @@ fn who_brings_little_is_not_bound_by_what_others_bring() {
     [big, small].iter().for_each(|_| line.add(1, false));
     let outcome = |packets, turn, holds_back| Outcome {
         packets,
-        took: Nanos(1000),
+        took: Some(Nanos(1000)),
         turn,
         unwanted: packets > 0,
         elsewhere: false,
@@ -459,7 +466,7 @@ fn emptied(holds_back: bool) -> usize {
         let packets = if step % 2 == 0 { grant.packets } else { 1 };
         let outcome = Outcome {
             packets,
-            took: Nanos(1000),
+            took: Some(Nanos(1000)),
             turn: Turn::Drained,
             unwanted: step < 2,
             elsewhere: false,
@@ -489,7 +496,7 @@ fn what_a_queue_does_in_a_time_follows_from_its_budget() {
             // Ten microseconds a packet.
             let outcome = Outcome {
                 packets: grant.packets,
-                took: Nanos(10_000 * u64::from(grant.packets)),
+                took: Some(Nanos(10_000 * u64::from(grant.packets))),
                 turn: Turn::OutOfBudget,
                 unwanted: false,
                 elsewhere: true,

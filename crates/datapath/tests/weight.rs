@@ -16,7 +16,7 @@ fn shares(line: &mut Line, costs: &[u64], now: &mut u64, time: u64) -> Vec<u64> 
             had[grant.index] += took;
             let outcome = Outcome {
                 packets: grant.packets,
-                took: Nanos(took),
+                took: Some(Nanos(took)),
                 turn: Turn::OutOfBudget,
                 unwanted: false,
                 elsewhere: true,

@@ -53,8 +53,8 @@ pub struct Grant {
 pub struct Outcome {
     /// Packets moved.
     pub packets: u32,
-    /// How long that took.
-    pub took: Nanos,
+    /// How long that took of the worker's own time; `None` when nobody knows, which teaches nothing.
+    pub took: Option<Nanos>,
     /// What the queue said.
     pub turn: Turn,
     /// Whether those destinations that wait for this worker's time had more than they wanted after it.
@@ -217,6 +217,13 @@ impl Line {
         self.entries[index].law.worth(time, self.time(index))
     }
 
+    /// What so many packets of a queue take, by what its turns have cost.
+    pub fn expected(&self, index: usize, packets: u32) -> Nanos {
+        let entry = &self.entries[index];
+        let by_law = entry.part.time().0.saturating_mul(u64::from(packets)) / u64::from(entry.law.packets());
+        Nanos(by_law).max(entry.part.cost(packets))
+    }
+
     /// Whether a queue is bound to what is wanted.
     pub fn is_bound(&self, index: usize) -> bool {
         self.entries[index].bound.is_some()
@@ -299,9 +306,12 @@ impl Line {
     /// away from is to take everything again.
     pub fn ended(&mut self, grant: Grant, outcome: Outcome, now: Nanos) -> bool {
         let Outcome { packets, took, turn, unwanted, elsewhere, holds_back } = outcome;
-        let time = self.time(grant.index);
+        let (time, expected) = (self.time(grant.index), self.expected(grant.index, packets));
         let entry = &mut self.entries[grant.index];
-        entry.law.learn(packets.min(MOST), took, time);
+        if let Some(took) = took {
+            entry.law.learn(packets.min(MOST), took, time);
+        }
+        let took = took.unwrap_or(expected);
         if self.options.balance {
             // Who was drained is not at fault when a service has too much: others brought that.
             let has_more = holds_back || turn == Turn::OutOfBudget;

@@ -62,6 +62,11 @@ impl Part {
         self.time
     }
 
+    /// What so many packets take.
+    pub(super) fn cost(&self, packets: u32) -> Nanos {
+        Nanos(self.each.0.saturating_mul(u64::from(packets)))
+    }
+
     /// A turn has moved so many packets, and there were `more`.
     pub(super) fn used(&mut self, packets: u32, took: Nanos, more: bool) {
         self.more |= more;

@@ -209,6 +209,7 @@ fn port(gateway: &Gateway, state: &PortState) -> PortRow {
         transmitted: sum(state, |queue| &queue.transmitted),
         transmitted_bytes: sum(state, |queue| &queue.transmitted_bytes),
         in_flight: sum(state, |queue| &queue.in_flight),
+        worked_nanos: sum(state, |queue| &queue.worked_nanos),
         system_calls: sum(state, |queue| &queue.system_calls),
         segments: gateway
             .lasting

@@ -52,6 +52,9 @@ pub struct PortRow {
     pub transmitted_bytes: u64,
     /// Packets handed to the device and not completed.
     pub in_flight: u64,
+    /// Time of workers that turns of its queues took, forwarding and sending included: on the CPU, not by the clock.
+    #[serde(default)]
+    pub worked_nanos: u64,
     /// System calls made for its queues.
     pub system_calls: u64,
     /// What was merged and cut for it.
@@ -74,6 +77,7 @@ pub(super) fn subtract(rows: &mut [PortRow], earlier: &[PortRow]) {
         row.received_bytes = row.received_bytes.saturating_sub(then.received_bytes);
         row.transmitted = row.transmitted.saturating_sub(then.transmitted);
         row.transmitted_bytes = row.transmitted_bytes.saturating_sub(then.transmitted_bytes);
+        row.worked_nanos = row.worked_nanos.saturating_sub(then.worked_nanos);
         row.system_calls = row.system_calls.saturating_sub(then.system_calls);
         row.segments.subtract(&then.segments);
         subtract_all(&mut row.drops, &then.drops);

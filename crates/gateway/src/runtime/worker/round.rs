@@ -5,7 +5,7 @@ use crate::runtime::sharing::Desk;
 use polder_buffers::{BATCH, Class, PortId};
 use polder_datapath::engine::With;
 use polder_datapath::port::{Budget, Turn};
-use polder_datapath::receive::{Grant, Outcome};
+use polder_datapath::receive::{Elapsed, Grant, Outcome};
 use polder_datapath::steer::Order;
 use polder_datapath::units::Nanos;
 
@@ -54,10 +54,10 @@ impl Worker {
         let mut wanted = self.senders.wanted();
         self.schedule.line.begin(now, wanted);
         while let Some(grant) = self.schedule.line.next(time, wanted) {
-            let outcome = self.turn(grant, time);
+            let outcome;
+            (outcome, time) = self.turn(grant, time);
             busy |= outcome.packets > 0 || outcome.turn == Turn::OutOfBudget;
             packets += outcome.packets;
-            time = time + outcome.took;
             if self.schedule.line.ended(grant, outcome, time) {
                 self.receivers[grant.index].rx.relent();
             }
@@ -69,20 +69,21 @@ impl Worker {
         (busy || self.schedule.line.is_cut(), packets)
     }
 
-    /// The turn of one queue, a batch at a time.
-    fn turn(&mut self, grant: Grant, start: Nanos) -> Outcome {
+    /// The turn of one queue, a batch at a time; and when it ended.
+    fn turn(&mut self, grant: Grant, start: Nanos) -> (Outcome, Nanos) {
         let Grant { index, packets, discard, bound, freed } = grant;
         let mut outcome = Outcome {
             packets: 0,
-            took: Nanos(0),
+            took: Some(Nanos(0)),
             turn: Turn::Drained,
             unwanted: false,
             elsewhere: false,
             holds_back: false,
         };
         if self.receivers[index].closed {
-            return outcome;
+            return (outcome, start);
         }
+        let cpu = self.schedule.contention.is_watched(start).then(|| self.clock.cpu());
         self.senders.begin_turn();
         self.let_wait(grant);
         if bound {
@@ -115,8 +116,20 @@ impl Worker {
         outcome.unwanted = self.senders.has_sated();
         outcome.elsewhere = outcome.packets > self.senders.offered_to_services();
         outcome.holds_back = self.receivers[index].rx.holds_back();
-        outcome.took = now.since(start);
-        outcome
+        if outcome.packets > 0 {
+            let cpu = cpu.map(|cpu| self.clock.cpu().since(cpu));
+            outcome.took =
+                self.own_time(index, outcome.packets, Elapsed { wall: now.since(start), cpu }, now);
+        }
+        (outcome, now)
+    }
+
+    /// What a turn took of the worker's own time, if that is known; it is booked on the queue.
+    fn own_time(&mut self, index: usize, packets: u32, elapsed: Elapsed, now: Nanos) -> Option<Nanos> {
+        let expected = self.schedule.line.expected(index, packets);
+        let took = self.schedule.contention.own(elapsed, expected, now);
+        self.receivers[index].rx.counters().worked_nanos.add(took.unwrap_or(expected).0);
+        took
     }
 
     /// Packets of the next batch of a turn that has so many left. Batches that are shared are equally large: a

@@ -2,11 +2,10 @@
 
 use super::Worker;
 use polder_datapath::port::Driven;
-use polder_datapath::receive::{Allowance, Line, Mode, Options, Pace};
+use polder_datapath::receive::{Allowance, Contention, Line, Mode, Options, Pace};
 use polder_datapath::units::Nanos;
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
-use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
 /// Whose turn it is, when to rest, and how much of the core is the worker's.
@@ -14,6 +13,8 @@ use std::time::Duration;
 pub struct Schedule {
     pub(super) line: Line,
     pub(super) pace: Pace,
+    /// Whether others want the core.
+    pub(super) contention: Contention,
     /// Whether the pace follows what comes.
     adapts: bool,
     share: Option<Share>,
@@ -59,7 +60,8 @@ impl Schedule {
             others_then: Nanos::default(),
             look_at: Nanos::default(),
         });
-        Self { line: Line::new(options), pace: Pace::default(), adapts: options.balance, share }
+        let (pace, contention) = (Pace::default(), Contention::default());
+        Self { line: Line::new(options), pace, contention, adapts: options.balance, share }
     }
 
     /// Takes note of a round that began at `now`. Answers how devices are to be driven when that changes.
@@ -140,10 +142,8 @@ impl Worker {
         share.look_at = now + LOOK;
         share.others = share.others + time.since(share.others_then);
         share.others_then = time;
-        let used = clock_gettime(ClockId::ThreadCPUTime);
-        let used = u64::try_from(used.tv_sec).unwrap_or(0) * Nanos::SECOND.0
-            + u64::try_from(used.tv_nsec).unwrap_or(0);
-        let Some(pause) = share.allowance.pause(now, share.others + Nanos(used)) else { return false };
+        let used = share.others + self.clock.cpu();
+        let Some(pause) = share.allowance.pause(now, used) else { return false };
         self.stand_back(now, pause.min(LONGEST));
         true
     }

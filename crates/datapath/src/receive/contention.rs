@@ -1,0 +1,99 @@
+//! How long a turn took of the worker's own time, where others want its core too.
+//!
+//! The clock says when a turn began and ended; what the scheduler gave to others in between is not the queue's.
+//! The thread's CPU clock knows, but asking it is a system call, and most workers have a core of their own. So
+//! it is asked only while somebody else wants the core, which is known by a turn that took far longer than its packets
+//! ever do. That one turn teaches nothing: nobody knows whose time it was.
+
+use crate::units::Nanos;
+
+/// Time that may be others' without a word: an interrupt's, and what a cold cache costs.
+const SLACK: Nanos = Nanos(20_000);
+/// A turn that took so many times as long as its packets do may not have had the core for all of it.
+const FAR: u64 = 2;
+/// How long turns are measured by the thread's clock since the last one that did not have the core.
+const WATCH: Nanos = Nanos::from_millis(100);
+
+/// A turn as it was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elapsed {
+    /// By the clock.
+    pub wall: Nanos,
+    /// By the thread's CPU clock, if that was asked at both ends.
+    pub cpu: Option<Nanos>,
+}
+
+/// Whether others want the worker's core.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Contention {
+    until: Nanos,
+}
+
+impl Contention {
+    /// Whether a turn that begins at `now` is to be measured by the thread's CPU clock.
+    #[inline]
+    pub fn is_watched(&self, now: Nanos) -> bool {
+        now < self.until
+    }
+
+    /// What a turn that ended at `now` took of the worker's own time; `expected` is what as many packets have taken until
+    /// now. `None` when that cannot be told.
+    #[inline]
+    pub fn own(&mut self, elapsed: Elapsed, expected: Nanos, now: Nanos) -> Option<Nanos> {
+        let Elapsed { wall, cpu } = elapsed;
+        let odd = match cpu {
+            Some(cpu) => wall.since(cpu) > SLACK,
+            None => wall.0 > SLACK.0 + FAR * expected.0,
+        };
+        if odd {
+            self.until = now + WATCH;
+        }
+        match cpu {
+            Some(cpu) => Some(cpu.min(wall)),
+            None => (!odd).then_some(wall),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXPECTED: Nanos = Nanos(50_000);
+
+    fn by_clock(wall: u64) -> Elapsed {
+        Elapsed { wall: Nanos(wall), cpu: None }
+    }
+
+    #[test]
+    fn who_has_the_core_is_measured_by_the_clock() {
+        let mut contention = Contention::default();
+        for wall in [0, 50_000, 119_000] {
+            assert_eq!(contention.own(by_clock(wall), EXPECTED, Nanos::SECOND), Some(Nanos(wall)));
+            assert!(!contention.is_watched(Nanos::SECOND));
+        }
+    }
+
+    #[test]
+    fn a_turn_that_took_far_too_long_teaches_nothing_and_the_next_ones_are_watched() {
+        let mut contention = Contention::default();
+        let mut now = Nanos::SECOND;
+        assert_eq!(contention.own(by_clock(4_000_000), EXPECTED, now), None);
+        assert!(contention.is_watched(now));
+        now = now + Nanos::from_millis(90);
+        let preempted = Elapsed { wall: Nanos(3_000_000), cpu: Some(Nanos(51_000)) };
+        assert_eq!(contention.own(preempted, EXPECTED, now), Some(Nanos(51_000)));
+        now = now + Nanos::from_millis(90);
+        assert!(contention.is_watched(now), "somebody wanted the core a moment ago");
+        let dear = Elapsed { wall: Nanos(4_010_000), cpu: Some(Nanos(4_000_000)) };
+        assert_eq!(contention.own(dear, EXPECTED, now), Some(Nanos(4_000_000)), "packets that are as dear");
+        assert!(!contention.is_watched(now + Nanos::from_millis(20)), "nobody wants it any more");
+    }
+
+    #[test]
+    fn a_turn_has_no_more_than_passed() {
+        let mut contention = Contention::default();
+        let elapsed = Elapsed { wall: Nanos(1_000), cpu: Some(Nanos(1_300)) };
+        assert_eq!(contention.own(elapsed, EXPECTED, Nanos::SECOND), Some(Nanos(1_000)));
+    }
+}
