@@ -2,7 +2,7 @@
 
 use super::attach::{OUR_PREFIX, program_name};
 use super::link::LinkInfo;
-use super::napi::{Napi, napis};
+use super::napi::{Napi, named_queues, napis};
 use super::options::Options;
 use super::preflight::{Finding, Level};
 use super::thread::count_left;
@@ -12,7 +12,9 @@ const TOPIC: &str = "receiving";
 
 /// What was found out about the interface's receiving; `opened` when the program is on it.
 pub(super) fn inspect(link: &LinkInfo, options: &Options, opened: bool) -> Finding {
-    judge(&link.name, napis(link.index), options, opened)
+    // A kernel that cannot be asked cannot suspend interrupts either.
+    let named = named_queues(link.index).unwrap_or(0);
+    judge(&link.name, napis(link.index), named, options, opened)
 }
 
 /// Receive threads that were left as a killed gateway had them; `opened` when they have been set right.
@@ -34,7 +36,13 @@ fn judge_held(held: usize, runs: bool) -> Option<Finding> {
     (held > 0).then_some(Finding { level, topic: "left over", text })
 }
 
-fn judge(name: &str, found: Result<Vec<Napi>, Errno>, options: &Options, opened: bool) -> Finding {
+fn judge(
+    name: &str,
+    found: Result<Vec<Napi>, Errno>,
+    named: usize,
+    options: &Options,
+    opened: bool,
+) -> Finding {
     let fine = |text: String| Finding { level: Level::Fine, topic: TOPIC, text };
     let warning = |text: String| Finding { level: Level::Warning, topic: TOPIC, text };
     if options.busy_poll.is_some() {
@@ -56,10 +64,8 @@ fn judge(name: &str, found: Result<Vec<Napi>, Errno>, options: &Options, opened:
         Ok(napis) => {
             let (count, place) = (napis.len(), place(&napis));
             if options.adapts {
-                fine(format!(
-                    "{count} NAPI contexts, {place}; under overload the worker drives them, or governs their \
-                     threads where the driver does not say which is whose, and what nobody can use dies in the device"
-                ))
+                let how = driven(named, &napis);
+                fine(format!("{count} NAPI contexts, {place}; under overload {how}, and what nobody can use dies in the device"))
             } else {
                 fine(format!(
                     "{count} NAPI contexts, {place}, driven by the kernel: under overload they take from the \
@@ -72,6 +78,23 @@ fn judge(name: &str, found: Result<Vec<Napi>, Errno>, options: &Options, opened:
              the worker what it likes; {threads}"
         )),
         Err(errno) => fine(format!("driven by the kernel, which does not say how: {errno}; {threads}")),
+    }
+}
+
+/// How the worker drives contexts: by what the driver says of its queues, and what the kernel can do.
+fn driven(named: usize, napis: &[Napi]) -> &'static str {
+    let suspends = napis.iter().all(|napi| napi.irq_suspend_timeout.is_some());
+    match (named > 0, suspends) {
+        (true, true) => {
+            "the worker polls them itself, their interrupts suspended while it finds packets (irq-suspend-timeout)"
+        }
+        (true, false) => {
+            "the worker polls them itself, their interrupts put off by a timer (preferred busy polling)"
+        }
+        (false, _) => {
+            "the worker governs their threads, because the driver does not say which context a queue has: a socket cannot \
+             poll it, nor suspend its interrupts"
+        }
     }
 }
 
@@ -92,29 +115,34 @@ mod tests {
     }
 
     fn napi(thread: Option<u32>) -> Napi {
-        Napi { id: 1, thread, defer_hard_irqs: 0, gro_flush_timeout: 0 }
+        Napi { id: 1, thread, defer_hard_irqs: 0, gro_flush_timeout: 0, irq_suspend_timeout: Some(0) }
     }
 
     #[test]
     fn what_is_obtained_is_said_and_what_is_not_has_a_remedy() {
-        let adapts = judge("v0", Ok(vec![napi(None)]), &options(true), true);
+        let adapts = judge("v0", Ok(vec![napi(None)]), 1, &options(true), true);
         assert_eq!(adapts.level, Level::Fine);
         assert!(
-            adapts.text.contains("the worker drives them") && adapts.text.contains("softirq"),
+            adapts.text.contains("suspended while it finds packets") && adapts.text.contains("softirq"),
             "{}",
             adapts.text
         );
-        let threaded = judge("v0", Ok(vec![napi(Some(7))]), &options(false), true);
+        let unnamed = judge("v0", Ok(vec![napi(None)]), 0, &options(true), true);
+        assert!(unnamed.text.contains("governs their threads"), "{}", unnamed.text);
+        let before = Napi { irq_suspend_timeout: None, ..napi(None) };
+        let before = judge("v0", Ok(vec![before]), 1, &options(true), true);
+        assert!(before.text.contains("put off by a timer"), "{}", before.text);
+        let threaded = judge("v0", Ok(vec![napi(Some(7))]), 1, &options(false), true);
         assert!(
             threaded.text.contains("threads") && threaded.text.contains("moderation_us"),
             "{}",
             threaded.text
         );
-        let old = judge("v0", Err(Errno::OPNOTSUPP), &options(true), true);
+        let old = judge("v0", Err(Errno::OPNOTSUPP), 1, &options(true), true);
         assert_eq!(old.level, Level::Warning);
         assert!(old.text.contains("/sys/class/net/v0/threaded"), "{}", old.text);
-        assert_eq!(judge("v0", Ok(Vec::new()), &options(true), true).level, Level::Warning);
-        assert_eq!(judge("v0", Ok(Vec::new()), &options(true), false).level, Level::Fine);
+        assert_eq!(judge("v0", Ok(Vec::new()), 1, &options(true), true).level, Level::Warning);
+        assert_eq!(judge("v0", Ok(Vec::new()), 1, &options(true), false).level, Level::Fine);
     }
 
     #[test]

@@ -7,10 +7,12 @@
 
 use super::napi::{Napi, describe, napis, set};
 use super::netdev::Netdev;
+use super::suspend::{Poller, SUSPENDED, suspended};
 use super::sys;
 use super::thread::Thread;
 use polder_datapath::port::{Drive, Driven};
 use polder_datapath::units::Nanos;
+use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 
@@ -29,6 +31,8 @@ pub(super) struct Driver {
     place: Place,
     told: Option<(Netdev, Napi)>,
     thread: Option<Thread>,
+    /// What polls the context, where its interrupts are suspended meanwhile.
+    poller: Option<Poller>,
     /// Whether the kernel has refused; it is not asked again.
     refused: bool,
     /// Packets that one poll of the worker brings in at most, as the kernel was told.
@@ -39,12 +43,18 @@ impl Driver {
     /// One that goes by interrupts, and that is never told anything unless it `adapts`.
     pub(super) fn new(place: Place, adapts: bool) -> Self {
         let now = Drive::Interrupts(Nanos(0));
-        Self { now, place, told: None, thread: None, refused: !adapts, budget: BUDGET }
+        Self { now, place, told: None, thread: None, poller: None, refused: !adapts, budget: BUDGET }
     }
 
     /// Whether the worker polls the context.
     pub(super) fn is_polled(&self) -> bool {
         self.now == Drive::Polled && self.thread.is_none()
+    }
+
+    /// Lets the kernel receive, where interrupts are suspended meanwhile. `false` where the socket has to be asked.
+    pub(super) fn poll(&self) -> bool {
+        // What is there is seen in the ring; what has happened to the interface the socket says.
+        self.poller.as_ref().is_some_and(|poller| !poller.poll().contains(EventFlags::ERR))
     }
 
     /// Whether the context receives while the worker sleeps, and hardly otherwise.
@@ -139,10 +149,7 @@ impl Driver {
         if id == 0 && self.thread.is_none() {
             self.thread = Some(Thread::of(&before)?);
         }
-        if before.gro_flush_timeout == POLLED_TIMER {
-            // Left behind by a process that was killed.
-            (before.defer_hard_irqs, before.gro_flush_timeout) = (0, 0);
-        }
+        before = unless_left_behind(before);
         self.told = Some((netdev, before));
         Ok(before)
     }
@@ -167,11 +174,26 @@ impl Driver {
         }
         self.budget = budget;
         // One that is refused leaves the bound as it was: more comes than is wanted, and waits in the ring.
+        if let Some(poller) = &self.poller {
+            let _ = poller.bound(budget);
+            return;
+        }
         let _ = sys::set_option(socket, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, budget);
     }
 
     fn tell_context(&mut self, socket: BorrowedFd<'_>, before: Napi, drive: Drive) -> Result<(), Errno> {
         let Some((netdev, _)) = &mut self.told else { return Err(Errno::NODEV) };
+        // Without it the context's interrupts come at once.
+        self.poller = None;
+        if drive == Drive::Polled
+            && let Some(told) = suspended(before, SUSPENDED)
+        {
+            set(netdev, told)?;
+            self.poller = Poller::new(socket, self.budget).ok();
+            if self.poller.is_some() {
+                return Ok(());
+            }
+        }
         let (defer_hard_irqs, timer) = match drive {
             Drive::Interrupts(Nanos(0)) => (before.defer_hard_irqs, before.gro_flush_timeout),
             Drive::Interrupts(Nanos(nanos)) => (EMPTY_POLLS, nanos),
@@ -193,8 +215,19 @@ impl Driver {
     }
 }
 
+/// A context as it was before a process that was killed told it anything.
+fn unless_left_behind(found: Napi) -> Napi {
+    let is_ours = found.gro_flush_timeout == POLLED_TIMER || found.irq_suspend_timeout == Some(SUSPENDED);
+    if !is_ours {
+        return found;
+    }
+    let irq_suspend_timeout = found.irq_suspend_timeout.map(|_| 0);
+    Napi { defer_hard_irqs: 0, gro_flush_timeout: 0, irq_suspend_timeout, ..found }
+}
+
 impl Drop for Driver {
     fn drop(&mut self) {
+        self.poller = None;
         if let Some((netdev, before)) = &mut self.told {
             // A context that is gone needs nothing back.
             let _ = set(netdev, *before);
@@ -216,3 +249,27 @@ const SO_BUSY_POLL: i32 = 46;
 const SO_INCOMING_NAPI_ID: i32 = 56;
 const SO_PREFER_BUSY_POLL: i32 = 69;
 const SO_BUSY_POLL_BUDGET: i32 = 70;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_process_leaves_is_told_from_what_others_set() {
+        let napi = |gro_flush_timeout, irq_suspend_timeout| Napi {
+            id: 1,
+            thread: None,
+            defer_hard_irqs: 100,
+            gro_flush_timeout,
+            irq_suspend_timeout,
+        };
+        for ours in [napi(POLLED_TIMER, Some(0)), napi(50_000, Some(SUSPENDED)), napi(POLLED_TIMER, None)] {
+            let before = unless_left_behind(ours);
+            assert_eq!((before.defer_hard_irqs, before.gro_flush_timeout), (0, 0), "{ours:?}");
+            assert!(before.irq_suspend_timeout.is_none_or(|timeout| timeout == 0), "{ours:?}");
+        }
+        for others in [napi(50_000, Some(20_000_000)), napi(200_000, None), napi(0, Some(0))] {
+            assert_eq!(unless_left_behind(others), others);
+        }
+    }
+}

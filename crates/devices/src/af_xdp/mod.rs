@@ -54,6 +54,7 @@ mod link;
 mod napi;
 mod netdev;
 mod preflight;
+mod suspend;
 mod thread;
 
 mod error;
@@ -69,4 +70,5 @@ pub use options::{BusyPoll, Claim, Door, Hook, Land, Mode, OnExit, Options, Take
 pub use pin::release;
 pub use port::{LinkState, Opened, Port, Statistics};
 pub use preflight::{Finding, Level, Report, inspect};
+pub use suspend::Suspension;
 pub use verdict::Verdict;

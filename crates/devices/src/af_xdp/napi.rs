@@ -32,6 +32,8 @@ pub(super) struct Napi {
     pub(super) thread: Option<u32>,
     pub(super) defer_hard_irqs: u32,
     pub(super) gro_flush_timeout: u64,
+    /// How long interrupts may be suspended; `None` where they cannot be.
+    pub(super) irq_suspend_timeout: Option<u64>,
 }
 
 /// The contexts of an interface, changed for as long as this lives.
@@ -84,6 +86,19 @@ pub(super) fn moderations(index: u32) -> Result<Vec<Moderation>, Errno> {
     Ok(found.iter().map(moderation).collect())
 }
 
+/// How many receive queues of interface `index` have a context that the driver names: such a queue's socket can poll it.
+///
+/// # Errors
+/// What the kernel says that cannot be asked.
+pub(super) fn named_queues(index: u32) -> Result<usize, Errno> {
+    let mut named = 0;
+    Netdev::open()?.ask(GET_QUEUE, &[(QUEUE_INTERFACE, index)], Ask::All, |answer| {
+        let receives = number(find(answer, QUEUE_KIND)) == Some(RECEIVES);
+        named += usize::from(receives && number(find(answer, QUEUE_NAPI)).is_some());
+    })?;
+    Ok(named)
+}
+
 /// The contexts of interface `index`; none for one that has none.
 ///
 /// # Errors
@@ -111,15 +126,24 @@ fn ask(netdev: &mut Netdev, of: (u16, u32), ask: Ask) -> Result<Vec<Napi>, Errno
         let defer_hard_irqs = number(find(answer, DEFER_HARD_IRQS)).unwrap_or(0);
         let gro_flush_timeout = find(answer, GRO_FLUSH_TIMEOUT).map_or(0, unsigned);
         let thread = number(find(answer, THREAD));
-        found.push(Napi { id, thread, defer_hard_irqs, gro_flush_timeout });
+        let irq_suspend_timeout = find(answer, IRQ_SUSPEND_TIMEOUT).map(unsigned);
+        found.push(Napi { id, thread, defer_hard_irqs, gro_flush_timeout, irq_suspend_timeout });
     })?;
     Ok(found)
 }
 
 pub(super) fn set(netdev: &mut Netdev, napi: Napi) -> Result<(), Errno> {
-    let timeout = u32::try_from(napi.gro_flush_timeout).unwrap_or(u32::MAX);
-    let values = [(ID, napi.id), (DEFER_HARD_IRQS, napi.defer_hard_irqs), (GRO_FLUSH_TIMEOUT, timeout)];
-    netdev.ask(SET_NAPI, &values, Ask::Done, |_| {})
+    let short = |timeout: u64| u32::try_from(timeout).unwrap_or(u32::MAX);
+    let timeout = short(napi.gro_flush_timeout);
+    let values = [
+        (ID, napi.id),
+        (DEFER_HARD_IRQS, napi.defer_hard_irqs),
+        (GRO_FLUSH_TIMEOUT, timeout),
+        (IRQ_SUSPEND_TIMEOUT, napi.irq_suspend_timeout.map_or(0, short)),
+    ];
+    // A kernel that does not tell of a time does not take it either.
+    let known = values.len() - usize::from(napi.irq_suspend_timeout.is_none());
+    netdev.ask(SET_NAPI, &values[..known], Ask::Done, |_| {})
 }
 
 /// Gives a context a thread of its own, or takes it away.
@@ -141,12 +165,19 @@ fn unsigned(value: &[u8]) -> u64 {
 /// linux/netdev.h: `NETDEV_CMD_NAPI_*`, `NETDEV_A_NAPI_*`.
 const GET_NAPI: u8 = 11;
 const SET_NAPI: u8 = 14;
+/// `NETDEV_CMD_QUEUE_GET`, `NETDEV_A_QUEUE_*`, `NETDEV_QUEUE_TYPE_RX`.
+const GET_QUEUE: u8 = 10;
+const QUEUE_INTERFACE: u16 = 2;
+const QUEUE_KIND: u16 = 3;
+const QUEUE_NAPI: u16 = 4;
+const RECEIVES: u32 = 0;
 const INTERFACE: u16 = 1;
 const ID: u16 = 2;
 const THREAD: u16 = 4;
 const THREADED: u16 = 8;
 const DEFER_HARD_IRQS: u16 = 5;
 const GRO_FLUSH_TIMEOUT: u16 = 6;
+const IRQ_SUSPEND_TIMEOUT: u16 = 7;
 
 #[cfg(test)]
 mod tests {

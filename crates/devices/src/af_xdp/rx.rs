@@ -223,7 +223,9 @@ impl<const COPIES: bool> Receiver<COPIES> {
     #[cold]
     fn look(&mut self) {
         self.counters.system_calls.add(1);
-        self.closed |= self.core.nudge(false) == Err(Errno::NXIO);
+        if !self.driver.poll() {
+            self.closed |= self.core.nudge(false) == Err(Errno::NXIO);
+        }
     }
 }
 

@@ -392,6 +392,42 @@ pub(super) fn nudge(socket: BorrowedFd<'_>, send: bool) -> Result<(), Errno> {
     if result >= 0 { Ok(()) } else { Err(last_error()) }
 }
 
+/// Lets an epoll set poll the context of its sockets before it looks at them, once for each call and preferred to
+/// interrupts, and bring in `budget` packets at most.
+pub(super) fn set_busy_poll(epoll: BorrowedFd<'_>, budget: u32) -> Result<(), Errno> {
+    let budget = u16::try_from(budget).unwrap_or(u16::MAX).to_ne_bytes();
+    // `struct epoll_params`: microseconds (0: one look), packets, preferred, a zero.
+    let mut parameters = [0, 0, 0, 0, budget[0], budget[1], 1, 0];
+    // SAFETY: (1) the kernel reads the eight bytes of the array (eventpoll.h), which lives across the call.
+    let result = unsafe { libc::ioctl(epoll.as_raw_fd(), SET_EPOLL_PARAMETERS, parameters.as_mut_ptr()) };
+    if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// Lets an epoll set poll once, and says how many of its sockets have something, and what of the first.
+pub(super) fn poll_once(epoll: BorrowedFd<'_>) -> Result<(usize, u32), Errno> {
+    let mut event = libc::epoll_event { events: 0, u64: 0 };
+    // Without a time the kernel looks, and does not poll. This one is over as soon as it has begun.
+    let time = libc::timespec { tv_sec: 0, tv_nsec: 1 };
+    // SAFETY: (1) the kernel writes one event at most, and reads the time; both live across the call; (2) the mask of signals is
+    // none (epoll_pwait2(2)).
+    let count = unsafe {
+        libc::syscall(
+            libc::SYS_epoll_pwait2,
+            epoll.as_raw_fd(),
+            &raw mut event,
+            1,
+            &raw const time,
+            core::ptr::null::<libc::sigset_t>(),
+            0_usize,
+        )
+    };
+    let count = usize::try_from(count).map_err(|_| last_error())?;
+    Ok((count, event.events))
+}
+
+/// `EPIOCSPARAMS` (eventpoll.h): `_IOW(0x8a, 1, struct epoll_params)`.
+const SET_EPOLL_PARAMETERS: libc::Ioctl = 0x4008_8a01;
+
 /// Bytes that an answer of ethtool may have; the longest, the names of all features, has 4 KiB.
 pub(super) const ETHTOOL_BYTES: usize = 1 << 16;
 

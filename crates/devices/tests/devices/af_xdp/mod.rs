@@ -5,6 +5,7 @@ mod exits;
 mod links;
 mod losses;
 mod rights;
+mod suspend;
 
 use crate::common::{self, RawPeer};
 use polder_buffers::{Batch, Pool, Region, RegionOptions};
