@@ -5,18 +5,16 @@ use crate::topology::pin_here;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long it is tried.
-const TIME: Duration = Duration::from_millis(200);
 /// Round trips between two looks at the clock.
 const ROUNDS: u64 = 200;
 
-/// The least time that a cache line takes from core `a` to core `b` and back, in nanoseconds; `None`
-/// when a thread cannot run there.
-pub(super) fn round_trip(a: usize, b: usize) -> Option<f64> {
+/// The least time that a cache line takes from core `a` to core `b` and back, in nanoseconds, tried for
+/// `time`; `None` when a thread cannot run there.
+pub(super) fn round_trip(a: usize, b: usize, time: Duration) -> Option<f64> {
     let line = Line::default();
     std::thread::scope(|scope| {
         let there = scope.spawn(|| line.echo(b));
-        let here = scope.spawn(|| line.ask(a));
+        let here = scope.spawn(|| line.ask(a, time));
         let best = here.join().ok()?;
         there.join().ok()?;
         best
@@ -31,10 +29,10 @@ struct Line {
 }
 
 impl Line {
-    fn ask(&self, core: usize) -> Option<f64> {
+    fn ask(&self, core: usize, time: Duration) -> Option<f64> {
         let mut best = None;
         if pin_here(core).is_ok() {
-            let end = clock::now() + TIME;
+            let end = clock::now() + time;
             while clock::now() < end && !self.over.load(Ordering::Relaxed) {
                 let nanos = self.rounds();
                 best = Some(best.map_or(nanos, |best: f64| best.min(nanos)));
@@ -78,16 +76,18 @@ impl Line {
 mod tests {
     use super::*;
 
+    const TIME: Duration = Duration::from_millis(20);
+
     #[test]
     fn two_cores_are_some_nanoseconds_apart() {
         if crate::machine::cores() > 1 {
-            let nanos = round_trip(0, 1).unwrap();
+            let nanos = round_trip(0, 1, TIME).unwrap();
             assert!((5.0..1_000_000.0).contains(&nanos), "{nanos}");
         }
     }
 
     #[test]
     fn a_core_that_is_not_there_is_no_distance() {
-        assert_eq!(round_trip(0, 1_000), None);
+        assert_eq!(round_trip(0, 1_000, TIME), None);
     }
 }

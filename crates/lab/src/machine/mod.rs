@@ -47,6 +47,9 @@ pub struct Memory {
 
 /// Cores whose idle time is looked at for so long before a run.
 const LOOK: Duration = Duration::from_millis(500);
+/// How long it is tried how far apart two cores are, in front of everything and in front of one run.
+const ROUND_TRIPS: Duration = Duration::from_millis(200);
+const GLANCE: Duration = Duration::from_millis(5);
 /// Larger than caches.
 const MEMORY_BYTES: usize = 256 << 20;
 /// Loads of the latency measurement.
@@ -71,10 +74,19 @@ impl Machine {
             round_trip: cores()
                 .checked_sub(1)
                 .filter(|&last| last > 0)
-                .and_then(|last| cores::round_trip(0, last)),
+                .and_then(|last| cores::round_trip(0, last, ROUND_TRIPS)),
             cores_idle,
         })
     }
+}
+
+/// The least time, in nanoseconds, that a cache line takes from core `a` to core `b` and back; `None` when
+/// that cannot be had. On a virtual machine the host may have moved them since the last time: two threads of
+/// one core are some 25 ns apart, and each has what the other leaves.
+///
+/// Cost: a few milliseconds of both cores.
+pub fn cores_apart(a: usize, b: usize) -> Option<f64> {
+    cores::round_trip(a, b, GLANCE)
 }
 
 impl Memory {

@@ -4,7 +4,8 @@
 //! binary search (RFC 2544, 26.1, with a stated loss). There a device that polls without pause has
 //! little time to waste, and one that sleeps has no need to: their costs can be compared. The runs
 //! that count take turns. A rate that cannot be had a second time is lowered first, and a run that loses four
-//! times as much as was allowed is made again; how often is said.
+//! times as much as was allowed is made again; how often is said, and how far apart the two cores were, which
+//! the host of a virtual machine may change between two runs.
 //!
 //! Threads of a device that sleep when there is nothing to do come before all others of its core, its
 //! receive work in the kernel included; one that polls without pause shares the core as it is.
@@ -14,6 +15,7 @@
 
 use super::Run;
 use super::stand::{Contender, Setup, Stand, Trial, cores, generator_cost, nanos_per};
+use crate::machine;
 use crate::meters::statistics::Samples;
 use crate::peers::Task;
 use crate::peers::kernel::Napi;
@@ -59,6 +61,8 @@ struct Ready {
     lost: Samples,
     sink: Samples,
     foreign: Samples,
+    /// Nanoseconds between the device's core and that of the others.
+    apart: Samples,
     /// Whether the generator reached no higher rate.
     bounded: bool,
     /// Trials that lost too much and were made again.
@@ -152,6 +156,10 @@ pub(super) fn hold_within(
     for round in 1..=rounds {
         for ready in &mut ready {
             run.says(&format!("{}, run {round} of {rounds}", ready.entry.cost));
+            let (core, other) = cores();
+            if let Some(nanos) = machine::cores_apart(other, core) {
+                ready.apart.push(nanos);
+            }
             let trial = ready.counted()?;
             ready.costs.push(ready.entry.cost_of(&trial, sender));
             ready.rates.push(trial.rate() / 1e6);
@@ -274,10 +282,10 @@ impl Ready {
         } else {
             throughput(&mut stand, LOSS, rates, time)?
         };
-        let [costs, rates, lost, sink, foreign] = [const { Samples::new() }; 5];
+        let [costs, rates, lost, sink, foreign, apart] = [const { Samples::new() }; 6];
         let plan = Plan::steady(rate, time);
         let again = 0;
-        let mut ready = Self { entry, stand, plan, costs, rates, lost, sink, foreign, bounded, again };
+        let mut ready = Self { entry, stand, plan, costs, rates, lost, sink, foreign, apart, bounded, again };
         ready.confirm()?;
         Ok(ready)
     }
@@ -316,12 +324,15 @@ impl Ready {
     }
 
     fn record(self, run: &mut Run) {
-        let Self { entry, costs, rates, lost, sink, foreign, bounded, again, .. } = self;
+        let Self { entry, costs, rates, lost, sink, foreign, apart, bounded, again, .. } = self;
         run.record(entry.cost, &costs);
         let lost = lost.median().unwrap_or(0.0) * 100.0;
         let rate = rates.median().unwrap_or(0.0);
         let sink = sink.median().unwrap_or(0.0);
         let mut remark = format!("at {rate:.2} Mpps with {lost:.2} % lost; the sink took {sink:.0} ns");
+        if let Some((near, far)) = apart.spread() {
+            remark.push_str(&format!("; cores {near:.0} to {far:.0} ns apart"));
+        }
         if bounded {
             remark.push_str("; the generator reached no more");
         }

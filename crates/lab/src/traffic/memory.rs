@@ -3,6 +3,10 @@
 //! As DPDK's `net_null` does with `copy=1`, a receiving port takes a frame from the pool and copies a
 //! packet into it, a sending port copies the packet out of its frame and gives the frame back. What is
 //! between them is measured with the price of memory in it, and nothing else.
+//!
+//! Where it matters that a device moves a packet's bytes and the processor does not, ports do as devices with
+//! direct memory access: the processor writes no more of a packet than its head, and reads nothing when it is
+//! sent; the payload is as cold as that of a frame in which a device has written.
 
 use super::pace::Pace;
 use super::packet::{Talk, Template, copy};
@@ -12,13 +16,17 @@ use crate::meters::allocations;
 use crate::meters::stream::StreamMeter;
 use polder_buffers::{Batch, Frame, HEADROOM, Packet, Pool, Segment};
 use polder_datapath::counters::QueueCounters;
+use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
+use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The longest packet that is copied.
 const LONGEST: usize = 2048;
+/// Packets that a device has at a time that reads them by itself: as an adapter's ring has room for.
+const IN_FLIGHT: usize = 1024;
 
 /// What a source and those who watch it share.
 #[derive(Debug, Default)]
@@ -34,11 +42,13 @@ pub struct Room {
     pub headroom: u16,
     /// Whether they take no more than they need, where the pool has pieces.
     pub exact: bool,
+    /// Whether the processor writes their heads alone.
+    pub direct: bool,
 }
 
 impl Default for Room {
     fn default() -> Self {
-        Self { headroom: HEADROOM, exact: false }
+        Self { headroom: HEADROOM, exact: false, direct: false }
     }
 }
 
@@ -69,8 +79,10 @@ pub struct Drain {
     scratch: Box<[u8; LONGEST]>,
     /// Where probes are and who meters them.
     meter: Option<(usize, Arc<Mutex<StreamMeter>>)>,
-    /// Where packets are put that the device could not read, and how many those were.
-    bounce: Option<(Box<[u8; LONGEST]>, Arc<AtomicU64>)>,
+    /// Packets that the device reads by itself, and has not read yet; and how many it could not read.
+    direct: Option<(VecDeque<Packet>, Arc<AtomicU64>)>,
+    /// Whether it was given packets since it was asked last what it has sent.
+    busy: bool,
     counters: Arc<QueueCounters>,
 }
 
@@ -153,7 +165,11 @@ impl RxQueue for Source {
             // A packet that is written to before it is pushed is made on the stack, and waits to be moved
             // until all its parts have arrived there: some five nanoseconds.
             let Some(packet) = batch.last_mut() else { break };
-            template.write(self.flow, self.station, packet.bytes_mut());
+            if self.room.direct {
+                template.write_headers(self.flow, self.station, packet.bytes_mut());
+            } else {
+                template.write(self.flow, self.station, packet.bytes_mut());
+            }
             if let Some(pace) = &self.pace {
                 let probe = Probe { stream: 0, number: self.number, due: pace.due(self.number) };
                 probe.write(&mut packet.bytes_mut()[template.probe_at()..]);
@@ -189,6 +205,47 @@ fn crosses(packet: &Packet) -> bool {
     first / 4096 != (first + packet.bytes().len().max(1) as u64 - 1) / 4096
 }
 
+/// Gives packets to a device that reads them by itself; those that it was given long ago it has sent.
+fn send_direct(
+    batch: &mut Batch,
+    pool: &mut Pool,
+    (flight, copied): (&mut VecDeque<Packet>, &AtomicU64),
+    counters: &QueueCounters,
+) {
+    let (mut packets, mut bytes) = (0, 0);
+    for packet in batch.drain_front(batch.len()) {
+        let length = packet.len() as u64;
+        let packet = if crosses(&packet) {
+            copied.fetch_add(1, Ordering::Relaxed);
+            bounce(packet, pool)
+        } else {
+            Some(packet)
+        };
+        let Some(packet) = packet else {
+            counters.drops.count(DropReason::TxError, 1);
+            continue;
+        };
+        (packets, bytes) = (packets + 1, bytes + length);
+        flight.push_back(packet);
+    }
+    counters.transmitted.add(packets);
+    counters.transmitted_bytes.add(bytes);
+    let sent = flight.len().saturating_sub(IN_FLIGHT);
+    flight.drain(..sent).for_each(|packet| pool.release_packet(packet));
+}
+
+/// A copy of the packet in a slot of its own, which no boundary divides; `None` when there is no slot.
+fn bounce(packet: Packet, pool: &mut Pool) -> Option<Packet> {
+    let length = u16::try_from(packet.len()).ok()?;
+    let copy = pool.take().map(|mut frame| {
+        let start = usize::from(HEADROOM);
+        frame.slot_mut()[start..start + usize::from(length)].copy_from_slice(packet.bytes());
+        Packet::from_segment(Segment { frame, offset: HEADROOM, length })
+    });
+    pool.release_packet(packet);
+    copy
+}
+
 /// The number that follows in a circle of `count`.
 #[inline]
 fn after(number: u32, count: u32) -> u32 {
@@ -198,13 +255,19 @@ fn after(number: u32, count: u32) -> u32 {
 impl Drain {
     /// A port that swallows everything.
     pub fn new() -> Self {
-        Self { scratch: Box::new([0; LONGEST]), meter: None, bounce: None, counters: Arc::default() }
+        Self {
+            scratch: Box::new([0; LONGEST]),
+            meter: None,
+            direct: None,
+            busy: false,
+            counters: Arc::default(),
+        }
     }
 
-    /// The same for a device that must not be given what crosses a boundary of 4 KiB: such packets are copied to
-    /// where they do not, and counted.
+    /// A device that reads packets by itself, [`IN_FLIGHT`] packets later, and must not be given what crosses a
+    /// boundary of 4 KiB: such packets are copied into a slot, which never does, and counted.
     pub fn with_erratum(copied: &Arc<AtomicU64>) -> Self {
-        Self { bounce: Some((Box::new([0; LONGEST]), Arc::clone(copied))), ..Self::new() }
+        Self { direct: Some((VecDeque::new(), Arc::clone(copied))), ..Self::new() }
     }
 
     /// The same with a meter that reads the probe `probe_at` bytes into each packet.
@@ -221,17 +284,13 @@ impl Default for Drain {
 
 impl TxQueue for Drain {
     fn transmit(&mut self, batch: &mut Batch, pool: &mut Pool) {
+        if let Some((flight, copied)) = &mut self.direct {
+            self.busy |= !batch.is_empty();
+            return send_direct(batch, pool, (flight, copied), &self.counters);
+        }
         let mut bytes = 0;
         for packet in batch.iter() {
-            if let Some((place, copied)) = &mut self.bounce
-                && crosses(packet)
-            {
-                copy(packet.bytes(), &mut **place);
-                copied.fetch_add(1, Ordering::Relaxed);
-                copy(&place[..packet.len().min(LONGEST)], &mut *self.scratch);
-            } else {
-                copy(packet.bytes(), &mut *self.scratch);
-            }
+            copy(packet.bytes(), &mut *self.scratch);
             bytes += packet.len();
         }
         self.counters.transmitted.add(batch.len() as u64);
@@ -246,12 +305,17 @@ impl TxQueue for Drain {
         pool.release(batch);
     }
 
-    fn reclaim(&mut self, _pool: &mut Pool) -> Turn {
+    fn reclaim(&mut self, pool: &mut Pool) -> Turn {
+        if let Some((flight, _)) = &mut self.direct {
+            // Asked when nothing more comes, it has sent everything.
+            let sent = if core::mem::take(&mut self.busy) { 0 } else { flight.len() };
+            flight.drain(..sent).for_each(|packet| pool.release_packet(packet));
+        }
         Turn::Drained
     }
 
     fn held(&self) -> u32 {
-        0
+        self.direct.as_ref().map_or(0, |(flight, _)| u32::try_from(flight.len()).unwrap_or(u32::MAX))
     }
 
     fn counters(&self) -> &Arc<QueueCounters> {
@@ -263,6 +327,7 @@ impl TxQueue for Drain {
 mod tests {
     use super::*;
     use crate::meters::frames;
+    use polder_buffers::{BufferManager, BufferOptions, Class, FragmentOptions};
     use polder_buffers::{Region, RegionOptions};
     use std::net::Ipv4Addr;
 
@@ -299,5 +364,35 @@ mod tests {
         assert!((1..=allocations::on_this_thread()).contains(&tap.allocations()));
         drop(pool);
         assert_eq!((frames::away(&region), region.strays()), (0, 0));
+    }
+
+    /// Buffers that a boundary divides are copied, all others go as they are, and all come home.
+    #[test]
+    fn a_device_that_reads_by_itself_is_given_nothing_that_crosses() {
+        for (never_cross, copies) in [(4096, false), (32_768, true)] {
+            let mut options = BufferOptions::fixed(4096, 256, 2048);
+            let fragments = FragmentOptions { blocks: 128, never_cross, ..FragmentOptions::default() };
+            options.data.fragments = Some(fragments);
+            let manager = BufferManager::new(options).unwrap();
+            let (mut pool, mut batch) = (manager.pool(Class::Data), Batch::new());
+            let copied = Arc::<AtomicU64>::default();
+            let (source, tap) = Source::new(talk(), 1518);
+            let mut source = source.in_room(Room { exact: true, direct: true, ..Room::default() });
+            let mut drain = Drain::with_erratum(&copied);
+            tap.set_open(true);
+            for _ in 0..40 {
+                let turn = source.receive(&mut Budget::new(64), &mut batch, &mut pool);
+                assert_eq!((turn, batch.len()), (Turn::OutOfBudget, 64));
+                drain.transmit(&mut batch, &mut pool);
+                assert_eq!(drain.reclaim(&mut pool), Turn::Drained);
+            }
+            assert_eq!((drain.counters().transmitted.get(), drain.held()), (40 * 64, 1024));
+            let flight = drain.direct.as_ref().map(|(flight, _)| flight).unwrap();
+            assert!(!flight.iter().any(crosses), "within {never_cross}");
+            assert_eq!(copied.load(Ordering::Relaxed) > 0, copies, "within {never_cross}");
+            assert_eq!((drain.reclaim(&mut pool), drain.held()), (Turn::Drained, 0));
+            drop(pool);
+            assert_eq!(frames::away(manager.region()), 0);
+        }
     }
 }

@@ -213,6 +213,19 @@ impl Template {
         }
     }
 
+    /// The same, but the headers alone: the payload is what stands there.
+    ///
+    /// # Panics
+    /// When `frame` is shorter than the headers and a probe.
+    #[inline]
+    pub fn write_headers(&self, flow: u32, station: u32, frame: &mut [u8]) {
+        let head = self.head();
+        frame[..head].copy_from_slice(&self.bytes[..head]);
+        if self.talk.flows > 1 {
+            self.write_flow(flow, station, frame);
+        }
+    }
+
     #[inline]
     fn write_flow(&self, flow: u32, station: u32, frame: &mut [u8]) {
         let talk = &self.talk;
