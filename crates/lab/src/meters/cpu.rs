@@ -19,6 +19,7 @@ const NAMED_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Core {
     idle: u64,
+    stolen: u64,
     total: u64,
 }
 
@@ -50,7 +51,14 @@ impl CpuReading {
         Duration::from_secs(ticks) / TICKS_A_SECOND
     }
 
-    /// The same for each core.
+    /// Time in which the host ran something else on core `core` although it had work; a tick is not finer than 10 ms.
+    pub fn stolen_since(&self, earlier: &Self, core: usize) -> Duration {
+        let pair = self.cores.get(core).zip(earlier.cores.get(core));
+        let ticks = pair.map_or(0, |(now, then)| now.stolen.saturating_sub(then.stolen));
+        Duration::from_secs(ticks) / TICKS_A_SECOND
+    }
+
+    /// Percent of each core's time that was idle between `earlier` and this.
     pub fn idle_percent_of_cores_since(&self, earlier: &Self) -> Vec<f64> {
         let pairs = self.cores.iter().zip(&earlier.cores);
         pairs
@@ -74,7 +82,7 @@ fn core_in(line: &str) -> Option<Core> {
     let times = times.split_whitespace().map(|time| time.parse::<u64>().ok()).collect::<Option<Vec<_>>>()?;
     // Guest time is in user time already.
     let total = times.iter().take(8).sum();
-    Some(Core { idle: times.get(3)? + times.get(4)?, total })
+    Some(Core { idle: times.get(3)? + times.get(4)?, stolen: *times.get(7)?, total })
 }
 
 /// CPU time that a thread of any process has used, from its scheduler's account in nanoseconds.
@@ -125,16 +133,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn seventeen_stolen_ticks_are_seventeen() {
+        let of = |stolen| {
+            let cores = [0, stolen].map(|stolen| Core { idle: 5, stolen, total: 5 + stolen });
+            CpuReading { cores: cores.to_vec() }
+        };
+        assert_eq!(of(20).stolen_since(&of(3), 1), Duration::from_millis(170));
+        assert_eq!(of(20).stolen_since(&of(3), 0), Duration::ZERO);
+    }
+
+    #[test]
     fn lines_of_cores_are_read_and_the_sum_is_not() {
         assert_eq!(core_in("cpu  1 2 3 4 5 6 7 8 9 10"), None);
-        assert_eq!(core_in("cpu1 1 2 3 4 5 6 7 8 9 10"), Some(Core { idle: 9, total: 36 }));
+        assert_eq!(core_in("cpu1 1 2 3 4 5 6 7 8 9 10"), Some(Core { idle: 9, stolen: 8, total: 36 }));
         assert_eq!(core_in("ctxt 17"), None);
     }
 
     #[test]
     fn idle_is_a_part_of_the_difference() {
-        let before = CpuReading { cores: vec![Core { idle: 100, total: 100 }, Core { idle: 0, total: 100 }] };
-        let after = CpuReading { cores: vec![Core { idle: 200, total: 200 }, Core { idle: 0, total: 200 }] };
+        let before = CpuReading {
+            cores: vec![Core { idle: 100, stolen: 0, total: 100 }, Core { idle: 0, stolen: 0, total: 100 }],
+        };
+        let after = CpuReading {
+            cores: vec![Core { idle: 200, stolen: 0, total: 200 }, Core { idle: 0, stolen: 0, total: 200 }],
+        };
         assert!((after.idle_percent_since(&before) - 50.0).abs() < 1e-9);
         assert_eq!(after.idle_percent_of_cores_since(&before), [100.0, 0.0]);
         assert_eq!(after.busy_since(&before, 0), Duration::ZERO);

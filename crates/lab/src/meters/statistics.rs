@@ -32,6 +32,34 @@ impl Samples {
         }
     }
 
+    /// The differences to runs that were made beside these, one by one; `None` when there are not as many.
+    pub fn minus(&self, others: &Self) -> Option<Self> {
+        let pairs = self.0.iter().zip(&others.0);
+        (self.count() == others.count()).then(|| pairs.map(|(one, other)| one - other).collect())
+    }
+
+    /// Between which two of the values the median of all runs that could be made lies, with 95 % confidence, whatever their
+    /// distribution; `None` below six runs, which cannot say that.
+    ///
+    /// Source: order statistics of the sign test (Conover, *Practical Nonparametric Statistics*, 3.2).
+    pub fn interval(&self) -> Option<(f64, f64)> {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let count = i32::try_from(sorted.len()).ok()?;
+        // Of fair coins, so many show the same side with at most 2.5 %.
+        let (mut chance, mut below, mut outside) = (0.5_f64.powi(count), 0.0, 0);
+        for heads in 0..count {
+            below += chance;
+            if below > 0.025 {
+                break;
+            }
+            outside += 1;
+            chance *= f64::from(count - heads) / f64::from(heads + 1);
+        }
+        let first = usize::checked_sub(outside, 1)?;
+        Some((sorted[first], sorted[sorted.len() - outside]))
+    }
+
     /// The least and the largest.
     pub fn spread(&self) -> Option<(f64, f64)> {
         let low = self.0.iter().copied().min_by(f64::total_cmp)?;
@@ -73,6 +101,24 @@ mod tests {
         assert_eq!((samples.median(), samples.spread()), (Some(11.0), Some((10.0, 1000.0))));
         assert_eq!([4.0, 2.0].into_iter().collect::<Samples>().median(), Some(3.0));
         assert_eq!(Samples::default().median(), None);
+    }
+
+    #[test]
+    fn an_interval_has_the_ranks_of_the_sign_test() {
+        let of = |count: i32| (1..=count).map(f64::from).collect::<Samples>().interval();
+        // Ranks as in the tables of the sign test.
+        assert_eq!((of(5), of(6), of(9)), (None, Some((1.0, 6.0)), Some((2.0, 8.0))));
+        assert_eq!((of(15), of(40)), (Some((4.0, 12.0)), Some((14.0, 27.0))));
+    }
+
+    #[test]
+    fn a_known_difference_is_found_in_what_drifts() {
+        let drift = |round: i32| 50.0 + f64::from(round * round % 17);
+        let plain = (0..20).map(drift).collect::<Samples>();
+        let slower = (0..20).map(|round| drift(round) + 3.0).collect::<Samples>();
+        let pairs = slower.minus(&plain).unwrap();
+        assert_eq!((pairs.median(), pairs.interval()), (Some(3.0), Some((3.0, 3.0))));
+        assert_eq!(slower.minus(&Samples::default()), None);
     }
 
     #[test]

@@ -111,7 +111,7 @@ impl Testpmd {
             [format!("net_af_xdp0,iface={}", site.input), format!("net_af_xdp1,iface={}", site.output)];
         let ports = ports.each_ref().map(String::as_str);
         let testpmd = Self::start(Some(site.namespace), &ports, mode, site.core)?;
-        site.namespace.moderate(site.input, DEFERRED)?;
+        site.namespace.moderate(site.input, DEFERRED, 1)?;
         Ok(testpmd)
     }
 

@@ -45,6 +45,8 @@ pub(super) struct Setup {
     pub(super) moderation_us: u16,
     /// Moderation of the sink, in nanoseconds.
     pub(super) sink_timer: u32,
+    /// How often that timer looks in vain before a packet wakes the sink again.
+    pub(super) sink_patience: u32,
     /// How Polder supplies its receive rings.
     pub(super) receiving: Option<Receiving>,
 }
@@ -52,8 +54,9 @@ pub(super) struct Setup {
 impl Setup {
     /// Nothing moderated but the sink.
     pub(super) fn new(contender: Contender, task: Task, frame_bytes: usize, flows: u32) -> Self {
-        let (moderation_us, sink_timer) = (0, SINK_TIMER);
-        Self { contender, task, frame_bytes, flows, moderation_us, sink_timer, receiving: None }
+        let (moderation_us, sink_timer, sink_patience) = (0, SINK_TIMER, 1);
+        let receiving = None;
+        Self { contender, task, frame_bytes, flows, moderation_us, sink_timer, sink_patience, receiving }
     }
 
     pub(super) fn start(&self, site: &Site<'_>, topology: &Topology) -> anyhow::Result<Box<dyn Device>> {

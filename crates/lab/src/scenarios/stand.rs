@@ -144,7 +144,7 @@ impl Stand {
         let sink_threads = target.pin_napi(&end, other)?;
         sink_threads.iter().try_for_each(|&thread| put_first(thread))?;
         if setup.sink_timer > 0 {
-            target.moderate(&end, setup.sink_timer)?;
+            target.moderate(&end, setup.sink_timer, setup.sink_patience)?;
         }
         let site = Site {
             namespace: &gateway,
@@ -278,6 +278,11 @@ impl Stand {
     fn arrived(&self) -> (u64, u64) {
         let others = self.sink.strangers();
         (self.sink.packets() - others, others)
+    }
+
+    /// Threads of the device, its own before the kernel's.
+    pub(super) fn threads(&self) -> &[i32] {
+        self.device.threads()
     }
 
     /// What the device says of itself.

@@ -37,14 +37,15 @@ impl Namespace {
     }
 
     /// Lets a timer begin the receive work of `interface`, so many nanoseconds after it last ended, and
-    /// not each packet.
+    /// not each packet. Once the timer has found nothing `patience` times, a packet begins it again.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn moderate(&self, interface: &str, nanos: u32) -> anyhow::Result<()> {
+    pub fn moderate(&self, interface: &str, nanos: u32, patience: u32) -> anyhow::Result<()> {
         let folder = format!("/sys/class/net/{interface}");
-        let script =
-            format!("echo {nanos} > {folder}/gro_flush_timeout && echo 1 > {folder}/napi_defer_hard_irqs");
+        let script = format!(
+            "echo {nanos} > {folder}/gro_flush_timeout && echo {patience} > {folder}/napi_defer_hard_irqs"
+        );
         command::run(self.command("sh").args(["-c", &script])).map(drop)
     }
 

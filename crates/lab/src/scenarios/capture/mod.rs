@@ -1,20 +1,18 @@
 //! `capture`: what looking costs the traffic.
 
+mod costs;
 mod losses;
 
-use super::engine::rig::{ETHERNET, Path, Rig};
+use super::engine::rig::{ETHERNET, Rig};
 use super::stand::cores;
 use super::{Goal, Promise, Run, Scenario};
-use crate::interrupt;
-use crate::meters::statistics::Samples;
 use crate::report::Better;
 use crate::topology::pin_here;
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use polder::runtime::worker::Command;
 use polder_datapath::capture::{
     CHUNK_BYTES, Instruction, Program, Runner, TapOptions, TapReader, View, Where, tap,
 };
-use polder_datapath::filter::Filters;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +29,9 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 const LOST: &str = "capture.traffic_lost";
+const LOST_WITHOUT: &str = "capture.control.no_capture.traffic_lost";
+const LOST_WHEN_HELD: &str = "capture.control.held_worker.traffic_lost";
+const UNMATCHED: &str = "capture.cost_percent.unmatched";
 
 const fn percent(name: &'static str, goal: Goal) -> Promise {
     Promise { name, unit: "%", better: Better::Lower, goal }
@@ -38,15 +39,21 @@ const fn percent(name: &'static str, goal: Goal) -> Promise {
 
 const PROMISES: &[Promise] = &[
     percent("capture.cost_percent.off", Goal::None),
-    percent("capture.cost_percent.unmatched", Goal::Value(3.0)),
+    percent(UNMATCHED, Goal::Value(3.0)),
     percent("capture.cost_percent.dhcp", Goal::None),
     percent("capture.cost_percent.all", Goal::None),
     percent("capture.cost_percent.clone", Goal::None),
+    Promise {
+        name: "capture.control.four_unmatched.cost_percent",
+        unit: "%",
+        better: Better::Higher,
+        goal: Goal::Row(UNMATCHED),
+    },
     Promise { name: LOST, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
+    Promise { name: LOST_WITHOUT, unit: "packets", better: Better::Lower, goal: Goal::None },
+    Promise { name: LOST_WHEN_HELD, unit: "packets", better: Better::Higher, goal: Goal::Value(1.0) },
 ];
 
-const FLOWS: u32 = 1000;
-const WARM_UP: Duration = Duration::from_millis(200);
 /// Memory between worker and reader, as a gateway has it.
 const MEMORY: usize = 4 << 20;
 /// How long a reader sleeps when it is not its gateway's turn.
@@ -103,21 +110,12 @@ pub(super) enum Looks {
     /// Nothing: there is no capture.
     Off,
     Unmatched,
+    /// The same by four captures: a slow-down that has to be seen.
+    FourUnmatched,
     Dhcp,
     All,
     /// Every packet goes to the reader, which looks for DHCP.
     Clone,
-}
-
-/// A gateway, perhaps with a capture.
-struct Contestant {
-    looks: Looks,
-    row: Option<&'static str>,
-    rig: Rig,
-    reader: Option<Reader>,
-    costs: Samples,
-    /// Percent more than the first one in the same round.
-    differences: Samples,
 }
 
 /// Who takes what is captured. While its gateway has its turn it never sleeps: what a packet costs depends on
@@ -130,82 +128,27 @@ pub(super) struct Reader {
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {
     let (core, other) = cores();
-    run.place("engine", core, "the only thread of each worker, pinned; they take turns");
+    run.place("engine", core, "the only thread of the worker, pinned");
     run.place("reader of captures", other, "thread, pinned, never sleeps in its turn");
-    costs(run, core, other)?;
+    costs::measure(run, core, other)?;
     losses::measure(run)
 }
 
-fn costs(run: &mut Run, core: usize, other: usize) -> anyhow::Result<()> {
-    let (rounds, time) = run.quick_or((5, 150), (15, 500));
-    let mut contestants = Vec::new();
-    let rows = PROMISES.iter().map(|promise| promise.name).filter(|name| *name != LOST).collect::<Vec<_>>();
-    if !run.wants_any(&rows) {
-        return Ok(());
-    }
-    for (looks, row) in [
-        (Looks::Off, None),
-        (Looks::Off, Some("capture.cost_percent.off")),
-        (Looks::Unmatched, Some("capture.cost_percent.unmatched")),
-        (Looks::Dhcp, Some("capture.cost_percent.dhcp")),
-        (Looks::All, Some("capture.cost_percent.all")),
-        (Looks::Clone, Some("capture.cost_percent.clone")),
-    ] {
-        if row.is_some_and(|row| !run.wants(row)) {
-            continue;
-        }
-        let rig = Rig::filtering(Path::Encapsulate, FLOWS, core, Filters::none())?;
-        let reader = begin(&rig, looks, other)?;
-        let (costs, differences) = (Samples::default(), Samples::default());
-        contestants.push(Contestant { looks, row, rig, reader, costs, differences });
-    }
-    for round in 1..=rounds {
-        run.says(&format!("cost, run {round} of {rounds}"));
-        let mut first = None;
-        for contestant in &mut contestants {
-            contestant.reader.iter().for_each(|reader| reader.wake(true));
-            let cost = cost(&contestant.rig, Duration::from_millis(time), round == 1)?;
-            contestant.reader.iter().for_each(|reader| reader.wake(false));
-            let first = *first.get_or_insert(cost);
-            contestant.costs.push(cost);
-            contestant.differences.push((cost / first - 1.0) * 100.0);
-        }
-    }
-    contestants.into_iter().try_for_each(|contestant| contestant.record(run))
-}
-
-impl Contestant {
-    fn record(self, run: &mut Run) -> anyhow::Result<()> {
-        let Self { looks, row, rig, reader, costs, differences } = self;
-        let mut remark = format!("{:.1} ns a packet", costs.median().unwrap_or(0.0));
-        if let Some(reader) = reader {
-            let counters = reader.stop()?;
-            let (asked, matched, lost) = counters;
-            #[expect(clippy::cast_precision_loss, reason = "a percentage")]
-            let share = lost as f64 / matched.max(1) as f64 * 100.0;
-            remark.push_str(&format!(
-                "; of {asked} packets {matched} matched, of which {lost} found no room on their way to the file ({share:.0} %)"
-            ));
-        }
-        if let Some(row) = row {
-            run.record(row, &differences);
-            run.remark(row, remark);
-        }
-        let left = rig.stop()?;
-        ensure!(left.leaked == 0 && left.unaccounted == 0, "{looks:?}: {left:?}");
-        Ok(())
-    }
-}
-
+/// Begins a capture of the only worker's; none if nothing is looked for.
 pub(super) fn begin(rig: &Rig, looks: Looks, core: usize) -> anyhow::Result<Option<Reader>> {
+    begin_as(rig, looks, 0, core)
+}
+
+/// The same under a number of its own.
+fn begin_as(rig: &Rig, looks: Looks, capture: u64, core: usize) -> anyhow::Result<Option<Reader>> {
     let program = match looks {
         Looks::Off => return Ok(None),
-        Looks::Unmatched => load(NOBODY)?,
+        Looks::Unmatched | Looks::FourUnmatched => load(NOBODY)?,
         Looks::Dhcp => load(DHCP)?,
         Looks::All | Looks::Clone => Program::everything(),
     };
     let options = TapOptions {
-        capture: 0,
+        capture,
         port: ETHERNET,
         places: Where { rx: true, tx: true, drops: false },
         program: Arc::new(program),
@@ -273,17 +216,6 @@ fn read_until(
         }
     }
     reader
-}
-
-fn cost(rig: &Rig, time: Duration, is_first: bool) -> anyhow::Result<f64> {
-    rig.open(true);
-    interrupt::sleep(if is_first { WARM_UP } else { WARM_UP / 10 })?;
-    let before = rig.read()?;
-    interrupt::sleep(time)?;
-    let window = rig.read()?.since(&before);
-    rig.open(false);
-    ensure!(window.sent * 100 > window.packets * 99, "a capture loses traffic: {window:?}");
-    Ok(window.nanos_per_packet())
 }
 
 #[cfg(test)]

@@ -157,7 +157,7 @@ impl Line {
         let sink = Sink::recording(&target, &end, injector.probe_at())?;
         let sink_threads = target.pin_napi(&end, other)?;
         sink_threads.iter().try_for_each(|&thread| put_first(thread))?;
-        target.moderate(&end, SINK_TIMER)?;
+        target.moderate(&end, SINK_TIMER, 1)?;
         let site = Site {
             namespace: &gateway,
             input: &input,

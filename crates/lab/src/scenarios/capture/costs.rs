@@ -1,0 +1,144 @@
+//! What a capture costs a packet, in memory.
+//!
+//! There is one gateway, whose captures come and go: two gateways differ by where their memory lies, by as much as a capture costs. A window
+//! with the capture stands between two without one, all of them short, and is compared with these two alone: what the machine does meanwhile is in
+//! all three. Many such pairs give a median, and between which values it lies.
+
+use super::super::engine::rig::{Path, Rig};
+use super::{Looks, PROMISES, Reader, Run, UNMATCHED, begin_as};
+use crate::interrupt;
+use crate::meters::statistics::Samples;
+use anyhow::ensure;
+use polder::runtime::worker::Command;
+use polder_datapath::filter::Filters;
+use std::time::Duration;
+
+const FLOWS: u32 = 1000;
+/// After packets begin to come, and after a capture came or went.
+const WARM_UP: Duration = Duration::from_millis(200);
+const SETTLE: Duration = Duration::from_millis(4);
+
+/// Something that is looked for, and what that cost so far.
+struct Contestant {
+    looks: Looks,
+    row: &'static str,
+    /// Nanoseconds a packet.
+    costs: Samples,
+    /// Percent more than without.
+    differences: Samples,
+    counters: Counters,
+}
+
+/// What its captures counted.
+#[derive(Default)]
+struct Counters {
+    asked: u64,
+    matched: u64,
+    lost: u64,
+}
+
+pub(super) fn measure(run: &mut Run, core: usize, other: usize) -> anyhow::Result<()> {
+    let (rounds, time) = run.quick_or((12, 20), (40, 60));
+    let mut contestants = wanted(run);
+    if contestants.is_empty() {
+        return Ok(());
+    }
+    let rig = Rig::filtering(Path::Encapsulate, FLOWS, core, Filters::none())?;
+    rig.open(true);
+    interrupt::sleep(WARM_UP)?;
+    for round in 1..=rounds {
+        run.says(&format!("cost, pair {round} of {rounds}"));
+        for contestant in &mut contestants {
+            contestant.pair(&rig, Duration::from_millis(time), other)?;
+        }
+    }
+    rig.open(false);
+    let left = rig.stop()?;
+    ensure!(left.leaked == 0 && left.unaccounted == 0, "{left:?}");
+    contestants.into_iter().for_each(|contestant| contestant.record(run));
+    Ok(())
+}
+
+fn wanted(run: &Run) -> Vec<Contestant> {
+    let of = |(looks, row)| Contestant {
+        looks,
+        row,
+        costs: Samples::default(),
+        differences: Samples::default(),
+        counters: Counters::default(),
+    };
+    let all = [
+        (Looks::Off, "capture.cost_percent.off"),
+        (Looks::Unmatched, UNMATCHED),
+        (Looks::Dhcp, "capture.cost_percent.dhcp"),
+        (Looks::All, "capture.cost_percent.all"),
+        (Looks::Clone, "capture.cost_percent.clone"),
+        (Looks::FourUnmatched, "capture.control.four_unmatched.cost_percent"),
+    ];
+    debug_assert!(all.iter().all(|(_, row)| PROMISES.iter().any(|promise| promise.name == *row)));
+    all.into_iter().filter(|(_, row)| run.wants(row)).map(of).collect()
+}
+
+impl Contestant {
+    /// A window without, one as long as two of these with, and one without.
+    fn pair(&mut self, rig: &Rig, time: Duration, other: usize) -> anyhow::Result<()> {
+        let before = cost(rig, time)?;
+        let count = match self.looks {
+            Looks::Off => 0,
+            Looks::FourUnmatched => 4,
+            Looks::Unmatched | Looks::Dhcp | Looks::All | Looks::Clone => 1,
+        };
+        let mut readers = Vec::new();
+        for capture in 0..count {
+            readers.extend(begin_as(rig, self.looks, capture, other)?.map(|reader| (capture, reader)));
+        }
+        readers.iter().for_each(|(_, reader)| reader.wake(true));
+        let with = cost(rig, time * 2)?;
+        for (capture, reader) in readers {
+            rig.tell(Command::Untap(capture))?;
+            self.counters.add(reader)?;
+        }
+        let without = f64::midpoint(before, cost(rig, time)?);
+        self.costs.push(with);
+        self.differences.push((with / without - 1.0) * 100.0);
+        Ok(())
+    }
+
+    fn record(self, run: &mut Run) {
+        let Self { row, costs, differences, counters: Counters { asked, matched, lost }, .. } = self;
+        let mut remark = format!("{:.1} ns a packet", costs.median().unwrap_or(0.0));
+        if let Some((low, high)) = differences.interval() {
+            remark.push_str(&format!(
+                "; median of {} pairs, 95 %: {low:.2} to {high:.2} %",
+                differences.count()
+            ));
+        }
+        if asked > 0 {
+            #[expect(clippy::cast_precision_loss, reason = "a percentage")]
+            let share = lost as f64 / matched.max(1) as f64 * 100.0;
+            remark.push_str(&format!(
+                "; of {asked} packets {matched} matched, of which {lost} found no room on their way to the file ({share:.0} %)"
+            ));
+        }
+        run.record(row, &differences);
+        run.remark(row, remark);
+    }
+}
+
+impl Counters {
+    fn add(&mut self, reader: Reader) -> anyhow::Result<()> {
+        let (asked, matched, lost) = reader.stop()?;
+        *self = Self { asked: self.asked + asked, matched: self.matched + matched, lost: self.lost + lost };
+        Ok(())
+    }
+}
+
+/// CPU time of a packet, in nanoseconds.
+fn cost(rig: &Rig, time: Duration) -> anyhow::Result<f64> {
+    interrupt::sleep(SETTLE)?;
+    let before = rig.read()?;
+    interrupt::sleep(time)?;
+    let window = rig.read()?.since(&before);
+    ensure!(window.sent * 100 > window.packets * 99, "a capture loses traffic: {window:?}");
+    Ok(window.nanos_per_packet())
+}

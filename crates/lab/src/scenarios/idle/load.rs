@@ -1,0 +1,74 @@
+//! CPU time against load.
+
+use super::super::stand::{Contender, Setup, Stand, Trial};
+use super::{COLUMNS, Column, PROMISES, Points, Run, TESTPMD_IDLE};
+use crate::interrupt;
+use crate::traffic::raw::Plan;
+use std::time::Duration;
+
+/// Packets a second that no device here can carry; what comes out then is its capacity.
+const OVERLOAD: f64 = 2_500_000.0;
+/// Parts of the capacity at which the cost is taken, in percent.
+const LOADS: [u32; 3] = [1, 10, 50];
+/// How often the sink's timer looks in vain before its wire rings again: for longer than a device stays away that is moderated. Whoever
+/// sends to a network interface does not pay for an interrupt at the other end of its cable, and on a veth it would.
+const SINK_PATIENCE: u32 = 16;
+const KINDS: [&str; 1] = ["cpu_at"];
+
+/// Fills these rows of all columns. Answers how many packets their books miss.
+pub(super) fn measure(run: &mut Run, points: &mut Points) -> anyhow::Result<u64> {
+    let mut unaccounted = 0;
+    for column in COLUMNS {
+        let curve = column.contender == Contender::Testpmd && run.wants(TESTPMD_IDLE);
+        if !curve && !column.is_wanted(run, &KINDS) {
+            continue;
+        }
+        if run.is_out_of_time() {
+            run.leave_out(format!("{}: CPU against load", column.name));
+            continue;
+        }
+        let result = of(run, column, points);
+        unaccounted += column.or_skip(run, &KINDS, result)?.unwrap_or(0);
+    }
+    Ok(unaccounted)
+}
+
+fn of(run: &mut Run, column: Column, points: &mut Points) -> anyhow::Result<u64> {
+    let mut stand = Stand::lay(Setup { sink_patience: SINK_PATIENCE, ..column.setup() })?;
+    load(run, column, &mut stand, points)?;
+    Ok(stand.unaccounted()?.map_or(0, i64::unsigned_abs))
+}
+
+/// Percent of a core at parts of the capacity.
+fn load(run: &mut Run, column: Column, stand: &mut Stand, points: &mut Points) -> anyhow::Result<()> {
+    let name = column.name;
+    run.says(&format!("{name}, capacity"));
+    let time = Duration::from_millis(run.quick_or(600, 2000));
+    let percent = |trial: &Trial| trial.device.as_secs_f64() / trial.sent.time.as_secs_f64() * 100.0;
+    let trial = stand.run(&Plan::steady(OVERLOAD, time))?;
+    let (capacity, full) = (trial.rate(), percent(&trial));
+    let nothing = stand.idle(|| {
+        interrupt::sleep(time)?;
+        Ok(time)
+    })?;
+    let line = points.load.entry(name.to_owned()).or_default();
+    line.extend([(0.0, nothing), (100.0, full)]);
+    for load in LOADS {
+        run.says(&format!("{name}, {load} % of the capacity"));
+        let part = f64::from(load) / 100.0;
+        let used = percent(&stand.run(&Plan::steady(capacity * part, time))?);
+        line.push((f64::from(load), used));
+        if column.peer == "polder" {
+            let moderated = points.moderated.entry(format!("{load} % of the capacity")).or_default();
+            moderated.push((f64::from(column.moderation_us), used));
+        }
+        let row = format!("idle.cpu_at_{load}_percent.ratio_vs_proportional.{name}");
+        if PROMISES.iter().any(|promise| promise.name == row) {
+            run.record_one(&row, used / (full * part));
+            let rate = capacity * part;
+            let text = format!("{used:.1} % of a core at {rate:.0} packets/s, {full:.0} % at {capacity:.0}");
+            run.remark(&row, text);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,232 @@
+//! `idle`: what a forwarder costs when little or nothing comes, and how fast it wakes.
+//!
+//! The kernel and Polder receive in the NAPI thread of the input, on the device's core; testpmd polls on
+//! that core whether or not anything comes.
+
+mod alone;
+mod load;
+
+use super::stand::{Contender, Setup};
+use super::{Goal, Promise, Run, Scenario};
+use crate::interrupt;
+use crate::peers::Task;
+use crate::peers::kernel::Napi;
+use crate::report::{Better, Curve};
+use std::collections::BTreeMap;
+
+/// The scenario.
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "idle",
+    about: "CPU time with nothing or little to do, wake-up latency, and the first burst after silence",
+    needs_root: true,
+    promises: PROMISES,
+    measure,
+};
+
+const FIRST_BURST_LOST: &str = "idle.first_burst_lost";
+const UNACCOUNTED: &str = "idle.unaccounted_packets";
+
+const fn row(name: &'static str, unit: &'static str, goal: Goal) -> Promise {
+    Promise { name, unit, better: Better::Lower, goal }
+}
+
+const KERNEL_WAKE: &str = "idle.wake_1ms.p99_us.kernel.moderation_0us";
+const TESTPMD_IDLE: &str = "idle.cpu_percent.testpmd";
+
+const PROMISES: &[Promise] = &[
+    row("idle.cpu_percent.kernel", "%", Goal::None),
+    row(TESTPMD_IDLE, "%", Goal::None),
+    row("idle.cpu_percent.polder", "%", Goal::Value(0.5)),
+    row("idle.cpu_at_10_percent.ratio_vs_proportional.moderation_0us", "", Goal::None),
+    row("idle.cpu_at_10_percent.ratio_vs_proportional.moderation_50us", "", Goal::None),
+    row("idle.cpu_at_10_percent.ratio_vs_proportional.moderation_200us", "", Goal::Value(1.2)),
+    row("idle.cpu_at_10_percent.ratio_vs_proportional.kernel", "", Goal::None),
+    row("idle.cpu_at_50_percent.ratio_vs_proportional.moderation_0us", "", Goal::None),
+    row("idle.cpu_at_50_percent.ratio_vs_proportional.moderation_50us", "", Goal::None),
+    row("idle.cpu_at_50_percent.ratio_vs_proportional.moderation_200us", "", Goal::Value(1.2)),
+    row("idle.cpu_at_50_percent.ratio_vs_proportional.kernel", "", Goal::None),
+    row("idle.wake_1ms.p50_us.kernel.moderation_0us", "µs", Goal::None),
+    row("idle.wake_1ms.p50_us.testpmd.moderation_0us", "µs", Goal::None),
+    row("idle.wake_1ms.p50_us.polder.moderation_0us", "µs", Goal::None),
+    row("idle.wake_1ms.p50_us.polder.moderation_50us", "µs", Goal::None),
+    row("idle.wake_1ms.p50_us.polder.moderation_200us", "µs", Goal::None),
+    row(KERNEL_WAKE, "µs", Goal::None),
+    row("idle.wake_1ms.p99_us.testpmd.moderation_0us", "µs", Goal::None),
+    row("idle.wake_1ms.p99_us.polder.moderation_0us", "µs", Goal::Row(KERNEL_WAKE)),
+    row("idle.wake_1ms.p99_us.polder.moderation_50us", "µs", Goal::None),
+    row("idle.wake_1ms.p99_us.polder.moderation_200us", "µs", Goal::None),
+    row("idle.wake_1s.p50_us.kernel", "µs", Goal::None),
+    row("idle.wake_1s.p50_us.testpmd", "µs", Goal::None),
+    row("idle.wake_1s.p50_us.polder", "µs", Goal::None),
+    row("idle.wake_1s.p50_us.polder_moderation_50us", "µs", Goal::None),
+    row("idle.wake_1s.p50_us.polder_moderation_200us", "µs", Goal::None),
+    row("idle.wake_1s.max_us.kernel", "µs", Goal::None),
+    row("idle.wake_1s.max_us.testpmd", "µs", Goal::None),
+    row("idle.wake_1s.max_us.polder", "µs", Goal::None),
+    row("idle.wake_1s.max_us.polder_moderation_50us", "µs", Goal::None),
+    row("idle.wake_1s.max_us.polder_moderation_200us", "µs", Goal::None),
+    row(FIRST_BURST_LOST, "packets", Goal::Value(0.0)),
+    row("idle.first_burst_1024_lost.kernel", "packets", Goal::None),
+    row("idle.first_burst_1024_lost.polder", "packets", Goal::None),
+    row(UNACCOUNTED, "packets", Goal::Value(0.0)),
+];
+
+/// A device, and how it is moderated.
+#[derive(Clone, Copy)]
+struct Column {
+    /// Its name in rows about who it is.
+    peer: &'static str,
+    /// Its name in pictures, and in rows about load.
+    name: &'static str,
+    contender: Contender,
+    moderation_us: u16,
+}
+
+const fn column(peer: &'static str, name: &'static str, contender: Contender, moderation_us: u16) -> Column {
+    Column { peer, name, contender, moderation_us }
+}
+
+/// The most important first: a quick run leaves out what is at the end.
+const COLUMNS: [Column; 5] = [
+    column("polder", "moderation_0us", Contender::Polder, 0),
+    column("kernel", "kernel", Contender::Kernel(Napi::Threaded), 0),
+    column("polder", "moderation_200us", Contender::Polder, 200),
+    column("testpmd", "testpmd", Contender::Testpmd, 0),
+    column("polder", "moderation_50us", Contender::Polder, 50),
+];
+
+const FRAME_BYTES: usize = 64;
+
+/// Points for the pictures.
+#[derive(Default)]
+struct Points {
+    /// CPU time against load, by column.
+    load: BTreeMap<String, Vec<(f64, f64)>>,
+    /// Latency against moderation, by quantile.
+    latency: BTreeMap<String, Vec<(f64, f64)>>,
+    /// CPU time against moderation, by load.
+    moderated: BTreeMap<String, Vec<(f64, f64)>>,
+}
+
+fn measure(run: &mut Run) -> anyhow::Result<()> {
+    let (mut unaccounted, mut points) = (0, Points::default());
+    unaccounted += alone::measure(run, &mut points)?;
+    unaccounted += load::measure(run, &mut points)?;
+    draw(run, points);
+    #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
+    run.record_one(UNACCOUNTED, unaccounted as f64);
+    Ok(())
+}
+
+impl Column {
+    fn setup(&self) -> Setup {
+        let Self { contender, moderation_us, .. } = *self;
+        Setup { moderation_us, ..Setup::new(contender, Task::Bridge, FRAME_BYTES, 1) }
+    }
+
+    /// Its name in rows about packets that come alone, once a second.
+    fn each_second(&self) -> String {
+        if self.moderation_us > 0 { format!("{}_{}", self.peer, self.name) } else { self.peer.to_owned() }
+    }
+
+    /// Whether a row is about this column.
+    fn owns(&self, row: &str) -> bool {
+        let kind = row.split('.').nth(1).unwrap_or_default();
+        let ends_in = |name: &str| row.strip_suffix(name).is_some_and(|front| front.ends_with('.'));
+        match kind {
+            "wake_1ms" => ends_in(&format!("{}.moderation_{}us", self.peer, self.moderation_us)),
+            "wake_1s" => ends_in(&self.each_second()),
+            "cpu_at_10_percent" | "cpu_at_50_percent" => ends_in(self.name),
+            // One row has no name of a device; it is Polder's.
+            "first_burst_lost" => self.peer == "polder" && self.moderation_us == 0,
+            _ => self.moderation_us == 0 && ends_in(self.peer),
+        }
+    }
+
+    /// Its rows whose kinds begin with one of these.
+    fn rows(&self, kinds: &[&str]) -> Vec<&'static str> {
+        let is_kind = |row: &str| {
+            let kind = row.split('.').nth(1).unwrap_or_default();
+            kinds.iter().any(|begin| kind.starts_with(begin))
+        };
+        let rows = PROMISES.iter().map(|promise| promise.name);
+        rows.filter(|row| self.owns(row) && is_kind(row)).collect()
+    }
+
+    /// Whether one of these rows is wanted.
+    fn is_wanted(&self, run: &Run, kinds: &[&str]) -> bool {
+        run.wants_any(&self.rows(kinds))
+    }
+
+    /// What a measurement gave. If it failed, its rows that are wanted and have no value say why.
+    ///
+    /// # Errors
+    /// When interrupted.
+    fn or_skip<T>(
+        &self,
+        run: &mut Run,
+        kinds: &[&str],
+        result: anyhow::Result<T>,
+    ) -> anyhow::Result<Option<T>> {
+        let error = match result {
+            Ok(value) => return Ok(Some(value)),
+            Err(error) => error,
+        };
+        interrupt::check()?;
+        let mut rows = self.rows(kinds);
+        rows.retain(|row| run.wants(row) && run.value(row).is_none());
+        run.skip(&rows, &format!("{}: {error:#}", self.name));
+        Ok(None)
+    }
+}
+
+fn draw(run: &mut Run, points: Points) {
+    for (title, x, y, lines) in [
+        ("CPU time of the device against load", "percent of the capacity", "percent of a core", points.load),
+        (
+            "latency of packets that come alone, a thousand a second, against moderation",
+            "moderation, µs",
+            "latency, µs",
+            points.latency,
+        ),
+        ("CPU time of Polder against moderation", "moderation, µs", "percent of a core", points.moderated),
+    ] {
+        let (title, x, y) = (title.to_owned(), x.to_owned(), y.to_owned());
+        let sorted = |mut line: Vec<(f64, f64)>| {
+            line.sort_by(|one, other| one.0.total_cmp(&other.0));
+            line
+        };
+        let lines = lines.into_iter().map(|(name, line)| (name, sorted(line))).collect();
+        run.curve(Curve { title, x, y, lines });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::screen::Screen;
+    use anyhow::anyhow;
+
+    #[test]
+    fn each_row_but_that_of_the_books_is_of_one_column() {
+        for promise in PROMISES {
+            let owners = COLUMNS.iter().filter(|column| column.owns(promise.name)).count();
+            assert_eq!(owners, usize::from(promise.name != UNACCOUNTED), "{}", promise.name);
+        }
+    }
+
+    #[test]
+    fn rows_of_a_column_that_failed_say_why_and_others_stay() {
+        let mut run = Run::start(Screen::new(), "idle", PROMISES, (true, &[])).unwrap();
+        run.record_one("idle.cpu_percent.polder", 0.25);
+        let kinds = ["wake_1s", "cpu_percent"];
+        let failed = COLUMNS[0].or_skip(&mut run, &kinds, Err::<(), _>(anyhow!("it has ended"))).unwrap();
+        assert!(failed.is_none());
+        let report = run.finish();
+        let why = |row: &str| report.row(row).and_then(|row| row.reason.clone()).unwrap_or_default();
+        assert!(why("idle.wake_1s.p50_us.polder").contains("it has ended"));
+        assert!(!why("idle.wake_1s.p50_us.kernel").contains("it has ended"));
+        assert!(!why("idle.wake_1ms.p50_us.polder.moderation_0us").contains("it has ended"));
+        assert_eq!(report.row("idle.cpu_percent.polder").and_then(|row| row.value), Some(0.25));
+    }
+}
