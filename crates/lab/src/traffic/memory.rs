@@ -22,6 +22,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// The longest packet that is copied.
 const LONGEST: usize = 2048;
@@ -33,6 +34,10 @@ const IN_FLIGHT: usize = 1024;
 pub struct Tap {
     open: AtomicBool,
     allocations: AtomicU64,
+    /// Whether somebody waits for the next two.
+    asked: AtomicBool,
+    cpu_nanos: AtomicU64,
+    received: AtomicU64,
 }
 
 /// Where a source puts its packets.
@@ -103,6 +108,36 @@ impl Tap {
         self.allocations.store(count, Ordering::Relaxed);
     }
 
+    /// Asks the thread that polls the source what it has done. From outside, the scheduler's account of a thread that runs is as
+    /// old as its last tick, which is milliseconds.
+    pub fn ask(&self) {
+        // Relaxed: the question orders nothing.
+        self.asked.store(true, Ordering::Relaxed);
+    }
+
+    /// Answers, if somebody asks, with the calling thread's CPU time and how many packets have come.
+    #[inline]
+    pub fn answer(&self, received: u64) {
+        if self.asked.load(Ordering::Relaxed) {
+            let nanos = u64::try_from(clock::thread_cpu().as_nanos()).unwrap_or(u64::MAX);
+            self.cpu_nanos.store(nanos, Ordering::Relaxed);
+            self.received.store(received, Ordering::Relaxed);
+            // Release: pairs with the load in `answered`, which then sees both.
+            self.asked.store(false, Ordering::Release);
+        }
+    }
+
+    /// CPU time and packets, if they have been told since [`ask`](Self::ask).
+    pub fn answered(&self) -> Option<(Duration, u64)> {
+        // Acquire: pairs with the store in `answer`.
+        let is_told = !self.asked.load(Ordering::Acquire);
+        let told = || {
+            let nanos = self.cpu_nanos.load(Ordering::Relaxed);
+            (Duration::from_nanos(nanos), self.received.load(Ordering::Relaxed))
+        };
+        is_told.then(told)
+    }
+
     /// How often the thread that polls the source had allocated when it last did so.
     pub fn allocations(&self) -> u64 {
         self.allocations.load(Ordering::Relaxed)
@@ -148,6 +183,7 @@ impl Source {
 impl RxQueue for Source {
     fn receive(&mut self, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) -> Turn {
         self.tap.allocations.store(allocations::on_this_thread(), Ordering::Relaxed);
+        self.tap.answer(self.counters.received.get());
         if !self.tap.is_open() {
             return Turn::Drained;
         }

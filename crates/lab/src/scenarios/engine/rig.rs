@@ -1,5 +1,7 @@
 //! A gateway's worker between ports that copy: the loop, the stages and the counters are the real ones.
 
+use crate::clock;
+use crate::interrupt;
 use crate::meters::cpu::thread_time;
 use crate::meters::frames;
 use crate::topology::pin_here;
@@ -36,6 +38,9 @@ pub(crate) const STATIONS: u32 = 1000;
 /// What frames would measure on a wire; the FCS is not there, and 64 bytes are.
 pub(super) const FRAME_BYTES: usize = 68;
 
+/// How long a worker may take to say what it has done, and how often it is looked whether it has.
+const ANSWER: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_micros(20);
 const SLOTS: u32 = 4096;
 const SLOT_BYTES: u32 = 2048;
 pub(crate) const ETHERNET: PortId = PortId(0);
@@ -112,6 +117,8 @@ impl Build {
 pub(crate) struct Reading {
     received: u64,
     transmitted: u64,
+    /// Packets that had been received when `cpu` was taken.
+    timed: u64,
     cpu: Duration,
     allocations: u64,
     strays: u64,
@@ -126,6 +133,8 @@ pub(crate) struct Window {
     pub(crate) sent: u64,
     /// CPU time of the worker.
     pub(crate) cpu: Duration,
+    /// Packets that came in meanwhile; the others are counted a little later.
+    pub(crate) timed: u64,
     /// Allocations of the worker.
     pub(crate) allocations: u64,
     /// Frames that were dropped where they ought to have been released.
@@ -145,7 +154,7 @@ impl Window {
     /// CPU time for each packet, in nanoseconds.
     #[expect(clippy::cast_precision_loss, reason = "a ratio needs no more than 52 bits")]
     pub(crate) fn nanos_per_packet(&self) -> f64 {
-        self.cpu.as_nanos() as f64 / self.packets as f64
+        self.cpu.as_nanos() as f64 / self.timed as f64
     }
 }
 
@@ -239,14 +248,36 @@ impl Rig {
 
     /// Takes a look.
     pub(crate) fn read(&self) -> anyhow::Result<Reading> {
+        let told = self.ask()?;
+        // Of a worker that sleeps, the scheduler's account is up to date.
+        let cpu = told.iter().flatten().next().map_or_else(|| thread_time(self.id), |&(cpu, _)| Ok(cpu))?;
         let sum = |counter: fn(&QueueCounters) -> u64| self.queues.iter().map(|queue| counter(queue)).sum();
+        let received = |(queues, told): (&[Arc<QueueCounters>], &Option<(Duration, u64)>)| {
+            told.map_or_else(
+                || queues.iter().map(|queue| queue.received.get()).sum::<u64>(),
+                |(_, count)| count,
+            )
+        };
         Ok(Reading {
             received: sum(|queue| queue.received.get()),
             transmitted: sum(|queue| queue.transmitted.get()),
-            cpu: thread_time(self.id)?,
+            // Each port has a queue that receives and one that does not.
+            timed: self.queues.chunks(2).zip(&told).map(received).sum(),
+            cpu,
             allocations: self.taps.iter().map(|tap| tap.allocations()).max().unwrap_or(0),
             strays: self.region.strays(),
         })
+    }
+
+    /// What the worker says of itself at each port, once it has said it at one.
+    fn ask(&self) -> anyhow::Result<Vec<Option<(Duration, u64)>>> {
+        let asked = self.taps.iter().filter(|tap| tap.is_open()).collect::<Vec<_>>();
+        asked.iter().for_each(|tap| tap.ask());
+        let end = clock::now() + ANSWER;
+        while !asked.is_empty() && asked.iter().all(|tap| tap.answered().is_none()) && clock::now() < end {
+            interrupt::sleep(LOOK)?;
+        }
+        Ok(self.taps.iter().map(|tap| tap.answered().filter(|_| tap.is_open())).collect())
     }
 
     /// Tells the worker something.
@@ -297,6 +328,7 @@ impl Reading {
             packets: self.received - earlier.received,
             sent: self.transmitted - earlier.transmitted,
             cpu: self.cpu.saturating_sub(earlier.cpu),
+            timed: self.timed - earlier.timed,
             allocations: self.allocations - earlier.allocations,
             strays: self.strays - earlier.strays,
         }
@@ -402,5 +434,21 @@ mod tests {
             assert_eq!((window.allocations, window.strays), (0, 0), "{path:?}");
             assert_eq!(rig.stop().unwrap(), Left { leaked: 0, unaccounted: 0 }, "{path:?}");
         }
+    }
+
+    /// The scheduler's account, read from outside, stands still between two ticks.
+    #[test]
+    fn each_look_at_a_busy_worker_is_of_this_moment() {
+        let rig = Rig::start(Path::Bridge, 1, 0).unwrap();
+        rig.open(true);
+        std::thread::sleep(Duration::from_millis(20));
+        let mut before = rig.read().unwrap();
+        for look in 0..50 {
+            let now = rig.read().unwrap();
+            let window = now.since(&before);
+            assert!(window.cpu > Duration::ZERO && window.timed > 0, "look {look}: {window:?}");
+            before = now;
+        }
+        assert_eq!(rig.stop().unwrap(), Left { leaked: 0, unaccounted: 0 });
     }
 }

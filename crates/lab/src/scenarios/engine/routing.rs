@@ -205,6 +205,7 @@ fn header_v4(total_length: u16) -> Ipv4Header {
 impl RxQueue for Scatter {
     fn receive(&mut self, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) -> Turn {
         self.tap.note_allocations(allocations::on_this_thread());
+        self.tap.answer(self.counters.received.get());
         if !self.tap.is_open() {
             return Turn::Drained;
         }

@@ -110,8 +110,8 @@ struct Points {
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {
     let (mut unaccounted, mut points) = (0, Points::default());
-    unaccounted += alone::measure(run, &mut points)?;
     unaccounted += load::measure(run, &mut points)?;
+    unaccounted += alone::measure(run, &mut points)?;
     draw(run, points);
     #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
     run.record_one(UNACCOUNTED, unaccounted as f64);
