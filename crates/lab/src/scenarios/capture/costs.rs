@@ -18,9 +18,6 @@ const FLOWS: u32 = 1000;
 const WARM_UP: Duration = Duration::from_millis(200);
 const SETTLE: Duration = Duration::from_millis(1);
 
-/// How many packets may be on their way when the worker is looked at.
-const BATCHES: u64 = 256;
-
 /// Something that is looked for, and what that cost so far.
 struct Contestant {
     looks: Looks,
@@ -47,9 +44,9 @@ pub(super) fn measure(run: &mut Run, core: usize, other: usize) -> anyhow::Resul
         return Ok(());
     }
     let rig = Rig::filtering(Path::Encapsulate, FLOWS, core, Filters::none())?;
+    let begin = rig.read()?;
     rig.open(true);
     interrupt::sleep(WARM_UP)?;
-    let begin = rig.read()?;
     for round in 1..=rounds {
         if round % 10 == 1 {
             run.says(&format!("cost, pair {round} of {rounds}"));
@@ -61,7 +58,7 @@ pub(super) fn measure(run: &mut Run, core: usize, other: usize) -> anyhow::Resul
     rig.open(false);
     interrupt::sleep(WARM_UP)?;
     let all = rig.read()?.since(&begin);
-    ensure!(all.sent.abs_diff(all.packets) <= BATCHES, "a capture loses traffic: {all:?}");
+    ensure!(all.sent * 1000 >= all.packets * 999, "a capture loses traffic: {all:?}");
     let left = rig.stop()?;
     ensure!(left.leaked == 0 && left.unaccounted == 0, "{left:?}");
     contestants.into_iter().for_each(|contestant| contestant.record(run));
