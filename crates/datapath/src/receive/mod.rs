@@ -6,6 +6,7 @@
 
 mod allowance;
 mod contention;
+mod emptying;
 mod law;
 mod line;
 mod pace;
@@ -14,6 +15,7 @@ mod standing;
 
 pub use allowance::Allowance;
 pub use contention::{Contention, Elapsed};
+pub use emptying::{Ageing, Emptying, POLL, WIRE, frames};
 pub use law::{Law, MOST};
 pub use line::{Grant, Line, MOST_WEIGHT, Options, Outcome, WEIGHT};
 pub use pace::{Mode, Pace};

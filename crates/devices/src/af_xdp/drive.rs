@@ -109,6 +109,11 @@ impl Driver {
         self.thread.as_ref()?.shared_time()
     }
 
+    /// CPU time of the context's thread, if it has one that is governed.
+    pub(super) fn thread_time(&self) -> Option<Nanos> {
+        self.thread.as_ref()?.time()
+    }
+
     /// Says how the context of `socket` is to be driven from now on.
     pub(super) fn drive(&mut self, socket: BorrowedFd<'_>, drive: Drive) -> Driven {
         if self.refused {

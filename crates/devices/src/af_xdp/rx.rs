@@ -19,6 +19,7 @@ use polder_buffers::{Batch, Packet, Pool, Segment};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Armed, Budget, Drive, Driven, RxQueue, Turn};
+use polder_datapath::receive::{self, Ageing, WIRE};
 use polder_datapath::units::Nanos;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
@@ -52,6 +53,8 @@ pub(super) struct Receiver<const COPIES: bool> {
     recent: bool,
     /// Packets that came or were lost since the worker last slept.
     came: u64,
+    /// How old packets in the device are when it is to be emptied.
+    ageing: Ageing,
     driver: Driver,
     counters: Arc<QueueCounters>,
     /// Last, so that the rings are unmapped before the socket is closed.
@@ -94,12 +97,13 @@ impl<const COPIES: bool> Receiver<COPIES> {
             armed: false,
             closed: false,
             scant: false,
-            few: RESERVE,
+            few: WIRE,
             due: false,
             emptied: true,
             fresh: false,
             recent: false,
             came: 0,
+            ageing: Ageing::default(),
             counters: Arc::default(),
             core,
         }
@@ -259,6 +263,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
             self.counters.drops.count(DropReason::FrameTooLong, dropped - starved);
         }
         self.came += dropped + full;
+        self.ageing.came(dropped + full);
         dropped + full
     }
 }
@@ -304,6 +309,7 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
         self.counters.received_bytes.add(bytes);
         self.turns += u32::from(packets > 0);
         self.came += packets as u64;
+        self.ageing.came(packets as u64);
         if self.turns >= SETTLE {
             self.settle();
         }
@@ -364,9 +370,10 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
 
     #[cold]
     fn discard(&mut self) -> bool {
-        self.due = !self.closed;
-        self.scant |= self.due;
-        self.due
+        self.scant |= !self.closed;
+        // Where the worker polls, emptying costs it no nap.
+        self.due = !self.closed && (!self.driver.is_held() || self.ageing.is_old());
+        !self.closed
     }
 
     fn insist(&mut self) {
@@ -374,11 +381,11 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
     }
 
     fn relent(&mut self) {
-        (self.scant, self.due) = (false, false);
+        (self.scant, self.due, self.ageing) = (false, false, Ageing::default());
     }
 
     fn keep_posted(&mut self, frames: u32) {
-        self.few = frames.clamp(FEWEST, RESERVE);
+        self.few = receive::frames(frames);
     }
 
     fn holds_back(&self) -> bool {
@@ -407,9 +414,5 @@ impl<const COPIES: bool> Drop for Receiver<COPIES> {
 const SETTLE: u32 = 64;
 /// The fewest frames that a queue lives on.
 const REFILL: u32 = 64;
-/// Frames that are kept posted while most of what comes is thrown away, at least, so that a wake-up is worth its cost; and by a device whose receiving
-/// the worker governs: as many as a wire holds, so that whoever brings little loses nothing while others have the core.
-const FEWEST: u32 = 16;
-const RESERVE: u32 = 256;
 /// The longest packet of any link: 64 KiB and its headers.
 const LONGEST: usize = 65_535 + 18;

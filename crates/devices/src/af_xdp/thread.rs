@@ -163,9 +163,14 @@ impl Thread {
         }
     }
 
-    /// Its CPU time so far, if it is of the worker's share.
+    /// Its CPU time so far.
+    pub(super) fn time(&self) -> Option<Nanos> {
+        sys::cpu_time(self.id)
+    }
+
+    /// The same, if it is of the worker's share.
     pub(super) fn shared_time(&self) -> Option<Nanos> {
-        if self.shares { sys::cpu_time(self.id) } else { None }
+        if self.shares { self.time() } else { None }
     }
 
     /// Lets the worker come soon when it is woken.

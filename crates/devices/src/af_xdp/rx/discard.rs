@@ -4,6 +4,7 @@ use super::Receiver;
 use crate::af_xdp::drive::BUDGET;
 use polder_buffers::Pool;
 use polder_datapath::drops::DropReason;
+use polder_datapath::receive::Emptying;
 use rustix::thread::{Timespec, nanosleep};
 
 impl<const COPIES: bool> Receiver<COPIES> {
@@ -27,17 +28,21 @@ impl<const COPIES: bool> Receiver<COPIES> {
 
     /// Only the kernel's thread can do it, which has the core while the worker naps.
     fn throw_away_napping(&mut self, pool: &mut Pool) {
+        // What was lost until now is not thrown away by this.
+        self.settle();
         self.driver.sleeps();
-        let mut nap = FIRST_NAP;
-        for _ in 0..MOST_NAPS {
+        let (mut emptying, mut nap) = (Emptying::default(), Some(Emptying::FIRST));
+        while let Some(long) = nap {
+            let before = self.driver.thread_time();
             // A nap that ends early throws away less.
-            let _ = nanosleep(&Timespec { tv_sec: 0, tv_nsec: nap });
+            let _ = nanosleep(&Timespec { tv_sec: 0, tv_nsec: i64::try_from(long.0).unwrap_or(0) });
+            // A thread that does not tell counts as idle.
+            let busy = before.zip(self.driver.thread_time()).map(|(before, now)| now.since(before));
             // Frames that were left posted are used up first.
-            if self.throw_away(u64::MAX, pool) + self.settle() < WIRE {
-                break;
-            }
-            nap = NAP;
+            let packets = self.throw_away(u64::MAX, pool) + self.settle();
+            nap = emptying.next(packets, busy.unwrap_or_default(), long);
         }
+        self.ageing.emptied(emptying);
         (self.came, self.fresh, self.emptied) = (0, true, false);
         self.driver.wakes();
     }
@@ -65,17 +70,11 @@ impl<const COPIES: bool> Receiver<COPIES> {
         self.received.release();
         self.counters.received.add(packets);
         self.counters.drops.count(DropReason::RxOverrun, packets);
+        self.ageing.came(packets);
         packets
     }
 }
 
-/// Nanoseconds of the first nap, in which the kernel's thread begins and throws away what a wire holds, and of all others;
-/// naps after which a device counts as empty.
-const FIRST_NAP: i64 = 40_000;
-const NAP: i64 = 15_000;
-const MOST_NAPS: u32 = 4;
-/// Packets that a wire holds (`VETH_RING_SIZE` of drivers/net/veth.c): fewer are all that there were.
-const WIRE: u64 = 256;
 /// Packets that one look brings in when there are many, and looks after which a device counts as empty.
 const LOOK: u64 = 2 * BUDGET as u64;
 const MOST_LOOKS: u32 = 40;
