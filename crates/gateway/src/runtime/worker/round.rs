@@ -21,6 +21,9 @@ const DELAY: Nanos = Nanos(700_000);
 const WAIT: Nanos = Nanos(500_000);
 const TURNS: u32 = 8;
 
+/// The longest that an answer waits for others to be sent with it, while few requests wait.
+const SOON: Nanos = Nanos(20_000);
+
 /// Longest turn of any queue.
 const LONGEST_TURN: Nanos = Nanos::from_millis(100);
 
@@ -133,9 +136,15 @@ impl Worker {
     }
 
     /// Packets of the next batch of a turn that has so many left. Batches that are shared are equally large: a
-    /// crumb at the end of a turn would be all that another worker has to do while this one does a whole one.
+    /// crumb at the end of a turn would be all that another worker has to do while this one does a whole one. A
+    /// service for which few requests wait sends what it has done before it goes on.
     fn batch_of(&self, index: usize, left: u32) -> u32 {
         let port = self.receivers[index].port;
+        if self.senders.is_service(port) && self.senders.is_at_ease() {
+            let whole = self.receivers[index].rx.packets_each().max(1);
+            let soon = self.schedule.line.worth(index, SOON).div_ceil(whole).max(1) * whole;
+            return left.min(BATCH_BUDGET).min(soon);
+        }
         let is_shared = self.sharing.as_ref().is_some_and(|sharing| sharing.order(port) != Order::Queue);
         if is_shared { left.div_ceil(left.div_ceil(BATCH_BUDGET).max(1)) } else { left.min(BATCH_BUDGET) }
     }

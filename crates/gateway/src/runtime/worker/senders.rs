@@ -28,6 +28,9 @@ pub(super) struct Senders {
     sated: bool,
 }
 
+/// Services are at ease while less than one part in so many waits for them of what may.
+const EASE: u32 = 4;
+
 /// The worker that writes sequence numbers: it has the first queue of every port.
 const SEALER: usize = 0;
 
@@ -63,6 +66,11 @@ impl Senders {
     /// Whether the port is such a service.
     pub(super) fn is_service(&self, port: PortId) -> bool {
         self.services.contains(&port)
+    }
+
+    /// Whether far fewer packets wait for services than may.
+    pub(super) fn is_at_ease(&self) -> bool {
+        self.wanted().is_some_and(|wanted| wanted > self.may_wait() / EASE * (EASE - 1))
     }
 
     /// How many packets may wait for services.
