@@ -300,7 +300,7 @@ impl Drain {
         }
     }
 
-    /// A device that reads packets by itself, [`IN_FLIGHT`] packets later, and must not be given what crosses a
+    /// A device that reads packets by itself, 1024 packets later, and must not be given what crosses a
     /// boundary of 4 KiB: such packets are copied into a slot, which never does, and counted.
     pub fn with_erratum(copied: &Arc<AtomicU64>) -> Self {
         Self { direct: Some((VecDeque::new(), Arc::clone(copied))), ..Self::new() }
