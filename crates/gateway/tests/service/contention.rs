@@ -1,28 +1,15 @@
 //! A service beside processes that want the worker's core: what it is booked with is the worker's own time.
 
-#![expect(clippy::disallowed_methods, reason = "a test looks at the real clock to give up")]
-
-use anyhow::Context as _;
-use polder::config;
-use polder::runtime::gateway::{Gateway, Opener};
-use polder::runtime::ports::{Facts, OpenPort};
-use polder_buffers::{Batch, BufferManager, BufferOptions, Packet};
-use polder_datapath::offload::Takes;
+use super::{Bench, request};
+use polder_buffers::{Batch, Packet};
 use polder_datapath::port::{Budget, RxQueue as _, TxQueue as _};
-use polder_datapath::wire::MacAddress;
-use polder_devices::pair;
-use polder_devices::service::{Options, Service, service};
-use polder_devices::{AnyQueue, Queue};
+use polder_devices::service::Service;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use std::collections::HashMap;
 use std::hint::black_box;
-use std::net::SocketAddrV4;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-const SERVICE: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
 /// Processes that compute beside the worker.
 const RIVALS: usize = 2;
 /// Requests at a time.
@@ -39,30 +26,6 @@ impl Service for Dear {
     }
 }
 
-fn request() -> Vec<u8> {
-    let mut frame = [&SERVICE.0[..], &[2, 0, 0, 0, 0, 1, 8, 0]].concat();
-    frame.extend([0x45, 0, 0, 29, 0, 0, 0, 0, 64, 17, 0x66, 0xcc, 10, 1, 0, 1, 10, 2, 0, 1]);
-    frame.extend([15, 160, 0, 7, 0, 9, 0, 0, 1]);
-    frame.resize(60, 0);
-    frame
-}
-
-fn opener(queues: HashMap<String, AnyQueue>) -> Opener {
-    let queues = Mutex::new(queues);
-    Box::new(move |port, _, _| {
-        let queue = queues.lock().expect("nobody panics").remove(&port.name).context("one queue a port")?;
-        let facts = Facts {
-            interface: port.name.clone(),
-            mac: MacAddress([2, 0, 0, 0, 1, 1]),
-            mtu: 1500,
-            takes: Takes::default(),
-            queues: 1,
-            mode: "in memory".to_owned(),
-        };
-        Ok(OpenPort { id: port.id, facts, queues: vec![queue], attachment: None })
-    })
-}
-
 /// Nanoseconds for which the worker's thread had the core, and for which it waited for it.
 fn scheduled() -> [u64; 2] {
     let tasks = std::fs::read_dir("/proc/self/task").expect("threads").filter_map(Result::ok);
@@ -72,6 +35,15 @@ fn scheduled() -> [u64; 2] {
     let text = std::fs::read_to_string(worker.join("schedstat")).expect("a kernel with schedstat");
     let mut numbers = text.split_whitespace().map(|word| word.parse::<u64>().expect("a number"));
     [(); 2].map(|()| numbers.next().expect("two numbers"))
+}
+
+/// Lets the rivals go, also when a test fails among them.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Computes on the worker's core until it is told to stop.
@@ -86,25 +58,14 @@ fn rival(core: CpuSet, stop: &AtomicBool) {
 fn what_others_had_of_the_core_is_booked_on_nobody() {
     let allowed = sched_getaffinity(None).expect("some cores");
     let cpu = (0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).expect("one at least");
-    let text = format!(
-        "version = 1\n[gateway]\nname = \"contention\"\ncpus = [{cpu}]\n[port.a]\ntap = \"a\"\n[port.s]\ntap = \"s\"\n\
-         [bridge.br0]\nmembers = [\"a\", \"s\"]\n\
-         [[bridge.br0.static]]\nmac = \"{SERVICE}\"\nport = \"s\"\n"
-    );
-    let configuration = config::parse(&text, Path::new("contention.toml")).expect("valid").configuration;
-    let memory = Arc::new(BufferManager::new(BufferOptions::fixed(2048, 512, 4096)).expect("memory"));
+    let Bench { _alone, memory, mut near, mut gateway, done } =
+        Bench::start("contention", cpu, Box::new(|| Box::new(Dear)));
     let mut pool = memory.region().pool();
-    let (mut near, mut far) = pair::cable(pair::Options::default()).expect("a cable");
-    let address = SocketAddrV4::new([10, 2, 0, 1].into(), 7);
-    let options = Options { mac: SERVICE, address, mtu: 1500, bounded: true };
-    let (queue, done) = service(options, Box::new(|| Box::new(Dear)));
-    let queues = [("a", Queue::boxed(far.remove(0))), ("s", queue.boxed())];
-    let queues = queues.map(|(name, queue)| (name.to_owned(), queue)).into();
-    let mut gateway = Gateway::start_on(configuration, &memory, opener(queues)).expect("it starts");
     let mut core = CpuSet::new();
     core.set(cpu);
     let stop = AtomicBool::new(false);
     let [had, waited] = std::thread::scope(|scope| {
+        let _ends = Ends(&stop);
         (0..RIVALS).for_each(|_| drop(scope.spawn(|| rival(core, &stop))));
         let (deadline, mut sent) = (Instant::now() + Duration::from_secs(60), 0);
         let times = loop {
@@ -117,14 +78,13 @@ fn what_others_had_of_the_core_is_booked_on_nobody() {
             }
             let mut batch = Batch::new();
             while sent < answered + AT_ONCE {
-                batch.push(Packet::copy_from(&request(), &mut pool).expect("memory")).expect("room");
+                batch.push(Packet::copy_from(&request(1), &mut pool).expect("memory")).expect("room");
                 sent += 1;
             }
             near[0].tx.transmit(&mut batch, &mut pool);
             let _ = near[0].rx.receive(&mut Budget::new(64), &mut batch, &mut pool);
             pool.release(&mut batch);
         };
-        stop.store(true, Ordering::Relaxed);
         times
     });
     let worked = |port: usize| -> u64 {

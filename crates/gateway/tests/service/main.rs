@@ -1,0 +1,80 @@
+//! A service in the process, on a worker of its own: what it is charged with, and when its answers leave.
+
+#![expect(clippy::disallowed_methods, reason = "a test looks at the real clock to give up")]
+
+mod answers;
+mod contention;
+
+use anyhow::Context as _;
+use polder::config;
+use polder::runtime::gateway::{Gateway, Opener};
+use polder::runtime::ports::{Facts, OpenPort};
+use polder_buffers::{BufferManager, BufferOptions};
+use polder_datapath::offload::Takes;
+use polder_datapath::wire::MacAddress;
+use polder_devices::service::{Maker, Options, ServiceCounters, service};
+use polder_devices::{AnyQueue, Queue, pair};
+use std::collections::HashMap;
+use std::net::SocketAddrV4;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const SERVICE: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
+
+/// A request of one byte.
+fn request(what: u8) -> Vec<u8> {
+    let mut frame = [&SERVICE.0[..], &[2, 0, 0, 0, 0, 1, 8, 0]].concat();
+    frame.extend([0x45, 0, 0, 29, 0, 0, 0, 0, 64, 17, 0x66, 0xcc, 10, 1, 0, 1, 10, 2, 0, 1]);
+    frame.extend([15, 160, 0, 7, 0, 9, 0, 0, what]);
+    frame.resize(60, 0);
+    frame
+}
+
+fn opener(queues: HashMap<String, AnyQueue>) -> Opener {
+    let queues = Mutex::new(queues);
+    Box::new(move |port, _, _| {
+        let queue = queues.lock().expect("nobody panics").remove(&port.name).context("one queue a port")?;
+        let facts = Facts {
+            interface: port.name.clone(),
+            mac: MacAddress([2, 0, 0, 0, 1, 1]),
+            mtu: 1500,
+            takes: Takes::default(),
+            queues: 1,
+            mode: "in memory".to_owned(),
+        };
+        Ok(OpenPort { id: port.id, facts, queues: vec![queue], attachment: None })
+    })
+}
+
+/// Workers of different gateways have the same names, and one of the tests looks for one by its name.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// A gateway of one worker on a core: a bridge of a cable and a service.
+struct Bench {
+    _alone: MutexGuard<'static, ()>,
+    memory: Arc<BufferManager>,
+    near: pair::End,
+    gateway: Gateway,
+    done: Arc<ServiceCounters>,
+}
+
+impl Bench {
+    fn start(name: &str, cpu: usize, maker: Maker) -> Self {
+        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = format!(
+            "version = 1\n[gateway]\nname = \"{name}\"\ncpus = [{cpu}]\n[port.a]\ntap = \"a\"\n[port.s]\ntap = \"s\"\n\
+         [bridge.br0]\nmembers = [\"a\", \"s\"]\n\
+         [[bridge.br0.static]]\nmac = \"{SERVICE}\"\nport = \"s\"\n"
+        );
+        let configuration = config::parse(&text, Path::new("service.toml")).expect("valid").configuration;
+        let memory = Arc::new(BufferManager::new(BufferOptions::fixed(2048, 512, 4096)).expect("memory"));
+        let (near, mut far) = pair::cable(pair::Options::default()).expect("a cable");
+        let address = SocketAddrV4::new([10, 2, 0, 1].into(), 7);
+        let options = Options { mac: SERVICE, address, mtu: 1500, bounded: true };
+        let (queue, done) = service(options, maker);
+        let queues = [("a", Queue::boxed(far.remove(0))), ("s", queue.boxed())];
+        let queues = queues.map(|(name, queue)| (name.to_owned(), queue)).into();
+        let gateway = Gateway::start_on(configuration, &memory, opener(queues)).expect("it starts");
+        Self { _alone: alone, memory, near, gateway, done }
+    }
+}
