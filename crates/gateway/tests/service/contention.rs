@@ -68,7 +68,7 @@ fn what_others_had_of_the_core_is_booked_on_nobody() {
         let _ends = Ends(&stop);
         (0..RIVALS).for_each(|_| drop(scope.spawn(|| rival(core, &stop))));
         let (deadline, mut sent) = (Instant::now() + Duration::from_secs(60), 0);
-        let times = loop {
+        loop {
             let answered = done.answered.get();
             let times = scheduled();
             // Long enough that the worker has lost its core again and again.
@@ -84,8 +84,7 @@ fn what_others_had_of_the_core_is_booked_on_nobody() {
             near[0].tx.transmit(&mut batch, &mut pool);
             let _ = near[0].rx.receive(&mut Budget::new(64), &mut batch, &mut pool);
             pool.release(&mut batch);
-        };
-        times
+        }
     });
     let worked = |port: usize| -> u64 {
         gateway.ports[port].counters.iter().map(|queue| queue.worked_nanos.get()).sum()
