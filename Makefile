@@ -28,7 +28,7 @@ test: need-cargo ## every check and test; installs missing tools when root; what
 	$(XTASK) ci
 
 test-long: need-cargo ## soak tests, more interleavings, valgrind, fuzzing
-	scripts/install-test-dependencies
+	scripts/install-test-dependencies --long
 	$(XTASK) long
 
 bench: need-cargo ## micro-benchmarks of all crates

@@ -68,7 +68,8 @@ impl Machine {
             spare_modules: &[],
             programs: &programs,
             memory_mib: 768,
-            card: None,
+            processors: 1,
+            cards: &[],
         };
         let mut guest = Guest::boot(kernel, &options).unwrap();
         for line in SETUP.lines().map(str::trim).filter(|line| !line.is_empty()) {

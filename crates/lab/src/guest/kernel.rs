@@ -14,26 +14,46 @@ const VARIABLE: &str = "POLDER_GUEST_KERNEL";
 pub struct Kernel {
     image: PathBuf,
     modules: BTreeMap<String, PathBuf>,
+    /// Modules that are a part of the image.
+    built_in: BTreeSet<String>,
     version: String,
 }
 
 impl Kernel {
-    /// Looks for the kernel.
+    /// Looks for the kernel of the machine's own Debian.
     ///
     /// # Errors
     /// When it is not there; the message says how to fetch it.
     pub fn find() -> anyhow::Result<Self> {
-        let folder = std::env::var_os(VARIABLE).map_or_else(|| PathBuf::from(FOLDER), PathBuf::from);
+        Self::look("", "scripts/guest-kernel")
+    }
+
+    /// Looks for the kernel of another suite of Debian, such as `bookworm-backports`.
+    ///
+    /// # Errors
+    /// When it is not there; the message says how to fetch it.
+    pub fn of_suite(suite: &str) -> anyhow::Result<Self> {
+        Self::look(&format!("-{suite}"), &format!("scripts/guest-kernel --suite {suite}"))
+    }
+
+    /// Looks in the folder whose name ends with `suffix`.
+    fn look(suffix: &str, script: &str) -> anyhow::Result<Self> {
+        let mut folder = std::env::var_os(VARIABLE).unwrap_or_else(|| FOLDER.into());
+        folder.push(suffix);
+        let folder = PathBuf::from(folder);
         let image = folder.join("vmlinux");
         ensure!(
             image.is_file(),
-            "there is no guest kernel in {}: run scripts/guest-kernel as root, or name its folder in {VARIABLE}",
+            "there is no guest kernel in {}: run {script} as root, or name the folder of the first in {VARIABLE}",
             folder.display()
         );
         let mut modules = BTreeMap::new();
         collect(&folder.join("modules"), &mut modules)?;
         let version = std::fs::read_to_string(folder.join("version")).unwrap_or_default().trim().to_owned();
-        Ok(Self { image, modules, version })
+        let built_in = std::fs::read_to_string(folder.join("built-in")).unwrap_or_default();
+        let built_in = built_in.lines().filter_map(|line| Path::new(line).file_stem());
+        let built_in = built_in.map(|stem| stem.to_string_lossy().replace('-', "_")).collect();
+        Ok(Self { image, modules, built_in, version })
     }
 
     /// The uncompressed image.
@@ -66,7 +86,7 @@ impl Kernel {
         order: &mut Vec<(String, PathBuf)>,
     ) -> anyhow::Result<()> {
         let name = name.replace('-', "_");
-        if !seen.insert(name.clone()) {
+        if self.built_in.contains(&name) || !seen.insert(name.clone()) {
             return Ok(());
         }
         let path = self.modules.get(&name);

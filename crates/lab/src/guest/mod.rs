@@ -6,26 +6,29 @@
 //! seconds, and does what it is told over a connection to this process.
 //!
 //! `scripts/guest-kernel` fetches the kernel; without it, or without QEMU, [`Guest::available`] says
-//! what is missing.
+//! what is missing. Other kernels come from Debian's backports ([`Kernel::of_suite`]), and network cards are
+//! of the model whose driver is to be met ([`Card`]).
 
 pub mod agent;
+mod card;
+mod emulator;
 mod initramfs;
 mod kernel;
 
+pub use card::{Card, FarEnd, Model};
 pub use kernel::Kernel;
 
+use crate::topology::Namespace;
 use crate::{clock, command, interrupt};
 use agent::{Answer, Request};
 use anyhow::{Context as _, bail, ensure};
+use emulator::Emulator;
 use initramfs::Initramfs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
-/// The emulator.
-const QEMU: &str = "qemu-system-x86_64";
 /// Where the guest reaches this machine.
 pub const HOST: &str = "10.0.2.2";
 /// How long the guest may take to start.
@@ -46,36 +49,10 @@ pub struct Options<'a> {
     pub programs: &'a [&'a str],
     /// Memory in MiB.
     pub memory_mib: u32,
-    /// A network card beside the uplink, if there is to be one.
-    pub card: Option<Card>,
-}
-
-/// A network card of a guest, `eth1`: its frames are datagrams between two ports of this machine.
-#[derive(Clone, Copy, Debug)]
-pub struct Card {
-    /// Its link-layer address.
-    pub mac: [u8; 6],
-    /// Where the emulator listens.
-    pub emulator: u16,
-    /// Where we do.
-    pub ours: u16,
-}
-
-impl Card {
-    fn arguments(self) -> [String; 4] {
-        let Self { mac, emulator, ours } = self;
-        let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
-        let ends = format!(
-            "local.type=inet,local.host=127.0.0.1,local.port={emulator},\
-             remote.type=inet,remote.host=127.0.0.1,remote.port={ours}"
-        );
-        [
-            "-netdev".to_owned(),
-            format!("dgram,id=card,{ends}"),
-            "-device".to_owned(),
-            format!("e1000,netdev=card,mac={mac},romfile="),
-        ]
-    }
+    /// Processors.
+    pub processors: u32,
+    /// Network cards beside the uplink. Their modules are loaded at start, in this order.
+    pub cards: &'a [Card<'a>],
 }
 
 /// A running guest.
@@ -94,8 +71,21 @@ impl Guest {
     /// # Errors
     /// What is missing, and how to get it.
     pub fn available() -> anyhow::Result<Kernel> {
-        ensure!(command::exists(QEMU), "{}", command::remedy(QEMU));
+        Emulator::with(&[])?;
         Kernel::find()
+    }
+
+    /// Whether a guest with cards of these models can be had here.
+    ///
+    /// # Errors
+    /// What is missing, and how to get it.
+    pub fn available_with(models: &[Model], kernel: &Kernel) -> anyhow::Result<()> {
+        Emulator::with(&[])?;
+        if models.iter().any(|model| model.needs_newer_emulator()) {
+            Emulator::newer()?;
+        }
+        let modules = models.iter().flat_map(|model| model.modules()).copied().collect::<Vec<_>>();
+        kernel.with_dependencies(&modules).map(drop)
     }
 
     /// Starts a guest and waits until it answers.
@@ -115,13 +105,17 @@ impl Guest {
             "console=ttyS0 quiet loglevel=4 panic=-1 tsc=reliable mitigations=off random.trust_cpu=on \
              rdinit=/polder-lab -- guest-agent {port}"
         );
-        let mut command = Command::new(QEMU);
+        let mut command = Emulator::with(options.cards)?.command();
+        if options.cards.iter().any(|card| card.model.is_express()) {
+            command.args(["-machine", "q35"]);
+        }
+        let cards = options.cards.iter().enumerate();
         command
-            .args(["-accel", "tcg", "-cpu", "max", "-smp", "1", "-nodefaults", "-no-reboot"])
+            .args(["-accel", "tcg", "-cpu", "max", "-nodefaults", "-no-reboot"])
             .args(["-display", "none", "-serial", "stdio"])
-            .args(["-m", &options.memory_mib.to_string()])
+            .args(["-smp", &options.processors.to_string(), "-m", &options.memory_mib.to_string()])
             .args(["-netdev", "user,id=uplink", "-device", "e1000,netdev=uplink,romfile="])
-            .args(options.card.map(Card::arguments).into_iter().flatten())
+            .args(cards.flat_map(|(index, card)| card.arguments(port, index)))
             .arg("-kernel")
             .arg(kernel.image())
             .arg("-initrd")
@@ -129,6 +123,9 @@ impl Guest {
             .args(["-append", &line]);
         let mut emulator = command::Running::start("the guest", &mut command)?;
         let stream = accept(&listener, &mut emulator)?;
+        for (index, card) in options.cards.iter().enumerate() {
+            card.lay(port, index)?;
+        }
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let lines = BufReader::new(stream.try_clone()?);
@@ -170,6 +167,21 @@ impl Guest {
     /// When it fails, with what it said.
     pub fn run(&mut self, line: &str) -> anyhow::Result<String> {
         self.ask(&Request::run(line))
+    }
+
+    /// The name that the guest has given to the network card with an address.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn interface(&mut self, mac: [u8; 6]) -> anyhow::Result<String> {
+        let wanted = card::colons(mac);
+        for name in self.ask(&Request::List("/sys/class/net".to_owned()))?.lines() {
+            let address = self.ask(&Request::Read(format!("/sys/class/net/{name}/address")))?;
+            if address.trim() == wanted {
+                return Ok(name.to_owned());
+            }
+        }
+        bail!("the guest has no network card {wanted}: {}", command::last_lines(&self.console(), 20))
     }
 
     /// What the guest's kernel has printed on its console.
@@ -240,7 +252,8 @@ fn build(kernel: &Kernel, options: &Options<'_>) -> anyhow::Result<Initramfs> {
         files.program(&path, &format!("usr/bin/{name}"))?;
     }
     // The uplink is an e1000: of all cards it needs the fewest modules.
-    let wanted: Vec<&str> = std::iter::once("e1000").chain(options.modules.iter().copied()).collect();
+    let cards = options.cards.iter().flat_map(|card| card.model.modules());
+    let wanted: Vec<&str> = std::iter::once(&"e1000").chain(options.modules).chain(cards).copied().collect();
     let at_start = kernel.with_dependencies(&wanted)?;
     let all: Vec<&str> = wanted.iter().chain(options.spare_modules).copied().collect();
     let all = kernel.with_dependencies(&all)?;

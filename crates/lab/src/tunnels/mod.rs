@@ -23,7 +23,7 @@ mod wire;
 
 use crate::command::{self, Running};
 use crate::guest::agent::{Answer, Request};
-use crate::guest::{Card, Guest, Kernel, Options as GuestOptions};
+use crate::guest::{Card, FarEnd, Guest, Kernel, Model, Options as GuestOptions};
 use crate::peers::polder;
 use crate::topology::{End, Namespace, Topology};
 use crate::traffic::raw::PacketSocket;
@@ -155,6 +155,7 @@ impl Judge {
         card.connect(("127.0.0.1", emulator))?;
         let ours = card.local_addr()?.port();
         let wire = Wire::lay(card, air.inside(|| PacketSocket::open("air0"))??)?;
+        let far_end = FarEnd::Datagrams { emulator, ours };
         let guest = Guest::boot(
             kernel,
             &GuestOptions {
@@ -163,7 +164,8 @@ impl Judge {
                 spare_modules: &[],
                 programs: PROGRAMS,
                 memory_mib: 384,
-                card: Some(Card { mac: CARD, emulator, ours }),
+                processors: 1,
+                cards: &[Card { model: Model::E1000, mac: CARD, far_end }],
             },
         )?;
         let gateway = Gateway::start(&near, topology.directory())?;

@@ -89,7 +89,8 @@ pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
         spare_modules: &["tun"],
         programs: &[PROGRAMS, &[polder]].concat(),
         memory_mib: 512,
-        card: None,
+        processors: 1,
+        cards: &[],
     };
     let guest = Guest::boot(&kernel, &options)?;
     let prefix = topology.interface("w");
