@@ -188,6 +188,19 @@ impl EgressQueue {
         self.fifo.bytes
     }
 
+    /// Takes over the packets of the queue that this one replaces, with their times of arrival; packets that
+    /// find no room go to `refuse`.
+    pub fn take_over(&mut self, mut old: Self, mut refuse: impl FnMut(Packet, Refusal)) {
+        for (packet, came) in old.fifo.packets.drain(..) {
+            if self.has_room(packet.len() as u64) {
+                self.fifo.push(packet, came);
+            } else {
+                refuse(packet, Refusal::Full);
+            }
+        }
+        self.wait = old.wait;
+    }
+
     /// Takes out everything, for a port that closes.
     pub fn clear(&mut self) -> impl Iterator<Item = Packet> + '_ {
         self.fifo.bytes = 0;
@@ -296,6 +309,29 @@ mod tests {
         assert!(refused.iter().map(|(packet, _)| packet.flow_hash).eq(5..8));
         let refused = refused.into_iter().map(|(packet, _)| packet);
         left.into_iter().chain(refused).for_each(|packet| pool.release_packet(packet));
+    }
+
+    #[test]
+    fn a_queue_that_replaces_another_keeps_order_and_times_and_refuses_what_is_too_much() {
+        let region = Region::new(RegionOptions { slots: 256, slot_bytes: 512 }).expect("memory");
+        let mut pool = region.pool();
+        // 100 bytes take a second.
+        let slow = QueueOptions { rate: Some(BytesPerSecond(100)), ..drop_tail(4000) };
+        let mut queue = EgressQueue::new(&slow);
+        queue.put(&mut batch(0..30, &mut pool), Nanos(MILLIS), |_, _| unreachable!("there is room"));
+        let mut next = EgressQueue::new(&drop_tail(2500));
+        let mut refused = Vec::new();
+        next.take_over(queue, |packet, why| refused.push((packet, why)));
+        assert_eq!((next.len(), next.bytes(), refused.len()), (25, 2500, 5));
+        assert!(refused.iter().all(|(_, why)| *why == Refusal::Full));
+        let now = Nanos(3 * MILLIS);
+        let left = core::iter::from_fn(|| next.take(now, |_, _| unreachable!("no reason to")));
+        let left = left.collect::<Vec<_>>();
+        assert!(left.iter().map(|packet| packet.flow_hash).eq(0..25), "the rate is gone, the order is not");
+        assert_eq!(next.wait(), Nanos(2 * MILLIS), "counted from the arrival");
+        left.into_iter()
+            .chain(refused.into_iter().map(|(packet, _)| packet))
+            .for_each(|packet| pool.release_packet(packet));
     }
 
     #[test]

@@ -73,7 +73,6 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
         interface,
         report,
         mtu,
-        most_mtu: options.mtu,
         claims,
         locals,
         cores,

@@ -69,6 +69,6 @@ pub use napi::Moderation;
 pub use options::{BusyPoll, Claim, Door, Hook, Land, Mode, OnExit, Options, Take};
 pub use pin::release;
 pub use port::{LinkState, Opened, Port, Statistics};
-pub use preflight::{Finding, Level, Report, inspect};
+pub use preflight::{Finding, Level, Report, STATE, inspect};
 pub use suspend::Suspension;
 pub use verdict::Verdict;

@@ -40,7 +40,6 @@ pub struct Port {
     /// What was found and obtained.
     pub report: Report,
     pub(super) mtu: Arc<AtomicU32>,
-    pub(super) most_mtu: Option<u32>,
     pub(super) claims: Option<Claims>,
     pub(super) locals: Option<Locals>,
     pub(super) cores: Vec<Weak<Core>>,
@@ -100,14 +99,14 @@ impl Port {
         self.locals.as_ref().ok_or(Errno::NODEV)?.replace(doors, lands)
     }
 
-    /// Looks at the interface again, and takes its MTU over for what is sent.
+    /// Looks at the interface again, and takes its MTU over for what is sent, or `most_mtu` where that is less.
     ///
     /// # Errors
     /// `NODEV` when the interface is gone.
-    pub fn refresh(&self) -> Result<LinkState, Errno> {
+    pub fn refresh(&self, most_mtu: Option<u32>) -> Result<LinkState, Errno> {
         let link = link::query(Which::Index(self.interface.index))?;
         // Relaxed: a number that orders nothing.
-        self.mtu.store(link.mtu.min(self.most_mtu.unwrap_or(u32::MAX)), Ordering::Relaxed);
+        self.mtu.store(link.mtu.min(most_mtu.unwrap_or(u32::MAX)), Ordering::Relaxed);
         Ok(LinkState { mac: link.mac, mtu: link.mtu, up: link.up, carrier: link.carrier })
     }
 

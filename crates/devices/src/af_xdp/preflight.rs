@@ -210,7 +210,7 @@ fn frames(link: &LinkInfo, memory: RegionOptions, obtained: Option<&Obtained>) -
 fn state(link: &LinkInfo, options: &Options) -> Option<Finding> {
     if !link.up {
         let text = format!("down: `ip link set dev {} up`", link.name);
-        return Some(finding(Level::Problem, "state", text));
+        return Some(finding(Level::Problem, STATE, text));
     }
     if let Some(master) = link.master
         && options.take == Take::Whole
@@ -221,7 +221,7 @@ fn state(link: &LinkInfo, options: &Options) -> Option<Finding> {
             "belongs to {name}, which will receive nothing from it: `ip link set dev {} nomaster`",
             link.name
         );
-        return Some(finding(Level::Warning, "state", text));
+        return Some(finding(Level::Warning, STATE, text));
     }
     None
 }
@@ -387,4 +387,6 @@ impl fmt::Display for Report {
     }
 }
 
+/// The topic of findings about an interface that is down, or belongs to another.
+pub const STATE: &str = "state";
 const CAP_IPC_LOCK: u32 = 14;

@@ -171,6 +171,15 @@ pub fn open(options: &Options, region: &Region) -> Result<Tap, TapError> {
     Ok(Tap { interface: Interface { name, index, mac, mtu }, udp_segments, queues })
 }
 
+/// The largest network packet of the interface `name` of the calling thread's network namespace, in bytes, Ethernet
+/// header excluded.
+///
+/// # Errors
+/// `NODEV` when there is none.
+pub fn mtu(name: &str) -> Result<u32, Errno> {
+    sys::mtu(any_socket()?, name)
+}
+
 fn check(options: &Options) -> Result<(), TapError> {
     let name = &options.name;
     let bad = |byte: u8| byte == b'/' || byte == 0 || byte.is_ascii_whitespace();

@@ -1,7 +1,7 @@
 //! What has changed inside a port, tunnel or bridge, key by key.
 
-use super::difference::{Changes, Difference};
-use super::model::Configuration;
+use super::difference::{Changes, Difference, Restart};
+use super::model::{Configuration, Device, Port};
 use std::collections::BTreeMap;
 use toml::{Table, Value};
 
@@ -66,18 +66,59 @@ fn flatten(path: &str, value: &Value, values: &mut BTreeMap<String, String>) {
     }
 }
 
-/// The keys below `prefix` that are not the same.
+/// The lines about the keys below `prefix` that are not the same.
 fn keys(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>, prefix: &str) -> Vec<String> {
+    let line = |(key, change)| format!("    {key}: {change}");
+    changed(before, after, prefix).into_iter().map(line).collect()
+}
+
+/// The keys below `prefix` that are not the same, with both values.
+fn changed(
+    before: &BTreeMap<String, String>,
+    after: &BTreeMap<String, String>,
+    prefix: &str,
+) -> Vec<(String, String)> {
     let below = |path: &&String| path.starts_with(prefix);
     let mut paths = before.keys().chain(after.keys()).filter(below).collect::<Vec<_>>();
     paths.sort_unstable();
     paths.dedup();
-    let line = |path: &String| {
+    let change = |path: &String| {
         let (old, new) = (before.get(path), after.get(path));
         let text = |value: Option<&String>| value.map_or("–", String::as_str).to_owned();
-        (old != new).then(|| format!("    {}: {} → {}", &path[prefix.len()..], text(old), text(new)))
+        (old != new).then(|| (path[prefix.len()..].to_owned(), format!("{} → {}", text(old), text(new))))
     };
-    paths.into_iter().filter_map(line).collect()
+    paths.into_iter().filter_map(change).collect()
+}
+
+/// The keys of ports that stay and cannot have other values while the port is open.
+pub(super) fn fixed(old: &Configuration, target: &Configuration, ports: &Changes<Port>) -> Vec<Restart> {
+    if ports.changed.is_empty() {
+        return Vec::new();
+    }
+    let (before, after) = (values(old), values(target));
+    let of_port = |port: &Port| {
+        let section = format!("port.{}", port.name);
+        let keys = changed(&before, &after, &format!("{section}."));
+        let fixed = keys.into_iter().filter_map(|(key, change)| {
+            let reason = why_fixed(&key, &port.device)?;
+            Some(Restart { section: section.clone(), key, change, reason })
+        });
+        fixed.collect::<Vec<_>>()
+    };
+    ports.changed.iter().flat_map(|change| of_port(&change.new)).collect()
+}
+
+/// Why a key of an open port cannot have another value; `None` for one that can.
+fn why_fixed(key: &str, device: &Device) -> Option<&'static str> {
+    match (key, device) {
+        ("coalesce" | "weight", _) | ("mtu", Device::Interface(_)) => None,
+        (key, _) if key.starts_with("queue.") => None,
+        ("mtu", Device::Tap(_) | Device::Lan78xx(_)) => {
+            Some("buffers are laid out for the longest packet when the device is opened")
+        }
+        ("order", _) => Some("flows under way would find other workers, and get out of order"),
+        _ => Some("the device is attached in this way, and would have to be closed for it"),
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! and learned addresses that speak of them stay right.
 
 use super::buffers::is_registered;
+use super::detail;
 use super::filters;
 use super::model::{Bridge, Configuration, Device, Gateway, Port, Tunnel};
 use super::write::flow_hash;
@@ -56,10 +57,10 @@ pub struct Change<T> {
 /// A change that needs a restart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Restart {
-    /// The section.
-    pub section: &'static str,
+    /// The section, as `gateway` or `port.lan`.
+    pub section: String,
     /// The key.
-    pub key: &'static str,
+    pub key: String,
     /// Its old and new value.
     pub change: String,
     /// Why it cannot be changed while the gateway runs.
@@ -92,14 +93,16 @@ impl Named for Bridge {
 /// Compares the running configuration with the one that is to replace it.
 pub fn difference(old: &Configuration, new: &Configuration) -> Difference {
     let target = renumbered(new, old);
+    let ports = changes(&old.ports, &target.ports);
+    let restart = restart(old, &target).into_iter().chain(detail::fixed(old, &target, &ports));
     Difference {
-        ports: changes(&old.ports, &target.ports),
+        restart: restart.collect(),
         tunnels: changes(&old.tunnels, &target.tunnels),
         bridges: changes(&old.bridges, &target.bridges),
         filters: filters::changed(old, &target),
         router: old.router != target.router,
         workers: workers(old, &target),
-        restart: restart(old, &target),
+        ports,
         target,
     }
 }
@@ -114,11 +117,6 @@ impl Difference {
             && !self.router
             && self.workers.is_none()
             && self.restart.is_empty()
-    }
-
-    /// Ports that have to be opened anew although they stay: their device or the way it is attached changes.
-    pub fn reopened(&self) -> impl Iterator<Item = &Change<Port>> {
-        self.ports.changed.iter().filter(|change| !change.old.is_attached_like(&change.new))
     }
 }
 
@@ -186,9 +184,9 @@ fn restart(old: &Configuration, new: &Configuration) -> Vec<Restart> {
         ("slot_bytes", number(old.slot_bytes), number(new.slot_bytes), memory),
     ];
     let changed = checks.into_iter().filter(|(_, old, new, _)| old != new);
-    let restart = |(key, old, new, reason)| Restart {
-        section: "gateway",
-        key,
+    let restart = |(key, old, new, reason): (&str, String, String, &'static str)| Restart {
+        section: "gateway".to_owned(),
+        key: key.to_owned(),
         change: format!("{old} → {new}"),
         reason,
     };
@@ -203,9 +201,9 @@ fn buffers(old: &Configuration, new: &Configuration) -> Vec<Restart> {
     let is_resized = old.gateway.memory_mib != new.gateway.memory_mib;
     let changed =
         pairs.filter(|((key, old), (_, new))| old != new && !(is_resized && *key == "fragments_mib"));
-    let restart = |((key, old), (_, new))| Restart {
-        section: "buffers",
-        key,
+    let restart = |((key, old), (_, new)): ((&str, String), (&str, String))| Restart {
+        section: "buffers".to_owned(),
+        key: key.to_owned(),
         change: format!("{old} → {new}"),
         reason,
     };
@@ -213,7 +211,7 @@ fn buffers(old: &Configuration, new: &Configuration) -> Vec<Restart> {
     if is_registered(new) && !is_registered(old) {
         let change = "none → the first interface".to_owned();
         let reason = "packet memory that grows and shrinks cannot be registered with a device";
-        changes.push(Restart { section: "port", key: "interface", change, reason });
+        changes.push(Restart { section: "port".to_owned(), key: "interface".to_owned(), change, reason });
     }
     changes
 }
@@ -393,18 +391,19 @@ mod tests {
     }
 
     #[test]
-    fn another_device_reopens_the_port() {
+    fn another_device_needs_a_restart() {
         let difference = from_base("\"eth1\"", "\"eth2\"");
-        let reopened: Vec<&str> = difference.reopened().map(|change| change.new.name.as_str()).collect();
-        assert_eq!(reopened, ["dmz"]);
+        let told = difference.to_string();
+        assert!(told.contains("! port.dmz interface: \"eth1\" → \"eth2\" needs a restart"), "{told}");
     }
 
     #[test]
-    fn another_weight_reopens_nothing() {
-        let difference = from_base("\"eth1\"", "\"eth1\"\nweight = 300");
+    fn weight_mtu_and_queue_change_while_the_port_is_open() {
+        let keys = "weight = 300\nmtu = 1400\nqueue = { kind = \"codel\", rate_kbit = 1000 }";
+        let difference = from_base("\"eth1\"", &format!("\"eth1\"\n{keys}"));
         let [change] = difference.ports.changed.as_slice() else { panic!("one change") };
         assert_eq!((change.old.weight, change.new.weight), (WEIGHT, 300));
-        assert_eq!((difference.reopened().count(), difference.restart.len()), (0, 0));
+        assert_eq!(difference.restart, []);
     }
 
     #[test]
@@ -433,7 +432,7 @@ workers = 17
     fn memory_and_name_need_a_restart() {
         let gateway = "[gateway]\nworkers = 2\nmemory_mib = 32\nname = \"north\"\n[port.lan]";
         let difference = from_base("[port.lan]", gateway);
-        let keys: Vec<&str> = difference.restart.iter().map(|restart| restart.key).collect();
+        let keys: Vec<&str> = difference.restart.iter().map(|restart| restart.key.as_str()).collect();
         assert_eq!(keys, ["name", "control", "memory_mib"]);
         assert!(difference.to_string().contains("! gateway memory_mib: "), "{difference}");
         assert!(difference.ports.is_empty());

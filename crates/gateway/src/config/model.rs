@@ -10,8 +10,7 @@ use super::lan78xx::Adapter;
 pub use super::queue::{PortQueue, QueueKind};
 use super::router::{InterfaceAddress, Router};
 pub use super::tunnel::{Dscp, Ecn, FlowLabel, TcpMss, Ttl, Tunnel, TunnelKind};
-use polder_buffers::{NO_PORT, PortId};
-use polder_datapath::receive::WEIGHT;
+use polder_buffers::PortId;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::path::PathBuf;
@@ -98,14 +97,6 @@ pub struct Port {
     pub addresses: Vec<InterfaceAddress>,
     /// Whether it may bring packets that are to be cut into segments. Never for a device that has none.
     pub segments: bool,
-}
-
-impl Port {
-    /// Whether it is the same device, attached in the same way: then a running gateway can change the rest.
-    pub fn is_attached_like(&self, other: &Self) -> bool {
-        let attachment = |port: &Self| Self { id: NO_PORT, coalesce: false, weight: WEIGHT, ..port.clone() };
-        attachment(self) == attachment(other)
-    }
 }
 
 /// The device behind a port.

@@ -94,8 +94,9 @@ fn inspect_local(port: &str, adapters: Result<Vec<usbfs::Adapter>, UsbError>) ->
             [] => "none is plugged in that this process can see".to_owned(),
             others => format!("there is a {}", others.join(", a ")),
         };
-        let text = format!("no LAN78xx is at USB port {port}; {seen}: `lsusb -d 0424:`");
-        return vec![(Severity::Problem, "adapter", text)];
+        let text =
+            format!("no LAN78xx is at USB port {port}; {seen}: `lsusb -d 0424:`; the port waits for it");
+        return vec![(Severity::Warning, "adapter", text)];
     };
     let mut findings = vec![(Severity::Fine, "adapter", format!("{} at USB port {port}", found.chip.name()))];
     findings.extend(slow(found.speed));
@@ -153,11 +154,12 @@ fn inspect_remote(
 ) -> Vec<Finding> {
     let listed = match listed {
         Ok(listed) => listed,
+        Err(error @ ClientError::Reach(..)) => return vec![awaited(&error)],
         Err(error) => return vec![(Severity::Problem, "USB/IP", error.to_string())],
     };
     let Some(found) = listed.iter().find(|device| device.busid == busid) else {
         let error = ClientError::NoDevice(server.clone(), busid.to_owned());
-        return vec![(Severity::Problem, "USB/IP", error.to_string())];
+        return vec![awaited(&error)];
     };
     let Some(chip) = found.chip else {
         let ours = listed.iter().filter(|device| device.chip.is_some()).map(|device| device.busid.as_str());
@@ -168,6 +170,11 @@ fn inspect_remote(
     };
     let first = (Severity::Fine, "adapter", format!("{} {busid} of {server}", chip.name()));
     std::iter::once(first).chain(slow(found.speed)).collect()
+}
+
+/// An adapter that is not there, and may come.
+fn awaited(error: &ClientError) -> Finding {
+    (Severity::Warning, "USB/IP", format!("{error}; the port waits for it"))
 }
 
 /// What is shown of an adapter. Asks it for its counters, which come with the next look.
@@ -283,8 +290,8 @@ mod tests {
     fn an_adapter_elsewhere_is_named_and_none_is_said() {
         let at = |adapters| inspect_local("1-7", Ok(adapters));
         let words = ["no LAN78xx is at USB port 1-7", "there is a LAN7801 at 2-1.4", "lsusb"];
-        assert_found(&at(vec![plugged_in()]), Severity::Problem, "adapter", &words);
-        assert_found(&at(vec![]), Severity::Problem, "adapter", &["none is plugged in"]);
+        assert_found(&at(vec![plugged_in()]), Severity::Warning, "adapter", &words);
+        assert_found(&at(vec![]), Severity::Warning, "adapter", &["none is plugged in", "waits for it"]);
         let unlisted = inspect_local("1-7", Err(UsbError::Missing("1-7".to_owned())));
         assert_found(&unlisted, Severity::Problem, "USB", &["lsusb"]);
     }

@@ -34,7 +34,8 @@ pub(super) fn announce(gateway: &Gateway, took: Nanos) {
     );
 }
 
-fn announce_port(state: &PortState) {
+/// One line about a port that is open, and one for each finding about it that is to be mended.
+pub(super) fn announce_port(state: &PortState) {
     let name = &state.configuration.name;
     let device = state.configuration.device.name();
     let role = match state.configuration.role {
@@ -42,7 +43,7 @@ fn announce_port(state: &PortState) {
         Role::Underlay => ", packets of tunnels alone",
         Role::Router => ", what is to be routed",
     };
-    if let Some(facts) = &state.facts {
+    if let Some(facts) = state.facts.as_ref().filter(|_| state.open) {
         let queues =
             if facts.queues == 1 { "1 queue".to_owned() } else { format!("{} queues", facts.queues) };
         tracing::info!("port {name}: {device}, {}, {queues}, MTU {}{role}", facts.mode, facts.mtu);

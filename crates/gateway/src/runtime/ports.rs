@@ -47,6 +47,8 @@ pub enum Attachment {
     Interface(Box<af_xdp::Port>),
     /// A USB adapter.
     Adapter(Arc<PortStatus>),
+    /// A TAP, whose buffers hold packets of so many bytes at most, Ethernet header excluded.
+    Tap(u32),
 }
 
 impl Attachment {
@@ -54,14 +56,14 @@ impl Attachment {
     pub fn interface(&self) -> Option<&af_xdp::Port> {
         match self {
             Self::Interface(port) => Some(port),
-            Self::Adapter(_) => None,
+            Self::Adapter(_) | Self::Tap(_) => None,
         }
     }
 
     /// The adapter, if it is one.
     pub fn adapter(&self) -> Option<&Arc<PortStatus>> {
         match self {
-            Self::Interface(_) => None,
+            Self::Interface(_) | Self::Tap(_) => None,
             Self::Adapter(status) => Some(status),
         }
     }
@@ -199,5 +201,6 @@ fn open_tap(name: &str, port: &Port, receiving: Receiving, region: &Region) -> R
         mode: "TAP with virtio-net headers".to_owned(),
     };
     let queues = tap.queues.into_iter().map(Queue::boxed).collect();
-    Ok(OpenPort { id: port.id, facts, queues, attachment: None })
+    let attachment = Some(Attachment::Tap(facts.mtu));
+    Ok(OpenPort { id: port.id, facts, queues, attachment })
 }

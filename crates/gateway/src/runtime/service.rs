@@ -8,7 +8,7 @@ use super::run::{SharedGateway, lock};
 use super::show::show;
 use super::trace::Tracer;
 use crate::capture::CaptureRequest;
-use crate::config::{self, LoadError, detail, difference};
+use crate::config::{self, LoadError, detail};
 use crate::control::{Answer, Ask, Fault, Refusal, Reloaded, Request, Response};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -90,20 +90,16 @@ impl Service {
         })?;
         let mut gateway = lock(&self.gateway);
         let kept = keep_on_exit(&gateway.configuration, &mut loaded.configuration);
-        let difference = difference(&gateway.configuration, &loaded.configuration);
-        let changes = detail::describe(&gateway.configuration, &difference);
-        if !dry_run && !difference.restart.is_empty() {
-            let message =
-                format!("a running gateway cannot change this, so nothing was changed:\n{difference}");
-            return Err(refusal(Fault::Runtime, message));
+        let failed = |error: anyhow::Error| refusal(Fault::Runtime, format!("{error:#}"));
+        let plan = gateway.plan(&loaded.configuration).map_err(failed)?;
+        let changes = detail::describe(&gateway.configuration, &plan.difference);
+        let found = plan.warnings.iter().map(|warning| format!("warning: {warning}")).collect::<Vec<_>>();
+        if !dry_run && !plan.difference.is_empty() {
+            gateway.carry_out(plan).map_err(failed)?;
         }
-        if !dry_run && !difference.is_empty() {
-            gateway
-                .reload(loaded.configuration)
-                .map_err(|error| refusal(Fault::Runtime, format!("{error:#}")))?;
-        }
-        let mut warnings = loaded.warnings.to_string();
-        warnings.push_str(&told_of(&kept, &gateway.configuration));
+        let kept = told_of(&kept, &gateway.configuration);
+        let warnings = [loaded.warnings.to_string(), found.join("\n"), kept];
+        let warnings = warnings.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n");
         Ok(Reloaded { applied: !dry_run, changes, warnings })
     }
 }

@@ -3,7 +3,7 @@
 //! Reading takes the gateway's lock for as long as counters are copied; what is large is read after.
 
 use super::accounts::{Accounts, drops};
-use super::gateway::{Gateway, PortState, WorkerHandle};
+use super::gateway::{Gateway, Link, PortState, WorkerHandle};
 use super::run::lock;
 use super::threads::{self, asleep};
 use super::views;
@@ -196,6 +196,8 @@ fn port(gateway: &Gateway, state: &PortState) -> PortRow {
             OnExit::Drop => "drop".to_owned(),
         },
         open: state.open,
+        state: state.word().to_owned(),
+        carrier: state.link.filter(|_| state.open).map(|link| link == Link::Up),
         trouble: state.trouble.clone(),
         mode: facts.map(|facts| facts.mode.clone()),
         queues: facts.map(|facts| facts.queues),

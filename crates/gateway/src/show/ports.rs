@@ -24,6 +24,13 @@ pub struct PortRow {
     pub on_exit: String,
     /// Whether it is open.
     pub open: bool,
+    /// `open`; `no-carrier` or `down` for one that is open and whose link does not carry; `waiting` for one whose device
+    /// is not there; `closed`.
+    #[serde(default)]
+    pub state: String,
+    /// Whether there is somebody at the other end of its link; none for a device that does not tell.
+    #[serde(default)]
+    pub carrier: Option<bool>,
     /// Why it is closed.
     pub trouble: Option<String>,
     /// How it is attached.
@@ -118,7 +125,7 @@ pub(super) fn draw(rows: &[PortRow], look: Look) -> String {
         table.row([
             row.name.clone(),
             device,
-            if row.open { "open" } else { "CLOSED" }.to_owned(),
+            state(row),
             row.mode.clone().unwrap_or_default(),
             row.queues.map(|queues| queues.to_string()).unwrap_or_default(),
             row.mtu.map(|mtu| mtu.to_string()).unwrap_or_default(),
@@ -131,6 +138,16 @@ pub(super) fn draw(rows: &[PortRow], look: Look) -> String {
         remarks(&mut table, row, look);
     }
     table.draw()
+}
+
+/// The state, in capitals when the port carries nothing.
+fn state(row: &PortRow) -> String {
+    match (row.state.as_str(), row.open) {
+        // A gateway that tells less.
+        ("" | "open", true) => "open".to_owned(),
+        ("", false) => "CLOSED".to_owned(),
+        (state, _) => state.replace('-', " ").to_uppercase(),
+    }
 }
 
 fn remarks(table: &mut Table, row: &PortRow, look: Look) {
@@ -178,6 +195,16 @@ mod tests {
         };
         let text = draw(&[row], Look::PLAIN);
         assert!(text.contains("CLOSED") && text.contains("✗ the interface has disappeared"), "{text}");
+    }
+
+    #[test]
+    fn a_link_that_does_not_carry_and_a_device_that_is_not_there_are_told() {
+        let text = |state: &str, open| {
+            draw(&[PortRow { state: state.to_owned(), open, ..PortRow::default() }], Look::PLAIN)
+        };
+        assert!(text("no-carrier", true).contains("NO CARRIER"));
+        assert!(text("waiting", false).contains("WAITING"));
+        assert!(text("", true).contains("open"), "a gateway that does not tell");
     }
 
     #[test]

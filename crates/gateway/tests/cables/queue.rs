@@ -1,19 +1,22 @@
 //! The queue in front of a port: behind restoration, counted, and never out of order.
 
-use crate::bench::Bench;
+use crate::bench::{Bench, configuration};
 use polder_buffers::Whereabouts;
 use polder_datapath::drops::DropReason;
 use std::time::{Duration, Instant};
 
 /// A gateway whose port b has that queue; the packets of port a find their workers in that order.
 fn bench(queue: &str, order: &str, workers: usize) -> Bench {
-    let text = format!(
+    Bench::new(&text(&format!("queue = {{ {queue} }}"), order, workers), [1, 1])
+}
+
+fn text(queue: &str, order: &str, workers: usize) -> String {
+    format!(
         "version = 1\n[gateway]\nname = \"queue\"\nworkers = {workers}\n\
          [port.a]\ntap = \"a\"\norder = \"{order}\"\n\
-         [port.b]\ntap = \"b\"\nqueue = {{ {queue} }}\n\
+         [port.b]\ntap = \"b\"\n{queue}\n\
          [bridge.br0]\nmembers = [\"a\", \"b\"]\n"
-    );
-    Bench::new(&text, [1, 1])
+    )
 }
 
 const FRAME: usize = 1000;
@@ -86,4 +89,49 @@ fn without_pressure_a_queue_is_not_noticed() {
     assert_eq!(bench.overtaken, 0);
     let accounts = bench.finish();
     assert_eq!((accounts.dropped, accounts.transmitted), (0, 12_800));
+}
+
+/// Packets that wait when the queue is another one leave in order, or are counted.
+#[test]
+fn a_queue_is_exchanged_while_packets_wait_in_it() {
+    let slow = "queue = { kind = \"drop-tail\", limit_bytes = 100_000, rate_kbit = 100 }";
+    let mut bench = Bench::new(&text(slow, "queue", 1), [1, 1]);
+    let reload = |bench: &mut Bench, queue: &str| {
+        bench.gateway.reload(configuration(&text(queue, "queue", 1))).expect("a reload");
+    };
+    let wait = |bench: &mut Bench, number: u64| {
+        bench.send(number, 1, FRAME / 10);
+        let (deadline, before) = (Instant::now() + Duration::from_secs(20), bench.sent - number);
+        while bench.gateway.accounts().received < before + number || bench.accounts().unaccounted() != 0 {
+            assert!(Instant::now() < deadline, "{:?}", bench.accounts());
+        }
+    };
+    wait(&mut bench, 150);
+    assert!(bench.accounts().held > 100, "it is slow: {:?}", bench.accounts());
+    // Another rate, and another discipline: all of them leave.
+    reload(&mut bench, "queue = { kind = \"codel\", target_ms = 1000, interval_ms = 10_000 }");
+    bench.settle();
+    assert_eq!((bench.seen, bench.overtaken, bench.accounts().dropped), (150, 0, 0));
+    // No queue, while packets wait: the device has room for all of them.
+    reload(&mut bench, slow);
+    wait(&mut bench, 150);
+    reload(&mut bench, "");
+    bench.settle();
+    assert_eq!((bench.seen, bench.overtaken, bench.accounts().dropped), (300, 0, 0));
+    wait(&mut bench, 64);
+    bench.settle();
+    // A queue where there was none; then one with less room: what is too much is counted.
+    reload(&mut bench, slow);
+    wait(&mut bench, 150);
+    reload(&mut bench, "queue = { kind = \"drop-tail\", limit_bytes = 10_000, rate_kbit = 100_000 }");
+    bench.settle();
+    let dropped = bench.dropped(DropReason::QueueFull);
+    assert!((40..=90).contains(&dropped), "64 find room: {dropped}");
+    assert_eq!((bench.seen, bench.overtaken), (514 - dropped, 0));
+    let state = &bench.gateway.ports[1];
+    assert_eq!((state.openings, state.queues.len()), (1, 1), "the port was open all the time");
+    let queue = state.queues[0].counters.clone();
+    assert_eq!(queue.entered.get(), queue.left.get() + queue.full.get());
+    assert_eq!(queue.full.get(), dropped);
+    bench.finish();
 }

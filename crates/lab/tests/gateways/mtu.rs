@@ -145,6 +145,10 @@ fn a_narrower_path_is_learnt_from_routes_and_from_routers() {
     told(&net, 1362);
     net.near.ip(&["route", "del", &peer]).unwrap();
     net.near.ip(&["route", "flush", "cache"]).unwrap();
+    // The interface itself, while it is open.
+    net.near.ip(&["link", "set", "dev", "radio0", "mtu", "1350"]).unwrap();
+    told(&net, 1312);
+    net.near.ip(&["link", "set", "dev", "radio0", "mtu", "1500"]).unwrap();
     let end = clock::now() + SOON;
     while !ping(&net.client, FITS, true).0 {
         assert!(clock::now() < end, "the path is as wide as before");

@@ -35,7 +35,7 @@ fn an_interface_goes_and_comes_back_under_its_name() {
 
         common::ip("link delete pdxj0");
         assert_eq!(drain(&mut gone, &mut pool), Turn::Closed);
-        assert!(gone.port.refresh().is_err());
+        assert!(gone.port.refresh(None).is_err());
         let mut batch = Batch::new();
         batch.push(Packet::copy_from(&frame(1, 60), &mut pool).expect("free frames")).expect("room");
         gone.queues[0].tx.transmit(&mut batch, &mut pool);

@@ -122,16 +122,16 @@ fn packets_to_a_link_without_carrier_are_drops() {
         (counters.transmitted.get(), counters.drops.get(DropReason::TxError), port.queues[0].tx.held())
     };
     common::ip("link set pdxi1 down");
-    assert!(!port.port.refresh().expect("it is there").carrier);
+    assert!(!port.port.refresh(None).expect("it is there").carrier);
     assert_eq!(send(&mut port, 17), (0, 17, 0));
     common::ip("link set pdxi1 up");
-    assert!(port.port.refresh().expect("it is there").carrier);
+    assert!(port.port.refresh(None).expect("it is there").carrier);
     let sink = RawPeer::open("pdxi1");
     assert_eq!(send(&mut port, 9), (9, 17, 0));
     (0..9).for_each(|number| assert_eq!(await_frame(&sink), Some(frame(number, 100))));
     // An interface that is down keeps what it was given, and sends it when it is up.
     common::ip("link set pdxi0 down");
-    assert!(!port.port.refresh().expect("it is there").up);
+    assert!(!port.port.refresh(None).expect("it is there").up);
     assert_eq!(send(&mut port, 5), (14, 17, 5));
     common::ip("link set pdxi0 up");
     assert_eq!(send(&mut port, 0), (14, 17, 0));

@@ -13,22 +13,22 @@ mod start;
 mod taps;
 mod upkeep;
 
-pub use port::{PortState, QueueState};
+pub use super::devices::Opener;
+pub use port::{Link, PortState, QueueState};
+pub use reload::Plan;
 pub use share::{Share, meshes, share};
 pub use start::MOST_PORTS;
 
 use super::accounts::Accounts;
 use super::clock::Clock;
+use super::devices::Devices;
 use super::memory::Memory;
 use super::path::Paths;
-use super::ports::OpenPort;
 use super::routing::Ports;
 use super::tables::Lasting;
 use super::wake::Bell;
 use super::worker::{Command, Report, Worker};
-use crate::config::model::{Configuration, Port};
-use anyhow::Result;
-use polder_buffers::Region;
+use crate::config::model::Configuration;
 use polder_buffers::snapshot::Snapshot;
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
 use polder_datapath::engine::{Books, Tables};
@@ -55,9 +55,6 @@ pub struct WorkerHandle {
     thread: Option<JoinHandle<Option<Worker>>>,
 }
 
-/// What opens the device of a port.
-pub type Opener = Box<dyn Fn(&Port, &Configuration, &Region) -> Result<OpenPort> + Send>;
-
 /// A running gateway.
 pub struct Gateway {
     /// What it runs.
@@ -72,7 +69,7 @@ pub struct Gateway {
     pub ports: Vec<PortState>,
     /// What outlives configurations.
     pub lasting: Lasting,
-    open: Opener,
+    devices: Devices,
     tables: Snapshot<Tables>,
     links: Arc<Links>,
     retired: Vec<Arc<QueueCounters>>,

@@ -3,12 +3,13 @@
 use super::start::bind_static;
 use super::upkeep::note_link;
 use super::{Gateway, PortState};
-use crate::config::model::{Configuration, Port, Role};
-use crate::runtime::numbers::{ensure_reloadable, keep_numbers, needs_other_workers};
-use crate::runtime::ports::{self, OpenPort};
-use crate::runtime::tables::tables;
+use crate::config::model::{Configuration, Order, Role};
+use crate::config::{Difference, difference};
+use crate::runtime::devices::Opening;
+use crate::runtime::ports;
+use crate::runtime::tables::{Lasting, tables};
 use crate::runtime::worker::Command;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use polder_datapath::engine::Tables;
 use polder_datapath::units::Nanos;
 use std::time::Duration;
@@ -18,24 +19,62 @@ const SETTLE: Nanos = Nanos::from_millis(200);
 /// How often it looks at them.
 const LOOK: Duration = Duration::from_micros(100);
 
+/// A reload, as far as it is known before any device is touched.
+pub struct Plan {
+    /// What changes.
+    pub difference: Difference,
+    /// What is to be mended about the devices of ports that come, a line each.
+    pub warnings: Vec<String>,
+}
+
 impl Gateway {
+    /// Looks what a reload to `next` changes, and whether it can. Touches nothing.
+    ///
+    /// # Errors
+    /// What a running gateway cannot change, and devices that cannot be opened, each with its key and with what
+    /// to do.
+    pub fn plan(&self, next: &Configuration) -> Result<Plan> {
+        let difference = difference(&self.configuration, next);
+        if !difference.restart.is_empty() {
+            bail!(
+                "a running gateway cannot change this, so nothing was changed:\n{difference}\n\
+                 restart the gateway to apply the file, or take back what begins with `!`; a port's keys also change by \
+                 two reloads, without the port and with it again"
+            );
+        }
+        let mut warnings = Vec::new();
+        for port in &difference.ports.added {
+            warnings.extend((self.devices.probe)(port, &difference.target)?);
+        }
+        // What lasts is left alone: the tables are only looked at.
+        tables(&difference.target, &self.facts(), &mut Lasting::default(), &self.links)?;
+        Ok(Plan { difference, warnings })
+    }
+
     /// Applies another configuration as one difference: whatever can fail comes first, then tables are
     /// replaced whole, ports that came are attached and ports that went are let go.
     ///
     /// # Errors
-    /// When a new port cannot be opened, or something has changed that needs a restart; then nothing
+    /// As [`Gateway::plan`], and when a new port cannot be opened although nothing spoke against it; then nothing
     /// has changed.
-    pub fn reload(&mut self, mut next: Configuration) -> Result<()> {
-        keep_numbers(&self.configuration, &mut next);
-        ensure_reloadable(&self.configuration, &next)?;
-        let is_kept = |port: &&Port| self.ports.iter().any(|state| state.configuration.id == port.id);
+    pub fn reload(&mut self, next: Configuration) -> Result<()> {
+        let plan = self.plan(&next)?;
+        self.carry_out(plan)
+    }
+
+    /// Applies a plan that was made under the same lock.
+    ///
+    /// # Errors
+    /// As [`Gateway::reload`].
+    pub fn carry_out(&mut self, Plan { difference, .. }: Plan) -> Result<()> {
+        let next = difference.target;
         let mut opened = Vec::new();
-        for port in next.ports.iter().filter(|port| !is_kept(port)) {
-            opened.push((self.open)(port, &next, self.memory.manager().region())?);
+        for port in &difference.ports.added {
+            opened.push(self.devices.open_or_wait(port, &next, self.memory.manager().region())?);
         }
         let mut facts = self.facts();
         facts.retain(|id, _| next.port(*id).is_some());
-        facts.extend(opened.iter().map(|port| (port.id, port.facts.clone())));
+        facts.extend(opened.iter().filter_map(Opening::facts));
         let tables = tables(&next, &facts, &mut self.lasting, &self.links)?;
         let is_staffed_anew = needs_other_workers(&self.configuration, &next);
         let recruits = is_staffed_anew.then(|| self.hire(&next)).transpose()?;
@@ -53,15 +92,20 @@ impl Gateway {
         Ok(())
     }
 
-    /// Tells workers which ports that stay have other weights in `next`.
-    fn weigh_anew(&mut self, next: &Configuration) {
+    /// Tells workers what is different in `next` about ports that stay.
+    fn change_ports(&mut self, next: &Configuration) {
+        let mut queues = Vec::new();
         for state in &mut self.ports {
             let Some(port) = next.port(state.configuration.id) else { continue };
             if port.weight != state.configuration.weight {
                 self.workers.iter().for_each(|worker| worker.send(Command::Weigh(port.id, port.weight)));
             }
+            if port.queue != state.configuration.queue {
+                queues.push(port.id);
+            }
             state.configuration.clone_from(port);
         }
+        queues.into_iter().for_each(|port| self.exchange_queue(port));
     }
 
     /// Waits, within bounds, until every worker has ended the round that it was in: from then on no
@@ -92,19 +136,19 @@ impl Gateway {
     }
 
     /// The part of a reload that cannot fail.
-    fn adopt(&mut self, next: Configuration, tables: Tables, opened: Vec<OpenPort>) {
+    fn adopt(&mut self, next: Configuration, tables: Tables, opened: Vec<Opening>) {
         let (kept, gone) = std::mem::take(&mut self.ports)
             .into_iter()
             .partition::<Vec<_>, _>(|state| next.port(state.configuration.id).is_some());
         self.ports = kept;
-        self.weigh_anew(&next);
-        self.ports.extend(opened.iter().filter_map(|port| next.port(port.id)).map(PortState::closed));
+        self.change_ports(&next);
+        self.ports.extend(opened.iter().filter_map(|port| next.port(port.id())).map(PortState::closed));
         bind_static(&tables, self.clock.now());
         self.tables.replace(tables);
         // Workers are told of a port what its configuration says.
         self.configuration = next;
         for port in opened {
-            self.attach(port);
+            self.take_in(port);
         }
         for state in gone {
             note_link(&self.links, &self.lasting, state.configuration.id, false);
@@ -115,4 +159,15 @@ impl Gateway {
         }
         self.lasting.retain(&self.configuration);
     }
+}
+
+/// Whether a configuration takes other workers than the running one: more, fewer, on other CPUs, or such
+/// as share their packets.
+fn needs_other_workers(current: &Configuration, next: &Configuration) -> bool {
+    let gateways = [&current.gateway, &next.gateway].map(|gateway| (gateway.workers, &gateway.cpus));
+    gateways[0] != gateways[1] || is_shared(next) && !is_shared(current) && next.gateway.workers > 1
+}
+
+fn is_shared(configuration: &Configuration) -> bool {
+    configuration.ports.iter().any(|port| port.order != Order::Queue)
 }

@@ -16,7 +16,7 @@ impl Gateway {
     pub(super) fn open_again(&mut self, index: usize) -> Option<Result<OpenPort>> {
         let state = &mut self.ports[index];
         let Device::Lan78xx(device) = &state.configuration.device else {
-            return Some((self.open)(
+            return Some((self.devices.open)(
                 &state.configuration,
                 &self.configuration,
                 self.memory.manager().region(),

@@ -1,13 +1,15 @@
 //! How queues are divided among workers, and the rings between these.
 
+use super::Gateway;
 use super::port::QueueState;
 use crate::config::model::Port;
 use crate::runtime::ports::Facts;
 use crate::runtime::wake::Bell;
-use crate::runtime::worker::{Mesh, Outlet, SendPath};
-use polder_buffers::ring;
+use crate::runtime::worker::{Command, Mesh, NewQueue, Outlet, SendPath};
+use polder_buffers::{PortId, ring};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::port::{RxQueue, TxQueue};
+use polder_datapath::queue::{EgressCounters, EgressQueue, QueueOptions};
 use polder_devices::AnyQueue;
 use std::sync::Arc;
 
@@ -18,21 +20,48 @@ const LINK_BYTES: u32 = 18;
 
 /// Puts the queue that the configuration asks for in front of each sending queue of a port.
 pub(super) fn with_queue(shares: &mut [Share], port: &Port, facts: &Facts, known: &mut Vec<QueueState>) {
-    let Some(queue) = port.queue else { return };
-    let options = queue.options(facts.mtu.saturating_add(LINK_BYTES));
+    let Some(options) = queue_options(port, facts) else { return };
     for (worker, (_, path)) in shares.iter_mut().enumerate() {
         *path = match std::mem::replace(path, SendPath::Through(worker)) {
             SendPath::Own(tx) => {
-                let found = known.iter().find(|state| state.worker == worker).cloned();
-                let state = found.unwrap_or_else(|| {
-                    let state = QueueState { worker, counters: Arc::default() };
-                    known.push(state.clone());
-                    state
-                });
-                SendPath::Queued(Box::new(Outlet::new(tx, &options, state.counters)))
+                let counters = counters(worker, known);
+                SendPath::Queued(Box::new(Outlet::new(tx, &options, counters)))
             }
             other @ (SendPath::Queued(_) | SendPath::Through(_)) => other,
         };
+    }
+}
+
+/// The queue that the configuration asks for in front of each sending queue of a port, if it does.
+fn queue_options(port: &Port, facts: &Facts) -> Option<QueueOptions> {
+    Some(port.queue?.options(facts.mtu.saturating_add(LINK_BYTES)))
+}
+
+/// Counters of the queue that a worker has in front of a port.
+fn counters(worker: usize, known: &mut Vec<QueueState>) -> Arc<EgressCounters> {
+    let found = known.iter().find(|state| state.worker == worker).cloned();
+    let state = found.unwrap_or_else(|| {
+        let state = QueueState { worker, counters: Arc::default() };
+        known.push(state.clone());
+        state
+    });
+    state.counters
+}
+
+impl Gateway {
+    /// Puts the queue that a port's configuration asks for in the place of the one that it has.
+    pub(super) fn exchange_queue(&mut self, id: PortId) {
+        let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) else { return };
+        let Some(facts) = state.facts.as_ref().filter(|_| state.open) else { return };
+        let options = queue_options(&state.configuration, facts);
+        // Worker *w* sends on queue *w*, if there is one.
+        for (number, worker) in self.workers.iter().enumerate().take(facts.queues) {
+            let queue = options.map(|options| {
+                let counters = counters(number, &mut state.queues);
+                Box::new(NewQueue { queue: EgressQueue::new(&options), counters })
+            });
+            worker.send(Command::Queue(id, queue));
+        }
     }
 }
 

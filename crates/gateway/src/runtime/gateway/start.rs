@@ -2,13 +2,14 @@
 
 use super::share::{divide, with_queue};
 use super::staff::begin;
-use super::upkeep::note_link;
+use super::upkeep::{RETRY_PORT, note_link};
 use super::{Gateway, Opener, PortState};
 use crate::config::model::Configuration;
 use crate::runtime::clock::Clock;
+use crate::runtime::devices::{Devices, Opening};
 use crate::runtime::memory::Memory;
 use crate::runtime::path::Paths;
-use crate::runtime::ports::{self, OpenPort};
+use crate::runtime::ports::OpenPort;
 use crate::runtime::routing::Seen;
 use crate::runtime::tables::{Lasting, tables};
 use crate::runtime::tunnels::add_links;
@@ -34,7 +35,7 @@ impl Gateway {
     pub fn start(configuration: Configuration) -> Result<Self> {
         let clock = Clock::start();
         let memory = Memory::new(&configuration, clock)?;
-        Self::start_with(configuration, memory, clock, Box::new(ports::open))
+        Self::start_with(configuration, memory, clock, Devices::of_machine())
     }
 
     /// The same with packet memory that others use too, and with ports that somebody else opens, such
@@ -43,18 +44,24 @@ impl Gateway {
     /// # Errors
     /// As [`Gateway::start`].
     pub fn start_on(configuration: Configuration, memory: &Arc<BufferManager>, open: Opener) -> Result<Self> {
-        Self::start_with(configuration, Memory::of(Arc::clone(memory)), Clock::start(), open)
+        let devices = Devices::opened_by(open);
+        Self::start_with(configuration, Memory::of(Arc::clone(memory)), Clock::start(), devices)
     }
 
-    fn start_with(configuration: Configuration, memory: Memory, clock: Clock, open: Opener) -> Result<Self> {
+    fn start_with(
+        configuration: Configuration,
+        memory: Memory,
+        clock: Clock,
+        devices: Devices,
+    ) -> Result<Self> {
         let (report, reports) = channel();
         let links = Arc::new(Links::new(MOST_PORTS));
         let mut lasting = Lasting::default();
         let mut opened = Vec::new();
         for port in &configuration.ports {
-            opened.push(open(port, &configuration, memory.manager().region())?);
+            opened.push(devices.open_or_wait(port, &configuration, memory.manager().region())?);
         }
-        let facts = opened.iter().map(|port| (port.id, port.facts.clone())).collect::<HashMap<_, _>>();
+        let facts = opened.iter().filter_map(Opening::facts).collect::<HashMap<_, _>>();
         let mut seen =
             facts.iter().map(|(&id, facts)| (id, Seen { facts: facts.clone(), up: true })).collect();
         add_links(&mut seen, &configuration, &lasting);
@@ -64,7 +71,7 @@ impl Gateway {
         let mut gateway = Self {
             ports: configuration.ports.iter().map(PortState::closed).collect(),
             memory,
-            open,
+            devices,
             clock,
             workers: Vec::new(),
             lasting,
@@ -83,11 +90,27 @@ impl Gateway {
         let recruits = gateway.hire(&gateway.configuration)?;
         let waiting = gateway.take_on(recruits);
         for port in opened {
-            gateway.attach(port);
+            gateway.take_in(port);
         }
         begin(waiting);
         gateway.tick();
         Ok(gateway)
+    }
+
+    /// Attaches a port that is open, or begins to wait for its device.
+    pub(super) fn take_in(&mut self, opening: Opening) {
+        let (id, trouble) = match opening {
+            Opening::Open(opened) => return self.attach(opened),
+            Opening::Waiting { id, trouble } => (id, trouble),
+        };
+        let retry_at = self.clock.now() + RETRY_PORT;
+        let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) else { return };
+        tracing::warn!(
+            port = state.configuration.name,
+            "waits for its device: {trouble}; the other ports go on"
+        );
+        (state.trouble, state.waiting, state.retry_at) = (Some(trouble), true, retry_at);
+        note_link(&self.links, &self.lasting, id, false);
     }
 
     /// Divides the queues of an open port among the workers.
@@ -100,7 +123,7 @@ impl Gateway {
         state.open = true;
         state.facts = Some(facts);
         state.attachment = attachment;
-        state.trouble = None;
+        (state.trouble, state.waiting, state.link) = (None, false, None);
         state.openings += 1;
         self.give_out(id, shares);
         note_link(&self.links, &self.lasting, id, true);

@@ -1,22 +1,22 @@
 //! What the control thread looks after a few times a second: ports, next hops, paths, ageing.
 
-use super::{Gateway, PortState};
+use super::{Gateway, Link, PortState};
 use crate::config::model::Device;
+use crate::runtime::announce::announce_port;
 use crate::runtime::neighbour;
-use crate::runtime::ports::{self, Attachment, OpenPort};
+use crate::runtime::ports::{self, OpenPort};
 use crate::runtime::tables::{Lasting, tables};
 use crate::runtime::worker::{Command, Report};
 use anyhow::Result;
 use polder_buffers::PortId;
 use polder_datapath::forward::{FdbTime, Links};
 use polder_datapath::units::Nanos;
-use polder_datapath::wire::MacAddress;
 use std::collections::HashMap;
 
 /// A next hop that is known is asked for again after so long.
 const REFRESH_NEIGHBOUR: Nanos = Nanos::from_seconds(30);
 /// A closed port is tried again after so long.
-const RETRY_PORT: Nanos = Nanos::from_millis(250);
+pub(super) const RETRY_PORT: Nanos = Nanos::from_millis(250);
 /// Buckets of a forwarding database that one tick looks at.
 const SWEEP_BUCKETS: usize = 4096;
 
@@ -51,33 +51,34 @@ impl Gateway {
         }
     }
 
-    /// Takes over what has changed about the interfaces: address, MTU, carrier.
+    /// Takes over what has changed about the devices: address, MTU, carrier.
     fn look_at_links(&mut self) {
-        let (mut gone, mut changed) = (Vec::new(), false);
-        for state in &mut self.ports {
+        let (mut gone, mut changed) = (Vec::new(), Vec::new());
+        for state in self.ports.iter_mut().filter(|state| state.open) {
             let id = state.configuration.id;
-            if let Some(adapter) = state.adapter() {
-                note_link(&self.links, &self.lasting, id, adapter.facts().link.up);
-                continue;
-            }
-            let attachment = state.attachment.as_ref().and_then(Attachment::interface);
-            let (Some(attachment), Some(facts)) = (attachment, &mut state.facts) else { continue };
-            let Ok(link) = attachment.refresh() else {
+            let before = state.facts.as_ref().map(|facts| (facts.mtu, facts.mac));
+            if state.look().is_err() {
                 gone.push(id);
                 continue;
-            };
-            note_link(&self.links, &self.lasting, id, link.up && link.carrier);
-            let mtu = link.mtu.min(state.configuration.mtu.map_or(u32::MAX, u32::from));
-            let mac = MacAddress(link.mac);
-            changed |= (facts.mtu, facts.mac) != (mtu, mac);
-            (facts.mtu, facts.mac) = (mtu, mac);
+            }
+            if let Some(link) = state.link {
+                note_link(&self.links, &self.lasting, id, link == Link::Up);
+            }
+            if state.facts.as_ref().map(|facts| (facts.mtu, facts.mac)) != before {
+                changed.push(id);
+            }
         }
         for id in gone {
             self.close(id, "the interface has disappeared");
         }
-        if changed && let Err(error) = self.rebuild() {
+        if changed.is_empty() {
+            return;
+        }
+        if let Err(error) = self.rebuild() {
             tracing::error!("cannot take over the interfaces' new addresses or MTU: {error:#}");
         }
+        // CoDel goes by the longest packet.
+        changed.into_iter().for_each(|id| self.exchange_queue(id));
     }
 
     fn why_closed(&self, id: PortId) -> &'static str {
@@ -94,7 +95,7 @@ impl Gateway {
         if !std::mem::take(&mut state.open) {
             return;
         }
-        state.attachment = None;
+        (state.attachment, state.link) = (None, None);
         state.spares.clear();
         tracing::warn!(port = state.configuration.name, "closed: {why}; the other ports go on");
         state.trouble = Some(why.to_owned());
@@ -116,11 +117,7 @@ impl Gateway {
             let Some(opened) = self.open_again(index) else { continue };
             match opened {
                 Ok(opened) => self.welcome_back(opened),
-                Err(error) => {
-                    let state = &mut self.ports[index];
-                    state.trouble = Some(format!("{error:#}"));
-                    state.retry_at = now + RETRY_PORT;
-                }
+                Err(error) => self.ports[index].wait(&error, now + RETRY_PORT),
             }
         }
     }
@@ -133,7 +130,9 @@ impl Gateway {
             self.close(id, &format!("{error:#}"));
             return;
         }
-        tracing::info!(port = self.configuration.name_of(id).unwrap_or_default(), "open again");
+        if let Some(state) = self.ports.iter().find(|state| state.configuration.id == id) {
+            announce_port(state);
+        }
     }
 
     /// Builds the tables anew, from the configuration and the open ports, and replaces them.
@@ -215,6 +214,7 @@ pub(super) fn note_link(links: &Links, lasting: &Lasting, port: PortId, up: bool
 mod tests {
     use super::*;
     use polder_datapath::forward::{Fdb, FdbKey, FdbOptions};
+    use polder_datapath::wire::MacAddress;
     use std::sync::Arc;
 
     #[test]

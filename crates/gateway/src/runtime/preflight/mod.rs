@@ -3,10 +3,12 @@
 mod machine;
 mod router;
 
+use super::devices::missing_interface;
 use super::{adapter, ports};
 use crate::config::model::{Configuration, Device, Port, Tunnel};
+use anyhow::{Result, ensure};
 use polder_buffers::RegionOptions;
-use polder_devices::af_xdp::{self, Level};
+use polder_devices::af_xdp::{self, Level, OpenError};
 use serde::Serialize;
 use std::net::{IpAddr, UdpSocket};
 
@@ -48,6 +50,21 @@ pub fn inspect(configuration: &Configuration) -> Vec<Seen> {
     seen
 }
 
+/// Looks whether the device of `port` can be opened. Answers what is to be mended and stands against nothing, a line
+/// each.
+///
+/// # Errors
+/// What stands against it, with the port and what to do.
+pub(super) fn probe(port: &Port, configuration: &Configuration) -> Result<Vec<String>> {
+    let seen = inspect_port(port, configuration).into_iter().filter(|seen| seen.severity > Severity::Fine);
+    let told = |seen: &Seen| format!("{}: {}: {}", seen.of, seen.topic, seen.text);
+    // An interface that is down is opened all the same, and carries when it is up.
+    let stands_against = |seen: &Seen| seen.severity == Severity::Problem && seen.topic != af_xdp::STATE;
+    let (against, rest) = seen.partition::<Vec<_>, _>(stands_against);
+    ensure!(against.is_empty(), "{}", against.iter().map(told).collect::<Vec<_>>().join("\n"));
+    Ok(rest.iter().map(told).collect())
+}
+
 fn inspect_port(port: &Port, configuration: &Configuration) -> Vec<Seen> {
     let of = format!("port.{}", port.name);
     let seen = |severity, topic: &str, text: String| Seen {
@@ -70,6 +87,10 @@ fn inspect_port(port: &Port, configuration: &Configuration) -> Vec<Seen> {
     let gateway = &configuration.gateway;
     let memory = RegionOptions { slots: ports::frames(configuration), slot_bytes: gateway.slot_bytes };
     match af_xdp::inspect(&options, memory) {
+        Err(OpenError::NoInterface(name)) => {
+            let text = format!("{}; the port waits for it", missing_interface(&name));
+            vec![seen(Severity::Warning, "interface", text)]
+        }
         Err(error) => vec![seen(Severity::Problem, "interface", error.to_string())],
         Ok(report) => {
             let driver = report.driver.map(|driver| format!(", driver {driver}")).unwrap_or_default();

@@ -6,6 +6,7 @@ use polder_buffers::ring::{Consumer, Producer};
 use polder_buffers::{Class, Packet, PortId};
 use polder_datapath::capture::Tap;
 use polder_datapath::port::{RxQueue, TxQueue};
+use polder_datapath::queue::{EgressCounters, EgressQueue};
 use polder_datapath::steer::Order;
 use std::sync::Arc;
 
@@ -17,6 +18,8 @@ pub enum Command {
     Order(PortId, Order),
     /// The queues of a port have another weight.
     Weigh(PortId, u16),
+    /// Packets wait in another queue in front of the port, or in none.
+    Queue(PortId, Option<Box<NewQueue>>),
     /// Let go of a port; its queues are dropped.
     Detach(PortId),
     /// Capture.
@@ -27,6 +30,14 @@ pub enum Command {
     Stop,
     /// End at once, with everything that there is: somebody else goes on with it.
     Leave,
+}
+
+/// A queue to be put in front of a sending queue of a device. Its memory is taken by the control thread.
+pub struct NewQueue {
+    /// The queue, empty.
+    pub queue: EgressQueue,
+    /// Where it counts.
+    pub counters: Arc<EgressCounters>,
 }
 
 /// A port as one worker sees it.

@@ -14,7 +14,7 @@ mod schedule;
 mod senders;
 
 pub use leave::Estate;
-pub use messages::{Attachment, Command, Mesh, Report, SendPath};
+pub use messages::{Attachment, Command, Mesh, NewQueue, Report, SendPath};
 pub use outlet::Outlet;
 pub use schedule::Schedule;
 
@@ -180,6 +180,7 @@ impl Worker {
                 }
             }
             Command::Weigh(port, weight) => self.weigh(port, weight),
+            Command::Queue(port, queue) => self.senders.set_queue(port, queue, &mut self.pool),
             Command::Detach(port) => self.detach(port),
             Command::Tap(tap) => self.engine.add_tap(*tap),
             Command::Untap(capture) => self.engine.remove_tap(capture),

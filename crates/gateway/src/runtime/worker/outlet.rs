@@ -3,6 +3,7 @@
 //! A device takes what it is given, far more than it sends in the time that a packet may wait. So it is
 //! given little at a time, and the rest waits here, where the discipline sees it.
 
+use super::NewQueue;
 use polder_buffers::{BATCH, Batch, Packet, Pool};
 use polder_datapath::counters::WorkerCounters;
 use polder_datapath::drops::DropReason;
@@ -32,7 +33,12 @@ pub struct Outlet {
 impl Outlet {
     /// A queue like that in front of `tx`; it counts in `counters`.
     pub fn new(tx: Box<dyn TxQueue>, options: &QueueOptions, counters: Arc<EgressCounters>) -> Self {
-        Self { tx, queue: EgressQueue::new(options), next: Batch::new(), slots: 0, counters }
+        Self::with(tx, NewQueue { queue: EgressQueue::new(options), counters })
+    }
+
+    /// That queue in front of `tx`.
+    pub fn with(tx: Box<dyn TxQueue>, NewQueue { queue, counters }: NewQueue) -> Self {
+        Self { tx, queue, next: Batch::new(), slots: 0, counters }
     }
 
     /// Packets that wait.
@@ -135,6 +141,57 @@ impl Outlet {
         }
         let has_room = self.next.is_empty() && self.tx.held() < IN_FLIGHT;
         Some(self.queue.next_deadline().filter(|_| has_room).unwrap_or(now + LOOK_AGAIN))
+    }
+
+    /// Puts `queue` in the place of the one in front of the device. Packets that wait stay in order, as far as
+    /// `queue` has room for them.
+    pub fn exchange(&mut self, queue: EgressQueue, pool: &mut Pool, worker: &WorkerCounters) {
+        let old = std::mem::replace(&mut self.queue, queue);
+        let (counters, slots, region) = (&*self.counters, &mut self.slots, pool.region().id());
+        self.queue.take_over(old, |packet, why| {
+            *slots -= packet.slots_of(region);
+            refuse(packet, why, pool, counters, worker);
+        });
+        self.publish();
+    }
+
+    /// The sending queue of the device, for a port whose queue is taken away. The device is given the packets that
+    /// wait, as far as it has room; the rest is dropped.
+    pub fn remove(mut self, pool: &mut Pool, worker: &WorkerCounters) -> Box<dyn TxQueue> {
+        let Self { tx, queue, next, counters, .. } = &mut self;
+        let bytes = |batch: &Batch| batch.iter().map(|packet| packet.len() as u64).sum::<u64>();
+        // Those in `next` have left the queue already.
+        let mut counted = (next.len() as u64, bytes(next));
+        let mut waiting = queue.clear();
+        loop {
+            while next.len() < BATCH
+                && let Some(packet) = waiting.next()
+            {
+                let pushed = next.push(packet);
+                debug_assert!(pushed.is_ok(), "a batch has room for a batch");
+            }
+            let before = (next.len() as u64, bytes(next));
+            tx.transmit(next, pool);
+            let _ = tx.reclaim(pool);
+            let after = (next.len() as u64, bytes(next));
+            counters.left.add(before.0 - after.0 - counted.0.min(before.0 - after.0));
+            counters.left_bytes.add(before.1 - after.1 - counted.1.min(before.1 - after.1));
+            counted = (0, 0);
+            if before == after {
+                break;
+            }
+        }
+        let mut refused = next.len() as u64;
+        pool.release(next);
+        for packet in waiting {
+            refused += 1;
+            pool.release_packet(packet);
+        }
+        counters.full.add(refused);
+        worker.drops.count(DropReason::QueueFull, refused);
+        self.slots = 0;
+        self.publish();
+        self.tx
     }
 
     /// The sending queue without the one in front of it; what waits is dropped.

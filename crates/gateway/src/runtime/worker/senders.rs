@@ -1,6 +1,6 @@
 //! The sending half of a worker: its queues of devices, and its rings to workers that have others.
 
-use super::{Outlet, SendPath};
+use super::{NewQueue, Outlet, SendPath};
 use crate::runtime::wake::Bell;
 use polder_buffers::ring::Producer;
 use polder_buffers::{Batch, Packet, Pool, PortId};
@@ -95,6 +95,23 @@ impl Senders {
     /// Whether a service that was offered packets in this turn has more than it wants.
     pub(super) fn has_sated(&self) -> bool {
         self.sated
+    }
+
+    /// Puts another queue in front of a port's device, or none. Packets that wait are kept in order, as far as there
+    /// is room for them; the rest is dropped as `queue-full`.
+    pub(super) fn set_queue(&mut self, port: PortId, queue: Option<Box<NewQueue>>, pool: &mut Pool) {
+        let Some(path) = self.ports.get_mut(usize::from(port.0)).and_then(Option::take) else { return };
+        let path = match (path, queue) {
+            (SendPath::Own(tx), Some(new)) => SendPath::Queued(Box::new(Outlet::with(tx, *new))),
+            (SendPath::Queued(mut outlet), Some(new)) => {
+                outlet.exchange(new.queue, pool, &self.counters);
+                SendPath::Queued(outlet)
+            }
+            (SendPath::Queued(outlet), None) => SendPath::Own(outlet.remove(pool, &self.counters)),
+            (other @ (SendPath::Own(_) | SendPath::Through(_)), _) => other,
+        };
+        self.services.retain(|&service| service != port);
+        self.attach(port, path);
     }
 
     /// Lets go of a port. What waits for it is dropped.
