@@ -128,6 +128,10 @@ fn senders_hear_why_packets_do_not_arrive() {
     hears("10.83.2.2", &["-M", "do", "-s", "1450"], &["mtu", "1400"]);
     hears("fd83:2::2", &["-M", "do", "-s", "1450"], &["mtu", "1400"]);
     the_path_is_found(&net.left);
+    // The MTU of the interface is followed while the port is open.
+    net.gateway.ip(&["link", "set", "dev", "east", "mtu", "1340"]).unwrap();
+    hears("10.83.2.2", &["-M", "do", "-s", "1350"], &["mtu", "1340"]);
+    hears("fd83:2::2", &["-M", "do", "-s", "1350"], &["mtu", "1340"]);
     hears("10.83.9.1", &[], &["Host Unreachable"]);
     hears("10.83.8.1", &[], &["filtered"]);
     hears("192.0.2.1", &[], &["Net Unreachable"]);
