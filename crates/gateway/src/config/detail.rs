@@ -111,7 +111,7 @@ pub(super) fn fixed(old: &Configuration, target: &Configuration, ports: &Changes
 /// Why a key of an open port cannot have another value; `None` for one that can.
 fn why_fixed(key: &str, device: &Device) -> Option<&'static str> {
     match (key, device) {
-        ("coalesce" | "weight", _) | ("mtu", Device::Interface(_)) => None,
+        ("coalesce" | "kernel_hooks" | "weight", _) | ("mtu", Device::Interface(_)) => None,
         (key, _) if key.starts_with("queue.") => None,
         ("mtu", Device::Tap(_) | Device::Lan78xx(_)) => {
             Some("buffers are laid out for the longest packet when the device is opened")

@@ -77,6 +77,8 @@ pub struct Port {
     pub mode: Mode,
     /// What happens to an interface when Polder ends. [`OnExit::Kernel`] for a TAP.
     pub on_exit: OnExit,
+    /// What becomes of packet hooks of the kernel that it goes round. [`KernelHooks::Refuse`] for a TAP.
+    pub kernel_hooks: KernelHooks,
     /// How many queues are used.
     pub queues: Queues,
     /// How its packets find their worker.
@@ -159,6 +161,17 @@ pub enum OnExit {
     Kernel,
     /// It stays closed until Polder runs again or `polder release` opens it.
     Drop,
+}
+
+/// Start of a port whose packets would go round packet hooks of the kernel that could drop or change them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KernelHooks {
+    /// The gateway does not start.
+    #[default]
+    Refuse,
+    /// The hooks are bypassed, and it is said.
+    Bypass,
 }
 
 /// How many queues of a device are used.

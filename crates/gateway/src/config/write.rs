@@ -1,8 +1,8 @@
 //! A configuration as TOML again, with every default written out.
 
 use super::model::{
-    Bridge, Configuration, Device, Dscp, Ecn, FloodLimit, FlowHash, FlowLabel, Gateway, Member, MemberVlan,
-    Mode, OnExit, Order, Port, Queues, Role, StaticEntry, TcpMss, Ttl, Tunnel,
+    Bridge, Configuration, Device, Dscp, Ecn, FloodLimit, FlowHash, FlowLabel, Gateway, KernelHooks, Member,
+    MemberVlan, Mode, OnExit, Order, Port, Queues, Role, StaticEntry, TcpMss, Ttl, Tunnel,
 };
 use super::router::InterfaceAddress;
 use polder_buffers::PortId;
@@ -78,6 +78,7 @@ impl Writer<'_> {
                 self.key("interface", quoted(name));
                 self.key("mode", quoted(mode(port.mode)));
                 self.key("on_exit", quoted(on_exit(port.on_exit)));
+                self.key("kernel_hooks", quoted(kernel_hooks(port.kernel_hooks)));
                 match port.moderation_us {
                     Some(moderation) => self.key("moderation_us", moderation),
                     None => self.key("moderation_us", quoted("auto")),
@@ -266,6 +267,13 @@ fn on_exit(on_exit: OnExit) -> &'static str {
     match on_exit {
         OnExit::Kernel => "kernel",
         OnExit::Drop => "drop",
+    }
+}
+
+fn kernel_hooks(hooks: KernelHooks) -> &'static str {
+    match hooks {
+        KernelHooks::Refuse => "refuse",
+        KernelHooks::Bypass => "bypass",
     }
 }
 

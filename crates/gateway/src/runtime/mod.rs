@@ -11,6 +11,7 @@ pub mod clock;
 mod devices;
 pub mod filters;
 pub mod gateway;
+pub mod hooks;
 mod manager;
 pub mod memory;
 mod neighbour;

@@ -9,6 +9,7 @@
 use super::announce::{announce, farewell};
 use super::clock::Clock;
 use super::gateway::Gateway;
+use super::hooks::{self, Watch};
 use super::manager::{Manager, NotifyState};
 use super::service::Service;
 use crate::config;
@@ -49,7 +50,11 @@ pub fn run(path: &Path) -> Result<()> {
     let mut signals = Signals::new().context("cannot listen for signals")?;
     let control = configuration.gateway.control.clone();
     let claimed = socket::claim(&control)?;
-    let gateway = Gateway::start(configuration)?;
+    let ports = hooks::ports(&configuration);
+    let found = hooks::admit(&configuration, &ports)?;
+    let mut gateway = Gateway::start(configuration)?;
+    gateway.hooks =
+        Watch::start(ports, found).context("cannot start the thread that watches the kernel's hooks")?;
     let clock = gateway.clock;
     let gateway = Arc::new(Mutex::new(gateway));
     let manager = Manager::new();

@@ -3,6 +3,7 @@
 use super::capture::Captures;
 use super::filters::{keep_on_exit, told_of};
 use super::gateway::Gateway;
+use super::hooks;
 use super::manager::{Manager, NotifyState};
 use super::run::{SharedGateway, lock};
 use super::show::show;
@@ -92,10 +93,13 @@ impl Service {
         let kept = keep_on_exit(&gateway.configuration, &mut loaded.configuration);
         let failed = |error: anyhow::Error| refusal(Fault::Runtime, format!("{error:#}"));
         let plan = gateway.plan(&loaded.configuration).map_err(failed)?;
+        let ports = hooks::ports(&loaded.configuration);
+        let hooks = hooks::admit_new(&gateway.configuration, &loaded.configuration, &ports).map_err(failed)?;
         let changes = detail::describe(&gateway.configuration, &plan.difference);
         let found = plan.warnings.iter().map(|warning| format!("warning: {warning}")).collect::<Vec<_>>();
         if !dry_run && !plan.difference.is_empty() {
             gateway.carry_out(plan).map_err(failed)?;
+            gateway.hooks.follow(ports, hooks);
         }
         let kept = told_of(&kept, &gateway.configuration);
         let warnings = [loaded.warnings.to_string(), found.join("\n"), kept];

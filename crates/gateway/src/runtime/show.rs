@@ -9,12 +9,13 @@ use super::threads::{self, asleep};
 use super::views;
 use crate::config::model::{Bridge, Configuration, Device, Member, MemberVlan, OnExit, Tunnel};
 use crate::config::write::{ranges, role};
+use crate::kernel::hooks::Bypassed;
 use crate::show::configuration::Written;
 use crate::show::counters::{Bridging, Counters, Law};
 use crate::show::drops::{DropRow, Drops};
 use crate::show::fdb::{BridgeRow, FdbRow, MOST, MemberRow};
 use crate::show::path::{EndRow, Path, StageRow, WorkerPath};
-use crate::show::ports::{PortRow, SegmentRow};
+use crate::show::ports::{BypassedRow, PortRow, SegmentRow};
 use crate::show::tunnels::TunnelRow;
 use crate::show::workers::WorkerRow;
 use crate::show::{FORMAT, Shown, View, What};
@@ -221,6 +222,7 @@ fn port(gateway: &Gateway, state: &PortState) -> PortRow {
             .unwrap_or_default(),
         drops,
         findings: findings(state),
+        bypassed: gateway.hooks.of(&configuration.name).into_iter().map(bypassed).collect(),
         adapter: state.adapter().map(|status| super::adapter::row(status)),
     }
 }
@@ -229,6 +231,11 @@ fn add_drops(sums: &mut BTreeMap<String, u64>, counters: &DropCounters) {
     for (reason, packets) in counters.occurred() {
         *sums.entry(reason.name().to_owned()).or_default() += packets;
     }
+}
+
+fn bypassed((bypassed, appeared): (Bypassed, bool)) -> BypassedRow {
+    let Bypassed { by, name, effect, .. } = bypassed;
+    BypassedRow { by, name, effect, appeared }
 }
 
 /// What pre-flight found at the last opening and ought to be mended.

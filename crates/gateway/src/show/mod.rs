@@ -188,7 +188,10 @@ mod tests {
                 workers: vec![worker],
                 ..path::Path::default()
             }),
-            View::Ports(vec![ports::PortRow::default()]),
+            View::Ports(vec![ports::PortRow {
+                bypassed: vec![ports::BypassedRow::default()],
+                ..ports::PortRow::default()
+            }]),
             View::Tunnels(vec![tunnels::TunnelRow::default()]),
             View::Fdb(vec![bridge]),
             View::Routes(routes::Routes {

@@ -71,9 +71,25 @@ pub struct PortRow {
     pub drops: BTreeMap<String, u64>,
     /// What was found when it was opened and ought to be mended.
     pub findings: Vec<String>,
+    /// Packet hooks of the kernel that its packets do not reach, and that could drop or change them.
+    #[serde(default)]
+    pub bypassed: Vec<BypassedRow>,
     /// The USB adapter behind it, while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapter: Option<AdapterRow>,
+}
+
+/// A packet hook of the kernel that a port goes round.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BypassedRow {
+    /// `nftables`, `iptables-legacy`, `ip6tables-legacy`, `tc`, `ip rule` or `ip xfrm`.
+    pub by: String,
+    /// The chain, filter or policy.
+    pub name: String,
+    /// What it would do with packets, in words that follow "would".
+    pub effect: String,
+    /// Whether it has appeared while the gateway runs.
+    pub appeared: bool,
 }
 
 /// What has happened since.
@@ -166,6 +182,11 @@ fn remarks(table: &mut Table, row: &PortRow, look: Look) {
     }
     for finding in &row.findings {
         note(look.odd("!"), finding);
+    }
+    for bypassed in &row.bypassed {
+        let BypassedRow { by, name, effect, appeared } = bypassed;
+        let since = if *appeared { ", and has appeared while the gateway runs" } else { "" };
+        note(look.odd("!"), &format!("bypassed: {by} {name} would {effect}{since}"));
     }
     if let Some(text) = row.segments.sentence(look) {
         note(look.dim("·"), &text);

@@ -10,6 +10,7 @@ mod capture;
 mod daemons;
 mod death;
 mod filter;
+mod hooks;
 mod host;
 mod host_end;
 mod land;

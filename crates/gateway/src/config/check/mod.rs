@@ -8,7 +8,9 @@ mod router;
 mod tunnels;
 
 use super::diagnostics::Diagnostic;
-use super::model::{Configuration, Device, Gateway, Mode, OnExit, Order, Port, Queues, Role, TunnelKind};
+use super::model::{
+    Configuration, Device, Gateway, KernelHooks, Mode, OnExit, Order, Port, Queues, Role, TunnelKind,
+};
 use super::read::{Draft, GatewayDraft, PortDraft};
 use super::section::{Findings, Span, closest, list};
 use super::values::is_name;
@@ -175,15 +177,20 @@ fn ports(draft: &Draft, names: &Names<'_>) -> Vec<Port> {
     // Failing open would be a way round the filters.
     let usual = if draft.filters.is_empty() { OnExit::Kernel } else { OnExit::Drop };
     let on_exit = draft.gateway.on_exit.unwrap_or(usual);
-    draft.ports.iter().filter_map(|port| resolve_port(port, names, on_exit)).collect()
+    let hooks = draft.gateway.kernel_hooks.unwrap_or_default();
+    draft.ports.iter().filter_map(|port| resolve_port(port, names, (on_exit, hooks))).collect()
 }
 
-fn resolve_port(port: &PortDraft, names: &Names<'_>, on_exit: OnExit) -> Option<Port> {
+fn resolve_port(
+    port: &PortDraft,
+    names: &Names<'_>,
+    (on_exit, hooks): (OnExit, KernelHooks),
+) -> Option<Port> {
     let device = port.device.as_ref()?.value.clone();
     let takes_segments = matches!(device, Device::Tap(_));
-    let on_exit = match &device {
-        Device::Interface(_) => port.on_exit.unwrap_or(on_exit),
-        Device::Tap(_) | Device::Lan78xx(_) => OnExit::Kernel,
+    let (on_exit, kernel_hooks) = match &device {
+        Device::Interface(_) => (port.on_exit.unwrap_or(on_exit), port.kernel_hooks.unwrap_or(hooks)),
+        Device::Tap(_) | Device::Lan78xx(_) => (OnExit::Kernel, KernelHooks::Refuse),
     };
     Some(Port {
         id: names.get(port.name.value.as_str())?.id,
@@ -198,6 +205,7 @@ fn resolve_port(port: &PortDraft, names: &Names<'_>, on_exit: OnExit) -> Option<
             .collect(),
         mode: port.mode.unwrap_or(Mode::Auto),
         on_exit,
+        kernel_hooks,
         queues: port.queues.unwrap_or(Queues::All),
         order: port.order.as_ref().map_or(Order::Queue, |at| at.value),
         mtu: port.mtu.as_ref().map(|mtu| mtu.value),

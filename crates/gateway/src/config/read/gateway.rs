@@ -1,9 +1,9 @@
 //! `[gateway]`: the process as a whole.
 
-use super::super::model::{FlowHash, OnExit};
+use super::super::model::{FlowHash, KernelHooks, OnExit};
 use super::super::section::{At, Kind, Refusal, Section};
 use super::super::values::{NAME_RULE, boolean, choice, elements, integer, is_name, text};
-use super::port::ON_EXIT;
+use super::port::{KERNEL_HOOKS, ON_EXIT};
 use std::path::PathBuf;
 use toml::de::DeValue;
 
@@ -18,6 +18,7 @@ pub(super) const KIND: Kind = Kind {
         "slot_bytes",
         "control",
         "on_exit",
+        "kernel_hooks",
         "flow_hash",
         "restore_order",
         "balance",
@@ -52,6 +53,7 @@ pub(in super::super) struct GatewayDraft {
     pub(in super::super) slot_bytes: Option<u32>,
     pub(in super::super) control: Option<PathBuf>,
     pub(in super::super) on_exit: Option<OnExit>,
+    pub(in super::super) kernel_hooks: Option<KernelHooks>,
     pub(in super::super) flow_hash: Option<FlowHash>,
     pub(in super::super) restore_order: Option<bool>,
     pub(in super::super) balance: Option<bool>,
@@ -72,6 +74,7 @@ pub(super) fn read(root: &Section<'_>) -> GatewayDraft {
         slot_bytes: section.read("slot_bytes", slot_bytes).map(|at| at.value),
         control: section.read("control", control).map(|at| at.value),
         on_exit: section.read("on_exit", choice(ON_EXIT)).map(|at| at.value),
+        kernel_hooks: section.read("kernel_hooks", choice(KERNEL_HOOKS)).map(|at| at.value),
         flow_hash: section.read("flow_hash", choice(FLOW_HASHES)).map(|at| at.value),
         restore_order: section.read("restore_order", boolean).map(|at| at.value),
         balance: section.read("balance", boolean).map(|at| at.value),

@@ -2,7 +2,7 @@
 
 use super::super::diagnostics::Diagnostic;
 use super::super::lan78xx;
-use super::super::model::{Device, Mode, OnExit, Order, Queues, Role};
+use super::super::model::{Device, KernelHooks, Mode, OnExit, Order, Queues, Role};
 use super::super::queue::PortQueue;
 use super::super::router::InterfaceAddress;
 use super::super::section::{At, Kind, Refusal, Section};
@@ -24,6 +24,7 @@ pub(super) const KIND: Kind = Kind {
         "addresses",
         "mode",
         "on_exit",
+        "kernel_hooks",
         "queues",
         "order",
         "weight",
@@ -38,6 +39,9 @@ pub(super) const KIND: Kind = Kind {
 
 /// The choices of `on_exit`.
 pub(super) const ON_EXIT: &[(&str, OnExit)] = &[("kernel", OnExit::Kernel), ("drop", OnExit::Drop)];
+/// The choices of `kernel_hooks`.
+pub(super) const KERNEL_HOOKS: &[(&str, KernelHooks)] =
+    &[("refuse", KernelHooks::Refuse), ("bypass", KernelHooks::Bypass)];
 
 const ROLES: &[(&str, Role)] =
     &[("bridge", Role::Bridge), ("underlay", Role::Underlay), ("router", Role::Router)];
@@ -83,6 +87,7 @@ pub(in super::super) struct PortDraft {
     pub(in super::super) addresses_unreadable: bool,
     pub(in super::super) mode: Option<Mode>,
     pub(in super::super) on_exit: Option<OnExit>,
+    pub(in super::super) kernel_hooks: Option<KernelHooks>,
     pub(in super::super) queues: Option<Queues>,
     pub(in super::super) order: Option<At<Order>>,
     pub(in super::super) weight: Option<u16>,
@@ -111,6 +116,7 @@ pub(super) fn read(section: &Section<'_>, name: At<String>) -> PortDraft {
         addresses,
         mode: section.read("mode", choice(MODES)).map(|at| at.value),
         on_exit: section.read("on_exit", choice(ON_EXIT)).map(|at| at.value),
+        kernel_hooks: section.read("kernel_hooks", choice(KERNEL_HOOKS)).map(|at| at.value),
         queues: section.read("queues", word_or("all", Queues::All, queues)).map(|at| at.value),
         order: section.read("order", choice(ORDERS)),
         weight: section.read("weight", integer(1..=MOST_WEIGHT, "")).map(|at| at.value),
@@ -168,6 +174,7 @@ fn check_adapter(section: &Section<'_>, role: Option<Role>) {
     let only = "only an `interface` has it";
     refuse_key(section, "mode", only, "remove `mode`: the kernel has no part in it");
     refuse_key(section, "on_exit", only, "remove `on_exit`: the kernel has no part in it");
+    refuse_key(section, "kernel_hooks", only, "remove `kernel_hooks`: the kernel has no part in it");
     refuse_key(section, "moderation_us", only, "remove `moderation_us`: `gather_us` is what an adapter has");
     refuse_key(section, "busy_poll", only, "remove `busy_poll`: the kernel has no part in it");
     refuse_key(
@@ -197,6 +204,12 @@ fn check_tap(section: &Section<'_>, role: Option<Role>) {
     refuse_key(section, "moderation_us", only, "remove `moderation_us`: a TAP has no interrupts");
     refuse_key(section, "busy_poll", only, "remove `busy_poll`: a TAP has no device to drive");
     refuse_key(section, "on_exit", only, "remove `on_exit`: a TAP goes away together with Polder");
+    refuse_key(
+        section,
+        "kernel_hooks",
+        only,
+        "remove `kernel_hooks`: what the machine sends by a TAP meets its hooks",
+    );
 }
 
 fn queues(value: &DeValue<'_>) -> Result<Queues, Refusal> {

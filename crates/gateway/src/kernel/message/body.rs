@@ -198,7 +198,7 @@ pub(super) fn neighbour(body: &[u8]) -> Option<Item> {
     Some(Item::Neighbour(index, ip(family, find(libc::NDA_DST)?)?, Neighbour { state, mac }))
 }
 
-fn ip(family: u8, value: &[u8]) -> Option<IpAddr> {
+pub(in crate::kernel) fn ip(family: u8, value: &[u8]) -> Option<IpAddr> {
     match i32::from(family) {
         libc::AF_INET => Some(Ipv4Addr::from(<[u8; 4]>::try_from(value).ok()?).into()),
         libc::AF_INET6 => Some(Ipv6Addr::from(<[u8; 16]>::try_from(value).ok()?).into()),
@@ -215,7 +215,7 @@ fn unspecified(family: u8) -> Option<IpAddr> {
 }
 
 /// The attributes in `bytes`: length and type (16 bits each), value, padded to four bytes.
-fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub(in crate::kernel) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     core::iter::from_fn(move || {
         let length = usize::from(number16(bytes)?);
         let kind = number16(bytes.get(2..)?)? & ATTRIBUTE_TYPE;
@@ -225,11 +225,11 @@ fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-pub(super) fn number(bytes: &[u8]) -> Option<u32> {
+pub(in crate::kernel) fn number(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.first_chunk()?))
 }
 
-pub(super) fn number16(bytes: &[u8]) -> Option<u16> {
+pub(in crate::kernel) fn number16(bytes: &[u8]) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes.first_chunk()?))
 }
 
@@ -237,7 +237,7 @@ fn big16(bytes: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.first_chunk()?))
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(in crate::kernel) fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }

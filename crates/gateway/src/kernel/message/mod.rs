@@ -2,7 +2,8 @@
 
 mod body;
 
-use body::{address, link, neighbour, number, number16, object, route, rule};
+use body::{address, link, neighbour, object, route, rule};
+pub(in crate::kernel) use body::{attributes, ip, number, number16, text};
 use polder_datapath::route::Prefix;
 use std::net::IpAddr;
 

@@ -22,6 +22,7 @@ pub use start::MOST_PORTS;
 use super::accounts::Accounts;
 use super::clock::Clock;
 use super::devices::Devices;
+use super::hooks::Watch;
 use super::memory::Memory;
 use super::path::Paths;
 use super::routing::Ports;
@@ -70,6 +71,8 @@ pub struct Gateway {
     /// What outlives configurations.
     pub lasting: Lasting,
     devices: Devices,
+    /// The watch over packet hooks of the kernel that are bypassed.
+    pub hooks: Watch,
     tables: Snapshot<Tables>,
     links: Arc<Links>,
     retired: Vec<Arc<QueueCounters>>,

@@ -7,6 +7,7 @@ use super::{Gateway, Opener, PortState};
 use crate::config::model::Configuration;
 use crate::runtime::clock::Clock;
 use crate::runtime::devices::{Devices, Opening};
+use crate::runtime::hooks::Watch;
 use crate::runtime::memory::Memory;
 use crate::runtime::path::Paths;
 use crate::runtime::ports::OpenPort;
@@ -75,6 +76,7 @@ impl Gateway {
             clock,
             workers: Vec::new(),
             lasting,
+            hooks: Watch::default(),
             tables: Snapshot::new(tables),
             links,
             retired: Vec::new(),

@@ -4,7 +4,7 @@ mod machine;
 mod router;
 
 use super::devices::missing_interface;
-use super::{adapter, ports};
+use super::{adapter, hooks, ports};
 use crate::config::model::{Configuration, Device, Port, Tunnel};
 use anyhow::{Result, ensure};
 use polder_buffers::RegionOptions;
@@ -46,6 +46,7 @@ pub fn inspect(configuration: &Configuration) -> Vec<Seen> {
     for tunnel in &configuration.tunnels {
         seen.extend(inspect_tunnel(tunnel));
     }
+    seen.extend(hooks::findings(configuration));
     seen.extend(router::inspect(configuration));
     seen
 }

@@ -1,0 +1,238 @@
+//! Expressions of nf_tables, as far as they decide about packets (linux/netfilter/nf_tables.h).
+
+use super::nft::{DATA_VALUE, DATA_VERDICT, big, find};
+use super::ruleset::{Effect, Field, Step, Test, Value};
+use crate::kernel::message::{attributes, text};
+use std::collections::HashMap;
+
+/// A part of a rule, before sets are known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Step(Step),
+    Lookup(Lookup),
+}
+
+/// A lookup in a set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Lookup {
+    pub(super) value: Value,
+    pub(super) set: String,
+    pub(super) negated: bool,
+    /// True if the set has verdicts.
+    pub(super) is_map: bool,
+}
+
+/// The parts of a rule, from its list of expressions.
+pub(super) fn parts(expressions: &[u8]) -> Vec<Part> {
+    let mut registers = Registers::default();
+    let part = |(_, expression)| {
+        let name = find(expression, 1).map(text).unwrap_or_default();
+        part(&name, find(expression, 2).unwrap_or_default(), &mut registers)
+    };
+    attributes(expressions).filter_map(part).collect()
+}
+
+/// What each register holds, by its first word.
+#[derive(Debug, Default)]
+struct Registers(HashMap<u32, Value>);
+
+impl Registers {
+    fn load(&mut self, register: Option<u32>, field: Field) {
+        if let Some(register) = register.map(word) {
+            self.0.insert(register, Value { field, mask: Vec::new() });
+        }
+    }
+
+    fn value(&self, register: Option<u32>) -> Value {
+        let held = register.and_then(|register| self.0.get(&word(register)));
+        held.cloned().unwrap_or(Value { field: Field::Other, mask: Vec::new() })
+    }
+}
+
+/// `NFT_REG_1` to `NFT_REG_4` are the same registers as `NFT_REG32_00` and so on, four at a time.
+fn word(register: u32) -> u32 {
+    if (1..=4).contains(&register) { 8 + (register - 1) * 4 } else { register }
+}
+
+fn part(name: &str, data: &[u8], registers: &mut Registers) -> Option<Part> {
+    let number = |kind| big(find(data, kind));
+    let step = match name {
+        "meta" => {
+            // Without a target register it sets what the kernel keeps beside the packet.
+            registers.load(number(1), number(2).map_or(Field::Other, meta));
+            return None;
+        }
+        "payload" if number(5).is_some() => alter("rewrite them"),
+        "payload" => {
+            let place = (number(2)?, number(3)?, number(4)?);
+            registers.load(number(1), payload(place));
+            return None;
+        }
+        "exthdr" if number(7).is_some() => alter("rewrite them"),
+        "bitwise" => return bitwise(data, registers),
+        "cmp" => Step::Test(comparison(data, registers)),
+        "lookup" => return lookup(data, registers).map(Part::Lookup),
+        "immediate" => Step::Do(immediate(data)?),
+        "reject" => alter("reject them"),
+        "nat" => alter("translate their addresses"),
+        "masq" => alter("masquerade them"),
+        "redir" | "tproxy" => alter("redirect them to this machine"),
+        "synproxy" => alter("answer for their destination"),
+        "queue" => alter("queue them to a program"),
+        "dup" => alter("send copies of them elsewhere"),
+        "fwd" => alter("send them elsewhere"),
+        "objref" => match number(1) {
+            Some(OBJECT_SYNPROXY) => alter("answer for their destination"),
+            Some(_) | None => Step::Do(Effect::Nothing),
+        },
+        "target" => target(&find(data, 1).map(text).unwrap_or_default()),
+        // These count, log, or keep something beside the packet.
+        "counter" | "log" | "notrack" | "last" | "flow_offload" | "dynset" => Step::Do(Effect::Nothing),
+        "ct" | "rt" | "numgen" | "hash" | "byteorder" => {
+            // Values that are not known; which register they are put in does not matter.
+            registers.0.clear();
+            return None;
+        }
+        // A match of iptables, or anything else that only some packets may pass.
+        _ => {
+            registers.0.clear();
+            Step::Test(Test::Other)
+        }
+    };
+    Some(Part::Step(step))
+}
+
+fn alter(effect: &str) -> Step {
+    Step::Do(Effect::Alter(effect.to_owned()))
+}
+
+/// `NFT_META_*`.
+fn meta(key: u32) -> Field {
+    match key {
+        4 => Field::InIndex,
+        5 => Field::OutIndex,
+        6 => Field::InName,
+        7 => Field::OutName,
+        15 => Field::Version,
+        16 => Field::Protocol,
+        17 => Field::InBridge,
+        18 => Field::OutBridge,
+        _ => Field::Other,
+    }
+}
+
+/// Base, offset and length in bytes. The version is tested before, where a chain has packets of both.
+fn payload(place: (u32, u32, u32)) -> Field {
+    match place {
+        (NETWORK_HEADER, 9 | 6, 1) => Field::Protocol,
+        // One byte at 8 is the time to live of IPv4.
+        (NETWORK_HEADER, 12, 1..=4) | (NETWORK_HEADER, 8, 2..=16) => Field::Source,
+        (NETWORK_HEADER, 16, 1..=4) | (NETWORK_HEADER, 24, 1..=16) => Field::Destination,
+        _ => Field::Other,
+    }
+}
+
+fn data_value(data: &[u8], kind: u16) -> Option<&[u8]> {
+    find(find(data, kind)?, DATA_VALUE)
+}
+
+/// Masks and turns round bits; anything else leaves a value that is not known.
+fn bitwise(data: &[u8], registers: &mut Registers) -> Option<Part> {
+    let number = |kind| big(find(data, kind));
+    let mut value = registers.value(number(1));
+    match (number(6).unwrap_or(0), data_value(data, 4), data_value(data, 5)) {
+        (0, Some(mask), Some(xor)) if value.mask.is_empty() => {
+            value.mask = mask.iter().copied().zip(xor.iter().copied()).collect();
+        }
+        _ => value.field = Field::Other,
+    }
+    registers.0.insert(word(number(2)?), value);
+    None
+}
+
+fn comparison(data: &[u8], registers: &Registers) -> Test {
+    let number = |kind| big(find(data, kind));
+    let (Some(wanted), Some(operation @ 0..=1)) = (data_value(data, 3), number(2)) else {
+        return Test::Other;
+    };
+    Test::Is { value: registers.value(number(1)), any: vec![wanted.to_vec()], negated: operation == 1 }
+}
+
+fn lookup(data: &[u8], registers: &mut Registers) -> Option<Lookup> {
+    let number = |kind| big(find(data, kind));
+    let target = number(3);
+    let is_map = target == Some(VERDICT_REGISTER);
+    let value = registers.value(number(2));
+    if target.is_some() && !is_map {
+        // The value of the map takes a register, and packets without one do not pass.
+        registers.0.clear();
+    }
+    let field = if target.is_some() && !is_map { Field::Other } else { value.field };
+    Some(Lookup {
+        value: Value { field, ..value },
+        set: text(find(data, 1)?),
+        negated: number(5).unwrap_or(0) & 1 != 0,
+        is_map,
+    })
+}
+
+fn immediate(data: &[u8]) -> Option<Effect> {
+    if big(find(data, 1)) != Some(VERDICT_REGISTER) {
+        return None;
+    }
+    verdict(find(find(data, 2)?, DATA_VERDICT)?)
+}
+
+/// A verdict, from its attributes.
+pub(super) fn verdict(attributes: &[u8]) -> Option<Effect> {
+    let chain = || find(attributes, 2).map(text);
+    Some(match big(find(attributes, 1))?.cast_signed() {
+        0 => Effect::Drop,
+        1 => Effect::Accept,
+        -3 => Effect::Jump(chain()?),
+        -4 => Effect::Goto(chain()?),
+        -5 => Effect::Return,
+        -2 | -1 => Effect::Nothing,
+        code if code & 0xff == 3 => Effect::Alter("queue them to a program".to_owned()),
+        _ => Effect::Alter("take them".to_owned()),
+    })
+}
+
+/// A target of iptables.
+pub(super) fn target(name: &str) -> Step {
+    match name {
+        "REJECT" => alter("reject them"),
+        "MASQUERADE" => alter("masquerade them"),
+        "SNAT" | "DNAT" | "NETMAP" => alter("translate their addresses"),
+        "REDIRECT" | "TPROXY" => alter("redirect them to this machine"),
+        "NFQUEUE" => alter("queue them to a program"),
+        "TEE" => alter("send copies of them elsewhere"),
+        _ if BESIDE.contains(&name) => Step::Do(Effect::Nothing),
+        _ => alter(&format!("give them to the target {name}")),
+    }
+}
+
+/// Targets that count, log, or keep something beside the packet.
+const BESIDE: [&str; 17] = [
+    "LOG",
+    "NFLOG",
+    "ULOG",
+    "TRACE",
+    "MARK",
+    "CONNMARK",
+    "CLASSIFY",
+    "CT",
+    "NOTRACK",
+    "SECMARK",
+    "CONNSECMARK",
+    "AUDIT",
+    "RATEEST",
+    "LED",
+    "IDLETIMER",
+    "SET",
+    "HMARK",
+];
+const NETWORK_HEADER: u32 = 1;
+const VERDICT_REGISTER: u32 = 0;
+/// `NFT_OBJECT_SYNPROXY`.
+const OBJECT_SYNPROXY: u32 = 10;

@@ -1,0 +1,250 @@
+//! Packet hooks of the kernel that a port goes round: packets that Polder takes never get there.
+//!
+//! ```text
+//!   nf_tables ─ dump ▶ nft ─┐
+//!   legacy iptables ▶ legacy┴▶ ruleset ▶ walk ─┐
+//!   tc, tcx ────────▶ tc ──────────────────────┼▶ bypassed ports
+//!   ip rule, ip xfrm ▶ policy ─────────────────┘     ▲
+//!   configuration ──▶ passages: the hooks that a packet of a port would pass, and what is known of it
+//! ```
+//!
+//! Nothing is changed. A hook counts if it could drop, change or redirect a packet of the port; one that
+//! accepts, counts, logs or marks does not, nor does one that is confined to other interfaces. Sources: nft(8),
+//! linux/netfilter/nf_tables.h, linux/netfilter_ipv4/ip_tables.h, linux/pkt_cls.h, linux/xfrm.h.
+
+mod dump;
+mod expression;
+pub mod legacy;
+mod links;
+pub mod nft;
+mod passage;
+pub mod policy;
+pub mod ruleset;
+mod sys;
+pub mod tc;
+#[cfg(test)]
+mod tests;
+pub mod walk;
+
+pub use dump::Subscription;
+
+use dump::{Dump, Protocol};
+use links::Links;
+use passage::{Passage, passages};
+use policy::Policy;
+use ruleset::{Chain, Ruleset};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+use walk::{Chains, Would};
+
+/// A port whose packets are taken from the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Its name.
+    pub name: String,
+    /// Its interface.
+    pub interface: String,
+    /// The packets that are taken.
+    pub takes: Takes,
+}
+
+/// The packets that a port takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// All, for a bridge.
+    Bridge {
+        /// The name of the bridge.
+        bridge: String,
+        /// The interfaces of its members.
+        members: Vec<String>,
+    },
+    /// Those of these tunnels.
+    Tunnels(Vec<Tunnel>),
+    /// What is routed, and those of these tunnels.
+    Router {
+        /// The tunnels.
+        tunnels: Vec<Tunnel>,
+        /// All interfaces of the router.
+        interfaces: Vec<String>,
+    },
+}
+
+/// A tunnel, by its outer addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tunnel {
+    /// This machine's.
+    pub local: IpAddr,
+    /// That of the other end.
+    pub remote: IpAddr,
+}
+
+/// A hook that packets of a port do not reach.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Bypassed {
+    /// The port.
+    pub port: String,
+    /// `nftables`, `iptables-legacy`, `ip6tables-legacy`, `tc`, `ip rule` or `ip xfrm`.
+    pub by: String,
+    /// The chain, filter or policy.
+    pub name: String,
+    /// What it would do with packets, in words that follow "would".
+    pub effect: String,
+}
+
+impl Bypassed {
+    /// The whole, as the end of a sentence about the port.
+    pub fn text(&self) -> String {
+        let Self { by, name, effect, .. } = self;
+        match by.as_str() {
+            IP_RULE | IP_XFRM => format!("{name} would {effect}"),
+            _ => format!("{by} {name} would {effect}"),
+        }
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inspection {
+    /// Hooks that ports go round, by port.
+    pub bypassed: Vec<Bypassed>,
+    /// What could not be read, and why.
+    pub unread: Vec<String>,
+}
+
+/// Looks for hooks that packets of these ports would pass if Polder did not take them.
+pub fn inspect(ports: &[Port]) -> Inspection {
+    let mut inspection = Inspection::default();
+    if ports.is_empty() {
+        return inspection;
+    }
+    let links = inspection.told("interfaces", links::read());
+    let rulesets = [
+        inspection.told("nf_tables", read_nft()),
+        inspection.told("legacy iptables", legacy::read(&legacy::V4)),
+        inspection.told("legacy ip6tables", legacy::read(&legacy::V6)),
+    ];
+    let policies = inspection.told("rules of routing", read_rules());
+    let ipsec = inspection.told("policies of IPsec", read_ipsec());
+    let chains = Chains::of(&rulesets);
+    for port in ports {
+        let passages = passages(port, &links);
+        let found = rulesets.iter().flat_map(|ruleset| &ruleset.chains);
+        let found = found.filter_map(|chain| bypassed_chain(port, chain, &chains, &passages));
+        inspection.bypassed.extend(found);
+        let filters = inspection.told("filters of tc", read_tc(port, &links));
+        inspection.bypassed.extend(filters);
+        let policies = policies.iter().map(|policy| (IP_RULE, policy));
+        let policies = policies.chain(ipsec.iter().map(|policy| (IP_XFRM, policy)));
+        let concerned = policies.filter(|(_, policy)| passage::concerns(policy, port, &links));
+        inspection.bypassed.extend(concerned.map(|(by, policy)| bypassed(port, by, policy)));
+    }
+    inspection.bypassed.dedup();
+    inspection
+}
+
+impl Inspection {
+    fn told<T: Default>(&mut self, what: &str, read: Result<T, Errno>) -> T {
+        read.unwrap_or_else(|error| {
+            let remedy = if matches!(error, Errno::PERM | Errno::ACCESS) { "; run as root" } else { "" };
+            let text = format!("the kernel's {what} cannot be read: {error}{remedy}");
+            if !self.unread.contains(&text) {
+                self.unread.push(text);
+            }
+            T::default()
+        })
+    }
+}
+
+fn bypassed_chain(port: &Port, chain: &Chain, chains: &Chains<'_>, passages: &[Passage]) -> Option<Bypassed> {
+    let base = chain.base.as_ref()?;
+    let of_hook = passages.iter().filter(|passage| passage.meets(chain.family, base));
+    let would = of_hook.filter_map(|passage| chains.walk(chain, &passage.packet)).min()?;
+    let name =
+        format!("chain `{} {} {}` at {}", chain.family.word(), chain.table, chain.name, base.hook.word());
+    let effect = match &would {
+        Would { effect, rule: None } => format!("{effect} by its policy"),
+        Would { effect, rule: Some((of, handle)) } if *of == chain.name => {
+            format!("{effect} by its rule {handle}")
+        }
+        Would { effect, rule: Some((of, handle)) } => format!("{effect} by rule {handle} of chain {of}"),
+    };
+    Some(Bypassed { port: port.name.clone(), by: chain.tool.word().to_owned(), name, effect })
+}
+
+fn bypassed(port: &Port, by: &str, policy: &Policy) -> Bypassed {
+    let (name, effect) = (policy.name.clone(), policy.effect.clone());
+    Bypassed { port: port.name.clone(), by: by.to_owned(), name, effect }
+}
+
+fn read_tc(port: &Port, links: &Links) -> Result<Vec<Bypassed>, Errno> {
+    let mut dump = Dump::open(Protocol::Route)?;
+    let mut found = Vec::new();
+    for name in links.and_vlans(&port.interface) {
+        let Some(index) = links.index(&name) else { continue };
+        for filter in tc::read(&mut dump, index)? {
+            let side = if filter.is_egress { "egress" } else { "ingress" };
+            found.push(Bypassed {
+                port: port.name.clone(),
+                by: "tc".to_owned(),
+                name: format!("{} at {side} of {name}", filter.name),
+                effect: filter.effect,
+            });
+        }
+    }
+    Ok(found)
+}
+
+fn read_nft() -> Result<Ruleset, Errno> {
+    let mut dump = match Dump::open(Protocol::Netfilter) {
+        Ok(dump) => dump,
+        // A kernel without nfnetlink.
+        Err(error) => return tc::without(error),
+    };
+    let mut reader = nft::Reader::default();
+    for kind in [nft::GET_TABLE, nft::GET_CHAIN, nft::GET_RULE, nft::GET_SET] {
+        let answers = match dump.ask(kind, &NFGENMSG) {
+            Ok(answers) => answers,
+            // A kernel without nf_tables.
+            Err(error) => return tc::without(error),
+        };
+        answers.iter().for_each(|(kind, body)| reader.take(*kind, body));
+    }
+    for key in reader.wanted_sets() {
+        // A set that has gone in the meantime has no elements.
+        let answers = dump.ask(nft::GET_ELEMENTS, &nft::of_set(&key)).or_else(tc::without)?;
+        answers.iter().for_each(|(kind, body)| reader.take(*kind, body));
+    }
+    Ok(reader.finish())
+}
+
+fn read_rules() -> Result<Vec<Policy>, Errno> {
+    let mut dump = Dump::open(Protocol::Route)?;
+    let mut policies = Vec::new();
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let mut request = [0; 12];
+        request[0] = u8::try_from(family).unwrap_or_default();
+        let answers = dump.ask(policy::RTM_GETRULE, &request).or_else(tc::without)?;
+        policies.extend(answers.iter().filter_map(|(_, body)| policy::rule(body)));
+    }
+    Ok(policies)
+}
+
+fn read_ipsec() -> Result<Vec<Policy>, Errno> {
+    let mut dump = match Dump::open(Protocol::Xfrm) {
+        Ok(dump) => dump,
+        // A kernel without IPsec.
+        Err(error) => return tc::without(error),
+    };
+    let answers = dump.ask(policy::XFRM_MSG_GETPOLICY, &[]).or_else(tc::without)?;
+    let mut policies = answers.iter().filter_map(|(_, body)| policy::ipsec(body)).collect::<Vec<_>>();
+    // Linux before 5.15 has no such question.
+    let answers = dump.ask_one(policy::XFRM_MSG_GETDEFAULT, &[0; 4]).or_else(tc::without)?;
+    policies.extend(answers.iter().flat_map(|(_, body)| policy::ipsec_default(body)));
+    Ok(policies)
+}
+
+/// `nfgenmsg` for all families.
+const NFGENMSG: [u8; 4] = [0; 4];
+const IP_RULE: &str = "ip rule";
+const IP_XFRM: &str = "ip xfrm";

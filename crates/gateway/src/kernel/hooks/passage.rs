@@ -1,0 +1,241 @@
+//! The hooks that packets of a port would pass, and what is known of the packets there.
+
+use super::links::Links;
+use super::policy::{Direction, Interface, Policy};
+use super::ruleset::{Base, Family, Field, Hook, NAME_BYTES};
+use super::walk::Packet;
+use super::{Port, Takes, Tunnel};
+use std::net::{IpAddr, UdpSocket};
+
+/// Packets at a hook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Passage {
+    families: &'static [Family],
+    hook: Hook,
+    /// Interfaces whose chains are called, at ingress and egress.
+    devices: Vec<String>,
+    /// What is known of the packets.
+    pub(super) packet: Packet,
+}
+
+impl Passage {
+    /// True if the hook calls a chain for these packets.
+    pub(super) fn meets(&self, family: Family, base: &Base) -> bool {
+        let is_of = |device: &String| {
+            base.devices.iter().any(|of| match of.strip_suffix('*') {
+                Some(beginning) => device.starts_with(beginning),
+                None => of == device,
+            })
+        };
+        let is_bound = matches!(self.hook, Hook::Ingress | Hook::Egress);
+        self.families.contains(&family)
+            && self.hook == base.hook
+            && (!is_bound || self.devices.iter().any(is_of))
+    }
+}
+
+/// The hooks that packets of `port` would pass.
+pub(super) fn passages(port: &Port, links: &Links) -> Vec<Passage> {
+    let route = Route { links, families: &[], packet: Packet::default() };
+    let own = links.and_vlans(&port.interface);
+    let mut passages = match &port.takes {
+        Takes::Bridge { bridge, members } => bridged((port, bridge, members), links),
+        Takes::Tunnels(tunnels) => tunnelled(tunnels, &own, links),
+        Takes::Router { tunnels, interfaces } => {
+            let all = interfaces.iter().flat_map(|name| links.and_vlans(name)).collect::<Vec<_>>();
+            let mut passages = tunnelled(tunnels, &own, links);
+            for (families, version) in [(&IPV4, NFPROTO_IPV4), (&IPV6, NFPROTO_IPV6)] {
+                let packet = Packet::default().with(Field::Version, vec![vec![version]]);
+                let route = Route { links, families, packet };
+                passages.push(route.at(Hook::Prerouting, (&own, &[])));
+                for hook in [Hook::Forward, Hook::Postrouting] {
+                    passages.push(route.at(hook, (&own, &all)));
+                    passages.push(route.at(hook, (&all, &own)));
+                }
+            }
+            passages
+        }
+    };
+    if !matches!(port.takes, Takes::Tunnels(_)) {
+        let route = Route { families: &DEVICE, ..route };
+        passages.push(route.at(Hook::Ingress, (&own, &[])));
+        passages.push(route.at(Hook::Egress, (&[], &own)));
+    }
+    passages
+}
+
+/// Packets of tunnels, from and to this machine.
+fn tunnelled(tunnels: &[Tunnel], own: &[String], links: &Links) -> Vec<Passage> {
+    let mut passages = Vec::new();
+    for &Tunnel { local, remote } in tunnels {
+        let (families, version) = if local.is_ipv6() { (&IPV6, NFPROTO_IPV6) } else { (&IPV4, NFPROTO_IPV4) };
+        let between = |source: IpAddr, destination: IpAddr| {
+            Packet::default()
+                .with(Field::Version, vec![vec![version]])
+                .with(Field::Protocol, vec![vec![GRE]])
+                .with(Field::Source, vec![octets(source)])
+                .with(Field::Destination, vec![octets(destination)])
+        };
+        let inward = Route { links, families, packet: between(remote, local) };
+        let outward = Route { links, families, packet: between(local, remote) };
+        passages.push(inward.at(Hook::Prerouting, (own, &[])));
+        passages.push(inward.at(Hook::Input, (own, &[])));
+        passages.push(outward.at(Hook::Output, (&[], own)));
+        passages.push(outward.at(Hook::Postrouting, (&[], own)));
+        let inward = Route { families: &DEVICE, ..inward };
+        let outward = Route { families: &DEVICE, ..outward };
+        passages.push(inward.at(Hook::Ingress, (own, &[])));
+        passages.push(outward.at(Hook::Egress, (&[], own)));
+    }
+    passages
+}
+
+/// Packets of a bridge, and its calls of iptables.
+fn bridged((port, bridge, members): (&Port, &str, &[String]), links: &Links) -> Vec<Passage> {
+    // Rules name the bridge that the interface belongs to, or the one that Polder stands in for.
+    let master = links.master(&port.interface);
+    let bridges = master.into_iter().chain([bridge]).map(ToOwned::to_owned).collect::<Vec<_>>();
+    let known = [Field::InBridge, Field::OutBridge].into_iter();
+    let packet = known.fold(Packet::default(), |packet, field| packet.with(field, names(&bridges)));
+    let route = Route { links, families: &[Family::Bridge], packet };
+    let own = [port.interface.clone()];
+    let mut passages = vec![
+        route.at(Hook::Prerouting, (&own, &[])),
+        route.at(Hook::Input, (&own, &[])),
+        route.at(Hook::Output, (&[], &own)),
+    ];
+    for hook in [Hook::Forward, Hook::Postrouting] {
+        passages.push(route.at(hook, (&own, members)));
+        passages.push(route.at(hook, (members, &own)));
+    }
+    let calls = [("iptables", &IPV4[..], NFPROTO_IPV4), ("ip6tables", &IPV6, NFPROTO_IPV6)];
+    let own_calls = links.calls(&port.interface);
+    for ((program, families, version), own_call) in calls.into_iter().zip(own_calls) {
+        if !own_call && !is_called(program) {
+            continue;
+        }
+        let packet = Packet::default().with(Field::Version, vec![vec![version]]);
+        let route = Route { links, families, packet };
+        passages.push(route.at(Hook::Prerouting, (&bridges, &[])));
+        passages.push(route.at(Hook::Forward, (&bridges, &bridges)));
+        passages.push(route.at(Hook::Postrouting, (&bridges, &bridges)));
+    }
+    passages
+}
+
+/// True if bridges of the kernel hand their packets to that program's chains.
+fn is_called(program: &str) -> bool {
+    let path = format!("/proc/sys/net/bridge/bridge-nf-call-{program}");
+    std::fs::read_to_string(path).is_ok_and(|value| value.trim() == "1")
+}
+
+/// Packets on their way through hooks.
+struct Route<'a> {
+    links: &'a Links,
+    families: &'static [Family],
+    packet: Packet,
+}
+
+impl Route<'_> {
+    /// The packets at a hook, by the interfaces that may have received them and may transmit them.
+    fn at(&self, hook: Hook, (received, transmits): (&[String], &[String])) -> Passage {
+        let indices = |of: &[String]| match of {
+            [] => vec![vec![0; 4]],
+            some => some
+                .iter()
+                .map(|name| self.links.index(name).unwrap_or(u32::MAX).to_ne_bytes().to_vec())
+                .collect(),
+        };
+        let packet = self
+            .packet
+            .clone()
+            .with(Field::InName, names(received))
+            .with(Field::OutName, names(transmits))
+            .with(Field::InIndex, indices(received))
+            .with(Field::OutIndex, indices(transmits));
+        let devices = received.iter().chain(transmits).cloned().collect();
+        Passage { families: self.families, hook, devices, packet }
+    }
+}
+
+/// Names as rules compare them; none is an empty one.
+fn names(of: &[String]) -> Vec<Vec<u8>> {
+    let padded = |name: &str| {
+        let mut bytes = name.as_bytes().to_vec();
+        bytes.resize(NAME_BYTES, 0);
+        bytes
+    };
+    match of {
+        [] => vec![padded("")],
+        some => some.iter().map(|name| padded(name)).collect(),
+    }
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+/// True if a policy is for packets that a port takes.
+pub(super) fn concerns(policy: &Policy, port: &Port, links: &Links) -> bool {
+    let selects = &policy.selects;
+    let own = links.and_vlans(&port.interface);
+    let is_of = |names: &[String]| match &selects.interface {
+        None => true,
+        Some(Interface::Name(name)) => names.contains(name),
+        Some(Interface::Index(index)) => names.iter().any(|name| links.index(name) == Some(*index)),
+        Some(Interface::Vrf) => names.iter().any(|name| links.master(name).is_some()),
+    };
+    let holds = |network: Option<(IpAddr, u8)>, address: IpAddr| {
+        network.is_none_or(|(network, bits)| contains((network, bits), address))
+    };
+    let tunnels = |tunnels: &[Tunnel]| {
+        tunnels.iter().any(|&Tunnel { local, remote }| {
+            let (from, to) = match selects.direction {
+                Some(Direction::In) => (remote, local),
+                Some(Direction::Out) => (local, remote),
+                Some(Direction::Forward) | None => return false,
+            };
+            let is_gre = selects.protocol.is_none_or(|protocol| protocol == GRE);
+            is_gre
+                && is_of(&own)
+                && holds(selects.source, from)
+                && holds(selects.destination, to)
+                && selects.is_v6 == local.is_ipv6()
+        })
+    };
+    match &port.takes {
+        Takes::Bridge { .. } => false,
+        Takes::Tunnels(of) => tunnels(of),
+        Takes::Router { tunnels: of, interfaces } => {
+            let all = interfaces.iter().flat_map(|name| links.and_vlans(name)).collect::<Vec<_>>();
+            let is_routed = match selects.direction {
+                // A rule is for the interface that received the packet.
+                None => is_of(&own),
+                Some(Direction::In) => false,
+                // Not what this machine itself sends, which is the kernel's.
+                Some(Direction::Out) => is_of(&all) && !selects.source.is_some_and(is_own),
+                Some(Direction::Forward) => is_of(&all),
+            };
+            is_routed || tunnels(of)
+        }
+    }
+}
+
+/// True for one address, which is this machine's.
+fn is_own((address, bits): (IpAddr, u8)) -> bool {
+    bits == if address.is_ipv6() { 128 } else { 32 } && UdpSocket::bind((address, 0)).is_ok()
+}
+
+fn contains((network, bits): (IpAddr, u8), address: IpAddr) -> bool {
+    polder_datapath::route::Prefix::new(network, bits).is_ok_and(|network| network.contains(address))
+}
+
+const IPV4: [Family; 2] = [Family::Inet, Family::Ip];
+const IPV6: [Family; 2] = [Family::Inet, Family::Ip6];
+const DEVICE: [Family; 2] = [Family::Inet, Family::Netdev];
+const NFPROTO_IPV4: u8 = 2;
+const NFPROTO_IPV6: u8 = 10;
+const GRE: u8 = 47;

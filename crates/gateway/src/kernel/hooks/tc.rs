@@ -1,0 +1,126 @@
+//! Filters of tc at an interface's ingress and egress, and BPF programs there (tc(8), linux/pkt_cls.h).
+
+use super::dump::Dump;
+use super::nft::find;
+use super::sys::attached_programs;
+use crate::kernel::message::{attributes, number, text};
+use rustix::io::Errno;
+
+/// A filter that may drop or change packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// True for what leaves by the interface.
+    pub is_egress: bool,
+    /// Its preference and kind, or that it is a BPF program.
+    pub name: String,
+    /// What it does, in words that follow "would".
+    pub effect: String,
+}
+
+/// The filters of an interface that may drop or change packets.
+pub(super) fn read(dump: &mut Dump, interface: u32) -> Result<Vec<Filter>, Errno> {
+    let mut found = Vec::new();
+    for (is_egress, parent, attach_type) in
+        [(false, PARENT_INGRESS, BPF_TCX_INGRESS), (true, PARENT_EGRESS, BPF_TCX_EGRESS)]
+    {
+        let mut request = vec![0; TCMSG];
+        request[4..8].copy_from_slice(&interface.to_ne_bytes());
+        request[12..16].copy_from_slice(&parent.to_ne_bytes());
+        // A kernel without classifiers has none.
+        let answers = dump.ask(RTM_GETTFILTER, &request).or_else(without)?;
+        found.extend(answers.iter().filter_map(|(_, body)| filter(is_egress, body)));
+        // A kernel that does not know the question, or tells nobody, is Linux before 6.6 or locked down.
+        if let Ok(count @ 1..) = attached_programs(interface, attach_type) {
+            let programs = if count == 1 { "program" } else { "programs" };
+            let name = format!("{count} BPF {programs} (tcx)");
+            found.push(Filter { is_egress, name, effect: BPF.to_owned() });
+        }
+    }
+    Ok(found)
+}
+
+/// Nothing where the kernel has no such thing.
+pub(super) fn without<T: Default>(error: Errno) -> Result<T, Errno> {
+    match error {
+        Errno::OPNOTSUPP | Errno::NOENT | Errno::INVAL | Errno::PROTONOSUPPORT | Errno::NODEV => {
+            Ok(T::default())
+        }
+        error => Err(error),
+    }
+}
+
+/// The filter that a message tells of, if it may do something: `tcmsg`, then attributes.
+pub fn filter(is_egress: bool, body: &[u8]) -> Option<Filter> {
+    let preference = number(body.get(16..)?)? >> 16;
+    let rest = body.get(TCMSG..)?;
+    let kind = text(find(rest, TCA_KIND)?);
+    let options = find(rest, TCA_OPTIONS).unwrap_or_default();
+    // A message without options tells of the chain of filters alone.
+    if options.is_empty() {
+        return None;
+    }
+    let effect = match kind.as_str() {
+        "bpf" if find(options, TCA_BPF_FLAGS).and_then(number).unwrap_or(0) & 1 != 0 => Some(BPF.to_owned()),
+        "bpf" => acts(find(options, 1)),
+        "matchall" => acts(find(options, 2)),
+        "flower" | "basic" => acts(find(options, 3)),
+        "fw" => acts(find(options, 4)).or_else(|| police(find(options, 2))),
+        "u32" => acts(find(options, 7)).or_else(|| police(find(options, 6))),
+        _ => Some("classify them".to_owned()),
+    };
+    Some(Filter { is_egress, name: format!("filter {kind} pref {preference}"), effect: effect? })
+}
+
+fn police(police: Option<&[u8]>) -> Option<String> {
+    police.map(|_| "police them".to_owned())
+}
+
+/// What the actions of a filter do, if they do anything to packets.
+fn acts(actions: Option<&[u8]>) -> Option<String> {
+    let actions = attributes(actions?);
+    let mut effects = actions.filter_map(|(_, action)| {
+        let kind = text(find(action, TCA_KIND)?);
+        let options = find(action, TCA_OPTIONS).unwrap_or_default();
+        match kind.as_str() {
+            "gact" => verdict(gact(options)?),
+            "mirred" => Some("send them, or copies, elsewhere".to_owned()),
+            // These mark, count or log.
+            "skbedit" | "connmark" | "ctinfo" | "sample" | "simple" => None,
+            "police" => Some("police them".to_owned()),
+            kind => Some(format!("give them to the action {kind}")),
+        }
+    });
+    effects.next()
+}
+
+/// The verdict of `tc_gact`, which has it behind its number and capabilities.
+fn gact(options: &[u8]) -> Option<u32> {
+    number(find(options, TCA_GACT_PARMS)?.get(8..)?)
+}
+
+fn verdict(verdict: u32) -> Option<String> {
+    match verdict {
+        TC_ACT_SHOT | TC_ACT_STOLEN | TC_ACT_QUEUED | TC_ACT_TRAP => Some("drop them".to_owned()),
+        _ => None,
+    }
+}
+
+/// In words that follow "would".
+const BPF: &str = "give them to a BPF program";
+const RTM_GETTFILTER: u16 = 46;
+const TCMSG: usize = 20;
+/// `TC_H_CLSACT` with `TC_H_MIN_INGRESS` or `TC_H_MIN_EGRESS`.
+const PARENT_INGRESS: u32 = 0xffff_fff2;
+const PARENT_EGRESS: u32 = 0xffff_fff3;
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+/// Bit 0: the program decides itself.
+const TCA_BPF_FLAGS: u16 = 8;
+const TCA_GACT_PARMS: u16 = 2;
+const TC_ACT_SHOT: u32 = 2;
+const TC_ACT_STOLEN: u32 = 4;
+const TC_ACT_QUEUED: u32 = 5;
+const TC_ACT_TRAP: u32 = 8;
+/// `enum bpf_attach_type`.
+const BPF_TCX_INGRESS: u32 = 46;
+const BPF_TCX_EGRESS: u32 = 47;

@@ -1,0 +1,160 @@
+//! Packet hooks of the kernel that the gateway goes round: refused or said at the start, watched from then on.
+
+mod watch;
+
+pub use watch::Watch;
+
+use super::preflight::{Seen, Severity};
+use crate::config::model::{Configuration, Device, KernelHooks, Port, Role};
+use crate::kernel::hooks::{self, Bypassed, Inspection, Takes, Tunnel};
+use anyhow::{Result, bail};
+use polder_buffers::PortId;
+use std::collections::BTreeMap;
+
+/// The ports of a configuration whose packets are taken from the kernel.
+pub fn ports(configuration: &Configuration) -> Vec<hooks::Port> {
+    let port = |port: &Port| match &port.device {
+        Device::Interface(interface) => Some(hooks::Port {
+            name: port.name.clone(),
+            interface: interface.clone(),
+            takes: takes(port, configuration),
+        }),
+        // What the machine sends by a TAP has met its hooks, and the kernel does not have an adapter.
+        Device::Tap(_) | Device::Lan78xx(_) => None,
+    };
+    configuration.ports.iter().filter_map(port).collect()
+}
+
+fn takes(port: &Port, configuration: &Configuration) -> Takes {
+    let over = configuration.tunnels.iter().filter(|tunnel| tunnel.port == port.id);
+    let tunnels = over.map(|tunnel| Tunnel { local: tunnel.local, remote: tunnel.remote }).collect();
+    match port.role {
+        Role::Underlay => Takes::Tunnels(tunnels),
+        Role::Router => {
+            let ports = configuration.ports.iter().filter(|port| port.role == Role::Router);
+            let routed = configuration.tunnels.iter().filter(|tunnel| tunnel.is_routed());
+            let ids = ports.map(|port| port.id).chain(routed.map(|tunnel| tunnel.id));
+            Takes::Router { tunnels, interfaces: ids.map(|id| interface(id, configuration)).collect() }
+        }
+        Role::Bridge => {
+            let bridge = configuration.bridge_of(port.id);
+            let members = bridge.into_iter().flat_map(|bridge| &bridge.members);
+            let members = members.map(|member| interface(member.port, configuration)).collect();
+            Takes::Bridge { bridge: bridge.map(|bridge| bridge.name.clone()).unwrap_or_default(), members }
+        }
+    }
+}
+
+/// The name by which rules may know a port or tunnel.
+fn interface(id: PortId, configuration: &Configuration) -> String {
+    match configuration.port(id).map(|port| &port.device) {
+        Some(Device::Interface(name) | Device::Tap(name)) => name.clone(),
+        Some(Device::Lan78xx(_)) | None => configuration.name_of(id).unwrap_or_default().to_owned(),
+    }
+}
+
+/// Findings about hooks that the ports of a configuration go round.
+pub(super) fn findings(configuration: &Configuration) -> Vec<Seen> {
+    seen(configuration, &hooks::inspect(&ports(configuration)))
+}
+
+fn seen(configuration: &Configuration, inspection: &Inspection) -> Vec<Seen> {
+    let bypassed = inspection.bypassed.iter().map(|bypassed| {
+        let (severity, text) = match is_acknowledged(configuration, bypassed) {
+            true => (Severity::Warning, format!("bypassed, as `kernel_hooks` says: {}", bypassed.text())),
+            false => (Severity::Problem, refusal(bypassed)),
+        };
+        Seen { of: format!("port.{}", bypassed.port), severity, topic: TOPIC.to_owned(), text }
+    });
+    let unread = inspection.unread.iter().map(|text| Seen {
+        of: "gateway".to_owned(),
+        severity: Severity::Warning,
+        topic: TOPIC.to_owned(),
+        text: text.clone(),
+    });
+    bypassed.chain(unread).collect()
+}
+
+fn is_acknowledged(configuration: &Configuration, bypassed: &Bypassed) -> bool {
+    let port = configuration.ports.iter().find(|port| port.name == bypassed.port);
+    port.is_none_or(|port| port.kernel_hooks == KernelHooks::Bypass)
+}
+
+/// The reason for which a gateway with that port does not start, and what to do.
+fn refusal(bypassed: &Bypassed) -> String {
+    format!(
+        "packets that Polder takes here never meet this: {}; {}, or set `kernel_hooks = \"bypass\"` in [port.{}] to go \
+         on without it",
+        bypassed.text(),
+        remedy(bypassed),
+        bypassed.port
+    )
+}
+
+fn remedy(bypassed: &Bypassed) -> &'static str {
+    let effect = bypassed.effect.as_str();
+    match bypassed.by.as_str() {
+        "ip rule" => "remove the rule, or leave the interface to the kernel",
+        "ip xfrm" => "remove the policy, or leave the interface to the kernel: Polder has no IPsec",
+        "tc" => "remove the filter, or leave the interface to the kernel",
+        _ if effect.starts_with("drop") || effect.starts_with("reject") => {
+            "write a [[filter]] that does the same and remove the chain, or confine it to other interfaces"
+        }
+        _ => {
+            "confine it to other interfaces, or leave the interface to the kernel: Polder has no NAT and rewrites nothing"
+        }
+    }
+}
+
+/// Looks for hooks that `ports` go round, and refuses those that the configuration does not acknowledge.
+///
+/// # Errors
+/// With everything that was found and what to do about it.
+pub(super) fn admit(configuration: &Configuration, ports: &[hooks::Port]) -> Result<Inspection> {
+    let inspection = hooks::inspect(ports);
+    let seen = seen(configuration, &inspection);
+    let refused = seen.iter().filter(|seen| seen.severity == Severity::Problem);
+    let refused = refused.map(|seen| format!("[{}] {}", seen.of, seen.text)).collect::<Vec<_>>();
+    if !refused.is_empty() {
+        bail!(
+            "the kernel would treat packets otherwise, and the file does not say that it knows:\n{}",
+            refused.join("\n")
+        );
+    }
+    Ok(inspection)
+}
+
+/// The same for ports that `next` has and `current` has not, or not with that role and acknowledgement. What
+/// has appeared since at the others stops nothing.
+///
+/// # Errors
+/// As [`admit`].
+pub(super) fn admit_new(
+    current: &Configuration,
+    next: &Configuration,
+    ports: &[hooks::Port],
+) -> Result<Inspection> {
+    let key = |port: &Port| (port.name.clone(), port.device.name(), port.role, port.kernel_hooks);
+    let is_known = |name: &str| {
+        let next = next.ports.iter().find(|port| port.name == name).map(key);
+        current.ports.iter().any(|port| Some(key(port)) == next)
+    };
+    let new = ports.iter().filter(|port| !is_known(&port.name)).cloned().collect::<Vec<_>>();
+    admit(next, &new)
+}
+
+/// Says in the log what is bypassed, a line for each hook.
+fn announce(inspection: &Inspection) {
+    let mut ports = BTreeMap::<_, Vec<&str>>::new();
+    for bypassed in &inspection.bypassed {
+        ports.entry(bypassed.text()).or_default().push(&bypassed.port);
+    }
+    for (text, ports) in ports {
+        let noun = if ports.len() == 1 { "port" } else { "ports" };
+        tracing::warn!("{noun} {}: kernel hook bypassed: {text}", ports.join(", "));
+    }
+    inspection.unread.iter().for_each(|text| tracing::warn!("{text}: what is bypassed there is not known"));
+}
+
+/// In a word or two.
+const TOPIC: &str = "kernel hooks";

@@ -1,0 +1,179 @@
+//! A thread that notices hooks which appear or go while the gateway runs. It never stops anything.
+
+use super::announce;
+use crate::kernel::hooks::{self, Bypassed, Inspection, Port, Subscription};
+use crate::runtime::clock::Clock;
+use polder_datapath::units::Nanos;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Hooks that give no notice are read again after so long.
+const EVERY: Nanos = Nanos::from_seconds(5);
+/// Pause after a notice, in which the rest of a change can come.
+const CALM: Nanos = Nanos::from_millis(200);
+/// Reading takes one part in so many of the thread's time at most.
+const SHARE: u64 = 20;
+
+/// The watch over hooks that a gateway goes round.
+#[derive(Debug, Default)]
+pub struct Watch(Option<Running>);
+
+#[derive(Debug)]
+struct Running {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    wake: OwnedFd,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ports: Vec<Port>,
+    known: Inspection,
+    /// Those that were not there when the gateway started or its configuration changed.
+    appeared: Vec<Bypassed>,
+    is_over: bool,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watch {
+    /// Says what was found at the start, and watches from then on.
+    pub(in crate::runtime) fn start(ports: Vec<Port>, found: Inspection) -> std::io::Result<Self> {
+        if ports.is_empty() {
+            return Ok(Self::default());
+        }
+        announce(&found);
+        let state = State { ports, known: found, ..State::default() };
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let shared = Arc::new(Shared { state: Mutex::new(state), wake });
+        let watched = Arc::clone(&shared);
+        let thread =
+            std::thread::Builder::new().name("kernel-hooks".to_owned()).spawn(move || watch(&watched))?;
+        Ok(Self(Some(Running { shared, thread: Some(thread) })))
+    }
+
+    /// The configuration has changed: these are the ports, and this was found about those that are new.
+    pub(in crate::runtime) fn follow(&mut self, ports: Vec<Port>, found: Inspection) {
+        let Some(running) = &self.0 else {
+            match Self::start(ports, found) {
+                Ok(watch) => *self = watch,
+                Err(error) => {
+                    tracing::error!(%error, "cannot start the thread that watches the kernel's hooks")
+                }
+            }
+            return;
+        };
+        announce(&found);
+        let mut state = running.shared.state();
+        state.ports = ports;
+        state.known.bypassed.extend(found.bypassed);
+        drop(state);
+        running.wake();
+    }
+
+    /// Hooks that `port` goes round, and whether each has appeared while the gateway runs.
+    pub fn of(&self, port: &str) -> Vec<(Bypassed, bool)> {
+        let Some(running) = &self.0 else { return Vec::new() };
+        let state = running.shared.state();
+        let of_port = state.known.bypassed.iter().filter(|bypassed| bypassed.port == port);
+        of_port.map(|bypassed| (bypassed.clone(), state.appeared.contains(bypassed))).collect()
+    }
+}
+
+impl Running {
+    fn wake(&self) {
+        // A counter that is full wakes as well.
+        let _: Result<usize, rustix::io::Errno> = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shared.state().is_over = true;
+        self.wake();
+        // A thread that has panicked has said so.
+        let _: Option<std::thread::Result<()>> = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn watch(shared: &Shared) {
+    let clock = Clock::start();
+    // Without notices it is looked at from time to time, as hooks are that give none.
+    let mut subscription = Subscription::open().ok();
+    let mut pause = EVERY;
+    loop {
+        let is_noticed = wait(shared, subscription.as_ref(), pause);
+        if shared.state().is_over {
+            return;
+        }
+        if is_noticed {
+            wait(shared, None, CALM);
+            subscription.iter_mut().for_each(Subscription::drain);
+        }
+        let begun = clock.now();
+        look(shared);
+        let least = Nanos(clock.now().since(begun).0.saturating_mul(SHARE));
+        wait(shared, None, least);
+        pause = EVERY.max(least);
+    }
+}
+
+/// Waits until something has changed or `pause` is over; whether something has changed.
+fn wait(shared: &Shared, subscription: Option<&Subscription>, pause: Nanos) -> bool {
+    let mut files = vec![PollFd::new(&shared.wake, PollFlags::IN)];
+    files.extend(subscription.map(|subscription| PollFd::new(subscription, PollFlags::IN)));
+    let timeout = Timespec {
+        tv_sec: i64::try_from(pause.0 / Nanos::SECOND.0).unwrap_or(1),
+        tv_nsec: i64::try_from(pause.0 % Nanos::SECOND.0).unwrap_or(0),
+    };
+    let is_noticed = poll(&mut files, Some(&timeout)).is_ok_and(|ready| ready > 0);
+    let mut count = [0; 8];
+    // Nothing to read is no news.
+    let _: Result<usize, rustix::io::Errno> = rustix::io::read(&shared.wake, &mut count);
+    is_noticed
+}
+
+/// Reads all hooks again, and says what has changed.
+fn look(shared: &Shared) {
+    let ports = shared.state().ports.clone();
+    let found = hooks::inspect(&ports);
+    let mut state = shared.state();
+    if state.ports != ports {
+        return;
+    }
+    let has = |list: &[Bypassed], one: &Bypassed| list.contains(one);
+    for bypassed in found.bypassed.iter().filter(|one| !has(&state.known.bypassed, one)) {
+        let (port, text) = (&bypassed.port, bypassed.text());
+        tracing::warn!(
+            "port {port}: a kernel hook has appeared and is bypassed: {text}; everything goes on, and `polder check` says \
+             what to do"
+        );
+    }
+    for bypassed in state.known.bypassed.iter().filter(|one| !has(&found.bypassed, one)) {
+        tracing::info!(
+            "port {}: a kernel hook that was bypassed has gone: {} {}",
+            bypassed.port,
+            bypassed.by,
+            bypassed.name
+        );
+    }
+    for text in found.unread.iter().filter(|text| !state.known.unread.contains(text)) {
+        tracing::warn!("{text}: what is bypassed there is not known");
+    }
+    let new =
+        found.bypassed.iter().filter(|one| !has(&state.known.bypassed, one)).cloned().collect::<Vec<_>>();
+    state.appeared.retain(|one| has(&found.bypassed, one));
+    state.appeared.extend(new);
+    state.known = found;
+}
