@@ -346,7 +346,11 @@ fn interfaces_by_number_and_vlans_are_of_the_port() {
     problems(ROUTER, &rule("iifname \"pdlan.11\""), &[]);
     let vlan = "ip link add link pdlan name pdlan.10 type vlan id 10";
     let probe = format!("ip link add pdlan type dummy; {vlan}");
-    if !Command::new("unshare").args(["--net", "sh", "-ec", &probe]).output().is_ok_and(|output| output.status.success()) {
+    if !Command::new("unshare")
+        .args(["--net", "sh", "-ec", &probe])
+        .output()
+        .is_ok_and(|output| output.status.success())
+    {
         return skip(test, "the kernel has no VLANs: `modprobe 8021q`");
     }
     problems(ROUTER, &format!("{vlan}; {}", rule("iif \"pdlan.10\"")), &[("port.lan", text)]);

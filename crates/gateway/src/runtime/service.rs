@@ -94,7 +94,8 @@ impl Service {
         let failed = |error: anyhow::Error| refusal(Fault::Runtime, format!("{error:#}"));
         let plan = gateway.plan(&loaded.configuration).map_err(failed)?;
         let ports = hooks::ports(&loaded.configuration);
-        let hooks = hooks::admit_new(&gateway.configuration, &loaded.configuration, &ports).map_err(failed)?;
+        let hooks =
+            hooks::admit_new(&gateway.configuration, &loaded.configuration, &ports).map_err(failed)?;
         let changes = detail::describe(&gateway.configuration, &plan.difference);
         let found = plan.warnings.iter().map(|warning| format!("warning: {warning}")).collect::<Vec<_>>();
         if !dry_run && !plan.difference.is_empty() {
