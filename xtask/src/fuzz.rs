@@ -117,12 +117,43 @@ pub(crate) fn fuzz(run: &mut Run, options: &Options) -> Result<()> {
     }
     for target in &chosen {
         say::line(&format!("fuzz {target}: {}", say::duration(Duration::from_secs(options.seconds))));
-        let limit = format!("-max_total_time={}", options.seconds);
-        let mut cargo =
-            run.command("cargo", &["fuzz", "run", "-s", "none", target, "--", &limit, "-timeout=10"]);
-        run.must_succeed(&mut cargo, BUILD + Duration::from_secs(options.seconds))?;
+        say::line(&format!("{target}: {}", fuzz_target(run, target, options.seconds)?));
     }
     Ok(())
+}
+
+/// Runs one target, from its committed inputs and those that it found earlier; says how many inputs it ran and what
+/// they covered.
+fn fuzz_target(run: &Run, target: &str, seconds: u64) -> Result<String> {
+    let (corpus, seeds) = (format!("fuzz/corpus/{target}"), format!("{SEEDS}/{target}"));
+    fs::create_dir_all(run.root().join(&corpus)).with_context(|| format!("{corpus} cannot be made"))?;
+    let limit = format!("-max_total_time={seconds}");
+    let words = ["fuzz", "run", "-s", "none", target, &corpus, &seeds, "--", &limit, "-timeout=10"];
+    let path = run.root().join("target/xtask").join(format!("fuzz-{target}.log"));
+    fs::create_dir_all(path.with_file_name("")).context("target/xtask cannot be made")?;
+    let log = File::create(&path).with_context(|| format!("{} cannot be written", path.display()))?;
+    let mut cargo = run.command("cargo", &words);
+    let result =
+        run.must_succeed(cargo.arg("-print_final_stats=1").stderr(log), BUILD + Duration::from_secs(seconds));
+    let text = fs::read(&path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    if result.is_err() {
+        let lines: Vec<&str> = text.lines().collect();
+        say::list("the last it said:", &lines[lines.len().saturating_sub(LAST_LINES)..]);
+    }
+    result.with_context(|| format!("{target} fails; everything it printed: {}", path.display()))?;
+    Ok(statistics(&text).unwrap_or_else(|| format!("no statistics in {}", path.display())))
+}
+
+/// Inputs that were run and what they covered, as libFuzzer prints both.
+fn statistics(text: &str) -> Option<String> {
+    let executed = text.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"))?;
+    let covered = |name: &str| {
+        let line = text.lines().rev().find_map(|line| line.split_once(name))?.1;
+        line.split_whitespace().next()
+    };
+    let (edges, features) = (covered(" cov: ")?, covered(" ft: ")?);
+    Some(format!("{} executions, {edges} edges and {features} features covered", executed.trim()))
 }
 
 /// Names of the targets, in the order of the manifest: the programs in `fuzz_targets`.
@@ -176,6 +207,15 @@ mod tests {
         assert!(parse("--seconds").unwrap_err().contains("needs a number"));
         assert!(parse("--seconds soon").unwrap_err().contains("`--seconds soon`"));
         assert!(parse("--second 3").unwrap_err().contains("--seconds N"));
+    }
+
+    #[test]
+    fn statistics_are_those_at_the_end() {
+        let text = "#2\tINITED cov: 9 ft: 10 corp: 1/1b\n#77\tNEW    cov: 12 ft: 15 corp: 3/9b lim: 4\n\
+                    Done 80 runs in 1 second(s)\nstat::number_of_executed_units: 80\n";
+        let expected = "80 executions, 12 edges and 15 features covered";
+        assert_eq!(statistics(text).as_deref(), Some(expected));
+        assert_eq!(statistics("#2\tINITED cov: 9 ft: 10\n"), None);
     }
 
     #[test]

@@ -75,6 +75,7 @@ fn measure(scene: &Scene) {
         learning: true,
         flood: true,
         isolated: false,
+        fdb_max_learned: None,
         flood_limits: FloodLimits::default(),
     };
     let options = BridgeOptions {

@@ -155,6 +155,7 @@ fn tables(from: PortId, to: PortId, is_v6: bool) -> Tables {
         learning: true,
         flood: true,
         isolated: false,
+        fdb_max_learned: None,
         flood_limits: FloodLimits::default(),
     };
     let entry = |station| StaticEntry { address: station_address(2, station), vlan: None, port: to };

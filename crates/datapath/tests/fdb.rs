@@ -1,7 +1,9 @@
 //! The forwarding database by itself: how well it fills, and what several threads see of it.
 
 use polder_buffers::PortId;
-use polder_datapath::forward::{Fdb, FdbEntry, FdbKey, FdbOptions, FdbTime, Learned, SweepCursor};
+use polder_datapath::forward::{
+    Fdb, FdbEntry, FdbKey, FdbOptions, FdbTime, Learned, PortLearning, SweepCursor,
+};
 use polder_datapath::wire::MacAddress;
 use std::collections::HashMap;
 use std::sync::Barrier;
@@ -42,10 +44,12 @@ const FULL: u32 = 4096;
 /// How many of the first `count` addresses of a pattern find no place, over all seeds.
 fn lost(pattern: Pattern, count: u32, seed: u64) -> u32 {
     let fdb = table(FULL, seed);
-    let failures = (0..count).filter(|&number| fdb.learn(pattern(number), PortId(1), NOW) == Learned::Full);
-    let failures = u32::try_from(failures.count()).expect("a small count");
-    assert_eq!(fdb.occupied(), count - failures);
-    failures
+    (0..count).for_each(|number| assert_eq!(fdb.learn(pattern(number), PortId(1), NOW), Learned::Added));
+    // What finds both of its buckets full takes the place of another of its port.
+    let PortLearning { learned, evicted, limited } = fdb.port(PortId(1));
+    let lost = count - fdb.occupied();
+    assert_eq!((learned, evicted, limited), (fdb.occupied(), u64::from(lost), 0));
+    lost
 }
 
 #[test]
@@ -87,6 +91,13 @@ fn check_quiet(fdb: &Fdb) {
     }
     assert_eq!(ports.len(), fdb.occupied() as usize, "the count is that of the entries");
     assert!(fdb.occupied() <= fdb.capacity(), "no more than promised");
+    let mut by_port = HashMap::<PortId, u32>::new();
+    let learned = fdb.entries().filter(|entry| !entry.is_static);
+    learned.for_each(|entry| *by_port.entry(entry.port).or_default() += 1);
+    for port in (0..512).map(PortId) {
+        let learned = by_port.get(&port).copied().unwrap_or(0);
+        assert_eq!(fdb.port(port).learned, learned, "addresses of port {}", port.0);
+    }
 }
 
 /// Twice as many addresses as the table takes, so that slots change their owners all the time.
@@ -203,5 +214,146 @@ fn the_capacity_holds_against_many_threads() {
         });
         check_quiet(&fdb);
         assert!(fdb.occupied() > 60, "{} of 64", fdb.occupied());
+    }
+}
+
+/// Addresses by port.
+fn by_port(fdb: &Fdb) -> HashMap<PortId, u32> {
+    let mut counts = HashMap::new();
+    fdb.entries().for_each(|entry| *counts.entry(entry.port).or_default() += 1);
+    counts
+}
+
+/// What learning may do to a small table, told by what stood there before: the oracle of
+/// [`whoever_has_most_makes_room`].
+fn check_step(before: &HashMap<FdbKey, FdbEntry>, fdb: &Fdb, step: (FdbKey, PortId, u32), said: Learned) {
+    let (key, port, limit) = step;
+    let of = |port| {
+        let learned = before.values().filter(|entry| entry.port == port && !entry.is_static);
+        u32::try_from(learned.count()).expect("few")
+    };
+    let after: HashMap<_, _> = fdb.entries().map(|entry| (FdbKey::new(entry.address, 0), entry)).collect();
+    let lost: Vec<_> =
+        before.iter().filter(|(known, _)| **known != key && !after.contains_key(known)).collect();
+    let was_full = before.len() == fdb.capacity() as usize;
+    match said {
+        Learned::Added => {
+            assert_eq!((before.get(&key), after[&key].port), (None, port));
+            assert!(lost.len() <= 1 && of(port) < limit, "{lost:?}");
+            assert!(!was_full || lost.len() == 1, "a full table gives a place away");
+            for (_, victim) in lost {
+                let is_fair = victim.port == port || of(victim.port) > of(port);
+                assert!(is_fair && !victim.is_static, "{} to {}: {victim:?}", of(victim.port), of(port));
+            }
+        }
+        Learned::Limited => {
+            assert!(of(port) >= limit && lost.is_empty() && !after.contains_key(&key));
+        }
+        Learned::Moved => {
+            assert!(before[&key].port != port && after[&key].port == port && lost.is_empty());
+            assert!(of(port) < limit);
+        }
+        Learned::Known | Learned::Refreshed => {
+            assert!(before[&key].port == port && after[&key].port == port && lost.is_empty());
+        }
+        Learned::Pinned => assert!(before[&key].is_static && lost.is_empty()),
+        // A sample of equals may hold nothing of the port that learns.
+        Learned::Full => assert!(lost.is_empty() && !after.contains_key(&key) && of(port) > 0),
+    }
+}
+
+#[test]
+fn whoever_has_most_makes_room() {
+    for seed in 1..=20 {
+        let (fdb, mut random) = (table(64, seed), Random(seed));
+        fdb.set_static(key(1, 0), PortId(0), NOW).expect("room");
+        let mut full = 0;
+        for round in 0..3_000 {
+            let before = fdb.entries().map(|entry| (FdbKey::new(entry.address, 0), entry)).collect();
+            // Ports of low numbers have many stations; one has a limit.
+            let port = PortId(u16::try_from(random.below(8).min(random.below(8))).expect("a small number"));
+            let limit = if port.0 == 1 { 9 } else { u32::MAX };
+            let key = key(random.below(40) + 40 * u64::from(port.0 / 2), 0);
+            let time = FdbTime { second: NOW.second + round / 500, ..NOW };
+            let said = fdb.learn_within(key, port, limit, time);
+            check_step(&before, &fdb, (key, port, limit), said);
+            full += u32::from(said == Learned::Full);
+        }
+        assert!(full <= 10, "{full} of 3000 found no place");
+        check_quiet(&fdb);
+    }
+}
+
+#[test]
+fn a_flood_of_one_port_costs_that_port_alone() {
+    let fdb = table(8192, 17);
+    let calm = |number: u64| (key(number, 0), PortId(u16::try_from(1 + number % 7).expect("below 8")));
+    for number in 0..700 {
+        let (key, port) = calm(number);
+        assert_eq!(fdb.learn(key, port, NOW), Learned::Added);
+    }
+    (0..100_000)
+        .for_each(|number| assert_eq!(fdb.learn(key(1 << 20 | number, 0), PortId(0), NOW), Learned::Added));
+    assert_eq!(fdb.occupied(), 8192);
+    assert_eq!(fdb.port(PortId(0)).evicted, 100_000 - (8192 - 700), "what came more than there is room for");
+    // Nobody has lost anything, and each new station of another port finds a place at once.
+    (0..700).map(calm).for_each(|(key, port)| assert_eq!(fdb.lookup(key, NOW), Some(port)));
+    for number in 700..3_000 {
+        let (key, port) = calm(number);
+        assert_eq!((fdb.learn(key, port, NOW), fdb.lookup(key, NOW)), (Learned::Added, Some(port)));
+    }
+    // Both buckets of a station may be full of such: then one of them makes room.
+    let lost = (0..3_000).filter(|&number| fdb.lookup(calm(number).0, NOW).is_none()).count();
+    assert!(lost <= 4, "{lost} of 3000 lost their places");
+    assert_eq!(by_port(&fdb).get(&PortId(0)).copied(), u32::try_from(8192 - 3_000 + lost).ok());
+    check_quiet(&fdb);
+}
+
+#[test]
+fn who_was_not_seen_for_long_makes_room_first() {
+    let fdb = table(1024, 5);
+    let later = FdbTime { second: NOW.second + 60, ..NOW };
+    (0..1024).for_each(|number| _ = fdb.learn(key(number, 0), PortId(0), NOW));
+    let busy = (0..1024).filter(|number| number % 4 == 0).map(|number| key(number, 0)).collect::<Vec<_>>();
+    busy.iter().for_each(|&key| _ = fdb.learn(key, PortId(0), later));
+    (2_000..2_500).for_each(|number| _ = fdb.learn(key(number, 0), PortId(0), later));
+    let left = busy.iter().filter(|&&key| fdb.lookup(key, later).is_some()).count();
+    assert!(left >= busy.len() * 95 / 100, "{left} of {} that sent a while ago", busy.len());
+}
+
+#[test]
+fn an_address_that_comes_to_a_full_port_is_forgotten() {
+    let fdb = table(64, 5);
+    fdb.learn(key(0, 0), PortId(0), NOW);
+    (1..=3)
+        .for_each(|number| assert_eq!(fdb.learn_within(key(number, 0), PortId(1), 3, NOW), Learned::Added));
+    assert_eq!(fdb.learn_within(key(0, 0), PortId(1), 3, NOW), Learned::Limited);
+    assert_eq!((fdb.lookup(key(0, 0), NOW), fdb.port(PortId(0)).learned), (None, 0));
+    assert_eq!(fdb.port(PortId(1)), PortLearning { learned: 3, evicted: 0, limited: 1 });
+    // What leaves gives its place to another.
+    fdb.learn(key(3, 0), PortId(0), NOW);
+    assert_eq!(fdb.learn_within(key(4, 0), PortId(1), 3, NOW), Learned::Added);
+    check_quiet(&fdb);
+}
+
+/// What workers do to a full table at once leaves it whole.
+#[test]
+fn many_threads_may_make_room_at_once() {
+    for seed in 0..20 {
+        let fdb = table(256, seed);
+        at_once(|thread, barrier| {
+            let mut random = Random(seed * 3 + u64::from(thread) + 1);
+            barrier.wait();
+            for _ in 0..5_000 {
+                let key = key(random.below(1_000), 0);
+                match random.below(16) {
+                    0 => _ = fdb.remove(key),
+                    port => {
+                        _ = fdb.learn_within(key, PortId(u16::try_from(port % 5).expect("small")), 100, NOW)
+                    }
+                }
+            }
+        });
+        check_quiet(&fdb);
     }
 }

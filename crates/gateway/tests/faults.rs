@@ -132,6 +132,7 @@ fn tables() -> Tables {
         learning: false,
         flood: port != OTHER,
         isolated: false,
+        fdb_max_learned: None,
         flood_limits: FloodLimits::default(),
     };
     let entry = |address, port| StaticEntry { address, vlan: None, port };

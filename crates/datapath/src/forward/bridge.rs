@@ -1,5 +1,6 @@
 //! The stage: one verdict a packet, carried out in place.
 
+use super::OWN_MESSAGE;
 use super::fdb::{Fdb, FdbKey, FdbTime, Learned, Place, View};
 use super::flood::{Flood, FloodGates, Targets, expand, send};
 use super::table::{Bridges, Member};
@@ -20,6 +21,8 @@ pub struct BridgeCounters {
     /// Frames whose source is bound to another port by configuration; those that follow each other
     /// with one source count once.
     pub pinned: Counter,
+    /// Frames whose source was not learned because their port was at its limit; counted like `pinned`.
+    pub limited: Counter,
     /// Frames whose source found no place in the database; counted like `pinned`.
     pub learn_failures: Counter,
     /// Frames for a group or an unknown station.
@@ -59,7 +62,7 @@ impl BridgeState {
 /// Decides where the packets of `batch` go.
 ///
 /// Frames that follow each other and came in by one port are all learned from before the first of them
-/// is sent on.
+/// is sent on. Nothing is learned from messages of the gateway's own, which come in a batch of their own.
 ///
 /// Usually the batch stays as it is, and `egress` and `vlan` of its packets are set. When at least
 /// one of them goes to several members, the whole batch moves to the end of `expanded`, in order, and
@@ -83,9 +86,10 @@ pub fn bridge(
         };
         let bridge = bridges.bridge(from.bridge);
         let time = FdbTime { second, ageing: bridge.ageing };
+        let learns = from.learning && first.flags & OWN_MESSAGE == 0;
         let run = Run { from, fdb: &bridge.fdb, time, bridges };
         let count = run.classify(&mut batch[start..], &mut state.frames, context);
-        if from.learning {
+        if learns {
             run.learn(&state.frames[..count], &state.counters);
         }
         floods |= run.relay(&mut batch[start..start + count], state, context) << start;
@@ -246,11 +250,13 @@ impl<'a> Run<'a> {
 
     #[cold]
     fn learn_one(&self, source: FdbKey, counters: &BridgeCounters) {
-        match self.fdb.learn(source, self.from.port, self.time) {
+        let Member { port, fdb_max_learned, .. } = *self.from;
+        match self.fdb.learn_within(source, port, fdb_max_learned, self.time) {
             Learned::Known | Learned::Refreshed => {}
             Learned::Added => counters.learned.add(1),
             Learned::Moved => counters.moved.add(1),
             Learned::Pinned => counters.pinned.add(1),
+            Learned::Limited => counters.limited.add(1),
             Learned::Full => counters.learn_failures.add(1),
         }
     }

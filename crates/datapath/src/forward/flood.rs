@@ -1,5 +1,6 @@
 //! Frames for several members: who gets them, how many a port may cause, and the copies.
 
+use super::FLOODED;
 use super::fdb::FdbKey;
 use super::table::{Bridges, FloodLimits, Member};
 use super::vlan::{Tag, tag_of};
@@ -160,6 +161,7 @@ fn flood_one(
     context: &mut Context<'_>,
 ) {
     let tag = tag_of(packet.bytes());
+    packet.flags |= FLOODED;
     let mut last = None;
     for member in flood.members(bridges) {
         let Some(before) = last.replace(member) else { continue };

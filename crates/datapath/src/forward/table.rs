@@ -38,6 +38,8 @@ pub struct MemberOptions {
     pub isolated: bool,
     /// How much it may have flooded.
     pub flood_limits: FloodLimits,
+    /// Most addresses that are learned on it; `None` for as many as the database takes.
+    pub fdb_max_learned: Option<u32>,
 }
 
 /// How many frames a second that come in by a port may go to several members, by worker; `None` for any
@@ -173,6 +175,7 @@ pub(super) struct Member {
     pub(super) flood: bool,
     pub(super) isolated: bool,
     pub(super) flood_limits: FloodLimits,
+    pub(super) fdb_max_learned: u32,
     /// `None` when transparent.
     pub(super) vlans: Option<Box<PortVlans>>,
 }
@@ -321,6 +324,7 @@ impl Member {
             flood: options.flood,
             isolated: options.isolated,
             flood_limits: options.flood_limits,
+            fdb_max_learned: options.fdb_max_learned.unwrap_or(u32::MAX),
             vlans: PortVlans::new(&options.vlans).map(Box::new),
         }
     }

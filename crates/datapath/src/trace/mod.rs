@@ -72,6 +72,8 @@ pub struct Learning {
     pub moved: u64,
     /// Addresses that are bound elsewhere by configuration.
     pub pinned: u64,
+    /// Addresses whose port has as many as it may.
+    pub limited: u64,
     /// Addresses that there is no room for.
     pub full: u64,
     /// Frames for a group or an unknown station.
@@ -122,6 +124,7 @@ fn take_down(engine: &Engine, recorder: Recorder, tables: Arc<Tables>) -> Walk {
         learned: bridging.learned.get(),
         moved: bridging.moved.get(),
         pinned: bridging.pinned.get(),
+        limited: bridging.limited.get(),
         full: bridging.learn_failures.get(),
         flooded: bridging.flooded.get(),
     };

@@ -15,6 +15,7 @@ use super::reply::TokenBucket;
 use super::toobig;
 use super::{Tunnel, Tunnels, fragment};
 use crate::drops::{Context, DropReason, is_dropped};
+use crate::forward::{FLOODED, OWN_MESSAGE};
 use crate::offload::complete_checksum;
 use polder_buffers::{BATCH, Batch, Packet, PortId};
 
@@ -55,6 +56,9 @@ impl EncapsulateState {
     }
 
     /// Tells the sender of a packet that is too big, if it wants to know and the rate allows.
+    ///
+    /// A copy of a flooded frame is dropped in silence: its destination may be on another member, where the frame
+    /// fits.
     #[cold]
     fn report(
         &mut self,
@@ -64,7 +68,7 @@ impl EncapsulateState {
         lane: &Lane<'_>,
         context: &mut Context<'_>,
     ) {
-        if !toobig::wants_report(packet.bytes(), inner, limit) {
+        if packet.flags & FLOODED != 0 || !toobig::wants_report(packet.bytes(), inner, limit) {
             return;
         }
         let silenced = self.replies.is_full() || !self.bucket.take(context.now);
@@ -74,6 +78,7 @@ impl EncapsulateState {
             return;
         };
         reply.ingress = lane.port;
+        reply.flags = OWN_MESSAGE;
         reply.received_at = context.now.0;
         match self.replies.push(reply) {
             Ok(()) => {

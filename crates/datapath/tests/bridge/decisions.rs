@@ -142,7 +142,7 @@ fn a_copy_that_finds_no_buffer_is_counted_and_the_original_leaves() {
 }
 
 #[test]
-fn a_full_database_floods_and_recovers() {
+fn a_full_database_makes_room_and_recovers() {
     let options = BridgeOptions { fdb: database(64), ..one_bridge(transparent_members(3)) };
     let fdb = Arc::clone(&options.fdb);
     let mut bench = Bench::new(vec![options]);
@@ -151,9 +151,11 @@ fn a_full_database_floods_and_recovers() {
     }
     let counters = Arc::clone(bench.state.counters());
     assert_eq!(fdb.occupied(), 64);
-    assert_eq!((counters.learned.get(), counters.learn_failures.get()), (64, 36));
-    assert_eq!(bench.ports(1, station(1), station(200)), [0]);
-    assert_eq!(bench.ports(1, station(100), station(200)), [0, 2], "not learned, so flooded");
+    assert_eq!((counters.learned.get(), counters.learn_failures.get()), (100, 0));
+    assert_eq!(fdb.port(PortId(0)).evicted, 36);
+    assert_eq!(bench.ports(1, station(100), station(200)), [0], "the last is known");
+    let known = (1..=100).filter(|&number| bench.ports(1, station(number), station(200)) == [0]);
+    assert_eq!(known.count(), 63, "and frames to others are flooded");
     // Those that were learned have aged; a sweep makes room.
     bench.now = bench.now + Nanos::from_seconds(302);
     let time = FdbTime::new(bench.now, 300);
@@ -187,4 +189,37 @@ fn a_loop_goes_round_at_the_rate_of_the_flood_limit() {
     assert!(heard <= 2 * (1000 + 100), "{heard}");
     assert!(bench.state.counters().moved.get() > 100, "the address moves to and fro");
     assert_eq!(wire.len(), 0, "a frame that is refused twice does not come back");
+}
+
+/// One port sends from 100 000 addresses; a station that comes later is not flooded to.
+#[test]
+fn a_station_is_learnt_while_another_port_floods_the_database() {
+    let mut bench = Bench::transparent(3);
+    let random = |number: u32| {
+        let [a, b, c, d] = number.wrapping_mul(0x9e37_79b9).to_be_bytes();
+        Arrival::new(0, frame(station(1), MacAddress([2, 9, a, b, c, d]), &[], 0))
+    };
+    let flood = |bench: &mut Bench, numbers: core::ops::Range<u32>| {
+        let frames: Vec<_> = numbers.map(random).collect();
+        frames.chunks(64).for_each(|batch| _ = bench.pass(batch));
+    };
+    bench.ports(1, BROADCAST, station(1));
+    flood(&mut bench, 0..50_000);
+    bench.ports(2, station(1), station(2));
+    assert_eq!(bench.ports(1, station(2), station(1)), [2], "to its port alone");
+    flood(&mut bench, 50_000..100_000);
+    assert_eq!(bench.ports(1, station(2), station(1)), [2], "and so it stays");
+    assert_eq!(bench.state.counters().learn_failures.get(), 0);
+    assert_eq!(bench.state.counters().flooded.get(), 1, "the first frame alone");
+}
+
+#[test]
+fn a_port_learns_no_more_than_its_limit() {
+    let mut members = transparent_members(3);
+    members[0].fdb_max_learned = Some(2);
+    let mut bench = Bench::new(vec![one_bridge(members)]);
+    (1..=4).for_each(|number| _ = bench.ports(0, BROADCAST, station(number)));
+    assert_eq!(bench.ports(1, station(2), station(9)), [0]);
+    assert_eq!(bench.ports(1, station(3), station(9)), [0, 2], "not learnt, and reached all the same");
+    assert_eq!((bench.state.counters().learned.get(), bench.state.counters().limited.get()), (3, 2));
 }

@@ -185,6 +185,7 @@ fn options_of(lan: &Lan, fdb: &Arc<Fdb>) -> BridgeOptions {
         learning: port.learning,
         flood: port.flood,
         isolated: port.isolated,
+        fdb_max_learned: None,
         flood_limits: limits(port.limits),
     };
     let bound = |&(address, number, port): &([u8; 6], u16, u16)| StaticEntry {

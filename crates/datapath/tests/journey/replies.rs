@@ -3,6 +3,7 @@
 use crate::gateway::{ACCESS, End, Gateway, Line, Modes, SECOND, UNDERLAY};
 use crate::traffic::{Body, packet};
 use polder_datapath::drops::DropReason;
+use polder_datapath::units::Nanos;
 use polder_datapath::wire::{Icmp, Ipv4, Link};
 use std::collections::BTreeSet;
 
@@ -54,6 +55,34 @@ fn who_cannot_be_told_is_dropped_in_silence() {
     gateway.receive(ACCESS, [&frame(FAR_STATION, STATION, Body::Other, 1463)[..]]);
     assert_eq!(gateway.drops(), [(DropReason::TunnelTooBig, 1)]);
     assert_eq!((gateway.take(ACCESS).len(), gateway.take(UNDERLAY).len()), (0, 0));
+}
+
+/// The station may be on any member, so no copy may cause a message in its name.
+#[test]
+fn a_flooded_frame_that_is_too_big_is_reported_to_nobody() {
+    let line = Line { mtu: 1500, dont_fragment: true, ..Line::default() };
+    let mut gateway = Gateway::new(End::Near, &line, &Modes::transparent());
+    gateway.receive(ACCESS, [&frame(FAR_STATION, STATION, Body::Ipv4(17, 0, true), 1463)[..]]);
+    assert_eq!((gateway.take(SECOND).len(), gateway.take(UNDERLAY).len()), (1, 0));
+    assert_eq!(gateway.drops(), [(DropReason::TunnelTooBig, 1)]);
+    assert_eq!((gateway.take(ACCESS).len(), gateway.engine.counters().ledger.generated.get()), (0, 0));
+    // The silent station is as unknown as before.
+    gateway.receive(ACCESS, [&frame(FAR_STATION, STATION, Body::Ipv4(17, 0, true), 100)[..]]);
+    assert_eq!((gateway.take(SECOND).len(), gateway.take(UNDERLAY).len()), (1, 1));
+}
+
+/// What the gateway itself says in a station's name is no sign of that station.
+#[test]
+fn nothing_is_learnt_from_a_message_of_the_gateway() {
+    let line = Line { mtu: 1500, dont_fragment: true, ..Line::default() };
+    let mut gateway = acquainted(&line);
+    gateway.wait(Nanos::from_seconds(299));
+    gateway.receive(ACCESS, [&frame(FAR_STATION, STATION, Body::Ipv4(17, 0, true), 1463)[..]]);
+    assert_eq!((gateway.take(ACCESS).len(), gateway.take(SECOND).len()), (1, 0), "a message");
+    gateway.wait(Nanos::from_seconds(2));
+    gateway.receive(ACCESS, [&frame(FAR_STATION, STATION, Body::Other, 46)[..]]);
+    assert_eq!((gateway.take(SECOND).len(), gateway.take(UNDERLAY).len()), (1, 1), "it is forgotten");
+    assert_eq!(gateway.engine.bridge_counters().learned.get(), 2, "both stations, once");
 }
 
 #[test]

@@ -253,6 +253,8 @@ pub struct Member {
     pub learning: bool,
     /// Whether frames to unknown addresses are sent to it.
     pub flood: bool,
+    /// Most addresses that are learned on it; `None` for as many as the bridge takes.
+    pub fdb_max_learned: Option<u32>,
 }
 
 /// The VLANs that a member carries.

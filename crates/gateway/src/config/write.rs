@@ -173,6 +173,8 @@ impl Writer<'_> {
         self.key("isolated", member.isolated);
         self.key("learning", member.learning);
         self.key("flood", member.flood);
+        let limit = member.fdb_max_learned.map_or_else(|| quoted("off"), |limit| limit.to_string());
+        self.key("fdb_max_learned", limit);
     }
 
     fn static_entry(&mut self, title: &str, entry: &StaticEntry) {

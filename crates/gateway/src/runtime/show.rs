@@ -21,7 +21,7 @@ use crate::show::workers::WorkerRow;
 use crate::show::{FORMAT, Shown, View, What};
 use polder_datapath::counters::{Counter, QueueCounters, Stage, WorkerCounters};
 use polder_datapath::drops::{DropCounters, DropReason};
-use polder_datapath::forward::{BridgeCounters, Fdb, FdbEntry, FdbTime};
+use polder_datapath::forward::{BridgeCounters, Fdb, FdbEntry, FdbTime, PortLearning};
 use polder_datapath::offload::OutletState;
 use polder_datapath::receive::{Mode, Pace};
 use polder_datapath::tunnel::TunnelCounters;
@@ -155,13 +155,21 @@ fn counters(gateway: &Gateway) -> Counters {
 
 fn bridging(gateway: &Gateway) -> Bridging {
     let mut sum = Bridging::default();
-    for BridgeCounters { learned, moved, pinned, learn_failures, flooded } in gateway.bridge_counters() {
+    for BridgeCounters { learned, moved, pinned, limited, learn_failures, flooded } in
+        gateway.bridge_counters()
+    {
         sum.learned += learned.get();
         sum.moved += moved.get();
         sum.pinned += pinned.get();
+        sum.limited += limited.get();
         sum.learn_failures += learn_failures.get();
         sum.flooded += flooded.get();
     }
+    let fdbs = &gateway.lasting.fdbs;
+    let members = gateway.configuration.bridges.iter().flat_map(|bridge| {
+        bridge.members.iter().filter_map(|member| Some(fdbs.get(&bridge.name)?.port(member.port)))
+    });
+    sum.evicted = members.map(|member| member.evicted).sum();
     sum
 }
 
@@ -355,7 +363,7 @@ fn bridge_row(bridge: &Bridge, gateway: &Gateway) -> Unread {
     let fdb = gateway.lasting.fdbs.get(&bridge.name).map(Arc::clone);
     let row = BridgeRow {
         name: bridge.name.clone(),
-        members: bridge.members.iter().map(|member| member_row(member, gateway)).collect(),
+        members: bridge.members.iter().map(|member| member_row(member, fdb.as_deref(), gateway)).collect(),
         ageing_seconds: bridge.ageing_seconds,
         capacity: fdb.as_ref().map_or(0, |fdb| fdb.capacity()),
         occupied: fdb.as_ref().map_or(0, |fdb| fdb.occupied()),
@@ -364,7 +372,8 @@ fn bridge_row(bridge: &Bridge, gateway: &Gateway) -> Unread {
     Unread { row, fdb, has_vlans: bridge.is_vlan_aware() }
 }
 
-fn member_row(member: &Member, gateway: &Gateway) -> MemberRow {
+fn member_row(member: &Member, fdb: Option<&Fdb>, gateway: &Gateway) -> MemberRow {
+    let PortLearning { learned, evicted, limited } = fdb.map(|fdb| fdb.port(member.port)).unwrap_or_default();
     // A tunnel is open when the port is that carries it.
     let device = gateway.configuration.tunnel(member.port).map_or(member.port, |tunnel| tunnel.port);
     let vlans = member.vlan.as_ref().map(|vlan| match vlan {
@@ -379,6 +388,10 @@ fn member_row(member: &Member, gateway: &Gateway) -> MemberRow {
         vlans,
         isolated: member.isolated,
         open: gateway.ports.iter().any(|state| state.configuration.id == device && state.open),
+        learned,
+        fdb_max_learned: member.fdb_max_learned,
+        evicted,
+        limited,
     }
 }
 

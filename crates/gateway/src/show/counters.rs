@@ -27,6 +27,12 @@ pub struct Bridging {
     pub moved: u64,
     /// Frames whose source is bound to another port by configuration.
     pub pinned: u64,
+    /// Frames whose source was not learned because their port was at its limit.
+    #[serde(default)]
+    pub limited: u64,
+    /// Addresses that made room for others in a full database.
+    #[serde(default)]
+    pub evicted: u64,
     /// Frames whose source found no place in the database.
     pub learn_failures: u64,
     /// Frames for a group or an unknown station.
@@ -39,6 +45,8 @@ impl Bridging {
             ("learned", self.learned),
             ("moved", self.moved),
             ("pinned", self.pinned),
+            ("beyond a port's limit", self.limited),
+            ("evicted", self.evicted),
             ("not learned", self.learn_failures),
             ("frames flooded", self.flooded),
         ];

@@ -32,6 +32,31 @@ pub struct MemberRow {
     pub isolated: bool,
     /// Whether packets can leave by it.
     pub open: bool,
+    /// Addresses that it has in the table, aged ones that are not swept included.
+    #[serde(default)]
+    pub learned: u32,
+    /// Most addresses that are learned on it, where it has a limit.
+    #[serde(default)]
+    pub fdb_max_learned: Option<u32>,
+    /// Its addresses that made room for others in a full table.
+    #[serde(default)]
+    pub evicted: u64,
+    /// Frames whose source was not learned because it was at its limit.
+    #[serde(default)]
+    pub limited: u64,
+}
+
+impl MemberRow {
+    fn learning(&self) -> String {
+        let limit = self.fdb_max_learned.map(|limit| format!(" of {}", grouped(limit.into())));
+        let mut text = format!("{}{} learnt", grouped(self.learned.into()), limit.unwrap_or_default());
+        for (count, what) in [(self.evicted, "evicted"), (self.limited, "beyond the limit")] {
+            if count > 0 {
+                text.push_str(&format!(", {} {what}", grouped(count)));
+            }
+        }
+        text
+    }
 }
 
 /// One address.
@@ -69,7 +94,9 @@ fn draw_bridge(bridge: &BridgeRow, look: Look) -> String {
         let vlans = member.vlans.as_ref().map(|vlans| format!("  {vlans}")).unwrap_or_default();
         let isolated = if member.isolated { "  isolated" } else { "" };
         let state = if member.open { String::new() } else { format!("  {}", look.bad("closed")) };
-        text.push_str(&format!("  {}{}{state}\n", member.name, look.dim(&format!("{vlans}{isolated}"))));
+        let learning = member.learning();
+        let rest = look.dim(&format!("  {learning}{vlans}{isolated}"));
+        text.push_str(&format!("  {}{rest}{state}\n", member.name));
     }
     if bridge.entries.is_empty() {
         return text;
@@ -102,7 +129,18 @@ mod tests {
     fn a_bridge_is_drawn_with_members_and_addresses() {
         let bridge = BridgeRow {
             name: "br0".to_owned(),
-            members: vec![MemberRow { name: "lan".to_owned(), open: true, ..MemberRow::default() }],
+            members: vec![
+                MemberRow { name: "lan".to_owned(), open: true, learned: 1, ..MemberRow::default() },
+                MemberRow {
+                    name: "guests".to_owned(),
+                    open: true,
+                    learned: 64,
+                    fdb_max_learned: Some(64),
+                    evicted: 7,
+                    limited: 1200,
+                    ..MemberRow::default()
+                },
+            ],
             ageing_seconds: 300,
             capacity: 8192,
             occupied: 2,
@@ -123,7 +161,8 @@ mod tests {
         };
         insta::assert_snapshot!(draw(&[bridge], Look::PLAIN), @r"
         br0  2 of 8 192 addresses, forgotten after 300 s
-          lan
+          lan  1 learnt
+          guests  64 of 64 learnt, 7 evicted, 1 200 beyond the limit
 
         vlan  address            port       seen
            –  02:00:00:00:00:01  lan   3.0 s ago

@@ -98,6 +98,7 @@ fn tables() -> Tables {
         learning: true,
         flood: true,
         isolated: false,
+        fdb_max_learned: None,
         flood_limits: FloodLimits::default(),
     };
     let bridge = BridgeOptions {

@@ -25,6 +25,7 @@ mod routed_tunnel;
 mod router;
 mod routing;
 mod segments;
+mod silent;
 mod tunnel;
 mod usb;
 mod walk;

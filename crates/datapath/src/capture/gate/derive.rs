@@ -185,7 +185,9 @@ fn field(width: Width, offset: u64) -> Value {
         Width::Byte => (1, 0xff),
     };
     match u16::try_from(offset) {
-        Ok(offset) if u64::from(offset + bytes) <= REACH => Value::Field(Field { offset, bytes, mask }),
+        Ok(offset) if u64::from(offset) + u64::from(bytes) <= REACH => {
+            Value::Field(Field { offset, bytes, mask })
+        }
         _ => Value::Unknown,
     }
 }
@@ -349,6 +351,14 @@ mod tests {
         // 'arp'.
         let arp = tests(&[(0x28, 0, 0, 12), (0x15, 0, 1, 0x806), (6, 0, 0, 1), (6, 0, 0, 0)]);
         assert_eq!(arp.map(|(words, _)| words.len()), Some(1));
+    }
+
+    /// An offset of 16 bits and the bytes behind it reach further than 16 bits say.
+    #[test]
+    fn the_last_offsets_are_beyond_any_gate() {
+        for (code, offset) in [(0x28, 65_535), (0x20, 65_533), (0x30, 65_535), (0x20, u32::MAX)] {
+            assert_eq!(tests(&[(code, 0, 0, offset), (0x15, 0, 1, 1), (6, 0, 0, 1), (6, 0, 0, 0)]), None);
+        }
     }
 
     /// Bits are looked for together with what must be beside them.

@@ -1,6 +1,7 @@
 //! A copy of a table, for who wants to know what would be learnt.
 
 use super::bucket::{Bucket, Slot};
+use super::fair::Ports;
 use super::{Fdb, FdbEntry, FdbKey};
 use crate::sync::AtomicU32;
 
@@ -10,9 +11,11 @@ impl Fdb {
     /// Cost: a walk over the whole table, for a control thread.
     pub(crate) fn copy(&self) -> Self {
         let mut occupied = 0;
+        let ports = Ports::new();
         let mut copy = |from: Slot<'_>, to: Slot<'_>| {
             if let Some((entry, value)) = from.entry() {
                 to.publish(FdbKey::new(entry.address, entry.vlan), value);
+                ports.enter(value, u32::MAX);
                 occupied += 1;
             }
         };
@@ -22,7 +25,8 @@ impl Fdb {
             to
         };
         let buckets = self.buckets.iter().map(bucket).collect();
-        Self { buckets, hasher: self.hasher, capacity: self.capacity, occupied: AtomicU32::new(occupied) }
+        let (occupied, hand) = (AtomicU32::new(occupied), AtomicU32::new(0));
+        Self { buckets, hasher: self.hasher, capacity: self.capacity, occupied, ports, hand }
     }
 
     /// What is known of an address, be it too old.

@@ -35,12 +35,16 @@
 //!   entry that is refreshed in between stays.
 //! * **A move is one compare-and-swap of port and time together**; workers that see an address on two
 //!   ports at once leave it on one of them, and the next frame corrects it.
+//! * **A full table makes room.** A new address ends the entry that has waited longest of the port that has most,
+//!   among a sample (`fair.rs`, ADR 0035): one port's flood costs that port its entries, and no other.
 
 mod bucket;
 mod copy;
+mod fair;
 mod key;
 mod view;
 
+pub use fair::PortLearning;
 pub use key::FdbKey;
 pub(super) use view::{Place, View};
 
@@ -48,6 +52,7 @@ use crate::sync::{AtomicU32, Ordering, fence};
 use crate::units::Nanos;
 use crate::wire::MacAddress;
 use bucket::{Bucket, Slot, State, Value, WAYS};
+use fair::Ports;
 use polder_buffers::PortId;
 use view::Hasher;
 
@@ -67,6 +72,9 @@ pub struct Fdb {
     hasher: Hasher,
     capacity: u32,
     occupied: AtomicU32,
+    ports: Ports,
+    /// The bucket at which the next search for a victim begins, modulo their number.
+    hand: AtomicU32,
 }
 
 /// The time of a lookup, and after how many seconds an address is forgotten.
@@ -91,7 +99,9 @@ pub enum Learned {
     Moved,
     /// Nothing: it is bound to another port by configuration.
     Pinned,
-    /// Nothing: the table or both buckets are full.
+    /// Nothing: the port has as many addresses as it may.
+    Limited,
+    /// Nothing: the table or both buckets are full of static entries and those of ports with fewer addresses.
     Full,
 }
 
@@ -143,6 +153,8 @@ impl Fdb {
             hasher: Hasher::new(seed),
             capacity,
             occupied: AtomicU32::new(0),
+            ports: Ports::new(),
+            hand: AtomicU32::new(0),
         }
     }
 
@@ -172,17 +184,25 @@ impl Fdb {
     ///
     /// Writes only when something changed: at most once a second for an address that stays.
     pub fn learn(&self, key: FdbKey, port: PortId, time: FdbTime) -> Learned {
+        self.learn_within(key, port, u32::MAX, time)
+    }
+
+    /// The same for a port that is to have at most `limit` addresses.
+    ///
+    /// An address that comes to a port at its limit is forgotten: frames to it are flooded, and reach it.
+    pub fn learn_within(&self, key: FdbKey, port: PortId, limit: u32, time: FdbTime) -> Learned {
         // Who loses every time meets others that change this address or its buckets without pause;
         // the next frame tries again.
-        (0..ATTEMPTS).find_map(|_| self.try_learn(key, port, time)).unwrap_or(Learned::Known)
+        (0..ATTEMPTS).find_map(|_| self.try_learn(key, port, limit, time)).unwrap_or(Learned::Known)
     }
 
     /// `None` when another thread came in between.
-    fn try_learn(&self, key: FdbKey, port: PortId, time: FdbTime) -> Option<Learned> {
+    fn try_learn(&self, key: FdbKey, port: PortId, limit: u32, time: FdbTime) -> Option<Learned> {
         let fresh = Value::live(port, time.second, State::Live);
         let Some((slot, value)) = self.find(key) else {
-            return match self.insert(key, fresh, time) {
+            return match self.insert(key, fresh, limit, time) {
                 Insert::Done => Some(Learned::Added),
+                Insert::Limited => Some(Learned::Limited),
                 Insert::Full => Some(Learned::Full),
                 Insert::Raced => None,
             };
@@ -196,27 +216,39 @@ impl Fdb {
         // Workers read their clocks at different moments; time does not run backwards.
         let seen = value.seen().max(time.second);
         let fresh = Value::live(port, seen, State::Live).in_life_of(value);
-        let learned = match (value.is_expired(time), value.port() == port) {
+        let stays = value.port() == port;
+        let learned = match (value.is_expired(time), stays) {
             (true, _) => Learned::Added,
             (false, true) => Learned::Refreshed,
             (false, false) => Learned::Moved,
         };
-        slot.replace(value, fresh).then_some(learned)
+        if stays {
+            return slot.replace(value, fresh).then_some(learned);
+        }
+        if !self.ports.enter(fresh, limit) {
+            return self.free(slot, value).then_some(Learned::Limited);
+        }
+        let is_moved = slot.replace(value, fresh);
+        self.ports.leave(if is_moved { value } else { fresh });
+        is_moved.then_some(learned)
     }
 
     /// Binds `key` to `port` until it is removed: it is neither aged nor moved.
     ///
     /// # Errors
-    /// [`FdbFull`] when its two buckets hold other static or fresh entries.
+    /// [`FdbFull`] when its two buckets, or the whole table, hold other static entries.
     pub fn set_static(&self, key: FdbKey, port: PortId, time: FdbTime) -> Result<(), FdbFull> {
         let wanted = Value::live(port, time.second, State::Static);
         loop {
             match self.find(key) {
-                Some((slot, value)) if slot.replace(value, wanted.in_life_of(value)) => return Ok(()),
+                Some((slot, value)) if slot.replace(value, wanted.in_life_of(value)) => {
+                    self.ports.leave(value);
+                    return Ok(());
+                }
                 Some(_) => {}
-                None => match self.insert(key, wanted, time) {
+                None => match self.insert(key, wanted, u32::MAX, time) {
                     Insert::Done => return Ok(()),
-                    Insert::Full => return Err(FdbFull),
+                    Insert::Limited | Insert::Full => return Err(FdbFull),
                     Insert::Raced => {}
                 },
             }
@@ -304,15 +336,27 @@ impl Fdb {
     }
 
     #[cold]
-    fn insert(&self, key: FdbKey, wanted: Value, time: FdbTime) -> Insert {
-        let has_room = self.occupied() < self.capacity;
+    fn insert(&self, key: FdbKey, wanted: Value, limit: u32, time: FdbTime) -> Insert {
+        if !self.ports.enter(wanted, limit) {
+            return Insert::Limited;
+        }
+        let insert = self.place(key, wanted, time);
+        if !matches!(insert, Insert::Done) {
+            self.ports.leave(wanted);
+        }
+        insert
+    }
+
+    /// Puts an address that has been entered into one of its slots, which may cost another its own.
+    fn place(&self, key: FdbKey, wanted: Value, time: FdbTime) -> Insert {
         let usable = self.slots_of(key).find_map(|slot| {
             let value = slot.value();
-            let usable = value.is_free() && has_room || value.is_live() && value.is_expired(time);
+            let usable = value.is_free() || value.is_live() && value.is_expired(time);
             usable.then_some((slot, value))
         });
-        let Some((slot, value)) = usable else { return Insert::Full };
-        if value.is_free() && !self.occupy() {
+        let place = usable.or_else(|| self.victim(self.slots_of(key), wanted, time));
+        let Some((slot, value)) = place else { return Insert::Full };
+        if value.is_free() && !self.occupy() && !(self.make_room(wanted, time) && self.occupy()) {
             return Insert::Full;
         }
         let claimed = value.claimed();
@@ -321,6 +365,12 @@ impl Fdb {
                 self.occupied.fetch_sub(1, Ordering::Relaxed);
             }
             return Insert::Raced;
+        }
+        if value.is_live() {
+            self.ports.leave(value);
+            if !value.is_expired(time) {
+                self.ports.count_evicted(value);
+            }
         }
         slot.publish(key, wanted.in_life_of(claimed));
         self.remove_duplicates(key);
@@ -357,6 +407,7 @@ impl Fdb {
             return false;
         }
         slot.publish(FdbKey::NONE, Value::FREE.in_life_of(claimed));
+        self.ports.leave(value);
         self.occupied.fetch_sub(1, Ordering::Relaxed);
         true
     }
@@ -372,6 +423,7 @@ impl FdbTime {
 
 enum Insert {
     Done,
+    Limited,
     Full,
     Raced,
 }
@@ -404,8 +456,17 @@ mod loom_tests {
         (key(0), other.expect("every other address"))
     }
 
+    /// The counts of ports are those of their entries.
+    fn check_counts(fdb: &Fdb) {
+        for port in (0..3).map(PortId) {
+            let is_of = |entry: &FdbEntry| entry.port == port && !entry.is_static;
+            assert_eq!(fdb.port(port).learned as usize, fdb.entries().filter(is_of).count(), "{port:?}");
+        }
+    }
+
     fn only_entry(fdb: &Fdb) -> FdbEntry {
         let entries: Vec<_> = fdb.entries().collect();
+        check_counts(fdb);
         assert_eq!((entries.len(), fdb.occupied()), (1, 1), "{entries:?}");
         entries[0]
     }
@@ -480,6 +541,49 @@ mod loom_tests {
             learner.join().expect("the learner does not panic");
             assert!(fdb.occupied() <= 1);
             assert_eq!(fdb.entries().count(), fdb.occupied() as usize);
+        });
+    }
+
+    /// The port with most entries gives one, and only one of two newcomers has it.
+    #[test]
+    fn a_full_table_makes_room_for_each_once() {
+        loom::model(|| {
+            let fdb = table(2);
+            fdb.learn(key(0), PortId(0), EARLY);
+            fdb.learn(key(1), PortId(0), EARLY);
+            let other = Arc::clone(&fdb);
+            let learner = thread::spawn(move || other.learn(key(2), PortId(1), EARLY));
+            fdb.learn(key(3), PortId(2), EARLY);
+            learner.join().expect("the learner does not panic");
+            check_counts(&fdb);
+            assert!(fdb.occupied() <= 2);
+            assert_eq!(fdb.entries().count(), fdb.occupied() as usize);
+        });
+    }
+
+    #[test]
+    fn a_limit_holds_for_two_that_come_at_once() {
+        loom::model(|| {
+            let fdb = table(8);
+            let other = Arc::clone(&fdb);
+            let learner = thread::spawn(move || other.learn_within(key(1), PortId(1), 1, EARLY));
+            let said = fdb.learn_within(key(0), PortId(1), 1, EARLY);
+            let others = learner.join().expect("the learner does not panic");
+            assert!(said == Learned::Added || others == Learned::Added);
+            only_entry(&fdb);
+        });
+    }
+
+    #[test]
+    fn an_entry_that_moves_and_ends_at_once_is_counted_once() {
+        loom::model(|| {
+            let fdb = table(8);
+            fdb.learn(key(0), PortId(0), EARLY);
+            let other = Arc::clone(&fdb);
+            let mover = thread::spawn(move || other.learn(key(0), PortId(1), EARLY));
+            fdb.flush_port(PortId(0));
+            mover.join().expect("the mover does not panic");
+            check_counts(&fdb);
         });
     }
 }

@@ -257,5 +257,6 @@ fn resolved_member(port: polder_buffers::PortId, option: Option<&MemberDraft>) -
         isolated: on(|option| option.isolated, false),
         learning: on(|option| option.learning, true),
         flood: on(|option| option.flood, true),
+        fdb_max_learned: option.and_then(|option| option.fdb_max_learned),
     }
 }

@@ -14,8 +14,10 @@ pub(super) const KIND: Kind = Kind {
 pub(super) const FLOOD_LIMIT: Kind =
     Kind { noun: "a flood limit", keys: &["unknown_unicast", "multicast", "broadcast"] };
 pub(super) const STATIC: Kind = Kind { noun: "a static entry", keys: &["mac", "vlan", "port"] };
-pub(super) const MEMBER: Kind =
-    Kind { noun: "a member of a bridge", keys: &["vlan", "isolated", "learning", "flood"] };
+pub(super) const MEMBER: Kind = Kind {
+    noun: "a member of a bridge",
+    keys: &["vlan", "isolated", "learning", "flood", "fdb_max_learned"],
+};
 pub(super) const VLAN: Kind = Kind { noun: "`vlan`", keys: &["access", "trunk", "native"] };
 
 /// `[bridge.NAME]` as it stands in the file.
@@ -49,6 +51,7 @@ pub(in super::super) struct MemberDraft {
     pub(in super::super) isolated: Option<bool>,
     pub(in super::super) learning: Option<bool>,
     pub(in super::super) flood: Option<bool>,
+    pub(in super::super) fdb_max_learned: Option<u32>,
 }
 
 /// Reads one bridge.
@@ -129,9 +132,15 @@ fn options(section: &Section<'_>, title: &str) -> Vec<MemberDraft> {
             isolated: member.read("isolated", boolean).map(|at| at.value),
             learning: member.read("learning", boolean).map(|at| at.value),
             flood: member.read("flood", boolean).map(|at| at.value),
+            fdb_max_learned: fdb_max_learned(&member),
         });
     }
     drafts
+}
+
+fn fdb_max_learned(member: &Section<'_>) -> Option<u32> {
+    let number = |value: &DeValue<'_>| integer(1_u32..=1_048_576, "addresses")(value).map(Some);
+    member.read("fdb_max_learned", word_or("off", None, number)).and_then(|at| at.value)
 }
 
 fn member_vlan(member: &Section<'_>) -> Option<At<MemberVlan>> {

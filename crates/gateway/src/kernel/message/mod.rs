@@ -226,7 +226,7 @@ fn said(kind: u16, body: &[u8]) -> Said {
     let there = |item: Option<Item>| item.map_or(Said::Nothing, Said::There);
     let gone = |item: Option<Item>| item.map_or(Said::Nothing, Said::Gone);
     match kind {
-        NLMSG_ERROR => Said::Error(number(body).map_or(0, |code| -code.cast_signed())),
+        NLMSG_ERROR => Said::Error(number(body).map_or(0, |code| code.cast_signed().wrapping_neg())),
         NLMSG_DONE => Said::Done,
         libc::RTM_NEWLINK => there(link(body)),
         libc::RTM_DELLINK => gone(link(body)),

@@ -108,6 +108,10 @@ impl Teller<'_> {
                     learning.pinned,
                     format!("not learn {from}, which is bound to another port by configuration"),
                 ),
+                (
+                    learning.limited,
+                    format!("not learn {from}: {name} has as many addresses as it may (`fdb_max_learned`)"),
+                ),
                 (learning.full, format!("not learn {from}: there is no room (`max_entries`)")),
             ];
             effects.extend(known.into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text));

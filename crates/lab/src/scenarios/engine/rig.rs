@@ -344,6 +344,7 @@ impl Path {
             learning: true,
             flood: true,
             isolated: false,
+            fdb_max_learned: None,
             flood_limits: FloodLimits::default(),
         };
         let (members, bound) = match self {

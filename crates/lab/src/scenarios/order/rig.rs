@@ -377,6 +377,7 @@ fn tables(now: Nanos) -> anyhow::Result<Tables> {
         learning: true,
         flood: true,
         isolated: false,
+        fdb_max_learned: None,
         flood_limits: FloodLimits::default(),
     };
     let entry = |address, port| StaticEntry { address: MacAddress(address), vlan: None, port };
