@@ -15,7 +15,7 @@ use polder_datapath::engine::{Engine, Tables, With};
 use polder_datapath::filter::Filters;
 use polder_datapath::forward::{Bridges, Links};
 use polder_datapath::route::{
-    Interface, InterfaceId, Neighbours, Owner, Prefix, Router, RouterId, Routers, Way,
+    Interface, InterfaceId, Neighbours, Owner, Prefix, Router, RouterId, Routers, SourceCheck, Way,
 };
 use polder_datapath::transmit::Egress;
 use polder_datapath::tunnel::Tunnels;
@@ -228,6 +228,7 @@ fn interface(port: PortId) -> Interface {
         mtu: 1500,
         addresses: Vec::new(),
         owner: Owner::Polder,
+        sources: SourceCheck::default(),
     }
 }
 

@@ -97,11 +97,14 @@ reasons! {
     OtherStation, "route", "other-station", "On a router's interface, for another station's link-layer address.";
     NoInterface, "route", "no-interface", "A VLAN tag that none of the port's interfaces has.";
     NotRouted, "route", "not-routed", "On a router's interface, and neither IPv4, IPv6 nor ARP.";
-    MartianSource, "route", "martian-source", "A source that no station has: a group, 0/8, a loop, reserved (RFC 1812, 5.3.7; RFC 4291, 2).";
-    MartianDestination, "route", "martian-destination", "A destination that is never on a wire: 0/8, a loop, reserved (RFC 1812, 5.3.7; RFC 4291, 2).";
+    MartianSource, "route", "martian-source", "A source that no station has: a group, a broadcast, 0.0.0.0, a loop (RFC 1812, 5.3.7; RFC 4291, 2).";
+    MartianDestination, "route", "martian-destination", "A destination that is never on a wire: 0.0.0.0, a loop (RFC 1812, 5.3.7; RFC 4291, 2).";
+    OwnSource, "route", "own-source", "An IPv4 source that is an address of this router (the kernel's `accept_local` is off).";
+    ReversePath, "route", "reverse-path", "The IPv4 source is not behind the interface that the packet came in by (the kernel's `rp_filter`).";
+    HopByHop, "route", "hop-by-hop", "A hop-by-hop option that is broken, unknown and not to be skipped, or a jumbo payload (RFC 8200, 4.2; RFC 2675).";
     SourceRoute, "route", "source-route", "An IPv4 option asks for a way of its own (RFC 7126, 4.3).";
     GroupNotRouted, "route", "group-not-routed", "For a group or a broadcast; routers forward neither (RFC 2644).";
-    LinkLocal, "route", "link-local", "From or to an address that is valid on its link alone (RFC 3927, 7; RFC 4291, 2.5.6).";
+    LinkLocal, "route", "link-local", "From or to an IPv6 address that is valid on its link alone (RFC 4291, 2.5.6).";
     TimeExceeded, "route", "time-exceeded", "Time to live or hop limit used up.";
     NoRoute, "route", "no-route", "No route leads to the destination.";
     Blackhole, "route", "blackhole", "A blackhole route.";

@@ -98,6 +98,15 @@ impl DropReason {
             Self::MartianSource | Self::MartianDestination => {
                 "Nothing to do here: the sender uses an address that nobody may have."
             }
+            Self::OwnSource => {
+                "Somebody else has an address of this router, or forges it; a loop sends packets back: `polder capture PORT --drops`."
+            }
+            Self::ReversePath => {
+                "The sender forges its address, or routes are not symmetric: then `sysctl net.ipv4.conf.INTERFACE.rp_filter=2`, or 0."
+            }
+            Self::HopByHop => {
+                "Nothing to do: the sender has been told where it may be; jumbograms pass no Ethernet."
+            }
             Self::SourceRoute => "Nothing to do: routers refuse to be told the way.",
             Self::GroupNotRouted => "Nothing to do: groups and broadcasts end at a router.",
             Self::LinkLocal => {

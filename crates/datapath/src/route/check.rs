@@ -2,7 +2,7 @@
 
 use crate::drops::DropReason;
 use crate::tunnel::refusal;
-use crate::wire::{Ipv4, Ipv6};
+use crate::wire::{IpProtocol, Ipv4, Ipv6};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// What is known of a packet that is right as far as its header says.
@@ -19,9 +19,9 @@ pub(super) enum Seen<A> {
 /// First bytes of addresses that want a second look; all others are unicast and global.
 const UNUSUAL: [bool; 256] = {
     let mut unusual = [false; 256];
-    (unusual[0], unusual[127], unusual[169]) = (true, true, true);
+    (unusual[0], unusual[127], unusual[255]) = (true, true, true);
     let mut first = 224;
-    while first < 256 {
+    while first < 240 {
         unusual[first] = true;
         first += 1;
     }
@@ -61,6 +61,8 @@ const fn is_right(sum: u64) -> bool {
 pub(super) fn is_plain_v6(header: &[u8; Ipv6::HEADER_BYTES], room: usize) -> bool {
     let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
     let usual = !UNUSUAL_V6[usize::from(header[8])] & !UNUSUAL_V6[usize::from(header[24])];
+    // Hop-by-hop options are for routers to look at (RFC 8200, 4.3).
+    let usual = usual & (header[6] != IpProtocol::HOP_BY_HOP.0);
     (header[0] >> 4 == 6) & usual & (header[7] > 1) & (Ipv6::HEADER_BYTES + payload <= room)
 }
 
@@ -82,7 +84,7 @@ pub(super) fn check_v4(bytes: &[u8], length: usize) -> Result<Seen<Ipv4Addr>, Dr
     if is_martian_v4(destination) {
         return Err(DropReason::MartianDestination);
     }
-    Ok(if destination.is_link_local() { Seen::OnLink(destination) } else { Seen::To(destination) })
+    Ok(Seen::To(destination))
 }
 
 /// Looks at everything that the fixed header of a packet of `length` bytes has.
@@ -108,10 +110,10 @@ pub(super) fn check_v6(bytes: &[u8], length: usize) -> Result<Seen<Ipv6Addr>, Dr
     Ok(if on_link { Seen::OnLink(destination) } else { Seen::To(destination) })
 }
 
-/// Addresses of no station on any wire: "this network", loops, reserved ones (RFC 6890); the broadcast
-/// address, which is among those, is looked at before.
+/// Addresses of no station on any wire: "this host" and loops. As the kernel does, the rest of 0/8, 240/4 and
+/// 169.254/16 are forwarded where a route leads there (RFC 6890 and RFC 3927, 7 would have them refused).
 fn is_martian_v4(address: Ipv4Addr) -> bool {
-    matches!(address.octets()[0], 0 | 127 | 240..)
+    address.is_unspecified() || address.is_loopback()
 }
 
 /// Whether the sender names routers to go by (RFC 791, 3.1: kinds 131 and 137).
@@ -187,8 +189,9 @@ mod tests {
             if is_plain_v4(&bytes, room) {
                 let destination = Ipv4Addr::from([bytes[16], bytes[17], bytes[18], bytes[19]]);
                 prop_assert_eq!(seen, Ok(Seen::To(destination)));
-            } else if right && let Ok(Seen::To(destination)) = seen {
-                prop_assert!(destination.octets()[0] == 169 || bytes[12] == 169, "{}", destination);
+            } else if right && bytes[8] > 1 && let Ok(Seen::To(destination)) = seen {
+                let unusual = [destination.octets()[0], bytes[12]];
+                prop_assert!(unusual.iter().any(|first| [0, 255].contains(first)), "{}", destination);
             }
         }
     }
@@ -199,19 +202,17 @@ mod tests {
             |source: [u8; 4], destination: [u8; 4]| check_v4(&v4(source.into(), destination.into()), 20);
         let (good, other) = ([10, 0, 0, 1], [192, 0, 2, 1]);
         assert_eq!(check(good, other), Ok(Seen::To(other.into())));
-        for source in [[0, 0, 0, 0], [0, 1, 2, 3], [127, 0, 0, 1], [224, 0, 0, 1], [240, 0, 0, 1], [255; 4]] {
+        for source in [[0, 0, 0, 0], [127, 0, 0, 1], [224, 0, 0, 1], [255; 4]] {
             assert_eq!(check(source, other), Err(DropReason::MartianSource), "{source:?}");
         }
-        for destination in [[0, 0, 0, 0], [0, 1, 2, 3], [127, 0, 0, 1], [240, 0, 0, 1], [255, 255, 255, 254]]
-        {
+        for destination in [[0, 0, 0, 0], [127, 0, 0, 1]] {
             assert_eq!(check(good, destination), Err(DropReason::MartianDestination), "{destination:?}");
         }
         assert_eq!((check(good, [224, 0, 0, 5]), check(good, [255; 4])), (Ok(Seen::Group), Ok(Seen::Group)));
-        let local = [169, 254, 7, 7];
-        assert_eq!(
-            (check(good, local), check(local, good)),
-            (Ok(Seen::OnLink(local.into())), Ok(Seen::To(good.into())))
-        );
+        for odd in [[169, 254, 7, 7], [0, 1, 2, 3], [240, 0, 0, 1], [255, 255, 255, 254]] {
+            let both = (check(good, odd), check(odd, good));
+            assert_eq!(both, (Ok(Seen::To(odd.into())), Ok(Seen::To(good.into()))), "{odd:?}");
+        }
     }
 
     #[test]

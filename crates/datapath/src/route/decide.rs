@@ -1,7 +1,7 @@
 //! Where a packet goes whose header is right: a pure function of the packet and the way that was found.
 
 use super::waiting::Wanted;
-use super::{Hop, RouterId, Way, WayId, Ways};
+use super::{Hop, InterfaceId, RouterId, Way, WayId, Ways};
 use crate::drops::DropReason;
 use crate::route::error::Problem;
 use crate::wire::{Ipv4, Ipv6, MacAddress, Tcp, Udp};
@@ -29,6 +29,7 @@ pub(super) enum Verdict<'a> {
 /// What a decision asks of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
+    pub(super) source: IpAddr,
     pub(super) destination: IpAddr,
     /// Whether the source means something on its link alone.
     is_of_link: bool,
@@ -47,8 +48,9 @@ impl Facts {
             let ip = Ipv4::parse_head(bytes, usize::MAX).ok()?;
             let length = longest(packet, usize::from(ip.total_length()), ip.header_bytes(), ip.payload());
             return Some(Self {
+                source: ip.source().into(),
                 destination: ip.destination().into(),
-                is_of_link: ip.source().is_link_local(),
+                is_of_link: false,
                 hops: ip.time_to_live(),
                 length,
                 may_cut: !ip.dont_fragment() && packet.segmentation.kind == SegmentationKind::None,
@@ -57,6 +59,7 @@ impl Facts {
         let ip = Ipv6::parse_head(bytes, usize::MAX).ok()?;
         let whole = Ipv6::HEADER_BYTES + usize::from(ip.payload_length());
         Some(Self {
+            source: ip.source().into(),
             destination: ip.destination().into(),
             is_of_link: ip.source().is_unicast_link_local(),
             hops: ip.hop_limit(),
@@ -78,44 +81,64 @@ fn longest(packet: &Packet, whole: usize, header: usize, payload: &[u8]) -> usiz
     whole.min(header + transport + usize::from(packet.segmentation.size))
 }
 
-/// Decides. `flow` hashes the packet's flow, where hops share flows.
+/// The interface by which a packet came, and its router.
+pub(super) type Arrival = (RouterId, InterfaceId);
+
+/// Decides, in the order in which the kernel does. `flow` hashes the packet's flow, where hops share flows; `refuses`
+/// says what is wrong about its source, if it leaves by that interface or is for this machine.
 pub(super) fn decide<'a>(
     facts: &Facts,
-    router: RouterId,
-    ways: &'a Ways,
-    found: WayId,
+    (router, arrival): Arrival,
+    (ways, found): (&'a Ways, WayId),
     flow: impl FnOnce() -> u32,
+    refuses: impl FnOnce(Option<InterfaceId>) -> Option<DropReason>,
 ) -> Verdict<'a> {
     use DropReason as Reason;
     let way = match ways.get(found) {
         None => return Verdict::Refuse(Reason::NoRoute, Some(Problem::NoRoute)),
         Some(Way::Blackhole) => return Verdict::Refuse(Reason::Blackhole, None),
-        Some(Way::Unreachable) => {
+        Some(Way::Unreachable) => return Verdict::Refuse(Reason::Unreachable, Some(Problem::Unreachable)),
+        Some(Way::Elsewhere) => {
             return Verdict::Refuse(Reason::Unreachable, Some(Problem::HostUnreachable));
         }
         Some(Way::Prohibit) => return Verdict::Refuse(Reason::Prohibited, Some(Problem::Prohibited)),
         Some(Way::Broadcast) => return Verdict::Refuse(Reason::GroupNotRouted, None),
-        Some(Way::Local) => return Verdict::Host,
+        Some(Way::Local) => {
+            return refuses(None).map_or(Verdict::Host, |reason| Verdict::Refuse(reason, None));
+        }
         Some(way @ (Way::Hop(_) | Way::Group(_) | Way::Connected(_))) => way,
     };
-    if facts.is_of_link {
-        return Verdict::Refuse(Reason::LinkLocal, Some(Problem::BeyondScope));
+    let (egress, hop) = if let Way::Connected(interface) = *way {
+        (interface, None)
+    } else {
+        let hash = if matches!(way, Way::Group(_)) { flow() } else { 0 };
+        let Some(hop) = ways.hop(found, hash) else {
+            return Verdict::Refuse(Reason::Unreachable, Some(Problem::HostUnreachable));
+        };
+        (hop.interface, Some(hop))
+    };
+    if let Some(reason) = refuses(Some(egress)) {
+        return Verdict::Refuse(reason, None);
     }
     if facts.hops <= 1 {
         return Verdict::Refuse(Reason::TimeExceeded, Some(Problem::TimeExceeded));
     }
-    if let Way::Connected(interface) = *way {
-        return Verdict::Wait(Wanted { router, interface, address: facts.destination });
+    if facts.is_of_link && egress != arrival {
+        return Verdict::Refuse(Reason::LinkLocal, Some(Problem::BeyondScope));
     }
-    let hash = if matches!(way, Way::Group(_)) { flow() } else { 0 };
-    let Some(hop) = ways.hop(found, hash) else {
-        return Verdict::Refuse(Reason::Unreachable, Some(Problem::HostUnreachable));
-    };
+    match hop {
+        None => Verdict::Wait(Wanted { router, interface: egress, address: facts.destination }),
+        Some(hop) => to_hop(facts, router, hop),
+    }
+}
+
+/// The verdict on a packet that goes to a neighbour.
+fn to_hop<'a>(facts: &Facts, router: RouterId, hop: &'a Hop) -> Verdict<'a> {
     let least = if hop.cuts && facts.destination.is_ipv6() { LEAST_MTU_V6 } else { 0 };
     let mtu = hop.mtu.max(least);
     let fits = facts.length <= usize::from(mtu);
     if !fits && !facts.may_cut {
-        return Verdict::Refuse(Reason::TooBig, Some(Problem::TooBig(mtu)));
+        return Verdict::Refuse(DropReason::TooBig, Some(Problem::TooBig(mtu)));
     }
     match hop.neighbour.address() {
         Some(mac) if fits => Verdict::Forward(hop, mac),

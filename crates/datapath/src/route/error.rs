@@ -24,6 +24,15 @@ pub(super) enum Problem {
     Prohibited,
     /// Nobody listens on the port, at an address of Polder's own.
     Port,
+    /// An unreachable route.
+    Unreachable,
+    /// A field, so many bytes behind the beginning of the IPv6 header, that cannot be taken as it is.
+    Parameter {
+        /// RFC 4443, 3.4.
+        code: u8,
+        /// Where the field is.
+        pointer: u32,
+    },
     /// Larger than this.
     TooBig(u16),
     /// Time to live or hop limit are used up.
@@ -37,25 +46,26 @@ impl Problem {
     const fn icmp(self) -> Option<IcmpHeader> {
         let (kind, code, rest) = match self {
             Self::NoRoute => (Icmp::UNREACHABLE, 0, 0),
-            Self::HostUnreachable => (Icmp::UNREACHABLE, 1, 0),
+            Self::HostUnreachable | Self::Unreachable => (Icmp::UNREACHABLE, 1, 0),
             Self::Port => (Icmp::UNREACHABLE, 3, 0),
             Self::TooBig(mtu) => (Icmp::UNREACHABLE, Icmp::FRAGMENTATION_NEEDED, mtu as u32),
             Self::Prohibited => (Icmp::UNREACHABLE, 13, 0),
             Self::TimeExceeded => (Icmp::TIME_EXCEEDED, 0, 0),
-            Self::BeyondScope => return None,
+            Self::BeyondScope | Self::Parameter { .. } => return None,
         };
         Some(IcmpHeader { kind, code, rest })
     }
 
     const fn icmpv6(self) -> Icmpv6Header {
         let (kind, code, rest) = match self {
-            Self::NoRoute => (Icmpv6::UNREACHABLE, 0, 0),
+            Self::NoRoute | Self::Unreachable => (Icmpv6::UNREACHABLE, 0, 0),
             Self::Prohibited => (Icmpv6::UNREACHABLE, 1, 0),
             Self::BeyondScope => (Icmpv6::UNREACHABLE, 2, 0),
             Self::HostUnreachable => (Icmpv6::UNREACHABLE, 3, 0),
             Self::Port => (Icmpv6::UNREACHABLE, 4, 0),
             Self::TooBig(mtu) => (Icmpv6::PACKET_TOO_BIG, 0, mtu as u32),
             Self::TimeExceeded => (Icmpv6::TIME_EXCEEDED, 0, 0),
+            Self::Parameter { code, pointer } => (Icmpv6::PARAMETER_PROBLEM, code, pointer),
         };
         Icmpv6Header { kind, code, rest }
     }
@@ -83,7 +93,11 @@ fn may_tell_v4(ip: &Ipv4<'_>) -> bool {
 }
 
 fn may_tell_v6(ip: &Ipv6<'_>) -> bool {
-    let Ok(upper) = ip.upper() else { return false };
+    // Behind the header of a jumbo payload there is, by its own length, nothing to look at.
+    let is_jumbo = ip.payload_length() == 0 && ip.next_header() == IpProtocol::HOP_BY_HOP;
+    let Ok(upper) = ip.upper() else {
+        return is_jumbo && is_station_v6(ip.source()) && is_station_v6(ip.destination());
+    };
     let is_error = upper.protocol == IpProtocol::ICMPV6
         && Icmpv6::parse(upper.payload).map_or(true, |message| message.is_error());
     upper.has_header() && !is_error && is_station_v6(ip.source()) && is_station_v6(ip.destination())
@@ -142,7 +156,11 @@ fn write_v6(packet: &Packet, reply: &mut Packet, interface: &Interface, problem:
     let asked =
         Ipv6::parse_head(packet.bytes().get(usize::from(packet.network_offset)..)?, usize::MAX).ok()?;
     let source = interface.speaker_v6()?;
-    let quote = Ipv6::HEADER_BYTES + usize::from(asked.payload_length());
+    // What a jumbo payload is about says no length here.
+    let quote = match asked.payload_length() {
+        0 if asked.next_header() == IpProtocol::HOP_BY_HOP => usize::MAX,
+        length => Ipv6::HEADER_BYTES + usize::from(length),
+    };
     let bytes = room(packet, reply, interface, (Ipv6::HEADER_BYTES, LONGEST_V6, quote))?;
     let header = Ipv6Header {
         traffic_class: traffic_class(),

@@ -1,9 +1,7 @@
 //! What the routing stage finds for a packet, for who wants to know why: the same headers read, the same tables
 //! asked, the same hash. What is decided of it, the stage alone says.
 
-use super::stage::SEED;
-use super::{Hop, Interface, InterfaceId, Routers, Way, WayId, check};
-use crate::steer::Hasher;
+use super::{Hop, Interface, InterfaceId, Routers, Way, WayId, check, multipath};
 use crate::wire::{EtherType, Link, VlanId};
 use polder_buffers::Packet;
 use std::net::IpAddr;
@@ -30,9 +28,7 @@ pub enum Found {
     Member {
         /// The hash of the packet's flow.
         hash: u32,
-        /// The bucket of the group that it finds, and how many there are.
-        bucket: (usize, usize),
-        /// Who has the bucket.
+        /// The member whose range of hashes it is in.
         hop: Option<Hop>,
     },
     /// To the destination itself, whose link-layer address is to be found out.
@@ -45,6 +41,8 @@ pub enum Found {
     Blackhole,
     /// Nowhere; the sender is told.
     Unreachable,
+    /// By an interface that is none of the router's, or is down.
+    Elsewhere,
     /// Nowhere; the sender is told.
     Prohibit,
 }
@@ -61,6 +59,7 @@ impl Found {
             | Self::Broadcast
             | Self::Blackhole
             | Self::Unreachable
+            | Self::Elsewhere
             | Self::Prohibit => None,
         }
     }
@@ -90,19 +89,19 @@ impl Lookup {
             None => Found::Nothing,
             Some(Way::Hop(hop)) => Found::Hop(hop.clone()),
             Some(Way::Group(group)) => {
-                let hash = Hasher::mixed(SEED, false).flow(packet, false).hash;
-                let (bucket, member) = group.bucket(hash);
-                let hop = match ways.get(member) {
+                let hash = multipath::hash(link.payload(), ways.hash_policy(destination.is_ipv6()));
+                let hop = match ways.get(group.member(hash)) {
                     Some(Way::Hop(hop)) => Some(hop.clone()),
                     _ => None,
                 };
-                Found::Member { hash, bucket, hop }
+                Found::Member { hash, hop }
             }
             Some(Way::Connected(to)) => Found::Connected(*to),
             Some(Way::Local) => Found::Local,
             Some(Way::Broadcast) => Found::Broadcast,
             Some(Way::Blackhole) => Found::Blackhole,
             Some(Way::Unreachable) => Found::Unreachable,
+            Some(Way::Elsewhere) => Found::Elsewhere,
             Some(Way::Prohibit) => Found::Prohibit,
         };
         debug_assert!(id != WayId::NONE || matches!(found, Found::Nothing), "no route leads nowhere");

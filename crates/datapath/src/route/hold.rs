@@ -103,6 +103,7 @@ impl RouteState {
         }
         let Self { waiting, released, desk, .. } = self;
         waiting.take(|other| *other == wanted, released, context);
+        waiting.forget(wanted);
         for mut packet in released.drain(..) {
             if let Some(arrival) = arrival(&packet, routers) {
                 desk.tell(&packet, arrival, Problem::HostUnreachable, context);

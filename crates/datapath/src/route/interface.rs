@@ -1,6 +1,7 @@
 //! What a router is attached to, and all routers of a configuration.
 
 use super::router::RouterAccess;
+use super::sources::{SourceCheck, Special, Specials};
 use crate::wire::{MacAddress, VlanId};
 use core::fmt;
 use polder_buffers::{BATCH, PortId};
@@ -79,12 +80,19 @@ pub struct Interface {
     pub addresses: Vec<OwnAddress>,
     /// Who has them.
     pub owner: Owner,
+    /// How the sources of IPv4 packets are checked that come in by it.
+    pub sources: SourceCheck,
 }
 
 impl Interface {
     /// Whether one of its addresses is that.
     pub fn has(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|own| own.address == address)
+    }
+
+    /// The largest IP packet that it carries by a route with an MTU of its own, in bytes; 0 if the route has none.
+    pub fn mtu_by(&self, route: u16) -> u16 {
+        if route == 0 { self.mtu } else { self.mtu.min(route) }
     }
 
     /// The address to speak with.
@@ -142,6 +150,8 @@ pub struct Routers {
     interfaces: Box<[Interface]>,
     /// By port.
     lanes: Box<[Option<Lane>]>,
+    specials: Specials,
+    looks_up_sources: bool,
 }
 
 impl Routers {
@@ -174,7 +184,27 @@ impl Routers {
             }
             lane.put(vlan.get(), position);
         }
-        Ok(Self { routers, interfaces, lanes: lanes.into() })
+        let specials = Specials::new(own_addresses(&interfaces));
+        let looks_up_sources = interfaces.iter().any(|interface| interface.sources.looks_up());
+        Ok(Self { routers, interfaces, lanes: lanes.into(), specials, looks_up_sources })
+    }
+
+    /// The same, and further addresses that are special as sources: the machine's on other interfaces, and broadcasts.
+    #[must_use]
+    pub fn with_specials(mut self, further: impl IntoIterator<Item = (Ipv4Addr, Special)>) -> Self {
+        self.specials = Specials::new(own_addresses(&self.interfaces).chain(further));
+        self
+    }
+
+    /// Addresses that are special as sources.
+    #[inline(always)]
+    pub(super) fn specials(&self) -> &Specials {
+        &self.specials
+    }
+
+    /// True if routes to sources are looked up for some interface.
+    pub(super) fn looks_up_sources(&self) -> bool {
+        self.looks_up_sources
     }
 
     /// Whether there is no interface, and so nothing to route.
@@ -220,6 +250,8 @@ impl Routers {
             routers: self.routers.iter().map(RouterAccess::unheard).collect(),
             interfaces: self.interfaces.clone(),
             lanes: self.lanes.clone(),
+            specials: self.specials.clone(),
+            looks_up_sources: self.looks_up_sources,
         }
     }
 
@@ -257,6 +289,17 @@ impl Lane {
     }
 }
 
+/// The IPv4 addresses of interfaces.
+fn own_addresses(interfaces: &[Interface]) -> impl Iterator<Item = (Ipv4Addr, Special)> + '_ {
+    interfaces.iter().flat_map(|interface| {
+        let special = if interface.owner == Owner::Polder { Special::Polder } else { Special::Machine };
+        interface.addresses.iter().filter_map(move |own| match own.address {
+            IpAddr::V4(address) => Some((address, special)),
+            IpAddr::V6(_) => None,
+        })
+    })
+}
+
 fn check(interface: &Interface, routers: usize) -> Result<(), RoutersError> {
     let Interface { id, router, mac, mtu, .. } = *interface;
     if usize::from(router.0) >= routers {
@@ -285,6 +328,7 @@ mod tests {
             mtu: 1500,
             addresses: Vec::new(),
             owner: Owner::Polder,
+            sources: SourceCheck::default(),
         }
     }
 

@@ -18,7 +18,7 @@
 //! ```
 //! use polder_buffers::PortId;
 //! use polder_datapath::route::{
-//!     Interface, InterfaceId, Neighbours, OwnAddress, Owner, Prefix, Router, RouterId, Routers, Way,
+//!     Interface, InterfaceId, Neighbours, OwnAddress, Owner, Prefix, Router, RouterId, Routers, SourceCheck, Way,
 //! };
 //! use polder_datapath::units::Nanos;
 //! use polder_datapath::wire::MacAddress;
@@ -30,6 +30,7 @@
 //!     mtu: 1500,
 //!     addresses: vec![OwnAddress { address: [192, 168, 1, 1].into(), bits: 24 }],
 //!     owner: Owner::Polder,
+//!     sources: SourceCheck::default(),
 //! };
 //! let (mut router, mut neighbours) = (Router::new(), Neighbours::new());
 //!
@@ -96,7 +97,10 @@ mod echo;
 mod error;
 mod fragment;
 mod local;
+mod multipath;
+mod options;
 mod send;
+mod sources;
 mod waiting;
 
 mod stage;
@@ -112,11 +116,13 @@ pub use counters::RouteCounters;
 pub use explain::{Found, Lookup};
 pub use fib::{Fib, FibHandle, FibReader};
 pub use interface::{Interface, InterfaceId, LEAST_MTU, OwnAddress, Owner, RouterId, Routers, RoutersError};
+pub use multipath::HashPolicy;
 pub use neighbours::{Neighbour, Neighbours};
 pub use notices::{Notice, Notices};
 pub use plain::Sent;
 pub use prefix::{BadPrefix, Prefix};
 pub use router::{Router, RouterAccess};
+pub use sources::{ReversePath, SourceCheck, Special};
 pub use stage::{RouteState, route};
 pub use view::View;
 pub use ways::{Group, GroupError, Hop, Way, Ways};

@@ -164,8 +164,5 @@ fn hop(interface: &Interface, address: IpAddr, neighbour: Arc<NextHop>) -> Hop {
 
 /// Whether an address means something on its link alone, so that no route leads there.
 fn is_of_link(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    }
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }

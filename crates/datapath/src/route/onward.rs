@@ -3,20 +3,22 @@
 use super::decide::{Facts, Verdict, decide};
 use super::hold::{Move, Moves};
 use super::local::{Desk, Ears};
-use super::send::{ETHERNET, PLAIN_V4, rewrite, rewrite_plain};
+use super::send::{ETHERNET, PLAIN_V4, SOURCE_V4, rewrite, rewrite_plain};
 use super::sort::{Lookups, Plan, arrival};
-use super::{Hop, RouterId, Routers, Way, WayId, Ways};
+use super::sources::{Origin, passes};
+use super::{Hop, RouterId, Routers, Way, WayId, Ways, multipath};
 use crate::drops::{Context, DropReason};
-use crate::steer::Hasher;
 use crate::wire::{MacAddress, VlanId};
 use polder_buffers::{BATCH, Batch, Packet, Pool};
+use std::net::IpAddr;
 
 /// What a batch is sent by.
 pub(super) struct Scene<'a> {
     pub(super) routers: &'a Routers,
     pub(super) router: RouterId,
     pub(super) ways: &'a Ways,
-    pub(super) hasher: &'a Hasher,
+    /// The routes to the sources of IPv4 packets, where they were looked up.
+    pub(super) origins: Option<&'a [WayId; BATCH]>,
 }
 
 /// What acts on a verdict.
@@ -48,11 +50,12 @@ pub(super) fn send<const N: usize, const WORD: usize>(
     context: &mut Context<'_>,
 ) {
     let count = lookups.count.min(BATCH);
+    let suspects = if N == 4 { suspects(lookups, batch, scene) } else { 0 };
     let (mut left, mut padded) = (0_u64, 0_u64);
     for at in 0..count {
         let (plan, found) = (lookups.plans[at], lookups.found[at]);
         let Some(packet) = batch.get_mut(usize::from(lookups.positions[at])) else { continue };
-        let is_sent = send_plain::<WORD>(packet, found, plan, scene.ways);
+        let is_sent = suspects >> at & 1 == 0 && send_plain::<WORD>(packet, found, plan, scene.ways);
         let has_padding = packet.len() - ETHERNET != plan.total as usize;
         left |= u64::from(!is_sent) << at;
         padded |= u64::from(is_sent & has_padding) << at;
@@ -67,9 +70,25 @@ pub(super) fn send<const N: usize, const WORD: usize>(
     for at in ones(left) {
         let position = usize::from(lookups.positions[at]);
         if let Some(packet) = batch.get_mut(position) {
-            settle(packet, position, lookups.found[at], scene, acts, context);
+            let origin = scene.origins.filter(|_| N == 4).map(|origins| origins[at]);
+            settle(packet, position, (lookups.found[at], origin), scene, acts, context);
         }
     }
+}
+
+/// The untagged IPv4 packets whose sources want a second look.
+fn suspects<const N: usize>(lookups: &Lookups<N>, batch: &Batch, scene: &Scene<'_>) -> u64 {
+    let mut suspects = 0;
+    for (at, &position) in lookups.positions.iter().enumerate().take(lookups.count.min(BATCH)) {
+        let Some(packet) = batch.get(usize::from(position)) else { continue };
+        let source = packet.bytes().get(SOURCE_V4..).and_then(<[u8]>::first_chunk);
+        let Some((&source, arrival)) = source.zip(scene.routers.untagged(packet.ingress)) else { continue };
+        let is_back = |origins: &[WayId; BATCH]| passes(origins[at], arrival, scene.ways, None);
+        let is_odd = scene.routers.specials().may_have(source)
+            || arrival.sources.looks_up() && !scene.origins.is_some_and(is_back);
+        suspects |= u64::from(is_odd) << at;
+    }
+    suspects
 }
 
 /// Sends a packet to a known neighbour on an untagged interface where it fits; whether that is its way.
@@ -114,7 +133,7 @@ pub(super) fn trim(packet: &mut Packet, pool: &mut Pool) {
 pub(super) fn settle(
     packet: &mut Packet,
     position: usize,
-    found: WayId,
+    (found, origin): (WayId, Option<WayId>),
     scene: &Scene<'_>,
     acts: &mut Acts<'_>,
     context: &mut Context<'_>,
@@ -123,8 +142,17 @@ pub(super) fn settle(
     let Some((facts, interface)) = Facts::of(packet).zip(arrival(packet, scene.routers)) else {
         return context.discard(packet, DropReason::NotRouted);
     };
-    let flow = || scene.hasher.flow(packet, false).hash;
-    let result = match decide(&facts, scene.router, scene.ways, found, flow) {
+    let flow = || {
+        let ip = packet.bytes().get(usize::from(packet.network_offset)..).unwrap_or_default();
+        multipath::hash(ip, scene.ways.hash_policy(facts.destination.is_ipv6()))
+    };
+    let refuses = |egress| {
+        let IpAddr::V4(source) = facts.source else { return None };
+        let special = scene.routers.specials().get(source);
+        Origin { source, special, found: origin, arrival: interface }.refusal(egress, scene.ways)
+    };
+    let arrived = (scene.router, interface.id);
+    let result = match decide(&facts, arrived, (scene.ways, found), flow, refuses) {
         Verdict::Forward(hop, mac) => acts.forward(packet, hop, mac, context),
         Verdict::Cut(hop, mac) => {
             let moved = Move::Cut(hop.mtu);
@@ -136,7 +164,9 @@ pub(super) fn settle(
         }
         Verdict::Host => acts.desk.take(packet, interface, scene.routers, acts.ears, context),
         Verdict::Refuse(reason, problem) => {
-            if let Some(problem) = problem {
+            let is_own = refuses(None) == Some(DropReason::OwnSource);
+            // Nobody but this machine has its addresses, and it is not there.
+            if let Some(problem) = problem.filter(|_| !is_own) {
                 acts.desk.tell(packet, interface, problem, context);
             }
             Err(reason)

@@ -6,13 +6,15 @@
 use super::check::{is_plain_v4, is_plain_v6};
 use super::local::Ears;
 use super::onward::{Acts, Scene, ones, plain_hop, settle, trim};
-use super::send::{ETHERNET, PLAIN_V4, PLAIN_V6, WORD_V4, WORD_V6, plan_v4, plan_v6, rewrite_plain};
+use super::send::{
+    ETHERNET, PLAIN_V4, PLAIN_V6, SOURCE_V4, WORD_V4, WORD_V6, plan_v4, plan_v6, rewrite_plain,
+};
 use super::sort::{Lookups, Plan};
+use super::sources::passes;
 use super::stage::{Lane, RouteState};
 use super::{FibReader, Interface, Routers, Ways};
 use crate::drops::Context;
 use crate::seal::is_marked;
-use crate::steer::Hasher;
 use crate::wire::EtherType;
 use polder_buffers::snapshot::Reader;
 use polder_buffers::{BATCH, Batch, ChecksumState, NO_PORT, Packet, PortId};
@@ -74,6 +76,14 @@ struct Spot<'a> {
     egress: &'a mut PortId,
 }
 
+impl Spot<'_> {
+    /// The source of an IPv4 packet.
+    #[inline(always)]
+    fn source(&self) -> [u8; 4] {
+        *self.frame[SOURCE_V4..].first_chunk().expect("a frame ends with an IPv4 header")
+    }
+}
+
 /// By position in the batch; nothing of packets that the short path is not for.
 type Spots<'a> = [Option<Spot<'a>>; BATCH];
 
@@ -97,14 +107,13 @@ impl RouteState {
         let first = batch.first().and_then(|packet| Some((packet, routers.untagged(packet.ingress)?)));
         let Some((packet, interface)) = first else { return (u64::MAX, None) };
         let is_v6 = packet.bytes().get(ETHERNET).is_some_and(|first| first >> 4 == 6);
-        let Self { lanes, work, moves, waiting, hasher, desk, .. } = self;
+        let Self { lanes, work, moves, waiting, desk, .. } = self;
         let Some(lane) = lanes.get_mut(usize::from(interface.router.0)) else { return (u64::MAX, None) };
         let Lane { v4, v6, ways, notices, .. } = lane;
         let mut pass = Pass {
             interface,
             routers,
             ways,
-            hasher,
             acts: Acts { desk, moves, ears: Ears { waiting, notices } },
             left: u64::MAX >> (BATCH - batch.len()),
             is_whole: true,
@@ -115,9 +124,9 @@ impl RouteState {
                 break;
             }
             if is_v6 {
-                pass.run::<16, WORD_V6>(&mut work.v6, v6, batch, look_v6, context);
+                pass.run::<16, WORD_V6>((&mut work.v6, &mut work.origins), v6, batch, look_v6, context);
             } else {
-                pass.run::<4, WORD_V4>(&mut work.v4, v4, batch, look_v4, context);
+                pass.run::<4, WORD_V4>((&mut work.v4, &mut work.origins), v4, batch, look_v4, context);
             }
         }
         (pass.left, (pass.is_whole && pass.left == 0).then_some(pass.sent))
@@ -129,7 +138,6 @@ struct Pass<'a> {
     interface: &'a Interface,
     routers: &'a Routers,
     ways: &'a mut Reader<Ways>,
-    hasher: &'a Hasher,
     acts: Acts<'a>,
     /// Packets that want a closer look.
     left: u64,
@@ -143,7 +151,7 @@ impl Pass<'_> {
     #[inline(always)]
     fn run<const N: usize, const WORD: usize>(
         &mut self,
-        lookups: &mut Lookups<N>,
+        (lookups, origins): (&mut Lookups<N>, &mut Lookups<4>),
         reader: &mut FibReader,
         batch: &mut Batch,
         read: impl Fn(&[u8], usize, Station) -> Option<([u8; N], Plan)>,
@@ -155,11 +163,19 @@ impl Pass<'_> {
             return;
         }
         lookups.lookup_first(count, reader);
+        let looks_back = N == 4 && self.interface.sources.looks_up();
+        if looks_back {
+            let sources = spots.iter().map(|spot| spot.as_ref().map(Spot::source).unwrap_or_default());
+            origins.addresses.iter_mut().zip(sources).for_each(|(to, source)| *to = source);
+            origins.lookup_first(count, reader);
+        }
         // Behind the look-ups: a way that a route leads to was published before that route.
         self.ways.refresh();
         let ways = self.ways.get();
-        let unsent = send::<N, WORD>(lookups, &mut spots, ways, &mut self.sent);
-        let scene = Scene { routers: self.routers, router: self.interface.router, ways, hasher: self.hasher };
+        let origins = looks_back.then_some(&origins.found);
+        let scene = Scene { routers: self.routers, router: self.interface.router, ways, origins };
+        let suspects = if N == 4 { suspects(&spots, self.interface, &scene) } else { 0 };
+        let unsent = send::<N, WORD>(lookups, (&mut spots, suspects), ways, &mut self.sent);
         finish(lookups, batch, [left, unsent, padded], &scene, &mut self.acts, context);
         self.left &= left;
         self.is_whole &= unsent == 0;
@@ -204,12 +220,28 @@ fn is_ready(packet: &Packet) -> bool {
     !is_marked(packet) && packet.checksum != ChecksumState::Partial
 }
 
+/// The packets whose sources want a second look.
+#[inline(never)]
+fn suspects(spots: &Spots<'_>, interface: &Interface, scene: &Scene<'_>) -> u64 {
+    let (specials, mut suspects) = (scene.routers.specials(), 0);
+    for (position, spot) in spots.iter().enumerate() {
+        let Some(spot) = spot else { continue };
+        suspects |= u64::from(specials.may_have(spot.source())) << position;
+    }
+    let Some(origins) = scene.origins else { return suspects };
+    for (position, &origin) in origins.iter().enumerate() {
+        let is_odd = spots[position].is_some() && !passes(origin, interface, scene.ways, None);
+        suspects |= u64::from(is_odd) << position;
+    }
+    suspects
+}
+
 /// Writes what is to be written of all packets that have been looked at. Returns those whose way is not a known
 /// neighbour, or that do not fit there.
 #[inline(never)]
 fn send<const N: usize, const WORD: usize>(
     lookups: &Lookups<N>,
-    spots: &mut Spots<'_>,
+    (spots, suspects): (&mut Spots<'_>, u64),
     ways: &Ways,
     all: &mut Sent,
 ) -> u64 {
@@ -217,7 +249,8 @@ fn send<const N: usize, const WORD: usize>(
     let known = lookups.found.iter().zip(&lookups.plans);
     for (position, (spot, (&found, plan))) in spots.iter_mut().zip(known).enumerate() {
         let Some(spot) = spot else { continue };
-        let way = plain_hop(ways, found).filter(|(hop, _)| plan.total <= u32::from(hop.mtu));
+        let is_trusted = suspects >> position & 1 == 0;
+        let way = plain_hop(ways, found).filter(|(hop, _)| is_trusted & (plan.total <= u32::from(hop.mtu)));
         let Some((hop, mac)) = way else {
             unsent |= 1 << position;
             continue;
@@ -250,7 +283,8 @@ fn finish<const N: usize>(
     }
     for position in ones(unsent) {
         if let Some(packet) = batch.get_mut(position) {
-            settle(packet, position, lookups.found[position], scene, acts, context);
+            let origin = scene.origins.map(|origins| origins[position]);
+            settle(packet, position, (lookups.found[position], origin), scene, acts, context);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::fib::{Fib, FibHandle};
 use super::notices::Notices;
 use super::prefix::Prefix;
-use super::{Interface, Way, WayId, Ways};
+use super::{HashPolicy, Interface, Way, WayId, Ways};
 use polder_buffers::snapshot::Snapshot;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -106,6 +106,11 @@ impl Router {
     pub fn replace_way(&mut self, id: WayId, way: Way) -> bool {
         self.has_changed = true;
         self.ways.replace(id, way)
+    }
+
+    /// Lets other fields of packets choose members of groups, for IPv4 and IPv6. Visible after [`Router::publish`].
+    pub fn set_hash_policies(&mut self, hashes: [HashPolicy; 2]) {
+        self.has_changed |= self.ways.set_hash_policies(hashes);
     }
 
     /// Lets workers see the ways. Every change of a route does that as well.
@@ -248,6 +253,7 @@ mod tests {
             mtu: 1500,
             addresses: Vec::new(),
             owner: Owner::Polder,
+            sources: super::super::SourceCheck::default(),
         };
         let told = (Nanos(0), true);
         for (port, host) in [(1, 8), (1, 9), (2, 10)] {

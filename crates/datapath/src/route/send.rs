@@ -22,6 +22,8 @@ const HOP_LIMIT: usize = 7;
 /// Where in untagged frames the word is that changes with the time to live, and with the hop limit.
 pub(super) const WORD_V4: usize = ETHERNET + TIME_TO_LIVE;
 pub(super) const WORD_V6: usize = ETHERNET + PAYLOAD_LENGTH;
+/// Where in untagged frames the source of IPv4 is.
+pub(super) const SOURCE_V4: usize = ETHERNET + 12;
 
 /// What a router makes of an IPv4 header that has time to live left.
 #[inline(always)]

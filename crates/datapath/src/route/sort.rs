@@ -6,7 +6,7 @@ use super::onward::trim;
 use super::plain::{Station, look_v4, look_v6};
 use super::send::ETHERNET;
 use super::stage::RouteState;
-use super::{FibReader, Interface, InterfaceId, Owner, RouterId, Routers, WayId, discover};
+use super::{FibReader, Interface, InterfaceId, Owner, RouterId, Routers, WayId, discover, options};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::tunnel::refusal;
 use crate::wire::{Arp, EtherType, Link, VlanId};
@@ -21,6 +21,8 @@ const LOOKED_AT: usize = 256;
 pub(super) struct Work {
     pub(super) v4: Lookups<4>,
     pub(super) v6: Lookups<16>,
+    /// The sources of the packets of `v4`, by place, where these are looked up.
+    pub(super) origins: Lookups<4>,
 }
 
 #[derive(Debug)]
@@ -154,6 +156,18 @@ impl RouteState {
 }
 
 impl Work {
+    /// Looks up the routes to the sources of `v4`.
+    pub(super) fn look_back(&mut self, batch: &Batch, reader: &mut FibReader) {
+        let Self { v4, origins, .. } = self;
+        for (source, &position) in origins.addresses.iter_mut().zip(&v4.positions).take(v4.count) {
+            let packet = batch.get(usize::from(position));
+            let field =
+                packet.and_then(|packet| packet.bytes().get(usize::from(packet.network_offset) + 12..));
+            *source = field.and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
+        }
+        origins.lookup_first(v4.count, reader);
+    }
+
     /// Notes a packet whose header needs no second look; whether that is so.
     fn put(&mut self, position: usize, packet: &Packet, station: Station) -> bool {
         let (bytes, room) = (packet.bytes(), packet.len().wrapping_sub(ETHERNET));
@@ -226,7 +240,10 @@ impl Site<'_> {
             },
             EtherType::IPV6 => match check_v6(bytes, length)? {
                 Seen::To(_) if destination.is_multicast() => return Err(DropReason::GroupNotRouted),
-                Seen::To(address) => work.v6.put(position, address.octets()),
+                Seen::To(address) => {
+                    self.look_at_options(packet, (offset, length), desk, context)?;
+                    work.v6.put(position, address.octets());
+                }
                 Seen::Group => {
                     trim(packet, context.pool);
                     return desk.discover(packet, self.interface, self.ears, context);
@@ -236,6 +253,23 @@ impl Site<'_> {
             _ => return Err(DropReason::NotRouted),
         }
         Ok(())
+    }
+
+    /// Looks at hop-by-hop options, and tells the sender what is wrong about them.
+    fn look_at_options(
+        &self,
+        packet: &mut Packet,
+        (offset, length): (usize, usize),
+        desk: &mut Desk,
+        context: &mut Context<'_>,
+    ) -> Result<(), DropReason> {
+        let bytes = packet.bytes().get(offset..).unwrap_or_default();
+        options::check(bytes, length).map_err(|options::Refused(problem)| {
+            if let Some(problem) = problem {
+                desk.tell(packet, self.interface, problem, context);
+            }
+            DropReason::HopByHop
+        })
     }
 
     /// To an address that is valid on the link alone.

@@ -20,14 +20,10 @@ use super::sort::{Lookups, Work};
 use super::waiting::Waiting;
 use super::{FibReader, Notices, RouterAccess, Routers, Sent, Ways};
 use crate::drops::Context;
-use crate::steer::Hasher;
 use crate::units::Nanos;
 use polder_buffers::snapshot::Reader;
 use polder_buffers::{BATCH, Batch, Packet};
 use std::sync::Arc;
-
-/// Makes hops share flows otherwise than workers do.
-pub(super) const SEED: u64 = 0x6563_6d70;
 
 /// What one worker keeps between batches.
 #[derive(Debug)]
@@ -38,7 +34,6 @@ pub struct RouteState {
     pub(super) waiting: Waiting,
     /// Packets that waited and look again.
     pub(super) released: Vec<Packet>,
-    pub(super) hasher: Hasher,
     pub(super) desk: Desk,
 }
 
@@ -66,11 +61,10 @@ impl RouteState {
     pub fn new(routers: &Routers, counters: Arc<RouteCounters>) -> Self {
         let mut state = Self {
             lanes: Vec::new(),
-            work: Box::new(Work { v4: Lookups::new(), v6: Lookups::new() }),
+            work: Box::new(Work { v4: Lookups::new(), v6: Lookups::new(), origins: Lookups::new() }),
             moves: Moves::new(),
             waiting: Waiting::new(),
             released: Vec::new(),
-            hasher: Hasher::mixed(SEED, false),
             desk: Desk::new(counters),
         };
         state.adopt(routers);
@@ -157,11 +151,16 @@ impl RouteState {
         };
         self.work.v4.lookup(&mut lane.v4);
         self.work.v6.lookup(&mut lane.v6);
+        let looks_back = routers.looks_up_sources();
+        if looks_back {
+            self.work.look_back(batch, &mut lane.v4);
+        }
         // Behind the look-ups: a way that a route leads to was published before that route.
         lane.ways.refresh();
         let ways = lane.ways.get();
-        let scene = Scene { routers, router: router.unwrap_or_default(), ways, hasher: &self.hasher };
         let Self { work, desk, moves, .. } = self;
+        let origins = looks_back.then_some(&work.origins.found);
+        let scene = Scene { routers, router: router.unwrap_or_default(), ways, origins };
         let ears = Ears { waiting: &self.waiting, notices: &lane.notices };
         let mut acts = Acts { desk, moves, ears };
         send::<4, WORD_V4>(&work.v4, batch, &scene, &mut acts, context);

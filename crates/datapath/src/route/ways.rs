@@ -1,15 +1,15 @@
 //! Where routes lead: hops, groups of hops, and ends.
 
-use super::{InterfaceId, WayId};
+use super::{HashPolicy, InterfaceId, WayId};
 use crate::tunnel::NextHop;
 use crate::wire::MacAddress;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Buckets of a group for each of its members, at least.
-const BUCKETS_A_MEMBER: usize = 16;
-/// Buckets of the largest group.
-const MOST_BUCKETS: usize = 1 << 12;
+/// All hashes.
+const HASHES: u64 = 1 << 32;
+/// Ranges of a group for each of its members, at most; with more the group is laid out afresh.
+const RANGES_A_MEMBER: usize = 16;
 
 /// A neighbour on an interface.
 #[derive(Clone, Debug)]
@@ -40,6 +40,8 @@ pub enum Way {
     Blackhole,
     /// Nowhere; the sender is told.
     Unreachable,
+    /// By an interface that is none of the router's, or is down: the sender is told.
+    Elsewhere,
     /// Nowhere, because somebody does not want it; the sender is told.
     Prohibit,
     /// To a neighbour with the destination's own address, on a connected network; [`Router::set_neighbour`]
@@ -55,31 +57,46 @@ pub enum Way {
 
 /// All ways; built by a control thread, shared by a snapshot, replaced whole.
 #[derive(Clone, Debug, Default)]
-pub struct Ways(Vec<Way>);
+pub struct Ways {
+    all: Vec<Way>,
+    /// Which fields choose a member of a group, for IPv4 and IPv6.
+    hashes: [HashPolicy; 2],
+}
 
 impl Ways {
     /// No way.
     pub const fn new() -> Self {
-        Self(Vec::new())
+        Self { all: Vec::new(), hashes: [HashPolicy::Addresses; 2] }
+    }
+
+    /// Which fields of a packet choose a member of a group.
+    #[inline]
+    pub fn hash_policy(&self, is_v6: bool) -> HashPolicy {
+        self.hashes[usize::from(is_v6)]
+    }
+
+    /// Lets other fields choose members of groups, for IPv4 and IPv6; true if that is a change.
+    pub fn set_hash_policies(&mut self, hashes: [HashPolicy; 2]) -> bool {
+        core::mem::replace(&mut self.hashes, hashes) != hashes
     }
 
     /// Adds a way; its id, which routes are given. `None` when there are as many as ids.
     pub fn push(&mut self, way: Way) -> Option<WayId> {
-        let id = WayId::new(u32::try_from(self.0.len() + 1).ok()?)?;
-        self.0.push(way);
+        let id = WayId::new(u32::try_from(self.all.len() + 1).ok()?)?;
+        self.all.push(way);
         Some(id)
     }
 
     /// Puts another way in the place of one; whether there was one.
     pub fn replace(&mut self, id: WayId, way: Way) -> bool {
-        let place = (id.get() as usize).checked_sub(1).and_then(|index| self.0.get_mut(index));
+        let place = (id.get() as usize).checked_sub(1).and_then(|index| self.all.get_mut(index));
         place.map(|place| *place = way).is_some()
     }
 
     /// The way of an id; `None` for [`WayId::NONE`] and what was never added.
     #[inline(always)]
     pub fn get(&self, id: WayId) -> Option<&Way> {
-        (id.get() as usize).checked_sub(1).and_then(|index| self.0.get(index))
+        (id.get() as usize).checked_sub(1).and_then(|index| self.all.get(index))
     }
 
     /// The hop of a flow: of the way itself, or of the member of its group that the flow belongs to.
@@ -93,6 +110,7 @@ impl Ways {
                 | Way::Connected(_)
                 | Way::Blackhole
                 | Way::Unreachable
+                | Way::Elsewhere
                 | Way::Prohibit
                 | Way::Local
                 | Way::Broadcast => None,
@@ -100,6 +118,7 @@ impl Ways {
             Way::Connected(_)
             | Way::Blackhole
             | Way::Unreachable
+            | Way::Elsewhere
             | Way::Prohibit
             | Way::Local
             | Way::Broadcast => None,
@@ -107,15 +126,15 @@ impl Ways {
     }
 }
 
-/// Hops that share the flows, by weight.
+/// Hops that share the flows, by weight: hash-threshold (RFC 2992) over ranges that stay with their hops.
 ///
-/// A flow's hash finds a bucket, the bucket a hop. When a member leaves, its buckets go to the others and
-/// all other buckets stay, so no flow moves that need not. When a member comes, it takes buckets from those
-/// that have more than their share.
+/// All hashes are cut into ranges, each of which leads to a hop; the sum of a hop's ranges is its weight's share
+/// of 2³², exactly. When a member leaves, its ranges go to the others and all other ranges stay, so no flow moves
+/// that need not. When a member comes, it takes the ends of ranges from members that have more than their share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// A power of two.
-    buckets: Box<[WayId]>,
+    /// The last hash of each range and its hop, in order.
+    ranges: Box<[(u32, WayId)]>,
 }
 
 /// A group that cannot be.
@@ -124,96 +143,114 @@ pub enum GroupError {
     /// No member, or none with a weight.
     #[error("a group of next hops needs a member with a weight")]
     Empty,
-    /// More members than buckets.
-    #[error("{0} next hops in a group; at most {MOST_BUCKETS}")]
-    TooMany(usize),
 }
 
 impl Group {
     /// A group of these hops with their weights.
     ///
     /// # Errors
-    /// When there is none with a weight, or too many.
+    /// When there is none with a weight.
     pub fn new(members: &[(WayId, u16)]) -> Result<Self, GroupError> {
-        let empty = Self { buckets: Box::default() };
+        let empty = Self { ranges: Box::default() };
         empty.with_members(members)
     }
 
-    /// The same group with other members: buckets of those who stay, stay as far as their share allows.
+    /// The same group with other members: hashes of those that stay, stay as far as their share allows.
     ///
     /// # Errors
-    /// When there is none with a weight, or too many.
+    /// When there is none with a weight.
     pub fn with_members(&self, members: &[(WayId, u16)]) -> Result<Self, GroupError> {
-        let total: usize = members.iter().map(|member| usize::from(member.1)).sum();
-        if total == 0 {
-            return Err(GroupError::Empty);
+        let mut shares = shares(members)?;
+        let mut kept = Vec::with_capacity(self.ranges.len() + members.len());
+        for (length, hop) in self.lengths() {
+            let missing = shares.iter_mut().find(|share| share.0 == hop).map(|share| &mut share.1);
+            let stays = missing.map_or(0, |missing| {
+                let stays = length.min(*missing);
+                *missing -= stays;
+                stays
+            });
+            kept.extend([(stays, Some(hop)), (length - stays, None)]);
         }
-        if members.len() > MOST_BUCKETS {
-            return Err(GroupError::TooMany(members.len()));
+        if self.ranges.is_empty() {
+            kept.push((HASHES, None));
         }
-        let wanted = (members.len() * BUCKETS_A_MEMBER).next_power_of_two().min(MOST_BUCKETS);
-        // A group never shrinks and doubles by repetition, so that buckets keep their flows.
-        let count = wanted.max(self.buckets.len());
-        let old = (0..count).map(|index| match self.buckets.len() {
-            0 => WayId::NONE,
-            before => self.buckets[index % before],
-        });
-        let mut shares: Vec<Share> = members.iter().map(|&member| Share::new(member, total, count)).collect();
-        let mut buckets: Vec<WayId> = old.map(|hop| keep(hop, &mut shares)).collect();
-        for bucket in buckets.iter_mut().filter(|bucket| **bucket == WayId::NONE) {
-            if let Some(share) = shares.iter_mut().max_by_key(|share| share.missing(total)) {
-                share.has += 1;
-                *bucket = share.hop;
-            }
+        let ranges = fill(&kept, &mut shares);
+        if ranges.len() > RANGES_A_MEMBER * members.len() && !self.ranges.is_empty() {
+            return Self::new(members);
         }
-        Ok(Self { buckets: buckets.into() })
+        Ok(Self { ranges: ranges.into() })
     }
 
-    /// The bucket of a flow, how many there are, and the hop that has it.
-    pub fn bucket(&self, flow_hash: u32) -> ((usize, usize), WayId) {
-        let bucket = flow_hash as usize & self.buckets.len().wrapping_sub(1);
-        ((bucket, self.buckets.len()), self.member(flow_hash))
+    /// Hashes of each range, and the hop that has it.
+    fn lengths(&self) -> impl Iterator<Item = (u64, WayId)> + '_ {
+        let starts = core::iter::once(0).chain(self.ranges.iter().map(|&(last, _)| u64::from(last) + 1));
+        self.ranges.iter().zip(starts).map(|(&(last, hop), start)| (u64::from(last) + 1 - start, hop))
+    }
+
+    /// The hops of all ranges.
+    pub fn hops(&self) -> impl Iterator<Item = WayId> + '_ {
+        self.ranges.iter().map(|&(_, hop)| hop)
     }
 
     /// The hop of a flow.
     #[inline(always)]
     pub fn member(&self, flow_hash: u32) -> WayId {
-        let index = flow_hash as usize & self.buckets.len().wrapping_sub(1);
-        self.buckets.get(index).copied().unwrap_or(WayId::NONE)
+        let place = self.ranges.partition_point(|&(last, _)| last < flow_hash);
+        self.ranges.get(place).map_or(WayId::NONE, |&(_, hop)| hop)
     }
 }
 
-/// What one member has of the buckets, and what it ought to have.
-struct Share {
-    hop: WayId,
-    has: usize,
-    /// Its share of the buckets, rounded up.
-    most: usize,
-    /// Its share of the buckets, times the sum of all weights.
-    fair: usize,
-}
-
-impl Share {
-    fn new((hop, weight): (WayId, u16), total: usize, count: usize) -> Self {
-        let fair = count * usize::from(weight);
-        Self { hop, has: 0, most: fair.div_ceil(total), fair }
+/// The hashes that each hop is to have; a hop that is given twice has the sum.
+fn shares(members: &[(WayId, u16)]) -> Result<Vec<(WayId, u64)>, GroupError> {
+    let total: u64 = members.iter().map(|member| u64::from(member.1)).sum();
+    if total == 0 {
+        return Err(GroupError::Empty);
     }
-
-    /// How much it lacks, times the sum of all weights.
-    fn missing(&self, total: usize) -> isize {
-        self.fair.cast_signed() - (self.has * total).cast_signed()
-    }
-}
-
-/// The hop, if it may have another bucket.
-fn keep(hop: WayId, shares: &mut [Share]) -> WayId {
-    match shares.iter_mut().find(|share| share.hop == hop && share.has < share.most) {
-        Some(share) => {
-            share.has += 1;
-            hop
+    let (mut shares, mut weight) = (Vec::<(WayId, u64)>::with_capacity(members.len()), 0);
+    let bound = |weight: u64| (HASHES * weight + total / 2) / total;
+    for &(hop, own) in members {
+        let share = bound(weight + u64::from(own)) - bound(weight);
+        weight += u64::from(own);
+        match shares.iter_mut().find(|share| share.0 == hop) {
+            Some(known) => known.1 += share,
+            None => shares.push((hop, share)),
         }
-        None => WayId::NONE,
     }
+    Ok(shares)
+}
+
+/// Gives the parts that no hop has to those that lack some, and joins neighbours of the same hop.
+fn fill(parts: &[(u64, Option<WayId>)], shares: &mut [(WayId, u64)]) -> Vec<(u32, WayId)> {
+    let (mut ranges, mut end) = (Vec::<(u32, WayId)>::new(), 0_u64);
+    let mut put = |length: u64, hop: WayId| {
+        end += length;
+        // Beyond the last hash there is nothing, and an empty part ends nowhere.
+        let Some(last) = end.checked_sub(1).and_then(|last| u32::try_from(last).ok()) else { return };
+        match ranges.last_mut() {
+            _ if length == 0 => {}
+            Some(range) if range.1 == hop => range.0 = last,
+            Some(_) | None => ranges.push((last, hop)),
+        }
+    };
+    let mut lacking = shares.iter_mut();
+    let mut current = lacking.next();
+    for &(length, hop) in parts {
+        if let Some(hop) = hop {
+            put(length, hop);
+            continue;
+        }
+        let mut left = length;
+        while let Some(share) = current.as_mut().filter(|_| left > 0) {
+            let taken = left.min(share.1);
+            put(taken, share.0);
+            share.1 -= taken;
+            left -= taken;
+            if share.1 == 0 {
+                current = lacking.next();
+            }
+        }
+    }
+    ranges
 }
 
 #[cfg(test)]
@@ -235,24 +272,46 @@ mod tests {
             let before = Group::new(&members).unwrap();
             let left: Vec<_> = members.iter().copied().filter(|member| member.0 != leaver).collect();
             let after = before.with_members(&left).unwrap();
-            for flow in (0..).take(before.buckets.len()) {
+            for flow in (0..=u32::MAX).step_by(0x0010_0007) {
                 let (was, is) = (before.member(flow), after.member(flow));
                 prop_assert!(is != leaver);
                 prop_assert!(was == leaver || was == is, "{flow}: {was:?} {is:?}");
             }
             for &(member, _) in &left {
-                let share = after.buckets.iter().filter(|&&bucket| bucket == member).count();
-                let fair = after.buckets.len() as f64 / left.len() as f64;
-                prop_assert!((share as f64 - fair).abs() <= 1.0 + fair * 0.1, "{share} of {fair}");
+                prop_assert!(of(&after, member).abs_diff(HASHES / left.len() as u64) <= 1);
+            }
+        }
+
+        /// Whatever came before, each hop has its weight's share exactly, and a hop keeps what it may.
+        #[test]
+        fn shares_are_exact_and_stay(steps in prop::collection::vec(prop::collection::vec((1_u32..9, 0_u16..300), 1..9), 1..12)) {
+            let mut group: Option<Group> = None;
+            for members in steps {
+                let members: Vec<_> = members.into_iter().map(|(number, weight)| (id(number), weight)).collect();
+                let next = group.as_ref().map_or_else(|| Group::new(&members), |group| group.with_members(&members));
+                let Ok(next) = next else { continue };
+                for &(hop, share) in &shares(&members).unwrap() {
+                    prop_assert_eq!(of(&next, hop), share);
+                }
+                prop_assert_eq!(next.lengths().map(|(length, _)| length).sum::<u64>(), HASHES);
+                prop_assert!(next.ranges.len() <= RANGES_A_MEMBER * members.len());
+                group = Some(next);
             }
         }
     }
 
+    /// Hashes that lead to a hop.
+    fn of(group: &Group, hop: WayId) -> u64 {
+        group.lengths().filter(|&(_, other)| other == hop).map(|(length, _)| length).sum()
+    }
+
     #[test]
     fn weights_and_nobody() {
-        let group = Group::new(&[(id(1), 3), (id(2), 1), (id(3), 0)]).unwrap();
-        let of = |member| group.buckets.iter().filter(|&&bucket| bucket == id(member)).count();
-        assert_eq!((of(1), of(2), of(3)), (48, 16, 0));
+        let group = Group::new(&[(id(1), 11), (id(2), 45), (id(3), 0)]).unwrap();
+        let share = of(&group, id(1));
+        assert_eq!(share, (HASHES * 11 + 28) / 56, "to the last hash");
+        assert_eq!((of(&group, id(2)), of(&group, id(3))), (HASHES - share, 0));
+        assert_eq!((group.member(0), group.member(u32::MAX)), (id(1), id(2)));
         assert_eq!(Group::new(&[]), Err(GroupError::Empty));
         assert_eq!(Group::new(&[(id(1), 0)]), Err(GroupError::Empty));
     }
@@ -274,7 +333,7 @@ mod tests {
         let group = ways.push(Way::Group(Group::new(&members.map(|member| (member, 1))).unwrap())).unwrap();
         let end = ways.push(Way::Blackhole).unwrap();
         let ports: std::collections::HashSet<_> =
-            (0..64).map(|flow| ways.hop(group, flow).unwrap().interface.port).collect();
+            (0..64).map(|flow| ways.hop(group, flow << 26).unwrap().interface.port).collect();
         assert_eq!(ports.len(), 2);
         assert!(ways.hop(end, 0).is_none() && ways.hop(WayId::NONE, 0).is_none());
     }

@@ -13,7 +13,7 @@ use polder_datapath::filter::Filters;
 use polder_datapath::forward::{Bridges, Links};
 use polder_datapath::route::{
     Group, Interface, InterfaceId, Neighbours, Notice, OwnAddress, Owner, Prefix, Router, RouterId, Routers,
-    Way, WayId,
+    SourceCheck, Way, WayId,
 };
 use polder_datapath::transmit::Egress;
 use polder_datapath::tunnel::Tunnels;
@@ -50,6 +50,7 @@ fn interfaces() -> Vec<Interface> {
             mtu,
             addresses: all.to_vec(),
             owner: Owner::Polder,
+            sources: SourceCheck::default(),
         }
     };
     INTERFACES.iter().map(interface).collect()

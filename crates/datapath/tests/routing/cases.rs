@@ -85,17 +85,19 @@ fn what_a_header_must_not_be() {
     assert_eq!(stand.refused(A, route.bytes()), DropReason::SourceRoute);
     // RFC 1812, 5.3.7, and RFC 4291, 2.5.2 and 2.5.3: addresses of no station; 5.3.5: groups and broadcasts.
     assert_eq!(stand.refused(A, from_a("127.0.0.1", V4.1).bytes()), DropReason::MartianSource);
-    assert_eq!(stand.refused(A, from_a(V4.0, "0.1.2.3").bytes()), DropReason::MartianDestination);
+    assert_eq!(stand.refused(A, from_a(V4.0, "0.0.0.0").bytes()), DropReason::MartianDestination);
     assert_eq!(stand.refused(A, from_a("::1", V6.1).bytes()), DropReason::MartianSource);
     let group = Frame { to: MacAddress([1, 0, 0x5e, 0, 0, 5]), ..from_a(V4.0, "224.0.0.5") };
     assert_eq!(stand.refused(A, group.bytes()), DropReason::GroupNotRouted);
     let broadcast = Frame { to: MacAddress::BROADCAST, ..from_a(V4.0, V4.1) };
     assert_eq!(stand.refused(A, broadcast.bytes()), DropReason::GroupNotRouted);
     assert_eq!(stand.refused(A, from_a(V4.0, "10.0.1.255").bytes()), DropReason::GroupNotRouted);
-    assert_eq!(stand.refused(A, from_a("169.254.1.1", V4.1).bytes()), DropReason::LinkLocal);
-    assert_eq!(stand.refused(A, from_a(V4.0, "169.254.1.1").bytes()), DropReason::LinkLocal);
     assert_eq!(stand.refused(A, from_a(V6.0, "fe80::77").bytes()), DropReason::LinkLocal);
     assert!(stand.take(A).is_empty() && stand.take(B).is_empty());
+    // As the kernel does, these are forwarded where a route leads there.
+    for unusual in ["169.254.1.1", "240.1.2.3", "0.1.2.3"] {
+        assert_eq!(stand.refused(A, from_a(V4.0, unusual).bytes()), DropReason::NoRoute, "{unusual}");
+    }
 }
 
 /// Who is told what, and by whom.

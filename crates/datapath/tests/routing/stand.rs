@@ -7,13 +7,14 @@ use polder_datapath::engine::{Engine, Tables, With};
 use polder_datapath::filter::Filters;
 use polder_datapath::forward::{Bridges, Links};
 use polder_datapath::route::{
-    Interface, InterfaceId, Neighbours, OwnAddress, Owner, Prefix, Router, RouterId, Routers, Way, WayId,
+    Interface, InterfaceId, Neighbours, OwnAddress, Owner, Prefix, Router, RouterId, Routers, SourceCheck,
+    Special, Way, WayId,
 };
 use polder_datapath::transmit::Egress;
 use polder_datapath::tunnel::Tunnels;
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::{MacAddress, VlanId};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 /// Ports: three of Polder's own and one of the kernel's, whose host listens on the last.
@@ -65,6 +66,7 @@ pub(crate) struct Stand {
     pub(crate) region: Region,
     pub(crate) pool: Pool,
     pub(crate) engine: Engine,
+    tables: Snapshot<Tables>,
     pub(crate) router: Router,
     pub(crate) neighbours: Neighbours,
     pub(crate) interfaces: Vec<Interface>,
@@ -85,10 +87,32 @@ fn interface(port: PortId, vlan: u16, mtu: u16, addresses: &[&str], owner: Owner
         mtu,
         addresses: own.collect(),
         owner,
+        sources: SourceCheck::default(),
+    }
+}
+
+fn tables<const N: usize>(
+    router: &Router,
+    interfaces: &[Interface],
+    specials: [(Ipv4Addr, Special); N],
+) -> Tables {
+    let routers = Routers::new([router.access()], interfaces.to_vec()).expect("they fit together");
+    Tables {
+        bridges: Bridges::new(Vec::new(), Arc::new(Links::new(PORTS))).expect("no bridge"),
+        tunnels: Tunnels::default(),
+        routers: routers.with_specials(specials),
+        filters: Filters::none(),
+        longest_frame: 65_557,
+        outlets: Vec::new(),
     }
 }
 
 impl Stand {
+    /// Lets workers have the interfaces as they are, and addresses that are special as sources.
+    pub(crate) fn renew<const N: usize>(&mut self, specials: [(Ipv4Addr, Special); N]) {
+        self.tables.replace(tables(&self.router, &self.interfaces, specials));
+    }
+
     /// Networks 10.0.x.0/24 and 2001:db8:x::/64 on port x, x + 10 on VLAN 7 of the trunk.
     pub(crate) fn new() -> Self {
         let own = Owner::Polder;
@@ -107,22 +131,15 @@ impl Stand {
         ];
         let mut router = Router::new();
         interfaces.iter().for_each(|interface| router.connect(interface));
-        let links = Arc::new(Links::new(PORTS));
-        let tables = Tables {
-            bridges: Bridges::new(Vec::new(), links).expect("no bridge"),
-            tunnels: Tunnels::default(),
-            routers: Routers::new([router.access()], interfaces.clone()).expect("they fit together"),
-            filters: Filters::none(),
-            longest_frame: 65_557,
-            outlets: Vec::new(),
-        };
+        let tables = Snapshot::new(tables(&router, &interfaces, []));
         let region = Region::new(RegionOptions { slots: 1024, slot_bytes: 2048 }).expect("memory for a test");
-        let mut engine = Engine::new(Snapshot::new(tables).reader(), 0);
+        let mut engine = Engine::new(tables.reader(), 0);
         engine.grow_to(PORTS);
         Self {
             pool: region.pool(),
             region,
             engine,
+            tables,
             router,
             neighbours: Neighbours::new(),
             interfaces,

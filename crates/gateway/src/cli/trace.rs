@@ -28,11 +28,17 @@ pub(super) fn trace(arguments: &Arguments) -> Result<(), Failure> {
     let mut client = Client::connect(&arguments.gateway.socket()?)?;
     let frames = match asked {
         Asked::Frames(frames) => frames,
-        Asked::Spec(spec) => vec![build(&spec, &mut client, &arguments.port)?],
+        Asked::Spec(spec) => {
+            let bytes = build(&spec, &mut client, &arguments.port)?;
+            vec![Frame { whole: bytes.len(), bytes }]
+        }
     };
     let screen = Screen::stdout();
     for (number, frame) in frames.iter().enumerate() {
-        let request = TraceRequest { port: arguments.port.clone(), frame: to_digits(frame) };
+        let request = TraceRequest {
+            port: arguments.port.clone(),
+            frame: to_digits(&pcap::Captured { bytes: &frame.bytes, whole: frame.whole }.padded()),
+        };
         let traced = match client.ask(Ask::Trace(request))? {
             Answer::Traced(traced) => traced,
             answer @ (Answer::Shown(_) | Answer::Reloaded(_) | Answer::Capturing(_) | Answer::Error(_)) => {
@@ -51,7 +57,13 @@ pub(super) fn trace(arguments: &Arguments) -> Result<(), Failure> {
 
 enum Asked {
     Spec(Spec),
-    Frames(Vec<Vec<u8>>),
+    Frames(Vec<Frame>),
+}
+
+/// A packet as it was captured, and its whole length: a file may say much more than it has.
+struct Frame {
+    bytes: Vec<u8>,
+    whole: usize,
 }
 
 fn parse(text: &str) -> Result<Spec, Failure> {
@@ -81,7 +93,7 @@ fn port(client: &mut Client, name: &str) -> Result<Option<PortRow>, Failure> {
 }
 
 /// The packets of a capture, or the one of that number.
-fn of_file(path: &Path, number: Option<u64>) -> Result<Vec<Vec<u8>>, Failure> {
+fn of_file(path: &Path, number: Option<u64>) -> Result<Vec<Frame>, Failure> {
     let bytes = read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let frames = pcap::frames(&bytes).map_err(|error| complain(&format!("{}: {error}", path.display())))?;
     let chosen = match number {
@@ -98,7 +110,15 @@ fn of_file(path: &Path, number: Option<u64>) -> Result<Vec<Vec<u8>>, Failure> {
             vec![*frame]
         }
     };
-    Ok(chosen.into_iter().map(<[u8]>::to_vec).collect())
+    let (total, cut) = (chosen.len(), chosen.iter().filter(|frame| frame.bytes.len() < frame.whole).count());
+    if cut > 0 {
+        let screen = Screen::stderr();
+        let text =
+            format!("{cut} of {total} packets were captured in part: what is missing is taken to be zeros");
+        // There is nobody left to tell when this fails.
+        let _: io::Result<()> = screen.write(&format!("{}: {text}\n", screen.look().bold("note")));
+    }
+    Ok(chosen.into_iter().map(|frame| Frame { bytes: frame.bytes.to_vec(), whole: frame.whole }).collect())
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {

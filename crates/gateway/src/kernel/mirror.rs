@@ -69,6 +69,8 @@ pub struct Changes {
     pub objects: bool,
     /// Rules have.
     pub rules: bool,
+    /// Settings of `net.ipv4.conf` have.
+    pub settings: bool,
     /// Tables and prefixes whose routes have.
     pub routes: HashSet<(u32, Prefix)>,
     /// Neighbours that have.
@@ -161,6 +163,11 @@ impl Mirror {
     /// What has changed since this was last asked.
     pub fn take_changes(&mut self) -> Changes {
         core::mem::take(&mut self.changes)
+    }
+
+    /// Takes note that a setting is another one; the files of /proc/sys say which.
+    pub fn note_settings(&mut self) {
+        self.changes.settings = true;
     }
 
     /// Whether something has.

@@ -153,5 +153,5 @@ fn subscribe(buffer_bytes: usize) -> Result<OwnedFd, Errno> {
 }
 
 /// `RTNLGRP_*` of linux/rtnetlink.h: links, neighbours, addresses, routes and rules of IPv4, the same of
-/// IPv6, next hop objects.
-const GROUPS: [u32; 9] = [1, 3, 5, 7, 8, 9, 11, 19, 32];
+/// IPv6, settings of IPv4, next hop objects.
+const GROUPS: [u32; 10] = [1, 3, 5, 7, 8, 9, 11, 19, 24, 32];

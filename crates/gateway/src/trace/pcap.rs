@@ -10,6 +10,24 @@ const ETHERNET: u16 = 1;
 /// The largest file that is read.
 pub const MOST_BYTES: usize = 64 << 20;
 
+/// A frame of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Captured<'a> {
+    /// Its bytes, as far as they were captured.
+    pub bytes: &'a [u8],
+    /// How many the network had.
+    pub whole: usize,
+}
+
+impl Captured<'_> {
+    /// The frame, with zeros for what was not captured.
+    pub fn padded(&self) -> Vec<u8> {
+        let mut frame = self.bytes.to_vec();
+        frame.resize(self.whole, 0);
+        frame
+    }
+}
+
 /// What is wrong with a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadFile {
@@ -35,7 +53,7 @@ fn bad<T>(at: usize, message: impl Into<String>) -> Result<T, BadFile> {
 ///
 /// # Errors
 /// Where the file is none, or is cut off.
-pub fn frames(file: &[u8]) -> Result<Vec<&[u8]>, BadFile> {
+pub fn frames(file: &[u8]) -> Result<Vec<Captured<'_>>, BadFile> {
     match file.first_chunk::<4>() {
         Some([0x0a, 0x0d, 0x0d, 0x0a]) => pcapng(file),
         Some([0xd4, 0xc3, 0xb2, 0xa1] | [0x4d, 0x3c, 0xb2, 0xa1]) => pcap(&Reader { file, is_little: true }),
@@ -68,19 +86,13 @@ impl<'a> Reader<'a> {
     }
 
     /// The frame of so many bytes, of which the network had `whole`.
-    fn frame(&self, at: usize, length: u32, whole: u32) -> Result<&'a [u8], BadFile> {
-        let length = length as usize;
-        if length > LONGEST {
-            return bad(at, format!("a packet of {length} bytes; at most {LONGEST} can be traced"));
-        }
-        if (whole as usize) > length {
-            return bad(
-                at,
-                format!("only {length} of a packet's {whole} bytes were captured: capture whole packets"),
-            );
+    fn frame(&self, at: usize, length: u32, whole: u32) -> Result<Captured<'a>, BadFile> {
+        let (length, whole) = (length as usize, whole.max(length) as usize);
+        if whole > LONGEST {
+            return bad(at, format!("a packet of {whole} bytes; at most {LONGEST} can be traced"));
         }
         match self.file.get(at..).and_then(|bytes| bytes.get(..length)) {
-            Some(frame) => Ok(frame),
+            Some(bytes) => Ok(Captured { bytes, whole }),
             None => bad(at, "the file is cut off in a packet"),
         }
     }
@@ -90,7 +102,7 @@ fn ethernet(at: usize, link: u16) -> Result<(), BadFile> {
     if link == ETHERNET { Ok(()) } else { bad(at, format!("packets of link type {link}, not of Ethernet")) }
 }
 
-fn pcap<'a>(reader: &Reader<'a>) -> Result<Vec<&'a [u8]>, BadFile> {
+fn pcap<'a>(reader: &Reader<'a>) -> Result<Vec<Captured<'a>>, BadFile> {
     const HEADER: usize = 24;
     const RECORD: usize = 16;
     ethernet(20, u16::try_from(reader.u32(20)? & 0xffff).unwrap_or_default())?;
@@ -98,14 +110,14 @@ fn pcap<'a>(reader: &Reader<'a>) -> Result<Vec<&'a [u8]>, BadFile> {
     while at < reader.file.len() {
         let (length, whole) = (reader.u32(at + 8)?, reader.u32(at + 12)?);
         let frame = reader.frame(at + RECORD, length, whole)?;
-        at += RECORD + frame.len();
+        at += RECORD + frame.bytes.len();
         frames.push(frame);
     }
     Ok(frames)
 }
 
 /// Blocks of pcapng, as far as packets need them (draft-ietf-opsawg-pcapng).
-fn pcapng(file: &[u8]) -> Result<Vec<&[u8]>, BadFile> {
+fn pcapng(file: &[u8]) -> Result<Vec<Captured<'_>>, BadFile> {
     const SECTION: u32 = 0x0a0d_0d0a;
     const INTERFACE: u32 = 1;
     const SIMPLE: u32 = 3;
@@ -136,7 +148,7 @@ fn pcapng(file: &[u8]) -> Result<Vec<&[u8]>, BadFile> {
                 };
                 ethernet(at + 8, link)?;
                 let frame = reader.frame(at + 28, reader.u32(at + 20)?, reader.u32(at + 24)?)?;
-                if 32 + frame.len() > length {
+                if 32 + frame.bytes.len() > length {
                     return bad(at + 20, "a packet that is longer than its block");
                 }
                 frames.push(frame);
@@ -146,12 +158,10 @@ fn pcapng(file: &[u8]) -> Result<Vec<&[u8]>, BadFile> {
                     return bad(at, "a packet of no interface");
                 };
                 ethernet(at, link)?;
+                // What was captured is said by the interface's snap length alone; the block is as long as that.
                 let whole = reader.u32(at + 8)?;
-                let frame = reader.frame(at + 12, whole, whole)?;
-                if 16 + frame.len() > length {
-                    return bad(at + 8, "a packet that is longer than its block");
-                }
-                frames.push(frame);
+                let room = u32::try_from(length - 12).unwrap_or(u32::MAX).saturating_sub(4);
+                frames.push(reader.frame(at + 12, whole.min(room), whole)?);
             }
             _ => {}
         }
@@ -200,8 +210,28 @@ mod tests {
     #[test]
     fn both_formats_are_read() {
         let wanted: [&[u8]; 3] = [&[1; 60], &[2; 61], &[3; 14]];
-        assert_eq!(frames(&pcap_of(&wanted)).expect("pcap"), wanted);
-        assert_eq!(frames(&pcapng_of(&wanted)).expect("pcapng"), wanted);
+        let all = wanted.map(|bytes| Captured { bytes, whole: bytes.len() });
+        assert_eq!(frames(&pcap_of(&wanted)).expect("pcap"), all);
+        assert_eq!(frames(&pcapng_of(&wanted)).expect("pcapng"), all);
+    }
+
+    /// A snap length leaves the headers, which decide; the rest is taken to be zeros.
+    #[test]
+    fn frames_of_a_capture_with_a_snap_length() {
+        let mut file = pcap_of(&[&[1; 60]]);
+        file[36] = 200;
+        let found = frames(&file).expect("a part of a packet");
+        assert_eq!(found, [Captured { bytes: &[1; 60], whole: 200 }]);
+        assert_eq!(found[0].padded(), [&[1; 60][..], &[0; 140]].concat());
+        let simple = [
+            block(0x0a0d_0d0a, &[&[0x1a, 0x2b, 0x3c, 0x4d, 0, 1, 0, 0][..], &[0xff; 8]].concat()),
+            block(1, &[0, 1, 0, 0, 0, 0, 0, 64]),
+            block(3, &[&[0, 0, 0, 200][..], &[1; 64]].concat()),
+        ]
+        .concat();
+        assert_eq!(frames(&simple).expect("a simple block"), [Captured { bytes: &[1; 64], whole: 200 }]);
+        file[38] = 9;
+        assert!(frames(&file).expect_err("too long").to_string().contains("at most"));
     }
 
     #[test]
@@ -211,10 +241,7 @@ mod tests {
         let mut file = pcap_of(&[&[1; 60]]);
         file.truncate(90);
         assert!(error(&file).contains("cut off"));
-        let mut file = pcap_of(&[&[1; 60]]);
-        file[36] = 200;
-        assert!(error(&file).contains("only 60 of a packet's 200"), "{}", error(&file));
-        file = pcap_of(&[]);
+        let mut file = pcap_of(&[]);
         file[20] = 113;
         assert!(error(&file).contains("link type 113"));
         let mut file = pcapng_of(&[&[1; 60]]);
@@ -235,7 +262,7 @@ mod tests {
             }
             file.truncate(cut.index(file.len()) + 1);
             if let Ok(found) = frames(&file) {
-                prop_assert!(found.iter().map(|frame| frame.len()).sum::<usize>() <= file.len());
+                prop_assert!(found.iter().map(|frame| frame.bytes.len()).sum::<usize>() <= file.len());
             }
         }
     }

@@ -33,7 +33,7 @@ pub(crate) fn words(bytes: &[u8]) {
     let written = spec.to_string();
     assert_eq!(Spec::parse(&written).as_ref(), Ok(&spec), "{text:?} is written {written:?}");
     let Ok(frame) = spec.build(DEFAULTS) else { return };
-    assert!(frame.len() <= LONGEST, "{text:?} has {} bytes", frame.len());
+    assert!(frame.bytes.len() <= LONGEST, "{text:?} has {} bytes", frame.len());
     // Another build would differ if there were anything left to chance.
     assert_eq!(spec.build(DEFAULTS).as_ref(), Ok(&frame), "{text:?}");
     described(&frame);
@@ -56,11 +56,14 @@ pub(crate) fn file(bytes: &[u8]) {
     };
     let mut end = bytes.as_ptr().addr();
     for frame in frames {
-        let start = frame.as_ptr().addr();
-        assert!(start >= end && frame.len() <= LONGEST, "a packet at {start}, after one that ends at {end}");
-        end = start + frame.len();
-        if !frame.is_empty() {
-            described(frame);
+        let start = frame.bytes.as_ptr().addr();
+        assert!(
+            start >= end && frame.bytes.len() <= LONGEST,
+            "a packet at {start}, after one that ends at {end}"
+        );
+        end = start + frame.bytes.len();
+        if !frame.bytes.is_empty() {
+            described(frame.bytes);
         }
     }
     assert!(end <= bytes.as_ptr().addr() + bytes.len());

@@ -3,10 +3,10 @@
 //! ```text
 //! GRE of a claimed tunnel, over IPv4 or IPv6 ────────────────────────────▶ taken
 //! to a door (our address on the link, and the VLAN), IPv4 or IPv6,
-//! to a host's address of the whole world, and none of this machine ──────▶ taken
+//! to a host's address, and none of this machine ──────▶ taken
 //!   unless it lies in a network that is this machine's as a whole
 //! everything else: ARP, neighbour discovery, groups, broadcasts,
-//! link-local addresses, this machine's own, other VLANs, other stations ─▶ the kernel
+//! IPv6 link-local addresses, this machine's own, other VLANs, other stations ─▶ the kernel
 //! ```
 
 use super::{
@@ -97,7 +97,7 @@ fn enter(program: &mut Assembler, pass: Label) {
 
 /// R0 is 0 when the packet is to be taken, unless it has jumped.
 fn in_ipv4(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Label) {
-    let unclaimed = program.label();
+    let [unclaimed, usual] = [(); 2].map(|()| program.label());
     program.load(Width::Byte, R5, R7, ETHERNET);
     program.and(R5, 0xf0);
     program.jump_value(Condition::NotEqual, R5, 0x40, pass);
@@ -106,17 +106,22 @@ fn in_ipv4(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
     program.load(Width::Word, R5, R7, ETHERNET + 12);
     program.store(Width::Word, R10, ENDS + 4, R5);
     program.load(Width::Byte, R8, R7, ETHERNET + 16);
-    program.load(Width::Half, R9, R7, ETHERNET + 16);
+    program.load(Width::Word, R9, R7, ETHERNET + 16);
     program.load(Width::Byte, R5, R7, ETHERNET + 9);
     program.jump_value(Condition::NotEqual, R5, PROTOCOL_GRE, unclaimed);
     lookup(program, maps.claims.v4, ENDS);
     program.jump_value(Condition::NotEqual, R0, 0, take);
     program.place(unclaimed);
-    // Groups, reserved and broadcast; this network; loops; link-local (RFC 6890).
-    program.jump_value(Condition::Greater, R8, 223, pass);
-    program.jump_value(Condition::Equal, R8, 0, pass);
+    // This host; loops; groups; the broadcast of every link. The kernel forwards all others (RFC 6890).
+    program.jump_value(Condition::Equal, R9, 0, pass);
     program.jump_value(Condition::Equal, R8, 127, pass);
-    program.jump_value(Condition::Equal, R9, network_order(0xa9fe), pass);
+    program.and(R8, 0xf0);
+    program.jump_value(Condition::Equal, R8, 0xe0, pass);
+    program.load(Width::Half, R5, R10, ENDS);
+    program.jump_value(Condition::NotEqual, R5, 0xffff, usual);
+    program.load(Width::Half, R5, R10, ENDS + 2);
+    program.jump_value(Condition::Equal, R5, 0xffff, pass);
+    program.place(usual);
     lookup(program, maps.doors, DOOR);
     program.jump_value(Condition::Equal, R0, 0, pass);
     lookup(program, maps.local4, ENDS);

@@ -131,6 +131,7 @@ impl Follower {
         let answers = self.dump.as_ref().is_some_and(|dump| dump.sequence == message.sequence);
         match message.said {
             Said::Nothing => {}
+            Said::Settings => self.mirror.note_settings(),
             Said::Done if answers => {
                 let interrupted = message.interrupted;
                 self.finish(interrupted, now);

@@ -44,7 +44,13 @@ fn route(to: u8, metric: u8) -> RouteKey {
 }
 
 fn by(hop: u8) -> Target {
-    Target::Hops(vec![HopSpec { index: u32::from(hop) + 1, gateway: None, weight: 1, wrapped: false }])
+    Target::Hops(vec![HopSpec {
+        index: u32::from(hop) + 1,
+        gateway: None,
+        weight: 1,
+        mtu: 0,
+        wrapped: false,
+    }])
 }
 
 fn link(hop: u8, up: bool) -> Item {
@@ -195,7 +201,7 @@ proptest! {
 
 #[test]
 fn hops_that_go_leave_the_others() {
-    let hop = |index| HopSpec { index, gateway: None, weight: 1, wrapped: false };
+    let hop = |index| HopSpec { index, gateway: None, weight: 1, mtu: 0, wrapped: false };
     let (both, one) = (Target::Hops(vec![hop(1), hop(2)]), Target::Hops(vec![hop(1)]));
     assert_eq!(without(&both, &one), Some(Target::Hops(vec![hop(2)])));
     assert_eq!(without(&both, &both), None);

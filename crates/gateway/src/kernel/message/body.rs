@@ -65,8 +65,8 @@ pub(super) fn route(body: &[u8]) -> Option<Item> {
     }
     let mut key =
         RouteKey { table: u32::from(table), prefix: Prefix::new(unspecified(family)?, 0).ok()?, metric: 0 };
-    let mut hop = HopSpec { index: 0, gateway: None, weight: 1, wrapped: false };
-    let (mut several, mut object) = (None, None);
+    let mut hop = HopSpec { index: 0, gateway: None, weight: 1, mtu: 0, wrapped: false };
+    let (mut several, mut object, mut mtu) = (None, None, 0);
     for (kind, value) in attributes(body.get(12..)?) {
         match kind {
             libc::RTA_DST => key.prefix = Prefix::new(ip(family, value)?, bits).ok()?,
@@ -74,14 +74,18 @@ pub(super) fn route(body: &[u8]) -> Option<Item> {
             libc::RTA_PRIORITY => key.metric = number(value)?,
             libc::RTA_MULTIPATH => several = Some(hops(family, value)),
             RTA_NH_ID => object = number(value),
+            libc::RTA_METRICS => mtu = mtu_of(family, value),
             _ => read_hop(&mut hop, family, kind, value),
         }
     }
     let target = match kind {
         libc::RTN_UNICAST => match (object, several) {
-            (Some(object), _) => Target::Object(object),
-            (None, Some(hops)) => Target::Hops(hops),
-            (None, None) => Target::Hops(vec![hop]),
+            (Some(object), _) => Target::Object(object, mtu),
+            (None, hops) => {
+                let mut hops = hops.unwrap_or_else(|| vec![hop]);
+                hops.iter_mut().for_each(|hop| hop.mtu = mtu);
+                Target::Hops(hops)
+            }
         },
         libc::RTN_LOCAL | libc::RTN_ANYCAST => Target::Local(hop.index),
         libc::RTN_BROADCAST => Target::Broadcast,
@@ -92,6 +96,15 @@ pub(super) fn route(body: &[u8]) -> Option<Item> {
         _ => return None,
     };
     Some(Item::Route(key, target))
+}
+
+/// The MTU among a route's metrics; 0 if there is none. A router goes by it whether it is locked or not, and IPv6
+/// asks for no less than its least.
+fn mtu_of(family: u8, metrics: &[u8]) -> u16 {
+    const LEAST_V6: u32 = 1280;
+    let found = attributes(metrics).find(|&(kind, _)| kind == RTAX_MTU).and_then(|(_, value)| number(value));
+    let least = if i32::from(family) == libc::AF_INET6 { LEAST_V6 } else { 0 };
+    found.filter(|&mtu| mtu > 0).map_or(0, |mtu| u16::try_from(mtu.max(least)).unwrap_or(u16::MAX))
 }
 
 fn read_hop(hop: &mut HopSpec, family: u8, kind: u16, value: &[u8]) {
@@ -115,7 +128,7 @@ fn hops(family: u8, mut value: &[u8]) -> Vec<HopSpec> {
         let entry = value.get(..length).filter(|_| length >= 8)?;
         value = value.get(length.next_multiple_of(4)..).unwrap_or_default();
         let weight = u16::from(entry[3]) + 1;
-        let mut hop = HopSpec { index: number(&entry[4..])?, gateway: None, weight, wrapped: false };
+        let mut hop = HopSpec { index: number(&entry[4..])?, gateway: None, weight, mtu: 0, wrapped: false };
         for (kind, value) in attributes(&entry[8..]) {
             read_hop(&mut hop, family, kind, value);
         }
@@ -127,7 +140,7 @@ fn hops(family: u8, mut value: &[u8]) -> Vec<HopSpec> {
 /// `nhmsg`.
 pub(super) fn object(body: &[u8]) -> Option<Item> {
     let family = *body.first()?;
-    let mut hop = HopSpec { index: 0, gateway: None, weight: 1, wrapped: false };
+    let mut hop = HopSpec { index: 0, gateway: None, weight: 1, mtu: 0, wrapped: false };
     let (mut id, mut group, mut blackhole) = (0, None, false);
     for (kind, value) in attributes(body.get(8..)?) {
         match kind {
@@ -246,6 +259,7 @@ pub(in crate::kernel) fn text(bytes: &[u8]) -> String {
 const ATTRIBUTE_TYPE: u16 = 0x3fff;
 /// linux/rtnetlink.h.
 const RTM_F_CLONED: u32 = 0x200;
+const RTAX_MTU: u16 = 2;
 const RTA_VIA: u16 = 18;
 const RTA_ENCAP_TYPE: u16 = 21;
 const RTA_ENCAP: u16 = 22;

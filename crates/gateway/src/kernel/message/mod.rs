@@ -53,6 +53,8 @@ pub struct HopSpec {
     pub gateway: Option<IpAddr>,
     /// Its part of the flows.
     pub weight: u16,
+    /// The largest packet that the route lets pass there, in bytes; 0 if it says nothing.
+    pub mtu: u16,
     /// Whether packets are to be wrapped up, as by MPLS, which nobody here does.
     pub wrapped: bool,
 }
@@ -73,8 +75,8 @@ pub enum Object {
 pub enum Target {
     /// To one of these hops.
     Hops(Vec<HopSpec>),
-    /// To what the next hop object of that number is.
-    Object(u32),
+    /// To what the next hop object of that number is, in packets of so many bytes at most; 0 if the route says nothing.
+    Object(u32, u16),
     /// To this machine, which has the address or network on the interface of that number.
     Local(u32),
     /// To everybody on a link.
@@ -178,6 +180,8 @@ pub enum Said {
     There(Item),
     /// It is gone.
     Gone(Item),
+    /// A setting of `net.ipv4.conf` is another one.
+    Settings,
     /// A dump is complete.
     Done,
     /// A request was refused (an `errno`), or done (0).
@@ -238,6 +242,7 @@ fn said(kind: u16, body: &[u8]) -> Said {
         libc::RTM_DELNEIGH => gone(neighbour(body)),
         libc::RTM_NEWRULE => there(rule(body)),
         libc::RTM_DELRULE => gone(rule(body)),
+        RTM_NEWNETCONF => Said::Settings,
         RTM_NEWNEXTHOP => there(object(body)),
         RTM_DELNEXTHOP => gone(object(body)),
         _ => Said::Nothing,
@@ -252,6 +257,7 @@ const NLM_F_MULTI: u16 = 0x02;
 const NLM_F_DUMP_INTR: u16 = 0x10;
 const NLM_F_APPEND: u16 = 0x800;
 /// linux/rtnetlink.h.
+const RTM_NEWNETCONF: u16 = 80;
 const RTM_NEWNEXTHOP: u16 = 104;
 const RTM_DELNEXTHOP: u16 = 105;
 /// linux/neighbour.h.

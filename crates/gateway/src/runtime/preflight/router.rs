@@ -94,9 +94,9 @@ fn attached(
     }
     if interface.source_check == 1 && interfaces(configuration).count() > 1 {
         let text = format!(
-            "the kernel looks at sources strictly (rp_filter = 1): Polder does not, but what is for this machine \
-             itself and comes by another port than its answer leaves by, as where routes are not symmetric, \
-             is lost in the kernel: `sysctl -w net.ipv4.conf.{name}.rp_filter=2 net.ipv4.conf.all.rp_filter=2`"
+            "sources are checked strictly (rp_filter = 1), by Polder as by the kernel: IPv4 packets whose answers would \
+             leave by another port, as where routes are not symmetric, are dropped as `reverse-path`: \
+             `sysctl -w net.ipv4.conf.{name}.rp_filter=2 net.ipv4.conf.all.rp_filter=2`"
         );
         findings.warn(&of, "rp_filter", text);
     }

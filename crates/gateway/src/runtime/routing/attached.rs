@@ -1,5 +1,6 @@
 //! What the router is attached to at the moment: ports, VLANs of ports, tunnels, their addresses.
 
+use super::settings::Settings;
 use crate::config::model::{Configuration, Device, Port, Role, Tunnel};
 use crate::config::router::InterfaceAddress;
 use crate::kernel::Mirror;
@@ -7,7 +8,7 @@ use crate::kernel::message::Link;
 use crate::runtime::ports::Facts;
 use crate::runtime::tunnels::stations;
 use polder_buffers::PortId;
-use polder_datapath::route::{Interface, InterfaceId, LEAST_MTU, OwnAddress, Owner, RouterId};
+use polder_datapath::route::{Interface, InterfaceId, LEAST_MTU, OwnAddress, Owner, RouterId, SourceCheck};
 use polder_datapath::tunnel::{NextHop, Stations};
 use polder_datapath::wire::{MacAddress, VlanId};
 use std::collections::HashMap;
@@ -66,8 +67,8 @@ pub(super) struct Far {
 impl PartialEq for Attached {
     fn eq(&self, other: &Self) -> bool {
         let parts = |attached: &Self| {
-            let Interface { id, router, mac, mtu, addresses, owner } = attached.interface.clone();
-            (id, router, mac, mtu, addresses, owner)
+            let Interface { id, router, mac, mtu, addresses, owner, sources } = attached.interface.clone();
+            (id, router, mac, mtu, addresses, owner, sources)
         };
         let cuts = |attached: &Self| attached.far.as_ref().map(|far| far.cuts);
         let machine = |attached: &Self| {
@@ -90,12 +91,13 @@ pub(super) fn attached(
     configuration: &Configuration,
     ports: &Ports,
     mirror: Option<&Mirror>,
+    settings: &Settings,
 ) -> Vec<Attached> {
     let mut all = Vec::new();
     for port in configuration.ports.iter().filter(|port| port.role == Role::Router) {
         let Some(seen) = ports.get(&port.id) else { continue };
         match (&port.device, mirror) {
-            (Device::Interface(_), Some(mirror)) => kernels(port, seen, mirror, &mut all),
+            (Device::Interface(_), Some(mirror)) => kernels(port, seen, (mirror, settings), &mut all),
             (Device::Interface(_), None) => {}
             (Device::Tap(_) | Device::Lan78xx(_), _) => all.push(own(port, seen, mirror)),
         }
@@ -109,7 +111,7 @@ pub(super) fn attached(
 }
 
 /// An interface that the kernel has, and the VLANs on it.
-fn kernels(port: &Port, seen: &Seen, mirror: &Mirror, all: &mut Vec<Attached>) {
+fn kernels(port: &Port, seen: &Seen, (mirror, settings): (&Mirror, &Settings), all: &mut Vec<Attached>) {
     let Some(link) = mirror.link_named(&seen.facts.interface) else { return };
     let below = seen.up && link.carries();
     let make = |link: &Link, id: InterfaceId, name: String| {
@@ -124,6 +126,7 @@ fn kernels(port: &Port, seen: &Seen, mirror: &Mirror, all: &mut Vec<Attached>) {
                 mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
                 addresses: own.collect(),
                 owner: Owner::Kernel { host: None },
+                sources: settings.source_check(&link.name),
             },
             index: link.index,
             name,
@@ -157,7 +160,9 @@ fn own(port: &Port, seen: &Seen, mirror: Option<&Mirror>) -> Attached {
         neighbour.set_address(Some(MacAddress(link.mac)));
         Machine { index: link.index, neighbour: Arc::new(neighbour), listens: link.carries() }
     });
-    Attached { machine, ..alone((port.id, &port.name), mac, &port.addresses, seen) }
+    let mut attached = alone((port.id, &port.name), mac, &port.addresses, seen);
+    attached.interface.sources.machine = machine.is_some();
+    Attached { machine, ..attached }
 }
 
 /// A tunnel of packets: a link with one neighbour, who is never asked for.
@@ -184,6 +189,7 @@ fn alone((id, name): (PortId, &str), mac: MacAddress, own: &[InterfaceAddress], 
             mtu: u16::try_from(seen.facts.mtu).unwrap_or(u16::MAX),
             addresses,
             owner: Owner::Polder,
+            sources: SourceCheck::default(),
         },
         index: own_index(id),
         name: name.to_owned(),

@@ -29,8 +29,8 @@ pub(super) type HopKey = (InterfaceId, IpAddr);
 pub(super) enum Lead {
     /// To gateways, at least one of which can be sent to.
     Hops(Vec<Member>),
-    /// To the destination itself, on a link.
-    Link(InterfaceId),
+    /// To the destination itself, on a link, in packets of so many bytes at most if the route says that.
+    Link(InterfaceId, u16),
     /// To the machine, where it is a station.
     Machine(Member),
     /// To an address of Polder's own, or to the machine where no port leads to it.
@@ -47,6 +47,8 @@ pub(super) enum Lead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Member {
     pub(super) key: HopKey,
+    /// The largest packet that the route lets pass, in bytes; 0 if it says nothing.
+    pub(super) mtu: u16,
     pub(super) weight: u16,
     /// Whether packets can be sent there.
     pub(super) carries: bool,
@@ -64,8 +66,11 @@ impl View<'_> {
     pub(super) fn lead(&self, target: &Target) -> Lead {
         match target {
             Target::Hops(hops) => self.hops(hops),
-            Target::Object(id) => match self.object(*id, DEPTH) {
-                Some(hops) => self.hops(&hops),
+            Target::Object(id, mtu) => match self.object(*id, DEPTH) {
+                Some(mut hops) => {
+                    hops.iter_mut().for_each(|hop| hop.mtu = *mtu);
+                    self.hops(&hops)
+                }
                 None => Lead::Blackhole,
             },
             Target::Local(index) => self.local(*index),
@@ -92,7 +97,7 @@ impl View<'_> {
         let Some((_, found)) = machines.reduce(|first, next| if next.0 { next } else { first }) else {
             return Lead::Local;
         };
-        Lead::Machine(Member { key: (found.interface.id, NOBODY), weight: 1, carries: found.carries })
+        Lead::Machine(Member { key: (found.interface.id, NOBODY), mtu: 0, weight: 1, carries: found.carries })
     }
 
     /// The hops of a next hop object; `None` for a black hole.
@@ -122,9 +127,9 @@ impl View<'_> {
             match hop.gateway.or_else(|| far.is_some().then_some(NOBODY)) {
                 Some(gateway) => {
                     let key = (interface.id, gateway);
-                    members.push(Member { key, weight: hop.weight, carries: *carries });
+                    members.push(Member { key, mtu: hop.mtu, weight: hop.weight, carries: *carries });
                 }
-                None if hops.len() == 1 && *carries => return Lead::Link(interface.id),
+                None if hops.len() == 1 && *carries => return Lead::Link(interface.id, hop.mtu),
                 // Flows cannot be shared with a link on which there are many neighbours.
                 None => {}
             }
@@ -139,7 +144,7 @@ impl Lead {
         match self {
             Self::Hops(members) => members,
             Self::Machine(member) => core::slice::from_ref(member),
-            Self::Link(_)
+            Self::Link(..)
             | Self::Local
             | Self::Broadcast
             | Self::Blackhole
@@ -154,7 +159,8 @@ impl Lead {
 #[derive(Debug, Default)]
 pub(super) struct Book {
     targets: HashMap<Arc<Target>, Entry>,
-    hops: HashMap<HopKey, HopEntry>,
+    /// By gateway, one for each MTU.
+    hops: HashMap<HopKey, Vec<HopEntry>>,
     free: VecDeque<(Nanos, WayId)>,
 }
 
@@ -170,6 +176,7 @@ struct Entry {
 #[derive(Debug)]
 struct HopEntry {
     id: WayId,
+    mtu: u16,
     leads: usize,
 }
 
@@ -228,9 +235,11 @@ impl Book {
 
     /// Works everything out anew. With `all`, hops are made anew as well, because interfaces have changed.
     pub(super) fn refresh(&mut self, all: bool, desk: &mut Desk<'_>) {
-        for (&(interface, gateway), entry) in self.hops.iter().filter(|_| all) {
-            if let Some(way) = hop(interface, gateway, desk) {
-                desk.router.replace_way(entry.id, way);
+        for (&key, entries) in self.hops.iter().filter(|_| all) {
+            for entry in entries {
+                if let Some(way) = hop(key, entry.mtu, desk) {
+                    desk.router.replace_way(entry.id, way);
+                }
             }
         }
         let targets = self.targets.keys().map(Arc::clone).collect::<Vec<_>>();
@@ -252,25 +261,28 @@ impl Book {
 
     /// The hops of a lead are there from here on.
     fn hold(&mut self, lead: &Lead, desk: &mut Desk<'_>) {
-        for &Member { key, .. } in lead.members() {
-            if let Some(entry) = self.hops.get_mut(&key) {
+        for &Member { key, mtu, .. } in lead.members() {
+            let known = self.hops.get_mut(&key).into_iter().flatten().find(|entry| entry.mtu == mtu);
+            if let Some(entry) = known {
                 entry.leads += 1;
-            } else if let Some(way) = hop(key.0, key.1, desk)
+            } else if let Some(way) = hop(key, mtu, desk)
                 && let Some(id) = self.place(way, desk)
             {
-                self.hops.insert(key, HopEntry { id, leads: 1 });
+                self.hops.entry(key).or_default().push(HopEntry { id, mtu, leads: 1 });
             }
         }
     }
 
     fn drop_hops(&mut self, lead: &Lead, desk: &mut Desk<'_>) {
-        for Member { key, .. } in lead.members() {
-            let Some(entry) = self.hops.get_mut(key) else { continue };
-            entry.leads -= 1;
-            if entry.leads == 0
-                && let Some(entry) = self.hops.remove(key)
-            {
-                self.free.push_back((desk.now, entry.id));
+        for Member { key, mtu, .. } in lead.members() {
+            let Some(entries) = self.hops.get_mut(key) else { continue };
+            let Some(place) = entries.iter().position(|entry| entry.mtu == *mtu) else { continue };
+            entries[place].leads -= 1;
+            if entries[place].leads == 0 {
+                self.free.push_back((desk.now, entries.swap_remove(place).id));
+            }
+            if entries.is_empty() {
+                self.hops.remove(key);
             }
         }
     }
@@ -279,21 +291,25 @@ impl Book {
     fn way(&self, lead: &Lead, like: Option<&Group>, desk: &mut Desk<'_>) -> (Way, Option<Group>) {
         let way = match lead {
             Lead::Hops(_) | Lead::Machine(_) => return self.hops_way(lead.members(), like, desk),
-            Lead::Link(interface) => Way::Connected(*interface),
+            Lead::Link(interface, _) => Way::Connected(*interface),
             Lead::Local => Way::Local,
             Lead::Broadcast => Way::Broadcast,
             Lead::Blackhole => Way::Blackhole,
-            Lead::Unreachable | Lead::Nowhere => Way::Unreachable,
+            Lead::Unreachable => Way::Unreachable,
+            Lead::Nowhere => Way::Elsewhere,
             Lead::Prohibit => Way::Prohibit,
         };
         (way, None)
     }
 
     fn hops_way(&self, hops: &[Member], like: Option<&Group>, desk: &mut Desk<'_>) -> (Way, Option<Group>) {
-        let of = |member: &Member| Some((self.hops.get(&member.key)?.id, member.weight));
-        if let ([Member { key, carries, .. }], None) = (hops, like) {
-            let way = hop(key.0, key.1, desk).filter(|_| *carries);
-            return (way.unwrap_or(Way::Unreachable), None);
+        let of = |member: &Member| {
+            let mut entries = self.hops.get(&member.key)?.iter();
+            Some((entries.find(|entry| entry.mtu == member.mtu)?.id, member.weight))
+        };
+        if let ([Member { key, mtu, carries, .. }], None) = (hops, like) {
+            let way = hop(*key, *mtu, desk).filter(|_| *carries);
+            return (way.unwrap_or(Way::Elsewhere), None);
         }
         let all = hops.iter().filter_map(of).collect::<Vec<_>>();
         let group = match like {
@@ -304,14 +320,14 @@ impl Book {
             Ok(group) => group,
             Err(error) => {
                 tracing::warn!(%error, "cannot share flows among gateways");
-                return (Way::Unreachable, None);
+                return (Way::Elsewhere, None);
             }
         };
         let carry = hops.iter().filter(|member| member.carries).filter_map(of).collect::<Vec<_>>();
         let way = match group.with_members(&carry) {
             Ok(now) => Way::Group(now),
             // Nobody carries.
-            Err(_) => Way::Unreachable,
+            Err(_) => Way::Elsewhere,
         };
         (way, Some(group))
     }
@@ -329,13 +345,18 @@ impl Book {
     }
 }
 
-fn hop(interface: InterfaceId, gateway: IpAddr, desk: &mut Desk<'_>) -> Option<Way> {
+/// A gateway on an interface, in packets that fit the interface and the route.
+fn hop((interface, gateway): HopKey, mtu: u16, desk: &mut Desk<'_>) -> Option<Way> {
     let found = desk.view.attached.iter().find(|attached| attached.interface.id == interface)?;
     let (neighbour, cuts) = match (&found.far, &found.machine) {
         (Some(far), _) => (Arc::clone(&far.neighbour), far.cuts),
         (None, Some(machine)) if gateway == NOBODY => (Arc::clone(&machine.neighbour), false),
-        (None, _) => return Some(Way::Hop(desk.neighbours.hop(&found.interface, gateway))),
+        (None, _) => {
+            let hop = desk.neighbours.hop(&found.interface, gateway);
+            return Some(Way::Hop(Hop { mtu: found.interface.mtu_by(mtu), ..hop }));
+        }
     };
-    let Interface { id, mac, mtu, .. } = found.interface;
+    let (Interface { id, mac, .. }, mtu) = (&found.interface, found.interface.mtu_by(mtu));
+    let (id, mac) = (*id, *mac);
     Some(Way::Hop(Hop { interface: id, source: mac, mtu, cuts, address: gateway, neighbour }))
 }

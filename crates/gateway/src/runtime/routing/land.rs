@@ -67,14 +67,19 @@ impl Routing {
 /// Networks of the kernel's own table behind which no later table is looked at. Until somebody adds a rule, the
 /// kernel has the routes of IPv4 in this table and in `main` in one: then the smallest network counts.
 pub(super) fn of_table(mirror: &Mirror) -> BTreeSet<Prefix> {
-    const USUAL: [Option<u32>; 3] = [Some(LOCAL_TABLE), Some(254), Some(253)];
-    let is_unusual = |rule: &Rule| !rule.is_v6 && (rule.selects || !USUAL.contains(&rule.table));
-    let is_split = mirror.rules().any(is_unusual);
+    let is_split = has_own_rules(mirror);
     let counts = |prefix: Prefix| is_net(prefix) && (is_split || prefix.is_v6());
     let nets = mirror
         .routes()
         .filter(|(table, prefix, _, target)| *table == LOCAL_TABLE && counts(*prefix) && is_local(target));
     nets.map(|(_, prefix, ..)| prefix).collect()
+}
+
+/// True if there are rules of IPv4 beyond those that the kernel begins with.
+pub(super) fn has_own_rules(mirror: &Mirror) -> bool {
+    const USUAL: [Option<u32>; 3] = [Some(LOCAL_TABLE), Some(254), Some(253)];
+    let is_unusual = |rule: &Rule| !rule.is_v6 && (rule.selects || !USUAL.contains(&rule.table));
+    mirror.rules().any(is_unusual)
 }
 
 /// Whether it has room for more than an address, and for addresses that may come by a wire.

@@ -16,6 +16,7 @@ mod book;
 mod land;
 mod neighbours;
 pub(super) mod rows;
+mod settings;
 mod wanted;
 
 pub(super) use attached::{Ports, Seen};
@@ -31,13 +32,14 @@ use book::{Book, Desk, View};
 use land::Land;
 use neighbours::Known;
 use polder_buffers::PortId;
-use polder_datapath::route::{InterfaceId, Neighbours, Notice, Prefix, Router, Routers};
+use polder_datapath::route::{InterfaceId, Neighbours, Notice, Prefix, Router, Routers, Special};
 use polder_datapath::units::Nanos;
 use polder_devices::af_xdp::Door;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
+use settings::Settings;
 use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use wanted::{Back, LOCAL_TABLE, Origin, Sources};
@@ -62,6 +64,9 @@ pub struct Routing {
     /// What a call found that others have to do something about.
     news: News,
     left_out: usize,
+    settings: Settings,
+    /// Addresses of the machine beyond those of the router's interfaces, and broadcasts: what sources must not be.
+    specials: Vec<(Ipv4Addr, Special)>,
 }
 
 /// What has to be done outside, about what has changed.
@@ -138,7 +143,8 @@ impl Routing {
             return Ok(Routers::none());
         }
         let interfaces = self.attached.iter().map(|attached| attached.interface.clone());
-        Ok(Routers::new([self.router.access()], interfaces)?)
+        let routers = Routers::new([self.router.access()], interfaces)?;
+        Ok(routers.with_specials(self.specials.iter().copied()))
     }
 
     /// What has to be done outside; asked once.
@@ -183,7 +189,11 @@ impl Routing {
                 changes = kernel.mirror_mut().take_changes();
             }
         }
-        let links = changed || changes.links || changes.addresses;
+        let is_local = |(table, prefix): &(u32, Prefix)| *table == LOCAL_TABLE && !prefix.is_v6();
+        let local = changed || changes.addresses || changes.rules || changes.routes.iter().any(is_local);
+        let settings =
+            self.look_at_settings(configuration, (changed || changes.links || changes.settings, local), now);
+        let links = changed || changes.links || changes.addresses || settings;
         let mut dirty = self.dirty(&changes);
         if links {
             self.look_at_links(configuration, ports, &mut dirty);
@@ -240,7 +250,7 @@ impl Routing {
 
     fn look_at_links(&mut self, configuration: &Configuration, ports: &Ports, dirty: &mut HashSet<Prefix>) {
         self.news.doors = true;
-        let now = attached(configuration, ports, self.mirror());
+        let now = attached(configuration, ports, self.mirror(), &self.settings);
         if now != self.attached {
             self.news.interfaces = true;
             let before = core::mem::replace(&mut self.attached, now);
@@ -343,13 +353,13 @@ impl Routing {
         self.attached.iter().find(|attached| attached.index == index)
     }
 
-    /// The interface by which packets for an address leave directly, if they do.
-    fn link_of(&self, address: IpAddr) -> Option<InterfaceId> {
+    /// The interface by which packets for an address leave directly, if they do, and the route's MTU.
+    fn link_of(&self, address: IpAddr) -> Option<(InterfaceId, u16)> {
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let covering = (0..=bits).rev().filter_map(|bits| Prefix::new(address, bits).ok());
         let (_, target) = covering.into_iter().find_map(|prefix| self.installed.get(&prefix))?;
         match (View { attached: &self.attached, mirror: self.mirror() }).lead(target) {
-            book::Lead::Link(interface) => Some(interface),
+            book::Lead::Link(interface, mtu) => Some((interface, mtu)),
             book::Lead::Hops(_)
             | book::Lead::Machine(_)
             | book::Lead::Local

@@ -3,7 +3,7 @@
 use super::Routing;
 use super::attached::Attached;
 use crate::kernel::message::Neighbour;
-use polder_datapath::route::Owner;
+use polder_datapath::route::{Interface, Owner};
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::MacAddress;
 use std::collections::{HashMap, HashSet};
@@ -69,7 +69,9 @@ impl Routing {
             return;
         };
         let mac = entry.as_ref().and_then(Neighbour::usable).filter(|_| carries);
-        let is_destination = self.link_of(address) == Some(interface.id);
+        let link = self.link_of(address).filter(|(link, _)| *link == interface.id);
+        let is_destination = link.is_some();
+        let interface = Interface { mtu: interface.mtu_by(link.map_or(0, |(_, mtu)| mtu)), ..interface };
         let is_gateway = self.book.has_gateway((interface.id, address));
         let wanted = mac.filter(|_| is_destination || is_gateway).map(|mac| Told {
             mac,

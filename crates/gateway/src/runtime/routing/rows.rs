@@ -55,7 +55,7 @@ impl Routing {
 
     fn hops(&self, lead: &Lead) -> Vec<HopRow> {
         match lead {
-            Lead::Link(interface) => {
+            Lead::Link(interface, _) => {
                 let port = self.name_of(*interface);
                 vec![HopRow { port, via: None, mac: None, weight: 1, carries: true }]
             }
@@ -153,7 +153,7 @@ impl Routing {
 fn word(lead: &Lead) -> &'static str {
     match lead {
         Lead::Hops(_) => "unicast",
-        Lead::Link(_) => "link",
+        Lead::Link(..) => "link",
         Lead::Machine(_) | Lead::Local => "local",
         Lead::Broadcast => "broadcast",
         Lead::Blackhole => "blackhole",

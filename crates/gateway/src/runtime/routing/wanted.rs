@@ -72,7 +72,7 @@ impl Back {
     fn takes(&self, target: &Target) -> bool {
         match target {
             Target::Hops(hops) => !hops.is_empty() && hops.iter().all(|hop| self.links.contains(&hop.index)),
-            Target::Object(id) => self.objects.contains(id),
+            Target::Object(id, _) => self.objects.contains(id),
             Target::Local(_)
             | Target::Broadcast
             | Target::Blackhole
@@ -95,7 +95,7 @@ impl Sources {
             let counts = match **target {
                 Target::Throw => false,
                 // Groups have their routes in this table too.
-                Target::Hops(_) | Target::Object(_) => table != LOCAL_TABLE,
+                Target::Hops(_) | Target::Object(..) => table != LOCAL_TABLE,
                 Target::Local(_)
                 | Target::Broadcast
                 | Target::Blackhole
@@ -183,7 +183,7 @@ pub(super) fn own(configuration: &Configuration, attached: &[Attached]) -> Own {
 }
 
 fn to_link(index: u32) -> HopSpec {
-    HopSpec { index, gateway: None, weight: 1, wrapped: false }
+    HopSpec { index, gateway: None, weight: 1, mtu: 0, wrapped: false }
 }
 
 /// An address, its network, and the addresses of the network that are no station's.

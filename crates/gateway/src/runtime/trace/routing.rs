@@ -78,24 +78,22 @@ impl Teller<'_> {
                 format!("a neighbour on {}", self.interface(hop.interface))
             }
             Found::Hop(hop) => self.hop(hop),
-            Found::Member { hash, bucket: (bucket, all), hop } => {
+            Found::Member { hash, hop } => {
                 let member = hop.as_ref().map_or("nobody".to_owned(), |hop| self.hop(hop));
-                format!(
-                    "one of {}, bucket {bucket} of {all} by the flow's hash {hash:#010x}: {member}",
-                    row.as_ref().map_or(0, |row| row.hops.len())
-                )
+                let count = row.as_ref().map_or(0, |row| row.hops.len());
+                format!("one of {count}, by the flow's hash {hash:#010x}: {member}")
             }
             Found::Connected(on) => format!("a station on {}", self.interface(*on)),
             Found::Local => "an address of this machine".to_owned(),
             Found::Broadcast => "all stations of a network".to_owned(),
             Found::Blackhole => "nowhere (blackhole)".to_owned(),
             Found::Unreachable => "nowhere (unreachable)".to_owned(),
+            Found::Elsewhere => "an interface that is down or none of the router's".to_owned(),
             Found::Prohibit => "nowhere (prohibit)".to_owned(),
         };
         let ttl = hops_left(&came.bytes).map(|ttl| format!(", TTL {ttl}")).unwrap_or_default();
         let text = format!("by {name}{ttl}: {destination} → {by} → {lead}");
         let hash = if let Found::Member { hash, .. } = found { Some(*hash) } else { None };
-        let bucket = if let Found::Member { bucket, .. } = found { Some(bucket.0) } else { None };
         let known = facts([
             ("interface", json!(name)),
             ("destination", json!(destination.to_string())),
@@ -103,7 +101,6 @@ impl Teller<'_> {
             ("table", json!(row.as_ref().and_then(|row| row.table))),
             ("kind", json!(row.as_ref().map(|row| &row.kind))),
             ("hash", json!(hash)),
-            ("bucket", json!(bucket)),
         ]);
         self.step("route", text, known);
     }

@@ -235,7 +235,10 @@ impl Site<'_> {
     fn tcp(&self, tcp: &Tcp, inner: &[u8]) -> Result<Vec<u8>, BuildError> {
         const SYN: u8 = 2;
         let pseudo = self.pseudo("tcp")?;
-        let words: u8 = if tcp.mss.is_some() { 6 } else { 5 };
+        let options = tcp.options.as_deref().unwrap_or_default();
+        let words = usize::from(5 + u8::from(tcp.mss.is_some())) + options.len() / 4;
+        // A header that is longer cannot be said.
+        let words = u8::try_from(words.min(15)).unwrap_or(15);
         let mut bytes = Vec::with_capacity(usize::from(words) * 4 + inner.len());
         bytes.extend(tcp.sport.unwrap_or(40_000).to_be_bytes());
         bytes.extend(tcp.dport.unwrap_or(80).to_be_bytes());
@@ -248,6 +251,7 @@ impl Site<'_> {
             bytes.extend([2, 4]);
             bytes.extend(mss.to_be_bytes());
         }
+        bytes.extend(options);
         bytes.extend(inner);
         let sum = pseudo.sum_over(IpProtocol::TCP, &bytes).finish();
         put(&mut bytes, 16, Some(tcp.checksum.unwrap_or(sum)));

@@ -230,10 +230,9 @@ fn of_protocol(protocol: IpProtocol, bytes: &[u8], layers: &mut Vec<Layer>) {
 
 fn of_tcp(bytes: &[u8], layers: &mut Vec<Layer>) {
     let header = usize::from(bytes[12] >> 4) * 4;
-    let mss = (header == 24 && bytes.get(20..22) == Some(&[2, 4])).then(|| word(bytes, 22));
-    if header != 20 && mss.is_none() {
-        return rest(bytes, layers);
-    }
+    let Some(options) = bytes.get(20..header) else { return rest(bytes, layers) };
+    let mss = options.starts_with(&[2, 4]).then(|| word(bytes, 22));
+    let others = if mss.is_some() { &options[4..] } else { options };
     layers.push(Layer::Tcp(Tcp {
         sport: Some(word(bytes, 0)),
         dport: Some(word(bytes, 2)),
@@ -242,6 +241,7 @@ fn of_tcp(bytes: &[u8], layers: &mut Vec<Layer>) {
         flags: Some(bytes[13]),
         window: Some(word(bytes, 14)),
         mss,
+        options: Some(others.to_vec()).filter(|others| !others.is_empty()),
         checksum: Some(word(bytes, 16)),
     }));
     rest(bytes.get(header..).unwrap_or_default(), layers);

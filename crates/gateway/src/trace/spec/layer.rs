@@ -143,6 +143,8 @@ pub struct Tcp {
     pub window: Option<u16>,
     /// The option of that name.
     pub mss: Option<u16>,
+    /// Further options, whole words together with `mss`.
+    pub options: Option<Vec<u8>>,
     /// The checksum field.
     pub checksum: Option<u16>,
 }

@@ -5,6 +5,7 @@ use super::layer::{Arp, Eth, Frag, Gre, Icmp, Ip, Layer, Tcp, Udp, Vlan};
 use super::tokens::tokens;
 use super::words::{Words, nearest};
 use super::{LONGEST, Spec};
+use crate::trace::from_digits;
 use std::net::{IpAddr, Ipv4Addr};
 
 /// The layers with what they can say, for people.
@@ -27,6 +28,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "ack NUMBER",
             "window NUMBER",
             "mss NUMBER",
+            "opts DIGITS",
             "checksum NUMBER",
         ],
     ),
@@ -269,11 +271,22 @@ impl Words<'_> {
                 "ack" => tcp.ack = self.u32("ack")?,
                 "window" => tcp.window = self.u16("window")?,
                 "mss" => tcp.mss = self.u16("mss")?,
+                "opts" => tcp.options = Some(self.options(tcp.mss.is_some())?),
                 "checksum" => tcp.checksum = self.u16("checksum")?,
                 _ => return Err(self.unknown(&key)),
             }
         }
         Ok(Layer::Tcp(tcp))
+    }
+
+    /// Options of TCP in digits, which fill whole words.
+    fn options(&mut self, has_mss: bool) -> Result<Vec<u8>, SpecError> {
+        let room = if has_mss { 36 } else { 40 };
+        let expected = format!("digits of 4 to {room} bytes, four or a multiple of it, as 01010402");
+        let token = self.value("opts", &expected)?;
+        from_digits(token.text)
+            .filter(|bytes| (4..=room).contains(&bytes.len()) && bytes.len() % 4 == 0)
+            .ok_or_else(|| SpecError::new(token.span, format!("`opts` cannot be `{}`", token.text), expected))
     }
 
     fn flags(&mut self) -> Result<u8, SpecError> {

@@ -72,11 +72,11 @@ fn layer() -> impl Strategy<Value = Layer> {
     let udp = (port(), port(), port(), port())
         .prop_map(|(sport, dport, length, checksum)| Layer::Udp(Udp { sport, dport, length, checksum }));
     let word = || option::of(any::<u32>());
-    let tcp = (port(), port(), word(), word(), option::of(any::<u8>()), port(), port(), port()).prop_map(
-        |(sport, dport, seq, ack, flags, window, mss, checksum)| {
-            Layer::Tcp(Tcp { sport, dport, seq, ack, flags, window, mss, checksum })
-        },
-    );
+    let options = option::of(prop::collection::vec(any::<[u8; 4]>(), 1..9).prop_map(|words| words.concat()));
+    let tcp = (port(), port(), word(), word(), option::of(any::<u8>()), port(), port(), options, port());
+    let tcp = tcp.prop_map(|(sport, dport, seq, ack, flags, window, mss, options, checksum)| {
+        Layer::Tcp(Tcp { sport, dport, seq, ack, flags, window, mss, options, checksum })
+    });
     let icmp = (option::of(any::<u8>()), option::of(any::<u8>()), port(), port(), port())
         .prop_map(|(kind, code, id, seq, checksum)| Layer::Icmp(Icmp { kind, code, id, seq, checksum }));
     let gre = (word(), word(), any::<bool>(), port())

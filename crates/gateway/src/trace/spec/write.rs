@@ -3,6 +3,7 @@
 use super::Spec;
 use super::layer::{Arp, Eth, Frag, Gre, Icmp, Ip, Layer, Tcp, Udp, Vlan};
 use super::read::FLAGS;
+use crate::trace::to_digits;
 use std::fmt::{self, Display, Formatter};
 
 impl Display for Spec {
@@ -142,6 +143,7 @@ impl Words<'_, '_> {
         self.say("ack", tcp.ack.as_ref())?;
         self.say("window", tcp.window.as_ref())?;
         self.say("mss", tcp.mss.as_ref())?;
+        self.say("opts", tcp.options.as_deref().map(to_digits).as_ref())?;
         self.hex("checksum", tcp.checksum)
     }
 }

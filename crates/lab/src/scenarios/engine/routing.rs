@@ -13,7 +13,8 @@ use polder_datapath::filter::Filters;
 use polder_datapath::forward::{Bridges, Links};
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn};
 use polder_datapath::route::{
-    Fib, Interface, InterfaceId, Neighbours, Owner, Prefix, Router, RouterId, Routers, Way, WayId,
+    Fib, Interface, InterfaceId, Neighbours, Owner, Prefix, Router, RouterId, Routers, SourceCheck, Way,
+    WayId,
 };
 use polder_datapath::tunnel::Tunnels;
 use polder_datapath::units::Nanos;
@@ -84,6 +85,7 @@ fn interface(port: PortId) -> Interface {
         mtu: 1500,
         addresses: Vec::new(),
         owner: Owner::Polder,
+        sources: SourceCheck::default(),
     }
 }
 

@@ -1,0 +1,153 @@
+//! Settings of the kernel's that a router goes by: how sources are checked, and what chooses among next hops.
+//!
+//! A change of `rp_filter` comes as a notice; the others come without one, so that all are read again now and then.
+
+use super::wanted::LOCAL_TABLE;
+use super::{Routing, land};
+use crate::config::model::{Configuration, Device, Role};
+use crate::kernel::Mirror;
+use crate::kernel::message::{Link, Target};
+use polder_datapath::route::{HashPolicy, Prefix, ReversePath, SourceCheck, Special};
+use polder_datapath::units::Nanos;
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::str::FromStr;
+
+/// Settings are not read again before this time is over; the control thread looks each second.
+const READ_AGAIN: Nanos = Nanos::from_millis(500);
+/// What `fib_multipath_hash_fields` is unless somebody has set it: addresses and protocol.
+const USUAL_FIELDS: u16 = 7;
+
+/// The settings as they were read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Settings {
+    /// By the name of an interface.
+    checks: HashMap<String, SourceCheck>,
+    /// For IPv4 and IPv6.
+    hashes: [HashPolicy; 2],
+    /// True if the kernel looks sources up whatever `rp_filter` says.
+    always: bool,
+    read: Nanos,
+}
+
+impl Settings {
+    /// How the sources of packets are checked that come in by the interface of that name.
+    pub(super) fn source_check(&self, interface: &str) -> SourceCheck {
+        let known = self.checks.get(interface).copied().unwrap_or_default();
+        SourceCheck { always: self.always, ..known }
+    }
+}
+
+impl Routing {
+    /// Reads the settings again if it is time to, or `anew` asks for it, and with `local` what the kernel's own
+    /// table says of sources; true if interfaces have other ones.
+    pub(super) fn look_at_settings(
+        &mut self,
+        configuration: &Configuration,
+        (anew, local): (bool, bool),
+        now: Nanos,
+    ) -> bool {
+        let mut settings = self.settings.clone();
+        if local {
+            settings.always = self.mirror().is_some_and(looks_always);
+            let specials = self.mirror().map(specials).unwrap_or_default();
+            self.news.interfaces |= specials != self.specials;
+            self.specials = specials;
+        }
+        if anew || now.since(settings.read) >= READ_AGAIN {
+            settings.read = now;
+            settings.hashes = [hash_policy("ipv4"), hash_policy("ipv6")];
+            settings.checks = self.mirror().map(|mirror| checks(configuration, mirror)).unwrap_or_default();
+        }
+        self.router.set_hash_policies(settings.hashes);
+        let same = (settings.always, &settings.checks) == (self.settings.always, &self.settings.checks);
+        self.settings = settings;
+        !same
+    }
+}
+
+/// The settings of interfaces that a router may be attached to.
+fn checks(configuration: &Configuration, mirror: &Mirror) -> HashMap<String, SourceCheck> {
+    let is_port = |link: &&Link| {
+        let is_link = |device: &Device| matches!(device, Device::Interface(name) if *name == link.name);
+        link.vlan.is_some()
+            || configuration.ports.iter().any(|port| port.role == Role::Router && is_link(&port.device))
+    };
+    let all = Interface::read("all");
+    let check = |name: &String| {
+        let own = Interface::read(name);
+        // Documentation/networking/ip-sysctl.rst: the larger, and either.
+        let reverse_path = match all.rp_filter.max(own.rp_filter) {
+            0 => ReversePath::Off,
+            1 => ReversePath::Strict,
+            _ => ReversePath::Loose,
+        };
+        let check = SourceCheck {
+            reverse_path,
+            accept_local: all.accept_local || own.accept_local,
+            redirects: all.send_redirects || own.send_redirects,
+            ..SourceCheck::default()
+        };
+        (name.clone(), check)
+    };
+    mirror.links().filter(is_port).map(|link| check(&link.name)).collect()
+}
+
+/// The settings of one interface, or of all.
+struct Interface {
+    rp_filter: u8,
+    accept_local: bool,
+    send_redirects: bool,
+}
+
+impl Interface {
+    fn read(name: &str) -> Self {
+        let number = |key: &str| number(&format!("ipv4/conf/{name}/{key}")).unwrap_or(0);
+        Self {
+            rp_filter: number("rp_filter"),
+            accept_local: number("accept_local") != 0,
+            send_redirects: number("send_redirects") != 0,
+        }
+    }
+}
+
+fn hash_policy(family: &str) -> HashPolicy {
+    let policy = number(&format!("{family}/fib_multipath_hash_policy")).unwrap_or(0);
+    let fields = number(&format!("{family}/fib_multipath_hash_fields")).unwrap_or(USUAL_FIELDS);
+    HashPolicy::new(policy, fields).unwrap_or_default()
+}
+
+/// True if the kernel looks each source up although `rp_filter` is off: rules or local routes beyond its own.
+fn looks_always(mirror: &Mirror) -> bool {
+    let addresses = mirror.addresses().map(|address| Prefix::host(address.address)).collect::<HashSet<_>>();
+    let is_own = |prefix: Prefix| match prefix.address() {
+        IpAddr::V4(address) => address.is_loopback() || addresses.contains(&prefix),
+        IpAddr::V6(_) => true,
+    };
+    let mut local = mirror.routes().filter(|(table, ..)| *table == LOCAL_TABLE);
+    land::has_own_rules(mirror)
+        || local.any(|(_, prefix, _, target)| matches!(**target, Target::Local(_)) && !is_own(prefix))
+}
+
+/// Addresses of the machine, and those of all stations of its networks.
+fn specials(mirror: &Mirror) -> Vec<(Ipv4Addr, Special)> {
+    let own = mirror.addresses().filter_map(|address| match address.address {
+        IpAddr::V4(address) => Some((address, Special::Machine)),
+        IpAddr::V6(_) => None,
+    });
+    let broadcasts = mirror.routes().filter_map(|(table, prefix, _, target)| match prefix.address() {
+        IpAddr::V4(address) if table == LOCAL_TABLE && prefix.is_host() && **target == Target::Broadcast => {
+            Some((address, Special::Broadcast))
+        }
+        IpAddr::V4(_) | IpAddr::V6(_) => None,
+    });
+    let mut all = own.chain(broadcasts).collect::<Vec<_>>();
+    all.sort_unstable_by_key(|(address, special)| (*address, *special == Special::Broadcast));
+    all
+}
+
+/// A number of /proc/sys/net, of the network namespace of the calling thread.
+fn number<T: FromStr>(name: &str) -> Option<T> {
+    std::fs::read_to_string(Path::new("/proc/sys/net").join(name)).ok()?.trim().parse().ok()
+}
