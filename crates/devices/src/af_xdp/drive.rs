@@ -9,7 +9,7 @@ use super::napi::{Napi, describe, napis, set};
 use super::netdev::Netdev;
 use super::suspend::{Poller, SUSPENDED, suspended};
 use super::sys;
-use super::thread::Thread;
+use super::thread::{self, Thread};
 use polder_datapath::port::{Drive, Driven};
 use polder_datapath::units::Nanos;
 use rustix::event::epoll::EventFlags;
@@ -217,6 +217,21 @@ impl Driver {
             option(SO_BUSY_POLL, 0)?;
         }
         Ok(())
+    }
+}
+
+/// Sets the NAPI contexts of an interface, and their threads, as they were before a worker of this process that was lost
+/// told them anything. What workers told that have ended in order is set right already.
+pub fn restore(interface: u32) {
+    thread::set_right(interface, &mut Vec::new());
+    // A kernel that does not tell of contexts has none that were told anything.
+    let Ok(mut netdev) = Netdev::open() else { return };
+    for napi in napis(interface).unwrap_or_default() {
+        let before = unless_left_behind(napi);
+        if before != napi {
+            let _ = set(&mut netdev, before);
+        }
+        thread::unmake(&mut netdev, napi.id);
     }
 }
 

@@ -63,6 +63,7 @@ mod verdict;
 #[cfg(test)]
 mod model;
 
+pub use drive::restore;
 pub use error::{OpenError, PinError};
 pub use init::open;
 pub use napi::Moderation;

@@ -20,6 +20,7 @@ use polder_datapath::units::Nanos;
 use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
+use std::sync::{Mutex, PoisonError};
 
 /// A thread, and how it and the worker were treated before.
 #[derive(Debug)]
@@ -40,6 +41,9 @@ pub(super) struct Thread {
     shares: bool,
     stands_back: bool,
 }
+
+/// Contexts that have a thread because this process wanted one.
+static MADE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 /// `SCHED_IDLE`.
 const IDLE: u32 = 5;
@@ -71,6 +75,7 @@ impl Thread {
             None => {
                 let mut netdev = Netdev::open()?;
                 set_threaded(&mut netdev, napi.id, true)?;
+                MADE.lock().unwrap_or_else(PoisonError::into_inner).push(napi.id);
                 let number = describe(&mut netdev, napi.id)?.thread.ok_or(Errno::OPNOTSUPP)?;
                 (number, Some((netdev, napi.id)))
             }
@@ -250,6 +255,18 @@ pub(super) fn set_right(interface: u32, notes: &mut Vec<String>) {
     }
 }
 
+/// Takes a context's thread away, if this process wanted it.
+pub(super) fn unmake(netdev: &mut Netdev, napi: u32) {
+    // Held by a thread that was lost: then the context keeps its thread, which is an ordinary one.
+    let Ok(mut made) = MADE.try_lock() else { return };
+    let before = made.len();
+    made.retain(|&other| other != napi);
+    if made.len() < before {
+        // A context that is gone needs nothing back.
+        let _ = set_threaded(netdev, napi, false);
+    }
+}
+
 fn threads(napis: &[Napi]) -> impl Iterator<Item = i32> + '_ {
     napis.iter().filter_map(|napi| i32::try_from(napi.thread?).ok())
 }
@@ -263,8 +280,7 @@ impl Drop for Thread {
             self.calm();
         }
         if let Some((netdev, napi)) = &mut self.made {
-            // A context that is gone needs nothing back.
-            let _ = set_threaded(netdev, *napi, false);
+            unmake(netdev, *napi);
         }
     }
 }

@@ -15,8 +15,8 @@ pub struct Arguments {
     pub(super) command: Command,
 }
 
-const CODES: &str =
-    "Exit codes: 0 done, 1 it could not be done, 2 the command line or the configuration is wrong.";
+const CODES: &str = "Exit codes: 0 done, 1 it could not be done, 2 the command line or the configuration is wrong, 3 a \
+     gateway has lost one of its threads and ended.";
 
 /// Where a configuration is when none is named.
 const FILE: &str = "/etc/polder/gateway.toml";
@@ -37,6 +37,12 @@ pub(super) enum Command {
     /// why it was dropped. The worker runs the compiled expression itself and copies what matches; when the file
     /// cannot keep up, packets are missing in the file, never in the traffic. Ctrl-C ends it with a summary.
     Capture(Capture),
+    /// Compiles the expression on standard input: what `capture` starts without privileges.
+    #[command(hide = true)]
+    CompileExpression {
+        /// Most bytes of a packet that are captured.
+        longest: u32,
+    },
     /// Says what a running gateway would do with a packet, and does nothing.
     ///
     /// The packet is described in words, layer by layer with `/` between them, as in

@@ -2,16 +2,15 @@
 
 use super::arguments::{Capture, Stage};
 use super::ask::odd;
-use super::pcap::{ExpressionError, compile};
+use super::output;
+use super::pcap::{ExpressionError, compile_apart};
 use super::screen::Screen;
 use super::{FAILED, Failure, WRONG};
 use crate::capture::pcapng::{self, Totals};
 use crate::capture::{CaptureRequest, to_digits};
 use crate::control::client::{Client, ClientError};
 use crate::control::{Answer, Ask};
-use anyhow::Context as _;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read as _, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -23,7 +22,7 @@ use std::time::Duration;
 const TOGETHER: Duration = Duration::from_secs(1);
 
 pub(super) fn capture(arguments: &Capture) -> Result<(), Failure> {
-    let program = compile(&arguments.expression.join(" "), arguments.longest);
+    let program = compile_apart(&arguments.expression.join(" "), arguments.longest);
     let program = program.map_err(|error| {
         let code = if matches!(error, ExpressionError::Bad { .. }) { WRONG } else { FAILED };
         complain(&error.to_string(), code)
@@ -42,9 +41,7 @@ pub(super) fn capture(arguments: &Capture) -> Result<(), Failure> {
     }
     // Opened when the gateway has agreed: a mistake does not cost an older file.
     let file: Box<dyn Write> = match arguments.write.as_deref().filter(|_| !to_output) {
-        Some(path) => {
-            Box::new(File::create(path).with_context(|| format!("cannot write {}", path.display()))?)
-        }
+        Some(path) => Box::new(output::open(path)?),
         None => Box::new(io::stdout()),
     };
     let mut stream = client.into_stream().map_err(ClientError::from)?;

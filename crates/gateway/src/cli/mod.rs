@@ -5,12 +5,14 @@
 //! | 0 | done |
 //! | 1 | it could not be done: the system, a device or the gateway refuses |
 //! | 2 | what was given is wrong: the command line, or the configuration |
+//! | 3 | a gateway has lost one of its threads and ended |
 
 mod arguments;
 mod ask;
 mod capture;
 mod check;
 mod lab;
+mod output;
 mod pcap;
 mod release;
 mod screen;
@@ -21,6 +23,8 @@ pub use arguments::Arguments;
 use crate::config::LoadError;
 use crate::control::Fault;
 use crate::control::client::ClientError;
+use crate::runtime::ending::LOST;
+use crate::runtime::supervise::LostThread;
 use arguments::Command;
 use clap::{CommandFactory as _, Parser as _};
 use screen::Screen;
@@ -69,6 +73,7 @@ fn carry_out(command: Command) -> Result<(), Failure> {
         Command::Check(check) => check::check(&check),
         Command::Show(show) => ask::show(&show),
         Command::Capture(asked) => capture::capture(&asked),
+        Command::CompileExpression { longest } => Ok(pcap::compile_for_parent(longest)?),
         Command::Trace(asked) => trace::trace(&asked),
         Command::Reload(reload) => ask::reload(&reload),
         Command::Release(release) => release::release(&release),
@@ -109,6 +114,9 @@ fn complain(error: &anyhow::Error) {
 fn code_of(error: &anyhow::Error) -> u8 {
     if error.is::<LoadError>() {
         return WRONG;
+    }
+    if error.is::<LostThread>() {
+        return LOST;
     }
     match error.downcast_ref() {
         Some(ClientError::Refused { kind: Fault::Input | Fault::Request, .. } | ClientError::Several(_)) => {

@@ -1,5 +1,6 @@
 //! Finds a gateway and asks it.
 
+use super::last_words;
 use super::socket::is_alive;
 use super::{Answer, Ask, Fault, PROTOCOL, Request, Response};
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -38,6 +39,9 @@ pub enum ClientError {
         "no gateway is running behind {}: the one that made it is gone. The next `polder run` takes it over", .0.display()
     )]
     Gone(PathBuf),
+    /// There is none any more, and it has left word why.
+    #[error("no gateway is running: {0}. Start one with `polder run FILE`; the log has more")]
+    Lost(String),
     /// The socket belongs to somebody else.
     #[error("not allowed to use {}: run as the user that the gateway runs as (root: `sudo polder …`)", .0.display())]
     Permission(PathBuf),
@@ -87,10 +91,20 @@ fn only_in(directory: &Path) -> Result<PathBuf, ClientError> {
     let alive = sockets.iter().filter(|path| is_alive(path)).cloned().collect::<Vec<_>>();
     match (alive.as_slice(), sockets.as_slice()) {
         ([only], _) => Ok(only.clone()),
-        ([], [gone, ..]) => Err(ClientError::Gone(gone.clone())),
-        ([], []) => Err(ClientError::NoneRunning),
+        ([], sockets) => Err(match (words_in(directory), sockets) {
+            (Some(words), _) => ClientError::Lost(words),
+            (None, [gone, ..]) => ClientError::Gone(gone.clone()),
+            (None, []) => ClientError::NoneRunning,
+        }),
         ([_, _, ..], _) => Err(ClientError::Several(alive)),
     }
+}
+
+/// What a gateway has left there that ended because it lost a thread.
+fn words_in(directory: &Path) -> Option<String> {
+    let entries = std::fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path());
+    let mut words = entries.filter(|path| path.extension().is_some_and(|it| it == "ended"));
+    words.find_map(|path| last_words::before(&path))
 }
 
 impl Client {
@@ -100,6 +114,10 @@ impl Client {
     /// When it cannot be reached; the error says what to do.
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
         let stream = UnixStream::connect(path).map_err(|error| {
+            let is_gone = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused].contains(&error.kind());
+            if let Some(words) = last_words::before(path).filter(|_| is_gone) {
+                return ClientError::Lost(words);
+            }
             let reason = [
                 (io::ErrorKind::NotFound, ClientError::Absent as fn(PathBuf) -> ClientError),
                 (io::ErrorKind::ConnectionRefused, ClientError::Gone),

@@ -11,9 +11,11 @@
 //! ```
 //!
 //! [`server`] answers on a thread of its own; the datapath never waits for it. [`socket`] decides who
-//! has the socket's path; [`client`] finds gateways and asks them.
+//! has the socket's path; [`client`] finds gateways and asks them; [`last_words`] is what is said of one that ended
+//! because it lost a thread.
 
 pub mod client;
+pub mod last_words;
 pub mod server;
 pub mod socket;
 

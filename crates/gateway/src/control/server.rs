@@ -2,22 +2,28 @@
 //!
 //! One thread polls all connections and none of its calls blocks, so a client that reads slowly, sends
 //! half a line or never ends disturbs nobody. Everything is bounded: connections, the length of a
-//! request, the time that an answer may wait to be read, the time that a connection may be silent.
+//! request, the time that an answer may wait to be read, the time that a connection may be silent. When there is no
+//! room for a new connection, the one ends that has been silent for the longest time, one that never asked before one
+//! that did. When the system has no descriptor left, nothing is accepted for a moment.
 
 use super::socket::Claimed;
 use super::{Ask, Fault, MAX_REQUEST, Request, Response, parse};
 use crate::capture::CaptureRequest;
 use crate::runtime::clock::Clock;
+use crate::runtime::supervise::{Loss, Thread, Threads};
 use polder_datapath::units::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::thread::JoinHandle;
 
-/// Connections at the same time; more wait until one ends.
+/// Connections at the same time; one more takes the place of one that is silent.
 const MOST_CLIENTS: usize = 16;
 /// A connection that is silent so long, or does not read its answer, ends.
 const PATIENCE: Nanos = Nanos::from_seconds(60);
+/// The same for a connection that has not asked anything yet.
+const FIRST_PATIENCE: Nanos = Nanos::from_seconds(5);
+/// Pause after the system had no descriptor for a connection.
+const BACK_OFF: Nanos = Nanos::from_millis(250);
 /// How often patience is looked at.
 const LOOK: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
@@ -25,7 +31,7 @@ const LOOK: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 #[derive(Debug)]
 pub struct Server {
     stop: UnixStream,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<Thread<()>>,
 }
 
 impl Server {
@@ -34,16 +40,17 @@ impl Server {
     /// # Errors
     /// When the system has no thread or descriptor left.
     pub fn start(
-        claimed: Claimed,
-        clock: Clock,
+        (claimed, clock): (Claimed, Clock),
+        threads: &Threads,
         answer: impl FnMut(Request) -> Response + Send + 'static,
         capture: impl FnMut(&CaptureRequest, UnixStream) + Send + 'static,
     ) -> io::Result<Self> {
         let (stop, stopped) = UnixStream::pair()?;
         claimed.listener.set_nonblocking(true)?;
         let clients = Vec::with_capacity(MOST_CLIENTS);
-        let mut service = Service { claimed, stopped, clock, answer, capture, clients };
-        let thread = std::thread::Builder::new().name("control".to_owned()).spawn(move || service.run())?;
+        let refused_at = None;
+        let mut service = Service { claimed, stopped, clock, answer, capture, clients, refused_at };
+        let thread = threads.spawn("control", Loss::Ends, move || service.run())?;
         Ok(Self { stop, thread: Some(thread) })
     }
 }
@@ -53,9 +60,9 @@ impl Drop for Server {
         // The thread sees the end of the other half.
         let _: io::Result<()> = self.stop.shutdown(std::net::Shutdown::Both);
         if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
+            && thread.join().is_none()
         {
-            tracing::error!("the control socket's thread has panicked");
+            tracing::error!("the control socket's thread was lost");
         }
     }
 }
@@ -67,6 +74,8 @@ struct Service<A, C> {
     answer: A,
     capture: C,
     clients: Vec<Client>,
+    /// When the system last had no descriptor for a connection.
+    refused_at: Option<Nanos>,
 }
 
 /// A connection.
@@ -80,6 +89,8 @@ struct Client {
     /// A capture that it has asked for: the connection goes to who writes it.
     capture: Option<CaptureRequest>,
     heard_at: Nanos,
+    /// Whether it has had an answer.
+    has_asked: bool,
     /// Whether it ends when its answer has been taken.
     ending: bool,
 }
@@ -121,25 +132,32 @@ impl<A: FnMut(Request) -> Response, C: FnMut(&CaptureRequest, UnixStream)> Servi
     fn wait(&self) -> Option<(bool, Vec<bool>)> {
         let mut files = vec![PollFd::new(&self.stopped, PollFlags::IN)];
         files.extend(self.clients.iter().map(|client| PollFd::new(&client.stream, client.interest())));
-        let full = self.clients.len() >= MOST_CLIENTS;
-        if !full {
+        let pause = self.back_off();
+        if pause == Nanos(0) {
             files.push(PollFd::new(&self.claimed.listener, PollFlags::IN));
         }
-        if let Err(errno) = poll(&mut files, Some(&LOOK))
+        let back_off = Timespec { tv_sec: 0, tv_nsec: i64::try_from(pause.0).unwrap_or(0) };
+        let limit = if pause == Nanos(0) { LOOK } else { back_off };
+        if let Err(errno) = poll(&mut files, Some(&limit))
             && errno != rustix::io::Errno::INTR
         {
             tracing::error!(%errno, "the control socket cannot be waited for; it is closed");
             return None;
         }
         let mut ready = files.iter().map(|file| !file.revents().is_empty()).collect::<Vec<_>>();
-        let accept = !full && ready.pop().unwrap_or(false);
+        let accept = pause == Nanos(0) && ready.pop().unwrap_or(false);
         let stopped = ready.remove(0);
         (!stopped).then_some((accept, ready))
     }
 
     fn accept(&mut self, now: Nanos) {
         // One at a time: the next turn takes the next.
-        let Ok((stream, _)) = self.claimed.listener.accept() else { return };
+        let stream = match self.claimed.listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) => return self.refused(&error, now),
+        };
+        self.refused_at = None;
+        self.make_room();
         if stream.set_nonblocking(true).is_ok() {
             let (request, answer) = (Vec::new(), Vec::new());
             self.clients.push(Client {
@@ -149,9 +167,42 @@ impl<A: FnMut(Request) -> Response, C: FnMut(&CaptureRequest, UnixStream)> Servi
                 sent: 0,
                 capture: None,
                 heard_at: now,
+                has_asked: false,
                 ending: false,
             });
         }
+    }
+}
+
+impl<A, C> Service<A, C> {
+    /// How long nothing is accepted.
+    fn back_off(&self) -> Nanos {
+        let since = self.refused_at.map(|at| self.clock.now().since(at));
+        since.map_or(Nanos(0), |since| BACK_OFF.since(since))
+    }
+
+    /// A connection could not be accepted. Where descriptors or memory are short it stays in front of the door, and
+    /// would be seen again at once.
+    fn refused(&mut self, error: &io::Error, now: Nanos) {
+        use rustix::io::Errno;
+        let short = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+        if !Errno::from_io_error(error).is_some_and(|errno| short.contains(&errno)) {
+            return;
+        }
+        if self.refused_at.is_none() {
+            tracing::warn!(%error, "the control socket cannot take another connection; it tries again and again");
+        }
+        self.refused_at = Some(now);
+    }
+
+    /// Ends the connection that has been silent for the longest time, if there is no room for another one.
+    fn make_room(&mut self) {
+        if self.clients.len() < MOST_CLIENTS {
+            return;
+        }
+        let silent = self.clients.iter().enumerate();
+        let silent = silent.min_by_key(|(_, client)| (client.has_asked, client.heard_at)).map(|(at, _)| at);
+        silent.map(|at| self.clients.remove(at));
     }
 }
 
@@ -167,7 +218,8 @@ impl Client {
 
     fn turn(&mut self, ready: bool, now: Nanos, answer: &mut impl FnMut(Request) -> Response) -> Fate {
         if !ready {
-            let patient = now.since(self.heard_at) < PATIENCE;
+            let patience = if self.has_asked { PATIENCE } else { FIRST_PATIENCE };
+            let patient = now.since(self.heard_at) < patience;
             return if patient { Fate::GoesOn } else { Fate::Ends };
         }
         self.heard_at = now;
@@ -231,6 +283,7 @@ impl Client {
         }
         self.answer = Vec::new();
         self.sent = 0;
+        self.has_asked = true;
         Ok(if self.ending { Fate::Ends } else { Fate::GoesOn })
     }
 }
@@ -257,7 +310,9 @@ mod tests {
             let changes = vec!["x".repeat(size)];
             Response::new(Answer::Reloaded(Reloaded { applied: true, changes, warnings: String::new() }))
         };
-        let server = Server::start(claim(&path).unwrap(), Clock::start(), answer, |_, _| {}).unwrap();
+        let server =
+            Server::start((claim(&path).unwrap(), Clock::start()), &Threads::default(), answer, |_, _| {})
+                .unwrap();
         Bench { server: Some(server), path }
     }
 
@@ -319,20 +374,19 @@ mod tests {
     }
 
     #[test]
-    fn more_clients_than_there_is_room_for_wait() {
+    fn silent_clients_make_room_for_one_that_asks() {
         let bench = bench("many", 1);
-        let mut clients = (0..MOST_CLIENTS).map(|_| bench.connect()).collect::<Vec<_>>();
-        for client in &mut clients {
-            client.get_mut().write_all(RELOAD).unwrap();
-            assert!(is_reloaded(&answer(client)));
-        }
+        let mut asked = bench.connect();
+        asked.get_mut().write_all(RELOAD).unwrap();
+        assert!(is_reloaded(&answer(&mut asked)));
+        let silent = (0..2 * MOST_CLIENTS).map(|_| bench.connect()).collect::<Vec<_>>();
         let mut late = bench.connect();
         late.get_mut().write_all(RELOAD).unwrap();
-        late.get_ref().set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        assert!(late.read_line(&mut String::new()).is_err(), "there is no room");
-        drop(clients.pop());
-        late.get_ref().set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         assert!(is_reloaded(&answer(&mut late)));
+        // One that has asked stays for longer than those that have not.
+        asked.get_mut().write_all(RELOAD).unwrap();
+        assert!(is_reloaded(&answer(&mut asked)));
+        drop(silent);
     }
 
     #[test]

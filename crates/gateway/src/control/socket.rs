@@ -1,10 +1,11 @@
 //! Who has the path of a control socket.
 //!
 //! A killed gateway leaves its socket behind; nobody listens there any more, so the path is taken over.
-//! Looking and taking over happen under a lock on the directory, so that of two gateways that start at
-//! the same time one is refused.
+//! Looking and taking over happen under a lock, so that of two gateways that start at the same time one is refused.
+//! What is locked is a file beside the socket that nobody but its owner can open: whoever can open a file can lock it.
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
@@ -13,12 +14,19 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A socket's path that this process has. Dropping it takes the path away.
 #[derive(Debug)]
 pub struct Claimed {
     /// Where connections come in.
     pub listener: UnixListener,
+    place: Place,
+}
+
+/// The path of a socket, and which file it is.
+#[derive(Clone, Debug)]
+pub struct Place {
     path: PathBuf,
     inode: u64,
 }
@@ -41,6 +49,15 @@ pub enum ClaimError {
          you may write to", .0.display()
     )]
     Permission(PathBuf),
+    /// The file to lock is not ours alone.
+    #[error(
+        "{} belongs to another user or is open to others, who could keep it locked: remove it, and set `control` in \
+         [gateway] to a directory that only this user may write to", .0.display()
+    )]
+    Foreign(PathBuf),
+    /// Another process has the lock, and keeps it.
+    #[error("another process has locked {} for {} s: it starts a gateway there, or hangs; end it", .0.display(), LOCK.as_secs())]
+    Locked(PathBuf),
     /// The system refuses.
     #[error("cannot {step} {}: {reason}", path.display())]
     System {
@@ -55,6 +72,9 @@ pub enum ClaimError {
 
 /// Connections that may wait.
 const BACKLOG: i32 = 16;
+/// How long the lock is waited for, in steps of [`STEP`]; it is had for milliseconds.
+const LOCK: Duration = Duration::from_secs(5);
+const STEP: Duration = Duration::from_millis(5);
 
 /// Takes `path`, makes its directory when that is missing, and listens there.
 ///
@@ -64,7 +84,9 @@ pub fn claim(path: &Path) -> Result<Claimed, ClaimError> {
     let error = |step: &'static str, path: &Path| {
         let path = path.to_owned();
         move |reason: io::Error| {
-            let denied = [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
+            // Some file systems of the kernel's say that there is no file where none can be made.
+            let denied =
+                [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem, io::ErrorKind::NotFound];
             match denied.contains(&reason.kind()) {
                 true => ClaimError::Permission(path),
                 false => ClaimError::System { step, path, reason },
@@ -76,15 +98,64 @@ pub fn claim(path: &Path) -> Result<Claimed, ClaimError> {
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory);
         made.map_err(error("make the directory", directory))?;
     }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let lock = open(directory, flags, Mode::empty())
-        .and_then(|lock| flock(&lock, FlockOperation::LockExclusive).map(|()| lock))
-        .map_err(|errno| error("lock the directory", directory)(errno.into()))?;
+    let lock = Lock::take(&path.with_extension("lock"))?;
+    let lock = lock.map_err(|errno| error("lock the path of the control socket", path)(errno.into()))?;
     clear(path)?;
     let listener = bind_private(path).map_err(error("make the control socket", path))?;
     let inode = std::fs::symlink_metadata(path).map_err(error("look at", path))?.ino();
     drop(lock);
-    Ok(Claimed { listener, path: path.to_owned(), inode })
+    Ok(Claimed { listener, place: Place { path: path.to_owned(), inode } })
+}
+
+/// A file that is locked, for as long as this lives; then it goes.
+struct Lock {
+    path: PathBuf,
+    _file: OwnedFd,
+}
+
+impl Lock {
+    /// Locks the file at `path`, which is made if there is none.
+    fn take(path: &Path) -> Result<Result<Self, Errno>, ClaimError> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let owner = rustix::process::geteuid().as_raw();
+        for _ in 0..LOCK.as_millis() / STEP.as_millis() {
+            let file = match open(path, flags, Mode::RUSR | Mode::WUSR) {
+                // A symbolic link, or a file of another user in a directory that all may write to.
+                Err(Errno::LOOP) => return Err(ClaimError::Foreign(path.to_owned())),
+                Err(_) if is_foreign(path, owner) => return Err(ClaimError::Foreign(path.to_owned())),
+                Err(errno) => return Ok(Err(errno)),
+                Ok(file) => file,
+            };
+            let opened = match fstat(&file) {
+                Err(errno) => return Ok(Err(errno)),
+                Ok(opened) => opened,
+            };
+            if opened.st_uid != owner || opened.st_mode & 0o077 != 0 {
+                return Err(ClaimError::Foreign(path.to_owned()));
+            }
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                // Whoever had it before may have taken the file away meanwhile.
+                Ok(()) if std::fs::symlink_metadata(path).is_ok_and(|file| file.ino() == opened.st_ino) => {
+                    return Ok(Ok(Self { path: path.to_owned(), _file: file }));
+                }
+                Ok(()) => continue,
+                Err(Errno::WOULDBLOCK | Errno::INTR) => std::thread::sleep(STEP),
+                Err(errno) => return Ok(Err(errno)),
+            }
+        }
+        Err(ClaimError::Locked(path.to_owned()))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Before it is unlocked: whoever gets the lock next sees that the file is another one.
+        let _: io::Result<()> = std::fs::remove_file(&self.path);
+    }
+}
+
+fn is_foreign(path: &Path, owner: u32) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|file| file.uid() != owner)
 }
 
 /// Removes the socket of a gateway that is gone.
@@ -111,7 +182,7 @@ pub fn is_alive(path: &Path) -> bool {
         connect(&socket, &address)
     });
     // Not to wait: a gateway whose backlog is full is alive, and says so by EAGAIN.
-    !matches!(connected, Err(rustix::io::Errno::CONNREFUSED | rustix::io::Errno::NOENT))
+    !matches!(connected, Err(Errno::CONNREFUSED | Errno::NOENT))
 }
 
 /// A listening socket that its owner alone may connect to.
@@ -125,12 +196,31 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
     Ok(UnixListener::from(socket))
 }
 
-impl Drop for Claimed {
-    fn drop(&mut self) {
+impl Claimed {
+    /// Where the socket is.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+}
+
+impl Place {
+    /// The socket's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes the socket's path away.
+    pub fn remove(&self) {
         // Another file may have come to the path since; that one is not ours to remove.
         if std::fs::symlink_metadata(&self.path).is_ok_and(|metadata| metadata.ino() == self.inode) {
             let _: io::Result<()> = std::fs::remove_file(&self.path);
         }
+    }
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        self.place.remove();
     }
 }
 

@@ -11,6 +11,9 @@ use polder_devices::af_xdp::Level;
 /// One line for each port, tunnel and bridge, and one that says that it runs.
 pub(super) fn announce(gateway: &Gateway, took: Nanos) {
     let configuration = &gateway.configuration;
+    if let Some(before) = &gateway.before {
+        tracing::warn!("{before}");
+    }
     gateway.ports.iter().for_each(announce_port);
     for tunnel in &configuration.tunnels {
         let over = configuration.name_of(tunnel.port).unwrap_or_default();

@@ -3,6 +3,7 @@
 use super::clock::Clock;
 use super::gateway::Gateway;
 use super::run::{SharedGateway, lock};
+use super::supervise::{Loss, Thread};
 use crate::capture::pcapng::{self, PacketBlock, Totals, Way};
 use crate::capture::{CaptureRequest, from_digits};
 use crate::control::{Answer, Capturing, Fault, Refusal, Response};
@@ -14,7 +15,6 @@ use std::io::{self, BufWriter, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Captures at the same time.
@@ -40,9 +40,10 @@ pub(super) struct Captures {
 }
 
 struct Running {
+    capture: u64,
     stream: UnixStream,
     is_ending: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
+    thread: Thread<()>,
 }
 
 /// The way to a reader that may pause as long as it likes, until the gateway ends.
@@ -95,6 +96,17 @@ impl Captures {
         }
     }
 
+    /// Ends captures whose thread was lost: workers let go of their taps, and whoever reads sees the end.
+    pub(super) fn look(&self, gateway: &SharedGateway) {
+        // While one begins there is time later.
+        let Ok(mut running) = self.running.try_lock() else { return };
+        for Running { capture, stream, .. } in running.extract_if(.., |it| it.thread.status().is_lost()) {
+            lock(gateway).untap(capture);
+            // A reader that is gone needs no end.
+            let _: io::Result<()> = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
     fn try_begin(
         &self,
         gateway: &SharedGateway,
@@ -102,7 +114,7 @@ impl Captures {
         stream: &UnixStream,
     ) -> Result<(), Refusal> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.retain(|capture| !capture.thread.is_finished());
+        running.retain(|capture| !capture.thread.is_over());
         if running.len() >= MOST {
             return Err(refusal(Fault::Runtime, format!("{MOST} captures are running: end one of them")));
         }
@@ -122,6 +134,7 @@ impl Captures {
         let own = Patient::new(own, Arc::clone(&is_ending)).map_err(system)?;
         let offset = since_1970().saturating_sub(locked.clock.now().0);
         let readers = begin_taps(&mut locked, capture, port, request, &Arc::new(program));
+        let threads = locked.threads.clone();
         drop(locked);
         let writer = Writer {
             gateway: Arc::clone(gateway),
@@ -132,7 +145,7 @@ impl Captures {
             left: request.count.unwrap_or(u64::MAX),
         };
         let (name, longest) = (request.port.clone(), request.longest.min(LONGEST));
-        let thread = std::thread::Builder::new().name("capture".to_owned()).spawn(move || {
+        let thread = threads.spawn("capture", Loss::Repaired, move || {
             let mut writer = writer;
             if let Err(error) = writer.run(&name, longest) {
                 tracing::debug!(%error, "a capture has ended");
@@ -140,7 +153,7 @@ impl Captures {
             writer.close();
         });
         let thread = thread.map_err(system)?;
-        running.push(Running { stream: other, is_ending, thread });
+        running.push(Running { capture, stream: other, is_ending, thread });
         Ok(())
     }
 }
@@ -148,12 +161,12 @@ impl Captures {
 impl Drop for Captures {
     fn drop(&mut self) {
         let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for Running { stream, is_ending, thread } in running.drain(..) {
+        for Running { stream, is_ending, thread, .. } in running.drain(..) {
             is_ending.store(true, Ordering::Relaxed);
             // The thread sees the end, as if who asked had enough.
             let _: io::Result<()> = stream.shutdown(std::net::Shutdown::Read);
-            if thread.join().is_err() {
-                tracing::error!("a capture's thread has panicked");
+            if thread.join().is_none() {
+                tracing::error!("a capture's thread was lost");
             }
         }
     }

@@ -36,6 +36,11 @@ impl Manager {
         }
     }
 
+    /// Tells the service manager something, whichever there is.
+    pub(super) fn tell_any(states: &[NotifyState<'_>]) {
+        Self { watchdog: None }.tell(states);
+    }
+
     /// Says that a reload begins, as `Type=notify-reload` expects it.
     pub(super) fn reloading(self) {
         match NotifyState::monotonic_usec_now() {
@@ -68,7 +73,7 @@ impl Watchdog {
         }
         self.rounds = rounds;
         self.fed_at = now;
-        Manager { watchdog: None }.tell(&[NotifyState::Watchdog]);
+        Manager::tell_any(&[NotifyState::Watchdog]);
     }
 }
 

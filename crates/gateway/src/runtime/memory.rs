@@ -5,6 +5,7 @@
 //! What a device holds is fixed for the life of the gateway: then only the fragments grow.
 
 use super::clock::Clock;
+use super::supervise::{Loss, Thread, Threads};
 use crate::config::buffers::{Buffers, is_registered};
 use crate::config::model::{Configuration, Device, Port};
 use anyhow::{Context as _, Result};
@@ -14,7 +15,6 @@ use polder_buffers::{
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Fewest frames that a class has, and keeps ready when it grows.
@@ -43,7 +43,7 @@ pub struct Memory {
 struct ReloadThread {
     waker: Waker,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<Thread<()>>,
 }
 
 impl Memory {
@@ -51,12 +51,12 @@ impl Memory {
     ///
     /// # Errors
     /// When the system has no memory for it, or no thread.
-    pub fn new(configuration: &Configuration, clock: Clock) -> Result<Self> {
+    pub fn new(configuration: &Configuration, clock: Clock, supervised: &Threads) -> Result<Self> {
         let manager = BufferManager::new(options(configuration)).context("no packet memory")?;
         let mut memory = Self::of(Arc::new(manager));
         let threads = names(&configuration.buffers);
         for (reloader, (name, nice)) in memory.manager.reloaders().into_iter().zip(threads) {
-            memory.reloaders.push(ReloadThread::start(reloader, name, nice, clock)?);
+            memory.reloaders.push(ReloadThread::start(reloader, (name, nice), clock, supervised)?);
         }
         Ok(memory)
     }
@@ -84,10 +84,15 @@ impl Memory {
 }
 
 impl ReloadThread {
-    fn start(mut reloader: Reloader, name: &str, nice: i32, clock: Clock) -> Result<Self> {
+    fn start(
+        mut reloader: Reloader,
+        (name, nice): (&str, i32),
+        clock: Clock,
+        supervised: &Threads,
+    ) -> Result<Self> {
         let (waker, stop) = (reloader.waker(), Arc::new(AtomicBool::new(false)));
         let stopped = Arc::clone(&stop);
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let thread = supervised.spawn(name, Loss::Ends, move || {
             set_priority(nice);
             // Relaxed: whoever sets it rings the bell, which orders more than is needed here.
             while !stopped.load(Ordering::Relaxed) {
@@ -104,8 +109,8 @@ impl Drop for ReloadThread {
         self.stop.store(true, Ordering::Relaxed);
         self.waker.wake();
         let Some(thread) = self.thread.take() else { return };
-        if thread.join().is_err() {
-            tracing::error!("a reload worker has panicked; memory was not brought in after that");
+        if thread.join().is_none() {
+            tracing::error!("a reload worker was lost; memory was not brought in after that");
         }
     }
 }
@@ -233,7 +238,8 @@ mod tests {
     fn no_buffer_crosses_4096() {
         for (gateway, most) in [("", 1024), ("slot_bytes = 4096", 2048)] {
             let text = format!("[gateway]\nmemory_mib = 8\n{gateway}");
-            let memory = Memory::new(&configuration(&text), Clock::start()).expect("memory for a test");
+            let memory = Memory::new(&configuration(&text), Clock::start(), &Threads::default())
+                .expect("memory for a test");
             let mut pool = memory.pool();
             let sizes = (1..=most).step_by(37).chain([64, 65, most, 4095, 4096]);
             let frames = sizes.filter_map(|bytes| pool.take_for(bytes)).collect::<Vec<_>>();
@@ -295,7 +301,8 @@ mod tests {
     #[test]
     fn a_gateways_memory_grows_and_shrinks() {
         let text = "[gateway]\nmemory_mib = 16\n[buffers]\nidle_seconds = 1";
-        let memory = Memory::new(&configuration(text), Clock::start()).expect("memory for a test");
+        let memory = Memory::new(&configuration(text), Clock::start(), &Threads::default())
+            .expect("memory for a test");
         let data = || memory.manager().accounts()[1];
         let (mut pool, before) = (memory.pool(), data());
         let mut taken = drain(&mut pool);
@@ -322,7 +329,8 @@ mod tests {
     #[test]
     fn without_reload_the_taker_brings_memory_in() {
         let text = "[gateway]\nmemory_mib = 16\n[buffers]\nreload = false";
-        let memory = Memory::new(&configuration(text), Clock::start()).expect("memory for a test");
+        let memory = Memory::new(&configuration(text), Clock::start(), &Threads::default())
+            .expect("memory for a test");
         let mut pool = memory.pool();
         let mut taken = drain(&mut pool);
         let events = memory.manager().accounts()[1].events;

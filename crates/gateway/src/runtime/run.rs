@@ -1,4 +1,7 @@
-//! `polder run`: from a file to a running gateway, until a signal ends it.
+//! `polder run`: from a file to a running gateway, until a signal ends it or one of its threads is lost.
+//!
+//! All of it happens on a thread of its own, which the supervisor watches; the first thread of the process waits for
+//! the outcome, and is there for the case that the end itself hangs.
 //!
 //! 1. The file is read and checked.
 //! 2. The control socket is claimed: a gateway that runs already is disturbed by nothing.
@@ -8,11 +11,14 @@
 
 use super::announce::{announce, farewell};
 use super::clock::Clock;
-use super::gateway::Gateway;
+use super::ending::{self, Ending};
+use super::gateway::{Gateway, Opener};
 use super::hooks::{self, Watch};
 use super::manager::{Manager, NotifyState};
 use super::service::Service;
+use super::supervise::{Loss, LostThread, Supervisor};
 use crate::config;
+use crate::control::last_words::{self, LastWords};
 use crate::control::server::Server;
 use crate::control::socket;
 use anyhow::{Context as _, Result};
@@ -25,6 +31,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A gateway that the control thread and the socket's thread share.
@@ -38,12 +45,59 @@ pub fn lock(gateway: &Mutex<Gateway>) -> MutexGuard<'_, Gateway> {
 /// Runs the gateway that `path` describes until SIGINT or SIGTERM; SIGHUP reloads the file.
 ///
 /// # Errors
-/// When the file is wrong, another gateway has the control socket, or a port cannot be opened. What had
-/// been opened is closed again.
+/// When the file is wrong, another gateway has the control socket, or a port cannot be opened; what had
+/// been opened is closed again. [`LostThread`] when one of its threads is lost.
 pub fn run(path: &Path) -> Result<()> {
+    run_on(path, None)
+}
+
+/// The same with ports that somebody else opens.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with(path: &Path, open: Opener) -> Result<()> {
+    run_on(path, Some(open))
+}
+
+fn run_on(path: &Path, open: Option<Opener>) -> Result<()> {
+    let (told, outcome) = sync_channel(2);
+    let ending = Arc::new(Ending::default());
+    let (last, lost_told) = (Arc::clone(&ending), told.clone());
+    let supervisor = Supervisor::start(move |lost| {
+        // First of all: the first thread ends what hangs.
+        let _ = lost_told.try_send(Outcome::Lost);
+        last.end(lost)
+    });
+    let supervisor = supervisor.context("cannot start the supervisor's thread")?;
+    let path = std::path::absolute(path).context("there is no current directory")?;
+    let threads = supervisor.threads().clone();
+    let gateway = threads.spawn("gateway", Loss::Ends, move || {
+        let result = serve(&path, open, &supervisor, &ending);
+        // Before the supervisor goes, with which this closure ends.
+        let _ = told.send(Outcome::Ended(result));
+    });
+    gateway.context("cannot start the gateway's thread")?;
+    match outcome.recv() {
+        Ok(Outcome::Ended(result)) => result,
+        Ok(Outcome::Lost) | Err(_) => {
+            std::thread::sleep(ending::PATIENCE);
+            tracing::error!("the end takes too long");
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)?;
+            Ok(())
+        }
+    }
+}
+
+/// How a gateway has ended, for the first thread of the process.
+enum Outcome {
+    Ended(Result<()>),
+    /// A thread was lost, and the supervisor is about to end the process.
+    Lost,
+}
+
+fn serve(path: &Path, open: Option<Opener>, supervisor: &Supervisor, ending: &Ending) -> Result<()> {
     let begun = Clock::start();
     let config::Loaded { configuration, warnings } = config::load(path)?;
-    let path = std::path::absolute(path).context("there is no current directory")?;
     for warning in warnings.findings() {
         tracing::warn!("{}:{}: {}", warning.file, warning.line, warning.message);
     }
@@ -52,21 +106,27 @@ pub fn run(path: &Path) -> Result<()> {
     let claimed = socket::claim(&control)?;
     let ports = hooks::ports(&configuration);
     let found = hooks::admit(&configuration, &ports)?;
-    let mut gateway = Gateway::start(configuration)?;
+    let before = last_words::before(&control);
+    let _: Result<(), _> = ending.socket.set(claimed.place().clone());
+    let threads = supervisor.threads();
+    let mut gateway = Gateway::start(configuration, threads, open)?;
+    gateway.before = before;
     gateway.hooks =
         Watch::start(ports, found).context("cannot start the thread that watches the kernel's hooks")?;
     let clock = gateway.clock;
     let gateway = Arc::new(Mutex::new(gateway));
+    let _: Result<(), _> = ending.gateway.set(Arc::clone(&gateway));
     let manager = Manager::new();
-    let service = Arc::new(Service::new(Arc::clone(&gateway), manager, path));
+    let service = Arc::new(Service::new(Arc::clone(&gateway), manager, path.to_owned()));
     let answering = Arc::clone(&service);
     let capturing = Arc::clone(&service);
     let capture = move |request: &_, stream| capturing.capture(request, stream);
-    let server = Server::start(claimed, clock, move |request| answering.answer(request), capture)
+    let answer = move |request| answering.answer(request);
+    let server = Server::start((claimed, clock), threads, answer, capture)
         .context("cannot start the control socket's thread")?;
     announce(&lock(&gateway), begun.elapsed());
     manager.tell(&[NotifyState::Ready]);
-    attend(&mut signals, &service, manager);
+    let ended = attend(&mut signals, &service, manager, supervisor);
     manager.tell(&[NotifyState::Stopping]);
     // The socket's thread has the gateway too; it goes first.
     drop(server);
@@ -75,32 +135,47 @@ pub fn run(path: &Path) -> Result<()> {
     let mut gateway = lock(&gateway);
     gateway.stop();
     farewell(&gateway);
+    let words = LastWords::of(&control);
+    if let Err(lost) = ended {
+        words.say(&lost.to_string()).context("cannot leave a note beside the control socket")?;
+        return Err(lost.into());
+    }
+    words.forget();
     Ok(())
 }
 
-/// The control loop.
-fn attend(signals: &mut Signals, service: &Service, manager: Manager) {
+/// The control loop, until a signal ends it or the supervisor is lost.
+fn attend(
+    signals: &mut Signals,
+    service: &Service,
+    manager: Manager,
+    supervisor: &Supervisor,
+) -> Result<(), LostThread> {
     let mut watchdog = manager.watchdog();
     let clock = lock(service.gateway()).clock;
     loop {
+        supervisor.check()?;
+        service.look();
         let (pause, ear) = {
             let mut gateway = lock(service.gateway());
             let pause = gateway.tick();
             watchdog.look(&gateway);
             (pause, gateway.ear())
         };
-        let end = clock.now() + pause.min(watchdog.pause());
-        let mut signal = signals.wait(timespec(end.since(clock.now())), ear.as_deref());
+        let ears = [supervisor.event(), ear.as_deref()];
+        let end = clock.now() + pause.min(watchdog.pause()).min(supervisor.pause());
+        let mut signal = signals.wait(timespec(end.since(clock.now())), ears);
         while matches!(signal, Some(Signal::News)) {
             let pause = lock(service.gateway()).follow();
             let left = end.since(clock.now());
             if left == Nanos(0) {
                 break;
             }
-            signal = signals.wait(timespec(pause.min(left)), ear.as_deref());
+            supervisor.check()?;
+            signal = signals.wait(timespec(pause.min(left)), ears);
         }
         match signal {
-            Some(Signal::End) => return,
+            Some(Signal::End) => return Ok(()),
             Some(Signal::Reload) => service.reload_by_signal(),
             Some(Signal::News) | None => {}
         }
@@ -116,7 +191,7 @@ struct Signals {
 enum Signal {
     End,
     Reload,
-    /// There is something for [`Gateway::follow`] to do.
+    /// There is something for [`Gateway::follow`] to do, or the supervisor has ended.
     News,
 }
 
@@ -137,9 +212,9 @@ impl Signals {
     }
 
     /// Waits for a signal. `None` when `timeout` has passed without one.
-    fn wait(&mut self, timeout: Timespec, ear: Option<&OwnedFd>) -> Option<Signal> {
+    fn wait(&mut self, timeout: Timespec, ears: [Option<&OwnedFd>; 2]) -> Option<Signal> {
         let mut files = vec![PollFd::new(&self.end, PollFlags::IN), PollFd::new(&self.reload, PollFlags::IN)];
-        files.extend(ear.map(|ear| PollFd::new(ear, PollFlags::IN)));
+        files.extend(ears.into_iter().flatten().map(|ear| PollFd::new(ear, PollFlags::IN)));
         // An interrupted wait is a wait that ended early; the next one sees the byte.
         poll(&mut files, Some(&timeout)).ok()?;
         let is_readable =
@@ -148,7 +223,7 @@ impl Signals {
             return Some(Signal::End);
         }
         if !is_readable(1) {
-            return is_readable(2).then_some(Signal::News);
+            return (is_readable(2) || is_readable(3)).then_some(Signal::News);
         }
         Some({
             let mut bytes = [0; 16];

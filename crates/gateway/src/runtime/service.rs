@@ -33,6 +33,11 @@ impl Service {
         &self.gateway
     }
 
+    /// Ends captures whose thread was lost.
+    pub(super) fn look(&self) {
+        self.captures.look(&self.gateway);
+    }
+
     /// Begins a capture for who is at the other end of `stream`.
     pub(super) fn capture(&self, request: &CaptureRequest, stream: UnixStream) {
         self.captures.begin(&self.gateway, request, stream);

@@ -35,6 +35,15 @@ pub fn show(gateway: &Mutex<Gateway>, what: What) -> Shown {
     let locked = lock(gateway);
     let name = locked.configuration.gateway.name.clone();
     let uptime = uptime(&locked);
+    let lost_threads = match what {
+        What::Ports | What::Workers => locked.lost_threads(),
+        What::Path | What::Tunnels | What::Routes | What::Neighbors | What::Filters | What::Drops => {
+            Vec::new()
+        }
+        What::Counters | What::Steering | What::Buffers | What::Queues | What::Config | What::Fdb => {
+            Vec::new()
+        }
+    };
     let view = match what {
         What::Path => View::Path(path(&locked)),
         What::Ports => View::Ports(locked.ports.iter().map(|state| port(&locked, state)).collect()),
@@ -61,7 +70,7 @@ pub fn show(gateway: &Mutex<Gateway>, what: What) -> Shown {
             View::Fdb(bridges.into_iter().map(|bridge| bridge.fill(&names, second)).collect())
         }
     };
-    Shown { format: FORMAT, gateway: name, uptime_nanos: uptime.0, view }
+    Shown { format: FORMAT, gateway: name, uptime_nanos: uptime.0, lost_threads, view }
 }
 
 /// Time since the start.

@@ -77,6 +77,9 @@ pub struct Shown {
     pub gateway: String,
     /// Time since its start.
     pub uptime_nanos: u64,
+    /// Threads that were lost, in this run of the gateway or at the end of the one before; in the views of ports and workers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost_threads: Vec<String>,
     /// The rows.
     #[serde(flatten)]
     pub view: View,
@@ -141,6 +144,11 @@ impl Shown {
 
     /// The view for a terminal, ending with a newline.
     pub fn draw(&self, look: Look) -> String {
+        let lost = self.lost_threads.iter().map(|lost| format!("{} {lost}\n", look.bad("✗")));
+        self.draw_rows(look) + &lost.collect::<String>()
+    }
+
+    fn draw_rows(&self, look: Look) -> String {
         match &self.view {
             View::Path(path) => path.draw(&self.gateway, self.uptime_nanos, look),
             View::Ports(rows) => ports::draw(rows, look),
@@ -226,7 +234,13 @@ mod tests {
     }
 
     fn shown(view: View) -> Shown {
-        Shown { format: FORMAT, gateway: "gw".to_owned(), uptime_nanos: 1_000_000_000, view }
+        Shown {
+            format: FORMAT,
+            gateway: "gw".to_owned(),
+            uptime_nanos: 1_000_000_000,
+            lost_threads: Vec::new(),
+            view,
+        }
     }
 
     /// A field that goes or is named otherwise is a new format; one that comes is not.

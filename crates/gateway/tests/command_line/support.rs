@@ -119,6 +119,10 @@ impl Gateway {
         &self.folder.as_ref().expect("it is given away at the end").0
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn file(&self) -> PathBuf {
         self.path().join("gw.toml")
     }

@@ -1,5 +1,5 @@
 //! Holding a thread of another process, wherever it is, for a while: what a hypervisor or a busy
-//! scheduler does to a worker.
+//! scheduler does to a worker. And ending one, as nothing can prepare for.
 //!
 //! A process cannot trace its own threads, so the lab starts itself once more to do it.
 
@@ -7,6 +7,8 @@ mod sys;
 
 use crate::command::Running;
 use anyhow::{Context as _, ensure};
+use std::fs;
+use std::os::unix::fs::FileExt as _;
 use std::process::Command;
 use std::time::Duration;
 
@@ -22,6 +24,29 @@ pub fn hold(thread: i32, times: u32, hold: Duration, pause: Duration) -> anyhow:
         })?;
     }
     Ok(())
+}
+
+/// Ends thread `thread` of another process where it is: it makes the system call `exit`, unwinds nothing and drops
+/// nothing.
+///
+/// # Errors
+/// When the thread cannot be traced, or the lab does not know the machine's registers (it knows x86-64).
+pub fn end(thread: i32) -> anyhow::Result<()> {
+    let call = call_instruction(thread).with_context(|| format!("thread {thread} cannot be looked at"))?;
+    sys::end(thread, call).with_context(|| format!("thread {thread} cannot be ended; run as root"))
+}
+
+/// Where in the memory of a process an instruction stands that makes a system call: in the part that the kernel gives to each.
+fn call_instruction(thread: i32) -> anyhow::Result<u64> {
+    let maps = fs::read_to_string(format!("/proc/{thread}/maps"))?;
+    let line = maps.lines().find(|line| line.ends_with("[vdso]")).context("there is no vDSO")?;
+    let (begin, end) =
+        line.split_once(' ').and_then(|(range, _)| range.split_once('-')).context("odd maps")?;
+    let (begin, end) = (u64::from_str_radix(begin, 16)?, u64::from_str_radix(end, 16)?);
+    let mut code = vec![0; usize::try_from(end - begin)?];
+    fs::File::open(format!("/proc/{thread}/mem"))?.read_exact_at(&mut code, begin)?;
+    let at = code.windows(sys::CALL.len()).position(|bytes| bytes == sys::CALL);
+    Ok(begin + u64::try_from(at.context("the vDSO makes no system call")?)?)
 }
 
 /// Has thread `thread` of this process held as [`hold`] says; returns when it is over.

@@ -20,6 +20,7 @@ mod run;
 mod setup;
 mod stand;
 mod start;
+mod supervise;
 
 pub use run::{Goal, Promise, Run};
 
@@ -46,6 +47,7 @@ pub struct Scenario {
 pub const ALL: &[Scenario] = &[
     meters::SCENARIO,
     start::SCENARIO,
+    supervise::SCENARIO,
     buffers::SCENARIO,
     engine::SCENARIO,
     afxdp::SCENARIO,

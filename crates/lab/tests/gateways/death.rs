@@ -7,20 +7,20 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 const LEFT: Ipv4Addr = Ipv4Addr::new(10, 70, 0, 1);
-const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 70, 0, 2);
+pub(crate) const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 70, 0, 2);
 /// The gateway's own kernel, on its left interface.
-const KERNEL: Ipv4Addr = Ipv4Addr::new(10, 70, 0, 9);
+pub(crate) const KERNEL: Ipv4Addr = Ipv4Addr::new(10, 70, 0, 9);
 
 /// left – gateway – right.
-struct Net {
-    left: Namespace,
-    gateway: Namespace,
+pub(crate) struct Net {
+    pub(crate) left: Namespace,
+    pub(crate) gateway: Namespace,
     right: Namespace,
-    topology: Topology,
+    pub(crate) topology: Topology,
 }
 
 impl Net {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut topology = Topology::new().unwrap();
         let (left, gateway, right) = (
             topology.namespace("left").unwrap(),
@@ -35,8 +35,12 @@ impl Net {
         Self { left, gateway, right, topology }
     }
 
-    fn start(&self, on_exit: &str) -> Gateway {
-        let text = format!(
+    pub(crate) fn start(&self, on_exit: &str) -> Gateway {
+        Gateway::start(&self.topology, &self.gateway, &Self::text(on_exit))
+    }
+
+    pub(crate) fn text(on_exit: &str) -> String {
+        format!(
             r#"
 [port.eth0]
 interface = "eth0"
@@ -47,8 +51,7 @@ on_exit = "{on_exit}"
 [bridge.lan]
 members = ["eth0", "eth1"]
 "#
-        );
-        Gateway::start(&self.topology, &self.gateway, &text)
+        )
     }
 
     /// Does something while packets run from left to right.

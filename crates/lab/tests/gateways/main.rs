@@ -26,6 +26,7 @@ mod router;
 mod routing;
 mod segments;
 mod silent;
+mod supervise;
 mod tunnel;
 mod usb;
 mod walk;

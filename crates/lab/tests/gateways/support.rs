@@ -65,7 +65,17 @@ impl Gateway {
         };
         fs::write(&file, Self::whole(&socket, text)).unwrap();
         let process = Running::start(namespace.name(), program().arg("run").arg(&file)).unwrap();
-        let mut gateway = Self { process, file, socket, command: Box::new(program) };
+        Self::of(process, file, socket, Box::new(program))
+    }
+
+    /// A gateway that was started, as soon as it answers.
+    pub(crate) fn of(
+        process: Running,
+        file: PathBuf,
+        socket: PathBuf,
+        command: Box<dyn Fn() -> Command>,
+    ) -> Self {
+        let mut gateway = Self { process, file, socket, command };
         gateway.wait();
         gateway
     }
@@ -75,7 +85,7 @@ impl Gateway {
         &self.socket
     }
 
-    fn whole(socket: &std::path::Path, text: &str) -> String {
+    pub(crate) fn whole(socket: &std::path::Path, text: &str) -> String {
         let gateway = format!("version = 1\n[gateway]\ncontrol = {:?}\n", socket.display().to_string());
         // Keys of [gateway] may come first in `text`.
         format!("{gateway}{text}")
@@ -155,6 +165,21 @@ impl Gateway {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.split_whitespace().next().unwrap().parse().unwrap()
+    }
+
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Waits for it to end by itself; gives its exit code.
+    pub(crate) fn wait_for_end(&mut self) -> Option<i32> {
+        self.process.wait(SOON).unwrap().code()
+    }
+
+    /// What `polder show WHAT` says, when there is no gateway.
+    pub(crate) fn refuses(&self, what: &str) -> String {
+        format!("{:#}", self.ask(what).unwrap_err())
     }
 
     /// Ends it as nothing can prepare for.

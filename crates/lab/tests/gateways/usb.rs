@@ -18,21 +18,21 @@ const HOST: Ipv4Addr = Ipv4Addr::new(10, 90, 0, 2);
 const MOMENT: Duration = Duration::from_millis(300);
 
 /// A station, and a gateway whose one cable is that of a USB adapter.
-struct Desk {
+pub(crate) struct Desk {
     topology: Topology,
     station: Namespace,
-    gateway: Namespace,
+    pub(crate) gateway: Namespace,
 }
 
 impl Desk {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut topology = Topology::new().unwrap();
         let (station, gateway) = (topology.namespace("sta").unwrap(), topology.namespace("gw").unwrap());
         Self { topology, station, gateway }
     }
 
     /// Plugs the adapter in: the other end of its cable is `wire0` of the station.
-    fn plug_in(&self, door: Door) -> Shown {
+    pub(crate) fn plug_in(&self, door: Door) -> Shown {
         let wire = Wire::Tap { name: "wire0".to_owned(), mtu: 1500 };
         let options = model::Options::default();
         let shown = self.station.inside(|| Shown::start(options, wire, door, "1-1")).unwrap().unwrap();
@@ -41,7 +41,7 @@ impl Desk {
         shown
     }
 
-    fn start(&self, server: &str, more: &str) -> Gateway {
+    pub(crate) fn start(&self, server: &str, more: &str) -> Gateway {
         let text = format!(
             r#"
 [port.usb]

@@ -1,8 +1,16 @@
 //! Expressions in tcpdump's syntax, compiled by libpcap.
+//!
+//! For root the library runs in a process of its own, as the user nobody and without any privilege: it is a large
+//! parser, and nothing that root may do is needed for it. The expression goes there by standard input and the program
+//! comes back as a line of digits.
 
 mod sys;
 
+use crate::capture::{from_digits, to_digits};
 use polder_datapath::capture::Instruction;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
 
 /// Why an expression gives no program.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +29,63 @@ pub(super) enum ExpressionError {
         /// What the library says.
         why: String,
     },
+    /// The process that compiles cannot be started, or says nothing of use.
+    #[error("cannot compile the expression without privileges, as user {NOBODY}: {0}")]
+    Apart(String),
+}
+
+/// The user and the group nobody, by the kernel's number for those without one (`overflowuid`).
+const NOBODY: u32 = 65_534;
+/// Longest expression that is compiled, in bytes.
+const LONGEST: u64 = 1 << 20;
+/// How a line of the compiling process begins.
+const DONE: &str = "program ";
+const BAD: &str = "bad ";
+const NO_LIBRARY: &str = "library ";
+
+/// Compiles an expression where the library can do no harm.
+pub(super) fn compile_apart(expression: &str, longest: u32) -> Result<Vec<Instruction>, ExpressionError> {
+    if expression.trim().is_empty() || !rustix::process::geteuid().is_root() {
+        return compile(expression, longest);
+    }
+    let text = ask_apart(expression, longest).map_err(|error| ExpressionError::Apart(error.to_string()))?;
+    let text = text.trim_end();
+    if let Some(why) = text.strip_prefix(BAD) {
+        return Err(ExpressionError::Bad { expression: expression.to_owned(), why: why.to_owned() });
+    }
+    if let Some(why) = text.strip_prefix(NO_LIBRARY) {
+        return Err(ExpressionError::NoLibrary(why.to_owned()));
+    }
+    let program = text.strip_prefix(DONE).and_then(from_digits);
+    program.ok_or_else(|| ExpressionError::Apart("it has ended without a program".to_owned()))
+}
+
+fn ask_apart(expression: &str, longest: u32) -> io::Result<String> {
+    // This program, also where its path may not be walked by others. Supplementary groups go with the user.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("compile-expression").arg(longest.to_string()).uid(NOBODY).gid(NOBODY).current_dir("/");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    if let Some(mut input) = child.stdin.take() {
+        input.write_all(expression.as_bytes())?;
+    }
+    let output = child.wait_with_output()?;
+    String::from_utf8(output.stdout).map_err(io::Error::other)
+}
+
+/// Compiles the expression on standard input; says what has become of it on standard output.
+///
+/// # Errors
+/// When it cannot be read, or privileges cannot be given up for good.
+pub(super) fn compile_for_parent(longest: u32) -> io::Result<()> {
+    rustix::thread::set_no_new_privs(true)?;
+    let mut expression = String::new();
+    io::stdin().lock().take(LONGEST).read_to_string(&mut expression)?;
+    let line = match compile(&expression, longest) {
+        Ok(program) => format!("{DONE}{}\n", to_digits(&program)),
+        Err(ExpressionError::Bad { why, .. }) => format!("{BAD}{why}\n"),
+        Err(ExpressionError::NoLibrary(why) | ExpressionError::Apart(why)) => format!("{NO_LIBRARY}{why}\n"),
+    };
+    io::stdout().lock().write_all(line.as_bytes())
 }
 
 /// Compiles an expression; an empty one matches everything, and needs no library.

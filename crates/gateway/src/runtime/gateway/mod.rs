@@ -26,6 +26,7 @@ use super::hooks::Watch;
 use super::memory::Memory;
 use super::path::Paths;
 use super::routing::Ports;
+use super::supervise::{Thread, Threads};
 use super::tables::Lasting;
 use super::wake::Bell;
 use super::worker::{Command, Report, Worker};
@@ -36,10 +37,11 @@ use polder_datapath::engine::{Books, Tables};
 use polder_datapath::forward::{BridgeCounters, Links, SweepCursor};
 use polder_datapath::steer::{Board, Hasher};
 use polder_datapath::units::Nanos;
+use polder_devices::af_xdp;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
-use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// One worker, from outside.
 pub struct WorkerHandle {
@@ -53,7 +55,7 @@ pub struct WorkerHandle {
     pub board: Option<Arc<Board>>,
     /// How it hashes flows, if workers share.
     pub hasher: Option<Hasher>,
-    thread: Option<JoinHandle<Option<Worker>>>,
+    thread: Option<Thread<Option<Worker>>>,
 }
 
 /// A running gateway.
@@ -70,6 +72,10 @@ pub struct Gateway {
     pub ports: Vec<PortState>,
     /// What outlives configurations.
     pub lasting: Lasting,
+    /// How the gateway before it ended, if that lost a thread.
+    pub before: Option<String>,
+    /// Starts its threads.
+    pub threads: Threads,
     devices: Devices,
     /// The watch over packet hooks of the kernel that are bypassed.
     pub hooks: Watch,
@@ -114,6 +120,11 @@ impl Gateway {
         Accounts::of(&self.worker_counters(), &self.queue_counters())
     }
 
+    /// One sentence for each thread that was lost, in this run or at the end of the one before.
+    pub fn lost_threads(&self) -> Vec<String> {
+        self.before.iter().cloned().chain(self.threads.losses()).collect()
+    }
+
     /// Stops the workers: they send what they have, wait for their frames and let go of their queues.
     pub fn stop(&mut self) {
         for worker in &self.workers {
@@ -121,11 +132,28 @@ impl Gateway {
         }
         for worker in &mut self.workers {
             if let Some(thread) = worker.thread.take()
-                && thread.join().is_err()
+                && thread.join().is_none()
             {
-                tracing::error!("a worker has panicked; its packets are lost");
+                tracing::error!("a worker was lost, and its packets with it");
             }
         }
+    }
+
+    /// Gives interfaces back whose port is `on_exit = "kernel"`, at once, and then ends the workers that there still
+    /// are: one of the gateway's threads is lost. Takes no longer than `limit` to wait for them.
+    pub(super) fn abandon(&mut self, limit: Duration) {
+        let attached = |state: &PortState| Some(state.interface()?.interface.index);
+        let interfaces = self.ports.iter().filter_map(attached).collect::<Vec<_>>();
+        self.ports.iter_mut().for_each(|state| state.attachment = None);
+        self.workers.iter().for_each(|worker| worker.send(Command::Stop));
+        let end = self.clock.now() + Nanos(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+        for thread in self.workers.iter_mut().filter_map(|worker| worker.thread.take()) {
+            // A worker that is lost, or late, keeps what it has until the process ends.
+            let left = Duration::from_nanos(end.since(self.clock.now()).0);
+            let limit = if thread.status().is_lost() { Duration::ZERO } else { left };
+            drop(thread.join_within(limit));
+        }
+        interfaces.into_iter().for_each(af_xdp::restore);
     }
 }
 
@@ -137,7 +165,7 @@ impl Drop for Gateway {
 
 impl WorkerHandle {
     fn send(&self, command: Command) {
-        // A worker that is gone has panicked, which `stop` reports.
+        // A worker that is gone is reported by `stop`, and by the supervisor.
         let _ = self.commands.send(command);
         self.bell.ring();
     }

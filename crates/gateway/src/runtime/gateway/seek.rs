@@ -5,11 +5,13 @@ use super::Gateway;
 use crate::config::model::Device;
 use crate::runtime::adapter;
 use crate::runtime::ports::{OpenPort, receiving};
+use crate::runtime::supervise::{Loss, Thread};
 use anyhow::{Result, anyhow};
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
 /// A port that is being opened on another thread.
-pub(super) struct Seeking(Receiver<Result<OpenPort>>);
+pub(super) struct Seeking(Thread<Result<OpenPort>>);
 
 impl Gateway {
     /// Tries to open a closed port; `None` while it is not known whether that is possible.
@@ -22,22 +24,22 @@ impl Gateway {
                 self.memory.manager().region(),
             ));
         };
-        let Some(Seeking(found)) = &state.seeking else {
-            let (found, seeking) = channel();
+        let Some(Seeking(thread)) = &state.seeking else {
             let (device, port) = (device.clone(), state.configuration.clone());
             let receiving = receiving(&self.configuration);
-            let thread = std::thread::Builder::new().name("seek-adapter".to_owned()).spawn(move || {
-                // When the port is wanted no more, what was found is closed here.
-                let _ = found.send(adapter::open(&device, &port, receiving));
-            });
-            state.seeking = Some(Seeking(seeking));
-            return thread.err().map(|error| Err(error.into()));
+            // When the port is wanted no more, what was found is closed with the thread's result.
+            let seek = move || adapter::open(&device, &port, receiving);
+            return match self.threads.spawn("seek-adapter", Loss::Repaired, seek) {
+                Ok(thread) => {
+                    state.seeking = Some(Seeking(thread));
+                    None
+                }
+                Err(error) => Some(Err(error.into())),
+            };
         };
-        let found = match found.try_recv() {
-            Err(TryRecvError::Empty) => return None,
-            Err(TryRecvError::Disconnected) => {
-                Err(anyhow!("the thread that looks for the adapter has ended"))
-            }
+        let found = match thread.join_within(Duration::ZERO) {
+            Err(RecvTimeoutError::Timeout) if !thread.status().is_lost() => return None,
+            Err(_) => Err(anyhow!("the thread that looked for the adapter was lost; another one looks")),
             Ok(found) => found,
         };
         state.seeking = None;

@@ -7,6 +7,7 @@ use super::{Gateway, WorkerHandle};
 use crate::config::model::Configuration;
 use crate::runtime::memory::class;
 use crate::runtime::sharing::{crew_for, order};
+use crate::runtime::supervise::{Loss, Thread};
 use crate::runtime::wake::Bell;
 use crate::runtime::worker::{Attachment, Command, Estate, Schedule, SendPath, Worker};
 use anyhow::Result;
@@ -17,7 +18,6 @@ use polder_datapath::units::Nanos;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How long what is under way may take: some hundred packets, a thousand times over.
@@ -69,7 +69,7 @@ impl Gateway {
             }
             let cpu = configuration.gateway.cpus.get(number).copied();
             let (go, gate) = channel::<Worker>();
-            let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
+            let thread = self.threads.spawn(&format!("worker-{number}"), Loss::Ends, move || {
                 // Nobody comes when the reload is not made after all.
                 let mut worker = gate.recv().ok()?;
                 pin(cpu);
@@ -142,9 +142,9 @@ impl Gateway {
         self.workers.iter().for_each(|worker| worker.send(Command::Leave));
         let mut workers = Vec::new();
         for handle in &mut self.workers {
-            match handle.thread.take().map(JoinHandle::join) {
-                Some(Ok(worker)) => workers.extend(worker),
-                Some(Err(_)) => tracing::error!("a worker has panicked; its packets and queues are lost"),
+            match handle.thread.take().map(Thread::join) {
+                Some(Some(worker)) => workers.extend(worker),
+                Some(None) => tracing::error!("a worker was lost, and its packets and queues with it"),
                 None => {}
             }
         }

@@ -12,6 +12,7 @@ use crate::runtime::memory::Memory;
 use crate::runtime::path::Paths;
 use crate::runtime::ports::OpenPort;
 use crate::runtime::routing::Seen;
+use crate::runtime::supervise::Threads;
 use crate::runtime::tables::{Lasting, tables};
 use crate::runtime::tunnels::add_links;
 use anyhow::Result;
@@ -28,15 +29,16 @@ use std::sync::mpsc::channel;
 pub const MOST_PORTS: usize = 1024;
 
 impl Gateway {
-    /// Opens the ports and starts the workers.
+    /// Opens the ports, by `open` if there is one, and starts the workers as `threads`.
     ///
     /// # Errors
     /// When a port cannot be opened, memory cannot be had or a thread cannot be started; what had been
     /// opened is closed again.
-    pub fn start(configuration: Configuration) -> Result<Self> {
+    pub fn start(configuration: Configuration, threads: &Threads, open: Option<Opener>) -> Result<Self> {
         let clock = Clock::start();
-        let memory = Memory::new(&configuration, clock)?;
-        Self::start_with(configuration, memory, clock, Devices::of_machine())
+        let memory = Memory::new(&configuration, clock, threads)?;
+        let devices = open.map_or_else(Devices::of_machine, Devices::opened_by);
+        Self::start_with(configuration, memory, (clock, threads.clone()), devices)
     }
 
     /// The same with packet memory that others use too, and with ports that somebody else opens, such
@@ -45,14 +47,14 @@ impl Gateway {
     /// # Errors
     /// As [`Gateway::start`].
     pub fn start_on(configuration: Configuration, memory: &Arc<BufferManager>, open: Opener) -> Result<Self> {
-        let devices = Devices::opened_by(open);
-        Self::start_with(configuration, Memory::of(Arc::clone(memory)), Clock::start(), devices)
+        let (memory, devices) = (Memory::of(Arc::clone(memory)), Devices::opened_by(open));
+        Self::start_with(configuration, memory, (Clock::start(), Threads::default()), devices)
     }
 
     fn start_with(
         configuration: Configuration,
         memory: Memory,
-        clock: Clock,
+        (clock, threads): (Clock, Threads),
         devices: Devices,
     ) -> Result<Self> {
         let (report, reports) = channel();
@@ -74,6 +76,8 @@ impl Gateway {
             memory,
             devices,
             clock,
+            threads,
+            before: None,
             workers: Vec::new(),
             lasting,
             hooks: Watch::default(),

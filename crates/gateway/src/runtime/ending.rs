@@ -1,0 +1,74 @@
+//! The end of a gateway that has lost a thread without which it cannot go on.
+//!
+//! 1. The first thread of the process is told: it ends the process by SIGKILL if the rest takes too long.
+//! 2. What has happened is written down, beside the control socket and for the service manager.
+//! 3. Interfaces go back to the kernel, as `on_exit` says; workers that are left end in order.
+//! 4. The process ends with code 3.
+//!
+//! The lost thread may have died with any lock in its hands, so nothing here waits for one without a limit.
+
+use super::gateway::Gateway;
+use super::manager::{Manager, NotifyState};
+use super::run::SharedGateway;
+use super::supervise::LostThread;
+use crate::control::last_words::LastWords;
+use crate::control::socket::Place;
+use std::sync::{MutexGuard, OnceLock, TryLockError};
+use std::time::Duration;
+
+/// Exit code of a gateway that has lost a thread.
+pub const LOST: u8 = 3;
+/// Time that the whole end may take.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the gateway's lock is waited for, in steps of [`STEP`].
+const LOCK: Duration = Duration::from_millis(200);
+const STEP: Duration = Duration::from_millis(1);
+/// How long workers are given to send what they have.
+const WORKERS: Duration = Duration::from_millis(300);
+
+/// What there is to end; each is known as soon as it is there.
+#[derive(Default)]
+pub(super) struct Ending {
+    pub(super) gateway: OnceLock<SharedGateway>,
+    pub(super) socket: OnceLock<Place>,
+}
+
+impl Ending {
+    /// Ends the gateway and the process.
+    pub(super) fn end(&self, lost: &LostThread) -> ! {
+        let socket = self.socket.get();
+        if let Some(socket) = socket
+            && let Err(error) = LastWords::of(socket.path()).say(&lost.to_string())
+        {
+            tracing::warn!(%error, "cannot leave a note beside the control socket");
+        }
+        let status = format!("ended: {lost}");
+        Manager::tell_any(&[NotifyState::Stopping, NotifyState::Status(&status)]);
+        // Kept until the process ends: nobody changes anything any more.
+        let mut locked = self.gateway.get().map(lock_soon);
+        match &mut locked {
+            Some(Some(gateway)) => gateway.abandon(WORKERS),
+            // The end of the process takes the programs from the interfaces.
+            Some(None) => {
+                tracing::error!("the lost thread has the gateway's lock; the process ends as it is")
+            }
+            None => {}
+        }
+        if let Some(socket) = socket {
+            socket.remove();
+        }
+        std::process::exit(LOST.into())
+    }
+}
+
+/// The gateway's lock, unless it is held for too long.
+fn lock_soon(gateway: &SharedGateway) -> Option<MutexGuard<'_, Gateway>> {
+    for _ in 0..LOCK.as_millis() {
+        match gateway.try_lock() {
+            Ok(gateway) => return Some(gateway),
+            Err(TryLockError::Poisoned(gateway)) => return Some(gateway.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(STEP),
+        }
+    }
+    None
+}

@@ -1,0 +1,114 @@
+//! The end of a thread, as the kernel reports it to another one.
+//!
+//! `pidfd_open(2)` with `PIDFD_THREAD` (Linux 6.9) is a descriptor that becomes readable when the thread ends. Before
+//! that, an open `/proc/self/task/TID/stat` is looked at: it belongs to this thread also when its number is used anew.
+//!
+//! The first thread of a process is the exception: its descriptor reports the end of the whole process (Linux 6.16).
+//! Nothing that matters runs there.
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
+
+/// The end of one thread.
+#[derive(Debug)]
+pub(super) enum Exit {
+    /// The kernel reports it.
+    Reported(OwnedFd),
+    /// It has to be looked for.
+    Sought(File),
+}
+
+/// `PIDFD_THREAD` of linux/pidfd.h.
+const THREAD: u32 = 0o200;
+
+impl Exit {
+    /// The end of the thread `number`, which runs.
+    ///
+    /// # Errors
+    /// When there is no such thread, or no file descriptor left.
+    pub(super) fn of(number: Pid) -> io::Result<Self> {
+        let flags = PidfdFlags::from_bits_retain(THREAD);
+        match pidfd_open(number, flags) {
+            Ok(event) => Ok(Self::Reported(event)),
+            Err(Errno::SRCH) => Err(Errno::SRCH.into()),
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Err(Errno::MFILE.into()),
+            // Linux before 6.9 knows no such flag; a filter of system calls may refuse it.
+            Err(_) => Self::sought(number),
+        }
+    }
+
+    fn sought(number: Pid) -> io::Result<Self> {
+        let number = number.as_raw_nonzero();
+        File::open(format!("/proc/self/task/{number}/stat")).map(Self::Sought)
+    }
+
+    /// What becomes readable when the thread ends.
+    pub(super) fn event(&self) -> Option<&OwnedFd> {
+        match self {
+            Self::Reported(event) => Some(event),
+            Self::Sought(_) => None,
+        }
+    }
+
+    /// True if the thread has ended.
+    pub(super) fn has_come(&self) -> bool {
+        match self {
+            Self::Reported(event) => is_readable(event),
+            Self::Sought(file) => !is_alive(file),
+        }
+    }
+}
+
+fn is_readable(event: &OwnedFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut files = [PollFd::new(event, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut files, Some(&now)).is_ok_and(|count| count > 0)
+}
+
+/// The third field of the file is the state; its second, the name, is in parentheses and may hold any others.
+fn is_alive(file: &File) -> bool {
+    let mut text = [0; 128];
+    let Ok(length) = file.read_at(&mut text, 0) else { return false };
+    let text = &text[..length];
+    let state = text.iter().rposition(|&byte| byte == b')').and_then(|at| text.get(at + 2));
+    state.is_some_and(|state| !b"ZX".contains(state))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::clock::Clock;
+    use polder_datapath::units::Nanos;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn both_ways_see_the_end_of_a_thread_and_not_before() {
+        for open in [Exit::of, Exit::sought] {
+            let (say, number) = channel();
+            let (end, wait) = channel::<()>();
+            let thread = std::thread::Builder::new().name("a) Z (b".to_owned()).spawn(move || {
+                say.send(rustix::thread::gettid()).unwrap();
+                wait.recv().unwrap_err();
+            });
+            let exit = open(number.recv().unwrap()).unwrap();
+            assert!(!exit.has_come());
+            drop(end);
+            thread.unwrap().join().unwrap();
+            let clock = Clock::start();
+            while !exit.has_come() {
+                assert!(clock.elapsed() < Nanos::from_seconds(5), "{exit:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_thread_that_is_not_there_has_no_end() {
+        let nobody = Pid::from_raw(i32::MAX).unwrap();
+        assert!(Exit::of(nobody).is_err());
+    }
+}

@@ -1,0 +1,388 @@
+//! Supervision: a thread that ends before its work is done is noticed by another thread.
+//!
+//! [`Threads::spawn`] starts a thread and registers it. The supervisor's thread sleeps until the kernel reports the
+//! end of one of them, however it ended: a panic, or an `exit` that unwinds nothing and drops nothing. It holds no
+//! lock of the gateway, so it notices a thread that died with a lock in its hands. Before Linux 6.9 the kernel
+//! reports no ends of threads, and the supervisor looks every [`LOOK`].
+//!
+//! Workers, control, reload and the gateway's own thread end the gateway when they are lost ([`Loss::Ends`]); the
+//! loss of a capture or of a search for an adapter is repaired by its owner ([`Loss::Repaired`]).
+//! `docs/adr/0031-lost-threads.md` says why.
+
+mod exit;
+
+use exit::Exit;
+use polder_datapath::units::Nanos;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Time between two looks at threads whose end the kernel does not report.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// Time that a new thread is given to say its number.
+const BEGIN: Duration = Duration::from_secs(5);
+/// Time between two looks at whether a thread that is waited for was lost.
+const JOIN: Duration = Duration::from_millis(10);
+
+/// Consequence of a lost thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// The gateway ends: packets, frames and locks that the thread held are lost with it.
+    Ends,
+    /// The thread's owner repairs the loss, and the gateway goes on.
+    Repaired,
+}
+
+/// Starts threads, and registers them with the supervisor if there is one.
+#[derive(Clone, Debug)]
+pub struct Threads {
+    registry: Option<Arc<Registry>>,
+}
+
+#[derive(Debug)]
+struct Registry {
+    /// New threads, on their way to the supervisor.
+    new: Mutex<Sender<Watched>>,
+    /// Wakes the supervisor.
+    bell: OwnedFd,
+    stop: AtomicBool,
+    /// One line for each thread that was lost.
+    losses: Mutex<Vec<String>>,
+}
+
+/// A thread's state, as its owner and the supervisor share it.
+#[derive(Debug, Default)]
+pub struct Status(AtomicU8);
+
+const RUNS: u8 = 0;
+const DONE: u8 = 1;
+const PANICKED: u8 = 2;
+const LOST: u8 = 3;
+
+/// A running thread and its result.
+#[derive(Debug)]
+pub struct Thread<T> {
+    result: Receiver<T>,
+    status: Arc<Status>,
+}
+
+/// A thread under supervision.
+#[derive(Debug)]
+struct Watched {
+    name: String,
+    loss: Loss,
+    status: Arc<Status>,
+    exit: Exit,
+}
+
+/// A thread that has ended before its work was done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the thread {name} {}", if *.panicked { "has panicked" } else { "has ended without having finished: it was killed from outside" })]
+pub struct LostThread {
+    /// The thread's name.
+    pub name: String,
+    /// True if it panicked; false if it ended without unwinding.
+    pub panicked: bool,
+}
+
+impl Status {
+    // Relaxed everywhere: a state orders nothing; results come by channels.
+    fn get(&self) -> u8 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, state: u8) {
+        self.0.store(state, Ordering::Relaxed);
+    }
+
+    /// True if the thread was found to have ended before its work was done.
+    pub fn is_lost(&self) -> bool {
+        matches!(self.get(), PANICKED | LOST)
+    }
+}
+
+impl Default for Threads {
+    /// Starts threads without supervision.
+    fn default() -> Self {
+        Self { registry: None }
+    }
+}
+
+impl Threads {
+    /// Starts a thread.
+    ///
+    /// # Errors
+    /// When the system has no thread or no file descriptor left.
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        name: &str,
+        loss: Loss,
+        body: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<Thread<T>> {
+        let status = Arc::new(Status::default());
+        let (begun, number) = channel();
+        let (done, result) = channel();
+        let own = Ending(Arc::clone(&status));
+        std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            // Whoever waits for the number has a deadline of its own.
+            let _ = begun.send(rustix::thread::gettid());
+            let ending = own;
+            let outcome = body();
+            // An owner that is gone wants no result.
+            let _ = done.send(outcome);
+            ending.0.set(DONE);
+        })?;
+        if let Some(registry) = &self.registry {
+            let gone = || io::Error::other(format!("the thread {name} has ended before it began"));
+            let number = number.recv_timeout(BEGIN).map_err(|_| gone())?;
+            match Exit::of(number) {
+                Ok(exit) => {
+                    let status = Arc::clone(&status);
+                    registry.register(Watched { name: name.to_owned(), loss, status, exit });
+                }
+                Err(_) if status.get() == DONE => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Thread { result, status })
+    }
+
+    /// One line for each thread that was lost since the start.
+    pub fn losses(&self) -> Vec<String> {
+        let Some(registry) = &self.registry else { return Vec::new() };
+        registry.losses.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Registry {
+    fn register(&self, watched: Watched) {
+        // A supervisor that has stopped watches nothing.
+        let _ = self.new.lock().unwrap_or_else(PoisonError::into_inner).send(watched);
+        self.ring();
+    }
+
+    fn ring(&self) {
+        // A full counter is a rung bell.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+}
+
+/// Notes a panic on the way out of a thread.
+struct Ending(Arc<Status>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.set(PANICKED);
+        }
+    }
+}
+
+impl<T> Thread<T> {
+    /// The thread's state, for an owner that does not wait.
+    pub fn status(&self) -> &Arc<Status> {
+        &self.status
+    }
+
+    /// Waits for the thread's result; `None` for a thread that was lost.
+    pub fn join(self) -> Option<T> {
+        loop {
+            match self.join_within(JOIN) {
+                Err(RecvTimeoutError::Timeout) if !self.status.is_lost() => {}
+                Err(_) => return None,
+                Ok(result) => return Some(result),
+            }
+        }
+    }
+
+    /// Waits for the thread's result no longer than `limit`.
+    ///
+    /// # Errors
+    /// When the thread was lost, or has not finished.
+    pub fn join_within(&self, limit: Duration) -> Result<T, RecvTimeoutError> {
+        self.result.recv_timeout(limit)
+    }
+
+    /// True if the thread has finished, or was lost.
+    pub fn is_over(&self) -> bool {
+        self.status.get() != RUNS
+    }
+}
+
+/// The supervisor's thread. Dropping it ends supervision.
+pub(super) struct Supervisor {
+    threads: Threads,
+    /// The end of the supervisor's own thread, for the thread that watches it.
+    exit: Exit,
+}
+
+impl Supervisor {
+    /// Starts the thread; `end` is called there when a thread is lost without which the gateway cannot go on.
+    ///
+    /// # Errors
+    /// When the system has no thread or no file descriptor left.
+    pub(super) fn start(end: impl Fn(&LostThread) + Send + 'static) -> io::Result<Self> {
+        let (new, arriving) = channel();
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let (stop, losses) = (AtomicBool::new(false), Mutex::default());
+        let registry = Arc::new(Registry { new: Mutex::new(new), bell, stop, losses });
+        let (begun, number) = channel();
+        let own = Arc::clone(&registry);
+        std::thread::Builder::new().name("supervisor".to_owned()).spawn(move || {
+            let _ = begun.send(rustix::thread::gettid());
+            supervise(&own, &arriving, &end);
+        })?;
+        let number = number.recv_timeout(BEGIN).map_err(io::Error::other)?;
+        let threads = Threads { registry: Some(registry) };
+        Ok(Self { threads, exit: Exit::of(number)? })
+    }
+
+    /// Starts threads under supervision.
+    pub(super) fn threads(&self) -> &Threads {
+        &self.threads
+    }
+
+    /// What becomes readable when the supervisor's own thread ends, where the kernel reports that.
+    pub(super) fn event(&self) -> Option<&OwnedFd> {
+        self.exit.event()
+    }
+
+    /// How long a look at the supervisor's own thread can wait.
+    pub(super) fn pause(&self) -> Nanos {
+        if self.event().is_some() { Nanos(u64::MAX) } else { Nanos::from_millis(50) }
+    }
+
+    /// Says whether the supervisor's own thread is there.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub(super) fn check(&self) -> Result<(), LostThread> {
+        if self.exit.has_come() {
+            return Err(LostThread { name: "supervisor".to_owned(), panicked: false });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        if let Some(registry) = &self.threads.registry {
+            registry.stop.store(true, Ordering::Relaxed);
+            registry.ring();
+        }
+    }
+}
+
+/// Watches threads until it is told to stop.
+fn supervise(registry: &Registry, new: &Receiver<Watched>, end: &impl Fn(&LostThread)) {
+    let mut watched = Vec::<Watched>::new();
+    while !registry.stop.load(Ordering::Relaxed) {
+        watched.extend(new.try_iter());
+        for thread in watched.extract_if(.., |thread| thread.exit.has_come()) {
+            let Some(lost) = thread.lost() else { continue };
+            registry.note(&thread, &lost);
+            if thread.loss == Loss::Ends {
+                end(&lost);
+            }
+        }
+        wait(registry, &watched);
+    }
+}
+
+/// Sleeps until a thread ends or a new one comes.
+fn wait(registry: &Registry, watched: &[Watched]) {
+    let mut files = vec![PollFd::new(&registry.bell, PollFlags::IN)];
+    files.extend(
+        watched
+            .iter()
+            .filter_map(|thread| thread.exit.event())
+            .map(|event| PollFd::new(event, PollFlags::IN)),
+    );
+    let limit = (files.len() <= watched.len()).then_some(&LOOK);
+    // An interrupted wait ended early; the next one goes on.
+    let _ = poll(&mut files, limit);
+    let _ = rustix::io::read(&registry.bell, &mut [0_u8; 8]);
+}
+
+impl Watched {
+    /// The loss, if the thread has not finished its work.
+    fn lost(&self) -> Option<LostThread> {
+        let panicked = match self.status.get() {
+            DONE => return None,
+            state => state == PANICKED,
+        };
+        self.status.set(if panicked { PANICKED } else { LOST });
+        Some(LostThread { name: self.name.clone(), panicked })
+    }
+}
+
+impl Registry {
+    fn note(&self, thread: &Watched, lost: &LostThread) {
+        let what = match thread.loss {
+            Loss::Ends => "the gateway ends",
+            Loss::Repaired => "everything else goes on",
+        };
+        tracing::error!("{lost}; {what}");
+        if let Ok(mut losses) = self.losses.try_lock() {
+            losses.push(lost.to_string());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::clock::Clock;
+    use std::sync::mpsc::sync_channel;
+
+    /// A supervisor, and what it reports.
+    fn supervised() -> (Supervisor, Receiver<LostThread>) {
+        let (send, lost) = sync_channel(8);
+        let supervisor = Supervisor::start(move |thread| send.send(thread.clone()).unwrap()).unwrap();
+        (supervisor, lost)
+    }
+
+    #[test]
+    fn a_thread_that_panics_is_lost_and_one_that_finishes_is_not() {
+        let (supervisor, lost) = supervised();
+        let threads = supervisor.threads();
+        assert_eq!(threads.spawn("pd-done", Loss::Ends, || 17).unwrap().join(), Some(17));
+        let thread = threads.spawn("pd-panics", Loss::Ends, || panic!("injected")).unwrap();
+        assert_eq!(thread.join(), None::<()>);
+        let found = lost.recv_timeout(Duration::from_secs(5)).unwrap();
+        assert_eq!(found, LostThread { name: "pd-panics".to_owned(), panicked: true });
+        assert!(lost.recv_timeout(Duration::from_millis(100)).is_err(), "one loss is one report");
+        assert_eq!(threads.losses(), ["the thread pd-panics has panicked"]);
+    }
+
+    #[test]
+    fn a_loss_that_is_repaired_does_not_end_the_gateway() {
+        let (supervisor, lost) = supervised();
+        let thread = supervisor.threads().spawn("pd-spare", Loss::Repaired, || panic!("injected")).unwrap();
+        let status = Arc::clone(thread.status());
+        assert_eq!(thread.join(), None::<()>);
+        assert!(status.is_lost());
+        assert!(lost.recv_timeout(Duration::from_millis(100)).is_err());
+    }
+
+    #[test]
+    fn threads_without_a_supervisor_end_as_they_like() {
+        let threads = Threads::default();
+        assert_eq!(threads.spawn("pd-alone", Loss::Ends, || 3).unwrap().join(), Some(3));
+        assert_eq!(threads.spawn("pd-alone", Loss::Ends, || panic!("injected")).unwrap().join(), None::<()>);
+        assert!(threads.losses().is_empty());
+    }
+
+    #[test]
+    fn a_supervisor_notices_at_once() {
+        let (supervisor, lost) = supervised();
+        let clock = Clock::start();
+        drop(supervisor.threads().spawn("pd-panics", Loss::Ends, || panic!("injected")).unwrap());
+        lost.recv_timeout(Duration::from_secs(5)).unwrap();
+        assert!(clock.elapsed() < Nanos::SECOND, "{:?}", clock.elapsed());
+    }
+}

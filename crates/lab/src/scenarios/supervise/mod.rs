@@ -1,0 +1,265 @@
+//! `supervise`: a gateway whose worker is lost, and one that is killed: how soon that is noticed, how soon the kernel has
+//! the interfaces back, and what is left behind.
+
+mod left;
+
+use self::left::Left;
+use super::{Goal, Promise, Run, Scenario};
+use crate::clock;
+use crate::command::{self, Running};
+use crate::hold;
+use crate::interrupt;
+use crate::meters::cpu::threads_named;
+use crate::meters::statistics::Samples;
+use crate::peers::polder;
+use crate::report::Better;
+use crate::topology::{End, Namespace, Topology};
+use anyhow::{Context as _, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// The scenario.
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "supervise",
+    about: "a worker that is lost and a gateway that is killed: noticed, given back to the kernel, nothing left behind",
+    needs_root: true,
+    promises: PROMISES,
+    measure,
+};
+
+const NOTICED: &str = "supervise.worker_lost.noticed_ms";
+const LOST_BACK: &str = "supervise.worker_lost.kernel_has_it_ms";
+const KILLED_BACK: &str = "supervise.kill9.kernel_has_it_ms";
+const LEFT_BEHIND: &str = "supervise.left_behind";
+const CONTROL: &str = "supervise.left_behind.with_on_exit_drop";
+
+const PROMISES: &[Promise] = &[
+    Promise { name: NOTICED, unit: "ms", better: Better::Lower, goal: Goal::Value(100.0) },
+    Promise { name: LOST_BACK, unit: "ms", better: Better::Lower, goal: Goal::Value(1000.0) },
+    Promise { name: KILLED_BACK, unit: "ms", better: Better::Lower, goal: Goal::Value(1000.0) },
+    Promise { name: LEFT_BEHIND, unit: "things", better: Better::Lower, goal: Goal::Value(0.0) },
+    // Two programs on interfaces, and two names in the BPF file system.
+    Promise { name: CONTROL, unit: "things", better: Better::Higher, goal: Goal::Value(4.0) },
+];
+
+/// A station, and the gateway's own kernel on the interface to it.
+const STATION: Ipv4Addr = Ipv4Addr::new(10, 89, 0, 1);
+const KERNEL: Ipv4Addr = Ipv4Addr::new(10, 89, 0, 9);
+const STATION_MAC: &str = "02:00:00:00:89:01";
+const KERNEL_MAC: &str = "02:00:00:00:89:09";
+const PORT: u16 = 7007;
+/// Packets are sent this often, so the first one that the kernel has is known that well.
+const INTERVAL: Duration = Duration::from_micros(500);
+/// How long anything may take before it is given up.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long after its cause an event counts as one that does not come.
+const GIVEN_UP: Duration = Duration::from_secs(3);
+/// How long the kernel may take to clear away what a process had.
+const CLEARING: Duration = Duration::from_secs(1);
+
+fn measure(run: &mut Run) -> anyhow::Result<()> {
+    let mut topology = Topology::new()?;
+    run.place("gateway, station, kernel", "any", "not pinned");
+    let net = Net::lay(&mut topology)?;
+    let before = Left::look(&net.gateway, &net.ports)?;
+    let rounds = run.quick_or(5, 20);
+    let (mut noticed, mut lost, mut killed) = (Samples::default(), Samples::default(), Samples::default());
+    let mut left = 0.0;
+    for round in 0..rounds {
+        run.says(&format!("round {} of {rounds}", round + 1));
+        let (saw, back) = net.lose_worker(&topology)?;
+        noticed.push(saw.as_secs_f64() * 1e3);
+        lost.push(back.as_secs_f64() * 1e3);
+        left += net.left_since(&before)?;
+        killed.push(
+            net.kill(&topology, "kernel")?.context("the kernel never had the interface")?.as_secs_f64() * 1e3,
+        );
+        left += net.left_since(&before)?;
+    }
+    run.record(NOTICED, &noticed);
+    run.record(LOST_BACK, &lost);
+    run.record(KILLED_BACK, &killed);
+    run.record_one(LEFT_BEHIND, left);
+    run.says("a gateway that is to leave something");
+    ensure!(net.kill(&topology, "drop")?.is_none(), "the kernel has an interface that was to stay closed");
+    run.record_one(CONTROL, net.left_since(&before)?);
+    net.release()
+}
+
+/// A station at one port of a gateway, nobody at the other.
+struct Net {
+    station: Namespace,
+    gateway: Namespace,
+    /// The gateway's interfaces, whose names are their own on the whole machine: so their NAPI threads are, too.
+    ports: [String; 2],
+    /// In the gateway's kernel.
+    receiver: UdpSocket,
+}
+
+impl Net {
+    fn lay(topology: &mut Topology) -> anyhow::Result<Self> {
+        let (station, gateway) = (topology.namespace("station")?, topology.namespace("gw")?);
+        let ports = [topology.interface("a"), topology.interface("b")];
+        for (port, other) in ports.iter().zip(["eth0", "eth1"]) {
+            let end = |namespace, interface| End { namespace, interface };
+            topology.wire(end(&gateway, port.as_str()), end(&station, other), 1500)?;
+        }
+        for (namespace, interface, ip, mac, peer, peer_mac) in [
+            (&station, "eth0", STATION, STATION_MAC, KERNEL, KERNEL_MAC),
+            (&gateway, ports[0].as_str(), KERNEL, KERNEL_MAC, STATION, STATION_MAC),
+        ] {
+            namespace.ip(&["link", "set", interface, "address", mac])?;
+            namespace.ip(&["address", "add", &format!("{ip}/24"), "dev", interface])?;
+            namespace.ip(&[
+                "neighbour",
+                "replace",
+                &peer.to_string(),
+                "lladdr",
+                peer_mac,
+                "dev",
+                interface,
+            ])?;
+        }
+        let receiver = gateway.inside(|| UdpSocket::bind(SocketAddrV4::new(KERNEL, PORT)))??;
+        receiver.set_nonblocking(true)?;
+        Ok(Self { station, gateway, ports, receiver })
+    }
+
+    /// A gateway that has taken both ports.
+    fn start(&self, topology: &Topology, on_exit: &str) -> anyhow::Result<Running> {
+        let file = topology.directory().join("supervise.toml");
+        fs::write(
+            &file,
+            configuration(&self.ports, on_exit, &file.with_extension("sock").display().to_string()),
+        )?;
+        // Unlike `ip netns exec`, this keeps the mounts, and with them the BPF file system.
+        let mut command = self.nsenter(&polder::program()?);
+        let mut gateway = Running::start("polder", command.arg("run").arg(&file))?;
+        gateway.wait_for("runs gateway", 0, PATIENCE)?;
+        Ok(gateway)
+    }
+
+    fn nsenter(&self, program: &PathBuf) -> std::process::Command {
+        let mut command = std::process::Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.gateway.name())).arg(program);
+        command
+    }
+
+    /// Ends a worker's thread under a stream of packets: until the gateway has said so, and until the kernel has one of them.
+    fn lose_worker(&self, topology: &Topology) -> anyhow::Result<(Duration, Duration)> {
+        let mut gateway = self.start(topology, "kernel")?;
+        let worker = threads_named(gateway.id(), 1, |name| name == "worker-0")?[0];
+        let (noticed, back) = self.under_a_stream(|| {
+            let begin = clock::now();
+            hold::end(worker)?;
+            let told = || gateway.said().contains("the thread worker-0 has ended");
+            // The gateway says so before it lets go of its interfaces.
+            Ok((moment(begin, told)?, moment(begin, || self.has_received())?))
+        })?;
+        let status = gateway.wait(PATIENCE)?;
+        ensure!(status.code() == Some(3), "the gateway ended with {status}, not with code 3");
+        let said =
+            || format!("the loss of a worker had no end: {}", command::last_lines(&gateway.said(), 12));
+        noticed.zip(back).with_context(said)
+    }
+
+    /// Kills a gateway under a stream of packets: until the kernel has one of them, if it ever has.
+    fn kill(&self, topology: &Topology, on_exit: &str) -> anyhow::Result<Option<Duration>> {
+        let mut gateway = self.start(topology, on_exit)?;
+        let process = Pid::from_raw(i32::try_from(gateway.id())?).context("no process")?;
+        self.under_a_stream(|| {
+            let begin = clock::now();
+            kill_process(process, Signal::KILL)?;
+            let back = moment(begin, || self.has_received())?;
+            gateway.wait(PATIENCE)?;
+            Ok(back)
+        })
+    }
+
+    /// Does something while packets for the gateway's kernel knock at the gateway.
+    fn under_a_stream<T>(&self, during: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let sender = self.station.inside(|| UdpSocket::bind(SocketAddrV4::new(STATION, 0)))??;
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| stream(&sender, &over));
+            // The gateway forwards: what the kernel had before is over.
+            std::thread::sleep(Duration::from_millis(100));
+            while self.has_received() {}
+            let result = during();
+            over.store(true, Ordering::Relaxed);
+            result
+        })
+    }
+
+    fn has_received(&self) -> bool {
+        self.receiver.recv(&mut [0; 64]).is_ok()
+    }
+
+    /// What there is now and was not before any gateway.
+    fn left_since(&self, before: &Left) -> anyhow::Result<f64> {
+        let end = clock::now() + CLEARING;
+        loop {
+            let left = Left::look(&self.gateway, &self.ports)?.since(before);
+            if left == 0 || clock::now() > end {
+                return Ok(f64::from(left));
+            }
+            interrupt::sleep(Duration::from_millis(20))?;
+        }
+    }
+
+    /// Opens what the control was to leave closed.
+    fn release(&self) -> anyhow::Result<()> {
+        for port in &self.ports {
+            command::run(self.nsenter(&polder::program()?).args(["release", port]))?;
+        }
+        Ok(())
+    }
+}
+
+/// Sends packets to the gateway's kernel.
+fn stream(sender: &UdpSocket, over: &AtomicBool) {
+    // Relaxed: the flag orders nothing.
+    while !over.load(Ordering::Relaxed) {
+        // While nobody has the interface errors are expected.
+        let _ = sender.send_to(&[0; 64], (KERNEL, PORT));
+        std::thread::sleep(INTERVAL);
+    }
+}
+
+/// How long after `begin` that holds for the first time; `None` when it does not within [`GIVEN_UP`].
+fn moment(begin: Duration, mut holds: impl FnMut() -> bool) -> anyhow::Result<Option<Duration>> {
+    while clock::now() - begin < GIVEN_UP {
+        interrupt::check()?;
+        if holds() {
+            return Ok(Some(clock::now() - begin));
+        }
+        std::thread::sleep(INTERVAL);
+    }
+    Ok(None)
+}
+
+fn configuration(ports: &[String; 2], on_exit: &str, socket: &str) -> String {
+    let [a, b] = ports;
+    format!(
+        r#"version = 1
+
+[gateway]
+control = "{socket}"
+
+[port.a]
+interface = "{a}"
+on_exit = "{on_exit}"
+
+[port.b]
+interface = "{b}"
+on_exit = "{on_exit}"
+
+[bridge.lan]
+members = ["a", "b"]
+"#
+    )
+}
