@@ -124,6 +124,8 @@ pub fn launch(
     command.args(["--speed", &Speed::once(site.core)?.0.to_string()]);
     command.args(["--mac", &kernel::text(site.input_mac)]);
     if let Some(configuration) = configuration {
+        let what = format!("{}, {} µs a request", service.asks.name(), service.cost_us);
+        super::polder::ran_with(&what, configuration);
         let file = directory.join(site.namespace.name()).with_extension("toml");
         std::fs::write(&file, configuration).with_context(|| format!("cannot write {}", file.display()))?;
         command.arg("--over").arg(file);
@@ -173,7 +175,7 @@ fn configuration(site: &Site<'_>, over: Over) -> String {
     let (client, server) = (kernel::text(CLIENT.0), kernel::text(site.input_mac));
     format!(
         "version = 1\n\n[gateway]\ncpus = [{core}]\nbalance = {balance}\n{budget}cpu_share = {share}\n\n\
-         [port.in]\ninterface = \"{input}\"\nmoderation_us = \"auto\"\n\n[port.out]\ninterface = \"{output}\"\n\n[port.service]\ntap = \"service\"\n\n\
+         [port.in]\ninterface = \"{input}\"\n\n[port.out]\ninterface = \"{output}\"\n\n[port.service]\ntap = \"service\"\n\n\
          [bridge.lan]\nmembers = [\"in\", \"out\", \"service\"]\n\n\
          [[bridge.lan.static]]\nmac = \"{client}\"\nport = \"out\"\n\n\
          [[bridge.lan.static]]\nmac = \"{server}\"\nport = \"service\"\n"

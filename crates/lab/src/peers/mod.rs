@@ -49,6 +49,18 @@ pub enum Task {
     Decapsulate,
 }
 
+impl Task {
+    /// The task in a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Bridge => "bridge",
+            Self::Route => "route",
+            Self::Encapsulate => "encapsulate",
+            Self::Decapsulate => "decapsulate",
+        }
+    }
+}
+
 /// Where a device stands.
 #[derive(Clone, Copy, Debug)]
 pub struct Site<'a> {
@@ -66,8 +78,8 @@ pub struct Site<'a> {
     pub core: usize,
     /// What it is to do.
     pub task: Task,
-    /// How long the input's receive work may be put off, in microseconds.
-    pub moderation_us: u16,
+    /// How long the input's receive work may be put off, in microseconds; Polder's own default when `None`.
+    pub moderation_us: Option<u16>,
     /// How Polder supplies its receive rings; its own defaults when `None`.
     pub receiving: Option<Receiving>,
 }

@@ -5,12 +5,15 @@ use crate::clock;
 use crate::command::{self, Running};
 use crate::interrupt;
 use crate::meters::cpu::threads_named;
+use crate::report::Configured;
 use crate::topology::put_before;
 use anyhow::{Context as _, bail, ensure};
+use polder::config::{self, Loaded};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long it may take until its control socket answers, and until it has accounted for everything.
@@ -58,8 +61,9 @@ impl Polder {
         if matches!(site.task, Task::Encapsulate | Task::Decapsulate) {
             kernel::underlay(site)?;
         }
-        fs::write(&file, configuration(site, &socket)?)
-            .with_context(|| format!("cannot write {}", file.display()))?;
+        let text = configuration(site, &socket)?;
+        ran_with(site.task.word(), &text);
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         let mut command = site.namespace.command(&program);
         let process = Running::start("polder", command.arg("run").arg(&file))?;
         let mut polder = Self { process, program, socket, threads: Vec::new(), workers: 0 };
@@ -143,6 +147,38 @@ impl Device for Polder {
     }
 }
 
+/// Configurations that gateways were started with since they were asked for last.
+static RAN_WITH: Mutex<Vec<Configured>> = Mutex::new(Vec::new());
+
+/// Notes the configuration that a gateway is started with, and what it is to do. Every default is filled in, and
+/// interfaces have the names of their ports: those of a testbed differ from run to run.
+pub(super) fn ran_with(what: &str, text: &str) {
+    let toml = match config::parse(text, Path::new("lab.toml")) {
+        Ok(Loaded { mut configuration, .. }) => {
+            configuration.gateway.control = PathBuf::from("/run/polder/lab.sock");
+            for port in &mut configuration.ports {
+                if matches!(port.device, config::model::Device::Interface(_)) {
+                    port.device = config::model::Device::Interface(port.name.clone());
+                }
+            }
+            configuration.to_toml()
+        }
+        // The gateway says what is wrong with it.
+        Err(_) => text.to_owned(),
+    };
+    let mut all = RAN_WITH.lock().unwrap_or_else(PoisonError::into_inner);
+    match all.iter_mut().find(|known| known.toml == toml) {
+        Some(known) if known.what.iter().any(|known| known == what) => {}
+        Some(known) => known.what.push(what.to_owned()),
+        None => all.push(Configured { what: vec![what.to_owned()], toml }),
+    }
+}
+
+/// The configurations that gateways of this process were started with since the last call.
+pub fn configurations() -> Vec<Configured> {
+    std::mem::take(&mut RAN_WITH.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
 /// The first value under `key`, however deep.
 pub(crate) fn find<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     match value {
@@ -157,6 +193,8 @@ pub(crate) fn find<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
 fn configuration(site: &Site<'_>, socket: &Path) -> anyhow::Result<String> {
     let Site { input, output, core, moderation_us, .. } = site;
     let socket = socket.display();
+    let moderation =
+        moderation_us.map(|moderation| format!("moderation_us = {moderation}\n")).unwrap_or_default();
     let mut head = format!("version = 1\n\n[gateway]\ncpus = [{core}]\ncontrol = \"{socket}\"\n");
     if let Some(Receiving { refill_below_percent, copy_break }) = site.receiving {
         head += &format!(
@@ -167,7 +205,7 @@ fn configuration(site: &Site<'_>, socket: &Path) -> anyhow::Result<String> {
     let rest = match site.task {
         Task::Route => bail!("Polder does not route"),
         Task::Bridge => format!(
-            "[port.in]\ninterface = \"{input}\"\nmoderation_us = {moderation_us}\n\n[port.out]\ninterface = \"{output}\"\n\n\
+            "[port.in]\ninterface = \"{input}\"\n{moderation}\n[port.out]\ninterface = \"{output}\"\n\n\
              [bridge.lan]\nmembers = [\"in\", \"out\"]\n\n[[bridge.lan.static]]\nmac = \"{server}\"\nport = \"out\"\n"
         ),
         Task::Encapsulate | Task::Decapsulate => {
@@ -189,6 +227,25 @@ fn configuration(site: &Site<'_>, socket: &Path) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// One test for both: what was noted is of the whole process.
+    #[test]
+    fn configurations_are_told_whole_and_once() {
+        let text = |interface: &str| {
+            format!(
+                "version = 1\n[port.in]\ninterface = \"{interface}\"\n[port.host]\ntap = \"h\"\n[bridge.b]\nmembers = [\"in\", \"host\"]\n"
+            )
+        };
+        for (what, interface) in [("first", "pdl1i"), ("second", "pdl2i"), ("first", "pdl3i")] {
+            ran_with(what, &text(interface));
+        }
+        let told = configurations();
+        let [one] = told.as_slice() else { panic!("{told:?}") };
+        assert_eq!(one.what, ["first", "second"]);
+        let words = ["interface = \"in\"", "moderation_us = \"auto\"", "balance = true", "order = \"queue\""];
+        assert!(words.iter().all(|word| one.toml.contains(word)), "{}", one.toml);
+        assert!(configurations().is_empty(), "they are told once");
+    }
 
     #[test]
     fn seventeen_unaccounted_packets_are_read_as_seventeen() {

@@ -38,6 +38,15 @@ fn add(joined: &mut Report, next: Report) {
             joined.placement.push(place);
         }
     }
+    for next in next.configuration {
+        match joined.configuration.iter_mut().find(|known| known.toml == next.toml) {
+            Some(known) => {
+                let new = next.what.into_iter().filter(|what| !known.what.contains(what)).collect::<Vec<_>>();
+                known.what.extend(new);
+            }
+            None => joined.configuration.push(next),
+        }
+    }
     joined.left_out.extend(next.left_out);
     joined.curves.extend(next.curves);
     joined.tables.extend(next.tables);

@@ -96,6 +96,15 @@ pub struct Line {
     pub reason: Option<String>,
 }
 
+/// A configuration that a gateway ran with, every default filled in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Configured {
+    /// What gateways did with it.
+    pub what: Vec<String>,
+    /// The file.
+    pub toml: String,
+}
+
 /// One run of one scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -112,6 +121,9 @@ pub struct Report {
     pub placement: Vec<Placement>,
     /// Whether it was cut short.
     pub quick: bool,
+    /// What Polder was configured to, where a gateway ran.
+    #[serde(default)]
+    pub configuration: Vec<Configured>,
     /// What was left out, and why.
     pub left_out: Vec<String>,
     /// The numbers.
@@ -193,6 +205,10 @@ pub(crate) mod tests {
                 how: "thread".to_owned(),
             }],
             quick: false,
+            configuration: vec![Configured {
+                what: vec!["bridge".to_owned()],
+                toml: "[port.<in>]\nmoderation_us = \"auto\"\n".to_owned(),
+            }],
             left_out: vec!["64 k flows".to_owned()],
             rows: vec![
                 row("engine.bridge.ns_per_packet.polder", Some(30.25), Some(40.0), Some(true), None),
@@ -232,6 +248,7 @@ pub(crate) mod tests {
             "memory",
             "cores_idle",
             "placement",
+            "configuration",
             "quick",
             "rows",
         ];

@@ -1,6 +1,6 @@
 //! A report as one HTML page that needs nothing else.
 
-use super::{Better, Report, Row, Table, number, plot};
+use super::{Better, Configured, Report, Row, Table, number, plot};
 use std::fmt::Write as _;
 
 const STYLE: &str = include_str!("page.css");
@@ -25,6 +25,7 @@ pub fn render(report: &Report) -> anyhow::Result<String> {
     }
     page.push_str("</section>\n");
     report.tables.iter().for_each(|table| draw(&mut page, table));
+    configurations(&mut page, report);
     facts(&mut page, report);
     page.push_str("</main>\n</body>\n</html>\n");
     Ok(page)
@@ -102,6 +103,18 @@ fn draw(page: &mut String, table: &Table) {
     page.push_str("</table>\n");
 }
 
+/// What Polder was configured to, to be unfolded.
+fn configurations(page: &mut String, report: &Report) {
+    if report.configuration.is_empty() {
+        return;
+    }
+    page.push_str("<h2>Configuration of Polder</h2>\n");
+    for Configured { what, toml } in &report.configuration {
+        let what = escape(&what.join("; "));
+        let _ = writeln!(page, "<details><summary>{what}</summary>\n<pre>{}</pre></details>", escape(toml));
+    }
+}
+
 fn facts(page: &mut String, report: &Report) {
     let machine = &report.machine;
     let idle = machine.cores_idle.iter().map(|percent| format!("{percent:.0} %"));
@@ -167,6 +180,7 @@ mod tests {
         assert!(
             page.contains("polder, 10 times") && page.contains(">1 234<") && page.contains("&lt;nothing&gt;")
         );
+        assert!(page.contains("<summary>bridge</summary>") && page.contains("[port.&lt;in&gt;]"));
         // Nothing is fetched: the only addresses are XML name spaces.
         let addresses = page.matches("http").count();
         assert_eq!(addresses, page.matches("http://www.w3.org/2000/svg").count());

@@ -3,6 +3,7 @@
 use crate::clock;
 use crate::machine::Machine;
 use crate::meters::statistics::Samples;
+use crate::peers::polder::configurations;
 use crate::report::{ALL_BUT, Better, Curve, LEFT_OUT, Placement, Report, Row, Table};
 use crate::screen::{Screen, Step};
 use anyhow::bail;
@@ -66,6 +67,8 @@ impl Run {
         if let Some(part) = only.iter().find(|part| !known(part)) {
             bail!("no row of {scenario} has `{part}` in its name; see `polder-lab list`");
         }
+        // What ran before is of another report.
+        drop(configurations());
         let start = clock::now();
         let step = screen.step(&format!("{scenario}: looking at the machine"));
         let report = Report {
@@ -75,6 +78,7 @@ impl Run {
             machine: Machine::look()?,
             placement: Vec::new(),
             quick,
+            configuration: Vec::new(),
             left_out: Vec::new(),
             rows: Vec::new(),
             curves: Vec::new(),
@@ -231,6 +235,7 @@ impl Run {
         if !self.only.is_empty() && !self.promises.iter().all(measured) {
             self.report.left_out.push(format!("{ALL_BUT}{}", self.only.join(", ")));
         }
+        self.report.configuration = configurations();
         let filled = std::mem::take(&mut self.report.rows);
         for promise in self.promises {
             let row = filled.iter().find(|row| row.name == promise.name).cloned();

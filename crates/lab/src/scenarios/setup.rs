@@ -41,8 +41,8 @@ pub(super) struct Setup {
     /// Length of the frame inside, FCS included.
     pub(super) frame_bytes: usize,
     pub(super) flows: u32,
-    /// Moderation of the device's input, in microseconds.
-    pub(super) moderation_us: u16,
+    /// Moderation of the device's input, in microseconds; Polder's own default when `None`.
+    pub(super) moderation_us: Option<u16>,
     /// Moderation of the sink, in nanoseconds.
     pub(super) sink_timer: u32,
     /// How often that timer looks in vain before a packet wakes the sink again.
@@ -54,7 +54,7 @@ pub(super) struct Setup {
 impl Setup {
     /// Nothing moderated but the sink.
     pub(super) fn new(contender: Contender, task: Task, frame_bytes: usize, flows: u32) -> Self {
-        let (moderation_us, sink_timer, sink_patience) = (0, SINK_TIMER, 1);
+        let (moderation_us, sink_timer, sink_patience) = (None, SINK_TIMER, 1);
         let receiving = None;
         Self { contender, task, frame_bytes, flows, moderation_us, sink_timer, sink_patience, receiving }
     }

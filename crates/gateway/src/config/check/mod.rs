@@ -211,7 +211,7 @@ fn resolve_port(
         mtu: port.mtu.as_ref().map(|mtu| mtu.value),
         weight: port.weight.unwrap_or(WEIGHT),
         queue: port.queue,
-        moderation_us: port.moderation_us.unwrap_or(Some(0)),
+        moderation_us: port.moderation_us.unwrap_or(None),
         busy_poll: port.busy_poll.unwrap_or(false),
         coalesce: port.coalesce.unwrap_or(takes_segments),
         segments: port.segments.unwrap_or(takes_segments),

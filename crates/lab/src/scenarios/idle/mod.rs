@@ -121,7 +121,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
 impl Column {
     fn setup(&self) -> Setup {
         let Self { contender, moderation_us, .. } = *self;
-        Setup { moderation_us, ..Setup::new(contender, Task::Bridge, FRAME_BYTES, 1) }
+        Setup { moderation_us: Some(moderation_us), ..Setup::new(contender, Task::Bridge, FRAME_BYTES, 1) }
     }
 
     /// Its name in rows about packets that come alone, once a second.

@@ -166,7 +166,7 @@ impl Line {
             output_mac: OUTPUT,
             core,
             task: Task::Bridge,
-            moderation_us: 0,
+            moderation_us: None,
             receiving: None,
         };
         let path = Path {

@@ -105,7 +105,7 @@ impl Rig {
             output_mac: SERVICE,
             core,
             task: Task::Route,
-            moderation_us: 0,
+            moderation_us: None,
             receiving: None,
         };
         let text = configuration(core, &inputs, &outputs);
@@ -183,15 +183,15 @@ fn configuration(core: usize, inputs: &[String], outputs: &[String; 2]) -> Strin
         format!("version = 1\n\n[gateway]\ncpus = [{core}]\n\n[port.service]\ntap = \"service\"\n\n");
     let mut members = vec!["\"service\"".to_owned()];
     // Writing to a string cannot fail.
-    let mut port = |name: &str, interface: &str, more: &str| {
-        let _ = write!(text, "[port.{name}]\ninterface = \"{interface}\"\n{more}\n");
+    let mut port = |name: &str, interface: &str| {
+        let _ = write!(text, "[port.{name}]\ninterface = \"{interface}\"\n\n");
         members.push(format!("\"{name}\""));
     };
     for (queue, input) in inputs.iter().enumerate() {
-        port(&format!("in{queue}"), input, "moderation_us = \"auto\"\n");
+        port(&format!("in{queue}"), input);
     }
-    port("out0", &outputs[0], "");
-    port("out1", &outputs[1], "");
+    port("out0", &outputs[0]);
+    port("out1", &outputs[1]);
     let _ = write!(text, "[bridge.lan]\nmembers = [{}]\n", members.join(", "));
     let stations = (1..QUEUES).map(|queue| (station(queue).0, "out1"));
     for (mac, port) in stations.chain([(CLIENT.0, "out0"), (SERVICE, "service")]) {
