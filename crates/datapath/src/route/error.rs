@@ -56,7 +56,7 @@ impl Problem {
         Some(IcmpHeader { kind, code, rest })
     }
 
-    const fn icmpv6(self) -> Icmpv6Header {
+    pub(super) const fn icmpv6(self) -> Icmpv6Header {
         let (kind, code, rest) = match self {
             Self::NoRoute | Self::Unreachable => (Icmpv6::UNREACHABLE, 0, 0),
             Self::Prohibited => (Icmpv6::UNREACHABLE, 1, 0),

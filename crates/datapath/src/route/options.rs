@@ -56,27 +56,25 @@ struct Packet {
 impl Packet {
     fn check(&self, options: &[u8]) -> Result<(), Refused> {
         let (mut rest, mut padding, mut count) = (options, 0, 0);
-        while let Some((&kind, behind)) = rest.split_first() {
-            if kind == PAD_1 {
-                (padding, rest) = (padding + 1, behind);
+        while let Some(&kind) = rest.first() {
+            let length = match (kind, rest.get(1)) {
+                (PAD_1, _) => 1,
+                (_, Some(&length)) => 2 + usize::from(length),
+                (_, None) => return Err(SILENT),
+            };
+            let (option, next) = rest.split_at_checked(length).ok_or(SILENT)?;
+            if matches!(kind, PAD_1 | PAD_N) {
+                padding += length;
             } else {
-                let length = 2 + usize::from(*behind.first().ok_or(SILENT)?);
-                let (option, next) = rest.split_at_checked(length).ok_or(SILENT)?;
-                if kind == PAD_N {
-                    padding += length;
-                    if option[2..].iter().any(|&byte| byte != 0) {
-                        return Err(SILENT);
-                    }
-                } else {
-                    (padding, count) = (0, count + 1);
-                    let offset = Ipv6::HEADER_BYTES + 2 + (options.len() - rest.len());
-                    self.option(option, u32::try_from(offset).unwrap_or(u32::MAX))?;
-                }
-                rest = next;
+                (padding, count) = (0, count + 1);
+                let offset = Ipv6::HEADER_BYTES + 2 + (options.len() - rest.len());
+                self.option(option, u32::try_from(offset).unwrap_or(u32::MAX))?;
             }
-            if padding > MOST_PADDING || count > MOST_OPTIONS {
+            let is_clean = kind != PAD_N || option.iter().skip(2).all(|&byte| byte == 0);
+            if !is_clean || padding > MOST_PADDING || count > MOST_OPTIONS {
                 return Err(SILENT);
             }
+            rest = next;
         }
         Ok(())
     }
@@ -134,9 +132,10 @@ mod tests {
         assert_eq!((2 + options.len()) % 8, 0);
         (bytes[40], bytes[41]) = (17, u8::try_from((2 + options.len()) / 8 - 1).unwrap());
         bytes[42..42 + options.len()].copy_from_slice(options);
-        check(&bytes, bytes.len()).map_err(|Refused(problem)| match problem? {
-            Problem::Parameter { code, pointer } => Some((code, pointer)),
-            other => panic!("{other:?}"),
+        check(&bytes, bytes.len()).map_err(|Refused(problem)| {
+            let header = problem?.icmpv6();
+            assert_eq!(header.kind, crate::wire::Icmpv6::PARAMETER_PROBLEM);
+            Some((header.code, header.rest))
         })
     }
 

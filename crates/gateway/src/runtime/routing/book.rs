@@ -235,11 +235,10 @@ impl Book {
 
     /// Works everything out anew. With `all`, hops are made anew as well, because interfaces have changed.
     pub(super) fn refresh(&mut self, all: bool, desk: &mut Desk<'_>) {
-        for (&key, entries) in self.hops.iter().filter(|_| all) {
-            for entry in entries {
-                if let Some(way) = hop(key, entry.mtu, desk) {
-                    desk.router.replace_way(entry.id, way);
-                }
+        let gateways = self.hops.iter().filter(|_| all);
+        for (key, entry) in gateways.flat_map(|(key, entries)| entries.iter().map(|entry| (*key, entry))) {
+            if let Some(way) = hop(key, entry.mtu, desk) {
+                desk.router.replace_way(entry.id, way);
             }
         }
         let targets = self.targets.keys().map(Arc::clone).collect::<Vec<_>>();
