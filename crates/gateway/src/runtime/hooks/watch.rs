@@ -77,7 +77,9 @@ impl Watch {
         announce(&found);
         let mut state = running.shared.state();
         state.ports = ports;
-        state.known.bypassed.extend(found.bypassed);
+        let State { known, .. } = &mut *state;
+        let new = found.bypassed.into_iter().filter(|one| !known.bypassed.contains(one)).collect::<Vec<_>>();
+        known.bypassed.extend(new);
         drop(state);
         running.wake();
     }
