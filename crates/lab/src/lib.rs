@@ -3,6 +3,7 @@
 pub mod demo;
 pub mod scenarios;
 
+pub mod differential;
 pub mod guest;
 pub mod hold;
 pub mod lan78xx;

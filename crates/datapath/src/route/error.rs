@@ -1,7 +1,7 @@
 //! Tells senders why their packets go no further (RFC 1812, 4.3; RFC 4443).
 //!
 //! A message goes back the way the packet came: by the same interface, to the station that sent the frame,
-//! from the interface's first address. Not told: who sent an error or a later fragment, whose address is no
+//! from the interface's first address. Not told: who sent an error or a later fragment of IPv4, whose address is no
 //! station's, who sent to a group (RFC 1812, 4.3.2.7; RFC 4443, 2.4 (e)), and who comes when the limit of
 //! messages is used up (4.3.2.8; 2.4 (f)).
 
@@ -87,20 +87,21 @@ pub(super) fn may_tell(packet: &Packet) -> bool {
 }
 
 fn may_tell_v4(ip: &Ipv4<'_>) -> bool {
+    // Linux takes messages of routers (RFC 1256) and of unknown types for errors here.
     let is_error = ip.protocol() == IpProtocol::ICMP
-        && Icmp::parse(ip.payload()).map_or(true, |message| message.is_error());
+        && Icmp::parse(ip.payload())
+            .map_or(true, |message| message.is_error() || matches!(message.kind(), 9 | 10 | 19..));
     !is_error && ip.fragment_offset() == 0 && is_station_v4(ip.source()) && is_station_v4(ip.destination())
 }
 
 fn may_tell_v6(ip: &Ipv6<'_>) -> bool {
-    // Behind the header of a jumbo payload there is, by its own length, nothing to look at.
-    let is_jumbo = ip.payload_length() == 0 && ip.next_header() == IpProtocol::HOP_BY_HOP;
-    let Ok(upper) = ip.upper() else {
-        return is_jumbo && is_station_v6(ip.source()) && is_station_v6(ip.destination());
-    };
-    let is_error = upper.protocol == IpProtocol::ICMPV6
-        && Icmpv6::parse(upper.payload).map_or(true, |message| message.is_error());
-    upper.has_header() && !is_error && is_station_v6(ip.source()) && is_station_v6(ip.destination())
+    // Later fragments and headers that end early are no errors (RFC 4443, 2.4 (e) does not name them).
+    let is_error = ip.upper().is_ok_and(|upper| {
+        upper.has_header()
+            && upper.protocol == IpProtocol::ICMPV6
+            && Icmpv6::parse(upper.payload).map_or(true, |message| message.is_error())
+    });
+    !is_error && is_station_v6(ip.source()) && is_station_v6(ip.destination())
 }
 
 /// The message, ready to leave; `None` when no frame is free or the interface has no address to speak with.
@@ -137,7 +138,7 @@ fn write_v4(packet: &Packet, reply: &mut Packet, interface: &Interface, problem:
     let quote = usize::from(asked.total_length());
     let bytes = room(packet, reply, interface, (Ipv4::HEADER_BYTES, LONGEST_V4, quote))?;
     let header_v4 = Ipv4Header {
-        traffic_class: traffic_class(),
+        traffic_class: traffic_class(asked.traffic_class()),
         total_length: u16::try_from(bytes.len()).ok()?,
         identification: 0,
         dont_fragment: true,
@@ -163,7 +164,7 @@ fn write_v6(packet: &Packet, reply: &mut Packet, interface: &Interface, problem:
     };
     let bytes = room(packet, reply, interface, (Ipv6::HEADER_BYTES, LONGEST_V6, quote))?;
     let header = Ipv6Header {
-        traffic_class: traffic_class(),
+        traffic_class: TrafficClass(0),
         flow_label: 0,
         payload_length: u16::try_from(bytes.len() - Ipv6::HEADER_BYTES).ok()?,
         next_header: IpProtocol::ICMPV6,
@@ -203,7 +204,11 @@ fn room<'a>(
     Some(ip)
 }
 
-/// What Linux gives its ICMP errors.
-fn traffic_class() -> TrafficClass {
-    TrafficClass::new(Dscp::NETWORK_CONTROL, Ecn::NotCapable)
+/// The traffic class that Linux gives its ICMPv4 errors: internetwork control, with the type of service of the packet (RFC 1812,
+/// 4.3.2.5).
+fn traffic_class(asked: TrafficClass) -> TrafficClass {
+    TrafficClass(asked.0 & TYPE_OF_SERVICE | TrafficClass::new(Dscp::NETWORK_CONTROL, Ecn::NotCapable).0)
 }
+
+/// The bits of the type of service behind the precedence (RFC 1349, 3).
+const TYPE_OF_SERVICE: u8 = 0x1e;

@@ -168,6 +168,33 @@ fn errors_about_errors_fragments_and_groups_are_not_told() {
     assert_eq!(stand.engine.route_counters().told.get(), 0);
 }
 
+/// What the kernel's router does, too: the type of service of the packet behind the precedence of control (RFC 1812, 4.3.2.5), no class in
+/// IPv6, a word about later fragments of IPv6, and none about messages of routers and of unknown types.
+#[test]
+fn errors_are_those_of_the_kernel() {
+    let mut stand = stand();
+    let mut classed = from_a(V4.0, "10.77.0.1").bytes();
+    classed[15] = 0x1f;
+    classed[24..26].fill(0);
+    let checksum = !sum(&classed[14..34]);
+    classed[24..26].copy_from_slice(&checksum.to_be_bytes());
+    assert_eq!(stand.refused(A, classed), DropReason::NoRoute);
+    assert_eq!(stand.take(A)[0][15], 0xde);
+    let v6 = from_a(V6.0, "2001:db8:77::1");
+    let later = [17, 0, 0, 0x41, 0, 0, 0, 7, 1, 2, 3, 4];
+    assert_eq!(
+        stand.refused(A, v6.carrying(IpNumber::IPV6_FRAGMENTATION_HEADER, &later)),
+        DropReason::NoRoute
+    );
+    let sent = stand.take(A);
+    assert_eq!((sent.len(), &sent[0][14..16]), (1, &[0x60, 0][..]));
+    for kind in [9, 10, 41] {
+        let frame = from_a(V4.0, "10.77.0.1").carrying(IpNumber::ICMP, &[kind, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(stand.refused(A, frame), DropReason::NoRoute);
+        assert!(stand.take(A).is_empty(), "type {kind}");
+    }
+}
+
 #[test]
 fn errors_have_a_limit() {
     let mut stand = stand();

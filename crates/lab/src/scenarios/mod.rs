@@ -4,6 +4,7 @@ mod afxdp;
 mod buffers;
 mod capture;
 mod contest;
+mod differential;
 mod engine;
 mod filter;
 mod gateway;
@@ -61,6 +62,7 @@ pub const ALL: &[Scenario] = &[
     gateway::SCENARIO,
     lan78xx_kernel::SCENARIO,
     judge_gre::SCENARIO,
+    differential::SCENARIO,
 ];
 
 impl Scenario {

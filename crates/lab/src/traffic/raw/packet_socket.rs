@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Frames that the kernel keeps for us, in bytes.
 const KEPT: usize = 8 << 20;
+/// Bytes of the link-layer addresses, behind which a tag stands.
+const ADDRESSES: usize = 12;
 
 /// A socket that sees what comes in by an interface, and sends by it. What it has sent, it does not see.
 #[derive(Debug)]
@@ -22,8 +24,10 @@ impl PacketSocket {
         let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
         // A smaller one only loses more when this process stands still.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, KEPT);
-        sys::bind_to_interface(socket.as_fd(), interface_number(interface)?)?;
-        Ok(Self(socket))
+        let own = Self(socket);
+        sys::set_option(own.as_fd(), libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)?;
+        sys::bind_to_interface(own.as_fd(), interface_number(interface)?)?;
+        Ok(own)
     }
 
     /// Sends a frame.
@@ -40,6 +44,19 @@ impl PacketSocket {
     /// [`Errno::AGAIN`] when there is none.
     pub fn receive(&self, room: &mut [u8]) -> Result<usize, Errno> {
         recv(&self.0, room, RecvFlags::empty()).map(|(length, _)| length)
+    }
+
+    /// The next frame as it was on the wire: with its tag, which the kernel keeps beside the bytes.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] when there is none.
+    pub fn receive_tagged(&self, room: &mut [u8]) -> Result<Vec<u8>, Errno> {
+        let (length, tag) = sys::receive_with_tag(self.as_fd(), room)?;
+        let mut frame = room.get(..length).unwrap_or_default().to_vec();
+        if let Some(tag) = tag.filter(|_| length >= ADDRESSES) {
+            frame.splice(ADDRESSES..ADDRESSES, tag);
+        }
+        Ok(frame)
     }
 }
 

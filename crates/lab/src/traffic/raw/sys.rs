@@ -134,6 +134,40 @@ pub(super) fn bind_to_interface(socket: BorrowedFd<'_>, interface: u32) -> Resul
     if result == 0 { Ok(()) } else { Err(last_error()) }
 }
 
+/// Receives from a packet socket: bytes, and the VLAN tag that the kernel keeps beside them (packet(7), `PACKET_AUXDATA`).
+pub(super) fn receive_with_tag(
+    socket: BorrowedFd<'_>,
+    room: &mut [u8],
+) -> Result<(usize, Option<[u8; 4]>), Errno> {
+    let mut piece = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+    let mut beside = [0_u64; 16];
+    // SAFETY: (1) all zeros are a message without name, pieces and control data.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&raw mut piece, 1);
+    (message.msg_control, message.msg_controllen) = (beside.as_mut_ptr().cast(), size_of_val(&beside));
+    // SAFETY: (1) the kernel writes at most `room.len()` bytes to `room` and at most the size of `beside` to it;
+    // (2) both are borrowed mutably and live across the call.
+    let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) };
+    let length = usize::try_from(received).map_err(|_| last_error())?;
+    // SAFETY: (1) the message's control data are as long as the kernel has said, and aligned as `u64` is.
+    let first = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+    let Some(header) = NonNull::new(first) else { return Ok((length, None)) };
+    // SAFETY: (1) the header is within the control data, as `CMSG_FIRSTHDR` has checked.
+    let header = unsafe { header.read() };
+    let whole = size_of::<libc::cmsghdr>() + size_of::<libc::tpacket_auxdata>();
+    let is_tag = (header.cmsg_level, header.cmsg_type) == (libc::SOL_PACKET, libc::PACKET_AUXDATA);
+    if !is_tag || header.cmsg_len < whole {
+        return Ok((length, None));
+    }
+    // SAFETY: (1) the data of the first header begin within the control data.
+    let data = unsafe { libc::CMSG_DATA(first) };
+    // SAFETY: (1) so many bytes are there, as was just checked; (2) they are numbers, for which all bits are right.
+    let data = unsafe { data.cast::<libc::tpacket_auxdata>().read_unaligned() };
+    let [a, b] = data.tp_vlan_tpid.to_be_bytes();
+    let [c, d] = data.tp_vlan_tci.to_be_bytes();
+    Ok((length, (data.tp_status & libc::TP_STATUS_VLAN_VALID != 0).then_some([a, b, c, d])))
+}
+
 /// Makes a map of one value that can be mapped into memory (`BPF_MAP_TYPE_ARRAY`, `BPF_F_MMAPABLE`).
 pub(super) fn shared_value(bytes: u32) -> Result<OwnedFd, Errno> {
     let attributes = Attributes::default().u32(0, MAP_ARRAY).u32(4, 4).u32(8, bytes).u32(12, 1);

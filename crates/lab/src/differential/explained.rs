@@ -1,0 +1,295 @@
+//! What may differ: fields that are free, and differences with a reason.
+
+use super::cases::Case;
+use super::compare::{Explanation, Normal, Pair};
+use super::packet::LINK;
+use super::view::{header_v4, is_forwarded, is_v6, message, only_error, reseal};
+use super::watch::Seen;
+
+/// Fields whose value is the router's own choice.
+pub(super) const NORMAL: &[Normal] = &[
+    Normal { name: "identification and DF of its own ICMP messages (RFC 6864, 4.1)", apply: identification },
+    Normal { name: "flow label of its own ICMPv6 messages (RFC 6437, 3)", apply: flow_label },
+];
+
+/// Differences, each with its reason. What a rule does not recognise stays, and counts as unexplained.
+pub(super) const EXPLANATIONS: &[Explanation] = &[
+    Explanation {
+        name: "next hop of a flow",
+        reason: "both give a flow to one of the next hops, by hash functions of their own",
+        remove: next_hop,
+    },
+    Explanation {
+        name: "no redirects",
+        reason: "Polder never sends redirects (ADR 0014)",
+        remove: redirects,
+    },
+    Explanation {
+        name: "way of an error",
+        reason: "Polder's errors go back the way the packet came, by no route to its sender (ADR 0014)",
+        remove: way_of_error,
+    },
+    Explanation {
+        name: "IPv4 options",
+        reason: "Polder neither reads nor writes options that are no source route; the kernel fills in, repairs and rejects (ADR 0014)",
+        remove: options,
+    },
+    Explanation {
+        name: "source routes",
+        reason: "Polder refuses source routes (RFC 7126, 4.3); the kernel follows them where the interface allows it",
+        remove: source_routes,
+    },
+    Explanation {
+        name: "fragment beyond 65535",
+        reason: "no packet has such a fragment; the kernel cuts it with an offset that overflows into the flags",
+        remove: beyond,
+    },
+    Explanation {
+        name: "hop-by-hop options",
+        reason: "Polder does not read hop-by-hop options (RFC 8200, 4.3 leaves that to the router)",
+        remove: hop_by_hop,
+    },
+    Explanation {
+        name: "addresses of nobody",
+        reason: "Polder does not forward what RFC 6890 calls not forwardable: 0.0.0.0/8, ::, ::ffff:0:0/96",
+        remove: nobody,
+    },
+    Explanation {
+        name: "link-local destination",
+        reason: "Polder forwards to no link-local address; the kernel does on the link by which the packet came",
+        remove: link_local_destination,
+    },
+    Explanation {
+        name: "link-local source",
+        reason: "Polder's errors have the interface's first address, the kernel's a link-local one for a link-local receiver",
+        remove: link_local_source,
+    },
+    Explanation {
+        name: "priority tag",
+        reason: "Polder leaves frames with a tag of VLAN 0 to the kernel, which forwards them where `ip_forward` is on",
+        remove: priority_tag,
+    },
+    Explanation {
+        name: "not a router by itself",
+        reason: "the machine with Polder has `forwarding` off: its neighbour advertisements lack the flag R, and it is not in ff02::2",
+        remove: no_router,
+    },
+];
+
+/// Overwrites identification and DF of what the router itself has made.
+fn identification(frame: &mut Vec<u8>) {
+    if let Some(length) = header_v4(frame).filter(|_| message(frame).is_some()) {
+        frame[LINK + 4..LINK + 6].fill(0);
+        frame[LINK + 6] &= !0x40;
+        reseal(frame, length);
+    }
+}
+
+/// Overwrites the flow label of what the router itself has made.
+fn flow_label(frame: &mut Vec<u8>) {
+    if is_v6(frame) && message(frame).is_some() {
+        frame[LINK + 1] &= 0xf0;
+        frame[LINK + 2..LINK + 4].fill(0);
+    }
+}
+
+/// Of two next hops, each router has chosen one: their links and link-layer addresses are made the same.
+fn next_hop(case: &Case, pair: &mut Pair) {
+    use super::twin::Side;
+    let is_hop = |seen: &Seen| {
+        matches!(seen.side, Side::East | Side::North)
+            && seen.frame[..6] == seen.side.station_mac()
+            && seen.frame[6..12] == seen.side.router_mac()
+    };
+    let is_one = |list: &[Seen]| list.iter().all(|seen| is_hop(seen) && seen.side == list[0].side);
+    if case.name.starts_with("flow/") && is_one(&pair.kernel) && is_one(&pair.polder) {
+        for seen in pair.kernel.iter_mut().chain(&mut pair.polder) {
+            seen.side = Side::East;
+            seen.frame[..12].fill(0);
+        }
+    }
+}
+
+fn redirects(_: &Case, pair: &mut Pair) {
+    pair.kernel.retain(|seen| !message(&seen.frame).is_some_and(|message| message.is_redirect()));
+}
+
+/// The same error to the same receiver, by another way; or by no way, because the kernel has no route to a sender that is none
+/// of the network's.
+fn way_of_error(case: &Case, pair: &mut Pair) {
+    let Some((polders, _)) = only_error(&pair.polder) else { return };
+    if polders.side != case.from || polders.frame[..6] != case.frames[0][6..12] {
+        return;
+    }
+    if pair.kernel.is_empty() && case.name.contains("/source/") {
+        pair.polder.clear();
+        return;
+    }
+    let Some((kernels, _)) = only_error(&pair.kernel) else { return };
+    if kernels.frame.len() != polders.frame.len() {
+        return;
+    }
+    // Link, link-layer addresses and source are the way's; what is said has to be the same.
+    let mut moved = Seen { side: polders.side, frame: kernels.frame.clone() };
+    moved.frame[..12].copy_from_slice(&polders.frame[..12]);
+    if let Some(length) = header_v4(&moved.frame) {
+        moved.frame[LINK + 12..LINK + 16].copy_from_slice(&polders.frame[LINK + 12..LINK + 16]);
+        reseal(&mut moved.frame, length);
+    } else {
+        moved.frame[LINK + 8..LINK + 24].copy_from_slice(&polders.frame[LINK + 8..LINK + 24]);
+        moved.frame[LINK + 42..LINK + 44].copy_from_slice(&polders.frame[LINK + 42..LINK + 44]);
+    }
+    pair.kernel = vec![moved];
+}
+
+fn options(case: &Case, pair: &mut Pair) {
+    if !case.name.starts_with("v4/option/") {
+        return;
+    }
+    let kernel_refuses =
+        only_error(&pair.kernel).is_some_and(|(_, message)| message.is_problem()) || pair.kernel.is_empty();
+    if kernel_refuses {
+        let is_usual = is_forwarded(&pair.polder)
+            || only_error(&pair.polder).is_some_and(|(_, message)| !message.is_problem());
+        if is_usual {
+            (pair.kernel, pair.polder) = (Vec::new(), Vec::new());
+        }
+        return;
+    }
+    for seen in pair.kernel.iter_mut().chain(&mut pair.polder) {
+        strip_options(&mut seen.frame);
+    }
+}
+
+/// Bytes of a message, header included, beside the longest options in front of it (RFC 1812, 4.3.2.3).
+const LEAST_QUOTE: usize = 576 - 60;
+
+/// Takes the options out of a forwarded packet, and out of the packet that an error quotes.
+fn strip_options(frame: &mut Vec<u8>) {
+    let Some(length) = header_v4(frame) else { return };
+    if message(frame).is_some() {
+        // The kernel sends some options back.
+        frame.drain(LINK + 20..LINK + length);
+        frame[LINK] = 0x45;
+        frame[LINK + 2..LINK + 4].fill(0);
+        reseal(frame, 20);
+        frame.truncate(LINK + 20 + LEAST_QUOTE);
+        frame[LINK + 22..LINK + 24].fill(0);
+        // What is quoted is the packet as it was when it was refused.
+        let quote = LINK + 20 + 8;
+        let words = frame.get(quote).map_or(5, |first| usize::from(first & 15));
+        if let Some(quoted) = frame.get_mut(quote + 10..quote + words * 4) {
+            quoted[..2].fill(0);
+            quoted[10..].fill(0);
+        }
+        return;
+    }
+    let options = frame.drain(LINK + 20..LINK + length).count();
+    frame[LINK] = 0x45;
+    let total = u16::from_be_bytes([frame[LINK + 2], frame[LINK + 3]]);
+    let total = total.wrapping_sub(u16::try_from(options).unwrap_or(0));
+    frame[LINK + 2..LINK + 4].copy_from_slice(&total.to_be_bytes());
+    reseal(frame, 20);
+}
+
+fn source_routes(case: &Case, pair: &mut Pair) {
+    let is_routed = ["v4/source-route/", "v4/option/loose-route", "v4/option/strict-route"]
+        .iter()
+        .any(|begin| case.name.starts_with(begin));
+    if is_routed && pair.polder.is_empty() {
+        pair.kernel.clear();
+    }
+}
+
+fn beyond(case: &Case, pair: &mut Pair) {
+    if case.name.starts_with("v4/fragment/beyond-64k") {
+        for seen in pair.kernel.iter_mut().chain(&mut pair.polder) {
+            if let Some(length) = header_v4(&seen.frame) {
+                seen.frame[LINK + 6..LINK + 8].fill(0);
+                reseal(&mut seen.frame, length);
+            }
+        }
+    }
+}
+
+fn hop_by_hop(case: &Case, pair: &mut Pair) {
+    let has_options = case.frames[0].get(LINK + 6) == Some(&0) && is_v6(&case.frames[0]);
+    let kernel_refuses =
+        only_error(&pair.kernel).is_some_and(|(_, message)| message.is_problem()) || pair.kernel.is_empty();
+    let is_usual = is_forwarded(&pair.polder)
+        || only_error(&pair.polder).is_some_and(|(_, message)| !message.is_problem());
+    if has_options && kernel_refuses && is_usual {
+        (pair.kernel, pair.polder) = (Vec::new(), Vec::new());
+    }
+}
+
+fn nobody(case: &Case, pair: &mut Pair) {
+    let frame = &case.frames[0];
+    let is_nobody = |address: &[u8]| match address {
+        [0, _, _, _] => true,
+        six if six.len() == 16 => {
+            six[..15] == [0; 15] && six[15] == 0 || six[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255]
+        }
+        _ => false,
+    };
+    let ends = if header_v4(frame).is_some() {
+        [LINK + 12..LINK + 16, LINK + 16..LINK + 20]
+    } else if is_v6(frame) {
+        [LINK + 8..LINK + 24, LINK + 24..LINK + 40]
+    } else {
+        return;
+    };
+    if pair.polder.is_empty() && ends.into_iter().any(|end| is_nobody(&frame[end])) {
+        pair.kernel.clear();
+    }
+}
+
+fn is_link_local(address: &[u8]) -> bool {
+    address.len() == 16 && address[0] == 0xfe && address[1] & 0xc0 == 0x80
+}
+
+fn link_local_destination(case: &Case, pair: &mut Pair) {
+    let frame = &case.frames[0];
+    let is_to_link = is_v6(frame) && is_link_local(&frame[LINK + 24..LINK + 40]);
+    if is_to_link && pair.polder.is_empty() && pair.kernel.iter().all(|seen| seen.side == case.from) {
+        pair.kernel.clear();
+    }
+}
+
+/// The same error, by another address of the same interface.
+fn link_local_source(case: &Case, pair: &mut Pair) {
+    let frame = &case.frames[0];
+    if !is_v6(frame) || !is_link_local(&frame[LINK + 8..LINK + 24]) {
+        return;
+    }
+    for seen in pair.kernel.iter_mut().chain(&mut pair.polder) {
+        if message(&seen.frame).is_some_and(|message| message.is_error()) {
+            // The checksum covers the source.
+            seen.frame[LINK + 8..LINK + 24].fill(0);
+            seen.frame[LINK + 42..LINK + 44].fill(0);
+        }
+    }
+}
+
+fn priority_tag(case: &Case, pair: &mut Pair) {
+    let frame = &case.frames[0];
+    let is_tagged = matches!(frame[12..14], [0x81, 0] | [0x88, 0xa8]);
+    if is_tagged && frame[14] & 0x0f == 0 && frame[15] == 0 && pair.polder.is_empty() {
+        pair.kernel.clear();
+    }
+}
+
+fn no_router(case: &Case, pair: &mut Pair) {
+    const ROUTERS: [u8; 16] = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
+    if case.frames[0].get(LINK + 24..LINK + 40) == Some(&ROUTERS) && pair.polder.is_empty() {
+        pair.kernel.clear();
+    }
+    for seen in pair.kernel.iter_mut().chain(&mut pair.polder) {
+        let is_advertisement =
+            message(&seen.frame).is_some_and(|message| message.is_v6 && message.kind == 136);
+        if is_advertisement && let Some(flags) = seen.frame.get_mut(LINK + 44) {
+            *flags &= 0x7f;
+            seen.frame[LINK + 42..LINK + 44].fill(0);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Odd packets through the kernel's router and through Polder's, compared.
+
+use super::{Goal, Promise, Run, Scenario};
+use crate::differential::{self, MUTANTS, Verdict};
+use crate::report::Better;
+
+const PACKETS: &str = "differential.packets";
+const UNEXPLAINED: &str = "differential.different_unexplained";
+const EXPLAINED: &str = "differential.different_explained";
+const CAUGHT: &str = "differential.mutants_caught";
+const ALL_MUTANTS: &str = "differential.mutants";
+
+const fn promise(name: &'static str, unit: &'static str, better: Better, goal: Goal) -> Promise {
+    Promise { name, unit, better, goal }
+}
+
+/// The scenario.
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "differential",
+    about: "odd packets through the kernel's router and through Polder's: what leaves them is compared",
+    needs_root: true,
+    promises: &[
+        promise(PACKETS, "packets", Better::Higher, Goal::Value(500.0)),
+        promise(UNEXPLAINED, "cases", Better::Lower, Goal::Value(0.0)),
+        promise(EXPLAINED, "cases", Better::Lower, Goal::None),
+        promise(CAUGHT, "mutants", Better::Higher, Goal::Row(ALL_MUTANTS)),
+        promise(ALL_MUTANTS, "mutants", Better::Higher, Goal::Value(5.0)),
+    ],
+    measure,
+};
+
+fn measure(run: &mut Run) -> anyhow::Result<()> {
+    if let Err(reason) = differential::available() {
+        run.skip(&[PACKETS, UNEXPLAINED, EXPLAINED, CAUGHT, ALL_MUTANTS], &format!("{reason:#}"));
+        return Ok(());
+    }
+    run.place("both routers", "any", "not pinned");
+    let verdict = differential::examine(run.quick_or(2, 1), &|what| run.says(what))?;
+    run.record_one(PACKETS, count(verdict.packets));
+    run.remark(PACKETS, format!("{} cases, in {:.0} s", verdict.cases, verdict.took.as_secs_f64()));
+    run.record_one(UNEXPLAINED, count(verdict.unexplained.len()));
+    if !verdict.unexplained.is_empty() {
+        run.remark(UNEXPLAINED, verdict.unexplained.join("; "));
+    }
+    run.record_one(EXPLAINED, count(verdict.explained_cases()));
+    run.remark(EXPLAINED, explained(&verdict));
+    run.record_one(CAUGHT, count(verdict.caught.len()));
+    let missed = match verdict.missed.as_slice() {
+        [] => String::new(),
+        missed => format!("; not found: {}", missed.join(", ")),
+    };
+    run.remark(CAUGHT, verdict.caught.join("; ") + &missed);
+    run.record_one(ALL_MUTANTS, count(MUTANTS));
+    Ok(())
+}
+
+/// Cases by explanation, with its reason.
+fn explained(verdict: &Verdict) -> String {
+    let rows = differential::explanations().filter_map(|(name, reason)| {
+        let cases = verdict.explained.get(name)?;
+        Some(format!("{name}: {} cases, {reason}", cases.len()))
+    });
+    rows.collect::<Vec<_>>().join("; ")
+}
+
+fn count(number: usize) -> f64 {
+    u32::try_from(number).map_or(f64::MAX, f64::from)
+}

@@ -1,0 +1,46 @@
+//! Odd packets through the kernel's router and through Polder's: what leaves them is the same, or explained.
+#![cfg(test)]
+
+use polder_lab::{clock, differential};
+use std::io::Write as _;
+
+/// Says loudly that a test cannot run, and leaves a line for the end of the whole run.
+fn skip(name: &str, reason: impl std::fmt::Display) {
+    let line = format!("skipped: {name}: {reason}");
+    println!("{line}");
+    let Some(path) = std::env::var_os("POLDER_SKIP_LOG") else { return };
+    let mut log = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+    writeln!(log, "{line}").unwrap();
+}
+
+/// Examines every `step`-th case.
+fn examine(name: &str, step: usize, packets: usize) {
+    if let Err(reason) = differential::available() {
+        return skip(name, format!("{reason:#}"));
+    }
+    let start = clock::now();
+    let says = |what: &str| println!("{:6.1} s {what}", (clock::now() - start).as_secs_f64());
+    let verdict = differential::examine(step, &says).unwrap();
+    says("ended");
+    let counts = verdict.explained.iter().map(|(name, cases)| (name, cases.len())).collect::<Vec<_>>();
+    println!("{} cases, {} packets, {counts:#?}, {:#?}", verdict.cases, verdict.packets, verdict.caught);
+    assert!(
+        verdict.unexplained.is_empty(),
+        "{} differ: {:#?}",
+        verdict.unexplained.len(),
+        verdict.unexplained
+    );
+    assert!(verdict.missed.is_empty(), "not found: {:#?}", verdict.missed);
+    assert!(verdict.packets >= packets && verdict.caught.len() == differential::MUTANTS);
+}
+
+#[test]
+fn odd_packets_leave_polder_as_they_leave_the_kernel() {
+    examine("odd_packets_leave_polder_as_they_leave_the_kernel", 4, 500);
+}
+
+#[test]
+#[ignore = "long: every case"]
+fn all_odd_packets_leave_polder_as_they_leave_the_kernel() {
+    examine("all_odd_packets_leave_polder_as_they_leave_the_kernel", 1, 2000);
+}
