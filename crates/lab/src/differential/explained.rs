@@ -70,6 +70,21 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
         remove: priority_tag,
     },
     Explanation {
+        name: "hop limit quoted",
+        reason: "the kernel looks at the MTU of a route after it has counted the hop, and quotes the packet so; Polder quotes it as it came",
+        remove: quoted_hops,
+    },
+    Explanation {
+        name: "errors about 240.0.0.0/4",
+        reason: "Polder forwards packets from and to 240.0.0.0/4, and sends no errors about them (RFC 1812, 4.3.2.7)",
+        remove: errors_about_reserved,
+    },
+    Explanation {
+        name: "payload length 0",
+        reason: "options for routers without a jumbo payload and payload length 0 are an error (RFC 2675, 3), which the kernel forwards",
+        remove: no_length,
+    },
+    Explanation {
         name: "not a router by itself",
         reason: "the machine with Polder has `forwarding` off: its neighbour advertisements lack the flag R, and it is not in ff02::2",
         remove: no_router,
@@ -291,5 +306,39 @@ fn no_router(case: &Case, pair: &mut Pair) {
             *flags &= 0x7f;
             seen.frame[LINK + 42..LINK + 44].fill(0);
         }
+    }
+}
+
+fn quoted_hops(case: &Case, pair: &mut Pair) {
+    const QUOTED: usize = LINK + 40 + 8 + 7;
+    const CHECKSUM: usize = LINK + 40 + 2;
+    let sent = case.frames[0].get(LINK + 7).copied();
+    let is_too_big =
+        |seen: &Seen| message(&seen.frame).is_some_and(|message| message.is_v6 && message.kind == 2);
+    for (seen, counted) in
+        pair.kernel.iter_mut().map(|seen| (seen, 1)).chain(pair.polder.iter_mut().map(|seen| (seen, 0)))
+    {
+        let quoted = seen.frame.get(QUOTED).copied();
+        if is_too_big(seen) && quoted == sent.and_then(|hops| hops.checked_sub(counted)) {
+            seen.frame[QUOTED] = 0;
+            seen.frame[CHECKSUM..CHECKSUM + 2].fill(0);
+        }
+    }
+}
+
+fn errors_about_reserved(case: &Case, pair: &mut Pair) {
+    let frame = &case.frames[0];
+    let is_reserved = header_v4(frame).is_some() && (frame[LINK + 12] >= 240 || frame[LINK + 16] >= 240);
+    if is_reserved && pair.polder.is_empty() && only_error(&pair.kernel).is_some() {
+        pair.kernel.clear();
+    }
+}
+
+fn no_length(case: &Case, pair: &mut Pair) {
+    let frame = &case.frames[0];
+    let is_empty = is_v6(frame) && frame[LINK + 4..LINK + 7] == [0, 0, 0];
+    let is_told = only_error(&pair.polder).is_some_and(|(_, message)| message.is_problem());
+    if is_empty && is_told && is_forwarded(&pair.kernel) {
+        (pair.kernel, pair.polder) = (Vec::new(), Vec::new());
     }
 }
