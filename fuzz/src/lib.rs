@@ -15,6 +15,7 @@
 //! `cargo run --manifest-path fuzz/Cargo.toml --bin seeds` writes those of its files that have a name.
 //! The others, named by their hash, are what the fuzzer found to reach code that these do not.
 
+mod gateway;
 #[path = "../../crates/devices/tests/lan78xx/oracle.rs"]
 mod lan78xx;
 // The lab itself is not taken in: the service needs nothing of it.
@@ -24,10 +25,11 @@ pub mod nfs;
 mod nfs_oracle;
 #[path = "../../crates/datapath/tests/oracle/mod.rs"]
 mod oracle;
-// Nor is the gateway.
+mod tap;
 pub mod trace;
 #[path = "../../crates/gateway/tests/trace/oracle.rs"]
 mod trace_oracle;
+mod usbip;
 #[expect(dead_code, reason = "what the tests send requests with")]
 #[path = "../../crates/lab/tests/nfs/words.rs"]
 mod words;
@@ -39,6 +41,8 @@ mod words;
 pub fn run(name: &str, bytes: &[u8]) {
     let targets = oracle::TARGETS.iter().chain(lan78xx::TARGETS);
     let others = nfs_oracle::TARGETS.iter().chain(&trace_oracle::TARGETS);
-    let target = targets.chain(others).find(|target| target.0 == name).expect("a target of that name");
+    let own = gateway::TARGETS.iter().chain(tap::TARGETS).chain(usbip::TARGETS);
+    let target =
+        targets.chain(others).chain(own).find(|target| target.0 == name).expect("a target of that name");
     target.1(bytes);
 }

@@ -3,6 +3,7 @@
 
 mod bpf;
 mod coalesce;
+mod gateway_inputs;
 mod lan78xx;
 mod nfs;
 mod outer_v6;
@@ -41,6 +42,11 @@ fn main() -> std::io::Result<()> {
         ("route", route::seeds()),
         ("coalesce", coalesce::seeds()),
         ("bpf", bpf::seeds()),
+        ("neighbours", gateway_inputs::neighbours()),
+        ("usbip", gateway_inputs::usbip()),
+        ("virtio_net", gateway_inputs::virtio_net()),
+        ("control", gateway_inputs::control()),
+        ("configuration", gateway_inputs::configurations()),
         ("nfs", nfs::seeds()),
         ("trace_words", packets::words()),
         ("trace_file", packets::files()),
@@ -103,6 +109,7 @@ fn ethernet() -> Seeds {
         ("tag-truncated", cut(&tagged, 17)),
         ("tag-inner-truncated", cut(&frame(&[service, customer], EtherType::IPV4, &packet), 21)),
         ("spanning-tree", reserved),
+        ("to-nobody", cut(&[&[0; 6][..], &frame(&[], EtherType::IPV4, &packet)[6..]].concat(), 34)),
         ("header-alone", frame(&[], EtherType::IPV4, &[])),
         ("truncated", cut(&tagged, 13)),
         ("empty", Vec::new()),

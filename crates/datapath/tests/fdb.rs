@@ -336,6 +336,16 @@ fn an_address_that_comes_to_a_full_port_is_forgotten() {
     check_quiet(&fdb);
 }
 
+/// Learns or removes one address at random.
+fn crowd(fdb: &Fdb, random: &mut Random) {
+    let (key, port) = (key(random.below(1_000), 0), random.below(16));
+    if port == 0 {
+        fdb.remove(key);
+        return;
+    }
+    fdb.learn_within(key, PortId(u16::try_from(port % 5).expect("below 5")), 100, NOW);
+}
+
 /// What workers do to a full table at once leaves it whole.
 #[test]
 fn many_threads_may_make_room_at_once() {
@@ -344,15 +354,7 @@ fn many_threads_may_make_room_at_once() {
         at_once(|thread, barrier| {
             let mut random = Random(seed * 3 + u64::from(thread) + 1);
             barrier.wait();
-            for _ in 0..5_000 {
-                let key = key(random.below(1_000), 0);
-                match random.below(16) {
-                    0 => _ = fdb.remove(key),
-                    port => {
-                        _ = fdb.learn_within(key, PortId(u16::try_from(port % 5).expect("small")), 100, NOW)
-                    }
-                }
-            }
+            (0..5_000).for_each(|_| crowd(&fdb, &mut random));
         });
         check_quiet(&fdb);
     }

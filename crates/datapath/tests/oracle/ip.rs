@@ -37,7 +37,7 @@ pub(crate) fn ipv4(bytes: &[u8]) {
     assert_eq!(ours.fragment_offset(), smoltcp.frag_offset());
     assert_eq!(ours.is_fragment(), etherparse.is_fragmenting_payload());
     assert_eq!(ours.time_to_live(), smoltcp.hop_limit());
-    assert_eq!(ours.protocol().0, smoltcp.next_header().into());
+    assert_eq!(ours.protocol().0, u8::from(smoltcp.next_header()));
     assert_eq!(ours.checksum(), smoltcp.checksum());
     assert_eq!((ours.source(), ours.destination()), (smoltcp.src_addr(), smoltcp.dst_addr()));
     assert_eq!(ours.verify().is_ok(), naive_sum(&bytes[..ours.header_bytes()]) == 0xffff);

@@ -12,6 +12,7 @@ pub(crate) mod ends;
 mod ethernet;
 mod gre;
 mod ip;
+mod neighbours;
 mod outer_v6;
 mod route;
 mod tcp;
@@ -23,6 +24,7 @@ pub(crate) use coalesce::coalesce;
 pub(crate) use ethernet::ethernet;
 pub(crate) use gre::gre;
 pub(crate) use ip::{ipv4, ipv6};
+pub(crate) use neighbours::neighbours;
 pub(crate) use outer_v6::outer_v6;
 pub(crate) use route::route;
 pub(crate) use tcp::tcp;
@@ -32,7 +34,7 @@ pub(crate) use tunnel::tunnel;
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub(crate) const TARGETS: [Target; 11] = [
+pub(crate) const TARGETS: [Target; 12] = [
     ("ethernet", ethernet),
     ("ipv4", ipv4),
     ("ipv6", ipv6),
@@ -42,6 +44,7 @@ pub(crate) const TARGETS: [Target; 11] = [
     ("tunnel", tunnel),
     ("outer_v6", outer_v6),
     ("route", route),
+    ("neighbours", neighbours),
     ("coalesce", coalesce),
     ("bpf", bpf),
 ];
