@@ -17,6 +17,20 @@ pub enum OpenError {
     /// Slots that the kernel does not take.
     #[error("slots of {0} bytes: AF_XDP takes 2048 or 4096")]
     SlotSize(u32),
+    /// Zero copy in slots in which a driver may cut packets.
+    #[error(
+        "{interface}: zero copy in slots of {slot_bytes} bytes may cut packets of up to {longest} bytes in two, and the \
+         rest would be taken for a packet: set `slot_bytes = 4096` in [gateway] and an MTU of at most 3049, or \
+         mode = \"auto\""
+    )]
+    Slots {
+        /// The interface.
+        interface: String,
+        /// Bytes of a slot.
+        slot_bytes: u32,
+        /// The longest packet of the link.
+        longest: u32,
+    },
     /// More queues are asked for than there are.
     #[error(
         "{interface} has {present} queues, {wanted} are asked for: lower `queues`, or \

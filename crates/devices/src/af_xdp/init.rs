@@ -9,12 +9,13 @@ use super::link::{self, LinkInfo, Which};
 use super::locals::Locals;
 use super::napi::{Moderated, Moderation};
 use super::netdev::{self, Features};
-use super::options::{Hook, OnExit, Options, Take};
+use super::options::{Hook, Mode, OnExit, Options, Take};
 use super::port::{Opened, Port};
 use super::posted::Posted;
 use super::preflight::{self, Obtained};
 use super::program::{self, Action, RouterMaps};
 use super::ring::{Consumer, Producer};
+use super::rx::guard::whole_at_most;
 use super::rx::{Receiver, Wants};
 use super::socket::{self, Core, Refused, RingSizes, Rings, Transfer};
 use super::sys::{self, Map, MapKind};
@@ -53,7 +54,8 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     // 3. The program on the interface: closed or passing everything until sockets are there.
     let mut attachment = attach::attach(&link, &program, options, &mut notes)?;
     // 4. A socket for each queue, and its place in the map.
-    let setup = Setup { link: &link, region, options, channels: queues.channels, features };
+    let driver = Ethtool::new().and_then(|mut ethtool| ethtool.driver(&link.name)).unwrap_or_default();
+    let setup = Setup { link: &link, region, options, channels: queues.channels, features, driver };
     let (bound, transfer) = setup.bind_all(attachment.hook, &mut notes)?;
     enter(&link, &sockets, &bound)?;
     // 5. A link that was taken over gets the new program; everything comes to us from here on.
@@ -218,54 +220,69 @@ struct Setup<'a> {
     channels: Channels,
     /// What the driver offers, where it says so.
     features: Option<Features>,
+    /// The driver's name, empty where it has none.
+    driver: String,
 }
 
 type Bound = Vec<(Arc<Core>, Rings)>;
 
 impl Setup<'_> {
-    /// Binds a socket to every queue, in the best way that the first queue allows.
+    /// Binds a socket to every queue, in the best way that all queues allow.
     fn bind_all(&self, hook: Hook, notes: &mut Vec<String>) -> Result<(Bound, Transfer), OpenError> {
+        let slot_bytes = self.region.slot_bytes();
+        let wanted = hook == Hook::Native && self.options.mode.transfers().0;
+        if wanted
+            && self.options.mode == Mode::ZeroCopy
+            && !self.offers_parts()
+            && !zero_copy_is_whole(self.link, slot_bytes)
+        {
+            let longest = longest(self.link);
+            return Err(OpenError::Slots { interface: self.link.name.clone(), slot_bytes, longest });
+        }
         let mut reasons = Vec::new();
-        if self.options.mode.transfers().0 && hook == Hook::Native && !self.may_be_zero_copy() {
-            reasons.push("zero copy: the driver does not offer it".to_owned());
+        if wanted && let Some(reason) = self.no_zero_copy() {
+            reasons.push(format!("zero copy: {reason}"));
         }
-        for transfer in self.transfers(hook) {
-            let (queue, refused) = match self.bind_queues(transfer) {
-                Ok(bound) => {
-                    notes.append(&mut reasons);
-                    return Ok((bound, transfer));
-                }
-                Err(refused) => refused,
-            };
-            if let Some(error) = self.hopeless(queue, refused) {
-                return Err(error);
-            }
-            reasons.push(format!("{}: {}", name(transfer), explain(refused)));
-        }
-        Err(OpenError::Transfer { interface: self.link.name.clone(), reasons: reasons.join("; ") })
+        let transfers = self.transfers(hook);
+        let bind = |transfer| self.bind_queues(transfer);
+        let (bound, transfer) =
+            first_that_binds(transfers, bind, |queue, refused| self.hopeless(queue, refused), &mut reasons)?
+                .ok_or_else(|| OpenError::Transfer {
+                    interface: self.link.name.clone(),
+                    reasons: reasons.join("; "),
+                })?;
+        notes.append(&mut reasons);
+        Ok((bound, transfer))
     }
 
     /// The ways to try, best first.
     fn transfers(&self, hook: Hook) -> Vec<Transfer> {
-        let long = self.link.mtu + LINK_OVERHEAD > single_frame(self.region.slot_bytes());
         let (zero_copy, copy) = self.options.mode.transfers();
         let mut transfers = Vec::new();
         for zero_copy in [true, false].into_iter().filter(|&way| if way { zero_copy } else { copy }) {
-            if zero_copy && (hook == Hook::Generic || !self.may_be_zero_copy()) {
+            if zero_copy && (hook == Hook::Generic || self.no_zero_copy().is_some()) {
                 continue;
             }
-            transfers.push(Transfer { zero_copy, multi_buffer: true });
-            // Zero copy that loses long packets is worse than a copy that does not.
-            if !(zero_copy && long) {
+            // A driver without multi-buffer has nothing to gain from being asked for it.
+            if !zero_copy || self.offers_parts() {
+                transfers.push(Transfer { zero_copy, multi_buffer: true });
+            }
+            // Zero copy that cuts long packets is worse than a copy that does not.
+            if !zero_copy || zero_copy_is_whole(self.link, self.region.slot_bytes()) {
                 transfers.push(Transfer { zero_copy, multi_buffer: false });
             }
         }
         transfers
     }
 
-    /// Whether zero copy is worth a try.
-    fn may_be_zero_copy(&self) -> bool {
-        self.features.is_none_or(|features| features.zero_copy)
+    /// Why zero copy is not tried, if it is not.
+    fn no_zero_copy(&self) -> Option<String> {
+        no_zero_copy(self.options.mode, self.features, &self.driver)
+    }
+
+    /// True if the driver may hand a packet over in several slots without a copy.
+    fn offers_parts(&self) -> bool {
+        self.features.is_none_or(|features| features.segments > 1)
     }
 
     fn bind_queues(&self, transfer: Transfer) -> Result<Bound, (u32, Refused)> {
@@ -331,7 +348,8 @@ impl Setup<'_> {
             let receiving = self.options.receiving;
             let (adapts, multi_buffer) = (self.options.adapts, transfer.multi_buffer);
             let place = Place { interface: self.link.index, queue, queues: all };
-            let wants = Wants { place, target, busy_poll, adapts, multi_buffer, receiving };
+            let longest = transfer.zero_copy.then(|| longest(self.link));
+            let wants = Wants { place, target, busy_poll, adapts, multi_buffer, longest, receiving };
             // Who copies nothing does not ask whether to.
             let rx: Box<dyn RxQueue> = match receiving.copy_break {
                 0 => Box::new(Receiver::<false>::new(received, fill, wants, both)),
@@ -350,6 +368,57 @@ impl Setup<'_> {
         queues
     }
 }
+
+/// Binds in the first of `transfers` that all queues take; what the others were refused for goes to `reasons`.
+fn first_that_binds<B>(
+    transfers: Vec<Transfer>,
+    mut bind: impl FnMut(Transfer) -> Result<B, (u32, Refused)>,
+    hopeless: impl Fn(u32, Refused) -> Option<OpenError>,
+    reasons: &mut Vec<String>,
+) -> Result<Option<(B, Transfer)>, OpenError> {
+    for transfer in transfers {
+        let (queue, refused) = match bind(transfer) {
+            Ok(bound) => return Ok(Some((bound, transfer))),
+            Err(refused) => refused,
+        };
+        if let Some(error) = hopeless(queue, refused) {
+            return Err(error);
+        }
+        // One that the others took is a driver's half measure, and worth a word.
+        let at = if queue > 0 { format!(" at queue {queue}") } else { String::new() };
+        reasons.push(format!("{}{at}: {}", name(transfer), explain(refused)));
+    }
+    Ok(None)
+}
+
+/// Why zero copy is not tried, if it is not. `Mode::Auto` takes it only from drivers with which it was tested.
+pub(super) fn no_zero_copy(mode: Mode, features: Option<Features>, driver: &str) -> Option<String> {
+    if features.is_some_and(|features| !features.zero_copy) {
+        return Some("the driver does not offer it".to_owned());
+    }
+    if mode == Mode::Auto && !ZERO_COPY_TESTED.contains(&driver) {
+        return Some(format!(
+            "not tried, because it is on no list of what was tested with the driver {driver}; \
+             `mode = \"zero-copy\"` asks for it"
+        ));
+    }
+    None
+}
+
+/// The longest packet of the link, with two VLAN tags.
+pub(super) fn longest(link: &LinkInfo) -> u32 {
+    link.mtu + LINK_OVERHEAD + 4
+}
+
+/// True if slots are large enough that no driver's granularity cuts the link's packets where they come in one
+/// descriptor.
+pub(super) fn zero_copy_is_whole(link: &LinkInfo, slot_bytes: u32) -> bool {
+    longest(link) <= whole_at_most(single_frame(slot_bytes))
+}
+
+/// Drivers with which zero copy passed the tests in guests or on hardware, by the names of `ethtool -i`
+/// (docs/adr/0038-drivers.md). None has yet.
+pub(super) const ZERO_COPY_TESTED: &[&str] = &[];
 
 /// A packet socket that receives nothing, and whose membership makes the interface promiscuous for
 /// as long as it is open (packet(7)).
@@ -413,3 +482,51 @@ const PACKET_MR_PROMISC: u16 = 1;
 const SO_BUSY_POLL: i32 = 46;
 const SO_PREFER_BUSY_POLL: i32 = 69;
 const SO_BUSY_POLL_BUDGET: i32 = 70;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn features(zero_copy: bool) -> Option<Features> {
+        Some(Features { native: true, zero_copy, segments: 1 })
+    }
+
+    #[test]
+    fn zero_copy_is_not_the_default_of_a_driver_that_no_test_has_passed() {
+        let auto = no_zero_copy(Mode::Auto, features(true), "igb").expect("igb cuts packets");
+        assert!(auto.contains("igb") && auto.contains("zero-copy"), "{auto}");
+        assert!(no_zero_copy(Mode::Auto, None, "").is_some());
+        assert_eq!(no_zero_copy(Mode::ZeroCopy, features(true), "igb"), None);
+        assert!(no_zero_copy(Mode::ZeroCopy, features(false), "igb").is_some());
+    }
+
+    #[test]
+    fn slots_that_a_driver_would_shorten_are_not_whole() {
+        let link = |mtu| LinkInfo { mtu, ..LinkInfo::default() };
+        assert!(!zero_copy_is_whole(&link(1500), 2048));
+        assert!(zero_copy_is_whole(&link(1500), 4096) && zero_copy_is_whole(&link(3049), 4096));
+        assert!(!zero_copy_is_whole(&link(3050), 4096));
+    }
+
+    /// A driver that takes zero copy in half of its queues gets none, and the queue is named.
+    #[test]
+    fn a_mode_that_half_of_the_queues_refuse_is_given_up() {
+        let transfers = [true, false].map(|zero_copy| Transfer { zero_copy, multi_buffer: false }).to_vec();
+        let refused = Refused { step: "bind to the queue", errno: Errno::OPNOTSUPP };
+        let mut tried = Vec::new();
+        let bind = |transfer: Transfer| {
+            (0..4_u32)
+                .map(|queue| {
+                    tried.push((transfer.zero_copy, queue));
+                    if transfer.zero_copy && queue >= 2 { Err((queue, refused)) } else { Ok(queue) }
+                })
+                .collect::<Result<Vec<_>, _>>()
+        };
+        let mut reasons = Vec::new();
+        let found =
+            first_that_binds(transfers, bind, |_, _| None, &mut reasons).expect("nothing is hopeless");
+        let (bound, transfer) = found.expect("a copy");
+        assert_eq!((bound.len(), transfer.zero_copy, tried.len()), (4, false, 7));
+        assert!(reasons.len() == 1 && reasons[0].starts_with("zero copy at queue 2: "), "{reasons:?}");
+    }
+}

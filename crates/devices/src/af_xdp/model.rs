@@ -57,7 +57,12 @@ fn stand() -> Stand {
 }
 
 fn stand_that(multi_buffer: bool) -> Stand {
-    let region = Region::new(RegionOptions { slots: SLOTS, slot_bytes: 2048 }).expect("memory for a test");
+    stand_with(2048, multi_buffer, None)
+}
+
+/// A zero-copy port without multi-buffer has the link's `longest` packet.
+fn stand_with(slot_bytes: u32, multi_buffer: bool, longest: Option<u32>) -> Stand {
+    let region = Region::new(RegionOptions { slots: SLOTS, slot_bytes }).expect("memory for a test");
     let statistics = Arc::default();
     let core = Core::model(&region, &statistics);
     let (fill, kernel_fill) = ends(RING, Producer::new, Consumer::new);
@@ -70,6 +75,7 @@ fn stand_that(multi_buffer: bool) -> Stand {
         busy_poll: false,
         adapts: false,
         multi_buffer,
+        longest,
         receiving: Receiving::default(),
     };
     let rx = Receiver::new(received, fill, wants, (Arc::clone(&core), Posted::new(&region)));
@@ -196,6 +202,51 @@ fn a_descriptor_that_cannot_be_right_closes_the_queue() {
         assert_eq!((counters.received.get(), counters.drops.get(DropReason::DeviceError)), (2, 1));
         assert_eq!(batch.len(), 1, "what came before was right");
         stand.pool.release(&mut batch);
+        stand.close();
+    }
+}
+
+/// Hands over one packet as the driver would that has buffers of `buffer` bytes; `marks` says that it continues.
+fn deliver_cut(kernel: &mut Kernel, mut length: u32, buffer: u32, marks: bool) {
+    kernel.look();
+    while length > 0 {
+        let part = length.min(buffer);
+        length -= part;
+        let address = kernel.free.pop_front().expect("frames are posted") + 256;
+        kernel.receive.put(Descriptor { address, length: part, continues: marks && length > 0 });
+    }
+    kernel.receive.publish();
+}
+
+proptest! {
+    /// A driver that gives less room than asked for and hands rests over as packets, or marks them though nobody asked:
+    /// no rest becomes a packet, each packet is counted once, and every frame comes home.
+    #[test]
+    fn a_driver_that_cuts_injects_nothing(
+        packets in proptest::collection::vec((60..9000_u32, 2..4_u32, any::<bool>()), 1..40),
+    ) {
+        let mut stand = stand_with(4096, false, Some(1522));
+        let mut batch = Batch::new();
+        for &(length, grains, marks) in &packets {
+            prop_assert_eq!(stand.receive(&mut batch), Turn::Drained);
+            stand.pool.release(&mut batch);
+            let buffer = grains * 1024;
+            deliver_cut(&mut stand.kernel, length, buffer, marks);
+            prop_assert_eq!(stand.receive(&mut batch), Turn::Drained);
+            let lengths = batch.iter().map(Packet::len).collect::<Vec<_>>();
+            let whole = length < buffer && length <= 3071;
+            prop_assert_eq!(lengths, if whole { vec![length as usize] } else { Vec::new() });
+            // What ends where a buffer ends is taken for cut, and the next packet pays for it.
+            if length.is_multiple_of(1024) && length > 1522 && !(marks && length > buffer) {
+                deliver_cut(&mut stand.kernel, 60, buffer, false);
+                prop_assert_eq!(stand.receive(&mut batch), Turn::Drained);
+            }
+            stand.pool.release(&mut batch);
+        }
+        let counters = Arc::clone(stand.rx.counters());
+        let dropped = counters.drops.get(DropReason::FrameTooLong) + counters.drops.get(DropReason::DeviceError);
+        prop_assert_eq!(counters.drops.total(), dropped);
+        prop_assert_eq!(counters.received.get(), packets.len() as u64);
         stand.close();
     }
 }

@@ -10,7 +10,7 @@ use super::error::OpenError;
 use super::ethtool::{Channels, Ethtool};
 use super::init::{self, LINK_OVERHEAD, Used};
 use super::link::{self, LinkInfo, Which};
-use super::netdev;
+use super::netdev::{self, Features};
 use super::options::{Hook, Mode, OnExit, Options, Take};
 use super::pin::Place;
 use super::socket::Transfer;
@@ -89,7 +89,7 @@ pub(super) fn inspect_link(
     let features = features.unwrap_or_default();
     let mut findings = Vec::new();
     let mut add = |found: Option<Finding>| findings.extend(found);
-    add(Some(mode(link, options, obtained.as_ref())));
+    add(Some(mode(link, memory, driver.as_deref().unwrap_or_default(), options, obtained.as_ref())));
     add(queues(link, options, obtained.as_ref()));
     add(Some(frames(link, memory, obtained.as_ref())));
     add(Some(control::inspect(link, options, obtained.is_some())));
@@ -114,46 +114,95 @@ fn finding(level: Level, topic: &'static str, text: impl Into<String>) -> Findin
     Finding { level, topic, text: text.into() }
 }
 
-fn mode(link: &LinkInfo, options: &Options, obtained: Option<&Obtained>) -> Finding {
-    let Some(obtained) = obtained else { return expected(link, options) };
+fn mode(
+    link: &LinkInfo,
+    memory: RegionOptions,
+    driver: &str,
+    options: &Options,
+    obtained: Option<&Obtained>,
+) -> Finding {
+    let Some(obtained) = obtained else {
+        let (level, text) = expected(netdev::features(link.index).ok(), link, memory, driver, options.mode);
+        return finding(level, "mode", text);
+    };
     let mut text = format!("{}, {}", obtained.hook, init::name(obtained.transfer));
     for note in &obtained.notes {
         text.push_str("; ");
         text.push_str(note);
     }
-    let level = if obtained.hook == Hook::Generic { Level::Warning } else { Level::Fine };
+    let is_tested = !obtained.transfer.zero_copy || init::ZERO_COPY_TESTED.contains(&driver);
+    if !is_tested {
+        text.push_str("; ");
+        text.push_str(UNTESTED);
+    }
+    let level = if obtained.hook == Hook::Generic || !is_tested { Level::Warning } else { Level::Fine };
     finding(level, "mode", text)
 }
 
-/// What opening will probably lead to, by what the driver says of itself.
-fn expected(link: &LinkInfo, options: &Options) -> Finding {
-    let Ok(features) = netdev::features(link.index) else {
-        return finding(Level::Fine, "mode", "found out when the port is opened");
-    };
-    match (options.mode, features.native, features.zero_copy) {
-        (Mode::Auto | Mode::ZeroCopy, true, true) => {
-            finding(Level::Fine, "mode", "native XDP, zero copy, unless the device is short of queues")
+/// What opening will lead to, by what the driver says of itself.
+fn expected(
+    features: Option<Features>,
+    link: &LinkInfo,
+    memory: RegionOptions,
+    driver: &str,
+    mode: Mode,
+) -> (Level, String) {
+    // Linux before 6.3 cannot be asked; of some drivers it is known.
+    let without = features.map_or(GENERIC_ONLY.contains(&driver), |features| !features.native);
+    let why = init::no_zero_copy(mode, features, driver);
+    match mode {
+        Mode::Generic => (Level::Warning, "generic XDP, copy, as asked for; slower".to_owned()),
+        Mode::Auto if without => {
+            (Level::Warning, "generic XDP, copy: the driver has no XDP of its own; slower".to_owned())
         }
-        (Mode::ZeroCopy, ..) => finding(
+        Mode::Native | Mode::ZeroCopy if without => (
             Level::Problem,
-            "mode",
-            "zero copy is asked for and the driver does not offer it: set mode = \"auto\"",
+            format!(
+                "{} is asked for and the driver has none: set mode = \"auto\"",
+                if mode == Mode::Native { "native XDP" } else { "zero copy" }
+            ),
         ),
-        (Mode::Auto, true, false) => {
-            finding(Level::Fine, "mode", "native XDP, copy: the driver does not offer zero copy")
+        Mode::ZeroCopy
+            if !init::zero_copy_is_whole(link, memory.slot_bytes)
+                && features.is_some_and(|features| features.segments <= 1) =>
+        {
+            (
+                Level::Problem,
+                format!(
+                    "zero copy in slots of {} bytes may cut packets: set `slot_bytes = 4096` in [gateway] and an MTU of at \
+                 most 3049, or mode = \"auto\"",
+                    memory.slot_bytes
+                ),
+            )
         }
-        (Mode::Native, true, _) => finding(Level::Fine, "mode", "native XDP, copy"),
-        (Mode::Auto, false, _) => {
-            finding(Level::Warning, "mode", "generic XDP, copy: the driver has no XDP of its own; slower")
-        }
-        (Mode::Native, false, _) => finding(
+        Mode::ZeroCopy if why.is_some() => (
             Level::Problem,
-            "mode",
-            "native XDP is asked for and the driver has none: set mode = \"auto\"",
+            "zero copy is asked for and the driver does not offer it: set mode = \"auto\"".to_owned(),
         ),
-        (Mode::Generic, ..) => finding(Level::Warning, "mode", "generic XDP, copy, as asked for; slower"),
+        Mode::ZeroCopy => (Level::Warning, format!("native XDP, zero copy, as asked for; {UNTESTED}")),
+        Mode::Auto | Mode::Native if features.is_none() => {
+            let or = if mode == Mode::Auto { "; else generic XDP" } else { "; else it is not opened" };
+            let text = format!(
+                "native XDP, copy, if the driver has it{or}: Linux before 6.3 does not say, it is found out when the \
+                 port is opened"
+            );
+            (if mode == Mode::Auto { Level::Fine } else { Level::Warning }, text)
+        }
+        Mode::Native => (Level::Fine, "native XDP, copy".to_owned()),
+        Mode::Auto => match why {
+            Some(why) => (Level::Fine, format!("native XDP, copy; zero copy: {why}")),
+            None => (Level::Fine, "native XDP, zero copy, unless the device is short of queues".to_owned()),
+        },
     }
 }
+
+/// What is said of zero copy that somebody asks for.
+const UNTESTED: &str =
+    "zero copy was not tested with this driver: a driver may give less room than a slot has";
+
+/// Drivers without XDP of their own in any kernel, by the names of `ethtool -i`.
+const GENERIC_ONLY: &[&str] =
+    &["e1000", "e1000e", "8139cp", "8139too", "bonding", "802.1Q VLAN Support", "macvlan"];
 
 fn queues(link: &LinkInfo, options: &Options, obtained: Option<&Obtained>) -> Option<Finding> {
     let used = obtained.map(|obtained| obtained.queues).or_else(|| init::channels(link, options).ok())?;

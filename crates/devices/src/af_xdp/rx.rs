@@ -3,18 +3,22 @@
 //! Exits: `device-error` for a descriptor that cannot be right, which also closes the queue, because
 //! a ring that lies once cannot be believed again. `frame-too-long` for a packet of more frames than
 //! any link has, or longer than a slot where the kernel cannot cut. `rx-overrun` for what the kernel
-//! lost because no frame was posted; it is asked for that number now and then.
+//! lost because no frame was posted; it is asked for that number now and then. A packet that the driver may have
+//! cut, or hands over in parts that were not asked for, is dropped with all that is left of it ([`guard`]).
 //!
 //! Cost: one system call in 64 turns while packets come; two before sleeping.
 
 mod discard;
+pub(super) mod guard;
 
 use super::drive::{BUDGET, Driver, Place};
+use super::init::single_frame;
 use super::port::Statistics;
 use super::posted::Posted;
 use super::ring::{Consumer, Descriptor, Producer};
 use super::socket::Core;
 use crate::Receiving;
+use guard::{Guard, Judged};
 use polder_buffers::{Batch, Packet, Pool, Segment};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
@@ -32,6 +36,8 @@ pub(super) struct Receiver<const COPIES: bool> {
     fill: Producer<u64>,
     posted: Posted,
     wants: Wants,
+    /// What of the driver's descriptors is believed.
+    guard: Guard,
     /// What the kernel had counted when it was last asked.
     seen: Statistics,
     /// Turns with packets since then.
@@ -74,6 +80,8 @@ pub(super) struct Wants {
     pub(super) adapts: bool,
     /// Whether a packet longer than a slot comes in parts.
     pub(super) multi_buffer: bool,
+    /// The link's longest packet, where the device itself writes into the slots.
+    pub(super) longest: Option<u32>,
     /// When the ring is refilled, and what becomes of small packets.
     pub(super) receiving: Receiving,
 }
@@ -90,6 +98,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
             fill,
             posted,
             driver: Driver::new(wants.place, wants.adapts),
+            guard: Guard::new(wants.multi_buffer, wants.longest, single_frame(core.slot_bytes())),
             wants,
             seen: Statistics::default(),
             turns: 0,
@@ -117,10 +126,11 @@ impl<const COPIES: bool> Receiver<COPIES> {
                 self.lie();
                 return None;
             };
-            if !descriptor.continues && self.unfinished.is_none() {
+            let is_plain = !descriptor.continues && self.unfinished.is_none();
+            if is_plain && self.guard.passes(descriptor.length) {
                 return Some(self.whole(segment, pool));
             }
-            if let Some(packet) = self.assemble(segment, descriptor.continues, pool) {
+            if let Some(packet) = self.assemble(segment, descriptor, pool) {
                 return Some(packet);
             }
         }
@@ -158,9 +168,22 @@ impl<const COPIES: bool> Receiver<COPIES> {
         packet
     }
 
-    /// Adds a part to the packet that is being received; returns it when that was the last part.
+    /// Adds a part to the packet that is being received; returns it when that was the last part, and believed.
     #[cold]
-    fn assemble(&mut self, segment: Segment, continues: bool, pool: &mut Pool) -> Option<Packet> {
+    fn assemble(&mut self, segment: Segment, descriptor: Descriptor, pool: &mut Pool) -> Option<Packet> {
+        let continues = descriptor.continues;
+        let reason = match self.guard.judge(descriptor.length, continues) {
+            Judged::Right => None,
+            Judged::TooLong => Some((1, DropReason::FrameTooLong)),
+            Judged::Unasked => Some((1, DropReason::DeviceError)),
+            Judged::Rest => Some((0, DropReason::DeviceError)),
+        };
+        if let Some((packets, reason)) = reason {
+            self.counters.received.add(packets);
+            self.counters.drops.count(reason, packets);
+            pool.release_frame(segment.frame);
+            return None;
+        }
         let packet = match self.unfinished.take() {
             None => Packet::from_segment(segment),
             Some(mut packet) => {

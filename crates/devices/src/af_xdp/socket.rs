@@ -247,6 +247,11 @@ impl Core {
         }
     }
 
+    /// Bytes of a slot.
+    pub(super) fn slot_bytes(&self) -> u32 {
+        self.region.slot_bytes()
+    }
+
     /// What the kernel has counted at this socket; zeros when it does not say.
     pub(super) fn statistics(&self) -> Statistics {
         let socket = match &self.door {

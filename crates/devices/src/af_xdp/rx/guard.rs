@@ -1,0 +1,156 @@
+//! Descriptors that a driver may have cut: which are dropped, and what of the same packet comes behind them.
+//!
+//! A driver that receives into the region itself may give less room than a slot has, because its receive buffers
+//! have a granularity of their own, and may hand the rest of a longer packet over as a packet: its bytes would
+//! then be believed as an Ethernet frame. Without multi-buffer no descriptor that is longer than the link's
+//! packets is believed, nor the one behind a descriptor that ends where such a buffer would.
+
+/// The granularity of receive buffers, of the coarsest driver that is known (igb, SRRCTL.BSIZEPACKET).
+pub(crate) const GRAIN: u32 = 1024;
+
+/// The longest packet that a driver with buffers of that granularity receives whole in a slot without
+/// multi-buffer, the driver's own headroom excluded.
+pub(crate) fn whole_at_most(single_frame: u32) -> u32 {
+    // One that fills the buffer cannot be told from one that was cut.
+    (single_frame / GRAIN * GRAIN).saturating_sub(1)
+}
+
+/// What is to be done with a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Judged {
+    /// It is what it says.
+    Right,
+    /// The first of a packet that is dropped: longer than the link's packets.
+    TooLong,
+    /// The first of a packet that is dropped: it continues, and no packet was to come in parts.
+    Unasked,
+    /// More of a packet that was dropped.
+    Rest,
+}
+
+/// The guard of one queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Guard {
+    /// Descriptors that are longer are judged, and no others unless they continue a packet.
+    above: u32,
+    /// The longest that the link carries; more is suspicious. No bound where the kernel copies.
+    longest: u32,
+    /// The longest that is believed in any case.
+    most: u32,
+    multi_buffer: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    /// Until the last part of a packet has come.
+    Parts,
+    /// One descriptor may be the rest of what was cut.
+    Cut,
+}
+
+impl Guard {
+    /// For a queue whose packets come in one descriptor each, or in several with `multi_buffer`. `longest` is the
+    /// link's longest packet where the device writes into slots that hold `single_frame` bytes.
+    pub(super) fn new(multi_buffer: bool, longest: Option<u32>, single_frame: u32) -> Self {
+        let (longest, most) = match longest.filter(|_| !multi_buffer) {
+            Some(longest) => (longest, whole_at_most(single_frame)),
+            None => (u32::MAX, u32::MAX),
+        };
+        Self { above: longest, longest, most, multi_buffer, state: State::Open }
+    }
+
+    /// True for a descriptor of a whole packet that needs no judgement.
+    #[inline(always)]
+    pub(super) fn passes(&self, length: u32) -> bool {
+        length <= self.above
+    }
+
+    /// Judges a descriptor that does not pass, or continues a packet.
+    #[cold]
+    pub(super) fn judge(&mut self, length: u32, continues: bool) -> Judged {
+        let (judged, next) = match (self.state, continues) {
+            (State::Parts, true) => (Judged::Rest, State::Parts),
+            (State::Parts, false) => (Judged::Rest, State::Open),
+            // What is cut once may be cut again.
+            (State::Cut, false) if length >= GRAIN && length.is_multiple_of(GRAIN) => {
+                (Judged::Rest, State::Cut)
+            }
+            (State::Cut, false) => (Judged::Rest, State::Open),
+            (State::Open | State::Cut, true) if !self.multi_buffer => (Judged::Unasked, State::Parts),
+            (State::Open | State::Cut, true) => (Judged::Right, State::Open),
+            (State::Open, false) if length <= self.longest => (Judged::Right, State::Open),
+            (State::Open, false) if length.is_multiple_of(GRAIN) => (Judged::TooLong, State::Cut),
+            (State::Open, false) if length > self.most => (Judged::TooLong, State::Open),
+            // The link's MTU was raised since.
+            (State::Open, false) => (Judged::Right, State::Open),
+        };
+        self.state = next;
+        self.above = if next == State::Open { self.longest } else { 0 };
+        judged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_cut_at_a_buffers_end_is_dropped_with_its_rest() {
+        let mut guard = Guard::new(false, Some(1522), 3840);
+        assert!(guard.passes(1522) && guard.passes(1024), "what the link carries");
+        assert_eq!(guard.judge(3072, false), Judged::TooLong);
+        assert!(!guard.passes(60));
+        assert_eq!(guard.judge(60, false), Judged::Rest);
+        assert!(guard.passes(60));
+        assert_eq!(guard.judge(2048, false), Judged::TooLong);
+        assert_eq!(guard.judge(2048, false), Judged::Rest, "cut twice");
+        assert_eq!(guard.judge(1, false), Judged::Rest);
+        assert_eq!(guard.judge(3100, false), Judged::TooLong, "longer than any buffer");
+        assert!(guard.passes(60), "and whole");
+        assert_eq!(guard.judge(1600, false), Judged::Right, "an MTU that was raised");
+    }
+
+    #[test]
+    fn parts_that_nobody_asked_for_are_one_packet_less() {
+        let mut guard = Guard::new(false, None, 1792);
+        assert!(guard.passes(65_535));
+        assert_eq!(guard.judge(500, true), Judged::Unasked);
+        assert!(!guard.passes(60));
+        assert_eq!((guard.judge(500, true), guard.judge(60, false)), (Judged::Rest, Judged::Rest));
+        assert!(guard.passes(60));
+        let mut guard = Guard::new(true, Some(1522), 1792);
+        assert_eq!((guard.judge(1792, true), guard.judge(1792, true)), (Judged::Right, Judged::Right));
+        assert!(guard.passes(1792));
+    }
+
+    #[test]
+    fn a_slot_of_two_kilobytes_holds_no_packet_of_1500_for_certain() {
+        assert_eq!((whole_at_most(1792), whole_at_most(3840), whole_at_most(900)), (1023, 3071, 0));
+    }
+
+    proptest! {
+        /// However a driver cuts at a granularity, no rest is believed, and what the link carries comes through.
+        #[test]
+        fn no_rest_is_believed(
+            packets in proptest::collection::vec(1..9000_u32, 1..60),
+            buffer in (2..4_u32).prop_map(|grains| grains * GRAIN),
+        ) {
+            let mut guard = Guard::new(false, Some(1522), 3840);
+            for packet in packets {
+                let parts = packet.div_ceil(buffer);
+                for part in 0..parts {
+                    let length = if part + 1 < parts { buffer } else { packet - part * buffer };
+                    let judged =
+                        if guard.passes(length) { Judged::Right } else { guard.judge(length, false) };
+                    prop_assert!(part == 0 || judged != Judged::Right, "{packet} in {buffer}: part {part}");
+                    if parts > 1 {
+                        prop_assert_ne!(judged, Judged::Right, "a first part");
+                    }
+                }
+            }
+        }
+    }
+}
