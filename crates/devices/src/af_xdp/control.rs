@@ -74,10 +74,19 @@ fn judge(
             }
         }
         Err(errno) if options.adapts => warning(format!(
-            "the kernel cannot be told when to receive (Linux 6.13 can): {errno}; under overload it takes from \
-             the worker what it likes; {threads}"
+            "the kernel cannot be told when to receive{}; under overload it takes from the worker what it likes; \
+             {threads}",
+            unknown(errno)
         )),
-        Err(errno) => fine(format!("driven by the kernel, which does not say how: {errno}; {threads}")),
+        Err(errno) => fine(format!("driven by the kernel, which does not say how{}; {threads}", unknown(errno))),
+    }
+}
+
+/// Why the kernel gives no answer.
+fn unknown(errno: Errno) -> String {
+    match errno {
+        Errno::NOENT | Errno::OPNOTSUPP => " (Linux before 6.13)".to_owned(),
+        errno => format!(" ({errno})"),
     }
 }
 
@@ -141,6 +150,8 @@ mod tests {
         let old = judge("v0", Err(Errno::OPNOTSUPP), 1, &options(true), true);
         assert_eq!(old.level, Level::Warning);
         assert!(old.text.contains("/sys/class/net/v0/threaded"), "{}", old.text);
+        let older = judge("v0", Err(Errno::NOENT), 1, &options(false), true);
+        assert!(older.text.contains("before 6.13") && !older.text.contains("No such file"), "{}", older.text);
         assert_eq!(judge("v0", Ok(Vec::new()), 1, &options(true), true).level, Level::Warning);
         assert_eq!(judge("v0", Ok(Vec::new()), 1, &options(true), false).level, Level::Fine);
     }

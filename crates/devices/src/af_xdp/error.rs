@@ -31,6 +31,17 @@ pub enum OpenError {
         /// The longest packet of the link.
         longest: u32,
     },
+    /// VLAN tags are taken off before they reach us, and keep packets apart.
+    #[error(
+        "{interface} takes VLAN tags off before they reach the gateway, which would mix VLANs, and cannot be told not to: \
+         `{command}` fails; use an interface whose rx-vlan-offload is not fixed, or no VLANs on this port"
+    )]
+    Tags {
+        /// The interface.
+        interface: String,
+        /// What was tried.
+        command: String,
+    },
     /// More queues are asked for than there are.
     #[error(
         "{interface} has {present} queues, {wanted} are asked for: lower `queues`, or \

@@ -1,4 +1,4 @@
-//! What the driver of an interface says: read-only questions of ethtool(8).
+//! What the driver of an interface says, and features that are switched: ethtool(8).
 
 use super::sys::{self, ETHTOOL_BYTES};
 use rustix::io::Errno;
@@ -6,9 +6,19 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// A way to ask drivers in the network namespace of the thread that made it.
+#[derive(Debug)]
 pub(super) struct Ethtool {
     socket: OwnedFd,
     answer: Box<[u8; ETHTOOL_BYTES]>,
+}
+
+/// A feature of an interface, by the name of `ethtool -k`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Feature {
+    pub(super) name: String,
+    pub(super) active: bool,
+    /// True if it can be switched; else it is `[fixed]`.
+    pub(super) changeable: bool,
 }
 
 /// Queues that are in use.
@@ -43,14 +53,51 @@ impl Ethtool {
 
     /// The features, by the names of `ethtool -k`, that are switched on.
     pub(super) fn active_features(&mut self, interface: &str) -> Result<Vec<String>, Errno> {
+        let features = self.features(interface)?.into_iter();
+        Ok(features.filter(|feature| feature.active).map(|feature| feature.name).collect())
+    }
+
+    /// All features.
+    pub(super) fn features(&mut self, interface: &str) -> Result<Vec<Feature>, Errno> {
+        let names = self.feature_names(interface)?;
+        self.ask(interface, GET_FEATURES, &[blocks(names.len())])?;
+        // A block of four words for each 32 features: available, requested, active, unchangeable.
+        let bit = |index: usize, word: usize| self.word(2 + 4 * (index / 32) + word) >> (index % 32) & 1 == 1;
+        let feature = |(index, name)| Feature {
+            name,
+            active: bit(index, 2),
+            changeable: bit(index, 0) && !bit(index, 3),
+        };
+        Ok(names.into_iter().enumerate().map(feature).collect())
+    }
+
+    fn feature_names(&mut self, interface: &str) -> Result<Vec<String>, Errno> {
         self.ask(interface, GET_STRING_COUNT, &FEATURE_NAMES_QUESTION)?;
         let count = self.word(4).min(MAX_FEATURES);
         self.ask(interface, GET_STRINGS, &[FEATURE_NAMES, count])?;
-        let names = (0..count as usize).map(|index| self.string(12 + 32 * index)).collect::<Vec<_>>();
-        self.ask(interface, GET_FEATURES, &[count.div_ceil(32)])?;
-        // A block of four words for each 32 features: available, requested, active, unchangeable.
-        let active = |index: &usize| self.word(2 + 4 * (index / 32) + 2) >> (index % 32) & 1 == 1;
-        Ok((0..names.len()).filter(active).map(|index| names[index].clone()).collect())
+        Ok((0..count as usize).map(|index| self.string(12 + 32 * index)).collect())
+    }
+
+    /// Switches one feature.
+    ///
+    /// # Errors
+    /// `OPNOTSUPP` when it is as it was afterwards, else what the kernel says.
+    pub(super) fn set_feature(&mut self, interface: &str, name: &str, on: bool) -> Result<(), Errno> {
+        let names = self.feature_names(interface)?;
+        let at = names.iter().position(|known| known == name).ok_or(Errno::OPNOTSUPP)?;
+        // For each 32 features which of them are meant, and which of these are to be on.
+        let mut words = vec![0; 1 + 2 * names.len().div_ceil(32)];
+        words[0] = blocks(names.len());
+        let block = 1 + 2 * (at / 32);
+        words[block] = 1 << (at % 32);
+        words[block + 1] = u32::from(on) << (at % 32);
+        // A positive answer says that not all was done, and looks like an error: what counts is what is then.
+        let asked = self.ask(interface, SET_FEATURES, &words);
+        let features = self.features(interface)?;
+        match features.get(at) {
+            Some(feature) if feature.active == on => Ok(()),
+            _ => asked.and(Err(Errno::OPNOTSUPP)),
+        }
     }
 
     fn ask(&mut self, interface: &str, command: u32, arguments: &[u32]) -> Result<(), Errno> {
@@ -73,11 +120,17 @@ impl Ethtool {
     }
 }
 
+/// Words of 32 features each.
+fn blocks(features: usize) -> u32 {
+    u32::try_from(features.div_ceil(32)).unwrap_or(u32::MAX)
+}
+
 /// Commands of linux/ethtool.h.
 const GET_DRIVER: u32 = 0x03;
 const GET_STRINGS: u32 = 0x1b;
 const GET_STRING_COUNT: u32 = 0x37;
 const GET_FEATURES: u32 = 0x3a;
+const SET_FEATURES: u32 = 0x3b;
 const GET_CHANNELS: u32 = 0x3c;
 /// `ETH_SS_FEATURES`.
 const FEATURE_NAMES: u32 = 4;

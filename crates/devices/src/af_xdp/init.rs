@@ -9,6 +9,7 @@ use super::link::{self, LinkInfo, Which};
 use super::locals::Locals;
 use super::napi::{Moderated, Moderation};
 use super::netdev::{self, Features};
+use super::offloads::SwitchedOff;
 use super::options::{Hook, Mode, OnExit, Options, Take};
 use super::port::{Opened, Port};
 use super::posted::Posted;
@@ -39,12 +40,13 @@ use std::sync::Arc;
 /// # Errors
 /// [`OpenError`] says what to do next. The interface is then as it was before.
 pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
-    // 1. What is asked for, and what there is.
+    // 1. What is asked for, and what there is; what hides packets from us is switched off.
     let memory = RegionOptions { slots: region.slots(), slot_bytes: region.slot_bytes() };
     let link = find(options, memory)?;
     let queues = channels(&link, options)?;
     let features = netdev::features(link.index).ok();
     let mut notes = Vec::new();
+    let offloads = switch_offloads_off(&link, options)?;
     // 2. Maps and program.
     let sockets = Map::new(MapKind::XskMap, "polder_sockets", 4, 4, queues.channels.receive)
         .map_err(|errno| denied(&link, "make a BPF map", errno))?;
@@ -65,7 +67,8 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     thread::set_right(link.index, &mut notes);
     let moderated = moderate(&link, options, &mut notes);
     // 7. What became of it.
-    let obtained = Obtained { hook: attachment.hook, transfer, queues, notes };
+    let off = offloads.iter().flat_map(SwitchedOff::features).cloned().collect();
+    let obtained = Obtained { hook: attachment.hook, transfer, queues, notes, off };
     let report = preflight::inspect_link(&link, memory, options, Some(obtained));
     let cores = bound.iter().map(|(core, _)| Arc::downgrade(core)).collect();
     let mtu = Arc::new(AtomicU32::new(link.mtu.min(options.mtu.unwrap_or(u32::MAX))));
@@ -79,10 +82,29 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
         locals,
         cores,
         _promiscuous: promiscuous,
+        had_carrier: link.carrier,
+        is_hardware: link.kind.is_empty(),
         _moderated: moderated,
+        _offloads: offloads,
         _attachment: attachment,
     };
     Ok(Opened { port, queues })
+}
+
+/// Switches off what hides packets from us. What stays on is in the report, unless VLANs would be mixed.
+fn switch_offloads_off(link: &LinkInfo, options: &Options) -> Result<Option<SwitchedOff>, OpenError> {
+    // A kernel that cannot be asked has no such offloads that could be seen.
+    let Ok((off, left)) = SwitchedOff::new(link) else { return Ok(None) };
+    let needs_tags = || {
+        let routes = matches!(options.take, Take::Routed(_));
+        options.needs_tags || (routes && link::carries_vlans(link))
+    };
+    match left.iter().find(|left| left.takes_tags()) {
+        Some(tags) if needs_tags() => {
+            Err(OpenError::Tags { interface: tags.interface.clone(), command: tags.command() })
+        }
+        Some(_) | None => Ok(Some(off)),
+    }
 }
 
 /// Looks for the interface, and at what is asked of it.
@@ -231,11 +253,8 @@ impl Setup<'_> {
     fn bind_all(&self, hook: Hook, notes: &mut Vec<String>) -> Result<(Bound, Transfer), OpenError> {
         let slot_bytes = self.region.slot_bytes();
         let wanted = hook == Hook::Native && self.options.mode.transfers().0;
-        if wanted
-            && self.options.mode == Mode::ZeroCopy
-            && !self.offers_parts()
-            && !zero_copy_is_whole(self.link, slot_bytes)
-        {
+        let is_sure = self.offers_parts() || zero_copy_is_whole(self.link, slot_bytes);
+        if wanted && self.options.mode == Mode::ZeroCopy && self.no_zero_copy().is_none() && !is_sure {
             let longest = longest(self.link);
             return Err(OpenError::Slots { interface: self.link.name.clone(), slot_bytes, longest });
         }
@@ -514,13 +533,12 @@ mod tests {
         let transfers = [true, false].map(|zero_copy| Transfer { zero_copy, multi_buffer: false }).to_vec();
         let refused = Refused { step: "bind to the queue", errno: Errno::OPNOTSUPP };
         let mut tried = Vec::new();
+        let mut bind_queue = |zero_copy: bool, queue: u32| {
+            tried.push((zero_copy, queue));
+            if zero_copy && queue >= 2 { Err((queue, refused)) } else { Ok(queue) }
+        };
         let bind = |transfer: Transfer| {
-            (0..4_u32)
-                .map(|queue| {
-                    tried.push((transfer.zero_copy, queue));
-                    if transfer.zero_copy && queue >= 2 { Err((queue, refused)) } else { Ok(queue) }
-                })
-                .collect::<Result<Vec<_>, _>>()
+            (0..4).map(|queue| bind_queue(transfer.zero_copy, queue)).collect::<Result<Vec<_>, _>>()
         };
         let mut reasons = Vec::new();
         let found =

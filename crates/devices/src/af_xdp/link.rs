@@ -63,6 +63,51 @@ pub(super) fn query(which: Which<'_>) -> Result<LinkInfo, Errno> {
     parse(&answer[..length])
 }
 
+/// The interfaces that `upper` receives from: of a bond its members, of a VLAN interface and its like the one that it
+/// is on. None of another network namespace, and none where the kernel does not answer.
+pub(super) fn below(upper: &LinkInfo) -> Vec<LinkInfo> {
+    match upper.kind.as_str() {
+        "vlan" | "macvlan" | "macvtap" | "ipvlan" => {
+            let lower = upper.peer.filter(|_| !upper.peer_elsewhere);
+            lower.and_then(|index| query(Which::Index(index)).ok()).into_iter().collect()
+        }
+        "bond" | "team" | "bridge" => {
+            let members = all().unwrap_or_default().into_iter();
+            members.filter(|link| link.master == Some(upper.index)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// True if the kernel has VLAN interfaces on `lower`.
+pub(super) fn carries_vlans(lower: &LinkInfo) -> bool {
+    let is_on =
+        |link: &LinkInfo| link.kind == "vlan" && link.peer == Some(lower.index) && !link.peer_elsewhere;
+    all().is_ok_and(|links| links.iter().any(is_on))
+}
+
+/// All interfaces of the calling thread's network namespace.
+fn all() -> Result<Vec<LinkInfo>, Errno> {
+    let socket = route_socket()?;
+    let mut message = request(Which::Index(0))?;
+    message[6..8].copy_from_slice(&(1_u16 | 0x300).to_ne_bytes()); // NLM_F_REQUEST | NLM_F_DUMP
+    rustix::net::send(&socket, &message, rustix::net::SendFlags::empty())?;
+    let mut links = Vec::new();
+    let mut answers = vec![0_u8; 1 << 16];
+    loop {
+        let (length, _) = rustix::net::recv(&socket, &mut answers[..], rustix::net::RecvFlags::empty())?;
+        let mut rest = answers.get(..length).unwrap_or_default();
+        while let Some(length) = number(Some(rest)).filter(|&length| length >= 16) {
+            let one = rest.get(..length as usize).ok_or(Errno::BADMSG)?;
+            rest = rest.get((length as usize).next_multiple_of(4)..).unwrap_or_default();
+            if number16(one.get(4..)).map(i32::from) == Some(libc::NLMSG_DONE) {
+                return Ok(links);
+            }
+            links.push(parse(one)?);
+        }
+    }
+}
+
 fn route_socket() -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)
 }
@@ -187,6 +232,14 @@ mod tests {
         let by_name = query(Which::Name("lo")).expect("every namespace has lo");
         assert_eq!((by_name.name.as_str(), by_name.mtu), ("lo", 65_536));
         assert_eq!(query(Which::Index(by_name.index)), Ok(by_name));
+    }
+
+    #[test]
+    fn all_interfaces_are_found() {
+        let lo = query(Which::Name("lo")).expect("every namespace has lo");
+        let all = all().expect("an answer");
+        assert!(all.iter().any(|link| link.index == lo.index && link.name == "lo"), "{all:?}");
+        assert_eq!(below(&lo), Vec::new());
     }
 
     #[test]

@@ -53,6 +53,7 @@ mod ethtool;
 mod link;
 mod napi;
 mod netdev;
+mod offloads;
 mod preflight;
 mod suspend;
 mod thread;

@@ -164,6 +164,8 @@ pub struct Options {
     pub receiving: Receiving,
     /// Whether frames for other link-layer addresses are received, as a bridge needs it.
     pub promiscuous: bool,
+    /// Whether VLAN tags keep packets apart, so that a device that takes them off must not be opened.
+    pub needs_tags: bool,
     /// Preferred busy polling.
     pub busy_poll: Option<BusyPoll>,
     /// When the kernel polls the device; as it is set already if `None`.
@@ -187,6 +189,7 @@ impl Options {
             receive_frames: None,
             receiving: Receiving::default(),
             promiscuous: true,
+            needs_tags: false,
             busy_poll: None,
             moderation: None,
             adapts: false,

@@ -8,7 +8,7 @@
 //! the first process also the namespace's number, because the file system is common to all of them.
 
 use super::error::PinError;
-use super::sys;
+use super::{offloads, sys};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -99,19 +99,20 @@ impl Pinned {
     }
 }
 
-/// Opens an interface that a process has left closed; says whether there was anything to do.
+/// Opens an interface that a process has left closed, and puts back offloads that one has left off; says whether there was anything to do.
 ///
 /// For an interface that is still in use, its process loses what comes in from now on.
 ///
 /// # Errors
 /// [`PinError`] when the BPF file system refuses.
 pub fn release(interface: &str) -> Result<bool, PinError> {
+    let put_back = offloads::put_back(interface);
     let place = match Place::of(interface) {
         Ok(place) => place,
-        Err(PinError::NoFileSystem { .. }) => return Ok(false),
+        Err(PinError::NoFileSystem { .. }) => return Ok(put_back),
         Err(error @ PinError::Path { .. }) => return Err(error),
     };
-    let Some(pinned) = place.find()? else { return Ok(false) };
+    let Some(pinned) = place.find()? else { return Ok(put_back) };
     // The link goes with its last name, unless somebody has it open; then it is detached at least.
     let detached = if pinned.interface == 0 { Ok(()) } else { sys::detach_link(pinned.link.as_fd()) };
     pinned.unpin().map_err(|errno| place.error("remove", errno))?;
@@ -152,7 +153,7 @@ fn bpf_device(path: &CStr) -> Result<Option<u64>, Errno> {
 }
 
 /// The name of an interface's link. Dots are reserved in the BPF file system.
-fn file_name(interface: &str) -> String {
+pub(super) fn file_name(interface: &str) -> String {
     let name = interface.replace('%', "%25").replace('.', "%2e");
     let number = |path| std::fs::metadata(path).map(|metadata| metadata.ino()).ok();
     match (number("/proc/thread-self/ns/net"), number("/proc/1/ns/net")) {

@@ -5,6 +5,7 @@ use super::claims::Claims;
 use super::link::{self, Which};
 use super::locals::Locals;
 use super::napi::{self, Moderated, Moderation};
+use super::offloads::SwitchedOff;
 use super::options::{Claim, Door, Land};
 use super::preflight::Report;
 use super::socket::Core;
@@ -45,9 +46,15 @@ pub struct Port {
     pub(super) cores: Vec<Weak<Core>>,
     /// Keeps the interface promiscuous.
     pub(super) _promiscuous: Option<OwnedFd>,
+    /// Whether somebody was at the other end before the interface was opened.
+    pub had_carrier: bool,
+    /// Whether it is a device with a driver that may reset its link when a program is attached.
+    pub is_hardware: bool,
     /// Puts the kernel's moderation back.
     pub(super) _moderated: Option<Moderated>,
     pub(super) _attachment: Attachment,
+    /// Switches offloads on again; last, so that no packet meets the program with them on.
+    pub(super) _offloads: Option<SwitchedOff>,
 }
 
 /// What may change about an interface while it is open.

@@ -11,6 +11,7 @@ use super::ethtool::{Channels, Ethtool};
 use super::init::{self, LINK_OVERHEAD, Used};
 use super::link::{self, LinkInfo, Which};
 use super::netdev::{self, Features};
+use super::offloads::{self, Unwanted};
 use super::options::{Hook, Mode, OnExit, Options, Take};
 use super::pin::Place;
 use super::socket::Transfer;
@@ -63,6 +64,8 @@ pub(super) struct Obtained {
     pub(super) queues: Used,
     /// Why it is nothing better.
     pub(super) notes: Vec<String>,
+    /// Offloads that are off as long as the port is open.
+    pub(super) off: Vec<Unwanted>,
 }
 
 /// Looks at an interface without touching it, as it would be opened with `options` on a region of
@@ -85,8 +88,7 @@ pub(super) fn inspect_link(
 ) -> Report {
     let mut ethtool = Ethtool::new().ok();
     let driver = ethtool.as_mut().and_then(|ethtool| ethtool.driver(&link.name).ok());
-    let features = ethtool.as_mut().and_then(|ethtool| ethtool.active_features(&link.name).ok());
-    let features = features.unwrap_or_default();
+    let on = ethtool.as_mut().map(|ethtool| offloads::unwanted(link, ethtool)).unwrap_or_default();
     let mut findings = Vec::new();
     let mut add = |found: Option<Finding>| findings.extend(found);
     add(Some(mode(link, memory, driver.as_deref().unwrap_or_default(), options, obtained.as_ref())));
@@ -99,7 +101,7 @@ pub(super) fn inspect_link(
     add(left_over(link, obtained.as_ref()));
     add(control::left_over(link, obtained.is_some()));
     add(pins(link, options));
-    add(offloads(link, &features, options, obtained.as_ref()));
+    add(judge_offloads(&on, options, obtained.as_ref()));
     add(peer(link, ethtool.as_mut()));
     Report {
         interface: link.name.clone(),
@@ -162,6 +164,10 @@ fn expected(
                 if mode == Mode::Native { "native XDP" } else { "zero copy" }
             ),
         ),
+        Mode::ZeroCopy if why.is_some() => (
+            Level::Problem,
+            "zero copy is asked for and the driver does not offer it: set mode = \"auto\"".to_owned(),
+        ),
         Mode::ZeroCopy
             if !init::zero_copy_is_whole(link, memory.slot_bytes)
                 && features.is_some_and(|features| features.segments <= 1) =>
@@ -175,10 +181,6 @@ fn expected(
                 ),
             )
         }
-        Mode::ZeroCopy if why.is_some() => (
-            Level::Problem,
-            "zero copy is asked for and the driver does not offer it: set mode = \"auto\"".to_owned(),
-        ),
         Mode::ZeroCopy => (Level::Warning, format!("native XDP, zero copy, as asked for; {UNTESTED}")),
         Mode::Auto | Mode::Native if features.is_none() => {
             let or = if mode == Mode::Auto { "; else generic XDP" } else { "; else it is not opened" };
@@ -336,37 +338,35 @@ fn pins(link: &LinkInfo, options: &Options) -> Option<Finding> {
     }
 }
 
-/// What the own interface does to packets before XDP, or beside it.
-fn offloads(
-    link: &LinkInfo,
-    features: &[String],
-    options: &Options,
-    obtained: Option<&Obtained>,
-) -> Option<Finding> {
-    let on = |name: &str| features.iter().any(|feature| feature == name);
-    let mut off = Vec::new();
-    if on("rx-lro") {
-        off.push("lro off");
+/// What the interface and those below do to packets before XDP, or beside it, and what is done about it.
+fn judge_offloads(on: &[Unwanted], options: &Options, obtained: Option<&Obtained>) -> Option<Finding> {
+    let commands = |of: &[&Unwanted]| {
+        of.iter().map(|unwanted| format!("`{}`", unwanted.command())).collect::<Vec<_>>().join(", ")
+    };
+    let stays = |unwanted: &&Unwanted| obtained.is_some() || !unwanted.changeable;
+    let (left, can): (Vec<&Unwanted>, Vec<&Unwanted>) = on.iter().partition(stays);
+    if let Some(unwanted) = left.iter().find(|unwanted| unwanted.takes_tags()) {
+        let level = if options.needs_tags { Level::Problem } else { Level::Warning };
+        let text = format!(
+            "{} takes VLAN tags off before they reach the gateway, and cannot be told not to ({} fails): tagged \
+             packets leave untagged",
+            unwanted.interface,
+            commands(&left)
+        );
+        return Some(finding(level, "offloads", text));
     }
-    if on("rx-gro-hw") {
-        off.push("rx-gro-hw off");
+    if !left.is_empty() {
+        let text = format!("packets are merged below, and lost where they are too long: {}", commands(&left));
+        return Some(finding(Level::Warning, "offloads", text));
     }
-    let generic = obtained.map_or(options.mode == Mode::Generic, |obtained| obtained.hook == Hook::Generic);
-    if generic && on("rx-gro") && link.kind != "veth" {
-        off.push("gro off");
-    }
-    if on("rx-vlan-hw-parse") && link.kind != "veth" {
-        off.push("rxvlan off");
-    }
+    let off = obtained.map_or(can, |obtained| obtained.off.iter().collect());
     if off.is_empty() {
         return None;
     }
-    let text = format!(
-        "merges packets or takes VLAN tags off before they reach us: `ethtool -K {} {}`",
-        link.name,
-        off.join(" ")
-    );
-    Some(finding(Level::Warning, "offloads", text))
+    let when =
+        if obtained.is_some() { "done until the port is closed" } else { "done when the port is opened" };
+    let text = format!("tags and packets stay as they came: {when}: {}", commands(&off));
+    Some(finding(Level::Fine, "offloads", text))
 }
 
 /// What the other end of a veth leaves undone in packets that it sends.
@@ -439,3 +439,44 @@ impl fmt::Display for Report {
 /// The topic of findings about an interface that is down, or belongs to another.
 pub const STATE: &str = "state";
 const CAP_IPC_LOCK: u32 = 14;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tags(changeable: bool) -> Unwanted {
+        let (feature, short) = offloads::TAGS;
+        Unwanted { interface: "e0".to_owned(), index: 7, feature, short, changeable }
+    }
+
+    #[test]
+    fn tags_that_cannot_be_kept_are_no_mere_warning_where_they_matter() {
+        let whole = Options::whole("e0");
+        let level =
+            |on: &[Unwanted], options: &Options| judge_offloads(on, options, None).map(|found| found.level);
+        assert_eq!(level(&[], &whole), None);
+        assert_eq!(level(&[tags(true)], &whole), Some(Level::Fine));
+        assert_eq!(level(&[tags(false)], &whole), Some(Level::Warning));
+        let vlans = Options { needs_tags: true, ..whole.clone() };
+        assert_eq!(level(&[tags(false)], &vlans), Some(Level::Problem));
+        let text = judge_offloads(&[tags(true)], &vlans, None).expect("a finding").text;
+        assert!(text.contains("`ethtool -K e0 rxvlan off`"), "{text}");
+    }
+
+    #[test]
+    fn what_opening_leads_to_is_said_also_where_the_kernel_cannot_be_asked() {
+        let link = LinkInfo { mtu: 1500, ..LinkInfo::default() };
+        let memory = |slot_bytes| RegionOptions { slots: 64, slot_bytes };
+        let at =
+            |features, driver, mode, slot_bytes| expected(features, &link, memory(slot_bytes), driver, mode);
+        assert_eq!(at(None, "e1000", Mode::Auto, 2048).0, Level::Warning);
+        assert_eq!(at(None, "e1000", Mode::Native, 2048).0, Level::Problem);
+        assert_eq!(at(None, "virtio_net", Mode::Native, 2048).0, Level::Warning);
+        let igb = Some(Features { native: true, zero_copy: true, segments: 1 });
+        let (level, text) = at(igb, "igb", Mode::Auto, 2048);
+        assert!(level == Level::Fine && text.starts_with("native XDP, copy; zero copy: not tried"), "{text}");
+        let (level, text) = at(igb, "igb", Mode::ZeroCopy, 2048);
+        assert!(level == Level::Problem && text.contains("slot_bytes = 4096"), "{text}");
+        assert_eq!(at(igb, "igb", Mode::ZeroCopy, 4096).0, Level::Warning);
+    }
+}

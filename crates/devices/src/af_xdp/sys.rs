@@ -447,7 +447,7 @@ pub(super) fn ethtool(
     let data = libc::__c_anonymous_ifr_ifru { ifru_data: answer.as_mut_ptr().cast() };
     let mut request = libc::ifreq { ifr_name: name, ifr_ifru: data };
     // SAFETY: (1) the request is a whole `ifreq`; (2) the kernel writes its answer through
-    // `ifru_data`, and no answer of a read-only command is longer than `ETHTOOL_BYTES`.
+    // `ifru_data`, and no answer of a command in use is longer than `ETHTOOL_BYTES`.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
     if result == 0 { Ok(()) } else { Err(last_error()) }
 }

@@ -2,7 +2,7 @@
 
 use super::adapter;
 use crate::config::buffers::headroom;
-use crate::config::model::{Configuration, Device, Mode, OnExit, Port, Queues, Role};
+use crate::config::model::{Bridge, Configuration, Device, Mode, OnExit, Port, Queues, Role};
 use anyhow::{Context as _, Result};
 use polder_buffers::{PortId, Region};
 use polder_datapath::offload::Takes;
@@ -120,6 +120,7 @@ pub fn interface_options(interface: &str, port: &Port, configuration: &Configura
             Queues::Count(count) => Some(u32::from(count)),
         },
         mtu: port.mtu.map(u32::from),
+        needs_tags: needs_tags(port.id, configuration),
         receiving: receiving(configuration),
         // Half of the memory may wait in receive rings; the other half is on its way.
         receive_frames: Some(frames(configuration) / 2 / interfaces.max(1)),
@@ -128,6 +129,13 @@ pub fn interface_options(interface: &str, port: &Port, configuration: &Configura
         busy_poll: port.busy_poll.then_some(af_xdp::BusyPoll { budget: BATCH_PACKETS, microseconds: 1 }),
         ..options
     }
+}
+
+/// Whether tags keep packets of the port apart, because it is a member of a VLAN-aware bridge.
+fn needs_tags(port: PortId, configuration: &Configuration) -> bool {
+    let is_member = |bridge: &Bridge| bridge.members.iter().any(|member| member.port == port);
+    let mut bridges = configuration.bridges.iter();
+    bridges.any(|bridge| bridge.is_vlan_aware() && is_member(bridge))
 }
 
 /// When the kernel polls the device by itself.

@@ -6,8 +6,9 @@
 //! 1. The file is read and checked.
 //! 2. The control socket is claimed: a gateway that runs already is disturbed by nothing.
 //! 3. Ports are opened, workers started.
-//! 4. The loop: what is slow about ports and tunnels, signals, the service manager's watchdog.
-//! 5. The end: no more requests, workers drain, ports close, one line of totals.
+//! 4. Links that a driver resets when a program is attached come up again, or do not in time; then it runs.
+//! 5. The loop: what is slow about ports and tunnels, signals, the service manager's watchdog.
+//! 6. The end: no more requests, workers drain, ports close, one line of totals.
 
 use super::announce::{announce, farewell};
 use super::clock::Clock;
@@ -23,6 +24,7 @@ use crate::control::server::Server;
 use crate::control::socket;
 use anyhow::{Context as _, Result};
 use polder_datapath::units::Nanos;
+use polder_devices::af_xdp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
@@ -124,9 +126,15 @@ fn serve(path: &Path, open: Option<Opener>, supervisor: &Supervisor, ending: &En
     let answer = move |request| answering.answer(request);
     let server = Server::start((claimed, clock), threads, answer, capture)
         .context("cannot start the control socket's thread")?;
-    announce(&lock(&gateway), begun.elapsed());
-    manager.tell(&[NotifyState::Ready]);
-    let ended = attend(&mut signals, &service, manager, supervisor);
+    let ended = match wait_for_links(&gateway, &mut signals, supervisor) {
+        Ok(true) => {
+            announce(&lock(&gateway), begun.elapsed());
+            manager.tell(&[NotifyState::Ready]);
+            attend(&mut signals, &service, manager, supervisor)
+        }
+        Ok(false) => Ok(()),
+        Err(lost) => Err(lost),
+    };
     manager.tell(&[NotifyState::Stopping]);
     // The socket's thread has the gateway too; it goes first.
     drop(server);
@@ -143,6 +151,50 @@ fn serve(path: &Path, open: Option<Opener>, supervisor: &Supervisor, ending: &En
     words.forget();
     Ok(())
 }
+
+/// Waits until the links of all ports are up that were so before their program was attached, and, because a
+/// predecessor's end resets them too, of all that are hardware. `false` when a signal has ended the wait.
+fn wait_for_links(
+    gateway: &Mutex<Gateway>,
+    signals: &mut Signals,
+    supervisor: &Supervisor,
+) -> Result<bool, LostThread> {
+    let clock = lock(gateway).clock;
+    let begun = clock.now();
+    loop {
+        supervisor.check()?;
+        let waited = clock.now().since(begun);
+        let down = links_down(&lock(gateway), waited);
+        if down.is_empty() {
+            return Ok(true);
+        }
+        if waited >= CARRIER_WAIT {
+            let seconds = CARRIER_WAIT.0 / Nanos::SECOND.0;
+            tracing::warn!("no carrier {seconds} s after the start: {}", down.join(", "));
+            return Ok(true);
+        }
+        match signals.wait(timespec(CARRIER_PAUSE), [supervisor.event(), None]) {
+            Some(Signal::End) => return Ok(false),
+            // The file has just been read.
+            Some(Signal::Reload | Signal::News) | None => {}
+        }
+    }
+}
+
+/// Ports whose links are waited for, after as long a wait.
+fn links_down(gateway: &Gateway, waited: Nanos) -> Vec<String> {
+    let is_awaited = |port: &af_xdp::Port| port.had_carrier || (port.is_hardware && waited < UNPLUGGED_WAIT);
+    let is_down = |port: &af_xdp::Port| port.refresh().is_ok_and(|link| link.up && !link.carrier);
+    let ports = gateway.ports.iter().filter_map(|state| Some((state, state.interface()?)));
+    let down = ports.filter(|(_, port)| is_awaited(port) && is_down(port));
+    down.map(|(state, port)| format!("port {} ({})", state.configuration.name, port.interface.name)).collect()
+}
+
+/// The longest wait for links that were up before, and for others, which may not be plugged in.
+const CARRIER_WAIT: Nanos = Nanos(10 * Nanos::SECOND.0);
+const UNPLUGGED_WAIT: Nanos = Nanos(5 * Nanos::SECOND.0);
+/// Between two looks.
+const CARRIER_PAUSE: Nanos = Nanos(20_000_000);
 
 /// The control loop, until a signal ends it or the supervisor is lost.
 fn attend(

@@ -1,5 +1,6 @@
 //! How an interface is left, and found again.
 
+use super::offloads::is_on;
 use super::{Namespace, all_home, claims, drain, memory, neighbours, options, receive, start, veth};
 use crate::common::{self, RawPeer};
 use polder_buffers::RegionOptions;
@@ -63,21 +64,28 @@ fn end(mut child: Child) {
 #[test]
 fn a_killed_gateway_leaves_the_interface_to_the_kernel() {
     const NAME: &str = "af_xdp::a_killed_gateway_leaves_the_interface_to_the_kernel";
-    if !common::is_root(NAME) || !common::has(NAME, "ping") {
+    if !common::is_root(NAME) || !common::has(NAME, "ping") || !common::has(NAME, "ethtool") {
         return;
     }
     common::enter_namespace();
     let other = neighbours("pdxq0", "pdxq1");
+    assert!(is_on("pdxq0", "rx-vlan-offload"));
     let gateway = hold("pdxq0", "kernel", "whole");
     let load = load(&other);
     assert!(other.is_silent("10.8.0.1"), "the gateway has everything");
     end(gateway);
     assert!(other.pings("10.8.0.1"), "the kernel answers within a second");
     end(load);
-    // Nothing is in the way of the next start.
+    // Nothing is in the way of the next start, which puts back what the killed one has left off.
+    assert!(!is_on("pdxq0", "rx-vlan-offload"));
     let region = memory(2048);
     drop(open(&options("pdxq0", Mode::Auto), &region).expect("root opens a veth"));
     all_home(&region);
+    assert!(is_on("pdxq0", "rx-vlan-offload"), "as before the first");
+    end(hold("pdxq0", "kernel", "whole"));
+    assert!(!is_on("pdxq0", "rx-vlan-offload"));
+    assert!(af_xdp::release("pdxq0").expect("nothing is pinned"), "there was something to put back");
+    assert!(is_on("pdxq0", "rx-vlan-offload"));
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod claims;
 mod exits;
 mod links;
 mod losses;
+mod offloads;
 mod rights;
 mod suspend;
 
