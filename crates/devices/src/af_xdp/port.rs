@@ -106,6 +106,15 @@ impl Port {
         self.locals.as_ref().ok_or(Errno::NODEV)?.replace(doors, lands)
     }
 
+    /// The interface as it is.
+    ///
+    /// # Errors
+    /// `NODEV` when the interface is gone.
+    pub fn link(&self) -> Result<LinkState, Errno> {
+        let link = link::query(Which::Index(self.interface.index))?;
+        Ok(LinkState { mac: link.mac, mtu: link.mtu, up: link.up, carrier: link.carrier })
+    }
+
     /// Looks at the interface again, and takes its MTU over for what is sent, or `most_mtu` where that is less.
     ///
     /// # Errors

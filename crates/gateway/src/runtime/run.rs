@@ -184,7 +184,7 @@ fn wait_for_links(
 /// Ports whose links are waited for, after as long a wait.
 fn links_down(gateway: &Gateway, waited: Nanos) -> Vec<String> {
     let is_awaited = |port: &af_xdp::Port| port.had_carrier || (port.is_hardware && waited < UNPLUGGED_WAIT);
-    let is_down = |port: &af_xdp::Port| port.refresh().is_ok_and(|link| link.up && !link.carrier);
+    let is_down = |port: &af_xdp::Port| port.link().is_ok_and(|link| link.up && !link.carrier);
     let ports = gateway.ports.iter().filter_map(|state| Some((state, state.interface()?)));
     let down = ports.filter(|(_, port)| is_awaited(port) && is_down(port));
     down.map(|(state, port)| format!("port {} ({})", state.configuration.name, port.interface.name)).collect()
