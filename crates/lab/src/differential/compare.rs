@@ -16,7 +16,7 @@ pub(super) struct Normal {
     /// What it is.
     pub(super) name: &'static str,
     /// Overwrites it.
-    pub(super) apply: fn(&mut Vec<u8>),
+    pub(super) apply: fn(&mut [u8]),
 }
 
 /// A difference that is known, and why it is.

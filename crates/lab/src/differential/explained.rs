@@ -92,7 +92,7 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
 ];
 
 /// Overwrites identification and DF of what the router itself has made.
-fn identification(frame: &mut Vec<u8>) {
+fn identification(frame: &mut [u8]) {
     if let Some(length) = header_v4(frame).filter(|_| message(frame).is_some()) {
         frame[LINK + 4..LINK + 6].fill(0);
         frame[LINK + 6] &= !0x40;
@@ -101,7 +101,7 @@ fn identification(frame: &mut Vec<u8>) {
 }
 
 /// Overwrites the flow label of what the router itself has made.
-fn flow_label(frame: &mut Vec<u8>) {
+fn flow_label(frame: &mut [u8]) {
     if is_v6(frame) && message(frame).is_some() {
         frame[LINK + 1] &= 0xf0;
         frame[LINK + 2..LINK + 4].fill(0);

@@ -118,11 +118,7 @@ impl Verdict {
             verdict.packets += case.frames.len();
             match compare::judge(case, &seen.kernel, &seen.polder) {
                 Judgement::Same => {}
-                Judgement::Explained(names) => {
-                    for name in names {
-                        verdict.explained.entry(name).or_default().push(case.name.clone());
-                    }
-                }
+                Judgement::Explained(names) => verdict.explain(case, &names),
                 Judgement::Different => verdict.unexplained.push(told(case, seen)),
             }
         }
@@ -132,6 +128,12 @@ impl Verdict {
     /// How many cases have a difference that is explained, by one explanation or several.
     pub fn explained_cases(&self) -> usize {
         self.explained.values().flatten().collect::<std::collections::BTreeSet<_>>().len()
+    }
+
+    fn explain(&mut self, case: &Case, names: &[&'static str]) {
+        for name in names {
+            self.explained.entry(name).or_default().push(case.name.clone());
+        }
     }
 
     fn note(&mut self, name: &str, found: Option<String>) {

@@ -21,19 +21,19 @@ pub(super) struct Fault {
 
 /// All faults of the wire.
 pub(super) const FAULTS: &[Fault] = &[
-    Fault { name: "hops-not-counted", spoil: |list| each(list, hops_not_counted) },
-    Fault { name: "stale-checksum", spoil: |list| each(list, stale_checksum) },
+    Fault { name: "hops-not-counted", spoil: |list| each(list, |frame| hops_not_counted(frame)) },
+    Fault { name: "stale-checksum", spoil: |list| each(list, |frame| stale_checksum(frame)) },
     Fault { name: "wrong-next-hop", spoil: |list| each(list, |frame| frame[5] ^= 1) },
     Fault { name: "wrong-source-mac", spoil: |list| each(list, |frame| frame[11] ^= 2) },
-    Fault { name: "wrong-link", spoil: wrong_link },
-    Fault { name: "class-lost", spoil: |list| each(list, class_lost) },
-    Fault { name: "dont-fragment-lost", spoil: |list| each(list, dont_fragment_lost) },
-    Fault { name: "fragment-offset-wrong", spoil: |list| each(list, fragment_offset) },
+    Fault { name: "wrong-link", spoil: |list| wrong_link(list) },
+    Fault { name: "class-lost", spoil: |list| each(list, |frame| class_lost(frame)) },
+    Fault { name: "dont-fragment-lost", spoil: |list| each(list, |frame| dont_fragment_lost(frame)) },
+    Fault { name: "fragment-offset-wrong", spoil: |list| each(list, |frame| fragment_offset(frame)) },
     Fault { name: "padding-kept", spoil: |list| each(list, |frame| frame.extend([0; 6])) },
-    Fault { name: "wrong-icmp-code", spoil: |list| errors(list, wrong_code) },
-    Fault { name: "mtu-missing-in-error", spoil: |list| errors(list, no_mtu) },
+    Fault { name: "wrong-icmp-code", spoil: |list| errors(list, |frame| wrong_code(frame)) },
+    Fault { name: "mtu-missing-in-error", spoil: |list| errors(list, |frame| no_mtu(frame)) },
     Fault { name: "short-quote", spoil: |list| errors(list, short_quote) },
-    Fault { name: "wrong-icmp-checksum", spoil: |list| errors(list, wrong_checksum) },
+    Fault { name: "wrong-icmp-checksum", spoil: |list| errors(list, |frame| wrong_checksum(frame)) },
     Fault { name: "silent", spoil: |list| list.retain(|seen| !is_error(&seen.frame)) },
 ];
 
@@ -160,13 +160,13 @@ fn is_error(frame: &[u8]) -> bool {
     message(frame).as_ref().is_some_and(Message::is_error)
 }
 
-fn wrong_link(list: &mut Vec<Seen>) {
+fn wrong_link(list: &mut [Seen]) {
     for seen in list.iter_mut().filter(|seen| seen.side == Side::East && message(&seen.frame).is_none()) {
         seen.side = Side::North;
     }
 }
 
-fn hops_not_counted(frame: &mut Vec<u8>) {
+fn hops_not_counted(frame: &mut [u8]) {
     if let Some(length) = header_v4(frame) {
         frame[LINK + 8] += 1;
         reseal(frame, length);
@@ -175,13 +175,13 @@ fn hops_not_counted(frame: &mut Vec<u8>) {
     }
 }
 
-fn stale_checksum(frame: &mut Vec<u8>) {
+fn stale_checksum(frame: &mut [u8]) {
     if header_v4(frame).is_some() {
         frame[LINK + 10] = frame[LINK + 10].wrapping_sub(1);
     }
 }
 
-fn class_lost(frame: &mut Vec<u8>) {
+fn class_lost(frame: &mut [u8]) {
     if let Some(length) = header_v4(frame) {
         frame[LINK + 1] = 0;
         reseal(frame, length);
@@ -190,14 +190,14 @@ fn class_lost(frame: &mut Vec<u8>) {
     }
 }
 
-fn dont_fragment_lost(frame: &mut Vec<u8>) {
+fn dont_fragment_lost(frame: &mut [u8]) {
     if let Some(length) = header_v4(frame) {
         frame[LINK + 6] &= !0x40;
         reseal(frame, length);
     }
 }
 
-fn fragment_offset(frame: &mut Vec<u8>) {
+fn fragment_offset(frame: &mut [u8]) {
     if let Some(length) = header_v4(frame).filter(|_| frame[LINK + 7] != 0) {
         frame[LINK + 7] ^= 1;
         reseal(frame, length);
@@ -205,13 +205,13 @@ fn fragment_offset(frame: &mut Vec<u8>) {
 }
 
 /// The code of "unreachable"; the message's checksum follows.
-fn wrong_code(frame: &mut Vec<u8>) {
+fn wrong_code(frame: &mut [u8]) {
     let Some(length) = header_v4(frame).filter(|&length| frame[LINK + length] == 3) else { return };
     frame[LINK + length + 1] ^= 1;
     reseal_message(frame, length);
 }
 
-fn no_mtu(frame: &mut Vec<u8>) {
+fn no_mtu(frame: &mut [u8]) {
     let is_too_big = |length: &usize| frame[LINK + length..LINK + length + 2] == [3, 4];
     let Some(length) = header_v4(frame).filter(is_too_big) else { return };
     frame[LINK + length + 6..LINK + length + 8].fill(0);
@@ -228,7 +228,7 @@ fn short_quote(frame: &mut Vec<u8>) {
     reseal_message(frame, length);
 }
 
-fn wrong_checksum(frame: &mut Vec<u8>) {
+fn wrong_checksum(frame: &mut [u8]) {
     let upper = header_v4(frame).unwrap_or(40);
     frame[LINK + upper + 2] ^= 1;
 }

@@ -35,7 +35,7 @@ pub(super) fn ask(twin: &Twin, case: &Case, number: u16, grace: Duration) -> any
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(listen(twin, case.from, number, grace)?)
+    listen(twin, case.from, number, grace)
 }
 
 /// Collects until the mark has come through, and for `grace` after that.
@@ -45,19 +45,13 @@ fn listen(twin: &Twin, from: Side, number: u16, grace: Duration) -> anyhow::Resu
     let mut end = clock::now() + PATIENCE;
     let mut marked = false;
     loop {
-        for (socket, side) in twin.sockets.iter().zip(Side::ALL) {
-            while let Ok(frame) = socket.receive_tagged(&mut room) {
-                match number_of(&frame) {
-                    Some(found) if found == number && !marked => {
-                        marked = true;
-                        end = clock::now() + grace;
-                    }
-                    Some(_) => {}
-                    None if is_chatter(&frame) => {}
-                    None => seen.push(Seen { side, frame }),
-                }
-            }
+        let arrived = receive(twin, &mut room);
+        if !marked && arrived.iter().any(|seen| number_of(&seen.frame) == Some(number)) {
+            marked = true;
+            end = clock::now() + grace;
         }
+        let is_said = |seen: &Seen| number_of(&seen.frame).is_none() && !is_chatter(&seen.frame);
+        seen.extend(arrived.into_iter().filter(is_said));
         let now = clock::now();
         if now >= end {
             anyhow::ensure!(marked, "packet {number} behind the others has not come through");
@@ -66,6 +60,17 @@ fn listen(twin: &Twin, from: Side, number: u16, grace: Duration) -> anyhow::Resu
         interrupt::check()?;
         wait(twin, end - now);
     }
+}
+
+/// Everything that has arrived.
+fn receive(twin: &Twin, room: &mut [u8]) -> Vec<Seen> {
+    let mut arrived = Vec::new();
+    for (socket, side) in twin.sockets.iter().zip(Side::ALL) {
+        while let Ok(frame) = socket.receive_tagged(room) {
+            arrived.push(Seen { side, frame });
+        }
+    }
+    arrived
 }
 
 fn wait(twin: &Twin, time: Duration) {
