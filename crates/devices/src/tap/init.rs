@@ -129,7 +129,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Tap, TapError> {
     let (first, name) = attach_first(options)?;
     let mut files = vec![first];
     for _ in 1..options.queues {
-        let file = open_device()?;
+        let file = open_device(&name)?;
         sys::attach(&file, &name, true).map_err(|error| refused(&name, error))?;
         files.push(file);
     }
@@ -192,15 +192,19 @@ fn check(options: &Options) -> Result<(), TapError> {
     Ok(())
 }
 
-fn open_device() -> Result<OwnedFd, TapError> {
+fn open_device(name: &str) -> Result<OwnedFd, TapError> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    rustix::fs::open(DEVICE, flags, Mode::empty()).map_err(TapError::Device)
+    rustix::fs::open(DEVICE, flags, Mode::empty()).map_err(|error| match error {
+        // Systems differ in who may open the device: what is missing is the same.
+        Errno::PERM | Errno::ACCESS => TapError::Permission(name.to_owned()),
+        source => TapError::Device(source),
+    })
 }
 
 /// Binds the first file. One queue is enough for an interface made either way; which way it was
 /// made is not known beforehand.
 fn attach_first(options: &Options) -> Result<(OwnedFd, String), TapError> {
-    let file = open_device()?;
+    let file = open_device(&options.name)?;
     let name = match sys::attach(&file, &options.name, true) {
         Err(Errno::INVAL) if options.queues == 1 => sys::attach(&file, &options.name, false),
         result => result,
