@@ -84,6 +84,9 @@ fn attach_new(
             Errno::BUSY | Errno::EXIST => {
                 return Err(match attached(link.index) {
                     Some(name) if name.starts_with(OUR_PREFIX) => OpenError::InUse(interface()),
+                    Some(name) if name.starts_with(NAMELESS) => {
+                        OpenError::UnknownProgram { interface: interface(), program: name }
+                    }
                     name => {
                         let program = name.unwrap_or_else(|| "(unknown)".to_owned());
                         OpenError::ForeignProgram { interface: interface(), program }
@@ -105,7 +108,8 @@ fn link_patiently(link: &LinkInfo, program: &OwnedFd, hook: Hook) -> Result<Owne
     for _ in 0..BUSY_RETRIES {
         let result = sys::link_xdp(program.as_fd(), link.index, hook.flag());
         let busy = matches!(result, Err(Errno::BUSY | Errno::EXIST));
-        if !busy || attached(link.index).is_some_and(|name| !name.starts_with(OUR_PREFIX)) {
+        let may_be_ours = |name: &String| name.starts_with(OUR_PREFIX) || name.starts_with(NAMELESS);
+        if !busy || attached(link.index).is_some_and(|name| !may_be_ours(&name)) {
             return result;
         }
         std::thread::sleep(BUSY_WAIT);
@@ -181,7 +185,7 @@ pub(super) fn program_name(id: u32) -> String {
     });
     match name.filter(|name| !name.is_empty()) {
         Some(name) => format!("{name} (number {id})"),
-        None => format!("number {id}"),
+        None => format!("{NAMELESS} {id}"),
     }
 }
 
@@ -191,6 +195,8 @@ fn step(link: &LinkInfo, step: &'static str, errno: Errno) -> OpenError {
 
 /// How the programs of this driver are called.
 pub(super) const OUR_PREFIX: &str = "polder_";
+/// How a program is called whose name may not be read, which takes CAP_SYS_ADMIN.
+const NAMELESS: &str = "number";
 /// How often, and how long at a time, an interface that is in use is tried again: half a second.
 const BUSY_RETRIES: u32 = 50;
 const BUSY_WAIT: Duration = Duration::from_millis(10);

@@ -7,6 +7,7 @@
 
 use super::napi::{Napi, describe, napis, set};
 use super::netdev::Netdev;
+use super::socket::Refused;
 use super::suspend::{Poller, SUSPENDED, suspended};
 use super::sys;
 use super::thread::{self, Thread};
@@ -35,6 +36,8 @@ pub(super) struct Driver {
     poller: Option<Poller>,
     /// Whether the kernel has refused; it is not asked again.
     refused: bool,
+    /// What it has refused, until somebody is told.
+    refusal: Option<Refused>,
     /// Packets that one poll of the worker brings in at most, as the kernel was told.
     budget: u32,
 }
@@ -43,7 +46,16 @@ impl Driver {
     /// One that goes by interrupts, and that is never told anything unless it `adapts`.
     pub(super) fn new(place: Place, adapts: bool) -> Self {
         let now = Drive::Interrupts(Nanos(0));
-        Self { now, place, told: None, thread: None, poller: None, refused: !adapts, budget: BUDGET }
+        Self {
+            now,
+            place,
+            told: None,
+            thread: None,
+            poller: None,
+            refused: !adapts,
+            refusal: None,
+            budget: BUDGET,
+        }
     }
 
     /// Whether the worker polls the context.
@@ -90,11 +102,22 @@ impl Driver {
     /// has, receive work in softirq is nobody's.
     pub(super) fn share(&mut self, socket: BorrowedFd<'_>) {
         if self.thread.is_none() && sys::get_option(socket, libc::SOL_SOCKET, SO_INCOMING_NAPI_ID) == Ok(0) {
-            self.thread = self.guess().and_then(|napi| Thread::of(&napi)).ok();
+            match self.guess().and_then(|napi| Thread::of(&napi)) {
+                Ok(thread) => self.thread = Some(thread),
+                Err(refused) => self.refusal = Some(refused),
+            }
         }
-        if let Some(thread) = &mut self.thread {
-            let _: bool = thread.share();
+        let Some(thread) = &mut self.thread else { return };
+        if let Err(errno) = thread.share() {
+            self.refusal = Some(Refused { step: WEIGHT, errno });
+            // A thread that cannot be governed is none that somebody has asked for.
+            self.thread = self.thread.take().filter(|thread| !thread.is_made());
         }
+    }
+
+    /// What the kernel has refused since the last time that somebody asked.
+    pub(super) fn refusal(&mut self) -> Option<Refused> {
+        self.refusal.take()
     }
 
     /// Leaves the core to others with the worker, or goes on.
@@ -122,8 +145,9 @@ impl Driver {
         if drive != self.now {
             match self.tell(socket, drive) {
                 Ok(()) => self.now = drive,
-                Err(_) => {
-                    self.refused = true;
+                Err(refused) => {
+                    (self.refused, self.refusal) = (true, Some(refused));
+                    self.undo(socket);
                     return Driven::No;
                 }
             }
@@ -131,26 +155,43 @@ impl Driver {
         if self.is_held() { Driven::Asleep } else { Driven::Yes }
     }
 
-    fn tell(&mut self, socket: BorrowedFd<'_>, drive: Drive) -> Result<(), Errno> {
+    /// Puts back what was set before the kernel refused the rest.
+    #[cold]
+    fn undo(&mut self, socket: BorrowedFd<'_>) {
+        self.now = Drive::Interrupts(Nanos(0));
+        self.poller = None;
+        self.thread = self.thread.take().filter(Thread::shares);
+        if let Some(thread) = &mut self.thread {
+            thread.let_go();
+        }
+        if let Some((mut netdev, before)) = self.told.take() {
+            let _ = set(&mut netdev, before);
+            let _ = sys::set_option(socket, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, 0);
+            let _ = sys::set_option(socket, libc::SOL_SOCKET, SO_BUSY_POLL, 0);
+        }
+    }
+
+    fn tell(&mut self, socket: BorrowedFd<'_>, drive: Drive) -> Result<(), Refused> {
         let napi = self.find(socket)?;
         let Some(thread) = &mut self.thread else { return self.tell_context(socket, napi, drive) };
         if drive != Drive::Polled {
             thread.let_go();
             return self.tell_context(socket, napi, drive);
         }
-        thread.hold()?;
+        thread.hold().map_err(|errno| Refused { step: WEIGHT, errno })?;
         // When it may run, it does so at once.
         self.tell_context(socket, napi, Drive::Interrupts(Nanos(0)))
     }
 
     /// The context, as it was before it was told anything.
-    fn find(&mut self, socket: BorrowedFd<'_>) -> Result<Napi, Errno> {
+    fn find(&mut self, socket: BorrowedFd<'_>) -> Result<Napi, Refused> {
         if let Some((_, before)) = &self.told {
             return Ok(*before);
         }
-        let id = sys::get_option(socket, libc::SOL_SOCKET, SO_INCOMING_NAPI_ID)?;
-        let mut netdev = Netdev::open()?;
-        let mut before = if id > 0 { describe(&mut netdev, id)? } else { self.guess()? };
+        let at = |errno| Refused { step: FIND, errno };
+        let id = sys::get_option(socket, libc::SOL_SOCKET, SO_INCOMING_NAPI_ID).map_err(at)?;
+        let mut netdev = Netdev::open().map_err(at)?;
+        let mut before = if id > 0 { describe(&mut netdev, id).map_err(at)? } else { self.guess()? };
         if id == 0 && self.thread.is_none() {
             self.thread = Some(Thread::of(&before)?);
         }
@@ -160,13 +201,14 @@ impl Driver {
     }
 
     /// Contexts are numbered in the order of their queues, if there are as many.
-    fn guess(&self) -> Result<Napi, Errno> {
-        let mut found = napis(self.place.interface)?;
+    fn guess(&self) -> Result<Napi, Refused> {
+        let at = |errno| Refused { step: FIND, errno };
+        let mut found = napis(self.place.interface).map_err(at)?;
         found.sort_by_key(|napi| napi.id);
         if found.len() != self.place.queues {
-            return Err(Errno::NODEV);
+            return Err(at(Errno::NODEV));
         }
-        found.get(self.place.queue).copied().ok_or(Errno::NODEV)
+        found.get(self.place.queue).copied().ok_or(at(Errno::NODEV))
     }
 
     /// Lets the next poll bring in no more than about `packets`: what the worker has no use for stays
@@ -186,14 +228,15 @@ impl Driver {
         let _ = sys::set_option(socket, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, budget);
     }
 
-    fn tell_context(&mut self, socket: BorrowedFd<'_>, before: Napi, drive: Drive) -> Result<(), Errno> {
-        let Some((netdev, _)) = &mut self.told else { return Err(Errno::NODEV) };
+    fn tell_context(&mut self, socket: BorrowedFd<'_>, before: Napi, drive: Drive) -> Result<(), Refused> {
+        let at = |step| move |errno| Refused { step, errno };
+        let Some((netdev, _)) = &mut self.told else { return Err(at(FIND)(Errno::NODEV)) };
         // Without it the context's interrupts come at once.
         self.poller = None;
         if drive == Drive::Polled
             && let Some(told) = suspended(before, SUSPENDED)
         {
-            set(netdev, told)?;
+            set(netdev, told).map_err(at("suspend the interrupts of the NAPI context"))?;
             self.poller = Poller::new(socket, self.budget).ok();
             if self.poller.is_some() {
                 return Ok(());
@@ -204,8 +247,11 @@ impl Driver {
             Drive::Interrupts(Nanos(nanos)) => (EMPTY_POLLS, nanos),
             Drive::Polled => (POLLED_EMPTY_POLLS, POLLED_TIMER),
         };
-        set(netdev, Napi { defer_hard_irqs, gro_flush_timeout: timer, ..before })?;
-        let option = |option, value| sys::set_option(socket, libc::SOL_SOCKET, option, value);
+        set(netdev, Napi { defer_hard_irqs, gro_flush_timeout: timer, ..before })
+            .map_err(at("set the timers of the NAPI context"))?;
+        let option = |option, value| {
+            sys::set_option(socket, libc::SOL_SOCKET, option, value).map_err(at("let the socket busy poll"))
+        };
         if drive == Drive::Polled {
             option(SO_BUSY_POLL_BUDGET, self.budget)?;
             option(SO_BUSY_POLL, 1)?;
@@ -255,6 +301,9 @@ impl Drop for Driver {
     }
 }
 
+/// Steps that the kernel may refuse.
+const FIND: &str = "find the NAPI context of the queue";
+const WEIGHT: &str = "set the weight of the NAPI thread";
 /// Polls in vain after which interrupts come again: one may meet a gap of a flow that goes on.
 const EMPTY_POLLS: u32 = 2;
 /// The same while the worker polls, and nanoseconds after which the kernel does so by itself: longer than any

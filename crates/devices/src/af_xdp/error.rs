@@ -82,6 +82,18 @@ pub enum OpenError {
         /// Name and number of the program.
         program: String,
     },
+    /// A program is attached whose name may not be read.
+    #[error(
+        "{interface} is in use: the XDP program {program} is attached, of another polder process (`ss --xdp -p` shows \
+         it) or of another program: stop that, or remove it with `ip link set dev {interface} xdp off` (or \
+         `bpftool link detach`)"
+    )]
+    UnknownProgram {
+        /// The interface.
+        interface: String,
+        /// The number of the program.
+        program: String,
+    },
     /// Neither the driver nor the generic hook took the program.
     #[error("{interface}: XDP cannot be attached: {reasons}")]
     Attach {

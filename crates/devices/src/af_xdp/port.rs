@@ -8,7 +8,7 @@ use super::napi::{self, Moderated, Moderation};
 use super::offloads::SwitchedOff;
 use super::options::{Claim, Door, Land};
 use super::preflight::Report;
-use super::socket::Core;
+use super::socket::{Core, Refused};
 use crate::{Abilities, AnyQueue, Interface};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -134,6 +134,12 @@ impl Port {
         napi::moderations(self.interface.index)
     }
 
+    /// What the kernel has refused since the port was opened about receiving for its queues, for people.
+    pub fn refusals(&self) -> Vec<String> {
+        let cores = self.cores.iter().filter_map(Weak::upgrade);
+        cores.filter_map(|core| Some(refusal(core.queue().unwrap_or(0), core.refused()?))).collect()
+    }
+
     /// What the kernel has counted, over all queues that are still open.
     pub fn statistics(&self) -> Statistics {
         let mut sum = Statistics::default();
@@ -146,4 +152,19 @@ impl Port {
         }
         sum
     }
+}
+
+/// What was refused, what it leads to, and what to do.
+fn refusal(queue: u32, refused: Refused) -> String {
+    let Refused { step, errno } = refused;
+    let remedy = match errno {
+        Errno::PERM | Errno::ACCESS => {
+            "; grant CAP_SYS_NICE and CAP_NET_ADMIN, in systemd by CapabilityBoundingSet=, or run as root"
+        }
+        _ => "",
+    };
+    format!(
+        "queue {queue}: cannot {step}: {errno}; the interface is as it was before. Under overload the kernel takes from \
+         the worker what it likes, and a cpu_share does not bound it{remedy}"
+    )
 }

@@ -10,6 +10,7 @@ use super::error::OpenError;
 use super::ethtool::{Channels, Ethtool};
 use super::init::{self, LINK_OVERHEAD, Used};
 use super::link::{self, LinkInfo, Which};
+use super::napi;
 use super::netdev::{self, Features};
 use super::offloads::{self, Unwanted};
 use super::options::{Hook, Mode, OnExit, Options, Take};
@@ -98,6 +99,7 @@ pub(super) fn inspect_link(
     add(state(link, options));
     add(memory_lock(memory));
     add(capabilities());
+    add(weights(link, options));
     add(left_over(link, obtained.as_ref()));
     add(control::left_over(link, obtained.is_some()));
     add(pins(link, options));
@@ -301,6 +303,18 @@ fn capabilities() -> Option<Finding> {
     Some(finding(Level::Problem, "rights", format!("missing {missing}: run as root, or grant them")))
 }
 
+/// The right to set the weight of NAPI threads, where the worker governs these.
+fn weights(link: &LinkInfo, options: &Options) -> Option<Finding> {
+    let governs = options.adapts && napi::named_queues(link.index).unwrap_or(0) == 0;
+    if !governs || capability(CAP_SYS_NICE) != Some(false) {
+        return None;
+    }
+    let text = "missing CAP_SYS_NICE: the driver does not say which context a queue has, so under overload the worker \
+                governs their threads, whose weight it may not set: the kernel takes from the worker what it likes; \
+                grant it, in systemd by CapabilityBoundingSet=, or run as root";
+    Some(finding(Level::Warning, "rights", text))
+}
+
 /// Whether the calling thread has a capability, by its number; `None` when it cannot be found out.
 fn capability(bit: u32) -> Option<bool> {
     let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
@@ -439,6 +453,7 @@ impl fmt::Display for Report {
 /// The topic of findings about an interface that is down, or belongs to another.
 pub const STATE: &str = "state";
 const CAP_IPC_LOCK: u32 = 14;
+const CAP_SYS_NICE: u32 = 23;
 
 #[cfg(test)]
 mod tests {

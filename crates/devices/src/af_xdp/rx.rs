@@ -374,12 +374,19 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
 
     fn drive(&mut self, drive: Drive) -> Driven {
         let Some(socket) = self.core.socket() else { return Driven::No };
-        self.driver.drive(socket, drive)
+        let driven = self.driver.drive(socket, drive);
+        if let Some(refused) = self.driver.refusal() {
+            self.core.note(refused);
+        }
+        driven
     }
 
     fn share(&mut self) {
         if let Some(socket) = self.core.socket() {
             self.driver.share(socket);
+            if let Some(refused) = self.driver.refusal() {
+                self.core.note(refused);
+            }
         }
     }
 

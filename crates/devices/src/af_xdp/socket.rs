@@ -14,7 +14,7 @@ use rustix::net::xdp::{
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 /// How packets get between the device and the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +64,8 @@ pub(super) struct Core {
     door: Door,
     region: Region,
     left: Mutex<Vec<Frame>>,
+    /// What the kernel has refused about receiving for the queue, the first time.
+    refused: OnceLock<Refused>,
 }
 
 #[derive(Debug)]
@@ -132,7 +134,8 @@ pub(super) fn open(
     drop(sharing);
     let zero_copy = transfer.zero_copy;
     let door = Door::Kernel { socket, watch, interface, queue, zero_copy };
-    let core = Arc::new(Core { door, region: region.clone(), left: Mutex::default() });
+    let core =
+        Arc::new(Core { door, region: region.clone(), left: Mutex::default(), refused: OnceLock::new() });
     remember(transfer, &core);
     Ok((core, rings))
 }
@@ -214,6 +217,27 @@ fn map(socket: &OwnedFd, sizes: RingSizes) -> Result<Rings, Errno> {
 }
 
 impl Core {
+    /// Takes note of what the kernel has refused, for the thread that looks after ports.
+    pub(super) fn note(&self, refused: Refused) {
+        // One reason is enough: the kernel is not asked again.
+        let _ = self.refused.set(refused);
+    }
+
+    /// What the kernel has refused about receiving for the queue.
+    pub(super) fn refused(&self) -> Option<Refused> {
+        self.refused.get().copied()
+    }
+
+    /// The number of the queue.
+    pub(super) fn queue(&self) -> Option<u32> {
+        match &self.door {
+            Door::Kernel { queue, .. } => Some(*queue),
+            Door::Closed => None,
+            #[cfg(test)]
+            Door::Model(_) => None,
+        }
+    }
+
     /// Lets the kernel look at the rings: to send (`true`) or to receive.
     ///
     /// # Errors
@@ -278,7 +302,7 @@ impl Core {
     #[cfg(test)]
     pub(super) fn model(region: &Region, statistics: &Arc<Mutex<Statistics>>) -> Arc<Self> {
         let door = Door::Model(Arc::clone(statistics));
-        Arc::new(Self { door, region: region.clone(), left: Mutex::default() })
+        Arc::new(Self { door, region: region.clone(), left: Mutex::default(), refused: OnceLock::new() })
     }
 }
 

@@ -14,6 +14,7 @@
 
 use super::napi::{Napi, describe, napis, set_threaded};
 use super::netdev::Netdev;
+use super::socket::Refused;
 use super::sys::{self, Scheduling};
 use core::num::NonZeroU64;
 use polder_datapath::units::Nanos;
@@ -31,7 +32,7 @@ pub(super) struct Thread {
     /// How it is treated now.
     now: Scheduling,
     /// The context, when the thread was made for us.
-    made: Option<(Netdev, u32)>,
+    made: Option<Made>,
     held: bool,
     /// Whether the worker sleeps while it holds it.
     receives: bool,
@@ -45,6 +46,36 @@ pub(super) struct Thread {
 /// Contexts that have a thread because this process wanted one.
 static MADE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
+/// A context that has been given a thread of its own, for as long as this lives.
+#[derive(Debug)]
+struct Made {
+    netdev: Netdev,
+    napi: u32,
+}
+
+impl Made {
+    fn new(napi: u32) -> Result<Self, Errno> {
+        let mut netdev = Netdev::open()?;
+        set_threaded(&mut netdev, napi, true)?;
+        MADE.lock().unwrap_or_else(PoisonError::into_inner).push(napi);
+        Ok(Self { netdev, napi })
+    }
+
+    /// The number of the thread.
+    fn number(mut self) -> Result<(u32, Self), Errno> {
+        let number = describe(&mut self.netdev, self.napi)?.thread.ok_or(Errno::OPNOTSUPP)?;
+        Ok((number, self))
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        unmake(&mut self.netdev, self.napi);
+    }
+}
+
+/// The step of giving a context a thread.
+const THREADED: &str = "give the NAPI context a thread of its own (Linux 6.17 can)";
 /// `SCHED_IDLE`.
 const IDLE: u32 = 5;
 /// `SCHED_OTHER`: the policies that have a slice.
@@ -68,23 +99,25 @@ impl Thread {
     /// The thread of a context; one is made if there is none, on the cores of the calling thread.
     ///
     /// # Errors
-    /// When there is none and none can be made, or when it cannot be governed.
-    pub(super) fn of(napi: &Napi) -> Result<Self, Errno> {
+    /// When there is none and none can be made, or when it cannot be governed; then the context has none again.
+    pub(super) fn of(napi: &Napi) -> Result<Self, Refused> {
+        let at = |step| move |errno| Refused { step, errno };
         let (number, made) = match napi.thread {
             Some(number) => (number, None),
             None => {
-                let mut netdev = Netdev::open()?;
-                set_threaded(&mut netdev, napi.id, true)?;
-                MADE.lock().unwrap_or_else(PoisonError::into_inner).push(napi.id);
-                let number = describe(&mut netdev, napi.id)?.thread.ok_or(Errno::OPNOTSUPP)?;
-                (number, Some((netdev, napi.id)))
+                let made = Made::new(napi.id).map_err(at(THREADED))?;
+                let (number, made) = made.number().map_err(at(THREADED))?;
+                (number, Some(made))
             }
         };
-        let id = i32::try_from(number).map_err(|_| Errno::OVERFLOW)?;
+        let id = i32::try_from(number).map_err(|_| Errno::OVERFLOW).map_err(at(THREADED))?;
         if made.is_some() {
-            sched_setaffinity(Pid::from_raw(id), &sched_getaffinity(None)?)?;
+            let moved =
+                sched_getaffinity(None).and_then(|cores| sched_setaffinity(Pid::from_raw(id), &cores));
+            moved.map_err(at("put the NAPI thread on the worker's CPUs"))?;
         }
-        let (found, worker) = (sys::scheduling(id)?, sys::scheduling(0)?);
+        let found = sys::scheduling(id).and_then(|found| Ok((found, sys::scheduling(0)?)));
+        let (found, worker) = found.map_err(at("read the weight of the NAPI thread"))?;
         let before = left_behind(found).unwrap_or(found);
         Ok(Self {
             id,
@@ -145,19 +178,29 @@ impl Thread {
         self.treat();
     }
 
-    /// Lets its time be of the worker's share of the core, from now on. `false` when it never runs on a core of
-    /// the calling thread: then nothing has changed.
-    pub(super) fn share(&mut self) -> bool {
-        let (own, of_it) = (sched_getaffinity(None), sched_getaffinity(Pid::from_raw(self.id)));
-        let (Ok(own), Ok(of_it)) = (own, of_it) else { return false };
+    /// Lets its time be of the worker's share of the core, from now on. Nothing changes when it never runs on a core
+    /// of the calling thread.
+    ///
+    /// # Errors
+    /// When its weight cannot be set; it is counted all the same.
+    pub(super) fn share(&mut self) -> Result<(), Errno> {
+        let (own, of_it) = (sched_getaffinity(None)?, sched_getaffinity(Pid::from_raw(self.id))?);
         if !(0..CpuSet::MAX_CPU).any(|core| own.is_set(core) && of_it.is_set(core)) {
-            return false;
+            return Ok(());
         }
-        // One that may not be told what to do is counted all the same.
         let _ = self.hurry();
         self.shares = true;
-        self.treat();
-        true
+        self.apply()
+    }
+
+    /// Whether its time counts as the worker's.
+    pub(super) fn shares(&self) -> bool {
+        self.shares
+    }
+
+    /// Whether the context had no thread before.
+    pub(super) fn is_made(&self) -> bool {
+        self.made.is_some()
     }
 
     /// Leaves the core to others together with the worker, or goes on.
@@ -278,9 +321,6 @@ impl Drop for Thread {
         self.treat();
         if told {
             self.calm();
-        }
-        if let Some((netdev, napi)) = &mut self.made {
-            unmake(netdev, *napi);
         }
     }
 }

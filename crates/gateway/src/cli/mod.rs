@@ -12,6 +12,7 @@ mod ask;
 mod capture;
 mod check;
 mod lab;
+mod log;
 mod output;
 mod pcap;
 mod release;
@@ -29,7 +30,6 @@ use arguments::Command;
 use clap::{CommandFactory as _, Parser as _};
 use screen::Screen;
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
 
 /// Why a command has failed.
 enum Failure {
@@ -67,7 +67,7 @@ pub fn main() -> ExitCode {
 fn carry_out(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(run) => {
-            log();
+            log::begin()?;
             Ok(crate::runtime::run::run(&run.file)?)
         }
         Command::Check(check) => check::check(&check),
@@ -112,7 +112,7 @@ fn complain(error: &anyhow::Error) {
 }
 
 fn code_of(error: &anyhow::Error) -> u8 {
-    if error.is::<LoadError>() {
+    if error.is::<LoadError>() || error.is::<log::FilterError>() {
         return WRONG;
     }
     if error.is::<LostThread>() {
@@ -129,21 +129,6 @@ fn code_of(error: &anyhow::Error) -> u8 {
 /// Whether the reader of our output has gone away, as `head` does.
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
-}
-
-/// The log goes to standard error; the journal has times and colours of its own.
-fn log() {
-    let filter = EnvFilter::try_from_env("POLDER_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let format = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .with_ansi(Screen::stderr().look().colour);
-    if std::env::var_os("JOURNAL_STREAM").is_some() {
-        format.without_time().init();
-    } else {
-        format.init();
-    }
 }
 
 #[cfg(test)]

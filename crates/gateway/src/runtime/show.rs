@@ -260,7 +260,8 @@ fn findings(state: &PortState) -> Vec<String> {
     let report = state.interface().map(|attachment| &attachment.report);
     let findings = report.into_iter().flat_map(|report| &report.findings);
     let findings = findings.filter(|finding| finding.level > Level::Fine);
-    findings.map(|finding| format!("{}: {}", finding.topic, finding.text)).collect()
+    let findings = findings.map(|finding| format!("{}: {}", finding.topic, finding.text));
+    findings.chain(state.refusals.iter().cloned()).collect()
 }
 
 fn all_drops(gateway: &Gateway) -> Drops {

@@ -5,6 +5,7 @@
 mod boundary;
 mod devices;
 mod gateway;
+mod install;
 mod plain;
 mod preflight;
 mod support;

@@ -51,6 +51,15 @@ pub(crate) fn root_or_skip(test: &str) -> bool {
     is_root
 }
 
+/// Says loudly that a test cannot run, and what would make it run.
+pub(crate) fn skip(test: &str, reason: &str) {
+    let line = format!("skipped: {test}: {reason}\n");
+    std::io::stderr().write_all(line.as_bytes()).expect("standard error");
+    let Some(path) = std::env::var_os("POLDER_SKIP_LOG") else { return };
+    let log = std::fs::OpenOptions::new().append(true).create(true).open(path);
+    log.and_then(|mut log| log.write_all(line.as_bytes())).expect("the log of skipped tests");
+}
+
 /// A folder that goes away with the test.
 pub(crate) struct Folder(pub(crate) PathBuf);
 

@@ -3,6 +3,7 @@
 use super::{Mode, memory, options, start, veth};
 use crate::common;
 use polder_buffers::RegionOptions;
+use polder_datapath::port::Drive;
 use polder_devices::af_xdp::{OnExit, Options, inspect, open};
 use std::process::Command;
 
@@ -31,8 +32,51 @@ fn child_that_tries() {
     }
 }
 
+/// A process of its own that may not set weights: what a worker is refused when it is overloaded, and what it leaves.
+#[test]
+fn child_that_is_overloaded() {
+    let Ok(order) = std::env::var(ORDER) else { return };
+    let (interface, what) = order.split_once(' ').expect("two words");
+    let region = memory(2048);
+    let asked = Options { adapts: true, ..options(interface, Mode::Auto) };
+    println!("\n{}", inspect(&asked, REGION).expect("a report"));
+    let mut opened = open(&asked, &region).expect("it opens");
+    let rx = &mut opened.queues[0].rx;
+    let driven = match what {
+        "share" => {
+            rx.share();
+            "shared".to_owned()
+        }
+        _ => format!("{:?}", rx.drive(Drive::Polled)),
+    };
+    // The thread of a context bears the name of its interface, and ends a moment after it is not wanted.
+    let left = (0..200).all(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        has_thread(interface)
+    });
+    println!(
+        "outcome: {driven}, thread {}, refused: {:?}",
+        if left { "there" } else { "gone" },
+        opened.port.refusals()
+    );
+}
+
+/// Whether a NAPI context of an interface has a thread.
+fn has_thread(interface: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").expect("a list of processes").flatten();
+    let names = processes.filter_map(|process| std::fs::read_to_string(process.path().join("comm")).ok());
+    let begin = format!("napi/{interface}-");
+    names.into_iter().any(|name| name.starts_with(&begin))
+}
+
+const REGION: RegionOptions = RegionOptions { slots: super::SLOTS, slot_bytes: 2048 };
+
 /// What the child says with only these capabilities, and 64 KiB of memory that it may lock.
 fn attempt(capabilities: &str, order: &str) -> String {
+    attempt_as("child_that_tries", capabilities, order)
+}
+
+fn attempt_as(child: &str, capabilities: &str, order: &str) -> String {
     let mut set = "-all".to_owned();
     for capability in capabilities.split_whitespace() {
         set.push_str(",+");
@@ -42,7 +86,7 @@ fn attempt(capabilities: &str, order: &str) -> String {
     let output = Command::new("prlimit")
         .args(["--memlock=65536:65536", "setpriv", "--bounding-set", &set])
         .arg(program)
-        .args(["--exact", "af_xdp::rights::child_that_tries", "--nocapture"])
+        .args(["--exact", &format!("af_xdp::rights::{child}"), "--nocapture"])
         .env(ORDER, order)
         .output()
         .unwrap_or_else(|error| panic!("cannot run prlimit and setpriv: {error}; install util-linux"));
@@ -71,4 +115,34 @@ fn four_capabilities_are_enough_and_each_is_named_when_missing() {
     assert!(said.contains("65536 bytes may be locked"), "the report: {said}");
     let outcome = said.split("outcome: ").nth(1).unwrap_or_default();
     assert!(outcome.contains("cannot lock 16777216 bytes") && outcome.contains("RLIMIT_MEMLOCK"), "{said}");
+}
+
+#[test]
+fn what_was_set_before_a_refusal_is_undone_and_the_refusal_is_said() {
+    const ALL: &str = "net_admin net_raw bpf ipc_lock sys_nice";
+    const NAME: &str = "af_xdp::what_was_set_before_a_refusal_is_undone_and_the_refusal_is_said";
+    if !common::is_root(NAME) || !common::has(NAME, "setpriv") || !common::has(NAME, "prlimit") {
+        return;
+    }
+    common::enter_namespace();
+    // Names of interfaces in a thread's name are short.
+    veth("pdxw0", "pdxw1", "");
+    let try_it =
+        |rights: &str, what: &str| attempt_as("child_that_is_overloaded", rights, &format!("pdxw0 {what}"));
+    let granted = try_it(ALL, "drive");
+    if granted.contains("Linux 6.17") {
+        return common::skip(NAME, "the kernel gives no thread to a single NAPI context; Linux 6.17 does");
+    }
+    assert!(granted.contains("outcome: Asleep, thread there, refused: []"), "{granted}");
+    assert!(!granted.contains("missing CAP_SYS_NICE"), "{granted}");
+    for what in ["drive", "share"] {
+        let said = try_it(&ALL.replace("sys_nice", ""), what);
+        assert!(said.contains("missing CAP_SYS_NICE"), "the report: {said}");
+        let outcome = said.split("outcome: ").nth(1).unwrap_or_default();
+        assert!(outcome.contains("thread gone"), "{what}: {said}");
+        assert!(
+            outcome.contains("queue 0: cannot") && outcome.contains("grant CAP_SYS_NICE"),
+            "{what}: {said}"
+        );
+    }
 }

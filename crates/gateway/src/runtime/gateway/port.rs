@@ -56,6 +56,8 @@ pub struct PortState {
     pub facts: Option<ports::Facts>,
     /// Why it is closed.
     pub trouble: Option<String>,
+    /// What the kernel has refused since it was opened.
+    pub refusals: Vec<String>,
     /// Whether it is closed because its device is not there.
     pub waiting: bool,
     /// The link, as it was seen last while the port is open; `None` for a device that has none.
@@ -83,6 +85,7 @@ impl PortState {
             facts: None,
             attachment: None,
             trouble: None,
+            refusals: Vec::new(),
             waiting: false,
             link: None,
             counters: Vec::new(),
@@ -103,6 +106,17 @@ impl PortState {
             (true, Some(Link::Down)) => "down",
             (false, _) if self.waiting => "waiting",
             (false, _) => "closed",
+        }
+    }
+
+    /// Takes note of what the kernel has refused since the last time, and logs it.
+    pub(super) fn note_refusals(&mut self) {
+        let refusals = self.interface().map(af_xdp::Port::refusals).unwrap_or_default();
+        for refusal in refusals {
+            if !self.refusals.contains(&refusal) {
+                tracing::warn!("port {}: {refusal}", self.configuration.name);
+                self.refusals.push(refusal);
+            }
         }
     }
 

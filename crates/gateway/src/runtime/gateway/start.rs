@@ -130,6 +130,7 @@ impl Gateway {
         state.facts = Some(facts);
         state.attachment = attachment;
         (state.trouble, state.waiting, state.link) = (None, false, None);
+        state.refusals.clear();
         state.openings += 1;
         self.give_out(id, shares);
         note_link(&self.links, &self.lasting, id, true);

@@ -61,6 +61,7 @@ impl Gateway {
                 gone.push(id);
                 continue;
             }
+            state.note_refusals();
             if let Some(link) = state.link {
                 note_link(&self.links, &self.lasting, id, link == Link::Up);
             }
