@@ -20,6 +20,7 @@ mod mtu;
 mod open_vswitch;
 mod open_vswitch_routed;
 mod order;
+mod parity;
 mod reload;
 mod routed_tunnel;
 mod router;
