@@ -356,7 +356,7 @@ mod tests {
     /// An offset of 16 bits and the bytes behind it reach further than 16 bits say.
     #[test]
     fn the_last_offsets_are_beyond_any_gate() {
-        for (code, offset) in [(0x28, 65_535), (0x20, 65_533), (0x30, 65_535), (0x20, u32::MAX)] {
+        for (code, offset) in [(0x28, 65_535), (0x20, 65_533), (0x30, 65_535), (0x20, 0x7fff_ffff)] {
             assert_eq!(tests(&[(code, 0, 0, offset), (0x15, 0, 1, 1), (6, 0, 0, 1), (6, 0, 0, 0)]), None);
         }
     }
