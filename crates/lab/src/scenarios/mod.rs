@@ -15,6 +15,7 @@ mod judge_gre;
 mod lan78xx;
 mod lan78xx_kernel;
 mod meters;
+pub mod nics;
 mod order;
 mod overload;
 mod run;
@@ -63,6 +64,7 @@ pub const ALL: &[Scenario] = &[
     lan78xx_kernel::SCENARIO,
     judge_gre::SCENARIO,
     differential::SCENARIO,
+    nics::SCENARIO,
 ];
 
 impl Scenario {

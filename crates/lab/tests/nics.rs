@@ -1,0 +1,59 @@
+//! Polder with its defaults between two network cards of a guest, one cell of the table for each test.
+#![cfg(test)]
+
+use polder_lab::clock;
+use polder_lab::scenarios::nics::{self, CARDS, KERNELS};
+use std::io::Write as _;
+use std::path::Path;
+
+/// Says loudly that a test cannot run, and leaves a line for the end of the whole run.
+fn skip(name: &str, reason: impl std::fmt::Display) {
+    let line = format!("skipped: {name}: {reason}");
+    println!("{line}");
+    let Some(path) = std::env::var_os("POLDER_SKIP_LOG") else { return };
+    let mut log = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+    writeln!(log, "{line}").unwrap();
+}
+
+/// Examines cards with a kernel of the table; every `stride`th length is sent.
+fn examine(test: &str, kernel: &str, cards: &[&str], stride: usize) {
+    let column = KERNELS.into_iter().find(|column| column.name == kernel).unwrap();
+    let kernel = match column.find() {
+        Ok(kernel) => kernel,
+        Err(reason) => return skip(test, format!("{reason:#}")),
+    };
+    let program = Path::new(env!("CARGO_BIN_EXE_polder-lab"));
+    for (name, model) in CARDS.into_iter().filter(|(name, _)| cards.contains(name)) {
+        if let Err(reason) = nics::available(&kernel, model) {
+            skip(&format!("{test} ({name})"), format!("{reason:#}"));
+            continue;
+        }
+        let start = clock::now();
+        let says = |what: &str| println!("{:6.1} s {name}: {what}", (clock::now() - start).as_secs_f64());
+        let verdict = nics::examine(program, &kernel, model, stride, &says).unwrap();
+        says("ended");
+        println!("{}: {verdict:#?}", kernel.version());
+        assert!(verdict.failed.is_empty(), "{name}: {:#?}", verdict.failed);
+        assert_eq!((verdict.injected, verdict.untagged), (0, 0), "{name}");
+        assert!(verdict.injected_control > 0, "{name}: the meter does not find what a cut frame injects");
+        let takes_tags_off = verdict.offloads.iter().any(|line| line.ends_with(": on"));
+        assert!(
+            verdict.untagged_control > 0 || !takes_tags_off,
+            "{name}: the meter does not find a tag that is gone"
+        );
+    }
+}
+
+#[test]
+fn virtio_and_e1000_carry_everything_with_defaults() {
+    examine("virtio_and_e1000_carry_everything_with_defaults", "stable", &["virtio", "e1000"], 67);
+}
+
+#[test]
+#[ignore = "long: a guest for each kernel and network card"]
+fn each_card_carries_everything_with_each_kernel() {
+    let cards = CARDS.map(|(name, _)| name);
+    for column in KERNELS {
+        examine("each_card_carries_everything_with_each_kernel", column.name, &cards, 7);
+    }
+}
