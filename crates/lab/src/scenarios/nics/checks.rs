@@ -3,6 +3,7 @@
 use super::bench::Bench;
 use super::frames::{LONGEST, Outcome, SHORTEST, cut, exchange, frame, lookalike};
 use crate::command::{self, Running};
+use crate::guest::agent::Request;
 use crate::peers::polder;
 use crate::{clock, interrupt};
 use anyhow::{Context as _, ensure};
@@ -34,7 +35,7 @@ pub(super) struct Cell<'a> {
 type Check = (&'static str, fn(&mut Cell<'_>) -> anyhow::Result<()>);
 
 /// All checks, in their order: the gateway that one starts is the next one's.
-const ALL: [Check; 13] = [
+const ALL: [Check; 14] = [
     ("check approves", approves),
     ("starts", starts),
     ("untagged frames are exact", untagged),
@@ -46,6 +47,7 @@ const ALL: [Check; 13] = [
     ("every packet is accounted for", accounted),
     ("the kernel has the interface after kill -9", killed),
     ("starts after kill -9", starts_again),
+    ("offloads are as before after kill -9, start and end", offloads_restored),
     ("VLANs stay apart", vlans),
     ("offloads are as before", offloads_restored),
 ];
@@ -73,6 +75,8 @@ impl Cell<'_> {
     fn controls(&mut self) -> anyhow::Result<()> {
         self.bench.configure("")?;
         self.bench.start()?;
+        // Frames pass from here on; a card may have reset its link.
+        ping(self.bench, 2)?;
         let [a, b] = &self.bench.sockets;
         self.verdict.injected_control += cut(a, b, &lookalike(a.mac, b.mac, LONGEST, 1), CUT_AT)?;
         for name in self.bench.names.clone() {
@@ -227,6 +231,7 @@ fn vlans(cell: &mut Cell<'_>) -> anyhow::Result<()> {
 fn offloads_restored(cell: &mut Cell<'_>) -> anyhow::Result<()> {
     let now = cell.bench.tag_offloads()?;
     let before = &cell.verdict.offloads;
-    ensure!(now == *before, "before: {}, after: {}", before.join(", "), now.join(", "));
+    let records = cell.bench.guest.ask(&Request::List("/run/polder/offloads".to_owned())).unwrap_or_default();
+    ensure!(now == *before, "before: {}, after: {}, recorded: {records}", before.join(", "), now.join(", "));
     Ok(())
 }
