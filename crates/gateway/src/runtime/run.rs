@@ -71,7 +71,7 @@ fn run_on(path: &Path, open: Option<Opener>) -> Result<()> {
         last.end(lost)
     });
     let supervisor = supervisor.context("cannot start the supervisor's thread")?;
-    let path = std::path::absolute(path).context("there is no current directory")?;
+    let path = path.to_owned();
     let threads = supervisor.threads().clone();
     let gateway = threads.spawn("gateway", Loss::Ends, move || {
         let result = serve(&path, open, &supervisor, &ending);
@@ -103,6 +103,7 @@ fn serve(path: &Path, open: Option<Opener>, supervisor: &Supervisor, ending: &En
     for warning in warnings.findings() {
         tracing::warn!("{}:{}: {}", warning.file, warning.line, warning.message);
     }
+    let path = std::path::absolute(path).context("there is no current directory")?;
     let mut signals = Signals::new().context("cannot listen for signals")?;
     let control = configuration.gateway.control.clone();
     let claimed = socket::claim(&control)?;
@@ -119,7 +120,7 @@ fn serve(path: &Path, open: Option<Opener>, supervisor: &Supervisor, ending: &En
     let gateway = Arc::new(Mutex::new(gateway));
     let _: Result<(), _> = ending.gateway.set(Arc::clone(&gateway));
     let manager = Manager::new();
-    let service = Arc::new(Service::new(Arc::clone(&gateway), manager, path.to_owned()));
+    let service = Arc::new(Service::new(Arc::clone(&gateway), manager, path));
     let answering = Arc::clone(&service);
     let capturing = Arc::clone(&service);
     let capture = move |request: &_, stream| capturing.capture(request, stream);
