@@ -3,6 +3,7 @@
 pub mod config;
 pub mod kernel;
 pub mod runtime;
+pub mod sandbox;
 
 pub mod capture;
 pub mod control;

@@ -65,8 +65,8 @@ fn found(configuration: &str, script: &str) -> Vec<(String, String, String)> {
         .expect("unshare starts");
     std::fs::remove_dir_all(&folder).expect("the folder goes");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    let json: Value =
-        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{script}: {error}: {out}{err}"));
+    let json: Result<Value, _> = serde_json::from_str(&out);
+    let json = json.map_err(|error| format!("{script}: {error}: {out}{err}")).expect("`check` answers JSON");
     let seen =
         json["preflight"].as_array().expect("a list").iter().filter(|seen| seen["topic"] == "kernel hooks");
     let text = |seen: &Value, key: &str| seen[key].as_str().unwrap_or_default().to_owned();

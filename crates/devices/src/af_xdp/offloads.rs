@@ -198,4 +198,4 @@ fn record(interface: &str, feature: &str) -> PathBuf {
 }
 
 /// Below the directory of control sockets, which the service manager keeps over a restart.
-const DIRECTORY: &str = "/run/polder/offloads";
+pub const DIRECTORY: &str = "/run/polder/offloads";

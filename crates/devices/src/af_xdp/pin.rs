@@ -9,12 +9,14 @@
 
 use super::error::PinError;
 use super::{offloads, sys};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString, OsStr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// A link that was found pinned.
 #[derive(Debug)]
@@ -30,6 +32,8 @@ pub(super) struct Pinned {
 pub(super) struct Place {
     interface: String,
     path: PathBuf,
+    /// The same, as this process reaches it.
+    reached: PathBuf,
 }
 
 impl Place {
@@ -39,7 +43,9 @@ impl Place {
     /// When no BPF file system is mounted that outlives the process.
     pub(super) fn of(interface: &str) -> Result<Self, PinError> {
         let root = root().ok_or_else(|| PinError::NoFileSystem { interface: interface.to_owned() })?;
-        Ok(Self { interface: interface.to_owned(), path: root.join("polder").join(file_name(interface)) })
+        let name = Path::new("polder").join(file_name(interface));
+        let (path, reached) = (root.path.join(&name), root.reached.join(&name));
+        Ok(Self { interface: interface.to_owned(), path, reached })
     }
 
     /// The path, for people.
@@ -59,7 +65,7 @@ impl Place {
 
     /// The link that is pinned here.
     pub(super) fn find(&self) -> Result<Option<Pinned>, PinError> {
-        let link = match sys::open_pinned(&c_path(&self.path)) {
+        let link = match sys::open_pinned(&c_path(&self.reached)) {
             Ok(link) => link,
             Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(self.error("open", errno)),
@@ -67,23 +73,23 @@ impl Place {
         let info = sys::object_info(link.as_fd()).map_err(|errno| self.error("read", errno))?;
         let number = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
         let interface = if number(0) == LINK_OF_XDP { number(LINK_INTERFACE) } else { 0 };
-        Ok(Some(Pinned { link, interface, path: self.path.clone() }))
+        Ok(Some(Pinned { link, interface, path: self.reached.clone() }))
     }
 
     /// Pins `link` here.
     pub(super) fn pin(&self, link: &OwnedFd, interface: u32) -> Result<Pinned, PinError> {
-        if let Some(directory) = self.path.parent()
+        if let Some(directory) = self.reached.parent()
             && let Err(error) = std::fs::create_dir(directory)
             && error.kind() != std::io::ErrorKind::AlreadyExists
         {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
             return Err(self.error("make the directory of", errno));
         }
-        sys::pin(link.as_fd(), &c_path(&self.path)).map_err(|errno| self.error("pin", errno))?;
+        sys::pin(link.as_fd(), &c_path(&self.reached)).map_err(|errno| self.error("pin", errno))?;
         let link = link.try_clone();
         let link =
             link.map_err(|error| self.error("keep", Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
-        Ok(Pinned { link, interface, path: self.path.clone() })
+        Ok(Pinned { link, interface, path: self.reached.clone() })
     }
 
     fn error(&self, step: &'static str, errno: Errno) -> PinError {
@@ -120,9 +126,64 @@ pub fn release(interface: &str) -> Result<bool, PinError> {
     Ok(true)
 }
 
+/// What is known of the BPF file system from before the process gave up looking at others.
+#[derive(Debug)]
+struct Prepared {
+    root: Option<Root>,
+    /// The network namespace of the first process, by its number.
+    first_namespace: Option<u64>,
+}
+
+/// The BPF file system in which links are pinned.
+#[derive(Clone, Debug)]
+struct Root {
+    path: PathBuf,
+    /// The same, as this process reaches it.
+    reached: PathBuf,
+}
+
+static PREPARED: OnceLock<Prepared> = OnceLock::new();
+
+/// Finds the place of pinned links once for all, for a process that is about to give up looking at others. With
+/// `mount`, mounts the BPF file system where none is. Gives the directory below which links are pinned.
+pub fn prepare(mount: bool) -> Option<OwnedFd> {
+    if mount && root().is_none() && mounts_outlive_us() {
+        // Opening a port says what to do when there is none.
+        let _ = sys::mount_bpf(HERE);
+    }
+    let found = root();
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = |root: &Root| rustix::fs::open(&root.path, flags, Mode::empty()).ok();
+    let directory = found.as_ref().and_then(open);
+    let lasting = directory.as_ref().and_then(|directory| directory.try_clone().ok());
+    // The descriptor stays open for as long as the process lives, as its number is the way.
+    let number = lasting.map(IntoRawFd::into_raw_fd);
+    let root = found.zip(number).map(|(root, number)| Root {
+        reached: if root.path == path_of(HERE) {
+            root.path.clone()
+        } else {
+            format!("/proc/self/fd/{number}").into()
+        },
+        ..root
+    });
+    let _ = PREPARED.set(Prepared { root, first_namespace: namespace_number(OF_FIRST_NAMESPACE) });
+    directory
+}
+
 /// The BPF file system that stays when this process and its mount namespace are gone.
-fn root() -> Option<PathBuf> {
-    let path = |path: &CStr| Some(PathBuf::from(OsStr::from_bytes(path.to_bytes())));
+fn root() -> Option<Root> {
+    if let Some(prepared) = PREPARED.get() {
+        return prepared.root.clone();
+    }
+    find_root().map(|path| Root { reached: path.clone(), path })
+}
+
+fn path_of(path: &CStr) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(path.to_bytes()))
+}
+
+fn find_root() -> Option<PathBuf> {
+    let path = |path| Some(path_of(path));
     let (here, first) = (bpf_device(HERE), bpf_device(OF_FIRST_PROCESS));
     match (here, first) {
         // `ip netns exec` hides /sys/fs/bpf behind a fresh /sys; that of the first process is there.
@@ -155,11 +216,18 @@ fn bpf_device(path: &CStr) -> Result<Option<u64>, Errno> {
 /// The name of an interface's link. Dots are reserved in the BPF file system.
 pub(super) fn file_name(interface: &str) -> String {
     let name = interface.replace('%', "%25").replace('.', "%2e");
-    let number = |path| std::fs::metadata(path).map(|metadata| metadata.ino()).ok();
-    match (number("/proc/thread-self/ns/net"), number("/proc/1/ns/net")) {
+    let first = match PREPARED.get() {
+        Some(prepared) => prepared.first_namespace,
+        None => namespace_number(OF_FIRST_NAMESPACE),
+    };
+    match (namespace_number("/proc/thread-self/ns/net"), first) {
         (Some(own), first) if first != Some(own) => format!("{name}@{own}"),
         _ => name,
     }
+}
+
+fn namespace_number(path: &str) -> Option<u64> {
+    std::fs::metadata(path).map(|metadata| metadata.ino()).ok()
 }
 
 fn c_path(path: &Path) -> CString {
@@ -167,6 +235,7 @@ fn c_path(path: &Path) -> CString {
 }
 
 const HERE: &CStr = c"/sys/fs/bpf";
+const OF_FIRST_NAMESPACE: &str = "/proc/1/ns/net";
 const OF_FIRST_PROCESS: &CStr = c"/proc/1/root/sys/fs/bpf";
 /// `BPF_FS_MAGIC` of linux/magic.h.
 const BPF_MAGIC: u64 = 0xcafe_4a11;

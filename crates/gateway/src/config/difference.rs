@@ -7,7 +7,7 @@ use super::buffers::is_registered;
 use super::detail;
 use super::filters;
 use super::model::{Bridge, Configuration, Device, Gateway, Port, Tunnel};
-use super::write::flow_hash;
+use super::write::{flow_hash, sandbox};
 use polder_buffers::PortId;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -166,6 +166,7 @@ fn restart(old: &Configuration, new: &Configuration) -> Vec<Restart> {
     let workers = "counters are made at the start, for 16 workers at least";
     let flows = "flows under way would find other workers, and get out of order";
     let socket = "it is what you reach the running gateway by";
+    let given_up = "a process cannot take back what it has given up";
     let turns = "a worker keeps the way it divides its time for as long as it runs";
     let budget =
         |packets: Option<u16>| packets.map_or_else(|| "auto".to_owned(), |packets| packets.to_string());
@@ -180,6 +181,7 @@ fn restart(old: &Configuration, new: &Configuration) -> Vec<Restart> {
         ("balance", old.balance.to_string(), new.balance.to_string(), turns),
         ("budget", budget(old.budget), budget(new.budget), turns),
         ("cpu_share", number(old.cpu_share.into()), number(new.cpu_share.into()), turns),
+        ("sandbox", sandbox(old.sandbox).to_owned(), sandbox(new.sandbox).to_owned(), given_up),
         ("memory_mib", number(old.memory_mib), number(new.memory_mib), memory),
         ("slot_bytes", number(old.slot_bytes), number(new.slot_bytes), memory),
     ];

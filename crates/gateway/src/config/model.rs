@@ -59,6 +59,19 @@ pub struct Gateway {
     pub budget: Option<u16>,
     /// The share of its core that a worker may use, in percent.
     pub cpu_share: u8,
+    /// Whether threads give up what they do not need.
+    pub sandbox: Sandbox,
+}
+
+/// Whether threads give up the capabilities, files and system calls that they do not need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sandbox {
+    /// As far as the kernel can.
+    Auto,
+    /// Not at all.
+    #[default]
+    Off,
 }
 
 /// A port with a device behind it.

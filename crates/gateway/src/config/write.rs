@@ -2,7 +2,7 @@
 
 use super::model::{
     Bridge, Configuration, Device, Dscp, Ecn, FloodLimit, FlowHash, FlowLabel, Gateway, KernelHooks, Member,
-    MemberVlan, Mode, OnExit, Order, Port, Queues, Role, StaticEntry, TcpMss, Ttl, Tunnel,
+    MemberVlan, Mode, OnExit, Order, Port, Queues, Role, Sandbox, StaticEntry, TcpMss, Ttl, Tunnel,
 };
 use super::router::InterfaceAddress;
 use polder_buffers::PortId;
@@ -63,6 +63,7 @@ impl Writer<'_> {
             self.key("budget", budget);
         }
         self.key("cpu_share", gateway.cpu_share);
+        self.key("sandbox", quoted(sandbox(gateway.sandbox)));
     }
 
     fn port(&mut self, port: &Port) {
@@ -262,6 +263,13 @@ pub(crate) fn flow_hash(flow_hash: FlowHash) -> &'static str {
         FlowHash::Symmetric => "symmetric",
         FlowHash::Toeplitz => "toeplitz",
         FlowHash::SymmetricToeplitz => "symmetric-toeplitz",
+    }
+}
+
+pub(crate) fn sandbox(sandbox: Sandbox) -> &'static str {
+    match sandbox {
+        Sandbox::Auto => "auto",
+        Sandbox::Off => "off",
     }
 }
 

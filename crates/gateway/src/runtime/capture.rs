@@ -7,6 +7,7 @@ use super::supervise::{Loss, Thread};
 use crate::capture::pcapng::{self, PacketBlock, Totals, Way};
 use crate::capture::{CaptureRequest, from_digits};
 use crate::control::{Answer, Capturing, Fault, Refusal, Response};
+use crate::sandbox::{self, Role};
 use polder_buffers::PortId;
 use polder_datapath::capture::{CHUNK_BYTES, Place, Program, Seen, TapOptions, TapReader, Where, tap};
 use polder_datapath::units::Nanos;
@@ -146,6 +147,7 @@ impl Captures {
         };
         let (name, longest) = (request.port.clone(), request.longest.min(LONGEST));
         let thread = threads.spawn("capture", Loss::Repaired, move || {
+            sandbox::enter(Role::Capture);
             let mut writer = writer;
             if let Err(error) = writer.run(&name, longest) {
                 tracing::debug!(%error, "a capture has ended");

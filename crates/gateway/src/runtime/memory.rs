@@ -8,6 +8,7 @@ use super::clock::Clock;
 use super::supervise::{Loss, Thread, Threads};
 use crate::config::buffers::{Buffers, is_registered};
 use crate::config::model::{Configuration, Device, Port};
+use crate::sandbox::{self, Role};
 use anyhow::{Context as _, Result};
 use polder_buffers::{
     BufferManager, BufferOptions, Class, ClassBuffers, ClassOptions, FragmentOptions, Marks, Pool, Rates,
@@ -94,6 +95,7 @@ impl ReloadThread {
         let stopped = Arc::clone(&stop);
         let thread = supervised.spawn(name, Loss::Ends, move || {
             set_priority(nice);
+            sandbox::enter(Role::Reload);
             // Relaxed: whoever sets it rings the bell, which orders more than is needed here.
             while !stopped.load(Ordering::Relaxed) {
                 reloader.wait();

@@ -8,6 +8,7 @@ mod adapter;
 mod announce;
 mod capture;
 pub mod clock;
+mod confined;
 mod devices;
 pub mod ending;
 pub mod filters;

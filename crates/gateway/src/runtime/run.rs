@@ -5,8 +5,9 @@
 //!
 //! 1. The file is read and checked.
 //! 2. The control socket is claimed: a gateway that runs already is disturbed by nothing.
-//! 3. Ports are opened, workers started.
-//! 4. Links that a driver resets when a program is attached come up again, or do not in time; then it runs.
+//! 3. What no thread needs is given up, with `sandbox = "auto"`.
+//! 4. Ports are opened, workers started. Links that a driver resets when a program is attached come up again, or do
+//!    not in time; then it runs.
 //! 5. The loop: what is slow about ports and tunnels, signals, the service manager's watchdog.
 //! 6. The end: no more requests, workers drain, ports close, one line of totals.
 
@@ -19,9 +20,11 @@ use super::manager::{Manager, NotifyState};
 use super::service::Service;
 use super::supervise::{Loss, LostThread, Supervisor};
 use crate::config;
+use crate::config::model::{Configuration, Sandbox};
 use crate::control::last_words::{self, LastWords};
 use crate::control::server::Server;
 use crate::control::socket;
+use crate::sandbox;
 use anyhow::{Context as _, Result};
 use polder_datapath::units::Nanos;
 use polder_devices::af_xdp;
@@ -111,6 +114,7 @@ fn serve(path: &Path, open: Option<Opener>, supervisor: &Supervisor, ending: &En
     let found = hooks::admit(&configuration, &ports)?;
     let before = last_words::before(&control);
     let _: Result<(), _> = ending.socket.set(claimed.place().clone());
+    confine(&configuration, &path);
     let threads = supervisor.threads();
     let mut gateway = Gateway::start(configuration, threads, open)?;
     gateway.before = before;
@@ -196,6 +200,17 @@ const CARRIER_WAIT: Nanos = Nanos(10 * Nanos::SECOND.0);
 const UNPLUGGED_WAIT: Nanos = Nanos(5 * Nanos::SECOND.0);
 /// Between two looks.
 const CARRIER_PAUSE: Nanos = Nanos(20_000_000);
+
+/// Gives up what no thread of the gateway needs, and says what was given up.
+fn confine(configuration: &Configuration, path: &Path) {
+    if configuration.gateway.sandbox == Sandbox::Off {
+        tracing::debug!("not confined: `sandbox = \"off\"` in [gateway]");
+        return;
+    }
+    let confinement = sandbox::confine_process(configuration, path);
+    tracing::info!("confined: {}", confinement.summary());
+    confinement.lacks().iter().for_each(|lack| tracing::warn!("{lack}"));
+}
 
 /// The control loop, until a signal ends it or the supervisor is lost.
 fn attend(

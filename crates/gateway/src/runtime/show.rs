@@ -320,6 +320,7 @@ fn tunnel_row(tunnel: &Tunnel, gateway: &Gateway) -> TunnelRow {
 fn workers(gateway: &Gateway) -> Vec<WorkerRow> {
     let uptime = uptime(gateway);
     let times = threads::times("worker-");
+    let mut confined = super::confined::threads("worker-");
     let row = |(number, worker): (usize, &WorkerHandle)| {
         let counters = &worker.counters;
         let receive = counters.stage(Stage::Receive);
@@ -347,6 +348,7 @@ fn workers(gateway: &Gateway) -> Vec<WorkerRow> {
             dropped: counters.drops.total(),
             cached_frames: counters.cached_frames.get(),
             pool_exhausted: counters.pool_exhausted.get(),
+            confined: confined.remove(&format!("worker-{number}")).unwrap_or_default(),
         }
     };
     gateway.workers.iter().enumerate().map(row).collect()

@@ -54,6 +54,30 @@ pub struct WorkerRow {
     pub cached_frames: u64,
     /// Times that a frame was wanted and none was free.
     pub pool_exhausted: u64,
+    /// How its thread is confined.
+    #[serde(default)]
+    pub confined: ConfinedRow,
+}
+
+/// How a thread is confined.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfinedRow {
+    /// Whether it makes the system calls of its role alone (seccomp).
+    pub calls: bool,
+    /// Whether it opens the files of its role alone (landlock).
+    pub files: bool,
+    /// Capabilities that it has; none where the system does not tell.
+    pub capabilities: Option<Vec<String>>,
+}
+
+impl ConfinedRow {
+    fn word(&self) -> &'static str {
+        match (self.calls, self.files) {
+            (true, true) => "yes",
+            (true, false) | (false, true) => "partly",
+            (false, false) => "no",
+        }
+    }
 }
 
 /// What has happened since.
@@ -83,6 +107,7 @@ pub(super) fn subtract(rows: &mut [WorkerRow], earlier: &[WorkerRow]) {
             dropped: row.dropped.saturating_sub(then.dropped),
             cached_frames: row.cached_frames,
             pool_exhausted: row.pool_exhausted.saturating_sub(then.pool_exhausted),
+            confined: core::mem::take(&mut row.confined),
         };
     }
 }
@@ -119,7 +144,7 @@ pub(super) fn draw(rows: &[WorkerRow], look: Look) -> String {
 type Say = fn(&WorkerRow, Look) -> String;
 
 /// All lines. A name that is set in is a part of the line above it that is not.
-fn lines() -> [(&'static str, Say); 19] {
+fn lines() -> [(&'static str, Say); 20] {
     [
         ("worker", |row, _| row.number.to_string()),
         ("CPU", |row, _| row.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string())),
@@ -143,6 +168,7 @@ fn lines() -> [(&'static str, Say); 19] {
         ("  taken over", |row, look| look.count(row.taken_over)),
         ("  dropped", |row, look| look.count(row.dropped)),
         ("frames cached", |row, _| row.cached_frames.to_string()),
+        ("confined", |row, _| row.confined.word().to_owned()),
     ]
 }
 
@@ -222,6 +248,7 @@ mod tests {
             share_nanos: if number == 0 { 0 } else { 60_000_000 },
             cached_frames: 256,
             pool_exhausted: if number == 3 { 17 } else { 0 },
+            confined: ConfinedRow { calls: number != 2, files: number == 0, capabilities: None },
             ..WorkerRow::default()
         }
     }

@@ -3,9 +3,12 @@
 #![expect(clippy::disallowed_methods, reason = "a test looks at the real clock to give up")]
 
 mod boundary;
+mod confined;
 mod devices;
 mod gateway;
 mod install;
 mod plain;
 mod preflight;
 mod support;
+mod sys;
+mod unit;

@@ -25,8 +25,8 @@ fn a_wrong_command_line_is_code_2() {
 #[test]
 fn a_level_of_the_log_that_there_is_not_is_code_2() {
     let file = repository("examples").join("bridge.toml").display().to_string();
-    let mut command = super::support::polder();
-    let output = command.args(["run", &file]).env("POLDER_LOG", "wran").output().expect("it starts");
+    let output =
+        super::support::polder().args(["run", &file]).env("POLDER_LOG", "wran").output().expect("it starts");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("POLDER_LOG: `wran` is no level") && said.contains("`warn`"), "{said}");

@@ -37,20 +37,6 @@ pub(crate) fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// Says loudly that a test cannot run without root.
-pub(crate) fn root_or_skip(test: &str) -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        let line = format!("skipped: {test}: network namespaces need root\n");
-        std::io::stderr().write_all(line.as_bytes()).expect("standard error");
-        if let Some(path) = std::env::var_os("POLDER_SKIP_LOG") {
-            let log = std::fs::OpenOptions::new().append(true).create(true).open(path);
-            log.and_then(|mut log| log.write_all(line.as_bytes())).expect("the log of skipped tests");
-        }
-    }
-    is_root
-}
-
 /// Says loudly that a test cannot run, and what would make it run.
 pub(crate) fn skip(test: &str, reason: &str) {
     let line = format!("skipped: {test}: {reason}\n");
@@ -58,6 +44,15 @@ pub(crate) fn skip(test: &str, reason: &str) {
     let Some(path) = std::env::var_os("POLDER_SKIP_LOG") else { return };
     let log = std::fs::OpenOptions::new().append(true).create(true).open(path);
     log.and_then(|mut log| log.write_all(line.as_bytes())).expect("the log of skipped tests");
+}
+
+/// Says loudly that a test cannot run without root.
+pub(crate) fn root_or_skip(test: &str) -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        skip(test, "network namespaces need root");
+    }
+    is_root
 }
 
 /// A folder that goes away with the test.

@@ -139,6 +139,7 @@ fn gateway(draft: &GatewayDraft, file: &Path, findings: &Findings) -> Gateway {
         balance: draft.balance.unwrap_or(true),
         budget: draft.budget,
         cpu_share: draft.cpu_share.unwrap_or(100),
+        sandbox: draft.sandbox.unwrap_or_default(),
         name,
     }
 }

@@ -1,6 +1,6 @@
 //! `[gateway]`: the process as a whole.
 
-use super::super::model::{FlowHash, KernelHooks, OnExit};
+use super::super::model::{FlowHash, KernelHooks, OnExit, Sandbox};
 use super::super::section::{At, Kind, Refusal, Section};
 use super::super::values::{NAME_RULE, boolean, choice, elements, integer, is_name, text};
 use super::port::{KERNEL_HOOKS, ON_EXIT};
@@ -24,6 +24,7 @@ pub(super) const KIND: Kind = Kind {
         "balance",
         "budget",
         "cpu_share",
+        "sandbox",
     ],
 };
 
@@ -33,6 +34,8 @@ const FLOW_HASHES: &[(&str, FlowHash)] = &[
     ("toeplitz", FlowHash::Toeplitz),
     ("symmetric-toeplitz", FlowHash::SymmetricToeplitz),
 ];
+
+const SANDBOXES: &[(&str, Sandbox)] = &[("auto", Sandbox::Auto), ("off", Sandbox::Off)];
 
 /// Most workers of one gateway.
 const MAX_WORKERS: u16 = 64;
@@ -59,6 +62,7 @@ pub(in super::super) struct GatewayDraft {
     pub(in super::super) balance: Option<bool>,
     pub(in super::super) budget: Option<u16>,
     pub(in super::super) cpu_share: Option<u8>,
+    pub(in super::super) sandbox: Option<Sandbox>,
 }
 
 /// Reads the section, which may be left out.
@@ -80,6 +84,7 @@ pub(super) fn read(root: &Section<'_>) -> GatewayDraft {
         balance: section.read("balance", boolean).map(|at| at.value),
         budget: section.read("budget", integer(1..=MAX_BUDGET, "packets")).map(|at| at.value),
         cpu_share: section.read("cpu_share", integer(1..=100, "%")).map(|at| at.value),
+        sandbox: section.read("sandbox", choice(SANDBOXES)).map(|at| at.value),
     }
 }
 

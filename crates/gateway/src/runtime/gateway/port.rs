@@ -56,12 +56,12 @@ pub struct PortState {
     pub facts: Option<ports::Facts>,
     /// Why it is closed.
     pub trouble: Option<String>,
-    /// What the kernel has refused since it was opened.
-    pub refusals: Vec<String>,
     /// Whether it is closed because its device is not there.
     pub waiting: bool,
     /// The link, as it was seen last while the port is open; `None` for a device that has none.
     pub link: Option<Link>,
+    /// What the kernel has refused since it was opened.
+    pub refusals: Vec<String>,
     /// Counters of all queues that it has ever had.
     pub counters: Vec<Arc<QueueCounters>>,
     /// Queues in front of it that there have ever been.
@@ -85,9 +85,9 @@ impl PortState {
             facts: None,
             attachment: None,
             trouble: None,
-            refusals: Vec::new(),
             waiting: false,
             link: None,
+            refusals: Vec::new(),
             counters: Vec::new(),
             queues: Vec::new(),
             openings: 0,

@@ -10,6 +10,7 @@ use crate::runtime::sharing::{crew_for, order};
 use crate::runtime::supervise::{Loss, Thread};
 use crate::runtime::wake::Bell;
 use crate::runtime::worker::{Attachment, Command, Estate, Schedule, SendPath, Worker};
+use crate::sandbox::{self, Role};
 use anyhow::Result;
 use polder_buffers::{PortId, Whereabouts};
 use polder_datapath::engine::{Books, Engine};
@@ -73,6 +74,7 @@ impl Gateway {
                 // Nobody comes when the reload is not made after all.
                 let mut worker = gate.recv().ok()?;
                 pin(cpu);
+                sandbox::enter(Role::Worker);
                 worker.run();
                 Some(worker)
             })?;

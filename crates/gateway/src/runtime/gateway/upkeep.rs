@@ -61,13 +61,13 @@ impl Gateway {
                 gone.push(id);
                 continue;
             }
-            state.note_refusals();
             if let Some(link) = state.link {
                 note_link(&self.links, &self.lasting, id, link == Link::Up);
             }
             if state.facts.as_ref().map(|facts| (facts.mtu, facts.mac)) != before {
                 changed.push(id);
             }
+            state.note_refusals();
         }
         for id in gone {
             self.close(id, "the interface has disappeared");

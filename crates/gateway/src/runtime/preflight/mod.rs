@@ -5,7 +5,8 @@ mod router;
 
 use super::devices::missing_interface;
 use super::{adapter, hooks, ports};
-use crate::config::model::{Configuration, Device, Port, Tunnel};
+use crate::config::model::{Configuration, Device, Port, Sandbox, Tunnel};
+use crate::sandbox;
 use anyhow::{Result, ensure};
 use polder_buffers::RegionOptions;
 use polder_devices::af_xdp::{self, Level, OpenError};
@@ -48,6 +49,8 @@ pub fn inspect(configuration: &Configuration) -> Vec<Seen> {
     }
     seen.extend(hooks::findings(configuration));
     seen.extend(router::inspect(configuration));
+    seen.extend(share(configuration));
+    seen.extend(confinement(configuration));
     seen
 }
 
@@ -148,6 +151,31 @@ fn inspect_tunnel(tunnel: &Tunnel) -> Vec<Seen> {
         seen.push(warning("next hop", text));
     }
     seen
+}
+
+/// A share of a core that cannot be held.
+fn share(configuration: &Configuration) -> Option<Seen> {
+    let granted = caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_SYS_NICE);
+    if configuration.gateway.cpu_share == 100 || granted.unwrap_or(true) {
+        return None;
+    }
+    let text = "missing CAP_SYS_NICE: weights of workers and of NAPI threads cannot be set, so other processes may leave \
+                less than `cpu_share`, and the NAPI threads take more: run as root, or grant it";
+    let (of, topic, text) = ("gateway".to_owned(), "rights".to_owned(), text.to_owned());
+    Some(Seen { of, severity: Severity::Warning, topic, text })
+}
+
+/// How threads of a gateway will be confined here.
+fn confinement(configuration: &Configuration) -> Vec<Seen> {
+    let seen =
+        |severity, text| Seen { of: "gateway".to_owned(), severity, topic: "sandbox".to_owned(), text };
+    if configuration.gateway.sandbox == Sandbox::Off {
+        return Vec::new();
+    }
+    let found = sandbox::probe();
+    let first = seen(Severity::Fine, format!("a worker is confined: {}", found.summary()));
+    let lacks = found.lacks().into_iter().map(|lack| seen(Severity::Warning, lack));
+    std::iter::once(first).chain(lacks).collect()
 }
 
 /// CPUs that are not there.

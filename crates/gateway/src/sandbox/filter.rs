@@ -1,0 +1,80 @@
+//! The table of calls as a program of the kernel's (seccomp).
+
+use super::Role;
+use super::calls::{When, calls};
+use super::sys::install;
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
+};
+use std::collections::BTreeMap;
+
+/// Has the calling thread make the calls of its role alone.
+///
+/// # Errors
+/// When the kernel has no filters, or refuses.
+pub(super) fn confine(role: Role) -> Result<(), String> {
+    let refused = |error: BackendError| error.to_string();
+    let program = program(role).map_err(refused)?;
+    if role == Role::Control {
+        let unseen = unseen().map_err(refused)?;
+        // Each new thread meets it, so it is not worth a line.
+        install(&unseen, false).map_err(|errno| errno.to_string())?;
+    }
+    install(&program, true).map_err(|errno| errno.to_string())
+}
+
+/// The filter of a role: EPERM for all that is not in its table.
+pub(super) fn program(role: Role) -> Result<BpfProgram, BackendError> {
+    let mut rules = BTreeMap::<i64, Vec<SeccompRule>>::new();
+    let mut always = vec![libc::SYS_clone3];
+    for call in calls(role) {
+        let conditions = conditions(call.when)?;
+        if conditions.is_empty() {
+            always.push(call.number);
+        }
+        rules.entry(call.number).or_default().extend(conditions);
+    }
+    for number in always {
+        // A call without rules is allowed whatever its arguments are.
+        rules.insert(number, Vec::new());
+    }
+    build(rules, SeccompAction::Errno(libc::EPERM.cast_unsigned()), SeccompAction::Allow)
+}
+
+/// A filter that answers ENOSYS to `clone3`, whose flags are in memory, where a filter cannot look.
+fn unseen() -> Result<BpfProgram, BackendError> {
+    let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    build(rules, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS.cast_unsigned()))
+}
+
+fn build(
+    rules: BTreeMap<i64, Vec<SeccompRule>>,
+    others: SeccompAction,
+    these: SeccompAction,
+) -> Result<BpfProgram, BackendError> {
+    let architecture = std::env::consts::ARCH.try_into()?;
+    SeccompFilter::new(rules, others, these, architecture)?.try_into()
+}
+
+/// One of the rules that are given has to hold; none of them for a call without a condition.
+fn conditions(when: When) -> Result<Vec<SeccompRule>, BackendError> {
+    use SeccompCmpArgLen::{Dword, Qword};
+    let rule = |argument, length, operator, value| {
+        SeccompRule::new(vec![SeccompCondition::new(argument, length, operator, value)?])
+    };
+    let number = |value: i32| u64::from(value.cast_unsigned());
+    match when {
+        When::Always => Ok(Vec::new()),
+        When::OneOf(argument, values) => {
+            values.iter().map(|&value| rule(argument, Dword, SeccompCmpOp::Eq, number(value))).collect()
+        }
+        When::Bits(argument, all, none) => {
+            Ok(vec![rule(argument, Qword, SeccompCmpOp::MaskedEq(all | none), all)?])
+        }
+        When::OwnProcess(argument) => {
+            let own = rustix::process::getpid().as_raw_nonzero().get();
+            Ok(vec![rule(argument, Dword, SeccompCmpOp::Eq, number(own))?])
+        }
+    }
+}

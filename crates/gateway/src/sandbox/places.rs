@@ -1,0 +1,157 @@
+//! Files and directories that control threads may open (landlock), with reasons. Other roles open none.
+
+use super::Role;
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, PathBeneath, PathFd, PathFdError,
+    RestrictionStatus, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError, RulesetStatus,
+    Scope, make_bitflags,
+};
+use polder_devices::af_xdp;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// A file, or a directory with all below it.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The path.
+    pub path: &'static str,
+    /// What may be done there.
+    pub access: Reach,
+    /// What the gateway needs it for.
+    pub reason: &'static str,
+}
+
+/// What may be done with a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Files are read, directories listed.
+    Read,
+    /// Devices are read, written and told.
+    Device,
+    /// BPF objects get names and lose them.
+    Pins,
+    /// Files are made, written, read and removed; directories are made.
+    Notes,
+}
+
+/// Places of the control threads that every gateway has.
+pub const PLACES: &[Place] = &[
+    Place {
+        path: "/proc",
+        access: Reach::Read,
+        reason: "threads, neighbours, routes, settings of the network",
+    },
+    Place { path: "/sys", access: Reach::Read, reason: "USB devices, members of bridges, CPUs" },
+    Place {
+        path: "/dev/net/tun",
+        access: Reach::Device,
+        reason: "TAPs of a reload, and TAPs that are opened again",
+    },
+    Place {
+        path: af_xdp::OFFLOAD_NOTES,
+        access: Reach::Notes,
+        reason: "offloads that are switched off while a port is open",
+    },
+    Place { path: "/dev/bus/usb", access: Reach::Device, reason: "adapters of this machine" },
+    Place { path: "/dev/null", access: Reach::Device, reason: "the C library" },
+    Place { path: "/etc/hosts", access: Reach::Read, reason: "names of USB/IP servers" },
+    Place { path: "/etc/host.conf", access: Reach::Read, reason: "names of USB/IP servers" },
+    Place { path: "/etc/gai.conf", access: Reach::Read, reason: "names of USB/IP servers" },
+    Place { path: "/etc/nsswitch.conf", access: Reach::Read, reason: "names of USB/IP servers" },
+    Place { path: "/etc/resolv.conf", access: Reach::Read, reason: "names of USB/IP servers" },
+    Place { path: "/run/systemd/resolve", access: Reach::Read, reason: "what /etc/resolv.conf leads to" },
+    Place { path: "/run/NetworkManager", access: Reach::Read, reason: "what /etc/resolv.conf leads to" },
+    Place { path: "/run/resolvconf", access: Reach::Read, reason: "what /etc/resolv.conf leads to" },
+];
+
+/// Places of one gateway.
+#[derive(Debug, Default)]
+pub(super) struct Own {
+    /// Directories in which the configuration is read anew.
+    pub(super) configuration: Vec<PathBuf>,
+    /// Directory of the control socket, which is removed at the end, when a note about a lost thread may stay there.
+    pub(super) control: Option<PathBuf>,
+    /// The BPF file system, where pins keep interfaces closed.
+    pub(super) pins: Option<OwnedFd>,
+}
+
+impl Own {
+    /// Those of the gateway of the configuration file `path`.
+    pub(super) fn new(path: &Path, control: &Path, pins: Option<OwnedFd>) -> Self {
+        // The file itself is not enough: editors put another one in its place.
+        let directory = |path: PathBuf| path.parent().map(Path::to_owned);
+        let real = std::fs::canonicalize(path).ok();
+        let configuration = [Some(path.to_owned()), real].into_iter().flatten().filter_map(directory);
+        Self { configuration: configuration.collect(), control: control.parent().map(Path::to_owned), pins }
+    }
+}
+
+/// Confines the calling thread to the places of its role. Gives the version of landlock that does it.
+///
+/// # Errors
+/// When the kernel has no landlock, or refuses.
+pub(super) fn confine(role: Role, own: &Own) -> Result<String, String> {
+    let status = restrict(role, own).map_err(|error| error.to_string())?;
+    let version = match status.landlock {
+        LandlockStatus::NotImplemented => return Err("the kernel has none (Linux 5.13 can)".to_owned()),
+        LandlockStatus::NotEnabled => return Err("not among `lsm=` of the kernel's command line".to_owned()),
+        LandlockStatus::Available { effective_abi, .. } => effective_abi as i32,
+    };
+    Ok(match status.ruleset {
+        RulesetStatus::FullyEnforced => format!("version {version}"),
+        RulesetStatus::PartiallyEnforced | RulesetStatus::NotEnforced => {
+            format!("version {version}, which cannot refuse all that is meant to be")
+        }
+    })
+}
+
+fn restrict(role: Role, own: &Own) -> Result<RestrictionStatus, RulesetError> {
+    let mut ruleset = Ruleset::default()
+        .handle_access(AccessFs::from_all(KNOWN))?
+        .handle_access(AccessNet::BindTcp)?
+        .scope(Scope::Signal)?;
+    if role != Role::Control {
+        ruleset = ruleset.handle_access(AccessNet::ConnectTcp)?.scope(Scope::AbstractUnixSocket)?;
+    }
+    let mut created = ruleset.create()?;
+    if role == Role::Control {
+        created = created.add_rules(rules(own))?;
+    }
+    created.restrict_self()
+}
+
+/// Rules of what is there; what is missing now is missing later too, except in directories.
+fn rules(own: &Own) -> impl Iterator<Item = Result<PathBeneath<OwnedFd>, RulesetError>> {
+    let opened = |path: &Path| -> Option<OwnedFd> {
+        let opened: Result<PathFd, PathFdError> = PathFd::new(path);
+        opened.ok()?.as_fd().try_clone_to_owned().ok()
+    };
+    let fixed = PLACES.iter().filter_map(move |place| Some((opened(Path::new(place.path))?, place.access)));
+    let read = own.configuration.iter().filter_map(move |path| Some((opened(path)?, Reach::Read)));
+    let notes = own.control.iter().filter_map(move |path| Some((opened(path)?, Reach::Notes)));
+    let pins = own.pins.iter().filter_map(|pins| Some((pins.try_clone().ok()?, Reach::Pins)));
+    fixed.chain(read).chain(notes).chain(pins).map(|(file, access)| {
+        // A right that files do not have is refused for a file.
+        let directory = rustix::fs::fstat(&file).is_ok_and(|status| {
+            rustix::fs::FileType::from_raw_mode(status.st_mode) == rustix::fs::FileType::Directory
+        });
+        let access = if directory { access.rights() } else { access.rights() & AccessFs::from_file(KNOWN) };
+        Ok(PathBeneath::new(file, access))
+    })
+}
+
+impl Reach {
+    fn rights(self) -> BitFlags<AccessFs> {
+        match self {
+            Self::Read => make_bitflags!(AccessFs::{ReadFile | ReadDir}),
+            Self::Device => make_bitflags!(AccessFs::{ReadFile | ReadDir | WriteFile | IoctlDev}),
+            Self::Pins => make_bitflags!(AccessFs::{ReadDir | MakeDir | MakeReg | RemoveFile}),
+            Self::Notes => make_bitflags!(AccessFs::{
+                ReadFile | ReadDir | WriteFile | Truncate | MakeReg | MakeDir | RemoveFile
+            }),
+        }
+    }
+}
+
+/// The version of landlock whose rights are known here; a later one has rights that nobody has looked at.
+const KNOWN: ABI = ABI::V7;
