@@ -9,7 +9,7 @@
 
 use super::gateway::Gateway;
 use super::manager::{Manager, NotifyState};
-use super::run::SharedGateway;
+use super::run::{SharedGateway, WeakGateway};
 use super::supervise::LostThread;
 use crate::control::last_words::LastWords;
 use crate::control::socket::Place;
@@ -29,7 +29,8 @@ const WORKERS: Duration = Duration::from_millis(300);
 /// What there is to end; each is known as soon as it is there.
 #[derive(Default)]
 pub(super) struct Ending {
-    pub(super) gateway: OnceLock<SharedGateway>,
+    /// Not held: an orderly end drops the gateway, which puts back what its ports have changed.
+    pub(super) gateway: OnceLock<WeakGateway>,
     pub(super) socket: OnceLock<Place>,
 }
 
@@ -45,7 +46,8 @@ impl Ending {
         let status = format!("ended: {lost}");
         Manager::tell_any(&[NotifyState::Stopping, NotifyState::Status(&status)]);
         // Kept until the process ends: nobody changes anything any more.
-        let mut locked = self.gateway.get().map(lock_soon);
+        let gateway = self.gateway.get().and_then(WeakGateway::upgrade);
+        let mut locked = gateway.as_ref().map(lock_soon);
         match &mut locked {
             Some(Some(gateway)) => gateway.abandon(WORKERS),
             // The end of the process takes the programs from the interfaces.

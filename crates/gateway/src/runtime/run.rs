@@ -41,6 +41,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A gateway that the control thread and the socket's thread share.
 pub type SharedGateway = Arc<Mutex<Gateway>>;
+/// The same where the gateway is not kept.
+pub type WeakGateway = std::sync::Weak<Mutex<Gateway>>;
 
 /// The gateway, for one change or one look at it.
 pub fn lock(gateway: &Mutex<Gateway>) -> MutexGuard<'_, Gateway> {
@@ -122,7 +124,7 @@ fn serve(path: &Path, open: Option<Opener>, supervisor: &Supervisor, ending: &En
         Watch::start(ports, found).context("cannot start the thread that watches the kernel's hooks")?;
     let clock = gateway.clock;
     let gateway = Arc::new(Mutex::new(gateway));
-    let _: Result<(), _> = ending.gateway.set(Arc::clone(&gateway));
+    let _: Result<(), _> = ending.gateway.set(Arc::downgrade(&gateway));
     let manager = Manager::new();
     let service = Arc::new(Service::new(Arc::clone(&gateway), manager, path));
     let answering = Arc::clone(&service);

@@ -71,7 +71,7 @@ fn waiting_packets_are_sent_or_counted() {
 fn too_many_workers_are_refused_and_nothing_changes() {
     let mut bench = Bench::new(&gateway(2, "queue", ""), [1, 1]);
     let error = bench.gateway.reload(configuration(&gateway(17, "queue", ""))).expect_err("too many");
-    assert!(error.to_string().contains("more than 16 workers"), "{error}");
+    assert!(error.to_string().contains("workers: 2 → 17 needs a restart"), "{error}");
     assert_eq!(bench.gateway.workers.len(), 2);
     bench.send(100, 4, 100);
     bench.settle();

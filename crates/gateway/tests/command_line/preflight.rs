@@ -101,3 +101,29 @@ fn what_nobody_closed_needs_no_release() {
     let (code, text) = inside("release", BRIDGE, "$POLDER release --all");
     assert_eq!((code, text.as_str()), (Some(0), "no interface was left closed\n"));
 }
+
+/// Neither a first process, nor one that took over from a killed one, leaves an offload off that it has switched off.
+#[test]
+fn an_orderly_end_puts_back_what_was_switched_off() {
+    let test = "an_orderly_end_puts_back_what_was_switched_off";
+    if !root_or_skip(test) {
+        return;
+    }
+    let folder = Folder::new("offloads-control");
+    let control = format!("[gateway]\ncontrol = \"{}/gw.sock\"\n[port.lan]", folder.0.display());
+    let script = "ip link add pdeth0 type veth peer name pdpeer; ip link set pdeth0 up; ip link set pdpeer up
+        tags() { ethtool -k pdeth0 | sed -n 's/^rx-vlan-offload: //p'; }
+        tags
+        for signal in TERM KILL TERM TERM; do
+            $POLDER run $FILE >/dev/null 2>&1 & gateway=$!
+            for i in $(seq 100); do [ $(tags) = on ] && sleep 0.05 || break; done
+            [ $signal = KILL ] || for i in $(seq 200); do
+                $POLDER show ports --socket $SOCKET >/dev/null 2>&1 && break || sleep 0.05
+            done
+            kill -$signal $gateway; wait $gateway 2>/dev/null || true
+            tags
+        done 2>/dev/null";
+    let script = script.replace("$SOCKET", &format!("{}/gw.sock", folder.0.display()));
+    let (code, text) = inside("offloads", &BRIDGE.replace("[port.lan]", &control), &script);
+    assert_eq!((code, text.as_str()), (Some(0), "on\non\noff\non\non\n"));
+}

@@ -123,7 +123,7 @@ fn hooks_that_appear_and_go_are_told_and_stop_nothing() {
     assert!(rows[0]["effect"].as_str().unwrap().starts_with("masquerade them by its rule"), "{rows:?}");
     assert_eq!(answered(&net.left, "10.83.2.2"), 2, "nothing stops");
     // What stays is as it is after a reload, and a port that is new is refused.
-    polder.reload(&PORTS.replace("\n[port.east]", "weight = 200\n[port.east]")).unwrap();
+    polder.reload(&PORTS.replace("\n[port.east]", "\nweight = 200\n[port.east]")).unwrap();
     nft(&net.gateway, "delete table ip own\n");
     polder
         .wait_until_said("port east: a kernel hook that was bypassed has gone: nftables chain `ip own nat`");

@@ -224,7 +224,9 @@ fn packets_leave_as_the_kernel_would_send_them() {
         frames(&wires.east).next().is_some()
     });
     std::thread::sleep(Duration::from_millis(100));
-    (frames(&wires.east).count(), frames(&wires.west).count());
+    // What came before the first case.
+    frames(&wires.east).for_each(drop);
+    frames(&wires.west).for_each(drop);
     let by_polder = wires.outcomes(&net, Duration::from_millis(2300));
     let differ = by_kernel.iter().zip(&by_polder).filter(|(kernel, polder)| kernel != polder);
     let differ =
