@@ -3,7 +3,7 @@
 //! [`Threads::spawn`] starts a thread and registers it. The supervisor's thread sleeps until the kernel reports the
 //! end of one of them, however it ended: a panic, or an `exit` that unwinds nothing and drops nothing. It holds no
 //! lock of the gateway, so it notices a thread that died with a lock in its hands. Before Linux 6.9 the kernel
-//! reports no ends of threads, and the supervisor looks every [`LOOK`].
+//! reports no ends of threads, and the supervisor looks every 50 ms.
 //!
 //! Workers, control, reload and the gateway's own thread end the gateway when they are lost ([`Loss::Ends`]); the
 //! loss of a capture or of a search for an adapter is repaired by its owner ([`Loss::Repaired`]).
