@@ -1,4 +1,4 @@
-//! USB/IP from both ends: what a server may say to the client, and a client to the server.
+//! USB/IP: what a server may say to the client.
 
 use crate::oracle::Target;
 use polder_devices::lan78xx::usb::{Setup, Transport as _, Urb, UrbBuffer};
