@@ -28,10 +28,15 @@ impl Service for Dear {
 
 /// Nanoseconds for which the worker's thread had the core, and for which it waited for it.
 fn scheduled() -> [u64; 2] {
-    let tasks = std::fs::read_dir("/proc/self/task").expect("threads").filter_map(Result::ok);
+    let tasks = || std::fs::read_dir("/proc/self/task").expect("threads").filter_map(Result::ok);
     let is_worker =
         |path: &Path| std::fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim() == "worker-0");
-    let worker = tasks.map(|task| task.path()).find(|path| is_worker(path)).expect("it runs");
+    // A thread gives itself its name.
+    let looks = (0..2000).map(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        tasks().map(|task| task.path()).find(|path| is_worker(path))
+    });
+    let worker = looks.flatten().next().expect("it runs");
     let text = std::fs::read_to_string(worker.join("schedstat")).expect("a kernel with schedstat");
     let mut numbers = text.split_whitespace().map(|word| word.parse::<u64>().expect("a number"));
     [(); 2].map(|()| numbers.next().expect("two numbers"))

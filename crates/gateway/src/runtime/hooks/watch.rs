@@ -114,7 +114,8 @@ fn watch(shared: &Shared) {
     // Without notices it is looked at from time to time, as hooks are that give none.
     let mut subscription = Subscription::open().ok();
     let mut pause = EVERY;
-    loop {
+    // Any of the waits may have taken the notice of the end.
+    while !shared.state().is_over {
         let is_noticed = wait(shared, subscription.as_ref(), pause);
         if shared.state().is_over {
             return;
