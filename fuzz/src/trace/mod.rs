@@ -1,6 +1,3 @@
-//! The readers of `polder trace`, without the gateway.
+//! The readers of `polder trace`.
 
-#[path = "../../../crates/gateway/src/trace/pcap.rs"]
-pub mod pcap;
-#[path = "../../../crates/gateway/src/trace/spec/mod.rs"]
-pub mod spec;
+pub use polder::trace::{pcap, spec};
