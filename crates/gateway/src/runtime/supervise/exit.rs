@@ -7,7 +7,7 @@
 //! Nothing that matters runs there.
 
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{PidfdFlags, pidfd_open};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -26,27 +26,26 @@ pub(super) enum Exit {
 const THREAD: u32 = 0o200;
 
 impl Exit {
-    /// The end of the thread `number`, which runs.
+    /// The end of the thread that calls this.
     ///
     /// # Errors
-    /// When there is no such thread, or no file descriptor left.
-    pub(super) fn of(number: Pid) -> io::Result<Self> {
+    /// When no file descriptor is left.
+    pub(super) fn own() -> io::Result<Self> {
         let flags = PidfdFlags::from_bits_retain(THREAD);
-        match pidfd_open(number, flags) {
+        match pidfd_open(rustix::thread::gettid(), flags) {
             Ok(event) => Ok(Self::Reported(event)),
-            Err(Errno::SRCH) => Err(Errno::SRCH.into()),
             Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Err(Errno::MFILE.into()),
             // Linux before 6.9 knows no such flag; a filter of system calls may refuse it.
-            Err(_) => Self::sought(number),
+            Err(_) => Self::sought(),
         }
     }
 
-    fn sought(number: Pid) -> io::Result<Self> {
-        let number = number.as_raw_nonzero();
+    fn sought() -> io::Result<Self> {
+        let number = rustix::thread::gettid().as_raw_nonzero();
         File::open(format!("/proc/self/task/{number}/stat")).map(Self::Sought)
     }
 
-    /// What becomes readable when the thread ends.
+    /// Descriptor that becomes readable when the thread ends.
     pub(super) fn event(&self) -> Option<&OwnedFd> {
         match self {
             Self::Reported(event) => Some(event),
@@ -88,14 +87,14 @@ mod tests {
 
     #[test]
     fn both_ways_see_the_end_of_a_thread_and_not_before() {
-        for open in [Exit::of, Exit::sought] {
-            let (say, number) = channel();
+        for open in [Exit::own, Exit::sought] {
+            let (say, exit) = channel();
             let (end, wait) = channel::<()>();
             let thread = std::thread::Builder::new().name("a) Z (b".to_owned()).spawn(move || {
-                say.send(rustix::thread::gettid()).unwrap();
+                say.send(open()).unwrap();
                 wait.recv().unwrap_err();
             });
-            let exit = open(number.recv().unwrap()).unwrap();
+            let exit = exit.recv().unwrap().unwrap();
             assert!(!exit.has_come());
             drop(end);
             thread.unwrap().join().unwrap();
@@ -104,11 +103,5 @@ mod tests {
                 assert!(clock.elapsed() < Nanos::from_seconds(5), "{exit:?}");
             }
         }
-    }
-
-    #[test]
-    fn a_thread_that_is_not_there_has_no_end() {
-        let nobody = Pid::from_raw(i32::MAX).unwrap();
-        assert!(Exit::of(nobody).is_err());
     }
 }

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// Time between two looks at threads whose end the kernel does not report.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// Time that a new thread is given to say its number.
+/// Time that a new thread is given to begin.
 const BEGIN: Duration = Duration::from_secs(5);
 /// Time between two looks at whether a thread that is waited for was lost.
 const JOIN: Duration = Duration::from_millis(10);
@@ -124,12 +124,16 @@ impl Threads {
         body: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<Thread<T>> {
         let status = Arc::new(Status::default());
-        let (begun, number) = channel();
+        let (begun, exit) = channel();
         let (done, result) = channel();
         let own = Ending(Arc::clone(&status));
+        let supervised = self.registry.is_some();
         std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-            // Whoever waits for the number has a deadline of its own.
-            let _ = begun.send(rustix::thread::gettid());
+            if supervised {
+                // Opened here: from outside a thread that ends at once could no longer be found.
+                // Whoever waits for it has a deadline of its own.
+                let _ = begun.send(Exit::own());
+            }
             let ending = own;
             let outcome = body();
             // An owner that is gone wants no result.
@@ -137,16 +141,8 @@ impl Threads {
             ending.0.set(DONE);
         })?;
         if let Some(registry) = &self.registry {
-            let gone = || io::Error::other(format!("the thread {name} has ended before it began"));
-            let number = number.recv_timeout(BEGIN).map_err(|_| gone())?;
-            match Exit::of(number) {
-                Ok(exit) => {
-                    let status = Arc::clone(&status);
-                    registry.register(Watched { name: name.to_owned(), loss, status, exit });
-                }
-                Err(_) if status.get() == DONE => {}
-                Err(error) => return Err(error),
-            }
+            let exit = exit.recv_timeout(BEGIN).map_err(|_| late(name))??;
+            registry.register(Watched { name: name.to_owned(), loss, status: Arc::clone(&status), exit });
         }
         Ok(Thread { result, status })
     }
@@ -156,6 +152,10 @@ impl Threads {
         let Some(registry) = &self.registry else { return Vec::new() };
         registry.losses.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+fn late(name: &str) -> io::Error {
+    io::Error::other(format!("the thread {name} has not begun within {BEGIN:?}"))
 }
 
 impl Registry {
@@ -230,15 +230,15 @@ impl Supervisor {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (stop, losses) = (AtomicBool::new(false), Mutex::default());
         let registry = Arc::new(Registry { new: Mutex::new(new), bell, stop, losses });
-        let (begun, number) = channel();
+        let (begun, exit) = channel();
         let own = Arc::clone(&registry);
         std::thread::Builder::new().name("supervisor".to_owned()).spawn(move || {
-            let _ = begun.send(rustix::thread::gettid());
+            let _ = begun.send(Exit::own());
             supervise(&own, &arriving, &end);
         })?;
-        let number = number.recv_timeout(BEGIN).map_err(io::Error::other)?;
+        let exit = exit.recv_timeout(BEGIN).map_err(|_| late("supervisor"))??;
         let threads = Threads { registry: Some(registry) };
-        Ok(Self { threads, exit: Exit::of(number)? })
+        Ok(Self { threads, exit })
     }
 
     /// Starts threads under supervision.
@@ -357,6 +357,17 @@ mod tests {
         assert_eq!(found, LostThread { name: "pd-panics".to_owned(), panicked: true });
         assert!(lost.recv_timeout(Duration::from_millis(100)).is_err(), "one loss is one report");
         assert_eq!(threads.losses(), ["the thread pd-panics has panicked"]);
+    }
+
+    #[test]
+    fn a_thread_that_ends_at_once_is_found_to_have_ended() {
+        let (supervisor, lost) = supervised();
+        for _ in 0..100 {
+            drop(supervisor.threads().spawn("pd-panics", Loss::Ends, || panic!("injected")).unwrap());
+            drop(supervisor.threads().spawn("pd-done", Loss::Ends, || ()).unwrap());
+            assert_eq!(lost.recv_timeout(Duration::from_secs(5)).unwrap().name, "pd-panics");
+        }
+        assert!(lost.try_recv().is_err(), "a thread that is done is not lost");
     }
 
     #[test]
