@@ -8,6 +8,7 @@ pub mod guest;
 pub mod hold;
 pub mod lan78xx;
 pub mod peers;
+pub mod selftests;
 pub mod services;
 pub mod topology;
 pub mod traffic;

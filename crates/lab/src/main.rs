@@ -85,6 +85,12 @@ enum Command {
         /// Where the machine outside listens.
         port: u16,
     },
+    /// Runs one of the selftests, in a guest.
+    #[command(hide = true)]
+    SelftestInside {
+        /// Its name.
+        part: String,
+    },
     /// Holds a thread again and again.
     #[command(hide = true)]
     Hold {
@@ -237,6 +243,9 @@ fn main() -> ExitCode {
             core,
         ),
         Command::GuestAgent { port } => polder_lab::guest::agent::main(port),
+        Command::SelftestInside { part } => {
+            polder_lab::selftests::inside(&part).map(|verdict| screen.line(verdict))
+        }
         Command::Hold { thread, times, hold, pause } => {
             polder_lab::hold::hold(thread, times, Duration::from_millis(hold), Duration::from_millis(pause))
         }

@@ -10,10 +10,10 @@ pub(crate) const LONGEST_V6: usize = 1280;
 /// Time to live of the message.
 pub(crate) const TIME_TO_LIVE: u8 = 64;
 
-/// Whether one host can have the address: no group, no broadcast, not reserved, not its own loop.
+/// True if one host can have the address: no group, not 255.255.255.255, 0.0.0.0 or a loop.
+/// The rest of 0/8 and 240/4 counts as any other network (RFC 1812, 4.3.2.7 would have no errors about 240/4), as in Linux.
 pub(crate) fn is_station_v4(address: Ipv4Addr) -> bool {
-    let [first, ..] = address.octets();
-    first != 0 && first < 224 && !address.is_loopback()
+    !address.is_unspecified() && !address.is_multicast() && !address.is_broadcast() && !address.is_loopback()
 }
 
 /// The same of IPv6.
@@ -65,7 +65,14 @@ mod tests {
     fn stations() {
         let four = |a, b, c, d| is_station_v4(Ipv4Addr::new(a, b, c, d));
         assert!(four(10, 0, 0, 1) && four(223, 255, 255, 254) && four(169, 254, 0, 1));
-        assert!(!four(0, 0, 0, 1) && !four(224, 0, 0, 1) && !four(255, 255, 255, 255) && !four(127, 0, 0, 1));
+        assert!(four(240, 0, 0, 1) && four(255, 255, 255, 254) && four(0, 0, 0, 1));
+        assert!(
+            !four(0, 0, 0, 0)
+                && !four(239, 0, 0, 1)
+                && !four(224, 0, 0, 1)
+                && !four(255, 255, 255, 255)
+                && !four(127, 0, 0, 1)
+        );
         let six = |text: &str| is_station_v6(text.parse().expect("an address"));
         assert!(six("2001:db8::1") && six("fe80::1"));
         assert!(!six("::") && !six("::1") && !six("ff02::1"));

@@ -51,7 +51,7 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
     },
     Explanation {
         name: "addresses of nobody",
-        reason: "Polder does not forward what RFC 6890 calls not forwardable: 0.0.0.0/8, ::, ::ffff:0:0/96",
+        reason: "Polder does not forward 0.0.0.0, :: and ::ffff:0:0/96 (RFC 6890)",
         remove: nobody,
     },
     Explanation {
@@ -65,19 +65,14 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
         remove: link_local_source,
     },
     Explanation {
-        name: "priority tag",
-        reason: "Polder leaves frames with a tag of VLAN 0 to the kernel, which forwards them where `ip_forward` is on",
+        name: "tags of VLAN 0 that are not one 802.1Q tag",
+        reason: "Polder takes one 802.1Q tag of VLAN 0 as the kernel does, and leaves an 802.1ad one, or two, to the kernel, which removes them all",
         remove: priority_tag,
     },
     Explanation {
         name: "hop limit quoted",
         reason: "the kernel looks at the MTU of a route after it has counted the hop, and quotes the packet so; Polder quotes it as it came",
         remove: quoted_hops,
-    },
-    Explanation {
-        name: "errors about 240.0.0.0/4",
-        reason: "Polder forwards packets from and to 240.0.0.0/4, and sends no errors about them (RFC 1812, 4.3.2.7)",
-        remove: errors_about_reserved,
     },
     Explanation {
         name: "payload length 0",
@@ -241,7 +236,7 @@ fn hop_by_hop(case: &Case, pair: &mut Pair) {
 fn nobody(case: &Case, pair: &mut Pair) {
     let frame = &case.frames[0];
     let is_nobody = |address: &[u8]| match address {
-        [0, _, _, _] => true,
+        [0, 0, 0, 0] => true,
         six if six.len() == 16 => {
             six[..15] == [0; 15] && six[15] == 0 || six[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255]
         }
@@ -288,8 +283,8 @@ fn link_local_source(case: &Case, pair: &mut Pair) {
 
 fn priority_tag(case: &Case, pair: &mut Pair) {
     let frame = &case.frames[0];
-    let is_tagged = matches!(frame[12..14], [0x81, 0] | [0x88, 0xa8]);
-    if is_tagged && frame[14] & 0x0f == 0 && frame[15] == 0 && pair.polder.is_empty() {
+    let is_other = frame[12..14] == [0x88, 0xa8] || frame[12..14] == [0x81, 0] && frame[16..18] == [0x81, 0];
+    if is_other && frame[14] & 0x0f == 0 && frame[15] == 0 && pair.polder.is_empty() {
         pair.kernel.clear();
     }
 }
@@ -299,11 +294,14 @@ fn no_router(case: &Case, pair: &mut Pair) {
     if case.frames[0].get(LINK + 24..LINK + 40) == Some(&ROUTERS) && pair.polder.is_empty() {
         pair.kernel.clear();
     }
-    for seen in pair.kernel.iter_mut().chain(&mut pair.polder) {
+    for (seen, mask) in
+        pair.kernel.iter_mut().map(|seen| (seen, 0x7f)).chain(pair.polder.iter_mut().map(|seen| (seen, 0xff)))
+    {
         let is_advertisement =
             message(&seen.frame).is_some_and(|message| message.is_v6 && message.kind == 136);
+        // The kernel's alone may have the flag.
         if is_advertisement && let Some(flags) = seen.frame.get_mut(LINK + 44) {
-            *flags &= 0x7f;
+            *flags &= mask;
             seen.frame[LINK + 42..LINK + 44].fill(0);
         }
     }
@@ -323,14 +321,6 @@ fn quoted_hops(case: &Case, pair: &mut Pair) {
             seen.frame[QUOTED] = 0;
             seen.frame[CHECKSUM..CHECKSUM + 2].fill(0);
         }
-    }
-}
-
-fn errors_about_reserved(case: &Case, pair: &mut Pair) {
-    let frame = &case.frames[0];
-    let is_reserved = header_v4(frame).is_some() && (frame[LINK + 12] >= 240 || frame[LINK + 16] >= 240);
-    if is_reserved && pair.polder.is_empty() && only_error(&pair.kernel).is_some() {
-        pair.kernel.clear();
     }
 }
 

@@ -9,7 +9,7 @@ mod cases;
 mod compare;
 mod explained;
 mod mutants;
-mod packet;
+pub(crate) mod packet;
 mod twin;
 mod view;
 mod watch;
@@ -23,7 +23,7 @@ use compare::Judgement;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
-use twin::{Gateway, Twin};
+use twin::Twin;
 use watch::Seen;
 
 /// How long what comes late is waited for: with every case, and where something was different.
@@ -88,7 +88,7 @@ pub fn examine(step: usize, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     says("laying two networks");
     let kernel = Twin::lay(&mut topology, "kernel", true)?;
     let polder = Twin::lay(&mut topology, "polder", false)?;
-    let gateway = Gateway::start(&polder.router, &topology)?;
+    let gateway = twin::gateway(&polder.router, &topology)?;
     std::thread::sleep(CALM);
     let mut rig = Rig { kernel, polder, number: 0, hides_loops: false };
     let all = cases::all();

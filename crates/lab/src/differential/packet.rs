@@ -3,20 +3,20 @@
 use super::twin::Side;
 
 /// Types of Ethernet.
-pub(super) const IPV4: u16 = 0x0800;
-pub(super) const IPV6: u16 = 0x86dd;
-pub(super) const ARP: u16 = 0x0806;
+pub(crate) const IPV4: u16 = 0x0800;
+pub(crate) const IPV6: u16 = 0x86dd;
+pub(crate) const ARP: u16 = 0x0806;
 /// Upper protocols.
-pub(super) const ICMP: u8 = 1;
-pub(super) const TCP: u8 = 6;
-pub(super) const UDP: u8 = 17;
-pub(super) const ICMPV6: u8 = 58;
+pub(crate) const ICMP: u8 = 1;
+pub(crate) const TCP: u8 = 6;
+pub(crate) const UDP: u8 = 17;
+pub(crate) const ICMPV6: u8 = 58;
 /// Bytes of an Ethernet header.
-pub(super) const LINK: usize = 14;
+pub(crate) const LINK: usize = 14;
 
 /// The checksum of an upper header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sum {
+pub(crate) enum Sum {
     Right,
     Zero,
     Wrong,
@@ -26,7 +26,7 @@ pub(super) enum Sum {
 
 /// Everything behind the IP header.
 #[derive(Clone, Debug)]
-pub(super) enum Upper {
+pub(crate) enum Upper {
     /// A UDP datagram with so many bytes of data.
     Udp(Sum, usize),
     /// A TCP segment with so many bytes of data.
@@ -39,45 +39,45 @@ pub(super) enum Upper {
 
 /// An IPv4 packet.
 #[derive(Clone, Debug)]
-pub(super) struct V4 {
-    pub(super) version: u8,
-    pub(super) header_words: Option<u8>,
-    pub(super) class: u8,
-    pub(super) length: Option<u16>,
-    pub(super) id: u16,
+pub(crate) struct V4 {
+    pub(crate) version: u8,
+    pub(crate) header_words: Option<u8>,
+    pub(crate) class: u8,
+    pub(crate) length: Option<u16>,
+    pub(crate) id: u16,
     /// Flags and offset of a fragment.
-    pub(super) fragment: u16,
-    pub(super) hops: u8,
-    pub(super) protocol: Option<u8>,
-    pub(super) checksum: Option<u16>,
-    pub(super) source: [u8; 4],
-    pub(super) destination: [u8; 4],
-    pub(super) options: Vec<u8>,
-    pub(super) ports: [u16; 2],
-    pub(super) upper: Upper,
+    pub(crate) fragment: u16,
+    pub(crate) hops: u8,
+    pub(crate) protocol: Option<u8>,
+    pub(crate) checksum: Option<u16>,
+    pub(crate) source: [u8; 4],
+    pub(crate) destination: [u8; 4],
+    pub(crate) options: Vec<u8>,
+    pub(crate) ports: [u16; 2],
+    pub(crate) upper: Upper,
 }
 
 /// An IPv6 packet.
 #[derive(Clone, Debug)]
-pub(super) struct V6 {
-    pub(super) version: u8,
-    pub(super) class: u8,
-    pub(super) label: u32,
-    pub(super) length: Option<u16>,
-    pub(super) hops: u8,
+pub(crate) struct V6 {
+    pub(crate) version: u8,
+    pub(crate) class: u8,
+    pub(crate) label: u32,
+    pub(crate) length: Option<u16>,
+    pub(crate) hops: u8,
     /// The type in the last header, in place of the upper one's.
-    pub(super) protocol: Option<u8>,
-    pub(super) source: [u8; 16],
-    pub(super) destination: [u8; 16],
+    pub(crate) protocol: Option<u8>,
+    pub(crate) source: [u8; 16],
+    pub(crate) destination: [u8; 16],
     /// Extension headers: type, and bytes whose first is overwritten with the next one's type.
-    pub(super) headers: Vec<(u8, Vec<u8>)>,
-    pub(super) ports: [u16; 2],
-    pub(super) upper: Upper,
+    pub(crate) headers: Vec<(u8, Vec<u8>)>,
+    pub(crate) ports: [u16; 2],
+    pub(crate) upper: Upper,
 }
 
 impl V4 {
     /// A UDP datagram from the western station.
-    pub(super) fn udp(destination: [u8; 4]) -> Self {
+    pub(crate) fn udp(destination: [u8; 4]) -> Self {
         Self {
             version: 4,
             header_words: None,
@@ -97,7 +97,7 @@ impl V4 {
     }
 
     /// The packet's bytes.
-    pub(super) fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut options = self.options.clone();
         options.resize(options.len().next_multiple_of(4), 0);
         let pseudo = [self.source.as_slice(), &self.destination].concat();
@@ -122,7 +122,7 @@ impl V4 {
 
 impl V6 {
     /// A UDP datagram from the western station.
-    pub(super) fn udp(destination: [u8; 16]) -> Self {
+    pub(crate) fn udp(destination: [u8; 16]) -> Self {
         Self {
             version: 6,
             class: 0,
@@ -139,7 +139,7 @@ impl V6 {
     }
 
     /// The packet's bytes.
-    pub(super) fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let pseudo = [self.source.as_slice(), &self.destination].concat();
         let (protocol, upper) = self.upper.bytes(&pseudo, self.ports, true);
         let mut behind = Vec::new();
@@ -164,7 +164,7 @@ impl V6 {
 
 impl Upper {
     /// An echo request.
-    pub(super) fn echo(is_v6: bool) -> Self {
+    pub(crate) fn echo(is_v6: bool) -> Self {
         Self::Icmp(if is_v6 { 128 } else { 8 }, 0, [0x12, 0x34, 0, 1], vec![0x5a; 32])
     }
 
@@ -223,12 +223,12 @@ pub(super) fn frame(from: Side, kind: u16, packet: &[u8]) -> Vec<u8> {
 }
 
 /// A frame.
-pub(super) fn link(destination: [u8; 6], source: [u8; 6], kind: u16, packet: &[u8]) -> Vec<u8> {
+pub(crate) fn link(destination: [u8; 6], source: [u8; 6], kind: u16, packet: &[u8]) -> Vec<u8> {
     [destination.as_slice(), &source, &kind.to_be_bytes(), packet].concat()
 }
 
 /// The one's complement sum of RFC 1071.
-pub(super) fn sum(bytes: &[u8]) -> u16 {
+pub(crate) fn sum(bytes: &[u8]) -> u16 {
     let mut total = 0_u32;
     for pair in bytes.chunks(2) {
         total += u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
@@ -240,16 +240,16 @@ pub(super) fn sum(bytes: &[u8]) -> u16 {
 }
 
 /// Data in which every byte differs from its neighbour.
-pub(super) fn filler(count: usize) -> Vec<u8> {
+pub(crate) fn filler(count: usize) -> Vec<u8> {
     (0..count).map(|index| low(index % 251)).collect()
 }
 
 /// A number that is known to fit; one that does not is all ones, which is odd enough.
-pub(super) fn short(number: usize) -> u16 {
+pub(crate) fn short(number: usize) -> u16 {
     u16::try_from(number).unwrap_or(u16::MAX)
 }
 
-pub(super) fn low(number: usize) -> u8 {
+pub(crate) fn low(number: usize) -> u8 {
     u8::try_from(number).unwrap_or(u8::MAX)
 }
 

@@ -12,21 +12,10 @@
 //! Both have the same interfaces, link-layer addresses, addresses, routes and neighbours. Stations are packet sockets: they say
 //! nothing by themselves.
 
-use crate::command::{self, Running};
-use crate::peers::polder;
+use crate::peers::gateway::Gateway;
 use crate::topology::{End, Namespace, Topology};
 use crate::traffic::raw::PacketSocket;
-use crate::{clock, interrupt};
-use anyhow::{Context as _, ensure};
-use serde_json::Value;
-use std::path::PathBuf;
-use std::process::Command;
-use std::time::Duration;
-
-/// How long a gateway may take to start, and to follow a change.
-const START: Duration = Duration::from_secs(20);
-/// How long everything may take to be accounted for.
-const SETTLE: Duration = Duration::from_secs(10);
+use anyhow::Context as _;
 
 /// A side of the router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -247,63 +236,10 @@ fn dress(router: &Namespace, side: Side) -> anyhow::Result<()> {
 /// Link-local addresses that cases speak of.
 const LINK_LOCAL: [&str; 2] = ["fe80::1", "fe80::7"];
 
-/// Polder in its namespace.
-#[derive(Debug)]
-pub(super) struct Gateway {
-    process: Running,
-    program: PathBuf,
-    socket: PathBuf,
-}
-
-impl Gateway {
-    /// Starts it with the defaults, and a router's port on each side.
-    pub(super) fn start(router: &Namespace, topology: &Topology) -> anyhow::Result<Self> {
-        let program = polder::program()?;
-        let base = topology.directory().join("differential");
-        let (file, socket) = (base.with_extension("toml"), base.with_extension("sock"));
-        let mut text = format!("version = 1\n[gateway]\ncontrol = \"{}\"\n", socket.display());
-        for side in Side::ALL {
-            let name = side.name();
-            text += &format!("[port.{name}]\ninterface = \"{name}\"\nrole = \"router\"\n");
-        }
-        std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-        let process = Running::start("polder", router.command(&program).arg("run").arg(&file))?;
-        let mut gateway = Self { process, program, socket };
-        let end = clock::now() + START;
-        while let Err(error) = gateway.show("ports") {
-            gateway.process.check()?;
-            let said = || command::last_lines(&gateway.process.said(), 12);
-            ensure!(clock::now() < end, "polder does not answer: {error:#}: {}", said());
-            interrupt::sleep(Duration::from_millis(10))?;
-        }
-        Ok(gateway)
-    }
-
-    /// Fails unless every packet is accounted for.
-    pub(super) fn balances(&self) -> anyhow::Result<()> {
-        let end = clock::now() + SETTLE;
-        loop {
-            let left = polder::find(&self.show("counters")?, "unaccounted").and_then(Value::as_i64);
-            if left == Some(0) {
-                return Ok(());
-            }
-            ensure!(clock::now() < end, "{left:?} packets are not accounted for");
-            interrupt::sleep(Duration::from_millis(20))?;
-        }
-    }
-
-    /// Ends it as an operator would.
-    pub(super) fn stop(mut self) -> anyhow::Result<()> {
-        let status = self.process.stop()?;
-        ensure!(status.success(), "polder ended with {status}: {}", self.process.said());
-        Ok(())
-    }
-
-    fn show(&self, what: &str) -> anyhow::Result<Value> {
-        let mut command = Command::new(&self.program);
-        let text = command::run(command.args(["show", what, "--json", "--socket"]).arg(&self.socket))?;
-        serde_json::from_str(&text).with_context(|| format!("`polder show {what} --json` is not JSON"))
-    }
+/// Starts Polder with the defaults, and a router's port on each side.
+pub(super) fn gateway(router: &Namespace, topology: &Topology) -> anyhow::Result<Gateway> {
+    let port = |side: Side| format!("[port.{0}]\ninterface = \"{0}\"\nrole = \"router\"\n", side.name());
+    Gateway::start(router, topology.directory(), &Side::ALL.map(port).concat())
 }
 
 /// An address for `ip`.

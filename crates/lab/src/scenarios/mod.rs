@@ -19,6 +19,7 @@ pub mod nics;
 mod order;
 mod overload;
 mod run;
+mod selftests;
 mod setup;
 mod stand;
 mod start;
@@ -64,6 +65,7 @@ pub const ALL: &[Scenario] = &[
     lan78xx_kernel::SCENARIO,
     judge_gre::SCENARIO,
     differential::SCENARIO,
+    selftests::SCENARIO,
     nics::SCENARIO,
 ];
 

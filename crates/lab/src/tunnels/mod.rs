@@ -24,17 +24,16 @@ mod wire;
 use crate::command::{self, Running};
 use crate::guest::agent::{Answer, Request};
 use crate::guest::{Card, FarEnd, Guest, Kernel, Model, Options as GuestOptions};
+use crate::peers::gateway::Gateway;
 use crate::peers::polder;
 use crate::topology::{End, Namespace, Topology};
 use crate::traffic::raw::PacketSocket;
 use crate::{clock, interrupt};
 use anyhow::{Context as _, bail, ensure};
 use faults::Fault;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 use tunnel::{ENDS, PACKET_ENDS, TUNNELS, Tunnel};
 use wire::Wire;
@@ -45,8 +44,7 @@ const MODULES: &[&str] = &["ip_gre", "ip6_gre"];
 const PROGRAMS: &[&str] = &["ip", "ping", "iperf3"];
 /// The guest's card.
 const CARD: [u8; 6] = [2, 0x70, 0x6f, 0, 0, 2];
-/// How long a gateway may take to start, and the first packet to get through.
-const START: Duration = Duration::from_secs(20);
+/// How long the first packet may take to get through.
 const REACH: Duration = Duration::from_secs(15);
 
 /// What came of the examination.
@@ -123,13 +121,6 @@ struct Judge {
     verdict: Verdict,
 }
 
-/// Polder in its namespace.
-struct Gateway {
-    process: Running,
-    program: PathBuf,
-    socket: PathBuf,
-}
-
 /// What is asked of one tunnel: a name and the question.
 type Check = (&'static str, fn(&mut Judge, &Tunnel) -> anyhow::Result<()>);
 
@@ -168,7 +159,7 @@ impl Judge {
                 cards: &[Card { model: Model::E1000, mac: CARD, far_end }],
             },
         )?;
-        let gateway = Gateway::start(&near, topology.directory())?;
+        let gateway = Gateway::start(&near, topology.directory(), &configuration())?;
         let server = Running::start("iperf3", near.command("iperf3").arg("-s"))?;
         let mut judge = Self { guest, wire, near, gateway, server, verdict: Verdict::default() };
         judge.settle()?;
@@ -246,10 +237,10 @@ impl Judge {
     }
 
     fn end(self) -> anyhow::Result<(Guest, Verdict)> {
-        let Self { guest, wire, mut gateway, mut server, verdict, .. } = self;
+        let Self { guest, wire, gateway, mut server, verdict, .. } = self;
         drop(wire);
         server.stop()?;
-        gateway.process.stop()?;
+        gateway.stop()?;
         Ok((guest, verdict))
     }
 
@@ -269,55 +260,11 @@ impl Judge {
     }
 }
 
-impl Gateway {
-    fn start(near: &Namespace, directory: &Path) -> anyhow::Result<Self> {
-        let program = polder::program()?;
-        let (file, socket) = (directory.join("judge.toml"), directory.join("judge.sock"));
-        let mut text = format!(
-            "version = 1\n\n[gateway]\ncontrol = \"{}\"\n\n[router]\nroutes = \"static\"\n\n[port.radio0]\ninterface = \"radio0\"\nrole = \"underlay\"\n\n",
-            socket.display()
-        );
-        TUNNELS.iter().for_each(|tunnel| text.push_str(&tunnel.configuration()));
-        std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-        let process = Running::start("polder", near.command(&program).arg("run").arg(&file))?;
-        let mut gateway = Self { process, program, socket };
-        let end = clock::now() + START;
-        while let Err(error) = gateway.show("ports") {
-            gateway.process.check()?;
-            let said = || command::last_lines(&gateway.process.said(), 12);
-            ensure!(clock::now() < end, "polder does not answer: {error:#}: {}", said());
-            interrupt::sleep(Duration::from_millis(10))?;
-        }
-        Ok(gateway)
-    }
-
-    /// Whether every packet is accounted for, once it is quiet.
-    fn balances(&self) -> anyhow::Result<()> {
-        let end = clock::now() + REACH;
-        loop {
-            let shown = self.show("counters")?;
-            let left = polder::find(&shown, "unaccounted").and_then(Value::as_i64);
-            if left == Some(0) {
-                return Ok(());
-            }
-            ensure!(clock::now() < end, "{left:?} packets are not accounted for");
-            interrupt::sleep(Duration::from_millis(50))?;
-        }
-    }
-
-    /// What `polder show WHAT --json` says.
-    fn show(&self, what: &str) -> anyhow::Result<Value> {
-        let mut command = Command::new(&self.program);
-        let text = command::run(command.args(["show", what, "--json", "--socket"]).arg(&self.socket))?;
-        serde_json::from_str(&text).with_context(|| format!("`polder show {what} --json` is not JSON"))
-    }
-
-    /// How many packets have been dropped for a reason.
-    fn dropped(&self, reason: &str) -> anyhow::Result<u64> {
-        let shown = self.show("drops")?;
-        let reasons = polder::find(&shown, "reasons").and_then(Value::as_array);
-        let reasons = reasons.context("`polder show drops` has no reasons")?;
-        let row = reasons.iter().find(|row| row.get("reason").and_then(Value::as_str) == Some(reason));
-        Ok(row.and_then(|row| row.get("packets")).and_then(Value::as_u64).unwrap_or(0))
-    }
+/// The configuration: an underlay, and all tunnels.
+fn configuration() -> String {
+    let mut text =
+        "[router]\nroutes = \"static\"\n\n[port.radio0]\ninterface = \"radio0\"\nrole = \"underlay\"\n\n"
+            .to_owned();
+    TUNNELS.iter().for_each(|tunnel| text.push_str(&tunnel.configuration()));
+    text
 }

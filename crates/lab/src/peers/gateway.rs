@@ -1,0 +1,93 @@
+//! A `polder` process with a configuration of its own, in a namespace.
+
+use super::polder;
+use crate::command::{self, Running};
+use crate::topology::Namespace;
+use crate::{clock, interrupt};
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Longest time until a gateway answers.
+const START: Duration = Duration::from_secs(20);
+/// Longest time until every packet is accounted for.
+const SETTLE: Duration = Duration::from_secs(15);
+
+/// A running gateway. It ends with this.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    process: Running,
+    program: PathBuf,
+    file: PathBuf,
+    socket: PathBuf,
+}
+
+impl Gateway {
+    /// Starts a gateway and waits until it answers; `tables` is the configuration without `version` and `[gateway]`.
+    pub(crate) fn start(namespace: &Namespace, directory: &Path, tables: &str) -> anyhow::Result<Self> {
+        let program = polder::program()?;
+        let base = directory.join(namespace.name());
+        let (file, socket) = (base.with_extension("toml"), base.with_extension("sock"));
+        write(&file, &socket, tables)?;
+        let process = Running::start("polder", namespace.command(&program).arg("run").arg(&file))?;
+        let mut gateway = Self { process, program, file, socket };
+        let end = clock::now() + START;
+        while let Err(error) = gateway.show("ports") {
+            gateway.process.check()?;
+            let said = || command::last_lines(&gateway.process.said(), 12);
+            ensure!(clock::now() < end, "polder does not answer: {error:#}: {}", said());
+            interrupt::sleep(Duration::from_millis(10))?;
+        }
+        Ok(gateway)
+    }
+
+    /// Replaces the configuration while the gateway runs.
+    pub(crate) fn reload(&self, tables: &str) -> anyhow::Result<()> {
+        write(&self.file, &self.socket, tables)?;
+        let mut command = Command::new(&self.program);
+        command::run(command.args(["reload", "--socket"]).arg(&self.socket)).map(drop)
+    }
+
+    /// The answer of `polder show WHAT --json`.
+    pub(crate) fn show(&self, what: &str) -> anyhow::Result<Value> {
+        let mut command = Command::new(&self.program);
+        let text = command::run(command.args(["show", what, "--json", "--socket"]).arg(&self.socket))?;
+        serde_json::from_str(&text).with_context(|| format!("`polder show {what} --json` is not JSON"))
+    }
+
+    /// Number of packets that were dropped for a reason.
+    pub(crate) fn dropped(&self, reason: &str) -> anyhow::Result<u64> {
+        let shown = self.show("drops")?;
+        let reasons = polder::find(&shown, "reasons").and_then(Value::as_array);
+        let reasons = reasons.context("`polder show drops` has no reasons")?;
+        let row = reasons.iter().find(|row| row.get("reason").and_then(Value::as_str) == Some(reason));
+        Ok(row.and_then(|row| row.get("packets")).and_then(Value::as_u64).unwrap_or(0))
+    }
+
+    /// Fails unless every packet is accounted for, once it is quiet.
+    pub(crate) fn balances(&self) -> anyhow::Result<()> {
+        let end = clock::now() + SETTLE;
+        loop {
+            let left = polder::find(&self.show("counters")?, "unaccounted").and_then(Value::as_i64);
+            if left == Some(0) {
+                return Ok(());
+            }
+            ensure!(clock::now() < end, "{left:?} packets are not accounted for");
+            interrupt::sleep(Duration::from_millis(20))?;
+        }
+    }
+
+    /// Ends it as an operator would.
+    pub(crate) fn stop(mut self) -> anyhow::Result<()> {
+        let status = self.process.stop()?;
+        ensure!(status.success(), "polder ended with {status}: {}", self.process.said());
+        Ok(())
+    }
+}
+
+fn write(file: &Path, socket: &Path, tables: &str) -> anyhow::Result<()> {
+    let text = format!("version = 1\n[gateway]\ncontrol = \"{}\"\n{tables}", socket.display());
+    std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+}

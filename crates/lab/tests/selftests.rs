@@ -1,0 +1,53 @@
+//! The kernel's forwarding selftests, rebuilt: what passes with the kernel as the forwarder passes with Polder.
+#![cfg(test)]
+
+use polder_lab::clock;
+use polder_lab::selftests::{self, Verdict};
+use std::io::Write as _;
+use std::path::Path;
+
+/// Says loudly that a test cannot run, and leaves a line for the end of the whole run.
+fn skip(name: &str, reason: impl std::fmt::Display) {
+    let line = format!("skipped: {name}: {reason}");
+    println!("{line}");
+    let Some(path) = std::env::var_os("POLDER_SKIP_LOG") else { return };
+    let mut log = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+    writeln!(log, "{line}").unwrap();
+}
+
+/// Runs the selftests that `wanted` chooses: none fails, and every broken forwarder is found.
+fn examine(name: &str, wanted: &dyn Fn(&str) -> bool) -> Vec<Verdict> {
+    if let Err(reason) = selftests::available() {
+        skip(name, format!("{reason:#}"));
+        return Vec::new();
+    }
+    let start = clock::now();
+    let says = |what: &str| println!("{:6.1} s {what}", (clock::now() - start).as_secs_f64());
+    let verdicts = selftests::examine(Path::new(env!("CARGO_BIN_EXE_polder-lab")), wanted, &says).unwrap();
+    says("ended");
+    println!("{verdicts:#?}");
+    let bad = verdicts.iter().flat_map(|verdict| verdict.failed.iter().chain(&verdict.missed));
+    let bad = bad.collect::<Vec<_>>();
+    assert!(bad.is_empty(), "{bad:#?}");
+    verdicts
+}
+
+/// Selftests that need no guest, without those that look at packets in tunnels.
+fn is_short(name: &str) -> bool {
+    !selftests::needs_guest(name) && !name.starts_with("gre_")
+}
+
+#[test]
+fn selftests_pass_with_polder() {
+    let verdicts = examine("selftests_pass_with_polder", &is_short);
+    let passed = verdicts.iter().map(|verdict| verdict.passed.len()).sum::<usize>();
+    assert!(verdicts.is_empty() || passed >= 55, "{passed} checks passed");
+}
+
+#[test]
+#[ignore = "long: every selftest"]
+fn all_selftests_pass_with_polder() {
+    let verdicts = examine("all_selftests_pass_with_polder", &|_| true);
+    let passed = verdicts.iter().map(|verdict| verdict.passed.len()).sum::<usize>();
+    assert!(verdicts.is_empty() || passed >= 80, "{passed} checks passed");
+}
