@@ -80,6 +80,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
         mtu,
         claims,
         locals,
+        program,
         cores,
         _promiscuous: promiscuous,
         had_carrier: link.carrier,

@@ -32,6 +32,7 @@ mod ring;
 
 mod posted;
 
+mod close;
 mod socket;
 mod watch;
 
@@ -64,6 +65,7 @@ mod verdict;
 #[cfg(test)]
 mod model;
 
+pub use close::Closer;
 pub use drive::restore;
 pub use error::{OpenError, PinError};
 pub use init::open;

@@ -43,6 +43,8 @@ pub struct Port {
     pub(super) mtu: Arc<AtomicU32>,
     pub(super) claims: Option<Claims>,
     pub(super) locals: Option<Locals>,
+    /// The XDP program, to be asked about frames.
+    pub(super) program: OwnedFd,
     pub(super) cores: Vec<Weak<Core>>,
     /// Keeps the interface promiscuous.
     pub(super) _promiscuous: Option<OwnedFd>,

@@ -1,5 +1,6 @@
 //! One AF_XDP socket: its making, its binding, and its end.
 
+use super::close::{self, End};
 use super::port::Statistics;
 use super::ring::RingMemory;
 use super::sys;
@@ -140,7 +141,7 @@ pub(super) fn open(
     Ok((core, rings))
 }
 
-fn register(socket: &OwnedFd, region: &Region) -> Result<(), Errno> {
+pub(super) fn register(socket: &OwnedFd, region: &Region) -> Result<(), Errno> {
     let slot = region.slot_bytes();
     let value = XdpUmemReg {
         addr: region.base_address().expose_provenance() as u64,
@@ -162,7 +163,7 @@ fn raise_limits(socket: &OwnedFd, entries: u32) {
     let _ = sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes);
 }
 
-fn bind(
+pub(super) fn bind(
     socket: &OwnedFd,
     interface: u32,
     queue: u32,
@@ -309,67 +310,20 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         let frames = core::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut end = End { region: self.region.clone(), frames, socket: None };
+        let mut end = End { region: self.region.clone(), frames, socket: None, device: None };
         if let Door::Kernel { socket, watch, interface, queue, zero_copy } =
             core::mem::replace(&mut self.door, Door::Closed)
         {
             drop(watch);
-            end.socket = Some((socket, zero_copy.then_some((interface, queue))));
-            // The kernel takes milliseconds to close a socket, in which a worker has other ports to
-            // serve. Without a thread it happens here.
-            let _ = std::thread::Builder::new().name("close-af-xdp".to_owned()).spawn(move || drop(end));
+            end.socket = Some(socket);
+            end.device = zero_copy.then_some((interface, queue));
+            close::hand_over(end);
         }
     }
-}
-
-/// What is left of a queue: its socket, and the frames that the kernel may use until that is closed.
-struct End {
-    region: Region,
-    frames: Vec<Frame>,
-    /// In zero-copy mode with interface and queue.
-    socket: Option<(OwnedFd, Option<(u32, u32)>)>,
-}
-
-impl Drop for End {
-    fn drop(&mut self) {
-        let frames = core::mem::take(&mut self.frames);
-        if let Some((socket, device)) = self.socket.take() {
-            // In copy mode the kernel writes to the region while the socket is open and not later.
-            drop(socket);
-            if device.is_some_and(|(interface, queue)| !device_has_let_go(interface, queue)) {
-                // The device may still write to these frames. They are lost, which is the lesser evil.
-                core::mem::forget(frames);
-                return;
-            }
-        }
-        let mut pool = self.region.pool();
-        frames.into_iter().for_each(|frame| pool.release_frame(frame));
-    }
-}
-
-/// Waits until the driver has given up the memory of a closed zero-copy socket.
-///
-/// The kernel takes the memory away from the driver some time after the socket is closed, and lets
-/// nobody bind to the queue before it has. So a successful binding is the proof.
-fn device_has_let_go(interface: u32, queue: u32) -> bool {
-    let Ok(region) = Region::new(polder_buffers::RegionOptions { slots: 2, slot_bytes: 2048 }) else {
-        return false;
-    };
-    let probe = || {
-        let socket =
-            rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
-        register(&socket, &region)?;
-        sockopt::set_xdp_umem_fill_ring_size(&socket, SMALLEST_RING)?;
-        sockopt::set_xdp_umem_completion_ring_size(&socket, SMALLEST_RING)?;
-        sockopt::set_xdp_tx_ring_size(&socket, SMALLEST_RING)?;
-        bind(&socket, interface, queue, Transfer { zero_copy: false, multi_buffer: false }, None)
-    };
-    // An interface that is gone was taken from its driver before it went.
-    matches!(probe(), Ok(()) | Err(Errno::NODEV))
 }
 
 /// Entries of a ring that is made because the kernel wants one.
-const SMALLEST_RING: u32 = 2;
+pub(super) const SMALLEST_RING: u32 = 2;
 /// `XDP_MAX_TX_SKB_BUDGET` of linux/if_xdp.h: packets that one system call sends in copy mode.
 const MAX_TX_SKB_BUDGET: i32 = 9;
 /// What a packet of two kilobytes costs in the accounts of a socket, with room to spare.

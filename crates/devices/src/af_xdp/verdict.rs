@@ -28,16 +28,21 @@ impl Port {
     ///
     /// # Errors
     /// What the kernel said: `PERM` without the right to run programs, `INVAL` for a frame that is shorter
-    /// than an Ethernet header, `NOENT` when there is no program.
+    /// than an Ethernet header, `NOENT` when the interface has no program or another one.
     pub fn verdict(&self, frame: &[u8]) -> Result<Verdict, Errno> {
         let shown = &frame[..frame.len().min(SHOWN)];
         if shown.len() < SHORTEST {
             return Err(Errno::INVAL);
         }
         let link = link::query(Which::Index(self.interface.index))?;
-        let program = sys::open_program(link.xdp.program().ok_or(Errno::NOENT)?)?;
+        // Asked by the descriptor that loaded it: to open a program by its number takes CAP_SYS_ADMIN.
+        let info = sys::object_info(self.program.as_fd())?;
+        let number = u32::from_ne_bytes([info[4], info[5], info[6], info[7]]);
+        if link.xdp.program() != Some(number) {
+            return Err(Errno::NOENT);
+        }
         // `enum xdp_action`: aborted, drop, pass, back out, redirect.
-        Ok(match sys::test_run(program.as_fd(), shown)? {
+        Ok(match sys::test_run(self.program.as_fd(), shown)? {
             4 => Verdict::Taken,
             2 => Verdict::Kernel,
             _ => Verdict::Dropped,

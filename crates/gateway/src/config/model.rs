@@ -68,9 +68,9 @@ pub struct Gateway {
 #[serde(rename_all = "kebab-case")]
 pub enum Sandbox {
     /// As far as the kernel can.
+    #[default]
     Auto,
     /// Not at all.
-    #[default]
     Off,
 }
 

@@ -1,11 +1,12 @@
 //! `polder run`: from a file to a running gateway, until a signal ends it or one of its threads is lost.
 //!
-//! All of it happens on a thread of its own, which the supervisor watches; the first thread of the process waits for
-//! the outcome, and is there for the case that the end itself hangs.
-//!
 //! 1. The file is read and checked.
 //! 2. The control socket is claimed: a gateway that runs already is disturbed by nothing.
-//! 3. What no thread needs is given up, with `sandbox = "auto"`.
+//! 3. What no thread needs is given up, unless `sandbox = "off"`. Until here the process has one thread.
+//!
+//! The rest happens on a thread of its own, which the supervisor watches; the first thread of the process gives up
+//! nearly everything, waits for the outcome, and is there for the case that the end itself hangs.
+//!
 //! 4. Ports are opened, workers started. Links that a driver resets when a program is attached come up again, or do
 //!    not in time; then it runs.
 //! 5. The loop: what is slow about ports and tunnels, signals, the service manager's watchdog.
@@ -18,12 +19,13 @@ use super::gateway::{Gateway, Opener};
 use super::hooks::{self, Watch};
 use super::manager::{Manager, NotifyState};
 use super::service::Service;
-use super::supervise::{Loss, LostThread, Supervisor};
+use super::supervise::{Loss, LostThread, Supervisor, Threads};
 use crate::config;
 use crate::config::model::{Configuration, Sandbox};
 use crate::control::last_words::{self, LastWords};
 use crate::control::server::Server;
-use crate::control::socket;
+use crate::control::socket::{self, Claimed};
+use crate::kernel::hooks::{Inspection, Port};
 use crate::sandbox;
 use anyhow::{Context as _, Result};
 use polder_datapath::units::Nanos;
@@ -34,7 +36,7 @@ use signal_hook::low_level::pipe;
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -67,8 +69,10 @@ pub fn run_with(path: &Path, open: Opener) -> Result<()> {
 }
 
 fn run_on(path: &Path, open: Option<Opener>) -> Result<()> {
+    let prepared = prepare(path)?;
     let (told, outcome) = sync_channel(2);
     let ending = Arc::new(Ending::default());
+    let _: Result<(), _> = ending.socket.set(prepared.claimed.place().clone());
     let (last, lost_told) = (Arc::clone(&ending), told.clone());
     let supervisor = Supervisor::start(move |lost| {
         // First of all: the first thread ends what hangs.
@@ -76,14 +80,15 @@ fn run_on(path: &Path, open: Option<Opener>) -> Result<()> {
         last.end(lost)
     });
     let supervisor = supervisor.context("cannot start the supervisor's thread")?;
-    let path = path.to_owned();
     let threads = supervisor.threads().clone();
+    close_sockets(&threads)?;
     let gateway = threads.spawn("gateway", Loss::Ends, move || {
-        let result = serve(&path, open, &supervisor, &ending);
+        let result = serve(prepared, open, &supervisor, &ending);
         // Before the supervisor goes, with which this closure ends.
         let _ = told.send(Outcome::Ended(result));
     });
     gateway.context("cannot start the gateway's thread")?;
+    sandbox::enter(sandbox::Role::Main);
     match outcome.recv() {
         Ok(Outcome::Ended(result)) => result,
         Ok(Outcome::Lost) | Err(_) => {
@@ -102,26 +107,53 @@ enum Outcome {
     Lost,
 }
 
-fn serve(path: &Path, open: Option<Opener>, supervisor: &Supervisor, ending: &Ending) -> Result<()> {
+/// What a start knows before it opens ports.
+struct Prepared {
+    begun: Clock,
+    configuration: Configuration,
+    /// The configuration file.
+    path: PathBuf,
+    signals: Signals,
+    claimed: Claimed,
+    ports: Vec<Port>,
+    /// Packet hooks of the kernel that the ports bypass.
+    found: Inspection,
+    /// What the last gateway has left to say.
+    before: Option<String>,
+}
+
+/// Reads the file, claims the control socket, and confines the process: all threads are started after that.
+fn prepare(path: &Path) -> Result<Prepared> {
     let begun = Clock::start();
     let config::Loaded { configuration, warnings } = config::load(path)?;
     for warning in warnings.findings() {
         tracing::warn!("{}:{}: {}", warning.file, warning.line, warning.message);
     }
     let path = std::path::absolute(path).context("there is no current directory")?;
-    let mut signals = Signals::new().context("cannot listen for signals")?;
-    let control = configuration.gateway.control.clone();
-    let claimed = socket::claim(&control)?;
+    let signals = Signals::new().context("cannot listen for signals")?;
+    let claimed = socket::claim(&configuration.gateway.control)?;
     let ports = hooks::ports(&configuration);
     let found = hooks::admit(&configuration, &ports)?;
-    let before = last_words::before(&control);
-    let _: Result<(), _> = ending.socket.set(claimed.place().clone());
+    let before = last_words::before(&configuration.gateway.control);
     confine(&configuration, &path);
+    Ok(Prepared { begun, configuration, path, signals, claimed, ports, found, before })
+}
+
+/// Starts the thread that closes sockets of ports, which workers have neither the time nor the rights for.
+fn close_sockets(threads: &Threads) -> Result<()> {
+    let Some(closer) = af_xdp::Closer::new() else { return Ok(()) };
+    let thread = threads.spawn("close-af-xdp", Loss::Ends, move || closer.run());
+    thread.map(drop).context("cannot start the thread that closes sockets")
+}
+
+fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, ending: &Ending) -> Result<()> {
+    let Prepared { begun, configuration, path, mut signals, claimed, ports, found, before } = prepared;
+    let control = configuration.gateway.control.clone();
     let threads = supervisor.threads();
     let mut gateway = Gateway::start(configuration, threads, open)?;
     gateway.before = before;
-    gateway.hooks =
-        Watch::start(ports, found).context("cannot start the thread that watches the kernel's hooks")?;
+    gateway.hooks = Watch::start(threads, ports, found)
+        .context("cannot start the thread that watches the kernel's hooks")?;
     let clock = gateway.clock;
     let gateway = Arc::new(Mutex::new(gateway));
     let _: Result<(), _> = ending.gateway.set(Arc::downgrade(&gateway));

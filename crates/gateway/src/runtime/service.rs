@@ -105,7 +105,8 @@ impl Service {
         let found = plan.warnings.iter().map(|warning| format!("warning: {warning}")).collect::<Vec<_>>();
         if !dry_run && !plan.difference.is_empty() {
             gateway.carry_out(plan).map_err(failed)?;
-            gateway.hooks.follow(ports, hooks);
+            let threads = gateway.threads.clone();
+            gateway.hooks.follow(&threads, ports, hooks);
         }
         let kept = told_of(&kept, &gateway.configuration);
         let warnings = [loaded.warnings.to_string(), found.join("\n"), kept];

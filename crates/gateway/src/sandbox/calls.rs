@@ -59,6 +59,7 @@ pub fn calls(role: Role) -> impl Iterator<Item = &'static Call> {
         Role::Worker => &[WORKER],
         Role::Capture => &[CAPTURE],
         Role::Reload => &[RELOAD],
+        Role::Main => &[MAIN],
     };
     let confining: &[&'static [Call]] = if role == Role::Control { &[CONFINE] } else { &[] };
     [COMMON, OLD].into_iter().chain(own.iter().copied()).chain(confining.iter().copied()).flatten()
@@ -117,7 +118,6 @@ const COMMON: &[Call] = calls! {
     SYS_tgkill if When::OwnProcess(0), "abort(3)";
     SYS_sched_yield, "locks of the library";
     SYS_sched_getaffinity, "number of CPUs, for the heap";
-    SYS_clone if THREAD, "a thread of its own: closing a socket that the kernel is slow to let go of";
     SYS_set_robust_list, "the beginning of a thread";
     SYS_rseq, "the beginning of a thread";
     SYS_prctl if When::OneOf(0, &[libc::PR_SET_NAME, libc::PR_SET_TIMERSLACK, PR_SET_VMA, PR_GET_AUXV]),
@@ -136,8 +136,9 @@ const OLD: &[Call] = calls! {
 const OLD: &[Call] = &[];
 
 /// Calls of the control threads: the one that looks after the gateway, the one that answers the control
-/// socket, and those that look for an adapter. A reload opens all that a start opens.
+/// socket, the supervisor, and those that look for an adapter, close sockets or read packet hooks. A reload opens all that a start opens.
 const CONTROL: &[Call] = calls! {
+    SYS_clone if THREAD, "threads of every role";
     SYS_socket if When::OneOf(0, FAMILIES), "AF_XDP and TAP ports, netlink, USB/IP, neighbours, the service manager";
     SYS_socketpair if When::OneOf(0, &[libc::AF_UNIX]), "ends of threads";
     SYS_connect, "USB/IP servers, routes to a tunnel's other end, the service manager";
@@ -255,8 +256,18 @@ const RELOAD: &[Call] = calls! {
     SYS_fstat, "how much memory there is";
     SYS_statx, "the same, by newer libraries";
     SYS_setpriority, "its weight";
+    SYS_sendto, "the control loop, from the handler of a signal when the first thread is gone";
 };
 
+/// Calls of the first thread, which waits for the outcome.
+const MAIN: &[Call] = calls! {
+    SYS_sendto, "the control loop, from the handler of a signal";
+    SYS_kill if When::OwnProcess(0), "an end of the gateway that takes too long";
+    SYS_ioctl if When::OneOf(1, &[TERMINAL]), "whether an error is told to a terminal";
+};
+
+/// `TCGETS`, whose type differs by C library.
+const TERMINAL: i32 = 0x5401;
 /// linux/prctl.h: names of anonymous memory, which the C library gives.
 const PR_SET_VMA: i32 = 0x5356_4d41;
 /// linux/prctl.h: the auxiliary vector, which the library of system calls reads once.

@@ -7,9 +7,8 @@
 //! | system calls | [`calls`] | seccomp(2) |
 //!
 //! The process is confined before its ports are opened, to what control threads need: a reload opens all that a start
-//! opens. Threads inherit that, and give up the rest of it as they begin, each by its [`Role`]. Nothing is given back.
-//! What the kernel cannot do is logged, and the gateway starts without it. The first thread of the process and the
-//! supervisor's are not confined: they wait for the end of others, and see no bytes from outside.
+//! opens. It has one thread then. Threads inherit that, and give up the rest of it as they begin, each by its [`Role`].
+//! Nothing is given back. What the kernel cannot do is logged, and the gateway starts without it.
 //!
 //! `docs/adr/0032-sandbox.md` has the reasons.
 
@@ -28,7 +27,7 @@ use std::sync::OnceLock;
 /// What a thread does, which decides on what it may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Looks after the gateway, answers the control socket, or opens adapters.
+    /// Looks after the gateway, answers the control socket, opens adapters, closes sockets, or supervises the others.
     Control,
     /// Forwards packets.
     Worker,
@@ -36,11 +35,13 @@ pub enum Role {
     Capture,
     /// Brings packet memory in, and gives it back.
     Reload,
+    /// Waits for the end of the gateway: the first thread of the process.
+    Main,
 }
 
 impl Role {
     /// All roles.
-    pub const ALL: [Self; 4] = [Self::Control, Self::Worker, Self::Capture, Self::Reload];
+    pub const ALL: [Self; 5] = [Self::Control, Self::Worker, Self::Capture, Self::Reload, Self::Main];
 }
 
 /// How a thread is confined.

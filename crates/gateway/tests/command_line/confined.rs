@@ -30,11 +30,6 @@ fn threads(gateway: &Gateway) -> Vec<Thread> {
     threads.collect()
 }
 
-/// A gateway that is asked to confine itself.
-fn confined(name: &str) -> Gateway {
-    Gateway::start_with(name, "sandbox = \"auto\"", &[])
-}
-
 fn mask(capabilities: &[u8]) -> String {
     format!("{:016x}", capabilities.iter().fold(0_u64, |mask, bit| mask | 1 << bit))
 }
@@ -50,16 +45,15 @@ fn every_thread_keeps_what_its_role_needs_and_no_more() {
     if !root_or_skip("every_thread_keeps_what_its_role_needs_and_no_more") {
         return;
     }
-    let gateway = confined("roles");
+    let gateway = Gateway::start("roles");
     let found = threads(&gateway);
     let names = found.iter().map(|thread| thread.name.as_str()).collect::<Vec<_>>();
-    for name in ["gateway", "control", "worker-0", "reload-data"] {
+    for name in ["polder", "supervisor", "close-af-xdp", "gateway", "control", "worker-0", "reload-data"] {
         assert!(names.contains(&name), "{name} in {names:?}");
     }
-    // The two that are older than the configuration, as the ADR says.
-    let unconfined = ["polder", "supervisor"];
-    for thread in found.iter().filter(|thread| !unconfined.contains(&thread.name.as_str())) {
+    for thread in &found {
         let kept = match thread.name.as_str() {
+            "polder" => mask(&[]),
             name if name.starts_with("worker-") => mask(&[NET_ADMIN, SYS_NICE]),
             name if name.starts_with("reload") => mask(&[SYS_NICE]),
             _ => mask(&[NET_ADMIN, NET_RAW, IPC_LOCK, SYS_NICE, BPF]),
@@ -94,7 +88,7 @@ fn a_forbidden_call_of_a_running_thread_is_refused() {
     if !root_or_skip(NAME) {
         return;
     }
-    let gateway = confined("refused");
+    let gateway = Gateway::start("refused");
     let found = threads(&gateway);
     let stop = |name: &str| Stopped::new(found.iter().find(|thread| thread.name == name).expect(name).number);
     let files_are_confined = gateway.json("workers")["workers"][0]["confined"]["files"] == true;
@@ -108,8 +102,16 @@ fn a_forbidden_call_of_a_running_thread_is_refused() {
         worker.call(libc::SYS_socket, [libc::AF_NETLINK as u64, datagram, 0], None) >= 0,
         "NAPI contexts"
     );
+    assert_eq!(worker.call(libc::SYS_clone, [libc::CLONE_THREAD as u64, 0, 0], None), REFUSED);
     drop(worker);
-    for name in ["gateway", "control"] {
+    let closing = stop("close-af-xdp");
+    let raw = libc::SOCK_RAW as u64;
+    assert!(
+        closing.call(libc::SYS_socket, [libc::AF_XDP as u64, raw, 0], None) >= 0,
+        "whether a driver has given memory back"
+    );
+    drop(closing);
+    for name in ["gateway", "control", "supervisor", "close-af-xdp"] {
         let control = stop(name);
         assert_eq!(control.call(libc::SYS_execve, [0; 3], Some((0, "/bin/true"))), REFUSED, "{name}");
         let (peek, nobody) = (u64::from(libc::PTRACE_PEEKDATA), i32::MAX as u64);
@@ -132,16 +134,16 @@ fn a_forbidden_call_of_a_running_thread_is_refused() {
 }
 
 #[test]
-fn a_gateway_is_confined_only_when_the_file_says_so() {
-    if !root_or_skip("a_gateway_is_confined_only_when_the_file_says_so") {
+fn a_gateway_is_confined_unless_the_file_says_otherwise() {
+    if !root_or_skip("a_gateway_is_confined_unless_the_file_says_otherwise") {
         return;
     }
-    let gateway = Gateway::start("unconfined");
+    let gateway = Gateway::start_with("unconfined", "sandbox = \"off\"", &[]);
     assert!(threads(&gateway).iter().all(|thread| thread.field("Seccomp") == "0"));
     assert_eq!(gateway.json("workers")["workers"][0]["confined"]["calls"], false);
     let checked = run(&["check", &gateway.file().display().to_string()]);
     assert!(!checked.out.contains("sandbox"), "{}", checked.out);
-    gateway.change("[gateway]\n", "[gateway]\nsandbox = \"auto\"\n");
+    gateway.change("sandbox = \"off\"\n", "");
     let reload = gateway.ask(&["reload"]);
     assert!(reload.code == Some(1) && reload.err.contains("cannot take back"), "{}", reload.err);
     let checked = run(&["check", &gateway.file().display().to_string()]);
@@ -155,7 +157,7 @@ fn a_reload_opens_what_it_brings_although_it_is_confined() {
     if !root_or_skip("a_reload_opens_what_it_brings_although_it_is_confined") {
         return;
     }
-    let gateway = confined("brings");
+    let gateway = Gateway::start("brings");
     let more = "[port.c]\ntap = \"pdtc\"\n\n[bridge.br0]\nmembers = [\"c\", ";
     gateway.change("[bridge.br0]\nmembers = [", more);
     let reload = gateway.ask(&["reload"]);

@@ -30,7 +30,7 @@ fn feed(namespace: &Namespace, program: &str, arguments: &[&str], input: &str) {
     assert!(child.wait().unwrap().success(), "{program} {arguments:?}: {input}");
 }
 
-fn nft(namespace: &Namespace, input: &str) {
+pub(crate) fn nft(namespace: &Namespace, input: &str) {
     feed(namespace, "nft", &["-f", "-"], input);
 }
 

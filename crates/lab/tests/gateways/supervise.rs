@@ -1,6 +1,7 @@
 //! Threads of a gateway that are lost: by a panic, or ended from outside without unwinding anything.
 
 use crate::death::{KERNEL, Net, RIGHT};
+use crate::hooks::nft;
 use crate::support::{
     Gateway, SOON, address, assert_reaches, assert_silent, polder, root_or_skip, skip, wire,
 };
@@ -17,7 +18,8 @@ use polder_lab::hold;
 use polder_lab::lan78xx::Door;
 use polder_lab::meters::cpu::threads_named;
 use polder_lab::topology::Topology;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -79,7 +81,9 @@ fn a_thread_that_is_ended_from_outside_ends_the_gateway() {
         return;
     }
     let net = Net::new();
-    for name in ["worker-0", "control", "reload-data", "reload-control", "gateway", "supervisor"] {
+    let names =
+        ["worker-0", "control", "reload-data", "reload-control", "close-af-xdp", "gateway", "supervisor"];
+    for name in names {
         let gateway = net.start("kernel");
         assert_reaches(&net.left, RIGHT);
         assert_silent(&net.left, KERNEL);
@@ -161,15 +165,45 @@ fn a_capture_that_loses_its_thread_ends_alone() {
     gateway.stop();
 }
 
-/// A queue that panics in the worker's hands, once a file is there.
+#[test]
+fn hooks_are_watched_by_another_thread_when_theirs_is_lost() {
+    if !can_run("hooks_are_watched_by_another_thread_when_theirs_is_lost") {
+        return;
+    }
+    if !command::exists("nft") {
+        skip("hooks_are_watched_by_another_thread_when_theirs_is_lost", "`nft` is not installed");
+        return;
+    }
+    let net = Net::new();
+    let mut gateway = net.start("kernel");
+    let lost = thread(&gateway, "kernel-hooks");
+    hold::end(lost).unwrap();
+    let took = said(&mut gateway, "the thread kernel-hooks has ended");
+    assert!(took < NOTICED + BUSY, "{took:?}");
+    assert_reaches(&net.left, RIGHT);
+    let end = clock::now() + SOON;
+    while thread(&gateway, "kernel-hooks") == lost {
+        assert!(clock::now() < end, "nobody watches: {}", gateway.said());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // The new one hears of a chain that appears.
+    let chain = "add table netdev pd\nadd chain netdev pd c { type filter hook ingress device eth0 priority 0; policy drop; }\n";
+    nft(&net.gateway, chain);
+    gateway.wait_until_said("a kernel hook has appeared");
+    let shown = gateway.show("workers");
+    assert!(shown["lost_threads"][0].as_str().unwrap_or_default().contains("kernel-hooks"), "{shown:#}");
+    gateway.stop();
+}
+
+/// A queue that panics in the worker's hands, once there is something in a file. The worker itself opens none.
 struct Panics {
     queue: Box<dyn RxQueue>,
-    when: PathBuf,
+    when: File,
 }
 
 impl RxQueue for Panics {
     fn receive(&mut self, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) -> Turn {
-        assert!(!self.when.exists(), "injected");
+        assert_eq!(self.when.read(&mut [0]).unwrap_or(0), 0, "injected");
         self.queue.receive(budget, batch, pool)
     }
 
@@ -201,8 +235,10 @@ fn a_gateway_whose_worker_panics() {
     let when = Path::new(&file).with_extension("panic");
     let open: Opener = Box::new(move |port, configuration, region| {
         let mut opened = ports::open(port, configuration, region)?;
-        let panics =
-            |AnyQueue { rx, tx }| AnyQueue { rx: Box::new(Panics { queue: rx, when: when.clone() }), tx };
+        let panics = |AnyQueue { rx, tx }| AnyQueue {
+            rx: Box::new(Panics { queue: rx, when: File::open(&when).unwrap() }),
+            tx,
+        };
         opened.queues = opened.queues.into_iter().map(panics).collect();
         Ok(opened)
     });
@@ -219,6 +255,7 @@ fn a_worker_that_panics_ends_the_gateway() {
     let (file, socket, when) =
         (base.with_extension("toml"), base.with_extension("sock"), base.with_extension("panic"));
     fs::write(&file, Gateway::whole(&socket, &Net::text("kernel"))).unwrap();
+    fs::write(&when, "").unwrap();
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/{}", net.gateway.name())).arg(std::env::current_exe().unwrap());
     command.args(["--exact", "supervise::a_gateway_whose_worker_panics", "--ignored", "--nocapture"]);
@@ -226,7 +263,7 @@ fn a_worker_that_panics_ends_the_gateway() {
     let mut gateway = Gateway::of(process, file, socket, Box::new(|| Command::new("false")));
     assert_reaches(&net.left, RIGHT);
     assert_silent(&net.left, KERNEL);
-    fs::write(when, "").unwrap();
+    fs::write(when, "x").unwrap();
     // The next packet, or the worker's next look, is its last.
     assert_reaches(&net.left, KERNEL);
     assert_eq!(gateway.wait_for_end(), Some(3), "{}", gateway.said());

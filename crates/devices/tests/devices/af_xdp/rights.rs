@@ -41,6 +41,9 @@ fn child_that_is_overloaded() {
     let asked = Options { adapts: true, ..options(interface, Mode::Auto) };
     println!("\n{}", inspect(&asked, REGION).expect("a report"));
     let mut opened = open(&asked, &region).expect("it opens");
+    if what == "weight" {
+        refuse_weights();
+    }
     let rx = &mut opened.queues[0].rx;
     let driven = match what {
         "share" => {
@@ -59,6 +62,17 @@ fn child_that_is_overloaded() {
         if left { "there" } else { "gone" },
         opened.port.refusals()
     );
+}
+
+/// Has the kernel refuse weights to the calling thread, and nothing else: the thread of a NAPI context is made before.
+fn refuse_weights() {
+    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+    let rules = std::collections::BTreeMap::from([(libc::SYS_sched_setattr, Vec::new())]);
+    let refused = SeccompAction::Errno(libc::EPERM.cast_unsigned());
+    let architecture = std::env::consts::ARCH.try_into().expect("an architecture that has filters");
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, architecture).expect("a filter");
+    let program = BpfProgram::try_from(filter).expect("a program");
+    seccompiler::apply_filter(&program).expect("the kernel takes filters");
 }
 
 /// Whether a NAPI context of an interface has a thread.
@@ -135,6 +149,10 @@ fn what_was_set_before_a_refusal_is_undone_and_the_refusal_is_said() {
     }
     assert!(granted.contains("outcome: Asleep, thread there, refused: []"), "{granted}");
     assert!(!granted.contains("missing CAP_SYS_NICE"), "{granted}");
+    // Made, and refused a step later: what was set has to be undone.
+    let said = try_it(ALL, "weight");
+    let outcome = said.split("outcome: ").nth(1).unwrap_or_default();
+    assert!(outcome.contains("No, thread gone") && outcome.contains("queue 0: cannot"), "{said}");
     for what in ["drive", "share"] {
         let said = try_it(&ALL.replace("sys_nice", ""), what);
         assert!(said.contains("missing CAP_SYS_NICE"), "the report: {said}");

@@ -29,6 +29,7 @@ impl Gateway {
             self.hear(report);
         }
         self.memory.look();
+        self.hooks.repair(now);
         self.look_at_links();
         self.reopen(now);
         let missing = self.refresh_neighbours(now);

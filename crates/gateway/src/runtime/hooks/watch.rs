@@ -3,11 +3,12 @@
 use super::announce;
 use crate::kernel::hooks::{self, Bypassed, Inspection, Port, Subscription};
 use crate::runtime::clock::Clock;
+use crate::runtime::supervise::{Loss, Thread, Threads};
 use polder_datapath::units::Nanos;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 /// Hooks that give no notice are read again after so long.
 const EVERY: Nanos = Nanos::from_seconds(5);
@@ -15,6 +16,11 @@ const EVERY: Nanos = Nanos::from_seconds(5);
 const CALM: Nanos = Nanos::from_millis(200);
 /// Reading takes one part in so many of the thread's time at most.
 const SHARE: u64 = 20;
+/// How long a thread that was lost may keep others from what is known, and the steps in which they try.
+const LOCK: Duration = Duration::from_millis(50);
+const STEP: Duration = Duration::from_millis(1);
+/// Time between two threads that are started because one was lost: what ends one may end each of them.
+const AGAIN: Nanos = Nanos::from_seconds(60);
 
 /// The watch over hooks that a gateway goes round.
 #[derive(Debug, Default)]
@@ -23,7 +29,11 @@ pub struct Watch(Option<Running>);
 #[derive(Debug)]
 struct Running {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    threads: Threads,
+    thread: Option<Thread<()>>,
+    ports: Vec<Port>,
+    /// When a lost thread may be replaced.
+    not_before: Nanos,
 }
 
 #[derive(Debug)]
@@ -45,28 +55,38 @@ impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// The state, for other threads: it is held for moments only, unless its holder was lost.
+    fn state_soon(&self) -> Option<MutexGuard<'_, State>> {
+        for _ in 0..LOCK.as_millis() {
+            match self.state.try_lock() {
+                Ok(state) => return Some(state),
+                Err(TryLockError::Poisoned(state)) => return Some(state.into_inner()),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(STEP),
+            }
+        }
+        None
+    }
 }
 
 impl Watch {
     /// Says what was found at the start, and watches from then on.
-    pub(in crate::runtime) fn start(ports: Vec<Port>, found: Inspection) -> std::io::Result<Self> {
+    pub(in crate::runtime) fn start(
+        threads: &Threads,
+        ports: Vec<Port>,
+        found: Inspection,
+    ) -> std::io::Result<Self> {
         if ports.is_empty() {
             return Ok(Self::default());
         }
         announce(&found);
-        let state = State { ports, known: found, ..State::default() };
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Arc::new(Shared { state: Mutex::new(state), wake });
-        let watched = Arc::clone(&shared);
-        let thread =
-            std::thread::Builder::new().name("kernel-hooks".to_owned()).spawn(move || watch(&watched))?;
-        Ok(Self(Some(Running { shared, thread: Some(thread) })))
+        Running::start(threads, ports, found).map(|running| Self(Some(running)))
     }
 
     /// The configuration has changed: these are the ports, and this was found about those that are new.
-    pub(in crate::runtime) fn follow(&mut self, ports: Vec<Port>, found: Inspection) {
-        let Some(running) = &self.0 else {
-            match Self::start(ports, found) {
+    pub(in crate::runtime) fn follow(&mut self, threads: &Threads, ports: Vec<Port>, found: Inspection) {
+        let Some(running) = &mut self.0 else {
+            match Self::start(threads, ports, found) {
                 Ok(watch) => *self = watch,
                 Err(error) => {
                     tracing::error!(%error, "cannot start the thread that watches the kernel's hooks")
@@ -75,7 +95,9 @@ impl Watch {
             return;
         };
         announce(&found);
-        let mut state = running.shared.state();
+        running.ports.clone_from(&ports);
+        // The successor of a thread that was lost with the lock gets the ports above.
+        let Some(mut state) = running.shared.state_soon() else { return };
         state.ports = ports;
         let State { known, .. } = &mut *state;
         let new = found.bypassed.into_iter().filter(|one| !known.bypassed.contains(one)).collect::<Vec<_>>();
@@ -84,16 +106,46 @@ impl Watch {
         running.wake();
     }
 
+    /// Starts another thread in place of one that was lost; it reads everything again.
+    pub(in crate::runtime) fn repair(&mut self, now: Nanos) {
+        let is_due = |running: &mut Running| running.is_lost() && running.not_before <= now;
+        let Some(lost) = self.0.take_if(is_due) else { return };
+        let known = lost.shared.state_soon().map(|state| state.known.clone());
+        match Running::start(&lost.threads, lost.ports.clone(), known.unwrap_or_default()) {
+            Ok(mut running) => {
+                running.not_before = now + AGAIN;
+                self.0 = Some(running);
+            }
+            Err(error) => {
+                tracing::error!(%error, "hooks of the kernel are not watched any more: no thread can be started");
+            }
+        }
+    }
+
     /// Hooks that `port` goes round, and whether each has appeared while the gateway runs.
     pub fn of(&self, port: &str) -> Vec<(Bypassed, bool)> {
         let Some(running) = &self.0 else { return Vec::new() };
-        let state = running.shared.state();
+        let Some(state) = running.shared.state_soon() else { return Vec::new() };
         let of_port = state.known.bypassed.iter().filter(|bypassed| bypassed.port == port);
         of_port.map(|bypassed| (bypassed.clone(), state.appeared.contains(bypassed))).collect()
     }
 }
 
 impl Running {
+    fn start(threads: &Threads, ports: Vec<Port>, found: Inspection) -> std::io::Result<Self> {
+        let state = State { ports: ports.clone(), known: found, ..State::default() };
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let shared = Arc::new(Shared { state: Mutex::new(state), wake });
+        let watched = Arc::clone(&shared);
+        let thread = threads.spawn("kernel-hooks", Loss::Repaired, move || watch(&watched))?;
+        let threads = threads.clone();
+        Ok(Self { shared, threads, thread: Some(thread), ports, not_before: Nanos(0) })
+    }
+
+    fn is_lost(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| thread.status().is_lost())
+    }
+
     fn wake(&self) {
         // A counter that is full wakes as well.
         let _: Result<usize, rustix::io::Errno> = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
@@ -102,10 +154,12 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.shared.state().is_over = true;
+        if let Some(mut state) = self.shared.state_soon() {
+            state.is_over = true;
+        }
         self.wake();
-        // A thread that has panicked has said so.
-        let _: Option<std::thread::Result<()>> = self.thread.take().map(JoinHandle::join);
+        // A thread that was lost is in the log.
+        let _: Option<()> = self.thread.take().and_then(Thread::join);
     }
 }
 

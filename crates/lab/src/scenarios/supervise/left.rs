@@ -1,11 +1,13 @@
-//! What a gateway may leave in a namespace: programs on interfaces, sockets, names in the BPF file system, and how the
-//! kernel's receive threads are scheduled.
+//! What a gateway may leave in a namespace: programs on interfaces, sockets, names in the BPF file system, how the
+//! kernel's receive threads are scheduled, and when it polls devices.
 
+use crate::command;
 use crate::topology::Namespace;
 use anyhow::Context as _;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
+use std::process::Command;
 
 /// Where pinned programs have their names.
 const PINNED: &str = "/sys/fs/bpf/polder";
@@ -42,6 +44,7 @@ impl Left {
         let pinned = fs::read_dir(PINNED).into_iter().flatten().flatten();
         things.extend(pinned.map(|entry| format!("pinned {}", entry.file_name().to_string_lossy())));
         things.extend(threads(ports)?);
+        things.extend(polling(namespace, ports)?);
         Ok(Self { things })
     }
 
@@ -55,6 +58,19 @@ impl Left {
 fn count(protocols: &str, name: &str) -> u32 {
     let line = protocols.lines().find(|line| line.split_whitespace().next() == Some(name));
     line.and_then(|line| line.split_whitespace().nth(2)?.parse().ok()).unwrap_or(0)
+}
+
+/// When and by whom the kernel polls these interfaces, a line for each setting.
+fn polling(namespace: &Namespace, ports: &[String]) -> anyhow::Result<Vec<String>> {
+    // Unlike a change of the namespace alone, `ip netns exec` shows its interfaces in /sys.
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", namespace.name(), "grep", "-H", ""]);
+    for port in ports {
+        let settings = ["threaded", "gro_flush_timeout", "napi_defer_hard_irqs"];
+        command.args(settings.map(|setting| format!("/sys/class/net/{port}/{setting}")));
+    }
+    let found = command::run(&mut command).context("how the kernel polls the interfaces is not known")?;
+    Ok(found.lines().map(str::to_owned).collect())
 }
 
 /// NAPI threads of these interfaces that are not ordinary.
