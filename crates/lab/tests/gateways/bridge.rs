@@ -1,8 +1,9 @@
 //! Bridging: VLANs over a trunk, and two workers.
 
 use crate::support::{Gateway, address, assert_reaches, assert_silent, root_or_skip, stream, wire};
-use polder_lab::command;
 use polder_lab::topology::{Namespace, Topology};
+use polder_lab::traffic::raw::PacketSocket;
+use polder_lab::{clock, command};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -111,3 +112,88 @@ members = ["eth0", "eth1"]
     assert_eq!(above_zero("taken_over"), 1);
     polder.stop();
 }
+
+/// A source address of the flood.
+fn hostile(number: u32) -> [u8; 6] {
+    let [a, b, c, d] = number.to_be_bytes();
+    [2, 0xbd, a, b, c, d]
+}
+
+/// Sends a frame from `source`, which is learnt and goes nowhere (IEEE 802.1Q, 8.6.3), again while the gateway's ring is full.
+fn insist(socket: &PacketSocket, source: [u8; 6]) {
+    let end = clock::now() + Duration::from_secs(2);
+    while let Err(error) = socket.send(&frame([1, 0x80, 0xc2, 0, 0, 0x0e], source)) {
+        assert!(clock::now() < end, "{error}");
+        std::thread::yield_now();
+    }
+}
+
+/// Twenty thousand source addresses of one port, more than the table has room for, do not keep a station of another
+/// port from being learnt: frames to it are not flooded.
+#[test]
+fn a_flood_of_addresses_leaves_other_ports_their_stations() {
+    const FLOOD: u32 = 20_000;
+    const STATION: [u8; 6] = [2, 0x51, 0, 0, 0, 1];
+    const ASKER: [u8; 6] = [2, 0x51, 0, 0, 0, 2];
+    if !root_or_skip("a_flood_of_addresses_leaves_other_ports_their_stations") {
+        return;
+    }
+    let mut topology = Topology::new().unwrap();
+    let (gateway, hosts) = (topology.namespace("gw").unwrap(), topology.namespace("hosts").unwrap());
+    for name in ["bad", "good", "asks"] {
+        wire(&topology, (&gateway, name), (&hosts, name), 1500);
+    }
+    let open = |name: &str| hosts.inside(|| PacketSocket::open(name).unwrap()).unwrap();
+    let [bad, good, asks] = ["bad", "good", "asks"].map(open);
+    let polder = Gateway::start(&topology, &gateway, LEARNING);
+    let start = clock::now();
+    for number in 0..FLOOD {
+        // Paced: what overruns the ring is not learnt, and proves nothing.
+        while clock::now() - start < Duration::from_secs(1) * number / FLOOD {
+            std::hint::spin_loop();
+        }
+        insist(&bad, hostile(number));
+    }
+    let [learnt, evicted] = ["learned", "evicted"].map(|name| polder.all("fdb", name)[0]);
+    assert!(evicted > 1000, "the table was full: {learnt} learnt, {evicted} evicted");
+
+    good.send(&frame([0xff; 6], STATION)).unwrap();
+    let known = || polder.show("fdb").to_string().contains("02:51:00:00:00:01");
+    let end = clock::now() + Duration::from_secs(5);
+    while polder.all("fdb", "learned")[1] == 0 && !known() {
+        assert!(clock::now() < end, "the station of the other port was not learnt: {}", polder.show("fdb"));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let arrived = |socket: &PacketSocket, source: [u8; 6]| {
+        std::thread::sleep(Duration::from_millis(200));
+        let mut room = [0; 2048];
+        let mut count = 0;
+        while let Ok(length) = socket.receive(&mut room) {
+            count += u32::from(length >= 14 && room[6..12] == source && room[..6] == STATION);
+        }
+        count
+    };
+    for _ in 0..20 {
+        asks.send(&frame(STATION, ASKER)).unwrap();
+        // The flood goes on meanwhile.
+        (FLOOD..FLOOD + 50).for_each(|number| insist(&bad, hostile(number)));
+    }
+    assert_eq!((arrived(&good, ASKER), arrived(&bad, ASKER)), (20, 0), "to the station alone");
+    polder.stop();
+}
+
+fn frame(destination: [u8; 6], source: [u8; 6]) -> Vec<u8> {
+    [destination.as_slice(), &source, &[0x88, 0xb5], &[0; 50]].concat()
+}
+
+/// A bridge whose table has its default size.
+const LEARNING: &str = r#"
+[port.bad]
+interface = "bad"
+[port.good]
+interface = "good"
+[port.asks]
+interface = "asks"
+[bridge.lan]
+members = ["bad", "good", "asks"]
+"#;
