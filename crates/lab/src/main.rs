@@ -10,7 +10,7 @@ use polder_lab::interrupt;
 use polder_lab::lan78xx::{Listen, Shown, Wire};
 use polder_lab::peers::neighbour;
 use polder_lab::report::{Report, compare, join, page, table};
-use polder_lab::scenarios::{ALL, Scenario};
+use polder_lab::scenarios::{ALL, Scenario, nics};
 use polder_lab::screen::Screen;
 use polder_lab::services;
 use polder_lab::topology::is_root;
@@ -91,6 +91,9 @@ enum Command {
         /// Its name.
         part: String,
     },
+    /// Tools of the scenario `nics`.
+    #[command(subcommand, hide = true)]
+    Nics(NicsTool),
     /// Holds a thread again and again.
     #[command(hide = true)]
     Hold {
@@ -121,6 +124,25 @@ enum Command {
         before: PathBuf,
         /// The later report (JSON).
         after: PathBuf,
+    },
+}
+
+/// Tools of the scenario about network drivers.
+#[derive(Debug, Subcommand)]
+enum NicsTool {
+    /// Forwards between two interfaces in zero copy, and believes whatever their drivers say.
+    Forward {
+        /// The one.
+        left: String,
+        /// The other.
+        right: String,
+        /// Bytes of a slot of packet memory.
+        slot_bytes: u32,
+    },
+    /// Writes the page about network drivers from a report.
+    Page {
+        /// The report (JSON).
+        report: PathBuf,
     },
 }
 
@@ -246,6 +268,7 @@ fn main() -> ExitCode {
         Command::SelftestInside { part } => {
             polder_lab::selftests::inside(&part).map(|verdict| screen.line(verdict))
         }
+        Command::Nics(tool) => nics_tool(screen, tool),
         Command::Hold { thread, times, hold, pause } => {
             polder_lab::hold::hold(thread, times, Duration::from_millis(hold), Duration::from_millis(pause))
         }
@@ -270,6 +293,15 @@ fn main() -> ExitCode {
     }
 }
 
+fn nics_tool(screen: Screen, tool: NicsTool) -> anyhow::Result<()> {
+    match tool {
+        NicsTool::Forward { left, right, slot_bytes } => nics::forward(&[left, right], slot_bytes),
+        NicsTool::Page { report } => {
+            read(&report).map(|report| screen.line(nics::page::render(&report).trim_end()))
+        }
+    }
+}
+
 /// Makes one report of several, judged as a whole.
 fn join_reports(
     screen: Screen,
@@ -277,7 +309,7 @@ fn join_reports(
     files: (Option<&Path>, Option<&Path>),
 ) -> anyhow::Result<()> {
     let reports = reports.iter().map(|path| read(path)).collect::<anyhow::Result<_>>();
-    let mut report = join::join(reports?)?;
+    let mut report = join::join(reports?, &nics::SUMS)?;
     if let Some(scenario) = Scenario::named(&report.scenario) {
         scenario.judge(&mut report);
     }

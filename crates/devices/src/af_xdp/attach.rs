@@ -2,7 +2,7 @@
 
 use super::error::OpenError;
 use super::link::{self, LinkInfo, Which};
-use super::options::{Hook, OnExit, Options};
+use super::options::{Hook, OnExit};
 use super::pin::{Pinned, Place};
 use super::sys;
 use core::time::Duration;
@@ -30,10 +30,9 @@ pub(super) struct Attachment {
 pub(super) fn attach(
     link: &LinkInfo,
     program: &OwnedFd,
-    options: &Options,
+    (on_exit, hooks): (OnExit, &[Hook]),
     notes: &mut Vec<String>,
 ) -> Result<Attachment, OpenError> {
-    let on_exit = options.on_exit;
     let place = match on_exit {
         OnExit::Kernel => Place::of(&link.name).ok(),
         OnExit::Drop => Some(Place::make(&link.name)?),
@@ -48,7 +47,7 @@ pub(super) fn attach(
         // Its interface is gone, and with it what the link was for.
         pinned.unpin().map_err(|errno| step(link, "remove a stale pin", errno))?;
     }
-    let (fd, hook) = attach_new(link, program, options.mode.hooks(), notes)?;
+    let (fd, hook) = attach_new(link, program, hooks, notes)?;
     let pinned = match (place, on_exit) {
         (Some(place), OnExit::Drop) => Some(place.pin(&fd, link.index)?),
         (_, OnExit::Drop | OnExit::Kernel) => None,

@@ -1,7 +1,7 @@
 //! Who decides when the kernel receives, as far as it can be found out, and what that means under overload.
 
 use super::attach::{OUR_PREFIX, program_name};
-use super::link::LinkInfo;
+use super::link::{self, LinkInfo};
 use super::napi::{Napi, named_queues, napis};
 use super::options::Options;
 use super::preflight::{Finding, Level};
@@ -14,7 +14,29 @@ const TOPIC: &str = "receiving";
 pub(super) fn inspect(link: &LinkInfo, options: &Options, opened: bool) -> Finding {
     // A kernel that cannot be asked cannot suspend interrupts either.
     let named = named_queues(link.index).unwrap_or(0);
-    judge(&link.name, napis(link.index), named, options, opened)
+    // A veth gets contexts when a program is attached, other interfaces when they are up.
+    let may_come = !opened && (link.kind == "veth" || !link.up);
+    // Interfaces above others are received for by the contexts of those.
+    let lowest = lowest(link.clone());
+    let has_threads = lowest
+        .iter()
+        .all(|link| std::fs::read_to_string(threaded(&link.name)).is_ok_and(|text| text.trim() == "1"));
+    let names = lowest.into_iter().map(|link| link.name).collect::<Vec<_>>();
+    judge(&names, napis(link.index), named, options, (may_come, has_threads))
+}
+
+/// The interfaces at the bottom below `link`; itself where there is none.
+fn lowest(link: LinkInfo) -> Vec<LinkInfo> {
+    let (mut found, mut uppers) = (Vec::new(), vec![link]);
+    while let Some(upper) = uppers.pop() {
+        let below = link::below(&upper);
+        if below.is_empty() { found.push(upper) } else { uppers.extend(below) }
+    }
+    found
+}
+
+fn threaded(name: &str) -> String {
+    format!("/sys/class/net/{name}/threaded")
 }
 
 /// Receive threads that were left as a killed gateway had them; `opened` when they have been set right.
@@ -37,28 +59,28 @@ fn judge_held(held: usize, runs: bool) -> Option<Finding> {
 }
 
 fn judge(
-    name: &str,
+    names: &[String],
     found: Result<Vec<Napi>, Errno>,
     named: usize,
     options: &Options,
-    opened: bool,
+    (may_come, has_threads): (bool, bool),
 ) -> Finding {
     let fine = |text: String| Finding { level: Level::Fine, topic: TOPIC, text };
     let warning = |text: String| Finding { level: Level::Warning, topic: TOPIC, text };
     if options.busy_poll.is_some() {
         return fine("the worker asks for every packet (busy_poll): it uses its whole core".to_owned());
     }
-    let threads = format!(
-        "`echo 1 > /sys/class/net/{name}/threaded` gives it threads, which can be pinned and have less weight \
-         than a worker"
-    );
+    let commands = names.iter().map(|name| format!("`echo 1 > {}`", threaded(name))).collect::<Vec<_>>();
+    let commands = commands.join(", ");
+    let threads =
+        format!("{commands} gives it threads, which can be pinned and have less weight than a worker");
     match found {
-        Ok(napis) if napis.is_empty() && !opened => {
+        Ok(napis) if napis.is_empty() && may_come => {
             fine("found out when the port is opened: the interface has no NAPI context yet".to_owned())
         }
         Ok(napis) if napis.is_empty() => warning(
-            "the interface has no NAPI context: its sender receives for it, and under overload takes from the \
-             worker what it likes"
+            "the interface has no NAPI context: its sender or the interface below receives for it, and under overload \
+             takes from the worker what it likes"
                 .to_owned(),
         ),
         Ok(napis) => {
@@ -73,6 +95,10 @@ fn judge(
                 ))
             }
         }
+        Err(errno) if options.adapts && has_threads => fine(format!(
+            "threads of its own, as they are set: the kernel cannot be told when to receive{}",
+            unknown(errno)
+        )),
         Err(errno) if options.adapts => warning(format!(
             "the kernel cannot be told when to receive{}; under overload it takes from the worker what it likes; \
              {threads}",
@@ -129,31 +155,39 @@ mod tests {
 
     #[test]
     fn what_is_obtained_is_said_and_what_is_not_has_a_remedy() {
-        let adapts = judge("v0", Ok(vec![napi(None)]), 1, &options(true), true);
+        let adapts = judge(&["v0".to_owned()], Ok(vec![napi(None)]), 1, &options(true), (false, false));
         assert_eq!(adapts.level, Level::Fine);
         assert!(
             adapts.text.contains("suspended while it finds packets") && adapts.text.contains("softirq"),
             "{}",
             adapts.text
         );
-        let unnamed = judge("v0", Ok(vec![napi(None)]), 0, &options(true), true);
+        let unnamed = judge(&["v0".to_owned()], Ok(vec![napi(None)]), 0, &options(true), (false, false));
         assert!(unnamed.text.contains("governs their threads"), "{}", unnamed.text);
         let before = Napi { irq_suspend_timeout: None, ..napi(None) };
-        let before = judge("v0", Ok(vec![before]), 1, &options(true), true);
+        let before = judge(&["v0".to_owned()], Ok(vec![before]), 1, &options(true), (false, false));
         assert!(before.text.contains("put off by a timer"), "{}", before.text);
-        let threaded = judge("v0", Ok(vec![napi(Some(7))]), 1, &options(false), true);
+        let threaded = judge(&["v0".to_owned()], Ok(vec![napi(Some(7))]), 1, &options(false), (false, false));
         assert!(
             threaded.text.contains("threads") && threaded.text.contains("moderation_us"),
             "{}",
             threaded.text
         );
-        let old = judge("v0", Err(Errno::OPNOTSUPP), 1, &options(true), true);
+        let old = judge(&["v0".to_owned()], Err(Errno::OPNOTSUPP), 1, &options(true), (false, false));
         assert_eq!(old.level, Level::Warning);
         assert!(old.text.contains("/sys/class/net/v0/threaded"), "{}", old.text);
-        let older = judge("v0", Err(Errno::NOENT), 1, &options(false), true);
+        let cured = judge(&["v0".to_owned()], Err(Errno::OPNOTSUPP), 1, &options(true), (false, true));
+        assert_eq!(cured.level, Level::Fine);
+        let older = judge(&["v0".to_owned()], Err(Errno::NOENT), 1, &options(false), (false, false));
         assert!(older.text.contains("before 6.13") && !older.text.contains("No such file"), "{}", older.text);
-        assert_eq!(judge("v0", Ok(Vec::new()), 1, &options(true), true).level, Level::Warning);
-        assert_eq!(judge("v0", Ok(Vec::new()), 1, &options(true), false).level, Level::Fine);
+        assert_eq!(
+            judge(&["v0".to_owned()], Ok(Vec::new()), 1, &options(true), (false, false)).level,
+            Level::Warning
+        );
+        assert_eq!(
+            judge(&["v0".to_owned()], Ok(Vec::new()), 1, &options(true), (true, false)).level,
+            Level::Fine
+        );
     }
 
     #[test]

@@ -42,6 +42,15 @@ pub enum OpenError {
         /// What was tried.
         command: String,
     },
+    /// The kernel takes tags off on the way to an interface above others, and VLANs would be mixed.
+    #[error(
+        "the kernel takes VLAN tags off before packets reach the generic XDP of {interface}, so VLANs would be mixed: \
+         make its members ports, or VLAN interfaces on {interface}, or take network cards whose driver has XDP"
+    )]
+    TagsAbove {
+        /// The interface.
+        interface: String,
+    },
     /// More queues are asked for than there are.
     #[error(
         "{interface} has {present} queues, {wanted} are asked for: lower `queues`, or \

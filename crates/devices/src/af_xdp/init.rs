@@ -54,9 +54,13 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     let locals = locals(&link, options)?;
     let program = load(options, &sockets, claims.as_ref(), locals.as_ref())?;
     // 3. The program on the interface: closed or passing everything until sockets are there.
-    let mut attachment = attach::attach(&link, &program, options, &mut notes)?;
-    // 4. A socket for each queue, and its place in the map.
     let driver = Ethtool::new().and_then(|mut ethtool| ethtool.driver(&link.name)).unwrap_or_default();
+    let hooks = hooks(options.mode, &driver);
+    let mut attachment = attach::attach(&link, &program, (options.on_exit, hooks), &mut notes)?;
+    if attachment.hook == Hook::Generic && needs_tags(&link, options) && link::is_untagged_on_the_way(&link) {
+        return Err(OpenError::TagsAbove { interface: link.name });
+    }
+    // 4. A socket for each queue, and its place in the map.
     let setup = Setup { link: &link, region, options, channels: queues.channels, features, driver };
     let (bound, transfer) = setup.bind_all(attachment.hook, &mut notes)?;
     enter(&link, &sockets, &bound)?;
@@ -96,16 +100,18 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
 fn switch_offloads_off(link: &LinkInfo, options: &Options) -> Result<Option<SwitchedOff>, OpenError> {
     // A kernel that cannot be asked has no such offloads that could be seen.
     let Ok((off, left)) = SwitchedOff::new(link) else { return Ok(None) };
-    let needs_tags = || {
-        let routes = matches!(options.take, Take::Routed(_));
-        options.needs_tags || (routes && link::carries_vlans(link))
-    };
     match left.iter().find(|left| left.takes_tags()) {
-        Some(tags) if needs_tags() => {
+        Some(tags) if needs_tags(link, options) => {
             Err(OpenError::Tags { interface: tags.interface.clone(), command: tags.command() })
         }
         Some(_) | None => Ok(Some(off)),
     }
+}
+
+/// True if tags keep packets of the port apart.
+fn needs_tags(link: &LinkInfo, options: &Options) -> bool {
+    let routes = matches!(options.take, Take::Routed(_));
+    options.needs_tags || (routes && link::carries_vlans(link))
 }
 
 /// Looks for the interface, and at what is asked of it.
@@ -254,7 +260,7 @@ impl Setup<'_> {
     fn bind_all(&self, hook: Hook, notes: &mut Vec<String>) -> Result<(Bound, Transfer), OpenError> {
         let slot_bytes = self.region.slot_bytes();
         let wanted = hook == Hook::Native && self.options.mode.transfers().0;
-        let is_sure = self.offers_parts() || zero_copy_is_whole(self.link, slot_bytes);
+        let is_sure = self.offers_parts() || self.is_whole();
         if wanted && self.options.mode == Mode::ZeroCopy && self.no_zero_copy().is_none() && !is_sure {
             let longest = longest(self.link);
             return Err(OpenError::Slots { interface: self.link.name.clone(), slot_bytes, longest });
@@ -288,7 +294,7 @@ impl Setup<'_> {
                 transfers.push(Transfer { zero_copy, multi_buffer: true });
             }
             // Zero copy that cuts long packets is worse than a copy that does not.
-            if !zero_copy || zero_copy_is_whole(self.link, self.region.slot_bytes()) {
+            if !zero_copy || self.is_whole() {
                 transfers.push(Transfer { zero_copy, multi_buffer: false });
             }
         }
@@ -298,6 +304,11 @@ impl Setup<'_> {
     /// Why zero copy is not tried, if it is not.
     fn no_zero_copy(&self) -> Option<String> {
         no_zero_copy(self.options.mode, self.features, &self.driver)
+    }
+
+    /// True if no driver can shorten the slots, or if that is what shall be seen.
+    fn is_whole(&self) -> bool {
+        self.options.unguarded || zero_copy_is_whole(self.link, self.region.slot_bytes())
     }
 
     /// True if the driver may hand a packet over in several slots without a copy.
@@ -368,7 +379,8 @@ impl Setup<'_> {
             let receiving = self.options.receiving;
             let (adapts, multi_buffer) = (self.options.adapts, transfer.multi_buffer);
             let place = Place { interface: self.link.index, queue, queues: all };
-            let longest = transfer.zero_copy.then(|| longest(self.link));
+            let is_judged = transfer.zero_copy && !self.options.unguarded;
+            let longest = is_judged.then(|| longest(self.link));
             let wants = Wants { place, target, busy_poll, adapts, multi_buffer, longest, receiving };
             // Who copies nothing does not ask whether to.
             let rx: Box<dyn RxQueue> = match receiving.copy_break {
@@ -439,6 +451,15 @@ pub(super) fn zero_copy_is_whole(link: &LinkInfo, slot_bytes: u32) -> bool {
 /// Drivers with which zero copy passed the tests in guests or on hardware, by the names of `ethtool -i`
 /// (docs/adr/0038-drivers.md). None has yet.
 pub(super) const ZERO_COPY_TESTED: &[&str] = &[];
+
+/// The hooks to try, best first: that of a driver which forgets its program is not one of them unless it is asked for.
+fn hooks(mode: Mode, driver: &str) -> &'static [Hook] {
+    if mode == Mode::Auto && FORGETFUL.contains(&driver) { Mode::Generic.hooks() } else { mode.hooks() }
+}
+
+/// Drivers whose native hook hands packets to the kernel past an attached XDP program once the interface was down, by
+/// the names of `ethtool -i` (docs/hardware/drivers.md).
+pub(super) const FORGETFUL: &[&str] = &["vmxnet3"];
 
 /// A packet socket that receives nothing, and whose membership makes the interface promiscuous for
 /// as long as it is open (packet(7)).
@@ -518,6 +539,13 @@ mod tests {
         assert!(no_zero_copy(Mode::Auto, None, "").is_some());
         assert_eq!(no_zero_copy(Mode::ZeroCopy, features(true), "igb"), None);
         assert!(no_zero_copy(Mode::ZeroCopy, features(false), "igb").is_some());
+    }
+
+    #[test]
+    fn the_hook_of_a_driver_that_forgets_its_program_is_not_the_default() {
+        assert_eq!(hooks(Mode::Auto, "vmxnet3"), [Hook::Generic]);
+        assert_eq!(hooks(Mode::Native, "vmxnet3"), [Hook::Native]);
+        assert_eq!(hooks(Mode::Auto, "igb"), [Hook::Native, Hook::Generic]);
     }
 
     #[test]

@@ -79,6 +79,12 @@ pub(super) fn below(upper: &LinkInfo) -> Vec<LinkInfo> {
     }
 }
 
+/// True if the kernel takes the VLAN tag off a packet on its way to the generic XDP of `upper`: it does so between a
+/// member's device and whatever receives for the members.
+pub(super) fn is_untagged_on_the_way(upper: &LinkInfo) -> bool {
+    matches!(upper.kind.as_str(), "bond" | "team" | "macvlan" | "macvtap" | "ipvlan")
+}
+
 /// True if the kernel has VLAN interfaces on `lower`.
 pub(super) fn carries_vlans(lower: &LinkInfo) -> bool {
     let is_on =

@@ -70,7 +70,7 @@ pub use drive::restore;
 pub use error::{OpenError, PinError};
 pub use init::open;
 pub use napi::Moderation;
-pub use offloads::DIRECTORY as OFFLOAD_NOTES;
+pub use offloads::{DIRECTORY as OFFLOAD_NOTES, forget_gone as forget_gone_offloads};
 pub use options::{BusyPoll, Claim, Door, Hook, Land, Mode, OnExit, Options, Take};
 pub use pin::{prepare as prepare_pins, release};
 pub use port::{LinkState, Opened, Port, Statistics};

@@ -40,6 +40,7 @@ struct Stand {
     rx: Receiver<false>,
     tx: Transmitter,
     kernel: Kernel,
+    core: Arc<Core>,
     statistics: Arc<Mutex<Statistics>>,
 }
 
@@ -80,7 +81,7 @@ fn stand_with(slot_bytes: u32, multi_buffer: bool, longest: Option<u32>) -> Stan
     };
     let rx = Receiver::new(received, fill, wants, (Arc::clone(&core), Posted::new(&region)));
     let limits = Limits { mtu: Arc::new(AtomicU32::new(1500)), segments: 4, capacity: 64, copies: true };
-    let tx = Transmitter::new((transmit, completion), limits, (core, Posted::new(&region)));
+    let tx = Transmitter::new((transmit, completion), limits, (Arc::clone(&core), Posted::new(&region)));
     let kernel = Kernel {
         fill: kernel_fill,
         receive,
@@ -89,7 +90,7 @@ fn stand_with(slot_bytes: u32, multi_buffer: bool, longest: Option<u32>) -> Stan
         free: VecDeque::new(),
         sending: VecDeque::new(),
     };
-    Stand { pool: region.pool(), region, rx, tx, kernel, statistics }
+    Stand { pool: region.pool(), region, rx, tx, kernel, core, statistics }
 }
 
 impl Kernel {
@@ -114,6 +115,16 @@ impl Kernel {
         true
     }
 
+    /// Resets the device as a change of its link does: what it had under way is lost, and the frames are used again, in
+    /// another order.
+    fn reset(&mut self, turn: usize) {
+        self.look();
+        if !self.free.is_empty() {
+            let turn = turn % self.free.len();
+            self.free.rotate_left(turn);
+        }
+    }
+
     fn complete(&mut self, count: usize) {
         self.look();
         for _ in 0..count.min(self.sending.len()) {
@@ -131,8 +142,8 @@ impl Stand {
 
     /// Closes everything; every frame has to be home, none as a stray.
     fn close(self) {
-        let Self { region, pool, rx, tx, .. } = self;
-        drop((rx, tx, pool));
+        let Self { region, pool, rx, tx, core, .. } = self;
+        drop((rx, tx, core, pool));
         assert_eq!((region.home(), region.strays()), (SLOTS, 0));
     }
 }
@@ -248,6 +259,51 @@ proptest! {
         let dropped = counters.drops.get(DropReason::FrameTooLong) + counters.drops.get(DropReason::DeviceError);
         prop_assert_eq!(counters.drops.total(), dropped);
         prop_assert_eq!(counters.received.get(), packets.len() as u64);
+        stand.close();
+    }
+}
+
+proptest! {
+    /// A device that resets while it is bound loses nothing that it has handed over, and its queue goes on. One whose
+    /// queue is unbound for good is closed, with every frame at home, whatever was under way.
+    #[test]
+    fn a_device_that_resets_while_bound_keeps_every_frame(
+        steps in proptest::collection::vec((0..5_u8, 1..20_usize), 1..80),
+    ) {
+        let mut stand = stand();
+        let mut batch = Batch::new();
+        let (mut delivered, mut received) = (0, 0);
+        for (step, amount) in steps {
+            match step {
+                0 => delivered += (0..amount).filter(|_| stand.kernel.deliver(1)).count(),
+                1 => stand.kernel.reset(amount),
+                2 => {
+                    prop_assert_ne!(stand.receive(&mut batch), Turn::Closed, "a reset is no end");
+                    received += batch.len();
+                    stand.pool.release(&mut batch);
+                }
+                3 => {
+                    batch.push(Packet::copy_from(&[0; 60], &mut stand.pool).expect("256 slots")).expect("room");
+                    stand.tx.transmit(&mut batch, &mut stand.pool);
+                    stand.pool.release(&mut batch);
+                }
+                _ => {
+                    stand.kernel.complete(amount);
+                    prop_assert_ne!(stand.tx.reclaim(&mut stand.pool), Turn::Closed);
+                }
+            }
+        }
+        while stand.receive(&mut batch) != Turn::Drained || !batch.is_empty() {
+            received += batch.len();
+            stand.pool.release(&mut batch);
+        }
+        prop_assert!(received >= delivered, "{} received, {} delivered", received, delivered);
+        // From here on the kernel has unbound the queue.
+        stand.core.unbind();
+        prop_assert_eq!(stand.rx.arm(), Armed::Raced);
+        prop_assert_eq!(stand.receive(&mut batch), Turn::Closed);
+        prop_assert_eq!(stand.receive(&mut batch), Turn::Closed);
+        stand.pool.release(&mut batch);
         stand.close();
     }
 }

@@ -32,6 +32,17 @@ pub(super) fn features(index: u32) -> Result<Features, Errno> {
     found.ok_or(Errno::BADMSG)
 }
 
+/// True if the running Linux is older than a version of two numbers; a release that is not understood is not.
+pub(super) fn is_before(wanted: (u32, u32)) -> bool {
+    let uname = rustix::system::uname();
+    version(&uname.release().to_string_lossy()).is_some_and(|version| version < wanted)
+}
+
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|other: char| !other.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
 /// A conversation with the family.
 #[derive(Debug)]
 pub(super) struct Netdev {

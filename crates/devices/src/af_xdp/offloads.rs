@@ -12,7 +12,8 @@ use super::ethtool::Ethtool;
 use super::link::{self, LinkInfo};
 use super::pin::file_name;
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -186,6 +187,43 @@ pub(super) fn put_back(interface: &str) -> bool {
     let mut left = SwitchedOff { ethtool, off: Vec::new() };
     left.take_over(&link);
     !left.off.is_empty()
+}
+
+/// Removes the records of interfaces and network namespaces that are gone, which nothing takes over any more. To be
+/// called before the process gives its view of other processes up.
+pub fn forget_gone() {
+    let Ok(entries) = std::fs::read_dir(DIRECTORY) else { return };
+    let living = living_namespaces();
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let index = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        // `INTERFACE.FEATURE` of the first namespace, `INTERFACE@NUMBER.FEATURE` of others.
+        let Some((interface, _)) = name.split_once('.') else { continue };
+        let number = interface.rsplit_once('@').and_then(|(_, number)| number.parse::<u64>().ok());
+        let is_own = file_name("").trim_start_matches('@').parse().ok() == number;
+        let is_gone = match (is_own, number) {
+            (true, _) => index.is_none_or(|index| link::query(link::Which::Index(index)).is_err()),
+            (false, Some(number)) => !living.contains(&number),
+            // Of the first namespace, seen from another: it lives as long as the machine does.
+            (false, None) => false,
+        };
+        if is_gone {
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}
+
+/// The network namespaces that processes are in, and those that `ip netns` keeps.
+fn living_namespaces() -> BTreeSet<u64> {
+    let kept = ["/run/netns", "/var/run/netns"].into_iter().flat_map(|place| entries_of(Path::new(place)));
+    // A thread may be in another namespace than its process.
+    let threads = entries_of(Path::new("/proc")).flat_map(|process| entries_of(&process.join("task")));
+    let number = |path: PathBuf| std::fs::metadata(path).ok().map(|metadata| metadata.ino());
+    kept.chain(threads.map(|thread| thread.join("ns/net"))).filter_map(number).collect()
+}
+
+fn entries_of(place: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    std::fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
 /// True if the record is of the interface of that number, and not of one that had its name before.

@@ -172,6 +172,9 @@ pub struct Options {
     pub moderation: Option<Moderation>,
     /// Whether a worker may drive the kernel's half of receiving by what comes.
     pub adapts: bool,
+    /// True to open also slots that a driver may shorten, and to believe each descriptor: for measurements that show
+    /// what a driver does. A gateway never sets it.
+    pub unguarded: bool,
 }
 
 impl Options {
@@ -193,6 +196,7 @@ impl Options {
             busy_poll: None,
             moderation: None,
             adapts: false,
+            unguarded: false,
         }
     }
 

@@ -104,6 +104,8 @@ pub(super) fn inspect_link(
     add(control::left_over(link, obtained.is_some()));
     add(pins(link, options));
     add(judge_offloads(&on, options, obtained.as_ref()));
+    let hook = obtained.as_ref().map(|obtained| obtained.hook);
+    add(judge_tags_above(link, options, hook, driver.as_deref().unwrap_or_default()));
     add(peer(link, ethtool.as_mut()));
     Report {
         interface: link.name.clone(),
@@ -139,7 +141,13 @@ fn mode(
         text.push_str("; ");
         text.push_str(UNTESTED);
     }
-    let level = if obtained.hook == Hook::Generic || !is_tested { Level::Warning } else { Level::Fine };
+    let forgets = obtained.hook == Hook::Native && init::FORGETFUL.contains(&driver);
+    if forgets {
+        text.push_str("; ");
+        text.push_str(FORGETS);
+    }
+    let level =
+        if obtained.hook == Hook::Generic || !is_tested || forgets { Level::Warning } else { Level::Fine };
     finding(level, "mode", text)
 }
 
@@ -158,6 +166,9 @@ fn expected(
         Mode::Generic => (Level::Warning, "generic XDP, copy, as asked for; slower".to_owned()),
         Mode::Auto if without => {
             (Level::Warning, "generic XDP, copy: the driver has no XDP of its own; slower".to_owned())
+        }
+        Mode::Auto if init::FORGETFUL.contains(&driver) => {
+            (Level::Warning, format!("generic XDP, copy: {FORGETS}; slower"))
         }
         Mode::Native | Mode::ZeroCopy if without => (
             Level::Problem,
@@ -183,6 +194,13 @@ fn expected(
                 ),
             )
         }
+        Mode::ZeroCopy if features.is_none() => (
+            Level::Warning,
+            format!(
+                "native XDP, zero copy, if the driver has it; else it is not opened: Linux before 6.3 does not say, it is \
+                 found out when the port is opened; {UNTESTED}"
+            ),
+        ),
         Mode::ZeroCopy => (Level::Warning, format!("native XDP, zero copy, as asked for; {UNTESTED}")),
         Mode::Auto | Mode::Native if features.is_none() => {
             let or = if mode == Mode::Auto { "; else generic XDP" } else { "; else it is not opened" };
@@ -192,6 +210,9 @@ fn expected(
             );
             (if mode == Mode::Auto { Level::Fine } else { Level::Warning }, text)
         }
+        Mode::Native if init::FORGETFUL.contains(&driver) => {
+            (Level::Warning, format!("native XDP, copy, if the kernel has it, as asked for: {FORGETS}"))
+        }
         Mode::Native => (Level::Fine, "native XDP, copy".to_owned()),
         Mode::Auto => match why {
             Some(why) => (Level::Fine, format!("native XDP, copy; zero copy: {why}")),
@@ -200,9 +221,16 @@ fn expected(
     }
 }
 
+/// What is said of the native hook of a driver that forgets its program.
+const FORGETS: &str =
+    "the driver's native XDP hands packets to the kernel past the program once the interface was down";
+
 /// What is said of zero copy that somebody asks for.
 const UNTESTED: &str =
     "zero copy was not tested with this driver: a driver may give less room than a slot has";
+
+/// The first Linux whose AF_XDP has packets of several descriptors.
+const MULTI_BUFFER: (u32, u32) = (6, 6);
 
 /// Drivers without XDP of their own in any kernel, by the names of `ethtool -i`.
 const GENERIC_ONLY: &[&str] =
@@ -243,7 +271,9 @@ fn frames(link: &LinkInfo, memory: RegionOptions, obtained: Option<&Obtained>) -
     if longest <= single {
         return finding(Level::Fine, "frames", text);
     }
-    match obtained.map(|obtained| obtained.transfer.multi_buffer) {
+    // A kernel that is too old for multi-buffer is known before the port is opened.
+    let has_parts = obtained.map(|obtained| obtained.transfer.multi_buffer);
+    match has_parts.or_else(|| netdev::is_before(MULTI_BUFFER).then_some(false)) {
         Some(false) => finding(
             Level::Problem,
             "frames",
@@ -383,6 +413,24 @@ fn judge_offloads(on: &[Unwanted], options: &Options, obtained: Option<&Obtained
     Some(finding(Level::Fine, "offloads", text))
 }
 
+/// Tags that the kernel takes off between the members of an interface and its generic XDP.
+fn judge_tags_above(link: &LinkInfo, options: &Options, hook: Option<Hook>, driver: &str) -> Option<Finding> {
+    let features = netdev::features(link.index).ok();
+    let without = || features.map_or(GENERIC_ONLY.contains(&driver), |features| !features.native);
+    let is_generic =
+        hook.map_or_else(|| options.mode == Mode::Generic || without(), |hook| hook == Hook::Generic);
+    if !is_generic || !link::is_untagged_on_the_way(link) {
+        return None;
+    }
+    let level = if options.needs_tags { Level::Problem } else { Level::Warning };
+    let text = format!(
+        "the kernel takes VLAN tags off before packets reach the generic XDP of {0}: tagged packets leave untagged; make \
+         its members ports, or VLAN interfaces on {0}",
+        link.name
+    );
+    Some(finding(level, "tags", text))
+}
+
 /// What the other end of a veth leaves undone in packets that it sends.
 fn peer(link: &LinkInfo, ethtool: Option<&mut Ethtool>) -> Option<Finding> {
     if link.kind != "veth" {
@@ -476,6 +524,20 @@ mod tests {
         assert_eq!(level(&[tags(false)], &vlans), Some(Level::Problem));
         let text = judge_offloads(&[tags(true)], &vlans, None).expect("a finding").text;
         assert!(text.contains("`ethtool -K e0 rxvlan off`"), "{text}");
+    }
+
+    #[test]
+    fn tags_that_are_lost_on_the_way_to_a_bond_are_told() {
+        let link = |kind: &str| LinkInfo { kind: kind.to_owned(), ..LinkInfo::default() };
+        let whole = Options::whole("bond0");
+        let vlans = Options { needs_tags: true, ..whole.clone() };
+        let level = |kind: &str, options: &Options, hook| {
+            judge_tags_above(&link(kind), options, Some(hook), "").map(|found| found.level)
+        };
+        assert_eq!(level("bond", &whole, Hook::Generic), Some(Level::Warning));
+        assert_eq!(level("bond", &vlans, Hook::Generic), Some(Level::Problem));
+        assert_eq!(level("bond", &vlans, Hook::Native), None);
+        assert_eq!((level("vlan", &vlans, Hook::Generic), level("", &vlans, Hook::Generic)), (None, None));
     }
 
     #[test]

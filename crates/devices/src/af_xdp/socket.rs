@@ -80,7 +80,7 @@ enum Door {
     },
     Closed,
     #[cfg(test)]
-    Model(Arc<Mutex<Statistics>>),
+    Model(Arc<Mutex<Statistics>>, core::sync::atomic::AtomicBool),
 }
 
 /// The four rings of a bound socket; a queue that only receives has two.
@@ -235,7 +235,7 @@ impl Core {
             Door::Kernel { queue, .. } => Some(*queue),
             Door::Closed => None,
             #[cfg(test)]
-            Door::Model(_) => None,
+            Door::Model(..) => None,
         }
     }
 
@@ -248,7 +248,11 @@ impl Core {
             Door::Kernel { socket, .. } => sys::nudge(socket.as_fd(), send),
             Door::Closed => Err(Errno::NXIO),
             #[cfg(test)]
-            Door::Model(_) => Ok(()),
+            Door::Model(_, unbound) if unbound.load(core::sync::atomic::Ordering::Relaxed) => {
+                Err(Errno::NXIO)
+            }
+            #[cfg(test)]
+            Door::Model(..) => Ok(()),
         }
     }
 
@@ -258,7 +262,7 @@ impl Core {
             Door::Kernel { watch, .. } => Some(watch.as_fd()),
             Door::Closed => None,
             #[cfg(test)]
-            Door::Model(_) => None,
+            Door::Model(..) => None,
         }
     }
 
@@ -268,7 +272,7 @@ impl Core {
             Door::Kernel { socket, .. } => Some(socket.as_fd()),
             Door::Closed => None,
             #[cfg(test)]
-            Door::Model(_) => None,
+            Door::Model(..) => None,
         }
     }
 
@@ -283,7 +287,7 @@ impl Core {
             Door::Kernel { socket, .. } => socket,
             Door::Closed => return Statistics::default(),
             #[cfg(test)]
-            Door::Model(statistics) => return *statistics.lock().unwrap_or_else(PoisonError::into_inner),
+            Door::Model(statistics, _) => return *statistics.lock().unwrap_or_else(PoisonError::into_inner),
         };
         let Ok(statistics) = sockopt::xdp_statistics(socket) else { return Statistics::default() };
         Statistics {
@@ -302,8 +306,18 @@ impl Core {
     /// The other end is a model in the same process.
     #[cfg(test)]
     pub(super) fn model(region: &Region, statistics: &Arc<Mutex<Statistics>>) -> Arc<Self> {
-        let door = Door::Model(Arc::clone(statistics));
+        let door = Door::Model(Arc::clone(statistics), false.into());
         Arc::new(Self { door, region: region.clone(), left: Mutex::default(), refused: OnceLock::new() })
+    }
+}
+
+#[cfg(test)]
+impl Core {
+    /// The model's kernel has unbound the queue, as for an interface that is gone.
+    pub(super) fn unbind(&self) {
+        if let Door::Model(_, unbound) = &self.door {
+            unbound.store(true, core::sync::atomic::Ordering::Relaxed);
+        }
     }
 }
 

@@ -200,10 +200,27 @@ fn wait_for_links(
 ) -> Result<bool, LostThread> {
     let clock = lock(gateway).clock;
     let begun = clock.now();
+    wait_while_down(
+        || clock.now().since(begun),
+        |waited| links_down(&lock(gateway), waited),
+        || {
+            supervisor.check()?;
+            // The file has just been read: a signal to read it again says nothing new.
+            let signal = signals.wait(timespec(CARRIER_PAUSE), [supervisor.event(), None]);
+            Ok(!matches!(signal, Some(Signal::End)))
+        },
+    )
+}
+
+/// Waits until nothing is `down`, or for the longest time. `pause` answers `false` to end it.
+fn wait_while_down(
+    waited: impl Fn() -> Nanos,
+    down: impl Fn(Nanos) -> Vec<String>,
+    mut pause: impl FnMut() -> Result<bool, LostThread>,
+) -> Result<bool, LostThread> {
     loop {
-        supervisor.check()?;
-        let waited = clock.now().since(begun);
-        let down = links_down(&lock(gateway), waited);
+        let waited = waited();
+        let down = down(waited);
         if down.is_empty() {
             return Ok(true);
         }
@@ -212,21 +229,24 @@ fn wait_for_links(
             tracing::warn!("no carrier {seconds} s after the start: {}", down.join(", "));
             return Ok(true);
         }
-        match signals.wait(timespec(CARRIER_PAUSE), [supervisor.event(), None]) {
-            Some(Signal::End) => return Ok(false),
-            // The file has just been read.
-            Some(Signal::Reload | Signal::News) | None => {}
+        if !pause()? {
+            return Ok(false);
         }
     }
 }
 
 /// Ports whose links are waited for, after as long a wait.
 fn links_down(gateway: &Gateway, waited: Nanos) -> Vec<String> {
-    let is_awaited = |port: &af_xdp::Port| port.had_carrier || (port.is_hardware && waited < UNPLUGGED_WAIT);
+    let is_awaited = |port: &af_xdp::Port| is_awaited(port.had_carrier, port.is_hardware, waited);
     let is_down = |port: &af_xdp::Port| port.link().is_ok_and(|link| link.up && !link.carrier);
     let ports = gateway.ports.iter().filter_map(|state| Some((state, state.interface()?)));
     let down = ports.filter(|(_, port)| is_awaited(port) && is_down(port));
     down.map(|(state, port)| format!("port {} ({})", state.configuration.name, port.interface.name)).collect()
+}
+
+/// True for a port whose link was up before, and, for a shorter time, for hardware.
+fn is_awaited(had_carrier: bool, is_hardware: bool, waited: Nanos) -> bool {
+    had_carrier || (is_hardware && waited < UNPLUGGED_WAIT)
 }
 
 /// The longest wait for links that were up before, and for others, which may not be plugged in.
@@ -340,5 +360,42 @@ fn timespec(pause: Nanos) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(pause.0 / Nanos::SECOND.0).unwrap_or(1),
         tv_nsec: i64::try_from(pause.0 % Nanos::SECOND.0).unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Time at which the wait ends, where a port has one property or the other and its link comes at `up`.
+    fn ends_at(had_carrier: bool, is_hardware: bool, up: Nanos) -> Nanos {
+        let now = Cell::new(Nanos(0));
+        let down = |waited| {
+            let is_down = waited < up && is_awaited(had_carrier, is_hardware, waited);
+            if is_down { vec!["port lan (eth0)".to_owned()] } else { Vec::new() }
+        };
+        let pause = || {
+            now.set(Nanos(now.get().0 + CARRIER_PAUSE.0));
+            Ok(true)
+        };
+        assert!(wait_while_down(|| now.get(), down, pause).is_ok_and(|ready| ready));
+        now.get()
+    }
+
+    #[test]
+    fn a_start_waits_for_carrier_for_a_bounded_time() {
+        let never = Nanos::from_seconds(3600);
+        assert_eq!(ends_at(true, true, never), CARRIER_WAIT);
+        assert_eq!(ends_at(true, false, never), Nanos::from_seconds(10));
+        assert_eq!(ends_at(false, true, never), Nanos::from_seconds(5), "perhaps not plugged in");
+        assert_eq!(ends_at(false, false, never), Nanos(0), "nothing is awaited");
+        assert_eq!(
+            ends_at(true, true, Nanos::from_seconds(2)),
+            Nanos::from_seconds(2),
+            "no longer than needed"
+        );
+        let ended = wait_while_down(|| Nanos(0), |_| vec![String::new()], || Ok(false));
+        assert!(ended.is_ok_and(|ready| !ready), "a signal ends it");
     }
 }

@@ -24,8 +24,9 @@ use agent::{Answer, Request};
 use anyhow::{Context as _, bail, ensure};
 use emulator::Emulator;
 use initramfs::Initramfs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -35,6 +36,9 @@ pub const HOST: &str = "10.0.2.2";
 const BOOT: Duration = Duration::from_secs(60);
 /// How long one request may take unless it says otherwise.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The socket of the emulator's monitor, among the guest's files.
+const MONITOR: &str = "monitor";
 
 /// What a guest is made of.
 #[derive(Clone, Debug)]
@@ -112,7 +116,8 @@ impl Guest {
         let cards = options.cards.iter().enumerate();
         command
             .args(["-accel", "tcg", "-cpu", "max", "-nodefaults", "-no-reboot"])
-            .args(["-display", "none", "-serial", "stdio"])
+            .args(["-display", "none", "-serial", "stdio", "-monitor"])
+            .arg(format!("unix:{},server=on,wait=off", directory.join(MONITOR).display()))
             .args(["-smp", &options.processors.to_string(), "-m", &options.memory_mib.to_string()])
             .args(["-netdev", "user,id=uplink", "-device", "e1000,netdev=uplink,romfile="])
             .args(cards.flat_map(|(index, card)| card.arguments(port, index)))
@@ -176,12 +181,35 @@ impl Guest {
     pub fn interface(&mut self, mac: [u8; 6]) -> anyhow::Result<String> {
         let wanted = card::colons(mac);
         for name in self.ask(&Request::List("/sys/class/net".to_owned()))?.lines() {
-            let address = self.ask(&Request::Read(format!("/sys/class/net/{name}/address")))?;
-            if address.trim() == wanted {
+            // The file `bonding_masters` stands among the interfaces.
+            let address = Request::Read(format!("/sys/class/net/{name}/address"));
+            let address = self.try_ask(&address, PATIENCE)?;
+            if address.ok && address.text.trim() == wanted {
                 return Ok(name.to_owned());
             }
         }
         bail!("the guest has no network card {wanted}: {}", command::last_lines(&self.console(), 20))
+    }
+
+    /// Plugs the wire of the card that is number `index` in, or out.
+    ///
+    /// # Errors
+    /// When the emulator does not answer.
+    pub fn plug(&self, index: usize, plugged: bool) -> anyhow::Result<()> {
+        let mut monitor = UnixStream::connect(self.directory.join(MONITOR))
+            .context("cannot reach the emulator's monitor")?;
+        monitor.set_read_timeout(Some(PATIENCE))?;
+        let state = if plugged { "on" } else { "off" };
+        writeln!(monitor, "set_link card{index} {state}")?;
+        // The second prompt stands behind what came of it.
+        let (mut said, mut room) = (String::new(), [0; 1024]);
+        while said.matches("(qemu)").count() < 2 {
+            let length = monitor.read(&mut room).context("the emulator's monitor does not answer")?;
+            ensure!(length > 0, "the emulator has closed its monitor");
+            said.push_str(&String::from_utf8_lossy(&room[..length]));
+        }
+        ensure!(!said.contains("Error"), "the emulator cannot plug card {index} {state}: {said}");
+        Ok(())
     }
 
     /// What the guest's kernel has printed on its console.
@@ -241,7 +269,7 @@ fn accept(listener: &TcpListener, emulator: &mut command::Running) -> anyhow::Re
 /// The guest's files.
 fn build(kernel: &Kernel, options: &Options<'_>) -> anyhow::Result<Initramfs> {
     let mut files = Initramfs::new();
-    for directory in ["dev", "proc", "sys", "tmp", "run", "modules", "usr/bin"] {
+    for directory in ["dev", "proc", "sys", "tmp", "run", "var/run", "modules", "usr/bin"] {
         files.directory(directory)?;
     }
     files.console()?;

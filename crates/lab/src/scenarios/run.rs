@@ -341,7 +341,7 @@ mod tests {
         let parts = [part("t.a", 9.0), part("t.b", 10.0), part("t.a", 11.0)];
         assert_eq!((parts[0].rows[0].met, parts[2].rows[0].met), (None, None));
         for (count, met) in [(2, true), (3, false)] {
-            let mut whole = join(parts[..count].to_vec()).unwrap();
+            let mut whole = join(parts[..count].to_vec(), &[]).unwrap();
             judge(PROMISES, &mut whole);
             assert_eq!((whole.rows[0].goal, whole.rows[0].met), (Some(10.0), Some(met)));
         }

@@ -2,7 +2,9 @@
 
 use super::{memory, options, veth};
 use crate::common;
-use polder_devices::af_xdp::{Level, Mode, Options, Report, inspect, open, release};
+use polder_devices::af_xdp::{
+    Level, Mode, OFFLOAD_NOTES, Options, Report, forget_gone_offloads, inspect, open, release,
+};
 
 /// True if `ethtool -k` shows the feature as on.
 pub(super) fn is_on(interface: &str, feature: &str) -> bool {
@@ -81,4 +83,36 @@ fn packets_are_not_merged_below_a_port() {
     assert!(!is_on("pdxw0", MERGES), "the other port needs it");
     drop(second);
     assert!(is_on("pdxw0", MERGES), "as it was");
+}
+
+/// Records of a network namespace or an interface that is gone are removed at the next start, and no others.
+#[test]
+fn records_of_what_is_gone_are_removed() {
+    const NAME: &str = "af_xdp::records_of_what_is_gone_are_removed";
+    if !common::is_root(NAME) || !common::has(NAME, "ethtool") {
+        return;
+    }
+    common::enter_namespace();
+    veth("pdxg0", "pdxg1", "");
+    let region = memory(2048);
+    let port = open(&options("pdxg0", Mode::Auto), &region).expect("it opens");
+    let own = std::os::unix::fs::MetadataExt::ino(
+        &std::fs::metadata("/proc/thread-self/ns/net").expect("it has a namespace"),
+    );
+    let record = |name: String, index: &str| {
+        let path = std::path::Path::new(OFFLOAD_NOTES).join(name);
+        std::fs::write(&path, index).expect("the folder is there");
+        path
+    };
+    // No namespace has the number 1, and no interface here this one.
+    let elsewhere = record("pdxg0@1.rx-vlan-hw-parse".to_owned(), "7");
+    let interface = record(format!("pdxg7@{own}.rx-gro"), "99999");
+    let first = record("pdxg8.rx-gro".to_owned(), "99999");
+    forget_gone_offloads();
+    assert!(!elsewhere.exists(), "its namespace is gone");
+    assert!(!interface.exists(), "its interface is gone");
+    assert!(first.exists(), "of the machine's own namespace, which this is not");
+    std::fs::remove_file(first).expect("it is there");
+    drop(port);
+    assert!(is_on("pdxg0", "rx-vlan-offload"), "the record of a port that is open is kept");
 }

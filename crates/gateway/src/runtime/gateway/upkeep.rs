@@ -20,6 +20,9 @@ pub(super) const RETRY_PORT: Nanos = Nanos::from_millis(250);
 /// Buckets of a forwarding database that one tick looks at.
 const SWEEP_BUCKETS: usize = 4096;
 
+/// Why a port is closed.
+const GONE: &str = "the interface has disappeared";
+
 impl Gateway {
     /// Looks after everything that is slow: ports, next hops, ageing. To be called a few times a second.
     /// Says how long it may be until the next time.
@@ -71,7 +74,7 @@ impl Gateway {
             state.note_refusals();
         }
         for id in gone {
-            self.close(id, "the interface has disappeared");
+            self.close(id, GONE);
         }
         if changed.is_empty() {
             return;
@@ -83,10 +86,21 @@ impl Gateway {
         changed.into_iter().for_each(|id| self.exchange_queue(id));
     }
 
+    /// True if the port's interface is still the one that was opened.
+    fn is_there(&self, id: PortId) -> bool {
+        let state = self.ports.iter().find(|state| state.configuration.id == id);
+        state.and_then(PortState::interface).is_some_and(|interface| interface.link().is_ok())
+    }
+
+    /// Why a queue of the port has closed.
     fn why_closed(&self, id: PortId) -> &'static str {
         match self.configuration.port(id).map(|port| &port.device) {
             Some(Device::Lan78xx(_)) => "the adapter was unplugged, or the connection to it has ended",
-            Some(Device::Interface(_) | Device::Tap(_)) | None => "the interface has disappeared or was shut",
+            // A queue closes too when the kernel unbinds it, and when a descriptor cannot be right.
+            Some(Device::Interface(_)) if self.is_there(id) => {
+                "the driver has reset the interface or unbound its queues, or handed over a descriptor that cannot be right"
+            }
+            Some(Device::Interface(_) | Device::Tap(_)) | None => GONE,
         }
     }
 

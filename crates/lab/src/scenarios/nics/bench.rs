@@ -5,9 +5,11 @@
 //!  TAP `far` ═══════ card 0 ── polder's bridge ── card 1 ═══════ TAP `far`
 //! ```
 
+use super::cells::{Above, Adapter};
 use super::frames::FarSocket;
+use super::shuttle::Shuttle;
 use crate::guest::agent::Request;
-use crate::guest::{Card, FarEnd, Guest, Kernel, Model, Options};
+use crate::guest::{Card, FarEnd, Guest, Kernel, Options};
 use crate::peers::polder;
 use crate::topology::{Namespace, Topology};
 use crate::traffic::raw::PacketSocket;
@@ -18,12 +20,14 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Programs of the guest beside `polder`.
-const PROGRAMS: [&str; 3] = ["ip", "ethtool", "kill"];
-/// Modules for the kernel's own bridge.
-const MODULES: &[&str] = &["bridge"];
+const PROGRAMS: [&str; 4] = ["ip", "ethtool", "kill", "ping"];
+/// Modules for the kernel's own bridge, VLAN interfaces, bonds and GRE.
+const MODULES: &[&str] = &["bridge", "8021q", "bonding", "ip_gre", "tun"];
 /// How long a gateway may take to start, and a request in an emulated machine.
-const START: Duration = Duration::from_secs(40);
-const ASK: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_secs(60);
+const ASK: Duration = Duration::from_secs(90);
+/// Longer than any frame that is sent.
+const FAR_MTU: &str = "9600";
 const SOCKET: &str = "/run/gw.sock";
 const FILE: &str = "/tmp/gw.toml";
 
@@ -34,22 +38,79 @@ pub(super) struct Bench {
     /// Namespaces of the far ends.
     pub(super) far: [Namespace; 2],
     pub(super) sockets: [FarSocket; 2],
-    /// The guest's names of the cards.
+    /// The guest's names of the cards, and of the interfaces that are ports.
+    pub(super) cards: [String; 2],
     pub(super) names: [String; 2],
+    /// What tags at the far ends.
+    _shuttles: Vec<Shuttle>,
     /// The gateway's process in the guest.
     process: Option<u32>,
 }
 
 /// What can stand in the way of a cell.
-pub(super) fn available(kernel: &Kernel, model: Model) -> anyhow::Result<()> {
+pub(super) fn available(kernel: &Kernel, adapter: &Adapter) -> anyhow::Result<()> {
     ensure!(crate::topology::is_root(), "needs root for network namespaces");
     ensure!(Path::new("/dev/net/tun").exists(), "needs /dev/net/tun: load the kernel module tun");
     for program in PROGRAMS.into_iter().chain(["iperf3", "ping", "ldd"]) {
         ensure!(command::exists(program), "{}", command::remedy(program));
     }
     polder::program()?;
-    Guest::available_with(&[model], kernel)?;
+    Guest::available_with(&[adapter.model], kernel)?;
     kernel.with_dependencies(MODULES).map(drop)
+}
+
+/// Something that `polder check` tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) of: String,
+    /// `fine`, `warning` or `problem`.
+    pub(super) severity: String,
+    pub(super) topic: String,
+    pub(super) text: String,
+}
+
+/// Makes the interfaces above the cards; gives the names of those that become ports.
+fn lay_above(guest: &mut Guest, cards: &[String; 2], above: Above) -> anyhow::Result<[String; 2]> {
+    let mut names = cards.clone();
+    for (number, (card, name)) in cards.iter().zip(&mut names).enumerate() {
+        let lines = match above {
+            Above::Nothing => continue,
+            Above::Vlan => {
+                *name = format!("{card}.5");
+                vec![format!("ip link add link {card} name {name} type vlan id 5")]
+            }
+            Above::Bond => {
+                *name = format!("above{number}");
+                vec![
+                    format!("ip link add {name} type bond mode active-backup miimon 100"),
+                    format!("ip link set {card} down"),
+                    format!("ip link set {card} master {name}"),
+                ]
+            }
+        };
+        for line in lines {
+            guest.run(&line)?;
+        }
+        guest.run(&format!("ip link set {name} up"))?;
+    }
+    Ok(names)
+}
+
+/// A far end whose frames are tagged on the wire.
+fn tagging(far: &Namespace) -> anyhow::Result<Shuttle> {
+    far.ip(&["link", "set", "wire", "mtu", FAR_MTU])?;
+    far.ip(&["link", "add", "far", "mtu", FAR_MTU, "type", "veth", "peer", "name", "inner", "mtu", FAR_MTU])?;
+    for name in ["far", "inner"] {
+        // A packet socket sees packets whose checksums and segments were left to a device.
+        command::run(
+            far.command("ethtool").args(["-K", name, "tx", "off", "tso", "off", "gso", "off", "gro", "off"]),
+        )?;
+        far.ip(&["link", "set", name, "up"])?;
+    }
+    let open = |name: &'static str| -> anyhow::Result<PacketSocket> {
+        far.inside(|| PacketSocket::open(name))?.context("cannot open a packet socket")
+    };
+    Ok(Shuttle::new(open("inner")?, open("wire")?, Some([0x81, 0, 0, 5])))
 }
 
 impl Bench {
@@ -58,18 +119,19 @@ impl Bench {
         topology: &mut Topology,
         program: &Path,
         kernel: &Kernel,
-        model: Model,
+        adapter: &Adapter,
     ) -> anyhow::Result<Self> {
         let far = [topology.namespace("fara")?, topology.namespace("farb")?];
         let polder = polder::program()?;
         let polder = polder.to_str().context("the path of `polder` is no text")?;
         let programs = PROGRAMS.into_iter().chain([polder]).collect::<Vec<_>>();
+        let interface = if adapter.above == Above::Vlan { "wire" } else { "far" };
         let card = |index: usize, last: u8| Card {
-            model,
+            model: adapter.model,
             mac: [2, 0x70, 0x6f, 0, 2, last],
-            far_end: FarEnd::Tap { namespace: &far[index], interface: "far" },
+            far_end: FarEnd::Tap { namespace: &far[index], interface },
         };
-        let cards = [card(0, 1), card(1, 2)];
+        let described = [card(0, 1), card(1, 2)];
         let options = Options {
             program,
             modules: MODULES,
@@ -77,21 +139,27 @@ impl Bench {
             programs: &programs,
             memory_mib: 1024,
             processors: 2,
-            cards: &cards,
+            cards: &described,
         };
         let mut guest = Guest::boot(kernel, &options)?;
-        let names = [guest.interface(cards[0].mac)?, guest.interface(cards[1].mac)?];
-        for name in &names {
+        let cards = [guest.interface(described[0].mac)?, guest.interface(described[1].mac)?];
+        for name in &cards {
             guest.run(&format!("ip link set {name} up"))?;
         }
+        let names = lay_above(&mut guest, &cards, adapter.above)?;
+        let shuttles = if adapter.above == Above::Vlan {
+            far.iter().map(tagging).collect::<anyhow::Result<_>>()?
+        } else {
+            Vec::new()
+        };
         let sockets = [Self::far_socket(&far[0], 1)?, Self::far_socket(&far[1], 2)?];
-        Ok(Self { guest, far, sockets, names, process: None })
+        Ok(Self { guest, far, sockets, cards, names, _shuttles: shuttles, process: None })
     }
 
-    /// The far end takes frames with two tags.
+    /// The far end takes frames with two tags, and jumbo frames.
     fn far_socket(far: &Namespace, number: u8) -> anyhow::Result<FarSocket> {
         let mac = [2, 0x6e, 0, 0, 0, number];
-        far.ip(&["link", "set", "far", "mtu", "1600"])?;
+        far.ip(&["link", "set", "far", "mtu", FAR_MTU])?;
         far.ip(&["link", "set", "far", "address", &format!("02:6e:00:00:00:{number:02x}")])?;
         far.ip(&["address", "add", &format!("10.77.0.{number}/24"), "dev", "far"])?;
         // TCP has segments that the cards' MTU allows.
@@ -110,30 +178,56 @@ impl Bench {
 
     /// Writes the gateway's configuration: two ports in a bridge, and `more`.
     pub(super) fn configure(&mut self, more: &str) -> anyhow::Result<()> {
+        self.configure_ports("", "", &format!("[bridge.lan]\nmembers = [\"a\", \"b\"]\n{more}"))
+    }
+
+    /// The same with keys of [gateway], of each port, and other tables behind.
+    pub(super) fn configure_ports(&mut self, gateway: &str, port: &str, more: &str) -> anyhow::Result<()> {
         let [a, b] = &self.names;
-        let text = format!(
-            "version = 1\n[gateway]\ncontrol = \"{SOCKET}\"\n[port.a]\ninterface = \"{a}\"\n\
-             [port.b]\ninterface = \"{b}\"\n[bridge.lan]\nmembers = [\"a\", \"b\"]\n{more}"
-        );
+        self.write(&format!(
+            "{gateway}\n[port.a]\ninterface = \"{a}\"\n{port}\n[port.b]\ninterface = \"{b}\"\n{port}\n{more}"
+        ))
+    }
+
+    /// Writes a configuration: keys of [gateway], and tables.
+    pub(super) fn write(&mut self, more: &str) -> anyhow::Result<()> {
+        let text = format!("version = 1\n[gateway]\ncontrol = \"{SOCKET}\"\n{more}");
         self.guest.ask(&Request::Write(FILE.to_owned(), text)).map(drop)
     }
 
-    /// Has `polder check` judge it.
-    pub(super) fn check(&mut self) -> anyhow::Result<String> {
-        self.run(&format!("polder check {FILE}"))
+    /// Has `polder check` judge it: all that it sees on this machine.
+    pub(super) fn check(&mut self) -> anyhow::Result<Vec<Told>> {
+        let answer = self.guest.try_ask(&Request::run(&format!("polder check {FILE} --json")), ASK)?;
+        // Its status says whether there is a problem, and so does what it found.
+        let line = answer.text.lines().find(|line| line.starts_with('{'));
+        let line = line.with_context(|| command::last_lines(&answer.text, 6))?;
+        let seen = serde_json::from_str::<Value>(line).context("`polder check --json` is not JSON")?;
+        let seen = seen.get("preflight").and_then(Value::as_array).context("no preflight")?;
+        let word = |seen: &Value, key: &str| seen[key].as_str().unwrap_or_default().to_owned();
+        let told = |seen| Told {
+            of: word(seen, "of"),
+            severity: word(seen, "severity"),
+            topic: word(seen, "topic"),
+            text: word(seen, "text"),
+        };
+        Ok(seen.iter().map(told).collect())
     }
 
-    /// Starts the gateway and waits until both ports carry.
+    /// Starts the gateway and waits until all ports carry.
     pub(super) fn start(&mut self) -> anyhow::Result<()> {
+        self.start_within(START)
+    }
+
+    pub(super) fn start_within(&mut self, patience: Duration) -> anyhow::Result<()> {
         let words = ["polder", "run", FILE].map(str::to_owned).to_vec();
         let process = self.guest.ask(&Request::Start(words))?.parse()?;
         self.process = Some(process);
-        let end = clock::now() + START;
+        let end = clock::now() + patience;
         loop {
             let open = |row: &Value| row.get("state").and_then(Value::as_str) == Some("open");
             let ports = self.show("ports").ok();
             let rows = ports.as_ref().and_then(|shown| shown.get("ports")).and_then(Value::as_array);
-            if rows.is_some_and(|rows| rows.len() == 2 && rows.iter().all(open)) {
+            if rows.is_some_and(|rows| rows.len() >= 2 && rows.iter().all(open)) {
                 return Ok(());
             }
             ensure!(clock::now() < end, "polder does not carry: {}", self.said());
@@ -143,9 +237,19 @@ impl Bench {
 
     /// The last words of the gateway.
     pub(super) fn said(&mut self) -> String {
+        command::last_lines(&self.log(), 8)
+    }
+
+    /// All that the gateway has said.
+    pub(super) fn log(&mut self) -> String {
         let Some(process) = self.process else { return String::new() };
-        let said = self.guest.ask(&Request::Read(format!("/tmp/said-{process}"))).unwrap_or_default();
-        command::last_lines(&said, 8)
+        self.guest.ask(&Request::Read(format!("/tmp/said-{process}"))).unwrap_or_default()
+    }
+
+    /// Ends the gateway, whatever it says of it.
+    pub(super) fn end(&mut self) -> anyhow::Result<()> {
+        let Some(process) = self.process.take() else { return Ok(()) };
+        self.guest.try_ask(&Request::Stop(process), ASK).map(drop)
     }
 
     /// Ends the gateway.
@@ -179,7 +283,7 @@ impl Bench {
 
     /// Whether each card takes tags off, as `ethtool -k` says it.
     pub(super) fn tag_offloads(&mut self) -> anyhow::Result<Vec<String>> {
-        let names = self.names.clone();
+        let names = self.cards.clone();
         let line =
             |text: String| text.lines().find(|line| line.starts_with("rx-vlan-offload")).map(str::to_owned);
         names

@@ -28,13 +28,41 @@ pub const KERNELS: [Column; 3] = [
     Column { name: "newest", suite: Some("trixie-backports") },
 ];
 
-/// All network cards, by their names in rows.
-pub const CARDS: [(&str, Model); 7] = [
-    ("virtio", Model::Virtio { queues: 2, offloads: true }),
-    ("virtio_plain", Model::Virtio { queues: 1, offloads: false }),
-    ("e1000", Model::E1000),
-    ("e1000e", Model::E1000e),
-    ("vmxnet3", Model::Vmxnet3),
-    ("igb", Model::Igb),
-    ("rtl8139", Model::Rtl8139),
+/// The interface of the guest's kernel that is a port, above a network card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Above {
+    /// The card itself.
+    Nothing,
+    /// A VLAN interface; the far ends tag.
+    Vlan,
+    /// A bond with the card as its one member.
+    Bond,
+}
+
+/// A network card of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Adapter {
+    /// Its name in rows.
+    pub name: &'static str,
+    /// What the emulator shows.
+    pub model: Model,
+    /// What stands between it and the gateway.
+    pub above: Above,
+}
+
+const fn plain(name: &'static str, model: Model) -> Adapter {
+    Adapter { name, model, above: Above::Nothing }
+}
+
+/// All network cards.
+pub const CARDS: [Adapter; 9] = [
+    plain("virtio", Model::Virtio { queues: 2, offloads: true }),
+    plain("virtio_plain", Model::Virtio { queues: 1, offloads: false }),
+    plain("e1000", Model::E1000),
+    Adapter { name: "e1000_vlan", model: Model::E1000, above: Above::Vlan },
+    Adapter { name: "e1000_bond", model: Model::E1000, above: Above::Bond },
+    plain("e1000e", Model::E1000e),
+    plain("vmxnet3", Model::Vmxnet3),
+    plain("igb", Model::Igb),
+    plain("rtl8139", Model::Rtl8139),
 ];

@@ -2,14 +2,23 @@
 
 mod bench;
 mod cells;
+mod changes;
 mod checks;
+mod forward;
 mod frames;
+mod judge;
+mod layers;
+pub mod page;
+mod rates;
+mod shuttle;
 
-pub use cells::{CARDS, Column, KERNELS};
+pub use cells::{Above, Adapter, CARDS, Column, KERNELS};
+pub use forward::forward;
 
 use super::{Goal, Promise, Run, Scenario};
 use crate::clock;
-use crate::guest::{Kernel, Model};
+use crate::guest::Kernel;
+use crate::meters::statistics::Samples;
 use crate::report::Better;
 use crate::topology::Topology;
 use anyhow::Context as _;
@@ -21,8 +30,18 @@ use std::time::Duration;
 const CELLS: &str = "nics.cells";
 const INJECTED: &str = "nics.injected_frames";
 const INJECTED_CONTROL: &str = "nics.injected_frames.control";
+const INJECTED_METER: &str = "nics.injected_frames.meter";
 const UNTAGGED: &str = "nics.untagged_leaks";
 const UNTAGGED_CONTROL: &str = "nics.untagged_leaks.control";
+const FALSE_ALARMS: &str = "nics.check.false_alarms";
+const MISSED: &str = "nics.check.missed";
+/// Rows that count over all cells: a report of several parts has their sums.
+pub const SUMS: [&str; 8] =
+    [CELLS, INJECTED, INJECTED_CONTROL, INJECTED_METER, UNTAGGED, UNTAGGED_CONTROL, FALSE_ALARMS, MISSED];
+/// The middle of a row's name behind that of its cell.
+const PASSED: &str = "checks_passed";
+const FAILED: &str = "checks_failed";
+const RATIO: &str = "tcp_ratio_vs_bridge";
 
 const fn promise(name: &'static str, unit: &'static str, better: Better, goal: Goal) -> Promise {
     Promise { name, unit, better, goal }
@@ -35,12 +54,16 @@ macro_rules! promises {
             $($(
                 promise(concat!("nics.", $kernel, ".", $card, ".checks_passed"), "checks", Better::Higher, Goal::None),
                 promise(concat!("nics.", $kernel, ".", $card, ".checks_failed"), "checks", Better::Lower, Goal::Value(0.0)),
+                promise(concat!("nics.", $kernel, ".", $card, ".tcp_ratio_vs_bridge"), "ratio", Better::Higher, Goal::None),
             )*)*
             promise(CELLS, "cells", Better::Higher, Goal::Value(15.0)),
             promise(INJECTED, "frames", Better::Lower, Goal::Value(0.0)),
             promise(INJECTED_CONTROL, "frames", Better::Higher, Goal::Value(1.0)),
+            promise(INJECTED_METER, "frames", Better::Higher, Goal::Value(1.0)),
             promise(UNTAGGED, "frames", Better::Lower, Goal::Value(0.0)),
             promise(UNTAGGED_CONTROL, "frames", Better::Higher, Goal::Value(1.0)),
+            promise(FALSE_ALARMS, "warnings", Better::Lower, Goal::Value(0.0)),
+            promise(MISSED, "failures", Better::Lower, Goal::Value(0.0)),
         ]
     };
 }
@@ -51,9 +74,9 @@ pub(super) const SCENARIO: Scenario = Scenario {
     about: "guests with Debian's kernels and emulated network cards: Polder with defaults on each driver",
     needs_root: true,
     promises: promises! {
-        "stable": "virtio" "virtio_plain" "e1000" "e1000e" "vmxnet3" "igb" "rtl8139";
-        "backports": "virtio" "virtio_plain" "e1000" "e1000e" "vmxnet3" "igb" "rtl8139";
-        "newest": "virtio" "virtio_plain" "e1000" "e1000e" "vmxnet3" "igb" "rtl8139";
+        "stable": "virtio" "virtio_plain" "e1000" "e1000_vlan" "e1000_bond" "e1000e" "vmxnet3" "igb" "rtl8139";
+        "backports": "virtio" "virtio_plain" "e1000" "e1000_vlan" "e1000_bond" "e1000e" "vmxnet3" "igb" "rtl8139";
+        "newest": "virtio" "virtio_plain" "e1000" "e1000_vlan" "e1000_bond" "e1000e" "vmxnet3" "igb" "rtl8139";
     },
     measure,
 };
@@ -74,11 +97,25 @@ pub struct CellVerdict {
     /// Frames of a sender that only payloads name.
     pub injected: usize,
     /// The same when frames were sent in two parts: what the meter has to find.
+    pub injected_meter: usize,
+    /// The same with zero copy in slots that the driver may shorten, without Polder's guard.
     pub injected_control: usize,
+    /// The last words of the program without the guard.
+    pub plain: String,
     /// Frames that lost their tag.
     pub untagged: usize,
     /// The same with the offload switched on behind Polder's back: what the meter has to find.
     pub untagged_control: usize,
+    /// Checks that the cell cannot be asked, and why.
+    pub not_run: Vec<String>,
+    /// Warnings of `polder check` that did not come true, or stayed with their cure.
+    pub false_alarms: Vec<String>,
+    /// What went wrong without a warning of `polder check`.
+    pub missed: Vec<String>,
+    /// TCP in Mbit/s, both ways added, through Polder and through the bridge of the guest's kernel, in turns.
+    pub rates: Vec<[f64; 2]>,
+    /// Time from kill -9 until the kernel answered by the interface.
+    pub after_kill: Option<Duration>,
     /// What it took.
     pub took: Duration,
 }
@@ -87,8 +124,8 @@ pub struct CellVerdict {
 ///
 /// # Errors
 /// What is missing, and how to get it.
-pub fn available(kernel: &Kernel, model: Model) -> anyhow::Result<()> {
-    bench::available(kernel, model)
+pub fn available(kernel: &Kernel, adapter: &Adapter) -> anyhow::Result<()> {
+    bench::available(kernel, adapter)
 }
 
 /// Boots a guest with two cards of a model and examines Polder between them. `program` is `polder-lab`; of all lengths
@@ -99,15 +136,16 @@ pub fn available(kernel: &Kernel, model: Model) -> anyhow::Result<()> {
 pub fn examine(
     program: &Path,
     kernel: &Kernel,
-    model: Model,
-    stride: usize,
+    adapter: &Adapter,
+    (stride, turns): (usize, (usize, usize)),
     says: &dyn Fn(&str),
 ) -> anyhow::Result<CellVerdict> {
     let start = clock::now();
     let mut topology = Topology::new()?;
     says("boots");
-    let mut bench = Bench::boot(&mut topology, program, kernel, model)?;
-    let mut cell = Cell { bench: &mut bench, stride, verdict: CellVerdict::default() };
+    let mut bench = Bench::boot(&mut topology, program, kernel, adapter)?;
+    let mut cell =
+        Cell { bench: &mut bench, stride, turns, told: Vec::new(), verdict: CellVerdict::default() };
     cell.examine(says)?;
     let mut verdict = cell.verdict;
     bench.guest.power_off()?;
@@ -119,72 +157,115 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     run.place("the guest", "any", "two emulated processors");
     run.place("the far ends", "any", "TAPs in namespaces");
-    let (mut whole, mut cells, mut not_run) = (CellVerdict::default(), 0_usize, Vec::new());
+    let (mut ran, mut not_run) = (Vec::new(), Vec::new());
     for column in KERNELS {
         let kernel = column.find();
-        for (card, model) in CARDS {
-            let rows = ["passed", "failed"].map(|what| format!("nics.{}.{card}.checks_{what}", column.name));
-            let totals = [CELLS, INJECTED, INJECTED_CONTROL, UNTAGGED, UNTAGGED_CONTROL];
-            if !run.wants_any(&[&rows[0], &rows[1]]) && !run.wants_any(&totals) {
+        for adapter in CARDS {
+            let name = format!("nics.{}.{}", column.name, adapter.name);
+            let rows = [PASSED, FAILED, RATIO].map(|what| format!("{name}.{what}"));
+            if !run.wants_any(&rows.each_ref().map(String::as_str)) && !run.wants_any(&SUMS) {
                 continue;
             }
             if run.is_out_of_time() {
-                run.leave_out(format!("{card} with the kernel `{}`: out of time", column.name));
+                run.leave_out(format!("{} with the kernel `{}`: out of time", adapter.name, column.name));
                 continue;
             }
-            let says = |what: &str| run.says(&format!("{} {card}: {what}", column.name));
-            let stride = run.quick_or(29, 1);
-            let verdict = match &kernel {
-                Err(reason) => Err(anyhow::anyhow!("{reason:#}")),
-                Ok(kernel) => available(kernel, model)
-                    .and_then(|()| examine(&program, kernel, model, stride, &says))
-                    .map(|verdict| (kernel.version().to_owned(), verdict)),
-            };
+            let verdict = measure_cell(run, &program, kernel.as_ref(), column, &adapter);
             crate::interrupt::check()?;
             match verdict {
                 Ok((version, verdict)) => {
-                    cells += 1;
                     record(run, &rows, &version, &verdict);
-                    whole.frames += verdict.frames;
-                    whole.injected += verdict.injected;
-                    whole.injected_control += verdict.injected_control;
-                    whole.untagged += verdict.untagged;
-                    whole.untagged_control += verdict.untagged_control;
+                    ran.push((name, verdict));
                 }
                 Err(reason) => {
                     rows.iter().for_each(|row| run.missing(row, format!("{reason:#}")));
-                    not_run.push(format!("{card} with {}", column.name));
+                    not_run.push(name);
                 }
             }
         }
     }
-    totals(run, &whole, cells, &not_run);
+    totals(run, &ran, &not_run);
     Ok(())
 }
 
-fn record(run: &mut Run, [passed, failed]: &[String; 2], version: &str, verdict: &CellVerdict) {
+fn measure_cell(
+    run: &Run,
+    program: &Path,
+    kernel: Result<&Kernel, &anyhow::Error>,
+    column: Column,
+    adapter: &Adapter,
+) -> anyhow::Result<(String, CellVerdict)> {
+    let kernel = kernel.map_err(|reason| anyhow::anyhow!("{reason:#}"))?;
+    available(kernel, adapter)?;
+    let says = |what: &str| run.says(&format!("{} {}: {what}", column.name, adapter.name));
+    let (stride, turns) = run.quick_or((29, (1, 1)), (7, (3, 2)));
+    let verdict = examine(program, kernel, adapter, (stride, turns), &says)?;
+    Ok((kernel.version().to_owned(), verdict))
+}
+
+fn record(run: &mut Run, [passed, failed, ratio]: &[String; 3], version: &str, verdict: &CellVerdict) {
     let CellVerdict { mode, frames, took, .. } = verdict;
     run.record_one(passed, count(verdict.passed.len()));
-    run.remark(passed, format!("{version}; {mode}; {frames} frames; {:.0} s", took.as_secs_f64()));
+    let mut said = format!("{version}; {mode}; {frames} frames; {:.0} s", took.as_secs_f64());
+    if let Some(time) = verdict.after_kill {
+        said += &format!("; kernel back {:.1} s after kill -9", time.as_secs_f64());
+    }
+    if !verdict.not_run.is_empty() {
+        said += &format!("; not run: {}", verdict.not_run.join("; "));
+    }
+    run.remark(passed, said);
     run.record_one(failed, count(verdict.failed.len()));
     if !verdict.failed.is_empty() {
         run.remark(failed, verdict.failed.join("; "));
     }
+    let mut ratios = Samples::new();
+    verdict.rates.iter().for_each(|[ours, theirs]| ratios.push(ours / theirs));
+    if ratios.count() == 0 {
+        return run.missing(ratio, "nothing was measured");
+    }
+    run.record(ratio, &ratios);
+    let rates = verdict.rates.iter().map(|[ours, theirs]| format!("{ours:.0} : {theirs:.0}"));
+    run.remark(
+        ratio,
+        format!("Mbit/s, Polder : bridge, both ways added: {}", rates.collect::<Vec<_>>().join(", ")),
+    );
 }
 
-fn totals(run: &mut Run, whole: &CellVerdict, cells: usize, not_run: &[String]) {
-    run.record_one(CELLS, count(cells));
+fn totals(run: &mut Run, ran: &[(String, CellVerdict)], not_run: &[String]) {
+    if ran.is_empty() {
+        return run.skip(&SUMS, "no cell has run");
+    }
+    let sum = |of: fn(&CellVerdict) -> usize| count(ran.iter().map(|(_, verdict)| of(verdict)).sum());
+    run.record_one(CELLS, count(ran.len()));
     if !not_run.is_empty() {
         run.remark(CELLS, format!("not run: {}", not_run.join(", ")));
     }
-    if cells == 0 {
-        return run.skip(&[INJECTED, INJECTED_CONTROL, UNTAGGED, UNTAGGED_CONTROL], "no cell has run");
+    run.record_one(INJECTED, sum(|verdict| verdict.injected));
+    run.remark(INJECTED, format!("{} frames were compared", sum(|verdict| verdict.frames)));
+    run.record_one(INJECTED_CONTROL, sum(|verdict| verdict.injected_control));
+    let by = ran.iter().filter(|(_, verdict)| verdict.injected_control > 0);
+    let by = by.map(|(name, _)| name.clone());
+    let others = ran.iter().filter(|(_, verdict)| verdict.injected_control == 0 && !verdict.plain.is_empty());
+    let others = others.map(|(name, verdict)| format!("{name} none: {}", verdict.plain));
+    run.remark(INJECTED_CONTROL, by.chain(others).collect::<Vec<_>>().join("; "));
+    run.record_one(INJECTED_METER, sum(|verdict| verdict.injected_meter));
+    run.record_one(UNTAGGED, sum(|verdict| verdict.untagged));
+    run.record_one(UNTAGGED_CONTROL, sum(|verdict| verdict.untagged_control));
+    let said = |of: fn(&CellVerdict) -> &Vec<String>| {
+        let each = ran
+            .iter()
+            .flat_map(|(name, verdict)| of(verdict).iter().map(move |text| format!("{name}: {text}")));
+        each.collect::<Vec<_>>().join("; ")
+    };
+    for (row, number, texts) in [
+        (FALSE_ALARMS, sum(|verdict| verdict.false_alarms.len()), said(|verdict| &verdict.false_alarms)),
+        (MISSED, sum(|verdict| verdict.missed.len()), said(|verdict| &verdict.missed)),
+    ] {
+        run.record_one(row, number);
+        if !texts.is_empty() {
+            run.remark(row, texts);
+        }
     }
-    run.record_one(INJECTED, count(whole.injected));
-    run.remark(INJECTED, format!("{} frames were compared", whole.frames));
-    run.record_one(INJECTED_CONTROL, count(whole.injected_control));
-    run.record_one(UNTAGGED, count(whole.untagged));
-    run.record_one(UNTAGGED_CONTROL, count(whole.untagged_control));
 }
 
 fn count(number: usize) -> f64 {
