@@ -26,6 +26,8 @@ fn shorter_mtu(cell: &mut Cell<'_>) -> anyhow::Result<()> {
     set_mtu(cell.bench, SHORT)?;
     ping(cell.bench, 2)?;
     cell.frames_of(&[SHORTEST, 1000, SHORT + HEADER])?;
+    // The gateway looks at its interfaces every second, and follows then.
+    interrupt::sleep(Duration::from_millis(1500))?;
     let [a, b] = &cell.bench.sockets;
     let too_long = exchange(a, b, &[frame(a.mac, b.mac, &[], LONGEST, 3)])?;
     set_mtu(cell.bench, 1500)?;
