@@ -21,7 +21,7 @@ const _: () = assert!(MAGAZINE.is_multiple_of(2));
 const LINE: usize = 8;
 
 /// The free slots of one region that no pool has.
-pub(crate) struct Depot {
+pub(crate) struct MagazineDepot {
     /// Both heads on one line: an exchange uses both.
     heads: CachePadded<Heads>,
     links: Links,
@@ -39,7 +39,7 @@ struct Heads {
     last: Head,
 }
 
-impl Depot {
+impl MagazineDepot {
     /// An empty depot with room for `slots`.
     pub(crate) fn new(slots: u32) -> Self {
         let magazine = magazine_for(slots);
@@ -178,9 +178,9 @@ fn magazine_for(slots: u32) -> u16 {
 const MOST: u16 = MAGAZINE as u16;
 const _: () = assert!(MOST as usize == MAGAZINE);
 
-impl core::fmt::Debug for Depot {
+impl core::fmt::Debug for MagazineDepot {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        formatter.debug_struct("Depot").field("level", &self.level()).finish_non_exhaustive()
+        formatter.debug_struct("MagazineDepot").field("level", &self.level()).finish_non_exhaustive()
     }
 }
 
@@ -193,9 +193,9 @@ mod loom_tests {
     #[test]
     fn a_slot_is_exchanged_and_not_lost() {
         loom::model(|| {
-            let depot = Arc::new(Depot::new(4));
-            let put = |depot: &Depot, slots: &[u32]| depot.put(slots, |&slot| slot);
-            let get = |depot: &Depot, slots: &mut [u32; MAGAZINE]| depot.get(slots, |slot| slot);
+            let depot = Arc::new(MagazineDepot::new(4));
+            let put = |depot: &MagazineDepot, slots: &[u32]| depot.put(slots, |&slot| slot);
+            let get = |depot: &MagazineDepot, slots: &mut [u32; MAGAZINE]| depot.get(slots, |slot| slot);
             assert_eq!([put(&depot, &[0, 1]), put(&depot, &[2, 3])], [2, 2]);
             let other = Arc::clone(&depot);
             let thread = loom::thread::spawn(move || {

@@ -108,12 +108,12 @@ impl Region {
     /// The class of a slot.
     fn class_of(&self, index: u32) -> Class {
         let [control, data] = CLASSES;
-        if self.stock(control).numbers().contains(&index) { control } else { data }
+        if self.reserve(control).numbers().contains(&index) { control } else { data }
     }
 
     /// The slot that a class's file begins with.
     fn first_in_file(&self, class: Class) -> u32 {
-        if self.has_one_file() { 0 } else { self.stock(class).numbers().start }
+        if self.has_one_file() { 0 } else { self.reserve(class).numbers().start }
     }
 }
 
@@ -121,12 +121,12 @@ impl Region {
 mod tests {
     use super::*;
     use crate::{
-        BufferManager, BufferOptions, ClassBuffers, ClassOptions, FragmentOptions, Marks, Stocking, Supply,
-        Whereabouts,
+        AllocationPolicy, BufferManager, BufferOptions, ClassBuffers, ClassOptions, FragmentOptions, Marks,
+        ReserveOptions, Whereabouts,
     };
 
-    fn manager(supply: Supply) -> BufferManager {
-        let frames = |slots| ClassOptions { slots, supply, stocking: Stocking::default() };
+    fn manager(policy: AllocationPolicy) -> BufferManager {
+        let frames = |slots| ClassOptions { slots, policy, reserve_options: ReserveOptions::default() };
         let fragments = Some(FragmentOptions { blocks: 4, ..FragmentOptions::default() });
         let class = |slots| ClassBuffers { frames: frames(slots), fragments };
         let options =
@@ -138,8 +138,8 @@ mod tests {
     /// classes share a file or have one each.
     #[test]
     fn what_another_process_writes_comes_back() {
-        for supply in [Supply::Fixed, Supply::Growing(Marks::for_target(16))] {
-            let manager = manager(supply);
+        for policy in [AllocationPolicy::Fixed, AllocationPolicy::Growing(Marks::for_target(16))] {
+            let manager = manager(policy);
             let mut lender = manager.lender();
             for class in CLASSES {
                 let mut pool = manager.pool(class);
@@ -162,7 +162,7 @@ mod tests {
     /// What the other process says is not believed: twice, another class, elsewhere, nowhere.
     #[test]
     fn what_was_not_lent_is_not_taken_back() {
-        let manager = manager(Supply::Growing(Marks::for_target(16)));
+        let manager = manager(AllocationPolicy::Growing(Marks::for_target(16)));
         let (mut pool, mut lender) = (manager.pool(Class::Data), manager.lender());
         let loan = lender.lend(pool.take().expect("a free frame")).expect("a slot of the region");
         let offsets = [loan.offset + 2048, u64::MAX, u64::MAX / 2048 * 2048, 80 * 2048];
@@ -178,7 +178,7 @@ mod tests {
     /// Only a slot with one name is lent; and when the process is gone, everything is home again.
     #[test]
     fn only_slots_are_lent_and_all_come_home() {
-        let manager = manager(Supply::Fixed);
+        let manager = manager(AllocationPolicy::Fixed);
         let (mut pool, mut lender) = (manager.pool(Class::Data), manager.lender());
         let fragment = pool.take_for(100).expect("a fragment");
         pool.release_frame(lender.lend(fragment).expect_err("a fragment has no file"));

@@ -28,7 +28,7 @@
 //!
 //! # What an auditor reads
 //! `unsafe` stands in six files: `mapping` (memory from the system), `table` (addresses of frames),
-//! `batch` (packets are written where they stay, and moved from there), `ring` (cells of the hand-off ring), `pull` (boxes in
+//! `batch` (packets are written where they stay, and moved from there), `ring` (cells of the hand-off ring), `work_queue` (boxes in
 //! a queue that any thread empties) and `prefetch` (hints). Everything else is safe code over them.
 //!
 //! # Ownership in one paragraph
@@ -37,40 +37,41 @@
 //! move of the slot. Dropping a frame is legal anywhere and sends the slot home over a list that any
 //! thread may push to; it is counted in [`Region::strays`], because the steady path releases in bulk.
 
+mod aliases;
 mod batch;
 mod bits;
-mod book;
 mod depot;
-mod doze;
+mod eventcount;
 mod fragment;
 mod frame;
-mod home;
 mod lend;
 mod manager;
 mod mapping;
-mod names;
 mod packet;
+mod policy;
 mod pool;
+mod pool_counters;
 mod prefetch;
-pub mod pull;
 mod rates;
 mod region;
 mod reload;
+mod remote_free;
+pub mod reorder;
 mod reserve;
 pub mod ring;
+mod slot_reserve;
 pub mod snapshot;
 mod stack;
-mod stock;
-mod supply;
 mod switches;
 mod sync;
 mod table;
 mod trace;
-pub mod turnstile;
+pub mod work_queue;
 
+pub use aliases::SHARED_FRAMES;
 pub use batch::{BATCH, Batch};
 pub use depot::MAGAZINE;
-pub use doze::Doze;
+pub use eventcount::EventCount;
 pub use fragment::{FragmentMemory, FragmentOptions, Fragments, SharedFragments};
 pub use frame::Frame;
 pub use lend::{Lender, Loan, NotLent};
@@ -78,16 +79,15 @@ pub use manager::{
     Account, BufferManager, BufferOptions, ClassBuffers, Gauge, Kind, WHEREABOUTS, Whereabouts,
 };
 pub use mapping::large_vec;
-pub use names::SHARED_FRAMES;
 pub use packet::{
     ChecksumState, Fronts, HEADROOM, NO_PORT, NoRoom, Packet, PortId, Segment, Segmentation,
     SegmentationKind, Segments, Tail,
 };
+pub use policy::{AllocationPolicy, ReserveOptions};
 pub use pool::Pool;
 pub use prefetch::prefetch;
 pub use rates::Rates;
 pub use region::{CLASSES, Class, ClassOptions, Region, RegionError, RegionOptions};
 pub use reload::{Reloader, Waker};
 pub use reserve::{Marks, ReserveCounts};
-pub use supply::{Stocking, Supply};
 pub use switches::Switches;

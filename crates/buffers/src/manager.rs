@@ -6,11 +6,11 @@
 
 use crate::fragment::{FragmentMemory, FragmentOptions, SharedFragments};
 use crate::lend::Lender;
+use crate::policy::{AllocationPolicy, Reloadable};
 use crate::pool::Pool;
 use crate::region::{CLASSES, Class, ClassOptions, Region, RegionError};
 use crate::reload::Reloader;
 use crate::reserve::ReserveCounts;
-use crate::supply::{Stock, Supply};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -108,31 +108,32 @@ impl BufferManager {
     /// What has to run, each on a thread of its own, the first one at a higher priority: reloaders for
     /// all memory that grows. Called once.
     pub fn reloaders(&self) -> Vec<Reloader> {
-        let stocks = CLASSES.map(|class| self.stocks(class));
+        let buffers = CLASSES.map(|class| self.buffers(class));
         let groups = if self.options.splits_reload {
-            stocks.into_iter().collect::<Vec<_>>()
+            buffers.into_iter().collect::<Vec<_>>()
         } else {
-            vec![stocks.into_iter().flatten().collect()]
+            vec![buffers.into_iter().flatten().collect()]
         };
-        let groups = groups.into_iter().filter(|stocks| !stocks.is_empty());
-        groups.map(|stocks| Reloader::new(self.region.clone(), stocks, self.options.patience)).collect()
+        let groups = groups.into_iter().filter(|buffers| !buffers.is_empty());
+        groups.map(|buffers| Reloader::new(self.region.clone(), buffers, self.options.patience)).collect()
     }
 
     /// What of a class grows.
-    fn stocks(&self, class: Class) -> Vec<Arc<dyn Stock>> {
+    fn buffers(&self, class: Class) -> Vec<Arc<dyn Reloadable>> {
         let options = self.class_options(class);
-        let mut stocks: Vec<Arc<dyn Stock>> = Vec::new();
-        let is_reloaded =
-            |supply, stocking: crate::Stocking| matches!(supply, Supply::Growing(_)) && stocking.is_reloaded;
-        if is_reloaded(options.frames.supply, options.frames.stocking) {
-            stocks.push(self.region.stock(class).clone());
+        let mut buffers: Vec<Arc<dyn Reloadable>> = Vec::new();
+        let is_reloaded = |policy, reserve_options: crate::ReserveOptions| {
+            matches!(policy, AllocationPolicy::Growing(_)) && reserve_options.is_reloaded
+        };
+        if is_reloaded(options.frames.policy, options.frames.reserve_options) {
+            buffers.push(self.region.reserve(class).clone());
         }
         if let Some((memory, options)) = self.fragments(class).zip(options.fragments)
-            && is_reloaded(options.supply, options.stocking)
+            && is_reloaded(options.policy, options.reserve_options)
         {
-            stocks.push(memory.stock().clone());
+            buffers.push(memory.reserve().clone());
         }
-        stocks
+        buffers
     }
 
     fn class_options(&self, class: Class) -> ClassBuffers {
@@ -172,10 +173,10 @@ impl BufferManager {
     }
 
     fn account_of_frames(&self, class: Class) -> Account {
-        let stock = self.region.stock(class);
-        let (takings, numbers) = (stock.books().takings(), stock.numbers());
-        let (cold, waiting) = stock.sleeping();
-        let level = stock.level();
+        let reserve = self.region.reserve(class);
+        let (counts, numbers) = (reserve.counters().counts(), reserve.numbers());
+        let (cold, waiting) = reserve.sleeping();
+        let level = reserve.level();
         Account {
             class,
             kind: Kind::Frames,
@@ -183,30 +184,30 @@ impl BufferManager {
             cold,
             bytes: u64::from(numbers.end - numbers.start - cold) * u64::from(self.region.slot_bytes()),
             reserve: level + waiting,
-            cached: takings.cached,
-            taken: takings.taken,
-            exhausted: takings.exhausted,
-            events: stock.reserve().counts(level),
+            cached: counts.cached,
+            taken: counts.taken,
+            exhausted: counts.exhausted,
+            events: reserve.reserve().counts(level),
             strays: self.region.strays(),
         }
     }
 
     fn account_of_fragments(&self, class: Class) -> Option<Account> {
         let memory = self.fragments(class)?;
-        let stock = memory.stock();
-        let ((large, pages), cold) = (stock.free(), stock.cold());
-        let takings = memory.takings();
+        let reserve = memory.reserve();
+        let ((large, pages), cold) = (reserve.free(), reserve.cold());
+        let counts = memory.counts();
         Some(Account {
             class,
             kind: Kind::Blocks,
-            total: stock.count(),
+            total: reserve.count(),
             cold,
-            bytes: stock.bytes(cold),
+            bytes: reserve.bytes(cold),
             reserve: large + pages,
-            cached: takings.cached,
-            taken: takings.taken,
-            exhausted: takings.exhausted,
-            events: stock.events(),
+            cached: counts.cached,
+            taken: counts.taken,
+            exhausted: counts.exhausted,
+            events: reserve.events(),
             strays: memory.strays(),
         })
     }

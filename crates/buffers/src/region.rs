@@ -3,11 +3,11 @@
 //! A region is unmapped only when all its slots are home; as long as a frame lives, its bytes do too.
 
 use crate::frame::SlotKind;
-use crate::home::HomeList;
 use crate::mapping::Memory;
+use crate::policy::{AllocationPolicy, ReserveOptions};
 use crate::pool::Pool;
-use crate::stock::SlotStock;
-use crate::supply::{Stocking, Supply};
+use crate::remote_free::RemoteFreeList;
+use crate::slot_reserve::SlotReserve;
 use crate::table::{self, Keeper};
 use core::num::NonZeroU16;
 use core::panic::Location;
@@ -41,15 +41,15 @@ pub struct ClassOptions {
     /// Number of slots, rounded up to whole pages for the control class.
     pub slots: u32,
     /// How they are supplied.
-    pub supply: Supply,
-    /// Which techniques their stock uses.
-    pub stocking: Stocking,
+    pub policy: AllocationPolicy,
+    /// Which techniques their reserve uses.
+    pub reserve_options: ReserveOptions,
 }
 
 impl ClassOptions {
     /// Slots that are all there from the start and stay.
     pub fn fixed(slots: u32) -> Self {
-        Self { slots, supply: Supply::Fixed, stocking: Stocking::default() }
+        Self { slots, policy: AllocationPolicy::Fixed, reserve_options: ReserveOptions::default() }
     }
 }
 
@@ -98,7 +98,7 @@ struct Inner {
     slot_bytes: u32,
     memory: Arc<Memory>,
     /// By class, in the order of [`CLASSES`].
-    stocks: [Arc<SlotStock>; 2],
+    reserves: [Arc<SlotReserve>; 2],
 }
 
 impl Region {
@@ -134,20 +134,20 @@ impl Region {
         };
         let border = slots - data.slots;
         let bytes = slots as usize * slot_bytes as usize;
-        let is_fixed = [control, data].iter().all(|class| matches!(class.supply, Supply::Fixed));
+        let is_fixed = [control, data].iter().all(|class| matches!(class.policy, AllocationPolicy::Fixed));
         let parts = [border, data.slots].map(|slots| slots as usize * slot_bytes as usize);
         let memory = if is_fixed { Memory::map(bytes) } else { Memory::map_parts(parts) };
         let no_memory = |source| RegionError::Map { bytes, source };
         let memory = Arc::new(memory.map_err(no_memory)?);
         let shift = slot_bytes.trailing_zeros();
-        let stock = |numbers, class: ClassOptions| {
-            SlotStock::new(&memory, numbers, shift, class.supply, class.stocking)
+        let reserve = |numbers, class: ClassOptions| {
+            SlotReserve::new(&memory, numbers, shift, class.policy, class.reserve_options)
                 .map_err(no_memory)
                 .map(Arc::new)
         };
-        let stocks = [stock(0..border, control)?, stock(border..slots, data)?];
-        let id = table::register(&memory, shift, slots, Keeper::Slots(HomeList::new(slots)))?;
-        Ok(Self { inner: Arc::new(Inner { id, slots, slot_bytes, memory, stocks }) })
+        let reserves = [reserve(0..border, control)?, reserve(border..slots, data)?];
+        let id = table::register(&memory, shift, slots, Keeper::Slots(RemoteFreeList::new(slots)))?;
+        Ok(Self { inner: Arc::new(Inner { id, slots, slot_bytes, memory, reserves }) })
     }
 
     /// The identity that frames of this region carry.
@@ -185,7 +185,7 @@ impl Region {
     /// The memory file behind the slots of a class, for sharing them with another process. Memory that a
     /// device may hold is one file.
     pub fn file(&self, class: Class) -> BorrowedFd<'_> {
-        let first = self.stock(class).numbers().start.min(self.slots() - 1);
+        let first = self.reserve(class).numbers().start.min(self.slots() - 1);
         self.inner.memory.file(first as usize * self.slot_bytes() as usize)
     }
 
@@ -202,7 +202,7 @@ impl Region {
     /// A cache of free slots of one class for one worker.
     pub fn pool_of(&self, class: Class) -> Pool {
         let kind = SlotKind::new(self.inner.id, class == Class::Control);
-        Pool::new(self.clone(), Arc::clone(self.stock(class)), kind)
+        Pool::new(self.clone(), Arc::clone(self.reserve(class)), kind)
     }
 
     /// Slots that are free: in magazines, on the way home, asleep, or in a pool's cache as last published.
@@ -210,7 +210,7 @@ impl Region {
     /// Equal to [`Region::slots`] when no frame lives. Exact while no worker runs.
     pub fn home(&self) -> u32 {
         self.collect_strays();
-        self.inner.stocks.iter().map(|stock| stock.home()).sum()
+        self.inner.reserves.iter().map(|reserve| reserve.home()).sum()
     }
 
     /// Slots that several packets share, wherever those are.
@@ -229,8 +229,8 @@ impl Region {
     }
 
     /// The slots of one class.
-    pub(crate) fn stock(&self, class: Class) -> &Arc<SlotStock> {
-        let [control, data] = &self.inner.stocks;
+    pub(crate) fn reserve(&self, class: Class) -> &Arc<SlotReserve> {
+        let [control, data] = &self.inner.reserves;
         match class {
             Class::Control => control,
             Class::Data => data,
@@ -250,7 +250,7 @@ impl Region {
 
     /// Puts a free slot on the list home, which has no magazine.
     pub(crate) fn bring_home(&self, slot: u32) {
-        table::home_list(self.inner.id).push(slot);
+        table::remote_free_list(self.inner.id).push(slot);
     }
 
     /// Brings the slots of dropped frames back into circulation.
@@ -261,8 +261,8 @@ impl Region {
 
 impl Inner {
     fn collect(&self) {
-        let list = table::home_list(self.id);
-        let [control, data] = &self.stocks;
+        let list = table::remote_free_list(self.id);
+        let [control, data] = &self.reserves;
         let border = control.numbers().end;
         let (mut of_control, mut of_data) = (Vec::new(), Vec::new());
         list.take_all(|slot| if slot < border { of_control.push(slot) } else { of_data.push(slot) });
@@ -278,7 +278,7 @@ impl core::fmt::Debug for Region {
             .field("id", &self.inner.id)
             .field("slots", &self.inner.slots)
             .field("slot_bytes", &self.inner.slot_bytes)
-            .field("stocks", &self.inner.stocks)
+            .field("reserves", &self.inner.reserves)
             .finish_non_exhaustive()
     }
 }
@@ -286,7 +286,7 @@ impl core::fmt::Debug for Region {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.collect();
-        if self.stocks.iter().map(|stock| stock.take_all()).sum::<u32>() == self.slots {
+        if self.reserves.iter().map(|reserve| reserve.take_all()).sum::<u32>() == self.slots {
             table::close(self.id);
         }
         // Otherwise frames live on without their region; their bytes stay mapped for good.

@@ -1,23 +1,23 @@
 //! The workers that bring memory in before it is needed, and give back what is not.
 //!
-//! A [`Reloader`] serves stocks in the order in which they have asked. Control and data have one each,
+//! A [`Reloader`] serves buffers in the order in which they have asked. Control and data have one each,
 //! on threads of different priority, so that a reload of much data does not delay control (C3). The
 //! threads belong to the gateway; here is what they do.
 
+use crate::policy::Reloadable;
 use crate::region::Region;
-use crate::reserve::Bell;
-use crate::supply::Stock;
+use crate::reserve::ReloadRequest;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// After a reload that failed, how long the system is left alone.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Serves the stocks of one class, or of all.
+/// Serves the buffers of one class, or of all.
 pub struct Reloader {
-    bell: Arc<Bell>,
+    request: Arc<ReloadRequest>,
     region: Region,
-    stocks: Vec<Arc<dyn Stock>>,
+    buffers: Vec<Arc<dyn Reloadable>>,
     /// How long buffers have to be superfluous; `None` for giving nothing back (C4 off).
     patience: Option<Duration>,
     /// When buffers were looked at that may be superfluous, in the clock of [`Reloader::turn`].
@@ -28,7 +28,7 @@ pub struct Reloader {
 
 /// Ends the wait of a [`Reloader`] from another thread.
 #[derive(Clone, Debug)]
-pub struct Waker(Arc<Bell>);
+pub struct Waker(Arc<ReloadRequest>);
 
 impl Waker {
     /// Ends the wait, or the next one if there is none.
@@ -38,27 +38,27 @@ impl Waker {
 }
 
 impl Reloader {
-    pub(crate) fn new(region: Region, stocks: Vec<Arc<dyn Stock>>, patience: Option<Duration>) -> Self {
-        let bell = Arc::new(Bell::default());
-        stocks.iter().for_each(|stock| stock.reserve().connect(&bell));
-        Self { bell, region, stocks, patience, looked: Duration::ZERO, retry: None }
+    pub(crate) fn new(region: Region, buffers: Vec<Arc<dyn Reloadable>>, patience: Option<Duration>) -> Self {
+        let request = Arc::new(ReloadRequest::default());
+        buffers.iter().for_each(|buffers| buffers.reserve().connect(&request));
+        Self { request, region, buffers, patience, looked: Duration::ZERO, retry: None }
     }
 
     /// What ends a wait.
     pub fn waker(&self) -> Waker {
-        Waker(Arc::clone(&self.bell))
+        Waker(Arc::clone(&self.request))
     }
 
     /// Waits until there is something to do; always on the same thread. Without anything that may be
     /// given back, that costs nothing.
     pub fn wait(&self) {
-        self.bell.answer_here();
+        self.request.answer_here();
         // All are looked at: each then rings when it has too much, or is waited for.
-        let has_surplus = |stock: &Arc<dyn Stock>| stock.reserve().has_surplus(|| stock.level());
-        let superfluous = self.stocks.iter().fold(false, |any, stock| any | has_surplus(stock));
+        let has_surplus = |buffers: &Arc<dyn Reloadable>| buffers.reserve().has_surplus(|| buffers.level());
+        let superfluous = self.buffers.iter().fold(false, |any, buffers| any | has_surplus(buffers));
         let patience = self.patience.filter(|_| superfluous);
         let retry = self.retry.map(|_| RETRY);
-        self.bell.wait(patience.into_iter().chain(retry).min());
+        self.request.wait(patience.into_iter().chain(retry).min());
     }
 
     /// Does what is to be done; `now` is the time of any clock that does not go back.
@@ -70,47 +70,47 @@ impl Reloader {
         if self.retry.is_some_and(|at| now >= at) {
             self.retry = None;
         }
-        let (stocks, retry) = (&self.stocks, &mut self.retry);
-        let mut serve = || serve(stocks, retry, now);
+        let (buffers, retry) = (&self.buffers, &mut self.retry);
+        let mut serve = || serve(buffers, retry, now);
         serve();
         if let Some(patience) = self.patience
             && now.saturating_sub(self.looked) >= patience
         {
             self.looked = now;
             // Who needs memory does not wait for what others do not need.
-            stocks.iter().for_each(|stock| give_back(&**stock, &mut serve));
+            buffers.iter().for_each(|buffers| give_back(&**buffers, &mut serve));
         }
     }
 }
 
 /// Reloads what was asked for, in the order of asking.
-fn serve(stocks: &[Arc<dyn Stock>], retry: &mut Option<Duration>, now: Duration) {
+fn serve(buffers: &[Arc<dyn Reloadable>], retry: &mut Option<Duration>, now: Duration) {
     while retry.is_none()
-        && let Some(stock) = first(stocks)
+        && let Some(buffers) = first(buffers)
     {
-        if !reload(stock) {
+        if !reload(buffers) {
             *retry = Some(now + RETRY);
         }
     }
 }
 
-/// The stock that has asked first.
-fn first(stocks: &[Arc<dyn Stock>]) -> Option<&dyn Stock> {
-    let asked = stocks.iter().filter_map(|stock| Some((stock.reserve().asked()?, stock)));
-    asked.min_by_key(|&(ticket, _)| ticket).map(|(_, stock)| &**stock)
+/// The buffers that have asked first.
+fn first(buffers: &[Arc<dyn Reloadable>]) -> Option<&dyn Reloadable> {
+    let asked = buffers.iter().filter_map(|buffers| Some((buffers.reserve().asked()?, buffers)));
+    asked.min_by_key(|&(ticket, _)| ticket).map(|(_, buffers)| &**buffers)
 }
 
 /// Brings in memory until the target is reached; whether the system had enough. What has failed stays
 /// asked for.
-fn reload(stock: &dyn Stock) -> bool {
-    let (reserve, target) = (stock.reserve(), stock.reserve().marks().target);
+fn reload(buffers: &dyn Reloadable) -> bool {
+    let (reserve, target) = (buffers.reserve(), buffers.reserve().marks().target);
     let mut loaded = 0;
     let ended = loop {
-        let level = stock.level();
+        let level = buffers.level();
         if level >= target {
             break Ok(false);
         }
-        match stock.load(target - level) {
+        match buffers.load(target - level) {
             Ok(0) => break Ok(true),
             Ok(count) => loaded += count,
             Err(error) => break Err(error),
@@ -125,11 +125,11 @@ fn reload(stock: &dyn Stock) -> bool {
 }
 
 /// Gives back what was not needed since the last look, in steps with `meanwhile` between them.
-fn give_back(stock: &dyn Stock, meanwhile: &mut dyn FnMut()) {
-    let marks = stock.reserve().marks();
-    let low_water = stock.reserve().low_water(stock.level());
+fn give_back(buffers: &dyn Reloadable, meanwhile: &mut dyn FnMut()) {
+    let marks = buffers.reserve().marks();
+    let low_water = buffers.reserve().low_water(buffers.level());
     if low_water > marks.give_back_above {
-        stock.unload(low_water - marks.target, meanwhile);
+        buffers.unload(low_water - marks.target, meanwhile);
     }
 }
 
@@ -137,7 +137,7 @@ impl core::fmt::Debug for Reloader {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         formatter
             .debug_struct("Reloader")
-            .field("stocks", &self.stocks.len())
+            .field("buffers", &self.buffers.len())
             .field("patience", &self.patience)
             .finish_non_exhaustive()
     }
@@ -152,7 +152,7 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// A stock that writes down what is done with it; while it gives back, another one is used up.
+    /// Buffers that write down what is done with it; while it gives back, another one is used up.
     struct Told {
         reserve: Reserve,
         level: AtomicU32,
@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    impl Stock for Told {
+    impl Reloadable for Told {
         fn reserve(&self) -> &Reserve {
             &self.reserve
         }
@@ -201,17 +201,17 @@ mod tests {
     #[test]
     fn who_needs_memory_does_not_wait_for_what_is_given_back() {
         let done = Arc::new(Mutex::new(Vec::new()));
-        let stock = |level, used_up_meanwhile| Told {
+        let buffers = |level, used_up_meanwhile| Told {
             reserve: Reserve::new(Marks::for_target(30)),
             level: AtomicU32::new(level),
             used_up_meanwhile,
             done: Arc::clone(&done),
         };
-        let needy = Arc::new(stock(30, None));
-        let rich = Arc::new(stock(100, Some(Arc::clone(&needy))));
+        let needy = Arc::new(buffers(30, None));
+        let rich = Arc::new(buffers(100, Some(Arc::clone(&needy))));
         let region = Region::new(RegionOptions { slots: 8, slot_bytes: 2048 }).expect("memory for a test");
-        let stocks: Vec<Arc<dyn Stock>> = vec![rich, needy];
-        let mut reloader = Reloader::new(region, stocks, Some(Duration::from_millis(1)));
+        let buffers: Vec<Arc<dyn Reloadable>> = vec![rich, needy];
+        let mut reloader = Reloader::new(region, buffers, Some(Duration::from_millis(1)));
         reloader.turn(Duration::from_secs(1));
         assert_eq!(
             *done.lock().expect("nobody panics with it"),

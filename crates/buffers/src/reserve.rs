@@ -1,7 +1,7 @@
-//! When a stock of buffers is reloaded, and when it gives memory back.
+//! When a reserve of buffers is reloaded, and when it gives memory back.
 //!
-//! Whoever takes from a stock compares what is left with a mark, and below it rings a bell. It never
-//! waits, and rings once a reload: the bell is answered by a [`Reloader`](crate::Reloader), elsewhere.
+//! Whoever takes from a reserve compares what is left with a mark, and below it asks for a reload. It never
+//! waits, and asks once a reload: the request is answered by a [`Reloader`](crate::Reloader), elsewhere.
 
 use crate::sync::{self, fence};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -64,8 +64,8 @@ const DRY: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Reserve {
     marks: Marks,
-    /// The bell to ring, when somebody answers it.
-    bell: OnceLock<Arc<Bell>>,
+    /// The request to send, when somebody answers it.
+    request: OnceLock<Arc<ReloadRequest>>,
     /// The ticket of a reload that is asked for; 0 for none, [`DRY`] when asking is of no use.
     asked: AtomicU64,
     /// Whether the reloader knows that more are ready than are to be kept.
@@ -84,7 +84,7 @@ impl Reserve {
     pub(crate) fn new(marks: Marks) -> Self {
         Self {
             marks,
-            bell: OnceLock::new(),
+            request: OnceLock::new(),
             asked: AtomicU64::new(0),
             knows_surplus: sync::AtomicBool::new(false),
             low_water: AtomicU32::new(u32::MAX),
@@ -102,8 +102,8 @@ impl Reserve {
     }
 
     /// Sets who answers; only the first one does.
-    pub(crate) fn connect(&self, bell: &Arc<Bell>) {
-        let _ = self.bell.set(Arc::clone(bell));
+    pub(crate) fn connect(&self, request: &Arc<ReloadRequest>) {
+        let _ = self.request.set(Arc::clone(request));
     }
 
     /// Looks at what is left after something was taken; asks for a reload below the mark.
@@ -118,10 +118,10 @@ impl Reserve {
         }
         if level < self.marks.reload_below
             && self.asked.load(Ordering::Relaxed) == 0
-            && let Some(bell) = self.bell.get()
+            && let Some(request) = self.request.get()
         {
-            self.asked.store(bell.ticket(), Ordering::Relaxed);
-            bell.ring();
+            self.asked.store(request.ticket(), Ordering::Relaxed);
+            request.ring();
         }
     }
 
@@ -138,11 +138,11 @@ impl Reserve {
 
     #[cold]
     fn tell_surplus(&self) {
-        let Some(bell) = self.bell.get() else { return };
+        let Some(request) = self.request.get() else { return };
         // With `has_surplus`: either this finds the flag down, or the level that led here is seen there.
         fence(Ordering::SeqCst);
         if !self.knows_surplus.load(Ordering::Relaxed) && !self.knows_surplus.swap(true, Ordering::Relaxed) {
-            bell.ring();
+            request.ring();
         }
     }
 
@@ -206,13 +206,13 @@ impl Reserve {
 
 /// What wakes a reloader. Anybody rings, one thread answers.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
+pub(crate) struct ReloadRequest {
     tickets: AtomicU64,
     rung: sync::AtomicBool,
     answering: sync::Sleeper,
 }
 
-impl Bell {
+impl ReloadRequest {
     /// A number greater than all before, for the order of what is asked.
     fn ticket(&self) -> u64 {
         self.tickets.fetch_add(1, Ordering::Relaxed) + 1
@@ -222,7 +222,7 @@ impl Bell {
     ///
     /// Cost: an atomic operation; a system call when nobody has rung since the last answer.
     pub(crate) fn ring(&self) {
-        // Release pairs with the Acquire in `wait`: who hears the bell sees what was asked. Acquire
+        // Release pairs with the Acquire in `wait`: whoever takes the request sees what was asked. Acquire
         // pairs with the Release there: who rings after a look that heard nothing knows the thread.
         if !self.rung.swap(true, Ordering::AcqRel) {
             self.answering.wake();
@@ -234,7 +234,7 @@ impl Bell {
         self.answering.is_here();
     }
 
-    /// Waits until the bell is rung or the time is over; no time is for ever. By the one thread that
+    /// Waits until a request comes or the time is over; no time is for ever. By the one thread that
     /// answers.
     pub(crate) fn wait(&self, patience: Option<Duration>) {
         // A ring that comes after the look leaves the thread a token, so that the park ends at once.
@@ -256,7 +256,7 @@ mod loom_tests {
         loom::model(|| {
             let marks = Marks { target: 1, reload_below: 0, give_back_above: 1 };
             let reserve = Reserve::new(marks);
-            let _ = reserve.bell.set(std::sync::Arc::new(Bell::default()));
+            let _ = reserve.request.set(std::sync::Arc::new(ReloadRequest::default()));
             let reserve = Arc::new(reserve);
             let level = Arc::new(sync::AtomicU32::new(1));
             let (other_reserve, other_level) = (Arc::clone(&reserve), Arc::clone(&level));
@@ -266,7 +266,7 @@ mod loom_tests {
             });
             let seen = reserve.has_surplus(|| level.load(Ordering::Relaxed));
             thread.join().expect("the other thread does not panic");
-            let told = reserve.bell.get().expect("it was set").rung.load(Ordering::Relaxed);
+            let told = reserve.request.get().expect("it was set").rung.load(Ordering::Relaxed);
             assert!(seen || told, "nobody knows of the surplus");
         });
     }
@@ -275,10 +275,10 @@ mod loom_tests {
     #[test]
     fn no_ring_is_lost() {
         loom::model(|| {
-            let bell = Arc::new(Bell::default());
+            let request = Arc::new(ReloadRequest::default());
             let asked = Arc::new(sync::AtomicU64::new(0));
-            let (other_bell, other_asked) = (Arc::clone(&bell), Arc::clone(&asked));
-            bell.answer_here();
+            let (other_bell, other_asked) = (Arc::clone(&request), Arc::clone(&asked));
+            request.answer_here();
             loom::thread::spawn(move || {
                 for ticket in 1..3 {
                     other_asked.store(ticket, Ordering::Relaxed);
@@ -287,7 +287,7 @@ mod loom_tests {
             });
             // The thread is not joined: the model checker cannot wake a thread that joins another.
             while asked.load(Ordering::Relaxed) < 2 {
-                bell.wait(None);
+                request.wait(None);
             }
         });
     }

@@ -2,12 +2,12 @@
 
 use crate::fragment::FragmentOptions;
 use crate::manager::{BufferOptions, ClassBuffers};
-use crate::supply::Stocking;
+use crate::policy::ReserveOptions;
 
 /// Which techniques the buffers use. By default all of them; what "off" means stands at each.
 ///
 /// They are chosen when buffers are made: the packet path does not ask. C1, C2, C4 and reuse of frames
-/// concern memory that grows ([`Supply::Growing`](crate::Supply)); what a device holds stays as it is.
+/// concern memory that grows ([`AllocationPolicy::Growing`](crate::AllocationPolicy)); what a device holds stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switches {
     /// C1: frames that are released are kept ready; off, each goes back to the system, and the next one
@@ -82,8 +82,8 @@ impl Switches {
         never_cross: 32_768,
     };
 
-    fn stocking(&self, is_pooled: bool) -> Stocking {
-        Stocking { is_pooled, is_reloaded: self.reloads, is_reused: self.reuses }
+    fn reserve_options(&self, is_pooled: bool) -> ReserveOptions {
+        ReserveOptions { is_pooled, is_reloaded: self.reloads, is_reused: self.reuses }
     }
 }
 
@@ -94,7 +94,7 @@ impl BufferOptions {
     pub fn with_switches(self, switches: &Switches) -> Self {
         let class = |class: ClassBuffers| ClassBuffers {
             frames: crate::ClassOptions {
-                stocking: switches.stocking(switches.pools_frames),
+                reserve_options: switches.reserve_options(switches.pools_frames),
                 ..class.frames
             },
             fragments: class.fragments.map(|fragments| fragments.with_switches(switches)),
@@ -121,7 +121,7 @@ impl FragmentOptions {
             reset_when_alone: switches.resets_when_alone,
             held_blocks: switches.held_blocks,
             never_cross: switches.never_cross,
-            stocking: switches.stocking(switches.pools_fragments),
+            reserve_options: switches.reserve_options(switches.pools_fragments),
             ..self
         }
     }
@@ -130,16 +130,16 @@ impl FragmentOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BufferManager, Class, ClassOptions, Marks, Supply};
+    use crate::{AllocationPolicy, BufferManager, Class, ClassOptions, Marks};
     use std::time::Duration;
 
     fn options() -> BufferOptions {
-        let supply = Supply::Growing(Marks::for_target(64));
-        let frames = ClassOptions { slots: 256, supply, stocking: Stocking::default() };
-        let supply = Supply::Growing(Marks::for_target(4));
+        let policy = AllocationPolicy::Growing(Marks::for_target(64));
+        let frames = ClassOptions { slots: 256, policy, reserve_options: ReserveOptions::default() };
+        let policy = AllocationPolicy::Growing(Marks::for_target(4));
         let class = ClassBuffers {
             frames,
-            fragments: Some(FragmentOptions { blocks: 16, supply, ..FragmentOptions::default() }),
+            fragments: Some(FragmentOptions { blocks: 16, policy, ..FragmentOptions::default() }),
         };
         BufferOptions { control: class, data: class, ..BufferOptions::fixed(2048, 0, 0) }
     }

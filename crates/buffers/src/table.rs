@@ -4,12 +4,12 @@
 //! stand in one table, written when a region is created. A line is taken back only when every
 //! frame of its region is home.
 
+use crate::aliases::Aliases;
 use crate::fragment::Blocks;
 use crate::frame::{Frame, Place};
-use crate::home::HomeList;
 use crate::mapping::Memory;
-use crate::names::Names;
 use crate::region::RegionError;
+use crate::remote_free::RemoteFreeList;
 use crate::trace::{Site, Traces};
 use core::num::NonZeroU16;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -22,8 +22,8 @@ const _: () = assert!(REGIONS.is_power_of_two() && REGIONS <= 256);
 /// What stands beside the bytes of a region.
 struct Control {
     keeper: Keeper,
-    names: Names,
-    /// Of the units, and behind them of the names.
+    aliases: Aliases,
+    /// Of the units, and behind them of the aliases.
     links: Box<[Link]>,
     /// Frames that were dropped instead of released.
     strays: AtomicU64,
@@ -35,7 +35,7 @@ struct Control {
 /// Where units go that nobody released through the pool they came from.
 pub(crate) enum Keeper {
     /// Slots: each on a list.
-    Slots(HomeList),
+    Slots(RemoteFreeList),
     /// Fragments: each off the count of its block.
     Blocks(Arc<Blocks>),
 }
@@ -81,9 +81,9 @@ pub(crate) fn register(
     taken[usize::from(id.get())] = true;
     drop(taken);
     let (strays, traces, _memory) = (AtomicU64::new(0), Traces::new(units), Arc::clone(memory));
-    let names = Names::new(units);
-    let links = links(units as usize + names.count());
-    let control = Control { keeper, names, links, strays, traces, _memory };
+    let aliases = Aliases::new(units);
+    let links = links(units as usize + aliases.count());
+    let control = Control { keeper, aliases, links, strays, traces, _memory };
     let entry = entry(id.get());
     // Relaxed is enough: a frame reaches another thread only through something that synchronises
     // (a magazine, a ring, the home list, a spawned thread), and it is made after these stores.
@@ -142,16 +142,16 @@ fn control(region: u16) -> &'static Control {
 }
 
 /// The list home of a region of slots.
-pub(crate) fn home_list(id: NonZeroU16) -> &'static HomeList {
+pub(crate) fn remote_free_list(id: NonZeroU16) -> &'static RemoteFreeList {
     match &control(id.get()).keeper {
         Keeper::Slots(list) => list,
         Keeper::Blocks(_) => unreachable!("the identity of a region of slots"),
     }
 }
 
-/// How many places of a region have several names.
+/// How many places of a region have several aliases.
 pub(crate) fn shared(id: NonZeroU16) -> u32 {
-    control(id.get()).names.places()
+    control(id.get()).aliases.places()
 }
 
 /// How many frames of a region have been dropped instead of released.
@@ -201,29 +201,29 @@ pub(crate) fn send_home(place: Place) {
     }
 }
 
-/// Two names for bytes that the caller has alone.
+/// Two aliases for bytes that the caller has alone.
 pub(crate) fn share(place: Place) -> Option<(Place, Place)> {
-    control(place.region()).names.share(place)
+    control(place.region()).aliases.share(place)
 }
 
 /// One more name of bytes that have several.
 pub(crate) fn share_again(name: Place) -> Option<Place> {
-    control(name.region()).names.share_again(name)
+    control(name.region()).aliases.share_again(name)
 }
 
 /// Ends a name of bytes that had several; their place when it was the last one.
 pub(crate) fn release_name(name: Place) -> Option<Place> {
-    control(name.region()).names.release(name)
+    control(name.region()).aliases.release(name)
 }
 
-/// The place of bytes that had several names, when the caller has the last one.
+/// The place of bytes that had several aliases, when the caller has the last one.
 pub(crate) fn end_sharing(name: Place) -> Option<Place> {
-    control(name.region()).names.end(name)
+    control(name.region()).aliases.end(name)
 }
 
-/// The place of bytes that have several names.
+/// The place of bytes that have several aliases.
 pub(crate) fn target(name: Place) -> Place {
-    control(name.region()).names.target(name)
+    control(name.region()).aliases.target(name)
 }
 
 /// The chain link of a frame.
@@ -239,7 +239,7 @@ pub(crate) fn chained_slot(first: &Frame, place: Place, offset: u16, length: u16
     let _owner = first;
     let (address, length) = locate(place, u32::from(offset), u32::from(length));
     // SAFETY: facts of `locate`; and whoever owns `first` owns what is linked behind it, so the
-    // borrow of `first` covers this frame. Nobody holds `&mut` to bytes with several names: `own`.
+    // borrow of `first` covers this frame. Nobody holds `&mut` to bytes with several aliases: `own`.
     unsafe { core::slice::from_raw_parts(address, length) }
 }
 
@@ -256,7 +256,7 @@ pub(crate) fn slot(frame: &Frame, offset: u32, length: u32) -> &[u8] {
 /// `length` bytes of the frame from `offset`, for writing.
 ///
 /// # Panics
-/// When they are not all in the frame, or have several names.
+/// When they are not all in the frame, or have several aliases.
 #[inline(always)]
 #[expect(unsafe_code, reason = "UNSAFETY: a frame's bytes are reached by address")]
 pub(crate) fn slot_mut(frame: &mut Frame, offset: u32, length: u32) -> &mut [u8] {
@@ -270,7 +270,7 @@ pub(crate) fn slot_mut(frame: &mut Frame, offset: u32, length: u32) -> &mut [u8]
 pub(crate) struct Shelf<'a> {
     /// As [`Place::kind`] has it; 0, which is none, for nothing.
     kind: u32,
-    /// Bytes of each such frame; 0 where bytes have several names.
+    /// Bytes of each such frame; 0 where bytes have several aliases.
     bytes: u32,
     unit_bytes: usize,
     base: *const u8,
@@ -306,7 +306,7 @@ impl<'a> Shelf<'a> {
         }
         let position = place.index() as usize * self.unit_bytes + offset as usize;
         // SAFETY: a frame of this kind exists for as long as the shelf, so its region is the one that was
-        // looked up, and is as it was (`close`); the kind has region, units and names of both frames alike.
+        // looked up, and is as it was (`close`); the kind has region, units and aliases of both frames alike.
         // So facts (1) to (5) of `own` hold for this frame: what it compares is compared above, and a name
         // beside others has no bytes here. The result is inside the mapping that starts at `base`.
         let address = unsafe { self.base.add(position) };
@@ -315,7 +315,7 @@ impl<'a> Shelf<'a> {
     }
 }
 
-/// The address of a range of a frame for reading: facts of `own` but for the names.
+/// The address of a range of a frame for reading: facts of `own` but for the aliases.
 #[inline(always)]
 fn locate(place: Place, offset: u32, length: u32) -> (*mut u8, usize) {
     let address = own(place, offset, length);
@@ -330,12 +330,12 @@ fn locate_shared(place: Place, offset: u32, length: u32) -> *mut u8 {
 
 /// The address of a range of a frame that is the only name of its bytes. Facts for the callers:
 /// (1) `offset + length` is within the frame's units, compared here; (2) the units are within the
-/// mapping, because frames are made from slot numbers below the number of slots (`SlotStock`) and
+/// mapping, because frames are made from slot numbers below the number of slots (`SlotReserve`) and
 /// from pieces of blocks below the number of blocks (`Carver::take`) alone, and `register` has
 /// compared both with the mapping; (3) the mapping lives as long as a frame does: the control block
 /// holds it (`close`); (4) the memory is initialised: a fresh memory file reads as zeros; (5) a name
 /// beside others counts fewer than no units, so there is no address for writing by it; the place that
-/// they lead to is a frame again only when the last one is gone (`Names::release`).
+/// they lead to is a frame again only when the last one is gone (`Aliases::release`).
 #[inline(always)]
 #[expect(unsafe_code, reason = "UNSAFETY: pointer arithmetic inside one mapping")]
 fn own(place: Place, offset: u32, length: u32) -> Option<*mut u8> {

@@ -2,8 +2,8 @@
 //! data, a system without memory, faults of the packet thread.
 
 use polder_buffers::{
-    Account, BufferManager, BufferOptions, Class, ClassBuffers, ClassOptions, FragmentOptions, Frame, Kind,
-    Marks, Pool, Reloader, Stocking, Supply,
+    Account, AllocationPolicy, BufferManager, BufferOptions, Class, ClassBuffers, ClassOptions,
+    FragmentOptions, Frame, Kind, Marks, Pool, Reloader, ReserveOptions,
 };
 use proptest::prelude::*;
 use std::collections::HashSet;
@@ -13,13 +13,13 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_millis(10);
 
 fn growing(slots: u32, target: u32) -> ClassOptions {
-    let supply = Supply::Growing(Marks::for_target(target));
-    ClassOptions { slots, supply, stocking: Stocking::default() }
+    let policy = AllocationPolicy::Growing(Marks::for_target(target));
+    ClassOptions { slots, policy, reserve_options: ReserveOptions::default() }
 }
 
 fn fragments(blocks: u32, target: u32) -> FragmentOptions {
-    let supply = Supply::Growing(Marks::for_target(target));
-    FragmentOptions { blocks, spare_pages: 2, supply, ..FragmentOptions::default() }
+    let policy = AllocationPolicy::Growing(Marks::for_target(target));
+    FragmentOptions { blocks, spare_pages: 2, policy, ..FragmentOptions::default() }
 }
 
 fn options(slot_bytes: u32) -> BufferOptions {
@@ -179,10 +179,10 @@ proptest! {
     ) {
         let mut options = options(1 << shift);
         let [is_pooled, is_reloaded, is_reused, splits_reload, owns_fragments] = switches;
-        let stocking = Stocking { is_pooled: is_pooled || shift % 2 == 0, is_reloaded, is_reused };
+        let reserve_options = ReserveOptions { is_pooled: is_pooled || shift % 2 == 0, is_reloaded, is_reused };
         for class in [&mut options.control, &mut options.data] {
-            class.frames.stocking = stocking;
-            class.fragments.as_mut().expect("they are set").stocking = stocking;
+            class.frames.reserve_options = reserve_options;
+            class.fragments.as_mut().expect("they are set").reserve_options = reserve_options;
         }
         let mut world = World::new(BufferOptions { splits_reload, owns_fragments, ..options });
         let whole = world.manager.region().slots();
@@ -202,7 +202,7 @@ proptest! {
         for memory in [Class::Control, Class::Data].into_iter().filter_map(|class| manager.fragments(class)) {
             prop_assert!(!owns_fragments || memory.is_home(), "{:?}", memory);
         }
-        if is_reloaded && stocking.is_pooled && is_reused {
+        if is_reloaded && reserve_options.is_pooled && is_reused {
             for account in manager.accounts().into_iter().filter(|account| account.kind == Kind::Frames) {
                 let marks = Marks::for_target(if account.class == Class::Control { 32 } else { 150 });
                 prop_assert!(account.reserve <= marks.give_back_above.max(64 * 4), "{:?}", account);
@@ -352,7 +352,7 @@ fn the_packet_thread_does_not_fault() {
     // A few more are the kernel's own doing, when it looks which pages are in use.
     for (is_reloaded, least, most) in [(true, 0, 5), (false, 400, 1000)] {
         let mut options = options(4096);
-        options.data.frames.stocking.is_reloaded = is_reloaded;
+        options.data.frames.reserve_options.is_reloaded = is_reloaded;
         options.data.fragments = None;
         let manager = BufferManager::new(options).expect("memory for a test");
         let mut reloaders = manager.reloaders();
@@ -433,7 +433,7 @@ fn giving_back_starves_nobody() {
     let mut options = options(4096);
     options.patience = Some(Duration::ZERO);
     options.data = ClassBuffers {
-        frames: ClassOptions { supply: Supply::Growing(marks), ..growing(256, 64) },
+        frames: ClassOptions { policy: AllocationPolicy::Growing(marks), ..growing(256, 64) },
         fragments: None,
     };
     let manager = BufferManager::new(options).expect("memory for a test");

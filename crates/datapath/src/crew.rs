@@ -15,9 +15,9 @@ use crate::steer::{
     Board, Definer, Gates, Hasher, LANES, LoadMeter, Loads, Marks, Order, PARCELS, Parcel, WorkerLoad,
 };
 use crate::units::Nanos;
-use polder_buffers::pull::{self, Taker};
+use polder_buffers::reorder::ReorderCursor;
 use polder_buffers::ring::{self, Consumer, Producer};
-use polder_buffers::turnstile::Gate;
+use polder_buffers::work_queue::{self, WorkConsumer};
 use polder_buffers::{BATCH, Batch, Packet};
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ pub struct Wakes {
 /// What goes between this worker and another.
 #[derive(Debug)]
 struct Peer {
-    offers: Taker<Parcel>,
+    offers: WorkConsumer<Parcel>,
     steered_to: Producer<Packet>,
     steered_from: Consumer<Packet>,
     redeemed_to: Producer<Box<Parcel>>,
@@ -112,18 +112,19 @@ struct Peer {
 /// # Panics
 /// When `workers` is 0 or more than [`MOST_WORKERS`](crate::steer::MOST_WORKERS).
 pub fn crew(workers: usize, options: &CrewOptions) -> Vec<Crew> {
-    let gates = (0..workers).map(|_| (0..LANES).map(|_| Arc::new(Gate::new())).collect());
+    let gates = (0..workers).map(|_| (0..LANES).map(|_| Arc::new(ReorderCursor::new())).collect());
     let gates = gates.collect::<Vec<Gates>>();
     let loads = (0..workers).map(|_| WorkerLoad::default()).collect::<Loads>();
-    let (givers, takers): (Vec<_>, Vec<_>) = (0..workers).map(|_| pull::channel::<Parcel>(PARCELS)).unzip();
+    let (producers, consumers): (Vec<_>, Vec<_>) =
+        (0..workers).map(|_| work_queue::channel::<Parcel>(PARCELS)).unzip();
     let mut steered = Square::new(workers, options.ring);
     // As many as there are parcels at all, and as one worker has: a push never finds them full.
     let mut redeemed = Square::new(workers, workers * PARCELS);
     let mut returned = Square::new(workers, PARCELS);
-    let share = |(me, giver)| {
+    let share = |(me, producer)| {
         let board = Arc::new(Board::new(Arc::clone(&loads)));
         let peer = |other: usize| Peer {
-            offers: Taker::clone(&takers[other]),
+            offers: WorkConsumer::clone(&consumers[other]),
             steered_to: steered.to(me, other),
             steered_from: steered.from(me, other),
             redeemed_to: redeemed.to(me, other),
@@ -136,7 +137,7 @@ pub fn crew(workers: usize, options: &CrewOptions) -> Vec<Crew> {
             hasher: options.hasher.clone(),
             interval: options.marks.interval,
             restoration: options.restoration,
-            definer: Definer::new((me, workers), options.marks, giver, &gates[me], Arc::clone(&board)),
+            definer: Definer::new((me, workers), options.marks, producer, &gates[me], Arc::clone(&board)),
             restorer: Restorer::new(&gates, options.patience),
             peers: (0..workers).map(peer).collect(),
             loads: Arc::clone(&loads),
@@ -148,7 +149,7 @@ pub fn crew(workers: usize, options: &CrewOptions) -> Vec<Crew> {
             counters: Arc::default(),
         }
     };
-    givers.into_iter().enumerate().map(share).collect()
+    producers.into_iter().enumerate().map(share).collect()
 }
 
 /// Both ends of a ring, until they are given away.

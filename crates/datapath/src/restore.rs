@@ -16,28 +16,28 @@
 
 use crate::steer::{Gates, Parcel, WINDOW};
 use crate::units::Nanos;
-use polder_buffers::turnstile::Turnstile;
+use polder_buffers::reorder::ReorderBuffer;
 use std::sync::Arc;
 
-/// One worker's lines: those of all buckets that it is the home of.
+/// The lines of all buckets whose home is one worker.
 #[derive(Debug)]
 pub struct Restorer {
     rows: Box<[Row]>,
     patience: [Nanos; 2],
 }
 
-/// So many that wait are many: their tickets get scarce.
+/// Number of waiting work batches from which tickets get scarce.
 const MANY: u32 = WINDOW / 2;
 
 /// How long a line waits for a ticket that is missing.
-fn patience(turnstile: &Turnstile<Box<Parcel>>, [short, long]: [Nanos; 2]) -> Nanos {
-    if turnstile.waiting() >= MANY { short } else { long }
+fn patience(reorder_buffer: &ReorderBuffer<Box<Parcel>>, [short, long]: [Nanos; 2]) -> Nanos {
+    if reorder_buffer.waiting() >= MANY { short } else { long }
 }
 
 /// The lines of one receiving worker.
 #[derive(Debug)]
 struct Row {
-    turnstiles: Box<[Turnstile<Box<Parcel>>]>,
+    reorder_buffers: Box<[ReorderBuffer<Box<Parcel>>]>,
     /// Packets of that worker's hashed buckets that this one has sent, ever.
     sent: u64,
     /// Lines whose next parcel has to wait until more of those have been sent.
@@ -47,11 +47,11 @@ struct Row {
 }
 
 impl Restorer {
-    /// Lines for the receiving workers with these gates. What is missing for longer than `patience`
+    /// Lines for the receiving workers with these cursors. What is missing for longer than `patience`
     /// is given up: the first when many wait behind it, the second when only few do.
     pub fn new(gates: &[Gates], patience: [Nanos; 2]) -> Self {
         let row = |gates: &Gates| Row {
-            turnstiles: gates.iter().map(|gate| Turnstile::new(WINDOW, Arc::clone(gate))).collect(),
+            reorder_buffers: gates.iter().map(|gate| ReorderBuffer::new(WINDOW, Arc::clone(gate))).collect(),
             sent: 0,
             fenced: 0,
             gaps: 0,
@@ -72,7 +72,7 @@ impl Restorer {
     ) -> Result<(), Box<Parcel>> {
         let (ticket, lane) = (parcel.ticket, usize::from(parcel.lane));
         let row = &mut self.rows[usize::from(parcel.from)];
-        row.turnstiles[lane].redeem(ticket, parcel, now.0)?;
+        row.reorder_buffers[lane].redeem(ticket, parcel, now.0)?;
         row.let_go(lane, now, go);
         Ok(())
     }
@@ -108,22 +108,22 @@ impl Restorer {
     /// When [`expire`](Self::expire) has something to do next.
     pub fn next_deadline(&self) -> Option<Nanos> {
         let rows = self.rows.iter().filter(|row| row.gaps != 0);
-        let deadline = |turnstile: &Turnstile<_>| {
-            Some(Nanos(turnstile.missing_since()?) + patience(turnstile, self.patience))
+        let deadline = |reorder_buffer: &ReorderBuffer<_>| {
+            Some(Nanos(reorder_buffer.missing_since()?) + patience(reorder_buffer, self.patience))
         };
-        rows.flat_map(|row| row.turnstiles.iter().filter_map(deadline)).min()
+        rows.flat_map(|row| row.reorder_buffers.iter().filter_map(deadline)).min()
     }
 
     /// Parcels that wait for their turn.
     pub fn waiting(&self) -> u32 {
-        self.rows.iter().flat_map(|row| row.turnstiles.iter()).map(Turnstile::waiting).sum()
+        self.rows.iter().flat_map(|row| row.reorder_buffers.iter()).map(ReorderBuffer::waiting).sum()
     }
 
     /// Takes out all that waits, in order, for a worker that ends.
     pub fn clear(&mut self, mut go: impl FnMut(Box<Parcel>)) {
-        for turnstile in self.rows.iter_mut().flat_map(|row| row.turnstiles.iter_mut()) {
-            turnstile.clear().for_each(&mut go);
-            turnstile.publish();
+        for reorder_buffer in self.rows.iter_mut().flat_map(|row| row.reorder_buffers.iter_mut()) {
+            reorder_buffer.clear().for_each(&mut go);
+            reorder_buffer.publish();
         }
     }
 }
@@ -131,23 +131,23 @@ impl Restorer {
 impl Row {
     #[inline]
     fn let_go(&mut self, lane: usize, now: Nanos, mut go: impl FnMut(Box<Parcel>)) {
-        let turnstile = &mut self.turnstiles[lane];
+        let reorder_buffer = &mut self.reorder_buffers[lane];
         let (bit, mut passed) = (1 << lane, false);
         self.fenced &= !bit;
-        while let Some(parcel) = turnstile.front() {
+        while let Some(parcel) = reorder_buffer.front() {
             if parcel.after > self.sent {
                 self.fenced |= bit;
                 break;
             }
-            if let Some(parcel) = turnstile.pass(now.0) {
+            if let Some(parcel) = reorder_buffer.pass(now.0) {
                 go(parcel);
                 passed = true;
             }
         }
         if passed {
-            turnstile.publish();
+            reorder_buffer.publish();
         }
-        match turnstile.missing_since() {
+        match reorder_buffer.missing_since() {
             Some(_) => self.gaps |= bit,
             None => self.gaps &= !bit,
         }
@@ -159,10 +159,10 @@ impl Row {
         while gaps != 0 {
             let lane = gaps.trailing_zeros() as usize;
             gaps &= gaps - 1;
-            let turnstile = &mut self.turnstiles[lane];
-            let patience = patience(turnstile, patiences);
-            if turnstile.missing_since().is_some_and(|since| now.since(Nanos(since)) >= patience) {
-                expired += turnstile.give_up();
+            let reorder_buffer = &mut self.reorder_buffers[lane];
+            let patience = patience(reorder_buffer, patiences);
+            if reorder_buffer.missing_since().is_some_and(|since| now.since(Nanos(since)) >= patience) {
+                expired += reorder_buffer.give_up();
                 self.let_go(lane, now, &mut go);
             }
         }
@@ -173,13 +173,13 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use polder_buffers::turnstile::{Gate, Ticket};
+    use polder_buffers::reorder::{ReorderCursor, Ticket};
 
     const SHORT: Nanos = Nanos::from_millis(5);
     const PATIENCE: Nanos = Nanos::from_millis(20);
 
     fn restorer() -> Restorer {
-        let gates = (0..2).map(|_| (0..4).map(|_| Arc::new(Gate::new())).collect());
+        let gates = (0..2).map(|_| (0..4).map(|_| Arc::new(ReorderCursor::new())).collect());
         Restorer::new(&gates.collect::<Vec<Gates>>(), [SHORT, PATIENCE])
     }
 

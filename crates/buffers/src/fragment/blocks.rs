@@ -2,9 +2,9 @@
 
 use crate::bits::Bits;
 use crate::mapping::Memory;
+use crate::policy::{AllocationPolicy, Reloadable, ReserveOptions};
 use crate::reserve::{Marks, Reserve, ReserveCounts};
 use crate::stack::{Head, Link};
-use crate::supply::{Stock, Stocking, Supply};
 use crate::sync::{AtomicU32, Ordering};
 use core::ops::Range;
 use crossbeam_utils::CachePadded;
@@ -18,7 +18,7 @@ pub(crate) const PAGE_UNITS: u32 = 4096 >> UNIT_SHIFT;
 /// Units of a large block (D2).
 pub(crate) const LARGE_UNITS: u32 = 32_768 >> UNIT_SHIFT;
 
-/// Counts and stocks of blocks. The large ones come first, then single pages.
+/// Counts and reserves of blocks. The large ones come first, then single pages.
 pub(crate) struct Blocks {
     large: u32,
     all: u32,
@@ -49,7 +49,7 @@ struct Line {
 /// Where the memory of large blocks comes from.
 struct System {
     memory: Arc<Memory>,
-    stocking: Stocking,
+    reserve_options: ReserveOptions,
     /// Blocks without memory.
     cold: Mutex<Bits>,
 }
@@ -66,20 +66,22 @@ impl Blocks {
         blocks
     }
 
-    /// The same over `memory`, of whose large blocks as many are free as `supply` says; marks count
+    /// The same over `memory`, of whose large blocks as many are free as `policy` says; marks count
     /// blocks.
     pub(crate) fn over(
         (large, large_units, pages): (u32, u32, u32),
         memory: &Arc<Memory>,
-        supply: Supply,
-        stocking: Stocking,
+        policy: AllocationPolicy,
+        reserve_options: ReserveOptions,
     ) -> Result<Self, Errno> {
-        let Supply::Growing(marks) = supply else { return Ok(Self::new(large, large_units, pages)) };
+        let AllocationPolicy::Growing(marks) = policy else {
+            return Ok(Self::new(large, large_units, pages));
+        };
         let mut blocks = Self::empty(large, large_units, pages, marks);
         let mut cold = Bits::new(large);
         (0..large).for_each(|block| cold.insert(block));
         let (memory, cold) = (Arc::clone(memory), Mutex::new(cold));
-        blocks.system = Some(System { memory, stocking, cold });
+        blocks.system = Some(System { memory, reserve_options, cold });
         let single = blocks.first_unit(large)..blocks.units();
         blocks.system().memory.bring_in(bytes_of(single))?;
         (large..large + pages).rev().for_each(|page| blocks.push(&blocks.pages, page));
@@ -163,7 +165,7 @@ impl Blocks {
             self.push(&self.ready, block);
         }
         let cold = || {
-            if system.stocking.is_reloaded {
+            if system.reserve_options.is_reloaded {
                 return None;
             }
             let block = system.cold().take_first()?;
@@ -184,10 +186,12 @@ impl Blocks {
             return self.push(&self.pages, block);
         }
         match &self.system {
-            Some(System { stocking: Stocking { is_pooled: false, .. }, .. }) => {
+            Some(System { reserve_options: ReserveOptions { is_pooled: false, .. }, .. }) => {
                 self.give_back(&[block], &mut || {});
             }
-            Some(System { stocking: Stocking { is_reused: false, .. }, .. }) => self.push(&self.last, block),
+            Some(System { reserve_options: ReserveOptions { is_reused: false, .. }, .. }) => {
+                self.push(&self.last, block)
+            }
             Some(_) | None => self.push(&self.ready, block),
         }
         self.reserve.look_for_surplus(|| self.ready.level());
@@ -217,7 +221,7 @@ impl Blocks {
         u64::from(units) << UNIT_SHIFT
     }
 
-    /// What happened to the stock.
+    /// What happened to the reserve.
     pub(crate) fn events(&self) -> ReserveCounts {
         self.reserve.counts(self.ready.level())
     }
@@ -305,7 +309,7 @@ fn bytes_of(units: Range<u32>) -> Range<usize> {
     (units.start as usize) << UNIT_SHIFT..(units.end as usize) << UNIT_SHIFT
 }
 
-impl Stock for Blocks {
+impl Reloadable for Blocks {
     fn reserve(&self) -> &Reserve {
         &self.reserve
     }

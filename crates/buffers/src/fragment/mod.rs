@@ -15,11 +15,11 @@ mod shared;
 pub(crate) use blocks::Blocks;
 pub use shared::SharedFragments;
 
-use crate::book::{Book, Books, Takings};
 use crate::frame::{Frame, Place};
 use crate::mapping::Memory;
+use crate::policy::{AllocationPolicy, ReserveOptions};
+use crate::pool_counters::{PoolCounterSet, PoolCounters, PoolCounts};
 use crate::region::RegionError;
-use crate::supply::{Stocking, Supply};
 use crate::table::{self, Keeper};
 use blocks::{LARGE_UNITS, PAGE_UNITS, UNIT_SHIFT};
 use carver::{Carver, Carving};
@@ -51,9 +51,9 @@ pub struct FragmentOptions {
     /// Addresses whose multiples no fragment crosses, a power of two from 64 to 32 768 (E7).
     pub never_cross: u32,
     /// How blocks are supplied; marks count blocks of 32 KiB.
-    pub supply: Supply,
-    /// Which techniques their stock uses.
-    pub stocking: Stocking,
+    pub policy: AllocationPolicy,
+    /// Which techniques their reserve uses.
+    pub reserve_options: ReserveOptions,
 }
 
 impl Default for FragmentOptions {
@@ -66,8 +66,8 @@ impl Default for FragmentOptions {
             reset_when_alone: true,
             held_blocks: 8,
             never_cross: 4096,
-            supply: Supply::Fixed,
-            stocking: Stocking::default(),
+            policy: AllocationPolicy::Fixed,
+            reserve_options: ReserveOptions::default(),
         }
     }
 }
@@ -85,7 +85,7 @@ struct Inner {
     options: FragmentOptions,
     memory: Arc<Memory>,
     blocks: Arc<Blocks>,
-    books: Books,
+    counters: PoolCounterSet,
 }
 
 impl FragmentMemory {
@@ -105,19 +105,19 @@ impl FragmentMemory {
             return Err(RegionError::HeldBlocks(held_blocks));
         }
         let pages_a_block = LARGE_UNITS / PAGE_UNITS;
-        let (shape, supply) = if options.large_blocks {
-            ((blocks, LARGE_UNITS, spare_pages), options.supply)
+        let (shape, policy) = if options.large_blocks {
+            ((blocks, LARGE_UNITS, spare_pages), options.policy)
         } else {
-            ((blocks * pages_a_block, PAGE_UNITS, spare_pages), options.supply.times(pages_a_block))
+            ((blocks * pages_a_block, PAGE_UNITS, spare_pages), options.policy.times(pages_a_block))
         };
         let bytes = blocks as usize * LARGE_BYTES + spare_pages as usize * PAGE_BYTES;
         let no_memory = |source| RegionError::Map { bytes, source };
         let memory = Arc::new(Memory::map_pages(bytes).map_err(no_memory)?);
-        let blocks = Blocks::over(shape, &memory, supply, options.stocking).map_err(no_memory)?;
+        let blocks = Blocks::over(shape, &memory, policy, options.reserve_options).map_err(no_memory)?;
         let blocks = Arc::new(blocks);
         let keeper = Keeper::Blocks(Arc::clone(&blocks));
         let id = table::register(&memory, UNIT_SHIFT, blocks.units(), keeper)?;
-        let inner = Inner { id, options, memory, blocks, books: Books::default() };
+        let inner = Inner { id, options, memory, blocks, counters: PoolCounterSet::default() };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -141,8 +141,8 @@ impl FragmentMemory {
             never_cross: options.never_cross >> UNIT_SHIFT,
         };
         let carver = Carver::new(Arc::clone(&self.inner.blocks), carving);
-        let book = self.inner.books.open();
-        Fragments { carver, id: self.inner.id, taken: 0, exhausted: 0, book, memory: self.clone() }
+        let counters = self.inner.counters.open();
+        Fragments { carver, id: self.inner.id, taken: 0, exhausted: 0, counters, memory: self.clone() }
     }
 
     /// Free blocks: large ones, and single pages.
@@ -162,13 +162,13 @@ impl FragmentMemory {
     }
 
     /// Its blocks.
-    pub(crate) fn stock(&self) -> &Arc<Blocks> {
+    pub(crate) fn reserve(&self) -> &Arc<Blocks> {
         &self.inner.blocks
     }
 
     /// What the workers have published.
-    pub(crate) fn takings(&self) -> Takings {
-        self.inner.books.takings()
+    pub(crate) fn counts(&self) -> PoolCounts {
+        self.inner.counters.counts()
     }
 
     /// Fragments that are out, as [`Region::out`](crate::Region::out) does. Known in debug builds alone.
@@ -210,7 +210,7 @@ pub struct Fragments {
     id: NonZeroU16,
     taken: u64,
     exhausted: u64,
-    book: Arc<Book>,
+    counters: Arc<PoolCounters>,
     memory: FragmentMemory,
 }
 
@@ -345,13 +345,13 @@ impl Fragments {
     /// Publishes what this end has and did, as [`Pool::publish`](crate::Pool::publish) does.
     pub fn publish(&self) {
         let Self { taken, exhausted, .. } = *self;
-        self.book.write(Takings { cached: self.held_blocks() as u64, taken, exhausted });
+        self.counters.write(PoolCounts { cached: self.held_blocks() as u64, taken, exhausted });
     }
 }
 
 impl Drop for Fragments {
     fn drop(&mut self) {
         self.give_back();
-        self.memory.inner.books.close(&self.book);
+        self.memory.inner.counters.close(&self.counters);
     }
 }

@@ -10,7 +10,7 @@ impl Pool {
         let (kind, region) = (self.kind, &self.region);
         // The first half of a cache is a magazine.
         let (half, _) = self.free.split_first_chunk_mut::<MAGAZINE>().expect("a cache is two magazines");
-        self.count = self.stock.take(half, |slot| kind.slot(slot), || region.collect_strays());
+        self.count = self.reserve.take(half, |slot| kind.slot(slot), || region.collect_strays());
         self.exhausted += u64::from(self.count == 0);
         self.publish();
         self.count > 0
@@ -21,7 +21,7 @@ impl Pool {
     #[cold]
     pub(super) fn flush(&mut self) {
         let count = self.count.min(MAGAZINE);
-        let taken = self.stock.put(&self.free[..count], |place| place.index());
+        let taken = self.reserve.put(&self.free[..count], |place| place.index());
         if taken == 0 {
             // Every magazine is in use, most of them partly filled.
             self.count -= 1;

@@ -9,12 +9,12 @@ mod exchange;
 mod release;
 mod take;
 
-use crate::book::{Book, Takings};
 use crate::depot::MAGAZINE;
 use crate::fragment::{Fragments, SharedFragments};
 use crate::frame::{Place, SlotKind};
+use crate::pool_counters::{PoolCounters, PoolCounts};
 use crate::region::Region;
-use crate::stock::SlotStock;
+use crate::slot_reserve::SlotReserve;
 use std::sync::Arc;
 
 /// Slots that a cache holds at most; a power of two.
@@ -33,14 +33,14 @@ pub struct Pool {
     /// Slots that it keeps after a release.
     most: usize,
     kind: SlotKind,
-    stock: Arc<SlotStock>,
+    reserve: Arc<SlotReserve>,
     region: Region,
     fragments: FragmentEnd,
     /// The same worker's pool of the control class.
     control: Option<Box<Self>>,
     taken: u64,
     exhausted: u64,
-    book: Arc<Book>,
+    counters: Arc<PoolCounters>,
 }
 
 /// Where a pool's fragments come from.
@@ -55,14 +55,14 @@ enum FragmentEnd {
 }
 
 impl Pool {
-    pub(crate) fn new(region: Region, stock: Arc<SlotStock>, kind: SlotKind) -> Self {
+    pub(crate) fn new(region: Region, reserve: Arc<SlotReserve>, kind: SlotKind) -> Self {
         Self {
             free: Box::new([kind.slot(0); CACHE]),
             count: 0,
-            most: stock.cache(),
+            most: reserve.cache(),
             kind,
-            book: stock.books().open(),
-            stock,
+            counters: reserve.counters().open(),
+            reserve,
             region,
             fragments: FragmentEnd::None,
             control: None,
@@ -122,7 +122,7 @@ impl Pool {
     /// worker does so at the end of a turn. Exchanges publish by themselves.
     pub fn publish(&self) {
         let Self { count, taken, exhausted, .. } = *self;
-        self.book.write(Takings { cached: count as u64, taken, exhausted });
+        self.counters.write(PoolCounts { cached: count as u64, taken, exhausted });
         if let FragmentEnd::Own(fragments) = &self.fragments {
             fragments.publish();
         }
@@ -135,6 +135,6 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.give_back();
-        self.stock.books().close(&self.book);
+        self.reserve.counters().close(&self.counters);
     }
 }

@@ -75,7 +75,7 @@ impl Pool {
     /// Fetches what a flush needs from other cores while there is still room.
     #[inline(never)]
     fn expect_flush(&self) {
-        self.stock.expect_put(self.count + SOON > self.most);
+        self.reserve.expect_put(self.count + SOON > self.most);
     }
 
     /// Puts frames into the cache if there is room and all of them are slots of this kind; the caller

@@ -51,7 +51,7 @@ impl Pool {
     /// Fetches what a refill needs from other cores while there is still something to take.
     #[inline(never)]
     fn expect_refill(&self) {
-        self.stock.expect_take(self.count <= SOON);
+        self.reserve.expect_take(self.count <= SOON);
     }
 
     /// Takes a frame of at least `bytes`: a fragment when they are few and there is one, or a slot.

@@ -6,13 +6,13 @@ use super::sketch::Heaviest;
 use super::{BUCKETS, Hasher, LANES, Marks, Order, PARCELS, Parcel, WINDOW, WorkerLoad, buckets};
 use crate::counters::OrderCounters;
 use crate::units::Nanos;
-use polder_buffers::pull::Giver;
-use polder_buffers::turnstile::{Gate, Line, Ticket};
+use polder_buffers::reorder::{ReorderCursor, Ticket, TicketCounter};
+use polder_buffers::work_queue::WorkProducer;
 use polder_buffers::{BATCH, Batch, Packet};
 use std::sync::Arc;
 
 /// How far each line of one receiving worker has got: known to it and to all homes.
-pub type Gates = Arc<[Arc<Gate>]>;
+pub type Gates = Arc<[Arc<ReorderCursor>]>;
 
 /// The mode of a bucket whose packets all go to its home; any other is the lane that it has.
 const HASHED: u8 = u8::MAX;
@@ -33,7 +33,7 @@ const DYNAMIC: core::ops::Range<usize> = LANES / 2..LANES;
 /// One line of tickets.
 #[derive(Debug)]
 struct Lane {
-    line: Line,
+    line: TicketCounter,
     bucket: Option<usize>,
     /// What the home must have sent before the first ticket passes.
     after: u64,
@@ -69,7 +69,7 @@ pub struct Definer {
     sampled_nanos: u64,
     board: Arc<Board>,
     posted_at: Nanos,
-    giver: Giver<Parcel>,
+    producer: WorkProducer<Parcel>,
     #[expect(clippy::vec_box, reason = "parcels travel in their boxes")]
     free: Vec<Box<Parcel>>,
     made: usize,
@@ -91,14 +91,14 @@ impl Definer {
     pub fn new(
         (me, workers): (usize, usize),
         marks: Marks,
-        giver: Giver<Parcel>,
+        producer: WorkProducer<Parcel>,
         gates: &Gates,
         board: Arc<Board>,
     ) -> Self {
         assert!((1..=super::MOST_WORKERS).contains(&workers), "as many workers as cores");
         let number = |worker: usize| u16::try_from(worker).expect("at most 64 workers");
-        let lane = |gate: &Arc<Gate>| Lane {
-            line: Line::new(WINDOW, Arc::clone(gate)),
+        let lane = |gate: &Arc<ReorderCursor>| Lane {
+            line: TicketCounter::new(WINDOW, Arc::clone(gate)),
             bucket: None,
             after: 0,
             parcel: None,
@@ -122,7 +122,7 @@ impl Definer {
             sampled_nanos: 0,
             board,
             posted_at: Nanos::default(),
-            giver,
+            producer,
             free: Vec::with_capacity(PARCELS),
             made: 0,
             local: Batch::new(),
@@ -213,7 +213,7 @@ impl Definer {
         self.open &= !(1 << number);
         (lane.counted, lane.opened) = (0, None);
         if let Some(parcel) = lane.parcel.take() {
-            let given = self.giver.give(parcel);
+            let given = self.producer.give(parcel);
             debug_assert!(given.is_ok(), "the queue holds every parcel that there is");
         }
     }
@@ -231,7 +231,7 @@ impl Definer {
 
     /// Parcels that nobody has taken.
     pub fn waiting(&self) -> usize {
-        self.giver.waiting()
+        self.producer.waiting()
     }
 
     /// Takes an empty parcel back.

@@ -1,6 +1,6 @@
 //! What travels between workers while its order is restored elsewhere.
 
-use polder_buffers::turnstile::Ticket;
+use polder_buffers::reorder::Ticket;
 use polder_buffers::{Batch, Packet};
 
 /// The packets of one bucket in one received batch, with their ticket. It goes to whoever has time,

@@ -11,8 +11,8 @@ use crate::config::model::{Configuration, Device, Port};
 use crate::sandbox::{self, Role};
 use anyhow::{Context as _, Result};
 use polder_buffers::{
-    BufferManager, BufferOptions, Class, ClassBuffers, ClassOptions, FragmentOptions, Marks, Pool, Rates,
-    Reloader, Stocking, Supply, Switches, Waker,
+    AllocationPolicy, BufferManager, BufferOptions, Class, ClassBuffers, ClassOptions, FragmentOptions,
+    Marks, Pool, Rates, Reloader, ReserveOptions, Switches, Waker,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -161,13 +161,13 @@ pub fn options(configuration: &Configuration) -> BufferOptions {
     let of_control = part(frames, buffers.control_percent, FEWEST_FRAMES);
     let is_fixed = is_registered(configuration);
     let class = |slots: u32, blocks: u32| {
-        let supply = if is_fixed { Supply::Fixed } else { supply(slots, FEWEST_FRAMES, buffers) };
-        let frames = ClassOptions { slots, supply, stocking: Stocking::default() };
+        let policy = if is_fixed { AllocationPolicy::Fixed } else { policy(slots, FEWEST_FRAMES, buffers) };
+        let frames = ClassOptions { slots, policy, reserve_options: ReserveOptions::default() };
         let fragments = FragmentOptions {
             blocks,
             spare_pages: SPARE_PAGES,
-            supply: if takes_pieces(configuration) {
-                self::supply(blocks, FEWEST_BLOCKS, buffers)
+            policy: if takes_pieces(configuration) {
+                self::policy(blocks, FEWEST_BLOCKS, buffers)
             } else {
                 growing(A_FEW_BLOCKS.min(blocks), buffers)
             },
@@ -211,14 +211,14 @@ fn takes_pieces(configuration: &Configuration) -> bool {
 }
 
 /// When memory that grows is brought in and given back.
-fn supply(count: u32, fewest: u32, buffers: &Buffers) -> Supply {
+fn policy(count: u32, fewest: u32, buffers: &Buffers) -> AllocationPolicy {
     growing(part(count, buffers.reserve_percent, fewest).max(1), buffers)
 }
 
 /// The same for so much that is kept ready.
-fn growing(target: u32, buffers: &Buffers) -> Supply {
+fn growing(target: u32, buffers: &Buffers) -> AllocationPolicy {
     let reload_below = part(target, buffers.reload_below_percent, 1);
-    Supply::Growing(Marks { reload_below, ..Marks::for_target(target) })
+    AllocationPolicy::Growing(Marks { reload_below, ..Marks::for_target(target) })
 }
 
 #[cfg(test)]
@@ -273,9 +273,9 @@ mod tests {
             let configuration = config::parse(&text, Path::new("pieces.toml")).expect("valid").configuration;
             let options = options(&configuration);
             [options.control, options.data].map(|class| {
-                match class.fragments.expect("both have some").supply {
-                    Supply::Growing(marks) => marks.target,
-                    Supply::Fixed => 0,
+                match class.fragments.expect("both have some").policy {
+                    AllocationPolicy::Growing(marks) => marks.target,
+                    AllocationPolicy::Fixed => 0,
                 }
             })
         };

@@ -1,10 +1,10 @@
 //! How a worker sleeps and is woken.
 //!
 //! A worker that is about to sleep says so and looks at its rings once more; whoever gives it something asks
-//! afterwards whether it sleeps ([`Doze`]). A wake-up cannot be lost, and while the worker is awake nobody
+//! afterwards whether it sleeps ([`EventCount`]). A wake-up cannot be lost, and while the worker is awake nobody
 //! does a system call for it.
 
-use polder_buffers::Doze;
+use polder_buffers::EventCount;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, read, write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,22 +14,22 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 #[repr(align(128))]
 pub struct Bell {
     event: OwnedFd,
-    doze: Doze,
+    eventcount: EventCount,
 }
 
 impl Bell {
-    /// A bell that has not been rung.
+    /// A bell that has not been sent.
     ///
     /// # Errors
     /// When the system has no file descriptor left.
     pub fn new() -> std::io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { event, doze: Doze::new() })
+        Ok(Self { event, eventcount: EventCount::new() })
     }
 
     /// Says that something was given to the worker. Wakes it if it sleeps or is about to.
     pub fn ring(&self) {
-        if self.doze.disturb() {
+        if self.eventcount.notify() {
             // A full counter is a rung bell, so the one error that can occur changes nothing.
             let _: Result<usize, Errno> = write(&self.event, &1_u64.to_ne_bytes());
         }
@@ -37,17 +37,17 @@ impl Bell {
 
     /// Whether the worker sleeps or is about to: a hint.
     pub fn is_sleeping(&self) -> bool {
-        self.doze.is_dozing()
+        self.eventcount.is_waiting()
     }
 
     /// Raises the flag. The worker looks at its rings once more after this, then sleeps.
     pub fn about_to_sleep(&self) {
-        self.doze.begin();
+        self.eventcount.prepare_wait();
     }
 
     /// Lowers the flag and silences the bell.
     pub fn awake(&self) {
-        self.doze.end();
+        self.eventcount.cancel_wait();
         let mut count = [0; 8];
         // Nothing to read means that it was not rung.
         let _: Result<usize, Errno> = read(&self.event, &mut count);

@@ -69,7 +69,7 @@ fn levels(held: usize) -> std::collections::BTreeSet<(u32, u32)> {
 }
 
 /// D6: with several blocks held, a fragment that lives on does not send its worker to the shared
-/// stock at every end of a block.
+/// reserve at every end of a block.
 #[test]
 fn several_blocks_wait_to_be_alone() {
     assert_eq!(levels(8).len(), 1);

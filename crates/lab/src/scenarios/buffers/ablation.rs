@@ -12,8 +12,8 @@ use crate::scenarios::Run;
 use crate::topology::pin_here;
 use anyhow::anyhow;
 use polder_buffers::{
-    BufferManager, BufferOptions, Class, ClassBuffers, ClassOptions, FragmentOptions, Frame, Marks, Pool,
-    Stocking, Supply, Switches,
+    AllocationPolicy, BufferManager, BufferOptions, Class, ClassBuffers, ClassOptions, FragmentOptions,
+    Frame, Marks, Pool, ReserveOptions, Switches,
 };
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -158,11 +158,11 @@ fn cost(
     batches: usize,
     cores: (usize, usize),
 ) -> anyhow::Result<(f64, f64)> {
-    let supply = Supply::Growing(Marks::for_target(2048));
-    let blocks = Supply::Growing(Marks::for_target(64));
+    let policy = AllocationPolicy::Growing(Marks::for_target(2048));
+    let blocks = AllocationPolicy::Growing(Marks::for_target(64));
     let data = ClassBuffers {
-        frames: ClassOptions { slots: 8192, supply, stocking: Stocking::default() },
-        fragments: Some(FragmentOptions { blocks: 512, supply: blocks, ..FragmentOptions::default() }),
+        frames: ClassOptions { slots: 8192, policy, reserve_options: ReserveOptions::default() },
+        fragments: Some(FragmentOptions { blocks: 512, policy: blocks, ..FragmentOptions::default() }),
     };
     let options =
         BufferOptions { data, patience: Some(Duration::from_secs(1)), ..BufferOptions::fixed(2048, 64, 0) };

@@ -6,8 +6,8 @@ use crate::clock;
 use crate::topology::{pin_here, put_first};
 use anyhow::{Context as _, anyhow};
 use polder_buffers::{
-    BufferManager, BufferOptions, Class, ClassBuffers, ClassOptions, Frame, Marks, Pool, Reloader, Stocking,
-    Supply, Switches, Waker,
+    AllocationPolicy, BufferManager, BufferOptions, Class, ClassBuffers, ClassOptions, Frame, Marks, Pool,
+    Reloader, ReserveOptions, Switches, Waker,
 };
 use std::fs;
 use std::hint::spin_loop;
@@ -24,8 +24,11 @@ const BURST: u32 = 12_288;
 const APART: u64 = 1000;
 
 fn growing(slots: u32, ready: u32) -> ClassBuffers {
-    let supply = Supply::Growing(Marks::for_target(ready));
-    ClassBuffers { frames: ClassOptions { slots, supply, stocking: Stocking::default() }, fragments: None }
+    let policy = AllocationPolicy::Growing(Marks::for_target(ready));
+    ClassBuffers {
+        frames: ClassOptions { slots, policy, reserve_options: ReserveOptions::default() },
+        fragments: None,
+    }
 }
 
 fn manager(control: ClassBuffers, patience: Duration, switches: &Switches) -> anyhow::Result<BufferManager> {

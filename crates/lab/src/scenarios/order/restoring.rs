@@ -8,7 +8,7 @@ use crate::command;
 use crate::machine;
 use crate::meters::statistics::Samples;
 use anyhow::{Context as _, bail, ensure};
-use polder_buffers::turnstile::{Gate, Line, Turnstile};
+use polder_buffers::reorder::{ReorderBuffer, ReorderCursor, TicketCounter};
 use polder_buffers::{Batch, Packet, Region, RegionOptions};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,8 +26,9 @@ const PACKAGE: &str = "libdpdk-dev";
 pub(super) fn ours() -> anyhow::Result<f64> {
     let region = Region::new(RegionOptions { slots: 256, slot_bytes: 512 })?;
     let mut pool = region.pool();
-    let gate = Arc::new(Gate::new());
-    let (mut line, mut turnstile) = (Line::new(WINDOW, Arc::clone(&gate)), Turnstile::new(WINDOW, gate));
+    let gate = Arc::new(ReorderCursor::new());
+    let (mut line, mut reorder_buffer) =
+        (TicketCounter::new(WINDOW, Arc::clone(&gate)), ReorderBuffer::new(WINDOW, gate));
     line.open();
     let mut batches = Vec::new();
     for _ in 0..2 {
@@ -48,14 +49,14 @@ pub(super) fn ours() -> anyhow::Result<f64> {
         }
         for ticket in tickets.iter().rev() {
             let (Some(ticket), Some(batch)) = (ticket, batches.pop()) else { bail!("the line is full") };
-            ensure!(turnstile.redeem(*ticket, batch, pair).is_ok(), "everything is in time");
+            ensure!(reorder_buffer.redeem(*ticket, batch, pair).is_ok(), "everything is in time");
             let before = batches.len();
-            while let Some(batch) = turnstile.pass(pair) {
+            while let Some(batch) = reorder_buffer.pass(pair) {
                 passed += batch.len();
                 batches.push(batch);
             }
             if batches.len() > before {
-                turnstile.publish();
+                reorder_buffer.publish();
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A bounded queue that one thread fills and any thread empties: work for whoever is idle.
 //!
-//! Cells are pointers, taken by moving one shared cursor with a compare-and-swap. A taker reads the
+//! Cells are pointers, taken by moving one shared cursor with a compare-and-swap. A consumer reads the
 //! cell first and owns it only once its swap succeeded, so a thread that stops anywhere holds at
 //! most what it has taken, and nobody waits for it.
 
@@ -10,13 +10,13 @@ use crossbeam_utils::CachePadded;
 
 struct Shared<T> {
     cells: Box<[AtomicPtr<T>]>,
-    /// Values put in so far; stored by the giver.
+    /// Values put in so far; stored by the producer.
     given: CachePadded<AtomicUsize>,
-    /// Values taken out so far; moved by takers.
+    /// Values taken out so far; moved by consumers.
     taken: CachePadded<AtomicUsize>,
     /// The queue owns values behind pointers.
     owned: PhantomData<T>,
-    /// For the model checker: what is read and written with each cell, where one taker alone reads.
+    /// For the model checker: what is read and written with each cell, where one consumer alone reads.
     #[cfg(loom)]
     watched: Option<Box<[crate::sync::UnsafeCell<()>]>>,
 }
@@ -38,19 +38,19 @@ impl<T> Shared<T> {
 }
 
 /// The end that puts in.
-pub struct Giver<T> {
+pub struct WorkProducer<T> {
     shared: Arc<Shared<T>>,
     given: usize,
     taken: usize,
 }
 
 /// An end that takes out; there may be any number of them.
-pub struct Taker<T> {
+pub struct WorkConsumer<T> {
     shared: Arc<Shared<T>>,
 }
 
 /// A queue of `capacity` cells, rounded up to a power of two.
-pub fn channel<T: Send>(capacity: usize) -> (Giver<T>, Taker<T>) {
+pub fn channel<T: Send>(capacity: usize) -> (WorkProducer<T>, WorkConsumer<T>) {
     let capacity = capacity.max(1).next_power_of_two();
     let shared = Arc::new(Shared {
         cells: (0..capacity).map(|_| AtomicPtr::new(core::ptr::null_mut())).collect(),
@@ -60,21 +60,21 @@ pub fn channel<T: Send>(capacity: usize) -> (Giver<T>, Taker<T>) {
         #[cfg(loom)]
         watched: None,
     });
-    (Giver { shared: Arc::clone(&shared), given: 0, taken: 0 }, Taker { shared })
+    (WorkProducer { shared: Arc::clone(&shared), given: 0, taken: 0 }, WorkConsumer { shared })
 }
 
-impl<T: Send> Giver<T> {
+impl<T: Send> WorkProducer<T> {
     /// Puts a value in.
     ///
     /// # Errors
     /// The value itself when the queue is full.
     ///
-    /// Cost: two stores; a look at the takers' cursor when the queue seems full.
+    /// Cost: two stores; a look at the consumers' cursor when the queue seems full.
     #[inline]
     pub fn give(&mut self, value: Box<T>) -> Result<(), Box<T>> {
         let capacity = self.shared.cells.len();
         if self.given.wrapping_sub(self.taken) >= capacity {
-            // Acquire pairs with the Release of `take`: the taker has read the cell before we
+            // Acquire pairs with the Release of `take`: the consumer has read the cell before we
             // write it again.
             self.taken = self.shared.taken.load(Ordering::Acquire);
             if self.given.wrapping_sub(self.taken) >= capacity {
@@ -95,10 +95,10 @@ impl<T: Send> Giver<T> {
     }
 }
 
-impl<T: Send> Taker<T> {
+impl<T: Send> WorkConsumer<T> {
     /// Takes the value that was put in first.
     ///
-    /// Cost: two loads when the queue is empty; else a compare-and-swap for each taker that is
+    /// Cost: two loads when the queue is empty; else a compare-and-swap for each consumer that is
     /// faster.
     #[inline]
     pub fn take(&self) -> Option<Box<T>> {
@@ -113,7 +113,7 @@ impl<T: Send> Taker<T> {
             }
             let value = self.shared.read(taken & mask);
             let next = taken.wrapping_add(1);
-            // Release pairs with the giver's Acquire: the cell was read before it is written again.
+            // Release pairs with the producer's Acquire: the cell was read before it is written again.
             match self.shared.taken.compare_exchange(taken, next, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return Some(Self::own(value)),
                 Err(current) => taken = current,
@@ -133,14 +133,14 @@ impl<T: Send> Taker<T> {
     fn own(value: *mut T) -> Box<T> {
         // SAFETY: (1) the pointer came from `Box::into_raw` in `give`: the Acquire of `given` shows
         // the cell as it was written for this count or later, and it cannot be later, because the
-        // giver writes it again only after it has seen `taken` beyond this count, which our swap
+        // producer writes it again only after it has seen `taken` beyond this count, which our swap
         // has just shown not to be so when it happened; (2) the swap from this count succeeds once,
         // so nobody else makes a box of it.
         unsafe { Box::from_raw(value) }
     }
 }
 
-impl<T> Clone for Taker<T> {
+impl<T> Clone for WorkConsumer<T> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
@@ -161,15 +161,15 @@ impl<T> Drop for Shared<T> {
     }
 }
 
-impl<T> core::fmt::Debug for Giver<T> {
+impl<T> core::fmt::Debug for WorkProducer<T> {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        formatter.debug_struct("Giver").field("given", &self.given).finish_non_exhaustive()
+        formatter.debug_struct("WorkProducer").field("given", &self.given).finish_non_exhaustive()
     }
 }
 
-impl<T> core::fmt::Debug for Taker<T> {
+impl<T> core::fmt::Debug for WorkConsumer<T> {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        formatter.debug_struct("Taker").finish_non_exhaustive()
+        formatter.debug_struct("WorkConsumer").finish_non_exhaustive()
     }
 }
 
@@ -179,35 +179,36 @@ mod tests {
 
     #[test]
     fn values_come_out_as_they_went_in_until_it_is_full() {
-        let (mut giver, taker) = channel(3);
+        let (mut producer, consumer) = channel(3);
         for round in 0..5 {
             for value in 0..4 {
-                giver.give(Box::new(4 * round + value)).expect("four cells");
+                producer.give(Box::new(4 * round + value)).expect("four cells");
             }
-            assert_eq!((giver.waiting(), giver.give(Box::new(99))), (4, Err(Box::new(99))));
-            let other = taker.clone();
-            let taken = [&taker, &other, &other, &taker].map(|taker| *taker.take().expect("four values"));
+            assert_eq!((producer.waiting(), producer.give(Box::new(99))), (4, Err(Box::new(99))));
+            let other = consumer.clone();
+            let taken =
+                [&consumer, &other, &other, &consumer].map(|consumer| *consumer.take().expect("four values"));
             assert_eq!(taken, [0, 1, 2, 3].map(|value| 4 * round + value));
-            assert!(taker.take().is_none() && taker.is_empty());
+            assert!(consumer.take().is_none() && consumer.is_empty());
         }
     }
 
     #[test]
     fn what_nobody_took_is_dropped() {
         let witness = Arc::new(());
-        let (mut giver, taker) = channel(8);
+        let (mut producer, consumer) = channel(8);
         for _ in 0..5 {
-            giver.give(Box::new(Arc::clone(&witness))).expect("room");
+            producer.give(Box::new(Arc::clone(&witness))).expect("room");
         }
-        drop(taker.take());
-        drop((giver, taker));
+        drop(consumer.take());
+        drop((producer, consumer));
         assert_eq!(Arc::strong_count(&witness), 1);
     }
 
-    fn take_until(taker: &Taker<usize>, last: usize) -> Vec<usize> {
+    fn take_until(consumer: &WorkConsumer<usize>, last: usize) -> Vec<usize> {
         let mut seen = Vec::new();
         while seen.last() != Some(&last) {
-            seen.extend(taker.take().map(|value| *value));
+            seen.extend(consumer.take().map(|value| *value));
         }
         seen
     }
@@ -215,21 +216,21 @@ mod tests {
     #[test]
     fn four_threads_take_each_value_once() {
         const VALUES: usize = 40_000;
-        let (mut giver, taker) = channel(16);
+        let (mut producer, consumer) = channel(16);
         let threads = [0; 4].map(|_| {
-            let taker = taker.clone();
-            std::thread::spawn(move || take_until(&taker, VALUES))
+            let consumer = consumer.clone();
+            std::thread::spawn(move || take_until(&consumer, VALUES))
         });
         // The end is told once to each thread.
         for value in (0..VALUES).chain([VALUES; 4]) {
             let mut value = Box::new(value);
-            while let Err(back) = giver.give(value) {
+            while let Err(back) = producer.give(value) {
                 value = back;
                 std::hint::spin_loop();
             }
         }
-        let seen = threads.map(|thread| thread.join().expect("a taker does not panic"));
-        assert!(seen.iter().all(|seen| seen.is_sorted()), "each taker sees them in order");
+        let seen = threads.map(|thread| thread.join().expect("a consumer does not panic"));
+        assert!(seen.iter().all(|seen| seen.is_sorted()), "each consumer sees them in order");
         let mut all = seen.concat();
         all.sort_unstable();
         assert_eq!(all, (0..VALUES).chain([VALUES; 4]).collect::<Vec<_>>());
@@ -242,40 +243,40 @@ mod loom_tests {
     use crate::sync::UnsafeCell;
 
     /// A queue whose cells the model checker watches as if they were plain memory: reading one late, or
-    /// writing one early, is a race then. With one taker, because one that is too slow reads a cell that
+    /// writing one early, is a race then. With one consumer, because one that is too slow reads a cell that
     /// is written again, and throws away what it read.
-    fn watched<T: Send>(capacity: usize) -> (Giver<T>, Taker<T>) {
-        let (mut giver, taker) = channel(capacity);
-        drop(taker);
-        let shared = Arc::get_mut(&mut giver.shared).expect("there is one end");
+    fn watched<T: Send>(capacity: usize) -> (WorkProducer<T>, WorkConsumer<T>) {
+        let (mut producer, consumer) = channel(capacity);
+        drop(consumer);
+        let shared = Arc::get_mut(&mut producer.shared).expect("there is one end");
         shared.watched = Some((0..capacity).map(|_| UnsafeCell::new(())).collect());
-        let taker = Taker { shared: Arc::clone(&giver.shared) };
-        (giver, taker)
+        let consumer = WorkConsumer { shared: Arc::clone(&producer.shared) };
+        (producer, consumer)
     }
 
-    /// The Release of a taker's swap with the Acquire of the giver's look: a cell was read before it is
-    /// written again. The Release of the giver's count with the Acquire of the taker's look: the cell, and
+    /// The Release of a consumer's swap with the Acquire of the producer's look: a cell was read before it is
+    /// written again. The Release of the producer's count with the Acquire of the consumer's look: the cell, and
     /// what it points to, were written before they are read.
     #[test]
     fn a_cell_is_read_between_its_writes() {
         loom::model(|| {
-            let (mut giver, taker) = watched::<UnsafeCell<usize>>(1);
+            let (mut producer, consumer) = watched::<UnsafeCell<usize>>(1);
             let thread = loom::thread::spawn(move || {
                 let mut seen = 0;
                 for _ in 0..2 {
-                    if let Some(value) = taker.take() {
+                    if let Some(value) = consumer.take() {
                         value.with_mut(|_| ());
                         seen += 1;
                     }
                 }
-                (seen, taker)
+                (seen, consumer)
             });
             let mut given = 0;
             for value in 0..2 {
-                given += usize::from(giver.give(Box::new(UnsafeCell::new(value))).is_ok());
+                given += usize::from(producer.give(Box::new(UnsafeCell::new(value))).is_ok());
             }
-            let (seen, taker) = thread.join().expect("the taker does not panic");
-            let left = core::iter::from_fn(|| taker.take()).count();
+            let (seen, consumer) = thread.join().expect("the consumer does not panic");
+            let left = core::iter::from_fn(|| consumer.take()).count();
             assert_eq!(seen + left, given);
         });
     }
@@ -283,21 +284,21 @@ mod loom_tests {
     #[test]
     fn every_value_is_taken_once_while_cells_come_round() {
         loom::model(|| {
-            let (mut giver, taker) = channel::<usize>(2);
-            let other = taker.clone();
+            let (mut producer, consumer) = channel::<usize>(2);
+            let other = consumer.clone();
             let thread = loom::thread::spawn(move || {
                 let first = other.take().map(|value| *value);
                 (first, other.take().map(|value| *value))
             });
             let mut seen = Vec::new();
             for value in 0..3 {
-                while giver.give(Box::new(value)).is_err() {
-                    seen.extend(taker.take().map(|value| *value));
+                while producer.give(Box::new(value)).is_err() {
+                    seen.extend(consumer.take().map(|value| *value));
                 }
             }
-            let (first, second) = thread.join().expect("the taker does not panic");
+            let (first, second) = thread.join().expect("the consumer does not panic");
             assert!(first.is_none_or(|first| second.is_none_or(|second| first < second)));
-            seen.extend(core::iter::from_fn(|| taker.take().map(|value| *value)));
+            seen.extend(core::iter::from_fn(|| consumer.take().map(|value| *value)));
             seen.extend(first);
             seen.extend(second);
             seen.sort_unstable();

@@ -1,18 +1,18 @@
-//! How buffers are supplied: what is chosen for a class, and what a reloader asks of its stock.
+//! How buffers are supplied: what is chosen for a class, and what a reloader asks of its reserve.
 
 use crate::reserve::{Marks, Reserve};
 use rustix::io::Errno;
 
 /// How the slots of one class are supplied.
 #[derive(Clone, Copy, Debug)]
-pub enum Supply {
+pub enum AllocationPolicy {
     /// All of them are there from the start and stay: for memory that a device holds.
     Fixed,
     /// As many as the marks say are ready; the others are brought in when they are needed.
     Growing(Marks),
 }
 
-impl Supply {
+impl AllocationPolicy {
     /// The same for buffers that are smaller by `factor`.
     pub(crate) fn times(self, factor: u32) -> Self {
         match self {
@@ -22,9 +22,9 @@ impl Supply {
     }
 }
 
-/// Which techniques the stock of one class uses. Where memory does not grow, only the last one counts.
+/// Which techniques the reserve of one class uses. Where memory does not grow, only the last one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stocking {
+pub struct ReserveOptions {
     /// Slots that are released are kept for the next user; off, each goes back to the system (C1).
     pub is_pooled: bool,
     /// Memory is brought in by a reloader; off, by who takes a slot when none is ready (C2).
@@ -33,14 +33,14 @@ pub struct Stocking {
     pub is_reused: bool,
 }
 
-impl Default for Stocking {
+impl Default for ReserveOptions {
     fn default() -> Self {
         Self { is_pooled: true, is_reloaded: true, is_reused: true }
     }
 }
 
 /// Something that a reloader fills and empties.
-pub(crate) trait Stock: Send + Sync {
+pub(crate) trait Reloadable: Send + Sync {
     fn reserve(&self) -> &Reserve;
 
     /// Buffers that are ready.

@@ -1,7 +1,7 @@
 //! Values leave in the order of their tickets, however late each comes.
 //!
-//! One thread owns the [`Line`]: it draws tickets. One thread owns the [`Turnstile`]: it lines up
-//! what is redeemed and lets go of what is next. Both share a [`Gate`], one word that says how far
+//! One thread owns the [`TicketCounter`]: it draws tickets. One thread owns the [`ReorderBuffer`]: it lines up
+//! what is redeemed and lets go of what is next. Both share a [`ReorderCursor`], one word that says how far
 //! the line has got. In between, values may be with any thread.
 //!
 //! A ticket is (generation, number). Numbers of a generation start at 0 and wrap; at most as many
@@ -34,9 +34,9 @@ impl Ticket {
 
 /// How far a line has got: the ticket that is to pass next.
 #[derive(Debug, Default)]
-pub struct Gate(CachePadded<AtomicU64>);
+pub struct ReorderCursor(CachePadded<AtomicU64>);
 
-impl Gate {
+impl ReorderCursor {
     /// The gate of a line that nobody has passed.
     pub fn new() -> Self {
         Self(CachePadded::new(AtomicU64::new(0)))
@@ -45,17 +45,17 @@ impl Gate {
 
 /// The end that draws tickets.
 #[derive(Debug)]
-pub struct Line {
+pub struct TicketCounter {
     next: Ticket,
     /// The number that was next to pass when the gate was last looked at.
     passed: u32,
     window: u32,
-    gate: Arc<Gate>,
+    gate: Arc<ReorderCursor>,
 }
 
-impl Line {
+impl TicketCounter {
     /// A line that is not open: no tickets can be drawn before [`open`](Self::open).
-    pub fn new(window: u32, gate: Arc<Gate>) -> Self {
+    pub fn new(window: u32, gate: Arc<ReorderCursor>) -> Self {
         Self { next: Ticket::default(), passed: 0, window, gate }
     }
 
@@ -101,7 +101,7 @@ impl Line {
     }
 
     fn look(&mut self) {
-        // Acquire pairs with the Release of `Turnstile::publish`.
+        // Acquire pairs with the Release of `ReorderBuffer::publish`.
         let word = self.gate.0.load(Ordering::Acquire);
         // The gate stands in an older generation until the first ticket of this one has passed.
         let gate = Ticket::from_word(word);
@@ -113,18 +113,18 @@ impl Line {
 
 /// The end that lets go.
 #[derive(Debug)]
-pub struct Turnstile<T> {
+pub struct ReorderBuffer<T> {
     window: Box<[Option<T>]>,
     next: Ticket,
     waiting: u32,
     /// Since when the next one is missing while others wait, in the caller's time.
     missing_since: Option<u64>,
-    gate: Arc<Gate>,
+    gate: Arc<ReorderCursor>,
 }
 
-impl<T> Turnstile<T> {
-    /// A turnstile with room for `window` values, rounded up to a power of two.
-    pub fn new(window: u32, gate: Arc<Gate>) -> Self {
+impl<T> ReorderBuffer<T> {
+    /// A reorder buffer with room for `window` values, rounded up to a power of two.
+    pub fn new(window: u32, gate: Arc<ReorderCursor>) -> Self {
         let cells = window.max(1).next_power_of_two();
         let window = (0..cells).map(|_| None).collect();
         Self { window, next: Ticket::default(), waiting: 0, missing_since: None, gate }
@@ -184,7 +184,7 @@ impl<T> Turnstile<T> {
     /// dealt with.
     #[inline]
     pub fn publish(&self) {
-        // Release pairs with the Acquire of `Line::look`.
+        // Release pairs with the Acquire of `TicketCounter::look`.
         self.gate.0.store(self.next.to_word(), Ordering::Release);
     }
 
@@ -243,95 +243,95 @@ impl<T> Turnstile<T> {
 mod tests {
     use super::*;
 
-    fn pair(window: u32) -> (Line, Turnstile<u32>) {
-        let gate = Arc::new(Gate::new());
-        let mut line = Line::new(window, Arc::clone(&gate));
+    fn pair(window: u32) -> (TicketCounter, ReorderBuffer<u32>) {
+        let gate = Arc::new(ReorderCursor::new());
+        let mut line = TicketCounter::new(window, Arc::clone(&gate));
         line.open();
-        (line, Turnstile::new(window, gate))
+        (line, ReorderBuffer::new(window, gate))
     }
 
-    fn passed(turnstile: &mut Turnstile<u32>, now: u64) -> Vec<u32> {
-        let passed = core::iter::from_fn(|| turnstile.pass(now)).collect();
-        turnstile.publish();
+    fn passed(reorder_buffer: &mut ReorderBuffer<u32>, now: u64) -> Vec<u32> {
+        let passed = core::iter::from_fn(|| reorder_buffer.pass(now)).collect();
+        reorder_buffer.publish();
         passed
     }
 
     #[test]
     fn what_comes_early_waits() {
-        let (mut line, mut turnstile) = pair(4);
+        let (mut line, mut reorder_buffer) = pair(4);
         let tickets = [0; 4].map(|_| line.draw().expect("a window of four"));
         assert_eq!(line.draw(), None);
         for number in [2, 1, 3] {
-            turnstile.redeem(tickets[number], tickets[number].number, 10).expect("in time");
-            assert_eq!(passed(&mut turnstile, 10), []);
+            reorder_buffer.redeem(tickets[number], tickets[number].number, 10).expect("in time");
+            assert_eq!(passed(&mut reorder_buffer, 10), []);
         }
-        assert_eq!((turnstile.missing_since(), line.draw()), (Some(10), None));
-        turnstile.redeem(tickets[0], 0, 11).expect("in time");
-        assert_eq!(turnstile.missing_since(), None);
-        assert_eq!(passed(&mut turnstile, 11), [0, 1, 2, 3]);
+        assert_eq!((reorder_buffer.missing_since(), line.draw()), (Some(10), None));
+        reorder_buffer.redeem(tickets[0], 0, 11).expect("in time");
+        assert_eq!(reorder_buffer.missing_since(), None);
+        assert_eq!(passed(&mut reorder_buffer, 11), [0, 1, 2, 3]);
         assert!(line.is_drained());
         assert_eq!(line.draw().map(|ticket| ticket.number), Some(4));
     }
 
     #[test]
     fn a_missing_one_is_given_up_and_late_then() {
-        let (mut line, mut turnstile) = pair(4);
+        let (mut line, mut reorder_buffer) = pair(4);
         let tickets = [0; 4].map(|_| line.draw().expect("a window of four"));
-        turnstile.redeem(tickets[1], 1, 5).expect("in time");
-        turnstile.redeem(tickets[3], 3, 6).expect("in time");
-        assert_eq!(turnstile.missing_since(), Some(5));
-        assert_eq!((turnstile.give_up(), passed(&mut turnstile, 7)), (1, vec![1]));
-        assert_eq!(turnstile.missing_since(), Some(7), "the next one is missing since then");
-        assert_eq!(turnstile.redeem(tickets[0], 0, 8), Err(0));
-        assert_eq!((turnstile.give_up(), passed(&mut turnstile, 9)), (1, vec![3]));
-        assert_eq!(turnstile.redeem(tickets[2], 2, 10), Err(2));
+        reorder_buffer.redeem(tickets[1], 1, 5).expect("in time");
+        reorder_buffer.redeem(tickets[3], 3, 6).expect("in time");
+        assert_eq!(reorder_buffer.missing_since(), Some(5));
+        assert_eq!((reorder_buffer.give_up(), passed(&mut reorder_buffer, 7)), (1, vec![1]));
+        assert_eq!(reorder_buffer.missing_since(), Some(7), "the next one is missing since then");
+        assert_eq!(reorder_buffer.redeem(tickets[0], 0, 8), Err(0));
+        assert_eq!((reorder_buffer.give_up(), passed(&mut reorder_buffer, 9)), (1, vec![3]));
+        assert_eq!(reorder_buffer.redeem(tickets[2], 2, 10), Err(2));
         assert!(line.is_drained());
-        assert_eq!(turnstile.give_up(), 0, "nothing waits, so nothing is given up");
+        assert_eq!(reorder_buffer.give_up(), 0, "nothing waits, so nothing is given up");
     }
 
     #[test]
     fn a_ticket_of_an_old_opening_is_late() {
-        let (mut line, mut turnstile) = pair(4);
+        let (mut line, mut reorder_buffer) = pair(4);
         let (old, second) = (line.draw().expect("room"), line.draw().expect("room"));
-        turnstile.redeem(second, 1, 0).expect("in time");
-        turnstile.give_up();
-        assert_eq!(passed(&mut turnstile, 0), [1]);
+        reorder_buffer.redeem(second, 1, 0).expect("in time");
+        reorder_buffer.give_up();
+        assert_eq!(passed(&mut reorder_buffer, 0), [1]);
         assert!(line.is_drained());
         line.open();
         let new = line.draw().expect("room");
-        turnstile.redeem(new, 7, 0).expect("in time");
-        assert_eq!(turnstile.redeem(old, 0, 0), Err(0));
-        assert_eq!(passed(&mut turnstile, 0), [7]);
+        reorder_buffer.redeem(new, 7, 0).expect("in time");
+        assert_eq!(reorder_buffer.redeem(old, 0, 0), Err(0));
+        assert_eq!(passed(&mut reorder_buffer, 0), [7]);
         assert!(line.is_drained());
     }
 
     #[test]
     fn numbers_come_round() {
-        let (mut line, mut turnstile) = pair(4);
+        let (mut line, mut reorder_buffer) = pair(4);
         let start = Ticket { generation: 1, number: u32::MAX - 1 };
         (line.next, line.passed) = (start, start.number);
-        turnstile.next = start;
-        turnstile.publish();
+        reorder_buffer.next = start;
+        reorder_buffer.publish();
         let tickets = [0; 4].map(|_| line.draw().expect("a window of four"));
         assert_eq!(tickets.map(|ticket| ticket.number), [u32::MAX - 1, u32::MAX, 0, 1]);
         for (place, value) in [(3, 3), (2, 2), (1, 1)] {
-            turnstile.redeem(tickets[place], value, 0).expect("in time");
+            reorder_buffer.redeem(tickets[place], value, 0).expect("in time");
         }
-        assert_eq!(turnstile.give_up(), 1);
-        assert_eq!(passed(&mut turnstile, 0), [1, 2, 3]);
-        assert_eq!(turnstile.redeem(tickets[0], 0, 0), Err(0));
+        assert_eq!(reorder_buffer.give_up(), 1);
+        assert_eq!(passed(&mut reorder_buffer, 0), [1, 2, 3]);
+        assert_eq!(reorder_buffer.redeem(tickets[0], 0, 0), Err(0));
         assert!(line.is_drained() && line.draw().is_some());
     }
 
     #[test]
     fn who_ends_takes_what_waits_in_order() {
-        let (mut line, mut turnstile) = pair(8);
+        let (mut line, mut reorder_buffer) = pair(8);
         let tickets = [0; 8].map(|_| line.draw().expect("a window of eight"));
         for place in [6, 2, 3] {
-            turnstile.redeem(tickets[place], tickets[place].number, 0).expect("in time");
+            reorder_buffer.redeem(tickets[place], tickets[place].number, 0).expect("in time");
         }
-        assert_eq!(turnstile.clear().collect::<Vec<_>>(), [2, 3, 6]);
-        assert_eq!(turnstile.waiting(), 0);
+        assert_eq!(reorder_buffer.clear().collect::<Vec<_>>(), [2, 3, 6]);
+        assert_eq!(reorder_buffer.waiting(), 0);
     }
 }
 
@@ -339,9 +339,9 @@ mod tests {
 mod loom_tests {
     use super::*;
     use crate::sync::UnsafeCell;
-    use crate::{pull, ring};
+    use crate::{ring, work_queue};
 
-    /// What a thread brings to the turnstile's.
+    /// What a thread brings to the reorder buffer's.
     type Redeemed = (Ticket, u32);
 
     /// One thread draws and offers, and works itself; another works and lets go. The cell stands
@@ -349,15 +349,15 @@ mod loom_tests {
     #[test]
     fn the_line_keeps_its_order_and_says_so_when_it_is_done() {
         loom::model(|| {
-            let gate = Arc::new(Gate::new());
+            let gate = Arc::new(ReorderCursor::new());
             let sent = Arc::new(UnsafeCell::new(0));
-            let mut line = Line::new(2, Arc::clone(&gate));
+            let mut line = TicketCounter::new(2, Arc::clone(&gate));
             line.open();
-            let (mut giver, taker) = pull::channel::<Redeemed>(2);
+            let (mut producer, consumer) = work_queue::channel::<Redeemed>(2);
             let (mut bring, mut brought) = ring::channel::<Redeemed>(2);
-            let (others, result) = (taker.clone(), Arc::clone(&sent));
+            let (others, result) = (consumer.clone(), Arc::clone(&sent));
             let home = loom::thread::spawn(move || {
-                let mut turnstile = Turnstile::new(2, gate);
+                let mut reorder_buffer = ReorderBuffer::new(2, gate);
                 let mut order = Vec::new();
                 while order.len() < 2 {
                     let own = others.take().map(|value| *value);
@@ -366,8 +366,8 @@ mod loom_tests {
                         loom::thread::yield_now();
                         continue;
                     };
-                    turnstile.redeem(ticket, value, 0).expect("nothing expires here");
-                    while let Some(value) = turnstile.pass(0) {
+                    reorder_buffer.redeem(ticket, value, 0).expect("nothing expires here");
+                    while let Some(value) = reorder_buffer.pass(0) {
                         result.with_mut(|sent| {
                             // SAFETY: the other thread looks only after the gate has said so.
                             #[expect(unsafe_code, reason = "UNSAFETY: the checker's own cell")]
@@ -377,15 +377,15 @@ mod loom_tests {
                         });
                         order.push(value);
                     }
-                    turnstile.publish();
+                    reorder_buffer.publish();
                 }
                 assert!(order.iter().copied().eq(0..2), "{order:?}");
             });
             for value in 0..2 {
                 let ticket = line.draw().expect("a window of two");
-                giver.give(Box::new((ticket, value))).expect("two cells");
+                producer.give(Box::new((ticket, value))).expect("two cells");
             }
-            if let Some(value) = taker.take() {
+            if let Some(value) = consumer.take() {
                 bring.push(*value).expect("two cells");
             }
             if line.is_drained() {

@@ -1,4 +1,4 @@
-//! Several names for the same bytes: numbers for them, and a count of how many are left.
+//! Several aliases for the same bytes: numbers for them, and a count of how many are left.
 //!
 //! A frame is the only name of its bytes, and its number leads to its link in a chain. When bytes are
 //! shared, each name needs a link of its own, so it gets a number of its own, behind those of the units.
@@ -9,16 +9,16 @@ use crate::frame::Place;
 use crate::stack::Stack;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// Names that the shared frames of one region have at a time.
+/// Aliases that the shared frames of one region have at a time.
 pub const SHARED_FRAMES: u32 = if cfg!(loom) { 4 } else { 4096 };
 
-/// The names that one region has for bytes that are shared.
-pub(crate) struct Names {
+/// The aliases that one region has for bytes that are shared.
+pub(crate) struct Aliases {
     free: Stack,
     entries: Box<[Entry]>,
     /// The number of the first one.
     first: u32,
-    /// Places that have several names.
+    /// Places that have several aliases.
     places: AtomicU32,
 }
 
@@ -27,14 +27,14 @@ pub(crate) struct Names {
 struct Entry {
     /// The entry that has the count and the place.
     keeper: AtomicU32,
-    /// Names that are left.
+    /// Aliases that are left.
     count: AtomicU32,
     /// The place of the bytes.
     target: AtomicU64,
 }
 
-impl Names {
-    /// Names for a region of `units` units, with numbers behind theirs.
+impl Aliases {
+    /// Aliases for a region of `units` units, with numbers behind theirs.
     pub(crate) fn new(units: u32) -> Self {
         let count = units.min(SHARED_FRAMES);
         let free = Stack::new(count);
@@ -43,7 +43,7 @@ impl Names {
         Self { free, entries, first: units, places: AtomicU32::new(0) }
     }
 
-    /// Places that have several names.
+    /// Places that have several aliases.
     pub(crate) fn places(&self) -> u32 {
         self.places.load(Ordering::Relaxed)
     }
@@ -53,14 +53,14 @@ impl Names {
         self.entries.len()
     }
 
-    /// Two names for a place that the caller has alone and gives up.
+    /// Two aliases for a place that the caller has alone and gives up.
     pub(crate) fn share(&self, place: Place) -> Option<(Place, Place)> {
         let keeper = self.free.pop()?;
         let Some(other) = self.free.pop() else {
             self.free.push(keeper);
             return None;
         };
-        // Relaxed, all three: the names reach another thread by something that synchronises.
+        // Relaxed, all three: the aliases reach another thread by something that synchronises.
         self.entry(keeper).count.store(2, Ordering::Relaxed);
         self.entry(keeper).target.store(place.into_word(), Ordering::Relaxed);
         [keeper, other].iter().for_each(|&name| self.entry(name).keeper.store(keeper, Ordering::Relaxed));
@@ -68,7 +68,7 @@ impl Names {
         Some((self.named(place, keeper), self.named(place, other)))
     }
 
-    /// One more name of what has names already.
+    /// One more alias of what has some already.
     pub(crate) fn share_again(&self, name: Place) -> Option<Place> {
         let other = self.free.pop()?;
         let keeper = self.keeper(name);
@@ -136,17 +136,17 @@ mod loom_tests {
     #[test]
     fn the_last_name_gives_the_place_back_once() {
         loom::model(|| {
-            let names = Arc::new(Names::new(4));
+            let aliases = Arc::new(Aliases::new(4));
             let bytes = Arc::new(UnsafeCell::new(0_u32));
             let place = Place::new(NonZeroU16::MIN, 1, 3);
-            let (mine, other) = names.share(place).expect("four names");
-            let use_up = move |names: &Names, bytes: &UnsafeCell<u32>, name: Place| {
-                assert!(names.target(name) == place && name.is_shared());
+            let (mine, other) = aliases.share(place).expect("four aliases");
+            let use_up = move |aliases: &Aliases, bytes: &UnsafeCell<u32>, name: Place| {
+                assert!(aliases.target(name) == place && name.is_shared());
                 bytes.with(|_| ());
-                let third = names.share_again(name);
+                let third = aliases.share_again(name);
                 let ended = [Some(name), third].into_iter().flatten().filter_map(|name| {
                     bytes.with(|_| ());
-                    names.end(name).or_else(|| names.release(name))
+                    aliases.end(name).or_else(|| aliases.release(name))
                 });
                 let ended = ended.count();
                 if ended > 0 {
@@ -154,12 +154,12 @@ mod loom_tests {
                 }
                 ended
             };
-            let (other_names, other_bytes) = (Arc::clone(&names), Arc::clone(&bytes));
+            let (other_names, other_bytes) = (Arc::clone(&aliases), Arc::clone(&bytes));
             let thread = loom::thread::spawn(move || use_up(&other_names, &other_bytes, other));
-            let here = use_up(&names, &bytes, mine);
+            let here = use_up(&aliases, &bytes, mine);
             let there = thread.join().expect("the other thread does not panic");
             assert_eq!(here + there, 1);
-            assert_eq!((core::iter::from_fn(|| names.free.pop()).count(), names.places()), (4, 0));
+            assert_eq!((core::iter::from_fn(|| aliases.free.pop()).count(), aliases.places()), (4, 0));
         });
     }
 }

@@ -9,12 +9,12 @@ use crate::sync::{AtomicU32, Ordering};
 const NIL: u32 = u32::MAX;
 
 /// A stack of slot numbers, linked through one word a slot.
-pub(crate) struct HomeList {
+pub(crate) struct RemoteFreeList {
     head: AtomicU32,
     next: Box<[AtomicU32]>,
 }
 
-impl HomeList {
+impl RemoteFreeList {
     pub(crate) fn new(slots: u32) -> Self {
         Self { head: AtomicU32::new(NIL), next: (0..slots).map(|_| AtomicU32::new(NIL)).collect() }
     }
@@ -57,7 +57,7 @@ mod loom_tests {
     #[test]
     fn every_slot_comes_home_once() {
         loom::model(|| {
-            let list = Arc::new(HomeList::new(3));
+            let list = Arc::new(RemoteFreeList::new(3));
             let other = Arc::clone(&list);
             let pusher = loom::thread::spawn(move || {
                 other.push(0);

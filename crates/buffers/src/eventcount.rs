@@ -2,48 +2,48 @@
 //!
 //! Who is about to sleep raises a flag and looks at everything once more; whoever gives something looks at
 //! the flag afterwards. A full fence stands on both sides between the store and the load, so at least one of
-//! the two sees the other: either the sleeper finds what was given, or the giver wakes it. While nobody
-//! sleeps a giver pays for the fence and a load.
+//! the two sees the other: either the sleeper finds what was given, or the producer wakes it. While nobody
+//! sleeps a producer pays for the fence and a load.
 
 use crate::sync::{AtomicBool, Ordering, fence};
 
 /// Whether somebody sleeps or is about to.
 #[derive(Debug)]
-pub struct Doze(AtomicBool);
+pub struct EventCount(AtomicBool);
 
-impl Default for Doze {
+impl Default for EventCount {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Doze {
+impl EventCount {
     /// Nobody sleeps.
     pub fn new() -> Self {
         Self(AtomicBool::new(false))
     }
 
     /// Says that the caller is about to sleep. It looks at everything that may be given once more after this.
-    pub fn begin(&self) {
+    pub fn prepare_wait(&self) {
         self.0.store(true, Ordering::Relaxed);
-        // Pairs with the fence in `disturb`: either we see what was given, or it sees the flag.
+        // Pairs with the fence in `notify`: either we see what was given, or it sees the flag.
         fence(Ordering::SeqCst);
     }
 
     /// Says that the caller is awake.
-    pub fn end(&self) {
+    pub fn cancel_wait(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    /// To be called after something was given: whether the sleeper has to be woken, which one giver is told.
-    pub fn disturb(&self) -> bool {
+    /// To be called after something was given: whether the sleeper has to be woken, which one producer is told.
+    pub fn notify(&self) -> bool {
         // Pairs with the fence in `begin`.
         fence(Ordering::SeqCst);
         self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed)
     }
 
     /// Whether somebody sleeps or is about to: a hint.
-    pub fn is_dozing(&self) -> bool {
+    pub fn is_waiting(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -54,14 +54,14 @@ mod tests {
 
     #[test]
     fn one_giver_wakes_who_sleeps() {
-        let doze = Doze::new();
-        assert!(!doze.disturb(), "nobody sleeps");
-        doze.begin();
-        assert!(doze.is_dozing());
-        assert_eq!([doze.disturb(), doze.disturb()], [true, false]);
-        doze.begin();
-        doze.end();
-        assert!(!doze.disturb());
+        let eventcount = EventCount::new();
+        assert!(!eventcount.notify(), "nobody sleeps");
+        eventcount.prepare_wait();
+        assert!(eventcount.is_waiting());
+        assert_eq!([eventcount.notify(), eventcount.notify()], [true, false]);
+        eventcount.prepare_wait();
+        eventcount.cancel_wait();
+        assert!(!eventcount.notify());
     }
 }
 
@@ -75,24 +75,24 @@ mod loom_tests {
     #[test]
     fn no_wake_up_is_lost() {
         loom::model(|| {
-            let (doze, woken) = (Arc::new(Doze::new()), Arc::new(AtomicBool::new(false)));
+            let (eventcount, woken) = (Arc::new(EventCount::new()), Arc::new(AtomicBool::new(false)));
             let mut brought = Vec::new();
-            let givers = [0, 1].map(|number| {
+            let producers = [0, 1].map(|number| {
                 let (mut bring, rest) = ring::channel::<u32>(1);
                 brought.push(rest);
-                let (doze, woken) = (Arc::clone(&doze), Arc::clone(&woken));
+                let (eventcount, woken) = (Arc::clone(&eventcount), Arc::clone(&woken));
                 loom::thread::spawn(move || {
                     bring.push(number).expect("it has room");
-                    if doze.disturb() {
+                    if eventcount.notify() {
                         // What an event does: it stays until it is read.
                         woken.store(true, Ordering::Release);
                     }
                 })
             });
-            doze.begin();
+            eventcount.prepare_wait();
             let raced = brought.iter_mut().map(|ring| ring.available()).sum::<usize>();
             let sleeps = raced == 0;
-            givers.into_iter().for_each(|giver| giver.join().expect("it does not panic"));
+            producers.into_iter().for_each(|producer| producer.join().expect("it does not panic"));
             assert!(!sleeps || woken.load(Ordering::Acquire), "it sleeps, and two have given");
         });
     }

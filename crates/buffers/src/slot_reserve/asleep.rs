@@ -1,10 +1,10 @@
 //! Slots that are asleep: without memory, or waiting for the others of their page; bringing in, giving back.
 
-use super::SlotStock;
+use super::SlotReserve;
 use crate::bits::Bits;
 use crate::depot::MAGAZINE;
+use crate::policy::Reloadable;
 use crate::reserve::Reserve;
-use crate::supply::Stock;
 use core::ops::Range;
 use rustix::io::Errno;
 use std::sync::atomic::{Ordering, fence};
@@ -22,12 +22,12 @@ pub(super) struct Asleep {
     pub(super) waiting: Bits,
 }
 
-impl SlotStock {
+impl SlotReserve {
     /// Takes slots that have memory but wait for others of their page; and, in a class that is not
     /// reloaded, cold ones, whose memory comes when their bytes are touched (C2 off).
     #[cold]
     pub(super) fn take_asleep(&self, target: &mut [u32; MAGAZINE]) -> usize {
-        let most = if self.stocking.is_pooled { self.depot.magazine() } else { 1 };
+        let most = if self.reserve_options.is_pooled { self.depot.magazine() } else { 1 };
         let mut asleep = self.asleep();
         // What was moved while nobody held the lock lies in the depot again.
         let mut count = self.depot.get(target, |slot| slot);
@@ -37,7 +37,7 @@ impl SlotStock {
                 count += 1;
                 continue;
             }
-            if self.stocking.is_reloaded {
+            if self.reserve_options.is_reloaded {
                 break;
             }
             let Some(page) = asleep.cold.take_first() else { break };
@@ -143,7 +143,7 @@ fn runs(pages: &[u32]) -> impl Iterator<Item = Range<u32>> {
     steps.map(|run| run[run.len() - 1]..run[0] + 1)
 }
 
-impl Stock for SlotStock {
+impl Reloadable for SlotReserve {
     fn reserve(&self) -> &Reserve {
         &self.reserve
     }

@@ -3,11 +3,11 @@
 mod asleep;
 
 use crate::bits::Bits;
-use crate::book::Books;
-use crate::depot::{Depot, MAGAZINE};
+use crate::depot::{MAGAZINE, MagazineDepot};
 use crate::mapping::Memory;
+use crate::policy::{AllocationPolicy, Reloadable, ReserveOptions};
+use crate::pool_counters::PoolCounterSet;
 use crate::reserve::{Marks, Reserve};
-use crate::supply::{Stock, Stocking, Supply};
 use asleep::Asleep;
 use core::ops::Range;
 use rustix::io::Errno;
@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// The slots of one class.
-pub(crate) struct SlotStock {
-    depot: Depot,
+pub(crate) struct SlotReserve {
+    depot: MagazineDepot,
     memory: Arc<Memory>,
     numbers: Range<u32>,
     slot_shift: u32,
     /// Slots of one page (at least one), as a power of two.
     page_slots_shift: u32,
-    stocking: Stocking,
+    reserve_options: ReserveOptions,
     reserve: Reserve,
     asleep: Mutex<Asleep>,
     /// Slots in [`Asleep::waiting`], for who looks without the lock.
@@ -30,48 +30,48 @@ pub(crate) struct SlotStock {
     /// Whether slots are moved out of the depot and back.
     is_moving: AtomicBool,
     /// What the pools of the class have published.
-    books: Books,
+    counters: PoolCounterSet,
 }
 
-impl SlotStock {
+impl SlotReserve {
     /// The slots `numbers` of `memory`. A class begins on a page.
     pub(crate) fn new(
         memory: &Arc<Memory>,
         numbers: Range<u32>,
         slot_shift: u32,
-        supply: Supply,
-        stocking: Stocking,
+        policy: AllocationPolicy,
+        reserve_options: ReserveOptions,
     ) -> Result<Self, Errno> {
         let page_shift = rustix::param::page_size().trailing_zeros();
         let page_slots_shift = page_shift.saturating_sub(slot_shift);
         let count = numbers.end - numbers.start;
-        let (marks, stocking) = match supply {
+        let (marks, reserve_options) = match policy {
             // Memory that a device holds is not given back by parts, whatever is asked for.
-            Supply::Fixed => (
+            AllocationPolicy::Fixed => (
                 Marks { target: count, reload_below: 0, give_back_above: u32::MAX },
-                Stocking { is_reused: stocking.is_reused, ..Stocking::default() },
+                ReserveOptions { is_reused: reserve_options.is_reused, ..ReserveOptions::default() },
             ),
-            Supply::Growing(marks) => (marks, stocking),
+            AllocationPolicy::Growing(marks) => (marks, reserve_options),
         };
         let pages = count.div_ceil(1 << page_slots_shift);
-        let stock = Self {
-            depot: Depot::new(count),
+        let reserve = Self {
+            depot: MagazineDepot::new(count),
             memory: Arc::clone(memory),
             numbers,
             slot_shift,
             page_slots_shift,
-            stocking,
+            reserve_options,
             reserve: Reserve::new(marks),
             asleep: Mutex::new(Asleep { cold: Bits::new(pages), waiting: Bits::new(count) }),
             waiting: AtomicU32::new(0),
             is_moving: AtomicBool::new(false),
-            books: Books::default(),
+            counters: PoolCounterSet::default(),
         };
-        match supply {
-            Supply::Fixed => stock.fill(0..count),
-            Supply::Growing(_) => stock.fill_to_target(pages)?,
+        match policy {
+            AllocationPolicy::Fixed => reserve.fill(0..count),
+            AllocationPolicy::Growing(_) => reserve.fill_to_target(pages)?,
         }
-        Ok(stock)
+        Ok(reserve)
     }
 
     fn fill_to_target(&self, pages: u32) -> Result<(), Errno> {
@@ -84,12 +84,12 @@ impl SlotStock {
     /// Slots that a pool keeps after a release: fewer than two magazines, so that half of them stay
     /// when one goes back.
     pub(crate) fn cache(&self) -> usize {
-        if self.stocking.is_pooled { 2 * self.depot.magazine() - 1 } else { 0 }
+        if self.reserve_options.is_pooled { 2 * self.depot.magazine() - 1 } else { 0 }
     }
 
     /// What the pools of the class have published.
-    pub(crate) fn books(&self) -> &Books {
-        &self.books
+    pub(crate) fn counters(&self) -> &PoolCounterSet {
+        &self.counters
     }
 
     /// The numbers of the class.
@@ -139,12 +139,12 @@ impl SlotStock {
         let mut count = self.depot.get(target, &make);
         if count == 0 {
             collect();
-            if !self.stocking.is_reused {
+            if !self.reserve_options.is_reused {
                 self.depot.turn_over();
             }
             count = self.depot.get(target, &make);
         }
-        if count == 0 && (self.has_waiting() || !self.stocking.is_reloaded) {
+        if count == 0 && (self.has_waiting() || !self.reserve_options.is_reloaded) {
             let mut slots = [0; MAGAZINE];
             count = self.take_asleep(&mut slots);
             target.iter_mut().zip(&slots[..count]).for_each(|(cell, &slot)| *cell = make(slot));
@@ -157,11 +157,11 @@ impl SlotStock {
     /// magazine is in use.
     #[inline]
     pub(crate) fn put<T>(&self, slots: &[T], index: impl Fn(&T) -> u32) -> usize {
-        if !self.stocking.is_pooled {
+        if !self.reserve_options.is_pooled {
             self.put_to_sleep(slots.iter().map(index));
             return slots.len();
         }
-        let count = if self.stocking.is_reused {
+        let count = if self.reserve_options.is_reused {
             self.depot.put(slots, index)
         } else {
             self.depot.put_last(slots, index)
@@ -208,10 +208,10 @@ impl SlotStock {
     }
 }
 
-impl core::fmt::Debug for SlotStock {
+impl core::fmt::Debug for SlotReserve {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         formatter
-            .debug_struct("SlotStock")
+            .debug_struct("SlotReserve")
             .field("numbers", &self.numbers)
             .field("ready", &self.level())
             .finish_non_exhaustive()

@@ -1,0 +1,98 @@
+//! What workers publish of their pools, and what is kept of those that have ended.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What one worker has published. One writer; anybody reads. On lines of its own: its neighbour in memory
+/// is another worker's.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct PoolCounters {
+    cached: AtomicU64,
+    taken: AtomicU64,
+    exhausted: AtomicU64,
+}
+
+impl PoolCounters {
+    pub(crate) fn write(&self, counts: PoolCounts) {
+        // Relaxed: numbers that are read one by one.
+        self.cached.store(counts.cached, Ordering::Relaxed);
+        self.taken.store(counts.taken, Ordering::Relaxed);
+        self.exhausted.store(counts.exhausted, Ordering::Relaxed);
+    }
+}
+
+/// What workers have, and what they did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PoolCounts {
+    /// Buffers in their own caches.
+    pub(crate) cached: u64,
+    /// Buffers taken.
+    pub(crate) taken: u64,
+    /// How often there was none.
+    pub(crate) exhausted: u64,
+}
+
+impl PoolCounts {
+    fn add(&mut self, counters: &PoolCounters) {
+        self.cached += counters.cached.load(Ordering::Relaxed);
+        self.taken += counters.taken.load(Ordering::Relaxed);
+        self.exhausted += counters.exhausted.load(Ordering::Relaxed);
+    }
+}
+
+/// The counters of all workers.
+#[derive(Debug, Default)]
+pub(crate) struct PoolCounterSet(Mutex<Shelf>);
+
+#[derive(Debug, Default)]
+struct Shelf {
+    open: Vec<Arc<PoolCounters>>,
+    closed: PoolCounts,
+}
+
+impl PoolCounterSet {
+    /// The counters of a new worker.
+    pub(crate) fn open(&self) -> Arc<PoolCounters> {
+        let counters = Arc::default();
+        self.shelf().open.push(Arc::clone(&counters));
+        counters
+    }
+
+    /// Keeps what a worker that ends has written.
+    pub(crate) fn close(&self, counters: &Arc<PoolCounters>) {
+        let mut shelf = self.shelf();
+        shelf.open.retain(|open| !Arc::ptr_eq(open, counters));
+        shelf.closed.add(counters);
+    }
+
+    /// The sum over all counters.
+    pub(crate) fn counts(&self) -> PoolCounts {
+        let shelf = self.shelf();
+        let mut counts = shelf.closed;
+        shelf.open.iter().for_each(|counters| counts.add(counters));
+        counts
+    }
+
+    /// A set of counters that was added twice or not at all by a thread that panicked is a number, not a fault.
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closed_books_are_kept() {
+        let counters = PoolCounterSet::default();
+        let (first, second) = (counters.open(), counters.open());
+        first.write(PoolCounts { cached: 1, taken: 10, exhausted: 100 });
+        second.write(PoolCounts { cached: 2, taken: 20, exhausted: 200 });
+        assert_eq!(counters.counts(), PoolCounts { cached: 3, taken: 30, exhausted: 300 });
+        first.write(PoolCounts { cached: 0, taken: 11, exhausted: 100 });
+        counters.close(&first);
+        assert_eq!(counters.counts(), PoolCounts { cached: 2, taken: 31, exhausted: 300 });
+    }
+}
