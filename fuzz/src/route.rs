@@ -11,7 +11,7 @@ const TIME: u8 = 6;
 /// Added to a kind: by which port a frame comes.
 const PORT: u8 = 0x10;
 
-/// Ways of the stand, by number: eight hops, of IPv4 and IPv6 in turn, ends, and a group.
+/// Next hops of the stand, by number: eight hops, of IPv4 and IPv6 in turn, ends, and a group.
 const HOP: u8 = 2;
 const HOP_V6: u8 = 3;
 const BLACKHOLE: u8 = 8;

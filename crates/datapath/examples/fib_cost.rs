@@ -8,7 +8,7 @@
 //! back while nobody reads.
 #![expect(clippy::print_stdout, reason = "the output is the purpose")]
 
-use polder_datapath::route::{Fib, Prefix, WayId};
+use polder_datapath::route::{Fib, NextHopId, Prefix};
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
@@ -40,7 +40,7 @@ fn measure(routes: usize, is_v6: bool) {
     let filled = start.elapsed().as_secs_f64();
     let mut reader = fib.reader();
     let destinations: Vec<[u8; 16]> = (0..BATCH * BATCHES).map(|_| random.inside(&prefixes)).collect();
-    let mut ways = [WayId::NONE; BATCH];
+    let mut ways = [NextHopId::NONE; BATCH];
     let mut times: Vec<f64> = (0..ROUNDS)
         .map(|_| {
             let start = Instant::now();
@@ -94,9 +94,9 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    fn way(&mut self) -> WayId {
+    fn way(&mut self) -> NextHopId {
         let number = u32::try_from(1 + self.next() % 200).expect("small");
-        WayId::new(number).expect("small")
+        NextHopId::new(number).expect("small")
     }
 
     fn prefix_v4(&mut self) -> Prefix {

@@ -10,7 +10,7 @@
 
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{Batch, HEADROOM, Packet, Pool, PortId, Region, RegionOptions, Segment};
-use polder_datapath::engine::{Engine, Tables, With};
+use polder_datapath::engine::{Engine, Tables, TurnContext};
 use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
 };
@@ -119,7 +119,7 @@ impl Bench {
                 self.receive(&mut flow);
                 now.0 += 2_000;
                 let timed = self.engine.begin_turn();
-                let with = With { now, pool: &mut self.pool, timed };
+                let with = TurnContext { now, pool: &mut self.pool, timed };
                 self.engine.process(&mut self.batch, self.ingress, with, &mut self.sink, &mut || now);
             }
             let nanos = start.elapsed().as_secs_f64() * 1e9;

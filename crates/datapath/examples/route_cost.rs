@@ -11,11 +11,11 @@
 
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{Batch, HEADROOM, Packet, Pool, PortId, Region, RegionOptions, Segment};
-use polder_datapath::engine::{Engine, Tables, With};
+use polder_datapath::engine::{Engine, Tables, TurnContext};
 use polder_datapath::filter::Filters;
 use polder_datapath::forward::{Bridges, Links};
 use polder_datapath::route::{
-    Interface, InterfaceId, Neighbours, Owner, Prefix, Router, RouterId, Routers, SourceCheck, Way,
+    Interface, InterfaceId, Neighbours, NextHopEntry, Owner, Prefix, Router, RouterId, Routers, SourceCheck,
 };
 use polder_datapath::transmit::Egress;
 use polder_datapath::tunnel::Tunnels;
@@ -97,7 +97,7 @@ impl Bench {
             let hop = neighbours.hop(interface, address);
             let mac = MacAddress([2, 0, 0, 9, 0, number]);
             neighbours.set(&mut router, interface, address, mac, (Nanos(0), true));
-            ways.extend(router.add_way(Way::Hop(hop)));
+            ways.extend(router.add_next_hop(NextHopEntry::Hop(hop)));
         }
         let mut random = Random(routes.max(1) as u64);
         let mut prefixes = Vec::new();
@@ -158,7 +158,7 @@ impl Bench {
     fn forward(&mut self, now: Nanos) {
         if self.has_engine {
             let timed = self.engine.begin_turn();
-            let with = With { now, pool: &mut self.pool, timed };
+            let with = TurnContext { now, pool: &mut self.pool, timed };
             self.engine.process(&mut self.batch, PORTS[0], with, &mut self.sink, &mut || now);
         } else {
             self.batch.iter_mut().for_each(|packet| swap(packet.bytes_mut()));

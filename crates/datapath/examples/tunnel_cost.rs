@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p polder-datapath --example tunnel_cost`
 //!
-//! Batches of 32 frames go into a tunnel, are sealed, and come out at its other end, over and over, in
+//! Batches of 32 frames go into a tunnel, are sequenced, and come out at its other end, over and over, in
 //! the frames of memory that they began in. Beside them, the same bytes are copied once: what a tunnel
 //! that has to make room in front would pay for that alone. All frames are in the caches, and the
 //! time of reading the clock is taken off. The median tells what to expect; the tenth percentile tells
@@ -11,7 +11,7 @@
 
 use polder_buffers::{Batch, NO_PORT, Packet, Pool, PortId, Region, RegionOptions};
 use polder_datapath::drops::{Context, DropCounters, Ledger};
-use polder_datapath::seal::{SealState, seal};
+use polder_datapath::sequence::{SequenceState, assign};
 use polder_datapath::tunnel::{
     Carries, DecapsulateState, EncapsulateState, ReassemblyLimits, Stations, TunnelOptions, TunnelState,
     Tunnels, Underlay, decapsulate, encapsulate,
@@ -67,14 +67,14 @@ const VARIANTS: [(&str, Change); 7] = [
 fn main() {
     println!(
         "{:>6} {:>18} {:>14} {:>14} {:>14} {:>14}",
-        "bytes", "tunnel", "encapsulate", "seal", "decapsulate", "copy"
+        "bytes", "tunnel", "encapsulate", "sequence", "decapsulate", "copy"
     );
     let only = std::env::args().nth(1);
     for length in [64, 1514] {
         for (name, change) in VARIANTS {
             if only.as_ref().is_none_or(|only| name == only) {
-                let [into, seal, out, copy] = Bench::new(length, change).run();
-                println!("{length:>6} {name:>18} {into:>14} {seal:>14} {out:>14} {copy:>14}");
+                let [into, sequence, out, copy] = Bench::new(length, change).run();
+                println!("{length:>6} {name:>18} {into:>14} {sequence:>14} {out:>14} {copy:>14}");
             }
         }
     }
@@ -86,7 +86,7 @@ struct Bench {
     pool: Pool,
     tunnels: [Tunnels; 2],
     into: EncapsulateState,
-    seal: SealState,
+    sequence: SequenceState,
     out: DecapsulateState,
     expanded: Vec<Packet>,
     drops: DropCounters,
@@ -114,7 +114,7 @@ impl Bench {
             pool,
             tunnels,
             into: EncapsulateState::new(0),
-            seal: SealState::new(),
+            sequence: SequenceState::new(),
             out: DecapsulateState::new(0, ReassemblyLimits::default()),
             drops: DropCounters::default(),
             ledger: Ledger::default(),
@@ -128,7 +128,7 @@ impl Bench {
         let mut overheads = Vec::with_capacity(ROUNDS);
         for round in 0..ROUNDS {
             let now = Nanos(1_000_000 * (round as u64 + 1));
-            let Self { pool, tunnels, into, seal: state, out, expanded, drops, ledger, batch, copies } =
+            let Self { pool, tunnels, into, sequence: state, out, expanded, drops, ledger, batch, copies } =
                 &mut self;
             let mut context = Context { now, pool, drops, ledger };
             batch.iter_mut().for_each(|packet| packet.egress = TUNNEL);
@@ -136,8 +136,8 @@ impl Bench {
             let start = read_clock();
             encapsulate(black_box(batch), &tunnels[0], into, expanded, &mut context);
             let encapsulated = read_clock();
-            seal(black_box(batch), &tunnels[0], state, &context);
-            let sealed = read_clock();
+            assign(black_box(batch), &tunnels[0], state, &context);
+            let sequenced = read_clock();
             batch.iter_mut().for_each(|packet| (packet.ingress, packet.egress) = (UNDERLAY, NO_PORT));
             let begin = read_clock();
             decapsulate(black_box(batch), &tunnels[1], out, &mut context);
@@ -149,7 +149,7 @@ impl Bench {
             assert!(batch.iter().all(|packet| packet.ingress == TUNNEL), "all come out");
             overheads.push((start - before).as_nanos());
             let spans =
-                [encapsulated - start, sealed - encapsulated, decapsulated - begin, copied - decapsulated];
+                [encapsulated - start, sequenced - encapsulated, decapsulated - begin, copied - decapsulated];
             for (times, span) in times.iter_mut().zip(spans) {
                 times.push(span.as_nanos());
             }

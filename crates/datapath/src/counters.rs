@@ -96,9 +96,9 @@ pub enum Stage {
     /// Tunnel headers written.
     Encapsulate,
     /// Order as at receive.
-    Restore,
+    Reorder,
     /// What needs order: sequence numbers.
-    Seal,
+    Sequence,
     /// Segments merged for ports that take them uncut.
     Coalesce,
     /// Packets that wait for a slower port.
@@ -120,8 +120,8 @@ impl Stage {
         Self::Bridge,
         Self::Segment,
         Self::Encapsulate,
-        Self::Restore,
-        Self::Seal,
+        Self::Reorder,
+        Self::Sequence,
         Self::Coalesce,
         Self::Queue,
         Self::Transmit,
@@ -138,8 +138,8 @@ impl Stage {
             Self::Bridge => "bridge",
             Self::Segment => "segment",
             Self::Encapsulate => "encapsulate",
-            Self::Restore => "restore",
-            Self::Seal => "seal",
+            Self::Reorder => "reorder",
+            Self::Sequence => "sequence",
             Self::Coalesce => "coalesce",
             Self::Queue => "queue",
             Self::Transmit => "transmit",
@@ -156,13 +156,13 @@ pub struct OrderCounters {
     pub steered_here: Counter,
     /// Tickets drawn.
     pub tickets: Counter,
-    /// Packets in parcels that were offered to whoever is idle.
+    /// Packets in work batches that were offered to whoever is idle.
     pub given: Counter,
-    /// Packets in parcels that were pulled: the worker's own, and those of others.
+    /// Packets in work batches that were pulled: the worker's own, and those of others.
     pub pulled: Counter,
-    /// Parcels pulled from other workers.
+    /// Work batches pulled from other workers.
     pub helped: Counter,
-    /// Packets in parcels that were redeemed.
+    /// Packets in work batches that were redeemed.
     pub redeemed: Counter,
     /// Packets whose order was restored, and packets that came too late for it.
     pub restored: Counter,
@@ -173,7 +173,7 @@ pub struct OrderCounters {
 }
 
 impl OrderCounters {
-    /// Packets that went into rings and parcels, less those that came out; of all workers together,
+    /// Packets that went into rings and work batches, less those that came out; of all workers together,
     /// this is what is in there.
     pub fn held(&self) -> i64 {
         // What came out is read first, so that what is on its way counts as held.
@@ -205,7 +205,7 @@ pub struct WorkerCounters {
     pub slept_nanos: Counter,
     /// Time that it stayed away from its core because its share of it was used up, in nanoseconds.
     pub share_nanos: Counter,
-    /// How it waits: a number of [`Mode`](crate::receive::Mode). A gauge.
+    /// How it waits: a number of [`Mode`](crate::scheduler::Mode). A gauge.
     pub mode: Counter,
     /// The largest budget of its queues, in packets. A gauge.
     pub budget: Counter,

@@ -130,7 +130,7 @@ reasons! {
     TunnelNoNeighbour, "encapsulate", "tunnel-no-neighbour", "The link-layer address of the next hop is not known.";
     TunnelTooBig, "encapsulate", "tunnel-too-big", "Larger than the tunnel's MTU and not to be fragmented.";
     NoHeadroom, "encapsulate", "no-headroom", "No room in front for the outer headers.";
-    LateAfterRestore, "restore", "late-after-restore", "Came after its turn in the order had been given up.";
+    LateAfterReorder, "reorder", "late-after-reorder", "Came after its turn in the order had been given up.";
     QueueFull, "queue", "queue-full", "The port's queue was full.";
     QueueDelay, "queue", "queue-delay", "Packets waited too long in the port's queue (CoDel, RFC 8289).";
     TxTooLong, "transmit", "tx-too-long", "Longer than the port can send.";

@@ -19,14 +19,14 @@ use crate::forward::{BridgeCounters, BridgeState, Bridges, bridge};
 use crate::offload::{Outlet, complete};
 use crate::parse::parse;
 use crate::route::{RouteCounters, RouteState, Routers};
-use crate::seal::{SealState, divert, seal};
-use crate::steer::Parcel;
+use crate::sequence::{SequenceState, assign, divert};
+use crate::steer::WorkBatch;
 use crate::transmit::{Dispatch, Egress};
 use crate::tunnel::{
     DecapsulateState, EncapsulateState, ReassemblyLimits, Tunnels, decapsulate, encapsulate,
 };
 use crate::units::Nanos;
-use batches::{Survey, alive, collect, in_chunks};
+use batches::{BatchSummary, alive, collect, in_chunks};
 use polder_buffers::snapshot::Reader;
 use polder_buffers::{Batch, ChecksumState, NO_PORT, Packet, Pool, PortId};
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl core::fmt::Debug for Extra {
 }
 
 /// What one worker counts in: of all stages, and of the bridge.
-pub type Books = (Arc<WorkerCounters>, Arc<BridgeCounters>);
+pub type EngineCounters = (Arc<WorkerCounters>, Arc<BridgeCounters>);
 
 /// One worker's stages.
 #[derive(Debug)]
@@ -76,9 +76,9 @@ pub struct Engine {
     filter: FilterState,
     route: RouteState,
     encapsulate: EncapsulateState,
-    seal: SealState,
+    sequence: SequenceState,
     dispatch: Dispatch,
-    rooms: Rooms,
+    scratch: Scratch,
     extra: Extra,
     captures: Option<Box<Captures>>,
     timer: Timer,
@@ -86,7 +86,7 @@ pub struct Engine {
 
 /// Where packets stand while their batch has grown.
 #[derive(Debug)]
-struct Rooms {
+struct Scratch {
     flooded: Vec<Packet>,
     fragments: Vec<Packet>,
     /// Packets of a batch some of which were cut by the router, or waited.
@@ -100,10 +100,10 @@ struct Rooms {
     /// Segments of packets that no port takes whole.
     cut: Batch,
     replies: Batch,
-    /// A parcel's packets while stages work on them.
+    /// A work batch's packets while stages work on them.
     work: Batch,
-    /// What another worker seals.
-    unsealed: Batch,
+    /// What another worker sequences.
+    unsequenced: Batch,
 }
 
 impl Engine {
@@ -113,9 +113,9 @@ impl Engine {
     }
 
     /// The same with counters that another worker of this number has left.
-    pub fn counting_in(tables: Reader<Tables>, worker: usize, (counters, bridging): Books) -> Self {
+    pub fn counting_in(tables: Reader<Tables>, worker: usize, (counters, bridging): EngineCounters) -> Self {
         let Tables { bridges, tunnels, routers, longest_frame, .. } = tables.get();
-        let rooms = Rooms {
+        let scratch = Scratch {
             routed: Vec::with_capacity(routers.longest_expansion(*longest_frame)),
             part: Batch::new(),
             flooded: Vec::with_capacity(bridges.longest_expansion()),
@@ -125,7 +125,7 @@ impl Engine {
             cut: Batch::new(),
             replies: Batch::new(),
             work: Batch::new(),
-            unsealed: Batch::new(),
+            unsequenced: Batch::new(),
         };
         Self {
             bridge: BridgeState::new(bridges, bridging),
@@ -135,9 +135,9 @@ impl Engine {
             encapsulate: EncapsulateState::new(worker),
             tables,
             counters,
-            seal: SealState::new(),
+            sequence: SequenceState::new(),
             dispatch: Dispatch::new(worker),
-            rooms,
+            scratch,
             extra: Extra::default(),
             captures: None,
             timer: Timer::default(),
@@ -183,9 +183,9 @@ impl Engine {
         let Tables { bridges, tunnels, routers, longest_frame, .. } = self.tables.get();
         self.bridge.adopt(bridges);
         self.route.adopt(routers);
-        self.rooms.routed.reserve(routers.longest_expansion(*longest_frame));
-        self.rooms.flooded.reserve(bridges.longest_expansion());
-        self.rooms.fragments.reserve(tunnels.longest_expansion());
+        self.scratch.routed.reserve(routers.longest_expansion(*longest_frame));
+        self.scratch.flooded.reserve(bridges.longest_expansion());
+        self.scratch.fragments.reserve(tunnels.longest_expansion());
     }
 
     /// Takes note of what a queue delivered, and in which time if that was taken.
@@ -206,7 +206,7 @@ impl Engine {
         &mut self,
         batch: &mut Batch,
         ingress: PortId,
-        with: With<'_>,
+        with: TurnContext<'_>,
         egress: &mut impl Egress,
         clock: &mut impl FnMut() -> Nanos,
     ) {
@@ -219,7 +219,7 @@ impl Engine {
     pub fn process_mixed(
         &mut self,
         batch: &mut Batch,
-        with: With<'_>,
+        with: TurnContext<'_>,
         egress: &mut impl Egress,
         clock: &mut impl FnMut() -> Nanos,
     ) {
@@ -231,36 +231,36 @@ impl Engine {
         journey.answer();
     }
 
-    /// Takes a parcel's packets through the stages before restoration. What is left of them, perhaps
-    /// nothing, is in the parcel afterwards; what is dropped has been released.
+    /// Takes a work batch's packets through the stages before reordering. What is left of them, perhaps
+    /// nothing, is in the work batch afterwards; what is dropped has been released.
     pub fn work(
         &mut self,
-        parcel: &mut Parcel,
-        with: With<'_>,
+        work: &mut WorkBatch,
+        with: TurnContext<'_>,
         egress: &mut impl Egress,
         clock: &mut impl FnMut() -> Nanos,
     ) {
-        let mut batch = core::mem::take(&mut self.rooms.work);
-        core::mem::swap(&mut batch, &mut parcel.batch);
+        let mut batch = core::mem::take(&mut self.scratch.work);
+        core::mem::swap(&mut batch, &mut work.batch);
         let mut journey = self.journey(with, egress, clock);
-        journey.collect = Some(parcel);
+        journey.collect = Some(work);
         let tunnels = &journey.tables.tunnels;
         let underlay =
             batch.iter().map(|packet| packet.ingress).find(|&port| tunnels.underlay(port).is_some());
         journey.arrive(&mut batch, underlay.unwrap_or(NO_PORT));
         journey.collect = None;
         journey.answer();
-        self.rooms.work = batch;
+        self.scratch.work = batch;
     }
 
-    /// Sends a parcel's packets, whose turn has come; it is empty afterwards.
-    pub fn let_go(&mut self, parcel: &mut Parcel, with: With<'_>, egress: &mut impl Egress) {
-        let stage = self.counters.stage(Stage::Restore);
-        stage.packets.add(parcel.len() as u64);
+    /// Sends a work batch's packets, whose turn has come; it is empty afterwards.
+    pub fn let_go(&mut self, work: &mut WorkBatch, with: TurnContext<'_>, egress: &mut impl Egress) {
+        let stage = self.counters.stage(Stage::Reorder);
+        stage.packets.add(work.len() as u64);
         stage.batches.add(1);
         let mut clock = || Nanos(0);
         let mut journey = self.journey(with, egress, &mut clock);
-        let Parcel { batch, more, .. } = parcel;
+        let WorkBatch { batch, more, .. } = work;
         if !batch.is_empty() {
             journey.leave(batch);
         }
@@ -282,7 +282,7 @@ impl Engine {
     }
 
     /// Sends packets that went through all stages on another worker; the batch is empty afterwards.
-    pub fn transmit(&mut self, batch: &mut Batch, with: With<'_>, egress: &mut impl Egress) {
+    pub fn transmit(&mut self, batch: &mut Batch, with: TurnContext<'_>, egress: &mut impl Egress) {
         let mut clock = || Nanos(0);
         self.journey(with, egress, &mut clock).leave(batch);
     }
@@ -310,11 +310,11 @@ impl Engine {
 
     fn journey<'a, E: Egress, C: FnMut() -> Nanos>(
         &'a mut self,
-        with: With<'a>,
+        with: TurnContext<'a>,
         egress: &'a mut E,
         clock: &'a mut C,
     ) -> Journey<'a, E, C> {
-        let With { now, pool, timed } = with;
+        let TurnContext { now, pool, timed } = with;
         let counters = &*self.counters;
         Journey {
             tables: self.tables.get(),
@@ -323,9 +323,9 @@ impl Engine {
             filter: &mut self.filter,
             route: &mut self.route,
             encapsulate: &mut self.encapsulate,
-            seal: &mut self.seal,
+            sequence: &mut self.sequence,
             dispatch: &mut self.dispatch,
-            rooms: &mut self.rooms,
+            scratch: &mut self.scratch,
             extra: &mut self.extra,
             captures: &mut self.captures,
             egress,
@@ -338,7 +338,7 @@ impl Engine {
 
 /// What a turn works with.
 #[derive(Debug)]
-pub struct With<'a> {
+pub struct TurnContext<'a> {
     /// The time.
     pub now: Nanos,
     /// The worker's free frames.
@@ -355,14 +355,14 @@ struct Journey<'a, E, C> {
     filter: &'a mut FilterState,
     route: &'a mut RouteState,
     encapsulate: &'a mut EncapsulateState,
-    seal: &'a mut SealState,
+    sequence: &'a mut SequenceState,
     dispatch: &'a mut Dispatch,
-    rooms: &'a mut Rooms,
+    scratch: &'a mut Scratch,
     extra: &'a mut Extra,
     captures: &'a mut Option<Box<Captures>>,
     egress: &'a mut E,
-    /// Where packets stop before restoration, if they do.
-    collect: Option<&'a mut Parcel>,
+    /// Where packets stop before reordering, if they do.
+    collect: Option<&'a mut WorkBatch>,
     meter: Meter<'a, C>,
     context: Context<'a>,
 }
@@ -410,18 +410,18 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
 
     /// From the bridge on.
     fn bridge(&mut self, batch: &mut Batch, count: usize) {
-        bridge(batch, &self.tables.bridges, self.bridge, &mut self.rooms.flooded, &mut self.context);
+        bridge(batch, &self.tables.bridges, self.bridge, &mut self.scratch.flooded, &mut self.context);
         self.meter.lap(Stage::Bridge, count);
         if !batch.is_empty() {
             self.egress.passed(Stage::Bridge, batch);
             return self.enter_tunnels(batch);
         }
-        let mut flooded = core::mem::take(&mut self.rooms.flooded);
+        let mut flooded = core::mem::take(&mut self.scratch.flooded);
         self.egress.passed(Stage::Bridge, &flooded);
-        let mut chunk = core::mem::take(&mut self.rooms.chunk);
+        let mut chunk = core::mem::take(&mut self.scratch.chunk);
         in_chunks(&mut flooded, &mut chunk, |chunk| self.enter_tunnels(chunk));
-        self.rooms.flooded = flooded;
-        self.rooms.chunk = chunk;
+        self.scratch.flooded = flooded;
+        self.scratch.chunk = chunk;
     }
 
     /// From the rules for what leaves on.
@@ -434,17 +434,17 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
 
     /// From encapsulation on.
     fn encapsulate(&mut self, batch: &mut Batch) {
-        let survey = Survey::of(batch);
-        self.encapsulate_surveyed(batch, survey);
+        let summary = BatchSummary::of(batch);
+        self.encapsulate_surveyed(batch, summary);
     }
 
     /// From encapsulation on, of a batch that was looked at.
-    fn encapsulate_surveyed(&mut self, batch: &mut Batch, survey: Survey) {
-        if !survey.has_partial && survey.is_below(self.tables.tunnels.lowest()) {
-            return self.leave_surveyed(batch, survey);
+    fn encapsulate_surveyed(&mut self, batch: &mut Batch, summary: BatchSummary) {
+        if !summary.has_partial && summary.is_below(self.tables.tunnels.lowest()) {
+            return self.leave_surveyed(batch, summary);
         }
-        let (count, has_uncut) = match survey.only_port().filter(|_| !survey.has_partial) {
-            Some(port) => (if self.tables.tunnels.get(port).is_some() { survey.alive } else { 0 }, false),
+        let (count, has_uncut) = match summary.only_port().filter(|_| !summary.has_partial) {
+            Some(port) => (if self.tables.tunnels.get(port).is_some() { summary.alive } else { 0 }, false),
             None => self.prepare(batch),
         };
         if has_uncut {
@@ -453,20 +453,20 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         if count == 0 {
             return self.leave(batch);
         }
-        self.watch_entering(batch, survey);
-        let fragments = &mut self.rooms.fragments;
+        self.watch_entering(batch, summary);
+        let fragments = &mut self.scratch.fragments;
         encapsulate(batch, &self.tables.tunnels, self.encapsulate, fragments, &mut self.context);
         self.meter.lap(Stage::Encapsulate, count);
         if !batch.is_empty() {
             self.egress.passed(Stage::Encapsulate, batch);
             return self.leave(batch);
         }
-        let mut fragments = core::mem::take(&mut self.rooms.fragments);
+        let mut fragments = core::mem::take(&mut self.scratch.fragments);
         self.egress.passed(Stage::Encapsulate, &fragments);
-        let mut piece = core::mem::take(&mut self.rooms.piece);
+        let mut piece = core::mem::take(&mut self.scratch.piece);
         in_chunks(&mut fragments, &mut piece, |piece| self.leave(piece));
-        self.rooms.fragments = fragments;
-        self.rooms.piece = piece;
+        self.scratch.fragments = fragments;
+        self.scratch.piece = piece;
     }
 
     /// Returns how many of the packets are for tunnels, and whether some have to be cut first. What a
@@ -486,45 +486,50 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         (count, has_uncut)
     }
 
-    /// From restoration on.
+    /// From reordering on.
     fn leave(&mut self, batch: &mut Batch) {
-        let survey = Survey::of(batch);
-        self.leave_surveyed(batch, survey);
+        let summary = BatchSummary::of(batch);
+        self.leave_surveyed(batch, summary);
     }
 
-    /// From restoration on, of a batch that was looked at.
-    fn leave_surveyed(&mut self, batch: &mut Batch, survey: Survey) {
-        if let Some(parcel) = &mut self.collect {
+    /// From reordering on, of a batch that was looked at.
+    fn leave_surveyed(&mut self, batch: &mut Batch, summary: BatchSummary) {
+        if let Some(work) = &mut self.collect {
             if let Some(captures) = self.captures {
                 captures.dropped(batch, self.context.now);
             }
-            return collect(batch, parcel, self.context.pool);
+            return collect(batch, work, self.context.pool);
         }
-        if survey.has_marked {
-            divert(batch, |port| self.egress.seals(port), self.seal, &mut self.rooms.unsealed);
-            if !self.rooms.unsealed.is_empty() {
+        if summary.has_marked {
+            divert(
+                batch,
+                |port| self.egress.assigns_sequence(port),
+                self.sequence,
+                &mut self.scratch.unsequenced,
+            );
+            if !self.scratch.unsequenced.is_empty() {
                 self.divert();
             }
-            seal(batch, &self.tables.tunnels, self.seal, &self.context);
+            assign(batch, &self.tables.tunnels, self.sequence, &self.context);
         }
-        self.meter.lap(Stage::Seal, survey.alive);
-        self.egress.passed(Stage::Seal, batch);
+        self.meter.lap(Stage::Sequence, summary.alive);
+        self.egress.passed(Stage::Sequence, batch);
         if self.captures.is_some() {
-            self.dispatch_watched(batch, survey);
+            self.dispatch_watched(batch, summary);
         } else {
             let merged = |packets| self.meter.lap(Stage::Coalesce, packets);
             self.dispatch.dispatch(batch, &self.tables.outlets, self.egress, &mut self.context, merged);
         }
-        self.meter.lap(Stage::Transmit, survey.alive);
+        self.meter.lap(Stage::Transmit, summary.alive);
     }
 
-    /// What another worker seals goes there; what finds no room is dropped.
+    /// What another worker sequences goes there; what finds no room is dropped.
     fn divert(&mut self) {
-        let unsealed = &mut self.rooms.unsealed;
-        self.egress.hand_to_sealer(unsealed);
-        if !unsealed.is_empty() {
-            self.context.drops.count(DropReason::NoCore, unsealed.len() as u64);
-            self.context.pool.release(unsealed);
+        let unsequenced = &mut self.scratch.unsequenced;
+        self.egress.hand_to_sequencer(unsequenced);
+        if !unsequenced.is_empty() {
+            self.context.drops.count(DropReason::NoCore, unsequenced.len() as u64);
+            self.context.pool.release(unsequenced);
         }
     }
 
@@ -538,20 +543,20 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             self.answer_routed();
         }
         while !self.encapsulate.replies.is_empty() {
-            let mut replies = core::mem::take(&mut self.rooms.replies);
+            let mut replies = core::mem::take(&mut self.scratch.replies);
             core::mem::swap(&mut replies, &mut self.encapsulate.replies);
             let count = alive(&replies);
             self.forward(&mut replies, count);
-            self.rooms.replies = replies;
+            self.scratch.replies = replies;
         }
     }
 
     /// Sends answers to packets that rules rejected, by the ports where those came in.
     #[cold]
     fn answer_rejected(&mut self) {
-        let mut replies = core::mem::take(&mut self.rooms.replies);
+        let mut replies = core::mem::take(&mut self.scratch.replies);
         core::mem::swap(&mut replies, &mut self.filter.replies);
         self.encapsulate(&mut replies);
-        self.rooms.replies = replies;
+        self.scratch.replies = replies;
     }
 }

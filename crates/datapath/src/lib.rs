@@ -1,7 +1,7 @@
 //! The journey of a packet, from receive to transmit: pure, bounded decisions over batches.
 //!
 //! ```text
-//! device rx ─▶ receive ─▶ steer ─▶ parse ─▶ tunnel in ─▶ forward ─▶ tunnel out ─▶ restore ─▶ seal ─▶ transmit ─▶ device tx
+//! device rx ─▶ receive ─▶ steer ─▶ parse ─▶ tunnel in ─▶ forward ─▶ tunnel out ─▶ reorder ─▶ sequence ─▶ transmit ─▶ device tx
 //!              budget     worker   offsets  decapsulate  bridge     encapsulate   order      what     one batch
 //!              turn       ticket   or drop  reassemble   or drop    in headroom   again      needs    a port
 //!                         if asked reason                                                    order
@@ -21,7 +21,7 @@
 pub mod port;
 pub mod wire;
 
-pub mod receive;
+pub mod scheduler;
 
 pub mod steer;
 
@@ -39,9 +39,9 @@ pub mod offload;
 
 pub mod segment;
 
-pub mod restore;
+pub mod reorder;
 
-pub mod seal;
+pub mod sequence;
 
 pub mod queue;
 
@@ -53,8 +53,8 @@ pub mod capture;
 
 pub mod trace;
 
-pub mod crew;
 pub mod engine;
+pub mod worker_group;
 
 pub mod counters;
 pub mod drops;

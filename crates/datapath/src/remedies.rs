@@ -170,7 +170,7 @@ impl DropReason {
                  host's kernel, or leave `segments` off."
             }
             Self::NoHeadroom => "More headers than a frame has room for: fewer tunnels inside each other.",
-            Self::LateAfterRestore => "A worker was stopped for long: look at what else runs on its CPU.",
+            Self::LateAfterReorder => "A worker was stopped for long: look at what else runs on its CPU.",
             Self::QueueFull => {
                 "More is sent to the port than it or its `rate` carries. If that is a burst, raise `limit_bytes` of its \
                  `queue`."

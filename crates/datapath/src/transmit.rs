@@ -20,13 +20,13 @@ pub trait Egress {
 
     /// Whether this worker writes the sequence numbers into what leaves by `port`. One worker does,
     /// on one queue, so that numbers are in the order on the wire (RFC 2890).
-    fn seals(&self, _port: PortId) -> bool {
+    fn assigns_sequence(&self, _port: PortId) -> bool {
         true
     }
 
     /// Takes packets for the worker that writes their sequence numbers; leaves what there is no room
     /// for.
-    fn hand_to_sealer(&mut self, _batch: &mut Batch) {}
+    fn hand_to_sequencer(&mut self, _batch: &mut Batch) {}
 
     /// Told of the packets that a stage leaves, those included whose journey it has ended. Who forwards
     /// does not listen, and nothing is left of the call; a [`trace`](crate::trace) does.

@@ -1,7 +1,7 @@
 //! A worker whose core others want, in virtual time: what they had of it changes nothing for a queue.
 
 use polder_datapath::port::Turn;
-use polder_datapath::receive::{Contention, Elapsed, Line, Options, Outcome, WEIGHT};
+use polder_datapath::scheduler::{Contention, Elapsed, Options, Outcome, RunQueue, WEIGHT};
 use polder_datapath::units::Nanos;
 
 /// Who has the core: the worker for `runs`, then others for `pauses`, and so on.
@@ -51,7 +51,7 @@ struct Fate {
 
 /// Requests cost `cost` nanoseconds each. `honest`: turns are measured by the thread's clock where that is needed.
 fn serve(core: Core, cost: u64, honest: bool) -> Fate {
-    let mut line = Line::new(Options::default());
+    let mut line = RunQueue::new(Options::default());
     (0..2).for_each(|_| line.add(WEIGHT, false));
     let (mut contention, mut fate, mut now) = (Contention::default(), Fate::default(), 1_000_000_000);
     let end = now + 1_000_000_000;

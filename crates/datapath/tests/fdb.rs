@@ -23,7 +23,7 @@ fn key(number: u64, vlan: u16) -> FdbKey {
 /// The address with a number.
 type Pattern = fn(u32) -> FdbKey;
 
-/// Ways in which the addresses of a network follow each other.
+/// Next hops in which the addresses of a network follow each other.
 fn patterns() -> Vec<(&'static str, Pattern)> {
     vec![
         ("one after the other", |n| key(u64::from(n), 0)),

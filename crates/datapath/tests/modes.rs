@@ -3,7 +3,7 @@
 //! By interrupts each packet wakes that thread, before the worker, and a wake-up costs nearly as much as a request; a
 //! thread that is held runs while the worker sleeps. What is measured is how long packets wait.
 
-use polder_datapath::receive::{Mode, Pace};
+use polder_datapath::scheduler::{Mode, Pace};
 use polder_datapath::units::Nanos;
 use std::collections::VecDeque;
 

@@ -1,15 +1,15 @@
-//! A crew against a model that works on one packet after the other: over random flows, drops, splits,
+//! A worker group against a model that works on one packet after the other: over random flows, drops, splits,
 //! mergers, stalled workers and changes of mode, in virtual time and on one thread.
 //!
-//! A worker that stalls does so where it hurts: between pulling a parcel and redeeming it. The others
+//! A worker that stalls does so where it hurts: between pulling a work batch and redeeming it. The others
 //! run meanwhile, so interleavings nest like calls.
 
 use polder_buffers::{BATCH, Batch, Packet, Pool, PortId, Region, RegionOptions};
 use polder_datapath::counters::WorkerCounters;
-use polder_datapath::crew::{Crew, CrewOptions, Stages, crew};
 use polder_datapath::drops::DropReason;
-use polder_datapath::steer::{Hasher, Marks, Order, Parcel};
+use polder_datapath::steer::{Hasher, Marks, Order, WorkBatch};
 use polder_datapath::units::Nanos;
+use polder_datapath::worker_group::{Stages, WorkerGroup, WorkerGroupOptions, worker_group};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn becomes(flow: u32, place: u32) -> u32 {
 struct Weather {
     workers: usize,
     order: Order,
-    /// In hundredths: how often a worker stalls within a parcel, and how often beyond the patience.
+    /// In hundredths: how often a worker stalls within a work batch, and how often beyond the patience.
     stalls: u64,
     long_stalls: u64,
     /// Whether buckets change their mode all the time.
@@ -52,7 +52,7 @@ struct Weather {
 
 struct World {
     weather: Weather,
-    crews: Vec<Option<Crew>>,
+    groups: Vec<Option<WorkerGroup>>,
     counters: Vec<Arc<WorkerCounters>>,
     pool: Pool,
     now: Nanos,
@@ -69,11 +69,11 @@ struct World {
 }
 
 /// The world as one worker's stages see it.
-struct Desk<'a>(&'a mut World);
+struct WorkerStages<'a>(&'a mut World);
 
 impl World {
     fn new(weather: Weather, seed: u64) -> Self {
-        let mut options = CrewOptions::new(Hasher::mixed(1, true), weather.workers);
+        let mut options = WorkerGroupOptions::new(Hasher::mixed(1, true), weather.workers);
         options.patience = [PATIENCE; 2];
         options.ring = 128;
         if weather.restless {
@@ -88,15 +88,15 @@ impl World {
                 hash_after: 1,
             };
         }
-        let mut crews = crew(weather.workers, &options);
-        let counters = crews.iter().map(|_| Arc::new(WorkerCounters::default())).collect::<Vec<_>>();
-        for (crew, counters) in crews.iter_mut().zip(&counters) {
-            crew.count_in(counters);
+        let mut groups = worker_group(weather.workers, &options);
+        let counters = groups.iter().map(|_| Arc::new(WorkerCounters::default())).collect::<Vec<_>>();
+        for (group, counters) in groups.iter_mut().zip(&counters) {
+            group.count_in(counters);
         }
         let region = Region::new(RegionOptions { slots: 16_384, slot_bytes: 2048 }).expect("memory");
         Self {
             weather,
-            crews: crews.into_iter().map(Some).collect(),
+            groups: groups.into_iter().map(Some).collect(),
             counters,
             pool: region.pool(),
             now: Nanos::SECOND,
@@ -119,35 +119,41 @@ impl World {
     /// A worker that is not in the middle of something does something.
     fn step(&mut self) {
         let worker = usize::try_from(self.random(self.weather.workers as u64)).expect("few");
-        let Some(mut crew) = self.crews[worker].take() else { return };
+        let Some(mut group) = self.groups[worker].take() else { return };
         self.now = self.now + Nanos(1000);
         let now = self.now;
-        crew.round(now, true);
+        group.round(now, true);
         match self.random(8) {
-            0..=2 => self.receive(worker, &mut crew),
+            0..=2 => self.receive(worker, &mut group),
             3..=5 => {
-                crew.collect(now, &mut Desk(self));
+                group.collect(now, &mut WorkerStages(self));
             }
             _ => {
-                crew.help(now, &mut Desk(self));
+                group.help(now, &mut WorkerStages(self));
             }
         }
-        crew.take_wakes();
-        self.crews[worker] = Some(crew);
+        group.take_wakes();
+        self.groups[worker] = Some(group);
     }
 
-    fn receive(&mut self, worker: usize, crew: &mut Crew) {
+    fn receive(&mut self, worker: usize, group: &mut WorkerGroup) {
         if self.closing || self.pool.region().home() < 8192 {
             return;
         }
         let size = if self.random(3) == 0 { BATCH as u64 } else { 1 + self.random(BATCH as u64) };
         let elephant = self.random(2) == 0;
         let has_more = self.random(2) == 0;
-        self.bring((worker, crew), size, elephant, has_more);
+        self.bring((worker, group), size, elephant, has_more);
     }
 
     /// So many packets come, and that was all or not.
-    fn bring(&mut self, (worker, crew): (usize, &mut Crew), size: u64, elephant: bool, has_more: bool) {
+    fn bring(
+        &mut self,
+        (worker, group): (usize, &mut WorkerGroup),
+        size: u64,
+        elephant: bool,
+        has_more: bool,
+    ) {
         let mut batch = Batch::new();
         for _ in 0..size {
             // A flow comes in by one worker; half of the traffic is one flow.
@@ -159,8 +165,8 @@ impl World {
             self.received += 1;
             batch.push(packet).expect("a batch at most");
         }
-        crew.define(&mut batch, (self.weather.order, false), has_more, self.now, &mut Desk(self));
-        crew.share(self.now, &mut Desk(self));
+        group.define(&mut batch, (self.weather.order, false), has_more, self.now, &mut WorkerStages(self));
+        group.share(self.now, &mut WorkerStages(self));
         assert!(batch.is_empty());
     }
 
@@ -186,13 +192,13 @@ impl World {
         for _ in 0..1000 {
             self.now = self.now + Nanos(1000);
             let mut busy = false;
-            for worker in 0..self.crews.len() {
-                let mut crew = self.crews[worker].take().expect("nobody is in the middle of anything");
+            for worker in 0..self.groups.len() {
+                let mut group = self.groups[worker].take().expect("nobody is in the middle of anything");
                 let now = self.now;
-                crew.offer_all(now);
-                busy |= crew.collect(now, &mut Desk(self));
-                busy |= crew.help(now, &mut Desk(self));
-                self.crews[worker] = Some(crew);
+                group.offer_all(now);
+                busy |= group.collect(now, &mut WorkerStages(self));
+                busy |= group.help(now, &mut WorkerStages(self));
+                self.groups[worker] = Some(group);
             }
             if !busy {
                 return;
@@ -213,30 +219,30 @@ impl World {
     }
 }
 
-impl Stages for Desk<'_> {
+impl Stages for WorkerStages<'_> {
     fn process(&mut self, batch: &mut Batch) {
-        let mut parcel = Parcel::new();
-        core::mem::swap(&mut parcel.batch, batch);
-        self.multiply(&mut parcel);
-        self.leave(&mut parcel);
+        let mut work = WorkBatch::new();
+        core::mem::swap(&mut work.batch, batch);
+        self.multiply(&mut work);
+        self.leave(&mut work);
     }
 
-    fn work(&mut self, parcel: &mut Parcel) {
-        self.multiply(parcel);
+    fn work(&mut self, work: &mut WorkBatch) {
+        self.multiply(work);
         self.0.stall();
     }
 
-    fn leave(&mut self, parcel: &mut Parcel) {
+    fn leave(&mut self, work: &mut WorkBatch) {
         let world = &mut *self.0;
-        world.leave(&parcel.batch);
-        world.leave(&parcel.more);
-        world.pool.release(&mut parcel.batch);
-        parcel.more.drain(..).for_each(|packet| world.pool.release_packet(packet));
+        world.leave(&work.batch);
+        world.leave(&work.more);
+        world.pool.release(&mut work.batch);
+        work.more.drain(..).for_each(|packet| world.pool.release_packet(packet));
     }
 
     fn discard(&mut self, batch: &mut Batch, reason: DropReason) {
         let leaves = batch.iter().map(read);
-        if reason == DropReason::LateAfterRestore {
+        if reason == DropReason::LateAfterReorder {
             self.0.late.extend(leaves);
         } else {
             assert_eq!(reason, DropReason::NoCore);
@@ -254,10 +260,10 @@ impl Stages for Desk<'_> {
     }
 }
 
-impl Desk<'_> {
-    fn multiply(&mut self, parcel: &mut Parcel) {
+impl WorkerStages<'_> {
+    fn multiply(&mut self, work: &mut WorkBatch) {
         let mut batch = Batch::new();
-        core::mem::swap(&mut parcel.batch, &mut batch);
+        core::mem::swap(&mut work.batch, &mut batch);
         for packet in batch.drain() {
             let (flow, place, _) = read(&packet);
             let ticket = packet.ticket;
@@ -265,7 +271,7 @@ impl Desk<'_> {
             for part in 0..becomes(flow, place) {
                 let mut packet = leaf((flow, place, part), &mut self.0.pool);
                 packet.ticket = ticket;
-                parcel.push(packet);
+                work.push(packet);
             }
         }
     }
@@ -325,16 +331,16 @@ fn check(mut world: World) -> Result<World, TestCaseError> {
     let expired = world.counters.iter().map(|counters| counters.order.expired.get()).sum::<u64>();
     prop_assert!(expired > 0 || late.is_empty(), "nothing is late that was not given up");
     let out = world.counters.iter().map(|counters| counters.order.tickets.get()).sum::<u64>();
-    let back = world.crews.iter().flatten().map(Crew::definer).count();
+    let back = world.groups.iter().flatten().map(WorkerGroup::definer).count();
     prop_assert!(
         back == world.weather.workers
             && (out > 0 || world.weather.order == Order::Hash || !world.weather.restless)
     );
     // A worker that ends has nothing left.
-    for worker in 0..world.crews.len() {
-        let mut crew = world.crews[worker].take().expect("nobody is in the middle of anything");
+    for worker in 0..world.groups.len() {
+        let mut group = world.groups[worker].take().expect("nobody is in the middle of anything");
         let left = world.left.values().map(Vec::len).sum::<usize>();
-        crew.close(&mut Desk(&mut world));
+        group.close(&mut WorkerStages(&mut world));
         prop_assert_eq!(left, world.left.values().map(Vec::len).sum::<usize>());
     }
     Ok(world)
@@ -374,14 +380,14 @@ fn helped(has_more: bool) -> u64 {
     let mut world = World::new(weather, 9);
     for _ in 0..100 {
         let [mut receiver, mut other] =
-            [0, 1].map(|worker| world.crews[worker].take().expect("nobody is in the middle of anything"));
+            [0, 1].map(|worker| world.groups[worker].take().expect("nobody is in the middle of anything"));
         world.now = world.now + Nanos(1000);
         let now = world.now;
         world.bring((0, &mut receiver), 20, true, has_more);
-        other.collect(now, &mut Desk(&mut world));
-        other.help(now, &mut Desk(&mut world));
-        receiver.collect(now, &mut Desk(&mut world));
-        world.crews = vec![Some(receiver), Some(other)];
+        other.collect(now, &mut WorkerStages(&mut world));
+        other.help(now, &mut WorkerStages(&mut world));
+        receiver.collect(now, &mut WorkerStages(&mut world));
+        world.groups = vec![Some(receiver), Some(other)];
     }
     world.settle();
     let helped = world.counters[1].order.helped.get();
@@ -402,15 +408,15 @@ fn crumbs_wait_for_each_other_while_their_line_stands_still() {
     let weather =
         Weather { workers: 2, order: Order::Spread, stalls: 0, long_stalls: 0, restless: false, steps: 0 };
     let mut world = World::new(weather, 3);
-    let mut receiver = world.crews[0].take().expect("nobody is in the middle of anything");
+    let mut receiver = world.groups[0].take().expect("nobody is in the middle of anything");
     for _ in 0..500 {
         world.now = world.now + Nanos(16_000);
         let now = world.now;
-        receiver.collect(now, &mut Desk(&mut world));
+        receiver.collect(now, &mut WorkerStages(&mut world));
         world.bring((0, &mut receiver), 4, true, false);
     }
     assert!(receiver.next_deadline().is_some(), "one is open");
-    world.crews[0] = Some(receiver);
+    world.groups[0] = Some(receiver);
     world.settle();
     assert_eq!((world.refused.len(), world.late.len()), (0, 0));
     let tickets = world.counters[0].order.tickets.get();

@@ -1,6 +1,6 @@
 //! The table of routes against a list of routes, over random histories.
 
-use polder_datapath::route::{Fib, FibReader, Prefix, View, WayId};
+use polder_datapath::route::{Fib, FibReader, NextHopId, Prefix, View};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,18 +10,21 @@ fn prefix(address: IpAddr, bits: u8) -> Prefix {
     Prefix::new(address, bits).expect("no longer than the family has bits")
 }
 
-fn way(number: u32) -> WayId {
-    WayId::new(number).expect("a small number")
+fn way(number: u32) -> NextHopId {
+    NextHopId::new(number).expect("a small number")
 }
 
 /// The routes themselves; the longest that matches is looked for among all.
 #[derive(Default)]
-struct Oracle(HashMap<Prefix, WayId>);
+struct Oracle(HashMap<Prefix, NextHopId>);
 
 impl Oracle {
-    fn lookup(&self, address: IpAddr) -> WayId {
+    fn lookup(&self, address: IpAddr) -> NextHopId {
         let bits = if address.is_ipv6() { 128 } else { 32 };
-        (0..=bits).rev().find_map(|bits| self.0.get(&prefix(address, bits)).copied()).unwrap_or(WayId::NONE)
+        (0..=bits)
+            .rev()
+            .find_map(|bits| self.0.get(&prefix(address, bits)).copied())
+            .unwrap_or(NextHopId::NONE)
     }
 }
 
@@ -51,7 +54,7 @@ fn address(bytes: [u8; 16], is_v6: bool) -> IpAddr {
     if is_v6 { Ipv6Addr::from(bytes).into() } else { Ipv4Addr::from([a, b, c, d]).into() }
 }
 
-fn lookup(reader: &mut FibReader, address: IpAddr) -> WayId {
+fn lookup(reader: &mut FibReader, address: IpAddr) -> NextHopId {
     match address {
         IpAddr::V4(address) => reader.view().lookup_v4(address),
         IpAddr::V6(address) => reader.view().lookup_v6(address),
@@ -88,7 +91,7 @@ fn run(history: &[Change], is_v6: bool, filler: u32) -> Result<(), TestCaseError
     }
     for change in history {
         let prefix = prefix(address(change.address, is_v6), change.bits);
-        match change.way.and_then(WayId::new) {
+        match change.way.and_then(NextHopId::new) {
             Some(way) => prop_assert_eq!(fib.insert(prefix, way), oracle.0.insert(prefix, way)),
             None => prop_assert_eq!(fib.remove(prefix), oracle.0.remove(&prefix)),
         }
@@ -113,7 +116,7 @@ fn run(history: &[Change], is_v6: bool, filler: u32) -> Result<(), TestCaseError
         prop_assert_eq!(fib.remove(prefix), oracle.0.remove(&prefix));
     }
     prop_assert!(fib.is_empty());
-    prop_assert_eq!(lookup(&mut reader, address([1; 16], is_v6)), WayId::NONE);
+    prop_assert_eq!(lookup(&mut reader, address([1; 16], is_v6)), NextHopId::NONE);
     Ok(())
 }
 
@@ -196,7 +199,7 @@ fn memory_is_reused() {
             bytes = fib.bytes();
         }
         if round % 100 == 0 {
-            assert_ne!(reader.view().lookup_v4(Ipv4Addr::new(10, 1, 0, 1)), WayId::NONE);
+            assert_ne!(reader.view().lookup_v4(Ipv4Addr::new(10, 1, 0, 1)), NextHopId::NONE);
         }
     }
     assert_eq!(fib.bytes(), bytes);

@@ -1,12 +1,12 @@
 //! Weights in virtual time: shares follow them, whatever packets cost, and when they change.
 
 use polder_datapath::port::Turn;
-use polder_datapath::receive::{Line, MOST, MOST_WEIGHT, Options, Outcome, WEIGHT};
+use polder_datapath::scheduler::{MOST, MOST_WEIGHT, Options, Outcome, RunQueue, WEIGHT};
 use polder_datapath::units::Nanos;
 
 /// Lets queues that always have more run for so long; the time that each has had. A packet of queue *i* costs
 /// `costs[i]`, and each turn 200 ns beside.
-fn shares(line: &mut Line, costs: &[u64], now: &mut u64, time: u64) -> Vec<u64> {
+fn shares(line: &mut RunQueue, costs: &[u64], now: &mut u64, time: u64) -> Vec<u64> {
     let (mut had, end) = (vec![0; costs.len()], *now + time);
     while *now < end {
         line.begin(Nanos(*now), None);
@@ -34,7 +34,7 @@ fn part(had: &[u64], index: usize) -> f64 {
 
 #[test]
 fn shares_follow_weights_that_change() {
-    let (mut line, mut now) = (Line::new(Options::default()), 0);
+    let (mut line, mut now) = (RunQueue::new(Options::default()), 0);
     (0..2).for_each(|_| line.add(WEIGHT, false));
     let costs = [250, 1_000];
     for (weight, fair) in [(WEIGHT, 0.5), (300, 0.75), (10, 1.0 / 11.0), (WEIGHT, 0.5)] {
@@ -48,7 +48,7 @@ fn shares_follow_weights_that_change() {
 
 #[test]
 fn who_has_hardly_any_weight_has_a_packet_a_cycle() {
-    let (mut line, mut now) = (Line::new(Options::default()), 0);
+    let (mut line, mut now) = (RunQueue::new(Options::default()), 0);
     line.add(1, false);
     line.add(MOST_WEIGHT, false);
     let had = shares(&mut line, &[2_000, 2_000], &mut now, 100_000_000);
@@ -58,7 +58,7 @@ fn who_has_hardly_any_weight_has_a_packet_a_cycle() {
 
 #[test]
 fn a_fixed_budget_is_that_of_ordinary_weight() {
-    let mut line = Line::new(Options { budget: Some(64), ..Options::default() });
+    let mut line = RunQueue::new(Options { budget: Some(64), ..Options::default() });
     let budgets = [(1, 1), (50, 32), (WEIGHT, 64), (300, 192), (MOST_WEIGHT, MOST)];
     budgets.iter().for_each(|&(weight, _)| line.add(weight, false));
     for (index, &(weight, budget)) in budgets.iter().enumerate() {

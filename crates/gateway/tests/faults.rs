@@ -16,8 +16,8 @@ use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
 };
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
-use polder_datapath::receive::WEIGHT;
 use polder_datapath::route::Routers;
+use polder_datapath::scheduler::WEIGHT;
 use polder_datapath::tunnel::Tunnels;
 use polder_datapath::wire::MacAddress;
 use polder_devices::pair::{self, Options, PairRx, PairTx};

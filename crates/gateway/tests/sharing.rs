@@ -214,7 +214,7 @@ fn sequence_numbers_are_in_the_order_on_the_wire() {
             sequence += 1;
             read(packet, 42)
         });
-        assert!(bench.sum(|worker| worker.handed_over.get()) > 5_000, "others send through the sealer");
+        assert!(bench.sum(|worker| worker.handed_over.get()) > 5_000, "others send through the sequencer");
         bench.finish();
     }
 }

@@ -18,8 +18,8 @@ use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, VlanMode,
 };
 use polder_datapath::port::{Budget, RxQueue as _, TxQueue as _};
-use polder_datapath::receive::WEIGHT;
 use polder_datapath::route::Routers;
+use polder_datapath::scheduler::WEIGHT;
 use polder_datapath::tunnel::Tunnels;
 use polder_devices::Queue;
 use polder_devices::pair::{self, End, Options, PairRx, PairTx};

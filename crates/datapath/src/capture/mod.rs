@@ -185,11 +185,11 @@ impl<E: Egress> Egress for Watched<'_, E> {
         open
     }
 
-    fn seals(&self, port: PortId) -> bool {
-        self.egress.seals(port)
+    fn assigns_sequence(&self, port: PortId) -> bool {
+        self.egress.assigns_sequence(port)
     }
 
-    fn hand_to_sealer(&mut self, batch: &mut Batch) {
-        self.egress.hand_to_sealer(batch);
+    fn hand_to_sequencer(&mut self, batch: &mut Batch) {
+        self.egress.hand_to_sequencer(batch);
     }
 }

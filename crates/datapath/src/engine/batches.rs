@@ -1,28 +1,28 @@
-//! Batches between stages: counted, cut into chunks, put into parcels.
+//! Batches between stages: counted, cut into chunks, put into work batches.
 
 use crate::drops::is_dropped;
 use crate::route::Sent;
-use crate::seal::is_marked;
-use crate::steer::Parcel;
+use crate::sequence::is_marked;
+use crate::steer::WorkBatch;
 use polder_buffers::{Batch, ChecksumState, NO_PORT, Packet, Pool, PortId};
 
-/// Puts what is left of a batch into its parcel.
+/// Puts what is left of a batch into its work batch.
 #[inline]
-pub(super) fn collect(batch: &mut Batch, parcel: &mut Parcel, pool: &mut Pool) {
-    if parcel.len() == 0 && !batch.iter().any(is_dropped) {
-        return core::mem::swap(&mut parcel.batch, batch);
+pub(super) fn collect(batch: &mut Batch, work: &mut WorkBatch, pool: &mut Pool) {
+    if work.len() == 0 && !batch.iter().any(is_dropped) {
+        return core::mem::swap(&mut work.batch, batch);
     }
     for packet in batch.drain() {
-        if is_dropped(&packet) { pool.release_packet(packet) } else { parcel.push(packet) }
+        if is_dropped(&packet) { pool.release_packet(packet) } else { work.push(packet) }
     }
 }
 
 /// What the stages behind router and bridge ask of a batch, in one pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Survey {
+pub(super) struct BatchSummary {
     /// Packets that are still on their way.
     pub(super) alive: usize,
-    /// Whether some packets are to be sealed.
+    /// Whether some packets are to be sequenced.
     pub(super) has_marked: bool,
     /// Whether what a local sender left to the device is still to be done for some packets.
     pub(super) has_partial: bool,
@@ -38,28 +38,28 @@ const fn rank(port: PortId) -> u16 {
 
 const _: () = assert!(rank(NO_PORT) == 1, "no port and dropped come before ports");
 
-impl Survey {
+impl BatchSummary {
     #[inline]
     pub(super) fn of(batch: &Batch) -> Self {
-        let mut survey = Self { alive: 0, has_marked: false, has_partial: false, ranks: (u16::MAX, 0) };
+        let mut summary = Self { alive: 0, has_marked: false, has_partial: false, ranks: (u16::MAX, 0) };
         for packet in batch.iter() {
             let is_alive = !is_dropped(packet);
-            survey.alive += usize::from(is_alive);
-            survey.has_marked |= is_marked(packet);
-            survey.has_partial |= is_alive & (packet.checksum == ChecksumState::Partial);
+            summary.alive += usize::from(is_alive);
+            summary.has_marked |= is_marked(packet);
+            summary.has_partial |= is_alive & (packet.checksum == ChecksumState::Partial);
             let rank = rank(packet.egress);
-            survey.ranks = (survey.ranks.0.min(rank), survey.ranks.1.max(rank));
+            summary.ranks = (summary.ranks.0.min(rank), summary.ranks.1.max(rank));
         }
-        survey
+        summary
     }
 
     /// The same of a batch that the router has said it all of.
     #[inline]
     pub(super) fn of_sent(batch: &Batch, Sent { lowest, highest }: Sent) -> Self {
         let ranks = (rank(lowest), rank(highest));
-        let survey = Self { alive: batch.len(), has_marked: false, has_partial: false, ranks };
-        debug_assert_eq!(survey, Self::of(batch), "as if it had been looked at");
-        survey
+        let summary = Self { alive: batch.len(), has_marked: false, has_partial: false, ranks };
+        debug_assert_eq!(summary, Self::of(batch), "as if it had been looked at");
+        summary
     }
 
     /// Whether some packets have not met the port by which they leave, as far as can be said in one look:
@@ -130,10 +130,10 @@ mod tests {
                 packet.egress = ports[round / 4 / [1, 6, 36][number] % 6];
                 batch.push(packet).expect("three of 64");
             }
-            let survey = Survey::of(&batch);
+            let summary = BatchSummary::of(&batch);
             for port in [PortId(0), PortId(1), PortId(7), PortId(u16::MAX - 2)] {
                 let leave = batch.iter().filter(|packet| packet.egress == port).count();
-                let said = survey.leaves_by(port);
+                let said = summary.leaves_by(port);
                 assert!(said != Some(true) || (leave == batch.len() && leave > 0), "{batch:?}");
                 assert!(said != Some(false) || leave == 0, "{batch:?}");
                 known[said.map_or(2, usize::from)] += 1;

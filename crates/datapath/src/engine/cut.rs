@@ -14,7 +14,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     /// may have as many as it has bytes.
     #[cold]
     pub(super) fn cut(&mut self, batch: &mut Batch) {
-        let mut cut = core::mem::take(&mut self.rooms.cut);
+        let mut cut = core::mem::take(&mut self.scratch.cut);
         for packet in batch.drain() {
             if is_dropped(&packet) || takes_whole(&packet, &self.tables.outlets) {
                 self.go_on(packet, &mut cut);
@@ -23,7 +23,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             }
         }
         self.go_on_with(&mut cut);
-        self.rooms.cut = cut;
+        self.scratch.cut = cut;
     }
 
     fn cut_one(&mut self, packet: Packet, cut: &mut Batch) {

@@ -1,7 +1,7 @@
 //! The router, as the engine meets it.
 
-use super::batches::{Survey, alive, in_chunks};
-use super::{Engine, Journey, With};
+use super::batches::{BatchSummary, alive, in_chunks};
+use super::{Engine, Journey, TurnContext};
 use crate::counters::Stage;
 use crate::filter::Direction;
 use crate::route::{Sent, route};
@@ -13,7 +13,7 @@ impl Engine {
     /// Looks after packets that wait for a neighbour's link-layer address, when it is time to: asks again,
     /// gives up, and sends what may go on. Without such packets it costs a test.
     #[inline]
-    pub fn look_after(&mut self, with: With<'_>, egress: &mut impl Egress) {
+    pub fn look_after(&mut self, with: TurnContext<'_>, egress: &mut impl Egress) {
         if self.route.is_due(with.now) {
             let mut clock = || Nanos(0);
             self.journey(with, egress, &mut clock).look_after();
@@ -26,7 +26,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     #[inline(never)]
     pub(super) fn route(&mut self, batch: &mut Batch, count: usize) {
         let routers = &self.tables.routers;
-        let sent = route(batch, routers, self.route, &mut self.rooms.routed, &mut self.context);
+        let sent = route(batch, routers, self.route, &mut self.scratch.routed, &mut self.context);
         self.meter.lap(Stage::Route, count);
         if batch.is_empty() {
             self.go_on_routed();
@@ -39,33 +39,33 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     /// Goes on with a batch that has grown, or shrunk.
     #[cold]
     fn go_on_routed(&mut self) {
-        let mut routed = core::mem::take(&mut self.rooms.routed);
-        let mut part = core::mem::take(&mut self.rooms.part);
+        let mut routed = core::mem::take(&mut self.scratch.routed);
+        let mut part = core::mem::take(&mut self.scratch.part);
         self.egress.passed(Stage::Route, &routed);
         in_chunks(&mut routed, &mut part, |part| self.bridge_rest(part, None));
-        self.rooms.routed = routed;
-        self.rooms.part = part;
+        self.scratch.routed = routed;
+        self.scratch.part = part;
     }
 
     /// What the router has sent somewhere, or dropped, has nothing to do with the bridge.
     fn bridge_rest(&mut self, batch: &mut Batch, sent: Option<Sent>) {
-        let survey = sent.map_or_else(|| Survey::of(batch), |sent| Survey::of_sent(batch, sent));
-        if survey.may_lack_ports() && !batch.iter().all(has_egress) {
-            return self.bridge(batch, survey.alive);
+        let summary = sent.map_or_else(|| BatchSummary::of(batch), |sent| BatchSummary::of_sent(batch, sent));
+        if summary.may_lack_ports() && !batch.iter().all(has_egress) {
+            return self.bridge(batch, summary.alive);
         }
         if self.tables.filters.looks(Direction::Out) {
             return self.enter_tunnels(batch);
         }
-        self.encapsulate_surveyed(batch, survey);
+        self.encapsulate_surveyed(batch, summary);
     }
 
     #[cold]
     fn look_after(&mut self) {
         let released = self.route.look_after(&self.tables.routers, &mut self.context);
         let mut released = core::mem::take(released);
-        let mut chunk = core::mem::take(&mut self.rooms.work);
+        let mut chunk = core::mem::take(&mut self.scratch.work);
         in_chunks(&mut released, &mut chunk, |chunk| self.forward(chunk, alive(chunk)));
-        self.rooms.work = chunk;
+        self.scratch.work = chunk;
         self.route.give_back(released);
         self.route.tidy();
         self.answer();
@@ -74,10 +74,10 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     /// Sends what the router has to say, by the ports where it is to be heard.
     #[cold]
     pub(super) fn answer_routed(&mut self) {
-        let mut replies = core::mem::take(&mut self.rooms.replies);
+        let mut replies = core::mem::take(&mut self.scratch.replies);
         core::mem::swap(&mut replies, self.route.answers());
         self.encapsulate(&mut replies);
-        self.rooms.replies = replies;
+        self.scratch.replies = replies;
     }
 }
 

@@ -1,6 +1,6 @@
 //! One packet through the stages, for a trace.
 
-use super::{Engine, With};
+use super::{Engine, TurnContext};
 use crate::trace::Recorder;
 use crate::units::Nanos;
 use polder_buffers::{Batch, PortId};
@@ -12,7 +12,7 @@ impl Engine {
         &mut self,
         batch: &mut Batch,
         ingress: PortId,
-        with: With<'_>,
+        with: TurnContext<'_>,
         recorder: &mut Recorder,
     ) {
         let mut clock = || Nanos(0);

@@ -1,6 +1,6 @@
 //! Captures, as the engine meets them.
 
-use super::batches::Survey;
+use super::batches::BatchSummary;
 use super::{Engine, Journey};
 use crate::capture::{Captures, Tap, Watched};
 use crate::counters::Stage;
@@ -33,23 +33,23 @@ impl Engine {
 impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     /// Looks at what goes into tunnels.
     #[inline]
-    pub(super) fn watch_entering(&mut self, batch: &Batch, survey: Survey) {
+    pub(super) fn watch_entering(&mut self, batch: &Batch, summary: BatchSummary) {
         if let Some(captures) = self.captures {
             // What was partial may have been dropped since.
-            let is_known = !survey.has_partial;
-            let leaves = |port| if is_known { survey.leaves_by(port) } else { None };
+            let is_known = !summary.has_partial;
+            let leaves = |port| if is_known { summary.leaves_by(port) } else { None };
             captures.leaving(batch, self.context.now, leaves);
         }
     }
 
     /// Sends, and looks at what is sent, at what was dropped before and at what no port takes.
     #[inline(never)]
-    pub(super) fn dispatch_watched(&mut self, batch: &mut Batch, survey: Survey) {
+    pub(super) fn dispatch_watched(&mut self, batch: &mut Batch, summary: BatchSummary) {
         let (Some(captures), now) = (self.captures.as_deref_mut(), self.context.now) else { return };
         captures.dropped(batch, now);
         // What was marked may be with another worker, or dropped.
-        let is_known = !survey.has_marked;
-        captures.leaving(batch, now, |port| if is_known { survey.leaves_by(port) } else { None });
+        let is_known = !summary.has_marked;
+        captures.leaving(batch, now, |port| if is_known { summary.leaves_by(port) } else { None });
         let mut watched = Watched { egress: self.egress, captures, now };
         let merged = |packets| self.meter.lap(Stage::Coalesce, packets);
         self.dispatch.dispatch(batch, &self.tables.outlets, &mut watched, &mut self.context, merged);

@@ -6,7 +6,7 @@
 //!
 //! The first rule that fits decides; what no rule fits is accepted. Without a rule there is no stage:
 //! the engine asks once a batch. Rules have no memory. What needs some, connections, needs order too,
-//! and has its place behind restoration, in [`seal`](crate::seal).
+//! and has its place behind reordering, in [`sequence`](crate::sequence).
 //!
 //! Cost: about 10 ns a packet for reading headers, and a hash for each table that may have a rule for
 //! it. `docs/adr/0010-filter.md` has the data structure, with its memory and its bounds.

@@ -3,7 +3,7 @@
 //! In: packets in the order in which they are to leave. Out: the same, less those that the discipline
 //! refuses. Exits: [`Refusal`]. Cost: two moves of a packet; nothing where a port has no queue.
 //!
-//! It stands behind restoration and [`seal`](crate::seal): whatever it drops, the order of the rest is
+//! It stands behind reordering and [`sequence`](crate::sequence): whatever it drops, the order of the rest is
 //! right, and nobody waits for what is gone (E8). Each sending queue of a device has its own, so no two
 //! workers meet here (E3). A discipline is one file and one variant of [`Discipline`]; [`codel`] is
 //! there, flow queueing (RFC 8290) and CAKE find their place beside it. A queue can keep to a

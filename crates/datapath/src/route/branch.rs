@@ -64,14 +64,14 @@ impl Branch {
         self.twigs.is_empty() && self.children.is_empty()
     }
 
-    /// The ways of all slots, what is behind children not looked at.
-    pub(super) fn ways(&self) -> [u32; SLOTS] {
-        let mut ways = [self.inherited; SLOTS];
+    /// The next hops of all slots, what is behind children not looked at.
+    pub(super) fn next_hops(&self) -> [u32; SLOTS] {
+        let mut next_hops = [self.inherited; SLOTS];
         for twig in &self.twigs {
             let (first, count) = (usize::from(twig.slot), 1 << (8 - twig.bits));
-            ways[first..first + count].fill(twig.way);
+            next_hops[first..first + count].fill(twig.way);
         }
-        ways
+        next_hops
     }
 
     /// Bytes that it holds beside itself.

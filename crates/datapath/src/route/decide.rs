@@ -1,7 +1,7 @@
 //! Where a packet goes whose header is right: a pure function of the packet and the way that was found.
 
 use super::waiting::Wanted;
-use super::{Hop, InterfaceId, RouterId, Way, WayId, Ways};
+use super::{Hop, InterfaceId, NextHopEntry, NextHopId, NextHopTable, RouterId};
 use crate::drops::DropReason;
 use crate::route::error::Problem;
 use crate::wire::{Ipv4, Ipv6, MacAddress, Tcp, Udp};
@@ -89,30 +89,34 @@ pub(super) type Arrival = (RouterId, InterfaceId);
 pub(super) fn decide<'a>(
     facts: &Facts,
     (router, arrival): Arrival,
-    (ways, found): (&'a Ways, WayId),
+    (next_hops, found): (&'a NextHopTable, NextHopId),
     flow: impl FnOnce() -> u32,
     refuses: impl FnOnce(Option<InterfaceId>) -> Option<DropReason>,
 ) -> Verdict<'a> {
     use DropReason as Reason;
-    let way = match ways.get(found) {
+    let way = match next_hops.get(found) {
         None => return Verdict::Refuse(Reason::NoRoute, Some(Problem::NoRoute)),
-        Some(Way::Blackhole) => return Verdict::Refuse(Reason::Blackhole, None),
-        Some(Way::Unreachable) => return Verdict::Refuse(Reason::Unreachable, Some(Problem::Unreachable)),
-        Some(Way::Elsewhere) => {
+        Some(NextHopEntry::Blackhole) => return Verdict::Refuse(Reason::Blackhole, None),
+        Some(NextHopEntry::Unreachable) => {
+            return Verdict::Refuse(Reason::Unreachable, Some(Problem::Unreachable));
+        }
+        Some(NextHopEntry::Elsewhere) => {
             return Verdict::Refuse(Reason::Unreachable, Some(Problem::HostUnreachable));
         }
-        Some(Way::Prohibit) => return Verdict::Refuse(Reason::Prohibited, Some(Problem::Prohibited)),
-        Some(Way::Broadcast) => return Verdict::Refuse(Reason::GroupNotRouted, None),
-        Some(Way::Local) => {
+        Some(NextHopEntry::Prohibit) => {
+            return Verdict::Refuse(Reason::Prohibited, Some(Problem::Prohibited));
+        }
+        Some(NextHopEntry::Broadcast) => return Verdict::Refuse(Reason::GroupNotRouted, None),
+        Some(NextHopEntry::Local) => {
             return refuses(None).map_or(Verdict::Host, |reason| Verdict::Refuse(reason, None));
         }
-        Some(way @ (Way::Hop(_) | Way::Group(_) | Way::Connected(_))) => way,
+        Some(way @ (NextHopEntry::Hop(_) | NextHopEntry::Group(_) | NextHopEntry::Connected(_))) => way,
     };
-    let (egress, hop) = if let Way::Connected(interface) = *way {
+    let (egress, hop) = if let NextHopEntry::Connected(interface) = *way {
         (interface, None)
     } else {
-        let hash = if matches!(way, Way::Group(_)) { flow() } else { 0 };
-        let Some(hop) = ways.hop(found, hash) else {
+        let hash = if matches!(way, NextHopEntry::Group(_)) { flow() } else { 0 };
+        let Some(hop) = next_hops.hop(found, hash) else {
             return Verdict::Refuse(Reason::Unreachable, Some(Problem::HostUnreachable));
         };
         (hop.interface, Some(hop))

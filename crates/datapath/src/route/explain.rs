@@ -1,7 +1,7 @@
 //! What the routing stage finds for a packet, for who wants to know why: the same headers read, the same tables
 //! asked, the same hash. What is decided of it, the stage alone says.
 
-use super::{Hop, Interface, InterfaceId, Routers, Way, WayId, check, multipath};
+use super::{Hop, Interface, InterfaceId, NextHopEntry, NextHopId, Routers, check, multipath};
 use crate::wire::{EtherType, Link, VlanId};
 use polder_buffers::Packet;
 use std::net::IpAddr;
@@ -84,27 +84,27 @@ impl Lookup {
             IpAddr::V4(address) => access.v4.reader().view().lookup_v4(address),
             IpAddr::V6(address) => access.v6.reader().view().lookup_v6(address),
         };
-        let ways = access.ways.latest();
-        let found = match ways.get(id) {
+        let next_hops = access.next_hops.latest();
+        let found = match next_hops.get(id) {
             None => Found::Nothing,
-            Some(Way::Hop(hop)) => Found::Hop(hop.clone()),
-            Some(Way::Group(group)) => {
-                let hash = multipath::hash(link.payload(), ways.hash_policy(destination.is_ipv6()));
-                let hop = match ways.get(group.member(hash)) {
-                    Some(Way::Hop(hop)) => Some(hop.clone()),
+            Some(NextHopEntry::Hop(hop)) => Found::Hop(hop.clone()),
+            Some(NextHopEntry::Group(group)) => {
+                let hash = multipath::hash(link.payload(), next_hops.hash_policy(destination.is_ipv6()));
+                let hop = match next_hops.get(group.member(hash)) {
+                    Some(NextHopEntry::Hop(hop)) => Some(hop.clone()),
                     _ => None,
                 };
                 Found::Member { hash, hop }
             }
-            Some(Way::Connected(to)) => Found::Connected(*to),
-            Some(Way::Local) => Found::Local,
-            Some(Way::Broadcast) => Found::Broadcast,
-            Some(Way::Blackhole) => Found::Blackhole,
-            Some(Way::Unreachable) => Found::Unreachable,
-            Some(Way::Elsewhere) => Found::Elsewhere,
-            Some(Way::Prohibit) => Found::Prohibit,
+            Some(NextHopEntry::Connected(to)) => Found::Connected(*to),
+            Some(NextHopEntry::Local) => Found::Local,
+            Some(NextHopEntry::Broadcast) => Found::Broadcast,
+            Some(NextHopEntry::Blackhole) => Found::Blackhole,
+            Some(NextHopEntry::Unreachable) => Found::Unreachable,
+            Some(NextHopEntry::Elsewhere) => Found::Elsewhere,
+            Some(NextHopEntry::Prohibit) => Found::Prohibit,
         };
-        debug_assert!(id != WayId::NONE || matches!(found, Found::Nothing), "no route leads nowhere");
+        debug_assert!(id != NextHopId::NONE || matches!(found, Found::Nothing), "no route leads nowhere");
         Some(Self { interface: interface.clone(), destination, found })
     }
 }

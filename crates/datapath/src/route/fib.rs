@@ -1,10 +1,10 @@
 //! One table of one family: who writes it, and how readers are kept safe.
 //!
-//! Cost of an update: a node of 256 slots is made anew, and the nodes below whose ways it covers. A route
+//! Cost of an update: a node of 256 slots is made anew, and the nodes below whose next hops it covers. A route
 //! shorter than most of the table (a default route) touches all nodes that inherit it; what changes often
 //! is the way behind an id, and that touches none.
 
-use super::WayId;
+use super::NextHopId;
 use super::arena::{Arena, NODE, SIZES, SLOTS, lines_of};
 use super::branch::Branch;
 use super::prefix::Prefix;
@@ -173,12 +173,12 @@ impl Fib {
 
     /// Adds a route, or leads one elsewhere; the way that it had.
     ///
-    /// A route to [`WayId::NONE`] is none.
+    /// A route to [`NextHopId::NONE`] is none.
     ///
     /// # Panics
     /// When the prefix is of the other family.
-    pub fn insert(&mut self, prefix: Prefix, way: WayId) -> Option<WayId> {
-        if way == WayId::NONE {
+    pub fn insert(&mut self, prefix: Prefix, way: NextHopId) -> Option<NextHopId> {
+        if way == NextHopId::NONE {
             return self.remove(prefix);
         }
         let old = self.change(prefix, Some(way.0));
@@ -193,13 +193,13 @@ impl Fib {
     ///
     /// # Panics
     /// When the prefix is of the other family.
-    pub fn remove(&mut self, prefix: Prefix) -> Option<WayId> {
+    pub fn remove(&mut self, prefix: Prefix) -> Option<NextHopId> {
         let old = self.change(prefix, None);
         self.routes -= usize::from(old.is_some());
         old
     }
 
-    fn change(&mut self, prefix: Prefix, way: Option<u32>) -> Option<WayId> {
+    fn change(&mut self, prefix: Prefix, way: Option<u32>) -> Option<NextHopId> {
         assert_eq!(prefix.is_v6, self.is_v6, "a prefix of the table's family");
         let Prefix { bytes, bits, .. } = prefix;
         if bits == 0 {
@@ -221,11 +221,11 @@ impl Fib {
             self.refresh(&path[..=last], &bytes);
         }
         self.settle();
-        old.map(WayId)
+        old.map(NextHopId)
     }
 
     /// The route that covers everything.
-    fn change_default(&mut self, way: Option<u32>) -> Option<WayId> {
+    fn change_default(&mut self, way: Option<u32>) -> Option<NextHopId> {
         let root = &mut self.branches[0];
         // The root's own way is that of all addresses; `0` stands for none.
         let old = core::mem::replace(&mut root.inherited, way.unwrap_or(0));
@@ -233,11 +233,11 @@ impl Fib {
             self.refresh(&[0], &[0; 16]);
         }
         self.settle();
-        (old != 0).then_some(WayId(old))
+        (old != 0).then_some(NextHopId(old))
     }
 
     fn grow(&mut self, parent: u32, slot: u8) -> u32 {
-        let inherited = self.branches[parent as usize].ways()[usize::from(slot)];
+        let inherited = self.branches[parent as usize].next_hops()[usize::from(slot)];
         let branch = Branch { inherited, ..Branch::default() };
         let child = match self.vacant.pop() {
             Some(child) => {
@@ -292,7 +292,7 @@ impl Fib {
     /// Writes the node of a branch, and those below that inherit something else than before. `at` are the
     /// bytes that lead to it. The caller links it.
     fn rewrite(&mut self, branch: u32, at: &[u8]) {
-        let mut entries = self.branches[branch as usize].ways();
+        let mut entries = self.branches[branch as usize].next_hops();
         let children = core::mem::take(&mut self.branches[branch as usize].children);
         for &(slot, child) in &children {
             let inherited = entries[usize::from(slot)];

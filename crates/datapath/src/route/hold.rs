@@ -48,8 +48,8 @@ impl RouteState {
                 None => routed.push(packet),
                 Some(Move::Cut(mtu)) => {
                     let fragments = fragment::split(packet, mtu, routed, context);
-                    self.desk.counters.fragmented.add(u64::from(fragments > 0));
-                    self.desk.counters.fragments.add(fragments);
+                    self.output.counters.fragmented.add(u64::from(fragments > 0));
+                    self.output.counters.fragments.add(fragments);
                 }
                 Some(Move::Wait(wanted)) => self.hold(packet, wanted, routers, context),
             }
@@ -57,7 +57,7 @@ impl RouteState {
     }
 
     fn hold(&mut self, packet: Packet, wanted: Wanted, routers: &Routers, context: &mut Context<'_>) {
-        self.desk.counters.waited.add(1);
+        self.output.counters.waited.add(1);
         if self.waiting.hold(packet, wanted, context) {
             self.ask(wanted, routers, context);
         }
@@ -91,7 +91,7 @@ impl RouteState {
             lane.notices.give(Notice::Wanted { interface, address });
         }
         if let Some(interface) = routers.interface(interface).filter(|to| to.owner == Owner::Polder) {
-            self.desk.ask(interface, address, context);
+            self.output.ask(interface, address, context);
         }
     }
 
@@ -101,12 +101,12 @@ impl RouteState {
         if let Some(lane) = self.lanes.get(usize::from(router.0)).filter(|_| is_own) {
             lane.notices.give(Notice::Silent { interface, address });
         }
-        let Self { waiting, released, desk, .. } = self;
+        let Self { waiting, released, output, .. } = self;
         waiting.take(|other| *other == wanted, released, context);
         waiting.forget(wanted);
         for mut packet in released.drain(..) {
             if let Some(arrival) = arrival(&packet, routers) {
-                desk.tell(&packet, arrival, Problem::HostUnreachable, context);
+                output.tell(&packet, arrival, Problem::HostUnreachable, context);
             }
             context.discard(&mut packet, DropReason::NeighbourUnknown);
             context.pool.release_packet(packet);

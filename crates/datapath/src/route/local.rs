@@ -15,21 +15,21 @@ use std::sync::Arc;
 
 /// What is listened with: who is waited for, and who is told.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ears<'a> {
+pub(super) struct HostInterfaces<'a> {
     pub(super) waiting: &'a Waiting,
     pub(super) notices: &'a Notices,
 }
 
 /// Where one worker's messages are written.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct OutputContext {
     /// Messages, ready to leave.
     pub(super) answers: Batch,
     bucket: TokenBucket,
     pub(super) counters: Arc<RouteCounters>,
 }
 
-impl Desk {
+impl OutputContext {
     pub(super) fn new(counters: Arc<RouteCounters>) -> Self {
         Self { answers: Batch::new(), bucket: TokenBucket::default(), counters }
     }
@@ -85,7 +85,7 @@ impl Desk {
         packet: &mut Packet,
         interface: &Interface,
         routers: &Routers,
-        ears: Ears<'_>,
+        host_interfaces: HostInterfaces<'_>,
         context: &mut Context<'_>,
     ) -> Result<(), DropReason> {
         let is_own = interface.owner == Owner::Polder || is_own(packet, interface, routers);
@@ -108,7 +108,7 @@ impl Desk {
                 Err(DropReason::NoListener)
             }
             Asks::Other if interface.owner == Owner::Polder => {
-                self.discover(packet, interface, ears, context)
+                self.discover(packet, interface, host_interfaces, context)
             }
             Asks::Other => Err(DropReason::NoListener),
         }
@@ -119,7 +119,7 @@ impl Desk {
         &mut self,
         packet: &mut Packet,
         interface: &Interface,
-        ears: Ears<'_>,
+        host_interfaces: HostInterfaces<'_>,
         context: &mut Context<'_>,
     ) -> Result<(), DropReason> {
         let from = Ethernet::parse(packet.bytes()).map_or(MacAddress::ZERO, |ethernet| ethernet.source());
@@ -127,7 +127,7 @@ impl Desk {
         let word = Ipv6::parse(ip).ok().and_then(|ip| discover::read_nd(&ip, interface, from));
         let is_group = packet.bytes().first().is_some_and(|byte| byte & 1 != 0);
         let reason = if is_group { DropReason::GroupNotRouted } else { DropReason::NoListener };
-        self.hear(packet, &word.ok_or(reason)?, interface, ears, context)
+        self.hear(packet, &word.ok_or(reason)?, interface, host_interfaces, context)
     }
 
     /// Answers a neighbour's question, and remembers who it is: when it asked, or was asked.
@@ -136,14 +136,14 @@ impl Desk {
         packet: &mut Packet,
         word: &Word,
         interface: &Interface,
-        ears: Ears<'_>,
+        host_interfaces: HostInterfaces<'_>,
         context: &mut Context<'_>,
     ) -> Result<(), DropReason> {
         if let Some((address, mac)) = word.sender
             && is_near(interface, address)
-            && (word.asked.is_some() || ears.waiting.wants(interface.id, address))
+            && (word.asked.is_some() || host_interfaces.waiting.wants(interface.id, address))
         {
-            ears.notices.give(Notice::Heard { interface: interface.id, address, mac });
+            host_interfaces.notices.give(Notice::Heard { interface: interface.id, address, mac });
         }
         if word.asked.is_some() && !self.answers.is_full() {
             let from = Ethernet::parse(packet.bytes()).map_or(MacAddress::ZERO, |ethernet| ethernet.source());

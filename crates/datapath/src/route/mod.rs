@@ -4,7 +4,7 @@
 //!  control thread                                  │ worker, for each batch
 //!                                                  │
 //!  Router ── insert, remove ──▶ Fib (v4, v6) ──────┼─▶ which way       in place, readers never stop
-//!    │  ──── add_way, replace_way ─▶ Ways ─────────┼─▶ which hop       replaced whole
+//!    │  ──── add_next_hop, replace_next_hop ─▶ Next hops ─────────┼─▶ which hop       replaced whole
 //!  Neighbours ── set ──▶ NextHop ──────────────────┼─▶ which address   one atomic word
 //!    ▲                                             │
 //!    └───── Notices: wanted, heard, silent ◀───────┼── packets wait, few of them
@@ -18,7 +18,7 @@
 //! ```
 //! use polder_buffers::PortId;
 //! use polder_datapath::route::{
-//!     Interface, InterfaceId, Neighbours, OwnAddress, Owner, Prefix, Router, RouterId, Routers, SourceCheck, Way,
+//!     Interface, InterfaceId, Neighbours, OwnAddress, Owner, Prefix, Router, RouterId, Routers, SourceCheck, NextHopEntry,
 //! };
 //! use polder_datapath::units::Nanos;
 //! use polder_datapath::wire::MacAddress;
@@ -42,7 +42,7 @@
 //!
 //! // A default route by a gateway. The hop works from the moment that its address is known.
 //! let gateway = [192, 168, 1, 254].into();
-//! let way = router.add_way(Way::Hop(neighbours.hop(&lan, gateway))).expect("fewer than 2³¹");
+//! let way = router.add_next_hop(NextHopEntry::Hop(neighbours.hop(&lan, gateway))).expect("fewer than 2³¹");
 //! router.insert(Prefix::new([0, 0, 0, 0].into(), 0)?, way);
 //! neighbours.set(&mut router, &lan, gateway, MacAddress([2, 0, 0, 0, 0, 9]), (Nanos(0), true));
 //!
@@ -53,10 +53,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! * **What the kernel says, and what it is here.** A route with one gateway: `Way::Hop`. Without a gateway,
-//!   `scope link`: [`Way::Connected`]. Nexthop group: hops added one by one, then [`Way::Group`];
-//!   [`Group::with_members`] keeps flows where they are. `blackhole`, `unreachable`, `prohibit`: the same.
-//!   Type `local`: [`Way::Local`]. Type `broadcast`, `anycast`: [`Way::Broadcast`], [`Way::Local`].
+//! * **What the kernel says, and what it is here.** A route with one gateway: `NextHopEntry::Hop`. Without a gateway,
+//!   `scope link`: [`NextHopEntry::Connected`]. Nexthop group: hops added one by one, then [`NextHopEntry::Group`];
+//!   [`NextHopGroup::with_members`] keeps flows where they are. `blackhole`, `unreachable`, `prohibit`: the same.
+//!   Type `local`: [`NextHopEntry::Local`]. Type `broadcast`, `anycast`: [`NextHopEntry::Broadcast`], [`NextHopEntry::Local`].
 //!   Many routes by one gateway share one way.
 //! * **Neighbours.** A kernel's neighbour that becomes `REACHABLE`, `STALE`, `DELAY`, `PROBE` or
 //!   `PERMANENT`: [`Neighbours::set`] with `is_permanent`; one that goes or fails: [`Neighbours::forget`].
@@ -83,8 +83,8 @@ mod explain;
 mod arena;
 mod branch;
 mod fib;
+mod next_hops;
 mod view;
-mod ways;
 
 mod neighbours;
 mod notices;
@@ -118,6 +118,7 @@ pub use fib::{Fib, FibHandle, FibReader};
 pub use interface::{Interface, InterfaceId, LEAST_MTU, OwnAddress, Owner, RouterId, Routers, RoutersError};
 pub use multipath::HashPolicy;
 pub use neighbours::{Neighbour, Neighbours};
+pub use next_hops::{Hop, NextHopEntry, NextHopGroup, NextHopGroupError, NextHopTable};
 pub use notices::{Notice, Notices};
 pub use plain::Sent;
 pub use prefix::{BadPrefix, Prefix};
@@ -125,13 +126,12 @@ pub use router::{Router, RouterAccess};
 pub use sources::{ReversePath, SourceCheck, Special};
 pub use stage::{RouteState, route};
 pub use view::View;
-pub use ways::{Group, GroupError, Hop, Way, Ways};
 
-/// What a look-up finds; an index of [`Ways`]. 31 bits; 0 is "no route".
+/// What a look-up finds; an index of [`NextHopTable`]. 31 bits; 0 is "no route".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct WayId(u32);
+pub struct NextHopId(u32);
 
-impl WayId {
+impl NextHopId {
     /// No route leads there.
     pub const NONE: Self = Self(0);
 

@@ -1,6 +1,6 @@
 //! Neighbours of all interfaces, as the control thread knows them.
 
-use super::{Hop, Interface, InterfaceId, Notice, Router, Way, WayId};
+use super::{Hop, Interface, InterfaceId, NextHopEntry, NextHopId, Notice, Router};
 use crate::tunnel::NextHop;
 use crate::units::Nanos;
 use crate::wire::MacAddress;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 const BELIEVED: Nanos = Nanos::from_seconds(60);
 /// Neighbours that have said who they are without being configured or the kernel's, at most.
 const MOST: usize = 1 << 16;
-/// Ways are used again so many neighbours later, when no batch has them any more.
+/// Next hops are used again so many neighbours later, when no batch has them any more.
 const SPARE: usize = 64;
 
 /// What is known of one neighbour.
@@ -26,7 +26,7 @@ pub struct Neighbour {
     /// Whether it never expires by itself: the kernel's, or configured.
     pub is_permanent: bool,
     /// The way to it as a destination on a connected network.
-    way: Option<WayId>,
+    way: Option<NextHopId>,
     /// Whether hops of routes have its `next_hop`.
     is_gateway: bool,
 }
@@ -38,8 +38,8 @@ pub struct Neighbour {
 #[derive(Debug, Default)]
 pub struct Neighbours {
     known: HashMap<(InterfaceId, IpAddr), Neighbour>,
-    /// Ways that lead to nobody, oldest first, to be used again.
-    spare: VecDeque<WayId>,
+    /// Next hops that lead to nobody, oldest first, to be used again.
+    spare: VecDeque<NextHopId>,
 }
 
 impl Neighbours {
@@ -79,18 +79,18 @@ impl Neighbours {
         let entry = self.entry(interface.id, address);
         (entry.heard, entry.is_permanent) = (now, is_permanent);
         entry.next_hop.set_address(Some(mac));
-        let way = Way::Hop(hop(interface, address, Arc::clone(&entry.next_hop)));
+        let way = NextHopEntry::Hop(hop(interface, address, Arc::clone(&entry.next_hop)));
         match entry.way {
             // The interface may have another address or MTU than before.
             Some(known) => {
-                router.replace_way(known, way);
+                router.replace_next_hop(known, way);
                 router.publish();
             }
             None if is_of_link(address) => {}
             None => {
                 entry.way = match spare {
-                    Some(spare) => router.replace_way(spare, way).then_some(spare),
-                    None => router.add_way(way),
+                    Some(spare) => router.replace_next_hop(spare, way).then_some(spare),
+                    None => router.add_next_hop(way),
                 };
                 router.set_neighbour(address, entry.way);
                 if spare.is_some() {
@@ -107,7 +107,7 @@ impl Neighbours {
         entry.next_hop.set_address(None);
         if let Some(way) = entry.way.take() {
             router.set_neighbour(address, None);
-            router.replace_way(way, Way::Unreachable);
+            router.replace_next_hop(way, NextHopEntry::Unreachable);
             self.spare.push_back(way);
         }
         if !entry.is_gateway {

@@ -2,36 +2,36 @@
 
 use super::decide::{Facts, Verdict, decide};
 use super::hold::{Move, Moves};
-use super::local::{Desk, Ears};
+use super::local::{HostInterfaces, OutputContext};
 use super::send::{ETHERNET, PLAIN_V4, SOURCE_V4, rewrite, rewrite_plain};
 use super::sort::{Lookups, Plan, arrival};
 use super::sources::{Origin, passes};
-use super::{Hop, RouterId, Routers, Way, WayId, Ways, multipath};
+use super::{Hop, NextHopEntry, NextHopId, NextHopTable, RouterId, Routers, multipath};
 use crate::drops::{Context, DropReason};
 use crate::wire::{MacAddress, VlanId};
 use polder_buffers::{BATCH, Batch, Packet, Pool};
 use std::net::IpAddr;
 
 /// What a batch is sent by.
-pub(super) struct Scene<'a> {
+pub(super) struct LookupContext<'a> {
     pub(super) routers: &'a Routers,
     pub(super) router: RouterId,
-    pub(super) ways: &'a Ways,
+    pub(super) next_hops: &'a NextHopTable,
     /// The routes to the sources of IPv4 packets, where they were looked up.
-    pub(super) origins: Option<&'a [WayId; BATCH]>,
+    pub(super) origins: Option<&'a [NextHopId; BATCH]>,
 }
 
 /// What acts on a verdict.
-pub(super) struct Acts<'a> {
-    pub(super) desk: &'a mut Desk,
+pub(super) struct Actions<'a> {
+    pub(super) output: &'a mut OutputContext,
     pub(super) moves: &'a mut Moves,
-    pub(super) ears: Ears<'a>,
+    pub(super) host_interfaces: HostInterfaces<'a>,
 }
 
 /// The hop of a way that is a neighbour on an untagged interface whose address is known.
 #[inline(always)]
-pub(super) fn plain_hop(ways: &Ways, found: WayId) -> Option<(&Hop, MacAddress)> {
-    let Some(Way::Hop(hop)) = ways.get(found) else { return None };
+pub(super) fn plain_hop(next_hops: &NextHopTable, found: NextHopId) -> Option<(&Hop, MacAddress)> {
+    let Some(NextHopEntry::Hop(hop)) = next_hops.get(found) else { return None };
     let mac = hop.neighbour.address().filter(|_| hop.interface.vlan == VlanId::PRIORITY)?;
     Some((hop, mac))
 }
@@ -45,22 +45,22 @@ pub(super) fn plain_hop(ways: &Ways, found: WayId) -> Option<(&Hop, MacAddress)>
 pub(super) fn send<const N: usize, const WORD: usize>(
     lookups: &Lookups<N>,
     batch: &mut Batch,
-    scene: &Scene<'_>,
-    acts: &mut Acts<'_>,
+    lookup: &LookupContext<'_>,
+    actions: &mut Actions<'_>,
     context: &mut Context<'_>,
 ) {
     let count = lookups.count.min(BATCH);
-    let suspects = if N == 4 { suspects(lookups, batch, scene) } else { 0 };
+    let suspects = if N == 4 { suspects(lookups, batch, lookup) } else { 0 };
     let (mut left, mut padded) = (0_u64, 0_u64);
     for at in 0..count {
         let (plan, found) = (lookups.plans[at], lookups.found[at]);
         let Some(packet) = batch.get_mut(usize::from(lookups.positions[at])) else { continue };
-        let is_sent = suspects >> at & 1 == 0 && send_plain::<WORD>(packet, found, plan, scene.ways);
+        let is_sent = suspects >> at & 1 == 0 && send_plain::<WORD>(packet, found, plan, lookup.next_hops);
         let has_padding = packet.len() - ETHERNET != plan.total as usize;
         left |= u64::from(!is_sent) << at;
         padded |= u64::from(is_sent & has_padding) << at;
     }
-    acts.desk.counters.forwarded.add(count as u64 - u64::from(left.count_ones()));
+    actions.output.counters.forwarded.add(count as u64 - u64::from(left.count_ones()));
     // What is not usual comes afterwards, so that the loop above calls nobody.
     for at in ones(padded) {
         if let Some(packet) = batch.get_mut(usize::from(lookups.positions[at])) {
@@ -70,22 +70,22 @@ pub(super) fn send<const N: usize, const WORD: usize>(
     for at in ones(left) {
         let position = usize::from(lookups.positions[at]);
         if let Some(packet) = batch.get_mut(position) {
-            let origin = scene.origins.filter(|_| N == 4).map(|origins| origins[at]);
-            settle(packet, position, (lookups.found[at], origin), scene, acts, context);
+            let origin = lookup.origins.filter(|_| N == 4).map(|origins| origins[at]);
+            settle(packet, position, (lookups.found[at], origin), lookup, actions, context);
         }
     }
 }
 
 /// The untagged IPv4 packets whose sources want a second look.
-fn suspects<const N: usize>(lookups: &Lookups<N>, batch: &Batch, scene: &Scene<'_>) -> u64 {
+fn suspects<const N: usize>(lookups: &Lookups<N>, batch: &Batch, lookup: &LookupContext<'_>) -> u64 {
     let mut suspects = 0;
     for (at, &position) in lookups.positions.iter().enumerate().take(lookups.count.min(BATCH)) {
         let Some(packet) = batch.get(usize::from(position)) else { continue };
         let source = packet.bytes().get(SOURCE_V4..).and_then(<[u8]>::first_chunk);
-        let Some((&source, arrival)) = source.zip(scene.routers.untagged(packet.ingress)) else { continue };
-        let is_back = |origins: &[WayId; BATCH]| passes(origins[at], arrival, scene.ways, None);
-        let is_odd = scene.routers.specials().may_have(source)
-            || arrival.sources.looks_up() && !scene.origins.is_some_and(is_back);
+        let Some((&source, arrival)) = source.zip(lookup.routers.untagged(packet.ingress)) else { continue };
+        let is_back = |origins: &[NextHopId; BATCH]| passes(origins[at], arrival, lookup.next_hops, None);
+        let is_odd = lookup.routers.specials().may_have(source)
+            || arrival.sources.looks_up() && !lookup.origins.is_some_and(is_back);
         suspects |= u64::from(is_odd) << at;
     }
     suspects
@@ -93,8 +93,13 @@ fn suspects<const N: usize>(lookups: &Lookups<N>, batch: &Batch, scene: &Scene<'
 
 /// Sends a packet to a known neighbour on an untagged interface where it fits; whether that is its way.
 #[inline(always)]
-fn send_plain<const WORD: usize>(packet: &mut Packet, found: WayId, plan: Plan, ways: &Ways) -> bool {
-    let Some((hop, mac)) = plain_hop(ways, found) else { return false };
+fn send_plain<const WORD: usize>(
+    packet: &mut Packet,
+    found: NextHopId,
+    plan: Plan,
+    next_hops: &NextHopTable,
+) -> bool {
+    let Some((hop, mac)) = plain_hop(next_hops, found) else { return false };
     if plan.total > u32::from(hop.mtu) {
         return false;
     }
@@ -133,41 +138,43 @@ pub(super) fn trim(packet: &mut Packet, pool: &mut Pool) {
 pub(super) fn settle(
     packet: &mut Packet,
     position: usize,
-    (found, origin): (WayId, Option<WayId>),
-    scene: &Scene<'_>,
-    acts: &mut Acts<'_>,
+    (found, origin): (NextHopId, Option<NextHopId>),
+    lookup: &LookupContext<'_>,
+    actions: &mut Actions<'_>,
     context: &mut Context<'_>,
 ) {
     trim(packet, context.pool);
-    let Some((facts, interface)) = Facts::of(packet).zip(arrival(packet, scene.routers)) else {
+    let Some((facts, interface)) = Facts::of(packet).zip(arrival(packet, lookup.routers)) else {
         return context.discard(packet, DropReason::NotRouted);
     };
     let flow = || {
         let ip = packet.bytes().get(usize::from(packet.network_offset)..).unwrap_or_default();
-        multipath::hash(ip, scene.ways.hash_policy(facts.destination.is_ipv6()))
+        multipath::hash(ip, lookup.next_hops.hash_policy(facts.destination.is_ipv6()))
     };
     let refuses = |egress| {
         let IpAddr::V4(source) = facts.source else { return None };
-        let special = scene.routers.specials().get(source);
-        Origin { source, special, found: origin, arrival: interface }.refusal(egress, scene.ways)
+        let special = lookup.routers.specials().get(source);
+        Origin { source, special, found: origin, arrival: interface }.refusal(egress, lookup.next_hops)
     };
-    let arrived = (scene.router, interface.id);
-    let result = match decide(&facts, arrived, (scene.ways, found), flow, refuses) {
-        Verdict::Forward(hop, mac) => acts.forward(packet, hop, mac, context),
+    let arrived = (lookup.router, interface.id);
+    let result = match decide(&facts, arrived, (lookup.next_hops, found), flow, refuses) {
+        Verdict::Forward(hop, mac) => actions.forward(packet, hop, mac, context),
         Verdict::Cut(hop, mac) => {
             let moved = Move::Cut(hop.mtu);
-            acts.forward(packet, hop, mac, context).inspect(|()| acts.moves.put(position, moved))
+            actions.forward(packet, hop, mac, context).inspect(|()| actions.moves.put(position, moved))
         }
         Verdict::Wait(wanted) => {
-            acts.moves.put(position, Move::Wait(wanted));
+            actions.moves.put(position, Move::Wait(wanted));
             Ok(())
         }
-        Verdict::Host => acts.desk.take(packet, interface, scene.routers, acts.ears, context),
+        Verdict::Host => {
+            actions.output.take(packet, interface, lookup.routers, actions.host_interfaces, context)
+        }
         Verdict::Refuse(reason, problem) => {
             let is_own = refuses(None) == Some(DropReason::OwnSource);
             // Nobody but this machine has its addresses, and it is not there.
             if let Some(problem) = problem.filter(|_| !is_own) {
-                acts.desk.tell(packet, interface, problem, context);
+                actions.output.tell(packet, interface, problem, context);
             }
             Err(reason)
         }
@@ -177,7 +184,7 @@ pub(super) fn settle(
     }
 }
 
-impl Acts<'_> {
+impl Actions<'_> {
     fn forward(
         &mut self,
         packet: &mut Packet,
@@ -187,7 +194,7 @@ impl Acts<'_> {
     ) -> Result<(), DropReason> {
         rewrite(packet, hop, mac, context.pool)?;
         packet.egress = hop.interface.port;
-        self.desk.counters.forwarded.add(1);
+        self.output.counters.forwarded.add(1);
         Ok(())
     }
 }

@@ -4,22 +4,22 @@
 //! its header on. What the loops learn of the batch besides is handed on, so that nobody has to look again.
 
 use super::check::{is_plain_v4, is_plain_v6};
-use super::local::Ears;
-use super::onward::{Acts, Scene, ones, plain_hop, settle, trim};
+use super::local::HostInterfaces;
+use super::onward::{Actions, LookupContext, ones, plain_hop, settle, trim};
 use super::send::{
     ETHERNET, PLAIN_V4, PLAIN_V6, SOURCE_V4, WORD_V4, WORD_V6, plan_v4, plan_v6, rewrite_plain,
 };
 use super::sort::{Lookups, Plan};
 use super::sources::passes;
 use super::stage::{Lane, RouteState};
-use super::{FibReader, Interface, Routers, Ways};
+use super::{FibReader, Interface, NextHopTable, Routers};
 use crate::drops::Context;
-use crate::seal::is_marked;
+use crate::sequence::is_marked;
 use crate::wire::EtherType;
 use polder_buffers::snapshot::Reader;
 use polder_buffers::{BATCH, Batch, ChecksumState, NO_PORT, Packet, PortId};
 
-/// The ports by which a batch leaves whose packets are all sent on, complete and with nothing to be sealed.
+/// The ports by which a batch leaves whose packets are all sent on, complete and with nothing to be sequenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// The lowest of them.
@@ -107,14 +107,14 @@ impl RouteState {
         let first = batch.first().and_then(|packet| Some((packet, routers.untagged(packet.ingress)?)));
         let Some((packet, interface)) = first else { return (u64::MAX, None) };
         let is_v6 = packet.bytes().get(ETHERNET).is_some_and(|first| first >> 4 == 6);
-        let Self { lanes, work, moves, waiting, desk, .. } = self;
+        let Self { lanes, work, moves, waiting, output, .. } = self;
         let Some(lane) = lanes.get_mut(usize::from(interface.router.0)) else { return (u64::MAX, None) };
-        let Lane { v4, v6, ways, notices, .. } = lane;
+        let Lane { v4, v6, next_hops, notices, .. } = lane;
         let mut pass = Pass {
             interface,
             routers,
-            ways,
-            acts: Acts { desk, moves, ears: Ears { waiting, notices } },
+            next_hops,
+            actions: Actions { output, moves, host_interfaces: HostInterfaces { waiting, notices } },
             left: u64::MAX >> (BATCH - batch.len()),
             is_whole: true,
             sent: Sent { lowest: PortId(u16::MAX), highest: PortId(0) },
@@ -137,8 +137,8 @@ impl RouteState {
 struct Pass<'a> {
     interface: &'a Interface,
     routers: &'a Routers,
-    ways: &'a mut Reader<Ways>,
-    acts: Acts<'a>,
+    next_hops: &'a mut Reader<NextHopTable>,
+    actions: Actions<'a>,
     /// Packets that want a closer look.
     left: u64,
     /// Whether all others are sent.
@@ -170,13 +170,14 @@ impl Pass<'_> {
             origins.lookup_first(count, reader);
         }
         // Behind the look-ups: a way that a route leads to was published before that route.
-        self.ways.refresh();
-        let ways = self.ways.get();
+        self.next_hops.refresh();
+        let next_hops = self.next_hops.get();
         let origins = looks_back.then_some(&origins.found);
-        let scene = Scene { routers: self.routers, router: self.interface.router, ways, origins };
-        let suspects = if N == 4 { suspects(&spots, self.interface, &scene) } else { 0 };
-        let unsent = send::<N, WORD>(lookups, (&mut spots, suspects), ways, &mut self.sent);
-        finish(lookups, batch, [left, unsent, padded], &scene, &mut self.acts, context);
+        let lookup =
+            LookupContext { routers: self.routers, router: self.interface.router, next_hops, origins };
+        let suspects = if N == 4 { suspects(&spots, self.interface, &lookup) } else { 0 };
+        let unsent = send::<N, WORD>(lookups, (&mut spots, suspects), next_hops, &mut self.sent);
+        finish(lookups, batch, [left, unsent, padded], &lookup, &mut self.actions, context);
         self.left &= left;
         self.is_whole &= unsent == 0;
     }
@@ -222,15 +223,15 @@ fn is_ready(packet: &Packet) -> bool {
 
 /// The packets whose sources want a second look.
 #[inline(never)]
-fn suspects(spots: &Spots<'_>, interface: &Interface, scene: &Scene<'_>) -> u64 {
-    let (specials, mut suspects) = (scene.routers.specials(), 0);
+fn suspects(spots: &Spots<'_>, interface: &Interface, lookup: &LookupContext<'_>) -> u64 {
+    let (specials, mut suspects) = (lookup.routers.specials(), 0);
     for (position, spot) in spots.iter().enumerate() {
         let Some(spot) = spot else { continue };
         suspects |= u64::from(specials.may_have(spot.source())) << position;
     }
-    let Some(origins) = scene.origins else { return suspects };
+    let Some(origins) = lookup.origins else { return suspects };
     for (position, &origin) in origins.iter().enumerate() {
-        let is_odd = spots[position].is_some() && !passes(origin, interface, scene.ways, None);
+        let is_odd = spots[position].is_some() && !passes(origin, interface, lookup.next_hops, None);
         suspects |= u64::from(is_odd) << position;
     }
     suspects
@@ -242,7 +243,7 @@ fn suspects(spots: &Spots<'_>, interface: &Interface, scene: &Scene<'_>) -> u64 
 fn send<const N: usize, const WORD: usize>(
     lookups: &Lookups<N>,
     (spots, suspects): (&mut Spots<'_>, u64),
-    ways: &Ways,
+    next_hops: &NextHopTable,
     all: &mut Sent,
 ) -> u64 {
     let (mut unsent, mut sent) = (0, *all);
@@ -250,7 +251,8 @@ fn send<const N: usize, const WORD: usize>(
     for (position, (spot, (&found, plan))) in spots.iter_mut().zip(known).enumerate() {
         let Some(spot) = spot else { continue };
         let is_trusted = suspects >> position & 1 == 0;
-        let way = plain_hop(ways, found).filter(|(hop, _)| is_trusted & (plan.total <= u32::from(hop.mtu)));
+        let way =
+            plain_hop(next_hops, found).filter(|(hop, _)| is_trusted & (plan.total <= u32::from(hop.mtu)));
         let Some((hop, mac)) = way else {
             unsent |= 1 << position;
             continue;
@@ -270,12 +272,12 @@ fn finish<const N: usize>(
     lookups: &Lookups<N>,
     batch: &mut Batch,
     [left, unsent, padded]: [u64; 3],
-    scene: &Scene<'_>,
-    acts: &mut Acts<'_>,
+    lookup: &LookupContext<'_>,
+    actions: &mut Actions<'_>,
     context: &mut Context<'_>,
 ) {
     let elsewhere = u64::from((left | unsent).count_ones());
-    acts.desk.counters.forwarded.add(batch.len() as u64 - elsewhere);
+    actions.output.counters.forwarded.add(batch.len() as u64 - elsewhere);
     for position in ones(padded & !unsent) {
         if let Some(packet) = batch.get_mut(position) {
             trim(packet, context.pool);
@@ -283,8 +285,8 @@ fn finish<const N: usize>(
     }
     for position in ones(unsent) {
         if let Some(packet) = batch.get_mut(position) {
-            let origin = scene.origins.map(|origins| origins[position]);
-            settle(packet, position, (lookups.found[position], origin), scene, acts, context);
+            let origin = lookup.origins.map(|origins| origins[position]);
+            settle(packet, position, (lookups.found[position], origin), lookup, actions, context);
         }
     }
 }

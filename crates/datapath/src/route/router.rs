@@ -1,9 +1,9 @@
-//! One router as its control thread has it: two tables and the ways that they lead to.
+//! One router as its control thread has it: two tables and the next hops that they lead to.
 
 use super::fib::{Fib, FibHandle};
 use super::notices::Notices;
 use super::prefix::Prefix;
-use super::{HashPolicy, Interface, Way, WayId, Ways};
+use super::{HashPolicy, Interface, NextHopEntry, NextHopId, NextHopTable};
 use polder_buffers::snapshot::Snapshot;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,8 +17,8 @@ use std::sync::Arc;
 pub struct Router {
     v4: Fib,
     v6: Fib,
-    ways: Ways,
-    /// Whether workers have yet to see `ways`.
+    next_hops: NextHopTable,
+    /// Whether workers have yet to see `next_hops`.
     has_changed: bool,
     /// Routes to single addresses: an address may have a route and be a neighbour as well.
     hosts: HashMap<Prefix, Host>,
@@ -28,8 +28,8 @@ pub struct Router {
 /// What leads to one address.
 #[derive(Clone, Copy, Debug, Default)]
 struct Host {
-    route: Option<WayId>,
-    neighbour: Option<WayId>,
+    route: Option<NextHopId>,
+    neighbour: Option<NextHopId>,
 }
 
 /// What workers need of a router; goes into [`Routers`](super::Routers).
@@ -37,7 +37,7 @@ struct Host {
 pub struct RouterAccess {
     pub(super) v4: FibHandle,
     pub(super) v6: FibHandle,
-    pub(super) ways: Arc<Snapshot<Ways>>,
+    pub(super) next_hops: Arc<Snapshot<NextHopTable>>,
     pub(super) notices: Arc<Notices>,
 }
 
@@ -66,10 +66,10 @@ impl Router {
         let access = RouterAccess {
             v4: v4.handle(),
             v6: v6.handle(),
-            ways: Arc::new(Snapshot::new(Ways::new())),
+            next_hops: Arc::new(Snapshot::new(NextHopTable::new())),
             notices: Arc::default(),
         };
-        Self { v4, v6, ways: Ways::new(), has_changed: false, hosts: HashMap::new(), access }
+        Self { v4, v6, next_hops: NextHopTable::new(), has_changed: false, hosts: HashMap::new(), access }
     }
 
     /// What workers need of it. It is the same for ever, so a reload may ask for it again.
@@ -87,15 +87,15 @@ impl Router {
         if is_v6 { &self.v6 } else { &self.v4 }
     }
 
-    /// The ways as they were last changed.
-    pub fn ways(&self) -> &Ways {
-        &self.ways
+    /// The next hops as they were last changed.
+    pub fn next_hops(&self) -> &NextHopTable {
+        &self.next_hops
     }
 
     /// Adds a way; its id, which routes are given. `None` when there are 2³¹.
-    pub fn add_way(&mut self, way: Way) -> Option<WayId> {
+    pub fn add_next_hop(&mut self, way: NextHopEntry) -> Option<NextHopId> {
         self.has_changed = true;
-        self.ways.push(way)
+        self.next_hops.push(way)
     }
 
     /// Puts another way in the place of one; whether there was one. No route is touched. Visible after
@@ -103,25 +103,25 @@ impl Router {
     ///
     /// The id of a way that no route leads to any more may be used again like this, but not at once: a
     /// batch may have found it. After a second none has.
-    pub fn replace_way(&mut self, id: WayId, way: Way) -> bool {
+    pub fn replace_next_hop(&mut self, id: NextHopId, way: NextHopEntry) -> bool {
         self.has_changed = true;
-        self.ways.replace(id, way)
+        self.next_hops.replace(id, way)
     }
 
     /// Lets other fields of packets choose members of groups, for IPv4 and IPv6. Visible after [`Router::publish`].
     pub fn set_hash_policies(&mut self, hashes: [HashPolicy; 2]) {
-        self.has_changed |= self.ways.set_hash_policies(hashes);
+        self.has_changed |= self.next_hops.set_hash_policies(hashes);
     }
 
-    /// Lets workers see the ways. Every change of a route does that as well.
+    /// Lets workers see the next hops. Every change of a route does that as well.
     pub fn publish(&mut self) {
         if core::mem::take(&mut self.has_changed) {
-            self.access.ways.replace(self.ways.clone());
+            self.access.next_hops.replace(self.next_hops.clone());
         }
     }
 
     /// Adds a route, or leads one elsewhere; the way that it had.
-    pub fn insert(&mut self, prefix: Prefix, way: WayId) -> Option<WayId> {
+    pub fn insert(&mut self, prefix: Prefix, way: NextHopId) -> Option<NextHopId> {
         if prefix.is_host() {
             return self.change_host(prefix, |host| host.route.replace(way));
         }
@@ -130,7 +130,7 @@ impl Router {
     }
 
     /// Removes a route; the way that it had.
-    pub fn remove(&mut self, prefix: Prefix) -> Option<WayId> {
+    pub fn remove(&mut self, prefix: Prefix) -> Option<NextHopId> {
         if prefix.is_host() {
             return self.change_host(prefix, |host| host.route.take());
         }
@@ -140,7 +140,7 @@ impl Router {
 
     /// Leads one address, which is that of a neighbour on a connected network, to the neighbour; a route to
     /// the very address goes before. [`Neighbours`](super::Neighbours) does this.
-    pub fn set_neighbour(&mut self, address: IpAddr, way: Option<WayId>) {
+    pub fn set_neighbour(&mut self, address: IpAddr, way: Option<NextHopId>) {
         self.change_host(Prefix::host(address), |host| core::mem::replace(&mut host.neighbour, way));
     }
 
@@ -148,9 +148,9 @@ impl Router {
     /// broadcast addresses nowhere: what the kernel's tables say of addresses. For interfaces of Polder's
     /// own, whose addresses no kernel has routes for.
     pub fn connect(&mut self, interface: &Interface) {
-        let Some(local) = self.add_way(Way::Local) else { return };
-        let Some(link) = self.add_way(Way::Connected(interface.id)) else { return };
-        let Some(group) = self.add_way(Way::Broadcast) else { return };
+        let Some(local) = self.add_next_hop(NextHopEntry::Local) else { return };
+        let Some(link) = self.add_next_hop(NextHopEntry::Connected(interface.id)) else { return };
+        let Some(group) = self.add_next_hop(NextHopEntry::Broadcast) else { return };
         for own in &interface.addresses {
             let Ok(network) = Prefix::new(own.address, own.bits) else { continue };
             let ends = ends(&network).into_iter().map(|address| (Prefix::host(address), group));
@@ -224,7 +224,8 @@ mod tests {
         let mut router = Router::new();
         let mut reader = router.access().v4.reader();
         let at = |reader: &mut super::super::FibReader| reader.view().lookup_v4(Ipv4Addr::new(10, 0, 0, 9));
-        let [near, far] = [Way::Unreachable, Way::Blackhole].map(|way| router.add_way(way).expect("few"));
+        let [near, far] = [NextHopEntry::Unreachable, NextHopEntry::Blackhole]
+            .map(|way| router.add_next_hop(way).expect("few"));
         let address = prefix("10.0.0.9", 32);
         router.set_neighbour(address.address(), Some(near));
         assert_eq!(at(&mut reader), near);
@@ -236,7 +237,7 @@ mod tests {
         assert_eq!(router.remove(address), Some(far));
         assert_eq!(at(&mut reader), near);
         router.set_neighbour(address.address(), None);
-        assert_eq!(at(&mut reader), WayId::NONE);
+        assert_eq!(at(&mut reader), NextHopId::NONE);
         assert!(router.table(false).is_empty() && router.hosts.is_empty());
     }
 
@@ -260,22 +261,22 @@ mod tests {
             let address = IpAddr::from([10, 0, 0, host]);
             neighbours.set(&mut router, &of(port), address, MacAddress([2; 6]), told);
         }
-        assert!([8, 9, 10].iter().all(|&host| at(host) != WayId::NONE));
+        assert!([8, 9, 10].iter().all(|&host| at(host) != NextHopId::NONE));
         let gateway = neighbours.next_hop(of(1).id, IpAddr::from([10, 0, 0, 9]));
         assert!(gateway.address().is_some());
         neighbours.leave(&mut router, of(1).id);
-        assert_eq!((at(8), at(9)), (WayId::NONE, WayId::NONE));
+        assert_eq!((at(8), at(9)), (NextHopId::NONE, NextHopId::NONE));
         assert_eq!(gateway.address(), None, "routes by it wait again");
-        assert!(at(10) != WayId::NONE, "the other interface keeps its own");
+        assert!(at(10) != NextHopId::NONE, "the other interface keeps its own");
     }
 
     #[test]
     fn workers_see_ways_before_routes() {
         let mut router = Router::new();
         let access = router.access();
-        let way = router.add_way(Way::Blackhole).expect("few");
-        assert!(access.ways.latest().get(way).is_none());
+        let way = router.add_next_hop(NextHopEntry::Blackhole).expect("few");
+        assert!(access.next_hops.latest().get(way).is_none());
         router.insert(prefix("::", 0), way);
-        assert!(matches!(access.ways.latest().get(way), Some(Way::Blackhole)));
+        assert!(matches!(access.next_hops.latest().get(way), Some(NextHopEntry::Blackhole)));
     }
 }

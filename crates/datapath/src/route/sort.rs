@@ -1,12 +1,12 @@
 //! The first loop: headers are looked at, and destinations collected.
 
 use super::check::{Seen, check_v4, check_v6};
-use super::local::{Desk, Ears};
+use super::local::{HostInterfaces, OutputContext};
 use super::onward::trim;
 use super::plain::{Station, look_v4, look_v6};
 use super::send::ETHERNET;
 use super::stage::RouteState;
-use super::{FibReader, Interface, InterfaceId, Owner, RouterId, Routers, WayId, discover, options};
+use super::{FibReader, Interface, InterfaceId, NextHopId, Owner, RouterId, Routers, discover, options};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::tunnel::refusal;
 use crate::wire::{Arp, EtherType, Link, VlanId};
@@ -30,7 +30,7 @@ pub(super) struct Lookups<const N: usize> {
     pub(super) count: usize,
     pub(super) positions: [u8; BATCH],
     pub(super) addresses: [[u8; N]; BATCH],
-    pub(super) found: [WayId; BATCH],
+    pub(super) found: [NextHopId; BATCH],
     pub(super) plans: [Plan; BATCH],
 }
 
@@ -50,7 +50,7 @@ impl Plan {
 
 impl<const N: usize> Lookups<N> {
     pub(super) const fn new() -> Self {
-        let (positions, addresses, found) = ([0; BATCH], [[0; N]; BATCH], [WayId::NONE; BATCH]);
+        let (positions, addresses, found) = ([0; BATCH], [[0; N]; BATCH], [NextHopId::NONE; BATCH]);
         Self { count: 0, positions, addresses, found, plans: [Plan::CLOSELY; BATCH] }
     }
 
@@ -147,9 +147,10 @@ impl RouteState {
             return;
         }
         let Some(lane) = self.lanes.get(usize::from(interface.router.0)) else { return };
-        let Self { work, desk, waiting, .. } = self;
-        let site = Site { interface, routers, ears: Ears { waiting, notices: &lane.notices } };
-        if let Err(reason) = site.look(position, packet, work, desk, context) {
+        let Self { work, output, waiting, .. } = self;
+        let site =
+            Site { interface, routers, host_interfaces: HostInterfaces { waiting, notices: &lane.notices } };
+        if let Err(reason) = site.look(position, packet, work, output, context) {
             context.discard(packet, reason);
         }
     }
@@ -202,7 +203,7 @@ pub(super) fn arrival<'a>(packet: &Packet, routers: &'a Routers) -> Option<&'a I
 struct Site<'a> {
     interface: &'a Interface,
     routers: &'a Routers,
-    ears: Ears<'a>,
+    host_interfaces: HostInterfaces<'a>,
 }
 
 impl Site<'_> {
@@ -212,7 +213,7 @@ impl Site<'_> {
         position: usize,
         packet: &mut Packet,
         work: &mut Work,
-        desk: &mut Desk,
+        output: &mut OutputContext,
         context: &mut Context<'_>,
     ) -> Result<(), DropReason> {
         let wanted = u16::try_from(packet.len().min(LOOKED_AT)).unwrap_or(0);
@@ -226,29 +227,29 @@ impl Site<'_> {
         }
         packet.network_offset = u16::try_from(offset).map_err(|_| DropReason::NotRouted)?;
         if destination.is_multicast() && self.interface.owner != Owner::Polder {
-            return desk.pass_up(packet, self.interface);
+            return output.pass_up(packet, self.interface);
         }
         let length = packet.len() - offset;
         let bytes = packet.bytes().get(offset..).unwrap_or_default();
         match kind {
-            EtherType::ARP => return self.hear(packet, desk, context),
+            EtherType::ARP => return self.hear(packet, output, context),
             EtherType::IPV4 => match check_v4(bytes, length)? {
                 Seen::To(_) if destination.is_multicast() => return Err(DropReason::GroupNotRouted),
                 Seen::To(address) => work.v4.put(position, address.octets()),
                 Seen::Group => return Err(DropReason::GroupNotRouted),
-                Seen::OnLink(address) => return self.on_link(packet, address.into(), desk, context),
+                Seen::OnLink(address) => return self.on_link(packet, address.into(), output, context),
             },
             EtherType::IPV6 => match check_v6(bytes, length)? {
                 Seen::To(_) if destination.is_multicast() => return Err(DropReason::GroupNotRouted),
                 Seen::To(address) => {
-                    self.look_at_options(packet, (offset, length), desk, context)?;
+                    self.look_at_options(packet, (offset, length), output, context)?;
                     work.v6.put(position, address.octets());
                 }
                 Seen::Group => {
                     trim(packet, context.pool);
-                    return desk.discover(packet, self.interface, self.ears, context);
+                    return output.discover(packet, self.interface, self.host_interfaces, context);
                 }
-                Seen::OnLink(address) => return self.on_link(packet, address.into(), desk, context),
+                Seen::OnLink(address) => return self.on_link(packet, address.into(), output, context),
             },
             _ => return Err(DropReason::NotRouted),
         }
@@ -260,13 +261,13 @@ impl Site<'_> {
         &self,
         packet: &mut Packet,
         (offset, length): (usize, usize),
-        desk: &mut Desk,
+        output: &mut OutputContext,
         context: &mut Context<'_>,
     ) -> Result<(), DropReason> {
         let bytes = packet.bytes().get(offset..).unwrap_or_default();
         options::check(bytes, length).map_err(|options::Refused(problem)| {
             if let Some(problem) = problem {
-                desk.tell(packet, self.interface, problem, context);
+                output.tell(packet, self.interface, problem, context);
             }
             DropReason::HopByHop
         })
@@ -277,28 +278,28 @@ impl Site<'_> {
         &self,
         packet: &mut Packet,
         address: IpAddr,
-        desk: &mut Desk,
+        output: &mut OutputContext,
         context: &mut Context<'_>,
     ) -> Result<(), DropReason> {
         if !self.interface.has(address) {
             return Err(DropReason::LinkLocal);
         }
         trim(packet, context.pool);
-        desk.take(packet, self.interface, self.routers, self.ears, context)
+        output.take(packet, self.interface, self.routers, self.host_interfaces, context)
     }
 
     fn hear(
         &self,
         packet: &mut Packet,
-        desk: &mut Desk,
+        output: &mut OutputContext,
         context: &mut Context<'_>,
     ) -> Result<(), DropReason> {
         if self.interface.owner != Owner::Polder {
-            return desk.pass_up(packet, self.interface);
+            return output.pass_up(packet, self.interface);
         }
         let bytes = packet.bytes().get(usize::from(packet.network_offset)..).unwrap_or_default();
         let arp = Arp::parse(bytes).map_err(refusal)?;
-        desk.hear(packet, &arp_word(&arp, self.interface)?, self.interface, self.ears, context)
+        output.hear(packet, &arp_word(&arp, self.interface)?, self.interface, self.host_interfaces, context)
     }
 }
 

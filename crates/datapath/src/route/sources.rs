@@ -5,7 +5,7 @@
 //! Cost: one bit of a filter for each packet; where `rp_filter` is set, one more look-up of a route, batched like
 //! the first. Source: RFC 3704; Documentation/networking/ip-sysctl.rst.
 
-use super::{Interface, InterfaceId, Way, WayId, Ways};
+use super::{Interface, InterfaceId, NextHopEntry, NextHopId, NextHopTable};
 use crate::drops::DropReason;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -116,7 +116,7 @@ pub(super) struct Origin<'a> {
     pub(super) source: Ipv4Addr,
     pub(super) special: Option<Special>,
     /// The route to it, where it was looked up.
-    pub(super) found: Option<WayId>,
+    pub(super) found: Option<NextHopId>,
     /// The interface that the packet came in by.
     pub(super) arrival: &'a Interface,
 }
@@ -124,7 +124,11 @@ pub(super) struct Origin<'a> {
 impl Origin<'_> {
     /// The reason to drop the packet, which leaves by `egress` or is for this machine.
     #[cold]
-    pub(super) fn refusal(&self, egress: Option<InterfaceId>, ways: &Ways) -> Option<DropReason> {
+    pub(super) fn refusal(
+        &self,
+        egress: Option<InterfaceId>,
+        next_hops: &NextHopTable,
+    ) -> Option<DropReason> {
         let check = self.arrival.sources;
         let is_own = match self.special {
             Some(Special::Polder) => true,
@@ -141,11 +145,13 @@ impl Origin<'_> {
         if self.special == Some(Special::Broadcast) {
             return Some(DropReason::MartianSource);
         }
-        let found = self.found.map(|found| (found, ways.get(found)));
+        let found = self.found.map(|found| (found, next_hops.get(found)));
         match found {
-            Some((_, Some(Way::Local))) if !check.accept_local && !is_own => Some(DropReason::OwnSource),
-            Some((_, Some(Way::Broadcast))) => Some(DropReason::MartianSource),
-            Some((found, _)) if !passes(found, self.arrival, ways, Some(self.source)) => {
+            Some((_, Some(NextHopEntry::Local))) if !check.accept_local && !is_own => {
+                Some(DropReason::OwnSource)
+            }
+            Some((_, Some(NextHopEntry::Broadcast))) => Some(DropReason::MartianSource),
+            Some((found, _)) if !passes(found, self.arrival, next_hops, Some(self.source)) => {
                 Some(DropReason::ReversePath)
             }
             Some(_) | None => None,
@@ -155,28 +161,35 @@ impl Origin<'_> {
 
 /// True if `rp_filter` lets a packet pass to whose source a route leads. A route to this machine wants its `source`.
 #[inline]
-pub(super) fn passes(found: WayId, arrival: &Interface, ways: &Ways, source: Option<Ipv4Addr>) -> bool {
+pub(super) fn passes(
+    found: NextHopId,
+    arrival: &Interface,
+    next_hops: &NextHopTable,
+    source: Option<Ipv4Addr>,
+) -> bool {
     let reverse_path = arrival.sources.reverse_path;
-    let is_back = |way: &Way| match way {
-        Way::Hop(hop) => hop.interface == arrival.id,
-        Way::Connected(interface) => *interface == arrival.id,
-        Way::Group(_)
-        | Way::Blackhole
-        | Way::Unreachable
-        | Way::Elsewhere
-        | Way::Prohibit
-        | Way::Local
-        | Way::Broadcast => false,
+    let is_back = |way: &NextHopEntry| match way {
+        NextHopEntry::Hop(hop) => hop.interface == arrival.id,
+        NextHopEntry::Connected(interface) => *interface == arrival.id,
+        NextHopEntry::Group(_)
+        | NextHopEntry::Blackhole
+        | NextHopEntry::Unreachable
+        | NextHopEntry::Elsewhere
+        | NextHopEntry::Prohibit
+        | NextHopEntry::Local
+        | NextHopEntry::Broadcast => false,
     };
-    let leads_back = match ways.get(found) {
-        None | Some(Way::Blackhole | Way::Unreachable | Way::Prohibit) => {
+    let leads_back = match next_hops.get(found) {
+        None | Some(NextHopEntry::Blackhole | NextHopEntry::Unreachable | NextHopEntry::Prohibit) => {
             return reverse_path == ReversePath::Off;
         }
-        Some(Way::Broadcast) => return false,
-        Some(Way::Local) if source.is_none() => return false,
-        Some(Way::Group(group)) => group.hops().any(|hop| ways.get(hop).is_some_and(is_back)),
-        Some(Way::Local) => source.is_some_and(|source| arrival.has(source.into())),
-        Some(way @ (Way::Hop(_) | Way::Connected(_) | Way::Elsewhere)) => is_back(way),
+        Some(NextHopEntry::Broadcast) => return false,
+        Some(NextHopEntry::Local) if source.is_none() => return false,
+        Some(NextHopEntry::Group(group)) => group.hops().any(|hop| next_hops.get(hop).is_some_and(is_back)),
+        Some(NextHopEntry::Local) => source.is_some_and(|source| arrival.has(source.into())),
+        Some(way @ (NextHopEntry::Hop(_) | NextHopEntry::Connected(_) | NextHopEntry::Elsewhere)) => {
+            is_back(way)
+        }
     };
     match reverse_path {
         ReversePath::Off => true,

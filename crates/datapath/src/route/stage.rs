@@ -13,12 +13,12 @@
 
 use super::counters::RouteCounters;
 use super::hold::Moves;
-use super::local::{Desk, Ears};
-use super::onward::{Acts, Scene, send};
+use super::local::{HostInterfaces, OutputContext};
+use super::onward::{Actions, LookupContext, send};
 use super::send::{WORD_V4, WORD_V6};
 use super::sort::{Lookups, Work};
 use super::waiting::Waiting;
-use super::{FibReader, Notices, RouterAccess, Routers, Sent, Ways};
+use super::{FibReader, NextHopTable, Notices, RouterAccess, Routers, Sent};
 use crate::drops::Context;
 use crate::units::Nanos;
 use polder_buffers::snapshot::Reader;
@@ -34,7 +34,7 @@ pub struct RouteState {
     pub(super) waiting: Waiting,
     /// Packets that waited and look again.
     pub(super) released: Vec<Packet>,
-    pub(super) desk: Desk,
+    pub(super) output: OutputContext,
 }
 
 /// One worker's access to one router.
@@ -42,7 +42,7 @@ pub struct RouteState {
 pub(super) struct Lane {
     pub(super) v4: FibReader,
     pub(super) v6: FibReader,
-    pub(super) ways: Reader<Ways>,
+    pub(super) next_hops: Reader<NextHopTable>,
     pub(super) notices: Arc<Notices>,
     /// The news that packets which wait have seen.
     pub(super) news: u64,
@@ -50,9 +50,15 @@ pub(super) struct Lane {
 
 impl Lane {
     fn new(access: &RouterAccess) -> Self {
-        let RouterAccess { v4, v6, ways, notices } = access;
+        let RouterAccess { v4, v6, next_hops, notices } = access;
         let news = notices.news();
-        Self { v4: v4.reader(), v6: v6.reader(), ways: ways.reader(), notices: Arc::clone(notices), news }
+        Self {
+            v4: v4.reader(),
+            v6: v6.reader(),
+            next_hops: next_hops.reader(),
+            notices: Arc::clone(notices),
+            news,
+        }
     }
 }
 
@@ -65,7 +71,7 @@ impl RouteState {
             moves: Moves::new(),
             waiting: Waiting::new(),
             released: Vec::new(),
-            desk: Desk::new(counters),
+            output: OutputContext::new(counters),
         };
         state.adopt(routers);
         state
@@ -82,12 +88,12 @@ impl RouteState {
 
     /// The counters.
     pub fn counters(&self) -> &Arc<RouteCounters> {
-        &self.desk.counters
+        &self.output.counters
     }
 
     /// Messages to neighbours and senders, ready to leave.
     pub(crate) fn answers(&mut self) -> &mut Batch {
-        &mut self.desk.answers
+        &mut self.output.answers
     }
 
     /// Whether packets wait, and it is time to look after them.
@@ -156,16 +162,16 @@ impl RouteState {
             self.work.look_back(batch, &mut lane.v4);
         }
         // Behind the look-ups: a way that a route leads to was published before that route.
-        lane.ways.refresh();
-        let ways = lane.ways.get();
-        let Self { work, desk, moves, .. } = self;
+        lane.next_hops.refresh();
+        let next_hops = lane.next_hops.get();
+        let Self { work, output, moves, .. } = self;
         let origins = looks_back.then_some(&work.origins.found);
-        let scene = Scene { routers, router: router.unwrap_or_default(), ways, origins };
-        let ears = Ears { waiting: &self.waiting, notices: &lane.notices };
-        let mut acts = Acts { desk, moves, ears };
-        send::<4, WORD_V4>(&work.v4, batch, &scene, &mut acts, context);
+        let lookup = LookupContext { routers, router: router.unwrap_or_default(), next_hops, origins };
+        let host_interfaces = HostInterfaces { waiting: &self.waiting, notices: &lane.notices };
+        let mut actions = Actions { output, moves, host_interfaces };
+        send::<4, WORD_V4>(&work.v4, batch, &lookup, &mut actions, context);
         if work.v6.count > 0 {
-            send::<16, WORD_V6>(&work.v6, batch, &scene, &mut acts, context);
+            send::<16, WORD_V6>(&work.v6, batch, &lookup, &mut actions, context);
         }
         others
     }

@@ -3,7 +3,7 @@
 //! Many at a time: each level of all addresses is looked up before the next, so that the memory of all is
 //! on its way at once.
 
-use super::WayId;
+use super::NextHopId;
 use super::arena::{Arena, NODE, Place, Words};
 use super::fib::Leave;
 use crate::sync::Ordering;
@@ -24,29 +24,29 @@ impl<'a> View<'a> {
     }
 
     /// The way of one IPv4 address, in a table for IPv4.
-    pub fn lookup_v4(&self, address: Ipv4Addr) -> WayId {
-        let mut ways = [WayId::NONE];
-        self.lookup_all(&[address.octets()], &mut ways);
-        ways[0]
+    pub fn lookup_v4(&self, address: Ipv4Addr) -> NextHopId {
+        let mut next_hops = [NextHopId::NONE];
+        self.lookup_all(&[address.octets()], &mut next_hops);
+        next_hops[0]
     }
 
     /// The way of one IPv6 address, in a table for IPv6.
-    pub fn lookup_v6(&self, address: Ipv6Addr) -> WayId {
-        let mut ways = [WayId::NONE];
-        self.lookup_all(&[address.octets()], &mut ways);
-        ways[0]
+    pub fn lookup_v6(&self, address: Ipv6Addr) -> NextHopId {
+        let mut next_hops = [NextHopId::NONE];
+        self.lookup_all(&[address.octets()], &mut next_hops);
+        next_hops[0]
     }
 
-    /// The ways of several addresses of the table's family: as many as both slices and a batch hold.
-    pub fn lookup_all<const N: usize>(&self, addresses: &[[u8; N]], ways: &mut [WayId]) {
-        let count = addresses.len().min(ways.len()).min(BATCH);
-        let (mut padded, mut found) = ([[0; N]; BATCH], [WayId::NONE; BATCH]);
+    /// The next hops of several addresses of the table's family: as many as both slices and a batch hold.
+    pub fn lookup_all<const N: usize>(&self, addresses: &[[u8; N]], next_hops: &mut [NextHopId]) {
+        let count = addresses.len().min(next_hops.len()).min(BATCH);
+        let (mut padded, mut found) = ([[0; N]; BATCH], [NextHopId::NONE; BATCH]);
         padded[..count].copy_from_slice(&addresses[..count]);
         self.lookup_batch(&padded, &mut found, count);
-        ways[..count].copy_from_slice(&found[..count]);
+        next_hops[..count].copy_from_slice(&found[..count]);
     }
 
-    /// The ways of the first `count` addresses of a batch.
+    /// The next hops of the first `count` addresses of a batch.
     ///
     /// Cost: three lines of memory for most IPv4 addresses in a large table, six or seven for IPv6; those
     /// of all addresses are fetched side by side. No branch depends on where a route ends.
@@ -54,27 +54,28 @@ impl<'a> View<'a> {
     pub fn lookup_batch<const N: usize>(
         &self,
         addresses: &[[u8; N]; BATCH],
-        ways: &mut [WayId; BATCH],
+        next_hops: &mut [NextHopId; BATCH],
         count: usize,
     ) {
         const { assert!(N >= 4, "four bytes or sixteen") };
         let count = count.min(BATCH);
         let (words, mut inner) = (self.arena.words(), Inner::new());
         let start = if let Some(direct) = self.arena.direct() {
-            for (index, (address, way)) in addresses.iter().zip(ways.iter_mut()).enumerate().take(count) {
+            for (index, (address, way)) in addresses.iter().zip(next_hops.iter_mut()).enumerate().take(count)
+            {
                 let first = usize::from(u16::from_be_bytes([address[0], address[1]]));
                 // Acquire pairs with the Releases in `Arena`: who sees an entry sees its node.
                 let entry = direct[first].load(Ordering::Acquire);
                 words.prefetch_head(entry, address[2]);
                 inner.note(index, entry);
-                *way = WayId(entry);
+                *way = NextHopId(entry);
             }
             2
         } else {
             let top = self.arena.top();
-            for (index, way) in ways.iter_mut().enumerate().take(count) {
+            for (index, way) in next_hops.iter_mut().enumerate().take(count) {
                 inner.note(index, top);
-                *way = WayId(top);
+                *way = NextHopId(top);
             }
             0
         };
@@ -82,10 +83,10 @@ impl<'a> View<'a> {
             if inner.count == 0 {
                 break;
             }
-            descend(words, addresses, ways, &mut inner, depth);
+            descend(words, addresses, next_hops, &mut inner, depth);
         }
         // What still names a node after the last byte was read while it changed, or is broken.
-        ways.iter_mut().for_each(|way| way.0 &= !NODE);
+        next_hops.iter_mut().for_each(|way| way.0 &= !NODE);
     }
 }
 
@@ -94,7 +95,7 @@ impl<'a> View<'a> {
 fn descend<const N: usize>(
     words: Words<'_>,
     addresses: &[[u8; N]; BATCH],
-    ways: &mut [WayId; BATCH],
+    next_hops: &mut [NextHopId; BATCH],
     inner: &mut Inner,
     depth: usize,
 ) {
@@ -102,7 +103,7 @@ fn descend<const N: usize>(
     let count = inner.count.min(BATCH);
     for (place, &index) in places.iter_mut().zip(&inner.list).take(count) {
         let index = usize::from(index) % BATCH;
-        *place = words.place(ways[index].0, addresses[index][depth]);
+        *place = words.place(next_hops[index].0, addresses[index][depth]);
         words.prefetch(*place);
     }
     let next = (depth + 1).min(N - 1);
@@ -111,7 +112,7 @@ fn descend<const N: usize>(
     for (at, &place) in places.iter().enumerate().take(count) {
         let index = usize::from(inner.list[at]) % BATCH;
         let entry = words.load(place);
-        ways[index] = WayId(entry);
+        next_hops[index] = NextHopId(entry);
         words.prefetch_head(entry, addresses[index][next]);
         inner.note(index, entry);
     }

@@ -3,7 +3,7 @@
 use super::board::{Board, FlowName};
 use super::judge::{Judge, Verdict};
 use super::sketch::Heaviest;
-use super::{BUCKETS, Hasher, LANES, Marks, Order, PARCELS, Parcel, WINDOW, WorkerLoad, buckets};
+use super::{BUCKETS, Hasher, LANES, Marks, Order, WINDOW, WORK_BATCHES, WorkBatch, WorkerLoad, buckets};
 use crate::counters::OrderCounters;
 use crate::units::Nanos;
 use polder_buffers::reorder::{ReorderCursor, Ticket, TicketCounter};
@@ -22,9 +22,9 @@ const POST_FLOWS: Nanos = Nanos::SECOND;
 /// one that is worked on and two that wait, and a quarter of the window.
 const SCARCE: usize = WINDOW as usize / 4;
 const SCARCE_EACH: usize = 3;
-/// A parcel that is larger than this is no crumb.
+/// A work batch that is larger than this is no crumb.
 const CRUMB: usize = BATCH / 2;
-/// How long a parcel may stay open for more packets. Nothing of its line could leave meanwhile.
+/// How long a work batch may stay open for more packets. Nothing of its line could leave meanwhile.
 const FILL: Nanos = Nanos(500_000);
 /// Lanes for buckets that are spread only while they are big; the first half belongs to ports that
 /// are always spread.
@@ -37,8 +37,8 @@ struct Lane {
     bucket: Option<usize>,
     /// What the home must have sent before the first ticket passes.
     after: u64,
-    /// The parcel that the packets of this batch go into.
-    parcel: Option<Box<Parcel>>,
+    /// The work batch that the packets of this batch go into.
+    work: Option<Box<WorkBatch>>,
     /// How many of its packets have been counted, and since when it stays open.
     counted: usize,
     opened: Option<Nanos>,
@@ -53,11 +53,11 @@ pub struct Definer {
     homes: Box<[u16; BUCKETS]>,
     modes: Box<[u8; BUCKETS]>,
     lanes: Box<[Lane]>,
-    /// Lanes with a parcel that is being filled, or that were refused.
+    /// Lanes with a work batch that is being filled, or that were refused.
     touched: u32,
-    /// Lanes whose parcel stays open beyond its batch.
+    /// Lanes whose work batch stays open beyond its batch.
     open: u32,
-    /// Packets of this batch that have gone with parcels that stayed open, and are not counted.
+    /// Packets of this batch that have gone with work batches that stayed open, and are not counted.
     early: u64,
     /// From how many tickets on they are scarce.
     scarce: u32,
@@ -69,9 +69,9 @@ pub struct Definer {
     sampled_nanos: u64,
     board: Arc<Board>,
     posted_at: Nanos,
-    producer: WorkProducer<Parcel>,
-    #[expect(clippy::vec_box, reason = "parcels travel in their boxes")]
-    free: Vec<Box<Parcel>>,
+    producer: WorkProducer<WorkBatch>,
+    #[expect(clippy::vec_box, reason = "work_batches travel in their boxes")]
+    free: Vec<Box<WorkBatch>>,
     made: usize,
     /// Packets for this worker, to be processed now.
     pub(crate) local: Batch,
@@ -91,7 +91,7 @@ impl Definer {
     pub fn new(
         (me, workers): (usize, usize),
         marks: Marks,
-        producer: WorkProducer<Parcel>,
+        producer: WorkProducer<WorkBatch>,
         gates: &Gates,
         board: Arc<Board>,
     ) -> Self {
@@ -101,7 +101,7 @@ impl Definer {
             line: TicketCounter::new(WINDOW, Arc::clone(gate)),
             bucket: None,
             after: 0,
-            parcel: None,
+            work: None,
             counted: 0,
             opened: None,
             refused: false,
@@ -123,7 +123,7 @@ impl Definer {
             board,
             posted_at: Nanos::default(),
             producer,
-            free: Vec::with_capacity(PARCELS),
+            free: Vec::with_capacity(WORK_BATCHES),
             made: 0,
             local: Batch::new(),
             outgoing: (0..workers).map(|_| Batch::new()).collect(),
@@ -163,7 +163,7 @@ impl Definer {
         }
     }
 
-    /// Offers the parcels that have been filled, one for each bucket. While tickets are scarce, because the
+    /// Offers the work batches that have been filled, one for each bucket. While tickets are scarce, because the
     /// line stands still, small ones stay open for what comes next.
     pub fn give(&mut self, now: Nanos, counters: &OrderCounters) {
         counters.given.add(core::mem::take(&mut self.early));
@@ -183,7 +183,7 @@ impl Definer {
         }
     }
 
-    /// Offers parcels that stayed open, when tickets are not scarce any more, or it has been long enough; all
+    /// Offers work batches that stayed open, when tickets are not scarce any more, or it has been long enough; all
     /// of them, if it is the end.
     #[inline]
     pub fn give_open(&mut self, now: Nanos, is_end: bool) {
@@ -207,38 +207,38 @@ impl Definer {
         self.lanes.iter().filter_map(|lane| lane.opened).min().map(|opened| opened + FILL)
     }
 
-    /// Offers the parcel of a lane, if there is one.
+    /// Offers the work batch of a lane, if there is one.
     fn send(&mut self, number: usize) {
         let lane = &mut self.lanes[number];
         self.open &= !(1 << number);
         (lane.counted, lane.opened) = (0, None);
-        if let Some(parcel) = lane.parcel.take() {
-            let given = self.producer.give(parcel);
-            debug_assert!(given.is_ok(), "the queue holds every parcel that there is");
+        if let Some(work) = lane.work.take() {
+            let given = self.producer.give(work);
+            debug_assert!(given.is_ok(), "the queue holds every work that there is");
         }
     }
 
-    /// Offers the parcel of a lane that has no room for so many packets more, before its batch is over.
+    /// Offers the work batch of a lane that has no room for so many packets more, before its batch is over.
     #[inline]
     fn make_room(&mut self, number: usize, packets: usize) {
         if self.open & 1 << number != 0
-            && self.lanes[number].parcel.as_ref().is_some_and(|parcel| parcel.batch.room() < packets)
+            && self.lanes[number].work.as_ref().is_some_and(|work| work.batch.room() < packets)
         {
             self.early += self.lanes[number].uncounted() as u64;
             self.send(number);
         }
     }
 
-    /// Parcels that nobody has taken.
+    /// Work batches that nobody has taken.
     pub fn waiting(&self) -> usize {
         self.producer.waiting()
     }
 
-    /// Takes an empty parcel back.
+    /// Takes an empty work batch back.
     #[inline]
-    pub fn take_back(&mut self, parcel: Box<Parcel>) {
-        debug_assert_eq!(parcel.len(), 0, "a parcel comes back empty");
-        self.free.push(parcel);
+    pub fn take_back(&mut self, work: Box<WorkBatch>) {
+        debug_assert_eq!(work.len(), 0, "a work comes back empty");
+        self.free.push(work);
     }
 
     /// All packets of a batch belong to one bucket.
@@ -247,11 +247,11 @@ impl Definer {
         self.judge.charge(bucket, u32::try_from(batch.len()).unwrap_or(0));
         let room = match self.modes[bucket] {
             HASHED => self.hashed(bucket),
-            lane => match self.parcel(usize::from(lane), batch.len()) {
-                Some(parcel) => {
-                    let number = parcel.ticket.number;
+            lane => match self.work(usize::from(lane), batch.len()) {
+                Some(work) => {
+                    let number = work.ticket.number;
                     batch.iter_mut().for_each(|packet| packet.ticket = number.wrapping_add(1));
-                    &mut parcel.batch
+                    &mut work.batch
                 }
                 None => &mut self.refused,
             },
@@ -259,7 +259,7 @@ impl Definer {
         if room.is_empty() {
             core::mem::swap(room, batch);
         } else {
-            // A parcel that stayed open, with room for all of them.
+            // A work batch that stayed open, with room for all of them.
             room.append(batch);
         }
         batch.fetch_to_fill();
@@ -270,10 +270,10 @@ impl Definer {
         self.judge.charge(bucket, 1);
         let room = match self.modes[bucket] {
             HASHED => self.hashed(bucket),
-            lane => match self.parcel(usize::from(lane), 1) {
-                Some(parcel) => {
-                    packet.ticket = parcel.ticket.number.wrapping_add(1);
-                    &mut parcel.batch
+            lane => match self.work(usize::from(lane), 1) {
+                Some(work) => {
+                    packet.ticket = work.ticket.number.wrapping_add(1);
+                    &mut work.batch
                 }
                 None => &mut self.refused,
             },
@@ -288,29 +288,29 @@ impl Definer {
         if home == self.me { &mut self.local } else { &mut self.outgoing[usize::from(home)] }
     }
 
-    /// The parcel of a lane in this batch, with room for so many packets; its ticket is drawn with the first
-    /// packet. `None` when there is no ticket, or no parcel, to be had.
+    /// The work batch of a lane in this batch, with room for so many packets; its ticket is drawn with the first
+    /// packet. `None` when there is no ticket, or no work batch, to be had.
     #[inline]
-    fn parcel(&mut self, number: usize, packets: usize) -> Option<&mut Parcel> {
+    fn work(&mut self, number: usize, packets: usize) -> Option<&mut WorkBatch> {
         self.make_room(number, packets);
         self.touched |= 1 << number;
         let lane = &mut self.lanes[number];
-        if lane.parcel.is_none() && !lane.refused {
-            if self.free.is_empty() && self.made < PARCELS {
+        if lane.work.is_none() && !lane.refused {
+            if self.free.is_empty() && self.made < WORK_BATCHES {
                 // As many are made as have ever been out at once.
                 self.free.push(make());
                 self.made += 1;
             }
             let ticket = if self.free.is_empty() { None } else { lane.line.draw() };
             match ticket.and_then(|ticket| Some((ticket, self.free.pop()?))) {
-                Some((ticket, mut parcel)) => {
-                    lane.label(&mut parcel, ticket, (number, self.me), &self.homes);
-                    lane.parcel = Some(parcel);
+                Some((ticket, mut work)) => {
+                    lane.label(&mut work, ticket, (number, self.me), &self.homes);
+                    lane.work = Some(work);
                 }
                 None => lane.refused = true,
             }
         }
-        lane.parcel.as_deref_mut()
+        lane.work.as_deref_mut()
     }
 
     /// Weighs the buckets, and spreads or gathers some. To be called between batches; looks only once
@@ -416,7 +416,7 @@ impl Definer {
 }
 
 impl Lane {
-    /// Counts what has come into its parcel since it was counted last.
+    /// Counts what has come into its work batch since it was counted last.
     #[inline]
     fn count(&mut self, counters: &OrderCounters) {
         let packets = self.uncounted();
@@ -427,25 +427,31 @@ impl Lane {
         self.counted += packets;
     }
 
-    /// Packets in its parcel that have not been counted.
+    /// Packets in its work batch that have not been counted.
     #[inline]
     fn uncounted(&self) -> usize {
-        self.parcel.as_ref().map_or(0, |parcel| parcel.batch.len() - self.counted)
+        self.work.as_ref().map_or(0, |work| work.batch.len() - self.counted)
     }
 
-    /// Whether its parcel is small, or was when it stayed open and is not full yet.
+    /// Whether its work batch is small, or was when it stayed open and is not full yet.
     #[inline]
     fn is_crumb(&self) -> bool {
         let most = if self.opened.is_some() { BATCH - 1 } else { CRUMB };
-        self.parcel.as_ref().is_some_and(|parcel| parcel.batch.len() <= most)
+        self.work.as_ref().is_some_and(|work| work.batch.len() <= most)
     }
 
-    fn label(&self, parcel: &mut Parcel, ticket: Ticket, (lane, from): (usize, u16), homes: &[u16; BUCKETS]) {
-        parcel.ticket = ticket;
-        parcel.lane = place_of(lane);
-        parcel.from = from;
-        parcel.home = self.bucket.map_or(from, |bucket| homes[bucket]);
-        parcel.after = self.after;
+    fn label(
+        &self,
+        work: &mut WorkBatch,
+        ticket: Ticket,
+        (lane, from): (usize, u16),
+        homes: &[u16; BUCKETS],
+    ) {
+        work.ticket = ticket;
+        work.lane = place_of(lane);
+        work.from = from;
+        work.home = self.bucket.map_or(from, |bucket| homes[bucket]);
+        work.after = self.after;
     }
 }
 
@@ -455,6 +461,6 @@ fn place_of(bucket: usize) -> u16 {
 }
 
 #[cold]
-fn make() -> Box<Parcel> {
-    Box::new(Parcel::new())
+fn make() -> Box<WorkBatch> {
+    Box::new(WorkBatch::new())
 }

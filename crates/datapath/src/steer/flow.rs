@@ -12,7 +12,7 @@
 //! | anything else | Ethernet addresses and type |
 //!
 //! Fragments of one datagram stay together, because no fragment is hashed by ports that only the first
-//! one has. On an *underlay*, whose GRE packets end here, what has to stay in order before restoration is
+//! one has. On an *underlay*, whose GRE packets end here, what has to stay in order before reordering is
 //! *pinned*: outer fragments, which are reassembled, and packets with sequence numbers, which are
 //! checked. Those are hashed by their outer addresses.
 
@@ -27,7 +27,7 @@ use std::net::IpAddr;
 pub struct Flow {
     /// The hash.
     pub hash: u32,
-    /// Whether stages need the packet's flow in order before restoration.
+    /// Whether stages need the packet's flow in order before reordering.
     pub pinned: bool,
 }
 

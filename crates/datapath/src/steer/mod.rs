@@ -1,12 +1,12 @@
 //! Which worker a packet goes to (E2), and where the order of a flow is defined (E8).
 //!
 //! In: received batches of ports that are steered. Out: packets for the worker itself, packets for
-//! other workers, and parcels for whoever is idle. Exits: `NoCore`, when there is no ticket to be had
+//! other workers, and work batches for whoever is idle. Exits: `NoCore`, when there is no ticket to be had
 //! or a ring is full. Cost: a hash a packet; a ticket and one hand-over a batch.
 //!
 //! A port whose packets are steered has its flows hashed into buckets. A bucket is *hashed*: the work
 //! of one worker, its home. Or it is *spread* over all of them; then the order in which its packets
-//! came is written down in tickets, and [`restore`](crate::restore) brings it back.
+//! came is written down in tickets, and [`reorder`](crate::reorder) brings it back.
 //! `docs/adr/0007-order.md` says why it holds.
 
 mod board;
@@ -14,17 +14,17 @@ mod define;
 mod flow;
 mod judge;
 mod load;
-mod parcel;
 mod sketch;
 pub mod toeplitz;
+mod work_batch;
 
 pub use board::{Board, BucketView, Ends, FlowName, Flows};
 pub use define::{Definer, Gates};
 pub use flow::{Flow, Hasher};
 pub use judge::{Judge, Marks};
 pub use load::{Load, LoadMeter, Loads, WorkerLoad};
-pub use parcel::Parcel;
 pub use sketch::{Heaviest, Heavy};
+pub use work_batch::WorkBatch;
 
 /// How the packets of a port find their worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,8 +46,8 @@ pub const MOST_WORKERS: usize = 64;
 pub const LANES: usize = 32;
 /// Tickets of one line that are out at most.
 pub const WINDOW: u32 = 64;
-/// Parcels that one receiving worker can have out: a ticket each.
-pub const PARCELS: usize = LANES * WINDOW as usize;
+/// Work batches that one receiving worker can have out: a ticket each.
+pub const WORK_BATCHES: usize = LANES * WINDOW as usize;
 
 /// Buckets of ports in each order; pinned packets of all ports have some of their own.
 mod buckets {
@@ -57,7 +57,7 @@ mod buckets {
     pub(super) const HASHED: Range<usize> = 0..256;
     pub(super) const AUTO: Range<usize> = 256..512;
     pub(super) const PINNED: Range<usize> = 512..528;
-    /// Few, so that parcels are not all crumbs; each has a lane for good.
+    /// Few, so that work batches are not all crumbs; each has a lane for good.
     pub(super) const SPREAD: Range<usize> = 528..528 + LANES / 2;
     pub(super) const ALL: usize = SPREAD.end;
 

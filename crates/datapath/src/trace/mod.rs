@@ -16,7 +16,7 @@ pub(crate) use recorder::Recorder;
 pub use recorder::{Fate, Look, Seen, Sent};
 
 use crate::drops::DropReason;
-use crate::engine::{Engine, Tables, With};
+use crate::engine::{Engine, Tables, TurnContext};
 use crate::offload::Outlet;
 use crate::route::Notice;
 use crate::sync::Arc;
@@ -109,7 +109,7 @@ pub fn walk(
     let mut engine = Engine::new(snapshot.reader(), 0);
     engine.grow_to(ports);
     let mut recorder = Recorder::new(Arc::clone(&image));
-    engine.walk(&mut batch, ingress, With { now, pool, timed: false }, &mut recorder);
+    engine.walk(&mut batch, ingress, TurnContext { now, pool, timed: false }, &mut recorder);
     let walk = take_down(&engine, recorder, image);
     engine.close(now, pool);
     Ok(walk)

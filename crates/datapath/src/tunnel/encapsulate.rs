@@ -2,7 +2,7 @@
 //!
 //! In: packets whose egress is a tunnel; all others pass untouched. Out: outer packets whose egress
 //! is the tunnel's underlay and whose ingress is the tunnel; sequence numbers are still missing, which
-//! [`seal`](crate::seal) fills in. Exits: `TunnelNoNeighbour`, `TunnelRecursion`, `TunnelTooDeep`,
+//! [`sequence`](crate::sequence) fills in. Exits: `TunnelNoNeighbour`, `TunnelRecursion`, `TunnelTooDeep`,
 //! `TunnelTooBig`, `TunnelBadProtocol`, `NoHeadroom`, `NoBuffer`.
 //!
 //! Cost: a copy of one cache line into the headroom and a dozen additions; a checksum, where the

@@ -5,7 +5,7 @@
 //! device of which Polder takes what runs between a tunnel's ends and nothing else.
 //!
 //! ```text
-//! underlay rx ─▶ reassemble ─▶ decapsulate ─▶ bridge ─▶ mss ─▶ encapsulate ─▶ fragment ─▶ restore ─▶ seal ─▶ underlay tx
+//! underlay rx ─▶ reassemble ─▶ decapsulate ─▶ bridge ─▶ mss ─▶ encapsulate ─▶ fragment ─▶ reorder ─▶ sequence ─▶ underlay tx
 //!                fragments     strip, check   ports     clamp  copy a         only where             sequence
 //!                as a chain    key, sequence            SYN    template       allowed                numbers, IP id
 //! ```

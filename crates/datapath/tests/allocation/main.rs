@@ -11,7 +11,7 @@ mod gateway;
 use counting_allocator::asked;
 use gateway::{ACCESS, End, Gateway, Line, Modes, SECOND, UNDERLAY};
 use polder_buffers::{BATCH, Batch, Packet, Pool, PortId};
-use polder_datapath::engine::With;
+use polder_datapath::engine::TurnContext;
 use polder_datapath::transmit::Egress;
 use polder_datapath::units::Nanos;
 use std::hint::black_box;
@@ -72,7 +72,7 @@ fn run(gateway: &mut Gateway, port: PortId, frames: &[Vec<u8>], besides: Besides
         }
         gateway.now = gateway.now + Nanos(1_000_000);
         let timed = gateway.engine.begin_turn();
-        let with = With { now: gateway.now, pool: &mut gateway.pool, timed };
+        let with = TurnContext { now: gateway.now, pool: &mut gateway.pool, timed };
         let now = gateway.now;
         gateway.engine.process(&mut batch, port, with, &mut void, &mut || now);
         gateway.engine.tick(now, &mut gateway.pool);

@@ -3,7 +3,7 @@
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{BATCH, Batch, Packet, Pool, PortId, Region, RegionOptions};
 use polder_datapath::drops::DropReason;
-use polder_datapath::engine::{Engine, Tables, With};
+use polder_datapath::engine::{Engine, Tables, TurnContext};
 use polder_datapath::filter::Filters;
 use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, VlanMode,
@@ -179,7 +179,7 @@ impl Gateway {
 
     fn process(&mut self, port: PortId, batch: &mut Batch) {
         let timed = self.engine.begin_turn();
-        let with = With { now: self.now, pool: &mut self.pool, timed };
+        let with = TurnContext { now: self.now, pool: &mut self.pool, timed };
         let now = self.now;
         self.engine.process(batch, port, with, &mut self.wires, &mut || now);
         assert!(batch.is_empty(), "the engine empties its batch");

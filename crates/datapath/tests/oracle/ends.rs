@@ -3,7 +3,7 @@
 use super::naive_sum;
 use polder_buffers::{Batch, Packet, Pool, PortId, Region, RegionOptions};
 use polder_datapath::drops::{Context, DropCounters, DropReason, Ledger, is_dropped};
-use polder_datapath::seal::{SealState, seal};
+use polder_datapath::sequence::{SequenceState, assign};
 use polder_datapath::tunnel::{
     DecapsulateState, EncapsulateState, ReassemblyLimits, TunnelOptions, TunnelState, Tunnels, Underlay,
     decapsulate, encapsulate,
@@ -45,7 +45,7 @@ pub(crate) struct End {
     pub(crate) now: Nanos,
     decapsulate: DecapsulateState,
     encapsulate: EncapsulateState,
-    seal: SealState,
+    sequence: SequenceState,
     expanded: Vec<Packet>,
     received: u64,
     sent: u64,
@@ -74,7 +74,7 @@ impl End {
             region,
             decapsulate: DecapsulateState::new(0, limits),
             encapsulate: EncapsulateState::new(0),
-            seal: SealState::new(),
+            sequence: SequenceState::new(),
             expanded: Vec::with_capacity(tunnels.longest_expansion()),
             tunnels,
             state,
@@ -143,7 +143,7 @@ impl End {
             let rest = all.split_off(all.len().min(polder_buffers::BATCH));
             all.into_iter().for_each(|packet| batch.push(packet).expect("at most a batch"));
             all = rest;
-            seal(&mut batch, &self.tunnels, &mut self.seal, &context);
+            assign(&mut batch, &self.tunnels, &mut self.sequence, &context);
             out.extend(batch.drain());
         }
         self.expanded = Vec::with_capacity(capacity);

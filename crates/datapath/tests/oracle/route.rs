@@ -8,12 +8,12 @@
 use super::naive_sum;
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{Batch, Packet, Pool, PortId, Region, RegionOptions};
-use polder_datapath::engine::{Engine, Tables, With};
+use polder_datapath::engine::{Engine, Tables, TurnContext};
 use polder_datapath::filter::Filters;
 use polder_datapath::forward::{Bridges, Links};
 use polder_datapath::route::{
-    Group, Interface, InterfaceId, Neighbours, Notice, OwnAddress, Owner, Prefix, Router, RouterId, Routers,
-    SourceCheck, Way, WayId,
+    Interface, InterfaceId, Neighbours, NextHopEntry, NextHopGroup, NextHopId, Notice, OwnAddress, Owner,
+    Prefix, Router, RouterId, Routers, SourceCheck,
 };
 use polder_datapath::transmit::Egress;
 use polder_datapath::tunnel::Tunnels;
@@ -80,7 +80,7 @@ struct Stand {
     router: Router,
     neighbours: Neighbours,
     interfaces: Vec<Interface>,
-    ways: Vec<WayId>,
+    ways: Vec<NextHopId>,
     now: Nanos,
     wires: Wires,
     received: u64,
@@ -140,19 +140,25 @@ impl Stand {
         for (index, &(.., name)) in INTERFACES.iter().enumerate() {
             for address in own(name).map(|own| neighbour_of(own, 9)) {
                 let hop = stand.neighbours.hop(&stand.interfaces[index].clone(), address);
-                stand.add(Way::Hop(hop));
+                stand.add(NextHopEntry::Hop(hop));
             }
         }
-        [Way::Blackhole, Way::Unreachable, Way::Prohibit, Way::Local, Way::Broadcast]
-            .into_iter()
-            .for_each(|way| stand.add(way));
+        [
+            NextHopEntry::Blackhole,
+            NextHopEntry::Unreachable,
+            NextHopEntry::Prohibit,
+            NextHopEntry::Local,
+            NextHopEntry::Broadcast,
+        ]
+        .into_iter()
+        .for_each(|way| stand.add(way));
         let members = stand.ways[..4].iter().map(|&way| (way, 1)).collect::<Vec<_>>();
-        stand.add(Way::Group(Group::new(&members).expect("members")));
+        stand.add(NextHopEntry::Group(NextHopGroup::new(&members).expect("members")));
         stand
     }
 
-    fn add(&mut self, way: Way) {
-        self.ways.push(self.router.add_way(way).expect("few ways"));
+    fn add(&mut self, way: NextHopEntry) {
+        self.ways.push(self.router.add_next_hop(way).expect("few ways"));
     }
 
     fn step(&mut self, kind: u8, bytes: &[u8]) {
@@ -206,8 +212,8 @@ impl Stand {
         let Some(&last) = self.ways.last() else { return };
         let hops = if which & 1 == 0 { 0..4 } else { 0..8 };
         let members = self.ways[hops].iter().zip(weights).map(|(&way, &weight)| (way, u16::from(weight % 9)));
-        if let Ok(group) = Group::new(&members.collect::<Vec<_>>()) {
-            self.router.replace_way(last, Way::Group(group));
+        if let Ok(group) = NextHopGroup::new(&members.collect::<Vec<_>>()) {
+            self.router.replace_next_hop(last, NextHopEntry::Group(group));
             self.router.publish();
         }
     }
@@ -223,7 +229,7 @@ impl Stand {
         batch.push(packet).expect("an empty batch");
         self.received += 1;
         self.engine.begin_turn();
-        let with = With { now: self.now, pool: &mut self.pool, timed: false };
+        let with = TurnContext { now: self.now, pool: &mut self.pool, timed: false };
         self.engine.process(&mut batch, port, with, &mut self.wires, &mut || Nanos(0));
     }
 
@@ -237,7 +243,7 @@ impl Stand {
             let found = found.expect("notices are about interfaces");
             self.neighbours.handle(&mut self.router, &found, notice, self.now);
         }
-        let with = With { now: self.now, pool: &mut self.pool, timed: false };
+        let with = TurnContext { now: self.now, pool: &mut self.pool, timed: false };
         self.engine.look_after(with, &mut self.wires);
     }
 

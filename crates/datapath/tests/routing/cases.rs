@@ -4,7 +4,7 @@ use crate::frames::{Frame, echo, message, sum};
 use crate::stand::{A, B, HOST, KERNEL, Stand, TRUNK, mac, prefix, station};
 use etherparse::IpNumber;
 use polder_datapath::drops::DropReason;
-use polder_datapath::route::{Group, Way};
+use polder_datapath::route::{NextHopEntry, NextHopGroup};
 use polder_datapath::wire::MacAddress;
 
 /// A frame from a station on port A for us, to be routed.
@@ -104,13 +104,16 @@ fn what_a_header_must_not_be() {
 #[test]
 fn senders_are_told_why() {
     let mut stand = stand();
-    let ends =
-        [("10.9.1.0/24", Way::Blackhole), ("10.9.2.0/24", Way::Unreachable), ("10.9.3.0/24", Way::Prohibit)];
+    let ends = [
+        ("10.9.1.0/24", NextHopEntry::Blackhole),
+        ("10.9.2.0/24", NextHopEntry::Unreachable),
+        ("10.9.3.0/24", NextHopEntry::Prohibit),
+    ];
     for (network, way) in ends {
         let way = stand.way(way);
         stand.router.insert(prefix(network), way);
     }
-    let far = stand.way(Way::Prohibit);
+    let far = stand.way(NextHopEntry::Prohibit);
     stand.router.insert(prefix("2001:db8:99::/48"), far);
     let cases = [
         (from_a(V4.0, "10.77.0.1"), DropReason::NoRoute, Some((3, 0, 0))),
@@ -357,8 +360,8 @@ fn flows_share_the_hops_of_a_group() {
     let mut stand = stand();
     let members = [stand.by(B, 0, "10.0.1.9"), stand.by(TRUNK, 7, "10.0.12.9")];
     stand.know(TRUNK, 7, "10.0.12.9", station(TRUNK, 9));
-    let group = Group::new(&members.map(|member| (member, 1))).expect("two members");
-    let way = stand.way(Way::Group(group.clone()));
+    let group = NextHopGroup::new(&members.map(|member| (member, 1))).expect("two members");
+    let way = stand.way(NextHopEntry::Group(group.clone()));
     stand.router.insert(prefix("10.50.0.0/16"), way);
     let frames: Vec<_> = (0..200).map(|number| from_a(V4.0, &format!("10.50.3.{number}")).bytes()).collect();
     stand.receive(A, &frames);
@@ -368,7 +371,7 @@ fn flows_share_the_hops_of_a_group() {
     stand.receive(A, &frames);
     assert_eq!((stand.take(B), stand.take(TRUNK)), (first, second));
     let left = group.with_members(&[(members[0], 1)]).expect("one member");
-    stand.router.replace_way(way, Way::Group(left));
+    stand.router.replace_next_hop(way, NextHopEntry::Group(left));
     stand.router.publish();
     stand.receive(A, &frames);
     assert_eq!((stand.take(B).len(), stand.take(TRUNK).len()), (200, 0));

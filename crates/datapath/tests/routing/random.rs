@@ -3,7 +3,7 @@
 use crate::frames::Frame;
 use crate::stand::{A, B, KERNEL, Stand, TRUNK, ip, mac, station};
 use polder_buffers::PortId;
-use polder_datapath::route::{Prefix, Way};
+use polder_datapath::route::{NextHopEntry, Prefix};
 use polder_datapath::wire::MacAddress;
 use proptest::prelude::*;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -95,7 +95,7 @@ proptest! {
         let other = stand.by(TRUNK, 7, "2001:db8:12::9");
         stand.router.insert(crate::stand::prefix("0.0.0.0/0"), way);
         stand.router.insert(crate::stand::prefix("::/0"), other);
-        let blackhole = stand.way(Way::Blackhole);
+        let blackhole = stand.way(NextHopEntry::Blackhole);
         stand.router.insert(crate::stand::prefix("77.0.0.0/8"), blackhole);
         for (port, mut bytes, kind) in frames {
             let port = PortId(port);

@@ -5,7 +5,9 @@ use crate::frames::{Frame, message};
 use crate::stand::{A, B, Stand, TRUNK, mac, prefix, station};
 use etherparse::IpNumber;
 use polder_datapath::drops::DropReason;
-use polder_datapath::route::{Group, HashPolicy, InterfaceId, ReversePath, SourceCheck, Special, Way};
+use polder_datapath::route::{
+    HashPolicy, InterfaceId, NextHopEntry, NextHopGroup, ReversePath, SourceCheck, Special,
+};
 
 fn from(source: &str, destination: &str) -> Frame {
     Frame::new(mac(A), station(A, 5), source, destination)
@@ -24,7 +26,7 @@ fn stand(check: SourceCheck) -> Stand {
         let way = stand.by(port, 0, gateway);
         stand.router.insert(prefix(network), way);
     }
-    let nowhere = stand.way(Way::Unreachable);
+    let nowhere = stand.way(NextHopEntry::Unreachable);
     stand.router.insert(prefix("10.10.0.0/16"), nowhere);
     stand
 }
@@ -150,7 +152,7 @@ fn a_jumbo_payload_is_told_about() {
     assert_eq!(stand.refused(A, bytes.clone()), DropReason::HopByHop);
     let told = stand.take(A);
     assert_eq!(message(&told[0]), (4, 0, 44, bytes[14..].to_vec()));
-    let route = stand.way(Way::Unreachable);
+    let route = stand.way(NextHopEntry::Unreachable);
     stand.router.insert(prefix("2001:db8:a::/48"), route);
     stand.refused(A, from("2001:db8::5", "2001:db8:a::1").bytes());
     assert_eq!(message(&stand.take(A)[0]).1, 0, "no route, as the kernel says of an unreachable one");
@@ -162,7 +164,7 @@ fn shared(policy: HashPolicy, weights: [u16; 2], flows: impl Iterator<Item = Vec
     stand.know(TRUNK, 7, "10.0.12.9", station(TRUNK, 9));
     let hops = [stand.by(B, 0, "10.0.1.2"), stand.by(TRUNK, 7, "10.0.12.9")];
     let members = [(hops[0], weights[0]), (hops[1], weights[1])];
-    let way = stand.way(Way::Group(Group::new(&members).expect("two members")));
+    let way = stand.way(NextHopEntry::Group(NextHopGroup::new(&members).expect("two members")));
     for network in ["10.50.0.0/16", "2001:db8:50::/48"] {
         stand.router.insert(prefix(network), way);
     }
@@ -255,7 +257,8 @@ fn a_route_has_an_mtu_of_its_own() {
     assert_eq!((interface.mtu_by(0), interface.mtu_by(1280), interface.mtu_by(9000)), (1500, 1280, 1500));
     assert_eq!(interface.id, InterfaceId::untagged(B));
     let hop = stand.neighbours.hop(&interface, [10, 0, 1, 2].into());
-    let way = stand.way(Way::Hop(polder_datapath::route::Hop { mtu: interface.mtu_by(1280), ..hop }));
+    let way =
+        stand.way(NextHopEntry::Hop(polder_datapath::route::Hop { mtu: interface.mtu_by(1280), ..hop }));
     stand.router.insert(prefix("10.9.0.0/16"), way);
     let large = Frame { payload: vec![7; 1300], ..from("10.0.0.5", "10.9.0.1") };
     let whole = Frame { dont_fragment: true, ..large.clone() };

@@ -3,12 +3,12 @@
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{Batch, Packet, Pool, PortId, Region, RegionOptions};
 use polder_datapath::drops::DropReason;
-use polder_datapath::engine::{Engine, Tables, With};
+use polder_datapath::engine::{Engine, Tables, TurnContext};
 use polder_datapath::filter::Filters;
 use polder_datapath::forward::{Bridges, Links};
 use polder_datapath::route::{
-    Interface, InterfaceId, Neighbours, OwnAddress, Owner, Prefix, Router, RouterId, Routers, SourceCheck,
-    Special, Way, WayId,
+    Interface, InterfaceId, Neighbours, NextHopEntry, NextHopId, OwnAddress, Owner, Prefix, Router, RouterId,
+    Routers, SourceCheck, Special,
 };
 use polder_datapath::transmit::Egress;
 use polder_datapath::tunnel::Tunnels;
@@ -160,15 +160,15 @@ impl Stand {
         self.neighbours.set(&mut self.router, &interface, ip(address), mac, (self.now, true));
     }
 
-    pub(crate) fn way(&mut self, way: Way) -> WayId {
-        self.router.add_way(way).expect("few ways")
+    pub(crate) fn way(&mut self, way: NextHopEntry) -> NextHopId {
+        self.router.add_next_hop(way).expect("few ways")
     }
 
     /// A way by a gateway.
-    pub(crate) fn by(&mut self, port: PortId, vlan: u16, gateway: &str) -> WayId {
+    pub(crate) fn by(&mut self, port: PortId, vlan: u16, gateway: &str) -> NextHopId {
         let interface = self.interface(port, vlan);
         let hop = self.neighbours.hop(&interface, ip(gateway));
-        self.way(Way::Hop(hop))
+        self.way(NextHopEntry::Hop(hop))
     }
 
     /// Lets frames come in by a port.
@@ -182,7 +182,7 @@ impl Stand {
                 batch.push(packet).expect("no more than a batch");
                 self.received += 1;
             }
-            let with = With { now: self.now, pool: &mut self.pool, timed: false };
+            let with = TurnContext { now: self.now, pool: &mut self.pool, timed: false };
             self.engine.process(&mut batch, port, with, &mut self.wires, &mut || Nanos(0));
         }
     }
@@ -199,7 +199,7 @@ impl Stand {
             let interface = self.interface(id.port, id.vlan.get());
             self.neighbours.handle(&mut self.router, &interface, notice, self.now);
         }
-        let with = With { now: self.now, pool: &mut self.pool, timed: false };
+        let with = TurnContext { now: self.now, pool: &mut self.pool, timed: false };
         self.engine.look_after(with, &mut self.wires);
     }
 

@@ -23,7 +23,7 @@ use polder_buffers::{Batch, Packet, Pool, Segment};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Armed, Budget, Drive, Driven, RxQueue, Turn};
-use polder_datapath::receive::{self, Ageing, WIRE};
+use polder_datapath::scheduler::{self, Ageing, WIRE};
 use polder_datapath::units::Nanos;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
@@ -401,7 +401,7 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
     #[cold]
     fn discard(&mut self) -> bool {
         self.scant |= !self.closed;
-        // Where the worker polls, emptying costs it no nap.
+        // Where the worker polls, flushing costs it no nap.
         self.due = !self.closed && (!self.driver.is_held() || self.ageing.is_old());
         !self.closed
     }
@@ -415,7 +415,7 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
     }
 
     fn keep_posted(&mut self, frames: u32) {
-        self.few = receive::frames(frames);
+        self.few = scheduler::frames(frames);
     }
 
     fn holds_back(&self) -> bool {

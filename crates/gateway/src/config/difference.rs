@@ -307,7 +307,7 @@ fn describe<T: Named>(
 mod tests {
     use super::super::parse;
     use super::*;
-    use polder_datapath::receive::WEIGHT;
+    use polder_datapath::scheduler::WEIGHT;
     use std::path::Path;
 
     const BASE: &str = r#"

@@ -284,9 +284,9 @@ fn attend(
             watchdog.look(&gateway);
             (pause, gateway.ear())
         };
-        let ears = [supervisor.event(), ear.as_deref()];
+        let host_interfaces = [supervisor.event(), ear.as_deref()];
         let end = clock.now() + pause.min(watchdog.pause()).min(supervisor.pause());
-        let mut signal = signals.wait(timespec(end.since(clock.now())), ears);
+        let mut signal = signals.wait(timespec(end.since(clock.now())), host_interfaces);
         while matches!(signal, Some(Signal::News)) {
             let pause = lock(service.gateway()).follow();
             let left = end.since(clock.now());
@@ -294,7 +294,7 @@ fn attend(
                 break;
             }
             supervisor.check()?;
-            signal = signals.wait(timespec(pause.min(left)), ears);
+            signal = signals.wait(timespec(pause.min(left)), host_interfaces);
         }
         match signal {
             Some(Signal::End) => return Ok(()),
@@ -334,9 +334,9 @@ impl Signals {
     }
 
     /// Waits for a signal. `None` when `timeout` has passed without one.
-    fn wait(&mut self, timeout: Timespec, ears: [Option<&OwnedFd>; 2]) -> Option<Signal> {
+    fn wait(&mut self, timeout: Timespec, host_interfaces: [Option<&OwnedFd>; 2]) -> Option<Signal> {
         let mut files = vec![PollFd::new(&self.end, PollFlags::IN), PollFd::new(&self.reload, PollFlags::IN)];
-        files.extend(ears.into_iter().flatten().map(|ear| PollFd::new(ear, PollFlags::IN)));
+        files.extend(host_interfaces.into_iter().flatten().map(|ear| PollFd::new(ear, PollFlags::IN)));
         // An interrupted wait is a wait that ended early; the next one sees the byte.
         poll(&mut files, Some(&timeout)).ok()?;
         let is_readable =

@@ -5,19 +5,19 @@ use super::clock::Clock;
 use super::wake::Bell;
 use crate::config::model::{Configuration, FlowHash, Order as Configured};
 use polder_buffers::{Batch, Pool, PortId};
-use polder_datapath::crew::{Crew, CrewOptions, Stages, crew};
 use polder_datapath::drops::DropReason;
-use polder_datapath::engine::{Engine, With};
-use polder_datapath::steer::{Hasher, Order, Parcel};
+use polder_datapath::engine::{Engine, TurnContext};
+use polder_datapath::steer::{Hasher, Order, WorkBatch};
 use polder_datapath::transmit::Egress;
 use polder_datapath::units::Nanos;
+use polder_datapath::worker_group::{Stages, WorkerGroup, WorkerGroupOptions, worker_group};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
 /// What one worker shares with the others.
 pub struct Sharing {
-    /// Its share of the crew.
-    pub crew: Crew,
+    /// Its share of the worker group.
+    pub group: WorkerGroup,
     /// How the packets of each port find their worker.
     orders: Vec<Order>,
     /// The bells of all workers.
@@ -32,9 +32,15 @@ pub struct Sharing {
 const AWAKE: Nanos = Nanos(50_000);
 
 impl Sharing {
-    /// The part of a worker in a crew whose workers have these bells.
-    pub fn new(crew: Crew, bells: &[Arc<Bell>]) -> Self {
-        Self { crew, orders: Vec::new(), bells: bells.to_vec(), was_busy: false, shared_at: Nanos::default() }
+    /// The part of a worker in a worker group whose workers have these bells.
+    pub fn new(group: WorkerGroup, bells: &[Arc<Bell>]) -> Self {
+        Self {
+            group,
+            orders: Vec::new(),
+            bells: bells.to_vec(),
+            was_busy: false,
+            shared_at: Nanos::default(),
+        }
     }
 
     /// How the packets of a port find their worker.
@@ -57,9 +63,9 @@ impl Sharing {
         now.since(self.shared_at) < AWAKE
     }
 
-    /// Wakes whoever has been brought something, and others while parcels wait for them.
+    /// Wakes whoever has been brought something, and others while work batches wait for them.
     pub fn wake(&mut self) {
-        let wakes = self.crew.take_wakes();
+        let wakes = self.group.take_wakes();
         let mut brought = wakes.brought;
         while brought != 0 {
             let worker = brought.trailing_zeros() as usize;
@@ -74,7 +80,7 @@ impl Sharing {
 }
 
 /// A worker's stages, with all that they need.
-pub struct Desk<'a, E> {
+pub struct WorkerStages<'a, E> {
     /// The stages.
     pub engine: &'a mut Engine,
     /// The worker's free frames.
@@ -89,29 +95,30 @@ pub struct Desk<'a, E> {
     pub timed: bool,
 }
 
-impl<E: Egress> Desk<'_, E> {
-    fn split(&mut self) -> (&mut Engine, With<'_>, &mut E) {
-        let With { now, pool, timed } = With { now: self.now, pool: self.pool, timed: self.timed };
-        (self.engine, With { now, pool, timed }, self.egress)
+impl<E: Egress> WorkerStages<'_, E> {
+    fn split(&mut self) -> (&mut Engine, TurnContext<'_>, &mut E) {
+        let TurnContext { now, pool, timed } =
+            TurnContext { now: self.now, pool: self.pool, timed: self.timed };
+        (self.engine, TurnContext { now, pool, timed }, self.egress)
     }
 }
 
-impl<E: Egress> Stages for Desk<'_, E> {
+impl<E: Egress> Stages for WorkerStages<'_, E> {
     fn process(&mut self, batch: &mut Batch) {
         let clock = self.clock;
         let (engine, with, egress) = self.split();
         engine.process_mixed(batch, with, egress, &mut || clock.now());
     }
 
-    fn work(&mut self, parcel: &mut Parcel) {
+    fn work(&mut self, work: &mut WorkBatch) {
         let clock = self.clock;
         let (engine, with, egress) = self.split();
-        engine.work(parcel, with, egress, &mut || clock.now());
+        engine.work(work, with, egress, &mut || clock.now());
     }
 
-    fn leave(&mut self, parcel: &mut Parcel) {
+    fn leave(&mut self, work: &mut WorkBatch) {
         let (engine, with, egress) = self.split();
-        engine.let_go(parcel, with, egress);
+        engine.let_go(work, with, egress);
     }
 
     fn discard(&mut self, batch: &mut Batch, reason: DropReason) {
@@ -129,9 +136,9 @@ impl<E: Egress> Stages for Desk<'_, E> {
     }
 }
 
-/// The crew that a configuration asks for: none when every packet stays with the worker that polls
+/// The worker group that a configuration asks for: none when every packet stays with the worker that polls
 /// its queue, or there is one worker.
-pub fn crew_for(configuration: &Configuration) -> Option<Vec<Crew>> {
+pub fn worker_group_for(configuration: &Configuration) -> Option<Vec<WorkerGroup>> {
     let workers = usize::from(configuration.gateway.workers);
     if workers < 2 || configuration.ports.iter().all(|port| port.order == Configured::Queue) {
         return None;
@@ -142,8 +149,11 @@ pub fn crew_for(configuration: &Configuration) -> Option<Vec<Crew>> {
         FlowHash::Toeplitz => Hasher::toeplitz(false),
         FlowHash::SymmetricToeplitz => Hasher::toeplitz(true),
     };
-    let options = CrewOptions::new(hasher, workers);
-    Some(crew(workers, &CrewOptions { restoration: configuration.gateway.restore_order, ..options }))
+    let options = WorkerGroupOptions::new(hasher, workers);
+    Some(worker_group(
+        workers,
+        &WorkerGroupOptions { reordering: configuration.gateway.restore_order, ..options },
+    ))
 }
 
 /// The order of a port in the datapath's words.

@@ -23,7 +23,7 @@ use polder_datapath::counters::{Counter, QueueCounters, Stage, WorkerCounters};
 use polder_datapath::drops::{DropCounters, DropReason};
 use polder_datapath::forward::{BridgeCounters, Fdb, FdbEntry, FdbTime, PortLearning};
 use polder_datapath::offload::OutletState;
-use polder_datapath::receive::{Mode, Pace};
+use polder_datapath::scheduler::{Mode, Pace};
 use polder_datapath::tunnel::TunnelCounters;
 use polder_datapath::units::Nanos;
 use polder_devices::af_xdp::Level;

@@ -74,7 +74,7 @@ fn steering_row(number: usize, worker: &WorkerHandle, board: &Board, now: Nanos)
         expired: counters.expired.get(),
         changes: counters.changes.get(),
         no_core: worker.counters.drops.get(DropReason::NoCore),
-        late: worker.counters.drops.get(DropReason::LateAfterRestore),
+        late: worker.counters.drops.get(DropReason::LateAfterReorder),
     }
 }
 

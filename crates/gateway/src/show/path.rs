@@ -350,8 +350,8 @@ mod tests {
             decapsulate,
             row(Stage::Bridge, all - 17, 21),
             row(Stage::Encapsulate, 0, 0),
-            row(Stage::Restore, all - 17, 1),
-            row(Stage::Seal, all - 17, 2),
+            row(Stage::Reorder, all - 17, 1),
+            row(Stage::Sequence, all - 17, 2),
             row(Stage::Transmit, all - 17, 47),
         ];
         let end = |port: &str, received, transmitted| EndRow { port: port.to_owned(), received, transmitted };

@@ -3,7 +3,7 @@
 use super::adapter::AdapterRow;
 use super::look::{Look, grouped};
 use super::table::{Align, Table, wrap};
-use polder_datapath::receive::WEIGHT;
+use polder_datapath::scheduler::WEIGHT;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

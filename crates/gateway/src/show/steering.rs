@@ -47,7 +47,7 @@ pub struct SteeringRow {
     pub offered: u64,
     /// Packets of those and of others' that it worked on.
     pub pulled: u64,
-    /// Parcels of others that it worked on.
+    /// Work batches of others that it worked on.
     pub helped: u64,
     /// Packets whose order it restored.
     pub restored: u64,

@@ -1,4 +1,4 @@
-//! The queue in front of a port: behind restoration, counted, and never out of order.
+//! The queue in front of a port: behind reordering, counted, and never out of order.
 
 use crate::bench::{Bench, configuration};
 use polder_buffers::Whereabouts;

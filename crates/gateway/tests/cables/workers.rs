@@ -18,7 +18,7 @@ fn change(order: &str, queues: [usize; 2], rest: &str) -> u64 {
     let mut bench = Bench::new(&gateway(1, order, rest), queues);
     let mut before = 0;
     for (number, workers) in STEPS.into_iter().enumerate() {
-        // Many packets are in rings and parcels when the workers are called back.
+        // Many packets are in rings and work batches when the workers are called back.
         bench.send(2000, 4, 100);
         bench.gateway.reload(configuration(&gateway(workers, order, rest))).expect("a reload");
         assert_eq!(bench.gateway.workers.len(), workers);
@@ -50,7 +50,7 @@ fn queues_find_other_workers_and_nothing_is_lost() {
     assert_eq!(change("queue", [4, 4], ""), 0);
 }
 
-/// Tickets are out and parcels on offer when the workers that know of them end.
+/// Tickets are out and work batches on offer when the workers that know of them end.
 #[test]
 fn shared_flows_stay_in_order() {
     for order in ["spread", "auto", "hash"] {

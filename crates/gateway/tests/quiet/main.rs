@@ -19,8 +19,8 @@ use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, VlanMode,
 };
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
-use polder_datapath::receive::WEIGHT;
 use polder_datapath::route::Routers;
+use polder_datapath::scheduler::WEIGHT;
 use polder_datapath::tunnel::Tunnels;
 use std::io::Write as _;
 use std::os::fd::BorrowedFd;

@@ -60,7 +60,7 @@ struct Outcome {
     seen: Vec<(&'static str, u64)>,
     /// Segments that were sent twice.
     again: u64,
-    /// Parcels that a worker took from another one.
+    /// Work batches that a worker took from another one.
     helped: u64,
     restored: u64,
 }
@@ -120,7 +120,7 @@ impl Pair {
 
     /// Connections until workers have helped each other and `enough` is there, but not without end.
     ///
-    /// A worker helps when it gets a core while another one has parcels left, which a machine that does other
+    /// A worker helps when it gets a core while another one has work batches left, which a machine that does other
     /// things may never let happen.
     fn connections(&self, time: Duration, enough: impl Fn(&Outcome) -> bool) -> Option<Outcome> {
         for _ in 0..ROUNDS {
@@ -137,7 +137,7 @@ impl Pair {
     }
 }
 
-/// Connections at most, and parcels that have to be taken by another worker before anything is concluded.
+/// Connections at most, and work batches that have to be taken by another worker before anything is concluded.
 const ROUNDS: u32 = 10;
 const HELP: u64 = 10;
 
@@ -199,5 +199,5 @@ fn without_restoration_the_kernels_see_that_it_is_reordered() {
     if helped <= HELP {
         return skip(test, NO_HELP);
     }
-    assert!(reordered.is_some(), "{helped} parcels were taken by others, and nobody saw it");
+    assert!(reordered.is_some(), "{helped} work_batches were taken by others, and nobody saw it");
 }

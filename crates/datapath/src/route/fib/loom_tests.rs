@@ -1,6 +1,6 @@
 //! A reader that looks addresses up while the writer changes the table and uses its lines again.
 
-use super::{Fib, FibReader, Leave, View, WayId};
+use super::{Fib, FibReader, Leave, NextHopId, View};
 use crate::route::Prefix;
 use loom::thread;
 use std::net::Ipv4Addr;
@@ -8,8 +8,8 @@ use std::net::Ipv4Addr;
 const TEN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const TWENTY: Ipv4Addr = Ipv4Addr::new(20, 0, 0, 1);
 
-fn way(number: u32) -> WayId {
-    WayId::new(number).expect("a small number")
+fn way(number: u32) -> NextHopId {
+    NextHopId::new(number).expect("a small number")
 }
 
 fn prefix(first: u8, bits: u8) -> Prefix {
@@ -26,7 +26,7 @@ fn table() -> (Fib, FibReader) {
 }
 
 /// What a reader may see of the two.
-fn is_right(ten: WayId, twenty: WayId) -> bool {
+fn is_right(ten: NextHopId, twenty: NextHopId) -> bool {
     [1, 3].contains(&ten.get()) && twenty == way(2)
 }
 

@@ -4,7 +4,7 @@ use super::Receiver;
 use crate::af_xdp::drive::BUDGET;
 use polder_buffers::Pool;
 use polder_datapath::drops::DropReason;
-use polder_datapath::receive::Emptying;
+use polder_datapath::scheduler::RingFlush;
 use rustix::thread::{Timespec, nanosleep};
 
 impl<const COPIES: bool> Receiver<COPIES> {
@@ -31,7 +31,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
         // What was lost until now is not thrown away by this.
         self.settle();
         self.driver.sleeps();
-        let (mut emptying, mut nap) = (Emptying::default(), Some(Emptying::FIRST));
+        let (mut flushing, mut nap) = (RingFlush::default(), Some(RingFlush::FIRST));
         while let Some(long) = nap {
             let before = self.driver.thread_time();
             // A nap that ends early throws away less.
@@ -40,9 +40,9 @@ impl<const COPIES: bool> Receiver<COPIES> {
             let busy = before.zip(self.driver.thread_time()).map(|(before, now)| now.since(before));
             // Frames that were left posted are used up first.
             let packets = self.throw_away(u64::MAX, pool) + self.settle();
-            nap = emptying.next(packets, busy.unwrap_or_default(), long);
+            nap = flushing.next(packets, busy.unwrap_or_default(), long);
         }
-        self.ageing.emptied(emptying);
+        self.ageing.emptied(flushing);
         (self.came, self.fresh, self.emptied) = (0, true, false);
         self.driver.wakes();
     }

@@ -15,7 +15,7 @@ use super::read::{Draft, GatewayDraft, PortDraft};
 use super::section::{Findings, Span, closest, list};
 use super::values::is_name;
 use polder_buffers::PortId;
-use polder_datapath::receive::WEIGHT;
+use polder_datapath::scheduler::WEIGHT;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -8,7 +8,7 @@ use super::super::router::InterfaceAddress;
 use super::super::section::{At, Kind, Refusal, Section};
 use super::super::values::{boolean, choice, integer, interface, word_or};
 use super::refuse_key;
-use polder_datapath::receive::MOST_WEIGHT;
+use polder_datapath::scheduler::MOST_WEIGHT;
 use polder_datapath::tunnel::LEAST_MTU;
 use polder_devices::lan78xx::LARGEST_MTU;
 use toml::de::DeValue;

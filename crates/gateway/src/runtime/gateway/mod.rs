@@ -33,7 +33,7 @@ use super::worker::{Command, Report, Worker};
 use crate::config::model::Configuration;
 use polder_buffers::snapshot::Snapshot;
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
-use polder_datapath::engine::{Books, Tables};
+use polder_datapath::engine::{EngineCounters, Tables};
 use polder_datapath::forward::{BridgeCounters, Links, SweepCursor};
 use polder_datapath::steer::{Board, Hasher};
 use polder_datapath::units::Nanos;
@@ -85,7 +85,7 @@ pub struct Gateway {
     report: Sender<Report>,
     reports: Receiver<Report>,
     /// What each worker that there has ever been counts in, by number.
-    books: Vec<Books>,
+    engine_counters: Vec<EngineCounters>,
     asked_at: HashMap<String, Nanos>,
     paths: Paths,
     sweeps: HashMap<String, SweepCursor>,
@@ -101,12 +101,12 @@ impl Gateway {
 
     /// Counters of all workers that there have ever been, those that there are first.
     pub fn worker_counters(&self) -> Vec<Arc<WorkerCounters>> {
-        self.books.iter().map(|(counters, _)| Arc::clone(counters)).collect()
+        self.engine_counters.iter().map(|(counters, _)| Arc::clone(counters)).collect()
     }
 
     /// The same of their bridge stages.
     pub fn bridge_counters(&self) -> impl Iterator<Item = &BridgeCounters> {
-        self.books.iter().map(|(_, bridging)| &**bridging)
+        self.engine_counters.iter().map(|(_, bridging)| &**bridging)
     }
 
     /// Counters of all queues that there have ever been.

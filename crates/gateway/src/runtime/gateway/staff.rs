@@ -6,15 +6,15 @@ use super::share::{Pieces, Share, meshes, with_queue};
 use super::{Gateway, WorkerHandle};
 use crate::config::model::Configuration;
 use crate::runtime::memory::class;
-use crate::runtime::sharing::{crew_for, order};
+use crate::runtime::sharing::{order, worker_group_for};
 use crate::runtime::supervise::{Loss, Thread};
 use crate::runtime::wake::Bell;
 use crate::runtime::worker::{Attachment, Command, Estate, Schedule, SendPath, Worker};
 use crate::sandbox::{self, Role};
 use anyhow::Result;
 use polder_buffers::{PortId, Whereabouts};
-use polder_datapath::engine::{Books, Engine};
-use polder_datapath::receive::Options;
+use polder_datapath::engine::{Engine, EngineCounters};
+use polder_datapath::scheduler::Options;
 use polder_datapath::units::Nanos;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(super) struct Recruits {
 struct Recruit {
     worker: Worker,
     handle: WorkerHandle,
-    books: Books,
+    engine_counters: EngineCounters,
     /// Where the thread waits for its worker.
     go: Sender<Worker>,
 }
@@ -48,17 +48,17 @@ impl Gateway {
     pub(super) fn hire(&self, configuration: &Configuration) -> Result<Recruits> {
         let count = usize::from(configuration.gateway.workers);
         let bells = (0..count).map(|_| Bell::new().map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
-        let mut crew = crew_for(configuration).into_iter().flatten();
+        let mut group = worker_group_for(configuration).into_iter().flatten();
         let mut recruits = Vec::new();
         for (number, mesh) in meshes(&bells).into_iter().enumerate() {
             let (commands, inbox) = channel();
-            let (counters, bridging) = self.books.get(number).cloned().unwrap_or_default();
-            let books = (Arc::clone(&counters), bridging);
-            let engine = Engine::counting_in(self.tables.reader(), number, books.clone());
+            let (counters, bridging) = self.engine_counters.get(number).cloned().unwrap_or_default();
+            let engine_counters = (Arc::clone(&counters), bridging);
+            let engine = Engine::counting_in(self.tables.reader(), number, engine_counters.clone());
             let bell = Arc::clone(&bells[number]);
             let (pool, report) = (self.memory.pool(), self.report.clone());
             let mut worker = Worker::new(pool, engine, self.clock, mesh, Arc::clone(&bell), inbox, report)?;
-            let share = crew.next();
+            let share = group.next();
             let board = share.as_ref().map(|share| Arc::clone(share.board()));
             let hasher = share.as_ref().map(|share| share.hasher().clone());
             worker.schedule(schedule(configuration));
@@ -79,7 +79,7 @@ impl Gateway {
                 Some(worker)
             })?;
             let handle = WorkerHandle { commands, bell, counters, cpu, board, hasher, thread: Some(thread) };
-            recruits.push(Recruit { worker, handle, books, go });
+            recruits.push(Recruit { worker, handle, engine_counters, go });
         }
         Ok(Recruits { recruits })
     }
@@ -88,9 +88,9 @@ impl Gateway {
     pub(super) fn take_on(&mut self, Recruits { recruits }: Recruits) -> Vec<(Worker, Sender<Worker>)> {
         self.workers.clear();
         let mut waiting = Vec::new();
-        for (number, Recruit { worker, handle, books, go }) in recruits.into_iter().enumerate() {
-            if number == self.books.len() {
-                self.books.push(books);
+        for (number, Recruit { worker, handle, engine_counters, go }) in recruits.into_iter().enumerate() {
+            if number == self.engine_counters.len() {
+                self.engine_counters.push(engine_counters);
             }
             self.workers.push(handle);
             waiting.push((worker, go));

@@ -86,7 +86,7 @@ impl Gateway {
             retired: Vec::new(),
             report,
             reports,
-            books: Vec::new(),
+            engine_counters: Vec::new(),
             asked_at: HashMap::new(),
             paths: Paths::default(),
             sweeps: HashMap::new(),

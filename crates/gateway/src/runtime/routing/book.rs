@@ -1,12 +1,14 @@
-//! From what routes lead to, as the kernel says it, to ways as workers take them.
+//! From what routes lead to, as the kernel says it, to next hops as workers take them.
 //!
-//! Routes that lead to the same place share one way, and ways by the same gateway one hop. When a link, an
-//! interface or a next hop object changes, ways are written anew; no route is touched.
+//! Routes that lead to the same place share one way, and next hops by the same gateway one hop. When a link, an
+//! interface or a next hop object changes, next hops are written anew; no route is touched.
 
 use super::attached::Attached;
 use crate::kernel::Mirror;
 use crate::kernel::message::{HopSpec, Object, Target};
-use polder_datapath::route::{Group, Hop, Interface, InterfaceId, Neighbours, Owner, Router, Way, WayId};
+use polder_datapath::route::{
+    Hop, Interface, InterfaceId, Neighbours, NextHopEntry, NextHopGroup, NextHopId, Owner, Router,
+};
 use polder_datapath::units::Nanos;
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
@@ -155,27 +157,27 @@ impl Lead {
     }
 }
 
-/// Ways in use.
+/// Next hops in use.
 #[derive(Debug, Default)]
 pub(super) struct Book {
     targets: HashMap<Arc<Target>, Entry>,
     /// By gateway, one for each MTU.
     hops: HashMap<HopKey, Vec<HopEntry>>,
-    free: VecDeque<(Nanos, WayId)>,
+    free: VecDeque<(Nanos, NextHopId)>,
 }
 
 #[derive(Debug)]
 struct Entry {
-    id: WayId,
+    id: NextHopId,
     routes: usize,
     lead: Lead,
     /// Who has which flow when all carry; so who comes back finds his.
-    group: Option<Group>,
+    group: Option<NextHopGroup>,
 }
 
 #[derive(Debug)]
 struct HopEntry {
-    id: WayId,
+    id: NextHopId,
     mtu: u16,
     leads: usize,
 }
@@ -206,7 +208,7 @@ impl Book {
         target: &Arc<Target>,
         before: Option<&Arc<Target>>,
         desk: &mut Desk<'_>,
-    ) -> Option<WayId> {
+    ) -> Option<NextHopId> {
         if let Some(entry) = self.targets.get_mut(target) {
             entry.routes += 1;
             return Some(entry.id);
@@ -238,7 +240,7 @@ impl Book {
         let gateways = self.hops.iter().filter(|_| all);
         for (key, entry) in gateways.flat_map(|(key, entries)| entries.iter().map(|entry| (*key, entry))) {
             if let Some(way) = hop(key, entry.mtu, desk) {
-                desk.router.replace_way(entry.id, way);
+                desk.router.replace_next_hop(entry.id, way);
             }
         }
         let targets = self.targets.keys().map(Arc::clone).collect::<Vec<_>>();
@@ -250,7 +252,7 @@ impl Book {
             let (id, like) = (known.id, known.group.clone());
             self.hold(&lead, desk);
             let (way, group) = self.way(&lead, like.as_ref(), desk);
-            desk.router.replace_way(id, way);
+            desk.router.replace_next_hop(id, way);
             let Some(entry) = self.targets.get_mut(&target) else { continue };
             let old = core::mem::replace(&mut entry.lead, lead);
             entry.group = group;
@@ -287,75 +289,85 @@ impl Book {
     }
 
     /// The way of a lead whose hops are held.
-    fn way(&self, lead: &Lead, like: Option<&Group>, desk: &mut Desk<'_>) -> (Way, Option<Group>) {
+    fn way(
+        &self,
+        lead: &Lead,
+        like: Option<&NextHopGroup>,
+        desk: &mut Desk<'_>,
+    ) -> (NextHopEntry, Option<NextHopGroup>) {
         let way = match lead {
             Lead::Hops(_) | Lead::Machine(_) => return self.hops_way(lead.members(), like, desk),
-            Lead::Link(interface, _) => Way::Connected(*interface),
-            Lead::Local => Way::Local,
-            Lead::Broadcast => Way::Broadcast,
-            Lead::Blackhole => Way::Blackhole,
-            Lead::Unreachable => Way::Unreachable,
-            Lead::Nowhere => Way::Elsewhere,
-            Lead::Prohibit => Way::Prohibit,
+            Lead::Link(interface, _) => NextHopEntry::Connected(*interface),
+            Lead::Local => NextHopEntry::Local,
+            Lead::Broadcast => NextHopEntry::Broadcast,
+            Lead::Blackhole => NextHopEntry::Blackhole,
+            Lead::Unreachable => NextHopEntry::Unreachable,
+            Lead::Nowhere => NextHopEntry::Elsewhere,
+            Lead::Prohibit => NextHopEntry::Prohibit,
         };
         (way, None)
     }
 
-    fn hops_way(&self, hops: &[Member], like: Option<&Group>, desk: &mut Desk<'_>) -> (Way, Option<Group>) {
+    fn hops_way(
+        &self,
+        hops: &[Member],
+        like: Option<&NextHopGroup>,
+        desk: &mut Desk<'_>,
+    ) -> (NextHopEntry, Option<NextHopGroup>) {
         let of = |member: &Member| {
             let mut entries = self.hops.get(&member.key)?.iter();
             Some((entries.find(|entry| entry.mtu == member.mtu)?.id, member.weight))
         };
         if let ([Member { key, mtu, carries, .. }], None) = (hops, like) {
             let way = hop(*key, *mtu, desk).filter(|_| *carries);
-            return (way.unwrap_or(Way::Elsewhere), None);
+            return (way.unwrap_or(NextHopEntry::Elsewhere), None);
         }
         let all = hops.iter().filter_map(of).collect::<Vec<_>>();
         let group = match like {
             Some(like) => like.with_members(&all),
-            None => Group::new(&all),
+            None => NextHopGroup::new(&all),
         };
         let group = match group {
             Ok(group) => group,
             Err(error) => {
                 tracing::warn!(%error, "cannot share flows among gateways");
-                return (Way::Elsewhere, None);
+                return (NextHopEntry::Elsewhere, None);
             }
         };
         let carry = hops.iter().filter(|member| member.carries).filter_map(of).collect::<Vec<_>>();
         let way = match group.with_members(&carry) {
-            Ok(now) => Way::Group(now),
+            Ok(now) => NextHopEntry::Group(now),
             // Nobody carries.
-            Err(_) => Way::Elsewhere,
+            Err(_) => NextHopEntry::Elsewhere,
         };
         (way, Some(group))
     }
 
     /// A number for a way: one that nobody uses any more, or a new one.
-    fn place(&mut self, way: Way, desk: &mut Desk<'_>) -> Option<WayId> {
+    fn place(&mut self, way: NextHopEntry, desk: &mut Desk<'_>) -> Option<NextHopId> {
         match self.free.front() {
             Some(&(since, id)) if desk.now.since(since) >= REUSE_AFTER => {
                 self.free.pop_front();
-                desk.router.replace_way(id, way);
+                desk.router.replace_next_hop(id, way);
                 Some(id)
             }
-            Some(_) | None => desk.router.add_way(way),
+            Some(_) | None => desk.router.add_next_hop(way),
         }
     }
 }
 
 /// A gateway on an interface, in packets that fit the interface and the route.
-fn hop((interface, gateway): HopKey, mtu: u16, desk: &mut Desk<'_>) -> Option<Way> {
+fn hop((interface, gateway): HopKey, mtu: u16, desk: &mut Desk<'_>) -> Option<NextHopEntry> {
     let found = desk.view.attached.iter().find(|attached| attached.interface.id == interface)?;
     let (neighbour, cuts) = match (&found.far, &found.machine) {
         (Some(far), _) => (Arc::clone(&far.neighbour), far.cuts),
         (None, Some(machine)) if gateway == NOBODY => (Arc::clone(&machine.neighbour), false),
         (None, _) => {
             let hop = desk.neighbours.hop(&found.interface, gateway);
-            return Some(Way::Hop(Hop { mtu: found.interface.mtu_by(mtu), ..hop }));
+            return Some(NextHopEntry::Hop(Hop { mtu: found.interface.mtu_by(mtu), ..hop }));
         }
     };
     let (Interface { id, mac, .. }, mtu) = (&found.interface, found.interface.mtu_by(mtu));
     let (id, mac) = (*id, *mac);
-    Some(Way::Hop(Hop { interface: id, source: mac, mtu, cuts, address: gateway, neighbour }))
+    Some(NextHopEntry::Hop(Hop { interface: id, source: mac, mtu, cuts, address: gateway, neighbour }))
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!  kernel ─▶ mirror ──┐             ┌─▶ wanted ── one route a prefix ──▶ FIB, in place
 //!  file ──────────────┼─▶ sources ──┤
-//!  ports ─▶ attached ─┘             └─▶ book ──── ways, hops, groups ──▶ replaced whole
+//!  ports ─▶ attached ─┘             └─▶ book ──── next hops, hops, groups ──▶ replaced whole
 //!                 └──▶ doors of the XDP programs, `Routers` of the tables
 //!  notices of workers ─▶ the kernel is made to ask ─▶ neighbours ──▶ one word each
 //! ```
@@ -51,7 +51,7 @@ const PATIENCE: Nanos = Nanos::from_seconds(10);
 #[derive(Debug, Default)]
 pub struct Routing {
     kernel: Option<Follow>,
-    ears: Option<Ears>,
+    host_interfaces: Option<HostInterfaces>,
     router: Router,
     neighbours: Neighbours,
     known: Known,
@@ -82,7 +82,7 @@ pub(super) struct News {
 
 /// What wakes the control thread.
 #[derive(Debug)]
-struct Ears {
+struct HostInterfaces {
     /// Readable when there is something to do.
     all: Arc<OwnedFd>,
     /// Written by workers.
@@ -102,11 +102,12 @@ impl Routing {
         now: impl Fn() -> Nanos,
     ) -> Result<()> {
         // Whoever had router ports and has none any more has something to take back.
-        if !configuration.has_router_ports() && self.ears.is_none() {
+        if !configuration.has_router_ports() && self.host_interfaces.is_none() {
             return Ok(());
         }
-        if self.ears.is_none() {
-            self.ears = Some(listen(&self.router).context("cannot make a file descriptor to wait by")?);
+        if self.host_interfaces.is_none() {
+            self.host_interfaces =
+                Some(listen(&self.router).context("cannot make a file descriptor to wait by")?);
         }
         let of_kernel = |device: &Device| matches!(device, Device::Interface(_));
         let is_followed = configuration.router.routes == RoutesFrom::Kernel
@@ -124,14 +125,14 @@ impl Routing {
     }
 
     fn hear(&self, follow: &Follow) -> Result<()> {
-        let Some(ears) = &self.ears else { return Ok(()) };
-        epoll::add(&ears.all, follow.as_fd(), epoll::EventData::new_u64(1), epoll::EventFlags::IN)
+        let Some(host_interfaces) = &self.host_interfaces else { return Ok(()) };
+        epoll::add(&host_interfaces.all, follow.as_fd(), epoll::EventData::new_u64(1), epoll::EventFlags::IN)
             .context("cannot wait for the kernel")
     }
 
     /// What becomes readable when there is something to do, if routes are followed.
     pub fn ear(&self) -> Option<Arc<OwnedFd>> {
-        self.ears.as_ref().map(|ears| Arc::clone(&ears.all))
+        self.host_interfaces.as_ref().map(|host_interfaces| Arc::clone(&host_interfaces.all))
     }
 
     /// What workers need.
@@ -329,9 +330,9 @@ impl Routing {
     }
 
     fn hear_notices(&mut self, now: Nanos) {
-        let Some(ears) = &self.ears else { return };
+        let Some(host_interfaces) = &self.host_interfaces else { return };
         // Emptied first: a notice that comes now is heard the next time.
-        let _: Result<usize, Errno> = rustix::io::read(&ears.notices, &mut [0_u8; 8]);
+        let _: Result<usize, Errno> = rustix::io::read(&host_interfaces.notices, &mut [0_u8; 8]);
         for notice in self.router.notices().take() {
             let (Notice::Wanted { interface, address }
             | Notice::Heard { interface, address, .. }
@@ -378,7 +379,7 @@ fn is_below(prefix: Prefix, other: Prefix) -> bool {
 }
 
 /// What wakes the control thread when workers have something to tell.
-fn listen(router: &Router) -> Result<Ears, Errno> {
+fn listen(router: &Router) -> Result<HostInterfaces, Errno> {
     let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let notices = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
     epoll::add(&all, &notices, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
@@ -387,5 +388,5 @@ fn listen(router: &Router) -> Result<Ears, Errno> {
         // A full counter is a rung bell, so the one error that can occur changes nothing.
         let _: Result<usize, Errno> = rustix::io::write(&bell, &1_u64.to_ne_bytes());
     });
-    Ok(Ears { all: Arc::new(all), notices })
+    Ok(HostInterfaces { all: Arc::new(all), notices })
 }

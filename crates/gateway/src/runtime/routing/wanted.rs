@@ -38,7 +38,7 @@ pub(super) struct Sources {
     pub(super) tables: [Vec<u32>; 2],
     /// Networks of the kernel's own table that hide what is in later ones.
     pub(super) land: BTreeSet<Prefix>,
-    /// Ways of the machine's that lead to the router itself.
+    /// Next hops of the machine's that lead to the router itself.
     pub(super) back: Back,
 }
 

@@ -76,8 +76,8 @@ impl<'a> Teller<'a> {
                 self.step("segment", format!("cut into {} segments", look.packets.len()), Facts::new());
             }
             Stage::Encapsulate => self.encapsulated(walked, look, before),
-            Stage::Seal => self.sealed(walked, look),
-            Stage::Receive | Stage::Restore | Stage::Coalesce | Stage::Queue | Stage::Transmit => {}
+            Stage::Sequence => self.sequenced(walked, look),
+            Stage::Receive | Stage::Reorder | Stage::Coalesce | Stage::Queue | Stage::Transmit => {}
         }
     }
 
@@ -137,7 +137,7 @@ impl<'a> Teller<'a> {
         }
     }
 
-    fn sealed(&mut self, walked: &Walk, look: &Look) {
+    fn sequenced(&mut self, walked: &Walk, look: &Look) {
         self.ends(look);
         let tunnels = &walked.tables.tunnels;
         let is_numbered =
@@ -145,7 +145,7 @@ impl<'a> Teller<'a> {
         for packet in look.packets.iter().filter(is_numbered) {
             if let Some((.., Some(number))) = tunnel_header(&packet.bytes) {
                 let text = format!("the next sequence number of {} is {number}", self.name(packet.ingress));
-                self.step("seal", text, facts([("sequence", json!(number))]));
+                self.step("sequence", text, facts([("sequence", json!(number))]));
             }
         }
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub enum Command {
     /// Use these queues of a port.
     Attach(Attachment),
-    /// The packets of a port find their worker like this, for a worker in a crew.
+    /// The packets of a port find their worker like this, for a worker in a worker group.
     Order(PortId, Order),
     /// The queues of a port have another weight.
     Weigh(PortId, u16),

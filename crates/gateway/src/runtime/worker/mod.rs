@@ -25,9 +25,9 @@ use super::wake::Bell;
 use polder_buffers::ring::Consumer;
 use polder_buffers::{Batch, Class, Gauge, Packet, Pool, PortId};
 use polder_datapath::counters::WorkerCounters;
-use polder_datapath::crew::Crew;
 use polder_datapath::engine::Engine;
 use polder_datapath::port::RxQueue;
+use polder_datapath::worker_group::WorkerGroup;
 use rustix::event::epoll;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -111,10 +111,10 @@ impl Worker {
         })
     }
 
-    /// Makes the worker part of a crew, whose workers have these bells.
-    pub fn join(&mut self, mut crew: Crew, bells: &[Arc<Bell>]) {
-        crew.count_in(&self.counters);
-        self.sharing = Some(Box::new(Sharing::new(crew, bells)));
+    /// Makes the worker part of a worker group, whose workers have these bells.
+    pub fn join(&mut self, mut group: WorkerGroup, bells: &[Arc<Bell>]) {
+        group.count_in(&self.counters);
+        self.sharing = Some(Box::new(Sharing::new(group, bells)));
     }
 
     /// Lets the worker say how many frames its devices have, and how many it holds.

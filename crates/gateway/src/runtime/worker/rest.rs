@@ -1,9 +1,9 @@
 //! When a worker does nothing: it sleeps until something comes, and in the end waits for its frames.
 
 use super::Worker;
-use crate::runtime::sharing::Desk;
+use crate::runtime::sharing::WorkerStages;
 use polder_datapath::port::Armed;
-use polder_datapath::receive::Pace;
+use polder_datapath::scheduler::Pace;
 use polder_datapath::units::Nanos;
 use rustix::event::epoll;
 
@@ -40,13 +40,13 @@ impl Worker {
         }
         let raced = self.receivers.iter_mut().any(|queue| !queue.closed && queue.rx.arm() == Armed::Raced)
             || self.incoming.iter_mut().any(|ring| ring.available() > 0)
-            || self.sharing.as_mut().is_some_and(|sharing| sharing.crew.has_work());
+            || self.sharing.as_mut().is_some_and(|sharing| sharing.group.has_work());
         if raced {
             self.bell.awake();
             return;
         }
         let limit = if self.senders.in_flight() > 0 { SHORT_SLEEP } else { LONGEST_SLEEP };
-        let missing = self.sharing.as_ref().and_then(|sharing| sharing.crew.next_deadline());
+        let missing = self.sharing.as_ref().and_then(|sharing| sharing.group.next_deadline());
         let deadlines = [self.engine.next_deadline(), missing, self.senders.next_deadline()];
         let deadlines = deadlines.into_iter().flatten();
         let limit = deadlines.fold(limit, |limit, deadline| limit.min(deadline.since(now)));
@@ -61,7 +61,7 @@ impl Worker {
         self.counters.sleeps.add(1);
         self.schedule.pace.sleeps(now);
         if let Some(sharing) = &mut self.sharing {
-            sharing.crew.sleeps(now);
+            sharing.group.sleeps(now);
         }
         self.publish();
         let woken = epoll::wait(&self.epoll, &mut events, Some(&timeout));
@@ -111,7 +111,7 @@ impl Worker {
     /// Sends what waits for a turn that will not come.
     pub(super) fn let_go_of_the_rest(&mut self, now: Nanos) {
         let Self { sharing: Some(sharing), engine, pool, senders, clock, .. } = self else { return };
-        let mut desk = Desk { engine, pool, egress: senders, clock: *clock, now, timed: false };
-        sharing.crew.close(&mut desk);
+        let mut stages = WorkerStages { engine, pool, egress: senders, clock: *clock, now, timed: false };
+        sharing.group.close(&mut stages);
     }
 }

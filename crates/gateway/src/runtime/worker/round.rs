@@ -1,11 +1,11 @@
 //! One round of a worker: a turn for every queue, what others handed over, what was sent.
 
 use super::{Report, Worker};
-use crate::runtime::sharing::Desk;
+use crate::runtime::sharing::WorkerStages;
 use polder_buffers::{BATCH, Class, PortId};
-use polder_datapath::engine::With;
+use polder_datapath::engine::TurnContext;
 use polder_datapath::port::{Budget, Turn};
-use polder_datapath::receive::{Elapsed, Grant, Outcome};
+use polder_datapath::scheduler::{Elapsed, Grant, Outcome};
 use polder_datapath::steer::Order;
 use polder_datapath::units::Nanos;
 
@@ -40,7 +40,7 @@ impl Worker {
         }
         busy |= self.senders.round(&mut self.pool);
         self.engine.tick(now, &mut self.pool);
-        let with = With { now, pool: &mut self.pool, timed: false };
+        let with = TurnContext { now, pool: &mut self.pool, timed: false };
         self.engine.look_after(with, &mut self.senders);
         self.counters.cached_frames.set(self.pool.cached() as u64);
         self.counters.pool_exhausted.set(self.pool.exhausted());
@@ -197,7 +197,7 @@ impl Worker {
             self.engine.received(received, elapsed);
             match self.sharing.as_ref().map_or(Order::Queue, |sharing| sharing.order(port)) {
                 Order::Queue => {
-                    let with = With { now, pool: &mut self.pool, timed };
+                    let with = TurnContext { now, pool: &mut self.pool, timed };
                     self.engine.process(&mut self.batch, port, with, &mut self.senders, &mut || clock.now());
                 }
                 order @ (Order::Hash | Order::Spread | Order::Auto) => {
@@ -216,17 +216,17 @@ impl Worker {
     fn share_out(&mut self, port: PortId, order: Order, has_more: bool, now: Nanos) {
         let Self { sharing: Some(sharing), engine, pool, senders, clock, batch, .. } = self else { return };
         let kind = (order, engine.is_underlay(port));
-        let mut desk = Desk { engine, pool, egress: senders, clock: *clock, now, timed: false };
-        sharing.crew.define(batch, kind, has_more, now, &mut desk);
+        let mut stages = WorkerStages { engine, pool, egress: senders, clock: *clock, now, timed: false };
+        sharing.group.define(batch, kind, has_more, now, &mut stages);
         sharing.wake();
-        sharing.crew.share(now, &mut desk);
+        sharing.group.share(now, &mut stages);
         sharing.wake();
     }
 
     /// Does what other workers brought, and offers them all that was received: there is going to be no more.
     pub(super) fn take_last_part(&mut self, now: Nanos) -> bool {
         if let Some(sharing) = &mut self.sharing {
-            sharing.crew.offer_all(now);
+            sharing.group.offer_all(now);
         }
         self.take_part(false, now)
     }
@@ -235,11 +235,11 @@ impl Worker {
     /// answer: whether there is reason for another round at once.
     pub(super) fn take_part(&mut self, mut busy: bool, now: Nanos) -> bool {
         let Self { sharing: Some(sharing), engine, pool, senders, clock, .. } = self else { return busy };
-        let mut desk = Desk { engine, pool, egress: senders, clock: *clock, now, timed: false };
-        sharing.crew.round(now, sharing.was_busy);
-        let mut shared = sharing.crew.collect(now, &mut desk);
+        let mut stages = WorkerStages { engine, pool, egress: senders, clock: *clock, now, timed: false };
+        sharing.group.round(now, sharing.was_busy);
+        let mut shared = sharing.group.collect(now, &mut stages);
         if !busy && !shared {
-            shared = sharing.crew.help(now, &mut desk);
+            shared = sharing.group.help(now, &mut stages);
         }
         busy |= shared;
         if shared {
@@ -260,7 +260,7 @@ impl Worker {
         });
         if taken > 0 {
             self.counters.taken_over.add(taken as u64);
-            let with = With { now, pool: &mut self.pool, timed: false };
+            let with = TurnContext { now, pool: &mut self.pool, timed: false };
             self.engine.transmit(&mut self.batch, with, &mut self.senders);
         }
         taken > 0

@@ -2,7 +2,7 @@
 
 use super::Worker;
 use polder_datapath::port::Driven;
-use polder_datapath::receive::{Allowance, Contention, Line, Mode, Options, Pace};
+use polder_datapath::scheduler::{Contention, CpuTokenBucket, Mode, Options, Pace, RunQueue};
 use polder_datapath::units::Nanos;
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Whose turn it is, when to rest, and how much of the core is the worker's.
 #[derive(Debug)]
 pub struct Schedule {
-    pub(super) line: Line,
+    pub(super) line: RunQueue,
     pub(super) pace: Pace,
     /// Whether others want the core.
     pub(super) contention: Contention,
@@ -24,7 +24,7 @@ pub struct Schedule {
 #[derive(Debug)]
 struct Share {
     percent: u8,
-    allowance: Allowance,
+    token_bucket: CpuTokenBucket,
     /// What others have used whose time is of the share, while they did not stand back.
     others: Nanos,
     /// Their time when they went on last.
@@ -55,13 +55,13 @@ impl Schedule {
     pub fn new(options: Options, percent: Option<u8>) -> Self {
         let share = percent.filter(|&percent| percent < 100).map(|percent| Share {
             percent,
-            allowance: Allowance::new(u16::from(percent) * 10),
+            token_bucket: CpuTokenBucket::new(u16::from(percent) * 10),
             others: Nanos::default(),
             others_then: Nanos::default(),
             look_at: Nanos::default(),
         });
         let (pace, contention) = (Pace::default(), Contention::default());
-        Self { line: Line::new(options), pace, contention, adapts: options.balance, share }
+        Self { line: RunQueue::new(options), pace, contention, adapts: options.balance, share }
     }
 
     /// Takes note of a round that began at `now`. Answers how devices are to be driven when that changes.
@@ -143,7 +143,7 @@ impl Worker {
         share.others = share.others + time.since(share.others_then);
         share.others_then = time;
         let used = share.others + self.clock.cpu();
-        let Some(pause) = share.allowance.pause(now, used) else { return false };
+        let Some(pause) = share.token_bucket.pause(now, used) else { return false };
         self.stand_back(now, pause.min(LONGEST));
         true
     }

@@ -32,10 +32,10 @@ pub(super) struct Senders {
 const EASE: u32 = 4;
 
 /// The worker that writes sequence numbers: it has the first queue of every port.
-const SEALER: usize = 0;
+const SEQUENCER: usize = 0;
 
 impl Senders {
-    /// Ways to other workers, and no port.
+    /// Next hops to other workers, and no port.
     pub(super) fn new(outgoing: Vec<Way>, counters: Arc<WorkerCounters>) -> Self {
         let (services, offered, sated) = (Vec::new(), 0, false);
         Self { now: Nanos::default(), ports: Vec::new(), outgoing, counters, services, offered, sated }
@@ -255,12 +255,12 @@ impl Egress for Senders {
         true
     }
 
-    fn seals(&self, _: PortId) -> bool {
+    fn assigns_sequence(&self, _: PortId) -> bool {
         // There is no ring from a worker to itself.
-        self.outgoing.get(SEALER).is_none_or(Option::is_none)
+        self.outgoing.get(SEQUENCER).is_none_or(Option::is_none)
     }
 
-    fn hand_to_sealer(&mut self, batch: &mut Batch) {
-        self.push_to(SEALER, batch);
+    fn hand_to_sequencer(&mut self, batch: &mut Batch) {
+        self.push_to(SEQUENCER, batch);
     }
 }

@@ -21,8 +21,8 @@ use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
 };
 use polder_datapath::port::{RxQueue, TxQueue};
-use polder_datapath::receive::WEIGHT;
 use polder_datapath::route::Routers;
+use polder_datapath::scheduler::WEIGHT;
 use polder_datapath::tunnel::{TunnelOptions, TunnelState, Tunnels, Underlay};
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::MacAddress;

@@ -13,8 +13,8 @@ use polder_datapath::filter::Filters;
 use polder_datapath::forward::{Bridges, Links};
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn};
 use polder_datapath::route::{
-    Fib, Interface, InterfaceId, Neighbours, Owner, Prefix, Router, RouterId, Routers, SourceCheck, Way,
-    WayId,
+    Fib, Interface, InterfaceId, Neighbours, NextHopEntry, NextHopId, Owner, Prefix, Router, RouterId,
+    Routers, SourceCheck,
 };
 use polder_datapath::tunnel::Tunnels;
 use polder_datapath::units::Nanos;
@@ -55,7 +55,7 @@ pub(super) fn start(size: Size, core: usize) -> anyhow::Result<(Rig, Router)> {
         let hop = neighbours.hop(interface, address);
         let mac = MacAddress([2, 0, 0, 9, 0, number]);
         neighbours.set(&mut router, interface, address, mac, (Nanos(0), true));
-        ways.extend(router.add_way(Way::Hop(hop)));
+        ways.extend(router.add_next_hop(NextHopEntry::Hop(hop)));
     }
     let mut random = Random(size.routes as u64);
     let prefixes =
@@ -99,7 +99,8 @@ fn mac(port: PortId) -> MacAddress {
 #[expect(clippy::disallowed_methods, reason = "the time of a loop is measured")]
 #[expect(clippy::cast_precision_loss, reason = "a ratio needs no more than 52 bits")]
 pub(super) fn tables(rounds: usize) -> anyhow::Result<(Samples, f64, f64)> {
-    let way = |number: usize| u32::try_from(1 + number % 200).ok().and_then(WayId::new).unwrap_or_default();
+    let way =
+        |number: usize| u32::try_from(1 + number % 200).ok().and_then(NextHopId::new).unwrap_or_default();
     let fill = |routes| {
         let mut fib = Fib::v4();
         let prefixes = Random(routes as u64)

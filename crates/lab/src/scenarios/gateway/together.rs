@@ -57,7 +57,7 @@ fn compare(run: &Run, technique: &str, plans: [&Plan; 2]) -> anyhow::Result<[Sam
 }
 
 fn packets_a_second(plan: &Plan, time: Duration) -> anyhow::Result<f64> {
-    if plan.restoration {
+    if plan.reordering {
         return Ok(rate(&throughput(plan, time)?));
     }
     let rig = Rig::start(plan, |_| {})?;
@@ -102,7 +102,7 @@ fn paths(run: &mut Run, links: u32) -> anyhow::Result<()> {
 /// E8: one flow on all cores, in order.
 fn order(run: &mut Run, links: u32) -> anyhow::Result<()> {
     let on = Plan { one_ledger: true, ..Plan::one_flow(2, links) };
-    let off = Plan { restoration: false, ..on.clone() };
+    let off = Plan { reordering: false, ..on.clone() };
     let rates = compare(run, "E8", [&on, &off])?;
     let time = effort(run).1;
     let hashed = packets_a_second(&Plan { order: Order::Hash, ..on }, time)?;

@@ -190,7 +190,7 @@ pub(super) fn measure(run: &mut Run, link: f64) -> anyhow::Result<()> {
             row,
             format!(
                 "of {} packets {} found no room in the device's ring, {} no ticket or ring, {} came after their turn; \
-                 {} of {} parcels done by the other worker; the longest silence {} ms",
+                 {} of {} work_batches done by the other worker; the longest silence {} ms",
                 sum(|fate| fate.came),
                 sum(|fate| fate.missed),
                 sum(|fate| fate.left.no_core),

@@ -63,7 +63,7 @@ pub(super) fn measure(run: &mut Run, link: f64) -> anyhow::Result<()> {
     }
     run.says("a worker is held");
     held(run, links)?;
-    run.says("without restoration");
+    run.says("without reordering");
     without_restoration(run, links, time)
 }
 
@@ -107,7 +107,7 @@ fn under_codel(run: &mut Run, row: &str, share: u64, links: u32, time: Duration)
         row,
         format!(
             "{:.1} % of {sent} packets dropped by CoDel, {full} because its queue was full; {} changes of mode, \
-             {} of {} parcels done by the other worker",
+             {} of {} work_batches done by the other worker",
             100.0 * ratio(codel, sent),
             left.changes,
             left.helped,
@@ -120,7 +120,7 @@ fn under_codel(run: &mut Run, row: &str, share: u64, links: u32, time: Duration)
 /// Worker 1 is held again and again: it is home to the first flow, and helps with the second.
 fn held(run: &mut Run, links: u32) -> anyhow::Result<()> {
     let times = run.quick_or(10, 40);
-    // All the time spread, so that it is likely that it is held with a parcel in its hands.
+    // All the time spread, so that it is likely that it is held with a work batch in its hands.
     let plan = Plan { order: Order::Spread, pace: None, one_ledger: false, ..restless(links) };
     let rig = Rig::start(&plan, |_| {})?;
     rig.open(true);
@@ -164,7 +164,7 @@ fn without_restoration(run: &mut Run, links: u32, time: Duration) -> anyhow::Res
         run.missing(WITHOUT, format!("the meter is wrong: {INJECTED} swaps are {injected:?}"));
         return Ok(());
     }
-    let plan = Plan { restoration: false, one_ledger: true, ..Plan::one_flow(2, links) };
+    let plan = Plan { reordering: false, one_ledger: true, ..Plan::one_flow(2, links) };
     let prepare = |ledger: &mut Ledger| {
         ledger.meter = Some(SequenceMeter::new(1 << 24));
         ledger.arrivals.reserve_exact(1 << 20);

@@ -143,7 +143,7 @@ fn speedups(run: &mut Run, link: f64, cores: [usize; 2]) -> anyhow::Result<()> {
             &row,
             format!(
                 "{:.2} → {:.2} Mpps in the last pair; {books:.2} × by the CPU time of the busier worker; worker 1 did \
-                 {:.0} % of the parcels, of {:.0} packets each; two threads with nothing in common did {:.2} × of one's \
+                 {:.0} % of the work_batches, of {:.0} packets each; two threads with nothing in common did {:.2} × of one's \
                  work",
                 rates[0] / 1e6,
                 rates[1] / 1e6,
@@ -204,7 +204,7 @@ fn break_even(curve: &[(f64, f64)]) -> Option<f64> {
 
 fn restore_cost(run: &mut Run, core: usize) -> anyhow::Result<()> {
     let rounds = run.quick_or(3, 9);
-    run.says("restoration alone");
+    run.says("reordering alone");
     let ours = (0..rounds).map(|_| restoring::ours()).collect::<anyhow::Result<Samples>>()?;
     run.record(OURS, &ours);
     match restoring::librte(rounds, core) {
@@ -273,7 +273,7 @@ mod tests {
         let deadline = crate::clock::now() + Duration::from_secs(60);
         while rig.workers[1].order.helped.get() < 100 {
             let tickets = rig.workers[0].order.tickets.get();
-            assert!(crate::clock::now() < deadline, "nobody helps with {tickets} parcels");
+            assert!(crate::clock::now() < deadline, "nobody helps with {tickets} work_batches");
             crate::interrupt::sleep(Duration::from_millis(5)).unwrap();
         }
         let (left, ledger) = rig.stop().unwrap();

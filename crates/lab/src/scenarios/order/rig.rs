@@ -1,4 +1,4 @@
-//! One or two workers of the gateway between ports in memory: loop, stages, steering and restoration are
+//! One or two workers of the gateway between ports in memory: loop, stages, steering and reordering are
 //! the real ones; one stage more takes as long as it is told to.
 
 use super::crowd::Steady;
@@ -16,7 +16,6 @@ use polder::runtime::worker::{Attachment, Command, SendPath, Worker};
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{Batch, Class, Packet, PortId, Region, RegionOptions};
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
-use polder_datapath::crew::{CrewOptions, crew};
 use polder_datapath::drops::DropReason;
 use polder_datapath::engine::{Engine, ExtraStage, Tables};
 use polder_datapath::filter::Filters;
@@ -24,12 +23,13 @@ use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
 };
 use polder_datapath::port::{RxQueue, TxQueue as _};
-use polder_datapath::receive::WEIGHT;
 use polder_datapath::route::Routers;
+use polder_datapath::scheduler::WEIGHT;
 use polder_datapath::steer::{Hasher, Marks, Order};
 use polder_datapath::tunnel::Tunnels;
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::MacAddress;
+use polder_datapath::worker_group::{WorkerGroupOptions, worker_group};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -50,7 +50,7 @@ pub(in crate::scenarios) struct Plan {
     pub(in crate::scenarios) order: Order,
     /// Links of work a packet.
     pub(in crate::scenarios) links: u32,
-    pub(in crate::scenarios) restoration: bool,
+    pub(in crate::scenarios) reordering: bool,
     pub(in crate::scenarios) marks: Marks,
     /// The home of each flow, by worker.
     pub(in crate::scenarios) flows: Vec<usize>,
@@ -72,7 +72,7 @@ impl Plan {
             workers,
             order: if workers == 1 { Order::Queue } else { Order::Spread },
             links,
-            restoration: true,
+            reordering: true,
             marks: Marks::default(),
             flows: vec![workers - 1],
             pace: None,
@@ -191,10 +191,10 @@ impl Rig {
 
     fn start_workers(&mut self, plan: &Plan, clock: Clock) -> anyhow::Result<()> {
         let bells = (0..plan.workers).map(|_| Bell::new().map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
-        let mut options = CrewOptions::new(Hasher::mixed(SEED, false), plan.workers);
+        let mut options = WorkerGroupOptions::new(Hasher::mixed(SEED, false), plan.workers);
         options.marks = plan.marks;
-        options.restoration = plan.restoration;
-        let mut shares = crew(plan.workers, &options).into_iter();
+        options.reordering = plan.reordering;
+        let mut shares = worker_group(plan.workers, &options).into_iter();
         let (reports, _) = channel();
         let path = plan.one_path.then(|| Arc::new(Mutex::new(())));
         let (say, ids) = channel();
@@ -250,7 +250,7 @@ impl Rig {
     /// Packets lost so far: in the ring of a steady source, without a ticket or ring, after their turn.
     pub(super) fn lost(&self) -> u64 {
         let missed = self.missed.as_ref().map_or(0, |missed| missed.load(Ordering::Relaxed));
-        let reasons = [DropReason::NoCore, DropReason::LateAfterRestore];
+        let reasons = [DropReason::NoCore, DropReason::LateAfterReorder];
         missed + reasons.iter().map(|&reason| drops(&self.workers, &self.queues, reason)).sum::<u64>()
     }
 
@@ -277,7 +277,7 @@ impl Rig {
         let sum = |read: fn(&WorkerCounters) -> u64| self.workers.iter().map(|worker| read(worker)).sum();
         let left = Left {
             sent: self.tap.sent(),
-            late: drops(&self.workers, &self.queues, DropReason::LateAfterRestore),
+            late: drops(&self.workers, &self.queues, DropReason::LateAfterReorder),
             no_core: drops(&self.workers, &self.queues, DropReason::NoCore),
             expired: sum(|worker| worker.order.expired.get()),
             changes: sum(|worker| worker.order.changes.get()),

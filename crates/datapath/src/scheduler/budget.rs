@@ -11,17 +11,17 @@ const GAIN: u64 = 4;
 
 /// A budget that approaches as many packets as a turn has time for.
 ///
-/// A turn of *b* packets costs *a* + *m*·*b*. What the law aims at, *b*·T/(*a* + *m*·*b*), grows with *b*
+/// A turn of *b* packets costs *a* + *m*·*b*. What the controller aims at, *b*·T/(*a* + *m*·*b*), grows with *b*
 /// and ever more slowly, so its fixed point (T − *a*)/*m* is approached from either side without being
 /// overshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Law {
+pub struct BudgetController {
     /// In 256ths of a packet.
     budget: u64,
 }
 
-impl Law {
-    /// A law that begins with so many packets.
+impl BudgetController {
+    /// A controller that begins with so many packets.
     pub fn new(packets: u32) -> Self {
         Self { budget: u64::from(packets.clamp(1, MOST)) << BITS }
     }

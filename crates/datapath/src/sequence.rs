@@ -17,19 +17,19 @@ use polder_buffers::{BATCH, Batch, Packet, PortId};
 
 /// What one worker keeps between batches: nothing but room.
 #[derive(Debug)]
-pub struct SealState {
+pub struct SequenceState {
     draws: Vec<Draw>,
     spare: Batch,
 }
 
-impl SealState {
+impl SequenceState {
     /// Room for the tunnels of a batch.
     pub fn new() -> Self {
         Self { draws: Vec::with_capacity(BATCH), spare: Batch::new() }
     }
 }
 
-impl Default for SealState {
+impl Default for SequenceState {
     fn default() -> Self {
         Self::new()
     }
@@ -42,13 +42,13 @@ struct Draw {
     sequence: u32,
 }
 
-/// Moves to `others`, in order, what another worker has to seal.
+/// Moves to `others`, in order, what another worker has to sequence.
 ///
-/// Cost: a test a packet; nothing else where this worker seals, or nothing has sequence numbers.
+/// Cost: a test a packet; nothing else where this worker sequences, or nothing has sequence numbers.
 pub fn divert(
     batch: &mut Batch,
     sealed_here: impl Fn(PortId) -> bool,
-    state: &mut SealState,
+    state: &mut SequenceState,
     others: &mut Batch,
 ) {
     let is_other = |packet: &Packet| is_marked(packet) && !sealed_here(packet.egress);
@@ -67,7 +67,7 @@ pub fn divert(
 }
 
 /// Fills in the numbers of all marked packets.
-pub fn seal(batch: &mut Batch, tunnels: &Tunnels, state: &mut SealState, context: &Context<'_>) {
+pub fn assign(batch: &mut Batch, tunnels: &Tunnels, state: &mut SequenceState, context: &Context<'_>) {
     if batch.iter().all(|packet| packet.flags & SEAL_SEQUENCE == 0) {
         return;
     }
@@ -100,7 +100,7 @@ impl Draw {
     }
 }
 
-/// Whether the packet is to be sealed.
+/// Whether the packet is to be sequenced.
 #[inline]
 pub fn is_marked(packet: &Packet) -> bool {
     packet.flags & SEAL_SEQUENCE != 0 && !is_dropped(packet)
@@ -162,8 +162,8 @@ mod tests {
         Tunnels::new([underlay], options.collect::<Vec<_>>()).expect("valid tables")
     }
 
-    /// Encapsulates frames for these ports and seals them with perhaps other tables.
-    fn sealed(
+    /// Encapsulates frames for these ports and sequences them with perhaps other tables.
+    fn sequenced(
         ports: &[u16],
         before: &Tunnels,
         after: &Tunnels,
@@ -178,7 +178,7 @@ mod tests {
         }
         let mut context = Context { now: Nanos(1), pool, drops: &drops, ledger: &ledger };
         encapsulate(&mut batch, before, &mut EncapsulateState::new(0), &mut Vec::new(), &mut context);
-        seal(&mut batch, after, &mut SealState::new(), &context);
+        assign(&mut batch, after, &mut SequenceState::new(), &context);
         let numbers = batch.iter().filter(|packet| packet.egress == PortId(1)).map(numbers).collect();
         pool.release(&mut batch);
         (numbers, drops)
@@ -202,10 +202,10 @@ mod tests {
         let tables = tunnels(&states);
         states[0].sequence.draw(u32::MAX);
         states[0].sequence.draw_identification(u16::MAX);
-        let (first, _) = sealed(&[5, 6, 5, 9, 6, 5], &tables, &tables, &mut pool);
+        let (first, _) = sequenced(&[5, 6, 5, 9, 6, 5], &tables, &tables, &mut pool);
         let wrapped = [(u32::MAX, u16::MAX), (0, 0), (0, 0), (1, 1), (1, 1)];
         assert_eq!(first, wrapped);
-        let (second, _) = sealed(&[5, 6], &tables, &tables, &mut pool);
+        let (second, _) = sequenced(&[5, 6], &tables, &tables, &mut pool);
         assert_eq!(second, [(2, 2), (2, 2)]);
     }
 
@@ -215,7 +215,7 @@ mod tests {
         let region = Region::new(RegionOptions { slots: 64, slot_bytes: 2048 }).expect("memory for a test");
         let mut pool = region.pool();
         let states = [Arc::new(TunnelState::new(1)), Arc::new(TunnelState::new(1))];
-        let (numbers, drops) = sealed(&[5, 6, 6, 5], &tunnels(&states), &tunnels(&states[..1]), &mut pool);
+        let (numbers, drops) = sequenced(&[5, 6, 6, 5], &tunnels(&states), &tunnels(&states[..1]), &mut pool);
         assert_eq!((numbers, drops.get(DropReason::PortDown)), (vec![(0, 0), (1, 1)], 2));
     }
 }

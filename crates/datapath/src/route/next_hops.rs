@@ -1,6 +1,6 @@
 //! Where routes lead: hops, groups of hops, and ends.
 
-use super::{HashPolicy, InterfaceId, WayId};
+use super::{HashPolicy, InterfaceId, NextHopId};
 use crate::tunnel::NextHop;
 use crate::wire::MacAddress;
 use std::net::IpAddr;
@@ -31,11 +31,11 @@ pub struct Hop {
 
 /// What is at the end of a look-up.
 #[derive(Clone, Debug)]
-pub enum Way {
+pub enum NextHopEntry {
     /// To a neighbour.
     Hop(Hop),
     /// To one of several, by flow.
-    Group(Group),
+    Group(NextHopGroup),
     /// Nowhere, silently.
     Blackhole,
     /// Nowhere; the sender is told.
@@ -55,15 +55,15 @@ pub enum Way {
     Broadcast,
 }
 
-/// All ways; built by a control thread, shared by a snapshot, replaced whole.
+/// All next hops; built by a control thread, shared by a snapshot, replaced whole.
 #[derive(Clone, Debug, Default)]
-pub struct Ways {
-    all: Vec<Way>,
+pub struct NextHopTable {
+    all: Vec<NextHopEntry>,
     /// Which fields choose a member of a group, for IPv4 and IPv6.
     hashes: [HashPolicy; 2],
 }
 
-impl Ways {
+impl NextHopTable {
     /// No way.
     pub const fn new() -> Self {
         Self { all: Vec::new(), hashes: [HashPolicy::Addresses; 2] }
@@ -81,47 +81,47 @@ impl Ways {
     }
 
     /// Adds a way; its id, which routes are given. `None` when there are as many as ids.
-    pub fn push(&mut self, way: Way) -> Option<WayId> {
-        let id = WayId::new(u32::try_from(self.all.len() + 1).ok()?)?;
+    pub fn push(&mut self, way: NextHopEntry) -> Option<NextHopId> {
+        let id = NextHopId::new(u32::try_from(self.all.len() + 1).ok()?)?;
         self.all.push(way);
         Some(id)
     }
 
     /// Puts another way in the place of one; whether there was one.
-    pub fn replace(&mut self, id: WayId, way: Way) -> bool {
+    pub fn replace(&mut self, id: NextHopId, way: NextHopEntry) -> bool {
         let place = (id.get() as usize).checked_sub(1).and_then(|index| self.all.get_mut(index));
         place.map(|place| *place = way).is_some()
     }
 
-    /// The way of an id; `None` for [`WayId::NONE`] and what was never added.
+    /// The way of an id; `None` for [`NextHopId::NONE`] and what was never added.
     #[inline(always)]
-    pub fn get(&self, id: WayId) -> Option<&Way> {
+    pub fn get(&self, id: NextHopId) -> Option<&NextHopEntry> {
         (id.get() as usize).checked_sub(1).and_then(|index| self.all.get(index))
     }
 
     /// The hop of a flow: of the way itself, or of the member of its group that the flow belongs to.
     #[inline]
-    pub fn hop(&self, id: WayId, flow_hash: u32) -> Option<&Hop> {
+    pub fn hop(&self, id: NextHopId, flow_hash: u32) -> Option<&Hop> {
         match self.get(id)? {
-            Way::Hop(hop) => Some(hop),
-            Way::Group(group) => match self.get(group.member(flow_hash))? {
-                Way::Hop(hop) => Some(hop),
-                Way::Group(_)
-                | Way::Connected(_)
-                | Way::Blackhole
-                | Way::Unreachable
-                | Way::Elsewhere
-                | Way::Prohibit
-                | Way::Local
-                | Way::Broadcast => None,
+            NextHopEntry::Hop(hop) => Some(hop),
+            NextHopEntry::Group(group) => match self.get(group.member(flow_hash))? {
+                NextHopEntry::Hop(hop) => Some(hop),
+                NextHopEntry::Group(_)
+                | NextHopEntry::Connected(_)
+                | NextHopEntry::Blackhole
+                | NextHopEntry::Unreachable
+                | NextHopEntry::Elsewhere
+                | NextHopEntry::Prohibit
+                | NextHopEntry::Local
+                | NextHopEntry::Broadcast => None,
             },
-            Way::Connected(_)
-            | Way::Blackhole
-            | Way::Unreachable
-            | Way::Elsewhere
-            | Way::Prohibit
-            | Way::Local
-            | Way::Broadcast => None,
+            NextHopEntry::Connected(_)
+            | NextHopEntry::Blackhole
+            | NextHopEntry::Unreachable
+            | NextHopEntry::Elsewhere
+            | NextHopEntry::Prohibit
+            | NextHopEntry::Local
+            | NextHopEntry::Broadcast => None,
         }
     }
 }
@@ -132,25 +132,25 @@ impl Ways {
 /// of 2³², exactly. When a member leaves, its ranges go to the others and all other ranges stay, so no flow moves
 /// that need not. When a member comes, it takes the ends of ranges from members that have more than their share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct NextHopGroup {
     /// The last hash of each range and its hop, in order.
-    ranges: Box<[(u32, WayId)]>,
+    ranges: Box<[(u32, NextHopId)]>,
 }
 
 /// A group that cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GroupError {
+pub enum NextHopGroupError {
     /// No member, or none with a weight.
     #[error("a group of next hops needs a member with a weight")]
     Empty,
 }
 
-impl Group {
+impl NextHopGroup {
     /// A group of these hops with their weights.
     ///
     /// # Errors
     /// When there is none with a weight.
-    pub fn new(members: &[(WayId, u16)]) -> Result<Self, GroupError> {
+    pub fn new(members: &[(NextHopId, u16)]) -> Result<Self, NextHopGroupError> {
         let empty = Self { ranges: Box::default() };
         empty.with_members(members)
     }
@@ -159,7 +159,7 @@ impl Group {
     ///
     /// # Errors
     /// When there is none with a weight.
-    pub fn with_members(&self, members: &[(WayId, u16)]) -> Result<Self, GroupError> {
+    pub fn with_members(&self, members: &[(NextHopId, u16)]) -> Result<Self, NextHopGroupError> {
         let mut shares = shares(members)?;
         let mut kept = Vec::with_capacity(self.ranges.len() + members.len());
         for (length, hop) in self.lengths() {
@@ -182,31 +182,31 @@ impl Group {
     }
 
     /// Hashes of each range, and the hop that has it.
-    fn lengths(&self) -> impl Iterator<Item = (u64, WayId)> + '_ {
+    fn lengths(&self) -> impl Iterator<Item = (u64, NextHopId)> + '_ {
         let starts = core::iter::once(0).chain(self.ranges.iter().map(|&(last, _)| u64::from(last) + 1));
         self.ranges.iter().zip(starts).map(|(&(last, hop), start)| (u64::from(last) + 1 - start, hop))
     }
 
     /// The hops of all ranges.
-    pub fn hops(&self) -> impl Iterator<Item = WayId> + '_ {
+    pub fn hops(&self) -> impl Iterator<Item = NextHopId> + '_ {
         self.ranges.iter().map(|&(_, hop)| hop)
     }
 
     /// The hop of a flow.
     #[inline(always)]
-    pub fn member(&self, flow_hash: u32) -> WayId {
+    pub fn member(&self, flow_hash: u32) -> NextHopId {
         let place = self.ranges.partition_point(|&(last, _)| last < flow_hash);
-        self.ranges.get(place).map_or(WayId::NONE, |&(_, hop)| hop)
+        self.ranges.get(place).map_or(NextHopId::NONE, |&(_, hop)| hop)
     }
 }
 
 /// The hashes that each hop is to have; a hop that is given twice has the sum.
-fn shares(members: &[(WayId, u16)]) -> Result<Vec<(WayId, u64)>, GroupError> {
+fn shares(members: &[(NextHopId, u16)]) -> Result<Vec<(NextHopId, u64)>, NextHopGroupError> {
     let total: u64 = members.iter().map(|member| u64::from(member.1)).sum();
     if total == 0 {
-        return Err(GroupError::Empty);
+        return Err(NextHopGroupError::Empty);
     }
-    let (mut shares, mut weight) = (Vec::<(WayId, u64)>::with_capacity(members.len()), 0);
+    let (mut shares, mut weight) = (Vec::<(NextHopId, u64)>::with_capacity(members.len()), 0);
     let bound = |weight: u64| (HASHES * weight + total / 2) / total;
     for &(hop, own) in members {
         let share = bound(weight + u64::from(own)) - bound(weight);
@@ -220,9 +220,9 @@ fn shares(members: &[(WayId, u16)]) -> Result<Vec<(WayId, u64)>, GroupError> {
 }
 
 /// Gives the parts that no hop has to those that lack some, and joins neighbours of the same hop.
-fn fill(parts: &[(u64, Option<WayId>)], shares: &mut [(WayId, u64)]) -> Vec<(u32, WayId)> {
-    let (mut ranges, mut end) = (Vec::<(u32, WayId)>::new(), 0_u64);
-    let mut put = |length: u64, hop: WayId| {
+fn fill(parts: &[(u64, Option<NextHopId>)], shares: &mut [(NextHopId, u64)]) -> Vec<(u32, NextHopId)> {
+    let (mut ranges, mut end) = (Vec::<(u32, NextHopId)>::new(), 0_u64);
+    let mut put = |length: u64, hop: NextHopId| {
         end += length;
         // Beyond the last hash there is nothing, and an empty part ends nowhere.
         let Some(last) = end.checked_sub(1).and_then(|last| u32::try_from(last).ok()) else { return };
@@ -259,8 +259,8 @@ mod tests {
     use polder_buffers::PortId;
     use proptest::prelude::*;
 
-    fn id(number: u32) -> WayId {
-        WayId::new(number).expect("a small number")
+    fn id(number: u32) -> NextHopId {
+        NextHopId::new(number).expect("a small number")
     }
 
     proptest! {
@@ -269,7 +269,7 @@ mod tests {
         fn a_member_that_leaves_moves_no_flow_of_others(count in 2_u32..40, leaver in 0_u32..40) {
             let leaver = id(leaver % count + 1);
             let members: Vec<_> = (1..=count).map(|number| (id(number), 1)).collect();
-            let before = Group::new(&members).unwrap();
+            let before = NextHopGroup::new(&members).unwrap();
             let left: Vec<_> = members.iter().copied().filter(|member| member.0 != leaver).collect();
             let after = before.with_members(&left).unwrap();
             for flow in (0..=u32::MAX).step_by(0x0010_0007) {
@@ -285,10 +285,10 @@ mod tests {
         /// Whatever came before, each hop has its weight's share exactly, and a hop keeps what it may.
         #[test]
         fn shares_are_exact_and_stay(steps in prop::collection::vec(prop::collection::vec((1_u32..9, 0_u16..300), 1..9), 1..12)) {
-            let mut group: Option<Group> = None;
+            let mut group: Option<NextHopGroup> = None;
             for members in steps {
                 let members: Vec<_> = members.into_iter().map(|(number, weight)| (id(number), weight)).collect();
-                let next = group.as_ref().map_or_else(|| Group::new(&members), |group| group.with_members(&members));
+                let next = group.as_ref().map_or_else(|| NextHopGroup::new(&members), |group| group.with_members(&members));
                 let Ok(next) = next else { continue };
                 for &(hop, share) in &shares(&members).unwrap() {
                     prop_assert_eq!(of(&next, hop), share);
@@ -301,25 +301,25 @@ mod tests {
     }
 
     /// Hashes that lead to a hop.
-    fn of(group: &Group, hop: WayId) -> u64 {
+    fn of(group: &NextHopGroup, hop: NextHopId) -> u64 {
         group.lengths().filter(|&(_, other)| other == hop).map(|(length, _)| length).sum()
     }
 
     #[test]
     fn weights_and_nobody() {
-        let group = Group::new(&[(id(1), 11), (id(2), 45), (id(3), 0)]).unwrap();
+        let group = NextHopGroup::new(&[(id(1), 11), (id(2), 45), (id(3), 0)]).unwrap();
         let share = of(&group, id(1));
         assert_eq!(share, (HASHES * 11 + 28) / 56, "to the last hash");
         assert_eq!((of(&group, id(2)), of(&group, id(3))), (HASHES - share, 0));
         assert_eq!((group.member(0), group.member(u32::MAX)), (id(1), id(2)));
-        assert_eq!(Group::new(&[]), Err(GroupError::Empty));
-        assert_eq!(Group::new(&[(id(1), 0)]), Err(GroupError::Empty));
+        assert_eq!(NextHopGroup::new(&[]), Err(NextHopGroupError::Empty));
+        assert_eq!(NextHopGroup::new(&[(id(1), 0)]), Err(NextHopGroupError::Empty));
     }
 
     #[test]
     fn the_hop_of_a_group_is_that_of_the_flow() {
         let hop = |port| {
-            Way::Hop(Hop {
+            NextHopEntry::Hop(Hop {
                 interface: InterfaceId::untagged(PortId(port)),
                 source: MacAddress::ZERO,
                 mtu: 1500,
@@ -328,13 +328,15 @@ mod tests {
                 neighbour: Arc::default(),
             })
         };
-        let mut ways = Ways::new();
-        let members = [ways.push(hop(1)).unwrap(), ways.push(hop(2)).unwrap()];
-        let group = ways.push(Way::Group(Group::new(&members.map(|member| (member, 1))).unwrap())).unwrap();
-        let end = ways.push(Way::Blackhole).unwrap();
+        let mut next_hops = NextHopTable::new();
+        let members = [next_hops.push(hop(1)).unwrap(), next_hops.push(hop(2)).unwrap()];
+        let group = next_hops
+            .push(NextHopEntry::Group(NextHopGroup::new(&members.map(|member| (member, 1))).unwrap()))
+            .unwrap();
+        let end = next_hops.push(NextHopEntry::Blackhole).unwrap();
         let ports: std::collections::HashSet<_> =
-            (0..64).map(|flow| ways.hop(group, flow << 26).unwrap().interface.port).collect();
+            (0..64).map(|flow| next_hops.hop(group, flow << 26).unwrap().interface.port).collect();
         assert_eq!(ports.len(), 2);
-        assert!(ways.hop(end, 0).is_none() && ways.hop(WayId::NONE, 0).is_none());
+        assert!(next_hops.hop(end, 0).is_none() && next_hops.hop(NextHopId::NONE, 0).is_none());
     }
 }

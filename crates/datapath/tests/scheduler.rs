@@ -1,8 +1,9 @@
 //! The poll scheduler in virtual time: nobody starves, shares follow weights, modes do not flap.
 
 use polder_datapath::port::Turn;
-use polder_datapath::receive::{
-    Allowance, Grant, Law, Line, MOST, Mode, Options, Outcome, Pace, Standing, WEIGHT,
+use polder_datapath::scheduler::{
+    BudgetController, CpuTokenBucket, Grant, MOST, Mode, Options, Outcome, Pace, RunQueue, SojournLimit,
+    WEIGHT,
 };
 use polder_datapath::units::Nanos;
 use proptest::prelude::*;
@@ -97,7 +98,7 @@ impl Rig<'_> {
 
 /// Runs the sources against one worker for so many nanoseconds.
 fn run(options: Options, sources: &[Source], end: u64) -> Vec<Fate> {
-    let mut line = Line::new(options);
+    let mut line = RunQueue::new(options);
     sources.iter().for_each(|source| line.add(source.weight, source.control));
     let mut rig = Rig { sources, fates: vec![Fate::default(); sources.len()], now: 0, before: 0, end };
     let mut cycle = 0;
@@ -122,7 +123,7 @@ fn arrive(sources: &[Source], fates: &mut [Fate], passed: u64) {
 }
 
 /// What a turn of the law's budget costs.
-fn cost(law: Law, fixed: u64, each: u64) -> Nanos {
+fn cost(law: BudgetController, fixed: u64, each: u64) -> Nanos {
     Nanos(fixed + each * u64::from(law.packets()))
 }
 
@@ -135,7 +136,7 @@ proptest! {
     ) {
         let goal = ((time - fixed.min(time)) / each).clamp(1, u64::from(MOST));
         for first in [1, MOST] {
-            let mut law = Law::new(first);
+            let mut law = BudgetController::new(first);
             let mut last = u64::from(law.packets());
             let rises = last < goal;
             for _ in 0..400 {
@@ -214,7 +215,7 @@ fn control_waits_for_one_cycle_at_most() {
 }
 
 /// Lets sources have their turns until `end`.
-fn go_on(line: &mut Line, rig: &mut Rig<'_>) {
+fn go_on(line: &mut RunQueue, rig: &mut Rig<'_>) {
     while rig.now < rig.end {
         line.begin(Nanos(rig.now), None);
         while let Some(grant) = line.next(Nanos(rig.now), None) {
@@ -227,7 +228,7 @@ fn go_on(line: &mut Line, rig: &mut Rig<'_>) {
 
 /// The budget of the first of these sources at the end, and what became of them.
 fn budget_of_first(sources: &[Source], end: u64) -> (u32, Vec<Fate>) {
-    let mut line = Line::new(Options::default());
+    let mut line = RunQueue::new(Options::default());
     sources.iter().for_each(|source| line.add(source.weight, source.control));
     let mut rig = Rig { sources, fates: vec![Fate::default(); sources.len()], now: 0, before: 0, end };
     go_on(&mut line, &mut rig);
@@ -260,7 +261,7 @@ fn dear_packets_have_what_others_leave_of_the_cycle_and_no_more() {
 
 #[test]
 fn who_begins_to_need_its_part_of_the_cycle_has_it_soon() {
-    let mut line = Line::new(Options::default());
+    let mut line = RunQueue::new(Options::default());
     (0..3).for_each(|_| line.add(1, false));
     let alone = [Source { control: false, ..DEAR }, SILENT, SILENT];
     let fates = vec![Fate::default(); 3];
@@ -277,7 +278,7 @@ fn who_begins_to_need_its_part_of_the_cycle_has_it_soon() {
 
 #[test]
 fn a_fixed_budget_stays() {
-    let mut line = Line::new(Options { budget: Some(8), ..Options::default() });
+    let mut line = RunQueue::new(Options { budget: Some(8), ..Options::default() });
     line.add(WEIGHT, false);
     for _ in 0..100 {
         line.begin(Nanos(0), None);
@@ -295,14 +296,14 @@ fn a_fixed_budget_stays() {
     }
 }
 
-fn turn(line: &mut Line, now: u64, wanted: Option<u32>) -> Option<Grant> {
+fn turn(line: &mut RunQueue, now: u64, wanted: Option<u32>) -> Option<Grant> {
     line.begin(Nanos(now), wanted);
     line.next(Nanos(now), wanted)
 }
 
 #[test]
 fn what_nobody_wants_is_left_in_the_device_and_others_packets_are_seen() {
-    let mut line = Line::new(Options::default());
+    let mut line = RunQueue::new(Options::default());
     line.add(1, false);
     let outcome = |packets, unwanted, elsewhere| Outcome {
         packets,
@@ -344,7 +345,7 @@ fn who_asks_little_of_an_overloaded_service_is_answered_wholly() {
     let small = Source { rate: 4_000.0, ring: 256, ..BULK };
     let big = Source { rate: 800_000.0, ring: 256, ..BULK };
     let sources = [big, small, small, small];
-    let mut line = Line::new(Options::default());
+    let mut line = RunQueue::new(Options::default());
     sources.iter().for_each(|source| line.add(source.weight, source.control));
     let end = 1_000_000_000;
     let mut rig = Rig { sources: &sources, fates: vec![Fate::default(); 4], now: 0, before: 0, end };
@@ -381,7 +382,7 @@ fn who_asks_little_of_an_overloaded_service_is_answered_wholly() {
 #[test]
 fn who_brings_little_is_not_bound_by_what_others_bring() {
     let (big, small) = (0, 1);
-    let mut line = Line::new(Options::default());
+    let mut line = RunQueue::new(Options::default());
     [big, small].iter().for_each(|_| line.add(1, false));
     let outcome = |packets, turn, holds_back| Outcome {
         packets,
@@ -417,7 +418,7 @@ fn who_brings_little_is_not_bound_by_what_others_bring() {
         assert_eq!(line.is_bound(small), bound, "{turn:?}");
     }
     // It has its reserve of frames again when that lasts, and is told so once.
-    let freed = |line: &mut Line, now| {
+    let freed = |line: &mut RunQueue, now| {
         line.begin(Nanos(now), None);
         let grants = core::iter::from_fn(|| line.next(Nanos(now), None)).collect::<Vec<_>>();
         for &grant in &grants {
@@ -432,7 +433,7 @@ fn who_brings_little_is_not_bound_by_what_others_bring() {
 fn what_waits_for_long_is_thrown_away_and_a_burst_is_not() {
     let millis = |number: u64| Nanos(number * 1_000_000);
     // A burst that is over after ten milliseconds, again and again.
-    let mut standing = Standing::default();
+    let mut standing = SojournLimit::default();
     for step in 0..1000 {
         standing.turn(millis(step), step % 10 == 9);
         assert!(!standing.is_due(millis(step)), "at {step} ms");
@@ -456,7 +457,7 @@ fn what_waits_for_long_is_thrown_away_and_a_burst_is_not() {
 
 /// How often a device is emptied that is drained in every turn, within a tenth of a second of overload.
 fn emptied(holds_back: bool) -> usize {
-    let mut line = Line::new(Options::default());
+    let mut line = RunQueue::new(Options::default());
     line.add(1, false);
     let mut discards = 0;
     for step in 0..1000 {
@@ -487,7 +488,7 @@ fn a_device_that_has_more_than_it_had_frames_for_is_not_taken_for_empty() {
 
 #[test]
 fn what_a_queue_does_in_a_time_follows_from_its_budget() {
-    let mut line = Line::new(Options::default());
+    let mut line = RunQueue::new(Options::default());
     [3, 1].iter().for_each(|&weight| line.add(weight, false));
     for step in 0..100 {
         let now = step * 1_000_000;
@@ -609,10 +610,10 @@ fn who_is_woken_for_nothing_naps_and_wakes_up_for_packets() {
 /// Part of two seconds, in thousandths, that somebody of a share has who comes back from each pause so late and
 /// otherwise always has something to do; and the longest that it kept others from the core.
 fn kept(permille: u16, late: u64) -> (u64, u64) {
-    let mut allowance = Allowance::new(permille);
+    let mut token_bucket = CpuTokenBucket::new(permille);
     let (mut now, mut used, mut since, mut longest) = (1_u64, 0_u64, 1_u64, 0_u64);
     while now < 2_000_000_000 {
-        if let Some(pause) = allowance.pause(Nanos(now), Nanos(used)) {
+        if let Some(pause) = token_bucket.pause(Nanos(now), Nanos(used)) {
             longest = longest.max(now - since);
             now += pause.0 + late;
             since = now;
@@ -642,12 +643,12 @@ fn a_worker_leaves_the_core_when_its_share_is_used_up() {
 
 #[test]
 fn a_share_that_was_not_used_is_hardly_saved_up() {
-    let mut allowance = Allowance::new(500);
-    assert_eq!(allowance.pause(Nanos(1), Nanos(0)), None);
+    let mut token_bucket = CpuTokenBucket::new(500);
+    assert_eq!(token_bucket.pause(Nanos(1), Nanos(0)), None);
     // An hour of silence, then always something to do.
     let (mut now, mut used) = (3_600_000_000_000_u64, 0_u64);
     let begin = now;
-    while allowance.pause(Nanos(now), Nanos(used)).is_none() {
+    while token_bucket.pause(Nanos(now), Nanos(used)).is_none() {
         (now, used) = (now + 100_000, used + 100_000);
     }
     assert!(now - begin <= 1_700_000, "{} ns at a time", now - begin);

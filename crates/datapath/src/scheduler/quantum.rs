@@ -15,7 +15,7 @@ const GAIN: u64 = 4;
 
 /// A queue's part of a cycle, and what it makes of it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Part {
+pub(super) struct Quantum {
     /// How long a turn is to take.
     time: Nanos,
     /// What it uses of a cycle.
@@ -32,7 +32,7 @@ pub(super) struct Part {
 
 /// What all queues make of the cycles.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Whole {
+pub(super) struct QuantumTotals {
     pub(super) cycle: Nanos,
     /// Weights of all queues, and of those that have more to do than there is time for.
     pub(super) weights: u64,
@@ -43,7 +43,7 @@ pub(super) struct Whole {
     pub(super) uses: Nanos,
 }
 
-impl Whole {
+impl QuantumTotals {
     /// How long a cycle may last: longer while one alone has use for it, so that dear packets are moved by more than
     /// one.
     pub(super) fn longest(&self) -> Nanos {
@@ -51,7 +51,7 @@ impl Whole {
     }
 }
 
-impl Part {
+impl Quantum {
     /// That of so much weight of all, nobody knows of what.
     pub(super) fn of(cycle: Nanos, weight: u64, all: u64) -> Self {
         Self { time: share(cycle, weight, all), ..Self::default() }
@@ -75,7 +75,7 @@ impl Part {
     }
 
     /// So much time has passed; `waits`: since its last turn it has waited for one. Adds itself to the whole.
-    pub(super) fn close(&mut self, weight: u64, passed: Nanos, waits: bool, whole: &mut Whole) {
+    pub(super) fn close(&mut self, weight: u64, passed: Nanos, waits: bool, whole: &mut QuantumTotals) {
         let uses = self.took.0.saturating_mul(whole.cycle.0) / passed.0.max(1);
         self.uses = towards(self.uses, Nanos(uses));
         if self.packets > 0 {
@@ -93,7 +93,7 @@ impl Part {
     }
 
     /// Takes its part of what is left, as far as it needs more than is its by weight.
-    pub(super) fn take(&mut self, weight: u64, whole: Whole) {
+    pub(super) fn take(&mut self, weight: u64, whole: QuantumTotals) {
         let (among, others) = if self.hungry {
             (whole.hungry, whole.uses)
         } else {

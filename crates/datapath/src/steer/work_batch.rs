@@ -7,7 +7,7 @@ use polder_buffers::{Batch, Packet};
 /// from there to the bucket's home, and back to where it came from, always: emptied, perhaps, but
 /// never taken apart.
 #[derive(Debug)]
-pub struct Parcel {
+pub struct WorkBatch {
     /// Its place in the line.
     pub(crate) ticket: Ticket,
     /// Which line of the receiving worker.
@@ -24,7 +24,7 @@ pub struct Parcel {
     pub more: Vec<Packet>,
 }
 
-impl Parcel {
+impl WorkBatch {
     /// An empty one.
     pub fn new() -> Self {
         Self {
@@ -57,13 +57,13 @@ impl Parcel {
     }
 
     /// Packets in it.
-    #[expect(clippy::len_without_is_empty, reason = "an empty parcel is as good as a full one")]
+    #[expect(clippy::len_without_is_empty, reason = "an empty work is as good as a full one")]
     pub fn len(&self) -> usize {
         self.batch.len() + self.more.len()
     }
 }
 
-impl Default for Parcel {
+impl Default for WorkBatch {
     fn default() -> Self {
         Self::new()
     }

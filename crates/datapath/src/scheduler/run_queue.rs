@@ -4,9 +4,9 @@
 //! budget goes to the tail; who is drained is looked at again in the next cycle. A cycle ends when all had
 //! a turn, or with its bound in time; then the next one begins with those that had none.
 
-use super::law::{Law, MOST};
-use super::part::{Part, Whole};
-use super::standing::Standing;
+use super::budget::{BudgetController, MOST};
+use super::quantum::{Quantum, QuantumTotals};
+use super::sojourn::SojournLimit;
 use crate::port::Turn;
 use crate::units::Nanos;
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ pub const MOST_WEIGHT: u16 = 10_000;
 pub struct Options {
     /// `false`: a queue is drained before anything else runs, and nothing is left in a device.
     pub balance: bool,
-    /// Packets of every turn of a queue of ordinary weight, of others in proportion; by the law if `None`.
+    /// Packets of every turn of a queue of ordinary weight, of others in proportion; by the controller if `None`.
     pub budget: Option<u32>,
     /// The time in which every queue is to have had its turn.
     pub cycle: Nanos,
@@ -79,9 +79,9 @@ const FIRST: u32 = 1;
 struct Entry {
     weight: u64,
     control: bool,
-    law: Law,
+    budget: BudgetController,
     /// How long its turns are to take.
-    part: Part,
+    part: Quantum,
     /// Whether it stands in the line.
     waits: bool,
     closed: bool,
@@ -90,12 +90,12 @@ struct Entry {
     /// Since when it is not, if it was.
     freed: Option<Nanos>,
     /// How long packets wait for that.
-    standing: Standing,
+    sojourn_limit: SojournLimit,
 }
 
 /// The queues of one worker, in the order in which they have their turns.
 #[derive(Debug)]
-pub struct Line {
+pub struct RunQueue {
     options: Options,
     entries: Vec<Entry>,
     control: VecDeque<usize>,
@@ -116,7 +116,7 @@ pub struct Line {
     bound: u32,
 }
 
-impl Line {
+impl RunQueue {
     /// Without queues.
     pub fn new(options: Options) -> Self {
         Self {
@@ -142,17 +142,17 @@ impl Line {
     pub fn add(&mut self, weight: u16, control: bool) {
         let weight = u64::from(weight.max(1));
         self.weights += weight;
-        let law = Law::new(FIRST);
+        let budget = BudgetController::new(FIRST);
         self.entries.push(Entry {
             weight,
             control,
-            law,
-            part: Part::default(),
+            budget,
+            part: Quantum::default(),
             waits: false,
             closed: false,
             bound: None,
             freed: None,
-            standing: Standing::default(),
+            sojourn_limit: SojournLimit::default(),
         });
         let room = self.entries.len();
         self.control.reserve(room);
@@ -169,7 +169,7 @@ impl Line {
     /// Divides the cycle by weight, as if all had enough to do.
     fn divide(&mut self) {
         let (cycle, all) = (self.options.cycle, self.weights);
-        self.entries.iter_mut().for_each(|entry| entry.part = Part::of(cycle, entry.weight, all));
+        self.entries.iter_mut().for_each(|entry| entry.part = Quantum::of(cycle, entry.weight, all));
     }
 
     /// Takes away the queues for which `keep` says no; the others move up. Called for each in turn.
@@ -197,16 +197,16 @@ impl Line {
         if !self.options.balance {
             return u32::MAX;
         }
-        self.fixed_budget(index).unwrap_or_else(|| self.entries[index].law.packets())
+        self.fixed_budget(index).unwrap_or_else(|| self.entries[index].budget.packets())
     }
 
-    /// The budget of a queue's turns, if it is not by the law.
+    /// The budget of a queue's turns, if it is not by the controller.
     pub fn fixed_budget(&self, index: usize) -> Option<u32> {
         let packets = u64::from(self.options.budget?) * self.entries[index].weight / u64::from(WEIGHT);
         Some(u32::try_from(packets).unwrap_or(MOST).clamp(1, MOST))
     }
 
-    /// The largest budget of a queue by the law, or the fixed one.
+    /// The largest budget of a queue by the controller, or the fixed one.
     pub fn largest_budget(&self) -> u32 {
         let open = (0..self.entries.len()).filter(|&index| !self.entries[index].closed);
         open.map(|index| self.budget(index)).max().unwrap_or(0)
@@ -214,13 +214,14 @@ impl Line {
 
     /// How many packets of a queue are worth that time, by what its turns have cost.
     pub fn worth(&self, index: usize, time: Nanos) -> u32 {
-        self.entries[index].law.worth(time, self.time(index))
+        self.entries[index].budget.worth(time, self.time(index))
     }
 
     /// What so many packets of a queue take, by what its turns have cost.
     pub fn expected(&self, index: usize, packets: u32) -> Nanos {
         let entry = &self.entries[index];
-        let by_law = entry.part.time().0.saturating_mul(u64::from(packets)) / u64::from(entry.law.packets());
+        let by_law =
+            entry.part.time().0.saturating_mul(u64::from(packets)) / u64::from(entry.budget.packets());
         Nanos(by_law).max(entry.part.cost(packets))
     }
 
@@ -238,7 +239,8 @@ impl Line {
     fn look(&mut self, now: Nanos) {
         let passed = now.since(self.looked);
         self.looked = now;
-        let mut whole = Whole { cycle: self.options.cycle, weights: self.weights, ..Whole::default() };
+        let mut whole =
+            QuantumTotals { cycle: self.options.cycle, weights: self.weights, ..QuantumTotals::default() };
         for entry in &mut self.entries {
             entry.part.close(entry.weight, passed, entry.waits, &mut whole);
         }
@@ -291,8 +293,9 @@ impl Line {
         };
         self.bound -= u32::from(entry.bound.is_some()).min(self.bound);
         // What comes from now on is served at once.
-        let discard =
-            entry.bound.is_some() && wanted.is_some_and(|wanted| wanted > 0) && entry.standing.is_due(now);
+        let discard = entry.bound.is_some()
+            && wanted.is_some_and(|wanted| wanted > 0)
+            && entry.sojourn_limit.is_due(now);
         let freed = entry.freed.take_if(|since| now.since(*since) >= FREE).is_some();
         Some(Grant { index, packets, discard, bound: entry.bound.is_some(), freed })
     }
@@ -309,7 +312,7 @@ impl Line {
         let (time, expected) = (self.time(grant.index), self.expected(grant.index, packets));
         let entry = &mut self.entries[grant.index];
         if let Some(took) = took {
-            entry.law.learn(packets.min(MOST), took, time);
+            entry.budget.learn(packets.min(MOST), took, time);
         }
         let took = took.unwrap_or(expected);
         if self.options.balance {
@@ -324,13 +327,13 @@ impl Line {
         }
         // What keeps a bound queue from more is not its time.
         entry.part.used(packets, took, turn == Turn::OutOfBudget && entry.bound.is_none());
-        let discarded = entry.standing.discards();
+        let discarded = entry.sojourn_limit.discards();
         if entry.bound.is_some() {
-            entry.standing.turn(now, turn == Turn::Drained && !holds_back);
+            entry.sojourn_limit.turn(now, turn == Turn::Drained && !holds_back);
         } else {
-            entry.standing = Standing::default();
+            entry.sojourn_limit = SojournLimit::default();
         }
-        let relents = discarded && !entry.standing.discards();
+        let relents = discarded && !entry.sojourn_limit.discards();
         match turn {
             Turn::Closed => entry.closed = true,
             Turn::OutOfBudget if entry.bound.is_none() => {

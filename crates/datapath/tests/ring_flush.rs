@@ -1,7 +1,7 @@
 //! A core under overload in virtual time: a worker with requests, and the kernel's thread that receives for it
 //! only while it sleeps.
 
-use polder_datapath::receive::{Ageing, Emptying, POLL, WIRE, frames};
+use polder_datapath::scheduler::{Ageing, POLL, RingFlush, WIRE, frames};
 use polder_datapath::units::Nanos;
 use std::collections::VecDeque;
 
@@ -55,14 +55,14 @@ impl Wire {
 
 /// Empties the wire; when that has ended.
 fn empty(wire: &mut Wire, mut now: u64, core: Core, ageing: &mut Ageing) -> u64 {
-    let (mut emptying, mut nap) = (Emptying::default(), Some(Emptying::FIRST));
+    let (mut flushing, mut nap) = (RingFlush::default(), Some(RingFlush::FIRST));
     while let Some(long) = nap {
         let gone = wire.lose(now + SWITCHING / 4, now + long.0, core);
         now += long.0 + SWITCHING / 4;
         ageing.came(gone);
-        nap = emptying.next(gone, Nanos(gone * core.taking), long);
+        nap = flushing.next(gone, Nanos(gone * core.taking), long);
     }
-    ageing.emptied(emptying);
+    ageing.emptied(flushing);
     now
 }
 
@@ -133,24 +133,24 @@ fn what_is_young_is_not_thrown_away() {
 
 #[test]
 fn emptying_ends() {
-    let (idle, busy, nap) = (Nanos(5_000), Nanos(35_000), Emptying::FIRST);
-    assert!(Emptying::default().next(u64::from(WIRE), busy, nap).is_none(), "all that was there is gone");
-    assert!(Emptying::default().next(40, idle, nap).is_none(), "there was nothing more");
-    let mut emptying = Emptying::default();
-    let naps = (0..100).take_while(|_| emptying.next(20, busy, nap).is_some()).count();
+    let (idle, busy, nap) = (Nanos(5_000), Nanos(35_000), RingFlush::FIRST);
+    assert!(RingFlush::default().next(u64::from(WIRE), busy, nap).is_none(), "all that was there is gone");
+    assert!(RingFlush::default().next(40, idle, nap).is_none(), "there was nothing more");
+    let mut flushing = RingFlush::default();
+    let naps = (0..100).take_while(|_| flushing.next(20, busy, nap).is_some()).count();
     assert_eq!(naps, 7, "and an eighth");
     // Who could not empty it tries again as soon as is asked, and so does who found it full.
     let mut ageing = Ageing::default();
     ageing.came(5_000);
-    ageing.emptied(emptying);
+    ageing.emptied(flushing);
     assert!(ageing.is_old());
-    let mut full = Emptying::default();
+    let mut full = RingFlush::default();
     assert!(full.next(300, busy, nap).is_none());
     ageing.came(5_000);
     ageing.emptied(full);
     assert!(ageing.is_old());
     // Hardly anything in it: it is left as it is, and not for ever.
-    let mut little = Emptying::default();
+    let mut little = RingFlush::default();
     assert!(little.next(1, idle, nap).is_none());
     ageing.came(5_000);
     ageing.emptied(little);

@@ -15,7 +15,7 @@ const SAVED: u64 = 1_000_000;
 /// stays away until half a millisecond of running has been earned, or for five milliseconds. What is earned
 /// while there is nothing to do is lost, but for a millisecond's worth.
 #[derive(Clone, Copy, Debug)]
-pub struct Allowance {
+pub struct CpuTokenBucket {
     permille: u64,
     /// What was earned and not spent, in thousandths of nanoseconds.
     saved: i64,
@@ -23,7 +23,7 @@ pub struct Allowance {
     last: Option<(Nanos, Nanos)>,
 }
 
-impl Allowance {
+impl CpuTokenBucket {
     /// So many thousandths of a core.
     pub fn new(permille: u16) -> Self {
         Self { permille: u64::from(permille.clamp(1, 1000)), saved: 0, last: None }

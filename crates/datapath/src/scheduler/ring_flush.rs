@@ -1,4 +1,4 @@
-//! Emptying a device whose packets have waited for too long: how often, for how long, and how few frames are posted
+//! Flushing a device whose packets have waited for too long: how often, for how long, and how few frames are posted
 //! meanwhile.
 //!
 //! Where the kernel's thread receives, what a device has can only be thrown away by that thread, while the worker
@@ -34,13 +34,13 @@ pub fn frames(worth: u32) -> u32 {
 /// All that was in the device when it began is to go, however slow the core is: that is the oldest of all. What comes
 /// meanwhile is not chased.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Emptying {
+pub struct RingFlush {
     naps: u32,
     gone: u64,
     is_cut: bool,
 }
 
-impl Emptying {
+impl RingFlush {
     /// The first nap, in which the kernel's thread begins.
     pub const FIRST: Nanos = Nanos(40_000);
 
@@ -85,7 +85,7 @@ impl Ageing {
     }
 
     /// It was emptied, like that; [`came`](Self::came) has been told of what went.
-    pub fn emptied(&mut self, how: Emptying) {
+    pub fn emptied(&mut self, how: RingFlush) {
         let came = core::mem::take(&mut self.came);
         let again = core::mem::replace(&mut self.again, true);
         let is_full = !again || how.is_cut || how.gone >= u64::from(WIRE);

@@ -16,14 +16,14 @@ const FRESH: Nanos = Nanos(DELAY.0 * 3 / 4);
 
 /// The wait in one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct SojournLimit {
     /// Since when the device was never found empty.
     since: Option<Nanos>,
     /// When it was last emptied by throwing away.
     discarded: Option<Nanos>,
 }
 
-impl Standing {
+impl SojournLimit {
     /// Takes note of a turn that ended at `now`, and whether it left nothing behind.
     pub fn turn(&mut self, now: Nanos, drained: bool) {
         let fresh = self.discarded.is_some_and(|at| now.since(at) < FRESH);

@@ -1,27 +1,27 @@
-//! The order restoration point: parcels leave in the order of their tickets (E8).
+//! The order reordering point: work batches leave in the order of their tickets (E8).
 //!
-//! In: parcels as workers finish them. Out: the same, in order, to whoever seals and sends them.
-//! Exits: `LateAfterRestore`. Cost: a few instructions a parcel; nothing while no bucket is spread.
+//! In: work batches as workers finish them. Out: the same, in order, to whoever sequences and sends them.
+//! Exits: `LateAfterReorder`. Cost: a few instructions a work batch; nothing while no bucket is spread.
 //!
 //! A packet whose bucket is not spread never comes here: its worker keeps the order that it has. For
 //! the others the worker that is the bucket's home keeps a window for each line of each receiving
 //! worker. What holds:
 //!
-//! 1. A parcel goes on when every earlier ticket of its line has been redeemed, whatever was left of
+//! 1. A work batch goes on when every earlier ticket of its line has been redeemed, whatever was left of
 //!    the packets. Nobody waits for a packet, so no drop leaves a hole.
 //! 2. When a ticket is missing for too long while others wait behind it, the line moves on, and what
 //!    comes later is dropped. It never leaves out of order.
-//! 3. Everything that depends on order ([`seal`](crate::seal), queues) comes later; everything
+//! 3. Everything that depends on order ([`sequence`](crate::sequence), queues) comes later; everything
 //!    before may run on any worker.
 
-use crate::steer::{Gates, Parcel, WINDOW};
+use crate::steer::{Gates, WINDOW, WorkBatch};
 use crate::units::Nanos;
 use polder_buffers::reorder::ReorderBuffer;
 use std::sync::Arc;
 
 /// The lines of all buckets whose home is one worker.
 #[derive(Debug)]
-pub struct Restorer {
+pub struct Reorderer {
     rows: Box<[Row]>,
     patience: [Nanos; 2],
 }
@@ -30,23 +30,23 @@ pub struct Restorer {
 const MANY: u32 = WINDOW / 2;
 
 /// How long a line waits for a ticket that is missing.
-fn patience(reorder_buffer: &ReorderBuffer<Box<Parcel>>, [short, long]: [Nanos; 2]) -> Nanos {
+fn patience(reorder_buffer: &ReorderBuffer<Box<WorkBatch>>, [short, long]: [Nanos; 2]) -> Nanos {
     if reorder_buffer.waiting() >= MANY { short } else { long }
 }
 
 /// The lines of one receiving worker.
 #[derive(Debug)]
 struct Row {
-    reorder_buffers: Box<[ReorderBuffer<Box<Parcel>>]>,
+    reorder_buffers: Box<[ReorderBuffer<Box<WorkBatch>>]>,
     /// Packets of that worker's hashed buckets that this one has sent, ever.
     sent: u64,
-    /// Lines whose next parcel has to wait until more of those have been sent.
+    /// Lines whose next work batch has to wait until more of those have been sent.
     fenced: u32,
     /// Lines whose next ticket is missing while others wait.
     gaps: u32,
 }
 
-impl Restorer {
+impl Reorderer {
     /// Lines for the receiving workers with these cursors. What is missing for longer than `patience`
     /// is given up: the first when many wait behind it, the second when only few do.
     pub fn new(gates: &[Gates], patience: [Nanos; 2]) -> Self {
@@ -59,20 +59,20 @@ impl Restorer {
         Self { rows: gates.iter().map(row).collect(), patience }
     }
 
-    /// Lines a parcel up, and lets go of all whose turn it is.
+    /// Lines a work batch up, and lets go of all whose turn it is.
     ///
     /// # Errors
-    /// The parcel itself when its turn is over.
+    /// The work batch itself when its turn is over.
     #[inline]
     pub fn redeem(
         &mut self,
-        parcel: Box<Parcel>,
+        work: Box<WorkBatch>,
         now: Nanos,
-        go: impl FnMut(Box<Parcel>),
-    ) -> Result<(), Box<Parcel>> {
-        let (ticket, lane) = (parcel.ticket, usize::from(parcel.lane));
-        let row = &mut self.rows[usize::from(parcel.from)];
-        row.reorder_buffers[lane].redeem(ticket, parcel, now.0)?;
+        go: impl FnMut(Box<WorkBatch>),
+    ) -> Result<(), Box<WorkBatch>> {
+        let (ticket, lane) = (work.ticket, usize::from(work.lane));
+        let row = &mut self.rows[usize::from(work.from)];
+        row.reorder_buffers[lane].redeem(ticket, work, now.0)?;
         row.let_go(lane, now, go);
         Ok(())
     }
@@ -80,7 +80,7 @@ impl Restorer {
     /// So many more packets of `from`'s hashed buckets have been sent: what had to wait for them
     /// does so no longer.
     #[inline]
-    pub fn sent(&mut self, from: usize, packets: u64, now: Nanos, mut go: impl FnMut(Box<Parcel>)) {
+    pub fn sent(&mut self, from: usize, packets: u64, now: Nanos, mut go: impl FnMut(Box<WorkBatch>)) {
         let row = &mut self.rows[from];
         row.sent += packets;
         let mut fenced = row.fenced;
@@ -95,7 +95,7 @@ impl Restorer {
     ///
     /// Cost: a look at one word for each receiving worker, unless something is missing.
     #[inline]
-    pub fn expire(&mut self, now: Nanos, mut go: impl FnMut(Box<Parcel>)) -> u32 {
+    pub fn expire(&mut self, now: Nanos, mut go: impl FnMut(Box<WorkBatch>)) -> u32 {
         let mut expired = 0;
         for row in &mut self.rows {
             if row.gaps != 0 {
@@ -114,13 +114,13 @@ impl Restorer {
         rows.flat_map(|row| row.reorder_buffers.iter().filter_map(deadline)).min()
     }
 
-    /// Parcels that wait for their turn.
+    /// Work batches that wait for their turn.
     pub fn waiting(&self) -> u32 {
         self.rows.iter().flat_map(|row| row.reorder_buffers.iter()).map(ReorderBuffer::waiting).sum()
     }
 
     /// Takes out all that waits, in order, for a worker that ends.
-    pub fn clear(&mut self, mut go: impl FnMut(Box<Parcel>)) {
+    pub fn clear(&mut self, mut go: impl FnMut(Box<WorkBatch>)) {
         for reorder_buffer in self.rows.iter_mut().flat_map(|row| row.reorder_buffers.iter_mut()) {
             reorder_buffer.clear().for_each(&mut go);
             reorder_buffer.publish();
@@ -130,17 +130,17 @@ impl Restorer {
 
 impl Row {
     #[inline]
-    fn let_go(&mut self, lane: usize, now: Nanos, mut go: impl FnMut(Box<Parcel>)) {
+    fn let_go(&mut self, lane: usize, now: Nanos, mut go: impl FnMut(Box<WorkBatch>)) {
         let reorder_buffer = &mut self.reorder_buffers[lane];
         let (bit, mut passed) = (1 << lane, false);
         self.fenced &= !bit;
-        while let Some(parcel) = reorder_buffer.front() {
-            if parcel.after > self.sent {
+        while let Some(work) = reorder_buffer.front() {
+            if work.after > self.sent {
                 self.fenced |= bit;
                 break;
             }
-            if let Some(parcel) = reorder_buffer.pass(now.0) {
-                go(parcel);
+            if let Some(work) = reorder_buffer.pass(now.0) {
+                go(work);
                 passed = true;
             }
         }
@@ -154,7 +154,7 @@ impl Row {
     }
 
     #[cold]
-    fn expire(&mut self, now: Nanos, patiences: [Nanos; 2], mut go: impl FnMut(Box<Parcel>)) -> u32 {
+    fn expire(&mut self, now: Nanos, patiences: [Nanos; 2], mut go: impl FnMut(Box<WorkBatch>)) -> u32 {
         let (mut expired, mut gaps) = (0, self.gaps);
         while gaps != 0 {
             let lane = gaps.trailing_zeros() as usize;
@@ -178,81 +178,81 @@ mod tests {
     const SHORT: Nanos = Nanos::from_millis(5);
     const PATIENCE: Nanos = Nanos::from_millis(20);
 
-    fn restorer() -> Restorer {
+    fn reorderer() -> Reorderer {
         let gates = (0..2).map(|_| (0..4).map(|_| Arc::new(ReorderCursor::new())).collect());
-        Restorer::new(&gates.collect::<Vec<Gates>>(), [SHORT, PATIENCE])
+        Reorderer::new(&gates.collect::<Vec<Gates>>(), [SHORT, PATIENCE])
     }
 
-    /// An empty parcel: a ticket is redeemed also when nothing is left.
-    fn parcel(from: u16, lane: u16, number: u32, after: u64) -> Box<Parcel> {
-        let mut parcel = Parcel::new();
-        (parcel.from, parcel.lane, parcel.after) = (from, lane, after);
-        parcel.ticket = Ticket { generation: 1, number };
-        Box::new(parcel)
+    /// An empty work batch: a ticket is redeemed also when nothing is left.
+    fn work(from: u16, lane: u16, number: u32, after: u64) -> Box<WorkBatch> {
+        let mut work = WorkBatch::new();
+        (work.from, work.lane, work.after) = (from, lane, after);
+        work.ticket = Ticket { generation: 1, number };
+        Box::new(work)
     }
 
     /// Redeems at this time; what leaves then, and whether it was in time.
-    fn redeem(restorer: &mut Restorer, parcel: Box<Parcel>, now: Nanos) -> (Vec<(u16, u32)>, bool) {
+    fn redeem(reorderer: &mut Reorderer, work: Box<WorkBatch>, now: Nanos) -> (Vec<(u16, u32)>, bool) {
         let mut left = Vec::new();
-        let redeemed = restorer.redeem(parcel, now, |parcel| left.push((parcel.lane, parcel.ticket.number)));
+        let redeemed = reorderer.redeem(work, now, |work| left.push((work.lane, work.ticket.number)));
         (left, redeemed.is_ok())
     }
 
     #[test]
     fn a_slow_parcel_delays_its_own_line_alone() {
-        let (mut restorer, now) = (restorer(), Nanos(1));
-        assert_eq!(redeem(&mut restorer, parcel(0, 1, 1, 0), now), (vec![], true));
-        assert_eq!(redeem(&mut restorer, parcel(0, 2, 0, 0), now), (vec![(2, 0)], true));
-        assert_eq!(redeem(&mut restorer, parcel(1, 1, 0, 0), now), (vec![(1, 0)], true));
-        assert_eq!(redeem(&mut restorer, parcel(0, 1, 0, 0), now), (vec![(1, 0), (1, 1)], true));
-        assert_eq!((restorer.waiting(), restorer.next_deadline()), (0, None));
+        let (mut reorderer, now) = (reorderer(), Nanos(1));
+        assert_eq!(redeem(&mut reorderer, work(0, 1, 1, 0), now), (vec![], true));
+        assert_eq!(redeem(&mut reorderer, work(0, 2, 0, 0), now), (vec![(2, 0)], true));
+        assert_eq!(redeem(&mut reorderer, work(1, 1, 0, 0), now), (vec![(1, 0)], true));
+        assert_eq!(redeem(&mut reorderer, work(0, 1, 0, 0), now), (vec![(1, 0), (1, 1)], true));
+        assert_eq!((reorderer.waiting(), reorderer.next_deadline()), (0, None));
     }
 
     #[test]
     fn what_is_missing_too_long_is_given_up_and_late() {
-        let (mut restorer, now) = (restorer(), Nanos(7));
-        redeem(&mut restorer, parcel(0, 3, 2, 0), now);
+        let (mut reorderer, now) = (reorderer(), Nanos(7));
+        redeem(&mut reorderer, work(0, 3, 2, 0), now);
         let deadline = now + PATIENCE;
-        assert_eq!(restorer.next_deadline(), Some(deadline));
+        assert_eq!(reorderer.next_deadline(), Some(deadline));
         let mut left = Vec::new();
-        assert_eq!(restorer.expire(Nanos(deadline.0 - 1), |parcel| left.push(parcel.ticket.number)), 0);
-        assert_eq!(restorer.expire(deadline, |parcel| left.push(parcel.ticket.number)), 2);
-        assert_eq!((left, restorer.next_deadline()), (vec![2], None));
+        assert_eq!(reorderer.expire(Nanos(deadline.0 - 1), |work| left.push(work.ticket.number)), 0);
+        assert_eq!(reorderer.expire(deadline, |work| left.push(work.ticket.number)), 2);
+        assert_eq!((left, reorderer.next_deadline()), (vec![2], None));
         for number in [1, 0] {
-            assert_eq!(redeem(&mut restorer, parcel(0, 3, number, 0), deadline), (vec![], false));
+            assert_eq!(redeem(&mut reorderer, work(0, 3, number, 0), deadline), (vec![], false));
         }
-        assert_eq!(redeem(&mut restorer, parcel(0, 3, 3, 0), deadline), (vec![(3, 3)], true));
+        assert_eq!(redeem(&mut reorderer, work(0, 3, 3, 0), deadline), (vec![(3, 3)], true));
     }
 
     #[test]
     fn a_line_opens_when_what_was_hashed_before_has_been_sent() {
-        let (mut restorer, now) = (restorer(), Nanos(1));
+        let (mut reorderer, now) = (reorderer(), Nanos(1));
         let mut left = Vec::new();
-        restorer.sent(0, 9, now, |_| {});
+        reorderer.sent(0, 9, now, |_| {});
         for number in 0..2 {
-            assert_eq!(redeem(&mut restorer, parcel(0, 0, number, 12), now), (vec![], true));
+            assert_eq!(redeem(&mut reorderer, work(0, 0, number, 12), now), (vec![], true));
         }
-        restorer.sent(0, 2, now, |parcel| left.push(parcel.ticket.number));
-        restorer.sent(1, 2, now, |parcel| left.push(parcel.ticket.number));
+        reorderer.sent(0, 2, now, |work| left.push(work.ticket.number));
+        reorderer.sent(1, 2, now, |work| left.push(work.ticket.number));
         assert_eq!(left, [], "eleven of twelve, and two of somebody else");
-        assert_eq!(restorer.expire(now + PATIENCE, |_| {}), 0, "nothing is missing");
-        restorer.sent(0, 1, now, |parcel| left.push(parcel.ticket.number));
+        assert_eq!(reorderer.expire(now + PATIENCE, |_| {}), 0, "nothing is missing");
+        reorderer.sent(0, 1, now, |work| left.push(work.ticket.number));
         assert_eq!(left, [0, 1]);
     }
 
     /// Waiting costs nothing but time while tickets are left; when they get scarce, packets would be lost for it.
     #[test]
     fn patience_ends_sooner_when_many_wait() {
-        let (mut restorer, now) = (restorer(), Nanos(7));
+        let (mut reorderer, now) = (reorderer(), Nanos(7));
         for number in 1..MANY {
-            redeem(&mut restorer, parcel(0, 1, number, 0), now);
+            redeem(&mut reorderer, work(0, 1, number, 0), now);
         }
-        assert_eq!(restorer.next_deadline(), Some(now + PATIENCE));
-        assert_eq!(restorer.expire(now + SHORT, |_| {}), 0);
-        redeem(&mut restorer, parcel(0, 1, MANY, 0), now + SHORT);
-        assert_eq!(restorer.next_deadline(), Some(now + SHORT));
+        assert_eq!(reorderer.next_deadline(), Some(now + PATIENCE));
+        assert_eq!(reorderer.expire(now + SHORT, |_| {}), 0);
+        redeem(&mut reorderer, work(0, 1, MANY, 0), now + SHORT);
+        assert_eq!(reorderer.next_deadline(), Some(now + SHORT));
         let mut left = 0;
-        assert_eq!(restorer.expire(now + SHORT, |_| left += 1), 1);
-        assert_eq!((left, restorer.waiting()), (MANY, 0));
+        assert_eq!(reorderer.expire(now + SHORT, |_| left += 1), 1);
+        assert_eq!((left, reorderer.waiting()), (MANY, 0));
     }
 }

@@ -1,18 +1,18 @@
 //! Workers that share their work: the rings between them, and what each does with what it finds.
 //!
 //! In: received batches of ports that are steered, and whatever other workers bring. Out: batches to
-//! [`Stages`]. Exits: `NoCore`, `LateAfterRestore`. Source: E2, E8; `docs/adr/0007-order.md`.
+//! [`Stages`]. Exits: `NoCore`, `LateAfterReorder`. Source: E2, E8; `docs/adr/0007-order.md`.
 //!
-//! A worker calls [`define`](Crew::define) for what it receives, [`collect`](Crew::collect) once a
-//! round, and [`help`](Crew::help) when it has found nothing else. Then it rings whoever
-//! [`take_wakes`](Crew::take_wakes) names. Nothing here blocks, and nobody waits for another worker,
+//! A worker calls [`define`](WorkerGroup::define) for what it receives, [`collect`](WorkerGroup::collect) once a
+//! round, and [`help`](WorkerGroup::help) when it has found nothing else. Then it rings whoever
+//! [`take_wakes`](WorkerGroup::take_wakes) names. Nothing here blocks, and nobody waits for another worker,
 //! except for the home of a bucket.
 
 use crate::counters::{OrderCounters, WorkerCounters};
 use crate::drops::DropReason;
-use crate::restore::Restorer;
+use crate::reorder::Reorderer;
 use crate::steer::{
-    Board, Definer, Gates, Hasher, LANES, LoadMeter, Loads, Marks, Order, PARCELS, Parcel, WorkerLoad,
+    Board, Definer, Gates, Hasher, LANES, LoadMeter, Loads, Marks, Order, WORK_BATCHES, WorkBatch, WorkerLoad,
 };
 use crate::units::Nanos;
 use polder_buffers::reorder::ReorderCursor;
@@ -25,10 +25,10 @@ use std::sync::Arc;
 pub trait Stages {
     /// All stages; the batch is empty afterwards.
     fn process(&mut self, batch: &mut Batch);
-    /// The stages before restoration: the parcel's packets become what is left of them.
-    fn work(&mut self, parcel: &mut Parcel);
-    /// The stages behind restoration; the parcel is empty afterwards.
-    fn leave(&mut self, parcel: &mut Parcel);
+    /// The stages before reordering: the work batch's packets become what is left of them.
+    fn work(&mut self, work: &mut WorkBatch);
+    /// The stages behind reordering; the work batch is empty afterwards.
+    fn leave(&mut self, work: &mut WorkBatch);
     /// Drops all packets for that reason.
     fn discard(&mut self, batch: &mut Batch, reason: DropReason);
     /// Begins something that may be timed: the time, if it is.
@@ -37,9 +37,9 @@ pub trait Stages {
     fn since(&mut self, start: Nanos) -> Nanos;
 }
 
-/// What all workers of a crew agree on.
+/// What all workers of a worker group agree on.
 #[derive(Clone, Debug)]
-pub struct CrewOptions {
+pub struct WorkerGroupOptions {
     /// How flows are hashed.
     pub hasher: Hasher,
     /// When buckets are spread.
@@ -51,29 +51,29 @@ pub struct CrewOptions {
     pub ring: usize,
     /// Whether order is restored. Without it packets leave as soon as somebody is done with them, by
     /// whoever that is.
-    pub restoration: bool,
+    pub reordering: bool,
 }
 
-impl CrewOptions {
+impl WorkerGroupOptions {
     /// What is right for most: see [`Marks`]; 5 ms when tickets get scarce, and 20 ms when nothing but this
     /// line waits, for a scheduler takes a worker's core away for a few; rings of 2048 packets between two workers,
     /// shorter ones between more, but 512.
     pub fn new(hasher: Hasher, workers: usize) -> Self {
         let patience = [5, 20].map(Nanos::from_millis);
         let ring = (4096 / workers.max(1)).clamp(512, 2048);
-        Self { hasher, marks: Marks::default(), patience, ring, restoration: true }
+        Self { hasher, marks: Marks::default(), patience, ring, reordering: true }
     }
 }
 
 /// One worker's share.
 #[derive(Debug)]
-pub struct Crew {
+pub struct WorkerGroup {
     me: usize,
     hasher: Hasher,
     interval: Nanos,
-    restoration: bool,
+    reordering: bool,
     definer: Definer,
-    restorer: Restorer,
+    reorderer: Reorderer,
     /// By number; that of the worker itself has rings that stay empty.
     peers: Vec<Peer>,
     loads: Loads,
@@ -91,36 +91,36 @@ pub struct Crew {
 pub struct Wakes {
     /// Workers that have been brought something, by bit.
     pub brought: u64,
-    /// So many more, whoever sleeps: parcels wait for them.
+    /// So many more, whoever sleeps: work batches wait for them.
     pub helpers: usize,
 }
 
 /// What goes between this worker and another.
 #[derive(Debug)]
 struct Peer {
-    offers: WorkConsumer<Parcel>,
+    offers: WorkConsumer<WorkBatch>,
     steered_to: Producer<Packet>,
     steered_from: Consumer<Packet>,
-    redeemed_to: Producer<Box<Parcel>>,
-    redeemed_from: Consumer<Box<Parcel>>,
-    returned_to: Producer<Box<Parcel>>,
-    returned_from: Consumer<Box<Parcel>>,
+    redeemed_to: Producer<Box<WorkBatch>>,
+    redeemed_from: Consumer<Box<WorkBatch>>,
+    returned_to: Producer<Box<WorkBatch>>,
+    returned_from: Consumer<Box<WorkBatch>>,
 }
 
 /// The shares of `workers` workers, by number.
 ///
 /// # Panics
 /// When `workers` is 0 or more than [`MOST_WORKERS`](crate::steer::MOST_WORKERS).
-pub fn crew(workers: usize, options: &CrewOptions) -> Vec<Crew> {
+pub fn worker_group(workers: usize, options: &WorkerGroupOptions) -> Vec<WorkerGroup> {
     let gates = (0..workers).map(|_| (0..LANES).map(|_| Arc::new(ReorderCursor::new())).collect());
     let gates = gates.collect::<Vec<Gates>>();
     let loads = (0..workers).map(|_| WorkerLoad::default()).collect::<Loads>();
     let (producers, consumers): (Vec<_>, Vec<_>) =
-        (0..workers).map(|_| work_queue::channel::<Parcel>(PARCELS)).unzip();
+        (0..workers).map(|_| work_queue::channel::<WorkBatch>(WORK_BATCHES)).unzip();
     let mut steered = Square::new(workers, options.ring);
-    // As many as there are parcels at all, and as one worker has: a push never finds them full.
-    let mut redeemed = Square::new(workers, workers * PARCELS);
-    let mut returned = Square::new(workers, PARCELS);
+    // As many as there are work batches at all, and as one worker has: a push never finds them full.
+    let mut redeemed = Square::new(workers, workers * WORK_BATCHES);
+    let mut returned = Square::new(workers, WORK_BATCHES);
     let share = |(me, producer)| {
         let board = Arc::new(Board::new(Arc::clone(&loads)));
         let peer = |other: usize| Peer {
@@ -132,13 +132,13 @@ pub fn crew(workers: usize, options: &CrewOptions) -> Vec<Crew> {
             returned_to: returned.to(me, other),
             returned_from: returned.from(me, other),
         };
-        Crew {
+        WorkerGroup {
             me,
             hasher: options.hasher.clone(),
             interval: options.marks.interval,
-            restoration: options.restoration,
+            reordering: options.reordering,
             definer: Definer::new((me, workers), options.marks, producer, &gates[me], Arc::clone(&board)),
-            restorer: Restorer::new(&gates, options.patience),
+            reorderer: Reorderer::new(&gates, options.patience),
             peers: (0..workers).map(peer).collect(),
             loads: Arc::clone(&loads),
             meter: LoadMeter::default(),
@@ -180,7 +180,7 @@ impl<T: Send> Square<T> {
     }
 }
 
-impl Crew {
+impl WorkerGroup {
     /// Counts in the counters of a worker.
     pub fn count_in(&mut self, counters: &Arc<WorkerCounters>) {
         self.counters = Arc::clone(counters);
@@ -221,7 +221,7 @@ impl Crew {
         self.meter.sleeps(now, &self.loads[self.me]);
     }
 
-    /// Takes what a port delivered: hashed packets go to their workers, parcels to whoever is idle.
+    /// Takes what a port delivered: hashed packets go to their workers, work batches to whoever is idle.
     /// [`share`](Self::share) is to follow, when those have been woken.
     ///
     /// `has_more`: the batch ended because its room or its budget did. What is dear has small budgets, so
@@ -272,8 +272,8 @@ impl Crew {
 
     /// Does the worker's own share of what has been offered.
     ///
-    /// A batch that left nothing behind says that the worker has time: it keeps the parcels. While more
-    /// parcels wait than others are about to take, it does some itself, and receives nothing meanwhile;
+    /// A batch that left nothing behind says that the worker has time: it keeps the work batches. While more
+    /// work batches wait than others are about to take, it does some itself, and receives nothing meanwhile;
     /// so excess stays in the device, where it costs nothing (B3).
     pub fn share(&mut self, now: Nanos, stages: &mut impl Stages) {
         for _ in self.theirs()..self.definer.waiting() {
@@ -284,7 +284,7 @@ impl Crew {
         }
     }
 
-    /// Parcels that are left to others: for each of them one, and one to go on with while this worker
+    /// Work batches that are left to others: for each of them one, and one to go on with while this worker
     /// does its own.
     fn theirs(&self) -> usize {
         if self.has_more { 2 * (self.peers.len() - 1) } else { 0 }
@@ -299,17 +299,17 @@ impl Crew {
                 continue;
             }
             let definer = &mut self.definer;
-            self.peers[other].returned_from.pop_all(PARCELS, |parcel| definer.take_back(parcel));
+            self.peers[other].returned_from.pop_all(WORK_BATCHES, |work| definer.take_back(work));
             busy |= self.take_steered(other, now, stages);
         }
         busy |= self.take_redeemed(now, stages);
-        let mut desk = Desk::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
-        let expired = self.restorer.expire(now, |parcel| desk.let_go(parcel));
+        let mut desk = WorkerStages::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
+        let expired = self.reorderer.expire(now, |work| desk.let_go(work));
         self.counters.order.expired.add(u64::from(expired));
         busy
     }
 
-    /// Takes a parcel, if one is to be had. Says whether it was.
+    /// Takes a work batch, if one is to be had. Says whether it was.
     pub fn help(&mut self, now: Nanos, stages: &mut impl Stages) -> bool {
         let workers = self.peers.len();
         (self.me..self.me + workers).any(|other| self.pull(other % workers, now, stages))
@@ -330,7 +330,7 @@ impl Crew {
 
     /// When [`collect`](Self::collect) is to be called, if nothing happens before.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        [self.restorer.next_deadline(), self.definer.next_deadline()].into_iter().flatten().min()
+        [self.reorderer.next_deadline(), self.definer.next_deadline()].into_iter().flatten().min()
     }
 
     /// Offers all that was received; for a worker that receives no more.
@@ -340,8 +340,8 @@ impl Crew {
 
     /// Sends what waits for its turn, in order, without what is missing; for a worker that ends.
     pub fn close(&mut self, stages: &mut impl Stages) {
-        let mut desk = Desk::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
-        self.restorer.clear(|parcel| desk.let_go(parcel));
+        let mut desk = WorkerStages::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
+        self.reorderer.clear(|work| desk.let_go(work));
     }
 
     fn process(&mut self, batch: &mut Batch, stages: &mut impl Stages) {
@@ -374,44 +374,44 @@ impl Crew {
         let mut inbox = core::mem::take(&mut self.inbox);
         self.process(&mut inbox, stages);
         self.inbox = inbox;
-        let mut desk = Desk::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
-        self.restorer.sent(other, taken as u64, now, |parcel| desk.let_go(parcel));
+        let mut desk = WorkerStages::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
+        self.reorderer.sent(other, taken as u64, now, |work| desk.let_go(work));
         true
     }
 
-    /// Works on a parcel of `other`, which may be this worker.
+    /// Works on a work batch of `other`, which may be this worker.
     fn pull(&mut self, other: usize, now: Nanos, stages: &mut impl Stages) -> bool {
-        let Some(mut parcel) = self.peers[other].offers.take() else { return false };
-        let packets = parcel.len();
+        let Some(mut work) = self.peers[other].offers.take() else { return false };
+        let packets = work.len();
         self.meter.worked(packets);
         let counters = &self.counters.order;
         counters.pulled.add(packets as u64);
         counters.helped.add(u64::from(other != self.me));
         if other != self.me {
-            parcel.batch.fetch();
+            work.batch.fetch();
         }
         let start = stages.begin();
         if start.is_some() {
-            self.definer.sample(&parcel.batch);
+            self.definer.sample(&work.batch);
         }
-        stages.work(&mut parcel);
+        stages.work(&mut work);
         if let Some(start) = start {
             let time = stages.since(start);
             self.meter.timed(packets, time);
             self.definer.weigh(time);
         }
-        if self.restoration {
-            counters.redeemed.add(parcel.len() as u64);
+        if self.reordering {
+            counters.redeemed.add(work.len() as u64);
         } else {
             // The line moves on all the same.
-            stages.leave(&mut parcel);
+            stages.leave(&mut work);
         }
-        let home = usize::from(parcel.home);
+        let home = usize::from(work.home);
         if home == self.me {
-            self.line_up(parcel, now, stages);
+            self.line_up(work, now, stages);
         } else {
-            let pushed = self.peers[home].redeemed_to.push(parcel);
-            debug_assert!(pushed.is_ok(), "the ring holds every parcel that there is");
+            let pushed = self.peers[home].redeemed_to.push(work);
+            debug_assert!(pushed.is_ok(), "the ring holds every work that there is");
             self.wakes.brought |= 1 << home;
         }
         true
@@ -420,28 +420,28 @@ impl Crew {
     fn take_redeemed(&mut self, now: Nanos, stages: &mut impl Stages) -> bool {
         let mut busy = false;
         for other in 0..self.peers.len() {
-            while let Some(parcel) = self.peers[other].redeemed_from.pop() {
-                parcel.batch.fetch();
-                self.line_up(parcel, now, stages);
+            while let Some(work) = self.peers[other].redeemed_from.pop() {
+                work.batch.fetch();
+                self.line_up(work, now, stages);
                 busy = true;
             }
         }
         busy
     }
 
-    /// Redeems a parcel whose home this worker is.
+    /// Redeems a work batch whose home this worker is.
     #[inline]
-    fn line_up(&mut self, parcel: Box<Parcel>, now: Nanos, stages: &mut impl Stages) {
-        let mut desk = Desk::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
-        let redeemed = self.restorer.redeem(parcel, now, |parcel| desk.let_go(parcel));
+    fn line_up(&mut self, work: Box<WorkBatch>, now: Nanos, stages: &mut impl Stages) {
+        let mut desk = WorkerStages::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
+        let redeemed = self.reorderer.redeem(work, now, |work| desk.let_go(work));
         if let Err(late) = redeemed {
             desk.refuse(late);
         }
     }
 }
 
-/// What is done with parcels that have got through, or have not.
-struct Desk<'a, S> {
+/// What is done with work batches that have got through, or have not.
+struct WorkerStages<'a, S> {
     me: usize,
     peers: &'a mut [Peer],
     definer: &'a mut Definer,
@@ -449,7 +449,7 @@ struct Desk<'a, S> {
     stages: &'a mut S,
 }
 
-impl<'a, S: Stages> Desk<'a, S> {
+impl<'a, S: Stages> WorkerStages<'a, S> {
     #[inline]
     fn new(
         me: usize,
@@ -461,40 +461,40 @@ impl<'a, S: Stages> Desk<'a, S> {
         Self { me, peers, definer, counters: &counters.order, stages }
     }
 
-    /// The parcel's turn has come: its packets leave, and it goes back.
+    /// The work batch's turn has come: its packets leave, and it goes back.
     #[inline]
-    fn let_go(&mut self, mut parcel: Box<Parcel>) {
-        self.counters.restored.add(parcel.len() as u64);
-        self.stages.leave(&mut parcel);
-        self.send_back(parcel);
+    fn let_go(&mut self, mut work: Box<WorkBatch>) {
+        self.counters.restored.add(work.len() as u64);
+        self.stages.leave(&mut work);
+        self.send_back(work);
     }
 
-    /// The parcel's turn is over: its packets are dropped, and it goes back.
+    /// The work batch's turn is over: its packets are dropped, and it goes back.
     #[cold]
-    fn refuse(&mut self, mut parcel: Box<Parcel>) {
-        self.counters.restored.add(parcel.len() as u64);
-        self.stages.discard(&mut parcel.batch, DropReason::LateAfterRestore);
-        let Parcel { batch, more, .. } = &mut *parcel;
+    fn refuse(&mut self, mut work: Box<WorkBatch>) {
+        self.counters.restored.add(work.len() as u64);
+        self.stages.discard(&mut work.batch, DropReason::LateAfterReorder);
+        let WorkBatch { batch, more, .. } = &mut *work;
         let mut rest = more.drain(..);
         while rest.len() > 0 {
             rest.by_ref().take(BATCH).for_each(|packet| {
                 let pushed = batch.push(packet);
                 debug_assert!(pushed.is_ok(), "the batch was emptied");
             });
-            self.stages.discard(batch, DropReason::LateAfterRestore);
+            self.stages.discard(batch, DropReason::LateAfterReorder);
         }
         drop(rest);
-        self.send_back(parcel);
+        self.send_back(work);
     }
 
     #[inline]
-    fn send_back(&mut self, parcel: Box<Parcel>) {
-        let from = usize::from(parcel.from);
+    fn send_back(&mut self, work: Box<WorkBatch>) {
+        let from = usize::from(work.from);
         if from == self.me {
-            self.definer.take_back(parcel);
+            self.definer.take_back(work);
         } else {
-            let pushed = self.peers[from].returned_to.push(parcel);
-            debug_assert!(pushed.is_ok(), "the ring holds all parcels of that worker");
+            let pushed = self.peers[from].returned_to.push(work);
+            debug_assert!(pushed.is_ok(), "the ring holds all work_batches of that worker");
         }
     }
 }
