@@ -47,8 +47,8 @@ pub mod service;
 
 pub mod conformance;
 
-mod bell;
 mod receiving;
+mod wakeup;
 
 pub use receiving::Receiving;
 

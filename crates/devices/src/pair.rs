@@ -8,7 +8,7 @@
 //! other metadata ends with the journey.
 
 use crate::Queue;
-use crate::bell::{Bell, Ear};
+use crate::wakeup::{Wakeup, WakeupReceiver};
 use polder_buffers::ring::{self, Consumer, Producer};
 use polder_buffers::{BATCH, Batch, NO_PORT, Packet, Pool, Region, RegionError, RegionOptions};
 use polder_datapath::counters::QueueCounters;
@@ -85,16 +85,20 @@ fn connect(options: Options, copies: Option<&Region>) -> Result<(End, End), Pair
 /// One direction of one queue.
 fn wire(options: Options, copies: Option<&Region>) -> Result<(PairTx, PairRx), PairError> {
     let (outgoing, incoming) = ring::channel(options.ring);
-    let bell = Arc::new(Bell::new().map_err(PairError::Event)?);
+    let wakeup = Arc::new(Wakeup::new().map_err(PairError::Event)?);
     let tx = PairTx {
         outgoing,
-        bell: Arc::clone(&bell),
+        wakeup: Arc::clone(&wakeup),
         longest: options.longest,
         copies: copies.map(Copies::new),
         counters: Arc::default(),
     };
-    let rx =
-        PairRx { incoming, ear: Ear::new(bell), copies: copies.map(Copies::new), counters: Arc::default() };
+    let rx = PairRx {
+        incoming,
+        receiver: WakeupReceiver::new(wakeup),
+        copies: copies.map(Copies::new),
+        counters: Arc::default(),
+    };
     Ok((tx, rx))
 }
 
@@ -116,7 +120,7 @@ impl Copies {
 #[derive(Debug)]
 pub struct PairTx {
     outgoing: Producer<Packet>,
-    bell: Arc<Bell>,
+    wakeup: Arc<Wakeup>,
     longest: usize,
     copies: Option<Copies>,
     counters: Arc<QueueCounters>,
@@ -151,7 +155,7 @@ impl PairTx {
 
 impl TxQueue for PairTx {
     fn transmit(&mut self, batch: &mut Batch, pool: &mut Pool) {
-        if self.bell.is_gone() {
+        if self.wakeup.is_gone() {
             return;
         }
         let mut sent_any = false;
@@ -170,13 +174,13 @@ impl TxQueue for PairTx {
             }
         }
         if sent_any {
-            self.bell.ring_if_armed();
+            self.wakeup.wake_if_armed();
         }
     }
 
     /// Nothing to reclaim: what was sent belongs to the other end, or was copied.
     fn reclaim(&mut self, _pool: &mut Pool) -> Turn {
-        if self.bell.is_gone() { Turn::Closed } else { Turn::Drained }
+        if self.wakeup.is_gone() { Turn::Closed } else { Turn::Drained }
     }
 
     fn held(&self) -> u32 {
@@ -190,7 +194,7 @@ impl TxQueue for PairTx {
 
 impl Drop for PairTx {
     fn drop(&mut self) {
-        self.bell.hang_up();
+        self.wakeup.close();
     }
 }
 
@@ -198,7 +202,7 @@ impl Drop for PairTx {
 #[derive(Debug)]
 pub struct PairRx {
     incoming: Consumer<Packet>,
-    ear: Ear,
+    receiver: WakeupReceiver,
     copies: Option<Copies>,
     counters: Arc<QueueCounters>,
 }
@@ -231,7 +235,7 @@ impl PairRx {
 impl RxQueue for PairRx {
     fn receive(&mut self, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) -> Turn {
         // Looked at first: what was sent before the end hung up is still received.
-        let gone = self.ear.is_gone();
+        let gone = self.receiver.is_gone();
         let limit = batch.room().min(budget.left() as usize);
         let before = batch.len();
         let mut left = limit;
@@ -254,12 +258,12 @@ impl RxQueue for PairRx {
     }
 
     fn arm(&mut self) -> Armed {
-        let Self { ear, incoming, copies, .. } = self;
-        ear.arm(|| pending(incoming, copies.as_ref()) > 0)
+        let Self { receiver, incoming, copies, .. } = self;
+        receiver.arm(|| pending(incoming, copies.as_ref()) > 0)
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.ear.event())
+        Some(self.receiver.event())
     }
 
     fn counters(&self) -> &Arc<QueueCounters> {
@@ -269,7 +273,7 @@ impl RxQueue for PairRx {
 
 impl Drop for PairRx {
     fn drop(&mut self) {
-        self.ear.hang_up();
+        self.receiver.close();
     }
 }
 

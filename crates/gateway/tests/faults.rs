@@ -4,7 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "a test looks at the real clock to give up")]
 
 use polder::runtime::clock::Clock;
-use polder::runtime::wake::Bell;
+use polder::runtime::wake::Wakeup;
 use polder::runtime::worker::{Attachment, Command, Mesh, SendPath, Worker};
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{Batch, Class, Packet, Pool, PortId, Region, RegionOptions};
@@ -162,7 +162,7 @@ struct Bench {
     to: Queue<PairRx, PairTx>,
     counters: Arc<WorkerCounters>,
     commands: Sender<Command>,
-    bell: Arc<Bell>,
+    wakeup: Arc<Wakeup>,
     thread: JoinHandle<()>,
 }
 
@@ -174,8 +174,8 @@ impl Bench {
         let (report, _) = channel();
         let engine = Engine::new(tables.reader(), 0);
         let counters = Arc::clone(engine.counters());
-        let bell = Arc::new(Bell::new().expect("an event"));
-        let (mesh, heard) = (Mesh::default(), Arc::clone(&bell));
+        let wakeup = Arc::new(Wakeup::new().expect("an event"));
+        let (mesh, heard) = (Mesh::default(), Arc::clone(&wakeup));
         let mut worker = Worker::new(region.pool(), engine, Clock::start(), mesh, heard, inbox, report)
             .expect("file descriptors");
         let cable = || pair::cable(Options::default()).expect("a cable");
@@ -192,7 +192,7 @@ impl Bench {
             commands.send(Command::Attach(attachment)).expect("the worker has its end");
         }
         let thread = std::thread::spawn(move || worker.run());
-        Self { region, from: from.remove(0), to: to.remove(0), counters, commands, bell, thread }
+        Self { region, from: from.remove(0), to: to.remove(0), counters, commands, wakeup, thread }
     }
 
     /// Sends so many frames to the station, a few at a time, and `also` with each; waits until they have arrived.
@@ -225,7 +225,7 @@ impl Bench {
 
     fn finish(self) -> Arc<WorkerCounters> {
         self.commands.send(Command::Stop).expect("the worker runs");
-        self.bell.ring();
+        self.wakeup.wake();
         self.thread.join().expect("the worker does not panic");
         drop((self.from, self.to));
         assert_eq!(self.region.home(), self.region.slots(), "frames are missing");

@@ -6,7 +6,7 @@
 use polder::runtime::accounts::Accounts;
 use polder::runtime::clock::Clock;
 use polder::runtime::gateway::{meshes, share};
-use polder::runtime::wake::Bell;
+use polder::runtime::wake::Wakeup;
 use polder::runtime::worker::{Attachment, Command, Worker};
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{BATCH, Batch, Class, Packet, Pool, PortId, Region, RegionOptions};
@@ -36,7 +36,7 @@ struct Bench {
     far: [End; 2],
     workers: Vec<Arc<WorkerCounters>>,
     queues: Vec<Arc<QueueCounters>>,
-    commands: Vec<(Sender<Command>, Arc<Bell>)>,
+    commands: Vec<(Sender<Command>, Arc<Wakeup>)>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -74,7 +74,7 @@ impl Bench {
             outlets: Vec::new(),
         };
         let tables = Snapshot::new(tables);
-        let bells = (0..workers).map(|_| Arc::new(Bell::new().expect("an event"))).collect::<Vec<_>>();
+        let wakeups = (0..workers).map(|_| Arc::new(Wakeup::new().expect("an event"))).collect::<Vec<_>>();
         let (report, _) = channel();
         let mut bench = Self {
             far: [Vec::new(), Vec::new()],
@@ -85,35 +85,35 @@ impl Bench {
             region,
         };
         let clock = Clock::start();
-        for (number, mesh) in meshes(&bells).into_iter().enumerate() {
+        for (number, mesh) in meshes(&wakeups).into_iter().enumerate() {
             let (commands, inbox) = channel();
             let engine = Engine::new(tables.reader(), number);
             bench.workers.push(Arc::clone(engine.counters()));
-            let bell = Arc::clone(&bells[number]);
+            let wakeup = Arc::clone(&wakeups[number]);
             let mut worker = Worker::new(
                 bench.region.pool(),
                 engine,
                 clock,
                 mesh,
-                Arc::clone(&bell),
+                Arc::clone(&wakeup),
                 inbox,
                 report.clone(),
             )
             .expect("file descriptors");
             bench.threads.push(std::thread::spawn(move || worker.run()));
-            bench.commands.push((commands, bell));
+            bench.commands.push((commands, wakeup));
         }
         for (port, &count) in queues.iter().enumerate() {
             let (near, far) = pair::cable(Options { queues: count, ..Options::default() }).expect("a cable");
             bench.far[port] = far;
             let near = near.into_iter().map(Queue::boxed).collect();
             let shares = share(near, workers, &mut bench.queues);
-            for ((commands, bell), (rx, tx)) in bench.commands.iter().zip(shares) {
+            for ((commands, wakeup), (rx, tx)) in bench.commands.iter().zip(shares) {
                 let port = PortId(u16::try_from(port).expect("two ports"));
                 commands
                     .send(Command::Attach(Attachment { port, class: Class::Data, weight: WEIGHT, rx, tx }))
                     .expect("the worker runs");
-                bell.ring();
+                wakeup.wake();
             }
         }
         bench
@@ -143,9 +143,9 @@ impl Bench {
 
     /// Stops everything and checks that nothing was lost.
     fn finish(mut self) -> Accounts {
-        for (commands, bell) in &self.commands {
+        for (commands, wakeup) in &self.commands {
             commands.send(Command::Stop).expect("the worker runs");
-            bell.ring();
+            wakeup.wake();
         }
         self.threads.drain(..).for_each(|thread| thread.join().expect("the worker does not panic"));
         let accounts = Accounts::of(&self.workers, &self.queues);

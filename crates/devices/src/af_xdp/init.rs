@@ -1,8 +1,8 @@
 //! Opening an interface, in the order of the kernel's manual (Documentation/networking/af_xdp.rst).
 
 use super::attach;
-use super::claims::Claims;
 use super::drive::Place;
+use super::endpoints::TunnelEndpointMap;
 use super::error::OpenError;
 use super::ethtool::{Channels, Ethtool};
 use super::link::{self, LinkInfo, Which};
@@ -50,9 +50,9 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     // 2. Maps and program.
     let sockets = Map::new(MapKind::XskMap, "polder_sockets", 4, 4, queues.channels.receive)
         .map_err(|errno| denied(&link, "make a BPF map", errno))?;
-    let claims = claims(&link, options)?;
+    let endpoints = endpoints(&link, options)?;
     let locals = locals(&link, options)?;
-    let program = load(options, &sockets, claims.as_ref(), locals.as_ref())?;
+    let program = load(options, &sockets, endpoints.as_ref(), locals.as_ref())?;
     // 3. The program on the interface: closed or passing everything until sockets are there.
     let driver = Ethtool::new().and_then(|mut ethtool| ethtool.driver(&link.name)).unwrap_or_default();
     let hooks = hooks(options.mode, &driver);
@@ -82,7 +82,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
         interface,
         report,
         mtu,
-        claims,
+        endpoints,
         locals,
         program,
         cores,
@@ -162,11 +162,11 @@ pub(super) fn channels(link: &LinkInfo, options: &Options) -> Result<Used, OpenE
     Ok(Used { channels, present: present.receive, known })
 }
 
-fn claims(link: &LinkInfo, options: &Options) -> Result<Option<Claims>, OpenError> {
+fn endpoints(link: &LinkInfo, options: &Options) -> Result<Option<TunnelEndpointMap>, OpenError> {
     let (Take::Tunnels(wanted) | Take::Routed(wanted)) = &options.take else { return Ok(None) };
-    let claims = Claims::new().map_err(|errno| denied(link, "make a BPF map", errno))?;
-    claims.replace(wanted).map_err(|errno| step(link, "enter a claim", errno))?;
-    Ok(Some(claims))
+    let endpoints = TunnelEndpointMap::new().map_err(|errno| denied(link, "make a BPF map", errno))?;
+    endpoints.replace(wanted).map_err(|errno| step(link, "enter a endpoint", errno))?;
+    Ok(Some(endpoints))
 }
 
 fn locals(link: &LinkInfo, options: &Options) -> Result<Option<Locals>, OpenError> {
@@ -179,20 +179,22 @@ fn locals(link: &LinkInfo, options: &Options) -> Result<Option<Locals>, OpenErro
 fn load(
     options: &Options,
     sockets: &Map,
-    claims: Option<&Claims>,
+    endpoints: Option<&TunnelEndpointMap>,
     locals: Option<&Locals>,
 ) -> Result<OwnedFd, OpenError> {
     let action = match options.on_exit {
         OnExit::Kernel => Action::Pass,
         OnExit::Drop => Action::Drop,
     };
-    let (name, instructions) = match (claims, locals) {
+    let (name, instructions) = match (endpoints, locals) {
         (None, _) => ("polder_whole", program::whole(sockets.as_fd(), action)),
-        (Some(claims), None) => ("polder_claims", program::claims(sockets.as_fd(), claims.tables(), action)),
-        (Some(claims), Some(locals)) => {
+        (Some(endpoints), None) => {
+            ("polder_claims", program::endpoints(sockets.as_fd(), endpoints.tables(), action))
+        }
+        (Some(endpoints), Some(locals)) => {
             let maps = RouterMaps {
-                claims: claims.tables(),
-                doors: locals.doors.as_fd(),
+                endpoints: endpoints.tables(),
+                ingresses: locals.ingresses.as_fd(),
                 local4: locals.local4.as_fd(),
                 local6: locals.local6.as_fd(),
                 land4: locals.land4.as_fd(),

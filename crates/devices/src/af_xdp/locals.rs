@@ -1,7 +1,7 @@
-//! The tables of a router's port: its doors, and the addresses and networks of this machine, which are not
+//! The tables of a router's port: its ingresses, and the addresses and networks of this machine, which are not
 //! forwarded.
 
-use super::options::{Door, Land};
+use super::options::{Ingress, LocalPrefixes};
 use super::sys::{Map, MapKind};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -9,10 +9,10 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 
-/// What the program of a router's port reads for each packet, besides claims.
+/// What the program of a router's port reads for each packet, besides endpoints.
 #[derive(Debug)]
 pub(super) struct Locals {
-    pub(super) doors: Table<8>,
+    pub(super) ingresses: Table<8>,
     pub(super) local4: Table<4>,
     pub(super) local6: Table<16>,
     /// Networks: their length in the machine's byte order, then the address. Mostly there are none, which costs next to nothing
@@ -22,10 +22,10 @@ pub(super) struct Locals {
 }
 
 impl Locals {
-    /// No door: nothing is taken.
+    /// No ingress: nothing is taken.
     pub(super) fn new() -> Result<Self, Errno> {
         Ok(Self {
-            doors: Table::new(MapKind::Hash, "polder_doors", MOST_DOORS)?,
+            ingresses: Table::new(MapKind::Hash, "polder_doors", MOST_DOORS)?,
             local4: Table::new(MapKind::Hash, "polder_local4", MOST_ADDRESSES)?,
             local6: Table::new(MapKind::Hash, "polder_local6", MOST_ADDRESSES)?,
             land4: Table::new(MapKind::LongestPrefix, "polder_land4", MOST_ADDRESSES)?,
@@ -34,22 +34,22 @@ impl Locals {
     }
 
     /// Brings all tables up to date. What is taken in between is taken rightly by the old or the new:
-    /// addresses come before doors open and go after these are shut.
-    pub(super) fn replace(&self, doors: &[Door], lands: &[Land]) -> Result<(), Errno> {
-        let wanted = Wanted::new(doors, lands);
-        self.doors.keep(&wanted.doors)?;
+    /// addresses come before ingresses open and go after they are shut.
+    pub(super) fn replace(&self, ingresses: &[Ingress], lands: &[LocalPrefixes]) -> Result<(), Errno> {
+        let wanted = Wanted::new(ingresses, lands);
+        self.ingresses.keep(&wanted.ingresses)?;
         self.local4.replace(&wanted.local4)?;
         self.local6.replace(&wanted.local6)?;
         self.land4.replace(&wanted.land4)?;
         self.land6.replace(&wanted.land6)?;
-        self.doors.replace(&wanted.doors)
+        self.ingresses.replace(&wanted.ingresses)
     }
 }
 
 /// What the tables are to have.
 #[derive(Debug, Default)]
 struct Wanted {
-    doors: Content<8>,
+    ingresses: Content<8>,
     local4: Content<4>,
     local6: Content<16>,
     land4: Content<8>,
@@ -57,10 +57,12 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn new(doors: &[Door], lands: &[Land]) -> Self {
-        let mut wanted =
-            Self { doors: doors.iter().map(|door| (key(*door), KERNELS)).collect(), ..Self::default() };
-        for Land { network, is_kernels } in lands {
+    fn new(ingresses: &[Ingress], lands: &[LocalPrefixes]) -> Self {
+        let mut wanted = Self {
+            ingresses: ingresses.iter().map(|ingress| (key(*ingress), KERNELS)).collect(),
+            ..Self::default()
+        };
+        for LocalPrefixes { network, is_kernels } in lands {
             let value = if *is_kernels { KERNELS } else { OURS };
             let bits = network.bits();
             // Addresses of the machine are in tables of their own, which are faster.
@@ -86,8 +88,8 @@ fn of_network<const ADDRESS: usize, const KEY: usize>(bits: u8, address: [u8; AD
     key
 }
 
-/// The key of a door as the program makes it.
-fn key(Door { mac: [a, b, c, d, e, f], vlan }: Door) -> [u8; 8] {
+/// The key of an ingress as the program makes it.
+fn key(Ingress { mac: [a, b, c, d, e, f], vlan }: Ingress) -> [u8; 8] {
     let [high, low] = vlan.to_be_bytes();
     [a, b, c, d, e, f, high, low]
 }
@@ -158,17 +160,17 @@ mod tests {
 
     #[test]
     fn addresses_and_networks_have_tables_of_their_own() {
-        let land = |address: &str, bits, is_kernels| Land {
+        let local = |address: &str, bits, is_kernels| LocalPrefixes {
             network: Prefix::new(address.parse().expect("an address"), bits).expect("a network"),
             is_kernels,
         };
         let lands = [
-            land("10.0.0.1", 32, true),
-            land("10.9.0.0", 16, true),
-            land("10.9.8.0", 24, false),
-            land("10.9.8.7", 32, false),
-            land("fd00::1", 128, true),
-            land("fd09::", 32, true),
+            local("10.0.0.1", 32, true),
+            local("10.9.0.0", 16, true),
+            local("10.9.8.0", 24, false),
+            local("10.9.8.7", 32, false),
+            local("fd00::1", 128, true),
+            local("fd09::", 32, true),
         ];
         let wanted = Wanted::new(&[], &lands);
         assert_eq!(wanted.local4, Content::from([([10, 0, 0, 1], KERNELS)]));

@@ -37,7 +37,7 @@ mod socket;
 mod watch;
 
 mod attach;
-mod claims;
+mod endpoints;
 mod locals;
 mod pin;
 
@@ -71,7 +71,7 @@ pub use error::{OpenError, PinError};
 pub use init::open;
 pub use napi::Moderation;
 pub use offloads::{DIRECTORY as OFFLOAD_NOTES, forget_gone as forget_gone_offloads};
-pub use options::{BusyPoll, Claim, Door, Hook, Land, Mode, OnExit, Options, Take};
+pub use options::{BusyPoll, Hook, Ingress, LocalPrefixes, Mode, OnExit, Options, Take, TunnelEndpoint};
 pub use pin::{prepare as prepare_pins, release};
 pub use port::{LinkState, Opened, Port, Statistics};
 pub use preflight::{Finding, Level, Report, STATE, inspect};

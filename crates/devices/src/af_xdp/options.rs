@@ -12,25 +12,25 @@ pub enum Take {
     /// Every packet. The kernel receives nothing on this interface; it can still send.
     Whole,
     /// Tunnel packets (IPv4 or IPv6, protocol 47) between these end points; the rest stays with the kernel.
-    Tunnels(Vec<Claim>),
-    /// The same, and IPv4 and IPv6 that come through one of the port's [`Door`]s and are for none of this
-    /// machine's addresses. There is no door at first.
-    Routed(Vec<Claim>),
+    Tunnels(Vec<TunnelEndpoint>),
+    /// The same, and IPv4 and IPv6 that come through one of the port's [`Ingress`]s and are for none of this
+    /// machine's addresses. There is no ingress at first.
+    Routed(Vec<TunnelEndpoint>),
 }
 
 /// A link-layer address by which packets reach a router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Door {
+pub struct Ingress {
     /// The address.
     pub mac: [u8; 6],
     /// The VLAN in whose tag they come; 0 for packets without one.
     pub vlan: u16,
 }
 
-/// What the kernel keeps of what comes through a router's doors. Of several networks with an address the
+/// What the kernel keeps of what comes through a router's ingresses. Of several networks with an address the
 /// smallest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Land {
+pub struct LocalPrefixes {
     /// An address, or a network.
     pub network: Prefix,
     /// Whether it is the kernel's; else it is a part of such a network that is not.
@@ -40,7 +40,7 @@ pub struct Land {
 /// The end points of a tunnel whose packets are taken: `local` is our address, the packets' destination;
 /// `remote` the other end, their source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Claim {
+pub enum TunnelEndpoint {
     /// IPv4 packets.
     V4 {
         /// Our address.
@@ -201,12 +201,12 @@ impl Options {
     }
 
     /// A port that the kernel goes on using, and that carries tunnels.
-    pub fn tunnels(interface: impl Into<String>, claims: impl Into<Vec<Claim>>) -> Self {
-        Self { take: Take::Tunnels(claims.into()), promiscuous: false, ..Self::whole(interface) }
+    pub fn tunnels(interface: impl Into<String>, endpoints: impl Into<Vec<TunnelEndpoint>>) -> Self {
+        Self { take: Take::Tunnels(endpoints.into()), promiscuous: false, ..Self::whole(interface) }
     }
 
     /// A router's port, which the kernel goes on using, and that may carry tunnels too.
-    pub fn routed(interface: impl Into<String>, claims: impl Into<Vec<Claim>>) -> Self {
-        Self { take: Take::Routed(claims.into()), ..Self::tunnels(interface, Vec::new()) }
+    pub fn routed(interface: impl Into<String>, endpoints: impl Into<Vec<TunnelEndpoint>>) -> Self {
+        Self { take: Take::Routed(endpoints.into()), ..Self::tunnels(interface, Vec::new()) }
     }
 }

@@ -1,12 +1,12 @@
-//! What belongs to an open interface as a whole: its program, its claims, what is known of it.
+//! What belongs to an open interface as a whole: its program, its endpoints, what is known of it.
 
 use super::attach::Attachment;
-use super::claims::Claims;
+use super::endpoints::TunnelEndpointMap;
 use super::link::{self, Which};
 use super::locals::Locals;
 use super::napi::{self, Moderated, Moderation};
 use super::offloads::SwitchedOff;
-use super::options::{Claim, Door, Land};
+use super::options::{Ingress, LocalPrefixes, TunnelEndpoint};
 use super::preflight::Report;
 use super::socket::{Core, Refused};
 use crate::{Abilities, AnyQueue, Interface};
@@ -41,7 +41,7 @@ pub struct Port {
     /// What was found and obtained.
     pub report: Report,
     pub(super) mtu: Arc<AtomicU32>,
-    pub(super) claims: Option<Claims>,
+    pub(super) endpoints: Option<TunnelEndpointMap>,
     pub(super) locals: Option<Locals>,
     /// The XDP program, to be asked about frames.
     pub(super) program: OwnedFd,
@@ -91,21 +91,21 @@ impl Port {
     /// What is sent is what the link carries: nothing is completed or cut on the way.
     pub const ABILITIES: Abilities = Abilities { partial_checksums: false, segments: false };
 
-    /// Makes `claims` those of the port: what is not among them stays with the kernel. What was
+    /// Makes `endpoints` those of the port: what is not among them stays with the kernel. What was
     /// claimed before and still is, is claimed all the time.
     ///
     /// # Errors
     /// What the kernel said; `NODEV` for a port that takes everything.
-    pub fn set_claims(&self, claims: &[Claim]) -> Result<(), Errno> {
-        self.claims.as_ref().ok_or(Errno::NODEV)?.replace(claims)
+    pub fn set_claims(&self, endpoints: &[TunnelEndpoint]) -> Result<(), Errno> {
+        self.endpoints.as_ref().ok_or(Errno::NODEV)?.replace(endpoints)
     }
 
-    /// Makes `doors` those of a router's port, and `lands` what is left to the kernel of what comes through them.
+    /// Makes `ingresses` those of a router's port, and `lands` what is left to the kernel of what comes through them.
     ///
     /// # Errors
     /// What the kernel said; `NODEV` for a port that does not route.
-    pub fn set_router(&self, doors: &[Door], lands: &[Land]) -> Result<(), Errno> {
-        self.locals.as_ref().ok_or(Errno::NODEV)?.replace(doors, lands)
+    pub fn set_router(&self, ingresses: &[Ingress], lands: &[LocalPrefixes]) -> Result<(), Errno> {
+        self.locals.as_ref().ok_or(Errno::NODEV)?.replace(ingresses, lands)
     }
 
     /// The interface as it is.

@@ -62,7 +62,7 @@ fn remember(transfer: Transfer, core: &Arc<Core>) {
 /// What both directions of one queue share: the socket, and the frames that outlive its rings.
 #[derive(Debug)]
 pub(super) struct Core {
-    door: Door,
+    ingress: Ingress,
     region: Region,
     left: Mutex<Vec<Frame>>,
     /// What the kernel has refused about receiving for the queue, the first time.
@@ -70,7 +70,7 @@ pub(super) struct Core {
 }
 
 #[derive(Debug)]
-enum Door {
+enum Ingress {
     Kernel {
         socket: OwnedFd,
         watch: Watch,
@@ -134,9 +134,9 @@ pub(super) fn open(
     bind(&socket, interface, queue, transfer, sharing.as_deref()).map_err(at("bind to the queue"))?;
     drop(sharing);
     let zero_copy = transfer.zero_copy;
-    let door = Door::Kernel { socket, watch, interface, queue, zero_copy };
+    let ingress = Ingress::Kernel { socket, watch, interface, queue, zero_copy };
     let core =
-        Arc::new(Core { door, region: region.clone(), left: Mutex::default(), refused: OnceLock::new() });
+        Arc::new(Core { ingress, region: region.clone(), left: Mutex::default(), refused: OnceLock::new() });
     remember(transfer, &core);
     Ok((core, rings))
 }
@@ -231,11 +231,11 @@ impl Core {
 
     /// The number of the queue.
     pub(super) fn queue(&self) -> Option<u32> {
-        match &self.door {
-            Door::Kernel { queue, .. } => Some(*queue),
-            Door::Closed => None,
+        match &self.ingress {
+            Ingress::Kernel { queue, .. } => Some(*queue),
+            Ingress::Closed => None,
             #[cfg(test)]
-            Door::Model(..) => None,
+            Ingress::Model(..) => None,
         }
     }
 
@@ -244,35 +244,35 @@ impl Core {
     /// # Errors
     /// `NXIO` when the interface is gone.
     pub(super) fn nudge(&self, send: bool) -> Result<(), Errno> {
-        match &self.door {
-            Door::Kernel { socket, .. } => sys::nudge(socket.as_fd(), send),
-            Door::Closed => Err(Errno::NXIO),
+        match &self.ingress {
+            Ingress::Kernel { socket, .. } => sys::nudge(socket.as_fd(), send),
+            Ingress::Closed => Err(Errno::NXIO),
             #[cfg(test)]
-            Door::Model(_, unbound) if unbound.load(core::sync::atomic::Ordering::Relaxed) => {
+            Ingress::Model(_, unbound) if unbound.load(core::sync::atomic::Ordering::Relaxed) => {
                 Err(Errno::NXIO)
             }
             #[cfg(test)]
-            Door::Model(..) => Ok(()),
+            Ingress::Model(..) => Ok(()),
         }
     }
 
     /// What becomes readable when a packet has come or the interface is gone.
     pub(super) fn event(&self) -> Option<BorrowedFd<'_>> {
-        match &self.door {
-            Door::Kernel { watch, .. } => Some(watch.as_fd()),
-            Door::Closed => None,
+        match &self.ingress {
+            Ingress::Kernel { watch, .. } => Some(watch.as_fd()),
+            Ingress::Closed => None,
             #[cfg(test)]
-            Door::Model(..) => None,
+            Ingress::Model(..) => None,
         }
     }
 
     /// The socket itself.
     pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
-        match &self.door {
-            Door::Kernel { socket, .. } => Some(socket.as_fd()),
-            Door::Closed => None,
+        match &self.ingress {
+            Ingress::Kernel { socket, .. } => Some(socket.as_fd()),
+            Ingress::Closed => None,
             #[cfg(test)]
-            Door::Model(..) => None,
+            Ingress::Model(..) => None,
         }
     }
 
@@ -283,11 +283,13 @@ impl Core {
 
     /// What the kernel has counted at this socket; zeros when it does not say.
     pub(super) fn statistics(&self) -> Statistics {
-        let socket = match &self.door {
-            Door::Kernel { socket, .. } => socket,
-            Door::Closed => return Statistics::default(),
+        let socket = match &self.ingress {
+            Ingress::Kernel { socket, .. } => socket,
+            Ingress::Closed => return Statistics::default(),
             #[cfg(test)]
-            Door::Model(statistics, _) => return *statistics.lock().unwrap_or_else(PoisonError::into_inner),
+            Ingress::Model(statistics, _) => {
+                return *statistics.lock().unwrap_or_else(PoisonError::into_inner);
+            }
         };
         let Ok(statistics) = sockopt::xdp_statistics(socket) else { return Statistics::default() };
         Statistics {
@@ -306,8 +308,8 @@ impl Core {
     /// The other end is a model in the same process.
     #[cfg(test)]
     pub(super) fn model(region: &Region, statistics: &Arc<Mutex<Statistics>>) -> Arc<Self> {
-        let door = Door::Model(Arc::clone(statistics), false.into());
-        Arc::new(Self { door, region: region.clone(), left: Mutex::default(), refused: OnceLock::new() })
+        let ingress = Ingress::Model(Arc::clone(statistics), false.into());
+        Arc::new(Self { ingress, region: region.clone(), left: Mutex::default(), refused: OnceLock::new() })
     }
 }
 
@@ -315,7 +317,7 @@ impl Core {
 impl Core {
     /// The model's kernel has unbound the queue, as for an interface that is gone.
     pub(super) fn unbind(&self) {
-        if let Door::Model(_, unbound) = &self.door {
+        if let Ingress::Model(_, unbound) = &self.ingress {
             unbound.store(true, core::sync::atomic::Ordering::Relaxed);
         }
     }
@@ -325,8 +327,8 @@ impl Drop for Core {
     fn drop(&mut self) {
         let frames = core::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
         let mut end = End { region: self.region.clone(), frames, socket: None, device: None };
-        if let Door::Kernel { socket, watch, interface, queue, zero_copy } =
-            core::mem::replace(&mut self.door, Door::Closed)
+        if let Ingress::Kernel { socket, watch, interface, queue, zero_copy } =
+            core::mem::replace(&mut self.ingress, Ingress::Closed)
         {
             drop(watch);
             end.socket = Some(socket);

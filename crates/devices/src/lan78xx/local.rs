@@ -7,7 +7,7 @@
 use super::model::Bench;
 use super::monotonic;
 use super::usb::{Completion, Speed, Status, Transport, Urb};
-use crate::bell::{Bell, Ear};
+use crate::wakeup::{Wakeup, WakeupReceiver};
 use core::time::Duration;
 use polder_buffers::ring::{self, Consumer, Producer};
 use polder_datapath::port::Armed;
@@ -69,7 +69,7 @@ pub struct Host {
     done: Producer<Completion>,
     /// What has ended and found no room.
     waiting: VecDeque<Completion>,
-    bell: Arc<Bell>,
+    wakeup: Arc<Wakeup>,
     /// After so many more transfers the device is taken away.
     unplugs_after: Option<u32>,
 }
@@ -103,7 +103,7 @@ impl Host {
             some |= sent > 0;
         }
         if some {
-            self.bell.ring_if_armed();
+            self.wakeup.wake_if_armed();
         }
         some
     }
@@ -117,7 +117,7 @@ impl Host {
     pub fn unplug(&mut self, now: Nanos) {
         self.bench.adapter.unplug();
         self.step(now);
-        self.bell.hang_up();
+        self.wakeup.close();
     }
 }
 
@@ -128,7 +128,7 @@ pub struct Local {
     /// Orders that found no room.
     held: VecDeque<Order>,
     done: Consumer<Completion>,
-    ear: Ear,
+    receiver: WakeupReceiver,
     pump: Option<Arc<Mutex<Host>>>,
     clock: Clock,
     speed: Speed,
@@ -143,7 +143,7 @@ pub struct Local {
 /// # Errors
 /// When the process may open no more files.
 pub fn connect(bench: Bench, clock: Clock, cost: Nanos) -> rustix::io::Result<(Local, Host)> {
-    let bell = Arc::new(Bell::new()?);
+    let wakeup = Arc::new(Wakeup::new()?);
     let (orders_in, orders) = ring::channel(RING);
     let (done_in, done) = ring::channel(RING);
     let speed = bench.adapter.options().speed;
@@ -152,14 +152,14 @@ pub fn connect(bench: Bench, clock: Clock, cost: Nanos) -> rustix::io::Result<(L
         orders,
         done: done_in,
         waiting: VecDeque::new(),
-        bell: Arc::clone(&bell),
+        wakeup: Arc::clone(&wakeup),
         unplugs_after: None,
     };
     let local = Local {
         orders: orders_in,
         held: VecDeque::new(),
         done,
-        ear: Ear::new(bell),
+        receiver: WakeupReceiver::new(wakeup),
         pump: None,
         clock,
         speed,
@@ -243,7 +243,7 @@ impl Transport for Local {
             return;
         }
         if self.arm() == Armed::Waiting {
-            let event = self.ear.event();
+            let event = self.receiver.event();
             let mut look = [PollFd::from_borrowed_fd(event, PollFlags::IN)];
             // Woken or not: the caller looks.
             let _ = rustix::event::poll(&mut look, Timespec::try_from(limit).ok().as_ref());
@@ -252,12 +252,12 @@ impl Transport for Local {
 
     fn arm(&mut self) -> Armed {
         self.pump();
-        let Self { ear, done, .. } = self;
-        ear.arm(|| done.available() > 0)
+        let Self { receiver, done, .. } = self;
+        receiver.arm(|| done.available() > 0)
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.ear.event())
+        Some(self.receiver.event())
     }
 
     fn now(&self) -> Nanos {
@@ -265,7 +265,7 @@ impl Transport for Local {
     }
 
     fn is_gone(&self) -> bool {
-        self.ear.is_gone()
+        self.receiver.is_gone()
     }
 
     fn place(&self) -> String {
@@ -277,7 +277,7 @@ impl Drop for Host {
     fn drop(&mut self) {
         // URBs that the model holds go back to their owner's memory with it.
         self.bench.adapter.unplug();
-        self.bell.hang_up();
+        self.wakeup.close();
     }
 }
 

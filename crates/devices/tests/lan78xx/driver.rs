@@ -195,10 +195,10 @@ fn a_link_that_goes_and_comes_is_followed() {
 
 #[test]
 fn a_link_is_found_without_interrupts_too() {
-    let lies = model::Lies { no_interrupts: true, ..model::Lies::default() };
+    let faulty = model::FaultyDevice { no_interrupts: true, ..model::FaultyDevice::default() };
     let link_delay = Nanos::from_millis(700);
     let mut stand =
-        Stand::new(model::Options { lies, link_delay, ..model::Options::default() }, &Options::default());
+        Stand::new(model::Options { faulty, link_delay, ..model::Options::default() }, &Options::default());
     assert!(!stand.port.status.facts().link.up);
     stand.side.pass(Nanos::from_millis(2000));
     let _ = stand.settle();

@@ -194,7 +194,7 @@ fn a_device_can_be_attached_again() {
 /// A server that answers what nobody asked, or too much, loses the client, which closes.
 #[test]
 fn a_lying_server_closes_the_port() {
-    let lies: [fn(&mut [u8; 48]); 4] = [
+    let faulty: [fn(&mut [u8; 48]); 4] = [
         // Another sequence number.
         |answer| answer[7] ^= 1,
         // Another command.
@@ -204,7 +204,7 @@ fn a_lying_server_closes_the_port() {
         // An answer to a cancellation that never was.
         |answer| answer[3] = 4,
     ];
-    for lie in lies {
+    for lie in faulty {
         let (near, far) = UnixStream::pair().unwrap();
         let path = std::env::temp_dir().join(format!("polder-lie-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);

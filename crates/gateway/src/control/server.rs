@@ -181,7 +181,7 @@ impl<A, C> Service<A, C> {
         since.map_or(Nanos(0), |since| BACK_OFF.since(since))
     }
 
-    /// A connection could not be accepted. Where descriptors or memory are short it stays in front of the door, and
+    /// A connection could not be accepted. Where descriptors or memory are short it stays in the queue, and
     /// would be seen again at once.
     fn refused(&mut self, error: &io::Error, now: Nanos) {
         use rustix::io::Errno;

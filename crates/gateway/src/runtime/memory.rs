@@ -1,6 +1,6 @@
 //! The packet memory of a gateway, and the threads that look after it.
 //!
-//! Two reload workers, one for control and one for data, wait for a bell of the packet path. They bring
+//! Two reload workers, one for control and one for data, wait for a wakeup of the packet path. They bring
 //! memory in before it is needed and give back what is not (C1 to C4); control's has the higher priority.
 //! What a device holds is fixed for the life of the gateway: then only the fragments grow.
 
@@ -72,7 +72,7 @@ impl Memory {
         &self.manager
     }
 
-    /// Lets the reload workers look for memory that is not needed any more, which rings no bell. To be called
+    /// Lets the reload workers look for memory that is not needed any more, which sends no wakeup. To be called
     /// about once a second.
     pub fn look(&self) {
         self.reloaders.iter().for_each(|reloader| reloader.waker.wake());
@@ -96,7 +96,7 @@ impl ReloadThread {
         let thread = supervised.spawn(name, Loss::Ends, move || {
             set_priority(nice);
             sandbox::enter(Role::Reload);
-            // Relaxed: whoever sets it rings the bell, which orders more than is needed here.
+            // Relaxed: whoever sets it sends the wakeup, which orders more than is needed here.
             while !stopped.load(Ordering::Relaxed) {
                 reloader.wait();
                 reloader.turn(Duration::from_nanos(clock.elapsed().0));

@@ -85,11 +85,11 @@ pub fn open(port: &Port, configuration: &Configuration, region: &Region) -> Resu
 }
 
 /// The tunnels whose packets are taken on `port`.
-pub fn claims(port: PortId, configuration: &Configuration) -> Vec<af_xdp::Claim> {
+pub fn endpoints(port: PortId, configuration: &Configuration) -> Vec<af_xdp::TunnelEndpoint> {
     let over = configuration.tunnels.iter().filter(|tunnel| tunnel.port == port);
     over.filter_map(|tunnel| match (tunnel.local, tunnel.remote) {
-        (IpAddr::V4(local), IpAddr::V4(remote)) => Some(af_xdp::Claim::V4 { local, remote }),
-        (IpAddr::V6(local), IpAddr::V6(remote)) => Some(af_xdp::Claim::V6 { local, remote }),
+        (IpAddr::V4(local), IpAddr::V4(remote)) => Some(af_xdp::TunnelEndpoint::V4 { local, remote }),
+        (IpAddr::V6(local), IpAddr::V6(remote)) => Some(af_xdp::TunnelEndpoint::V6 { local, remote }),
         (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => None,
     })
     .collect()
@@ -99,8 +99,8 @@ pub fn claims(port: PortId, configuration: &Configuration) -> Vec<af_xdp::Claim>
 pub fn interface_options(interface: &str, port: &Port, configuration: &Configuration) -> af_xdp::Options {
     let options = match port.role {
         Role::Bridge => af_xdp::Options::whole(interface),
-        Role::Underlay => af_xdp::Options::tunnels(interface, claims(port.id, configuration)),
-        Role::Router => af_xdp::Options::routed(interface, claims(port.id, configuration)),
+        Role::Underlay => af_xdp::Options::tunnels(interface, endpoints(port.id, configuration)),
+        Role::Router => af_xdp::Options::routed(interface, endpoints(port.id, configuration)),
     };
     let interfaces = configuration.ports.iter().filter(|port| matches!(port.device, Device::Interface(_)));
     let interfaces = u32::try_from(interfaces.count()).unwrap_or(u32::MAX);

@@ -122,7 +122,7 @@ struct Prepared {
     before: Option<String>,
 }
 
-/// Reads the file, claims the control socket, and confines the process: all threads are started after that.
+/// Reads the file, endpoints the control socket, and confines the process: all threads are started after that.
 fn prepare(path: &Path) -> Result<Prepared> {
     let begun = Clock::start();
     let config::Loaded { configuration, warnings } = config::load(path)?;

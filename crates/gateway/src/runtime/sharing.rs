@@ -2,7 +2,7 @@
 //! spread over all of them.
 
 use super::clock::Clock;
-use super::wake::Bell;
+use super::wake::Wakeup;
 use crate::config::model::{Configuration, FlowHash, Order as Configured};
 use polder_buffers::{Batch, Pool, PortId};
 use polder_datapath::drops::DropReason;
@@ -20,8 +20,8 @@ pub struct Sharing {
     pub group: WorkerGroup,
     /// How the packets of each port find their worker.
     orders: Vec<Order>,
-    /// The bells of all workers.
-    bells: Vec<Arc<Bell>>,
+    /// The wakeups of all workers.
+    wakeups: Vec<Arc<Wakeup>>,
     /// Whether the round before found something to do.
     pub was_busy: bool,
     /// When others last brought something, or were helped.
@@ -32,12 +32,12 @@ pub struct Sharing {
 const AWAKE: Nanos = Nanos(50_000);
 
 impl Sharing {
-    /// The part of a worker in a worker group whose workers have these bells.
-    pub fn new(group: WorkerGroup, bells: &[Arc<Bell>]) -> Self {
+    /// The part of a worker in a worker group whose workers have these wakeups.
+    pub fn new(group: WorkerGroup, wakeups: &[Arc<Wakeup>]) -> Self {
         Self {
             group,
             orders: Vec::new(),
-            bells: bells.to_vec(),
+            wakeups: wakeups.to_vec(),
             was_busy: false,
             shared_at: Nanos::default(),
         }
@@ -70,11 +70,11 @@ impl Sharing {
         while brought != 0 {
             let worker = brought.trailing_zeros() as usize;
             brought &= brought - 1;
-            self.bells[worker].ring();
+            self.wakeups[worker].wake();
         }
         if wakes.helpers > 0 {
-            let sleepers = self.bells.iter().filter(|bell| bell.is_sleeping());
-            sleepers.take(wakes.helpers).for_each(|bell| bell.ring());
+            let sleepers = self.wakeups.iter().filter(|wakeup| wakeup.is_sleeping());
+            sleepers.take(wakes.helpers).for_each(|wakeup| wakeup.wake());
         }
     }
 }

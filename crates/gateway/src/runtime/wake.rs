@@ -9,16 +9,16 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, read, write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A worker's bell; on a line of its own, which others read for everything that they bring.
+/// A worker's wakeup; on a line of its own, which others read for everything that they bring.
 #[derive(Debug)]
 #[repr(align(128))]
-pub struct Bell {
+pub struct Wakeup {
     event: OwnedFd,
     eventcount: EventCount,
 }
 
-impl Bell {
-    /// A bell that has not been sent.
+impl Wakeup {
+    /// A wakeup that has not been sent.
     ///
     /// # Errors
     /// When the system has no file descriptor left.
@@ -28,9 +28,9 @@ impl Bell {
     }
 
     /// Says that something was given to the worker. Wakes it if it sleeps or is about to.
-    pub fn ring(&self) {
+    pub fn wake(&self) {
         if self.eventcount.notify() {
-            // A full counter is a rung bell, so the one error that can occur changes nothing.
+            // A full counter is a pending wakeup, so the one error that can occur changes nothing.
             let _: Result<usize, Errno> = write(&self.event, &1_u64.to_ne_bytes());
         }
     }
@@ -45,7 +45,7 @@ impl Bell {
         self.eventcount.prepare_wait();
     }
 
-    /// Lowers the flag and silences the bell.
+    /// Lowers the flag and silences the wakeup.
     pub fn awake(&self) {
         self.eventcount.cancel_wait();
         let mut count = [0; 8];
@@ -53,7 +53,7 @@ impl Bell {
         let _: Result<usize, Errno> = read(&self.event, &mut count);
     }
 
-    /// What becomes readable when the bell is rung.
+    /// What becomes readable when the wakeup is sent.
     pub fn event(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }

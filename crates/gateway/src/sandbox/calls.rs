@@ -157,7 +157,7 @@ const CONTROL: &[Call] = calls! {
     SYS_bpf, "XDP programs, their maps and links, and pins for on_exit = \"drop\"";
     SYS_ioctl, "TAPs, ethtool, usbfs, kinds of files";
     SYS_dup, "copies of descriptors";
-    SYS_eventfd2, "bells of workers and of devices";
+    SYS_eventfd2, "wakeups of workers and of devices";
     SYS_timerfd_create, "time limits of USB transfers";
     SYS_timerfd_settime, "time limits of USB transfers";
     SYS_epoll_create1, "busy polling, USB events";

@@ -7,7 +7,7 @@
 mod sys;
 
 use polder::runtime::clock::Clock;
-use polder::runtime::wake::Bell;
+use polder::runtime::wake::Wakeup;
 use polder::runtime::worker::{Attachment, Command, Mesh, SendPath, Worker};
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{
@@ -127,9 +127,9 @@ impl Runner {
         let (commands, inbox) = channel();
         let (report, _) = channel();
         let counters = Arc::clone(engine.counters());
-        let bell = Arc::new(Bell::new().expect("an event"));
+        let wakeup = Arc::new(Wakeup::new().expect("an event"));
         let mut worker =
-            Worker::new(pool, engine, Clock::start(), Mesh::default(), bell, inbox, report).expect("files");
+            Worker::new(pool, engine, Clock::start(), Mesh::default(), wakeup, inbox, report).expect("files");
         let drain = Drain::default();
         let transmitted = Arc::clone(drain.counters());
         let (port, class) = (PortId(0), Class::Data);

@@ -1,6 +1,6 @@
 //! The XDP programs of this driver: what is taken from the kernel, packet by packet.
 //!
-//! [`whole`] takes everything, for a port of a bridge. [`claims`] takes the tunnel packets whose end
+//! [`whole`] takes everything, for a port of a bridge. [`endpoints`] takes the tunnel packets whose end
 //! points are in a table, for a port that the kernel goes on using. [`routed`] takes these and what a
 //! router is to forward. All hand the packet to the
 //! AF_XDP socket of its queue; where no socket is (before start, after the end of the process), the
@@ -11,7 +11,7 @@ mod routed;
 pub(super) use routed::{RouterMaps, routed};
 
 use super::bpf::{Assembler, Condition, Helper, Label, Register, Width};
-use super::claims::Tables;
+use super::endpoints::Tables;
 use Register::{R0, R1, R2, R3, R4, R5, R6, R10};
 use std::os::fd::BorrowedFd;
 
@@ -39,7 +39,7 @@ pub(super) fn whole(sockets: BorrowedFd<'_>, action: Action) -> Vec<u64> {
 /// the first (RFC 791, section 3.2). In IPv6 the next header is 47, or it stands behind destination options
 /// of eight bytes (as Linux sends them), a fragment header, or one behind the other in this order. The
 /// headers' lengths and checksums are the datapath's business.
-pub(super) fn claims(sockets: BorrowedFd<'_>, claims: Tables<'_>, action: Action) -> Vec<u64> {
+pub(super) fn endpoints(sockets: BorrowedFd<'_>, endpoints: Tables<'_>, action: Action) -> Vec<u64> {
     let mut program = Assembler::new();
     let [ipv4, ipv6, pass] = [(); 3].map(|()| program.label());
     program.copy(R6, R1);
@@ -57,11 +57,11 @@ pub(super) fn claims(sockets: BorrowedFd<'_>, claims: Tables<'_>, action: Action
     program.jump_value(Condition::NotEqual, R5, network_order(0x0800), pass);
 
     program.place(ipv4);
-    is_claimed_v4(&mut program, claims.v4, pass);
+    is_claimed_v4(&mut program, endpoints.v4, pass);
     redirect(&mut program, R6, sockets, action);
 
     program.place(ipv6);
-    is_claimed_v6(&mut program, claims.v6, -32, pass);
+    is_claimed_v6(&mut program, endpoints.v6, -32, pass);
     redirect(&mut program, R6, sockets, action);
 
     program.place(pass);
@@ -71,7 +71,7 @@ pub(super) fn claims(sockets: BorrowedFd<'_>, claims: Tables<'_>, action: Action
 }
 
 /// Goes on when the IPv4 packet at R2 is claimed, and jumps to `otherwise` when it is not.
-fn is_claimed_v4(program: &mut Assembler, claims: BorrowedFd<'_>, otherwise: Label) {
+fn is_claimed_v4(program: &mut Assembler, endpoints: BorrowedFd<'_>, otherwise: Label) {
     program.load(Width::Byte, R5, R2, ETHERNET);
     program.and(R5, 0xf0);
     program.jump_value(Condition::NotEqual, R5, 0x40, otherwise);
@@ -80,11 +80,11 @@ fn is_claimed_v4(program: &mut Assembler, claims: BorrowedFd<'_>, otherwise: Lab
     // The key on the stack: local address (the packet's destination), then remote.
     words(program, (ETHERNET + 16, -8), 1);
     words(program, (ETHERNET + 12, -4), 1);
-    look_up(program, claims, -8, otherwise);
+    look_up(program, endpoints, -8, otherwise);
 }
 
 /// The same for IPv6, with the key at a place of the stack.
-fn is_claimed_v6(program: &mut Assembler, claims: BorrowedFd<'_>, key: i16, otherwise: Label) {
+fn is_claimed_v6(program: &mut Assembler, endpoints: BorrowedFd<'_>, key: i16, otherwise: Label) {
     let [fragment, ours] = [(); 2].map(|()| program.label());
     need(program, ETHERNET + IPV6, otherwise);
     program.load(Width::Byte, R5, R2, ETHERNET);
@@ -111,7 +111,7 @@ fn is_claimed_v6(program: &mut Assembler, claims: BorrowedFd<'_>, key: i16, othe
     program.jump_value(Condition::NotEqual, R5, PROTOCOL_GRE, otherwise);
 
     program.place(ours);
-    look_up(program, claims, key, otherwise);
+    look_up(program, endpoints, key, otherwise);
 }
 
 /// Copies so many words from the packet to the stack.
@@ -123,8 +123,8 @@ fn words(program: &mut Assembler, (from, to): (i16, i16), count: i16) {
 }
 
 /// Jumps to `otherwise` when the key that is at this place of the stack is not in the table.
-fn look_up(program: &mut Assembler, claims: BorrowedFd<'_>, key: i16, otherwise: Label) {
-    program.map(R1, claims);
+fn look_up(program: &mut Assembler, endpoints: BorrowedFd<'_>, key: i16, otherwise: Label) {
+    program.map(R1, endpoints);
     program.copy(R2, R10);
     program.add(R2, i32::from(key));
     program.call(Helper::MapLookup);
@@ -175,6 +175,6 @@ mod tests {
         let stdin = std::io::stdin();
         assert_eq!(whole(stdin.as_fd(), Action::Drop).len(), 6);
         let tables = Tables { v4: stdin.as_fd(), v6: stdin.as_fd() };
-        assert_eq!(claims(stdin.as_fd(), tables, Action::Pass).len(), 92);
+        assert_eq!(endpoints(stdin.as_fd(), tables, Action::Pass).len(), 92);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! GRE of a claimed tunnel, over IPv4 or IPv6 ────────────────────────────▶ taken
-//! to a door (our address on the link, and the VLAN), IPv4 or IPv6,
+//! to an ingress (our address on the link, and the VLAN), IPv4 or IPv6,
 //! to a host's address, and none of this machine ──────▶ taken
 //!   unless it lies in a network that is this machine's as a whole
 //! everything else: ARP, neighbour discovery, groups, broadcasts,
@@ -14,7 +14,7 @@ use super::{
     network_order, redirect,
 };
 use crate::af_xdp::bpf::{Assembler, Condition, Helper, Label, Register, Width};
-use crate::af_xdp::claims::Tables;
+use crate::af_xdp::endpoints::Tables;
 use Register::{R0, R1, R2, R3, R5, R6, R7, R8, R9, R10};
 use std::os::fd::BorrowedFd;
 
@@ -22,9 +22,9 @@ use std::os::fd::BorrowedFd;
 #[derive(Clone, Copy, Debug)]
 pub(in crate::af_xdp) struct RouterMaps<'a> {
     /// Tunnels: local address, remote address.
-    pub(in crate::af_xdp) claims: Tables<'a>,
+    pub(in crate::af_xdp) endpoints: Tables<'a>,
     /// Doors: link-layer address, VLAN in network order, 0 for none.
-    pub(in crate::af_xdp) doors: BorrowedFd<'a>,
+    pub(in crate::af_xdp) ingresses: BorrowedFd<'a>,
     /// IPv4 addresses of this machine.
     pub(in crate::af_xdp) local4: BorrowedFd<'a>,
     /// IPv6 addresses of this machine.
@@ -35,7 +35,7 @@ pub(in crate::af_xdp) struct RouterMaps<'a> {
     pub(in crate::af_xdp) land6: BorrowedFd<'a>,
 }
 
-/// The stack, from its end: the door's key, IPv4 destination and source, IPv6 destination, and behind it the
+/// The stack, from its end: the ingress's key, IPv4 destination and source, IPv6 destination, and behind it the
 /// ends of a tunnel over IPv6. In front of a destination there is room for its length as a network's.
 const DOOR: i16 = -8;
 const ENDS: i16 = -16;
@@ -71,7 +71,7 @@ pub(in crate::af_xdp) fn routed(sockets: BorrowedFd<'_>, maps: RouterMaps<'_>, a
     program.finish()
 }
 
-/// R7 is where the IP header is, less [`ETHERNET`]; R9 what it is of; the door's key stands on the stack.
+/// R7 is where the IP header is, less [`ETHERNET`]; R9 what it is of; the ingress's key stands on the stack.
 /// R2 and the end of the packet in R3 are R7 and as before.
 fn enter(program: &mut Assembler, pass: Label) {
     let untagged = program.label();
@@ -109,7 +109,7 @@ fn in_ipv4(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
     program.load(Width::Word, R9, R7, ETHERNET + 16);
     program.load(Width::Byte, R5, R7, ETHERNET + 9);
     program.jump_value(Condition::NotEqual, R5, PROTOCOL_GRE, unclaimed);
-    lookup(program, maps.claims.v4, ENDS);
+    lookup(program, maps.endpoints.v4, ENDS);
     program.jump_value(Condition::NotEqual, R0, 0, take);
     program.place(unclaimed);
     // This host; loops; groups; the broadcast of every link. The kernel forwards all others (RFC 6890).
@@ -122,7 +122,7 @@ fn in_ipv4(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
     program.load(Width::Half, R5, R10, ENDS + 2);
     program.jump_value(Condition::Equal, R5, 0xffff, pass);
     program.place(usual);
-    lookup(program, maps.doors, DOOR);
+    lookup(program, maps.ingresses, DOOR);
     program.jump_value(Condition::Equal, R0, 0, pass);
     lookup(program, maps.local4, ENDS);
     program.jump_value(Condition::NotEqual, R0, 0, pass);
@@ -133,7 +133,7 @@ fn in_ipv4(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
 fn in_ipv6(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Label) {
     let unclaimed = program.label();
     need(program, ETHERNET + IPV6, pass);
-    is_claimed_v6(program, maps.claims.v6, ENDS6, unclaimed);
+    is_claimed_v6(program, maps.endpoints.v6, ENDS6, unclaimed);
     program.go(take);
     program.place(unclaimed);
     for part in 0..4 {
@@ -146,7 +146,7 @@ fn in_ipv6(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
     program.jump_value(Condition::Equal, R8, 0xff, pass);
     program.and(R9, network_order(0xffc0));
     program.jump_value(Condition::Equal, R9, network_order(0xfe80), pass);
-    lookup(program, maps.doors, DOOR);
+    lookup(program, maps.ingresses, DOOR);
     program.jump_value(Condition::Equal, R0, 0, pass);
     lookup(program, maps.local6, TARGET6);
     program.jump_value(Condition::NotEqual, R0, 0, pass);
@@ -180,8 +180,8 @@ mod tests {
     fn the_program_assembles() {
         let stdin = std::io::stdin();
         let fd = stdin.as_fd();
-        let claims = Tables { v4: fd, v6: fd };
-        let maps = RouterMaps { claims, doors: fd, local4: fd, local6: fd, land4: fd, land6: fd };
+        let endpoints = Tables { v4: fd, v6: fd };
+        let maps = RouterMaps { endpoints, ingresses: fd, local4: fd, local6: fd, land4: fd, land6: fd };
         assert!(routed(fd, maps, Action::Pass).len() < 192);
     }
 }

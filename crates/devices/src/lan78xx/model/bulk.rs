@@ -184,7 +184,7 @@ impl Adapter {
             }
             return due;
         };
-        let at = if self.options.lies.no_receive_padding { filled } else { filled.next_multiple_of(4) };
+        let at = if self.options.faulty.no_receive_padding { filled } else { filled.next_multiple_of(4) };
         let end = at + entry.bytes.len();
         if end > limit && filled > 0 {
             self.end_transfer();
@@ -285,7 +285,7 @@ impl Adapter {
         let Some(urb) = self.bulk.sending.front() else { return false };
         let transfer = &urb.buffer.bytes()[..urb.length.min(urb.buffer.bytes().len())];
         let mut cursor = self.bulk.emptied;
-        let alignment = if self.options.lies.no_transmit_padding { 1 } else { 4 };
+        let alignment = if self.options.faulty.no_transmit_padding { 1 } else { 4 };
         let frames = match cursor.next(transfer, alignment) {
             Some(Ok(frame)) => prepare(frame),
             Some(Err(_)) => {

@@ -125,7 +125,7 @@ impl Adapter {
         let wanted = self.causes() & self.registers.get(INT_EP_CTL);
         // What is no longer asserted may be reported again.
         self.reported &= wanted;
-        if wanted & !self.reported == 0 || self.options.lies.no_interrupts {
+        if wanted & !self.reported == 0 || self.options.faulty.no_interrupts {
             return;
         }
         let Some(mut urb) = self.interrupts.pop_front() else { return };

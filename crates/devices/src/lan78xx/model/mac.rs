@@ -139,13 +139,13 @@ impl Adapter {
         let payload = &bytes[RX_COMMAND_BYTES + header..];
         let sums = control & (rfe_ctl::TRANSPORT_CHECKSUM | rfe_ctl::IP_CHECKSUM) != 0;
         let mut sum = Checksum::new().with(payload).partial();
-        if self.options.lies.wrong_checksum || self.take_fault(|f| matches!(f, Fault::Checksum)).is_some() {
+        if self.options.faulty.wrong_checksum || self.take_fault(|f| matches!(f, Fault::Checksum)).is_some() {
             sum = sum.wrapping_add(0x1234);
         }
         let fcs = crc32(&bytes[RX_COMMAND_BYTES..]).to_le_bytes();
         bytes.extend(fcs);
         let mut length = bytes.len() - RX_COMMAND_BYTES;
-        if self.options.lies.length_without_fcs {
+        if self.options.faulty.length_without_fcs {
             length -= FCS_BYTES;
         }
         if let Some(Fault::Length(lie)) = self.take_fault(|f| matches!(f, Fault::Length(_))) {
@@ -158,7 +158,7 @@ impl Adapter {
         if let Some(Fault::ErrorBits(errors)) = self.take_fault(|f| matches!(f, Fault::ErrorBits(_))) {
             status.a |= errors & rx_a::ERRORS;
         }
-        let words = if self.options.lies.big_endian {
+        let words = if self.options.faulty.big_endian {
             RxStatus { a: status.a.swap_bytes(), b: status.b.swap_bytes(), c: status.c.swap_bytes() }
         } else {
             status

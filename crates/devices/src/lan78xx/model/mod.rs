@@ -10,7 +10,7 @@
 //! | `mac` | the wire: FCS, lengths, VLAN tags, checksums, flow control, statistics |
 //! | `offload` | checksums and segments of frames to be sent |
 //! | `bulk` | FIFOs of 12 KiB, URBs, the time that the bus takes |
-//! | `lies` | what a broken adapter does |
+//! | `faulty` | what a broken adapter does |
 //! | `bench` | an adapter whose wire is a port of the datapath |
 //!
 //! [`Adapter`] is one device without a clock and without threads: URBs and frames go in, completions
@@ -20,8 +20,8 @@
 mod bench;
 mod bulk;
 mod control;
+mod faulty;
 mod filter;
-mod lies;
 mod mac;
 mod memory;
 mod offload;
@@ -30,7 +30,7 @@ mod registers;
 
 pub use bench::{Bench, WireCounters};
 pub use bulk::Timing;
-pub use lies::{Fault, Lies};
+pub use faulty::{Fault, FaultyDevice};
 pub use phy::Partner;
 
 use super::descriptor::{Chip, ENDPOINTS};
@@ -77,7 +77,7 @@ pub struct Options {
     /// What the bus and the wire take.
     pub timing: Timing,
     /// What is broken.
-    pub lies: Lies,
+    pub faulty: FaultyDevice,
     /// How long after the PHY is ready the link comes up.
     pub link_delay: Nanos,
 }
@@ -92,7 +92,7 @@ impl Default for Options {
             address: AddressSource::default(),
             partner: Partner::default(),
             timing: Timing::default(),
-            lies: Lies::default(),
+            faulty: FaultyDevice::default(),
             link_delay: Nanos(0),
         }
     }

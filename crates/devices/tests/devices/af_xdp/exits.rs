@@ -1,7 +1,7 @@
 //! How an interface is left, and found again.
 
 use super::offloads::is_on;
-use super::{Namespace, all_home, claims, drain, memory, neighbours, options, receive, start, veth};
+use super::{Namespace, all_home, drain, endpoints, memory, neighbours, options, receive, start, veth};
 use crate::common::{self, RawPeer};
 use polder_buffers::RegionOptions;
 use polder_datapath::port::Turn;
@@ -23,7 +23,7 @@ fn child_that_holds_a_port() {
     let mut pool = region.pool();
     let options = match take {
         "whole" => options(interface, Mode::Auto),
-        _ => Options::tunnels(interface, [claims::claim(claims::OURS, claims::THEIRS)]),
+        _ => Options::tunnels(interface, [endpoints::endpoint(endpoints::OURS, endpoints::THEIRS)]),
     };
     let mut port = open(&Options { on_exit, ..options }, &region).expect("root opens a veth");
     start(&mut port, &mut pool);
@@ -175,7 +175,7 @@ fn a_killed_gateway_keeps_its_tunnels_from_the_kernel_and_nothing_else() {
     common::enter_namespace();
     veth("pdxz0", "pdxz1", "");
     let (sender, kernel) = (RawPeer::open("pdxz1"), RawPeer::open("pdxz0"));
-    let claimed = claims::packet(claims::PLAIN);
+    let claimed = endpoints::packet(endpoints::PLAIN);
     let passes = |frame: &[u8]| {
         // A marker that nobody claims comes last.
         let marker = super::frame(99, 60);
@@ -190,7 +190,7 @@ fn a_killed_gateway_keeps_its_tunnels_from_the_kernel_and_nothing_else() {
         assert!(!passes(&claimed), "the gateway has it");
         end(gateway);
         assert_eq!(passes(&claimed), passes_after, "{on_exit}");
-        assert!(passes(&super::frame(5, 80)), "{on_exit}: what nobody claims");
+        assert!(passes(&super::frame(5, 80)), "{on_exit}: what nobody endpoints");
     }
     assert!(af_xdp::release("pdxz0").expect("root removes a pin"));
     assert!(passes(&claimed));

@@ -1,6 +1,6 @@
 //! AF_XDP ports against the kernel: veth pairs in a network namespace of their own.
 
-mod claims;
+mod endpoints;
 mod exits;
 mod links;
 mod losses;

@@ -5,13 +5,13 @@
 
 mod port;
 mod reload;
+mod reopen;
 mod routes;
-mod seek;
 mod share;
-mod staff;
 mod start;
 mod taps;
 mod upkeep;
+mod worker_lifecycle;
 
 pub use super::devices::Opener;
 pub use port::{Link, PortState, QueueState};
@@ -28,7 +28,7 @@ use super::path::Paths;
 use super::routing::Ports;
 use super::supervise::{Thread, Threads};
 use super::tables::Lasting;
-use super::wake::Bell;
+use super::wake::Wakeup;
 use super::worker::{Command, Report, Worker};
 use crate::config::model::Configuration;
 use polder_buffers::snapshot::Snapshot;
@@ -46,7 +46,7 @@ use std::time::Duration;
 /// One worker, from outside.
 pub struct WorkerHandle {
     commands: Sender<Command>,
-    bell: Arc<Bell>,
+    wakeup: Arc<Wakeup>,
     /// Its counters.
     pub counters: Arc<WorkerCounters>,
     /// The CPU that it was pinned to.
@@ -167,6 +167,6 @@ impl WorkerHandle {
     fn send(&self, command: Command) {
         // A worker that is gone is reported by `stop`, and by the supervisor.
         let _ = self.commands.send(command);
-        self.bell.ring();
+        self.wakeup.wake();
     }
 }

@@ -1,6 +1,6 @@
 //! A port as the control thread knows it.
 
-use super::seek::Seeking;
+use super::reopen::Reopening;
 use super::share::Spares;
 use crate::config::model::Port;
 use crate::runtime::devices::missing;
@@ -74,7 +74,7 @@ pub struct PortState {
     pub(super) spares: Spares,
     pub(super) retry_at: Nanos,
     pub(super) detaching: usize,
-    pub(super) seeking: Option<Seeking>,
+    pub(super) reopening: Option<Reopening>,
 }
 
 impl PortState {
@@ -94,7 +94,7 @@ impl PortState {
             spares: Vec::new(),
             retry_at: Nanos::default(),
             detaching: 0,
-            seeking: None,
+            reopening: None,
         }
     }
 

@@ -77,14 +77,14 @@ impl Gateway {
         facts.extend(opened.iter().filter_map(Opening::facts));
         let tables = tables(&next, &facts, &mut self.lasting, &self.links)?;
         let is_staffed_anew = needs_other_workers(&self.configuration, &next);
-        let recruits = is_staffed_anew.then(|| self.hire(&next)).transpose()?;
-        if let Err(error) = self.claim(&next) {
-            self.claim(&self.configuration)?;
+        let new_workers = is_staffed_anew.then(|| self.prepare_workers(&next)).transpose()?;
+        if let Err(error) = self.endpoint(&next) {
+            self.endpoint(&self.configuration)?;
             return Err(error);
         }
         self.adopt(next, tables, opened);
-        if let Some(recruits) = recruits {
-            self.replace_workers(recruits);
+        if let Some(new_workers) = new_workers {
+            self.replace_workers(new_workers);
         }
         self.route_anew();
         self.settle();
@@ -114,7 +114,7 @@ impl Gateway {
         let end = self.clock.now() + SETTLE;
         let polls = self.workers.iter().map(|worker| worker.counters.polls.get()).collect::<Vec<_>>();
         for (worker, polls) in self.workers.iter().zip(polls) {
-            worker.bell.ring();
+            worker.wakeup.wake();
             while worker.counters.polls.get() == polls && self.clock.now() < end {
                 std::thread::sleep(LOOK);
             }
@@ -122,14 +122,14 @@ impl Gateway {
     }
 
     /// Takes the packets of the tunnels of `configuration`, and leaves those of others to the kernel.
-    fn claim(&self, configuration: &Configuration) -> Result<()> {
+    fn endpoint(&self, configuration: &Configuration) -> Result<()> {
         for state in &self.ports {
             let Some(attachment) = state.interface() else { continue };
             let port = &state.configuration;
             if port.role != Role::Bridge {
-                let claims = ports::claims(port.id, configuration);
+                let endpoints = ports::endpoints(port.id, configuration);
                 let told = || format!("cannot take the tunnels' packets on port {}", port.name);
-                attachment.set_claims(&claims).with_context(told)?;
+                attachment.set_claims(&endpoints).with_context(told)?;
             }
         }
         Ok(())

@@ -63,7 +63,7 @@ impl Gateway {
         {
             tracing::error!("cannot take over what has changed about the router's interfaces: {error:#}");
         }
-        if news.doors {
+        if news.ingresses {
             self.open_doors();
         }
         news.more
@@ -74,8 +74,8 @@ impl Gateway {
         let lands = self.lasting.routing.lands();
         for state in self.ports.iter().filter(|state| state.configuration.role == Role::Router) {
             let Some(attachment) = state.interface() else { continue };
-            let doors = self.lasting.routing.doors(state.configuration.id);
-            if let Err(error) = attachment.set_router(&doors, &lands) {
+            let ingresses = self.lasting.routing.ingresses(state.configuration.id);
+            if let Err(error) = attachment.set_router(&ingresses, &lands) {
                 tracing::error!(port = state.configuration.name, %error, "cannot say what is to be routed");
             }
         }

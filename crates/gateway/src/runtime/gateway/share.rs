@@ -4,7 +4,7 @@ use super::Gateway;
 use super::port::QueueState;
 use crate::config::model::Port;
 use crate::runtime::ports::Facts;
-use crate::runtime::wake::Bell;
+use crate::runtime::wake::Wakeup;
 use crate::runtime::worker::{Command, Mesh, NewQueue, Outlet, SendPath};
 use polder_buffers::{PortId, ring};
 use polder_datapath::counters::QueueCounters;
@@ -137,8 +137,8 @@ fn nothing(workers: usize, queues: usize) -> Vec<Share> {
 }
 
 /// The rings between workers.
-pub fn meshes(bells: &[Arc<Bell>]) -> Vec<Mesh> {
-    let count = bells.len();
+pub fn meshes(wakeups: &[Arc<Wakeup>]) -> Vec<Mesh> {
+    let count = wakeups.len();
     let mut meshes = (0..count).map(|_| Mesh::default()).collect::<Vec<_>>();
     for from in 0..count {
         for to in 0..count {
@@ -147,7 +147,7 @@ pub fn meshes(bells: &[Arc<Bell>]) -> Vec<Mesh> {
                 continue;
             }
             let (producer, consumer) = ring::channel(MESH_RING);
-            meshes[from].outgoing.push(Some((producer, Arc::clone(&bells[to]))));
+            meshes[from].outgoing.push(Some((producer, Arc::clone(&wakeups[to]))));
             meshes[to].incoming.push(consumer);
         }
     }

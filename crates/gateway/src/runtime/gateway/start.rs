@@ -1,8 +1,8 @@
 //! How a gateway comes up: memory, ports, tables, workers, in this order.
 
 use super::share::{divide, with_queue};
-use super::staff::begin;
 use super::upkeep::{RETRY_PORT, note_link};
+use super::worker_lifecycle::begin;
 use super::{Gateway, Opener, PortState};
 use crate::config::model::Configuration;
 use crate::runtime::clock::Clock;
@@ -93,8 +93,8 @@ impl Gateway {
             seen: HashMap::new(),
             configuration,
         };
-        let recruits = gateway.hire(&gateway.configuration)?;
-        let waiting = gateway.take_on(recruits);
+        let new_workers = gateway.prepare_workers(&gateway.configuration)?;
+        let waiting = gateway.start_workers(new_workers);
         for port in opened {
             gateway.take_in(port);
         }

@@ -157,7 +157,7 @@ impl Gateway {
         let tables = tables(&self.configuration, &facts, &mut self.lasting, &self.links)?;
         self.tables.replace(tables);
         for worker in &self.workers {
-            worker.bell.ring();
+            worker.wakeup.wake();
         }
         Ok(())
     }

@@ -3,8 +3,8 @@
 //! ```text
 //!  kernel ─▶ mirror ──┐             ┌─▶ wanted ── one route a prefix ──▶ FIB, in place
 //!  file ──────────────┼─▶ sources ──┤
-//!  ports ─▶ attached ─┘             └─▶ book ──── next hops, hops, groups ──▶ replaced whole
-//!                 └──▶ doors of the XDP programs, `Routers` of the tables
+//!  ports ─▶ attached ─┘             └─▶ registry ──── next hops, hops, groups ──▶ replaced whole
+//!                 └──▶ ingresses of the XDP programs, `Routers` of the tables
 //!  notices of workers ─▶ the kernel is made to ask ─▶ neighbours ──▶ one word each
 //! ```
 //!
@@ -12,9 +12,9 @@
 //! changes is one change of the tables.
 
 mod attached;
-mod book;
-mod land;
+mod local_prefixes;
 mod neighbours;
+mod next_hops;
 pub(super) mod rows;
 mod settings;
 mod wanted;
@@ -28,13 +28,13 @@ use crate::kernel::socket::{BUFFER_BYTES, Follow};
 use crate::kernel::{Changes, Mirror};
 use anyhow::{Context as _, Result};
 use attached::{Attached, attached};
-use book::{Book, Desk, View};
-use land::Land;
+use local_prefixes::LocalPrefixes;
 use neighbours::Known;
+use next_hops::{NextHopContext, NextHopRegistry, View};
 use polder_buffers::PortId;
 use polder_datapath::route::{InterfaceId, Neighbours, Notice, Prefix, Router, Routers, Special};
 use polder_datapath::units::Nanos;
-use polder_devices::af_xdp::Door;
+use polder_devices::af_xdp::Ingress;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 use settings::Settings;
@@ -58,9 +58,9 @@ pub struct Routing {
     attached: Vec<Attached>,
     sources: Sources,
     installed: HashMap<Prefix, (Origin, Arc<Target>)>,
-    book: Book,
+    registry: NextHopRegistry,
     /// Networks that are this machine's as a whole.
-    land: Land,
+    local: LocalPrefixes,
     /// What a call found that others have to do something about.
     news: News,
     left_out: usize,
@@ -75,7 +75,7 @@ pub(super) struct News {
     /// Interfaces have: the tables of workers are to be built anew.
     pub(super) interfaces: bool,
     /// Doors or addresses of this machine have: the XDP programs are to be told.
-    pub(super) doors: bool,
+    pub(super) ingresses: bool,
     /// There is more to do at once.
     pub(super) more: bool,
 }
@@ -154,13 +154,13 @@ impl Routing {
     }
 
     /// By which addresses packets reach the router on a port.
-    pub(super) fn doors(&self, port: PortId) -> Vec<Door> {
+    pub(super) fn ingresses(&self, port: PortId) -> Vec<Ingress> {
         let of_port = self.attached.iter().filter(|attached| attached.interface.id.port == port);
-        let door = |attached: &Attached| Door {
+        let ingress = |attached: &Attached| Ingress {
             mac: attached.interface.mac.0,
             vlan: attached.interface.id.vlan.get(),
         };
-        of_port.map(door).collect()
+        of_port.map(ingress).collect()
     }
 
     fn mirror(&self) -> Option<&Mirror> {
@@ -227,17 +227,21 @@ impl Routing {
     fn dirty(&mut self, changes: &Changes) -> HashSet<Prefix> {
         let mut dirty = HashSet::new();
         let Some(mirror) = self.kernel.as_ref().map(Follow::mirror) else { return dirty };
-        if changes.routes.iter().any(|&(table, prefix)| table == LOCAL_TABLE && land::is_net(prefix)) {
-            self.sources.land = land::of_table(mirror);
+        if changes
+            .routes
+            .iter()
+            .any(|&(table, prefix)| table == LOCAL_TABLE && local_prefixes::is_net(prefix))
+        {
+            self.sources.local = local_prefixes::of_table(mirror);
         }
         for &(table, prefix) in &changes.routes {
             if !self.sources.tables[usize::from(prefix.is_v6())].contains(&table) {
                 continue;
             }
-            self.news.doors |= table == LOCAL_TABLE;
+            self.news.ingresses |= table == LOCAL_TABLE;
             dirty.insert(prefix);
             let hides = if table == LOCAL_TABLE {
-                land::is_net(prefix)
+                local_prefixes::is_net(prefix)
             } else {
                 self.sources.hides(table, prefix.is_v6(), mirror)
             };
@@ -250,7 +254,7 @@ impl Routing {
     }
 
     fn look_at_links(&mut self, configuration: &Configuration, ports: &Ports, dirty: &mut HashSet<Prefix>) {
-        self.news.doors = true;
+        self.news.ingresses = true;
         let now = attached(configuration, ports, self.mirror(), &self.settings);
         if now != self.attached {
             self.news.interfaces = true;
@@ -288,20 +292,21 @@ impl Routing {
             );
         }
         self.left_out = left_out;
-        let land = self.mirror().map(land::of_table).unwrap_or_default();
-        if tables != self.sources.tables || land != self.sources.land {
-            (self.sources.tables, self.sources.land) = (tables, land);
+        let local = self.mirror().map(local_prefixes::of_table).unwrap_or_default();
+        if tables != self.sources.tables || local != self.sources.local {
+            (self.sources.tables, self.sources.local) = (tables, local);
             self.all_anew(dirty);
         }
     }
 
     /// Brings the tables of workers in line.
     fn install(&mut self, dirty: HashSet<Prefix>, (links, objects): (bool, bool), now: Nanos) {
-        let Self { router, neighbours, attached, kernel, book, installed, sources, land, news, .. } = self;
+        let Self { router, neighbours, attached, kernel, registry, installed, sources, local, news, .. } =
+            self;
         let mirror = kernel.as_ref().map(Follow::mirror);
-        let mut desk = Desk { router, neighbours, view: View { attached, mirror }, now };
+        let mut context = NextHopContext { router, neighbours, view: View { attached, mirror }, now };
         if links || objects {
-            book.refresh(links, &mut desk);
+            registry.refresh(links, &mut context);
         }
         let mut dirty = dirty.into_iter().collect::<Vec<_>>();
         // What is inherited is there before those who inherit.
@@ -312,19 +317,20 @@ impl Routing {
             if old == wanted.as_ref() {
                 continue;
             }
-            news.doors |= land.changes(prefix, old, wanted.as_ref());
+            news.ingresses |= local.changes(prefix, old, wanted.as_ref());
             let old = old.map(|(_, target)| Arc::clone(target));
-            let way = wanted.as_ref().and_then(|(_, target)| book.take(target, old.as_ref(), &mut desk));
+            let way =
+                wanted.as_ref().and_then(|(_, target)| registry.take(target, old.as_ref(), &mut context));
             match way {
-                Some(way) => desk.router.insert(prefix, way),
-                None => desk.router.remove(prefix),
+                Some(way) => context.router.insert(prefix, way),
+                None => context.router.remove(prefix),
             };
             match wanted {
                 Some(wanted) => installed.insert(prefix, wanted),
                 None => installed.remove(&prefix),
             };
             if let Some(old) = old {
-                book.give_back(&old, &mut desk);
+                registry.give_back(&old, &mut context);
             }
         }
     }
@@ -360,15 +366,15 @@ impl Routing {
         let covering = (0..=bits).rev().filter_map(|bits| Prefix::new(address, bits).ok());
         let (_, target) = covering.into_iter().find_map(|prefix| self.installed.get(&prefix))?;
         match (View { attached: &self.attached, mirror: self.mirror() }).lead(target) {
-            book::Lead::Link(interface, mtu) => Some((interface, mtu)),
-            book::Lead::Hops(_)
-            | book::Lead::Machine(_)
-            | book::Lead::Local
-            | book::Lead::Broadcast
-            | book::Lead::Blackhole
-            | book::Lead::Unreachable
-            | book::Lead::Prohibit
-            | book::Lead::Nowhere => None,
+            next_hops::Lead::Link(interface, mtu) => Some((interface, mtu)),
+            next_hops::Lead::Hops(_)
+            | next_hops::Lead::Machine(_)
+            | next_hops::Lead::Local
+            | next_hops::Lead::Broadcast
+            | next_hops::Lead::Blackhole
+            | next_hops::Lead::Unreachable
+            | next_hops::Lead::Prohibit
+            | next_hops::Lead::Nowhere => None,
         }
     }
 }
@@ -383,10 +389,10 @@ fn listen(router: &Router) -> Result<HostInterfaces, Errno> {
     let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let notices = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
     epoll::add(&all, &notices, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-    let bell = Arc::clone(&notices);
+    let wakeup = Arc::clone(&notices);
     router.notices().set_waker(move || {
-        // A full counter is a rung bell, so the one error that can occur changes nothing.
-        let _: Result<usize, Errno> = rustix::io::write(&bell, &1_u64.to_ne_bytes());
+        // A full counter is a pending wakeup, so the one error that can occur changes nothing.
+        let _: Result<usize, Errno> = rustix::io::write(&wakeup, &1_u64.to_ne_bytes());
     });
     Ok(HostInterfaces { all: Arc::new(all), notices })
 }

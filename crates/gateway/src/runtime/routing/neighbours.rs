@@ -72,7 +72,7 @@ impl Routing {
         let link = self.link_of(address).filter(|(link, _)| *link == interface.id);
         let is_destination = link.is_some();
         let interface = Interface { mtu: interface.mtu_by(link.map_or(0, |(_, mtu)| mtu)), ..interface };
-        let is_gateway = self.book.has_gateway((interface.id, address));
+        let is_gateway = self.registry.has_gateway((interface.id, address));
         let wanted = mac.filter(|_| is_destination || is_gateway).map(|mac| Told {
             mac,
             is_destination,
@@ -110,7 +110,7 @@ impl Routing {
         self.neighbours.expire(&mut self.router, now);
         let Some(kernel) = &self.kernel else { return false };
         let mut missing = Vec::new();
-        for (interface, address) in self.book.gateways() {
+        for (interface, address) in self.registry.gateways() {
             let found = self.attached.iter().find(|attached| attached.interface.id == interface);
             let Some(found) = found.filter(|found| found.carries && is_kernels(found)) else { continue };
             if !self.known.told.contains_key(&(found.index, address)) {

@@ -1,6 +1,6 @@
 //! The rows of `polder show routes` and `polder show neighbors`.
 
-use super::book::{Lead, NOBODY, View};
+use super::next_hops::{Lead, NOBODY, View};
 use super::wanted::Origin;
 use super::{Attached, Routing};
 use crate::config::model::Configuration;
@@ -60,7 +60,7 @@ impl Routing {
                 vec![HopRow { port, via: None, mac: None, weight: 1, carries: true }]
             }
             Lead::Hops(_) | Lead::Machine(_) => {
-                let row = |member: &super::book::Member| HopRow {
+                let row = |member: &super::next_hops::Member| HopRow {
                     port: self.name_of(member.key.0),
                     via: (member.key.1 != NOBODY).then(|| member.key.1.to_string()),
                     mac: self.mac_of(member.key.0, member.key.1),
@@ -143,7 +143,7 @@ impl Routing {
                     state: known.map(|known| known.word().to_owned()),
                     heard_nanos: (is_own && entry.next_hop.address().is_some())
                         .then(|| now.since(entry.heard).0),
-                    gateway: self.book.has_gateway((*interface, *address)),
+                    gateway: self.registry.has_gateway((*interface, *address)),
                 }
             };
         all.iter().map(row).collect()

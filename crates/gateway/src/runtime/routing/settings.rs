@@ -3,7 +3,7 @@
 //! A change of `rp_filter` comes as a notice; the others come without one, so that all are read again now and then.
 
 use super::wanted::LOCAL_TABLE;
-use super::{Routing, land};
+use super::{Routing, local_prefixes};
 use crate::config::model::{Configuration, Device, Role};
 use crate::kernel::Mirror;
 use crate::kernel::message::{Link, Target};
@@ -126,7 +126,7 @@ fn looks_always(mirror: &Mirror) -> bool {
         IpAddr::V6(_) => true,
     };
     let mut local = mirror.routes().filter(|(table, ..)| *table == LOCAL_TABLE);
-    land::has_own_rules(mirror)
+    local_prefixes::has_own_rules(mirror)
         || local.any(|(_, prefix, _, target)| matches!(**target, Target::Local(_)) && !is_own(prefix))
 }
 

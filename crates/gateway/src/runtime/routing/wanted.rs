@@ -37,7 +37,7 @@ pub(super) struct Sources {
     /// The kernel's tables for IPv4 and IPv6, in order.
     pub(super) tables: [Vec<u32>; 2],
     /// Networks of the kernel's own table that hide what is in later ones.
-    pub(super) land: BTreeSet<Prefix>,
+    pub(super) local: BTreeSet<Prefix>,
     /// Next hops of the machine's that lead to the router itself.
     pub(super) back: Back,
 }
@@ -105,7 +105,7 @@ impl Sources {
             if counts {
                 let earlier = tables[..place].iter().filter(|&&table| table != LOCAL_TABLE);
                 let hidden = earlier.into_iter().any(|&table| self.covers(mirror, table, prefix))
-                    || table != LOCAL_TABLE && self.land.iter().any(|land| is_below(prefix, *land));
+                    || table != LOCAL_TABLE && self.local.iter().any(|local| is_below(prefix, *local));
                 return (!hidden).then(|| (Origin::Kernel(table, metric), Arc::clone(target)));
             }
         }

@@ -48,7 +48,7 @@ struct Registry {
     /// New threads, on their way to the supervisor.
     new: Mutex<Sender<Watched>>,
     /// Wakes the supervisor.
-    bell: OwnedFd,
+    wakeup: OwnedFd,
     stop: AtomicBool,
     /// One line for each thread that was lost.
     losses: Mutex<Vec<String>>,
@@ -166,8 +166,8 @@ impl Registry {
     }
 
     fn ring(&self) {
-        // A full counter is a rung bell.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        // A full counter is a pending wakeup.
+        let _ = rustix::io::write(&self.wakeup, &1_u64.to_ne_bytes());
     }
 }
 
@@ -227,9 +227,9 @@ impl Supervisor {
     /// When the system has no thread or no file descriptor left.
     pub(super) fn start(end: impl Fn(&LostThread) + Send + 'static) -> io::Result<Self> {
         let (new, arriving) = channel();
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (stop, losses) = (AtomicBool::new(false), Mutex::default());
-        let registry = Arc::new(Registry { new: Mutex::new(new), bell, stop, losses });
+        let registry = Arc::new(Registry { new: Mutex::new(new), wakeup, stop, losses });
         let (begun, exit) = channel();
         let own = Arc::clone(&registry);
         std::thread::Builder::new().name("supervisor".to_owned()).spawn(move || {
@@ -295,7 +295,7 @@ fn supervise(registry: &Registry, new: &Receiver<Watched>, end: &impl Fn(&LostTh
 
 /// Sleeps until a thread ends or a new one comes.
 fn wait(registry: &Registry, watched: &[Watched]) {
-    let mut files = vec![PollFd::new(&registry.bell, PollFlags::IN)];
+    let mut files = vec![PollFd::new(&registry.wakeup, PollFlags::IN)];
     files.extend(
         watched
             .iter()
@@ -305,7 +305,7 @@ fn wait(registry: &Registry, watched: &[Watched]) {
     let limit = (files.len() <= watched.len()).then_some(&LOOK);
     // An interrupted wait ended early; the next one goes on.
     let _ = poll(&mut files, limit);
-    let _ = rustix::io::read(&registry.bell, &mut [0_u8; 8]);
+    let _ = rustix::io::read(&registry.wakeup, &mut [0_u8; 8]);
 }
 
 impl Watched {

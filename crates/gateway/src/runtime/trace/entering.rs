@@ -28,7 +28,7 @@ impl Teller<'_> {
             None => (String::new(), true),
             Some(Ok(Verdict::Taken)) => ("; its XDP program takes the packet".to_owned(), true),
             Some(Ok(Verdict::Kernel)) => {
-                ("; its XDP program leaves the packet to the kernel: it is none that a tunnel or the router claims".to_owned(), false)
+                ("; its XDP program leaves the packet to the kernel: it is none that a tunnel or the router endpoints".to_owned(), false)
             }
             Some(Ok(Verdict::Dropped)) => ("; its XDP program drops the packet".to_owned(), false),
             Some(Err(errno)) => {

@@ -1,7 +1,7 @@
 //! What workers are told, what they tell, and what connects them.
 
 use super::Outlet;
-use crate::runtime::wake::Bell;
+use crate::runtime::wake::Wakeup;
 use polder_buffers::ring::{Consumer, Producer};
 use polder_buffers::{Class, Packet, PortId};
 use polder_datapath::capture::Tap;
@@ -76,8 +76,8 @@ pub enum Report {
 /// The rings between one worker and the others, by number; none to itself.
 #[derive(Default)]
 pub struct Mesh {
-    /// To each other worker, with its bell.
-    pub outgoing: Vec<Option<(Producer<Packet>, Arc<Bell>)>>,
+    /// To each other worker, with its wakeup.
+    pub outgoing: Vec<Option<(Producer<Packet>, Arc<Wakeup>)>>,
     /// From each other worker.
     pub incoming: Vec<Consumer<Packet>>,
 }

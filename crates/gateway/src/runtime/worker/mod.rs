@@ -5,7 +5,7 @@
 //! when none of them says [`Armed::Raced`](polder_datapath::port::Armed::Raced) does it sleep.
 //! `round` and `rest` are these two, `leave` is how its queues find another worker, `senders` is its sending half, `outlet` the queue in front of a port.
 
-mod leave;
+mod hand_over;
 mod messages;
 mod outlet;
 mod rest;
@@ -13,7 +13,7 @@ mod round;
 mod schedule;
 mod senders;
 
-pub use leave::Estate;
+pub use hand_over::HandOver;
 pub use messages::{Attachment, Command, Mesh, NewQueue, Report, SendPath};
 pub use outlet::Outlet;
 pub use schedule::Schedule;
@@ -21,7 +21,7 @@ pub use schedule::Schedule;
 use self::senders::Senders;
 use super::clock::Clock;
 use super::sharing::Sharing;
-use super::wake::Bell;
+use super::wake::Wakeup;
 use polder_buffers::ring::Consumer;
 use polder_buffers::{Batch, Class, Gauge, Packet, Pool, PortId};
 use polder_datapath::counters::WorkerCounters;
@@ -44,7 +44,7 @@ pub struct Worker {
     receivers: Vec<Queue>,
     senders: Senders,
     incoming: Vec<Consumer<Packet>>,
-    bell: Arc<Bell>,
+    wakeup: Arc<Wakeup>,
     epoll: OwnedFd,
     commands: Receiver<Command>,
     reports: Sender<Report>,
@@ -80,12 +80,12 @@ impl Worker {
         engine: Engine,
         clock: Clock,
         mesh: Mesh,
-        bell: Arc<Bell>,
+        wakeup: Arc<Wakeup>,
         commands: Receiver<Command>,
         reports: Sender<Report>,
     ) -> std::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, bell.event(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        epoll::add(&epoll, wakeup.event(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         let counters = Arc::clone(engine.counters());
         let me = mesh.outgoing.iter().position(Option::is_none).unwrap_or(0);
         let place = (me, mesh.outgoing.len().max(1));
@@ -96,7 +96,7 @@ impl Worker {
             receivers: Vec::new(),
             senders: Senders::new(mesh.outgoing, Arc::clone(&counters)),
             incoming: mesh.incoming,
-            bell,
+            wakeup,
             epoll,
             commands,
             reports,
@@ -111,10 +111,10 @@ impl Worker {
         })
     }
 
-    /// Makes the worker part of a worker group, whose workers have these bells.
-    pub fn join(&mut self, mut group: WorkerGroup, bells: &[Arc<Bell>]) {
+    /// Makes the worker part of a worker group, whose workers have these wakeups.
+    pub fn join(&mut self, mut group: WorkerGroup, wakeups: &[Arc<Wakeup>]) {
         group.count_in(&self.counters);
-        self.sharing = Some(Box::new(Sharing::new(group, bells)));
+        self.sharing = Some(Box::new(Sharing::new(group, wakeups)));
     }
 
     /// Lets the worker say how many frames its devices have, and how many it holds.

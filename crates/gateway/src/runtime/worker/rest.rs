@@ -31,10 +31,10 @@ impl Worker {
     }
 
     fn sleep(&mut self, now: Nanos) {
-        self.bell.about_to_sleep();
-        // A command that came before the flag was up rang no bell.
+        self.wakeup.about_to_sleep();
+        // A command that came before the flag was up sent no wakeup.
         if let Ok(command) = self.commands.try_recv() {
-            self.bell.awake();
+            self.wakeup.awake();
             self.obey(command);
             return;
         }
@@ -42,7 +42,7 @@ impl Worker {
             || self.incoming.iter_mut().any(|ring| ring.available() > 0)
             || self.sharing.as_mut().is_some_and(|sharing| sharing.group.has_work());
         if raced {
-            self.bell.awake();
+            self.wakeup.awake();
             return;
         }
         let limit = if self.senders.in_flight() > 0 { SHORT_SLEEP } else { LONGEST_SLEEP };
@@ -65,7 +65,7 @@ impl Worker {
         }
         self.publish();
         let woken = epoll::wait(&self.epoll, &mut events, Some(&timeout));
-        self.bell.awake();
+        self.wakeup.awake();
         self.counters.slept_nanos.add(self.clock.now().since(now).0);
         let is_woken = woken.is_ok_and(|count| count > 0);
         self.counters.wakeups.add(u64::from(is_woken));

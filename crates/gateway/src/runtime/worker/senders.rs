@@ -1,7 +1,7 @@
 //! The sending half of a worker: its queues of devices, and its rings to workers that have others.
 
 use super::{NewQueue, Outlet, SendPath};
-use crate::runtime::wake::Bell;
+use crate::runtime::wake::Wakeup;
 use polder_buffers::ring::Producer;
 use polder_buffers::{Batch, Packet, Pool, PortId};
 use polder_datapath::counters::{Stage, WorkerCounters};
@@ -11,8 +11,8 @@ use polder_datapath::transmit::Egress;
 use polder_datapath::units::Nanos;
 use std::sync::Arc;
 
-/// A way to another worker: its ring and its bell.
-pub(super) type Way = Option<(Producer<Packet>, Arc<Bell>)>;
+/// A way to another worker: its ring and its wakeup.
+pub(super) type Way = Option<(Producer<Packet>, Arc<Wakeup>)>;
 
 /// The sending half, apart from the rest of the worker so that it can be borrowed beside it.
 pub(super) struct Senders {
@@ -216,12 +216,12 @@ impl Senders {
 
     /// Hands packets over to worker `owner` while its ring has room.
     fn push_to(&mut self, owner: usize, batch: &mut Batch) {
-        let Some(Some((ring, bell))) = self.outgoing.get_mut(owner) else { return };
+        let Some(Some((ring, wakeup))) = self.outgoing.get_mut(owner) else { return };
         let room = ring.room(batch.len());
         let handed = ring.push_all(room, batch.drain_front(room));
         if handed > 0 {
             self.counters.handed_over.add(handed as u64);
-            bell.ring();
+            wakeup.wake();
         }
     }
 }

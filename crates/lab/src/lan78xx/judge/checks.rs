@@ -5,7 +5,7 @@ use crate::command::Running;
 use crate::guest::agent::{Answer, Request};
 use anyhow::{Context as _, bail, ensure};
 use polder_devices::lan78xx::LARGEST_MTU;
-use polder_devices::lan78xx::model::{AddressSource, Lies};
+use polder_devices::lan78xx::model::{AddressSource, FaultyDevice};
 use polder_devices::lan78xx::statistics::Statistic;
 use polder_devices::lan78xx::usb::Speed;
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl Judge {
 
     pub(super) fn wait_for_state(&mut self, case: &Case, state: &str) -> anyhow::Result<()> {
         let path = format!("/sys/class/net/{}/operstate", case.interface);
-        let limit = if case.shown.bench().adapter.options().lies.no_interrupts { LINK / 2 } else { LINK };
+        let limit = if case.shown.bench().adapter.options().faulty.no_interrupts { LINK / 2 } else { LINK };
         let up = self.until(limit, |judge| {
             let found = judge.guest.ask(&Request::Read(path.clone()))?;
             Ok((found.trim() == state).then_some(()))
@@ -66,7 +66,7 @@ impl Judge {
     /// its address filter late.
     pub(super) fn reaches(&mut self, case: &Case) -> anyhow::Result<()> {
         let line = format!("ping -c 1 -W 1 {}", case.host);
-        let honest = case.shown.bench().adapter.options().lies == Lies::default();
+        let honest = case.shown.bench().adapter.options().faulty == FaultyDevice::default();
         let limit = Duration::from_secs(if honest { 8 } else { 4 });
         let reached = self.until(limit, |judge| {
             let Answer { ok, .. } = judge.guest.try_ask(&Request::run(&line), Duration::from_secs(10))?;

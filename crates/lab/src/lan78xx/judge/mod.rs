@@ -19,7 +19,7 @@ use anyhow::{Context as _, bail, ensure};
 use polder_datapath::units::Nanos;
 use polder_devices::lan78xx::LARGEST_MTU;
 use polder_devices::lan78xx::descriptor::Chip;
-use polder_devices::lan78xx::model::{AddressSource, Lies, Options, Partner};
+use polder_devices::lan78xx::model::{AddressSource, FaultyDevice, Options, Partner};
 use polder_devices::lan78xx::usb::Speed;
 use std::net::TcpListener;
 use std::path::Path;
@@ -105,9 +105,9 @@ pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     judge.joined()?;
     says("a gateway in the guest, with our driver on usbfs");
     judge.gateway()?;
-    for (name, lies) in broken() {
+    for (name, faulty) in broken() {
         says(name);
-        judge.broken(name, lies)?;
+        judge.broken(name, faulty)?;
     }
     let Judge { guest, verdict, .. } = judge;
     guest.power_off()?;
@@ -149,14 +149,14 @@ fn honest() -> Vec<(&'static str, Options, Depth)> {
     ]
 }
 
-fn broken() -> Vec<(&'static str, Lies)> {
+fn broken() -> Vec<(&'static str, FaultyDevice)> {
     vec![
-        ("wrong-checksum", Lies { wrong_checksum: true, ..Lies::default() }),
-        ("no-receive-padding", Lies { no_receive_padding: true, ..Lies::default() }),
-        ("length-without-fcs", Lies { length_without_fcs: true, ..Lies::default() }),
-        ("big-endian", Lies { big_endian: true, ..Lies::default() }),
-        ("no-transmit-padding", Lies { no_transmit_padding: true, ..Lies::default() }),
-        ("no-interrupts", Lies { no_interrupts: true, ..Lies::default() }),
+        ("wrong-checksum", FaultyDevice { wrong_checksum: true, ..FaultyDevice::default() }),
+        ("no-receive-padding", FaultyDevice { no_receive_padding: true, ..FaultyDevice::default() }),
+        ("length-without-fcs", FaultyDevice { length_without_fcs: true, ..FaultyDevice::default() }),
+        ("big-endian", FaultyDevice { big_endian: true, ..FaultyDevice::default() }),
+        ("no-transmit-padding", FaultyDevice { no_transmit_padding: true, ..FaultyDevice::default() }),
+        ("no-interrupts", FaultyDevice { no_interrupts: true, ..FaultyDevice::default() }),
     ]
 }
 
@@ -281,10 +281,10 @@ impl Judge {
         self.since = now;
     }
 
-    fn broken(&mut self, name: &str, lies: Lies) -> anyhow::Result<()> {
+    fn broken(&mut self, name: &str, faulty: FaultyDevice) -> anyhow::Result<()> {
         // A link that comes up only after the driver has looked needs the interrupt to be seen.
-        let link_delay = Nanos::from_millis(if lies.no_interrupts { 1500 } else { 0 });
-        let options = Options { lies, link_delay, ..Options::default() };
+        let link_delay = Nanos::from_millis(if faulty.no_interrupts { 1500 } else { 0 });
+        let options = Options { faulty, link_delay, ..Options::default() };
         let mut case = self.attach(options)?;
         let checks: &[(&str, Check)] = &[
             ("link", Self::comes_up),

@@ -10,7 +10,7 @@ use crate::traffic::packet::{Mac, Outer, Talk, Wrap};
 use anyhow::{Context as _, anyhow};
 use polder::runtime::accounts::Accounts;
 use polder::runtime::clock::Clock;
-use polder::runtime::wake::Bell;
+use polder::runtime::wake::Wakeup;
 use polder::runtime::worker::{Attachment, Command, Mesh, SendPath, Worker};
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{BufferManager, BufferOptions, Class, Pool, PortId, Region, RegionOptions};
@@ -66,7 +66,7 @@ pub(crate) struct Rig {
     thread: Option<JoinHandle<()>>,
     id: i32,
     commands: Sender<Command>,
-    bell: Arc<Bell>,
+    wakeup: Arc<Wakeup>,
     taps: Vec<Arc<Tap>>,
     worker: Arc<WorkerCounters>,
     queues: Vec<Arc<QueueCounters>>,
@@ -204,11 +204,11 @@ impl Rig {
         let copied = Arc::<AtomicU64>::default();
         let engine = Engine::new(tables.reader(), 0);
         let worker = Arc::clone(engine.counters());
-        let bell = Arc::new(Bell::new().context("cannot make an event")?);
+        let wakeup = Arc::new(Wakeup::new().context("cannot make an event")?);
         let (commands, orders) = channel();
         let (reports, _) = channel();
         let mesh = Mesh::default();
-        let mut runner = Worker::new(pool, engine, clock, mesh, Arc::clone(&bell), orders, reports)
+        let mut runner = Worker::new(pool, engine, clock, mesh, Arc::clone(&wakeup), orders, reports)
             .context("cannot make a worker")?;
         let (mut taps, mut queues) = (Vec::new(), Vec::new());
         for (port, (source, tap)) in [ETHERNET, RADIO].into_iter().zip(sources) {
@@ -237,13 +237,13 @@ impl Rig {
         let id = ids.recv().context("the worker's thread ended")??;
         let thread = Some(thread);
         let (_tables, _memory) = (tables, memory);
-        Ok(Self { region, thread, id, commands, bell, taps, worker, queues, copied, _tables, _memory })
+        Ok(Self { region, thread, id, commands, wakeup, taps, worker, queues, copied, _tables, _memory })
     }
 
     /// Lets packets come, or stops them.
     pub(crate) fn open(&self, open: bool) {
         self.taps.iter().for_each(|tap| tap.set_open(open));
-        self.bell.ring();
+        self.wakeup.wake();
     }
 
     /// Takes a look.
@@ -283,7 +283,7 @@ impl Rig {
     /// Tells the worker something.
     pub(crate) fn tell(&self, command: Command) -> anyhow::Result<()> {
         self.commands.send(command).map_err(|_| anyhow!("the worker is gone"))?;
-        self.bell.ring();
+        self.wakeup.wake();
         Ok(())
     }
 
@@ -309,7 +309,7 @@ impl Rig {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         // A worker that has ended already takes no orders and needs none.
         let _ = self.commands.send(Command::Stop);
-        self.bell.ring();
+        self.wakeup.wake();
         thread.join().map_err(|_| anyhow!("the worker panicked"))
     }
 }

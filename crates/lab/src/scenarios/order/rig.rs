@@ -11,7 +11,7 @@ use anyhow::{Context as _, anyhow, ensure};
 use polder::runtime::accounts::{Accounts, drops};
 use polder::runtime::clock::Clock;
 use polder::runtime::gateway::meshes;
-use polder::runtime::wake::Bell;
+use polder::runtime::wake::Wakeup;
 use polder::runtime::worker::{Attachment, Command, SendPath, Worker};
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{Batch, Class, Packet, PortId, Region, RegionOptions};
@@ -90,7 +90,7 @@ pub(in crate::scenarios) struct Rig {
     threads: Vec<JoinHandle<()>>,
     /// The threads' numbers, by worker.
     pub(in crate::scenarios) ids: Vec<i32>,
-    commands: Vec<(Sender<Command>, Arc<Bell>)>,
+    commands: Vec<(Sender<Command>, Arc<Wakeup>)>,
     pub(in crate::scenarios) tap: Arc<Tap>,
     /// One for all sending queues, or one for each.
     ledgers: Vec<Arc<Mutex<Ledger>>>,
@@ -155,7 +155,7 @@ impl Rig {
         };
         rig.start_workers(plan, clock)?;
         let mut source = Some(rig.steadied(source, plan.steady)?);
-        for ((commands, bell), sink) in rig.commands.iter().zip(sinks) {
+        for ((commands, wakeup), sink) in rig.commands.iter().zip(sinks) {
             rig.queues.push(Arc::clone(sink.counters()));
             let rx = source.take();
             let near = Attachment {
@@ -176,7 +176,7 @@ impl Rig {
             for command in told {
                 commands.send(command).map_err(|_| anyhow!("a worker is gone"))?;
             }
-            bell.ring();
+            wakeup.wake();
         }
         Ok(rig)
     }
@@ -190,7 +190,8 @@ impl Rig {
     }
 
     fn start_workers(&mut self, plan: &Plan, clock: Clock) -> anyhow::Result<()> {
-        let bells = (0..plan.workers).map(|_| Bell::new().map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
+        let wakeups =
+            (0..plan.workers).map(|_| Wakeup::new().map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
         let mut options = WorkerGroupOptions::new(Hasher::mixed(SEED, false), plan.workers);
         options.marks = plan.marks;
         options.reordering = plan.reordering;
@@ -198,25 +199,25 @@ impl Rig {
         let (reports, _) = channel();
         let path = plan.one_path.then(|| Arc::new(Mutex::new(())));
         let (say, ids) = channel();
-        for (number, mesh) in meshes(&bells).into_iter().enumerate() {
+        for (number, mesh) in meshes(&wakeups).into_iter().enumerate() {
             let (commands, inbox) = channel();
             let mut engine = Engine::new(self._tables.reader(), number);
             if plan.links > 0 {
                 engine.set_extra(extra(plan.links, path.clone()));
             }
             self.workers.push(Arc::clone(engine.counters()));
-            let bell = Arc::clone(&bells[number]);
+            let wakeup = Arc::clone(&wakeups[number]);
             let mut worker = Worker::new(
                 self.region.pool(),
                 engine,
                 clock,
                 mesh,
-                Arc::clone(&bell),
+                Arc::clone(&wakeup),
                 inbox,
                 reports.clone(),
             )?;
             if let Some(share) = shares.next().filter(|_| plan.workers > 1) {
-                worker.join(share, &bells);
+                worker.join(share, &wakeups);
             }
             let core = self.cores[number];
             let say = say.clone();
@@ -225,7 +226,7 @@ impl Rig {
                 run_on(core, &mut worker, |pinned| say.send((number, pinned)).is_ok());
             })?;
             self.threads.push(thread);
-            self.commands.push((commands, bell));
+            self.commands.push((commands, wakeup));
         }
         self.ids = vec![0; plan.workers];
         for _ in 0..plan.workers {
@@ -238,7 +239,7 @@ impl Rig {
     /// Lets packets come, or stops them.
     pub(in crate::scenarios) fn open(&self, open: bool) {
         self.tap.set_open(open);
-        self.commands.iter().for_each(|(_, bell)| bell.ring());
+        self.commands.iter().for_each(|(_, wakeup)| wakeup.wake());
     }
 
     /// Takes a look.
@@ -293,10 +294,10 @@ impl Rig {
     }
 
     fn end(&mut self) -> anyhow::Result<()> {
-        for (commands, bell) in &self.commands {
+        for (commands, wakeup) in &self.commands {
             // A worker that has ended already takes no orders and needs none.
             let _ = commands.send(Command::Stop);
-            bell.ring();
+            wakeup.wake();
         }
         let ended = self.threads.drain(..).map(JoinHandle::join).collect::<Vec<_>>();
         ensure!(ended.iter().all(Result::is_ok), "a worker panicked");

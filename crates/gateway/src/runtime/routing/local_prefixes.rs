@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 /// Networks of this machine among the routes that count. There are few.
 #[derive(Debug, Default)]
-pub(super) struct Land(BTreeSet<Prefix>);
+pub(super) struct LocalPrefixes(BTreeSet<Prefix>);
 
-impl Land {
+impl LocalPrefixes {
     /// Another route to a prefix counts now; whether the kernel keeps something else than before.
     pub(super) fn changes(
         &mut self,
@@ -42,9 +42,9 @@ impl Land {
 }
 
 impl Routing {
-    /// What of that which comes through doors is left to the kernel: addresses that are this machine's own, or everybody's on
+    /// What of that which comes through ingresses is left to the kernel: addresses that are this machine's own, or everybody's on
     /// one of its links; networks of this machine; and what lies in these and is somebody else's.
-    pub(in crate::runtime) fn lands(&self) -> Vec<af_xdp::Land> {
+    pub(in crate::runtime) fn lands(&self) -> Vec<af_xdp::LocalPrefixes> {
         let Some(mirror) = self.mirror() else { return Vec::new() };
         let of_table = mirror.routes().filter(|(table, prefix, _, target)| {
             *table == LOCAL_TABLE && prefix.is_host() && is_local(target)
@@ -52,15 +52,15 @@ impl Routing {
         let addresses = mirror.addresses().map(|address| Prefix::host(address.address));
         let own = of_table.map(|(_, prefix, ..)| prefix).chain(addresses).map(|prefix| (prefix, true));
         let mut lands = own.collect::<BTreeMap<_, _>>();
-        lands.extend(self.land.0.iter().map(|network| (*network, true)));
+        lands.extend(self.local.0.iter().map(|network| (*network, true)));
         for (prefix, (origin, target)) in &self.installed {
             let is_kernels = matches!(origin, Origin::Kernel(..)) && is_local(target);
-            let is_part = !is_kernels && self.land.has(*prefix);
+            let is_part = !is_kernels && self.local.has(*prefix);
             if is_part || is_kernels && prefix.is_host() {
                 lands.insert(*prefix, is_kernels);
             }
         }
-        lands.into_iter().map(|(network, is_kernels)| af_xdp::Land { network, is_kernels }).collect()
+        lands.into_iter().map(|(network, is_kernels)| af_xdp::LocalPrefixes { network, is_kernels }).collect()
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 /// A port that is being opened on another thread.
-pub(super) struct Seeking(Thread<Result<OpenPort>>);
+pub(super) struct Reopening(Thread<Result<OpenPort>>);
 
 impl Gateway {
     /// Tries to open a closed port; `None` while it is not known whether that is possible.
@@ -24,14 +24,14 @@ impl Gateway {
                 self.memory.manager().region(),
             ));
         };
-        let Some(Seeking(thread)) = &state.seeking else {
+        let Some(Reopening(thread)) = &state.reopening else {
             let (device, port) = (device.clone(), state.configuration.clone());
             let receiving = receiving(&self.configuration);
             // When the port is wanted no more, what was found is closed with the thread's result.
             let seek = move || adapter::open(&device, &port, receiving);
             return match self.threads.spawn("seek-adapter", Loss::Repaired, seek) {
                 Ok(thread) => {
-                    state.seeking = Some(Seeking(thread));
+                    state.reopening = Some(Reopening(thread));
                     None
                 }
                 Err(error) => Some(Err(error.into())),
@@ -42,7 +42,7 @@ impl Gateway {
             Err(_) => Err(anyhow!("the thread that looked for the adapter was lost; another one looks")),
             Ok(found) => found,
         };
-        state.seeking = None;
+        state.reopening = None;
         Some(found)
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// How the sender of one direction wakes the receiver, and how each learns that the other is gone.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct Wakeup {
     event: OwnedFd,
     /// Set by the receiver that wants an event, cleared by who takes the wish back or fulfils it.
     armed: AtomicBool,
@@ -17,18 +17,18 @@ pub(crate) struct Bell {
     gone: AtomicBool,
 }
 
-impl Bell {
+impl Wakeup {
     pub(crate) fn new() -> rustix::io::Result<Self> {
         let event = rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self { event, armed: AtomicBool::new(false), gone: AtomicBool::new(false) })
     }
 
     /// Rings if the receiver wants it; called after something was sent.
-    pub(crate) fn ring_if_armed(&self) {
-        // The fence pairs with the one in `Ear::arm`: either this sees the receiver armed, or the
+    pub(crate) fn wake_if_armed(&self) {
+        // The fence pairs with the one in `WakeupReceiver::arm`: either this sees the receiver armed, or the
         // receiver sees what was sent.
         fence(Ordering::SeqCst);
-        // AcqRel pairs with the swaps of `Ear::arm`: who finds the flag cleared has a ring to
+        // AcqRel pairs with the swaps of `WakeupReceiver::arm`: who finds the flag cleared has a ring to
         // collect, and the rings of earlier events have been written.
         if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::AcqRel) {
             let written = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
@@ -36,10 +36,10 @@ impl Bell {
         }
     }
 
-    pub(crate) fn hang_up(&self) {
+    pub(crate) fn close(&self) {
         // Release pairs with the Acquire load in `is_gone`: who sees the end sees all that was sent.
         self.gone.store(true, Ordering::Release);
-        self.ring_if_armed();
+        self.wake_if_armed();
     }
 
     pub(crate) fn is_gone(&self) -> bool {
@@ -47,10 +47,10 @@ impl Bell {
     }
 }
 
-/// The receiver's side of a bell.
+/// The receiver's side of a wakeup.
 #[derive(Debug)]
-pub(crate) struct Ear {
-    bell: Arc<Bell>,
+pub(crate) struct WakeupReceiver {
+    wakeup: Arc<Wakeup>,
     /// Whether the last `arm` answered `Waiting`.
     waiting: bool,
     /// Rings that were given and not yet read from the event. Below zero for a moment when a ring
@@ -58,37 +58,37 @@ pub(crate) struct Ear {
     rings_owed: i64,
 }
 
-impl Ear {
-    pub(crate) fn new(bell: Arc<Bell>) -> Self {
-        Self { bell, waiting: false, rings_owed: 0 }
+impl WakeupReceiver {
+    pub(crate) fn new(wakeup: Arc<Wakeup>) -> Self {
+        Self { wakeup, waiting: false, rings_owed: 0 }
     }
 
     pub(crate) fn is_gone(&self) -> bool {
-        self.bell.is_gone()
+        self.wakeup.is_gone()
     }
 
-    pub(crate) fn hang_up(&self) {
-        self.bell.hang_up();
+    pub(crate) fn close(&self) {
+        self.wakeup.close();
     }
 
-    /// What becomes readable when the bell rings.
+    /// What becomes readable when the wakeup is sent.
     pub(crate) fn event(&self) -> BorrowedFd<'_> {
-        self.bell.event.as_fd()
+        self.wakeup.event.as_fd()
     }
 
     /// Asks for a ring, then looks once more whether something is there.
     pub(crate) fn arm(&mut self, has_some: impl FnOnce() -> bool) -> Armed {
-        // AcqRel pairs with the swap in `ring_if_armed`.
-        let was_armed = self.bell.armed.swap(true, Ordering::AcqRel);
+        // AcqRel pairs with the swap in `wake_if_armed`.
+        let was_armed = self.wakeup.armed.swap(true, Ordering::AcqRel);
         self.rings_owed += i64::from(self.waiting && !was_armed);
         self.collect_rings();
-        // The fence pairs with the one in `ring_if_armed`.
+        // The fence pairs with the one in `wake_if_armed`.
         fence(Ordering::SeqCst);
-        self.waiting = !self.bell.is_gone() && !has_some();
+        self.waiting = !self.wakeup.is_gone() && !has_some();
         if self.waiting {
             return Armed::Waiting;
         }
-        let still_armed = self.bell.armed.swap(false, Ordering::AcqRel);
+        let still_armed = self.wakeup.armed.swap(false, Ordering::AcqRel);
         self.rings_owed += i64::from(!still_armed);
         Armed::Raced
     }
@@ -96,7 +96,7 @@ impl Ear {
     /// Reads the rings that were given since the receiver last armed.
     fn collect_rings(&mut self) {
         let mut rings = [0; 8];
-        if self.rings_owed > 0 && rustix::io::read(&self.bell.event, &mut rings) == Ok(8) {
+        if self.rings_owed > 0 && rustix::io::read(&self.wakeup.event, &mut rings) == Ok(8) {
             self.rings_owed -= i64::try_from(u64::from_ne_bytes(rings)).unwrap_or(i64::MAX);
         }
     }

@@ -159,7 +159,7 @@ impl Lead {
 
 /// Next hops in use.
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub(super) struct NextHopRegistry {
     targets: HashMap<Arc<Target>, Entry>,
     /// By gateway, one for each MTU.
     hops: HashMap<HopKey, Vec<HopEntry>>,
@@ -182,15 +182,15 @@ struct HopEntry {
     leads: usize,
 }
 
-/// Who changes with the book.
-pub(super) struct Desk<'a> {
+/// Who changes with the registry.
+pub(super) struct NextHopContext<'a> {
     pub(super) router: &'a mut Router,
     pub(super) neighbours: &'a mut Neighbours,
     pub(super) view: View<'a>,
     pub(super) now: Nanos,
 }
 
-impl Book {
+impl NextHopRegistry {
     /// The gateways that routes lead to.
     pub(super) fn gateways(&self) -> impl Iterator<Item = HopKey> + '_ {
         self.hops.keys().copied()
@@ -207,80 +207,80 @@ impl Book {
         &mut self,
         target: &Arc<Target>,
         before: Option<&Arc<Target>>,
-        desk: &mut Desk<'_>,
+        context: &mut NextHopContext<'_>,
     ) -> Option<NextHopId> {
         if let Some(entry) = self.targets.get_mut(target) {
             entry.routes += 1;
             return Some(entry.id);
         }
-        let lead = desk.view.lead(target);
+        let lead = context.view.lead(target);
         let like = before.and_then(|before| self.targets.get(before)?.group.clone());
-        self.hold(&lead, desk);
-        let (way, group) = self.way(&lead, like.as_ref(), desk);
-        let id = self.place(way, desk)?;
+        self.hold(&lead, context);
+        let (way, group) = self.way(&lead, like.as_ref(), context);
+        let id = self.place(way, context)?;
         self.targets.insert(Arc::clone(target), Entry { id, routes: 1, lead, group });
         Some(id)
     }
 
     /// A route leads to a target no more.
-    pub(super) fn give_back(&mut self, target: &Arc<Target>, desk: &mut Desk<'_>) {
+    pub(super) fn give_back(&mut self, target: &Arc<Target>, context: &mut NextHopContext<'_>) {
         let Some(entry) = self.targets.get_mut(target) else { return };
         entry.routes -= 1;
         if entry.routes > 0 {
             return;
         }
         if let Some(entry) = self.targets.remove(target) {
-            self.free.push_back((desk.now, entry.id));
-            self.drop_hops(&entry.lead, desk);
+            self.free.push_back((context.now, entry.id));
+            self.drop_hops(&entry.lead, context);
         }
     }
 
     /// Works everything out anew. With `all`, hops are made anew as well, because interfaces have changed.
-    pub(super) fn refresh(&mut self, all: bool, desk: &mut Desk<'_>) {
+    pub(super) fn refresh(&mut self, all: bool, context: &mut NextHopContext<'_>) {
         let gateways = self.hops.iter().filter(|_| all);
         for (key, entry) in gateways.flat_map(|(key, entries)| entries.iter().map(|entry| (*key, entry))) {
-            if let Some(way) = hop(key, entry.mtu, desk) {
-                desk.router.replace_next_hop(entry.id, way);
+            if let Some(way) = hop(key, entry.mtu, context) {
+                context.router.replace_next_hop(entry.id, way);
             }
         }
         let targets = self.targets.keys().map(Arc::clone).collect::<Vec<_>>();
         for target in targets {
-            let lead = desk.view.lead(&target);
+            let lead = context.view.lead(&target);
             let Some(known) = self.targets.get(&target).filter(|entry| all || entry.lead != lead) else {
                 continue;
             };
             let (id, like) = (known.id, known.group.clone());
-            self.hold(&lead, desk);
-            let (way, group) = self.way(&lead, like.as_ref(), desk);
-            desk.router.replace_next_hop(id, way);
+            self.hold(&lead, context);
+            let (way, group) = self.way(&lead, like.as_ref(), context);
+            context.router.replace_next_hop(id, way);
             let Some(entry) = self.targets.get_mut(&target) else { continue };
             let old = core::mem::replace(&mut entry.lead, lead);
             entry.group = group;
-            self.drop_hops(&old, desk);
+            self.drop_hops(&old, context);
         }
     }
 
     /// The hops of a lead are there from here on.
-    fn hold(&mut self, lead: &Lead, desk: &mut Desk<'_>) {
+    fn hold(&mut self, lead: &Lead, context: &mut NextHopContext<'_>) {
         for &Member { key, mtu, .. } in lead.members() {
             let known = self.hops.get_mut(&key).into_iter().flatten().find(|entry| entry.mtu == mtu);
             if let Some(entry) = known {
                 entry.leads += 1;
-            } else if let Some(way) = hop(key, mtu, desk)
-                && let Some(id) = self.place(way, desk)
+            } else if let Some(way) = hop(key, mtu, context)
+                && let Some(id) = self.place(way, context)
             {
                 self.hops.entry(key).or_default().push(HopEntry { id, mtu, leads: 1 });
             }
         }
     }
 
-    fn drop_hops(&mut self, lead: &Lead, desk: &mut Desk<'_>) {
+    fn drop_hops(&mut self, lead: &Lead, context: &mut NextHopContext<'_>) {
         for Member { key, mtu, .. } in lead.members() {
             let Some(entries) = self.hops.get_mut(key) else { continue };
             let Some(place) = entries.iter().position(|entry| entry.mtu == *mtu) else { continue };
             entries[place].leads -= 1;
             if entries[place].leads == 0 {
-                self.free.push_back((desk.now, entries.swap_remove(place).id));
+                self.free.push_back((context.now, entries.swap_remove(place).id));
             }
             if entries.is_empty() {
                 self.hops.remove(key);
@@ -293,10 +293,10 @@ impl Book {
         &self,
         lead: &Lead,
         like: Option<&NextHopGroup>,
-        desk: &mut Desk<'_>,
+        context: &mut NextHopContext<'_>,
     ) -> (NextHopEntry, Option<NextHopGroup>) {
         let way = match lead {
-            Lead::Hops(_) | Lead::Machine(_) => return self.hops_way(lead.members(), like, desk),
+            Lead::Hops(_) | Lead::Machine(_) => return self.hops_way(lead.members(), like, context),
             Lead::Link(interface, _) => NextHopEntry::Connected(*interface),
             Lead::Local => NextHopEntry::Local,
             Lead::Broadcast => NextHopEntry::Broadcast,
@@ -312,14 +312,14 @@ impl Book {
         &self,
         hops: &[Member],
         like: Option<&NextHopGroup>,
-        desk: &mut Desk<'_>,
+        context: &mut NextHopContext<'_>,
     ) -> (NextHopEntry, Option<NextHopGroup>) {
         let of = |member: &Member| {
             let mut entries = self.hops.get(&member.key)?.iter();
             Some((entries.find(|entry| entry.mtu == member.mtu)?.id, member.weight))
         };
         if let ([Member { key, mtu, carries, .. }], None) = (hops, like) {
-            let way = hop(*key, *mtu, desk).filter(|_| *carries);
+            let way = hop(*key, *mtu, context).filter(|_| *carries);
             return (way.unwrap_or(NextHopEntry::Elsewhere), None);
         }
         let all = hops.iter().filter_map(of).collect::<Vec<_>>();
@@ -344,26 +344,26 @@ impl Book {
     }
 
     /// A number for a way: one that nobody uses any more, or a new one.
-    fn place(&mut self, way: NextHopEntry, desk: &mut Desk<'_>) -> Option<NextHopId> {
+    fn place(&mut self, way: NextHopEntry, context: &mut NextHopContext<'_>) -> Option<NextHopId> {
         match self.free.front() {
-            Some(&(since, id)) if desk.now.since(since) >= REUSE_AFTER => {
+            Some(&(since, id)) if context.now.since(since) >= REUSE_AFTER => {
                 self.free.pop_front();
-                desk.router.replace_next_hop(id, way);
+                context.router.replace_next_hop(id, way);
                 Some(id)
             }
-            Some(_) | None => desk.router.add_next_hop(way),
+            Some(_) | None => context.router.add_next_hop(way),
         }
     }
 }
 
 /// A gateway on an interface, in packets that fit the interface and the route.
-fn hop((interface, gateway): HopKey, mtu: u16, desk: &mut Desk<'_>) -> Option<NextHopEntry> {
-    let found = desk.view.attached.iter().find(|attached| attached.interface.id == interface)?;
+fn hop((interface, gateway): HopKey, mtu: u16, context: &mut NextHopContext<'_>) -> Option<NextHopEntry> {
+    let found = context.view.attached.iter().find(|attached| attached.interface.id == interface)?;
     let (neighbour, cuts) = match (&found.far, &found.machine) {
         (Some(far), _) => (Arc::clone(&far.neighbour), far.cuts),
         (None, Some(machine)) if gateway == NOBODY => (Arc::clone(&machine.neighbour), false),
         (None, _) => {
-            let hop = desk.neighbours.hop(&found.interface, gateway);
+            let hop = context.neighbours.hop(&found.interface, gateway);
             return Some(NextHopEntry::Hop(Hop { mtu: found.interface.mtu_by(mtu), ..hop }));
         }
     };

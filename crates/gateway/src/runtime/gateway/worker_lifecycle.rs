@@ -8,8 +8,8 @@ use crate::config::model::Configuration;
 use crate::runtime::memory::class;
 use crate::runtime::sharing::{order, worker_group_for};
 use crate::runtime::supervise::{Loss, Thread};
-use crate::runtime::wake::Bell;
-use crate::runtime::worker::{Attachment, Command, Estate, Schedule, SendPath, Worker};
+use crate::runtime::wake::Wakeup;
+use crate::runtime::worker::{Attachment, Command, HandOver, Schedule, SendPath, Worker};
 use crate::sandbox::{self, Role};
 use anyhow::Result;
 use polder_buffers::{PortId, Whereabouts};
@@ -30,11 +30,11 @@ const DRAIN: Nanos = Nanos::from_millis(20);
 const LOOK: Duration = Duration::from_micros(100);
 
 /// Workers that have a thread and everything else but ports, and have not begun.
-pub(super) struct Recruits {
-    recruits: Vec<Recruit>,
+pub(super) struct NewWorkers {
+    new_workers: Vec<NewWorker>,
 }
 
-struct Recruit {
+struct NewWorker {
     worker: Worker,
     handle: WorkerHandle,
     engine_counters: EngineCounters,
@@ -45,19 +45,19 @@ struct Recruit {
 impl Gateway {
     /// Finds the workers of a configuration. Whatever can fail about them fails here; those that there
     /// are notice nothing.
-    pub(super) fn hire(&self, configuration: &Configuration) -> Result<Recruits> {
+    pub(super) fn prepare_workers(&self, configuration: &Configuration) -> Result<NewWorkers> {
         let count = usize::from(configuration.gateway.workers);
-        let bells = (0..count).map(|_| Bell::new().map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
+        let wakeups = (0..count).map(|_| Wakeup::new().map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
         let mut group = worker_group_for(configuration).into_iter().flatten();
-        let mut recruits = Vec::new();
-        for (number, mesh) in meshes(&bells).into_iter().enumerate() {
+        let mut new_workers = Vec::new();
+        for (number, mesh) in meshes(&wakeups).into_iter().enumerate() {
             let (commands, inbox) = channel();
             let (counters, bridging) = self.engine_counters.get(number).cloned().unwrap_or_default();
             let engine_counters = (Arc::clone(&counters), bridging);
             let engine = Engine::counting_in(self.tables.reader(), number, engine_counters.clone());
-            let bell = Arc::clone(&bells[number]);
+            let wakeup = Arc::clone(&wakeups[number]);
             let (pool, report) = (self.memory.pool(), self.report.clone());
-            let mut worker = Worker::new(pool, engine, self.clock, mesh, Arc::clone(&bell), inbox, report)?;
+            let mut worker = Worker::new(pool, engine, self.clock, mesh, Arc::clone(&wakeup), inbox, report)?;
             let share = group.next();
             let board = share.as_ref().map(|share| Arc::clone(share.board()));
             let hasher = share.as_ref().map(|share| share.hasher().clone());
@@ -66,7 +66,7 @@ impl Gateway {
             let [posted, held] = places.map(|place| self.memory.manager().gauge(place));
             worker.count_frames(posted, held);
             if let Some(share) = share {
-                worker.join(share, &bells);
+                worker.join(share, &wakeups);
             }
             let cpu = configuration.gateway.cpus.get(number).copied();
             let (go, gate) = channel::<Worker>();
@@ -78,17 +78,22 @@ impl Gateway {
                 worker.run();
                 Some(worker)
             })?;
-            let handle = WorkerHandle { commands, bell, counters, cpu, board, hasher, thread: Some(thread) };
-            recruits.push(Recruit { worker, handle, engine_counters, go });
+            let handle =
+                WorkerHandle { commands, wakeup, counters, cpu, board, hasher, thread: Some(thread) };
+            new_workers.push(NewWorker { worker, handle, engine_counters, go });
         }
-        Ok(Recruits { recruits })
+        Ok(NewWorkers { new_workers })
     }
 
     /// Takes workers in place of those that there were. They begin when [`begin`] says so.
-    pub(super) fn take_on(&mut self, Recruits { recruits }: Recruits) -> Vec<(Worker, Sender<Worker>)> {
+    pub(super) fn start_workers(
+        &mut self,
+        NewWorkers { new_workers }: NewWorkers,
+    ) -> Vec<(Worker, Sender<Worker>)> {
         self.workers.clear();
         let mut waiting = Vec::new();
-        for (number, Recruit { worker, handle, engine_counters, go }) in recruits.into_iter().enumerate() {
+        for (number, NewWorker { worker, handle, engine_counters, go }) in new_workers.into_iter().enumerate()
+        {
             if number == self.engine_counters.len() {
                 self.engine_counters.push(engine_counters);
             }
@@ -110,9 +115,9 @@ impl Gateway {
 
     /// Lets other workers go on with the queues of those that there are. Packets that come meanwhile
     /// wait in their devices; those that are under way are finished first.
-    pub(super) fn replace_workers(&mut self, recruits: Recruits) {
+    pub(super) fn replace_workers(&mut self, new_workers: NewWorkers) {
         let start = self.clock.now();
-        let (before, after) = (self.workers.len(), recruits.recruits.len());
+        let (before, after) = (self.workers.len(), new_workers.new_workers.len());
         let mut leaving = self.call_back();
         let finish =
             |workers: &mut [Worker]| workers.iter_mut().fold(false, |busy, worker| busy | worker.finish_up());
@@ -124,12 +129,12 @@ impl Gateway {
         let mut ports = BTreeMap::<PortId, Pieces>::new();
         for worker in leaving {
             let number = worker.number();
-            let Estate { rx, tx } = worker.hand_back(number < after);
+            let HandOver { rx, tx } = worker.hand_back(number < after);
             rx.into_iter()
                 .for_each(|(port, number, rx)| ports.entry(port).or_default().rx.push((number, rx)));
             tx.into_iter().for_each(|(port, path)| ports.entry(port).or_default().tx.push((number, path)));
         }
-        let waiting = self.take_on(recruits);
+        let waiting = self.start_workers(new_workers);
         for (port, pieces) in ports {
             self.give_back(port, pieces);
         }

@@ -1,10 +1,10 @@
-//! What a broken adapter does: always ([`Lies`]), or once ([`Fault`]).
+//! What a broken adapter does: always ([`FaultyDevice`]), or once ([`Fault`]).
 
 use super::Adapter;
 
 /// What is broken for good. Each of them is caught by the kernel's driver in a guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lies {
+pub struct FaultyDevice {
     /// The checksum of received frames is wrong.
     pub wrong_checksum: bool,
     /// Received frames follow each other without padding.

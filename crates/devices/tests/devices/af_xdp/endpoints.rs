@@ -3,14 +3,14 @@
 use super::{Opened, all_home, await_frame, memory, neighbours, options, receive, start, veth};
 use crate::common::{self, RawPeer};
 use polder_datapath::port::Turn;
-use polder_devices::af_xdp::{Claim, Mode, Options, open};
+use polder_devices::af_xdp::{Mode, Options, TunnelEndpoint, open};
 use rustix::io::Errno;
 
 pub(super) const OURS: [u8; 4] = [192, 168, 10, 1];
 pub(super) const THEIRS: [u8; 4] = [192, 168, 20, 1];
 
-pub(super) fn claim(local: [u8; 4], remote: [u8; 4]) -> Claim {
-    Claim::V4 { local: local.into(), remote: remote.into() }
+pub(super) fn endpoint(local: [u8; 4], remote: [u8; 4]) -> TunnelEndpoint {
+    TunnelEndpoint::V4 { local: local.into(), remote: remote.into() }
 }
 
 /// What varies in a packet that may be claimed.
@@ -85,7 +85,7 @@ fn the_header_alone_decides_who_gets_a_packet() {
         common::run("ethtool", "-K pdxd0 rxvlan off");
         let region = memory(2048);
         let mut pool = region.pool();
-        let asked = Options { mode, ..Options::tunnels("pdxd0", [claim(OURS, THEIRS)]) };
+        let asked = Options { mode, ..Options::tunnels("pdxd0", [endpoint(OURS, THEIRS)]) };
         let mut port = open(&asked, &region).expect("root opens a veth");
         start(&mut port, &mut pool);
         let (sender, kernel) = (RawPeer::open("pdxd1"), RawPeer::open("pdxd0"));
@@ -159,8 +159,8 @@ fn ipv6_headers_decide_as_those_of_ipv4() {
     veth("pdxg0", "pdxg1", "");
     let region = memory(2048);
     let mut pool = region.pool();
-    let claim = Claim::V6 { local: ours.into(), remote: theirs.into() };
-    let mut port = open(&Options::tunnels("pdxg0", [claim]), &region).expect("root opens a veth");
+    let endpoint = TunnelEndpoint::V6 { local: ours.into(), remote: theirs.into() };
+    let mut port = open(&Options::tunnels("pdxg0", [endpoint]), &region).expect("root opens a veth");
     start(&mut port, &mut pool);
     let (sender, kernel) = (RawPeer::open("pdxg1"), RawPeer::open("pdxg0"));
     let ends = (theirs, ours);
@@ -211,17 +211,17 @@ fn claims_change_while_the_port_is_open() {
     start(&mut port, &mut pool);
     let (sender, kernel) = (RawPeer::open("pdxe1"), RawPeer::open("pdxe0"));
     let other = Outer { source: [192, 168, 30, 1], ..PLAIN };
-    let (first, second) = (claim(OURS, THEIRS), claim(OURS, other.source));
-    for (claims, plain, others) in [
+    let (first, second) = (endpoint(OURS, THEIRS), endpoint(OURS, other.source));
+    for (endpoints, plain, others) in [
         (vec![], 0, 0),
         (vec![first], 1, 0),
         (vec![first, second, first], 1, 1),
         (vec![second], 0, 1),
         (vec![], 0, 0),
     ] {
-        port.port.set_claims(&claims).expect("root changes a map");
+        port.port.set_claims(&endpoints).expect("root changes a map");
         let mut to_us = |outer| share(&mut port, &mut pool, (&sender, &kernel), &packet(outer)).0;
-        assert_eq!((to_us(PLAIN), to_us(other)), (plain, others), "{claims:?}");
+        assert_eq!((to_us(PLAIN), to_us(other)), (plain, others), "{endpoints:?}");
     }
     let whole = {
         veth("pdxe2", "pdxe3", "");
@@ -244,7 +244,7 @@ fn the_kernel_goes_on_at_an_underlay_port_alone() {
     let region = memory(2048);
     let mut pool = region.pool();
     assert!(other.pings("10.8.0.1"), "without Polder");
-    let mut port = open(&Options::tunnels("pdxf0", [claim(OURS, THEIRS)]), &region).expect("a veth");
+    let mut port = open(&Options::tunnels("pdxf0", [endpoint(OURS, THEIRS)]), &region).expect("a veth");
     start(&mut port, &mut pool);
     assert!(other.pings("10.8.0.1"), "an underlay port");
     assert_eq!(receive(&mut port, 0, &mut pool).len(), 0);

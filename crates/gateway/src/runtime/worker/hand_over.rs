@@ -10,7 +10,7 @@ use polder_datapath::port::RxQueue;
 
 /// What a worker leaves behind.
 #[derive(Default)]
-pub struct Estate {
+pub struct HandOver {
     /// Its receiving queues, with their port and their number there.
     pub rx: Vec<(PortId, u16, Box<dyn RxQueue>)>,
     /// Its own ways to send, by port.
@@ -43,7 +43,7 @@ impl Worker {
 
     /// Hands its queues back. What is still held is dropped, and counted; only what waits in front of
     /// a port goes with its queue, if the worker of this number `stays`.
-    pub fn hand_back(mut self, stays: bool) -> Estate {
+    pub fn hand_back(mut self, stays: bool) -> HandOver {
         while let Ok(command) = self.commands.try_recv() {
             self.obey(command);
         }
@@ -51,20 +51,20 @@ impl Worker {
         self.senders.now = now;
         self.let_go_of_the_rest(now);
         self.engine.close(now, &mut self.pool);
-        let mut estate = Estate::default();
+        let mut hand_over = HandOver::default();
         let queues = self.receivers.drain(..).map(|queue| (queue.port, queue.number, queue.rx));
-        estate.rx.extend(queues);
+        hand_over.rx.extend(queues);
         for (port, path) in self.senders.take_all() {
             match path {
                 SendPath::Through(_) => {}
                 SendPath::Queued(outlet) if !stays => {
                     let tx = outlet.into_tx(&mut self.pool, &self.counters);
-                    estate.tx.push((port, SendPath::Own(tx)));
+                    hand_over.tx.push((port, SendPath::Own(tx)));
                 }
-                own @ (SendPath::Own(_) | SendPath::Queued(_)) => estate.tx.push((port, own)),
+                own @ (SendPath::Own(_) | SendPath::Queued(_)) => hand_over.tx.push((port, own)),
             }
         }
         self.counters.cached_frames.set(0);
-        estate
+        hand_over
     }
 }

@@ -1,0 +1,71 @@
+//! The tables of tunnels that the program reads for each packet, one for each family.
+
+use super::options::TunnelEndpoint;
+use super::sys::{Map, MapKind};
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, PoisonError};
+
+/// The endpoints of one port, here and in the kernel.
+#[derive(Debug)]
+pub(super) struct TunnelEndpointMap {
+    v4: Map,
+    v6: Map,
+    /// What is in the maps.
+    entered: Mutex<BTreeSet<TunnelEndpoint>>,
+}
+
+impl TunnelEndpointMap {
+    /// Empty tables.
+    pub(super) fn new() -> Result<Self, Errno> {
+        let v4 = Map::new(MapKind::Hash, "polder_claims", 8, 4, MOST_ENDPOINTS)?;
+        let v6 = Map::new(MapKind::Hash, "polder_claims6", 32, 4, MOST_ENDPOINTS_V6)?;
+        Ok(Self { v4, v6, entered: Mutex::default() })
+    }
+
+    /// The tables' descriptors, for the program.
+    pub(super) fn tables(&self) -> Tables<'_> {
+        Tables { v4: self.v4.as_fd(), v6: self.v6.as_fd() }
+    }
+
+    /// Makes `endpoints` the content of the table. New ones come in before old ones go.
+    pub(super) fn replace(&self, endpoints: &[TunnelEndpoint]) -> Result<(), Errno> {
+        let wanted = endpoints.iter().copied().collect::<BTreeSet<_>>();
+        let mut entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
+        for &endpoint in wanted.difference(&entered.clone()) {
+            let (map, key) = self.place(endpoint);
+            map.set(&key, &[1, 0, 0, 0])?;
+            entered.insert(endpoint);
+        }
+        for endpoint in entered.difference(&wanted).copied().collect::<Vec<_>>() {
+            let (map, key) = self.place(endpoint);
+            match map.remove(&key) {
+                Ok(()) | Err(Errno::NOENT) => entered.remove(&endpoint),
+                Err(errno) => return Err(errno),
+            };
+        }
+        Ok(())
+    }
+
+    /// The table that an endpoint is in, and its key there: local address, remote address, as in the packet.
+    fn place(&self, endpoint: TunnelEndpoint) -> (&Map, Vec<u8>) {
+        match endpoint {
+            TunnelEndpoint::V4 { local, remote } => (&self.v4, [local.octets(), remote.octets()].concat()),
+            TunnelEndpoint::V6 { local, remote } => (&self.v6, [local.octets(), remote.octets()].concat()),
+        }
+    }
+}
+
+/// The tables of one port for its program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tables<'f> {
+    pub(super) v4: BorrowedFd<'f>,
+    pub(super) v6: BorrowedFd<'f>,
+}
+
+/// Tunnels over IPv4 that a port can have.
+const MOST_ENDPOINTS: u32 = 65_536;
+/// Tunnels over IPv6 that a port can have; a kernel that sets memory aside for all of them takes about a
+/// hundred bytes for each.
+const MOST_ENDPOINTS_V6: u32 = 16_384;
