@@ -51,7 +51,7 @@ fn whole(value: f64) -> u64 {
 }
 
 /// A worker, its sources and their clock.
-struct Rig<'a> {
+struct Harness<'a> {
     sources: &'a [Source],
     fates: Vec<Fate>,
     now: u64,
@@ -59,7 +59,7 @@ struct Rig<'a> {
     end: u64,
 }
 
-impl Rig<'_> {
+impl Harness<'_> {
     fn arrive(&mut self) {
         arrive(self.sources, &mut self.fates, self.now - self.before);
         self.before = self.now;
@@ -100,19 +100,20 @@ impl Rig<'_> {
 fn run(options: Options, sources: &[Source], end: u64) -> Vec<Fate> {
     let mut line = RunQueue::new(options);
     sources.iter().for_each(|source| line.add(source.weight, source.control));
-    let mut rig = Rig { sources, fates: vec![Fate::default(); sources.len()], now: 0, before: 0, end };
+    let mut harness =
+        Harness { sources, fates: vec![Fate::default(); sources.len()], now: 0, before: 0, end };
     let mut cycle = 0;
-    while rig.now < end {
+    while harness.now < end {
         cycle += 1;
-        line.begin(Nanos(rig.now), None);
-        let start = rig.now;
-        while let Some(grant) = line.next(Nanos(rig.now), None) {
-            let outcome = rig.turn(grant, cycle);
-            line.ended(grant, outcome, Nanos(rig.now));
+        line.begin(Nanos(harness.now), None);
+        let start = harness.now;
+        while let Some(grant) = line.next(Nanos(harness.now), None) {
+            let outcome = harness.turn(grant, cycle);
+            line.ended(grant, outcome, Nanos(harness.now));
         }
-        rig.now += 20 * u64::from(rig.now == start);
+        harness.now += 20 * u64::from(harness.now == start);
     }
-    rig.fates
+    harness.fates
 }
 
 fn arrive(sources: &[Source], fates: &mut [Fate], passed: u64) {
@@ -215,14 +216,14 @@ fn control_waits_for_one_cycle_at_most() {
 }
 
 /// Lets sources have their turns until `end`.
-fn go_on(line: &mut RunQueue, rig: &mut Rig<'_>) {
-    while rig.now < rig.end {
-        line.begin(Nanos(rig.now), None);
-        while let Some(grant) = line.next(Nanos(rig.now), None) {
-            let outcome = rig.turn(grant, 0);
-            line.ended(grant, outcome, Nanos(rig.now));
+fn go_on(line: &mut RunQueue, harness: &mut Harness<'_>) {
+    while harness.now < harness.end {
+        line.begin(Nanos(harness.now), None);
+        while let Some(grant) = line.next(Nanos(harness.now), None) {
+            let outcome = harness.turn(grant, 0);
+            line.ended(grant, outcome, Nanos(harness.now));
         }
-        rig.now += 1000;
+        harness.now += 1000;
     }
 }
 
@@ -230,9 +231,10 @@ fn go_on(line: &mut RunQueue, rig: &mut Rig<'_>) {
 fn budget_of_first(sources: &[Source], end: u64) -> (u32, Vec<Fate>) {
     let mut line = RunQueue::new(Options::default());
     sources.iter().for_each(|source| line.add(source.weight, source.control));
-    let mut rig = Rig { sources, fates: vec![Fate::default(); sources.len()], now: 0, before: 0, end };
-    go_on(&mut line, &mut rig);
-    (line.budget(0), rig.fates)
+    let mut harness =
+        Harness { sources, fates: vec![Fate::default(); sources.len()], now: 0, before: 0, end };
+    go_on(&mut line, &mut harness);
+    (line.budget(0), harness.fates)
 }
 
 const DEAR: Source = Source { control: true, fixed: 4_000, cost: 50_000, ..BULK };
@@ -265,14 +267,15 @@ fn who_begins_to_need_its_part_of_the_cycle_has_it_soon() {
     (0..3).for_each(|_| line.add(1, false));
     let alone = [Source { control: false, ..DEAR }, SILENT, SILENT];
     let fates = vec![Fate::default(); 3];
-    let mut rig = Rig { sources: &alone, fates, now: 0, before: 0, end: 100_000_000 };
-    go_on(&mut line, &mut rig);
+    let mut harness = Harness { sources: &alone, fates, now: 0, before: 0, end: 100_000_000 };
+    go_on(&mut line, &mut harness);
     assert_eq!(line.budget(0), 9);
     let all = [alone[0], BULK, BULK];
-    let mut rig = Rig { sources: &all, fates: vec![Fate::default(); 3], end: rig.now + 20_000_000, ..rig };
-    go_on(&mut line, &mut rig);
+    let mut harness =
+        Harness { sources: &all, fates: vec![Fate::default(); 3], end: harness.now + 20_000_000, ..harness };
+    go_on(&mut line, &mut harness);
     assert_eq!(line.budget(0), 1);
-    let part = rig.fates[0].time as f64 / 20e6;
+    let part = harness.fates[0].time as f64 / 20e6;
     assert!((0.25..0.42).contains(&part), "{part} of the twenty milliseconds after that");
 }
 
@@ -348,35 +351,35 @@ fn who_asks_little_of_an_overloaded_service_is_answered_wholly() {
     let mut line = RunQueue::new(Options::default());
     sources.iter().for_each(|source| line.add(source.weight, source.control));
     let end = 1_000_000_000;
-    let mut rig = Rig { sources: &sources, fates: vec![Fate::default(); 4], now: 0, before: 0, end };
+    let mut harness = Harness { sources: &sources, fates: vec![Fate::default(); 4], now: 0, before: 0, end };
     let (mut backlog, mut refused) = (Backlog { most: 48, waiting: 0 }, [0; 4]);
-    while rig.now < end {
-        line.begin(Nanos(rig.now), backlog.wanted());
-        while let Some(grant) = line.next(Nanos(rig.now), backlog.wanted()) {
+    while harness.now < end {
+        line.begin(Nanos(harness.now), backlog.wanted());
+        while let Some(grant) = line.next(Nanos(harness.now), backlog.wanted()) {
             // As the worker does, a turn that fills the service ends.
-            let mut outcome = rig.turn(Grant { packets: grant.packets.min(64), ..grant }, 0);
+            let mut outcome = harness.turn(Grant { packets: grant.packets.min(64), ..grant }, 0);
             backlog.waiting += u64::from(outcome.packets);
             let most = 2 * backlog.most + 64;
             refused[grant.index] += backlog.waiting.saturating_sub(most);
             backlog.waiting = backlog.waiting.min(most);
             (outcome.unwanted, outcome.elsewhere) =
                 (outcome.packets > 0 && backlog.waiting > backlog.most, false);
-            line.ended(grant, outcome, Nanos(rig.now));
+            line.ended(grant, outcome, Nanos(harness.now));
         }
         // A turn of the service: ten microseconds a request.
         let served = backlog.waiting.min(6);
         backlog.waiting -= served;
-        rig.now += 100 + 10_000 * served;
-        rig.arrive();
+        harness.now += 100 + 10_000 * served;
+        harness.arrive();
     }
-    let lost = rig.fates.iter().map(|fate| fate.lost).collect::<Vec<_>>();
+    let lost = harness.fates.iter().map(|fate| fate.lost).collect::<Vec<_>>();
     assert_eq!(
         (lost[1..].iter().sum::<u64>(), refused[1..].iter().sum::<u64>()),
         (0, 0),
         "{lost:?} {refused:?}"
     );
     assert!(lost[0] > 500_000, "what is too much dies in the device: {lost:?} {refused:?}");
-    assert!(refused[0] < rig.fates[0].taken / 10, "and not in front of the service: {refused:?}");
+    assert!(refused[0] < harness.fates[0].taken / 10, "and not in front of the service: {refused:?}");
 }
 
 #[test]

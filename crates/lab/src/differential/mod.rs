@@ -90,18 +90,18 @@ pub fn examine(step: usize, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     let polder = Twin::lay(&mut topology, "polder", false)?;
     let gateway = twin::gateway(&polder.router, &topology)?;
     std::thread::sleep(CALM);
-    let mut rig = Rig { kernel, polder, number: 0, hides_loops: false };
+    let mut harness = Harness { kernel, polder, number: 0, hides_loops: false };
     let all = cases::all();
     let cases = all.iter().step_by(step).cloned().collect::<Vec<_>>();
     says("sending every case to both");
-    let seen = rig.examine(&cases)?;
+    let seen = harness.examine(&cases)?;
     let mut verdict = Verdict::of(&cases, &seen);
     for fault in mutants::FAULTS {
         verdict.note(fault.name, mutants::found_by(fault, &cases, &seen));
     }
     for defect in mutants::DEFECTS {
         says(defect.name);
-        let found = mutants::look_for(defect, &mut rig, &all)?;
+        let found = mutants::look_for(defect, &mut harness, &all)?;
         verdict.note(defect.name, found);
     }
     says("every packet is accounted for");
@@ -145,7 +145,7 @@ impl Verdict {
 }
 
 /// Both routers.
-struct Rig {
+struct Harness {
     kernel: Twin,
     polder: Twin,
     /// Of the last packet behind a case.
@@ -154,7 +154,7 @@ struct Rig {
     hides_loops: bool,
 }
 
-impl Rig {
+impl Harness {
     /// Sends all cases to both, fast; then those again, slowly, that seem to differ, and those before them: what came late is not
     /// held against another case.
     fn examine(&mut self, cases: &[Case]) -> anyhow::Result<Vec<compare::Pair>> {

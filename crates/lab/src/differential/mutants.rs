@@ -5,7 +5,7 @@ use super::packet::{LINK, sum};
 use super::twin::Side;
 use super::view::{Message, header_v4, is_v6, message, reseal};
 use super::watch::Seen;
-use super::{Rig, SLOW, cases::Case};
+use super::{Harness, SLOW, cases::Case};
 use crate::{clock, interrupt};
 use anyhow::ensure;
 use std::time::Duration;
@@ -96,30 +96,34 @@ pub(super) const DEFECTS: &[Defect] = &[
 ];
 
 /// The first case that finds a fault of the router; it is gone afterwards.
-pub(super) fn look_for(defect: &Defect, rig: &mut Rig, all: &[Case]) -> anyhow::Result<Option<String>> {
+pub(super) fn look_for(
+    defect: &Defect,
+    harness: &mut Harness,
+    all: &[Case],
+) -> anyhow::Result<Option<String>> {
     let cases = all.iter().filter(|case| case.name.starts_with(defect.cases)).collect::<Vec<_>>();
-    tell(rig, defect.begin)?;
-    rig.hides_loops = defect.hides_loops;
-    let found = until_differs(rig, &cases, true);
-    rig.hides_loops = false;
-    tell(rig, defect.end)?;
-    let left = until_differs(rig, &cases, false)?;
+    tell(harness, defect.begin)?;
+    harness.hides_loops = defect.hides_loops;
+    let found = until_differs(harness, &cases, true);
+    harness.hides_loops = false;
+    tell(harness, defect.end)?;
+    let left = until_differs(harness, &cases, false)?;
     ensure!(left.is_none(), "{} is still there after it was taken back", defect.name);
     found
 }
 
-fn tell(rig: &Rig, line: &str) -> anyhow::Result<()> {
+fn tell(harness: &Harness, line: &str) -> anyhow::Result<()> {
     let words = line.split_whitespace().collect::<Vec<_>>();
-    if words.is_empty() { Ok(()) } else { rig.polder.router.ip(&words).map(drop) }
+    if words.is_empty() { Ok(()) } else { harness.polder.router.ip(&words).map(drop) }
 }
 
 /// Repeats cases until one differs, or until none does.
-fn until_differs(rig: &mut Rig, cases: &[&Case], wanted: bool) -> anyhow::Result<Option<String>> {
+fn until_differs(harness: &mut Harness, cases: &[&Case], wanted: bool) -> anyhow::Result<Option<String>> {
     let end = clock::now() + FOLLOWS;
     loop {
         let mut found = None;
         for case in cases {
-            let pair = rig.ask(case, SLOW)?;
+            let pair = harness.ask(case, SLOW)?;
             if judge(case, &pair.kernel, &pair.polder) == Judgement::Different {
                 found = Some(case.name.clone());
                 break;

@@ -1,7 +1,7 @@
 //! `afxdp`: from one interface to another, beside testpmd and the kernel.
 
-use super::contest::{self, Entry};
-use super::stand::Contender;
+use super::comparison::{self, Entry};
+use super::testbed::Contender;
 use super::{Goal, Promise, Run, Scenario};
 use crate::peers::Task;
 use crate::peers::kernel::Napi;
@@ -76,7 +76,7 @@ const ENTRIES: &[Entry] = &[
 ];
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {
-    let books = contest::hold(run, ENTRIES, FRAME_BYTES, FLOWS)?;
+    let books = comparison::hold(run, ENTRIES, FRAME_BYTES, FLOWS)?;
     #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
     run.record_one(UNACCOUNTED, books.unaccounted as f64);
     Ok(())

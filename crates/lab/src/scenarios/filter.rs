@@ -1,6 +1,6 @@
 //! `filter`: what rules cost, in memory, on one core.
 
-use super::engine::rig::{Path, Rig};
+use super::engine::harness::{Harness, Path};
 use super::{Goal, Promise, Run, Scenario};
 use crate::interrupt;
 use crate::machine;
@@ -41,9 +41,9 @@ const DESTINATION: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 1);
 const FIRST_SOURCE: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
 
 /// A gateway with so many rules, and what a packet has cost it.
-struct Contestant {
+struct Candidate {
     rules: usize,
-    rig: Rig,
+    harness: Harness,
     costs: Samples,
     /// More than the first one, which has no rules, in the same round.
     differences: Samples,
@@ -53,13 +53,13 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     let core = machine::cores() - 1;
     run.place("engine", core, "the only thread of each worker, pinned; they take turns");
     let (rounds, time) = run.quick_or((5, 200), (15, 600));
-    let mut contestants = Vec::new();
+    let mut candidates = Vec::new();
     // Without rules twice: how much two gateways differ that are the same.
     for rules in [0, 0, 1, 100, 10_000] {
-        let rig = Rig::filtering(Path::Encapsulate, FLOWS, core, filters(rules)?)?;
-        contestants.push(Contestant {
+        let harness = Harness::filtering(Path::Encapsulate, FLOWS, core, filters(rules)?)?;
+        candidates.push(Candidate {
             rules,
-            rig,
+            harness,
             costs: Samples::default(),
             differences: Samples::default(),
         });
@@ -67,24 +67,24 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     for round in 1..=rounds {
         run.says(&format!("run {round} of {rounds}"));
         let mut without = None;
-        for contestant in &mut contestants {
-            let cost = cost(&contestant.rig, Duration::from_millis(time), round == 1)?;
+        for candidate in &mut candidates {
+            let cost = cost(&candidate.harness, Duration::from_millis(time), round == 1)?;
             let without = *without.get_or_insert(cost);
-            contestant.costs.push(cost);
-            contestant.differences.push(cost - without);
+            candidate.costs.push(cost);
+            candidate.differences.push(cost - without);
         }
     }
-    report(run, contestants)
+    report(run, candidates)
 }
 
-fn report(run: &mut Run, contestants: Vec<Contestant>) -> anyhow::Result<()> {
+fn report(run: &mut Run, candidates: Vec<Candidate>) -> anyhow::Result<()> {
     let mut same = None;
-    for (number, contestant) in contestants.into_iter().enumerate() {
-        let Contestant { rules, rig, costs, differences } = contestant;
+    for (number, candidate) in candidates.into_iter().enumerate() {
+        let Candidate { rules, harness, costs, differences } = candidate;
         let cost = costs.median().unwrap_or(0.0);
         let row = match rules {
             0 => {
-                let batches = rig.filter_batches();
+                let batches = harness.filter_batches();
                 let unit = if batches > 0 { 1.0 } else { 0.0 };
                 let earlier = run.value(STAGES).unwrap_or(0.0);
                 run.record_one(STAGES, earlier.max(unit));
@@ -115,7 +115,7 @@ fn report(run: &mut Run, contestants: Vec<Contestant>) -> anyhow::Result<()> {
                 ),
             );
         }
-        let left = rig.stop()?;
+        let left = harness.stop()?;
         ensure!(left.leaked == 0 && left.unaccounted == 0, "{rules} rules: {left:?}");
     }
     if let Some(same) = same {
@@ -124,13 +124,13 @@ fn report(run: &mut Run, contestants: Vec<Contestant>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn cost(rig: &Rig, time: Duration, is_first: bool) -> anyhow::Result<f64> {
-    rig.open(true);
+fn cost(harness: &Harness, time: Duration, is_first: bool) -> anyhow::Result<f64> {
+    harness.open(true);
     interrupt::sleep(if is_first { WARM_UP } else { WARM_UP / 10 })?;
-    let before = rig.read()?;
+    let before = harness.read()?;
     interrupt::sleep(time)?;
-    let window = rig.read()?.since(&before);
-    rig.open(false);
+    let window = harness.read()?.since(&before);
+    harness.open(false);
     ensure!(window.sent * 100 > window.packets * 99, "rules drop what they ought to accept: {window:?}");
     Ok(window.nanos_per_packet())
 }

@@ -1,6 +1,6 @@
 //! `meters`: the lab's own instruments, before anything is measured with them.
 
-use super::stand::{cores, nanos_per};
+use super::testbed::{cores, nanos_per};
 use super::{Goal, Promise, Run, Scenario};
 use crate::interrupt;
 use crate::meters::statistics::Samples;

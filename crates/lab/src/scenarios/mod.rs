@@ -3,7 +3,7 @@
 mod afxdp;
 mod buffers;
 mod capture;
-mod contest;
+mod comparison;
 mod differential;
 mod engine;
 mod filter;
@@ -21,9 +21,9 @@ mod overload;
 mod run;
 mod selftests;
 mod setup;
-mod stand;
 mod start;
 mod supervise;
+mod testbed;
 
 pub use run::{Goal, Promise, Run};
 

@@ -12,7 +12,7 @@ mod short;
 mod sys;
 mod windows;
 
-use super::stand::cores;
+use super::testbed::cores;
 use super::{Run, Scenario};
 use crate::interrupt;
 use crate::meters::statistics::Samples;

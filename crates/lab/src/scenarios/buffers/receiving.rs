@@ -6,7 +6,7 @@ use crate::interrupt;
 use crate::meters::statistics::Samples;
 use crate::peers::{Receiving, Task};
 use crate::scenarios::Run;
-use crate::scenarios::stand::{Contender, Setup, Stand, cores};
+use crate::scenarios::testbed::{Contender, Setup, Testbed, cores};
 use crate::traffic::raw::{Faults, Plan};
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
 
 fn try_one(receiving: Receiving, gave: &mut Gave) -> anyhow::Result<()> {
     let usual = Setup::new(Contender::Polder, Task::Bridge, FRAME_BYTES, FLOWS);
-    let mut stand = Stand::lay(Setup { receiving: Some(receiving), ..usual })?;
+    let mut stand = Testbed::lay(Setup { receiving: Some(receiving), ..usual })?;
     // Everything is there from the second time on.
     stand.run(&Plan::steady(RATE, TIME / 5))?;
     let bursts = stand.run(&Plan { rate: RATE, burst: BURST, time: TIME, faults: Faults::default() })?;

@@ -4,7 +4,7 @@
 //! with the capture stands between two without one, all of them short, and is compared with these two alone: what the machine does meanwhile is in
 //! all three. Many such pairs give a median, and between which values it lies.
 
-use super::super::engine::rig::{Path, Rig};
+use super::super::engine::harness::{Harness, Path};
 use super::{Looks, PROMISES, Reader, Run, UNMATCHED, begin_as};
 use crate::interrupt;
 use crate::meters::statistics::Samples;
@@ -19,7 +19,7 @@ const WARM_UP: Duration = Duration::from_millis(200);
 const SETTLE: Duration = Duration::from_millis(1);
 
 /// Something that is looked for, and what that cost so far.
-struct Contestant {
+struct Candidate {
     looks: Looks,
     row: &'static str,
     /// Nanoseconds a packet.
@@ -39,34 +39,34 @@ struct Counters {
 
 pub(super) fn measure(run: &mut Run, core: usize, other: usize) -> anyhow::Result<()> {
     let (rounds, time) = run.quick_or((50, 5), (250, 5));
-    let mut contestants = wanted(run);
-    if contestants.is_empty() {
+    let mut candidates = wanted(run);
+    if candidates.is_empty() {
         return Ok(());
     }
-    let rig = Rig::filtering(Path::Encapsulate, FLOWS, core, Filters::none())?;
-    let begin = rig.read()?;
-    rig.open(true);
+    let harness = Harness::filtering(Path::Encapsulate, FLOWS, core, Filters::none())?;
+    let begin = harness.read()?;
+    harness.open(true);
     interrupt::sleep(WARM_UP)?;
     for round in 1..=rounds {
         if round % 10 == 1 {
             run.says(&format!("cost, pair {round} of {rounds}"));
         }
-        for contestant in &mut contestants {
-            contestant.pair(&rig, Duration::from_millis(time), other)?;
+        for candidate in &mut candidates {
+            candidate.pair(&harness, Duration::from_millis(time), other)?;
         }
     }
-    rig.open(false);
+    harness.open(false);
     interrupt::sleep(WARM_UP)?;
-    let all = rig.read()?.since(&begin);
+    let all = harness.read()?.since(&begin);
     ensure!(all.sent * 1000 >= all.packets * 999, "a capture loses traffic: {all:?}");
-    let left = rig.stop()?;
+    let left = harness.stop()?;
     ensure!(left.leaked == 0 && left.unaccounted == 0, "{left:?}");
-    contestants.into_iter().for_each(|contestant| contestant.record(run));
+    candidates.into_iter().for_each(|candidate| candidate.record(run));
     Ok(())
 }
 
-fn wanted(run: &Run) -> Vec<Contestant> {
-    let of = |(looks, row)| Contestant {
+fn wanted(run: &Run) -> Vec<Candidate> {
+    let of = |(looks, row)| Candidate {
         looks,
         row,
         costs: Samples::default(),
@@ -85,10 +85,10 @@ fn wanted(run: &Run) -> Vec<Contestant> {
     all.into_iter().filter(|(_, row)| run.wants(row)).map(of).collect()
 }
 
-impl Contestant {
+impl Candidate {
     /// A window without, one as long as two of these with, and one without.
-    fn pair(&mut self, rig: &Rig, time: Duration, other: usize) -> anyhow::Result<()> {
-        let before = cost(rig, time)?;
+    fn pair(&mut self, harness: &Harness, time: Duration, other: usize) -> anyhow::Result<()> {
+        let before = cost(harness, time)?;
         let count = match self.looks {
             Looks::Off => 0,
             Looks::FourUnmatched => 4,
@@ -96,15 +96,15 @@ impl Contestant {
         };
         let mut readers = Vec::new();
         for capture in 0..count {
-            readers.extend(begin_as(rig, self.looks, capture, other)?.map(|reader| (capture, reader)));
+            readers.extend(begin_as(harness, self.looks, capture, other)?.map(|reader| (capture, reader)));
         }
         readers.iter().for_each(|(_, reader)| reader.wake(true));
-        let with = cost(rig, time * 2)?;
+        let with = cost(harness, time * 2)?;
         for (capture, reader) in readers {
-            rig.tell(Command::Untap(capture))?;
+            harness.tell(Command::Untap(capture))?;
             self.counters.add(reader)?;
         }
-        let without = f64::midpoint(before, cost(rig, time)?);
+        let without = f64::midpoint(before, cost(harness, time)?);
         self.costs.push(with);
         self.differences.push((with / without - 1.0) * 100.0);
         Ok(())
@@ -140,9 +140,9 @@ impl Counters {
 }
 
 /// CPU time of a packet, in nanoseconds.
-fn cost(rig: &Rig, time: Duration) -> anyhow::Result<f64> {
+fn cost(harness: &Harness, time: Duration) -> anyhow::Result<f64> {
     interrupt::sleep(SETTLE)?;
-    let before = rig.read()?;
+    let before = harness.read()?;
     interrupt::sleep(time)?;
-    Ok(rig.read()?.since(&before).nanos_per_packet())
+    Ok(harness.read()?.since(&before).nanos_per_packet())
 }

@@ -10,7 +10,7 @@
 //! The same is run in turn without a capture, and once with the worker held: that has to be seen.
 
 use super::super::hops::{Hops, Lost};
-use super::super::stand::{Contender, Detail, Setup, Stand, cores};
+use super::super::testbed::{Contender, Detail, Setup, Testbed, cores};
 use super::{LOST, LOST_WHEN_HELD, LOST_WITHOUT, Run};
 use crate::hold::have_held;
 use crate::machine;
@@ -51,8 +51,8 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
     let (rounds, time) = run.quick_or((3, 500), (20, 1000));
     let plan = Plan::steady(RATE, Duration::from_millis(time));
     run.place("polder", machine::cores() - 1, "worker, and the NAPI thread of its input, pinned");
-    let mut stand = match Stand::lay(Setup::new(Contender::Polder, Task::Bridge, 64, 100)) {
-        Ok(stand) => stand,
+    let mut testbed = match Testbed::lay(Setup::new(Contender::Polder, Task::Bridge, 64, 100)) {
+        Ok(testbed) => testbed,
         Err(error) => {
             run.skip(&[LOST, LOST_WITHOUT, LOST_WHEN_HELD], &format!("{error:#}"));
             return Ok(());
@@ -61,9 +61,9 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
     let (mut with, mut without) = (Sum::default(), Sum::default());
     for round in 1..=rounds {
         run.says(&format!("loss, run {round} of {rounds}"));
-        without.add(&mut stand, &plan)?;
-        let capture = stuck_capture(&stand)?;
-        with.add(&mut stand, &plan)?;
+        without.add(&mut testbed, &plan)?;
+        let capture = stuck_capture(&testbed)?;
+        with.add(&mut testbed, &plan)?;
         end(capture)?;
     }
     for (row, sum) in [(LOST, &with), (LOST_WITHOUT, &without)] {
@@ -71,19 +71,19 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
         run.record_one(row, sum.by_gateway() as f64);
         run.remark(row, format!("{sum}, in {rounds} runs at {RATE} a second"));
     }
-    held(run, &mut stand)?;
-    let unaccounted = stand.unaccounted()?.unwrap_or(0);
+    held(run, &mut testbed)?;
+    let unaccounted = testbed.unaccounted()?.unwrap_or(0);
     ensure!(unaccounted == 0, "{unaccounted} packets are unaccounted for");
     Ok(())
 }
 
 /// The control: a worker that stands still loses packets, and the row would show it.
-fn held(run: &mut Run, stand: &mut Stand) -> anyhow::Result<()> {
+fn held(run: &mut Run, testbed: &mut Testbed) -> anyhow::Result<()> {
     let plan = Plan::steady(RATE, HELD * 2);
-    let worker = *stand.threads().first().context("the gateway has no worker")?;
+    let worker = *testbed.threads().first().context("the gateway has no worker")?;
     let mut sum = Sum::default();
     let holding = std::thread::spawn(move || have_held(worker, 1, HELD, HELD / 4));
-    let added = sum.add(stand, &plan);
+    let added = sum.add(testbed, &plan);
     let held = holding.join().map_err(|_| anyhow!("the control panicked"))?;
     added?;
     held?;
@@ -94,9 +94,9 @@ fn held(run: &mut Run, stand: &mut Stand) -> anyhow::Result<()> {
 }
 
 impl Sum {
-    fn add(&mut self, stand: &mut Stand, plan: &Plan) -> anyhow::Result<()> {
+    fn add(&mut self, testbed: &mut Testbed, plan: &Plan) -> anyhow::Result<()> {
         let before = CpuReading::take()?;
-        let (_, Detail { outcome, lost, absences }) = stand.explained(plan)?;
+        let (_, Detail { outcome, lost, absences }) = testbed.explained(plan)?;
         let stolen = CpuReading::take()?.stolen_since(&before, cores().0);
         self.count(outcome.arrivals.sent, lost, absences, stolen);
         Ok(())
@@ -148,9 +148,9 @@ impl std::fmt::Display for Sum {
 }
 
 /// A capture of everything whose output is read up to its first bytes and no further.
-fn stuck_capture(stand: &Stand) -> anyhow::Result<Child> {
+fn stuck_capture(testbed: &Testbed) -> anyhow::Result<Child> {
     let mut command = std::process::Command::new(program()?);
-    command.args(["capture", "in", "--socket"]).arg(stand.socket()?);
+    command.args(["capture", "in", "--socket"]).arg(testbed.socket()?);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let output = child.stdout.as_mut().context("the capture has no output")?;
     output.read_exact(&mut [0; 28]).context("`polder capture` has not begun")?;

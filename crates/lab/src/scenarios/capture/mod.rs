@@ -3,8 +3,8 @@
 mod costs;
 mod losses;
 
-use super::engine::rig::{ETHERNET, Rig};
-use super::stand::cores;
+use super::engine::harness::{ETHERNET, Harness};
+use super::testbed::cores;
 use super::{Goal, Promise, Run, Scenario};
 use crate::report::Better;
 use crate::topology::pin_here;
@@ -135,12 +135,12 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
 }
 
 /// Begins a capture of the only worker's; none if nothing is looked for.
-pub(super) fn begin(rig: &Rig, looks: Looks, core: usize) -> anyhow::Result<Option<Reader>> {
-    begin_as(rig, looks, 0, core)
+pub(super) fn begin(harness: &Harness, looks: Looks, core: usize) -> anyhow::Result<Option<Reader>> {
+    begin_as(harness, looks, 0, core)
 }
 
 /// The same under a number of its own.
-fn begin_as(rig: &Rig, looks: Looks, capture: u64, core: usize) -> anyhow::Result<Option<Reader>> {
+fn begin_as(harness: &Harness, looks: Looks, capture: u64, core: usize) -> anyhow::Result<Option<Reader>> {
     let program = match looks {
         Looks::Off => return Ok(None),
         Looks::Unmatched | Looks::FourUnmatched => load(NOBODY)?,
@@ -157,7 +157,7 @@ fn begin_as(rig: &Rig, looks: Looks, capture: u64, core: usize) -> anyhow::Resul
         worker: 0,
     };
     let (tap, reader) = tap(options);
-    rig.tell(Command::Tap(Box::new(tap)))?;
+    harness.tell(Command::Tap(Box::new(tap)))?;
     let filter = if looks == Looks::Clone { Some(load(DHCP)?) } else { None };
     Ok(Some(Reader::start(reader, filter, core)?))
 }

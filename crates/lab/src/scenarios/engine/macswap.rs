@@ -1,7 +1,7 @@
 //! The smallest forwarder that can be: addresses exchanged, out by the other port. What DPDK's
 //! `testpmd` does in its mode `macswap`, through the seam that every device has here.
 
-use super::rig::FRAME_BYTES;
+use super::harness::FRAME_BYTES;
 use crate::meters::cpu::thread_time;
 use crate::topology::pin_here;
 use crate::traffic::memory::{Drain, Source};

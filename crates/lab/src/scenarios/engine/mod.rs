@@ -1,6 +1,6 @@
 //! `engine`: what the stages cost, in memory, on one core.
 
-pub(crate) mod rig;
+pub(crate) mod harness;
 
 pub(crate) mod macswap;
 
@@ -13,7 +13,7 @@ use crate::meters::statistics::Samples;
 use crate::peers::testpmd::{Mode, Testpmd};
 use crate::report::Better;
 use anyhow::ensure;
-use rig::{Path, Rig};
+use harness::{Harness, Path};
 use routing::Size;
 use std::time::Duration;
 
@@ -99,14 +99,14 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
         for &(flows, ending) in FLOWS {
             let row = format!("engine.{name}.ns_per_packet{ending}");
             run.says(&format!("{name}, {flows} flows"));
-            let samples = cost(run, Rig::start(path, flows, core)?, name, &mut faults)?;
+            let samples = cost(run, Harness::start(path, flows, core)?, name, &mut faults)?;
             run.record(&row, &samples);
         }
     }
     for &(row, size) in ROUTES {
         run.says(&format!("{} {} routes", size.routes, if size.is_v6 { "IPv6" } else { "IPv4" }));
-        let (rig, _router) = routing::start(size, core)?;
-        let samples = cost(run, rig, row, &mut faults)?;
+        let (harness, _router) = routing::start(size, core)?;
+        let samples = cost(run, harness, row, &mut faults)?;
         run.record(row, &samples);
     }
     let (updates, small, large) = routing::tables(run.quick_or(3, 9))?;
@@ -135,22 +135,22 @@ fn per_packet(count: u64, packets: u64) -> f64 {
     count as f64 / packets.max(1) as f64
 }
 
-fn cost(run: &Run, rig: Rig, what: &str, faults: &mut Faults) -> anyhow::Result<Samples> {
+fn cost(run: &Run, harness: Harness, what: &str, faults: &mut Faults) -> anyhow::Result<Samples> {
     let (rounds, time) = run.quick_or((3, 300), (9, 1000));
-    rig.open(true);
+    harness.open(true);
     interrupt::sleep(WARM_UP)?;
     let mut samples = Samples::default();
     for _ in 0..rounds {
-        let before = rig.read()?;
+        let before = harness.read()?;
         interrupt::sleep(Duration::from_millis(time))?;
-        let window = rig.read()?.since(&before);
+        let window = harness.read()?.since(&before);
         ensure!(window.sent * 100 > window.packets * 99, "{what} does not forward: {window:?}");
         samples.push(window.nanos_per_packet());
         faults.packets += window.packets;
         faults.allocations += window.allocations;
         faults.strays += window.strays;
     }
-    let left = rig.stop()?;
+    let left = harness.stop()?;
     faults.leaked += left.leaked;
     faults.unaccounted += left.unaccounted.unsigned_abs();
     Ok(samples)

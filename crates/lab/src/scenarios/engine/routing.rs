@@ -1,6 +1,6 @@
 //! The router's rows: tables of realistic prefixes, random destinations inside them.
 
-use super::rig::{ETHERNET, FRAME_BYTES, RADIO, Rig};
+use super::harness::{ETHERNET, FRAME_BYTES, Harness, RADIO};
 use crate::interrupt;
 use crate::meters::allocations;
 use crate::meters::statistics::Samples;
@@ -44,8 +44,8 @@ pub(super) struct Size {
     pub(super) is_v6: bool,
 }
 
-/// A worker that routes between two ports by a table of that size, as [`Rig::start`] starts others.
-pub(super) fn start(size: Size, core: usize) -> anyhow::Result<(Rig, Router)> {
+/// A worker that routes between two ports by a table of that size, as [`Harness::start`] starts others.
+pub(super) fn start(size: Size, core: usize) -> anyhow::Result<(Harness, Router)> {
     let interfaces = [ETHERNET, RADIO].map(interface);
     let (mut router, mut neighbours) = (Router::new(), Neighbours::new());
     let mut ways = Vec::new();
@@ -74,7 +74,7 @@ pub(super) fn start(size: Size, core: usize) -> anyhow::Result<(Rig, Router)> {
         let tap = Arc::clone(&source.tap);
         (Box::new(source) as Box<dyn RxQueue>, tap)
     });
-    Ok((Rig::between(tables, sources, core)?, router))
+    Ok((Harness::between(tables, sources, core)?, router))
 }
 
 fn interface(port: PortId) -> Interface {
@@ -318,18 +318,18 @@ mod tests {
     #[test]
     fn both_families_are_routed_and_accounted() {
         for is_v6 in [false, true] {
-            let (rig, _router) = start(Size { routes: 2000, is_v6 }, 0).unwrap();
-            rig.open(true);
-            let before = rig.read().unwrap();
+            let (harness, _router) = start(Size { routes: 2000, is_v6 }, 0).unwrap();
+            harness.open(true);
+            let before = harness.read().unwrap();
             let window = (0..400)
                 .map(|_| {
                     std::thread::sleep(Duration::from_millis(50));
-                    rig.read().unwrap().since(&before)
+                    harness.read().unwrap().since(&before)
                 })
                 .find(|window| window.packets > 10_000)
                 .expect("packets within 20 seconds");
             assert!(window.sent * 100 > window.packets * 99, "{window:?}");
-            let left = rig.stop().unwrap();
+            let left = harness.stop().unwrap();
             assert_eq!((left.leaked, left.unaccounted), (0, 0));
         }
     }

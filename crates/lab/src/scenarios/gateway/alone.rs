@@ -4,8 +4,8 @@
 //! else: packets for each second of the worker's CPU time.
 
 use super::super::capture::{Looks, Reader, begin};
-use super::super::engine::rig::{Build, Path, Rig};
-use super::super::stand::cores;
+use super::super::engine::harness::{Build, Harness, Path};
+use super::super::testbed::cores;
 use super::{FLOWS, Run, effort, is_due, record};
 use crate::interrupt;
 use crate::meters::statistics::Samples;
@@ -25,7 +25,7 @@ const BLOCKS: u32 = 128;
 
 /// A gateway with the technique, or without.
 struct Side {
-    rig: Rig,
+    harness: Harness,
     reader: Option<Reader>,
     what: String,
 }
@@ -59,22 +59,22 @@ fn compare(run: &mut Run, technique: &str, sides: [Side; 2]) -> anyhow::Result<(
         run.says(&format!("{technique} on and off, run {round} of {rounds}"));
         for (side, rates) in sides.iter().zip(&mut rates) {
             side.reader.iter().for_each(|reader| reader.wake(true));
-            rates.push(rate(&side.rig, time, round == 1)?);
+            rates.push(rate(&side.harness, time, round == 1)?);
             side.reader.iter().for_each(|reader| reader.wake(false));
         }
     }
     let mut remarks = Vec::new();
-    for Side { rig, reader, what } in sides {
+    for Side { harness, reader, what } in sides {
         let mut remark = what;
         if let Some(reader) = reader {
             let (asked, matched, lost) = reader.stop()?;
             remark.push_str(&format!("; of {asked} packets {matched} matched, {lost} found no room"));
         }
-        if rig.copied() > 0 {
-            remark.push_str(&format!("; {} packets were copied", rig.copied()));
+        if harness.copied() > 0 {
+            remark.push_str(&format!("; {} packets were copied", harness.copied()));
         }
         remarks.push(remark);
-        let left = rig.stop()?;
+        let left = harness.stop()?;
         ensure!(left.leaked == 0 && left.unaccounted == 0, "{technique}: {left:?}");
     }
     let remarks = std::array::from_fn(|side| std::mem::take(&mut remarks[side]));
@@ -83,19 +83,19 @@ fn compare(run: &mut Run, technique: &str, sides: [Side; 2]) -> anyhow::Result<(
 }
 
 /// Packets for each second of CPU time.
-fn rate(rig: &Rig, time: Duration, is_first: bool) -> anyhow::Result<f64> {
-    rig.open(true);
+fn rate(harness: &Harness, time: Duration, is_first: bool) -> anyhow::Result<f64> {
+    harness.open(true);
     interrupt::sleep(if is_first { WARM_UP } else { WARM_UP / 10 })?;
-    let before = rig.read()?;
+    let before = harness.read()?;
     interrupt::sleep(time)?;
-    let window = rig.read()?.since(&before);
-    rig.open(false);
+    let window = harness.read()?.since(&before);
+    harness.open(false);
     ensure!(window.sent * 100 > window.packets * 99, "packets are lost on the way: {window:?}");
     Ok(1e9 / window.nanos_per_packet())
 }
 
 fn side(build: Build, core: usize, what: &str) -> anyhow::Result<Side> {
-    Ok(Side { rig: Rig::build(build, core)?, reader: None, what: what.to_owned() })
+    Ok(Side { harness: Harness::build(build, core)?, reader: None, what: what.to_owned() })
 }
 
 /// E4: room in front of packets, so that outer headers need no copy.
@@ -131,7 +131,7 @@ fn rules(core: usize, _: usize) -> anyhow::Result<[Side; 2]> {
 fn captures(core: usize, other: usize) -> anyhow::Result<[Side; 2]> {
     let capturing = |looks, what| {
         let mut side = side(Build::new(Path::Encapsulate, FLOWS), core, what)?;
-        side.reader = begin(&side.rig, looks, other)?;
+        side.reader = begin(&side.harness, looks, other)?;
         anyhow::Ok(side)
     };
     Ok([
@@ -173,9 +173,9 @@ mod tests {
             (headroom, [false; 2]),
         ] {
             for (side, copies) in sides(0, 0).unwrap().into_iter().zip(copies) {
-                rate(&side.rig, Duration::from_millis(50), true).unwrap();
-                assert_eq!(side.rig.copied() > 0, copies, "{}", side.what);
-                let left = side.rig.stop().unwrap();
+                rate(&side.harness, Duration::from_millis(50), true).unwrap();
+                assert_eq!(side.harness.copied() > 0, copies, "{}", side.what);
+                let left = side.harness.stop().unwrap();
                 assert_eq!((left.leaked, left.unaccounted), (0, 0), "{}", side.what);
             }
         }

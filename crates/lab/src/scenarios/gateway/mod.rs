@@ -4,8 +4,8 @@
 mod alone;
 mod together;
 
-use super::contest::{self, Effort, Entry};
-use super::stand::Contender;
+use super::comparison::{self, Effort, Entry};
+use super::testbed::Contender;
 use super::{Goal, Promise, Run, Scenario};
 use crate::meters::statistics::Samples;
 use crate::peers::Task;
@@ -217,7 +217,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
             }
             let entry = |(contender, cost)| Entry { contender, task: part.task, cost, rate: None };
             let entries = CONTENDERS.into_iter().zip(rows).map(entry).collect::<Vec<_>>();
-            contest::hold_within(run, &entries, (part.frame_bytes, flows), &mut effort)?;
+            comparison::hold_within(run, &entries, (part.frame_bytes, flows), &mut effort)?;
         }
     }
     Ok(())

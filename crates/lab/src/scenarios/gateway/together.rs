@@ -1,7 +1,7 @@
 //! Techniques by which workers do more together than one alone (E2, E3, E8): in memory, two cores, with
 //! work a packet as a small core has it.
 
-use super::super::order::rig::{Plan, Rig};
+use super::super::order::harness::{Harness, Plan};
 use super::super::order::{rate, throughput, work};
 use super::{FLOWS, Run, effort, is_due, record};
 use crate::interrupt;
@@ -60,11 +60,11 @@ fn packets_a_second(plan: &Plan, time: Duration) -> anyhow::Result<f64> {
     if plan.reordering {
         return Ok(rate(&throughput(plan, time)?));
     }
-    let rig = Rig::start(plan, |_| {})?;
-    rig.open(true);
+    let harness = Harness::start(plan, |_| {})?;
+    harness.open(true);
     interrupt::sleep(WARM_UP)?;
-    let window = rig.window(time)?;
-    rig.stop()?;
+    let window = harness.window(time)?;
+    harness.stop()?;
     Ok(rate(&window))
 }
 
@@ -106,10 +106,10 @@ fn order(run: &mut Run, links: u32) -> anyhow::Result<()> {
     let rates = compare(run, "E8", [&on, &off])?;
     let time = effort(run).1;
     let hashed = packets_a_second(&Plan { order: Order::Hash, ..on }, time)?;
-    let rig = Rig::start(&off, |_| {})?;
-    rig.open(true);
+    let harness = Harness::start(&off, |_| {})?;
+    harness.open(true);
     interrupt::sleep(time)?;
-    let (left, ledger) = rig.stop()?;
+    let (left, ledger) = harness.stop()?;
     let (sent, reordered) = (left.sent.iter().sum::<u64>(), ledger.flows[0].reordered);
     let remarks = [
         "one flow, spread over two workers and put in order again".to_owned(),

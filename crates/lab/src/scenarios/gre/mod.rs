@@ -4,8 +4,8 @@ mod chain;
 
 pub(super) use chain::goodput_in;
 
-use super::contest::{self, Books, Entry, throughput};
-use super::stand::{Contender, Detail, Setup, Stand};
+use super::comparison::{self, Books, Entry, throughput};
+use super::testbed::{Contender, Detail, Setup, Testbed};
 use super::{Goal, Promise, Run, Scenario};
 use crate::meters::absence::told;
 use crate::meters::stream::Outcome;
@@ -198,7 +198,7 @@ fn part(run: &mut Run, part: &Part) -> anyhow::Result<Books> {
         cost,
         rate: part.rate.filter(|_| contender == Contender::Polder),
     });
-    contest::hold(run, &entries.collect::<Vec<_>>(), part.frame_bytes, FLOWS)
+    comparison::hold(run, &entries.collect::<Vec<_>>(), part.frame_bytes, FLOWS)
 }
 
 /// The throughput of RFC 2544 (26.1), which loses nothing, and half of it for a long time; beside it, half
@@ -210,17 +210,17 @@ fn half_rate(run: &mut Run, books: &mut Books) -> anyhow::Result<()> {
     };
     run.says("throughput without loss");
     let setup = Setup::new(Contender::Polder, Task::Encapsulate, 64, FLOWS);
-    let mut stand = Stand::lay(setup)?;
+    let mut testbed = Testbed::lay(setup)?;
     let trial = Duration::from_millis(run.quick_or(500, 2000));
-    let lossless = throughput(&mut stand, 0.0, (SLOWEST, found * 1e6), trial)?;
+    let lossless = throughput(&mut testbed, 0.0, (SLOWEST, found * 1e6), trial)?;
     run.record_one(THROUGHPUT, lossless.rate / 1e6);
     run.remark(THROUGHPUT, format!("nothing lost in a trial of {} s", trial.as_secs_f64()));
     let time = Duration::from_secs(run.quick_or(2, 10));
     run.says(&format!("half of the throughput, {} s", time.as_secs()));
-    let latency = at_rate(run, &mut stand, lossless.rate / 2.0, time, [LOST, REORDERED, DUPLICATED])?;
+    let latency = at_rate(run, &mut testbed, lossless.rate / 2.0, time, [LOST, REORDERED, DUPLICATED])?;
     run.says(&format!("half of the highest rate, {} s", time.as_secs()));
-    let faster = at_rate(run, &mut stand, found * 1e6 / 2.0, time, [LOST_OF_COSTED, "", ""])?;
-    books.unaccounted += stand.unaccounted()?.map_or(0, i64::unsigned_abs);
+    let faster = at_rate(run, &mut testbed, found * 1e6 / 2.0, time, [LOST_OF_COSTED, "", ""])?;
+    books.unaccounted += testbed.unaccounted()?.map_or(0, i64::unsigned_abs);
     let lines = [("half of the throughput", latency), ("half of the highest rate", faster)];
     run.curve(Curve {
         title: "Latency of encapsulation, 64 bytes".to_owned(),
@@ -235,13 +235,13 @@ fn half_rate(run: &mut Run, books: &mut Books) -> anyhow::Result<()> {
 /// where packets were lost. Returns the latencies.
 fn at_rate(
     run: &mut Run,
-    stand: &mut Stand,
+    testbed: &mut Testbed,
     rate: f64,
     time: Duration,
     rows: [&'static str; 3],
 ) -> anyhow::Result<Histogram<u64>> {
     let (trial, Detail { outcome: Outcome { arrivals, latency }, lost, absences }) =
-        stand.explained(&Plan::steady(rate, time))?;
+        testbed.explained(&Plan::steady(rate, time))?;
     let counts = [arrivals.lost, arrivals.reordered, arrivals.duplicated];
     for (row, count) in rows.into_iter().zip(counts).filter(|(row, _)| !row.is_empty()) {
         #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]

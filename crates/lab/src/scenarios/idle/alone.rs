@@ -3,7 +3,7 @@
 //! All columns are laid before, and those that a packet a millisecond wakes take turns: what slows the machine down for a while slows
 //! down all of them, and does not make one column's 99th percentile.
 
-use super::super::stand::{Setup, Stand};
+use super::super::testbed::{Setup, Testbed};
 use super::{COLUMNS, Column, FIRST_BURST_LOST, Points, Run};
 use crate::clock;
 use crate::interrupt;
@@ -22,7 +22,7 @@ const KINDS: [&str; 4] = ["wake_1ms", "wake_1s", "cpu_percent", "first_burst"];
 /// A column that has been laid.
 struct Ready {
     column: Column,
-    stand: Stand,
+    testbed: Testbed,
     /// Medians and 99th percentiles of its rounds.
     wakes: [Samples; 2],
     /// What made one of its rounds fail.
@@ -35,10 +35,10 @@ pub(super) fn measure(run: &mut Run, points: &mut Points) -> anyhow::Result<u64>
     rounds(run, &mut ready)?;
     record(run, &mut ready, points)?;
     let mut unaccounted = 0;
-    for Ready { column, mut stand, failed, .. } in ready {
+    for Ready { column, mut testbed, failed, .. } in ready {
         let result = match failed {
             Some(error) => Err(error),
-            None => others(run, column, &mut stand),
+            None => others(run, column, &mut testbed),
         };
         unaccounted += column.or_skip(run, &KINDS, result)?.unwrap_or(0);
     }
@@ -55,8 +55,8 @@ fn lay(run: &mut Run) -> anyhow::Result<Vec<Ready>> {
         run.says(column.name);
         // What wakes the sink is none of the device's latency, so nothing is moderated there.
         let setup = Setup { sink_timer: 0, ..column.setup() };
-        if let Some(stand) = column.or_skip(run, &KINDS, Stand::lay(setup))? {
-            ready.push(Ready { column, stand, wakes: Default::default(), failed: None });
+        if let Some(testbed) = column.or_skip(run, &KINDS, Testbed::lay(setup))? {
+            ready.push(Ready { column, testbed, wakes: Default::default(), failed: None });
         }
     }
     Ok(ready)
@@ -68,11 +68,11 @@ fn rounds(run: &Run, ready: &mut [Ready]) -> anyhow::Result<()> {
     let plan = Plan::steady(1000.0, Duration::from_millis(time));
     for round in 1..=rounds {
         run.says(&format!("one packet a millisecond, round {round} of {rounds}"));
-        for Ready { column, stand, wakes, failed } in &mut *ready {
+        for Ready { column, testbed, wakes, failed } in &mut *ready {
             if failed.is_some() || !column.is_wanted(run, &["wake_1ms"]) {
                 continue;
             }
-            match stand.metered(&plan) {
+            match testbed.metered(&plan) {
                 Ok((_, Outcome { latency, .. })) => {
                     let values = [0.5, 0.99].map(|quantile| micros(latency.value_at_quantile(quantile)));
                     wakes.iter_mut().zip(values).for_each(|(samples, value)| samples.push(value));
@@ -115,25 +115,25 @@ fn record(run: &mut Run, ready: &mut [Ready], points: &mut Points) -> anyhow::Re
 }
 
 /// What is measured of one column after the other. Answers how many packets its books miss.
-fn others(run: &mut Run, column: Column, stand: &mut Stand) -> anyhow::Result<u64> {
+fn others(run: &mut Run, column: Column, testbed: &mut Testbed) -> anyhow::Result<u64> {
     let moderated = column.moderation_us > 0;
     if !moderated && column.is_wanted(run, &["cpu_percent"]) {
-        silence(run, column.peer, stand)?;
+        silence(run, column.peer, testbed)?;
     }
     if column.is_wanted(run, &["wake_1s"]) {
-        each_second(run, column, stand)?;
+        each_second(run, column, testbed)?;
     }
     if !moderated && column.is_wanted(run, &["first_burst"]) {
-        first_bursts(run, column.peer, stand)?;
+        first_bursts(run, column.peer, testbed)?;
     }
-    Ok(stand.unaccounted()?.map_or(0, i64::unsigned_abs))
+    Ok(testbed.unaccounted()?.map_or(0, i64::unsigned_abs))
 }
 
 /// CPU time while nothing comes.
-fn silence(run: &mut Run, name: &str, stand: &mut Stand) -> anyhow::Result<()> {
+fn silence(run: &mut Run, name: &str, testbed: &mut Testbed) -> anyhow::Result<()> {
     run.says(&format!("{name}, nothing comes"));
     let time = Duration::from_secs(run.quick_or(1, 10));
-    let percent = stand.idle(|| {
+    let percent = testbed.idle(|| {
         let start = clock::now();
         interrupt::sleep(time)?;
         Ok(clock::now() - start)
@@ -143,10 +143,10 @@ fn silence(run: &mut Run, name: &str, stand: &mut Stand) -> anyhow::Result<()> {
 }
 
 /// Latency of packets that come alone, once a second.
-fn each_second(run: &mut Run, column: Column, stand: &mut Stand) -> anyhow::Result<()> {
+fn each_second(run: &mut Run, column: Column, testbed: &mut Testbed) -> anyhow::Result<()> {
     run.says(&format!("{}, one packet a second", column.name));
     let packets = run.quick_or(3, 20);
-    let (_, Outcome { latency, .. }) = stand.metered(&Plan::steady(1.0, Duration::from_secs(packets)))?;
+    let (_, Outcome { latency, .. }) = testbed.metered(&Plan::steady(1.0, Duration::from_secs(packets)))?;
     let name = column.each_second();
     run.record_one(&format!("idle.wake_1s.p50_us.{name}"), micros(latency.value_at_quantile(0.5)));
     run.record_one(&format!("idle.wake_1s.max_us.{name}"), micros(latency.max()));
@@ -156,7 +156,7 @@ fn each_second(run: &mut Run, column: Column, stand: &mut Stand) -> anyhow::Resu
 
 /// What is lost of bursts after a second of silence.
 #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
-fn first_bursts(run: &mut Run, name: &str, stand: &mut Stand) -> anyhow::Result<()> {
+fn first_bursts(run: &mut Run, name: &str, testbed: &mut Testbed) -> anyhow::Result<()> {
     if name == "testpmd" {
         return Ok(());
     }
@@ -165,7 +165,7 @@ fn first_bursts(run: &mut Run, name: &str, stand: &mut Stand) -> anyhow::Result<
         let seconds = run.quick_or(2, 5);
         let time = Duration::from_secs(seconds);
         let plan = Plan { rate: f64::from(burst), burst, time, faults: Faults::default() };
-        let (_, Outcome { arrivals, .. }) = stand.metered(&plan)?;
+        let (_, Outcome { arrivals, .. }) = testbed.metered(&plan)?;
         Ok((arrivals.lost, arrivals.sent))
     };
     let (long_lost, long_sent) = lost_of(LONG_BURST)?;

@@ -1,6 +1,6 @@
 //! CPU time against load.
 
-use super::super::stand::{Contender, Setup, Stand, Trial};
+use super::super::testbed::{Contender, Setup, Testbed, Trial};
 use super::{COLUMNS, Column, PROMISES, Points, Run, TESTPMD_IDLE};
 use crate::interrupt;
 use crate::traffic::raw::Plan;
@@ -36,20 +36,20 @@ pub(super) fn measure(run: &mut Run, points: &mut Points) -> anyhow::Result<u64>
 }
 
 fn of(run: &mut Run, column: Column, points: &mut Points) -> anyhow::Result<u64> {
-    let mut stand = Stand::lay(Setup { sink_patience: SINK_PATIENCE, ..column.setup() })?;
-    load(run, column, &mut stand, points)?;
-    Ok(stand.unaccounted()?.map_or(0, i64::unsigned_abs))
+    let mut testbed = Testbed::lay(Setup { sink_patience: SINK_PATIENCE, ..column.setup() })?;
+    load(run, column, &mut testbed, points)?;
+    Ok(testbed.unaccounted()?.map_or(0, i64::unsigned_abs))
 }
 
 /// Percent of a core at parts of the capacity.
-fn load(run: &mut Run, column: Column, stand: &mut Stand, points: &mut Points) -> anyhow::Result<()> {
+fn load(run: &mut Run, column: Column, testbed: &mut Testbed, points: &mut Points) -> anyhow::Result<()> {
     let name = column.name;
     run.says(&format!("{name}, capacity"));
     let time = Duration::from_millis(run.quick_or(600, 2000));
     let percent = |trial: &Trial| trial.device.as_secs_f64() / trial.sent.time.as_secs_f64() * 100.0;
-    let trial = stand.run(&Plan::steady(OVERLOAD, time))?;
+    let trial = testbed.run(&Plan::steady(OVERLOAD, time))?;
     let (capacity, full) = (trial.rate(), percent(&trial));
-    let nothing = stand.idle(|| {
+    let nothing = testbed.idle(|| {
         interrupt::sleep(time)?;
         Ok(time)
     })?;
@@ -58,7 +58,7 @@ fn load(run: &mut Run, column: Column, stand: &mut Stand, points: &mut Points) -
     for load in LOADS {
         run.says(&format!("{name}, {load} % of the capacity"));
         let part = f64::from(load) / 100.0;
-        let used = percent(&stand.run(&Plan::steady(capacity * part, time))?);
+        let used = percent(&testbed.run(&Plan::steady(capacity * part, time))?);
         line.push((f64::from(load), used));
         if column.peer == "polder" {
             let moderated = points.moderated.entry(format!("{load} % of the capacity")).or_default();

@@ -6,7 +6,7 @@
 mod alone;
 mod load;
 
-use super::stand::{Contender, Setup};
+use super::testbed::{Contender, Setup};
 use super::{Goal, Promise, Run, Scenario};
 use crate::interrupt;
 use crate::peers::Task;

@@ -1,8 +1,8 @@
 //! A6: segments that a machine's stack receives as one. TCP from a station, through the adapter and a
 //! gateway, into the stack of the gateway's machine.
 
-use super::desk::{Desk, HOST, Plan};
-use super::{A6, Run, Stand, TO_STACK, TO_STACK_LONGER};
+use super::output::{HOST, Output, Plan};
+use super::{A6, Run, TO_STACK, TO_STACK_LONGER, Testbed};
 use crate::command;
 use crate::meters::statistics::Samples;
 use anyhow::Context as _;
@@ -24,7 +24,7 @@ struct Column {
 }
 
 /// Fills the rows of A6.
-pub(super) fn measure(run: &mut Run, stand: &Stand) -> anyhow::Result<()> {
+pub(super) fn measure(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
     let usual = Options::default().gather_us;
     let column = |(techniques, coalesce, gather_us)| Column {
         techniques,
@@ -79,7 +79,7 @@ pub(super) fn measure(run: &mut Run, stand: &Stand) -> anyhow::Result<()> {
 }
 
 impl Column {
-    fn take(&mut self, stand: &Stand, seconds: u32) -> anyhow::Result<()> {
+    fn take(&mut self, stand: &Testbed, seconds: u32) -> anyhow::Result<()> {
         let plan = Plan {
             techniques: self.techniques,
             coalesce: self.coalesce,
@@ -88,13 +88,13 @@ impl Column {
             pending: 128,
             cores: stand.cores,
         };
-        let desk = Desk::lay(&plan)?;
-        let mut server = desk.listen()?;
-        let before = desk.count()?;
-        let mut client = desk.command(true, "iperf3");
+        let output = Output::lay(&plan)?;
+        let mut server = output.listen()?;
+        let before = output.count()?;
+        let mut client = output.command(true, "iperf3");
         client.args(["--client", &HOST.to_string(), "--json", "--time", &seconds.to_string()]);
         let told = command::run(&mut client)?;
-        let after = desk.count()?;
+        let after = output.count()?;
         server.stop()?;
         let told = serde_json::from_str::<Value>(&told).context("iperf3 said something else")?;
         let sum = &told["end"]["sum_received"];

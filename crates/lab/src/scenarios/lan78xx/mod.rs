@@ -1,22 +1,22 @@
 //! The LAN78xx driver on a model of the adapter: source A's table, technique by technique.
 
 mod cost;
-mod desk;
 mod flow;
 mod frames;
+mod harness;
 mod merging;
-mod rig;
+mod output;
 mod rrul;
 
-use super::stand::cores;
+use super::testbed::cores;
 use super::{Goal, Promise, Run, Scenario};
 use crate::interrupt;
 use crate::meters::statistics::Samples;
 use crate::report::Better;
 use frames::Protocol;
+use harness::{Outcome, Setting, Way};
 use polder_datapath::units::Nanos;
 use polder_devices::lan78xx::Techniques;
-use rig::{Outcome, Setting, Way};
 use std::time::Duration;
 
 /// The scenario.
@@ -108,19 +108,19 @@ const FLOWS: [(&str, Protocol, Way); 4] = [
 const LOW_LOAD: Duration = Duration::from_millis(1);
 
 /// What all measurements of a run have in common.
-struct Stand {
+struct Testbed {
     urb: Nanos,
     time: Duration,
     cores: [usize; 2],
     samples: usize,
 }
 
-impl Stand {
+impl Testbed {
     fn run(&self, flow: (Protocol, Way), techniques: Techniques) -> anyhow::Result<Outcome> {
         interrupt::check()?;
         let (protocol, way) = flow;
         let Self { urb, time, cores, .. } = *self;
-        rig::run(&Setting { protocol, way, techniques, urb, time, cores, pause: None })
+        harness::run(&Setting { protocol, way, techniques, urb, time, cores, pause: None })
     }
 }
 
@@ -130,7 +130,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     for _ in 0..3 {
         urb.push(nanos_of(cost::of_a_urb()?));
     }
-    let stand = Stand {
+    let stand = Testbed {
         urb: Nanos(whole(urb.median().unwrap_or_default())),
         time: Duration::from_millis(run.quick_or(200, 1000)),
         cores: cores().into(),
@@ -154,8 +154,8 @@ fn driver_rows() -> Vec<&'static str> {
 }
 
 /// What is measured between the stacks of two machines.
-fn stacks(run: &mut Run, stand: &Stand) -> anyhow::Result<()> {
-    if let Err(error) = desk::available() {
+fn stacks(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
+    if let Err(error) = output::available() {
         run.skip(&STACK_ROWS, &format!("{error:#}"));
         return Ok(());
     }
@@ -173,7 +173,7 @@ fn stacks(run: &mut Run, stand: &Stand) -> anyhow::Result<()> {
 }
 
 /// Source A's table, off beside on.
-fn table(run: &mut Run, stand: &Stand) -> anyhow::Result<()> {
+fn table(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
     let (mut ratio, mut fill) = (Samples::default(), Samples::default());
     let mut columns: [[[Samples; 5]; 2]; FLOWS.len()] = Default::default();
     for sample in 0..stand.samples {
@@ -221,7 +221,7 @@ fn table(run: &mut Run, stand: &Stand) -> anyhow::Result<()> {
 }
 
 /// One technique at a time on, all others off: UDP, the mean of both ways.
-fn ablation(run: &mut Run, stand: &Stand) -> anyhow::Result<()> {
+fn ablation(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
     let off = Techniques::OFF;
     let techniques = [
         ("A1", Techniques { poll_cycle: true, ..off }),
@@ -248,17 +248,18 @@ fn ablation(run: &mut Run, stand: &Stand) -> anyhow::Result<()> {
 }
 
 /// What packing adds when there is nothing to pack.
-fn low_load(run: &mut Run, stand: &Stand) -> anyhow::Result<()> {
+fn low_load(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
     run.says("one packet at a time");
     let mut waited = [Samples::default(), Samples::default()];
     let packing = [Techniques { pending_queue: false, ..Techniques::ON }, Techniques::ON];
     for _ in 0..stand.samples {
         for (samples, techniques) in waited.iter_mut().zip(packing) {
             interrupt::check()?;
-            let Stand { urb, time, cores, .. } = *stand;
+            let Testbed { urb, time, cores, .. } = *stand;
             let (protocol, way, pause) = (Protocol::Udp, Way::Send, Some(LOW_LOAD));
-            samples
-                .push(rig::run(&Setting { protocol, way, techniques, urb, time, cores, pause })?.latency_us);
+            samples.push(
+                harness::run(&Setting { protocol, way, techniques, urb, time, cores, pause })?.latency_us,
+            );
         }
     }
     if let [Some(one), Some(packed)] = waited.each_ref().map(Samples::median) {
@@ -295,7 +296,7 @@ mod tests {
     fn flows_flow() {
         let cores = cores().into();
         let time = Duration::from_millis(60);
-        let stand = Stand { urb: Nanos(0), time, cores, samples: 1 };
+        let stand = Testbed { urb: Nanos(0), time, cores, samples: 1 };
         for (name, protocol, way) in FLOWS {
             for techniques in [Techniques::OFF, Techniques::ON] {
                 let outcome = stand.run((protocol, way), techniques).unwrap();

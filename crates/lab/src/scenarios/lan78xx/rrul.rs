@@ -1,8 +1,8 @@
 //! Realtime response under load: four TCP flows each way between two stacks, and how long probes take
 //! meanwhile, over time. In front of the adapter is a queue of the gateway.
 
-use super::desk::{Desk, HOST, Plan, STATION, STATION_PACKETS};
-use super::{RRUL, Run, Stand};
+use super::output::{HOST, Output, Plan, STATION, STATION_PACKETS};
+use super::{RRUL, Run, Testbed};
 use crate::clock;
 use crate::command::Running;
 use crate::interrupt;
@@ -61,7 +61,7 @@ struct Outcome {
 }
 
 /// Fills the row and draws the curves.
-pub(super) fn measure(run: &mut Run, stand: &Stand) -> anyhow::Result<()> {
+pub(super) fn measure(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
     let times =
         run.quick_or(Times { before: 1.0, load: 4, after: 0.5 }, Times { before: 3.0, load: 15, after: 2.0 });
     let queues = if run.is_quick() { &QUEUES[..1] } else { &QUEUES[..] };
@@ -79,7 +79,7 @@ pub(super) fn measure(run: &mut Run, stand: &Stand) -> anyhow::Result<()> {
             pending: if table.is_some() { PENDING } else { 128 },
             cores: stand.cores,
         };
-        let outcome = load(&Desk::lay(&plan)?, &times)?;
+        let outcome = load(&Output::lay(&plan)?, &times)?;
         let added = outcome.added(&times)?;
         if number == 0 {
             run.record_one(RRUL, added.last);
@@ -103,24 +103,24 @@ pub(super) fn measure(run: &mut Run, stand: &Stand) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn load(desk: &Desk, times: &Times) -> anyhow::Result<Outcome> {
-    let before = desk.count()?;
+fn load(output: &Output, times: &Times) -> anyhow::Result<Outcome> {
+    let before = output.count()?;
     let whole = Duration::from_secs_f64(times.before + f64::from(times.load) + times.after);
-    let echo = desk.station.inside(|| UdpSocket::bind(SocketAddrV4::new(STATION, ECHO)))??;
+    let echo = output.station.inside(|| UdpSocket::bind(SocketAddrV4::new(STATION, ECHO)))??;
     let done = AtomicBool::new(false);
-    let core = |at_station| desk.core(at_station);
-    let ping = ping(desk, whole)?;
+    let core = |at_station| output.core(at_station);
+    let ping = ping(output, whole)?;
     let start = clock::now();
     let (udp, report) = std::thread::scope(|scope| {
         let answering = scope.spawn(|| pin_here(core(true)).and_then(|()| answer(&echo, &done)));
         let probing = scope.spawn(|| {
             pin_here(core(false))?;
-            desk.gateway.enter()?;
+            output.gateway.enter()?;
             probe(start, whole)
         });
         let report = interrupt::sleep(Duration::from_secs_f64(times.before))
             .map_err(anyhow::Error::from)
-            .and_then(|()| flows(desk, times.load));
+            .and_then(|()| flows(output, times.load));
         let udp = probing.join().map_err(|_| anyhow!("the probing thread panicked"));
         // Relaxed: the flag orders nothing.
         done.store(true, Ordering::Relaxed);
@@ -129,16 +129,16 @@ fn load(desk: &Desk, times: &Times) -> anyhow::Result<Outcome> {
         anyhow::Ok((udp??, report?))
     })?;
     let icmp = icmp_echoes(ping, start)?;
-    let after = desk.count()?;
+    let after = output.count()?;
     let (sent, udp) = udp;
     let (mbit, rates) = goodput(&report, times.before)?;
     Ok(Outcome { udp, icmp, sent, mbit, rates, dropped: after.dropped - before.dropped })
 }
 
 /// Four flows each way; returns what iperf3 says of them.
-fn flows(desk: &Desk, seconds: u32) -> anyhow::Result<Value> {
-    let mut server = desk.listen()?;
-    let mut client = desk.command(true, "iperf3");
+fn flows(output: &Output, seconds: u32) -> anyhow::Result<Value> {
+    let mut server = output.listen()?;
+    let mut client = output.command(true, "iperf3");
     client.args(["--client", &HOST.to_string(), "--json", "--bidir", "--interval", "0.2"]);
     client.args(["--parallel", &FLOWS.to_string(), "--time", &seconds.to_string()]);
     let mut client = Running::start("iperf3", &mut client)?;
@@ -211,8 +211,8 @@ fn echo(start: Duration, then: Duration, now: Duration) -> Echo {
     (then.saturating_sub(start).as_secs_f64(), now.saturating_sub(then).as_secs_f64() * 1e3)
 }
 
-fn ping(desk: &Desk, time: Duration) -> anyhow::Result<Running> {
-    let mut command = desk.command(false, "ping");
+fn ping(output: &Output, time: Duration) -> anyhow::Result<Running> {
+    let mut command = output.command(false, "ping");
     let count = (time.as_secs_f64() / INTERVAL.as_secs_f64()).floor();
     command.args(["-n", "-D", "-i", &INTERVAL.as_secs_f64().to_string(), "-c", &count.to_string()]);
     Running::start("ping", command.args(["-W", &PATIENCE.as_secs().to_string(), &STATION.to_string()]))

@@ -1,7 +1,7 @@
 //! What `order = "auto"` is worth: a flow gets help when its home has too much and not before, and small
 //! flows stay where they are.
 
-use super::rig::{Plan, Rig};
+use super::harness::{Harness, Plan};
 use super::{Run, WARM_UP, rate, throughput, work};
 use crate::interrupt;
 use crate::meters::sequence::ratio;
@@ -184,13 +184,13 @@ fn pace(capacity: f64, load: u32) -> u64 {
 
 /// So many packets a second for a while: per cent lost, CPU nanoseconds a packet.
 fn look(plan: &Plan, pace: u64, time: Duration) -> anyhow::Result<(f64, f64)> {
-    let rig = Rig::start(&Plan { steady: Some(pace), ..plan.clone() }, |_| {})?;
-    rig.open(true);
+    let harness = Harness::start(&Plan { steady: Some(pace), ..plan.clone() }, |_| {})?;
+    harness.open(true);
     interrupt::sleep(WARM_UP + SETTLED)?;
-    let before = rig.lost();
-    let window = rig.window(time)?;
-    let lost = rig.lost() - before;
-    let (_, ledger) = rig.stop()?;
+    let before = harness.lost();
+    let window = harness.window(time)?;
+    let lost = harness.lost() - before;
+    let (_, ledger) = harness.stop()?;
     ensure!(ledger.flows[0].reordered == 0, "{} packets reordered", ledger.flows[0].reordered);
     let cpu = window.cpu.iter().sum::<Duration>();
     Ok((100.0 * ratio(lost, lost + window.passed), 1e9 * cpu.as_secs_f64() / ratio(window.passed, 1)))
@@ -209,19 +209,19 @@ mod tests {
         }
         let plan = |links| Plan { order: Order::Auto, ..Plan::one_flow(2, links) };
         // 100 packets a second of next to no work: no machine is busy with that.
-        let calm = Rig::start(&Plan { steady: Some(100), ..plan(10) }, |_| {}).unwrap();
+        let calm = Harness::start(&Plan { steady: Some(100), ..plan(10) }, |_| {}).unwrap();
         calm.open(true);
         interrupt::sleep(Duration::from_millis(300)).unwrap();
         let (left, _) = calm.stop().unwrap();
         assert_eq!((left.tickets, left.changes), (0, 0), "{left:?}");
 
-        let rig = Rig::start(&plan(20_000), |_| {}).unwrap();
-        rig.open(true);
+        let harness = Harness::start(&plan(20_000), |_| {}).unwrap();
+        harness.open(true);
         let deadline = crate::clock::now() + Duration::from_secs(60);
-        while rig.workers.iter().all(|worker| worker.order.helped.get() == 0) {
+        while harness.workers.iter().all(|worker| worker.order.helped.get() == 0) {
             assert!(crate::clock::now() < deadline, "nobody helps");
             interrupt::sleep(Duration::from_millis(5)).unwrap();
         }
-        rig.stop().unwrap();
+        harness.stop().unwrap();
     }
 }

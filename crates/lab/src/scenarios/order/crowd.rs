@@ -3,7 +3,7 @@
 //! Packets come at a steady rate into a ring like a device's. Two threads that never rest are on each
 //! worker's core, so a worker runs a third of the time and stands still for several milliseconds in between.
 
-use super::rig::{Left, Plan, Rig};
+use super::harness::{Harness, Left, Plan};
 use super::{Run, work};
 use crate::clock;
 use crate::interrupt;
@@ -159,14 +159,14 @@ struct Fate {
 /// A second of it.
 fn run_beside(order: Order, links: u32, time: Duration) -> anyhow::Result<Fate> {
     let plan = Plan { order, steady: Some(PACE), ..Plan::one_flow(2, links) };
-    let rig = Rig::start(&plan, |_| {})?;
-    let missed = rig.missed.clone();
-    let rivals = Rivals::start(&rig.cores)?;
-    rig.open(true);
+    let harness = Harness::start(&plan, |_| {})?;
+    let missed = harness.missed.clone();
+    let rivals = Rivals::start(&harness.cores)?;
+    harness.open(true);
     interrupt::sleep(time)?;
-    rig.open(false);
+    harness.open(false);
     drop(rivals);
-    let (left, ledger) = rig.stop()?;
+    let (left, ledger) = harness.stop()?;
     let missed = missed.map_or(0, |missed| missed.load(Ordering::Relaxed));
     ensure!(ledger.flows[0].reordered == 0, "{} packets reordered", ledger.flows[0].reordered);
     let out = ledger.flows[0].packets + left.no_core + left.late;

@@ -1,8 +1,8 @@
 //! Whether order is kept: while a queue drops, while buckets change their mode all the time, while a worker
 //! stands still; and that the meter would notice.
 
+use super::harness::{Harness, Left, Plan};
 use super::ports::{Ledger, Link};
-use super::rig::{Left, Plan, Rig};
 use super::{Run, work};
 use crate::hold;
 use crate::interrupt;
@@ -80,10 +80,10 @@ fn restless(links: u32) -> Plan {
 }
 
 fn go(plan: &Plan, time: Duration, prepare: impl FnOnce(&mut Ledger)) -> anyhow::Result<(Left, Ledger)> {
-    let rig = Rig::start(plan, prepare)?;
-    rig.open(true);
+    let harness = Harness::start(plan, prepare)?;
+    harness.open(true);
     interrupt::sleep(time)?;
-    rig.stop()
+    harness.stop()
 }
 
 fn reordered(ledger: &Ledger) -> u64 {
@@ -122,14 +122,14 @@ fn held(run: &mut Run, links: u32) -> anyhow::Result<()> {
     let times = run.quick_or(10, 40);
     // All the time spread, so that it is likely that it is held with a work batch in its hands.
     let plan = Plan { order: Order::Spread, pace: None, one_ledger: false, ..restless(links) };
-    let rig = Rig::start(&plan, |_| {})?;
-    rig.open(true);
-    if let Err(why) = hold::have_held(rig.ids[1], times, HOLD, Duration::from_millis(53)) {
-        drop(rig);
+    let harness = Harness::start(&plan, |_| {})?;
+    harness.open(true);
+    if let Err(why) = hold::have_held(harness.ids[1], times, HOLD, Duration::from_millis(53)) {
+        drop(harness);
         run.skip(&[HELD, LATE], &format!("{why:#}"));
         return Ok(());
     }
-    let (left, ledger) = rig.stop()?;
+    let (left, ledger) = harness.stop()?;
     run.record_one(HELD, count(reordered(&ledger)));
     run.record_one(LATE, count(left.late));
     let [home, other] = [&ledger.flows[0], &ledger.flows[1]].map(|flow| flow.longest_gap / 1_000_000);

@@ -3,10 +3,10 @@
 mod choosing;
 mod crowd;
 mod handoff;
+pub(super) mod harness;
 mod keeping;
 pub(super) mod ports;
 mod restoring;
-pub(super) mod rig;
 pub(super) mod work;
 mod workers;
 
@@ -15,7 +15,7 @@ use crate::machine;
 use crate::meters::sequence::ratio;
 use crate::meters::statistics::Samples;
 use crate::report::Better;
-use rig::{Left, Plan, Reading, Rig};
+use harness::{Harness, Left, Plan, Reading};
 use std::time::Duration;
 
 /// The scenario.
@@ -167,11 +167,11 @@ pub(super) fn throughput(plan: &Plan, time: Duration) -> anyhow::Result<Reading>
 
 /// The same, and how the work was shared.
 fn shared(plan: &Plan, time: Duration) -> anyhow::Result<(Reading, Left)> {
-    let rig = Rig::start(plan, |_| {})?;
-    rig.open(true);
+    let harness = Harness::start(plan, |_| {})?;
+    harness.open(true);
     crate::interrupt::sleep(WARM_UP)?;
-    let window = rig.window(time)?;
-    let (left, ledger) = rig.stop()?;
+    let window = harness.window(time)?;
+    let (left, ledger) = harness.stop()?;
     anyhow::ensure!(ledger.flows[0].reordered == 0, "{} packets reordered", ledger.flows[0].reordered);
     Ok((window, left))
 }
@@ -244,18 +244,18 @@ mod tests {
             return;
         }
         let links = work::links(500, work::calibrate());
-        let rig = Rig::start(&Plan::one_flow(2, links), |_| {}).unwrap();
-        rig.open(true);
+        let harness = Harness::start(&Plan::one_flow(2, links), |_| {}).unwrap();
+        harness.open(true);
         let deadline = crate::clock::now() + Duration::from_secs(60);
         loop {
-            let seen = rig.read().unwrap();
+            let seen = harness.read().unwrap();
             if seen.passed > 1000 && seen.cpu.iter().all(|cpu| *cpu > Duration::from_millis(5)) {
                 break;
             }
             assert!(crate::clock::now() < deadline, "{} packets in {:?}", seen.passed, seen.cpu);
             crate::interrupt::sleep(Duration::from_millis(5)).unwrap();
         }
-        let (left, ledger) = rig.stop().unwrap();
+        let (left, ledger) = harness.stop().unwrap();
         assert_eq!(ledger.flows[0].reordered, 0, "{left:?}");
     }
 
@@ -268,15 +268,15 @@ mod tests {
             return;
         }
         let links = work::links(20_000, work::calibrate());
-        let rig = Rig::start(&Plan { flows: vec![0], ..Plan::one_flow(2, links) }, |_| {}).unwrap();
-        rig.open(true);
+        let harness = Harness::start(&Plan { flows: vec![0], ..Plan::one_flow(2, links) }, |_| {}).unwrap();
+        harness.open(true);
         let deadline = crate::clock::now() + Duration::from_secs(60);
-        while rig.workers[1].order.helped.get() < 100 {
-            let tickets = rig.workers[0].order.tickets.get();
+        while harness.workers[1].order.helped.get() < 100 {
+            let tickets = harness.workers[0].order.tickets.get();
             assert!(crate::clock::now() < deadline, "nobody helps with {tickets} work_batches");
             crate::interrupt::sleep(Duration::from_millis(5)).unwrap();
         }
-        let (left, ledger) = rig.stop().unwrap();
+        let (left, ledger) = harness.stop().unwrap();
         assert_eq!(ledger.flows[0].reordered, 0, "{left:?}");
     }
 

@@ -4,7 +4,7 @@
 //! Each packet that is missing at the end is in one book: that of a wire, of the gateway's input, or of the gateway.
 
 use super::super::hops::{Lost, Path};
-use super::super::stand::cores;
+use super::super::testbed::cores;
 use super::{Run, promise};
 use crate::interrupt;
 use crate::meters::statistics::Samples;

@@ -7,7 +7,7 @@ use crate::peers::asks::Asks;
 use crate::peers::echo::{Over, Service};
 use crate::peers::neighbour::{Neighbour, Work};
 use crate::scenarios::Run;
-use crate::scenarios::stand::cores;
+use crate::scenarios::testbed::cores;
 use crate::traffic::raw::Plan;
 use std::time::Duration;
 
@@ -66,17 +66,17 @@ fn beside(run: &mut Run, name: &str, over: Over, unaccounted: &mut u64) -> anyho
     let time = Duration::from_millis(run.quick_or(1000, 4000));
     let rate = FAR * 1e6 / (f64::from(COST_US) + RECEIVING_US);
     let core = cores().0;
-    let mut stand = lay(Service { asks: Asks::Echo, over, cost_us: COST_US })?;
+    let mut testbed = lay(Service { asks: Asks::Echo, over, cost_us: COST_US })?;
     let mut woken = Neighbour::start(Work::Wake, core)?;
     let busy = Neighbour::start(Work::Compute, core)?;
     // What came before is not of the run.
     woken.lateness()?;
     let (begun, before) = (clock::now(), busy.cpu()?);
-    let trial = stand.run(&Plan::steady(rate, time))?;
+    let trial = testbed.run(&Plan::steady(rate, time))?;
     let late = woken.lateness()?;
     let (passed, left) = ((clock::now() - begun).as_secs_f64(), (busy.cpu()? - before).as_secs_f64());
     let share = trial.device.as_secs_f64() / trial.sent.time.as_secs_f64() * 100.0;
     run.says(&format!("{share:.1} % of the core; {:.1} % for the one that computes", left / passed * 100.0));
-    *unaccounted += books(&mut stand)?;
+    *unaccounted += books(&mut testbed)?;
     Ok(Seen { share, late, rate: trial.rate() })
 }

@@ -6,7 +6,7 @@ use crate::peers::asks::{Asks, DEAR_US};
 use crate::peers::echo::Service;
 use crate::peers::neighbour::{Neighbour, Work};
 use crate::scenarios::Run;
-use crate::scenarios::stand::cores;
+use crate::scenarios::testbed::cores;
 use crate::traffic::raw::Plan;
 use anyhow::Context as _;
 use std::fmt;
@@ -120,13 +120,13 @@ fn answered(
 ) -> anyhow::Result<(f64, f64)> {
     let time = Duration::from_millis(run.quick_or(500, 1500));
     let Kind { asks, cost_us, .. } = *kind;
-    let mut stand = lay(Service { asks, over: polder(true, budget), cost_us })?;
+    let mut testbed = lay(Service { asks, over: polder(true, budget), cost_us })?;
     let mut woken = Neighbour::start(Work::Wake, cores().0)?;
     woken.lateness()?;
-    let trial = stand.run(&Plan::steady(FAR * 1e6 / (kind.mean_us + RECEIVING_US), time))?;
+    let trial = testbed.run(&Plan::steady(FAR * 1e6 / (kind.mean_us + RECEIVING_US), time))?;
     let late = woken.lateness()?[1];
     drop(woken);
-    *unaccounted += books(&mut stand)?;
+    *unaccounted += books(&mut testbed)?;
     Ok((trial.rate(), late))
 }
 

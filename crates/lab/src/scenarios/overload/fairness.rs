@@ -9,7 +9,7 @@ use crate::peers::echo::{Service, books, launch};
 use crate::peers::{CLIENT, SERVER, Site, Task, kernel};
 use crate::scenarios::Run;
 use crate::scenarios::hops::{Hops, Path};
-use crate::scenarios::stand::cores;
+use crate::scenarios::testbed::cores;
 use crate::topology::{End, Namespace, Topology, pin_here, put_first};
 use crate::traffic::packet::{Mac, Talk};
 use crate::traffic::raw::{Generator, Injector, Plan, Sent, Sink};
@@ -36,7 +36,7 @@ const REQUESTS: Service = Service { asks: Asks::Echo, over: super::polder(true, 
 const SERVICE: Mac = [0x02, 0, 0, 0, 4, 0x01];
 
 /// Wires, service, and who sends.
-struct Rig {
+struct Harness {
     // Taken down in this order.
     process: crate::command::Running,
     big: Injector,
@@ -56,14 +56,14 @@ fn station(number: usize) -> (Mac, Ipv4Addr) {
 pub(super) fn measure(run: &mut Run, unaccounted: &mut u64) -> anyhow::Result<()> {
     run.says("one queue at a hundred times the rate of three others");
     let time = Duration::from_millis(run.quick_or(1500, 5000));
-    let mut rig = Rig::lay()?;
-    let before = rig.books()?;
-    let (sent, answered, big) = rig.run(time)?;
-    let lost = rig.books()?.since(before, sent, answered);
+    let mut harness = Harness::lay()?;
+    let before = harness.books()?;
+    let (sent, answered, big) = harness.run(time)?;
+    let lost = harness.books()?.since(before, sent, answered);
     #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
     run.record_one(LOST, sent.saturating_sub(answered) as f64);
     // Of all queues together: the big one's are most of them.
-    let said = books(&mut rig.process)?;
+    let said = books(&mut harness.process)?;
     let dropped = said.lines().filter(|line| line.starts_with("dropped ")).collect::<Vec<_>>();
     run.remark(
         LOST,
@@ -74,11 +74,11 @@ pub(super) fn measure(run: &mut Run, unaccounted: &mut u64) -> anyhow::Result<()
             dropped.join(", ")
         ),
     );
-    *unaccounted += settled(|| books(&mut rig.process))?;
+    *unaccounted += settled(|| books(&mut harness.process))?;
     Ok(())
 }
 
-impl Rig {
+impl Harness {
     fn lay() -> anyhow::Result<Self> {
         let mut topology = Topology::new()?;
         let (generator, gateway, target) =

@@ -7,7 +7,7 @@ use crate::peers::asks::Asks;
 use crate::peers::echo::Service;
 use crate::report::{Line, Table};
 use crate::scenarios::Run;
-use crate::scenarios::stand::{Stand, Trial};
+use crate::scenarios::testbed::{Testbed, Trial};
 use crate::traffic::raw::Plan;
 use std::time::Duration;
 
@@ -38,12 +38,12 @@ pub(super) fn table(title: String) -> Table {
 /// beyond the work of a request, an answer in fragments above all, is in no formula.
 pub(super) fn capacity(run: &Run, asks: Asks, cost_us: u32) -> anyhow::Result<f64> {
     run.says(&format!("capacity, {} of {cost_us} µs", asks.name()));
-    let mut stand = lay(Service { asks, over: polder(true, None), cost_us })?;
+    let mut testbed = lay(Service { asks, over: polder(true, None), cost_us })?;
     let nominal = 1e6 / (f64::from(cost_us) + RECEIVING_US);
     let time = Duration::from_millis(run.quick_or(300, 800));
     let mut rate = 0.0_f64;
     for times in BEYOND {
-        rate = rate.max(stand.run(&Plan::steady(nominal * times, time))?.rate());
+        rate = rate.max(testbed.run(&Plan::steady(nominal * times, time))?.rate());
     }
     anyhow::ensure!(rate > 0.0, "no {} request of {cost_us} µs was answered", asks.name());
     Ok(rate)
@@ -56,10 +56,10 @@ pub(super) fn column(
     capacity: f64,
     (table, unaccounted): (&mut Table, &mut u64),
 ) -> anyhow::Result<Vec<(f64, f64)>> {
-    let mut stand = lay(service)?;
-    let loads = measure(run, (name, service), capacity, &mut stand)?;
-    let said = stand.says()?;
-    *unaccounted += books(&mut stand)?;
+    let mut testbed = lay(service)?;
+    let loads = measure(run, (name, service), capacity, &mut testbed)?;
+    let said = testbed.says()?;
+    *unaccounted += books(&mut testbed)?;
     table.lines.extend(loads.iter().map(|load| load.line(name)));
     record(run, &prefix(service.asks, service.cost_us), name, &loads);
     if name == "on" {
@@ -73,7 +73,7 @@ fn measure(
     run: &Run,
     (name, service): (&str, Service),
     capacity: f64,
-    stand: &mut Stand,
+    testbed: &mut Testbed,
 ) -> anyhow::Result<Vec<Load>> {
     let time = Duration::from_millis(run.quick_or(500, 2000));
     let factors = if run.is_quick() { FEW.as_slice() } else { &FACTORS };
@@ -87,7 +87,7 @@ fn measure(
         let load = match beyond {
             Some(last) => Load { factor, offered: last.offered, seen: None, reason: last.reason.clone() },
             None => {
-                let (trial, outcome) = stand.metered(&Plan::steady(rate, time))?;
+                let (trial, outcome) = testbed.metered(&Plan::steady(rate, time))?;
                 Load::of(factor, rate, &trial, &outcome)
             }
         };

@@ -10,7 +10,7 @@ mod fairness;
 mod loads;
 mod rows;
 
-use super::stand::{Contender, Setup, Stand, Trial};
+use super::testbed::{Contender, Setup, Testbed, Trial};
 use super::{Run, Scenario};
 use crate::peers::Task;
 use crate::peers::asks::Asks;
@@ -55,7 +55,7 @@ const FLOWS: u32 = 1;
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {
     let mut unaccounted = 0;
-    let (core, other) = super::stand::cores();
+    let (core, other) = super::testbed::cores();
     run.place("service", core, "its thread, or Polder's worker, pinned; an ordinary thread");
     run.place("receive work", core, "NAPI thread of the input, pinned, or softirq (RPS); ordinary");
     run.place("generator and sink", other, "the sink's NAPI thread before all others, begun by a timer");
@@ -125,8 +125,8 @@ fn requests(run: &mut Run, asks: Asks, unaccounted: &mut u64) -> anyhow::Result<
     Ok(())
 }
 
-fn lay(service: Service) -> anyhow::Result<Stand> {
-    Stand::lay(Setup::new(Contender::Echo(service), Task::Route, FRAME_BYTES, FLOWS))
+fn lay(service: Service) -> anyhow::Result<Testbed> {
+    Testbed::lay(Setup::new(Contender::Echo(service), Task::Route, FRAME_BYTES, FLOWS))
 }
 
 /// Packets a second that the generator's interface took.
@@ -141,8 +141,8 @@ fn micros(nanos: u64) -> f64 {
 
 /// What the law of conservation misses once nothing moves: what still waits is answered after the run, and
 /// books that are read meanwhile are of different moments.
-fn books(stand: &mut Stand) -> anyhow::Result<u64> {
-    settled(|| stand.says())
+fn books(testbed: &mut Testbed) -> anyhow::Result<u64> {
+    settled(|| testbed.says())
 }
 
 /// The same of whoever `says` it.

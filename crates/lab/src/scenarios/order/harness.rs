@@ -84,8 +84,8 @@ impl Plan {
     }
 }
 
-/// A running rig.
-pub(in crate::scenarios) struct Rig {
+/// A running harness.
+pub(in crate::scenarios) struct Harness {
     region: Region,
     threads: Vec<JoinHandle<()>>,
     /// The threads' numbers, by worker.
@@ -104,7 +104,7 @@ pub(in crate::scenarios) struct Rig {
     _tables: Snapshot<Tables>,
 }
 
-/// What was seen of a running rig.
+/// What was seen of a running harness.
 #[derive(Clone, Debug, Default)]
 pub(in crate::scenarios) struct Reading {
     pub(in crate::scenarios) at: Duration,
@@ -124,7 +124,7 @@ pub(in crate::scenarios) struct Left {
     pub(in crate::scenarios) tickets: u64,
 }
 
-impl Rig {
+impl Harness {
     /// Starts the workers: worker 0 on the last core, the next one on the core before.
     pub(in crate::scenarios) fn start(
         plan: &Plan,
@@ -139,7 +139,7 @@ impl Rig {
         let ledgers = ledgers.into_iter().map(|ledger| Arc::new(Mutex::new(ledger))).collect::<Vec<_>>();
         let (source, tap) = Source::new(frames(plan, &region)?, plan.pace);
         let (sinks, passed) = Sink::new(&ledgers, plan.workers);
-        let mut rig = Self {
+        let mut harness = Self {
             region,
             threads: Vec::new(),
             ids: Vec::new(),
@@ -153,10 +153,10 @@ impl Rig {
             queues: vec![Arc::clone(source.counters())],
             _tables: tables,
         };
-        rig.start_workers(plan, clock)?;
-        let mut source = Some(rig.steadied(source, plan.steady)?);
-        for ((commands, wakeup), sink) in rig.commands.iter().zip(sinks) {
-            rig.queues.push(Arc::clone(sink.counters()));
+        harness.start_workers(plan, clock)?;
+        let mut source = Some(harness.steadied(source, plan.steady)?);
+        for ((commands, wakeup), sink) in harness.commands.iter().zip(sinks) {
+            harness.queues.push(Arc::clone(sink.counters()));
             let rx = source.take();
             let near = Attachment {
                 port: NEAR,
@@ -178,7 +178,7 @@ impl Rig {
             }
             wakeup.wake();
         }
-        Ok(rig)
+        Ok(harness)
     }
 
     /// The source itself, or behind a ring.
@@ -270,7 +270,7 @@ impl Rig {
     /// Stops the source, waits until everything is through, ends the workers, and checks the books.
     pub(in crate::scenarios) fn stop(mut self) -> anyhow::Result<(Left, Ledger)> {
         self.open(false);
-        // What is on its way takes milliseconds; what waits for a slow link goes with the rig.
+        // What is on its way takes milliseconds; what waits for a slow link goes with the harness.
         interrupt::sleep(Duration::from_millis(30))?;
         self.end()?;
         let accounts = Accounts::of(&self.workers, &self.queues);
@@ -305,7 +305,7 @@ impl Rig {
     }
 }
 
-impl Drop for Rig {
+impl Drop for Harness {
     fn drop(&mut self) {
         // Only on the way out of an error, which is the one that matters.
         let _ = self.end();

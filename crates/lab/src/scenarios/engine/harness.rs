@@ -61,7 +61,7 @@ pub(crate) enum Path {
 }
 
 /// A worker on its thread.
-pub(crate) struct Rig {
+pub(crate) struct Harness {
     region: Region,
     thread: Option<JoinHandle<()>>,
     id: i32,
@@ -112,7 +112,7 @@ impl Build {
     }
 }
 
-/// A look at a running rig.
+/// A look at a running harness.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     received: u64,
@@ -158,8 +158,8 @@ impl Window {
     }
 }
 
-impl Rig {
-    /// Starts a worker on core `core`; packets come when it is [opened](Rig::open).
+impl Harness {
+    /// Starts a worker on core `core`; packets come when it is [opened](Harness::open).
     pub(crate) fn start(path: Path, flows: u32, core: usize) -> anyhow::Result<Self> {
         Self::filtering(path, flows, core, Filters::none())
     }
@@ -314,7 +314,7 @@ impl Rig {
     }
 }
 
-impl Drop for Rig {
+impl Drop for Harness {
     fn drop(&mut self) {
         // Only on the way out of an error, which is the one that matters.
         let _ = self.end();
@@ -419,37 +419,37 @@ mod tests {
     #[test]
     fn every_path_forwards_and_accounts() {
         for (path, flows) in [(Path::Bridge, 1000), (Path::Encapsulate, 1000), (Path::Decapsulate, 64_000)] {
-            let rig = Rig::start(path, flows, 0).unwrap();
-            rig.open(true);
+            let harness = Harness::start(path, flows, 0).unwrap();
+            harness.open(true);
             std::thread::sleep(Duration::from_millis(50));
-            let before = rig.read().unwrap();
+            let before = harness.read().unwrap();
             let window = (0..200)
                 .map(|_| {
                     std::thread::sleep(Duration::from_millis(50));
-                    rig.read().unwrap().since(&before)
+                    harness.read().unwrap().since(&before)
                 })
                 .find(|window| window.packets > 10_000);
             let window = window.unwrap();
             let difference = window.packets.abs_diff(window.sent);
             assert!(difference <= 256, "{path:?} {window:?}");
             assert_eq!((window.allocations, window.strays), (0, 0), "{path:?}");
-            assert_eq!(rig.stop().unwrap(), Left { leaked: 0, unaccounted: 0 }, "{path:?}");
+            assert_eq!(harness.stop().unwrap(), Left { leaked: 0, unaccounted: 0 }, "{path:?}");
         }
     }
 
     /// The scheduler's account, read from outside, stands still between two ticks.
     #[test]
     fn each_look_at_a_busy_worker_is_of_this_moment() {
-        let rig = Rig::start(Path::Bridge, 1, 0).unwrap();
-        rig.open(true);
+        let harness = Harness::start(Path::Bridge, 1, 0).unwrap();
+        harness.open(true);
         std::thread::sleep(Duration::from_millis(20));
-        let mut before = rig.read().unwrap();
+        let mut before = harness.read().unwrap();
         for look in 0..50 {
-            let now = rig.read().unwrap();
+            let now = harness.read().unwrap();
             let window = now.since(&before);
             assert!(window.cpu > Duration::ZERO && window.timed > 0, "look {look}: {window:?}");
             before = now;
         }
-        assert_eq!(rig.stop().unwrap(), Left { leaked: 0, unaccounted: 0 });
+        assert_eq!(harness.stop().unwrap(), Left { leaked: 0, unaccounted: 0 });
     }
 }

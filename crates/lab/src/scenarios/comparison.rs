@@ -14,7 +14,7 @@
 //! the one before; its cost is what the sender spends more on a packet than when another core receives.
 
 use super::Run;
-use super::stand::{Contender, Setup, Stand, Trial, cores, generator_cost, nanos_per};
+use super::testbed::{Contender, Setup, Testbed, Trial, cores, generator_cost, nanos_per};
 use crate::machine;
 use crate::meters::statistics::Samples;
 use crate::peers::Task;
@@ -54,7 +54,7 @@ pub(super) struct Entry {
 /// An entry that has been set up.
 struct Ready {
     entry: Entry,
-    stand: Stand,
+    testbed: Testbed,
     plan: Plan,
     costs: Samples,
     rates: Samples,
@@ -78,20 +78,20 @@ pub(super) struct Found {
     pub(super) bounded: bool,
 }
 
-/// What is left of a contest when it is over.
+/// What is left of a comparison when it is over.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Books {
     /// Packets that devices with books of their own could not account for.
     pub(super) unaccounted: u64,
 }
 
-/// How long a contest takes.
+/// How long a comparison takes.
 #[derive(Clone, Debug)]
 pub(super) struct Effort {
     pub(super) rounds: usize,
     /// Of one trial.
     pub(super) time: Duration,
-    /// What rate a device was found to do in a contest like this one: the search begins there. What this one finds is
+    /// What rate a device was found to do in a comparison like this one: the search begins there. What this one finds is
     /// written down here.
     pub(super) found: Vec<(Contender, f64)>,
 }
@@ -104,7 +104,7 @@ impl Effort {
     }
 }
 
-/// Runs a contest with frames of one length, and fills the rows of its entries.
+/// Runs a comparison with frames of one length, and fills the rows of its entries.
 ///
 /// # Errors
 /// When interrupted, or when a device ends; a peer that is missing is skipped.
@@ -170,7 +170,7 @@ pub(super) fn hold_within(
     }
     let mut books = Books::default();
     for ready in ready {
-        books.unaccounted += ready.stand.unaccounted()?.map_or(0, i64::unsigned_abs);
+        books.unaccounted += ready.testbed.unaccounted()?.map_or(0, i64::unsigned_abs);
         ready.record(run);
     }
     Ok(books)
@@ -181,7 +181,7 @@ pub(super) fn hold_within(
 /// # Errors
 /// When there is none, when the device ends, or when interrupted.
 pub(super) fn throughput(
-    stand: &mut Stand,
+    testbed: &mut Testbed,
     loss: f64,
     rates: (f64, f64),
     time: Duration,
@@ -195,7 +195,7 @@ pub(super) fn throughput(
         let percent = loss * 100.0;
         let least = low.min(RATES.0);
         ensure!(search.next() >= least, "more than {percent} % are lost even at {least} packets a second");
-        let trial = undisturbed(stand, &Plan::steady(search.next(), time))?;
+        let trial = undisturbed(testbed, &Plan::steady(search.next(), time))?;
         // A generator that cannot keep up makes no rate good that it did not reach.
         let (reached, kept) = (trial.reached(search.next()), trial.loss() <= loss);
         search.tell(reached && kept);
@@ -209,17 +209,17 @@ pub(super) fn throughput(
 
 /// A trial in which the generator kept its timetable and the device had its core, if there is one in a
 /// few; else the one in which the device had most of it.
-fn undisturbed(stand: &mut Stand, plan: &Plan) -> anyhow::Result<Trial> {
+fn undisturbed(testbed: &mut Testbed, plan: &Plan) -> anyhow::Result<Trial> {
     // Flat out there is no timetable, and the device works on the sender's core.
     let owns_core = plan.rate.is_finite();
-    let mut best = stand.run(plan)?;
+    let mut best = testbed.run(plan)?;
     for _ in 1..ATTEMPTS {
         // A rate that the generator cannot reach is none the next time.
         let hopeless = !best.reached(plan.rate) && best.sent.behind > plan.time / 10;
         if hopeless || best.on_time(plan) && (!owns_core || best.foreign * 100.0 < FOREIGN) {
             break;
         }
-        let trial = stand.run(plan)?;
+        let trial = testbed.run(plan)?;
         if trial.foreign < best.foreign || !best.on_time(plan) {
             best = trial;
         }
@@ -276,16 +276,17 @@ impl Entry {
 impl Ready {
     /// Sets the device up, and finds the rate at which it is to be measured.
     fn prepare(entry: Entry, setup: Setup, time: Duration, rates: (f64, f64)) -> anyhow::Result<Self> {
-        let mut stand = Stand::lay(setup)?;
+        let mut testbed = Testbed::lay(setup)?;
         let Found { rate, bounded } = if entry.on_senders_time() {
             Found { rate: f64::INFINITY, bounded: false }
         } else {
-            throughput(&mut stand, LOSS, rates, time)?
+            throughput(&mut testbed, LOSS, rates, time)?
         };
         let [costs, rates, lost, sink, foreign, apart] = [const { Samples::new() }; 6];
         let plan = Plan::steady(rate, time);
         let again = 0;
-        let mut ready = Self { entry, stand, plan, costs, rates, lost, sink, foreign, apart, bounded, again };
+        let mut ready =
+            Self { entry, testbed, plan, costs, rates, lost, sink, foreign, apart, bounded, again };
         ready.confirm()?;
         Ok(ready)
     }
@@ -293,7 +294,7 @@ impl Ready {
     /// Goes down from a rate that a search was lucky with, in small steps, until it can be had again.
     fn confirm(&mut self) -> anyhow::Result<()> {
         for _ in 0..STEPS {
-            let trial = undisturbed(&mut self.stand, &self.plan)?;
+            let trial = undisturbed(&mut self.testbed, &self.plan)?;
             if self.keeps_to(&trial) {
                 break;
             }
@@ -309,13 +310,13 @@ impl Ready {
     /// A trial that counts. One that loses much more than the search allowed was disturbed by something that
     /// no book of this machine shows: it is made again, a few times, and the one that lost least counts.
     fn counted(&mut self) -> anyhow::Result<Trial> {
-        let mut best = undisturbed(&mut self.stand, &self.plan)?;
+        let mut best = undisturbed(&mut self.testbed, &self.plan)?;
         for _ in 1..ATTEMPTS {
             if self.keeps_to(&best) {
                 break;
             }
             self.again += 1;
-            let trial = undisturbed(&mut self.stand, &self.plan)?;
+            let trial = undisturbed(&mut self.testbed, &self.plan)?;
             if trial.loss() < best.loss() {
                 best = trial;
             }

@@ -34,7 +34,7 @@ const BEGIN: Duration = Duration::from_millis(20);
 const OUTPUT: Mac = [0x02, 0, 0, 0, 4, 0x02];
 
 /// Injector, device, sink.
-pub(super) struct Stand {
+pub(super) struct Testbed {
     // Taken down in this order.
     device: Box<dyn Device>,
     injector: Injector,
@@ -117,7 +117,7 @@ pub(super) fn cores() -> (usize, usize) {
     (last, 0)
 }
 
-impl Stand {
+impl Testbed {
     /// Lays wires and starts the device.
     ///
     /// # Errors

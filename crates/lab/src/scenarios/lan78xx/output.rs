@@ -50,7 +50,7 @@ pub(super) struct Plan {
 }
 
 /// Two machines and what joins them. Everything goes with it.
-pub(super) struct Desk {
+pub(super) struct Output {
     pub(super) station: Namespace,
     pub(super) gateway: Namespace,
     cores: [usize; 2],
@@ -76,7 +76,7 @@ pub(super) struct Count {
     pub(super) dropped: u64,
 }
 
-/// What such a desk needs.
+/// What such an output needs.
 ///
 /// # Errors
 /// What is missing, and how to get it.
@@ -88,7 +88,7 @@ pub(super) fn available() -> anyhow::Result<()> {
     polder::program().map(drop)
 }
 
-impl Desk {
+impl Output {
     /// Lays it, and waits until the station answers.
     pub(super) fn lay(plan: &Plan) -> anyhow::Result<Self> {
         let mut topology = Topology::new()?;
@@ -106,14 +106,14 @@ impl Desk {
         let process = Running::start("polder", gateway.command(&polder).arg("run").arg(&file))?;
         let cores = plan.cores;
         let _topology = topology;
-        let mut desk =
+        let mut output =
             Self { station, gateway, cores, polder, socket, process, worker: 0, _shown: shown, _topology };
-        desk.wait()?;
-        desk.worker = threads_named(desk.process.id(), 1, |name| name.starts_with("worker"))?[0];
-        desk.gateway.ip(&["link", "set", TAP, "up"])?;
-        desk.gateway.ip(&["address", "add", &prefix(HOST), "dev", TAP])?;
-        ensure!(wait_for_ping(&desk.station, HOST, START)?, "no packet comes through the adapter");
-        Ok(desk)
+        output.wait()?;
+        output.worker = threads_named(output.process.id(), 1, |name| name.starts_with("worker"))?[0];
+        output.gateway.ip(&["link", "set", TAP, "up"])?;
+        output.gateway.ip(&["address", "add", &prefix(HOST), "dev", TAP])?;
+        ensure!(wait_for_ping(&output.station, HOST, START)?, "no packet comes through the adapter");
+        Ok(output)
     }
 
     fn wait(&mut self) -> anyhow::Result<()> {
