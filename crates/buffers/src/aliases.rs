@@ -5,7 +5,7 @@
 //! The number that was given first keeps the count and the place of the bytes, until the last name is
 //! gone; the others lead to it.
 
-use crate::frame::Place;
+use crate::frame::BufferAddress;
 use crate::stack::Stack;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -54,7 +54,7 @@ impl Aliases {
     }
 
     /// Two aliases for a place that the caller has alone and gives up.
-    pub(crate) fn share(&self, place: Place) -> Option<(Place, Place)> {
+    pub(crate) fn share(&self, place: BufferAddress) -> Option<(BufferAddress, BufferAddress)> {
         let keeper = self.free.pop()?;
         let Some(other) = self.free.pop() else {
             self.free.push(keeper);
@@ -69,7 +69,7 @@ impl Aliases {
     }
 
     /// One more alias of what has some already.
-    pub(crate) fn share_again(&self, name: Place) -> Option<Place> {
+    pub(crate) fn share_again(&self, name: BufferAddress) -> Option<BufferAddress> {
         let other = self.free.pop()?;
         let keeper = self.keeper(name);
         self.entry(other).keeper.store(keeper, Ordering::Relaxed);
@@ -79,13 +79,13 @@ impl Aliases {
     }
 
     /// The place of the bytes.
-    pub(crate) fn target(&self, name: Place) -> Place {
+    pub(crate) fn target(&self, name: BufferAddress) -> BufferAddress {
         let word = self.entry(self.keeper(name)).target.load(Ordering::Relaxed);
-        Place::from_word(word).expect("a name is made with a place")
+        BufferAddress::from_word(word).expect("a name is made with a place")
     }
 
     /// Ends a name; the place of the bytes when it was the last one.
-    pub(crate) fn release(&self, name: Place) -> Option<Place> {
+    pub(crate) fn release(&self, name: BufferAddress) -> Option<BufferAddress> {
         let keeper = self.keeper(name);
         let target = self.target(name);
         let number = name.index() - self.first;
@@ -104,18 +104,18 @@ impl Aliases {
     }
 
     /// Ends a name that is the last one; nothing changes when it is not.
-    pub(crate) fn end(&self, name: Place) -> Option<Place> {
+    pub(crate) fn end(&self, name: BufferAddress) -> Option<BufferAddress> {
         // Relaxed: `release` acquires. Only who has a name makes another one, and the caller has the only
         // one, so the count does not change in between.
         let is_last = self.entry(self.keeper(name)).count.load(Ordering::Relaxed) == 1;
         is_last.then(|| self.release(name))?
     }
 
-    fn named(&self, place: Place, entry: u32) -> Place {
+    fn named(&self, place: BufferAddress, entry: u32) -> BufferAddress {
         place.with_name(self.first + entry)
     }
 
-    fn keeper(&self, name: Place) -> u32 {
+    fn keeper(&self, name: BufferAddress) -> u32 {
         self.entry(name.index() - self.first).keeper.load(Ordering::Relaxed)
     }
 
@@ -138,9 +138,9 @@ mod loom_tests {
         loom::model(|| {
             let aliases = Arc::new(Aliases::new(4));
             let bytes = Arc::new(UnsafeCell::new(0_u32));
-            let place = Place::new(NonZeroU16::MIN, 1, 3);
+            let place = BufferAddress::new(NonZeroU16::MIN, 1, 3);
             let (mine, other) = aliases.share(place).expect("four aliases");
-            let use_up = move |aliases: &Aliases, bytes: &UnsafeCell<u32>, name: Place| {
+            let use_up = move |aliases: &Aliases, bytes: &UnsafeCell<u32>, name: BufferAddress| {
                 assert!(aliases.target(name) == place && name.is_shared());
                 bytes.with(|_| ());
                 let third = aliases.share_again(name);

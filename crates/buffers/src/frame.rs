@@ -10,7 +10,7 @@ use core::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 /// [`Pool`](crate::Pool); dropping one is a counted safety net that sends it home.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Frame {
-    place: Place,
+    place: BufferAddress,
 }
 
 /// A run of units of one region; names bytes without owning them.
@@ -19,7 +19,7 @@ pub struct Frame {
 /// 8 bits for the class of a slot, 15 for the number of units (1 for a slot), one for a name that is
 /// not the only one, 32 for the first unit, or for the number of that name.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place(NonZeroU64);
+pub(crate) struct BufferAddress(NonZeroU64);
 
 /// The sign of the number of units: set, the frame is one of several names of its bytes.
 const SHARED: u64 = 1 << 31;
@@ -31,13 +31,13 @@ const _: () = assert!(size_of::<Frame>() == 8 && size_of::<Option<Frame>>() == 8
 impl Frame {
     /// Names `place`. The caller gives up every other name of it.
     #[inline]
-    pub(crate) fn from_place(place: Place) -> Self {
+    pub(crate) fn from_place(place: BufferAddress) -> Self {
         Self { place }
     }
 
     /// Ends the frame without sending its bytes home; the caller takes them over.
     #[inline]
-    pub(crate) fn into_place(self) -> Place {
+    pub(crate) fn into_place(self) -> BufferAddress {
         let place = self.place;
         core::mem::forget(self);
         place
@@ -45,7 +45,7 @@ impl Frame {
 
     /// What it names.
     #[inline(always)]
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> BufferAddress {
         self.place
     }
 
@@ -139,7 +139,7 @@ impl Drop for Frame {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the parts of a word")]
-impl Place {
+impl BufferAddress {
     /// `units` units of `region` from `index`.
     #[inline(always)]
     pub(crate) fn new(region: NonZeroU16, units: u16, index: u32) -> Self {
@@ -218,24 +218,24 @@ impl SlotKind {
 
     /// Slot `index` of the kind.
     #[inline(always)]
-    pub(crate) fn slot(self, index: u32) -> Place {
-        Place(NonZeroU64::from(self.0) | u64::from(index) << 32)
+    pub(crate) fn slot(self, index: u32) -> BufferAddress {
+        BufferAddress(NonZeroU64::from(self.0) | u64::from(index) << 32)
     }
 
     /// Whether a place is a slot of this kind.
     #[inline(always)]
-    pub(crate) fn has(self, place: Place) -> bool {
+    pub(crate) fn has(self, place: BufferAddress) -> bool {
         place.kind() == self.0.get()
     }
 
     /// Zero when a place is a slot of this kind; for looking at many at a time.
     #[inline(always)]
-    pub(crate) fn difference(self, place: Place) -> u32 {
+    pub(crate) fn difference(self, place: BufferAddress) -> u32 {
         place.kind() ^ self.0.get()
     }
 }
 
-impl core::fmt::Debug for Place {
+impl core::fmt::Debug for BufferAddress {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(formatter, "{}+{} of region {}", self.index(), self.units(), self.region())
     }

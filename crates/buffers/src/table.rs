@@ -6,7 +6,7 @@
 
 use crate::aliases::Aliases;
 use crate::fragment::Blocks;
-use crate::frame::{Frame, Place};
+use crate::frame::{BufferAddress, Frame};
 use crate::mapping::Memory;
 use crate::region::RegionError;
 use crate::remote_free::RemoteFreeList;
@@ -43,7 +43,7 @@ pub(crate) enum Keeper {
 /// What a frame that is not the head of its packet knows of its neighbours. All zeros at first, in
 /// memory that the system provides when the first chain is made.
 pub(crate) struct Link {
-    /// The next frame of the chain as [`Place::into_word`] has it; 0 at the end.
+    /// The next frame of the chain as [`BufferAddress::into_word`] has it; 0 at the end.
     pub(crate) next: AtomicU64,
     /// Offset of the data in the frame (upper half) and its length (lower half), in bytes.
     pub(crate) extent: AtomicU32,
@@ -128,7 +128,7 @@ pub(crate) fn unit_shift(region: u16) -> u32 {
 
 /// Bytes of a frame that is the only name of them; else less than 0.
 #[inline(always)]
-pub(crate) fn own_bytes(place: Place) -> i64 {
+pub(crate) fn own_bytes(place: BufferAddress) -> i64 {
     place.own_units() << unit_shift(place.region())
 }
 
@@ -162,7 +162,7 @@ pub(crate) fn strays(id: NonZeroU16) -> u64 {
 /// A frame was made at `site`. Nothing in release builds.
 #[inline(always)]
 #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "kept in debug builds alone"))]
-pub(crate) fn trace_taken(place: Place, site: &'static Site) {
+pub(crate) fn trace_taken(place: BufferAddress, site: &'static Site) {
     #[cfg(debug_assertions)]
     control(place.region()).traces.take(place.index(), site);
 }
@@ -170,7 +170,7 @@ pub(crate) fn trace_taken(place: Place, site: &'static Site) {
 /// A frame was ended. Nothing in release builds.
 #[inline(always)]
 #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "kept in debug builds alone"))]
-pub(crate) fn trace_released(place: Place) {
+pub(crate) fn trace_released(place: BufferAddress) {
     #[cfg(debug_assertions)]
     control(place.region()).traces.release(place.index());
 }
@@ -182,7 +182,7 @@ pub(crate) fn traces(id: NonZeroU16) -> &'static Traces {
 
 /// Brings home what somebody dropped, and counts it.
 #[cold]
-pub(crate) fn send_stray_home(place: Place) {
+pub(crate) fn send_stray_home(place: BufferAddress) {
     let control = control(place.region());
     control.strays.fetch_add(1, Ordering::Relaxed);
     control.traces.stray(place.index());
@@ -191,7 +191,7 @@ pub(crate) fn send_stray_home(place: Place) {
 
 /// Brings home what was released through a pool that it did not come from. The caller gives it up.
 #[inline]
-pub(crate) fn send_home(place: Place) {
+pub(crate) fn send_home(place: BufferAddress) {
     let place = if place.is_shared() { release_name(place) } else { Some(place) };
     let Some(place) = place else { return };
     trace_released(place);
@@ -202,40 +202,40 @@ pub(crate) fn send_home(place: Place) {
 }
 
 /// Two aliases for bytes that the caller has alone.
-pub(crate) fn share(place: Place) -> Option<(Place, Place)> {
+pub(crate) fn share(place: BufferAddress) -> Option<(BufferAddress, BufferAddress)> {
     control(place.region()).aliases.share(place)
 }
 
 /// One more name of bytes that have several.
-pub(crate) fn share_again(name: Place) -> Option<Place> {
+pub(crate) fn share_again(name: BufferAddress) -> Option<BufferAddress> {
     control(name.region()).aliases.share_again(name)
 }
 
 /// Ends a name of bytes that had several; their place when it was the last one.
-pub(crate) fn release_name(name: Place) -> Option<Place> {
+pub(crate) fn release_name(name: BufferAddress) -> Option<BufferAddress> {
     control(name.region()).aliases.release(name)
 }
 
 /// The place of bytes that had several aliases, when the caller has the last one.
-pub(crate) fn end_sharing(name: Place) -> Option<Place> {
+pub(crate) fn end_sharing(name: BufferAddress) -> Option<BufferAddress> {
     control(name.region()).aliases.end(name)
 }
 
 /// The place of bytes that have several aliases.
-pub(crate) fn target(name: Place) -> Place {
+pub(crate) fn target(name: BufferAddress) -> BufferAddress {
     control(name.region()).aliases.target(name)
 }
 
 /// The chain link of a frame.
 #[inline]
-pub(crate) fn link(place: Place) -> &'static Link {
+pub(crate) fn link(place: BufferAddress) -> &'static Link {
     &control(place.region()).links[place.index() as usize]
 }
 
 /// The data of a frame that is linked behind the frame `first` of a chain.
 #[inline]
 #[expect(unsafe_code, reason = "UNSAFETY: a chained frame's bytes are reached by address")]
-pub(crate) fn chained_slot(first: &Frame, place: Place, offset: u16, length: u16) -> &[u8] {
+pub(crate) fn chained_slot(first: &Frame, place: BufferAddress, offset: u16, length: u16) -> &[u8] {
     let _owner = first;
     let (address, length) = locate(place, u32::from(offset), u32::from(length));
     // SAFETY: facts of `locate`; and whoever owns `first` owns what is linked behind it, so the
@@ -268,7 +268,7 @@ pub(crate) fn slot_mut(frame: &mut Frame, offset: u32, length: u32) -> &mut [u8]
 /// Where frames of one kind are, looked up once. As long as it lives there is a frame of that kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shelf<'a> {
-    /// As [`Place::kind`] has it; 0, which is none, for nothing.
+    /// As [`BufferAddress::kind`] has it; 0, which is none, for nothing.
     kind: u32,
     /// Bytes of each such frame; 0 where bytes have several aliases.
     bytes: u32,
@@ -317,13 +317,13 @@ impl<'a> Shelf<'a> {
 
 /// The address of a range of a frame for reading: facts of `own` but for the aliases.
 #[inline(always)]
-fn locate(place: Place, offset: u32, length: u32) -> (*mut u8, usize) {
+fn locate(place: BufferAddress, offset: u32, length: u32) -> (*mut u8, usize) {
     let address = own(place, offset, length);
     (address.unwrap_or_else(|| locate_shared(place, offset, length)), length as usize)
 }
 
 #[cold]
-fn locate_shared(place: Place, offset: u32, length: u32) -> *mut u8 {
+fn locate_shared(place: BufferAddress, offset: u32, length: u32) -> *mut u8 {
     let address = place.is_shared().then(|| own(target(place), offset, length)).flatten();
     address.expect("a range of the frame")
 }
@@ -338,7 +338,7 @@ fn locate_shared(place: Place, offset: u32, length: u32) -> *mut u8 {
 /// they lead to is a frame again only when the last one is gone (`Aliases::release`).
 #[inline(always)]
 #[expect(unsafe_code, reason = "UNSAFETY: pointer arithmetic inside one mapping")]
-fn own(place: Place, offset: u32, length: u32) -> Option<*mut u8> {
+fn own(place: BufferAddress, offset: u32, length: u32) -> Option<*mut u8> {
     let entry = entry(place.region());
     let shift = entry.unit_shift.load(Ordering::Relaxed);
     if i64::from(offset) + i64::from(length) > place.own_units() << shift {

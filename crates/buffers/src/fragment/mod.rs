@@ -15,7 +15,7 @@ mod shared;
 pub(crate) use blocks::Blocks;
 pub use shared::SharedFragments;
 
-use crate::frame::{Frame, Place};
+use crate::frame::{BufferAddress, Frame};
 use crate::mapping::Memory;
 use crate::policy::{AllocationPolicy, ReserveOptions};
 use crate::pool_counters::{PoolCounterSet, PoolCounters, PoolCounts};
@@ -230,7 +230,7 @@ impl Fragments {
         self.taken += 1;
         // A carved fragment is no longer than a block: 512 units.
         let units = u16::try_from(units).unwrap_or(u16::MAX);
-        let place = Place::new(self.id, units, index);
+        let place = BufferAddress::new(self.id, units, index);
         table::trace_taken(place, Location::caller());
         Some(Frame::from_place(place))
     }
@@ -248,7 +248,7 @@ impl Fragments {
         frames.reserve(wanted);
         let count = self.carver.take_run(units, wanted, |first, count| {
             // The places of a run are known by its first one: written several at a time.
-            let places = (0..count).map(|number| Place::new(id, size, first - number * units));
+            let places = (0..count).map(|number| BufferAddress::new(id, size, first - number * units));
             if cfg!(debug_assertions) {
                 places.clone().for_each(|place| table::trace_taken(place, site));
             }

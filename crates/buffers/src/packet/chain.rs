@@ -1,7 +1,7 @@
 //! The frames behind the head of a packet: put on, taken off, split and joined.
 
 use super::{NoRoom, Packet, Segment};
-use crate::frame::{Frame, Place};
+use crate::frame::{BufferAddress, Frame};
 use crate::pool::Pool;
 use crate::table::{self, Link};
 use core::num::NonZeroU16;
@@ -207,7 +207,7 @@ impl Packet {
 
     /// Slots of `region` that the packet has to itself: no fragments, and nothing that it shares.
     pub fn slots_of(&self, region: NonZeroU16) -> u64 {
-        let is_one = |place: Place| place.region() == region.get() && !place.is_shared();
+        let is_one = |place: BufferAddress| place.region() == region.get() && !place.is_shared();
         let head = u64::from(is_one(self.head.place()));
         let Some(Chain(first)) = &self.rest else { return head };
         let chained = core::iter::successors(Some(first.place()), |&place| table::link(place).next());
@@ -311,7 +311,7 @@ impl Chain {
     }
 
     /// Its frames, first to last.
-    pub(super) fn places(&self) -> impl Iterator<Item = Place> {
+    pub(super) fn places(&self) -> impl Iterator<Item = BufferAddress> {
         core::iter::successors(Some(self.0.place()), |&place| table::link(place).next())
     }
 
@@ -336,8 +336,8 @@ impl Drop for Chain {
 }
 
 impl Link {
-    fn next(&self) -> Option<Place> {
-        Place::from_word(self.next.load(Ordering::Relaxed))
+    fn next(&self) -> Option<BufferAddress> {
+        BufferAddress::from_word(self.next.load(Ordering::Relaxed))
     }
 
     /// Links the frames of `next`, which belong to this frame's owner from here on.

@@ -1,7 +1,7 @@
 //! One packet's bytes in two packets: what each may change is its own, the rest is there once.
 
 use super::{HEADROOM, Packet, Segment};
-use crate::frame::Place;
+use crate::frame::BufferAddress;
 use crate::pool::Pool;
 use crate::table;
 use core::num::NonZeroU16;
@@ -79,13 +79,13 @@ impl Packet {
     /// that know the slots of one region.
     #[inline]
     pub fn lies_in(&self, region: NonZeroU16) -> bool {
-        let is_slot = |place: Place| place.region() == region.get() && !place.is_shared();
+        let is_slot = |place: BufferAddress| place.region() == region.get() && !place.is_shared();
         is_slot(self.head.place()) && self.rest.as_ref().is_none_or(|rest| rest.places().all(is_slot))
     }
 
     /// Whether some of its bytes are another packet's as well.
     pub fn is_shared(&self) -> bool {
-        self.rest.as_ref().is_some_and(|rest| rest.places().any(Place::is_shared))
+        self.rest.as_ref().is_some_and(|rest| rest.places().any(BufferAddress::is_shared))
     }
 }
 

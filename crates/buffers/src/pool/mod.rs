@@ -11,7 +11,7 @@ mod take;
 
 use crate::depot::MAGAZINE;
 use crate::fragment::{Fragments, SharedFragments};
-use crate::frame::{Place, SlotKind};
+use crate::frame::{BufferAddress, SlotKind};
 use crate::pool_counters::{PoolCounters, PoolCounts};
 use crate::region::Region;
 use crate::slot_reserve::SlotReserve;
@@ -28,7 +28,7 @@ const SOON: usize = 32;
 #[derive(Debug)]
 pub struct Pool {
     /// The first `count` are free slots; those that were released last come last.
-    free: Box<[Place; CACHE]>,
+    free: Box<[BufferAddress; CACHE]>,
     count: usize,
     /// Slots that it keeps after a release.
     most: usize,

@@ -3,7 +3,7 @@
 use super::{CACHE, FragmentEnd, Pool, SOON};
 use crate::batch::Batch;
 use crate::fragment::Fragments;
-use crate::frame::{Frame, Place};
+use crate::frame::{BufferAddress, Frame};
 use crate::packet::Packet;
 use crate::table;
 
@@ -117,7 +117,7 @@ impl Pool {
 
     /// Puts slots of this region into the cache; the caller gives up their frames.
     #[inline]
-    fn put_slots<T>(&mut self, mut owners: &[T], place: impl Fn(&T) -> Place) {
+    fn put_slots<T>(&mut self, mut owners: &[T], place: impl Fn(&T) -> BufferAddress) {
         if cfg!(debug_assertions) {
             owners.iter().for_each(|owner| table::trace_released(place(owner)));
         }

@@ -38,7 +38,7 @@ pub struct Where {
 
 /// One of those places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum CapturePoint {
     /// Received.
     Rx,
     /// To be sent.
@@ -49,11 +49,11 @@ pub enum Place {
 
 /// What is known of a captured packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct CapturedPacket {
     /// When.
     pub at: Nanos,
     /// Where.
-    pub place: Place,
+    pub place: CapturePoint,
     /// The worker that saw it.
     pub worker: u16,
     /// The queue that it was received by, where that is known.
@@ -88,13 +88,27 @@ impl Captures {
     /// Looks at what a queue of a device has delivered.
     pub fn received(&mut self, batch: &[Packet], port: PortId, queue: u16, now: Nanos) {
         let all = all(batch);
-        self.look(batch, Place::Rx, now, Some(queue), |tap| tap.places.rx && tap.port == port, |_| all);
+        self.look(
+            batch,
+            CapturePoint::Rx,
+            now,
+            Some(queue),
+            |tap| tap.places.rx && tap.port == port,
+            |_| all,
+        );
     }
 
     /// Looks at what has come out of tunnels.
     pub(crate) fn decapsulated(&mut self, batch: &[Packet], now: Nanos) {
         let is_there = |packet: &Packet, port| packet.ingress == port && !is_dropped(packet);
-        self.look(batch, Place::Rx, now, None, |tap| tap.places.rx, |port| find(batch, port, is_there));
+        self.look(
+            batch,
+            CapturePoint::Rx,
+            now,
+            None,
+            |tap| tap.places.rx,
+            |port| find(batch, port, is_there),
+        );
     }
 
     /// Looks at what goes into tunnels, or leaves by devices. `leaves` says of a port whether all packets leave
@@ -105,20 +119,20 @@ impl Captures {
             Some(false) => 0,
             None => find(batch, port, |packet: &Packet, port| packet.egress == port),
         };
-        self.look(batch, Place::Tx, now, None, |tap| tap.places.tx, wanted);
+        self.look(batch, CapturePoint::Tx, now, None, |tap| tap.places.tx, wanted);
     }
 
     /// Looks at packets whose journey has ended.
     pub(crate) fn dropped(&mut self, batch: &[Packet], now: Nanos) {
         let is_there = |packet: &Packet, port| is_dropped(packet) && packet.ingress == port;
-        let place = Place::Dropped(DropReason::DeviceError);
+        let place = CapturePoint::Dropped(DropReason::DeviceError);
         self.look(batch, place, now, None, |tap| tap.places.drops, |port| find(batch, port, is_there));
     }
 
     /// Looks at packets that `port` did not take.
     pub(crate) fn refused(&mut self, batch: &[Packet], port: PortId, reason: DropReason, now: Nanos) {
         let is_there = |packet: &Packet, tapped| packet.ingress == tapped || port == tapped;
-        let place = Place::Dropped(reason);
+        let place = CapturePoint::Dropped(reason);
         self.look(batch, place, now, None, |tap| tap.places.drops, |port| find(batch, port, is_there));
     }
 
@@ -126,7 +140,7 @@ impl Captures {
     fn look(
         &mut self,
         batch: &[Packet],
-        place: Place,
+        place: CapturePoint,
         now: Nanos,
         queue: Option<u16>,
         applies: impl Fn(&TapOptions) -> bool,
@@ -141,8 +155,8 @@ impl Captures {
             }
             let worker = tap.options().worker;
             tap.take(batch, matching, runner, |packet| {
-                let place = DropReason::of(packet).map_or(place, Place::Dropped);
-                Seen { at: now, place, worker, queue, ticket: packet.ticket, length: 0 }
+                let place = DropReason::of(packet).map_or(place, CapturePoint::Dropped);
+                CapturedPacket { at: now, place, worker, queue, ticket: packet.ticket, length: 0 }
             });
         }
     }

@@ -6,7 +6,7 @@
 
 use super::program::Program;
 use super::run::{Runner, View};
-use super::{Seen, Where};
+use super::{CapturedPacket, Where};
 use crate::counters::Counter;
 use polder_buffers::ring::{self, Consumer, Producer};
 use polder_buffers::{BATCH, Packet, PortId};
@@ -19,7 +19,7 @@ pub const CHUNK_BYTES: usize = 2000;
 /// A part of a captured packet.
 struct Chunk {
     /// In the first part of each packet.
-    seen: Option<Seen>,
+    seen: Option<CapturedPacket>,
     /// Whether another part follows.
     more: bool,
     length: usize,
@@ -73,7 +73,7 @@ pub struct TapReader {
     filled: Consumer<Box<Chunk>>,
     free: Producer<Box<Chunk>>,
     /// The packet whose parts are coming.
-    seen: Option<Seen>,
+    seen: Option<CapturedPacket>,
     bytes: Vec<u8>,
     counters: Arc<TapCounters>,
 }
@@ -138,7 +138,7 @@ impl Tap {
         packets: &[Packet],
         mut matching: u64,
         runner: &Runner,
-        seen: impl Fn(&Packet) -> Seen,
+        seen: impl Fn(&Packet) -> CapturedPacket,
     ) {
         self.counters.matched.add(u64::from(matching.count_ones()));
         while matching != 0 {
@@ -152,13 +152,14 @@ impl Tap {
     }
 
     /// Copies a packet, if there is room.
-    fn copy(&mut self, packet: &Packet, wanted: u32, seen: Seen) -> bool {
+    fn copy(&mut self, packet: &Packet, wanted: u32, seen: CapturedPacket) -> bool {
         let length = packet.len().min(wanted.min(self.options.longest) as usize);
         let parts = length.div_ceil(CHUNK_BYTES).max(1);
         if self.free.available() < parts && !self.has_free(parts) {
             return false;
         }
-        let mut seen = Some(Seen { length: u32::try_from(packet.len()).unwrap_or(u32::MAX), ..seen });
+        let mut seen =
+            Some(CapturedPacket { length: u32::try_from(packet.len()).unwrap_or(u32::MAX), ..seen });
         let mut offset = 0;
         for part in 1..=parts {
             let Some(mut chunk) = self.free.pop() else { return false };
@@ -199,7 +200,10 @@ impl TapReader {
     ///
     /// # Errors
     /// The first error of `take`; the packet is gone then.
-    pub fn read<E>(&mut self, mut take: impl FnMut(&Seen, &[u8]) -> Result<(), E>) -> Result<usize, E> {
+    pub fn read<E>(
+        &mut self,
+        mut take: impl FnMut(&CapturedPacket, &[u8]) -> Result<(), E>,
+    ) -> Result<usize, E> {
         let mut count = 0;
         while let Some(mut chunk) = self.filled.pop() {
             if let Some(seen) = chunk.seen.take() {

@@ -101,7 +101,7 @@ fn look_v4(packet: &Packet, bytes: &[u8], network: usize) -> Look {
     }
     let is_exact = usize::from(ip.total_length()) == behind;
     let addresses = u32::from(ip.source()).wrapping_add(u32::from(ip.destination()).rotate_left(16));
-    let place = Place { network, transport: network + Ipv4::HEADER_BYTES, is_exact, addresses };
+    let place = HeaderOffsets { network, transport: network + Ipv4::HEADER_BYTES, is_exact, addresses };
     let payload = bytes.get(Ipv4::HEADER_BYTES..).unwrap_or_default();
     let protocol = if is_tcp { Protocol::Tcp4 } else { Protocol::Udp4 };
     look_transport(packet, payload, &place, protocol, ip.identification())
@@ -123,13 +123,13 @@ fn look_v6(packet: &Packet, bytes: &[u8], network: usize) -> Look {
     // The lower halves tell hosts of a link apart.
     let word = |octets: &[u8; 16]| u32::from_be_bytes([octets[12], octets[13], octets[14], octets[15]]);
     let addresses = word(&source).wrapping_add(word(&destination).rotate_left(16));
-    let place = Place { network, transport: network + Ipv6::HEADER_BYTES, is_exact, addresses };
+    let place = HeaderOffsets { network, transport: network + Ipv6::HEADER_BYTES, is_exact, addresses };
     let payload = bytes.get(Ipv6::HEADER_BYTES..).unwrap_or_default();
     look_transport(packet, payload, &place, protocol, 0)
 }
 
 /// Where a transport header is, and what was seen on the way to it.
-struct Place {
+struct HeaderOffsets {
     network: usize,
     transport: usize,
     /// Whether the frame ends where the IP packet does.
@@ -138,7 +138,7 @@ struct Place {
 }
 
 #[inline]
-fn look_transport(packet: &Packet, bytes: &[u8], place: &Place, protocol: Protocol, id: u16) -> Look {
+fn look_transport(packet: &Packet, bytes: &[u8], place: &HeaderOffsets, protocol: Protocol, id: u16) -> Look {
     let (header_bytes, sequence, mut part, ports) = if protocol.is_tcp() {
         let Ok(tcp) = Tcp::parse(bytes) else { return Look::Unclear };
         let ports = u32::from(tcp.source_port()) << 16 | u32::from(tcp.destination_port());

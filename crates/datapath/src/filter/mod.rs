@@ -166,7 +166,7 @@ impl FilterState {
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum FilterVerdict {
     GoesOn,
     Ends(DropReason),
 }
@@ -201,27 +201,27 @@ pub fn filter(
             continue;
         }
         let verdict = if unreadable >> position & 1 == 1 {
-            Verdict::Ends(DropReason::FilterUnreadable)
+            FilterVerdict::Ends(DropReason::FilterUnreadable)
         } else {
             filters.decide(direction, &state.keys[position % BATCH], packet, state.worker)
         };
         match verdict {
-            Verdict::GoesOn => {}
-            Verdict::Ends(reason) => end(packet, reason, state, context),
+            FilterVerdict::GoesOn => {}
+            FilterVerdict::Ends(reason) => end(packet, reason, state, context),
         }
     }
 }
 
 impl Filters {
     #[inline]
-    fn decide(&self, direction: Direction, key: &Key, packet: &Packet, worker: usize) -> Verdict {
-        let Some(number) = self.classifier(direction).find(key) else { return Verdict::GoesOn };
-        let Some(rule) = self.rules.get(number as usize) else { return Verdict::GoesOn };
+    fn decide(&self, direction: Direction, key: &Key, packet: &Packet, worker: usize) -> FilterVerdict {
+        let Some(number) = self.classifier(direction).find(key) else { return FilterVerdict::GoesOn };
+        let Some(rule) = self.rules.get(number as usize) else { return FilterVerdict::GoesOn };
         self.counts.count(worker, rule.slot, packet.len());
         match rule.action {
-            Action::Accept => Verdict::GoesOn,
-            Action::Drop => Verdict::Ends(DropReason::Filtered),
-            Action::Reject => Verdict::Ends(DropReason::FilterRejected),
+            Action::Accept => FilterVerdict::GoesOn,
+            Action::Drop => FilterVerdict::Ends(DropReason::Filtered),
+            Action::Reject => FilterVerdict::Ends(DropReason::FilterRejected),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The stage: one verdict a packet, carried out in place.
 
 use super::OWN_MESSAGE;
-use super::fdb::{Fdb, FdbKey, FdbTime, Learned, Place, View};
+use super::fdb::{BucketIndex, Fdb, FdbKey, FdbTime, Learned, View};
 use super::flood::{Flood, FloodGates, Targets, expand, send};
 use super::table::{Bridges, Member};
 use super::vlan::Tag;
@@ -125,8 +125,8 @@ struct Frame {
     /// `None` when its journey has ended, as is the destination.
     source: FdbKey,
     destination: FdbKey,
-    source_place: Place,
-    destination_place: Place,
+    source_place: BucketIndex,
+    destination_place: BucketIndex,
     tag: Tag,
 }
 
@@ -142,7 +142,7 @@ impl Frame {
 
 /// Where a frame goes.
 #[derive(Clone, Copy)]
-enum Verdict<'a> {
+enum BridgeVerdict<'a> {
     /// To one member.
     Forward(&'a Member),
     /// To several members, or to one that has to be found out.
@@ -302,34 +302,34 @@ impl<'a> Run<'a> {
         let destination = frame.destination;
         let mut verdict = self.decide(destination, frame.destination_place);
         match verdict {
-            Verdict::Forward(member) => {
+            BridgeVerdict::Forward(member) => {
                 *way = Way { station: destination, port: member.port, to: Some(member) };
             }
-            Verdict::Flood => verdict = self.flood(destination, state, context.now),
-            Verdict::Drop(_) => {}
+            BridgeVerdict::Flood => verdict = self.flood(destination, state, context.now),
+            BridgeVerdict::Drop(_) => {}
         }
         match verdict {
-            Verdict::Forward(member) => send(packet, member, frame.tag, context),
-            Verdict::Flood => return true,
-            Verdict::Drop(reason) => context.discard(packet, reason),
+            BridgeVerdict::Forward(member) => send(packet, member, frame.tag, context),
+            BridgeVerdict::Flood => return true,
+            BridgeVerdict::Drop(reason) => context.discard(packet, reason),
         }
         false
     }
 
     /// The verdict on a destination.
-    fn decide(&self, destination: FdbKey, place: Place) -> Verdict<'a> {
+    fn decide(&self, destination: FdbKey, place: BucketIndex) -> BridgeVerdict<'a> {
         if destination.is_group() {
             return match destination.is_reserved() {
-                true => Verdict::Drop(DropReason::ReservedMulticast),
-                false => Verdict::Flood,
+                true => BridgeVerdict::Drop(DropReason::ReservedMulticast),
+                false => BridgeVerdict::Flood,
             };
         }
         let found = self.fdb.view().lookup(destination, place, self.time);
-        let Some(to) = found.and_then(|port| self.bridges.member(port)) else { return Verdict::Flood };
+        let Some(to) = found.and_then(|port| self.bridges.member(port)) else { return BridgeVerdict::Flood };
         let from = self.from;
         if to.bridge != from.bridge {
             // A port that has left the bridge is as good as unknown.
-            return Verdict::Flood;
+            return BridgeVerdict::Flood;
         }
         let refusal = if to.port == from.port {
             DropReason::SamePort
@@ -340,25 +340,25 @@ impl<'a> Run<'a> {
         } else if !self.bridges.links().is_up(to.port) {
             DropReason::PortDown
         } else {
-            return Verdict::Forward(to);
+            return BridgeVerdict::Forward(to);
         };
-        Verdict::Drop(refusal)
+        BridgeVerdict::Drop(refusal)
     }
 
     /// The verdict on a frame for a group or an unknown station.
     #[inline(never)]
-    fn flood(&self, destination: FdbKey, state: &mut BridgeState, now: Nanos) -> Verdict<'a> {
+    fn flood(&self, destination: FdbKey, state: &mut BridgeState, now: Nanos) -> BridgeVerdict<'a> {
         state.counters.flooded.add(1);
         if let Some(gates) = state.gates.get_mut(usize::from(self.from.port.0))
             && !gates.admit(destination, self.from.flood_limits, now)
         {
-            return Verdict::Drop(DropReason::FloodLimit);
+            return BridgeVerdict::Drop(DropReason::FloodLimit);
         }
         let flood = Flood { from: self.from, vlan: destination.vlan(), group: destination.is_group() };
         match flood.targets(self.bridges) {
-            Targets::Nobody(reason) => Verdict::Drop(reason),
-            Targets::One(member) => Verdict::Forward(member),
-            Targets::Many => Verdict::Flood,
+            Targets::Nobody(reason) => BridgeVerdict::Drop(reason),
+            Targets::One(member) => BridgeVerdict::Forward(member),
+            Targets::Many => BridgeVerdict::Flood,
         }
     }
 }

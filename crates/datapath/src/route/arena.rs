@@ -44,7 +44,7 @@ const ONES: [u8; 256] = {
 
 /// Where an entry is: a word.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place(usize);
+pub(super) struct EntryIndex(usize);
 
 /// A table as readers have it.
 #[derive(Debug)]
@@ -183,24 +183,24 @@ impl Words<'_> {
 
     /// Where the entry of a slot is, in the node that `entry` names.
     #[inline(always)]
-    pub(super) fn place(self, entry: u32, slot: u8) -> Place {
+    pub(super) fn place(self, entry: u32, slot: u8) -> EntryIndex {
         let base = base(entry);
         let half = self.word(base + usize::from(slot >> 4)) >> (2 * (slot & 8));
         let bits = half & ((2 << (slot & 7)) - 1);
         let [_, before, ..] = half.to_le_bytes();
         // The first bit of all is set, so there is one at or before every slot.
-        Place(base + HEAD - 1 + usize::from(before) + usize::from(ONES[(bits & 0xff) as usize]))
+        EntryIndex(base + HEAD - 1 + usize::from(before) + usize::from(ONES[(bits & 0xff) as usize]))
     }
 
     /// The entry at a place.
     #[inline(always)]
-    pub(super) fn load(self, place: Place) -> u32 {
+    pub(super) fn load(self, place: EntryIndex) -> u32 {
         self.word(place.0)
     }
 
     /// Hints that an entry is going to be read.
     #[inline(always)]
-    pub(super) fn prefetch(self, place: Place) {
+    pub(super) fn prefetch(self, place: EntryIndex) {
         if let Some(word) = self.0.get(place.0) {
             polder_buffers::prefetch(word);
         }
@@ -209,7 +209,7 @@ impl Words<'_> {
     /// Hints that a node is going to be asked for a slot. To be called with any entry.
     #[inline(always)]
     pub(super) fn prefetch_head(self, entry: u32, slot: u8) {
-        self.prefetch(Place(base(entry) + usize::from(slot >> 4)));
+        self.prefetch(EntryIndex(base(entry) + usize::from(slot >> 4)));
     }
 }
 

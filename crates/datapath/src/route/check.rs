@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// What is known of a packet that is right as far as its header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen<A> {
+pub(super) enum Destination<A> {
     /// It is for that address, which a route may lead to.
     To(A),
     /// It is for a group, or for all stations of the link.
@@ -68,7 +68,7 @@ pub(super) fn is_plain_v6(header: &[u8; Ipv6::HEADER_BYTES], room: usize) -> boo
 
 /// Looks at everything that the header of a packet of `length` bytes has.
 #[cold]
-pub(super) fn check_v4(bytes: &[u8], length: usize) -> Result<Seen<Ipv4Addr>, DropReason> {
+pub(super) fn check_v4(bytes: &[u8], length: usize) -> Result<Destination<Ipv4Addr>, DropReason> {
     let ip = Ipv4::parse_head(bytes, length).map_err(refusal)?;
     ip.verify().map_err(refusal)?;
     let (source, destination) = (ip.source(), ip.destination());
@@ -79,17 +79,17 @@ pub(super) fn check_v4(bytes: &[u8], length: usize) -> Result<Seen<Ipv4Addr>, Dr
         return Err(DropReason::MartianSource);
     }
     if destination.is_multicast() || destination.is_broadcast() {
-        return Ok(Seen::Group);
+        return Ok(Destination::Group);
     }
     if is_martian_v4(destination) {
         return Err(DropReason::MartianDestination);
     }
-    Ok(Seen::To(destination))
+    Ok(Destination::To(destination))
 }
 
 /// Looks at everything that the fixed header of a packet of `length` bytes has.
 #[cold]
-pub(super) fn check_v6(bytes: &[u8], length: usize) -> Result<Seen<Ipv6Addr>, DropReason> {
+pub(super) fn check_v6(bytes: &[u8], length: usize) -> Result<Destination<Ipv6Addr>, DropReason> {
     let ip = Ipv6::parse_head(bytes, length).map_err(refusal)?;
     let (source, destination) = (ip.source(), ip.destination());
     let is_martian = |address: Ipv6Addr| address.is_loopback() || address.to_ipv4_mapped().is_some();
@@ -97,7 +97,7 @@ pub(super) fn check_v6(bytes: &[u8], length: usize) -> Result<Seen<Ipv6Addr>, Dr
         return Err(DropReason::MartianSource);
     }
     if destination.is_multicast() {
-        return Ok(Seen::Group);
+        return Ok(Destination::Group);
     }
     // Who has no address yet asks groups alone (RFC 4291, 2.5.2).
     if source.is_unspecified() {
@@ -107,7 +107,7 @@ pub(super) fn check_v6(bytes: &[u8], length: usize) -> Result<Seen<Ipv6Addr>, Dr
         return Err(DropReason::MartianDestination);
     }
     let on_link = destination.is_unicast_link_local();
-    Ok(if on_link { Seen::OnLink(destination) } else { Seen::To(destination) })
+    Ok(if on_link { Destination::OnLink(destination) } else { Destination::To(destination) })
 }
 
 /// Addresses of no station on any wire: "this host" and loops. As the kernel does, the rest of 0/8, 240/4 and
@@ -157,7 +157,7 @@ mod tests {
         bytes
     }
 
-    fn v6(source: &str, destination: &str) -> Result<Seen<Ipv6Addr>, DropReason> {
+    fn v6(source: &str, destination: &str) -> Result<Destination<Ipv6Addr>, DropReason> {
         let mut bytes = [0; 40];
         let header = Ipv6Header {
             traffic_class: TrafficClass(0),
@@ -170,7 +170,7 @@ mod tests {
         };
         header.emit(&mut bytes).expect("40 bytes");
         let seen = check_v6(&bytes, 40);
-        assert!(!is_plain_v6(&bytes, 40) || matches!(seen, Ok(Seen::To(_))));
+        assert!(!is_plain_v6(&bytes, 40) || matches!(seen, Ok(Destination::To(_))));
         assert!(!is_plain_v6(&bytes, 39));
         seen
     }
@@ -188,8 +188,8 @@ mod tests {
             let seen = check_v4(&bytes, room);
             if is_plain_v4(&bytes, room) {
                 let destination = Ipv4Addr::from([bytes[16], bytes[17], bytes[18], bytes[19]]);
-                prop_assert_eq!(seen, Ok(Seen::To(destination)));
-            } else if right && bytes[8] > 1 && let Ok(Seen::To(destination)) = seen {
+                prop_assert_eq!(seen, Ok(Destination::To(destination)));
+            } else if right && bytes[8] > 1 && let Ok(Destination::To(destination)) = seen {
                 let unusual = [destination.octets()[0], bytes[12]];
                 prop_assert!(unusual.iter().any(|first| [0, 255].contains(first)), "{}", destination);
             }
@@ -201,17 +201,20 @@ mod tests {
         let check =
             |source: [u8; 4], destination: [u8; 4]| check_v4(&v4(source.into(), destination.into()), 20);
         let (good, other) = ([10, 0, 0, 1], [192, 0, 2, 1]);
-        assert_eq!(check(good, other), Ok(Seen::To(other.into())));
+        assert_eq!(check(good, other), Ok(Destination::To(other.into())));
         for source in [[0, 0, 0, 0], [127, 0, 0, 1], [224, 0, 0, 1], [255; 4]] {
             assert_eq!(check(source, other), Err(DropReason::MartianSource), "{source:?}");
         }
         for destination in [[0, 0, 0, 0], [127, 0, 0, 1]] {
             assert_eq!(check(good, destination), Err(DropReason::MartianDestination), "{destination:?}");
         }
-        assert_eq!((check(good, [224, 0, 0, 5]), check(good, [255; 4])), (Ok(Seen::Group), Ok(Seen::Group)));
+        assert_eq!(
+            (check(good, [224, 0, 0, 5]), check(good, [255; 4])),
+            (Ok(Destination::Group), Ok(Destination::Group))
+        );
         for odd in [[169, 254, 7, 7], [0, 1, 2, 3], [240, 0, 0, 1], [255, 255, 255, 254]] {
             let both = (check(good, odd), check(odd, good));
-            assert_eq!(both, (Ok(Seen::To(odd.into())), Ok(Seen::To(good.into()))), "{odd:?}");
+            assert_eq!(both, (Ok(Destination::To(odd.into())), Ok(Destination::To(good.into()))), "{odd:?}");
         }
     }
 
@@ -223,9 +226,12 @@ mod tests {
         for destination in ["::1", "::", "::ffff:10.0.0.1"] {
             assert_eq!(v6("2001:db8::1", destination), Err(DropReason::MartianDestination), "{destination}");
         }
-        assert_eq!((v6("::", "ff02::1"), v6("fe80::1", "ff02::1")), (Ok(Seen::Group), Ok(Seen::Group)));
-        assert!(matches!(v6("fe80::1", "fe80::2"), Ok(Seen::OnLink(_))));
-        assert!(matches!(v6("2001:db8::1", "2001:db8::2"), Ok(Seen::To(_))));
+        assert_eq!(
+            (v6("::", "ff02::1"), v6("fe80::1", "ff02::1")),
+            (Ok(Destination::Group), Ok(Destination::Group))
+        );
+        assert!(matches!(v6("fe80::1", "fe80::2"), Ok(Destination::OnLink(_))));
+        assert!(matches!(v6("2001:db8::1", "2001:db8::2"), Ok(Destination::To(_))));
     }
 
     #[test]

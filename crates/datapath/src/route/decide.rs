@@ -13,7 +13,7 @@ const LEAST_MTU_V6: u16 = 1280;
 
 /// What is decided of a packet.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Verdict<'a> {
+pub(super) enum RouteVerdict<'a> {
     /// To a neighbour, with this address.
     Forward(&'a Hop, MacAddress),
     /// The same, in fragments.
@@ -92,23 +92,23 @@ pub(super) fn decide<'a>(
     (next_hops, found): (&'a NextHopTable, NextHopId),
     flow: impl FnOnce() -> u32,
     refuses: impl FnOnce(Option<InterfaceId>) -> Option<DropReason>,
-) -> Verdict<'a> {
+) -> RouteVerdict<'a> {
     use DropReason as Reason;
     let way = match next_hops.get(found) {
-        None => return Verdict::Refuse(Reason::NoRoute, Some(Problem::NoRoute)),
-        Some(NextHopEntry::Blackhole) => return Verdict::Refuse(Reason::Blackhole, None),
+        None => return RouteVerdict::Refuse(Reason::NoRoute, Some(Problem::NoRoute)),
+        Some(NextHopEntry::Blackhole) => return RouteVerdict::Refuse(Reason::Blackhole, None),
         Some(NextHopEntry::Unreachable) => {
-            return Verdict::Refuse(Reason::Unreachable, Some(Problem::Unreachable));
+            return RouteVerdict::Refuse(Reason::Unreachable, Some(Problem::Unreachable));
         }
         Some(NextHopEntry::Elsewhere) => {
-            return Verdict::Refuse(Reason::Unreachable, Some(Problem::HostUnreachable));
+            return RouteVerdict::Refuse(Reason::Unreachable, Some(Problem::HostUnreachable));
         }
         Some(NextHopEntry::Prohibit) => {
-            return Verdict::Refuse(Reason::Prohibited, Some(Problem::Prohibited));
+            return RouteVerdict::Refuse(Reason::Prohibited, Some(Problem::Prohibited));
         }
-        Some(NextHopEntry::Broadcast) => return Verdict::Refuse(Reason::GroupNotRouted, None),
+        Some(NextHopEntry::Broadcast) => return RouteVerdict::Refuse(Reason::GroupNotRouted, None),
         Some(NextHopEntry::Local) => {
-            return refuses(None).map_or(Verdict::Host, |reason| Verdict::Refuse(reason, None));
+            return refuses(None).map_or(RouteVerdict::Host, |reason| RouteVerdict::Refuse(reason, None));
         }
         Some(way @ (NextHopEntry::Hop(_) | NextHopEntry::Group(_) | NextHopEntry::Connected(_))) => way,
     };
@@ -117,36 +117,36 @@ pub(super) fn decide<'a>(
     } else {
         let hash = if matches!(way, NextHopEntry::Group(_)) { flow() } else { 0 };
         let Some(hop) = next_hops.hop(found, hash) else {
-            return Verdict::Refuse(Reason::Unreachable, Some(Problem::HostUnreachable));
+            return RouteVerdict::Refuse(Reason::Unreachable, Some(Problem::HostUnreachable));
         };
         (hop.interface, Some(hop))
     };
     if let Some(reason) = refuses(Some(egress)) {
-        return Verdict::Refuse(reason, None);
+        return RouteVerdict::Refuse(reason, None);
     }
     if facts.hops <= 1 {
-        return Verdict::Refuse(Reason::TimeExceeded, Some(Problem::TimeExceeded));
+        return RouteVerdict::Refuse(Reason::TimeExceeded, Some(Problem::TimeExceeded));
     }
     if facts.is_of_link && egress != arrival {
-        return Verdict::Refuse(Reason::LinkLocal, Some(Problem::BeyondScope));
+        return RouteVerdict::Refuse(Reason::LinkLocal, Some(Problem::BeyondScope));
     }
     match hop {
-        None => Verdict::Wait(Wanted { router, interface: egress, address: facts.destination }),
+        None => RouteVerdict::Wait(Wanted { router, interface: egress, address: facts.destination }),
         Some(hop) => to_hop(facts, router, hop),
     }
 }
 
 /// The verdict on a packet that goes to a neighbour.
-fn to_hop<'a>(facts: &Facts, router: RouterId, hop: &'a Hop) -> Verdict<'a> {
+fn to_hop<'a>(facts: &Facts, router: RouterId, hop: &'a Hop) -> RouteVerdict<'a> {
     let least = if hop.cuts && facts.destination.is_ipv6() { LEAST_MTU_V6 } else { 0 };
     let mtu = hop.mtu.max(least);
     let fits = facts.length <= usize::from(mtu);
     if !fits && !facts.may_cut {
-        return Verdict::Refuse(DropReason::TooBig, Some(Problem::TooBig(mtu)));
+        return RouteVerdict::Refuse(DropReason::TooBig, Some(Problem::TooBig(mtu)));
     }
     match hop.neighbour.address() {
-        Some(mac) if fits => Verdict::Forward(hop, mac),
-        Some(mac) => Verdict::Cut(hop, mac),
-        None => Verdict::Wait(Wanted { router, interface: hop.interface, address: hop.address }),
+        Some(mac) if fits => RouteVerdict::Forward(hop, mac),
+        Some(mac) => RouteVerdict::Cut(hop, mac),
+        None => RouteVerdict::Wait(Wanted { router, interface: hop.interface, address: hop.address }),
     }
 }

@@ -114,12 +114,12 @@ fn destination(link: &Link<'_>, length: usize) -> Option<IpAddr> {
     let bytes = link.payload();
     match link.ether_type() {
         EtherType::IPV4 => match check::check_v4(bytes, length).ok()? {
-            check::Seen::To(address) => Some(address.into()),
-            check::Seen::Group | check::Seen::OnLink(_) => None,
+            check::Destination::To(address) => Some(address.into()),
+            check::Destination::Group | check::Destination::OnLink(_) => None,
         },
         EtherType::IPV6 => match check::check_v6(bytes, length).ok()? {
-            check::Seen::To(address) => Some(address.into()),
-            check::Seen::Group | check::Seen::OnLink(_) => None,
+            check::Destination::To(address) => Some(address.into()),
+            check::Destination::Group | check::Destination::OnLink(_) => None,
         },
         _ => None,
     }

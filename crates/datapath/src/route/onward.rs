@@ -1,6 +1,6 @@
 //! The last loop: packets are sent on by the way that was found, or what else it says is done.
 
-use super::decide::{Facts, Verdict, decide};
+use super::decide::{Facts, RouteVerdict, decide};
 use super::hold::{Move, Moves};
 use super::local::{HostInterfaces, OutputContext};
 use super::send::{ETHERNET, PLAIN_V4, SOURCE_V4, rewrite, rewrite_plain};
@@ -158,19 +158,19 @@ pub(super) fn settle(
     };
     let arrived = (lookup.router, interface.id);
     let result = match decide(&facts, arrived, (lookup.next_hops, found), flow, refuses) {
-        Verdict::Forward(hop, mac) => actions.forward(packet, hop, mac, context),
-        Verdict::Cut(hop, mac) => {
+        RouteVerdict::Forward(hop, mac) => actions.forward(packet, hop, mac, context),
+        RouteVerdict::Cut(hop, mac) => {
             let moved = Move::Cut(hop.mtu);
             actions.forward(packet, hop, mac, context).inspect(|()| actions.moves.put(position, moved))
         }
-        Verdict::Wait(wanted) => {
+        RouteVerdict::Wait(wanted) => {
             actions.moves.put(position, Move::Wait(wanted));
             Ok(())
         }
-        Verdict::Host => {
+        RouteVerdict::Host => {
             actions.output.take(packet, interface, lookup.routers, actions.host_interfaces, context)
         }
-        Verdict::Refuse(reason, problem) => {
+        RouteVerdict::Refuse(reason, problem) => {
             let is_own = refuses(None) == Some(DropReason::OwnSource);
             // Nobody but this machine has its addresses, and it is not there.
             if let Some(problem) = problem.filter(|_| !is_own) {

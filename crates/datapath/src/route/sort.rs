@@ -1,6 +1,6 @@
 //! The first loop: headers are looked at, and destinations collected.
 
-use super::check::{Seen, check_v4, check_v6};
+use super::check::{Destination, check_v4, check_v6};
 use super::local::{HostInterfaces, OutputContext};
 use super::onward::trim;
 use super::plain::{Station, look_v4, look_v6};
@@ -234,22 +234,22 @@ impl Site<'_> {
         match kind {
             EtherType::ARP => return self.hear(packet, output, context),
             EtherType::IPV4 => match check_v4(bytes, length)? {
-                Seen::To(_) if destination.is_multicast() => return Err(DropReason::GroupNotRouted),
-                Seen::To(address) => work.v4.put(position, address.octets()),
-                Seen::Group => return Err(DropReason::GroupNotRouted),
-                Seen::OnLink(address) => return self.on_link(packet, address.into(), output, context),
+                Destination::To(_) if destination.is_multicast() => return Err(DropReason::GroupNotRouted),
+                Destination::To(address) => work.v4.put(position, address.octets()),
+                Destination::Group => return Err(DropReason::GroupNotRouted),
+                Destination::OnLink(address) => return self.on_link(packet, address.into(), output, context),
             },
             EtherType::IPV6 => match check_v6(bytes, length)? {
-                Seen::To(_) if destination.is_multicast() => return Err(DropReason::GroupNotRouted),
-                Seen::To(address) => {
+                Destination::To(_) if destination.is_multicast() => return Err(DropReason::GroupNotRouted),
+                Destination::To(address) => {
                     self.look_at_options(packet, (offset, length), output, context)?;
                     work.v6.put(position, address.octets());
                 }
-                Seen::Group => {
+                Destination::Group => {
                     trim(packet, context.pool);
                     return output.discover(packet, self.interface, self.host_interfaces, context);
                 }
-                Seen::OnLink(address) => return self.on_link(packet, address.into(), output, context),
+                Destination::OnLink(address) => return self.on_link(packet, address.into(), output, context),
             },
             _ => return Err(DropReason::NotRouted),
         }

@@ -4,7 +4,7 @@
 //! on its way at once.
 
 use super::NextHopId;
-use super::arena::{Arena, NODE, Place, Words};
+use super::arena::{Arena, EntryIndex, NODE, Words};
 use super::fib::Leave;
 use crate::sync::Ordering;
 use polder_buffers::BATCH;
@@ -99,7 +99,7 @@ fn descend<const N: usize>(
     inner: &mut Inner,
     depth: usize,
 ) {
-    let mut places = [Place::default(); BATCH];
+    let mut places = [EntryIndex::default(); BATCH];
     let count = inner.count.min(BATCH);
     for (place, &index) in places.iter_mut().zip(&inner.list).take(count) {
         let index = usize::from(index) % BATCH;

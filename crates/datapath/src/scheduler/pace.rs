@@ -89,7 +89,7 @@ const TRIES: u32 = 16;
 
 /// What happened in a window.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct WindowCounts {
     packets: u32,
     cycles: u32,
     sleeps: u32,
@@ -103,7 +103,7 @@ struct Seen {
 pub struct Pace {
     mode: Mode,
     window: Nanos,
-    seen: Seen,
+    seen: WindowCounts,
     /// Windows in a row with few packets, or in which polling went well.
     windows: u8,
     /// When polling may be tried again, and how long it may not after the next failure.
@@ -219,7 +219,7 @@ impl Pace {
     }
 
     /// Whether each wake-up finds all that a turn takes, and polling may be tried.
-    fn is_full(&self, seen: Seen, now: Nanos) -> bool {
+    fn is_full(&self, seen: WindowCounts, now: Nanos) -> bool {
         now >= self.not_before && seen.wakeups >= PROOF && seen.packets / seen.wakeups >= FULL
     }
 
@@ -229,7 +229,7 @@ impl Pace {
         Mode::Polled
     }
 
-    fn polled(&mut self, seen: Seen, passed: Nanos, now: Nanos) -> Mode {
+    fn polled(&mut self, seen: WindowCounts, passed: Nanos, now: Nanos) -> Mode {
         // Who has to sleep to receive may wait for the core as well; a full batch says that it was worth it.
         let full = self.rests && seen.wakeups > 0 && seen.packets / seen.wakeups >= FULL / 2;
         let part = if self.rests { VAIN_ASLEEP } else { VAIN };
@@ -252,14 +252,14 @@ impl Pace {
         if seen.packets >= MANY { Mode::Throttled } else { Mode::Interrupts }
     }
 
-    fn throttled(&mut self, seen: Seen) -> Mode {
+    fn throttled(&mut self, seen: WindowCounts) -> Mode {
         self.windows = if seen.packets < FEW_PACKETS { self.windows + 1 } else { 0 };
         if self.windows >= FEW_WINDOWS { Mode::Interrupts } else { Mode::Throttled }
     }
 }
 
 /// Whether hardly any of the window was left over, while packets came.
-fn is_behind(seen: Seen, passed: Nanos) -> bool {
+fn is_behind(seen: WindowCounts, passed: Nanos) -> bool {
     seen.cycles >= PROOF && seen.vain.0 < passed.0 / BEHIND
 }
 
@@ -297,7 +297,7 @@ struct Noise {
 }
 
 impl Noise {
-    fn judge(&mut self, seen: Seen, now: Nanos) {
+    fn judge(&mut self, seen: WindowCounts, now: Nanos) {
         // A window that was napped through in part says nothing.
         if self.until.0 > 0 && now < self.until + WINDOW {
             return;

@@ -1,7 +1,7 @@
 //! The order definition point: where packets of a receiving worker are told apart.
 
 use super::board::{Board, FlowName};
-use super::judge::{Judge, Verdict};
+use super::judge::{BucketMode, Judge};
 use super::sketch::Heaviest;
 use super::{BUCKETS, Hasher, LANES, Marks, Order, WINDOW, WORK_BATCHES, WorkBatch, WorkerLoad, buckets};
 use crate::counters::OrderCounters;
@@ -327,8 +327,8 @@ impl Definer {
         let home = |bucket: usize| usize::from(homes[bucket]);
         let is_spread = |bucket: usize| modes[bucket] != HASHED;
         self.judge.look((now, passed), loads, home, is_spread, |verdict| match verdict {
-            Verdict::Spread(bucket) => spread = Some(bucket),
-            Verdict::Hash(bucket) => gather |= 1 << modes[bucket],
+            BucketMode::Spread(bucket) => spread = Some(bucket),
+            BucketMode::Hash(bucket) => gather |= 1 << modes[bucket],
         });
         let mut changed = 0;
         while gather != 0 {

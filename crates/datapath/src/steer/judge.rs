@@ -65,7 +65,7 @@ pub struct Judge {
 
 /// What a bucket is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum BucketMode {
     Spread(usize),
     Hash(usize),
 }
@@ -110,7 +110,7 @@ impl Judge {
         loads: &[WorkerLoad],
         home: impl Fn(usize) -> usize,
         is_spread: impl Fn(usize) -> bool,
-        mut verdict: impl FnMut(Verdict),
+        mut verdict: impl FnMut(BucketMode),
     ) {
         let marks = self.marks;
         let mut heaviest: Option<(usize, u32)> = None;
@@ -127,7 +127,7 @@ impl Judge {
                 continue;
             }
             if is_spread(bucket) {
-                verdict(Verdict::Hash(bucket));
+                verdict(BucketMode::Hash(bucket));
             } else if heaviest.is_none_or(|(_, weight)| weight < known.weight) {
                 heaviest = Some((bucket, known.weight));
             }
@@ -135,7 +135,7 @@ impl Judge {
         let somebody_has_time = loads.iter().any(|load| marks.is_under(&load.at(now)));
         if let Some((bucket, _)) = heaviest.filter(|_| somebody_has_time) {
             self.known[bucket].streak = 0;
-            verdict(Verdict::Spread(bucket));
+            verdict(BucketMode::Spread(bucket));
         }
     }
 }
@@ -194,8 +194,8 @@ mod tests {
                 home,
                 |bucket| before.contains(&bucket),
                 |verdict| match verdict {
-                    Verdict::Spread(bucket) => spread.push(bucket),
-                    Verdict::Hash(bucket) => spread.retain(|&other| other != bucket),
+                    BucketMode::Spread(bucket) => spread.push(bucket),
+                    BucketMode::Hash(bucket) => spread.retain(|&other| other != bucket),
                 },
             );
         }

@@ -13,7 +13,7 @@
 mod recorder;
 
 pub(crate) use recorder::Recorder;
-pub use recorder::{Fate, Look, Seen, Sent};
+pub use recorder::{Fate, Look, Sent, TracedPacket};
 
 use crate::drops::DropReason;
 use crate::engine::{Engine, Tables, TurnContext};

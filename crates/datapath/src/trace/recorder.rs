@@ -21,7 +21,7 @@ pub enum Fate {
 
 /// A packet behind a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct TracedPacket {
     /// The port by which it came; of a packet from a tunnel, or for one, the tunnel.
     pub ingress: PortId,
     /// The port by which it leaves, as far as that is known.
@@ -42,7 +42,7 @@ pub struct Look {
     /// Whether these are messages of the gateway's own.
     pub is_answer: bool,
     /// The packets.
-    pub packets: Vec<Seen>,
+    pub packets: Vec<TracedPacket>,
     /// Rules that have matched them, by number from 0.
     pub rules: Vec<usize>,
 }
@@ -87,7 +87,7 @@ impl Recorder {
         (self.looks, self.sent)
     }
 
-    fn see(&mut self, packet: &Packet) -> Option<Seen> {
+    fn see(&mut self, packet: &Packet) -> Option<TracedPacket> {
         if is_dropped(packet) && !self.ended.insert(packet.bytes().as_ptr()) {
             return None;
         }
@@ -97,7 +97,7 @@ impl Recorder {
             None => Fate::GoesOn,
         };
         let Packet { ingress, egress, vlan, .. } = *packet;
-        Some(Seen { ingress, egress, vlan, fate, bytes: bytes_of(packet) })
+        Some(TracedPacket { ingress, egress, vlan, fate, bytes: bytes_of(packet) })
     }
 
     /// Rules that have matched since the last time.

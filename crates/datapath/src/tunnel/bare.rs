@@ -73,22 +73,22 @@ impl Lane<'_> {
 impl lane::Lane<'_> {
     /// What becomes of a packet for a tunnel without Ethernet.
     #[inline(never)]
-    pub(super) fn decide_bare(&self, packet: &Packet, inner: Inner) -> lane::Verdict {
+    pub(super) fn decide_bare(&self, packet: &Packet, inner: Inner) -> lane::TunnelVerdict {
         if inner.network() == Network::Other || inner.network_offset() != ETHERNET {
-            return lane::Verdict::NotIp;
+            return lane::TunnelVerdict::NotIp;
         }
         if self.is_known && packet.len() <= self.fits_bare {
-            return lane::Verdict::SendBare { split: false };
+            return lane::TunnelVerdict::SendBare { split: false };
         }
         match self.measure(packet, inner) {
-            lane::Verdict::Send => lane::Verdict::SendBare { split: false },
-            lane::Verdict::Split => lane::Verdict::SendBare { split: true },
-            other @ (lane::Verdict::TooBig(_)
-            | lane::Verdict::NoNeighbour
-            | lane::Verdict::Recursion
-            | lane::Verdict::TooDeep
-            | lane::Verdict::NotIp
-            | lane::Verdict::SendBare { .. }) => other,
+            lane::TunnelVerdict::Send => lane::TunnelVerdict::SendBare { split: false },
+            lane::TunnelVerdict::Split => lane::TunnelVerdict::SendBare { split: true },
+            other @ (lane::TunnelVerdict::TooBig(_)
+            | lane::TunnelVerdict::NoNeighbour
+            | lane::TunnelVerdict::Recursion
+            | lane::TunnelVerdict::TooDeep
+            | lane::TunnelVerdict::NotIp
+            | lane::TunnelVerdict::SendBare { .. }) => other,
         }
     }
 

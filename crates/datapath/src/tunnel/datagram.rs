@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 
 /// What the headers of a fragment say.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct FragmentHeader {
     pub(super) key: Key,
     /// Bytes before the IP header, and from there to the payload.
     pub(super) link: usize,
@@ -30,7 +30,7 @@ pub(super) struct Key {
     identification: u32,
 }
 
-impl Place {
+impl FragmentHeader {
     pub(super) fn v4(link: usize, ip: &Ipv4<'_>) -> Self {
         let ends = Ends::V4 { local: ip.destination(), remote: ip.source() };
         let header = ip.header_bytes();
@@ -124,7 +124,7 @@ impl Datagram {
     }
 
     /// Where a fragment belongs; `most` is how many a datagram may have.
-    pub(super) fn fit(&self, place: &Place, most: usize) -> Fit {
+    pub(super) fn fit(&self, place: &FragmentHeader, most: usize) -> Fit {
         let (start, end) = (u32::from(place.offset), place.end());
         let position = self.extents.partition_point(|&(other, _)| other < start);
         if self.extents.get(position) == Some(&(start, end)) {
@@ -197,9 +197,9 @@ pub(super) fn end(packet: Packet, reason: DropReason, context: &mut Context<'_>)
 mod tests {
     use super::*;
 
-    fn place(offset: u16, length: u16, more: bool) -> Place {
+    fn place(offset: u16, length: u16, more: bool) -> FragmentHeader {
         let key = Datagram::with_capacity(0).key;
-        Place { key, link: 14, header: 20, offset, length, more, ecn: Ecn::NotCapable }
+        FragmentHeader { key, link: 14, header: 20, offset, length, more, ecn: Ecn::NotCapable }
     }
 
     /// A datagram that has these extents and perhaps knows its end.

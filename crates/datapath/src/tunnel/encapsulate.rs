@@ -10,7 +10,7 @@
 //! Source: E3, E4.
 
 use super::inner::Inner;
-use super::lane::{Lane, Verdict};
+use super::lane::{Lane, TunnelVerdict};
 use super::reply::TokenBucket;
 use super::toobig;
 use super::{Tunnel, Tunnels, fragment};
@@ -118,33 +118,33 @@ pub fn encapsulate(
         let packet = &mut batch[position];
         let inner = lane.look(packet, context);
         match lane.decide(packet, inner, tunnels) {
-            Verdict::Send => lane.send(packet, inner, context),
-            Verdict::Split => {
+            TunnelVerdict::Send => lane.send(packet, inner, context),
+            TunnelVerdict::Split => {
                 pieces |= 1 << position;
                 match complete_checksum(packet) {
                     Ok(()) => lane.send(packet, inner, context),
                     Err(_) => context.discard(packet, DropReason::DeviceError),
                 }
             }
-            Verdict::TooBig(limit) => {
+            TunnelVerdict::TooBig(limit) => {
                 lane.counters.too_big.add(1);
                 state.report(packet, inner, limit, lane, context);
                 context.discard(packet, DropReason::TunnelTooBig);
             }
-            Verdict::NoNeighbour => {
+            TunnelVerdict::NoNeighbour => {
                 lane.counters.no_neighbour.add(1);
                 context.discard(packet, DropReason::TunnelNoNeighbour);
             }
-            Verdict::Recursion => {
+            TunnelVerdict::Recursion => {
                 lane.counters.recursion.add(1);
                 context.discard(packet, DropReason::TunnelRecursion);
             }
-            Verdict::SendBare { split } => {
+            TunnelVerdict::SendBare { split } => {
                 pieces |= u64::from(split) << position;
                 lane.send_bare(packet, inner, split, context);
             }
-            Verdict::NotIp => context.discard(packet, DropReason::TunnelBadProtocol),
-            Verdict::TooDeep => {
+            TunnelVerdict::NotIp => context.discard(packet, DropReason::TunnelBadProtocol),
+            TunnelVerdict::TooDeep => {
                 lane.counters.recursion.add(1);
                 context.discard(packet, DropReason::TunnelTooDeep);
             }

@@ -14,7 +14,7 @@ use crate::wire::{Gre, Ipv6};
 use polder_buffers::{ChecksumState, Packet, PortId, Segmentation};
 
 /// What becomes of a packet.
-pub(super) enum Verdict {
+pub(super) enum TunnelVerdict {
     /// Into the tunnel in one piece.
     Send,
     /// Into the tunnel, then into fragments.
@@ -96,14 +96,14 @@ impl<'a> Lane<'a> {
     }
 
     #[inline(always)]
-    pub(super) fn decide(&mut self, packet: &Packet, inner: Inner, tunnels: &Tunnels) -> Verdict {
+    pub(super) fn decide(&mut self, packet: &Packet, inner: Inner, tunnels: &Tunnels) -> TunnelVerdict {
         if may_be_tunnelled(inner.protocol())
             && let Err(verdict) = self.unwrap(packet, inner, tunnels)
         {
             return verdict;
         }
         if packet.len() <= self.fits {
-            Verdict::Send
+            TunnelVerdict::Send
         } else if self.is_bare {
             self.decide_bare(packet, inner)
         } else {
@@ -113,9 +113,9 @@ impl<'a> Lane<'a> {
 
     /// Looks for a tunnel inside.
     #[cold]
-    fn unwrap(&mut self, packet: &Packet, inner: Inner, tunnels: &Tunnels) -> Result<(), Verdict> {
+    fn unwrap(&mut self, packet: &Packet, inner: Inner, tunnels: &Tunnels) -> Result<(), TunnelVerdict> {
         if is_recursive(packet.bytes(), tunnels) {
-            return Err(Verdict::Recursion);
+            return Err(TunnelVerdict::Recursion);
         }
         if !self.is_v6 || inner.network() != Network::Ipv6 {
             return Ok(());
@@ -123,22 +123,22 @@ impl<'a> Lane<'a> {
         let bytes = packet.bytes().get(inner.network_offset()..).unwrap_or_default();
         let limit = Ipv6::parse_head(bytes, usize::MAX).ok().and_then(|ip| ip.encapsulation_limit());
         self.limit = limit.and_then(|limit| limit.checked_sub(1));
-        if limit == Some(0) { Err(Verdict::TooDeep) } else { Ok(()) }
+        if limit == Some(0) { Err(TunnelVerdict::TooDeep) } else { Ok(()) }
     }
 
     /// Whether a frame longer than [`Lane::fits`] goes in one piece, in several, or not at all.
     #[cold]
-    pub(super) fn measure(&self, packet: &Packet, inner: Inner) -> Verdict {
+    pub(super) fn measure(&self, packet: &Packet, inner: Inner) -> TunnelVerdict {
         if !self.is_known {
-            return Verdict::NoNeighbour;
+            return TunnelVerdict::NoNeighbour;
         }
         let carried = self.tunnel.carried_frame();
         let before = u16::try_from(inner.network_offset()).unwrap_or(ETHERNET_BYTES);
         let limit = limit(self.tunnel, carried.saturating_sub(before), packet.bytes(), inner);
         if packet.len() > usize::from(limit) + inner.network_offset() {
-            return Verdict::TooBig(limit);
+            return TunnelVerdict::TooBig(limit);
         }
-        if packet.len() <= usize::from(carried) { Verdict::Send } else { Verdict::Split }
+        if packet.len() <= usize::from(carried) { TunnelVerdict::Send } else { TunnelVerdict::Split }
     }
 
     /// Writes the outer headers.

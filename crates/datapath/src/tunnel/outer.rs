@@ -1,6 +1,6 @@
 //! What an underlay's packet says before the GRE header.
 
-use super::datagram::Place;
+use super::datagram::FragmentHeader;
 use super::{Ends, Underlay, refusal};
 use crate::drops::DropReason;
 use crate::wire::{Ecn, EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, Ipv6Extension, Malformed, Vlan, VlanId};
@@ -200,15 +200,15 @@ pub(super) fn ends(packet: &Packet, underlay: &Underlay) -> Option<Ends> {
 
 /// Where a packet belongs that is a fragment of what may be a tunnel packet; `None` for all others.
 #[cold]
-pub(super) fn place(packet: &Packet, underlay: &Underlay) -> Option<Place> {
+pub(super) fn place(packet: &Packet, underlay: &Underlay) -> Option<FragmentHeader> {
     let (ether_type, link, bytes) = network(packet, underlay).ok()?;
     if ether_type == EtherType::IPV4 {
         let ip = header_v4(packet, (link, bytes)).ok()?;
-        return ip.is_fragment().then(|| Place::v4(link, &ip));
+        return ip.is_fragment().then(|| FragmentHeader::v4(link, &ip));
     }
     let ip = Ipv6::parse_head(bytes, packet.len() - link).ok()?;
     match skip(&ip).ok()? {
-        Walk::Fragment(extension) => Place::v6(link, &ip, ends_v6(&ip), &extension),
+        Walk::Fragment(extension) => FragmentHeader::v6(link, &ip, ends_v6(&ip), &extension),
         Walk::Gre(_) => None,
     }
 }

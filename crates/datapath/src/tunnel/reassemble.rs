@@ -8,7 +8,7 @@
 //! (RFC 5722, 4, which is about IPv6; the reasons hold for IPv4 as well). An exact repetition is dropped
 //! alone: networks do duplicate.
 
-use super::datagram::{Datagram, Fit, Key, Place, count_held, end, release_held};
+use super::datagram::{Datagram, Fit, FragmentHeader, Key, count_held, end, release_held};
 use super::decapsulate::REASSEMBLED;
 use super::encapsulate::LOOKED_AT;
 use crate::drops::{Context, DropReason};
@@ -70,7 +70,7 @@ impl Reassembler {
     pub(super) fn insert(
         &mut self,
         mut packet: Packet,
-        place: &Place,
+        place: &FragmentHeader,
         context: &mut Context<'_>,
     ) -> Option<Packet> {
         if place.is_impossible() {
@@ -122,7 +122,7 @@ impl Reassembler {
     }
 
     /// The position of the fragment's datagram, which may be a new one.
-    fn find(&mut self, place: &Place, context: &mut Context<'_>) -> usize {
+    fn find(&mut self, place: &FragmentHeader, context: &mut Context<'_>) -> usize {
         let found = self.datagrams.iter().position(|datagram| datagram.key == place.key);
         if let Some(index) = found {
             return index;
@@ -137,7 +137,14 @@ impl Reassembler {
         self.datagrams.len() - 1
     }
 
-    fn put(&mut self, index: usize, position: usize, packet: Packet, place: &Place, context: &Context<'_>) {
+    fn put(
+        &mut self,
+        index: usize,
+        position: usize,
+        packet: Packet,
+        place: &FragmentHeader,
+        context: &Context<'_>,
+    ) {
         let datagram = &mut self.datagrams[index];
         let memory = memory_of(&packet);
         count_held(&packet, context);
@@ -215,7 +222,7 @@ fn memory_of(packet: &Packet) -> usize {
 }
 
 /// Cuts link-layer padding off, and the headers of all fragments but the first.
-fn trim(packet: &mut Packet, place: &Place, context: &mut Context<'_>) -> Result<(), DropReason> {
+fn trim(packet: &mut Packet, place: &FragmentHeader, context: &mut Context<'_>) -> Result<(), DropReason> {
     let headers = place.link + place.header;
     let length = headers + usize::from(place.length);
     packet.truncate(length, context.pool).map_err(|_| DropReason::FragmentBad)?;

@@ -2,7 +2,7 @@
 //! agree on every byte that leaves, every count, and everything that was learned.
 
 use crate::bench::{Arrival, Bench, Departure, database, trunk, vlan};
-use crate::model::{Key, Lan, Limits, Model, Place, Port, Vlans};
+use crate::model::{Key, Lan, Limits, Model, ModelEntry, Port, Vlans};
 use polder_buffers::PortId;
 use polder_datapath::forward::{
     BridgeOptions, Fdb, FdbKey, FdbTime, FloodLimits, MemberOptions, StaticEntry, SweepCursor, VlanMode,
@@ -269,7 +269,7 @@ impl Both {
     }
 
     /// What the model has learned and not forgotten.
-    fn fresh(&self, lan: usize) -> HashMap<Key, Place> {
+    fn fresh(&self, lan: usize) -> HashMap<Key, ModelEntry> {
         let fresh = self.model.places[lan].iter().filter(|(_, place)| self.model.is_fresh(lan, place));
         fresh.map(|(key, place)| (*key, visible(*place))).collect()
     }
@@ -290,16 +290,16 @@ impl Both {
     }
 }
 
-fn entries(fdb: &Fdb) -> impl Iterator<Item = (Key, Place)> + '_ {
+fn entries(fdb: &Fdb) -> impl Iterator<Item = (Key, ModelEntry)> + '_ {
     fdb.entries().map(|entry| {
-        let place = Place { port: entry.port.0, seen: entry.seen, is_static: entry.is_static };
+        let place = ModelEntry { port: entry.port.0, seen: entry.seen, is_static: entry.is_static };
         ((entry.address.0, entry.vlan), visible(place))
     })
 }
 
 /// When a static entry was last seen is nobody's business.
-fn visible(place: Place) -> Place {
-    Place { seen: if place.is_static { 0 } else { place.seen }, ..place }
+fn visible(place: ModelEntry) -> ModelEntry {
+    ModelEntry { seen: if place.is_static { 0 } else { place.seen }, ..place }
 }
 
 proptest! {

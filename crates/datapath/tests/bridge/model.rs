@@ -40,7 +40,7 @@ pub(crate) struct Lan {
 pub(crate) type Key = ([u8; 6], u16);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ModelEntry {
     pub(crate) port: u16,
     pub(crate) seen: u32,
     pub(crate) is_static: bool,
@@ -60,7 +60,7 @@ pub(crate) struct Counts {
 pub(crate) struct Model {
     pub(crate) lans: Vec<Lan>,
     /// By bridge.
-    pub(crate) places: Vec<HashMap<Key, Place>>,
+    pub(crate) places: Vec<HashMap<Key, ModelEntry>>,
     pub(crate) down: BTreeSet<u16>,
     /// By port and kind: when the limit's debt is paid, in nanoseconds times the limit.
     paid: HashMap<(u16, usize), i128>,
@@ -149,7 +149,7 @@ impl Model {
             places
                 .retain(|key, place| serves(key, place.port) && (!place.is_static || wants(key, place.port)));
             for &(address, vlan, port) in &lan.statics {
-                places.insert((address, vlan), Place { port, seen: second, is_static: true });
+                places.insert((address, vlan), ModelEntry { port, seen: second, is_static: true });
             }
         }
         let highest = lans.iter().flat_map(|lan| &lan.ports).map(|port| port.number).max();
@@ -166,7 +166,7 @@ impl Model {
         all.find(|(_, port)| port.number == number)
     }
 
-    pub(crate) fn is_fresh(&self, lan: usize, place: &Place) -> bool {
+    pub(crate) fn is_fresh(&self, lan: usize, place: &ModelEntry) -> bool {
         place.is_static || self.second() - place.seen <= self.lans[lan].ageing
     }
 
@@ -223,15 +223,15 @@ impl Model {
         }
         let known = self.places[lan].get(&key).copied().filter(|place| self.is_fresh(lan, place));
         let counter = match known {
-            Some(Place { port, is_static: true, .. }) if port != ingress => &mut self.counts.pinned,
-            Some(Place { port, is_static: false, .. }) if port != ingress => &mut self.counts.moved,
+            Some(ModelEntry { port, is_static: true, .. }) if port != ingress => &mut self.counts.pinned,
+            Some(ModelEntry { port, is_static: false, .. }) if port != ingress => &mut self.counts.moved,
             Some(_) => &mut 0,
             None => &mut self.counts.learned,
         };
         *counter += 1;
         if !known.is_some_and(|place| place.is_static) {
             let seen = self.second();
-            self.places[lan].insert(key, Place { port: ingress, seen, is_static: false });
+            self.places[lan].insert(key, ModelEntry { port: ingress, seen, is_static: false });
         }
     }
 

@@ -2,7 +2,7 @@
 
 use polder_buffers::{Batch, Packet, PortId, Region, RegionOptions};
 use polder_datapath::capture::{
-    CHUNK_BYTES, Captures, Place, Program, Seen, TapOptions, TapReader, Where, tap,
+    CHUNK_BYTES, CapturePoint, CapturedPacket, Captures, Program, TapOptions, TapReader, Where, tap,
 };
 use polder_datapath::units::Nanos;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ fn options(chunks: usize, longest: u32) -> TapOptions {
     }
 }
 
-fn read(reader: &mut TapReader) -> Vec<(Seen, Vec<u8>)> {
+fn read(reader: &mut TapReader) -> Vec<(CapturedPacket, Vec<u8>)> {
     let mut all = Vec::new();
-    let mut take = |seen: &Seen, bytes: &[u8]| {
+    let mut take = |seen: &CapturedPacket, bytes: &[u8]| {
         all.push((*seen, bytes.to_vec()));
         Ok::<_, ()>(())
     };
@@ -55,8 +55,14 @@ fn packets_arrive_whole_with_what_is_known_of_them() {
         captures.received(&batch, LAN, 2, Nanos(round));
         let seen = read(&mut reader);
         assert_eq!(seen.iter().map(|(_, bytes)| bytes.clone()).collect::<Vec<_>>(), packets);
-        let expected =
-            Seen { at: Nanos(round), place: Place::Rx, worker: 5, queue: Some(2), ticket: 17, length: 60 };
+        let expected = CapturedPacket {
+            at: Nanos(round),
+            place: CapturePoint::Rx,
+            worker: 5,
+            queue: Some(2),
+            ticket: 17,
+            length: 60,
+        };
         assert_eq!(seen[2].0, expected);
         region.pool().release(&mut batch);
     }

@@ -13,23 +13,23 @@ use std::collections::BTreeMap;
 
 /// Where a station is: gateway, port, and the VLAN in which it talks, 0 for none.
 #[derive(Clone, Copy, Debug)]
-struct Place(usize, PortId, u16);
+struct Station(usize, PortId, u16);
 
 /// Both gateways treat tags as payload.
-const PLAIN: &[Place] = &[
-    Place(0, ACCESS, 0),
-    Place(0, ACCESS, 0),
-    Place(0, SECOND, 0),
-    Place(1, ACCESS, 0),
-    Place(1, SECOND, 0),
+const PLAIN: &[Station] = &[
+    Station(0, ACCESS, 0),
+    Station(0, ACCESS, 0),
+    Station(0, SECOND, 0),
+    Station(1, ACCESS, 0),
+    Station(1, SECOND, 0),
 ];
 /// The near access port is a trunk, as is the tunnel; all other ports are access ports.
-const TAGGED: &[Place] = &[
-    Place(0, ACCESS, 10),
-    Place(0, ACCESS, 20),
-    Place(0, SECOND, 10),
-    Place(1, ACCESS, 10),
-    Place(1, SECOND, 20),
+const TAGGED: &[Station] = &[
+    Station(0, ACCESS, 10),
+    Station(0, ACCESS, 20),
+    Station(0, SECOND, 10),
+    Station(1, ACCESS, 10),
+    Station(1, SECOND, 20),
 ];
 
 #[derive(Clone, Copy, Debug)]
@@ -120,8 +120,8 @@ pub(crate) fn packet(body: Body, length: usize, serial: u32) -> Vec<u8> {
 }
 
 /// A frame on the port of one of its stations.
-fn wire(places: &[Place], at: usize, (to, from): (usize, usize), priority: u16, packet: &[u8]) -> Vec<u8> {
-    let Place(gateway, port, vlan) = places[at];
+fn wire(places: &[Station], at: usize, (to, from): (usize, usize), priority: u16, packet: &[u8]) -> Vec<u8> {
+    let Station(gateway, port, vlan) = places[at];
     let mut bytes = [station(to), station(from)].concat();
     if vlan != 0 && (gateway, port) == (0, ACCESS) {
         bytes.extend([0x81, 0]);
@@ -174,8 +174,8 @@ fn collect(gateways: &mut [Gateway; 2]) -> Delivered {
 }
 
 /// Every station is heard everywhere.
-fn introduce(places: &[Place], gateways: &mut [Gateway; 2]) {
-    for (number, Place(gateway, port, _)) in places.iter().enumerate() {
+fn introduce(places: &[Station], gateways: &mut [Gateway; 2]) {
+    for (number, Station(gateway, port, _)) in places.iter().enumerate() {
         let mut hello = wire(places, number, (0, number), 0, &packet(Body::Other, 46, 0));
         hello[..6].fill(0xff);
         gateways[*gateway].receive(*port, [&hello[..]]);
@@ -204,13 +204,13 @@ fn burst(
         *serial += 1;
         let length = frame.length.index(usize::from(scene.line.inner_mtu) - 3);
         let packet = packet(frame.body, length, *serial);
-        let Place(gateway, port, _) = places[from];
+        let Station(gateway, port, _) = places[from];
         let sent = wire(places, from, (to, from), frame.priority, &packet);
         arrivals.entry((gateway, port.0)).or_default().push(sent);
         // A tag that was taken off comes back without priority.
         let kept = places[from].2 != 0 && (gateway, port) == (0, ACCESS);
         let priority = if kept { frame.priority } else { 0 };
-        let Place(gateway, port, _) = places[to];
+        let Station(gateway, port, _) = places[to];
         let received = wire(places, to, (to, from), priority, &packet);
         expected.entry((gateway, port.0)).or_default().push(received);
     }

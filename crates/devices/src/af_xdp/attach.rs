@@ -3,7 +3,7 @@
 use super::error::OpenError;
 use super::link::{self, LinkInfo, Which};
 use super::options::{Hook, OnExit};
-use super::pin::{Pinned, Place};
+use super::pin::{Pinned, PinnedLink};
 use super::sys;
 use core::time::Duration;
 use rustix::io::Errno;
@@ -34,8 +34,8 @@ pub(super) fn attach(
     notes: &mut Vec<String>,
 ) -> Result<Attachment, OpenError> {
     let place = match on_exit {
-        OnExit::Kernel => Place::of(&link.name).ok(),
-        OnExit::Drop => Some(Place::make(&link.name)?),
+        OnExit::Kernel => PinnedLink::of(&link.name).ok(),
+        OnExit::Drop => Some(PinnedLink::make(&link.name)?),
     };
     if let Some(place) = &place
         && let Some(pinned) = place.find()?

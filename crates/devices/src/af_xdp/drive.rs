@@ -19,7 +19,7 @@ use std::os::fd::BorrowedFd;
 
 /// Which queue it is: the interface's number, its own, and how many there are.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct QueueIdentity {
     pub(super) interface: u32,
     pub(super) queue: usize,
     pub(super) queues: usize,
@@ -29,7 +29,7 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Driver {
     now: Drive,
-    place: Place,
+    place: QueueIdentity,
     told: Option<(Netdev, Napi)>,
     thread: Option<Thread>,
     /// What polls the context, where its interrupts are suspended meanwhile.
@@ -44,7 +44,7 @@ pub(super) struct Driver {
 
 impl Driver {
     /// One that goes by interrupts, and that is never told anything unless it `adapts`.
-    pub(super) fn new(place: Place, adapts: bool) -> Self {
+    pub(super) fn new(place: QueueIdentity, adapts: bool) -> Self {
         let now = Drive::Interrupts(Nanos(0));
         Self {
             now,

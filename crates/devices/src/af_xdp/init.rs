@@ -1,7 +1,7 @@
 //! Opening an interface, in the order of the kernel's manual (Documentation/networking/af_xdp.rst).
 
 use super::attach;
-use super::drive::Place;
+use super::drive::QueueIdentity;
 use super::endpoints::TunnelEndpointMap;
 use super::error::OpenError;
 use super::ethtool::{Channels, Ethtool};
@@ -380,7 +380,7 @@ impl Setup<'_> {
             let both = (Arc::clone(&core), Posted::new(self.region));
             let receiving = self.options.receiving;
             let (adapts, multi_buffer) = (self.options.adapts, transfer.multi_buffer);
-            let place = Place { interface: self.link.index, queue, queues: all };
+            let place = QueueIdentity { interface: self.link.index, queue, queues: all };
             let is_judged = transfer.zero_copy && !self.options.unguarded;
             let longest = is_judged.then(|| longest(self.link));
             let wants = Wants { place, target, busy_poll, adapts, multi_buffer, longest, receiving };

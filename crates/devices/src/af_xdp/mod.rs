@@ -76,4 +76,4 @@ pub use pin::{prepare as prepare_pins, release};
 pub use port::{LinkState, Opened, Port, Statistics};
 pub use preflight::{Finding, Level, Report, STATE, inspect};
 pub use suspend::Suspension;
-pub use verdict::Verdict;
+pub use verdict::XdpVerdict;

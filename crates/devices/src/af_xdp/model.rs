@@ -3,7 +3,7 @@
 //! The model sees what the kernel sees, addresses, and moves no bytes; what bytes do is tested
 //! against the kernel itself.
 
-use super::drive::Place;
+use super::drive::QueueIdentity;
 use super::port::Statistics;
 use super::posted::Posted;
 use super::ring::{Consumer, Descriptor, HeapRing, Producer, RingMemory};
@@ -71,7 +71,7 @@ fn stand_with(slot_bytes: u32, multi_buffer: bool, longest: Option<u32>) -> Stan
     let (transmit, kernel_transmit) = ends(2 * RING, Producer::new, Consumer::new);
     let (kernel_completion, completion) = ends(RING, Producer::new, Consumer::new);
     let wants = Wants {
-        place: Place::default(),
+        place: QueueIdentity::default(),
         target: 64,
         busy_poll: false,
         adapts: false,

@@ -29,14 +29,14 @@ pub(super) struct Pinned {
 
 /// The place of one interface's link in the BPF file system.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct PinnedLink {
     interface: String,
     path: PathBuf,
     /// The same, as this process reaches it.
     reached: PathBuf,
 }
 
-impl Place {
+impl PinnedLink {
     /// Where the link of `interface`, in the calling thread's namespace, is or will be.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl Place {
         &self.path
     }
 
-    /// Like [`Place::of`]; mounts the BPF file system where none is, as bpftool(8) and ip(8) do.
+    /// Like [`PinnedLink::of`]; mounts the BPF file system where none is, as bpftool(8) and ip(8) do.
     pub(super) fn make(interface: &str) -> Result<Self, PinError> {
         Self::of(interface).or_else(|error| {
             if !mounts_outlive_us() || sys::mount_bpf(HERE).is_err() {
@@ -113,7 +113,7 @@ impl Pinned {
 /// [`PinError`] when the BPF file system refuses.
 pub fn release(interface: &str) -> Result<bool, PinError> {
     let put_back = offloads::put_back(interface);
-    let place = match Place::of(interface) {
+    let place = match PinnedLink::of(interface) {
         Ok(place) => place,
         Err(PinError::NoFileSystem { .. }) => return Ok(put_back),
         Err(error @ PinError::Path { .. }) => return Err(error),

@@ -14,7 +14,7 @@ use super::napi;
 use super::netdev::{self, Features};
 use super::offloads::{self, Unwanted};
 use super::options::{Hook, Mode, OnExit, Options, Take};
-use super::pin::Place;
+use super::pin::PinnedLink;
 use super::socket::Transfer;
 use core::fmt;
 use polder_buffers::RegionOptions;
@@ -369,7 +369,7 @@ fn left_over(link: &LinkInfo, obtained: Option<&Obtained>) -> Option<Finding> {
 }
 
 fn pins(link: &LinkInfo, options: &Options) -> Option<Finding> {
-    match Place::of(&link.name) {
+    match PinnedLink::of(&link.name) {
         Ok(place) => {
             place.find().ok().flatten()?;
             let text = format!("the interface is kept closed by {}", place.path().display());

@@ -11,7 +11,7 @@
 mod discard;
 pub(super) mod guard;
 
-use super::drive::{BUDGET, Driver, Place};
+use super::drive::{BUDGET, Driver, QueueIdentity};
 use super::init::single_frame;
 use super::port::Statistics;
 use super::posted::Posted;
@@ -71,7 +71,7 @@ pub(super) struct Receiver<const COPIES: bool> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wants {
     /// Which queue it is.
-    pub(super) place: Place,
+    pub(super) place: QueueIdentity,
     /// Frames to keep posted.
     pub(super) target: u32,
     /// Whether the socket drives the device when it is asked and nothing is there.

@@ -8,7 +8,7 @@ use std::os::fd::AsFd as _;
 
 /// What becomes of a frame that comes in by an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum XdpVerdict {
     /// It goes to the socket of its queue.
     Taken,
     /// The kernel has it.
@@ -29,7 +29,7 @@ impl Port {
     /// # Errors
     /// What the kernel said: `PERM` without the right to run programs, `INVAL` for a frame that is shorter
     /// than an Ethernet header, `NOENT` when the interface has no program or another one.
-    pub fn verdict(&self, frame: &[u8]) -> Result<Verdict, Errno> {
+    pub fn verdict(&self, frame: &[u8]) -> Result<XdpVerdict, Errno> {
         let shown = &frame[..frame.len().min(SHOWN)];
         if shown.len() < SHORTEST {
             return Err(Errno::INVAL);
@@ -43,9 +43,9 @@ impl Port {
         }
         // `enum xdp_action`: aborted, drop, pass, back out, redirect.
         Ok(match sys::test_run(self.program.as_fd(), shown)? {
-            4 => Verdict::Taken,
-            2 => Verdict::Kernel,
-            _ => Verdict::Dropped,
+            4 => XdpVerdict::Taken,
+            2 => XdpVerdict::Kernel,
+            _ => XdpVerdict::Dropped,
         })
     }
 }

@@ -6,7 +6,7 @@ use super::screen::Screen;
 use super::{FAILED, Failure, WRONG};
 use crate::config::model::Configuration;
 use crate::config::{LoadError, Report, load};
-use crate::runtime::preflight::{self, Seen, Severity};
+use crate::runtime::preflight::{self, PreflightFinding, Severity};
 use crate::show::Look;
 use serde_json::json;
 
@@ -37,7 +37,7 @@ pub(super) fn check(arguments: &Check) -> Result<(), Failure> {
     if worst == Some(Severity::Problem) { Err(Failure::Told(FAILED)) } else { Ok(()) }
 }
 
-fn print_json(report: &Report, seen: &[Seen]) -> std::io::Result<()> {
+fn print_json(report: &Report, seen: &[PreflightFinding]) -> std::io::Result<()> {
     let findings = report.findings().collect::<Vec<_>>();
     let text = json!({ "format": 1, "findings": findings, "preflight": seen });
     Screen::stdout().write(&format!("{text}\n"))
@@ -58,7 +58,7 @@ fn summary(configuration: &Configuration, file: &str, look: Look) -> String {
     format!("{} {file}: {parts}\n", look.good("✓"))
 }
 
-fn draw(seen: &[Seen], look: Look) -> String {
+fn draw(seen: &[PreflightFinding], look: Look) -> String {
     let mut text = String::new();
     let mut last = "";
     for finding in seen {

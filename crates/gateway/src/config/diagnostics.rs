@@ -142,7 +142,7 @@ impl Report {
     /// The findings with their places worked out.
     pub fn findings(&self) -> impl Iterator<Item = Finding<'_>> {
         self.findings.iter().map(|finding| {
-            let place = Place::of(&self.text, &finding.span);
+            let place = SpanPosition::of(&self.text, &finding.span);
             Finding {
                 severity: finding.severity,
                 file: &self.file,
@@ -175,7 +175,7 @@ impl fmt::Display for Report {
 impl std::error::Error for Report {}
 
 /// Where a span is.
-struct Place<'a> {
+struct SpanPosition<'a> {
     line: usize,
     column: usize,
     content: &'a str,
@@ -183,7 +183,7 @@ struct Place<'a> {
     offending: &'a str,
 }
 
-impl<'a> Place<'a> {
+impl<'a> SpanPosition<'a> {
     fn of(text: &'a str, span: &Range<usize>) -> Self {
         let start = floor_boundary(text, span.start);
         let begin = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
@@ -247,12 +247,12 @@ impl Renderer<'_> {
             Severity::Error => "error",
             Severity::Warning => "warning",
         };
-        let primary = Place::of(&self.report.text, &finding.span);
+        let primary = SpanPosition::of(&self.report.text, &finding.span);
         let mut places = vec![(&finding.span, finding.label.as_str(), true)];
         places.extend(finding.related.iter().map(|(span, label)| (span, label.as_str(), false)));
         places.sort_by_key(|(span, _, _)| span.start);
         let lines: Vec<usize> =
-            places.iter().map(|(span, _, _)| Place::of(&self.report.text, span).line).collect();
+            places.iter().map(|(span, _, _)| SpanPosition::of(&self.report.text, span).line).collect();
         let width = lines.iter().max().map_or(1, |line| line.to_string().len());
 
         self.line(&format!("{}: {}", self.paint.severity(finding.severity, word), finding.message));
@@ -282,7 +282,7 @@ impl Renderer<'_> {
         width: usize,
         with_line: bool,
     ) {
-        let place = Place::of(&self.report.text, span);
+        let place = SpanPosition::of(&self.report.text, span);
         let before = place.column - 1;
         let length = place.offending.chars().count().max(1);
         let window = Window::around(place.content.chars().count(), before, length);

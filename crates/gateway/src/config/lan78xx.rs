@@ -50,7 +50,7 @@ const PLACES: &str = "write `lan78xx = { usb = \"1-1.4\" }` for an adapter of th
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Adapter {
     /// Where it is.
-    pub place: Place,
+    pub place: AdapterLocation,
     /// The address to use in place of its own.
     pub mac: Option<Mac>,
     /// How it is driven.
@@ -63,7 +63,7 @@ pub struct Adapter {
 /// Where an adapter is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Place {
+pub enum AdapterLocation {
     /// At a USB port of this machine (`1-1.4`).
     Usb(String),
     /// Behind a USB/IP server on TCP.
@@ -111,7 +111,7 @@ struct Switches {
     frame_is_unit: bool,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for AdapterLocation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usb(port) => write!(formatter, "usb {port}"),
@@ -146,9 +146,11 @@ impl Adapter {
     /// The table in one line, with every default written out.
     pub(super) fn to_toml(&self) -> String {
         let mut keys = match &self.place {
-            Place::Usb(port) => vec![("usb", quoted(port))],
-            Place::Tcp { server, busid } => vec![("usbip", quoted(server)), ("busid", quoted(busid))],
-            Place::Unix { socket, busid } => {
+            AdapterLocation::Usb(port) => vec![("usb", quoted(port))],
+            AdapterLocation::Tcp { server, busid } => {
+                vec![("usbip", quoted(server)), ("busid", quoted(busid))]
+            }
+            AdapterLocation::Unix { socket, busid } => {
                 vec![("usbip", quoted(&socket.to_string_lossy())), ("busid", quoted(busid))]
             }
         };
@@ -209,7 +211,7 @@ pub(super) fn read(port: &Section<'_>) -> Option<At<Adapter>> {
     Some(At { value: Adapter { place: place(&section)?, mac, driving, techniques }, span })
 }
 
-fn place(section: &Section<'_>) -> Option<Place> {
+fn place(section: &Section<'_>) -> Option<AdapterLocation> {
     let usb = section.read("usb", bus_id);
     let server = section.read("usbip", server);
     let busid = section.read("busid", bus_id);
@@ -218,7 +220,7 @@ fn place(section: &Section<'_>) -> Option<Place> {
             if let Some(span) = section.key_span("busid") {
                 section.error(span, "`busid` belongs to `usbip`", PLACES);
             }
-            usb.map(|at| Place::Usb(at.value))
+            usb.map(|at| AdapterLocation::Usb(at.value))
         }
         (false, true) => {
             if !section.has("busid") {
@@ -245,10 +247,10 @@ enum Server {
 }
 
 impl Server {
-    fn with(self, busid: String) -> Place {
+    fn with(self, busid: String) -> AdapterLocation {
         match self {
-            Self::Tcp(server) => Place::Tcp { server, busid },
-            Self::Unix(socket) => Place::Unix { socket, busid },
+            Self::Tcp(server) => AdapterLocation::Tcp { server, busid },
+            Self::Unix(socket) => AdapterLocation::Unix { socket, busid },
         }
     }
 }

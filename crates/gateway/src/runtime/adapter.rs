@@ -2,7 +2,7 @@
 
 use super::ports::{Attachment, Facts, OpenPort};
 use super::preflight::Severity;
-use crate::config::lan78xx::{Adapter, Place};
+use crate::config::lan78xx::{Adapter, AdapterLocation};
 use crate::config::model::Port;
 use crate::show::adapter::AdapterRow;
 use anyhow::{Context as _, Result};
@@ -44,21 +44,21 @@ pub(super) fn open(adapter: &Adapter, port: &Port, receiving: Receiving) -> Resu
     Ok(OpenPort { id: port.id, facts, queues: vec![Queue::boxed(opened.queue)], attachment })
 }
 
-fn reach(place: &Place) -> Result<Box<dyn Transport>> {
+fn reach(place: &AdapterLocation) -> Result<Box<dyn Transport>> {
     Ok(match place {
-        Place::Usb(port) => Box::new(Usbfs::open(port)?),
-        Place::Tcp { busid, .. } | Place::Unix { busid, .. } => {
+        AdapterLocation::Usb(port) => Box::new(Usbfs::open(port)?),
+        AdapterLocation::Tcp { busid, .. } | AdapterLocation::Unix { busid, .. } => {
             let server = server(place).context("a place behind a server has one")?;
             Box::new(Client::attach(&server, busid)?)
         }
     })
 }
 
-fn server(place: &Place) -> Option<ServerAddress> {
+fn server(place: &AdapterLocation) -> Option<ServerAddress> {
     match place {
-        Place::Usb(_) => None,
-        Place::Tcp { server, .. } => Some(ServerAddress::Tcp(server.clone())),
-        Place::Unix { socket, .. } => Some(ServerAddress::Unix(socket.clone())),
+        AdapterLocation::Usb(_) => None,
+        AdapterLocation::Tcp { server, .. } => Some(ServerAddress::Tcp(server.clone())),
+        AdapterLocation::Unix { socket, .. } => Some(ServerAddress::Unix(socket.clone())),
     }
 }
 
@@ -75,8 +75,8 @@ type Finding = (Severity, &'static str, String);
 /// What stands between this machine and an adapter, without touching it.
 pub(super) fn inspect(adapter: &Adapter) -> Vec<Finding> {
     match &adapter.place {
-        Place::Usb(port) => inspect_local(port, usbfs::adapters()),
-        place @ (Place::Tcp { busid, .. } | Place::Unix { busid, .. }) => server(place)
+        AdapterLocation::Usb(port) => inspect_local(port, usbfs::adapters()),
+        place @ (AdapterLocation::Tcp { busid, .. } | AdapterLocation::Unix { busid, .. }) => server(place)
             .map(|server| inspect_remote(busid, &server, usbip::list(&server, PATIENCE)))
             .unwrap_or_default(),
     }

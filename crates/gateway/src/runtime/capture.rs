@@ -9,7 +9,9 @@ use crate::capture::{CaptureRequest, from_digits};
 use crate::control::{Answer, Capturing, Fault, Refusal, Response};
 use crate::sandbox::{self, Role};
 use polder_buffers::PortId;
-use polder_datapath::capture::{CHUNK_BYTES, Place, Program, Seen, TapOptions, TapReader, Where, tap};
+use polder_datapath::capture::{
+    CHUNK_BYTES, CapturePoint, CapturedPacket, Program, TapOptions, TapReader, Where, tap,
+};
 use polder_datapath::units::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, BufWriter, Read as _, Write as _};
@@ -260,7 +262,7 @@ impl Writer {
     /// Writes what has come. Gives how many packets.
     fn drain(&mut self) -> io::Result<usize> {
         let Self { readers, file, offset, left, .. } = self;
-        let mut take = |seen: &Seen, bytes: &[u8]| match left.checked_sub(1) {
+        let mut take = |seen: &CapturedPacket, bytes: &[u8]| match left.checked_sub(1) {
             None => Ok(()),
             Some(rest) => {
                 *left = rest;
@@ -296,11 +298,11 @@ impl Writer {
     }
 }
 
-fn write(file: &mut impl io::Write, seen: &Seen, bytes: &[u8], offset: u64) -> io::Result<()> {
+fn write(file: &mut impl io::Write, seen: &CapturedPacket, bytes: &[u8], offset: u64) -> io::Result<()> {
     let way = match seen.place {
-        Place::Rx => Some(Way::In),
-        Place::Tx => Some(Way::Out),
-        Place::Dropped(_) => None,
+        CapturePoint::Rx => Some(Way::In),
+        CapturePoint::Tx => Some(Way::Out),
+        CapturePoint::Dropped(_) => None,
     };
     let comment = comment(seen);
     let at = seen.at.0.saturating_add(offset);
@@ -308,11 +310,11 @@ fn write(file: &mut impl io::Write, seen: &Seen, bytes: &[u8], offset: u64) -> i
 }
 
 /// What is known of a packet, in words.
-fn comment(seen: &Seen) -> String {
+fn comment(seen: &CapturedPacket) -> String {
     let mut comment = match seen.place {
-        Place::Rx => "rx".to_owned(),
-        Place::Tx => "tx".to_owned(),
-        Place::Dropped(reason) => format!("dropped in {}: {}", reason.stage(), reason.name()),
+        CapturePoint::Rx => "rx".to_owned(),
+        CapturePoint::Tx => "tx".to_owned(),
+        CapturePoint::Dropped(reason) => format!("dropped in {}: {}", reason.stage(), reason.name()),
     };
     comment.push_str(&format!(", worker {}", seen.worker));
     if let Some(queue) = seen.queue {
@@ -352,9 +354,21 @@ mod tests {
 
     #[test]
     fn a_comment_says_all_that_is_known() {
-        let seen = Seen { at: Nanos(1), place: Place::Rx, worker: 1, queue: Some(3), ticket: 17, length: 64 };
+        let seen = CapturedPacket {
+            at: Nanos(1),
+            place: CapturePoint::Rx,
+            worker: 1,
+            queue: Some(3),
+            ticket: 17,
+            length: 64,
+        };
         assert_eq!(comment(&seen), "rx, worker 1, queue 3, ticket 17");
-        let dropped = Seen { place: Place::Dropped(DropReason::Filtered), queue: None, ticket: 0, ..seen };
+        let dropped = CapturedPacket {
+            place: CapturePoint::Dropped(DropReason::Filtered),
+            queue: None,
+            ticket: 0,
+            ..seen
+        };
         assert_eq!(comment(&dropped), "dropped in filter: filtered, worker 1");
     }
 }

@@ -1,7 +1,7 @@
 //! Tunnels of packets, as the router sees them: links like those of its ports.
 
 use super::ports::Facts;
-use super::routing::{Ports, Seen};
+use super::routing::{AttachedPort, Ports};
 use super::tables::{Lasting, tunnel_options};
 use crate::config::model::{Configuration, Tunnel};
 use polder_datapath::offload::Takes;
@@ -51,7 +51,7 @@ pub(super) fn add_links(ports: &mut Ports, configuration: &Configuration, lastin
             mode: String::new(),
         };
         let up = carrier.up;
-        ports.insert(tunnel.id, Seen { facts, up });
+        ports.insert(tunnel.id, AttachedPort { facts, up });
     }
 }
 

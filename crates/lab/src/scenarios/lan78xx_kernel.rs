@@ -55,7 +55,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
 }
 
 /// What it took, and where most of the time went.
-fn duration(verdict: &judge::Verdict) -> String {
+fn duration(verdict: &judge::Judgement) -> String {
     let mut took = verdict.took.iter().map(|(what, time)| (time.as_secs_f64(), what)).collect::<Vec<_>>();
     let whole = took.iter().map(|(seconds, _)| seconds).sum::<f64>();
     took.sort_by(|one, other| other.0.total_cmp(&one.0));

@@ -49,7 +49,7 @@ const REACH: Duration = Duration::from_secs(15);
 
 /// What came of the examination.
 #[derive(Clone, Debug, Default)]
-pub struct Verdict {
+pub struct Judgement {
     /// Checks that Polder passed.
     pub passed: Vec<String>,
     /// Checks that it did not, and why.
@@ -87,7 +87,7 @@ pub fn available() -> anyhow::Result<Kernel> {
 ///
 /// # Errors
 /// When the examination itself cannot be held; what Polder does wrong is in the verdict.
-pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
+pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Judgement> {
     let kernel = available()?;
     let start = clock::now();
     let mut topology = Topology::new()?;
@@ -118,7 +118,7 @@ struct Judge {
     near: Namespace,
     gateway: Gateway,
     server: Running,
-    verdict: Verdict,
+    verdict: Judgement,
 }
 
 /// What is asked of one tunnel: a name and the question.
@@ -161,7 +161,7 @@ impl Judge {
         )?;
         let gateway = Gateway::start(&near, topology.directory(), &configuration())?;
         let server = Running::start("iperf3", near.command("iperf3").arg("-s"))?;
-        let mut judge = Self { guest, wire, near, gateway, server, verdict: Verdict::default() };
+        let mut judge = Self { guest, wire, near, gateway, server, verdict: Judgement::default() };
         judge.settle()?;
         Ok(judge)
     }
@@ -236,7 +236,7 @@ impl Judge {
         Ok(None)
     }
 
-    fn end(self) -> anyhow::Result<(Guest, Verdict)> {
+    fn end(self) -> anyhow::Result<(Guest, Judgement)> {
         let Self { guest, wire, gateway, mut server, verdict, .. } = self;
         drop(wire);
         server.stop()?;

@@ -46,7 +46,7 @@ mod view;
 
 pub use fair::PortLearning;
 pub use key::FdbKey;
-pub(super) use view::{Place, View};
+pub(super) use view::{BucketIndex, View};
 
 use crate::sync::{AtomicU32, Ordering, fence};
 use crate::units::Nanos;

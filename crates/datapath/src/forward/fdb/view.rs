@@ -23,7 +23,12 @@ impl<'a> View<'a> {
     ///
     /// Cost: one cache line, two when the address is unknown or its first bucket was full.
     #[inline(always)]
-    pub(in crate::forward) fn lookup(&self, key: FdbKey, place: Place, time: FdbTime) -> Option<PortId> {
+    pub(in crate::forward) fn lookup(
+        &self,
+        key: FdbKey,
+        place: BucketIndex,
+        time: FdbTime,
+    ) -> Option<PortId> {
         let (_, value) = self.find(key, place)?;
         (!value.is_expired(time)).then(|| value.port())
     }
@@ -32,22 +37,28 @@ impl<'a> View<'a> {
     ///
     /// Cost: one cache line; two when the address is new or its first bucket was full.
     #[inline(always)]
-    pub(in crate::forward) fn knows(&self, key: FdbKey, place: Place, port: PortId, time: FdbTime) -> bool {
+    pub(in crate::forward) fn knows(
+        &self,
+        key: FdbKey,
+        place: BucketIndex,
+        port: PortId,
+        time: FdbTime,
+    ) -> bool {
         self.find(key, place).is_some_and(|(_, value)| value.was_seen(port, time.second))
     }
 
     /// Where `key` is to be looked up first. Hints that it is going to be.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "there are less than 2³² buckets")]
-    pub(in crate::forward) fn locate(&self, key: FdbKey) -> Place {
+    pub(in crate::forward) fn locate(&self, key: FdbKey) -> BucketIndex {
         let index = self.hasher.hash(key).0 & self.mask;
         polder_buffers::prefetch(&self.buckets[index]);
-        Place(index as u32)
+        BucketIndex(index as u32)
     }
 
     /// The live entry of `key`, and its value at that moment.
     #[inline(always)]
-    pub(super) fn find(&self, key: FdbKey, place: Place) -> Option<(Slot<'a>, Value)> {
+    pub(super) fn find(&self, key: FdbKey, place: BucketIndex) -> Option<(Slot<'a>, Value)> {
         // The mask keeps the index inside the table, whatever table the place is of.
         let first = &self.buckets[place.0 as usize & self.mask];
         first.find(key).or_else(|| self.fdb.find_second(key))
@@ -75,7 +86,7 @@ impl<'a> View<'a> {
 
 /// The first bucket of a key.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::forward) struct Place(u32);
+pub(in crate::forward) struct BucketIndex(u32);
 
 /// Both halves are used: for the first bucket and for the second.
 #[derive(Clone, Copy)]

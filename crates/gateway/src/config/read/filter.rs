@@ -1,7 +1,7 @@
 //! `[[filter]]`: rules.
 
 use super::super::filters::{Action, Direction, ETHER_TYPES, FLAGS, Network, PROTOCOLS, Span, TcpFlags};
-use super::super::section::{At, Kind, Refusal, Section, Span as Place, printable, wrong_type};
+use super::super::section::{At, Kind, Refusal, Section, Span as AdapterLocation, printable, wrong_type};
 use super::super::values::{MAX_VLAN, NAME_RULE, choice, elements, integer, is_name, text};
 use std::net::IpAddr;
 use toml::de::DeValue;
@@ -32,7 +32,7 @@ const ACTIONS: &[(&str, Action)] =
 /// `[[filter]]` as it stands in the file.
 #[derive(Debug)]
 pub(in super::super) struct FilterDraft {
-    pub(in super::super) span: Place,
+    pub(in super::super) span: AdapterLocation,
     pub(in super::super) name: Option<At<String>>,
     pub(in super::super) ports: Option<At<Vec<At<String>>>>,
     pub(in super::super) direction: Option<At<Direction>>,

@@ -2,7 +2,7 @@
 
 use super::Gateway;
 use crate::config::model::Role;
-use crate::runtime::routing::{Ports, Seen};
+use crate::runtime::routing::{AttachedPort, Ports};
 use crate::runtime::tunnels::add_links;
 use polder_datapath::units::Nanos;
 use std::os::fd::OwnedFd;
@@ -85,7 +85,7 @@ impl Gateway {
     fn seen(&self) -> Ports {
         let seen = |state: &super::PortState| {
             let up = state.open && state.adapter().is_none_or(|adapter| adapter.facts().link.up);
-            Some((state.configuration.id, Seen { facts: state.facts.clone()?, up }))
+            Some((state.configuration.id, AttachedPort { facts: state.facts.clone()?, up }))
         };
         let mut ports = self.ports.iter().filter_map(seen).collect();
         add_links(&mut ports, &self.configuration, &self.lasting);

@@ -11,7 +11,7 @@ use crate::runtime::hooks::Watch;
 use crate::runtime::memory::Memory;
 use crate::runtime::path::Paths;
 use crate::runtime::ports::OpenPort;
-use crate::runtime::routing::Seen;
+use crate::runtime::routing::AttachedPort;
 use crate::runtime::supervise::Threads;
 use crate::runtime::tables::{Lasting, tables};
 use crate::runtime::tunnels::add_links;
@@ -66,7 +66,7 @@ impl Gateway {
         }
         let facts = opened.iter().filter_map(Opening::facts).collect::<HashMap<_, _>>();
         let mut seen =
-            facts.iter().map(|(&id, facts)| (id, Seen { facts: facts.clone(), up: true })).collect();
+            facts.iter().map(|(&id, facts)| (id, AttachedPort { facts: facts.clone(), up: true })).collect();
         add_links(&mut seen, &configuration, &lasting);
         lasting.routing.begin(&configuration, &seen, || clock.now())?;
         let tables = tables(&configuration, &facts, &mut lasting, &links)?;

@@ -4,7 +4,7 @@ mod watch;
 
 pub use watch::Watch;
 
-use super::preflight::{Seen, Severity};
+use super::preflight::{PreflightFinding, Severity};
 use crate::config::model::{Configuration, Device, KernelHooks, Port, Role};
 use crate::kernel::hooks::{self, Bypassed, Inspection, Takes, Tunnel};
 use anyhow::{Result, bail};
@@ -54,19 +54,19 @@ fn interface(id: PortId, configuration: &Configuration) -> String {
 }
 
 /// Findings about hooks that the ports of a configuration go round.
-pub(super) fn findings(configuration: &Configuration) -> Vec<Seen> {
+pub(super) fn findings(configuration: &Configuration) -> Vec<PreflightFinding> {
     seen(configuration, &hooks::inspect(&ports(configuration)))
 }
 
-fn seen(configuration: &Configuration, inspection: &Inspection) -> Vec<Seen> {
+fn seen(configuration: &Configuration, inspection: &Inspection) -> Vec<PreflightFinding> {
     let bypassed = inspection.bypassed.iter().map(|bypassed| {
         let (severity, text) = match is_acknowledged(configuration, bypassed) {
             true => (Severity::Warning, format!("bypassed, as `kernel_hooks` says: {}", bypassed.text())),
             false => (Severity::Problem, refusal(bypassed)),
         };
-        Seen { of: format!("port.{}", bypassed.port), severity, topic: TOPIC.to_owned(), text }
+        PreflightFinding { of: format!("port.{}", bypassed.port), severity, topic: TOPIC.to_owned(), text }
     });
-    let unread = inspection.unread.iter().map(|text| Seen {
+    let unread = inspection.unread.iter().map(|text| PreflightFinding {
         of: "gateway".to_owned(),
         severity: Severity::Warning,
         topic: TOPIC.to_owned(),

@@ -15,7 +15,7 @@ use std::net::{IpAddr, UdpSocket};
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Seen {
+pub struct PreflightFinding {
     /// The table of the configuration, as `port.lan`.
     pub of: String,
     /// How much it matters.
@@ -39,7 +39,7 @@ pub enum Severity {
 }
 
 /// Looks at the devices, addresses and CPUs that `configuration` needs.
-pub fn inspect(configuration: &Configuration) -> Vec<Seen> {
+pub fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
     let mut seen = cpus(configuration);
     for port in &configuration.ports {
         seen.extend(inspect_port(port, configuration));
@@ -61,17 +61,18 @@ pub fn inspect(configuration: &Configuration) -> Vec<Seen> {
 /// What stands against it, with the port and what to do.
 pub(super) fn probe(port: &Port, configuration: &Configuration) -> Result<Vec<String>> {
     let seen = inspect_port(port, configuration).into_iter().filter(|seen| seen.severity > Severity::Fine);
-    let told = |seen: &Seen| format!("{}: {}: {}", seen.of, seen.topic, seen.text);
+    let told = |seen: &PreflightFinding| format!("{}: {}: {}", seen.of, seen.topic, seen.text);
     // An interface that is down is opened all the same, and carries when it is up.
-    let stands_against = |seen: &Seen| seen.severity == Severity::Problem && seen.topic != af_xdp::STATE;
+    let stands_against =
+        |seen: &PreflightFinding| seen.severity == Severity::Problem && seen.topic != af_xdp::STATE;
     let (against, rest) = seen.partition::<Vec<_>, _>(stands_against);
     ensure!(against.is_empty(), "{}", against.iter().map(told).collect::<Vec<_>>().join("\n"));
     Ok(rest.iter().map(told).collect())
 }
 
-fn inspect_port(port: &Port, configuration: &Configuration) -> Vec<Seen> {
+fn inspect_port(port: &Port, configuration: &Configuration) -> Vec<PreflightFinding> {
     let of = format!("port.{}", port.name);
-    let seen = |severity, topic: &str, text: String| Seen {
+    let seen = |severity, topic: &str, text: String| PreflightFinding {
         of: of.clone(),
         severity,
         topic: topic.to_owned(),
@@ -121,9 +122,9 @@ fn tap() -> Option<String> {
         .map(|error| format!("cannot open {DEVICE}: {error}; load the kernel module tun, or run as root"))
 }
 
-fn inspect_tunnel(tunnel: &Tunnel) -> Vec<Seen> {
+fn inspect_tunnel(tunnel: &Tunnel) -> Vec<PreflightFinding> {
     let of = format!("tunnel.{}", tunnel.name);
-    let warning = |topic: &str, text| Seen {
+    let warning = |topic: &str, text| PreflightFinding {
         of: of.clone(),
         severity: Severity::Warning,
         topic: topic.to_owned(),
@@ -154,7 +155,7 @@ fn inspect_tunnel(tunnel: &Tunnel) -> Vec<Seen> {
 }
 
 /// A share of a core that cannot be held.
-fn share(configuration: &Configuration) -> Option<Seen> {
+fn share(configuration: &Configuration) -> Option<PreflightFinding> {
     let granted = caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_SYS_NICE);
     if configuration.gateway.cpu_share == 100 || granted.unwrap_or(true) {
         return None;
@@ -162,13 +163,17 @@ fn share(configuration: &Configuration) -> Option<Seen> {
     let text = "missing CAP_SYS_NICE: weights of workers and of NAPI threads cannot be set, so other processes may leave \
                 less than `cpu_share`, and the NAPI threads take more: run as root, or grant it";
     let (of, topic, text) = ("gateway".to_owned(), "rights".to_owned(), text.to_owned());
-    Some(Seen { of, severity: Severity::Warning, topic, text })
+    Some(PreflightFinding { of, severity: Severity::Warning, topic, text })
 }
 
 /// How threads of a gateway will be confined here.
-fn confinement(configuration: &Configuration) -> Vec<Seen> {
-    let seen =
-        |severity, text| Seen { of: "gateway".to_owned(), severity, topic: "sandbox".to_owned(), text };
+fn confinement(configuration: &Configuration) -> Vec<PreflightFinding> {
+    let seen = |severity, text| PreflightFinding {
+        of: "gateway".to_owned(),
+        severity,
+        topic: "sandbox".to_owned(),
+        text,
+    };
     if configuration.gateway.sandbox == Sandbox::Off {
         return Vec::new();
     }
@@ -179,7 +184,7 @@ fn confinement(configuration: &Configuration) -> Vec<Seen> {
 }
 
 /// CPUs that are not there.
-fn cpus(configuration: &Configuration) -> Vec<Seen> {
+fn cpus(configuration: &Configuration) -> Vec<PreflightFinding> {
     let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
     let is_there =
         |cpu: u16| usize::from(cpu) < rustix::thread::CpuSet::MAX_CPU && allowed.is_set(cpu.into());
@@ -194,5 +199,5 @@ fn cpus(configuration: &Configuration) -> Vec<Seen> {
         allowed.count()
     );
     let (of, topic) = ("gateway".to_owned(), "cpus".to_owned());
-    vec![Seen { of, severity: Severity::Warning, topic, text }]
+    vec![PreflightFinding { of, severity: Severity::Warning, topic, text }]
 }

@@ -1,7 +1,7 @@
 //! What a router lacks, or what gets in its way.
 
 use super::machine::{Interface, Machine, interfaces};
-use super::{Seen, Severity};
+use super::{PreflightFinding, Severity};
 use crate::config::model::{Configuration, Device, OnExit, Port, Role};
 use crate::config::router::RoutesFrom;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ const LEAST_MTU_V6: u32 = 1280;
 const USUAL_MTU: u32 = 1500;
 
 /// Looks at what a router needs, if there is one.
-pub(super) fn inspect(configuration: &Configuration) -> Vec<Seen> {
+pub(super) fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
     if configuration.has_router_ports() {
         judge(configuration, &Machine::look(configuration))
     } else {
@@ -20,7 +20,7 @@ pub(super) fn inspect(configuration: &Configuration) -> Vec<Seen> {
     }
 }
 
-fn judge(configuration: &Configuration, machine: &Machine) -> Vec<Seen> {
+fn judge(configuration: &Configuration, machine: &Machine) -> Vec<PreflightFinding> {
     let mut findings = Findings(Vec::new());
     for port in configuration.ports.iter().filter(|port| port.role == Role::Router) {
         narrow(port, machine, &mut findings);
@@ -35,11 +35,11 @@ fn judge(configuration: &Configuration, machine: &Machine) -> Vec<Seen> {
     findings.0
 }
 
-struct Findings(Vec<Seen>);
+struct Findings(Vec<PreflightFinding>);
 
 impl Findings {
     fn note(&mut self, of: &str, severity: Severity, topic: &str, text: String) {
-        self.0.push(Seen { of: of.to_owned(), severity, topic: topic.to_owned(), text });
+        self.0.push(PreflightFinding { of: of.to_owned(), severity, topic: topic.to_owned(), text });
     }
 
     fn warn(&mut self, of: &str, topic: &str, text: String) {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// What is known of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::runtime) struct Seen {
+pub(in crate::runtime) struct AttachedPort {
     /// What was found when it was opened.
     pub(in crate::runtime) facts: Facts,
     /// Whether it is open and its link is up.
@@ -25,7 +25,7 @@ pub(in crate::runtime) struct Seen {
 }
 
 /// All ports that have been open.
-pub(in crate::runtime) type Ports = HashMap<PortId, Seen>;
+pub(in crate::runtime) type Ports = HashMap<PortId, AttachedPort>;
 
 /// An interface of the router.
 #[derive(Clone, Debug)]
@@ -111,7 +111,12 @@ pub(super) fn attached(
 }
 
 /// An interface that the kernel has, and the VLANs on it.
-fn kernels(port: &Port, seen: &Seen, (mirror, settings): (&Mirror, &Settings), all: &mut Vec<Attached>) {
+fn kernels(
+    port: &Port,
+    seen: &AttachedPort,
+    (mirror, settings): (&Mirror, &Settings),
+    all: &mut Vec<Attached>,
+) {
     let Some(link) = mirror.link_named(&seen.facts.interface) else { return };
     let below = seen.up && link.carries();
     let make = |link: &Link, id: InterfaceId, name: String| {
@@ -146,7 +151,7 @@ fn kernels(port: &Port, seen: &Seen, (mirror, settings): (&Mirror, &Settings), a
 }
 
 /// A port that only Polder has.
-fn own(port: &Port, seen: &Seen, mirror: Option<&Mirror>) -> Attached {
+fn own(port: &Port, seen: &AttachedPort, mirror: Option<&Mirror>) -> Attached {
     let (mac, link) = match &port.device {
         // The address that the port was given is that of the machine, which is the station at the other end.
         Device::Tap(_) => {
@@ -166,7 +171,7 @@ fn own(port: &Port, seen: &Seen, mirror: Option<&Mirror>) -> Attached {
 }
 
 /// A tunnel of packets: a link with one neighbour, who is never asked for.
-fn over(tunnel: &Tunnel, seen: &Seen) -> Attached {
+fn over(tunnel: &Tunnel, seen: &AttachedPort) -> Attached {
     let Stations { near, far } = stations(tunnel);
     let neighbour = NextHop::default();
     neighbour.set_address(Some(far));
@@ -175,7 +180,12 @@ fn over(tunnel: &Tunnel, seen: &Seen) -> Attached {
 }
 
 /// An interface that only Polder has.
-fn alone((id, name): (PortId, &str), mac: MacAddress, own: &[InterfaceAddress], seen: &Seen) -> Attached {
+fn alone(
+    (id, name): (PortId, &str),
+    mac: MacAddress,
+    own: &[InterfaceAddress],
+    seen: &AttachedPort,
+) -> Attached {
     let own = own.iter().map(|own| OwnAddress { address: own.address, bits: own.bits });
     let mut addresses = own.collect::<Vec<_>>();
     if addresses.iter().any(|own| own.address.is_ipv6()) {

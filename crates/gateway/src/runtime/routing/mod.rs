@@ -19,7 +19,7 @@ pub(super) mod rows;
 mod settings;
 mod wanted;
 
-pub(super) use attached::{Ports, Seen};
+pub(super) use attached::{AttachedPort, Ports};
 
 use crate::config::model::{Configuration, Device, Role};
 use crate::config::router::RoutesFrom;

@@ -6,7 +6,7 @@ use polder_buffers::PortId;
 use polder_datapath::counters::Stage;
 use polder_datapath::forward::{FdbEntry, FdbKey, FdbTime};
 use polder_datapath::route::Notice;
-use polder_datapath::trace::{Fate, Look, Seen, Walk};
+use polder_datapath::trace::{Fate, Look, TracedPacket, Walk};
 use polder_datapath::wire::{Ethernet, MacAddress};
 use serde_json::json;
 
@@ -18,7 +18,7 @@ fn ends(bytes: &[u8]) -> Option<(MacAddress, MacAddress)> {
 
 impl Teller<'_> {
     /// Tells where the bridge sends a frame. `before` is the frame, the look has its copies.
-    pub(super) fn bridged(&mut self, walked: &Walk, look: &Look, before: &[Seen]) {
+    pub(super) fn bridged(&mut self, walked: &Walk, look: &Look, before: &[TracedPacket]) {
         let Some(came) = before
             .iter()
             .find(|packet| packet.egress == polder_buffers::NO_PORT || packet.egress == packet.ingress)

@@ -5,8 +5,8 @@ use crate::config::model::{Device, Order, Port, Role};
 use crate::runtime::gateway::PortState;
 use crate::runtime::sharing::order;
 use polder_datapath::steer::bucket_of;
-use polder_datapath::trace::{Fate, Seen};
-use polder_devices::af_xdp::Verdict;
+use polder_datapath::trace::{Fate, TracedPacket};
+use polder_devices::af_xdp::XdpVerdict;
 use serde_json::json;
 
 impl Teller<'_> {
@@ -26,11 +26,11 @@ impl Teller<'_> {
         let verdict = state.and_then(PortState::interface).map(|interface| interface.verdict(frame));
         let (who, goes_on) = match verdict {
             None => (String::new(), true),
-            Some(Ok(Verdict::Taken)) => ("; its XDP program takes the packet".to_owned(), true),
-            Some(Ok(Verdict::Kernel)) => {
+            Some(Ok(XdpVerdict::Taken)) => ("; its XDP program takes the packet".to_owned(), true),
+            Some(Ok(XdpVerdict::Kernel)) => {
                 ("; its XDP program leaves the packet to the kernel: it is none that a tunnel or the router endpoints".to_owned(), false)
             }
-            Some(Ok(Verdict::Dropped)) => ("; its XDP program drops the packet".to_owned(), false),
+            Some(Ok(XdpVerdict::Dropped)) => ("; its XDP program drops the packet".to_owned(), false),
             Some(Err(errno)) => {
                 (format!("; what its XDP program does cannot be asked ({errno}), and is taken for granted"), true)
             }
@@ -59,8 +59,13 @@ impl Teller<'_> {
         };
         let order = order(port.order);
         let is_underlay = port.role == Role::Underlay;
-        let seen =
-            Seen { ingress: port.id, egress: port.id, vlan: 0, fate: Fate::GoesOn, bytes: frame.to_vec() };
+        let seen = TracedPacket {
+            ingress: port.id,
+            egress: port.id,
+            vlan: 0,
+            fate: Fate::GoesOn,
+            bytes: frame.to_vec(),
+        };
         let Some(flow) = self.with_packet(&seen, |packet| hasher.flow(packet, is_underlay)) else { return };
         let bucket = bucket_of(flow, order);
         let board = self.gateway.workers.first().and_then(|worker| worker.board.as_ref());

@@ -6,7 +6,7 @@ use polder_buffers::NO_PORT;
 use polder_datapath::counters::Stage;
 use polder_datapath::drops::DropReason;
 use polder_datapath::route::{Found, Hop, InterfaceId, Lookup};
-use polder_datapath::trace::{Fate, Look, Seen, Walk};
+use polder_datapath::trace::{Fate, Look, TracedPacket, Walk};
 use polder_datapath::wire::{Ipv4, Ipv6, Link};
 use serde_json::json;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ impl Teller<'_> {
     }
 
     /// Tells what the router does with what came by an interface of its own.
-    pub(super) fn routed(&mut self, walked: &Walk, look: &Look, before: &[Seen]) {
+    pub(super) fn routed(&mut self, walked: &Walk, look: &Look, before: &[TracedPacket]) {
         let routers = &walked.tables.routers;
         let Some(came) = before.first().filter(|packet| routers.has(packet.ingress)) else { return };
         let found = self.with_packet(came, |packet| Lookup::of(packet, routers)).flatten();
@@ -67,7 +67,7 @@ impl Teller<'_> {
     }
 
     /// The route that was found, and where it leads.
-    fn looked_up(&mut self, lookup: &Lookup, came: &Seen) {
+    fn looked_up(&mut self, lookup: &Lookup, came: &TracedPacket) {
         let Lookup { interface, destination, found } = lookup;
         let name = self.interface(interface.id);
         let row = self.gateway.lasting.routing.covering(*destination);
@@ -114,7 +114,7 @@ impl Teller<'_> {
     }
 
     /// How a packet leaves the router.
-    fn sent_on(&mut self, lookup: &Lookup, came: &Seen, first: &Seen, pieces: usize) {
+    fn sent_on(&mut self, lookup: &Lookup, came: &TracedPacket, first: &TracedPacket, pieces: usize) {
         let hop = lookup.found.hop();
         let Some((hop, link)) = hop.zip(Link::parse(&first.bytes).ok()) else {
             let text = format!("to {}", self.name(first.egress));

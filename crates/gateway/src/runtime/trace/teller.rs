@@ -6,7 +6,7 @@ use crate::trace::{SentRow, Step};
 use polder_buffers::{Packet, Pool, PortId};
 use polder_datapath::counters::Stage;
 use polder_datapath::drops::DropReason;
-use polder_datapath::trace::{Fate, Look, Seen, Walk};
+use polder_datapath::trace::{Fate, Look, TracedPacket, Walk};
 use polder_datapath::wire::{EtherType, Link};
 use serde_json::{Map, Value, json};
 
@@ -52,7 +52,8 @@ impl<'a> Teller<'a> {
 
     /// Tells a whole walk of a frame that came by a port.
     pub(super) fn tell(&mut self, walked: &Walk, port: PortId, frame: &[u8]) {
-        let first = Seen { ingress: port, egress: port, vlan: 0, fate: Fate::GoesOn, bytes: frame.to_vec() };
+        let first =
+            TracedPacket { ingress: port, egress: port, vlan: 0, fate: Fate::GoesOn, bytes: frame.to_vec() };
         let mut before = vec![first];
         for look in &walked.looks {
             if look.is_answer && !self.is_answer {
@@ -65,7 +66,7 @@ impl<'a> Teller<'a> {
         }
     }
 
-    fn look(&mut self, walked: &Walk, look: &Look, before: &[Seen]) {
+    fn look(&mut self, walked: &Walk, look: &Look, before: &[TracedPacket]) {
         match look.stage {
             Stage::Parse => self.parsed(look),
             Stage::Decapsulate => self.decapsulated(walked, look, before),
@@ -117,7 +118,7 @@ impl<'a> Teller<'a> {
         self.step("parse", text, facts([("ether_type", json!(link.ether_type().0))]));
     }
 
-    fn filtered(&mut self, look: &Look, before: &[Seen]) {
+    fn filtered(&mut self, look: &Look, before: &[TracedPacket]) {
         let is_out = before
             .iter()
             .any(|packet| packet.egress != polder_buffers::NO_PORT && packet.egress != packet.ingress);
@@ -140,8 +141,9 @@ impl<'a> Teller<'a> {
     fn sequenced(&mut self, walked: &Walk, look: &Look) {
         self.ends(look);
         let tunnels = &walked.tables.tunnels;
-        let is_numbered =
-            |packet: &&Seen| tunnels.get(packet.ingress).is_some_and(|tunnel| tunnel.options().sequence);
+        let is_numbered = |packet: &&TracedPacket| {
+            tunnels.get(packet.ingress).is_some_and(|tunnel| tunnel.options().sequence)
+        };
         for packet in look.packets.iter().filter(is_numbered) {
             if let Some((.., Some(number))) = tunnel_header(&packet.bytes) {
                 let text = format!("the next sequence number of {} is {number}", self.name(packet.ingress));
@@ -189,7 +191,11 @@ impl<'a> Teller<'a> {
     }
 
     /// A packet as a stage would meet it.
-    pub(super) fn with_packet<T>(&mut self, seen: &Seen, look: impl FnOnce(&Packet) -> T) -> Option<T> {
+    pub(super) fn with_packet<T>(
+        &mut self,
+        seen: &TracedPacket,
+        look: impl FnOnce(&Packet) -> T,
+    ) -> Option<T> {
         let mut packet = Packet::copy_from(&seen.bytes, self.pool)?;
         packet.ingress = seen.ingress;
         if let Ok(link) = Link::parse(packet.bytes()) {

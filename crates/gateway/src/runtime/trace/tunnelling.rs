@@ -4,7 +4,7 @@ use super::teller::{Teller, facts, tunnel_header};
 use crate::trace::draw::brief;
 use polder_datapath::counters::Stage;
 use polder_datapath::drops::DropReason;
-use polder_datapath::trace::{Fate, Look, Seen, Walk};
+use polder_datapath::trace::{Fate, Look, TracedPacket, Walk};
 use polder_datapath::tunnel::{Ends, Tunnel};
 use polder_datapath::wire::{EtherType, Ipv4, Ipv6, Link};
 use serde_json::json;
@@ -31,7 +31,7 @@ fn key_words(key: Option<u32>) -> String {
 
 impl Teller<'_> {
     /// Tells out of which tunnel a packet comes.
-    pub(super) fn decapsulated(&mut self, walked: &Walk, look: &Look, before: &[Seen]) {
+    pub(super) fn decapsulated(&mut self, walked: &Walk, look: &Look, before: &[TracedPacket]) {
         let Some(outer) = before.first() else { return };
         let Some(inner) = look.packets.first() else {
             return self.step(
@@ -66,7 +66,7 @@ impl Teller<'_> {
     }
 
     /// Tunnels that the packet would be of with another key, or none.
-    fn nearest_tunnels(&self, walked: &Walk, outer: &Seen) -> String {
+    fn nearest_tunnels(&self, walked: &Walk, outer: &TracedPacket) -> String {
         let Some(ends) = outer_ends(&outer.bytes) else { return String::new() };
         let key = tunnel_header(&outer.bytes).and_then(|(_, key, _)| key);
         let near = walked.tables.tunnels.iter().filter(|tunnel| tunnel.options().ends == ends);
@@ -84,7 +84,7 @@ impl Teller<'_> {
     }
 
     /// Tells into which tunnel each packet goes.
-    pub(super) fn encapsulated(&mut self, walked: &Walk, look: &Look, before: &[Seen]) {
+    pub(super) fn encapsulated(&mut self, walked: &Walk, look: &Look, before: &[TracedPacket]) {
         let into =
             before.iter().filter_map(|packet| Some((packet, walked.tables.tunnels.get(packet.egress)?)));
         for (packet, tunnel) in into {
@@ -99,7 +99,7 @@ impl Teller<'_> {
         }
     }
 
-    fn enters_tunnel(&mut self, packet: &Seen, tunnel: &Tunnel, outer: &Seen, pieces: usize) {
+    fn enters_tunnel(&mut self, packet: &TracedPacket, tunnel: &Tunnel, outer: &TracedPacket, pieces: usize) {
         let name = self.name(tunnel.options().port);
         let under = self.name(tunnel.underlay().port);
         let (link, key) = (Link::parse(&outer.bytes), tunnel.options().key);

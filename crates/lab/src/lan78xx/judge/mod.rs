@@ -40,7 +40,7 @@ const PROBE: Duration = Duration::from_secs(10);
 
 /// What came of the examination.
 #[derive(Clone, Debug, Default)]
-pub struct Verdict {
+pub struct Judgement {
     /// Checks that honest models passed.
     pub passed: Vec<String>,
     /// Checks that they did not, and why.
@@ -75,7 +75,7 @@ pub fn available() -> anyhow::Result<Kernel> {
 ///
 /// # Errors
 /// When the examination itself cannot be held; what a model does wrong is in the verdict.
-pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
+pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Judgement> {
     let kernel = available()?;
     let mut topology = Topology::new()?;
     let namespace = topology.namespace("judge")?;
@@ -94,7 +94,8 @@ pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     };
     let guest = Guest::boot(&kernel, &options)?;
     let prefix = topology.interface("w");
-    let mut judge = Judge { guest, namespace, verdict: Verdict::default(), number: 0, prefix, since: start };
+    let mut judge =
+        Judge { guest, namespace, verdict: Judgement::default(), number: 0, prefix, since: start };
     judge.verdict.kernel = kernel.version().to_owned();
     judge.took("start of the guest");
     for (name, options, depth) in honest() {
@@ -166,7 +167,7 @@ type Check = fn(&mut Judge, &mut Case) -> anyhow::Result<()>;
 struct Judge {
     guest: Guest,
     namespace: Namespace,
-    verdict: Verdict,
+    verdict: Judgement,
     /// Adapters so far: addresses and names differ.
     number: u8,
     prefix: String,

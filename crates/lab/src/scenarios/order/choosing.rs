@@ -31,14 +31,14 @@ const SETTLED: Duration = Duration::from_millis(100);
 
 /// What one load made of one order.
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct LoadResult {
     /// Per cent of what came, at the device's ring, without a ticket or ring, after its turn.
     lost: Samples,
     /// CPU time of all workers, for each packet that left.
     cpu_nanos: Samples,
 }
 
-impl Seen {
+impl LoadResult {
     fn lost(&self) -> f64 {
         self.lost.median().unwrap_or(f64::NAN)
     }
@@ -51,9 +51,9 @@ impl Seen {
 /// What all loads made of the orders, as medians.
 struct Table {
     capacity: f64,
-    hash: Vec<Seen>,
-    spread: Vec<Seen>,
-    auto: Vec<Seen>,
+    hash: Vec<LoadResult>,
+    spread: Vec<LoadResult>,
+    auto: Vec<LoadResult>,
 }
 
 /// All rows.
@@ -137,16 +137,16 @@ fn beside_others(run: &Run, table: &Table, alone: &Plan, time: Duration) -> anyh
     Ok(parts.join("; "))
 }
 
-fn gather(looks: &[(f64, f64)]) -> Seen {
+fn gather(looks: &[(f64, f64)]) -> LoadResult {
     let lost = looks.iter().map(|(lost, _)| *lost).collect();
     let cpu_nanos = looks.iter().map(|(_, cpu_nanos)| *cpu_nanos).collect();
-    Seen { lost, cpu_nanos }
+    LoadResult { lost, cpu_nanos }
 }
 
 impl Table {
     /// The most that is lost more than by spreading, in points, and the largest ratio of CPU time to that of hashing
     /// where hashing loses nothing.
-    fn worst(&self, auto: &[Seen]) -> Option<(f64, Option<f64>)> {
+    fn worst(&self, auto: &[LoadResult]) -> Option<(f64, Option<f64>)> {
         let lost = self.spread.iter().zip(auto).map(|(spread, auto)| auto.lost() - spread.lost());
         let copes = self.hash.iter().zip(auto).filter(|(hash, _)| hash.lost() < LOSES);
         let cpu = copes.map(|(hash, auto)| auto.cpu_nanos() / hash.cpu_nanos());
@@ -154,7 +154,7 @@ impl Table {
     }
 
     fn remark(&self) -> String {
-        let part = |seen: &Seen| format!("{:.1} % {:.0}", seen.lost(), seen.cpu_nanos());
+        let part = |seen: &LoadResult| format!("{:.1} % {:.0}", seen.lost(), seen.cpu_nanos());
         let lines = LOADS.iter().zip(&self.hash).zip(&self.spread).zip(&self.auto);
         let lines = lines.map(|(((load, hash), spread), auto)| {
             format!("at {load} % {}, {}, {}", part(hash), part(spread), part(auto))
@@ -164,7 +164,7 @@ impl Table {
     }
 
     fn curve(&self) -> Curve {
-        let line = |seen: &[Seen]| {
+        let line = |seen: &[LoadResult]| {
             LOADS.iter().zip(seen).map(|(load, seen)| (f64::from(*load), seen.cpu_nanos())).collect()
         };
         let lines = [("hash", &self.hash), ("spread", &self.spread), ("auto", &self.auto)];

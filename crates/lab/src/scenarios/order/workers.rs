@@ -52,7 +52,7 @@ struct Line {
 
 /// What packets of one run have seen.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct RunResult {
     sent: u64,
     lost: Lost,
     reordered: u64,
@@ -116,8 +116,8 @@ fn changes(run: &mut Run) -> anyhow::Result<()> {
 }
 
 impl Sum {
-    fn add(&mut self, seen: Seen) {
-        let Seen { sent, lost, reordered, longest } = seen;
+    fn add(&mut self, seen: RunResult) {
+        let RunResult { sent, lost, reordered, longest } = seen;
         self.sent += sent;
         self.by_gateway += lost.hops.at_input + lost.in_device.unsigned_abs();
         self.on_wires += lost.hops.to_device + lost.hops.to_sink;
@@ -186,7 +186,7 @@ impl Line {
         &mut self,
         core: usize,
         act: impl FnOnce(&Polder) -> anyhow::Result<()> + Send,
-    ) -> anyhow::Result<Seen> {
+    ) -> anyhow::Result<RunResult> {
         let Self { polder, injector, sink, path, .. } = self;
         let before = path.read()?;
         std::thread::scope(|scope| {
@@ -206,7 +206,7 @@ impl Line {
             let outcome = meter.finish(sent?.numbers);
             let arrivals = outcome.arrivals;
 
-            Ok(Seen {
+            Ok(RunResult {
                 sent: arrivals.sent,
                 lost: path.read()?.since(before, arrivals.sent, arrivals.received),
                 reordered: arrivals.reordered,

@@ -43,7 +43,7 @@ pub(super) fn measure(run: &mut Run, unaccounted: &mut u64) -> anyhow::Result<()
     Ok(())
 }
 
-struct Seen {
+struct ShareResult {
     /// The datapath's part of the core, in percent.
     share: f64,
     late: [f64; 3],
@@ -61,7 +61,7 @@ fn alone(run: &mut Run) -> anyhow::Result<[f64; 3]> {
     woken.lateness()
 }
 
-fn beside(run: &mut Run, name: &str, over: Over, unaccounted: &mut u64) -> anyhow::Result<Seen> {
+fn beside(run: &mut Run, name: &str, over: Over, unaccounted: &mut u64) -> anyhow::Result<ShareResult> {
     run.says(&format!("neighbours beside an overloaded datapath: {name}"));
     let time = Duration::from_millis(run.quick_or(1000, 4000));
     let rate = FAR * 1e6 / (f64::from(COST_US) + RECEIVING_US);
@@ -78,5 +78,5 @@ fn beside(run: &mut Run, name: &str, over: Over, unaccounted: &mut u64) -> anyho
     let share = trial.device.as_secs_f64() / trial.sent.time.as_secs_f64() * 100.0;
     run.says(&format!("{share:.1} % of the core; {:.1} % for the one that computes", left / passed * 100.0));
     *unaccounted += books(&mut testbed)?;
-    Ok(Seen { share, late, rate: trial.rate() })
+    Ok(ShareResult { share, late, rate: trial.rate() })
 }

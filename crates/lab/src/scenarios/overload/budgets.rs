@@ -64,7 +64,7 @@ pub(super) fn measure(run: &mut Run, unaccounted: &mut u64) -> anyhow::Result<()
 
 /// What each budget showed, all in turn, round after round: what a service's work takes differs from one to the next by
 /// more than budgets do.
-fn in_turn(run: &Run, kind: &Kind, unaccounted: &mut u64) -> anyhow::Result<[Seen; BUDGETS.len()]> {
+fn in_turn(run: &Run, kind: &Kind, unaccounted: &mut u64) -> anyhow::Result<[BudgetResult; BUDGETS.len()]> {
     let mut all = BUDGETS.map(|budget| (budget, Samples::new(), Samples::new()));
     for round in 1..=run.quick_or(1, ROUNDS) {
         for (budget, rates, lates) in &mut all {
@@ -76,11 +76,11 @@ fn in_turn(run: &Run, kind: &Kind, unaccounted: &mut u64) -> anyhow::Result<[See
         }
     }
     let middle = |samples: &Samples| samples.median().unwrap_or(f64::NAN);
-    Ok(all.map(|(budget, rates, lates)| Seen { budget, rate: middle(&rates), late: middle(&lates) }))
+    Ok(all.map(|(budget, rates, lates)| BudgetResult { budget, rate: middle(&rates), late: middle(&lates) }))
 }
 
 /// What one budget showed, medians of all rounds.
-struct Seen {
+struct BudgetResult {
     budget: Option<u16>,
     /// Requests a second.
     rate: f64,
@@ -89,18 +89,18 @@ struct Seen {
 }
 
 /// The one of most requests among those beside which another process is woken in time.
-fn best(fixed: &[Seen], bound: f64) -> Option<&Seen> {
+fn best(fixed: &[BudgetResult], bound: f64) -> Option<&BudgetResult> {
     fixed.iter().filter(|seen| seen.late <= bound).max_by(|one, other| one.rate.total_cmp(&other.rate))
 }
 
 /// The budget that tunes itself, the one it is compared with, and all that are fixed.
-fn remark(own: &Seen, best: &Seen, fixed: &[Seen]) -> String {
+fn remark(own: &BudgetResult, best: &BudgetResult, fixed: &[BudgetResult]) -> String {
     let all = fixed.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let beyond = if own.late > BOUND_US { ", beyond the bound" } else { "" };
     format!("{own}{beyond}; compared with {best}; of {all}")
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for BudgetResult {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { budget, rate, late } = self;
         match budget {
@@ -136,12 +136,12 @@ mod tests {
 
     #[test]
     fn a_budget_that_makes_others_late_is_not_compared_with() {
-        let seen = |packets, rate, late| Seen { budget: Some(packets), rate, late };
+        let seen = |packets, rate, late| BudgetResult { budget: Some(packets), rate, late };
         let fixed = [seen(8, 10.0, 100.0), seen(64, 20.0, 1999.0), seen(512, 30.0, 2001.0)];
         assert_eq!(best(&fixed, BOUND_US).unwrap().budget, Some(64));
         assert_eq!(best(&fixed, f64::INFINITY).unwrap().budget, Some(512));
         assert!(best(&fixed[2..], BOUND_US).is_none());
-        let own = Seen { budget: None, rate: 19.0, late: 2500.0 };
+        let own = BudgetResult { budget: None, rate: 19.0, late: 2500.0 };
         let text = remark(&own, &fixed[1], &fixed);
         assert!(text.contains("2500 µs late, beyond the bound; compared with 64 20"), "{text}");
         assert!(text.ends_with("512 30 requests/s and 2001 µs late"), "{text}");

@@ -55,30 +55,30 @@ pub(super) struct Call<'a> {
 
 /// What a request is.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Verdict<'a> {
+pub(super) enum CallVerdict<'a> {
     Serve(Call<'a>),
     Refuse(u32, Refusal),
     Silent(Silence),
 }
 
 /// Looks at a request, in the order in which RFC 5531 lists what can be wrong.
-pub(super) fn examine(request: &[u8]) -> Verdict<'_> {
+pub(super) fn examine(request: &[u8]) -> CallVerdict<'_> {
     let mut rest = Arguments::new(request);
-    let (Ok(xid), Ok(kind)) = (rest.word(), rest.word()) else { return Verdict::Silent(Silence::Short) };
+    let (Ok(xid), Ok(kind)) = (rest.word(), rest.word()) else { return CallVerdict::Silent(Silence::Short) };
     if kind != CALL {
-        return Verdict::Silent(Silence::NotACall);
+        return CallVerdict::Silent(Silence::NotACall);
     }
-    let Ok(version) = rest.word() else { return Verdict::Silent(Silence::Short) };
+    let Ok(version) = rest.word() else { return CallVerdict::Silent(Silence::Short) };
     if version != rpc::RPC_VERSION_2 {
-        return Verdict::Refuse(xid, Refusal::RpcVersion);
+        return CallVerdict::Refuse(xid, Refusal::RpcVersion);
     }
     let (Ok(program), Ok(version), Ok(procedure)) = (rest.word(), rest.word(), rest.word()) else {
-        return Verdict::Silent(Silence::Short);
+        return CallVerdict::Silent(Silence::Short);
     };
     let served = authenticate(&mut rest).and_then(|()| available(program, version));
     match served {
-        Ok(()) => Verdict::Serve(Call { xid, program, procedure, arguments: rest.rest() }),
-        Err(refusal) => Verdict::Refuse(xid, refusal),
+        Ok(()) => CallVerdict::Serve(Call { xid, program, procedure, arguments: rest.rest() }),
+        Err(refusal) => CallVerdict::Refuse(xid, refusal),
     }
 }
 

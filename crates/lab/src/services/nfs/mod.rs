@@ -20,7 +20,7 @@ pub use directory::{Directory, SharedDirectory};
 pub use store::{Found, Handle, Read, Store};
 
 use arguments::Arguments;
-use call::{Call, Verdict};
+use call::{Call, CallVerdict};
 use nfs3_types::{mount, nfs3};
 use reply::Reply;
 use std::sync::Arc;
@@ -71,15 +71,15 @@ impl<S: Store> Nfs<S> {
     pub fn respond(&mut self, request: &[u8], answer: &mut Vec<u8>) -> bool {
         let begin = answer.len();
         let refused = match call::examine(request) {
-            Verdict::Silent(silence) => {
+            CallVerdict::Silent(silence) => {
                 self.count(|counters| match silence {
                     Silence::Short => &counters.short,
                     Silence::NotACall => &counters.not_calls,
                 });
                 return false;
             }
-            Verdict::Refuse(xid, refusal) => Some((xid, refusal)),
-            Verdict::Serve(call) => {
+            CallVerdict::Refuse(xid, refusal) => Some((xid, refusal)),
+            CallVerdict::Serve(call) => {
                 let served = self.serve(&call, &mut Reply::accept(call.xid, answer));
                 served.err().map(|refusal| (call.xid, refusal))
             }
