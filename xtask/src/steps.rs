@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::checks::{direction, lengths, links, rooms, words};
+use crate::checks::{circles, direction, lengths, links, rooms, words};
 use crate::fuzz;
 use crate::process;
 use crate::run::Run;
@@ -31,6 +31,7 @@ pub(crate) const CI: &[Step] = &[
     Step { name: "words", about: "no unfinished work, no path of one machine", run: words },
     Step { name: "links", about: "links between documents lead somewhere", run: links },
     Step { name: "direction", about: "gateway → devices → datapath → buffers", run: direction },
+    Step { name: "circles", about: "no circle among the top-level modules of a crate", run: circles },
     Step { name: "rooms", about: "unsafe code stands in its rooms, the datapath forbids it", run: rooms },
     Step { name: "lengths", about: "files above 400 lines (a report)", run: lengths },
     Step { name: "deny", about: "licences, bans and sources of dependencies", run: deny },
@@ -86,6 +87,10 @@ fn direction(run: &mut Run) -> Result<()> {
     let metadata =
         serde_json::from_str(&answer).context("cargo metadata answered something else than JSON")?;
     nothing_found(&direction::check(&metadata))
+}
+
+fn circles(run: &mut Run) -> Result<()> {
+    nothing_found(&circles::check(&sources::all(run.root())?))
 }
 
 fn rooms(run: &mut Run) -> Result<()> {

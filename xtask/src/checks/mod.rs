@@ -1,5 +1,6 @@
 //! Checks that only look: each takes texts and answers with what it found.
 
+pub(crate) mod circles;
 pub(crate) mod direction;
 pub(crate) mod lengths;
 pub(crate) mod links;
