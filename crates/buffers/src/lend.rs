@@ -6,10 +6,10 @@
 //! believed. Whoever does not trust it to let go of what it gave back takes a copy.
 
 use crate::frame::Frame;
-use crate::manager::Gauge;
+use crate::frame::table;
+use crate::gauge::Gauge;
 use crate::pool::Pool;
 use crate::region::{CLASSES, Class, Region};
-use crate::table;
 
 /// Frames of one region that one other process has.
 #[derive(Debug)]

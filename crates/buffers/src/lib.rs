@@ -27,7 +27,7 @@
 //! made, chained and released alike, whatever they lie in.
 //!
 //! # What an auditor reads
-//! `unsafe` stands in six files: `mapping` (memory from the system), `table` (addresses of frames),
+//! `unsafe` stands in six files: `mapping` (memory from the system), `frame/table` (addresses of frames),
 //! `batch` (packets are written where they stay, and moved from there), `ring` (cells of the hand-off ring), `work_queue` (boxes in
 //! a queue that any thread empties) and `prefetch` (hints). Everything else is safe code over them.
 //!
@@ -37,13 +37,14 @@
 //! move of the slot. Dropping a frame is legal anywhere and sends the slot home over a list that any
 //! thread may push to; it is counted in [`Region::strays`], because the steady path releases in bulk.
 
-mod aliases;
 mod batch;
 mod bits;
+mod blocks;
 mod depot;
 mod eventcount;
 mod fragment;
 mod frame;
+mod gauge;
 mod lend;
 mod manager;
 mod mapping;
@@ -54,6 +55,8 @@ mod pool_counters;
 mod prefetch;
 mod rates;
 mod region;
+mod region_error;
+mod release;
 mod reload;
 mod remote_free;
 pub mod reorder;
@@ -64,20 +67,17 @@ pub mod snapshot;
 mod stack;
 mod switches;
 mod sync;
-mod table;
 mod trace;
 pub mod work_queue;
 
-pub use aliases::SHARED_FRAMES;
 pub use batch::{BATCH, Batch};
 pub use depot::MAGAZINE;
 pub use eventcount::EventCount;
 pub use fragment::{FragmentMemory, FragmentOptions, Fragments, SharedFragments};
-pub use frame::Frame;
+pub use frame::{Frame, SHARED_FRAMES};
+pub use gauge::Gauge;
 pub use lend::{Lender, Loan, NotLent};
-pub use manager::{
-    Account, BufferManager, BufferOptions, ClassBuffers, Gauge, Kind, WHEREABOUTS, Whereabouts,
-};
+pub use manager::{Account, BufferManager, BufferOptions, ClassBuffers, Kind, WHEREABOUTS, Whereabouts};
 pub use mapping::large_vec;
 pub use packet::{
     ChecksumState, Fronts, HEADROOM, NO_PORT, NoRoom, Packet, PortId, Segment, Segmentation,
@@ -87,7 +87,8 @@ pub use policy::{AllocationPolicy, ReserveOptions};
 pub use pool::Pool;
 pub use prefetch::prefetch;
 pub use rates::Rates;
-pub use region::{CLASSES, Class, ClassOptions, Region, RegionError, RegionOptions};
+pub use region::{CLASSES, Class, ClassOptions, Region, RegionOptions};
+pub use region_error::RegionError;
 pub use reload::{Reloader, Waker};
 pub use reserve::{Marks, ReserveCounts};
 pub use switches::Switches;

@@ -5,10 +5,12 @@
 //! Source: C1 to C4.
 
 use crate::fragment::{FragmentMemory, FragmentOptions, SharedFragments};
+use crate::gauge::Gauge;
 use crate::lend::Lender;
 use crate::policy::{AllocationPolicy, Reloadable};
 use crate::pool::Pool;
-use crate::region::{CLASSES, Class, ClassOptions, Region, RegionError};
+use crate::region::{CLASSES, Class, ClassOptions, Region};
+use crate::region_error::RegionError;
 use crate::reload::Reloader;
 use crate::reserve::ReserveCounts;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -238,18 +240,6 @@ pub enum Whereabouts {
 /// All places.
 pub const WHEREABOUTS: [Whereabouts; 4] =
     [Whereabouts::Posted, Whereabouts::Path, Whereabouts::Held, Whereabouts::Lent];
-
-/// Says how many frames are in a place. One writer; the manager reads.
-#[derive(Debug)]
-pub struct Gauge(Arc<AtomicU64>);
-
-impl Gauge {
-    /// Sets the number.
-    #[inline]
-    pub fn set(&self, frames: u64) {
-        self.0.store(frames, Ordering::Relaxed);
-    }
-}
 
 /// The two kinds of buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

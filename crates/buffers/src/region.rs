@@ -2,13 +2,12 @@
 //!
 //! A region is unmapped only when all its slots are home; as long as a frame lives, its bytes do too.
 
-use crate::frame::SlotKind;
+use crate::frame::table::{self, Keeper};
 use crate::mapping::Memory;
 use crate::policy::{AllocationPolicy, ReserveOptions};
-use crate::pool::Pool;
+use crate::region_error::RegionError;
 use crate::remote_free::RemoteFreeList;
 use crate::slot_reserve::SlotReserve;
-use crate::table::{self, Keeper};
 use core::num::NonZeroU16;
 use core::panic::Location;
 use std::os::fd::BorrowedFd;
@@ -51,37 +50,6 @@ impl ClassOptions {
     pub fn fixed(slots: u32) -> Self {
         Self { slots, policy: AllocationPolicy::Fixed, reserve_options: ReserveOptions::default() }
     }
-}
-
-/// Why a region could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum RegionError {
-    /// A slot size that is not a power of two from 512 to 32 768.
-    #[error("slots of {0} bytes: the size has to be a power of two from 512 to 32768")]
-    SlotBytes(u32),
-    /// No slots, or more than 2²⁴.
-    #[error("{0} slots: a region has 1 to 16777216")]
-    Slots(u32),
-    /// The system has no memory for it.
-    #[error("cannot map {bytes} bytes of packet memory: {source}; lower the memory setting or free memory")]
-    Map {
-        /// Bytes that were asked for.
-        bytes: usize,
-        /// What the system said.
-        source: rustix::io::Errno,
-    },
-    /// The process has too many regions.
-    #[error("a process has at most {} regions at a time", table::REGIONS - 1)]
-    TooMany,
-    /// No blocks for fragments, or more than 2¹⁹.
-    #[error("{0} blocks for fragments: a memory has 1 to 524288")]
-    Blocks(u32),
-    /// More blocks for one worker than it can look through.
-    #[error("{0} blocks held by a worker: 1 to 64")]
-    HeldBlocks(u8),
-    /// A limit that fragments cannot keep.
-    #[error("fragments that never cross {0}: it has to be a power of two from 64 to 32768")]
-    NeverCross(u32),
 }
 
 /// One mapping of shared memory, cut into slots of equal size.
@@ -192,17 +160,6 @@ impl Region {
     /// Whether both classes lie in one file.
     pub(crate) fn has_one_file(&self) -> bool {
         self.inner.memory.has_one_file()
-    }
-
-    /// A cache of free data slots for one worker.
-    pub fn pool(&self) -> Pool {
-        self.pool_of(Class::Data)
-    }
-
-    /// A cache of free slots of one class for one worker.
-    pub fn pool_of(&self, class: Class) -> Pool {
-        let kind = SlotKind::new(self.inner.id, class == Class::Control);
-        Pool::new(self.clone(), Arc::clone(self.reserve(class)), kind)
     }
 
     /// Slots that are free: in magazines, on the way home, asleep, or in a pool's cache as last published.

@@ -8,20 +8,18 @@
 //!
 //! Cost: docs/adr/0006. Source: D1 to D6, E7.
 
-mod blocks;
 mod carver;
 mod shared;
 
-pub(crate) use blocks::Blocks;
 pub use shared::SharedFragments;
 
+use crate::blocks::{Blocks, LARGE_UNITS, PAGE_UNITS, UNIT_SHIFT};
+use crate::frame::table::{self, Keeper};
 use crate::frame::{BufferAddress, Frame};
 use crate::mapping::Memory;
 use crate::policy::{AllocationPolicy, ReserveOptions};
 use crate::pool_counters::{PoolCounterSet, PoolCounters, PoolCounts};
-use crate::region::RegionError;
-use crate::table::{self, Keeper};
-use blocks::{LARGE_UNITS, PAGE_UNITS, UNIT_SHIFT};
+use crate::region_error::RegionError;
 use carver::{Carver, Carving};
 use core::num::NonZeroU16;
 use core::panic::Location;

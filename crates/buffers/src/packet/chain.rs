@@ -1,9 +1,9 @@
 //! The frames behind the head of a packet: put on, taken off, split and joined.
 
 use super::{NoRoom, Packet, Segment};
+use crate::frame::table::{self, Link};
 use crate::frame::{BufferAddress, Frame};
 use crate::pool::Pool;
-use crate::table::{self, Link};
 use core::num::NonZeroU16;
 use std::sync::atomic::Ordering;
 
@@ -18,7 +18,7 @@ impl Packet {
     pub fn copy_from(bytes: &[u8], pool: &mut Pool) -> Option<Self> {
         let mut packet = Self::new(pool.take()?);
         if packet.extend_from(bytes, pool).is_err() {
-            pool.release_packet(packet);
+            packet.into_segments().for_each(|segment| pool.release_frame(segment.frame));
             return None;
         }
         Some(packet)
@@ -30,7 +30,7 @@ impl Packet {
         let mut copy = Self::new(pool.take()?);
         for segment in self.segments() {
             if copy.extend_from(segment, pool).is_err() {
-                pool.release_packet(copy);
+                copy.into_segments().for_each(|segment| pool.release_frame(segment.frame));
                 return None;
             }
         }

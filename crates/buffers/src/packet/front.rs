@@ -1,7 +1,7 @@
 //! The first bytes of many packets, for who looks at little of each.
 
 use super::Packet;
-use crate::table::Shelf;
+use crate::frame::table::Shelf;
 
 /// The first bytes of packets, one after the other; see [`Packet::fronts`].
 #[derive(Clone, Debug)]

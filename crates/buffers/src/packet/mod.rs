@@ -10,7 +10,7 @@ pub use front::Fronts;
 pub use tail::Tail;
 
 use crate::frame::Frame;
-use crate::table;
+use crate::frame::table;
 use chain::Chain;
 
 /// Bytes that a fresh packet leaves free in front of its data.

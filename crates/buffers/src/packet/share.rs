@@ -2,8 +2,8 @@
 
 use super::{HEADROOM, Packet, Segment};
 use crate::frame::BufferAddress;
+use crate::frame::table;
 use crate::pool::Pool;
-use crate::table;
 use core::num::NonZeroU16;
 
 impl Packet {
@@ -38,7 +38,7 @@ impl Packet {
         if is_whole {
             return Some(other);
         }
-        pool.release_packet(other);
+        other.into_segments().for_each(|segment| pool.release_frame(segment.frame));
         None
     }
 

@@ -13,7 +13,7 @@ use crate::depot::MAGAZINE;
 use crate::fragment::{Fragments, SharedFragments};
 use crate::frame::{BufferAddress, SlotKind};
 use crate::pool_counters::{PoolCounters, PoolCounts};
-use crate::region::Region;
+use crate::region::{Class, Region};
 use crate::slot_reserve::SlotReserve;
 use std::sync::Arc;
 
@@ -52,6 +52,19 @@ enum FragmentEnd {
     Own(Fragments),
     /// One that all threads share (D5 off).
     Shared(Arc<SharedFragments>),
+}
+
+impl Region {
+    /// A cache of free data slots for one worker.
+    pub fn pool(&self) -> Pool {
+        self.pool_of(Class::Data)
+    }
+
+    /// A cache of free slots of one class for one worker.
+    pub fn pool_of(&self, class: Class) -> Pool {
+        let kind = SlotKind::new(self.id(), class == Class::Control);
+        Pool::new(self.clone(), Arc::clone(self.reserve(class)), kind)
+    }
 }
 
 impl Pool {

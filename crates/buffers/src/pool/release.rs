@@ -1,43 +1,17 @@
 //! Releasing into a worker's cache, or to wherever else a frame is at home.
 
 use super::{CACHE, FragmentEnd, Pool, SOON};
-use crate::batch::Batch;
 use crate::fragment::Fragments;
+use crate::frame::table;
 use crate::frame::{BufferAddress, Frame};
-use crate::packet::Packet;
-use crate::table;
 
 impl Pool {
-    /// Releases all packets of `batch` with all their frames.
-    ///
-    /// Cost: about a nanosecond a packet of one frame.
-    pub fn release(&mut self, batch: &mut Batch) {
-        if batch.iter().all(|packet| packet.is_contiguous() && self.kind.has(packet.head().place())) {
-            self.put_slots(batch, |packet| packet.head().place());
-            // The slots are in the cache; the packets name them no more.
-            return batch.forget();
-        }
-        for packet in batch.drain() {
-            self.put_packet(packet);
-        }
-        self.settle();
-    }
-
-    /// Releases a packet with all its frames.
-    #[inline]
-    pub fn release_packet(&mut self, packet: Packet) {
-        match packet.into_single() {
-            Ok(segment) => self.release_frame(segment.frame),
-            Err(chain) => self.release_chain(chain),
-        }
-    }
-
     /// Releases one frame.
     ///
     /// A frame of a region or class that this pool does not know goes home over its region's list.
     #[inline]
     pub fn release_frame(&mut self, frame: Frame) {
-        if self.kind.has(frame.place()) {
+        if self.is_slot(&frame) {
             self.put_slot(frame);
         } else {
             self.release_elsewhere(frame);
@@ -49,12 +23,6 @@ impl Pool {
     #[inline(never)]
     fn release_elsewhere(&mut self, frame: Frame) {
         self.put_elsewhere(frame);
-        self.settle();
-    }
-
-    #[inline(never)]
-    fn release_chain(&mut self, chain: Packet) {
-        chain.into_segments().for_each(|segment| self.put(segment.frame));
         self.settle();
     }
 
@@ -117,7 +85,7 @@ impl Pool {
 
     /// Puts slots of this region into the cache; the caller gives up their frames.
     #[inline]
-    fn put_slots<T>(&mut self, mut owners: &[T], place: impl Fn(&T) -> BufferAddress) {
+    pub(crate) fn put_slots<T>(&mut self, mut owners: &[T], place: impl Fn(&T) -> BufferAddress) {
         if cfg!(debug_assertions) {
             owners.iter().for_each(|owner| table::trace_released(place(owner)));
         }
@@ -138,18 +106,17 @@ impl Pool {
         }
     }
 
-    fn put_packet(&mut self, packet: Packet) {
-        match packet.into_single() {
-            Ok(segment) => self.put(segment.frame),
-            Err(chain) => chain.into_segments().for_each(|segment| self.put(segment.frame)),
-        }
+    /// True if a frame is a slot of the pool's class.
+    #[inline(always)]
+    pub(crate) fn is_slot(&self, frame: &Frame) -> bool {
+        self.kind.has(frame.place())
     }
 
     /// Takes a frame back, wherever it is at home; fragments of others are told of by
     /// [`Pool::settle`].
     #[inline]
-    fn put(&mut self, frame: Frame) {
-        if self.kind.has(frame.place()) {
+    pub(crate) fn put(&mut self, frame: Frame) {
+        if self.is_slot(&frame) {
             self.put_slot(frame);
         } else {
             self.put_elsewhere(frame);
@@ -195,11 +162,11 @@ impl Pool {
     #[inline]
     fn is_home_of(&self, frame: &Frame) -> bool {
         let owns = |fragments: &Fragments| fragments.owns(frame);
-        self.kind.has(frame.place()) || matches!(&self.fragments, FragmentEnd::Own(end) if owns(end))
+        self.is_slot(frame) || matches!(&self.fragments, FragmentEnd::Own(end) if owns(end))
     }
 
     /// Tells other workers what was released of their fragments.
-    fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         if let Some(control) = &mut self.control {
             control.settle();
         }

@@ -2,7 +2,7 @@
 
 use super::{CACHE, FragmentEnd, Pool, SOON};
 use crate::frame::Frame;
-use crate::table;
+use crate::frame::table;
 use core::panic::Location;
 
 impl Pool {

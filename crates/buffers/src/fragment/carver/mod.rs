@@ -7,7 +7,7 @@ mod release;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use super::blocks::Blocks;
+use crate::blocks::Blocks;
 use parked::Parked;
 use release::Pending;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// References that a worker gives itself with a block (D3). More than a block has units, so that
 /// the private count of a block that is held never reaches 0.
 const BIAS: u32 = 1024;
-const _: () = assert!(BIAS > super::blocks::LARGE_UNITS);
+const _: () = assert!(BIAS > crate::blocks::LARGE_UNITS);
 
 /// How blocks are carved; each technique can be turned off.
 #[derive(Clone, Copy, Debug)]
@@ -198,7 +198,7 @@ impl Carver {
     fn next_block(&mut self, units: u32) -> bool {
         self.park();
         let alone = self.known_alone().or_else(|| self.oldest_alone());
-        let page = || (units <= super::blocks::PAGE_UNITS).then(|| self.blocks.take_page())?;
+        let page = || (units <= crate::blocks::PAGE_UNITS).then(|| self.blocks.take_page())?;
         let fresh = || self.blocks.take_large().or_else(page);
         // Before there is none, all are looked at.
         let Some(block) = alone.or_else(fresh).or_else(|| self.any_alone()) else { return false };

@@ -1,7 +1,7 @@
 //! Taking fragments back: those of one block together.
 
-use super::super::blocks::Blocks;
 use super::Carver;
+use crate::blocks::Blocks;
 
 /// The block whose references are given up next.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! What carving promises, block by block.
 
 use super::*;
-use crate::fragment::blocks::{LARGE_UNITS, PAGE_UNITS};
+use crate::blocks::{LARGE_UNITS, PAGE_UNITS};
 
 const ON: Carving = Carving { is_biased: true, resets: true, held: 8, never_cross: PAGE_UNITS };
 

@@ -4,19 +4,17 @@
 //! stand in one table, written when a region is created. A line is taken back only when every
 //! frame of its region is home.
 
-use crate::aliases::Aliases;
-use crate::fragment::Blocks;
-use crate::frame::{BufferAddress, Frame};
+use super::aliases::Aliases;
+use super::{BufferAddress, Frame};
+use crate::blocks::Blocks;
 use crate::mapping::Memory;
-use crate::region::RegionError;
+use crate::region_error::{REGIONS, RegionError};
 use crate::remote_free::RemoteFreeList;
 use crate::trace::{Site, Traces};
 use core::num::NonZeroU16;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Regions that one process may have at a time. Entry 0 is never used.
-pub(crate) const REGIONS: usize = 256;
 const _: () = assert!(REGIONS.is_power_of_two() && REGIONS <= 256);
 
 /// What stands beside the bytes of a region.

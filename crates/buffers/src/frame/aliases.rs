@@ -5,7 +5,7 @@
 //! The number that was given first keeps the count and the place of the bytes, until the last name is
 //! gone; the others lead to it.
 
-use crate::frame::BufferAddress;
+use super::BufferAddress;
 use crate::stack::Stack;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
