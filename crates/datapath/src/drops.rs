@@ -4,7 +4,7 @@
 //! [`Context::discard`]; the packet stays in its batch, is skipped by later stages and released in
 //! bulk.
 
-use crate::counters::Counter;
+use crate::counter::Counter;
 use crate::units::Nanos;
 use polder_buffers::{Packet, Pool, PortId};
 

@@ -12,13 +12,14 @@ mod walk;
 mod watch;
 
 use crate::capture::Captures;
+use crate::counters::RouteCounters;
 use crate::counters::{Stage, WorkerCounters};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::filter::{Direction, FilterState, Filters, filter};
 use crate::forward::{BridgeCounters, BridgeState, Bridges, bridge};
 use crate::offload::{Outlet, complete};
 use crate::parse::parse;
-use crate::route::{RouteCounters, RouteState, Routers};
+use crate::route::{RouteState, Routers};
 use crate::sequence::{SequenceState, assign, divert};
 use crate::steer::WorkBatch;
 use crate::transmit::{Dispatch, Egress};

@@ -56,6 +56,7 @@ pub mod trace;
 pub mod engine;
 pub mod worker_group;
 
+pub mod counter;
 pub mod counters;
 pub mod drops;
 mod headroom;

@@ -3,7 +3,7 @@
 //! A rule has a *slot*, which it keeps from configuration to configuration; slots stand in chunks that
 //! are never moved, so that a reload loses no count. Each worker writes its own half of a chunk alone.
 
-use crate::counters::Counter;
+use crate::counter::Counter;
 use std::sync::Arc;
 
 /// Slots of one chunk.

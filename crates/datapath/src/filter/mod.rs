@@ -21,7 +21,7 @@ pub use classifier::{MOST_BOXES, Size};
 pub use counts::RuleCounts;
 pub use rule::{Action, Direction, FlagTest, Prefix, Rule};
 
-use crate::counters::Counter;
+use crate::counters::FilterCounters;
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::tunnel::reply::TokenBucket;
 use classifier::Classifier;
@@ -135,15 +135,6 @@ pub struct FilterState {
     /// Answers to packets that were rejected; each is to leave by its egress, without meeting the bridge.
     pub replies: Batch,
     counters: Arc<FilterCounters>,
-}
-
-/// What one worker has answered.
-#[derive(Debug, Default)]
-pub struct FilterCounters {
-    /// Answers to packets that were rejected.
-    pub answered: Counter,
-    /// Packets that were rejected without an answer: none is due, or too many were given.
-    pub silenced: Counter,
 }
 
 impl FilterState {

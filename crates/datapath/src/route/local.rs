@@ -1,11 +1,11 @@
 //! What is for this machine, and what is said to neighbours and senders.
 
-use super::counters::RouteCounters;
 use super::discover::{self, Word};
 use super::echo::{self, Asks};
 use super::error::{self, Problem};
 use super::waiting::Waiting;
 use super::{Interface, Notice, Notices, Owner, Prefix, Routers};
+use crate::counters::RouteCounters;
 use crate::drops::{Context, DropReason};
 use crate::tunnel::reply::TokenBucket;
 use crate::wire::{Ethernet, Ipv4, Ipv6, MacAddress};

@@ -110,9 +110,6 @@ mod onward;
 mod plain;
 mod sort;
 
-mod counters;
-
-pub use counters::RouteCounters;
 pub use explain::{Found, Lookup};
 pub use fib::{Fib, FibHandle, FibReader};
 pub use interface::{Interface, InterfaceId, LEAST_MTU, OwnAddress, Owner, RouterId, Routers, RoutersError};

@@ -11,7 +11,6 @@
 //! Cost: the lines of the table that a look-up reads, fetched for all packets side by side, and some ten
 //! nanoseconds. Source: RFC 1812, RFC 8200.
 
-use super::counters::RouteCounters;
 use super::hold::Moves;
 use super::local::{HostInterfaces, OutputContext};
 use super::onward::{Actions, LookupContext, send};
@@ -19,6 +18,7 @@ use super::send::{WORD_V4, WORD_V6};
 use super::sort::{Lookups, Work};
 use super::waiting::Waiting;
 use super::{FibReader, NextHopTable, Notices, RouterAccess, Routers, Sent};
+use crate::counters::RouteCounters;
 use crate::drops::Context;
 use crate::units::Nanos;
 use polder_buffers::snapshot::Reader;

@@ -109,7 +109,8 @@ pub fn walk(
     let mut engine = Engine::new(snapshot.reader(), 0);
     engine.grow_to(ports);
     let mut recorder = Recorder::new(Arc::clone(&image));
-    engine.walk(&mut batch, ingress, TurnContext { now, pool, timed: false }, &mut recorder);
+    let turn = TurnContext { now, pool, timed: false };
+    engine.walk(&mut batch, ingress, turn, &mut recorder, Recorder::turn_to_answers);
     let walk = take_down(&engine, recorder, image);
     engine.close(now, pool);
     Ok(walk)

@@ -1,6 +1,6 @@
-//! What one worker's routing stage has done beside what every stage counts.
+//! Counters of the routing stage.
 
-use crate::counters::Counter;
+use crate::counter::Counter;
 
 macro_rules! route_counters {
     ($($field:ident, $description:literal;)+) => {

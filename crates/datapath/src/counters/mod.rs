@@ -1,43 +1,12 @@
-//! Counters with one writer and any number of readers.
-//!
-//! The owning worker adds with a plain load and store; nobody locks, nothing is shared between
-//! workers. Readers see each counter whole, and different counters at slightly different times.
+//! Counters of queues, stages and workers.
 
-use crate::drops::DropCounters;
-use crate::filter::FilterCounters;
-use crate::route::RouteCounters;
+mod route;
+
+pub use crate::counter::Counter;
+pub use route::RouteCounters;
+
+use crate::drops::{DropCounters, Ledger};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// A counter that one thread writes and any thread reads.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Zero.
-    pub const fn new() -> Self {
-        Self(AtomicU64::new(0))
-    }
-
-    /// Adds. To be called by the owning thread alone: two writers would lose counts.
-    #[inline]
-    pub fn add(&self, amount: u64) {
-        // Relaxed: a counter orders nothing. Load and store instead of an atomic addition, because
-        // there is one writer; that is several times cheaper.
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
-    }
-
-    /// Replaces the value, for gauges.
-    #[inline]
-    pub fn set(&self, value: u64) {
-        self.0.store(value, Ordering::Relaxed);
-    }
-
-    /// The value.
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// What one queue of a device has done; on lines of its own, for its neighbours may be another core's.
 #[derive(Debug, Default)]
@@ -183,6 +152,15 @@ impl OrderCounters {
     }
 }
 
+/// Answers of one worker's filter stage.
+#[derive(Debug, Default)]
+pub struct FilterCounters {
+    /// Answers to packets that were rejected.
+    pub answered: Counter,
+    /// Packets that were rejected without an answer: none is due, or too many were given.
+    pub silenced: Counter,
+}
+
 /// What one worker has done; on lines of its own, for its neighbours may be another core's.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -192,7 +170,7 @@ pub struct WorkerCounters {
     /// Journeys that the datapath ended, by reason; what devices refuse is counted by their queues.
     pub drops: DropCounters,
     /// Packets made and unmade.
-    pub ledger: crate::drops::Ledger,
+    pub ledger: Ledger,
     /// Rounds over all queues.
     pub polls: Counter,
     /// Rounds in which nothing was found.
