@@ -1,5 +1,8 @@
 //! The gateway: configuration, workers, control socket, command line.
 
+pub mod clock;
+pub mod supervise;
+
 pub mod config;
 pub mod kernel;
 pub mod runtime;

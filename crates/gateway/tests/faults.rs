@@ -3,7 +3,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "a test looks at the real clock to give up")]
 
-use polder::runtime::clock::Clock;
+use polder::clock::Clock;
 use polder::runtime::wake::Wakeup;
 use polder::runtime::worker::{Attachment, Command, Mesh, SendPath, Worker};
 use polder_buffers::snapshot::Snapshot;

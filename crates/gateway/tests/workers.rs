@@ -3,8 +3,8 @@
 
 #![expect(clippy::disallowed_methods, reason = "a test looks at the real clock to give up")]
 
+use polder::clock::Clock;
 use polder::runtime::accounts::Accounts;
-use polder::runtime::clock::Clock;
 use polder::runtime::gateway::{meshes, share};
 use polder::runtime::wake::Wakeup;
 use polder::runtime::worker::{Attachment, Command, Worker};

@@ -130,18 +130,16 @@ impl Paths {
         let mut colons = 0;
         for token in tokens {
             match token {
-                TokenTree::Ident(name) => {
-                    if colons != 2 {
-                        self.note(&path);
-                        path.clear();
-                    }
-                    path.push(name.to_string());
-                    colons = 0;
+                TokenTree::Ident(name) if colons == 2 => path.push(name.to_string()),
+                TokenTree::Ident(name) => self.note(&std::mem::replace(&mut path, vec![name.to_string()])),
+                TokenTree::Punct(mark) if mark.as_char() == ':' => {
+                    colons += 1;
+                    continue;
                 }
-                TokenTree::Punct(mark) if mark.as_char() == ':' => colons += 1,
                 TokenTree::Group(group) => self.note_tokens(group.stream()),
-                TokenTree::Punct(_) | TokenTree::Literal(_) => colons = 0,
+                TokenTree::Punct(_) | TokenTree::Literal(_) => {}
             }
+            colons = 0;
         }
         self.note(&path);
     }
@@ -210,7 +208,10 @@ fn attributes(item: &Item) -> &[Attribute] {
         Item::Static(item) => &item.attrs,
         Item::Struct(item) => &item.attrs,
         Item::Use(item) => &item.attrs,
-        _ => &[],
+        Item::Enum(_) | Item::ExternCrate(_) | Item::ForeignMod(_) | Item::Trait(_) | Item::TraitAlias(_) => {
+            &[]
+        }
+        Item::Type(_) | Item::Union(_) | Item::Verbatim(_) | _ => &[],
     }
 }
 

@@ -25,7 +25,7 @@ use crate::config::LoadError;
 use crate::control::Fault;
 use crate::control::client::ClientError;
 use crate::runtime::ending::LOST;
-use crate::runtime::supervise::LostThread;
+use crate::supervise::LostThread;
 use arguments::Command;
 use clap::{CommandFactory as _, Parser as _};
 use screen::Screen;

@@ -9,8 +9,8 @@
 use super::socket::Claimed;
 use super::{Ask, Fault, MAX_REQUEST, Request, Response, parse};
 use crate::capture::CaptureRequest;
-use crate::runtime::clock::Clock;
-use crate::runtime::supervise::{Loss, Thread, Threads};
+use crate::clock::Clock;
+use crate::supervise::{Loss, Thread, Threads};
 use polder_datapath::units::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind, Read as _, Write as _};

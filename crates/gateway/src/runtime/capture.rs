@@ -1,13 +1,13 @@
 //! Captures of a running gateway: taps in all workers, and a thread for each that writes the file.
 
-use super::clock::Clock;
 use super::gateway::Gateway;
 use super::run::{SharedGateway, lock};
-use super::supervise::{Loss, Thread};
 use crate::capture::pcapng::{self, PacketBlock, Totals, Way};
 use crate::capture::{CaptureRequest, from_digits};
+use crate::clock::Clock;
 use crate::control::{Answer, Capturing, Fault, Refusal, Response};
 use crate::sandbox::{self, Role};
+use crate::supervise::{Loss, Thread};
 use polder_buffers::PortId;
 use polder_datapath::capture::{
     CHUNK_BYTES, CapturePoint, CapturedPacket, Program, TapOptions, TapReader, Where, tap,

@@ -10,9 +10,9 @@
 use super::gateway::Gateway;
 use super::manager::{Manager, NotifyState};
 use super::run::{SharedGateway, WeakGateway};
-use super::supervise::LostThread;
 use crate::control::last_words::LastWords;
 use crate::control::socket::Place;
+use crate::supervise::LostThread;
 use std::sync::{MutexGuard, OnceLock, TryLockError};
 use std::time::Duration;
 

@@ -4,11 +4,11 @@
 //! memory in before it is needed and give back what is not (C1 to C4); control's has the higher priority.
 //! What a device holds is fixed for the life of the gateway: then only the fragments grow.
 
-use super::clock::Clock;
-use super::supervise::{Loss, Thread, Threads};
+use crate::clock::Clock;
 use crate::config::buffers::{Buffers, is_registered};
 use crate::config::model::{Configuration, Device, Port};
 use crate::sandbox::{self, Role};
+use crate::supervise::{Loss, Thread, Threads};
 use anyhow::{Context as _, Result};
 use polder_buffers::{
     AllocationPolicy, BufferManager, BufferOptions, Class, ClassBuffers, ClassOptions, FragmentOptions,

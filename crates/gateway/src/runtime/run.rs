@@ -13,13 +13,12 @@
 //! 6. The end: no more requests, workers drain, ports close, one line of totals.
 
 use super::announce::{announce, farewell};
-use super::clock::Clock;
 use super::ending::{self, Ending};
 use super::gateway::{Gateway, Opener};
 use super::hooks::{self, Watch};
 use super::manager::{Manager, NotifyState};
 use super::service::Service;
-use super::supervise::{Loss, LostThread, Supervisor, Threads};
+use crate::clock::Clock;
 use crate::config;
 use crate::config::model::{Configuration, Sandbox};
 use crate::control::last_words::{self, LastWords};
@@ -27,6 +26,7 @@ use crate::control::server::Server;
 use crate::control::socket::{self, Claimed};
 use crate::kernel::hooks::{Inspection, Port};
 use crate::sandbox;
+use crate::supervise::{Loss, LostThread, Supervisor, Threads};
 use anyhow::{Context as _, Result};
 use polder_datapath::units::Nanos;
 use polder_devices::af_xdp;

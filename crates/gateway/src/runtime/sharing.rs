@@ -1,8 +1,8 @@
 //! A worker's part in what workers share: packets that find their worker by flow, and flows that are
 //! spread over all of them.
 
-use super::clock::Clock;
 use super::wake::Wakeup;
+use crate::clock::Clock;
 use crate::config::model::{Configuration, FlowHash, Order as Configured};
 use polder_buffers::{Batch, Pool, PortId};
 use polder_datapath::drops::DropReason;

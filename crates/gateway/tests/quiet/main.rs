@@ -6,7 +6,7 @@
 
 mod sys;
 
-use polder::runtime::clock::Clock;
+use polder::clock::Clock;
 use polder::runtime::wake::Wakeup;
 use polder::runtime::worker::{Attachment, Command, Mesh, SendPath, Worker};
 use polder_buffers::snapshot::Snapshot;

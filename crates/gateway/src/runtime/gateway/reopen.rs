@@ -5,7 +5,7 @@ use super::Gateway;
 use crate::config::model::Device;
 use crate::runtime::adapter;
 use crate::runtime::ports::{OpenPort, receiving};
-use crate::runtime::supervise::{Loss, Thread};
+use crate::supervise::{Loss, Thread};
 use anyhow::{Result, anyhow};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;

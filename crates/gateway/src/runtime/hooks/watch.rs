@@ -1,9 +1,9 @@
 //! A thread that notices hooks which appear or go while the gateway runs. It never stops anything.
 
 use super::announce;
+use crate::clock::Clock;
 use crate::kernel::hooks::{self, Bypassed, Inspection, Port, Subscription};
-use crate::runtime::clock::Clock;
-use crate::runtime::supervise::{Loss, Thread, Threads};
+use crate::supervise::{Loss, Thread, Threads};
 use polder_datapath::units::Nanos;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::os::fd::OwnedFd;

@@ -1,10 +1,10 @@
 //! What a router's findings are about, as this machine has it: read, never written.
 
+use crate::clock::Clock;
 use crate::config::model::{Configuration, Device, Role};
 use crate::config::router::RoutesFrom;
 use crate::kernel::Mirror;
 use crate::kernel::socket::{BUFFER_BYTES, Follow};
-use crate::runtime::clock::Clock;
 use polder_datapath::units::Nanos;
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -19,9 +19,9 @@ pub use outlet::Outlet;
 pub use schedule::Schedule;
 
 use self::senders::Senders;
-use super::clock::Clock;
 use super::sharing::Sharing;
 use super::wake::Wakeup;
+use crate::clock::Clock;
 use polder_buffers::ring::Consumer;
 use polder_buffers::{Batch, Class, Gauge, Packet, Pool, PortId};
 use polder_datapath::counters::WorkerCounters;

@@ -214,7 +214,7 @@ impl<T> Thread<T> {
 }
 
 /// The supervisor's thread. Dropping it ends supervision.
-pub(super) struct Supervisor {
+pub(crate) struct Supervisor {
     threads: Threads,
     /// The end of the supervisor's own thread, for the thread that watches it.
     exit: Exit,
@@ -225,7 +225,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// When the system has no thread or no file descriptor left.
-    pub(super) fn start(end: impl Fn(&LostThread) + Send + 'static) -> io::Result<Self> {
+    pub(crate) fn start(end: impl Fn(&LostThread) + Send + 'static) -> io::Result<Self> {
         let (new, arriving) = channel();
         let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (stop, losses) = (AtomicBool::new(false), Mutex::default());
@@ -242,17 +242,17 @@ impl Supervisor {
     }
 
     /// Starts threads under supervision.
-    pub(super) fn threads(&self) -> &Threads {
+    pub(crate) fn threads(&self) -> &Threads {
         &self.threads
     }
 
     /// What becomes readable when the supervisor's own thread ends, where the kernel reports that.
-    pub(super) fn event(&self) -> Option<&OwnedFd> {
+    pub(crate) fn event(&self) -> Option<&OwnedFd> {
         self.exit.event()
     }
 
     /// How long a look at the supervisor's own thread can wait.
-    pub(super) fn pause(&self) -> Nanos {
+    pub(crate) fn pause(&self) -> Nanos {
         if self.event().is_some() { Nanos(u64::MAX) } else { Nanos::from_millis(50) }
     }
 
@@ -260,7 +260,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// When it has ended.
-    pub(super) fn check(&self) -> Result<(), LostThread> {
+    pub(crate) fn check(&self) -> Result<(), LostThread> {
         if self.exit.has_come() {
             return Err(LostThread { name: "supervisor".to_owned(), panicked: false });
         }
@@ -336,7 +336,7 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::clock::Clock;
+    use crate::clock::Clock;
     use std::sync::mpsc::sync_channel;
 
     /// A supervisor, and what it reports.

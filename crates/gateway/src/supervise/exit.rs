@@ -81,7 +81,7 @@ fn is_alive(file: &File) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::clock::Clock;
+    use crate::clock::Clock;
     use polder_datapath::units::Nanos;
     use std::sync::mpsc::channel;
 
