@@ -1,7 +1,6 @@
 //! What an IP header has to be like before a route is looked for (RFC 1812, 5.2.2 and 5.3.7; RFC 8200, 3).
 
 use crate::drops::DropReason;
-use crate::tunnel::refusal;
 use crate::wire::{IpProtocol, Ipv4, Ipv6};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -69,8 +68,8 @@ pub(super) fn is_plain_v6(header: &[u8; Ipv6::HEADER_BYTES], room: usize) -> boo
 /// Looks at everything that the header of a packet of `length` bytes has.
 #[cold]
 pub(super) fn check_v4(bytes: &[u8], length: usize) -> Result<Destination<Ipv4Addr>, DropReason> {
-    let ip = Ipv4::parse_head(bytes, length).map_err(refusal)?;
-    ip.verify().map_err(refusal)?;
+    let ip = Ipv4::parse_head(bytes, length)?;
+    ip.verify()?;
     let (source, destination) = (ip.source(), ip.destination());
     if is_source_routed(ip.options()) {
         return Err(DropReason::SourceRoute);
@@ -90,7 +89,7 @@ pub(super) fn check_v4(bytes: &[u8], length: usize) -> Result<Destination<Ipv4Ad
 /// Looks at everything that the fixed header of a packet of `length` bytes has.
 #[cold]
 pub(super) fn check_v6(bytes: &[u8], length: usize) -> Result<Destination<Ipv6Addr>, DropReason> {
-    let ip = Ipv6::parse_head(bytes, length).map_err(refusal)?;
+    let ip = Ipv6::parse_head(bytes, length)?;
     let (source, destination) = (ip.source(), ip.destination());
     let is_martian = |address: Ipv6Addr| address.is_loopback() || address.to_ipv4_mapped().is_some();
     if is_martian(source) || source.is_multicast() {

@@ -100,7 +100,7 @@ impl Whole {
     fn of(packet: &Packet) -> Result<Self, DropReason> {
         let link = usize::from(packet.network_offset);
         let bytes = packet.bytes().get(link..).ok_or(DropReason::Ipv4Truncated)?;
-        let ip = Ipv4::parse_head(bytes, packet.len() - link).map_err(crate::tunnel::refusal)?;
+        let ip = Ipv4::parse_head(bytes, packet.len() - link)?;
         let header = u16::try_from(ip.header_bytes()).map_err(|_| DropReason::Ipv4BadHeaderLength)?;
         let mut later = [0; LONGEST];
         let fixed = link + Ipv4::HEADER_BYTES;

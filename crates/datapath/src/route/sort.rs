@@ -8,7 +8,6 @@ use super::send::ETHERNET;
 use super::stage::RouteState;
 use super::{FibReader, Interface, InterfaceId, NextHopId, Owner, RouterId, Routers, discover, options};
 use crate::drops::{Context, DropReason, is_dropped};
-use crate::tunnel::refusal;
 use crate::wire::{Arp, EtherType, Link, VlanId};
 use polder_buffers::{BATCH, Batch, NO_PORT, Packet, PortId};
 use std::net::IpAddr;
@@ -185,7 +184,7 @@ impl Work {
 
 /// The interface by which a packet came.
 fn find<'a>(packet: &Packet, routers: &'a Routers) -> Result<&'a Interface, DropReason> {
-    let link = Link::parse(packet.bytes()).map_err(refusal)?;
+    let link = Link::parse(packet.bytes())?;
     let vlan = match (link.tag, link.inner_tag) {
         (None, _) => VlanId::PRIORITY,
         (Some(tag), None) => tag.id().ok_or(DropReason::NoInterface)?,
@@ -219,7 +218,7 @@ impl Site<'_> {
         let wanted = u16::try_from(packet.len().min(LOOKED_AT)).unwrap_or(0);
         // What a short first frame does not hold is found missing below.
         let _ = packet.gather(wanted, context.pool);
-        let link = Link::parse(packet.bytes()).map_err(refusal)?;
+        let link = Link::parse(packet.bytes())?;
         let (offset, kind) = (link.header_bytes(), link.ether_type());
         let destination = link.ethernet.destination();
         if destination != self.interface.mac && !destination.is_multicast() {
@@ -298,7 +297,7 @@ impl Site<'_> {
             return output.pass_up(packet, self.interface);
         }
         let bytes = packet.bytes().get(usize::from(packet.network_offset)..).unwrap_or_default();
-        let arp = Arp::parse(bytes).map_err(refusal)?;
+        let arp = Arp::parse(bytes)?;
         output.hear(packet, &arp_word(&arp, self.interface)?, self.interface, self.host_interfaces, context)
     }
 }

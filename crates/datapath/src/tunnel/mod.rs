@@ -50,9 +50,7 @@ pub use reassemble::ReassemblyLimits;
 pub use state::{NextHop, Sequence, TunnelCounters, TunnelState};
 pub use table::Tunnels;
 
-use crate::drops::DropReason;
 use crate::steer::Hasher;
-use crate::wire::Malformed;
 use polder_buffers::PortId;
 use std::sync::Arc;
 use template::Template;
@@ -200,23 +198,4 @@ fn carried_frame(options: &TunnelOptions, path_mtu: u16) -> u16 {
     let carried = path_mtu.saturating_sub(options.network_bytes() + u16::from(options.gre_bytes()));
     // What has an Ethernet header inside the gateway alone is so much longer here.
     if options.is_bare() { carried.saturating_add(ETHERNET_BYTES) } else { carried }
-}
-
-/// The drop reason for what a parser refused.
-pub(crate) fn refusal(malformed: Malformed) -> DropReason {
-    const FIRST: usize = DropReason::EthernetTruncated as usize;
-    DropReason::ALL[FIRST + malformed.index()]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A refusal of a parser is the drop reason of the same name.
-    #[test]
-    fn refusals_have_their_names() {
-        for &malformed in Malformed::ALL {
-            assert_eq!(format!("{:?}", refusal(malformed)), format!("{malformed:?}"));
-        }
-    }
 }

@@ -11,7 +11,8 @@
 
 use super::inner::{Inner, Network};
 use super::{ETHERNET_BYTES, TcpMss, Tunnel, TunnelCounters};
-use crate::wire::{IpProtocol, Ipv4, Ipv6, Malformed, TcpFlags, TcpMut};
+use crate::drops::DropReason;
+use crate::wire::{IpProtocol, Ipv4, Ipv6, TcpFlags, TcpMut};
 use polder_buffers::Packet;
 
 /// Where the flags stand in a TCP header.
@@ -80,7 +81,7 @@ fn clamp_syn(packet: &mut Packet, inner: Inner, tunnel: &Tunnel, counters: &Tunn
     }
 }
 
-fn try_clamp(packet: &mut Packet, inner: Inner, limit: u16) -> Result<bool, Malformed> {
+fn try_clamp(packet: &mut Packet, inner: Inner, limit: u16) -> Result<bool, DropReason> {
     let length = packet.len();
     let state = packet.checksum;
     let Some(bytes) = packet.bytes_mut().get_mut(inner.network_offset()..) else { return Ok(false) };

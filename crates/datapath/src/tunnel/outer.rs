@@ -1,9 +1,9 @@
 //! What an underlay's packet says before the GRE header.
 
 use super::datagram::FragmentHeader;
-use super::{Ends, Underlay, refusal};
+use super::{Ends, Underlay};
 use crate::drops::DropReason;
-use crate::wire::{Ecn, EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, Ipv6Extension, Malformed, Vlan, VlanId};
+use crate::wire::{Ecn, EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, Ipv6Extension, Vlan, VlanId};
 use polder_buffers::Packet;
 
 /// Why a packet on an underlay cannot be opened as it is.
@@ -29,9 +29,9 @@ pub(super) struct Opened {
     pub(super) sequence: Option<u32>,
 }
 
-impl From<Malformed> for Refused {
-    fn from(malformed: Malformed) -> Self {
-        Self::Drop(refusal(malformed))
+impl From<DropReason> for Refused {
+    fn from(reason: DropReason) -> Self {
+        Self::Drop(reason)
     }
 }
 

@@ -1,7 +1,8 @@
 //! ARP for IPv4 over Ethernet (RFC 826).
 
 use super::field::{bytes_at, put, u8_at, u16_at};
-use super::{EtherType, MacAddress, Malformed, TooShort};
+use super::{EtherType, MacAddress, TooShort};
+use crate::drops::DropReason;
 use std::net::Ipv4Addr;
 
 /// Where fields stand, in wire order.
@@ -44,15 +45,15 @@ impl<'a> Arp<'a> {
     /// Checks length and kinds of addresses.
     ///
     /// # Errors
-    /// [`Malformed::ArpTruncated`], [`Malformed::ArpBadFormat`].
+    /// [`DropReason::ArpTruncated`], [`DropReason::ArpBadFormat`].
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let packet = bytes.first_chunk().ok_or(Malformed::ArpTruncated)?;
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, DropReason> {
+        let packet = bytes.first_chunk().ok_or(DropReason::ArpTruncated)?;
         let fits = u16_at::<{ field::HARDWARE }, _>(packet) == ETHERNET
             && u16_at::<{ field::PROTOCOL }, _>(packet) == EtherType::IPV4.0
             && u8_at::<{ field::HARDWARE_LENGTH }, _>(packet) == 6
             && u8_at::<{ field::PROTOCOL_LENGTH }, _>(packet) == 4;
-        if fits { Ok(Self { packet }) } else { Err(Malformed::ArpBadFormat) }
+        if fits { Ok(Self { packet }) } else { Err(DropReason::ArpBadFormat) }
     }
 
     /// What it asks or says.

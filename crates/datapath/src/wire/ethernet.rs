@@ -1,7 +1,8 @@
 //! Ethernet II (IEEE 802.3), with the 802.1Q tags behind it.
 
 use super::field::{bytes_at, put, u16_at};
-use super::{MacAddress, Malformed, TooShort, Vlan};
+use super::{MacAddress, TooShort, Vlan};
+use crate::drops::DropReason;
 use core::fmt;
 
 /// Where fields stand, in wire order.
@@ -64,10 +65,10 @@ impl<'a> Ethernet<'a> {
     /// Checks the frame's length.
     ///
     /// # Errors
-    /// [`Malformed::EthernetTruncated`].
+    /// [`DropReason::EthernetTruncated`].
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (header, payload) = bytes.split_first_chunk().ok_or(Malformed::EthernetTruncated)?;
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, DropReason> {
+        let (header, payload) = bytes.split_first_chunk().ok_or(DropReason::EthernetTruncated)?;
         Ok(Self { header, payload })
     }
 
@@ -137,9 +138,9 @@ impl<'a> Link<'a> {
     /// Checks the frame's length and takes at most two tags apart.
     ///
     /// # Errors
-    /// [`Malformed::EthernetTruncated`], [`Malformed::VlanTruncated`].
+    /// [`DropReason::EthernetTruncated`], [`DropReason::VlanTruncated`].
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, DropReason> {
         let ethernet = Ethernet::parse(bytes)?;
         if !ethernet.ether_type().is_tag() {
             return Ok(Self { ethernet, tag: None, inner_tag: None });

@@ -1,7 +1,8 @@
 //! IPv6 extension headers one by one, and the options in them (RFC 8200, 4).
 
 use super::field::{put, u8_at, u16_at, u32_at};
-use super::{IpProtocol, Ipv6, Ipv6Fragment, Malformed};
+use super::{IpProtocol, Ipv6, Ipv6Fragment};
+use crate::drops::DropReason;
 
 /// Where the fields of extension headers stand, in wire order.
 mod field {
@@ -34,21 +35,21 @@ impl<'a> Ipv6Extension<'a> {
     /// The header `kind` at the start of `bytes`, with `offset` bytes before it.
     ///
     /// # Errors
-    /// [`Malformed::Ipv6BadExtension`] when it does not end within `bytes`.
+    /// [`DropReason::Ipv6BadExtension`] when it does not end within `bytes`.
     #[inline]
-    pub fn parse(kind: IpProtocol, bytes: &'a [u8], offset: usize) -> Result<Self, Malformed> {
+    pub fn parse(kind: IpProtocol, bytes: &'a [u8], offset: usize) -> Result<Self, DropReason> {
         let header: &[u8; Ipv6Extension::LEAST_BYTES] =
-            bytes.first_chunk().ok_or(Malformed::Ipv6BadExtension)?;
+            bytes.first_chunk().ok_or(DropReason::Ipv6BadExtension)?;
         let units = usize::from(u8_at::<{ field::LENGTH }, _>(header));
         let length = match kind {
             IpProtocol::FRAGMENT => Self::LEAST_BYTES,
             // RFC 4302, 2.2: in units of four bytes, minus two; at least twelve bytes.
-            IpProtocol::AUTHENTICATION if units == 0 => return Err(Malformed::Ipv6BadExtension),
+            IpProtocol::AUTHENTICATION if units == 0 => return Err(DropReason::Ipv6BadExtension),
             IpProtocol::AUTHENTICATION => (units + 2) * 4,
             _ => (units + 1) * 8,
         };
         let next_header = IpProtocol(u8_at::<{ field::NEXT_HEADER }, _>(header));
-        let bytes = bytes.get(..length).ok_or(Malformed::Ipv6BadExtension)?;
+        let bytes = bytes.get(..length).ok_or(DropReason::Ipv6BadExtension)?;
         Ok(Self { kind, next_header, offset, bytes })
     }
 
@@ -126,7 +127,7 @@ impl Ipv6Options<'_> {
 }
 
 impl<'a> Iterator for Ipv6Options<'a> {
-    type Item = Result<Ipv6Option<'a>, Malformed>;
+    type Item = Result<Ipv6Option<'a>, DropReason>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -141,7 +142,7 @@ impl<'a> Iterator for Ipv6Options<'a> {
             });
             let Some((option, behind)) = option else {
                 self.rest = &[];
-                return Some(Err(Malformed::Ipv6BadExtension));
+                return Some(Err(DropReason::Ipv6BadExtension));
             };
             self.rest = behind;
             if kind != Self::PAD_N {

@@ -2,7 +2,8 @@
 
 use super::checksum::Checksum;
 use super::field::{put, u16_at};
-use super::{EtherType, Malformed, TooShort};
+use super::{EtherType, TooShort};
+use crate::drops::DropReason;
 
 /// Where fields stand, in wire order. Behind these come, each if its flag is set, checksum and two
 /// reserved bytes, key, and sequence number.
@@ -46,24 +47,24 @@ impl<'a> Gre<'a> {
     /// Checks version, flags and that the optional fields are there.
     ///
     /// # Errors
-    /// [`Malformed::GreTruncated`], [`Malformed::GreBadVersion`], [`Malformed::GreBadFlags`].
+    /// [`DropReason::GreTruncated`], [`DropReason::GreBadVersion`], [`DropReason::GreBadFlags`].
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, DropReason> {
         let header: (&[u8; Gre::HEADER_BYTES], _) =
-            bytes.split_first_chunk().ok_or(Malformed::GreTruncated)?;
+            bytes.split_first_chunk().ok_or(DropReason::GreTruncated)?;
         let (header, mut payload) = header;
         let flags = u16_at::<{ field::FLAGS }, _>(header);
         if flags & VERSION != 0 {
-            return Err(Malformed::GreBadVersion);
+            return Err(DropReason::GreBadVersion);
         }
         if flags & REFUSED != 0 {
-            return Err(Malformed::GreBadFlags);
+            return Err(DropReason::GreBadFlags);
         }
-        let mut optional = |flag: u16| -> Result<Option<u32>, Malformed> {
+        let mut optional = |flag: u16| -> Result<Option<u32>, DropReason> {
             if flags & flag == 0 {
                 return Ok(None);
             }
-            let (value, rest) = payload.split_first_chunk::<OPTIONAL>().ok_or(Malformed::GreTruncated)?;
+            let (value, rest) = payload.split_first_chunk::<OPTIONAL>().ok_or(DropReason::GreTruncated)?;
             payload = rest;
             Ok(Some(u32::from_be_bytes(*value)))
         };
@@ -78,11 +79,11 @@ impl<'a> Gre<'a> {
     /// [`Checksum`] over all its bytes from the GRE header on tells.
     ///
     /// # Errors
-    /// [`Malformed::GreBadChecksum`].
+    /// [`DropReason::GreBadChecksum`].
     #[inline]
-    pub fn verify(&self) -> Result<(), Malformed> {
+    pub fn verify(&self) -> Result<(), DropReason> {
         let right = self.checksum.is_none() || Checksum::new().with(self.packet).is_valid();
-        if right { Ok(()) } else { Err(Malformed::GreBadChecksum) }
+        if right { Ok(()) } else { Err(DropReason::GreBadChecksum) }
     }
 
     /// Bytes of the header with the optional fields that it has.
@@ -188,7 +189,7 @@ impl<'a> GreMut<'a> {
     /// # Errors
     /// As [`Gre::parse`].
     #[inline]
-    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
+    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, DropReason> {
         let view = Gre::parse(bytes)?;
         let has_checksum = view.checksum.is_some();
         let sequence_at = view.sequence.map(|_| view.header_bytes() - OPTIONAL);

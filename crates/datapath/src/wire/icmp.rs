@@ -1,8 +1,9 @@
 //! ICMP (RFC 792).
 
+use super::TooShort;
 use super::checksum::Checksum;
 use super::field::{put, u8_at, u16_at, u32_at};
-use super::{Malformed, TooShort};
+use crate::drops::DropReason;
 
 /// Where fields stand, in wire order.
 mod field {
@@ -39,21 +40,21 @@ impl<'a> Icmp<'a> {
     /// Checks the message's length.
     ///
     /// # Errors
-    /// [`Malformed::IcmpTruncated`].
+    /// [`DropReason::IcmpTruncated`].
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (header, payload) = bytes.split_first_chunk().ok_or(Malformed::IcmpTruncated)?;
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, DropReason> {
+        let (header, payload) = bytes.split_first_chunk().ok_or(DropReason::IcmpTruncated)?;
         Ok(Self { header, payload })
     }
 
     /// Checks the checksum of a message that is all in one place.
     ///
     /// # Errors
-    /// [`Malformed::IcmpBadChecksum`].
+    /// [`DropReason::IcmpBadChecksum`].
     #[inline]
-    pub fn verify(&self) -> Result<(), Malformed> {
+    pub fn verify(&self) -> Result<(), DropReason> {
         let sum = Checksum::new().with(self.header).with(self.payload);
-        if sum.is_valid() { Ok(()) } else { Err(Malformed::IcmpBadChecksum) }
+        if sum.is_valid() { Ok(()) } else { Err(DropReason::IcmpBadChecksum) }
     }
 
     /// What it says.

@@ -3,7 +3,8 @@
 use super::checksum::Pseudo;
 use super::field::{u8_at, u16_at};
 use super::icmp::IcmpHeader;
-use super::{IpProtocol, Malformed, TooShort};
+use super::{IpProtocol, TooShort};
+use crate::drops::DropReason;
 
 /// Where fields stand, in wire order.
 mod field {
@@ -43,21 +44,21 @@ impl<'a> Icmpv6<'a> {
     /// Checks the message's length.
     ///
     /// # Errors
-    /// [`Malformed::IcmpTruncated`].
+    /// [`DropReason::IcmpTruncated`].
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (header, body) = bytes.split_first_chunk().ok_or(Malformed::IcmpTruncated)?;
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, DropReason> {
+        let (header, body) = bytes.split_first_chunk().ok_or(DropReason::IcmpTruncated)?;
         Ok(Self { header, message: bytes, body })
     }
 
     /// Checks the checksum of a message that is all in one place.
     ///
     /// # Errors
-    /// [`Malformed::IcmpBadChecksum`].
+    /// [`DropReason::IcmpBadChecksum`].
     #[inline]
-    pub fn verify(&self, pseudo: Pseudo) -> Result<(), Malformed> {
+    pub fn verify(&self, pseudo: Pseudo) -> Result<(), DropReason> {
         let sum = pseudo.sum_over(IpProtocol::ICMPV6, self.message);
-        if sum.is_valid() { Ok(()) } else { Err(Malformed::IcmpBadChecksum) }
+        if sum.is_valid() { Ok(()) } else { Err(DropReason::IcmpBadChecksum) }
     }
 
     /// What it says.

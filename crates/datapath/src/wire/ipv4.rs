@@ -2,7 +2,8 @@
 
 use super::checksum::{Checksum, Pseudo, update_u16};
 use super::field::{bytes_at, put, u8_at, u16_at};
-use super::{IpProtocol, Malformed, TooShort, TrafficClass};
+use super::{IpProtocol, TooShort, TrafficClass};
+use crate::drops::DropReason;
 use std::net::Ipv4Addr;
 
 /// Where fields stand, in wire order.
@@ -41,10 +42,10 @@ impl<'a> Ipv4<'a> {
     /// Checks version and lengths.
     ///
     /// # Errors
-    /// [`Malformed::Ipv4Truncated`], [`Malformed::Ipv4BadVersion`],
-    /// [`Malformed::Ipv4BadHeaderLength`], [`Malformed::Ipv4BadTotalLength`].
+    /// [`DropReason::Ipv4Truncated`], [`DropReason::Ipv4BadVersion`],
+    /// [`DropReason::Ipv4BadHeaderLength`], [`DropReason::Ipv4BadTotalLength`].
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, DropReason> {
         Self::parse_head(bytes, bytes.len())
     }
 
@@ -54,20 +55,20 @@ impl<'a> Ipv4<'a> {
     /// # Errors
     /// As [`Ipv4::parse`]; the header with its options has to be in `bytes`.
     #[inline]
-    pub fn parse_head(bytes: &'a [u8], length: usize) -> Result<Self, Malformed> {
-        let (header, rest) = bytes.split_first_chunk().ok_or(Malformed::Ipv4Truncated)?;
+    pub fn parse_head(bytes: &'a [u8], length: usize) -> Result<Self, DropReason> {
+        let (header, rest) = bytes.split_first_chunk().ok_or(DropReason::Ipv4Truncated)?;
         let first = u8_at::<{ field::VERSION_LENGTH }, _>(header);
         if first >> 4 != 4 {
-            return Err(Malformed::Ipv4BadVersion);
+            return Err(DropReason::Ipv4BadVersion);
         }
         let header_bytes = usize::from(first & 0x0f) * 4;
         let option_bytes =
-            header_bytes.checked_sub(Self::HEADER_BYTES).ok_or(Malformed::Ipv4BadHeaderLength)?;
-        let (options, rest) = rest.split_at_checked(option_bytes).ok_or(Malformed::Ipv4Truncated)?;
+            header_bytes.checked_sub(Self::HEADER_BYTES).ok_or(DropReason::Ipv4BadHeaderLength)?;
+        let (options, rest) = rest.split_at_checked(option_bytes).ok_or(DropReason::Ipv4Truncated)?;
         let total_bytes = usize::from(u16_at::<{ field::TOTAL_LENGTH }, _>(header));
-        let payload_bytes = total_bytes.checked_sub(header_bytes).ok_or(Malformed::Ipv4BadTotalLength)?;
+        let payload_bytes = total_bytes.checked_sub(header_bytes).ok_or(DropReason::Ipv4BadTotalLength)?;
         if total_bytes > length {
-            return Err(Malformed::Ipv4BadTotalLength);
+            return Err(DropReason::Ipv4BadTotalLength);
         }
         let payload = rest.get(..payload_bytes).unwrap_or(rest);
         Ok(Self { header, options, payload })
@@ -76,14 +77,14 @@ impl<'a> Ipv4<'a> {
     /// Checks the header's checksum.
     ///
     /// # Errors
-    /// [`Malformed::Ipv4BadChecksum`].
+    /// [`DropReason::Ipv4BadChecksum`].
     #[inline]
-    pub fn verify(&self) -> Result<(), Malformed> {
+    pub fn verify(&self) -> Result<(), DropReason> {
         let mut sum = Checksum::of_header(self.header);
         if !self.options.is_empty() {
             sum.add(self.options);
         }
-        if sum.is_valid() { Ok(()) } else { Err(Malformed::Ipv4BadChecksum) }
+        if sum.is_valid() { Ok(()) } else { Err(DropReason::Ipv4BadChecksum) }
     }
 
     /// Bytes of the header, options included.
@@ -257,9 +258,9 @@ impl<'a> Ipv4Mut<'a> {
     /// # Errors
     /// As [`Ipv4::parse_head`].
     #[inline]
-    pub fn parse_head(bytes: &'a mut [u8], length: usize) -> Result<Self, Malformed> {
+    pub fn parse_head(bytes: &'a mut [u8], length: usize) -> Result<Self, DropReason> {
         Ipv4::parse_head(bytes, length)?;
-        Ok(Self { header: bytes.first_chunk_mut().ok_or(Malformed::Ipv4Truncated)? })
+        Ok(Self { header: bytes.first_chunk_mut().ok_or(DropReason::Ipv4Truncated)? })
     }
 
     /// Checks as [`Ipv4::parse`] does.
@@ -267,7 +268,7 @@ impl<'a> Ipv4Mut<'a> {
     /// # Errors
     /// As [`Ipv4::parse`].
     #[inline]
-    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
+    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, DropReason> {
         let length = bytes.len();
         Self::parse_head(bytes, length)
     }

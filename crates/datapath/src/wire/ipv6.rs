@@ -2,7 +2,8 @@
 
 use super::checksum::Pseudo;
 use super::field::{bytes_at, put, u8_at, u16_at, u32_at};
-use super::{IpProtocol, Ipv6Extension, Malformed, TooShort, TrafficClass};
+use super::{IpProtocol, Ipv6Extension, TooShort, TrafficClass};
+use crate::drops::DropReason;
 use std::net::Ipv6Addr;
 
 /// Where fields stand, in wire order.
@@ -33,10 +34,10 @@ impl<'a> Ipv6<'a> {
     /// Checks version and payload length.
     ///
     /// # Errors
-    /// [`Malformed::Ipv6Truncated`], [`Malformed::Ipv6BadVersion`],
-    /// [`Malformed::Ipv6BadPayloadLength`].
+    /// [`DropReason::Ipv6Truncated`], [`DropReason::Ipv6BadVersion`],
+    /// [`DropReason::Ipv6BadPayloadLength`].
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, DropReason> {
         Self::parse_head(bytes, bytes.len())
     }
 
@@ -46,14 +47,14 @@ impl<'a> Ipv6<'a> {
     /// # Errors
     /// As [`Ipv6::parse`].
     #[inline]
-    pub fn parse_head(bytes: &'a [u8], length: usize) -> Result<Self, Malformed> {
-        let (header, rest) = bytes.split_first_chunk().ok_or(Malformed::Ipv6Truncated)?;
+    pub fn parse_head(bytes: &'a [u8], length: usize) -> Result<Self, DropReason> {
+        let (header, rest) = bytes.split_first_chunk().ok_or(DropReason::Ipv6Truncated)?;
         if u8_at::<{ field::VERSION_CLASS_FLOW }, _>(header) >> 4 != 6 {
-            return Err(Malformed::Ipv6BadVersion);
+            return Err(DropReason::Ipv6BadVersion);
         }
         let payload_bytes = usize::from(u16_at::<{ field::PAYLOAD_LENGTH }, _>(header));
         if Self::HEADER_BYTES + payload_bytes > length {
-            return Err(Malformed::Ipv6BadPayloadLength);
+            return Err(DropReason::Ipv6BadPayloadLength);
         }
         let payload = rest.get(..payload_bytes).unwrap_or(rest);
         Ok(Self { header, payload })
@@ -117,10 +118,10 @@ impl<'a> Ipv6<'a> {
     /// Skips the extension headers.
     ///
     /// # Errors
-    /// [`Malformed::Ipv6BadExtension`] when one does not end within the payload, when hop-by-hop
+    /// [`DropReason::Ipv6BadExtension`] when one does not end within the payload, when hop-by-hop
     /// options are not the first (RFC 8200, 4.1), or when there are more than eight.
     #[inline]
-    pub fn upper(&self) -> Result<Upper<'a>, Malformed> {
+    pub fn upper(&self) -> Result<Upper<'a>, DropReason> {
         let protocol = self.next_header();
         let upper = Upper { protocol, offset: Self::HEADER_BYTES, fragment: None, payload: self.payload };
         if protocol.is_extension() { skip_extensions(upper) } else { Ok(upper) }
@@ -162,11 +163,11 @@ pub struct Ipv6Fragment {
 }
 
 #[cold]
-fn skip_extensions(mut upper: Upper<'_>) -> Result<Upper<'_>, Malformed> {
+fn skip_extensions(mut upper: Upper<'_>) -> Result<Upper<'_>, DropReason> {
     let mut first = true;
     for _ in 0..MAX_EXTENSIONS {
         if upper.protocol == IpProtocol::HOP_BY_HOP && !first {
-            return Err(Malformed::Ipv6BadExtension);
+            return Err(DropReason::Ipv6BadExtension);
         }
         first = false;
         skip_extension(&mut upper)?;
@@ -174,10 +175,10 @@ fn skip_extensions(mut upper: Upper<'_>) -> Result<Upper<'_>, Malformed> {
             return Ok(upper);
         }
     }
-    Err(Malformed::Ipv6BadExtension)
+    Err(DropReason::Ipv6BadExtension)
 }
 
-fn skip_extension(upper: &mut Upper<'_>) -> Result<(), Malformed> {
+fn skip_extension(upper: &mut Upper<'_>) -> Result<(), DropReason> {
     let extension = Ipv6Extension::parse(upper.protocol, upper.payload, upper.offset)?;
     if let Some(fragment) = extension.fragment() {
         upper.fragment = Some(fragment);
@@ -238,9 +239,9 @@ impl<'a> Ipv6Mut<'a> {
     /// # Errors
     /// As [`Ipv6::parse_head`].
     #[inline]
-    pub fn parse_head(bytes: &'a mut [u8], length: usize) -> Result<Self, Malformed> {
+    pub fn parse_head(bytes: &'a mut [u8], length: usize) -> Result<Self, DropReason> {
         Ipv6::parse_head(bytes, length)?;
-        Ok(Self { header: bytes.first_chunk_mut().ok_or(Malformed::Ipv6Truncated)? })
+        Ok(Self { header: bytes.first_chunk_mut().ok_or(DropReason::Ipv6Truncated)? })
     }
 
     /// Checks as [`Ipv6::parse`] does.
@@ -248,7 +249,7 @@ impl<'a> Ipv6Mut<'a> {
     /// # Errors
     /// As [`Ipv6::parse`].
     #[inline]
-    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
+    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, DropReason> {
         let length = bytes.len();
         Self::parse_head(bytes, length)
     }

@@ -5,7 +5,7 @@
 //! | word | meaning |
 //! |---|---|
 //! | `mod field` | where each field stands, in wire order |
-//! | `Ipv4::parse(bytes)` | a view whose structure has been checked, or [`Malformed`] |
+//! | `Ipv4::parse(bytes)` | a view whose structure has been checked, or [`DropReason`](crate::drops::DropReason) |
 //! | `Ipv4::parse_head(bytes, length)` | the same for a packet of `length` bytes of which `bytes` is the first part |
 //! | `verify(…)` | checks the checksum; `parse` never does |
 //! | `payload()` | the bytes behind the header; padding that a length field excludes is cut off |
@@ -39,7 +39,6 @@ mod tcp;
 mod udp;
 
 pub mod checksum;
-mod malformed;
 
 pub use arp::{Arp, ArpHeader, ArpOperation};
 pub use checksum::{Checksum, Pseudo};
@@ -53,7 +52,6 @@ pub use ip::{Dscp, IpProtocol, TrafficClass};
 pub use ipv4::{Ipv4, Ipv4Header, Ipv4Mut};
 pub use ipv6::{Ipv6, Ipv6Fragment, Ipv6Header, Ipv6Mut, Upper};
 pub use mac::{BadMacAddress, MacAddress};
-pub use malformed::Malformed;
 pub use tcp::{Tcp, TcpFlags, TcpMut, TcpOption, TcpOptions};
 pub use udp::{Udp, UdpHeader, UdpMut};
 pub use vlan::{Vlan, VlanId, VlanTag, pop_tag, push_tag};

@@ -1,8 +1,9 @@
 //! TCP (RFC 9293).
 
+use super::IpProtocol;
 use super::checksum::{Pseudo, update_u16};
 use super::field::{put, u16_at, u32_at};
-use super::{IpProtocol, Malformed};
+use crate::drops::DropReason;
 use polder_buffers::ChecksumState;
 
 /// Where fields stand, in wire order.
@@ -78,24 +79,24 @@ impl<'a> Tcp<'a> {
     /// Checks the data offset; options are checked as they are read.
     ///
     /// # Errors
-    /// [`Malformed::TcpTruncated`], [`Malformed::TcpBadOffset`].
+    /// [`DropReason::TcpTruncated`], [`DropReason::TcpBadOffset`].
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (header, rest) = bytes.split_first_chunk().ok_or(Malformed::TcpTruncated)?;
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, DropReason> {
+        let (header, rest) = bytes.split_first_chunk().ok_or(DropReason::TcpTruncated)?;
         let header_bytes = usize::from(u16_at::<{ field::OFFSET_FLAGS }, _>(header) >> 12) * 4;
-        let option_bytes = header_bytes.checked_sub(Self::HEADER_BYTES).ok_or(Malformed::TcpBadOffset)?;
-        let (options, payload) = rest.split_at_checked(option_bytes).ok_or(Malformed::TcpBadOffset)?;
+        let option_bytes = header_bytes.checked_sub(Self::HEADER_BYTES).ok_or(DropReason::TcpBadOffset)?;
+        let (options, payload) = rest.split_at_checked(option_bytes).ok_or(DropReason::TcpBadOffset)?;
         Ok(Self { header, options, payload, segment: bytes })
     }
 
     /// Checks the checksum of a segment that is all in one place.
     ///
     /// # Errors
-    /// [`Malformed::TcpBadChecksum`].
+    /// [`DropReason::TcpBadChecksum`].
     #[inline]
-    pub fn verify(&self, pseudo: Pseudo) -> Result<(), Malformed> {
+    pub fn verify(&self, pseudo: Pseudo) -> Result<(), DropReason> {
         let sum = pseudo.sum_over(IpProtocol::TCP, self.segment);
-        if sum.is_valid() { Ok(()) } else { Err(Malformed::TcpBadChecksum) }
+        if sum.is_valid() { Ok(()) } else { Err(DropReason::TcpBadChecksum) }
     }
 
     /// Bytes of the header, options included.
@@ -162,19 +163,19 @@ impl<'a> Tcp<'a> {
     /// The largest segment that the sender takes, if it says so.
     ///
     /// # Errors
-    /// [`Malformed::TcpBadOption`].
+    /// [`DropReason::TcpBadOption`].
     #[inline]
-    pub fn mss(&self) -> Result<Option<u16>, Malformed> {
+    pub fn mss(&self) -> Result<Option<u16>, DropReason> {
         Ok(self.find_mss()?.map(|(_, mss)| mss))
     }
 
     /// Where the value of the first MSS option stands in the segment, and the value.
     #[inline]
-    fn find_mss(&self) -> Result<Option<(usize, u16)>, Malformed> {
+    fn find_mss(&self) -> Result<Option<(usize, u16)>, DropReason> {
         for option in self.options() {
             let option = option?;
             if option.kind == TcpOption::MSS {
-                let &value = option.data.as_array::<2>().ok_or(Malformed::TcpBadOption)?;
+                let &value = option.data.as_array::<2>().ok_or(DropReason::TcpBadOption)?;
                 return Ok(Some((option.position + 2, u16::from_be_bytes(value))));
             }
         }
@@ -224,7 +225,7 @@ pub struct TcpOptions<'a> {
 }
 
 impl<'a> Iterator for TcpOptions<'a> {
-    type Item = Result<TcpOption<'a>, Malformed>;
+    type Item = Result<TcpOption<'a>, DropReason>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -244,12 +245,12 @@ impl<'a> Iterator for TcpOptions<'a> {
 impl<'a> TcpOptions<'a> {
     /// The option whose kind has been read; `behind` starts with its length.
     #[inline]
-    fn take(&mut self, kind: u8, behind: &'a [u8]) -> Result<TcpOption<'a>, Malformed> {
+    fn take(&mut self, kind: u8, behind: &'a [u8]) -> Result<TcpOption<'a>, DropReason> {
         self.rest = &[];
-        let (&length, behind) = behind.split_first().ok_or(Malformed::TcpBadOption)?;
+        let (&length, behind) = behind.split_first().ok_or(DropReason::TcpBadOption)?;
         let length = usize::from(length);
-        let data_bytes = length.checked_sub(2).ok_or(Malformed::TcpBadOption)?;
-        let (data, rest) = behind.split_at_checked(data_bytes).ok_or(Malformed::TcpBadOption)?;
+        let data_bytes = length.checked_sub(2).ok_or(DropReason::TcpBadOption)?;
+        let (data, rest) = behind.split_at_checked(data_bytes).ok_or(DropReason::TcpBadOption)?;
         let option = TcpOption { kind, position: self.position, data };
         self.rest = rest;
         self.position += length;
@@ -270,7 +271,7 @@ impl<'a> TcpMut<'a> {
     /// # Errors
     /// As [`Tcp::parse`].
     #[inline]
-    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
+    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, DropReason> {
         Tcp::parse(bytes)?;
         Ok(Self { segment: bytes })
     }
@@ -281,9 +282,9 @@ impl<'a> TcpMut<'a> {
     /// the option stays without.
     ///
     /// # Errors
-    /// [`Malformed::TcpBadOption`]; nothing has changed then.
+    /// [`DropReason::TcpBadOption`]; nothing has changed then.
     #[inline]
-    pub fn clamp_mss(&mut self, limit: u16, state: ChecksumState) -> Result<bool, Malformed> {
+    pub fn clamp_mss(&mut self, limit: u16, state: ChecksumState) -> Result<bool, DropReason> {
         let view = Tcp::parse(self.segment)?;
         if !view.flags().contains(TcpFlags::SYN) {
             return Ok(false);

@@ -2,7 +2,8 @@
 
 use super::checksum::Pseudo;
 use super::field::{put, u16_at};
-use super::{IpProtocol, Malformed, TooShort};
+use super::{IpProtocol, TooShort};
+use crate::drops::DropReason;
 
 /// Where fields stand, in wire order.
 mod field {
@@ -30,9 +31,9 @@ impl<'a> Udp<'a> {
     /// is shorter than its datagram and is refused.
     ///
     /// # Errors
-    /// [`Malformed::UdpTruncated`], [`Malformed::UdpBadLength`].
+    /// [`DropReason::UdpTruncated`], [`DropReason::UdpBadLength`].
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, DropReason> {
         Self::parse_head(bytes, bytes.len())
     }
 
@@ -42,12 +43,12 @@ impl<'a> Udp<'a> {
     /// # Errors
     /// As [`Udp::parse`].
     #[inline]
-    pub fn parse_head(bytes: &'a [u8], length: usize) -> Result<Self, Malformed> {
-        let (header, rest) = bytes.split_first_chunk().ok_or(Malformed::UdpTruncated)?;
+    pub fn parse_head(bytes: &'a [u8], length: usize) -> Result<Self, DropReason> {
+        let (header, rest) = bytes.split_first_chunk().ok_or(DropReason::UdpTruncated)?;
         let datagram_bytes = usize::from(u16_at::<{ field::LENGTH }, _>(header));
-        let payload_bytes = datagram_bytes.checked_sub(Self::HEADER_BYTES).ok_or(Malformed::UdpBadLength)?;
+        let payload_bytes = datagram_bytes.checked_sub(Self::HEADER_BYTES).ok_or(DropReason::UdpBadLength)?;
         if datagram_bytes > length {
-            return Err(Malformed::UdpBadLength);
+            return Err(DropReason::UdpBadLength);
         }
         let payload = rest.get(..payload_bytes).unwrap_or(rest);
         let datagram = bytes.get(..datagram_bytes).unwrap_or(bytes);
@@ -58,15 +59,15 @@ impl<'a> Udp<'a> {
     /// wrong over IPv6 (RFC 8200, 8.1).
     ///
     /// # Errors
-    /// [`Malformed::UdpBadChecksum`].
+    /// [`DropReason::UdpBadChecksum`].
     #[inline]
-    pub fn verify(&self, pseudo: Pseudo) -> Result<(), Malformed> {
+    pub fn verify(&self, pseudo: Pseudo) -> Result<(), DropReason> {
         let right = match (self.checksum(), pseudo) {
             (0, Pseudo::V4 { .. }) => true,
             (0, Pseudo::V6 { .. }) => false,
             (_, pseudo) => pseudo.sum_over(IpProtocol::UDP, self.datagram).is_valid(),
         };
-        if right { Ok(()) } else { Err(Malformed::UdpBadChecksum) }
+        if right { Ok(()) } else { Err(DropReason::UdpBadChecksum) }
     }
 
     /// From which port.
@@ -110,10 +111,10 @@ impl<'a> UdpMut<'a> {
     /// The header that `bytes` start with.
     ///
     /// # Errors
-    /// [`Malformed::UdpTruncated`].
+    /// [`DropReason::UdpTruncated`].
     #[inline]
-    pub fn parse_head(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
-        Ok(Self { header: bytes.first_chunk_mut().ok_or(Malformed::UdpTruncated)? })
+    pub fn parse_head(bytes: &'a mut [u8]) -> Result<Self, DropReason> {
+        Ok(Self { header: bytes.first_chunk_mut().ok_or(DropReason::UdpTruncated)? })
     }
 
     /// Sets the bytes of header and payload. The checksum stays as it is: the caller computes it anew.

@@ -1,7 +1,8 @@
 //! VLAN tags (IEEE 802.1Q, 9.6): what stands behind EtherType 0x8100 or 0x88a8.
 
 use super::field::{put, u16_at};
-use super::{EtherType, Ethernet, Malformed, TooShort};
+use super::{EtherType, Ethernet, TooShort};
+use crate::drops::DropReason;
 use core::fmt;
 
 /// Where fields stand, in wire order.
@@ -68,10 +69,10 @@ impl<'a> Vlan<'a> {
     /// Checks the length of the bytes behind an EtherType that announces a tag.
     ///
     /// # Errors
-    /// [`Malformed::VlanTruncated`].
+    /// [`DropReason::VlanTruncated`].
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (header, payload) = bytes.split_first_chunk().ok_or(Malformed::VlanTruncated)?;
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, DropReason> {
+        let (header, payload) = bytes.split_first_chunk().ok_or(DropReason::VlanTruncated)?;
         Ok(Self { header, payload })
     }
 

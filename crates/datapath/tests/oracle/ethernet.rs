@@ -1,9 +1,10 @@
 //! Ethernet, tags and ARP.
 
 use etherparse::{Ethernet2Slice, SingleVlanSlice};
+use polder_datapath::drops::DropReason;
 use polder_datapath::wire::{
-    Arp, ArpHeader, ArpOperation, EtherType, Ethernet, EthernetHeader, Link, Malformed, Vlan, VlanId,
-    VlanTag, pop_tag, push_tag,
+    Arp, ArpHeader, ArpOperation, EtherType, Ethernet, EthernetHeader, Link, Vlan, VlanId, VlanTag, pop_tag,
+    push_tag,
 };
 use smoltcp::wire::{ArpPacket, ArpRepr, EthernetFrame};
 
@@ -15,7 +16,7 @@ pub(crate) fn ethernet(bytes: &[u8]) {
     assert_eq!(ours.is_ok(), smoltcp.is_ok());
     assert_eq!(ours.is_ok(), etherparse.is_ok());
     let (Ok(ours), Ok(smoltcp), Ok(etherparse)) = (ours, smoltcp, etherparse) else {
-        assert_eq!(Link::parse(bytes).err(), Some(Malformed::EthernetTruncated));
+        assert_eq!(Link::parse(bytes).err(), Some(DropReason::EthernetTruncated));
         return;
     };
     assert_eq!(ours.destination().0, smoltcp.dst_addr().0);
@@ -52,7 +53,7 @@ fn tags(bytes: &[u8]) {
     let mut expected = Vec::new();
     while matches!(ether_type, 0x8100 | 0x88a8) && expected.len() < 2 {
         let Ok(tag) = SingleVlanSlice::from_slice(&bytes[position..]) else {
-            assert_eq!(Link::parse(bytes).err(), Some(Malformed::VlanTruncated));
+            assert_eq!(Link::parse(bytes).err(), Some(DropReason::VlanTruncated));
             return;
         };
         ether_type = tag.ether_type().0;

@@ -1,7 +1,8 @@
 //! GRE, against a reference written from RFC 2784 and RFC 2890.
 
 use super::naive_sum;
-use polder_datapath::wire::{EtherType, Gre, GreHeader, GreMut, Malformed};
+use polder_datapath::drops::DropReason;
+use polder_datapath::wire::{EtherType, Gre, GreHeader, GreMut};
 
 /// What a GRE header says.
 #[derive(Debug, PartialEq, Eq)]
@@ -14,21 +15,21 @@ pub(super) struct Reference {
 }
 
 /// RFC 2784, 2 and RFC 2890, 2, bit by bit; bit 0 is the highest.
-pub(super) fn reference(bytes: &[u8]) -> Result<Reference, Malformed> {
+pub(super) fn reference(bytes: &[u8]) -> Result<Reference, DropReason> {
     let bit = |number: usize| bytes[number / 8] & (0x80 >> (number % 8)) != 0;
-    let word = |at: usize| -> Result<u32, Malformed> {
-        let bytes = bytes.get(at..at + 4).ok_or(Malformed::GreTruncated)?;
+    let word = |at: usize| -> Result<u32, DropReason> {
+        let bytes = bytes.get(at..at + 4).ok_or(DropReason::GreTruncated)?;
         Ok(bytes.iter().fold(0, |word, &byte| word << 8 | u32::from(byte)))
     };
     word(0)?;
     if bit(13) || bit(14) || bit(15) {
-        return Err(Malformed::GreBadVersion);
+        return Err(DropReason::GreBadVersion);
     }
     if bit(1) || bit(4) || bit(5) {
-        return Err(Malformed::GreBadFlags);
+        return Err(DropReason::GreBadFlags);
     }
     let mut header_bytes = 4;
-    let mut optional = |present: bool| -> Result<Option<u32>, Malformed> {
+    let mut optional = |present: bool| -> Result<Option<u32>, DropReason> {
         if !present {
             return Ok(None);
         }

@@ -5,9 +5,10 @@ use etherparse::{
     Icmpv4Slice, Icmpv6Slice, IpNumber, Ipv4HeaderSlice, Ipv6ExtensionSlice, Ipv6ExtensionsSlice,
     Ipv6HeaderSlice, UdpSlice,
 };
+use polder_datapath::drops::DropReason;
 use polder_datapath::wire::{
     Ecn, Icmp, IcmpHeader, Icmpv6, Icmpv6Header, IpProtocol, Ipv4, Ipv4Header, Ipv4Mut, Ipv6, Ipv6Header,
-    Ipv6Mut, Malformed, Pseudo, TrafficClass, Udp, UdpHeader, Upper,
+    Ipv6Mut, Pseudo, TrafficClass, Udp, UdpHeader, Upper,
 };
 use smoltcp::wire::{Icmpv4Packet, Ipv4Packet, Ipv6FragmentHeader, Ipv6Packet, UdpPacket};
 
@@ -184,7 +185,7 @@ fn ipv6_change(ours: Ipv6<'_>, bytes: &[u8]) {
 }
 
 /// etherparse walks over any number of extension headers, and on behind a later fragment's header.
-fn extensions(ours: Ipv6<'_>, upper: Result<Upper<'_>, Malformed>) {
+fn extensions(ours: Ipv6<'_>, upper: Result<Upper<'_>, DropReason>) {
     let etherparse = Ipv6ExtensionsSlice::from_slice(IpNumber(ours.next_header().0), ours.payload());
     match (upper, etherparse) {
         (Ok(upper), Ok((walked, protocol, rest))) if upper.has_header() => {
@@ -212,7 +213,7 @@ fn extensions(ours: Ipv6<'_>, upper: Result<Upper<'_>, Malformed>) {
         (Ok(upper), Ok(_)) => unreachable!("{upper:?} has a header and has none"),
         // Differs: RFC 8504, 5.3 allows a limit; etherparse has none.
         (Err(_), Ok((walked, _, _))) => assert!(walked.into_iter().count() > 8),
-        (Err(refusal), Err(_)) => assert_eq!(refusal, Malformed::Ipv6BadExtension),
+        (Err(refusal), Err(_)) => assert_eq!(refusal, DropReason::Ipv6BadExtension),
     }
 }
 
@@ -270,7 +271,7 @@ fn udp(pseudo: Pseudo, bytes: &[u8]) {
     let head = Udp::parse_head(&bytes[..cut], bytes.len());
     assert_eq!(
         head.map(|head| head.length()),
-        if cut < 8 { Err(Malformed::UdpTruncated) } else { Ok(ours.length()) }
+        if cut < 8 { Err(DropReason::UdpTruncated) } else { Ok(ours.length()) }
     );
 }
 

@@ -83,7 +83,7 @@ impl Tunnel {
             0..4 => return refused(DropReason::GreTruncated),
             _ => match reference(packet) {
                 Ok(gre) => gre,
-                Err(malformed) => return refused(named(malformed)),
+                Err(malformed) => return refused(malformed),
             },
         };
         if gre.key != self.key {
@@ -110,12 +110,6 @@ impl Tunnel {
         self.last = gre.sequence.filter(|_| self.sequence).or(self.last);
         Ok(inside.to_vec())
     }
-}
-
-fn named(malformed: polder_datapath::wire::Malformed) -> DropReason {
-    let name = format!("{malformed:?}");
-    let found = DropReason::ALL.iter().find(|reason| format!("{reason:?}") == name);
-    *found.expect("refusals have drop reasons of their names")
 }
 
 /// The GRE packet behind the extension headers: at most four that are not fragments of anything.

@@ -3,7 +3,8 @@
 use super::ip::reference_sum;
 use etherparse::TcpSlice;
 use polder_buffers::ChecksumState;
-use polder_datapath::wire::{IpProtocol, Malformed, Pseudo, Tcp, TcpFlags, TcpMut, TcpOption};
+use polder_datapath::drops::DropReason;
+use polder_datapath::wire::{IpProtocol, Pseudo, Tcp, TcpFlags, TcpMut, TcpOption};
 use smoltcp::wire::{TcpOption as SmoltcpOption, TcpPacket};
 use std::net::Ipv4Addr;
 
@@ -89,7 +90,7 @@ fn clamp(ours: Tcp<'_>, pseudo: Pseudo, bytes: &[u8], limit: u16) {
     assert_eq!(result, lowered);
     if result != Ok(true) {
         assert_eq!(clamped, bytes);
-        assert!(matches!(result, Ok(false) | Err(Malformed::TcpBadOption)));
+        assert!(matches!(result, Ok(false) | Err(DropReason::TcpBadOption)));
         return;
     }
     let after = Tcp::parse(&clamped).expect("no length has changed");
