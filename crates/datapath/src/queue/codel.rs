@@ -4,7 +4,9 @@
 //! One deviation, which the RFC allows (5.5): where the square root is taken is the processor's, in
 //! double precision, so nothing has to be approximated.
 
+use super::{Fifo, QueueDiscipline, Refusal};
 use crate::units::Nanos;
+use polder_buffers::Packet;
 
 /// What CoDel aims at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +136,45 @@ impl Codel {
     )]
     fn control_law(&self, time: Nanos) -> Nanos {
         time + Nanos((self.options.interval.0 as f64 / f64::from(self.count).sqrt()) as u64)
+    }
+}
+
+/// A queue that drops by CoDel.
+#[derive(Debug)]
+pub(super) struct CodelQueue {
+    fifo: Fifo,
+    codel: Codel,
+}
+
+impl CodelQueue {
+    pub(super) fn new(options: CodelOptions, fifo: Fifo) -> Self {
+        Self { fifo, codel: Codel::new(options) }
+    }
+}
+
+impl QueueDiscipline for CodelQueue {
+    fn enqueue(&mut self, packet: Packet, came: Nanos, refuse: &mut dyn FnMut(Packet, Refusal)) {
+        self.fifo.enqueue(packet, came, refuse);
+    }
+
+    fn dequeue(&mut self, now: Nanos, refuse: &mut dyn FnMut(Packet, Refusal)) -> Option<(Packet, Nanos)> {
+        let next = || {
+            let (packet, came) = self.fifo.pop()?;
+            Some(((packet, came), came, self.fifo.bytes()))
+        };
+        self.codel.take(now, next, |(packet, _)| refuse(packet, Refusal::Delay))
+    }
+
+    fn pop(&mut self) -> Option<(Packet, Nanos)> {
+        self.fifo.pop()
+    }
+
+    fn len(&self) -> usize {
+        self.fifo.len()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.fifo.bytes()
     }
 }
 

@@ -5,20 +5,22 @@
 //!
 //! It stands behind reordering and [`sequence`](crate::sequence): whatever it drops, the order of the rest is
 //! right, and nobody waits for what is gone (E8). Each sending queue of a device has its own, so no two
-//! workers meet here (E3). A discipline is one file and one variant of [`Discipline`]; [`codel`] is
-//! there, flow queueing (RFC 8290) and CAKE find their place beside it. A queue can keep to a
-//! [rate](pace).
+//! workers meet here (E3). A discipline is one file, a [`QueueDiscipline`], and one variant of [`Discipline`];
+//! [`drop_tail`] and [`codel`] are there, flow queueing (RFC 8290) and CAKE find their place beside them. A queue
+//! can keep to a [rate](pace).
 
 pub mod codel;
+pub mod drop_tail;
+mod fifo;
 pub mod pace;
 
 pub use codel::{Codel, CodelOptions};
+pub use fifo::Fifo;
 pub use pace::Pace;
 
 use crate::counters::Counter;
 use crate::units::{BytesPerSecond, Nanos};
 use polder_buffers::{Batch, Packet};
-use std::collections::VecDeque;
 
 /// Why a packet does not leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,13 +31,46 @@ pub enum Refusal {
     Delay,
 }
 
-/// How a queue decides what to refuse.
+/// Packets that wait, the order in which they leave, and which of them do not.
+pub trait QueueDiscipline: core::fmt::Debug + Send {
+    /// Takes a packet that came at `came`, or refuses packets for it.
+    fn enqueue(&mut self, packet: Packet, came: Nanos, refuse: &mut dyn FnMut(Packet, Refusal));
+
+    /// The packet that is to leave next, and when it came; packets that are not to leave go to `refuse`.
+    fn dequeue(&mut self, now: Nanos, refuse: &mut dyn FnMut(Packet, Refusal)) -> Option<(Packet, Nanos)>;
+
+    /// Takes out a packet, and when it came, without deciding on it; in the order of leaving.
+    fn pop(&mut self) -> Option<(Packet, Nanos)>;
+
+    /// Packets in the queue.
+    fn len(&self) -> usize;
+
+    /// Bytes in the queue, Ethernet headers included, FCS excluded.
+    fn bytes(&self) -> u64;
+
+    /// True if no packet waits.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Kinds of queue disciplines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discipline {
     /// Nothing but what finds no room.
     DropTail,
     /// What is needed to keep the delay short (RFC 8289).
     Codel(CodelOptions),
+}
+
+impl Discipline {
+    /// An empty queue of this kind, with memory for all packets that it can hold.
+    fn start(self, fifo: Fifo) -> Box<dyn QueueDiscipline> {
+        match self {
+            Self::DropTail => Box::new(fifo),
+            Self::Codel(options) => Box::new(codel::CodelQueue::new(options, fifo)),
+        }
+    }
 }
 
 /// What a queue is like.
@@ -83,56 +118,27 @@ pub struct EgressCounters {
     pub wait_nanos: Counter,
 }
 
-/// A queue of packets with their times of arrival.
+/// The queue of a port: a discipline, and the rate that it keeps to.
 #[derive(Debug)]
 pub struct EgressQueue {
-    fifo: Fifo,
-    limit_bytes: u64,
-    limit_packets: usize,
-    codel: Option<Codel>,
+    discipline: Box<dyn QueueDiscipline>,
     pace: Option<Pace>,
     wait: Nanos,
-}
-
-/// Packets in order, with the time when each came.
-#[derive(Debug)]
-struct Fifo {
-    packets: VecDeque<(Packet, Nanos)>,
-    bytes: u64,
 }
 
 impl EgressQueue {
     /// An empty queue; memory for all packets that it can hold is taken here.
     pub fn new(options: &QueueOptions) -> Self {
-        let codel = match options.discipline {
-            Discipline::DropTail => None,
-            Discipline::Codel(options) => Some(Codel::new(options)),
-        };
-        let limit_packets = options.limit_packets();
-        Self {
-            fifo: Fifo { packets: VecDeque::with_capacity(limit_packets), bytes: 0 },
-            limit_bytes: options.limit_bytes,
-            limit_packets,
-            codel,
-            pace: options.rate.map(Pace::new),
-            wait: Nanos::default(),
-        }
+        let fifo = Fifo::new(options.limit_packets(), options.limit_bytes);
+        let pace = options.rate.map(Pace::new);
+        Self { discipline: options.discipline.start(fifo), pace, wait: Nanos::default() }
     }
 
     /// Takes all packets of `batch`; what finds no room goes to `refuse`.
     pub fn put(&mut self, batch: &mut Batch, now: Nanos, mut refuse: impl FnMut(Packet, Refusal)) {
         for packet in batch.drain() {
-            if self.has_room(packet.len() as u64) {
-                self.fifo.push(packet, now);
-            } else {
-                refuse(packet, Refusal::Full);
-            }
+            self.discipline.enqueue(packet, now, &mut refuse);
         }
-    }
-
-    fn has_room(&self, bytes: u64) -> bool {
-        let packets = self.fifo.packets.len();
-        packets == 0 || packets < self.limit_packets && self.fifo.bytes + bytes <= self.limit_bytes
     }
 
     /// The packet that is to leave next, if one is to leave at `now`; what is not to leave at all goes
@@ -141,21 +147,8 @@ impl EgressQueue {
         if self.pace.as_ref().is_some_and(|pace| !pace.is_free(now)) {
             return None;
         }
-        let Self { fifo, codel, wait, .. } = self;
-        let packet = match codel {
-            None => fifo.pop().map(|(packet, came)| {
-                *wait = now.since(came);
-                packet
-            }),
-            Some(codel) => {
-                let next = || {
-                    let (packet, came) = fifo.pop()?;
-                    *wait = now.since(came);
-                    Some((packet, came, fifo.bytes))
-                };
-                codel.take(now, next, |packet| refuse(packet, Refusal::Delay))
-            }
-        }?;
+        let (packet, came) = self.discipline.dequeue(now, &mut refuse)?;
+        self.wait = now.since(came);
         if let Some(pace) = &mut self.pace {
             pace.spend(packet.len() as u64, now);
         }
@@ -168,56 +161,38 @@ impl EgressQueue {
         self.pace.as_ref().filter(|_| !self.is_empty()).map(Pace::free_at)
     }
 
-    /// How long the packet that left last has waited.
+    /// Time that the packet that left last has waited.
     pub fn wait(&self) -> Nanos {
         self.wait
     }
 
     /// Packets in the queue.
     pub fn len(&self) -> usize {
-        self.fifo.packets.len()
+        self.discipline.len()
     }
 
-    /// Whether nothing waits.
+    /// True if no packet waits.
     pub fn is_empty(&self) -> bool {
-        self.fifo.packets.is_empty()
+        self.discipline.is_empty()
     }
 
     /// Bytes in the queue, Ethernet headers included, FCS excluded.
     pub fn bytes(&self) -> u64 {
-        self.fifo.bytes
+        self.discipline.bytes()
     }
 
     /// Takes over the packets of the queue that this one replaces, with their times of arrival; packets that
     /// find no room go to `refuse`.
     pub fn take_over(&mut self, mut old: Self, mut refuse: impl FnMut(Packet, Refusal)) {
-        for (packet, came) in old.fifo.packets.drain(..) {
-            if self.has_room(packet.len() as u64) {
-                self.fifo.push(packet, came);
-            } else {
-                refuse(packet, Refusal::Full);
-            }
+        while let Some((packet, came)) = old.discipline.pop() {
+            self.discipline.enqueue(packet, came, &mut refuse);
         }
         self.wait = old.wait;
     }
 
     /// Takes out everything, for a port that closes.
     pub fn clear(&mut self) -> impl Iterator<Item = Packet> + '_ {
-        self.fifo.bytes = 0;
-        self.fifo.packets.drain(..).map(|(packet, _)| packet)
-    }
-}
-
-impl Fifo {
-    fn push(&mut self, packet: Packet, now: Nanos) {
-        self.bytes += packet.len() as u64;
-        self.packets.push_back((packet, now));
-    }
-
-    fn pop(&mut self) -> Option<(Packet, Nanos)> {
-        let (packet, came) = self.packets.pop_front()?;
-        self.bytes -= packet.len() as u64;
-        Some((packet, came))
+        core::iter::from_fn(|| self.discipline.pop()).map(|(packet, _)| packet)
     }
 }
 

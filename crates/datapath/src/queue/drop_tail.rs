@@ -1,0 +1,29 @@
+//! Drop-tail: packets leave in the order in which they came, and one that finds no room is refused.
+
+use super::{Fifo, QueueDiscipline, Refusal};
+use crate::units::Nanos;
+use polder_buffers::Packet;
+
+impl QueueDiscipline for Fifo {
+    fn enqueue(&mut self, packet: Packet, came: Nanos, refuse: &mut dyn FnMut(Packet, Refusal)) {
+        if let Err(packet) = self.push(packet, came) {
+            refuse(packet, Refusal::Full);
+        }
+    }
+
+    fn dequeue(&mut self, _: Nanos, _: &mut dyn FnMut(Packet, Refusal)) -> Option<(Packet, Nanos)> {
+        Self::pop(self)
+    }
+
+    fn pop(&mut self) -> Option<(Packet, Nanos)> {
+        Self::pop(self)
+    }
+
+    fn len(&self) -> usize {
+        Self::len(self)
+    }
+
+    fn bytes(&self) -> u64 {
+        Self::bytes(self)
+    }
+}

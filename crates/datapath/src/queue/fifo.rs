@@ -1,0 +1,59 @@
+//! Packets in the order in which they came, up to a limit.
+
+use polder_buffers::Packet;
+use std::collections::VecDeque;
+
+use crate::units::Nanos;
+
+/// Packets in order, with the time when each came.
+#[derive(Debug)]
+pub struct Fifo {
+    packets: VecDeque<(Packet, Nanos)>,
+    bytes: u64,
+    limit_packets: usize,
+    limit_bytes: u64,
+}
+
+impl Fifo {
+    /// No packets, and memory for as many as there may be.
+    pub fn new(limit_packets: usize, limit_bytes: u64) -> Self {
+        Self { packets: VecDeque::with_capacity(limit_packets), bytes: 0, limit_packets, limit_bytes }
+    }
+
+    /// Appends a packet.
+    ///
+    /// # Errors
+    /// The packet itself when it finds no room. An empty queue takes any packet.
+    pub fn push(&mut self, packet: Packet, came: Nanos) -> Result<(), Packet> {
+        let bytes = packet.len() as u64;
+        let packets = self.packets.len();
+        if packets > 0 && (packets >= self.limit_packets || self.bytes + bytes > self.limit_bytes) {
+            return Err(packet);
+        }
+        self.bytes += bytes;
+        self.packets.push_back((packet, came));
+        Ok(())
+    }
+
+    /// Takes out the packet that came first, and when it came.
+    pub fn pop(&mut self) -> Option<(Packet, Nanos)> {
+        let (packet, came) = self.packets.pop_front()?;
+        self.bytes -= packet.len() as u64;
+        Some((packet, came))
+    }
+
+    /// Number of packets.
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// Bytes of all packets, Ethernet headers included, FCS excluded.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
