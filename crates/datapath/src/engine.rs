@@ -12,8 +12,7 @@ mod walk;
 mod watch;
 
 use crate::capture::Captures;
-use crate::counters::RouteCounters;
-use crate::counters::{Stage, WorkerCounters};
+use crate::counters::{RouteCounters, Stage, WorkerCounters};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::filter::{Direction, FilterState, Filters, filter};
 use crate::forward::{BridgeCounters, BridgeState, Bridges, bridge};
@@ -72,12 +71,12 @@ pub type EngineCounters = (Arc<WorkerCounters>, Arc<BridgeCounters>);
 pub struct Engine {
     tables: Reader<Tables>,
     counters: Arc<WorkerCounters>,
-    bridge: BridgeState,
-    decapsulate: DecapsulateState,
-    filter: FilterState,
-    route: RouteState,
-    encapsulate: EncapsulateState,
-    sequence: SequenceState,
+    bridge_state: BridgeState,
+    decapsulate_state: DecapsulateState,
+    filter_state: FilterState,
+    route_state: RouteState,
+    encapsulate_state: EncapsulateState,
+    sequence_state: SequenceState,
     dispatch: Dispatch,
     scratch: Scratch,
     extra: Extra,
@@ -129,14 +128,14 @@ impl Engine {
             unsequenced: Batch::new(),
         };
         Self {
-            bridge: BridgeState::new(bridges, bridging),
-            decapsulate: DecapsulateState::new(worker, ReassemblyLimits::default()),
-            filter: FilterState::new(worker, Arc::clone(&counters.filter)),
-            route: RouteState::new(routers, Arc::clone(&counters.route)),
-            encapsulate: EncapsulateState::new(worker),
+            bridge_state: BridgeState::new(bridges, bridging),
+            decapsulate_state: DecapsulateState::new(worker, ReassemblyLimits::default()),
+            filter_state: FilterState::new(worker, Arc::clone(&counters.filter)),
+            route_state: RouteState::new(routers, Arc::clone(&counters.route)),
+            encapsulate_state: EncapsulateState::new(worker),
             tables,
             counters,
-            sequence: SequenceState::new(),
+            sequence_state: SequenceState::new(),
             dispatch: Dispatch::new(worker),
             scratch,
             extra: Extra::default(),
@@ -157,12 +156,12 @@ impl Engine {
 
     /// The routing stage's counters.
     pub fn route_counters(&self) -> &Arc<RouteCounters> {
-        self.route.counters()
+        self.route_state.counters()
     }
 
     /// The bridge stage's counters.
     pub fn bridge_counters(&self) -> &Arc<BridgeCounters> {
-        self.bridge.counters()
+        self.bridge_state.counters()
     }
 
     /// Makes room for ports 0 to `ports` − 1.
@@ -182,8 +181,8 @@ impl Engine {
     #[cold]
     fn adopt(&mut self) {
         let Tables { bridges, tunnels, routers, longest_frame, .. } = self.tables.get();
-        self.bridge.adopt(bridges);
-        self.route.adopt(routers);
+        self.bridge_state.adopt(bridges);
+        self.route_state.adopt(routers);
         self.scratch.routed.reserve(routers.longest_expansion(*longest_frame));
         self.scratch.flooded.reserve(bridges.longest_expansion());
         self.scratch.fragments.reserve(tunnels.longest_expansion());
@@ -290,23 +289,23 @@ impl Engine {
 
     /// Does what is due by time alone.
     pub fn tick(&mut self, now: Nanos, pool: &mut Pool) {
-        let Self { counters, decapsulate, .. } = self;
+        let Self { counters, decapsulate_state, .. } = self;
         let mut context = Context { now, pool, drops: &counters.drops, ledger: &counters.ledger };
-        decapsulate.expire(&mut context);
+        decapsulate_state.expire(&mut context);
     }
 
     /// When [`Engine::tick`] or [`Engine::look_after`] have something to do, if no batch comes before.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let deadlines = [self.decapsulate.next_deadline(), self.route.next_deadline()];
+        let deadlines = [self.decapsulate_state.next_deadline(), self.route_state.next_deadline()];
         deadlines.into_iter().flatten().min()
     }
 
     /// Drops what is held, for a worker that ends.
     pub fn close(&mut self, now: Nanos, pool: &mut Pool) {
-        let Self { counters, decapsulate, route, .. } = self;
+        let Self { counters, decapsulate_state, route_state, .. } = self;
         let mut context = Context { now, pool, drops: &counters.drops, ledger: &counters.ledger };
-        decapsulate.clear(&mut context);
-        route.clear(&mut context);
+        decapsulate_state.clear(&mut context);
+        route_state.clear(&mut context);
     }
 
     fn journey<'a, E: Egress, C: FnMut() -> Nanos>(
@@ -319,12 +318,12 @@ impl Engine {
         let counters = &*self.counters;
         Journey {
             tables: self.tables.get(),
-            bridge: &mut self.bridge,
-            decapsulate: &mut self.decapsulate,
-            filter: &mut self.filter,
-            route: &mut self.route,
-            encapsulate: &mut self.encapsulate,
-            sequence: &mut self.sequence,
+            bridge_state: &mut self.bridge_state,
+            decapsulate_state: &mut self.decapsulate_state,
+            filter_state: &mut self.filter_state,
+            route_state: &mut self.route_state,
+            encapsulate_state: &mut self.encapsulate_state,
+            sequence_state: &mut self.sequence_state,
             dispatch: &mut self.dispatch,
             scratch: &mut self.scratch,
             extra: &mut self.extra,
@@ -351,12 +350,12 @@ pub struct TurnContext<'a> {
 /// The stages of one turn, with all that they need.
 struct Journey<'a, E, C> {
     tables: &'a Tables,
-    bridge: &'a mut BridgeState,
-    decapsulate: &'a mut DecapsulateState,
-    filter: &'a mut FilterState,
-    route: &'a mut RouteState,
-    encapsulate: &'a mut EncapsulateState,
-    sequence: &'a mut SequenceState,
+    bridge_state: &'a mut BridgeState,
+    decapsulate_state: &'a mut DecapsulateState,
+    filter_state: &'a mut FilterState,
+    route_state: &'a mut RouteState,
+    encapsulate_state: &'a mut EncapsulateState,
+    sequence_state: &'a mut SequenceState,
     dispatch: &'a mut Dispatch,
     scratch: &'a mut Scratch,
     extra: &'a mut Extra,
@@ -376,7 +375,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         self.egress.passed(Stage::Parse, batch);
         if self.tables.tunnels.underlay(ingress).is_some() {
             let count = left;
-            decapsulate(batch, &self.tables.tunnels, self.decapsulate, &mut self.context);
+            decapsulate(batch, &self.tables.tunnels, self.decapsulate_state, &mut self.context);
             self.meter.lap(Stage::Decapsulate, count);
             self.egress.passed(Stage::Decapsulate, batch);
             if let Some(captures) = self.captures {
@@ -385,7 +384,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             left = alive(batch);
         }
         if self.tables.filters.looks(Direction::In) {
-            self.filter(batch, Direction::In);
+            self.filter_stage(batch, Direction::In);
             left = alive(batch);
         }
         self.forward(batch, left);
@@ -393,9 +392,9 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
 
     /// Asks the rules. Not in line, so that the path without rules is as short as if there were no stage.
     #[inline(never)]
-    fn filter(&mut self, batch: &mut Batch, direction: Direction) {
+    fn filter_stage(&mut self, batch: &mut Batch, direction: Direction) {
         let count = alive(batch);
-        filter(batch, direction, &self.tables.filters, self.filter, &mut self.context);
+        filter(batch, direction, &self.tables.filters, self.filter_state, &mut self.context);
         self.meter.lap(Stage::Filter, count);
         self.egress.passed(Stage::Filter, batch);
     }
@@ -406,12 +405,16 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             stage(batch);
             count = alive(batch);
         }
-        if self.tables.routers.is_empty() { self.bridge(batch, count) } else { self.route(batch, count) }
+        if self.tables.routers.is_empty() {
+            self.bridge_stage(batch, count)
+        } else {
+            self.route_stage(batch, count)
+        }
     }
 
     /// From the bridge on.
-    fn bridge(&mut self, batch: &mut Batch, count: usize) {
-        bridge(batch, &self.tables.bridges, self.bridge, &mut self.scratch.flooded, &mut self.context);
+    fn bridge_stage(&mut self, batch: &mut Batch, count: usize) {
+        bridge(batch, &self.tables.bridges, self.bridge_state, &mut self.scratch.flooded, &mut self.context);
         self.meter.lap(Stage::Bridge, count);
         if !batch.is_empty() {
             self.egress.passed(Stage::Bridge, batch);
@@ -428,21 +431,21 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     /// From the rules for what leaves on.
     fn enter_tunnels(&mut self, batch: &mut Batch) {
         if self.tables.filters.looks(Direction::Out) {
-            self.filter(batch, Direction::Out);
+            self.filter_stage(batch, Direction::Out);
         }
-        self.encapsulate(batch);
+        self.encapsulate_stage(batch);
     }
 
     /// From encapsulation on.
-    fn encapsulate(&mut self, batch: &mut Batch) {
+    fn encapsulate_stage(&mut self, batch: &mut Batch) {
         let summary = BatchSummary::of(batch);
-        self.encapsulate_surveyed(batch, summary);
+        self.encapsulate_summarised(batch, summary);
     }
 
     /// From encapsulation on, of a batch that was looked at.
-    fn encapsulate_surveyed(&mut self, batch: &mut Batch, summary: BatchSummary) {
+    fn encapsulate_summarised(&mut self, batch: &mut Batch, summary: BatchSummary) {
         if !summary.has_partial && summary.is_below(self.tables.tunnels.lowest()) {
-            return self.leave_surveyed(batch, summary);
+            return self.leave_summarised(batch, summary);
         }
         let (count, has_uncut) = match summary.only_port().filter(|_| !summary.has_partial) {
             Some(port) => (if self.tables.tunnels.get(port).is_some() { summary.alive } else { 0 }, false),
@@ -456,7 +459,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         }
         self.watch_entering(batch, summary);
         let fragments = &mut self.scratch.fragments;
-        encapsulate(batch, &self.tables.tunnels, self.encapsulate, fragments, &mut self.context);
+        encapsulate(batch, &self.tables.tunnels, self.encapsulate_state, fragments, &mut self.context);
         self.meter.lap(Stage::Encapsulate, count);
         if !batch.is_empty() {
             self.egress.passed(Stage::Encapsulate, batch);
@@ -490,11 +493,11 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     /// From reordering on.
     fn leave(&mut self, batch: &mut Batch) {
         let summary = BatchSummary::of(batch);
-        self.leave_surveyed(batch, summary);
+        self.leave_summarised(batch, summary);
     }
 
     /// From reordering on, of a batch that was looked at.
-    fn leave_surveyed(&mut self, batch: &mut Batch, summary: BatchSummary) {
+    fn leave_summarised(&mut self, batch: &mut Batch, summary: BatchSummary) {
         if let Some(work) = &mut self.collect {
             if let Some(captures) = self.captures {
                 captures.dropped(batch, self.context.now);
@@ -505,13 +508,13 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             divert(
                 batch,
                 |port| self.egress.assigns_sequence(port),
-                self.sequence,
+                self.sequence_state,
                 &mut self.scratch.unsequenced,
             );
             if !self.scratch.unsequenced.is_empty() {
-                self.divert();
+                self.hand_to_sequencer();
             }
-            assign(batch, &self.tables.tunnels, self.sequence, &self.context);
+            assign(batch, &self.tables.tunnels, self.sequence_state, &self.context);
         }
         self.meter.lap(Stage::Sequence, summary.alive);
         self.egress.passed(Stage::Sequence, batch);
@@ -525,7 +528,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     }
 
     /// What another worker sequences goes there; what finds no room is dropped.
-    fn divert(&mut self) {
+    fn hand_to_sequencer(&mut self) {
         let unsequenced = &mut self.scratch.unsequenced;
         self.egress.hand_to_sequencer(unsequenced);
         if !unsequenced.is_empty() {
@@ -537,15 +540,15 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     /// Sends what the stages have to say to senders. Such messages never cause others (RFC 1122,
     /// 3.2.2), so this ends.
     fn answer(&mut self) {
-        if !self.filter.replies.is_empty() {
+        if !self.filter_state.replies.is_empty() {
             self.answer_rejected();
         }
-        if !self.route.answers().is_empty() {
+        if !self.route_state.answers().is_empty() {
             self.answer_routed();
         }
-        while !self.encapsulate.replies.is_empty() {
+        while !self.encapsulate_state.replies.is_empty() {
             let mut replies = core::mem::take(&mut self.scratch.replies);
-            core::mem::swap(&mut replies, &mut self.encapsulate.replies);
+            core::mem::swap(&mut replies, &mut self.encapsulate_state.replies);
             let count = alive(&replies);
             self.forward(&mut replies, count);
             self.scratch.replies = replies;
@@ -556,8 +559,8 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     #[cold]
     fn answer_rejected(&mut self) {
         let mut replies = core::mem::take(&mut self.scratch.replies);
-        core::mem::swap(&mut replies, &mut self.filter.replies);
-        self.encapsulate(&mut replies);
+        core::mem::swap(&mut replies, &mut self.filter_state.replies);
+        self.encapsulate_stage(&mut replies);
         self.scratch.replies = replies;
     }
 }

@@ -65,7 +65,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         if !cut.is_empty() {
             self.meter.lap(Stage::Segment, cut.len());
             self.egress.passed(Stage::Segment, cut);
-            self.encapsulate(cut);
+            self.encapsulate_stage(cut);
         }
     }
 }

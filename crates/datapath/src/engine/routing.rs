@@ -14,7 +14,7 @@ impl Engine {
     /// gives up, and sends what may go on. Without such packets it costs a test.
     #[inline]
     pub fn look_after(&mut self, with: TurnContext<'_>, egress: &mut impl Egress) {
-        if self.route.is_due(with.now) {
+        if self.route_state.is_due(with.now) {
             let mut clock = || Nanos(0);
             self.journey(with, egress, &mut clock).look_after();
         }
@@ -24,9 +24,9 @@ impl Engine {
 impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     /// From the router on. Not in line, so that the path without one is as short as if there were no stage.
     #[inline(never)]
-    pub(super) fn route(&mut self, batch: &mut Batch, count: usize) {
+    pub(super) fn route_stage(&mut self, batch: &mut Batch, count: usize) {
         let routers = &self.tables.routers;
-        let sent = route(batch, routers, self.route, &mut self.scratch.routed, &mut self.context);
+        let sent = route(batch, routers, self.route_state, &mut self.scratch.routed, &mut self.context);
         self.meter.lap(Stage::Route, count);
         if batch.is_empty() {
             self.go_on_routed();
@@ -51,23 +51,23 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     fn bridge_rest(&mut self, batch: &mut Batch, sent: Option<Sent>) {
         let summary = sent.map_or_else(|| BatchSummary::of(batch), |sent| BatchSummary::of_sent(batch, sent));
         if summary.may_lack_ports() && !batch.iter().all(has_egress) {
-            return self.bridge(batch, summary.alive);
+            return self.bridge_stage(batch, summary.alive);
         }
         if self.tables.filters.looks(Direction::Out) {
             return self.enter_tunnels(batch);
         }
-        self.encapsulate_surveyed(batch, summary);
+        self.encapsulate_summarised(batch, summary);
     }
 
     #[cold]
     fn look_after(&mut self) {
-        let released = self.route.look_after(&self.tables.routers, &mut self.context);
+        let released = self.route_state.look_after(&self.tables.routers, &mut self.context);
         let mut released = core::mem::take(released);
         let mut chunk = core::mem::take(&mut self.scratch.work);
         in_chunks(&mut released, &mut chunk, |chunk| self.forward(chunk, alive(chunk)));
         self.scratch.work = chunk;
-        self.route.give_back(released);
-        self.route.tidy();
+        self.route_state.give_back(released);
+        self.route_state.tidy();
         self.answer();
     }
 
@@ -75,8 +75,8 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     #[cold]
     pub(super) fn answer_routed(&mut self) {
         let mut replies = core::mem::take(&mut self.scratch.replies);
-        core::mem::swap(&mut replies, self.route.answers());
-        self.encapsulate(&mut replies);
+        core::mem::swap(&mut replies, self.route_state.answers());
+        self.encapsulate_stage(&mut replies);
         self.scratch.replies = replies;
     }
 }
