@@ -98,7 +98,12 @@ fn rooms(run: &mut Run) -> Result<()> {
 }
 
 fn lengths(run: &mut Run) -> Result<()> {
-    let long = lengths::check(&sources::all(run.root())?);
+    let files = sources::all(run.root())?;
+    say::line(&format!(
+        "{} lines of code in crates/*/src, without tests, comments and blanks",
+        lengths::code(&files)
+    ));
+    let long = lengths::check(&files);
     say::list(
         &format!("warning: files above {} lines without tests; is each one thing?", lengths::ABOUT),
         &long,

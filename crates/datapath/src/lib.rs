@@ -1,14 +1,23 @@
 //! The journey of a packet, from receive to transmit: pure, bounded decisions over batches.
 //!
 //! ```text
-//! device rx ─▶ receive ─▶ steer ─▶ parse ─▶ tunnel in ─▶ forward ─▶ tunnel out ─▶ reorder ─▶ sequence ─▶ transmit ─▶ device tx
-//!              budget     worker   offsets  decapsulate  bridge     encapsulate   order      what     one batch
-//!              turn       ticket   or drop  reassemble   or drop    in headroom   again      needs    a port
-//!                         if asked reason                                                    order
-//! ```
+//! device rx ─▶ receive ─▶ parse ─▶ decapsulate ─▶ filter ─▶ route ─▶ bridge ─▶ segment
+//!           ─▶ encapsulate ─▶ reorder ─▶ sequence ─▶ coalesce ─▶ queue ─▶ transmit ─▶ device tx
 //!
-//! A [`filter`] stands before and behind `forward` where there are rules, and nowhere else; [`route`] stands before
-//! `forward` where there is a router.
+//! receive      packets taken from a device, within a budget
+//! parse        link header checked
+//! decapsulate  outer headers checked and removed, fragments reassembled
+//! filter       rules applied, on the way in and on the way out
+//! route        next hop looked up, where there is a router
+//! bridge       egress port looked up, or flooded
+//! segment      super-packets cut for ports that take none
+//! encapsulate  outer headers written into headroom, IP identification, MSS clamped
+//! reorder      order of arrival restored, where several workers share a flow
+//! sequence     GRE sequence numbers assigned
+//! coalesce     segments merged for ports that take super-packets
+//! queue        packets queued for a port with a queue
+//! transmit     a batch handed to a device
+//! ```
 //!
 //! Nothing here reads a clock, blocks, allocates per packet or does a system call: time, memory and
 //! devices are arguments. A stage takes a [`Batch`](polder_buffers::Batch) and works on it in place;

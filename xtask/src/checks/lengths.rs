@@ -16,6 +16,19 @@ pub(crate) fn check(files: &[(String, String)]) -> Vec<String> {
     long.into_iter().map(|(lines, path)| format!("{lines:>5} {path}")).collect()
 }
 
+/// Lines of code in the crates: without tests, comments and blank lines.
+pub(crate) fn code(files: &[(String, String)]) -> usize {
+    let crates =
+        sources::rust(files).filter(|(path, _)| path.starts_with("crates/") && path.contains("/src/"));
+    crates
+        .filter(|(path, _)| !is_test(path))
+        .map(|(_, text)| {
+            let code = sources::code_only(text);
+            code.lines().take(lines_without_tests(text)).filter(|line| !line.trim().is_empty()).count()
+        })
+        .sum()
+}
+
 fn is_test(path: &str) -> bool {
     path.split('/').any(|folder| folder == "tests") || path.ends_with("/tests.rs")
 }
@@ -45,6 +58,13 @@ mod tests {
     fn tests_do_not_count() {
         let files = [file("crates/a/src/a.rs", ABOUT, 900), file("crates/a/tests/long.rs", 900, 0)];
         assert_eq!(check(&files), Vec::<String>::new());
+    }
+
+    #[test]
+    fn comments_blanks_and_tests_are_no_code() {
+        let text = "//! About.\n\nfn f() {\n    // Why.\n    g();\n}\n\n#[cfg(test)]\nmod tests {\n    fn t() {}\n}\n";
+        let of = |path: &str| (path.to_owned(), text.to_owned());
+        assert_eq!(code(&[of("crates/a/src/a.rs"), of("crates/a/tests/b.rs"), of("xtask/src/main.rs")]), 3);
     }
 
     #[test]

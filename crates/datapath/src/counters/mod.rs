@@ -1,9 +1,11 @@
 //! Counters of queues, stages and workers.
 
 mod route;
+mod stage;
 
 pub use crate::counter::Counter;
 pub use route::RouteCounters;
+pub use stage::Stage;
 
 use crate::drops::{DropCounters, Ledger};
 use std::sync::Arc;
@@ -42,78 +44,6 @@ pub struct StageCounters {
     pub timed_packets: Counter,
     /// Time that those took, in nanoseconds.
     pub timed_nanos: Counter,
-}
-
-/// The stages of the journey, in its order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Stage {
-    /// Packets taken from devices.
-    Receive,
-    /// Link header found and checked.
-    Parse,
-    /// Tunnel packets opened.
-    Decapsulate,
-    /// Rules asked, where there are some: of what came in, and of what is to leave.
-    Filter,
-    /// Next hop found in a table of routes, where there is a router.
-    Route,
-    /// Egress port found in the bridge.
-    Bridge,
-    /// Uncut packets cut for ports and tunnels that do not take them.
-    Segment,
-    /// Tunnel headers written.
-    Encapsulate,
-    /// Order as at receive.
-    Reorder,
-    /// What needs order: sequence numbers.
-    Sequence,
-    /// Segments merged for ports that take them uncut.
-    Coalesce,
-    /// Packets that wait for a slower port.
-    Queue,
-    /// Packets handed to devices.
-    Transmit,
-}
-
-impl Stage {
-    /// Number of stages.
-    pub const COUNT: usize = Self::ALL.len();
-    /// All stages, in the order of the journey.
-    pub const ALL: &'static [Self] = &[
-        Self::Receive,
-        Self::Parse,
-        Self::Decapsulate,
-        Self::Filter,
-        Self::Route,
-        Self::Bridge,
-        Self::Segment,
-        Self::Encapsulate,
-        Self::Reorder,
-        Self::Sequence,
-        Self::Coalesce,
-        Self::Queue,
-        Self::Transmit,
-    ];
-
-    /// The name in tables and metrics; reasons of `drops` name their stage by it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Receive => "receive",
-            Self::Parse => "parse",
-            Self::Decapsulate => "decapsulate",
-            Self::Filter => "filter",
-            Self::Route => "route",
-            Self::Bridge => "bridge",
-            Self::Segment => "segment",
-            Self::Encapsulate => "encapsulate",
-            Self::Reorder => "reorder",
-            Self::Sequence => "sequence",
-            Self::Coalesce => "coalesce",
-            Self::Queue => "queue",
-            Self::Transmit => "transmit",
-        }
-    }
 }
 
 /// What one worker has done for packets that find their worker by flow, and for their order.

@@ -1,0 +1,66 @@
+//! The stages of a packet's journey: one list, from which counters, tables and the picture in documents come.
+
+macro_rules! stages {
+    ($($variant:ident, $name:literal, $source:literal, $about:literal;)+) => {
+        /// The stages of the journey, in its order.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Stage {
+            $(#[doc = $about] $variant,)+
+        }
+
+        impl Stage {
+            /// All stages, in the order of the journey.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The name in tables and metrics; reasons of `drops` name their stage by it.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)+ }
+            }
+
+            /// File or folder of the stage, in this crate's `src`.
+            pub const fn source(self) -> &'static str {
+                match self { $(Self::$variant => $source,)+ }
+            }
+
+            /// What the stage does, as a phrase.
+            pub const fn about(self) -> &'static str {
+                match self { $(Self::$variant => $about,)+ }
+            }
+        }
+    };
+}
+
+stages! {
+    Receive, "receive", "scheduler", "packets taken from a device, within a budget";
+    Parse, "parse", "parse.rs", "link header checked";
+    Decapsulate, "decapsulate", "tunnel/decapsulate.rs", "outer headers checked and removed, fragments reassembled";
+    Filter, "filter", "filter", "rules applied, on the way in and on the way out";
+    Route, "route", "route", "next hop looked up, where there is a router";
+    Bridge, "bridge", "forward", "egress port looked up, or flooded";
+    Segment, "segment", "segment.rs", "super-packets cut for ports that take none";
+    Encapsulate, "encapsulate", "tunnel/encapsulate.rs", "outer headers written into headroom, IP identification, MSS clamped";
+    Reorder, "reorder", "reorder.rs", "order of arrival restored, where several workers share a flow";
+    Sequence, "sequence", "sequence.rs", "GRE sequence numbers assigned";
+    Coalesce, "coalesce", "coalesce", "segments merged for ports that take super-packets";
+    Queue, "queue", "queue", "packets queued for a port with a queue";
+    Transmit, "transmit", "transmit.rs", "a batch handed to a device";
+}
+
+impl Stage {
+    /// Number of stages.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// The journey as a picture of two lines, as documents show it.
+    pub fn picture() -> String {
+        let (first, second) = Self::ALL.split_at(Self::COUNT.div_ceil(2));
+        let arrows =
+            |stages: &[Self]| stages.iter().map(|stage| stage.name()).collect::<Vec<_>>().join(" ─▶ ");
+        format!("device rx ─▶ {}\n          ─▶ {} ─▶ device tx\n", arrows(first), arrows(second))
+    }
+
+    /// A line for each stage: name, and what it does.
+    pub fn list() -> String {
+        Self::ALL.iter().map(|stage| format!("{:<12} {}\n", stage.name(), stage.about())).collect()
+    }
+}
