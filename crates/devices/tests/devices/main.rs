@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod common;
 #[cfg(test)]
+mod fault;
+#[cfg(test)]
 mod liars;
 #[cfg(test)]
 mod pair;
