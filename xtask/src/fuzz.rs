@@ -53,7 +53,7 @@ impl Options {
     }
 }
 
-/// Whether there are targets at all.
+/// True if there are targets at all.
 pub(crate) fn exists(root: &Path) -> bool {
     root.join(MANIFEST).is_file()
 }

@@ -14,10 +14,10 @@ use crate::say;
 /// How often the end of a program is looked for while it prints nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How long output is awaited after a program ended: a grandchild may hold the pipe open.
+/// Time for which output is awaited after a program ended: a grandchild may hold the pipe open.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How long a program that was asked to end may tidy up.
+/// Time for which a program that was asked to end may tidy up.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Runs a program to its end and gives each line of its standard output to `each_line`.
@@ -79,7 +79,7 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Whether a program answers, which tells whether a tool is installed.
+/// True if a program answers, which tells whether a tool is installed.
 pub(crate) fn answers(command: &mut Command) -> bool {
     let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     quiet.status().is_ok_and(|status| status.success())

@@ -165,7 +165,7 @@ impl Run {
     }
 }
 
-/// Whether this run is one of CI, where a missing compiler component is a failure.
+/// True if this run is one of CI, where a missing compiler component is a failure.
 fn is_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
 }

@@ -36,7 +36,7 @@ pub(crate) fn read_log(text: &str) -> Vec<Skip> {
     text.lines().filter_map(read_line).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// How many different things a list names.
+/// Number of different things that a list names.
 pub(crate) fn distinct(skips: &[Skip]) -> usize {
     skips.iter().map(|skip| &skip.what).collect::<BTreeSet<_>>().len()
 }

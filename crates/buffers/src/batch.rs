@@ -40,7 +40,7 @@ impl Batch {
         self.packets.spare_capacity_mut().iter().for_each(crate::prefetch::prefetch_to_write);
     }
 
-    /// Whether nothing more can be put in.
+    /// True if nothing more can be put in.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.packets.len() == BATCH

@@ -29,7 +29,7 @@ pub(crate) struct Blocks {
     /// Large blocks that come after all others; used when blocks are not to be reused soon.
     last: CachePadded<Head>,
     pages: CachePadded<Head>,
-    /// When large blocks are brought in and given back, and what has happened to them.
+    /// Time at which large blocks are brought in and given back, and what has happened to them.
     reserve: Reserve,
     system: Option<System>,
 }
@@ -144,7 +144,7 @@ impl Blocks {
         if self.is_large(block) { 1 << self.large_shift } else { PAGE_UNITS }
     }
 
-    /// Whether it is one of the large blocks.
+    /// True if it is one of the large blocks.
     pub(crate) fn is_large(&self, block: u32) -> bool {
         block < self.large
     }

@@ -37,7 +37,7 @@ pub struct BufferOptions {
     pub data: ClassBuffers,
     /// One reloader for each class; off, one for both, first come, first served (C3).
     pub splits_reload: bool,
-    /// How long memory has to be superfluous before it is given back; `None` for never (C4 off).
+    /// Time for which memory has to be superfluous before it is given back; `None` for never (C4 off).
     pub patience: Option<Duration>,
     /// Each worker has its own end of the fragments; off, all share one behind a lock (D5).
     pub owns_fragments: bool,

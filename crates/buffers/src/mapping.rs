@@ -42,7 +42,7 @@ pub(crate) struct Memory {
     large_pages: bool,
     /// The files in their order, each with its first byte.
     files: Vec<(usize, OwnedFd)>,
-    /// Whether bringing in fails, as it does on a system without memory.
+    /// True if bringing in fails, as it does on a system without memory.
     is_short: AtomicBool,
 }
 
@@ -128,7 +128,7 @@ impl Memory {
         self.bytes
     }
 
-    /// Whether it is on 2 MiB pages.
+    /// True if it is on 2 MiB pages.
     pub(crate) fn on_large_pages(&self) -> bool {
         self.large_pages
     }
@@ -141,7 +141,7 @@ impl Memory {
         self.file_at(place).1
     }
 
-    /// Whether one file is behind all bytes.
+    /// True if one file is behind all bytes.
     pub(crate) fn has_one_file(&self) -> bool {
         self.files.len() < 2
     }

@@ -138,7 +138,7 @@ impl Region {
         self.inner.memory.bytes()
     }
 
-    /// Whether the mapping is on 2 MiB pages.
+    /// True if the mapping is on 2 MiB pages.
     pub fn on_large_pages(&self) -> bool {
         self.inner.memory.on_large_pages()
     }
@@ -157,7 +157,7 @@ impl Region {
         self.inner.memory.file(first as usize * self.slot_bytes() as usize)
     }
 
-    /// Whether both classes lie in one file.
+    /// True if both classes lie in one file.
     pub(crate) fn has_one_file(&self) -> bool {
         self.inner.memory.has_one_file()
     }
@@ -175,7 +175,7 @@ impl Region {
         table::shared(self.inner.id)
     }
 
-    /// How many frames have been dropped instead of released; 0 on a steady path.
+    /// Number of frames that have been dropped instead of released; 0 on a steady path.
     pub fn strays(&self) -> u64 {
         table::strays(self.inner.id)
     }

@@ -18,11 +18,11 @@ pub struct Reloader {
     request: Arc<ReloadRequest>,
     region: Region,
     buffers: Vec<Arc<dyn Reloadable>>,
-    /// How long buffers have to be superfluous; `None` for giving nothing back (C4 off).
+    /// Time for which buffers have to be superfluous; `None` for giving nothing back (C4 off).
     patience: Option<Duration>,
-    /// When buffers were looked at that may be superfluous, in the clock of [`Reloader::turn`].
+    /// Time at which buffers were looked at that may be superfluous, in the clock of [`Reloader::turn`].
     looked: Duration,
-    /// When to try again what failed.
+    /// Time at which to try again what failed.
     retry: Option<Duration>,
 }
 

@@ -85,7 +85,7 @@ impl TicketCounter {
         Some(ticket)
     }
 
-    /// Whether every ticket that was drawn has passed. What passed has also been dealt with.
+    /// True if every ticket that was drawn has passed. What passed has also been dealt with.
     pub fn is_drained(&mut self) -> bool {
         self.look();
         self.next.number == self.passed

@@ -68,7 +68,7 @@ pub(crate) struct Reserve {
     request: OnceLock<Arc<ReloadRequest>>,
     /// The ticket of a reload that is asked for; 0 for none, [`DRY`] when asking is of no use.
     asked: AtomicU64,
-    /// Whether the reloader knows that more are ready than are to be kept.
+    /// True if the reloader knows that more are ready than are to be kept.
     knows_surplus: sync::AtomicBool,
     /// The fewest ready since the reloader looked last, and ever.
     low_water: AtomicU32,
@@ -146,7 +146,7 @@ impl Reserve {
         }
     }
 
-    /// Whether more are ready than are to be kept. While there are not, the next one who finds that rings.
+    /// True if more are ready than are to be kept. While there are not, the next one who finds that rings.
     pub(crate) fn has_surplus(&self, level: impl Fn() -> u32) -> bool {
         if level() > self.marks.give_back_above {
             return true;

@@ -118,7 +118,7 @@ impl<T: Send> Producer<T> {
         value.map_or(Ok(()), Err)
     }
 
-    /// Whether the consumer is gone.
+    /// True if the consumer is gone.
     pub fn is_abandoned(&self) -> bool {
         Arc::strong_count(&self.shared) == 1
     }

@@ -121,7 +121,7 @@ impl<T: Send> WorkConsumer<T> {
         }
     }
 
-    /// Whether nothing is there to be taken.
+    /// True if nothing is there to be taken.
     #[inline]
     pub fn is_empty(&self) -> bool {
         let taken = self.shared.taken.load(Ordering::Relaxed);

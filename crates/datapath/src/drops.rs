@@ -11,7 +11,7 @@ use polder_buffers::{Packet, Pool, PortId};
 /// The egress of a packet whose journey has ended.
 pub const DROPPED: PortId = PortId(u16::MAX - 1);
 
-/// Whether the packet's journey has ended.
+/// True if the packet's journey has ended.
 #[inline(always)]
 pub fn is_dropped(packet: &Packet) -> bool {
     packet.egress == DROPPED
@@ -19,7 +19,7 @@ pub fn is_dropped(packet: &Packet) -> bool {
 
 macro_rules! reasons {
     ($($variant:ident, $stage:literal, $name:literal, $description:literal;)+) => {
-        /// Why a packet was dropped.
+        /// Reason why a packet was dropped.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum DropReason {
@@ -143,7 +143,7 @@ impl DropReason {
     /// Number of reasons.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// Why the packet's journey has ended, if it has.
+    /// Reason why the packet's journey has ended, if it has.
     pub fn of(packet: &Packet) -> Option<Self> {
         if !is_dropped(packet) {
             return None;

@@ -276,7 +276,7 @@ impl Engine {
         pool.release(batch);
     }
 
-    /// Whether tunnels end at a port.
+    /// True if tunnels end at a port.
     pub fn is_underlay(&self, port: PortId) -> bool {
         self.tables.get().tunnels.underlay(port).is_some()
     }
@@ -294,7 +294,7 @@ impl Engine {
         decapsulate_state.expire(&mut context);
     }
 
-    /// When [`Engine::tick`] or [`Engine::look_after`] have something to do, if no batch comes before.
+    /// Time at which [`Engine::tick`] or [`Engine::look_after`] have something to do, if no batch comes before.
     pub fn next_deadline(&self) -> Option<Nanos> {
         let deadlines = [self.decapsulate_state.next_deadline(), self.route_state.next_deadline()];
         deadlines.into_iter().flatten().min()
@@ -343,7 +343,7 @@ pub struct TurnContext<'a> {
     pub now: Nanos,
     /// The worker's free frames.
     pub pool: &'a mut Pool,
-    /// Whether stages are timed.
+    /// True if stages are timed.
     pub timed: bool,
 }
 

@@ -22,7 +22,7 @@ pub struct Takes {
 }
 
 impl Takes {
-    /// Whether it takes a packet of that kind.
+    /// True if it takes a packet of that kind.
     #[inline]
     pub const fn takes(self, kind: SegmentationKind) -> bool {
         match kind {
@@ -38,7 +38,7 @@ impl Takes {
 pub struct Outlet {
     /// What it takes.
     pub takes: Takes,
-    /// Whether segments are merged for it.
+    /// True if segments are merged for it.
     pub coalesce: bool,
     /// What outlives the configuration.
     pub state: Arc<OutletState>,
@@ -109,7 +109,7 @@ impl OutletCounters {
     }
 }
 
-/// Whether the port that a packet is to leave by takes it as it is.
+/// True if the port that a packet is to leave by takes it as it is.
 #[inline]
 pub fn takes_whole(packet: &Packet, outlets: &[Outlet]) -> bool {
     let outlet = outlets.get(usize::from(packet.egress.0));

@@ -31,7 +31,7 @@ pub fn parse(batch: &mut Batch, longest: usize, context: &Context<'_>) -> usize 
     alive
 }
 
-/// Why the frame cannot go on, if it cannot.
+/// Reason why the frame cannot go on, if it cannot.
 #[inline]
 fn decide(packet: &Packet, longest: usize) -> Option<DropReason> {
     if packet.head_len() < usize::from(ETHERNET) {

@@ -15,7 +15,7 @@ use polder_buffers::{Batch, Pool};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// How many packets may still be received in this turn.
+/// Number of packets that may still be received in this turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget(u32);
 
@@ -58,12 +58,12 @@ pub enum Armed {
     Raced,
 }
 
-/// When a device, or the kernel for it, receives into a queue's ring.
+/// Time at which a device, or the kernel for it, receives into a queue's ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drive {
     /// By itself: at the next packet, but not again before so much time has passed since it last did.
     Interrupts(Nanos),
-    /// When the queue is polled and has nothing. The worker does so all the time.
+    /// Time at which the queue is polled and has nothing. The worker does so all the time.
     Polled,
 }
 
@@ -126,17 +126,17 @@ pub trait RxQueue: Send {
     /// How many frames to keep posted while few are; more than it has places for are its reserve.
     fn keep_posted(&mut self, _frames: u32) {}
 
-    /// Whether the device had more than there were frames for when it last received by itself, so that a drained
+    /// True if the device had more than there were frames for when it last received by itself, so that a drained
     /// queue does not mean that it is empty.
     fn holds_back(&self) -> bool {
         false
     }
 
-    /// How many packets a service is to have waiting for its turns at most, in those that it brings. Others let
+    /// Number of packets that a service is to have waiting for its turns at most, in those that it brings. Others let
     /// as many wait as there is room for.
     fn let_wait(&mut self, _packets: u32) {}
 
-    /// How many packets it brings for each that its other end was given: more than one behind a service whose answers
+    /// Number of packets that it brings for each that its other end was given: more than one behind a service whose answers
     /// are longer than the network takes.
     fn packets_each(&self) -> u32 {
         1
@@ -169,12 +169,12 @@ pub trait TxQueue: Send {
         None
     }
 
-    /// Whether more waits than was wanted. What comes beyond that is taken all the same, up to a bound.
+    /// True if more waits than was wanted. What comes beyond that is taken all the same, up to a bound.
     fn is_sated(&self) -> bool {
         false
     }
 
-    /// How many packets may wait for it, of those that [`wanted`](Self::wanted) speaks of.
+    /// Number of packets that may wait for it, of those that [`wanted`](Self::wanted) speaks of.
     fn may_wait(&self) -> u32 {
         0
     }

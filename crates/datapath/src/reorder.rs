@@ -29,7 +29,7 @@ pub struct Reorderer {
 /// Number of waiting work batches from which tickets get scarce.
 const MANY: u32 = WINDOW / 2;
 
-/// How long a line waits for a ticket that is missing.
+/// Time for which a line waits for a ticket that is missing.
 fn patience(reorder_buffer: &ReorderBuffer<Box<WorkBatch>>, [short, long]: [Nanos; 2]) -> Nanos {
     if reorder_buffer.waiting() >= MANY { short } else { long }
 }
@@ -105,7 +105,7 @@ impl Reorderer {
         expired
     }
 
-    /// When [`expire`](Self::expire) has something to do next.
+    /// Time at which [`expire`](Self::expire) has something to do next.
     pub fn next_deadline(&self) -> Option<Nanos> {
         let rows = self.rows.iter().filter(|row| row.gaps != 0);
         let deadline = |reorder_buffer: &ReorderBuffer<_>| {

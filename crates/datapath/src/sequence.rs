@@ -100,7 +100,7 @@ impl Draw {
     }
 }
 
-/// Whether the packet is to be sequenced.
+/// True if the packet is to be sequenced.
 #[inline]
 pub fn is_marked(packet: &Packet) -> bool {
     packet.flags & SEAL_SEQUENCE != 0 && !is_dropped(packet)

@@ -18,7 +18,7 @@ pub trait Egress {
     /// `false` when the port is closed; then it takes nothing.
     fn send(&mut self, port: PortId, batch: &mut Batch, pool: &mut Pool) -> bool;
 
-    /// Whether this worker writes the sequence numbers into what leaves by `port`. One worker does,
+    /// True if this worker writes the sequence numbers into what leaves by `port`. One worker does,
     /// on one queue, so that numbers are in the order on the wire (RFC 2890).
     fn assigns_sequence(&self, _port: PortId) -> bool {
         true

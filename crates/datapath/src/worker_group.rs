@@ -42,14 +42,14 @@ pub trait Stages {
 pub struct WorkerGroupOptions {
     /// How flows are hashed.
     pub hasher: Hasher,
-    /// When buckets are spread.
+    /// Time at which buckets are spread.
     pub marks: Marks,
-    /// How long a ticket may be missing while others wait behind it: when half of all that there are do, or
+    /// Time for which a ticket may be missing while others wait behind it: when half of all that there are do, or
     /// fewer.
     pub patience: [Nanos; 2],
     /// Packets in the ring from one worker to another.
     pub ring: usize,
-    /// Whether order is restored. Without it packets leave as soon as somebody is done with them, by
+    /// True if order is restored. Without it packets leave as soon as somebody is done with them, by
     /// whoever that is.
     pub reordering: bool,
 }
@@ -80,7 +80,7 @@ pub struct WorkerGroup {
     board: Arc<Board>,
     meter: LoadMeter,
     inbox: Batch,
-    /// Whether the last batch that was received left more where it came from.
+    /// True if the last batch that was received left more where it came from.
     has_more: bool,
     wakes: Wakes,
     counters: Arc<WorkerCounters>,
@@ -224,7 +224,7 @@ impl WorkerGroup {
     /// Takes what a port delivered: hashed packets go to their workers, work batches to whoever is idle.
     /// [`share`](Self::share) is to follow, when those have been woken.
     ///
-    /// `has_more`: the batch ended because its room or its budget did. What is dear has small budgets, so
+    /// `has_more`: the batch ended because its room or its budget did. What is costly has small budgets, so
     /// the size of a batch says nothing.
     pub fn define(
         &mut self,
@@ -321,14 +321,14 @@ impl WorkerGroup {
         core::mem::take(&mut self.wakes)
     }
 
-    /// Whether something is there to be done; to be asked before sleeping.
+    /// True if something is there to be done; to be asked before sleeping.
     pub fn has_work(&mut self) -> bool {
         self.peers.iter_mut().any(|peer| {
             peer.steered_from.available() > 0 || peer.redeemed_from.available() > 0 || !peer.offers.is_empty()
         })
     }
 
-    /// When [`collect`](Self::collect) is to be called, if nothing happens before.
+    /// Time at which [`collect`](Self::collect) is to be called, if nothing happens before.
     pub fn next_deadline(&self) -> Option<Nanos> {
         [self.reorderer.next_deadline(), self.definer.next_deadline()].into_iter().flatten().min()
     }

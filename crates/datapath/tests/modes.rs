@@ -33,15 +33,15 @@ struct Core {
     pace: Pace,
     mode: Mode,
     gap: u64,
-    /// When the next packet comes, and until when there are some.
+    /// Time at which the next packet comes, and until when there are some.
     next: u64,
     end: u64,
-    /// When those came that are on the wire, and in the ring.
+    /// Time at which those came that are on the wire, and in the ring.
     wire: VecDeque<u64>,
     ring: VecDeque<u64>,
-    /// When the kernel's thread ran last.
+    /// Time at which the kernel's thread ran last.
     polled: u64,
-    /// When somebody else has the core next.
+    /// Time at which somebody else has the core next.
     taken: u64,
     waits: Vec<u64>,
     lost: u64,

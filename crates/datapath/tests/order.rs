@@ -45,7 +45,7 @@ struct Weather {
     /// In hundredths: how often a worker stalls within a work batch, and how often beyond the patience.
     stalls: u64,
     long_stalls: u64,
-    /// Whether buckets change their mode all the time.
+    /// True if buckets change their mode all the time.
     restless: bool,
     steps: u32,
 }

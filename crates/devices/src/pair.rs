@@ -36,7 +36,7 @@ impl Default for Options {
     }
 }
 
-/// Why a cable could not be made.
+/// Reason why a cable could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PairError {
     /// No event could be had from the system.

@@ -45,7 +45,7 @@ pub struct Options {
     pub address: SocketAddrV4,
     /// The longest network packet that it sends; a longer answer leaves in fragments.
     pub mtu: u16,
-    /// Whether no more requests wait than the worker says. Without that, as many as there is room for.
+    /// True if no more requests wait than the worker says. Without that, as many as there is room for.
     pub bounded: bool,
 }
 
@@ -74,7 +74,7 @@ const TIME_TO_LIVE: u8 = 64;
 /// The longest answer: what an IPv4 packet holds.
 const LONGEST: usize = 65_535 - (HEADERS - ETHERNET);
 
-/// How many requests may wait, and how many do.
+/// Number of requests that may wait, and how many do.
 #[derive(Debug)]
 struct Level {
     most: AtomicU32,

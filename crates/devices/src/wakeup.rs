@@ -51,7 +51,7 @@ impl Wakeup {
 #[derive(Debug)]
 pub(crate) struct WakeupReceiver {
     wakeup: Arc<Wakeup>,
-    /// Whether the last `arm` answered `Waiting`.
+    /// True if the last `arm` answered `Waiting`.
     waiting: bool,
     /// Rings that were given and not yet read from the event. Below zero for a moment when a ring
     /// is read before it is noticed.

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// How long a program may take to end after SIGTERM.
+/// Time for which a program may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// Packages that carry the programs the lab calls.
@@ -32,7 +32,7 @@ pub fn line(command: &Command) -> String {
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a program is found on the path.
+/// True if a program is found on the path.
 pub fn exists(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())

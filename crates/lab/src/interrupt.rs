@@ -37,7 +37,7 @@ pub fn install() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a signal came.
+/// True if a signal came.
 pub fn asked() -> bool {
     // Relaxed: the flag orders nothing.
     ASKED.load(Ordering::Relaxed)

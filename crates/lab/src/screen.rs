@@ -25,7 +25,7 @@ impl Screen {
         Self { colour: wanted && std::io::stdout().is_terminal() }
     }
 
-    /// Whether text is styled.
+    /// True if text is styled.
     pub fn is_styled(&self) -> bool {
         self.colour
     }

@@ -17,7 +17,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long anything may take.
+/// Time for which anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 const MODULES: &[&str] = &["veth", "8021q"];
 const PROGRAMS: [&str; 4] = ["ip", "ping", "iperf3", "ethtool"];

@@ -61,13 +61,13 @@ fn opens(lines: &[&str], line: usize) -> bool {
     near.contains("expect(unsafe_code")
 }
 
-/// Whether the attribute stands in the code itself, unconditionally.
+/// True if the attribute stands in the code itself, unconditionally.
 fn forbids(source: &str) -> bool {
     let code: String = sources::code_only(source).split_whitespace().collect();
     code.contains("#![forbid(unsafe_code)]")
 }
 
-/// Whether a path matches a pattern of folders and names.
+/// True if a path matches a pattern of folders and names.
 fn matches(pattern: &str, path: &str) -> bool {
     let (head, pattern_rest) = pattern.split_once('/').unwrap_or((pattern, ""));
     let (name, path_rest) = path.split_once('/').unwrap_or((path, ""));

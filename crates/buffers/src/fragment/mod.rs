@@ -148,7 +148,7 @@ impl FragmentMemory {
         self.inner.blocks.free()
     }
 
-    /// Whether every block is free: no fragment lives and no worker holds a block.
+    /// True if every block is free: no fragment lives and no worker holds a block.
     pub fn is_home(&self) -> bool {
         let (large, pages) = self.free_blocks();
         large + pages + self.inner.blocks.cold() == self.inner.blocks.count()
@@ -174,7 +174,7 @@ impl FragmentMemory {
         table::traces(self.inner.id).out()
     }
 
-    /// How many fragments have been dropped instead of released; 0 on a steady path.
+    /// Number of fragments that have been dropped instead of released; 0 on a steady path.
     pub fn strays(&self) -> u64 {
         table::strays(self.inner.id)
     }
@@ -313,7 +313,7 @@ impl Fragments {
         &self.memory
     }
 
-    /// Whether a frame is of this memory.
+    /// True if a frame is of this memory.
     #[inline]
     pub fn owns(&self, frame: &Frame) -> bool {
         frame.place().region() == self.id.get()

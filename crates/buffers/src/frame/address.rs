@@ -40,7 +40,7 @@ impl BufferAddress {
         i64::from((self.0.get() >> 16) as i16)
     }
 
-    /// Whether it is not the only name of its units.
+    /// True if it is not the only name of its units.
     #[inline(always)]
     pub(crate) fn is_shared(self) -> bool {
         self.0.get() & SHARED != 0
@@ -99,7 +99,7 @@ impl SlotKind {
         BufferAddress(NonZeroU64::from(self.0) | u64::from(index) << 32)
     }
 
-    /// Whether a place is a slot of this kind.
+    /// True if a place is a slot of this kind.
     #[inline(always)]
     pub(crate) fn has(self, place: BufferAddress) -> bool {
         place.kind() == self.0.get()

@@ -147,12 +147,12 @@ pub(crate) fn remote_free_list(id: NonZeroU16) -> &'static RemoteFreeList {
     }
 }
 
-/// How many places of a region have several aliases.
+/// Number of places of a region that have several aliases.
 pub(crate) fn shared(id: NonZeroU16) -> u32 {
     control(id.get()).aliases.places()
 }
 
-/// How many frames of a region have been dropped instead of released.
+/// Number of frames of a region that have been dropped instead of released.
 pub(crate) fn strays(id: NonZeroU16) -> u64 {
     control(id.get()).strays.load(Ordering::Relaxed)
 }

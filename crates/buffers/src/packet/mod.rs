@@ -117,7 +117,7 @@ pub struct Packet {
     pub flags: u8,
     /// Hash of the flow; 0 when not computed.
     pub flow_hash: u32,
-    /// When it was received, in nanoseconds of the gateway's clock.
+    /// Time at which it was received, in nanoseconds of the gateway's clock.
     pub received_at: u64,
     /// Place in the order of its bucket, when its bucket is spread over workers.
     pub ticket: u32,
@@ -201,13 +201,13 @@ impl Packet {
         usize::from(self.length) + self.rest_length as usize
     }
 
-    /// Whether all bytes are in the head frame.
+    /// True if all bytes are in the head frame.
     #[inline(always)]
     pub fn is_contiguous(&self) -> bool {
         self.rest.is_none()
     }
 
-    /// How many bytes are in the head frame.
+    /// Number of bytes that are in the head frame.
     #[inline(always)]
     pub fn head_len(&self) -> usize {
         usize::from(self.length)

@@ -75,7 +75,7 @@ impl Packet {
         Some(copy)
     }
 
-    /// Whether all its frames are whole slots of `region` and no other packet's, as devices need them
+    /// True if all its frames are whole slots of `region` and no other packet's, as devices need them
     /// that know the slots of one region.
     #[inline]
     pub fn lies_in(&self, region: NonZeroU16) -> bool {
@@ -83,7 +83,7 @@ impl Packet {
         is_slot(self.head.place()) && self.rest.as_ref().is_none_or(|rest| rest.places().all(is_slot))
     }
 
-    /// Whether some of its bytes are another packet's as well.
+    /// True if some of its bytes are another packet's as well.
     pub fn is_shared(&self) -> bool {
         self.rest.as_ref().is_some_and(|rest| rest.places().any(BufferAddress::is_shared))
     }

@@ -29,7 +29,7 @@ impl Tail {
         self.rest = Some(Chain::before(Segment { frame: head, offset, length }, behind));
     }
 
-    /// Whether nothing is in it.
+    /// True if nothing is in it.
     pub fn is_empty(&self) -> bool {
         self.rest.is_none()
     }

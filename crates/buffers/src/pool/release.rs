@@ -158,7 +158,7 @@ impl Pool {
         }
     }
 
-    /// Whether a frame, which is not shared, is released without going over its region's list.
+    /// True if a frame, which is not shared, is released without going over its region's list.
     #[inline]
     fn is_home_of(&self, frame: &Frame) -> bool {
         let owns = |fragments: &Fragments| fragments.owns(frame);

@@ -66,7 +66,7 @@ impl SlotReserve {
         self.publish(&asleep);
     }
 
-    /// Whether all slots of a page wait.
+    /// True if all slots of a page wait.
     fn is_complete(&self, asleep: &Asleep, page: u32) -> bool {
         self.slots_of(page..page + 1).all(|slot| asleep.waiting.contains(slot))
     }

@@ -27,7 +27,7 @@ pub(crate) struct SlotReserve {
     asleep: Mutex<Asleep>,
     /// Slots in [`Asleep::waiting`], for who looks without the lock.
     waiting: AtomicU32,
-    /// Whether slots are moved out of the depot and back.
+    /// True if slots are moved out of the depot and back.
     is_moving: AtomicBool,
     /// What the pools of the class have published.
     counters: PoolCounterSet,
@@ -170,7 +170,7 @@ impl SlotReserve {
         count
     }
 
-    /// Whether the depot may be empty although there are ready slots: the truth is under the lock.
+    /// True if the depot may be empty although there are ready slots: the truth is under the lock.
     fn has_waiting(&self) -> bool {
         // Relaxed: the Acquire of the pop that found the depot empty pairs with the fence in `unload`.
         self.is_moving.load(Ordering::Relaxed) || self.waiting.load(Ordering::Relaxed) > 0

@@ -20,7 +20,7 @@ pub struct Instruction {
     pub k: u32,
 }
 
-/// Why a program is no program.
+/// Reason why a program is no program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadProgram {
     /// No instruction, or more than [`MOST_INSTRUCTIONS`].
@@ -141,7 +141,7 @@ pub struct Program {
     /// Whether it reads the accumulator or the index, which begin as zero, before it has written them: of the
     /// index, whether it reads it at all.
     pub(super) wants: (bool, bool),
-    /// Whether it reads its memory, which begins as zero.
+    /// True if it reads its memory, which begins as zero.
     pub(super) remembers: bool,
     /// What a packet must have at least, if that is worth looking at first.
     pub(super) gate: Option<Gate>,

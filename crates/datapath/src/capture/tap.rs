@@ -20,7 +20,7 @@ pub const CHUNK_BYTES: usize = 2000;
 struct Chunk {
     /// In the first part of each packet.
     seen: Option<CapturedPacket>,
-    /// Whether another part follows.
+    /// True if another part follows.
     more: bool,
     length: usize,
     bytes: [u8; CHUNK_BYTES],
@@ -179,7 +179,7 @@ impl Tap {
         true
     }
 
-    /// Whether so many chunks are free; looks at what has come back since.
+    /// True if so many chunks are free; looks at what has come back since.
     #[cold]
     fn has_free(&mut self, parts: usize) -> bool {
         self.free.refresh() >= parts
@@ -227,7 +227,7 @@ impl TapReader {
         self.counters.begun.load(Ordering::Relaxed) || self.has_ended()
     }
 
-    /// Whether the worker has let go of the tap: what can be read now is all that there will be.
+    /// True if the worker has let go of the tap: what can be read now is all that there will be.
     pub fn has_ended(&self) -> bool {
         self.counters.ended.load(Ordering::Acquire)
     }

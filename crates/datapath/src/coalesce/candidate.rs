@@ -132,7 +132,7 @@ fn look_v6(packet: &Packet, bytes: &[u8], network: usize) -> Look {
 struct HeaderOffsets {
     network: usize,
     transport: usize,
-    /// Whether the frame ends where the IP packet does.
+    /// True if the frame ends where the IP packet does.
     is_exact: bool,
     addresses: u32,
 }
@@ -192,7 +192,7 @@ const fn part_of(flags: TcpFlags) -> Part {
     }
 }
 
-/// Whether `next` has the headers of `head`, but for what differs from segment to segment: lengths,
+/// True if `next` has the headers of `head`, but for what differs from segment to segment: lengths,
 /// identification, checksums, sequence number, PSH and FIN.
 #[inline]
 pub(super) fn same_headers(head: &Packet, next: &Packet, at: &Candidate) -> bool {
@@ -223,7 +223,7 @@ fn same_tcp(a: &[u8], b: &[u8], at: &Candidate) -> bool {
         && same(18, usize::from(at.headers))
 }
 
-/// Whether both checksums are exactly what a sender writes who computes them anew: right, and of the two
+/// True if both checksums are exactly what a sender writes who computes them anew: right, and of the two
 /// ways to write zero the usual one.
 ///
 /// Cost: reads the whole packet, unless the device has verified it.

@@ -71,7 +71,7 @@ struct Run {
     frames: u8,
     /// How identifications go on, once there are two packets.
     step: Option<u16>,
-    /// Whether the first one's checksums were looked at, with success.
+    /// True if the first one's checksums were looked at, with success.
     verified: bool,
     /// Payload bytes of all.
     payload: u32,

@@ -22,9 +22,9 @@ pub(super) fn collect(batch: &mut Batch, work: &mut WorkBatch, pool: &mut Pool) 
 pub(super) struct BatchSummary {
     /// Packets that are still on their way.
     pub(super) alive: usize,
-    /// Whether some packets are to be sequenced.
+    /// True if some packets are to be sequenced.
     pub(super) has_marked: bool,
-    /// Whether what a local sender left to the device is still to be done for some packets.
+    /// True if what a local sender left to the device is still to be done for some packets.
     pub(super) has_partial: bool,
     /// Among the ports by which packets leave, the first and the last, as [`rank`] has them.
     ranks: (u16, u16),
@@ -62,7 +62,7 @@ impl BatchSummary {
         summary
     }
 
-    /// Whether some packets have not met the port by which they leave, as far as can be said in one look:
+    /// True if some packets have not met the port by which they leave, as far as can be said in one look:
     /// where packets were dropped, it is asked again.
     pub(super) fn may_lack_ports(&self) -> bool {
         self.ranks.0 <= rank(NO_PORT)

@@ -14,7 +14,7 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    /// Whether this turn is timed.
+    /// True if this turn is timed.
     ///
     /// Queues take turns in a fixed order, so a fixed distance would time some of them alone.
     pub(super) fn fires(&mut self) -> bool {

@@ -262,7 +262,7 @@ struct Drafts {
 struct Draft {
     mask: [u64; WORDS],
     entries: Vec<Entry>,
-    /// How many boxes have each masked key.
+    /// Number of boxes that have each masked key.
     crowds: HashMap<[u64; WORDS], u32>,
 }
 

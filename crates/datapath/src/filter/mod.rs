@@ -84,7 +84,7 @@ impl Filters {
         })
     }
 
-    /// Whether there is a rule for packets in that direction.
+    /// True if there is a rule for packets in that direction.
     #[inline]
     pub fn looks(&self, direction: Direction) -> bool {
         !self.classifier(direction).is_empty()

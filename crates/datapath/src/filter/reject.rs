@@ -89,7 +89,7 @@ impl<'a> Asked<'a> {
         is_told.then_some(Self { offset, pseudo, protocol, upper_length, upper })
     }
 
-    /// Whether it is itself an error that must not cause another.
+    /// True if it is itself an error that must not cause another.
     fn is_error(&self) -> bool {
         match self.protocol {
             IpProtocol::ICMP => Icmp::parse(self.upper).map_or(true, |message| message.is_error()),
@@ -99,7 +99,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Whether its checksum is right, as far as that can be told here: a sender that is not who it says
+    /// True if its checksum is right, as far as that can be told here: a sender that is not who it says
     /// shall not have others answered.
     fn has_right_checksum(&self, packet: &Packet) -> bool {
         let is_known = packet.checksum != ChecksumState::Unknown || self.upper.len() != self.upper_length;

@@ -91,7 +91,7 @@ pub(super) struct Entry {
 }
 
 impl Rule {
-    /// How many boxes it is cut into, however many more than fit into a table.
+    /// Number of boxes that it is cut into, however many more than fit into a table.
     pub fn boxes(&self) -> usize {
         let mut count = 1_usize;
         for length in [
@@ -220,7 +220,7 @@ impl Entry {
         Some(self)
     }
 
-    /// Whether a packet fits.
+    /// True if a packet fits.
     #[inline]
     pub(super) fn fits(&self, key: &super::key::Key) -> bool {
         let mut differ = 0;

@@ -167,7 +167,7 @@ impl Default for Way<'_> {
 }
 
 impl Way<'_> {
-    /// Whether a station that was found behind `port` is at its end.
+    /// True if a station that was found behind `port` is at its end.
     #[inline(always)]
     fn leads_to(&self, station: FdbKey, port: Option<PortId>) -> bool {
         port == Some(self.port) && station.vlan() == self.station.vlan() && !station.is_group()

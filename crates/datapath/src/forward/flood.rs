@@ -25,7 +25,7 @@ pub(super) struct Flood<'a> {
     pub(super) from: &'a Member,
     /// Its VLAN.
     pub(super) vlan: u16,
-    /// Whether the destination is a group: members with `flood` off get it as well.
+    /// True if the destination is a group: members with `flood` off get it as well.
     pub(super) group: bool,
 }
 
@@ -82,7 +82,7 @@ impl FloodGates {
         Self { unknown_unicast: gate, multicast: gate, broadcast: gate }
     }
 
-    /// Whether a frame to `destination` may be flooded.
+    /// True if a frame to `destination` may be flooded.
     pub(super) fn admit(&mut self, destination: FdbKey, limits: FloodLimits, now: Nanos) -> bool {
         let (gate, limit) = match destination.is_group() {
             true if destination.is_broadcast() => (&mut self.broadcast, limits.broadcast),
@@ -109,7 +109,7 @@ impl FloodGate {
         Self { credit: u64::MAX, filled_at: Nanos(0) }
     }
 
-    /// Whether one more flood may pass, at `limit` a second.
+    /// True if one more flood may pass, at `limit` a second.
     fn admit(&mut self, limit: u32, now: Nanos) -> bool {
         const ONE: u64 = Nanos::SECOND.0;
         let at_once = u64::from((limit / 10).max(limit.min(64))) * ONE;

@@ -30,11 +30,11 @@ pub struct MemberOptions {
     pub port: PortId,
     /// How it treats VLANs.
     pub vlans: VlanMode,
-    /// Whether the sources of its frames are learned.
+    /// True if the sources of its frames are learned.
     pub learning: bool,
-    /// Whether it is sent frames to unknown stations. Groups and broadcast it is sent in any case.
+    /// True if it is sent frames to unknown stations. Groups and broadcast it is sent in any case.
     pub flood: bool,
-    /// Whether it is kept apart from the other isolated members.
+    /// True if it is kept apart from the other isolated members.
     pub isolated: bool,
     /// How much it may have flooded.
     pub flood_limits: FloodLimits,
@@ -195,7 +195,7 @@ impl Links {
         link.is_some_and(|link| link.swap(up, Ordering::Relaxed) != up)
     }
 
-    /// Whether `port` can send; ports that were not announced cannot.
+    /// True if `port` can send; ports that were not announced cannot.
     #[inline(always)]
     pub fn is_up(&self, port: PortId) -> bool {
         self.0.get(usize::from(port.0)).is_some_and(|link| link.load(Ordering::Relaxed))
@@ -247,7 +247,7 @@ impl Bridges {
         result
     }
 
-    /// How many packets the stage may make of one batch, so that a worker can reserve room.
+    /// Number of packets that the stage may make of one batch, so that a worker can reserve room.
     pub fn longest_expansion(&self) -> usize {
         let longest = self.bridges.iter().map(|bridge| bridge.members.len()).max();
         BATCH * longest.unwrap_or(1).max(1)
@@ -275,7 +275,7 @@ impl Bridges {
         &self.links
     }
 
-    /// Whether `port` is a member of a bridge.
+    /// True if `port` is a member of a bridge.
     pub fn has_member(&self, port: PortId) -> bool {
         self.member(port).is_some()
     }
@@ -302,7 +302,7 @@ impl Bridges {
         &self.members[bridge.members.clone()]
     }
 
-    /// Whether an entry of the database agrees with the configuration.
+    /// True if an entry of the database agrees with the configuration.
     fn keeps(&self, bridge: &Bridge, entry: &FdbEntry) -> bool {
         let key = FdbKey::new(entry.address, entry.vlan);
         let is_wanted = |wanted: &StaticEntry| wanted.key() == key && wanted.port == entry.port;
@@ -329,7 +329,7 @@ impl Member {
         }
     }
 
-    /// Whether the member sends frames of `vlan` (0 on a bridge without VLANs).
+    /// True if the member sends frames of `vlan` (0 on a bridge without VLANs).
     #[inline(always)]
     pub(super) fn carries(&self, vlan: u16) -> bool {
         self.vlans.as_ref().map_or(vlan == 0, |vlans| vlans.carries(vlan))

@@ -74,7 +74,7 @@ impl VlanSet {
         self.0.0[usize::from(vlan.get() >> 6) & 63] |= 1 << (vlan.get() & 63);
     }
 
-    /// Whether VLAN `vlan` is in the set; 0 and 4095 never are.
+    /// True if VLAN `vlan` is in the set; 0 and 4095 never are.
     #[inline]
     pub fn contains(&self, vlan: u16) -> bool {
         self.0.contains(vlan)
@@ -85,7 +85,7 @@ impl VlanSet {
         (1..4095).filter(|&vlan| self.contains(vlan)).filter_map(VlanId::configured)
     }
 
-    /// Whether no VLAN is in it.
+    /// True if no VLAN is in it.
     pub fn is_empty(&self) -> bool {
         self.0.0.iter().all(|&word| word == 0)
     }
@@ -161,7 +161,7 @@ impl PortVlans {
         }
     }
 
-    /// Whether the port sends frames of `vlan`.
+    /// True if the port sends frames of `vlan`.
     #[inline(always)]
     pub(super) fn carries(&self, vlan: u16) -> bool {
         self.members.contains(vlan)

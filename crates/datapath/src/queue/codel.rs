@@ -13,7 +13,7 @@ use polder_buffers::Packet;
 pub struct CodelOptions {
     /// The wait that is acceptable for good (RFC 8289, 4.4).
     pub target: Nanos,
-    /// How long it may be longer; the largest round trip of most of the traffic (4.3).
+    /// Time for which it may be longer; the largest round trip of most of the traffic (4.3).
     pub interval: Nanos,
     /// The longest packet, in bytes: with no more than one waiting, nothing is dropped.
     pub longest_packet: u64,
@@ -30,9 +30,9 @@ impl Default for CodelOptions {
 #[derive(Debug)]
 pub struct Codel {
     options: CodelOptions,
-    /// When the wait will have been above the target for an interval; none while it is below.
+    /// Time at which the wait will have been above the target for an interval; none while it is below.
     first_above_time: Option<Nanos>,
-    /// When to drop the next packet.
+    /// Time at which to drop the next packet.
     drop_next: Nanos,
     /// Packets dropped since it began to drop.
     count: u32,

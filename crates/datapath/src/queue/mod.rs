@@ -22,7 +22,7 @@ use crate::counters::Counter;
 use crate::units::{BytesPerSecond, Nanos};
 use polder_buffers::{Batch, Packet};
 
-/// Why a packet does not leave.
+/// Reason why a packet does not leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The queue was full when it came.
@@ -114,7 +114,7 @@ pub struct EgressCounters {
     pub waiting: Counter,
     /// Bytes in it. A gauge.
     pub waiting_bytes: Counter,
-    /// How long the packet that left last has waited, in nanoseconds. A gauge.
+    /// Time for which the packet that left last has waited, in nanoseconds. A gauge.
     pub wait_nanos: Counter,
 }
 
@@ -155,7 +155,7 @@ impl EgressQueue {
         Some(packet)
     }
 
-    /// When a packet may leave that may not leave at once because of the rate; `None` when nothing
+    /// Time at which a packet may leave that may not leave at once because of the rate; `None` when nothing
     /// waits for that.
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.pace.as_ref().filter(|_| !self.is_empty()).map(Pace::free_at)

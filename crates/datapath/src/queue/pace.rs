@@ -5,11 +5,11 @@
 
 use crate::units::{BytesPerSecond, Nanos};
 
-/// When packets may go.
+/// Time at which packets may go.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     rate: BytesPerSecond,
-    /// When the link will be free.
+    /// Time at which the link will be free.
     free_at: Nanos,
 }
 
@@ -22,13 +22,13 @@ impl Pace {
         Self { rate, free_at: Nanos(0) }
     }
 
-    /// Whether a packet may go.
+    /// True if a packet may go.
     #[inline]
     pub fn is_free(&self, now: Nanos) -> bool {
         now >= self.free_at
     }
 
-    /// When a packet may go.
+    /// Time at which a packet may go.
     pub fn free_at(&self) -> Nanos {
         self.free_at
     }

@@ -31,7 +31,7 @@ pub(super) const SIZES: usize = (HEAD + SLOTS) / LINE + 1;
 /// Lines of the smallest piece; few for the model checker, which has to make each word.
 const FEWEST: u32 = if cfg!(loom) { 16 } else { 64 };
 
-/// How many bits of a byte are set.
+/// Number of bits of a byte that are set.
 const ONES: [u8; 256] = {
     let mut ones = [0; 256];
     let mut byte = 1;

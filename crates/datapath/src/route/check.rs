@@ -34,7 +34,7 @@ const UNUSUAL_V6: [bool; 256] = {
     unusual
 };
 
-/// Whether there is nothing about a header of five words that wants a second look, its time to live
+/// True if there is nothing about a header of five words that wants a second look, its time to live
 /// included; `room` are the bytes from it to the end of the packet.
 #[inline(always)]
 pub(super) fn is_plain_v4(header: &[u8; Ipv4::HEADER_BYTES], room: usize) -> bool {
@@ -47,7 +47,7 @@ pub(super) fn is_plain_v4(header: &[u8; Ipv4::HEADER_BYTES], room: usize) -> boo
     (header[0] == 0x45) & usual & (header[8] > 1) & is_right(sum) && fits && room >= Ipv4::HEADER_BYTES
 }
 
-/// Whether a one's complement sum is zero: those have two zeros, and this one has bytes that are not all zero.
+/// True if a one's complement sum is zero: those have two zeros, and this one has bytes that are not all zero.
 ///
 /// The factor is the inverse of 0xffff modulo 2⁶⁴, which makes small numbers of multiples, and of them alone.
 #[inline(always)]
@@ -115,7 +115,7 @@ fn is_martian_v4(address: Ipv4Addr) -> bool {
     address.is_unspecified() || address.is_loopback()
 }
 
-/// Whether the sender names routers to go by (RFC 791, 3.1: kinds 131 and 137).
+/// True if the sender names routers to go by (RFC 791, 3.1: kinds 131 and 137).
 fn is_source_routed(mut options: &[u8]) -> bool {
     while let Some((&kind, rest)) = options.split_first() {
         match (kind, rest.first()) {

@@ -71,7 +71,7 @@ impl Problem {
     }
 }
 
-/// Whether the sender of a packet, whose headers are checked, may be told.
+/// True if the sender of a packet, whose headers are checked, may be told.
 pub(super) fn may_tell(packet: &Packet) -> bool {
     let frame = packet.bytes();
     let Ok(ethernet) = Ethernet::parse(frame) else { return false };

@@ -66,7 +66,7 @@ impl FibHandle {
         FibReader { arena: self.0.arena.reader(), shared: Arc::clone(&self.0), seat }
     }
 
-    /// Whether it names the table that a reader reads.
+    /// True if it names the table that a reader reads.
     pub fn is_of(&self, reader: &FibReader) -> bool {
         Arc::ptr_eq(&self.0, &reader.shared)
     }
@@ -159,7 +159,7 @@ impl Fib {
         self.routes
     }
 
-    /// Whether there is no route.
+    /// True if there is no route.
     pub fn is_empty(&self) -> bool {
         self.routes == 0
     }

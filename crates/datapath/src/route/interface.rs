@@ -85,7 +85,7 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Whether one of its addresses is that.
+    /// True if one of its addresses is that.
     pub fn has(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|own| own.address == address)
     }
@@ -114,7 +114,7 @@ impl Interface {
     }
 }
 
-/// Why routers and interfaces do not fit together.
+/// Reason why routers and interfaces do not fit together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RoutersError {
     /// Two interfaces are at the same place.
@@ -207,13 +207,13 @@ impl Routers {
         self.looks_up_sources
     }
 
-    /// Whether there is no interface, and so nothing to route.
+    /// True if there is no interface, and so nothing to route.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.interfaces.is_empty()
     }
 
-    /// Whether a port has interfaces.
+    /// True if a port has interfaces.
     #[inline]
     pub fn has(&self, port: PortId) -> bool {
         self.lanes.get(usize::from(port.0)).is_some_and(Option::is_some)
@@ -260,7 +260,7 @@ impl Routers {
         &self.routers
     }
 
-    /// Whether an address is one of a router's own on an interface that Polder has for itself.
+    /// True if an address is one of a router's own on an interface that Polder has for itself.
     pub(super) fn is_own(&self, router: RouterId, address: IpAddr) -> bool {
         let mut own = self.interfaces.iter().filter(|interface| interface.router == router);
         own.any(|interface| interface.owner == Owner::Polder && interface.has(address))

@@ -156,7 +156,7 @@ impl OutputContext {
     }
 }
 
-/// Whether a packet is for an address of Polder's own, though it came in by an interface of the kernel's.
+/// True if a packet is for an address of Polder's own, though it came in by an interface of the kernel's.
 fn is_own(packet: &Packet, interface: &Interface, routers: &Routers) -> bool {
     let ip = packet.bytes().get(usize::from(packet.network_offset)..).unwrap_or_default();
     let v4 = Ipv4::parse_head(ip, usize::MAX).ok().map(|ip| IpAddr::V4(ip.destination()));
@@ -164,7 +164,7 @@ fn is_own(packet: &Packet, interface: &Interface, routers: &Routers) -> bool {
     v4.or_else(v6).is_some_and(|address| routers.is_own(interface.router, address))
 }
 
-/// Whether an address is in a network of an interface.
+/// True if an address is in a network of an interface.
 fn is_near(interface: &Interface, address: IpAddr) -> bool {
     let in_network = |own: &super::OwnAddress| {
         Prefix::new(own.address, own.bits).is_ok_and(|network| network.contains(address))

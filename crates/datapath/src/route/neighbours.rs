@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// How long a neighbour on an interface of Polder's own is believed without a word from it (RFC 1122,
+/// Time for which a neighbour on an interface of Polder's own is believed without a word from it (RFC 1122,
 /// 2.3.2.1: of the order of a minute).
 const BELIEVED: Nanos = Nanos::from_seconds(60);
 /// Neighbours that have said who they are without being configured or the kernel's, at most.
@@ -21,13 +21,13 @@ const SPARE: usize = 64;
 pub struct Neighbour {
     /// Its link-layer address, which hops share and workers read.
     pub next_hop: Arc<NextHop>,
-    /// When it was last heard.
+    /// Time at which it was last heard.
     pub heard: Nanos,
     /// Whether it never expires by itself: the kernel's, or configured.
     pub is_permanent: bool,
     /// The way to it as a destination on a connected network.
     way: Option<NextHopId>,
-    /// Whether hops of routes have its `next_hop`.
+    /// True if hops of routes have its `next_hop`.
     is_gateway: bool,
 }
 
@@ -162,7 +162,7 @@ fn hop(interface: &Interface, address: IpAddr, neighbour: Arc<NextHop>) -> Hop {
     Hop { interface: id, source: mac, mtu, cuts: false, address, neighbour }
 }
 
-/// Whether an address means something on its link alone, so that no route leads there.
+/// True if an address means something on its link alone, so that no route leads there.
 fn is_of_link(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }

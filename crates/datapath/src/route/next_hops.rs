@@ -20,7 +20,7 @@ pub struct Hop {
     pub source: MacAddress,
     /// The largest IP packet that is sent there, in bytes.
     pub mtu: u16,
-    /// Whether what carries it cuts, below IP, packets that IPv6 asks it to carry and that are larger (RFC 8200,
+    /// True if what carries it cuts, below IP, packets that IPv6 asks it to carry and that are larger (RFC 8200,
     /// 5).
     pub cuts: bool,
     /// The neighbour's own address, by which it is asked for.

@@ -39,7 +39,7 @@ impl Station {
         Self(u64::from_le_bytes([0, 0, a, b, c, d, e, f]))
     }
 
-    /// Whether a frame is for it and holds packets of that kind.
+    /// True if a frame is for it and holds packets of that kind.
     #[inline(always)]
     fn is_met(self, frame: &[u8; PLAIN_V4], kind: EtherType) -> bool {
         let first = u64::from_le_bytes(*frame.first_chunk().expect("a frame begins with two addresses"));
@@ -141,7 +141,7 @@ struct Pass<'a> {
     actions: Actions<'a>,
     /// Packets that want a closer look.
     left: u64,
-    /// Whether all others are sent.
+    /// True if all others are sent.
     is_whole: bool,
     sent: Sent,
 }

@@ -51,22 +51,22 @@ impl Prefix {
         }
     }
 
-    /// Whether it is one address and no more.
+    /// True if it is one address and no more.
     pub fn is_host(&self) -> bool {
         self.bits == if self.is_v6 { 128 } else { 32 }
     }
 
-    /// Whether it is of IPv6.
+    /// True if it is of IPv6.
     pub fn is_v6(&self) -> bool {
         self.is_v6
     }
 
-    /// Whether an address is in it.
+    /// True if an address is in it.
     pub fn contains(&self, address: IpAddr) -> bool {
         Self::new(address, self.bits).is_ok_and(|prefix| prefix == *self)
     }
 
-    /// How many bits its addresses have in common.
+    /// Number of bits that its addresses have in common.
     pub fn bits(&self) -> u8 {
         self.bits
     }

@@ -18,7 +18,7 @@ pub struct Router {
     v4: Fib,
     v6: Fib,
     next_hops: NextHopTable,
-    /// Whether workers have yet to see `next_hops`.
+    /// True if workers have yet to see `next_hops`.
     has_changed: bool,
     /// Routes to single addresses: an address may have a route and be a neighbour as well.
     hosts: HashMap<Prefix, Host>,

@@ -96,13 +96,13 @@ impl RouteState {
         &mut self.output.answers
     }
 
-    /// Whether packets wait, and it is time to look after them.
+    /// True if packets wait, and it is time to look after them.
     #[inline]
     pub(crate) fn is_due(&self, now: Nanos) -> bool {
         self.waiting.next_deadline().is_some_and(|deadline| deadline <= now)
     }
 
-    /// When packets that wait are to be looked after.
+    /// Time at which packets that wait are to be looked after.
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.waiting.next_deadline()
     }

@@ -86,7 +86,7 @@ pub(super) struct Waiting {
     packets: Vec<(u64, Packet)>,
     entries: Vec<Entry>,
     next_number: u64,
-    /// When each budget of questions is full again.
+    /// Time at which each budget of questions is full again.
     budgets: Box<[Nanos]>,
     look_at: Nanos,
 }
@@ -117,12 +117,12 @@ impl Waiting {
         self.entries.is_empty()
     }
 
-    /// When there is something to look at.
+    /// Time at which there is something to look at.
     pub(super) fn next_deadline(&self) -> Option<Nanos> {
         (!self.is_empty()).then_some(self.look_at)
     }
 
-    /// Whether a neighbour is waited for.
+    /// True if a neighbour is waited for.
     pub(super) fn wants(&self, interface: InterfaceId, address: IpAddr) -> bool {
         self.entries
             .iter()

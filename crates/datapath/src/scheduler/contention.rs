@@ -11,7 +11,7 @@ use crate::units::Nanos;
 const SLACK: Nanos = Nanos(20_000);
 /// A turn that took so many times as long as its packets do may not have had the core for all of it.
 const FAR: u64 = 2;
-/// How long turns are measured by the thread's clock since the last one that did not have the core.
+/// Time for which turns are measured by the thread's clock since the last one that did not have the core.
 const WATCH: Nanos = Nanos::from_millis(100);
 
 /// A turn as it was measured.
@@ -23,14 +23,14 @@ pub struct Elapsed {
     pub cpu: Option<Nanos>,
 }
 
-/// Whether others want the worker's core.
+/// True if others want the worker's core.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Contention {
     until: Nanos,
 }
 
 impl Contention {
-    /// Whether a turn that begins at `now` is to be measured by the thread's CPU clock.
+    /// True if a turn that begins at `now` is to be measured by the thread's CPU clock.
     #[inline]
     pub fn is_watched(&self, now: Nanos) -> bool {
         now < self.until

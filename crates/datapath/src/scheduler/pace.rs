@@ -73,7 +73,7 @@ const SLEPT_WINDOWS: u8 = 4;
 const HARDLY: u64 = 4;
 /// Windows after which a trial has succeeded.
 const SUCCESS: u8 = 10;
-/// How long polling is not tried again, at first and at most; and how long it is kept by who fell behind without it.
+/// Time for which polling is not tried again, at first and at most; and how long it is kept by who fell behind without it.
 const FIRST_PAUSE: Nanos = Nanos::from_millis(20);
 const LONGEST_PAUSE: Nanos = Nanos::from_millis(1280);
 /// Wake-ups in a window for each of which fewer packets come than one in so many are noise: a device whose
@@ -106,7 +106,7 @@ pub struct Pace {
     seen: WindowCounts,
     /// Windows in a row with few packets, or in which polling went well.
     windows: u8,
-    /// When polling may be tried again, and how long it may not after the next failure.
+    /// Time at which polling may be tried again, and how long it may not after the next failure.
     not_before: Nanos,
     pause: Nanos,
     hold: Hold,
@@ -114,16 +114,16 @@ pub struct Pace {
     last: Option<(Nanos, bool)>,
     linger: Linger,
     noise: Noise,
-    /// Whether devices receive only while the worker sleeps, and since when it does.
+    /// True if devices receive only while the worker sleeps, and since when it does.
     rests: bool,
     asleep: Option<Nanos>,
 }
 
 impl Pace {
-    /// How long a throttled device waits.
+    /// Time for which a throttled device waits.
     pub const THROTTLE: Nanos = Nanos(50_000);
 
-    /// How long a worker naps whose devices wake it for nothing.
+    /// Time for which a worker naps whose devices wake it for nothing.
     pub const NAP: Nanos = Nanos::from_millis(1);
 
     /// How the worker waits now.
@@ -159,7 +159,7 @@ impl Pace {
         (self.mode == Mode::Polled && self.rests).then_some(PATIENCE)
     }
 
-    /// Whether to nap instead of waiting for events, because they come without packets.
+    /// True if to nap instead of waiting for events, because they come without packets.
     pub fn naps(&self, now: Nanos) -> bool {
         now < self.noise.until
     }
@@ -218,7 +218,7 @@ impl Pace {
         Some(next)
     }
 
-    /// Whether each wake-up finds all that a turn takes, and polling may be tried.
+    /// True if each wake-up finds all that a turn takes, and polling may be tried.
     fn is_full(&self, seen: WindowCounts, now: Nanos) -> bool {
         now >= self.not_before && seen.wakeups >= PROOF && seen.packets / seen.wakeups >= FULL
     }
@@ -258,15 +258,15 @@ impl Pace {
     }
 }
 
-/// Whether hardly any of the window was left over, while packets came.
+/// True if hardly any of the window was left over, while packets came.
 fn is_behind(seen: WindowCounts, passed: Nanos) -> bool {
     seen.cycles >= PROOF && seen.vain.0 < passed.0 / BEHIND
 }
 
-/// How long polling is kept at least: twice as long each time that a worker fell behind soon after it was left.
+/// Time for which polling is kept at least: twice as long each time that a worker fell behind soon after it was left.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hold {
-    /// When polling was left last, for how long it is kept, and until when.
+    /// Time at which polling was left last, for how long it is kept, and until when.
     left: Option<Nanos>,
     time: Nanos,
     until: Nanos,
@@ -314,7 +314,7 @@ impl Noise {
 /// Short busy polls, while packets are expected at once and most of them find some.
 #[derive(Clone, Copy, Debug, Default)]
 struct Linger {
-    /// When packets last came.
+    /// Time at which packets last came.
     came: Nanos,
     /// The usual time between them.
     gap: Nanos,

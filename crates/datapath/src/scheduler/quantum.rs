@@ -16,7 +16,7 @@ const GAIN: u64 = 4;
 /// A queue's part of a cycle, and what it makes of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Quantum {
-    /// How long a turn is to take.
+    /// Time for which a turn is to take.
     time: Nanos,
     /// What it uses of a cycle.
     uses: Nanos,
@@ -25,7 +25,7 @@ pub(super) struct Quantum {
     /// Since that was looked at: time, and packets.
     took: Nanos,
     packets: u32,
-    /// Whether there was more to do than there was time for, since then, and before.
+    /// True if there was more to do than there was time for, since then, and before.
     more: bool,
     hungry: bool,
 }
@@ -44,7 +44,7 @@ pub(super) struct QuantumTotals {
 }
 
 impl QuantumTotals {
-    /// How long a cycle may last: longer while one alone has use for it, so that dear packets are moved by more than
+    /// Time for which a cycle may last: longer while one alone has use for it, so that costly packets are moved by more than
     /// one.
     pub(super) fn longest(&self) -> Nanos {
         if self.count > 1 { self.cycle } else { self.cycle.max(LONG) }
@@ -57,7 +57,7 @@ impl Quantum {
         Self { time: share(cycle, weight, all), ..Self::default() }
     }
 
-    /// How long a turn is to take.
+    /// Time for which a turn is to take.
     pub(super) fn time(&self) -> Nanos {
         self.time
     }

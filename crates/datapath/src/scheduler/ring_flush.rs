@@ -66,7 +66,7 @@ pub struct Ageing {
     came: u64,
     /// How often it is still to be left as it is.
     spared: u64,
-    /// Whether it was emptied before: what came until then tells nothing.
+    /// True if it was emptied before: what came until then tells nothing.
     again: bool,
 }
 

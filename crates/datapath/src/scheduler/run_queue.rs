@@ -40,11 +40,11 @@ pub struct Grant {
     pub index: usize,
     /// Packets.
     pub packets: u32,
-    /// Whether what waits in the device is thrown away first: it has waited for too long.
+    /// True if what waits in the device is thrown away first: it has waited for too long.
     pub discard: bool,
-    /// Whether the queue is bound to what is wanted.
+    /// True if the queue is bound to what is wanted.
     pub bound: bool,
-    /// Whether it was, and has not been for long enough to be given its reserve of frames again.
+    /// True if it was, and has not been for long enough to be given its reserve of frames again.
     pub freed: bool,
 }
 
@@ -57,11 +57,11 @@ pub struct Outcome {
     pub took: Option<Nanos>,
     /// What the queue said.
     pub turn: Turn,
-    /// Whether those destinations that wait for this worker's time had more than they wanted after it.
+    /// True if those destinations that wait for this worker's time had more than they wanted after it.
     pub unwanted: bool,
-    /// Whether it brought packets for other destinations.
+    /// True if it brought packets for other destinations.
     pub elsewhere: bool,
-    /// Whether the device has more, though the queue may be drained.
+    /// True if the device has more, though the queue may be drained.
     pub holds_back: bool,
 }
 
@@ -80,16 +80,16 @@ struct Entry {
     weight: u64,
     control: bool,
     budget: BudgetController,
-    /// How long its turns are to take.
+    /// Time for which its turns are to take.
     part: Quantum,
-    /// Whether it stands in the line.
+    /// True if it stands in the line.
     waits: bool,
     closed: bool,
     /// Bound to what is wanted, and when it is looked at regardless.
     bound: Option<Nanos>,
     /// Since when it is not, if it was.
     freed: Option<Nanos>,
-    /// How long packets wait for that.
+    /// Time for which packets wait for that.
     sojourn_limit: SojournLimit,
 }
 
@@ -102,15 +102,15 @@ pub struct RunQueue {
     bulk: VecDeque<usize>,
     /// Sum of all weights.
     weights: u64,
-    /// When was looked last at who uses how much of the cycles.
+    /// Time at which was looked last at who uses how much of the cycles.
     looked: Nanos,
-    /// How long a cycle may last.
+    /// Time for which a cycle may last.
     longest: Nanos,
-    /// When the cycle began, and how many turns it has left, of each class: who comes back to the line waits for the next.
+    /// Time at which the cycle began, and how many turns it has left, of each class: who comes back to the line waits for the next.
     began: Nanos,
     left_control: usize,
     left_bulk: usize,
-    /// Whether a queue that is not of the control class had one of them.
+    /// True if a queue that is not of the control class had one of them.
     had_bulk: bool,
     /// How many of those turns are of queues that are bound: they share what is wanted.
     bound: u32,
@@ -212,7 +212,7 @@ impl RunQueue {
         open.map(|index| self.budget(index)).max().unwrap_or(0)
     }
 
-    /// How many packets of a queue are worth that time, by what its turns have cost.
+    /// Number of packets of a queue that are worth that time, by what its turns have cost.
     pub fn worth(&self, index: usize, time: Nanos) -> u32 {
         self.entries[index].budget.worth(time, self.time(index))
     }
@@ -225,12 +225,12 @@ impl RunQueue {
         Nanos(by_law).max(entry.part.cost(packets))
     }
 
-    /// Whether a queue is bound to what is wanted.
+    /// True if a queue is bound to what is wanted.
     pub fn is_bound(&self, index: usize) -> bool {
         self.entries[index].bound.is_some()
     }
 
-    /// How long a turn of a queue is to take.
+    /// Time for which a turn of a queue is to take.
     fn time(&self, index: usize) -> Nanos {
         self.entries[index].part.time()
     }
@@ -300,7 +300,7 @@ impl RunQueue {
         Some(Grant { index, packets, discard, bound: entry.bound.is_some(), freed })
     }
 
-    /// Whether the cycle ended before all had their turns.
+    /// True if the cycle ended before all had their turns.
     pub fn is_cut(&self) -> bool {
         self.left_control + self.left_bulk > 0
     }

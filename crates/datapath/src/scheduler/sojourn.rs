@@ -6,7 +6,7 @@
 
 use crate::units::Nanos;
 
-/// How long a device is never empty before anything is thrown away.
+/// Time for which a device is never empty before anything is thrown away.
 const PROOF: Nanos = Nanos::from_millis(20);
 /// The longest that packets wait in the device from then on.
 const DELAY: Nanos = Nanos::from_millis(2);
@@ -19,7 +19,7 @@ const FRESH: Nanos = Nanos(DELAY.0 * 3 / 4);
 pub struct SojournLimit {
     /// Since when the device was never found empty.
     since: Option<Nanos>,
-    /// When it was last emptied by throwing away.
+    /// Time at which it was last emptied by throwing away.
     discarded: Option<Nanos>,
 }
 
@@ -34,7 +34,7 @@ impl SojournLimit {
         }
     }
 
-    /// Whether to throw away what waits in the device now; who is told yes does so.
+    /// True if to throw away what waits in the device now; who is told yes does so.
     pub fn is_due(&mut self, now: Nanos) -> bool {
         let due = match (self.since, self.discarded) {
             (None, _) => false,
@@ -47,7 +47,7 @@ impl SojournLimit {
         due
     }
 
-    /// Whether anything has been thrown away since the device was last found empty.
+    /// True if anything has been thrown away since the device was last found empty.
     pub fn discards(&self) -> bool {
         self.discarded.is_some()
     }

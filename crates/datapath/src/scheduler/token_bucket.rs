@@ -19,7 +19,7 @@ pub struct CpuTokenBucket {
     permille: u64,
     /// What was earned and not spent, in thousandths of nanoseconds.
     saved: i64,
-    /// When that was, and what had been used by then.
+    /// Time at which that was, and what had been used by then.
     last: Option<(Nanos, Nanos)>,
 }
 
@@ -34,7 +34,7 @@ impl CpuTokenBucket {
         (RUN * (1000 - self.permille)).min(PAUSE * self.permille)
     }
 
-    /// How long to stay away from the core now. `used` is the time on it so far.
+    /// Time for which to stay away from the core now. `used` is the time on it so far.
     pub fn pause(&mut self, now: Nanos, used: Nanos) -> Option<Nanos> {
         let (then, before) = self.last.replace((now, used))?;
         let most = signed(self.pause_earns() + SAVED * self.permille);

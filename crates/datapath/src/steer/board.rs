@@ -43,7 +43,7 @@ pub struct BucketView {
     pub order: Option<Order>,
     /// The worker that is its home.
     pub home: usize,
-    /// Whether it is spread.
+    /// True if it is spread.
     pub spread: bool,
     /// Packets ever.
     pub packets: u64,
@@ -65,7 +65,7 @@ pub struct Flows {
 pub struct FlowName {
     /// The port that it comes in by.
     pub ingress: PortId,
-    /// Whether it was found inside a tunnel packet.
+    /// True if it was found inside a tunnel packet.
     pub inside: bool,
     /// Its two ends.
     pub ends: Ends,

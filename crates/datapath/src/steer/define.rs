@@ -24,7 +24,7 @@ const SCARCE: usize = WINDOW as usize / 4;
 const SCARCE_EACH: usize = 3;
 /// A work batch that is larger than this is no crumb.
 const CRUMB: usize = BATCH / 2;
-/// How long a work batch may stay open for more packets. Nothing of its line could leave meanwhile.
+/// Time for which a work batch may stay open for more packets. Nothing of its line could leave meanwhile.
 const FILL: Nanos = Nanos(500_000);
 /// Lanes for buckets that are spread only while they are big; the first half belongs to ports that
 /// are always spread.
@@ -199,7 +199,7 @@ impl Definer {
         }
     }
 
-    /// When [`give_open`](Self::give_open) has something to do, at the latest.
+    /// Time at which [`give_open`](Self::give_open) has something to do, at the latest.
     pub fn next_deadline(&self) -> Option<Nanos> {
         if self.open == 0 {
             return None;

@@ -27,7 +27,7 @@ use std::net::IpAddr;
 pub struct Flow {
     /// The hash.
     pub hash: u32,
-    /// Whether stages need the packet's flow in order before reordering.
+    /// True if stages need the packet's flow in order before reordering.
     pub pinned: bool,
 }
 

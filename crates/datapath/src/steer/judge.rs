@@ -141,7 +141,7 @@ impl Judge {
 }
 
 impl Known {
-    /// Whether the bucket should change, and has seemed so for long enough.
+    /// True if the bucket should change, and has seemed so for long enough.
     fn agrees(&mut self, marks: &Marks, load: &Load, is_spread: bool) -> bool {
         let (agrees, wanted) = match is_spread {
             true => (self.weight < marks.small, marks.hash_after),

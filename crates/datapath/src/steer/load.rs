@@ -64,7 +64,7 @@ pub type Loads = Arc<[WorkerLoad]>;
 #[derive(Debug, Default)]
 pub struct LoadMeter {
     since: Nanos,
-    /// When the last round began, once there was one.
+    /// Time at which the last round began, once there was one.
     last: Option<Nanos>,
     is_asleep: bool,
     busy: Nanos,

@@ -27,7 +27,7 @@ pub struct Heaviest {
 }
 
 impl Heaviest {
-    /// Whether a flow is remembered.
+    /// True if a flow is remembered.
     pub fn knows(&self, hash: u32) -> bool {
         self.places.iter().any(|place| place.hash == hash && place.weight > 0)
     }

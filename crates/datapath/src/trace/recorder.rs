@@ -28,7 +28,7 @@ pub struct TracedPacket {
     pub egress: PortId,
     /// Its VLAN, once a bridge has looked at it.
     pub vlan: u16,
-    /// Whether it goes on.
+    /// True if it goes on.
     pub fate: Fate,
     /// All its bytes.
     pub bytes: Vec<u8>,
@@ -39,7 +39,7 @@ pub struct TracedPacket {
 pub struct Look {
     /// The stage.
     pub stage: Stage,
-    /// Whether these are messages of the gateway's own.
+    /// True if these are messages of the gateway's own.
     pub is_answer: bool,
     /// The packets.
     pub packets: Vec<TracedPacket>,
@@ -52,7 +52,7 @@ pub struct Look {
 pub struct Sent {
     /// The port.
     pub port: PortId,
-    /// Whether it is a message of the gateway's own.
+    /// True if it is a message of the gateway's own.
     pub is_answer: bool,
     /// All its bytes.
     pub bytes: Vec<u8>,

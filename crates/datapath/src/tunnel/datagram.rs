@@ -93,7 +93,7 @@ pub(super) struct Datagram {
     pub(super) memory: usize,
     /// The ECN fields seen, one bit each.
     pub(super) ecn: u8,
-    /// Why the whole datagram has been refused.
+    /// Reason why the whole datagram has been refused.
     pub(super) refused: Option<DropReason>,
 }
 
@@ -147,7 +147,7 @@ impl Datagram {
         if self.packets.len() >= most { Fit::Refuse(DropReason::FragmentLimit) } else { Fit::At(position) }
     }
 
-    /// Whether nothing is missing.
+    /// True if nothing is missing.
     pub(super) fn is_complete(&self) -> bool {
         self.total == Some(self.received)
     }

@@ -51,7 +51,7 @@ impl DecapsulateState {
         Self { worker, reassembler: Reassembler::new(limits), spare: Batch::new() }
     }
 
-    /// When the oldest fragments expire; [`expire`](Self::expire) is to be called then, if no batch
+    /// Time at which the oldest fragments expire; [`expire`](Self::expire) is to be called then, if no batch
     /// comes before.
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.reassembler.next_deadline()
@@ -145,7 +145,7 @@ fn open_all(
     None
 }
 
-/// Whether a packet on a port that others use as well is between the ends of a tunnel.
+/// True if a packet on a port that others use as well is between the ends of a tunnel.
 #[cold]
 fn is_ours(packet: &Packet, underlay: &Underlay, tunnels: &Tunnels) -> bool {
     ends(packet, underlay).is_some_and(|ends| tunnels.has_ends(&ends))
@@ -253,7 +253,7 @@ impl<'a> Lane<'a> {
         if self.tunnel.options.sequence { self.check(gre.sequence()).map(Some) } else { Ok(None) }
     }
 
-    /// Whether a packet with this sequence number comes in its turn (RFC 2890, 2.2). A gap is no
+    /// True if a packet with this sequence number comes in its turn (RFC 2890, 2.2). A gap is no
     /// reason to wait: what is missing is lost or late, and late is dropped.
     #[inline(always)]
     fn check(&self, sequence: Option<u32>) -> Result<u32, Refused> {
@@ -266,7 +266,7 @@ impl<'a> Lane<'a> {
         Ok(sequence)
     }
 
-    /// Whether nothing has been accepted for so long that the other end may have begun anew.
+    /// True if nothing has been accepted for so long that the other end may have begun anew.
     #[cold]
     fn was_silent(&self) -> bool {
         let last = if self.packets > 0 { Some(self.now) } else { self.tunnel.state().last_received() };

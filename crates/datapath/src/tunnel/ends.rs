@@ -58,7 +58,7 @@ impl Ends {
         }
     }
 
-    /// Whether outer packets are IPv6.
+    /// True if outer packets are IPv6.
     pub const fn is_v6(self) -> bool {
         matches!(self, Self::V6 { .. })
     }

@@ -31,7 +31,7 @@ pub(super) enum TunnelVerdict {
     NotIp,
     /// Into a tunnel without Ethernet, in one piece or then into fragments.
     SendBare {
-        /// Whether into fragments.
+        /// True if into fragments.
         split: bool,
     },
 }
@@ -50,7 +50,7 @@ pub(super) struct Lane<'a> {
     pub(super) fits_bare: usize,
     is_bare: bool,
     flags: u8,
-    /// Whether outer packets have an identification, and the next one.
+    /// True if outer packets have an identification, and the next one.
     pub(super) numbered: bool,
     pub(super) identification: u16,
     is_v6: bool,

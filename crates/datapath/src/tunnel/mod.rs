@@ -61,7 +61,7 @@ pub const SEAL_SEQUENCE: u8 = 1 << 0;
 /// The smallest MTU that a tunnel may be given: what every IPv4 host takes (RFC 791).
 pub const LEAST_MTU: u16 = 576;
 
-/// Why a set of tunnels cannot be.
+/// Reason why a set of tunnels cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TunnelsError {
     /// Two tunnels or underlays are the same port.
@@ -157,7 +157,7 @@ impl Tunnel {
         self.numbers.sequence.draw_identification_v6()
     }
 
-    /// Whether a packet between these ends with this key belongs to it.
+    /// True if a packet between these ends with this key belongs to it.
     #[inline(always)]
     fn is_between(&self, ends: &Ends, key: Option<u32>) -> bool {
         let options = &self.options;

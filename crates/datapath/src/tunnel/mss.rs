@@ -59,7 +59,7 @@ pub(super) fn limit(tunnel: &Tunnel, network: Network, network_offset: usize) ->
     }
 }
 
-/// Whether it is an extension header behind which TCP may stand.
+/// True if it is an extension header behind which TCP may stand.
 #[inline]
 const fn may_precede_tcp(protocol: IpProtocol) -> bool {
     matches!(

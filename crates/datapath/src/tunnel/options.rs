@@ -17,7 +17,7 @@ pub struct Underlay {
     pub mtu: u16,
     /// The VLAN that outer packets are in; `None` for no tag (a priority tag is taken as none).
     pub vlan: Option<VlanId>,
-    /// Whether others than tunnels use the port, so that what is for no tunnel goes on: a router's port.
+    /// True if others than tunnels use the port, so that what is for no tunnel goes on: a router's port.
     pub is_shared: bool,
 }
 
@@ -30,9 +30,9 @@ pub struct TunnelOptions {
     pub ends: Ends,
     /// The key that every packet carries, if any does.
     pub key: Option<u32>,
-    /// Whether packets carry a checksum; if so, those that come without are dropped.
+    /// True if packets carry a checksum; if so, those that come without are dropped.
     pub checksum: bool,
-    /// Whether packets carry a sequence number; if so, those that come late are dropped.
+    /// True if packets carry a sequence number; if so, those that come late are dropped.
     pub sequence: bool,
     /// Time to live, or hop limit, of the outer packet.
     pub ttl: Ttl,
@@ -45,7 +45,7 @@ pub struct TunnelOptions {
     /// In how many more tunnels an outer IPv6 packet may be put (RFC 2473, 4.1); `None` to say nothing of it.
     /// A packet that comes with a limit of its own is sent with one less.
     pub encapsulation_limit: Option<u8>,
-    /// Whether outer packets must not be fragmented, neither here nor on the way (RFC 4459, 3.2).
+    /// True if outer packets must not be fragmented, neither here nor on the way (RFC 4459, 3.2).
     ///
     /// If so, nothing is cut, whatever it is. If not, a packet is cut that the MTU allows and the path
     /// does not carry, and one that exceeds the MTU when nobody can be told: IPv4 that may be
@@ -112,7 +112,7 @@ impl TunnelOptions {
         }
     }
 
-    /// Whether packets inside have no Ethernet header.
+    /// True if packets inside have no Ethernet header.
     pub(super) const fn is_bare(&self) -> bool {
         matches!(self.carries, Carries::Packets(_))
     }

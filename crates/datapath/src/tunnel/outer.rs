@@ -6,7 +6,7 @@ use crate::drops::DropReason;
 use crate::wire::{Ecn, EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, Ipv6Extension, Vlan, VlanId};
 use polder_buffers::Packet;
 
-/// Why a packet on an underlay cannot be opened as it is.
+/// Reason why a packet on an underlay cannot be opened as it is.
 pub(super) enum Refused {
     /// It is a part of what may be a tunnel packet.
     Fragment,

@@ -25,7 +25,7 @@ pub struct ReassemblyLimits {
     pub fragments: usize,
     /// Memory that waiting fragments may hold, in bytes; whole slots count.
     pub memory: usize,
-    /// How long a datagram may wait, from its first fragment to its last.
+    /// Time for which a datagram may wait, from its first fragment to its last.
     ///
     /// Much shorter than the 15 s of RFC 791: at a gigabit a second, the 16 bits of identification
     /// come round in 0.8 s, and a late fragment would join the wrong datagram (RFC 4963).
@@ -61,7 +61,7 @@ impl Reassembler {
         }
     }
 
-    /// When the oldest datagram expires.
+    /// Time at which the oldest datagram expires.
     pub(super) fn next_deadline(&self) -> Option<Nanos> {
         self.datagrams.first().map(|datagram| datagram.deadline)
     }

@@ -50,7 +50,7 @@ impl TunnelState {
         self.counters.iter().map(|block| counter(block).get()).sum()
     }
 
-    /// When a packet of the other end was last accepted; `None` when none has been.
+    /// Time at which a packet of the other end was last accepted; `None` when none has been.
     pub fn last_received(&self) -> Option<Nanos> {
         let latest = self.counters.iter().map(|block| block.last_received.get()).max();
         latest.filter(|&nanos| nanos > 0).map(Nanos)

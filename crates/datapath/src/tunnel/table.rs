@@ -106,7 +106,7 @@ impl Tunnels {
         }
     }
 
-    /// Whether some tunnel has these ends, whatever its key.
+    /// True if some tunnel has these ends, whatever its key.
     pub fn has_ends(&self, ends: &Ends) -> bool {
         self.ends.binary_search(ends).is_ok()
     }

@@ -16,7 +16,7 @@ use polder_buffers::{HEADROOM, Packet, Pool};
 /// The least MTU of IPv6 (RFC 8200, 5). No host believes less.
 pub(super) const LEAST_MTU_V6: u16 = 1280;
 
-/// Whether the sender of this frame may and wants to be told that it is too big.
+/// True if the sender of this frame may and wants to be told that it is too big.
 ///
 /// Not told: who allows fragmentation, who sent an ICMP error or a later fragment, who sent to a
 /// group (no group can answer), whose address is no station's (RFC 1122, 3.2.2; RFC 4443, 2.4 (e)).
@@ -35,7 +35,7 @@ pub(super) fn wants_report(frame: &[u8], inner: Inner, limit: u16) -> bool {
     }
 }
 
-/// Whether the sender of an IPv4 packet forbids to fragment it.
+/// True if the sender of an IPv4 packet forbids to fragment it.
 pub(super) fn is_bound(frame: &[u8], inner: Inner) -> bool {
     let packet = frame.get(inner.network_offset()..).unwrap_or_default();
     Ipv4::parse_head(packet, usize::MAX).is_ok_and(|ip| ip.dont_fragment())

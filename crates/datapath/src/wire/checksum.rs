@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 pub struct Checksum {
     /// The one's complement sum in this machine's byte order (RFC 1071, 2 (B)).
     sum: u64,
-    /// Whether an odd number of bytes has been added.
+    /// True if an odd number of bytes has been added.
     odd: bool,
 }
 
@@ -80,7 +80,7 @@ impl Checksum {
         u16::from_be(fold(self.sum))
     }
 
-    /// Whether bytes that include their checksum are intact.
+    /// True if bytes that include their checksum are intact.
     #[inline]
     pub const fn is_valid(self) -> bool {
         self.finish() == 0

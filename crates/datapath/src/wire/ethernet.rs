@@ -32,13 +32,13 @@ impl EtherType {
     /// The smallest type; below stands the length of an 802.3 frame.
     pub const SMALLEST: Self = Self(0x0600);
 
-    /// Whether a VLAN tag follows.
+    /// True if a VLAN tag follows.
     #[inline]
     pub const fn is_tag(self) -> bool {
         matches!(self, Self::VLAN | Self::SERVICE_VLAN)
     }
 
-    /// Whether it is the length of an 802.3 frame with LLC (as spanning tree sends).
+    /// True if it is the length of an 802.3 frame with LLC (as spanning tree sends).
     #[inline]
     pub const fn is_length(self) -> bool {
         self.0 < Self::SMALLEST.0

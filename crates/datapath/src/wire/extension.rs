@@ -99,7 +99,7 @@ pub struct Ipv6Option<'a> {
 }
 
 impl Ipv6Option<'_> {
-    /// Whether a host that does not know the option goes on without it (RFC 8200, 4.2).
+    /// True if a host that does not know the option goes on without it (RFC 8200, 4.2).
     #[inline]
     pub fn may_be_skipped(&self) -> bool {
         self.kind >> 6 == 0

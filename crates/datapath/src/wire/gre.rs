@@ -128,7 +128,7 @@ impl<'a> Gre<'a> {
 pub struct GreHeader {
     /// What the payload is.
     pub protocol: EtherType,
-    /// Whether it has a checksum.
+    /// True if it has a checksum.
     pub checksum: bool,
     /// The key, if any.
     pub key: Option<u32>,

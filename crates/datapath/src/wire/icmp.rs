@@ -81,7 +81,7 @@ impl<'a> Icmp<'a> {
         u32_at::<{ field::REST }, _>(self.header)
     }
 
-    /// Whether it reports an error, which must not be answered with one (RFC 1122, 3.2.2); redirect
+    /// True if it reports an error, which must not be answered with one (RFC 1122, 3.2.2); redirect
     /// and source quench count.
     #[inline]
     pub fn is_error(&self) -> bool {

@@ -79,7 +79,7 @@ impl<'a> Icmpv6<'a> {
         u16_at::<{ field::CHECKSUM }, _>(self.header)
     }
 
-    /// Whether it reports an error, which must not be answered with one (RFC 4443, 2.4).
+    /// True if it reports an error, which must not be answered with one (RFC 4443, 2.4).
     #[inline]
     pub fn is_error(&self) -> bool {
         self.kind() < Self::ECHO_REQUEST

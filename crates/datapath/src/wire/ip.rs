@@ -41,7 +41,7 @@ impl IpProtocol {
     /// SCTP (RFC 9260).
     pub const SCTP: Self = Self(132);
 
-    /// Whether it is an IPv6 extension header that is skipped on the way to what a packet carries.
+    /// True if it is an IPv6 extension header that is skipped on the way to what a packet carries.
     #[inline]
     pub const fn is_extension(self) -> bool {
         matches!(
@@ -54,7 +54,7 @@ impl IpProtocol {
         )
     }
 
-    /// Whether its header starts with a source and a destination port of two bytes each.
+    /// True if its header starts with a source and a destination port of two bytes each.
     #[inline]
     pub const fn has_ports(self) -> bool {
         matches!(self, Self::TCP | Self::UDP | Self::SCTP)

@@ -116,13 +116,13 @@ impl<'a> Ipv4<'a> {
         u16_at::<{ field::FRAGMENT }, _>(self.header)
     }
 
-    /// Whether routers must not fragment it.
+    /// True if routers must not fragment it.
     #[inline]
     pub fn dont_fragment(&self) -> bool {
         self.fragment() & DONT_FRAGMENT != 0
     }
 
-    /// Whether fragments of the same datagram follow it.
+    /// True if fragments of the same datagram follow it.
     #[inline]
     pub fn more_fragments(&self) -> bool {
         self.fragment() & MORE_FRAGMENTS != 0
@@ -134,13 +134,13 @@ impl<'a> Ipv4<'a> {
         (self.fragment() & OFFSET) << 3
     }
 
-    /// Whether it is a part of a datagram.
+    /// True if it is a part of a datagram.
     #[inline]
     pub fn is_fragment(&self) -> bool {
         self.fragment() & (MORE_FRAGMENTS | OFFSET) != 0
     }
 
-    /// How many routers it may still meet.
+    /// Number of routers that it may still meet.
     #[inline]
     pub fn time_to_live(&self) -> u8 {
         u8_at::<{ field::TIME_TO_LIVE }, _>(self.header)
@@ -198,14 +198,14 @@ pub struct Ipv4Header {
     pub total_length: u16,
     /// What the fragments of one datagram have in common.
     pub identification: u16,
-    /// Whether routers must not fragment it.
+    /// True if routers must not fragment it.
     pub dont_fragment: bool,
-    /// Whether fragments of the same datagram follow it.
+    /// True if fragments of the same datagram follow it.
     pub more_fragments: bool,
     /// Bytes of the datagram's payload in the fragments before it: a multiple of eight, else rounded
     /// down to one.
     pub fragment_offset: u16,
-    /// How many routers it may meet.
+    /// Number of routers that it may meet.
     pub time_to_live: u8,
     /// What the payload is.
     pub protocol: IpProtocol,

@@ -85,7 +85,7 @@ impl<'a> Ipv6<'a> {
         IpProtocol(u8_at::<{ field::NEXT_HEADER }, _>(self.header))
     }
 
-    /// How many routers it may still meet.
+    /// Number of routers that it may still meet.
     #[inline]
     pub fn hop_limit(&self) -> u8 {
         u8_at::<{ field::HOP_LIMIT }, _>(self.header)
@@ -156,7 +156,7 @@ impl Upper<'_> {
 pub struct Ipv6Fragment {
     /// Bytes of the fragmentable part that are in the fragments before it: at most 65 528.
     pub offset: u16,
-    /// Whether fragments of the same packet follow it.
+    /// True if fragments of the same packet follow it.
     pub more: bool,
     /// What the fragments of one packet have in common.
     pub identification: u32,
@@ -200,7 +200,7 @@ pub struct Ipv6Header {
     pub payload_length: u16,
     /// What the payload is.
     pub next_header: IpProtocol,
-    /// How many routers it may meet.
+    /// Number of routers that it may meet.
     pub hop_limit: u8,
     /// From whom.
     pub source: Ipv6Addr,

@@ -14,32 +14,32 @@ impl MacAddress {
     /// No station: `00:00:00:00:00:00`.
     pub const ZERO: Self = Self([0; 6]);
 
-    /// Whether it names a group of stations; broadcast is one.
+    /// True if it names a group of stations; broadcast is one.
     #[inline(always)]
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 0x01 != 0
     }
 
-    /// Whether it names all stations.
+    /// True if it names all stations.
     #[inline]
     pub const fn is_broadcast(self) -> bool {
         self.to_u64() == Self::BROADCAST.to_u64()
     }
 
-    /// Whether it is in 01:80:c2:00:00:00 to 01:80:c2:00:00:0f, which bridges never forward
+    /// True if it is in 01:80:c2:00:00:00 to 01:80:c2:00:00:0f, which bridges never forward
     /// (IEEE 802.1Q, 8.6.3).
     #[inline]
     pub const fn is_reserved_link_local(self) -> bool {
         self.to_u64() & !0x0f == 0x0180_c200_0000
     }
 
-    /// Whether an administrator, not a manufacturer, has given it.
+    /// True if an administrator, not a manufacturer, has given it.
     #[inline]
     pub const fn is_local(self) -> bool {
         self.0[0] & 0x02 != 0
     }
 
-    /// Whether one station can have it as its own: neither a group nor zero.
+    /// True if one station can have it as its own: neither a group nor zero.
     #[inline]
     pub const fn is_station(self) -> bool {
         !self.is_multicast() && self.to_u64() != 0

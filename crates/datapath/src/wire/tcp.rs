@@ -54,7 +54,7 @@ impl TcpFlags {
         Self(self.0 & !other.0)
     }
 
-    /// Whether all flags of `other` are set.
+    /// True if all flags of `other` are set.
     #[inline]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0

@@ -61,9 +61,9 @@ pub(crate) struct Arrival {
     pub(crate) bytes: Vec<u8>,
     /// Where it is cut into a chain of two frames.
     pub(crate) cut: Option<usize>,
-    /// Whether an earlier stage has dropped it.
+    /// True if an earlier stage has dropped it.
     pub(crate) dropped: bool,
-    /// Whether there is no room in front of it.
+    /// True if there is no room in front of it.
     pub(crate) tight: bool,
     /// What the parse stage noted: where the network header is, and where a checksum that is left to
     /// the device begins.

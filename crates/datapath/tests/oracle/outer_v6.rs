@@ -147,7 +147,7 @@ fn walk(mut next: u8, mut bytes: &[u8]) -> Result<&[u8], Option<DropReason>> {
     bad
 }
 
-/// Whether all options are whole, and none has to be understood (RFC 8200, 4.2).
+/// True if all options are whole, and none has to be understood (RFC 8200, 4.2).
 fn may_be_skipped(mut options: &[u8]) -> bool {
     while let [kind, rest @ ..] = options {
         options = match (kind, rest) {

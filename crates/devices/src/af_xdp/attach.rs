@@ -152,7 +152,7 @@ impl Attachment {
         Ok(())
     }
 
-    /// Whether the link is to be undone when its owner ends.
+    /// True if the link is to be undone when its owner ends.
     fn ends_with_us(&self) -> bool {
         match (self.committed, self.inherited, self.on_exit) {
             (true, _, OnExit::Kernel) => true,

@@ -108,7 +108,7 @@ fn judge(
     }
 }
 
-/// Why the kernel gives no answer.
+/// Reason why the kernel gives no answer.
 fn unknown(errno: Errno) -> String {
     match errno {
         Errno::NOENT | Errno::OPNOTSUPP => " (Linux before 6.13)".to_owned(),

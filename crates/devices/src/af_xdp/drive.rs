@@ -34,7 +34,7 @@ pub(super) struct Driver {
     thread: Option<Thread>,
     /// What polls the context, where its interrupts are suspended meanwhile.
     poller: Option<Poller>,
-    /// Whether the kernel has refused; it is not asked again.
+    /// True if the kernel has refused; it is not asked again.
     refused: bool,
     /// What it has refused, until somebody is told.
     refusal: Option<Refused>,
@@ -58,7 +58,7 @@ impl Driver {
         }
     }
 
-    /// Whether the worker polls the context.
+    /// True if the worker polls the context.
     pub(super) fn is_polled(&self) -> bool {
         self.now == Drive::Polled && self.thread.is_none()
     }
@@ -69,7 +69,7 @@ impl Driver {
         self.poller.as_ref().is_some_and(|poller| !poller.poll().contains(EventFlags::ERR))
     }
 
-    /// Whether the context receives while the worker sleeps, and hardly otherwise.
+    /// True if the context receives while the worker sleeps, and hardly otherwise.
     pub(super) fn is_held(&self) -> bool {
         self.thread.as_ref().is_some_and(Thread::is_held)
     }

@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-/// Why an interface could not be opened. Each says what to do next.
+/// Reason why an interface could not be opened. Each says what to do next.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// There is no such interface here.
@@ -164,7 +164,7 @@ pub enum OpenError {
     },
 }
 
-/// Why an interface cannot be kept closed, or be released.
+/// Reason why an interface cannot be kept closed, or be released.
 #[derive(Debug, thiserror::Error)]
 pub enum PinError {
     /// No BPF file system that outlives the process.

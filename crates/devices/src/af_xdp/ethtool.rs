@@ -44,7 +44,7 @@ impl Ethtool {
         Ok(String::from_utf8_lossy(&name[..end]).into_owned())
     }
 
-    /// How many queues are in use in each direction.
+    /// Number of queues that are in use in each direction.
     pub(super) fn channels(&mut self, interface: &str) -> Result<Channels, Errno> {
         self.ask(interface, GET_CHANNELS, &[])?;
         let combined = self.word(8);

@@ -303,7 +303,7 @@ impl Setup<'_> {
         transfers
     }
 
-    /// Why zero copy is not tried, if it is not.
+    /// Reason why zero copy is not tried, if it is not.
     fn no_zero_copy(&self) -> Option<String> {
         no_zero_copy(self.options.mode, self.features, &self.driver)
     }
@@ -425,7 +425,7 @@ fn first_that_binds<B>(
     Ok(None)
 }
 
-/// Why zero copy is not tried, if it is not. `Mode::Auto` takes it only from drivers with which it was tested.
+/// Reason why zero copy is not tried, if it is not. `Mode::Auto` takes it only from drivers with which it was tested.
 pub(super) fn no_zero_copy(mode: Mode, features: Option<Features>, driver: &str) -> Option<String> {
     if features.is_some_and(|features| !features.zero_copy) {
         return Some("the driver does not offer it".to_owned());

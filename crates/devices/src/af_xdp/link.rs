@@ -11,7 +11,7 @@ pub(super) struct LinkInfo {
     pub(super) index: u32,
     pub(super) name: String,
     pub(super) up: bool,
-    /// Whether somebody is at the other end.
+    /// True if somebody is at the other end.
     pub(super) carrier: bool,
     pub(super) mac: [u8; 6],
     pub(super) mtu: u32,
@@ -21,7 +21,7 @@ pub(super) struct LinkInfo {
     pub(super) master: Option<u32>,
     /// The other end of a veth, the lower device of a VLAN.
     pub(super) peer: Option<u32>,
-    /// Whether `peer` is a number in another network namespace.
+    /// True if `peer` is a number in another network namespace.
     pub(super) peer_elsewhere: bool,
     pub(super) receive_queues: u32,
     pub(super) transmit_queues: u32,

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 /// How receiving is moderated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moderation {
-    /// How long after its last poll the kernel polls again, in microseconds; 0 for at the next interrupt.
+    /// Time for which after its last poll the kernel polls again, in microseconds; 0 for at the next interrupt.
     pub microseconds: u32,
     /// Polls in a row that find nothing after which interrupts come again, at least 1.
     pub empty_polls: u32,
@@ -32,7 +32,7 @@ pub(super) struct Napi {
     pub(super) thread: Option<u32>,
     pub(super) defer_hard_irqs: u32,
     pub(super) gro_flush_timeout: u64,
-    /// How long interrupts may be suspended; `None` where they cannot be.
+    /// Time for which interrupts may be suspended; `None` where they cannot be.
     pub(super) irq_suspend_timeout: Option<u64>,
 }
 

@@ -33,7 +33,7 @@ pub struct Ingress {
 pub struct LocalPrefixes {
     /// An address, or a network.
     pub network: Prefix,
-    /// Whether it is the kernel's; else it is a part of such a network that is not.
+    /// True if it is the kernel's; else it is a part of such a network that is not.
     pub is_kernels: bool,
 }
 
@@ -119,7 +119,7 @@ impl Mode {
         }
     }
 
-    /// Whether zero copy may be tried, and whether a copy may.
+    /// True if zero copy may be tried, and whether a copy may.
     pub(super) fn transfers(self) -> (bool, bool) {
         match self {
             Self::Auto => (true, true),
@@ -134,7 +134,7 @@ impl Mode {
 pub struct BusyPoll {
     /// Packets that the device may hand over at a time.
     pub budget: u32,
-    /// How long a system call may wait for packets, in microseconds.
+    /// Time for which a system call may wait for packets, in microseconds.
     pub microseconds: u32,
 }
 
@@ -160,17 +160,17 @@ pub struct Options {
     /// Frames that all receive queues together may keep posted; a quarter of the memory if `None`.
     /// Never more than fit the rings.
     pub receive_frames: Option<u32>,
-    /// When the ring is refilled, and what becomes of small packets.
+    /// Time at which the ring is refilled, and what becomes of small packets.
     pub receiving: Receiving,
-    /// Whether frames for other link-layer addresses are received, as a bridge needs it.
+    /// True if frames for other link-layer addresses are received, as a bridge needs it.
     pub promiscuous: bool,
-    /// Whether VLAN tags keep packets apart, so that a device that takes them off must not be opened.
+    /// True if VLAN tags keep packets apart, so that a device that takes them off must not be opened.
     pub needs_tags: bool,
     /// Preferred busy polling.
     pub busy_poll: Option<BusyPoll>,
-    /// When the kernel polls the device; as it is set already if `None`.
+    /// Time at which the kernel polls the device; as it is set already if `None`.
     pub moderation: Option<Moderation>,
-    /// Whether a worker may drive the kernel's half of receiving by what comes.
+    /// True if a worker may drive the kernel's half of receiving by what comes.
     pub adapts: bool,
     /// True to open also slots that a driver may shorten, and to believe each descriptor: for measurements that show
     /// what a driver does. A gateway never sets it.

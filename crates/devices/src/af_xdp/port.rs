@@ -48,9 +48,9 @@ pub struct Port {
     pub(super) cores: Vec<Weak<Core>>,
     /// Keeps the interface promiscuous.
     pub(super) _promiscuous: Option<OwnedFd>,
-    /// Whether somebody was at the other end before the interface was opened.
+    /// True if somebody was at the other end before the interface was opened.
     pub had_carrier: bool,
-    /// Whether it is a device with a driver that may reset its link when a program is attached.
+    /// True if it is a device with a driver that may reset its link when a program is attached.
     pub is_hardware: bool,
     /// Puts the kernel's moderation back.
     pub(super) _moderated: Option<Moderated>,
@@ -66,9 +66,9 @@ pub struct LinkState {
     pub mac: [u8; 6],
     /// Its largest network packet in bytes, Ethernet header excluded.
     pub mtu: u32,
-    /// Whether it was switched on.
+    /// True if it was switched on.
     pub up: bool,
-    /// Whether somebody is at the other end.
+    /// True if somebody is at the other end.
     pub carrier: bool,
 }
 
@@ -128,7 +128,7 @@ impl Port {
         Ok(LinkState { mac: link.mac, mtu: link.mtu, up: link.up, carrier: link.carrier })
     }
 
-    /// When the kernel polls the device now, for each of its NAPI contexts.
+    /// Time at which the kernel polls the device now, for each of its NAPI contexts.
     ///
     /// # Errors
     /// What the kernel says; before Linux 6.13 it has no answer.

@@ -23,18 +23,18 @@ impl Posted {
         Self { frames, region: region.id(), slot_shift, count: 0 }
     }
 
-    /// How many frames are posted.
+    /// Number of frames that are posted.
     #[inline(always)]
     pub(super) fn count(&self) -> u32 {
         self.count
     }
 
-    /// How many slots the region has.
+    /// Number of slots that the region has.
     pub(super) fn slots(&self) -> usize {
         self.frames.len()
     }
 
-    /// Whether the packet lies in slots of the region that the table is for.
+    /// True if the packet lies in slots of the region that the table is for.
     #[inline(always)]
     pub(super) fn knows(&self, packet: &Packet) -> bool {
         packet.lies_in(self.region)

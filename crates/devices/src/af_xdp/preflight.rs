@@ -49,9 +49,9 @@ pub struct Report {
     pub interface: String,
     /// Its driver, if that says its name.
     pub driver: Option<String>,
-    /// Whether packets go in and out by the driver's own hook; `None` before opening.
+    /// True if packets go in and out by the driver's own hook; `None` before opening.
     pub hook: Option<Hook>,
-    /// Whether the device itself reads and writes the frames; `None` before opening.
+    /// True if the device itself reads and writes the frames; `None` before opening.
     pub zero_copy: Option<bool>,
     /// What was found, in the order in which a packet meets it.
     pub findings: Vec<Finding>,
@@ -63,7 +63,7 @@ pub(super) struct Obtained {
     pub(super) hook: Hook,
     pub(super) transfer: Transfer,
     pub(super) queues: Used,
-    /// Why it is nothing better.
+    /// Reason why it is nothing better.
     pub(super) notes: Vec<String>,
     /// Offloads that are off as long as the port is open.
     pub(super) off: Vec<Unwanted>,
@@ -345,7 +345,7 @@ fn weights(link: &LinkInfo, options: &Options) -> Option<Finding> {
     Some(finding(Level::Warning, "rights", text))
 }
 
-/// Whether the calling thread has a capability, by its number; `None` when it cannot be found out.
+/// True if the calling thread has a capability, by its number; `None` when it cannot be found out.
 fn capability(bit: u32) -> Option<bool> {
     let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;

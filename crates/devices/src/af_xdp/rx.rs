@@ -44,17 +44,17 @@ pub(super) struct Receiver<const COPIES: bool> {
     turns: u32,
     /// A packet of which not all descriptors have come.
     unfinished: Option<Packet>,
-    /// Whether the worker may have slept since the last turn.
+    /// True if the worker may have slept since the last turn.
     armed: bool,
     closed: bool,
-    /// Whether few frames are kept posted, because most of what comes is thrown away; and how many those are.
+    /// True if few frames are kept posted, because most of what comes is thrown away; and how many those are.
     scant: bool,
     few: u32,
-    /// Whether what waits in the device is to be thrown away as soon as nothing of it has been received.
+    /// True if what waits in the device is to be thrown away as soon as nothing of it has been received.
     due: bool,
-    /// Whether the kernel's thread left nothing behind in the device when it ran, as far as is known.
+    /// True if the kernel's thread left nothing behind in the device when it ran, as far as is known.
     emptied: bool,
-    /// Whether it was made to throw away what it had since it ran last, and before that: then it proves nothing.
+    /// True if it was made to throw away what it had since it ran last, and before that: then it proves nothing.
     fresh: bool,
     recent: bool,
     /// Packets that came or were lost since the worker last slept.
@@ -74,15 +74,15 @@ pub(super) struct Wants {
     pub(super) place: QueueIdentity,
     /// Frames to keep posted.
     pub(super) target: u32,
-    /// Whether the socket drives the device when it is asked and nothing is there.
+    /// True if the socket drives the device when it is asked and nothing is there.
     pub(super) busy_poll: bool,
-    /// Whether the worker may drive the kernel's half by what comes.
+    /// True if the worker may drive the kernel's half by what comes.
     pub(super) adapts: bool,
-    /// Whether a packet longer than a slot comes in parts.
+    /// True if a packet longer than a slot comes in parts.
     pub(super) multi_buffer: bool,
     /// The link's longest packet, where the device itself writes into the slots.
     pub(super) longest: Option<u32>,
-    /// When the ring is refilled, and what becomes of small packets.
+    /// Time at which the ring is refilled, and what becomes of small packets.
     pub(super) receiving: Receiving,
 }
 

@@ -16,10 +16,10 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-/// How long interrupts stay off for a worker that does not come back, in nanoseconds. No one else sets this time, so by it
+/// Time for which interrupts stay off for a worker that does not come back, in nanoseconds. No one else sets this time, so by it
 /// the next start knows what a killed process has left.
 pub(super) const SUSPENDED: u64 = 25_000_000;
-/// How long the kernel waits after a poll before it polls by itself, when the worker has found nothing, in nanoseconds; and
+/// Time for which the kernel waits after a poll before it polls by itself, when the worker has found nothing, in nanoseconds; and
 /// how often it finds nothing before interrupts come again.
 const DEFERRED: u64 = 50_000;
 const EMPTY_POLLS: u32 = 2;
@@ -62,7 +62,7 @@ impl Suspension {
         self.poller.as_ref().is_some_and(|poller| !poller.poll().is_empty())
     }
 
-    /// How long interrupts of the context may be suspended now, in nanoseconds.
+    /// Time for which interrupts of the context may be suspended now, in nanoseconds.
     ///
     /// # Errors
     /// When the context is gone.

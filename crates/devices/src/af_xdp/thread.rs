@@ -34,11 +34,11 @@ pub(super) struct Thread {
     /// The context, when the thread was made for us.
     made: Option<Made>,
     held: bool,
-    /// Whether the worker sleeps while it holds it.
+    /// True if the worker sleeps while it holds it.
     receives: bool,
-    /// Whether it comes before all other ordinary ones then, because it did not get the core the last time.
+    /// True if it comes before all other ordinary ones then, because it did not get the core the last time.
     hurries: bool,
-    /// Whether its time is of the worker's share of the core, and whether both stand back.
+    /// True if its time is of the worker's share of the core, and whether both stand back.
     shares: bool,
     stands_back: bool,
 }
@@ -133,7 +133,7 @@ impl Thread {
         })
     }
 
-    /// Whether the worker governs it.
+    /// True if the worker governs it.
     pub(super) fn is_held(&self) -> bool {
         self.held
     }
@@ -167,7 +167,7 @@ impl Thread {
         self.apply()
     }
 
-    /// Whether it is to come before others when the worker sleeps the next time.
+    /// True if it is to come before others when the worker sleeps the next time.
     pub(super) fn hurry_up(&mut self, hurries: bool) {
         self.hurries = hurries;
     }
@@ -193,12 +193,12 @@ impl Thread {
         self.apply()
     }
 
-    /// Whether its time counts as the worker's.
+    /// True if its time counts as the worker's.
     pub(super) fn shares(&self) -> bool {
         self.shares
     }
 
-    /// Whether the context had no thread before.
+    /// True if the context had no thread before.
     pub(super) fn is_made(&self) -> bool {
         self.made.is_some()
     }
@@ -277,7 +277,7 @@ fn left_behind(found: Scheduling) -> Option<Scheduling> {
     ours.then(|| Scheduling::of_policy(ORDINARY))
 }
 
-/// How many threads of these contexts are held as a gateway holds them that runs, or was killed.
+/// Number of threads of these contexts that are held as a gateway holds them that runs, or was killed.
 pub(super) fn count_left(napis: &[Napi]) -> usize {
     threads(napis).filter(|&id| sys::scheduling(id).is_ok_and(|found| left_behind(found).is_some())).count()
 }

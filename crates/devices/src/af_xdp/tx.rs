@@ -30,7 +30,7 @@ pub(super) struct Transmitter {
     held: u32,
     /// Marks frames that are not the last of their packet, one bit a slot.
     inner: Box<[u64]>,
-    /// Whether the kernel has left some of the ring for later.
+    /// True if the kernel has left some of the ring for later.
     behind: bool,
     closed: bool,
     counters: Arc<QueueCounters>,
@@ -47,7 +47,7 @@ pub(super) struct Limits {
     pub(super) segments: u32,
     /// Frames that may be out, so that neither ring can overflow.
     pub(super) capacity: u32,
-    /// Whether the kernel copies packets when it is called.
+    /// True if the kernel copies packets when it is called.
     pub(super) copies: bool,
 }
 
@@ -216,7 +216,7 @@ impl Transmitter {
         self.inner[slot as usize / 64] |= 1 << (slot % 64);
     }
 
-    /// Whether the frame was the last of its packet; forgets the mark.
+    /// True if the frame was the last of its packet; forgets the mark.
     #[inline(always)]
     fn was_last(&mut self, slot: u32) -> bool {
         let (word, bit) = (&mut self.inner[slot as usize / 64], 1 << (slot % 64));
@@ -390,7 +390,7 @@ impl TxQueue for Mute {
     }
 }
 
-/// Whether the link carries the packet; a VLAN tag does not count against its MTU.
+/// True if the link carries the packet; a VLAN tag does not count against its MTU.
 #[inline(always)]
 fn fits(packet: &Packet, longest: usize) -> bool {
     let length = packet.len();

@@ -48,11 +48,11 @@ pub struct Limits {
     pub longest: usize,
     /// The longest frame that it receives.
     pub longest_received: usize,
-    /// Whether it sends and receives packets of several frames.
+    /// True if it sends and receives packets of several frames.
     pub chains: bool,
     /// Frames that wait for the port without loss.
     pub backlog: usize,
-    /// How long anything may take that must happen at all.
+    /// Time for which anything may take that must happen at all.
     pub patience: Duration,
 }
 
@@ -76,7 +76,7 @@ const SLOT_BYTES: u32 = 2048;
 /// One check: what it is called, and what it does with a fresh port.
 type Check = (&'static str, fn(&mut Stand) -> Result<(), Fault>);
 
-/// Why a check was not passed.
+/// Reason why a check was not passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The port broke the contract.
@@ -108,7 +108,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether no check was broken.
+    /// True if no check was broken.
     pub fn is_clean(&self) -> bool {
         self.broken().next().is_none()
     }

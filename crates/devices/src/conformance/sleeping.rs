@@ -30,7 +30,7 @@ fn sleep_ready(stand: &mut Stand) -> Result<Vec<Vec<u8>>, String> {
     if waiting { Ok(came) } else { Err("an idle port never waits".to_owned()) }
 }
 
-/// Whether the event of the port is readable within `limit`; `None` when it has none.
+/// True if the event of the port is readable within `limit`; `None` when it has none.
 fn is_readable(stand: &Stand, limit: Duration) -> Option<bool> {
     let event = stand.queue.rx.event()?;
     let mut look = [PollFd::new(&event, PollFlags::IN)];

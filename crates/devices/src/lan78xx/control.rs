@@ -16,12 +16,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Most bytes of a control transfer.
 pub(super) const CONTROL_BYTES: usize = 512;
-/// How long the adapter may take for something that it does by itself.
+/// Time for which the adapter may take for something that it does by itself.
 const DEADLINE: Nanos = Nanos::from_millis(1000);
 /// Between two looks at something that takes a while.
 const PAUSE: Nanos = Nanos(200_000);
 
-/// Why something could not be asked of the adapter.
+/// Reason why something could not be asked of the adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
     /// A request did not end as it should.

@@ -87,7 +87,7 @@ impl Endpoints {
 /// As the device has them.
 pub const ENDPOINTS: Endpoints = Endpoints { bulk_in: 0x81, bulk_out: 0x02, interrupt: 0x83 };
 
-/// Why a device is not one that this driver knows.
+/// Reason why a device is not one that this driver knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptorError {
     /// Too short, or of another type.

@@ -126,7 +126,7 @@ pub struct RxFrame<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Why a transfer is not to be believed from some point on.
+/// Reason why a transfer is not to be believed from some point on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RxFault {
     /// Shorter than any transfer with a frame in it.

@@ -36,11 +36,11 @@ pub(super) struct Wanted {
     pub(super) receive: ReceiveFilter,
     pub(super) pause: bool,
     pub(super) strip_tags: bool,
-    /// How long a short transfer waits for more, in microseconds.
+    /// Time for which a short transfer waits for more, in microseconds.
     pub(super) gather_us: u16,
     /// Used when the adapter has no address of its own.
     pub(super) random: [u8; 6],
-    /// Whether the transport has set the configuration itself.
+    /// True if the transport has set the configuration itself.
     pub(super) configured: bool,
 }
 
@@ -86,7 +86,7 @@ pub enum MacSource {
     Random,
 }
 
-/// Why an adapter could not be brought up.
+/// Reason why an adapter could not be brought up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InitError {
     /// It is something else.

@@ -108,7 +108,7 @@ impl Host {
         some
     }
 
-    /// Whether the driver's end is gone.
+    /// True if the driver's end is gone.
     pub fn is_abandoned(&self) -> bool {
         self.done.is_abandoned()
     }

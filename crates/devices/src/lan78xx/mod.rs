@@ -115,11 +115,11 @@ pub struct Options {
     pub mac: Option<[u8; 6]>,
     /// Which frames are received.
     pub receive: ReceiveFilter,
-    /// Whether pause frames are offered to the partner.
+    /// True if pause frames are offered to the partner.
     pub flow_control: bool,
-    /// Whether the adapter takes tags out of frames and puts them in.
+    /// True if the adapter takes tags out of frames and puts them in.
     pub vlan_offload: bool,
-    /// How long the adapter holds a short transfer back, in the hope of more frames, in microseconds; at most 1092.
+    /// Time for which the adapter holds a short transfer back, in the hope of more frames, in microseconds; at most 1092.
     pub gather_us: u16,
     /// Bulk-in URBs in flight; as Linux has them if none is said.
     pub receive_urbs: Option<usize>,
@@ -127,7 +127,7 @@ pub struct Options {
     pub send_urbs: Option<usize>,
     /// Packets that wait for a bulk-out URB, at most.
     pub pending: usize,
-    /// When URBs go back to the bus, and what becomes of small packets.
+    /// Time at which URBs go back to the bus, and what becomes of small packets.
     pub receiving: Receiving,
     /// Techniques of source A.
     pub techniques: Techniques,
@@ -166,7 +166,7 @@ impl Options {
     }
 }
 
-/// Why an adapter could not be opened.
+/// Reason why an adapter could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// An MTU that it cannot have.

@@ -29,7 +29,7 @@ pub struct Phy {
 }
 
 impl Phy {
-    /// Whether it is the adapter's own, whose interrupts are known.
+    /// True if it is the adapter's own, whose interrupts are known.
     const fn is_internal(self) -> bool {
         self.id & MODEL == INTERNAL_ID
     }
@@ -38,15 +38,15 @@ impl Phy {
 /// What a link has become.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Whether there is one.
+    /// True if there is one.
     pub up: bool,
     /// Its speed in Mbit/s.
     pub speed: u16,
-    /// Whether both sides may send at once.
+    /// True if both sides may send at once.
     pub full_duplex: bool,
-    /// Whether we send pause frames.
+    /// True if we send pause frames.
     pub pause_transmit: bool,
-    /// Whether we obey them.
+    /// True if we obey them.
     pub pause_receive: bool,
 }
 

@@ -21,13 +21,13 @@ use polder_datapath::units::Nanos;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How long putting the adapter to rest may take.
+/// Time for which putting the adapter to rest may take.
 pub(super) const REST: Nanos = Nanos::from_millis(300);
 /// Transfers in a row that may fail before the port is given up.
 const FAILURES: u32 = 64;
 /// Completions that are looked at in one turn.
 const FETCHED: usize = 512;
-/// How long the first look at the link may take.
+/// Time for which the first look at the link may take.
 const FIRST_LOOK: Nanos = Nanos::from_millis(500);
 /// Bytes of an interrupt transfer.
 const INTERRUPT_BYTES: usize = 16;
@@ -349,7 +349,7 @@ impl Core {
         }
     }
 
-    /// Whether an endpoint waits for its halt to be cleared.
+    /// True if an endpoint waits for its halt to be cleared.
     pub(super) fn is_halted(&self) -> bool {
         !self.halted.is_empty()
     }

@@ -93,7 +93,7 @@ registers! { Register, address,
     USB_CFG1: Plain = 0x084;
     /// Most bytes of a bulk-in transfer, in packets of the endpoint.
     BURST_CAP: Plain = 0x090;
-    /// How long a short packet is held back.
+    /// Time for which a short packet is held back.
     BULK_IN_DLY: Plain = 0x094;
     /// What the interrupt endpoint reports.
     INT_EP_CTL: Plain = 0x098;
@@ -143,7 +143,7 @@ registers! { Register, address,
     OTP_FUNC_CMD: Plain = 0x1020;
     /// Begin.
     OTP_CMD_GO: Plain = 0x1028;
-    /// Whether it is busy.
+    /// True if it is busy.
     OTP_STATUS: Plain = 0x1030;
 }
 
@@ -308,7 +308,7 @@ bits! { flow, "Bits of [`FLOW`].",
     TRANSMIT = 0x4000_0000;
     /// Obeys pause frames.
     RECEIVE = 0x2000_0000;
-    /// How long the partner is to pause, in units of 512 bit times.
+    /// Time for which the partner is to pause, in units of 512 bit times.
     TIME = 0xffff;
 }
 bits! { mii_acc, "Bits of [`MII_ACC`].",

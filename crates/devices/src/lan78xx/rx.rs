@@ -62,7 +62,7 @@ pub struct Lan78xxRx {
     overflow: VecDeque<Packet>,
     /// The longest frame that is accepted, in bytes, FCS excluded.
     longest: usize,
-    /// Whether tags come in the command words.
+    /// True if tags come in the command words.
     stripped: bool,
     receiving: Receiving,
     counters: Arc<QueueCounters>,

@@ -81,7 +81,7 @@ pub struct Facts {
     pub phy: Option<Phy>,
     /// The link.
     pub link: Link,
-    /// Whether the port is closed.
+    /// True if the port is closed.
     pub closed: bool,
     /// The adapter's own counters since the port was opened.
     pub statistics: Option<Totals>,

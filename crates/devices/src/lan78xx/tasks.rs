@@ -12,7 +12,7 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use polder_datapath::units::Nanos;
 
-/// How long a control request may take on the bus.
+/// Time for which a control request may take on the bus.
 const CONTROL_DEADLINE: Nanos = Nanos::from_millis(2000);
 /// Between two looks at the link that no interrupt asks for.
 const LINK_PERIOD: Nanos = Nanos::from_millis(1000);
@@ -28,7 +28,7 @@ pub(super) enum Outcome {
     AtRest,
 }
 
-/// Why a task has failed.
+/// Reason why a task has failed.
 #[derive(Debug)]
 pub(super) enum TaskError {
     Init(init::InitError),

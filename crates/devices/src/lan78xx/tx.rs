@@ -263,7 +263,7 @@ impl Lan78xxTx {
         core.sending.pending.push_back(packet);
     }
 
-    /// Why a packet cannot be sent; completes what the adapter would not.
+    /// Reason why a packet cannot be sent; completes what the adapter would not.
     fn prepare(&self, packet: &mut Packet, link: bool) -> Result<(), DropReason> {
         if packet.len() > self.longest {
             return Err(DropReason::TxTooLong);

@@ -88,7 +88,7 @@ impl Buffers {
         (self.all, self.free)
     }
 
-    /// Whether the same memory serves the next URB.
+    /// True if the same memory serves the next URB.
     pub(super) fn reuses(&self) -> bool {
         self.pool.is_some() || self.is_mapped
     }

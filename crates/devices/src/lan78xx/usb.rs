@@ -50,7 +50,7 @@ impl Setup {
     /// The request is the vendor's own.
     pub const VENDOR: u8 = 0x40;
 
-    /// Whether data goes to the host.
+    /// True if data goes to the host.
     pub const fn is_in(self) -> bool {
         self.kind & Self::IN != 0
     }
@@ -151,7 +151,7 @@ pub struct Urb {
 }
 
 impl Urb {
-    /// Whether data goes to the host.
+    /// True if data goes to the host.
     pub const fn is_in(&self) -> bool {
         if self.endpoint == 0 { self.setup.is_in() } else { self.endpoint & Setup::IN != 0 }
     }
@@ -223,7 +223,7 @@ pub trait Transport: Send {
     /// The time, by the clock that [`Transport::wait`] waits by.
     fn now(&self) -> Nanos;
 
-    /// Whether the device can be reached.
+    /// True if the device can be reached.
     fn is_gone(&self) -> bool;
 
     /// System calls made.

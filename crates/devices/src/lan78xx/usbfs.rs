@@ -25,13 +25,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 
-/// How long a control request may take before the kernel gives it up.
+/// Time for which a control request may take before the kernel gives it up.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Standard requests that the kernel must hear of (USB 2.0, 9.4).
 const CLEAR_FEATURE: u8 = 1;
 const SET_CONFIGURATION: u8 = 9;
 
-/// Why a device of this machine could not be had.
+/// Reason why a device of this machine could not be had.
 #[derive(Debug, thiserror::Error)]
 pub enum UsbError {
     /// There is none of that name.
@@ -87,11 +87,11 @@ pub struct Adapter {
     pub speed: Option<Speed>,
     /// The kernel's driver that holds it.
     pub driver: Option<String>,
-    /// Whether this process may open it.
+    /// True if this process may open it.
     pub access: Access,
 }
 
-/// Whether a process may open a device.
+/// True if a process may open a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// It may.
@@ -154,7 +154,7 @@ fn speed(info: &DeviceInfo) -> Option<Speed> {
 #[derive(Debug)]
 struct Ringer {
     event: OwnedFd,
-    /// Whether a ring is on its way; another one would be a wasted system call.
+    /// True if a ring is on its way; another one would be a wasted system call.
     rung: AtomicBool,
 }
 

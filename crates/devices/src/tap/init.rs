@@ -46,7 +46,7 @@ pub struct Options {
     pub mac: Option<[u8; 6]>,
     /// What may be left to do in packets received.
     pub offloads: Offloads,
-    /// When frames are taken for what is to come, and what becomes of small packets.
+    /// Time at which frames are taken for what is to come, and what becomes of small packets.
     pub receiving: Receiving,
 }
 
@@ -80,7 +80,7 @@ impl Tap {
     pub const ABILITIES: Abilities = Abilities { partial_checksums: true, segments: true };
 }
 
-/// Why a TAP could not be opened.
+/// Reason why a TAP could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
     /// The device file is missing or closed to us.

@@ -65,7 +65,7 @@ impl TapRx {
         }
     }
 
-    /// Whether slots of that size hold the longest packet in few enough pieces.
+    /// True if slots of that size hold the longest packet in few enough pieces.
     pub(super) fn can_chain(longest: usize, slot_bytes: u32) -> bool {
         frames(longest, slot_bytes, head_offset(slot_bytes, HEADROOM)) <= CHAIN
     }

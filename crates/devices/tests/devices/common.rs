@@ -19,7 +19,7 @@ pub(crate) fn skip(name: &str, reason: impl Display) {
     writeln!(log, "{line}").unwrap_or_else(|error| panic!("cannot write the log of skipped tests: {error}"));
 }
 
-/// Whether the process may make namespaces and interfaces, and can; says so when not.
+/// True if the process may make namespaces and interfaces, and can; says so when not.
 pub(crate) fn is_root(name: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -28,7 +28,7 @@ pub(crate) fn is_root(name: &str) -> bool {
     root && has(name, "ip")
 }
 
-/// Whether there is such a program; says so when not.
+/// True if there is such a program; says so when not.
 pub(crate) fn has(name: &str, program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());

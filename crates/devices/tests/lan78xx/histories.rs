@@ -72,7 +72,7 @@ fn techniques() -> impl Strategy<Value = Techniques> {
     })
 }
 
-/// Whether a fault can change the bytes of a frame without the driver being able to see it.
+/// True if a fault can change the bytes of a frame without the driver being able to see it.
 fn changes_bytes(fault: &Fault) -> bool {
     matches!(fault, Fault::Corrupt { .. } | Fault::Misalign(_) | Fault::Length(_))
 }
@@ -218,7 +218,7 @@ impl History {
     }
 }
 
-/// Whether `part` is `whole` without some, in order. Short frames are padded on the way.
+/// True if `part` is `whole` without some, in order. Short frames are padded on the way.
 fn assert_subsequence(part: &[Vec<u8>], whole: &[Vec<u8>]) {
     let mut rest = whole.iter();
     for frame in part {

@@ -190,7 +190,7 @@ impl Whole {
         bytes.map_or(0, |bytes| u32::from_ne_bytes(*bytes))
     }
 
-    /// Whether it is a packet.
+    /// True if it is a packet.
     pub fn is_packet(&self) -> bool {
         self.word(0) == PACKET
     }

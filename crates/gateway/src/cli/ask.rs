@@ -68,7 +68,7 @@ fn next(client: &mut Option<Client>, socket: &Path, arguments: &Show) -> Result<
     ask(client.insert(connected), arguments)
 }
 
-/// Whether the gateway may be back at the next attempt.
+/// True if the gateway may be back at the next attempt.
 fn is_passing(error: &anyhow::Error) -> bool {
     let passing = |error: &ClientError| {
         matches!(

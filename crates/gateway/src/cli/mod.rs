@@ -31,7 +31,7 @@ use clap::{CommandFactory as _, Parser as _};
 use screen::Screen;
 use std::process::ExitCode;
 
-/// Why a command has failed.
+/// Reason why a command has failed.
 enum Failure {
     /// Everything has been said on the way.
     Told(u8),
@@ -126,7 +126,7 @@ fn code_of(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// Whether the reader of our output has gone away, as `head` does.
+/// True if the reader of our output has gone away, as `head` does.
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }

@@ -36,7 +36,7 @@ pub(super) fn open(path: &Path) -> Result<File> {
     Ok(File::from(file))
 }
 
-/// Why what is there is not to be written to.
+/// Reason why what is there is not to be written to.
 fn refusal(found: &Stat) -> Option<&'static str> {
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
         // A pipe to a program, or a device such as /dev/null.

@@ -108,7 +108,7 @@ pub(super) fn fixed(old: &Configuration, target: &Configuration, ports: &Changes
     ports.changed.iter().flat_map(|change| of_port(&change.new)).collect()
 }
 
-/// Why a key of an open port cannot have another value; `None` for one that can.
+/// Reason why a key of an open port cannot have another value; `None` for one that can.
 fn why_fixed(key: &str, device: &Device) -> Option<&'static str> {
     match (key, device) {
         ("coalesce" | "kernel_hooks" | "weight", _) | ("mtu", Device::Interface(_)) => None,

@@ -134,7 +134,7 @@ impl Report {
         &self.findings
     }
 
-    /// How many errors there are.
+    /// Number of errors that there are.
     pub fn errors(&self) -> usize {
         self.findings.iter().filter(|finding| finding.severity == Severity::Error).count()
     }

@@ -24,9 +24,9 @@ pub struct Difference {
     pub tunnels: Changes<Tunnel>,
     /// Bridges.
     pub bridges: Changes<Bridge>,
-    /// How many rules there were and are, if they are not the same.
+    /// Number of rules that there were and are, if they are not the same.
     pub filters: Option<(usize, usize)>,
-    /// Whether `[router]` is another.
+    /// True if `[router]` is another.
     pub router: bool,
     /// The workers that there were and are to be, as they are shown, if they are not the same.
     pub workers: Option<(String, String)>,
@@ -63,7 +63,7 @@ pub struct Restart {
     pub key: String,
     /// Its old and new value.
     pub change: String,
-    /// Why it cannot be changed while the gateway runs.
+    /// Reason why it cannot be changed while the gateway runs.
     pub reason: &'static str,
 }
 
@@ -108,7 +108,7 @@ pub fn difference(old: &Configuration, new: &Configuration) -> Difference {
 }
 
 impl Difference {
-    /// Whether nothing changes.
+    /// True if nothing changes.
     pub fn is_empty(&self) -> bool {
         self.ports.is_empty()
             && self.tunnels.is_empty()
@@ -121,7 +121,7 @@ impl Difference {
 }
 
 impl<T> Changes<T> {
-    /// Whether nothing of this kind changes.
+    /// True if nothing of this kind changes.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
     }

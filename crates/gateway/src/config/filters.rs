@@ -212,7 +212,7 @@ impl Filter {
         text
     }
 
-    /// Whether it asks nothing: every packet in its direction fits.
+    /// True if it asks nothing: every packet in its direction fits.
     pub(super) fn fits_all(&self) -> bool {
         let everything = Self {
             name: self.name.clone(),

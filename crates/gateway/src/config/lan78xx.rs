@@ -85,11 +85,11 @@ pub enum AdapterLocation {
 /// How an adapter is driven.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Driving {
-    /// Whether pause frames are offered to the partner.
+    /// True if pause frames are offered to the partner.
     pub flow_control: bool,
-    /// Whether the adapter takes tags out of frames and puts them in.
+    /// True if the adapter takes tags out of frames and puts them in.
     pub vlan_offload: bool,
-    /// How long the adapter holds a short transfer back, in the hope of more frames, in microseconds.
+    /// Time for which the adapter holds a short transfer back, in the hope of more frames, in microseconds.
     pub gather_us: u16,
     /// Bulk-in URBs in flight; as the bus needs them if none.
     pub receive_urbs: Option<u16>,

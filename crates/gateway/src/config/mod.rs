@@ -46,7 +46,7 @@ pub struct Loaded {
     pub warnings: Report,
 }
 
-/// Why a file gives no configuration.
+/// Reason why a file gives no configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// It cannot be read.

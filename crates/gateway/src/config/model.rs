@@ -51,7 +51,7 @@ pub struct Gateway {
     pub control: PathBuf,
     /// What makes a flow the same flow, for ports whose packets find their worker by flow.
     pub flow_hash: FlowHash,
-    /// Whether packets that are spread over workers leave in the order in which they came.
+    /// True if packets that are spread over workers leave in the order in which they came.
     pub restore_order: bool,
     /// Whether workers give queues turns and leave in devices what nobody can use.
     pub balance: bool,
@@ -59,11 +59,11 @@ pub struct Gateway {
     pub budget: Option<u16>,
     /// The share of its core that a worker may use, in percent.
     pub cpu_share: u8,
-    /// Whether threads give up what they do not need.
+    /// True if threads give up what they do not need.
     pub sandbox: Sandbox,
 }
 
-/// Whether threads give up the capabilities, files and system calls that they do not need.
+/// True if threads give up the capabilities, files and system calls that they do not need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sandbox {
@@ -92,7 +92,7 @@ pub struct Port {
     pub on_exit: OnExit,
     /// What becomes of packet hooks of the kernel that it goes round. [`KernelHooks::Refuse`] for a TAP.
     pub kernel_hooks: KernelHooks,
-    /// How many queues are used.
+    /// Number of queues that are used.
     pub queues: Queues,
     /// How its packets find their worker.
     pub order: Order,
@@ -102,15 +102,15 @@ pub struct Port {
     pub weight: u16,
     /// What waits in front of it, if anything may.
     pub queue: Option<PortQueue>,
-    /// How long after its last poll the kernel polls the device again, in microseconds; by what comes if `None`.
+    /// Time for which after its last poll the kernel polls the device again, in microseconds; by what comes if `None`.
     pub moderation_us: Option<u16>,
-    /// Whether the worker drives the device, and the kernel only while it sleeps.
+    /// True if the worker drives the device, and the kernel only while it sleeps.
     pub busy_poll: bool,
-    /// Whether segments that leave by it are merged. Never for a device that does not take such packets.
+    /// True if segments that leave by it are merged. Never for a device that does not take such packets.
     pub coalesce: bool,
     /// Its own addresses, if it belongs to the router and the kernel has no part in it.
     pub addresses: Vec<InterfaceAddress>,
-    /// Whether it may bring packets that are to be cut into segments. Never for a device that has none.
+    /// True if it may bring packets that are to be cut into segments. Never for a device that has none.
     pub segments: bool,
 }
 
@@ -187,7 +187,7 @@ pub enum KernelHooks {
     Bypass,
 }
 
-/// How many queues of a device are used.
+/// Number of queues of a device that are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Queues {
@@ -246,7 +246,7 @@ pub struct Bridge {
 }
 
 impl Bridge {
-    /// Whether it keeps VLANs apart. Then every member says which VLANs it carries; else none does.
+    /// True if it keeps VLANs apart. Then every member says which VLANs it carries; else none does.
     pub fn is_vlan_aware(&self) -> bool {
         self.members.iter().any(|member| member.vlan.is_some())
     }
@@ -260,11 +260,11 @@ pub struct Member {
     pub port: PortId,
     /// The VLANs it carries, on a VLAN-aware bridge.
     pub vlan: Option<MemberVlan>,
-    /// Whether it exchanges nothing with other isolated members.
+    /// True if it exchanges nothing with other isolated members.
     pub isolated: bool,
-    /// Whether addresses are learned from what it receives.
+    /// True if addresses are learned from what it receives.
     pub learning: bool,
-    /// Whether frames to unknown addresses are sent to it.
+    /// True if frames to unknown addresses are sent to it.
     pub flood: bool,
     /// Most addresses that are learned on it; `None` for as many as the bridge takes.
     pub fdb_max_learned: Option<u32>,
@@ -366,7 +366,7 @@ impl Configuration {
         ports.chain(self.tunnels.iter().map(|tunnel| (tunnel.id, tunnel.name.as_str())))
     }
 
-    /// Whether something is routed.
+    /// True if something is routed.
     pub fn has_router_ports(&self) -> bool {
         self.ports.iter().any(|port| port.role == Role::Router) || self.tunnels.iter().any(Tunnel::is_routed)
     }

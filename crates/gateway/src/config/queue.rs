@@ -25,7 +25,7 @@ pub enum QueueKind {
     Codel {
         /// The wait that is acceptable for good.
         target_ms: u16,
-        /// How long it may be longer.
+        /// Time for which it may be longer.
         interval_ms: u16,
     },
 }

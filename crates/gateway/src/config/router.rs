@@ -112,7 +112,7 @@ fn number<S: Serializer>(id: &Option<PortId>, serializer: S) -> Result<S::Ok, S:
 }
 
 impl Router {
-    /// Whether it says something that is not said by leaving it out.
+    /// True if it says something that is not said by leaving it out.
     pub fn is_said(&self) -> bool {
         *self != Self::default()
     }

@@ -21,7 +21,7 @@ pub(super) struct At<T> {
     pub(super) span: Span,
 }
 
-/// Why a value cannot be taken.
+/// Reason why a value cannot be taken.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) message: String,

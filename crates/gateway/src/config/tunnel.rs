@@ -66,7 +66,7 @@ pub struct Tunnel {
     pub flow_label: FlowLabel,
     /// Encapsulation limit of outer IPv6 packets (RFC 2473), if they carry one.
     pub encapsulation_limit: Option<u8>,
-    /// Whether outer packets carry DF (RFC 4459).
+    /// True if outer packets carry DF (RFC 4459).
     pub dont_fragment: bool,
     /// Longest network packet that crosses the tunnel, in bytes, inner Ethernet header excluded; derived
     /// from the underlay's if none.
@@ -76,12 +76,12 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// Whether it is an interface of the router.
+    /// True if it is an interface of the router.
     pub fn is_routed(&self) -> bool {
         self.kind == TunnelKind::Gre
     }
 
-    /// Whether outer packets are IPv6.
+    /// True if outer packets are IPv6.
     pub fn is_v6(&self) -> bool {
         self.local.is_ipv6()
     }

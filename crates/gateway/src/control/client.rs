@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Where gateways have their sockets unless their configurations say otherwise.
 pub const DIRECTORY: &str = "/run/polder";
-/// How long an answer may take: a reload opens devices.
+/// Time for which an answer may take: a reload opens devices.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A connection to a gateway.
@@ -19,7 +19,7 @@ pub struct Client {
     stream: BufReader<UnixStream>,
 }
 
-/// Why a gateway gives no answer.
+/// Reason why a gateway gives no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No gateway was named, and none runs.

@@ -93,7 +93,7 @@ pub struct Capturing {}
 /// What a reload has changed, or would change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reloaded {
-    /// Whether it has been applied.
+    /// True if it has been applied.
     pub applied: bool,
     /// One line for each thing that changes; empty when nothing does.
     pub changes: Vec<String>,
@@ -101,7 +101,7 @@ pub struct Reloaded {
     pub warnings: String,
 }
 
-/// Why something cannot be done.
+/// Reason why something cannot be done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// Whose fault it is.

@@ -74,7 +74,7 @@ struct Service<A, C> {
     answer: A,
     capture: C,
     clients: Vec<Client>,
-    /// When the system last had no descriptor for a connection.
+    /// Time at which the system last had no descriptor for a connection.
     refused_at: Option<Nanos>,
 }
 
@@ -89,13 +89,13 @@ struct Client {
     /// A capture that it has asked for: the connection goes to who writes it.
     capture: Option<CaptureRequest>,
     heard_at: Nanos,
-    /// Whether it has had an answer.
+    /// True if it has had an answer.
     has_asked: bool,
-    /// Whether it ends when its answer has been taken.
+    /// True if it ends when its answer has been taken.
     ending: bool,
 }
 
-/// Whether a connection goes on.
+/// True if a connection goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     GoesOn,
@@ -175,7 +175,7 @@ impl<A: FnMut(Request) -> Response, C: FnMut(&CaptureRequest, UnixStream)> Servi
 }
 
 impl<A, C> Service<A, C> {
-    /// How long nothing is accepted.
+    /// Time for which nothing is accepted.
     fn back_off(&self) -> Nanos {
         let since = self.refused_at.map(|at| self.clock.now().since(at));
         since.map_or(Nanos(0), |since| BACK_OFF.since(since))

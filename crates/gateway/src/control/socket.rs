@@ -31,7 +31,7 @@ pub struct Place {
     inode: u64,
 }
 
-/// Why a path cannot be had.
+/// Reason why a path cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
     /// Somebody listens there.
@@ -65,14 +65,14 @@ pub enum ClaimError {
         step: &'static str,
         /// On which path.
         path: PathBuf,
-        /// Why not.
+        /// Reason why not.
         reason: io::Error,
     },
 }
 
 /// Connections that may wait.
 const BACKLOG: i32 = 16;
-/// How long the lock is waited for, in steps of [`STEP`]; it is had for milliseconds.
+/// Time for which the lock is waited for, in steps of [`STEP`]; it is had for milliseconds.
 const LOCK: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(5);
 
@@ -174,7 +174,7 @@ fn clear(path: &Path) -> Result<(), ClaimError> {
     })
 }
 
-/// Whether somebody listens at `path`. In doubt somebody does.
+/// True if somebody listens at `path`. In doubt somebody does.
 pub fn is_alive(path: &Path) -> bool {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let connected = SocketAddrUnix::new(path).and_then(|address| {

@@ -78,7 +78,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Whether nothing has.
+    /// True if nothing has.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -170,7 +170,7 @@ impl Mirror {
         self.changes.settings = true;
     }
 
-    /// Whether something has.
+    /// True if something has.
     pub fn has_changes(&self) -> bool {
         !self.changes.is_empty()
     }

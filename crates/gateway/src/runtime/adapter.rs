@@ -15,7 +15,7 @@ use polder_devices::lan78xx::{self, Lan78xx, MacSource, PortStatus};
 use polder_devices::{Queue, Receiving};
 use std::time::Duration;
 
-/// How long a USB/IP server may take to say what it has.
+/// Time for which a USB/IP server may take to say what it has.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Opens the adapter of `port`.

@@ -26,11 +26,11 @@ const MOST: usize = 8;
 const MEMORY: usize = 4 << 20;
 /// Most bytes of a packet that are captured.
 const LONGEST: u32 = 65_535 + 18;
-/// How long the writer waits when nothing has come.
+/// Time for which the writer waits when nothing has come.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-/// How long workers are given to take a tap, and to let go of it: each does so between two batches.
+/// Time for which workers are given to take a tap, and to let go of it: each does so between two batches.
 const PATIENCE: Nanos = Nanos::from_seconds(2);
-/// How long a reader that does not read holds up the end of its capture.
+/// Time for which a reader that does not read holds up the end of its capture.
 const WRITE_PATIENCE: Duration = Duration::from_millis(250);
 /// How often it is looked whether they have.
 const LOOK: Duration = Duration::from_millis(1);

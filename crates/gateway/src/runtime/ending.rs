@@ -20,10 +20,10 @@ use std::time::Duration;
 pub const LOST: u8 = 3;
 /// Time that the whole end may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
-/// How long the gateway's lock is waited for, in steps of [`STEP`].
+/// Time for which the gateway's lock is waited for, in steps of [`STEP`].
 const LOCK: Duration = Duration::from_millis(200);
 const STEP: Duration = Duration::from_millis(1);
-/// How long workers are given to send what they have.
+/// Time for which workers are given to send what they have.
 const WORKERS: Duration = Duration::from_millis(300);
 
 /// What there is to end; each is known as soon as it is there.

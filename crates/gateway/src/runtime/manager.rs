@@ -14,7 +14,7 @@ pub(super) struct Manager {
     watchdog: Option<Duration>,
 }
 
-/// When to feed the watchdog, and whether there is reason to.
+/// Time at which to feed the watchdog, and whether there is reason to.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     period: Option<Nanos>,
@@ -56,7 +56,7 @@ impl Manager {
 }
 
 impl Watchdog {
-    /// How long it can wait.
+    /// Time for which it can wait.
     pub(super) fn pause(&self) -> Nanos {
         self.period.map_or(Nanos(u64::MAX), |period| Nanos(period.0 / 4))
     }

@@ -202,7 +202,7 @@ fn part(all: u32, percent: u8, fewest: u32) -> u32 {
     u32::try_from(part).unwrap_or(all).max(fewest.min(all / 2))
 }
 
-/// Whether small pieces are taken at the pace of packets: those that are copied, those that a TAP's long packets are
+/// True if small pieces are taken at the pace of packets: those that are copied, those that a TAP's long packets are
 /// cut into. Between interfaces only floods and the gateway's own messages take any, and whole frames where
 /// there are none yet.
 fn takes_pieces(configuration: &Configuration) -> bool {
@@ -210,7 +210,7 @@ fn takes_pieces(configuration: &Configuration) -> bool {
     configuration.buffers.copy_break > 0 || !configuration.ports.iter().all(is_interface)
 }
 
-/// When memory that grows is brought in and given back.
+/// Time at which memory that grows is brought in and given back.
 fn policy(count: u32, fewest: u32, buffers: &Buffers) -> AllocationPolicy {
     growing(part(count, buffers.reserve_percent, fewest).max(1), buffers)
 }

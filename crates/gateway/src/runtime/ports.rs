@@ -131,14 +131,14 @@ pub fn interface_options(interface: &str, port: &Port, configuration: &Configura
     }
 }
 
-/// Whether tags keep packets of the port apart, because it is a member of a VLAN-aware bridge.
+/// True if tags keep packets of the port apart, because it is a member of a VLAN-aware bridge.
 fn needs_tags(port: PortId, configuration: &Configuration) -> bool {
     let is_member = |bridge: &Bridge| bridge.members.iter().any(|member| member.port == port);
     let mut bridges = configuration.bridges.iter();
     bridges.any(|bridge| bridge.is_vlan_aware() && is_member(bridge))
 }
 
-/// When the kernel polls the device by itself.
+/// Time at which the kernel polls the device by itself.
 fn moderation(port: &Port) -> Option<af_xdp::Moderation> {
     let microseconds = match (port.moderation_us, port.busy_poll) {
         (None | Some(0), false) => return None,
@@ -163,7 +163,7 @@ pub fn frames(configuration: &Configuration) -> u32 {
     u32::try_from(slots).unwrap_or(u32::MAX)
 }
 
-/// When rings are refilled, and what becomes of small packets.
+/// Time at which rings are refilled, and what becomes of small packets.
 pub(super) fn receiving(configuration: &Configuration) -> Receiving {
     let buffers = &configuration.buffers;
     Receiving {

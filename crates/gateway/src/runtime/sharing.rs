@@ -22,13 +22,13 @@ pub struct Sharing {
     orders: Vec<Order>,
     /// The wakeups of all workers.
     wakeups: Vec<Arc<Wakeup>>,
-    /// Whether the round before found something to do.
+    /// True if the round before found something to do.
     pub was_busy: bool,
-    /// When others last brought something, or were helped.
+    /// Time at which others last brought something, or were helped.
     pub shared_at: Nanos,
 }
 
-/// How long a worker stays awake for more from the others: what sleep and a wake-up would take of both.
+/// Time for which a worker stays awake for more from the others: what sleep and a wake-up would take of both.
 const AWAKE: Nanos = Nanos(50_000);
 
 impl Sharing {
@@ -58,7 +58,7 @@ impl Sharing {
         self.orders[index] = order;
     }
 
-    /// Whether more is to be expected soon.
+    /// True if more is to be expected soon.
     pub fn stays_awake(&self, now: Nanos) -> bool {
         now.since(self.shared_at) < AWAKE
     }
@@ -91,7 +91,7 @@ pub struct WorkerStages<'a, E> {
     pub clock: Clock,
     /// The time of the round.
     pub now: Nanos,
-    /// Whether what is being done is timed.
+    /// True if what is being done is timed.
     pub timed: bool,
 }
 

@@ -13,7 +13,7 @@ pub(super) struct Times {
     pub(super) waiting: Nanos,
 }
 
-/// How long a thread has been asleep of the time that has passed: neither on a CPU nor ready for one, which is what
+/// Time for which a thread has been asleep of the time that has passed: neither on a CPU nor ready for one, which is what
 /// the thread cannot know of itself. `counted` is its own account, which has to do where the system does not tell.
 pub(super) fn asleep(times: Option<&Times>, elapsed: Nanos, counted: Nanos) -> Nanos {
     let Some(times) = times else { return counted };

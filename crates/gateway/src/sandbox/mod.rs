@@ -51,7 +51,7 @@ pub struct Confinement {
     pub capabilities: Result<Vec<String>, String>,
     /// The version of landlock that confines it to its files, or why none does.
     pub landlock: Result<String, String>,
-    /// Why no filter confines it to its system calls.
+    /// Reason why no filter confines it to its system calls.
     pub seccomp: Result<(), String>,
 }
 

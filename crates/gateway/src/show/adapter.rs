@@ -18,15 +18,15 @@ pub struct AdapterRow {
     pub mac_source: Option<String>,
     /// Identity and address of its PHY.
     pub phy: Option<String>,
-    /// Whether it has a link.
+    /// True if it has a link.
     pub link_up: bool,
     /// The link's speed, in Mbit/s.
     pub link_mbit: Option<u16>,
-    /// Whether both sides may send at once.
+    /// True if both sides may send at once.
     pub full_duplex: Option<bool>,
-    /// Whether it sends pause frames.
+    /// True if it sends pause frames.
     pub pause_transmit: bool,
-    /// Whether it obeys them.
+    /// True if it obeys them.
     pub pause_receive: bool,
     /// Bulk-in URBs in flight.
     pub receive_urbs: u64,

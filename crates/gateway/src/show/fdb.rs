@@ -28,9 +28,9 @@ pub struct MemberRow {
     pub name: String,
     /// Its VLANs, on a VLAN-aware bridge: `access 10`, `trunk 1, 10-19, native 1`.
     pub vlans: Option<String>,
-    /// Whether it exchanges nothing with other isolated members.
+    /// True if it exchanges nothing with other isolated members.
     pub isolated: bool,
-    /// Whether packets can leave by it.
+    /// True if packets can leave by it.
     pub open: bool,
     /// Addresses that it has in the table, aged ones that are not swept included.
     #[serde(default)]

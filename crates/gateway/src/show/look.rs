@@ -3,7 +3,7 @@
 /// How a view is drawn.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Look {
-    /// Whether text has colours.
+    /// True if text has colours.
     pub colour: bool,
     /// The seconds that the counters cover, when they are of a period; then they are drawn per second.
     pub seconds: Option<f64>,

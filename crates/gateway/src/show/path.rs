@@ -103,7 +103,7 @@ impl StageRow {
         self.nanos_per_packet.unwrap_or(0.0) * self.packets as f64
     }
 
-    /// Whether only some packets enter it.
+    /// True if only some packets enter it.
     fn is_aside(&self) -> bool {
         [Stage::Decapsulate, Stage::Encapsulate, Stage::Queue].iter().any(|stage| stage.name() == self.stage)
     }

@@ -22,16 +22,16 @@ pub struct PortRow {
     pub role: String,
     /// `kernel` or `drop`: what happens to the interface when Polder ends.
     pub on_exit: String,
-    /// Whether it is open.
+    /// True if it is open.
     pub open: bool,
     /// `open`; `no-carrier` or `down` for one that is open and whose link does not carry; `waiting` for one whose device
     /// is not there; `closed`.
     #[serde(default)]
     pub state: String,
-    /// Whether there is somebody at the other end of its link; none for a device that does not tell.
+    /// True if there is somebody at the other end of its link; none for a device that does not tell.
     #[serde(default)]
     pub carrier: Option<bool>,
-    /// Why it is closed.
+    /// Reason why it is closed.
     pub trouble: Option<String>,
     /// How it is attached.
     pub mode: Option<String>,
@@ -88,7 +88,7 @@ pub struct BypassedRow {
     pub name: String,
     /// What it would do with packets, in words that follow "would".
     pub effect: String,
-    /// Whether it has appeared while the gateway runs.
+    /// True if it has appeared while the gateway runs.
     pub appeared: bool,
 }
 

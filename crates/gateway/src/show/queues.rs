@@ -33,7 +33,7 @@ pub struct QueueRow {
     pub waiting: u64,
     /// Bytes of those that the device has no room for.
     pub waiting_bytes: u64,
-    /// How long the packet that left last has waited.
+    /// Time for which the packet that left last has waited.
     pub wait_nanos: u64,
 }
 

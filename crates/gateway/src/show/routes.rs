@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Routes {
     /// Where they come from: `kernel` or `static`.
     pub from: String,
-    /// Whether all of the kernel's tables are known; `null` where they are not followed.
+    /// True if all of the kernel's tables are known; `null` where they are not followed.
     pub settled: Option<bool>,
     /// How often the kernel told more than could be read, and all was asked again.
     pub restarts: u64,
@@ -54,7 +54,7 @@ pub struct HopRow {
     pub mac: Option<String>,
     /// Its part of the flows.
     pub weight: u16,
-    /// Whether packets can be sent there.
+    /// True if packets can be sent there.
     pub carries: bool,
 }
 
@@ -73,7 +73,7 @@ pub struct NeighbourRow {
     pub state: Option<String>,
     /// Time since it was heard, for one that Polder asks for itself.
     pub heard_nanos: Option<u64>,
-    /// Whether routes lead to it as a gateway.
+    /// True if routes lead to it as a gateway.
     pub gateway: bool,
 }
 

@@ -73,7 +73,7 @@ pub struct BucketRow {
     pub order: String,
     /// Its home.
     pub home: usize,
-    /// Whether it is spread.
+    /// True if it is spread.
     pub spread: bool,
     /// Packets.
     pub packets: u64,
@@ -88,7 +88,7 @@ pub struct FlowRow {
     pub flow: String,
     /// The port that it comes in by.
     pub port: String,
-    /// Whether it was found inside tunnel packets.
+    /// True if it was found inside tunnel packets.
     pub inside: bool,
     /// Its hash.
     pub hash: u32,

@@ -22,7 +22,7 @@ pub struct TunnelRow {
     pub remote: String,
     /// The underlay port.
     pub port: String,
-    /// Whether that is open.
+    /// True if that is open.
     pub port_open: bool,
     /// Who outer packets are handed to.
     pub next_hop: String,

@@ -38,7 +38,7 @@ pub struct WorkerRow {
     /// Packets that a turn may take at most, now.
     #[serde(default)]
     pub budget: u64,
-    /// How long devices that adapt put off the next wake-up, now.
+    /// Time for which devices that adapt put off the next wake-up, now.
     #[serde(default)]
     pub moderation_nanos: u64,
     /// Time that it stayed away from its core because its share was used up.
@@ -62,9 +62,9 @@ pub struct WorkerRow {
 /// How a thread is confined.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfinedRow {
-    /// Whether it makes the system calls of its role alone (seccomp).
+    /// True if it makes the system calls of its role alone (seccomp).
     pub calls: bool,
-    /// Whether it opens the files of its role alone (landlock).
+    /// True if it opens the files of its role alone (landlock).
     pub files: bool,
     /// Capabilities that it has; none where the system does not tell.
     pub capabilities: Option<Vec<String>>,

@@ -251,7 +251,7 @@ impl Supervisor {
         self.exit.event()
     }
 
-    /// How long a look at the supervisor's own thread can wait.
+    /// Time for which a look at the supervisor's own thread can wait.
     pub(crate) fn pause(&self) -> Nanos {
         if self.event().is_some() { Nanos(u64::MAX) } else { Nanos::from_millis(50) }
     }

@@ -50,7 +50,7 @@ pub struct Trace {
 pub struct Step {
     /// Who decides: a stage of the journey, or `enter`, `worker`, `kernel`.
     pub stage: String,
-    /// Whether it is about a message of the gateway's own.
+    /// True if it is about a message of the gateway's own.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub is_answer: bool,
     /// What is decided, and by what.
@@ -65,7 +65,7 @@ pub struct Step {
 pub struct SentRow {
     /// The port.
     pub port: String,
-    /// Whether it is a message of the gateway's own.
+    /// True if it is a message of the gateway's own.
     pub is_answer: bool,
     /// The packet, as it is described.
     pub packet: String,

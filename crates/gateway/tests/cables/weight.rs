@@ -22,7 +22,7 @@ fn text(a: &str, b: &str) -> String {
     )
 }
 
-/// How many packets of ports a and b have left by c while both had more of them.
+/// Number of packets of ports that a and b have left by c while both had more of them.
 fn while_both_wait(a: &str, b: &str) -> [usize; 2] {
     let memory = Arc::new(BufferManager::new(BufferOptions::fixed(2048, 512, 16_384)).expect("memory"));
     let region = memory.region().clone();

@@ -10,7 +10,7 @@ fn gateway(workers: usize, order: &str, rest: &str) -> String {
     )
 }
 
-/// How many workers there are one after the other.
+/// Number of workers that there are one after the other.
 const STEPS: [usize; 12] = [2, 1, 3, 2, 4, 1, 4, 3, 1, 2, 2, 1];
 
 /// Sends while workers change; gives what was lost.

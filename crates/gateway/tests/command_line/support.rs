@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long anything may take that ought to happen at once.
+/// Time for which anything may take that ought to happen at once.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 /// What a program has printed, and how it has ended.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const DEAR: u8 = 0;
 /// One that is done when the answer before it has come, or has not for long.
 const WAITS: u8 = 1;
-/// Work that takes 10 to 40 µs, on slow machines and on fast ones: dear enough to be sent alone, cheap enough for a turn of several.
+/// Work that takes 10 to 40 µs, on slow machines and on fast ones: costly enough to be sent alone, cheap enough for a turn of several.
 const WORK: [u64; 3] = [12_500, 25_000, 50_000];
 const LONG: Duration = Duration::from_millis(5);
 

@@ -27,7 +27,7 @@ const ACCESS_POINT_MAC: Mac = [2, 0, 0, 0, 1, 1];
 const STATION_MAC: Mac = [2, 0, 0, 0, 1, 2];
 /// Packets on the way at a time under load: less than any ring holds, so that none is lost.
 pub(super) const WINDOW: u64 = 192;
-/// How long a packet may take that is not lost.
+/// Time for which a packet may take that is not lost.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 type PairQueue = Queue<PairRx, PairTx>;
@@ -112,7 +112,7 @@ impl Cables {
     }
 }
 
-/// How long an exchange lasts.
+/// Time for which an exchange lasts.
 #[derive(Clone, Copy)]
 pub(super) enum Until {
     /// So many packets.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// How long a gateway may take until its control socket answers.
+/// Time for which a gateway may take until its control socket answers.
 const START: Duration = Duration::from_secs(5);
 
 /// A running gateway.

@@ -18,7 +18,7 @@ use gateway::Gateway;
 use network::{ACCESS_POINT, Network, SERVER, STATION};
 use std::time::Duration;
 
-/// How long the first packet may take through a fresh network.
+/// Time for which the first packet may take through a fresh network.
 const FIRST_PACKET: Duration = Duration::from_secs(5);
 
 /// Who forwards in the demonstration.

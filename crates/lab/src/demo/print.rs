@@ -141,7 +141,7 @@ pub(super) fn gateways(screen: Screen, gateways: &[&Gateway]) -> anyhow::Result<
     Ok(())
 }
 
-/// Whether each packet has been accounted for; says so.
+/// True if each packet has been accounted for; says so.
 pub(super) fn conservation(screen: Screen, gateways: &[&Gateway]) -> anyhow::Result<bool> {
     screen.heading("where every packet went");
     let mut balanced = true;
@@ -249,7 +249,7 @@ pub(super) fn shown(screen: Screen, what: &str, title: &str, text: &str) {
     }
 }
 
-/// Whether each packet has been accounted for; says so.
+/// True if each packet has been accounted for; says so.
 pub(super) fn balance(screen: Screen, title: &str, accounts: &Accounts) -> bool {
     let count = accounts.unaccounted();
     let verdict = match count {

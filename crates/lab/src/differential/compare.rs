@@ -23,7 +23,7 @@ pub(super) struct Normal {
 pub(super) struct Explanation {
     /// A few words.
     pub(super) name: &'static str,
-    /// Why the routers differ.
+    /// Reason why the routers differ.
     pub(super) reason: &'static str,
     /// Removes the difference from both where it is found.
     pub(super) remove: fn(&Case, &mut Pair),

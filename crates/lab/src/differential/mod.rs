@@ -26,10 +26,10 @@ use std::time::Duration;
 use twin::Twin;
 use watch::Seen;
 
-/// How long what comes late is waited for: with every case, and where something was different.
+/// Time for which what comes late is waited for: with every case, and where something was different.
 const SHORT: Duration = Duration::from_micros(200);
 const SLOW: Duration = Duration::from_millis(25);
-/// How long a kernel says things of its own accord after an interface came up.
+/// Time for which a kernel says things of its own accord after an interface came up.
 const CALM: Duration = Duration::from_millis(1500);
 
 /// What came of the comparison.
@@ -47,11 +47,11 @@ pub struct Verdict {
     pub caught: Vec<String>,
     /// Broken routers that passed for honest ones.
     pub missed: Vec<String>,
-    /// How long it took.
+    /// Time for which it took.
     pub took: Duration,
 }
 
-/// How many broken routers there are.
+/// Number of broken routers that there are.
 pub const MUTANTS: usize = mutants::FAULTS.len() + mutants::DEFECTS.len();
 
 /// Explanations of differences: a name, and the reason.
@@ -125,7 +125,7 @@ impl Verdict {
         verdict
     }
 
-    /// How many cases have a difference that is explained, by one explanation or several.
+    /// Number of cases that have a difference that is explained, by one explanation or several.
     pub fn explained_cases(&self) -> usize {
         self.explained.values().flatten().collect::<std::collections::BTreeSet<_>>().len()
     }
@@ -150,7 +150,7 @@ struct Harness {
     polder: Twin,
     /// Of the last packet behind a case.
     number: u16,
-    /// Whether the wire to Polder hides that a source is a loop.
+    /// True if the wire to Polder hides that a source is a loop.
     hides_loops: bool,
 }
 

@@ -10,7 +10,7 @@ use crate::{clock, interrupt};
 use anyhow::ensure;
 use std::time::Duration;
 
-/// How long Polder may take to follow a change.
+/// Time for which Polder may take to follow a change.
 const FOLLOWS: Duration = Duration::from_secs(5);
 
 /// A fault of the wire: what it does to the frames that have left Polder.
@@ -56,7 +56,7 @@ pub(super) struct Defect {
     /// What `ip` is told where Polder runs, and what takes it back.
     begin: &'static str,
     end: &'static str,
-    /// Whether the wire to Polder hides that a source is a loop.
+    /// True if the wire to Polder hides that a source is a loop.
     hides_loops: bool,
     /// The cases that are to find it.
     cases: &'static str,

@@ -19,7 +19,7 @@ pub(super) fn header_v4(frame: &[u8]) -> Option<usize> {
     (is_right && sum(&packet[..length]) == 0xffff).then_some(length)
 }
 
-/// Whether a frame has a whole IPv6 header.
+/// True if a frame has a whole IPv6 header.
 pub(super) fn is_v6(frame: &[u8]) -> bool {
     frame.len() >= LINK + 40 && frame[12..14] == IPV6.to_be_bytes() && frame[LINK] >> 4 == 6
 }
@@ -39,17 +39,17 @@ pub(super) fn message(frame: &[u8]) -> Option<Message> {
 }
 
 impl Message {
-    /// Whether it is an error: neither an answer nor anything else.
+    /// True if it is an error: neither an answer nor anything else.
     pub(super) fn is_error(&self) -> bool {
         if self.is_v6 { self.kind < 128 } else { matches!(self.kind, 3 | 4 | 5 | 11 | 12) }
     }
 
-    /// Whether it says that somebody else is nearer.
+    /// True if it says that somebody else is nearer.
     pub(super) fn is_redirect(&self) -> bool {
         self.kind == if self.is_v6 { 137 } else { 5 }
     }
 
-    /// Whether it says that a header is wrong.
+    /// True if it says that a header is wrong.
     pub(super) fn is_problem(&self) -> bool {
         self.kind == if self.is_v6 { 4 } else { 12 }
     }
@@ -61,7 +61,7 @@ pub(super) fn only_error(list: &[Seen]) -> Option<(&Seen, Message)> {
     message(&seen.frame).filter(Message::is_error).map(|message| (seen, message))
 }
 
-/// Whether nothing in a list is the router's own: everything was sent on.
+/// True if nothing in a list is the router's own: everything was sent on.
 pub(super) fn is_forwarded(list: &[Seen]) -> bool {
     !list.is_empty() && list.iter().all(|seen| message(&seen.frame).is_none())
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The port that last packets are for.
 const MARK: u16 = 54_321;
-/// How long a last packet may take.
+/// Time for which a last packet may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The longest frame.
 const LONGEST: usize = 1 << 16;

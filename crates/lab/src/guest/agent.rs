@@ -65,7 +65,7 @@ impl Request {
 /// What came of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Answer {
-    /// Whether it could be done.
+    /// True if it could be done.
     pub ok: bool,
     /// What was printed or read, or why it could not be done.
     pub text: String,

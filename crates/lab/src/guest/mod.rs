@@ -32,9 +32,9 @@ use std::time::Duration;
 
 /// Where the guest reaches this machine.
 pub const HOST: &str = "10.0.2.2";
-/// How long the guest may take to start.
+/// Time for which the guest may take to start.
 const BOOT: Duration = Duration::from_secs(60);
-/// How long one request may take unless it says otherwise.
+/// Time for which one request may take unless it says otherwise.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The socket of the emulator's monitor, among the guest's files.
@@ -70,7 +70,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Whether a guest can be had here.
+    /// True if a guest can be had here.
     ///
     /// # Errors
     /// What is missing, and how to get it.
@@ -79,7 +79,7 @@ impl Guest {
         Kernel::find()
     }
 
-    /// Whether a guest with cards of these models can be had here.
+    /// True if a guest with cards of these models can be had here.
     ///
     /// # Errors
     /// What is missing, and how to get it.

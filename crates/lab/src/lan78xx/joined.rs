@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long a host rests that has nothing to do.
+/// Time for which a host rests that has nothing to do.
 const IDLE: Duration = Duration::from_micros(100);
 /// Packet memory of one side.
 const SLOTS: u32 = 8192;

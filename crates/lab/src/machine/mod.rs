@@ -47,7 +47,7 @@ pub struct Memory {
 
 /// Cores whose idle time is looked at for so long before a run.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long it is tried how far apart two cores are, in front of everything and in front of one run.
+/// Time for which it is tried how far apart two cores are, in front of everything and in front of one run.
 const ROUND_TRIPS: Duration = Duration::from_millis(200);
 const GLANCE: Duration = Duration::from_millis(5);
 /// Larger than caches.

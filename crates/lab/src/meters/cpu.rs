@@ -13,7 +13,7 @@ pub struct CpuReading {
 
 /// `USER_HZ`, the same on all architectures of today (proc(5)).
 const TICKS_A_SECOND: u32 = 100;
-/// How long a thread may take to name itself.
+/// Time for which a thread may take to name itself.
 const NAMED_WITHIN: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

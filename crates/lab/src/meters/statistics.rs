@@ -15,7 +15,7 @@ impl Samples {
         self.0.push(value);
     }
 
-    /// How many runs there were.
+    /// Number of runs that there were.
     pub fn count(&self) -> usize {
         self.0.len()
     }

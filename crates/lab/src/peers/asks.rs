@@ -18,7 +18,7 @@ pub enum Asks {
     NfsRead,
 }
 
-/// What a dear request costs, in microseconds.
+/// What a costly request costs, in microseconds.
 pub const DEAR_US: u32 = 50;
 /// The file that requests are about.
 const FILE: &str = "block";

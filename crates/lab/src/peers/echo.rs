@@ -21,7 +21,7 @@ pub enum Over {
     KernelThreaded,
     /// Polder, with `balance` or without, and with a budget or without.
     Polder {
-        /// Whether queues have turns.
+        /// True if queues have turns.
         balance: bool,
         /// Packets a turn.
         budget: Option<u16>,
@@ -43,7 +43,7 @@ pub struct Service {
 
 /// The port that stations of the lab send to.
 const PORT: u16 = 7008;
-/// How long it may take to start, and to answer.
+/// Time for which it may take to start, and to answer.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 /// A running service.

@@ -79,7 +79,7 @@ pub struct Site<'a> {
     pub core: usize,
     /// What it is to do.
     pub task: Task,
-    /// How long the input's receive work may be put off, in microseconds; Polder's own default when `None`.
+    /// Time for which the input's receive work may be put off, in microseconds; Polder's own default when `None`.
     pub moderation_us: Option<u16>,
     /// How Polder supplies its receive rings; its own defaults when `None`.
     pub receiving: Option<Receiving>,

@@ -44,7 +44,7 @@ pub struct Neighbour {
 const PERIOD: Duration = Duration::from_millis(1);
 /// The latest that is told apart, in nanoseconds.
 const LATEST: u64 = 10_000_000_000;
-/// How long a process may take to begin, and to answer.
+/// Time for which a process may take to begin, and to answer.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// What it says, what it is asked, and what ends its answer.
 const READY: &str = "ready";

@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail, ensure};
 use std::fs;
 use std::path::Path;
 
-/// How long the forwarding thread sleeps at a time between turns, in microseconds.
+/// Time for which the forwarding thread sleeps at a time between turns, in microseconds.
 const SLEEP: &str = "10000";
 
 /// A running switch.
@@ -21,7 +21,7 @@ pub struct Ovs {
 }
 
 impl Ovs {
-    /// Whether it can be run; the remedy if not.
+    /// True if it can be run; the remedy if not.
     ///
     /// # Errors
     /// With what to do, when it is not installed.

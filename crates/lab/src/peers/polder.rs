@@ -16,7 +16,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long it may take until its control socket answers, and until it has accounted for everything.
+/// Time for which it may take until its control socket answers, and until it has accounted for everything.
 const START: Duration = Duration::from_secs(5);
 const SETTLE: Duration = Duration::from_millis(500);
 

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-/// How long its parts may take to answer, and its forwarding thread to appear.
+/// Time for which its parts may take to answer, and its forwarding thread to appear.
 const START: Duration = Duration::from_secs(20);
 
 /// A running switch. Its bridges are in userspace.
@@ -31,7 +31,7 @@ struct Tools {
 }
 
 impl Switch {
-    /// Whether it can be run; the remedy if not.
+    /// True if it can be run; the remedy if not.
     ///
     /// # Errors
     /// With what to do, when it is not installed.

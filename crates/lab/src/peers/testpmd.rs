@@ -15,10 +15,10 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// How long it may take to set up, and to answer.
+/// Time for which it may take to set up, and to answer.
 const DEADLINE: Duration = Duration::from_secs(20);
 const PROMPT: &str = "testpmd> ";
-/// How long an interface waits with a turn of its own while it is polled, in nanoseconds.
+/// Time for which an interface waits with a turn of its own while it is polled, in nanoseconds.
 const DEFERRED: u32 = 200_000;
 /// Where `stop` sums up.
 const SUMMARY: &str = "Accumulated forward statistics for all ports";
@@ -81,7 +81,7 @@ impl Forwarded {
 }
 
 impl Testpmd {
-    /// Whether it can be run; the remedy if not.
+    /// True if it can be run; the remedy if not.
     ///
     /// # Errors
     /// With what to do, when it is not installed.
@@ -206,7 +206,7 @@ fn sent_in(text: &str) -> Option<u64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// Whether that is the name of the thread on core `core`: releases call it `lcore-worker-1`,
+/// True if that is the name of the thread on core `core`: releases call it `lcore-worker-1`,
 /// `rte-worker-1`, `dpdk-worker1`.
 fn works_on(name: &str, core: usize) -> bool {
     let number = name.split_once("-worker").map(|(_, rest)| rest.trim_start_matches('-'));

@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Why a row has no value when its part of a scenario was not run.
+/// Reason why a row has no value when its part of a scenario was not run.
 pub const LEFT_OUT: &str = "was left out";
 /// How the note begins that only some rows were wanted.
 pub const ALL_BUT: &str = "all rows but those with ";
@@ -40,13 +40,13 @@ pub struct Row {
     pub better: Better,
     /// What was aimed at.
     pub goal: Option<f64>,
-    /// Whether that was reached.
+    /// True if that was reached.
     pub met: Option<bool>,
-    /// Why there is no value, or what qualifies it.
+    /// Reason why there is no value, or what qualifies it.
     pub reason: Option<String>,
     /// The least and the largest sample.
     pub spread: Option<(f64, f64)>,
-    /// How many times it was measured.
+    /// Number of times that it was measured.
     pub samples: usize,
 }
 
@@ -92,7 +92,7 @@ pub struct Line {
     pub name: String,
     /// A value for each column; `null` for one that could not be measured.
     pub values: Vec<Option<f64>>,
-    /// Why there are such.
+    /// Reason why there are such.
     pub reason: Option<String>,
 }
 
@@ -119,7 +119,7 @@ pub struct Report {
     pub machine: Machine,
     /// Who ran where.
     pub placement: Vec<Placement>,
-    /// Whether it was cut short.
+    /// True if it was cut short.
     pub quick: bool,
     /// What Polder was configured to, where a gateway ran.
     #[serde(default)]

@@ -63,7 +63,7 @@ struct Ready {
     foreign: Samples,
     /// Nanoseconds between the device's core and that of the others.
     apart: Samples,
-    /// Whether the generator reached no higher rate.
+    /// True if the generator reached no higher rate.
     bounded: bool,
     /// Trials that lost too much and were made again.
     again: usize,
@@ -74,7 +74,7 @@ struct Ready {
 pub(super) struct Found {
     /// Packets a second.
     pub(super) rate: f64,
-    /// Whether it was the generator that could not do more.
+    /// True if it was the generator that could not do more.
     pub(super) bounded: bool,
 }
 
@@ -85,7 +85,7 @@ pub(super) struct Books {
     pub(super) unaccounted: u64,
 }
 
-/// How long a comparison takes.
+/// Time for which a comparison takes.
 #[derive(Clone, Debug)]
 pub(super) struct Effort {
     pub(super) rounds: usize,

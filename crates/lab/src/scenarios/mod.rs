@@ -38,7 +38,7 @@ pub struct Scenario {
     pub name: &'static str,
     /// One sentence for people.
     pub about: &'static str,
-    /// Whether it makes namespaces.
+    /// True if it makes namespaces.
     pub needs_root: bool,
     /// The rows that it fills: a contract.
     pub promises: &'static [Promise],

@@ -101,7 +101,7 @@ impl Run {
         self.screen
     }
 
-    /// Whether to be quick.
+    /// True if to be quick.
     pub fn is_quick(&self) -> bool {
         self.report.quick
     }
@@ -111,12 +111,12 @@ impl Run {
         if self.report.quick { quick } else { whole }
     }
 
-    /// Whether a row is wanted.
+    /// True if a row is wanted.
     pub fn wants(&self, row: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|part| row.contains(part.as_str()))
     }
 
-    /// Whether one of these rows is wanted.
+    /// True if one of these rows is wanted.
     pub fn wants_any(&self, rows: &[&str]) -> bool {
         rows.iter().any(|row| self.wants(row))
     }
@@ -128,12 +128,12 @@ impl Run {
         }
     }
 
-    /// Whether a quick run has used up its time; then what is left is to be left out.
+    /// True if a quick run has used up its time; then what is left is to be left out.
     pub fn is_out_of_time(&self) -> bool {
         self.report.quick && clock::now() - self.start > QUICK * 4 / 5
     }
 
-    /// Whether there is so much time left; always, but in a quick run.
+    /// True if there is so much time left; always, but in a quick run.
     pub fn has_left(&self, time: Duration) -> bool {
         !self.report.quick || clock::now() - self.start + time <= QUICK
     }

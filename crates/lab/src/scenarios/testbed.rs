@@ -27,9 +27,9 @@ use std::time::Duration;
 
 /// Room for a full inner frame and a tunnel's headers.
 const MTU: u32 = 1600;
-/// How long packets may be on their way after the last was sent.
+/// Time for which packets may be on their way after the last was sent.
 const SETTLE: Duration = Duration::from_millis(30);
-/// How long a device that polls may take to begin.
+/// Time for which a device that polls may take to begin.
 const BEGIN: Duration = Duration::from_millis(20);
 const OUTPUT: Mac = [0x02, 0, 0, 0, 4, 0x02];
 
@@ -74,7 +74,7 @@ pub(super) struct Detail {
 
 /// What a wire holds (`VETH_RING_SIZE` of drivers/net/veth.c).
 const WIRE: f64 = 256.0;
-/// How many packets a generator may send at once to catch up: half of what a wire holds.
+/// Number of packets that a generator may send at once to catch up: half of what a wire holds.
 const BURST: f64 = WIRE / 2.0;
 
 impl Trial {
@@ -89,13 +89,13 @@ impl Trial {
         1.0 - self.received as f64 / self.sent.packets.max(1) as f64
     }
 
-    /// Whether the generator kept its timetable: it was never so late that it had to send more at once
+    /// True if the generator kept its timetable: it was never so late that it had to send more at once
     /// than a wire holds.
     pub(super) fn on_time(&self, plan: &Plan) -> bool {
         !plan.rate.is_finite() || self.sent.behind.as_secs_f64() * plan.rate < BURST
     }
 
-    /// Whether the generator sent so many packets a second.
+    /// True if the generator sent so many packets a second.
     pub(super) fn reached(&self, rate: f64) -> bool {
         self.sent.rate() > 0.98 * rate
     }

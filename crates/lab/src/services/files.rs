@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// How a line begins that names a file and its handle.
 pub const HANDLE: &str = "handle ";
-/// How many files are named.
+/// Number of files that are named.
 const NAMED: usize = 16;
 
 /// NFS whose requests cost something more.

@@ -33,10 +33,10 @@ const OFFLOADS: &[(&str, &str)] = &[
     ("rxvlan", "rx-vlan-offload"),
 ];
 
-/// How long an interface may take until it carries packets.
+/// Time for which an interface may take until it carries packets.
 const CARRIES_WITHIN: Duration = Duration::from_secs(20);
 
-/// Whether this process may make namespaces and links.
+/// True if this process may make namespaces and links.
 pub fn is_root() -> bool {
     geteuid().is_root()
 }

@@ -13,7 +13,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-/// How long the kernel may take to start its threads.
+/// Time for which the kernel may take to start its threads.
 const DEADLINE: Duration = Duration::from_secs(2);
 
 impl Namespace {

@@ -98,7 +98,7 @@ fn lock(file: &File) -> std::io::Result<bool> {
     }
 }
 
-/// Whether a file that is locked is what is at `path`: its owner may have removed it between our opening and our lock. Then
+/// True if a file that is locked is what is at `path`: its owner may have removed it between our opening and our lock. Then
 /// the name is free for another run, and what stands in the file was taken down.
 fn is_at(file: &File, path: &Path) -> std::io::Result<bool> {
     let named = match fs::metadata(path) {

@@ -34,7 +34,7 @@ const IN_FLIGHT: usize = 1024;
 pub struct Tap {
     open: AtomicBool,
     allocations: AtomicU64,
-    /// Whether somebody waits for the next two.
+    /// True if somebody waits for the next two.
     asked: AtomicBool,
     cpu_nanos: AtomicU64,
     received: AtomicU64,
@@ -45,9 +45,9 @@ pub struct Tap {
 pub struct Room {
     /// Bytes in front of them.
     pub headroom: u16,
-    /// Whether they take no more than they need, where the pool has pieces.
+    /// True if they take no more than they need, where the pool has pieces.
     pub exact: bool,
-    /// Whether the processor writes their heads alone.
+    /// True if the processor writes their heads alone.
     pub direct: bool,
 }
 
@@ -86,7 +86,7 @@ pub struct Drain {
     meter: Option<(usize, Arc<Mutex<StreamMeter>>)>,
     /// Packets that the device reads by itself, and has not read yet; and how many it could not read.
     direct: Option<(VecDeque<Packet>, Arc<AtomicU64>)>,
-    /// Whether it was given packets since it was asked last what it has sent.
+    /// True if it was given packets since it was asked last what it has sent.
     busy: bool,
     counters: Arc<QueueCounters>,
 }
@@ -98,7 +98,7 @@ impl Tap {
         self.open.store(open, Ordering::Relaxed);
     }
 
-    /// Whether packets come.
+    /// True if packets come.
     pub fn is_open(&self) -> bool {
         self.open.load(Ordering::Relaxed)
     }
@@ -174,7 +174,7 @@ impl Source {
         Self { room, ..self }
     }
 
-    /// How many packets may come now.
+    /// Number of packets that may come now.
     fn due(&self) -> u64 {
         self.pace.as_ref().map_or(u64::MAX, |pace| pace.due_by(clock::nanos()).saturating_sub(self.number))
     }
@@ -234,7 +234,7 @@ impl RxQueue for Source {
     }
 }
 
-/// Whether a packet's bytes are on both sides of a boundary of 4 KiB.
+/// True if a packet's bytes are on both sides of a boundary of 4 KiB.
 #[inline]
 fn crosses(packet: &Packet) -> bool {
     let first = packet.head().offset_in_region() + u64::from(packet.headroom());

@@ -26,7 +26,7 @@ impl Pace {
         Self { burst: u64::from(packets.max(1)), ..self }
     }
 
-    /// When packet `number` is due.
+    /// Time at which packet `number` is due.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -39,7 +39,7 @@ impl Pace {
         self.start + (first_of_burst as f64 * self.interval_nanos) as u64
     }
 
-    /// How many packets are due by `now`; none before the start.
+    /// Number of packets that are due by `now`; none before the start.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,

@@ -145,7 +145,7 @@ impl Template {
         template
     }
 
-    /// Whether its packets are requests.
+    /// True if its packets are requests.
     pub(super) fn is_request(&self) -> bool {
         self.varies == XID_BYTES
     }

@@ -21,7 +21,7 @@ pub struct Probe {
     pub stream: u16,
     /// Which packet of the stream, from 0; 48 bits.
     pub number: u64,
-    /// When the packet was to be sent: late senders do not hide latency (coordinated omission).
+    /// Time at which the packet was to be sent: late senders do not hide latency (coordinated omission).
     pub due: u64,
 }
 

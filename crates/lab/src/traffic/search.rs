@@ -44,7 +44,7 @@ impl Search {
         self.low
     }
 
-    /// Whether the answer is known well enough.
+    /// True if the answer is known well enough.
     pub fn is_narrow(&self) -> bool {
         self.seen_good && self.high - self.low <= NARROW * self.high
     }

@@ -22,7 +22,7 @@ const SOCKET_BYTES: usize = 32 << 20;
 const LOOK: Duration = Duration::from_millis(20);
 /// A stream is over when nothing has come for this long after the last packet was sent.
 const SETTLE: Duration = Duration::from_millis(60);
-/// How long TCP may take to connect.
+/// Time for which TCP may take to connect.
 const CONNECT: Duration = Duration::from_secs(3);
 /// Bytes of one write.
 const TCP_BLOCK: usize = 128 << 10;
@@ -316,7 +316,7 @@ fn echo_request(identifier: u16, number: u16) -> [u8; 16] {
     request
 }
 
-/// Whether an IPv4 packet is the reply to an echo request.
+/// True if an IPv4 packet is the reply to an echo request.
 fn is_reply(packet: &[u8], identifier: u16, number: u16) -> bool {
     let header = usize::from(packet.first().map_or(0, |byte| byte & 0xf)) * 4;
     packet.get(header..header + 8).is_some_and(|icmp| {

@@ -15,7 +15,7 @@ const PING_SIZES: [u32; 13] = [0, 1, 17, 18, 64, 333, 501, 1001, 1400, 1406, 143
 const TCP_BYTES: &str = "1M";
 /// Packets of a check of congestion.
 const MARKED: u64 = 3;
-/// How long the guest may take for what is to fail.
+/// Time for which the guest may take for what is to fail.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Every check, in the order in which they are made.
@@ -104,7 +104,7 @@ fn fragments(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How many packets the tunnel has put together.
+/// Number of packets that the tunnel has put together.
 fn reassembled(judge: &Judge, tunnel: &Tunnel) -> anyhow::Result<u64> {
     let shown = judge.gateway.show("tunnels")?;
     let name = tunnel.interface();

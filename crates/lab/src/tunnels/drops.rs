@@ -10,7 +10,7 @@ use anyhow::{Context as _, ensure};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// How long a packet may take until it is counted.
+/// Time for which a packet may take until it is counted.
 const COUNTED: Duration = Duration::from_secs(10);
 
 /// What is done to a packet of the guest's; `None` when that cannot be done to it.
@@ -151,7 +151,7 @@ impl Judge {
         seen.find(own).context("no packet of the tunnel was seen")
     }
 
-    /// Whether what `send` sends is dropped, once, for a reason.
+    /// True if what `send` sends is dropped, once, for a reason.
     fn refuses(&self, reason: &str, send: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
         let before = self.gateway.dropped(reason)?;
         send()?;

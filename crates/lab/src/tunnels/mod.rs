@@ -44,7 +44,7 @@ const MODULES: &[&str] = &["ip_gre", "ip6_gre"];
 const PROGRAMS: &[&str] = &["ip", "ping", "iperf3"];
 /// The guest's card.
 const CARD: [u8; 6] = [2, 0x70, 0x6f, 0, 0, 2];
-/// How long the first packet may take to get through.
+/// Time for which the first packet may take to get through.
 const REACH: Duration = Duration::from_secs(15);
 
 /// What came of the examination.
@@ -60,7 +60,7 @@ pub struct Judgement {
     pub missed: Vec<String>,
     /// The guest's kernel.
     pub kernel: String,
-    /// How long it took.
+    /// Time for which it took.
     pub took: Duration,
     /// Errors of the guest's interfaces before they were examined, by the number of the tunnel.
     baseline: BTreeMap<u8, u64>,

@@ -102,7 +102,7 @@ impl Outer {
         None
     }
 
-    /// Whether it carries a whole packet.
+    /// True if it carries a whole packet.
     pub(super) fn is_whole(&self) -> bool {
         self.offset == 0 && !self.more
     }
@@ -161,7 +161,7 @@ impl Outer {
         Some(Gre { flags, protocol, checksum, key: word(key), sequence: word(sequence), length })
     }
 
-    /// Whether the GRE checksum is right, where there is one and the packet is whole.
+    /// True if the GRE checksum is right, where there is one and the packet is whole.
     pub(super) fn has_right_checksum(&self, frame: &[u8]) -> bool {
         let checked = self.gre(frame).is_some_and(|gre| gre.checksum.is_some()) && self.is_whole();
         !checked || frame.get(self.payload..self.end).is_some_and(|bytes| sum(bytes) == 0xffff)
@@ -224,7 +224,7 @@ impl Outer {
         }
     }
 
-    /// Whether what is inside is an echo of either family, whole.
+    /// True if what is inside is an echo of either family, whole.
     pub(super) fn inner_is_echo(&self, frame: &[u8]) -> bool {
         match self.inner(frame) {
             Some((0x0800, start)) => {
@@ -239,7 +239,7 @@ impl Outer {
         }
     }
 
-    /// Whether its source is that address.
+    /// True if its source is that address.
     pub(super) fn is_from(&self, frame: &[u8], address: &str) -> bool {
         let (at, length) = if self.v6 { (22, 16) } else { (26, 4) };
         let octets = match address.parse::<IpAddr>() {
@@ -250,7 +250,7 @@ impl Outer {
         frame.get(at..at + length).is_some_and(|source| source == octets)
     }
 
-    /// Whether what is inside is a fragment of IPv4.
+    /// True if what is inside is a fragment of IPv4.
     pub(super) fn inner_is_cut(&self, frame: &[u8]) -> bool {
         let word = match self.inner(frame) {
             Some((0x0800, start)) => u16_at(frame, start + 6),

@@ -12,19 +12,19 @@ pub(super) const PACKET_ENDS: [[&str; 2]; 2] = [["10.77.1.1", "10.77.1.2"], ["fd
 pub(super) struct Tunnel {
     pub(super) name: &'static str,
     pub(super) number: u8,
-    /// Whether it carries packets, and Polder routes them.
+    /// True if it carries packets, and Polder routes them.
     pub(super) routed: bool,
     pub(super) v6: bool,
     pub(super) key: Option<u32>,
     pub(super) checksum: bool,
     pub(super) sequence: bool,
-    /// Whether outer IPv6 packets carry an encapsulation limit.
+    /// True if outer IPv6 packets carry an encapsulation limit.
     pub(super) limit: bool,
-    /// Whether the guest's end takes packets that it then has to cut outside.
+    /// True if the guest's end takes packets that it then has to cut outside.
     pub(super) cuts: bool,
-    /// Whether Polder's end does.
+    /// True if Polder's end does.
     pub(super) promises: bool,
-    /// Whether Polder's outer packets have the time to live of what is inside.
+    /// True if Polder's outer packets have the time to live of what is inside.
     pub(super) inherits: bool,
 }
 

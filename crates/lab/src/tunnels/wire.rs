@@ -34,7 +34,7 @@ pub(super) struct Ways {
     pub(super) fault: Option<Fault>,
     /// Whose packets meet congestion.
     pub(super) congested: Option<From>,
-    /// Whether long outer packets of the guest are cut.
+    /// True if long outer packets of the guest are cut.
     pub(super) cuts: bool,
     /// Frames as they arrive, in order.
     pub(super) seen: Vec<(From, Vec<u8>)>,

@@ -192,7 +192,7 @@ fn a_gateway_dies(daemon: impl Fn(&Topology, &Namespace, &str, Ports<'_>) -> Vec
     polder.stop();
 }
 
-/// Whether root is there, and a program that can be installed.
+/// True if root is there, and a program that can be installed.
 fn runs(test: &str, is_there: bool, what: &str) -> bool {
     if !is_there {
         skip(test, what);

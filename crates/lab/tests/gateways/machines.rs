@@ -4,7 +4,7 @@ use polder_lab::clock;
 use polder_lab::topology::{Namespace, Topology};
 use std::time::Duration;
 
-/// How long anything may take.
+/// Time for which anything may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Waits until that holds.

@@ -169,7 +169,7 @@ fn sees_no_reordering(test: &str, time: Duration) {
     }
 }
 
-/// Why nothing can be said.
+/// Reason why nothing can be said.
 const NO_HELP: &str = "no worker got a core while another one had work for it: this machine is too busy";
 
 #[test]

@@ -285,7 +285,7 @@ fn a_sweep_loses_nobody_elses_packets() {
     polder.stop();
 }
 
-/// How many flows go to each of two next hops, which end in 0a and 0b.
+/// Number of flows that go to each of two next hops, which end in 0a and 0b.
 fn spread(wires: &Wires, flows: &[Vec<u8>]) -> [usize; 2] {
     let mut seen = [0; 2];
     for (part, number) in flows.chunks(32).zip(1..) {

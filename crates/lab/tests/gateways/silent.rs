@@ -33,7 +33,7 @@ port = "radio0"
 members = ["first", "second", "eth0", "eth1"]
 "#;
 
-/// How many packets the station has received.
+/// Number of packets that the station has received.
 fn received(station: &Namespace) -> u64 {
     let said = station.ip(&["-s", "-j", "link", "show", "dev", "eth0"]).unwrap();
     let links = serde_json::from_str::<serde_json::Value>(&said).unwrap();

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// How long anything may take that ought to happen at once.
+/// Time for which anything may take that ought to happen at once.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 /// Says loudly that a test cannot run without root.

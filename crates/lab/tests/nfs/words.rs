@@ -55,7 +55,7 @@ impl<'a> Reader<'a> {
         Some(&data[..length])
     }
 
-    /// Whether nothing is left.
+    /// True if nothing is left.
     pub(crate) fn ends(self) -> Option<()> {
         self.0.is_empty().then_some(())
     }

@@ -20,7 +20,7 @@ impl Pending {
         Self { block: 0, first: 0, units: 0, count: 0, is_biased }
     }
 
-    /// Whether a unit belongs to the block.
+    /// True if a unit belongs to the block.
     #[inline(always)]
     fn has(&self, unit: u32) -> bool {
         unit.wrapping_sub(self.first) < self.units

@@ -265,7 +265,7 @@ impl Condition {
         self.field.offset + self.field.bytes
     }
 
-    /// Whether its field is part of the word at `window`.
+    /// True if its field is part of the word at `window`.
     pub(super) fn is_within(&self, window: u16) -> bool {
         window <= self.field.offset && self.end() <= window + 4
     }

@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    /// Whether node 1 is reached from node 0 without these edges.
+    /// True if node 1 is reached from node 0 without these edges.
     fn reaches(edges: &[(usize, usize, u32)], without: u32) -> bool {
         let left = edges.iter().enumerate().filter(|(number, _)| without >> number & 1 == 0);
         let left = left.map(|(_, edge)| edge).collect::<Vec<_>>();

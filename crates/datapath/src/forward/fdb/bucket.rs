@@ -144,7 +144,7 @@ impl Value {
         self.0 & State::Static as u64 == State::Static as u64
     }
 
-    /// Whether there is nothing to note of a frame that came in by `port` in `second`.
+    /// True if there is nothing to note of a frame that came in by `port` in `second`.
     #[inline(always)]
     pub(super) fn was_seen(self, port: PortId, second: u32) -> bool {
         self.0 >> 16 == u64::from(port.0) << 32 | u64::from(second)

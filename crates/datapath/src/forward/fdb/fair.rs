@@ -83,7 +83,7 @@ impl Ports {
 }
 
 impl Fdb {
-    /// How many addresses a port has here.
+    /// Number of addresses that a port has here.
     pub fn port(&self, port: PortId) -> PortLearning {
         self.ports.get(port)
     }

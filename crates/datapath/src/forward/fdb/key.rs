@@ -22,18 +22,18 @@ impl FdbKey {
         Self(1 << 63 | u64::from(vlan & 0xfff) << 48 | address)
     }
 
-    /// Whether it is the address of a group; broadcast is one.
+    /// True if it is the address of a group; broadcast is one.
     #[inline(always)]
     pub(in crate::forward) fn is_group(self) -> bool {
         self.0 & 1 != 0
     }
 
-    /// Whether it is the address of all stations.
+    /// True if it is the address of all stations.
     pub(in crate::forward) fn is_broadcast(self) -> bool {
         self.0 & 0xffff_ffff_ffff == 0xffff_ffff_ffff
     }
 
-    /// Whether it is in 01:80:c2:00:00:00 to :0f, which bridges never forward (IEEE 802.1Q-2022,
+    /// True if it is in 01:80:c2:00:00:00 to :0f, which bridges never forward (IEEE 802.1Q-2022,
     /// table 8-1).
     #[inline(always)]
     pub(in crate::forward) fn is_reserved(self) -> bool {

@@ -116,7 +116,7 @@ pub struct FdbEntry {
     pub port: PortId,
     /// Second of the gateway's clock at which it was last seen.
     pub seen: u32,
-    /// Whether it comes from the configuration.
+    /// True if it comes from the configuration.
     pub is_static: bool,
 }
 
@@ -134,7 +134,7 @@ pub struct SweepCursor(usize);
 pub struct Swept {
     /// Entries that were removed.
     pub removed: u32,
-    /// Whether the end of the table was reached; the next sweep starts at its beginning.
+    /// True if the end of the table was reached; the next sweep starts at its beginning.
     pub wrapped: bool,
 }
 

@@ -33,7 +33,7 @@ impl<'a> View<'a> {
         (!value.is_expired(time)).then(|| value.port())
     }
 
-    /// Whether learning `key`, whose place is `place`, on `port` would change nothing.
+    /// True if learning `key`, whose place is `place`, on `port` would change nothing.
     ///
     /// Cost: one cache line; two when the address is new or its first bucket was full.
     #[inline(always)]

@@ -26,7 +26,7 @@ struct Setup {
     underlay_mtu: u16,
     path_mtu: Option<u16>,
     vlan: Option<u16>,
-    /// Whether it carries packets without Ethernet.
+    /// True if it carries packets without Ethernet.
     bare: bool,
     /// What only a tunnel over IPv6 has.
     outer_v6: Option<OuterV6>,

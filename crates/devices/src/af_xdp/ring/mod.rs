@@ -22,7 +22,7 @@ pub(super) struct Descriptor {
     pub(super) address: u64,
     /// Bytes.
     pub(super) length: u32,
-    /// Whether the next descriptor belongs to the same packet.
+    /// True if the next descriptor belongs to the same packet.
     pub(super) continues: bool,
 }
 
@@ -130,7 +130,7 @@ impl<E: Entry> Producer<E> {
         })
     }
 
-    /// Whether the kernel wants a system call to look at the ring.
+    /// True if the kernel wants a system call to look at the ring.
     #[inline]
     pub(super) fn needs_wakeup(&self) -> bool {
         // Relaxed: the kernel sets the flag before it looks at the ring for the last time.
@@ -158,13 +158,13 @@ impl<E: Entry> Consumer<E> {
         Self { memory, mask, read, seen: read, entries: core::marker::PhantomData }
     }
 
-    /// Whether there is an entry to take.
+    /// True if there is an entry to take.
     #[inline(always)]
     pub(super) fn ready(&mut self) -> bool {
         self.seen != self.read || self.look() != 0
     }
 
-    /// How many entries there are to take.
+    /// Number of entries that there are to take.
     pub(super) fn available(&mut self) -> u32 {
         self.look()
     }

@@ -143,7 +143,7 @@ impl Bench {
         }
     }
 
-    /// Whether the wire holds frames back that would come in now.
+    /// True if the wire holds frames back that would come in now.
     pub fn has_incoming(&self) -> bool {
         !self.incoming.is_empty() || !self.outgoing.is_empty()
     }

@@ -29,7 +29,7 @@ pub struct Timing {
     pub bus_bytes_per_second: u64,
     /// What each transfer takes besides its bytes.
     pub transfer: Nanos,
-    /// Whether frames take their time on the wire. Then short packets also wait as long as
+    /// True if frames take their time on the wire. Then short packets also wait as long as
     /// [`BULK_IN_DLY`] says.
     pub paced: bool,
 }
@@ -72,7 +72,7 @@ pub(super) struct Bulk {
     transmit_used: usize,
     /// Bytes in the URB that is being filled.
     filled: usize,
-    /// When its first frame was put in.
+    /// Time at which its first frame was put in.
     filling_since: Nanos,
     /// Where the URB that is being emptied is.
     emptied: TxCursor,
@@ -329,7 +329,7 @@ impl Adapter {
         true
     }
 
-    /// When the bus has something to do.
+    /// Time at which the bus has something to do.
     pub(super) fn bulk_event(&self) -> Option<Nanos> {
         let urb = self.bulk.receiving.front();
         let receive = urb.and_then(|_| {

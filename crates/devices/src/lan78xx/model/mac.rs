@@ -28,9 +28,9 @@ const BLOCK: usize = 512;
 
 #[derive(Debug, Default)]
 pub(super) struct Mac {
-    /// When the last frame has come in whole.
+    /// Time at which the last frame has come in whole.
     incoming_until: Nanos,
-    /// When the last frame has left whole.
+    /// Time at which the last frame has left whole.
     outgoing_until: Nanos,
     /// Until when a pause frame holds us back.
     paused_until: Nanos,
@@ -44,7 +44,7 @@ impl Adapter {
         self.mac.incoming_until
     }
 
-    /// Whether the partner must not send, because it obeys our pause frames.
+    /// True if the partner must not send, because it obeys our pause frames.
     pub fn holds_partner(&self) -> bool {
         self.mac.pausing && self.options.partner.pause
     }
@@ -210,7 +210,7 @@ impl Adapter {
         Some(frame)
     }
 
-    /// When the wire has something to do.
+    /// Time at which the wire has something to do.
     pub(super) fn wire_event(&self) -> Option<Nanos> {
         let entry = self.bulk.transmit.front()?;
         if !self.options.timing.paced {

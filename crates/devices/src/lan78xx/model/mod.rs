@@ -78,7 +78,7 @@ pub struct Options {
     pub timing: Timing,
     /// What is broken.
     pub faulty: FaultyDevice,
-    /// How long after the PHY is ready the link comes up.
+    /// Time for which after the PHY is ready the link comes up.
     pub link_delay: Nanos,
 }
 
@@ -155,7 +155,7 @@ impl Adapter {
         self.registers.get(register)
     }
 
-    /// Whether the link is up.
+    /// True if the link is up.
     pub fn has_link(&self) -> bool {
         self.plugged && self.phy.has_link()
     }
@@ -218,7 +218,7 @@ impl Adapter {
         self.report_interrupts();
     }
 
-    /// When something is due without anything from outside; `None` when nothing is.
+    /// Time at which something is due without anything from outside; `None` when nothing is.
     pub fn next_event(&self) -> Option<Nanos> {
         let link = self.phy.next_event(self.options.link_delay);
         [link, self.bulk_event(), self.wire_event()].into_iter().flatten().min()
@@ -239,7 +239,7 @@ impl Adapter {
         }
     }
 
-    /// Whether the device is there.
+    /// True if the device is there.
     pub fn is_plugged(&self) -> bool {
         self.plugged
     }

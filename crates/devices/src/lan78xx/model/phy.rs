@@ -32,9 +32,9 @@ const GIGABIT_CAPABLE: u16 = 0x3000;
 pub struct Partner {
     /// Its fastest speed in Mbit/s: 10, 100 or 1000.
     pub speed: u16,
-    /// Whether it sends and obeys pause frames.
+    /// True if it sends and obeys pause frames.
     pub pause: bool,
-    /// Whether the cable is plugged in.
+    /// True if the cable is plugged in.
     pub cable: bool,
 }
 
@@ -54,13 +54,13 @@ pub(super) struct Phy {
     /// Registers 16 to 30 of the other pages, all pages alike.
     page: [u16; 32],
     cable: bool,
-    /// When negotiation began; `None` while it cannot succeed.
+    /// Time at which negotiation began; `None` while it cannot succeed.
     negotiating: Option<Nanos>,
     link: bool,
     /// BMSR shows a loss of link until it is read.
     lost: bool,
     causes: u16,
-    /// Whether an interrupt is asserted; ends when the causes are read.
+    /// True if an interrupt is asserted; ends when the causes are read.
     asserted: bool,
 }
 
@@ -108,7 +108,7 @@ impl Phy {
         }
     }
 
-    /// Whether the interrupt line is asserted.
+    /// True if the interrupt line is asserted.
     pub(super) fn interrupt(&self) -> bool {
         self.asserted
     }

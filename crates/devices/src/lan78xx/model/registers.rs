@@ -81,7 +81,7 @@ impl Registers {
     }
 }
 
-/// Whether an address is that of a register.
+/// True if an address is that of a register.
 const fn is<E: Copy>(address: u16, register: Register<E>) -> bool {
     address == register.address
 }

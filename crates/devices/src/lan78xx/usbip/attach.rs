@@ -27,7 +27,7 @@ impl core::fmt::Display for ServerAddress {
     }
 }
 
-/// Why a device could not be attached.
+/// Reason why a device could not be attached.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The server cannot be reached.

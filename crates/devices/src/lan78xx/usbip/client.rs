@@ -21,7 +21,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Transfers in flight at most; a sequence number has its place in the lower bits.
 const PLACES: usize = 1024;
 const PLACE_BITS: u32 = PLACES.trailing_zeros();
-/// How long connecting may take.
+/// Time for which connecting may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the next bytes from the server are.

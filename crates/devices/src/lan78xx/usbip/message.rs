@@ -95,7 +95,7 @@ impl Header {
         Self { command: SUBMITTED, sequence, words, ..Self::default() }
     }
 
-    /// Whether a transfer ended early.
+    /// True if a transfer ended early.
     pub(super) fn unlinked(sequence: u32, early: bool) -> Self {
         let status = if early { ECONNRESET.cast_unsigned() } else { 0 };
         Self { command: UNLINKED, sequence, words: [status, 0, 0, 0, 0], ..Self::default() }

@@ -23,7 +23,7 @@ const READ: usize = 256 * 1024;
 /// Longest sleep: faults are planned and cables pulled from other threads.
 const NAP_NANOS: u64 = 5_000_000;
 
-/// Why a server ended.
+/// Reason why a server ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The system refused something.
@@ -106,7 +106,7 @@ struct Session {
     next_id: u32,
 }
 
-/// Whether a session goes on.
+/// True if a session goes on.
 #[derive(PartialEq, Eq)]
 enum Progress {
     GoesOn,

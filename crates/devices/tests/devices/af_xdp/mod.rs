@@ -33,7 +33,7 @@ impl Namespace {
         common::ip(&format!("-n {} {arguments}", self.0));
     }
 
-    /// Whether an address answers one of many pings from there: a link that has just come up may be
+    /// True if an address answers one of many pings from there: a link that has just come up may be
     /// slow on a busy machine.
     fn pings(&self, address: &str) -> bool {
         self.ping(&["-w", "20", address])

@@ -75,7 +75,7 @@ fn refuse_weights() {
     seccompiler::apply_filter(&program).expect("the kernel takes filters");
 }
 
-/// Whether a NAPI context of an interface has a thread.
+/// True if a NAPI context of an interface has a thread.
 fn has_thread(interface: &str) -> bool {
     let processes = std::fs::read_dir("/proc").expect("a list of processes").flatten();
     let names = processes.filter_map(|process| std::fs::read_to_string(process.path().join("comm")).ok());

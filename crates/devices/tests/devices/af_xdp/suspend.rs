@@ -48,7 +48,7 @@ impl Stand {
         self.socket.recv(&mut [0; 64]).is_ok()
     }
 
-    /// Whether a packet comes.
+    /// True if a packet comes.
     fn comes(&self) -> bool {
         (0..10_000).any(|_| {
             let has = self.has();

@@ -12,7 +12,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-/// Why an expression gives no program.
+/// Reason why an expression gives no program.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExpressionError {
     /// The library is not there.

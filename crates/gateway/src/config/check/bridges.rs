@@ -106,7 +106,7 @@ fn options(bridge: &BridgeDraft, findings: &Findings) {
     }
 }
 
-/// Whether the bridge keeps VLANs apart; `None` when that cannot be told. If it does, a member without
+/// True if the bridge keeps VLANs apart; `None` when that cannot be told. If it does, a member without
 /// `vlan` would belong to all of them or to none, and either is a surprise.
 fn vlan_awareness(bridge: &BridgeDraft, findings: &Findings) -> Option<bool> {
     if bridge.options.iter().any(|option| option.vlan_unreadable) {

@@ -62,7 +62,7 @@ fn covers(network: InterfaceAddress, other: InterfaceAddress) -> bool {
     network.bits <= other.bits && contains(network, other.address)
 }
 
-/// Whether an address is on the link of another.
+/// True if an address is on the link of another.
 fn contains(link: InterfaceAddress, address: IpAddr) -> bool {
     match (link.address, address) {
         (IpAddr::V4(link_address), IpAddr::V4(address)) => {

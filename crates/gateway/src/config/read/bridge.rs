@@ -46,7 +46,7 @@ pub(in super::super) struct StaticDraft {
 pub(in super::super) struct MemberDraft {
     pub(in super::super) name: At<String>,
     pub(in super::super) vlan: Option<At<MemberVlan>>,
-    /// Whether a `vlan` stands there that could not be read.
+    /// True if a `vlan` stands there that could not be read.
     pub(in super::super) vlan_unreadable: bool,
     pub(in super::super) isolated: Option<bool>,
     pub(in super::super) learning: Option<bool>,

@@ -87,7 +87,7 @@ pub(super) fn read(document: &Spanned<DeTable<'_>>, findings: &Findings) -> Opti
     })
 }
 
-/// Whether the file has a version that this build reads.
+/// True if the file has a version that this build reads.
 fn version(table: &DeTable<'_>, findings: &Findings) -> bool {
     const KIND: Kind = Kind { noun: "the top level", keys: &[] };
     let silent = Findings::default();

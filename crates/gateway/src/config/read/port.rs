@@ -83,7 +83,7 @@ pub(in super::super) struct PortDraft {
     /// `None` when it could not be read; the default is filled in.
     pub(in super::super) role: Option<Role>,
     pub(in super::super) addresses: Option<At<Vec<At<InterfaceAddress>>>>,
-    /// Whether addresses stand there that could not be read.
+    /// True if addresses stand there that could not be read.
     pub(in super::super) addresses_unreadable: bool,
     pub(in super::super) mode: Option<Mode>,
     pub(in super::super) on_exit: Option<OnExit>,

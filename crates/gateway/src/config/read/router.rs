@@ -154,7 +154,7 @@ fn is_edge(address: Ipv4Addr, bits: u8) -> bool {
     host == 0 || host == hosts
 }
 
-/// Why no station can have an address.
+/// Reason why no station can have an address.
 fn nobodys(address: IpAddr) -> Option<&'static str> {
     if address.is_loopback() {
         Some("it never leaves the machine; take one that others can reach")

@@ -47,7 +47,7 @@ pub(in super::super) struct TunnelDraft {
     pub(in super::super) name: At<String>,
     pub(in super::super) kind: Option<TunnelKind>,
     pub(in super::super) addresses: Option<At<Vec<At<InterfaceAddress>>>>,
-    /// Whether addresses stand there that could not be read.
+    /// True if addresses stand there that could not be read.
     pub(in super::super) addresses_unreadable: bool,
     pub(in super::super) local: Option<At<IpAddr>>,
     pub(in super::super) remote: Option<At<IpAddr>>,
@@ -55,7 +55,7 @@ pub(in super::super) struct TunnelDraft {
     pub(in super::super) next_hop: Option<At<IpAddr>>,
     pub(in super::super) next_hop_mac: Option<Mac>,
     pub(in super::super) key: Option<At<u32>>,
-    /// Whether a key stands there that could not be read.
+    /// True if a key stands there that could not be read.
     pub(in super::super) key_unreadable: bool,
     pub(in super::super) checksum: Option<bool>,
     pub(in super::super) sequence: Option<bool>,

@@ -116,7 +116,7 @@ impl Follower {
         Some(kind.dump(self.sequence))
     }
 
-    /// When the next request is due, if one is to come by time alone.
+    /// Time at which the next request is due, if one is to come by time alone.
     pub fn next_deadline(&self) -> Option<Nanos> {
         (!self.doubted.is_empty()).then_some(self.calm_from)
     }

@@ -14,9 +14,9 @@ pub struct Link {
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// Whether it was switched on.
+    /// True if it was switched on.
     pub up: bool,
-    /// Whether somebody is at the other end.
+    /// True if somebody is at the other end.
     pub carrier: bool,
     /// Its Ethernet address; zeros if it has none.
     pub mac: [u8; 6],
@@ -27,7 +27,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Whether packets can be sent there.
+    /// True if packets can be sent there.
     pub fn carries(&self) -> bool {
         self.up && self.carrier
     }
@@ -107,7 +107,7 @@ pub struct RouteKey {
 pub struct Rule {
     /// The one with the lowest comes first.
     pub priority: u32,
-    /// Whether it is one of IPv6.
+    /// True if it is one of IPv6.
     pub is_v6: bool,
     /// The table; `None` for a rule that does something else than look up.
     pub table: Option<u32>,
@@ -130,12 +130,12 @@ impl Neighbour {
         self.mac.filter(|_| self.state & NUD_VALID != 0)
     }
 
-    /// Whether it has not been heard of for long.
+    /// True if it has not been heard of for long.
     pub fn is_stale(&self) -> bool {
         self.state & NUD_STALE != 0
     }
 
-    /// Whether the kernel has given up on it.
+    /// True if the kernel has given up on it.
     pub fn failed(&self) -> bool {
         self.state & NUD_FAILED != 0
     }
@@ -197,11 +197,11 @@ pub struct Message {
     pub sequence: u32,
     /// Who it is for: 0 for a notice to all.
     pub port: u32,
-    /// Whether it is part of a dump during which something has changed.
+    /// True if it is part of a dump during which something has changed.
     pub interrupted: bool,
-    /// Whether it is one of the answers of a dump.
+    /// True if it is one of the answers of a dump.
     pub multi: bool,
-    /// Whether a route was put behind one that is the same but for its hops.
+    /// True if a route was put behind one that is the same but for its hops.
     pub appended: bool,
     /// What it says.
     pub said: Said,

@@ -50,13 +50,13 @@ impl Link {
 pub struct PortState {
     /// As configured.
     pub configuration: Port,
-    /// Whether it is open.
+    /// True if it is open.
     pub open: bool,
     /// What was found when it was last opened.
     pub facts: Option<ports::Facts>,
-    /// Why it is closed.
+    /// Reason why it is closed.
     pub trouble: Option<String>,
-    /// Whether it is closed because its device is not there.
+    /// True if it is closed because its device is not there.
     pub waiting: bool,
     /// The link, as it was seen last while the port is open; `None` for a device that has none.
     pub link: Option<Link>,

@@ -14,7 +14,7 @@ use polder_datapath::engine::Tables;
 use polder_datapath::units::Nanos;
 use std::time::Duration;
 
-/// How long a reload waits at most for workers that stand still.
+/// Time for which a reload waits at most for workers that stand still.
 const SETTLE: Nanos = Nanos::from_millis(200);
 /// How often it looks at them.
 const LOOK: Duration = Duration::from_micros(100);

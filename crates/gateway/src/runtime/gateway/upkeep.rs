@@ -20,7 +20,7 @@ pub(super) const RETRY_PORT: Nanos = Nanos::from_millis(250);
 /// Buckets of a forwarding database that one tick looks at.
 const SWEEP_BUCKETS: usize = 4096;
 
-/// Why a port is closed.
+/// Reason why a port is closed.
 const GONE: &str = "the interface has disappeared";
 
 impl Gateway {
@@ -92,7 +92,7 @@ impl Gateway {
         state.and_then(PortState::interface).is_some_and(|interface| interface.link().is_ok())
     }
 
-    /// Why a queue of the port has closed.
+    /// Reason why a queue of the port has closed.
     fn why_closed(&self, id: PortId) -> &'static str {
         match self.configuration.port(id).map(|port| &port.device) {
             Some(Device::Lan78xx(_)) => "the adapter was unplugged, or the connection to it has ended",

@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-/// How long what is under way may take: some hundred packets, a thousand times over.
+/// Time for which what is under way may take: some hundred packets, a thousand times over.
 const MOST: Nanos = Nanos::SECOND;
-/// How long devices are given to send what they have: a flow that finds another queue must not overtake
+/// Time for which devices are given to send what they have: a flow that finds another queue must not overtake
 /// itself.
 const DRAIN: Nanos = Nanos::from_millis(20);
 /// How often it is looked whether they have.

@@ -16,7 +16,7 @@ const EVERY: Nanos = Nanos::from_seconds(5);
 const CALM: Nanos = Nanos::from_millis(200);
 /// Reading takes one part in so many of the thread's time at most.
 const SHARE: u64 = 20;
-/// How long a thread that was lost may keep others from what is known, and the steps in which they try.
+/// Time for which a thread that was lost may keep others from what is known, and the steps in which they try.
 const LOCK: Duration = Duration::from_millis(50);
 const STEP: Duration = Duration::from_millis(1);
 /// Time between two threads that are started because one was lost: what ends one may end each of them.
@@ -32,7 +32,7 @@ struct Running {
     threads: Threads,
     thread: Option<Thread<()>>,
     ports: Vec<Port>,
-    /// When a lost thread may be replaced.
+    /// Time at which a lost thread may be replaced.
     not_before: Nanos,
 }
 

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// How long the kernel may take to tell its tables.
+/// Time for which the kernel may take to tell its tables.
 const PATIENCE: Nanos = Nanos::from_seconds(5);
 
 /// The machine, as far as it was found out.
@@ -18,7 +18,7 @@ const PATIENCE: Nanos = Nanos::from_seconds(5);
 pub(super) struct Machine {
     /// Interfaces by name.
     pub(super) interfaces: HashMap<String, Interface>,
-    /// Whether the kernel forwards IPv4, and IPv6; `None` where that could not be read.
+    /// True if the kernel forwards IPv4, and IPv6; `None` where that could not be read.
     pub(super) forwards: [Option<bool>; 2],
     /// Routes of each table that is named, of both families; `None` when the kernel did not tell.
     pub(super) routes: Option<HashMap<u32, usize>>,

@@ -113,7 +113,7 @@ fn inspect_port(port: &Port, configuration: &Configuration) -> Vec<PreflightFind
     }
 }
 
-/// Why no TAP can be made, if that can be seen.
+/// Reason why no TAP can be made, if that can be seen.
 fn tap() -> Option<String> {
     const DEVICE: &str = "/dev/net/tun";
     let opened = std::fs::OpenOptions::new().read(true).write(true).open(DEVICE);

@@ -118,7 +118,7 @@ fn attached(
     }
 }
 
-/// Whether the kernel goes on when Polder ends.
+/// True if the kernel goes on when Polder ends.
 fn forwarding(configuration: &Configuration, machine: &Machine, findings: &mut Findings) {
     let open = |port: &&Port| {
         port.role == Role::Router

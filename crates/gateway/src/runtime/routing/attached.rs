@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(in crate::runtime) struct AttachedPort {
     /// What was found when it was opened.
     pub(in crate::runtime) facts: Facts,
-    /// Whether it is open and its link is up.
+    /// True if it is open and its link is up.
     pub(in crate::runtime) up: bool,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Attached {
     pub(super) index: u32,
     /// Its name: the port's, and the VLAN.
     pub(super) name: String,
-    /// Whether packets can be sent there.
+    /// True if packets can be sent there.
     pub(super) carries: bool,
     /// The one neighbour of a link that has no other: the other end of a tunnel.
     pub(super) far: Option<Far>,
@@ -51,7 +51,7 @@ pub(super) struct Machine {
     pub(super) index: u32,
     /// Its link-layer address, which is always known.
     pub(super) neighbour: Arc<NextHop>,
-    /// Whether it listens there.
+    /// True if it listens there.
     pub(super) listens: bool,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Machine {
 pub(super) struct Far {
     /// Its address inside, which is always known.
     pub(super) neighbour: Arc<NextHop>,
-    /// Whether the tunnel cuts what does not fit and IPv6 asks for.
+    /// True if the tunnel cuts what does not fit and IPv6 asks for.
     pub(super) cuts: bool,
 }
 

@@ -35,7 +35,7 @@ impl LocalPrefixes {
         was != is || self.has(prefix)
     }
 
-    /// Whether a prefix is a part of one of the networks.
+    /// True if a prefix is a part of one of the networks.
     fn has(&self, prefix: Prefix) -> bool {
         self.0.iter().any(|network| is_below(prefix, *network))
     }
@@ -82,7 +82,7 @@ pub(super) fn has_own_rules(mirror: &Mirror) -> bool {
     mirror.rules().any(is_unusual)
 }
 
-/// Whether it has room for more than an address, and for addresses that may come by a wire.
+/// True if it has room for more than an address, and for addresses that may come by a wire.
 pub(super) fn is_net(prefix: Prefix) -> bool {
     const LOOP: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0));
     !(prefix.is_host() || prefix.address() == LOOP && prefix.bits() >= 8)

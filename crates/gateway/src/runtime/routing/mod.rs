@@ -44,7 +44,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use wanted::{Back, LOCAL_TABLE, Origin, Sources};
 
-/// How long a start waits for the kernel to have told everything.
+/// Time for which a start waits for the kernel to have told everything.
 const PATIENCE: Nanos = Nanos::from_seconds(10);
 
 /// The router and all that it goes by. Kept over reloads.
@@ -213,7 +213,7 @@ impl Routing {
         Ok(())
     }
 
-    /// When there is something to do by time alone.
+    /// Time at which there is something to do by time alone.
     pub(super) fn next_deadline(&self) -> Option<Nanos> {
         self.kernel.as_ref().and_then(Follow::next_deadline)
     }
@@ -379,7 +379,7 @@ impl Routing {
     }
 }
 
-/// Whether a prefix is a part of another.
+/// True if a prefix is a part of another.
 fn is_below(prefix: Prefix, other: Prefix) -> bool {
     prefix.bits() > other.bits() && other.contains(prefix.address())
 }

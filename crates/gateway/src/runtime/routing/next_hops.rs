@@ -52,7 +52,7 @@ pub(super) struct Member {
     /// The largest packet that the route lets pass, in bytes; 0 if it says nothing.
     pub(super) mtu: u16,
     pub(super) weight: u16,
-    /// Whether packets can be sent there.
+    /// True if packets can be sent there.
     pub(super) carries: bool,
 }
 
@@ -196,7 +196,7 @@ impl NextHopRegistry {
         self.hops.keys().copied()
     }
 
-    /// Whether routes lead to a gateway.
+    /// True if routes lead to a gateway.
     pub(super) fn has_gateway(&self, key: HopKey) -> bool {
         self.hops.contains_key(&key)
     }

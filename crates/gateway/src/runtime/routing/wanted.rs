@@ -68,7 +68,7 @@ impl Back {
         Self { links, objects }
     }
 
-    /// Whether a route leads there and nowhere else.
+    /// True if a route leads there and nowhere else.
     fn takes(&self, target: &Target) -> bool {
         match target {
             Target::Hops(hops) => !hops.is_empty() && hops.iter().all(|hop| self.links.contains(&hop.index)),
@@ -117,7 +117,7 @@ impl Sources {
         mirror.routes_to(table, prefix).find(|(_, target)| !self.back.takes(target))
     }
 
-    /// Whether a table has a route that covers a prefix.
+    /// True if a table has a route that covers a prefix.
     fn covers(&self, mirror: &Mirror, table: u32, prefix: Prefix) -> bool {
         if mirror.size(table) == 0 {
             return false;
@@ -127,7 +127,7 @@ impl Sources {
         routes.any(|(_, target)| **target != Target::Throw)
     }
 
-    /// Whether tables behind that one have routes, which it may hide.
+    /// True if tables behind that one have routes, which it may hide.
     pub(super) fn hides(&self, table: u32, is_v6: bool, mirror: &Mirror) -> bool {
         let tables = self.tables[usize::from(is_v6)].iter();
         tables.skip_while(|&&known| known != table).skip(1).any(|&later| mirror.size(later) > 0)

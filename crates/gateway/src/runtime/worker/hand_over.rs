@@ -36,7 +36,7 @@ impl Worker {
         busy | self.senders.round(&mut self.pool)
     }
 
-    /// Whether devices have sent everything.
+    /// True if devices have sent everything.
     pub fn is_quiet(&self) -> bool {
         self.senders.is_quiet()
     }

@@ -57,7 +57,7 @@ pub struct Worker {
     gauges: Option<[Gauge; 2]>,
     schedule: Schedule,
     stop: bool,
-    /// Whether others go on with its queues.
+    /// True if others go on with its queues.
     leaves: bool,
 }
 

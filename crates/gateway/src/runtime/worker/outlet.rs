@@ -46,7 +46,7 @@ impl Outlet {
         self.queue.len() + self.next.len()
     }
 
-    /// Whether none does.
+    /// True if none does.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -134,7 +134,7 @@ impl Outlet {
         self.counters.wait_nanos.set(self.queue.wait().0);
     }
 
-    /// When [`pump`](Self::pump) has something to do, if nothing comes before.
+    /// Time at which [`pump`](Self::pump) has something to do, if nothing comes before.
     pub fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
         if self.is_empty() {
             return None;

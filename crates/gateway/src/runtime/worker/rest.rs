@@ -11,9 +11,9 @@ use rustix::event::epoll;
 const LONGEST_SLEEP: Nanos = Nanos::from_millis(1000);
 /// Longest sleep while devices hold frames of packets that were sent.
 const SHORT_SLEEP: Nanos = Nanos::from_millis(20);
-/// How long a worker that is told to stop waits for devices to return frames.
+/// Time for which a worker that is told to stop waits for devices to return frames.
 const DRAIN: Nanos = Nanos::from_millis(100);
-/// How long a worker that shares its work goes on after nothing more came from the others.
+/// Time for which a worker that shares its work goes on after nothing more came from the others.
 const QUIET: Nanos = Nanos::from_millis(2);
 
 impl Worker {

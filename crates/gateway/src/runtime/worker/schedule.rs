@@ -13,9 +13,9 @@ use std::time::Duration;
 pub struct Schedule {
     pub(super) line: RunQueue,
     pub(super) pace: Pace,
-    /// Whether others want the core.
+    /// True if others want the core.
     pub(super) contention: Contention,
-    /// Whether the pace follows what comes.
+    /// True if the pace follows what comes.
     adapts: bool,
     share: Option<Share>,
 }
@@ -29,7 +29,7 @@ struct Share {
     others: Nanos,
     /// Their time when they went on last.
     others_then: Nanos,
-    /// When the thread's time is looked at next.
+    /// Time at which the thread's time is looked at next.
     look_at: Nanos,
 }
 
@@ -39,7 +39,7 @@ const LOOK: Nanos = Nanos(100_000);
 const LONGEST: Nanos = Nanos::from_millis(10);
 /// One part in so many of a pause is what others used in it by right, at most.
 const OWED: u64 = 4;
-/// How many ordinary threads a share is held against by its weight.
+/// Number of ordinary threads that a share is held against by its weight.
 const RIVALS: f64 = 4.0;
 /// By how much a step of the nice value changes a weight (sched(7)).
 const STEP: f64 = 1.25;

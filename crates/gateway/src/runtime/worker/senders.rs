@@ -63,17 +63,17 @@ impl Senders {
         self.services.iter().filter_map(wanted).reduce(u32::saturating_add)
     }
 
-    /// Whether the port is such a service.
+    /// True if the port is such a service.
     pub(super) fn is_service(&self, port: PortId) -> bool {
         self.services.contains(&port)
     }
 
-    /// Whether far fewer packets wait for services than may.
+    /// True if far fewer packets wait for services than may.
     pub(super) fn is_at_ease(&self) -> bool {
         self.wanted().is_some_and(|wanted| wanted > self.may_wait() / EASE * (EASE - 1))
     }
 
-    /// How many packets may wait for services.
+    /// Number of packets that may wait for services.
     pub(super) fn may_wait(&self) -> u32 {
         let most = |port: &PortId| match self.ports.get(usize::from(port.0)) {
             Some(Some(SendPath::Own(queue))) => queue.may_wait(),
@@ -92,7 +92,7 @@ impl Senders {
         self.offered
     }
 
-    /// Whether a service that was offered packets in this turn has more than it wants.
+    /// True if a service that was offered packets in this turn has more than it wants.
     pub(super) fn has_sated(&self) -> bool {
         self.sated
     }
@@ -169,7 +169,7 @@ impl Senders {
         })
     }
 
-    /// When [`round`](Self::round) has something to do, if nothing else happens.
+    /// Time at which [`round`](Self::round) has something to do, if nothing else happens.
     pub(super) fn next_deadline(&self) -> Option<Nanos> {
         self.outlets().filter_map(|outlet| outlet.next_deadline(self.now)).min()
     }
@@ -199,7 +199,7 @@ impl Senders {
         self.outlets().map(Outlet::slots).sum()
     }
 
-    /// Whether everything has been sent.
+    /// True if everything has been sent.
     pub(super) fn is_quiet(&self) -> bool {
         self.in_flight() == 0 && self.outlets().all(|outlet| outlet.is_empty())
     }

@@ -17,7 +17,7 @@ pub struct Defaults {
     pub dst: Option<MacAddress>,
 }
 
-/// Why no packet can be made of a description.
+/// Reason why no packet can be made of a description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
     /// On a port that goes by link-layer addresses.

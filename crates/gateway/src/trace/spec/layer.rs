@@ -55,7 +55,7 @@ pub struct Vlan {
 /// `arp`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arp {
-    /// Whether it answers.
+    /// True if it answers.
     pub is_reply: bool,
     /// Who speaks.
     pub sender_mac: Option<MacAddress>,
@@ -171,7 +171,7 @@ pub struct Gre {
     pub key: Option<u32>,
     /// The sequence number.
     pub seq: Option<u32>,
-    /// Whether it has a checksum.
+    /// True if it has a checksum.
     pub checksum: bool,
     /// What follows.
     pub ether_type: Option<u16>,

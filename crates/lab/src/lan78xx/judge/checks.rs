@@ -20,7 +20,7 @@ const FLOOD_CHANCES: u32 = 3;
 /// What the guest's kernel must never say.
 const COMPLAINTS: &[&str] =
     &["hw csum failure", "Call Trace", "BUG:", "WARNING:", "Error rx_cmd_a", "tx timeout", "kernel panic"];
-/// How long a link may take to come up.
+/// Time for which a link may take to come up.
 const LINK: Duration = Duration::from_secs(8);
 
 impl Judge {

@@ -14,7 +14,7 @@ use std::time::Duration;
 const FILE: &str = "/tmp/gateway.toml";
 const SOCKET: &str = "/tmp/gateway.sock";
 const TAP: &str = "ours";
-/// How long a gateway may take to start, and to see that an adapter is back: the guest is slow.
+/// Time for which a gateway may take to start, and to see that an adapter is back: the guest is slow.
 const START: Duration = Duration::from_secs(60);
 
 impl Judge {

@@ -35,7 +35,7 @@ const VIRTUAL_HOST: &str = "/sys/devices/platform/vhci_hcd.0";
 const PORT_IS_FREE: &str = "004";
 /// A VLAN.
 const VLAN: u16 = 7;
-/// How long a device may take to appear.
+/// Time for which a device may take to appear.
 const PROBE: Duration = Duration::from_secs(10);
 
 /// What came of the examination.
@@ -171,7 +171,7 @@ struct Judge {
     /// Adapters so far: addresses and names differ.
     number: u8,
     prefix: String,
-    /// When the check began that is under way.
+    /// Time at which the check began that is under way.
     since: Duration,
 }
 

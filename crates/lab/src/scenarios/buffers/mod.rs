@@ -68,7 +68,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     receiving::measure(run)
 }
 
-/// Whether a row is wanted whose name begins in one of these ways.
+/// True if a row is wanted whose name begins in one of these ways.
 fn wants(run: &Run, beginnings: &[&str]) -> bool {
     let begins = |name: &str| beginnings.iter().any(|beginning| name.starts_with(beginning));
     PROMISES.iter().any(|promise| begins(promise.name) && run.wants(promise.name))

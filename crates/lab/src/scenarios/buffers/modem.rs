@@ -30,7 +30,7 @@ const PORT: &str = "5203";
 const FLOWS: &str = "5";
 /// What acknowledgements are shorter than, and full segments longer.
 const COPY_BREAK: u16 = 256;
-/// How long a gateway may take until it forwards, and iperf3 until it listens.
+/// Time for which a gateway may take until it forwards, and iperf3 until it listens.
 const START: Duration = Duration::from_secs(5);
 /// What iperf3 does not count at the beginning, in seconds.
 const OMITTED: &str = "1";

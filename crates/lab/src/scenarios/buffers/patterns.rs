@@ -1,5 +1,5 @@
 //! What starting a block again (D1) and several blocks (D6) are *not* for: uses in which pieces live so
-//! long that a block is never alone. They must not be dearer for it.
+//! long that a block is never alone. They must not be costlier for it.
 
 use super::windows::{WINDOW, Windows};
 use polder_buffers::{FragmentMemory, FragmentOptions, Fragments, Frame};

@@ -56,7 +56,7 @@ const PROMISES: &[Promise] = &[
 
 /// Memory between worker and reader, as a gateway has it.
 const MEMORY: usize = 4 << 20;
-/// How long a reader sleeps when it is not its gateway's turn.
+/// Time for which a reader sleeps when it is not its gateway's turn.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// `tcpdump -ddd 'host 203.0.113.99'`.

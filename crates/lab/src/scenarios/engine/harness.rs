@@ -38,7 +38,7 @@ pub(crate) const STATIONS: u32 = 1000;
 /// What frames would measure on a wire; the FCS is not there, and 64 bytes are.
 pub(super) const FRAME_BYTES: usize = 68;
 
-/// How long a worker may take to say what it has done, and how often it is looked whether it has.
+/// Time for which a worker may take to say what it has done, and how often it is looked whether it has.
 const ANSWER: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_micros(20);
 const SLOTS: u32 = 4096;
@@ -85,7 +85,7 @@ pub(crate) struct Build {
     pub(crate) room: Room,
     /// In place of slots alone.
     pub(crate) buffers: Option<BufferOptions>,
-    /// Whether devices that send must not be given what crosses a boundary of 4 KiB.
+    /// True if devices that send must not be given what crosses a boundary of 4 KiB.
     pub(crate) erratum: bool,
 }
 

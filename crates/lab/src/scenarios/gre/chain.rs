@@ -12,7 +12,7 @@ use anyhow::{Context as _, ensure};
 use std::net::SocketAddrV4;
 use std::time::Duration;
 
-/// How long a fresh chain may take for the first packet.
+/// Time for which a fresh chain may take for the first packet.
 const FIRST_PACKET: Duration = Duration::from_secs(5);
 const TCP_WARM_UP: Duration = Duration::from_millis(700);
 const IPERF3_PORT: &str = "5202";

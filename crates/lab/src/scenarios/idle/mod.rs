@@ -129,7 +129,7 @@ impl Column {
         if self.moderation_us > 0 { format!("{}_{}", self.peer, self.name) } else { self.peer.to_owned() }
     }
 
-    /// Whether a row is about this column.
+    /// True if a row is about this column.
     fn owns(&self, row: &str) -> bool {
         let kind = row.split('.').nth(1).unwrap_or_default();
         let ends_in = |name: &str| row.strip_suffix(name).is_some_and(|front| front.ends_with('.'));
@@ -153,7 +153,7 @@ impl Column {
         rows.filter(|row| self.owns(row) && is_kind(row)).collect()
     }
 
-    /// Whether one of these rows is wanted.
+    /// True if one of these rows is wanted.
     fn is_wanted(&self, run: &Run, kinds: &[&str]) -> bool {
         run.wants_any(&self.rows(kinds))
     }

@@ -37,7 +37,7 @@ impl Sender {
         Self { protocol, frame, next: 0, acknowledged: 0, heard: now, sent: 0, timeouts: 0 }
     }
 
-    /// Whether there is something to send.
+    /// True if there is something to send.
     pub(super) fn is_ready(&mut self, now: Nanos) -> bool {
         if self.protocol == Protocol::Udp {
             return true;

@@ -76,7 +76,7 @@ pub(super) struct Outcome {
     pub(super) fill_percent: Option<f64>,
     /// Mean time from the driver's port to the end of the wire.
     pub(super) latency_us: f64,
-    /// How long the model's thread was held up and then caught up, and for how long at a time.
+    /// Time for which the model's thread was held up and then caught up, and for how long at a time.
     pub(super) held: Duration,
     pub(super) longest: Duration,
 }
@@ -91,10 +91,10 @@ struct Shared {
     /// Frames that came, repetitions included.
     came: AtomicU64,
     damaged: AtomicU64,
-    /// When a paced packet was handed to the port, and the sum of what they took.
+    /// Time at which a paced packet was handed to the port, and the sum of what they took.
     handed: AtomicU64,
     waited: AtomicU64,
-    /// How long the model's thread was held up, and for how long at a time.
+    /// Time for which the model's thread was held up, and for how long at a time.
     held: AtomicU64,
     longest: AtomicU64,
 }

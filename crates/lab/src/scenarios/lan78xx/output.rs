@@ -31,16 +31,16 @@ const WIRE: &str = "wire0";
 const TAP: &str = "host0";
 /// Packets that the station's interface holds, and its queue once more: it has no CoDel on every kernel.
 pub(super) const STATION_PACKETS: u32 = 40;
-/// How long a gateway may take to start, and the first packet.
+/// Time for which a gateway may take to start, and the first packet.
 const START: Duration = Duration::from_secs(5);
 
 /// What is to be tried.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) techniques: Techniques,
-    /// Whether packets to the machine's stack are merged.
+    /// True if packets to the machine's stack are merged.
     pub(super) coalesce: bool,
-    /// How long the adapter holds a short transfer back, in microseconds.
+    /// Time for which the adapter holds a short transfer back, in microseconds.
     pub(super) gather_us: u16,
     /// The table of the queue in front of the adapter, if there is one.
     pub(super) queue: Option<&'static str>,

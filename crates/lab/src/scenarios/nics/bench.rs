@@ -23,7 +23,7 @@ use std::time::Duration;
 const PROGRAMS: [&str; 4] = ["ip", "ethtool", "kill", "ping"];
 /// Modules for the kernel's own bridge, VLAN interfaces, bonds and GRE.
 const MODULES: &[&str] = &["bridge", "8021q", "bonding", "ip_gre", "tun"];
-/// How long a gateway may take to start, and a request in an emulated machine.
+/// Time for which a gateway may take to start, and a request in an emulated machine.
 const START: Duration = Duration::from_secs(60);
 const ASK: Duration = Duration::from_secs(90);
 /// Longer than any frame that is sent.
@@ -281,7 +281,7 @@ impl Bench {
         Ok(mode.context("no port has a mode")?.to_owned())
     }
 
-    /// Whether each card takes tags off, as `ethtool -k` says it.
+    /// True if each card takes tags off, as `ethtool -k` says it.
     pub(super) fn tag_offloads(&mut self) -> anyhow::Result<Vec<String>> {
         let names = self.cards.clone();
         let line =

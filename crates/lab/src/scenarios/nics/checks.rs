@@ -18,7 +18,7 @@ const OUTER_TAG: [u8; 4] = [0x88, 0xa8, 0, 9];
 const LONGEST_TAGGED: usize = LONGEST + 4;
 /// Where the cards of the first driver that was seen to cut did so.
 const CUT_AT: usize = 1024;
-/// How long anything may take that needs patience.
+/// Time for which anything may take that needs patience.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Bytes of a TCP connection; segments that are lost again and again take longer than the patience.
 pub(super) const TCP: &str = "2M";

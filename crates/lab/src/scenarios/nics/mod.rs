@@ -120,7 +120,7 @@ pub struct CellVerdict {
     pub took: Duration,
 }
 
-/// Whether a cell can be examined here.
+/// True if a cell can be examined here.
 ///
 /// # Errors
 /// What is missing, and how to get it.

@@ -59,9 +59,9 @@ pub(in crate::scenarios) struct Plan {
     /// Packets a second that come into a ring, whether somebody wants them or not.
     pub(in crate::scenarios) steady: Option<u64>,
     pub(in crate::scenarios) link: Option<Link>,
-    /// Whether all sending queues write into one ledger, and wait for each other there.
+    /// True if all sending queues write into one ledger, and wait for each other there.
     pub(in crate::scenarios) one_ledger: bool,
-    /// Whether the part of the work that puts a packet into a tunnel is done by one worker at a time.
+    /// True if the part of the work that puts a packet into a tunnel is done by one worker at a time.
     pub(in crate::scenarios) one_path: bool,
 }
 

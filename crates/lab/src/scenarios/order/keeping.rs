@@ -38,7 +38,7 @@ const SHARES: [(u64, &str); 4] = [
 /// find the share by itself.
 const CODEL: CodelOptions =
     CodelOptions { target: Nanos(50_000), interval: Nanos(200_000), longest_packet: 64 };
-/// How long a worker is held.
+/// Time for which a worker is held.
 const HOLD: Duration = Duration::from_millis(100);
 
 /// Marks by which each bucket is spread at one look and hashed at the next.

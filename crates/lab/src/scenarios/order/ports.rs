@@ -77,7 +77,7 @@ impl Source {
         (source, tap)
     }
 
-    /// Whether a batch is due.
+    /// True if a batch is due.
     fn is_due(&mut self) -> bool {
         let Some(pace) = self.pace else { return true };
         let now = clock::nanos();
@@ -165,14 +165,14 @@ pub(in crate::scenarios) struct Ledger {
     /// Swaps of neighbours that are to be made on purpose, by the number of the first.
     pub(in crate::scenarios) swaps: Vec<u64>,
     link: Option<(Link, EgressQueue)>,
-    /// When the link is free again.
+    /// Time at which the link is free again.
     free_at: u64,
 }
 
 /// A port that packets go to.
 pub(in crate::scenarios) struct Sink {
     ledger: Arc<Mutex<Ledger>>,
-    /// Whether this queue is the one that empties the link's queue when nothing comes.
+    /// True if this queue is the one that empties the link's queue when nothing comes.
     first: bool,
     counters: Arc<QueueCounters>,
     passed: Arc<AtomicU64>,

@@ -30,10 +30,10 @@ pub(super) const PROMISES: [Promise; 2] = [
 
 /// Packets a second.
 const RATE: f64 = 20_000.0;
-/// How long packets come before a change, and with it.
+/// Time for which packets come before a change, and with it.
 const BEFORE: Duration = Duration::from_millis(100);
 const TIME: Duration = Duration::from_millis(400);
-/// How long packets may be on their way after the last was sent.
+/// Time for which packets may be on their way after the last was sent.
 const SETTLE: Duration = Duration::from_millis(50);
 /// The sink's timer, in nanoseconds: no wake-up for every packet.
 const SINK_TIMER: u32 = 80_000;

@@ -32,7 +32,7 @@ struct Kind {
     mean_us: f64,
 }
 
-/// The budget that tunes itself, beside fixed ones, for cheap, dear and mixed requests.
+/// The budget that tunes itself, beside fixed ones, for cheap, costly and mixed requests.
 pub(super) fn measure(run: &mut Run, unaccounted: &mut u64) -> anyhow::Result<()> {
     let (cheap, dear) = (f64::from(CHEAP_US), f64::from(DEAR_US));
     let kinds = [

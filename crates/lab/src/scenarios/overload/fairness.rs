@@ -28,7 +28,7 @@ const TIMES: f64 = 100.0;
 const QUEUES: usize = 4;
 const FRAME_BYTES: usize = 64;
 const MTU: u32 = 1500;
-/// How long requests may be on their way after the last was sent, and how much longer the big queue goes on.
+/// Time for which requests may be on their way after the last was sent, and how much longer the big queue goes on.
 const SETTLE: Duration = Duration::from_millis(200);
 const LONGER: Duration = Duration::from_millis(400);
 /// What answers; the configuration says the rest.

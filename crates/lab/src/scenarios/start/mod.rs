@@ -46,7 +46,7 @@ const RIGHT_MAC: &str = "02:00:00:00:88:02";
 const PORT: u16 = 7007;
 /// Packets are sent this often, so the first one forwarded is known that well.
 const INTERVAL: Duration = Duration::from_micros(500);
-/// How long a gateway may take before it is given up.
+/// Time for which a gateway may take before it is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Packets that pass before memory is looked at, so that frames have been touched.
 const PACKETS: u32 = 20_000;

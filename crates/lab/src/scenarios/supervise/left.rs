@@ -48,7 +48,7 @@ impl Left {
         Ok(Self { things })
     }
 
-    /// How many things there are that were not there `before`.
+    /// Number of things that there are that were not there `before`.
     pub(super) fn since(&self, before: &Self) -> u32 {
         u32::try_from(self.things.difference(&before.things).count()).unwrap_or(u32::MAX)
     }
@@ -60,7 +60,7 @@ fn count(protocols: &str, name: &str) -> u32 {
     line.and_then(|line| line.split_whitespace().nth(2)?.parse().ok()).unwrap_or(0)
 }
 
-/// When and by whom the kernel polls these interfaces, a line for each setting.
+/// Time at which and by whom the kernel polls these interfaces, a line for each setting.
 fn polling(namespace: &Namespace, ports: &[String]) -> anyhow::Result<Vec<String>> {
     // Unlike a change of the namespace alone, `ip netns exec` shows its interfaces in /sys.
     let mut command = Command::new("ip");

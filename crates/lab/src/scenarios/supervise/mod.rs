@@ -54,11 +54,11 @@ const KERNEL_MAC: &str = "02:00:00:00:89:09";
 const PORT: u16 = 7007;
 /// Packets are sent this often, so the first one that the kernel has is known that well.
 const INTERVAL: Duration = Duration::from_micros(500);
-/// How long anything may take before it is given up.
+/// Time for which anything may take before it is given up.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long after its cause an event counts as one that does not come.
+/// Time for which after its cause an event counts as one that does not come.
 const GIVEN_UP: Duration = Duration::from_secs(3);
-/// How long the kernel may take to clear away what a process had.
+/// Time for which the kernel may take to clear away what a process had.
 const CLEARING: Duration = Duration::from_secs(1);
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {
@@ -230,7 +230,7 @@ fn stream(sender: &UdpSocket, over: &AtomicBool) {
     }
 }
 
-/// How long after `begin` that holds for the first time; `None` when it does not within [`GIVEN_UP`].
+/// Time for which after `begin` that holds for the first time; `None` when it does not within [`GIVEN_UP`].
 fn moment(begin: Duration, mut holds: impl FnMut() -> bool) -> anyhow::Result<Option<Duration>> {
     while clock::now() - begin < GIVEN_UP {
         interrupt::check()?;

@@ -18,7 +18,7 @@ const CALL: u32 = 0;
 const VERSION: u32 = 3;
 const _: () = assert!(nfs3::VERSION == VERSION && mount::VERSION == VERSION);
 
-/// Why a request has no answer.
+/// Reason why a request has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
     /// It ends before the procedure's number.
@@ -27,7 +27,7 @@ pub enum Silence {
     NotACall,
 }
 
-/// Why a procedure is not carried out.
+/// Reason why a procedure is not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// Another version of RPC than 2.

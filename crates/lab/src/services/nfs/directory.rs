@@ -67,7 +67,7 @@ impl Directory {
         Self { most, ..self }
     }
 
-    /// How many files are known, the directory itself included.
+    /// Number of files that are known, the directory itself included.
     pub fn known(&self) -> usize {
         self.nodes.len()
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 const BATCH: u64 = 32;
 /// Signals are looked at every so many turns.
 const CHECK_EVERY: u32 = 1024;
-/// How long the last packets may take to leave.
+/// Time for which the last packets may take to leave.
 const LAST: Duration = Duration::from_millis(500);
 /// Distance between numbers at which faults are made.
 const FAULT_EVERY: u64 = 577;

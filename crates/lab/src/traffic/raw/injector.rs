@@ -28,7 +28,7 @@ use std::time::Duration;
 
 /// Pages that the kernel runs the program on between two looks at the scheduler.
 const BATCH: u32 = 64;
-/// How long the kernel may take until the program runs: it waits for grace periods of RCU.
+/// Time for which the kernel may take until the program runs: it waits for grace periods of RCU.
 const LEAD: Duration = Duration::from_millis(80);
 /// How much longer it runs at most than packets are due, so that the last late ones are sent. The run is
 /// as long as that then: a rate that was not reached is not reported as one that was.
@@ -92,7 +92,7 @@ impl Injector {
         self.template.probe_at()
     }
 
-    /// When its packets are due.
+    /// Time at which its packets are due.
     pub fn timetable(&self) -> Timetable {
         Timetable(Arc::clone(&self.value))
     }
@@ -193,12 +193,12 @@ impl Injector {
     }
 }
 
-/// When the packets of an injector's current run are due, or of its last.
+/// Time at which the packets of an injector's current run are due, or of its last.
 #[derive(Clone, Debug)]
 pub struct Timetable(Arc<SharedWords>);
 
 impl Timetable {
-    /// When the packet of this number is due, in nanoseconds of the monotonic clock; without a rate, the
+    /// Time at which the packet of this number is due, in nanoseconds of the monotonic clock; without a rate, the
     /// start of the run.
     pub fn due(&self, number: u64) -> u64 {
         // Relaxed: written before the run by the thread that reads its sink.
@@ -220,7 +220,7 @@ struct Last {
 }
 
 impl Last {
-    /// Whether the packet of this number is not due in the timetable's time.
+    /// True if the packet of this number is not due in the timetable's time.
     fn is_before(&self, next: u64) -> bool {
         let first_of_burst = next - next % self.burst;
         self.interval == 0

@@ -17,7 +17,7 @@ pub struct Sink {
     read: u64,
     /// Records that were written over before they were read.
     missed: u64,
-    /// When what is replied to was due, when replies are written down.
+    /// Time at which what is replied to was due, when replies are written down.
     timetable: Option<Timetable>,
     _link: OwnedFd,
 }
