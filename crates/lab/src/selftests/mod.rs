@@ -1,8 +1,8 @@
 //! The kernel's forwarding selftests, rebuilt: the same checks with the kernel as the forwarder, and with Polder.
 //!
-//! A [`Part`] is one selftest: a network of namespaces around a forwarder (`net`), and named checks. Each check runs with the
+//! A `Part` is one selftest: a network of namespaces around a forwarder (`net`), and named checks. Each check runs with the
 //! kernel first, as a control, then with Polder and its defaults. What Polder declares not to have is skipped, with the
-//! reason. Afterwards the same checks run with broken forwarders ([`Mutant`]), each of which a check has to find.
+//! reason. Afterwards the same checks run with broken forwarders (`Mutant`), each of which a check has to find.
 //!
 //! A part that needs a module which this kernel lacks runs in a guest with Debian's kernel (`inside`).
 
