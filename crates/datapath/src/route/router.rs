@@ -105,7 +105,22 @@ impl Router {
     /// batch may have found it. After a second none has.
     pub fn replace_next_hop(&mut self, id: NextHopId, way: NextHopEntry) -> bool {
         self.has_changed = true;
-        self.next_hops.replace(id, way)
+        let is_link = |way: Option<&NextHopEntry>| matches!(way, Some(NextHopEntry::Connected(_)));
+        let was_link = is_link(self.next_hops.get(id));
+        let replaced = self.next_hops.replace(id, way);
+        if was_link || is_link(self.next_hops.get(id)) {
+            self.lead_hosts_of(id);
+        }
+        replaced
+    }
+
+    /// Leads addresses anew whose own route goes there, and that are neighbours as well.
+    fn lead_hosts_of(&mut self, id: NextHopId) {
+        let of_id = |host: &Host| host.route == Some(id) && host.neighbour.is_some();
+        let hosts = self.hosts.iter().filter(|(_, host)| of_id(host)).map(|(prefix, _)| *prefix);
+        for prefix in hosts.collect::<Vec<_>>() {
+            self.change_host(prefix, |_| ());
+        }
     }
 
     /// Lets other fields of packets choose members of groups, for IPv4 and IPv6. Visible after [`Router::publish`].
@@ -139,7 +154,7 @@ impl Router {
     }
 
     /// Leads one address, which is that of a neighbour on a connected network, to the neighbour; a route to
-    /// the very address goes before. [`Neighbours`](super::Neighbours) does this.
+    /// the very address goes before, unless it leads to the neighbour's link. [`Neighbours`](super::Neighbours) does this.
     pub fn set_neighbour(&mut self, address: IpAddr, way: Option<NextHopId>) {
         self.change_host(Prefix::host(address), |host| core::mem::replace(&mut host.neighbour, way));
     }
@@ -181,7 +196,8 @@ impl Router {
         let mut host = self.hosts.get(&prefix).copied().unwrap_or_default();
         let result = change(&mut host);
         self.publish();
-        match host.route.or(host.neighbour) {
+        let neighbour = host.neighbour.filter(|neighbour| self.is_on_link(host.route, *neighbour));
+        match neighbour.or(host.route).or(host.neighbour) {
             Some(way) => {
                 self.hosts.insert(prefix, host);
                 self.fib(prefix).insert(prefix, way);
@@ -192,6 +208,17 @@ impl Router {
             }
         }
         result
+    }
+
+    /// True if a route leads to a link, and a neighbour is on that link.
+    fn is_on_link(&self, route: Option<NextHopId>, neighbour: NextHopId) -> bool {
+        let route = route.and_then(|route| self.next_hops.get(route));
+        let (Some(NextHopEntry::Connected(link)), Some(NextHopEntry::Hop(hop))) =
+            (route, self.next_hops.get(neighbour))
+        else {
+            return false;
+        };
+        hop.interface == *link
     }
 }
 

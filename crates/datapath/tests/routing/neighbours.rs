@@ -1,10 +1,10 @@
 //! Link-layer addresses: asked for, waited for, answered.
 
 use crate::frames::{Frame, message, sum};
-use crate::stand::{A, B, KERNEL, Stand, mac, station};
+use crate::stand::{A, B, KERNEL, Stand, TRUNK, mac, prefix, station};
 use etherparse::{EtherType, IpNumber};
 use polder_datapath::drops::DropReason;
-use polder_datapath::route::Notice;
+use polder_datapath::route::{NextHopEntry, Notice};
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::{Arp, ArpHeader, ArpOperation, MacAddress};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -108,6 +108,46 @@ fn the_kernel_is_to_ask_for_its_own_neighbours() {
     stand.know(KERNEL, 0, "10.0.3.9", station(KERNEL, 9));
     stand.pass(MILLI);
     assert_eq!(stand.take(KERNEL), vec![frame.routed(mac(KERNEL), station(KERNEL, 9), None); 2]);
+    stand.check();
+}
+
+/// A route to the very address of a neighbour that says no more than its link.
+#[test]
+fn packets_to_a_neighbour_with_a_route_of_its_own_go_on() {
+    let mut stand = Stand::new();
+    let interface = stand.interface(B, 0).id;
+    let way = stand.way(NextHopEntry::Connected(interface));
+    stand.router.insert(prefix("10.77.0.9/32"), way);
+    let frame = Frame::new(mac(A), station(A, 5), "10.0.0.5", "10.77.0.9");
+    stand.receive(A, &[frame.bytes()]);
+    assert_eq!(stand.take(B).len(), 1, "a question");
+    stand.know(B, 0, "10.77.0.9", station(B, 9));
+    stand.pass(MILLI);
+    let routed = vec![frame.routed(mac(B), station(B, 9), None)];
+    assert_eq!(stand.take(B), routed, "who has waited");
+    stand.receive(A, &[frame.bytes()]);
+    assert_eq!(stand.take(B), routed);
+    // The route becomes another, and what it was; the neighbour is forgotten, and known again.
+    for (next, expected) in
+        [(NextHopEntry::Blackhole, Vec::new()), (NextHopEntry::Connected(interface), routed.clone())]
+    {
+        stand.router.replace_next_hop(way, next);
+        stand.router.publish();
+        stand.receive(A, &[frame.bytes()]);
+        assert_eq!(stand.take(B), expected);
+    }
+    stand.neighbours.forget(&mut stand.router, interface, "10.77.0.9".parse().expect("an address"));
+    stand.receive(A, &[frame.bytes()]);
+    assert_eq!(stand.take(B).len(), 1, "a question");
+    stand.know(B, 0, "10.77.0.9", station(B, 8));
+    stand.pass(MILLI);
+    assert_eq!(stand.take(B), [frame.routed(mac(B), station(B, 8), None)]);
+    // One on another link is not meant.
+    let elsewhere = stand.interface(TRUNK, 7).id;
+    stand.router.replace_next_hop(way, NextHopEntry::Connected(elsewhere));
+    stand.router.publish();
+    stand.receive(A, &[frame.bytes()]);
+    assert_eq!((stand.take(B).len(), stand.engine.counters().ledger.waiting.get()), (0, 1));
     stand.check();
 }
 
