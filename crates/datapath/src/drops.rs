@@ -110,7 +110,7 @@ reasons! {
     Blackhole, "route", "blackhole", "A blackhole route.";
     Unreachable, "route", "unreachable", "An unreachable route.";
     Prohibited, "route", "prohibited", "A prohibit route.";
-    TooBig, "route", "too-big", "Larger than the MTU and not to be fragmented.";
+    TooBig, "route", "too-big", "Larger than the MTU and not to be fragmented, or not so finely.";
     NeighbourUnknown, "route", "neighbour-unknown", "The neighbour did not say its link-layer address in time.";
     NeighbourQueueFull, "route", "neighbour-queue-full", "Too many packets wait for neighbours' link-layer addresses.";
     ToHost, "route", "to-host", "For the machine itself, and no port leads there.";

@@ -2,12 +2,13 @@
 //!
 //! In: an IPv4 packet that may be cut, ready to be sent but for its size. Out: its fragments, each with the
 //! link header of the whole. The first keeps its frame; what lies behind is copied into new frames.
-//! Exits: `NoBuffer`; then all fragments are dropped, because a datagram with a hole is of no use.
+//! Exits: `TooBig` where there would be more fragments than a batch has room for, or nothing in each; `NoBuffer`; then
+//! all fragments are dropped, because a datagram with a hole is of no use.
 
 use crate::drops::{Context, DropReason};
 use crate::offload::complete_checksum;
 use crate::wire::{Checksum, Ipv4};
-use polder_buffers::{NoRoom, Packet, PortId};
+use polder_buffers::{BATCH, NoRoom, Packet, PortId};
 
 /// The longest header with the longest link header: two tags, all options.
 const LONGEST: usize = 14 + 8 + 60;
@@ -52,7 +53,9 @@ fn cut(
     routed: &mut Vec<Packet>,
     context: &mut Context<'_>,
 ) -> Result<(), DropReason> {
-    let whole = match Whole::of(&packet) {
+    // Room is for those that stand in line behind, too.
+    let most = routed.capacity().saturating_sub(routed.len() + BATCH);
+    let whole = match Whole::of(&packet).and_then(|whole| whole.admit(&packet, mtu, most)) {
         Ok(whole) => whole,
         Err(reason) => {
             routed.push(packet);
@@ -65,17 +68,11 @@ fn cut(
         let room = usize::from(mtu).saturating_sub(header) & !7;
         let behind = whole.link + header + room;
         let is_last = packet.len() <= whole.link + usize::from(mtu);
-        // One more for each further fragment, and room is for those that stand in line behind.
-        let has_room = routed.len() < routed.capacity();
-        let rest =
-            if is_last || !has_room { None } else { Some(whole.take_rest(&mut packet, behind, context)) };
+        let rest = if is_last { None } else { Some(whole.take_rest(&mut packet, behind, context)) };
         let more = !is_last || whole.more;
         let finished = finish(&mut packet, whole.link, offset, more);
         routed.push(packet);
         finished?;
-        if !is_last && !has_room {
-            return Err(DropReason::NoBuffer);
-        }
         let Some(rest) = rest else { return Ok(()) };
         packet = rest.map_err(|_| DropReason::NoBuffer)?;
         offset += u16::try_from(room / 8).map_err(|_| DropReason::Ipv4BadTotalLength)?;
@@ -115,6 +112,15 @@ impl Whole {
         later[link] = 0x40 | words;
         let (offset, more) = (ip.fragment_offset() / 8, ip.more_fragments());
         Ok(Self { link, header, offset, more, later: (later, end) })
+    }
+
+    /// Itself, if it comes to at most so many fragments that fit `mtu`.
+    fn admit(self, packet: &Packet, mtu: u16, most: usize) -> Result<Self, DropReason> {
+        let (header, later) = (usize::from(self.header), self.later.1 - self.link);
+        let [first, room] = [header, later].map(|header| usize::from(mtu).saturating_sub(header) & !7);
+        let payload = packet.len().saturating_sub(self.link + header);
+        let is_few = first > 0 && room > 0 && payload.saturating_sub(first).div_ceil(room) < most;
+        is_few.then_some(self).ok_or(DropReason::TooBig)
     }
 
     /// Cuts the packet at `at`; the rest gets the headers of later fragments.

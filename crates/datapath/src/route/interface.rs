@@ -10,6 +10,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// The least MTU of an interface: what every IPv4 host takes (RFC 791).
 pub const LEAST_MTU: u16 = 576;
 
+/// Payload of a fragment of 68 bytes, which every link of IPv4 carries (RFC 791, 3.2): a route may say no more. With many
+/// options there is less, and packets that need more room are dropped.
+const LEAST_FRAGMENT: usize = 68 - 20;
+
 /// A router of the configuration: the position of its [`RouterAccess`] in [`Routers::new`]. One VRF is one
 /// router.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -233,10 +237,11 @@ impl Routers {
         self.interfaces.get(usize::from(lane.untagged))
     }
 
-    /// Packets that a batch of frames of at most `longest_frame` bytes can become at most, cut into fragments.
+    /// Packets that a batch of frames of at most `longest_frame` bytes can become at most, cut into fragments by the
+    /// MTU of a route, and room for another batch behind.
     pub fn longest_expansion(&self, longest_frame: usize) -> usize {
-        let room = usize::from(LEAST_MTU - 60) & !7;
-        if self.is_empty() { 0 } else { BATCH * longest_frame.min(usize::from(u16::MAX)).div_ceil(room) }
+        let fragments = longest_frame.min(usize::from(u16::MAX)).div_ceil(LEAST_FRAGMENT);
+        if self.is_empty() { 0 } else { BATCH * (fragments + 1) }
     }
 
     /// All interfaces, in the order of the configuration.

@@ -4,7 +4,7 @@ use crate::frames::{Frame, echo, message, sum};
 use crate::stand::{A, B, HOST, KERNEL, Stand, TRUNK, mac, prefix, station};
 use etherparse::IpNumber;
 use polder_datapath::drops::DropReason;
-use polder_datapath::route::{NextHopEntry, NextHopGroup};
+use polder_datapath::route::{Hop, NextHopEntry, NextHopGroup, Routers};
 use polder_datapath::wire::MacAddress;
 
 /// A frame from a station on port A for us, to be routed.
@@ -353,6 +353,43 @@ fn the_largest_batch_is_cut() {
         assert_eq!(stand.take(TRUNK).len(), 8 * 9008_usize.div_ceil(576));
         stand.check();
     }
+}
+
+/// A route may ask for fragments that are shorter than any link does: there is room for a batch, and what cannot be cut is
+/// no lack of buffers.
+#[test]
+fn a_route_with_a_tiny_mtu() {
+    let mut stand = stand();
+    stand.know(B, 0, "10.0.1.9", station(B, 9));
+    let interface = stand.interface(B, 0);
+    let lead = |stand: &mut Stand, network: &str, mtu| {
+        let hop = stand.neighbours.hop(&interface, "10.0.1.9".parse().expect("an address"));
+        let way = stand.way(NextHopEntry::Hop(Hop { mtu, ..hop }));
+        stand.router.insert(prefix(network), way);
+    };
+    for (network, mtu) in [("10.60.0.0/16", 68), ("10.61.0.0/16", 27), ("10.62.0.0/16", 28)] {
+        lead(&mut stand, network, mtu);
+    }
+    let frame = |to: &str, payload: Vec<u8>| Frame { payload, ..from_a(V4.0, to) };
+    let routers = Routers::new([stand.router.access()], stand.interfaces.clone()).expect("they fit together");
+    assert!(routers.longest_expansion(1500) >= polder_buffers::BATCH * 1480_usize.div_ceil(48));
+    // In a batch of the most packets, with what stands in line behind.
+    let payload: Vec<u8> = (0..512).map(|byte: u32| byte.to_le_bytes()[0]).collect();
+    stand.receive(A, &vec![frame("10.60.0.9", payload.clone()).bytes(); polder_buffers::BATCH]);
+    let sent = stand.take(B);
+    let each = (8 + 512_usize).div_ceil(48);
+    assert_eq!(sent.len(), polder_buffers::BATCH * each);
+    assert_eq!(reassemble(&sent[..each], 68)[8..], payload);
+    stand.check();
+    // Nothing fits behind a header, or eight bytes at a time.
+    assert_eq!(stand.refused(A, frame("10.61.0.9", payload.clone()).bytes()), DropReason::TooBig);
+    stand.receive(A, &[frame("10.62.0.9", payload.clone()).bytes()]);
+    assert_eq!(reassemble(&stand.take(B), 28)[8..], payload);
+    let options = [7, 40].into_iter().chain([0; 38]).collect();
+    let record = Frame { options, ..frame("10.60.0.9", payload) };
+    stand.receive(A, &[record.bytes()]);
+    assert_eq!(stand.take(B).len(), 1 + (520_usize - 8).div_ceil(48), "the first one has eight bytes");
+    stand.check();
 }
 
 #[test]
