@@ -133,3 +133,23 @@ fn a_sweep_displaces_nobody_else() {
         stand.check();
     }
 }
+
+/// A sender's questions are counted, whatever it wants: some at once, then one each eight milliseconds from either budget.
+/// Those of another are asked at once.
+#[test]
+fn a_sender_asks_so_many_questions_in_a_second() {
+    let mut stand = Stand::new();
+    let questions = |stand: &mut Stand| {
+        stand.take(B).iter().filter(|frame| frame[12..14] == [8, 6] && frame[..6] == [0xff; 6]).count()
+    };
+    let sweep: Vec<_> = (2..122).map(|to| packet(66, to, u32::from(to))).collect();
+    stand.receive(A, &sweep);
+    assert_eq!(questions(&mut stand), 64, "two budgets of 32");
+    stand.receive(A, &[packet(7, 200, 0)]);
+    assert_eq!(questions(&mut stand), 1, "another sender's");
+    stand.pass(Nanos::from_millis(80));
+    assert_eq!(questions(&mut stand), 20, "ten intervals of two budgets");
+    stand.pass(Nanos::from_millis(7));
+    assert_eq!(questions(&mut stand), 0);
+    stand.check();
+}

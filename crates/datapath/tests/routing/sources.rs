@@ -2,11 +2,11 @@
 //! packets as a router between the same networks.
 
 use crate::frames::{Frame, message};
-use crate::stand::{A, B, Stand, TRUNK, mac, prefix, station};
+use crate::stand::{A, B, Stand, TRUNK, ip, mac, prefix, station};
 use etherparse::IpNumber;
 use polder_datapath::drops::DropReason;
 use polder_datapath::route::{
-    HashPolicy, InterfaceId, NextHopEntry, NextHopGroup, ReversePath, SourceCheck, Special,
+    HashPolicy, InterfaceId, NextHopEntry, NextHopGroup, OwnAddress, ReversePath, SourceCheck, Special,
 };
 
 fn from(source: &str, destination: &str) -> Frame {
@@ -107,6 +107,26 @@ fn the_reverse_path() {
     ] {
         assert_eq!(fate(&mut strict, source, destination), strictly, "{source} strictly");
         assert_eq!(fate(&mut loose, source, destination), loosely, "{source} loosely");
+    }
+}
+
+/// Behind an interface without an IPv4 address of its own there is nobody whom a route elsewhere leads to: loosely it
+/// is as strict as strictly.
+#[test]
+fn the_loose_reverse_path_of_an_interface_without_addresses() {
+    for (own, elsewhere) in
+        [(vec!["10.0.0.1/24", "2001:db8::1/64"], None), (vec!["2001:db8::1/64"], Some(NotBack))]
+    {
+        let mut stand = stand(SourceCheck { reverse_path: ReversePath::Loose, ..SourceCheck::default() });
+        let own = own.into_iter().map(|text| {
+            let (address, bits) = text.split_once('/').expect("an address and its bits");
+            OwnAddress { address: ip(address), bits: bits.parse().expect("bits") }
+        });
+        stand.interfaces[0].addresses = own.collect();
+        stand.renew([]);
+        for (source, expected) in [("10.20.0.1", None), ("10.0.1.77", elsewhere), ("10.8.0.7", elsewhere)] {
+            assert_eq!(fate(&mut stand, source, "10.0.1.2"), expected, "{source}");
+        }
     }
 }
 

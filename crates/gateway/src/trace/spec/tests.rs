@@ -208,6 +208,27 @@ fn what_is_missing_is_said() {
     assert_eq!(build("ip dst 10.0.0.1 / udp / payload 64", DEFAULTS), Ok(106));
 }
 
+/// A SYN as Linux sends it: selective acknowledgements, time stamps, a window's scale.
+#[test]
+fn options_of_tcp_are_built_and_told() {
+    const OPTIONS: &str = "0402080a000000010000000001030307";
+    for (mss, head) in [("mss 1460 ", "020405b4"), ("", "")] {
+        let text = format!("ip dst 10.0.1.9 / tcp flags S {mss}opts {OPTIONS}");
+        let built = Spec::parse(&text).expect(&text).build(DEFAULTS).expect(&text);
+        let options = bytes(&format!("{head}{OPTIONS}"));
+        assert_eq!(built[54..54 + options.len()], options, "{text}");
+        assert_eq!(usize::from(built[46] >> 4) * 4, 20 + options.len());
+        let told = describe(&built).to_string();
+        assert!(told.contains(&format!("{mss}opts {OPTIONS}")) && told.contains("flags S "), "{told}");
+        assert!(!told.contains("hex") && !told.contains("proto"), "{told}");
+    }
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal digits");
+    (0..hex.len() / 2).map(|at| digits(2 * at)).collect()
+}
+
 /// Checksums and lengths are right, says a reader of its own.
 #[test]
 fn packets_are_right() {
