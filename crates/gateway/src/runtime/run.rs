@@ -135,6 +135,8 @@ fn prepare(path: &Path) -> Result<Prepared> {
     let ports = hooks::ports(&configuration);
     let found = hooks::admit(&configuration, &ports)?;
     let before = last_words::before(&configuration.gateway.control);
+    // It looks at other processes, which a confined one cannot.
+    af_xdp::forget_gone_offloads();
     confine(&configuration, &path);
     Ok(Prepared { begun, configuration, path, signals, claimed, ports, found, before })
 }

@@ -66,7 +66,6 @@ pub fn process() -> Option<&'static Confinement> {
 /// Confines the calling thread, and all that it starts from here on, to what control threads need.
 pub fn confine_process(configuration: &Configuration, file: &Path) -> &'static Confinement {
     let closes = configuration.ports.iter().any(|port| port.on_exit == OnExit::Drop);
-    af_xdp::forget_gone_offloads();
     let pins = af_xdp::prepare_pins(closes);
     // A place that is not there cannot be allowed. Without it, a killed gateway leaves offloads off.
     let _ = std::fs::create_dir_all(af_xdp::OFFLOAD_NOTES);

@@ -2,6 +2,7 @@
 
 use super::support::{Folder, Gateway, SOON, root_or_skip, run, skip};
 use rustix::process::Signal;
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -230,4 +231,21 @@ fn a_port_that_was_refused_the_weight_of_its_thread_says_so() {
     );
     let checked = std::fs::read_to_string(folder.0.join("check")).expect("what check said");
     assert!(checked.contains("! rights") && checked.contains("CAP_SYS_NICE"), "{checked}");
+}
+
+#[test]
+fn records_of_what_is_gone_go_at_the_start_confined_or_not() {
+    if !root_or_skip("records_of_what_is_gone_go_at_the_start_confined_or_not") {
+        return;
+    }
+    // No network namespace has the number 1.
+    let record = Path::new(polder_devices::af_xdp::OFFLOAD_NOTES).join("pdgone@1.rx-gro");
+    for (name, line) in [("gone-confined", ""), ("gone-unconfined", "sandbox = \"off\"")] {
+        std::fs::create_dir_all(polder_devices::af_xdp::OFFLOAD_NOTES).expect("the folder");
+        std::fs::write(&record, "7").expect("the record");
+        let gateway = Gateway::start_with(name, line, &[]);
+        assert!(!record.exists(), "{name}");
+        gateway.signal(Signal::TERM);
+        assert_eq!(gateway.wait().0, Some(0));
+    }
 }
