@@ -211,6 +211,11 @@ fn chains_of_the_bridge_family_and_calls_of_iptables_concern_a_bridge() {
         let called = format!("{POLICY_DROP}; calls {call} 1");
         problems(BRIDGE, &called, &[("port.lan", text), ("port.wan", text)]);
     }
+    // Of one bridge alone, by an option of its own.
+    for option in ["nf_call_iptables", "nf_call_ip6tables"] {
+        let master = format!("ip link add pdbr type bridge {option} 1; ip link set pdlan master pdbr");
+        problems(BRIDGE, &format!("{POLICY_DROP}; {master}"), &[("port.lan", text)]);
+    }
 }
 
 /// The chains that Docker 28 makes, with that program.
@@ -263,6 +268,22 @@ fn a_docker_host_has_a_bridge_without_a_word_and_a_router_with_one() {
 }
 
 #[test]
+fn legacy_chains_of_ipv6_concern_a_router() {
+    let test = "legacy_chains_of_ipv6_concern_a_router";
+    if !can_run(test, &["ip6tables-legacy"]) {
+        return;
+    }
+    let usable = Command::new("unshare").args(["--net", "ip6tables-legacy", "-S"]).output();
+    if !usable.is_ok_and(|output| output.status.success()) {
+        return skip(test, "the kernel does not have what ip6tables-legacy needs");
+    }
+    let text = "ip6tables-legacy chain `ip6 filter FORWARD` at forward would drop them by its policy";
+    let policy = "ip6tables-legacy -P FORWARD DROP";
+    problems(ROUTER, policy, &[("port.lan", text), ("port.wan", text)]);
+    problems(BRIDGE, policy, &[]);
+}
+
+#[test]
 fn chains_and_filters_of_an_interface_concern_every_port_on_it() {
     if !can_run("chains_and_filters_of_an_interface_concern_every_port_on_it", &["nft", "tc"]) {
         return;
@@ -282,6 +303,43 @@ fn chains_and_filters_of_an_interface_concern_every_port_on_it() {
         problems(configuration, chains, &[early, late]);
         problems(configuration, filters, &[bpf, mirror]);
         problems(configuration, "tc qdisc add dev pdlan clsact", &[]);
+    }
+}
+
+/// Attaches a BPF program that lets everything pass at ingress of one interface and egress of another.
+const TCX: &str = r#"python3 - <<'END'
+import ctypes, platform, socket, struct
+libc = ctypes.CDLL(None, use_errno=True)
+number = {"x86_64": 321, "aarch64": 280}[platform.machine()]
+def bpf(command, attributes):
+    result = libc.syscall(number, command, ctypes.create_string_buffer(attributes, 128), 128)
+    if result < 0:
+        raise SystemExit(f"bpf {command}: {ctypes.get_errno()}")
+    return result
+code = ctypes.create_string_buffer(bytes.fromhex("b7000000ffffffff9500000000000000"))
+licence = ctypes.create_string_buffer(b"GPL")
+program = bpf(5, struct.pack("IIQQ", 3, 2, ctypes.addressof(code), ctypes.addressof(licence)))
+for interface, place in [("pdlan", 46), ("pdwan", 47)]:
+    bpf(8, struct.pack("IIII", socket.if_nametoindex(interface), program, place, 0))
+END
+"#;
+
+#[test]
+fn programs_of_tcx_concern_every_port_on_their_interface() {
+    let test = "programs_of_tcx_concern_every_port_on_their_interface";
+    if !can_run(test, &["ip", "python3"]) {
+        return;
+    }
+    let probe = format!("ip link add pdlan type veth peer name pdwan\n{TCX}");
+    let probed = Command::new("unshare").args(["--net", "sh", "-ec", &probe]).output();
+    if !probed.is_ok_and(|output| output.status.success()) {
+        return skip(test, "the kernel has no TCX: Linux 6.6");
+    }
+    let text = "tc 1 BPF program (tcx) at";
+    let early = format!("{text} ingress of pdlan would give them to a BPF program");
+    let late = format!("{text} egress of pdwan would give them to a BPF program");
+    for configuration in [ROUTER, BRIDGE] {
+        problems(configuration, TCX, &[("port.lan", &early), ("port.wan", &late)]);
     }
 }
 
@@ -323,6 +381,11 @@ fn an_underlay_goes_round_what_would_meet_its_tunnels_packets() {
     problems(TUNNEL, &input("meta l4proto 47 accept;"), &[]);
     problems(TUNNEL, &input("ip saddr 10.2.0.0/24 ip protocol 47 accept;"), &[]);
     problems(TUNNEL, &input("iifname \"pdlan\" meta l4proto 47 accept;"), &[("port.wan", text)]);
+    let output = "echo 'add table ip own; add chain ip own out { type filter hook output priority 0; }; \
+                  add rule ip own out ip daddr 10.2.0.2 drop' | nft -f -";
+    let text = "nftables chain `ip own out` at output would drop them by its rule";
+    problems(TUNNEL, output, &[("port.wan", text)]);
+    problems(ROUTER, output, &[]);
     let ipsec = "ip xfrm policy add dir out src 10.2.0.1 dst 10.2.0.2 proto 47 tmpl proto esp mode transport; \
                  ip xfrm policy add dir out src 10.2.0.1 dst 10.2.0.3 tmpl proto esp mode transport";
     problems(TUNNEL, ipsec, &[("port.wan", "dst 10.2.0.2/32 would encrypt them")]);
@@ -346,7 +409,7 @@ fn interfaces_by_number_and_vlans_are_of_the_port() {
     problems(ROUTER, &rule("iif \"pdlan2\""), &[]);
     problems(ROUTER, &rule("iifname \"pdlan.11\""), &[]);
     let vlan = "ip link add link pdlan name pdlan.10 type vlan id 10";
-    let probe = format!("ip link add pdlan type dummy; {vlan}");
+    let probe = format!("ip link add pdlan type veth peer name pdwan; {vlan}");
     if !Command::new("unshare")
         .args(["--net", "sh", "-ec", &probe])
         .output()
