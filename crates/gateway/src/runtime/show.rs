@@ -204,6 +204,9 @@ fn port(gateway: &Gateway, state: &PortState) -> PortRow {
     for queue in &state.counters {
         add_drops(&mut drops, &queue.drops);
     }
+    let bridge = gateway.configuration.bridge_of(configuration.id);
+    let fdb = bridge.and_then(|bridge| gateway.lasting.fdbs.get(&bridge.name));
+    let members = bridge.into_iter().flat_map(|bridge| &bridge.members);
     PortRow {
         name: configuration.name.clone(),
         interface: facts.map_or(interface, |facts| facts.interface.clone()),
@@ -221,6 +224,10 @@ fn port(gateway: &Gateway, state: &PortState) -> PortRow {
         queues: facts.map(|facts| facts.queues),
         weight: configuration.weight,
         mtu: facts.map(|facts| facts.mtu),
+        learned: fdb.map(|fdb| fdb.port(configuration.id).learned),
+        fdb_max_learned: members
+            .filter(|member| member.port == configuration.id)
+            .find_map(|member| member.fdb_max_learned),
         mac: facts.map(|facts| facts.mac.to_string()),
         router_mac: gateway.lasting.routing.station(configuration.id).map(|mac| mac.to_string()),
         openings: state.openings,

@@ -48,8 +48,7 @@ pub struct MemberRow {
 
 impl MemberRow {
     fn learning(&self) -> String {
-        let limit = self.fdb_max_learned.map(|limit| format!(" of {}", grouped(limit.into())));
-        let mut text = format!("{}{} learnt", grouped(self.learned.into()), limit.unwrap_or_default());
+        let mut text = format!("{} learnt", of_limit(self.learned, self.fdb_max_learned));
         for (count, what) in [(self.evicted, "evicted"), (self.limited, "beyond the limit")] {
             if count > 0 {
                 text.push_str(&format!(", {} {what}", grouped(count)));
@@ -57,6 +56,12 @@ impl MemberRow {
         }
         text
     }
+}
+
+/// Addresses learnt, and the limit, where there is one.
+pub(super) fn of_limit(learned: u32, limit: Option<u32>) -> String {
+    let limit = limit.map(|limit| format!(" of {}", grouped(limit.into())));
+    format!("{}{}", grouped(learned.into()), limit.unwrap_or_default())
 }
 
 /// One address.

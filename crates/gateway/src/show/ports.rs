@@ -1,6 +1,7 @@
 //! `polder show ports`.
 
 use super::adapter::AdapterRow;
+use super::fdb::of_limit;
 use super::look::{Look, grouped};
 use super::table::{Align, Table, wrap};
 use polder_datapath::scheduler::WEIGHT;
@@ -42,6 +43,12 @@ pub struct PortRow {
     pub weight: u16,
     /// Its longest network packet, in bytes.
     pub mtu: Option<u32>,
+    /// Addresses that its bridge has learnt on it, aged ones that are not swept included; none off a bridge.
+    #[serde(default)]
+    pub learned: Option<u32>,
+    /// Most addresses that are learnt on it, where it has a limit.
+    #[serde(default)]
+    pub fdb_max_learned: Option<u32>,
     /// Its link-layer address.
     pub mac: Option<String>,
     /// By which link-layer address its router is spoken to, if it has one.
@@ -125,6 +132,7 @@ pub(super) fn draw(rows: &[PortRow], look: Look) -> String {
         ("attached", Align::Left),
         ("queues", Align::Right),
         ("MTU", Align::Right),
+        ("learnt", Align::Right),
         ("received", Align::Right),
         ("", Align::Right),
         ("transmitted", Align::Right),
@@ -145,6 +153,7 @@ pub(super) fn draw(rows: &[PortRow], look: Look) -> String {
             row.mode.clone().unwrap_or_default(),
             row.queues.map(|queues| queues.to_string()).unwrap_or_default(),
             row.mtu.map(|mtu| mtu.to_string()).unwrap_or_default(),
+            row.learned.map(|learned| of_limit(learned, row.fdb_max_learned)).unwrap_or_default(),
             look.count(row.received),
             look.bytes(row.received_bytes),
             look.count(row.transmitted),
@@ -232,6 +241,23 @@ mod tests {
     fn a_weight_is_told_where_it_is_not_ordinary() {
         let text = |weight| draw(&[PortRow { weight, ..PortRow::default() }], Look::PLAIN);
         assert!(text(300).contains("weight 300") && !text(WEIGHT).contains("weight"));
+    }
+
+    #[test]
+    fn addresses_learnt_are_told_of_ports_of_a_bridge() {
+        let row = |name: &str, learned, fdb_max_learned| PortRow {
+            name: name.to_owned(),
+            learned,
+            fdb_max_learned,
+            ..PortRow::default()
+        };
+        let rows = [row("a", Some(64), Some(64)), row("b", Some(1200), None), row("c", None, None)];
+        let text = draw(&rows, Look::PLAIN);
+        let [head, a, b, c] = text.lines().collect::<Vec<_>>()[..] else {
+            unreachable!("four lines: {text}")
+        };
+        assert!(head.contains("MTU    learnt"), "{text}");
+        assert!(a.contains("  64 of 64  ") && b.contains("     1 200  ") && !c.contains(" of "), "{text}");
     }
 
     #[test]

@@ -179,6 +179,15 @@ fn a_flood_of_addresses_leaves_other_ports_their_stations() {
         (FLOOD..FLOOD + 50).for_each(|number| insist(&bad, hostile(number)));
     }
     assert_eq!((arrived(&good, ASKER), arrived(&bad, ASKER)), (20, 0), "to the station alone");
+    // Both views tell the same of each port.
+    let ports = polder.show("ports")["ports"].clone();
+    let members = polder.show("fdb")["fdb"][0]["members"].clone();
+    for key in ["learned", "fdb_max_learned"] {
+        let of = |rows: &serde_json::Value| [0, 1, 2].map(|place| rows[place][key].clone());
+        assert_eq!(of(&ports), of(&members), "{ports:#}{members:#}");
+    }
+    assert!(ports[0]["learned"].as_u64() > Some(1000) && ports[2]["learned"] == 1, "{ports:#}");
+    assert_eq!(ports[1]["fdb_max_learned"], 16, "{ports:#}");
     polder.stop();
 }
 
@@ -196,4 +205,6 @@ interface = "good"
 interface = "asks"
 [bridge.lan]
 members = ["bad", "good", "asks"]
+[bridge.lan.port.good]
+fdb_max_learned = 16
 "#;
