@@ -27,7 +27,7 @@ fn main() {
 
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 fn measure(routes: usize, is_v6: bool) {
-    let mut random = Random(routes as u64);
+    let mut random = Random(fastrand::Rng::with_seed(routes as u64));
     let mut fib = if is_v6 { Fib::v6() } else { Fib::v4() };
     let mut prefixes = Vec::new();
     let start = Instant::now();
@@ -83,15 +83,12 @@ fn short(batch: &[[u8; 16]]) -> [[u8; 4]; BATCH] {
     addresses
 }
 
-/// xorshift64*.
-struct Random(u64);
+/// Draws of a table and its traffic.
+struct Random(fastrand::Rng);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        self.0.u64(..)
     }
 
     fn way(&mut self) -> NextHopId {

@@ -99,7 +99,7 @@ impl Bench {
             neighbours.set(&mut router, interface, address, mac, (Nanos(0), true));
             ways.extend(router.add_next_hop(NextHopEntry::Hop(hop)));
         }
-        let mut random = Random(routes.max(1) as u64);
+        let mut random = Random(fastrand::Rng::with_seed(routes.max(1) as u64));
         let mut prefixes = Vec::new();
         while prefixes.len() < routes.max(1) {
             let prefix = if is_v6 { random.prefix_v6() } else { random.prefix_v4() };
@@ -250,15 +250,12 @@ fn frame(is_v6: bool) -> Vec<u8> {
     frame
 }
 
-/// xorshift64*.
-struct Random(u64);
+/// Draws of a table and its traffic.
+struct Random(fastrand::Rng);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        self.0.u64(..)
     }
 
     /// With the lengths of today's default-free tables, all over the unicast addresses.

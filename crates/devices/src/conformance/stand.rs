@@ -171,13 +171,8 @@ pub(super) fn all_home(region: &Region, patience: Duration) -> Result<(), String
 pub(super) fn frame(number: u32, length: usize) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
     frame.extend(number.to_be_bytes());
-    let mut state = number.wrapping_mul(0x9e37_79b9) | 1;
-    frame.extend((frame.len()..length).map(|_| {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        state.to_be_bytes()[0]
-    }));
+    let mut random = fastrand::Rng::with_seed(u64::from(number));
+    frame.extend((frame.len()..length).map(|_| random.u8(..)));
     frame
 }
 

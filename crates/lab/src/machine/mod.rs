@@ -120,14 +120,9 @@ fn link_at_random(memory: &mut [u64]) {
     for line in 0..lines {
         memory[line * stride] = (line * stride) as u64;
     }
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = fastrand::Rng::with_seed(0);
     for line in (1..lines).rev() {
-        // xorshift64 (Marsaglia 2003): fast, and as random as this needs.
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        let other = usize::try_from(random % line as u64).unwrap_or(0);
-        memory.swap(line * stride, other * stride);
+        memory.swap(line * stride, random.usize(0..line) * stride);
     }
 }
 

@@ -135,25 +135,16 @@ fn cost(harness: &Harness, time: Duration, is_first: bool) -> anyhow::Result<f64
     Ok(window.nanos_per_packet())
 }
 
-/// A number that looks random, after `state`.
-fn next(state: &mut u64) -> u32 {
-    // SplitMix64.
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    u32::try_from((mixed ^ (mixed >> 31)) >> 32).unwrap_or(0)
-}
-
 /// Rules of the kinds that operators write, in the networks of the traffic: a quarter for one sender
 /// each, the others for other destinations; all of them accept.
 fn filters(count: usize) -> anyhow::Result<Filters> {
-    let mut state = 7;
+    let mut random = fastrand::Rng::with_seed(7);
     let mut rules = Vec::new();
     while rules.len() < count {
         let rule = if count == 1 || rules.len() % 4 == 0 && rules.len() / 4 < FITTING {
             fitting(u32::try_from(rules.len() / 4)?)
         } else {
-            other(&mut state)
+            other(&mut random)
         };
         rules.push(rule);
     }
@@ -176,7 +167,7 @@ fn fitting(flow: u32) -> Rule {
 }
 
 /// A rule for packets to somewhere else.
-fn other(state: &mut u64) -> Rule {
+fn other(random: &mut fastrand::Rng) -> Rule {
     const LENGTHS: [u8; 10] = [0, 8, 12, 16, 16, 20, 24, 24, 28, 32];
     let in_ten = |random: u32| Ipv4Addr::from_bits(10 << 24 | random & 0x00ff_ffff);
     let prefix = |random: u32, bits: u8| {
@@ -188,16 +179,16 @@ fn other(state: &mut u64) -> Rule {
         prefix.address == std::net::IpAddr::from(Ipv4Addr::from_bits(DESTINATION.to_bits() & mask))
     };
     let destination = loop {
-        let bits = LENGTHS[2 + next(state) as usize % 8];
-        let found = prefix(next(state), bits);
+        let bits = LENGTHS[2 + random.u32(..) as usize % 8];
+        let found = prefix(random.u32(..), bits);
         if !holds(&found) {
             break found;
         }
     };
-    let bits = LENGTHS[next(state) as usize % LENGTHS.len()];
-    let sources = if bits == 0 { Vec::new() } else { vec![prefix(next(state), bits)] };
-    let low = u16::try_from(next(state) & 0x7fff).unwrap_or(0);
-    let (protocols, destination_ports) = match next(state) % 5 {
+    let bits = LENGTHS[random.u32(..) as usize % LENGTHS.len()];
+    let sources = if bits == 0 { Vec::new() } else { vec![prefix(random.u32(..), bits)] };
+    let low = u16::try_from(random.u32(..) & 0x7fff).unwrap_or(0);
+    let (protocols, destination_ports) = match random.u32(..) % 5 {
         0 => (vec![], vec![]),
         1 => (vec![17], vec![low..=low]),
         2 => (vec![6], vec![1024..=u16::MAX]),

@@ -57,7 +57,7 @@ pub(super) fn start(size: Size, core: usize) -> anyhow::Result<(Harness, Router)
         neighbours.set(&mut router, interface, address, mac, (Nanos(0), true));
         ways.extend(router.add_next_hop(NextHopEntry::Hop(hop)));
     }
-    let mut random = Random(size.routes as u64);
+    let mut random = Random(fastrand::Rng::with_seed(size.routes as u64));
     let prefixes =
         random.fill(size, |prefix, number| router.insert(prefix, ways[number % ways.len()]).is_none());
     let tables = Tables {
@@ -103,7 +103,7 @@ pub(super) fn tables(rounds: usize) -> anyhow::Result<(Samples, f64, f64)> {
         |number: usize| u32::try_from(1 + number % 200).ok().and_then(NextHopId::new).unwrap_or_default();
     let fill = |routes| {
         let mut fib = Fib::v4();
-        let prefixes = Random(routes as u64)
+        let prefixes = Random(fastrand::Rng::with_seed(routes as u64))
             .fill(Size { routes, is_v6: false }, |prefix, number| fib.insert(prefix, way(number)).is_none());
         (fib, prefixes)
     };
@@ -245,15 +245,12 @@ impl RxQueue for Scatter {
     }
 }
 
-/// xorshift64*.
-struct Random(u64);
+/// Draws of a table and its traffic.
+struct Random(fastrand::Rng);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        self.0.u64(..)
     }
 
     /// Draws prefixes until as many have been taken as the table is to have.

@@ -72,14 +72,8 @@ pub(super) fn frame(from: [u8; 6], to: [u8; 6], tags: &[[u8; 4]], length: usize,
     let mut frame = [to, from].concat();
     frame.extend(tags.iter().flatten());
     frame.extend(OUTSIDE);
-    let mut state = u32::try_from(seed).unwrap_or(u32::MAX).wrapping_mul(0x9e37_79b9) | 1;
-    while frame.len() < length {
-        // Marsaglia's xorshift.
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        frame.push(state.to_be_bytes()[0]);
-    }
+    let mut random = fastrand::Rng::with_seed(seed as u64);
+    frame.extend((frame.len()..length).map(|_| random.u8(..)));
     frame
 }
 
