@@ -138,6 +138,7 @@ const OLD: &[Call] = &[];
 /// Calls of the control threads: the one that looks after the gateway, the one that answers the control
 /// socket, the supervisor, and those that look for an adapter, close sockets or read packet hooks. A reload opens all that a start opens.
 const CONTROL: &[Call] = calls! {
+    SYS_pread64, "the state of threads, where the kernel does not report their ends (before Linux 6.9)";
     SYS_clone if THREAD, "threads of every role";
     SYS_socket if When::OneOf(0, FAMILIES), "AF_XDP and TAP ports, netlink, USB/IP, neighbours, the service manager";
     SYS_socketpair if When::OneOf(0, &[libc::AF_UNIX]), "ends of threads";

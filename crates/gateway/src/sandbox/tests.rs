@@ -95,6 +95,16 @@ fn control_reads_its_directory_and_no_other() {
 }
 
 #[test]
+fn control_follows_the_state_of_threads_where_their_end_is_not_reported() {
+    use std::os::unix::fs::FileExt as _;
+    let read = confined(Role::Control, Own::default(), |_| {
+        let state = std::fs::File::open("/proc/thread-self/stat").unwrap();
+        state.read_at(&mut [0; 128], 0).map_err(|error| error.kind())
+    });
+    assert!(read.is_ok_and(|bytes| bytes > 8), "{read:?}");
+}
+
+#[test]
 fn control_traces_mounts_and_unshares_nothing() {
     for role in Role::ALL {
         assert_eq!(confined(role, Own::default(), |_| sys::forbidden()), [Err(Errno::PERM); 4], "{role:?}");

@@ -83,7 +83,8 @@ fn memory_stays_within_what_was_promised() {
     }
     let (topology, station, gateway) = station_and_gateway(1500);
     gateway.ip(&["link", "add", "eth1", "type", "veth", "peer", "name", "far1"]).unwrap();
-    for (limit, settings) in [(64 << 10, ""), (16 << 10, "memory_mib = 4\n")] {
+    // The program of a test has more code than the one that ships: two mebibytes are for that.
+    for (limits, settings) in [((40 << 10, 64 << 10), ""), ((8 << 10, 18 << 10), "memory_mib = 4\n")] {
         let text = format!(
             r#"{settings}
 [port.eth0]
@@ -97,8 +98,9 @@ members = ["eth0", "eth1"]
         let mut polder = Gateway::start(&topology, &gateway, &text);
         // Frames are touched when packets come.
         let _ = polder_lab::traffic::sockets::wait_for_ping(&station, HOST, Duration::from_millis(300));
-        let resident = polder.resident_kib();
-        assert!(resident <= limit, "{resident} KiB with {settings:?}: {}", polder.said());
+        let (own, resident) = polder.resident_kib();
+        let fits = own <= limits.0 && resident <= limits.1;
+        assert!(fits, "{own} of {resident} KiB with {settings:?}: {}", polder.said());
         polder.stop();
     }
 }

@@ -160,11 +160,14 @@ impl Gateway {
         command::run(command.args(["reload", "--socket"]).arg(&self.socket))
     }
 
-    /// Memory of the process that is resident, in KiB.
-    pub(crate) fn resident_kib(&self) -> u64 {
+    /// Resident memory of the process, in KiB: its own, and with the pages of its program, which the kernel can drop.
+    pub(crate) fn resident_kib(&self) -> (u64, u64) {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.split_whitespace().next().unwrap().parse().unwrap()
+        let kib = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.split_whitespace().next().unwrap().parse::<u64>().unwrap()
+        };
+        (kib("RssAnon:") + kib("RssShmem:"), kib("VmRSS:"))
     }
 
     /// Its process.
