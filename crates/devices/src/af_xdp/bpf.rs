@@ -32,6 +32,8 @@ pub(super) enum Width {
     Half = 0x08,
     /// One byte.
     Byte = 0x10,
+    /// Eight bytes.
+    Double = 0x18,
 }
 
 /// What a conditional jump compares; all unsigned.

@@ -78,8 +78,7 @@ fn is_claimed_v4(program: &mut Assembler, endpoints: BorrowedFd<'_>, otherwise: 
     program.load(Width::Byte, R5, R2, ETHERNET + 9);
     program.jump_value(Condition::NotEqual, R5, PROTOCOL_GRE, otherwise);
     // The key on the stack: local address (the packet's destination), then remote.
-    words(program, (ETHERNET + 16, -8), 1);
-    words(program, (ETHERNET + 12, -4), 1);
+    ends(program, R2, -8);
     look_up(program, endpoints, -8, otherwise);
 }
 
@@ -90,8 +89,8 @@ fn is_claimed_v6(program: &mut Assembler, endpoints: BorrowedFd<'_>, key: i16, o
     program.load(Width::Byte, R5, R2, ETHERNET);
     program.and(R5, 0xf0);
     program.jump_value(Condition::NotEqual, R5, 0x60, otherwise);
-    words(program, (ETHERNET + 24, key), 4);
-    words(program, (ETHERNET + 8, key + 16), 4);
+    address(program, R2, (ETHERNET + 24, key));
+    address(program, R2, (ETHERNET + 8, key + 16));
     program.load(Width::Byte, R5, R2, ETHERNET + 6);
     program.jump_value(Condition::Equal, R5, PROTOCOL_GRE, ours);
     program.jump_value(Condition::Equal, R5, PROTOCOL_FRAGMENT, fragment);
@@ -114,11 +113,22 @@ fn is_claimed_v6(program: &mut Assembler, endpoints: BorrowedFd<'_>, key: i16, o
     look_up(program, endpoints, key, otherwise);
 }
 
-/// Copies so many words from the packet to the stack.
-fn words(program: &mut Assembler, (from, to): (i16, i16), count: i16) {
-    for word in 0..count {
-        program.load(Width::Word, R5, R2, from + word * 4);
-        program.store(Width::Word, R10, to + word * 4, R5);
+/// Copies destination and source of an IPv4 packet to the stack.
+///
+/// The upper half of a stack's eight bytes comes first here and elsewhere: verifiers before Linux 6.8 take a word in
+/// the lower half for a register that was put aside, into which nothing may be written without CAP_PERFMON.
+fn ends(program: &mut Assembler, packet: Register, to: i16) {
+    for (from, to) in [(ETHERNET + 12, to + 4), (ETHERNET + 16, to)] {
+        program.load(Width::Word, R5, packet, from);
+        program.store(Width::Word, R10, to, R5);
+    }
+}
+
+/// Copies an IPv6 address from the packet to the stack.
+fn address(program: &mut Assembler, packet: Register, (from, to): (i16, i16)) {
+    for part in [0, 8] {
+        program.load(Width::Double, R5, packet, from + part);
+        program.store(Width::Double, R10, to + part, R5);
     }
 }
 

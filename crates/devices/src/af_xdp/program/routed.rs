@@ -10,8 +10,8 @@
 //! ```
 
 use super::{
-    Action, CONTEXT_DATA, CONTEXT_DATA_END, ETHERNET, IPV4, IPV6, PROTOCOL_GRE, TAG, is_claimed_v6, need,
-    network_order, redirect,
+    Action, CONTEXT_DATA, CONTEXT_DATA_END, ETHERNET, IPV4, IPV6, PROTOCOL_GRE, TAG, address, ends,
+    is_claimed_v6, need, network_order, redirect,
 };
 use crate::af_xdp::bpf::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::af_xdp::endpoints::Tables;
@@ -78,8 +78,7 @@ fn enter(program: &mut Assembler, pass: Label) {
     program.load(Width::Word, R2, R6, CONTEXT_DATA);
     program.load(Width::Word, R3, R6, CONTEXT_DATA_END);
     need(program, ETHERNET + IPV4, pass);
-    program.load(Width::Word, R5, R2, 0);
-    program.store(Width::Word, R10, DOOR, R5);
+    program.load(Width::Word, R0, R2, 0);
     program.load(Width::Half, R5, R2, 4);
     program.store(Width::Half, R10, DOOR + 4, R5);
     program.set(R8, 0);
@@ -92,6 +91,7 @@ fn enter(program: &mut Assembler, pass: Label) {
     program.add(R2, i32::from(TAG));
     program.place(untagged);
     program.store(Width::Half, R10, DOOR + 6, R8);
+    program.store(Width::Word, R10, DOOR, R0);
     program.copy(R7, R2);
 }
 
@@ -101,10 +101,7 @@ fn in_ipv4(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
     program.load(Width::Byte, R5, R7, ETHERNET);
     program.and(R5, 0xf0);
     program.jump_value(Condition::NotEqual, R5, 0x40, pass);
-    program.load(Width::Word, R5, R7, ETHERNET + 16);
-    program.store(Width::Word, R10, ENDS, R5);
-    program.load(Width::Word, R5, R7, ETHERNET + 12);
-    program.store(Width::Word, R10, ENDS + 4, R5);
+    ends(program, R7, ENDS);
     program.load(Width::Byte, R8, R7, ETHERNET + 16);
     program.load(Width::Word, R9, R7, ETHERNET + 16);
     program.load(Width::Byte, R5, R7, ETHERNET + 9);
@@ -136,10 +133,7 @@ fn in_ipv6(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
     is_claimed_v6(program, maps.endpoints.v6, ENDS6, unclaimed);
     program.go(take);
     program.place(unclaimed);
-    for part in 0..4 {
-        program.load(Width::Word, R5, R7, ETHERNET + 24 + 4 * part);
-        program.store(Width::Word, R10, TARGET6 + 4 * part, R5);
-    }
+    address(program, R7, (ETHERNET + 24, TARGET6));
     program.load(Width::Byte, R8, R7, ETHERNET + 24);
     program.load(Width::Half, R9, R7, ETHERNET + 24);
     // Groups; link-local (RFC 4291, section 2.4).
