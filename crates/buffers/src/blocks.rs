@@ -221,7 +221,7 @@ impl Blocks {
         u64::from(units) << UNIT_SHIFT
     }
 
-    /// What happened to the reserve.
+    /// Events of the reserve.
     pub(crate) fn events(&self) -> ReserveCounts {
         self.reserve.counts(self.ready.level())
     }

@@ -269,9 +269,9 @@ pub struct Account {
     pub cached: u64,
     /// Frames or fragments taken so far, as last published.
     pub taken: u64,
-    /// How often there was none, as last published.
+    /// Number of times that no buffer was free, as last published.
     pub exhausted: u64,
-    /// What happened to the reserve.
+    /// Events of the reserve.
     pub events: ReserveCounts,
     /// Frames or fragments that were dropped instead of released; frames of both classes.
     pub strays: u64,

@@ -29,7 +29,7 @@ pub(crate) struct PoolCounts {
     pub(crate) cached: u64,
     /// Buffers taken.
     pub(crate) taken: u64,
-    /// How often there was none.
+    /// Number of times that no buffer was free.
     pub(crate) exhausted: u64,
 }
 

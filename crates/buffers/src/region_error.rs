@@ -17,7 +17,7 @@ pub enum RegionError {
     Map {
         /// Bytes that were asked for.
         bytes: usize,
-        /// What the system said.
+        /// Error of the system.
         source: rustix::io::Errno,
     },
     /// The process has too many regions.

@@ -36,7 +36,7 @@ impl Frame {
         place
     }
 
-    /// What it names.
+    /// Address of its bytes.
     #[inline(always)]
     pub(crate) fn place(&self) -> BufferAddress {
         self.place
@@ -69,7 +69,7 @@ impl Frame {
         u64::from(place.index()) << table::unit_shift(place.region())
     }
 
-    /// Whether it was made one of several names of its bytes, which nobody writes any more.
+    /// True if it is one of several names of its bytes, which are read-only then.
     #[inline]
     pub fn is_shared(&self) -> bool {
         self.place.is_shared()
