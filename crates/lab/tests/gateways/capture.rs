@@ -4,6 +4,7 @@ use crate::support::{Gateway, address, assert_reaches, polder as program, root_o
 use polder_lab::clock;
 use polder_lab::topology::{Namespace, Topology};
 use rustix::process::{Pid, Signal, kill_process};
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -75,14 +76,30 @@ fn end(child: Child) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-fn send(from: &Namespace, ports: &[(u16, u16)]) {
+/// Sends from source ports to destination ports.
+fn send(from: &Namespace, ports: &[(u16, &[u16])]) {
     from.inside(|| {
-        for &(source, destination) in ports {
-            let socket = UdpSocket::bind(SocketAddrV4::new(LEFT, source)).unwrap();
-            socket.send_to(b"seventeen bytes..", (RIGHT, destination)).unwrap();
+        for &(source, destinations) in ports {
+            let socket = bind(source);
+            for &destination in destinations {
+                socket.send_to(b"seventeen bytes..", (RIGHT, destination)).unwrap();
+            }
         }
     })
     .unwrap();
+}
+
+/// Binds a port that a child of this process, forked by another test, may hold until it begins its program.
+fn bind(port: u16) -> UdpSocket {
+    let end = clock::now() + Duration::from_secs(5);
+    loop {
+        match UdpSocket::bind(SocketAddrV4::new(LEFT, port)) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && clock::now() < end => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            socket => return socket.unwrap(),
+        }
+    }
 }
 
 /// What tcpdump makes of a file, a line for each packet.
@@ -108,7 +125,7 @@ fn a_dropped_packet_shows_why() {
     let (left, _right, polder) = between(&mut topology);
     let file = file(&topology, "drops");
     let child = capture(&polder, &file, &["eth0", "--drops"]);
-    send(&left, &[(3000, 9), (3000, 10), (3001, 9)]);
+    send(&left, &[(3000, &[9, 10]), (3001, &[9])]);
     // Live: they are in the file while the capture goes on.
     let dropped = || packets(&file, "dropped in filter: filtered, worker 0");
     until("two dropped packets are in the file", || dropped() >= 2);
@@ -133,7 +150,7 @@ fn dhcp_on_a_busy_port() {
     let child = capture(&polder, &file, &arguments);
     let arrivals = std::thread::scope(|scope| {
         let load = scope.spawn(|| stream(&left, &right, RIGHT, 20_000.0, Duration::from_secs(1)));
-        send(&left, &[(5000, 53), (68, 67)]);
+        send(&left, &[(5000, &[53]), (68, &[67])]);
         load.join().unwrap()
     });
     until("the packet is in the file", || packets(&file, "rx, worker ") >= 1);
@@ -166,7 +183,7 @@ fn tcpdump_reads_along() {
     };
     // It ends after three packets, however many of them came before it had begun.
     until("the capture has ended", || {
-        send(&left, &[(3000, 4000)]);
+        send(&left, &[(3000, &[4000])]);
         capture.try_wait().unwrap().is_some()
     });
     let read = reader.wait_with_output().unwrap();

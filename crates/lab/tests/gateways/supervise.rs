@@ -286,7 +286,16 @@ fn a_search_for_an_adapter_that_loses_its_thread_begins_anew() {
     drop(shown);
     // A server that says nothing keeps the search waiting.
     let silent = listen(number);
-    for _ in 0..2 {
+    silent.set_nonblocking(true).unwrap();
+    let mut asked = Vec::new();
+    for turn in 1..=2 {
+        // A search that asks has begun; one that is ended before that is not yet supervised.
+        let end = clock::now() + 3 * SOON;
+        while asked.len() < turn {
+            asked.extend(silent.accept());
+            assert!(clock::now() < end, "nobody asks: {}", gateway.said());
+            std::thread::sleep(Duration::from_millis(1));
+        }
         hold::end(thread(&gateway, "seek-adapter")).unwrap();
         let took = said(&mut gateway, "the thread seek-adapter has ended");
         assert!(took < NOTICED + BUSY, "{took:?}");

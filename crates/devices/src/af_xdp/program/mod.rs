@@ -185,6 +185,6 @@ mod tests {
         let stdin = std::io::stdin();
         assert_eq!(whole(stdin.as_fd(), Action::Drop).len(), 6);
         let tables = Tables { v4: stdin.as_fd(), v6: stdin.as_fd() };
-        assert_eq!(endpoints(stdin.as_fd(), tables, Action::Pass).len(), 92);
+        assert_eq!(endpoints(stdin.as_fd(), tables, Action::Pass).len(), 84);
     }
 }

@@ -268,9 +268,26 @@ pub(super) fn ping_from(far: &Namespace, address: &str) -> anyhow::Result<()> {
 }
 
 pub(super) fn ping_within(far: &Namespace, address: &str, seconds: u32) -> anyhow::Result<()> {
-    let mut ping = far.command("ping");
-    ping.args(["-n", "-q", "-c", "1", "-i", "0.2", "-w", &seconds.to_string(), address]);
-    command::run(&mut ping).map(drop)
+    answered_within(seconds, || {
+        let mut ping = far.command("ping");
+        ping.args(["-n", "-q", "-c", "1", "-W", "1", address]);
+        command::run(&mut ping).map(drop)
+    })
+}
+
+/// Asks until it is answered: `ping` itself ends at the first error, such as an address that nobody has
+/// while the card negotiates its link.
+pub(super) fn answered_within(
+    seconds: u32,
+    mut ask: impl FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let end = clock::now() + Duration::from_secs(seconds.into());
+    loop {
+        match ask() {
+            Err(_) if clock::now() < end => interrupt::sleep(Duration::from_millis(200))?,
+            answer => return answer,
+        }
+    }
 }
 
 fn down_and_up(cell: &mut Cell<'_>) -> anyhow::Result<()> {

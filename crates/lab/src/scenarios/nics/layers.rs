@@ -1,7 +1,7 @@
 //! Polder as a router between the cards, and as the end of a tunnel against the guest's own kernel.
 
 use super::bench::Bench;
-use super::checks::{Cell, TCP, not_here, ping_from, ping_within, stream};
+use super::checks::{Cell, TCP, answered_within, not_here, ping_from, ping_within, stream};
 use super::shuttle::Shuttle;
 use crate::traffic::raw::PacketSocket;
 use anyhow::{Context as _, ensure};
@@ -141,6 +141,8 @@ fn tunnel(bench: &mut Bench) -> anyhow::Result<()> {
     for line in ["ip link set host0 up", "ip address add 10.79.0.1/24 dev host0"] {
         bench.run(line)?;
     }
+    answered_within(20, || bench.run("ping -n -q -c 1 -W 1 10.79.0.2").map(drop))
+        .with_context(|| format!("nothing through the tunnel: {}", bench.said()))?;
     for size in [56, 500, 1380] {
         bench
             .run(&format!("ping -n -q -c 5 -i 0.2 -w 20 -s {size} 10.79.0.2"))
