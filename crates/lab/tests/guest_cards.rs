@@ -16,8 +16,8 @@ fn skip(name: &str, reason: impl std::fmt::Display) {
 }
 
 const COMMON: [Model; 5] = [
-    Model::Virtio { queues: 2, offloads: true },
-    Model::Virtio { queues: 1, offloads: false },
+    Model::Virtio { queues: 2, offloads: true, platform: false },
+    Model::Virtio { queues: 1, offloads: false, platform: true },
     Model::E1000,
     Model::E1000e,
     Model::Vmxnet3,

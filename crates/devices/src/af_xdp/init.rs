@@ -44,7 +44,8 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     let memory = RegionOptions { slots: region.slots(), slot_bytes: region.slot_bytes() };
     let link = find(options, memory)?;
     let queues = channels(&link, options)?;
-    let features = netdev::features(link.index).ok();
+    let driver = Ethtool::new().and_then(|mut ethtool| ethtool.driver(&link.name)).unwrap_or_default();
+    let features = features(&link, &driver);
     let mut notes = Vec::new();
     let offloads = switch_offloads_off(&link, options)?;
     // 2. Maps and program.
@@ -54,7 +55,6 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     let locals = locals(&link, options)?;
     let program = load(options, &sockets, endpoints.as_ref(), locals.as_ref())?;
     // 3. The program on the interface: closed or passing everything until sockets are there.
-    let driver = Ethtool::new().and_then(|mut ethtool| ethtool.driver(&link.name)).unwrap_or_default();
     let hooks = hooks(options.mode, &driver);
     let mut attachment = attach::attach(&link, &program, (options.on_exit, hooks), &mut notes)?;
     if attachment.hook == Hook::Generic && needs_tags(&link, options) && link::is_untagged_on_the_way(&link) {
@@ -425,10 +425,31 @@ fn first_that_binds<B>(
     Ok(None)
 }
 
+/// What the driver offers on this interface; none where Linux cannot be asked (before 6.3).
+///
+/// `virtio_net` says that it has zero copy, and binds no socket where the kernel does not map the device's memory.
+pub(super) fn features(link: &LinkInfo, driver: &str) -> Option<Features> {
+    let mut features = netdev::features(link.index).ok()?;
+    features.zero_copy &= driver != VIRTIO || {
+        let negotiated = std::fs::read(format!("/sys/class/net/{}/device/features", link.name));
+        negotiated.is_ok_and(|bits| has_access_platform(&bits))
+    };
+    Some(features)
+}
+
+/// True if `VIRTIO_F_ACCESS_PLATFORM` is among features as sysfs has them: a digit each, feature 0 first.
+fn has_access_platform(bits: &[u8]) -> bool {
+    bits.get(33) == Some(&b'1')
+}
+
+const VIRTIO: &str = "virtio_net";
+
 /// Reason why zero copy is not tried, if it is not. `Mode::Auto` takes it only from drivers with which it was tested.
 pub(super) fn no_zero_copy(mode: Mode, features: Option<Features>, driver: &str) -> Option<String> {
     if features.is_some_and(|features| !features.zero_copy) {
-        return Some("the driver does not offer it".to_owned());
+        let device = "the driver offers it with VIRTIO_F_ACCESS_PLATFORM alone (QEMU: `iommu_platform=on`), on Linux 6.11 and \
+                      later";
+        return Some(if driver == VIRTIO { device } else { "the driver does not offer it" }.to_owned());
     }
     if mode == Mode::Auto && !ZERO_COPY_TESTED.contains(&driver) {
         return Some(format!(
@@ -530,17 +551,29 @@ const SO_BUSY_POLL_BUDGET: i32 = 70;
 mod tests {
     use super::*;
 
-    fn features(zero_copy: bool) -> Option<Features> {
+    fn offers(zero_copy: bool) -> Option<Features> {
         Some(Features { native: true, zero_copy, segments: 1 })
     }
 
     #[test]
+    fn virtio_features_are_read_from_the_first_on() {
+        let mut bits = [b'0'; 64];
+        bits[32] = b'1';
+        assert!(!has_access_platform(&bits));
+        bits[33] = b'1';
+        assert!(has_access_platform(&bits));
+        assert!(!has_access_platform(b"1\n"));
+        let why = no_zero_copy(Mode::ZeroCopy, offers(false), VIRTIO).expect("it is not offered");
+        assert!(why.contains("iommu_platform=on"), "{why}");
+    }
+
+    #[test]
     fn zero_copy_is_not_the_default_of_a_driver_that_no_test_has_passed() {
-        let auto = no_zero_copy(Mode::Auto, features(true), "igb").expect("igb cuts packets");
+        let auto = no_zero_copy(Mode::Auto, offers(true), "igb").expect("igb cuts packets");
         assert!(auto.contains("igb") && auto.contains("zero-copy"), "{auto}");
         assert!(no_zero_copy(Mode::Auto, None, "").is_some());
-        assert_eq!(no_zero_copy(Mode::ZeroCopy, features(true), "igb"), None);
-        assert!(no_zero_copy(Mode::ZeroCopy, features(false), "igb").is_some());
+        assert_eq!(no_zero_copy(Mode::ZeroCopy, offers(true), "igb"), None);
+        assert!(no_zero_copy(Mode::ZeroCopy, offers(false), "igb").is_some());
     }
 
     #[test]

@@ -128,7 +128,7 @@ fn mode(
     obtained: Option<&Obtained>,
 ) -> Finding {
     let Some(obtained) = obtained else {
-        let (level, text) = expected(netdev::features(link.index).ok(), link, memory, driver, options.mode);
+        let (level, text) = expected(init::features(link, driver), link, memory, driver, options.mode);
         return finding(level, "mode", text);
     };
     let mut text = format!("{}, {}", obtained.hook, init::name(obtained.transfer));
@@ -162,6 +162,9 @@ fn expected(
     // Linux before 6.3 cannot be asked; of some drivers it is known.
     let without = features.map_or(GENERIC_ONLY.contains(&driver), |features| !features.native);
     let why = init::no_zero_copy(mode, features, driver);
+    if let (Mode::ZeroCopy, false, Some(why)) = (mode, without, &why) {
+        return (Level::Problem, format!("zero copy is asked for, and {why}: set mode = \"auto\""));
+    }
     match mode {
         Mode::Generic => (Level::Warning, "generic XDP, copy, as asked for; slower".to_owned()),
         Mode::Auto if without => {
@@ -176,10 +179,6 @@ fn expected(
                 "{} is asked for and the driver has none: set mode = \"auto\"",
                 if mode == Mode::Native { "native XDP" } else { "zero copy" }
             ),
-        ),
-        Mode::ZeroCopy if why.is_some() => (
-            Level::Problem,
-            "zero copy is asked for and the driver does not offer it: set mode = \"auto\"".to_owned(),
         ),
         Mode::ZeroCopy
             if !init::zero_copy_is_whole(link, memory.slot_bytes)

@@ -13,6 +13,8 @@ pub enum Model {
         queues: u32,
         /// Checksums and segmentation left to the device, where the far end takes them (a TAP).
         offloads: bool,
+        /// `VIRTIO_F_ACCESS_PLATFORM`: the kernel maps the device's memory, without which it binds no socket in zero copy.
+        platform: bool,
     },
     /// Intel 82540EM.
     E1000,
@@ -137,6 +139,9 @@ impl Card<'_> {
             }
         };
         let mut device = format!("{},netdev=card{index},mac={},romfile=", model.device(), colons(*mac));
+        if matches!(model, Model::Virtio { platform: true, .. }) {
+            device += ",disable-legacy=on,iommu_platform=on";
+        }
         if queues > 1 {
             // A vector for each direction of each pair, one for the configuration, one for control.
             device += &format!(",mq=on,vectors={}", 2 * queues + 2);

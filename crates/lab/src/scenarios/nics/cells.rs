@@ -56,8 +56,8 @@ const fn plain(name: &'static str, model: Model) -> Adapter {
 
 /// All network cards.
 pub const CARDS: [Adapter; 9] = [
-    plain("virtio", Model::Virtio { queues: 2, offloads: true }),
-    plain("virtio_plain", Model::Virtio { queues: 1, offloads: false }),
+    plain("virtio", Model::Virtio { queues: 2, offloads: true, platform: false }),
+    plain("virtio_plain", Model::Virtio { queues: 1, offloads: false, platform: true }),
     plain("e1000", Model::E1000),
     Adapter { name: "e1000_vlan", model: Model::E1000, above: Above::Vlan },
     Adapter { name: "e1000_bond", model: Model::E1000, above: Above::Bond },
