@@ -99,9 +99,9 @@ fn replay_target(run: &Run, program: &Path, inputs: &[PathBuf]) -> Result<()> {
         .with_context(|| format!("an input breaks the target; everything it printed: {}", log_path.display()))
 }
 
-/// Ten minutes for each target.
+/// Three minutes for each target.
 pub(crate) fn long(run: &mut Run) -> Result<()> {
-    fuzz(run, &Options { seconds: 600, targets: Vec::new() })
+    fuzz(run, &Options { seconds: 180, targets: Vec::new() })
 }
 
 /// Lets the fuzzer look for inputs that break a target.

@@ -47,7 +47,7 @@ pub(crate) const LONG: &[Step] = &[
     Step { name: "soak", about: "tests that take minutes", run: soak },
     Step { name: "loom-deep", about: "more interleavings", run: loom_deep },
     Step { name: "valgrind", about: "tests of the buffers, each access to the heap checked", run: valgrind },
-    Step { name: "fuzz-long", about: "ten minutes for each fuzz target", run: fuzz::long },
+    Step { name: "fuzz-long", about: "three minutes for each fuzz target", run: fuzz::long },
 ];
 
 /// Bounds: a step that takes longer hangs.
