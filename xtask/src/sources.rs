@@ -28,6 +28,16 @@ pub(crate) fn rust(files: &[(String, String)]) -> impl Iterator<Item = (&str, &s
 
 /// Rust source with comments, strings and character literals blanked out; every line keeps its number.
 pub(crate) fn code_only(source: &str) -> String {
+    blanked(source, |_| true)
+}
+
+/// Rust source with comments blanked out; every line keeps its number.
+pub(crate) fn without_comments(source: &str) -> String {
+    blanked(source, |text| text.starts_with('/'))
+}
+
+/// Rust source with those comments and literals blanked out of which `is_blanked` says so.
+fn blanked(source: &str, is_blanked: fn(&str) -> bool) -> String {
     let mut code = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(first) = rest.chars().next() {
@@ -38,6 +48,11 @@ pub(crate) fn code_only(source: &str) -> String {
             continue;
         }
         let (blanked, after) = rest.split_at(literal);
+        if !is_blanked(blanked) {
+            code.push_str(blanked);
+            rest = after;
+            continue;
+        }
         code.extend(blanked.chars().map(|character| if character == '\n' { '\n' } else { ' ' }));
         rest = after;
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::checks::{circles, direction, lengths, links, rooms, words};
+use crate::checks::{circles, direction, journey, lengths, links, rooms, words};
 use crate::fuzz;
 use crate::process;
 use crate::run::Run;
@@ -33,6 +33,12 @@ pub(crate) const CI: &[Step] = &[
     Step { name: "direction", about: "gateway → devices → datapath → buffers", run: direction },
     Step { name: "circles", about: "no circle among the top-level modules of a crate", run: circles },
     Step { name: "rooms", about: "unsafe code stands in its rooms, the datapath forbids it", run: rooms },
+    Step { name: "size", about: "lines of code of each crate (a report)", run: size },
+    Step {
+        name: "journey",
+        about: "files on the way of a bridged, encapsulated packet (a report)",
+        run: way,
+    },
     Step { name: "lengths", about: "files above 400 lines (a report)", run: lengths },
     Step { name: "deny", about: "licences, bans and sources of dependencies", run: deny },
     Step { name: "clippy", about: "lints, warnings are errors", run: clippy },
@@ -97,13 +103,30 @@ fn rooms(run: &mut Run) -> Result<()> {
     nothing_found(&rooms::check(&sources::all(run.root())?))
 }
 
-fn lengths(run: &mut Run) -> Result<()> {
+fn size(run: &mut Run) -> Result<()> {
     let files = sources::all(run.root())?;
-    say::line(&format!(
-        "{} lines of code in crates/*/src, without tests, comments and blanks",
-        lengths::code(&files)
-    ));
-    let long = lengths::check(&files);
+    let crates = lengths::code(&files);
+    for (name, lines) in &crates {
+        say::line(&format!("{lines:>7} crates/{name}/src"));
+    }
+    let sum: usize = crates.values().sum();
+    say::line(&format!("{sum:>7} in all: lines of code without tests, comments and blanks"));
+    Ok(())
+}
+
+fn way(run: &mut Run) -> Result<()> {
+    let steps = journey::files(&sources::all(run.root())?).map_err(anyhow::Error::msg)?;
+    for journey::Step { stage, path, lines, .. } in &steps {
+        say::line(&format!("{stage:<12} {lines:>5} {path}"));
+    }
+    let lines: usize = steps.iter().map(|step| step.lines).sum();
+    let code: usize = steps.iter().map(|step| step.code).sum();
+    say::line(&format!("{} files, {lines} lines without tests, {code} of them code", steps.len()));
+    Ok(())
+}
+
+fn lengths(run: &mut Run) -> Result<()> {
+    let long = lengths::check(&sources::all(run.root())?);
     say::list(
         &format!("warning: files above {} lines without tests; is each one thing?", lengths::ABOUT),
         &long,

@@ -32,3 +32,13 @@ fn each_stage_has_its_source() {
         assert!(source.exists(), "{} of {}", source.display(), stage.name());
     }
 }
+
+#[test]
+fn files_on_the_way_exist_and_stand_once() {
+    let files: Vec<&str> = Stage::ALL.iter().flat_map(|stage| stage.files()).copied().collect();
+    for (at, file) in files.iter().enumerate() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
+        assert!(path.is_file(), "{file} is on the way of a packet, and there is no such file");
+        assert!(!files[..at].contains(file), "{file} stands twice");
+    }
+}

@@ -2,6 +2,7 @@
 
 pub(crate) mod circles;
 pub(crate) mod direction;
+pub(crate) mod journey;
 pub(crate) mod lengths;
 pub(crate) mod links;
 pub(crate) mod rooms;

@@ -1,7 +1,7 @@
 //! The stages of a packet's journey: one list, from which counters, tables and the picture in documents come.
 
 macro_rules! stages {
-    ($($variant:ident, $name:literal, $source:literal, $about:literal;)+) => {
+    ($($variant:ident, $name:literal, $source:literal, [$($file:literal),* $(,)?], $about:literal;)+) => {
         /// The stages of the journey, in its order.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
@@ -23,6 +23,13 @@ macro_rules! stages {
                 match self { $(Self::$variant => $source,)+ }
             }
 
+            /// Files that work on a packet that is bridged into a tunnel, from the folder `crates`, in the order in
+            /// which the packet meets them; none for a stage that such a packet passes by. `cargo xtask journey`
+            /// counts them.
+            pub const fn files(self) -> &'static [&'static str] {
+                match self { $(Self::$variant => &[$($file),*],)+ }
+            }
+
             /// What the stage does, as a phrase.
             pub const fn about(self) -> &'static str {
                 match self { $(Self::$variant => $about,)+ }
@@ -32,19 +39,57 @@ macro_rules! stages {
 }
 
 stages! {
-    Receive, "receive", "scheduler", "packets taken from a device, within a budget";
-    Parse, "parse", "parse.rs", "link header checked";
-    Decapsulate, "decapsulate", "tunnel/decapsulate.rs", "outer headers checked and removed, fragments reassembled";
-    Filter, "filter", "filter", "rules applied, on the way in and on the way out";
-    Route, "route", "route", "next hop looked up, where there is a router";
-    Bridge, "bridge", "forward", "egress port looked up, or flooded";
-    Segment, "segment", "segment.rs", "super-packets cut for ports that take none";
-    Encapsulate, "encapsulate", "tunnel/encapsulate.rs", "outer headers written into headroom, IP identification, MSS clamped";
-    Reorder, "reorder", "reorder.rs", "order of arrival restored, where several workers share a flow";
-    Sequence, "sequence", "sequence.rs", "GRE sequence numbers assigned";
-    Coalesce, "coalesce", "coalesce", "segments merged for ports that take super-packets";
-    Queue, "queue", "queue", "packets queued for a port with a queue";
-    Transmit, "transmit", "transmit.rs", "a batch handed to a device";
+    Receive, "receive", "scheduler", [
+        "devices/src/af_xdp/rx.rs",
+        "devices/src/af_xdp/ring/mod.rs",
+        "buffers/src/pool/take.rs",
+        "buffers/src/packet/mod.rs",
+        "gateway/src/runtime/worker/round.rs",
+        "datapath/src/port.rs",
+        "datapath/src/scheduler/run_queue.rs",
+        "datapath/src/engine.rs",
+    ], "packets taken from a device, within a budget";
+    Parse, "parse", "parse.rs", [
+        "datapath/src/parse.rs",
+    ], "link header checked";
+    Decapsulate, "decapsulate", "tunnel/decapsulate.rs", [], "outer headers checked and removed, fragments reassembled";
+    Filter, "filter", "filter", [], "rules applied, on the way in and on the way out";
+    Route, "route", "route", [], "next hop looked up, where there is a router";
+    Bridge, "bridge", "forward", [
+        "datapath/src/forward/bridge.rs",
+        "datapath/src/forward/table.rs",
+        "datapath/src/forward/vlan.rs",
+        "datapath/src/wire/mac.rs",
+        "datapath/src/forward/fdb/mod.rs",
+        "datapath/src/forward/fdb/key.rs",
+        "datapath/src/forward/fdb/view.rs",
+        "datapath/src/forward/fdb/bucket.rs",
+    ], "egress port looked up, or flooded";
+    Segment, "segment", "segment.rs", [], "super-packets cut for ports that take none";
+    Encapsulate, "encapsulate", "tunnel/encapsulate.rs", [
+        "datapath/src/engine/batches.rs",
+        "datapath/src/tunnel/encapsulate.rs",
+        "datapath/src/tunnel/table.rs",
+        "datapath/src/tunnel/lane.rs",
+        "datapath/src/tunnel/inner.rs",
+        "datapath/src/tunnel/recursion.rs",
+        "datapath/src/tunnel/mss.rs",
+        "datapath/src/wire/ecn.rs",
+        "datapath/src/tunnel/template.rs",
+        "datapath/src/wire/checksum.rs",
+    ], "outer headers written into headroom, IP identification, MSS clamped";
+    Reorder, "reorder", "reorder.rs", [], "order of arrival restored, where several workers share a flow";
+    Sequence, "sequence", "sequence.rs", [
+        "datapath/src/sequence.rs",
+    ], "GRE sequence numbers assigned";
+    Coalesce, "coalesce", "coalesce", [], "segments merged for ports that take super-packets";
+    Queue, "queue", "queue", [], "packets queued for a port with a queue";
+    Transmit, "transmit", "transmit.rs", [
+        "datapath/src/transmit.rs",
+        "gateway/src/runtime/worker/senders.rs",
+        "devices/src/af_xdp/tx.rs",
+        "buffers/src/pool/release.rs",
+    ], "a batch handed to a device";
 }
 
 impl Stage {
