@@ -47,6 +47,8 @@ pub mod service;
 
 pub mod conformance;
 
+pub mod netlink;
+
 mod receiving;
 mod wakeup;
 

@@ -1,9 +1,7 @@
 //! What the kernel says of an interface: one rtnetlink question, one answer (rtnetlink(7)).
 
-use core::str;
+use crate::netlink::{Client, attributes, find, number, put, text};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use std::os::fd::OwnedFd;
 
 /// What is known of one interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,11 +54,17 @@ pub(super) enum Which<'a> {
 /// # Errors
 /// `NODEV` when there is none.
 pub(super) fn query(which: Which<'_>) -> Result<LinkInfo, Errno> {
-    let socket = route_socket()?;
-    rustix::net::send(&socket, &request(which)?, rustix::net::SendFlags::empty())?;
-    let mut answer = vec![0_u8; 1 << 16];
-    let (length, _) = rustix::net::recv(&socket, &mut answer[..], rustix::net::RecvFlags::empty())?;
-    parse(&answer[..length])
+    let (name, index) = match which {
+        Which::Name(name) => (Some(name), 0),
+        Which::Index(index) => (None, index),
+    };
+    let mut body = vec![0; LINK_HEADER];
+    body[4..8].copy_from_slice(&index.to_ne_bytes());
+    if let Some(name) = name {
+        put(&mut body, libc::IFLA_IFNAME, &[name.as_bytes(), &[0]].concat());
+    }
+    let answers = Client::open(None)?.ask(libc::RTM_GETLINK, &body)?;
+    answers.iter().find_map(|(_, body)| parse(body)).ok_or(Errno::BADMSG)
 }
 
 /// The interfaces that `upper` receives from: of a bond its members, of a VLAN interface and its like the one that it
@@ -94,86 +98,37 @@ pub(super) fn carries_vlans(lower: &LinkInfo) -> bool {
 
 /// All interfaces of the calling thread's network namespace.
 fn all() -> Result<Vec<LinkInfo>, Errno> {
-    let socket = route_socket()?;
-    let mut message = request(Which::Index(0))?;
-    message[6..8].copy_from_slice(&(1_u16 | 0x300).to_ne_bytes()); // NLM_F_REQUEST | NLM_F_DUMP
-    rustix::net::send(&socket, &message, rustix::net::SendFlags::empty())?;
-    let mut links = Vec::new();
-    let mut answers = vec![0_u8; 1 << 16];
-    loop {
-        let (length, _) = rustix::net::recv(&socket, &mut answers[..], rustix::net::RecvFlags::empty())?;
-        let mut rest = answers.get(..length).unwrap_or_default();
-        while let Some(length) = number(Some(rest)).filter(|&length| length >= 16) {
-            let one = rest.get(..length as usize).ok_or(Errno::BADMSG)?;
-            rest = rest.get((length as usize).next_multiple_of(4)..).unwrap_or_default();
-            if number16(one.get(4..)).map(i32::from) == Some(libc::NLMSG_DONE) {
-                return Ok(links);
-            }
-            links.push(parse(one)?);
-        }
-    }
+    let answers = Client::open(None)?.dump(libc::RTM_GETLINK, &[0; LINK_HEADER])?;
+    answers.iter().map(|(_, body)| parse(body).ok_or(Errno::BADMSG)).collect()
 }
 
-fn route_socket() -> Result<OwnedFd, Errno> {
-    rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)
-}
-
-/// An RTM_GETLINK message: `nlmsghdr`, `ifinfomsg`, the name as an attribute.
-fn request(which: Which<'_>) -> Result<Vec<u8>, Errno> {
-    let (name, index) = match which {
-        Which::Name(name) => (Some(name), 0),
-        Which::Index(index) => (None, index),
-    };
-    let mut message = vec![0_u8; MESSAGE_HEADER + LINK_HEADER];
-    message[4..6].copy_from_slice(&libc::RTM_GETLINK.to_ne_bytes());
-    message[6..8].copy_from_slice(&1_u16.to_ne_bytes()); // NLM_F_REQUEST
-    message[MESSAGE_HEADER + 4..MESSAGE_HEADER + 8].copy_from_slice(&index.to_ne_bytes());
-    if let Some(name) = name {
-        let length = u16::try_from(ATTRIBUTE_HEADER + name.len() + 1).map_err(|_| Errno::NAMETOOLONG)?;
-        message.extend_from_slice(&length.to_ne_bytes());
-        message.extend_from_slice(&libc::IFLA_IFNAME.to_ne_bytes());
-        message.extend_from_slice(name.as_bytes());
-        message.push(0);
-        message.resize(message.len().next_multiple_of(4), 0);
-    }
-    let length = u32::try_from(message.len()).map_err(|_| Errno::NAMETOOLONG)?;
-    message[0..4].copy_from_slice(&length.to_ne_bytes());
-    Ok(message)
-}
-
-fn parse(answer: &[u8]) -> Result<LinkInfo, Errno> {
-    let kind = number16(answer.get(4..)).ok_or(Errno::BADMSG)?;
-    if i32::from(kind) == libc::NLMSG_ERROR {
-        let code = number(answer.get(MESSAGE_HEADER..)).ok_or(Errno::BADMSG)?.cast_signed();
-        return Err(Errno::from_raw_os_error(-code));
-    }
-    let header = answer.get(MESSAGE_HEADER..MESSAGE_HEADER + LINK_HEADER).ok_or(Errno::BADMSG)?;
-    let flags = number(header.get(8..)).unwrap_or(0);
+/// `ifinfomsg`, then attributes.
+fn parse(body: &[u8]) -> Option<LinkInfo> {
+    let flags = number(body.get(8..)?)?;
     let mut link = LinkInfo {
-        index: number(header.get(4..)).unwrap_or(0),
+        index: number(&body[4..])?,
         up: flags & libc::IFF_UP.cast_unsigned() != 0,
-        carrier: flags & IFF_LOWER_UP != 0,
+        carrier: flags & libc::IFF_LOWER_UP.cast_unsigned() != 0,
         ..LinkInfo::default()
     };
-    for (kind, value) in attributes(&answer[MESSAGE_HEADER + LINK_HEADER..]) {
+    for (kind, value) in attributes(body.get(LINK_HEADER..)?) {
         read_attribute(&mut link, kind, value);
     }
-    Ok(link)
+    Some(link)
 }
 
 fn read_attribute(link: &mut LinkInfo, kind: u16, value: &[u8]) {
     match kind {
         libc::IFLA_IFNAME => link.name = text(value),
         libc::IFLA_ADDRESS => link.mac = value.try_into().unwrap_or_default(),
-        libc::IFLA_MTU => link.mtu = number(Some(value)).unwrap_or(0),
-        libc::IFLA_MASTER => link.master = number(Some(value)),
-        libc::IFLA_LINK => link.peer = number(Some(value)).filter(|&index| index != 0),
+        libc::IFLA_MTU => link.mtu = number(value).unwrap_or(0),
+        libc::IFLA_MASTER => link.master = number(value),
+        libc::IFLA_LINK => link.peer = number(value).filter(|&index| index != 0),
         libc::IFLA_LINK_NETNSID => link.peer_elsewhere = true,
-        libc::IFLA_NUM_RX_QUEUES => link.receive_queues = number(Some(value)).unwrap_or(0),
-        libc::IFLA_NUM_TX_QUEUES => link.transmit_queues = number(Some(value)).unwrap_or(0),
+        libc::IFLA_NUM_RX_QUEUES => link.receive_queues = number(value).unwrap_or(0),
+        libc::IFLA_NUM_TX_QUEUES => link.transmit_queues = number(value).unwrap_or(0),
         libc::IFLA_LINKINFO => {
-            let kind = attributes(value).find(|&(kind, _)| kind == libc::IFLA_INFO_KIND);
-            link.kind = kind.map(|(_, value)| text(value)).unwrap_or_default();
+            link.kind = find(value, libc::IFLA_INFO_KIND).map(text).unwrap_or_default();
         }
         libc::IFLA_XDP => link.xdp = xdp_state(value),
         _ => {}
@@ -181,9 +136,8 @@ fn read_attribute(link: &mut LinkInfo, kind: u16, value: &[u8]) {
 }
 
 fn xdp_state(value: &[u8]) -> XdpState {
-    let find = |wanted| attributes(value).find(|&(kind, _)| kind == wanted).map(|(_, value)| value);
-    let id = |wanted| number(find(wanted)).filter(|&id| id != 0);
-    let attached = find(XDP_ATTACHED).and_then(|value| value.first().copied()).unwrap_or(0);
+    let id = |wanted| find(value, wanted).and_then(number).filter(|&id| id != 0);
+    let attached = find(value, XDP_ATTACHED).and_then(|value| value.first().copied()).unwrap_or(0);
     // With one program attached the kernel names it once; with several, each by its own attribute.
     let single = id(XDP_PROGRAM);
     XdpState {
@@ -192,37 +146,8 @@ fn xdp_state(value: &[u8]) -> XdpState {
     }
 }
 
-/// The attributes in `bytes`: length and type (16 bits each), value, padded to four bytes.
-pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    core::iter::from_fn(move || {
-        let length = usize::from(number16(Some(bytes))?);
-        let kind = number16(bytes.get(2..))? & ATTRIBUTE_TYPE;
-        let value = bytes.get(ATTRIBUTE_HEADER..length)?;
-        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind, value))
-    })
-}
-
-pub(super) fn number(bytes: Option<&[u8]>) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes?.get(..4)?.try_into().ok()?))
-}
-
-pub(super) fn number16(bytes: Option<&[u8]>) -> Option<u16> {
-    Some(u16::from_ne_bytes(bytes?.get(..2)?.try_into().ok()?))
-}
-
-fn text(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
-    str::from_utf8(&bytes[..end]).unwrap_or_default().to_owned()
-}
-
-/// linux/if.h; the layer below is up.
-const IFF_LOWER_UP: u32 = 1 << 16;
-const MESSAGE_HEADER: usize = 16;
+/// Number of bytes of `ifinfomsg`.
 const LINK_HEADER: usize = 16;
-const ATTRIBUTE_HEADER: usize = 4;
-/// The bits of an attribute's type that are not flags.
-const ATTRIBUTE_TYPE: u16 = 0x3fff;
 /// `IFLA_XDP_*` of linux/if_link.h.
 const XDP_ATTACHED: u16 = 2;
 const XDP_PROGRAM: u16 = 4;

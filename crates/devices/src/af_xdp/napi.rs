@@ -11,8 +11,8 @@
 //!
 //! Kernels before 6.13 cannot be told per context; there nothing is changed and the report says so.
 
-use super::link::number;
-use super::netdev::{Ask, Netdev, find};
+use super::netdev::{Ask, Netdev};
+use crate::netlink::{find, number};
 use rustix::io::Errno;
 
 /// How receiving is moderated.
@@ -93,8 +93,8 @@ pub(super) fn moderations(index: u32) -> Result<Vec<Moderation>, Errno> {
 pub(super) fn named_queues(index: u32) -> Result<usize, Errno> {
     let mut named = 0;
     Netdev::open()?.ask(GET_QUEUE, &[(QUEUE_INTERFACE, index)], Ask::All, |answer| {
-        let receives = number(find(answer, QUEUE_KIND)) == Some(RECEIVES);
-        named += usize::from(receives && number(find(answer, QUEUE_NAPI)).is_some());
+        let receives = find(answer, QUEUE_KIND).and_then(number) == Some(RECEIVES);
+        named += usize::from(receives && find(answer, QUEUE_NAPI).and_then(number).is_some());
     })?;
     Ok(named)
 }
@@ -122,10 +122,10 @@ pub(super) fn describe(netdev: &mut Netdev, id: u32) -> Result<Napi, Errno> {
 fn ask(netdev: &mut Netdev, of: (u16, u32), ask: Ask) -> Result<Vec<Napi>, Errno> {
     let mut found = Vec::new();
     netdev.ask(GET_NAPI, &[of], ask, |answer| {
-        let Some(id) = number(find(answer, ID)) else { return };
-        let defer_hard_irqs = number(find(answer, DEFER_HARD_IRQS)).unwrap_or(0);
+        let Some(id) = find(answer, ID).and_then(number) else { return };
+        let defer_hard_irqs = find(answer, DEFER_HARD_IRQS).and_then(number).unwrap_or(0);
         let gro_flush_timeout = find(answer, GRO_FLUSH_TIMEOUT).map_or(0, unsigned);
-        let thread = number(find(answer, THREAD));
+        let thread = find(answer, THREAD).and_then(number);
         let irq_suspend_timeout = find(answer, IRQ_SUSPEND_TIMEOUT).map(unsigned);
         found.push(Napi { id, thread, defer_hard_irqs, gro_flush_timeout, irq_suspend_timeout });
     })?;
@@ -143,7 +143,7 @@ pub(super) fn set(netdev: &mut Netdev, napi: Napi) -> Result<(), Errno> {
     ];
     // A kernel that does not tell of a time does not take it either.
     let known = values.len() - usize::from(napi.irq_suspend_timeout.is_none());
-    netdev.ask(SET_NAPI, &values[..known], Ask::Done, |_| {})
+    netdev.ask(SET_NAPI, &values[..known], Ask::One, |_| {})
 }
 
 /// Gives a context a thread of its own, or takes it away.
@@ -151,14 +151,14 @@ pub(super) fn set(netdev: &mut Netdev, napi: Napi) -> Result<(), Errno> {
 /// # Errors
 /// On kernels before 6.17, where an interface's contexts have threads all together or not at all.
 pub(super) fn set_threaded(netdev: &mut Netdev, id: u32, threaded: bool) -> Result<(), Errno> {
-    netdev.ask(SET_NAPI, &[(ID, id), (THREADED, u32::from(threaded))], Ask::Done, |_| {})
+    netdev.ask(SET_NAPI, &[(ID, id), (THREADED, u32::from(threaded))], Ask::One, |_| {})
 }
 
 /// A netlink `uint`: four or eight bytes.
 fn unsigned(value: &[u8]) -> u64 {
     match <[u8; 8]>::try_from(value) {
         Ok(bytes) => u64::from_ne_bytes(bytes),
-        Err(_) => number(Some(value)).map_or(0, u64::from),
+        Err(_) => number(value).map_or(0, u64::from),
     }
 }
 

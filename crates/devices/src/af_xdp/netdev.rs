@@ -1,10 +1,9 @@
 //! The netlink family `netdev` (Linux 6.3, Documentation/netlink/specs/netdev.yaml): what a driver says
 //! of its XDP abilities, and of the contexts that receive for it.
 
-use super::link::{attributes, number, number16};
+use crate::netlink::{Client, find, number, number16, put};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
-use std::os::fd::OwnedFd;
+use rustix::net::netlink::GENERIC;
 
 /// What a driver offers to XDP programs and AF_XDP sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +25,7 @@ pub(super) fn features(index: u32) -> Result<Features, Errno> {
         found = bits.map(u64::from_ne_bytes).map(|bits| Features {
             native: bits & (BASIC | REDIRECT) == BASIC | REDIRECT,
             zero_copy: bits & ZERO_COPY != 0,
-            segments: number(find(answer, DEVICE_SEGMENTS)).unwrap_or(1),
+            segments: find(answer, DEVICE_SEGMENTS).and_then(number).unwrap_or(1),
         });
     })?;
     found.ok_or(Errno::BADMSG)
@@ -46,30 +45,17 @@ fn version(release: &str) -> Option<(u32, u32)> {
 /// A conversation with the family.
 #[derive(Debug)]
 pub(super) struct Netdev {
-    socket: OwnedFd,
+    client: Client,
     family: u16,
 }
 
-/// What kind of answer is expected.
+/// Number of answers that a request has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
-    /// One answer.
+    /// One, or the acknowledgement alone.
     One,
-    /// All objects that match.
+    /// One for each object that matches.
     All,
-    /// That it has been done.
-    Done,
-}
-
-impl Ask {
-    /// `NLM_F_REQUEST`, and `NLM_F_DUMP` or `NLM_F_ACK`.
-    fn flags(self) -> u16 {
-        match self {
-            Self::One => 1,
-            Self::All => 1 | 0x300,
-            Self::Done => 1 | 4,
-        }
-    }
 }
 
 impl Netdev {
@@ -78,12 +64,12 @@ impl Netdev {
     /// # Errors
     /// `NOENT` on kernels without the family.
     pub(super) fn open() -> Result<Self, Errno> {
-        let (kind, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC);
-        let socket = rustix::net::socket_with(kind, SocketType::RAW, flags, Some(netlink::GENERIC))?;
-        let mut netdev = Self { socket, family: CONTROL };
+        let mut netdev = Self { client: Client::open(Some(GENERIC))?, family: CONTROL };
         let mut family = None;
-        let name = message(CONTROL, GET_FAMILY, Ask::One, &[(FAMILY_NAME, b"netdev\0")])?;
-        netdev.exchange(&name, Ask::One, |answer| family = number16(find(answer, FAMILY_ID)))?;
+        let name = [(FAMILY_NAME, &b"netdev\0"[..])];
+        netdev.exchange(GET_FAMILY, name, Ask::One, |answer| {
+            family = find(answer, FAMILY_ID).and_then(number16);
+        })?;
         netdev.family = family.ok_or(Errno::BADMSG)?;
         Ok(netdev)
     }
@@ -99,68 +85,29 @@ impl Netdev {
         ask: Ask,
         each: impl FnMut(&[u8]),
     ) -> Result<(), Errno> {
-        let values: Vec<_> = attributes.iter().map(|&(kind, value)| (kind, value.to_ne_bytes())).collect();
-        let values: Vec<_> = values.iter().map(|(kind, value)| (*kind, value.as_slice())).collect();
-        let message = message(self.family, command, ask, &values)?;
-        self.exchange(&message, ask, each)
+        let attributes = attributes.iter().map(|&(kind, value)| (kind, value.to_ne_bytes()));
+        self.exchange(command, attributes, ask, each)
     }
 
-    fn exchange(&mut self, message: &[u8], ask: Ask, mut each: impl FnMut(&[u8])) -> Result<(), Errno> {
-        rustix::net::send(&self.socket, message, SendFlags::empty())?;
-        let mut answers = vec![0_u8; 1 << 15];
-        loop {
-            let (length, _) = rustix::net::recv(&self.socket, &mut answers[..], RecvFlags::empty())?;
-            let mut rest = answers.get(..length).unwrap_or_default();
-            while let Some(length) = number(Some(rest)).filter(|&length| length >= 16) {
-                let length = length as usize;
-                let one = rest.get(..length).ok_or(Errno::BADMSG)?;
-                rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-                match number16(one.get(4..)).map(i32::from) {
-                    Some(libc::NLMSG_ERROR) => return verdict(one),
-                    Some(libc::NLMSG_DONE) => return Ok(()),
-                    _ => each(one.get(HEADERS..).ok_or(Errno::BADMSG)?),
-                }
-            }
-            if ask == Ask::One {
-                return Ok(());
-            }
-        }
+    /// A header is `genlmsghdr`: the command, and version 1.
+    fn exchange<V: AsRef<[u8]>>(
+        &mut self,
+        command: u8,
+        attributes: impl IntoIterator<Item = (u16, V)>,
+        ask: Ask,
+        each: impl FnMut(&[u8]),
+    ) -> Result<(), Errno> {
+        let mut body = vec![command, 1, 0, 0];
+        attributes.into_iter().for_each(|(kind, value)| put(&mut body, kind, value.as_ref()));
+        let answers = match ask {
+            Ask::One => self.client.ask(self.family, &body)?,
+            Ask::All => self.client.dump(self.family, &body)?,
+        };
+        answers.iter().filter_map(|(_, body)| body.get(4..)).for_each(each);
+        Ok(())
     }
 }
 
-/// `nlmsghdr`, `genlmsghdr` and attributes.
-fn message(family: u16, command: u8, ask: Ask, attributes: &[(u16, &[u8])]) -> Result<Vec<u8>, Errno> {
-    let mut message = vec![0_u8; HEADERS];
-    message[4..6].copy_from_slice(&family.to_ne_bytes());
-    message[6..8].copy_from_slice(&ask.flags().to_ne_bytes());
-    message[16..18].copy_from_slice(&[command, 1]);
-    for (kind, value) in attributes {
-        let length = u16::try_from(4 + value.len()).map_err(|_| Errno::INVAL)?;
-        message.extend_from_slice(&length.to_ne_bytes());
-        message.extend_from_slice(&kind.to_ne_bytes());
-        message.extend_from_slice(value);
-        message.resize(message.len().next_multiple_of(4), 0);
-    }
-    let length = u32::try_from(message.len()).map_err(|_| Errno::INVAL)?;
-    message[..4].copy_from_slice(&length.to_ne_bytes());
-    Ok(message)
-}
-
-/// What an error message says; an error of 0 says that it has been done.
-fn verdict(message: &[u8]) -> Result<(), Errno> {
-    match number(message.get(16..)).ok_or(Errno::BADMSG)?.cast_signed() {
-        0 => Ok(()),
-        code => Err(Errno::from_raw_os_error(-code)),
-    }
-}
-
-/// The value of an attribute in an answer.
-pub(super) fn find(answer: &[u8], wanted: u16) -> Option<&[u8]> {
-    attributes(answer).find(|&(kind, _)| kind == wanted).map(|(_, value)| value)
-}
-
-/// `nlmsghdr` and `genlmsghdr`.
-const HEADERS: usize = 16 + 4;
 /// linux/genetlink.h: `GENL_ID_CTRL`, `CTRL_CMD_GETFAMILY`, `CTRL_ATTR_FAMILY_*`.
 const CONTROL: u16 = 0x10;
 const GET_FAMILY: u8 = 3;

@@ -1,6 +1,6 @@
 //! What the kernel is asked.
 
-use super::message::HEADER;
+use polder_devices::netlink::{DUMP, REQUEST, message, put};
 use std::net::IpAddr;
 
 /// What one dump brings.
@@ -53,49 +53,29 @@ impl Kind {
             Self::Neighbours4 => (libc::RTM_GETNEIGH, AF_INET, 12),
             Self::Neighbours6 => (libc::RTM_GETNEIGH, AF_INET6, 12),
         };
-        let mut bytes = vec![0; HEADER + body];
-        bytes[HEADER] = family;
-        finish(bytes, kind, NLM_F_REQUEST | NLM_F_DUMP, sequence)
+        let mut header = vec![0; body];
+        header[0] = family;
+        message(kind, REQUEST | DUMP, sequence, &header)
     }
 }
 
 /// Makes the kernel resolve a neighbour that it does not know, and check one that it has not heard of for
 /// long. `ip neighbour replace ADDRESS dev INTERFACE use` says the same.
 pub fn use_neighbour(index: u32, address: IpAddr) -> Vec<u8> {
-    let mut bytes = vec![0; HEADER + 12];
-    let body = &mut bytes[HEADER..];
+    let mut body = vec![0; 12];
     body[0] = if address.is_ipv6() { AF_INET6 } else { AF_INET };
     body[4..8].copy_from_slice(&index.to_ne_bytes());
     body[10] = NTF_USE;
     match address {
-        IpAddr::V4(address) => attribute(&mut bytes, libc::NDA_DST, &address.octets()),
-        IpAddr::V6(address) => attribute(&mut bytes, libc::NDA_DST, &address.octets()),
+        IpAddr::V4(address) => put(&mut body, libc::NDA_DST, &address.octets()),
+        IpAddr::V6(address) => put(&mut body, libc::NDA_DST, &address.octets()),
     }
-    finish(bytes, libc::RTM_NEWNEIGH, NLM_F_REQUEST | NLM_F_CREATE | NLM_F_REPLACE, 0)
-}
-
-fn attribute(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    let length = u16::try_from(4 + value.len()).expect("attributes of requests are short");
-    message.extend_from_slice(&length.to_ne_bytes());
-    message.extend_from_slice(&kind.to_ne_bytes());
-    message.extend_from_slice(value);
-    message.resize(message.len().next_multiple_of(4), 0);
-}
-
-fn finish(mut message: Vec<u8>, kind: u16, flags: u16, sequence: u32) -> Vec<u8> {
-    let length = u32::try_from(message.len()).expect("requests are short");
-    message[0..4].copy_from_slice(&length.to_ne_bytes());
-    message[4..6].copy_from_slice(&kind.to_ne_bytes());
-    message[6..8].copy_from_slice(&flags.to_ne_bytes());
-    message[8..12].copy_from_slice(&sequence.to_ne_bytes());
-    message
+    message(libc::RTM_NEWNEIGH, REQUEST | NLM_F_CREATE | NLM_F_REPLACE, 0, &body)
 }
 
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
-const NLM_F_REQUEST: u16 = 0x001;
 const NLM_F_REPLACE: u16 = 0x100;
-const NLM_F_DUMP: u16 = 0x300;
 const NLM_F_CREATE: u16 = 0x400;
 const RTM_GETNEXTHOP: u16 = 106;
 const NTF_USE: u8 = 0x01;

@@ -5,25 +5,33 @@
 //! A datagram to the discard port makes it resolve an address that it does not know, and keeps an
 //! entry fresh that would go stale.
 
-mod v6;
-
+use crate::kernel::message::{Item, Said, said};
 use polder_datapath::wire::MacAddress;
+use polder_devices::netlink::Client;
 use rustix::net::netdevice::name_to_index;
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6, UdpSocket};
-use std::path::Path;
 
 /// The discard service (RFC 863); what arrives there is thrown away.
 const DISCARD: u16 = 9;
-/// `ATF_COM`: the entry is complete.
-const COMPLETE: u32 = 0x2;
+/// Number of bytes of `ndmsg`.
+const NEIGHBOUR_HEADER: usize = 12;
+/// `NUD_REACHABLE`, `NUD_STALE`, `NUD_DELAY`, `NUD_PROBE`, `NUD_PERMANENT`: the address is known.
+const VALID: u16 = 0x9e;
 
 /// The link-layer address that the kernel knows for `address` on this interface.
 pub(super) fn find(interface: &str, address: IpAddr) -> Option<MacAddress> {
-    match address {
-        IpAddr::V4(address) => table(interface).ok()?.get(&address).copied(),
-        IpAddr::V6(address) => v6::table(number(interface)?).ok()?.get(&address).copied(),
-    }
+    let mut header = [0; NEIGHBOUR_HEADER];
+    header[0] = if address.is_ipv6() { AF_INET6 } else { AF_INET };
+    let answers = Client::open(None).and_then(|mut client| client.dump(libc::RTM_GETNEIGH, &header)).ok()?;
+    let interface = number(interface)?;
+    answers.iter().find_map(|(kind, body)| of_entry(*kind, body, interface, address))
+}
+
+/// The link-layer address in a message, if it is the entry of that address on the interface of that number.
+fn of_entry(kind: u16, body: &[u8], interface: u32, address: IpAddr) -> Option<MacAddress> {
+    let Said::There(Item::Neighbour(index, found, neighbour)) = said(kind, body) else { return None };
+    let is_wanted = (index, found) == (interface, address) && neighbour.state & VALID != 0;
+    neighbour.mac.filter(|_| is_wanted).map(MacAddress)
 }
 
 /// The number of an interface of the thread's network namespace.
@@ -31,16 +39,6 @@ fn number(interface: &str) -> Option<u32> {
     // Any socket will do to ask by.
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     name_to_index(&socket, interface).ok()
-}
-
-/// The complete entries of the kernel's table for one interface.
-///
-/// # Errors
-/// When the table cannot be read.
-fn table(interface: &str) -> std::io::Result<HashMap<Ipv4Addr, MacAddress>> {
-    // The table of the thread's network namespace, which is the gateway's.
-    let text = std::fs::read_to_string(Path::new("/proc/thread-self/net/arp"))?;
-    Ok(parse(&text, interface))
 }
 
 /// Asks the kernel to resolve `address`, which is on the link of the interface if it is on any. That it
@@ -61,32 +59,52 @@ pub(super) fn resolve(interface: &str, address: IpAddr) {
     }
 }
 
-fn parse(text: &str, interface: &str) -> HashMap<Ipv4Addr, MacAddress> {
-    text.lines().skip(1).filter_map(|line| entry(line, interface)).collect()
-}
-
-/// One line: address, hardware type, flags, hardware address, mask, device (proc_net(5)).
-fn entry(line: &str, interface: &str) -> Option<(Ipv4Addr, MacAddress)> {
-    let mut fields = line.split_whitespace();
-    let address = fields.next()?.parse().ok()?;
-    let flags = u32::from_str_radix(fields.nth(1)?.strip_prefix("0x")?, 16).ok()?;
-    let mac = fields.next()?.parse().ok()?;
-    (fields.nth(1)? == interface && flags & COMPLETE != 0).then_some((address, mac))
-}
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use polder_devices::netlink::put;
+
+    fn neighbour(interface: u32, state: u16, address: IpAddr, mac: &[u8]) -> Vec<u8> {
+        let family = if address.is_ipv6() { AF_INET6 } else { AF_INET };
+        let mut body =
+            [&[family, 0, 0, 0][..], &interface.to_ne_bytes(), &state.to_ne_bytes(), &[0, 1]].concat();
+        put(&mut body, 9, &[1]);
+        match address {
+            IpAddr::V4(address) => put(&mut body, libc::NDA_DST, &address.octets()),
+            IpAddr::V6(address) => put(&mut body, libc::NDA_DST, &address.octets()),
+        }
+        put(&mut body, libc::NDA_LLADDR, mac);
+        body
+    }
 
     #[test]
-    fn complete_entries_of_the_interface_alone() {
-        let text = "IP address       HW type     Flags       HW address            Mask     Device\n\
-                    10.0.0.2         0x1         0x2         02:00:00:00:00:07     *        radio\n\
-                    10.0.0.3         0x1         0x0         00:00:00:00:00:00     *        radio\n\
-                    10.0.0.4         0x1         0x2         02:00:00:00:00:09     *        other\n\
-                    garbage\n";
-        let table = parse(text, "radio");
-        assert_eq!(table.len(), 1);
-        assert_eq!(table[&Ipv4Addr::new(10, 0, 0, 2)], MacAddress([2, 0, 0, 0, 0, 7]));
+    fn known_addresses_of_the_interface_alone() {
+        let mac = [2, 0, 0, 0, 0, 7];
+        for address in ["10.0.0.2", "fe80::1"] {
+            let address: IpAddr = address.parse().expect("an address");
+            let other = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 3));
+            let found = |body: &[u8]| of_entry(libc::RTM_NEWNEIGH, body, 3, address);
+            for state in [2, 4, 8, 0x10, 0x80] {
+                assert_eq!(found(&neighbour(3, state, address, &mac)), Some(MacAddress(mac)));
+            }
+            for state in [0, 1, 0x20, 0x40] {
+                assert_eq!(found(&neighbour(3, state, address, &mac)), None, "state {state:#x}");
+            }
+            assert_eq!(found(&neighbour(4, 2, address, &mac)), None, "another interface");
+            assert_eq!(found(&neighbour(3, 2, other, &mac)), None, "another address");
+            assert_eq!(found(&neighbour(3, 2, address, &[])), None, "no link-layer address");
+            assert_eq!(found(&neighbour(3, 2, address, &mac)[..20]), None, "cut off");
+        }
+    }
+
+    /// The kernel of this machine answers, whatever there is.
+    #[test]
+    fn a_neighbour_that_there_is_not_is_not_found() {
+        for address in ["192.0.2.77", "2001:db8::77"] {
+            assert_eq!(find("lo", address.parse().expect("an address")), None);
+        }
     }
 }

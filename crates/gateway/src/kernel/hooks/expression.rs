@@ -1,8 +1,8 @@
 //! Expressions of nf_tables, as far as they decide about packets (linux/netfilter/nf_tables.h).
 
-use super::nft::{DATA_VALUE, DATA_VERDICT, big, find};
+use super::nft::{DATA_VALUE, DATA_VERDICT, big};
 use super::ruleset::{Effect, Field, Step, Test, Value};
-use crate::kernel::message::{attributes, text};
+use polder_devices::netlink::{attributes, find, text};
 use std::collections::HashMap;
 
 /// A part of a rule, before sets are known.

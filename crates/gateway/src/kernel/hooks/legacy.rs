@@ -6,7 +6,7 @@ use super::ruleset::{
     Base, Chain, Effect, Family, Field, Hook, NAME_BYTES, Rule, Ruleset, Step, Test, Tool, Value,
 };
 use super::sys::socket_option;
-use crate::kernel::message::{number, number16, text};
+use polder_devices::netlink::{number, number16, text};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::collections::HashMap;

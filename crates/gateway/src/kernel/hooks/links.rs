@@ -1,8 +1,6 @@
 //! Interfaces of the kernel, as far as hooks name them.
 
-use super::dump::{Dump, Protocol};
-use super::nft::find;
-use crate::kernel::message::{attributes, number, text};
+use polder_devices::netlink::{Client, attributes, find, number, text};
 use rustix::io::Errno;
 
 /// An interface.
@@ -57,7 +55,7 @@ impl Links {
 
 /// Reads the interfaces of this network namespace.
 pub(super) fn read() -> Result<Links, Errno> {
-    let answers = Dump::open(Protocol::Route)?.ask(libc::RTM_GETLINK, &[0; 16])?;
+    let answers = Client::open(None)?.dump(libc::RTM_GETLINK, &[0; 16])?;
     Ok(Links(answers.iter().filter_map(|(_, body)| link(body)).collect()))
 }
 

@@ -12,11 +12,11 @@
 //! accepts, counts, logs or marks does not, nor does one that is confined to other interfaces. Sources: nft(8),
 //! linux/netfilter/nf_tables.h, linux/netfilter_ipv4/ip_tables.h, linux/pkt_cls.h, linux/xfrm.h.
 
-mod dump;
 mod expression;
 pub mod legacy;
 mod links;
 pub mod nft;
+mod notices;
 mod passage;
 pub mod policy;
 pub mod ruleset;
@@ -26,14 +26,15 @@ pub mod tc;
 mod tests;
 pub mod walk;
 
-pub use dump::Subscription;
+pub use notices::Subscription;
 
-use dump::{Dump, Protocol};
 use links::Links;
 use passage::{Passage, passages};
+use polder_devices::netlink::Client;
 use policy::Policy;
 use ruleset::{Chain, Ruleset};
 use rustix::io::Errno;
+use rustix::net::netlink::{NETFILTER, XFRM};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use walk::{Chains, Would};
@@ -178,11 +179,11 @@ fn bypassed(port: &Port, by: &str, policy: &Policy) -> Bypassed {
 }
 
 fn read_tc(port: &Port, links: &Links) -> Result<Vec<Bypassed>, Errno> {
-    let mut dump = Dump::open(Protocol::Route)?;
+    let mut client = Client::open(None)?;
     let mut found = Vec::new();
     for name in links.and_vlans(&port.interface) {
         let Some(index) = links.index(&name) else { continue };
-        for filter in tc::read(&mut dump, index)? {
+        for filter in tc::read(&mut client, index)? {
             let side = if filter.is_egress { "egress" } else { "ingress" };
             found.push(Bypassed {
                 port: port.name.clone(),
@@ -196,14 +197,14 @@ fn read_tc(port: &Port, links: &Links) -> Result<Vec<Bypassed>, Errno> {
 }
 
 fn read_nft() -> Result<Ruleset, Errno> {
-    let mut dump = match Dump::open(Protocol::Netfilter) {
-        Ok(dump) => dump,
+    let mut client = match Client::open(Some(NETFILTER)) {
+        Ok(client) => client,
         // A kernel without nfnetlink.
         Err(error) => return tc::without(error),
     };
     let mut reader = nft::Reader::default();
     for kind in [nft::GET_TABLE, nft::GET_CHAIN, nft::GET_RULE, nft::GET_SET] {
-        let answers = match dump.ask(kind, &NFGENMSG) {
+        let answers = match client.dump(kind, &NFGENMSG) {
             Ok(answers) => answers,
             // A kernel without nf_tables.
             Err(error) => return tc::without(error),
@@ -212,34 +213,34 @@ fn read_nft() -> Result<Ruleset, Errno> {
     }
     for key in reader.wanted_sets() {
         // A set that has gone in the meantime has no elements.
-        let answers = dump.ask(nft::GET_ELEMENTS, &nft::of_set(&key)).or_else(tc::without)?;
+        let answers = client.dump(nft::GET_ELEMENTS, &nft::of_set(&key)).or_else(tc::without)?;
         answers.iter().for_each(|(kind, body)| reader.take(*kind, body));
     }
     Ok(reader.finish())
 }
 
 fn read_rules() -> Result<Vec<Policy>, Errno> {
-    let mut dump = Dump::open(Protocol::Route)?;
+    let mut client = Client::open(None)?;
     let mut policies = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
         let mut request = [0; 12];
         request[0] = u8::try_from(family).unwrap_or_default();
-        let answers = dump.ask(policy::RTM_GETRULE, &request).or_else(tc::without)?;
+        let answers = client.dump(policy::RTM_GETRULE, &request).or_else(tc::without)?;
         policies.extend(answers.iter().filter_map(|(_, body)| policy::rule(body)));
     }
     Ok(policies)
 }
 
 fn read_ipsec() -> Result<Vec<Policy>, Errno> {
-    let mut dump = match Dump::open(Protocol::Xfrm) {
-        Ok(dump) => dump,
+    let mut client = match Client::open(Some(XFRM)) {
+        Ok(client) => client,
         // A kernel without IPsec.
         Err(error) => return tc::without(error),
     };
-    let answers = dump.ask(policy::XFRM_MSG_GETPOLICY, &[]).or_else(tc::without)?;
+    let answers = client.dump(policy::XFRM_MSG_GETPOLICY, &[]).or_else(tc::without)?;
     let mut policies = answers.iter().filter_map(|(_, body)| policy::ipsec(body)).collect::<Vec<_>>();
     // Linux before 5.15 has no such question.
-    let answers = dump.ask_one(policy::XFRM_MSG_GETDEFAULT, &[0; 4]).or_else(tc::without)?;
+    let answers = client.ask(policy::XFRM_MSG_GETDEFAULT, &[0; 4]).or_else(tc::without)?;
     policies.extend(answers.iter().flat_map(|(_, body)| policy::ipsec_default(body)));
     Ok(policies)
 }

@@ -2,7 +2,7 @@
 
 use super::expression::{Lookup, Part, parts, verdict};
 use super::ruleset::{Base, Chain, Effect, Family, Field, Hook, Rule, Ruleset, Step, Test, Tool, Value};
-use crate::kernel::message::{attributes, text};
+use polder_devices::netlink::{attributes, find, put, text};
 use std::collections::{HashMap, HashSet};
 
 /// Tables, chains, rules and sets, as they are told.
@@ -161,19 +161,10 @@ fn rule(family: Family, body: &[u8]) -> Option<(Key, u64, Vec<Part>)> {
 /// The request for the elements of a set, without its header.
 pub(super) fn of_set((family, table, set): &Key) -> Vec<u8> {
     let mut body = vec![family.number(), 0, 0, 0];
-    for (kind, name) in [(1_u16, table), (2, set)] {
-        let length = u16::try_from(4 + name.len() + 1).unwrap_or(u16::MAX);
-        body.extend_from_slice(&length.to_ne_bytes());
-        body.extend_from_slice(&kind.to_ne_bytes());
-        body.extend_from_slice(name.as_bytes());
-        body.resize((body.len() + 1).next_multiple_of(4), 0);
+    for (kind, name) in [(1, table), (2, set)] {
+        put(&mut body, kind, &[name.as_bytes(), &[0]].concat());
     }
     body
-}
-
-/// The attribute of that type.
-pub(super) fn find(body: &[u8], wanted: u16) -> Option<&[u8]> {
-    attributes(body).find(|&(kind, _)| kind == wanted).map(|(_, value)| value)
 }
 
 /// A number of 32 bits in network order.

@@ -1,7 +1,7 @@
 //! Policies of the kernel about packets that are forwarded: rules of routing (ip-rule(8)) and of IPsec (ip-xfrm(8)).
 
-use super::nft::find;
-use crate::kernel::message::{attributes, ip, number, number16, text};
+use crate::kernel::message::ip;
+use polder_devices::netlink::{attributes, find, number, number16, text};
 use std::net::IpAddr;
 
 /// A policy that may send packets elsewhere, change or drop them.

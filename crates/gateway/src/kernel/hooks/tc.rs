@@ -1,9 +1,7 @@
 //! Filters of tc at an interface's ingress and egress, and BPF programs there (tc(8), linux/pkt_cls.h).
 
-use super::dump::Dump;
-use super::nft::find;
 use super::sys::attached_programs;
-use crate::kernel::message::{attributes, number, text};
+use polder_devices::netlink::{Client, attributes, find, number, text};
 use rustix::io::Errno;
 
 /// A filter that may drop or change packets.
@@ -18,7 +16,7 @@ pub struct Filter {
 }
 
 /// The filters of an interface that may drop or change packets.
-pub(super) fn read(dump: &mut Dump, interface: u32) -> Result<Vec<Filter>, Errno> {
+pub(super) fn read(client: &mut Client, interface: u32) -> Result<Vec<Filter>, Errno> {
     let mut found = Vec::new();
     for (is_egress, parent, attach_type) in
         [(false, PARENT_INGRESS, BPF_TCX_INGRESS), (true, PARENT_EGRESS, BPF_TCX_EGRESS)]
@@ -27,7 +25,7 @@ pub(super) fn read(dump: &mut Dump, interface: u32) -> Result<Vec<Filter>, Errno
         request[4..8].copy_from_slice(&interface.to_ne_bytes());
         request[12..16].copy_from_slice(&parent.to_ne_bytes());
         // A kernel without classifiers has none.
-        let answers = dump.ask(RTM_GETTFILTER, &request).or_else(without)?;
+        let answers = client.dump(RTM_GETTFILTER, &request).or_else(without)?;
         found.extend(answers.iter().filter_map(|(_, body)| filter(is_egress, body)));
         // A kernel that does not know the question, or tells nobody, is Linux before 6.6 or locked down.
         if let Ok(count @ 1..) = attached_programs(interface, attach_type) {

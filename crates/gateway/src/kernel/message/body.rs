@@ -2,6 +2,7 @@
 
 use super::{Address, HopSpec, Item, Link, Neighbour, Object, RouteKey, Rule, Target};
 use polder_datapath::route::Prefix;
+use polder_devices::netlink::{attributes, find, number, number16, text};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// `ifinfomsg`.
@@ -35,22 +36,20 @@ pub(super) fn link(body: &[u8]) -> Option<Item> {
 }
 
 fn vlan_of(information: &[u8]) -> Option<u16> {
-    let find = |wanted| attributes(information).find(|&(kind, _)| kind == wanted).map(|(_, value)| value);
-    if text(find(libc::IFLA_INFO_KIND)?) != "vlan" {
+    if text(find(information, libc::IFLA_INFO_KIND)?) != "vlan" {
         return None;
     }
-    let data = find(libc::IFLA_INFO_DATA)?;
-    let inner = |wanted| attributes(data).find(|&(kind, _)| kind == wanted).map(|(_, value)| value);
-    let protocol = inner(IFLA_VLAN_PROTOCOL).and_then(big16).unwrap_or(0x8100);
-    inner(IFLA_VLAN_ID).and_then(number16).filter(|_| protocol == 0x8100)
+    let data = find(information, libc::IFLA_INFO_DATA)?;
+    let protocol = find(data, IFLA_VLAN_PROTOCOL).and_then(big16).unwrap_or(0x8100);
+    find(data, IFLA_VLAN_ID).and_then(number16).filter(|_| protocol == 0x8100)
 }
 
 /// `ifaddrmsg`.
 pub(super) fn address(body: &[u8]) -> Option<Item> {
     let (family, bits, index) = (*body.first()?, *body.get(1)?, number(body.get(4..)?)?);
-    let find = |wanted| attributes(body.get(8..)?).find(|&(kind, _)| kind == wanted).map(|(_, value)| value);
+    let rest = body.get(8..)?;
     // On a point-to-point link `IFA_ADDRESS` is the other end.
-    let address = find(libc::IFA_LOCAL).or_else(|| find(libc::IFA_ADDRESS))?;
+    let address = find(rest, libc::IFA_LOCAL).or_else(|| find(rest, libc::IFA_ADDRESS))?;
     Some(Item::Address(Address { index, address: ip(family, address)?, bits }))
 }
 
@@ -102,7 +101,7 @@ pub(super) fn route(body: &[u8]) -> Option<Item> {
 /// asks for no less than its least.
 fn mtu_of(family: u8, metrics: &[u8]) -> u16 {
     const LEAST_V6: u32 = 1280;
-    let found = attributes(metrics).find(|&(kind, _)| kind == RTAX_MTU).and_then(|(_, value)| number(value));
+    let found = find(metrics, RTAX_MTU).and_then(number);
     let least = if i32::from(family) == libc::AF_INET6 { LEAST_V6 } else { 0 };
     found.filter(|&mtu| mtu > 0).map_or(0, |mtu| u16::try_from(mtu.max(least)).unwrap_or(u16::MAX))
 }
@@ -202,13 +201,13 @@ pub(super) fn rule(body: &[u8]) -> Option<Item> {
 pub(super) fn neighbour(body: &[u8]) -> Option<Item> {
     let (family, index) = (*body.first()?, number(body.get(4..)?)?);
     let (state, flags) = (number16(body.get(8..)?)?, *body.get(10)?);
-    let find = |wanted| attributes(body.get(12..)?).find(|&(kind, _)| kind == wanted).map(|(_, value)| value);
+    let rest = body.get(12..)?;
     // Addresses that the kernel answers for are not neighbours.
     if flags & NTF_PROXY != 0 {
         return None;
     }
-    let mac = find(libc::NDA_LLADDR).and_then(|value| value.try_into().ok());
-    Some(Item::Neighbour(index, ip(family, find(libc::NDA_DST)?)?, Neighbour { state, mac }))
+    let mac = find(rest, libc::NDA_LLADDR).and_then(|value| value.try_into().ok());
+    Some(Item::Neighbour(index, ip(family, find(rest, libc::NDA_DST)?)?, Neighbour { state, mac }))
 }
 
 pub(in crate::kernel) fn ip(family: u8, value: &[u8]) -> Option<IpAddr> {
@@ -227,36 +226,10 @@ fn unspecified(family: u8) -> Option<IpAddr> {
     }
 }
 
-/// The attributes in `bytes`: length and type (16 bits each), value, padded to four bytes.
-pub(in crate::kernel) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    core::iter::from_fn(move || {
-        let length = usize::from(number16(bytes)?);
-        let kind = number16(bytes.get(2..)?)? & ATTRIBUTE_TYPE;
-        let value = bytes.get(4..length)?;
-        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind, value))
-    })
-}
-
-pub(in crate::kernel) fn number(bytes: &[u8]) -> Option<u32> {
-    Some(u32::from_ne_bytes(*bytes.first_chunk()?))
-}
-
-pub(in crate::kernel) fn number16(bytes: &[u8]) -> Option<u16> {
-    Some(u16::from_ne_bytes(*bytes.first_chunk()?))
-}
-
 fn big16(bytes: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.first_chunk()?))
 }
 
-pub(in crate::kernel) fn text(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..end]).into_owned()
-}
-
-/// The bits of an attribute's type that are not flags.
-const ATTRIBUTE_TYPE: u16 = 0x3fff;
 /// linux/rtnetlink.h.
 const RTM_F_CLONED: u32 = 0x200;
 const RTAX_MTU: u16 = 2;

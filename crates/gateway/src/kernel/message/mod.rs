@@ -2,9 +2,10 @@
 
 mod body;
 
+pub(in crate::kernel) use body::ip;
 use body::{address, link, neighbour, object, route, rule};
-pub(in crate::kernel) use body::{attributes, ip, number, number16, text};
 use polder_datapath::route::Prefix;
+use polder_devices::netlink::{self, number};
 use std::net::IpAddr;
 
 /// A network interface.
@@ -208,25 +209,19 @@ pub struct Message {
 }
 
 /// The messages of a datagram. What is cut off or cannot be understood is left out.
-pub fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Message> {
-    core::iter::from_fn(move || {
-        let length = number(datagram)? as usize;
-        let message = datagram.get(..length).filter(|_| length >= HEADER)?;
-        datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
-        let kind = number16(&message[4..])?;
-        let flags = number16(&message[6..])?;
-        Some(Message {
-            sequence: number(&message[8..])?,
-            port: number(&message[12..])?,
-            interrupted: flags & NLM_F_DUMP_INTR != 0,
-            multi: flags & NLM_F_MULTI != 0,
-            appended: flags & NLM_F_APPEND != 0,
-            said: said(kind, &message[HEADER..]),
-        })
+pub fn messages(datagram: &[u8]) -> impl Iterator<Item = Message> {
+    netlink::messages(datagram).map(|netlink::Message { kind, flags, sequence, port, body }| Message {
+        sequence,
+        port,
+        interrupted: flags & netlink::INTERRUPTED != 0,
+        multi: flags & NLM_F_MULTI != 0,
+        appended: flags & NLM_F_APPEND != 0,
+        said: said(kind, body),
     })
 }
 
-fn said(kind: u16, body: &[u8]) -> Said {
+/// What a message of a type says.
+pub fn said(kind: u16, body: &[u8]) -> Said {
     let there = |item: Option<Item>| item.map_or(Said::Nothing, Said::There);
     let gone = |item: Option<Item>| item.map_or(Said::Nothing, Said::Gone);
     match kind {
@@ -249,12 +244,9 @@ fn said(kind: u16, body: &[u8]) -> Said {
     }
 }
 
-/// `nlmsghdr`.
-pub(in crate::kernel) const HEADER: usize = 16;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLM_F_MULTI: u16 = 0x02;
-const NLM_F_DUMP_INTR: u16 = 0x10;
 const NLM_F_APPEND: u16 = 0x800;
 /// linux/rtnetlink.h.
 const RTM_NEWNETCONF: u16 = 80;
