@@ -20,7 +20,7 @@ use super::inner::{Inner, merge_ecn};
 use super::outer::{Envelope, Opened, Refused, ends, envelope_v4, envelope_v6, network, place};
 use super::reassemble::{Reassembler, ReassemblyLimits};
 use super::template::sum;
-use super::{ETHERNET_BYTES, Tunnel, TunnelCounters, Tunnels, Underlay, bare, mss};
+use super::{Carrier, ETHERNET_BYTES, Tunnel, TunnelCounters, TunnelId, Tunnels, Underlay, bare, mss};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::offload::complete_checksum;
 use crate::units::Nanos;
@@ -148,7 +148,7 @@ fn open_all(
 /// True if a packet on a port that others use as well is between the ends of a tunnel.
 #[cold]
 fn is_ours(packet: &Packet, underlay: &Underlay, tunnels: &Tunnels) -> bool {
-    ends(packet, underlay).is_some_and(|ends| tunnels.has_ends(&ends))
+    ends(packet, underlay).is_some_and(|(ends, carrier)| tunnels.has(&ends, carrier))
 }
 
 /// Reads the outer headers; `lane` becomes that of the packet's tunnel.
@@ -192,9 +192,9 @@ fn accept<'a>(
 ) -> Result<Opened, Refused> {
     let &Envelope { ref ends, start, end, ecn, payload } = envelope;
     let gre = Gre::parse(payload)?;
-    let key = gre.key();
-    if !lane.as_ref().is_some_and(|lane| lane.tunnel.is_between(ends, key)) {
-        let tunnel = tunnels.find(ends, key).ok_or(Refused::Drop(DropReason::NoTunnel))?;
+    let id = TunnelId::gre(gre.key());
+    if !lane.as_ref().is_some_and(|lane| lane.tunnel.is_between(ends, id)) {
+        let tunnel = tunnels.find(ends, id).ok_or(Refused::Drop(DropReason::NoTunnel))?;
         *lane = Some(Lane::new(tunnel, worker, now));
     }
     let Some(lane) = lane else { return Err(Refused::Drop(DropReason::NoTunnel)) };
@@ -370,7 +370,7 @@ fn reassemble(
         let underlay = tunnels.underlay(packet.ingress).filter(|_| position >= from && !is_dropped(&packet));
         let place = underlay.and_then(|underlay| place(&packet, underlay));
         let packet = match place {
-            Some(place) if tunnels.has_ends(&place.key.ends) => {
+            Some(place) if tunnels.has(&place.key.ends, Carrier::Gre) => {
                 state.reassembler.insert(packet, &place, context)
             }
             Some(_) => {

@@ -1,6 +1,6 @@
 //! The two addresses of a tunnel, of one family.
 
-use super::{IPV4_BYTES, IPV6_BYTES, NextHop, toobig};
+use super::{IPV4_BYTES, IPV6_BYTES, NextHop, TunnelId, toobig};
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -80,13 +80,13 @@ impl Ends {
         }
     }
 
-    /// Spreads ends and key over places: odd multipliers, the upper half of the sum (Dietzfelbinger).
+    /// Spreads ends and number over places: odd multipliers, the upper half of the sum (Dietzfelbinger).
     #[inline(always)]
-    pub(super) fn spread(&self, key: Option<u32>) -> usize {
+    pub(super) fn spread(&self, id: TunnelId) -> usize {
         const FIRST: u64 = 0x9e37_79b9_7f4a_7c15;
         const SECOND: u64 = 0xc2b2_ae3d_27d4_eb4f;
         const THIRD: u64 = 0x1656_67b1_9e37_79f9;
-        let key = key.map_or(0, |key| 1 << 32 | u64::from(key)).wrapping_mul(SECOND);
+        let id = id.bits().wrapping_mul(SECOND);
         let ends = match self {
             Self::V4 { local, remote } => {
                 (u64::from(local.to_bits()) << 32 | u64::from(remote.to_bits())).wrapping_mul(FIRST)
@@ -99,7 +99,7 @@ impl Ends {
                 fold(local).wrapping_mul(FIRST).wrapping_add(fold(remote).wrapping_mul(THIRD))
             }
         };
-        (ends.wrapping_add(key) >> 40) as usize
+        (ends.wrapping_add(id) >> 40) as usize
     }
 }
 

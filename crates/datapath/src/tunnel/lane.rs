@@ -181,16 +181,16 @@ impl<'a> Lane<'a> {
             return;
         }
         if BARE {
-            bare::put_protocol(packet, usize::from(template.gre()), inner.network());
+            bare::put_protocol(packet, usize::from(template.transport()), inner.network());
         }
         if options.checksum {
-            put_checksum(packet, usize::from(template.gre()));
+            put_checksum(packet, usize::from(template.transport()));
         }
         self.identification = self.identification.wrapping_add(u16::from(self.numbered));
         self.packets += 1;
         self.bytes += bytes;
         packet.network_offset = template.link();
-        packet.transport_offset = template.gre();
+        packet.transport_offset = template.transport();
         packet.checksum_start = packet.checksum_start.wrapping_add(template.len());
         packet.vlan = 0;
         packet.segmentation = Segmentation::default();

@@ -26,6 +26,7 @@ mod bare;
 mod datagram;
 mod decapsulate;
 mod encapsulate;
+mod encapsulation;
 mod ends;
 mod fragment;
 mod image;
@@ -44,6 +45,7 @@ mod toobig;
 
 pub use decapsulate::{DecapsulateState, decapsulate};
 pub use encapsulate::{EncapsulateState, encapsulate};
+pub use encapsulation::{Carrier, Encapsulation, OuterHeader, TunnelId, TunnelLabel};
 pub use ends::Ends;
 pub use options::{Carries, FlowLabel, Stations, TcpMss, Ttl, TunnelDscp, TunnelOptions, Underlay};
 pub use reassemble::ReassemblyLimits;
@@ -71,7 +73,7 @@ pub enum TunnelsError {
     #[error("port {} is no underlay port", .0.0)]
     NoUnderlay(PortId),
     /// Packets of two tunnels could not be told apart.
-    #[error("two tunnels run from {0} with the same key; give them different keys")]
+    #[error("two tunnels run from {0} with the same key or VNI; give them different ones")]
     EndsTwice(Ends),
     /// The MTU, given or left by the underlay, is below [`LEAST_MTU`], or the underlay's is.
     #[error("an MTU of {0} is too small: tunnels and what carries them take at least {LEAST_MTU} bytes")]
@@ -111,7 +113,7 @@ impl Tunnel {
             return Err(TunnelsError::TooNarrow(underlay.mtu));
         }
         let template = Template::new(&options, &underlay);
-        let labels = Hasher::mixed(options.ends.spread(options.key) as u64, false);
+        let labels = Hasher::mixed(options.ends.spread(options.id()) as u64, false);
         let carried = carried_frame(&options, underlay.mtu).saturating_sub(ETHERNET_BYTES);
         let mtu = options.mtu.unwrap_or(carried).min(MOST_MTU);
         if mtu < LEAST_MTU || (options.dont_fragment && carried < LEAST_MTU) {
@@ -157,11 +159,11 @@ impl Tunnel {
         self.numbers.sequence.draw_identification_v6()
     }
 
-    /// True if a packet between these ends with this key belongs to it.
+    /// True if a packet between these ends with this number belongs to it.
     #[inline(always)]
-    fn is_between(&self, ends: &Ends, key: Option<u32>) -> bool {
+    fn is_between(&self, ends: &Ends, id: TunnelId) -> bool {
         let options = &self.options;
-        options.ends == *ends && options.key == key
+        options.ends == *ends && options.id() == id
     }
 
     /// The largest IP packet that the path carries, as far as it is known.
@@ -195,7 +197,7 @@ const MOST_OVERHEAD: u16 = ETHERNET_BYTES + 4 + IPV6_BYTES + OPTIONS_BYTES + 16;
 const MOST_CUT: u16 = 9216;
 
 fn carried_frame(options: &TunnelOptions, path_mtu: u16) -> u16 {
-    let carried = path_mtu.saturating_sub(options.network_bytes() + u16::from(options.gre_bytes()));
+    let carried = path_mtu.saturating_sub(options.network_bytes() + u16::from(options.header_bytes()));
     // What has an Ethernet header inside the gateway alone is so much longer here.
     if options.is_bare() { carried.saturating_add(ETHERNET_BYTES) } else { carried }
 }

@@ -1,6 +1,6 @@
 //! What a configuration says of a tunnel and of the ports that carry it.
 
-use super::{Ends, OPTIONS_BYTES, TunnelState};
+use super::{Encapsulation, Ends, OPTIONS_BYTES, TunnelState};
 use crate::wire::{Dscp, EcnMode, MacAddress, VlanId};
 use core::num::NonZeroU8;
 use polder_buffers::PortId;
@@ -21,13 +21,15 @@ pub struct Underlay {
     pub is_shared: bool,
 }
 
-/// A tunnel: Ethernet frames or IP packets in GRE (RFC 2784, 2890) in IPv4, or in IPv6 (RFC 7676).
+/// A tunnel: Ethernet frames or IP packets in an [`Encapsulation`] in IPv4 or IPv6.
 #[derive(Clone, Debug)]
 pub struct TunnelOptions {
     /// The tunnel as a port, for the bridge or the router.
     pub port: PortId,
     /// Both ends. Ours may be an address of the loopback interface; the underlay need not have it.
     pub ends: Ends,
+    /// Protocol between the outer IP header and the packet inside.
+    pub encapsulation: Encapsulation,
     /// The key that every packet carries, if any does.
     pub key: Option<u32>,
     /// True if packets carry a checksum; if so, those that come without are dropped.
@@ -95,6 +97,7 @@ impl TunnelOptions {
         Self {
             port,
             ends: ends.into(),
+            encapsulation: Encapsulation::Gre,
             key: None,
             checksum: false,
             sequence: false,
@@ -141,11 +144,6 @@ impl TunnelOptions {
     pub(super) const fn network_bytes(&self) -> u16 {
         let has_limit = self.ends.is_v6() && self.encapsulation_limit.is_some();
         self.ends.ip_bytes() + if has_limit { OPTIONS_BYTES } else { 0 }
-    }
-
-    /// Bytes of the GRE header.
-    pub const fn gre_bytes(&self) -> u8 {
-        4 + 4 * (self.checksum as u8 + self.key.is_some() as u8 + self.sequence as u8)
     }
 }
 
@@ -204,24 +202,4 @@ pub enum TcpMss {
     Off,
     /// At most so many bytes.
     AtMost(u16),
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::Ipv4Addr;
-
-    /// RFC 2890, 2: four bytes, and four for each field.
-    #[test]
-    fn header_lengths() {
-        let ends = (Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST);
-        let mut options = TunnelOptions::new(PortId(5), ends, PortId(1), Arc::new(TunnelState::new(1)));
-        assert_eq!(options.gre_bytes(), 4);
-        options.key = Some(0);
-        assert_eq!(options.gre_bytes(), 8);
-        options.checksum = true;
-        assert_eq!(options.gre_bytes(), 12);
-        options.sequence = true;
-        assert_eq!(options.gre_bytes(), 16);
-    }
 }

@@ -1,7 +1,7 @@
 //! What an underlay's packet says before the GRE header.
 
 use super::datagram::FragmentHeader;
-use super::{Ends, Underlay};
+use super::{Carrier, Ends, Underlay};
 use crate::drops::DropReason;
 use crate::wire::{Ecn, EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, Ipv6Extension, Vlan, VlanId};
 use polder_buffers::Packet;
@@ -183,19 +183,20 @@ fn skip<'p>(ip: &Ipv6<'p>) -> Result<Walk<'p>, Refused> {
     Err(Refused::Drop(DropReason::Ipv6BadExtension))
 }
 
-/// The ends of a packet of GRE, however it goes on; `None` for all others.
+/// The ends of a packet of an encapsulation, however it goes on, and the field by which it is known; `None` for all
+/// others.
 #[cold]
-pub(super) fn ends(packet: &Packet, underlay: &Underlay) -> Option<Ends> {
+pub(super) fn ends(packet: &Packet, underlay: &Underlay) -> Option<(Ends, Carrier)> {
     let (ether_type, link, bytes) = network(packet, underlay).ok()?;
     if ether_type == EtherType::IPV4 {
         let ip = header_v4(packet, (link, bytes)).ok()?;
-        return Some(Ends::V4 { local: ip.destination(), remote: ip.source() });
+        return Some((Ends::V4 { local: ip.destination(), remote: ip.source() }, Carrier::Gre));
     }
     let ip = Ipv6::parse_head(bytes, packet.len() - link).ok()?;
     // Options that have to be understood are a tunnel's business, if they are in front of GRE.
     let is_gre =
         ip.next_header() == IpProtocol::GRE || !matches!(skip(&ip), Err(Refused::Drop(DropReason::NotForUs)));
-    is_gre.then(|| ends_v6(&ip))
+    is_gre.then(|| (ends_v6(&ip), Carrier::Gre))
 }
 
 /// Where a packet belongs that is a fragment of what may be a tunnel packet; `None` for all others.

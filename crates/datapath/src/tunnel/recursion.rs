@@ -1,7 +1,7 @@
 //! Tunnels in tunnels.
 
-use super::{Ends, Tunnels};
-use crate::wire::{EtherType, Gre, IpProtocol, Ipv4, Ipv6, Link};
+use super::{OuterHeader, Tunnels};
+use crate::wire::{EtherType, IpProtocol, Link};
 
 /// Tunnels in tunnels that a packet may be in before it is put into one of ours.
 const NESTING: usize = 4;
@@ -29,32 +29,15 @@ pub(super) fn is_recursive(frame: &[u8], tunnels: &Tunnels) -> bool {
             let Ok(link) = Link::parse(bytes) else { return false };
             (protocol, bytes) = (link.ether_type(), link.payload());
         }
-        let Some((ends, payload)) = outer(protocol, bytes) else { return false };
-        if tunnels.has_ends(&ends) || tunnels.has_ends(&ends.reversed()) {
+        let Some(outer) = OuterHeader::read(protocol, bytes) else { return false };
+        let (ends, carrier) = (outer.ends, outer.carrier);
+        if tunnels.has(&ends, carrier) || tunnels.has(&ends.reversed(), carrier) {
             return true;
         }
-        let Ok(gre) = Gre::parse(payload) else { return false };
-        (protocol, bytes) = (gre.protocol(), gre.payload());
+        if outer.label.is_none() {
+            return false;
+        }
+        (protocol, bytes) = (outer.protocol, outer.payload);
     }
     true
-}
-
-/// The ends of an outer packet, as its receiver sees them, and what is in the head of the packet from its
-/// GRE header on; nothing of that for a later fragment.
-fn outer(protocol: EtherType, bytes: &[u8]) -> Option<(Ends, &[u8])> {
-    match protocol {
-        EtherType::IPV4 => {
-            let ip = Ipv4::parse_head(bytes, usize::MAX).ok()?;
-            let ends = Ends::V4 { local: ip.destination(), remote: ip.source() };
-            (ip.protocol() == IpProtocol::GRE).then(|| (ends, ip.payload()))
-        }
-        EtherType::IPV6 => {
-            let ip = Ipv6::parse_head(bytes, usize::MAX).ok()?;
-            let upper = ip.upper().ok()?;
-            let ends = Ends::V6 { local: ip.destination(), remote: ip.source() };
-            let payload = if upper.has_header() { upper.payload } else { &[] };
-            (upper.protocol == IpProtocol::GRE).then_some((ends, payload))
-        }
-        _ => None,
-    }
 }

@@ -1,6 +1,9 @@
 //! All tunnels of a configuration, by port and by ends.
 
-use super::{Ends, MOST_CUT, MOST_LINK_BYTES, OPTIONS_BYTES, Tunnel, TunnelOptions, TunnelsError, Underlay};
+use super::{
+    Carrier, Ends, MOST_CUT, MOST_LINK_BYTES, OPTIONS_BYTES, Tunnel, TunnelId, TunnelOptions, TunnelsError,
+    Underlay,
+};
 use polder_buffers::{BATCH, NO_PORT, PortId};
 use std::sync::Arc;
 
@@ -24,7 +27,7 @@ pub struct Tunnels {
     /// Open addressing, at most half full: position of a tunnel plus one, 0 for a free place.
     places: Box<[u16]>,
     /// Sorted.
-    ends: Box<[Ends]>,
+    ends: Box<[(Ends, Carrier)]>,
 }
 
 impl Tunnels {
@@ -89,26 +92,25 @@ impl Tunnels {
         }
     }
 
-    /// The tunnel that packets between these ends with this key belong to; a tunnel without a key takes
-    /// those without one.
+    /// The tunnel that packets between these ends with this number belong to.
     #[inline]
-    pub fn find(&self, ends: &Ends, key: Option<u32>) -> Option<&Tunnel> {
+    pub fn find(&self, ends: &Ends, id: TunnelId) -> Option<&Tunnel> {
         let mask = self.places.len().checked_sub(1)?;
-        let mut place = ends.spread(key) & mask;
+        let mut place = ends.spread(id) & mask;
         // At most half of the places are taken, so the walk ends at a free one.
         loop {
             let position = usize::from(self.places[place]).checked_sub(1)?;
             let tunnel = self.tunnels.get(position)?;
-            if tunnel.is_between(ends, key) {
+            if tunnel.is_between(ends, id) {
                 return Some(tunnel);
             }
             place = (place + 1) & mask;
         }
     }
 
-    /// True if some tunnel has these ends, whatever its key.
-    pub fn has_ends(&self, ends: &Ends) -> bool {
-        self.ends.binary_search(ends).is_ok()
+    /// True if some tunnel has these ends and is known by that field, whatever its number.
+    pub fn has(&self, ends: &Ends, carrier: Carrier) -> bool {
+        self.ends.binary_search(&(*ends, carrier)).is_ok()
     }
 
     /// Packets that a batch can become at most when its outer packets are fragmented.
@@ -134,19 +136,19 @@ impl Tunnels {
         let mut places = vec![0; size].into_boxed_slice();
         let mut ends = Vec::with_capacity(self.tunnels.len());
         for (number, tunnel) in (1..).zip(&self.tunnels) {
-            let TunnelOptions { ends: own, key, .. } = tunnel.options;
+            let (own, id) = (tunnel.options.ends, tunnel.options.id());
             self.places = places;
-            let taken = self.find(&own, key).is_some();
+            let taken = self.find(&own, id).is_some();
             places = core::mem::take(&mut self.places);
             if taken {
                 return Err(TunnelsError::EndsTwice(own));
             }
-            let mut place = own.spread(key) & (size - 1);
+            let mut place = own.spread(id) & (size - 1);
             while places[place] != 0 {
                 place = (place + 1) & (size - 1);
             }
             places[place] = number;
-            ends.push(own);
+            ends.push((own, tunnel.options.encapsulation.carrier()));
         }
         ends.sort_unstable();
         ends.dedup();
@@ -251,13 +253,15 @@ mod tests {
         for number in 0..500_u32 {
             let own = ends(number / 2);
             let key = (!number.is_multiple_of(2)).then_some(0);
-            let found = tunnels.find(&own, key).map(|tunnel| u32::from(tunnel.options().port.0));
+            let found =
+                tunnels.find(&own, TunnelId::gre(key)).map(|tunnel| u32::from(tunnel.options().port.0));
             assert_eq!(found, Some(number + 10));
-            assert!(tunnels.find(&own, Some(1)).is_none());
-            assert!(tunnels.find(&own.reversed(), key).is_none());
-            assert!(tunnels.has_ends(&own) && !tunnels.has_ends(&own.reversed()));
+            assert!(tunnels.find(&own, TunnelId::gre(Some(1))).is_none());
+            assert!(tunnels.find(&own.reversed(), TunnelId::gre(key)).is_none());
+            let has = |ends: Ends| tunnels.has(&ends, Carrier::Gre);
+            assert!(has(own) && !has(own.reversed()) && !tunnels.has(&own, Carrier::Udp(47)));
         }
-        assert!(Tunnels::default().find(&(LOCAL, REMOTE).into(), None).is_none());
+        assert!(Tunnels::default().find(&(LOCAL, REMOTE).into(), TunnelId::gre(None)).is_none());
     }
 
     #[test]

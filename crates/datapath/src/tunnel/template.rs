@@ -1,10 +1,10 @@
 //! The outer headers of one tunnel, written once and copied in front of every packet.
 
 use super::options::{Ttl, TunnelDscp, TunnelOptions, Underlay};
-use super::{Ends, OPTIONS_BYTES};
+use super::{Ends, OPTIONS_BYTES, encapsulation};
 use crate::wire::{
-    Checksum, EtherType, Ethernet, EthernetHeader, Gre, GreHeader, IpProtocol, Ipv4, Ipv4Header, Ipv6,
-    Ipv6Header, Ipv6Options, MacAddress, TrafficClass, Vlan,
+    Checksum, EtherType, Ethernet, EthernetHeader, Gre, IpProtocol, Ipv4, Ipv4Header, Ipv6, Ipv6Header,
+    Ipv6Options, MacAddress, TrafficClass, Vlan,
 };
 use polder_buffers::{NoRoom, Packet};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -35,8 +35,8 @@ pub(super) struct Template {
     length: u16,
     /// Bytes before the IP header.
     link: u16,
-    /// Bytes before the GRE header.
-    gre: u16,
+    /// Bytes before the header of the encapsulation.
+    transport: u16,
     is_v6: bool,
     /// Sum over the IPv4 header with zeros for total length, traffic class, time to live and
     /// identification.
@@ -85,14 +85,8 @@ impl Template {
             Ends::V6 { local, remote } => header_v6(rest, options, (local, remote)),
         };
         let before = rest.len();
-        let gre = GreHeader {
-            // Of packets each says its own.
-            protocol: if options.is_bare() { EtherType(0) } else { EtherType::TRANSPARENT_ETHERNET },
-            checksum: options.checksum,
-            key: options.key,
-            sequence: options.sequence.then_some(0),
-        };
-        let rest = gre.emit(rest).map(|rest| rest.len()).expect("the array has room for the longest headers");
+        let rest = encapsulation::emit(options, rest).map(|rest| rest.len());
+        let rest = rest.expect("the array has room for the longest headers");
         let count = |bytes: usize| u16::try_from(bytes).expect("headers of 82 bytes at most");
         let headers = &bytes[..LONGEST - rest];
         let mut bytes = [0; ROOM];
@@ -101,7 +95,7 @@ impl Template {
             bytes,
             length: count(headers.len()),
             link: count(link),
-            gre: count(LONGEST - before),
+            transport: count(LONGEST - before),
             is_v6: options.ends.is_v6(),
             sum,
         }
@@ -129,10 +123,10 @@ impl Template {
         self.link
     }
 
-    /// Bytes before the GRE header.
+    /// Bytes before the header of the encapsulation.
     #[inline(always)]
-    pub(super) fn gre(&self) -> u16 {
-        self.gre
+    pub(super) fn transport(&self) -> u16 {
+        self.transport
     }
 
     /// Writes the headers in front of the packet. Sequence number and GRE checksum stay zero. What else
@@ -179,7 +173,7 @@ impl Template {
         header[..4].copy_from_slice(&first.to_be_bytes());
         header[4..6].copy_from_slice(&payload_length.to_be_bytes());
         header[7] = hop_limit;
-        let has_limit = self.gre - self.link > super::IPV6_BYTES;
+        let has_limit = self.transport - self.link > super::IPV6_BYTES;
         if let Some(limit) = label.limit().filter(|_| has_limit) {
             header[Ipv6::HEADER_BYTES + Ipv6Options::LIMIT_AT] = limit;
         }
@@ -252,7 +246,7 @@ fn header_v4<'b>(
         more_fragments: false,
         fragment_offset: 0,
         time_to_live: 0,
-        protocol: IpProtocol::GRE,
+        protocol: options.encapsulation.carrier().protocol(),
         source,
         destination,
     };
@@ -268,11 +262,12 @@ fn header_v6<'b>(
     (source, destination): (Ipv6Addr, Ipv6Addr),
 ) -> (&'b mut [u8], u32) {
     let limit = options.encapsulation_limit;
+    let protocol = options.encapsulation.carrier().protocol();
     let ip = Ipv6Header {
         traffic_class: TrafficClass(0),
         flow_label: 0,
         payload_length: 0,
-        next_header: if limit.is_some() { IpProtocol::DESTINATION_OPTIONS } else { IpProtocol::GRE },
+        next_header: if limit.is_some() { IpProtocol::DESTINATION_OPTIONS } else { protocol },
         hop_limit: 0,
         source,
         destination,
@@ -280,7 +275,7 @@ fn header_v6<'b>(
     let rest = ip.emit(bytes).expect("the array has room for the longest headers");
     let Some(limit) = limit else { return (rest, 0) };
     let (options, rest) = rest.split_at_mut(usize::from(OPTIONS_BYTES));
-    options.copy_from_slice(&Ipv6Options::with_limit(IpProtocol::GRE, limit));
+    options.copy_from_slice(&Ipv6Options::with_limit(protocol, limit));
     (rest, 0)
 }
 
@@ -308,7 +303,7 @@ fn fold(sum: u32) -> u16 {
 mod tests {
     use super::*;
     use crate::tunnel::TunnelState;
-    use crate::wire::{Dscp, Ecn, EcnMode, VlanId};
+    use crate::wire::{Dscp, Ecn, EcnMode, GreHeader, VlanId};
     use core::num::NonZeroU8;
     use polder_buffers::{PortId, Region, RegionOptions};
     use std::sync::Arc;
@@ -371,7 +366,7 @@ mod tests {
             let rest: &[u8] = if underlay.vlan.is_some() { &[0x81, 0, 0, 7, 8, 0] } else { &[8, 0] };
             assert_eq!(packet.bytes()[12..link], *rest);
             assert_eq!((usize::from(template.len()), expected.len()), (expected.len(), packet.len() - 300));
-            assert_eq!(usize::from(template.gre()), link + 20);
+            assert_eq!(usize::from(template.transport()), link + 20);
             pool.release_packet(packet);
         }
     }

@@ -2,6 +2,7 @@
 
 use super::options::TunnelEndpoint;
 use super::sys::{Map, MapKind};
+use polder_datapath::tunnel::{Carrier, Ends};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,8 +20,8 @@ pub(super) struct TunnelEndpointMap {
 impl TunnelEndpointMap {
     /// Empty tables.
     pub(super) fn new() -> Result<Self, Errno> {
-        let v4 = Map::new(MapKind::Hash, "polder_claims", 8, 4, MOST_ENDPOINTS)?;
-        let v6 = Map::new(MapKind::Hash, "polder_claims6", 32, 4, MOST_ENDPOINTS_V6)?;
+        let v4 = Map::new(MapKind::Hash, "polder_claims", 12, 4, MOST_ENDPOINTS)?;
+        let v6 = Map::new(MapKind::Hash, "polder_claims6", 36, 4, MOST_ENDPOINTS_V6)?;
         Ok(Self { v4, v6, entered: Mutex::default() })
     }
 
@@ -48,12 +49,24 @@ impl TunnelEndpointMap {
         Ok(())
     }
 
-    /// The table that an endpoint is in, and its key there: local address, remote address, as in the packet.
+    /// The table that an endpoint is in, and its key there: selector, local address, remote address, as in the packet.
     fn place(&self, endpoint: TunnelEndpoint) -> (&Map, Vec<u8>) {
-        match endpoint {
-            TunnelEndpoint::V4 { local, remote } => (&self.v4, [local.octets(), remote.octets()].concat()),
-            TunnelEndpoint::V6 { local, remote } => (&self.v6, [local.octets(), remote.octets()].concat()),
+        let selector = selector(endpoint.carrier).to_ne_bytes();
+        match endpoint.ends {
+            Ends::V4 { local, remote } => (&self.v4, [selector, local.octets(), remote.octets()].concat()),
+            Ends::V6 { local, remote } => {
+                (&self.v6, [&selector[..], &local.octets(), &remote.octets()].concat())
+            }
         }
+    }
+}
+
+/// The first word of a key: which packets between the two addresses are a tunnel's. A UDP port stands there as a
+/// program loads it from a packet; GRE is a number beyond all ports.
+pub(super) const fn selector(carrier: Carrier) -> u32 {
+    match carrier {
+        Carrier::Gre => 1 << 16,
+        Carrier::Udp(port) => port.to_be() as u32,
     }
 }
 

@@ -4,7 +4,7 @@ use super::napi::Moderation;
 use crate::Receiving;
 use core::fmt;
 use polder_datapath::route::Prefix;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use polder_datapath::tunnel::{Carrier, Ends};
 
 /// What is taken from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,24 +37,13 @@ pub struct LocalPrefixes {
     pub is_kernels: bool,
 }
 
-/// The end points of a tunnel whose packets are taken: `local` is our address, the packets' destination;
-/// `remote` the other end, their source.
+/// The end points of a tunnel whose packets are taken, and the outer field by which they are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum TunnelEndpoint {
-    /// IPv4 packets.
-    V4 {
-        /// Our address.
-        local: Ipv4Addr,
-        /// The other end's.
-        remote: Ipv4Addr,
-    },
-    /// IPv6 packets.
-    V6 {
-        /// Our address.
-        local: Ipv6Addr,
-        /// The other end's.
-        remote: Ipv6Addr,
-    },
+pub struct TunnelEndpoint {
+    /// Our address, the packets' destination, and that of the other end, their source.
+    pub ends: Ends,
+    /// Protocol or UDP destination port of the packets.
+    pub carrier: Carrier,
 }
 
 /// What becomes of packets for us when the process has ended, however it has.

@@ -3,6 +3,7 @@
 use super::model::{Mac, number};
 use super::router::InterfaceAddress;
 use polder_buffers::PortId;
+use polder_datapath::tunnel::{Carrier, Encapsulation};
 use serde::Serialize;
 use std::net::IpAddr;
 
@@ -23,6 +24,14 @@ impl TunnelKind {
         match self {
             Self::Gretap => "gretap",
             Self::Gre => "gre",
+        }
+    }
+
+    /// True if Ethernet frames are inside, so that it is a port of a bridge.
+    pub fn carries_frames(self) -> bool {
+        match self {
+            Self::Gretap => true,
+            Self::Gre => false,
         }
     }
 }
@@ -78,12 +87,24 @@ pub struct Tunnel {
 impl Tunnel {
     /// True if it is an interface of the router.
     pub fn is_routed(&self) -> bool {
-        self.kind == TunnelKind::Gre
+        !self.kind.carries_frames()
     }
 
     /// True if outer packets are IPv6.
     pub fn is_v6(&self) -> bool {
         self.local.is_ipv6()
+    }
+
+    /// Protocol between the outer IP header and what is inside.
+    pub fn encapsulation(&self) -> Encapsulation {
+        match self.kind {
+            TunnelKind::Gretap | TunnelKind::Gre => Encapsulation::Gre,
+        }
+    }
+
+    /// Outer field by which its packets are known.
+    pub fn carrier(&self) -> Carrier {
+        self.encapsulation().carrier()
     }
 
     /// What encapsulation adds to a packet, in bytes, from the outer IP header to the inner Ethernet header, if

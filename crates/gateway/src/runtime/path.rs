@@ -1,7 +1,7 @@
 //! What the paths of tunnels carry, as far as the kernel knows.
 //!
 //! Outer packets come from no socket, so the kernel would throw away what a narrow router says of
-//! them (RFC 1191). A raw socket for GRE between the ends of a tunnel makes such messages its own: the
+//! them (RFC 1191). A raw socket for the outer protocol between the ends of a tunnel makes such messages its own: the
 //! kernel checks them, believes nothing below `net.ipv4.route.min_pmtu`, and forgets after
 //! `net.ipv4.route.mtu_expires`; for IPv6 (RFC 8201) nothing below 1280 bytes, until
 //! `net.ipv6.route.mtu_expires`. What it answers includes an MTU that the route has by configuration.
@@ -16,11 +16,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 
-/// IP protocol 47.
-const GRE: Protocol = Protocol::from_raw(NonZeroU32::new(47).expect("47 is not zero"));
-
-/// The two addresses of a tunnel, ours first.
-pub(super) type Ends = (IpAddr, IpAddr);
+/// The two addresses of a tunnel, ours first, and the protocol of its outer IP header.
+pub(super) type Ends = (IpAddr, IpAddr, u8);
 
 /// The paths of all tunnels.
 #[derive(Debug, Default)]
@@ -62,10 +59,11 @@ impl Path {
     ///
     /// # Errors
     /// When the process may not have raw sockets.
-    fn open((local, remote): Ends) -> io::Result<Self> {
+    fn open((local, remote, protocol): Ends) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let family = if local.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
-        let socket = socket_with(family, SocketType::RAW, flags, Some(GRE))?;
+        let protocol = NonZeroU32::new(protocol.into()).map(Protocol::from_raw);
+        let socket = socket_with(family, SocketType::RAW, flags, protocol)?;
         // Packets that the kernel keeps, as before the port is attached, would pile up here.
         set_socket_recv_buffer_size(&socket, 0)?;
         // An end that the host does not have hears of nothing; its route may still have an MTU.

@@ -6,10 +6,10 @@ use crate::config::model::{Bridge, Configuration, Device, Mode, OnExit, Port, Qu
 use anyhow::{Context as _, Result};
 use polder_buffers::{PortId, Region};
 use polder_datapath::offload::Takes;
+use polder_datapath::tunnel::Ends;
 use polder_datapath::wire::MacAddress;
 use polder_devices::lan78xx::PortStatus;
 use polder_devices::{AnyQueue, Queue, Receiving, af_xdp, tap};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 /// What is known of an open port.
@@ -87,10 +87,9 @@ pub fn open(port: &Port, configuration: &Configuration, region: &Region) -> Resu
 /// The tunnels whose packets are taken on `port`.
 pub fn endpoints(port: PortId, configuration: &Configuration) -> Vec<af_xdp::TunnelEndpoint> {
     let over = configuration.tunnels.iter().filter(|tunnel| tunnel.port == port);
-    over.filter_map(|tunnel| match (tunnel.local, tunnel.remote) {
-        (IpAddr::V4(local), IpAddr::V4(remote)) => Some(af_xdp::TunnelEndpoint::V4 { local, remote }),
-        (IpAddr::V6(local), IpAddr::V6(remote)) => Some(af_xdp::TunnelEndpoint::V6 { local, remote }),
-        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => None,
+    over.filter_map(|tunnel| {
+        let ends = Ends::of(tunnel.local, tunnel.remote)?;
+        Some(af_xdp::TunnelEndpoint { ends, carrier: tunnel.carrier() })
     })
     .collect()
 }

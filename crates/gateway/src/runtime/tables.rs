@@ -197,6 +197,7 @@ pub(super) fn tunnel_options(tunnel: &Tunnel, state: Arc<TunnelState>) -> Result
     };
     let ends = Ends::of(tunnel.local, tunnel.remote).context("ends of two families")?;
     Ok(TunnelOptions {
+        encapsulation: tunnel.encapsulation(),
         key: tunnel.key,
         checksum: tunnel.checksum,
         sequence: tunnel.sequence,

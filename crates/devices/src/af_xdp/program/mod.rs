@@ -11,8 +11,9 @@ mod routed;
 pub(super) use routed::{RouterMaps, routed};
 
 use super::bpf::{Assembler, Condition, Helper, Label, Register, Width};
-use super::endpoints::Tables;
+use super::endpoints::{Tables, selector};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R10};
+use polder_datapath::tunnel::Carrier;
 use std::os::fd::BorrowedFd;
 
 /// What becomes of a packet that no socket takes (`enum xdp_action`).
@@ -35,9 +36,11 @@ pub(super) fn whole(sockets: BorrowedFd<'_>, action: Action) -> Vec<u64> {
 /// Hands tunnel packets from a claimed remote to a claimed local address to their socket, below at most
 /// one 802.1Q tag, and everything else to the kernel.
 ///
-/// In IPv4 these are packets of protocol 47, and the header alone decides, so that later fragments follow
+/// In IPv4 packets of GRE are those of protocol 47, and the header alone decides, so that later fragments follow
 /// the first (RFC 791, section 3.2). In IPv6 the next header is 47, or it stands behind destination options
-/// of eight bytes (as Linux sends them), a fragment header, or one behind the other in this order. The
+/// of eight bytes (as Linux sends them), a fragment header, or one behind the other in this order.
+/// Packets over UDP are known by their destination port, which later fragments do not have: fragments of UDP stay with
+/// the kernel, and so does UDP behind options of IPv4 or extension headers of IPv6. The
 /// headers' lengths and checksums are the datapath's business.
 pub(super) fn endpoints(sockets: BorrowedFd<'_>, endpoints: Tables<'_>, action: Action) -> Vec<u64> {
     let mut program = Assembler::new();
@@ -57,7 +60,9 @@ pub(super) fn endpoints(sockets: BorrowedFd<'_>, endpoints: Tables<'_>, action: 
     program.jump_value(Condition::NotEqual, R5, network_order(0x0800), pass);
 
     program.place(ipv4);
-    is_claimed_v4(&mut program, endpoints.v4, pass);
+    select_v4(&mut program, -8, pass);
+    ends(&mut program, R2, -8);
+    look_up(&mut program, endpoints.v4, -12, pass);
     redirect(&mut program, R6, sockets, action);
 
     program.place(ipv6);
@@ -70,21 +75,36 @@ pub(super) fn endpoints(sockets: BorrowedFd<'_>, endpoints: Tables<'_>, action: 
     program.finish()
 }
 
-/// Goes on when the IPv4 packet at R2 is claimed, and jumps to `otherwise` when it is not.
-fn is_claimed_v4(program: &mut Assembler, endpoints: BorrowedFd<'_>, otherwise: Label) {
+/// Puts the selector of the IPv4 packet at R2 in front of a place of the stack, and jumps to `otherwise` when no tunnel
+/// can have such packets.
+fn select_v4(program: &mut Assembler, key: i16, otherwise: Label) {
+    let [gre, selected] = [(); 2].map(|()| program.label());
+    program.load(Width::Byte, R5, R2, ETHERNET + 9);
+    program.jump_value(Condition::Equal, R5, PROTOCOL_GRE, gre);
+    program.jump_value(Condition::NotEqual, R5, PROTOCOL_UDP, otherwise);
+    program.load(Width::Byte, R5, R2, ETHERNET);
+    program.jump_value(Condition::NotEqual, R5, 0x45, otherwise);
+    program.load(Width::Half, R5, R2, ETHERNET + 6);
+    program.and(R5, network_order(0x3fff));
+    program.jump_value(Condition::NotEqual, R5, 0, otherwise);
+    need(program, ETHERNET + IPV4 + UDP, otherwise);
+    program.load(Width::Half, R5, R2, ETHERNET + IPV4 + UDP_DESTINATION);
+    program.go(selected);
+
+    program.place(gre);
     program.load(Width::Byte, R5, R2, ETHERNET);
     program.and(R5, 0xf0);
     program.jump_value(Condition::NotEqual, R5, 0x40, otherwise);
-    program.load(Width::Byte, R5, R2, ETHERNET + 9);
-    program.jump_value(Condition::NotEqual, R5, PROTOCOL_GRE, otherwise);
-    // The key on the stack: local address (the packet's destination), then remote.
-    ends(program, R2, -8);
-    look_up(program, endpoints, -8, otherwise);
+    program.set(R5, SELECTOR_GRE);
+
+    program.place(selected);
+    program.store(Width::Word, R10, key - 4, R5);
 }
 
-/// The same for IPv6, with the key at a place of the stack.
+/// Goes on when the IPv6 packet at R2 is claimed, and jumps to `otherwise` when it is not. The addresses of the key are
+/// at this place of the stack, the selector in front of them.
 fn is_claimed_v6(program: &mut Assembler, endpoints: BorrowedFd<'_>, key: i16, otherwise: Label) {
-    let [fragment, ours] = [(); 2].map(|()| program.label());
+    let [fragment, gre, udp, selected] = [(); 4].map(|()| program.label());
     need(program, ETHERNET + IPV6, otherwise);
     program.load(Width::Byte, R5, R2, ETHERNET);
     program.and(R5, 0xf0);
@@ -92,14 +112,15 @@ fn is_claimed_v6(program: &mut Assembler, endpoints: BorrowedFd<'_>, key: i16, o
     address(program, R2, (ETHERNET + 24, key));
     address(program, R2, (ETHERNET + 8, key + 16));
     program.load(Width::Byte, R5, R2, ETHERNET + 6);
-    program.jump_value(Condition::Equal, R5, PROTOCOL_GRE, ours);
+    program.jump_value(Condition::Equal, R5, PROTOCOL_GRE, gre);
+    program.jump_value(Condition::Equal, R5, PROTOCOL_UDP, udp);
     program.jump_value(Condition::Equal, R5, PROTOCOL_FRAGMENT, fragment);
     program.jump_value(Condition::NotEqual, R5, PROTOCOL_OPTIONS, otherwise);
     need(program, ETHERNET + IPV6 + EXTENSION, otherwise);
     program.load(Width::Byte, R5, R2, ETHERNET + IPV6 + 1);
     program.jump_value(Condition::NotEqual, R5, 0, otherwise);
     program.load(Width::Byte, R5, R2, ETHERNET + IPV6);
-    program.jump_value(Condition::Equal, R5, PROTOCOL_GRE, ours);
+    program.jump_value(Condition::Equal, R5, PROTOCOL_GRE, gre);
     program.jump_value(Condition::NotEqual, R5, PROTOCOL_FRAGMENT, otherwise);
     program.add(R2, i32::from(EXTENSION));
 
@@ -109,8 +130,17 @@ fn is_claimed_v6(program: &mut Assembler, endpoints: BorrowedFd<'_>, key: i16, o
     program.load(Width::Byte, R5, R2, ETHERNET + IPV6);
     program.jump_value(Condition::NotEqual, R5, PROTOCOL_GRE, otherwise);
 
-    program.place(ours);
-    look_up(program, endpoints, key, otherwise);
+    program.place(gre);
+    program.set(R5, SELECTOR_GRE);
+    program.go(selected);
+
+    program.place(udp);
+    need(program, ETHERNET + IPV6 + UDP, otherwise);
+    program.load(Width::Half, R5, R2, ETHERNET + IPV6 + UDP_DESTINATION);
+
+    program.place(selected);
+    program.store(Width::Word, R10, key - 4, R5);
+    look_up(program, endpoints, key - 4, otherwise);
 }
 
 /// Copies destination and source of an IPv4 packet to the stack.
@@ -171,7 +201,12 @@ const IPV4: i16 = 20;
 const IPV6: i16 = 40;
 /// The shortest extension header of IPv6, and every fragment header.
 const EXTENSION: i16 = 8;
+const UDP: i16 = 8;
+/// Where a UDP header has its destination port.
+const UDP_DESTINATION: i16 = 2;
 const PROTOCOL_GRE: i32 = 47;
+const PROTOCOL_UDP: i32 = 17;
+const SELECTOR_GRE: i32 = selector(Carrier::Gre).cast_signed();
 const PROTOCOL_FRAGMENT: i32 = 44;
 const PROTOCOL_OPTIONS: i32 = 60;
 

@@ -1,7 +1,7 @@
 //! The program of a router's port: what the kernel would forward is taken from it.
 //!
 //! ```text
-//! GRE of a claimed tunnel, over IPv4 or IPv6 ────────────────────────────▶ taken
+//! packets of a claimed tunnel, over IPv4 or IPv6 ────────────────────────▶ taken
 //! to an ingress (our address on the link, and the VLAN), IPv4 or IPv6,
 //! to a host's address, and none of this machine ──────▶ taken
 //!   unless it lies in a network that is this machine's as a whole
@@ -10,8 +10,8 @@
 //! ```
 
 use super::{
-    Action, CONTEXT_DATA, CONTEXT_DATA_END, ETHERNET, IPV4, IPV6, PROTOCOL_GRE, TAG, address, ends,
-    is_claimed_v6, need, network_order, redirect,
+    Action, CONTEXT_DATA, CONTEXT_DATA_END, ETHERNET, IPV4, IPV6, TAG, address, ends, is_claimed_v6, need,
+    network_order, redirect, select_v4,
 };
 use crate::af_xdp::bpf::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::af_xdp::endpoints::Tables;
@@ -21,7 +21,7 @@ use std::os::fd::BorrowedFd;
 /// The tables that the program reads for each packet.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::af_xdp) struct RouterMaps<'a> {
-    /// Tunnels: local address, remote address.
+    /// Tunnels: selector, local address, remote address.
     pub(in crate::af_xdp) endpoints: Tables<'a>,
     /// Doors: link-layer address, VLAN in network order, 0 for none.
     pub(in crate::af_xdp) ingresses: BorrowedFd<'a>,
@@ -36,7 +36,8 @@ pub(in crate::af_xdp) struct RouterMaps<'a> {
 }
 
 /// The stack, from its end: the ingress's key, IPv4 destination and source, IPv6 destination, and behind it the
-/// ends of a tunnel over IPv6. In front of a destination there is room for its length as a network's.
+/// ends of a tunnel over IPv6. In front of a destination there is room for its length as a network's, and for the
+/// selector of a tunnel's key.
 const DOOR: i16 = -8;
 const ENDS: i16 = -16;
 const TARGET6: i16 = -32;
@@ -104,9 +105,8 @@ fn in_ipv4(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
     ends(program, R7, ENDS);
     program.load(Width::Byte, R8, R7, ETHERNET + 16);
     program.load(Width::Word, R9, R7, ETHERNET + 16);
-    program.load(Width::Byte, R5, R7, ETHERNET + 9);
-    program.jump_value(Condition::NotEqual, R5, PROTOCOL_GRE, unclaimed);
-    lookup(program, maps.endpoints.v4, ENDS);
+    select_v4(program, ENDS, unclaimed);
+    lookup(program, maps.endpoints.v4, ENDS - 4);
     program.jump_value(Condition::NotEqual, R0, 0, take);
     program.place(unclaimed);
     // This host; loops; groups; the broadcast of every link. The kernel forwards all others (RFC 6890).

@@ -3,6 +3,7 @@
 use super::{Opened, all_home, await_frame, memory, neighbours, options, receive, start, veth};
 use crate::common::{self, RawPeer};
 use polder_datapath::port::Turn;
+use polder_datapath::tunnel::{Carrier, Ends};
 use polder_devices::af_xdp::{Mode, Options, TunnelEndpoint, open};
 use rustix::io::Errno;
 
@@ -10,7 +11,8 @@ pub(super) const OURS: [u8; 4] = [192, 168, 10, 1];
 pub(super) const THEIRS: [u8; 4] = [192, 168, 20, 1];
 
 pub(super) fn endpoint(local: [u8; 4], remote: [u8; 4]) -> TunnelEndpoint {
-    TunnelEndpoint::V4 { local: local.into(), remote: remote.into() }
+    let ends = Ends::V4 { local: local.into(), remote: remote.into() };
+    TunnelEndpoint { ends, carrier: Carrier::Gre }
 }
 
 /// What varies in a packet that may be claimed.
@@ -159,7 +161,8 @@ fn ipv6_headers_decide_as_those_of_ipv4() {
     veth("pdxg0", "pdxg1", "");
     let region = memory(2048);
     let mut pool = region.pool();
-    let endpoint = TunnelEndpoint::V6 { local: ours.into(), remote: theirs.into() };
+    let tunnel = Ends::V6 { local: ours.into(), remote: theirs.into() };
+    let endpoint = TunnelEndpoint { ends: tunnel, carrier: Carrier::Gre };
     let mut port = open(&Options::tunnels("pdxg0", [endpoint]), &region).expect("root opens a veth");
     start(&mut port, &mut pool);
     let (sender, kernel) = (RawPeer::open("pdxg1"), RawPeer::open("pdxg0"));

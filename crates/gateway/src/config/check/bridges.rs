@@ -55,7 +55,7 @@ fn members<'a>(
                     .related(known.span.clone(), "the port")
                     .remedy("take it off the list, or give the port `role = \"bridge\"`"),
             ),
-            Some(known) if known.kind == NameKind::Tunnel(Some(TunnelKind::Gre)) => findings.note(
+            Some(known) if known.kind.is_tunnel_of(false) => findings.note(
                 error(format!(
                     "`{name}` carries packets without Ethernet and cannot be a member of a bridge"
                 ))
@@ -208,7 +208,7 @@ fn homeless(draft: &Draft, names: &Names<'_>, taken: &BTreeMap<&str, (&str, Span
         unknown.filter_map(|member| closest(&member.value, names.keys().copied())).collect();
     let ports = draft.ports.iter().filter(|port| port.role == Some(Role::Bridge)).map(|port| &port.name);
     let ports = ports.map(|name| (name, "port"));
-    let tunnels = draft.tunnels.iter().filter(|tunnel| tunnel.kind == Some(TunnelKind::Gretap));
+    let tunnels = draft.tunnels.iter().filter(|tunnel| tunnel.kind.is_some_and(TunnelKind::carries_frames));
     let tunnels = tunnels.map(|tunnel| (&tunnel.name, "tunnel"));
     let bridges: BTreeSet<&str> = draft.bridges.iter().map(|bridge| bridge.name.value.as_str()).collect();
     for (name, noun) in ports.chain(tunnels) {

@@ -42,6 +42,13 @@ enum NameKind {
     Tunnel(Option<TunnelKind>),
 }
 
+impl NameKind {
+    /// True for a tunnel of frames, or for one of packets.
+    fn is_tunnel_of(self, frames: bool) -> bool {
+        matches!(self, Self::Tunnel(Some(kind)) if kind.carries_frames() == frames)
+    }
+}
+
 /// All names of ports and tunnels.
 type Names<'a> = BTreeMap<&'a str, Name>;
 

@@ -17,7 +17,7 @@ pub(super) fn resolve(draft: &Draft, names: &Names<'_>, findings: &Findings) -> 
     ports().for_each(|port| has_addresses(port, findings));
     links::check(draft, findings);
     let is_attached = ports().next().is_some()
-        || draft.tunnels.iter().any(|tunnel| tunnel.kind != Some(TunnelKind::Gretap));
+        || draft.tunnels.iter().any(|tunnel| !tunnel.kind.is_some_and(TunnelKind::carries_frames));
     if let Some(span) = &draft.router.span
         && !is_attached
         && draft.ports.iter().all(|port| port.role.is_some())
@@ -140,7 +140,7 @@ fn known_port(port: &At<String>, names: &Names<'_>, findings: &Findings) {
             findings.note(error(format!("there is no port `{}`", port.value)).remedy(remedy));
         }
         Some(name) => {
-            if name.kind == NameKind::Tunnel(Some(TunnelKind::Gretap)) {
+            if name.kind.is_tunnel_of(true) {
                 let message =
                     format!("`{}` carries Ethernet frames and does not belong to the router", port.value);
                 let remedy = format!("make [tunnel.{}] `kind = \"gre\"` at both gateways", port.value);

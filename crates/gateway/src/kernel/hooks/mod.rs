@@ -78,6 +78,8 @@ pub struct Tunnel {
     pub local: IpAddr,
     /// That of the other end.
     pub remote: IpAddr,
+    /// Protocol of the outer IP header.
+    pub protocol: u8,
 }
 
 /// A hook that packets of a port do not reach.

@@ -67,12 +67,12 @@ pub(super) fn passages(port: &Port, links: &Links) -> Vec<Passage> {
 /// Packets of tunnels, from and to this machine.
 fn tunnelled(tunnels: &[Tunnel], own: &[String], links: &Links) -> Vec<Passage> {
     let mut passages = Vec::new();
-    for &Tunnel { local, remote } in tunnels {
+    for &Tunnel { local, remote, protocol } in tunnels {
         let (families, version) = if local.is_ipv6() { (&IPV6, NFPROTO_IPV6) } else { (&IPV4, NFPROTO_IPV4) };
         let between = |source: IpAddr, destination: IpAddr| {
             Packet::default()
                 .with(Field::Version, vec![vec![version]])
-                .with(Field::Protocol, vec![vec![GRE]])
+                .with(Field::Protocol, vec![vec![protocol]])
                 .with(Field::Source, vec![octets(source)])
                 .with(Field::Destination, vec![octets(destination)])
         };
@@ -192,14 +192,13 @@ pub(super) fn concerns(policy: &Policy, port: &Port, links: &Links) -> bool {
         network.is_none_or(|(network, bits)| contains((network, bits), address))
     };
     let tunnels = |tunnels: &[Tunnel]| {
-        tunnels.iter().any(|&Tunnel { local, remote }| {
+        tunnels.iter().any(|&Tunnel { local, remote, protocol }| {
             let (from, to) = match selects.direction {
                 Some(Direction::In) => (remote, local),
                 Some(Direction::Out) => (local, remote),
                 Some(Direction::Forward) | None => return false,
             };
-            let is_gre = selects.protocol.is_none_or(|protocol| protocol == GRE);
-            is_gre
+            selects.protocol.is_none_or(|selected| selected == protocol)
                 && is_of(&own)
                 && holds(selects.source, from)
                 && holds(selects.destination, to)
@@ -238,4 +237,3 @@ const IPV6: [Family; 2] = [Family::Inet, Family::Ip6];
 const DEVICE: [Family; 2] = [Family::Inet, Family::Netdev];
 const NFPROTO_IPV4: u8 = 2;
 const NFPROTO_IPV6: u8 = 10;
-const GRE: u8 = 47;

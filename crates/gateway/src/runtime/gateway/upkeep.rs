@@ -201,7 +201,7 @@ impl Gateway {
             let state = self.lasting.tunnels.get(&tunnel.name)?;
             let port = self.ports.iter().find(|port| port.configuration.id == tunnel.port)?;
             let interface = port.facts.as_ref()?.interface.as_str();
-            Some(((tunnel.local, tunnel.remote), interface, &**state))
+            Some(((tunnel.local, tunnel.remote, tunnel.carrier().protocol().0), interface, &**state))
         });
         self.paths.refresh(tunnels);
     }

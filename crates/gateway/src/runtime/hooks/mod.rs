@@ -27,7 +27,11 @@ pub fn ports(configuration: &Configuration) -> Vec<hooks::Port> {
 
 fn takes(port: &Port, configuration: &Configuration) -> Takes {
     let over = configuration.tunnels.iter().filter(|tunnel| tunnel.port == port.id);
-    let tunnels = over.map(|tunnel| Tunnel { local: tunnel.local, remote: tunnel.remote }).collect();
+    let tunnels = over.map(|tunnel| {
+        let protocol = tunnel.carrier().protocol().0;
+        Tunnel { local: tunnel.local, remote: tunnel.remote, protocol }
+    });
+    let tunnels = tunnels.collect();
     match port.role {
         Role::Underlay => Takes::Tunnels(tunnels),
         Role::Router => {

@@ -7,6 +7,7 @@ use polder_buffers::{Packet, Pool, PortId};
 use polder_datapath::counters::Stage;
 use polder_datapath::drops::DropReason;
 use polder_datapath::trace::{Fate, Look, TracedPacket, Walk};
+use polder_datapath::tunnel::OuterHeader;
 use polder_datapath::wire::{EtherType, Link};
 use serde_json::{Map, Value, json};
 
@@ -145,7 +146,8 @@ impl<'a> Teller<'a> {
             tunnels.get(packet.ingress).is_some_and(|tunnel| tunnel.options().sequence)
         };
         for packet in look.packets.iter().filter(is_numbered) {
-            if let Some((.., Some(number))) = tunnel_header(&packet.bytes) {
+            let outer = OuterHeader::of_frame(&packet.bytes);
+            if let Some(number) = outer.and_then(|outer| outer.sequence) {
                 let text = format!("the next sequence number of {} is {number}", self.name(packet.ingress));
                 self.step("sequence", text, facts([("sequence", json!(number))]));
             }
@@ -205,24 +207,4 @@ impl<'a> Teller<'a> {
         self.pool.release_packet(packet);
         Some(result)
     }
-}
-
-/// Where the GRE header of an outer packet is, its key and its sequence number.
-pub(super) fn tunnel_header(bytes: &[u8]) -> Option<(usize, Option<u32>, Option<u32>)> {
-    use polder_datapath::wire::{Gre, IpProtocol, Ipv4, Ipv6};
-    let link = Link::parse(bytes).ok()?;
-    let (payload, at) = match link.ether_type() {
-        EtherType::IPV4 => {
-            let ip = Ipv4::parse_head(link.payload(), usize::MAX).ok()?;
-            (ip.protocol() == IpProtocol::GRE).then(|| (ip.payload(), ip.header_bytes()))?
-        }
-        EtherType::IPV6 => {
-            let ip = Ipv6::parse(link.payload()).ok()?;
-            let upper = ip.upper().ok()?;
-            (upper.protocol == IpProtocol::GRE).then_some((upper.payload, 40))?
-        }
-        _ => return None,
-    };
-    let gre = Gre::parse(payload).ok()?;
-    Some((link.header_bytes() + at, gre.key(), gre.sequence()))
 }

@@ -1,33 +1,13 @@
 //! Out of tunnels, and into them.
 
-use super::teller::{Teller, facts, tunnel_header};
+use super::teller::{Teller, facts};
 use crate::trace::draw::brief;
 use polder_datapath::counters::Stage;
 use polder_datapath::drops::DropReason;
 use polder_datapath::trace::{Fate, Look, TracedPacket, Walk};
-use polder_datapath::tunnel::{Ends, Tunnel};
-use polder_datapath::wire::{EtherType, Ipv4, Ipv6, Link};
-use serde_json::json;
-
-/// From and to whom an outer packet goes, as its receiver names the ends: local first.
-fn outer_ends(bytes: &[u8]) -> Option<Ends> {
-    let link = Link::parse(bytes).ok()?;
-    match link.ether_type() {
-        EtherType::IPV4 => {
-            let ip = Ipv4::parse_head(link.payload(), usize::MAX).ok()?;
-            Ends::of(ip.destination().into(), ip.source().into())
-        }
-        EtherType::IPV6 => {
-            let ip = Ipv6::parse_head(link.payload(), usize::MAX).ok()?;
-            Ends::of(ip.destination().into(), ip.source().into())
-        }
-        _ => None,
-    }
-}
-
-fn key_words(key: Option<u32>) -> String {
-    key.map_or("without a key".to_owned(), |key| format!("with key {key}"))
-}
+use polder_datapath::tunnel::{OuterHeader, Tunnel, TunnelLabel};
+use polder_datapath::wire::{Ipv4, Ipv6, Link};
+use serde_json::{Value, json};
 
 impl Teller<'_> {
     /// Tells out of which tunnel a packet comes.
@@ -52,13 +32,15 @@ impl Teller<'_> {
             return;
         }
         let name = self.name(inner.ingress);
-        let (_, key, sequence) = tunnel_header(&outer.bytes).unwrap_or_default();
+        let Some(tunnel) = walked.tables.tunnels.get(inner.ingress) else { return };
+        let label = TunnelLabel::of(tunnel.options());
+        let sequence = OuterHeader::of_frame(&outer.bytes).and_then(|outer| outer.sequence);
         let numbered = sequence.map(|number| format!(", sequence number {number}")).unwrap_or_default();
         let inside = brief(&inner.bytes);
-        let text = format!("out of {name}: GRE {}{numbered}; inside: {inside}", key_words(key));
+        let text = format!("out of {name}: {} {label}{numbered}; inside: {inside}", label.encapsulation());
         let known = facts([
             ("tunnel", json!(name)),
-            ("key", json!(key)),
+            number(label),
             ("sequence", json!(sequence)),
             ("inside", json!(inside)),
         ]);
@@ -67,20 +49,18 @@ impl Teller<'_> {
 
     /// Tunnels that the packet would be of with another key, or none.
     fn nearest_tunnels(&self, walked: &Walk, outer: &TracedPacket) -> String {
-        let Some(ends) = outer_ends(&outer.bytes) else { return String::new() };
-        let key = tunnel_header(&outer.bytes).and_then(|(_, key, _)| key);
-        let near = walked.tables.tunnels.iter().filter(|tunnel| tunnel.options().ends == ends);
-        let near = near.map(|tunnel| {
-            format!(
-                "{} is between these addresses {}",
-                self.name(tunnel.options().port),
-                key_words(tunnel.options().key)
-            )
+        let Some(outer) = OuterHeader::of_frame(&outer.bytes) else { return String::new() };
+        let near = walked.tables.tunnels.iter().map(|tunnel| tunnel.options());
+        let near = near.filter(|options| options.ends == outer.ends);
+        let near = near.map(|options| {
+            let (name, label) = (self.name(options.port), TunnelLabel::of(options));
+            format!("{name} is between these addresses {label}")
         });
         let near = near.collect::<Vec<_>>();
         let near =
             if near.is_empty() { "no tunnel is between these addresses".to_owned() } else { near.join("; ") };
-        format!("; it comes {}, and {near}", key_words(key))
+        let label = outer.label.map(|label| format!("it comes {label}, and ")).unwrap_or_default();
+        format!("; {label}{near}")
     }
 
     /// Tells into which tunnel each packet goes.
@@ -102,20 +82,20 @@ impl Teller<'_> {
     fn enters_tunnel(&mut self, packet: &TracedPacket, tunnel: &Tunnel, outer: &TracedPacket, pieces: usize) {
         let name = self.name(tunnel.options().port);
         let under = self.name(tunnel.underlay().port);
-        let (link, key) = (Link::parse(&outer.bytes), tunnel.options().key);
+        let (link, label) = (Link::parse(&outer.bytes), TunnelLabel::of(tunnel.options()));
         let to = link.as_ref().map(|link| link.ethernet.destination().to_string()).unwrap_or_default();
         let header = link.map(|link| outer_words(&link)).unwrap_or_default();
         let cut = if pieces > 1 { format!(", cut into {pieces} fragments") } else { String::new() };
         let text = format!(
-            "into {name} by {under}: {header}, GRE {}, next hop {to}; {} bytes of {} at most{cut}",
-            key_words(key),
+            "into {name} by {under}: {header}, {} {label}, next hop {to}; {} bytes of {} at most{cut}",
+            label.encapsulation(),
             packet.bytes.len().saturating_sub(14),
             tunnel.mtu()
         );
         let known = facts([
             ("tunnel", json!(name)),
             ("port", json!(under)),
-            ("key", json!(key)),
+            number(label),
             ("mtu", json!(tunnel.mtu())),
             ("fragments", json!(pieces)),
             ("next_hop", json!(to)),
@@ -138,6 +118,12 @@ impl Teller<'_> {
             self.end(Stage::Encapsulate, reason, mtu);
         }
     }
+}
+
+/// The number of a tunnel, as a fact.
+fn number(label: TunnelLabel) -> (&'static str, Value) {
+    let (name, number) = label.number();
+    (name, json!(number))
 }
 
 /// What an outer IP header says.

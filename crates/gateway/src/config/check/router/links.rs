@@ -1,7 +1,7 @@
 //! Addresses of the router's links: who has them, and what they may not be.
 
 use super::super::super::diagnostics::Diagnostic;
-use super::super::super::model::{Role, TunnelKind};
+use super::super::super::model::Role;
 use super::super::super::read::{Draft, TunnelDraft};
 use super::super::super::router::InterfaceAddress;
 use super::super::super::section::{At, Findings};
@@ -33,17 +33,17 @@ pub(super) fn check(draft: &Draft, findings: &Findings) {
 fn has_addresses(tunnel: &TunnelDraft, findings: &Findings) {
     let name = &tunnel.name.value;
     match (tunnel.kind, &tunnel.addresses) {
-        (Some(TunnelKind::Gretap), Some(addresses)) => {
+        (Some(kind), Some(addresses)) if kind.carries_frames() => {
             let message = format!("`{name}` carries Ethernet frames and has no addresses");
             let remedy = "remove `addresses`, or make it `kind = \"gre\"` at both gateways";
             findings.note(Diagnostic::error(addresses.span.clone(), message).remedy(remedy));
         }
-        (Some(TunnelKind::Gre), None) if !tunnel.addresses_unreadable => {
+        (Some(kind), None) if !kind.carries_frames() && !tunnel.addresses_unreadable => {
             let message = format!("nobody but Polder has `{name}`, so it needs addresses to route by");
             let remedy = "add `addresses = [\"192.0.2.0/31\", \"2001:db8::/127\"]`";
             findings.note(Diagnostic::error(tunnel.name.span.clone(), message).remedy(remedy));
         }
-        (Some(TunnelKind::Gretap | TunnelKind::Gre) | None, _) => {}
+        (Some(_) | None, _) => {}
     }
 }
 
