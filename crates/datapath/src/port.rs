@@ -93,53 +93,9 @@ pub trait RxQueue: Send {
     /// What becomes readable when there is something to do; `None` for a queue that has to be polled.
     fn event(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Says when the device is to receive, from now on.
-    fn drive(&mut self, _drive: Drive) -> Driven {
-        Driven::No
-    }
-
-    /// From now on, whoever receives for the queue on the worker's core is of the worker's share of that core.
-    fn share(&mut self) {}
-
-    /// Whoever that is leaves the core to others, or goes on.
-    fn stand_back(&mut self, _stands_back: bool) {}
-
-    /// The worker slept for them to receive, for long, and nothing came: perhaps others had the core. They come first
-    /// the next time.
-    fn insist(&mut self) {}
-
-    /// The CPU time that it has used so far; `None` when there is nobody, or nobody knows.
-    fn shared_time(&self) -> Option<Nanos> {
+    /// What only some devices can: the kernel's half of receiving, which the scheduler governs.
+    fn control(&mut self) -> Option<&mut dyn RxControl> {
         None
-    }
-
-    /// Throws away what waits in the device, where that costs less than to receive it, with the next call that
-    /// finds nothing received; keeps few frames posted from then on, until [`relent`](Self::relent). `false` for
-    /// one that cannot; nothing has changed then.
-    fn discard(&mut self) -> bool {
-        false
-    }
-
-    /// Takes again as much as before the first [`discard`](Self::discard).
-    fn relent(&mut self) {}
-
-    /// How many frames to keep posted while few are; more than it has places for are its reserve.
-    fn keep_posted(&mut self, _frames: u32) {}
-
-    /// True if the device had more than there were frames for when it last received by itself, so that a drained
-    /// queue does not mean that it is empty.
-    fn holds_back(&self) -> bool {
-        false
-    }
-
-    /// Number of packets that a service is to have waiting for its turns at most, in those that it brings. Others let
-    /// as many wait as there is room for.
-    fn let_wait(&mut self, _packets: u32) {}
-
-    /// Number of packets that it brings for each that its other end was given: more than one behind a service whose answers
-    /// are longer than the network takes.
-    fn packets_each(&self) -> u32 {
-        1
     }
 
     /// Frames that wait in the device's ring, or in the driver, for packets to come.
@@ -149,6 +105,59 @@ pub trait RxQueue: Send {
 
     /// The queue's counters.
     fn counters(&self) -> &Arc<QueueCounters>;
+}
+
+/// Control of what receives into a queue's ring: the kernel, a thread of it, or a service. A device implements what it
+/// can; the rest changes nothing.
+pub trait RxControl {
+    /// Sets the time at which the device receives, from now on.
+    fn set_mode(&mut self, _drive: Drive) -> Driven {
+        Driven::No
+    }
+
+    /// Makes the kernel's thread for the queue a part of the worker's share of its core, from now on.
+    fn claim_thread(&mut self) {}
+
+    /// Makes that thread leave the core to others, or go on.
+    fn pause_thread(&mut self, _paused: bool) {}
+
+    /// Lets that thread come before others the next time: the worker slept for it to receive, for long, and nothing
+    /// came, perhaps because others had the core.
+    fn favour_thread(&mut self) {}
+
+    /// CPU time that the thread has used so far; `None` when there is none, or it is not known.
+    fn thread_time(&mut self) -> Option<Nanos> {
+        None
+    }
+
+    /// Throws away what waits in the device, where that costs less than to receive it, with the next call that
+    /// finds nothing received; keeps few frames posted from then on, until [`end_flush`](Self::end_flush). `false` for
+    /// one that cannot; nothing has changed then.
+    fn flush(&mut self) -> bool {
+        false
+    }
+
+    /// Takes again as much as before the first [`flush`](Self::flush).
+    fn end_flush(&mut self) {}
+
+    /// Number of frames to keep posted while few are; more than it has places for are its reserve.
+    fn set_posted_limit(&mut self, _frames: u32) {}
+
+    /// True if the device had more than there were frames for when it last received by itself, so that a drained
+    /// queue does not mean that it is empty.
+    fn has_backlog(&mut self) -> bool {
+        false
+    }
+
+    /// Number of packets that may wait for a service's turns, in those that it brings. Others let as many wait as there
+    /// is room for.
+    fn set_waiting_limit(&mut self, _packets: u32) {}
+
+    /// Number of packets that it brings for each that its other end was given: more than one behind a service whose answers
+    /// are longer than the network takes.
+    fn packets_each(&mut self) -> u32 {
+        1
+    }
 }
 
 /// The sending end of one queue of a device.

@@ -76,7 +76,7 @@ fn serve(core: Core, cost: u64, honest: bool) -> Fate {
                 turn: Turn::OutOfBudget,
                 unwanted: false,
                 elsewhere: true,
-                holds_back: false,
+                has_backlog: false,
             };
             line.ended(grant, outcome, Nanos(now));
             if grant.index == 0 {

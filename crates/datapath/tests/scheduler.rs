@@ -91,7 +91,7 @@ impl Harness<'_> {
             turn,
             unwanted: false,
             elsewhere: true,
-            holds_back: false,
+            has_backlog: false,
         }
     }
 }
@@ -293,7 +293,7 @@ fn a_fixed_budget_stays() {
             turn: Turn::OutOfBudget,
             unwanted: false,
             elsewhere: true,
-            holds_back: false,
+            has_backlog: false,
         };
         line.ended(grant, outcome, Nanos(0));
     }
@@ -314,7 +314,7 @@ fn what_nobody_wants_is_left_in_the_device_and_others_packets_are_seen() {
         turn: Turn::OutOfBudget,
         unwanted,
         elsewhere,
-        holds_back: false,
+        has_backlog: false,
     };
     let grant = turn(&mut line, 0, Some(100)).expect("a turn");
     line.ended(grant, outcome(grant.packets, true, false), Nanos(1000));
@@ -387,13 +387,13 @@ fn who_brings_little_is_not_bound_by_what_others_bring() {
     let (big, small) = (0, 1);
     let mut line = RunQueue::new(Options::default());
     [big, small].iter().for_each(|_| line.add(1, false));
-    let outcome = |packets, turn, holds_back| Outcome {
+    let outcome = |packets, turn, has_backlog| Outcome {
         packets,
         took: Some(Nanos(1000)),
         turn,
         unwanted: packets > 0,
         elsewhere: false,
-        holds_back,
+        has_backlog,
     };
     for step in 0..100 {
         let mut now = step * 1_000_000;
@@ -459,7 +459,7 @@ fn what_waits_for_long_is_thrown_away_and_a_burst_is_not() {
 }
 
 /// How often a device is emptied that is drained in every turn, within a tenth of a second of overload.
-fn emptied(holds_back: bool) -> usize {
+fn emptied(has_backlog: bool) -> usize {
     let mut line = RunQueue::new(Options::default());
     line.add(1, false);
     let mut discards = 0;
@@ -474,10 +474,10 @@ fn emptied(holds_back: bool) -> usize {
             turn: Turn::Drained,
             unwanted: step < 2,
             elsewhere: false,
-            holds_back,
+            has_backlog,
         };
         line.ended(grant, outcome, Nanos(now + 1000));
-        assert!(!holds_back || line.is_bound(0), "at {now}");
+        assert!(!has_backlog || line.is_bound(0), "at {now}");
     }
     discards
 }
@@ -504,7 +504,7 @@ fn what_a_queue_does_in_a_time_follows_from_its_budget() {
                 turn: Turn::OutOfBudget,
                 unwanted: false,
                 elsewhere: true,
-                holds_back: false,
+                has_backlog: false,
             };
             line.ended(grant, outcome, Nanos(now));
         }

@@ -20,7 +20,7 @@ fn shares(line: &mut RunQueue, costs: &[u64], now: &mut u64, time: u64) -> Vec<u
                 turn: Turn::OutOfBudget,
                 unwanted: false,
                 elsewhere: true,
-                holds_back: false,
+                has_backlog: false,
             };
             line.ended(grant, outcome, Nanos(*now));
         }

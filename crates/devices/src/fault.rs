@@ -9,8 +9,7 @@
 
 use polder_buffers::{Batch, Packet, Pool};
 use polder_datapath::counters::{Counter, QueueCounters};
-use polder_datapath::port::{Armed, Budget, Drive, Driven, RxQueue, Turn};
-use polder_datapath::units::Nanos;
+use polder_datapath::port::{Armed, Budget, RxControl, RxQueue, Turn};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -205,48 +204,8 @@ impl RxQueue for FaultyRx {
         self.inner.event()
     }
 
-    fn drive(&mut self, drive: Drive) -> Driven {
-        self.inner.drive(drive)
-    }
-
-    fn share(&mut self) {
-        self.inner.share();
-    }
-
-    fn stand_back(&mut self, stands_back: bool) {
-        self.inner.stand_back(stands_back);
-    }
-
-    fn insist(&mut self) {
-        self.inner.insist();
-    }
-
-    fn shared_time(&self) -> Option<Nanos> {
-        self.inner.shared_time()
-    }
-
-    fn discard(&mut self) -> bool {
-        self.inner.discard()
-    }
-
-    fn relent(&mut self) {
-        self.inner.relent();
-    }
-
-    fn keep_posted(&mut self, frames: u32) {
-        self.inner.keep_posted(frames);
-    }
-
-    fn holds_back(&self) -> bool {
-        self.inner.holds_back()
-    }
-
-    fn let_wait(&mut self, packets: u32) {
-        self.inner.let_wait(packets);
-    }
-
-    fn packets_each(&self) -> u32 {
-        self.inner.packets_each()
+    fn control(&mut self) -> Option<&mut dyn RxControl> {
+        self.inner.control()
     }
 
     fn posted(&self) -> u32 {

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use polder_buffers::ring::{self, Consumer, Producer};
 use polder_buffers::{Batch, Packet, Pool};
 use polder_datapath::counters::{Counter, QueueCounters};
-use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
+use polder_datapath::port::{Armed, Budget, RxControl, RxQueue, Turn, TxQueue};
 use polder_datapath::wire::{
     Arp, ArpHeader, ArpOperation, EtherType, IpProtocol, Ipv4, Ipv4Header, MacAddress, Pseudo, TrafficClass,
     Udp, UdpHeader,
@@ -210,16 +210,8 @@ impl RxQueue for ServiceRx {
         if self.has_more() { Armed::Raced } else { Armed::Waiting }
     }
 
-    fn let_wait(&mut self, packets: u32) {
-        if self.options.bounded {
-            let most = (packets / self.parts).clamp(FEWEST, MOST_WANTED);
-            // Relaxed: a number by itself.
-            self.level.most.store(most, Ordering::Relaxed);
-        }
-    }
-
-    fn packets_each(&self) -> u32 {
-        self.parts
+    fn control(&mut self) -> Option<&mut dyn RxControl> {
+        Some(self)
     }
 
     /// Requests come from the worker that has both ends; it looks before it sleeps.
@@ -229,6 +221,20 @@ impl RxQueue for ServiceRx {
 
     fn counters(&self) -> &Arc<QueueCounters> {
         &self.counters
+    }
+}
+
+impl RxControl for ServiceRx {
+    fn set_waiting_limit(&mut self, packets: u32) {
+        if self.options.bounded {
+            let most = (packets / self.parts).clamp(FEWEST, MOST_WANTED);
+            // Relaxed: a number by itself.
+            self.level.most.store(most, Ordering::Relaxed);
+        }
+    }
+
+    fn packets_each(&mut self) -> u32 {
+        self.parts
     }
 }
 

@@ -62,7 +62,7 @@ pub struct Outcome {
     /// True if it brought packets for other destinations.
     pub elsewhere: bool,
     /// True if the device has more, though the queue may be drained.
-    pub holds_back: bool,
+    pub has_backlog: bool,
 }
 
 /// A queue that is left alone because nobody wants its packets is looked at after this all the same.
@@ -308,7 +308,7 @@ impl RunQueue {
     /// Takes note of how the turn that was given last ended, at `now`. Answers whether a queue that was thrown
     /// away from is to take everything again.
     pub fn ended(&mut self, grant: Grant, outcome: Outcome, now: Nanos) -> bool {
-        let Outcome { packets, took, turn, unwanted, elsewhere, holds_back } = outcome;
+        let Outcome { packets, took, turn, unwanted, elsewhere, has_backlog } = outcome;
         let (time, expected) = (self.time(grant.index), self.expected(grant.index, packets));
         let entry = &mut self.entries[grant.index];
         if let Some(took) = took {
@@ -317,8 +317,8 @@ impl RunQueue {
         let took = took.unwrap_or(expected);
         if self.options.balance {
             // Who was drained is not at fault when a service has too much: others brought that.
-            let has_more = holds_back || turn == Turn::OutOfBudget;
-            let used_up = entry.bound.is_some() && (holds_back || packets == grant.packets);
+            let has_more = has_backlog || turn == Turn::OutOfBudget;
+            let used_up = entry.bound.is_some() && (has_backlog || packets == grant.packets);
             let goes_on = used_up || (unwanted && has_more);
             let was_bound = entry.bound.is_some();
             entry.bound = (goes_on && !elsewhere).then(|| now + LOOK);
@@ -329,7 +329,7 @@ impl RunQueue {
         entry.part.used(packets, took, turn == Turn::OutOfBudget && entry.bound.is_none());
         let discarded = entry.sojourn_limit.discards();
         if entry.bound.is_some() {
-            entry.sojourn_limit.turn(now, turn == Turn::Drained && !holds_back);
+            entry.sojourn_limit.turn(now, turn == Turn::Drained && !has_backlog);
         } else {
             entry.sojourn_limit = SojournLimit::default();
         }

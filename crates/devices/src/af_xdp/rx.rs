@@ -22,7 +22,7 @@ use guard::{Guard, Judged};
 use polder_buffers::{Batch, Packet, Pool, Segment};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
-use polder_datapath::port::{Armed, Budget, Drive, Driven, RxQueue, Turn};
+use polder_datapath::port::{Armed, Budget, Drive, Driven, RxControl, RxQueue, Turn};
 use polder_datapath::scheduler::{self, Ageing, WIRE};
 use polder_datapath::units::Nanos;
 use rustix::io::Errno;
@@ -372,54 +372,8 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
         self.core.event()
     }
 
-    fn drive(&mut self, drive: Drive) -> Driven {
-        let Some(socket) = self.core.socket() else { return Driven::No };
-        let driven = self.driver.drive(socket, drive);
-        if let Some(refused) = self.driver.refusal() {
-            self.core.note(refused);
-        }
-        driven
-    }
-
-    fn share(&mut self) {
-        if let Some(socket) = self.core.socket() {
-            self.driver.share(socket);
-            if let Some(refused) = self.driver.refusal() {
-                self.core.note(refused);
-            }
-        }
-    }
-
-    fn stand_back(&mut self, stands_back: bool) {
-        self.driver.stand_back(stands_back);
-    }
-
-    fn shared_time(&self) -> Option<Nanos> {
-        self.driver.shared_time()
-    }
-
-    #[cold]
-    fn discard(&mut self) -> bool {
-        self.scant |= !self.closed;
-        // Where the worker polls, flushing costs it no nap.
-        self.due = !self.closed && (!self.driver.is_held() || self.ageing.is_old());
-        !self.closed
-    }
-
-    fn insist(&mut self) {
-        self.driver.insist(true);
-    }
-
-    fn relent(&mut self) {
-        (self.scant, self.due, self.ageing) = (false, false, Ageing::default());
-    }
-
-    fn keep_posted(&mut self, frames: u32) {
-        self.few = scheduler::frames(frames);
-    }
-
-    fn holds_back(&self) -> bool {
-        self.due || (self.driver.is_held() && !self.emptied)
+    fn control(&mut self) -> Option<&mut dyn RxControl> {
+        Some(self)
     }
 
     fn posted(&self) -> u32 {
@@ -428,6 +382,58 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
 
     fn counters(&self) -> &Arc<QueueCounters> {
         &self.counters
+    }
+}
+
+impl<const COPIES: bool> RxControl for Receiver<COPIES> {
+    fn set_mode(&mut self, drive: Drive) -> Driven {
+        let Some(socket) = self.core.socket() else { return Driven::No };
+        let driven = self.driver.drive(socket, drive);
+        if let Some(refused) = self.driver.refusal() {
+            self.core.note(refused);
+        }
+        driven
+    }
+
+    fn claim_thread(&mut self) {
+        if let Some(socket) = self.core.socket() {
+            self.driver.share(socket);
+            if let Some(refused) = self.driver.refusal() {
+                self.core.note(refused);
+            }
+        }
+    }
+
+    fn pause_thread(&mut self, paused: bool) {
+        self.driver.stand_back(paused);
+    }
+
+    fn thread_time(&mut self) -> Option<Nanos> {
+        self.driver.shared_time()
+    }
+
+    #[cold]
+    fn flush(&mut self) -> bool {
+        self.scant |= !self.closed;
+        // Where the worker polls, flushing costs it no nap.
+        self.due = !self.closed && (!self.driver.is_held() || self.ageing.is_old());
+        !self.closed
+    }
+
+    fn favour_thread(&mut self) {
+        self.driver.insist(true);
+    }
+
+    fn end_flush(&mut self) {
+        (self.scant, self.due, self.ageing) = (false, false, Ageing::default());
+    }
+
+    fn set_posted_limit(&mut self, frames: u32) {
+        self.few = scheduler::frames(frames);
+    }
+
+    fn has_backlog(&mut self) -> bool {
+        self.due || (self.driver.is_held() && !self.emptied)
     }
 }
 

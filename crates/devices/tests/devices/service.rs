@@ -145,7 +145,7 @@ fn no_more_wait_than_the_worker_says() {
     let (mut queue, _) = service(options(), Box::new(|| Box::new(Twice)));
     let mut batch = Batch::new();
     assert_eq!(queue.rx.receive(&mut Budget::new(3), &mut batch, &mut pool), Turn::Drained);
-    queue.rx.let_wait(24);
+    queue.rx.control().expect("a service has a control").set_waiting_limit(24);
     assert_eq!(queue.tx.wanted(), Some(24));
     let fill = |batch: &mut Batch, pool: &mut polder_buffers::Pool| {
         while !batch.is_full() {
@@ -191,9 +191,10 @@ fn requests_wait_as_long_as_others_when_an_answer_is_several_packets() {
         batch.push(Packet::copy_from(&request(OWN, 7, payload), &mut pool).expect("memory")).expect("room");
         queue.tx.transmit(&mut batch, &mut pool);
         assert_eq!(queue.rx.receive(&mut Budget::new(12), &mut batch, &mut pool), Turn::Drained);
-        assert_eq!((batch.len(), queue.rx.packets_each()), (parts, u32::try_from(parts).expect("small")));
+        let each = queue.rx.control().expect("a service has a control").packets_each();
+        assert_eq!((batch.len(), each), (parts, u32::try_from(parts).expect("small")));
         pool.release(&mut batch);
-        queue.rx.let_wait(96);
+        queue.rx.control().expect("a service has a control").set_waiting_limit(96);
         assert_eq!(queue.tx.wanted(), Some(wanted));
     }
 }

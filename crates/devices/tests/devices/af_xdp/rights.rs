@@ -47,10 +47,10 @@ fn child_that_is_overloaded() {
     let rx = &mut opened.queues[0].rx;
     let driven = match what {
         "share" => {
-            rx.share();
+            rx.control().expect("AF_XDP has a control").claim_thread();
             "shared".to_owned()
         }
-        _ => format!("{:?}", rx.drive(Drive::Polled)),
+        _ => format!("{:?}", rx.control().expect("AF_XDP has a control").set_mode(Drive::Polled)),
     };
     // The thread of a context bears the name of its interface, and ends a moment after it is not wanted.
     let left = (0..200).all(|_| {

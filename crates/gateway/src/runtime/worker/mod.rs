@@ -26,7 +26,7 @@ use polder_buffers::ring::Consumer;
 use polder_buffers::{Batch, Class, Gauge, Packet, Pool, PortId};
 use polder_datapath::counters::WorkerCounters;
 use polder_datapath::engine::Engine;
-use polder_datapath::port::RxQueue;
+use polder_datapath::port::{RxControl, RxQueue};
 use polder_datapath::worker_group::WorkerGroup;
 use rustix::event::epoll;
 use std::os::fd::OwnedFd;
@@ -68,6 +68,18 @@ struct Queue {
     number: u16,
     rx: Box<dyn RxQueue>,
     closed: bool,
+}
+
+impl Queue {
+    /// Asks the control of the device; `None` for one that has none.
+    fn control<T>(&mut self, ask: impl FnOnce(&mut dyn RxControl) -> T) -> Option<T> {
+        self.rx.control().map(ask)
+    }
+
+    /// Number of packets that it brings for each that its other end was given.
+    fn packets_each(&mut self) -> u32 {
+        self.control(|control| control.packets_each()).unwrap_or(1).max(1)
+    }
 }
 
 impl Worker {

@@ -72,7 +72,9 @@ impl Worker {
         if is_woken {
             self.schedule.pace.woken();
         } else if patience == Some(limit) {
-            self.receivers.iter_mut().for_each(|queue| queue.rx.insist());
+            for queue in &mut self.receivers {
+                queue.control(|control| control.favour_thread());
+            }
         }
         if !is_woken && limit == LONGEST_SLEEP {
             // Nothing has come for long: what it keeps for itself is of use to others.

@@ -62,7 +62,7 @@ impl Worker {
             busy |= outcome.packets > 0 || outcome.turn == Turn::OutOfBudget;
             packets += outcome.packets;
             if self.schedule.line.ended(grant, outcome, time) {
-                self.receivers[grant.index].rx.relent();
+                self.receivers[grant.index].control(|control| control.end_flush());
             }
             if wanted.is_some() {
                 wanted = self.senders.wanted();
@@ -81,23 +81,23 @@ impl Worker {
             turn: Turn::Drained,
             unwanted: false,
             elsewhere: false,
-            holds_back: false,
+            has_backlog: false,
         };
         if self.receivers[index].closed {
             return (outcome, start);
         }
         let cpu = self.schedule.contention.is_watched(start).then(|| self.clock.cpu());
         self.senders.begin_turn();
-        self.let_wait(grant);
+        self.set_waiting_limit(grant);
         if bound {
             let few = self.worth_the_delay();
-            self.receivers[index].rx.keep_posted(few);
+            self.receivers[index].control(|control| control.set_posted_limit(few));
         } else if freed {
-            self.receivers[index].rx.keep_posted(u32::MAX);
+            self.receivers[index].control(|control| control.set_posted_limit(u32::MAX));
         }
         if discard {
             // Where it is not possible, packets wait on.
-            let _: bool = self.receivers[index].rx.discard();
+            let _: Option<bool> = self.receivers[index].control(|control| control.flush());
         }
         let mut left = packets;
         let mut now = start;
@@ -118,7 +118,8 @@ impl Worker {
         }
         outcome.unwanted = self.senders.has_sated();
         outcome.elsewhere = outcome.packets > self.senders.offered_to_services();
-        outcome.holds_back = self.receivers[index].rx.holds_back();
+        outcome.has_backlog =
+            self.receivers[index].control(|control| control.has_backlog()).unwrap_or_default();
         if outcome.packets > 0 {
             let cpu = cpu.map(|cpu| self.clock.cpu().since(cpu));
             outcome.took =
@@ -138,10 +139,10 @@ impl Worker {
     /// Packets of the next batch of a turn that has so many left. Batches that are shared are equally large: a
     /// crumb at the end of a turn would be all that another worker has to do while this one does a whole one. A
     /// service for which few requests wait sends what it has done before it goes on.
-    fn batch_of(&self, index: usize, left: u32) -> u32 {
+    fn batch_of(&mut self, index: usize, left: u32) -> u32 {
         let port = self.receivers[index].port;
         if self.senders.is_service(port) && self.senders.is_at_ease() {
-            let whole = self.receivers[index].rx.packets_each().max(1);
+            let whole = self.receivers[index].packets_each();
             let soon = self.schedule.line.worth(index, SOON).div_ceil(whole).max(1) * whole;
             return left.min(BATCH_BUDGET).min(soon);
         }
@@ -150,7 +151,7 @@ impl Worker {
     }
 
     /// Says how many packets may wait for a service's turns.
-    fn let_wait(&mut self, grant: Grant) {
+    fn set_waiting_limit(&mut self, grant: Grant) {
         let queue = &mut self.receivers[grant.index];
         if self.senders.is_service(queue.port) {
             let line = &self.schedule.line;
@@ -158,16 +159,17 @@ impl Worker {
                 Some(packets) => packets.min(BATCH_BUDGET).saturating_mul(TURNS),
                 None => line.worth(grant.index, WAIT),
             };
-            queue.rx.let_wait(waits);
+            queue.control(|control| control.set_waiting_limit(waits));
         }
     }
 
     /// Packets that services of this worker answer in the time that one may wait for them.
-    fn worth_the_delay(&self) -> u32 {
+    fn worth_the_delay(&mut self) -> u32 {
         let Self { receivers, senders, schedule, .. } = self;
-        let services = (0..receivers.len()).filter(|&index| senders.is_service(receivers[index].port));
-        let requests = services
-            .map(|index| schedule.line.worth(index, DELAY) / receivers[index].rx.packets_each().max(1));
+        let queues = receivers.iter_mut().enumerate();
+        let services = queues.filter(|(_, queue)| senders.is_service(queue.port));
+        let requests =
+            services.map(|(index, queue)| schedule.line.worth(index, DELAY) / queue.packets_each());
         requests.fold(0, u32::saturating_add)
     }
 

@@ -1,7 +1,7 @@
 //! How a worker divides its time: turns, rest, and its share of the core.
 
 use super::Worker;
-use polder_datapath::port::Driven;
+use polder_datapath::port::{Driven, RxControl};
 use polder_datapath::scheduler::{Contention, CpuTokenBucket, Mode, Options, Pace, RunQueue};
 use polder_datapath::units::Nanos;
 use rustix::process::setpriority_process;
@@ -74,7 +74,8 @@ impl Worker {
     /// Tells a queue's device when to receive.
     pub(super) fn drive(&mut self, index: usize) {
         // One that cannot be told does as it does.
-        let _: Driven = self.receivers[index].rx.drive(self.schedule.pace.mode().drive());
+        let drive = self.schedule.pace.mode().drive();
+        let _: Option<Driven> = self.receivers[index].control(|control| control.set_mode(drive));
     }
 
     /// Tells all devices.
@@ -98,7 +99,8 @@ impl Worker {
         let mut driven = Driven::No;
         // Each is told, whatever the others do.
         for queue in self.receivers.iter_mut().filter(|queue| !queue.closed) {
-            driven = match (driven, queue.rx.drive(drive)) {
+            let answer = queue.control(|control| control.set_mode(drive)).unwrap_or(Driven::No);
+            driven = match (driven, answer) {
                 (Driven::Asleep, _) | (_, Driven::Asleep) => Driven::Asleep,
                 (Driven::Yes, _) | (_, Driven::Yes) => Driven::Yes,
                 (Driven::No, Driven::No) => Driven::No,
@@ -119,16 +121,20 @@ impl Worker {
     /// Lets whoever receives for a queue be of the share.
     pub(super) fn share_with(&mut self, index: usize) {
         if let Some(share) = &mut self.schedule.share {
-            let rx = &mut self.receivers[index].rx;
-            rx.share();
+            let claim = |control: &mut dyn RxControl| {
+                control.claim_thread();
+                control.thread_time()
+            };
             // What it has used until now is its own affair.
-            share.others_then = share.others_then + rx.shared_time().unwrap_or_default();
+            let used = self.receivers[index].control(claim).flatten();
+            share.others_then = share.others_then + used.unwrap_or_default();
         }
     }
 
     /// CPU time of all who receive for the worker and are of its share.
-    fn others_time(&self) -> Nanos {
-        let times = self.receivers.iter().filter_map(|queue| queue.rx.shared_time());
+    fn others_time(&mut self) -> Nanos {
+        let times = self.receivers.iter_mut();
+        let times = times.filter_map(|queue| queue.control(|control| control.thread_time()).flatten());
         times.fold(Nanos::default(), |sum, time| sum + time)
     }
 
@@ -148,10 +154,17 @@ impl Worker {
         true
     }
 
+    /// Makes all threads that receive for the worker leave the core, or go on.
+    fn pause_threads(&mut self, paused: bool) {
+        for queue in &mut self.receivers {
+            queue.control(|control| control.pause_thread(paused));
+        }
+    }
+
     fn stand_back(&mut self, now: Nanos, pause: Nanos) {
-        self.receivers.iter_mut().for_each(|queue| queue.rx.stand_back(true));
+        self.pause_threads(true);
         std::thread::sleep(Duration::from_nanos(pause.0));
-        self.receivers.iter_mut().for_each(|queue| queue.rx.stand_back(false));
+        self.pause_threads(false);
         let (time, passed) = (self.others_time(), self.clock.now().since(now));
         if let Some(share) = &mut self.schedule.share {
             // A little is what the scheduler owed them from before; what is more nobody else wanted.
