@@ -12,6 +12,8 @@
 //! | [`pair`] | another port of this process: an in-memory cable |
 //! | [`fault`] | another device, with losses, delays, damage and unplugging on order |
 //!
+//! The last two, models, [`conformance`] and the `service` of the lab are behind the feature `models`, which the product does without.
+//!
 //! Drivers have the same files in the same order (`sys`, `init`, `rx`, `tx`) and pass one suite,
 //! [`conformance`], which says what every driver owes to the datapath.
 //!
@@ -41,15 +43,20 @@ pub mod lan78xx;
 #[cfg(feature = "tap")]
 pub mod tap;
 
+#[cfg(feature = "models")]
 pub mod fault;
+#[cfg(feature = "models")]
 pub mod pair;
+#[cfg(feature = "models")]
 pub mod service;
 
+#[cfg(feature = "models")]
 pub mod conformance;
 
 pub mod netlink;
 
 mod receiving;
+#[cfg(feature = "models")]
 mod wakeup;
 
 pub use receiving::Receiving;

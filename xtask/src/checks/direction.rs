@@ -1,4 +1,5 @@
-//! Dependency direction: gateway → devices → datapath → buffers; the lab may use all; nothing else.
+//! Dependency direction: gateway → devices → datapath → buffers; the lab may use all; nothing else. The product has no
+//! models of devices.
 
 use serde_json::Value;
 
@@ -12,6 +13,10 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("polder-lab", &["polder-buffers", "polder-datapath", "polder-devices", "polder"]),
     ("xtask", &[]),
 ];
+
+/// The package of the product, and the feature of `polder-devices` that it does without.
+const PRODUCT: &str = "polder";
+const MODELS: &str = "models";
 
 /// Reads the answer of `cargo metadata --no-deps`; one sentence for each breach.
 pub(crate) fn check(metadata: &Value) -> Vec<String> {
@@ -36,10 +41,16 @@ fn breaches_of(package: &Value, workspace: &[&str]) -> Vec<String> {
 fn breach(name: &str, dependency: &Value, allowed: &[&str], workspace: &[&str]) -> Option<String> {
     let used = dependency["name"].as_str().unwrap_or("a dependency without a name");
     let inside = workspace.contains(&used);
-    if allowed.contains(&used) && inside {
+    let kind = dependency["kind"].as_str().map(|kind| format!("{kind}-")).unwrap_or_default();
+    let features = dependency["features"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if name == PRODUCT && kind.is_empty() && features.iter().any(|feature| feature == MODELS) {
+        return Some(format!("`{name}` has the feature `{MODELS}` of `{used}`, which is for tests and the lab"));
+    }
+    // A crate's own tests ask for features of it in this way.
+    let is_own = used == name && kind == "dev-";
+    if (allowed.contains(&used) || is_own) && inside {
         return None;
     }
-    let kind = dependency["kind"].as_str().map(|kind| format!("{kind}-")).unwrap_or_default();
     if inside {
         let may = if allowed.is_empty() { "no other crate".to_owned() } else { allowed.join(", ") };
         return Some(format!("`{name}` has a {kind}dependency on `{used}`; it may use {may}"));
@@ -100,6 +111,21 @@ mod tests {
         packages[3] = package("polder", &[("polder-lab", Some("dev"))]);
         packages[4] = package("polder-lab", &[("xtask", None)]);
         assert_eq!(check(&workspace(&packages)).len(), 2);
+    }
+
+    #[test]
+    fn the_product_has_no_models_and_its_tests_may() {
+        for (kind, breaches) in [(None, 1), (Some("dev"), 0)] {
+            let mut packages = lawful();
+            packages[3] = json!({
+                "name": "polder",
+                "dependencies": [{ "name": "polder-devices", "kind": kind, "features": ["models"] }],
+            });
+            assert_eq!(check(&workspace(&packages)).len(), breaches, "{kind:?}");
+        }
+        let mut packages = lawful();
+        packages[2] = package("polder-devices", &[("polder-devices", Some("dev"))]);
+        assert_eq!(check(&workspace(&packages)), Vec::<String>::new());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use super::model::Bench;
 use super::monotonic;
-use super::usb::{Completion, Speed, Status, Transport, Urb};
+use super::usb::{Completion, Speed, Transport, Urb};
 use crate::wakeup::{Wakeup, WakeupReceiver};
 use core::time::Duration;
 use polder_buffers::ring::{self, Consumer, Producer};
@@ -278,12 +278,5 @@ impl Drop for Host {
         // URBs that the model holds go back to their owner's memory with it.
         self.bench.adapter.unplug();
         self.wakeup.close();
-    }
-}
-
-impl Completion {
-    /// A URB that a transport could not carry.
-    pub(crate) fn gone(urb: Urb) -> Self {
-        Self { urb, status: Status::Gone, actual: 0 }
     }
 }

@@ -36,7 +36,9 @@ mod tasks;
 mod tx;
 mod urbs;
 
+#[cfg(feature = "models")]
 pub mod local;
+#[cfg(feature = "models")]
 pub mod model;
 pub mod usbfs;
 pub mod usbip;

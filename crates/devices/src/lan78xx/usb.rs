@@ -191,6 +191,11 @@ impl Completion {
         let bytes = self.urb.buffer.bytes();
         &bytes[..self.actual.min(bytes.len())]
     }
+
+    /// A URB that a transport could not carry.
+    pub(crate) fn gone(urb: Urb) -> Self {
+        Self { urb, status: Status::Gone, actual: 0 }
+    }
 }
 
 /// The way to one USB device.

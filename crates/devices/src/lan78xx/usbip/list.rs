@@ -69,7 +69,7 @@ fn read(stream: &mut impl Read) -> std::io::Result<Listed> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::describe;
+    use super::super::answer::describe;
     use super::*;
     use std::io::Cursor;
 

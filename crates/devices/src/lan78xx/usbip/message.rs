@@ -1,7 +1,6 @@
 //! The messages of the protocol, big-endian, version 1.1.1.
 
-use crate::lan78xx::descriptor::{Chip, VENDOR};
-use crate::lan78xx::usb::{Setup, Speed, Status};
+use crate::lan78xx::usb::{Speed, Status};
 
 /// Version in front of set-up messages.
 pub(super) const VERSION: u16 = 0x0111;
@@ -27,9 +26,6 @@ pub(super) const DEVICE_BYTES: usize = 312;
 /// Bytes in front of a transfer.
 pub(super) const HEADER_BYTES: usize = 48;
 
-/// Bus and device number of the one device of a server, as `vhci_hcd` joins them.
-pub(super) const DEVICE_ID: u32 = 1 << 16 | 2;
-
 /// Asks for a transfer.
 pub(super) const SUBMIT: u32 = 1;
 /// Asks that a transfer end early.
@@ -40,11 +36,10 @@ pub(super) const SUBMITTED: u32 = 3;
 pub(super) const UNLINKED: u32 = 4;
 
 /// Errors of Linux, as transfers carry them.
-const EPIPE: i32 = -32;
-const ECONNRESET: i32 = -104;
-const EOVERFLOW: i32 = -75;
-const EPROTO: i32 = -71;
-const ENODEV: i32 = -19;
+pub(super) const EPIPE: i32 = -32;
+pub(super) const ECONNRESET: i32 = -104;
+pub(super) const EOVERFLOW: i32 = -75;
+pub(super) const ENODEV: i32 = -19;
 
 /// The header of a transfer, in both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,34 +83,9 @@ impl Header {
         bytes
     }
 
-    /// A transfer that has ended.
-    pub(super) fn submitted(sequence: u32, status: Status, actual: usize) -> Self {
-        let actual = u32::try_from(actual).unwrap_or(u32::MAX);
-        let words = [error(status).cast_unsigned(), actual, 0, u32::MAX, 0];
-        Self { command: SUBMITTED, sequence, words, ..Self::default() }
-    }
-
-    /// True if a transfer ended early.
-    pub(super) fn unlinked(sequence: u32, early: bool) -> Self {
-        let status = if early { ECONNRESET.cast_unsigned() } else { 0 };
-        Self { command: UNLINKED, sequence, words: [status, 0, 0, 0, 0], ..Self::default() }
-    }
-
     /// Status and length of a transfer that has ended.
     pub(super) fn outcome(&self) -> (Status, usize) {
         (status(self.words[0].cast_signed()), self.words[1] as usize)
-    }
-}
-
-/// The error that Linux has for a status.
-const fn error(status: Status) -> i32 {
-    match status {
-        Status::Done => 0,
-        Status::Stall => EPIPE,
-        Status::Cancelled => ECONNRESET,
-        Status::Babble => EOVERFLOW,
-        Status::Error => EPROTO,
-        Status::Gone => ENODEV,
     }
 }
 
@@ -137,24 +107,6 @@ pub(super) fn setup_head(code: u16, status: u32) -> [u8; SETUP_BYTES] {
     let ([a, b], [c, d]) = (VERSION.to_be_bytes(), code.to_be_bytes());
     let [e, f, g, h] = status.to_be_bytes();
     [a, b, c, d, e, f, g, h]
-}
-
-/// What a server says of its device.
-pub(super) fn describe(chip: Chip, speed: Speed, name: &str) -> [u8; DEVICE_BYTES] {
-    let mut bytes = [0; DEVICE_BYTES];
-    let path = format!("/polder/model/{name}");
-    put(&mut bytes[..256], path.as_bytes());
-    put(&mut bytes[256..288], name.as_bytes());
-    let (bus, device) = (DEVICE_ID >> 16, DEVICE_ID & 0xffff);
-    for (at, word) in [(288, bus), (292, device), (296, speed_number(speed))] {
-        put(&mut bytes[at..], &word.to_be_bytes());
-    }
-    for (at, half) in [(300, VENDOR), (302, chip.product()), (304, 0x0300_u16)] {
-        put(&mut bytes[at..], &half.to_be_bytes());
-    }
-    // Class, subclass, protocol, the configuration that is set, configurations, interfaces.
-    put(&mut bytes[306..], &[255, 0, 255, 0, 1, 1]);
-    bytes
 }
 
 /// What a server has said of a device.
@@ -180,23 +132,6 @@ impl Described {
     }
 }
 
-/// The kernel's number of a speed.
-pub(super) const fn speed_number(speed: Speed) -> u32 {
-    match speed {
-        Speed::High => 3,
-        Speed::Super => 5,
-    }
-}
-
-/// The setup stage of a submitted control transfer.
-pub(super) fn setup_of(header: &Header) -> Setup {
-    Setup::read(header.setup)
-}
-
-fn put(target: &mut [u8], bytes: &[u8]) {
-    target[..bytes.len()].copy_from_slice(bytes);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,7 +141,7 @@ mod tests {
         let header = Header {
             command: SUBMIT,
             sequence: 7,
-            device: DEVICE_ID,
+            device: 3,
             direction: 1,
             endpoint: 2,
             words: [1, 2, 3, 4, 5],
@@ -214,24 +149,5 @@ mod tests {
         };
         assert_eq!(Header::read(&header.write()), header);
         assert_eq!(header.write()[..8], [0, 0, 0, 1, 0, 0, 0, 7]);
-    }
-
-    #[test]
-    fn statuses_survive_the_way() {
-        for status in
-            [Status::Done, Status::Stall, Status::Cancelled, Status::Babble, Status::Error, Status::Gone]
-        {
-            assert_eq!(Header::submitted(1, status, 99).outcome(), (status, 99));
-        }
-    }
-
-    #[test]
-    fn a_device_is_described() {
-        let bytes = describe(Chip::Lan7801, Speed::High, "1-1");
-        let described = Described::read(&bytes);
-        assert_eq!(described.device, 0x1_0002);
-        assert_eq!((described.vendor, described.product), (0x0424, 0x7801));
-        assert_eq!(described.speed, Some(Speed::High));
-        assert_eq!(bytes[256..260], *b"1-1\0");
     }
 }

@@ -6,14 +6,18 @@
 //!
 //! Source: Linux, Documentation/usb/usbip_protocol.rst.
 
+#[cfg(feature = "models")]
+mod answer;
 mod attach;
 mod client;
 mod list;
 mod message;
 mod outgoing;
+#[cfg(feature = "models")]
 mod server;
 
 pub use attach::{ClientError, ServerAddress};
 pub use client::Client;
 pub use list::{Listed, list};
+#[cfg(feature = "models")]
 pub use server::{Server, ServerError, Stopper};

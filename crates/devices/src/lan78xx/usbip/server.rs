@@ -1,8 +1,9 @@
 //! A model behind a socket: one client at a time, one thread, no waiting on anything but everything.
 
+use super::answer::describe;
 use super::message::{
     self, HEADER_BYTES, Header, NAME_BYTES, REPLY_IMPORT, REPLY_LIST, REQUEST_IMPORT, REQUEST_LIST,
-    SETUP_BYTES, SUBMIT, UNLINK, setup_of,
+    SETUP_BYTES, SUBMIT, UNLINK,
 };
 use crate::lan78xx::model::{Adapter, Bench};
 use crate::lan78xx::monotonic;
@@ -278,7 +279,7 @@ impl Session {
     /// A message of the set-up; `false` when the connection is to end.
     fn take_setup(&mut self, message: &[u8], adapter: &Adapter, name: &str) -> bool {
         let options = adapter.options();
-        let device = message::describe(options.chip, options.speed, name);
+        let device = describe(options.chip, options.speed, name);
         let code = u16::from_be_bytes([message[2], message[3]]);
         if code == REQUEST_LIST {
             self.output.extend(message::setup_head(REPLY_LIST, 0));
@@ -321,7 +322,13 @@ impl Session {
         let id = self.next_id;
         self.next_id = self.next_id.wrapping_add(1);
         self.sequences.insert(id, header.sequence);
-        adapter.submit(Urb { id, endpoint: endpoint | direction, setup: setup_of(&header), buffer, length });
+        adapter.submit(Urb {
+            id,
+            endpoint: endpoint | direction,
+            setup: Setup::read(header.setup),
+            buffer,
+            length,
+        });
     }
 
     /// Sends what has ended; whether there was anything.

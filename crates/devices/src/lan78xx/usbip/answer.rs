@@ -1,0 +1,92 @@
+//! The messages of a server.
+
+use super::message::{DEVICE_BYTES, ECONNRESET, ENODEV, EOVERFLOW, EPIPE, Header, SUBMITTED, UNLINKED};
+use crate::lan78xx::descriptor::{Chip, VENDOR};
+use crate::lan78xx::usb::{Speed, Status};
+
+/// Bus and device number of the one device of a server, as `vhci_hcd` joins them.
+const DEVICE_ID: u32 = 1 << 16 | 2;
+
+const EPROTO: i32 = -71;
+
+impl Header {
+    /// A transfer that has ended.
+    pub(super) fn submitted(sequence: u32, status: Status, actual: usize) -> Self {
+        let actual = u32::try_from(actual).unwrap_or(u32::MAX);
+        let words = [error(status).cast_unsigned(), actual, 0, u32::MAX, 0];
+        Self { command: SUBMITTED, sequence, words, ..Self::default() }
+    }
+
+    /// True if a transfer ended early.
+    pub(super) fn unlinked(sequence: u32, early: bool) -> Self {
+        let status = if early { ECONNRESET.cast_unsigned() } else { 0 };
+        Self { command: UNLINKED, sequence, words: [status, 0, 0, 0, 0], ..Self::default() }
+    }
+}
+
+/// The error that Linux has for a status.
+const fn error(status: Status) -> i32 {
+    match status {
+        Status::Done => 0,
+        Status::Stall => EPIPE,
+        Status::Cancelled => ECONNRESET,
+        Status::Babble => EOVERFLOW,
+        Status::Error => EPROTO,
+        Status::Gone => ENODEV,
+    }
+}
+
+/// What a server says of its device.
+pub(super) fn describe(chip: Chip, speed: Speed, name: &str) -> [u8; DEVICE_BYTES] {
+    let mut bytes = [0; DEVICE_BYTES];
+    let path = format!("/polder/model/{name}");
+    put(&mut bytes[..256], path.as_bytes());
+    put(&mut bytes[256..288], name.as_bytes());
+    let (bus, device) = (DEVICE_ID >> 16, DEVICE_ID & 0xffff);
+    for (at, word) in [(288, bus), (292, device), (296, speed_number(speed))] {
+        put(&mut bytes[at..], &word.to_be_bytes());
+    }
+    for (at, half) in [(300, VENDOR), (302, chip.product()), (304, 0x0300_u16)] {
+        put(&mut bytes[at..], &half.to_be_bytes());
+    }
+    // Class, subclass, protocol, the configuration that is set, configurations, interfaces.
+    put(&mut bytes[306..], &[255, 0, 255, 0, 1, 1]);
+    bytes
+}
+
+/// The kernel's number of a speed.
+const fn speed_number(speed: Speed) -> u32 {
+    match speed {
+        Speed::High => 3,
+        Speed::Super => 5,
+    }
+}
+
+fn put(target: &mut [u8], bytes: &[u8]) {
+    target[..bytes.len()].copy_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::Described;
+    use super::*;
+
+    #[test]
+    fn statuses_survive_the_way() {
+        for status in
+            [Status::Done, Status::Stall, Status::Cancelled, Status::Babble, Status::Error, Status::Gone]
+        {
+            assert_eq!(Header::submitted(1, status, 99).outcome(), (status, 99));
+        }
+    }
+
+    #[test]
+    fn a_device_is_described() {
+        let bytes = describe(Chip::Lan7801, Speed::High, "1-1");
+        let described = Described::read(&bytes);
+        assert_eq!(described.device, 0x1_0002);
+        assert_eq!((described.vendor, described.product), (0x0424, 0x7801));
+        assert_eq!(described.speed, Some(Speed::High));
+        assert_eq!(bytes[256..260], *b"1-1\0");
+    }
+}
