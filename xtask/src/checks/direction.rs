@@ -44,7 +44,9 @@ fn breach(name: &str, dependency: &Value, allowed: &[&str], workspace: &[&str]) 
     let kind = dependency["kind"].as_str().map(|kind| format!("{kind}-")).unwrap_or_default();
     let features = dependency["features"].as_array().map(Vec::as_slice).unwrap_or_default();
     if name == PRODUCT && kind.is_empty() && features.iter().any(|feature| feature == MODELS) {
-        return Some(format!("`{name}` has the feature `{MODELS}` of `{used}`, which is for tests and the lab"));
+        return Some(format!(
+            "`{name}` has the feature `{MODELS}` of `{used}`, which is for tests and the lab"
+        ));
     }
     // A crate's own tests ask for features of it in this way.
     let is_own = used == name && kind == "dev-";

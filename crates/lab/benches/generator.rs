@@ -3,7 +3,7 @@
 //! Run it as root, alone on the machine, beside `perf record --all-cpus --call-graph fp` for a profile:
 //!
 //! ```text
-//! cargo run --release --package polder-lab --example generator_cost -- [ROUNDS] [WHERE]
+//! cargo bench --package polder-lab --bench generator -- [ROUNDS] [WHERE]
 //! ```
 //!
 //! `WHERE` is who receives: `apart` (the NAPI thread of the other end on the last core), `beside` (the same
@@ -22,7 +22,8 @@ use std::time::Duration;
 const FRAME_BYTES: usize = 64;
 
 fn main() -> anyhow::Result<()> {
-    let rounds = std::env::args().nth(1).map_or(Ok(5), |rounds| rounds.parse::<u32>())?;
+    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
+    let rounds = arguments.next().map_or(Ok(5), |rounds| rounds.parse::<u32>())?;
     let last = std::thread::available_parallelism()?.get() - 1;
     let mut topology = Topology::new()?;
     let (left, right) = (topology.namespace("gen")?, topology.namespace("sink")?);
@@ -35,7 +36,7 @@ fn main() -> anyhow::Result<()> {
     let talk = |last| ([2, 0, 0, 0, 0, last], Ipv4Addr::new(10, 0, 0, last));
     let mut generator =
         Generator::open(&left, "gen0", Talk::simple(talk(1), talk(2)), &Sizes::all(FRAME_BYTES))?;
-    let place = std::env::args().nth(2).unwrap_or_else(|| "apart".to_owned());
+    let place = arguments.next().unwrap_or_else(|| "apart".to_owned());
     let sink = if place == "stack" { None } else { Some(Sink::counting(&right, &end)?) };
     match place.as_str() {
         "apart" => right.pin_napi(&end, last)?.into_iter().try_for_each(put_first)?,

@@ -1,6 +1,6 @@
 //! What a journey through the stages costs a packet, in memory.
 //!
-//! `cargo run --release -p polder-datapath --example journey_cost [PATH]`
+//! `cargo bench -p polder-datapath --bench journey -- [PATH]`
 //!
 //! Frames of 64 bytes, of 1000 flows between 500 and 500 stations, are copied into the frames of a pool, go
 //! through all stages of an engine, and are copied out and released: bridged, put into a tunnel, taken
@@ -39,7 +39,7 @@ const ENDS_V6: [Ipv6Addr; 2] =
     [Ipv6Addr::new(0xfd00, 0, 0, 1, 0, 0, 0, 1), Ipv6Addr::new(0xfd00, 0, 0, 2, 0, 0, 0, 1)];
 
 fn main() {
-    let only = std::env::args().nth(1);
+    let only = std::env::args().skip(1).find(|argument| argument != "--bench");
     let paths = [
         ("bridge", ETHERNET, RADIO, false),
         ("encapsulate", ETHERNET, TUNNEL, false),

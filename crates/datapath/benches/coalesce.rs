@@ -1,6 +1,6 @@
 //! What merging costs a packet, when nothing can be merged and when everything can.
 //!
-//! `cargo run --release -p polder-datapath --example coalesce_cost`
+//! `cargo bench -p polder-datapath --bench coalesce`
 //!
 //! Batches of 64 packets of 1514 bytes whose bytes are in the cache, as they are behind the other stages. The time
 //! of reading the clock is part of what is measured, once for each batch. Where nothing merges,

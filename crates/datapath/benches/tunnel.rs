@@ -1,6 +1,6 @@
 //! What a tunnel costs a packet, in and out.
 //!
-//! `cargo run --release -p polder-datapath --example tunnel_cost`
+//! `cargo bench -p polder-datapath --bench tunnel`
 //!
 //! Batches of 32 frames go into a tunnel, are sequenced, and come out at its other end, over and over, in
 //! the frames of memory that they began in. Beside them, the same bytes are copied once: what a tunnel
@@ -69,7 +69,7 @@ fn main() {
         "{:>6} {:>18} {:>14} {:>14} {:>14} {:>14}",
         "bytes", "tunnel", "encapsulate", "sequence", "decapsulate", "copy"
     );
-    let only = std::env::args().nth(1);
+    let only = std::env::args().skip(1).find(|argument| argument != "--bench");
     for length in [64, 1514] {
         for (name, change) in VARIANTS {
             if only.as_ref().is_none_or(|only| name == only) {

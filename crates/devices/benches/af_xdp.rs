@@ -3,7 +3,7 @@
 //! Needs root. It runs itself again in a network namespace of its own, so nothing is left behind:
 //!
 //! ```text
-//! cargo run --release -p polder-devices --example af_xdp_cost -- [seconds] [frame bytes]
+//! cargo bench -p polder-devices --bench af_xdp -- [seconds] [frame bytes]
 //! ```
 //!
 //! The generator runs on CPU 0 and the port under test on CPU 1 where there are two. The receive side
@@ -38,7 +38,7 @@ fn main() -> Result<()> {
             .status()?;
         return if status.success() { Ok(()) } else { Err("it needs root and unshare(1)".into()) };
     }
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
     let seconds = arguments.next().map_or(Ok(3.0), |text| text.parse::<f64>())?;
     let length = arguments.next().map_or(Ok(60), |text| text.parse::<usize>())?;
     let for_long = Duration::from_secs_f64(seconds);

@@ -1,6 +1,6 @@
 //! What a router costs a packet, in memory, and which part of that is the ports'.
 //!
-//! `cargo run --release -p polder-datapath --example route_cost [ROW]`
+//! `cargo bench -p polder-datapath --bench route -- [ROW]`
 //!
 //! Frames of 64 bytes for a million random destinations inside random routes are copied into the frames of
 //! a pool, go through all stages of an engine, and are copied out and released; half of the next hops are
@@ -36,7 +36,7 @@ const BATCHES_A_ROUND: usize = 5000;
 const PORTS: [PortId; 2] = [PortId(0), PortId(1)];
 
 fn main() {
-    let only = std::env::args().nth(1);
+    let only = std::env::args().skip(1).find(|argument| argument != "--bench");
     let rows =
         [("ports", 0, false), ("1k", 1000, false), ("1m", 1_000_000, false), ("v6_100k", 100_000, true)];
     for (name, routes, is_v6) in rows {

@@ -1,6 +1,6 @@
 //! What a table of routes costs: look-ups of random destinations, updates, memory.
 //!
-//! `cargo run --release -p polder-datapath --example fib_cost`
+//! `cargo bench -p polder-datapath --bench fib`
 //!
 //! IPv4 routes are drawn with the lengths of today's default-free tables (six of ten are /24), all over the
 //! unicast addresses; IPv6 routes are /32 to /48 in 20 000 blocks. Destinations are random addresses inside
