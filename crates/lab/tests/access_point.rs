@@ -9,7 +9,7 @@
 use polder_lab::guest::agent::Request;
 use polder_lab::guest::{Card, FarEnd, Guest, Kernel, Model, Options};
 use polder_lab::peers::polder;
-use polder_lab::topology::{Topology, is_root};
+use polder_lab::topology::{Namespace, Topology, is_root};
 use polder_lab::{clock, command};
 use serde_json::Value;
 use std::io::Write as _;
@@ -74,6 +74,26 @@ fn show(guest: &mut Guest, what: &str) -> Result<Value, String> {
     serde_json::from_str(&shown.map_err(|error| format!("{error:#}"))?).map_err(|error| error.to_string())
 }
 
+/// Pings both ways, from the shortest packet to the longest, the first of them with ARP as a broadcast.
+fn ping_both_ways(guest: &mut Guest, far: &Namespace) {
+    until("no way from the wire to the air", || {
+        let mut ping = far.command("ping");
+        command::run(ping.args(["-n", "-q", "-c", "1", "-W", "1", "10.77.0.1"]))
+            .map(drop)
+            .map_err(|error| format!("{error:#}"))
+    });
+    for size in ["0", "56", "1472"] {
+        let from_air = format!("ip netns exec station ping -n -q -c 5 -i 0.2 -W 5 -s {size} 10.77.0.2");
+        let said = guest.run(&from_air).unwrap();
+        assert!(said.contains(" 0% packet loss"), "{said}");
+        let mut ping = far.command("ping");
+        let said =
+            command::run(ping.args(["-n", "-q", "-c", "5", "-i", "0.2", "-W", "5", "-s", size, "10.77.0.1"]))
+                .unwrap();
+        assert!(said.contains(" 0% packet loss"), "{said}");
+    }
+}
+
 #[test]
 fn a_station_reaches_a_card_through_an_access_point() {
     let kernel = match available() {
@@ -118,23 +138,7 @@ fn a_station_reaches_a_card_through_an_access_point() {
         let open = |index: usize| ports["ports"][index]["state"] == "open";
         if open(0) && open(1) { Ok(()) } else { Err(format!("{ports:#}")) }
     });
-    // Both ways, from the shortest packet to the longest, the first of them with ARP as a broadcast.
-    until("no way from the wire to the air", || {
-        let mut ping = far.command("ping");
-        command::run(ping.args(["-n", "-q", "-c", "1", "-W", "1", "10.77.0.1"]))
-            .map(drop)
-            .map_err(|error| format!("{error:#}"))
-    });
-    for size in ["0", "56", "1472"] {
-        let from_air = format!("ip netns exec station ping -n -q -c 5 -i 0.2 -W 5 -s {size} 10.77.0.2");
-        let said = guest.run(&from_air).unwrap();
-        assert!(said.contains(" 0% packet loss"), "{said}");
-        let mut ping = far.command("ping");
-        let said =
-            command::run(ping.args(["-n", "-q", "-c", "5", "-i", "0.2", "-W", "5", "-s", size, "10.77.0.1"]))
-                .unwrap();
-        assert!(said.contains(" 0% packet loss"), "{said}");
-    }
+    ping_both_ways(&mut guest, &far);
     let ports = show(&mut guest, "ports").unwrap();
     println!("{}: {}, {}", kernel.version(), ports["ports"][0]["mode"], ports["ports"][1]["mode"]);
     assert!(ports["ports"][0]["received"].as_u64() >= Some(15), "{ports:#}");
