@@ -16,6 +16,7 @@ pub mod tunnels;
 
 pub mod machine;
 pub mod meters;
+pub mod publish;
 pub mod report;
 
 pub mod clock;

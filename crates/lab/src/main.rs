@@ -9,6 +9,7 @@ use polder_lab::demo::{self, Forwarder};
 use polder_lab::interrupt;
 use polder_lab::lan78xx::{Listen, Shown, Wire};
 use polder_lab::peers::neighbour;
+use polder_lab::publish;
 use polder_lab::report::{Report, compare, join, page, table};
 use polder_lab::scenarios::{ALL, Scenario, nics};
 use polder_lab::screen::Screen;
@@ -117,6 +118,15 @@ enum Command {
         /// Where to write it as a page.
         #[arg(long, value_name = "FILE")]
         html: Option<PathBuf>,
+    },
+    /// Writes the pages of published reports.
+    Publish {
+        /// Where the reports are, in folders of their own.
+        #[arg(default_value = "docs/measurements")]
+        folder: PathBuf,
+        /// Write nothing: say what differs, and fail if anything does.
+        #[arg(long)]
+        check: bool,
     },
     /// What has changed from one report to another.
     Compare {
@@ -275,6 +285,7 @@ fn main() -> ExitCode {
         Command::Join { reports, json, html } => {
             join_reports(screen, &reports, (json.as_deref(), html.as_deref()))
         }
+        Command::Publish { folder, check } => publish_pages(screen, &folder, check),
         Command::Compare { before, after } => {
             compare::print(screen, &read(&before)?, &read(&after)?);
             Ok(())
@@ -302,6 +313,14 @@ fn nics_tool(screen: Screen, tool: NicsTool) -> anyhow::Result<()> {
     }
 }
 
+/// Writes the pages of published reports, or says what differs.
+fn publish_pages(screen: Screen, folder: &Path, check: bool) -> anyhow::Result<()> {
+    let said = if check { publish::differences(folder)? } else { publish::write(folder)? };
+    said.iter().for_each(|line| screen.line(line));
+    ensure!(!check || said.is_empty(), "{} differ; `polder lab publish` writes the pages", said.len());
+    Ok(())
+}
+
 /// Makes one report of several, judged as a whole.
 fn join_reports(
     screen: Screen,
@@ -314,7 +333,7 @@ fn join_reports(
         scenario.judge(&mut report);
     }
     table::print(screen, &report);
-    publish(screen, &report, files)
+    save(screen, &report, files)
 }
 
 fn usbip_device(screen: Screen, arguments: &UsbipArguments) -> anyhow::Result<()> {
@@ -382,17 +401,13 @@ fn run(screen: Screen, arguments: &RunArguments) -> anyhow::Result<()> {
         let name = all.then_some(scenario);
         let [json, html] =
             [&arguments.json, &arguments.html].map(|path| path.as_ref().map(|path| file_for(path, name)));
-        publish(screen, &report, (json.as_deref(), html.as_deref()))?;
+        save(screen, &report, (json.as_deref(), html.as_deref()))?;
     }
     Ok(())
 }
 
 /// Writes a report as JSON and as a page, where that is wanted.
-fn publish(
-    screen: Screen,
-    report: &Report,
-    (json, html): (Option<&Path>, Option<&Path>),
-) -> anyhow::Result<()> {
+fn save(screen: Screen, report: &Report, (json, html): (Option<&Path>, Option<&Path>)) -> anyhow::Result<()> {
     if let Some(path) = json {
         let text = serde_json::to_string_pretty(report).context("a report cannot be written as JSON")?;
         write(screen, path, &(text + "\n"))?;

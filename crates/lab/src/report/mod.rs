@@ -172,6 +172,8 @@ pub fn number(value: f64) -> String {
         format!("{value:.1}")
     } else if size >= 0.01 {
         format!("{value:.2}")
+    } else if size >= 0.001 {
+        format!("{value:.4}")
     } else {
         format!("{value:.1e}")
     }
@@ -263,7 +265,7 @@ pub(crate) mod tests {
 
     #[test]
     fn numbers_keep_three_digits() {
-        let shown = [0.0, 1_488_095.2, 123.45, 65.04, 3.256, 0.0003].map(number);
-        assert_eq!(shown, ["0", "1 488 095", "123", "65.0", "3.26", "3.0e-4"]);
+        let shown = [0.0, 1_488_095.2, 123.45, 65.04, 3.256, 0.008, 0.0003].map(number);
+        assert_eq!(shown, ["0", "1 488 095", "123", "65.0", "3.26", "0.0080", "3.0e-4"]);
     }
 }

@@ -143,7 +143,7 @@ fn facts(page: &mut String, report: &Report) {
 
 /// Seconds since 1970 as a date and a time (UTC). The calendar is that of Hinnant, "chrono-compatible
 /// low-level date algorithms", `civil_from_days`.
-fn date(seconds: u64) -> String {
+pub fn date(seconds: u64) -> String {
     let days = seconds / 86_400 + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

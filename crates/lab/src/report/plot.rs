@@ -7,7 +7,8 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use std::collections::BTreeMap;
 
-const WIDTH: u32 = 760;
+/// Width of every picture, in pixels.
+pub const WIDTH: u32 = 760;
 const COLOURS: [RGBColor; 6] = [
     RGBColor(11, 110, 153),
     RGBColor(217, 119, 6),

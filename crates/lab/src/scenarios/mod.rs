@@ -95,19 +95,20 @@ impl Scenario {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::publish::pattern;
     use std::collections::BTreeSet;
+    use std::path::Path;
+
+    fn document(path: &str) -> String {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(path);
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
 
     #[test]
-    fn names_of_rows_are_unique_and_documented() {
-        let documented = include_str!("../../../../docs/lab.md");
+    fn names_of_rows_are_unique_and_begin_with_their_scenario() {
         let mut seen = BTreeSet::new();
         for promise in ALL.iter().flat_map(|scenario| scenario.promises) {
             assert!(seen.insert(promise.name), "{} is promised twice", promise.name);
-            assert!(
-                documented.contains(&format!("`{}`", promise.name)),
-                "docs/lab.md lacks {}",
-                promise.name
-            );
         }
         for scenario in ALL {
             let begin = scenario.name.replace('-', "_");
@@ -119,5 +120,36 @@ mod tests {
             let own = scenario.promises.iter().all(|promise| own(promise.name));
             assert!(own, "rows of {} begin with its name", scenario.name);
         }
+    }
+
+    #[test]
+    fn pages_explain_every_row_and_no_other() {
+        for scenario in ALL {
+            let page = document(&format!("measurements/{}.md", scenario.name));
+            let written = page.split(crate::publish::RESULTS).next().unwrap();
+            let (_, table) = written.split_once("| row | meaning |\n").expect(scenario.name);
+            let rows = table.lines().take_while(|line| line.starts_with('|'));
+            let patterns = rows.filter_map(|line| line.split('`').nth(1)).collect::<Vec<_>>();
+            for promise in scenario.promises {
+                let explained = patterns.iter().any(|pattern| pattern::matches(pattern, promise.name));
+                assert!(explained, "{} is not explained by its page", promise.name);
+            }
+            for pattern in patterns {
+                let stands_for = |promise: &Promise| pattern::matches(pattern, promise.name);
+                assert!(scenario.promises.iter().any(stands_for), "{pattern} stands for no row");
+            }
+        }
+    }
+
+    #[test]
+    fn the_lab_page_has_every_scenario_and_at_most_3000_words() {
+        let page = document("lab.md");
+        for scenario in ALL {
+            let (_, about) = page.split_once(&format!("\n### `{}`\n", scenario.name)).expect(scenario.name);
+            let about = about.split("\n### ").next().unwrap();
+            assert!(about.to_lowercase().contains("negative control"), "{} has no control", scenario.name);
+            assert!(about.contains(&format!("(measurements/{}.md)", scenario.name)), "{}", scenario.name);
+        }
+        assert!(page.split_whitespace().count() <= 3000);
     }
 }

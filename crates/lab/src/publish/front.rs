@@ -1,0 +1,196 @@
+//! The front page: the machines, figures beside peers, goals missed, how to read.
+
+use super::choice::{Choice, Published};
+use super::{MARKS, pattern, scenario};
+use crate::report::{Row, number, page};
+use crate::scenarios::ALL;
+use anyhow::Context as _;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// What people add to the figures.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Notes {
+    beside: Vec<Beside>,
+    missed: Vec<Missed>,
+}
+
+/// A line of figures beside each other.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Beside {
+    what: String,
+    /// The row of Polder.
+    polder: String,
+    /// Names of peers with their rows.
+    #[serde(default)]
+    peers: Vec<(String, String)>,
+    configuration: String,
+    /// True if the line stands in the project's README, too.
+    #[serde(default)]
+    readme: bool,
+}
+
+/// Why rows miss their goals.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Missed {
+    rows: String,
+    cause: String,
+    /// The document with the details.
+    link: Option<String>,
+}
+
+impl Notes {
+    pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
+        toml::from_str(&super::read(path)?).with_context(|| format!("{} is not as expected", path.display()))
+    }
+}
+
+const HEAD: &str = "# Measurements
+
+Written by `polder lab publish` from the newest reports of [the lab](../lab.md) and from `publish.toml`.
+";
+const READING: &str = "
+## How to read
+
+* A value is the median of its runs; the page of its scenario has the spread, the report every remark.
+* Figures of one line are of one report; between veths the generator is on one core and the device on the other.
+* Lines of different reports are not comparable: host and distance of the cores change, so compare a figure with the peer beside it.
+* Polder's settings stand in the report as `configuration`, where it has one.
+* CPU time is that of the device's threads with the NAPI thread of its input, for each packet that came out.
+* Programs that poll are charged with the whole core, so where they carry little their CPU time is an upper bound.
+* Contenders are measured at the highest rate at which they lose at most 0.5 %, which is not the same for all.
+* `quick` in a report's heading says that it took at most 45 seconds.
+* Dated investigations below `investigations/` tell what was tried, in the state of the program on that day.
+* What the fuzzers have run is in [fuzzing](fuzzing.md).
+";
+
+/// `README.md` of the folder.
+pub(super) fn page(choice: &Choice<'_>, notes: &Notes) -> String {
+    let mut text = HEAD.to_owned();
+    text.push_str(&machines(choice));
+    text.push_str("\n## Beside peers\n\n");
+    text.push_str(&table(choice, notes.beside.iter(), ""));
+    text.push_str("\n## Goals missed\n\n| row | goal | value | cause |\n|---|---|---|---|\n");
+    text.push_str(&missed(choice, &notes.missed));
+    text.push_str(READING);
+    text.push_str("\n## Pages\n\n");
+    let pages = ALL.iter().map(|scenario| format!("[{0}]({0}.md)", scenario.name));
+    let _ = writeln!(text, "{}.", pages.collect::<Vec<_>>().join(", "));
+    text
+}
+
+/// The project's README with the lines that stand in it, too; `None` if it has no marks.
+pub(super) fn in_readme(text: &str, choice: &Choice<'_>, notes: &Notes) -> Option<String> {
+    let (before, rest) = text.split_once(MARKS[0])?;
+    let (_, after) = rest.split_once(MARKS[1])?;
+    let chosen = notes.beside.iter().filter(|line| line.readme);
+    let table = table(choice, chosen, "docs/measurements/");
+    Some(format!("{before}{}{table}{}{after}", MARKS[0], MARKS[1]))
+}
+
+/// Machines with the reports that count.
+fn machines(choice: &Choice<'_>) -> String {
+    let mut machines = BTreeMap::<_, Vec<&Published>>::new();
+    for (published, _) in ALL.iter().flat_map(|scenario| choice.of_scenario(scenario)) {
+        let machine = &published.report.machine;
+        let key = (machine.cpu.clone(), machine.cores_idle.len(), machine.kernel.clone());
+        let known = machines.entry(key).or_default();
+        if !known.iter().any(|known| known.name == published.name) {
+            known.push(published);
+        }
+    }
+    let mut text = "\n## Machines\n\n| processor | cores | apart | Linux | memory | reports |\n|---|---|---|---|---|---|\n"
+        .to_owned();
+    for ((cpu, cores, kernel), reports) in machines {
+        let all =
+            |value: fn(&Published) -> Option<f64>| range(reports.iter().filter_map(|report| value(report)));
+        let apart = all(|published| published.report.machine.round_trip);
+        let bandwidth = all(|published| Some(published.report.machine.memory.bandwidth / 1e9));
+        let latency = all(|published| Some(published.report.machine.memory.latency));
+        let dates = reports.iter().map(|published| published.report.at);
+        let day =
+            |at: Option<u64>| page::date(at.unwrap_or_default()).split(' ').next().unwrap_or("").to_owned();
+        let (first, last) = (day(dates.clone().min()), day(dates.max()));
+        let days = if first == last { first } else { format!("{first} to {last}") };
+        let _ = writeln!(
+            text,
+            "| {cpu} | {cores} | {apart} ns | {kernel} | {bandwidth} GB/s, {latency} ns | {}, {days} |",
+            reports.len()
+        );
+    }
+    text
+}
+
+/// The least and the largest, or the one value that there is.
+fn range(values: impl Iterator<Item = f64>) -> String {
+    let (low, high) = values
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
+    let (low, high) = (number(low), number(high));
+    if low == high { low } else { format!("{low} to {high}") }
+}
+
+/// A table of figures beside each other; links begin with `way`.
+fn table<'a>(choice: &Choice<'_>, lines: impl Iterator<Item = &'a Beside>, way: &str) -> String {
+    let mut text = "| | Polder | beside it | configuration | report |\n|---|---|---|---|---|\n".to_owned();
+    for line in lines {
+        let Some((published, row)) = choice.row(&line.polder) else {
+            let _ = writeln!(text, "| {} | not measured | | {} | |", line.what, line.configuration);
+            continue;
+        };
+        let peers = line.peers.iter().map(|(name, row)| match published.report.row(row) {
+            Some(row) if row.value.is_some() => format!("{name} {}", scenario::value(row)),
+            Some(_) | None => format!("{name} –"),
+        });
+        let peers = peers.collect::<Vec<_>>().join("; ");
+        let (day, _) = published.name.split_once('/').unwrap_or((&published.name, ""));
+        let (value, Beside { what, configuration, .. }) = (scenario::value(row), line);
+        let _ = writeln!(
+            text,
+            "| {what} | {value} | {peers} | {configuration} | [{day}]({way}{}) |",
+            published.name
+        );
+    }
+    text
+}
+
+/// A line for each cause, and for each row without one.
+fn missed(choice: &Choice<'_>, causes: &[Missed]) -> String {
+    let promised =
+        ALL.iter().flat_map(|scenario| scenario.promises.iter().map(move |promise| (scenario, promise)));
+    let rows = promised.filter_map(|(scenario, promise)| Some((scenario.name, choice.row(promise.name)?.1)));
+    let rows = rows.filter(|(_, row)| row.met == Some(false)).collect::<Vec<_>>();
+    let mut groups = Vec::<(&str, Option<&Missed>, Vec<&Row>)>::new();
+    for (scenario, row) in rows {
+        let cause = causes.iter().find(|cause| pattern::matches(&cause.rows, &row.name));
+        let same = |known: &Option<&Missed>| match (known, cause) {
+            (Some(known), Some(cause)) => core::ptr::eq(*known, cause),
+            (_, _) => false,
+        };
+        match groups.iter_mut().find(|(_, known, _)| same(known)) {
+            Some((_, _, rows)) => rows.push(row),
+            None => groups.push((scenario, cause, vec![row])),
+        }
+    }
+    groups.iter().map(|(scenario, cause, rows)| line(scenario, *cause, rows)).collect()
+}
+
+fn line(scenario: &str, cause: Option<&Missed>, rows: &[&Row]) -> String {
+    let [first, ..] = rows else { return String::new() };
+    let name = match (cause, rows.len()) {
+        (Some(cause), 2..) => format!("`{}`, {} rows", cause.rows, rows.len()),
+        (_, _) => format!("`{}`", first.name),
+    };
+    let goal = format!("{} {}", scenario::sign(first), range(rows.iter().filter_map(|row| row.goal)));
+    let value = format!("{} {}", range(rows.iter().filter_map(|row| row.value)), first.unit);
+    let cause = match cause {
+        None => "not looked for".to_owned(),
+        Some(Missed { cause, link: None, .. }) => cause.clone(),
+        Some(Missed { cause, link: Some(link), .. }) => format!("[{cause}]({link})"),
+    };
+    format!("| [{name}]({scenario}.md) | {goal} | {} | {cause} |\n", value.trim_end())
+}
