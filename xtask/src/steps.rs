@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::checks::{circles, direction, journey, lengths, links, rooms, words};
+use crate::checks::{circles, direction, journey, lengths, links, prose, rooms, words};
 use crate::fuzz;
 use crate::process;
 use crate::run::Run;
@@ -30,6 +30,7 @@ pub(crate) const CI: &[Step] = &[
     Step { name: "fmt", about: "the code is formatted", run: fmt },
     Step { name: "words", about: "no unfinished work, no path of one machine", run: words },
     Step { name: "links", about: "links between documents lead somewhere", run: links },
+    Step { name: "prose", about: "one sentence a line, none over 40 words, in documents", run: prose },
     Step { name: "direction", about: "gateway → devices → datapath → buffers", run: direction },
     Step { name: "circles", about: "no circle among the top-level modules of a crate", run: circles },
     Step { name: "rooms", about: "unsafe code stands in its rooms, the datapath forbids it", run: rooms },
@@ -85,6 +86,10 @@ fn words(run: &mut Run) -> Result<()> {
 
 fn links(run: &mut Run) -> Result<()> {
     nothing_found(&links::check(&sources::all(run.root())?))
+}
+
+fn prose(run: &mut Run) -> Result<()> {
+    nothing_found(&prose::check(&sources::all(run.root())?))
 }
 
 fn direction(run: &mut Run) -> Result<()> {
