@@ -2,7 +2,6 @@
 
 use super::bench::Bench;
 use super::checks::{ping, stream};
-use crate::clock;
 
 /// A rate of both ways together beside the other's, for each round.
 pub(super) fn ratios(bench: &mut Bench, rounds: usize, seconds: usize) -> anyhow::Result<Vec<[f64; 2]>> {
@@ -24,14 +23,12 @@ pub(super) fn ratios(bench: &mut Bench, rounds: usize, seconds: usize) -> anyhow
 /// Mbit/s, both ways one after the other.
 fn both_ways(bench: &mut Bench, seconds: usize) -> anyhow::Result<f64> {
     ping(bench, 2)?;
-    let start = clock::now();
     let bits = stream(&bench.far, "10.77.0.2", &["-t", &seconds.to_string()])?;
-    let _ = start;
     Ok(bits / 1e6)
 }
 
 /// The kernel's own bridge between the ports' interfaces.
-fn bridge(bench: &mut Bench, there: bool) -> anyhow::Result<()> {
+pub(super) fn bridge(bench: &mut Bench, there: bool) -> anyhow::Result<()> {
     if !there {
         return bench.run("ip link del br9").map(drop);
     }
