@@ -3,10 +3,12 @@
 //! A file is read as hostile: nothing is believed that has not been compared with what is there.
 
 use super::spec::LONGEST;
+use pcap_parser::{
+    Block, EnhancedPacketBlock, LegacyPcapBlock, Linktype, PcapError, SimplePacketBlock, nom, parse_block_be,
+    parse_block_le, parse_pcap_frame, parse_pcap_frame_be, parse_pcap_header,
+};
 use std::fmt;
 
-/// Ethernet, in both formats.
-const ETHERNET: u16 = 1;
 /// The largest file that is read.
 pub const MOST_BYTES: usize = 64 << 20;
 
@@ -56,8 +58,12 @@ fn bad<T>(at: usize, message: impl Into<String>) -> Result<T, BadFile> {
 pub fn frames(file: &[u8]) -> Result<Vec<Captured<'_>>, BadFile> {
     match file.first_chunk::<4>() {
         Some([0x0a, 0x0d, 0x0d, 0x0a]) => pcapng(file),
-        Some([0xd4, 0xc3, 0xb2, 0xa1] | [0x4d, 0x3c, 0xb2, 0xa1]) => pcap(&Reader { file, is_little: true }),
-        Some([0xa1, 0xb2, 0xc3, 0xd4] | [0xa1, 0xb2, 0x3c, 0x4d]) => pcap(&Reader { file, is_little: false }),
+        Some(
+            [0xd4, 0xc3, 0xb2, 0xa1]
+            | [0x4d, 0x3c, 0xb2, 0xa1]
+            | [0xa1, 0xb2, 0xc3, 0xd4]
+            | [0xa1, 0xb2, 0x3c, 0x4d],
+        ) => pcap(file),
         Some(_) => {
             bad(0, "this is neither pcap nor pcapng: write one with `tcpdump -w` or `polder capture -w`")
         }
@@ -65,109 +71,89 @@ pub fn frames(file: &[u8]) -> Result<Vec<Captured<'_>>, BadFile> {
     }
 }
 
-struct Reader<'a> {
-    file: &'a [u8],
-    is_little: bool,
-}
-
-impl<'a> Reader<'a> {
-    fn u16(&self, at: usize) -> Result<u16, BadFile> {
-        let Some(bytes) = self.file.get(at..).and_then(|bytes| bytes.first_chunk()) else {
-            return bad(at, "the file is cut off");
-        };
-        Ok(if self.is_little { u16::from_le_bytes(*bytes) } else { u16::from_be_bytes(*bytes) })
-    }
-
-    fn u32(&self, at: usize) -> Result<u32, BadFile> {
-        let Some(bytes) = self.file.get(at..).and_then(|bytes| bytes.first_chunk()) else {
-            return bad(at, "the file is cut off");
-        };
-        Ok(if self.is_little { u32::from_le_bytes(*bytes) } else { u32::from_be_bytes(*bytes) })
-    }
-
-    /// The frame of so many bytes, of which the network had `whole`.
-    fn frame(&self, at: usize, length: u32, whole: u32) -> Result<Captured<'a>, BadFile> {
-        let (length, whole) = (length as usize, whole.max(length) as usize);
-        if whole > LONGEST {
-            return bad(at, format!("a packet of {whole} bytes; at most {LONGEST} can be traced"));
-        }
-        match self.file.get(at..).and_then(|bytes| bytes.get(..length)) {
-            Some(bytes) => Ok(Captured { bytes, whole }),
-            None => bad(at, "the file is cut off in a packet"),
-        }
-    }
-}
-
-fn ethernet(at: usize, link: u16) -> Result<(), BadFile> {
-    if link == ETHERNET { Ok(()) } else { bad(at, format!("packets of link type {link}, not of Ethernet")) }
-}
-
-fn pcap<'a>(reader: &Reader<'a>) -> Result<Vec<Captured<'a>>, BadFile> {
-    const HEADER: usize = 24;
-    const RECORD: usize = 16;
-    ethernet(20, u16::try_from(reader.u32(20)? & 0xffff).unwrap_or_default())?;
-    let (mut frames, mut at) = (Vec::new(), HEADER);
-    while at < reader.file.len() {
-        let (length, whole) = (reader.u32(at + 8)?, reader.u32(at + 12)?);
-        let frame = reader.frame(at + RECORD, length, whole)?;
-        at += RECORD + frame.bytes.len();
-        frames.push(frame);
+fn pcap(file: &[u8]) -> Result<Vec<Captured<'_>>, BadFile> {
+    let (mut rest, header) = parse_pcap_header(file).or_else(|error| broken(0, &error))?;
+    // The upper half says whether there are checksums.
+    ethernet(20, Linktype(header.network.0 & 0xffff))?;
+    let parse = if header.is_bigendian() { parse_pcap_frame_be } else { parse_pcap_frame };
+    let mut frames = Vec::new();
+    while !rest.is_empty() {
+        let at = file.len() - rest.len();
+        let (after, LegacyPcapBlock { data, origlen, .. }) =
+            parse(rest).or_else(|error| broken(at, &error))?;
+        frames.push(frame(at, data, origlen)?);
+        rest = after;
     }
     Ok(frames)
 }
 
-/// Blocks of pcapng, as far as packets need them (draft-ietf-opsawg-pcapng).
+/// Packets of pcapng, and what they need (draft-ietf-opsawg-pcapng).
 fn pcapng(file: &[u8]) -> Result<Vec<Captured<'_>>, BadFile> {
-    const SECTION: u32 = 0x0a0d_0d0a;
-    const INTERFACE: u32 = 1;
-    const SIMPLE: u32 = 3;
-    const ENHANCED: u32 = 6;
-    let (mut frames, mut at) = (Vec::new(), 0);
-    let mut reader = Reader { file, is_little: true };
-    let mut links = Vec::<u16>::new();
-    while at < file.len() {
-        if reader.u32(at)? == SECTION {
-            // The same four bytes in both orders, and then which order it is.
-            reader.is_little = match file.get(at + 8..).and_then(|bytes| bytes.first_chunk::<4>()) {
-                Some([0x4d, 0x3c, 0x2b, 0x1a]) => true,
-                Some([0x1a, 0x2b, 0x3c, 0x4d]) => false,
-                Some(_) | None => return bad(at + 8, "a section that does not say its byte order"),
-            };
-            links.clear();
-        }
-        let (kind, length) = (reader.u32(at)?, reader.u32(at + 4)? as usize);
-        if length < 12 || length % 4 != 0 || file.len() - at < length {
-            return bad(at + 4, format!("a block of {length} bytes, which cannot be or is cut off"));
-        }
-        match kind {
-            INTERFACE => links.push(reader.u16(at + 8)?),
-            ENHANCED => {
-                let interface = reader.u32(at + 8)? as usize;
-                let Some(&link) = links.get(interface) else {
-                    return bad(at + 8, format!("a packet of interface {interface}, which there is not"));
-                };
-                ethernet(at + 8, link)?;
-                let frame = reader.frame(at + 28, reader.u32(at + 20)?, reader.u32(at + 24)?)?;
-                if 32 + frame.bytes.len() > length {
-                    return bad(at + 20, "a packet that is longer than its block");
-                }
-                frames.push(frame);
+    let (mut frames, mut links, mut rest) = (Vec::new(), Vec::new(), file);
+    let mut parse: fn(&[u8]) -> Parsed<'_> = parse_block_le;
+    while !rest.is_empty() {
+        let at = file.len() - rest.len();
+        let (after, block) = parse(rest).or_else(|error| broken(at, &error))?;
+        match block {
+            Block::SectionHeader(section) => {
+                parse = if section.big_endian() { parse_block_be } else { parse_block_le };
+                links.clear();
             }
-            SIMPLE => {
-                let Some(&link) = links.first() else {
-                    return bad(at, "a packet of no interface");
-                };
-                ethernet(at, link)?;
-                // What was captured is said by the interface's snap length alone; the block is as long as that.
-                let whole = reader.u32(at + 8)?;
-                let room = u32::try_from(length - 12).unwrap_or(u32::MAX).saturating_sub(4);
-                frames.push(reader.frame(at + 12, whole.min(room), whole)?);
+            Block::InterfaceDescription(interface) => links.push(interface.linktype),
+            Block::EnhancedPacket(EnhancedPacketBlock { if_id, caplen, origlen, data, .. }) => {
+                ethernet(at, link(at, &links, if_id)?)?;
+                frames.push(frame(at, &data[..data.len().min(caplen as usize)], origlen)?);
             }
-            _ => {}
+            // What was captured is said by the interface's snap length alone; the block is as long as that.
+            Block::SimplePacket(SimplePacketBlock { origlen, data, .. }) => {
+                ethernet(at, link(at, &links, 0)?)?;
+                frames.push(frame(at, &data[..data.len().min(origlen as usize)], origlen)?);
+            }
+            Block::NameResolution(_)
+            | Block::InterfaceStatistics(_)
+            | Block::SystemdJournalExport(_)
+            | Block::DecryptionSecrets(_)
+            | Block::ProcessInformation(_)
+            | Block::Custom(_)
+            | Block::Unknown(_) => {}
         }
-        at += length;
+        rest = after;
     }
     Ok(frames)
+}
+
+fn link(at: usize, links: &[Linktype], interface: u32) -> Result<Linktype, BadFile> {
+    match links.get(interface as usize) {
+        Some(&link) => Ok(link),
+        None => bad(at, format!("a packet of interface {interface}, which there is not")),
+    }
+}
+
+fn ethernet(at: usize, link: Linktype) -> Result<(), BadFile> {
+    if link == Linktype::ETHERNET {
+        Ok(())
+    } else {
+        bad(at, format!("packets of link type {}, not of Ethernet", link.0))
+    }
+}
+
+/// The frame with these bytes, of which the network had `whole`.
+fn frame(at: usize, bytes: &[u8], whole: u32) -> Result<Captured<'_>, BadFile> {
+    let whole = bytes.len().max(whole as usize);
+    if whole > LONGEST {
+        return bad(at, format!("a packet of {whole} bytes; at most {LONGEST} can be traced"));
+    }
+    Ok(Captured { bytes, whole })
+}
+
+type Error<'a> = nom::Err<PcapError<&'a [u8]>>;
+type Parsed<'a> = Result<(&'a [u8], Block<'a>), Error<'a>>;
+
+fn broken<T>(at: usize, error: &Error<'_>) -> Result<T, BadFile> {
+    match error {
+        nom::Err::Incomplete(_) => bad(at, "the file is cut off"),
+        nom::Err::Error(_) | nom::Err::Failure(_) => bad(at, "a block that cannot be"),
+    }
 }
 
 #[cfg(test)]
@@ -213,6 +199,38 @@ mod tests {
         let all = wanted.map(|bytes| Captured { bytes, whole: bytes.len() });
         assert_eq!(frames(&pcap_of(&wanted)).expect("pcap"), all);
         assert_eq!(frames(&pcapng_of(&wanted)).expect("pcapng"), all);
+    }
+
+    /// Files of a machine of the other byte order, and with nanoseconds.
+    #[test]
+    fn both_byte_orders_and_both_resolutions() {
+        let little = pcap_of(&[&[1; 60], &[2; 61]]);
+        let mut big = little.clone();
+        let (head, packet) = ([0, 16, 20], [24, 28, 32, 36]);
+        for at in head.into_iter().chain(packet).chain(packet.map(|at| at + 16 + 60)) {
+            big[at..at + 4].reverse();
+        }
+        for mut file in [little, big] {
+            let found = frames(&file).expect("microseconds").len();
+            let nanoseconds =
+                if file[0] == 0xa1 { [0xa1, 0xb2, 0x3c, 0x4d] } else { [0x4d, 0x3c, 0xb2, 0xa1] };
+            file[..4].copy_from_slice(&nanoseconds);
+            assert_eq!((found, frames(&file).expect("nanoseconds").len()), (2, 2));
+        }
+    }
+
+    /// A section may follow another, of the other byte order, and has interfaces of its own.
+    #[test]
+    fn sections_have_byte_orders_and_interfaces_of_their_own() {
+        let big = pcapng_of(&[&[1; 60]]);
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        let section = words(&[0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28]);
+        let interface = words(&[1, 20, 1, 0, 20]);
+        let packet = [words(&[6, 32 + 16, 0, 0, 0, 14, 14]), vec![7; 14], vec![0; 2], words(&[48])].concat();
+        let both = [&big[..], &section, &interface, &packet].concat();
+        assert_eq!(frames(&both).expect("two sections").len(), 2);
+        let error = frames(&[&big[..], &section, &packet].concat()).expect_err("no interface");
+        assert!(error.to_string().contains("interface 0"), "{error}");
     }
 
     /// A snap length leaves the headers, which decide; the rest is taken to be zeros.
