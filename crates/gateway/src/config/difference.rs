@@ -7,7 +7,6 @@ use super::buffers::is_registered;
 use super::detail;
 use super::filters;
 use super::model::{Bridge, Configuration, Device, Gateway, Port, Tunnel};
-use super::write::{flow_hash, sandbox};
 use polder_buffers::PortId;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -176,12 +175,12 @@ fn restart(old: &Configuration, new: &Configuration) -> Vec<Restart> {
         ("name", old.name.clone(), new.name.clone(), socket),
         ("control", old.control.display().to_string(), new.control.display().to_string(), socket),
         ("workers", number(old.workers.into()), number(many.into()), workers),
-        ("flow_hash", flow_hash(old.flow_hash).to_owned(), flow_hash(new.flow_hash).to_owned(), flows),
+        ("flow_hash", old.flow_hash.word().to_owned(), new.flow_hash.word().to_owned(), flows),
         ("restore_order", old.restore_order.to_string(), new.restore_order.to_string(), flows),
         ("balance", old.balance.to_string(), new.balance.to_string(), turns),
         ("budget", budget(old.budget), budget(new.budget), turns),
         ("cpu_share", number(old.cpu_share.into()), number(new.cpu_share.into()), turns),
-        ("sandbox", sandbox(old.sandbox).to_owned(), sandbox(new.sandbox).to_owned(), given_up),
+        ("sandbox", old.sandbox.word().to_owned(), new.sandbox.word().to_owned(), given_up),
         ("memory_mib", number(old.memory_mib), number(new.memory_mib), memory),
         ("slot_bytes", number(old.slot_bytes), number(new.slot_bytes), memory),
     ];

@@ -15,6 +15,27 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use std::path::PathBuf;
 
+/// Defines a choice of the file: values with the words by which they are read, written and shown.
+macro_rules! choices {
+    ($(#[$about:meta])* pub enum $name:ident { $($(#[$what:meta])* $value:ident = $word:literal,)+ }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+        pub enum $name {
+            $($(#[$what])* #[serde(rename = $word)] $value,)+
+        }
+
+        impl $name {
+            /// All values with their words.
+            pub(super) const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$value),)+];
+
+            /// The value in the word of the file.
+            pub const fn word(self) -> &'static str {
+                match self { $(Self::$value => $word,)+ }
+            }
+        }
+    };
+}
+
 /// A whole configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Configuration {
@@ -63,15 +84,15 @@ pub struct Gateway {
     pub sandbox: Sandbox,
 }
 
-/// True if threads give up the capabilities, files and system calls that they do not need.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Sandbox {
-    /// As far as the kernel can.
-    #[default]
-    Auto,
-    /// Not at all.
-    Off,
+choices! {
+    /// True if threads give up the capabilities, files and system calls that they do not need.
+    pub enum Sandbox {
+        /// As far as the kernel can.
+        #[default]
+        Auto = "auto",
+        /// Not at all.
+        Off = "off",
+    }
 }
 
 /// A port with a device behind it.
@@ -136,55 +157,55 @@ impl Device {
     }
 }
 
-/// What Polder takes of a port's traffic.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Role {
-    /// All of it; the port is a member of a bridge.
-    #[default]
-    Bridge,
-    /// The packets of the tunnels that run over it; the rest stays with the kernel.
-    Underlay,
-    /// What is to be forwarded by its link-layer address and is for no address of this machine, and the packets
-    /// of tunnels; the rest stays with the kernel, if that has the device.
-    Router,
+choices! {
+    /// What Polder takes of a port's traffic.
+    pub enum Role {
+        /// All of it; the port is a member of a bridge.
+        #[default]
+        Bridge = "bridge",
+        /// The packets of the tunnels that run over it; the rest stays with the kernel.
+        Underlay = "underlay",
+        /// What is to be forwarded by its link-layer address and is for no address of this machine, and the packets
+        /// of tunnels; the rest stays with the kernel, if that has the device.
+        Router = "router",
+    }
 }
 
-/// How an interface is attached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// The best that works: zero copy, else native, else generic.
-    #[default]
-    Auto,
-    /// In the driver and without a copy, or not at all.
-    ZeroCopy,
-    /// In the driver, with a copy.
-    Native,
-    /// In the network stack, with a copy; works with every driver.
-    Generic,
+choices! {
+    /// How an interface is attached.
+    pub enum Mode {
+        /// The best that works: zero copy, else native, else generic.
+        #[default]
+        Auto = "auto",
+        /// In the driver and without a copy, or not at all.
+        ZeroCopy = "zero-copy",
+        /// In the driver, with a copy.
+        Native = "native",
+        /// In the network stack, with a copy; works with every driver.
+        Generic = "generic",
+    }
 }
 
-/// What happens to an interface when Polder ends, however it ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnExit {
-    /// The kernel has it back.
-    #[default]
-    Kernel,
-    /// It stays closed until Polder runs again or `polder release` opens it.
-    Drop,
+choices! {
+    /// What happens to an interface when Polder ends, however it ends.
+    pub enum OnExit {
+        /// The kernel has it back.
+        #[default]
+        Kernel = "kernel",
+        /// It stays closed until Polder runs again or `polder release` opens it.
+        Drop = "drop",
+    }
 }
 
-/// Start of a port whose packets would go round packet hooks of the kernel that could drop or change them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum KernelHooks {
-    /// The gateway does not start.
-    #[default]
-    Refuse,
-    /// The hooks are bypassed, and it is said.
-    Bypass,
+choices! {
+    /// Start of a port whose packets would go round packet hooks of the kernel that could drop or change them.
+    pub enum KernelHooks {
+        /// The gateway does not start.
+        #[default]
+        Refuse = "refuse",
+        /// The hooks are bypassed, and it is said.
+        Bypass = "bypass",
+    }
 }
 
 /// Number of queues of a device that are used.
@@ -198,34 +219,34 @@ pub enum Queues {
     Count(u16),
 }
 
-/// How the packets of a port find their worker.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Order {
-    /// They stay with the worker that polls their queue.
-    #[default]
-    Queue,
-    /// By flow; each flow is the work of one worker.
-    Hash,
-    /// Over all workers; their order is restored where they leave.
-    Spread,
-    /// By flow, and spread while a flow is more than its worker can carry.
-    Auto,
+choices! {
+    /// How the packets of a port find their worker.
+    pub enum Order {
+        /// They stay with the worker that polls their queue.
+        #[default]
+        Queue = "queue",
+        /// By flow; each flow is the work of one worker.
+        Hash = "hash",
+        /// Over all workers; their order is restored where they leave.
+        Spread = "spread",
+        /// By flow, and spread while a flow is more than its worker can carry.
+        Auto = "auto",
+    }
 }
 
-/// What makes a flow the same flow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FlowHash {
-    /// Each direction of a connection is a flow.
-    #[default]
-    Directed,
-    /// Both directions of a connection are one flow.
-    Symmetric,
-    /// As adapters hash (Toeplitz), to agree with them.
-    Toeplitz,
-    /// Toeplitz with a key that makes both directions one flow.
-    SymmetricToeplitz,
+choices! {
+    /// What makes a flow the same flow.
+    pub enum FlowHash {
+        /// Each direction of a connection is a flow.
+        #[default]
+        Directed = "directed",
+        /// Both directions of a connection are one flow.
+        Symmetric = "symmetric",
+        /// As adapters hash (Toeplitz), to agree with them.
+        Toeplitz = "toeplitz",
+        /// Toeplitz with a key that makes both directions one flow.
+        SymmetricToeplitz = "symmetric-toeplitz",
+    }
 }
 
 /// A learning bridge.

@@ -1,8 +1,8 @@
 //! A configuration as TOML again, with every default written out.
 
 use super::model::{
-    Bridge, Configuration, Device, Dscp, Ecn, FloodLimit, FlowHash, FlowLabel, Gateway, KernelHooks, Member,
-    MemberVlan, Mode, OnExit, Order, Port, Queues, Role, Sandbox, StaticEntry, TcpMss, Ttl, Tunnel,
+    Bridge, Configuration, Device, Dscp, Ecn, FloodLimit, FlowLabel, Gateway, Member, MemberVlan, Port,
+    Queues, StaticEntry, TcpMss, Ttl, Tunnel,
 };
 use super::router::InterfaceAddress;
 use polder_buffers::PortId;
@@ -56,14 +56,14 @@ impl Writer<'_> {
         self.key("memory_mib", gateway.memory_mib);
         self.key("slot_bytes", gateway.slot_bytes);
         self.key("control", quoted(&gateway.control.to_string_lossy()));
-        self.key("flow_hash", quoted(flow_hash(gateway.flow_hash)));
+        self.key("flow_hash", quoted(gateway.flow_hash.word()));
         self.key("restore_order", gateway.restore_order);
         self.key("balance", gateway.balance);
         if let Some(budget) = gateway.budget {
             self.key("budget", budget);
         }
         self.key("cpu_share", gateway.cpu_share);
-        self.key("sandbox", quoted(sandbox(gateway.sandbox)));
+        self.key("sandbox", quoted(gateway.sandbox.word()));
     }
 
     fn port(&mut self, port: &Port) {
@@ -77,9 +77,9 @@ impl Writer<'_> {
             Device::Lan78xx(adapter) => self.key("lan78xx", adapter.to_toml()),
             Device::Interface(name) => {
                 self.key("interface", quoted(name));
-                self.key("mode", quoted(mode(port.mode)));
-                self.key("on_exit", quoted(on_exit(port.on_exit)));
-                self.key("kernel_hooks", quoted(kernel_hooks(port.kernel_hooks)));
+                self.key("mode", quoted(port.mode.word()));
+                self.key("on_exit", quoted(port.on_exit.word()));
+                self.key("kernel_hooks", quoted(port.kernel_hooks.word()));
                 match port.moderation_us {
                     Some(moderation) => self.key("moderation_us", moderation),
                     None => self.key("moderation_us", quoted("auto")),
@@ -87,7 +87,7 @@ impl Writer<'_> {
                 self.key("busy_poll", port.busy_poll);
             }
         }
-        self.key("role", quoted(role(port.role)));
+        self.key("role", quoted(port.role.word()));
         if !port.addresses.is_empty() {
             self.key("addresses", addresses(&port.addresses));
         }
@@ -97,7 +97,7 @@ impl Writer<'_> {
             Queues::All => self.key("queues", quoted("all")),
             Queues::Count(count) => self.key("queues", count),
         }
-        self.key("order", quoted(order(port.order)));
+        self.key("order", quoted(port.order.word()));
         self.key("weight", port.weight);
         if let Some(mtu) = port.mtu {
             self.key("mtu", mtu);
@@ -226,65 +226,6 @@ pub(crate) fn ranges(vlans: &[u16]) -> String {
         false => format!("\"{first}-{last}\""),
     };
     runs.iter().map(text).collect::<Vec<_>>().join(", ")
-}
-
-/// A role in the words of the file.
-pub(crate) fn role(role: Role) -> &'static str {
-    match role {
-        Role::Bridge => "bridge",
-        Role::Underlay => "underlay",
-        Role::Router => "router",
-    }
-}
-
-fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Auto => "auto",
-        Mode::ZeroCopy => "zero-copy",
-        Mode::Native => "native",
-        Mode::Generic => "generic",
-    }
-}
-
-/// An order in the words of the file.
-pub(crate) fn order(order: Order) -> &'static str {
-    match order {
-        Order::Queue => "queue",
-        Order::Hash => "hash",
-        Order::Spread => "spread",
-        Order::Auto => "auto",
-    }
-}
-
-/// A flow hash in the words of the file.
-pub(crate) fn flow_hash(flow_hash: FlowHash) -> &'static str {
-    match flow_hash {
-        FlowHash::Directed => "directed",
-        FlowHash::Symmetric => "symmetric",
-        FlowHash::Toeplitz => "toeplitz",
-        FlowHash::SymmetricToeplitz => "symmetric-toeplitz",
-    }
-}
-
-pub(crate) fn sandbox(sandbox: Sandbox) -> &'static str {
-    match sandbox {
-        Sandbox::Auto => "auto",
-        Sandbox::Off => "off",
-    }
-}
-
-fn on_exit(on_exit: OnExit) -> &'static str {
-    match on_exit {
-        OnExit::Kernel => "kernel",
-        OnExit::Drop => "drop",
-    }
-}
-
-fn kernel_hooks(hooks: KernelHooks) -> &'static str {
-    match hooks {
-        KernelHooks::Refuse => "refuse",
-        KernelHooks::Bypass => "bypass",
-    }
 }
 
 fn ttl(ttl: Ttl) -> String {

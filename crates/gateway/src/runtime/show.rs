@@ -8,7 +8,7 @@ use super::run::lock;
 use super::threads::{self, asleep};
 use super::views;
 use crate::config::model::{Bridge, Configuration, Device, Member, MemberVlan, OnExit, Tunnel};
-use crate::config::write::{ranges, role};
+use crate::config::write::ranges;
 use crate::kernel::hooks::Bypassed;
 use crate::show::configuration::Written;
 use crate::show::counters::{Bridging, Counters, Law};
@@ -211,7 +211,7 @@ fn port(gateway: &Gateway, state: &PortState) -> PortRow {
         name: configuration.name.clone(),
         interface: facts.map_or(interface, |facts| facts.interface.clone()),
         kind: kind.to_owned(),
-        role: role(configuration.role).to_owned(),
+        role: configuration.role.word().to_owned(),
         on_exit: match configuration.on_exit {
             OnExit::Kernel => "kernel".to_owned(),
             OnExit::Drop => "drop".to_owned(),

@@ -2,7 +2,6 @@
 
 use super::gateway::{Gateway, PortState, QueueState, WorkerHandle};
 use crate::config::model::{Order, Port};
-use crate::config::write::order;
 use crate::show::queues::QueueRow;
 use crate::show::steering::{BucketRow, FlowRow, SteeredPort, Steering, SteeringRow};
 use polder_datapath::drops::DropReason;
@@ -45,7 +44,7 @@ pub(super) fn steering(gateway: &Gateway) -> Steering {
     }
     let now = gateway.clock.now();
     let ports = gateway.configuration.ports.iter().filter(|port| port.order != Order::Queue);
-    let steered = |port: &Port| SteeredPort { port: port.name.clone(), order: order(port.order).to_owned() };
+    let steered = |port: &Port| SteeredPort { port: port.name.clone(), order: port.order.word().to_owned() };
     Steering {
         ports: ports.map(steered).collect(),
         workers: boards

@@ -3,7 +3,6 @@
 use super::super::model::{FlowHash, KernelHooks, OnExit, Sandbox};
 use super::super::section::{At, Kind, Refusal, Section};
 use super::super::values::{NAME_RULE, boolean, choice, elements, integer, is_name, text};
-use super::port::{KERNEL_HOOKS, ON_EXIT};
 use std::path::PathBuf;
 use toml::de::DeValue;
 
@@ -27,15 +26,6 @@ pub(super) const KIND: Kind = Kind {
         "sandbox",
     ],
 };
-
-const FLOW_HASHES: &[(&str, FlowHash)] = &[
-    ("directed", FlowHash::Directed),
-    ("symmetric", FlowHash::Symmetric),
-    ("toeplitz", FlowHash::Toeplitz),
-    ("symmetric-toeplitz", FlowHash::SymmetricToeplitz),
-];
-
-const SANDBOXES: &[(&str, Sandbox)] = &[("auto", Sandbox::Auto), ("off", Sandbox::Off)];
 
 /// Most workers of one gateway.
 const MAX_WORKERS: u16 = 64;
@@ -77,14 +67,14 @@ pub(super) fn read(root: &Section<'_>) -> GatewayDraft {
         memory_mib: section.read("memory_mib", integer(4_u32..=65_536, "MiB")).map(|at| at.value),
         slot_bytes: section.read("slot_bytes", slot_bytes).map(|at| at.value),
         control: section.read("control", control).map(|at| at.value),
-        on_exit: section.read("on_exit", choice(ON_EXIT)).map(|at| at.value),
-        kernel_hooks: section.read("kernel_hooks", choice(KERNEL_HOOKS)).map(|at| at.value),
-        flow_hash: section.read("flow_hash", choice(FLOW_HASHES)).map(|at| at.value),
+        on_exit: section.read("on_exit", choice(OnExit::WORDS)).map(|at| at.value),
+        kernel_hooks: section.read("kernel_hooks", choice(KernelHooks::WORDS)).map(|at| at.value),
+        flow_hash: section.read("flow_hash", choice(FlowHash::WORDS)).map(|at| at.value),
         restore_order: section.read("restore_order", boolean).map(|at| at.value),
         balance: section.read("balance", boolean).map(|at| at.value),
         budget: section.read("budget", integer(1..=MAX_BUDGET, "packets")).map(|at| at.value),
         cpu_share: section.read("cpu_share", integer(1..=100, "%")).map(|at| at.value),
-        sandbox: section.read("sandbox", choice(SANDBOXES)).map(|at| at.value),
+        sandbox: section.read("sandbox", choice(Sandbox::WORDS)).map(|at| at.value),
     }
 }
 

@@ -37,24 +37,6 @@ pub(super) const KIND: Kind = Kind {
     ],
 };
 
-/// The choices of `on_exit`.
-pub(super) const ON_EXIT: &[(&str, OnExit)] = &[("kernel", OnExit::Kernel), ("drop", OnExit::Drop)];
-/// The choices of `kernel_hooks`.
-pub(super) const KERNEL_HOOKS: &[(&str, KernelHooks)] =
-    &[("refuse", KernelHooks::Refuse), ("bypass", KernelHooks::Bypass)];
-
-const ROLES: &[(&str, Role)] =
-    &[("bridge", Role::Bridge), ("underlay", Role::Underlay), ("router", Role::Router)];
-const MODES: &[(&str, Mode)] = &[
-    ("auto", Mode::Auto),
-    ("zero-copy", Mode::ZeroCopy),
-    ("native", Mode::Native),
-    ("generic", Mode::Generic),
-];
-
-const ORDERS: &[(&str, Order)] =
-    &[("queue", Order::Queue), ("hash", Order::Hash), ("spread", Order::Spread), ("auto", Order::Auto)];
-
 /// Most queues of one port.
 const MAX_QUEUES: u16 = 256;
 /// Smallest MTU of an IPv4 link (RFC 791).
@@ -103,7 +85,7 @@ pub(in super::super) struct PortDraft {
 /// Reads one port.
 pub(super) fn read(section: &Section<'_>, name: At<String>) -> PortDraft {
     let role = match section.has("role") {
-        true => section.read("role", choice(ROLES)).map(|at| at.value),
+        true => section.read("role", choice(Role::WORDS)).map(|at| at.value),
         false => Some(Role::default()),
     };
     let most = if section.has("lan78xx") { LARGEST_MTU } else { MAX_MTU };
@@ -114,11 +96,11 @@ pub(super) fn read(section: &Section<'_>, name: At<String>) -> PortDraft {
         role,
         addresses_unreadable: addresses.is_none() && section.has("addresses"),
         addresses,
-        mode: section.read("mode", choice(MODES)).map(|at| at.value),
-        on_exit: section.read("on_exit", choice(ON_EXIT)).map(|at| at.value),
-        kernel_hooks: section.read("kernel_hooks", choice(KERNEL_HOOKS)).map(|at| at.value),
+        mode: section.read("mode", choice(Mode::WORDS)).map(|at| at.value),
+        on_exit: section.read("on_exit", choice(OnExit::WORDS)).map(|at| at.value),
+        kernel_hooks: section.read("kernel_hooks", choice(KernelHooks::WORDS)).map(|at| at.value),
         queues: section.read("queues", word_or("all", Queues::All, queues)).map(|at| at.value),
-        order: section.read("order", choice(ORDERS)),
+        order: section.read("order", choice(Order::WORDS)),
         weight: section.read("weight", integer(1..=MOST_WEIGHT, "")).map(|at| at.value),
         mtu: section.read("mtu", |value| mtu(value, role, most)),
         queue: super::queue::read(section),
