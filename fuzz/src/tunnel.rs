@@ -10,6 +10,10 @@ const SEQUENCE: u8 = 4;
 const DONT_FRAGMENT: u8 = 16;
 const MTU: u8 = 32;
 const NARROW: u8 = 64;
+/// VXLAN; the lower bits are family, checksum, and whether none is taken over IPv6.
+const VXLAN: u8 = 128;
+/// Added to the length of a step: its bytes are put over a datagram that is right.
+const OVER: u8 = 0x80;
 
 const RAW: u8 = 0;
 const FRAGMENT: u8 = 1;
@@ -67,6 +71,15 @@ fn steps<const N: usize>(choice: u8, steps: [Vec<u8>; N]) -> Vec<u8> {
     [vec![choice], steps.concat()].concat()
 }
 
+/// A UDP header without a checksum in front of 68 bytes.
+const UDP: [u8; 8] = [0xc1, 0x23, 0x12, 0xb5, 0, 0x4c, 0, 0];
+
+/// A datagram that is right but for its first bytes.
+fn over(choice: u8, start: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(start.len()).expect("a short start") | OVER;
+    [&[choice, length], start].concat()
+}
+
 pub(super) fn seeds() -> Seeds {
     let plain = gre(0, 0, 92);
     let all = CHECKSUM | KEY | SEQUENCE;
@@ -110,6 +123,12 @@ pub(super) fn seeds() -> Seeds {
         ("send", steps(0, [step(SEND | FLUSH, [0; 3], &syn())])),
         ("send-guarded", steps(all | 8, [step(SEND | FLUSH, [0; 3], &syn())])),
         ("send-cut", steps(all | MTU, [step(SEND | FLUSH, [130, 0, 0], &plain)])),
+        ("vxlan", vec![VXLAN, OVER, OVER]),
+        ("vxlan-over-ipv6", vec![VXLAN | 1, OVER]),
+        ("vxlan-zero-checksum", over(VXLAN | 1, &UDP)),
+        ("vxlan-zero-checksum-taken", over(VXLAN | 5, &UDP)),
+        ("vxlan-no-flag", over(VXLAN, &[&UDP[..], &[0xf7]].concat())),
+        ("vxlan-raw", [&[VXLAN, 9][..], &UDP, &[8]].concat()),
         ("send-too-big", steps(DONT_FRAGMENT | NARROW, [step(SEND | FLUSH, [255, 0, 0], &syn())])),
     ]
 }

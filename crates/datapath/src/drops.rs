@@ -79,8 +79,11 @@ reasons! {
     GreBadVersion, "decapsulate", "gre-bad-version", "GRE version is not 0 (RFC 2784).";
     GreBadFlags, "decapsulate", "gre-bad-flags", "GRE with reserved bits or source routing (RFC 2784, 2.1).";
     GreBadChecksum, "decapsulate", "gre-bad-checksum", "GRE checksum is wrong.";
+    VxlanTruncated, "decapsulate", "vxlan-truncated", "Ends inside a VXLAN header.";
+    VxlanNoNetwork, "decapsulate", "vxlan-no-network", "VXLAN header without a valid network identifier (RFC 7348, 5).";
+    VxlanFragment, "decapsulate", "vxlan-fragment", "Outer fragment of UDP; VXLAN is not fragmented (RFC 7348, 4.3).";
     NotForUs, "decapsulate", "not-for-us", "On an underlay port, but no tunnel packet of ours.";
-    NoTunnel, "decapsulate", "no-tunnel", "GRE between addresses or with a key that no tunnel has.";
+    NoTunnel, "decapsulate", "no-tunnel", "Encapsulated between addresses, with a key or with a VNI that no tunnel has.";
     TunnelBadProtocol, "decapsulate", "tunnel-bad-protocol", "GRE payload is not transparent Ethernet.";
     TunnelMissingChecksum, "decapsulate", "tunnel-missing-checksum", "The tunnel requires a checksum, the packet has none.";
     TunnelMissingSequence, "decapsulate", "tunnel-missing-sequence", "The tunnel requires sequence numbers, the packet has none.";

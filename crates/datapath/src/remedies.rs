@@ -43,7 +43,8 @@ impl DropReason {
             | Self::TcpBadOffset
             | Self::TcpBadOption
             | Self::IcmpTruncated
-            | Self::GreTruncated => BROKEN_SENDER,
+            | Self::GreTruncated
+            | Self::VxlanTruncated => BROKEN_SENDER,
             Self::ArpBadFormat | Self::Ipv4BadVersion | Self::Ipv6BadVersion => {
                 "Nothing to do here: the sender labels its packets wrongly."
             }
@@ -56,6 +57,13 @@ impl DropReason {
             Self::GreBadFlags => "The other end uses what RFC 2784 has abolished: make it a gretap tunnel.",
             Self::NotForUs => {
                 "If it grows, an address of a tunnel has changed while packets were on their way."
+            }
+            Self::VxlanNoNetwork => {
+                "The other end does not speak VXLAN on this port: compare `udp_port` at both ends."
+            }
+            Self::VxlanFragment => {
+                "A router on the way cuts packets that must not be cut: raise its MTU, or lower `mtu` of the tunnel at the \
+                 other end."
             }
             Self::NoTunnel => {
                 "Compare addresses and key of both ends: `polder show tunnels`, and `ip -d link show` on a Linux peer."

@@ -13,6 +13,7 @@ pub mod services;
 pub mod topology;
 pub mod traffic;
 pub mod tunnels;
+pub mod vxlan;
 
 pub mod machine;
 pub mod meters;

@@ -3,7 +3,7 @@
 //! In: packets whose ingress is an underlay port; all others pass untouched. Out: the frames inside,
 //! whose ingress is the tunnel. They start with a complete Ethernet header, and nothing above it has
 //! been looked at; `network_offset` is behind that header, all other offsets are unknown.
-//! Exits: `NotForUs`, `NoTunnel`, all refusals of Ethernet, VLAN, IPv4, IPv6 and GRE,
+//! Exits: `NotForUs`, `NoTunnel`, all refusals of Ethernet, VLAN, IPv4, IPv6, GRE and VXLAN,
 //! `TunnelBadProtocol`, `TunnelMissingChecksum`, `TunnelMissingSequence`, `TunnelOutOfSequence`,
 //! `EcnNotCapable`, `NoBuffer`; of fragments `FragmentBad`, `FragmentOverlap`, `FragmentDuplicate`,
 //! `FragmentTimeout`, `FragmentLimit`.
@@ -20,7 +20,7 @@ use super::inner::{Inner, merge_ecn};
 use super::outer::{Envelope, Opened, Refused, ends, envelope_v4, envelope_v6, network, place};
 use super::reassemble::{Reassembler, ReassemblyLimits};
 use super::template::sum;
-use super::{Carrier, ETHERNET_BYTES, Tunnel, TunnelCounters, TunnelId, Tunnels, Underlay, bare, mss};
+use super::{Carrier, ETHERNET_BYTES, Tunnel, TunnelCounters, TunnelId, Tunnels, Underlay, bare, mss, vxlan};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::offload::complete_checksum;
 use crate::units::Nanos;
@@ -135,6 +135,7 @@ fn open_all(
                     lane.refuse(packet, reason, context);
                 }
             }
+            Err(Refused::Udp) => debug_assert!(false, "what is UDP has been decided"),
             Err(Refused::Drop(reason)) => {
                 if !underlay.is_shared || is_ours(packet, underlay, tunnels) {
                     context.discard(packet, reason);
@@ -162,8 +163,11 @@ fn decide<'a>(
 ) -> Result<Opened, Refused> {
     let (ether_type, link, bytes) = network(packet, underlay)?;
     if ether_type == EtherType::IPV4 {
-        let envelope = envelope_v4(packet, (link, bytes))?;
-        return accept(packet, &envelope, tunnels, lane, (worker, now));
+        return match envelope_v4(packet, (link, bytes)) {
+            Ok(envelope) => accept(packet, &envelope, tunnels, lane, (worker, now)),
+            Err(Refused::Udp) => vxlan::decide(packet, (link, bytes), tunnels, lane, (worker, now)),
+            Err(refused) => Err(refused),
+        };
     }
     decide_v6(packet, (link, bytes), tunnels, lane, (worker, now))
 }
@@ -177,8 +181,11 @@ fn decide_v6<'a>(
     lane: &mut Option<Lane<'a>>,
     place: (usize, Nanos),
 ) -> Result<Opened, Refused> {
-    let envelope = envelope_v6(packet, network)?;
-    accept(packet, &envelope, tunnels, lane, place)
+    match envelope_v6(packet, network) {
+        Ok(envelope) => accept(packet, &envelope, tunnels, lane, place),
+        Err(Refused::Udp) => vxlan::decide(packet, network, tunnels, lane, place),
+        Err(refused) => Err(refused),
+    }
 }
 
 /// Reads the GRE header.
@@ -226,7 +233,7 @@ pub(super) struct Lane<'a> {
 }
 
 impl<'a> Lane<'a> {
-    fn new(tunnel: &'a Tunnel, worker: usize, now: Nanos) -> Self {
+    pub(super) fn new(tunnel: &'a Tunnel, worker: usize, now: Nanos) -> Self {
         let state = tunnel.state();
         let received = if tunnel.options.sequence { state.sequence.received() } else { None };
         let is_bare = tunnel.options.is_bare();
@@ -308,7 +315,8 @@ impl<'a> Lane<'a> {
     #[cold]
     fn refuse(&self, packet: &mut Packet, reason: DropReason, context: &Context<'_>) {
         let counters = self.counters;
-        if matches!(reason, DropReason::GreBadChecksum | DropReason::TunnelMissingChecksum) {
+        use DropReason::{GreBadChecksum, TunnelMissingChecksum, UdpBadChecksum};
+        if matches!(reason, GreBadChecksum | UdpBadChecksum | TunnelMissingChecksum) {
             counters.bad_checksum.add(1);
         } else if matches!(reason, DropReason::TunnelOutOfSequence | DropReason::TunnelMissingSequence) {
             counters.out_of_sequence.add(1);

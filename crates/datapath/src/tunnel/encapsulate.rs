@@ -44,11 +44,16 @@ impl EncapsulateState {
 
     /// The lane of a tunnel, at the first of the packets `rest`.
     #[inline(never)]
-    fn change_lane<'a>(&mut self, last: Option<Lane<'a>>, tunnel: &'a Tunnel, rest: &[Packet]) -> Lane<'a> {
+    fn change_lane<'a>(
+        &mut self,
+        last: Option<Lane<'a>>,
+        (tunnel, tunnels): (&'a Tunnel, &Tunnels),
+        rest: &[Packet],
+    ) -> Lane<'a> {
         if let Some(last) = last {
             self.draws.put_back(last.port, last.identification);
         }
-        let mut lane = Lane::new(tunnel, self.worker);
+        let mut lane = Lane::new(tunnel, tunnels, self.worker);
         if lane.numbered {
             lane.identification = self.draws.draw(tunnel, rest);
         }
@@ -112,7 +117,7 @@ pub fn encapsulate(
         if lane.as_ref().is_none_or(|lane| lane.port != egress) {
             // No tunnel has the port "dropped", so what has ended its journey is skipped, too.
             let Some(tunnel) = tunnels.get(egress) else { continue };
-            lane = Some(state.change_lane(lane, tunnel, &batch[position..]));
+            lane = Some(state.change_lane(lane, (tunnel, tunnels), &batch[position..]));
         }
         let Some(lane) = &mut lane else { continue };
         let packet = &mut batch[position];

@@ -10,9 +10,10 @@
 //! | which header stands before the packet inside? | [`TunnelOptions::header_bytes`], [`emit`] |
 //! | what does such a header say? | [`OuterHeader`] |
 
-use super::Ends;
 use super::options::TunnelOptions;
-use crate::wire::{EtherType, Gre, GreHeader, IpProtocol, Ipv4, Ipv6, Link, TooShort};
+use super::vxlan::{self, VxlanOptions};
+use super::{Ends, Tunnels};
+use crate::wire::{EtherType, Gre, GreHeader, IpProtocol, Ipv4, Ipv6, Link, TooShort, Udp, Vxlan};
 use core::fmt;
 
 /// Protocol between the outer IP header and the packet inside.
@@ -21,6 +22,8 @@ pub enum Encapsulation {
     /// GRE (RFC 2784, RFC 2890).
     #[default]
     Gre,
+    /// VXLAN (RFC 7348).
+    Vxlan(VxlanOptions),
 }
 
 /// Outer field by which a receiver knows an encapsulation.
@@ -52,7 +55,8 @@ impl Carrier {
 
 /// Number that tells tunnels between the same ends apart.
 ///
-/// Of GRE it is the key: bits 0 to 31, and bit 32 says that there is one.
+/// Of GRE it is the key: bits 0 to 31, and bit 32 says that there is one. Of VXLAN, bits 0 to 23 are the network
+/// identifier, bits 40 to 55 the UDP destination port, which is not 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TunnelId(u64);
 
@@ -64,6 +68,12 @@ impl TunnelId {
             Some(key) => Self(1 << 32 | key as u64),
             None => Self(0),
         }
+    }
+
+    /// Number of a VXLAN tunnel with this UDP destination port and network identifier.
+    #[inline(always)]
+    pub const fn vxlan(port: u16, vni: u32) -> Self {
+        Self((port as u64) << 40 | vni as u64)
     }
 
     /// The bits, to be hashed.
@@ -78,6 +88,7 @@ impl Encapsulation {
     pub const fn carrier(self) -> Carrier {
         match self {
             Self::Gre => Carrier::Gre,
+            Self::Vxlan(options) => Carrier::Udp(options.port),
         }
     }
 }
@@ -88,6 +99,7 @@ impl TunnelOptions {
     pub const fn id(&self) -> TunnelId {
         match self.encapsulation {
             Encapsulation::Gre => TunnelId::gre(self.key),
+            Encapsulation::Vxlan(options) => options.id(),
         }
     }
 
@@ -97,6 +109,7 @@ impl TunnelOptions {
             Encapsulation::Gre => {
                 4 + 4 * (self.checksum as u8 + self.key.is_some() as u8 + self.sequence as u8)
             }
+            Encapsulation::Vxlan(_) => vxlan::HEADER_BYTES,
         }
     }
 }
@@ -113,6 +126,7 @@ pub(super) fn emit<'b>(options: &TunnelOptions, bytes: &'b mut [u8]) -> Result<&
             sequence: options.sequence.then_some(0),
         }
         .emit(bytes),
+        Encapsulation::Vxlan(options) => vxlan::emit(options, bytes),
     }
 }
 
@@ -138,6 +152,8 @@ pub struct OuterHeader<'p> {
 pub enum TunnelLabel {
     /// GRE with this key, if any.
     Gre(Option<u32>),
+    /// VXLAN with this network identifier.
+    Vxlan(u32),
 }
 
 impl TunnelLabel {
@@ -145,6 +161,7 @@ impl TunnelLabel {
     pub const fn of(options: &TunnelOptions) -> Self {
         match options.encapsulation {
             Encapsulation::Gre => Self::Gre(options.key),
+            Encapsulation::Vxlan(VxlanOptions { vni, .. }) => Self::Vxlan(vni),
         }
     }
 
@@ -152,6 +169,7 @@ impl TunnelLabel {
     pub const fn encapsulation(self) -> &'static str {
         match self {
             Self::Gre(_) => "GRE",
+            Self::Vxlan(_) => "VXLAN",
         }
     }
 
@@ -159,15 +177,17 @@ impl TunnelLabel {
     pub const fn number(self) -> (&'static str, Option<u32>) {
         match self {
             Self::Gre(key) => ("key", key),
+            Self::Vxlan(vni) => ("vni", Some(vni)),
         }
     }
 }
 
 impl fmt::Display for TunnelLabel {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.number() {
-            (name, Some(number)) => write!(formatter, "with {name} {number}"),
-            (name, None) => write!(formatter, "without a {name}"),
+        match self {
+            Self::Gre(Some(key)) => write!(formatter, "with key {key}"),
+            Self::Gre(None) => formatter.write_str("without a key"),
+            Self::Vxlan(vni) => write!(formatter, "with VNI {vni}"),
         }
     }
 }
@@ -177,13 +197,13 @@ impl<'p> OuterHeader<'p> {
     ///
     /// Cost: not for each packet.
     #[cold]
-    pub fn of_frame(frame: &'p [u8]) -> Option<Self> {
+    pub fn of_frame(frame: &'p [u8], tunnels: &Tunnels) -> Option<Self> {
         let link = Link::parse(frame).ok()?;
-        Self::read(link.ether_type(), link.payload())
+        Self::read(link.ether_type(), link.payload(), tunnels)
     }
 
     /// The same of an IP packet. The header behind it may be missing or broken.
-    pub(super) fn read(ether_type: EtherType, bytes: &'p [u8]) -> Option<Self> {
+    pub(super) fn read(ether_type: EtherType, bytes: &'p [u8], tunnels: &Tunnels) -> Option<Self> {
         let (ends, protocol, payload) = match ether_type {
             EtherType::IPV4 => {
                 let ip = Ipv4::parse_head(bytes, usize::MAX).ok()?;
@@ -216,6 +236,20 @@ impl<'p> OuterHeader<'p> {
                     sequence: gre.sequence(),
                     protocol: gre.protocol(),
                     payload: gre.payload(),
+                    ..none
+                })
+            }
+            IpProtocol::UDP => {
+                let udp = Udp::parse_head(payload, usize::MAX).ok()?;
+                let none = none(Carrier::Udp(udp.destination_port()));
+                if !tunnels.takes(none.carrier) {
+                    return None;
+                }
+                let Ok(vxlan) = Vxlan::parse(udp.payload()) else { return Some(none) };
+                Some(Self {
+                    label: Some(TunnelLabel::Vxlan(vxlan.vni())),
+                    protocol: EtherType::TRANSPARENT_ETHERNET,
+                    payload: vxlan.payload(),
                     ..none
                 })
             }

@@ -3,10 +3,13 @@
 use super::encapsulate::gather;
 use super::inner::{Inner, Network};
 use super::options::FlowLabel;
-use super::recursion::{is_recursive, may_be_tunnelled};
+use super::recursion::{is_recursive, may_be_tunnelled, suspects};
 use super::template::{self, Fields, Label, Template};
 use super::toobig;
-use super::{ETHERNET_BYTES, MOST_CUT, SEAL_SEQUENCE, Tunnel, TunnelCounters, Tunnels, bare, mss};
+use super::{
+    ETHERNET_BYTES, Encapsulation, MOST_CUT, SEAL_SEQUENCE, Tunnel, TunnelCounters, TunnelOptions, Tunnels,
+    bare, mss, vxlan,
+};
 use crate::drops::{Context, DropReason};
 use crate::headroom;
 use crate::offload::complete_checksum;
@@ -54,6 +57,13 @@ pub(super) struct Lane<'a> {
     pub(super) numbered: bool,
     pub(super) identification: u16,
     is_v6: bool,
+    /// True if the outer headers say something of the flow inside.
+    labels_flow: bool,
+    /// UDP source port of the next packet.
+    source_port: u16,
+    completion: Completion,
+    /// Protocols behind which a tunnel may be, one bit each.
+    suspects: u64,
     /// The encapsulation limit of the next packet, if what it carries says one.
     limit: Option<u8>,
     packets: u64,
@@ -61,7 +71,7 @@ pub(super) struct Lane<'a> {
 }
 
 impl<'a> Lane<'a> {
-    pub(super) fn new(tunnel: &'a Tunnel, worker: usize) -> Self {
+    pub(super) fn new(tunnel: &'a Tunnel, tunnels: &Tunnels, worker: usize) -> Self {
         let options = tunnel.options();
         let next_hop = tunnel.state().next_hop.address();
         let fits = tunnel.carried_frame().min(tunnel.mtu().saturating_add(ETHERNET_BYTES));
@@ -80,6 +90,10 @@ impl<'a> Lane<'a> {
             numbered: !options.dont_fragment && !options.ends.is_v6(),
             identification: 0,
             is_v6: options.ends.is_v6(),
+            labels_flow: options.ends.is_v6() || options.encapsulation != Encapsulation::Gre,
+            source_port: 0,
+            completion: Completion::of(options),
+            suspects: suspects(tunnels),
             limit: None,
             packets: 0,
             bytes: 0,
@@ -97,7 +111,7 @@ impl<'a> Lane<'a> {
 
     #[inline(always)]
     pub(super) fn decide(&mut self, packet: &Packet, inner: Inner, tunnels: &Tunnels) -> TunnelVerdict {
-        if may_be_tunnelled(inner.protocol())
+        if may_be_tunnelled(self.suspects, packet.bytes(), inner, tunnels)
             && let Err(verdict) = self.unwrap(packet, inner, tunnels)
         {
             return verdict;
@@ -157,16 +171,16 @@ impl<'a> Lane<'a> {
     ) {
         let options = self.tunnel.options();
         mss::clamp(packet, inner, self.tunnel, self.counters);
-        let template = &self.template;
         let is_partial = options.checksum && packet.checksum == ChecksumState::Partial;
         if is_partial && complete_checksum(packet).is_err() {
             context.discard(packet, DropReason::DeviceError);
             return;
         }
         let mut fields = template::fields(options, inner.ip(), self.identification);
-        if self.is_v6 {
-            fields.label = Label::new(flow_label(packet, inner, self.tunnel), self.limit.take());
+        if self.labels_flow {
+            fields.label = self.label(packet, inner);
         }
+        let template = &self.template;
         if BARE && !bare::uncover(packet) {
             context.discard(packet, DropReason::NoHeadroom);
             return;
@@ -183,8 +197,12 @@ impl<'a> Lane<'a> {
         if BARE {
             bare::put_protocol(packet, usize::from(template.transport()), inner.network());
         }
-        if options.checksum {
-            put_checksum(packet, usize::from(template.transport()));
+        match self.completion {
+            Completion::None => {}
+            Completion::GreChecksum => put_checksum(packet, usize::from(template.transport())),
+            Completion::Udp => {
+                vxlan::finish(packet, usize::from(template.transport()), self.source_port, options)
+            }
         }
         self.identification = self.identification.wrapping_add(u16::from(self.numbered));
         self.packets += 1;
@@ -197,6 +215,41 @@ impl<'a> Lane<'a> {
         packet.flags = self.flags;
         packet.ingress = self.port;
         packet.egress = self.tunnel.underlay().port;
+    }
+}
+
+impl Lane<'_> {
+    /// What the outer headers say of the flow inside.
+    #[inline(never)]
+    fn label(&mut self, packet: &Packet, inner: Inner) -> Label {
+        if self.completion == Completion::Udp {
+            let quick = vxlan::quick_hash(packet.bytes(), inner);
+            let hash = quick.unwrap_or_else(|| self.tunnel.labels.flow(packet, false).hash);
+            self.source_port = vxlan::source_port(hash);
+            if !self.is_v6 || self.tunnel.options().flow_label == FlowLabel::Flow {
+                return Label::new(hash, None);
+            }
+        }
+        Label::new(flow_label(packet, inner, self.tunnel), self.limit.take())
+    }
+}
+
+/// What is filled in behind the outer IP header once it is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Completion {
+    None,
+    GreChecksum,
+    /// Source port, length and checksum.
+    Udp,
+}
+
+impl Completion {
+    fn of(options: &TunnelOptions) -> Self {
+        match options.encapsulation {
+            Encapsulation::Gre if options.checksum => Self::GreChecksum,
+            Encapsulation::Gre => Self::None,
+            Encapsulation::Vxlan(_) => Self::Udp,
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Ethernet or IP in GRE in IPv4 or IPv6 (gretap, gre and both over IPv6): out of the tunnel before the
-//! bridge and the router, into it behind.
+//! Ethernet or IP in GRE (gretap, gre), and Ethernet in VXLAN, in IPv4 or IPv6: out of the tunnel before the
+//! bridge and the router, into it behind. What an encapsulation is, [`Encapsulation`] knows.
 //!
 //! A tunnel of frames is a port of the bridge like any other, one of packets an interface of the router. Its outer packets cross an *underlay* port, a
 //! device of which Polder takes what runs between a tunnel's ends and nothing else.
@@ -42,6 +42,7 @@ mod state;
 mod table;
 mod template;
 mod toobig;
+mod vxlan;
 
 pub use decapsulate::{DecapsulateState, decapsulate};
 pub use encapsulate::{EncapsulateState, encapsulate};
@@ -51,6 +52,7 @@ pub use options::{Carries, FlowLabel, Stations, TcpMss, Ttl, TunnelDscp, TunnelO
 pub use reassemble::ReassemblyLimits;
 pub use state::{NextHop, Sequence, TunnelCounters, TunnelState};
 pub use table::Tunnels;
+pub use vxlan::VxlanOptions;
 
 use crate::steer::Hasher;
 use polder_buffers::PortId;

@@ -30,9 +30,9 @@ pub struct TunnelOptions {
     pub ends: Ends,
     /// Protocol between the outer IP header and the packet inside.
     pub encapsulation: Encapsulation,
-    /// The key that every packet carries, if any does.
+    /// The GRE key that every packet carries, if any does.
     pub key: Option<u32>,
-    /// True if packets carry a checksum; if so, those that come without are dropped.
+    /// True if packets are sent with a checksum. Packets of GRE that come without one are dropped then.
     pub checksum: bool,
     /// True if packets carry a sequence number; if so, those that come late are dropped.
     pub sequence: bool,

@@ -1,4 +1,4 @@
-//! What an underlay's packet says before the GRE header.
+//! What an underlay's packet says before the GRE header, or in front of UDP.
 
 use super::datagram::FragmentHeader;
 use super::{Carrier, Ends, Underlay};
@@ -10,6 +10,8 @@ use polder_buffers::Packet;
 pub(super) enum Refused {
     /// It is a part of what may be a tunnel packet.
     Fragment,
+    /// It is UDP, which may be VXLAN.
+    Udp,
     /// Its journey ends.
     Drop(DropReason),
     /// Its journey ends, and the tunnel counts it.
@@ -98,6 +100,9 @@ pub(super) fn envelope_v4<'p>(
     (link, bytes): (usize, &'p [u8]),
 ) -> Result<Envelope<'p>, Refused> {
     let ip = header_v4(packet, (link, bytes))?;
+    if ip.protocol() != IpProtocol::GRE {
+        return Err(if ip.protocol() == IpProtocol::UDP { Refused::Udp } else { NOT_FOR_US });
+    }
     if ip.is_fragment() {
         return Err(Refused::Fragment);
     }
@@ -114,7 +119,7 @@ pub(super) fn envelope_v4<'p>(
 fn header_v4<'p>(packet: &'p Packet, (link, bytes): (usize, &'p [u8])) -> Result<Ipv4<'p>, Refused> {
     let ip = Ipv4::parse_head(bytes, packet.len() - link)?;
     ip.verify()?;
-    if ip.protocol() == IpProtocol::GRE { Ok(ip) } else { Err(NOT_FOR_US) }
+    Ok(ip)
 }
 
 /// Reads an IPv6 header with so many bytes before it, and the extension headers behind it.
@@ -126,6 +131,8 @@ pub(super) fn envelope_v6<'p>(
     let ip = Ipv6::parse_head(bytes, packet.len() - link)?;
     let before = if ip.next_header() == IpProtocol::GRE {
         Ipv6::HEADER_BYTES
+    } else if ip.next_header() == IpProtocol::UDP {
+        return Err(Refused::Udp);
     } else {
         match skip(&ip)? {
             Walk::Gre(before) => before,
@@ -190,13 +197,27 @@ pub(super) fn ends(packet: &Packet, underlay: &Underlay) -> Option<(Ends, Carrie
     let (ether_type, link, bytes) = network(packet, underlay).ok()?;
     if ether_type == EtherType::IPV4 {
         let ip = header_v4(packet, (link, bytes)).ok()?;
-        return Some((Ends::V4 { local: ip.destination(), remote: ip.source() }, Carrier::Gre));
+        let carrier = match ip.protocol() {
+            IpProtocol::GRE => Carrier::Gre,
+            IpProtocol::UDP if !ip.is_fragment() => udp(ip.payload())?,
+            _ => return None,
+        };
+        return Some((Ends::V4 { local: ip.destination(), remote: ip.source() }, carrier));
     }
     let ip = Ipv6::parse_head(bytes, packet.len() - link).ok()?;
+    if ip.next_header() == IpProtocol::UDP {
+        return Some((ends_v6(&ip), udp(ip.payload())?));
+    }
     // Options that have to be understood are a tunnel's business, if they are in front of GRE.
     let is_gre =
         ip.next_header() == IpProtocol::GRE || !matches!(skip(&ip), Err(Refused::Drop(DropReason::NotForUs)));
     is_gre.then(|| (ends_v6(&ip), Carrier::Gre))
+}
+
+/// The field by which a packet over UDP is known, whatever else is wrong with it.
+fn udp(bytes: &[u8]) -> Option<Carrier> {
+    let port = bytes.get(2..4)?.first_chunk()?;
+    Some(Carrier::Udp(u16::from_be_bytes(*port)))
 }
 
 /// Where a packet belongs that is a fragment of what may be a tunnel packet; `None` for all others.
@@ -204,7 +225,7 @@ pub(super) fn ends(packet: &Packet, underlay: &Underlay) -> Option<(Ends, Carrie
 pub(super) fn place(packet: &Packet, underlay: &Underlay) -> Option<FragmentHeader> {
     let (ether_type, link, bytes) = network(packet, underlay).ok()?;
     if ether_type == EtherType::IPV4 {
-        let ip = header_v4(packet, (link, bytes)).ok()?;
+        let ip = header_v4(packet, (link, bytes)).ok().filter(|ip| ip.protocol() == IpProtocol::GRE)?;
         return ip.is_fragment().then(|| FragmentHeader::v4(link, &ip));
     }
     let ip = Ipv6::parse_head(bytes, packet.len() - link).ok()?;

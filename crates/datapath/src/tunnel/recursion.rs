@@ -1,18 +1,45 @@
 //! Tunnels in tunnels.
 
-use super::{OuterHeader, Tunnels};
-use crate::wire::{EtherType, IpProtocol, Link};
+use super::inner::{Inner, Network};
+use super::{Carrier, OuterHeader, Tunnels};
+use crate::wire::{EtherType, IpProtocol, Ipv6, Link};
 
 /// Tunnels in tunnels that a packet may be in before it is put into one of ours.
 const NESTING: usize = 4;
 
-/// Whether what follows an IP header may be, or lead to, a tunnel: GRE, or in front of it the headers that
-/// an outer IPv6 packet may have.
-#[inline(always)]
-pub(super) const fn may_be_tunnelled(protocol: IpProtocol) -> bool {
-    const SUCH: u64 =
+/// Protocols that may be, or lead to, a tunnel, one bit each: GRE, the headers that an outer IPv6 packet may have in
+/// front of it, and UDP where there are tunnels over it.
+#[inline]
+pub(super) fn suspects(tunnels: &Tunnels) -> u64 {
+    const ALWAYS: u64 =
         1 << IpProtocol::GRE.0 | 1 << IpProtocol::FRAGMENT.0 | 1 << IpProtocol::DESTINATION_OPTIONS.0;
-    protocol.0 < 64 && SUCH >> protocol.0 & 1 != 0
+    ALWAYS | u64::from(tunnels.takes_udp()) << IpProtocol::UDP.0
+}
+
+/// True if what follows the IP header of a frame may be, or lead to, a tunnel.
+#[inline(always)]
+pub(super) fn may_be_tunnelled(suspects: u64, frame: &[u8], inner: Inner, tunnels: &Tunnels) -> bool {
+    let protocol = inner.protocol();
+    let is_suspect = protocol.0 < 64 && suspects >> protocol.0 & 1 != 0;
+    is_suspect && (protocol != IpProtocol::UDP || has_port(frame, inner, tunnels))
+}
+
+/// Where a UDP header has its destination port.
+const PORT_AT: usize = 2;
+
+/// True if a UDP packet is for a port of tunnels.
+#[inline(never)]
+fn has_port(frame: &[u8], inner: Inner, tunnels: &Tunnels) -> bool {
+    let header = match inner.network() {
+        Network::Ipv4 => {
+            let first = frame.get(inner.network_offset()).copied().unwrap_or_default();
+            usize::from(first & 0x0f) * 4
+        }
+        Network::Ipv6 => Ipv6::HEADER_BYTES,
+        Network::Other => return false,
+    };
+    let port = frame.get(inner.network_offset() + header + PORT_AT..).and_then(|rest| rest.first_chunk());
+    port.is_some_and(|&port| tunnels.takes(Carrier::Udp(u16::from_be_bytes(port))))
 }
 
 /// Whether the frame is, or carries, an outer packet of one of our tunnels in either direction, or is
@@ -29,7 +56,7 @@ pub(super) fn is_recursive(frame: &[u8], tunnels: &Tunnels) -> bool {
             let Ok(link) = Link::parse(bytes) else { return false };
             (protocol, bytes) = (link.ether_type(), link.payload());
         }
-        let Some(outer) = OuterHeader::read(protocol, bytes) else { return false };
+        let Some(outer) = OuterHeader::read(protocol, bytes, tunnels) else { return false };
         let (ends, carrier) = (outer.ends, outer.carrier);
         if tunnels.has(&ends, carrier) || tunnels.has(&ends.reversed(), carrier) {
             return true;

@@ -190,7 +190,7 @@ tunnel_counters! {
     last_received, "When the last of those came, on the gateway's clock, in nanoseconds; 0 for never.";
     sent, "Packets put into the tunnel.";
     sent_bytes, "Bytes of those: the frames inside, FCS excluded.";
-    bad_checksum, "Packets from the tunnel whose GRE checksum is wrong or missing.";
+    bad_checksum, "Packets from the tunnel whose checksum is wrong or missing.";
     out_of_sequence, "Packets from the tunnel that came late or without a sequence number.";
     resynchronised, "Times that the other end's sequence started anew after a silence.";
     not_ecn_capable, "Packets from the tunnel that met congestion and cannot say so inside.";

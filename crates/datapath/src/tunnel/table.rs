@@ -28,6 +28,8 @@ pub struct Tunnels {
     places: Box<[u16]>,
     /// Sorted.
     ends: Box<[(Ends, Carrier)]>,
+    /// UDP destination ports of tunnels.
+    ports: Box<[u16]>,
 }
 
 impl Tunnels {
@@ -113,6 +115,21 @@ impl Tunnels {
         self.ends.binary_search(&(*ends, carrier)).is_ok()
     }
 
+    /// True if some tunnel is known by that field.
+    #[inline]
+    pub fn takes(&self, carrier: Carrier) -> bool {
+        match carrier {
+            Carrier::Gre => true,
+            Carrier::Udp(port) => self.ports.contains(&port),
+        }
+    }
+
+    /// True if some tunnel is over UDP.
+    #[inline]
+    pub fn takes_udp(&self) -> bool {
+        !self.ports.is_empty()
+    }
+
     /// Packets that a batch can become at most when its outer packets are fragmented.
     pub fn longest_expansion(&self) -> usize {
         let pieces = |tunnel: &Tunnel| {
@@ -152,6 +169,10 @@ impl Tunnels {
         }
         ends.sort_unstable();
         ends.dedup();
+        let mut ports = ends.iter().filter_map(|(_, carrier)| carrier.port()).collect::<Vec<_>>();
+        ports.sort_unstable();
+        ports.dedup();
+        self.ports = ports.into_boxed_slice();
         self.places = places;
         self.ends = ends.into_boxed_slice();
         Ok(())

@@ -220,8 +220,12 @@ pub(super) fn fields(
 
 /// The sum over `length` bytes of the packet from `offset` on, whatever frames they are in.
 pub(super) fn sum(packet: &Packet, offset: usize, length: usize) -> Checksum {
+    sum_onto(Checksum::new(), packet, offset, length)
+}
+
+/// The same on top of the sum over what stands in front.
+pub(super) fn sum_onto(mut sum: Checksum, packet: &Packet, offset: usize, length: usize) -> Checksum {
     let (mut skip, mut left) = (offset, length);
-    let mut sum = Checksum::new();
     for segment in packet.segments() {
         let from = skip.min(segment.len());
         let count = (segment.len() - from).min(left);

@@ -37,6 +37,7 @@ mod icmp;
 mod icmpv6;
 mod tcp;
 mod udp;
+mod vxlan;
 
 pub mod checksum;
 
@@ -55,6 +56,7 @@ pub use mac::{BadMacAddress, MacAddress};
 pub use tcp::{Tcp, TcpFlags, TcpMut, TcpOption, TcpOptions};
 pub use udp::{Udp, UdpHeader, UdpMut};
 pub use vlan::{Vlan, VlanId, VlanTag, pop_tag, push_tag};
+pub use vxlan::{Vxlan, VxlanHeader};
 
 /// There is less room than the header takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

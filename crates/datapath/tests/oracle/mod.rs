@@ -17,6 +17,7 @@ mod outer_v6;
 mod route;
 mod tcp;
 mod tunnel;
+pub(crate) mod vxlan;
 
 pub(crate) use bpf::bpf;
 pub(crate) use checksum::checksum_chain;

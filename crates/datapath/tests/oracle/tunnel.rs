@@ -15,9 +15,13 @@ const LIMITS: ReassemblyLimits =
 const TIMEOUT: Nanos = Nanos::from_millis(100);
 const KEY: u32 = 0x0102_0304;
 
-/// The first byte chooses the tunnel's options; then come steps: what kind, and what with.
+/// The first byte chooses the tunnel's options, or VXLAN; then come steps: what kind, and what with.
 pub(crate) fn tunnel(bytes: &[u8]) {
     let Some((&choice, mut rest)) = bytes.split_first() else { return };
+    // The options of GRE take seven bits.
+    if choice & 0x80 != 0 {
+        return super::vxlan::vxlan(bytes);
+    }
     let mut bench = Bench::new(choice);
     while let Some((&kind, behind)) = rest.split_first() {
         rest = bench.step(kind, behind);

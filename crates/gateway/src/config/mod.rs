@@ -23,6 +23,7 @@ pub mod router;
 mod section;
 pub mod tunnel;
 mod values;
+pub mod vxlan;
 pub(crate) mod write;
 
 pub use buffers::Buffers;

@@ -10,6 +10,7 @@ use super::lan78xx::Adapter;
 pub use super::queue::{PortQueue, QueueKind};
 use super::router::{InterfaceAddress, Router};
 pub use super::tunnel::{Dscp, Ecn, FlowLabel, TcpMss, Ttl, Tunnel, TunnelKind};
+pub use super::vxlan::Vxlan;
 use polder_buffers::PortId;
 use serde::{Serialize, Serializer};
 use std::fmt;

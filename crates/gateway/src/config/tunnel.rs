@@ -2,6 +2,7 @@
 
 use super::model::{Mac, number};
 use super::router::InterfaceAddress;
+use super::vxlan::Vxlan;
 use polder_buffers::PortId;
 use polder_datapath::tunnel::{Carrier, Encapsulation};
 use serde::Serialize;
@@ -16,6 +17,8 @@ pub enum TunnelKind {
     Gretap,
     /// IPv4 and IPv6 packets: it is an interface of the router.
     Gre,
+    /// Ethernet frames in VXLAN: it is a port of a bridge.
+    Vxlan,
 }
 
 impl TunnelKind {
@@ -24,13 +27,14 @@ impl TunnelKind {
         match self {
             Self::Gretap => "gretap",
             Self::Gre => "gre",
+            Self::Vxlan => "vxlan",
         }
     }
 
     /// True if Ethernet frames are inside, so that it is a port of a bridge.
     pub fn carries_frames(self) -> bool {
         match self {
-            Self::Gretap => true,
+            Self::Gretap | Self::Vxlan => true,
             Self::Gre => false,
         }
     }
@@ -59,6 +63,8 @@ pub struct Tunnel {
     pub next_hop: IpAddr,
     /// The link-layer address of the next hop, if it is not to be asked of the kernel.
     pub next_hop_mac: Option<Mac>,
+    /// Network, port and checksums, if it is VXLAN.
+    pub vxlan: Option<Vxlan>,
     /// GRE key (RFC 2890), in both directions.
     pub key: Option<u32>,
     /// GRE checksum, in both directions.
@@ -97,9 +103,7 @@ impl Tunnel {
 
     /// Protocol between the outer IP header and what is inside.
     pub fn encapsulation(&self) -> Encapsulation {
-        match self.kind {
-            TunnelKind::Gretap | TunnelKind::Gre => Encapsulation::Gre,
-        }
+        self.vxlan.map_or(Encapsulation::Gre, |vxlan| Encapsulation::Vxlan(vxlan.options()))
     }
 
     /// Outer field by which its packets are known.
@@ -114,12 +118,14 @@ impl Tunnel {
         const IPV6: u16 = 40;
         const LIMIT: u16 = 8;
         const GRE: u16 = 4;
+        const VXLAN: u16 = 16;
         const ETHERNET: u16 = 14;
         let options = [self.key.is_some(), self.checksum, self.sequence];
         let limit = if self.encapsulation_limit.is_some() { LIMIT } else { 0 };
         let ip = if self.is_v6() { IPV6 + limit } else { IPV4 };
         let ethernet = if self.is_routed() { 0 } else { ETHERNET };
-        ip + GRE + ethernet + options.iter().map(|&present| 4 * u16::from(present)).sum::<u16>()
+        let options = options.iter().map(|&present| 4 * u16::from(present)).sum::<u16>();
+        ip + ethernet + if self.vxlan.is_some() { VXLAN } else { GRE + options }
     }
 }
 

@@ -123,17 +123,28 @@ impl Writer<'_> {
         if let Some(key) = tunnel.key {
             self.key("key", key);
         }
-        self.key("checksum", tunnel.checksum);
-        self.key("sequence", tunnel.sequence);
+        match &tunnel.vxlan {
+            Some(vxlan) => {
+                vxlan.keys(tunnel.is_v6()).into_iter().for_each(|(key, value)| self.key(key, value))
+            }
+            None => {
+                self.key("checksum", tunnel.checksum);
+                self.key("sequence", tunnel.sequence);
+            }
+        }
         self.key("ttl", ttl(tunnel.ttl));
         self.key("dscp", dscp(tunnel.dscp));
         self.key("ecn", quoted(ecn(tunnel.ecn)));
         if tunnel.is_v6() {
             self.key("flow_label", flow_label(tunnel.flow_label));
+        }
+        if tunnel.is_v6() && tunnel.vxlan.is_none() {
             let limit = tunnel.encapsulation_limit.map(|limit| limit.to_string());
             self.key("encapsulation_limit", limit.unwrap_or_else(|| quoted("none")));
         }
-        self.key("dont_fragment", tunnel.dont_fragment);
+        if tunnel.vxlan.is_none() {
+            self.key("dont_fragment", tunnel.dont_fragment);
+        }
         if let Some(mtu) = tunnel.mtu {
             self.key("mtu", mtu);
         }

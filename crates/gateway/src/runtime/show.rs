@@ -312,6 +312,8 @@ fn tunnel_row(tunnel: &Tunnel, gateway: &Gateway) -> TunnelRow {
         next_hop: tunnel.next_hop.to_string(),
         next_hop_mac: state.and_then(|state| state.next_hop.address()).map(|mac| mac.to_string()),
         key: tunnel.key,
+        vni: tunnel.vxlan.map(|vxlan| vxlan.vni),
+        udp_port: tunnel.vxlan.map(|vxlan| vxlan.udp_port),
         mtu: tunnel.mtu.or_else(|| {
             let carried = path_mtu.map_or(underlay_mtu?, u32::from).min(underlay_mtu?);
             let room = carried.checked_sub(u32::from(tunnel.overhead_bytes()))?;

@@ -199,7 +199,7 @@ pub(super) fn tunnel_options(tunnel: &Tunnel, state: Arc<TunnelState>) -> Result
     Ok(TunnelOptions {
         encapsulation: tunnel.encapsulation(),
         key: tunnel.key,
-        checksum: tunnel.checksum,
+        checksum: tunnel.vxlan.map_or(tunnel.checksum, |vxlan| vxlan.udp_checksum),
         sequence: tunnel.sequence,
         ttl,
         dscp,

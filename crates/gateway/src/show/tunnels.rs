@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 pub struct TunnelRow {
     /// Its name.
     pub name: String,
-    /// What it carries: `gretap`, Ethernet frames, or `gre`, IP packets.
+    /// What it carries: `gretap` and `vxlan`, Ethernet frames, or `gre`, IP packets.
     pub kind: String,
     /// Its addresses, where it carries packets.
     pub addresses: Vec<String>,
@@ -30,6 +30,12 @@ pub struct TunnelRow {
     pub next_hop_mac: Option<String>,
     /// GRE key.
     pub key: Option<u32>,
+    /// VXLAN network identifier.
+    #[serde(default)]
+    pub vni: Option<u32>,
+    /// UDP destination port.
+    #[serde(default)]
+    pub udp_port: Option<u16>,
     /// Longest network packet that crosses it, in bytes, inner Ethernet header excluded.
     pub mtu: Option<u16>,
     /// Longest outer packet that the path carries, in bytes, when the kernel has learnt that it is less than
@@ -87,7 +93,9 @@ pub(super) fn draw(rows: &[TunnelRow], look: Look) -> String {
     ];
     let mut table = Table::new(look, columns);
     for row in rows {
-        let key = row.key.map(|key| format!(" key {key}")).unwrap_or_default();
+        let key = row.key.map(|key| format!(" key {key}"));
+        let vni = row.vni.map(|vni| format!(" VNI {vni}"));
+        let key = key.or(vni).unwrap_or_default();
         table.row([
             row.name.clone(),
             row.kind.clone(),
@@ -117,7 +125,8 @@ fn remarks(table: &mut Table, row: &TunnelRow, look: Look) {
         );
         table.note(format!("{} {text}", look.bad("✗")));
     } else if !row.state().1 && row.port_open {
-        let text = "nothing has come from the other end: does it run, with these addresses and this key?";
+        let text =
+            "nothing has come from the other end: does it run, with these addresses and this key or VNI?";
         table.note(format!("{} {text}", look.odd("!")));
     }
     if let Some(path_mtu) = row.path_mtu {

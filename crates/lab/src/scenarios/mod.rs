@@ -12,6 +12,7 @@ mod gre;
 mod hops;
 mod idle;
 mod judge_gre;
+mod judge_vxlan;
 mod lan78xx;
 mod lan78xx_kernel;
 mod meters;
@@ -64,6 +65,7 @@ pub const ALL: &[Scenario] = &[
     gateway::SCENARIO,
     lan78xx_kernel::SCENARIO,
     judge_gre::SCENARIO,
+    judge_vxlan::SCENARIO,
     differential::SCENARIO,
     selftests::SCENARIO,
     nics::SCENARIO,

@@ -30,5 +30,6 @@ mod silent;
 mod supervise;
 mod tunnel;
 mod usb;
+mod vxlan;
 mod walk;
 mod workers;

@@ -1,9 +1,10 @@
 //! Tunnels: the port that carries each, overlaps between them, sizes that fit.
 
 use super::super::diagnostics::Diagnostic;
-use super::super::model::{Device, Dscp, FlowLabel, Role, Ttl, Tunnel};
+use super::super::model::{Device, Dscp, FlowLabel, Role, Ttl, Tunnel, TunnelKind};
 use super::super::read::{Draft, PortDraft, TunnelDraft};
 use super::super::section::Findings;
+use super::super::vxlan::VxlanDraft;
 use super::{NameKind, Names, unknown_name};
 use polder_datapath::tunnel::{Ends, TunnelOptions};
 use std::net::IpAddr;
@@ -67,6 +68,9 @@ fn families(tunnel: &TunnelDraft, findings: &Findings) {
             .remedy(format!("take {ours} addresses for both, or {theirs} ones")),
         );
     }
+    if let Some(vxlan) = &tunnel.vxlan {
+        vxlan.check(local.value.is_ipv6(), &local.span, findings);
+    }
     if local.value.is_ipv6() {
         return;
     }
@@ -86,6 +90,14 @@ fn overlap(tunnel: &TunnelDraft, earlier: &TunnelDraft, findings: &Findings) {
     let ends = |tunnel: &TunnelDraft| Some((tunnel.local.as_ref()?.value, tunnel.remote.as_ref()?.value));
     let key = |tunnel: &TunnelDraft| tunnel.key.as_ref().map(|key| key.value);
     let (Some(mine), Some(others)) = (ends(tunnel), ends(earlier)) else { return };
+    let is_vxlan = |tunnel: &TunnelDraft| tunnel.kind == Some(TunnelKind::Vxlan);
+    if is_vxlan(tunnel) || is_vxlan(earlier) {
+        let both = is_vxlan(tunnel) && is_vxlan(earlier) && mine == others;
+        if let Some((vni, port)) = network(tunnel).filter(|mine| both && Some(*mine) == network(earlier)) {
+            same_network((tunnel, earlier), (vni, port), findings);
+        }
+        return;
+    }
     if mine != others || key(tunnel) != key(earlier) || tunnel.key_unreadable || earlier.key_unreadable {
         return;
     }
@@ -99,6 +111,28 @@ fn overlap(tunnel: &TunnelDraft, earlier: &TunnelDraft, findings: &Findings) {
             .label("packets of this one")
             .related(earlier.name.span.clone(), "cannot be told from packets of this one")
             .remedy("give each a `key` of its own, the same at both gateways"),
+    );
+}
+
+/// Network and port of a VXLAN tunnel.
+fn network(tunnel: &TunnelDraft) -> Option<(u32, u16)> {
+    tunnel.vxlan.as_ref().and_then(VxlanDraft::identity)
+}
+
+/// Two VXLAN tunnels that would claim the same packets.
+fn same_network(
+    (tunnel, earlier): (&TunnelDraft, &TunnelDraft),
+    (vni, port): (u32, u16),
+    findings: &Findings,
+) {
+    let (name, other) = (&tunnel.name.value, &earlier.name.value);
+    let message =
+        format!("the tunnels `{other}` and `{name}` have the same ends, VNI {vni} and UDP port {port}");
+    findings.note(
+        Diagnostic::error(tunnel.name.span.clone(), message)
+            .label("packets of this one")
+            .related(earlier.name.span.clone(), "cannot be told from packets of this one")
+            .remedy("give each a `vni` of its own, the same at both ends"),
     );
 }
 
@@ -144,6 +178,10 @@ fn resolved(tunnel: &TunnelDraft, names: &Names<'_>) -> Option<Tunnel> {
         port: names.get(tunnel.port.as_ref()?.value.as_str())?.id,
         next_hop,
         next_hop_mac: tunnel.next_hop_mac,
+        vxlan: match &tunnel.vxlan {
+            Some(vxlan) => Some(vxlan.resolved(local.is_ipv6())?),
+            None => None,
+        },
         key: tunnel.key.as_ref().map(|key| key.value),
         checksum: tunnel.checksum.unwrap_or(false),
         sequence: tunnel.sequence.unwrap_or(false),
@@ -153,8 +191,8 @@ fn resolved(tunnel: &TunnelDraft, names: &Names<'_>) -> Option<Tunnel> {
         flow_label: tunnel.flow_label.as_ref().map_or_else(FlowLabel::default, |at| at.value),
         encapsulation_limit: limit
             .unwrap_or(Some(TunnelOptions::ENCAPSULATION_LIMIT))
-            .filter(|_| local.is_ipv6()),
-        dont_fragment: tunnel.dont_fragment.unwrap_or(false),
+            .filter(|_| local.is_ipv6() && tunnel.vxlan.is_none()),
+        dont_fragment: tunnel.dont_fragment.unwrap_or(tunnel.vxlan.is_some()),
         mtu: tunnel.mtu.as_ref().map(|mtu| mtu.value),
         tcp_mss: tunnel.tcp_mss.unwrap_or_default(),
     })
@@ -175,6 +213,9 @@ fn size(tunnel: &TunnelDraft, resolved: &Tunnel, draft: &Draft, findings: &Findi
         inner.value, outer.value
     );
     let remedy = match outer.value.checked_sub(overhead).filter(|&fitting| fitting >= 68) {
+        Some(fitting) if resolved.vxlan.is_some() => {
+            format!("set `mtu = {fitting}`: VXLAN is never fragmented")
+        }
         Some(fitting) => format!("set `mtu = {fitting}`, or `dont_fragment = false` to send it in fragments"),
         None => "raise the MTU of the underlay".to_owned(),
     };

@@ -4,6 +4,7 @@ use super::super::model::{Dscp, Ecn, FlowLabel, Mac, TcpMss, Ttl, TunnelKind};
 use super::super::router::InterfaceAddress;
 use super::super::section::{At, Kind, Refusal, Section};
 use super::super::values::{boolean, choice, host, integer, neighbour, station, text, word_or};
+use super::super::vxlan::VxlanDraft;
 use super::port::MAX_MTU;
 use polder_datapath::tunnel::LEAST_MTU;
 use std::net::IpAddr;
@@ -20,6 +21,10 @@ pub(super) const KIND: Kind = Kind {
         "port",
         "next_hop",
         "next_hop_mac",
+        "vni",
+        "udp_port",
+        "udp_checksum",
+        "accept_zero_checksum",
         "key",
         "checksum",
         "sequence",
@@ -35,7 +40,8 @@ pub(super) const KIND: Kind = Kind {
 };
 
 /// The kinds of tunnels.
-const KINDS: &[(&str, TunnelKind)] = &[("gretap", TunnelKind::Gretap), ("gre", TunnelKind::Gre)];
+const KINDS: &[(&str, TunnelKind)] =
+    &[("gretap", TunnelKind::Gretap), ("gre", TunnelKind::Gre), ("vxlan", TunnelKind::Vxlan)];
 const ECN: &[(&str, Ecn)] = &[("rfc6040", Ecn::Rfc6040), ("none", Ecn::None)];
 /// Smallest and largest MSS that a clamp may set.
 const MIN_MSS: u16 = 64;
@@ -54,6 +60,7 @@ pub(in super::super) struct TunnelDraft {
     pub(in super::super) port: Option<At<String>>,
     pub(in super::super) next_hop: Option<At<IpAddr>>,
     pub(in super::super) next_hop_mac: Option<Mac>,
+    pub(in super::super) vxlan: Option<VxlanDraft>,
     pub(in super::super) key: Option<At<u32>>,
     /// True if a key stands there that could not be read.
     pub(in super::super) key_unreadable: bool,
@@ -79,7 +86,7 @@ impl TunnelDraft {
 
 /// Reads one tunnel.
 pub(super) fn read(section: &Section<'_>, name: At<String>) -> TunnelDraft {
-    const KIND: &str = "add `kind = \"gretap\"`, which carries Ethernet frames, or `kind = \"gre\"`, which carries IP packets";
+    const KIND: &str = "add `kind = \"gretap\"`, which carries Ethernet frames, `kind = \"vxlan\"`, which does so over UDP, or `kind = \"gre\"`, which carries IP packets";
     let kind = section.require("kind", KIND, choice(KINDS)).map(|at| at.value);
     let addresses = section.read("addresses", super::router::addresses);
     let key = section.read("key", integer(0..=u32::MAX, ""));
@@ -93,6 +100,7 @@ pub(super) fn read(section: &Section<'_>, name: At<String>) -> TunnelDraft {
         port: section.require("port", "add `port = \"…\"`, the underlay port that carries it", text),
         next_hop: section.read("next_hop", neighbour),
         next_hop_mac: section.read("next_hop_mac", station).map(|at| at.value),
+        vxlan: VxlanDraft::read(section, kind),
         key_unreadable: key.is_none() && section.has("key"),
         key,
         checksum: section.read("checksum", boolean).map(|at| at.value),

@@ -146,7 +146,7 @@ impl<'a> Teller<'a> {
             tunnels.get(packet.ingress).is_some_and(|tunnel| tunnel.options().sequence)
         };
         for packet in look.packets.iter().filter(is_numbered) {
-            let outer = OuterHeader::of_frame(&packet.bytes);
+            let outer = OuterHeader::of_frame(&packet.bytes, tunnels);
             if let Some(number) = outer.and_then(|outer| outer.sequence) {
                 let text = format!("the next sequence number of {} is {number}", self.name(packet.ingress));
                 self.step("sequence", text, facts([("sequence", json!(number))]));

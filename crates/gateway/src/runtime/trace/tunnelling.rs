@@ -34,7 +34,8 @@ impl Teller<'_> {
         let name = self.name(inner.ingress);
         let Some(tunnel) = walked.tables.tunnels.get(inner.ingress) else { return };
         let label = TunnelLabel::of(tunnel.options());
-        let sequence = OuterHeader::of_frame(&outer.bytes).and_then(|outer| outer.sequence);
+        let sequence =
+            OuterHeader::of_frame(&outer.bytes, &walked.tables.tunnels).and_then(|outer| outer.sequence);
         let numbered = sequence.map(|number| format!(", sequence number {number}")).unwrap_or_default();
         let inside = brief(&inner.bytes);
         let text = format!("out of {name}: {} {label}{numbered}; inside: {inside}", label.encapsulation());
@@ -49,7 +50,9 @@ impl Teller<'_> {
 
     /// Tunnels that the packet would be of with another key, or none.
     fn nearest_tunnels(&self, walked: &Walk, outer: &TracedPacket) -> String {
-        let Some(outer) = OuterHeader::of_frame(&outer.bytes) else { return String::new() };
+        let Some(outer) = OuterHeader::of_frame(&outer.bytes, &walked.tables.tunnels) else {
+            return String::new();
+        };
         let near = walked.tables.tunnels.iter().map(|tunnel| tunnel.options());
         let near = near.filter(|options| options.ends == outer.ends);
         let near = near.map(|options| {

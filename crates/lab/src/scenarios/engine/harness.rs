@@ -23,7 +23,7 @@ use polder_datapath::forward::{
 use polder_datapath::port::{RxQueue, TxQueue};
 use polder_datapath::route::Routers;
 use polder_datapath::scheduler::WEIGHT;
-use polder_datapath::tunnel::{TunnelOptions, TunnelState, Tunnels, Underlay};
+use polder_datapath::tunnel::{Encapsulation, TunnelOptions, TunnelState, Tunnels, Underlay, VxlanOptions};
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::MacAddress;
 use std::net::Ipv4Addr;
@@ -46,6 +46,8 @@ const SLOT_BYTES: u32 = 2048;
 pub(crate) const ETHERNET: PortId = PortId(0);
 pub(super) const RADIO: PortId = PortId(1);
 const TUNNEL: PortId = PortId(2);
+/// Network identifier of VXLAN.
+const NETWORK: u32 = 5;
 const LOCAL: (Mac, Ipv4Addr) = ([2, 0, 0, 0, 8, 1], Ipv4Addr::new(192, 168, 10, 1));
 const REMOTE: (Mac, Ipv4Addr) = ([2, 0, 0, 0, 8, 2], Ipv4Addr::new(192, 168, 20, 1));
 
@@ -58,6 +60,10 @@ pub(crate) enum Path {
     Encapsulate,
     /// Out of the tunnel to a port of the bridge.
     Decapsulate,
+    /// From a port of the bridge into VXLAN.
+    EncapsulateVxlan,
+    /// Out of VXLAN to a port of the bridge.
+    DecapsulateVxlan,
 }
 
 /// A worker on its thread.
@@ -349,8 +355,8 @@ impl Path {
         };
         let (members, bound) = match self {
             Self::Bridge => ([ETHERNET, RADIO], None),
-            Self::Encapsulate => ([ETHERNET, TUNNEL], Some(TUNNEL)),
-            Self::Decapsulate => ([ETHERNET, TUNNEL], Some(ETHERNET)),
+            Self::Encapsulate | Self::EncapsulateVxlan => ([ETHERNET, TUNNEL], Some(TUNNEL)),
+            Self::Decapsulate | Self::DecapsulateVxlan => ([ETHERNET, TUNNEL], Some(ETHERNET)),
         };
         let receivers = (0..STATIONS / 2).map(|station| address(talk(1).destination.0, station));
         let static_entries =
@@ -364,7 +370,13 @@ impl Path {
         };
         let bridges = Bridges::new(vec![bridge], Arc::new(Links::new(8)))?;
         bridges.bind_static(u32::try_from(now.0 / Nanos::SECOND.0)?)?;
-        let tunnels = if self == Self::Bridge { Tunnels::new([], [])? } else { tunnel()? };
+        let tunnels = match self {
+            Self::Bridge => Tunnels::new([], [])?,
+            Self::Encapsulate | Self::Decapsulate => tunnel(Encapsulation::Gre)?,
+            Self::EncapsulateVxlan | Self::DecapsulateVxlan => {
+                tunnel(Encapsulation::Vxlan(VxlanOptions::new(NETWORK)))?
+            }
+        };
         Ok(Tables {
             bridges,
             tunnels,
@@ -380,9 +392,11 @@ impl Path {
         let talk = talk(flows);
         match self {
             Self::Bridge => [talk, talk.answered()].map(|talk| Source::new(talk, frame_bytes)),
-            Self::Encapsulate => [Source::new(talk, frame_bytes), Source::dry()],
-            Self::Decapsulate => {
-                let outer = Outer { wrap: Wrap::Gretap(None), source: REMOTE, destination: LOCAL };
+            Self::Encapsulate | Self::EncapsulateVxlan => [Source::new(talk, frame_bytes), Source::dry()],
+            Self::Decapsulate | Self::DecapsulateVxlan => {
+                let is_gre = self == Self::Decapsulate;
+                let wrap = if is_gre { Wrap::Gretap(None) } else { Wrap::Vxlan(NETWORK) };
+                let outer = Outer { wrap, source: REMOTE, destination: LOCAL };
                 [Source::dry(), Source::new(Talk { outer: Some(outer), ..talk }, frame_bytes)]
             }
         }
@@ -396,10 +410,12 @@ fn talk(flows: u32) -> Talk {
     Talk { flows, macs: (STATIONS / 2).min(flows), ..Talk::simple(source, destination) }
 }
 
-fn tunnel() -> anyhow::Result<Tunnels> {
+fn tunnel(encapsulation: Encapsulation) -> anyhow::Result<Tunnels> {
     let state = Arc::new(TunnelState::new(1));
     state.next_hop.set_address(Some(MacAddress(REMOTE.0)));
-    let options = TunnelOptions::new(TUNNEL, (LOCAL.1, REMOTE.1), RADIO, state);
+    let mut options = TunnelOptions::new(TUNNEL, (LOCAL.1, REMOTE.1), RADIO, state);
+    options.encapsulation = encapsulation;
+    options.dont_fragment = encapsulation != Encapsulation::Gre;
     let underlay =
         Underlay { port: RADIO, mac: MacAddress(LOCAL.0), mtu: 1600, vlan: None, is_shared: false };
     Ok(Tunnels::new([underlay], [options])?)
@@ -418,7 +434,9 @@ mod tests {
     /// Every path delivers what comes in, flooding nothing, allocating nothing, leaking nothing.
     #[test]
     fn every_path_forwards_and_accounts() {
-        for (path, flows) in [(Path::Bridge, 1000), (Path::Encapsulate, 1000), (Path::Decapsulate, 64_000)] {
+        let vxlan = [(Path::EncapsulateVxlan, 1000), (Path::DecapsulateVxlan, 64_000)];
+        let others = [(Path::Bridge, 1000), (Path::Encapsulate, 1000), (Path::Decapsulate, 64_000)];
+        for (path, flows) in others.into_iter().chain(vxlan) {
             let harness = Harness::start(path, flows, 0).unwrap();
             harness.open(true);
             std::thread::sleep(Duration::from_millis(50));

@@ -68,6 +68,8 @@ const PROMISES: &[Promise] = &[
     nanos("engine.bridge_gretap.ns_per_packet", BRIDGE_GRETAP),
     nanos("engine.bridge_gretap.ns_per_packet.flows_1", Goal::None),
     nanos("engine.bridge_gretap.ns_per_packet.flows_64k", Goal::None),
+    nanos("engine.bridge_vxlan.ns_per_packet", Goal::None),
+    nanos("engine.vxlan_decap.ns_per_packet", Goal::None),
     nanos("engine.decap.ns_per_packet", Goal::None),
     nanos("engine.decap.ns_per_packet.flows_1", Goal::None),
     nanos("engine.decap.ns_per_packet.flows_64k", Goal::None),
@@ -87,6 +89,11 @@ const PROMISES: &[Promise] = &[
 const PATHS: &[(Path, &str)] =
     &[(Path::Bridge, "bridge"), (Path::Encapsulate, "bridge_gretap"), (Path::Decapsulate, "decap")];
 const FLOWS: &[(u32, &str)] = &[(1000, ""), (1, ".flows_1"), (64_000, ".flows_64k")];
+/// Paths of VXLAN, with a thousand flows.
+const VXLAN: &[(Path, &str)] = &[
+    (Path::EncapsulateVxlan, "engine.bridge_vxlan.ns_per_packet"),
+    (Path::DecapsulateVxlan, "engine.vxlan_decap.ns_per_packet"),
+];
 /// Caches and the bridge's table fill in this time.
 const WARM_UP: Duration = Duration::from_millis(100);
 
@@ -102,6 +109,11 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
             let samples = cost(run, Harness::start(path, flows, core)?, name, &mut faults)?;
             run.record(&row, &samples);
         }
+    }
+    for &(path, row) in VXLAN {
+        run.says(row);
+        let samples = cost(run, Harness::start(path, FLOWS[0].0, core)?, row, &mut faults)?;
+        run.record(row, &samples);
     }
     for &(row, size) in ROUTES {
         run.says(&format!("{} {} routes", size.routes, if size.is_v6 { "IPv6" } else { "IPv4" }));

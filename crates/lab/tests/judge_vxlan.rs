@@ -1,0 +1,29 @@
+//! This machine's kernel examines Polder's VXLAN: an honest one passes, broken ones do not.
+#![cfg(test)]
+
+use polder_lab::{clock, vxlan};
+use std::io::Write as _;
+
+/// Says loudly that a test cannot run, and leaves a line for the end of the whole run.
+fn skip(name: &str, reason: impl std::fmt::Display) {
+    let line = format!("skipped: {name}: {reason}");
+    println!("{line}");
+    let Some(path) = std::env::var_os("POLDER_SKIP_LOG") else { return };
+    let mut log = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+    writeln!(log, "{line}").unwrap();
+}
+
+#[test]
+fn the_kernel_judges_vxlan() {
+    if let Err(reason) = vxlan::available() {
+        return skip("the_kernel_judges_vxlan", format!("{reason:#}"));
+    }
+    let start = clock::now();
+    let says = |what: &str| println!("{:6.1} s {what}", (clock::now() - start).as_secs_f64());
+    let verdict = vxlan::examine(&says).unwrap();
+    says("ended");
+    println!("{verdict:#?}");
+    assert!(verdict.failed.is_empty(), "failed: {:#?}", verdict.failed);
+    assert!(verdict.missed.is_empty(), "not found out: {:#?}", verdict.missed);
+    assert!(verdict.caught.len() >= 8 && verdict.passed.len() >= 68);
+}
