@@ -35,7 +35,7 @@ fn of_entry(kind: u16, body: &[u8], interface: u32, address: IpAddr) -> Option<M
 }
 
 /// The number of an interface of the thread's network namespace.
-fn number(interface: &str) -> Option<u32> {
+pub(super) fn number(interface: &str) -> Option<u32> {
     // Any socket will do to ask by.
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     name_to_index(&socket, interface).ok()

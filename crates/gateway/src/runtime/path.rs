@@ -7,12 +7,15 @@
 //! `net.ipv6.route.mtu_expires`. What it answers includes an MTU that the route has by configuration.
 //! Nothing is sent through the socket or read from it.
 
+use super::neighbour;
 use polder_datapath::tunnel::TunnelState;
+use polder_devices::netlink::{Client, find, number, put};
+use rustix::io::Errno;
 use rustix::net::sockopt::{ip_mtu, ipv6_mtu, set_socket_recv_buffer_size};
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, bind, connect, socket_with};
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 
@@ -33,7 +36,8 @@ impl Paths {
         let mut known = std::mem::take(&mut self.0);
         for (ends, interface, state) in tunnels {
             // What another interface carries says nothing of this one.
-            let leads_there = interface_to(ends.1).ok().flatten().is_some_and(|found| found == interface);
+            let found = interface_to(ends.1).ok().flatten();
+            let leads_there = found.is_some() && found == neighbour::number(interface);
             let path = self.0.remove(&ends).or_else(|| known.remove(&ends)).or_else(|| Path::open(ends).ok());
             let mtu = path.as_ref().filter(|_| leads_there).and_then(|path| path.mtu().ok());
             let before = state.next_hop.path_mtu();
@@ -85,111 +89,35 @@ impl Path {
     }
 }
 
-/// The interface by which the kernel reaches `address`.
-///
-/// # Errors
-/// When the kernel's table cannot be read.
-fn interface_to(address: IpAddr) -> io::Result<Option<String>> {
-    // The tables of the thread's network namespace, which is the gateway's.
-    let read = |name: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
-    Ok(match address {
-        IpAddr::V4(address) => best_route(&read("route")?, address),
-        IpAddr::V6(address) => best_route_v6(&read("ipv6_route")?, address),
-    })
-}
+/// Number of bytes of `rtmsg`.
+const ROUTE_HEADER: usize = 12;
 
-/// The same as [`best_route`] for IPv6.
-fn best_route_v6(text: &str, address: Ipv6Addr) -> Option<String> {
-    let routes = text.lines().filter_map(|line| route_v6(line, address));
-    let best = routes.max_by_key(|&(prefix, metric, _)| (prefix, u32::MAX - metric));
-    best.map(|(_, _, interface)| interface.to_owned())
-}
-
-/// Prefix, metric and interface of a line that `address` matches: destination, its prefix length, source,
-/// its prefix length, next hop, metric, references, use, flags, interface (all numbers hexadecimal).
-fn route_v6(line: &str, address: Ipv6Addr) -> Option<(u32, u32, &str)> {
-    /// `RTF_REJECT`: nothing goes there.
-    const REJECT: u32 = 0x200;
-    let fields = line.split_whitespace().collect::<Vec<_>>();
-    let number = |at: usize| u32::from_str_radix(fields.get(at)?, 16).ok();
-    let destination = u128::from_str_radix(fields.first()?, 16).ok()?;
-    let (prefix, metric, flags) = (number(1).filter(|&prefix| prefix <= 128)?, number(5)?, number(8)?);
-    let mask = u128::MAX.checked_shl(128 - prefix).unwrap_or(0);
-    let leads = address.to_bits() & mask == destination && flags & REJECT == 0;
-    leads.then_some((prefix, metric, *fields.get(9)?))
-}
-
-/// The interface of the longest prefix, and of those the one of the lowest metric.
-fn best_route(text: &str, address: Ipv4Addr) -> Option<String> {
-    let routes = text.lines().skip(1).filter_map(|line| route(line, address));
-    let best = routes.max_by_key(|&(prefix, metric, _)| (prefix, u32::MAX - metric));
-    best.map(|(_, _, interface)| interface.to_owned())
-}
-
-/// Prefix, metric and interface of a line that `address` matches: interface, destination, gateway,
-/// flags, references, use, metric, mask (proc_net(5)); addresses stand in the machine's byte order.
-fn route(line: &str, address: Ipv4Addr) -> Option<(u32, u32, &str)> {
-    let fields = line.split_whitespace().collect::<Vec<_>>();
-    let hexadecimal = |at: usize| {
-        let number = u32::from_str_radix(fields.get(at)?, 16).ok()?;
-        Some(u32::from_be_bytes(number.to_ne_bytes()))
+/// The number of the interface by which the kernel reaches `address`.
+fn interface_to(address: IpAddr) -> Result<Option<u32>, Errno> {
+    let (family, bits, octets) = match address {
+        IpAddr::V4(address) => (libc::AF_INET, 32, address.octets().to_vec()),
+        IpAddr::V6(address) => (libc::AF_INET6, 128, address.octets().to_vec()),
     };
-    let (destination, mask) = (hexadecimal(1)?, hexadecimal(7)?);
-    let metric = fields.get(6)?.parse().ok()?;
-    (address.to_bits() & mask == destination).then_some((mask.count_ones(), metric, *fields.first()?))
+    let mut body = vec![0; ROUTE_HEADER];
+    body[..2].copy_from_slice(&[u8::try_from(family).unwrap_or_default(), bits]);
+    put(&mut body, libc::RTA_DST, &octets);
+    let answers = Client::open(None)?.ask(libc::RTM_GETROUTE, &body)?;
+    let route = answers.first().and_then(|(_, body)| body.get(ROUTE_HEADER..));
+    Ok(route.and_then(|route| find(route, libc::RTA_OIF)).and_then(number))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr};
 
+    /// The kernel of this machine answers: its own addresses are on the loopback interface, which is the first.
     #[test]
-    fn the_longest_prefix_and_the_lowest_metric() {
-        let number = |address: [u8; 4]| format!("{:08X}", u32::from_ne_bytes(address));
-        let line = |interface: &str, to: [u8; 4], mask: [u8; 4], metric: u32| {
-            let (to, mask) = (number(to), number(mask));
-            format!("{interface}\t{to}\t00000000\t0003\t0\t0\t{metric}\t{mask}\t0\t0\t0\n")
-        };
-        let text = [
-            "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n".to_owned(),
-            line("office", [0; 4], [0; 4], 0),
-            line("slow", [10, 1, 0, 0], [255, 255, 0, 0], 200),
-            line("radio", [10, 1, 0, 0], [255, 255, 0, 0], 100),
-            line("peer", [192, 168, 20, 1], [255; 4], 0),
-            "garbage\n".to_owned(),
-        ]
-        .concat();
-        let best = |address: [u8; 4]| best_route(&text, address.into());
-        assert_eq!(best([10, 1, 2, 3]).as_deref(), Some("radio"));
-        assert_eq!(best([192, 168, 20, 1]).as_deref(), Some("peer"));
-        assert_eq!(best([192, 168, 20, 2]).as_deref(), Some("office"));
-        assert_eq!(best_route("Iface\n", Ipv4Addr::LOCALHOST), None);
-    }
-
-    #[test]
-    fn the_same_for_ipv6() {
-        let address = |text: &str| text.parse::<Ipv6Addr>().expect("an address");
-        let line = |to: &str, prefix: u8, metric: u32, flags: u32, interface: &str| {
-            let (to, none) = (address(to).to_bits(), 0_u128);
-            format!(
-                "{to:032x} {prefix:02x} {none:032x} 00 {none:032x} {metric:08x} 00000001 00000000 {flags:08x} {interface}\n"
-            )
-        };
-        let text = [
-            line("::", 0, 1024, 3, "office"),
-            line("fd00:1::", 32, 200, 1, "slow"),
-            line("fd00:1::", 32, 100, 1, "radio"),
-            line("fd00:2::7", 128, 0, 1, "peer"),
-            line("fd00:3::", 32, 0, 0x201, "lo"),
-            line("::", 0, u32::MAX, 0x0020_0200, "lo"),
-            "garbage\n".to_owned(),
-        ]
-        .concat();
-        let best = |to: &str| best_route_v6(&text, address(to));
-        assert_eq!(best("fd00:1::2").as_deref(), Some("radio"));
-        assert_eq!(best("fd00:2::7").as_deref(), Some("peer"));
-        assert_eq!(best("fd00:2::8").as_deref(), Some("office"));
-        assert_eq!(best("fd00:3::1").as_deref(), Some("office"));
-        assert_eq!(best_route_v6("", Ipv6Addr::LOCALHOST), None);
+    fn the_kernel_says_which_interface_leads_to_an_address() {
+        assert_eq!(interface_to(Ipv4Addr::LOCALHOST.into()), Ok(Some(1)));
+        // A machine without IPv6 has no way there.
+        assert_ne!(interface_to(Ipv6Addr::LOCALHOST.into()).unwrap_or(Some(1)), None);
+        let whole_network = Ipv4Addr::new(127, 9, 8, 7);
+        assert_eq!(interface_to(whole_network.into()), Ok(Some(1)));
     }
 }
