@@ -21,7 +21,8 @@ help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
 build: need-cargo ## build the binaries `polder` and `polder-lab`
-	cargo build --release --locked --package polder --package polder-lab
+	cargo build --release --locked --package polder
+	cargo build --release --locked --package polder-lab --bin polder-lab
 
 demo: build ## two gateways and a gretap tunnel carry real traffic (complete as root)
 	$(RELEASE)/polder demo
