@@ -93,7 +93,7 @@ pub trait RxQueue: Send {
     /// What becomes readable when there is something to do; `None` for a queue that has to be polled.
     fn event(&self) -> Option<BorrowedFd<'_>>;
 
-    /// What only some devices can: the kernel's half of receiving, which the scheduler governs.
+    /// Control of the kernel's half of receiving, for the scheduler; `None` for a device that has none.
     fn control(&mut self) -> Option<&mut dyn RxControl> {
         None
     }

@@ -149,7 +149,7 @@ impl Client {
     /// the meantime.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error number that the kernel answered with.
     pub fn dump(&mut self, kind: u16, body: &[u8]) -> Result<Vec<(u16, Vec<u8>)>, Errno> {
         for _ in 1..ATTEMPTS {
             match self.attempt(kind, body, REQUEST | DUMP) {
@@ -163,7 +163,7 @@ impl Client {
     /// Sends a request that is answered by one message, or acknowledged.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error number that the kernel answered with.
     pub fn ask(&mut self, kind: u16, body: &[u8]) -> Result<Vec<(u16, Vec<u8>)>, Errno> {
         self.attempt(kind, body, REQUEST | ACKNOWLEDGE)
     }

@@ -219,7 +219,7 @@ impl<'a> Lane<'a> {
 }
 
 impl Lane<'_> {
-    /// What the outer headers say of the flow inside.
+    /// Properties of the inner flow that the outer headers carry.
     #[inline(never)]
     fn label(&mut self, packet: &Packet, inner: Inner) -> Label {
         if self.completion == Completion::Udp {
@@ -234,7 +234,7 @@ impl Lane<'_> {
     }
 }
 
-/// What is filled in behind the outer IP header once it is written.
+/// Fields behind the outer IP header that are filled in once it is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Completion {
     None,

@@ -1,4 +1,4 @@
-//! What an underlay's packet says before the GRE header, or in front of UDP.
+//! Outer IP headers of received tunnel packets, up to the GRE or UDP header.
 
 use super::datagram::FragmentHeader;
 use super::{Carrier, Ends, Underlay};

@@ -22,7 +22,7 @@ use crate::units::Nanos;
 use crate::wire::{Ecn, IpProtocol, Ipv4, Ipv6, Pseudo, TooShort, Udp, UdpHeader, Vxlan, VxlanHeader};
 use polder_buffers::Packet;
 
-/// What a VXLAN tunnel has besides what all tunnels have; [`TunnelOptions::checksum`] says if it sends UDP checksums.
+/// Options of a VXLAN tunnel beyond those of all tunnels; [`TunnelOptions::checksum`] says if it sends UDP checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VxlanOptions {
     /// Network identifier (VNI), 24 bits.
@@ -125,7 +125,7 @@ fn pseudo(ends: Ends) -> Pseudo {
     }
 }
 
-/// What an IP header says in front of UDP.
+/// Fields of the IP header that UDP needs.
 struct Datagram<'p> {
     ends: Ends,
     ecn: Ecn,

@@ -10,7 +10,7 @@ pub(crate) const VNI: u32 = 0x0001_0203;
 pub(crate) const PORT: u16 = 4789;
 const UDP: u8 = 17;
 
-/// What the choice of an input says.
+/// Meaning of the choice in an input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Choice {
     pub(crate) is_v6: bool,
@@ -81,7 +81,7 @@ pub(crate) fn arrives(end: &mut End, choice: Choice, datagram: &[u8]) {
     }
 }
 
-/// What a UDP datagram carries, or why it is dropped (RFC 7348, 4 and 5; RFC 6936, 5).
+/// Frame in a UDP datagram, or the reason why it is dropped (RFC 7348, 4 and 5; RFC 6936, 5).
 pub(crate) fn reference(choice: Choice, datagram: &[u8]) -> Result<&[u8], DropReason> {
     let [_, _, port_high, port_low, high, low, first, second, ..] = *datagram else {
         return Err(DropReason::UdpTruncated);

@@ -135,7 +135,7 @@ fn a_sweep_displaces_nobody_else() {
 }
 
 /// A sender's questions are counted, whatever it wants: some at once, then one each eight milliseconds from either budget.
-/// Those of another are asked at once.
+/// Neighbours that another sender wants are asked for at once.
 #[test]
 fn a_sender_asks_so_many_questions_in_a_second() {
     let mut stand = Stand::new();

@@ -425,7 +425,7 @@ fn first_that_binds<B>(
     Ok(None)
 }
 
-/// What the driver offers on this interface; none where Linux cannot be asked (before 6.3).
+/// XDP features of the driver on this interface; `None` where Linux cannot be asked (before 6.3).
 ///
 /// `virtio_net` says that it has zero copy, and binds no socket where the kernel does not map the device's memory.
 pub(super) fn features(link: &LinkInfo, driver: &str) -> Option<Features> {

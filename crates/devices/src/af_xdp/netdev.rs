@@ -77,7 +77,7 @@ impl Netdev {
     /// Sends one message with 32-bit attributes and calls `each` with the attributes of each answer.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error number that the kernel answered with.
     pub(super) fn ask(
         &mut self,
         command: u8,

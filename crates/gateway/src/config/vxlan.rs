@@ -19,7 +19,7 @@ const OF_GRE: [(&str, &str); 5] = [
     ("dont_fragment", "VXLAN is never fragmented (RFC 7348, 4.3)"),
 ];
 
-/// What a VXLAN tunnel has besides what all tunnels have.
+/// Keys of a VXLAN tunnel beyond those of all tunnels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Vxlan {
     /// Network identifier (VNI).

@@ -36,7 +36,7 @@ const fn error(status: Status) -> i32 {
     }
 }
 
-/// What a server says of its device.
+/// Description of a device by its server.
 pub(super) fn describe(chip: Chip, speed: Speed, name: &str) -> [u8; DEVICE_BYTES] {
     let mut bytes = [0; DEVICE_BYTES];
     let path = format!("/polder/model/{name}");
