@@ -38,7 +38,7 @@ pub fn exists(program: &str) -> bool {
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
-/// What to do when `program` is missing.
+/// Advice for the user when `program` is missing.
 pub fn remedy(program: &str) -> String {
     let package = PACKAGES.iter().find(|(name, _)| *name == program).map_or(program, |(_, package)| package);
     format!("`{program}` is not installed: `apt-get install {package}`")
@@ -141,7 +141,7 @@ impl Running {
         self.child.id()
     }
 
-    /// What it has printed so far.
+    /// Output of the program so far.
     pub fn said(&self) -> String {
         // The program writes at an offset that it shares with this file: reading must not move it.
         let length = self.said.metadata().map_or(0, |file| file.len());

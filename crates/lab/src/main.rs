@@ -35,7 +35,7 @@ enum Command {
         #[arg(long)]
         kernel: bool,
     },
-    /// What can be measured.
+    /// Lists the scenarios.
     List,
     /// Measures a scenario, or all of them.
     Run(RunArguments),
@@ -44,7 +44,7 @@ enum Command {
     /// Answers UDP requests.
     #[command(hide = true)]
     Serve {
-        /// What is served.
+        /// Service to run.
         kind: Served,
         /// Its address and port.
         #[arg(long)]
@@ -52,13 +52,13 @@ enum Command {
         /// The directory that is served.
         #[arg(long, required_if_eq("kind", "nfs"))]
         directory: Option<PathBuf>,
-        /// What a request costs beyond what it must.
+        /// Cost of a request beyond its necessary work, in microseconds.
         #[arg(long, default_value_t = 0)]
         cost_us: u64,
-        /// What every second request costs instead.
+        /// Cost of every second request in its place, in microseconds.
         #[arg(long)]
         every_second_us: Option<u64>,
-        /// What its core's work takes, as it was found before.
+        /// Speed of the core, as measured before.
         #[arg(long)]
         speed: Option<u64>,
         /// Its core.
@@ -74,7 +74,7 @@ enum Command {
     /// Has other work to do.
     #[command(hide = true)]
     Neighbour {
-        /// Which.
+        /// Kind of work.
         work: OtherWork,
         /// On which core.
         #[arg(long)]
@@ -83,7 +83,7 @@ enum Command {
     /// The first process of a guest.
     #[command(hide = true)]
     GuestAgent {
-        /// Where the machine outside listens.
+        /// Port on the machine outside.
         port: u16,
     },
     /// Runs one of the selftests, in a guest.
@@ -100,7 +100,7 @@ enum Command {
     Hold {
         /// The thread.
         thread: i32,
-        /// How often.
+        /// Number of times.
         times: u32,
         /// For how many milliseconds.
         hold: u64,
@@ -112,23 +112,23 @@ enum Command {
         /// The parts' reports.
         #[arg(required = true)]
         reports: Vec<PathBuf>,
-        /// Where to write it as JSON.
+        /// File for the result as JSON.
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
-        /// Where to write it as a page.
+        /// File for the result as a page.
         #[arg(long, value_name = "FILE")]
         html: Option<PathBuf>,
     },
     /// Writes the pages of published reports.
     Publish {
-        /// Where the reports are, in folders of their own.
+        /// Folder of the reports, each scenario in a folder of its own.
         #[arg(default_value = "docs/measurements")]
         folder: PathBuf,
         /// Write nothing: say what differs, and fail if anything does.
         #[arg(long)]
         check: bool,
     },
-    /// What has changed from one report to another.
+    /// Compares two reports row by row.
     Compare {
         /// The earlier report (JSON).
         before: PathBuf,
@@ -156,7 +156,7 @@ enum NicsTool {
     },
 }
 
-/// What a neighbour does.
+/// Kind of a neighbour's work.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum OtherWork {
     /// It computes without end.
@@ -165,7 +165,7 @@ enum OtherWork {
     Wake,
 }
 
-/// What the lab serves.
+/// Services of the lab.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Served {
     /// UDP echo.
@@ -184,19 +184,19 @@ struct RunArguments {
     /// Only what rows with this in their names need; may be given several times.
     #[arg(long, value_name = "PART")]
     only: Vec<String>,
-    /// Where to write the report as JSON; with `all`, the scenario's name is put before the ending.
+    /// File for the report as JSON; with `all`, the scenario's name is put before the ending.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Where to write the report as a page; with `all`, the scenario's name is put before the ending.
+    /// File for the report as a page; with `all`, the scenario's name is put before the ending.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 struct UsbipArguments {
-    /// Which device.
+    /// Device model.
     device: DeviceModel,
-    /// Where to listen: an address and a port, or the absolute path of a socket to make.
+    /// Address to listen on: an address and a port, or the absolute path of a socket to make.
     #[arg(long, default_value = "127.0.0.1:3240")]
     listen: Listen,
     /// The device's name.
@@ -205,7 +205,7 @@ struct UsbipArguments {
     /// The bus that it is on.
     #[arg(long, value_enum, default_value = "super")]
     speed: BusSpeed,
-    /// Where it keeps its MAC address.
+    /// Memory that holds its MAC address.
     #[arg(long, value_enum, default_value = "eeprom")]
     address: AddressMemory,
     /// Its wire: a TAP of this name is made. Without it nothing is at the other end.

@@ -1,11 +1,11 @@
-//! What people see: styled text on a terminal, plain text in a pipe, progress only where someone looks.
+//! Output for people: styled text on a terminal, plain text in a pipe, progress only on a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Where results go.
+/// Output stream of results.
 #[derive(Clone, Copy, Debug)]
 pub struct Screen {
     colour: bool,

@@ -62,7 +62,7 @@ impl Gateway {
         format!("the {}'s polder does not answer: {why}\n{}", self.site.title, command::last_lines(&said, 12))
     }
 
-    /// What `polder show WHAT` prints.
+    /// Output of `polder show WHAT`.
     pub(crate) fn show(&self, what: &str, json: bool) -> anyhow::Result<String> {
         let mut command = Command::new(&self.polder);
         command.args(["show", what]).arg("--socket").arg(&self.socket);

@@ -1,4 +1,4 @@
-//! What the demonstration measures, in the order in which it is shown.
+//! Measurements of the demonstration, in the order in which they are shown.
 
 use super::gateway::Gateway;
 use super::network::{CLIENT, Network, SERVER};
@@ -133,7 +133,7 @@ fn idle_during<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(f
     Ok((CpuReading::take()?.idle_percent_since(&before), value))
 }
 
-/// Where packets got to, for the message that none came through.
+/// Packet counts along the path, for the message that no packet came through.
 pub(super) fn whereabouts(access_point: &Gateway, station: &Gateway) -> String {
     let mut text = String::new();
     for gateway in [access_point, station] {

@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Time for which the first packet may take through a fresh network.
 const FIRST_PACKET: Duration = Duration::from_secs(5);
 
-/// Who forwards in the demonstration.
+/// Forwarder in the demonstration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Forwarder {
     /// Two `polder` processes, gretap between them.

@@ -1,4 +1,4 @@
-//! How the demonstration looks.
+//! Layout and text of the demonstration's output.
 
 use super::Forwarder;
 use super::cables::WINDOW;
@@ -241,7 +241,7 @@ pub(super) fn idle_process(screen: Screen, percent: f64) {
     row(screen, "CPU", &text);
 }
 
-/// What a gateway says of itself.
+/// Prints a gateway's `show` output below a title.
 pub(super) fn shown(screen: Screen, what: &str, title: &str, text: &str) {
     screen.heading(&format!("polder show {what}, {title}"));
     for line in text.trim_end().lines() {

@@ -4,7 +4,7 @@ use super::cases::Case;
 use super::explained::{EXPLANATIONS, NORMAL};
 use super::watch::Seen;
 
-/// What left each router, and what is left of it while it is compared.
+/// Packets that left each router; the comparison removes explained differences from them.
 #[derive(Clone, Debug)]
 pub(super) struct Pair {
     pub(super) kernel: Vec<Seen>,
@@ -13,7 +13,7 @@ pub(super) struct Pair {
 
 /// A field that is anybody's to choose: it is overwritten in both.
 pub(super) struct Normal {
-    /// What it is.
+    /// Name of the field.
     pub(super) name: &'static str,
     /// Overwrites it.
     pub(super) apply: fn(&mut [u8]),
@@ -29,7 +29,7 @@ pub(super) struct Explanation {
     pub(super) remove: fn(&Case, &mut Pair),
 }
 
-/// What came of a comparison.
+/// Result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Judgement {
     Same,

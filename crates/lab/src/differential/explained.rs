@@ -1,4 +1,4 @@
-//! What may differ: fields that are free, and differences with a reason.
+//! Permitted differences: free fields, and differences with a reason.
 
 use super::cases::Case;
 use super::compare::{Explanation, Normal, Pair};

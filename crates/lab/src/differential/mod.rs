@@ -32,7 +32,7 @@ const SLOW: Duration = Duration::from_millis(25);
 /// Time for which a kernel says things of its own accord after an interface came up.
 const CALM: Duration = Duration::from_millis(1500);
 
-/// What came of the comparison.
+/// Result of all comparisons.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
     /// Cases that were sent to both.
@@ -64,10 +64,10 @@ pub fn not_compared() -> impl Iterator<Item = &'static str> {
     explained::NORMAL.iter().map(|normal| normal.name)
 }
 
-/// What can stand in the way.
+/// Fails where the comparison cannot run.
 ///
 /// # Errors
-/// What is missing, and how to get it.
+/// The missing program or privilege, and how to get it.
 pub fn available() -> anyhow::Result<()> {
     ensure!(is_root(), "needs root for network namespaces");
     for program in ["ip", "ethtool"] {

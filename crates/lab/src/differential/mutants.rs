@@ -53,7 +53,7 @@ pub(super) fn found_by(fault: &Fault, cases: &[Case], pairs: &[Pair]) -> Option<
 /// A fault of the router itself: other facts, or other packets, than the kernel's router has.
 pub(super) struct Defect {
     pub(super) name: &'static str,
-    /// What `ip` is told where Polder runs, and what takes it back.
+    /// `ip` arguments that begin the fault in Polder's namespace, and those that end it.
     begin: &'static str,
     end: &'static str,
     /// True if the wire to Polder hides that a source is a loop.

@@ -138,7 +138,7 @@ const ROUTES: &[&str] = &[
     "fec0::/10 via fd90::2:0:0:0:2",
 ];
 
-/// What is written into /proc/sys/net of both: errors are not limited in rate, and nothing happens by itself.
+/// Settings of both in /proc/sys/net: errors are not limited in rate, and nothing happens by itself.
 const SETTINGS: &[(&str, &str)] = &[
     ("ipv6/conf/all/disable_ipv6", "0"),
     ("ipv6/conf/default/disable_ipv6", "0"),

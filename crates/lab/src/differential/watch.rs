@@ -100,8 +100,8 @@ fn number_of(frame: &[u8]) -> Option<u16> {
     word(0)
 }
 
-/// What a kernel says of its own accord: reports of groups (RFC 3376, RFC 3810), solicitations of routers, and questions
-/// for neighbours, which are repeated while other cases run.
+/// True if the kernel sends such a frame of its own accord: reports of groups (RFC 3376, RFC 3810),
+/// solicitations of routers, and questions for neighbours, which are repeated while other cases run.
 fn is_chatter(frame: &[u8]) -> bool {
     let Some(packet) = frame.get(LINK..) else { return true };
     let of = |kind: u16| frame[12..14] == kind.to_be_bytes();

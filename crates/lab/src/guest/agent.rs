@@ -45,7 +45,7 @@ pub enum Request {
     Read(String),
     /// Names in a directory, one a line.
     List(String),
-    /// Where a symbolic link points.
+    /// Target of a symbolic link.
     Link(String),
     /// Write a file.
     Write(String, String),
@@ -62,12 +62,12 @@ impl Request {
     }
 }
 
-/// What came of it.
+/// Answer to a request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Answer {
     /// True if it could be done.
     pub ok: bool,
-    /// What was printed or read, or why it could not be done.
+    /// Output or file content, or the reason of the failure.
     pub text: String,
 }
 
@@ -113,7 +113,7 @@ fn serve(stream: &TcpStream) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What lasts from request to request.
+/// State that is kept from request to request.
 struct State {
     /// The kernel's log, read so far.
     log: fs::File,

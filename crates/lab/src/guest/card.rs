@@ -96,14 +96,14 @@ impl Model {
 pub enum FarEnd<'a> {
     /// Datagrams between two UDP ports of this machine, a frame each.
     Datagrams {
-        /// Where the emulator listens.
+        /// UDP port that the emulator listens on.
         emulator: u16,
-        /// Where we do.
+        /// UDP port that the lab listens on.
         ours: u16,
     },
     /// A TAP of this machine, in a namespace of its own, up.
     Tap {
-        /// Where it is.
+        /// Namespace of the interface.
         namespace: &'a Namespace,
         /// Its name there.
         interface: &'a str,
@@ -122,7 +122,7 @@ pub struct Card<'a> {
 }
 
 impl Card<'_> {
-    /// What the emulator is told of the card that is number `index` of guest `tag`.
+    /// Emulator arguments for the card that is number `index` of guest `tag`.
     pub(super) fn arguments(&self, tag: u16, index: usize) -> Vec<String> {
         let Self { model, mac, far_end } = self;
         let queues = model.queues();

@@ -16,7 +16,7 @@ const VARIABLE: &str = "POLDER_GUEST_EMULATOR";
 /// A QEMU that can be started.
 #[derive(Clone, Debug)]
 pub(super) struct Emulator {
-    /// Where the newer one is; else it is the installed one.
+    /// Directory of the newer emulator; `None` for the installed one.
     folder: Option<PathBuf>,
 }
 

@@ -116,7 +116,7 @@ fn collect(folder: &Path, modules: &mut BTreeMap<String, PathBuf>) -> anyhow::Re
     Ok(())
 }
 
-/// What a module says that it needs, in its section of information.
+/// Names of the modules that a module depends on, from its `.modinfo` section.
 fn needs(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(at) = module.windows(KEY.len()).position(|window| window == KEY) else { return Vec::new() };

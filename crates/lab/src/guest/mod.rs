@@ -30,7 +30,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where the guest reaches this machine.
+/// Address by which the guest reaches this machine.
 pub const HOST: &str = "10.0.2.2";
 /// Time for which the guest may take to start.
 const BOOT: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The socket of the emulator's monitor, among the guest's files.
 const MONITOR: &str = "monitor";
 
-/// What a guest is made of.
+/// Programs, kernel modules, memory and cards of a guest.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
     /// The program that becomes the guest's first process: `polder-lab` itself.
@@ -65,7 +65,7 @@ pub struct Guest {
     emulator: command::Running,
     lines: BufReader<TcpStream>,
     stream: TcpStream,
-    /// Where its files are; removed with it.
+    /// Directory of the guest's files; removed with the guest.
     directory: PathBuf,
 }
 
@@ -73,7 +73,7 @@ impl Guest {
     /// True if a guest can be had here.
     ///
     /// # Errors
-    /// What is missing, and how to get it.
+    /// The missing program or kernel, and how to get it.
     pub fn available() -> anyhow::Result<Kernel> {
         Emulator::with(&[])?;
         Kernel::find()
@@ -82,7 +82,7 @@ impl Guest {
     /// True if a guest with cards of these models can be had here.
     ///
     /// # Errors
-    /// What is missing, and how to get it.
+    /// The missing program or kernel, and how to get it.
     pub fn available_with(models: &[Model], kernel: &Kernel) -> anyhow::Result<()> {
         Emulator::with(&[])?;
         if models.iter().any(|model| model.needs_newer_emulator()) {
@@ -212,7 +212,7 @@ impl Guest {
         Ok(())
     }
 
-    /// What the guest's kernel has printed on its console.
+    /// Messages that the guest's kernel has printed on its console.
     pub fn console(&self) -> String {
         self.emulator.said()
     }

@@ -36,7 +36,7 @@ pub fn end(thread: i32) -> anyhow::Result<()> {
     sys::end(thread, call).with_context(|| format!("thread {thread} cannot be ended; run as root"))
 }
 
-/// Where in the memory of a process an instruction stands that makes a system call: in the part that the kernel gives to each.
+/// Address of a system call instruction in the memory of a process, within the vDSO.
 fn call_instruction(thread: i32) -> anyhow::Result<u64> {
     let maps = fs::read_to_string(format!("/proc/{thread}/maps"))?;
     let line = maps.lines().find(|line| line.ends_with("[vdso]")).context("there is no vDSO")?;

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 /// Packet memory of a model's wire: enough for a ring, two batches and a cache.
 const SLOTS: u32 = 2048;
 
-/// What the model's wire is.
+/// Medium at the model's network side.
 pub enum Wire {
     /// Nothing: whatever is sent is lost.
     None,
@@ -68,7 +68,7 @@ impl core::fmt::Debug for Shown {
     }
 }
 
-/// Where clients come in.
+/// Entry for USB/IP clients.
 #[derive(Debug)]
 pub enum Door {
     /// TCP.

@@ -20,7 +20,7 @@ const IDLE: Duration = Duration::from_micros(100);
 /// Packet memory of one side.
 const SLOTS: u32 = 8192;
 
-/// What keeps the other end of such a wire going. It ends with this guard.
+/// Guard of the threads that serve the other end of such a wire; dropping it ends them.
 #[derive(Debug)]
 pub struct Joined {
     forwarder: Option<Forwarder>,

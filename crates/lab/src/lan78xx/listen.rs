@@ -1,4 +1,4 @@
-//! Where a model is shown: an address, or a local socket.
+//! Address of a model's server: IP address and port, or local socket.
 
 use super::Door;
 use anyhow::Context as _;
@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Where clients find a model.
+/// Address of a model's server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
     /// An address and a port.
@@ -59,7 +59,7 @@ impl Listen {
         }
     }
 
-    /// How the device `busid` is attached that is shown there.
+    /// Command that attaches the device `busid` of this server.
     pub fn how_to_attach(&self, busid: &str) -> String {
         match self {
             Self::Tcp(address) => format!("`usbip attach -r {} -b {busid}`", address.ip()),

@@ -1,4 +1,4 @@
-//! How far apart two cores are.
+//! Latency between two cores.
 
 use crate::clock;
 use crate::topology::pin_here;
@@ -21,7 +21,7 @@ pub(super) fn round_trip(a: usize, b: usize, time: Duration) -> Option<f64> {
     })
 }
 
-/// What goes back and forth: odd numbers there, even ones back.
+/// Cache line that the two cores exchange: odd numbers one way, even ones back.
 #[derive(Debug, Default)]
 struct Line {
     number: AtomicU64,

@@ -1,4 +1,4 @@
-//! What the machine is, and how fast its memory is (E1): in every report.
+//! Description of the machine, with the speed of its memory (E1): in every report.
 
 mod cores;
 
@@ -22,9 +22,9 @@ pub struct Machine {
     pub kernel: String,
     /// The processor's name.
     pub cpu: String,
-    /// What the kernel does about each of the processor's weaknesses.
+    /// The kernel's mitigation of each of the processor's vulnerabilities.
     pub mitigations: BTreeMap<String, String>,
-    /// How fast the memory is.
+    /// Speed of the memory.
     pub memory: Memory,
     /// Nanoseconds that a cache line takes from the first core to the last and back; `None` with one core.
     ///
@@ -36,7 +36,7 @@ pub struct Machine {
     pub cores_idle: Vec<f64>,
 }
 
-/// How fast the memory is, read by one core.
+/// Speed of the memory, read by one core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
     /// Bytes a second, read one after the other.

@@ -1,4 +1,5 @@
-//! Who else had a core, and for how long: the scheduler's switches, from a trace buffer of the kernel's.
+//! Times at which other threads had a core: the scheduler's switches, from a trace buffer of the
+//! kernel's.
 //!
 //! A wire between two interfaces holds some hundred packets. Whoever has the device's core for longer
 //! than these take to come makes the wire lose packets, whatever the device does: on a kernel that
@@ -68,7 +69,7 @@ impl Drop for Watch {
     }
 }
 
-/// Who else had the core for longer than a wire can hold what comes meanwhile.
+/// Threads that held the core for longer than a wire can buffer packets, in words.
 pub fn told(absences: Option<&[Absence]>) -> String {
     let Some(absences) = absences else { return "the kernel does not tell who else had its core".to_owned() };
     if absences.is_empty() {

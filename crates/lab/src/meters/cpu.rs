@@ -1,4 +1,4 @@
-//! Who used the processor, from the kernel's own books.
+//! Processor time by thread and core, from the kernel's counters.
 
 use crate::{clock, interrupt};
 use anyhow::{Context as _, ensure};

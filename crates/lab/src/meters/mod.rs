@@ -1,4 +1,4 @@
-//! What is read off the traffic. Each meter has a test that gives it exactly 17 faults.
+//! Measurements of traffic. Each meter has a test that gives it exactly 17 faults.
 
 pub mod absence;
 pub mod allocations;

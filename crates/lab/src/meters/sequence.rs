@@ -34,7 +34,7 @@ pub struct SequenceMeter {
     maxima: VecDeque<(u64, u64)>,
 }
 
-/// What became of a stream.
+/// Result of a stream: packets received, lost, duplicated and reordered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrivals {
     /// Packets sent.

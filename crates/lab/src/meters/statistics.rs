@@ -1,6 +1,6 @@
 //! Medians with their spread, and runs that take turns.
 
-/// What several runs of the same thing gave.
+/// Results of repeated runs of one measurement.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Samples(Vec<f64>);
 

@@ -10,7 +10,7 @@ pub struct StreamMeter {
     latency: Histogram<u64>,
 }
 
-/// What came of a stream.
+/// Result of a stream.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Loss, duplication, reordering.

@@ -1,10 +1,10 @@
-//! What a service is asked for.
+//! Requests to a service.
 
 use crate::services::HANDLE;
 use anyhow::Context as _;
 use std::path::{Path, PathBuf};
 
-/// What every request asks for.
+/// Kind of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Asks {
     /// Its own bytes, back.
@@ -18,7 +18,7 @@ pub enum Asks {
     NfsRead,
 }
 
-/// What a costly request costs, in microseconds.
+/// Cost of a costly request, in microseconds.
 pub const DEAR_US: u32 = 50;
 /// The file that requests are about.
 const FILE: &str = "block";
@@ -52,7 +52,7 @@ impl Asks {
         }
     }
 
-    /// What the program that serves is told, files below `directory`.
+    /// Arguments of the program that serves, with its files below `directory`.
     ///
     /// # Errors
     /// When the files cannot be made.

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// Who receives for the service.
+/// Receiver of the service's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     /// The kernel, in softirq of the device's core (RPS).
@@ -33,11 +33,11 @@ pub enum Over {
 /// A service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// What it is asked for.
+    /// Kind of requests.
     pub asks: Asks,
-    /// Who receives.
+    /// Receiver of the packets.
     pub over: Over,
-    /// What a request costs, in microseconds; what NFS does comes on top of that.
+    /// Cost of a request in microseconds, without the work of NFS.
     pub cost_us: u32,
 }
 
@@ -78,7 +78,7 @@ impl EchoPeer {
         Ok(Self { asks: service.asks, process, threads })
     }
 
-    /// What it says of itself.
+    /// Counters of the service, as text.
     ///
     /// # Errors
     /// When it does not answer.
@@ -135,7 +135,7 @@ pub fn launch(
     Ok(process)
 }
 
-/// What a service says of itself.
+/// Counters of a service, as text.
 ///
 /// # Errors
 /// When it does not answer.

@@ -9,7 +9,7 @@ use crate::command;
 use crate::traffic::packet::Mac;
 use anyhow::Context as _;
 
-/// Where the kernel's receive work runs.
+/// Context of the kernel's receive work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Napi {
     /// On the device's core.
@@ -18,7 +18,7 @@ pub enum Napi {
     Softirq,
 }
 
-/// Which tunnel the kernel speaks.
+/// Encapsulation of the kernel's tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tunnel {
     /// VXLAN.

@@ -24,7 +24,7 @@ pub type Party = (Mac, Ipv4Addr);
 
 /// The stations on both sides of the device.
 pub const CLIENT: Party = ([0x02, 0, 0, 0, 1, 0x01], Ipv4Addr::new(10, 1, 0, 1));
-/// Who packets are for.
+/// MAC and IPv4 address that packets are sent to.
 pub const SERVER: Party = ([0x02, 0, 0, 0, 2, 0x01], Ipv4Addr::new(10, 2, 0, 1));
 /// The tunnel's end at the device; the link-layer address is that of its interface.
 pub const LOCAL: Ipv4Addr = Ipv4Addr::new(192, 168, 10, 1);
@@ -37,7 +37,7 @@ pub const LINK_REMOTE: Ipv4Addr = Ipv4Addr::new(172, 20, 0, 2);
 /// The network identifier of VXLAN.
 pub const NETWORK: u32 = 1;
 
-/// What a device is to do with packets that come in.
+/// Task of a device with incoming packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Hand frames for the server on.
@@ -62,30 +62,30 @@ impl Task {
     }
 }
 
-/// Where a device stands.
+/// Place of a device in the testbed: namespace, interfaces, core and task.
 #[derive(Clone, Copy, Debug)]
 pub struct Site<'a> {
     /// The namespace that is its own.
     pub namespace: &'a Namespace,
-    /// Where packets come in.
+    /// Interface by which packets enter.
     pub input: &'a str,
     /// Its address.
     pub input_mac: Mac,
-    /// Where packets go out.
+    /// Interface by which packets leave.
     pub output: &'a str,
     /// Its address.
     pub output_mac: Mac,
     /// The core that is its own.
     pub core: usize,
-    /// What it is to do.
+    /// Task of the device.
     pub task: Task,
     /// Time for which the input's receive work may be put off, in microseconds; Polder's own default when `None`.
     pub moderation_us: Option<u16>,
-    /// How Polder supplies its receive rings; its own defaults when `None`.
+    /// Supply of Polder's receive rings; its own defaults when `None`.
     pub receiving: Option<Receiving>,
 }
 
-/// How Polder supplies its receive rings.
+/// Supply of Polder's receive rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receiving {
     /// A ring is refilled below so many percent.
@@ -136,7 +136,7 @@ pub trait Device: Send {
         self.threads().iter().try_for_each(|&thread| put_first(thread))
     }
 
-    /// What its own books miss, once nothing is on its way; `None` when it keeps none.
+    /// Packets that its counters do not account for, once none is in flight; `None` without counters.
     ///
     /// # Errors
     /// When it does not answer.
@@ -152,7 +152,7 @@ pub trait Device: Send {
         Ok(None)
     }
 
-    /// What it says of itself, in words; nothing if it keeps no books.
+    /// Counters as text; empty without counters.
     ///
     /// # Errors
     /// When it does not answer.

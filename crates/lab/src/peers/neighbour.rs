@@ -14,7 +14,7 @@ use std::process::Command;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
 
-/// What a neighbour does.
+/// Kind of a neighbour's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// It computes without end.
@@ -40,13 +40,13 @@ pub struct Neighbour {
     thread: i32,
 }
 
-/// How often the one is woken.
+/// Wake-up period of the periodic neighbour.
 const PERIOD: Duration = Duration::from_millis(1);
 /// The latest that is told apart, in nanoseconds.
 const LATEST: u64 = 10_000_000_000;
 /// Time for which a process may take to begin, and to answer.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// What it says, what it is asked, and what ends its answer.
+/// Line that a neighbour prints when it is ready, the request for its figures, and the end of its answer.
 const READY: &str = "ready";
 const ASK: &str = "how late";
 const END: &str = "that late";
@@ -74,7 +74,7 @@ impl Neighbour {
         thread_time(self.thread)
     }
 
-    /// How late it was woken since it was asked last: median, 99th percentile and the latest, in microseconds.
+    /// Wake-up latency since the last request: median, 99th percentile and maximum, in microseconds.
     ///
     /// # Errors
     /// When it does not answer.

@@ -27,7 +27,7 @@ pub struct Polder {
     program: PathBuf,
     socket: PathBuf,
     threads: Vec<i32>,
-    /// How many of them are workers; the others receive for them in the kernel.
+    /// Number of workers among the threads; the others are NAPI threads.
     workers: usize,
 }
 
@@ -91,7 +91,7 @@ impl Polder {
         }
     }
 
-    /// What `polder show WHAT --json` says.
+    /// Output of `polder show WHAT --json`.
     ///
     /// # Errors
     /// When it does not answer.

@@ -23,7 +23,7 @@ pub struct Switch {
     tools: Tools,
 }
 
-/// How its command-line tools are called.
+/// Directory and namespace of its command-line tools.
 #[derive(Debug)]
 struct Tools {
     directory: PathBuf,
@@ -68,7 +68,7 @@ impl Switch {
         Ok(Self { switch, _database: database, tools })
     }
 
-    /// Where it runs.
+    /// Namespace of the switch.
     pub fn namespace(&self) -> &Namespace {
         &self.tools.namespace
     }
@@ -78,7 +78,7 @@ impl Switch {
         self.switch.id()
     }
 
-    /// What it has printed.
+    /// Output of the switch.
     pub fn said(&self) -> String {
         self.switch.said()
     }

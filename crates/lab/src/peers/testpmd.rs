@@ -20,10 +20,10 @@ const DEADLINE: Duration = Duration::from_secs(20);
 const PROMPT: &str = "testpmd> ";
 /// Time for which an interface waits with a turn of its own while it is polled, in nanoseconds.
 const DEFERRED: u32 = 200_000;
-/// Where `stop` sums up.
+/// Heading of the totals that `stop` prints.
 const SUMMARY: &str = "Accumulated forward statistics for all ports";
 
-/// What it does with packets.
+/// Forwarding mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Hands them on untouched.
@@ -41,7 +41,7 @@ pub struct Testpmd {
     _directory: Scratch,
 }
 
-/// Where it keeps its sockets; removed with it.
+/// Directory of its sockets; removed with it.
 #[derive(Debug)]
 struct Scratch(PathBuf);
 
@@ -61,7 +61,7 @@ impl Drop for Scratch {
     }
 }
 
-/// What it did in a while.
+/// Packets forwarded, and CPU time, in an interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forwarded {
     /// Packets sent, both directions together.

@@ -6,7 +6,7 @@ use crate::screen::Screen;
 /// A change below this part is noise even when the samples agree.
 const LEAST_NOISE: f64 = 0.02;
 
-/// How one row has changed.
+/// Change of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// By less than the noise of both runs.
@@ -24,7 +24,7 @@ pub enum Change {
     Unknown,
 }
 
-/// What became of row `a` in `b`.
+/// Change from row `a` to row `b`.
 pub fn change(a: &Row, b: &Row) -> Change {
     let (Some(before), Some(after)) = (a.value, b.value) else { return Change::Unknown };
     if before == after {

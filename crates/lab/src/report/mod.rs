@@ -1,4 +1,4 @@
-//! What a run says: rows with units and goals, beside everything that a reader needs to judge them.
+//! Report of a run: rows with units and goals, beside everything that a reader needs to judge them.
 //!
 //! Names of rows are a contract: later runs and other people compare by them.
 
@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 
 /// Reason why a row has no value when its part of a scenario was not run.
 pub const LEFT_OUT: &str = "was left out";
-/// How the note begins that only some rows were wanted.
+/// Prefix of the note that only some rows were wanted.
 pub const ALL_BUT: &str = "all rows but those with ";
 
-/// Which way is better.
+/// Direction of improvement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
@@ -36,9 +36,9 @@ pub struct Row {
     pub value: Option<f64>,
     /// Its unit.
     pub unit: String,
-    /// Which way is better.
+    /// Direction of improvement.
     pub better: Better,
-    /// What was aimed at.
+    /// Goal of the row.
     pub goal: Option<f64>,
     /// True if that was reached.
     pub met: Option<bool>,
@@ -50,12 +50,12 @@ pub struct Row {
     pub samples: usize,
 }
 
-/// Who ran where.
+/// Core of a part of the test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    /// Which part of the test.
+    /// Part of the test.
     pub what: String,
-    /// Which core, or several.
+    /// Number of its core, or of several.
     pub core: String,
     /// As which kind of thread.
     pub how: String,
@@ -64,7 +64,7 @@ pub struct Placement {
 /// A curve for the page.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
-    /// What it shows.
+    /// Title of the curve.
     pub title: String,
     /// The horizontal axis.
     pub x: String,
@@ -77,9 +77,9 @@ pub struct Curve {
 /// A table for the page: what a few rows cannot say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Table {
-    /// What it shows.
+    /// Title of the table.
     pub title: String,
-    /// What its columns are, with their units.
+    /// Column titles with units.
     pub columns: Vec<String>,
     /// Its lines.
     pub lines: Vec<Line>,
@@ -88,7 +88,7 @@ pub struct Table {
 /// A line of a table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Line {
-    /// What it is about.
+    /// Subject of the line.
     pub name: String,
     /// A value for each column; `null` for one that could not be measured.
     pub values: Vec<Option<f64>>,
@@ -99,7 +99,7 @@ pub struct Line {
 /// A configuration that a gateway ran with, every default filled in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configured {
-    /// What gateways did with it.
+    /// Uses of the configuration by gateways.
     pub what: Vec<String>,
     /// The file.
     pub toml: String,
@@ -108,23 +108,23 @@ pub struct Configured {
 /// One run of one scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Which scenario.
+    /// Name of the scenario.
     pub scenario: String,
-    /// When, in seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub at: u64,
     /// The command line.
     pub command: String,
     /// The machine and its state.
     #[serde(flatten)]
     pub machine: Machine,
-    /// Who ran where.
+    /// Cores of the parts of the test.
     pub placement: Vec<Placement>,
     /// True if it was cut short.
     pub quick: bool,
-    /// What Polder was configured to, where a gateway ran.
+    /// Configurations of Polder, where a gateway ran.
     #[serde(default)]
     pub configuration: Vec<Configured>,
-    /// What was left out, and why.
+    /// Measurements that were left out, and why.
     pub left_out: Vec<String>,
     /// The numbers.
     pub rows: Vec<Row>,

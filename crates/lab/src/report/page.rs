@@ -103,7 +103,7 @@ fn draw(page: &mut String, table: &Table) {
     page.push_str("</table>\n");
 }
 
-/// What Polder was configured to, to be unfolded.
+/// Writes Polder's configurations, folded.
 fn configurations(page: &mut String, report: &Report) {
     if report.configuration.is_empty() {
         return;

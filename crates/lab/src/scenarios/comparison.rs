@@ -30,11 +30,11 @@ pub(super) const LOSS: f64 = 0.005;
 const RATES: (f64, f64) = (20_000.0, 4_000_000.0);
 /// Percent of the time that the device's core may do something else without a remark.
 const FOREIGN: f64 = 5.0;
-/// How often a trial is made at most when something else disturbs it.
+/// Maximum number of attempts at a trial that other threads disturb.
 const ATTEMPTS: usize = 3;
 /// Part of the packets that a trial that counts may lose before it is made again.
 const TOO_MUCH: f64 = 4.0 * LOSS;
-/// How far, and how often, the rate is lowered when it cannot be had a second time.
+/// Part by which the rate is lowered when it cannot be reached a second time, and how many times.
 const STEP: f64 = 0.05;
 const STEPS: usize = 4;
 /// Trials of a search at most.
@@ -69,7 +69,7 @@ struct Ready {
     again: usize,
 }
 
-/// What a search has found.
+/// Result of a search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     /// Packets a second.
@@ -78,7 +78,7 @@ pub(super) struct Found {
     pub(super) bounded: bool,
 }
 
-/// What is left of a comparison when it is over.
+/// Counters of a comparison when it is over.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Books {
     /// Packets that devices with books of their own could not account for.
@@ -91,13 +91,13 @@ pub(super) struct Effort {
     pub(super) rounds: usize,
     /// Of one trial.
     pub(super) time: Duration,
-    /// What rate a device was found to do in a comparison like this one: the search begins there. What this one finds is
-    /// written down here.
+    /// Rates that searches of earlier comparisons of this kind have found: a search begins there, and its own
+    /// result is added.
     pub(super) found: Vec<(Contender, f64)>,
 }
 
 impl Effort {
-    /// Where the rate of a device is looked for.
+    /// Range in which a device's rate is searched.
     fn rates(&self, contender: Contender) -> (f64, f64) {
         let known = self.found.iter().find(|(known, _)| *known == contender);
         known.map_or(RATES, |(_, rate)| (rate * 0.5, rate * 1.6))

@@ -36,7 +36,7 @@ const FLOWS: u32 = 1000;
 /// Rules that fit one sender of the traffic each, at most.
 const FITTING: usize = 500;
 const WARM_UP: Duration = Duration::from_millis(200);
-/// Where the traffic goes to, and the first address that it comes from.
+/// Destination address of the traffic, and its first source address.
 const DESTINATION: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 1);
 const FIRST_SOURCE: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
 

@@ -1,4 +1,4 @@
-//! Where packets are lost between injector and sink, from the books of the interfaces in between.
+//! Places of losses between injector and sink, from the counters of the interfaces in between.
 //!
 //! Each lost packet is in exactly one of these numbers, whoever the device is:
 //!
@@ -39,7 +39,7 @@ pub(super) struct Hops {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lost {
     pub(super) hops: Hops,
-    /// What no interface has lost.
+    /// Lost packets that no interface has counted.
     pub(super) in_device: i64,
 }
 
@@ -88,7 +88,7 @@ fn sum(text: &str, counter: &str) -> u64 {
 }
 
 impl Hops {
-    /// What has been lost since `earlier`, of `sent` packets of which `received` came.
+    /// Losses since `earlier`, of `sent` packets of which `received` came.
     pub(super) fn since(self, earlier: Self, sent: u64, received: u64) -> Lost {
         let hops = Self {
             to_device: self.to_device - earlier.to_device,

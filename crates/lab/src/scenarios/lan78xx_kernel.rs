@@ -54,7 +54,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What it took, and where most of the time went.
+/// Duration of the examination, and the checks that took most of it.
 fn duration(verdict: &judge::Judgement) -> String {
     let mut took = verdict.took.iter().map(|(what, time)| (time.as_secs_f64(), what)).collect::<Vec<_>>();
     let whole = took.iter().map(|(seconds, _)| seconds).sum::<f64>();

@@ -43,7 +43,7 @@ const FRAME_BYTES: usize = 64;
 const FAULTS: u64 = 17;
 /// A rate at which the wire loses nothing, and long enough for all faults.
 const CONTROL: (f64, Duration) = (100_000.0, Duration::from_millis(350));
-/// How often a control is made again when the wire itself lost packets.
+/// Maximum number of attempts at a control when the wire itself lost packets.
 const ATTEMPTS: usize = 10;
 const SETTLE: Duration = Duration::from_millis(20);
 
@@ -145,7 +145,7 @@ fn controls(run: &mut Run, core: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the meter finds; `None` when the wire itself lost packets every time.
+/// Faults that the meter finds; `None` when the wire itself lost packets every time.
 fn control(faults: Faults, core: usize) -> anyhow::Result<Option<Faults>> {
     let wire = Wire::lay()?;
     let plan = Plan { faults, ..Plan::steady(CONTROL.0, CONTROL.1) };

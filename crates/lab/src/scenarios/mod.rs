@@ -1,4 +1,4 @@
-//! What can be measured: a scenario is a list of promised rows and a function that fills them.
+//! Scenarios: a scenario is a list of promised rows and a function that fills them.
 
 mod afxdp;
 mod buffers;
@@ -43,7 +43,7 @@ pub struct Scenario {
     pub needs_root: bool,
     /// The rows that it fills: a contract.
     pub promises: &'static [Promise],
-    /// What it does.
+    /// Fills the rows.
     pub measure: fn(&mut Run) -> anyhow::Result<()>,
 }
 

@@ -9,7 +9,7 @@ use crate::screen::{Screen, Step};
 use anyhow::bail;
 use std::time::Duration;
 
-/// What a row aims at.
+/// Goal of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
     /// Nothing: the row is there to be read.
@@ -29,9 +29,9 @@ pub struct Promise {
     pub name: &'static str,
     /// Its unit.
     pub unit: &'static str,
-    /// Which way is better.
+    /// Direction of improvement.
     pub better: Better,
-    /// What it aims at.
+    /// Goal of the row.
     pub goal: Goal,
 }
 
@@ -47,7 +47,7 @@ pub struct Run {
     step: Step,
     promises: &'static [Promise],
     start: Duration,
-    /// What the names of wanted rows contain; all are wanted when empty.
+    /// Parts of the names of wanted rows; all are wanted when empty.
     only: Vec<String>,
     report: Report,
 }
@@ -96,7 +96,7 @@ impl Run {
         Ok(Self { screen, step, promises, start, only: only.to_vec(), report })
     }
 
-    /// Where to print.
+    /// Terminal or pipe to print to.
     pub fn screen(&self) -> Screen {
         self.screen
     }

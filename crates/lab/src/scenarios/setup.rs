@@ -1,4 +1,4 @@
-//! What is laid between injector and sink: who forwards or answers, and what it gets.
+//! Forwarder or service between injector and sink, and its resources.
 
 use crate::peers::asks::Asks;
 use crate::peers::echo::{EchoPeer, Service};
@@ -16,7 +16,7 @@ const SINK_TIMER: u32 = 80_000;
 /// The device's input.
 pub(super) const INPUT: Mac = [0x02, 0, 0, 0, 4, 0x01];
 
-/// Who forwards.
+/// Forwarder or service under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contender {
     /// `polder run`.
@@ -33,7 +33,7 @@ pub(super) enum Contender {
     Echo(Service),
 }
 
-/// What is to be laid.
+/// Parameters of a testbed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
     pub(super) contender: Contender,
@@ -45,9 +45,9 @@ pub(super) struct Setup {
     pub(super) moderation_us: Option<u16>,
     /// Moderation of the sink, in nanoseconds.
     pub(super) sink_timer: u32,
-    /// How often that timer looks in vain before a packet wakes the sink again.
+    /// Empty polls of that timer before a packet's interrupt wakes the sink again.
     pub(super) sink_patience: u32,
-    /// How Polder supplies its receive rings.
+    /// Supply of Polder's receive rings.
     pub(super) receiving: Option<Receiving>,
 }
 
@@ -71,7 +71,7 @@ impl Setup {
         })
     }
 
-    /// What the device is asked for.
+    /// Kind of requests to the device.
     pub(super) fn asks(&self) -> Asks {
         if let Contender::Echo(service) = self.contender { service.asks } else { Asks::Echo }
     }

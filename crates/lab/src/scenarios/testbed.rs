@@ -46,7 +46,7 @@ pub(super) struct Testbed {
     topology: Topology,
 }
 
-/// What a run showed.
+/// Result of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trial {
     /// Packets sent by the injector.
@@ -61,18 +61,19 @@ pub(super) struct Trial {
     pub(super) foreign: f64,
 }
 
-/// What a run for exactness showed beside.
+/// Further results of a run for exactness.
 #[derive(Debug)]
 pub(super) struct Detail {
     /// Loss, order, latency.
     pub(super) outcome: Outcome,
-    /// Where packets were lost.
+    /// Places of losses.
     pub(super) lost: Lost,
-    /// Who else had the device's core for long enough to fill a wire; `None` when the kernel does not tell.
+    /// Other threads that had the device's core for long enough to fill a wire; `None` when the
+    /// kernel does not tell.
     pub(super) absences: Option<Vec<Absence>>,
 }
 
-/// What a wire holds (`VETH_RING_SIZE` of drivers/net/veth.c).
+/// Packets that a wire holds (`VETH_RING_SIZE` of drivers/net/veth.c).
 const WIRE: f64 = 256.0;
 /// Number of packets that a generator may send at once to catch up: half of what a wire holds.
 const BURST: f64 = WIRE / 2.0;
@@ -285,7 +286,7 @@ impl Testbed {
         self.device.threads()
     }
 
-    /// What the device says of itself.
+    /// Counters of the device, as text.
     ///
     /// # Errors
     /// When it does not answer.
@@ -293,7 +294,7 @@ impl Testbed {
         self.device.says()
     }
 
-    /// What the device's books miss; `None` when it keeps none.
+    /// Packets that the device's counters do not account for; `None` when it keeps none.
     ///
     /// # Errors
     /// When it does not answer.

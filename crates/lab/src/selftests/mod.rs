@@ -55,7 +55,7 @@ pub(crate) struct Mutant {
     name: &'static str,
     /// Commands in the forwarder's namespace.
     begin: &'static [&'static str],
-    /// What is wrong with what checks configure.
+    /// Fault in the objects that checks configure.
     fault: Option<Fault>,
     /// Commands that mend it.
     end: &'static [&'static str],
@@ -78,7 +78,7 @@ pub(crate) const PARTS: [&Part; 11] = [
     &gre::MULTIPATH,
 ];
 
-/// What came of one selftest.
+/// Result of one selftest.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Verdict {
     /// The selftest.
@@ -100,7 +100,7 @@ pub struct Verdict {
 /// Fails where the selftests cannot run.
 ///
 /// # Errors
-/// What is missing, and how to get it.
+/// The missing program or privilege, and how to get it.
 pub fn available() -> anyhow::Result<()> {
     ensure!(is_root(), "needs root for network namespaces");
     for program in ["ip", "ping", "ethtool", "bridge", "nft", "sysctl"] {

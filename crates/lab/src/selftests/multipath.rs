@@ -275,7 +275,7 @@ fn balanced(net: &Net, flow: Flow, weights: usize, hash: &str) -> anyhow::Result
     divided(net, flow, WEIGHTS[weights])
 }
 
-/// What the hash does not look at does not divide flows.
+/// Checks that fields outside the hash policy do not divide flows.
 fn one_way(net: &Net, flow: Flow, hash: &str) -> anyhow::Result<()> {
     policy(net, hash)?;
     set_route(net, flow.is_v6(), [1, 1])?;

@@ -27,7 +27,7 @@ pub(crate) enum Forwarder {
     Polder,
 }
 
-/// What is wrong with what checks configure.
+/// Fault in the objects that checks configure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The second next hop of a route is left out.
@@ -224,7 +224,7 @@ impl Net {
         mac_of(self.host(name)?, "eth0")
     }
 
-    /// What `ping` prints; an unanswered ping is no error.
+    /// Output of `ping`; an unanswered ping is no error.
     pub(super) fn ping(&self, from: &str, to: &str, options: &[&str]) -> anyhow::Result<String> {
         let mut command = self.host(from)?.command("ping");
         let output =

@@ -19,9 +19,9 @@ pub struct Echo {
 const PROBE: u64 = 200_000;
 const PROBES: usize = 31;
 
-/// How fast a core works: nanoseconds of so many steps.
+/// Speed of a core: nanoseconds of a fixed number of steps.
 ///
-/// What is compared has to do the same work. So a speed is found once in a run, and services are told.
+/// Compared services have to do the same work. So a speed is found once in a run, and services are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speed(pub u64);
 

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-/// How a line begins that names a file and its handle.
+/// Prefix of a line that names a file and its handle.
 pub const HANDLE: &str = "handle ";
 /// Number of files that are named.
 const NAMED: usize = 16;

@@ -19,14 +19,14 @@ use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What the process prints when it is ready, and before its numbers.
+/// Line that the process prints when it is ready, and before its numbers.
 pub const READY: &str = "ready";
 /// The line that asks for numbers, and what the answer ends with.
 pub const ASK: &str = "books";
 /// The end of an answer.
 pub const END: &str = "that is all";
 
-/// What is served.
+/// Kind of service.
 #[derive(Clone, Debug)]
 pub enum Kind {
     /// Requests come back, after work that takes a given time.
@@ -38,7 +38,7 @@ pub enum Kind {
     },
     /// A directory by NFSv3, each request after such work.
     Nfs {
-        /// What is served.
+        /// Directory that is served.
         directory: PathBuf,
         /// The time of the work.
         cost: Duration,
@@ -62,16 +62,16 @@ impl Kind {
     }
 }
 
-/// Which service, and where.
+/// Options of a service.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What is served.
+    /// Kind of service.
     pub kind: Kind,
     /// The address and UDP port that it is claimed by.
     pub address: SocketAddrV4,
     /// The core that is its own.
     pub core: usize,
-    /// How fast that is; found out if it is not known.
+    /// Speed of the core; measured at start if `None`.
     pub speed: Option<Speed>,
     /// The gateway's configuration when it runs behind Polder's ports; its port `service` is the service.
     pub configuration: Option<String>,

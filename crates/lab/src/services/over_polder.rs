@@ -21,7 +21,7 @@ const PORT: &str = "service";
 const MTU: u16 = 1500;
 /// Slots of packet memory.
 const SLOTS: u32 = 32_768;
-/// How often the gateway is looked after.
+/// Interval of checks of the gateway.
 const TICK: Duration = Duration::from_millis(200);
 
 pub(super) fn serve(options: &Options, text: &str) -> anyhow::Result<()> {

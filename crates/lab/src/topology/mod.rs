@@ -57,7 +57,7 @@ pub struct Namespace {
 /// One end of a wire.
 #[derive(Clone, Copy, Debug)]
 pub struct End<'a> {
-    /// Where it is.
+    /// Namespace of the interface.
     pub namespace: &'a Namespace,
     /// The interface's name there.
     pub interface: &'a str,

@@ -1,4 +1,5 @@
-//! What a run has made, on disk before it is made: whoever comes next can take it down.
+//! Record on disk of the objects that a run makes, written before they are made: a later run can
+//! remove them.
 //!
 //! Each run has one file that it keeps locked. The lock goes with the process, however it ends; a
 //! file that can be locked belongs to a run that is over, and what it names is removed. Lines are
@@ -36,7 +37,7 @@ impl State {
         }
     }
 
-    /// What makes the names of this run its own.
+    /// Tag that makes the names of this run unique.
     pub(super) fn tag(&self) -> String {
         self.path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
     }
@@ -181,7 +182,7 @@ mod tests {
         fs::remove_dir_all(directory).unwrap();
     }
 
-    /// What each run makes under its name is its own, and stays until it has ended.
+    /// Objects that a run makes under its name are its own, and stay until it has ended.
     #[test]
     fn runs_that_begin_and_end_at_once_have_names_of_their_own() {
         let directory = directory("race");

@@ -4,9 +4,9 @@
 //! packet into it, a sending port copies the packet out of its frame and gives the frame back. What is
 //! between them is measured with the price of memory in it, and nothing else.
 //!
-//! Where it matters that a device moves a packet's bytes and the processor does not, ports do as devices with
-//! direct memory access: the processor writes no more of a packet than its head, and reads nothing when it is
-//! sent; the payload is as cold as that of a frame in which a device has written.
+//! With `Room::direct`, ports do as devices with direct memory access: the processor writes no more of a
+//! packet than its head, and reads nothing when it is sent; the payload is as cold as that of a frame in
+//! which a device has written.
 
 use super::pace::Pace;
 use super::packet::{Talk, Template, copy};
@@ -29,7 +29,7 @@ const LONGEST: usize = 2048;
 /// Packets that a device has at a time that reads them by itself: as an adapter's ring has room for.
 const IN_FLIGHT: usize = 1024;
 
-/// What a source and those who watch it share.
+/// State shared by a source and its observers.
 #[derive(Debug, Default)]
 pub struct Tap {
     open: AtomicBool,
@@ -40,7 +40,7 @@ pub struct Tap {
     received: AtomicU64,
 }
 
-/// Where a source puts its packets.
+/// Room for a source's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Bytes in front of them.
@@ -82,7 +82,7 @@ pub struct Source {
 /// A port that packets go to.
 pub struct Drain {
     scratch: Box<[u8; LONGEST]>,
-    /// Where probes are and who meters them.
+    /// Offset of probes, and their meter.
     meter: Option<(usize, Arc<Mutex<StreamMeter>>)>,
     /// Packets that the device reads by itself, and has not read yet; and how many it could not read.
     direct: Option<(VecDeque<Packet>, Arc<AtomicU64>)>,
@@ -138,7 +138,7 @@ impl Tap {
         is_told.then(told)
     }
 
-    /// How often the thread that polls the source had allocated when it last did so.
+    /// Allocations of the polling thread up to its last poll.
     pub fn allocations(&self) -> u64 {
         self.allocations.load(Ordering::Relaxed)
     }

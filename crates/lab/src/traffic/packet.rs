@@ -21,7 +21,7 @@ use std::net::Ipv4Addr;
 /// A MAC address.
 pub type Mac = [u8; 6];
 
-/// What a tunnel puts around a frame.
+/// Outer headers of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrap {
     /// GRE with Ethernet inside (RFC 2784, RFC 2890), with a key or without.
@@ -33,15 +33,15 @@ pub enum Wrap {
 /// A tunnel's outer addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outer {
-    /// What kind of tunnel.
+    /// Kind of tunnel.
     pub wrap: Wrap,
-    /// Who sends.
+    /// MAC and IPv4 address of the sender.
     pub source: (Mac, Ipv4Addr),
     /// Whom it goes to.
     pub destination: (Mac, Ipv4Addr),
 }
 
-/// Who talks to whom.
+/// Addresses, flows and tunnel of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Talk {
     /// Address of the first sender; flow *n* is sent by the *n*-th.
@@ -73,7 +73,7 @@ impl Talk {
 #[derive(Clone, Debug)]
 pub struct Template {
     bytes: Vec<u8>,
-    /// Where the inner Ethernet header begins.
+    /// Offset of the inner Ethernet header.
     inner: usize,
     /// Sum of the inner IPv4 header's words without checksum and source.
     sum: u32,
@@ -93,7 +93,7 @@ pub const PROBE_AT: usize = ETHERNET + IPV4 + UDP;
 const PROTOCOL_UDP: u8 = 17;
 const PROTOCOL_GRE: u8 = 47;
 const PORT_VXLAN: u16 = 4789;
-/// Where senders send from and to.
+/// UDP source and destination port.
 const PORTS: (u16, u16) = (7007, 7008);
 
 impl Wrap {
@@ -156,7 +156,7 @@ impl Template {
         self.bytes.len()
     }
 
-    /// Where the probe is.
+    /// Offset of the probe.
     pub fn probe_at(&self) -> usize {
         self.inner + PROBE_AT
     }
@@ -166,7 +166,7 @@ impl Template {
         self.probe_at() + self.varies
     }
 
-    /// Where the inner IPv4 source address is.
+    /// Offset of the inner IPv4 source address.
     pub(super) fn source_at(&self) -> usize {
         self.inner + ETHERNET + 12
     }
@@ -176,7 +176,7 @@ impl Template {
         self.sum
     }
 
-    /// Who talks to whom.
+    /// Addresses, flows and tunnel of the stream.
     pub fn talk(&self) -> &Talk {
         &self.talk
     }

@@ -1,4 +1,4 @@
-//! What a measured packet carries: its stream, its number, and when it was to be sent.
+//! Probe in a measured packet: its stream, its number, and the time at which it was due.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -17,9 +17,9 @@ pub(super) const MARK: u16 = 0x706c;
 /// The head of a measured packet's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// Which stream.
+    /// Number of the stream.
     pub stream: u16,
-    /// Which packet of the stream, from 0; 48 bits.
+    /// Number of the packet in the stream, from 0; 48 bits.
     pub number: u64,
     /// Time at which the packet was to be sent: late senders do not hide latency (coordinated omission).
     pub due: u64,

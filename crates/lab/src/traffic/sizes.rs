@@ -1,4 +1,4 @@
-//! How long the packets of a stream are: one length, or a mix that repeats (RFC 6985).
+//! Packet lengths of a stream: one length, or a mix that repeats (RFC 6985).
 //!
 //! Lengths are counted as RFC 2544 counts them: Ethernet header and FCS included.
 

@@ -32,9 +32,9 @@ const CHECK_EVERY: u64 = 1024;
 /// A UDP stream to be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct UdpStream<'a> {
-    /// Where the sender is.
+    /// Namespace of the sender.
     pub from: &'a Namespace,
-    /// Where the receiver is.
+    /// Namespace of the receiver.
     pub to: &'a Namespace,
     /// The receiver's address.
     pub destination: SocketAddrV4,
@@ -46,7 +46,7 @@ pub struct UdpStream<'a> {
     pub time: Duration,
 }
 
-/// What came of a UDP stream.
+/// Result of a UDP stream.
 #[derive(Clone, Debug)]
 pub struct UdpOutcome {
     /// Loss, duplication, reordering.

@@ -38,7 +38,7 @@ pub(super) fn add(cases: &mut Cases) {
     by_groups(cases);
 }
 
-/// What makes the trouble that a route is: messages about some of these are never sent.
+/// Packets for an unreachable `destination`; for some of these an ICMP error must never be sent.
 fn troubles(destination: [u8; 4]) -> Vec<(String, V4)> {
     let good = V4::udp(destination);
     let mut list = vec![

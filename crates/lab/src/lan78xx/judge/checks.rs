@@ -1,4 +1,4 @@
-//! What each adapter is asked.
+//! Checks of each adapter.
 
 use super::{Case, Judge, PROBE, VIRTUAL_HOST, VLAN};
 use crate::command::Running;
@@ -17,7 +17,7 @@ const PING_SIZES: &[u32] = &[0, 1, 17, 18, 19, 63, 64, 333, 501, 1001, 1471, 147
 const FLOOD_SIZES: &[u32] = &[333, 334, 335];
 /// Floods of one size, of which one must come through.
 const FLOOD_CHANCES: u32 = 3;
-/// What the guest's kernel must never say.
+/// Messages that the guest's kernel must never print.
 const COMPLAINTS: &[&str] =
     &["hw csum failure", "Call Trace", "BUG:", "WARNING:", "Error rx_cmd_a", "tx timeout", "kernel panic"];
 /// Time for which a link may take to come up.
@@ -203,7 +203,7 @@ impl Judge {
         Ok(())
     }
 
-    /// What the driver reads is what the adapter has counted.
+    /// Checks that the driver reads the adapter's counters correctly.
     pub(super) fn statistics(&mut self, case: &mut Case) -> anyhow::Result<()> {
         let pairs = [
             ("RX Unicast Frames", Statistic::RxUnicast),

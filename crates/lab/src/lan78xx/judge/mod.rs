@@ -31,14 +31,14 @@ const MODULES: &[&str] = &["lan78xx", "microchip", "micrel", "vhci-hcd", "8021q"
 const PROGRAMS: &[&str] = &["ip", "ping", "ethtool", "iperf3"];
 /// The guest's virtual USB host.
 const VIRTUAL_HOST: &str = "/sys/devices/platform/vhci_hcd.0";
-/// What it says of a port that nothing is attached to.
+/// Status of a USB/IP port with nothing attached.
 const PORT_IS_FREE: &str = "004";
 /// A VLAN.
 const VLAN: u16 = 7;
 /// Time for which a device may take to appear.
 const PROBE: Duration = Duration::from_secs(10);
 
-/// What came of the examination.
+/// Result of the examination.
 #[derive(Clone, Debug, Default)]
 pub struct Judgement {
     /// Checks that honest models passed.
@@ -51,16 +51,16 @@ pub struct Judgement {
     pub missed: Vec<String>,
     /// Throughput in Mbit/s, by direction.
     pub mbit: Vec<(String, f64)>,
-    /// What each check has taken.
+    /// Duration of each check.
     pub took: Vec<(String, Duration)>,
     /// The guest's kernel.
     pub kernel: String,
 }
 
-/// What can stand in the way of the examination.
+/// Fails where the examination cannot run.
 ///
 /// # Errors
-/// What is missing, and how to get it.
+/// The missing program or kernel, and how to get it.
 pub fn available() -> anyhow::Result<Kernel> {
     ensure!(crate::topology::is_root(), "needs root for a TAP in a network namespace");
     for program in ["ping", "iperf3", "ethtool", "ip", "ldd"] {
@@ -115,7 +115,7 @@ pub fn examine(program: &Path, says: &dyn Fn(&str)) -> anyhow::Result<Judgement>
     Ok(verdict)
 }
 
-/// How much an adapter is asked.
+/// Extent of an adapter's checks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd)]
 enum Depth {
     /// Probe, address, link, pings and floods.
@@ -180,7 +180,7 @@ struct Case {
     shown: Shown,
     /// The interface in the guest.
     interface: String,
-    /// What the guest says of it when it is up. A TAP has no carrier to speak of.
+    /// Text that the guest prints when the link is up. A TAP reports no carrier.
     up: &'static str,
     /// The TAP in the namespace.
     tap: String,

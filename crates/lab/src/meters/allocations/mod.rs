@@ -7,7 +7,7 @@ use sys::Counting;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// How often the calling thread has allocated or grown memory.
+/// Number of times that the calling thread has allocated or grown memory.
 pub fn on_this_thread() -> u64 {
     sys::count()
 }

@@ -12,7 +12,7 @@ thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// How often the calling thread has allocated.
+/// Number of allocations of the calling thread.
 pub(super) fn count() -> u64 {
     COUNT.get()
 }

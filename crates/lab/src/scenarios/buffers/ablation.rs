@@ -1,5 +1,6 @@
-//! What each technique brings by itself: with all of the table off, with one on, and with all on; and what is
-//! left of it when a buffer is not used again soon. The buffers' own cost, and five flows through a gateway.
+//! Effect of each technique by itself: with all of the table off, with one on, and with all on; and the
+//! effect that remains when a buffer is not used again soon. The buffers' own cost, and five flows through a
+//! gateway.
 
 use super::modem;
 use super::short::with_reloaders;
@@ -36,7 +37,7 @@ const NONE: Switches = Switches {
     never_cross: 4096,
 };
 
-/// What is switched, and how many threads allocate.
+/// Columns of the table: name, switches, and number of threads that allocate.
 pub(super) fn columns() -> [(&'static str, Switches, usize); 11] {
     let all = Switches::default();
     let no_reuse = Switches { reuses: false, ..all };
@@ -60,7 +61,7 @@ const LIVE: usize = 512;
 const BATCH: usize = 32;
 /// Bytes of a fragment: three of them lie in a page, and a segment of TCP does not.
 const PIECE: u32 = 1024;
-/// What a quick run has time for.
+/// Columns of a quick run.
 const QUICK: [&str; 2] = ["none", "all"];
 
 /// Fills the rows.
@@ -82,7 +83,7 @@ pub(super) fn measure(run: &mut Run, cores: (usize, usize)) -> anyhow::Result<()
     Ok(())
 }
 
-/// What a buffer costs without a gateway.
+/// Measures the cost of a buffer without a gateway.
 fn alone(run: &mut Run, cores: (usize, usize)) -> anyhow::Result<()> {
     let (rounds, batches) = (run.quick_or(3, 9), run.quick_or(1000, 4000));
     let mut costs = columns().map(|_| (Samples::new(), Samples::new()));
@@ -108,7 +109,8 @@ fn alone(run: &mut Run, cores: (usize, usize)) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the techniques bring to five flows: each run beside one with all of them off, in turn.
+/// Measures the effect of the techniques on five flows: each run beside one with all of them off,
+/// in turn.
 fn flows(run: &mut Run, (core, other): (usize, usize)) -> anyhow::Result<()> {
     let (rounds, time) = run.quick_or((2, 1), (5, 2));
     let time = Duration::from_secs(time);
@@ -136,7 +138,7 @@ fn flows(run: &mut Run, (core, other): (usize, usize)) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What several runs of five flows gave.
+/// Results of several runs of five flows.
 #[derive(Debug, Default)]
 struct Flows {
     mbit: Samples,

@@ -170,7 +170,7 @@ fn enter(rows: &mut Rows, beside: &mut Rows, peer: Peer, figures: &Figures) {
     }
 }
 
-/// What is derived from rows that have been filled.
+/// Fills the rows that are derived from others.
 fn ratios(run: &mut Run) {
     let value = |run: &Run, row: &str| run.value(row).filter(|value| *value > 0.0);
     let mallocs = MALLOCS.map(|name| value(run, &format!("buffers.get_put.bulk32.ns.{name}")));
@@ -284,7 +284,7 @@ fn after_burst(run: &mut Run) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What mallocs do in the same burst.
+/// Says how long mallocs take in the same burst.
 fn name_mallocs_drained(run: &mut Run, programs: &Programs, peers: &[Peer]) -> anyhow::Result<()> {
     let mut told = Vec::new();
     for &peer in peers {

@@ -28,17 +28,17 @@ const SERVER: &str = "10.9.0.2";
 const PORT: &str = "5203";
 /// Flows, as in the source's table.
 const FLOWS: &str = "5";
-/// What acknowledgements are shorter than, and full segments longer.
+/// Length in bytes above that of acknowledgements and below that of full segments.
 const COPY_BREAK: u16 = 256;
 /// Time for which a gateway may take until it forwards, and iperf3 until it listens.
 const START: Duration = Duration::from_secs(5);
-/// What iperf3 does not count at the beginning, in seconds.
+/// Seconds at the beginning that iperf3 does not count.
 const OMITTED: &str = "1";
 
-/// What five flows showed.
+/// Results of five flows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Figures {
-    /// What iperf3's receiver counted.
+    /// Goodput that iperf3's receiver counted.
     pub(super) mbit: f64,
     /// CPU time of the gateway's workers and reload workers for each packet that it received.
     pub(super) nanos_per_packet: f64,
@@ -200,7 +200,7 @@ mod tests {
     use ::polder::runtime::memory;
     use std::path::Path;
 
-    /// What the table switches is what the gateway runs with.
+    /// The gateway runs with the switches of the table.
     #[test]
     fn a_gateway_reads_the_switches_that_were_meant() {
         for (name, switches, threads) in super::super::ablation::columns() {

@@ -1,5 +1,5 @@
-//! What starting a block again (D1) and several blocks (D6) are *not* for: uses in which pieces live so
-//! long that a block is never alone. They must not be costlier for it.
+//! Uses that starting a block again (D1) and several blocks (D6) are *not* for: pieces live so long
+//! that a block is never alone. They must not be costlier for it.
 
 use super::windows::{WINDOW, Windows};
 use polder_buffers::{FragmentMemory, FragmentOptions, Fragments, Frame};
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pattern {
     pub(super) row: &'static str,
-    /// How many live at a time; the oldest one goes first.
+    /// Number of live buffers; the oldest one goes first.
     live: usize,
     /// Bytes, in turn.
     bytes: &'static [u32],

@@ -68,7 +68,7 @@ impl Programs {
     /// Makes the program of a peer ready to run.
     ///
     /// # Errors
-    /// What is missing, with the package to install.
+    /// The missing library or compiler, with the package to install.
     pub(super) fn prepare(&self, peer: Peer) -> anyhow::Result<()> {
         match peer {
             Peer::Dpdk => self.compile("dpdk", &flags("libdpdk").with_context(|| remedy(peer))?),
@@ -142,13 +142,13 @@ fn remedy(peer: Peer) -> String {
     format!("{name} is not installed: `apt-get install {}`", peer.package())
 }
 
-/// How to compile and link with a library.
+/// Flags by which a program is compiled and linked with a library.
 fn flags(library: &str) -> anyhow::Result<Vec<String>> {
     let said = command::run(Command::new("pkg-config").args(["--cflags", "--libs", library]))?;
     Ok(said.split_whitespace().map(str::to_owned).collect())
 }
 
-/// Where the loader would find a library.
+/// Path of a library in the loader's directories.
 fn find(library: &str) -> Option<PathBuf> {
     let architecture = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
     let directories = [architecture.as_str(), "/usr/lib64", "/usr/lib", "/usr/local/lib"];

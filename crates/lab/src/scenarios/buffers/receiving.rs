@@ -1,4 +1,4 @@
-//! How a receive ring is best supplied: the threshold below which it is refilled, and the length up to which
+//! Best supply of a receive ring: the threshold below which it is refilled, and the length up to which
 //! packets are copied out of their frames. A gateway that bridges two veths over AF_XDP is what says so.
 
 use super::wants;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// The usual one first.
 const USUAL: Receiving = Receiving { refill_below_percent: 67, copy_break: 0 };
-/// What is compared, by the name in the rows.
+/// Settings that are compared, by the name in the rows.
 const SETTINGS: [(&str, Receiving); 7] = [
     ("refill_1", Receiving { refill_below_percent: 1, ..USUAL }),
     ("refill_33", Receiving { refill_below_percent: 33, ..USUAL }),
@@ -31,7 +31,7 @@ const BURST: u32 = 128;
 const OVERLOAD: f64 = 1_500_000.0;
 const TIME: Duration = Duration::from_millis(500);
 
-/// What several runs with one setting gave.
+/// Results of several runs with one setting.
 #[derive(Debug, Default)]
 struct Gave {
     nanos: Samples,

@@ -1,5 +1,5 @@
-//! When memory is short: a burst that drains a reserve, control traffic beside greedy data, and what is
-//! left of a burst ten seconds later.
+//! Short memory: a burst that drains a reserve, control traffic beside greedy data, and the memory that
+//! is still held by a burst ten seconds later.
 
 use super::sys::minor_faults;
 use crate::clock;
@@ -77,7 +77,7 @@ fn serve(reloader: &mut Reloader, is_over: &AtomicBool, core: usize, is_first: b
     }
 }
 
-/// What a thread met that takes frames while a burst drains the reserve.
+/// Latencies of a thread that takes frames while a burst drains the reserve.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Drain {
     /// Nanoseconds of one allocation, its first line written: the thousandth longest, and the longest.
@@ -140,7 +140,7 @@ fn nanos(value: u64) -> f64 {
     value as f64
 }
 
-/// What two looks at the clock cost.
+/// Duration of two clock readings with nothing between them.
 fn look() -> u64 {
     let mut looks = (0..1001)
         .map(|_| {
@@ -169,7 +169,7 @@ const STEP: (usize, Duration) = (8, Duration::from_micros(150));
 /// Milliseconds that control rests between its needs. What is superfluous for 2 ms goes back to the system.
 const PAUSES: [u64; 7] = [1, 6, 3, 8, 4, 2, 5];
 
-/// What control met while data took everything.
+/// Frames that control traffic and data got while data took all memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Greed {
     pub(super) failed: u32,

@@ -15,7 +15,7 @@ pub(super) struct Windows {
     samples: Samples,
     sum: u64,
     objects: usize,
-    /// What two looks at the clock cost that have nothing between them.
+    /// Duration of two clock readings with nothing between them.
     look: u64,
 }
 

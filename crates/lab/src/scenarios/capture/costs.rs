@@ -1,4 +1,4 @@
-//! What a capture costs a packet, in memory.
+//! Cost of a capture per packet, in memory.
 //!
 //! There is one gateway, whose captures come and go: two gateways differ by where their memory lies, by as much as a capture costs. A window
 //! with the capture stands between two without one, all of them short, and is compared with these two alone: what the machine does meanwhile is in
@@ -29,7 +29,7 @@ struct Candidate {
     counters: Counters,
 }
 
-/// What its captures counted.
+/// Counters of its captures.
 #[derive(Default)]
 struct Counters {
     asked: u64,

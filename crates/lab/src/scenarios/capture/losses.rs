@@ -1,5 +1,5 @@
-//! What the traffic loses to a capture, between veths: everything is captured, into a pipe that nobody
-//! reads.
+//! Packets that a capture costs the traffic, between veths: everything is captured, into a pipe that
+//! nobody reads.
 //!
 //! A packet that is missing at the end was lost by one of four: the wire to the gateway, the gateway's
 //! input, the gateway, the wire to the sink. The last is the sink's. The first is the gateway's fault, but for what came while
@@ -30,16 +30,16 @@ const RATE: f64 = 50_000.0;
 /// For how long the control holds the worker: longer than any ring lasts.
 const HELD: Duration = Duration::from_millis(300);
 
-/// What several runs have lost.
+/// Losses of several runs.
 #[derive(Debug, Default)]
 struct Sum {
     packets: u64,
     /// By whose book.
     books: Lost,
-    /// What came on the wire to the gateway while its core was somebody else's.
+    /// Packets that were lost on the wire to the gateway while another thread had its core.
     excused: u64,
     stolen: Duration,
-    /// Who else had the core in runs that lost something.
+    /// Other threads on the core in runs that lost packets.
     absences: Vec<Absence>,
     is_told: bool,
 }
@@ -124,7 +124,7 @@ impl Sum {
         }
     }
 
-    /// What the gateway has lost, and nobody else.
+    /// Packets that the gateway itself has lost.
     fn by_gateway(&self) -> u64 {
         let Lost { hops: Hops { to_device, at_input, .. }, in_device } = self.books;
         to_device - self.excused + at_input + in_device.unsigned_abs()

@@ -104,7 +104,7 @@ const DHCP: &[(u16, u8, u8, u32)] = &[
     (6, 0, 0, 0),
 ];
 
-/// What is looked for.
+/// Kind of capture filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Looks {
     /// Nothing: there is no capture.
@@ -118,8 +118,8 @@ pub(super) enum Looks {
     Clone,
 }
 
-/// Who takes what is captured. While its gateway has its turn it never sleeps: what a packet costs depends on
-/// whether there is room for its copy, and that would depend on when it wakes up.
+/// Reader of the captured packets. While its gateway has its turn it never sleeps: what a packet costs
+/// depends on whether there is room for its copy, and that would depend on when it wakes up.
 pub(super) struct Reader {
     stop: Arc<AtomicBool>,
     awake: Arc<AtomicBool>,

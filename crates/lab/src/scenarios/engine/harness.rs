@@ -35,7 +35,7 @@ use std::time::Duration;
 
 /// Addresses that the bridge knows.
 pub(crate) const STATIONS: u32 = 1000;
-/// What frames would measure on a wire; the FCS is not there, and 64 bytes are.
+/// Length on a wire in bytes, FCS included: the frame itself has 64 bytes.
 pub(super) const FRAME_BYTES: usize = 68;
 
 /// Time for which a worker may take to say what it has done, and how often it is looked whether it has.
@@ -51,7 +51,7 @@ const NETWORK: u32 = 5;
 const LOCAL: (Mac, Ipv4Addr) = ([2, 0, 0, 0, 8, 1], Ipv4Addr::new(192, 168, 10, 1));
 const REMOTE: (Mac, Ipv4Addr) = ([2, 0, 0, 0, 8, 2], Ipv4Addr::new(192, 168, 20, 1));
 
-/// What is measured.
+/// Path through the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
     /// A bridge between two ports, both directions, all addresses learnt from the traffic.
@@ -81,11 +81,11 @@ pub(crate) struct Harness {
     _memory: Option<BufferManager>,
 }
 
-/// What is to run, and in what memory.
+/// Engine and memory to build.
 pub(crate) struct Build {
     pub(crate) path: Path,
     pub(crate) flows: u32,
-    /// What frames would measure on a wire; there is no FCS.
+    /// Length on a wire in bytes, FCS included; the frame itself has none.
     pub(crate) frame_bytes: usize,
     pub(crate) filters: Filters,
     pub(crate) room: Room,
@@ -130,7 +130,7 @@ pub(crate) struct Reading {
     strays: u64,
 }
 
-/// What happened between two looks.
+/// Difference of two readings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     /// Packets that came in.
@@ -147,7 +147,7 @@ pub(crate) struct Window {
     pub(crate) strays: u64,
 }
 
-/// What is left when all is over.
+/// Counters when all is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Left {
     /// Frames that did not come home.
@@ -275,7 +275,7 @@ impl Harness {
         })
     }
 
-    /// What the worker says of itself at each port, once it has said it at one.
+    /// CPU time and allocations of the worker, as it reports them at each open port.
     fn ask(&self) -> anyhow::Result<Vec<Option<(Duration, u64)>>> {
         let asked = self.taps.iter().filter(|tap| tap.is_open()).collect::<Vec<_>>();
         asked.iter().for_each(|tap| tap.ask());
@@ -328,7 +328,7 @@ impl Drop for Harness {
 }
 
 impl Reading {
-    /// What happened since `earlier`.
+    /// Difference to the reading `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Window {
         Window {
             packets: self.received - earlier.received,
@@ -387,7 +387,7 @@ impl Path {
         })
     }
 
-    /// What comes in at each port.
+    /// Traffic sources of both ports.
     fn sources(self, flows: u32, frame_bytes: usize) -> [(Source, Arc<Tap>); 2] {
         let talk = talk(flows);
         match self {

@@ -34,7 +34,7 @@ const fn zero(name: &'static str, unit: &'static str) -> Promise {
     Promise { name, unit, better: Better::Lower, goal: Goal::Value(0.0) }
 }
 
-/// What VPP 26.10 needs for a bridge and gretap is 65 ns; the goal is well below.
+/// Goal for a bridge and gretap; VPP 26.10 needs 65 ns.
 const BRIDGE_GRETAP: Goal = Goal::Value(40.0);
 const RATIO: &str = "engine.macswap.ratio_vs_testpmd";
 const MACSWAP: &str = "engine.macswap.ns_per_packet.polder";
@@ -132,7 +132,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What must be zero, over all paths.
+/// Counts that must be zero, over all paths.
 #[derive(Clone, Copy, Debug, Default)]
 struct Faults {
     packets: u64,

@@ -246,7 +246,7 @@ fn record(run: &mut Run, technique: &str, rates: &[Samples; 2], remarks: [String
     }
 }
 
-/// How often a technique is measured, and for how long each time.
+/// Rounds of a technique, and duration of each.
 fn effort(run: &Run) -> (usize, Duration) {
     let (rounds, time) = run.quick_or((3, 100), (9, 250));
     (rounds, Duration::from_millis(time))

@@ -20,7 +20,7 @@ const IPERF3_PORT: &str = "5202";
 const LATENCY_FRAME: usize = 128;
 const LATENCY_RATE: f64 = 5_000.0;
 
-/// What the four namespaces of the demonstration give to applications.
+/// Measures the goodput and latency of applications over the four namespaces of the demonstration.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
     for (name, polder) in [("polder", true), ("kernel_vxlan", false)] {
         let rows = ["tcp.mbit", "iperf3.mbit", "latency.p50", "latency.p99"];
@@ -105,7 +105,7 @@ fn iperf3_goodput(network: &Network, warm_up: Duration, time: Duration) -> anyho
     goodput_in(&told).context("iperf3's report has an unknown form")
 }
 
-/// What iperf3's receiver counted, in bits a second.
+/// Goodput that iperf3's receiver counted, in bits a second.
 pub(in crate::scenarios) fn goodput_in(report: &str) -> Option<f64> {
     let report = serde_json::from_str::<serde_json::Value>(report).ok()?;
     report.pointer("/end/sum_received/bits_per_second")?.as_f64().filter(|&rate| rate > 0.0)

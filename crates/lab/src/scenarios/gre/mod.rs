@@ -163,7 +163,7 @@ const PARTS: &[Part] = &[
 ];
 
 const FLOWS: u32 = 100;
-/// Where the search for a rate without loss begins, in packets a second.
+/// Lowest rate of a search for a rate without loss, in packets a second.
 const SLOWEST: f64 = 10_000.0;
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {

@@ -25,7 +25,7 @@ struct Ready {
     testbed: Testbed,
     /// Medians and 99th percentiles of its rounds.
     wakes: [Samples; 2],
-    /// What made one of its rounds fail.
+    /// Error of a failed round.
     failed: Option<anyhow::Error>,
 }
 
@@ -114,7 +114,8 @@ fn record(run: &mut Run, ready: &mut [Ready], points: &mut Points) -> anyhow::Re
     Ok(())
 }
 
-/// What is measured of one column after the other. Answers how many packets its books miss.
+/// Measures one column after the other. Returns the number of packets that its counters do not
+/// account for.
 fn others(run: &mut Run, column: Column, testbed: &mut Testbed) -> anyhow::Result<u64> {
     let moderated = column.moderation_us > 0;
     if !moderated && column.is_wanted(run, &["cpu_percent"]) {
@@ -154,7 +155,7 @@ fn each_second(run: &mut Run, column: Column, testbed: &mut Testbed) -> anyhow::
     Ok(())
 }
 
-/// What is lost of bursts after a second of silence.
+/// Measures the loss of bursts after a second of silence.
 #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
 fn first_bursts(run: &mut Run, name: &str, testbed: &mut Testbed) -> anyhow::Result<()> {
     if name == "testpmd" {

@@ -10,8 +10,9 @@ use std::time::Duration;
 const OVERLOAD: f64 = 2_500_000.0;
 /// Parts of the capacity at which the cost is taken, in percent.
 const LOADS: [u32; 3] = [1, 10, 50];
-/// How often the sink's timer looks in vain before its wire rings again: for longer than a device stays away that is moderated. Whoever
-/// sends to a network interface does not pay for an interrupt at the other end of its cable, and on a veth it would.
+/// Empty polls of the sink's timer before its interrupts are on again (`napi_defer_hard_irqs`): longer than
+/// the pauses of a moderated device. On a veth the sender would pay for the interrupt at the other end; on a
+/// cable it does not.
 const SINK_PATIENCE: u32 = 16;
 /// The first of all columns, which a quick run has time for.
 const QUICK_COLUMNS: usize = 3;

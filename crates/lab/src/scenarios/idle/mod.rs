@@ -158,7 +158,7 @@ impl Column {
         run.wants_any(&self.rows(kinds))
     }
 
-    /// What a measurement gave. If it failed, its rows that are wanted and have no value say why.
+    /// Result of a measurement. If it failed, its rows that are wanted and have no value say why.
     ///
     /// # Errors
     /// When interrupted.

@@ -1,4 +1,4 @@
-//! What a URB costs the processor of a host: measured at a socket, as USB/IP submits it.
+//! Cost of a URB to the processor of a host: measured at a socket, as USB/IP submits it.
 
 use crate::clock;
 use crate::lan78xx::{Door, Shown, Wire};

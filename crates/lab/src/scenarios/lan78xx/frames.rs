@@ -14,7 +14,7 @@ const MTU: usize = 1500;
 /// Bytes of the number and its complement, at the end of the frame.
 const NUMBER: usize = 8;
 
-/// What a flow is made of.
+/// Transport protocol of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     /// Datagrams, sent as fast as the link carries them.

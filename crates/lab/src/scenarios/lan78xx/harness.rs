@@ -22,8 +22,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How far behind the clock the model may be; what is later was lost to the thread. Less than the URBs in
-/// flight of a receiver last for.
+/// Maximum lag of the model behind the clock; time beyond it was lost to the thread. Less than the URBs
+/// in flight of a receiver last for.
 const SLACK: Nanos = Nanos::from_millis(4);
 /// Longest step of the model's time: less than the FIFOs last for.
 const STEP: Nanos = Nanos(12_000);
@@ -38,7 +38,7 @@ const BUDGET: u32 = 64;
 /// Longest sleep of the driver's thread.
 const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
-/// Which way data flows.
+/// Direction of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// To the driver.
@@ -47,13 +47,13 @@ pub(super) enum Way {
     Send,
 }
 
-/// What is measured.
+/// Parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setting {
     pub(super) protocol: Protocol,
     pub(super) way: Way,
     pub(super) techniques: Techniques,
-    /// What a URB costs the driver's thread.
+    /// Cost of a URB to the driver's thread.
     pub(super) urb: Nanos,
     pub(super) time: Duration,
     pub(super) cores: [usize; 2],
@@ -61,7 +61,7 @@ pub(super) struct Setting {
     pub(super) pause: Option<Duration>,
 }
 
-/// What was found.
+/// Result of a measurement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outcome {
     /// Payload that arrived, each byte once.
@@ -72,7 +72,7 @@ pub(super) struct Outcome {
     pub(super) loss_percent: f64,
     /// Time of the driver's thread.
     pub(super) cpu: Duration,
-    /// How full bulk-out transfers were.
+    /// Mean fill of bulk-out transfers.
     pub(super) fill_percent: Option<f64>,
     /// Mean time from the driver's port to the end of the wire.
     pub(super) latency_us: f64,
@@ -81,7 +81,7 @@ pub(super) struct Outcome {
     pub(super) longest: Duration,
 }
 
-/// What the threads tell each other.
+/// State that the threads share.
 #[derive(Debug, Default)]
 struct Shared {
     go: AtomicBool,
@@ -217,7 +217,7 @@ fn advance(host: &mut Host, end: &mut End, shared: &Shared, time: Nanos) {
     }
 }
 
-/// What the driver's thread has at one moment.
+/// Counters of the driver's thread at one moment.
 #[derive(Clone, Copy)]
 struct Reading {
     at: Duration,

@@ -38,7 +38,7 @@ const A6: [&str; 2] = ["lan78xx.ablation.A6.mbit", "lan78xx.ablation.A6.driver_c
 /// Rows that need the stacks of two machines.
 const STACK_ROWS: [&str; 5] = [A6[0], A6[1], TO_STACK, TO_STACK_LONGER, RRUL];
 
-/// What TCP and UDP leave of 1 Gbit/s with full frames.
+/// Goodput of TCP and UDP at 1 Gbit/s with full frames.
 const TCP_GOODPUT: Goal = Goal::Value(941.0);
 const UDP_GOODPUT: Goal = Goal::Value(957.0);
 
@@ -107,7 +107,7 @@ const FLOWS: [(&str, Protocol, Way); 4] = [
 /// Packets a second at low load: one in each millisecond.
 const LOW_LOAD: Duration = Duration::from_millis(1);
 
-/// What all measurements of a run have in common.
+/// Parameters that all measurements of a run have in common.
 struct Testbed {
     urb: Nanos,
     time: Duration,
@@ -153,7 +153,7 @@ fn driver_rows() -> Vec<&'static str> {
     rows.filter(|row| !STACK_ROWS.contains(row)).collect()
 }
 
-/// What is measured between the stacks of two machines.
+/// Measures between the stacks of two machines.
 fn stacks(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
     if let Err(error) = output::available() {
         run.skip(&STACK_ROWS, &format!("{error:#}"));
@@ -247,7 +247,7 @@ fn ablation(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What packing adds when there is nothing to pack.
+/// Measures the delay that packing adds to single packets.
 fn low_load(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
     run.says("one packet at a time");
     let mut waited = [Samples::default(), Samples::default()];

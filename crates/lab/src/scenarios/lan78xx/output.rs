@@ -34,7 +34,7 @@ pub(super) const STATION_PACKETS: u32 = 40;
 /// Time for which a gateway may take to start, and the first packet.
 const START: Duration = Duration::from_secs(5);
 
-/// What is to be tried.
+/// Parameters of an output.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) techniques: Techniques,
@@ -63,7 +63,7 @@ pub(super) struct Output {
     _topology: Topology,
 }
 
-/// What the gateway has counted so far.
+/// Counters of the gateway.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Count {
     /// Packets that came and went by the adapter.
@@ -76,10 +76,10 @@ pub(super) struct Count {
     pub(super) dropped: u64,
 }
 
-/// What such an output needs.
+/// Fails where such an output cannot run.
 ///
 /// # Errors
-/// What is missing, and how to get it.
+/// The missing program or privilege, and how to get it.
 pub(super) fn available() -> anyhow::Result<()> {
     ensure!(is_root(), "needs root for network namespaces");
     for program in ["ip", "ping", "iperf3", "taskset"] {
@@ -135,7 +135,7 @@ impl Output {
         serde_json::from_str(&text).with_context(|| format!("`polder show {what} --json` is not JSON"))
     }
 
-    /// What has been counted.
+    /// Reads the gateway's counters.
     pub(super) fn count(&self) -> anyhow::Result<Count> {
         let shown = self.show("ports")?;
         let of = |name: &str, key: &str| port(&shown, name)[key].as_u64();

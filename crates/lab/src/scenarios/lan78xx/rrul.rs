@@ -20,7 +20,7 @@ use std::time::Duration;
 const FLOWS: u32 = 4;
 /// Between two probes of a kind.
 const INTERVAL: Duration = Duration::from_millis(5);
-/// Where UDP probes are sent back.
+/// UDP port that sends probes back.
 const ECHO: u16 = 7;
 /// A socket looks at its flags this often.
 const LOOK: Duration = Duration::from_millis(20);
@@ -49,7 +49,7 @@ struct Times {
 /// A probe that came back: when it was sent, since the start, in seconds; how long it took, in ms.
 type Echo = (f64, f64);
 
-/// What came of one run.
+/// Result of one run.
 struct Outcome {
     udp: Vec<Echo>,
     icmp: Vec<Echo>,
@@ -240,7 +240,7 @@ fn answered(line: &str, start: f64) -> Option<Echo> {
 struct Added {
     idle: f64,
     middle: f64,
-    /// What the slowest hundredth under load has more than the median without.
+    /// Difference of the 99th percentile under load and the median without.
     last: f64,
 }
 

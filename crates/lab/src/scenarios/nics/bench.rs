@@ -41,13 +41,13 @@ pub(super) struct Bench {
     /// The guest's names of the cards, and of the interfaces that are ports.
     pub(super) cards: [String; 2],
     pub(super) names: [String; 2],
-    /// What tags at the far ends.
+    /// Threads that add and remove tags at the far ends.
     _shuttles: Vec<Shuttle>,
     /// The gateway's process in the guest.
     process: Option<u32>,
 }
 
-/// What can stand in the way of a cell.
+/// Fails where a cell cannot run.
 pub(super) fn available(kernel: &Kernel, adapter: &Adapter) -> anyhow::Result<()> {
     ensure!(crate::topology::is_root(), "needs root for network namespaces");
     ensure!(Path::new("/dev/net/tun").exists(), "needs /dev/net/tun: load the kernel module tun");
@@ -268,13 +268,13 @@ impl Bench {
         self.guest.try_ask(&Request::Stop(process), ASK).map(drop)
     }
 
-    /// What `polder show WHAT --json` says.
+    /// Output of `polder show WHAT --json`.
     pub(super) fn show(&mut self, what: &str) -> anyhow::Result<Value> {
         let text = self.run(&format!("polder show {what} --json --socket {SOCKET}"))?;
         serde_json::from_str(&text).with_context(|| format!("`polder show {what} --json` is not JSON"))
     }
 
-    /// How the ports are attached.
+    /// Mode in which the ports are attached.
     pub(super) fn mode(&mut self) -> anyhow::Result<String> {
         let shown = self.show("ports")?;
         let mode = polder::find(&shown, "mode").and_then(Value::as_str);

@@ -44,9 +44,9 @@ pub enum Above {
 pub struct Adapter {
     /// Its name in rows.
     pub name: &'static str,
-    /// What the emulator shows.
+    /// Model of the card in the emulator.
     pub model: Model,
-    /// What stands between it and the gateway.
+    /// Interface between the card and the gateway.
     pub above: Above,
 }
 

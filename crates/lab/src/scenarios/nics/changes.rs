@@ -1,4 +1,4 @@
-//! What happens to an interface while the gateway has it: another MTU, no carrier, longer frames.
+//! Changes of an interface while the gateway has it: another MTU, no carrier, longer frames.
 
 use super::bench::Bench;
 use super::checks::{Cell, not_here, ping};

@@ -1,4 +1,4 @@
-//! What a cell is asked.
+//! Checks of a cell.
 
 use super::bench::{Bench, Told};
 use super::frames::{LONGEST, Outcome, SHORTEST, cut, exchange, frame, lookalike};
@@ -16,7 +16,7 @@ const TAG: [u8; 4] = [0x81, 0, 0, 5];
 const OUTER_TAG: [u8; 4] = [0x88, 0xa8, 0, 9];
 /// The longest frame with tags: drivers have room for one tag beyond the MTU.
 const LONGEST_TAGGED: usize = LONGEST + 4;
-/// Where the cards of the first driver that was seen to cut did so.
+/// Length in bytes to which the cards of the first truncating driver cut frames.
 const CUT_AT: usize = 1024;
 /// Time for which anything may take that needs patience.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -25,7 +25,7 @@ pub(super) const TCP: &str = "2M";
 const VLANS: &str =
     "[bridge.lan.port.a]\nvlan = { access = 1 }\n[bridge.lan.port.b]\nvlan = { trunk = [5], native = 1 }\n";
 
-/// What a cell is asked, and what it has answered.
+/// A cell under examination: its bench, and the answers so far.
 #[derive(Debug)]
 pub(super) struct Cell<'a> {
     pub(super) bench: &'a mut Bench,
@@ -33,7 +33,7 @@ pub(super) struct Cell<'a> {
     pub(super) stride: usize,
     /// Turns and seconds of TCP beside the kernel's bridge.
     pub(super) turns: (usize, usize),
-    /// What `check` has told of the gateway with defaults.
+    /// Warnings of `polder check` about the gateway with defaults.
     pub(super) told: Vec<Told>,
     pub(super) verdict: super::CellVerdict,
 }
@@ -109,7 +109,7 @@ impl Cell<'_> {
         self.controls()
     }
 
-    /// What the meters must find when it is there.
+    /// Checks that the meters find deliberate faults.
     fn controls(&mut self) -> anyhow::Result<()> {
         self.bench.configure("")?;
         self.bench.start()?;

@@ -81,16 +81,16 @@ pub(super) const SCENARIO: Scenario = Scenario {
     measure,
 };
 
-/// What came of a cell.
+/// Result of a cell.
 #[derive(Clone, Debug, Default)]
 pub struct CellVerdict {
     /// Checks that Polder passed.
     pub passed: Vec<String>,
     /// Checks that it did not, and why.
     pub failed: Vec<String>,
-    /// How its ports were attached.
+    /// Mode in which its ports were attached.
     pub mode: String,
-    /// What `ethtool -k` said of taking tags off before the first start.
+    /// Lines of `ethtool -k` about tag stripping before the first start.
     pub offloads: Vec<String>,
     /// Frames that were sent and compared.
     pub frames: usize,
@@ -110,20 +110,20 @@ pub struct CellVerdict {
     pub not_run: Vec<String>,
     /// Warnings of `polder check` that did not come true, or stayed with their cure.
     pub false_alarms: Vec<String>,
-    /// What went wrong without a warning of `polder check`.
+    /// Faults that `polder check` did not warn of.
     pub missed: Vec<String>,
     /// TCP in Mbit/s, both ways added, through Polder and through the bridge of the guest's kernel, in turns.
     pub rates: Vec<[f64; 2]>,
     /// Time from kill -9 until the kernel answered by the interface.
     pub after_kill: Option<Duration>,
-    /// What it took.
+    /// Duration of the cell.
     pub took: Duration,
 }
 
 /// True if a cell can be examined here.
 ///
 /// # Errors
-/// What is missing, and how to get it.
+/// The missing program or kernel module, and how to get it.
 pub fn available(kernel: &Kernel, adapter: &Adapter) -> anyhow::Result<()> {
     bench::available(kernel, adapter)
 }

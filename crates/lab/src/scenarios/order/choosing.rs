@@ -1,4 +1,4 @@
-//! What `order = "auto"` is worth: a flow gets help when its home has too much and not before, and small
+//! Benefit of `order = "auto"`: a flow gets help when its home has too much and not before, and small
 //! flows stay where they are.
 
 use super::harness::{Harness, Plan};
@@ -20,7 +20,7 @@ pub(super) const SMALL: &str = "order.auto.small_flows_rate_vs_hash";
 const COST: u32 = 1000;
 /// Flows of which none is a quarter of what its home does.
 const FLOWS: usize = 32;
-/// What comes, in hundredths of what one worker can do.
+/// Offered loads, in hundredths of one worker's capacity.
 const LOADS: [u32; 8] = [30, 50, 70, 80, 90, 100, 120, 150];
 /// Marks beside the default, in thousandths.
 const OTHERS: [u32; 2] = [600, 900];
@@ -29,7 +29,7 @@ const LOSES: f64 = 0.1;
 /// A load is looked at when the modes have settled, which takes three looks of 10 ms.
 const SETTLED: Duration = Duration::from_millis(100);
 
-/// What one load made of one order.
+/// Result of one order at one load.
 #[derive(Clone, Debug, Default)]
 struct LoadResult {
     /// Per cent of what came, at the device's ring, without a ticket or ring, after its turn.
@@ -48,7 +48,7 @@ impl LoadResult {
     }
 }
 
-/// What all loads made of the orders, as medians.
+/// Results of the orders at all loads, as medians.
 struct Table {
     capacity: f64,
     hash: Vec<LoadResult>,
@@ -118,7 +118,7 @@ fn at_loads(run: &mut Run, links: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What other marks would do.
+/// Compares with other thresholds.
 fn beside_others(run: &Run, table: &Table, alone: &Plan, time: Duration) -> anyhow::Result<String> {
     let mut parts = Vec::new();
     for over in OTHERS {

@@ -148,7 +148,7 @@ impl Drop for Rivals {
     }
 }
 
-/// What became of the packets of one run.
+/// Fate of the packets of one run.
 struct Fate {
     came: u64,
     left: Left,

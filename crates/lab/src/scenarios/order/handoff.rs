@@ -1,4 +1,4 @@
-//! What it takes to hand packets from one core to another.
+//! Cost of handing packets from one core to another.
 //!
 //! Two threads, each on its core, send the same packets to and fro through two rings as workers use
 //! them; who receives looks at every packet. Each packet is handed over twice a round, by each of the two

@@ -43,7 +43,7 @@ const FAR: PortId = PortId(1);
 /// Any number will do, as long as it is the same in each run.
 const SEED: u64 = 0x5eed;
 
-/// What is to run.
+/// Parameters of a harness.
 #[derive(Clone, Debug)]
 pub(in crate::scenarios) struct Plan {
     pub(in crate::scenarios) workers: usize,
@@ -104,7 +104,7 @@ pub(in crate::scenarios) struct Harness {
     _tables: Snapshot<Tables>,
 }
 
-/// What was seen of a running harness.
+/// Counters of a running harness.
 #[derive(Clone, Debug, Default)]
 pub(in crate::scenarios) struct Reading {
     pub(in crate::scenarios) at: Duration,
@@ -112,7 +112,7 @@ pub(in crate::scenarios) struct Reading {
     pub(in crate::scenarios) cpu: Vec<Duration>,
 }
 
-/// What is left when all is over.
+/// Counters when all is over.
 #[derive(Clone, Debug, Default)]
 pub(in crate::scenarios) struct Left {
     pub(in crate::scenarios) sent: Vec<u64>,

@@ -1,5 +1,5 @@
-//! Whether order is kept: while a queue drops, while buckets change their mode all the time, while a worker
-//! stands still; and that the meter would notice.
+//! Order of packets while a queue drops, while buckets change their mode all the time, and while a worker
+//! stands still; a control shows that the meter finds reordering.
 
 use super::harness::{Harness, Left, Plan};
 use super::ports::{Ledger, Link};

@@ -15,10 +15,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of a packet, FCS excluded.
 pub(in crate::scenarios) const BYTES: usize = 64;
-/// Where a packet says its flow and its number.
+/// Offset of a packet's flow and number.
 const FLOW_AT: usize = 42;
 const NUMBER_AT: usize = 46;
-/// Who sends and who receives.
+/// MAC addresses of sender and receiver.
 pub(in crate::scenarios) const FROM: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub(in crate::scenarios) const TO: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
@@ -33,7 +33,7 @@ pub(in crate::scenarios) fn frame(flow: u32, port: u16) -> [u8; BYTES] {
     frame
 }
 
-/// What a source and those who watch it share.
+/// State shared by a source and its observers.
 #[derive(Debug, Default)]
 pub(in crate::scenarios) struct Tap {
     open: AtomicBool,
@@ -140,7 +140,7 @@ pub(in crate::scenarios) struct Link {
     pub(in crate::scenarios) codel: CodelOptions,
 }
 
-/// What came out of one flow.
+/// Packets of one flow that came out.
 #[derive(Clone, Debug, Default)]
 pub(in crate::scenarios) struct Came {
     pub(in crate::scenarios) packets: u64,
@@ -152,7 +152,7 @@ pub(in crate::scenarios) struct Came {
     pub(in crate::scenarios) longest_gap: u64,
 }
 
-/// What all sending queues of the port share.
+/// State that all sending queues of the port share.
 #[derive(Default)]
 pub(in crate::scenarios) struct Ledger {
     pub(in crate::scenarios) flows: Vec<Came>,
@@ -178,7 +178,7 @@ pub(in crate::scenarios) struct Sink {
     passed: Arc<AtomicU64>,
 }
 
-/// What waits for the link at most: 8192 packets, for it is so many times what a packet counts at least.
+/// Maximum number of queued bytes at the link: 8192 packets at the minimum charge of a packet.
 const QUEUE_BYTES: u64 = 8192 * QueueOptions::BYTES_A_PACKET;
 
 impl Ledger {

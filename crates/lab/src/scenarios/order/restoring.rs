@@ -1,4 +1,4 @@
-//! What reordering itself takes for a packet, ours and that of DPDK's `librte_reorder`.
+//! Cost of reordering per packet, ours and that of DPDK's `librte_reorder`.
 //!
 //! Both get batches of 32 packets in pairs, the later batch first, on one core: the number is given to
 //! each packet, the batch is lined up, and what is in order is taken out.

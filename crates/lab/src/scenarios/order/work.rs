@@ -44,8 +44,8 @@ pub(in crate::scenarios) fn links(nanos: u32, link_nanos: f64) -> u32 {
     (f64::from(nanos) / link_nanos).round() as u32
 }
 
-/// How many times as much two threads on two cores do as one of them alone, of work that shares nothing: more no
-/// two workers can reach. Less than two where the cores are one core's threads, or somebody else has them.
+/// Speed-up of two threads on two cores over one of them alone, with work that shares nothing: the upper
+/// bound for two workers. Less than two where the cores are one core's threads, or somebody else has them.
 pub(super) fn side_by_side([first, second]: [usize; 2], time: Duration) -> anyhow::Result<f64> {
     let alone = rates(&[first], time)?;
     Ok(rates(&[first, second], time)? / alone)

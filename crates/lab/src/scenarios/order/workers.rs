@@ -1,4 +1,4 @@
-//! What a change of the number of workers does to packets that come meanwhile, between veths.
+//! Loss and reordering of packets while the number of workers changes, between veths.
 //!
 //! Packets come at a steady rate. The one that waits longest has waited for the whole pause: rings hold what comes.
 //! Each packet that is missing at the end is in one book: that of a wire, of the gateway's input, or of the gateway.
@@ -50,7 +50,7 @@ struct Line {
     _topology: Topology,
 }
 
-/// What packets of one run have seen.
+/// Counters of one run.
 #[derive(Clone, Copy, Debug)]
 struct RunResult {
     sent: u64,
@@ -60,7 +60,7 @@ struct RunResult {
     longest: u64,
 }
 
-/// What all runs of a kind have seen.
+/// Counters of all runs of a kind.
 #[derive(Debug, Default)]
 struct Sum {
     sent: u64,
@@ -70,7 +70,7 @@ struct Sum {
     on_wires: u64,
     reordered: u64,
     longest: Samples,
-    /// What is known of runs that lost something.
+    /// Remarks on runs that lost packets.
     remarks: Vec<String>,
 }
 

@@ -11,12 +11,12 @@ use crate::scenarios::testbed::cores;
 use crate::traffic::raw::Plan;
 use std::time::Duration;
 
-/// How far the datapath's part of the core is from what was promised, in points of a hundred.
+/// Error of the datapath's share of the core against `cpu_share`, in percentage points.
 pub(super) const SHARE: &str = "overload.neighbour.share_error_points";
-/// How late the other process is woken.
+/// Wake-up latency of the other process.
 pub(super) const WAKE: &str = "overload.neighbour.wake_p99_us";
 
-/// What the datapath may use: less than what two busy threads get from the scheduler, and the half.
+/// Values of `cpu_share`: one below what two busy threads get from the scheduler, and the half.
 const PROMISED: [u8; 2] = [30, 50];
 /// Offered, as a multiple of the capacity.
 const FAR: f64 = 10.0;

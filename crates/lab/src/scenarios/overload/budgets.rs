@@ -14,16 +14,17 @@ use std::time::Duration;
 
 /// Packets a turn; the law's first.
 const BUDGETS: [Option<u16>; 4] = [None, Some(8), Some(64), Some(512)];
-/// How often each is measured.
+/// Number of rounds.
 const ROUNDS: u32 = 3;
 /// Offered, as a multiple of the capacity.
 const FAR: f64 = 2.5;
-/// What a cheap request costs, in microseconds.
+/// Cost of a cheap request, in microseconds.
 const CHEAP_US: u32 = 2;
-/// How late another process may be woken beside a budget that is compared with: what is promised to neighbours.
+/// Maximum wake-up latency of another process beside a budget that is compared with: the bound
+/// promised to neighbours.
 const BOUND_US: f64 = 2000.0;
 
-/// What requests cost.
+/// Kind of requests, and their cost.
 struct Kind {
     name: &'static str,
     asks: Asks,
@@ -62,8 +63,8 @@ pub(super) fn measure(run: &mut Run, unaccounted: &mut u64) -> anyhow::Result<()
     Ok(())
 }
 
-/// What each budget showed, all in turn, round after round: what a service's work takes differs from one to the next by
-/// more than budgets do.
+/// Results of the budgets, measured in turn, round after round: the service's own work differs from one
+/// process to the next by more than the budgets' effect.
 fn in_turn(run: &Run, kind: &Kind, unaccounted: &mut u64) -> anyhow::Result<[BudgetResult; BUDGETS.len()]> {
     let mut all = BUDGETS.map(|budget| (budget, Samples::new(), Samples::new()));
     for round in 1..=run.quick_or(1, ROUNDS) {
@@ -79,12 +80,12 @@ fn in_turn(run: &Run, kind: &Kind, unaccounted: &mut u64) -> anyhow::Result<[Bud
     Ok(all.map(|(budget, rates, lates)| BudgetResult { budget, rate: middle(&rates), late: middle(&lates) }))
 }
 
-/// What one budget showed, medians of all rounds.
+/// Results of one budget, medians of all rounds.
 struct BudgetResult {
     budget: Option<u16>,
     /// Requests a second.
     rate: f64,
-    /// How late another process on that core was woken, 99th percentile in microseconds.
+    /// Wake-up latency of another process on that core, 99th percentile in microseconds.
     late: f64,
 }
 

@@ -19,7 +19,7 @@ use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// What the three queues lose.
+/// Requests that the three queues lose.
 pub(super) const LOST: &str = "fairness.small_queue_lost";
 
 /// Requests a second of each of the three, and how many times as many the other has.
@@ -31,7 +31,7 @@ const MTU: u32 = 1500;
 /// Time for which requests may be on their way after the last was sent, and how much longer the big queue goes on.
 const SETTLE: Duration = Duration::from_millis(200);
 const LONGER: Duration = Duration::from_millis(400);
-/// What answers; the configuration says the rest.
+/// Service under test; the configuration has the rest.
 const REQUESTS: Service = Service { asks: Asks::Echo, over: super::polder(true, None), cost_us: COST_US };
 const SERVICE: Mac = [0x02, 0, 0, 0, 4, 0x01];
 

@@ -19,7 +19,7 @@ const FEW: [f64; 4] = [0.5, 1.0, 2.5, 11.0];
 /// Offered when the capacity is measured, as multiples of what it would be if a request were an echo.
 const BEYOND: [f64; 3] = [1.5, 2.5, 5.0];
 
-/// What one load showed.
+/// Results of one load.
 struct Load {
     factor: f64,
     offered: f64,

@@ -43,12 +43,12 @@ const COLUMNS: [(&str, Over); 4] = [
     ("kernel_softirq", Over::KernelSoftirq),
 ];
 
-/// What is asked for.
+/// Kinds of requests.
 const ASKS: [Asks; 3] = [Asks::Echo, Asks::NfsGetattr, Asks::NfsRead];
 /// The usual cost of a request, and all of them.
 const COST_US: u32 = 10;
 const COSTS_US: [u32; 3] = [COST_US, 2, 50];
-/// What a request costs about beyond that, in microseconds: receiving and sending an echo.
+/// Approximate cost of a request beyond that, in microseconds: receiving and sending an echo.
 const RECEIVING_US: f64 = 1.5;
 const FRAME_BYTES: usize = 64;
 const FLOWS: u32 = 1;
@@ -139,8 +139,8 @@ fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1e3
 }
 
-/// What the law of conservation misses once nothing moves: what still waits is answered after the run, and
-/// books that are read meanwhile are of different moments.
+/// Packets that the conservation law misses once nothing moves: queued requests are answered after the
+/// run, and counters that are read meanwhile are of different moments.
 fn books(testbed: &mut Testbed) -> anyhow::Result<u64> {
     settled(|| testbed.says())
 }
@@ -169,7 +169,7 @@ fn read(
     Ok(missed)
 }
 
-/// How often books that do not balance are read again, and after how long.
+/// Maximum number of readings of counters that do not balance, and the pause between them.
 const LOOKS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(250);
 

@@ -76,7 +76,7 @@ pub(super) const PROMISES: &[Promise] = &{
     all
 };
 
-/// How the rows begin that are about such requests. Those of the usual cost say nothing of it.
+/// Prefix of the rows about such requests. Rows of the usual cost have no cost in their prefix.
 pub(super) fn prefix(asks: Asks, cost_us: u32) -> String {
     let name = asks.name();
     if cost_us == COST_US { format!("overload.{name}") } else { format!("overload.{name}.{cost_us}us") }

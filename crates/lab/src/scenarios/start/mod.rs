@@ -84,7 +84,7 @@ struct Net {
     left: Namespace,
     gateway: Namespace,
     receiver: UdpSocket,
-    /// Where packets go.
+    /// Destination address of packets.
     target: Ipv4Addr,
 }
 

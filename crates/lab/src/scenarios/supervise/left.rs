@@ -1,5 +1,5 @@
-//! What a gateway may leave in a namespace: programs on interfaces, sockets, names in the BPF file system, how the
-//! kernel's receive threads are scheduled, and when it polls devices.
+//! Kernel state that a gateway may leave in a namespace: programs on interfaces, sockets, names in the BPF
+//! file system, scheduling of NAPI threads, and polling of devices.
 
 use crate::command;
 use crate::topology::Namespace;
@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
-/// Where pinned programs have their names.
+/// Directory of pinned programs.
 const PINNED: &str = "/sys/fs/bpf/polder";
 
-/// What was found, each thing as a line.
+/// Items found, each as a line.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Left {
     things: BTreeSet<String>,

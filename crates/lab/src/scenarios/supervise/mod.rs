@@ -199,7 +199,7 @@ impl Net {
         self.receiver.recv(&mut [0; 64]).is_ok()
     }
 
-    /// What there is now and was not before any gateway.
+    /// Number of items that are there, and were not before any gateway.
     fn left_since(&self, before: &Left) -> anyhow::Result<f64> {
         let end = clock::now() + CLEARING;
         loop {

@@ -7,7 +7,7 @@ use nfs3_types::xdr_codec::Unpack;
 /// Bytes of a path in the mount protocol (RFC 1813, 5.1.2).
 const MOST_PATH: usize = 1024;
 
-/// What is left of some XDR. Whatever cannot be read is `Refusal::Arguments`.
+/// Remaining XDR bytes. A field that cannot be read is `Refusal::Arguments`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arguments<'a>(&'a [u8]);
 

@@ -53,7 +53,7 @@ pub(super) struct Call<'a> {
     pub(super) arguments: &'a [u8],
 }
 
-/// What a request is.
+/// Verdict on a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum CallVerdict<'a> {
     Serve(Call<'a>),

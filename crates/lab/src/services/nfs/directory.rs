@@ -32,7 +32,7 @@ pub struct Directory {
     nodes: Vec<Node>,
     /// Places by file system and number of the file.
     places: HashMap<(u64, u64), usize>,
-    /// How many may be known.
+    /// Maximum number of known files.
     most: usize,
     key: RandomState,
 }
@@ -40,7 +40,7 @@ pub struct Directory {
 /// A file that is known.
 #[derive(Debug)]
 struct Node {
-    /// Where it is; not opened for reading.
+    /// `O_PATH` descriptor of the file; not opened for reading.
     place: OwnedFd,
     /// Opened for reading: regular files that everybody may read.
     content: Option<OwnedFd>,

@@ -3,8 +3,8 @@
 //! A request is bytes in, and its answer is bytes out; who carries them does not matter. It answers NULL,
 //! GETATTR, LOOKUP and READ of NFS (RFC 1813), and NULL, MNT and UMNT of the mount protocol at the same
 //! port; all other procedures are unavailable. XDR and the shapes of replies are those of `nfs3_types`.
-//! What a hostile request can make long (names, handles, credentials) is read here, where it stays in
-//! the request's own bytes and no length is believed.
+//! Fields that a hostile request can make long (names, handles, credentials) are read here, where they
+//! stay in the request's own bytes and no length is believed.
 //!
 //! A request that is wrong gets the error that RFC 5531 has for it; one that cannot be answered at all
 //! is counted ([`Counters`]) and dropped.
@@ -39,7 +39,7 @@ const UMNT: u32 = 3;
 /// Does nothing, in every program.
 const NULL: u32 = 0;
 
-/// What has become of requests.
+/// Counters of requests by result.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// The procedure was carried out; its own result may be an error of the file system.
@@ -57,7 +57,7 @@ pub struct Counters {
 pub struct Nfs<S> {
     store: S,
     counters: Arc<Counters>,
-    /// What READ returns, before it is in an answer.
+    /// Buffer for READ's data, before it is copied into an answer.
     data: Vec<u8>,
 }
 

@@ -31,7 +31,7 @@ impl<'a> Reply<'a> {
         write(rest, self.0);
     }
 
-    /// What comes of MNT.
+    /// Writes the result of MNT.
     pub(super) fn mount(&mut self, result: &mountres3<'_>) {
         write(result, self.0);
     }

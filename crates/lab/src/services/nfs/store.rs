@@ -1,4 +1,4 @@
-//! What is served: files by handle.
+//! Storage of the server: files by handle.
 
 use nfs3_types::nfs3::{fattr3, nfs_fh3, nfsstat3};
 use nfs3_types::xdr_codec::Opaque;
@@ -16,7 +16,7 @@ impl Handle {
     }
 }
 
-/// What a name stands for.
+/// Handle and attributes of a name.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// Its handle.
@@ -27,12 +27,12 @@ pub struct Found {
     pub directory: fattr3,
 }
 
-/// What was read.
+/// Result of a read.
 #[derive(Clone, Debug)]
 pub struct Read {
-    /// How many bytes.
+    /// Number of bytes read.
     pub bytes: usize,
-    /// Whether the last byte of the file is among them, or before them.
+    /// True if the file's last byte is among them, or before them.
     pub at_end: bool,
     /// The file's attributes.
     pub attributes: fattr3,
@@ -49,7 +49,7 @@ pub trait Store {
     /// The status that NFS has for it.
     fn attributes(&mut self, object: &[u8]) -> Result<fattr3, nfsstat3>;
 
-    /// What `name` is in a directory.
+    /// Looks `name` up in a directory.
     ///
     /// # Errors
     /// The status that NFS has for it.

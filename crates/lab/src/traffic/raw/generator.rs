@@ -28,16 +28,16 @@ pub struct Generator {
     templates: Vec<Template>,
 }
 
-/// What is to be sent.
+/// Plan of a stream: rate, burst, duration and faults.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Packets a second; infinite for as many as possible.
     pub rate: f64,
-    /// How many at once, at the same mean rate.
+    /// Packets per burst, at the same mean rate.
     pub burst: u32,
     /// For how long.
     pub time: Duration,
-    /// What to do wrong on purpose, for the meters to find.
+    /// Deliberate faults, for the meters to find.
     pub faults: Faults,
 }
 
@@ -52,7 +52,7 @@ pub struct Faults {
     pub duplicates: u64,
 }
 
-/// What was sent.
+/// Result of sending.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sent {
     /// Numbers given out; with faults this is not the number of packets.
@@ -112,7 +112,7 @@ impl Generator {
         Ok(Self { sender, templates })
     }
 
-    /// Where the probe is in its packets; tunnels that a gateway adds or removes come on top.
+    /// Offset of the probe in its packets, without tunnels that a gateway adds or removes.
     pub fn probe_at(&self) -> usize {
         self.templates.first().map_or(0, Template::probe_at)
     }

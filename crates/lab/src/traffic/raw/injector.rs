@@ -30,15 +30,15 @@ use std::time::Duration;
 const BATCH: u32 = 64;
 /// Time for which the kernel may take until the program runs: it waits for grace periods of RCU.
 const LEAD: Duration = Duration::from_millis(80);
-/// How much longer it runs at most than packets are due, so that the last late ones are sent. The run is
-/// as long as that then: a rate that was not reached is not reported as one that was.
+/// Maximum time for which it runs after the last packet was due, so that late packets are sent. The
+/// run's duration includes it: a rate that was not reached is not reported as one that was.
 const TAIL: Duration = Duration::from_secs(1);
-/// How much faster than planned it sends when it is late. A core that was taken away for some
-/// milliseconds would else send at once what a wire does not hold, and the loss would be the generator's.
+/// Factor of the planned rate when it is late. A core that was taken away for some milliseconds would
+/// else send at once what a wire does not hold, and the loss would be the generator's.
 const CATCH_UP: f64 = 1.25;
 /// Packets that it sends at once when it is late, at most.
 const AT_ONCE: f64 = 64.0;
-/// How often the sink is read.
+/// Interval at which the sink is read.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// A source of packets of one length, at an interface.
@@ -87,7 +87,7 @@ impl Injector {
         Ok(injector)
     }
 
-    /// Where the probe is in its packets; tunnels that a gateway adds or removes come on top.
+    /// Offset of the probe in its packets, without tunnels that a gateway adds or removes.
     pub fn probe_at(&self) -> usize {
         self.template.probe_at()
     }

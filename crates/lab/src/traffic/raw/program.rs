@@ -19,17 +19,17 @@ use std::os::fd::BorrowedFd;
 pub(super) const RECORDS: usize = 1 << 18;
 /// Bytes of a record.
 pub(super) const RECORD: usize = 16;
-/// Where the counters stand.
+/// Offsets of the counters.
 pub(super) const PACKETS: usize = 0;
 pub(super) const BYTES: usize = 8;
 pub(super) const PROBES: usize = 16;
 pub(super) const STRANGERS: usize = 24;
-/// Where the ring begins.
+/// Offset of the ring.
 pub(super) const RING: usize = 64;
 /// Bytes of the shared value.
 pub(super) const VALUE: usize = RING + RECORDS * RECORD;
 
-/// What becomes of packets (`enum xdp_action`).
+/// Return values of XDP programs (`enum xdp_action`).
 pub(super) const DROP: i32 = 1;
 
 /// The context, kept across calls.
@@ -158,7 +158,8 @@ fn write_down() -> [u64; 10] {
 }
 
 const MARK: u16 = super::super::probe::MARK;
-/// Where a frame without tags has its kind, its IPv4 packet flags and offset, and its UDP payload the number.
+/// Offsets in a frame without tags: EtherType, IPv4 flags and fragment offset, and the number in
+/// the UDP payload.
 const ETHER_TYPE: i16 = 12;
 const FRAGMENT: i16 = 20;
 const XID: i16 = 42;

@@ -16,11 +16,11 @@ const SLOT: u32 = 4096;
 const SLOTS: u32 = 4096;
 /// Packets that one system call sends.
 const BUDGET: u32 = 256;
-/// What the kernel may keep for the socket: each packet with its bookkeeping.
+/// Send buffer of the socket: each packet with its bookkeeping.
 const SOCKET_BYTES: u32 = SLOTS * 4096;
 /// `XDP_MAX_TX_SKB_BUDGET` of linux/if_xdp.h.
 const MAX_TX_SKB_BUDGET: i32 = 9;
-/// How often a queue that is still bound is tried again.
+/// Number of retries while the queue is still bound.
 const BUSY_RETRIES: u32 = 40;
 
 /// A socket, its rings, and its packet memory.
@@ -148,7 +148,7 @@ impl Ring {
         Ok(Self { words, producer: producer?, consumer: consumer?, entries, cursor: 0 })
     }
 
-    /// Where the entry at the cursor is, of so many bytes each.
+    /// Offset of the entry at the cursor, with entries of `bytes` bytes.
     #[inline(always)]
     fn entry(&self, bytes: usize) -> usize {
         self.entries + (self.cursor & (SLOTS - 1)) as usize * bytes

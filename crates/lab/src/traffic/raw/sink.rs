@@ -1,4 +1,4 @@
-//! Where measured packets end: counted, written down, dropped in the driver.
+//! Sinks of measured packets: they count, record and drop in the driver.
 
 use super::Timetable;
 use super::program::{self, BYTES, PACKETS, PROBES, RECORD, RECORDS, RING, STRANGERS, VALUE};

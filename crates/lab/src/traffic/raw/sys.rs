@@ -1,7 +1,7 @@
 //! System calls and memory shared with the kernel that have no safe wrapper: the generator's and the
 //! sink's one room for `unsafe`.
 //!
-//! What leaves this file is safe to call. Facts are looked up in bpf(2) and
+//! The functions that this file exports are safe to call. Facts are looked up in bpf(2) and
 //! Documentation/networking/af_xdp.rst.
 #![expect(unsafe_code, reason = "UNSAFETY: bpf(2), and memory shared with the kernel")]
 
@@ -85,7 +85,7 @@ struct Mapping {
 }
 
 impl Mapping {
-    /// Where `offset` is; within the mapping when the caller has made sure of it.
+    /// Pointer to `offset`; within the mapping if the caller has checked it.
     #[inline(always)]
     fn at(&self, offset: usize) -> *mut u8 {
         self.base.as_ptr().wrapping_add(offset)
