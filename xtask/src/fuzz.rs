@@ -24,7 +24,7 @@ const REPLAY: Duration = Duration::from_secs(2 * 60);
 /// Lines shown of a target that failed.
 const LAST_LINES: usize = 40;
 
-/// How long, and what.
+/// Duration and targets of fuzzing.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     seconds: u64,

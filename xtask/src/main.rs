@@ -5,8 +5,8 @@
 //! tests: `N passed, N failed, N skipped`. Nothing passes silently: a tool that is missing, a test
 //! that is ignored and a test that lacks a privilege all stand in that list.
 //!
-//! What only looks at sources is pure and lives in [`checks`]; what starts other programs goes through
-//! [`process`], which gives every program a deadline.
+//! Checks that read only sources are pure and live in [`checks`]; steps that start other programs go
+//! through [`process`], which gives every program a deadline.
 
 mod checks;
 mod fuzz;
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the command line asks for.
+/// Command of the command line.
 #[derive(Debug)]
 enum Chosen {
     Help,

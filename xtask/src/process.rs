@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 
 use crate::say;
 
-/// How often the end of a program is looked for while it prints nothing.
+/// Interval at which a silent program is checked for its end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Time for which output is awaited after a program ended: a grandchild may hold the pipe open.

@@ -1,4 +1,4 @@
-//! What people read: progress on the way, findings, the sum at the end.
+//! Output for people: progress, findings, and the sum at the end.
 
 use std::fmt::Display;
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! What could not run, and why: `skipped: WHAT: REASON`.
+//! Skipped tests and steps, and their reasons: `skipped: WHAT: REASON`.
 //!
 //! The harness hides what a passing test prints. A test that cannot run therefore also appends its
 //! line to the file that the environment variable `POLDER_SKIP_LOG` names.

@@ -59,7 +59,7 @@ fn blanked(source: &str, is_blanked: fn(&str) -> bool) -> String {
     code
 }
 
-/// Whether the code so far ends inside a word, so that an `r` or `b` is no prefix of a string.
+/// True if the code so far ends inside a word, so that an `r` or `b` is no prefix of a string.
 fn follows_word(code: &str) -> bool {
     code.chars().next_back().is_some_and(|last| last.is_alphanumeric() || last == '_')
 }

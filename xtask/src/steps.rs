@@ -19,13 +19,13 @@ use crate::sources;
 pub(crate) struct Step {
     /// The name on the command line.
     pub(crate) name: &'static str,
-    /// What it makes sure of.
+    /// Property that the step checks.
     pub(crate) about: &'static str,
     /// Does it.
     pub(crate) run: fn(&mut Run) -> Result<()>,
 }
 
-/// What CI runs.
+/// Steps of CI.
 pub(crate) const CI: &[Step] = &[
     Step { name: "fmt", about: "the code is formatted", run: fmt },
     Step { name: "words", about: "no unfinished work, no path of one machine", run: words },
@@ -49,7 +49,7 @@ pub(crate) const CI: &[Step] = &[
     Step { name: "fuzz-replay", about: "every committed input of the fuzz targets", run: fuzz::replay },
 ];
 
-/// What takes too long for CI.
+/// Steps that take too long for CI.
 pub(crate) const LONG: &[Step] = &[
     Step { name: "soak", about: "tests that take minutes", run: soak },
     Step { name: "loom-deep", about: "more interleavings", run: loom_deep },

@@ -2,7 +2,7 @@
 
 use std::ops::AddAssign;
 
-/// How many tests passed, failed, or did not run.
+/// Numbers of tests that passed, failed, or did not run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// Tests that ran and passed.
@@ -21,7 +21,7 @@ impl AddAssign for Tally {
     }
 }
 
-/// What one line of the harness's output says.
+/// Meaning of one line of the harness's output.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line<'a> {
     /// The sum of one test binary: `test result: …`.

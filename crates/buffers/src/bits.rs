@@ -15,7 +15,7 @@ impl Bits {
         Self { words: vec![0; limit.div_ceil(64) as usize].into_boxed_slice(), count: 0, from: 0 }
     }
 
-    /// How many there are.
+    /// Number of set bits.
     pub(crate) fn count(&self) -> u32 {
         self.count
     }

@@ -34,7 +34,7 @@ pub(crate) struct Blocks {
     system: Option<System>,
 }
 
-/// What is shared of each block.
+/// Shared counters and links of the blocks.
 struct Lines(Box<[CachePadded<Line>]>);
 
 /// Both on one line: who gives up the last reference puts the block on a stack, and who takes it from
@@ -46,7 +46,7 @@ struct Line {
     link: AtomicU32,
 }
 
-/// Where the memory of large blocks comes from.
+/// Memory and reserve of large blocks.
 struct System {
     memory: Arc<Memory>,
     reserve_options: ReserveOptions,
@@ -157,8 +157,8 @@ impl Blocks {
         block.or_else(|| self.take_last(system))
     }
 
-    /// What is done when no block is ready: those that are not to be reused soon become the next ones;
-    /// memory that is not reloaded comes when it is touched (C2 off).
+    /// Takes a block when none is ready: first the blocks on `last`, which were held back from early
+    /// reuse; then, without reloading (C2 off), a block whose memory comes when it is touched.
     #[cold]
     fn take_last(&self, system: &System) -> Option<u32> {
         while let Some(block) = self.pop(&self.last) {
@@ -257,7 +257,7 @@ impl Blocks {
         self.lines.0[block as usize].count.fetch_add(references, Ordering::Relaxed);
     }
 
-    /// Whether nobody but the holder of `references` has any.
+    /// True if the `references` of the caller are all references to the block.
     pub(crate) fn is_alone(&self, block: u32, references: u32) -> bool {
         // Acquire pairs with the Release in `give_up`: what the last users did to the bytes is done.
         self.lines.0[block as usize].count.load(Ordering::Acquire) == references
@@ -304,7 +304,7 @@ impl System {
     }
 }
 
-/// Where units lie in their memory.
+/// Byte range of `units` in their memory.
 fn bytes_of(units: Range<u32>) -> Range<usize> {
     (units.start as usize) << UNIT_SHIFT..(units.end as usize) << UNIT_SHIFT
 }

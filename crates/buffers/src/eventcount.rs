@@ -1,13 +1,13 @@
 //! Falling asleep without missing what comes in the same moment.
 //!
-//! Who is about to sleep raises a flag and looks at everything once more; whoever gives something looks at
-//! the flag afterwards. A full fence stands on both sides between the store and the load, so at least one of
+//! A consumer that is about to sleep sets the flag and polls its queues once more; a producer enqueues and
+//! then reads the flag. A full fence stands on both sides between the store and the load, so at least one of
 //! the two sees the other: either the sleeper finds what was given, or the producer wakes it. While nobody
 //! sleeps a producer pays for the fence and a load.
 
 use crate::sync::{AtomicBool, Ordering, fence};
 
-/// Whether somebody sleeps or is about to.
+/// True if the consumer sleeps or is about to.
 #[derive(Debug)]
 pub struct EventCount(AtomicBool);
 
@@ -42,7 +42,7 @@ impl EventCount {
         self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether somebody sleeps or is about to: a hint.
+    /// True if the consumer sleeps or is about to: a hint.
     pub fn is_waiting(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -21,7 +21,7 @@ pub struct Lender {
     gauge: Gauge,
 }
 
-/// Where another process finds a frame.
+/// Position of a frame in the memory shared with another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Loan {
     /// The class whose file it lies in.
@@ -32,7 +32,7 @@ pub struct Loan {
     pub bytes: u32,
 }
 
-/// What another process gave back was not lent to it.
+/// A frame that another process gave back and that was not lent to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no frame of {class:?} at {offset} is lent: the other process gives back what it does not have")]
 pub struct NotLent {
@@ -159,7 +159,7 @@ mod tests {
         }
     }
 
-    /// What the other process says is not believed: twice, another class, elsewhere, nowhere.
+    /// A returned frame that is not lent is refused: twice, another class, elsewhere, nowhere.
     #[test]
     fn what_was_not_lent_is_not_taken_back() {
         let manager = manager(AllocationPolicy::Growing(Marks::for_target(16)));

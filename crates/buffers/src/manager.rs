@@ -26,7 +26,7 @@ pub struct ClassBuffers {
     pub fragments: Option<FragmentOptions>,
 }
 
-/// What a manager is made of.
+/// Memory and policies of a manager.
 #[derive(Clone, Copy, Debug)]
 pub struct BufferOptions {
     /// Bytes of a frame.
@@ -107,8 +107,8 @@ impl BufferManager {
         }
     }
 
-    /// What has to run, each on a thread of its own, the first one at a higher priority: reloaders for
-    /// all memory that grows. Called once.
+    /// Reloaders that have to run, each on a thread of its own, the first one at a higher priority,
+    /// for all memory that grows. Called once.
     pub fn reloaders(&self) -> Vec<Reloader> {
         let buffers = CLASSES.map(|class| self.buffers(class));
         let groups = if self.options.splits_reload {
@@ -120,7 +120,7 @@ impl BufferManager {
         groups.map(|buffers| Reloader::new(self.region.clone(), buffers, self.options.patience)).collect()
     }
 
-    /// What of a class grows.
+    /// Memory of a class that grows.
     fn buffers(&self, class: Class) -> Vec<Arc<dyn Reloadable>> {
         let options = self.class_options(class);
         let mut buffers: Vec<Arc<dyn Reloadable>> = Vec::new();
@@ -167,7 +167,7 @@ impl BufferManager {
         live.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// What there is of each class and kind, and what happened to it.
+    /// Buffers and counters of each class and kind.
     pub fn accounts(&self) -> Vec<Account> {
         let frames = CLASSES.map(|class| self.account_of_frames(class));
         let fragments = CLASSES.map(|class| self.account_of_fragments(class));
@@ -224,7 +224,7 @@ impl Class {
     }
 }
 
-/// Where a frame is that is not free.
+/// State of a frame that is not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Whereabouts {
     /// In a ring of a device.
@@ -250,7 +250,7 @@ pub enum Kind {
     Blocks,
 }
 
-/// What there is of one class and kind.
+/// Buffers and counters of one class and kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Account {
     /// For whom.

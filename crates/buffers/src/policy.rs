@@ -1,9 +1,9 @@
-//! How buffers are supplied: what is chosen for a class, and what a reloader asks of its reserve.
+//! Supply of buffers: the policy of a class, and the parameters of its reserve.
 
 use crate::reserve::{Marks, Reserve};
 use rustix::io::Errno;
 
-/// How the slots of one class are supplied.
+/// Supply of the slots of one class.
 #[derive(Clone, Copy, Debug)]
 pub enum AllocationPolicy {
     /// All of them are there from the start and stay: for memory that a device holds.
@@ -22,7 +22,7 @@ impl AllocationPolicy {
     }
 }
 
-/// Which techniques the reserve of one class uses. Where memory does not grow, only the last one counts.
+/// Techniques of the reserve of one class. Where memory does not grow, only the last one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReserveOptions {
     /// Slots that are released are kept for the next user; off, each goes back to the system (C1).

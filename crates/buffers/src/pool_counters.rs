@@ -1,10 +1,10 @@
-//! What workers publish of their pools, and what is kept of those that have ended.
+//! Counters that workers publish of their pools, and totals of pools that have ended.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What one worker has published. One writer; anybody reads. On lines of its own: its neighbour in memory
-/// is another worker's.
+/// Published counters of one worker, with one writer and any number of readers. They have cache lines of
+/// their own: their neighbour in memory is another worker's.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct PoolCounters {
@@ -22,7 +22,7 @@ impl PoolCounters {
     }
 }
 
-/// What workers have, and what they did.
+/// Buffers and counters of the workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PoolCounts {
     /// Buffers in their own caches.

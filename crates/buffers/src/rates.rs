@@ -1,10 +1,10 @@
-//! How fast buffers are taken: the difference between two looks.
+//! Rate of allocations: the difference between two readings.
 
 use crate::manager::{Account, Kind};
 use crate::region::Class;
 use std::time::Duration;
 
-/// What was taken when accounts were looked at last.
+/// Allocations at the last reading of the accounts.
 #[derive(Clone, Debug, Default)]
 pub struct Rates {
     at: Duration,

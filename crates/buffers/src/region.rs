@@ -13,7 +13,7 @@ use core::panic::Location;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// How a region is cut.
+/// Layout of a region.
 #[derive(Clone, Copy, Debug)]
 pub struct RegionOptions {
     /// Number of slots, 1 to 2²⁴.
@@ -25,7 +25,7 @@ pub struct RegionOptions {
 /// Whom buffers are for. What one class takes, the other one does not miss. Source: C3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// What keeps the gateway working: neighbours, errors to senders, keep-alives.
+    /// Packets that keep the gateway working: neighbours, errors to senders, keep-alives.
     Control,
     /// Everything that is forwarded.
     Data,
@@ -39,9 +39,9 @@ pub const CLASSES: [Class; 2] = [Class::Control, Class::Data];
 pub struct ClassOptions {
     /// Number of slots, rounded up to whole pages for the control class.
     pub slots: u32,
-    /// How they are supplied.
+    /// Supply of the slots.
     pub policy: AllocationPolicy,
-    /// Which techniques their reserve uses.
+    /// Techniques of their reserve.
     pub reserve_options: ReserveOptions,
 }
 
@@ -200,7 +200,8 @@ impl Region {
         table::traces(self.inner.id).out()
     }
 
-    /// Where the frame was taken that was dropped last instead of released. Known in debug builds alone.
+    /// Allocation site of the last frame that was dropped instead of released; known in debug
+    /// builds alone.
     pub fn last_stray(&self) -> Option<&'static Location<'static>> {
         table::traces(self.inner.id).last_stray()
     }

@@ -44,7 +44,7 @@ impl Reloader {
         Self { request, region, buffers, patience, looked: Duration::ZERO, retry: None }
     }
 
-    /// What ends a wait.
+    /// Handle that ends a wait.
     pub fn waker(&self) -> Waker {
         Waker(Arc::clone(&self.request))
     }

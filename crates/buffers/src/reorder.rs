@@ -15,9 +15,9 @@ use std::sync::Arc;
 /// A place in a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ticket {
-    /// Which opening of the line.
+    /// Generation of the line: number of times that it was opened.
     pub generation: u32,
-    /// Which place since then.
+    /// Position in the line since then.
     pub number: u32,
 }
 
@@ -32,7 +32,7 @@ impl Ticket {
     }
 }
 
-/// How far a line has got: the ticket that is to pass next.
+/// Position of a line: the next ticket to pass.
 #[derive(Debug, Default)]
 pub struct ReorderCursor(CachePadded<AtomicU64>);
 
@@ -341,7 +341,7 @@ mod loom_tests {
     use crate::sync::UnsafeCell;
     use crate::{ring, work_queue};
 
-    /// What a thread brings to the reorder buffer's.
+    /// Redeemed ticket with its number.
     type Redeemed = (Ticket, u32);
 
     /// One thread draws and offers, and works itself; another works and lets go. The cell stands

@@ -1,4 +1,4 @@
-//! When a reserve of buffers is reloaded, and when it gives memory back.
+//! Reloading a reserve of buffers, and giving memory back.
 //!
 //! Whoever takes from a reserve compares what is left with a mark, and below it asks for a reload. It never
 //! waits, and asks once a reload: the request is answered by a [`Reloader`](crate::Reloader), elsewhere.
@@ -40,7 +40,7 @@ impl Marks {
     }
 }
 
-/// What has happened to a reserve.
+/// Counters of a reserve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReserveCounts {
     /// Reloads that were done.
@@ -191,7 +191,7 @@ impl Reserve {
         self.on_demand.fetch_add(u64::from(buffers), Ordering::Relaxed);
     }
 
-    /// What has happened; `level` is what is ready.
+    /// Counters; `level` is the number of ready buffers.
     pub(crate) fn counts(&self, level: u32) -> ReserveCounts {
         ReserveCounts {
             reloads: self.reloads.load(Ordering::Relaxed),
@@ -204,7 +204,7 @@ impl Reserve {
     }
 }
 
-/// What wakes a reloader. Anybody rings, one thread answers.
+/// Wake-up of a reloader. Any thread requests, one thread answers.
 #[derive(Debug, Default)]
 pub(crate) struct ReloadRequest {
     tickets: AtomicU64,
@@ -271,7 +271,7 @@ mod loom_tests {
         });
     }
 
-    /// What was asked for is seen by who has waited; a ring that is lost would let it sleep for ever.
+    /// The waiting thread sees each request; after a lost one it would sleep for ever.
     #[test]
     fn no_ring_is_lost() {
         loom::model(|| {

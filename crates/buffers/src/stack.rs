@@ -24,7 +24,7 @@ pub(crate) struct Head {
     level: AtomicU32,
 }
 
-/// Where the link of each number stands: the number below it, and its own weight. Stacks may share links
+/// Lookup of the link of each number: the number below it, and its own weight. Stacks may share links
 /// when no number is on two of them.
 pub(crate) trait Link {
     /// The link of a number.

@@ -4,7 +4,7 @@ use crate::fragment::FragmentOptions;
 use crate::manager::{BufferOptions, ClassBuffers};
 use crate::policy::ReserveOptions;
 
-/// Which techniques the buffers use. By default all of them; what "off" means stands at each.
+/// Techniques of the buffers. By default all are on; the meaning of "off" stands at each.
 ///
 /// They are chosen when buffers are made: the packet path does not ask. C1, C2, C4 and reuse of frames
 /// concern memory that grows ([`AllocationPolicy::Growing`](crate::AllocationPolicy)); what a device holds stays as it is.
@@ -144,7 +144,7 @@ mod tests {
         BufferOptions { control: class, data: class, ..BufferOptions::fixed(2048, 0, 0) }
     }
 
-    /// What is on by default is what the options are made with.
+    /// The defaults of the switches are those of the options.
     #[test]
     fn all_on_changes_nothing() {
         let (before, after) = (options(), options().with_switches(&Switches::default()));

@@ -1,12 +1,12 @@
-//! Where frames were taken that are out: known in debug builds, so that a lost or doubled frame can be
-//! traced to its source.
+//! Allocation sites of frames that are out: known in debug builds, so that a lost or doubled frame can
+//! be traced to its source.
 
-/// Where frames of one region were taken.
+/// Allocation sites of the frames of one region.
 #[cfg(debug_assertions)]
 pub(crate) struct Traces {
     /// By the frame's first unit; null for what is free.
     taken: Box<[std::sync::atomic::AtomicPtr<Site>]>,
-    /// Where the frame was taken that was dropped last instead of released.
+    /// Allocation site of the last frame that was dropped instead of released.
     stray: std::sync::atomic::AtomicPtr<Site>,
 }
 
@@ -54,12 +54,12 @@ mod debug {
             self.stray.store(taken, Ordering::Relaxed);
         }
 
-        /// Where the last stray was taken.
+        /// Allocation site of the last frame that was dropped.
         pub(crate) fn last_stray(&self) -> Option<&'static Site> {
             Self::site(self.stray.load(Ordering::Relaxed))
         }
 
-        /// What is out, and where it was taken.
+        /// Indices of frames that are out, and their allocation sites.
         pub(crate) fn out(&self) -> Vec<(u32, &'static Site)> {
             let sites = self.taken.iter().map(|site| Self::site(site.load(Ordering::Relaxed)));
             (0..).zip(sites).filter_map(|(index, site)| Some((index, site?))).collect()

@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// What makes more packets, or fewer, or works on another one.
+    /// Applies a step that adds packets, removes packets, or works on another one.
     fn apply_to_several(&mut self, step: Step) {
         let is_only = self.packets.len() == 1;
         let (packet, model) = self.packets.last_mut().expect("there is always one");

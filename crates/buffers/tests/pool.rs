@@ -172,7 +172,7 @@ fn frames_go_home_across_threads() {
     assert_eq!((region.home(), region.strays()), (region.slots(), 0));
 }
 
-/// What is still in a ring when both ends go is sent home by the safety net.
+/// Packets left in a ring when both ends go are released by the safety net.
 #[test]
 fn a_ring_drops_what_is_left() {
     let region = region(64);
@@ -186,8 +186,8 @@ fn a_ring_drops_what_is_left() {
     assert_eq!((region.home(), region.strays()), (64, 5));
 }
 
-/// What data has used up, control still has; and whatever is released by the worker's one pool goes to
-/// its own class without a detour.
+/// Data cannot use up control's memory, and the worker's one pool releases each frame directly to its
+/// own class.
 #[test]
 fn a_worker_has_both_classes_in_one_pool() {
     let manager = BufferManager::new(BufferOptions::fixed(2048, 16, 64)).expect("memory for a test");

@@ -80,7 +80,7 @@ fn first(path: Vec<String>) -> Option<String> {
     path.into_iter().next()
 }
 
-/// What the root exports of its modules: name, and module.
+/// Names that the root exports of its modules: name, and module.
 fn exports(root: &File) -> BTreeMap<String, String> {
     let mut exports = BTreeMap::new();
     for item in &root.items {

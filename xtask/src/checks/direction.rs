@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
-/// What each package of the workspace may depend on, whatever the kind: normal, dev or build.
-/// A package that is not in this table may not be in the workspace.
+/// Permitted dependencies of each package of the workspace, of every kind: normal, dev or build. A
+/// package that is not in this table may not be in the workspace.
 pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("polder-buffers", &[]),
     ("polder-datapath", &["polder-buffers"]),

@@ -2,7 +2,7 @@
 
 use crate::sources;
 
-/// Where the word `unsafe` may stand. `*` matches inside one name, `**` any number of folders.
+/// Paths in which the word `unsafe` may stand. `*` matches inside one name, `**` any number of folders.
 pub(crate) const ROOMS: &[&str] = &[
     "crates/buffers/src/**",
     "crates/devices/src/**/bus/**",
@@ -15,7 +15,7 @@ pub(crate) const ROOMS: &[&str] = &[
 /// Crates that forbid it, by the file that must hold the attribute.
 pub(crate) const FORBID: &[&str] = &["crates/datapath/src/lib.rs"];
 
-/// What an opened room says of itself.
+/// Beginning of an opened room's reason.
 const REASON: &str = "reason = \"UNSAFETY: ";
 
 /// One sentence for each breach in the project's Rust files.
@@ -54,7 +54,7 @@ fn opened_without_reason(text: &str, code: &str) -> Vec<usize> {
     opened.into_iter().filter(|&line| opens(&lines, line) && !explained(line)).collect()
 }
 
-/// Whether the word on `line` is the argument of `expect(`, there or on the line above.
+/// True if the word on `line` is the argument of `expect(`, there or on the line above.
 fn opens(lines: &[&str], line: usize) -> bool {
     let near = lines[line.saturating_sub(2)..line].concat();
     let near: String = near.split_whitespace().collect();

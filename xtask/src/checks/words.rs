@@ -1,6 +1,6 @@
 //! Words that have no place in a finished file.
 
-/// What must not stand anywhere, and why.
+/// Forbidden words, and the reason.
 const FORBIDDEN: &[(&str, &str)] = &[
     ("todo!", "unfinished"),
     ("unimplemented!", "unfinished"),
@@ -32,7 +32,7 @@ fn check_file(path: &str, text: &str) -> Vec<String> {
     text.lines().enumerate().flat_map(finds_in).collect()
 }
 
-/// Whether the word stands in a line and does not begin in the middle of another word or path.
+/// True if the word stands in a line and does not begin in the middle of another word or path.
 fn stands_in(line: &str, word: &str) -> bool {
     let is_part = |character: char| character.is_alphanumeric() || matches!(character, '_' | '-' | '.');
     line.match_indices(word).any(|(at, _)| {

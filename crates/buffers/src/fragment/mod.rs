@@ -30,7 +30,7 @@ const MOST_BLOCKS: u32 = 1 << 19;
 const LARGE_BYTES: usize = (LARGE_UNITS as usize) << UNIT_SHIFT;
 const PAGE_BYTES: usize = (PAGE_UNITS as usize) << UNIT_SHIFT;
 
-/// How a memory of fragments is cut, and which techniques it uses.
+/// Sizes and techniques of a memory of fragments.
 #[derive(Clone, Copy, Debug)]
 pub struct FragmentOptions {
     /// Blocks of 32 KiB.
@@ -48,9 +48,9 @@ pub struct FragmentOptions {
     pub held_blocks: u8,
     /// Addresses whose multiples no fragment crosses, a power of two from 64 to 32 768 (E7).
     pub never_cross: u32,
-    /// How blocks are supplied; marks count blocks of 32 KiB.
+    /// Supply of blocks; marks count blocks of 32 KiB.
     pub policy: AllocationPolicy,
-    /// Which techniques their reserve uses.
+    /// Techniques of the blocks' reserve.
     pub reserve_options: ReserveOptions,
 }
 
@@ -124,7 +124,7 @@ impl FragmentMemory {
         self.inner.id
     }
 
-    /// What it was made with.
+    /// Options of the memory.
     pub fn options(&self) -> FragmentOptions {
         self.inner.options
     }
@@ -164,7 +164,7 @@ impl FragmentMemory {
         &self.inner.blocks
     }
 
-    /// What the workers have published.
+    /// Counters that the workers have published.
     pub(crate) fn counts(&self) -> PoolCounts {
         self.inner.counters.counts()
     }
@@ -329,7 +329,7 @@ impl Fragments {
         self.taken
     }
 
-    /// How often a fragment was wanted and there was none.
+    /// Number of failed allocations.
     pub fn exhausted(&self) -> u64 {
         self.exhausted
     }

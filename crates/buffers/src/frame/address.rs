@@ -82,7 +82,7 @@ impl BufferAddress {
     }
 }
 
-/// What all slots of one class of a region have in common: everything but their number.
+/// Region, class and kind of a slot: all of a buffer address but the slot's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotKind(NonZeroU32);
 

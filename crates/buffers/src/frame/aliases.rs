@@ -22,7 +22,7 @@ pub(crate) struct Aliases {
     places: AtomicU32,
 }
 
-/// What a name leads to.
+/// Target of an alias, and its reference count.
 #[derive(Default)]
 struct Entry {
     /// The entry that has the count and the place.
@@ -48,7 +48,7 @@ impl Aliases {
         self.places.load(Ordering::Relaxed)
     }
 
-    /// How many there are.
+    /// Number of entries.
     pub(crate) fn count(&self) -> usize {
         self.entries.len()
     }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const _: () = assert!(REGIONS.is_power_of_two() && REGIONS <= 256);
 
-/// What stands beside the bytes of a region.
+/// Control data of a region.
 struct Control {
     keeper: Keeper,
     aliases: Aliases,
@@ -26,11 +26,11 @@ struct Control {
     /// Frames that were dropped instead of released.
     strays: AtomicU64,
     traces: Traces,
-    /// What the entry's base points into; unmapped after this is dropped.
+    /// Memory of the entry's base; unmapped after this is dropped.
     _memory: Arc<Memory>,
 }
 
-/// Where units go that nobody released through the pool they came from.
+/// Owner of units that were released through no pool.
 pub(crate) enum Keeper {
     /// Slots: each on a list.
     Slots(RemoteFreeList),
@@ -38,8 +38,8 @@ pub(crate) enum Keeper {
     Blocks(Arc<Blocks>),
 }
 
-/// What a frame that is not the head of its packet knows of its neighbours. All zeros at first, in
-/// memory that the system provides when the first chain is made.
+/// Link of a frame that is not the head of its packet. All zeros at first, in memory that the
+/// system provides when the first chain is made.
 pub(crate) struct Link {
     /// The next frame of the chain as [`BufferAddress::into_word`] has it; 0 at the end.
     pub(crate) next: AtomicU64,
@@ -62,7 +62,7 @@ static TABLE: [Entry; REGIONS] = [const {
     }
 }; REGIONS];
 
-/// Which lines of the table are taken.
+/// True for the lines of the table that are taken.
 static TAKEN: Mutex<[bool; REGIONS]> = Mutex::new([false; REGIONS]);
 
 /// Takes a line for `units` units of `1 << unit_shift` bytes of `memory`.
@@ -173,7 +173,8 @@ pub(crate) fn trace_released(place: BufferAddress) {
     control(place.region()).traces.release(place.index());
 }
 
-/// Where a region's frames were taken that are out, and the last stray; nothing in release builds.
+/// Allocation sites of the region's frames that are out, and of the last late free; empty in
+/// release builds.
 pub(crate) fn traces(id: NonZeroU16) -> &'static Traces {
     &control(id.get()).traces
 }
@@ -263,7 +264,8 @@ pub(crate) fn slot_mut(frame: &mut Frame, offset: u32, length: u32) -> &mut [u8]
     unsafe { core::slice::from_raw_parts_mut(address, length as usize) }
 }
 
-/// Where frames of one kind are, looked up once. As long as it lives there is a frame of that kind.
+/// Address range of frames of one kind, looked up once. As long as it lives there is a frame of
+/// that kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shelf<'a> {
     /// As [`BufferAddress::kind`] has it; 0, which is none, for nothing.
@@ -276,11 +278,11 @@ pub(crate) struct Shelf<'a> {
 }
 
 impl<'a> Shelf<'a> {
-    /// Where nothing is.
+    /// Range without frames.
     pub(crate) const NONE: Self =
         Self { kind: 0, bytes: 0, unit_bytes: 0, base: core::ptr::null(), _frame: core::marker::PhantomData };
 
-    /// Where frames like this one are.
+    /// Range of the frames of this one's kind.
     #[inline]
     pub(crate) fn of(frame: &'a Frame) -> Self {
         let place = frame.place();

@@ -8,7 +8,7 @@ use crate::frame::table::Shelf;
 pub struct Fronts<'a> {
     packets: core::slice::Iter<'a, Packet>,
     length: u16,
-    /// Where the last frame was found, and where those like it are.
+    /// Address range in which the last frame was found.
     shelf: Shelf<'a>,
 }
 

@@ -26,7 +26,7 @@ pub struct PortId(pub u16);
 /// The port of a packet that has not met its port yet.
 pub const NO_PORT: PortId = PortId(u16::MAX);
 
-/// What is known of a packet's transport checksum.
+/// State of a packet's transport checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ChecksumState {
@@ -60,7 +60,7 @@ pub enum SegmentationKind {
     UdpOneId,
 }
 
-/// How a packet larger than its link is cut into segments.
+/// Segmentation of a packet that is larger than its link's MTU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segmentation {
     /// Payload bytes a segment.
@@ -111,7 +111,7 @@ pub struct Packet {
     pub checksum_offset: u16,
     /// Segments that it has to be cut into.
     pub segmentation: Segmentation,
-    /// What is known of its transport checksum.
+    /// State of its transport checksum.
     pub checksum: ChecksumState,
     /// Use of the stages; cleared on receive.
     pub flags: u8,
@@ -130,7 +130,7 @@ const _: () = assert!(size_of::<Packet>() == 64);
 pub struct Segment {
     /// The slot.
     pub frame: Frame,
-    /// Where the data starts in the slot, in bytes.
+    /// Offset of the data in the slot, in bytes.
     pub offset: u16,
     /// Bytes of data.
     pub length: u16,

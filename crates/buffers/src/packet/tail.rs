@@ -3,7 +3,7 @@
 use super::chain::Chain;
 use super::{Packet, Segment};
 
-/// What is to become the end of a packet, put together from its own end to its beginning.
+/// End of a packet under construction, put together from its own end to its beginning.
 ///
 /// Cost: two stores a packet of one frame, however many there are; no byte is copied.
 #[derive(Debug, Default)]

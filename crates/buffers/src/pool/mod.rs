@@ -43,7 +43,7 @@ pub struct Pool {
     counters: Arc<PoolCounters>,
 }
 
-/// Where a pool's fragments come from.
+/// Source of a pool's fragments.
 #[derive(Debug)]
 enum FragmentEnd {
     /// There are none: everything is a slot.
@@ -126,7 +126,7 @@ impl Pool {
         self.count
     }
 
-    /// How often a slot was wanted and none was free.
+    /// Number of failed allocations.
     pub fn exhausted(&self) -> u64 {
         self.exhausted
     }

@@ -13,7 +13,8 @@ use std::sync::{MutexGuard, PoisonError};
 /// Pages that are brought in by one system call, so that what is there can be used meanwhile.
 const STEP_PAGES: u32 = 64;
 
-/// What is not in the depot and not out. Slots and pages are counted from the first of the class.
+/// Slots outside of the depot that are not allocated. Slots and pages are counted from the first of
+/// the class.
 #[derive(Debug)]
 pub(super) struct Asleep {
     /// Pages (or slots, if they are larger) without memory.

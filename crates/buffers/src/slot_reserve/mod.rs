@@ -29,7 +29,7 @@ pub(crate) struct SlotReserve {
     waiting: AtomicU32,
     /// True if slots are moved out of the depot and back.
     is_moving: AtomicBool,
-    /// What the pools of the class have published.
+    /// Published counters of the class's pools.
     counters: PoolCounterSet,
 }
 
@@ -87,7 +87,7 @@ impl SlotReserve {
         if self.reserve_options.is_pooled { 2 * self.depot.magazine() - 1 } else { 0 }
     }
 
-    /// What the pools of the class have published.
+    /// Published counters of the class's pools.
     pub(crate) fn counters(&self) -> &PoolCounterSet {
         &self.counters
     }

@@ -1,4 +1,4 @@
-//! What every driver owes to the datapath, as one suite of checks.
+//! Duties of every driver to the datapath, as one suite of checks.
 //!
 //! A [`Fixture`] opens a fresh port with the other side of its wire; [`run`] opens one for each
 //! check and reports what the port owes. After every check the port is closed, its counters must
@@ -41,7 +41,7 @@ pub trait Wire: Send {
     }
 }
 
-/// What a port is able to do, for the checks to ask no more.
+/// Capabilities of a port, for the checks to ask no more.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The longest frame that it sends, in bytes, Ethernet header included, FCS excluded.
@@ -58,7 +58,7 @@ pub struct Limits {
 
 /// Opens ports for the suite.
 pub trait Fixture {
-    /// What the ports are able to do.
+    /// Capabilities of the ports.
     fn limits(&self) -> Limits;
 
     /// A fresh port that takes its frames from `region`, and the other side of its wire.
@@ -91,7 +91,7 @@ impl From<String> for Fault {
     }
 }
 
-/// How one check ended.
+/// Result of one check.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The check.
@@ -100,7 +100,7 @@ pub struct Outcome {
     pub result: Result<(), Fault>,
 }
 
-/// How all checks ended. Printed, it has a line a check.
+/// Results of all checks. Printed, it has a line a check.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// One outcome a check, in the order of [`checks`].

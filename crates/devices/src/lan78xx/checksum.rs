@@ -1,4 +1,4 @@
-//! What the adapter's sum over a received frame says about its transport checksum.
+//! Transport checksum state from the adapter's sum over a received frame.
 //!
 //! The sum covers everything behind the Ethernet header, padding included. Take away what does not
 //! belong to the transport message, add the pseudo-header, and it must come out as all ones.
@@ -9,8 +9,8 @@ use polder_datapath::wire::{Checksum, EtherType, IpProtocol, Ipv4, Ipv6, Pseudo}
 /// Bytes of an Ethernet header.
 const HEADER: usize = 14;
 
-/// What is known of the transport checksum of `frame`, given the sum of all that stands behind its
-/// Ethernet header (and behind its tag, if that is in the frame).
+/// Transport checksum state of `frame`, given the sum of all bytes behind its Ethernet header (and
+/// behind its tag, if that is in the frame).
 ///
 /// A sum that does not fit leaves the checksum unknown: the stack that the packet is for finds out
 /// whether the packet or the sum is wrong.

@@ -33,9 +33,9 @@ pub enum ControlError {
     /// A request gave another number of bytes.
     #[error("a control request gave {found} bytes where {expected} were expected")]
     Length {
-        /// What was expected.
+        /// Expected number of bytes.
         expected: usize,
-        /// What came.
+        /// Number of bytes in the answer.
         found: usize,
     },
     /// The adapter did not finish something in time.

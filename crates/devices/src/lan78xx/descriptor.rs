@@ -25,7 +25,7 @@ pub const BOS: u8 = 15;
 /// Descriptor type of a SuperSpeed endpoint companion.
 const COMPANION: u8 = 48;
 
-/// Which of the three chips it is.
+/// Model of the chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chip {
     /// USB 3, with PHY.
@@ -106,7 +106,7 @@ pub enum DescriptorError {
     Endpoint(&'static str),
 }
 
-/// Which chip a device descriptor is of.
+/// Chip of a device descriptor.
 ///
 /// # Errors
 /// [`DescriptorError`] when it is none of ours.

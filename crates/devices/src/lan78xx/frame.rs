@@ -38,7 +38,7 @@ pub mod rx_a {
     pub const WATCHDOG: u32 = 0x20_0000;
     /// Some error has been seen.
     pub const ERROR: u32 = 0x40_0000;
-    /// Which errors: checksums of IP and transport, and those of the MAC.
+    /// Kinds of errors: checksums of IP and transport, and those of the MAC.
     pub const ERRORS: u32 = 0xc03f_0000 | ERROR;
     /// The frame had a VLAN tag; it stands in word B.
     pub const VLAN: u32 = 0x80_0000;
@@ -66,7 +66,7 @@ pub mod tx_a {
     pub const SEGMENT: u32 = 0x800_0000;
 }
 
-/// What the adapter says of a received frame.
+/// Status of a received frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RxStatus {
     /// Word A.
@@ -120,7 +120,7 @@ impl RxStatus {
 /// A received frame in its transfer.
 #[derive(Clone, Copy, Debug)]
 pub struct RxFrame<'a> {
-    /// What the adapter says of it.
+    /// Status that the adapter reports.
     pub status: RxStatus,
     /// The frame, FCS excluded; at least an Ethernet header.
     pub bytes: &'a [u8],
@@ -141,9 +141,9 @@ pub enum RxFault {
     /// A frame that runs over the end of its transfer.
     #[error("a frame of {length} bytes where {left} are left")]
     Beyond {
-        /// What the adapter says.
+        /// Length that the adapter reports.
         length: usize,
-        /// What is there.
+        /// Number of bytes left in the transfer.
         left: usize,
     },
 }
@@ -190,7 +190,7 @@ impl RxCursor {
     }
 }
 
-/// What the adapter is to do with a frame.
+/// Command words of a frame to send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TxCommand {
     /// Word A.
@@ -241,7 +241,7 @@ pub const fn tx_room(used: usize, length: usize) -> usize {
 /// A frame to be sent in its transfer.
 #[derive(Clone, Copy, Debug)]
 pub struct TxFrame<'a> {
-    /// What is to be done with it.
+    /// Command words for the adapter.
     pub command: TxCommand,
     /// The frame.
     pub bytes: &'a [u8],

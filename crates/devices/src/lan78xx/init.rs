@@ -21,14 +21,14 @@ const OVERHEAD: u32 = 14 + 4 + 4;
 const FIFO_END: u32 = 0x17;
 /// Cycles of `BULK_IN_DLY` in a microsecond.
 const DELAY_CYCLES: u32 = 60;
-/// What `BULK_IN_DLY` can count to.
+/// Maximum of `BULK_IN_DLY`.
 const LONGEST_DELAY: u32 = 0xffff;
 /// Packets of the endpoint in a transfer: 16 KiB at high speed, 32 KiB at SuperSpeed.
 const BURST: u32 = 0x20;
 /// The bit of the latency tolerance messages in [`USB_CFG1`].
 const LTM: u32 = 0x100;
 
-/// What is asked of an adapter.
+/// Settings of an adapter.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     pub(super) mtu: u16,
@@ -44,7 +44,7 @@ pub(super) struct Wanted {
     pub(super) configured: bool,
 }
 
-/// Which frames an adapter receives.
+/// Frames that an adapter receives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ReceiveFilter {
     /// All of them, as a bridge needs it.
@@ -59,7 +59,7 @@ pub enum ReceiveFilter {
     },
 }
 
-/// What an adapter is.
+/// Properties of an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) chip: Chip,
@@ -71,7 +71,7 @@ pub(super) struct Found {
     pub(super) statistics: Block,
 }
 
-/// Where an adapter's address came from.
+/// Source of an adapter's MAC address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MacSource {
     /// The configuration.

@@ -53,7 +53,7 @@ impl Clock {
     }
 }
 
-/// What the driver's end says to the host.
+/// Command of the driver's end to the host.
 #[derive(Debug)]
 enum Order {
     Submit(Urb),
@@ -67,7 +67,7 @@ pub struct Host {
     pub bench: Bench,
     orders: Consumer<Order>,
     done: Producer<Completion>,
-    /// What has ended and found no room.
+    /// Completed transfers for which the ring had no room.
     waiting: VecDeque<Completion>,
     wakeup: Arc<Wakeup>,
     /// After so many more transfers the device is taken away.
@@ -132,7 +132,7 @@ pub struct Local {
     pump: Option<Arc<Mutex<Host>>>,
     clock: Clock,
     speed: Speed,
-    /// What the processor spends for each URB, as it would for a real host.
+    /// Processor time for each URB, as on a real host.
     cost: Nanos,
     in_flight: u32,
 }

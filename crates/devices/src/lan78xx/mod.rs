@@ -68,7 +68,7 @@ const HEADERS: u16 = 14 + 4;
 /// The largest MTU.
 pub const LARGEST_MTU: u16 = LONGEST_FRAME - HEADERS;
 
-/// Which techniques of source A are on. Off is what the source started from.
+/// Techniques of source A that are on. Off is the state that the source started from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Techniques {
     /// A1: received transfers are read in the worker's turn under its budget; off: all at once.
@@ -108,14 +108,14 @@ impl Default for Techniques {
     }
 }
 
-/// How a port is opened.
+/// Options of opening a port.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Longest network packet, at most [`LARGEST_MTU`].
     pub mtu: u16,
     /// The address to use in place of the adapter's own.
     pub mac: Option<[u8; 6]>,
-    /// Which frames are received.
+    /// Frames that are received.
     pub receive: ReceiveFilter,
     /// True if pause frames are offered to the partner.
     pub flow_control: bool,
@@ -177,15 +177,15 @@ pub enum OpenError {
     /// It is something else, or does not work.
     #[error("{place}: {error}")]
     Init {
-        /// Where it is.
+        /// Bus and address of the device, for people.
         place: String,
-        /// What is wrong.
+        /// Cause of the failure.
         error: InitError,
     },
     /// It went while it was brought up.
     #[error("{place}: the adapter was unplugged, or the connection to it ended")]
     Gone {
-        /// Where it was.
+        /// Bus and address of the device, for people.
         place: String,
     },
     /// No memory for URBs.
@@ -203,7 +203,7 @@ pub struct Lan78xx {
     pub mac: [u8; 6],
     /// Longest network packet.
     pub mtu: u16,
-    /// What it shows of itself.
+    /// Published status of the port.
     pub status: Arc<PortStatus>,
     /// The one queue.
     pub queue: Queue<Lan78xxRx, Lan78xxTx>,

@@ -9,7 +9,7 @@ use super::regs::{
 };
 use super::usb::Speed;
 
-/// What nobody answers on MDIO.
+/// Value of a register at an MDIO address without a PHY.
 const NOBODY: u16 = 0xffff;
 /// Vendor's part of the internal PHY's identity.
 const INTERNAL_ID: u32 = 0x0007_c130;
@@ -35,7 +35,7 @@ impl Phy {
     }
 }
 
-/// What a link has become.
+/// State of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Link {
     /// True if there is one.
@@ -121,7 +121,7 @@ pub(super) async fn look(
     Ok(link)
 }
 
-/// What both sides have agreed on (IEEE 802.3, 28B.3).
+/// Mode that both sides have agreed on (IEEE 802.3, 28B.3).
 async fn negotiated(pipe: &Pipe, phy: Phy, pause: bool) -> Result<Link, ControlError> {
     // A loss of link stays until it is read; the second reading is what is there.
     let first = pipe.read_phy(phy.address, BMSR).await?;

@@ -1,4 +1,4 @@
-//! What both ends of a port share: the transport, URBs in flight, the link.
+//! State shared by both ends of a port: the transport, URBs in flight, the link.
 //!
 //! Completions are events: [`Core::service`] fetches them, notes what they are, and does no work on
 //! received frames (A1, A4). Received transfers wait in `filled` for the receiving end's turn; a freed

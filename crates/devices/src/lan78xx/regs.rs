@@ -75,7 +75,7 @@ registers! { Register, address,
     HW_CFG: Plain = 0x010;
     /// Power management and reset of the PHY.
     PMT_CTL: Plain = 0x014;
-    /// Which internal memory is accessed.
+    /// Selection of the internal memory.
     DP_SEL: Plain = 0x024;
     /// Access to internal memory.
     DP_CMD: Plain = 0x028;
@@ -95,7 +95,7 @@ registers! { Register, address,
     BURST_CAP: Plain = 0x090;
     /// Time for which a short packet is held back.
     BULK_IN_DLY: Plain = 0x094;
-    /// What the interrupt endpoint reports.
+    /// Causes that the interrupt endpoint reports.
     INT_EP_CTL: Plain = 0x098;
     /// Receive filter.
     RFE_CTL: Plain = 0x0b0;
@@ -139,7 +139,7 @@ registers! { Register, address,
     OTP_ADDR2: Plain = 0x1008;
     /// The byte read from it.
     OTP_RD_DATA: Plain = 0x1018;
-    /// What to do with it.
+    /// Command to the OTP memory.
     OTP_FUNC_CMD: Plain = 0x1020;
     /// Begin.
     OTP_CMD_GO: Plain = 0x1028;
@@ -202,12 +202,12 @@ bits! { dp_sel, "Bits of [`DP_SEL`].",
     READY = 0x8000_0000;
     /// The memory of VLAN and hash filter.
     VLAN_DA = 0x1;
-    /// Which memory.
+    /// Number of the memory.
     SELECT = 0xf;
 }
 /// Words of the VLAN filter in the filter memory: one bit for each VLAN.
 pub const VLAN_WORDS: u32 = 128;
-/// Where the hash filter begins in the filter memory.
+/// First word of the hash filter in the filter memory.
 pub const HASH_START: u32 = 128;
 /// Words of the hash filter.
 pub const HASH_WORDS: u32 = 16;
@@ -216,7 +216,7 @@ pub const DP_WRITE: u32 = 1;
 bits! { e2p_cmd, "Bits of [`E2P_CMD`]; reading is command 0.",
     /// Begins; clears itself.
     BUSY = 0x8000_0000;
-    /// What to do.
+    /// Command.
     COMMAND = 0x7000_0000;
     /// There is no answer.
     TIMEOUT = 0x400;
@@ -231,9 +231,9 @@ pub const EEPROM_SIGNATURE: u8 = 0xa5;
 pub const OTP_SIGNATURE_1: u8 = 0xf3;
 /// First byte of one whose second configuration counts.
 pub const OTP_SIGNATURE_2: u8 = 0xf7;
-/// Where the second configuration begins.
+/// Offset of the second configuration.
 pub const OTP_SECOND: u16 = 0x100;
-/// Where the MAC address stands behind the signature, in either memory.
+/// Offset of the MAC address behind the signature, in either memory.
 pub const MAC_OFFSET: u16 = 1;
 bits! { usb_cfg0, "Bits of [`USB_CFG0`].",
     /// Bulk-in answers NAK when it is empty, not a zero-length packet.
@@ -284,7 +284,7 @@ bits! { mac_cr, "Bits of [`MAC_CR`].",
     AUTO_DUPLEX = 0x1000;
     /// Speed follows the PHY.
     AUTO_SPEED = 0x800;
-    /// What is sent comes back.
+    /// Loopback: sent frames are received.
     LOOPBACK = 0x400;
 }
 bits! { mac_rx, "Bits of [`MAC_RX`].",
@@ -295,7 +295,7 @@ bits! { mac_rx, "Bits of [`MAC_RX`].",
     /// The MAC works.
     ENABLE = 0x1;
 }
-/// Where the longest frame stands in [`MAC_RX`].
+/// Shift of the maximum frame length in [`MAC_RX`].
 pub const MAC_RX_MAX_SIZE_SHIFT: u32 = 16;
 bits! { mac_tx, "Bits of [`MAC_TX`].",
     /// The MAC has come to rest.
@@ -317,9 +317,9 @@ bits! { mii_acc, "Bits of [`MII_ACC`].",
     /// Writes.
     WRITE = 0x2;
 }
-/// Where the address of the PHY stands in [`MII_ACC`].
+/// Shift of the PHY's address in [`MII_ACC`].
 pub const MII_PHY_SHIFT: u32 = 11;
-/// Where the number of the register stands in [`MII_ACC`].
+/// Shift of the register number in [`MII_ACC`].
 pub const MII_REGISTER_SHIFT: u32 = 6;
 /// Valid bit of [`maf_hi`].
 pub const MAF_VALID: u32 = 0x8000_0000;
@@ -333,21 +333,21 @@ registers! { PhyRegister, number,
     PHY_ID1: Plain = 2;
     /// Identity, lower half.
     PHY_ID2: Plain = 3;
-    /// What is offered to the partner.
+    /// Abilities offered to the partner.
     ADVERTISE: Plain = 4;
-    /// What the partner offers.
+    /// Abilities that the partner offers.
     PARTNER: Plain = 5;
-    /// What is offered at 1 Gbit/s.
+    /// Abilities offered at 1 Gbit/s.
     CONTROL_1000: Plain = 9;
-    /// What the partner offers at 1 Gbit/s.
+    /// Abilities that the partner offers at 1 Gbit/s.
     STATUS_1000: Plain = 10;
-    /// What the PHY can do at 1 Gbit/s.
+    /// Abilities of the PHY at 1 Gbit/s.
     EXTENDED_STATUS: Plain = 15;
-    /// Which interrupts the internal PHY raises.
+    /// Mask of the internal PHY's interrupts.
     PHY_INTERRUPT_MASK: Plain = 25;
     /// Interrupts of the internal PHY.
     PHY_INTERRUPT_STATUS: ReadClears = 26;
-    /// Which page registers 16 to 30 of the internal PHY show.
+    /// Page of registers 16 to 30 of the internal PHY.
     PHY_PAGE: Plain = 31;
 }
 

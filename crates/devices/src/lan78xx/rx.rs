@@ -44,7 +44,7 @@ impl Filled {
     }
 }
 
-/// What became of a frame.
+/// Result of reading a frame.
 enum Read {
     Packet(Packet),
     /// It was refused, and counted.

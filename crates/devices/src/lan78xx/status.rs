@@ -1,4 +1,4 @@
-//! What a port shows of itself, to be read from any thread.
+//! Published status of a port, to be read from any thread.
 
 use super::init::{Found, MacSource};
 use super::phy::{Link, Phy};
@@ -9,7 +9,7 @@ use polder_datapath::counters::Counter;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a port shows of itself.
+/// Published status of a port.
 #[derive(Debug, Default)]
 pub struct PortStatus {
     facts: Mutex<Facts>,
@@ -66,10 +66,10 @@ impl UrbMemory {
     }
 }
 
-/// What changes seldom.
+/// Properties that seldom change.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Where the device is.
+    /// Bus and address of the device, for people.
     pub place: String,
     /// The bus; `None` before the port is open.
     pub bus: Option<Speed>,
@@ -92,7 +92,7 @@ impl PortStatus {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What changes seldom.
+    /// Properties that seldom change.
     pub fn facts(&self) -> Facts {
         self.lock().clone()
     }
@@ -103,7 +103,7 @@ impl PortStatus {
         self.refresh.store(true, Ordering::Relaxed);
     }
 
-    /// How full bulk-out transfers were, as a part of their room.
+    /// Mean fill of bulk-out transfers, as a part of their room.
     pub fn fill(&self) -> Option<f64> {
         let part = |bytes: u64| f64::from(u32::try_from(bytes >> 16).unwrap_or(u32::MAX));
         let room = part(self.sent_room.get());

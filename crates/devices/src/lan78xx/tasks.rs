@@ -1,5 +1,5 @@
-//! What a port asks its adapter beside moving frames: bringing it up, the link, statistics, halted
-//! endpoints, putting it to rest. One task at a time, one control request at a time.
+//! Control tasks of a port: bringing the adapter up, the link, statistics, halted endpoints,
+//! putting it to rest. One task at a time, one control request at a time.
 
 use super::control::{CONTROL_BYTES, ControlError};
 use super::init::{self, Found};
@@ -19,7 +19,7 @@ const LINK_PERIOD: Nanos = Nanos::from_millis(1000);
 /// Between two readings of the statistics.
 const STATISTICS_PERIOD: Nanos = Nanos::from_seconds(5);
 
-/// What a task has found out.
+/// Result of a task.
 pub(super) enum Outcome {
     Found(Box<Found>),
     Link(Link),
@@ -87,7 +87,7 @@ impl Core {
         }
     }
 
-    /// Whether a task waits for nothing but the time, which wakes nobody.
+    /// True if a task waits only for the clock; no event ends that wait.
     pub(super) fn is_pausing(&self) -> bool {
         self.task.is_some() && self.control_since.is_none()
     }

@@ -196,7 +196,7 @@ fn tag_of(packet: &Packet) -> Option<u16> {
     is_tagged.then(|| u16::from_be_bytes([tag[0], tag[1]]))
 }
 
-/// Whether the adapter finds the same transport message in a packet whose checksum is partial: the
+/// True if the adapter finds the same transport message in a packet whose checksum is partial: the
 /// outermost one, TCP or UDP, not in a fragment.
 fn is_outermost(packet: &Packet) -> bool {
     let bytes = packet.bytes();

@@ -11,7 +11,7 @@ pub(super) const fn transfer_bytes(speed: Speed) -> usize {
     }
 }
 
-/// Where the memory of URBs comes from and goes to.
+/// Source of the URBs' memory.
 #[derive(Debug)]
 pub(super) struct Buffers {
     /// The pool, unless A2 is off: then every URB has memory of its own, for its life.

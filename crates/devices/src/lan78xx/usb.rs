@@ -1,4 +1,4 @@
-//! What the driver asks of a USB host, and what it gets back.
+//! Interface of the driver to a USB host.
 //!
 //! A [`Transport`] carries [`Urb`]s to one device and [`Completion`]s back. Three exist: the model in
 //! this process, a USB/IP connection, and a device of this machine. None of them waits, except where
@@ -10,7 +10,7 @@ use polder_datapath::port::Armed;
 use polder_datapath::units::Nanos;
 use std::os::fd::BorrowedFd;
 
-/// How fast the bus is.
+/// Speed of the bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speed {
     /// USB 2.0, 480 Mbit/s.
@@ -144,7 +144,7 @@ pub struct Urb {
     pub endpoint: u8,
     /// The first stage of a control transfer.
     pub setup: Setup,
-    /// Where data come from or go to.
+    /// Data buffer.
     pub buffer: UrbBuffer,
     /// Bytes to transfer, or most bytes to receive.
     pub length: usize,
@@ -157,7 +157,7 @@ impl Urb {
     }
 }
 
-/// How a transfer ended.
+/// Status of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// As it should; receiving, it may be shorter than asked for.
@@ -179,7 +179,7 @@ pub enum Status {
 pub struct Completion {
     /// The request, given back.
     pub urb: Urb,
-    /// How it ended.
+    /// Status of the transfer.
     pub status: Status,
     /// Bytes that were transferred. What the device says: to be checked against the buffer.
     pub actual: usize,
@@ -200,7 +200,7 @@ impl Completion {
 
 /// The way to one USB device.
 pub trait Transport: Send {
-    /// How fast the bus is.
+    /// Speed of the bus.
     fn speed(&self) -> Speed;
 
     /// Hands a URB to the device. One that cannot be carried completes with [`Status::Gone`].
@@ -222,7 +222,7 @@ pub trait Transport: Send {
     /// Asks for an event at the next completion, then looks once more.
     fn arm(&mut self) -> Armed;
 
-    /// What becomes readable at a completion.
+    /// Descriptor that is readable at a completion.
     fn event(&self) -> Option<BorrowedFd<'_>>;
 
     /// The time, by the clock that [`Transport::wait`] waits by.
@@ -236,7 +236,7 @@ pub trait Transport: Send {
         0
     }
 
-    /// Where the device is, for people.
+    /// Bus and address of the device, for people.
     fn place(&self) -> String;
 
     /// Memory for URBs of a bulk endpoint, if the transport has better one than the buffer manager.

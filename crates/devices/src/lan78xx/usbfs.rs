@@ -51,9 +51,9 @@ pub enum UsbError {
         "the USB device {place} is in use{holder}: stop what uses it, or `echo {interface} > /sys/bus/usb/drivers/lan78xx/unbind`"
     )]
     Busy {
-        /// Where it is.
+        /// Bus and address of the device.
         place: String,
-        /// Who has it, if that is known.
+        /// Driver or program that has it, if known.
         holder: String,
         /// Its interface, as the kernel calls it.
         interface: String,
@@ -64,11 +64,11 @@ pub enum UsbError {
     /// Anything else.
     #[error("cannot {step} of the USB device {place}: {error}")]
     Step {
-        /// What was tried.
+        /// The operation that failed.
         step: &'static str,
-        /// Where it is.
+        /// Bus and address of the device.
         place: String,
-        /// What the system said.
+        /// Error of the system.
         error: nusb::Error,
     },
     /// No event could be had.

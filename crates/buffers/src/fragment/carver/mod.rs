@@ -17,12 +17,12 @@ use std::sync::Arc;
 const BIAS: u32 = 1024;
 const _: () = assert!(BIAS > crate::blocks::LARGE_UNITS);
 
-/// How blocks are carved; each technique can be turned off.
+/// Options of carving blocks; each technique can be turned off.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carving {
     /// References taken at once (D3): [`BIAS`], or none.
     pub(crate) is_biased: bool,
-    /// Whether a block starts again as soon as nobody uses it (D1).
+    /// True if a block starts again as soon as all its fragments are released (D1).
     pub(crate) resets: bool,
     /// Blocks held at a time (D6).
     pub(crate) held: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Carving {
     pub(crate) never_cross: u32,
 }
 
-/// What a worker knows of the blocks that it holds.
+/// Private state of a worker for the blocks that it holds.
 #[derive(Debug)]
 pub(crate) struct Carver {
     blocks: Arc<Blocks>,
@@ -115,7 +115,7 @@ impl Carver {
         Some(self.open.first + start)
     }
 
-    /// Whether nobody uses the open block, as far as this worker knows by itself.
+    /// True if all fragments of the open block are released, by this worker's private count.
     #[inline(always)]
     fn knows_alone(&self) -> bool {
         self.mine[self.open.at as usize] == self.reset_at + self.open.carved

@@ -10,7 +10,7 @@ pub(super) struct Pending {
     /// Its first unit, and its units; without a bias none, so that references are given up one by one.
     first: u32,
     units: u32,
-    /// How many references.
+    /// Number of references.
     count: u32,
     is_biased: bool,
 }

@@ -1,4 +1,4 @@
-//! What carving promises, block by block.
+//! Tests of carving, block by block.
 
 use super::*;
 use crate::blocks::{LARGE_UNITS, PAGE_UNITS};

@@ -6,11 +6,11 @@ use polder_buffers::{BATCH, Batch, Packet, Pool};
 use polder_datapath::port::{Armed, Budget, Turn};
 use polder_datapath::units::Nanos;
 
-/// How far behind the clock a frame may begin on a paced wire. What is later than that was lost to the
-/// thread, not to the link, and is not made up for.
+/// Maximum lag of a frame behind the clock on a paced wire. Time beyond it was lost to the thread, not
+/// to the link, and is not made up for.
 const SLACK: Nanos = Nanos(50_000);
 
-/// What the wire has carried.
+/// Counters of the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireCounters {
     /// Frames towards the adapter.
@@ -54,7 +54,7 @@ impl Bench {
         }
     }
 
-    /// What the wire has carried.
+    /// Counters of the wire.
     pub fn counters(&self) -> WireCounters {
         self.counters
     }

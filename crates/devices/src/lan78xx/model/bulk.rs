@@ -22,12 +22,12 @@ const DELAY_UNIT_PICOS: u64 = 16_667;
 /// Buffers of frames that are kept for use again.
 const SPARES: usize = 64;
 
-/// What the bus and the wire take.
+/// Speed of the bus, and pacing of the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
     /// Bytes that the bus moves in a second, in each direction; 0 for any number at once.
     pub bus_bytes_per_second: u64,
-    /// What each transfer takes besides its bytes.
+    /// Time of each transfer besides its bytes.
     pub transfer: Nanos,
     /// True if frames take their time on the wire. Then short packets also wait as long as
     /// [`BULK_IN_DLY`] says.
@@ -74,7 +74,7 @@ pub(super) struct Bulk {
     filled: usize,
     /// Time at which its first frame was put in.
     filling_since: Nanos,
-    /// Where the URB that is being emptied is.
+    /// Position in the URB that is being emptied.
     emptied: TxCursor,
     in_free_at: Nanos,
     out_free_at: Nanos,

@@ -115,7 +115,7 @@ impl Adapter {
         Some(bytes)
     }
 
-    /// What is asserted.
+    /// Asserted interrupt causes.
     fn causes(&self) -> u32 {
         self.registers.get(INT_STS) | if self.phy.interrupt() { int_sts::PHY } else { 0 }
     }

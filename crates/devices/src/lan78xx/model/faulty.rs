@@ -1,8 +1,8 @@
-//! What a broken adapter does: always ([`FaultyDevice`]), or once ([`Fault`]).
+//! Faults of a broken adapter: permanent ([`FaultyDevice`]), or once ([`Fault`]).
 
 use super::Adapter;
 
-/// What is broken for good. Each of them is caught by the kernel's driver in a guest.
+/// Permanent faults. Each of them is caught by the kernel's driver in a guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultyDevice {
     /// The checksum of received frames is wrong.
@@ -26,7 +26,7 @@ pub enum Fault {
     Cut(usize),
     /// The next bulk-in transfer has this byte changed.
     Corrupt {
-        /// Which one, modulo the length.
+        /// Position of the byte, modulo the length.
         at: usize,
         /// Its bits that change.
         bits: u8,
@@ -57,9 +57,9 @@ pub enum Fault {
     LoseInterrupt,
     /// The next descriptor has one byte wrong.
     Descriptor {
-        /// Which one, modulo the length.
+        /// Position of the byte, modulo the length.
         at: usize,
-        /// What stands there.
+        /// Value of the byte.
         value: u8,
     },
 }

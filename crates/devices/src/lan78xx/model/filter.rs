@@ -1,4 +1,4 @@
-//! Which frames are received: by address, by hash, by VLAN.
+//! Receive filter: by address, by hash, by VLAN.
 
 use super::Adapter;
 use crate::lan78xx::frame::rx_a;
@@ -46,7 +46,7 @@ impl Adapter {
         word >> (bit % 32) & 1 == 1
     }
 
-    /// Whether the frame has no tag, or that of a VLAN in the filter.
+    /// True if the frame has no tag, or that of a VLAN in the filter.
     fn has_vlan(&self, frame: &[u8]) -> bool {
         let Some(tag) = tag(frame) else { return true };
         let vlan = u32::from(tag & 0xfff);

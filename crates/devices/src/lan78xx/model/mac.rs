@@ -15,7 +15,7 @@ use polder_datapath::wire::Checksum;
 
 /// The shortest frame without its FCS.
 pub(super) const SHORTEST: usize = 60;
-/// What a frame takes on the wire beside itself: preamble, start, gap.
+/// Bytes on the wire besides the frame: preamble, start, gap.
 const WIRE_OVERHEAD: usize = 20;
 /// Addresses of pause frames (IEEE 802.3, 31B).
 const PAUSE_ADDRESS: [u8; 6] = [0x01, 0x80, 0xc2, 0, 0, 1];

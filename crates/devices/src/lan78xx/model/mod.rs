@@ -45,7 +45,7 @@ use polder_datapath::units::Nanos;
 use registers::Registers;
 use std::collections::VecDeque;
 
-/// Where the model keeps its MAC address.
+/// Memory of the model's MAC address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AddressSource {
     /// Nowhere.
@@ -61,7 +61,7 @@ pub enum AddressSource {
     Registers,
 }
 
-/// Which adapter is imitated.
+/// Properties of the imitated adapter.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The chip.
@@ -70,13 +70,13 @@ pub struct Options {
     pub speed: Speed,
     /// Its MAC address.
     pub mac: [u8; 6],
-    /// Where that is kept.
+    /// Memory of the MAC address.
     pub address: AddressSource,
-    /// What is at the other end of the cable.
+    /// Link partner at the other end of the cable.
     pub partner: Partner,
-    /// What the bus and the wire take.
+    /// Speed of the bus, and pacing of the wire.
     pub timing: Timing,
-    /// What is broken.
+    /// Permanent faults.
     pub faulty: FaultyDevice,
     /// Time for which after the PHY is ready the link comes up.
     pub link_delay: Nanos,
@@ -140,7 +140,7 @@ impl Adapter {
         }
     }
 
-    /// Which adapter it is.
+    /// Properties of the adapter.
     pub fn options(&self) -> &Options {
         &self.options
     }
@@ -150,7 +150,7 @@ impl Adapter {
         &self.statistics
     }
 
-    /// What stands in a register, without the effects of reading it.
+    /// Value of a register, without the effects of reading it.
     pub fn peek<E>(&self, register: Register<E>) -> u32 {
         self.registers.get(register)
     }

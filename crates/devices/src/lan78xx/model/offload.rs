@@ -12,7 +12,7 @@ const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
 
-/// Where the headers of a frame are.
+/// Offsets of a frame's headers.
 #[derive(Clone, Copy)]
 struct Layout {
     network: usize,
@@ -22,7 +22,7 @@ struct Layout {
     is_v4: bool,
 }
 
-/// What leaves for one frame of a transfer: itself, or its segments.
+/// Frames on the wire for one frame of a transfer: itself, or its segments.
 pub(super) fn prepare(frame: TxFrame<'_>) -> Vec<Vec<u8>> {
     let TxFrame { command, bytes } = frame;
     let mut frame = Vec::with_capacity(bytes.len() + 4);

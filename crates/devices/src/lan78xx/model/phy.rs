@@ -12,7 +12,7 @@ use polder_datapath::units::Nanos;
 
 /// Address of the one PHY on the bus.
 const ADDRESS: u32 = 1;
-/// What an address answers where nobody is.
+/// Value of a register at an address without a PHY.
 const NOBODY: u16 = 0xffff;
 /// Interrupt control and status of a KSZ9031: enables in the upper half, causes in the lower.
 const KSZ_INTERRUPTS: u8 = 27;
@@ -22,12 +22,12 @@ const KSZ_LINK_DOWN: u16 = 0x4;
 /// All abilities of a 10/100 PHY.
 const ABILITIES: u16 =
     ability::FULL_100 | ability::HALF_100 | ability::FULL_10 | ability::HALF_10 | ability::SELECTOR;
-/// What BMSR says besides link and negotiation: all 10/100 modes, extended status, negotiation.
+/// Constant bits of BMSR: all 10/100 modes, extended status, negotiation.
 const CAPABLE: u16 = 0x7949;
-/// What EXTENDED_STATUS says: 1000BASE-T, both duplexes.
+/// Value of EXTENDED_STATUS: 1000BASE-T, both duplexes.
 const GIGABIT_CAPABLE: u16 = 0x3000;
 
-/// What is at the other end of the cable.
+/// Link partner at the other end of the cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partner {
     /// Its fastest speed in Mbit/s: 10, 100 or 1000.

@@ -59,7 +59,7 @@ impl Registers {
         self.words.get_mut(index)
     }
 
-    /// What stands in a register, without any effect.
+    /// Value of a register, without the effects of reading it.
     pub(super) fn get<E>(&self, register: Register<E>) -> u32 {
         self.peek(register.address)
     }

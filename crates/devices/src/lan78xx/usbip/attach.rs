@@ -9,7 +9,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// Where a USB/IP server is.
+/// Address of a USB/IP server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerAddress {
     /// A host and a port (`192.0.2.1:3240`).

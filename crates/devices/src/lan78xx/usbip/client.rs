@@ -24,7 +24,7 @@ const PLACE_BITS: u32 = PLACES.trailing_zeros();
 /// Time for which connecting may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the next bytes from the server are.
+/// State of the stream from the server: the kind of the next bytes.
 #[derive(Debug)]
 enum Reading {
     /// A header, of which so many bytes are there.

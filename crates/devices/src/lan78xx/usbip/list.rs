@@ -1,4 +1,4 @@
-//! What a server has to offer, without taking anything of it.
+//! List of a server's devices, without attaching any.
 
 use super::attach::{ClientError, ServerAddress, connect, connect_local};
 use super::message::{

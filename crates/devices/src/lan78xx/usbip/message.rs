@@ -17,7 +17,7 @@ pub(super) const REPLY_IMPORT: u16 = 0x0003;
 pub(super) const SETUP_BYTES: usize = 8;
 /// Bytes of the name of a device.
 pub(super) const NAME_BYTES: usize = 32;
-/// Where the name stands in what describes a device.
+/// Offset of the name in a device's description.
 pub(super) const NAME_AT: usize = 256;
 /// Bytes that describe an interface in a list.
 pub(super) const INTERFACE_BYTES: usize = 4;
@@ -50,7 +50,7 @@ pub(super) struct Header {
     /// 1 for data to the host.
     pub(super) direction: u32,
     pub(super) endpoint: u32,
-    /// What depends on the command.
+    /// Fields that depend on the command.
     pub(super) words: [u32; 5],
     pub(super) setup: [u8; 8],
 }
@@ -109,7 +109,7 @@ pub(super) fn setup_head(code: u16, status: u32) -> [u8; SETUP_BYTES] {
     [a, b, c, d, e, f, g, h]
 }
 
-/// What a server has said of a device.
+/// Description of a device by a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Described {
     pub(super) device: u32,

@@ -1,4 +1,4 @@
-//! What a client has to say, put together for as few system calls as possible.
+//! Output queue of a client, with as few system calls as possible.
 
 use super::message::HEADER_BYTES;
 use crate::lan78xx::usb::Urb;

@@ -30,9 +30,9 @@ pub enum ServerError {
     /// The system refused something.
     #[error("cannot {step} for USB/IP: {source}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         step: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
 }
@@ -41,7 +41,7 @@ fn failed<E: Into<std::io::Error>>(step: &'static str) -> impl FnOnce(E) -> Serv
     move |source| ServerError::System { step, source: source.into() }
 }
 
-/// Where clients connect.
+/// Socket on which clients connect.
 #[derive(Debug)]
 enum Listener {
     Tcp(TcpListener),
@@ -97,7 +97,7 @@ impl Stopper {
 /// One client.
 struct Session {
     stream: OwnedFd,
-    /// What one system call reads.
+    /// Read buffer of one system call.
     incoming: Box<[u8]>,
     input: Vec<u8>,
     output: Vec<u8>,
