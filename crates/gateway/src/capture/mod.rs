@@ -1,4 +1,4 @@
-//! What is captured, as it is asked for over the control socket.
+//! Capture requests of the control socket.
 //!
 //! The command line compiles the expression; the gateway checks the program and runs it. After its
 //! answer the connection carries a pcapng file, until the one who asked shuts down his side.
@@ -8,16 +8,16 @@ pub mod pcapng;
 use polder_datapath::capture::Instruction;
 use serde::{Deserialize, Serialize};
 
-/// What is to be captured.
+/// Points, filter and length of a capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureRequest {
     /// The port or tunnel, by name.
     pub port: String,
-    /// What it receives.
+    /// True if received packets are captured.
     pub rx: bool,
-    /// What it sends.
+    /// True if transmitted packets are captured.
     pub tx: bool,
-    /// What came in there, or was to leave there, and was dropped.
+    /// True if packets are captured that came in there, or were to leave there, and were dropped.
     pub drops: bool,
     /// Bytes of each packet at most.
     pub longest: u32,

@@ -30,7 +30,7 @@ const INTERFACE_DROPS: u16 = 5;
 const ACCEPTED: u16 = 6;
 const SYSTEM_DROPS: u16 = 7;
 
-/// Which way a packet went.
+/// Direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Received.
@@ -48,13 +48,13 @@ pub struct PacketBlock<'a> {
     pub length: u32,
     /// Its first bytes.
     pub bytes: &'a [u8],
-    /// Which way it went, if it did.
+    /// Direction of the packet, if it came in or left.
     pub way: Option<Way>,
-    /// What is to be said of it.
+    /// Comment on the packet.
     pub comment: &'a str,
 }
 
-/// What a capture has done.
+/// Packet counts of a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Packets that the program was asked about.
@@ -195,7 +195,7 @@ impl Whole {
         self.word(0) == PACKET
     }
 
-    /// What the capture has done, if it says so.
+    /// Packet counts of the capture, if the block is a statistics block.
     pub fn totals(&self) -> Option<Totals> {
         if self.word(0) != STATISTICS {
             return None;

@@ -1,4 +1,4 @@
-//! What can be typed.
+//! Command-line arguments.
 
 use crate::control::client::{ClientError, DIRECTORY, only_gateway};
 use crate::show::What;
@@ -18,7 +18,7 @@ pub struct Arguments {
 const CODES: &str = "Exit codes: 0 done, 1 it could not be done, 2 the command line or the configuration is wrong, 3 a \
      gateway has lost one of its threads and ended.";
 
-/// Where a configuration is when none is named.
+/// Default path of the configuration.
 const FILE: &str = "/etc/polder/gateway.toml";
 
 #[derive(Debug, Subcommand)]
@@ -58,14 +58,14 @@ pub(super) enum Command {
     /// Shows two gateways and a tunnel at work, in network namespaces of their own.
     #[command(disable_help_flag = true)]
     Demo {
-        /// What `polder-lab demo` takes.
+        /// Arguments of `polder-lab demo`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
     /// Measures on this machine: starts `polder-lab`.
     #[command(disable_help_flag = true)]
     Lab {
-        /// What `polder-lab` takes.
+        /// Arguments of `polder-lab`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
@@ -98,7 +98,7 @@ pub(super) struct Check {
 
 #[derive(Debug, Args)]
 pub(super) struct Show {
-    /// What to show.
+    /// View to show.
     #[arg(value_enum)]
     pub(super) what: What,
     /// Print rows as JSON.
@@ -125,7 +125,7 @@ pub(super) struct Reload {
 pub(super) struct Capture {
     /// The port or tunnel.
     pub(super) port: String,
-    /// Where on the way; may be given several times. Without it, and without --drops: rx and tx.
+    /// Stage of the journey; may be given several times. Without it, and without --drops: rx and tx.
     #[arg(long, value_enum, value_name = "STAGE")]
     pub(super) stage: Vec<Stage>,
     /// Packets that were dropped, with the reason: the same as --stage drops.
@@ -140,7 +140,7 @@ pub(super) struct Capture {
     /// Capture at most LEN bytes of each packet.
     #[arg(short = 's', long = "snaplen", value_name = "LEN", default_value = "65535", value_parser = clap::value_parser!(u32).range(1..=65_553))]
     pub(super) longest: u32,
-    /// What to capture, in tcpdump's syntax; everything when it is left out.
+    /// Packets to capture, in tcpdump's syntax; everything when it is left out.
     #[arg(value_name = "EXPRESSION")]
     pub(super) expression: Vec<String>,
     /// The gateway's name; needed when several run.
@@ -192,18 +192,18 @@ impl Capture {
     }
 }
 
-/// Where packets are captured.
+/// Stage at which packets are captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Stage {
     /// As the port received them; of a tunnel, as they came out.
     Rx,
     /// As they leave by the port; of a tunnel, as they go in.
     Tx,
-    /// Where their journey ended early.
+    /// As they were dropped.
     Drops,
 }
 
-/// Which gateway; the one that runs if none is named.
+/// Gateway to ask; the one that runs if none is named.
 #[derive(Debug, Args)]
 pub(super) struct Which {
     /// The gateway's name; needed when several run.

@@ -79,7 +79,7 @@ fn is_passing(error: &anyhow::Error) -> bool {
     error.downcast_ref().is_some_and(passing)
 }
 
-/// What has happened since the view before, if there is one of the same gateway.
+/// Draws a view, as the difference to the view before if that is of the same gateway.
 #[expect(clippy::cast_precision_loss, reason = "a period of seconds")]
 fn draw(shown: &Shown, earlier: Option<&Shown>, look: Look) -> String {
     let earlier = earlier.filter(|earlier| earlier.uptime_nanos < shown.uptime_nanos);

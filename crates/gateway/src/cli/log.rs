@@ -7,7 +7,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 /// The variable that says how much is logged.
 const VARIABLE: &str = "POLDER_LOG";
-/// What is logged when it is not set.
+/// Default log level.
 const DEFAULT: &str = "info";
 
 /// A value of `POLDER_LOG` that names no level.

@@ -47,7 +47,7 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
 
 /// It could not be done.
 const FAILED: u8 = 1;
-/// What was given is wrong.
+/// Exit code for a mistake in the arguments or the configuration.
 const WRONG: u8 = 2;
 
 /// Does what the arguments of the process say.

@@ -1,4 +1,4 @@
-//! Where text goes: plain into pipes and files, with colours on terminals.
+//! Output of text: plain into pipes and files, with colours on terminals.
 
 use crate::show::Look;
 use std::io::{self, IsTerminal as _, Write as _};

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where gateways have their sockets unless their configurations say otherwise.
+/// Default directory of the gateways' sockets.
 pub const DIRECTORY: &str = "/run/polder";
 /// Time for which an answer may take: a reload opens devices.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -100,7 +100,7 @@ fn only_in(directory: &Path) -> Result<PathBuf, ClientError> {
     }
 }
 
-/// What a gateway has left there that ended because it lost a thread.
+/// Last words of a gateway that ended because it lost a thread.
 fn words_in(directory: &Path) -> Option<String> {
     let entries = std::fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path());
     let mut words = entries.filter(|path| path.extension().is_some_and(|it| it == "ended"));
@@ -141,7 +141,7 @@ impl Client {
         Ok(credentials.pid.as_raw_nonzero().get().unsigned_abs())
     }
 
-    /// What comes behind the last answer, as it comes.
+    /// Stream of the bytes behind the last answer.
     ///
     /// # Errors
     /// When the system refuses.

@@ -1,4 +1,4 @@
-//! What a gateway leaves behind that ended because it lost a thread: one line beside its control socket.
+//! Last words of a gateway that ended because it lost a thread: one line beside its control socket.
 //!
 //! `polder show` finds no gateway then, and says the line; the next gateway says it in its log and in its views. The
 //! file goes when a gateway ends in order.

@@ -29,12 +29,12 @@ pub const PROTOCOL: u32 = 1;
 /// Longest request, its newline included, in bytes: a capture with the longest program.
 pub const MAX_REQUEST: usize = 72 << 10;
 
-/// What is asked of a gateway.
+/// Request to a gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// The version of the protocol: [`PROTOCOL`].
     pub polder: u32,
-    /// What is asked.
+    /// Command of the request.
     #[serde(flatten)]
     pub ask: Ask,
 }
@@ -45,7 +45,7 @@ pub struct Request {
 pub enum Ask {
     /// A view.
     Show {
-        /// Which.
+        /// View to show.
         what: What,
     },
     /// To read its configuration file again and apply it.
@@ -54,7 +54,7 @@ pub enum Ask {
         #[serde(default)]
         dry_run: bool,
     },
-    /// What would become of a packet.
+    /// Asks for the fate of a described packet.
     Trace(TraceRequest),
     /// To send packets, as a pcapng file behind the answer, until this side is shut down.
     Capture(CaptureRequest),
@@ -76,9 +76,9 @@ pub struct Response {
 pub enum Answer {
     /// A view.
     Shown(Box<Shown>),
-    /// What a reload changes.
+    /// Changes by a reload.
     Reloaded(Reloaded),
-    /// What would become of a packet.
+    /// Fate of the packet.
     Traced(Box<Trace>),
     /// Packets follow.
     Capturing(Capturing),
@@ -90,14 +90,14 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capturing {}
 
-/// What a reload has changed, or would change.
+/// Changes by a reload, made or planned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reloaded {
     /// True if it has been applied.
     pub applied: bool,
     /// One line for each thing that changes; empty when nothing does.
     pub changes: Vec<String>,
-    /// What is odd about the new configuration.
+    /// Warnings about the new configuration.
     pub warnings: String,
 }
 
@@ -106,7 +106,7 @@ pub struct Reloaded {
 pub struct Refusal {
     /// Whose fault it is.
     pub kind: Fault,
-    /// What is wrong and what to do about it, for people; may have many lines.
+    /// Error and its remedy, for people; may have many lines.
     pub message: String,
 }
 

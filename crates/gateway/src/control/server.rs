@@ -24,7 +24,7 @@ const PATIENCE: Nanos = Nanos::from_seconds(60);
 const FIRST_PATIENCE: Nanos = Nanos::from_seconds(5);
 /// Pause after the system had no descriptor for a connection.
 const BACK_OFF: Nanos = Nanos::from_millis(250);
-/// How often patience is looked at.
+/// Interval at which the clients' time limits are checked.
 const LOOK: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
 /// Answers requests. Dropping it ends its thread and takes the socket away.

@@ -1,8 +1,9 @@
-//! Who has the path of a control socket.
+//! Ownership of a control socket's path.
 //!
 //! A killed gateway leaves its socket behind; nobody listens there any more, so the path is taken over.
-//! Looking and taking over happen under a lock, so that of two gateways that start at the same time one is refused.
-//! What is locked is a file beside the socket that nobody but its owner can open: whoever can open a file can lock it.
+//! Looking and taking over happen under a lock, so that of two gateways that start at the same time one is
+//! refused. The locked file stands beside the socket that nobody but its owner can open: whoever can open a
+//! file can lock it.
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
 use rustix::io::Errno;
@@ -19,7 +20,7 @@ use std::time::Duration;
 /// A socket's path that this process has. Dropping it takes the path away.
 #[derive(Debug)]
 pub struct Claimed {
-    /// Where connections come in.
+    /// Listening socket.
     pub listener: UnixListener,
     place: Place,
 }
@@ -61,7 +62,7 @@ pub enum ClaimError {
     /// The system refuses.
     #[error("cannot {step} {}: {reason}", path.display())]
     System {
-        /// What was tried.
+        /// The operation that failed.
         step: &'static str,
         /// On which path.
         path: PathBuf,
@@ -197,7 +198,7 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
 }
 
 impl Claimed {
-    /// Where the socket is.
+    /// Path of the socket.
     pub fn place(&self) -> &Place {
         &self.place
     }

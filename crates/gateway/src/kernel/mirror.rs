@@ -1,4 +1,4 @@
-//! What the kernel has, as far as it has told.
+//! Known state of the kernel's tables.
 
 use super::message::{Address, Item, Link, Neighbour, Object, RouteKey, Rule, Target};
 use super::request::Kind;
@@ -58,7 +58,7 @@ pub struct Mirror {
     changes: Changes,
 }
 
-/// What has changed since it was last asked.
+/// Changes since the last call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Interfaces have.
@@ -160,7 +160,7 @@ impl Mirror {
         })
     }
 
-    /// What has changed since this was last asked.
+    /// Changes since the last call.
     pub fn take_changes(&mut self) -> Changes {
         core::mem::take(&mut self.changes)
     }
@@ -222,7 +222,7 @@ impl Mirror {
         self.changes.routes.insert((key.table, key.prefix));
     }
 
-    /// What is there under a name, if it is a route.
+    /// Target of a key, if it is a route.
     pub fn target(&self, key: RouteKey) -> Option<&Target> {
         let routes = self.routes.get(&(key.table, key.prefix))?;
         let at = routes.binary_search_by_key(&key.metric, |route| route.0).ok()?;
@@ -288,7 +288,7 @@ impl Mirror {
 
 #[cfg(test)]
 impl Mirror {
-    /// What stands under a name.
+    /// Item of a key.
     pub(super) fn item(&self, key: Key) -> Option<Item> {
         Some(match key {
             Key::Link(index) => Item::Link(self.links.get(&index)?.clone()),

@@ -1,9 +1,9 @@
-//! What the kernel is asked.
+//! Requests to the kernel.
 
 use polder_devices::netlink::{DUMP, REQUEST, message, put};
 use std::net::IpAddr;
 
-/// What one dump brings.
+/// Objects of one dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Interfaces.

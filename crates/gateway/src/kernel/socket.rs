@@ -40,7 +40,7 @@ impl Follow {
         Ok(Self { socket, buffer_bytes, datagram: vec![0; DATAGRAM], follower: Follower::default() })
     }
 
-    /// What is known.
+    /// Known state of the kernel.
     pub fn mirror(&self) -> &Mirror {
         self.follower.mirror()
     }
@@ -50,12 +50,12 @@ impl Follow {
         self.follower.mirror_mut()
     }
 
-    /// Whether everything has been told since the start, or since something was lost.
+    /// True if all tables were dumped since the start, or since a notice was lost.
     pub fn is_settled(&self) -> bool {
         self.follower.is_settled()
     }
 
-    /// How often everything was asked for again because notices were lost.
+    /// Number of times that all tables were dumped again because notices were lost.
     pub fn restarts(&self) -> u64 {
         self.follower.restarts()
     }

@@ -59,7 +59,7 @@ impl Accounts {
         accounts
     }
 
-    /// What went in and was made, less what came out and is held: 0 when nothing is lost.
+    /// Packets that came or were made, less packets that left or are held: 0 when none is lost.
     pub fn unaccounted(&self) -> i64 {
         let incoming = self.received + self.generated + self.cloned + self.split;
         let outgoing = self.transmitted + self.delivered + self.dropped + self.merged + self.held;

@@ -72,7 +72,7 @@ const fn bus(speed: Speed) -> &'static str {
 /// One thing that was found: how much it matters, what it is about, and what to do.
 type Finding = (Severity, &'static str, String);
 
-/// What stands between this machine and an adapter, without touching it.
+/// Findings about the connection of this machine to an adapter, which is not touched.
 pub(super) fn inspect(adapter: &Adapter) -> Vec<Finding> {
     match &adapter.place {
         AdapterLocation::Usb(port) => inspect_local(port, usbfs::adapters()),
@@ -177,7 +177,7 @@ fn awaited(error: &ClientError) -> Finding {
     (Severity::Warning, "USB/IP", format!("{error}; the port waits for it"))
 }
 
-/// What is shown of an adapter. Asks it for its counters, which come with the next look.
+/// Row of an adapter. Requests its counters, which the next row shows.
 pub(super) fn row(status: &PortStatus) -> AdapterRow {
     status.refresh();
     let facts = status.facts();
@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    /// What is found of an adapter beside that it is there.
+    /// Findings about an adapter beside its presence.
     fn found(adapter: usbfs::Adapter) -> Vec<Finding> {
         let mut findings = inspect_local("2-1.4", Ok(vec![adapter]));
         let (severity, _, text) = findings.remove(0);

@@ -1,4 +1,4 @@
-//! What a gateway says at its start and at its end, in the log.
+//! Messages of a gateway at its start and at its end, in the log.
 
 use super::gateway::{Gateway, PortState};
 use super::show::uptime;

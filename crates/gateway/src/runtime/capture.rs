@@ -32,7 +32,7 @@ const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 const PATIENCE: Nanos = Nanos::from_seconds(2);
 /// Time for which a reader that does not read holds up the end of its capture.
 const WRITE_PATIENCE: Duration = Duration::from_millis(250);
-/// How often it is looked whether they have.
+/// Interval at which this is polled.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// All captures.
@@ -79,7 +79,7 @@ impl io::Write for Patient {
     }
 }
 
-/// What a thread writes, and where to.
+/// Writer of a capture, and its client.
 struct Writer {
     gateway: SharedGateway,
     capture: u64,
@@ -309,7 +309,7 @@ fn write(file: &mut impl io::Write, seen: &CapturedPacket, bytes: &[u8], offset:
     pcapng::packet(file, &PacketBlock { at, length: seen.length, bytes, way, comment: &comment })
 }
 
-/// What is known of a packet, in words.
+/// Comment on a packet: its place, drop reason and length.
 fn comment(seen: &CapturedPacket) -> String {
     let mut comment = match seen.place {
         CapturePoint::Rx => "rx".to_owned(),

@@ -1,4 +1,4 @@
-//! How the gateway's threads are confined, as the kernel tells it.
+//! Confinement of the gateway's threads, as the kernel reports it.
 
 use crate::sandbox;
 use crate::show::workers::ConfinedRow;

@@ -1,4 +1,4 @@
-//! How a gateway comes by the devices of its ports, and devices that are not there yet.
+//! Opening the devices of ports, and devices that are not there yet.
 
 use super::ports::{self, Facts, OpenPort};
 use super::preflight;
@@ -9,13 +9,13 @@ use polder_devices::af_xdp::OpenError;
 use polder_devices::lan78xx::usbfs::UsbError;
 use polder_devices::lan78xx::usbip::ClientError;
 
-/// What opens the device of a port.
+/// Opens the device of a port.
 pub type Opener = Box<dyn Fn(&Port, &Configuration, &Region) -> Result<OpenPort> + Send>;
 
-/// What looks whether the device of a port can be opened, and touches nothing.
+/// Checks whether the device of a port can be opened, and touches nothing.
 type Prober = fn(&Port, &Configuration) -> Result<Vec<String>>;
 
-/// Where devices come from.
+/// Source of devices.
 pub(super) struct Devices {
     /// Opens one.
     pub(super) open: Opener,
@@ -23,7 +23,7 @@ pub(super) struct Devices {
     pub(super) probe: Prober,
 }
 
-/// What became of a port that was to be opened.
+/// Result of opening a port.
 pub(super) enum Opening {
     /// It is open.
     Open(OpenPort),
@@ -31,7 +31,7 @@ pub(super) enum Opening {
     Waiting {
         /// The port.
         id: PortId,
-        /// What is missing.
+        /// The missing device.
         trouble: String,
     },
 }
@@ -75,7 +75,7 @@ impl Opening {
         }
     }
 
-    /// What is known of the port, if it is open.
+    /// Properties of the port, if it is open.
     pub(super) fn facts(&self) -> Option<(PortId, Facts)> {
         match self {
             Self::Open(OpenPort { id, facts, .. }) => Some((*id, facts.clone())),
@@ -84,7 +84,7 @@ impl Opening {
     }
 }
 
-/// What is missing, when an opening failed because the device is not there and may come; else `None`.
+/// The missing device, when an opening failed because the device is not there and may come; else `None`.
 pub(super) fn missing(error: &anyhow::Error) -> Option<String> {
     if let Some(OpenError::NoInterface(name)) = error.downcast_ref() {
         return Some(missing_interface(name));
@@ -96,7 +96,7 @@ pub(super) fn missing(error: &anyhow::Error) -> Option<String> {
     adapter.map(ToString::to_string).or_else(|| remote.map(ToString::to_string))
 }
 
-/// What is said of an interface that is not there, with names that look like it.
+/// Message about an interface that is not there, with names that look like it.
 pub(super) fn missing_interface(name: &str) -> String {
     let known = interfaces();
     let like = similar(name, known.iter().map(String::as_str));

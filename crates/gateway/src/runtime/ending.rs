@@ -26,7 +26,7 @@ const STEP: Duration = Duration::from_millis(1);
 /// Time for which workers are given to send what they have.
 const WORKERS: Duration = Duration::from_millis(300);
 
-/// What there is to end; each is known as soon as it is there.
+/// Gateway and socket to end; each is known as soon as it is there.
 #[derive(Default)]
 pub(super) struct Ending {
     /// Not held: an orderly end drops the gateway, which puts back what its ports have changed.

@@ -9,7 +9,7 @@ use polder_datapath::filter::{Filters, RuleCounts, Size};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Where rules are counted. A rule that stays over a reload, by its name or word by word, keeps its count.
+/// Counters of rules. A rule that stays over a reload, by its name or word by word, keeps its count.
 #[derive(Debug, Default)]
 pub struct FilterSlots {
     counts: RuleCounts,
@@ -19,11 +19,11 @@ pub struct FilterSlots {
     size: Size,
 }
 
-/// Where one rule is counted.
+/// Counter of one rule.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     number: u32,
-    /// What a rule before it had counted there.
+    /// Count of an earlier rule in that counter.
     before: (u64, u64),
 }
 
@@ -73,7 +73,7 @@ impl FilterSlots {
         });
     }
 
-    /// What the rules of `configuration` have counted.
+    /// Counts of the rules of `configuration`.
     pub(super) fn show(&self, configuration: &Configuration, workers: &[Arc<WorkerCounters>]) -> Shown {
         let row = |((number, filter), identity): ((usize, &Filter), String)| {
             let slot = self.slots.get(&identity);
@@ -109,7 +109,7 @@ fn conditions(filter: &Filter, configuration: &Configuration) -> BTreeMap<String
     given.map(|(key, value)| (key.to_owned(), value.replace('"', ""))).collect()
 }
 
-/// What makes each rule the same rule: its name, or all that it says, and how often that was said before.
+/// Identity of each rule: its name, or its text and the number of equal rules before it.
 fn identities(configuration: &Configuration) -> Vec<String> {
     let mut seen = HashMap::<String, usize>::new();
     let identity = |filter: &Filter| {
@@ -155,7 +155,7 @@ pub fn keep_on_exit(current: &Configuration, next: &mut Configuration) -> Vec<St
     kept
 }
 
-/// What is said of ports whose end is as before.
+/// Text about ports whose end is as before.
 pub(super) fn told_of(kept: &[String], configuration: &Configuration) -> String {
     let [first, ..] = kept else { return String::new() };
     let is_open =

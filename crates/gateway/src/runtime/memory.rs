@@ -2,7 +2,7 @@
 //!
 //! Two reload workers, one for control and one for data, wait for a wakeup of the packet path. They bring
 //! memory in before it is needed and give back what is not (C1 to C4); control's has the higher priority.
-//! What a device holds is fixed for the life of the gateway: then only the fragments grow.
+//! A device's number of buffers is fixed for the life of the gateway: then only the fragments grow.
 
 use crate::clock::Clock;
 use crate::config::buffers::{Buffers, is_registered};
@@ -36,7 +36,7 @@ const DATA_NICE: i32 = 5;
 pub struct Memory {
     manager: Arc<BufferManager>,
     reloaders: Vec<ReloadThread>,
-    /// What was taken when somebody looked last.
+    /// Allocations at the last reading.
     pub(super) rates: Mutex<Rates>,
 }
 
@@ -134,7 +134,7 @@ fn set_priority(nice: i32) {
     }
 }
 
-/// Which techniques are on.
+/// Techniques that are on.
 pub fn switches(buffers: &Buffers) -> Switches {
     Switches {
         pools_frames: buffers.pool_frames,

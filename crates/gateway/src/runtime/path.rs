@@ -1,4 +1,4 @@
-//! What the paths of tunnels carry, as far as the kernel knows.
+//! Path MTUs of tunnels, as far as the kernel knows.
 //!
 //! Outer packets come from no socket, so the kernel would throw away what a narrow router says of
 //! them (RFC 1191). A raw socket for the outer protocol between the ends of a tunnel makes such messages its own: the

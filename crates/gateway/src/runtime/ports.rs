@@ -12,7 +12,7 @@ use polder_devices::lan78xx::PortStatus;
 use polder_devices::{AnyQueue, Queue, Receiving, af_xdp, tap};
 use std::sync::Arc;
 
-/// What is known of an open port.
+/// Properties of an open port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The interface's name.
@@ -21,11 +21,11 @@ pub struct Facts {
     pub mac: MacAddress,
     /// Its longest network packet, in bytes, Ethernet header excluded.
     pub mtu: u32,
-    /// What it takes beyond complete packets that fit its link.
+    /// Packets that it takes beyond complete packets that fit its link.
     pub takes: Takes,
     /// Number of queues.
     pub queues: usize,
-    /// How it is attached, in one line.
+    /// Mode in which it is attached, in one line.
     pub mode: String,
 }
 
@@ -33,15 +33,15 @@ pub struct Facts {
 pub struct OpenPort {
     /// Its number.
     pub id: PortId,
-    /// What is known of it.
+    /// Properties of the port.
     pub facts: Facts,
     /// Its queues.
     pub queues: Vec<AnyQueue>,
-    /// What keeps the device.
+    /// Attachment that keeps the device.
     pub attachment: Option<Attachment>,
 }
 
-/// What keeps a device, or tells of it.
+/// Driver's handle that keeps a device open, or reports on it.
 pub enum Attachment {
     /// An interface that is attached by AF_XDP.
     Interface(Box<af_xdp::Port>),
@@ -94,7 +94,7 @@ pub fn endpoints(port: PortId, configuration: &Configuration) -> Vec<af_xdp::Tun
     .collect()
 }
 
-/// How the driver is asked to open `interface` as `port`.
+/// Options with which the driver opens `interface` as `port`.
 pub fn interface_options(interface: &str, port: &Port, configuration: &Configuration) -> af_xdp::Options {
     let options = match port.role {
         Role::Bridge => af_xdp::Options::whole(interface),

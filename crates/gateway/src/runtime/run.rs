@@ -100,14 +100,14 @@ fn run_on(path: &Path, open: Option<Opener>) -> Result<()> {
     }
 }
 
-/// How a gateway has ended, for the first thread of the process.
+/// End of a gateway, for the first thread of the process.
 enum Outcome {
     Ended(Result<()>),
     /// A thread was lost, and the supervisor is about to end the process.
     Lost,
 }
 
-/// What a start knows before it opens ports.
+/// State of a start before it opens ports.
 struct Prepared {
     begun: Clock,
     configuration: Configuration,
@@ -118,7 +118,7 @@ struct Prepared {
     ports: Vec<Port>,
     /// Packet hooks of the kernel that the ports bypass.
     found: Inspection,
-    /// What the last gateway has left to say.
+    /// Last words of the last gateway.
     before: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What the running gateway does when it is asked: by the control socket, or by a signal.
+//! Answers of the running gateway to requests by the control socket, or by a signal.
 
 use super::capture::Captures;
 use super::filters::{keep_on_exit, told_of};

@@ -14,11 +14,11 @@ use polder_datapath::worker_group::{Stages, WorkerGroup, WorkerGroupOptions, wor
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
-/// What one worker shares with the others.
+/// State that one worker shares with the others.
 pub struct Sharing {
     /// Its share of the worker group.
     pub group: WorkerGroup,
-    /// How the packets of each port find their worker.
+    /// Order in which the packets of each port are steered to workers.
     orders: Vec<Order>,
     /// The wakeups of all workers.
     wakeups: Vec<Arc<Wakeup>>,
@@ -43,7 +43,7 @@ impl Sharing {
         }
     }
 
-    /// How the packets of a port find their worker.
+    /// Order in which the packets of a port are steered to workers.
     #[inline]
     pub fn order(&self, port: PortId) -> Order {
         self.orders.get(usize::from(port.0)).copied().unwrap_or_default()
@@ -85,7 +85,7 @@ pub struct WorkerStages<'a, E> {
     pub engine: &'a mut Engine,
     /// The worker's free frames.
     pub pool: &'a mut Pool,
-    /// What takes packets that leave.
+    /// Egress of packets.
     pub egress: &'a mut E,
     /// The clock.
     pub clock: Clock,

@@ -262,7 +262,7 @@ fn bypassed((bypassed, appeared): (Bypassed, bool)) -> BypassedRow {
     BypassedRow { by, name, effect, appeared }
 }
 
-/// What pre-flight found at the last opening and ought to be mended.
+/// Pre-flight findings of the last opening that ought to be mended.
 fn findings(state: &PortState) -> Vec<String> {
     let report = state.interface().map(|attachment| &attachment.report);
     let findings = report.into_iter().flat_map(|report| &report.findings);

@@ -25,18 +25,18 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
-/// What outlives a configuration, by name.
+/// State that outlives a configuration, by name.
 #[derive(Default)]
 pub struct Lasting {
     /// Learnt addresses of each bridge.
     pub fdbs: HashMap<String, Arc<Fdb>>,
     /// Next hop, sequence numbers and counters of each tunnel.
     pub tunnels: HashMap<String, Arc<TunnelState>>,
-    /// Where rules are counted.
+    /// Counters of rules.
     pub filters: FilterSlots,
     /// Routes, and what they go by.
     pub routing: Routing,
-    /// What has been merged and cut for each port.
+    /// Counts of merged and cut packets of each port.
     pub outlets: HashMap<String, Arc<OutletState>>,
 }
 
@@ -104,7 +104,7 @@ pub(super) fn tables(
     })
 }
 
-/// How packets leave by a port; by a tunnel, they do so complete.
+/// Outlet of a port: abilities of its device; a tunnel sends complete packets.
 fn outlet(
     port: Option<&Port>,
     ports: &HashMap<PortId, Facts>,

@@ -1,10 +1,10 @@
-//! What the scheduler says about the gateway's threads.
+//! Scheduling statistics of the gateway's threads.
 
 use polder_datapath::units::Nanos;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Where the time of a thread went.
+/// Use of a thread's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Times {
     /// On a CPU.

@@ -10,7 +10,7 @@ use polder_datapath::wire::MacAddress;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What a tunnel carries.
+/// Payload of a tunnel.
 pub(super) fn carries(tunnel: &Tunnel) -> Carries {
     if tunnel.is_routed() { Carries::Packets(stations(tunnel)) } else { Carries::Frames }
 }

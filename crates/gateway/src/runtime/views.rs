@@ -34,7 +34,7 @@ fn row(port: &PortState, QueueState { worker, counters }: &QueueState) -> Option
     })
 }
 
-/// How packets find their workers.
+/// Distribution of packets among workers.
 pub(super) fn steering(gateway: &Gateway) -> Steering {
     let boards = gateway.workers.iter().enumerate();
     let boards = boards.filter_map(|(number, worker)| Some((number, worker, worker.board.as_deref()?)));

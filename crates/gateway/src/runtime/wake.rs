@@ -1,4 +1,4 @@
-//! How a worker sleeps and is woken.
+//! Sleep and wake-up of a worker.
 //!
 //! A worker that is about to sleep says so and looks at its rings once more; whoever gives it something asks
 //! afterwards whether it sleeps ([`EventCount`]). A wake-up cannot be lost, and while the worker is awake nobody
@@ -35,7 +35,7 @@ impl Wakeup {
         }
     }
 
-    /// Whether the worker sleeps or is about to: a hint.
+    /// True if the worker sleeps or is about to: a hint.
     pub fn is_sleeping(&self) -> bool {
         self.eventcount.is_waiting()
     }
@@ -53,7 +53,7 @@ impl Wakeup {
         let _: Result<usize, Errno> = read(&self.event, &mut count);
     }
 
-    /// What becomes readable when the wakeup is sent.
+    /// Descriptor that is readable when the wakeup is sent.
     pub fn event(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }

@@ -15,7 +15,7 @@ pub struct Call {
     symbol: &'static str,
     /// The condition under which the call may be made.
     pub when: When,
-    /// What the gateway needs the call for.
+    /// Reason why the gateway needs the call.
     pub reason: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What the threads of a running gateway may not do: capabilities, files, system calls.
+//! Confinement of a running gateway's threads: capabilities, files, system calls.
 //!
 //! | | data | by |
 //! |---|---|---|
@@ -24,7 +24,7 @@ use polder_devices::af_xdp;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// What a thread does, which decides on what it may do.
+/// Task of a thread, which decides on its privileges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Looks after the gateway, answers the control socket, opens adapters, closes sockets, or supervises the others.
@@ -44,7 +44,7 @@ impl Role {
     pub const ALL: [Self; 5] = [Self::Control, Self::Worker, Self::Capture, Self::Reload, Self::Main];
 }
 
-/// How a thread is confined.
+/// Confinement of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confinement {
     /// Capabilities that it keeps, or why they were not taken away.
@@ -55,10 +55,10 @@ pub struct Confinement {
     pub seccomp: Result<(), String>,
 }
 
-/// How the process is confined, if it is: a fact about the process, like the rights that it has.
+/// Confinement of the process, if it is confined: a fact about the process, like the rights that it has.
 static PROCESS: OnceLock<Confinement> = OnceLock::new();
 
-/// How the process was confined, if it was.
+/// Confinement of the process, if it is confined.
 pub fn process() -> Option<&'static Confinement> {
     PROCESS.get()
 }
@@ -84,7 +84,7 @@ pub fn enter(role: Role) {
     }
 }
 
-/// How a thread would be confined on this machine, found out by a thread that ends with it.
+/// Confinement that a thread on this machine would have, found out by a thread that ends with it.
 pub fn probe() -> Confinement {
     let failed = || "the thread that tries it cannot be started".to_owned();
     let tried = std::thread::Builder::new().spawn(|| confine(Role::Worker, &Own::default(), None));
@@ -106,7 +106,7 @@ fn confine(role: Role, own: &Own, file: Option<&Path>) -> Confinement {
 }
 
 impl Confinement {
-    /// What is in force, in a few words.
+    /// Measures in force, in a few words.
     pub fn summary(&self) -> String {
         let mut parts = Vec::new();
         if self.seccomp.is_ok() {
@@ -122,7 +122,7 @@ impl Confinement {
         if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
     }
 
-    /// What is not in force, and why: a sentence each.
+    /// Measures that are not in force, and why: a sentence each.
     pub fn lacks(&self) -> Vec<String> {
         let lack = |what: &str, why: &String| format!("{what}: {why}");
         let found = [

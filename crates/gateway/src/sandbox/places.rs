@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 pub struct Place {
     /// The path.
     pub path: &'static str,
-    /// What may be done there.
+    /// Access to the place.
     pub access: Reach,
-    /// What the gateway needs it for.
+    /// Reason why the gateway needs the place.
     pub reason: &'static str,
 }
 
-/// What may be done with a place.
+/// Access to a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Files are read, directories listed.

@@ -12,7 +12,7 @@ pub struct Right {
     pub capability: Capability,
     /// The roles that keep it.
     pub roles: &'static [Role],
-    /// What the gateway needs it for.
+    /// Reason why the gateway needs the right.
     pub reason: &'static str,
 }
 

@@ -8,7 +8,7 @@ use seccompiler::sock_filter;
 /// the filter refuses.
 ///
 /// # Errors
-/// What the kernel says; `INVAL` and `NOSYS` where it has no filters.
+/// Error of the kernel; `INVAL` and `NOSYS` where it has no filters.
 pub(super) fn install(program: &[sock_filter], logged: bool) -> Result<(), Errno> {
     // Refusals are logged by the kernel from 4.14 on. Before 5.16 a filter slows a thread down by measures against
     // reading its own memory by speculation, which it can read anyway; from 4.17 on they can be declined.

@@ -1,4 +1,4 @@
-//! What `polder show ports` says of a USB adapter.
+//! Rows of a USB adapter in `polder show ports`.
 
 use super::look::{Look, grouped, percent};
 use super::ports::subtract_all;
@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 /// A USB adapter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdapterRow {
-    /// Where it is.
+    /// Bus and address of the device.
     pub place: String,
     /// Its chip and revision.
     pub chip: Option<String>,
     /// `USB 2` or `USB 3`.
     pub bus: Option<String>,
-    /// Where its address came from: `configuration`, `registers`, `eeprom`, `otp` or `random`.
+    /// Source of its MAC address: `configuration`, `registers`, `eeprom`, `otp` or `random`.
     pub mac_source: Option<String>,
     /// Identity and address of its PHY.
     pub phy: Option<String>,
@@ -57,7 +57,7 @@ pub struct AdapterRow {
 }
 
 impl AdapterRow {
-    /// What has happened since.
+    /// Subtracts the counters of an earlier view.
     pub(super) fn subtract(&mut self, then: &Self) {
         let counters = [
             (&mut self.received_transfers, then.received_transfers),
@@ -78,7 +78,7 @@ impl AdapterRow {
         if self.link_up { look.good("✓") } else { look.odd("!") }
     }
 
-    /// What there is to say, each a few words.
+    /// Lines about the adapter, each a few words.
     pub(super) fn lines(&self, look: Look) -> Vec<String> {
         let mut lines = vec![self.link()];
         lines.push(match &self.phy {

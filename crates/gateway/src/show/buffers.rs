@@ -13,7 +13,7 @@ pub struct Buffers {
     pub headroom: u16,
     /// Each pool: kind and class.
     pub pools: Vec<PoolRow>,
-    /// Where frames are.
+    /// Places of the frames.
     pub places: Places,
     /// Memory of the transfers of USB adapters.
     #[serde(default)]
@@ -22,8 +22,8 @@ pub struct Buffers {
     pub strays: u64,
 }
 
-/// What there is of one kind for one class, and what happened to it. Counts are frames, or blocks of
-/// fragments; `taken` and `exhausted` count fragments there.
+/// Buffers of one kind for one class, and their counters. Counts are frames, or blocks of fragments;
+/// `taken` and `exhausted` count fragments there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PoolRow {
     /// `frames` or `blocks`.
@@ -49,17 +49,17 @@ pub struct PoolRow {
     pub rate: Option<f64>,
     /// Reloads.
     pub reloads: u64,
-    /// What they brought in.
+    /// Buffers that the reloads brought in.
     pub loaded: u64,
     /// Reloads that the system had no memory for.
     pub failures: u64,
-    /// What went back to the system.
+    /// Buffers that went back to the system.
     pub given_back: u64,
     /// Taken from the system by the packet path itself: 0 with reload workers.
     pub on_demand: u64,
     /// The fewest that were ready.
     pub lowest: u64,
-    /// How often one was wanted and there was none.
+    /// Number of failed allocations.
     pub exhausted: u64,
 }
 
@@ -82,7 +82,7 @@ pub struct TransferRow {
     pub held: u64,
 }
 
-/// Where the frames of both classes are: each is in exactly one place.
+/// Places of the frames of both classes: each frame is in exactly one place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Places {
     /// All of them.
@@ -114,7 +114,7 @@ impl Places {
 }
 
 impl Buffers {
-    /// What has happened since; states stay.
+    /// Subtracts the counters of an earlier view; states stay.
     pub(super) fn subtract(&mut self, earlier: &Self) {
         for pool in &mut self.pools {
             let same = |then: &&PoolRow| (&then.kind, &then.class) == (&pool.kind, &pool.class);

@@ -13,12 +13,12 @@ pub struct Counters {
     pub law: Law,
     /// Dropped packets by reason; reasons that have not occurred are left out.
     pub drops: BTreeMap<String, u64>,
-    /// What the bridges have learned and flooded.
+    /// Learning and flooding of the bridges.
     #[serde(default)]
     pub bridging: Bridging,
 }
 
-/// What all bridges together have learned and flooded.
+/// Learning and flooding of all bridges together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bridging {
     /// Addresses learned.
@@ -61,7 +61,7 @@ impl Bridging {
 
 /// received + generated + cloned + split = transmitted + delivered + dropped + merged + held.
 ///
-/// What is for the host leaves by a TAP and counts as transmitted.
+/// A packet for the host leaves by a TAP and counts as transmitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Law {
     /// Taken from devices, those that drivers refused included.
@@ -142,7 +142,7 @@ impl Law {
     }
 }
 
-/// What can be on its way in some workers while their counters are read.
+/// Maximum number of packets in flight in workers while their counters are read.
 const IN_BETWEEN: u64 = 4096;
 
 impl Counters {

@@ -6,7 +6,7 @@ use polder_datapath::drops::DropReason;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What was dropped.
+/// Dropped packets by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drops {
     /// In the order of the journey; reasons that have not occurred are left out.
@@ -20,15 +20,15 @@ pub struct DropRow {
     pub reason: String,
     /// The stage that drops for it.
     pub stage: String,
-    /// How many packets.
+    /// Number of packets.
     pub packets: u64,
     /// Of those, the ones that a port's device or driver refused, by port.
     pub ports: BTreeMap<String, u64>,
     /// Of those, the ones that each worker's stages ended, by number.
     pub workers: Vec<u64>,
-    /// What happened.
+    /// Meaning of the reason.
     pub meaning: String,
-    /// What to do about it.
+    /// Remedy for the reason.
     pub remedy: String,
 }
 
@@ -46,7 +46,7 @@ impl DropRow {
         }
     }
 
-    /// Where packets were dropped: at ports by name, in workers when there are several.
+    /// Places of the drops: ports by name, and workers when there are several.
     fn place(&self) -> String {
         let mut places = self.ports.keys().cloned().collect::<Vec<_>>();
         if self.workers.len() > 1 {
@@ -58,7 +58,7 @@ impl DropRow {
 }
 
 impl Drops {
-    /// What has happened since `earlier`.
+    /// Subtracts the counters of the view `earlier`.
     pub(super) fn subtract(&mut self, earlier: &Self) {
         for row in &mut self.reasons {
             let Some(then) = earlier.reasons.iter().find(|then| then.reason == row.reason) else { continue };

@@ -33,7 +33,7 @@ pub struct FilterRow {
     pub name: Option<String>,
     /// `in` or `out`.
     pub direction: String,
-    /// What it asks, by key of the configuration.
+    /// Conditions of the rule, by key of the configuration.
     pub conditions: BTreeMap<String, String>,
     /// `accept`, `drop` or `reject`.
     pub action: String,
@@ -44,7 +44,8 @@ pub struct FilterRow {
 }
 
 impl Filters {
-    /// What has happened since `earlier`. Rules that moved are the same by name, or by what they say.
+    /// Subtracts the counters of the view `earlier`. Rules that moved are the same by name, or by
+    /// their conditions and action.
     pub(super) fn subtract(&mut self, earlier: &Self) {
         let same = |now: &FilterRow, then: &&FilterRow| {
             (&now.name, &now.direction, &now.conditions, &now.action)

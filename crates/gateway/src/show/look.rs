@@ -1,6 +1,6 @@
-//! How values look on a terminal.
+//! Layout of values on a terminal.
 
-/// How a view is drawn.
+/// Layout of a view.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Look {
     /// True if text has colours.

@@ -1,4 +1,4 @@
-//! What a gateway says about itself: rows for programs, pictures for people.
+//! Views of a gateway: rows for programs, pictures for people.
 //!
 //! Each view has one file with its row types and its drawing. Rows are a contract: they are what
 //! `polder show … --json` prints and what goes over the control socket. A field may be added without
@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 /// The version of the rows.
 pub const FORMAT: u32 = 1;
 
-/// What can be shown.
+/// Views of a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum What {
@@ -58,7 +58,7 @@ pub enum What {
     Counters,
     /// Workers: load, sleep, hand-offs.
     Workers,
-    /// How packets find their workers: load of each, buckets, the heaviest flows.
+    /// Distribution of packets among workers: load of each, buckets, the heaviest flows.
     Steering,
     /// Packet memory: pools, reserves, and where every frame is.
     Buffers,
@@ -120,7 +120,7 @@ pub enum View {
 }
 
 impl Shown {
-    /// What has happened since `earlier`; everything when the gateway has started anew in between.
+    /// Difference to the view `earlier`; the whole view when the gateway has started anew in between.
     #[must_use]
     pub fn since(mut self, earlier: &Self) -> Self {
         if self.gateway != earlier.gateway || self.uptime_nanos < earlier.uptime_nanos {

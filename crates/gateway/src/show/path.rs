@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 pub struct Path {
     /// All workers together, in the order of the journey.
     pub stages: Vec<StageRow>,
-    /// Where the journeys begin and end: all ports.
+    /// Ends of the journeys: all ports.
     pub ends: Vec<EndRow>,
     /// The conservation law over all of it, since the start.
     pub law: Law,
@@ -64,7 +64,7 @@ pub struct EndRow {
     pub transmitted: u64,
 }
 
-/// What one worker did.
+/// Journey of one worker's packets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerPath {
     /// Its number.
@@ -110,7 +110,7 @@ impl StageRow {
 }
 
 impl Path {
-    /// What has happened since. The law stays as it is: it holds from the start.
+    /// Subtracts the counters of an earlier view. The law stays as it is: it holds from the start.
     pub(super) fn subtract(&mut self, earlier: &Self) {
         subtract_stages(&mut self.stages, &earlier.stages);
         for end in &mut self.ends {
@@ -288,7 +288,7 @@ impl Picture {
         self.text.push('\n');
     }
 
-    /// Where the time of the workers went.
+    /// Draws the use of the workers' time.
     fn time(&mut self, workers: &[WorkerPath]) {
         let look = self.look;
         for worker in workers {

@@ -34,7 +34,7 @@ pub struct PortRow {
     pub carrier: Option<bool>,
     /// Reason why it is closed.
     pub trouble: Option<String>,
-    /// How it is attached.
+    /// Mode in which it is attached.
     pub mode: Option<String>,
     /// Receive queues.
     pub queues: Option<usize>,
@@ -54,7 +54,7 @@ pub struct PortRow {
     /// By which link-layer address its router is spoken to, if it has one.
     #[serde(default)]
     pub router_mac: Option<String>,
-    /// How often it was opened since the start.
+    /// Number of openings since the start.
     pub openings: u64,
     /// Packets received, those that the driver refused included.
     pub received: u64,
@@ -71,12 +71,12 @@ pub struct PortRow {
     pub worked_nanos: u64,
     /// System calls made for its queues.
     pub system_calls: u64,
-    /// What was merged and cut for it.
+    /// Packets merged and cut for it.
     #[serde(default)]
     pub segments: SegmentRow,
     /// Packets that the device, its driver or the kernel on the way lost or refused, by reason.
     pub drops: BTreeMap<String, u64>,
-    /// What was found when it was opened and ought to be mended.
+    /// Problems found at opening that ought to be mended.
     pub findings: Vec<String>,
     /// Packet hooks of the kernel that its packets do not reach, and that could drop or change them.
     #[serde(default)]
@@ -93,13 +93,13 @@ pub struct BypassedRow {
     pub by: String,
     /// The chain, filter or policy.
     pub name: String,
-    /// What it would do with packets, in words that follow "would".
+    /// Effect on packets, in words that follow "would".
     pub effect: String,
     /// True if it has appeared while the gateway runs.
     pub appeared: bool,
 }
 
-/// What has happened since.
+/// Subtracts the counters of an earlier view.
 pub(super) fn subtract(rows: &mut [PortRow], earlier: &[PortRow]) {
     for row in rows {
         let Some(then) = earlier.iter().find(|then| then.name == row.name) else { continue };

@@ -11,7 +11,7 @@ pub struct QueueRow {
     pub port: String,
     /// The worker that has it.
     pub worker: usize,
-    /// How it decides what to drop: `drop-tail` or `codel`.
+    /// Discipline: `drop-tail` or `codel`.
     pub kind: String,
     /// Bytes that it holds at most.
     pub limit_bytes: u64,
@@ -37,7 +37,7 @@ pub struct QueueRow {
     pub wait_nanos: u64,
 }
 
-/// What has happened since.
+/// Subtracts the counters of an earlier view.
 pub(super) fn subtract(rows: &mut [QueueRow], earlier: &[QueueRow]) {
     for row in rows {
         let same = |then: &&QueueRow| (&then.port, then.worker) == (&row.port, row.worker);

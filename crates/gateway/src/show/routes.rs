@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 /// The routes that packets follow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Routes {
-    /// Where they come from: `kernel` or `static`.
+    /// Source of the routes: `kernel` or `static`.
     pub from: String,
     /// True if all of the kernel's tables are known; `null` where they are not followed.
     pub settled: Option<bool>,
-    /// How often the kernel told more than could be read, and all was asked again.
+    /// Number of times that the kernel's notices overran the socket and all tables were dumped again.
     pub restarts: u64,
     /// Rules of the kernel that are for some packets alone and are not followed.
     pub rules_left_out: u64,
@@ -28,18 +28,18 @@ pub struct Routes {
 /// One route.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteRow {
-    /// What it covers.
+    /// Destinations that it covers.
     pub to: String,
-    /// What becomes of packets: `unicast`, `link`, `local`, `broadcast`, `blackhole`, `unreachable`,
+    /// Effect on packets: `unicast`, `link`, `local`, `broadcast`, `blackhole`, `unreachable`,
     /// `prohibit`, or `nowhere`: its interfaces are down or none of the router's.
     pub kind: String,
-    /// Where it comes from: `kernel`, `address` or `file`.
+    /// Origin: `kernel`, `address` or `file`.
     pub origin: String,
     /// The kernel's table.
     pub table: Option<u32>,
     /// The kernel's metric.
     pub metric: Option<u32>,
-    /// Where packets go.
+    /// Next hops.
     pub hops: Vec<HopRow>,
 }
 
@@ -67,9 +67,9 @@ pub struct NeighbourRow {
     pub address: String,
     /// Its link-layer address, when it is known.
     pub mac: Option<String>,
-    /// Who knows it: `kernel` or `polder`.
+    /// Owner of the entry: `kernel` or `polder`.
     pub owner: String,
-    /// What the kernel calls its state.
+    /// Name of its state in the kernel's tools.
     pub state: Option<String>,
     /// Time since it was heard, for one that Polder asks for itself.
     pub heard_nanos: Option<u64>,

@@ -1,4 +1,4 @@
-//! What was merged and cut for a port.
+//! Packets merged and cut for a port.
 
 use super::look::Look;
 use serde::{Deserialize, Serialize};
@@ -13,12 +13,12 @@ pub struct SegmentRow {
     pub merged_into: u64,
     /// Packets that were cut.
     pub cut: u64,
-    /// What they were cut into.
+    /// Segments that they were cut into.
     pub segments: u64,
 }
 
 impl SegmentRow {
-    /// What has happened since.
+    /// Subtracts the counters of an earlier view.
     pub(super) fn subtract(&mut self, earlier: &Self) {
         self.merged = self.merged.saturating_sub(earlier.merged);
         self.merged_into = self.merged_into.saturating_sub(earlier.merged_into);

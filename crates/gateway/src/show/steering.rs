@@ -4,7 +4,7 @@ use super::look::{Look, duration};
 use super::table::{Align, Table};
 use serde::{Deserialize, Serialize};
 
-/// How packets find their workers.
+/// Distribution of packets among workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Steering {
     /// Ports whose packets are steered, with their order.
@@ -37,7 +37,7 @@ pub struct SteeringRow {
     pub pressed_permille: u32,
     /// Time of the last interval that its packets took in the stages, in thousandths.
     pub worked_permille: u32,
-    /// What a packet takes it, on average.
+    /// Mean time of a packet.
     pub packet_nanos: u32,
     /// Packets that it handed to the workers that their flows belong to.
     pub steered: u64,
@@ -84,7 +84,7 @@ pub struct BucketRow {
 /// One of the heaviest flows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowRow {
-    /// Who speaks to whom.
+    /// Addresses and ports of the flow.
     pub flow: String,
     /// The port that it comes in by.
     pub port: String,
@@ -98,7 +98,7 @@ pub struct FlowRow {
     pub error_permille: u64,
 }
 
-/// What has happened since. Loads and flows are of the last moments anyway.
+/// Subtracts the counters of an earlier view. Loads and flows are of the last moments anyway.
 pub(super) fn subtract(now: &mut Steering, earlier: &Steering) {
     for row in &mut now.workers {
         let Some(then) = earlier.workers.iter().find(|then| then.number == row.number) else { continue };

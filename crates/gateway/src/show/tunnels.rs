@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 pub struct TunnelRow {
     /// Its name.
     pub name: String,
-    /// What it carries: `gretap` and `vxlan`, Ethernet frames, or `gre`, IP packets.
+    /// Payload: `gretap` and `vxlan`, Ethernet frames, or `gre`, IP packets.
     pub kind: String,
     /// Its addresses, where it carries packets.
     pub addresses: Vec<String>,
@@ -24,7 +24,7 @@ pub struct TunnelRow {
     pub port: String,
     /// True if that is open.
     pub port_open: bool,
-    /// Who outer packets are handed to.
+    /// Next hop of outer packets.
     pub next_hop: String,
     /// Its link-layer address, when it is known.
     pub next_hop_mac: Option<String>,
@@ -41,11 +41,11 @@ pub struct TunnelRow {
     /// Longest outer packet that the path carries, in bytes, when the kernel has learnt that it is less than
     /// the underlay's MTU.
     pub path_mtu: Option<u16>,
-    /// What encapsulation adds, in bytes.
+    /// Bytes that encapsulation adds.
     pub overhead_bytes: u16,
     /// Time since a packet of the other end was accepted; `null` when none ever was.
     pub silent_nanos: Option<u64>,
-    /// What it has done.
+    /// Counters of the tunnel.
     pub counters: BTreeMap<String, u64>,
 }
 
@@ -65,7 +65,7 @@ impl TunnelRow {
     }
 }
 
-/// What has happened since.
+/// Subtracts the counters of an earlier view.
 pub(super) fn subtract(rows: &mut [TunnelRow], earlier: &[TunnelRow]) {
     for row in rows {
         if let Some(then) = earlier.iter().find(|then| then.name == row.name) {

@@ -32,7 +32,7 @@ pub struct WorkerRow {
     pub sleeps: u64,
     /// Times that an event woke it.
     pub wakeups: u64,
-    /// How it waits for packets: by interrupts, by throttled ones, or by polling.
+    /// Mode of waiting for packets: by interrupts, by throttled ones, or by polling.
     #[serde(default)]
     pub mode: String,
     /// Packets that a turn may take at most, now.
@@ -54,12 +54,12 @@ pub struct WorkerRow {
     pub cached_frames: u64,
     /// Times that a frame was wanted and none was free.
     pub pool_exhausted: u64,
-    /// How its thread is confined.
+    /// Confinement of its thread.
     #[serde(default)]
     pub confined: ConfinedRow,
 }
 
-/// How a thread is confined.
+/// Confinement of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfinedRow {
     /// True if it makes the system calls of its role alone (seccomp).
@@ -80,7 +80,7 @@ impl ConfinedRow {
     }
 }
 
-/// What has happened since.
+/// Subtracts the counters of an earlier view.
 pub(super) fn subtract(rows: &mut [WorkerRow], earlier: &[WorkerRow]) {
     for row in rows {
         let Some(then) = earlier.iter().find(|then| then.number == row.number) else { continue };
@@ -140,7 +140,7 @@ pub(super) fn draw(rows: &[WorkerRow], look: Look) -> String {
     text
 }
 
-/// What a line says of one worker.
+/// Text of a line about one worker.
 type Say = fn(&WorkerRow, Look) -> String;
 
 /// All lines. A name that is set in is a part of the line above it that is not.

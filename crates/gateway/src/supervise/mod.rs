@@ -246,7 +246,7 @@ impl Supervisor {
         &self.threads
     }
 
-    /// What becomes readable when the supervisor's own thread ends, where the kernel reports that.
+    /// Descriptor that is readable when the supervisor's own thread ends, where the kernel reports that.
     pub(crate) fn event(&self) -> Option<&OwnedFd> {
         self.exit.event()
     }

@@ -1,4 +1,4 @@
-//! What would become of a packet: rows for programs, a walk in words for people.
+//! Fate of a described packet: rows for programs, a walk in words for people.
 //!
 //! [`spec`] has packets in words, [`pcap`] those of files; `runtime::trace` lets the running tables decide.
 //! Rows are a contract, as those of [`show`](crate::show) are.
@@ -19,7 +19,7 @@ pub struct TraceRequest {
     pub frame: String,
 }
 
-/// What would become of a packet.
+/// Fate of a described packet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trace {
     /// The version of the rows.
@@ -32,28 +32,28 @@ pub struct Trace {
     pub packet: String,
     /// Its length in bytes.
     pub bytes: usize,
-    /// What is decided, in the order of the journey.
+    /// Decisions in the order of the journey.
     pub steps: Vec<Step>,
-    /// What would leave, messages of the gateway's own included.
+    /// Packets that would leave, messages of the gateway's own included.
     pub sent: Vec<SentRow>,
-    /// What would end early.
+    /// Packets that would be dropped.
     pub dropped: Vec<Ended>,
-    /// What becomes of the packet: `sent`, `dropped`, `taken` (it was for the gateway), `waits` (for a
-    /// neighbour's link-layer address), `held` (a fragment, for others) or `kernel` (it never comes here).
+    /// Fate of the packet: `sent`, `dropped`, `taken` (it was for the gateway), `waits` (for a neighbour's
+    /// link-layer address), `held` (a fragment, for others) or `kernel` (it never comes here).
     pub fate: String,
-    /// What would be learnt, asked or told, had the packet come.
+    /// Stations that would be learnt, requests and messages that would be sent, had the packet come.
     pub effects: Vec<String>,
 }
 
 /// One decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// Who decides: a stage of the journey, or `enter`, `worker`, `kernel`.
+    /// Place of the decision: a stage of the journey, or `enter`, `worker`, `kernel`.
     pub stage: String,
     /// True if it is about a message of the gateway's own.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub is_answer: bool,
-    /// What is decided, and by what.
+    /// Decision and its cause.
     pub text: String,
     /// The same for programs, as far as it has names and numbers.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
@@ -80,9 +80,9 @@ pub struct Ended {
     pub reason: String,
     /// The same in a sentence.
     pub meaning: String,
-    /// What to do about it.
+    /// Remedy for the drop.
     pub remedy: String,
-    /// How many packets.
+    /// Number of packets.
     pub packets: u64,
 }
 

@@ -17,7 +17,7 @@ pub const MOST_BYTES: usize = 64 << 20;
 pub struct Captured<'a> {
     /// Its bytes, as far as they were captured.
     pub bytes: &'a [u8],
-    /// How many the network had.
+    /// Length of the packet on the network, in bytes.
     pub whole: usize,
 }
 
@@ -30,12 +30,12 @@ impl Captured<'_> {
     }
 }
 
-/// What is wrong with a file.
+/// Error in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadFile {
-    /// Where, in bytes.
+    /// Offset of the error, in bytes.
     pub at: usize,
-    /// What.
+    /// Description of the error.
     pub message: String,
 }
 

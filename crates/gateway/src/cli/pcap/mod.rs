@@ -26,7 +26,7 @@ pub(super) enum ExpressionError {
     Bad {
         /// The expression.
         expression: String,
-        /// What the library says.
+        /// Message of the library.
         why: String,
     },
     /// The process that compiles cannot be started, or says nothing of use.
@@ -38,7 +38,7 @@ pub(super) enum ExpressionError {
 const NOBODY: u32 = 65_534;
 /// Longest expression that is compiled, in bytes.
 const LONGEST: u64 = 1 << 20;
-/// How a line of the compiling process begins.
+/// Prefix of the line with the compiling process' result.
 const DONE: &str = "program ";
 const BAD: &str = "bad ";
 const NO_LIBRARY: &str = "library ";
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use polder_datapath::capture::{Program, Runner, View};
 
-    /// Which of some packets an expression matches.
+    /// Match of an expression for each packet.
     fn matching(expression: &str, packets: &[&[u8]]) -> Option<Vec<bool>> {
         let program = match compile(expression, 65_535) {
             Err(ExpressionError::NoLibrary(why)) => {
@@ -180,7 +180,7 @@ mod tests {
         whole.flat_map(|bytes| [60, 42, 37, 34, 14].map(|length| bytes[..length].to_vec())).take(64).collect()
     }
 
-    /// What may match is what is looked at first: it lets pass all that matches, and little else.
+    /// The cheap pre-check lets pass all packets that match, and few others.
     #[test]
     fn little_is_asked_of_what_cannot_match() {
         let packets = variants(&udp(68, 67));

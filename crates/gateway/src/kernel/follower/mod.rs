@@ -1,4 +1,4 @@
-//! What to ask of the kernel, and what to believe of its answers.
+//! Requests to the kernel, and trust in its answers.
 //!
 //! One socket brings notices and the answers of dumps in one queue, in which an answer may stand behind
 //! notices that are newer than it. So, while a dump goes on:
@@ -23,9 +23,9 @@ const CALM: Nanos = Nanos::from_millis(50);
 #[derive(Debug)]
 pub struct Follower {
     mirror: Mirror,
-    /// What is to be dumped next.
+    /// Kinds to dump next.
     wanted: BTreeSet<Kind>,
-    /// What may have changed without a notice.
+    /// Kinds that may have changed without a notice.
     doubted: BTreeSet<Kind>,
     dump: Option<Dump>,
     sequence: u32,
@@ -40,9 +40,9 @@ pub struct Follower {
 struct Dump {
     kind: Kind,
     sequence: u32,
-    /// What notices have told in the meantime.
+    /// Keys that notices have changed during the dump.
     told: HashSet<Key>,
-    /// What it has brought; `None` when there was nothing that could be gone.
+    /// Keys that the dump has brought; `None` when no known key could be gone.
     brought: Option<HashSet<Key>>,
     interrupted: bool,
 }
@@ -64,7 +64,7 @@ impl Default for Follower {
 }
 
 impl Follower {
-    /// What is known.
+    /// Known state of the kernel.
     pub fn mirror(&self) -> &Mirror {
         &self.mirror
     }
@@ -74,12 +74,12 @@ impl Follower {
         &mut self.mirror
     }
 
-    /// Whether everything has been told since the start, or since something was lost.
+    /// True if all tables were dumped since the start, or since a notice was lost.
     pub fn is_settled(&self) -> bool {
         self.settled
     }
 
-    /// How often everything was asked for again.
+    /// Number of times that all tables were dumped again.
     pub fn restarts(&self) -> u64 {
         self.restarts
     }
@@ -249,7 +249,7 @@ impl Follower {
     }
 }
 
-/// What is left of a route's hops when some go, if anything is and it can be told.
+/// Hops of a route without those that are gone; `None` when none is left or that cannot be told.
 fn without(known: &Target, gone: &Target) -> Option<Target> {
     let (Target::Hops(known), Target::Hops(gone)) = (known, gone) else { return None };
     let same = |gone: &HopSpec, hop: &HopSpec| (gone.index, gone.gateway) == (hop.index, hop.gateway);

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// What the kernel does, from the point of view of who follows it.
+/// Steps of the kernel, as its follower sees them.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// A route comes, or is led elsewhere.
@@ -63,7 +63,7 @@ fn link(hop: u8, up: bool) -> Item {
 struct Kernel {
     has: Mirror,
     queue: VecDeque<Message>,
-    /// What was read of the tables and is not in the queue yet.
+    /// Messages that a dump has read from the tables, not yet in the queue.
     filled: Vec<Message>,
     /// The rest of the dump that goes on: its number, its kind, what is to be read.
     dump: Option<(u32, Vec<Key>)>,
@@ -81,7 +81,7 @@ impl Kernel {
         self.notice(Said::There(item));
     }
 
-    /// What a dump has read stands in the queue from now on.
+    /// Moves the messages of a dump into the queue.
     fn enqueue(&mut self) {
         self.queue.extend(self.filled.drain(..));
     }

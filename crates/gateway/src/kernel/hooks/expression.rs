@@ -32,7 +32,7 @@ pub(super) fn parts(expressions: &[u8]) -> Vec<Part> {
     attributes(expressions).filter_map(part).collect()
 }
 
-/// What each register holds, by its first word.
+/// Content of each register, by its first word.
 #[derive(Debug, Default)]
 struct Registers(HashMap<u32, Value>);
 

@@ -159,7 +159,7 @@ struct Entry<'a> {
     bytes: &'a [u8],
     /// The name of its target; empty for the standard one.
     name: String,
-    /// What the target has to say, its header excluded.
+    /// Data of the target, its header excluded.
     data: &'a [u8],
     has_matches: bool,
 }

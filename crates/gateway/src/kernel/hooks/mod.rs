@@ -62,7 +62,7 @@ pub enum Takes {
     },
     /// Those of these tunnels.
     Tunnels(Vec<Tunnel>),
-    /// What is routed, and those of these tunnels.
+    /// Packets that are routed, and those of these tunnels.
     Router {
         /// The tunnels.
         tunnels: Vec<Tunnel>,
@@ -91,7 +91,7 @@ pub struct Bypassed {
     pub by: String,
     /// The chain, filter or policy.
     pub name: String,
-    /// What it would do with packets, in words that follow "would".
+    /// Effect on packets, in words that follow "would".
     pub effect: String,
 }
 
@@ -106,12 +106,12 @@ impl Bypassed {
     }
 }
 
-/// What was found.
+/// Result of an inspection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inspection {
     /// Hooks that ports go round, by port.
     pub bypassed: Vec<Bypassed>,
-    /// What could not be read, and why.
+    /// Objects that could not be read, and the reason.
     pub unread: Vec<String>,
 }
 

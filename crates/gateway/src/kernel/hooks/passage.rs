@@ -14,7 +14,7 @@ pub(super) struct Passage {
     hook: Hook,
     /// Interfaces whose chains are called, at ingress and egress.
     devices: Vec<String>,
-    /// What is known of the packets.
+    /// Known fields of the packets.
     pub(super) packet: Packet,
 }
 

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 pub struct Policy {
     /// Its name and what it selects.
     pub name: String,
-    /// What it does, in words that follow "would".
+    /// Effect on packets, in words that follow "would".
     pub effect: String,
     /// The packets that it is for.
     pub selects: Selector,
@@ -147,7 +147,7 @@ pub fn ipsec(body: &[u8]) -> Option<Policy> {
     })
 }
 
-/// What becomes of packets that no policy of IPsec is for, where it is not that they pass:
+/// Default policies of IPsec, for packets without a policy, where they do not let packets pass:
 /// `xfrm_userpolicy_default`.
 pub fn ipsec_default(body: &[u8]) -> Vec<Policy> {
     let of = [(0, Direction::In, "in"), (1, Direction::Forward, "fwd"), (2, Direction::Out, "out")];

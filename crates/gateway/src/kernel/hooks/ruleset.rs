@@ -193,7 +193,7 @@ pub enum Test {
     Is {
         /// The value.
         value: Value,
-        /// What it is compared with.
+        /// Values that it is compared with.
         any: Vec<Vec<u8>>,
         /// True if the test passes when none is equal.
         negated: bool,
@@ -253,7 +253,7 @@ impl Field {
 /// Bytes of an interface's name, zeros at its end included (`IFNAMSIZ`).
 pub const NAME_BYTES: usize = 16;
 
-/// What a rule does.
+/// Effect of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Ends the walk; the packet goes on.

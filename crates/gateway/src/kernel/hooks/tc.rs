@@ -11,7 +11,7 @@ pub struct Filter {
     pub is_egress: bool,
     /// Its preference and kind, or that it is a BPF program.
     pub name: String,
-    /// What it does, in words that follow "would".
+    /// Effect on packets, in words that follow "would".
     pub effect: String,
 }
 
@@ -73,7 +73,7 @@ fn police(police: Option<&[u8]>) -> Option<String> {
     police.map(|_| "police them".to_owned())
 }
 
-/// What the actions of a filter do, if they do anything to packets.
+/// Effect of a filter's actions on packets, if any.
 fn acts(actions: Option<&[u8]>) -> Option<String> {
     let actions = attributes(actions?);
     let mut effects = actions.filter_map(|(_, action)| {

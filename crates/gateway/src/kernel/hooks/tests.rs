@@ -1,4 +1,4 @@
-//! What rulesets that real kernels have told come to, and hostile bytes.
+//! Tests of the verdicts on rulesets from real kernels, and of hostile bytes.
 
 use super::legacy;
 use super::nft::Reader;
@@ -51,7 +51,7 @@ fn packet(from: &str, to: &str) -> Packet {
         .with(Field::OutName, vec![name(to)])
 }
 
-/// What the base chain of that name would do first.
+/// First effect of the base chain of that name.
 fn would(ruleset: &Ruleset, (table, chain): (&str, &str), packet: &Packet) -> Option<String> {
     let is_it = |of: &&Chain| of.table == table && of.name == chain;
     let base = ruleset.chains.iter().find(is_it).expect(chain);

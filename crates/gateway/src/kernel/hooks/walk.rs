@@ -94,7 +94,7 @@ impl<'a> Chains<'a> {
     }
 }
 
-/// What becomes of a packet in a chain.
+/// Verdict of a chain on a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Outcome {
     /// Something is done to it.
@@ -105,7 +105,7 @@ enum Outcome {
     Falls,
 }
 
-/// Where a packet goes after a part of a rule.
+/// Continuation of a packet after a part of a rule.
 enum Next {
     Step,
     Rule,

@@ -1,4 +1,4 @@
-//! What the kernel says of links, addresses, next hops, rules, routes and neighbours, message by message.
+//! Messages of the kernel about links, addresses, next hops, rules, routes and neighbours.
 
 mod body;
 
@@ -45,7 +45,7 @@ pub struct Address {
     pub bits: u8,
 }
 
-/// Where one hop of a route leads.
+/// Interface and gateway of one hop of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HopSpec {
     /// The interface's number.
@@ -56,11 +56,11 @@ pub struct HopSpec {
     pub weight: u16,
     /// The largest packet that the route lets pass there, in bytes; 0 if it says nothing.
     pub mtu: u16,
-    /// Whether packets are to be wrapped up, as by MPLS, which nobody here does.
+    /// True if packets are to be encapsulated, as by MPLS, which is not supported.
     pub wrapped: bool,
 }
 
-/// What a next hop object is.
+/// Content of a next hop object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Object {
     /// A hop.
@@ -71,7 +71,7 @@ pub enum Object {
     Blackhole,
 }
 
-/// What a route does with packets.
+/// Effect of a route on packets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Target {
     /// To one of these hops.
@@ -92,12 +92,12 @@ pub enum Target {
     Throw,
 }
 
-/// Which of the routes of a table is meant: those with other metrics are other routes.
+/// Key of a route in a table: routes with other metrics are other routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RouteKey {
     /// The number of its table.
     pub table: u32,
-    /// What it covers.
+    /// Destinations that it covers.
     pub prefix: Prefix,
     /// Of several routes, that with the lowest is taken.
     pub metric: u32,
@@ -112,7 +112,7 @@ pub struct Rule {
     pub is_v6: bool,
     /// The table; `None` for a rule that does something else than look up.
     pub table: Option<u32>,
-    /// Whether it is for some packets alone: by source, mark, interface or anything else.
+    /// True if it selects packets: by source, mark, interface or anything else.
     pub selects: bool,
 }
 
@@ -141,7 +141,7 @@ impl Neighbour {
         self.state & NUD_FAILED != 0
     }
 
-    /// What the kernel calls its state.
+    /// Name of its state in the kernel's tools.
     pub fn word(&self) -> &'static str {
         match self.state {
             0x01 => "incomplete",
@@ -174,7 +174,7 @@ pub enum Item {
     Neighbour(u32, IpAddr, Neighbour),
 }
 
-/// What one message says.
+/// Content of one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
     /// It is there, or is now like this.
@@ -196,7 +196,7 @@ pub enum Said {
 pub struct Message {
     /// The number of the request that it answers; anything for a notice.
     pub sequence: u32,
-    /// Who it is for: 0 for a notice to all.
+    /// Netlink port of the receiver: 0 for a notice to all.
     pub port: u32,
     /// True if it is part of a dump during which something has changed.
     pub interrupted: bool,
@@ -204,7 +204,7 @@ pub struct Message {
     pub multi: bool,
     /// True if a route was put behind one that is the same but for its hops.
     pub appended: bool,
-    /// What it says.
+    /// Content of the message.
     pub said: Said,
 }
 
@@ -220,7 +220,7 @@ pub fn messages(datagram: &[u8]) -> impl Iterator<Item = Message> {
     })
 }
 
-/// What a message of a type says.
+/// Content of a message of a type.
 pub fn said(kind: u16, body: &[u8]) -> Said {
     let there = |item: Option<Item>| item.map_or(Said::Nothing, Said::There);
     let gone = |item: Option<Item>| item.map_or(Said::Nothing, Said::Gone);

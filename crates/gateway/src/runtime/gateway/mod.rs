@@ -51,16 +51,16 @@ pub struct WorkerHandle {
     pub counters: Arc<WorkerCounters>,
     /// The CPU that it was pinned to.
     pub cpu: Option<u16>,
-    /// What it lets others see of its steering, if workers share.
+    /// Published steering state, if workers share.
     pub board: Option<Arc<Board>>,
-    /// How it hashes flows, if workers share.
+    /// Hash of flows, if workers share.
     pub hasher: Option<Hasher>,
     thread: Option<Thread<Option<Worker>>>,
 }
 
 /// A running gateway.
 pub struct Gateway {
-    /// What it runs.
+    /// Configuration that it runs.
     pub configuration: Configuration,
     /// Packet memory of all ports.
     pub memory: Memory,
@@ -70,9 +70,9 @@ pub struct Gateway {
     pub workers: Vec<WorkerHandle>,
     /// Its device ports.
     pub ports: Vec<PortState>,
-    /// What outlives configurations.
+    /// State that outlives configurations.
     pub lasting: Lasting,
-    /// How the gateway before it ended, if that lost a thread.
+    /// Last words of the gateway before it, if that lost a thread.
     pub before: Option<String>,
     /// Starts its threads.
     pub threads: Threads,
@@ -84,7 +84,7 @@ pub struct Gateway {
     retired: Vec<Arc<QueueCounters>>,
     report: Sender<Report>,
     reports: Receiver<Report>,
-    /// What each worker that there has ever been counts in, by number.
+    /// Counters of each worker that there has ever been, by number.
     engine_counters: Vec<EngineCounters>,
     asked_at: HashMap<String, Nanos>,
     paths: Paths,

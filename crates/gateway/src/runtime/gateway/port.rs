@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub struct QueueState {
     /// The worker's number.
     pub worker: usize,
-    /// What it has done.
+    /// Counters of the queue.
     pub counters: Arc<EgressCounters>,
 }
 
@@ -52,7 +52,7 @@ pub struct PortState {
     pub configuration: Port,
     /// True if it is open.
     pub open: bool,
-    /// What was found when it was last opened.
+    /// Properties of the port when it was last opened.
     pub facts: Option<ports::Facts>,
     /// Reason why it is closed.
     pub trouble: Option<String>,
@@ -60,7 +60,7 @@ pub struct PortState {
     pub waiting: bool,
     /// The link, as it was seen last while the port is open; `None` for a device that has none.
     pub link: Option<Link>,
-    /// What the kernel has refused since it was opened.
+    /// Refusals of the kernel since it was opened.
     pub refusals: Vec<String>,
     /// Counters of all queues that it has ever had.
     pub counters: Vec<Arc<QueueCounters>>,
@@ -68,7 +68,7 @@ pub struct PortState {
     pub queues: Vec<QueueState>,
     /// Times that it was opened.
     pub openings: u64,
-    /// What keeps the device.
+    /// Attachment that keeps the device.
     pub attachment: Option<Attachment>,
     /// Sending queues that no worker has.
     pub(super) spares: Spares,

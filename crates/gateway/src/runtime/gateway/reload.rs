@@ -16,14 +16,14 @@ use std::time::Duration;
 
 /// Time for which a reload waits at most for workers that stand still.
 const SETTLE: Nanos = Nanos::from_millis(200);
-/// How often it looks at them.
+/// Interval at which the workers are polled.
 const LOOK: Duration = Duration::from_micros(100);
 
 /// A reload, as far as it is known before any device is touched.
 pub struct Plan {
-    /// What changes.
+    /// Difference of the configurations.
     pub difference: Difference,
-    /// What is to be mended about the devices of ports that come, a line each.
+    /// Warnings about the devices of ports that come, a line each.
     pub warnings: Vec<String>,
 }
 
@@ -31,8 +31,7 @@ impl Gateway {
     /// Looks what a reload to `next` changes, and whether it can. Touches nothing.
     ///
     /// # Errors
-    /// What a running gateway cannot change, and devices that cannot be opened, each with its key and with what
-    /// to do.
+    /// Keys that a running gateway cannot change, and devices that cannot be opened, each with its remedy.
     pub fn plan(&self, next: &Configuration) -> Result<Plan> {
         let difference = difference(&self.configuration, next);
         if !difference.restart.is_empty() {
@@ -161,7 +160,7 @@ impl Gateway {
     }
 }
 
-/// Whether a configuration takes other workers than the running one: more, fewer, on other CPUs, or such
+/// True if a configuration takes other workers than the running one: more, fewer, on other CPUs, or such
 /// as share their packets.
 fn needs_other_workers(current: &Configuration, next: &Configuration) -> bool {
     let gateways = [&current.gateway, &next.gateway].map(|gateway| (gateway.workers, &gateway.cpus));

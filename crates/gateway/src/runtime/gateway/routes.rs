@@ -1,4 +1,4 @@
-//! What the control thread does for the router: it follows the kernel, and passes on what that says.
+//! Work of the control thread for the router: it follows the kernel, and passes on the kernel's messages.
 
 use super::Gateway;
 use crate::config::model::Role;
@@ -14,7 +14,7 @@ const A_MOMENT: Nanos = Nanos::from_millis(1);
 const RETRY_GATEWAY: Nanos = Nanos::from_millis(250);
 
 impl Gateway {
-    /// What becomes readable when [`Gateway::follow`] has something to do, if routes are followed.
+    /// Descriptor that is readable when [`Gateway::follow`] has work, if routes are followed.
     pub fn ear(&self) -> Option<Arc<OwnedFd>> {
         self.lasting.routing.ear()
     }
@@ -46,7 +46,7 @@ impl Gateway {
         self.pass_on();
     }
 
-    /// What is due by time. Says how long it may be until the next time.
+    /// Does the work that is due. Returns the time until the next call.
     pub(super) fn keep_routing(&mut self, now: Nanos) -> Nanos {
         if self.lasting.routing.ear().is_none() {
             return Nanos::SECOND;

@@ -1,4 +1,4 @@
-//! How queues are divided among workers, and the rings between these.
+//! Division of queues among workers, and the rings between these.
 
 use super::Gateway;
 use super::port::QueueState;
@@ -65,7 +65,7 @@ impl Gateway {
     }
 }
 
-/// What one worker gets of a port.
+/// Queues of one worker at a port.
 pub type Share = (Vec<Box<dyn RxQueue>>, SendPath);
 
 /// Sending queues that no worker has, by number: a worker sends on one alone.
@@ -101,7 +101,7 @@ pub(super) fn divide(
     (shares, spares)
 }
 
-/// What there is of a port, by the number of the queue.
+/// Queues of a port, by number.
 #[derive(Default)]
 pub(super) struct Pieces {
     pub(super) rx: Vec<(u16, Box<dyn RxQueue>)>,

@@ -1,4 +1,4 @@
-//! How a gateway comes up: memory, ports, tables, workers, in this order.
+//! Start of a gateway: memory, ports, tables, workers, in this order.
 
 use super::share::{divide, with_queue};
 use super::upkeep::{RETRY_PORT, note_link};

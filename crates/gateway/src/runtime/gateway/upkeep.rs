@@ -1,4 +1,4 @@
-//! What the control thread looks after a few times a second: ports, next hops, paths, ageing.
+//! Periodic work of the control thread, a few times a second: ports, next hops, paths, ageing.
 
 use super::{Gateway, Link, PortState};
 use crate::config::model::Device;
@@ -162,7 +162,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// What is known of ports; of one that is closed, what was known of it last.
+    /// Properties of ports; of one that is closed, its last ones.
     pub(super) fn facts(&self) -> HashMap<PortId, ports::Facts> {
         let known = |state: &PortState| Some((state.configuration.id, state.facts.clone()?));
         self.ports.iter().filter_map(known).collect()

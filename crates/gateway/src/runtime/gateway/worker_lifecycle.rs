@@ -26,7 +26,7 @@ const MOST: Nanos = Nanos::SECOND;
 /// Time for which devices are given to send what they have: a flow that finds another queue must not overtake
 /// itself.
 const DRAIN: Nanos = Nanos::from_millis(20);
-/// How often it is looked whether they have.
+/// Interval at which this is polled.
 const LOOK: Duration = Duration::from_micros(100);
 
 /// Workers that have a thread and everything else but ports, and have not begun.
@@ -38,7 +38,7 @@ struct NewWorker {
     worker: Worker,
     handle: WorkerHandle,
     engine_counters: EngineCounters,
-    /// Where the thread waits for its worker.
+    /// Channel from which the thread receives its worker.
     go: Sender<Worker>,
 }
 
@@ -182,7 +182,7 @@ pub(super) fn begin(waiting: Vec<(Worker, Sender<Worker>)>) {
     }
 }
 
-/// How the workers of a gateway divide their time.
+/// Schedule of a gateway's workers.
 fn schedule(configuration: &Configuration) -> Schedule {
     let gateway = &configuration.gateway;
     let options =

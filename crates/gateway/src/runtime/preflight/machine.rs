@@ -1,4 +1,4 @@
-//! What a router's findings are about, as this machine has it: read, never written.
+//! Machine's state that a router's findings depend on: read, never written.
 
 use crate::clock::Clock;
 use crate::config::model::{Configuration, Device, Role};
@@ -30,7 +30,7 @@ pub(super) struct Interface {
     pub(super) mtu: u32,
     /// Addresses with the bits of their networks.
     pub(super) addresses: Vec<(IpAddr, u8)>,
-    /// How the kernel looks at sources of IPv4: 0 not, 1 strictly, 2 loosely.
+    /// Kernel's check of IPv4 sources: 0 none, 1 strict, 2 loose.
     pub(super) source_check: u8,
     /// The kernel's bridge or bond that it belongs to.
     pub(super) master: Option<String>,

@@ -1,4 +1,4 @@
-//! What this machine lacks for a configuration, found without touching anything.
+//! Obstacles on this machine to a configuration, found without touching anything.
 
 mod machine;
 mod router;
@@ -18,15 +18,15 @@ use std::net::{IpAddr, UdpSocket};
 pub struct PreflightFinding {
     /// The table of the configuration, as `port.lan`.
     pub of: String,
-    /// How much it matters.
+    /// Severity.
     pub severity: Severity,
-    /// What it is about, in a word or two.
+    /// Topic, in a word or two.
     pub topic: String,
-    /// What was found, and what to do about it.
+    /// Description, and the remedy.
     pub text: String,
 }
 
-/// How much a finding matters.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
@@ -58,7 +58,7 @@ pub fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
 /// each.
 ///
 /// # Errors
-/// What stands against it, with the port and what to do.
+/// The obstacle, with the port and the remedy.
 pub(super) fn probe(port: &Port, configuration: &Configuration) -> Result<Vec<String>> {
     let seen = inspect_port(port, configuration).into_iter().filter(|seen| seen.severity > Severity::Fine);
     let told = |seen: &PreflightFinding| format!("{}: {}: {}", seen.of, seen.topic, seen.text);
@@ -166,7 +166,7 @@ fn share(configuration: &Configuration) -> Option<PreflightFinding> {
     Some(PreflightFinding { of, severity: Severity::Warning, topic, text })
 }
 
-/// How threads of a gateway will be confined here.
+/// Findings about the confinement of a gateway's threads here.
 fn confinement(configuration: &Configuration) -> Vec<PreflightFinding> {
     let seen = |severity, text| PreflightFinding {
         of: "gateway".to_owned(),

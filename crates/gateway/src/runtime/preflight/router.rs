@@ -1,4 +1,4 @@
-//! What a router lacks, or what gets in its way.
+//! Obstacles to a router.
 
 use super::machine::{Interface, Machine, interfaces};
 use super::{PreflightFinding, Severity};
@@ -6,9 +6,9 @@ use crate::config::model::{Configuration, Device, OnExit, Port, Role};
 use crate::config::router::RoutesFrom;
 use std::net::IpAddr;
 
-/// What IPv6 asks of every link (RFC 8200, 5).
+/// Minimum MTU of a link that carries IPv6 (RFC 8200, 5).
 const LEAST_MTU_V6: u32 = 1280;
-/// What a TAP or an adapter has that says nothing else.
+/// Default MTU of a TAP or an adapter.
 const USUAL_MTU: u32 = 1500;
 
 /// Looks at what a router needs, if there is one.
@@ -244,7 +244,7 @@ mod tests {
         }
     }
 
-    /// What is found, good news aside.
+    /// Findings, good news aside.
     fn found(text: &str, change: impl FnOnce(&mut Machine)) -> Vec<(String, Severity, String, String)> {
         let configuration = config::parse(text, Path::new("r.toml")).expect(text).configuration;
         let mut machine = machine();

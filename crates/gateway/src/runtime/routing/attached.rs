@@ -1,4 +1,4 @@
-//! What the router is attached to at the moment: ports, VLANs of ports, tunnels, their addresses.
+//! Current interfaces of the router: ports, VLANs of ports, tunnels, their addresses.
 
 use super::settings::Settings;
 use crate::config::model::{Configuration, Device, Port, Role, Tunnel};
@@ -15,10 +15,10 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-/// What is known of a port.
+/// State of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::runtime) struct AttachedPort {
-    /// What was found when it was opened.
+    /// Properties of the port when it was opened.
     pub(in crate::runtime) facts: Facts,
     /// True if it is open and its link is up.
     pub(in crate::runtime) up: bool,
@@ -86,7 +86,7 @@ pub(super) fn own_index(port: PortId) -> u32 {
     1 << 31 | u32::from(port.0)
 }
 
-/// What the router is attached to.
+/// Interfaces of the router.
 pub(super) fn attached(
     configuration: &Configuration,
     ports: &Ports,

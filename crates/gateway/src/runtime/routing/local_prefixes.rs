@@ -1,5 +1,5 @@
-//! What the kernel keeps for itself: addresses, and networks that are the machine's as a whole
-//! (`ip route add local …`).
+//! Addresses that stay with the kernel: single addresses, and networks that are the machine's as a
+//! whole (`ip route add local …`).
 
 use super::wanted::{LOCAL_TABLE, Origin};
 use super::{Routing, is_below};
@@ -42,8 +42,8 @@ impl LocalPrefixes {
 }
 
 impl Routing {
-    /// What of that which comes through ingresses is left to the kernel: addresses that are this machine's own, or everybody's on
-    /// one of its links; networks of this machine; and what lies in these and is somebody else's.
+    /// Local prefixes at the ingresses: addresses that are this machine's own, or broadcasts on one of its
+    /// links; networks of this machine; and the exceptions within these.
     pub(in crate::runtime) fn lands(&self) -> Vec<af_xdp::LocalPrefixes> {
         let Some(mirror) = self.mirror() else { return Vec::new() };
         let of_table = mirror.routes().filter(|(table, prefix, _, target)| {

@@ -61,7 +61,7 @@ pub struct Routing {
     registry: NextHopRegistry,
     /// Networks that are this machine's as a whole.
     local: LocalPrefixes,
-    /// What a call found that others have to do something about.
+    /// Changes found by a call that need work elsewhere.
     news: News,
     left_out: usize,
     settings: Settings,
@@ -69,7 +69,7 @@ pub struct Routing {
     specials: Vec<(Ipv4Addr, Special)>,
 }
 
-/// What has to be done outside, about what has changed.
+/// Work elsewhere that changes require.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct News {
     /// Interfaces have: the tables of workers are to be built anew.
@@ -80,7 +80,7 @@ pub(super) struct News {
     pub(super) more: bool,
 }
 
-/// What wakes the control thread.
+/// Descriptors that wake the control thread.
 #[derive(Debug)]
 struct HostInterfaces {
     /// Readable when there is something to do.
@@ -130,12 +130,12 @@ impl Routing {
             .context("cannot wait for the kernel")
     }
 
-    /// What becomes readable when there is something to do, if routes are followed.
+    /// Descriptor that is readable when there is work, if routes are followed.
     pub fn ear(&self) -> Option<Arc<OwnedFd>> {
         self.host_interfaces.as_ref().map(|host_interfaces| Arc::clone(&host_interfaces.all))
     }
 
-    /// What workers need.
+    /// Router tables for the workers.
     ///
     /// # Errors
     /// When interfaces do not fit together.
@@ -148,7 +148,7 @@ impl Routing {
         Ok(routers.with_specials(self.specials.iter().copied()))
     }
 
-    /// What has to be done outside; asked once.
+    /// Takes the pending work elsewhere.
     pub(super) fn take_news(&mut self) -> News {
         core::mem::take(&mut self.news)
     }
@@ -384,7 +384,7 @@ fn is_below(prefix: Prefix, other: Prefix) -> bool {
     prefix.bits() > other.bits() && other.contains(prefix.address())
 }
 
-/// What wakes the control thread when workers have something to tell.
+/// Makes the descriptors that wake the control thread when workers have notices.
 fn listen(router: &Router) -> Result<HostInterfaces, Errno> {
     let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let notices = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);

@@ -16,7 +16,7 @@ const ASK: Nanos = Nanos::from_millis(900);
 /// Neighbours that one look asks for.
 const MOST: usize = 256;
 
-/// What workers were told.
+/// Neighbours that workers know.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     told: HashMap<(u32, IpAddr), Told>,
@@ -24,11 +24,11 @@ pub(super) struct Known {
     asked: Nanos,
 }
 
-/// What was told of one neighbour.
+/// Entry of one neighbour as workers know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Told {
     mac: [u8; 6],
-    /// Whether packets to its own address go to it, or to it as a gateway alone.
+    /// True if packets to its own address go to it; false if it is a gateway alone.
     is_destination: bool,
     source: MacAddress,
     mtu: u16,

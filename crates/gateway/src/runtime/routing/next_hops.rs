@@ -26,7 +26,7 @@ pub(super) const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 /// A gateway on an interface.
 pub(super) type HopKey = (InterfaceId, IpAddr);
 
-/// What a route leads to, as things are now.
+/// Current result of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Lead {
     /// To gateways, at least one of which can be sent to.
@@ -56,7 +56,7 @@ pub(super) struct Member {
     pub(super) carries: bool,
 }
 
-/// What leads and hops are worked out from.
+/// State from which results of routes and hops are derived.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     pub(super) attached: &'a [Attached],
@@ -64,7 +64,7 @@ pub(super) struct View<'a> {
 }
 
 impl View<'_> {
-    /// What a target is now.
+    /// Current result of a target.
     pub(super) fn lead(&self, target: &Target) -> Lead {
         match target {
             Target::Hops(hops) => self.hops(hops),
@@ -84,8 +84,8 @@ impl View<'_> {
         }
     }
 
-    /// Where the owner of an address on an interface is: Polder on what only it has, else the machine, which has all of its
-    /// addresses wherever it listens.
+    /// Owner of an address on an interface: Polder on an interface that it alone has, else the machine, which
+    /// has all of its addresses wherever it listens.
     fn local(&self, index: u32) -> Lead {
         let is_own =
             |attached: &Attached| attached.index == index && attached.interface.owner == Owner::Polder;
@@ -171,7 +171,7 @@ struct Entry {
     id: NextHopId,
     routes: usize,
     lead: Lead,
-    /// Who has which flow when all carry; so who comes back finds his.
+    /// Division of the flows when all hops carry; a hop that comes back finds its flows again.
     group: Option<NextHopGroup>,
 }
 
@@ -182,7 +182,7 @@ struct HopEntry {
     leads: usize,
 }
 
-/// Who changes with the registry.
+/// State that changes with the registry.
 pub(super) struct NextHopContext<'a> {
     pub(super) router: &'a mut Router,
     pub(super) neighbours: &'a mut Neighbours,

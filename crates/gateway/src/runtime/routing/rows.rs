@@ -86,7 +86,7 @@ impl Routing {
         found.map(|(prefix, (origin, target))| self.route(prefix, *origin, target))
     }
 
-    /// What the kernel calls the state of a neighbour of its own.
+    /// Kernel's name for the state of a neighbour of its own.
     pub(in crate::runtime) fn state_of(
         &self,
         interface: InterfaceId,

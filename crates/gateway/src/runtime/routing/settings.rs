@@ -16,7 +16,7 @@ use std::str::FromStr;
 
 /// Settings are not read again before this time is over; the control thread looks each second.
 const READ_AGAIN: Nanos = Nanos::from_millis(500);
-/// What `fib_multipath_hash_fields` is unless somebody has set it: addresses and protocol.
+/// Default of `fib_multipath_hash_fields`: addresses and protocol.
 const USUAL_FIELDS: u16 = 7;
 
 /// The settings as they were read.
@@ -32,7 +32,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// How the sources of packets are checked that come in by the interface of that name.
+    /// Check of the sources of packets that come in by the interface of that name.
     pub(super) fn source_check(&self, interface: &str) -> SourceCheck {
         let known = self.checks.get(interface).copied().unwrap_or_default();
         SourceCheck { always: self.always, ..known }

@@ -1,4 +1,4 @@
-//! Which route counts: those of the router itself, then the kernel's tables one after the other.
+//! Choice of a route: those of the router itself, then the kernel's tables one after the other.
 
 use super::attached::{Attached, on_link};
 use super::is_below;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// The kernel's table of its own addresses.
 pub(super) const LOCAL_TABLE: u32 = 255;
 
-/// Where a route comes from.
+/// Origin of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// The file.
@@ -29,7 +29,7 @@ pub(super) enum Origin {
 /// Routes that the kernel does not have.
 pub(super) type Own = HashMap<Prefix, (Origin, Arc<Target>)>;
 
-/// What is looked at for a route.
+/// Tables in which a route is looked for.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     /// Routes of the router itself.
@@ -42,7 +42,8 @@ pub(super) struct Sources {
     pub(super) back: Back,
 }
 
-/// What the kernel has by a TAP of the router's is the machine's way to Polder, not one that Polder could go.
+/// Links and next hops of the machine by a TAP of the router: its way to Polder, which Polder cannot
+/// use itself.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Back {
     links: BTreeSet<u32>,

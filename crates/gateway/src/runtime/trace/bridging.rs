@@ -1,4 +1,4 @@
-//! What a bridge decides, and what it would learn.
+//! Verdict of a bridge, and its learning.
 
 use super::teller::{Teller, facts};
 use crate::config::model::Bridge;
@@ -61,7 +61,7 @@ impl Teller<'_> {
         }
     }
 
-    /// What is known of a station, if it is not too old.
+    /// Entry of a station, if it is not too old.
     fn known(&self, walked: &Walk, port: PortId, to: MacAddress, vlan: u16) -> Option<FdbEntry> {
         if to.is_multicast() {
             return None;
@@ -90,7 +90,7 @@ impl Teller<'_> {
         }
     }
 
-    /// What the gateway would have learnt, asked and told.
+    /// Learning, requests and messages that the gateway would have made.
     pub(super) fn effects(&self, walked: &Walk, port: PortId) -> Vec<String> {
         let mut effects = Vec::new();
         let learning = walked.learning;

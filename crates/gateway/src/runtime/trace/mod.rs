@@ -1,5 +1,5 @@
-//! What would become of a packet: the stages walk it over an image of the running tables, and what they
-//! decided is told with the names of the configuration.
+//! Fate of a described packet: the stages walk it over an image of the running tables, and their
+//! verdicts are reported with the names of the configuration.
 
 mod bridging;
 mod entering;
@@ -30,7 +30,7 @@ const SLOT_BYTES: u32 = 2048;
 pub struct Tracer(OnceLock<Region>);
 
 impl Tracer {
-    /// What would become of a packet, had it come by a port just now. Nothing else becomes of it.
+    /// Fate of a packet, had it come by a port just now. The packet has no other effect.
     ///
     /// # Errors
     /// When there is no such port, or the frame is none.

@@ -1,4 +1,4 @@
-//! What the router decides.
+//! Verdict of the router.
 
 use super::teller::{Facts, Teller, facts};
 use crate::show::routes::RouteRow;
@@ -113,7 +113,7 @@ impl Teller<'_> {
         }
     }
 
-    /// How a packet leaves the router.
+    /// Describes a packet that leaves the router.
     fn sent_on(&mut self, lookup: &Lookup, came: &TracedPacket, first: &TracedPacket, pieces: usize) {
         let hop = lookup.found.hop();
         let Some((hop, link)) = hop.zip(Link::parse(&first.bytes).ok()) else {
@@ -153,7 +153,7 @@ fn gateway(hop: &Hop) -> Option<IpAddr> {
     Some(hop.address).filter(|address| !address.is_unspecified())
 }
 
-/// Where a route comes from, and what kind it is.
+/// Origin and kind of a route, in words.
 fn origin(row: &RouteRow) -> String {
     let table = match (row.origin.as_str(), row.table) {
         ("kernel", Some(254)) => "the kernel's table main".to_owned(),

@@ -11,7 +11,7 @@ use polder_datapath::tunnel::OuterHeader;
 use polder_datapath::wire::{EtherType, Link};
 use serde_json::{Map, Value, json};
 
-/// What a step knows by name.
+/// Fields of a step, by name.
 pub(super) type Facts = Map<String, Value>;
 
 /// Writes steps.
@@ -154,7 +154,7 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// What would leave; and why it would not after all, where only the port knows.
+    /// Packets that would leave; and drop reasons that only the port knows.
     pub(super) fn sent(&mut self, walked: &Walk) -> (Vec<SentRow>, Vec<DropReason>) {
         let (mut rows, mut refused) = (Vec::new(), Vec::new());
         for sent in &walked.sent {

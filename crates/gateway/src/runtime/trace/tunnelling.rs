@@ -129,7 +129,7 @@ fn number(label: TunnelLabel) -> (&'static str, Value) {
     (name, json!(number))
 }
 
-/// What an outer IP header says.
+/// Fields of an outer IP header, in words.
 fn outer_words(link: &Link<'_>) -> String {
     if let Ok(ip) = Ipv4::parse_head(link.payload(), usize::MAX) {
         let class = link.payload().get(1).copied().unwrap_or_default();

@@ -8,7 +8,7 @@ use super::{SendPath, Worker};
 use polder_buffers::PortId;
 use polder_datapath::port::RxQueue;
 
-/// What a worker leaves behind.
+/// State that a worker hands over.
 #[derive(Default)]
 pub struct HandOver {
     /// Its receiving queues, with their port and their number there.

@@ -1,4 +1,4 @@
-//! What workers are told, what they tell, and what connects them.
+//! Commands to workers, their reports, and the rings between them.
 
 use super::Outlet;
 use crate::runtime::wake::Wakeup;
@@ -10,7 +10,7 @@ use polder_datapath::queue::{EgressCounters, EgressQueue};
 use polder_datapath::steer::Order;
 use std::sync::Arc;
 
-/// What a worker is told.
+/// Command to a worker.
 pub enum Command {
     /// Use these queues of a port.
     Attach(Attachment),
@@ -36,7 +36,7 @@ pub enum Command {
 pub struct NewQueue {
     /// The queue, empty.
     pub queue: EgressQueue,
-    /// Where it counts.
+    /// Counters of the queue.
     pub counters: Arc<EgressCounters>,
 }
 
@@ -50,11 +50,11 @@ pub struct Attachment {
     pub weight: u16,
     /// The queues that this worker polls.
     pub rx: Vec<Box<dyn RxQueue>>,
-    /// How this worker sends on the port.
+    /// Path on which this worker sends on the port.
     pub tx: SendPath,
 }
 
-/// How a worker sends on a port.
+/// Path on which a worker sends on a port.
 pub enum SendPath {
     /// On a queue of its own.
     Own(Box<dyn TxQueue>),
@@ -64,7 +64,7 @@ pub enum SendPath {
     Through(usize),
 }
 
-/// What a worker tells.
+/// Report of a worker.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Report {
     /// A queue of the port says that the device is gone.

@@ -1,4 +1,4 @@
-//! When a worker does nothing: it sleeps until something comes, and in the end waits for its frames.
+//! Rest of a worker: it sleeps until an event comes, and in the end waits for its frames.
 
 use super::Worker;
 use crate::runtime::sharing::WorkerStages;

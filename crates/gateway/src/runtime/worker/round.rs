@@ -128,7 +128,7 @@ impl Worker {
         (outcome, now)
     }
 
-    /// What a turn took of the worker's own time, if that is known; it is booked on the queue.
+    /// CPU time of the worker in a turn, if that is known; it is charged to the queue.
     fn own_time(&mut self, index: usize, packets: u32, elapsed: Elapsed, now: Nanos) -> Option<Nanos> {
         let expected = self.schedule.line.expected(index, packets);
         let took = self.schedule.contention.own(elapsed, expected, now);

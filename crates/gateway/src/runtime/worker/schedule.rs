@@ -1,4 +1,4 @@
-//! How a worker divides its time: turns, rest, and its share of the core.
+//! Schedule of a worker's time: turns, rest, and its share of the core.
 
 use super::Worker;
 use polder_datapath::port::{Driven, RxControl};
@@ -25,7 +25,7 @@ pub struct Schedule {
 struct Share {
     percent: u8,
     token_bucket: CpuTokenBucket,
-    /// What others have used whose time is of the share, while they did not stand back.
+    /// CPU time of other threads that counts to the share, used while they did not stand back.
     others: Nanos,
     /// Their time when they went on last.
     others_then: Nanos,
@@ -33,7 +33,7 @@ struct Share {
     look_at: Nanos,
 }
 
-/// How often a worker with a share looks at its thread's clock.
+/// Interval at which a worker with a share reads its thread's clock.
 const LOOK: Nanos = Nanos(100_000);
 /// The longest pause at a time: a command waits no longer.
 const LONGEST: Nanos = Nanos::from_millis(10);

@@ -54,7 +54,8 @@ impl Senders {
         self.count_waiting();
     }
 
-    /// How many packets services want that work on this worker's time; `None` without such.
+    /// Number of packets that services want whose work is on this worker's time; `None` without
+    /// such services.
     pub(super) fn wanted(&self) -> Option<u32> {
         let wanted = |port: &PortId| match self.ports.get(usize::from(port.0)) {
             Some(Some(SendPath::Own(queue))) => queue.wanted(),

@@ -8,7 +8,7 @@ use polder_datapath::wire::{
 };
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What a packet has that does not say it.
+/// Values of fields that a description leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defaults {
     /// The station that sends it.
@@ -48,7 +48,7 @@ impl Spec {
     /// The packet.
     ///
     /// # Errors
-    /// What is missing, or does not fit together.
+    /// The field that is missing, or that does not fit.
     pub fn build(&self, defaults: Defaults) -> Result<Vec<u8>, BuildError> {
         let implied = [Layer::Eth(Eth::default())];
         let begins = matches!(self.0.first(), Some(Layer::Eth(_) | Layer::Hex(_)));
@@ -65,7 +65,7 @@ impl Spec {
     }
 }
 
-/// What is around a layer.
+/// Surroundings of a layer.
 struct Site<'a> {
     inside: Option<&'a Layer>,
     outside: &'a [&'a Layer],
@@ -89,7 +89,7 @@ impl Site<'_> {
         }
     }
 
-    /// What a link header says of what is inside.
+    /// EtherType in a link header of the layer inside.
     fn ether_type(&self, said: Option<u16>, layer: &'static str) -> Result<EtherType, BuildError> {
         if let Some(said) = said {
             return Ok(EtherType(said));
@@ -108,7 +108,7 @@ impl Site<'_> {
         }
     }
 
-    /// What an IP header says of what is inside.
+    /// Protocol in an IP header of the layer inside.
     fn protocol(&self, said: Option<u8>, is_v6: bool) -> Result<IpProtocol, BuildError> {
         if let Some(said) = said {
             return Ok(IpProtocol(said));

@@ -57,7 +57,7 @@ impl Layer {
     }
 }
 
-/// What is not zero.
+/// The value, unless it is zero.
 fn some<T: Default + PartialEq>(value: T) -> Option<T> {
     Some(value).filter(|value| *value != T::default())
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a description, and where.
+//! Error in a description, and its position.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,9 +8,9 @@ use std::ops::Range;
 pub struct SpecError {
     /// The words in question, in bytes of the text.
     pub span: Range<usize>,
-    /// What is wrong.
+    /// Description of the error.
     pub message: String,
-    /// What could stand there.
+    /// Words that could stand there.
     pub expected: String,
 }
 

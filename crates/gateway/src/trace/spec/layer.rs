@@ -37,7 +37,7 @@ pub struct Eth {
     pub src: Option<MacAddress>,
     /// To which station.
     pub dst: Option<MacAddress>,
-    /// What follows.
+    /// Type of the payload.
     pub ether_type: Option<u16>,
 }
 
@@ -48,7 +48,7 @@ pub struct Vlan {
     pub id: u16,
     /// Priority code point.
     pub priority: Option<u8>,
-    /// What follows.
+    /// Type of the payload.
     pub ether_type: Option<u16>,
 }
 
@@ -57,13 +57,13 @@ pub struct Vlan {
 pub struct Arp {
     /// True if it answers.
     pub is_reply: bool,
-    /// Who speaks.
+    /// MAC address of the sender.
     pub sender_mac: Option<MacAddress>,
-    /// Who speaks.
+    /// IPv4 address of the sender.
     pub sender: Option<Ipv4Addr>,
-    /// Who is spoken to.
+    /// MAC address of the target.
     pub target_mac: Option<MacAddress>,
-    /// Who is asked for.
+    /// IPv4 address of the target.
     pub target: Ipv4Addr,
 }
 
@@ -92,7 +92,7 @@ pub struct Ip {
     pub mf: bool,
     /// Bytes of the datagram before this fragment.
     pub offset: Option<u16>,
-    /// What follows.
+    /// Protocol of the payload.
     pub protocol: Option<u8>,
     /// The length field.
     pub length: Option<u16>,
@@ -107,9 +107,9 @@ pub struct Frag {
     pub offset: Option<u16>,
     /// More fragments follow.
     pub mf: bool,
-    /// What the fragments of a datagram have in common.
+    /// Identification, common to the fragments of a datagram.
     pub id: Option<u32>,
-    /// What follows.
+    /// Protocol of the payload.
     pub protocol: Option<u8>,
 }
 
@@ -135,7 +135,7 @@ pub struct Tcp {
     pub dport: Option<u16>,
     /// Sequence number.
     pub seq: Option<u32>,
-    /// What is acknowledged.
+    /// Acknowledgement number.
     pub ack: Option<u32>,
     /// Flags, FIN lowest.
     pub flags: Option<u8>,
@@ -152,9 +152,9 @@ pub struct Tcp {
 /// `icmp`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Icmp {
-    /// What it says.
+    /// Type of the message.
     pub kind: Option<u8>,
-    /// What it says in particular.
+    /// Code of the message.
     pub code: Option<u8>,
     /// Of an echo, upper half of the second word.
     pub id: Option<u16>,
@@ -173,6 +173,6 @@ pub struct Gre {
     pub seq: Option<u32>,
     /// True if it has a checksum.
     pub checksum: bool,
-    /// What follows.
+    /// Type of the payload.
     pub ether_type: Option<u16>,
 }

@@ -1,4 +1,4 @@
-//! What is described parses back, and is what a second reader finds in the bytes.
+//! A described packet parses back, and a second reader finds the described fields in its bytes.
 
 use super::layer::{Arp, Eth, Frag, Gre, Icmp, Ip, Layer, Tcp, Udp, Vlan};
 use super::{BuildError, Defaults, Spec, describe};
@@ -161,7 +161,7 @@ proptest! {
     }
 }
 
-/// What is said of a mistake.
+/// Error message for a description.
 fn mistake(text: &str) -> String {
     Spec::parse(text).expect_err(text).render(text)
 }

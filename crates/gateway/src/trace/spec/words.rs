@@ -14,7 +14,7 @@ pub(super) struct Words<'a> {
     pub(super) end: usize,
     /// The layer that is being read.
     pub(super) layer: &'static str,
-    /// What it has said.
+    /// Fields that were given.
     pub(super) seen: Vec<&'a str>,
 }
 
@@ -46,7 +46,7 @@ impl<'a> Words<'a> {
         LAYERS.iter().find(|(name, _)| *name == self.layer).map_or(&[], |(_, fields)| *fields)
     }
 
-    /// What this layer can say.
+    /// Fields that this layer may still have.
     pub(super) fn choices(&self) -> String {
         let fields = self.fields().iter().filter(|field| {
             let name = field.split(' ').next().unwrap_or_default();
@@ -124,7 +124,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// What was probably meant.
+/// The known word that is nearest to a mistyped one.
 pub(super) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let near = names.map(|name| (strsim::damerau_levenshtein(word, name), name));
     near.filter(|(distance, name)| *distance <= 2 && *distance < name.len()).min().map(|(_, name)| name)
