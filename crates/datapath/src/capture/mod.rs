@@ -25,14 +25,14 @@ use crate::transmit::Egress;
 use crate::units::Nanos;
 use polder_buffers::{BATCH, Batch, Packet, Pool, PortId};
 
-/// Where on its way a packet is looked at.
+/// Points on a packet's way at which it is captured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Where {
     /// As the port has received it; of a tunnel, as it comes out.
     pub rx: bool,
     /// As it leaves by the port; of a tunnel, as it goes in.
     pub tx: bool,
-    /// Where its journey has ended early.
+    /// True if it is captured where its journey has ended early.
     pub drops: bool,
 }
 
@@ -47,12 +47,12 @@ pub enum CapturePoint {
     Dropped(DropReason),
 }
 
-/// What is known of a captured packet.
+/// Metadata of a captured packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapturedPacket {
-    /// When.
+    /// Time of the capture.
     pub at: Nanos,
-    /// Where.
+    /// Place of the capture.
     pub place: CapturePoint,
     /// The worker that saw it.
     pub worker: u16,
@@ -171,7 +171,7 @@ fn all(batch: &[Packet]) -> u64 {
     }
 }
 
-/// Which packets are those that a tap on `port` is about, one bit each.
+/// Bit set of the packets that concern a tap on `port`.
 #[inline(always)]
 fn find(batch: &[Packet], port: PortId, is_there: impl Fn(&Packet, PortId) -> bool) -> u64 {
     // Bytes first: a branch for each packet would take twice as long.
@@ -182,7 +182,7 @@ fn find(batch: &[Packet], port: PortId, is_there: impl Fn(&Packet, PortId) -> bo
     pack(&flags)
 }
 
-/// What takes packets that leave, watched: what it does not take is dropped, and captured.
+/// Egress that captures the packets that the inner egress refuses; these are dropped.
 pub(crate) struct Watched<'a, E> {
     pub(crate) egress: &'a mut E,
     pub(crate) captures: &'a mut Captures,

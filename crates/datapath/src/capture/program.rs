@@ -10,7 +10,7 @@ use super::gate::{Gate, derive};
 /// One instruction, as libpcap gives it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Instruction {
-    /// What is done.
+    /// Operation.
     pub code: u16,
     /// Instructions skipped when a test holds.
     pub yes: u8,
@@ -138,12 +138,12 @@ pub struct Program {
     pub(super) steps: Box<[Step]>,
     /// By instruction: a load together with the test that follows, where nobody else wants what was loaded.
     pub(super) sieves: Box<[Option<Sieve>]>,
-    /// Whether it reads the accumulator or the index, which begin as zero, before it has written them: of the
-    /// index, whether it reads it at all.
+    /// True if it reads the accumulator before it has written it, which begins as zero; and true if it reads
+    /// the index at all.
     pub(super) wants: (bool, bool),
     /// True if it reads its memory, which begins as zero.
     pub(super) remembers: bool,
-    /// What a packet must have at least, if that is worth looking at first.
+    /// Necessary conditions of a match, if a test for them is worth its cost.
     pub(super) gate: Option<Gate>,
 }
 
@@ -188,9 +188,9 @@ impl Program {
         Self { steps, sieves, wants: (false, false), remembers: false, gate: None }
     }
 
-    /// Which packets of a batch it may match, one bit each, at a small part of the cost of running it. `fronts`
-    /// gives so many bytes of each, from the first one that stands in its first frame; `None` where there are
-    /// fewer.
+    /// Bit set of a batch's packets that may match, at a small part of the cost of running the program.
+    /// `fronts` gives the requested number of bytes of each packet from its first frame; `None` where there
+    /// are fewer.
     #[inline]
     pub fn may_match<'a, I: Iterator<Item = Option<&'a [u8]>>>(&self, fronts: impl Fn(u16) -> I) -> u64 {
         self.gate.as_ref().map_or(u64::MAX, |gate| gate.pass(fronts))

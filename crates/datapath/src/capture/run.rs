@@ -2,14 +2,14 @@
 //!
 //! Jumps go forward alone. So one pass over the program in its order does for every packet what a run
 //! for itself would do: a word of bits stands at each instruction, one for each packet that is there.
-//! What an instruction is gets decided once a batch, and tests are made for all packets side by side.
+//! Instructions are decoded once a batch, and tests are made for all packets side by side.
 
 use super::program::{Arithmetic, MEMORY, Operand, Program, Sieve, Step, Test, Width};
 use polder_buffers::BATCH;
 
 const _: () = assert!(BATCH == 64, "one bit a packet");
 
-/// What a program may see of a packet.
+/// Part of a packet that a program can read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct View<'a> {
     /// The bytes that stand in the first frame.
@@ -24,7 +24,7 @@ pub struct Runner {
     accumulator: [u32; BATCH],
     index: [u32; BATCH],
     memory: [[u32; BATCH]; MEMORY],
-    /// What the program has returned: bytes to be taken, 0 for no match.
+    /// Return values of the program: bytes to be taken, 0 for no match.
     pub verdicts: [u32; BATCH],
     /// By instruction: who is there.
     waiting: Vec<u64>,

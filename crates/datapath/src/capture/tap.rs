@@ -26,16 +26,16 @@ struct Chunk {
     bytes: [u8; CHUNK_BYTES],
 }
 
-/// What is to be captured.
+/// Points, program and length of a capture.
 #[derive(Clone, Debug)]
 pub struct TapOptions {
-    /// Which capture it belongs to.
+    /// Number of the capture that it belongs to.
     pub capture: u64,
     /// The port or tunnel.
     pub port: PortId,
-    /// Where on the way.
+    /// Points on the way.
     pub places: Where,
-    /// What has to match.
+    /// Filter program.
     pub program: Arc<Program>,
     /// Bytes of each packet at most.
     pub longest: u32,
@@ -45,7 +45,7 @@ pub struct TapOptions {
     pub worker: u16,
 }
 
-/// What a tap has done.
+/// Counters of a tap.
 #[derive(Debug, Default)]
 pub struct TapCounters {
     /// Packets that the program was asked about.
@@ -117,12 +117,12 @@ impl Tap {
         self.counters.begun.store(true, Ordering::Relaxed);
     }
 
-    /// What is captured.
+    /// Points, program and length of the capture.
     pub fn options(&self) -> &TapOptions {
         &self.options
     }
 
-    /// Which packets of a batch match, of those that `wanted` names by bit.
+    /// Bit set of the packets that match, of those in the bit set `wanted`.
     #[inline]
     pub(super) fn matching(&mut self, packets: &[Packet], wanted: u64, runner: &mut Runner) -> u64 {
         self.counters.asked.add(u64::from(wanted.count_ones()));
@@ -186,7 +186,7 @@ impl Tap {
     }
 }
 
-/// What a program may see of the packets of a batch.
+/// Parts of a batch's packets that a program can read.
 fn views_of(packets: &[Packet]) -> [View<'_>; BATCH] {
     let mut views = [View::default(); BATCH];
     for (view, packet) in views.iter_mut().zip(packets) {
@@ -222,7 +222,7 @@ impl TapReader {
         Ok(count)
     }
 
-    /// Whether the worker has the tap, or had it.
+    /// True if the worker has the tap, or had it.
     pub fn has_begun(&self) -> bool {
         self.counters.begun.load(Ordering::Relaxed) || self.has_ended()
     }

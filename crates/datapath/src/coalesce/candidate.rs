@@ -1,4 +1,4 @@
-//! What a packet is to coalescing: where its headers end, and whether it may be merged at all.
+//! A packet as coalescing sees it: the ends of its headers, and whether it may be merged at all.
 
 use crate::wire::{EtherType, IpProtocol, Ipv4, Ipv6, Link, Pseudo, Tcp, TcpFlags, Udp};
 use polder_buffers::{ChecksumState, Packet, SegmentationKind};
@@ -6,7 +6,7 @@ use polder_buffers::{ChecksumState, Packet, SegmentationKind};
 /// A tag as double tagging was done before IEEE 802.1ad; some still do.
 const OLD_TAG: EtherType = EtherType(0x9100);
 
-/// What a look at a packet found.
+/// Result of examining a packet.
 #[derive(Debug)]
 pub(super) enum Look {
     /// Neither TCP nor UDP: no flow is waiting for it.
@@ -36,7 +36,7 @@ pub(super) struct Candidate {
     pub(super) sequence: u32,
     /// IPv4: identification; 0 over IPv6.
     pub(super) identification: u16,
-    /// Which part of a merged packet it can be.
+    /// Possible position in a merged packet.
     pub(super) part: Part,
 }
 
@@ -49,7 +49,7 @@ pub(super) enum Protocol {
     Udp6,
 }
 
-/// Which part of a merged packet a packet can be.
+/// Possible position of a packet in a merged packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// Any.
@@ -128,7 +128,7 @@ fn look_v6(packet: &Packet, bytes: &[u8], network: usize) -> Look {
     look_transport(packet, payload, &place, protocol, 0)
 }
 
-/// Where a transport header is, and what was seen on the way to it.
+/// Offset of a transport header, and properties of the headers in front of it.
 struct HeaderOffsets {
     network: usize,
     transport: usize,

@@ -6,8 +6,9 @@
 //! unless the device has verified it, and a link. Traffic that does not merge is looked at seldom: after
 //! [`MISSES`] batches in vain one in [`PERIOD`], until one merges. Source: A6.
 //!
-//! What is merged can be cut again into exactly the packets that came: [`segment`](crate::segment) does
-//! so, byte by byte. Packets of a flow never overtake each other, and nothing waits for the next batch.
+//! A merged packet can be cut again into exactly the packets that came: [`segment`](crate::segment)
+//! does so, byte by byte. Packets of a flow never overtake each other, and nothing waits for the next
+//! batch.
 //!
 //! | merged are | when |
 //! |---|---|
@@ -40,7 +41,7 @@ const UNUSED_BITS: u32 = 32 - PLACES.trailing_zeros();
 /// In a place, and instead of the number of a run.
 const NONE: u8 = u8::MAX;
 
-/// What one worker needs to merge the packets of a batch; no packet stays in it from batch to batch.
+/// State of one worker that merges the packets of a batch; no packet stays in it from batch to batch.
 #[derive(Debug)]
 pub struct Coalescer {
     worker: usize,
@@ -53,7 +54,7 @@ pub struct Coalescer {
     joins: [u8; BATCH],
     /// By packet: the run that it is the first of.
     leads: [u8; BATCH],
-    /// What becomes the end of the first packet, by run.
+    /// Tails to be appended to the first packet, by run.
     tails: Vec<Tail>,
     /// Packets of the batch, last first.
     room: Vec<Packet>,
@@ -64,12 +65,12 @@ pub struct Coalescer {
 struct Run {
     /// The first.
     head: u8,
-    /// What it looks like.
+    /// Header fields of the first packet.
     first: Candidate,
     /// Packets that joined it.
     joined: u8,
     frames: u8,
-    /// How identifications go on, once there are two packets.
+    /// Step of the IPv4 identification, once there are two packets.
     step: Option<u16>,
     /// True if the first one's checksums were looked at, with success.
     verified: bool,
@@ -243,7 +244,7 @@ impl Run {
         Some(next.payload == first.payload && next.part == Part::Any)
     }
 
-    /// How identifications go on, if `next` has the one that is due.
+    /// Step of the IPv4 identification, if `next` has the one that is due.
     fn step_to(&self, next: &Candidate, head: &Packet) -> Option<u16> {
         if !next.protocol.is_v4() {
             return Some(0);

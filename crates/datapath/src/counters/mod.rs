@@ -10,7 +10,8 @@ pub use stage::Stage;
 use crate::drops::{DropCounters, Ledger};
 use std::sync::Arc;
 
-/// What one queue of a device has done; on lines of its own, for its neighbours may be another core's.
+/// Counters of one queue of a device, on cache lines of their own, for their neighbours may be
+/// another core's.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct QueueCounters {
@@ -33,7 +34,7 @@ pub struct QueueCounters {
     pub drops: DropCounters,
 }
 
-/// What one stage has done.
+/// Counters of one stage.
 #[derive(Debug, Default)]
 pub struct StageCounters {
     /// Packets that entered.
@@ -46,7 +47,7 @@ pub struct StageCounters {
     pub timed_nanos: Counter,
 }
 
-/// What one worker has done for packets that find their worker by flow, and for their order.
+/// Counters of one worker's steering and reordering.
 #[derive(Debug, Default)]
 pub struct OrderCounters {
     /// Packets handed to the worker that their flow belongs to.
@@ -91,7 +92,7 @@ pub struct FilterCounters {
     pub silenced: Counter,
 }
 
-/// What one worker has done; on lines of its own, for its neighbours may be another core's.
+/// Counters of one worker, on cache lines of their own, for their neighbours may be another core's.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct WorkerCounters {
@@ -113,16 +114,16 @@ pub struct WorkerCounters {
     pub slept_nanos: Counter,
     /// Time that it stayed away from its core because its share of it was used up, in nanoseconds.
     pub share_nanos: Counter,
-    /// How it waits: a number of [`Mode`](crate::scheduler::Mode). A gauge.
+    /// Mode of waiting: a number of [`Mode`](crate::scheduler::Mode). A gauge.
     pub mode: Counter,
     /// The largest budget of its queues, in packets. A gauge.
     pub budget: Counter,
     /// Packets that could wait for services of this worker when that was last bounded: frames posted to devices
     /// whose packets they are, and places in front of the services. A gauge.
     pub bound: Counter,
-    /// What the filter stage has told senders.
+    /// Counters of the filter stage's messages to senders.
     pub filter: Arc<FilterCounters>,
-    /// What the routing stage has done beside what every stage counts.
+    /// Counters of the routing stage beside those of every stage.
     pub route: Arc<RouteCounters>,
     /// Steering and order.
     pub order: OrderCounters,

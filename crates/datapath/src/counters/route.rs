@@ -4,7 +4,7 @@ use crate::counter::Counter;
 
 macro_rules! route_counters {
     ($($field:ident, $description:literal;)+) => {
-        /// What one worker's routing stage has done.
+        /// Counters of one worker's routing stage.
         #[derive(Debug, Default)]
         pub struct RouteCounters {
             $(#[doc = $description] pub $field: Counter,)+

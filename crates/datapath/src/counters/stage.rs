@@ -30,7 +30,7 @@ macro_rules! stages {
                 match self { $(Self::$variant => &[$($file),*],)+ }
             }
 
-            /// What the stage does, as a phrase.
+            /// Description of the stage, as a phrase.
             pub const fn about(self) -> &'static str {
                 match self { $(Self::$variant => $about,)+ }
             }

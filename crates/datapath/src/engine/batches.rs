@@ -17,7 +17,7 @@ pub(super) fn collect(batch: &mut Batch, work: &mut WorkBatch, pool: &mut Pool) 
     }
 }
 
-/// What the stages behind router and bridge ask of a batch, in one pass.
+/// Facts about a batch that the stages behind router and bridge need, from one pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BatchSummary {
     /// Packets that are still on their way.
@@ -74,7 +74,8 @@ impl BatchSummary {
         (first == last && first > rank(NO_PORT)).then(|| PortId(first.wrapping_sub(2)))
     }
 
-    /// Whether all packets leave by that port, or none; `None` where it takes a look at each to know.
+    /// True if all packets leave by that port, false if none does; `None` if each packet has to be
+    /// examined.
     pub(super) fn leaves_by(&self, port: PortId) -> Option<bool> {
         let (first, last) = self.ranks;
         if port == NO_PORT || !(first..=last).contains(&rank(port)) {
@@ -83,7 +84,7 @@ impl BatchSummary {
         (first == last).then_some(true)
     }
 
-    /// Whether all packets leave by ports below that one, or not at all.
+    /// True if all packets leave by ports below that one, or not at all.
     pub(super) fn is_below(&self, port: PortId) -> bool {
         self.ranks.1 < rank(port) || rank(port) <= rank(NO_PORT)
     }
@@ -116,7 +117,7 @@ mod tests {
     use crate::drops::DROPPED;
     use polder_buffers::{Region, RegionOptions};
 
-    /// What is said of a batch in one look is what a look at each packet says.
+    /// The summary of a batch agrees with an examination of each packet.
     #[test]
     fn who_leaves_by_a_port_is_known_or_asked() {
         let region = Region::new(RegionOptions { slots: 256, slot_bytes: 512 }).expect("memory for a test");

@@ -47,7 +47,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         self.scratch.part = part;
     }
 
-    /// What the router has sent somewhere, or dropped, has nothing to do with the bridge.
+    /// Bridges the packets that the router has neither sent nor dropped.
     fn bridge_rest(&mut self, batch: &mut Batch, sent: Option<Sent>) {
         let summary = sent.map_or_else(|| BatchSummary::of(batch), |sent| BatchSummary::of_sent(batch, sent));
         if summary.may_lack_ports() && !batch.iter().all(has_egress) {

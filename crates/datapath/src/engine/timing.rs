@@ -1,4 +1,4 @@
-//! Which turns are timed, and what is counted of every turn.
+//! Selection of timed turns, and the counters of every turn.
 
 use crate::counters::{Stage, WorkerCounters};
 use crate::units::Nanos;

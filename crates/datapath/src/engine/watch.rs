@@ -23,7 +23,7 @@ impl Engine {
         }
     }
 
-    /// What looks at packets as devices deliver them, if anything does.
+    /// Captures of packets as devices deliver them, if there are any.
     #[inline]
     pub fn captures(&mut self) -> Option<&mut Captures> {
         self.captures.as_deref_mut()

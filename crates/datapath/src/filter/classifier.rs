@@ -1,4 +1,4 @@
-//! Which rule is the first that fits: tables of masks (tuple-space search), few and never long.
+//! Search for the first rule that fits: tables of masks (tuple-space search), few and never long.
 //!
 //! Rules are cut into boxes, boxes with like masks share a table, and a table is asked with one hash of
 //! the packet's masked key. Three things keep that cheap (`docs/adr/0010-filter.md`):
@@ -54,7 +54,7 @@ struct Bucket {
     tags: u32,
 }
 
-/// Which of the mapped tables have a box for a value.
+/// Index of the mapped tables that have a box for a value.
 #[derive(Debug)]
 struct Maps {
     sources: Box<[u64; ADDRESS_SLOTS]>,
@@ -76,7 +76,7 @@ impl Default for Maps {
     }
 }
 
-/// How large a set of rules has become.
+/// Size of a compiled set of rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
     /// Rules.
@@ -173,8 +173,8 @@ impl Table {
 
 /// The hash of a masked key; its upper bits say which bucket.
 ///
-/// Who sends packets cannot do harm by choosing collisions: what a packet may be compared with is what
-/// rules have put into one bucket.
+/// Senders cannot do harm by choosing collisions: a packet is compared only with the rules of one
+/// bucket, whose number depends on the rules alone.
 #[inline]
 fn hash(words: &[u64; WORDS], mask: &[u64; WORDS]) -> u64 {
     // Odd numbers without a pattern: the first digits of the square roots of 2, 3, 5, 7, 11 and 13.

@@ -1,4 +1,4 @@
-//! What each rule has matched, by worker.
+//! Matches of each rule, by worker.
 //!
 //! A rule has a *slot*, which it keeps from configuration to configuration; slots stand in chunks that
 //! are never moved, so that a reload loses no count. Each worker writes its own half of a chunk alone.
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Slots of one chunk.
 const CHUNK: usize = 256;
 
-/// What one worker has seen of one rule.
+/// Matches of one rule at one worker.
 #[derive(Debug, Default)]
 pub(super) struct RuleCount {
     packets: Counter,

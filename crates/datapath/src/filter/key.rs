@@ -1,4 +1,4 @@
-//! What rules can ask of a packet, in six words.
+//! Key of a packet: the fields that rules can test, in six words.
 //!
 //! | word | bits |
 //! |---|---|
@@ -7,7 +7,8 @@
 //! | 4 | port, VLAN, EtherType (16 each), protocol, TCP flags (8 each) |
 //! | 5 | source port, destination port (16 each), what is known (32) |
 //!
-//! What a packet does not have is zero, and a condition on it asks for the bit that says it is known.
+//! Fields that a packet does not have are zero, and a condition on them asks for the bit that says
+//! that the field is known.
 
 use crate::wire::{IpProtocol, Ipv4, Ipv6};
 use polder_buffers::{Packet, PortId};
@@ -26,12 +27,12 @@ pub(super) const HAS_PORTS: u64 = 2;
 /// Its TCP flags are known.
 pub(super) const HAS_FLAGS: u64 = 4;
 
-/// Where fields of word 4 begin.
+/// Bit offset of the fields in word 4.
 pub(super) const PORT_AT: u32 = 48;
 pub(super) const VLAN_AT: u32 = 32;
 pub(super) const ETHER_TYPE_AT: u32 = 16;
 pub(super) const PROTOCOL_AT: u32 = 8;
-/// Where fields of word 5 begin.
+/// Bit offset of the fields in word 5.
 pub(super) const SOURCE_PORT_AT: u32 = 48;
 pub(super) const DESTINATION_PORT_AT: u32 = 32;
 
@@ -143,7 +144,7 @@ pub(super) fn halves(bits: u128) -> [u64; 2] {
     [u64::from_be_bytes([a, b, c, d, e, f, g, h]), u64::from_be_bytes(rest)]
 }
 
-/// What is behind the IP header, for words 4 and 5.
+/// Words 4 and 5: protocol, ports and flags from the bytes behind the IP header.
 #[inline]
 fn upper(protocol: IpProtocol, fragment_offset: u16, bytes: &[u8]) -> Result<(u64, u64), Unreadable> {
     let fourth = u64::from(protocol.0) << PROTOCOL_AT;

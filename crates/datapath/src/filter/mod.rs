@@ -40,7 +40,7 @@ pub struct Filters {
     counts: RuleCounts,
 }
 
-/// What is left of a rule when it is known that it fits.
+/// Action and counter of a rule that fits.
 #[derive(Clone, Copy, Debug)]
 struct Compiled {
     action: Action,
@@ -51,7 +51,7 @@ struct Compiled {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the filters have {boxes} combinations of their lists, more than {MOST_BOXES}")]
 pub struct TooManyBoxes {
-    /// How many there are.
+    /// Number of boxes.
     pub boxes: usize,
 }
 
@@ -112,12 +112,12 @@ impl Filters {
         }
     }
 
-    /// Which rules have matched so far, by number from 0, and how often; in an image.
+    /// Number of matches of each rule, by the rule's number from 0; in an image.
     pub(crate) fn matched(&self) -> Vec<u64> {
         (0..).zip(&*self.rules).map(|(number, _)| self.counts.get(number).0).collect()
     }
 
-    /// How large they have become.
+    /// Size of the compiled rules.
     pub fn size(&self) -> Size {
         let mut size = Size { rules: self.rules.len(), ..Size::default() };
         self.inbound.measure(&mut size);
@@ -126,7 +126,7 @@ impl Filters {
     }
 }
 
-/// What one worker keeps between batches.
+/// State that one worker keeps between batches.
 #[derive(Debug)]
 pub struct FilterState {
     worker: usize,
@@ -155,7 +155,7 @@ impl FilterState {
     }
 }
 
-/// What becomes of a packet.
+/// Verdict on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FilterVerdict {
     GoesOn,

@@ -25,11 +25,11 @@ const TCP: usize = Tcp::HEADER_BYTES;
 /// An IP packet of either version, as far as an answer needs it.
 #[derive(Clone, Copy)]
 struct Asked<'a> {
-    /// Where its IP header stands in the frame.
+    /// Offset of its IP header in the frame.
     offset: usize,
     pseudo: Pseudo,
     protocol: IpProtocol,
-    /// What the IP header says of the bytes behind it that are the protocol's.
+    /// Length of the upper-layer message by the IP header.
     upper_length: usize,
     /// Those of them that are in the first frame.
     upper: &'a [u8],

@@ -8,17 +8,17 @@ use core::net::IpAddr;
 use core::ops::RangeInclusive;
 use polder_buffers::PortId;
 
-/// Whether a rule looks at what a port receives or at what it is to send.
+/// Direction of the packets that a rule tests: received by a port, or to be sent by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// What a port has received, before the bridge learns from it.
+    /// Packets that a port has received, before the bridge learns from them.
     #[default]
     In,
-    /// What is to leave by a port, before it goes into a tunnel.
+    /// Packets that are to leave by a port, before they go into a tunnel.
     Out,
 }
 
-/// What becomes of a packet that a rule matches.
+/// Action on a packet that a rule matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Action {
     /// It goes on.
@@ -35,29 +35,29 @@ pub enum Action {
 pub struct Prefix {
     /// An address that begins so; bits behind the prefix do not count.
     pub address: IpAddr,
-    /// How many bits count: at most 32 or 128.
+    /// Number of significant bits: at most 32 or 128.
     pub bits: u8,
 }
 
 /// TCP flags that are looked at, and those of them that have to be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlagTest {
-    /// Which are looked at.
+    /// Flags that are tested.
     pub mask: u8,
-    /// Which of those are set; the others are not.
+    /// Tested flags that must be set; the others must be clear.
     pub set: u8,
 }
 
 /// One rule. A list that is empty asks nothing; else one of its elements has to fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// Where it looks.
+    /// Direction of the tested packets.
     pub direction: Direction,
     /// Ports and tunnels by which packets came in, or are to leave.
     pub ports: Vec<PortId>,
     /// VLANs; a frame without a tag is in that of its port, and in 0 when the port has none.
     pub vlans: Vec<RangeInclusive<u16>>,
-    /// What the frame carries.
+    /// EtherType of the frame.
     pub ether_types: Vec<u16>,
     /// From where.
     pub sources: Vec<Prefix>,
@@ -71,7 +71,7 @@ pub struct Rule {
     pub destination_ports: Vec<RangeInclusive<u16>>,
     /// TCP flags.
     pub flags: Option<FlagTest>,
-    /// What becomes of what it matches.
+    /// Action on matching packets.
     pub action: Action,
 }
 

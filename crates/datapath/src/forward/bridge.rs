@@ -11,7 +11,7 @@ use crate::units::Nanos;
 use polder_buffers::{BATCH, Batch, NO_PORT, Packet, Pool, PortId};
 use std::sync::Arc;
 
-/// What one worker's bridge stage has done. Copies are in [`Ledger`](crate::drops::Ledger).
+/// Counters of one worker's bridge stage. Copies are in [`Ledger`](crate::drops::Ledger).
 #[derive(Debug, Default)]
 pub struct BridgeCounters {
     /// Addresses learned.
@@ -29,7 +29,7 @@ pub struct BridgeCounters {
     pub flooded: Counter,
 }
 
-/// What one worker keeps between batches.
+/// State that one worker keeps between batches.
 #[derive(Debug)]
 pub struct BridgeState {
     /// By port.
@@ -119,7 +119,7 @@ struct Run<'a> {
     bridges: &'a Bridges,
 }
 
-/// What is kept of a frame from loop to loop.
+/// Data of a frame that are kept from loop to loop.
 #[derive(Clone, Copy, Debug, Default)]
 struct Frame {
     /// `None` when its journey has ended, as is the destination.
@@ -140,7 +140,7 @@ impl Frame {
     }
 }
 
-/// Where a frame goes.
+/// Verdict on a frame.
 #[derive(Clone, Copy)]
 enum BridgeVerdict<'a> {
     /// To one member.
@@ -363,7 +363,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What the bridge reads of a frame: bytes 0 to 7 and 8 to 15, the first of each lowest.
+/// Addresses and EtherType of a frame, as the bridge reads them: bytes 0 to 7 and 8 to 15, the
+/// first of each lowest.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Header(u64, u64);
 

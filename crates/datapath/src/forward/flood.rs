@@ -8,7 +8,7 @@ use crate::drops::{Context, DropReason, is_dropped};
 use crate::units::Nanos;
 use polder_buffers::{BATCH, Batch, Packet};
 
-/// Who gets a frame that is not for one known member.
+/// Receivers of a frame that is not for one known member.
 pub(super) enum Targets<'a> {
     /// Nobody, and why.
     Nobody(DropReason),
@@ -18,7 +18,7 @@ pub(super) enum Targets<'a> {
     Many,
 }
 
-/// What is flooded.
+/// Frame to be flooded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flood<'a> {
     /// The member it came in by.

@@ -18,7 +18,7 @@
 //! | [`VlanMode`] | which tag goes in and comes out where |
 //! | `FloodGates` | copies for several members, and how many floods a port may cause |
 //!
-//! What operators need to know is in `docs/guide/bridge.md`; how the database works, in ADR 0004.
+//! The page for operators is `docs/guide/bridge.md`; how the database works, in ADR 0004.
 //!
 //! [`NoBuffer`]: crate::drops::DropReason::NoBuffer
 //! [`NoHeadroom`]: crate::drops::DropReason::NoHeadroom

@@ -19,7 +19,7 @@ pub struct BridgeOptions {
     pub members: Vec<MemberOptions>,
     /// Addresses that are bound to a member.
     pub static_entries: Vec<StaticEntry>,
-    /// What it has learned; given on from table to table, so that a reload forgets nothing.
+    /// Learned addresses; given on from table to table, so that a reload forgets nothing.
     pub fdb: Arc<Fdb>,
 }
 
@@ -28,7 +28,7 @@ pub struct BridgeOptions {
 pub struct MemberOptions {
     /// The port.
     pub port: PortId,
-    /// How it treats VLANs.
+    /// Treatment of VLANs.
     pub vlans: VlanMode,
     /// True if the sources of its frames are learned.
     pub learning: bool,
@@ -36,14 +36,14 @@ pub struct MemberOptions {
     pub flood: bool,
     /// True if it is kept apart from the other isolated members.
     pub isolated: bool,
-    /// How much it may have flooded.
+    /// Limits on its flooded frames.
     pub flood_limits: FloodLimits,
     /// Most addresses that are learned on it; `None` for as many as the database takes.
     pub fdb_max_learned: Option<u32>,
 }
 
-/// How many frames a second that come in by a port may go to several members, by worker; `None` for any
-/// number.
+/// Maximum number of frames a second that come in by a port and go to several members, by worker;
+/// `None` for any number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FloodLimits {
     /// Frames for a station that is not known.
@@ -65,7 +65,7 @@ pub struct StaticEntry {
     pub port: PortId,
 }
 
-/// What is wrong with a configuration of bridges.
+/// Error in a configuration of bridges.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BridgeError {
     /// A port is a member twice.
@@ -105,7 +105,7 @@ pub enum BridgeError {
     Ageing {
         /// The bridge.
         bridge: String,
-        /// What was asked for.
+        /// Configured ageing time.
         seconds: u32,
     },
     /// A static entry for a group address or for no address.
@@ -139,12 +139,13 @@ pub enum BridgeError {
     /// More members than a table can number.
     #[error("{count} members in all bridges; at most 65534")]
     TooMany {
-        /// How many there are.
+        /// Number of members.
         count: usize,
     },
 }
 
-/// Which ports can send. Shared by all tables and workers; who learns of a link's state writes it.
+/// Link state: the ports that can send. Shared by all tables and workers; the thread that learns of
+/// a link's state writes it.
 #[derive(Debug)]
 pub struct Links(Box<[AtomicBool]>);
 
@@ -188,7 +189,7 @@ impl Links {
 
     /// Notes whether `port` can send; says whether that is news.
     ///
-    /// What was learned behind a port that went down is to be forgotten: see [`Fdb::flush_port`].
+    /// Addresses that were learned behind a port that went down must be flushed: see [`Fdb::flush_port`].
     pub fn set(&self, port: PortId, up: bool) -> bool {
         let link = self.0.get(usize::from(port.0));
         // Relaxed: the flag orders nothing; a frame more or less meets the closed port itself.
@@ -264,13 +265,13 @@ impl Bridges {
         }
     }
 
-    /// What the bridge of a member has learned, and after how many seconds it forgets.
+    /// Learned addresses of a member's bridge, and its ageing time in seconds.
     pub fn learned_by(&self, port: PortId) -> Option<(&Fdb, u32)> {
         let bridge = self.bridge(self.member(port)?.bridge);
         Some((&bridge.fdb, bridge.ageing))
     }
 
-    /// Which ports can send.
+    /// Link state: the ports that can send.
     pub fn links(&self) -> &Arc<Links> {
         &self.links
     }
@@ -360,7 +361,7 @@ fn places(options: &[BridgeOptions]) -> Result<Box<[u16]>, BridgeError> {
     Ok(by_port.into())
 }
 
-/// What can be said of one bridge by itself.
+/// Checks the options of one bridge by itself.
 fn check(options: &BridgeOptions) -> Result<(), BridgeError> {
     let bridge = || options.name.clone();
     if !(1..=1_000_000).contains(&options.ageing_seconds) {

@@ -28,7 +28,7 @@ pub struct VlanSet(Box<Bits>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Bits([u64; 64]);
 
-/// How a port of a bridge treats VLANs.
+/// Treatment of VLANs by a port of a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VlanMode {
     /// Not at all: tags are payload, all frames are in one broadcast domain. As a Linux bridge with
@@ -112,7 +112,7 @@ impl core::fmt::Debug for VlanSet {
     }
 }
 
-/// What a port of a VLAN-aware bridge takes and sends: [`VlanMode`], prepared for the path.
+/// VLANs that a port of a VLAN-aware bridge takes and sends: [`VlanMode`], prepared for the path.
 #[derive(Clone, Debug)]
 pub(super) struct PortVlans {
     /// VLANs that it sends.
@@ -253,7 +253,7 @@ const ADDRESSES: usize = 12;
 /// Bytes of a tag.
 const TAG: usize = 4;
 const TAG_LENGTH: u16 = 4;
-/// Where the network header of a tagged frame starts at the earliest.
+/// Minimum offset of a tagged frame's network header.
 const TAGGED: u16 = 18;
 /// The VLAN in the tag control information.
 const VLAN_MASK: u16 = 0x0fff;

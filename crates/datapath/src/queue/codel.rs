@@ -8,7 +8,7 @@ use super::{Fifo, QueueDiscipline, Refusal};
 use crate::units::Nanos;
 use polder_buffers::Packet;
 
-/// What CoDel aims at.
+/// Targets of CoDel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodelOptions {
     /// The wait that is acceptable for good (RFC 8289, 4.4).

@@ -59,7 +59,7 @@ pub trait QueueDiscipline: core::fmt::Debug + Send {
 pub enum Discipline {
     /// Nothing but what finds no room.
     DropTail,
-    /// What is needed to keep the delay short (RFC 8289).
+    /// Drops packets to keep the delay short (RFC 8289).
     Codel(CodelOptions),
 }
 
@@ -73,10 +73,10 @@ impl Discipline {
     }
 }
 
-/// What a queue is like.
+/// Options of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueOptions {
-    /// How it decides what to refuse.
+    /// Discipline, which decides about drops.
     pub discipline: Discipline,
     /// Bytes that it holds, Ethernet headers included, FCS excluded. A single packet always finds room
     /// in an empty queue.
@@ -96,7 +96,7 @@ impl QueueOptions {
     pub const BYTES_A_PACKET: u64 = 512;
 }
 
-/// What one queue has done; written by the worker that owns it.
+/// Counters of one queue; written by the worker that owns it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct EgressCounters {

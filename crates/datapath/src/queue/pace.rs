@@ -1,7 +1,7 @@
 //! A rate that a queue keeps to, so that packets wait here and not in the device or behind it.
 //!
 //! Every packet is given the time that it takes at that rate; the next one goes when that has passed.
-//! Who comes late may catch up, but for no more than [`Pace::BURST`].
+//! A late sender may catch up, but for no more than [`Pace::BURST`].
 
 use crate::units::{BytesPerSecond, Nanos};
 
@@ -14,7 +14,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// What may be caught up: as much as a worker may oversleep.
+    /// Maximum lag that may be caught up: as much as a worker may oversleep.
     pub const BURST: Nanos = Nanos::from_millis(1);
 
     /// So many bytes a second.

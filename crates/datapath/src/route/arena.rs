@@ -42,7 +42,7 @@ const ONES: [u8; 256] = {
     ones
 };
 
-/// Where an entry is: a word.
+/// Index of an entry: a word.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EntryIndex(usize);
 
@@ -181,7 +181,7 @@ impl Words<'_> {
         self.0.get(index).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
-    /// Where the entry of a slot is, in the node that `entry` names.
+    /// Index of the entry of a slot, in the node that `entry` names.
     #[inline(always)]
     pub(super) fn place(self, entry: u32, slot: u8) -> EntryIndex {
         let base = base(entry);
@@ -219,7 +219,7 @@ const fn base(entry: u32) -> usize {
     (entry & !NODE) as usize * LINE
 }
 
-/// Which of eight slots have another entry than the one before; `last` is before the first.
+/// Bit set of the eight slots that have another entry than the one before; `last` is before the first.
 fn changes(slots: &[u32; 8], mut last: Option<u32>) -> u8 {
     let mut bits = 0;
     for (bit, &entry) in slots.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What the writer knows of a node: the routes that it was made of.
+//! Writer's record of a node: the routes that it was made of.
 
 use super::arena::SLOTS;
 
@@ -13,7 +13,7 @@ pub(super) struct Twig {
 /// A node as the writer sees it.
 #[derive(Debug, Default)]
 pub(super) struct Branch {
-    /// Where the node stands, and how many lines it takes; 0 lines when it has not been written.
+    /// Line of the node, and number of its lines; 0 lines when it has not been written.
     pub(super) line: u32,
     pub(super) lines: u8,
     /// The way of slots without a route: that of the longest prefix that covers the whole node.

@@ -1,10 +1,10 @@
-//! What an IP header has to be like before a route is looked for (RFC 1812, 5.2.2 and 5.3.7; RFC 8200, 3).
+//! Checks of an IP header before a route is looked up (RFC 1812, 5.2.2 and 5.3.7; RFC 8200, 3).
 
 use crate::drops::DropReason;
 use crate::wire::{IpProtocol, Ipv4, Ipv6};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What is known of a packet that is right as far as its header says.
+/// Kind of destination of a packet with a valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Destination<A> {
     /// It is for that address, which a route may lead to.
@@ -175,7 +175,7 @@ mod tests {
     }
 
     proptest! {
-        /// What needs no second look has nothing to be found at the second look.
+        /// A header that passes the quick check passes the full check.
         #[test]
         fn plain_is_right(mut bytes in any::<[u8; 20]>(), right in any::<bool>(), room in 0_usize..2000) {
             if right {

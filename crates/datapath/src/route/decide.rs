@@ -1,4 +1,5 @@
-//! Where a packet goes whose header is right: a pure function of the packet and the way that was found.
+//! Verdict on a packet with a valid header: a pure function of the packet and the next hop that was
+//! found.
 
 use super::waiting::Wanted;
 use super::{Hop, InterfaceId, NextHopEntry, NextHopId, NextHopTable, RouterId};
@@ -8,10 +9,10 @@ use crate::wire::{Ipv4, Ipv6, MacAddress, Tcp, Udp};
 use polder_buffers::{Packet, SegmentationKind};
 use std::net::IpAddr;
 
-/// What IPv6 asks of every link (RFC 8200, 5).
+/// Minimum MTU of a link that carries IPv6 (RFC 8200, 5).
 const LEAST_MTU_V6: u16 = 1280;
 
-/// What is decided of a packet.
+/// Verdict on a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RouteVerdict<'a> {
     /// To a neighbour, with this address.
@@ -26,7 +27,7 @@ pub(super) enum RouteVerdict<'a> {
     Refuse(DropReason, Option<Problem>),
 }
 
-/// What a decision asks of a packet.
+/// Fields of a packet that the verdict depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     pub(super) source: IpAddr,

@@ -25,10 +25,10 @@ const ROUTER: u32 = 1 << 31;
 const SOLICITED: u32 = 1 << 30;
 const OVERRIDE: u32 = 1 << 29;
 
-/// What a neighbour says or asks.
+/// ARP or neighbour discovery message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word {
-    /// Who speaks; `None` for who has no address yet.
+    /// Addresses of the sender; `None` if it has no address yet.
     pub(super) sender: Option<(IpAddr, MacAddress)>,
     /// The address of ours that is asked for; `None` when nothing is asked.
     pub(super) asked: Option<IpAddr>,

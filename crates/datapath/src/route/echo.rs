@@ -11,7 +11,7 @@ use polder_buffers::Packet;
 /// Time to live of a reply.
 const TIME_TO_LIVE: u8 = 64;
 
-/// What a packet to an address of Polder's own is.
+/// Kind of a packet to an address of Polder's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asks {
     /// An echo.
@@ -24,7 +24,7 @@ pub(super) enum Asks {
     Other,
 }
 
-/// What a packet asks, whose header is checked; `ip` is where that is.
+/// Kind of a packet whose header is checked; `ip` is the packet from its IP header on.
 pub(super) fn asks(ip: &[u8]) -> Asks {
     match ip.first().map(|first| first >> 4) {
         Some(4) => Ipv4::parse_head(ip, usize::MAX).map_or(Asks::Other, |ip| asks_v4(&ip)),

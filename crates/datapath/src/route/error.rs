@@ -13,7 +13,7 @@ use crate::wire::{
 };
 use polder_buffers::{HEADROOM, Packet, Pool};
 
-/// What is told.
+/// Cause of an error message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Problem {
     /// No route.
@@ -30,7 +30,7 @@ pub(super) enum Problem {
     Parameter {
         /// RFC 4443, 3.4.
         code: u8,
-        /// Where the field is.
+        /// Offset of the field.
         pointer: u32,
     },
     /// Larger than this.

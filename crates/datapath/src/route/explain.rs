@@ -1,5 +1,5 @@
-//! What the routing stage finds for a packet, for who wants to know why: the same headers read, the same tables
-//! asked, the same hash. What is decided of it, the stage alone says.
+//! Explanation of the routing stage's look-up for a packet: the same headers, the same tables, the same hash.
+//! The verdict on the packet is the stage's alone.
 
 use super::{Hop, Interface, InterfaceId, NextHopEntry, NextHopId, Routers, check, multipath};
 use crate::wire::{EtherType, Link, VlanId};
@@ -13,11 +13,11 @@ pub struct Lookup {
     pub interface: Interface,
     /// For which address.
     pub destination: IpAddr,
-    /// Where the route leads.
+    /// Result of the look-up.
     pub found: Found,
 }
 
-/// Where a route leads.
+/// Result of a look-up.
 #[derive(Clone, Debug)]
 pub enum Found {
     /// There is none.
@@ -66,7 +66,7 @@ impl Found {
 }
 
 impl Lookup {
-    /// What is found for a packet; `None` when it is no packet that a route is looked up for.
+    /// Look-up for a packet; `None` when no route is looked up for it.
     pub fn of(packet: &Packet, routers: &Routers) -> Option<Self> {
         let link = Link::parse(packet.bytes()).ok()?;
         let vlan = match (link.tag, link.inner_tag) {

@@ -16,12 +16,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// From so many routes on, the first 16 bits of an address are looked up at once.
 const MANY: usize = 256;
-/// What a seat says while its reader reads nothing.
+/// Value of a seat while its reader reads nothing.
 const AWAY: u64 = u64::MAX;
 /// Lines are reused in bulk: so many updates lie between two looks at who reads.
 const UPDATES_A_LOOK: u32 = if cfg!(loom) { 1 } else { 64 };
 
-/// What readers see.
+/// State that readers see.
 #[derive(Debug)]
 pub(super) struct Shared {
     arena: Snapshot<Arena>,

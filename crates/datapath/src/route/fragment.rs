@@ -80,13 +80,14 @@ fn cut(
     }
 }
 
-/// What all fragments have from the whole.
+/// Data of the original packet that all fragments share.
 struct Whole {
     /// Bytes of the link header.
     link: usize,
     /// Bytes of the header with its options.
     header: u16,
-    /// Where the whole itself is in a datagram, in units of eight bytes, and whether fragments follow it.
+    /// Offset of the packet itself in its datagram, in units of eight bytes, and whether fragments
+    /// follow it.
     offset: u16,
     more: bool,
     /// Link header and header of later fragments, and their bytes.

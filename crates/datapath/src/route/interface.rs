@@ -1,4 +1,4 @@
-//! What a router is attached to, and all routers of a configuration.
+//! Interfaces of a router, and all routers of a configuration.
 
 use super::router::RouterAccess;
 use super::sources::{SourceCheck, Special, Specials};
@@ -46,7 +46,7 @@ impl fmt::Debug for InterfaceId {
     }
 }
 
-/// Who has the addresses of an interface.
+/// Owner of an interface's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// The kernel, which has the interface too. What is for the machine, ARP and neighbour discovery
@@ -72,7 +72,7 @@ pub struct OwnAddress {
 /// An interface of a router.
 #[derive(Clone, Debug)]
 pub struct Interface {
-    /// Where it is.
+    /// Port and VLAN of the interface.
     pub id: InterfaceId,
     /// Whose routes packets follow that come in by it.
     pub router: RouterId,
@@ -82,9 +82,9 @@ pub struct Interface {
     pub mtu: u16,
     /// Its addresses; the first of a family is the source of what the router has to say there.
     pub addresses: Vec<OwnAddress>,
-    /// Who has them.
+    /// Owner of the addresses.
     pub owner: Owner,
-    /// How the sources of IPv4 packets are checked that come in by it.
+    /// Check of the sources of IPv4 packets that come in by it.
     pub sources: SourceCheck,
 }
 

@@ -1,4 +1,4 @@
-//! What is for this machine, and what is said to neighbours and senders.
+//! Packets for this machine, and messages to neighbours and senders.
 
 use super::discover::{self, Word};
 use super::echo::{self, Asks};
@@ -13,14 +13,14 @@ use polder_buffers::{Batch, Packet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What is listened with: who is waited for, and who is told.
+/// State of neighbour discovery: waiting packets, and notices to the control thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HostInterfaces<'a> {
     pub(super) waiting: &'a Waiting,
     pub(super) notices: &'a Notices,
 }
 
-/// Where one worker's messages are written.
+/// Batch for one worker's own messages, their rate limit and counters.
 #[derive(Debug)]
 pub(super) struct OutputContext {
     /// Messages, ready to leave.

@@ -124,7 +124,7 @@ pub use sources::{ReversePath, SourceCheck, Special};
 pub use stage::{RouteState, route};
 pub use view::View;
 
-/// What a look-up finds; an index of [`NextHopTable`]. 31 bits; 0 is "no route".
+/// Result of a look-up; an index of [`NextHopTable`]. 31 bits; 0 is "no route".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NextHopId(u32);
 

@@ -81,7 +81,7 @@ pub(super) fn hash(ip: &[u8], policy: HashPolicy) -> u32 {
 struct Keys {
     addresses: [u128; 2],
     is_v6: bool,
-    /// What the IP header itself says is next.
+    /// Next header field of the IP header itself.
     next: IpProtocol,
     /// The protocol behind extension headers.
     protocol: IpProtocol,

@@ -16,14 +16,14 @@ const MOST: usize = 1 << 16;
 /// Next hops are used again so many neighbours later, when no batch has them any more.
 const SPARE: usize = 64;
 
-/// What is known of one neighbour.
+/// State of one neighbour.
 #[derive(Clone, Debug)]
 pub struct Neighbour {
     /// Its link-layer address, which hops share and workers read.
     pub next_hop: Arc<NextHop>,
     /// Time at which it was last heard.
     pub heard: Nanos,
-    /// Whether it never expires by itself: the kernel's, or configured.
+    /// True if it never expires by itself: the kernel's, or configured.
     pub is_permanent: bool,
     /// The way to it as a destination on a connected network.
     way: Option<NextHopId>,

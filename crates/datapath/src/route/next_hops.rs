@@ -1,4 +1,4 @@
-//! Where routes lead: hops, groups of hops, and ends.
+//! Results of look-ups: hops, groups of hops, and ends.
 
 use super::{HashPolicy, InterfaceId, NextHopId};
 use crate::tunnel::NextHop;
@@ -14,7 +14,7 @@ const RANGES_A_MEMBER: usize = 16;
 /// A neighbour on an interface.
 #[derive(Clone, Debug)]
 pub struct Hop {
-    /// Where it is.
+    /// Interface of the hop.
     pub interface: InterfaceId,
     /// The router's link-layer address there.
     pub source: MacAddress,
@@ -29,7 +29,7 @@ pub struct Hop {
     pub neighbour: Arc<NextHop>,
 }
 
-/// What is at the end of a look-up.
+/// Result of a look-up.
 #[derive(Clone, Debug)]
 pub enum NextHopEntry {
     /// To a neighbour.
@@ -59,7 +59,7 @@ pub enum NextHopEntry {
 #[derive(Clone, Debug, Default)]
 pub struct NextHopTable {
     all: Vec<NextHopEntry>,
-    /// Which fields choose a member of a group, for IPv4 and IPv6.
+    /// Hash policies for IPv4 and IPv6: the fields that choose a member of a group.
     hashes: [HashPolicy; 2],
 }
 
@@ -69,7 +69,7 @@ impl NextHopTable {
         Self { all: Vec::new(), hashes: [HashPolicy::Addresses; 2] }
     }
 
-    /// Which fields of a packet choose a member of a group.
+    /// Hash policy: the fields of a packet that choose a member of a group.
     #[inline]
     pub fn hash_policy(&self, is_v6: bool) -> HashPolicy {
         self.hashes[usize::from(is_v6)]
@@ -264,7 +264,7 @@ mod tests {
     }
 
     proptest! {
-        /// Who leaves takes no flow of the others along; everybody has about his share.
+        /// A member that leaves moves no flow of the others; the shares are about equal.
         #[test]
         fn a_member_that_leaves_moves_no_flow_of_others(count in 2_u32..40, leaver in 0_u32..40) {
             let leaver = id(leaver % count + 1);

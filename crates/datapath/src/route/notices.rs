@@ -1,4 +1,4 @@
-//! What workers tell the control thread about neighbours, and the sign that there is news for them.
+//! Notices of workers to the control thread about neighbours, and the signal that there are some.
 
 use super::InterfaceId;
 use crate::wire::MacAddress;
@@ -16,14 +16,14 @@ pub enum Notice {
     /// A packet waits for its link-layer address. On an interface of the kernel's, the kernel is to be made
     /// to ask; on one of Polder's own, the worker asks.
     Wanted {
-        /// Where it is.
+        /// Interface of the neighbour.
         interface: InterfaceId,
         /// Its address.
         address: IpAddr,
     },
     /// It said its link-layer address, on an interface of Polder's own.
     Heard {
-        /// Where it is.
+        /// Interface of the neighbour.
         interface: InterfaceId,
         /// Its address.
         address: IpAddr,
@@ -32,7 +32,7 @@ pub enum Notice {
     },
     /// It was asked several times, on an interface of Polder's own, and said nothing.
     Silent {
-        /// Where it is.
+        /// Interface of the neighbour.
         interface: InterfaceId,
         /// Its address.
         address: IpAddr,
@@ -58,8 +58,8 @@ impl core::fmt::Debug for Notices {
 }
 
 impl Notices {
-    /// What is called, on a worker, when a notice comes into an empty queue: it should make the control
-    /// thread look, by no more than an `eventfd`. The first one given stays.
+    /// Sets the function that a worker calls when a notice comes into an empty queue: it should wake
+    /// the control thread, by no more than an `eventfd`. The first function given stays.
     pub fn set_waker(&self, waker: impl Fn() + Send + Sync + 'static) {
         let _ = self.waker.set(Box::new(waker));
     }

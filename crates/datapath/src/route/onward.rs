@@ -12,7 +12,7 @@ use crate::wire::{MacAddress, VlanId};
 use polder_buffers::{BATCH, Batch, Packet, Pool};
 use std::net::IpAddr;
 
-/// What a batch is sent by.
+/// Tables for sending a batch.
 pub(super) struct LookupContext<'a> {
     pub(super) routers: &'a Routers,
     pub(super) router: RouterId,
@@ -21,7 +21,7 @@ pub(super) struct LookupContext<'a> {
     pub(super) origins: Option<&'a [NextHopId; BATCH]>,
 }
 
-/// What acts on a verdict.
+/// Output, moves and neighbour discovery that carry out a verdict.
 pub(super) struct Actions<'a> {
     pub(super) output: &'a mut OutputContext,
     pub(super) moves: &'a mut Moves,

@@ -19,7 +19,7 @@ const JUMBO_PAYLOAD: u8 = 0xc2;
 /// Options of one header, and bytes of padding in a row (`net.ipv6.max_hbh_opts_number`; RFC 4942, 2.1.9.5).
 const MOST_OPTIONS: usize = 8;
 const MOST_PADDING: usize = 7;
-/// Where an IPv6 header has its payload's length.
+/// Offset of the payload length in an IPv6 header.
 const PAYLOAD_LENGTH: u32 = 4;
 /// Codes of a parameter problem (RFC 4443, 3.4).
 const ERRONEOUS_FIELD: u8 = 0;
@@ -47,7 +47,7 @@ pub(super) fn check(bytes: &[u8], length: usize) -> Result<(), Refused> {
     if has_length { Ok(()) } else { Err(problem(ERRONEOUS_FIELD, PAYLOAD_LENGTH)) }
 }
 
-/// What options are compared with.
+/// Properties of the packet that options are checked against.
 struct Packet {
     payload: Option<u16>,
     room: usize,
@@ -90,7 +90,7 @@ impl Packet {
         }
     }
 
-    /// What is wrong about a jumbo payload.
+    /// Error in a jumbo payload option.
     fn jumbo(&self, option: &[u8], offset: u32) -> Refused {
         let length =
             option.get(2..).and_then(|length| <[u8; 4]>::try_from(length).ok()).map(u32::from_be_bytes);
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use crate::wire::{Ipv6Header, TrafficClass};
 
-    /// What becomes of a packet with these options: nothing, a silent refusal, or code and pointer of a message.
+    /// Verdict on a packet with these options: none, a silent refusal, or code and pointer of a message.
     fn fate(options: &[u8], has_length: bool) -> Result<(), Option<(u8, u32)>> {
         let header = Ipv6Header {
             traffic_class: TrafficClass(0),

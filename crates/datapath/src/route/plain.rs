@@ -47,8 +47,8 @@ impl Station {
     }
 }
 
-/// Where an untagged IPv4 packet for that station goes and what becomes of its header, if that needs no
-/// second look; `room` are the bytes behind the link header.
+/// Destination and header rewrite of an untagged IPv4 packet for `station`, if it passes the quick
+/// check; `room` is the number of bytes behind the link header.
 #[inline(always)]
 pub(super) fn look_v4(bytes: &[u8], room: usize, station: Station) -> Option<([u8; 4], Plan)> {
     let frame = bytes.first_chunk::<PLAIN_V4>().filter(|frame| station.is_met(frame, EtherType::IPV4))?;
@@ -70,7 +70,7 @@ pub(super) fn look_v6(bytes: &[u8], room: usize, station: Station) -> Option<([u
     is_plain_v6(header, room).then(|| (destination, plan_v6(header)))
 }
 
-/// What is written of a packet.
+/// Fields of a packet that are written.
 struct Spot<'a> {
     frame: &'a mut [u8; PLAIN_V4],
     egress: &'a mut PortId,
@@ -87,7 +87,7 @@ impl Spot<'_> {
 /// By position in the batch; nothing of packets that the short path is not for.
 type Spots<'a> = [Option<Spot<'a>>; BATCH];
 
-/// What was learnt by the look at headers; a bit stands for a packet.
+/// Bit sets from the quick check of headers; a bit stands for a packet.
 struct Glance {
     /// Those that want a closer look.
     left: u64,
@@ -133,7 +133,7 @@ impl RouteState {
     }
 }
 
-/// What a batch is taken through, and what has become of it.
+/// Context of a pass over a batch, and its result.
 struct Pass<'a> {
     interface: &'a Interface,
     routers: &'a Routers,
@@ -215,7 +215,7 @@ fn look<'a, const N: usize>(
     Glance { left, padded }
 }
 
-/// Whether nobody has to do anything to a packet that leaves as it is.
+/// True if a packet can leave as it is, without further work.
 #[inline(always)]
 fn is_ready(packet: &Packet) -> bool {
     !is_marked(packet) && packet.checksum != ChecksumState::Partial

@@ -25,14 +25,14 @@ pub struct Router {
     access: RouterAccess,
 }
 
-/// What leads to one address.
+/// Next hops for one address.
 #[derive(Clone, Copy, Debug, Default)]
 struct Host {
     route: Option<NextHopId>,
     neighbour: Option<NextHopId>,
 }
 
-/// What workers need of a router; goes into [`Routers`](super::Routers).
+/// Handle by which workers use a router; goes into [`Routers`](super::Routers).
 #[derive(Clone, Debug)]
 pub struct RouterAccess {
     pub(super) v4: FibHandle,
@@ -42,7 +42,7 @@ pub struct RouterAccess {
 }
 
 impl RouterAccess {
-    /// What workers tell about neighbours.
+    /// Notices of workers about neighbours.
     pub fn notices(&self) -> &Arc<Notices> {
         &self.notices
     }
@@ -72,12 +72,12 @@ impl Router {
         Self { v4, v6, next_hops: NextHopTable::new(), has_changed: false, hosts: HashMap::new(), access }
     }
 
-    /// What workers need of it. It is the same for ever, so a reload may ask for it again.
+    /// Handle for workers. It is the same for ever, so a reload may ask for it again.
     pub fn access(&self) -> RouterAccess {
         self.access.clone()
     }
 
-    /// What workers tell about neighbours.
+    /// Notices of workers about neighbours.
     pub fn notices(&self) -> &Arc<Notices> {
         &self.access.notices
     }

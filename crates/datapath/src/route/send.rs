@@ -13,19 +13,19 @@ pub(super) const PLAIN_V4: usize = ETHERNET + Ipv4::HEADER_BYTES;
 /// The same and an IPv6 header.
 pub(super) const PLAIN_V6: usize = ETHERNET + Ipv6::HEADER_BYTES;
 
-/// Where an IPv4 header has its time to live, in front of protocol and checksum.
+/// Offset of the time to live in an IPv4 header, in front of protocol and checksum.
 const TIME_TO_LIVE: usize = 8;
-/// Where an IPv6 header has its payload's length, in front of next header and hop limit.
+/// Offset of the payload length in an IPv6 header, in front of next header and hop limit.
 const PAYLOAD_LENGTH: usize = 4;
-/// Where an IPv6 header has its hop limit.
+/// Offset of the hop limit in an IPv6 header.
 const HOP_LIMIT: usize = 7;
-/// Where in untagged frames the word is that changes with the time to live, and with the hop limit.
+/// Offset in untagged frames of the word that changes with the time to live, and with the hop limit.
 pub(super) const WORD_V4: usize = ETHERNET + TIME_TO_LIVE;
 pub(super) const WORD_V6: usize = ETHERNET + PAYLOAD_LENGTH;
-/// Where in untagged frames the source of IPv4 is.
+/// Offset of the IPv4 source in untagged frames.
 pub(super) const SOURCE_V4: usize = ETHERNET + 12;
 
-/// What a router makes of an IPv4 header that has time to live left.
+/// Rewrite of an IPv4 header that has time to live left.
 #[inline(always)]
 pub(super) fn plan_v4(header: &[u8; Ipv4::HEADER_BYTES]) -> Plan {
     let word = [header[8], header[9], header[10], header[11]];

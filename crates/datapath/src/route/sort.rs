@@ -33,7 +33,8 @@ pub(super) struct Lookups<const N: usize> {
     pub(super) plans: [Plan; BATCH],
 }
 
-/// What is known before the way is: how the header goes on, and how long the packet is.
+/// Result of the header check, before the look-up: the rewritten header word, and the length of the
+/// packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     /// The four bytes with the time to live, one less, and what goes with it.

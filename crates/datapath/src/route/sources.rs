@@ -21,7 +21,7 @@ pub enum ReversePath {
     Loose,
 }
 
-/// How the sources of IPv4 packets are checked that come in by an interface.
+/// Check of the sources of IPv4 packets that come in by an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceCheck {
     /// `rp_filter`, the higher one of `all` and the interface.

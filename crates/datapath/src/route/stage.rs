@@ -25,7 +25,7 @@ use polder_buffers::snapshot::Reader;
 use polder_buffers::{BATCH, Batch, Packet};
 use std::sync::Arc;
 
-/// What one worker keeps between batches.
+/// State that one worker keeps between batches.
 #[derive(Debug)]
 pub struct RouteState {
     pub(super) lanes: Vec<Lane>,

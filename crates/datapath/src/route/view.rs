@@ -118,7 +118,7 @@ fn descend<const N: usize>(
     }
 }
 
-/// Which addresses have been led to a node.
+/// Indices of the addresses that have reached a node.
 struct Inner {
     list: [u8; BATCH],
     count: usize,

@@ -27,7 +27,7 @@ const QUESTION_EVERY: Nanos = Nanos::from_millis(8);
 /// Budgets of questions; senders share one by chance.
 const BUDGETS: usize = 256;
 
-/// Who is waited for.
+/// Neighbour whose address is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) router: RouterId,
@@ -91,7 +91,7 @@ pub(super) struct Waiting {
     look_at: Nanos,
 }
 
-/// What is to be done for a neighbour whose time has come.
+/// Action for a neighbour whose timer has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// Ask for it.

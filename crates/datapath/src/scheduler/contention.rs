@@ -1,4 +1,4 @@
-//! How long a turn took of the worker's own time, where others want its core too.
+//! CPU time of the worker in a turn, where other threads want its core too.
 //!
 //! The clock says when a turn began and ended; what the scheduler gave to others in between is not the queue's.
 //! The thread's CPU clock knows, but asking it is a system call, and most workers have a core of their own. So
@@ -36,8 +36,8 @@ impl Contention {
         now < self.until
     }
 
-    /// What a turn that ended at `now` took of the worker's own time; `expected` is what as many packets have taken until
-    /// now. `None` when that cannot be told.
+    /// CPU time of the worker in a turn that ended at `now`; `expected` is the usual time of as many packets.
+    /// `None` when that cannot be told.
     #[inline]
     pub fn own(&mut self, elapsed: Elapsed, expected: Nanos, now: Nanos) -> Option<Nanos> {
         let Elapsed { wall, cpu } = elapsed;

@@ -7,7 +7,7 @@
 use crate::port::Drive;
 use crate::units::Nanos;
 
-/// How a worker waits for packets.
+/// Mode in which a worker waits for packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mode {
@@ -39,7 +39,7 @@ impl Mode {
         }
     }
 
-    /// What devices are told.
+    /// Drive that devices are set to.
     pub const fn drive(self) -> Drive {
         match self {
             Self::Interrupts => Drive::Interrupts(Nanos(0)),
@@ -87,7 +87,7 @@ const LINGER: Nanos = Nanos(5_000);
 /// Tries after which is known whether short busy polls find something, and how many of them are to.
 const TRIES: u32 = 16;
 
-/// What happened in a window.
+/// Counts of a window.
 #[derive(Clone, Copy, Debug, Default)]
 struct WindowCounts {
     packets: u32,
@@ -126,7 +126,7 @@ impl Pace {
     /// Time for which a worker naps whose devices wake it for nothing.
     pub const NAP: Nanos = Nanos::from_millis(1);
 
-    /// How the worker waits now.
+    /// Current mode.
     pub fn mode(&self) -> Mode {
         self.mode
     }

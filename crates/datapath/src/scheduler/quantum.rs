@@ -10,7 +10,7 @@ use crate::units::Nanos;
 const ENOUGH: u64 = 32;
 /// The cycle while one alone has more to do than there is time for.
 const LONG: Nanos = Nanos(500_000);
-/// What is new counts one part in so many.
+/// Divisor of the moving average's gain.
 const GAIN: u64 = 4;
 
 /// A queue's part of a cycle, and what it makes of it.
@@ -18,7 +18,7 @@ const GAIN: u64 = 4;
 pub(super) struct Quantum {
     /// Time for which a turn is to take.
     time: Nanos,
-    /// What it uses of a cycle.
+    /// CPU time that it uses in a cycle.
     uses: Nanos,
     /// Time of one packet.
     each: Nanos,
@@ -30,16 +30,16 @@ pub(super) struct Quantum {
     hungry: bool,
 }
 
-/// What all queues make of the cycles.
+/// Totals of all queues.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QuantumTotals {
     pub(super) cycle: Nanos,
     /// Weights of all queues, and of those that have more to do than there is time for.
     pub(super) weights: u64,
     pub(super) hungry: u64,
-    /// How many the latter are.
+    /// Number of the latter queues.
     pub(super) count: u32,
-    /// What all others use.
+    /// CPU time that all other queues use in a cycle.
     pub(super) uses: Nanos,
 }
 
@@ -62,7 +62,7 @@ impl Quantum {
         self.time
     }
 
-    /// What so many packets take.
+    /// Time of `packets` packets.
     pub(super) fn cost(&self, packets: u32) -> Nanos {
         Nanos(self.each.0.saturating_mul(u64::from(packets)))
     }

@@ -1,8 +1,8 @@
 //! Flushing a device whose packets have waited for too long: how often, for how long, and how few frames are posted
 //! meanwhile.
 //!
-//! Where the kernel's thread receives, what a device has can only be thrown away by that thread, while the worker
-//! naps and no frame is posted. How fast that goes differs from core to core, it costs half a packet's price and more,
+//! Packets in a device whose kernel thread receives can be dropped by that thread alone, while the worker naps
+//! and no frame is posted. The speed of that differs from core to core, it costs half a packet's price and more,
 //! and the device may be filled again as fast as it is emptied.
 
 use crate::units::Nanos;
@@ -55,7 +55,7 @@ impl RingFlush {
     }
 }
 
-/// How old the packets in a device become, by how many of all that came were in it when it was emptied.
+/// Age of the packets in a device, from the share of the arrivals that were in it when it was flushed.
 ///
 /// A device that is never full loses nothing by itself. What is in it then is so much older than nothing as it is a
 /// part of all that came since it was emptied: with a tenth left of what came in two milliseconds the oldest is 0.2 ms old,
@@ -64,7 +64,7 @@ impl RingFlush {
 pub struct Ageing {
     /// Packets since the device was emptied.
     came: u64,
-    /// How often it is still to be left as it is.
+    /// Number of times that it is still to be left as it is.
     spared: u64,
     /// True if it was emptied before: what came until then tells nothing.
     again: bool,

@@ -1,4 +1,4 @@
-//! Who has a turn, and for how many packets.
+//! Choice of the queue for the next turn, and the turn's number of packets.
 //!
 //! A cycle gives each queue in the line one turn, queues of the control class first. Who has used up its
 //! budget goes to the tail; who is drained is looked at again in the next cycle. A cycle ends when all had
@@ -16,7 +16,7 @@ pub const WEIGHT: u16 = 100;
 /// The largest weight of all.
 pub const MOST_WEIGHT: u16 = 10_000;
 
-/// How turns are given.
+/// Options of the run queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// `false`: a queue is drained before anything else runs, and nothing is left in a device.
@@ -48,14 +48,14 @@ pub struct Grant {
     pub freed: bool,
 }
 
-/// How a turn ended.
+/// Result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Packets moved.
     pub packets: u32,
-    /// How long that took of the worker's own time; `None` when nobody knows, which teaches nothing.
+    /// CPU time of the worker; `None` when unknown, which teaches nothing.
     pub took: Option<Nanos>,
-    /// What the queue said.
+    /// State of the queue after the turn.
     pub turn: Turn,
     /// True if those destinations that wait for this worker's time had more than they wanted after it.
     pub unwanted: bool,
@@ -112,7 +112,7 @@ pub struct RunQueue {
     left_bulk: usize,
     /// True if a queue that is not of the control class had one of them.
     had_bulk: bool,
-    /// How many of those turns are of queues that are bound: they share what is wanted.
+    /// Number of those turns that are of bound queues: they share the number of wanted packets.
     bound: u32,
 }
 
@@ -217,7 +217,7 @@ impl RunQueue {
         self.entries[index].budget.worth(time, self.time(index))
     }
 
-    /// What so many packets of a queue take, by what its turns have cost.
+    /// Expected time of `packets` packets of a queue, by the cost of its turns.
     pub fn expected(&self, index: usize, packets: u32) -> Nanos {
         let entry = &self.entries[index];
         let by_law =

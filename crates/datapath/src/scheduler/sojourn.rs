@@ -1,4 +1,4 @@
-//! How long packets have waited in a device for somebody who wants fewer, and when to throw them away.
+//! Sojourn time of packets in a device whose receiver wants fewer, and the times of ring flushes.
 //!
 //! A device's ring keeps what came first and loses what comes later, so under overload everything that is
 //! taken has waited for a whole ring's time. Throwing the ring away now and then bounds that wait. It is

@@ -5,8 +5,8 @@ use crate::units::Nanos;
 /// The longest that it is run at a time, at the share's rate, and the longest pause.
 const RUN: u64 = 500_000;
 const PAUSE: u64 = 5_000_000;
-/// What is earned in such a time and not used is saved up beside what a pause brings: who comes back late, because
-/// others had the core, loses nothing by it.
+/// Further savings beside a pause's earnings: a thread that comes back late, because others had the core,
+/// loses nothing by it.
 const SAVED: u64 = 1_000_000;
 
 /// Keeps somebody to a share of a core.
@@ -17,7 +17,7 @@ const SAVED: u64 = 1_000_000;
 #[derive(Clone, Copy, Debug)]
 pub struct CpuTokenBucket {
     permille: u64,
-    /// What was earned and not spent, in thousandths of nanoseconds.
+    /// Time that was earned and not spent, in thousandths of nanoseconds.
     saved: i64,
     /// Time at which that was, and what had been used by then.
     last: Option<(Nanos, Nanos)>,
@@ -29,7 +29,7 @@ impl CpuTokenBucket {
         Self { permille: u64::from(permille.clamp(1, 1000)), saved: 0, last: None }
     }
 
-    /// What is earned in a pause, in thousandths of nanoseconds.
+    /// Time that is earned in a pause, in thousandths of nanoseconds.
     fn pause_earns(&self) -> u64 {
         (RUN * (1000 - self.permille)).min(PAUSE * self.permille)
     }

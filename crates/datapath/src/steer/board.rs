@@ -1,4 +1,4 @@
-//! What a worker lets others see of its steering: buckets and the heaviest flows.
+//! Published steering state of a worker: buckets and the heaviest flows.
 //!
 //! The worker writes it once an interval, anybody reads. Buckets are words of their own; the flows are
 //! behind a lock that the worker only tries: when somebody is reading, it writes the next time.
@@ -17,13 +17,13 @@ use crate::wire::{IpProtocol, MacAddress};
 /// One receiving worker's board.
 #[derive(Debug)]
 pub struct Board {
-    /// How busy all workers are.
+    /// Loads of all workers.
     pub loads: Loads,
     buckets: Box<[Posted]>,
     flows: Mutex<Flows>,
 }
 
-/// What is known of one bucket.
+/// Published state of one bucket.
 #[derive(Debug, Default)]
 struct Posted {
     packets: Counter,
@@ -60,7 +60,7 @@ pub struct Flows {
     pub nanos: u64,
 }
 
-/// Who speaks to whom in a flow.
+/// Addresses and ports of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowName {
     /// The port that it comes in by.

@@ -11,12 +11,12 @@ use polder_buffers::work_queue::WorkProducer;
 use polder_buffers::{BATCH, Batch, Packet};
 use std::sync::Arc;
 
-/// How far each line of one receiving worker has got: known to it and to all homes.
+/// Reorder cursors of one receiving worker's lines, shared with all homes.
 pub type Gates = Arc<[Arc<ReorderCursor>]>;
 
 /// The mode of a bucket whose packets all go to its home; any other is the lane that it has.
 const HASHED: u8 = u8::MAX;
-/// How often the heaviest flows are posted; then what they weighed before counts half.
+/// Interval at which the heaviest flows are published; then their earlier weight counts half.
 const POST_FLOWS: Nanos = Nanos::SECOND;
 /// From so many tickets on that are out, those that are left are not spent on crumbs: for each worker three, for
 /// one that is worked on and two that wait, and a quarter of the window.
@@ -35,18 +35,18 @@ const DYNAMIC: core::ops::Range<usize> = LANES / 2..LANES;
 struct Lane {
     line: TicketCounter,
     bucket: Option<usize>,
-    /// What the home must have sent before the first ticket passes.
+    /// Number of packets that the home must have sent before the first ticket passes.
     after: u64,
     /// The work batch that the packets of this batch go into.
     work: Option<Box<WorkBatch>>,
-    /// How many of its packets have been counted, and since when it stays open.
+    /// Number of its packets that have been counted, and time since when it stays open.
     counted: usize,
     opened: Option<Nanos>,
     /// No ticket was to be had for this batch.
     refused: bool,
 }
 
-/// What one worker knows of the packets that it receives.
+/// Steering state of one worker for the packets that it receives.
 #[derive(Debug)]
 pub struct Definer {
     me: u16,
@@ -408,8 +408,8 @@ impl Definer {
         }
     }
 
-    /// What part of its home's time a bucket took in the last interval, in thousandths; its home; and
-    /// whether it is spread.
+    /// Share of its home's time that a bucket took in the last interval, in thousandths; its home;
+    /// and true if it is spread.
     pub fn bucket(&self, bucket: usize) -> (u32, u16, bool) {
         (self.judge.weight(bucket), self.homes[bucket], self.modes[bucket] != HASHED)
     }
@@ -433,7 +433,7 @@ impl Lane {
         self.work.as_ref().map_or(0, |work| work.batch.len() - self.counted)
     }
 
-    /// Whether its work batch is small, or was when it stayed open and is not full yet.
+    /// True if its work batch is small, or was when it stayed open and is not full yet.
     #[inline]
     fn is_crumb(&self) -> bool {
         let most = if self.opened.is_some() { BATCH - 1 } else { CRUMB };

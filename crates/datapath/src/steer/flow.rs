@@ -1,4 +1,4 @@
-//! Which flow a packet belongs to, as a number of 32 bits.
+//! Flow of a packet, as a number of 32 bits.
 //!
 //! In: frames of any kind, checked or not. Out: a hash over what all packets of a flow have in common.
 //! Exits: none; what cannot be read is hashed by what could be.
@@ -22,7 +22,7 @@ use crate::wire::{EtherType, Gre, IpProtocol, Ipv4, Ipv6, Link};
 use polder_buffers::Packet;
 use std::net::IpAddr;
 
-/// What steering asks of a packet.
+/// Steering facts about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// The hash.
@@ -31,7 +31,8 @@ pub struct Flow {
     pub pinned: bool,
 }
 
-/// Who speaks to whom: of a tunnel packet, inside it. `None` for what is no frame.
+/// Addresses and ports of a packet's flow: of a tunnel packet, inside it. `None` for a packet that
+/// is no valid frame.
 #[cold]
 pub(super) fn name(packet: &Packet) -> Option<FlowName> {
     let link = Link::parse(packet.bytes()).ok()?;
@@ -59,7 +60,7 @@ fn link_ends(link: &Link<'_>) -> Ends {
     Ends::Link([link.ethernet.source(), link.ethernet.destination()])
 }
 
-/// How flows are hashed.
+/// Hash function of flows.
 #[derive(Clone, Debug)]
 pub struct Hasher {
     kind: Kind,
@@ -204,7 +205,7 @@ fn u16_pair([first, second]: [u16; 2]) -> [u8; 4] {
     (u32::from(first) << 16 | u32::from(second)).to_be_bytes()
 }
 
-/// What packets of a flow have in common.
+/// Key of a flow, equal in all its packets.
 struct Key<'a> {
     addresses: Addresses,
     ports: Option<[u16; 2]>,

@@ -1,4 +1,4 @@
-//! Which buckets are spread: those whose worker has too much while others have time (E8).
+//! Choice of spread buckets: those whose worker has too much while others have time (E8).
 //!
 //! A bucket is spread when it is a big part of what its home does, the home is over its mark and
 //! another worker is under it, twice in a row. It is hashed again when it has been small for long, and
@@ -8,7 +8,7 @@ use super::load::{Load, WorkerLoad};
 use super::{BUCKETS, buckets};
 use crate::units::Nanos;
 
-/// Where decisions change.
+/// Thresholds of decisions.
 #[derive(Clone, Copy, Debug)]
 pub struct Marks {
     /// Time between two looks.
@@ -45,7 +45,7 @@ impl Default for Marks {
     }
 }
 
-/// What is known of one bucket.
+/// State of one bucket.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     packets: u32,
@@ -63,7 +63,7 @@ pub struct Judge {
     known: Box<[Known; BUCKETS]>,
 }
 
-/// What a bucket is.
+/// Mode of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BucketMode {
     Spread(usize),
@@ -88,7 +88,7 @@ impl Judge {
         known.packets = known.packets.wrapping_add(packets);
     }
 
-    /// What part of a worker's time a bucket took in the last interval, in thousandths.
+    /// Share of a worker's time that a bucket took in the last interval, in thousandths.
     pub fn weight(&self, bucket: usize) -> u32 {
         self.known[bucket].weight
     }
@@ -200,7 +200,7 @@ mod tests {
             );
         }
 
-        /// How busy and how pressed both are.
+        /// Publishes load and pressure of both workers.
         fn loads(&self, loads: [(u32, u32); 2]) {
             for (load, (busy, pressed)) in self.loads.iter().zip(loads) {
                 load.publish(Load { busy, pressed, worked: busy, packet_nanos: 1000 });

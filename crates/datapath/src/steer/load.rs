@@ -1,10 +1,10 @@
-//! How busy workers are: each measures itself, all can look.
+//! Load of workers: each measures itself, all can read.
 
 use crate::units::Nanos;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// What one worker says of itself, once an interval.
+/// Published load of one worker, once an interval.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct WorkerLoad {
@@ -16,7 +16,7 @@ pub struct WorkerLoad {
     asleep: AtomicU64,
 }
 
-/// How busy a worker is.
+/// Load of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// Time in which it found something to do, in thousandths.
@@ -31,11 +31,11 @@ pub struct Load {
     pub packet_nanos: u32,
 }
 
-/// Who has slept for so long says nothing new, and has nothing to do.
+/// Time of sleep after which a worker's published load is stale, and counts as none.
 const ASLEEP: Nanos = Nanos::from_millis(10);
 
 impl WorkerLoad {
-    /// How busy it is, as is known at `now`.
+    /// Load as known at `now`.
     pub fn at(&self, now: Nanos) -> Load {
         // Relaxed, here and below: each number stands for itself.
         let number = |number: &AtomicU32| number.load(Ordering::Relaxed);
@@ -60,7 +60,7 @@ impl WorkerLoad {
 /// The loads of all workers, by number.
 pub type Loads = Arc<[WorkerLoad]>;
 
-/// What a worker takes note of between two publications.
+/// Measurements of a worker between two publications.
 #[derive(Debug, Default)]
 pub struct LoadMeter {
     since: Nanos,

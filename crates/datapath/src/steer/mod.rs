@@ -1,4 +1,4 @@
-//! Which worker a packet goes to (E2), and where the order of a flow is defined (E8).
+//! Choice of a packet's worker (E2), and the order definition point of a flow (E8).
 //!
 //! In: received batches of ports that are steered. Out: packets for the worker itself, packets for
 //! other workers, and work batches for whoever is idle. Exits: `NoCore`, when there is no ticket to be had
@@ -26,7 +26,7 @@ pub use load::{Load, LoadMeter, Loads, WorkerLoad};
 pub use sketch::{Heaviest, Heavy};
 pub use work_batch::WorkBatch;
 
-/// How the packets of a port find their worker.
+/// Order in which the packets of a port are processed, and choice of their worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// They stay with the worker that polls their queue; nothing is hashed.

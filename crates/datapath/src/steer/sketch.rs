@@ -15,7 +15,7 @@ pub struct Heavy {
     pub hash: u32,
     /// Its weight: not less than it was, and more by at most `excess`.
     pub weight: u64,
-    /// What it may have inherited from flows that it took the place of.
+    /// Weight that it may have inherited from flows whose place it took.
     pub excess: u64,
 }
 

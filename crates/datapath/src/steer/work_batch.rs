@@ -1,4 +1,4 @@
-//! What travels between workers while its order is restored elsewhere.
+//! Packets that travel between workers while their order is restored elsewhere.
 
 use polder_buffers::reorder::Ticket;
 use polder_buffers::{Batch, Packet};
@@ -10,7 +10,7 @@ use polder_buffers::{Batch, Packet};
 pub struct WorkBatch {
     /// Its place in the line.
     pub(crate) ticket: Ticket,
-    /// Which line of the receiving worker.
+    /// Line of the receiving worker.
     pub(crate) lane: u16,
     /// The receiving worker.
     pub(crate) from: u16,
@@ -20,7 +20,7 @@ pub struct WorkBatch {
     pub(crate) after: u64,
     /// The packets; when it is redeemed, what is left of them.
     pub batch: Batch,
-    /// What they became beyond one batch.
+    /// Resulting packets beyond one batch.
     pub more: Vec<Packet>,
 }
 

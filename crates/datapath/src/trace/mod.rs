@@ -38,12 +38,12 @@ impl Tables {
     }
 }
 
-/// What became of a packet that was not sent.
+/// Trace of a packet that was not sent.
 #[derive(Debug)]
 pub struct Walk {
     /// The packet behind each stage that looked at it, in the order of the journey.
     pub looks: Vec<Look>,
-    /// What would have been sent.
+    /// Packets that would have been sent.
     pub sent: Vec<Sent>,
     /// Journeys that would have ended early.
     pub drops: Vec<(DropReason, u64)>,
@@ -53,17 +53,17 @@ pub struct Walk {
     pub waiting: u64,
     /// Fragments that would wait for others.
     pub held: u64,
-    /// What the bridge would have made of the sources.
+    /// Learning of the bridge.
     pub learning: Learning,
     /// Messages to senders: made, and not made because there is nothing to say or no address to say it from.
     pub told: (u64, u64),
-    /// What would have been told about neighbours.
+    /// Notices about neighbours that would have been sent.
     pub notices: Vec<Notice>,
     /// The tables after the packet.
     pub tables: Arc<Tables>,
 }
 
-/// What a bridge made of sources.
+/// Counts of a bridge's learning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Learning {
     /// Addresses that are new.
@@ -116,7 +116,7 @@ pub fn walk(
     Ok(walk)
 }
 
-/// What an engine has done that has met one packet.
+/// Trace from the counters of an engine that has processed one packet.
 fn take_down(engine: &Engine, recorder: Recorder, tables: Arc<Tables>) -> Walk {
     let (looks, sent) = recorder.finish();
     let (counters, bridging, routing) =

@@ -1,4 +1,4 @@
-//! Who listens while a traced packet goes through the stages.
+//! Recorder of a traced packet's stages.
 
 use crate::counters::Stage;
 use crate::drops::{DropReason, is_dropped};
@@ -8,7 +8,7 @@ use crate::transmit::Egress;
 use polder_buffers::{Batch, Packet, Pool, PortId};
 use std::collections::HashSet;
 
-/// What has become of a packet.
+/// Fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It goes on.
@@ -77,7 +77,7 @@ impl Recorder {
         Self { tables, matched, is_answer: false, ended, looks, sent }
     }
 
-    /// What comes now are messages of the gateway's own.
+    /// Begins the recording of the gateway's own messages.
     pub(crate) fn turn_to_answers(&mut self) {
         self.is_answer = true;
         self.ended.clear();

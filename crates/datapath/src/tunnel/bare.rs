@@ -16,10 +16,10 @@ use polder_buffers::Packet;
 
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = ETHERNET_BYTES as usize;
-/// Where a GRE header has its protocol type.
+/// Offset of the protocol type in a GRE header.
 const PROTOCOL: usize = 2;
 
-/// What becomes of a packet whose protocol type is not that of frames. Its GRE header is from `start` on, and
+/// Verdict on a packet whose protocol type is not that of frames. Its GRE header is from `start` on, and
 /// comes by value: what is lent would have to be in memory for frames, too.
 #[inline(never)]
 pub(super) fn accept(
@@ -71,7 +71,7 @@ impl Lane<'_> {
 }
 
 impl lane::Lane<'_> {
-    /// What becomes of a packet for a tunnel without Ethernet.
+    /// Verdict on a packet for a tunnel without Ethernet.
     #[inline(never)]
     pub(super) fn decide_bare(&self, packet: &Packet, inner: Inner) -> lane::TunnelVerdict {
         if inner.network() == Network::Other || inner.network_offset() != ETHERNET {

@@ -7,7 +7,7 @@ use crate::wire::{Ecn, Ipv4, Ipv6, Ipv6Extension};
 use polder_buffers::Packet;
 use std::net::Ipv4Addr;
 
-/// What the headers of a fragment say.
+/// Fields of a fragment's headers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FragmentHeader {
     pub(super) key: Key,
@@ -21,7 +21,7 @@ pub(super) struct FragmentHeader {
     pub(super) ecn: Ecn,
 }
 
-/// What the fragments of one datagram have in common. The protocol is GRE, perhaps behind destination
+/// Key of a datagram, equal in all its fragments. The protocol is GRE, perhaps behind destination
 /// options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
@@ -67,7 +67,7 @@ impl FragmentHeader {
         u32::from(self.offset) + u32::from(self.length)
     }
 
-    /// Whether no datagram can have such a fragment: empty, a middle one that is no multiple of eight
+    /// True if no datagram can have such a fragment: empty, a middle one that is no multiple of eight
     /// bytes, or one that ends beyond the longest datagram.
     pub(super) fn is_impossible(&self) -> bool {
         let longest = u32::from(u16::MAX) - u32::try_from(self.header).unwrap_or(u32::MAX);
@@ -97,7 +97,7 @@ pub(super) struct Datagram {
     pub(super) refused: Option<DropReason>,
 }
 
-/// How a fragment fits into its datagram.
+/// Place of a fragment in its datagram.
 pub(super) enum Fit {
     /// At this position.
     At(usize),
@@ -123,7 +123,7 @@ impl Datagram {
         }
     }
 
-    /// Where a fragment belongs; `most` is how many a datagram may have.
+    /// Place of a fragment; `most` is the maximum number of fragments of a datagram.
     pub(super) fn fit(&self, place: &FragmentHeader, most: usize) -> Fit {
         let (start, end) = (u32::from(place.offset), place.end());
         let position = self.extents.partition_point(|&(other, _)| other < start);

@@ -36,7 +36,7 @@ const OLD: u32 = 0x7fff_ffff;
 /// [`Packet::flags`]: put together from fragments.
 pub(super) const REASSEMBLED: u8 = 1 << 7;
 
-/// What one worker keeps between batches: above all, fragments that wait for the others.
+/// State that one worker keeps between batches: above all, fragments that wait for others.
 #[derive(Debug)]
 pub struct DecapsulateState {
     worker: usize,

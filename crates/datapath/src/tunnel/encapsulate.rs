@@ -22,7 +22,7 @@ use polder_buffers::{BATCH, Batch, Packet, PortId};
 /// Bytes of a chain that are brought into its head: the longest headers that are looked at.
 pub(super) const LOOKED_AT: u16 = 160;
 
-/// What one worker keeps between batches.
+/// State that one worker keeps between batches.
 #[derive(Debug)]
 pub struct EncapsulateState {
     worker: usize,

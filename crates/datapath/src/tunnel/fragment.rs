@@ -138,7 +138,7 @@ fn insert(
     Ok(())
 }
 
-/// Where an IPv6 header says what follows it.
+/// Offset of the next header field in an IPv6 header.
 const NEXT_HEADER: usize = 6;
 
 /// Rewrites the IP header for the part; it is `header_bytes` long, extension headers included.

@@ -1,4 +1,4 @@
-//! What the tunnel stages ask of the frame inside.
+//! Fields of the inner frame that the tunnel stages need.
 
 use super::ETHERNET_BYTES;
 use crate::drops::DropReason;
@@ -14,8 +14,8 @@ pub(super) enum Network {
     Other,
 }
 
-/// What the tunnel stages ask of the frame inside. Not checked any further than is said here: a
-/// bridge carries what it does not understand.
+/// Fields of the inner frame that the tunnel stages need. Nothing else is checked: a bridge carries
+/// frames that it does not understand.
 ///
 /// One word, so that it stays in a register: from the lowest bits on 16 for the bytes before the network
 /// header, 8 each for network, traffic class, time to live and protocol.
@@ -82,7 +82,7 @@ impl Inner {
         }
     }
 
-    /// What follows the IPv4 header, or the fixed IPv6 header.
+    /// Protocol behind the IPv4 header, or the fixed IPv6 header.
     #[inline(always)]
     pub(super) fn protocol(self) -> IpProtocol {
         IpProtocol(self.byte(5))

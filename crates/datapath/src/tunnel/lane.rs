@@ -16,7 +16,7 @@ use crate::offload::complete_checksum;
 use crate::wire::{Gre, Ipv6};
 use polder_buffers::{ChecksumState, Packet, PortId, Segmentation};
 
-/// What becomes of a packet.
+/// Verdict on a packet.
 pub(super) enum TunnelVerdict {
     /// Into the tunnel in one piece.
     Send,
@@ -100,7 +100,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// What is inside, with its headers in one place.
+    /// Fields of the inner frame, whose headers are gathered in one place.
     #[inline(always)]
     pub(super) fn look(&self, packet: &mut Packet, context: &mut Context<'_>) -> Inner {
         if !packet.is_contiguous() {
@@ -140,7 +140,7 @@ impl<'a> Lane<'a> {
         if limit == Some(0) { Err(TunnelVerdict::TooDeep) } else { Ok(()) }
     }
 
-    /// Whether a frame longer than [`Lane::fits`] goes in one piece, in several, or not at all.
+    /// Verdict on a frame longer than [`Lane::fits`]: in one piece, in several, or not at all.
     #[cold]
     pub(super) fn measure(&self, packet: &Packet, inner: Inner) -> TunnelVerdict {
         if !self.is_known {

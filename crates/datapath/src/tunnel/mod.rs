@@ -134,7 +134,7 @@ impl Tunnel {
         &self.underlay
     }
 
-    /// What outlives its configuration.
+    /// State that outlives its configuration.
     pub fn state(&self) -> &TunnelState {
         &self.options.state
     }

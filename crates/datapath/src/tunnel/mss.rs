@@ -15,7 +15,7 @@ use crate::drops::DropReason;
 use crate::wire::{IpProtocol, Ipv4, Ipv6, TcpFlags, TcpMut};
 use polder_buffers::Packet;
 
-/// Where the flags stand in a TCP header.
+/// Offset of the flags in a TCP header.
 const FLAGS: usize = 13;
 /// IPv4 and TCP headers without options.
 const HEADERS_V4: u16 = 40;

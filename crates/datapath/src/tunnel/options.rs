@@ -1,4 +1,4 @@
-//! What a configuration says of a tunnel and of the ports that carry it.
+//! Options of a tunnel and of the ports that carry it.
 
 use super::{Encapsulation, Ends, OPTIONS_BYTES, TunnelState};
 use crate::wire::{Dscp, EcnMode, MacAddress, VlanId};
@@ -40,7 +40,7 @@ pub struct TunnelOptions {
     pub ttl: Ttl,
     /// Differentiated services code point of the outer packet.
     pub dscp: TunnelDscp,
-    /// What the outer packet says of congestion (RFC 6040).
+    /// ECN field of the outer packet (RFC 6040).
     pub ecn: EcnMode,
     /// The flow label of outer IPv6 packets.
     pub flow_label: FlowLabel,
@@ -56,17 +56,17 @@ pub struct TunnelOptions {
     /// The largest packet whose sender is not told that it is too big, in bytes, Ethernet header and
     /// VLAN tags excluded; `None` for what the path carries in one piece.
     pub mtu: Option<u16>,
-    /// What becomes of the segment size that TCP connections agree on.
+    /// Clamping of the MSS of TCP connections.
     pub tcp_mss: TcpMss,
     /// The port by which outer packets leave. They are taken from every underlay port.
     pub underlay: PortId,
-    /// What outlives the configuration; the same for the same tunnel after a reload.
+    /// State that outlives the configuration; the same for the same tunnel after a reload.
     pub state: Arc<TunnelState>,
-    /// What is inside.
+    /// Payload.
     pub carries: Carries,
 }
 
-/// What a tunnel carries.
+/// Payload of a tunnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Carries {
     /// Ethernet frames: it is a port of a bridge (gretap).
@@ -157,7 +157,7 @@ pub enum Ttl {
 }
 
 impl Ttl {
-    /// What hosts use by default (RFC 1700).
+    /// Default of hosts (RFC 1700).
     pub const DEFAULT: NonZeroU8 = NonZeroU8::new(64).expect("64 is not zero");
 }
 
@@ -195,7 +195,7 @@ pub enum FlowLabel {
 /// The largest TCP segment that connections through the tunnel agree on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TcpMss {
-    /// What the tunnel carries in one piece: its MTU without IP and TCP headers.
+    /// Maximum that the tunnel carries in one piece: its MTU without IP and TCP headers.
     #[default]
     Auto,
     /// Whatever the ends say.

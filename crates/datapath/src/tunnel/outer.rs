@@ -21,7 +21,7 @@ pub(super) enum Refused {
     Bare,
 }
 
-/// What the outer headers say, once they are accepted.
+/// Fields of accepted outer headers.
 pub(super) struct Opened {
     /// Bytes in front of the frame inside.
     pub(super) strip: u16,
@@ -42,7 +42,7 @@ const NOT_FOR_US: Refused = Refused::Drop(DropReason::NotForUs);
 /// Extension headers of IPv6 that may stand before the GRE header.
 const MOST_EXTENSIONS: usize = 4;
 
-/// What the headers before GRE say of a packet that is all there.
+/// Fields of the headers before GRE, of a packet that is all there.
 pub(super) struct Envelope<'p> {
     /// As this gateway sees them.
     pub(super) ends: Ends,
@@ -152,7 +152,7 @@ fn ends_v6(ip: &Ipv6<'_>) -> Ends {
     Ends::V6 { local: ip.destination(), remote: ip.source() }
 }
 
-/// What stands behind the extension headers.
+/// Header behind the extension headers.
 enum Walk<'p> {
     /// The GRE header, with so many bytes from the start of the IPv6 header before it.
     Gre(usize),
@@ -220,7 +220,7 @@ fn udp(bytes: &[u8]) -> Option<Carrier> {
     Some(Carrier::Udp(u16::from_be_bytes(*port)))
 }
 
-/// Where a packet belongs that is a fragment of what may be a tunnel packet; `None` for all others.
+/// Header of a packet that is a fragment of a possible tunnel packet; `None` for all others.
 #[cold]
 pub(super) fn place(packet: &Packet, underlay: &Underlay) -> Option<FragmentHeader> {
     let (ether_type, link, bytes) = network(packet, underlay).ok()?;

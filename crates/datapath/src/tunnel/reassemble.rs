@@ -16,7 +16,7 @@ use crate::units::Nanos;
 use crate::wire::{Checksum, Ecn, IpProtocol, Ipv4, Ipv6, Ipv6Extension};
 use polder_buffers::Packet;
 
-/// What one worker may spend on fragments.
+/// Limits of one worker's reassembly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReassemblyLimits {
     /// Datagrams that wait for fragments at the same time.

@@ -24,7 +24,7 @@ pub(super) fn may_be_tunnelled(suspects: u64, frame: &[u8], inner: Inner, tunnel
     is_suspect && (protocol != IpProtocol::UDP || has_port(frame, inner, tunnels))
 }
 
-/// Where a UDP header has its destination port.
+/// Offset of the destination port in a UDP header.
 const PORT_AT: usize = 2;
 
 /// True if a UDP packet is for a port of tunnels.
@@ -42,8 +42,8 @@ fn has_port(frame: &[u8], inner: Inner, tunnels: &Tunnels) -> bool {
     port.is_some_and(|&port| tunnels.takes(Carrier::Udp(u16::from_be_bytes(port))))
 }
 
-/// Whether the frame is, or carries, an outer packet of one of our tunnels in either direction, or is
-/// in more tunnels than anybody has a use for.
+/// True if the frame is, or carries, an outer packet of one of our tunnels in either direction, or
+/// has more than [`NESTING`] encapsulations.
 ///
 /// Without this test, an underlay that is also a member of the bridge, here or at the other end,
 /// would carry a packet round and round, growing by a header at each turn.

@@ -1,4 +1,4 @@
-//! What all messages to senders have in common: whom they may go to, how long they are, how many.
+//! Common rules of all messages to senders: permitted receivers, length, rate.
 
 use crate::units::Nanos;
 use std::net::{Ipv4Addr, Ipv6Addr};

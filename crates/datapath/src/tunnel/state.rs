@@ -1,4 +1,4 @@
-//! What of a tunnel outlives its configuration: next hop, sequence numbers, counters.
+//! State of a tunnel that outlives its configuration: next hop, sequence numbers, counters.
 
 use crate::counters::Counter;
 use crate::units::Nanos;
@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// The long-lived part of a tunnel, kept over a reload by whoever builds the tables.
 #[derive(Debug)]
 pub struct TunnelState {
-    /// Where outer packets go on the underlay.
+    /// Next hop of outer packets on the underlay.
     pub next_hop: NextHop,
     /// The sequence numbers of both directions.
     pub sequence: Sequence,
-    /// What the tunnel has done, one block a worker.
+    /// Counters of the tunnel, one block a worker.
     pub counters: Box<[TunnelCounters]>,
 }
 
@@ -168,7 +168,7 @@ impl Sequence {
 
 macro_rules! tunnel_counters {
     ($($field:ident, $description:literal;)+) => {
-        /// What one worker has done for one tunnel.
+        /// Counters of one worker for one tunnel.
         #[derive(Debug, Default)]
         #[repr(align(64))]
         pub struct TunnelCounters {

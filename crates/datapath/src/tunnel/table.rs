@@ -7,7 +7,7 @@ use super::{
 use polder_buffers::{BATCH, NO_PORT, PortId};
 use std::sync::Arc;
 
-/// What a port is to the tunnels.
+/// Role of a port for the tunnels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Role {
     #[default]

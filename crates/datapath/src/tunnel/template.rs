@@ -16,13 +16,13 @@ const LONGEST: usize = Ethernet::HEADER_BYTES
     + OPTIONS_BYTES as usize
     + Gre::MAX_HEADER_BYTES;
 
-/// What is written in front of every IPv4 packet: a whole line, the last bytes of which are the headers,
-/// so that it is a few moves of a length that the compiler knows, however long they are.
+/// Number of bytes written in front of every IPv4 packet: a whole line, the last bytes of which are the
+/// headers, so that it is a few moves of a length that the compiler knows, however long they are.
 const LINE: usize = 64;
 const LINE_U16: u16 = 64;
 const _: () = assert!(LONGEST - OPTIONS_BYTES as usize - Ipv6::HEADER_BYTES + Ipv4::HEADER_BYTES <= LINE);
 
-/// What is kept: headers of either family.
+/// Number of bytes kept: headers of either family.
 const ROOM: usize = 96;
 const _: () = assert!(LONGEST <= ROOM);
 
@@ -43,7 +43,7 @@ pub(super) struct Template {
     sum: u32,
 }
 
-/// What differs from packet to packet.
+/// Fields that differ from packet to packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields {
     pub(super) traffic_class: TrafficClass,
@@ -53,7 +53,7 @@ pub(super) struct Fields {
     pub(super) label: Label,
 }
 
-/// What IPv6 alone has: the flow label, and the encapsulation limit, if it is not that of the tunnel.
+/// Fields of IPv6 alone: the flow label, and the encapsulation limit, if it is not that of the tunnel.
 ///
 /// One word, as the bytes beside it: what is put together from parts of several lengths in memory is not
 /// ready for who reads it in one piece, and a packet over IPv4 waited for that, a third of its time here.
@@ -333,7 +333,7 @@ mod tests {
         (options, Underlay { port: PortId(1), mac: MAC, mtu: 1500, vlan, is_shared: false })
     }
 
-    /// What the general emitters write, for every choice of options.
+    /// Headers equal those of the general emitters, for every choice of options.
     #[test]
     fn headers_are_those_of_the_emitters() {
         let region = Region::new(RegionOptions { slots: 64, slot_bytes: 2048 }).expect("memory for a test");

@@ -139,7 +139,7 @@ fn write_v6(bytes: &mut [u8], asked: &[u8], limit: u16) -> Option<()> {
     Some(())
 }
 
-/// What Linux gives its ICMP errors.
+/// Traffic class of Linux' ICMP errors.
 fn traffic_class() -> TrafficClass {
     TrafficClass::new(Dscp::NETWORK_CONTROL, Ecn::NotCapable)
 }

@@ -57,7 +57,7 @@ pub(super) fn emit(options: VxlanOptions, bytes: &mut [u8]) -> Result<&mut [u8],
     VxlanHeader { vni: options.vni }.emit(rest)
 }
 
-/// Where a UDP header has its length.
+/// Offset of the length in a UDP header.
 const LENGTH: usize = 4;
 /// Lowest source port: the dynamic ports (RFC 7348, 5; RFC 6335, 6).
 const FIRST_PORT: u16 = 0xc000;

@@ -5,7 +5,7 @@ use super::{EtherType, MacAddress, TooShort};
 use crate::drops::DropReason;
 use std::net::Ipv4Addr;
 
-/// Where fields stand, in wire order.
+/// Offsets of the fields, in wire order.
 mod field {
     pub(super) const HARDWARE: usize = 0;
     pub(super) const PROTOCOL: usize = 2;
@@ -21,12 +21,12 @@ mod field {
 /// Hardware type Ethernet.
 const ETHERNET: u16 = 1;
 
-/// What an ARP packet asks or says.
+/// Operation of an ARP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ArpOperation(pub u16);
 
 impl ArpOperation {
-    /// Who has the target's address?
+    /// Request for the link-layer address of the target.
     pub const REQUEST: Self = Self(1);
     /// The sender has it.
     pub const REPLY: Self = Self(2);
@@ -56,7 +56,7 @@ impl<'a> Arp<'a> {
         if fits { Ok(Self { packet }) } else { Err(DropReason::ArpBadFormat) }
     }
 
-    /// What it asks or says.
+    /// Operation.
     #[inline]
     pub fn operation(&self) -> ArpOperation {
         ArpOperation(u16_at::<{ field::OPERATION }, _>(self.packet))
@@ -90,7 +90,7 @@ impl<'a> Arp<'a> {
 /// An ARP packet of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArpHeader {
-    /// What it asks or says.
+    /// Operation.
     pub operation: ArpOperation,
     /// The sender's link-layer address.
     pub sender_mac: MacAddress,

@@ -15,7 +15,7 @@ pub enum Ecn {
     Congestion = 0b11,
 }
 
-/// How a tunnel sets the outer field when it encapsulates (RFC 6040, 4.1).
+/// ECN field of the outer header on encapsulation (RFC 6040, 4.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EcnMode {
     /// The outer field is the inner one.

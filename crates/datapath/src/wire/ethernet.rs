@@ -5,14 +5,14 @@ use super::{MacAddress, TooShort, Vlan};
 use crate::drops::DropReason;
 use core::fmt;
 
-/// Where fields stand, in wire order.
+/// Offsets of the fields, in wire order.
 mod field {
     pub(super) const DESTINATION: usize = 0;
     pub(super) const SOURCE: usize = 6;
     pub(super) const ETHER_TYPE: usize = 12;
 }
 
-/// What stands behind an Ethernet header or tag.
+/// Type field of an Ethernet header or tag.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EtherType(pub u16);
 
@@ -84,7 +84,7 @@ impl<'a> Ethernet<'a> {
         MacAddress(bytes_at::<{ field::SOURCE }, _, _>(self.header))
     }
 
-    /// What follows: a protocol, a tag, or a length.
+    /// Type of the payload: a protocol, a tag, or a length.
     #[inline]
     pub fn ether_type(&self) -> EtherType {
         EtherType(u16_at::<{ field::ETHER_TYPE }, _>(self.header))
@@ -104,7 +104,7 @@ pub struct EthernetHeader {
     pub destination: MacAddress,
     /// From whom.
     pub source: MacAddress,
-    /// What follows.
+    /// Type of the payload.
     pub ether_type: EtherType,
 }
 

@@ -4,7 +4,7 @@ use super::field::{put, u8_at, u16_at, u32_at};
 use super::{IpProtocol, Ipv6, Ipv6Fragment};
 use crate::drops::DropReason;
 
-/// Where the fields of extension headers stand, in wire order.
+/// Offsets of the fields of extension headers, in wire order.
 mod field {
     pub(super) const NEXT_HEADER: usize = 0;
     pub(super) const LENGTH: usize = 1;
@@ -18,9 +18,9 @@ const MOST: usize = 8;
 /// One extension header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv6Extension<'a> {
-    /// Which one it is.
+    /// Number of the extension header.
     pub kind: IpProtocol,
-    /// What follows it.
+    /// Number of the next header.
     pub next_header: IpProtocol,
     /// Bytes from the start of the IPv6 header to it.
     pub offset: usize,
@@ -94,7 +94,7 @@ impl Ipv6Fragment {
 pub struct Ipv6Option<'a> {
     /// Its type; the upper two bits say what a host does that does not know it.
     pub kind: u8,
-    /// What it says.
+    /// Data of the option.
     pub data: &'a [u8],
 }
 
@@ -115,7 +115,7 @@ pub struct Ipv6Options<'a> {
 impl Ipv6Options<'_> {
     /// The type of an option that says in how many more tunnels a packet may be put (RFC 2473, 5.1).
     pub const ENCAPSULATION_LIMIT: u8 = 4;
-    /// Where the limit stands in what [`with_limit`](Self::with_limit) makes.
+    /// Offset of the limit in the header made by [`with_limit`](Self::with_limit).
     pub const LIMIT_AT: usize = 4;
     const PAD_1: u8 = 0;
     const PAD_N: u8 = 1;

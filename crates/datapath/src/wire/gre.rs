@@ -5,8 +5,8 @@ use super::field::{put, u16_at};
 use super::{EtherType, TooShort};
 use crate::drops::DropReason;
 
-/// Where fields stand, in wire order. Behind these come, each if its flag is set, checksum and two
-/// reserved bytes, key, and sequence number.
+/// Offsets of the fields, in wire order. Behind these come, each if its flag is set, checksum and
+/// two reserved bytes, key, and sequence number.
 mod field {
     pub(super) const FLAGS: usize = 0;
     pub(super) const PROTOCOL: usize = 2;
@@ -92,7 +92,7 @@ impl<'a> Gre<'a> {
         self.packet.len() - self.payload.len()
     }
 
-    /// What the payload is.
+    /// EtherType of the payload.
     #[inline]
     pub fn protocol(&self) -> EtherType {
         self.protocol
@@ -126,7 +126,7 @@ impl<'a> Gre<'a> {
 /// A GRE header of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GreHeader {
-    /// What the payload is.
+    /// EtherType of the payload.
     pub protocol: EtherType,
     /// True if it has a checksum.
     pub checksum: bool,

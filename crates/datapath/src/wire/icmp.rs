@@ -5,7 +5,7 @@ use super::checksum::Checksum;
 use super::field::{put, u8_at, u16_at, u32_at};
 use crate::drops::DropReason;
 
-/// Where fields stand, in wire order.
+/// Offsets of the fields, in wire order.
 mod field {
     pub(super) const KIND: usize = 0;
     pub(super) const CODE: usize = 1;
@@ -57,13 +57,13 @@ impl<'a> Icmp<'a> {
         if sum.is_valid() { Ok(()) } else { Err(DropReason::IcmpBadChecksum) }
     }
 
-    /// What it says.
+    /// Type of the message.
     #[inline]
     pub fn kind(&self) -> u8 {
         u8_at::<{ field::KIND }, _>(self.header)
     }
 
-    /// What it says in particular.
+    /// Code of the message.
     #[inline]
     pub fn code(&self) -> u8 {
         u8_at::<{ field::CODE }, _>(self.header)
@@ -98,9 +98,9 @@ impl<'a> Icmp<'a> {
 /// An ICMP header of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IcmpHeader {
-    /// What it says.
+    /// Type of the message.
     pub kind: u8,
-    /// What it says in particular.
+    /// Code of the message.
     pub code: u8,
     /// The second half of the header.
     pub rest: u32,

@@ -6,7 +6,7 @@ use super::icmp::IcmpHeader;
 use super::{IpProtocol, TooShort};
 use crate::drops::DropReason;
 
-/// Where fields stand, in wire order.
+/// Offsets of the fields, in wire order.
 mod field {
     pub(super) const KIND: usize = 0;
     pub(super) const CODE: usize = 1;
@@ -61,13 +61,13 @@ impl<'a> Icmpv6<'a> {
         if sum.is_valid() { Ok(()) } else { Err(DropReason::IcmpBadChecksum) }
     }
 
-    /// What it says.
+    /// Type of the message.
     #[inline]
     pub fn kind(&self) -> u8 {
         u8_at::<{ field::KIND }, _>(self.header)
     }
 
-    /// What it says in particular.
+    /// Code of the message.
     #[inline]
     pub fn code(&self) -> u8 {
         u8_at::<{ field::CODE }, _>(self.header)
@@ -101,9 +101,9 @@ impl<'a> Icmpv6<'a> {
 /// An ICMPv6 header of ours, with the four bytes behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Icmpv6Header {
-    /// What it says.
+    /// Type of the message.
     pub kind: u8,
-    /// What it says in particular.
+    /// Code of the message.
     pub code: u8,
     /// The four bytes behind the header.
     pub rest: u32,

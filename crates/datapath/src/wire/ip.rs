@@ -1,9 +1,9 @@
-//! What IPv4 and IPv6 have in common: protocol numbers and the traffic class byte.
+//! Common parts of IPv4 and IPv6: protocol numbers and the traffic class byte.
 
 use super::Ecn;
 use core::fmt;
 
-/// What stands behind an IP header (IANA "Assigned Internet Protocol Numbers").
+/// Protocol of an IP packet's payload (IANA "Assigned Internet Protocol Numbers").
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IpProtocol(pub u8);
 

@@ -6,7 +6,7 @@ use super::{IpProtocol, TooShort, TrafficClass};
 use crate::drops::DropReason;
 use std::net::Ipv4Addr;
 
-/// Where fields stand, in wire order.
+/// Offsets of the fields, in wire order.
 mod field {
     pub(super) const VERSION_LENGTH: usize = 0;
     pub(super) const TRAFFIC_CLASS: usize = 1;
@@ -105,7 +105,7 @@ impl<'a> Ipv4<'a> {
         u16_at::<{ field::TOTAL_LENGTH }, _>(self.header)
     }
 
-    /// What the fragments of one datagram have in common.
+    /// Identification, equal in all fragments of a datagram.
     #[inline]
     pub fn identification(&self) -> u16 {
         u16_at::<{ field::IDENTIFICATION }, _>(self.header)
@@ -146,7 +146,7 @@ impl<'a> Ipv4<'a> {
         u8_at::<{ field::TIME_TO_LIVE }, _>(self.header)
     }
 
-    /// What the payload is; only the first fragment starts with that protocol's header.
+    /// Protocol of the payload; only the first fragment starts with that protocol's header.
     #[inline]
     pub fn protocol(&self) -> IpProtocol {
         IpProtocol(u8_at::<{ field::PROTOCOL }, _>(self.header))
@@ -196,7 +196,7 @@ pub struct Ipv4Header {
     pub traffic_class: TrafficClass,
     /// Bytes of header and payload.
     pub total_length: u16,
-    /// What the fragments of one datagram have in common.
+    /// Identification, equal in all fragments of a datagram.
     pub identification: u16,
     /// True if routers must not fragment it.
     pub dont_fragment: bool,
@@ -207,7 +207,7 @@ pub struct Ipv4Header {
     pub fragment_offset: u16,
     /// Number of routers that it may meet.
     pub time_to_live: u8,
-    /// What the payload is.
+    /// Protocol of the payload.
     pub protocol: IpProtocol,
     /// From whom.
     pub source: Ipv4Addr,

@@ -6,7 +6,7 @@ use super::{IpProtocol, Ipv6Extension, TooShort, TrafficClass};
 use crate::drops::DropReason;
 use std::net::Ipv6Addr;
 
-/// Where fields stand, in wire order.
+/// Offsets of the fields, in wire order.
 mod field {
     pub(super) const VERSION_CLASS_FLOW: usize = 0;
     pub(super) const PAYLOAD_LENGTH: usize = 4;
@@ -79,7 +79,7 @@ impl<'a> Ipv6<'a> {
         u16_at::<{ field::PAYLOAD_LENGTH }, _>(self.header)
     }
 
-    /// What the payload is, perhaps an extension header.
+    /// Protocol of the payload, perhaps an extension header.
     #[inline]
     pub fn next_header(&self) -> IpProtocol {
         IpProtocol(u8_at::<{ field::NEXT_HEADER }, _>(self.header))
@@ -128,7 +128,7 @@ impl<'a> Ipv6<'a> {
     }
 }
 
-/// What an IPv6 packet carries behind its extension headers.
+/// Payload of an IPv6 packet behind its extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upper<'a> {
     /// The protocol; [`IpProtocol::NO_NEXT_HEADER`] for nothing. ESP and every unknown header count
@@ -144,7 +144,7 @@ pub struct Upper<'a> {
 }
 
 impl Upper<'_> {
-    /// Whether `payload` starts with the protocol's header: no fragment, or the first one.
+    /// True if `payload` starts with the protocol's header: no fragment, or the first one.
     #[inline]
     pub fn has_header(&self) -> bool {
         self.fragment.is_none_or(|fragment| fragment.offset == 0)
@@ -158,7 +158,7 @@ pub struct Ipv6Fragment {
     pub offset: u16,
     /// True if fragments of the same packet follow it.
     pub more: bool,
-    /// What the fragments of one packet have in common.
+    /// Identification, equal in all fragments of a packet.
     pub identification: u32,
 }
 
@@ -198,7 +198,7 @@ pub struct Ipv6Header {
     pub flow_label: u32,
     /// Bytes behind the header.
     pub payload_length: u16,
-    /// What the payload is.
+    /// Protocol of the payload.
     pub next_header: IpProtocol,
     /// Number of routers that it may meet.
     pub hop_limit: u8,

@@ -6,7 +6,7 @@ use super::field::{put, u16_at, u32_at};
 use crate::drops::DropReason;
 use polder_buffers::ChecksumState;
 
-/// Where fields stand, in wire order.
+/// Offsets of the fields, in wire order.
 mod field {
     pub(super) const SOURCE: usize = 0;
     pub(super) const DESTINATION: usize = 2;
@@ -169,7 +169,7 @@ impl<'a> Tcp<'a> {
         Ok(self.find_mss()?.map(|(_, mss)| mss))
     }
 
-    /// Where the value of the first MSS option stands in the segment, and the value.
+    /// Offset of the first MSS option's value in the segment, and the value.
     #[inline]
     fn find_mss(&self) -> Result<Option<(usize, u16)>, DropReason> {
         for option in self.options() {
@@ -192,11 +192,11 @@ impl<'a> Tcp<'a> {
 /// One option of a segment (RFC 9293, 3.1); padding is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpOption<'a> {
-    /// Which.
+    /// Kind of the option.
     pub kind: u8,
     /// Bytes from the start of the segment to the option's kind.
     pub position: usize,
-    /// What follows kind and length.
+    /// Data behind kind and length.
     pub data: &'a [u8],
 }
 

@@ -5,7 +5,7 @@ use super::field::{put, u16_at};
 use super::{IpProtocol, TooShort};
 use crate::drops::DropReason;
 
-/// Where fields stand, in wire order.
+/// Offsets of the fields, in wire order.
 mod field {
     pub(super) const SOURCE: usize = 0;
     pub(super) const DESTINATION: usize = 2;

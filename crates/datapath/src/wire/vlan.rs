@@ -5,7 +5,7 @@ use super::{EtherType, Ethernet, TooShort};
 use crate::drops::DropReason;
 use core::fmt;
 
-/// Where fields stand, in wire order.
+/// Offsets of the fields, in wire order.
 mod field {
     pub(super) const CONTROL: usize = 0;
     pub(super) const ETHER_TYPE: usize = 2;
@@ -99,7 +99,7 @@ impl<'a> Vlan<'a> {
         self.control() & 0x1000 != 0
     }
 
-    /// What follows: a protocol, a further tag, or a length.
+    /// Type of the payload: a protocol, a further tag, or a length.
     #[inline]
     pub fn ether_type(&self) -> EtherType {
         EtherType(u16_at::<{ field::ETHER_TYPE }, _>(self.header))

@@ -4,7 +4,7 @@ use super::TooShort;
 use super::field::put;
 use crate::drops::DropReason;
 
-/// Where fields stand, in wire order.
+/// Offsets of the fields, in wire order.
 mod field {
     pub(super) const FLAGS: usize = 0;
     pub(super) const NETWORK: usize = 4;

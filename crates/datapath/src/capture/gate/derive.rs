@@ -1,4 +1,4 @@
-//! What a program demands of each packet that it matches.
+//! Conditions that a program demands of each packet that it matches.
 //!
 //! The program is unfolded into a graph: a node is an instruction with what is known of the registers
 //! there, an edge is a way on, with the condition on the packet's bytes under which it is taken, where
@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 
 /// Nodes that are looked at before a program is left without a gate.
 const MOST_NODES: usize = 512;
-/// What a gate may cost, in picoseconds a packet: less than the program.
+/// Maximum cost of a gate, in picoseconds a packet: less than the program's.
 const MOST_COST: u32 = 6000;
-/// What a test costs each packet, and what the program costs those that it lets through.
+/// Cost of a test to each packet, and of the program to each packet that the test lets through.
 const TEST_COST: u32 = 250;
 const PROGRAM_COST: u32 = 8000;
 /// Bytes that a gate looks at.
@@ -46,7 +46,7 @@ pub(super) struct Field {
     pub(super) mask: u32,
 }
 
-/// What is known of a register.
+/// Known value of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Value {
     Unknown,
@@ -62,17 +62,17 @@ struct State {
     index: Option<u32>,
 }
 
-/// What a packet's bytes are, or are not.
+/// Value that a field of a packet must have, or must not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Condition {
     pub(super) field: Field,
     pub(super) value: u32,
     pub(super) equal: bool,
-    /// How many of a hundred packets fulfil it, by what packets usually are.
+    /// Share of packets that fulfil it, in percent, estimated from usual traffic.
     share: u32,
 }
 
-/// Where a way leads.
+/// End of an edge between instructions.
 enum End {
     To(State),
     Match,
@@ -145,7 +145,7 @@ impl Unfolding {
 
 type Ways = [Option<(End, Option<Condition>)>; 2];
 
-/// How it goes on after an instruction. Packets that end there without a match are left out.
+/// Successors of an instruction. Packets that end there without a match are left out.
 fn ways(step: &Step, state: State) -> Ways {
     let next = State { at: state.at + 1, ..state };
     let on = |next| [Some((End::To(next), None)), None];
@@ -260,7 +260,7 @@ impl Condition {
         TEST_COST + PROGRAM_COST / 100 * self.share
     }
 
-    /// Where its field ends.
+    /// End of its field.
     pub(super) fn end(&self) -> u16 {
         self.field.offset + self.field.bytes
     }

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-/// What cannot be cut.
+/// Capacity of an edge that cannot be cut.
 pub(super) const UNCUTTABLE: u32 = 1 << 24;
 
 /// A net from node 0 to node 1.

@@ -1,4 +1,4 @@
-//! What a packet must have at least for a program to match it: a few tests of its first bytes.
+//! Necessary conditions of a program's match: a few tests of a packet's first bytes.
 //!
 //! Nearly every packet that a capture is asked about matches nothing. A gate says so of most of them
 //! without a run of the program: it compares some words of each packet, four side by side. It never turns
@@ -22,7 +22,7 @@ const _: () = assert!(WINDOW as usize == 4 * LANES);
 /// A gate: whoever passes one of its tests passes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Gate {
-    /// How many of a packet's first bytes are looked at.
+    /// Number of a packet's first bytes that are read.
     reach: u16,
     tests: Box<[Test]>,
     exceptions: Box<[Exception]>,
@@ -31,7 +31,7 @@ pub(super) struct Gate {
 /// A packet has one of these words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Test {
-    /// Where the first word is.
+    /// Offset of the first word.
     at: u16,
     lanes: Lanes,
 }
@@ -59,12 +59,12 @@ struct Lanes {
 }
 
 impl Bits {
-    /// What every word has.
+    /// Bits of every word.
     const ANY: Self = Self { mask: 0, value: 0 };
 }
 
 impl Lanes {
-    /// What no word has.
+    /// Lanes of no word.
     const NONE: Self = Self { mask: [0; LANES], value: [1; LANES] };
 }
 
@@ -76,8 +76,8 @@ impl Gate {
         Self { reach: ends.max().unwrap_or(0), tests, exceptions }
     }
 
-    /// Which packets may match, one bit each; `fronts` gives so many of the first bytes of each, or `None` of
-    /// those that have fewer: these may.
+    /// Bit set of the packets that may match; `fronts` gives the requested number of first bytes of each
+    /// packet, or `None` for shorter packets, which may match.
     ///
     /// Cost: 1 to 2 ns a packet for two tests.
     #[inline]
@@ -109,7 +109,7 @@ impl Gate {
     }
 }
 
-/// Whether nobody passes.
+/// True if no packet passes.
 #[inline]
 fn is_closed<'a, const TESTS: usize, const EXCEPTIONS: usize>(
     tests: [Test; TESTS],
@@ -153,7 +153,7 @@ impl Test {
 }
 
 impl Exception {
-    /// Whether a packet passes by it, or is too short for it.
+    /// True if a packet passes by it, or is too short for it.
     #[inline(always)]
     fn lets_pass(&self, bytes: &[u8]) -> bool {
         let from = usize::from(self.at);

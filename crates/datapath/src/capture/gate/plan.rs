@@ -84,7 +84,7 @@ fn fill(at: u16, conditions: &[Condition]) -> (Test, Vec<usize>) {
     (Test { at, lanes }, placed)
 }
 
-/// What is not to be, with what is known of the same word.
+/// Exception for a condition that must not hold, joined with the known facts about the same word.
 fn exception(condition: &Condition, facts: &[Condition]) -> Exception {
     let at = condition.end().saturating_sub(4);
     let facts = facts.iter().filter(|fact| fact.is_within(at)).map(|fact| fact.bits(at));

@@ -29,7 +29,7 @@ impl Fdb {
         Self { buckets, hasher: self.hasher, capacity: self.capacity, occupied, ports, hand }
     }
 
-    /// What is known of an address, be it too old.
+    /// Entry of an address, even an expired one.
     pub fn entry(&self, key: FdbKey) -> Option<FdbEntry> {
         self.slots_of(key).find_map(|slot| {
             slot.read(key)?;

@@ -56,7 +56,7 @@ use fair::Ports;
 use polder_buffers::PortId;
 use view::Hasher;
 
-/// How a table is made.
+/// Options of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct FdbOptions {
     /// Addresses that it learns at most; rounded up to 64 and cut at 2²⁰.
@@ -86,7 +86,7 @@ pub struct FdbTime {
     pub ageing: u32,
 }
 
-/// What learning did.
+/// Result of learning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learned {
     /// Nothing: the address is known there, and was seen in this second.
@@ -112,7 +112,7 @@ pub struct FdbEntry {
     pub address: MacAddress,
     /// Its VLAN; 0 on a bridge without VLANs.
     pub vlan: u16,
-    /// Where frames to it go.
+    /// Port for frames to the address.
     pub port: PortId,
     /// Second of the gateway's clock at which it was last seen.
     pub seen: u32,
@@ -125,11 +125,11 @@ pub struct FdbEntry {
 #[error("no place for another address in the forwarding database; raise its capacity")]
 pub struct FdbFull;
 
-/// How far a sweep has come.
+/// Position of a sweep in the table.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SweepCursor(usize);
 
-/// What a sweep did.
+/// Result of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Swept {
     /// Entries that were removed.
@@ -428,7 +428,7 @@ enum Insert {
     Raced,
 }
 
-/// How often learning tries again when others change the same buckets at the same time.
+/// Number of retries of learning when other workers change the same buckets at the same time.
 const ATTEMPTS: u32 = 8;
 
 #[cfg(all(test, loom))]

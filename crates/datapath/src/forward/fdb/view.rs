@@ -4,7 +4,7 @@ use super::bucket::{Bucket, Slot, Value};
 use super::{Fdb, FdbKey, FdbTime};
 use polder_buffers::PortId;
 
-/// What lookups read of the table, close at hand.
+/// View of the table for look-ups, which holds its fields close at hand.
 #[derive(Clone, Copy)]
 pub(in crate::forward) struct View<'a> {
     fdb: &'a Fdb,
@@ -47,7 +47,7 @@ impl<'a> View<'a> {
         self.find(key, place).is_some_and(|(_, value)| value.was_seen(port, time.second))
     }
 
-    /// Where `key` is to be looked up first. Hints that it is going to be.
+    /// First bucket of `key`, which is prefetched for the look-up.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "there are less than 2³² buckets")]
     pub(in crate::forward) fn locate(&self, key: FdbKey) -> BucketIndex {

@@ -25,7 +25,7 @@ fn table() -> (Fib, FibReader) {
     (fib, reader)
 }
 
-/// What a reader may see of the two.
+/// True for values of the two that a reader may see.
 fn is_right(ten: NextHopId, twenty: NextHopId) -> bool {
     [1, 3].contains(&ten.get()) && twenty == way(2)
 }
