@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// Which faults occur, and how often. All shares are in packets of a thousand.
+/// Faults, and their frequency. All shares are in packets of a thousand.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     /// Seed of the draws.

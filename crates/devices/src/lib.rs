@@ -76,7 +76,7 @@ pub struct Interface {
     pub mtu: u32,
 }
 
-/// What a port takes beyond complete packets that fit its link.
+/// Packets that a port takes beyond complete packets that fit its link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Abilities {
     /// Packets whose transport checksum is partial.

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// How a cable is made.
+/// Options of a cable.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Queues at each end.

@@ -1,8 +1,8 @@
-//! What all drivers have in common on receive: when a ring is refilled, and what becomes of small packets.
+//! Common receive parameters of all drivers: the refill threshold, and the treatment of small packets.
 
 use polder_buffers::{HEADROOM, Packet, Pool, Segment};
 
-/// How a driver supplies its receive ring.
+/// Supply of a driver's receive ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receiving {
     /// The ring is refilled when fewer than so many percent of it are posted; 100, after every poll, is

@@ -1,11 +1,12 @@
 //! A service in the same process, as a port: it is claimed by an address and a UDP port, and works on the
 //! time of the worker that has the port's queue.
 //!
-//! What a bridge sends to this port are requests, and what it receives from it are answers; it answers ARP
-//! for its address, too. Requests wait until it is the service's turn. How many may wait the worker
-//! says, which measures what turns cost: as many as are answered in a given time, so that the delay is the same
-//! whatever a request costs. [`TxQueue::wanted`] says how many more there is room for. As many again and some batches are
-//! taken from those who did not ask, so that a queue with few packets loses none to one with many.
+//! Packets that a bridge sends to this port are requests, and packets that it receives from it are answers;
+//! the port answers ARP for its address, too. Requests wait for the service's turn. The worker measures the
+//! cost of turns and bounds the backlog to the requests that are answered in a given time, so that the delay
+//! is the same whatever a request costs. [`TxQueue::wanted`] returns the free room below that bound. As many
+//! again and some batches are taken from queues that were not asked, so that a queue with few packets loses
+//! none to one with many.
 //!
 //! An answer that is longer than the network takes leaves in IPv4 fragments, one behind the other. A service
 //! that panics is thrown away and made anew; the request that it panicked at has no answer.
@@ -26,7 +27,7 @@ use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// What answers requests.
+/// Handler of requests.
 pub trait Service: Send {
     /// Writes the answer to `request` behind what is in `answer`, which is nothing; `false` when there is
     /// none.
@@ -36,7 +37,7 @@ pub trait Service: Send {
 /// Makes a service, at the start and after a panic.
 pub type Maker = Box<dyn FnMut() -> Box<dyn Service> + Send>;
 
-/// Where a service is reached, and how much waits for it.
+/// Address of a service, and the bound of its backlog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Its link-layer address.
@@ -49,7 +50,7 @@ pub struct Options {
     pub bounded: bool,
 }
 
-/// What a service has done.
+/// Counters of a service.
 #[derive(Debug, Default)]
 pub struct ServiceCounters {
     /// Requests that were answered.
@@ -66,7 +67,7 @@ pub struct ServiceCounters {
 const FEWEST: u32 = 8;
 const MOST: usize = 16_384;
 const MOST_WANTED: u32 = 4096;
-/// What is taken beyond twice what may wait: a batch of each of several queues that were not asked.
+/// Packets taken beyond twice the backlog limit: a batch of each of several queues that were not asked.
 const SPARE: u32 = 256;
 const ETHERNET: usize = 14;
 const HEADERS: usize = ETHERNET + Ipv4::HEADER_BYTES + Udp::HEADER_BYTES;
@@ -105,7 +106,7 @@ pub fn service(options: Options, mut maker: Maker) -> (Queue<ServiceRx, ServiceT
     (Queue { rx, tx }, done)
 }
 
-/// Where requests go.
+/// Sending end: takes requests.
 #[derive(Debug)]
 pub struct ServiceTx {
     options: Options,
@@ -115,13 +116,13 @@ pub struct ServiceTx {
 }
 
 impl ServiceTx {
-    /// How many may wait, and how many do.
+    /// Backlog limit, and current backlog.
     fn level(&self) -> (u32, u32) {
         // Relaxed: both ends belong to one worker, or the numbers are a hint.
         (self.level.most.load(Ordering::Relaxed), self.level.waiting.load(Ordering::Relaxed))
     }
 
-    /// How many more are taken.
+    /// Number of packets that are still taken.
     fn room(&self) -> u32 {
         let (most, waiting) = self.level();
         most.saturating_mul(2).saturating_add(SPARE).saturating_sub(waiting)
@@ -168,7 +169,7 @@ impl TxQueue for ServiceTx {
     }
 }
 
-/// Where answers come from.
+/// Receiving end: returns answers.
 pub struct ServiceRx {
     options: Options,
     incoming: Consumer<Packet>,

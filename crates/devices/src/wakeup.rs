@@ -1,5 +1,5 @@
-//! How one thread wakes another that waits for something in shared memory, without a lost wake-up and
-//! without a system call while nobody waits.
+//! Wake-up of a thread that waits for an event in shared memory, without a lost wake-up and without a
+//! system call while it is awake.
 
 use polder_datapath::port::Armed;
 use rustix::event::EventfdFlags;
@@ -7,7 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// How the sender of one direction wakes the receiver, and how each learns that the other is gone.
+/// Wake-up of the receiver by the sender of one direction, by which each also learns that the other
+/// is gone.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
     event: OwnedFd,
@@ -71,7 +72,7 @@ impl WakeupReceiver {
         self.wakeup.close();
     }
 
-    /// What becomes readable when the wakeup is sent.
+    /// Descriptor that is readable when the wakeup is sent.
     pub(crate) fn event(&self) -> BorrowedFd<'_> {
         self.wakeup.event.as_fd()
     }

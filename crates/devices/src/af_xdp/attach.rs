@@ -122,7 +122,7 @@ fn attached(interface: u32) -> Option<String> {
     link.xdp.program().map(program_name)
 }
 
-/// What the refusal of a hook means.
+/// Meaning of a hook's refusal.
 fn why(hook: Hook, errno: Errno) -> String {
     match (hook, errno) {
         (Hook::Native, Errno::OPNOTSUPP) => "the driver does not offer it".to_owned(),
@@ -192,10 +192,10 @@ fn step(link: &LinkInfo, step: &'static str, errno: Errno) -> OpenError {
     OpenError::Step { interface: link.name.clone(), step, errno }
 }
 
-/// How the programs of this driver are called.
+/// Prefix of the names of this driver's programs.
 pub(super) const OUR_PREFIX: &str = "polder_";
-/// How a program is called whose name may not be read, which takes CAP_SYS_ADMIN.
+/// Name of a program whose name may not be read, which takes CAP_SYS_ADMIN.
 const NAMELESS: &str = "number";
-/// How often, and how long at a time, an interface that is in use is tried again: half a second.
+/// Number of retries of an interface that is in use, and the pause between them: half a second in total.
 const BUSY_RETRIES: u32 = 50;
 const BUSY_WAIT: Duration = Duration::from_millis(10);

@@ -36,7 +36,7 @@ pub(super) enum Width {
     Double = 0x18,
 }
 
-/// What a conditional jump compares; all unsigned.
+/// Comparison of a conditional jump; all unsigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Condition {
@@ -66,7 +66,7 @@ pub(super) struct Label(usize);
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
     words: Vec<u64>,
-    /// Where each label is, once placed.
+    /// Position of each label, once placed.
     labels: Vec<Option<usize>>,
     /// Instructions whose offset is that of a label.
     jumps: Vec<(usize, Label)>,

@@ -50,7 +50,7 @@ pub(super) fn hand_over(end: End) {
     let _ = std::thread::Builder::new().name("close-af-xdp".to_owned()).spawn(move || drop(end));
 }
 
-/// What is left of a queue: its socket, and the frames that the kernel may use until that is closed.
+/// Remains of a queue: its socket, and the frames that the kernel may use until that is closed.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) region: Region,

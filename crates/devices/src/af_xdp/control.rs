@@ -1,4 +1,4 @@
-//! Who decides when the kernel receives, as far as it can be found out, and what that means under overload.
+//! Control over the kernel's receiving, as far as it can be found out, and its meaning under overload.
 
 use super::attach::{OUR_PREFIX, program_name};
 use super::link::{self, LinkInfo};
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 const TOPIC: &str = "receiving";
 
-/// What was found out about the interface's receiving; `opened` when the program is on it.
+/// Finding about control over the interface's receiving; `opened` when the program is on it.
 pub(super) fn inspect(link: &LinkInfo, options: &Options, opened: bool) -> Finding {
     // A kernel that cannot be asked cannot suspend interrupts either.
     let named = named_queues(link.index).unwrap_or(0);
@@ -116,7 +116,8 @@ fn unknown(errno: Errno) -> String {
     }
 }
 
-/// How the worker drives contexts: by what the driver says of its queues, and what the kernel can do.
+/// Method by which the worker drives contexts: by the driver's information on its queues, and the
+/// kernel's abilities.
 fn driven(named: usize, napis: &[Napi]) -> &'static str {
     let suspends = napis.iter().all(|napi| napi.irq_suspend_timeout.is_some());
     match (named > 0, suspends) {

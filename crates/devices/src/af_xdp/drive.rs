@@ -17,7 +17,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 
-/// Which queue it is: the interface's number, its own, and how many there are.
+/// Identity of a queue: the interface's number, its own, and the number of queues.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QueueIdentity {
     pub(super) interface: u32,
@@ -32,11 +32,11 @@ pub(super) struct Driver {
     place: QueueIdentity,
     told: Option<(Netdev, Napi)>,
     thread: Option<Thread>,
-    /// What polls the context, where its interrupts are suspended meanwhile.
+    /// Poller of the context, where its interrupts are suspended meanwhile.
     poller: Option<Poller>,
     /// True if the kernel has refused; it is not asked again.
     refused: bool,
-    /// What it has refused, until somebody is told.
+    /// First refusal of the kernel, until it is reported.
     refusal: Option<Refused>,
     /// Packets that one poll of the worker brings in at most, as the kernel was told.
     budget: u32,
@@ -115,7 +115,7 @@ impl Driver {
         }
     }
 
-    /// What the kernel has refused since the last time that somebody asked.
+    /// Refusal of the kernel since the last call.
     pub(super) fn refusal(&mut self) -> Option<Refused> {
         self.refusal.take()
     }

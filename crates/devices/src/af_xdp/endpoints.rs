@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 pub(super) struct TunnelEndpointMap {
     v4: Map,
     v6: Map,
-    /// What is in the maps.
+    /// Content of the maps.
     entered: Mutex<BTreeSet<TunnelEndpoint>>,
 }
 

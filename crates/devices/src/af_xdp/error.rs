@@ -39,7 +39,7 @@ pub enum OpenError {
     Tags {
         /// The interface.
         interface: String,
-        /// What was tried.
+        /// Command that failed.
         command: String,
     },
     /// The kernel takes tags off on the way to an interface above others, and VLANs would be mixed.
@@ -71,7 +71,7 @@ pub enum OpenError {
     Permission {
         /// The interface.
         interface: String,
-        /// What was tried.
+        /// The operation that failed.
         step: &'static str,
     },
     /// Another gateway is running on the interface.
@@ -108,13 +108,13 @@ pub enum OpenError {
     Attach {
         /// The interface.
         interface: String,
-        /// What was tried and what the kernel said.
+        /// Each attempt, with the kernel's error.
         reasons: String,
     },
     /// The verifier refused the program.
     #[error("the kernel refuses the XDP program ({errno}); Linux 5.18 is the oldest that takes it. {log}")]
     Program {
-        /// What the kernel said.
+        /// Error of the kernel.
         errno: Errno,
         /// The last lines of the verifier's log.
         log: String,
@@ -146,7 +146,7 @@ pub enum OpenError {
     Transfer {
         /// The interface.
         interface: String,
-        /// What was tried and what the kernel said.
+        /// Each attempt, with the kernel's error.
         reasons: String,
     },
     /// The interface cannot be kept closed after the end of the process.
@@ -157,9 +157,9 @@ pub enum OpenError {
     Step {
         /// The interface.
         interface: String,
-        /// What was tried.
+        /// The operation that failed.
         step: &'static str,
-        /// What the kernel said.
+        /// Error of the kernel.
         errno: Errno,
     },
 }
@@ -181,11 +181,11 @@ pub enum PinError {
     Path {
         /// The interface.
         interface: String,
-        /// What was tried.
+        /// The operation that failed.
         step: &'static str,
         /// On which file.
         path: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         errno: Errno,
     },
 }

@@ -1,4 +1,4 @@
-//! What the driver of an interface says, and features that are switched: ethtool(8).
+//! Driver information and feature switches of an interface: ethtool(8).
 
 use super::sys::{self, ETHTOOL_BYTES};
 use rustix::io::Errno;

@@ -139,7 +139,7 @@ pub(super) struct Used {
     pub(super) channels: Channels,
     /// In use by the device, to receive.
     pub(super) present: u32,
-    /// Whether the driver said so, or it is a guess.
+    /// True if the driver has reported it; false for a guess.
     pub(super) known: bool,
 }
 
@@ -243,13 +243,13 @@ fn moderate(link: &LinkInfo, options: &Options, notes: &mut Vec<String>) -> Opti
     }
 }
 
-/// What the steps of opening have in common.
+/// Parameters of all steps of opening.
 struct Setup<'a> {
     link: &'a LinkInfo,
     region: &'a Region,
     options: &'a Options,
     channels: Channels,
-    /// What the driver offers, where it says so.
+    /// Features that the driver reports, if it reports any.
     features: Option<Features>,
     /// The driver's name, empty where it has none.
     driver: String,
@@ -504,7 +504,7 @@ pub(super) fn single_frame(slot_bytes: u32) -> u32 {
     slot_bytes - u32::from(polder_buffers::HEADROOM)
 }
 
-/// What a way of moving packets is called.
+/// Name of a method of moving packets.
 pub(super) fn name(transfer: Transfer) -> &'static str {
     match (transfer.zero_copy, transfer.multi_buffer) {
         (true, true) => "zero copy, multi-buffer",

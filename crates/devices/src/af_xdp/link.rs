@@ -1,9 +1,9 @@
-//! What the kernel says of an interface: one rtnetlink question, one answer (rtnetlink(7)).
+//! Properties of an interface from the kernel: one rtnetlink question, one answer (rtnetlink(7)).
 
 use crate::netlink::{Client, attributes, find, number, put, text};
 use rustix::io::Errno;
 
-/// What is known of one interface.
+/// Properties of one interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LinkInfo {
     pub(super) index: u32,
@@ -42,7 +42,7 @@ impl XdpState {
     }
 }
 
-/// Which interface is meant.
+/// Interface by name or by index.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Which<'a> {
     Name(&'a str),

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 
-/// What the program of a router's port reads for each packet, besides endpoints.
+/// Maps that the program of a router's port reads for each packet, besides endpoints.
 #[derive(Debug)]
 pub(super) struct Locals {
     pub(super) ingresses: Table<8>,
@@ -46,7 +46,7 @@ impl Locals {
     }
 }
 
-/// What the tables are to have.
+/// Wanted content of the tables.
 #[derive(Debug, Default)]
 struct Wanted {
     ingresses: Content<8>,
@@ -97,7 +97,7 @@ fn key(Ingress { mac: [a, b, c, d, e, f], vlan }: Ingress) -> [u8; 8] {
 /// Values by their keys.
 type Content<const BYTES: usize> = BTreeMap<[u8; BYTES], [u8; 4]>;
 
-/// What a value says to the program, which asks whether it is zero.
+/// Values of the maps; the program tests for zero.
 const KERNELS: [u8; 4] = [1; 4];
 const OURS: [u8; 4] = [0; 4];
 
@@ -105,7 +105,7 @@ const OURS: [u8; 4] = [0; 4];
 #[derive(Debug)]
 pub(super) struct Table<const BYTES: usize> {
     map: Map,
-    /// What is in the map.
+    /// Content of the map.
     entered: Mutex<Content<BYTES>>,
 }
 

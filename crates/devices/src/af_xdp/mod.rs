@@ -16,8 +16,8 @@
 //! to port without a copy. What the kernel does with packets that no socket takes, during start, after
 //! the end, or because nobody claims them, is said in [`Options`].
 //!
-//! What a port was given and what stands in its way is in its [`Report`]; [`inspect`] makes one without
-//! touching the interface.
+//! Features and obstacles of a port are in its [`Report`]; [`inspect`] makes one without touching the
+//! interface.
 //!
 //! Source: Linux, Documentation/networking/af_xdp.rst.
 

@@ -362,7 +362,7 @@ fn what_the_kernel_has_not_taken_is_a_drop_at_the_end() {
     assert_eq!((counters.transmitted_bytes.get(), counters.in_flight.get()), (60 + 61 + 62, 0));
 }
 
-/// What the kernel has lost is received and dropped, once, under the right name.
+/// Packets that the kernel has lost are counted as received and dropped, once, under the right reason.
 #[test]
 fn losses_of_the_kernel_are_counted_once() {
     for (multi_buffer, overrun, too_long) in [(true, 12 + 5, 0), (false, 4 + 5, 8)] {

@@ -15,7 +15,7 @@ use super::netdev::{Ask, Netdev};
 use crate::netlink::{find, number};
 use rustix::io::Errno;
 
-/// How receiving is moderated.
+/// Moderation of receiving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moderation {
     /// Time for which after its last poll the kernel polls again, in microseconds; 0 for at the next interrupt.
@@ -73,7 +73,7 @@ impl Drop for Moderated {
     }
 }
 
-/// How the contexts of interface `index` are moderated now.
+/// Current moderation of the contexts of interface `index`.
 ///
 /// # Errors
 /// As [`Moderated::new`].
@@ -86,10 +86,11 @@ pub(super) fn moderations(index: u32) -> Result<Vec<Moderation>, Errno> {
     Ok(found.iter().map(moderation).collect())
 }
 
-/// How many receive queues of interface `index` have a context that the driver names: such a queue's socket can poll it.
+/// Number of receive queues of interface `index` that have a context that the driver names: such a
+/// queue's socket can poll it.
 ///
 /// # Errors
-/// What the kernel says that cannot be asked.
+/// Error of a kernel that cannot be asked.
 pub(super) fn named_queues(index: u32) -> Result<usize, Errno> {
     let mut named = 0;
     Netdev::open()?.ask(GET_QUEUE, &[(QUEUE_INTERFACE, index)], Ask::All, |answer| {
@@ -102,7 +103,7 @@ pub(super) fn named_queues(index: u32) -> Result<usize, Errno> {
 /// The contexts of interface `index`; none for one that has none.
 ///
 /// # Errors
-/// What the kernel says that cannot be asked.
+/// Error of a kernel that cannot be asked.
 pub(super) fn napis(index: u32) -> Result<Vec<Napi>, Errno> {
     contexts(&mut Netdev::open()?, index)
 }

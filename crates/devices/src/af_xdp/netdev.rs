@@ -5,7 +5,7 @@ use crate::netlink::{Client, find, number, number16, put};
 use rustix::io::Errno;
 use rustix::net::netlink::GENERIC;
 
-/// What a driver offers to XDP programs and AF_XDP sockets.
+/// Features of a driver for XDP programs and AF_XDP sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Features {
     /// Programs in the driver, with redirection to sockets.

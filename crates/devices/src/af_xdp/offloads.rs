@@ -150,7 +150,7 @@ impl SwitchedOff {
         }
     }
 
-    /// What is off, as `ethtool -K` calls it.
+    /// Features that are off, by their names in `ethtool -K`.
     pub(super) fn features(&self) -> impl Iterator<Item = &Unwanted> {
         self.off.iter().map(|(off, _)| off)
     }

@@ -1,4 +1,4 @@
-//! What is asked of an interface.
+//! Options of opening an interface.
 
 use super::napi::Moderation;
 use crate::Receiving;
@@ -6,7 +6,7 @@ use core::fmt;
 use polder_datapath::route::Prefix;
 use polder_datapath::tunnel::{Carrier, Ends};
 
-/// What is taken from the kernel.
+/// Packets that are taken from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Take {
     /// Every packet. The kernel receives nothing on this interface; it can still send.
@@ -27,7 +27,7 @@ pub struct Ingress {
     pub vlan: u16,
 }
 
-/// What the kernel keeps of what comes through a router's ingresses. Of several networks with an address the
+/// Addresses that stay with the kernel at a router's ingresses. Of several networks with an address the
 /// smallest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LocalPrefixes {
@@ -46,7 +46,7 @@ pub struct TunnelEndpoint {
     pub carrier: Carrier,
 }
 
-/// What becomes of packets for us when the process has ended, however it has.
+/// Fate of packets for us when the process has ended, however it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnExit {
     /// The kernel receives them again.
@@ -56,7 +56,7 @@ pub enum OnExit {
     Drop,
 }
 
-/// Where the program is attached.
+/// Place at which the program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
     /// In the driver, before the kernel has made a packet of its own.
@@ -84,7 +84,7 @@ impl fmt::Display for Hook {
     }
 }
 
-/// How packets are moved between the device and our memory.
+/// Method of moving packets between the device and our memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// The best that works: zero copy, else a copy in the driver, else the generic hook.
@@ -127,16 +127,16 @@ pub struct BusyPoll {
     pub microseconds: u32,
 }
 
-/// Which interface is opened, and how.
+/// Interface to open, and options of opening it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The interface, of the calling thread's network namespace.
     pub interface: String,
-    /// What is taken.
+    /// Packets that are taken.
     pub take: Take,
-    /// What becomes of it after the end.
+    /// Fate of the packets after the end.
     pub on_exit: OnExit,
-    /// How packets are moved.
+    /// Method of moving packets.
     pub mode: Mode,
     /// The first so many queues; all if `None`.
     pub queues: Option<u32>,

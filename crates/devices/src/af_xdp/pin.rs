@@ -1,4 +1,4 @@
-//! What keeps an interface closed when no process is left: its XDP link, pinned by name.
+//! Pinned XDP link, which keeps an interface closed when no process is left.
 //!
 //! A pinned link survives the process, also when it is killed. The sockets do not, so the program
 //! finds none and drops what comes in. The next process takes the link over and changes its program
@@ -37,7 +37,7 @@ pub(super) struct PinnedLink {
 }
 
 impl PinnedLink {
-    /// Where the link of `interface`, in the calling thread's namespace, is or will be.
+    /// Path of the link of `interface` in the calling thread's namespace.
     ///
     /// # Errors
     /// When no BPF file system is mounted that outlives the process.
@@ -126,7 +126,7 @@ pub fn release(interface: &str) -> Result<bool, PinError> {
     Ok(true)
 }
 
-/// What is known of the BPF file system from before the process gave up looking at others.
+/// Facts about the BPF file system from before the process gave up access to others.
 #[derive(Debug)]
 struct Prepared {
     root: Option<Root>,

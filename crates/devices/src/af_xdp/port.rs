@@ -1,4 +1,4 @@
-//! What belongs to an open interface as a whole: its program, its endpoints, what is known of it.
+//! State of an open interface as a whole: its program, its endpoints, its properties.
 
 use super::attach::Attachment;
 use super::endpoints::TunnelEndpointMap;
@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 
 /// An interface that has been opened.
 pub struct Opened {
-    /// What belongs to the interface as a whole.
+    /// State of the interface as a whole.
     pub port: Port,
     /// Its queues; where a device has fewer to send than to receive, the last cannot send.
     pub queues: Vec<AnyQueue>,
@@ -38,7 +38,7 @@ impl fmt::Debug for Opened {
 pub struct Port {
     /// The interface, as it was when it was opened.
     pub interface: Interface,
-    /// What was found and obtained.
+    /// Findings, and the result of opening.
     pub report: Report,
     pub(super) mtu: Arc<AtomicU32>,
     pub(super) endpoints: Option<TunnelEndpointMap>,
@@ -59,7 +59,7 @@ pub struct Port {
     pub(super) _offloads: Option<SwitchedOff>,
 }
 
-/// What may change about an interface while it is open.
+/// Properties of an interface that may change while it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkState {
     /// Its link-layer address.
@@ -72,7 +72,7 @@ pub struct LinkState {
     pub carrier: bool,
 }
 
-/// What the kernel has counted at the sockets of an interface (`struct xdp_statistics`).
+/// Counters of the kernel at the sockets of an interface (`struct xdp_statistics`).
 ///
 /// Packets that were lost are in the queues' own counters too, by reason, a moment later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,14 +88,14 @@ pub struct Statistics {
 }
 
 impl Port {
-    /// What is sent is what the link carries: nothing is completed or cut on the way.
+    /// Packets are sent as the link carries them: no checksum is completed and no segment cut on the way.
     pub const ABILITIES: Abilities = Abilities { partial_checksums: false, segments: false };
 
     /// Makes `endpoints` those of the port: what is not among them stays with the kernel. What was
     /// claimed before and still is, is claimed all the time.
     ///
     /// # Errors
-    /// What the kernel said; `NODEV` for a port that takes everything.
+    /// Error of the kernel; `NODEV` for a port that takes everything.
     pub fn set_claims(&self, endpoints: &[TunnelEndpoint]) -> Result<(), Errno> {
         self.endpoints.as_ref().ok_or(Errno::NODEV)?.replace(endpoints)
     }
@@ -103,7 +103,7 @@ impl Port {
     /// Makes `ingresses` those of a router's port, and `lands` what is left to the kernel of what comes through them.
     ///
     /// # Errors
-    /// What the kernel said; `NODEV` for a port that does not route.
+    /// Error of the kernel; `NODEV` for a port that does not route.
     pub fn set_router(&self, ingresses: &[Ingress], lands: &[LocalPrefixes]) -> Result<(), Errno> {
         self.locals.as_ref().ok_or(Errno::NODEV)?.replace(ingresses, lands)
     }
@@ -131,18 +131,18 @@ impl Port {
     /// Time at which the kernel polls the device now, for each of its NAPI contexts.
     ///
     /// # Errors
-    /// What the kernel says; before Linux 6.13 it has no answer.
+    /// Error of the kernel; before Linux 6.13 it has no answer.
     pub fn moderation(&self) -> Result<Vec<Moderation>, Errno> {
         napi::moderations(self.interface.index)
     }
 
-    /// What the kernel has refused since the port was opened about receiving for its queues, for people.
+    /// Refusals of the kernel since the port was opened about receiving for its queues, for people.
     pub fn refusals(&self) -> Vec<String> {
         let cores = self.cores.iter().filter_map(Weak::upgrade);
         cores.filter_map(|core| Some(refusal(core.queue().unwrap_or(0), core.refused()?))).collect()
     }
 
-    /// What the kernel has counted, over all queues that are still open.
+    /// Counters of the kernel, over all queues that are still open.
     pub fn statistics(&self) -> Statistics {
         let mut sum = Statistics::default();
         for core in self.cores.iter().filter_map(Weak::upgrade) {
@@ -156,7 +156,7 @@ impl Port {
     }
 }
 
-/// What was refused, what it leads to, and what to do.
+/// Text about a refusal: the operation, its effect, and the remedy.
 fn refusal(queue: u32, refused: Refused) -> String {
     let Refused { step, errno } = refused;
     let remedy = match errno {

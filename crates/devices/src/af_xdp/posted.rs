@@ -1,7 +1,7 @@
 //! The frames that are in the kernel's hands: posting moves one in, completion moves it out.
 //!
-//! What the kernel says is an address, not a frame. The table turns it back into one, once, and only
-//! if that frame was posted; any other address is a lie of the kernel or its driver.
+//! The kernel returns an address, not a frame. The table turns it back into one, once, and only if
+//! that frame was posted; any other address is a lie of the kernel or its driver.
 
 use core::num::NonZeroU16;
 use polder_buffers::{Frame, Packet, Region};

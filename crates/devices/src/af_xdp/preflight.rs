@@ -1,4 +1,4 @@
-//! What an interface will do to packets before they reach us, and what to do about it.
+//! Effects of an interface's settings on packets before they reach us, and their remedies.
 //!
 //! AF_XDP sees what the driver has; what the driver leaves beside the packet (a checksum still to be
 //! completed, a VLAN tag taken off, a packet merged from several) is lost. This report finds such
@@ -20,7 +20,7 @@ use core::fmt;
 use polder_buffers::RegionOptions;
 use rustix::process::Resource;
 
-/// How much a finding matters.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// As it should be, or good to know.
@@ -34,15 +34,15 @@ pub enum Level {
 /// One line of the report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How much it matters.
+    /// Severity.
     pub level: Level,
-    /// What it is about, in a word or two.
+    /// Topic, in a word or two.
     pub topic: &'static str,
-    /// What was found, and what to do about it.
+    /// Description, and the remedy.
     pub text: String,
 }
 
-/// What was found out about an interface.
+/// Findings about an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The name of the interface.
@@ -53,11 +53,11 @@ pub struct Report {
     pub hook: Option<Hook>,
     /// True if the device itself reads and writes the frames; `None` before opening.
     pub zero_copy: Option<bool>,
-    /// What was found, in the order in which a packet meets it.
+    /// Findings in the order in which a packet meets their causes.
     pub findings: Vec<Finding>,
 }
 
-/// What opening led to.
+/// Result of opening.
 #[derive(Debug)]
 pub(super) struct Obtained {
     pub(super) hook: Hook,
@@ -151,7 +151,7 @@ fn mode(
     finding(level, "mode", text)
 }
 
-/// What opening will lead to, by what the driver says of itself.
+/// Expected result of opening, by the driver's information about itself.
 fn expected(
     features: Option<Features>,
     link: &LinkInfo,
@@ -220,11 +220,11 @@ fn expected(
     }
 }
 
-/// What is said of the native hook of a driver that forgets its program.
+/// Warning about the native hook of a driver that forgets its program.
 const FORGETS: &str =
     "the driver's native XDP hands packets to the kernel past the program once the interface was down";
 
-/// What is said of zero copy that somebody asks for.
+/// Warning about requested zero copy.
 const UNTESTED: &str =
     "zero copy was not tested with this driver: a driver may give less room than a slot has";
 
@@ -381,7 +381,7 @@ fn pins(link: &LinkInfo, options: &Options) -> Option<Finding> {
     }
 }
 
-/// What the interface and those below do to packets before XDP, or beside it, and what is done about it.
+/// Finding about offloads of the interface and those below before XDP, or beside it, and their remedy.
 fn judge_offloads(on: &[Unwanted], options: &Options, obtained: Option<&Obtained>) -> Option<Finding> {
     let commands = |of: &[&Unwanted]| {
         of.iter().map(|unwanted| format!("`{}`", unwanted.command())).collect::<Vec<_>>().join(", ")
@@ -430,7 +430,7 @@ fn judge_tags_above(link: &LinkInfo, options: &Options, hook: Option<Hook>, driv
     Some(finding(level, "tags", text))
 }
 
-/// What the other end of a veth leaves undone in packets that it sends.
+/// Finding about offloads of the other end of a veth.
 fn peer(link: &LinkInfo, ethtool: Option<&mut Ethtool>) -> Option<Finding> {
     if link.kind != "veth" {
         return None;
@@ -467,7 +467,7 @@ fn peer(link: &LinkInfo, ethtool: Option<&mut Ethtool>) -> Option<Finding> {
 }
 
 impl Report {
-    /// How packets are moved, in a few words; `None` before opening.
+    /// Method of moving packets, in a few words; `None` before opening.
     pub fn mode(&self) -> Option<&str> {
         let mode = self.findings.iter().find(|finding| finding.topic == "mode")?;
         self.hook.map(|_| mode.text.split(';').next().unwrap_or_default())

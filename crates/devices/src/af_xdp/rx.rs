@@ -36,9 +36,9 @@ pub(super) struct Receiver<const COPIES: bool> {
     fill: Producer<u64>,
     posted: Posted,
     wants: Wants,
-    /// What of the driver's descriptors is believed.
+    /// Check of the driver's descriptors.
     guard: Guard,
-    /// What the kernel had counted when it was last asked.
+    /// Counters of the kernel at the last reading.
     seen: Statistics,
     /// Turns with packets since then.
     turns: u32,
@@ -59,7 +59,7 @@ pub(super) struct Receiver<const COPIES: bool> {
     recent: bool,
     /// Packets that came or were lost since the worker last slept.
     came: u64,
-    /// How old packets in the device are when it is to be emptied.
+    /// Age of the packets in the device at which it is flushed.
     ageing: Ageing,
     driver: Driver,
     counters: Arc<QueueCounters>,
@@ -67,10 +67,10 @@ pub(super) struct Receiver<const COPIES: bool> {
     core: Arc<Core>,
 }
 
-/// How a queue is to be received from.
+/// Parameters of receiving from a queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wants {
-    /// Which queue it is.
+    /// Identity of the queue.
     pub(super) place: QueueIdentity,
     /// Frames to keep posted.
     pub(super) target: u32,

@@ -17,7 +17,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-/// How packets get between the device and the region.
+/// Method of moving packets between the device and the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Transfer {
     /// The device reads and writes the region itself.
@@ -59,13 +59,13 @@ fn remember(transfer: Transfer, core: &Arc<Core>) {
     BOUND.lock().unwrap_or_else(PoisonError::into_inner).push((transfer, Arc::downgrade(core)));
 }
 
-/// What both directions of one queue share: the socket, and the frames that outlive its rings.
+/// State shared by both directions of one queue: the socket, and the frames that outlive its rings.
 #[derive(Debug)]
 pub(super) struct Core {
     ingress: Ingress,
     region: Region,
     left: Mutex<Vec<Frame>>,
-    /// What the kernel has refused about receiving for the queue, the first time.
+    /// First refusal of the kernel about receiving for the queue.
     refused: OnceLock<Refused>,
 }
 
@@ -90,7 +90,7 @@ pub(super) struct Rings {
     pub(super) transmit: Option<(RingMemory, RingMemory)>,
 }
 
-/// What could not be done on the way to a bound socket.
+/// A failed step on the way to a bound socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
     pub(super) step: &'static str,
@@ -224,7 +224,7 @@ impl Core {
         let _ = self.refused.set(refused);
     }
 
-    /// What the kernel has refused about receiving for the queue.
+    /// Refusal of the kernel about receiving for the queue.
     pub(super) fn refused(&self) -> Option<Refused> {
         self.refused.get().copied()
     }
@@ -256,7 +256,7 @@ impl Core {
         }
     }
 
-    /// What becomes readable when a packet has come or the interface is gone.
+    /// Descriptor that is readable when a packet has come or the interface is gone.
     pub(super) fn event(&self) -> Option<BorrowedFd<'_>> {
         match &self.ingress {
             Ingress::Kernel { watch, .. } => Some(watch.as_fd()),
@@ -281,7 +281,7 @@ impl Core {
         self.region.slot_bytes()
     }
 
-    /// What the kernel has counted at this socket; zeros when it does not say.
+    /// Counters of the kernel at this socket; zeros when it has none.
     pub(super) fn statistics(&self) -> Statistics {
         let socket = match &self.ingress {
             Ingress::Kernel { socket, .. } => socket,
@@ -342,8 +342,8 @@ impl Drop for Core {
 pub(super) const SMALLEST_RING: u32 = 2;
 /// `XDP_MAX_TX_SKB_BUDGET` of linux/if_xdp.h: packets that one system call sends in copy mode.
 const MAX_TX_SKB_BUDGET: i32 = 9;
-/// What a packet of two kilobytes costs in the accounts of a socket, with room to spare.
+/// Charge of a packet of two kilobytes to a socket's buffer, with room to spare.
 const SOCKET_BYTES_A_PACKET: u32 = 4096;
-/// How often, and how long at a time, a busy queue is tried again: about one second together.
+/// Number of retries of a busy queue, and the pause between them: about one second in total.
 const BUSY_RETRIES: u32 = 25;
 const BUSY_LONGEST_WAIT: Duration = Duration::from_millis(50);

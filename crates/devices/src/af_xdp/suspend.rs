@@ -79,7 +79,7 @@ impl Drop for Suspension {
     }
 }
 
-/// How a context is to be while somebody polls it; `None` where interrupts cannot be suspended.
+/// Settings of a context while the worker polls it; `None` where interrupts cannot be suspended.
 pub(super) fn suspended(before: Napi, nanos: u64) -> Option<Napi> {
     before.irq_suspend_timeout?;
     Some(Napi {

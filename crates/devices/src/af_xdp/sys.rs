@@ -286,7 +286,7 @@ pub(super) fn set_option_bytes(
     if result == 0 { Ok(()) } else { Err(last_error()) }
 }
 
-/// How the scheduler treats a thread: `struct sched_attr` of linux/sched/types.h.
+/// Scheduling attributes of a thread: `struct sched_attr` of linux/sched/types.h.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Scheduling {
@@ -331,7 +331,7 @@ impl Scheduling {
 const SCHEDULING_BYTES: u32 = 48;
 const _: () = assert!(size_of::<Scheduling>() == SCHEDULING_BYTES as usize);
 
-/// How the scheduler treats a thread; the calling one for 0.
+/// Scheduling attributes of a thread; the calling one for 0.
 pub(super) fn scheduling(thread: i32) -> Result<Scheduling, Errno> {
     let mut scheduling = Scheduling::default();
     // SAFETY: (1) the kernel writes at most `SCHEDULING_BYTES`, the size of the structure.

@@ -5,7 +5,7 @@
 //! short slice and so comes first. What there is no room for stays in the device. What was set before is
 //! set again at the end.
 //!
-//! Where a worker is kept to a share of its core, the thread's time counts as the worker's, it has the worker's
+//! If a worker is kept to a share of its core, the thread's time counts as the worker's, it has the worker's
 //! weight, and stands back together with it.
 //!
 //! A process that is killed sets nothing again. What it leaves behind can be told from what others set by the
@@ -29,7 +29,7 @@ pub(super) struct Thread {
     id: i32,
     before: Scheduling,
     worker: Scheduling,
-    /// How it is treated now.
+    /// Its current scheduling attributes.
     now: Scheduling,
     /// The context, when the thread was made for us.
     made: Option<Made>,
@@ -92,7 +92,7 @@ const THREAD_SLICE: u64 = 200_000;
 const FIRST: i32 = -20;
 /// The nice value of a held thread: it means nothing there, and tells whose doing it is.
 const MARK: i32 = 19;
-/// How late its naps may end then, in nanoseconds.
+/// Timer slack of its naps, in nanoseconds.
 const TIMER_SLACK: u64 = 1000;
 
 impl Thread {
@@ -234,7 +234,7 @@ impl Thread {
         let _ = (sys::set_scheduling(0, self.worker), set_current_timer_slack(None));
     }
 
-    /// How it is to be treated as things are.
+    /// Scheduling attributes for its current state.
     fn wanted(&self) -> Scheduling {
         if self.stands_back || (self.held && !self.receives) {
             return Scheduling::of_policy(IDLE).with_nice(MARK);
@@ -267,7 +267,8 @@ impl Thread {
     }
 }
 
-/// What a thread is to be like that a killed process left as it is; `None` for one that nobody left so.
+/// Scheduling attributes to restore for a thread that a killed process left changed; `None` for any
+/// other thread.
 fn left_behind(found: Scheduling) -> Option<Scheduling> {
     let ours = match found.policy {
         IDLE => found.nice() == MARK,

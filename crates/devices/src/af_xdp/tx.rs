@@ -38,7 +38,7 @@ pub(super) struct Transmitter {
     core: Arc<Core>,
 }
 
-/// What the link can carry.
+/// Limits of the link.
 #[derive(Clone, Debug)]
 pub(super) struct Limits {
     /// The link's MTU, which may change while the port is open.
@@ -71,8 +71,8 @@ impl Transmitter {
         }
     }
 
-    /// How many packets at the front of `batch` find room, and whether all of them are of one slot
-    /// and fit the link.
+    /// Number of packets at the front of `batch` that find room, and true if all of them are of one
+    /// slot and fit the link.
     #[inline]
     fn plan(&self, batch: &Batch, room: u32) -> (usize, bool) {
         let (longest, mut left) = (self.longest(), room);
@@ -265,7 +265,7 @@ impl Transmitter {
         drops.count(DropReason::TxError, packets);
     }
 
-    /// Whether packets wait in the ring, and the kernel for a call: the link was down, or the kernel
+    /// True if packets wait in the ring, and the kernel for a call: the link was down, or the kernel
     /// went to sleep as they were put there.
     #[inline]
     fn is_forgotten(&self) -> bool {

@@ -1,4 +1,4 @@
-//! What the program on an interface would do with a frame: the program itself is asked.
+//! Verdict of the program on an interface on a frame: the program itself is run.
 
 use super::link::{self, Which};
 use super::port::Port;
@@ -6,7 +6,7 @@ use super::sys;
 use rustix::io::Errno;
 use std::os::fd::AsFd as _;
 
-/// What becomes of a frame that comes in by an interface.
+/// Fate of a frame that comes in by an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpVerdict {
     /// It goes to the socket of its queue.
@@ -27,7 +27,7 @@ impl Port {
     /// nowhere.
     ///
     /// # Errors
-    /// What the kernel said: `PERM` without the right to run programs, `INVAL` for a frame that is shorter
+    /// Error of the kernel: `PERM` without the right to run programs, `INVAL` for a frame that is shorter
     /// than an Ethernet header, `NOENT` when the interface has no program or another one.
     pub fn verdict(&self, frame: &[u8]) -> Result<XdpVerdict, Errno> {
         let shown = &frame[..frame.len().min(SHOWN)];

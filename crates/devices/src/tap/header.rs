@@ -33,7 +33,7 @@ const UDP: u8 = 5;
 
 /// Bytes of an Ethernet header: no checksum begins before its end.
 const ETHERNET: u16 = 14;
-/// Where the data offset of a TCP header is.
+/// Offset of the data offset in a TCP header.
 const TCP_DATA_OFFSET: usize = 12;
 /// Bytes of a UDP header.
 const UDP_HEADER: u16 = 8;

@@ -12,14 +12,14 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Where TAP files come from.
+/// Device of TAP files.
 const DEVICE: &str = "/dev/net/tun";
 /// Bytes of a frame beyond the MTU: the Ethernet header and one VLAN tag.
 const OVERHEAD: usize = 14 + 4;
 /// The longest packet that the kernel does not cut: an IP packet of 64 KiB.
 const LONGEST_UNCUT: usize = 65_535 + OVERHEAD;
 
-/// What the kernel may leave for us to do in packets that it sends by the interface.
+/// Offloads that the kernel may leave undone in packets that it sends by the interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Offloads {
     /// Nothing: checksums are complete, packets fit the MTU.
@@ -33,7 +33,7 @@ pub enum Offloads {
     Segments,
 }
 
-/// Which TAP is opened, and how.
+/// TAP to open, and options of opening it.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The interface: one that exists, or a new one; `%d` in it is replaced by a free number.
@@ -44,7 +44,7 @@ pub struct Options {
     pub mtu: Option<u32>,
     /// The link-layer address to set; the interface keeps its own when `None`.
     pub mac: Option<[u8; 6]>,
-    /// What may be left to do in packets received.
+    /// Offloads that may be left undone in packets received.
     pub offloads: Offloads,
     /// Time at which frames are taken for what is to come, and what becomes of small packets.
     pub receiving: Receiving,
@@ -69,7 +69,7 @@ impl Options {
 pub struct Tap {
     /// The interface, as it was when the TAP was opened.
     pub interface: Interface,
-    /// What may be left to do in packets received; less than was asked for on an old kernel.
+    /// True if packets received may be UDP segments to cut; false on an old kernel.
     pub udp_segments: bool,
     /// The queues.
     pub queues: Vec<Queue<TapRx, TapTx>>,
@@ -110,11 +110,11 @@ pub enum TapError {
     /// A later step was refused.
     #[error("cannot {step} of the TAP {name}: {source}")]
     Step {
-        /// What was tried.
+        /// The operation that failed.
         step: &'static str,
         /// The interface.
         name: String,
-        /// What the system said.
+        /// Error of the system.
         source: Errno,
     },
 }

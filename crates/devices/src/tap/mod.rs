@@ -6,8 +6,8 @@
 //! system call. The price of the port is that call: one for each packet and direction, and the
 //! kernel's copy of the bytes.
 //!
-//! What may come in is asked for with [`Offloads`]; going out, partial checksums and segments are
-//! always taken ([`Tap::ABILITIES`]).
+//! [`Offloads`] selects the offloads of received packets; going out, partial checksums and segments
+//! are always taken ([`Tap::ABILITIES`]).
 //!
 //! The interface goes when its last file is closed, unless it was made persistent before. The
 //! operator sets it up and gives it its address.

@@ -32,9 +32,9 @@ pub struct TapRx {
     low_mark: usize,
     most: usize,
     receiving: Receiving,
-    /// Where what is posted goes in the end.
+    /// Region of the posted frames.
     region: Region,
-    /// Where the packet begins in its head frame.
+    /// Offset of the packet in its head frame.
     head_offset: u16,
     /// The longest packet that is accepted, in bytes.
     longest: usize,
@@ -170,7 +170,7 @@ fn segments(packet: &Packet) -> u32 {
     }
 }
 
-/// Where a packet begins in its head frame.
+/// Offset of a packet in its head frame.
 fn head_offset(slot_bytes: u32, headroom: u16) -> u16 {
     headroom.max(header::LENGTH).min(u16::try_from(slot_bytes / 2).unwrap_or(u16::MAX))
 }

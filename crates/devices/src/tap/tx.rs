@@ -26,7 +26,7 @@ pub struct TapTx {
     counters: Arc<QueueCounters>,
 }
 
-/// What became of a packet.
+/// Result of sending a packet.
 enum Sent {
     Yes,
     /// Not yet: the file is full, or gone.

@@ -16,7 +16,7 @@ use Register::{R0, R1, R2, R3, R4, R5, R6, R10};
 use polder_datapath::tunnel::Carrier;
 use std::os::fd::BorrowedFd;
 
-/// What becomes of a packet that no socket takes (`enum xdp_action`).
+/// Fate of a packet that no socket takes (`enum xdp_action`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(super) enum Action {
@@ -202,7 +202,7 @@ const IPV6: i16 = 40;
 /// The shortest extension header of IPv6, and every fragment header.
 const EXTENSION: i16 = 8;
 const UDP: i16 = 8;
-/// Where a UDP header has its destination port.
+/// Offset of the destination port in a UDP header.
 const UDP_DESTINATION: i16 = 2;
 const PROTOCOL_GRE: i32 = 47;
 const PROTOCOL_UDP: i32 = 17;

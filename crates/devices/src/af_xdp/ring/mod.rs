@@ -26,7 +26,7 @@ pub(super) struct Descriptor {
     pub(super) continues: bool,
 }
 
-/// What a ring carries: a fixed number of 64-bit words.
+/// Entry of a ring: a fixed number of 64-bit words.
 pub(super) trait Entry: Copy {
     /// Words an entry, a power of two.
     const WORDS: usize;

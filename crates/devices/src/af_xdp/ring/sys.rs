@@ -1,6 +1,6 @@
 //! The memory of a ring: shared with the kernel, read and written by atomics alone.
 //!
-//! What leaves this file is safe to call. Facts are looked up in mmap(2) and
+//! The functions that this file exports are safe to call. Facts are looked up in mmap(2) and
 //! `Documentation/networking/af_xdp.rst`.
 #![expect(unsafe_code, reason = "UNSAFETY: memory shared with the kernel")]
 

@@ -15,7 +15,7 @@ pub(crate) fn whole_at_most(single_frame: u32) -> u32 {
     (single_frame / GRAIN * GRAIN).saturating_sub(1)
 }
 
-/// What is to be done with a descriptor.
+/// Verdict on a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Judged {
     /// It is what it says.
