@@ -1,4 +1,4 @@
-//! What the bridge stage costs a packet.
+//! Cost of the bridge stage per packet.
 //!
 //! `cargo bench -p polder-datapath --bench bridge`
 //!
@@ -44,7 +44,7 @@ fn main() {
     measure(&Scene { name: "flood to one", ..Scene::new(batch) });
 }
 
-/// What is measured.
+/// Parameters of a measurement.
 #[derive(Clone)]
 struct Scene {
     batch: usize,

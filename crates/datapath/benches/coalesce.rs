@@ -1,4 +1,4 @@
-//! What merging costs a packet, when nothing can be merged and when everything can.
+//! Cost of merging per packet, when nothing can be merged and when everything can.
 //!
 //! `cargo bench -p polder-datapath --bench coalesce`
 //!

@@ -1,4 +1,4 @@
-//! What a table of routes costs: look-ups of random destinations, updates, memory.
+//! Cost of a table of routes: look-ups of random destinations, updates, memory.
 //!
 //! `cargo bench -p polder-datapath --bench fib`
 //!

@@ -1,4 +1,4 @@
-//! What a journey through the stages costs a packet, in memory.
+//! Cost of a journey through the stages per packet, in memory.
 //!
 //! `cargo bench -p polder-datapath --bench journey -- [PATH]`
 //!

@@ -1,4 +1,4 @@
-//! What a router costs a packet, in memory, and which part of that is the ports'.
+//! Cost of a router per packet, in memory, and the ports' share of it.
 //!
 //! `cargo bench -p polder-datapath --bench route -- [ROW]`
 //!

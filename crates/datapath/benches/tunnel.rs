@@ -1,4 +1,4 @@
-//! What a tunnel costs a packet, in and out.
+//! Cost of a tunnel per packet, in and out.
 //!
 //! `cargo bench -p polder-datapath --bench tunnel`
 //!
@@ -37,7 +37,7 @@ const ENDS: [(Ipv4Addr, MacAddress); 2] = [
 /// A change to a tunnel's options.
 type Change = fn(&mut TunnelOptions);
 
-/// What is measured beside the defaults.
+/// Options that are measured beside the defaults.
 const VARIANTS: [(&str, Change); 7] = [
     ("fragments allowed", |_| {}),
     ("don't fragment", |options| options.dont_fragment = true),

@@ -4,7 +4,7 @@ use polder_datapath::port::Turn;
 use polder_datapath::scheduler::{Contention, Elapsed, Options, Outcome, RunQueue, WEIGHT};
 use polder_datapath::units::Nanos;
 
-/// Who has the core: the worker for `runs`, then others for `pauses`, and so on.
+/// Schedule of the core: `runs` for the worker, then `pauses` for others, and so on.
 #[derive(Clone, Copy)]
 struct Core {
     runs: u64,
@@ -37,7 +37,7 @@ impl Core {
     }
 }
 
-/// What a service of a given cost, and a queue beside it, make of a second.
+/// Results of a second for a service of a given cost, and a queue beside it.
 #[derive(Debug, Default)]
 struct Fate {
     /// Requests that may wait in front of the service after each of its turns.

@@ -41,7 +41,7 @@ fn patterns() -> Vec<(&'static str, Pattern)> {
 /// A capacity that fills the table as far as any does: half.
 const FULL: u32 = 4096;
 
-/// How many of the first `count` addresses of a pattern find no place, over all seeds.
+/// Number of the first `count` addresses of a pattern that find no place.
 fn lost(pattern: Pattern, count: u32, seed: u64) -> u32 {
     let fdb = table(FULL, seed);
     (0..count).for_each(|number| assert_eq!(fdb.learn(pattern(number), PortId(1), NOW), Learned::Added));
@@ -224,7 +224,7 @@ fn by_port(fdb: &Fdb) -> HashMap<PortId, u32> {
     counts
 }
 
-/// What learning may do to a small table, told by what stood there before: the oracle of
+/// Checks a step of learning in a small table against the entries before it: the oracle of
 /// [`whoever_has_most_makes_room`].
 fn check_step(before: &HashMap<FdbKey, FdbEntry>, fdb: &Fdb, step: (FdbKey, PortId, u32), said: Learned) {
     let (key, port, limit) = step;
@@ -346,7 +346,7 @@ fn crowd(fdb: &Fdb, random: &mut Random) {
     fdb.learn_within(key, PortId(u16::try_from(port % 5).expect("below 5")), 100, NOW);
 }
 
-/// What workers do to a full table at once leaves it whole.
+/// Concurrent learning by workers leaves a full table consistent.
 #[test]
 fn many_threads_may_make_room_at_once() {
     for seed in 0..20 {

@@ -1,4 +1,4 @@
-//! Which packets count as one flow.
+//! Packets that count as one flow.
 
 use etherparse::{EtherType, IpFragOffset, IpNumber, Ipv4Header, PacketBuilder};
 use polder_buffers::{Packet, Pool, Region, RegionOptions};

@@ -7,7 +7,7 @@ use polder_datapath::scheduler::{Mode, Pace};
 use polder_datapath::units::Nanos;
 use std::collections::VecDeque;
 
-/// What a wake-up of the kernel's thread costs, and a packet in it.
+/// Cost of a wake-up of the kernel's thread, and of a packet in it.
 const WAKE: u64 = 8_000;
 const COPY: u64 = 1_000;
 /// The same when the thread has to be let go first, and runs at once.
@@ -21,7 +21,7 @@ const TURN: usize = 32;
 const POLL: usize = 64;
 const WIRE: usize = 256;
 const RING: usize = 2048;
-/// How often somebody else has the core, and for how long.
+/// Period with which another thread takes the core, and for how long.
 const EVERY: u64 = 150_000_000;
 const TAKEN: u64 = 6_000_000;
 const SECOND: u64 = 1_000_000_000;
@@ -78,7 +78,7 @@ impl Core {
         }
     }
 
-    /// When the kernel's thread is woken next, if nobody holds it.
+    /// Time of the next wake-up of the kernel's thread, if nothing holds it.
     fn wakes_at(&self) -> u64 {
         let first = self.wire.front().copied().unwrap_or(self.next);
         let after = if self.mode == Mode::Throttled { self.polled + Pace::THROTTLE.0 } else { 0 };
@@ -167,7 +167,7 @@ impl Core {
     }
 }
 
-/// What can be answered in a second when nobody is woken.
+/// Requests that can be answered in a second without wake-ups.
 const CAPACITY: u64 = SECOND / (REQUEST + COPY);
 
 #[test]

@@ -17,7 +17,7 @@ use std::sync::Arc;
 const PATIENCE: Nanos = Nanos::from_millis(5);
 const FLOWS: u64 = 24;
 
-/// What identifies a packet that leaves: flow, place, part.
+/// Identity of a packet that leaves: flow, place, part.
 type Leaf = (u32, u32, u32);
 
 /// A pseudo-random number (SplitMix64).
@@ -28,7 +28,7 @@ fn scatter(seed: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// What the stages make of a packet: so many, 0 for a drop. Depends on the packet alone.
+/// Number of packets that the stages make of a packet, 0 for a drop. Depends on the packet alone.
 fn becomes(flow: u32, place: u32) -> u32 {
     match scatter(u64::from(flow) << 32 | u64::from(place)) % 256 {
         0..=23 => 0,
@@ -292,7 +292,7 @@ fn read(packet: &Packet) -> Leaf {
     (word(0), word(4), word(8))
 }
 
-/// What one worker would have sent of a flow, without the packets that were refused.
+/// Packets of each flow that one worker would have sent, without the refused packets.
 fn model(world: &World) -> BTreeMap<u32, Vec<Leaf>> {
     let refused = world.refused.iter().map(|&(flow, place, _)| (flow, place));
     let refused = refused.collect::<std::collections::HashSet<_>>();

@@ -5,7 +5,7 @@ use polder_datapath::scheduler::{Ageing, POLL, RingFlush, WIRE, frames};
 use polder_datapath::units::Nanos;
 use std::collections::VecDeque;
 
-/// What happens on the core; all times in nanoseconds.
+/// Events on the core; all times in nanoseconds.
 #[derive(Clone, Copy)]
 struct Core {
     /// Between two packets that come.
@@ -19,7 +19,7 @@ struct Core {
 
 /// Of a sleep, apart from what is done in it.
 const SWITCHING: u64 = 15_000;
-/// How often the device is to be emptied.
+/// Period of ring flushes.
 const OFTEN: u64 = 2_000_000;
 const END: u64 = 500_000_000;
 

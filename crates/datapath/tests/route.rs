@@ -186,7 +186,7 @@ fn updates_do_not_disturb_readers() {
     });
 }
 
-/// What was taken away is used again, also while a reader lives that reads now and then.
+/// Freed memory is used again, also while a reader lives that reads now and then.
 #[test]
 fn memory_is_reused() {
     let mut fib = Fib::v4();

@@ -22,7 +22,7 @@ struct Source {
 
 const BULK: Source = Source { weight: 1, control: false, fixed: 200, cost: 250, rate: 1e9, ring: 1 << 40 };
 
-/// What became of a source.
+/// Result of a source.
 #[derive(Clone, Debug, Default)]
 struct Fate {
     arrived: f64,
@@ -33,7 +33,7 @@ struct Fate {
 }
 
 impl Source {
-    /// What a turn of so many packets takes.
+    /// Duration of a turn of `packets` packets.
     fn time(&self, packets: u64) -> u64 {
         if packets == 0 { 20 } else { self.fixed + self.cost * packets }
     }
@@ -123,7 +123,7 @@ fn arrive(sources: &[Source], fates: &mut [Fate], passed: u64) {
     }
 }
 
-/// What a turn of the law's budget costs.
+/// Cost of a turn of the budget controller's budget.
 fn cost(law: BudgetController, fixed: u64, each: u64) -> Nanos {
     Nanos(fixed + each * u64::from(law.packets()))
 }
@@ -329,7 +329,7 @@ fn what_nobody_wants_is_left_in_the_device_and_others_packets_are_seen() {
     assert!(turn(&mut line, 1_102_000, Some(0)).is_some(), "somebody else wants some");
 }
 
-/// What waits for a service, which wants more when half of that is done.
+/// Backlog of a service, which asks for more when half of it is done.
 #[derive(Clone, Copy)]
 struct Backlog {
     most: u64,
@@ -458,7 +458,8 @@ fn what_waits_for_long_is_thrown_away_and_a_burst_is_not() {
     assert!((1102..1120).all(|step| !standing.is_due(millis(step))));
 }
 
-/// How often a device is emptied that is drained in every turn, within a tenth of a second of overload.
+/// Number of ring flushes of a device that is drained in every turn, within a tenth of a second of
+/// overload.
 fn emptied(has_backlog: bool) -> usize {
     let mut line = RunQueue::new(Options::default());
     line.add(1, false);

@@ -20,7 +20,7 @@ fn noise() -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 0..160)
 }
 
-/// What may happen to a packet: some bytes change, the end is cut off, or padding is put behind.
+/// Damaged packet: some bytes changed, the end cut off, or padding added.
 fn damaged(packet: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     let changes = vec((any::<prop::sample::Index>(), any::<u8>()), 0..3);
     let end = prop_oneof![Just(None), any::<prop::sample::Index>().prop_map(Some)];

@@ -1,4 +1,4 @@
-//! What an AF_XDP port costs: receive, send and forward over veth pairs, in copy mode.
+//! Cost of an AF_XDP port: receive, send and forward over veth pairs, in copy mode.
 //!
 //! Needs root. It runs itself again in a network namespace of its own, so nothing is left behind:
 //!
@@ -62,7 +62,7 @@ struct Stand {
     sink: Opened,
 }
 
-/// What was measured of one thread.
+/// Measurements of one thread.
 #[derive(Default)]
 struct Measured {
     packets: u64,

@@ -1,4 +1,4 @@
-//! What is said about broken configurations, and that the examples are not broken.
+//! Messages about broken configurations, and a check that the examples are not broken.
 
 use polder::config::{self, LoadError};
 use std::path::{Path, PathBuf};

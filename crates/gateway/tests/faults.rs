@@ -31,7 +31,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What is wrong with a queue.
+/// Fault of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// Its event never ends, and nothing ever comes.
@@ -120,7 +120,7 @@ impl TxQueue for Nothing {
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 1);
 const SERVICE: MacAddress = MacAddress([2, 0, 0, 0, 0, 9]);
 const STATION: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
-/// Where the well-behaved packets come from and go to, and where the other queue is.
+/// Ingress and egress of the well-behaved packets, and the port of the other queue.
 const FROM: PortId = PortId(0);
 const TO: PortId = PortId(1);
 const OTHER: PortId = PortId(2);
@@ -233,7 +233,7 @@ impl Bench {
     }
 }
 
-/// What the worker has dropped, and why.
+/// Drops of the worker, by reason.
 fn drops(counters: &WorkerCounters) -> Vec<(&'static str, u64)> {
     let all = DropReason::ALL.iter().map(|&reason| (reason.name(), counters.drops.get(reason)));
     all.filter(|&(_, count)| count > 0).collect()

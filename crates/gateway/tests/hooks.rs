@@ -43,7 +43,7 @@ fn can_run(test: &str, programs: &[&str]) -> bool {
     true
 }
 
-/// What `polder check` finds about hooks after `script`: port, severity, text.
+/// Findings of `polder check` about hooks after `script`: port, severity, text.
 fn found(configuration: &str, script: &str) -> Vec<(String, String, String)> {
     static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

@@ -10,7 +10,7 @@ const VALID: [&str; 3] = [
     include_str!("broken/vlans.toml"),
 ];
 
-/// What is put in somewhere: characters and words that mean something to TOML or to the format.
+/// Inserted text: characters and words that mean something to TOML or to the format.
 const WORDS: [&str; 34] = [
     "\"",
     "'",

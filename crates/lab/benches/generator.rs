@@ -1,4 +1,4 @@
-//! What the AF_XDP generator reaches flat out over one wire, whose other end counts and drops.
+//! Maximum rate of the AF_XDP generator over one wire, whose other end counts and drops.
 //!
 //! Run it as root, alone on the machine, beside `perf record --all-cpus --call-graph fp` for a profile:
 //!

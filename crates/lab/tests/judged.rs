@@ -19,7 +19,7 @@ fn sources(folder: &Path, text: &mut String) {
     }
 }
 
-/// What stands between backticks.
+/// Words between backticks.
 fn names(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }

@@ -233,7 +233,7 @@ fn a_rate_out_of_reach_is_not_reported_as_reached() {
     assert_eq!((arrivals.duplicated, arrivals.reordered, arrivals.alien), (0, 0, 0));
 }
 
-/// What the injector sends as requests are replies already: the answer's kind stands in the second word.
+/// Replies for the injector to send as requests: the answer's kind stands in the second word.
 fn reply(kind: u32) -> Vec<u8> {
     [0, kind, 0, 0, 0, 0].map(u32::to_be_bytes).as_flattened().to_vec()
 }

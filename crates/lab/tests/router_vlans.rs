@@ -31,7 +31,7 @@ fn skip(name: &str, reason: impl std::fmt::Display) {
     writeln!(log, "{line}").unwrap();
 }
 
-/// What can stand in the way.
+/// Fails where the test cannot run.
 fn available() -> anyhow::Result<Kernel> {
     for program in PROGRAMS.into_iter().chain(["ldd"]) {
         anyhow::ensure!(command::exists(program), "{}", command::remedy(program));
@@ -98,7 +98,7 @@ impl Machine {
         }
     }
 
-    /// What `polder show WHAT --json` says.
+    /// Output of `polder show WHAT --json`.
     fn show(&mut self, what: &str) -> Option<Value> {
         let answer = self.says(&format!("polder show {what} --json --socket /run/gw.sock"));
         serde_json::from_str(&answer.text).ok().filter(|_| answer.ok)

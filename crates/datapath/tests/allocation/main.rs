@@ -35,7 +35,7 @@ fn frame(to: u8, from: u16, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// What allocates besides the engine.
+/// Allocating work besides the engine's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Besides {
     Nothing,

@@ -59,14 +59,14 @@ pub(crate) fn frame(to: MacAddress, from: MacAddress, tags: &[u16], payload: u8)
 pub(crate) struct Arrival {
     pub(crate) ingress: u16,
     pub(crate) bytes: Vec<u8>,
-    /// Where it is cut into a chain of two frames.
+    /// Offset at which it is cut into a chain of two frames.
     pub(crate) cut: Option<usize>,
     /// True if an earlier stage has dropped it.
     pub(crate) dropped: bool,
     /// True if there is no room in front of it.
     pub(crate) tight: bool,
-    /// What the parse stage noted: where the network header is, and where a checksum that is left to
-    /// the device begins.
+    /// Result of the parse stage: offset of the network header, and start of a checksum that is left
+    /// to the device.
     pub(crate) network_offset: u16,
     pub(crate) checksum_start: Option<u16>,
 }

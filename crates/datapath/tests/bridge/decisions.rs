@@ -22,7 +22,7 @@ fn limited(limits: FloodLimits) -> Bench {
     Bench::new(vec![one_bridge(members)])
 }
 
-/// How many of `count` frames to `to` pass, in batches of 50.
+/// Number of `count` frames to `to` that pass, in batches of 50.
 fn passes(bench: &mut Bench, ingress: u16, to: MacAddress, count: usize) -> usize {
     let arrivals = vec![Arrival::new(ingress, frame(to, station(1), &[], 0)); count];
     arrivals.chunks(50).map(|batch| bench.pass(batch).len()).sum()

@@ -268,7 +268,7 @@ impl Both {
         self.model.places[lan].retain(|key, _| fresh.contains_key(key));
     }
 
-    /// What the model has learned and not forgotten.
+    /// Entries that the model has learned and that have not expired.
     fn fresh(&self, lan: usize) -> HashMap<Key, ModelEntry> {
         let fresh = self.model.places[lan].iter().filter(|(_, place)| self.model.is_fresh(lan, place));
         fresh.map(|(key, place)| (*key, visible(*place))).collect()
@@ -297,7 +297,7 @@ fn entries(fdb: &Fdb) -> impl Iterator<Item = (Key, ModelEntry)> + '_ {
     })
 }
 
-/// When a static entry was last seen is nobody's business.
+/// Entry as it is compared: the time of a static entry does not matter.
 fn visible(place: ModelEntry) -> ModelEntry {
     ModelEntry { seen: if place.is_static { 0 } else { place.seen }, ..place }
 }

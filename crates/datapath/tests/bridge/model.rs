@@ -1,4 +1,4 @@
-//! What a learning bridge does, written a second time as plainly as possible: maps, sets and frames
+//! Model of a learning bridge, written a second time as plainly as possible: maps, sets and frames
 //! as vectors of bytes; no table, no batch, no cleverness.
 
 use crate::bench::{Arrival, Departure};

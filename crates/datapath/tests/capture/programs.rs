@@ -135,7 +135,7 @@ proptest! {
     }
 }
 
-/// What one program leaves in the memory is nothing that another one finds.
+/// A program finds nothing in its memory that another one has left.
 #[test]
 fn memory_begins_as_zero() {
     let instruction = |code, k| Instruction { code, yes: 0, no: 0, k };

@@ -12,7 +12,7 @@ fn region(slot_bytes: u32) -> Region {
     Region::new(RegionOptions { slots: SLOTS, slot_bytes }).expect("memory for a test")
 }
 
-/// Where the transport header of a recipe's frame begins.
+/// Offset of the transport header in a recipe's frame.
 fn transport(recipe: &Recipe) -> u16 {
     let ip = if recipe.v6 { 40 } else { 20 + recipe.ip_options.len() };
     u16::try_from(14 + recipe.tags.len() * 4 + ip).expect("short")
@@ -50,7 +50,7 @@ fn cut(packet: Packet, pool: &mut Pool) -> Vec<Vec<u8>> {
     frames
 }
 
-/// What a sender would have sent as single packets.
+/// Single packets that a sender would have sent.
 fn reference(recipe: &Recipe, size: usize) -> Vec<Vec<u8>> {
     let chunks = recipe.payload.chunks(size).map(<[u8]>::to_vec).collect::<Vec<_>>();
     let chunks = if chunks.is_empty() { vec![Vec::new()] } else { chunks };

@@ -9,7 +9,7 @@ use oracle::coalesce::{ACK, Bench, DONT_FRAGMENT, FIN, PSH, Recipe, assert_same}
 use polder_datapath::coalesce::{MISSES, PERIOD};
 use proptest::prelude::*;
 
-/// What the fuzzer runs.
+/// Target of the fuzzer.
 fn target() -> fn(&[u8]) {
     oracle::TARGETS.into_iter().find(|target| target.0 == "coalesce").expect("a target").1
 }
@@ -185,7 +185,7 @@ fn udp_without_a_checksum_or_for_a_port_without_segments_is_not_merged() {
     bench.close();
 }
 
-/// What cannot be told to be of another flow is not overtaken.
+/// A packet is not overtaken unless it is certainly of another flow.
 #[test]
 fn nothing_is_overtaken() {
     let first = Recipe::tcp(100);

@@ -1,4 +1,4 @@
-//! What the senders of rejected packets are told: read back by another implementation.
+//! Messages to the senders of rejected packets, read back by another implementation.
 
 use crate::oracle::Spec;
 use etherparse::{Icmpv4Slice, Icmpv6Slice, NetSlice, SlicedPacket, TransportSlice};

@@ -25,7 +25,7 @@ pub(crate) const SECOND: PortId = PortId(3);
 pub(crate) const OTHER_UNDERLAY: PortId = PortId(4);
 const PORTS: usize = 5;
 
-/// Which end of the tunnel a gateway is.
+/// End of the tunnel at a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Near,
@@ -46,7 +46,7 @@ impl End {
     }
 }
 
-/// What the two ends agree on.
+/// Settings that the two ends share.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) mtu: u16,
@@ -193,7 +193,7 @@ impl Gateway {
         self.check();
     }
 
-    /// What has left by `port` since the last call.
+    /// Packets that have left by `port` since the last call.
     pub(crate) fn take(&mut self, port: PortId) -> Vec<Sent> {
         self.wires.sent[usize::from(port.0)].drain(..).collect()
     }

@@ -1,4 +1,4 @@
-//! What the gateway has to say itself: to senders whose packets are too big for the tunnel.
+//! Messages of the gateway itself, to senders whose packets are too big for the tunnel.
 
 use crate::gateway::{ACCESS, End, Gateway, Line, Modes, SECOND, UNDERLAY};
 use crate::traffic::{Body, packet};
@@ -71,7 +71,7 @@ fn a_flooded_frame_that_is_too_big_is_reported_to_nobody() {
     assert_eq!((gateway.take(SECOND).len(), gateway.take(UNDERLAY).len()), (1, 1));
 }
 
-/// What the gateway itself says in a station's name is no sign of that station.
+/// A message that the gateway sends in a station's name is not learnt from.
 #[test]
 fn nothing_is_learnt_from_a_message_of_the_gateway() {
     let line = Line { mtu: 1500, dont_fragment: true, ..Line::default() };

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use std::collections::BTreeMap;
 
-/// Where a station is: gateway, port, and the VLAN in which it talks, 0 for none.
+/// Place of a station: gateway, port, and the VLAN in which it talks, 0 for none.
 #[derive(Clone, Copy, Debug)]
 struct Station(usize, PortId, u16);
 
@@ -89,7 +89,7 @@ fn station(number: usize) -> [u8; 6] {
     [2, 0, 0, 0, 0, u8::try_from(number + 1).expect("few stations")]
 }
 
-/// What stands behind addresses and tag: `length` bytes and two for the type.
+/// Bytes of a frame behind addresses and tag: `length` bytes and two for the type.
 pub(crate) fn packet(body: Body, length: usize, serial: u32) -> Vec<u8> {
     let (kind, mut bytes) = match body {
         Body::Other => (0x88b5_u16, Vec::new()),

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use std::collections::HashSet;
 
-/// What happens to a packet on the wire.
+/// Fate of a packet on the wire.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Arrives,
@@ -62,7 +62,7 @@ fn frame(from_far: bool, packet: &[u8]) -> Vec<u8> {
     [&[2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from], packet].concat()
 }
 
-/// What comes out of the wire; `fates` go round.
+/// Packets at the other end of the wire; `fates` repeat.
 fn cross(sent: Vec<Vec<u8>>, fates: &[Fate]) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     let mut late = None;

@@ -162,7 +162,7 @@ impl Bench {
         Self { region, pool, outlet, coalescer, ledger: Ledger::default() }
     }
 
-    /// What becomes of packets: each with the frames that it is cut into again.
+    /// Merges packets; returns each with the frames that it is cut into again.
     pub(crate) fn merge(&mut self, frames: &[Vec<u8>], verified: bool) -> Vec<Vec<Vec<u8>>> {
         let mut batch = Batch::new();
         for frame in frames {
@@ -270,7 +270,7 @@ pub(crate) fn assert_same(before: &[Vec<u8>], after: &[Vec<u8>]) {
     }
 }
 
-/// What a packet has in common with those that it must not overtake: addresses and ports of TCP and UDP.
+/// Flow of a packet, within which no packet may be overtaken: addresses and ports of TCP and UDP.
 /// Fragments have the ports of none, so they are told by addresses alone.
 fn flow_of(frame: &[u8]) -> Vec<u8> {
     let Ok(sliced) = etherparse::SlicedPacket::from_ethernet(frame) else { return Vec::new() };

@@ -27,7 +27,7 @@ pub(crate) const ADDRESSES_V6: [Ipv6Addr; 2] =
 pub(crate) const SLOTS: u32 = 512;
 pub(crate) const SLOT_BYTES: u32 = 2048;
 
-/// What carries the tunnel.
+/// Carrier of the tunnel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
     pub(crate) mtu: u16,

@@ -4,7 +4,7 @@ use super::naive_sum;
 use polder_datapath::drops::DropReason;
 use polder_datapath::wire::{EtherType, Gre, GreHeader, GreMut};
 
-/// What a GRE header says.
+/// Fields of a GRE header.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Reference {
     pub(super) header_bytes: usize,

@@ -1,4 +1,4 @@
-//! What the parsers make of any bytes, checked against etherparse, smoltcp and references written
+//! Results of the parsers for any bytes, checked against etherparse, smoltcp and references written
 //! from the RFCs.
 //!
 //! One function a target takes bytes and panics where they disagree. The property tests, the replay

@@ -1,4 +1,4 @@
-//! What comes out of a tunnel over IPv6 for any headers before GRE, against a reference written from
+//! Results of decapsulation over IPv6 for any headers before GRE, against a reference written from
 //! RFC 8200, RFC 2473, RFC 2784 and RFC 2890.
 //!
 //! The first byte chooses the tunnel's options. Then come packets: the next header of the IPv6 header, a
@@ -17,7 +17,7 @@ const PATH: Path = Path { mtu: 1500, vlan: None };
 /// Packets of one input.
 const MOST: usize = 32;
 
-/// What the tunnel asks for, and the last number.
+/// Options of the tunnel, and the last sequence number.
 struct Tunnel {
     checksum: bool,
     key: Option<u32>,
@@ -25,7 +25,7 @@ struct Tunnel {
     last: Option<u32>,
 }
 
-/// What becomes of a packet; `Err(None)` for a fragment.
+/// Result for a packet; `Err(None)` for a fragment.
 type Fate = Result<Vec<u8>, Option<DropReason>>;
 
 /// Any packets of a tunnel over IPv6.

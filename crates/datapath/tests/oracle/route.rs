@@ -282,7 +282,7 @@ impl Stand {
         }
     }
 
-    /// What leaves came with one hop more to go, or is the router's own word.
+    /// Checks that a packet that leaves has come with one hop more to go, or is the router's own message.
     fn came_or_own(&self, (source, destination, hops): (IpAddr, IpAddr, u8)) {
         let is_own = INTERFACES.iter().any(|&(.., network)| own(network).contains(&source));
         let came =

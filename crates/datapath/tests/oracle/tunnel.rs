@@ -162,7 +162,7 @@ impl Bench {
     }
 }
 
-/// What the receiver has to make of frames.
+/// Model of the receiver.
 struct Model {
     checksum: bool,
     key: Option<u32>,

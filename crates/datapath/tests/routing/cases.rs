@@ -100,7 +100,7 @@ fn what_a_header_must_not_be() {
     }
 }
 
-/// Who is told what, and by whom.
+/// Each sender is told the reason, by the right address.
 #[test]
 fn senders_are_told_why() {
     let mut stand = stand();
@@ -171,8 +171,9 @@ fn errors_about_errors_fragments_and_groups_are_not_told() {
     assert_eq!(stand.engine.route_counters().told.get(), 0);
 }
 
-/// What the kernel's router does, too: the type of service of the packet behind the precedence of control (RFC 1812, 4.3.2.5), no class in
-/// IPv6, a word about later fragments of IPv6, and none about messages of routers and of unknown types.
+/// As by the kernel's router: the type of service of the packet behind the precedence of control (RFC 1812,
+/// 4.3.2.5), no class in IPv6, a word about later fragments of IPv6, and none about messages of routers and
+/// of unknown types.
 #[test]
 fn errors_are_those_of_the_kernel() {
     let mut stand = stand();

@@ -66,7 +66,8 @@ impl Oracle {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// What waits in the end is what the rule says, and nobody lost a packet who had less than his part of the room.
+    /// The waiting packets at the end are those of the rule, and no sender below its part of the
+    /// room has lost a packet.
     #[test]
     fn room_is_shared_by_senders(
         steps in prop::collection::vec((0_u8..12, 2_u8..250), 1..600),

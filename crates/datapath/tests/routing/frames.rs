@@ -8,7 +8,7 @@ use etherparse::{
 use polder_datapath::wire::MacAddress;
 use std::net::IpAddr;
 
-/// What a frame is made of.
+/// Fields of a frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub(crate) to: MacAddress,
@@ -110,7 +110,7 @@ impl Frame {
         bytes
     }
 
-    /// What a router makes of the frame: one hop less, other addresses and tag, no padding.
+    /// Frame as a router sends it: one hop less, other addresses and tag, no padding.
     pub(crate) fn routed(&self, from: MacAddress, to: MacAddress, vlan: Option<u16>) -> Vec<u8> {
         Self { from, to, vlan, hops: self.hops - 1, padding: 0, ..self.clone() }.bytes()
     }

@@ -203,7 +203,7 @@ impl Stand {
         self.engine.look_after(with, &mut self.wires);
     }
 
-    /// What has left by a port since the last call.
+    /// Frames that have left by a port since the last call.
     pub(crate) fn take(&mut self, port: PortId) -> Vec<Vec<u8>> {
         core::mem::take(&mut self.wires.sent[usize::from(port.0)])
     }

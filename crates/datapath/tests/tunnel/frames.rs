@@ -2,7 +2,7 @@
 
 use crate::oracle::{naive_pseudo_sum, naive_sum};
 
-/// Who speaks inside the tunnel, and whom to.
+/// MAC addresses of the stations inside the tunnel.
 pub(crate) const STATIONS: [[u8; 6]; 2] = [[2, 0, 0, 0, 7, 1], [2, 0, 0, 0, 7, 2]];
 pub(crate) const V4: [[u8; 4]; 2] = [[10, 0, 0, 1], [10, 0, 0, 2]];
 pub(crate) const V6: [[u8; 16]; 2] = [

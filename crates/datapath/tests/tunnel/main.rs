@@ -10,7 +10,7 @@ mod model;
 mod outer_v6;
 mod scapy;
 
-/// What the fuzzer starts from.
+/// Runs the fuzzer's committed seeds.
 #[test]
 fn committed_inputs() {
     let ours = oracle::TARGETS.into_iter().filter(|target| ["tunnel", "outer_v6"].contains(&target.0));

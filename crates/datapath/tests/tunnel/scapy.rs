@@ -48,7 +48,7 @@ impl Case {
         }
     }
 
-    /// What the script has to know.
+    /// Line for the script.
     fn line(&self, class: u8, number: usize, inside: &[u8], outer: &[Vec<u8>]) -> String {
         let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let option = |value: Option<u32>| value.map_or("-".to_owned(), |value| value.to_string());

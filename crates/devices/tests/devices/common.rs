@@ -1,4 +1,4 @@
-//! What the tests of all devices share.
+//! Helpers of all devices' tests.
 
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use std::fmt::Display;

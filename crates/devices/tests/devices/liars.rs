@@ -15,7 +15,7 @@ use std::time::Duration;
 type Rx = Box<dyn RxQueue>;
 type Tx = Box<dyn TxQueue>;
 
-/// What a driver does with an honest one inside.
+/// Behaviour of a faulty driver around a correct one.
 #[derive(Clone, Copy)]
 struct Manners {
     receive: fn(&mut Rx, &mut Budget, &mut Batch, &mut Pool) -> Turn,

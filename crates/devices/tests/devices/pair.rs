@@ -10,7 +10,7 @@ use std::time::Duration;
 /// The longest frame of the cables here.
 pub(crate) const LONGEST: usize = 9018;
 
-/// What every cable here is able to do.
+/// Limits of every cable here.
 pub(crate) const LIMITS: Limits = Limits {
     longest: LONGEST,
     longest_received: LONGEST,

@@ -137,7 +137,7 @@ fn turn_round(packet: &mut Packet) {
     bytes[26..34].rotate_left(4);
 }
 
-/// What the kernel leaves to do comes in as metadata, goes out as metadata, and the kernel does it.
+/// Offloads of the kernel come in as metadata, go out as metadata, and the kernel does their work.
 #[test]
 fn offloads_survive_the_way_there_and_back() {
     if !common::is_root("tap::offloads_survive_the_way_there_and_back") {
@@ -200,7 +200,7 @@ fn a_frame_longer_than_the_port_accepts_is_counted() {
     pool.release(&mut batch);
 }
 
-/// What cannot be said in a header, and what the kernel refuses, is counted and gone.
+/// A packet that the header cannot describe, or that the kernel refuses, is counted and dropped.
 #[test]
 fn packets_that_cannot_be_sent_are_counted() {
     if !common::is_root("tap::packets_that_cannot_be_sent_are_counted") {

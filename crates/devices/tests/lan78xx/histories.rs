@@ -77,7 +77,7 @@ fn changes_bytes(fault: &Fault) -> bool {
     matches!(fault, Fault::Corrupt { .. } | Fault::Misalign(_) | Fault::Length(_))
 }
 
-/// What a history has done so far.
+/// State of a history.
 struct History {
     stand: Stand,
     number: u32,

@@ -1,4 +1,4 @@
-//! What must hold for any bytes, for the property tests and for the fuzzer.
+//! Invariants for any bytes, for the property tests and for the fuzzer.
 
 use polder_devices::lan78xx::descriptor;
 use polder_devices::lan78xx::frame::{

@@ -15,7 +15,7 @@ tap = "b"
 members = ["a", "b"]
 "#;
 
-/// Where the packets of the bench go to.
+/// Configuration that binds the destination of the bench's packets to a port.
 fn bound_to(port: &str) -> String {
     format!("{FREE}\n[[bridge.lan.static]]\nmac = \"02:00:00:00:00:02\"\nport = \"{port}\"\n")
 }

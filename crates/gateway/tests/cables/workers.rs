@@ -60,7 +60,8 @@ fn shared_flows_stay_in_order() {
     }
 }
 
-/// What waits in front of a port goes with its queue, or is dropped and counted with a worker that goes.
+/// Packets that wait in front of a port move with its queue, or are dropped and counted with a
+/// worker that ends.
 #[test]
 fn waiting_packets_are_sent_or_counted() {
     change("queue", [2, 2], "queue = { kind = \"drop-tail\", rate_kbit = 50_000 }\n");

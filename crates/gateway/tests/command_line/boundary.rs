@@ -1,4 +1,4 @@
-//! What users without privileges, clients that are silent and files of others can do to a gateway and its capture.
+//! Effects of users without privileges, silent clients and others' files on a gateway and its capture.
 
 use super::support::{Folder, Gateway, polder, root_or_skip};
 use rustix::process::Signal;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What is not to be waited for.
+/// Time within which an immediate result must come.
 const AT_ONCE: Duration = Duration::from_secs(4);
 
 /// A command of the user nobody.

@@ -1,4 +1,4 @@
-//! What the threads of a running gateway may do, and what not.
+//! Permitted and forbidden actions of a running gateway's threads.
 
 use super::support::{Folder, Gateway, SOON, root_or_skip, run, skip};
 use rustix::process::Signal;

@@ -112,7 +112,7 @@ fn carrier_and_mtu_of_an_interface_are_seen_while_it_is_open() {
     }
 }
 
-/// What a reload says, and what it says when it is only tried.
+/// Output of a reload, which must be that of a dry run.
 fn both(gateway: &Gateway) -> (Option<i32>, String) {
     let [dry, real] = [&["reload", "--dry-run"][..], &["reload"]].map(|arguments| gateway.ask(arguments));
     let said = |text: &str| text.replace("not applied: this was a dry run", "applied");

@@ -1,4 +1,4 @@
-//! What needs no gateway.
+//! Commands that need no gateway.
 
 use super::support::{Folder, repository, run};
 

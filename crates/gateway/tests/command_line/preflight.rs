@@ -1,4 +1,4 @@
-//! What `polder check` sees of a machine: interfaces in a namespace of their own.
+//! Findings of `polder check` about interfaces in a namespace of their own.
 
 use super::support::{Folder, root_or_skip};
 use std::process::Command;

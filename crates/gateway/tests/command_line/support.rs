@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Time for which anything may take that ought to happen at once.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
-/// What a program has printed, and how it has ended.
+/// Output and exit code of a program.
 pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,

@@ -19,7 +19,8 @@ impl Stopped {
         Self { thread, before }
     }
 
-    /// What a system call answers there: a number, or an error below 0. A text takes the place of argument `at`.
+    /// Runs a system call there and returns its result: a number, or an error below 0. A text takes
+    /// the place of argument `at`.
     pub(crate) fn call(&self, number: i64, mut arguments: [u64; 3], text: Option<(usize, &str)>) -> i64 {
         if let Some((at, text)) = text {
             // Below what the thread has on its stack, the part that functions may use unasked included.

@@ -75,7 +75,7 @@ action = "drop"
 
 const PORTS: [&str; 6] = ["a", "b", "c", "u", "r", "s"];
 
-/// What packets are from that do not say it, and the routers' own addresses.
+/// Default source of packets, and the routers' own addresses.
 pub(crate) const STATION: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xa]);
 pub(crate) const R: &str = "02:00:00:00:01:05";
 pub(crate) const S: &str = "02:00:00:00:01:04";
@@ -155,7 +155,7 @@ impl Bench {
         lock(&self.gateway).accounts()
     }
 
-    /// What has left by each port, once everything that came is accounted for.
+    /// Packets that have left by each port, once all packets that came are accounted for.
     pub(crate) fn take(&mut self) -> Vec<(String, Vec<u8>)> {
         let deadline = Instant::now() + Duration::from_secs(30);
         let mut taken = Vec::new();

@@ -1,4 +1,4 @@
-//! What a trace says of packets, and that the gateway does just that.
+//! Traces of packets, compared with the gateway's behaviour.
 
 #![expect(clippy::disallowed_methods, reason = "a test looks at the real clock to give up")]
 

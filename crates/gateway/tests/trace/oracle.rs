@@ -1,4 +1,5 @@
-//! What must hold for any text that is to be a packet, and for any file that is to hold some; the fuzzer runs the same.
+//! Invariants for any text as a packet's description, and for any bytes as a capture file; the
+//! fuzzer runs the same.
 
 use crate::trace::pcap;
 use crate::trace::spec::{Defaults, LONGEST, Spec, describe};

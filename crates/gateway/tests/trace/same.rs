@@ -11,7 +11,7 @@ use proptest::test_runner::TestRunner;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What leaves by each port, according to a trace; in no order.
+/// Packets that leave by each port, according to a trace; in no order.
 fn foretold(trace: &Trace) -> Vec<(String, Vec<u8>)> {
     let all = trace.sent.iter().map(|sent| (sent.port.clone(), from_digits(&sent.frame).expect("digits")));
     let mut all = all.collect::<Vec<_>>();
@@ -39,7 +39,7 @@ const STATIONS: [&str; 6] = [
     "01:00:5e:00:00:05",
 ];
 
-/// What is behind a link header.
+/// Description of a packet behind its link header.
 fn packet() -> impl Strategy<Value = String> {
     let ip = prop::sample::select(vec![
         "ip src 10.0.0.9 dst 172.16.3.4",
@@ -112,7 +112,7 @@ fn the_gateway_does_what_the_trace_says() {
     lock(&bench.gateway).stop();
 }
 
-/// What a gateway shows, without what changes by itself.
+/// View of a gateway, without values that change by themselves.
 fn shown(bench: &Bench, what: What) -> Value {
     let mut value = serde_json::to_value(show(&bench.gateway, what).view).expect("rows are JSON");
     forget(&mut value);

@@ -102,7 +102,7 @@ fn bind(port: u16) -> UdpSocket {
     }
 }
 
-/// What tcpdump makes of a file, a line for each packet.
+/// Output of tcpdump for a file, a line for each packet.
 fn tcpdump(file: &Path) -> Option<Vec<String>> {
     let Ok(output) = Command::new("tcpdump").args(["-nr"]).arg(file).output() else {
         eprintln!("skipped: there is no tcpdump");

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where Debian puts FRR's daemons.
+/// Directory of FRR's daemons on Debian.
 const FRR: &str = "/usr/lib/frr";
 
 /// A machine with a gateway and a routing daemon.

@@ -34,7 +34,7 @@ pub(crate) fn nft(namespace: &Namespace, input: &str) {
     feed(namespace, "nft", &["-f", "-"], input);
 }
 
-/// How many of two pings are answered.
+/// Number of answers to two pings.
 fn answered(from: &Namespace, to: &str) -> usize {
     (0..2).filter(|_| ping(from, to, &[]).contains(" 0% packet loss")).count()
 }
@@ -54,7 +54,7 @@ fn acknowledged(text: &str) -> String {
     format!("kernel_hooks = \"bypass\"\n{text}")
 }
 
-/// What `show ports` says of hooks that a port goes round.
+/// Bypassed hooks of a port in `show ports`.
 fn bypassed(gateway: &Gateway, port: &str) -> Vec<Value> {
     let shown = gateway.show("ports");
     let rows = shown["ports"].as_array().unwrap();
@@ -153,7 +153,8 @@ fn a_reload_does_not_go_round_hooks_by_a_new_port() {
     polder.stop();
 }
 
-/// What an interface's own hooks drop in the kernel's bridge passes Polder's, in both modes and directions.
+/// A packet that an interface's own hooks drop in the kernel's bridge passes Polder's, in both
+/// modes and directions.
 #[test]
 fn hooks_of_an_interface_are_bypassed_in_both_directions_and_modes() {
     let test = "hooks_of_an_interface_are_bypassed_in_both_directions_and_modes";

@@ -14,7 +14,7 @@ const MACHINE: [&str; 2] = ["10.86.1.2", "fd86:1::2"];
 /// Addresses that the machine has elsewhere: on the loopback, and on a port that the kernel has too.
 const LOOP: [&str; 2] = ["10.86.2.1", "fd86:2::1"];
 const ELSEWHERE: [&str; 4] = [LOOP[0], LOOP[1], "10.84.1.1", "fd84:1::1"];
-/// What a station has behind itself.
+/// Addresses behind a station.
 const BEHIND: [&str; 2] = ["10.86.3.1", "fd86:3::1"];
 /// The far station.
 const RIGHT: [&str; 2] = ["10.84.2.2", "fd84:2::2"];
@@ -125,7 +125,7 @@ fn a_machine_has_its_other_addresses_at_its_end_too() {
     [near, far].into_iter().for_each(Gateway::stop);
 }
 
-/// What the kernel has by a TAP leads to Polder, which does not go there itself.
+/// A route of the kernel by a TAP leads to Polder, which does not use it itself.
 #[test]
 fn the_machines_ways_to_the_router_are_none_of_the_routers() {
     if !root_or_skip("the_machines_ways_to_the_router_are_none_of_the_routers") {

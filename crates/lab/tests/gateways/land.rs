@@ -4,7 +4,7 @@ use crate::machines::{addresses, ping, reaches, route, until};
 use crate::router::{Net, PORTS, tcp};
 use crate::support::{Gateway, root_or_skip};
 
-/// Who answers a ping: the gateway's kernel, or the station behind it, one hop further.
+/// Checks which host answers a ping: the gateway's kernel, or the station behind it, one hop further.
 fn answers(net: &Net, to: &str, ttl: &str) {
     until(&format!("{to} answers with {ttl}"), || ping(&net.left, to, &[]).contains(ttl));
 }

@@ -58,7 +58,7 @@ pub(crate) fn route(namespace: &Namespace, words: &str) {
     namespace.ip(&arguments).unwrap();
 }
 
-/// What one `ping` says.
+/// Output of one `ping`.
 pub(crate) fn ping(from: &Namespace, to: &str, options: &[&str]) -> String {
     let mut command = from.command("ping");
     command.args(["-n", "-c", "1", "-W", "1"]).args(options).arg(to);

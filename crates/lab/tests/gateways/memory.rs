@@ -68,7 +68,7 @@ fn the_machine_is_reached_while_data_floods() {
     polder.stop();
 }
 
-/// What the machine itself sends too much of takes nothing from others.
+/// A flood from the machine itself takes nothing from others.
 #[test]
 fn a_flood_of_the_machine_itself_leaves_others_alone() {
     if !root_or_skip("a_flood_of_the_machine_itself_leaves_others_alone") {

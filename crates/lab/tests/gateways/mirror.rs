@@ -19,7 +19,7 @@ fn settle(follow: &mut Follow, begun: Duration) {
     });
 }
 
-/// What somebody sees who comes now.
+/// Kernel state as a new follower sees it.
 fn afresh(begun: Duration) -> Mirror {
     let mut follow = Follow::start(1 << 20).unwrap();
     settle(&mut follow, begun);

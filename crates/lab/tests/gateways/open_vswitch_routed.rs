@@ -13,7 +13,7 @@ use std::time::Duration;
 const ENDS: [[&str; 2]; 2] = [["10.89.0.1", "10.89.0.2"], ["fd89::1", "fd89::2"]];
 /// The switch's address on the link.
 const MAC: &str = "02:00:00:00:89:02";
-/// What a packet that leaves the switch's bridge is to have for a destination; the tunnel takes it off.
+/// Destination address of packets that leave the switch's bridge; the tunnel takes it off.
 const NOBODY: &str = "02:00:00:00:89:99";
 
 /// Tunnels by number: what they are at the switch and at Polder.
@@ -111,7 +111,8 @@ fn configure(switch: &Switch) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What comes out of the tunnel gets a link header for the bridge's own port, and the other way round.
+/// Adds flows: a packet out of the tunnel gets a link header for the bridge's own port, and a
+/// packet into it loses its header.
 fn flows(switch: &Switch, bridge: &str, port: &str, kind: &str, mac: &str) -> anyhow::Result<()> {
     let is_tap = kind.ends_with("ptap");
     let header = format!("set_field:{mac}->eth_dst,LOCAL");

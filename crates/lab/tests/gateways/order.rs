@@ -52,7 +52,7 @@ fn counters(namespace: &Namespace) -> HashMap<String, u64> {
     pairs.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect()
 }
 
-/// What came of a connection.
+/// Results of a connection.
 #[derive(Debug)]
 struct Outcome {
     megabits: f64,
@@ -141,7 +141,7 @@ impl Pair {
 const ROUNDS: u32 = 10;
 const HELP: u64 = 10;
 
-/// What the kernels at the ends of a connection must not see.
+/// Checks that the kernels at the ends of a connection have seen no reordering.
 fn check(outcome: &Outcome) {
     assert!(outcome.megabits > 0.0 && outcome.restored > 1000, "nothing was put in order: {outcome:?}");
     // On a machine that does other things a ring may overflow; then the receiver waits for what is lost.
@@ -149,7 +149,7 @@ fn check(outcome: &Outcome) {
     assert_eq!(told, 0, "{outcome:?}");
 }
 
-/// What only reordering causes, whatever was lost beside it.
+/// Number of events that only reordering causes, whatever was lost beside it.
 fn spurious(outcome: &Outcome) -> u64 {
     outcome.seen.iter().filter(|(name, _)| name.ends_with("Reorder")).map(|(_, count)| count).sum()
 }

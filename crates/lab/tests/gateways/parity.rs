@@ -92,7 +92,7 @@ impl Wires {
         spec.build(Defaults { src: STATION, dst: Some(self.gateway) }).unwrap()
     }
 
-    /// What leaves for a packet: frames that are forwarded in digits, messages by type, code and what goes with it.
+    /// Result for a packet: forwarded frames in digits; messages by type, code and parameter.
     fn outcome(&mut self, text: &str) -> Vec<String> {
         self.marks += 1;
         let mark = format!("ip src 10.83.1.2 dst 10.90.200.1 id {} / udp", self.marks);
@@ -114,7 +114,7 @@ impl Wires {
         seen
     }
 
-    /// What leaves for all packets, with all settings.
+    /// Results for all packets, with all settings.
     fn outcomes(&mut self, net: &Net, patience: Duration) -> Vec<(String, Vec<String>)> {
         let mut outcomes = Vec::new();
         for (number, settings) in SETTINGS.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! What a router goes by: routes of the file, ports that only Polder has, other configurations, many routes.
+//! Sources of a router's routes: routes of the file, ports that only Polder has, other
+//! configurations, many routes.
 
 use crate::machines::{addresses, ping, reaches, route, until};
 use crate::router::{Fork, Net, PORTS, TARGET, tcp};
@@ -17,7 +18,7 @@ fn all_at(fork: &Fork, place: usize) {
     });
 }
 
-/// What the file says comes before what the kernel says, and may be all there is.
+/// Routes of the file come before the kernel's, and may be all there are.
 #[test]
 fn routes_of_the_file_come_first_or_are_alone() {
     if !root_or_skip("routes_of_the_file_come_first_or_are_alone") {

@@ -35,7 +35,7 @@ fn both_ways(a: (&Namespace, Ipv4Addr), b: (&Namespace, Ipv4Addr)) {
     assert_eq!((bad_checksums(a.0), bad_checksums(b.0)), (0, 0));
 }
 
-/// How many packets of the gateway's ports were merged, and how many cut.
+/// Packets of the gateway's ports that were merged, and those that were cut.
 fn counted(gateway: &Gateway) -> (u64, u64) {
     let sum = |name| gateway.all("ports", name).iter().sum::<u64>();
     (sum("merged"), sum("cut"))

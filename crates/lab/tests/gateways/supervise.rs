@@ -28,9 +28,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How soon a lost thread is to be noticed.
+/// Time within which a lost thread must be noticed.
 const NOTICED: Duration = Duration::from_millis(100);
-/// What is added where others have the cores.
+/// Extra time where other processes have the cores.
 const BUSY: Duration = Duration::from_millis(400);
 
 fn can_run(test: &str) -> bool {

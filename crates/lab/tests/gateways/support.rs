@@ -106,7 +106,7 @@ impl Gateway {
         command::run(command.args(["show", what, "--json", "--socket"]).arg(&self.socket))
     }
 
-    /// What `polder show WHAT --json` prints.
+    /// Output of `polder show WHAT --json`.
     pub(crate) fn show(&self, what: &str) -> Value {
         serde_json::from_str(&self.ask(what).unwrap()).unwrap()
     }
@@ -122,7 +122,7 @@ impl Gateway {
         find(&shown, "places").and_then(|places| places.get("path")?.as_i64()).unwrap()
     }
 
-    /// How often packets were dropped for `reason`.
+    /// Number of packets dropped for `reason`.
     pub(crate) fn drops(&self, reason: &str) -> u64 {
         let shown = self.show("drops");
         let mut rows = Vec::new();
@@ -139,7 +139,7 @@ impl Gateway {
         rows.into_iter().filter_map(|row| row.get(name)?.as_u64()).collect()
     }
 
-    /// What it has printed.
+    /// Output of the gateway.
     pub(crate) fn said(&mut self) -> String {
         last_lines(&self.process.said(), 30)
     }
@@ -180,7 +180,7 @@ impl Gateway {
         self.process.wait(SOON).unwrap().code()
     }
 
-    /// What `polder show WHAT` says, when there is no gateway.
+    /// Error message of `polder show WHAT` when there is no gateway.
     pub(crate) fn refuses(&self, what: &str) -> String {
         format!("{:#}", self.ask(what).unwrap_err())
     }
@@ -197,7 +197,7 @@ impl Gateway {
         command::run(command().args(arguments)).unwrap()
     }
 
-    /// How to run `polder` where this gateway runs.
+    /// Command that runs `polder` in the gateway's namespace.
     pub(crate) fn program(&mut self) -> Box<dyn Fn() -> Command> {
         std::mem::replace(&mut self.command, Box::new(|| Command::new("false")))
     }

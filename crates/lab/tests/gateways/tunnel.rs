@@ -90,7 +90,7 @@ members = ["eth0", "peer"]
     )
 }
 
-/// What was printed after `text` was; fails when it was not.
+/// Output after `text`; fails if `text` was not printed.
 pub(crate) fn heard(listener: &mut Running, text: &str) -> String {
     let end = clock::now() + Duration::from_secs(5);
     while !listener.said().contains(text) {

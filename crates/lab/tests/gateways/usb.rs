@@ -76,7 +76,7 @@ members = ["usb", "host"]
     }
 }
 
-/// What is shown of the port.
+/// View of the port.
 fn port(polder: &Gateway) -> Value {
     polder.show("ports")["ports"][0].clone()
 }

@@ -96,7 +96,7 @@ fn configuration(remotes: &[u8]) -> String {
     format!("{text}[bridge.fabric]\nmembers = [{}]\n", members.join(", "))
 }
 
-/// What `polder trace` says of a frame of the host's.
+/// Output of `polder trace` for a frame of the host's.
 fn trace(gateway: &Gateway, to: [u8; 6]) -> String {
     let to = to.map(|byte| format!("{byte:02x}")).join(":");
     let packet = format!("eth dst {to} / ip src {} dst {} / udp dport 53", inside(1), inside(2));

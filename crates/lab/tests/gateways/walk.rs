@@ -36,7 +36,7 @@ impl Stand {
         Self { gateway, wires, received }
     }
 
-    /// What `polder trace PORT …` prints, a packet a line.
+    /// Output of `polder trace PORT …`, a packet a line.
     fn traces(&self, port: &str, words: &[&str]) -> Vec<Trace> {
         let mut command = Command::new(program());
         command.args(["trace", port]).args(words).args(["--json", "--socket"]).arg(self.gateway.socket());
@@ -115,7 +115,8 @@ impl Stand {
         assert_eq!(grown, said, "{trace:#?}");
     }
 
-    /// What has arrived at the other ends, without what their kernels and the gateway's say to each other.
+    /// Collects the frames that have arrived at the other ends, without the traffic between their
+    /// kernels and the gateway's.
     fn look<'s>(&'s self, arrived: &mut Vec<(&'s str, Vec<u8>)>) {
         for (port, wire) in &self.wires {
             let frames = std::iter::from_fn(|| next(wire)).filter(|frame| !is_talk(frame));
@@ -180,7 +181,7 @@ fn decided(trace: &Trace) -> Trace {
     Trace { steps: Vec::new(), effects: Vec::new(), ..trace.clone() }
 }
 
-/// What leaves, or why nothing does.
+/// Ports of the packets that leave, or the drop reason.
 fn outcome(trace: &Trace) -> String {
     let sent = trace.sent.iter().map(|sent| sent.port.clone());
     let dropped = trace.dropped.iter().map(|ended| ended.reason.clone());

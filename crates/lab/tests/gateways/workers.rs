@@ -17,7 +17,7 @@ fn with_workers(workers: usize) -> String {
     )
 }
 
-/// Where packets end between two hosts, hop by hop.
+/// Packet counts between two hosts, hop by hop.
 struct Books<'a> {
     left: &'a Namespace,
     gateway: &'a Namespace,

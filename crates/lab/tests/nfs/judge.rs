@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// How the script says that the library is not there.
+/// Exit code of the script when the library is missing.
 const NOT_THERE: i32 = 77;
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -13,7 +13,7 @@ pub(crate) type Target = (&'static str, fn(&[u8]));
 /// Every target.
 pub(crate) const TARGETS: [Target; 1] = [("nfs", nfs)];
 
-/// What a request can be about: the programs, and the files.
+/// Subjects of requests: the programs, and the files.
 pub(crate) const NFS: u32 = 100_003;
 pub(crate) const MOUNT: u32 = 100_005;
 /// Handles are sequences of one letter; a file's number is its place.

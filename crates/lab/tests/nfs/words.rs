@@ -26,7 +26,7 @@ pub(crate) fn call(xid: u32, to: (u32, u32, u32), credential: (u32, &[u8]), argu
     bytes
 }
 
-/// What AUTH_SYS says of its sender (RFC 5531, appendix A).
+/// AUTH_SYS credentials of the sender (RFC 5531, appendix A).
 pub(crate) fn system(machine: &[u8], groups: &[u32]) -> Vec<u8> {
     let count = u32::try_from(groups.len()).expect("short");
     [word(7), opaque(machine), words(&[1000, 1000, count]), words(groups)].concat()

@@ -39,7 +39,7 @@ fn the_edge_of_the_mtu() {
     }
 }
 
-/// What the router goes by is what the tunnel takes: path, promise and DF.
+/// The router's MTU of the interface is the tunnel's: path, promise and DF.
 #[test]
 fn the_mtu_of_the_interface() {
     let cases = [
@@ -85,7 +85,7 @@ fn protocols_that_are_not_carried() {
     [left, right, frames, rest].into_iter().for_each(End::close);
 }
 
-/// What is inside is for the router to look at; an empty packet and a wrong version too.
+/// The inner packet is left to the router to check; an empty packet and a wrong version too.
 #[test]
 fn whatever_is_inside_has_a_link_header() {
     let (left, mut right) = ends(bare);

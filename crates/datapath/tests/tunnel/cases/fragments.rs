@@ -238,7 +238,7 @@ fn strangers_fragments_are_not_kept() {
     end.close();
 }
 
-/// What is put together is the frames that came, one behind the other.
+/// The reassembled packet consists of the received frames, one behind the other.
 #[test]
 fn no_payload_is_copied() {
     let whole = packet(1000);

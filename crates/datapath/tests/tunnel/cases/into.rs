@@ -148,7 +148,7 @@ fn packets_of_tunnels_do_not_enter_tunnels() {
     }
 }
 
-/// What a local sender left undone is done before it is covered by a checksum or cut.
+/// A checksum that a local sender left partial is completed before it is covered by a checksum or cut.
 #[test]
 fn partial_checksums() {
     let unfinished = |left: &mut End, payload: usize| {

@@ -26,7 +26,7 @@ fn announced(is_v6: bool, tags: &[u16], frame: &[u8]) -> u16 {
     u16::from_be_bytes([segment[23], segment[24]])
 }
 
-/// What comes out for a SYN that announces `mss`.
+/// MSS behind the tunnel of a SYN that announces `mss`.
 fn through(change: impl Fn(&mut TunnelOptions), is_v6: bool, tags: &[u16], flags: u8, mss: u16) -> u16 {
     let (mut left, mut right) = ends(change);
     let out = carry(&mut left, &mut right, &[frame(is_v6, tags, flags, mss)]);

@@ -22,7 +22,7 @@ fn whole(packet: &[u8]) -> Vec<u8> {
     outer_frame(0, 0, 0, DONT_FRAGMENT, packet)
 }
 
-/// What a tunnel that `change` makes of the defaults refuses a packet for.
+/// Drop reason for a packet at a tunnel with options changed by `change`.
 fn refusal(change: impl Fn(&mut TunnelOptions), wire: &[u8]) -> Option<DropReason> {
     let (left, mut right) = ends(change);
     let out = receive(&mut right, &[wire.to_vec()]);
@@ -157,7 +157,7 @@ fn sequence_numbers_within_a_batch() {
     right.close();
 }
 
-/// What a port in a VLAN takes: its own tag, and no other.
+/// A port in a VLAN accepts its own tag, and no other.
 #[test]
 fn the_underlays_vlan() {
     let vlan = VlanId::configured(7);
@@ -258,7 +258,7 @@ fn what_is_not_on_an_underlay_passes() {
     right.close();
 }
 
-/// What was known of the outer packet is not known of the one inside.
+/// Metadata of the outer packet do not apply to the inner one.
 #[test]
 fn what_devices_say_is_of_the_outer_packet() {
     let (left, mut right) = ends(|_| {});

@@ -1,4 +1,4 @@
-//! Who is told that a packet is too big, and how often.
+//! Receivers of the message that a packet is too big, and their rate limit.
 
 use super::ends;
 use crate::frames::{STATIONS, V4, V6, content, other, tcp, v4, v4_of, v6, v6_of};
@@ -83,7 +83,7 @@ fn who_is_told() {
     }
 }
 
-/// What another implementation makes of the message.
+/// Another implementation understands the message.
 #[test]
 fn the_message_is_believed() {
     use smoltcp::wire::{Icmpv4Message, Icmpv4Packet, Icmpv6Message, Icmpv6Packet, Ipv4Packet, Ipv6Packet};

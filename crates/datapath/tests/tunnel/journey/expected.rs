@@ -1,4 +1,4 @@
-//! What has to come out at the other end, and what is said to the sender.
+//! Expected packets at the other end, and messages to the sender.
 
 use super::{Fate, Frame, Kind, OuterV6, Setup};
 use crate::frames::{STATIONS, V4, V6, link, v4};
@@ -12,7 +12,7 @@ use polder_datapath::tunnel::{
 use polder_datapath::wire::{Dscp, EcnMode, MacAddress, VlanId};
 
 impl Setup {
-    /// What is like the frame and can be inside.
+    /// The frame that is nearest to `frame` and can be inside.
     pub(super) fn fitting(&self, frame: Frame) -> Frame {
         if !self.bare {
             return frame;
@@ -143,7 +143,7 @@ impl Setup {
         header[10..12].copy_from_slice(&checksum.to_be_bytes());
     }
 
-    /// Whether these are the outer packets of the frame, one or its fragments in order.
+    /// Checks that these are the outer packets of the frame: one, or its fragments in order.
     pub(super) fn check(&self, fragments: &[Vec<u8>], frame: &Frame, sequence: u32) {
         let packet = match self.outer_v6 {
             Some(outer) => self.check_v6(outer, fragments, frame),
@@ -249,7 +249,7 @@ impl Setup {
         }
     }
 
-    /// What is inherited and what is fixed (RFC 2983, RFC 6040): traffic class and time to live.
+    /// Traffic class and time to live, inherited or fixed (RFC 2983, RFC 6040).
     pub(super) fn class_and_ttl(&self, frame: &Frame) -> (u8, u8) {
         let (class, ttl) = match frame.kind {
             Kind::Other => (0, 64),

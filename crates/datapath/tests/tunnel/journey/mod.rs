@@ -28,7 +28,7 @@ struct Setup {
     vlan: Option<u16>,
     /// True if it carries packets without Ethernet.
     bare: bool,
-    /// What only a tunnel over IPv6 has.
+    /// Options of a tunnel over IPv6 alone.
     outer_v6: Option<OuterV6>,
 }
 
@@ -38,7 +38,7 @@ struct OuterV6 {
     label: FlowLabel,
 }
 
-/// What is put into the tunnel.
+/// Kind of packet that is put into the tunnel.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Other,
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Frame {
     }
 }
 
-/// What becomes of a frame.
+/// Fate of a frame.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
     Whole,

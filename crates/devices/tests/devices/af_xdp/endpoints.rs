@@ -15,7 +15,7 @@ pub(super) fn endpoint(local: [u8; 4], remote: [u8; 4]) -> TunnelEndpoint {
     TunnelEndpoint { ends, carrier: Carrier::Gre }
 }
 
-/// What varies in a packet that may be claimed.
+/// Fields that vary in a packet that may match an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outer {
     tags: &'static [u16],

@@ -1,4 +1,4 @@
-//! How an interface is left, and found again.
+//! State of an interface after the process has ended, and its recovery.
 
 use super::offloads::is_on;
 use super::{Namespace, all_home, drain, endpoints, memory, neighbours, options, receive, start, veth};
@@ -10,7 +10,8 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// What the child process is told: the interface, `kernel` or `drop`, and `whole` or `tunnels`.
+/// Variable with the child process' arguments: the interface, `kernel` or `drop`, and `whole` or
+/// `tunnels`.
 const ORDER: &str = "POLDER_TEST_HOLD";
 
 /// A process of its own that holds a port until it is killed. Without an order this is no test.

@@ -157,7 +157,7 @@ fn refusals_say_what_to_do() {
     all_home(&region);
 }
 
-/// What pre-flight finds without touching the interface.
+/// Pre-flight finds obstacles without touching the interface.
 #[test]
 fn pre_flight_names_what_will_break() {
     const NAME: &str = "af_xdp::pre_flight_names_what_will_break";

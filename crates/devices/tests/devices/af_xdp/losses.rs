@@ -1,4 +1,4 @@
-//! What is lost is counted, to the packet.
+//! Lost packets are counted, to the packet.
 
 use super::{all_home, await_frame, frame, memory, options, receive, start, veth};
 use crate::common::{self, RawPeer};
@@ -97,7 +97,7 @@ fn a_port_without_memory_counts_and_recovers() {
     all_home(&region);
 }
 
-/// What the driver refuses is a drop, not a packet sent.
+/// A packet that the driver refuses is a drop, not a packet sent.
 #[test]
 fn packets_to_a_link_without_carrier_are_drops() {
     if !common::is_root("af_xdp::packets_to_a_link_without_carrier_are_drops") {

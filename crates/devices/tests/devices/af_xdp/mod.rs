@@ -39,7 +39,7 @@ impl Namespace {
         self.ping(&["-w", "20", address])
     }
 
-    /// Whether nobody answers a ping from there.
+    /// True if a ping from there has no answer.
     fn is_silent(&self, address: &str) -> bool {
         !self.ping(&["-W", "0.2", address])
     }

@@ -1,4 +1,4 @@
-//! What a process has to be allowed, and what it is told when it is not.
+//! Privileges that a process needs, and the message that it gets without them.
 
 use super::{Mode, memory, options, start, veth};
 use crate::common;
@@ -7,7 +7,7 @@ use polder_datapath::port::Drive;
 use polder_devices::af_xdp::{OnExit, Options, inspect, open};
 use std::process::Command;
 
-/// What the child process is told: the interface, and `kernel` or `drop`.
+/// Variable with the child process' arguments: the interface, and `kernel` or `drop`.
 const ORDER: &str = "POLDER_TEST_TRY";
 
 /// A process of its own with fewer rights, which says how opening went. Without an order no test.
@@ -85,7 +85,7 @@ fn has_thread(interface: &str) -> bool {
 
 const REGION: RegionOptions = RegionOptions { slots: super::SLOTS, slot_bytes: 2048 };
 
-/// What the child says with only these capabilities, and 64 KiB of memory that it may lock.
+/// Output of the child with only these capabilities, and 64 KiB of memory that it may lock.
 fn attempt(capabilities: &str, order: &str) -> String {
     attempt_as("child_that_tries", capabilities, order)
 }
