@@ -1,4 +1,4 @@
-//! What the gateway itself reads: configurations, requests, and what the kernel says.
+//! Inputs of the gateway itself: configurations, requests, and messages of the kernel.
 
 use crate::oracle::Target;
 use polder::config;

@@ -118,7 +118,7 @@ pub(super) fn virtio_net() -> Seeds {
     ]
 }
 
-/// What a server says, behind a byte that chooses what it is asked.
+/// Messages of a server, behind a byte that chooses the request.
 pub(super) fn usbip() -> Seeds {
     const VERSION: [u8; 2] = [1, 0x11];
     let mut device = [0; 312];

@@ -188,7 +188,7 @@ impl DropCounters {
     }
 }
 
-/// What every stage is given besides its batch.
+/// Context of a stage besides its batch.
 pub struct Context<'a> {
     /// The time of this turn.
     pub now: Nanos,

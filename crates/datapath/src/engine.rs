@@ -32,14 +32,14 @@ use polder_buffers::{Batch, ChecksumState, NO_PORT, Packet, Pool, PortId};
 use std::sync::Arc;
 use timing::{Meter, Timer};
 
-/// What the configuration says about forwarding; immutable, replaced whole.
+/// Forwarding tables of the configuration; immutable, replaced as a whole.
 #[derive(Debug)]
 pub struct Tables {
-    /// Who bridges with whom.
+    /// Bridges and their members.
     pub bridges: Bridges,
     /// Tunnels and the ports they go over.
     pub tunnels: Tunnels,
-    /// Who routes, if anybody does.
+    /// Routers, if there are any.
     pub routers: Routers,
     /// Rules, if there are any.
     pub filters: Filters,
@@ -63,7 +63,7 @@ impl core::fmt::Debug for Extra {
     }
 }
 
-/// What one worker counts in: of all stages, and of the bridge.
+/// Counters of one worker: of all stages, and of the bridge.
 pub type EngineCounters = (Arc<WorkerCounters>, Arc<BridgeCounters>);
 
 /// One worker's stages.
@@ -84,7 +84,7 @@ pub struct Engine {
     timer: Timer,
 }
 
-/// Where packets stand while their batch has grown.
+/// Space for packets while their batch has grown.
 #[derive(Debug)]
 struct Scratch {
     flooded: Vec<Packet>,
@@ -102,7 +102,7 @@ struct Scratch {
     replies: Batch,
     /// A work batch's packets while stages work on them.
     work: Batch,
-    /// What another worker sequences.
+    /// Packets that another worker sequences.
     unsequenced: Batch,
 }
 
@@ -336,7 +336,7 @@ impl Engine {
     }
 }
 
-/// What a turn works with.
+/// Context of a turn.
 #[derive(Debug)]
 pub struct TurnContext<'a> {
     /// The time.
@@ -361,7 +361,7 @@ struct Journey<'a, E, C> {
     extra: &'a mut Extra,
     captures: &'a mut Option<Box<Captures>>,
     egress: &'a mut E,
-    /// Where packets stop before reordering, if they do.
+    /// Work batch that collects packets before reordering, if they are reordered.
     collect: Option<&'a mut WorkBatch>,
     meter: Meter<'a, C>,
     context: Context<'a>,
@@ -527,7 +527,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         self.meter.lap(Stage::Transmit, summary.alive);
     }
 
-    /// What another worker sequences goes there; what finds no room is dropped.
+    /// Hands packets over to the worker that sequences them; packets without room are dropped.
     fn hand_to_sequencer(&mut self) {
         let unsequenced = &mut self.scratch.unsequenced;
         self.egress.hand_to_sequencer(unsequenced);

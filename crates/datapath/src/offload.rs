@@ -1,4 +1,4 @@
-//! What a sender left to the device, and what a device takes uncut.
+//! Offloads: work that a sender left to the device, and packets that a device takes uncut.
 //!
 //! A local sender behind a TAP or a virtual machine's port leaves only the sum of the pseudo-header in
 //! a TCP or UDP checksum, and whole payloads of which links carry parts. An [`Outlet`] says what a port
@@ -10,7 +10,7 @@ use crate::wire::{Checksum, Udp};
 use polder_buffers::{ChecksumState, Packet, SegmentationKind};
 use std::sync::Arc;
 
-/// What a port takes beyond complete packets that fit its link.
+/// Packets that a port takes beyond complete packets that fit its link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Takes {
     /// Packets whose transport checksum is partial.
@@ -33,14 +33,14 @@ impl Takes {
     }
 }
 
-/// How packets leave by a port.
+/// Offloads and counters of packets that leave by a port.
 #[derive(Clone, Debug)]
 pub struct Outlet {
-    /// What it takes.
+    /// Packets that it takes beyond complete ones.
     pub takes: Takes,
     /// True if segments are merged for it.
     pub coalesce: bool,
-    /// What outlives the configuration.
+    /// State that outlives the configuration.
     pub state: Arc<OutletState>,
 }
 
@@ -56,14 +56,14 @@ impl Outlet {
     }
 }
 
-/// What has been merged and cut for a port, one block a worker.
+/// Counts of packets merged and cut for a port, one block a worker.
 #[derive(Debug)]
 pub struct OutletState {
     /// By worker.
     pub counters: Box<[OutletCounters]>,
 }
 
-/// What one worker has merged and cut for a port.
+/// Counts of one worker's packets merged and cut for a port.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct OutletCounters {

@@ -36,7 +36,7 @@ impl Budget {
     }
 }
 
-/// How a turn ended.
+/// Result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "out of budget means that the queue has to be polled again"]
 pub enum Turn {
@@ -48,7 +48,7 @@ pub enum Turn {
     Closed,
 }
 
-/// What asking for an event led to.
+/// Result of arming a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "after `Raced` the worker must not sleep"]
 pub enum Armed {
@@ -67,7 +67,7 @@ pub enum Drive {
     Polled,
 }
 
-/// What a device makes of a [`Drive`].
+/// Effect of a [`Drive`] on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driven {
     /// It cannot be told, or was told by the configuration; nothing has changed.
@@ -90,7 +90,7 @@ pub trait RxQueue: Send {
     /// Asks for an event at the next packet, then looks once more.
     fn arm(&mut self) -> Armed;
 
-    /// What becomes readable when there is something to do; `None` for a queue that has to be polled.
+    /// Descriptor that is readable when there is work; `None` for a queue that has to be polled.
     fn event(&self) -> Option<BorrowedFd<'_>>;
 
     /// Control of the kernel's half of receiving, for the scheduler; `None` for a device that has none.

@@ -1,4 +1,4 @@
-//! What to do about drops, for people.
+//! Remedies for drops, for people.
 
 use crate::drops::DropReason;
 
@@ -11,7 +11,7 @@ const BAD_CHECKSUM: &str = "If the sender is a virtual interface of this machine
 const OTHER_END: &str = "Configure both ends alike: `polder show config` here, the same on the other end.";
 
 impl DropReason {
-    /// What to do about it, in a sentence or two.
+    /// Remedy for the drop, in a sentence or two.
     #[expect(clippy::too_many_lines, reason = "a table: one entry a reason")]
     pub const fn remedy(self) -> &'static str {
         match self {

@@ -188,7 +188,7 @@ impl Source {
     }
 }
 
-/// What every segment has of the packet's metadata.
+/// Metadata of the packet that every segment has.
 #[derive(Debug)]
 struct Metadata {
     ingress: polder_buffers::PortId,

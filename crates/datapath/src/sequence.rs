@@ -15,7 +15,7 @@ use crate::wire::Gre;
 use crate::wire::checksum::update_u32;
 use polder_buffers::{BATCH, Batch, Packet, PortId};
 
-/// What one worker keeps between batches: nothing but room.
+/// Scratch space that one worker keeps between batches.
 #[derive(Debug)]
 pub struct SequenceState {
     draws: Vec<Draw>,

@@ -1,4 +1,4 @@
-//! What workers share by: the real atomics, or those of the model checker.
+//! Atomics that workers share: the real ones, or those of the model checker.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{

@@ -11,7 +11,7 @@ use crate::drops::{Context, DropReason, is_dropped};
 use crate::offload::Outlet;
 use polder_buffers::{Batch, Packet, Pool, PortId};
 
-/// Where batches go that have found their port.
+/// Destination of batches whose egress port is known.
 pub trait Egress {
     /// Takes packets from the front of `batch` for `port`; leaves what there is no room for.
     ///

@@ -21,7 +21,7 @@ use polder_buffers::work_queue::{self, WorkConsumer};
 use polder_buffers::{BATCH, Batch, Packet};
 use std::sync::Arc;
 
-/// What a worker does with packets.
+/// Processing of packets by a worker.
 pub trait Stages {
     /// All stages; the batch is empty afterwards.
     fn process(&mut self, batch: &mut Batch);
@@ -37,10 +37,10 @@ pub trait Stages {
     fn since(&mut self, start: Nanos) -> Nanos;
 }
 
-/// What all workers of a worker group agree on.
+/// Options common to all workers of a worker group.
 #[derive(Clone, Debug)]
 pub struct WorkerGroupOptions {
-    /// How flows are hashed.
+    /// Hash function of flows.
     pub hasher: Hasher,
     /// Time at which buckets are spread.
     pub marks: Marks,
@@ -55,9 +55,9 @@ pub struct WorkerGroupOptions {
 }
 
 impl WorkerGroupOptions {
-    /// What is right for most: see [`Marks`]; 5 ms when tickets get scarce, and 20 ms when nothing but this
-    /// line waits, for a scheduler takes a worker's core away for a few; rings of 2048 packets between two workers,
-    /// shorter ones between more, but 512.
+    /// Defaults: thresholds of [`Marks`]; patience of 5 ms when tickets get scarce, and of 20 ms when nothing
+    /// but this line waits, for a scheduler takes a worker's core away for a few; rings of 2048 packets
+    /// between two workers, shorter ones between more, but 512.
     pub fn new(hasher: Hasher, workers: usize) -> Self {
         let patience = [5, 20].map(Nanos::from_millis);
         let ring = (4096 / workers.max(1)).clamp(512, 2048);
@@ -86,7 +86,7 @@ pub struct WorkerGroup {
     counters: Arc<WorkerCounters>,
 }
 
-/// Who is to be woken.
+/// Workers to be woken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wakes {
     /// Workers that have been brought something, by bit.
@@ -95,7 +95,7 @@ pub struct Wakes {
     pub helpers: usize,
 }
 
-/// What goes between this worker and another.
+/// Rings between this worker and another.
 #[derive(Debug)]
 struct Peer {
     offers: WorkConsumer<WorkBatch>,
@@ -186,17 +186,17 @@ impl WorkerGroup {
         self.counters = Arc::clone(counters);
     }
 
-    /// How busy all workers are.
+    /// Loads of all workers.
     pub fn loads(&self) -> &Loads {
         &self.loads
     }
 
-    /// How flows are hashed.
+    /// Hash function of flows.
     pub fn hasher(&self) -> &Hasher {
         &self.hasher
     }
 
-    /// What this worker lets others see of its steering.
+    /// Published steering state of this worker.
     pub fn board(&self) -> &Arc<Board> {
         &self.board
     }
@@ -315,7 +315,7 @@ impl WorkerGroup {
         (self.me..self.me + workers).any(|other| self.pull(other % workers, now, stages))
     }
 
-    /// Who is to be woken for what has happened since the last call, if they sleep.
+    /// Takes the workers to be woken for events since the last call, if they sleep.
     #[inline]
     pub fn take_wakes(&mut self) -> Wakes {
         core::mem::take(&mut self.wakes)
@@ -440,7 +440,7 @@ impl WorkerGroup {
     }
 }
 
-/// What is done with work batches that have got through, or have not.
+/// Handler of redeemed work batches, and of refused ones.
 struct WorkerStages<'a, S> {
     me: usize,
     peers: &'a mut [Peer],

@@ -54,7 +54,7 @@ fn bad<T>(at: usize, message: impl Into<String>) -> Result<T, BadFile> {
 /// The Ethernet frames of a file, in order; those of other link layers are an error.
 ///
 /// # Errors
-/// Where the file is none, or is cut off.
+/// When the bytes are no capture file, or the file is cut off.
 pub fn frames(file: &[u8]) -> Result<Vec<Captured<'_>>, BadFile> {
     match file.first_chunk::<4>() {
         Some([0x0a, 0x0d, 0x0d, 0x0a]) => pcapng(file),

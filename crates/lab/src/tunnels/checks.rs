@@ -1,4 +1,4 @@
-//! What each tunnel is asked.
+//! Checks of each tunnel.
 
 use super::outer::{CHECKSUM, ETHERNET_INSIDE, KEY, Outer, SEQUENCE};
 use super::wire::From;
@@ -31,7 +31,7 @@ pub(super) const ALL: [Check; 9] = [
     ("the kernel counts no error", no_errors),
 ];
 
-/// What is asked of tunnels of packets besides.
+/// Further checks of tunnels that carry packets.
 pub(super) const ROUTED: [Check; 5] = [
     ("pings of IPv6", pings_v6),
     ("TCP over IPv6 in both directions", tcp_v6),
@@ -40,7 +40,7 @@ pub(super) const ROUTED: [Check; 5] = [
     ("headers of IPv6 on the wire", headers),
 ];
 
-/// What tells a broken encapsulator, the kernel's judgement first.
+/// Checks that find a broken encapsulator, those with the kernel's verdict first.
 pub(super) const TELLING: [Check; 5] = [
     ("pings", some_pings),
     ("long packets", long_packets),
@@ -123,7 +123,7 @@ fn tcp(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Who sends more than fits hears of it at first.
+/// Checks pings over IPv6; the sender of a packet that is too big gets a message at first.
 fn pings_v6(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
     for size in [0_u16, 1, 64, 333, 1001, 1300, 1472, 4001] {
         if size > 1001 {
@@ -183,8 +183,8 @@ fn congestion_in(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
     result
 }
 
-/// What the host sends as capable of ECN, the guest has to see marked when the wire marks it, and the outer
-/// headers have to say that it is capable.
+/// Checks that the guest sees packets marked that the host sends as ECN-capable and the wire marks, and
+/// that the outer headers are ECN-capable.
 fn congestion_told(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
     let read = Request::Read("/proc/net/netstat".to_owned());
     let marks = judge.wire.ways().congested.is_some();

@@ -1,4 +1,4 @@
-//! What Polder has to drop, and the reasons that it has to give.
+//! Packets that Polder has to drop, and the expected drop reasons.
 
 use super::outer::{CHECKSUM, Outer, SEQUENCE};
 use super::tunnel::{FULL, FULL_PACKETS, FULL_PACKETS_V6, FULL_V6, PACKETS, PACKETS_V6, Tunnel};
@@ -13,10 +13,10 @@ use std::time::Duration;
 /// Time for which a packet may take until it is counted.
 const COUNTED: Duration = Duration::from_secs(10);
 
-/// What is done to a packet of the guest's; `None` when that cannot be done to it.
+/// Change of a packet of the guest's; `None` when it does not apply to the packet.
 type Change = fn(&[u8], &Outer) -> Option<Vec<u8>>;
 
-/// What it can be done to.
+/// Tunnels to which a change applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Where {
     Everywhere,
@@ -39,7 +39,8 @@ const REFUSALS: [(&str, Change, Where); 11] = [
     ("ipv6-bad-extension", unknown_option, Where::OverIpv6),
 ];
 
-/// What a tunnel of packets without options has to drop besides: keepalives, frames, nothing, another family.
+/// Further drops of a tunnel that carries packets, without options: keepalives, frames, nothing,
+/// another family.
 const OF_PACKETS: [(&str, Change); 4] = [
     ("tunnel-bad-protocol", |frame, outer| of_type(frame, outer, 0)),
     ("tunnel-bad-protocol", |frame, outer| of_type(frame, outer, 0x6558)),

@@ -141,7 +141,7 @@ impl Fault {
         }
     }
 
-    /// What can go wrong where packets are carried.
+    /// Applies a fault of tunnels that carry packets.
     fn spoil_packet(self, frame: &mut Vec<u8>, outer: &Outer) {
         let Some((protocol, start)) = outer.inner(frame).filter(|inner| inner.0 != 0x6558) else { return };
         match self {

@@ -47,7 +47,7 @@ const CARD: [u8; 6] = [2, 0x70, 0x6f, 0, 0, 2];
 /// Time for which the first packet may take to get through.
 const REACH: Duration = Duration::from_secs(15);
 
-/// What came of the examination.
+/// Result of the examination.
 #[derive(Clone, Debug, Default)]
 pub struct Judgement {
     /// Checks that Polder passed.
@@ -66,10 +66,10 @@ pub struct Judgement {
     baseline: BTreeMap<u8, u64>,
 }
 
-/// What can stand in the way of the examination.
+/// Fails where the examination cannot run.
 ///
 /// # Errors
-/// What is missing, and how to get it.
+/// The missing program or privilege, and how to get it.
 pub fn available() -> anyhow::Result<Kernel> {
     ensure!(crate::topology::is_root(), "needs root for a gateway in a network namespace");
     for program in ["ping", "iperf3", "ethtool", "ip", "ldd"] {
@@ -121,7 +121,7 @@ struct Judge {
     verdict: Judgement,
 }
 
-/// What is asked of one tunnel: a name and the question.
+/// Check of one tunnel: a name and the function.
 type Check = (&'static str, fn(&mut Judge, &Tunnel) -> anyhow::Result<()>);
 
 impl Judge {
@@ -223,7 +223,7 @@ impl Judge {
         Ok(())
     }
 
-    /// What tells that something is wrong with the tunnel, if anything does.
+    /// Name of the first check that finds the tunnel broken, if any does.
     fn find_out(&mut self, tunnel: &Tunnel) -> anyhow::Result<Option<String>> {
         self.wire.forget();
         for (name, check) in checks::TELLING {

@@ -15,7 +15,7 @@ pub(super) const CHECKSUM: u16 = 0x8000;
 pub(super) const KEY: u16 = 0x2000;
 pub(super) const SEQUENCE: u16 = 0x1000;
 
-/// Where the headers of a GRE packet stand in a frame.
+/// Offsets of a GRE packet's headers in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Outer {
     pub(super) v6: bool,
@@ -206,7 +206,7 @@ impl Outer {
         Some((gre.protocol, start))
     }
 
-    /// What is inside says of congestion, if it is IP.
+    /// ECN field of the inner packet, if it is IP.
     pub(super) fn inner_ecn(&self, frame: &[u8]) -> Option<u8> {
         match self.inner(frame)? {
             (0x0800, start) => Some(frame.get(start + 1)? & 3),

@@ -174,7 +174,7 @@ impl Tunnel {
         text
     }
 
-    /// What the host's stack is told.
+    /// Commands for the host's end of the tunnel.
     pub(super) fn near(&self) -> Vec<String> {
         let (number, tap) = (self.number, self.tap());
         let mut lines = vec![format!("ip address add {}/24 dev {tap}", self.host())];
@@ -189,7 +189,7 @@ impl Tunnel {
         lines
     }
 
-    /// What the guest is told.
+    /// Commands for the guest's end of the tunnel.
     pub(super) fn far(&self) -> Vec<String> {
         let (number, interface) = (self.number, self.interface());
         let bits = if self.routed { 31 } else { 24 };
@@ -206,7 +206,7 @@ impl Tunnel {
         lines
     }
 
-    /// What makes its other end.
+    /// Command that makes the guest's tunnel interface.
     fn link(&self) -> String {
         let kind = match (self.routed, self.v6) {
             (false, false) => "gretap",

@@ -15,22 +15,22 @@ use std::thread::JoinHandle;
 const MOST_SEEN: usize = 4096;
 /// The longest frame.
 const LONGEST: usize = 1 << 16;
-/// Where an outer IPv6 packet is cut that the guest has sent.
+/// Offset at which an outer IPv6 packet of the guest is cut.
 const CUT_BEHIND: usize = 400;
-/// What a router writes that is congested.
+/// ECN field that a congested router writes.
 const CONGESTION: u8 = 3;
 
-/// Who has sent a frame.
+/// Sender of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum From {
     Guest,
     Polder,
 }
 
-/// What the wire does.
+/// Behaviour of the wire.
 #[derive(Debug, Default)]
 pub(super) struct Ways {
-    /// What is wrong with what Polder has sent.
+    /// Fault in packets that Polder has sent.
     pub(super) fault: Option<Fault>,
     /// Whose packets meet congestion.
     pub(super) congested: Option<From>,
@@ -65,7 +65,7 @@ impl Wire {
         Ok(Self { shared, thread: Some(thread.context("cannot start a thread")?) })
     }
 
-    /// What it does, to be changed.
+    /// Behaviour of the wire, to be changed.
     pub(super) fn ways(&self) -> MutexGuard<'_, Ways> {
         self.shared.ways()
     }
@@ -75,7 +75,7 @@ impl Wire {
         self.ways().seen.clear();
     }
 
-    /// What has been seen of one sender.
+    /// Frames of one sender.
     pub(super) fn seen(&self, from: From) -> Vec<Vec<u8>> {
         let ways = self.ways();
         ways.seen.iter().filter(|(who, _)| *who == from).map(|(_, frame)| frame.clone()).collect()

@@ -1,4 +1,4 @@
-//! What each tunnel is asked.
+//! Checks of each tunnel.
 
 use super::outer::{Outer, VALID};
 use super::tunnel::PORTS;
@@ -36,7 +36,7 @@ pub(super) const ALL: [Check; 10] = [
     ("flows have source ports of their own", source_ports),
 ];
 
-/// What tells a broken encapsulator, the kernel's judgement first.
+/// Checks that find a broken encapsulator, those with the kernel's verdict first.
 pub(super) const TELLING: [Check; 4] = [
     ("pings", some_pings),
     ("congestion on the way in", capable),

@@ -1,4 +1,4 @@
-//! What Polder has to drop, and the reasons that it has to give.
+//! Packets that Polder has to drop, and the expected drop reasons.
 
 use super::outer::{Outer, VALID, seal_ip};
 use super::tunnel::{CHECKED, OVER_V6, PLAIN, PORTS, Tunnel, ZERO_V6};
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Time for which a packet may take until it is counted.
 const COUNTED: Duration = Duration::from_secs(10);
 
-/// What is done to a packet of the kernel's.
+/// Change of a packet of the kernel's.
 type Change = fn(&mut Vec<u8>, &Outer);
 
 /// Tunnel, what is done, reason.

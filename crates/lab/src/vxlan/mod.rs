@@ -35,7 +35,7 @@ use wire::Wire;
 /// Time for which the first packet may take to get through.
 const REACH: Duration = Duration::from_secs(10);
 
-/// What came of the examination.
+/// Result of the examination.
 #[derive(Clone, Debug, Default)]
 pub struct Judgement {
     /// Checks that Polder passed.
@@ -50,10 +50,10 @@ pub struct Judgement {
     pub took: Duration,
 }
 
-/// What can stand in the way of the examination.
+/// Fails where the examination cannot run.
 ///
 /// # Errors
-/// What is missing, and how to get it.
+/// The missing program or privilege, and how to get it.
 pub fn available() -> anyhow::Result<()> {
     ensure!(crate::topology::is_root(), "needs root for network namespaces");
     for program in ["ping", "ethtool", "ip", "bash"] {
@@ -106,7 +106,7 @@ struct Judge {
     verdict: Judgement,
 }
 
-/// What is asked of one tunnel: a name and the question.
+/// Check of one tunnel: a name and the function.
 type Check = (&'static str, fn(&mut Judge, &Tunnel) -> anyhow::Result<()>);
 
 impl Judge {

@@ -7,7 +7,7 @@ const ETHERNET: usize = 14;
 /// Flag I of the VXLAN header.
 pub(super) const VALID: u8 = 8;
 
-/// Where the headers of an outer packet stand in its frame.
+/// Offsets of an outer packet's headers in its frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outer {
     pub(super) v6: bool,

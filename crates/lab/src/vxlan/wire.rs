@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 const MOST_SEEN: usize = 4096;
 /// The longest frame.
 const LONGEST: usize = 1 << 16;
-/// What a router writes that is congested.
+/// ECN field that a congested router writes.
 const CONGESTION: u8 = 3;
 
 /// Sender of a frame.
@@ -25,10 +25,10 @@ pub(super) enum From {
     Polder,
 }
 
-/// What the wire does.
+/// Behaviour of the wire.
 #[derive(Debug, Default)]
 pub(super) struct Ways {
-    /// What is wrong with packets of Polder.
+    /// Fault in packets of Polder.
     pub(super) fault: Option<Fault>,
     /// Sender whose packets meet congestion.
     pub(super) congested: Option<From>,
@@ -61,7 +61,7 @@ impl Wire {
         Ok(Self { shared, thread: Some(thread.context("cannot start a thread")?) })
     }
 
-    /// What it does, to be changed.
+    /// Behaviour of the wire, to be changed.
     pub(super) fn ways(&self) -> MutexGuard<'_, Ways> {
         self.shared.ways()
     }
