@@ -14,7 +14,7 @@ pub(crate) const LOG_VARIABLE: &str = "POLDER_SKIP_LOG";
 pub(crate) struct Skip {
     /// A step, a tool or a test.
     pub(crate) what: String,
-    /// Why, and what would make it run.
+    /// Reason, and its remedy.
     pub(crate) reason: String,
 }
 

@@ -28,7 +28,11 @@ pub(crate) struct Step {
 /// Steps of CI.
 pub(crate) const CI: &[Step] = &[
     Step { name: "fmt", about: "the code is formatted", run: fmt },
-    Step { name: "words", about: "no unfinished work, no path of one machine", run: words },
+    Step {
+        name: "words",
+        about: "no unfinished work, no path of one machine, no doc comment that begins with a question",
+        run: words,
+    },
     Step { name: "links", about: "links between documents lead somewhere", run: links },
     Step { name: "prose", about: "one sentence a line, none over 40 words, in documents", run: prose },
     Step { name: "direction", about: "gateway → devices → datapath → buffers", run: direction },

@@ -255,7 +255,7 @@ pub enum Kind {
 pub struct Account {
     /// For whom.
     pub class: Class,
-    /// Of what.
+    /// Frames, or blocks of fragments.
     pub kind: Kind,
     /// All of them.
     pub total: u32,

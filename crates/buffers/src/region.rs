@@ -22,7 +22,7 @@ pub struct RegionOptions {
     pub slot_bytes: u32,
 }
 
-/// Whom buffers are for. What one class takes, the other one does not miss. Source: C3.
+/// Use of buffers: each class has its own, and one cannot use up the other's. Source: C3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
     /// Packets that keep the gateway working: neighbours, errors to senders, keep-alives.

@@ -196,7 +196,7 @@ impl<T> ReorderBuffer<T> {
 
     /// Moves on to the first value that is there; returns how many tickets were given up.
     ///
-    /// Whoever redeems one of those later is told so.
+    /// A worker that redeems one of those later is told so.
     #[cold]
     pub fn give_up(&mut self) -> u32 {
         let mut given_up = 0;

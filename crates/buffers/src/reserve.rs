@@ -1,7 +1,7 @@
 //! Reloading a reserve of buffers, and giving memory back.
 //!
-//! Whoever takes from a reserve compares what is left with a mark, and below it asks for a reload. It never
-//! waits, and asks once a reload: the request is answered by a [`Reloader`](crate::Reloader), elsewhere.
+//! A taker compares the remaining level with a mark, and below it asks for a reload. It never waits, and
+//! asks once a reload: the request is answered by a [`Reloader`](crate::Reloader), elsewhere.
 
 use crate::sync::{self, fence};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

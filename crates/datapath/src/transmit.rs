@@ -47,7 +47,7 @@ impl Dispatch {
         Self { outputs: Vec::new(), coalescer: Coalescer::new(worker) }
     }
 
-    /// Whose it is.
+    /// Number of its worker.
     pub(crate) fn worker(&self) -> usize {
         self.coalescer.worker()
     }

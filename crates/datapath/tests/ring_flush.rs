@@ -12,7 +12,7 @@ struct Core {
     gap: u64,
     /// Of a request.
     service: u64,
-    /// In which the thread takes a packet, kept or not.
+    /// Time in which the thread takes a packet, kept or not.
     taking: u64,
     posted: u32,
 }

@@ -76,7 +76,7 @@ enum Command {
     Neighbour {
         /// Kind of work.
         work: OtherWork,
-        /// On which core.
+        /// Core of the neighbour.
         #[arg(long)]
         core: usize,
     },
@@ -102,9 +102,9 @@ enum Command {
         thread: i32,
         /// Number of times.
         times: u32,
-        /// For how many milliseconds.
+        /// Time of each hold, in milliseconds.
         hold: u64,
-        /// With how many milliseconds in between.
+        /// Pause between holds, in milliseconds.
         pause: u64,
     },
     /// Makes one report of several runs of parts of a scenario.

@@ -247,7 +247,7 @@ impl Runner {
         stay
     }
 
-    /// For which packets a test holds, whether they are there or not.
+    /// Bit set of the packets for which a test holds; bits without a packet have no meaning.
     #[inline]
     fn test(&self, test: Test, operand: Operand) -> u64 {
         let constant;
@@ -290,8 +290,9 @@ pub(super) fn pack(flags: &[u8; BATCH]) -> u64 {
     bits
 }
 
-/// For which packets a load and a test hold, and which have the bytes; whether they are there or not. All
-/// packets side by side, because nothing is kept of what was loaded.
+/// Bit sets of the packets for which a load and a test hold, and of those that have the bytes; bits
+/// without a packet have no meaning. All packets side by side, because nothing is kept of what was
+/// loaded.
 fn sift(sieve: &Sieve, views: &[View<'_>]) -> (u64, u64) {
     let Sieve { width, offset, test, constant, .. } = *sieve;
     let Ok(from) = usize::try_from(offset) else { return (0, 0) };

@@ -95,7 +95,7 @@ impl Coalescer {
         }
     }
 
-    /// Whose it is.
+    /// Number of its worker.
     pub(crate) fn worker(&self) -> usize {
         self.worker
     }

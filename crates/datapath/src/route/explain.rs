@@ -9,9 +9,9 @@ use std::net::IpAddr;
 /// A route that was looked up for a packet.
 #[derive(Clone, Debug)]
 pub struct Lookup {
-    /// By which interface it came in.
+    /// Interface by which it came in.
     pub interface: Interface,
-    /// For which address.
+    /// Destination address.
     pub destination: IpAddr,
     /// Result of the look-up.
     pub found: Found,

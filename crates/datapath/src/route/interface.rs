@@ -74,7 +74,7 @@ pub struct OwnAddress {
 pub struct Interface {
     /// Port and VLAN of the interface.
     pub id: InterfaceId,
-    /// Whose routes packets follow that come in by it.
+    /// Router of the packets that come in by it.
     pub router: RouterId,
     /// Its link-layer address: frames for another station are not routed.
     pub mac: MacAddress,

@@ -36,7 +36,7 @@ impl Default for Options {
 /// A turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Whose.
+    /// Index of the queue.
     pub index: usize,
     /// Packets.
     pub packets: u32,

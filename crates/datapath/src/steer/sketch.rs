@@ -1,7 +1,7 @@
 //! The heaviest flows, in bounded memory: Space-Saving (Metwally, Agrawal, El Abbadi, 2005).
 //!
-//! Whatever weighs more than the sum divided by the number of places is among them, and no flow's
-//! weight is said to be less than it is.
+//! Each flow that weighs more than the sum divided by the number of places is among them, and no
+//! flow's weight is said to be less than it is.
 
 use super::board::FlowName;
 

@@ -95,8 +95,8 @@ pub struct Tunnel {
     underlay: Underlay,
     template: Template,
     mtu: u16,
-    /// Whose identifications its outer packets have: a receiver tells the fragments of two tunnels
-    /// with the same ends apart by that number alone.
+    /// State whose identification counter its outer packets use: a receiver tells the fragments of
+    /// two tunnels with the same ends apart by that number alone.
     numbers: Arc<TunnelState>,
     /// Makes flow labels of what is inside.
     labels: Hasher,

@@ -44,8 +44,8 @@ pub struct TunnelOptions {
     pub ecn: EcnMode,
     /// The flow label of outer IPv6 packets.
     pub flow_label: FlowLabel,
-    /// In how many more tunnels an outer IPv6 packet may be put (RFC 2473, 4.1); `None` to say nothing of it.
-    /// A packet that comes with a limit of its own is sent with one less.
+    /// Maximum number of further encapsulations of an outer IPv6 packet (RFC 2473, 4.1); `None` to send no
+    /// limit. A packet that comes with a limit of its own is sent with one less.
     pub encapsulation_limit: Option<u8>,
     /// True if outer packets must not be fragmented, neither here nor on the way (RFC 4459, 3.2).
     ///
@@ -198,7 +198,7 @@ pub enum TcpMss {
     /// Maximum that the tunnel carries in one piece: its MTU without IP and TCP headers.
     #[default]
     Auto,
-    /// Whatever the ends say.
+    /// No clamping.
     Off,
     /// At most so many bytes.
     AtMost(u16),

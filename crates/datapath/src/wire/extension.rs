@@ -170,7 +170,7 @@ impl<'a> Ipv6<'a> {
         .take(MOST)
     }
 
-    /// In how many more tunnels it may be put, if it says so (RFC 2473, 4.1.1).
+    /// Maximum number of further encapsulations, if the packet has that option (RFC 2473, 4.1.1).
     pub fn encapsulation_limit(&self) -> Option<u8> {
         let destination =
             self.extensions().filter(|extension| extension.kind == IpProtocol::DESTINATION_OPTIONS);

@@ -105,13 +105,13 @@ impl<'a> Tcp<'a> {
         Self::HEADER_BYTES + self.options.len()
     }
 
-    /// From which port.
+    /// Source port.
     #[inline]
     pub fn source_port(&self) -> u16 {
         u16_at::<{ field::SOURCE }, _>(self.header)
     }
 
-    /// To which port.
+    /// Destination port.
     #[inline]
     pub fn destination_port(&self) -> u16 {
         u16_at::<{ field::DESTINATION }, _>(self.header)

@@ -70,13 +70,13 @@ impl<'a> Udp<'a> {
         if right { Ok(()) } else { Err(DropReason::UdpBadChecksum) }
     }
 
-    /// From which port.
+    /// Source port.
     #[inline]
     pub fn source_port(&self) -> u16 {
         u16_at::<{ field::SOURCE }, _>(self.header)
     }
 
-    /// To which port.
+    /// Destination port.
     #[inline]
     pub fn destination_port(&self) -> u16 {
         u16_at::<{ field::DESTINATION }, _>(self.header)
@@ -133,9 +133,9 @@ impl<'a> UdpMut<'a> {
 /// A UDP header of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpHeader {
-    /// From which port.
+    /// Source port.
     pub source_port: u16,
-    /// To which port.
+    /// Destination port.
     pub destination_port: u16,
 }
 

@@ -1,4 +1,4 @@
-//! Why an interface could not be opened, for people.
+//! Errors of opening an interface, for people.
 
 use rustix::io::Errno;
 
@@ -183,7 +183,7 @@ pub enum PinError {
         interface: String,
         /// The operation that failed.
         step: &'static str,
-        /// On which file.
+        /// File of the operation.
         path: String,
         /// Error of the kernel.
         errno: Errno,

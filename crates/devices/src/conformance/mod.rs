@@ -64,7 +64,7 @@ pub trait Fixture {
     /// A fresh port that takes its frames from `region`, and the other side of its wire.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     fn open(&mut self, region: &Region) -> Result<(AnyQueue, Box<dyn Wire>), String>;
 }
 

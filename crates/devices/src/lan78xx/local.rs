@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// URBs on their way in each direction.
 const RING: usize = 512;
 
-/// By which clock a model runs.
+/// Clock of a model.
 #[derive(Clone, Debug)]
 pub enum Clock {
     /// The machine's.

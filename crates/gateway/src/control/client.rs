@@ -60,9 +60,9 @@ pub enum ClientError {
     /// The gateway refuses.
     #[error("{message}")]
     Refused {
-        /// Whose fault it is.
+        /// Party at fault.
         kind: Fault,
-        /// Why.
+        /// Message of the gateway.
         message: String,
     },
     /// The system refuses.

@@ -104,13 +104,13 @@ pub struct Reloaded {
 /// Reason why something cannot be done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// Whose fault it is.
+    /// Party at fault.
     pub kind: Fault,
     /// Error and its remedy, for people; may have many lines.
     pub message: String,
 }
 
-/// Whose fault it is that something cannot be done.
+/// Party at fault for a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {

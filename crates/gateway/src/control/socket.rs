@@ -64,7 +64,7 @@ pub enum ClaimError {
     System {
         /// The operation that failed.
         step: &'static str,
-        /// On which path.
+        /// Path of the socket.
         path: PathBuf,
         /// Reason why not.
         reason: io::Error,

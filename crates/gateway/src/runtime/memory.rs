@@ -186,8 +186,8 @@ pub fn options(configuration: &Configuration) -> BufferOptions {
     options.with_switches(&switches(buffers))
 }
 
-/// Whom the frames of packets from a port are for: a TAP beside other devices is the machine itself, which has
-/// to be reached whatever the interfaces carry.
+/// Class of the frames of packets from a port: a TAP beside other devices is the machine itself, which has to
+/// be reached whatever the interfaces carry.
 pub fn class(port: &Port, configuration: &Configuration) -> Class {
     let has_others = configuration.ports.iter().any(|port| !matches!(port.device, Device::Tap(_)));
     match port.device {

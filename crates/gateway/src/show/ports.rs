@@ -51,7 +51,7 @@ pub struct PortRow {
     pub fdb_max_learned: Option<u32>,
     /// Its link-layer address.
     pub mac: Option<String>,
-    /// By which link-layer address its router is spoken to, if it has one.
+    /// Link-layer address of its router, if it has one.
     #[serde(default)]
     pub router_mac: Option<String>,
     /// Number of openings since the start.

@@ -2,7 +2,7 @@
 
 use super::look::Look;
 
-/// On which side a column is even.
+/// Side on which a column is even.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Align {
     Left,

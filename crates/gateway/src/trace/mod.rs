@@ -76,7 +76,7 @@ pub struct SentRow {
 /// A journey that would end early.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
-    /// Why.
+    /// Drop reason.
     pub reason: String,
     /// The same in a sentence.
     pub meaning: String,

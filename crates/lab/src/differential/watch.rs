@@ -18,7 +18,7 @@ const LONGEST: usize = 1 << 16;
 /// A frame that has left the router.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Seen {
-    /// By which interface.
+    /// Interface of the packet.
     pub(super) side: Side,
     /// With the tag that it had.
     pub(super) frame: Vec<u8>,

@@ -26,7 +26,7 @@ pub struct Watch {
 pub struct Absence {
     /// The thread's name.
     pub who: String,
-    /// For how long it had the core.
+    /// Time for which it had the core.
     pub time: Duration,
 }
 

@@ -15,7 +15,7 @@ pub struct StreamMeter {
 pub struct Outcome {
     /// Loss, duplication, reordering.
     pub arrivals: Arrivals,
-    /// From when a packet was due to be sent to when it came, in nanoseconds.
+    /// Time from when a packet was due to be sent until it came, in nanoseconds.
     pub latency: Histogram<u64>,
 }
 

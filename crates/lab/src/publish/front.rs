@@ -34,7 +34,7 @@ struct Beside {
     readme: bool,
 }
 
-/// Why rows miss their goals.
+/// Rows that miss their goals, with the cause.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Missed {

@@ -37,7 +37,7 @@ pub struct Outer {
     pub wrap: Wrap,
     /// MAC and IPv4 address of the sender.
     pub source: (Mac, Ipv4Addr),
-    /// Whom it goes to.
+    /// MAC and IPv4 address of the receiver.
     pub destination: (Mac, Ipv4Addr),
 }
 

@@ -42,7 +42,7 @@ pub struct UdpStream<'a> {
     pub frame_bytes: usize,
     /// Rate in packets a second, kept in open loop.
     pub rate: f64,
-    /// For how long.
+    /// Duration.
     pub time: Duration,
 }
 

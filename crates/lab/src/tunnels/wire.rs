@@ -32,7 +32,7 @@ pub(super) enum From {
 pub(super) struct Ways {
     /// Fault in packets that Polder has sent.
     pub(super) fault: Option<Fault>,
-    /// Whose packets meet congestion.
+    /// Sender whose packets meet congestion.
     pub(super) congested: Option<From>,
     /// True if long outer packets of the guest are cut.
     pub(super) cuts: bool,

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 /// Enough on its way that batches are full and others are asked to help, less than any ring holds.
 const WINDOW: &str = "4096 400000 400000";
-/// By which the ends of a connection see that something came out of order: the receiver that it had to
-/// wait for a segment, the sender that an acknowledgement named one that was not lost.
+/// Counters by which the ends of a connection report reordering: the receiver that it had to wait for
+/// a segment, the sender that an acknowledgement named one that was not lost.
 const SEEN: [&str; 6] =
     ["TCPOFOQueue", "TCPSACKReorder", "TCPTSReorder", "TCPRenoReorder", "TCPDSACKOfoRecv", "TCPDSACKOfoSent"];
 

@@ -1,8 +1,8 @@
 //! Fairness between ports: how many addresses each has in the table, and which of them make room.
 //!
-//! Whoever changes a value from one port to another, or ends it, moves the counts: one thread wins each
-//! compare-and-swap, so each change is counted once. A count is raised before the change and lowered behind it,
-//! so it is never less than the entries that it counts.
+//! A thread that changes a value from one port to another, or ends it, moves the counts: one thread wins each
+//! compare-and-swap, so each change is counted once. A count is raised before the change and lowered behind
+//! it, so it is never less than the entries that it counts.
 
 use super::bucket::{Slot, Value};
 use super::{Fdb, FdbTime};

@@ -66,8 +66,8 @@ fn fragments_between_packets() {
     end.close();
 }
 
-/// Whoever writes over what another fragment says wins nothing: the whole datagram goes, counted
-/// fragment by fragment, and what comes later of it, too.
+/// An overlap gains a sender nothing: the whole datagram goes, counted fragment by fragment, and
+/// what comes later of it, too.
 #[test]
 fn overlaps_end_a_datagram() {
     let whole = packet(160);

@@ -153,7 +153,7 @@ impl Routing {
         core::mem::take(&mut self.news)
     }
 
-    /// By which addresses packets reach the router on a port.
+    /// Addresses by which packets reach the router on a port.
     pub(super) fn ingresses(&self, port: PortId) -> Vec<Ingress> {
         let of_port = self.attached.iter().filter(|attached| attached.interface.id.port == port);
         let ingress = |attached: &Attached| Ingress {

@@ -96,7 +96,7 @@ impl Routing {
         self.mirror()?.neighbour(attached.index, address).map(|known| known.word())
     }
 
-    /// By which link-layer address packets without a tag reach the router on a port.
+    /// Link-layer address by which packets without a tag reach the router on a port.
     pub(in crate::runtime) fn station(&self, port: PortId) -> Option<MacAddress> {
         self.find(InterfaceId::untagged(port)).map(|attached| attached.interface.mac)
     }

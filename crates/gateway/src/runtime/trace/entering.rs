@@ -1,4 +1,4 @@
-//! By which port a packet comes, who has it there, and which worker.
+//! Entry of a packet: its port, the port's owner, and its worker.
 
 use super::teller::{Teller, facts};
 use crate::config::model::{Device, Order, Port, Role};

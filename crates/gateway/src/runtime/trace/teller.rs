@@ -168,7 +168,7 @@ impl<'a> Teller<'a> {
         (rows, refused)
     }
 
-    /// By which worker and queue a packet leaves; why not, where the port is closed.
+    /// Describes the worker and queue by which a packet leaves; the drop reason where the port is closed.
     fn leaves(&mut self, port: PortId, name: &str, bytes: usize) -> Option<DropReason> {
         let state = self.gateway.ports.iter().find(|state| state.configuration.id == port);
         let Some(state) = state.filter(|state| state.open) else {

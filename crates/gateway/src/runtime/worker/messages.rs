@@ -44,7 +44,7 @@ pub struct NewQueue {
 pub struct Attachment {
     /// The port.
     pub port: PortId,
-    /// Whom its received packets' frames are for.
+    /// Class of its received packets' frames.
     pub class: Class,
     /// The weight of each of its queues in the worker's time.
     pub weight: u16,

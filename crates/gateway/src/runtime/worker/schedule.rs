@@ -8,7 +8,7 @@ use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 use std::time::Duration;
 
-/// Whose turn it is, when to rest, and how much of the core is the worker's.
+/// Schedule of a worker: turns, rest, and its share of the core.
 #[derive(Debug)]
 pub struct Schedule {
     pub(super) line: RunQueue,
@@ -41,7 +41,7 @@ const LONGEST: Nanos = Nanos::from_millis(10);
 const OWED: u64 = 4;
 /// Number of ordinary threads that a share is held against by its weight.
 const RIVALS: f64 = 4.0;
-/// By how much a step of the nice value changes a weight (sched(7)).
+/// Factor of a weight for a step of the nice value (sched(7)).
 const STEP: f64 = 1.25;
 
 impl Default for Schedule {

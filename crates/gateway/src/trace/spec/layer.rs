@@ -33,9 +33,9 @@ pub enum Layer {
 /// `eth`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Eth {
-    /// From which station.
+    /// Source address.
     pub src: Option<MacAddress>,
-    /// To which station.
+    /// Destination address.
     pub dst: Option<MacAddress>,
     /// Type of the payload.
     pub ether_type: Option<u16>,
@@ -116,9 +116,9 @@ pub struct Frag {
 /// `udp`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Udp {
-    /// From which port.
+    /// Source port.
     pub sport: Option<u16>,
-    /// To which port.
+    /// Destination port.
     pub dport: Option<u16>,
     /// The length field.
     pub length: Option<u16>,
@@ -129,9 +129,9 @@ pub struct Udp {
 /// `tcp`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tcp {
-    /// From which port.
+    /// Source port.
     pub sport: Option<u16>,
-    /// To which port.
+    /// Destination port.
     pub dport: Option<u16>,
     /// Sequence number.
     pub seq: Option<u32>,

@@ -27,7 +27,7 @@ use std::time::Duration;
 /// Packets a second: few enough that the wire itself loses none.
 const RATE: f64 = 50_000.0;
 
-/// For how long the control holds the worker: longer than any ring lasts.
+/// Time for which the control holds the worker: longer than any ring lasts.
 const HELD: Duration = Duration::from_millis(300);
 
 /// Losses of several runs.

@@ -35,7 +35,7 @@ pub struct Plan {
     pub rate: f64,
     /// Packets per burst, at the same mean rate.
     pub burst: u32,
-    /// For how long.
+    /// Duration.
     pub time: Duration,
     /// Deliberate faults, for the meters to find.
     pub faults: Faults,
@@ -63,8 +63,8 @@ pub struct Sent {
     pub time: Duration,
     /// CPU time of the sending thread; what the kernel does for receivers in softirq is in it.
     pub cpu: Duration,
-    /// By how much the generator was behind its timetable at worst: what it then sent at once to catch
-    /// up may be more than a wire holds. Latencies count from the timetable in any case.
+    /// Maximum lag of the generator behind its timetable: the burst that it then sent to catch up may
+    /// be more than a wire holds. Latencies count from the timetable in any case.
     pub behind: Duration,
 }
 
