@@ -29,7 +29,7 @@ pub(crate) struct Blocks {
     /// Large blocks that come after all others; used when blocks are not to be reused soon.
     last: CachePadded<Head>,
     pages: CachePadded<Head>,
-    /// Time at which large blocks are brought in and given back, and what has happened to them.
+    /// Levels at which large blocks are brought in and given back, and their counters.
     reserve: Reserve,
     system: Option<System>,
 }

@@ -58,23 +58,24 @@ pub enum Armed {
     Raced,
 }
 
-/// Time at which a device, or the kernel for it, receives into a queue's ring.
+/// Drive of a queue: the event at which a device, or the kernel for it, receives into the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drive {
     /// By itself: at the next packet, but not again before so much time has passed since it last did.
     Interrupts(Nanos),
-    /// Time at which the queue is polled and has nothing. The worker does so all the time.
+    /// At a poll that finds the queue empty. The worker polls all the time.
     Polled,
 }
 
 /// Effect of a [`Drive`] on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driven {
-    /// It cannot be told, or was told by the configuration; nothing has changed.
+    /// The device has no such control, or the configuration has set it; nothing has changed.
     No,
-    /// It does so.
+    /// The device follows the drive.
     Yes,
-    /// It receives while the worker sleeps, and hardly otherwise: a worker that wants packets has to sleep.
+    /// The device receives while the worker sleeps, and hardly otherwise: a worker that wants
+    /// packets has to sleep.
     Asleep,
 }
 

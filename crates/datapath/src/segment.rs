@@ -248,7 +248,7 @@ struct Headers {
 }
 
 impl Headers {
-    /// Those of `packet`, if they are what its metadata say.
+    /// Headers of `packet`, if they agree with its metadata.
     fn of(packet: &Packet) -> Option<Self> {
         let mut bytes = [0; LONGEST_HEADERS];
         let there = packet.copy_out(0, &mut bytes);

@@ -42,7 +42,7 @@ pub trait Stages {
 pub struct WorkerGroupOptions {
     /// Hash function of flows.
     pub hasher: Hasher,
-    /// Time at which buckets are spread.
+    /// Thresholds for spreading buckets.
     pub marks: Marks,
     /// Time for which a ticket may be missing while others wait behind it: when half of all that there are do, or
     /// fewer.

@@ -75,7 +75,7 @@ const TIME_TO_LIVE: u8 = 64;
 /// The longest answer: what an IPv4 packet holds.
 const LONGEST: usize = 65_535 - (HEADERS - ETHERNET);
 
-/// Number of requests that may wait, and how many do.
+/// Backlog: maximum number of waiting requests, and current number.
 #[derive(Debug)]
 struct Level {
     most: AtomicU32,

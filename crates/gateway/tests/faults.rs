@@ -36,9 +36,9 @@ use std::time::{Duration, Instant};
 enum Fault {
     /// Its event never ends, and nothing ever comes.
     Spurious,
-    /// It has packets without end.
+    /// The queue has packets without end.
     Endless,
-    /// It is closed after some packets, and its event never ends.
+    /// The queue is closed after some packets, and its event never ends.
     Dies,
 }
 

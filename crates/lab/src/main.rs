@@ -159,9 +159,9 @@ enum NicsTool {
 /// Kind of a neighbour's work.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum OtherWork {
-    /// It computes without end.
+    /// Computes without end.
     Compute,
-    /// It is woken every millisecond.
+    /// Is woken every millisecond.
     Wake,
 }
 

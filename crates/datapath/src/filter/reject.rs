@@ -31,7 +31,7 @@ struct Asked<'a> {
     protocol: IpProtocol,
     /// Length of the upper-layer message by the IP header.
     upper_length: usize,
-    /// Those of them that are in the first frame.
+    /// Bytes of the upper-layer message in the first frame.
     upper: &'a [u8],
 }
 

@@ -21,7 +21,7 @@ pub enum Direction {
 /// Action on a packet that a rule matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// It goes on.
+    /// The packet goes on.
     #[default]
     Accept,
     /// Its journey ends.

@@ -154,7 +154,7 @@ pub struct Links(Box<[AtomicBool]>);
 pub struct Bridges {
     /// By port: the place in `members`, or `NOT_A_MEMBER`.
     by_port: Box<[u16]>,
-    /// Those of one bridge stand together.
+    /// Members of all bridges; those of one bridge stand together.
     members: Box<[Member]>,
     bridges: Box<[Bridge]>,
     links: Arc<Links>,

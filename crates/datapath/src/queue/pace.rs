@@ -5,7 +5,7 @@
 
 use crate::units::{BytesPerSecond, Nanos};
 
-/// Time at which packets may go.
+/// Pacing of packets.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     rate: BytesPerSecond,

@@ -7,11 +7,11 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// Kind of destination of a packet with a valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Destination<A> {
-    /// It is for that address, which a route may lead to.
+    /// Destination address, which a route may lead to.
     To(A),
-    /// It is for a group, or for all stations of the link.
+    /// A group, or all stations of the link.
     Group,
-    /// It is for an address that is valid on its link alone.
+    /// An address that is valid on its link alone.
     OnLink(A),
 }
 

@@ -21,7 +21,7 @@ pub enum Notice {
         /// Its address.
         address: IpAddr,
     },
-    /// It said its link-layer address, on an interface of Polder's own.
+    /// A neighbour reported its link-layer address, on an interface of Polder's own.
     Heard {
         /// Interface of the neighbour.
         interface: InterfaceId,
@@ -30,7 +30,7 @@ pub enum Notice {
         /// Its link-layer address.
         mac: MacAddress,
     },
-    /// It was asked several times, on an interface of Polder's own, and said nothing.
+    /// A neighbour was asked several times, on an interface of Polder's own, and did not answer.
     Silent {
         /// Interface of the neighbour.
         interface: InterfaceId,

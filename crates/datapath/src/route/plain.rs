@@ -89,9 +89,9 @@ type Spots<'a> = [Option<Spot<'a>>; BATCH];
 
 /// Bit sets from the quick check of headers; a bit stands for a packet.
 struct Glance {
-    /// Those that want a closer look.
+    /// Packets that need the full check.
     left: u64,
-    /// Those that have something behind them.
+    /// Packets that have padding.
     padded: u64,
 }
 

@@ -96,7 +96,7 @@ pub(super) struct Waiting {
 pub(super) enum Due {
     /// Ask for it.
     Ask(Wanted),
-    /// It does not answer.
+    /// The neighbour does not answer.
     GiveUp(Wanted),
 }
 

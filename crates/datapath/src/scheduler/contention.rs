@@ -23,7 +23,7 @@ pub struct Elapsed {
     pub cpu: Option<Nanos>,
 }
 
-/// True if others want the worker's core.
+/// Detection of other threads that want the worker's core.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Contention {
     until: Nanos,

@@ -11,12 +11,12 @@ use crate::units::Nanos;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mode {
-    /// It sleeps at once when nothing is there; every packet may wake it.
+    /// The worker sleeps at once when nothing is there; every packet may wake it.
     #[default]
     Interrupts,
     /// The same, and devices wake it at most every [`Pace::THROTTLE`].
     Throttled,
-    /// It polls, and devices receive when they are polled.
+    /// The worker polls, and devices receive when they are polled.
     Polled,
 }
 
@@ -223,7 +223,8 @@ impl Pace {
         now >= self.not_before && seen.wakeups >= PROOF && seen.packets / seen.wakeups >= FULL
     }
 
-    /// It fell behind, which no trial in vain forbids to end: by interrupts it does not catch up.
+    /// Begins polling after an overload, which no failed trial forbids to end: by interrupts the
+    /// worker does not catch up.
     fn behind(&mut self, now: Nanos) -> Mode {
         self.hold.begin(now);
         Mode::Polled
@@ -263,7 +264,7 @@ fn is_behind(seen: WindowCounts, passed: Nanos) -> bool {
     seen.cycles >= PROOF && seen.vain.0 < passed.0 / BEHIND
 }
 
-/// Time for which polling is kept at least: twice as long each time that a worker fell behind soon after it was left.
+/// Minimum time of polling: twice as long each time that a worker fell behind soon after it was left.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hold {
     /// Time at which polling was left last, for how long it is kept, and until when.

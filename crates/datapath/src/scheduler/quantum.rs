@@ -52,7 +52,7 @@ impl QuantumTotals {
 }
 
 impl Quantum {
-    /// That of so much weight of all, nobody knows of what.
+    /// Quantum of a queue of `weight` in `all`, of which nothing is measured yet.
     pub(super) fn of(cycle: Nanos, weight: u64, all: u64) -> Self {
         Self { time: share(cycle, weight, all), ..Self::default() }
     }

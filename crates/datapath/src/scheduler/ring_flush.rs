@@ -84,7 +84,7 @@ impl Ageing {
         is_old
     }
 
-    /// It was emptied, like that; [`came`](Self::came) has been told of what went.
+    /// Notes that the device was flushed; [`came`](Self::came) has been told of the flushed packets.
     pub fn emptied(&mut self, how: RingFlush) {
         let came = core::mem::take(&mut self.came);
         let again = core::mem::replace(&mut self.again, true);

@@ -80,16 +80,16 @@ struct Entry {
     weight: u64,
     control: bool,
     budget: BudgetController,
-    /// Time for which its turns are to take.
+    /// Quantum: time for its turns.
     part: Quantum,
     /// True if it stands in the line.
     waits: bool,
     closed: bool,
-    /// Bound to what is wanted, and when it is looked at regardless.
+    /// Time at which a queue that is bound to the number of wanted packets is polled regardless; `None` if unbound.
     bound: Option<Nanos>,
-    /// Since when it is not, if it was.
+    /// Time at which it ceased to be bound, if it was.
     freed: Option<Nanos>,
-    /// Time for which packets wait for that.
+    /// Bound on the sojourn time of its packets.
     sojourn_limit: SojournLimit,
 }
 

@@ -29,7 +29,7 @@ pub use work_batch::WorkBatch;
 /// Order in which the packets of a port are processed, and choice of their worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// They stay with the worker that polls their queue; nothing is hashed.
+    /// Packets stay with the worker that polls their queue; nothing is hashed.
     #[default]
     Queue,
     /// By flow; a flow is the work of one worker.

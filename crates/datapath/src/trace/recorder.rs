@@ -11,11 +11,11 @@ use std::collections::HashSet;
 /// Fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It goes on.
+    /// The packet goes on.
     GoesOn,
     /// Its journey has ended.
     Dropped(DropReason),
-    /// It was for the gateway itself.
+    /// The packet was for the gateway itself.
     Taken,
 }
 
@@ -28,7 +28,7 @@ pub struct TracedPacket {
     pub egress: PortId,
     /// Its VLAN, once a bridge has looked at it.
     pub vlan: u16,
-    /// True if it goes on.
+    /// Fate of the packet.
     pub fate: Fate,
     /// All its bytes.
     pub bytes: Vec<u8>,
@@ -64,7 +64,7 @@ pub(crate) struct Recorder {
     tables: Arc<Tables>,
     matched: Vec<u64>,
     is_answer: bool,
-    /// Those whose end has been written down.
+    /// Packets whose end has been written down.
     ended: HashSet<*const u8>,
     looks: Vec<Look>,
     sent: Vec<Sent>,

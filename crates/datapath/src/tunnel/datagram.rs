@@ -101,7 +101,7 @@ pub(super) struct Datagram {
 pub(super) enum Fit {
     /// At this position.
     At(usize),
-    /// It is there already.
+    /// The fragment is there already.
     Duplicate,
     /// Not at all: the datagram is beyond hope.
     Refuse(DropReason),

@@ -260,7 +260,7 @@ impl<'a> Lane<'a> {
         if self.tunnel.options.sequence { self.check(gre.sequence()).map(Some) } else { Ok(None) }
     }
 
-    /// True if a packet with this sequence number comes in its turn (RFC 2890, 2.2). A gap is no
+    /// Checks that a packet with this sequence number comes in its turn (RFC 2890, 2.2). A gap is no
     /// reason to wait: what is missing is lost or late, and late is dropped.
     #[inline(always)]
     fn check(&self, sequence: Option<u32>) -> Result<u32, Refused> {

@@ -82,7 +82,7 @@ pub enum Carries {
 pub struct Stations {
     /// Ours, which the router's interface has.
     pub near: MacAddress,
-    /// That of the other end.
+    /// Link-layer address of the other end.
     pub far: MacAddress,
 }
 
@@ -152,7 +152,7 @@ impl TunnelOptions {
 pub enum Ttl {
     /// Always this.
     Fixed(NonZeroU8),
-    /// That of the IP packet inside, at least 1; 64 for what is not IP.
+    /// Value of the inner IP packet, at least 1; 64 for other payloads.
     Inherit,
 }
 
@@ -175,7 +175,7 @@ impl Default for Ttl {
 pub enum TunnelDscp {
     /// Always this (the pipe model).
     Fixed(Dscp),
-    /// That of the IP packet inside (the uniform model's way in); 0 for what is not IP.
+    /// Code point of the inner IP packet (the uniform model's way in); 0 for other payloads.
     #[default]
     Inherit,
 }
@@ -186,7 +186,7 @@ pub enum FlowLabel {
     /// One for each flow inside, so that routers on the way may spread them (RFC 6438).
     #[default]
     Flow,
-    /// That of the IPv6 packet inside; 0 for anything else.
+    /// Flow label of the inner IPv6 packet; 0 for other payloads.
     Inherit,
     /// Always this; the lower 20 bits count.
     Fixed(u32),

@@ -8,16 +8,16 @@ use polder_buffers::Packet;
 
 /// Reason why a packet on an underlay cannot be opened as it is.
 pub(super) enum Refused {
-    /// It is a part of what may be a tunnel packet.
+    /// The packet is a fragment of a possible tunnel packet.
     Fragment,
-    /// It is UDP, which may be VXLAN.
+    /// The packet is UDP, which may be VXLAN.
     Udp,
     /// Its journey ends.
     Drop(DropReason),
     /// Its journey ends, and the tunnel counts it.
     OfTunnel(DropReason),
-    /// It carries no frame but a packet; the lane has what there is to know of it. Here it would make what is
-    /// returned for every frame longer.
+    /// The payload is a packet without a frame; its facts are in the lane, for here they would make the
+    /// result for every frame longer.
     Bare,
 }
 

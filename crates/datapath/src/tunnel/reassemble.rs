@@ -44,7 +44,7 @@ impl Default for ReassemblyLimits {
 pub(super) struct Reassembler {
     limits: ReassemblyLimits,
     datagrams: Vec<Datagram>,
-    /// Those that are not in use, for their memory.
+    /// Unused datagrams, kept for their memory.
     idle: Vec<Datagram>,
     memory: usize,
 }

@@ -40,14 +40,14 @@ impl TcpFlags {
     /// Congestion window reduced (RFC 3168).
     pub const CWR: Self = Self(0x80);
 
-    /// Those of these and `other`.
+    /// Union of these flags and `other`.
     #[inline]
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// These without `other`.
+    /// These flags without `other`.
     #[inline]
     #[must_use]
     pub const fn without(self, other: Self) -> Self {

@@ -44,7 +44,7 @@ impl Ethtool {
         Ok(String::from_utf8_lossy(&name[..end]).into_owned())
     }
 
-    /// Number of queues that are in use in each direction.
+    /// Queues that are in use, by direction.
     pub(super) fn channels(&mut self, interface: &str) -> Result<Channels, Errno> {
         self.ask(interface, GET_CHANNELS, &[])?;
         let combined = self.word(8);

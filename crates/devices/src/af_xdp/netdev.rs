@@ -49,7 +49,7 @@ pub(super) struct Netdev {
     family: u16,
 }
 
-/// Number of answers that a request has.
+/// Kind of a request: with one answer or several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
     /// One, or the acknowledgement alone.

@@ -52,7 +52,7 @@ pub enum OnExit {
     /// The kernel receives them again.
     #[default]
     Kernel,
-    /// They are dropped until the next start, or [`release`](super::release).
+    /// Packets are dropped until the next start, or [`release`](super::release).
     Drop,
 }
 
@@ -149,7 +149,7 @@ pub struct Options {
     /// Frames that all receive queues together may keep posted; a quarter of the memory if `None`.
     /// Never more than fit the rings.
     pub receive_frames: Option<u32>,
-    /// Time at which the ring is refilled, and what becomes of small packets.
+    /// Refill threshold of the ring, and treatment of small packets.
     pub receiving: Receiving,
     /// True if frames for other link-layer addresses are received, as a bridge needs it.
     pub promiscuous: bool,
@@ -157,7 +157,7 @@ pub struct Options {
     pub needs_tags: bool,
     /// Preferred busy polling.
     pub busy_poll: Option<BusyPoll>,
-    /// Time at which the kernel polls the device; as it is set already if `None`.
+    /// Moderation of the kernel's polling of the device; unchanged if `None`.
     pub moderation: Option<Moderation>,
     /// True if a worker may drive the kernel's half of receiving by what comes.
     pub adapts: bool,

@@ -128,7 +128,7 @@ impl Port {
         Ok(LinkState { mac: link.mac, mtu: link.mtu, up: link.up, carrier: link.carrier })
     }
 
-    /// Time at which the kernel polls the device now, for each of its NAPI contexts.
+    /// Current moderation of the kernel's polling of the device, for each of its NAPI contexts.
     ///
     /// # Errors
     /// Error of the kernel; before Linux 6.13 it has no answer.

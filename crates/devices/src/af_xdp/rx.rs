@@ -82,7 +82,7 @@ pub(super) struct Wants {
     pub(super) multi_buffer: bool,
     /// The link's longest packet, where the device itself writes into the slots.
     pub(super) longest: Option<u32>,
-    /// Time at which the ring is refilled, and what becomes of small packets.
+    /// Refill threshold of the ring, and treatment of small packets.
     pub(super) receiving: Receiving,
 }
 

@@ -322,7 +322,7 @@ impl Scheduling {
         self.nice
     }
 
-    /// That of a policy, and nothing else asked for.
+    /// Attributes of a policy, with defaults for the rest.
     pub(super) fn of_policy(policy: u32) -> Self {
         Self { policy, ..Self::default() }
     }

@@ -9,11 +9,11 @@ use std::os::fd::AsFd as _;
 /// Fate of a frame that comes in by an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpVerdict {
-    /// It goes to the socket of its queue.
+    /// The frame goes to the socket of its queue.
     Taken,
     /// The kernel has it.
     Kernel,
-    /// It is dropped there.
+    /// The frame is dropped there.
     Dropped,
 }
 

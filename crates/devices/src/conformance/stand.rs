@@ -135,7 +135,7 @@ impl Stand {
         if done { Ok(()) } else { Err(format!("{} packets are still held", self.queue.tx.held())) }
     }
 
-    /// True if every packet is in exactly one of the port's counters.
+    /// Checks that every packet is in exactly one of the port's counters.
     pub(super) fn counters_add_up(&self) -> Result<(), String> {
         let (rx, tx) = (self.queue.rx.counters(), self.queue.tx.counters());
         let (received, refused) = (rx.received.get(), rx.drops.total());
@@ -181,7 +181,7 @@ pub(super) fn frames(numbers: core::ops::Range<u32>) -> Vec<Vec<u8>> {
     numbers.map(|number| frame(number, 60 + (number as usize * 131) % 1400)).collect()
 }
 
-/// True if what came is what was sent, in order.
+/// Checks that the packets that came are those that were sent, in order.
 pub(super) fn same(came: &[Vec<u8>], sent: &[Vec<u8>]) -> Result<(), String> {
     let differs = came.iter().zip(sent).position(|(came, sent)| came != sent);
     if let Some(index) = differs {

@@ -50,7 +50,7 @@ pub enum ReceiveFilter {
     /// All of them, as a bridge needs it.
     #[default]
     All,
-    /// Those to its own address, to broadcast, and to some groups.
+    /// Frames to its own address, to broadcast, and to some groups.
     Addresses {
         /// Further unicast addresses and groups.
         addresses: Vec<[u8; 6]>,
@@ -89,10 +89,10 @@ pub enum MacSource {
 /// Reason why an adapter could not be brought up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InitError {
-    /// It is something else.
+    /// The device is no such adapter.
     #[error(transparent)]
     Descriptor(#[from] DescriptorError),
-    /// It does not do what it is asked.
+    /// The adapter refused or failed a control request.
     #[error("{0}; unplug the adapter and plug it in again")]
     Control(#[from] ControlError),
     /// The chip says that it is another one than its descriptor.

@@ -129,7 +129,7 @@ pub struct Options {
     pub send_urbs: Option<usize>,
     /// Packets that wait for a bulk-out URB, at most.
     pub pending: usize,
-    /// Time at which URBs go back to the bus, and what becomes of small packets.
+    /// Threshold for returning URBs to the bus, and treatment of small packets.
     pub receiving: Receiving,
     /// Techniques of source A.
     pub techniques: Techniques,
@@ -174,7 +174,7 @@ pub enum OpenError {
     /// An MTU that it cannot have.
     #[error("an MTU of {0}: a LAN78xx port has 68 to {LARGEST_MTU}")]
     Mtu(u16),
-    /// It is something else, or does not work.
+    /// The device is no such adapter, or does not work.
     #[error("{place}: {error}")]
     Init {
         /// Bus and address of the device, for people.
@@ -182,7 +182,7 @@ pub enum OpenError {
         /// Cause of the failure.
         error: InitError,
     },
-    /// It went while it was brought up.
+    /// The adapter went while it was brought up.
     #[error("{place}: the adapter was unplugged, or the connection to it ended")]
     Gone {
         /// Bus and address of the device, for people.

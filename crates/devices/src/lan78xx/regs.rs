@@ -143,7 +143,7 @@ registers! { Register, address,
     OTP_FUNC_CMD: Plain = 0x1020;
     /// Begin.
     OTP_CMD_GO: Plain = 0x1028;
-    /// True if it is busy.
+    /// State: busy or not.
     OTP_STATUS: Plain = 0x1030;
 }
 

@@ -47,7 +47,7 @@ impl Filled {
 /// Result of reading a frame.
 enum Read {
     Packet(Packet),
-    /// It was refused, and counted.
+    /// The frame was refused, and counted.
     Refused,
     /// There is no memory; the frame is still in its transfer.
     NoMemory,

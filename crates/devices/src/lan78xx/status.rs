@@ -53,7 +53,7 @@ pub struct UrbMemory {
     pub bytes: Counter,
     /// Buffers that exist.
     pub all: Counter,
-    /// Those that no transfer uses.
+    /// URBs that no transfer uses.
     pub free: Counter,
 }
 

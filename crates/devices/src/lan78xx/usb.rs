@@ -164,7 +164,7 @@ pub enum Status {
     Done,
     /// The endpoint answers STALL: it has halted, or refuses a control request.
     Stall,
-    /// It was cancelled before it ended.
+    /// The transfer was cancelled before it ended.
     Cancelled,
     /// The device sent more than was asked for.
     Babble,

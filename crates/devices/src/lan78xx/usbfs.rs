@@ -87,16 +87,16 @@ pub struct Adapter {
     pub speed: Option<Speed>,
     /// The kernel's driver that holds it.
     pub driver: Option<String>,
-    /// True if this process may open it.
+    /// Access of this process to it.
     pub access: Access,
 }
 
-/// True if a process may open a device.
+/// Access of a process to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It may.
+    /// The process may open the device.
     Granted,
-    /// It may not.
+    /// The process may not open the device.
     Denied,
     /// There is no file to open.
     Missing,

@@ -46,7 +46,7 @@ pub struct Options {
     pub mac: Option<[u8; 6]>,
     /// Offloads that may be left undone in packets received.
     pub offloads: Offloads,
-    /// Time at which frames are taken for what is to come, and what becomes of small packets.
+    /// Refill threshold of the posted frames, and treatment of small packets.
     pub receiving: Receiving,
 }
 

@@ -218,7 +218,7 @@ impl History {
     }
 }
 
-/// True if `part` is `whole` without some, in order. Short frames are padded on the way.
+/// Asserts that `part` is `whole` without some packets, in order. Short frames are padded on the way.
 fn assert_subsequence(part: &[Vec<u8>], whole: &[Vec<u8>]) {
     let mut rest = whole.iter();
     for frame in part {

@@ -35,7 +35,7 @@ use std::process::ExitCode;
 enum Failure {
     /// Everything has been said on the way.
     Told(u8),
-    /// It is to be said.
+    /// An error to be printed.
     Error(anyhow::Error),
 }
 
@@ -45,7 +45,7 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
     }
 }
 
-/// It could not be done.
+/// Exit code for a command that failed.
 const FAILED: u8 = 1;
 /// Exit code for a mistake in the arguments or the configuration.
 const WRONG: u8 = 2;

@@ -82,11 +82,11 @@ pub enum Answer {
     Traced(Box<Trace>),
     /// Packets follow.
     Capturing(Capturing),
-    /// It cannot be done.
+    /// The request was refused.
     Error(Refusal),
 }
 
-/// That packets follow.
+/// Answer to a capture request: packets follow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capturing {}
 

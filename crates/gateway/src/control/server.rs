@@ -95,7 +95,7 @@ struct Client {
     ending: bool,
 }
 
-/// True if a connection goes on.
+/// Fate of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     GoesOn,

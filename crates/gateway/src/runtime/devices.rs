@@ -25,7 +25,7 @@ pub(super) struct Devices {
 
 /// Result of opening a port.
 pub(super) enum Opening {
-    /// It is open.
+    /// The port is open.
     Open(OpenPort),
     /// Its device is not there; it is opened when it comes.
     Waiting {

@@ -14,7 +14,7 @@ pub(super) struct Manager {
     watchdog: Option<Duration>,
 }
 
-/// Time at which to feed the watchdog, and whether there is reason to.
+/// Schedule of feeding the watchdog, and the state that permits it.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     period: Option<Nanos>,

@@ -137,7 +137,7 @@ fn needs_tags(port: PortId, configuration: &Configuration) -> bool {
     bridges.any(|bridge| bridge.is_vlan_aware() && is_member(bridge))
 }
 
-/// Time at which the kernel polls the device by itself.
+/// Moderation of the kernel's polling of the device.
 fn moderation(port: &Port) -> Option<af_xdp::Moderation> {
     let microseconds = match (port.moderation_us, port.busy_poll) {
         (None | Some(0), false) => return None,
@@ -162,7 +162,7 @@ pub fn frames(configuration: &Configuration) -> u32 {
     u32::try_from(slots).unwrap_or(u32::MAX)
 }
 
-/// Time at which rings are refilled, and what becomes of small packets.
+/// Refill threshold of rings, and treatment of small packets.
 pub(super) fn receiving(configuration: &Configuration) -> Receiving {
     let buffers = &configuration.buffers;
     Receiving {

@@ -76,7 +76,7 @@ pub(super) struct Own {
 }
 
 impl Own {
-    /// Those of the gateway of the configuration file `path`.
+    /// Places of the gateway of the configuration file `path`.
     pub(super) fn new(path: &Path, control: &Path, pins: Option<OwnedFd>) -> Self {
         // The file itself is not enough: editors put another one in its place.
         let directory = |path: PathBuf| path.parent().map(Path::to_owned);

@@ -17,7 +17,7 @@ pub struct BridgeRow {
     pub capacity: u32,
     /// Addresses it knows.
     pub occupied: u32,
-    /// Those, by VLAN, port and address; the first of them when there are very many.
+    /// Stations, by VLAN, port and address; the first of them when there are very many.
     pub entries: Vec<FdbRow>,
 }
 

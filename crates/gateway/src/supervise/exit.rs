@@ -18,7 +18,7 @@ use std::os::unix::fs::FileExt as _;
 pub(super) enum Exit {
     /// The kernel reports it.
     Reported(OwnedFd),
-    /// It has to be looked for.
+    /// The thread's directory in /proc has to be looked for.
     Sought(File),
 }
 

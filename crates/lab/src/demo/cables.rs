@@ -112,7 +112,7 @@ impl Cables {
     }
 }
 
-/// Time for which an exchange lasts.
+/// End of an exchange.
 #[derive(Clone, Copy)]
 pub(super) enum Until {
     /// So many packets.

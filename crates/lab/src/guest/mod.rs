@@ -70,7 +70,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// True if a guest can be had here.
+    /// Fails where no guest can be started.
     ///
     /// # Errors
     /// The missing program or kernel, and how to get it.
@@ -79,7 +79,7 @@ impl Guest {
         Kernel::find()
     }
 
-    /// True if a guest with cards of these models can be had here.
+    /// Fails where no guest with cards of these models can be started.
     ///
     /// # Errors
     /// The missing program or kernel, and how to get it.

@@ -17,9 +17,9 @@ use std::time::Duration;
 /// Kind of a neighbour's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// It computes without end.
+    /// The neighbour computes without end.
     Compute,
-    /// It is woken every millisecond, and takes note of how late.
+    /// The neighbour is woken every millisecond, and measures its wake-up latency.
     Wake,
 }
 

@@ -21,7 +21,7 @@ pub struct Ovs {
 }
 
 impl Ovs {
-    /// True if it can be run; the remedy if not.
+    /// Fails where it cannot be run, with the remedy.
     ///
     /// # Errors
     /// With what to do, when it is not installed.

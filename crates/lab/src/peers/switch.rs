@@ -31,7 +31,7 @@ struct Tools {
 }
 
 impl Switch {
-    /// True if it can be run; the remedy if not.
+    /// Fails where it cannot be run, with the remedy.
     ///
     /// # Errors
     /// With what to do, when it is not installed.

@@ -81,7 +81,7 @@ impl Forwarded {
 }
 
 impl Testpmd {
-    /// True if it can be run; the remedy if not.
+    /// Fails where it cannot be run, with the remedy.
     ///
     /// # Errors
     /// With what to do, when it is not installed.

@@ -55,7 +55,7 @@ pub struct Row {
 pub struct Placement {
     /// Part of the test.
     pub what: String,
-    /// Number of its core, or of several.
+    /// Its core, or several, by number.
     pub core: String,
     /// As which kind of thread.
     pub how: String,

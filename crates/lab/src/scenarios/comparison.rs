@@ -85,7 +85,7 @@ pub(super) struct Books {
     pub(super) unaccounted: u64,
 }
 
-/// Time for which a comparison takes.
+/// Trials and durations of a comparison.
 #[derive(Clone, Debug)]
 pub(super) struct Effort {
     pub(super) rounds: usize,

@@ -26,7 +26,7 @@ const PROBES: usize = 31;
 pub struct Speed(pub u64);
 
 impl Speed {
-    /// That of a core, as this process found it the first time that it was asked for any.
+    /// Speed of a core, as this process found it the first time that it was asked for any.
     ///
     /// # Errors
     /// When there is no such core.
@@ -38,13 +38,13 @@ impl Speed {
         }
     }
 
-    /// That of a core, as it is now.
+    /// Current speed of a core.
     fn of(core: usize) -> anyhow::Result<Self> {
         let found = std::thread::spawn(move || pin_here(core).map(|()| Self::here()));
         found.join().map_err(|_| anyhow!("the calibration panicked"))?
     }
 
-    /// That of the calling thread's core.
+    /// Speed of the calling thread's core.
     fn here() -> Self {
         let time = || {
             let begin = clock::thread_cpu();

@@ -31,7 +31,7 @@ pub const END: &str = "that is all";
 pub enum Kind {
     /// Requests come back, after work that takes a given time.
     Echo {
-        /// That time.
+        /// CPU time of a request's work.
         cost: Duration,
         /// The time of every second request, if that is another.
         every_second: Option<Duration>,

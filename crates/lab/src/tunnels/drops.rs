@@ -152,7 +152,7 @@ impl Judge {
         seen.find(own).context("no packet of the tunnel was seen")
     }
 
-    /// True if what `send` sends is dropped, once, for a reason.
+    /// Checks that the packet of `send` is dropped, once, for `reason`.
     fn refuses(&self, reason: &str, send: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
         let before = self.gateway.dropped(reason)?;
         send()?;

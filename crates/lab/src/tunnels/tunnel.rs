@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 /// The ends of tunnels of frames: Polder's, and the guest's.
 pub(super) const ENDS: [[&str; 2]; 2] = [["10.77.0.1", "10.77.0.2"], ["fd77::1", "fd77::2"]];
-/// Those of tunnels of packets.
+/// Addresses at the ends of tunnels that carry packets.
 pub(super) const PACKET_ENDS: [[&str; 2]; 2] = [["10.77.1.1", "10.77.1.2"], ["fd77:1::1", "fd77:1::2"]];
 
 /// One tunnel, with the same options at both ends.

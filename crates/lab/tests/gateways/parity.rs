@@ -38,7 +38,8 @@ const SOURCES: [&str; 12] = [
     "0.1.2.3",
     "169.254.7.7",
 ];
-/// These come first: a redirect takes what the kernel allows a host of errors about routes.
+/// Other packets, which come first: a redirect takes what the kernel allows a host of errors about
+/// routes.
 const OTHERS: [&str; 15] = [
     "ip src 10.83.1.2 dst 10.94.0.1 / udp",
     "ip src 10.83.1.2 dst 240.1.2.3 / udp",

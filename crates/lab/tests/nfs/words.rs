@@ -55,7 +55,7 @@ impl<'a> Reader<'a> {
         Some(&data[..length])
     }
 
-    /// True if nothing is left.
+    /// `None` if anything is left.
     pub(crate) fn ends(self) -> Option<()> {
         self.0.is_empty().then_some(())
     }

@@ -83,7 +83,7 @@ impl Ports {
 }
 
 impl Fdb {
-    /// Number of addresses that a port has here.
+    /// Learning state of a port: the number of its addresses here.
     pub fn port(&self, port: PortId) -> PortLearning {
         self.ports.get(port)
     }

@@ -91,11 +91,11 @@ pub struct FdbTime {
 pub enum Learned {
     /// Nothing: the address is known there, and was seen in this second.
     Known,
-    /// It is known there; its age starts again.
+    /// The address is known there; its age starts again.
     Refreshed,
-    /// It is new.
+    /// The address is new.
     Added,
-    /// It was on another port.
+    /// The address was on another port.
     Moved,
     /// Nothing: it is bound to another port by configuration.
     Pinned,

@@ -262,7 +262,7 @@ fn what_is_held_is_dropped_at_the_end() {
     end.close();
 }
 
-/// Time at which memory runs out in the middle, no fragment leaves: a datagram with a hole is of no use.
+/// No fragment leaves if memory runs out in the middle: a datagram with a hole is of no use.
 #[test]
 fn no_memory_no_fragments() {
     let (mut left, right) = ends(|options| options.mtu = Some(9000));

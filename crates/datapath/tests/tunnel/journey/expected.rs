@@ -152,7 +152,7 @@ impl Setup {
         self.check_gre(&packet, frame, sequence);
     }
 
-    /// True if the IPv4 headers are right; what is behind them.
+    /// Checks the IPv4 headers; returns the payload behind them.
     pub(super) fn check_v4(&self, fragments: &[Vec<u8>], frame: &Frame) -> Vec<u8> {
         let mut packet = Vec::new();
         for (number, bytes) in (1..).zip(fragments) {
@@ -172,7 +172,7 @@ impl Setup {
         packet
     }
 
-    /// True if the IPv6 headers are right (RFC 8200, 4.5; RFC 2473, 5.1); what is behind them.
+    /// Checks the IPv6 headers (RFC 8200, 4.5; RFC 2473, 5.1); returns the payload behind them.
     pub(super) fn check_v6(&self, outer: OuterV6, fragments: &[Vec<u8>], frame: &Frame) -> Vec<u8> {
         let mut packet = Vec::new();
         let first = &fragments[0][self.link()..];
@@ -214,7 +214,7 @@ impl Setup {
         packet
     }
 
-    /// True if the GRE header is right, and what is behind it the frame.
+    /// Checks the GRE header, and that the frame is behind it.
     pub(super) fn check_gre(&self, packet: &[u8], frame: &Frame, sequence: u32) {
         let flags =
             u8::from(self.checksum) << 7 | u8::from(self.key.is_some()) << 5 | u8::from(self.sequence) << 4;
@@ -268,7 +268,7 @@ impl Setup {
     }
 }
 
-/// True if the sender was told, in a message that it believes (RFC 1191, 4; RFC 4443, 3.2).
+/// Checks that the sender was told, in a message that it believes (RFC 1191, 4; RFC 4443, 3.2).
 pub(super) fn check_replies(frame: &Frame, replies: &[Packet], told: Option<u16>) {
     let Some(limit) = told else {
         assert!(replies.is_empty());

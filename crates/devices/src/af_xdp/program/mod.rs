@@ -20,7 +20,7 @@ use std::os::fd::BorrowedFd;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(super) enum Action {
-    /// It is dropped.
+    /// The packet is dropped.
     Drop = 1,
     /// The kernel receives it.
     Pass = 2,

@@ -18,7 +18,7 @@ pub(crate) fn whole_at_most(single_frame: u32) -> u32 {
 /// Verdict on a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Judged {
-    /// It is what it says.
+    /// The descriptor is valid.
     Right,
     /// The first of a packet that is dropped: longer than the link's packets.
     TooLong,

@@ -9,7 +9,7 @@ use polder_datapath::wire::EtherType;
 const POLYNOMIAL: u32 = 0xedb8_8320;
 
 impl Adapter {
-    /// True if `frame` is received, and the bits of its status that say why.
+    /// Status bits of `frame` if it is received, which say why; `None` if it is not.
     pub(super) fn accepts(&self, frame: &[u8]) -> Option<u32> {
         let control = self.registers.get(RFE_CTL);
         let destination: [u8; 6] = *frame.first_chunk()?;

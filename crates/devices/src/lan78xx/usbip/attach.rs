@@ -36,7 +36,7 @@ pub enum ClientError {
     /// Something else answers there.
     #[error("{0} is not a USB/IP server of version 1.1.1")]
     Protocol(ServerAddress),
-    /// It does not export the device.
+    /// The server does not export the device.
     #[error(
         "the USB/IP server {0} has no device {1}, or another client has it: `usbip list -r` and `usbip bind -b {1}` there"
     )]

@@ -107,7 +107,7 @@ struct Session {
     next_id: u32,
 }
 
-/// True if a session goes on.
+/// Progress of a session.
 #[derive(PartialEq, Eq)]
 enum Progress {
     GoesOn,

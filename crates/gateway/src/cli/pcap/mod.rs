@@ -21,7 +21,7 @@ pub(super) enum ExpressionError {
          libpcap0.8`; Fedora: `dnf install libpcap`), or leave the expression out to capture everything"
     )]
     NoLibrary(String),
-    /// It is none.
+    /// The text is no expression.
     #[error("`{expression}`: {why}; `man pcap-filter` has the syntax")]
     Bad {
         /// The expression.

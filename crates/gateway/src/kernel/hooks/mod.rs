@@ -60,7 +60,7 @@ pub enum Takes {
         /// The interfaces of its members.
         members: Vec<String>,
     },
-    /// Those of these tunnels.
+    /// Packets of these tunnels.
     Tunnels(Vec<Tunnel>),
     /// Packets that are routed, and those of these tunnels.
     Router {
@@ -76,7 +76,7 @@ pub enum Takes {
 pub struct Tunnel {
     /// This machine's.
     pub local: IpAddr,
-    /// That of the other end.
+    /// Outer address of the other end.
     pub remote: IpAddr,
     /// Protocol of the outer IP header.
     pub protocol: u8,

@@ -99,9 +99,9 @@ impl<'a> Chains<'a> {
 enum Outcome {
     /// Something is done to it.
     Would(Would),
-    /// It is always accepted.
+    /// The packet is always accepted.
     Ends,
-    /// It may leave at the chain's end.
+    /// The packet may leave at the chain's end.
     Falls,
 }
 

@@ -177,9 +177,9 @@ pub enum Item {
 /// Content of one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// It is there, or is now like this.
+    /// The item is there, or has changed to this.
     There(Item),
-    /// It is gone.
+    /// The item is gone.
     Gone(Item),
     /// A setting of `net.ipv4.conf` is another one.
     Settings,

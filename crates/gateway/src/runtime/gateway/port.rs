@@ -27,9 +27,9 @@ pub struct QueueState {
 /// The state of a port's link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// It carries.
+    /// The link carries packets.
     Up,
-    /// It is switched on, and there is no carrier.
+    /// The interface is up, and has no carrier.
     NoCarrier,
     /// The interface is switched off.
     Down,

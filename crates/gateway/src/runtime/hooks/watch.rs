@@ -46,7 +46,7 @@ struct Shared {
 struct State {
     ports: Vec<Port>,
     known: Inspection,
-    /// Those that were not there when the gateway started or its configuration changed.
+    /// Bypassed hooks that were not there when the gateway started or its configuration changed.
     appeared: Vec<Bypassed>,
     is_over: bool,
 }

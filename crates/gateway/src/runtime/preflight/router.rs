@@ -118,7 +118,7 @@ fn attached(
     }
 }
 
-/// True if the kernel goes on when Polder ends.
+/// Checks whether the kernel goes on forwarding when Polder ends.
 fn forwarding(configuration: &Configuration, machine: &Machine, findings: &mut Findings) {
     let open = |port: &&Port| {
         port.role == Role::Router

@@ -141,7 +141,7 @@ impl View<'_> {
 }
 
 impl Lead {
-    /// Those whom packets are sent to.
+    /// Hops that packets are sent to.
     pub(super) fn members(&self) -> &[Member] {
         match self {
             Self::Hops(members) => members,

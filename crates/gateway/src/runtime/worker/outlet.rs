@@ -36,7 +36,7 @@ impl Outlet {
         Self::with(tx, NewQueue { queue: EgressQueue::new(options), counters })
     }
 
-    /// That queue in front of `tx`.
+    /// Outlet with that queue in front of `tx`.
     pub fn with(tx: Box<dyn TxQueue>, NewQueue { queue, counters }: NewQueue) -> Self {
         Self { tx, queue, next: Batch::new(), slots: 0, counters }
     }

@@ -26,7 +26,7 @@ pub enum Layer {
     Gre(Gre),
     /// So many bytes of zero.
     Payload(usize),
-    /// These bytes.
+    /// Raw bytes.
     Hex(Vec<u8>),
 }
 

@@ -94,7 +94,7 @@ struct Shared {
     /// Time at which a paced packet was handed to the port, and the sum of what they took.
     handed: AtomicU64,
     waited: AtomicU64,
-    /// Time for which the model's thread was held up, and for how long at a time.
+    /// Time for which the model's thread was held up.
     held: AtomicU64,
     longest: AtomicU64,
 }

@@ -281,7 +281,7 @@ impl Bench {
         Ok(mode.context("no port has a mode")?.to_owned())
     }
 
-    /// True if each card takes tags off, as `ethtool -k` says it.
+    /// Lines of `ethtool -k` about the cards' tag stripping.
     pub(super) fn tag_offloads(&mut self) -> anyhow::Result<Vec<String>> {
         let names = self.cards.clone();
         let line =

@@ -120,7 +120,7 @@ pub struct CellVerdict {
     pub took: Duration,
 }
 
-/// True if a cell can be examined here.
+/// Fails where a cell cannot be examined.
 ///
 /// # Errors
 /// The missing program or kernel module, and how to get it.

@@ -82,7 +82,7 @@ pub(super) fn prefix(asks: Asks, cost_us: u32) -> String {
     if cost_us == COST_US { format!("overload.{name}") } else { format!("overload.{name}.{cost_us}us") }
 }
 
-/// Those of them that one way of receiving fills.
+/// Rows that one way of receiving fills.
 pub(super) fn of_column(prefix: &str, name: &str) -> Vec<String> {
     let each = ["goodput_far_over_peak", "p50_far_us", "p50_low_us"];
     let mut rows = each.map(|row| format!("{prefix}.{row}.{name}")).to_vec();

@@ -60,7 +60,7 @@ fn count(protocols: &str, name: &str) -> u32 {
     line.and_then(|line| line.split_whitespace().nth(2)?.parse().ok()).unwrap_or(0)
 }
 
-/// Time at which and by whom the kernel polls these interfaces, a line for each setting.
+/// Settings of the kernel's polling of these interfaces, a line for each.
 fn polling(namespace: &Namespace, ports: &[String]) -> anyhow::Result<Vec<String>> {
     // Unlike a change of the namespace alone, `ip netns exec` shows its interfaces in /sys.
     let mut command = Command::new("ip");

@@ -21,9 +21,9 @@ const _: () = assert!(nfs3::VERSION == VERSION && mount::VERSION == VERSION);
 /// Reason why a request has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
-    /// It ends before the procedure's number.
+    /// The request ends before the procedure's number.
     Short,
-    /// It is a reply, or of no known kind.
+    /// The message is a reply, or of no known kind.
     NotACall,
 }
 

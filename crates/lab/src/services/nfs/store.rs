@@ -23,7 +23,7 @@ pub struct Found {
     pub handle: Handle,
     /// Its attributes.
     pub attributes: fattr3,
-    /// Those of the directory that it is in.
+    /// Attributes of the directory that it is in.
     pub directory: fattr3,
 }
 

@@ -193,7 +193,7 @@ impl Injector {
     }
 }
 
-/// Time at which the packets of an injector's current run are due, or of its last.
+/// Times at which the packets of an injector's current or last run are due.
 #[derive(Clone, Debug)]
 pub struct Timetable(Arc<SharedWords>);
 
