@@ -180,7 +180,7 @@ impl Blocks {
         self.pop(&self.pages)
     }
 
-    /// Puts a block that nobody uses to the free ones.
+    /// Puts an unused block to the free ones.
     pub(crate) fn put(&self, block: u32) {
         if !self.is_large(block) {
             return self.push(&self.pages, block);

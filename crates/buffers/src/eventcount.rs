@@ -18,7 +18,7 @@ impl Default for EventCount {
 }
 
 impl EventCount {
-    /// Nobody sleeps.
+    /// State in which the consumer is awake.
     pub fn new() -> Self {
         Self(AtomicBool::new(false))
     }

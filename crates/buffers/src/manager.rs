@@ -145,7 +145,7 @@ impl BufferManager {
         }
     }
 
-    /// A gauge that says how many frames are in a place, set by who has them.
+    /// Gauge of the frames in a place, set by their owner.
     pub fn gauge(&self, place: Whereabouts) -> Gauge {
         let count = Arc::new(AtomicU64::new(0));
         let mut gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
@@ -253,7 +253,7 @@ pub enum Kind {
 /// Buffers and counters of one class and kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// For whom.
+    /// Class of the buffers.
     pub class: Class,
     /// Frames, or blocks of fragments.
     pub kind: Kind,
@@ -283,8 +283,7 @@ impl Account {
         u64::from(self.reserve) + self.cached
     }
 
-    /// Frames or blocks that are with nobody here: posted, on their way, held or lent. Exact while no
-    /// worker runs.
+    /// Frames or blocks in use: posted, on their way, held or lent. Exact while no worker runs.
     pub fn out(&self) -> u64 {
         u64::from(self.total - self.cold - self.reserve).saturating_sub(self.cached)
     }

@@ -1,4 +1,4 @@
-//! The list over which slots go home that nobody released in bulk.
+//! Remote-free list, by which slots go home that were not released in bulk.
 //!
 //! Any thread pushes, one at a time takes everything. Taking the whole list at once means that a
 //! node is never unlinked while another thread looks at it, so there is no ABA problem.

@@ -37,7 +37,7 @@ impl Ticket {
 pub struct ReorderCursor(CachePadded<AtomicU64>);
 
 impl ReorderCursor {
-    /// The gate of a line that nobody has passed.
+    /// Cursor of a line that no ticket has passed.
     pub fn new() -> Self {
         Self(CachePadded::new(AtomicU64::new(0)))
     }

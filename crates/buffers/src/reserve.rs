@@ -64,7 +64,7 @@ const DRY: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Reserve {
     marks: Marks,
-    /// The request to send, when somebody answers it.
+    /// Request to send, when a reloader answers it.
     request: OnceLock<Arc<ReloadRequest>>,
     /// The ticket of a reload that is asked for; 0 for none, [`DRY`] when asking is of no use.
     asked: AtomicU64,
@@ -101,7 +101,7 @@ impl Reserve {
         self.marks
     }
 
-    /// Sets who answers; only the first one does.
+    /// Sets the reloader that answers; only the first one does.
     pub(crate) fn connect(&self, request: &Arc<ReloadRequest>) {
         let _ = self.request.set(Arc::clone(request));
     }
@@ -218,7 +218,7 @@ impl ReloadRequest {
         self.tickets.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Wakes whoever answers.
+    /// Wakes the answering thread.
     ///
     /// Cost: an atomic operation; a system call when nobody has rung since the last answer.
     pub(crate) fn ring(&self) {

@@ -109,7 +109,7 @@ impl Head {
         }
     }
 
-    /// The number on top at this moment, which somebody else may take; its link is fetched.
+    /// Number on top at this moment, which another worker may take; its link is fetched.
     #[inline]
     pub(crate) fn likely_next(&self, links: &impl Link) -> Option<u32> {
         // Relaxed: a hint. Nothing is read through it.

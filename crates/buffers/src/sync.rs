@@ -29,7 +29,7 @@ pub(crate) fn park(patience: Option<core::time::Duration>) {
     }
 }
 
-/// A thread that is made known once, and woken by anybody.
+/// Thread that is made known once, and that any thread may wake.
 #[cfg(not(loom))]
 #[derive(Debug, Default)]
 pub(crate) struct Sleeper(std::sync::OnceLock<Thread>);

@@ -88,7 +88,7 @@ impl<T: Send> WorkProducer<T> {
         Ok(())
     }
 
-    /// Values that nobody has taken yet; fewer by the time of the answer.
+    /// Number of values that no consumer has taken yet; fewer by the time of the answer.
     #[inline]
     pub fn waiting(&self) -> usize {
         self.given.wrapping_sub(self.shared.taken.load(Ordering::Relaxed))

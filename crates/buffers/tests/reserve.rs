@@ -108,7 +108,7 @@ impl World {
         true
     }
 
-    /// The oldest frame, whose bytes nobody may have changed or taken away.
+    /// The oldest frame, whose bytes must be unchanged and present.
     fn end(&mut self) -> Option<Frame> {
         if self.live.is_empty() {
             return None;

@@ -232,7 +232,7 @@ fn interface(port: PortId) -> Interface {
     }
 }
 
-/// 64 bytes of UDP for nobody yet.
+/// 64 bytes of UDP, without a destination.
 fn frame(is_v6: bool) -> Vec<u8> {
     let link =
         [&mac(PORTS[0]).0[..], &[2, 0, 0, 7, 0, 1], if is_v6 { &[0x86, 0xdd] } else { &[8, 0] }].concat();

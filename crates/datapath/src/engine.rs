@@ -50,7 +50,7 @@ pub struct Tables {
     pub outlets: Vec<Outlet>,
 }
 
-/// A stage that somebody else brings: it works on the batch in place, before the bridge.
+/// Stage from outside: it works on the batch in place, before the bridge.
 pub type ExtraStage = Box<dyn FnMut(&mut Batch) + Send>;
 
 /// An extra stage, if there is one.

@@ -91,7 +91,7 @@ pub struct WorkerGroup {
 pub struct Wakes {
     /// Workers that have been brought something, by bit.
     pub brought: u64,
-    /// So many more, whoever sleeps: work batches wait for them.
+    /// Number of further workers to wake, any that sleep: work batches wait for them.
     pub helpers: usize,
 }
 

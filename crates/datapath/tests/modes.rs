@@ -41,7 +41,7 @@ struct Core {
     ring: VecDeque<u64>,
     /// Time at which the kernel's thread ran last.
     polled: u64,
-    /// Time at which somebody else has the core next.
+    /// Time at which another thread has the core next.
     taken: u64,
     waits: Vec<u64>,
     lost: u64,

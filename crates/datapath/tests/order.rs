@@ -277,7 +277,7 @@ impl WorkerStages<'_> {
     }
 }
 
-/// A packet that says who it is.
+/// Packet with its identity as content.
 fn leaf((flow, place, part): Leaf, pool: &mut Pool) -> Packet {
     let bytes = [flow, place, part].map(u32::to_be_bytes).concat();
     let mut packet = Packet::copy_from(&bytes, pool).expect("memory for all that is on its way");

@@ -611,8 +611,8 @@ fn who_is_woken_for_nothing_naps_and_wakes_up_for_packets() {
     }
 }
 
-/// Part of two seconds, in thousandths, that somebody of a share has who comes back from each pause so late and
-/// otherwise always has something to do; and the longest that it kept others from the core.
+/// Share of two seconds, in thousandths, of a thread that comes back late from each pause and otherwise is
+/// always busy; and the longest time for which it kept others from the core.
 fn kept(permille: u16, late: u64) -> (u64, u64) {
     let mut token_bucket = CpuTokenBucket::new(permille);
     let (mut now, mut used, mut since, mut longest) = (1_u64, 0_u64, 1_u64, 0_u64);

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 #[derive(Debug)]
 pub(crate) struct Wakeup {
     event: OwnedFd,
-    /// Set by the receiver that wants an event, cleared by who takes the wish back or fulfils it.
+    /// Set by the receiver that wants an event; cleared when the event is sent, or no longer wanted.
     armed: AtomicBool,
     /// Set by the end that goes first.
     gone: AtomicBool,

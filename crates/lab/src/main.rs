@@ -39,7 +39,7 @@ enum Command {
     List,
     /// Measures a scenario, or all of them.
     Run(RunArguments),
-    /// Shows a model of a USB device to whoever attaches it over USB/IP, until interrupted.
+    /// Exports a model of a USB device over USB/IP, until interrupted.
     UsbipDevice(UsbipArguments),
     /// Answers UDP requests.
     #[command(hide = true)]

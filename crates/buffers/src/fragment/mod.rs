@@ -42,7 +42,7 @@ pub struct FragmentOptions {
     /// The shared count is touched once a block, and once for a run of releases; off, by each fragment,
     /// when it is taken and when it is released (D3).
     pub biased_count: bool,
-    /// A block starts again as soon as nobody uses it; off, when it is used up (D1).
+    /// A block starts again as soon as it has no fragments; off, when it is used up (D1).
     pub reset_when_alone: bool,
     /// Blocks that a worker holds at a time, 1 to 64 (D6); 1 is off.
     pub held_blocks: u8,

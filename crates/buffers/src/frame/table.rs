@@ -179,7 +179,7 @@ pub(crate) fn traces(id: NonZeroU16) -> &'static Traces {
     &control(id.get()).traces
 }
 
-/// Brings home what somebody dropped, and counts it.
+/// Returns a dropped unit to its owner, and counts it.
 #[cold]
 pub(crate) fn send_stray_home(place: BufferAddress) {
     let control = control(place.region());

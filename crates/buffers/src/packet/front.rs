@@ -1,4 +1,4 @@
-//! The first bytes of many packets, for who looks at little of each.
+//! First bytes of many packets, for stages that read only a few bytes of each.
 
 use super::Packet;
 use crate::frame::table::Shelf;

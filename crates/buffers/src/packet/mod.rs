@@ -225,7 +225,7 @@ impl Packet {
         table::slot_mut(&mut self.head, u32::from(self.offset), u32::from(self.length))
     }
 
-    /// The bytes in the head frame and the port to leave by, for who writes both.
+    /// Bytes in the head frame and the egress port, for stages that write both.
     #[inline(always)]
     pub fn bytes_and_egress(&mut self) -> (&mut [u8], &mut PortId) {
         let bytes = table::slot_mut(&mut self.head, u32::from(self.offset), u32::from(self.length));

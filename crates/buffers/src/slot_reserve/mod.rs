@@ -25,7 +25,7 @@ pub(crate) struct SlotReserve {
     reserve_options: ReserveOptions,
     reserve: Reserve,
     asleep: Mutex<Asleep>,
-    /// Slots in [`Asleep::waiting`], for who looks without the lock.
+    /// Number of slots in [`Asleep::waiting`], for readers without the lock.
     waiting: AtomicU32,
     /// True if slots are moved out of the depot and back.
     is_moving: AtomicBool,

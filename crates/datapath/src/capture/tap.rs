@@ -1,4 +1,4 @@
-//! From a worker to who writes the file: matching packets, copied into chunks that come back.
+//! Queue of matching packets from a worker to the capture's writer, copied into chunks that come back.
 //!
 //! Two rings go between a worker and its reader: chunks with bytes, and chunks that are free. A packet
 //! that finds too few free ones is not captured, and counted; the worker never waits and never

@@ -223,7 +223,7 @@ fn same_tcp(a: &[u8], b: &[u8], at: &Candidate) -> bool {
         && same(18, usize::from(at.headers))
 }
 
-/// True if both checksums are exactly what a sender writes who computes them anew: right, and of the two
+/// True if both checksums are exactly those of a sender that computes them anew: right, and of the two
 /// ways to write zero the usual one.
 ///
 /// Cost: reads the whole packet, unless the device has verified it.

@@ -56,7 +56,7 @@ pub struct OrderCounters {
     pub steered_here: Counter,
     /// Tickets drawn.
     pub tickets: Counter,
-    /// Packets in work batches that were offered to whoever is idle.
+    /// Packets in work batches that were offered to idle workers.
     pub given: Counter,
     /// Packets in work batches that were pulled: the worker's own, and those of others.
     pub pulled: Counter,

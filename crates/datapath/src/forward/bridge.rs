@@ -147,7 +147,7 @@ enum BridgeVerdict<'a> {
     Forward(&'a Member),
     /// To several members, or to one that has to be found out.
     Flood,
-    /// To nobody.
+    /// To no member.
     Drop(DropReason),
 }
 

@@ -10,7 +10,7 @@ use polder_buffers::{BATCH, Batch, Packet};
 
 /// Receivers of a frame that is not for one known member.
 pub(super) enum Targets<'a> {
-    /// Nobody, and why.
+    /// No member, and the reason.
     Nobody(DropReason),
     /// One member: nothing has to be copied.
     One(&'a Member),
@@ -47,7 +47,7 @@ impl<'a> Flood<'a> {
             .filter(move |to| !(to.isolated && self.from.isolated) && bridges.links().is_up(to.port))
     }
 
-    /// The members that would get it if no link were down and nobody isolated.
+    /// Members that would get it if no link were down and no member isolated.
     fn candidates(self, bridges: &'a Bridges) -> impl Iterator<Item = &'a Member> {
         let members = bridges.members_of(bridges.bridge(self.from.bridge)).iter();
         members

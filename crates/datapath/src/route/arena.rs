@@ -110,7 +110,7 @@ impl Arena {
         }
     }
 
-    /// Writes a node that nobody can find yet; `entries` are by slot.
+    /// Writes a node that readers cannot find yet; `entries` are by slot.
     pub(super) fn write(&self, line: u32, entries: &[u32; SLOTS]) {
         let words = self.words.get(base(line)..).unwrap_or_default();
         let Some((head, places)) = words.split_at_checked(HEAD) else { return };

@@ -98,7 +98,7 @@ fn option(mut options: &[u8], kind: u8) -> Option<Option<MacAddress>> {
     options.is_empty().then_some(found)
 }
 
-/// The answer to who asked for `asked`.
+/// Answer to the request for `asked`.
 pub(super) fn answer(interface: &Interface, word: Word, to: MacAddress, pool: &mut Pool) -> Option<Packet> {
     let sender = word.sender;
     match word.asked? {

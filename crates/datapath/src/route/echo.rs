@@ -16,7 +16,7 @@ const TIME_TO_LIVE: u8 = 64;
 pub(super) enum Asks {
     /// An echo.
     Echo,
-    /// A UDP port, on which nobody listens.
+    /// A UDP port without a listener.
     Port,
     /// A message about something that Polder said or asked: an echo reply, an error.
     Message,

@@ -22,7 +22,7 @@ pub(super) enum Problem {
     HostUnreachable,
     /// The route says so.
     Prohibited,
-    /// Nobody listens on the port, at an address of Polder's own.
+    /// A port without a listener, at an address of Polder's own.
     Port,
     /// An unreachable route.
     Unreachable,

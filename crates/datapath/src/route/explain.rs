@@ -109,7 +109,7 @@ impl Lookup {
     }
 }
 
-/// For whom a packet is, if its header is right.
+/// Destination of a packet, if its header is right.
 fn destination(link: &Link<'_>, length: usize) -> Option<IpAddr> {
     let bytes = link.payload();
     match link.ether_type() {

@@ -313,7 +313,7 @@ impl Fib {
         self.write_direct(at, &entries);
     }
 
-    /// Gives the lines of a branch back that nobody is led to any more.
+    /// Gives the lines of a branch back that look-ups no longer reach.
     fn fell(&mut self, branch: u32) {
         let Branch { line, lines, .. } = core::mem::take(&mut self.branches[branch as usize]);
         self.retire((line, lines));

@@ -249,7 +249,7 @@ impl Routers {
         self.interfaces.iter()
     }
 
-    /// The same, with notices that nobody hears.
+    /// The same, with notices that have no receiver.
     pub(crate) fn image(&self) -> Self {
         Self {
             routers: self.routers.iter().map(RouterAccess::unheard).collect(),

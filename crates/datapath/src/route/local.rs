@@ -130,7 +130,7 @@ impl OutputContext {
         self.hear(packet, &word.ok_or(reason)?, interface, host_interfaces, context)
     }
 
-    /// Answers a neighbour's question, and remembers who it is: when it asked, or was asked.
+    /// Answers a neighbour's request, and notes its address: when it asked, or was asked.
     pub(super) fn hear(
         &mut self,
         packet: &mut Packet,

@@ -11,7 +11,8 @@ use std::sync::Arc;
 /// Time for which a neighbour on an interface of Polder's own is believed without a word from it (RFC 1122,
 /// 2.3.2.1: of the order of a minute).
 const BELIEVED: Nanos = Nanos::from_seconds(60);
-/// Neighbours that have said who they are without being configured or the kernel's, at most.
+/// Maximum number of neighbours that have made themselves known and are neither configured nor the
+/// kernel's.
 const MOST: usize = 1 << 16;
 /// Next hops are used again so many neighbours later, when no batch has them any more.
 const SPARE: usize = 64;
@@ -38,7 +39,7 @@ pub struct Neighbour {
 #[derive(Debug, Default)]
 pub struct Neighbours {
     known: HashMap<(InterfaceId, IpAddr), Neighbour>,
-    /// Next hops that lead to nobody, oldest first, to be used again.
+    /// Unused next hops, oldest first, to be used again.
     spare: VecDeque<NextHopId>,
 }
 

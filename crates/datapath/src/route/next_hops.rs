@@ -42,7 +42,7 @@ pub enum NextHopEntry {
     Unreachable,
     /// By an interface that is none of the router's, or is down: the sender is told.
     Elsewhere,
-    /// Nowhere, because somebody does not want it; the sender is told.
+    /// Administratively prohibited; the sender gets a message.
     Prohibit,
     /// To a neighbour with the destination's own address, on a connected network; [`Router::set_neighbour`]
     /// leads to each that is known.

@@ -67,7 +67,7 @@ impl<const N: usize> Lookups<N> {
         self.count = self.put_at(self.count, position, address, Plan::CLOSELY);
     }
 
-    /// Looks the first `count` addresses up, whoever has put them there.
+    /// Looks the first `count` addresses up, which are there already.
     #[inline]
     pub(super) fn lookup_first(&mut self, count: usize, reader: &mut FibReader) {
         reader.view().lookup_batch(&self.addresses, &mut self.found, count);

@@ -117,7 +117,7 @@ impl RouteState {
         self.released = released;
     }
 
-    /// Forgets neighbours that nobody waits for any more.
+    /// Forgets neighbours for which no packet waits.
     pub(crate) fn tidy(&mut self) {
         self.waiting.tidy();
     }

@@ -175,8 +175,7 @@ impl Waiting {
         false
     }
 
-    /// Drops the packets that have waited longest among those of the sender who has most of them, the one that is to
-    /// come counted in.
+    /// Drops the oldest packets of the sender that has most of them, the coming packet included.
     fn make_room(&mut self, coming: Sender, context: &mut Context<'_>) {
         let mut accounts = [const { None }; MOST];
         let mut count = 0;
@@ -230,7 +229,7 @@ impl Waiting {
         self.look_at = now + LOOK_AGAIN;
     }
 
-    /// Forgets neighbours that nobody waits for.
+    /// Forgets neighbours for which no packet waits.
     pub(super) fn tidy(&mut self) {
         let packets = &self.packets;
         self.entries.retain(|entry| packets.iter().any(|(number, _)| *number == entry.number));

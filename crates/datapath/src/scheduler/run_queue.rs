@@ -65,9 +65,9 @@ pub struct Outcome {
     pub has_backlog: bool,
 }
 
-/// A queue that is left alone because nobody wants its packets is looked at after this all the same.
+/// Time after which a queue whose packets are not wanted is polled all the same.
 const LOOK: Nanos = Nanos::from_millis(1);
-/// With so many packets, to see whether there are some for somebody else.
+/// Packets of such a poll, to see whether there are some for other destinations.
 const FEW: u32 = 8;
 /// A queue that was bound has its reserve of frames again after not having been for so long: one that is overloaded
 /// is bound again before that.
@@ -102,7 +102,7 @@ pub struct RunQueue {
     bulk: VecDeque<usize>,
     /// Sum of all weights.
     weights: u64,
-    /// Time at which was looked last at who uses how much of the cycles.
+    /// Time of the last division of the cycles.
     looked: Nanos,
     /// Time for which a cycle may last.
     longest: Nanos,
@@ -235,7 +235,7 @@ impl RunQueue {
         self.entries[index].part.time()
     }
 
-    /// Looks at who used how much of the last cycles, and divides them anew.
+    /// Measures the use of the last cycles, and divides them anew.
     fn look(&mut self, now: Nanos) {
         let passed = now.since(self.looked);
         self.looked = now;

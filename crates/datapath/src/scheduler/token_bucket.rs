@@ -1,4 +1,4 @@
-//! A share of a core, by the time that those were on it who have the share.
+//! CPU-time token bucket: a share of a core, by the CPU time of the threads that have the share.
 
 use crate::units::Nanos;
 
@@ -9,7 +9,7 @@ const PAUSE: u64 = 5_000_000;
 /// loses nothing by it.
 const SAVED: u64 = 1_000_000;
 
-/// Keeps somebody to a share of a core.
+/// Keeps threads to a share of a core.
 ///
 /// Time on the core is earned at the rate of the share, and is spent by being there. Who has spent all of it
 /// stays away until half a millisecond of running has been earned, or for five milliseconds. What is earned

@@ -104,7 +104,7 @@ impl Board {
         posted.home.store(u32::from(home), Ordering::Relaxed);
     }
 
-    /// Writes the flows, unless somebody is reading them. Says whether it did.
+    /// Writes the flows, unless a reader has the lock. Returns true if it did.
     pub(super) fn post_flows(&self, write: impl FnOnce(&mut Flows)) -> bool {
         let Ok(mut flows) = self.flows.try_lock() else { return false };
         write(&mut flows);

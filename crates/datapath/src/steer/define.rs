@@ -229,7 +229,7 @@ impl Definer {
         }
     }
 
-    /// Work batches that nobody has taken.
+    /// Number of work batches that no worker has taken.
     pub fn waiting(&self) -> usize {
         self.producer.waiting()
     }

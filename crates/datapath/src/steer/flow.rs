@@ -69,7 +69,7 @@ pub struct Hasher {
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// Products of seeds that nobody outside knows, so that nobody can aim at one bucket.
+    /// Products of secret seeds, so that senders cannot aim at one bucket.
     Mixed([u64; 4]),
     /// As adapters do it, to agree with them; the key is known to all.
     Toeplitz(Toeplitz),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 impl Tunnels {
-    /// The same tunnels, in the same state, whose numbers and counters nobody else uses.
+    /// The same tunnels, in the same state, with numbers and counters of their own.
     pub(crate) fn image(&self) -> Self {
         let mut copies = HashMap::<*const TunnelState, Arc<TunnelState>>::new();
         // Tunnels with the same ends share their numbers, and so do their copies.

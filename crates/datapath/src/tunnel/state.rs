@@ -5,7 +5,7 @@ use crate::units::Nanos;
 use crate::wire::MacAddress;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The long-lived part of a tunnel, kept over a reload by whoever builds the tables.
+/// Long-lived part of a tunnel, kept over a reload by the builder of the tables.
 #[derive(Debug)]
 pub struct TunnelState {
     /// Next hop of outer packets on the underlay.
@@ -26,7 +26,7 @@ impl TunnelState {
         }
     }
 
-    /// The same state for one worker, which nobody else changes.
+    /// Copy of the state for one worker.
     pub(crate) fn copy(&self) -> Self {
         let copy = Self::new(1);
         // Relaxed, as all that these words order is themselves.

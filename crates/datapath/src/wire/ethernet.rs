@@ -72,13 +72,13 @@ impl<'a> Ethernet<'a> {
         Ok(Self { header, payload })
     }
 
-    /// To whom.
+    /// Destination address.
     #[inline]
     pub fn destination(&self) -> MacAddress {
         MacAddress(bytes_at::<{ field::DESTINATION }, _, _>(self.header))
     }
 
-    /// From whom.
+    /// Source address.
     #[inline]
     pub fn source(&self) -> MacAddress {
         MacAddress(bytes_at::<{ field::SOURCE }, _, _>(self.header))
@@ -100,9 +100,9 @@ impl<'a> Ethernet<'a> {
 /// An Ethernet header of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EthernetHeader {
-    /// To whom.
+    /// Destination address.
     pub destination: MacAddress,
-    /// From whom.
+    /// Source address.
     pub source: MacAddress,
     /// Type of the payload.
     pub ether_type: EtherType,

@@ -158,13 +158,13 @@ impl<'a> Ipv4<'a> {
         u16_at::<{ field::CHECKSUM }, _>(self.header)
     }
 
-    /// From whom.
+    /// Source address.
     #[inline]
     pub fn source(&self) -> Ipv4Addr {
         Ipv4Addr::from(bytes_at::<{ field::SOURCE }, 4, _>(self.header))
     }
 
-    /// To whom.
+    /// Destination address.
     #[inline]
     pub fn destination(&self) -> Ipv4Addr {
         Ipv4Addr::from(bytes_at::<{ field::DESTINATION }, 4, _>(self.header))
@@ -209,9 +209,9 @@ pub struct Ipv4Header {
     pub time_to_live: u8,
     /// Protocol of the payload.
     pub protocol: IpProtocol,
-    /// From whom.
+    /// Source address.
     pub source: Ipv4Addr,
-    /// To whom.
+    /// Destination address.
     pub destination: Ipv4Addr,
 }
 

@@ -91,13 +91,13 @@ impl<'a> Ipv6<'a> {
         u8_at::<{ field::HOP_LIMIT }, _>(self.header)
     }
 
-    /// From whom.
+    /// Source address.
     #[inline]
     pub fn source(&self) -> Ipv6Addr {
         Ipv6Addr::from(bytes_at::<{ field::SOURCE }, 16, _>(self.header))
     }
 
-    /// To whom; with a routing header, the next one on the way.
+    /// Destination address; with a routing header, the next one on the way.
     #[inline]
     pub fn destination(&self) -> Ipv6Addr {
         Ipv6Addr::from(bytes_at::<{ field::DESTINATION }, 16, _>(self.header))
@@ -202,9 +202,9 @@ pub struct Ipv6Header {
     pub next_header: IpProtocol,
     /// Number of routers that it may meet.
     pub hop_limit: u8,
-    /// From whom.
+    /// Source address.
     pub source: Ipv6Addr,
-    /// To whom.
+    /// Destination address.
     pub destination: Ipv6Addr,
 }
 

@@ -34,7 +34,7 @@ const TAGGED: &[Station] = &[
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Body {
-    /// Of a protocol that nobody knows.
+    /// Of an unknown protocol.
     Other,
     /// IPv4: protocol, service, whether it must not be fragmented.
     Ipv4(u8, u8, bool),

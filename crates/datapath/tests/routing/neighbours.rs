@@ -95,7 +95,7 @@ fn few_wait_in_sum() {
     stand.check();
 }
 
-/// On the kernel's interfaces nobody of ours asks; the control thread is told once.
+/// Polder sends no request on the kernel's interfaces; the control thread is told once.
 #[test]
 fn the_kernel_is_to_ask_for_its_own_neighbours() {
     let mut stand = Stand::new();
@@ -266,7 +266,7 @@ fn packets_wait_for_an_advertisement() {
     stand.check();
 }
 
-/// A neighbour that nobody hears of is asked again.
+/// A neighbour that has been silent is asked again.
 #[test]
 fn neighbours_are_forgotten() {
     let mut stand = Stand::new();

@@ -110,8 +110,8 @@ fn the_reverse_path() {
     }
 }
 
-/// Behind an interface without an IPv4 address of its own there is nobody whom a route elsewhere leads to: loosely it
-/// is as strict as strictly.
+/// Behind an interface without an IPv4 address of its own there is no source that a route elsewhere leads to:
+/// loosely it is as strict as strictly.
 #[test]
 fn the_loose_reverse_path_of_an_interface_without_addresses() {
     for (own, elsewhere) in
@@ -162,7 +162,7 @@ fn the_machine_may_send_with_its_own_addresses() {
     }
 }
 
-/// A hop-by-hop option that nobody may pass is told about, with all of the packet.
+/// A forbidden hop-by-hop option gets an error message, with all of the packet.
 #[test]
 fn a_jumbo_payload_is_told_about() {
     let mut stand = stand(SourceCheck::default());

@@ -80,7 +80,7 @@ pub enum OpenError {
          interface"
     )]
     InUse(String),
-    /// Somebody else's program is attached.
+    /// A program of another owner is attached.
     #[error(
         "{interface} has the XDP program {program} of somebody else: stop that program, or remove it with \
          `ip link set dev {interface} xdp off` (or `bpftool link detach`)"

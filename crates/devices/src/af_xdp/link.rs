@@ -9,7 +9,7 @@ pub(super) struct LinkInfo {
     pub(super) index: u32,
     pub(super) name: String,
     pub(super) up: bool,
-    /// True if somebody is at the other end.
+    /// True if the link has a carrier.
     pub(super) carrier: bool,
     pub(super) mac: [u8; 6],
     pub(super) mtu: u32,

@@ -230,7 +230,7 @@ fn deliver_cut(kernel: &mut Kernel, mut length: u32, buffer: u32, marks: bool) {
 }
 
 proptest! {
-    /// A driver that gives less room than asked for and hands rests over as packets, or marks them though nobody asked:
+    /// A driver that gives less room than asked for and hands rests over as packets, or marks them unasked:
     /// no rest becomes a packet, each packet is counted once, and every frame comes home.
     #[test]
     fn a_driver_that_cuts_injects_nothing(

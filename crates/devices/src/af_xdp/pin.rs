@@ -196,7 +196,7 @@ fn find_root() -> Option<PathBuf> {
     }
 }
 
-/// True if somebody else lives in our mount namespace, who keeps what is mounted there.
+/// True if another process lives in our mount namespace, and keeps its mounts.
 fn mounts_outlive_us() -> bool {
     let parent = rustix::process::getppid().map_or(1, |parent| parent.as_raw_nonzero().get());
     let mounts = |process: &str| std::fs::metadata(format!("/proc/{process}/ns/mnt")).map(|file| file.ino());

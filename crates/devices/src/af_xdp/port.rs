@@ -48,7 +48,7 @@ pub struct Port {
     pub(super) cores: Vec<Weak<Core>>,
     /// Keeps the interface promiscuous.
     pub(super) _promiscuous: Option<OwnedFd>,
-    /// True if somebody was at the other end before the interface was opened.
+    /// True if the link had a carrier before the interface was opened.
     pub had_carrier: bool,
     /// True if it is a device with a driver that may reset its link when a program is attached.
     pub is_hardware: bool,
@@ -68,7 +68,7 @@ pub struct LinkState {
     pub mtu: u32,
     /// True if it was switched on.
     pub up: bool,
-    /// True if somebody is at the other end.
+    /// True if the link has a carrier.
     pub carrier: bool,
 }
 

@@ -24,7 +24,7 @@ pub(super) const SUSPENDED: u64 = 25_000_000;
 const DEFERRED: u64 = 50_000;
 const EMPTY_POLLS: u32 = 2;
 
-/// A context whose interrupts are suspended by who polls it, for as long as this lives.
+/// Context whose interrupts are suspended while it is polled, for as long as this lives.
 ///
 /// For sockets of any kind; a queue's driver has its parts.
 #[derive(Debug)]

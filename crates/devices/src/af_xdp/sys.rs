@@ -124,7 +124,7 @@ pub(super) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Resu
     unsafe { bpf(LINK_UPDATE, &attributes) }.map(drop)
 }
 
-/// Detaches a link from its interface, whoever else holds it.
+/// Detaches a link from its interface, even if others hold it.
 pub(super) fn detach_link(link: BorrowedFd<'_>) -> Result<(), Errno> {
     let attributes = Attributes::new().fd(0, link);
     // SAFETY: (1) BPF_LINK_DETACH reads no pointer from the attributes.
@@ -162,7 +162,7 @@ pub(super) fn object_info(object: BorrowedFd<'_>) -> Result<[u8; 80], Errno> {
     Ok(info)
 }
 
-/// Runs an XDP program on a frame that nobody has sent (BPF_PROG_TEST_RUN); what it answers.
+/// Runs an XDP program on a made-up frame (BPF_PROG_TEST_RUN); returns its action.
 pub(super) fn test_run(program: BorrowedFd<'_>, frame: &[u8]) -> Result<u32, Errno> {
     let length = u32::try_from(frame.len()).map_err(|_| Errno::MSGSIZE)?;
     let mut attributes =

@@ -39,7 +39,7 @@ fn empty(stand: &mut Stand) -> Result<(), Fault> {
     }
 }
 
-/// Sends without anybody who extracts, until the port leaves something or much has gone.
+/// Sends without a receiver at the far end, until the port leaves packets or has taken many.
 fn full(stand: &mut Stand) -> Result<(), Fault> {
     let mut sent = Vec::new();
     let mut left = Batch::new();

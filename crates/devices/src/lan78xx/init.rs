@@ -224,7 +224,7 @@ async fn find_address(pipe: &Pipe, wanted: &Wanted) -> Result<([u8; 6], MacSourc
     Ok((mac, source))
 }
 
-/// A unicast address that somebody has.
+/// True for a unicast address.
 fn is_valid(mac: [u8; 6]) -> bool {
     mac[0] & 1 == 0 && mac != [0; 6]
 }

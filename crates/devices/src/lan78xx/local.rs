@@ -26,7 +26,7 @@ const RING: usize = 512;
 pub enum Clock {
     /// The machine's.
     Monotonic,
-    /// One that a test moves, and that moves by itself when somebody waits.
+    /// Clock that a test moves, and that moves by itself during a wait.
     Virtual(Arc<AtomicU64>),
 }
 

@@ -46,7 +46,7 @@ pub enum UsbError {
          and join the group `polder`"
     )]
     Permission(String),
-    /// Somebody else has it.
+    /// Another driver or program has the device.
     #[error(
         "the USB device {place} is in use{holder}: stop what uses it, or `echo {interface} > /sys/bus/usb/drivers/lan78xx/unbind`"
     )]

@@ -120,7 +120,7 @@ fn a_tap_passes_the_suite() {
     }
 }
 
-/// A UDP socket of the kernel on the TAP, with the address of a neighbour who is not there.
+/// UDP socket of the kernel on the TAP, with the address of an absent neighbour.
 fn udp_socket(interface: &str) -> UdpSocket {
     common::ip(&format!("address add 10.9.0.1/24 dev {interface}"));
     common::ip(&format!("neighbour add 10.9.0.2 lladdr 02:00:00:00:00:02 dev {interface}"));

@@ -1,4 +1,4 @@
-//! A model in this process, pumped by whoever looks, and our driver on it.
+//! Model in this process, pumped by each reader, and our driver on it.
 
 use polder_buffers::{Region, RegionOptions};
 use polder_datapath::units::Nanos;

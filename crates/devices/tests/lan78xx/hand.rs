@@ -136,7 +136,7 @@ pub(crate) fn frames(done: &Completion) -> Vec<(RxStatus, Vec<u8>)> {
     frames.map(|frame| frame.expect("an honest transfer")).map(|f| (f.status, f.bytes.to_vec())).collect()
 }
 
-/// A frame to `destination` of `length` bytes, of no protocol that anybody knows.
+/// Frame to `destination` of `length` bytes, of an unknown protocol.
 pub(crate) fn frame(destination: [u8; 6], length: usize) -> Vec<u8> {
     let mut frame = destination.to_vec();
     frame.extend([2, 0, 0, 0, 0, 9, 0x88, 0xb5]);

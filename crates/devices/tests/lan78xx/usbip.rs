@@ -191,7 +191,7 @@ fn a_device_can_be_attached_again() {
     }
 }
 
-/// A server that answers what nobody asked, or too much, loses the client, which closes.
+/// A server that sends an unrequested or too long answer loses the client, which closes.
 #[test]
 fn a_lying_server_closes_the_port() {
     let faulty: [fn(&mut [u8; 48]); 4] = [

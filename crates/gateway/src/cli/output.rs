@@ -1,5 +1,4 @@
-//! The file that a capture is written to, opened as root for somebody who may not be the only one to write to its
-//! directory.
+//! Output file of a capture, opened as root for a user who may not be the only one to write to its directory.
 //!
 //! As with tcpdump, a file that is there is written anew. But a symbolic link in its place is not followed, and a
 //! file that another user could have put there, or given a second name, is refused: what was captured would be

@@ -34,7 +34,7 @@ pub enum ClientError {
     /// There is nothing at the path.
     #[error("no gateway has the control socket {}: is it running, and is this the `control` of its file?", .0.display())]
     Absent(PathBuf),
-    /// There is a socket at the path and nobody listens.
+    /// There is a socket at the path, without a listener.
     #[error(
         "no gateway is running behind {}: the one that made it is gone. The next `polder run` takes it over", .0.display()
     )]
@@ -42,7 +42,7 @@ pub enum ClientError {
     /// There is none any more, and it has left word why.
     #[error("no gateway is running: {0}. Start one with `polder run FILE`; the log has more")]
     Lost(String),
-    /// The socket belongs to somebody else.
+    /// The socket belongs to another user.
     #[error("not allowed to use {}: run as the user that the gateway runs as (root: `sudo polder …`)", .0.display())]
     Permission(PathBuf),
     /// The gateway does not answer in time.

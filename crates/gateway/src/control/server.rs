@@ -119,7 +119,7 @@ impl<A: FnMut(Request) -> Response, C: FnMut(&CaptureRequest, UnixStream)> Servi
         }
     }
 
-    /// Connections that asked for a capture go to who writes it.
+    /// Hands connections that asked for a capture over to its writer.
     fn hand_over_captures(&mut self) {
         for client in self.clients.extract_if(.., |client| client.capture.is_some()) {
             if let Some(request) = client.capture {

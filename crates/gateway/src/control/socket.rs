@@ -35,7 +35,7 @@ pub struct Place {
 /// Reason why a path cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// Somebody listens there.
+    /// Another process listens there.
     #[error(
         "another gateway has the control socket {}: stop it, or give this one another `name` or `control` in \
          [gateway]", .0.display()
@@ -175,7 +175,7 @@ fn clear(path: &Path) -> Result<(), ClaimError> {
     })
 }
 
-/// True if somebody listens at `path`. In doubt somebody does.
+/// True if a process listens at `path`, or in doubt.
 pub fn is_alive(path: &Path) -> bool {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let connected = SocketAddrUnix::new(path).and_then(|address| {

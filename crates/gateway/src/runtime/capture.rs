@@ -217,7 +217,7 @@ fn begin_taps(
 }
 
 impl Writer {
-    /// Writes what comes, until there was enough or nobody listens.
+    /// Writes packets until there are enough, or the client is gone.
     fn run(&mut self, interface: &str, longest: u32) -> io::Result<()> {
         // Who has the beginning of the file knows that all workers look.
         self.wait_for_workers(TapReader::has_begun);

@@ -62,7 +62,7 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Memory that somebody else has made and looks after.
+    /// Memory that the caller has made and looks after.
     pub fn of(manager: Arc<BufferManager>) -> Self {
         Self { manager, reloaders: Vec::new(), rates: Mutex::default() }
     }
@@ -263,7 +263,8 @@ mod tests {
         assert_eq!((blocks(tiny.control), blocks(tiny.data)), (8, 24));
     }
 
-    /// Between interfaces next to nothing is kept ready of what next to nobody takes; it grows all the same.
+    /// Little memory is kept ready for small pieces between interfaces, where few are taken; it
+    /// grows all the same.
     #[test]
     fn small_pieces_are_ready_where_they_are_taken() {
         let ready = |buffers: &str, [a, b]: [&str; 2]| {

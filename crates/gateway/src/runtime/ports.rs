@@ -150,7 +150,7 @@ fn moderation(port: &Port) -> Option<af_xdp::Moderation> {
 
 /// Packets that the kernel brings in when the worker asks: as many as a turn takes.
 const BATCH_PACKETS: u32 = 64;
-/// Microseconds after which the kernel polls a device that nobody asked for.
+/// Microseconds after which the kernel polls a device that no worker has polled.
 const BUSY_POLL_TIMER: u32 = 200;
 /// Polls in vain after which interrupts come again: one may meet a gap of a flow that goes on.
 const EMPTY_POLLS: u32 = 2;

@@ -60,7 +60,7 @@ pub fn run(path: &Path) -> Result<()> {
     run_on(path, None)
 }
 
-/// The same with ports that somebody else opens.
+/// The same with ports that the caller opens.
 ///
 /// # Errors
 /// As [`run`].

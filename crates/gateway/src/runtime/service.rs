@@ -38,7 +38,7 @@ impl Service {
         self.captures.look(&self.gateway);
     }
 
-    /// Begins a capture for who is at the other end of `stream`.
+    /// Begins a capture for the client at the other end of `stream`.
     pub(super) fn capture(&self, request: &CaptureRequest, stream: UnixStream) {
         self.captures.begin(&self.gateway, request, stream);
     }

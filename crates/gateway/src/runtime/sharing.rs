@@ -63,7 +63,7 @@ impl Sharing {
         now.since(self.shared_at) < AWAKE
     }
 
-    /// Wakes whoever has been brought something, and others while work batches wait for them.
+    /// Wakes the workers that have been brought packets, and others while work batches wait for them.
     pub fn wake(&mut self) {
         let wakes = self.group.take_wakes();
         let mut brought = wakes.brought;
@@ -166,7 +166,7 @@ pub fn order(configured: Configured) -> Order {
     }
 }
 
-/// A number that nobody outside can guess, so that nobody can aim at one worker.
+/// Secret number, so that senders cannot aim at one worker.
 fn seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -1,4 +1,4 @@
-//! The rows of `polder show` about queues, and about who does what.
+//! Rows of `polder show` about queues, and about the workers' tasks.
 
 use super::gateway::{Gateway, PortState, QueueState, WorkerHandle};
 use crate::config::model::{Order, Port};

@@ -41,11 +41,11 @@ pub struct PoolRow {
     pub reserve: u64,
     /// Ready in workers' own caches, or blocks that they carve.
     pub cached: u64,
-    /// With nobody here: posted, on their way, held.
+    /// Frames in use: posted, on their way, held.
     pub out: u64,
     /// Taken so far.
     pub taken: u64,
-    /// Taken a second, since somebody looked last; `null` at the first look.
+    /// Allocations a second since the last view; `null` at the first view.
     pub rate: Option<f64>,
     /// Reloads.
     pub reloads: u64,

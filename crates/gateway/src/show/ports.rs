@@ -29,7 +29,7 @@ pub struct PortRow {
     /// is not there; `closed`.
     #[serde(default)]
     pub state: String,
-    /// True if there is somebody at the other end of its link; none for a device that does not tell.
+    /// True if its link has a carrier; none for a device that does not tell.
     #[serde(default)]
     pub carrier: Option<bool>,
     /// Reason why it is closed.

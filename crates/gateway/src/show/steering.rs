@@ -43,7 +43,7 @@ pub struct SteeringRow {
     pub steered: u64,
     /// Packets that others handed to it.
     pub steered_here: u64,
-    /// Packets that it received and offered to whoever is idle.
+    /// Packets that it received and offered to idle workers.
     pub offered: u64,
     /// Packets of those and of others' that it worked on.
     pub pulled: u64,

@@ -269,7 +269,7 @@ mod tests {
     }
 
     proptest! {
-        /// Bytes of a file that somebody has changed are an error or frames, and nothing else.
+        /// Bytes of a changed file are an error or frames, and nothing else.
         #[test]
         fn hostile_files(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..12), ng: bool, cut: prop::sample::Index) {
             let wanted: [&[u8]; 3] = [&[1; 60], &[2; 61], &[3; 14]];

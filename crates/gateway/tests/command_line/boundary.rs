@@ -202,7 +202,7 @@ fn a_capture_as_root_follows_no_link_and_writes_to_no_file_of_others() {
     assert_eq!(gateway.wait().0, Some(0));
 }
 
-/// A library in libpcap's place that writes down who loads it.
+/// Library in libpcap's place that writes down the process that loads it.
 const LIBRARY: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>

@@ -40,7 +40,7 @@ pub(crate) fn words(bytes: &[u8]) {
     described(&frame);
 }
 
-/// A frame in words is that frame, whoever reads them.
+/// A frame in words is that frame, whatever the reader's defaults.
 fn described(frame: &[u8]) {
     let said = describe(frame).to_string();
     let again = Spec::parse(&said).expect(&said);

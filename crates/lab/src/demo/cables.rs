@@ -167,7 +167,7 @@ fn template(frame_bytes: usize, forth: bool) -> Template {
     Template::new(if forth { talk } else { talk.answered() }, frame_bytes)
 }
 
-/// The configuration of the demonstration with root, except that nobody is asked for the next hop.
+/// Configuration of the demonstration with root, except that the next hop is not asked for.
 fn read(site: &Site, peer: Mac, core: usize) -> anyhow::Result<model::Configuration> {
     let socket = std::env::temp_dir().join("polder-demo.sock");
     let text = configuration(site, &socket, core);

@@ -11,7 +11,7 @@ pub(super) struct Pair {
     pub(super) polder: Vec<Seen>,
 }
 
-/// A field that is anybody's to choose: it is overwritten in both.
+/// Free field: it is overwritten in both.
 pub(super) struct Normal {
     /// Name of the field.
     pub(super) name: &'static str,

@@ -44,7 +44,7 @@ impl Message {
         if self.is_v6 { self.kind < 128 } else { matches!(self.kind, 3 | 4 | 5 | 11 | 12) }
     }
 
-    /// True if it says that somebody else is nearer.
+    /// True for a redirect to a nearer router.
     pub(super) fn is_redirect(&self) -> bool {
         self.kind == if self.is_v6 { 137 } else { 5 }
     }

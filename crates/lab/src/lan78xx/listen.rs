@@ -70,7 +70,7 @@ impl Listen {
     }
 }
 
-/// A socket on which nobody listens any more. Anything else stays, and binding says what is wrong.
+/// Removes a socket without a listener. Anything else stays, and binding says what is wrong.
 fn remove_what_is_dead(path: &Path) {
     let refused = UnixStream::connect(path).is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused);
     if refused {

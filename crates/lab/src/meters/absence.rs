@@ -21,7 +21,7 @@ pub struct Watch {
     folder: PathBuf,
 }
 
-/// Somebody else's turn on the core.
+/// Time for which another thread had the core.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Absence {
     /// The thread's name.

@@ -33,7 +33,7 @@ impl Work {
     }
 }
 
-/// A process on somebody's core.
+/// Process that shares a core.
 #[derive(Debug)]
 pub struct Neighbour {
     process: Running,

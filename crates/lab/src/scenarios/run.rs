@@ -143,7 +143,7 @@ impl Run {
         self.step.says(&format!("{}: {what}", self.report.scenario));
     }
 
-    /// Writes down who runs where; once is enough.
+    /// Records the cores of the parts of the test; once is enough.
     pub fn place(&mut self, what: &str, core: impl ToString, how: &str) {
         let place = Placement { what: what.to_owned(), core: core.to_string(), how: how.to_owned() };
         if !self.report.placement.contains(&place) {

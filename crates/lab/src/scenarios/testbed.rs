@@ -211,7 +211,7 @@ impl Testbed {
         self.metered(plan).map(|(trial, _)| trial)
     }
 
-    /// The same, and says where lost packets went and who else had the device's core.
+    /// The same, with the places of losses and the other threads on the device's core.
     ///
     /// # Errors
     /// As [`metered`](Self::metered), or when an interface has no books.

@@ -98,7 +98,7 @@ pub fn serve(options: &Options) -> anyhow::Result<()> {
     .context("the service cannot run")
 }
 
-/// Tells whoever started the process.
+/// Prints a line for the parent process.
 fn say(line: impl AsRef<str>) {
     // Without a reader there is nobody to tell.
     let _ = writeln!(std::io::stdout(), "{}", line.as_ref());

@@ -34,7 +34,7 @@ const IN_FLIGHT: usize = 1024;
 pub struct Tap {
     open: AtomicBool,
     allocations: AtomicU64,
-    /// True if somebody waits for the next two.
+    /// True if an observer waits for the next two.
     asked: AtomicBool,
     cpu_nanos: AtomicU64,
     received: AtomicU64,
@@ -115,7 +115,8 @@ impl Tap {
         self.asked.store(true, Ordering::Relaxed);
     }
 
-    /// Answers, if somebody asks, with the calling thread's CPU time and how many packets have come.
+    /// Answers a waiting observer with the calling thread's CPU time and the number of packets that
+    /// have come.
     #[inline]
     pub fn answer(&self, received: u64) {
         if self.asked.load(Ordering::Relaxed) {

@@ -36,7 +36,7 @@ fn gateway(topology: &Topology, namespace: &Namespace, ports: Ports<'_>) -> Gate
     Gateway::start(topology, namespace, &ports.iter().map(port).collect::<String>())
 }
 
-/// A directory that a daemon may write to, whoever it becomes.
+/// Directory that a daemon may write to under any user.
 fn directory(topology: &Topology, namespace: &Namespace) -> PathBuf {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = topology.directory().join(format!("{}.d", namespace.name()));

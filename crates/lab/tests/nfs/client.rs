@@ -1,4 +1,4 @@
-//! Requests as clients send them, and as nobody should.
+//! Requests as clients send them, and malformed ones.
 
 use crate::oracle::{FILES, LENGTH, MOUNT, NFS, TARGETS, nfs};
 use crate::words::{call, opaque, system, word, words};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use std::path::Path;
 
-/// A handle that is somebody's, or nobody's.
+/// Handle, known or unknown.
 fn handle() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![8 => select(&FILES[..]).prop_map(|file| file.0.to_vec()), 1 => vec(any::<u8>(), 0..80)]
 }

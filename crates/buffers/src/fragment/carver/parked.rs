@@ -27,7 +27,7 @@ impl Parked {
         self.blocks.pop_back()
     }
 
-    /// Says that nobody else has used a block, or uses it any more.
+    /// Notes that this worker is the only user of a block.
     #[inline]
     pub(super) fn tell_alone(&mut self, block: u32) {
         self.alone.push(block);
@@ -59,8 +59,8 @@ impl Carver {
         self.open = Open::none(self.blocks.count());
     }
 
-    /// Takes the parked block that was the last to be used by nobody but this worker: known without a look
-    /// at a line that others write, and the warmest one in the cache.
+    /// Takes the parked block that was last reported as used by this worker alone: known without a look at
+    /// a line that others write, and the warmest one in the cache.
     pub(super) fn known_alone(&mut self) -> Option<u32> {
         // What is told is not taken back when a block is carved again, so it may be true no more.
         while let Some(block) = self.parked.alone.pop() {
@@ -71,8 +71,8 @@ impl Carver {
         None
     }
 
-    /// Takes the oldest parked block if nobody else uses it; lets go of it when it has to make room.
-    /// Pages only stand in, so they never stay.
+    /// Takes the oldest parked block if this worker is its only user; lets go of it when it has to
+    /// make room. Pages only stand in, so they never stay.
     pub(super) fn oldest_alone(&mut self) -> Option<u32> {
         let oldest = *self.parked.blocks.front()?;
         let references = self.mine[oldest as usize] + 1;
@@ -86,7 +86,7 @@ impl Carver {
         self.blocks.give_up(oldest, references).then_some(oldest)
     }
 
-    /// Takes whichever parked block nobody else uses.
+    /// Takes any parked block of which this worker is the only user.
     pub(super) fn any_alone(&mut self) -> Option<u32> {
         let is_alone = |&block: &u32| self.blocks.is_alone(block, self.mine[block as usize] + 1);
         let place = self.parked.blocks.iter().position(is_alone)?;

@@ -1,5 +1,5 @@
-//! The cheapest set of edges that everybody crosses on the way (Ford and Fulkerson, 1956; shortest paths
-//! first, as Edmonds and Karp have it).
+//! The cheapest set of edges that every way crosses (Ford and Fulkerson, 1956; shortest paths first, as
+//! Edmonds and Karp have it).
 
 use std::collections::VecDeque;
 

@@ -10,7 +10,8 @@ const USUAL: u16 = 60;
 /// Bits that two values of one field may differ in to be tested as one.
 const LAST_BITS: u32 = 7;
 
-/// A gate whose tests let pass whoever fulfils one of these conditions; with each, what is known besides.
+/// Gate whose tests let pass each packet that fulfils one of these conditions; with each, the known
+/// facts.
 pub(super) fn plan(conditions: Vec<(Condition, &[Condition])>) -> Option<Gate> {
     let (equal, others): (Vec<_>, Vec<_>) =
         conditions.into_iter().partition(|(condition, _)| condition.equal);

@@ -1,4 +1,4 @@
-//! A copy of a table, for who wants to know what would be learnt.
+//! Copy of a table, for a trace of learning.
 
 use super::bucket::{Bucket, Slot};
 use super::fair::Ports;

@@ -61,7 +61,7 @@ use view::Hasher;
 pub struct FdbOptions {
     /// Addresses that it learns at most; rounded up to 64 and cut at 2²⁰.
     pub capacity: u32,
-    /// Secret of the hash, so that nobody outside can choose addresses that share a bucket.
+    /// Secret of the hash, so that senders cannot choose addresses that share a bucket.
     pub seed: u64,
 }
 

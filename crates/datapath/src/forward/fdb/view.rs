@@ -94,7 +94,7 @@ struct Hash(usize);
 
 const _: () = assert!(usize::BITS == 64, "the hash has two halves of 32 bits");
 
-/// A hash that nobody can predict who does not know the seed.
+/// Hash that cannot be predicted without the seed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hasher {
     add: u64,

@@ -16,7 +16,7 @@ fn prefix(first: u8, bits: u8) -> Prefix {
     Prefix::new([first, 0, 0, 0].into(), bits).expect("bits of the family")
 }
 
-/// A table with a node of two routes, and who reads it.
+/// A table with a node of two routes, and its reader.
 fn table() -> (Fib, FibReader) {
     let mut fib = Fib::v4();
     fib.insert(prefix(10, 8), way(1));

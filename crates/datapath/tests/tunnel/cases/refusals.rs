@@ -154,7 +154,7 @@ fn the_rate_is_limited() {
     right.close();
 }
 
-/// Without memory nobody is told, and the packet is dropped all the same.
+/// Without memory no message is sent, and the packet is dropped all the same.
 #[test]
 fn no_memory_no_message() {
     let (mut left, right) = ends(strict);

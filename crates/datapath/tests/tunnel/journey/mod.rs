@@ -64,7 +64,7 @@ impl std::fmt::Debug for Frame {
 enum Fate {
     Whole,
     Cut,
-    /// Refused, and what is told, if anybody is.
+    /// Refused, with the MTU of the message, if there is one.
     Refused(Option<u16>),
 }
 

@@ -84,7 +84,7 @@ pub(super) struct Producer<E> {
 }
 
 impl<E: Entry> Producer<E> {
-    /// The producing end of a ring that nobody has used.
+    /// The producing end of an unused ring.
     pub(super) fn new(memory: RingMemory) -> Self {
         let mask = mask::<E>(&memory);
         // Relaxed: we are the only one who writes it.
@@ -150,7 +150,7 @@ pub(super) struct Consumer<E> {
 }
 
 impl<E: Entry> Consumer<E> {
-    /// The consuming end of a ring that nobody has used.
+    /// The consuming end of an unused ring.
     pub(super) fn new(memory: RingMemory) -> Self {
         let mask = mask::<E>(&memory);
         // Relaxed: we are the only one who writes it.

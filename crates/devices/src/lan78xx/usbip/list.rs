@@ -24,8 +24,8 @@ pub struct Listed {
     pub speed: Option<Speed>,
 }
 
-/// The devices that a server offers to anybody, those that another client has not among them. Waits for at
-/// most `patience` at each step.
+/// Devices that a server offers, without those that another client has. Waits for at most `patience` at
+/// each step.
 ///
 /// # Errors
 /// [`ClientError`] says what to do next.

@@ -1,5 +1,5 @@
-//! Interrupts that are suspended while somebody polls: of a veth's context, by an ordinary socket, because a veth does not say which
-//! context an AF_XDP socket belongs to.
+//! Suspension of interrupts during polls: of a veth's context, by an ordinary socket, because a veth does not
+//! say which context an AF_XDP socket belongs to.
 
 use crate::common::{self, RawPeer, ip, run};
 use polder_datapath::wire::Checksum;

@@ -14,7 +14,7 @@ enum Step {
     Put(u8, u8, u8),
     /// A route goes.
     Remove(u8, u8),
-    /// All routes by a hop go, and nobody is told; then their link is said to be down.
+    /// All routes by a hop go, without a notice; then their link is reported as down.
     Down(u8),
     /// A neighbour changes.
     Neighbour(u8, u8),

@@ -17,7 +17,7 @@ pub struct Link {
     pub name: String,
     /// True if it was switched on.
     pub up: bool,
-    /// True if somebody is at the other end.
+    /// True if the link has a carrier.
     pub carrier: bool,
     /// Its Ethernet address; zeros if it has none.
     pub mac: [u8; 6],
@@ -80,13 +80,13 @@ pub enum Target {
     Object(u32, u16),
     /// To this machine, which has the address or network on the interface of that number.
     Local(u32),
-    /// To everybody on a link.
+    /// All stations of a link.
     Broadcast,
     /// Nowhere, silently.
     Blackhole,
     /// Nowhere; the sender is told.
     Unreachable,
-    /// Nowhere, because somebody does not want it; the sender is told.
+    /// Administratively prohibited; the sender gets a message.
     Prohibit,
     /// To what the next table says.
     Throw,

@@ -41,8 +41,8 @@ impl Gateway {
         Self::start_with(configuration, memory, (clock, threads.clone()), devices)
     }
 
-    /// The same with packet memory that others use too, and with ports that somebody else opens, such
-    /// as the ends of in-memory cables.
+    /// The same with shared packet memory, and with ports that the caller opens, such as the ends of
+    /// in-memory cables.
     ///
     /// # Errors
     /// As [`Gateway::start`].

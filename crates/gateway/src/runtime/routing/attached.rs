@@ -209,7 +209,7 @@ fn alone(
     }
 }
 
-/// Another address, always the same, that nobody was given (locally administered).
+/// Another address, always the same, that is not assigned (locally administered).
 fn beside(MacAddress([a, b, c, d, e, f]): MacAddress) -> MacAddress {
     MacAddress([(a | 2) & !1, b, c, d, e, f ^ 1])
 }

@@ -13,8 +13,8 @@ use polder_datapath::units::Nanos;
 #[expect(clippy::cast_possible_truncation, reason = "64 fits")]
 const BATCH_BUDGET: u32 = BATCH as u32;
 
-/// The longest that a packet waits in a device for somebody who is served by this worker's time, from when
-/// there was a frame for it.
+/// Bound on the wait in a device of a packet for a service on this worker's time, from when there was a
+/// frame for it.
 const DELAY: Nanos = Nanos(700_000);
 
 /// The time in which a service answers what may wait in front of it; turns, a batch each at most, if these are given.

@@ -118,7 +118,7 @@ impl Worker {
         }
     }
 
-    /// Lets whoever receives for a queue be of the share.
+    /// Charges the CPU time of the queue's NAPI thread to the share.
     pub(super) fn share_with(&mut self, index: usize) {
         if let Some(share) = &mut self.schedule.share {
             let claim = |control: &mut dyn RxControl| {
@@ -131,7 +131,7 @@ impl Worker {
         }
     }
 
-    /// CPU time of all who receive for the worker and are of its share.
+    /// CPU time of the NAPI threads that are charged to the share.
     fn others_time(&mut self) -> Nanos {
         let times = self.receivers.iter_mut();
         let times = times.filter_map(|queue| queue.control(|control| control.thread_time()).flatten());

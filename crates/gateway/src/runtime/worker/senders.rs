@@ -125,7 +125,7 @@ impl Senders {
         self.count_waiting();
     }
 
-    /// Gives all ways to send to somebody else, by port.
+    /// Takes all send paths, by port, for another worker.
     pub(super) fn take_all(&mut self) -> Vec<(PortId, SendPath)> {
         let paths = (0..).map(PortId).zip(self.ports.drain(..));
         let paths = paths.filter_map(|(port, path)| Some((port, path?))).collect();

@@ -37,7 +37,7 @@ pub enum BuildError {
     TooLong(usize),
 }
 
-/// Addresses of nobody (RFC 5737, RFC 3849).
+/// Documentation addresses (RFC 5737, RFC 3849).
 const NOBODY: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 const NOBODY_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 /// For experiments (RFC 3692; IEEE 802, 9.2.3).

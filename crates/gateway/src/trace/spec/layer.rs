@@ -72,9 +72,9 @@ pub struct Arp {
 pub struct Ip {
     /// The family, where it is said.
     pub is_v6: Option<bool>,
-    /// From whom.
+    /// Source address.
     pub src: Option<IpAddr>,
-    /// To whom.
+    /// Destination address.
     pub dst: Option<IpAddr>,
     /// Time to live, or hop limit.
     pub ttl: Option<u8>,

@@ -63,7 +63,7 @@ fn zero_sums(cases: &mut Cases) {
     }
 }
 
-/// Protocols above, known and unknown, and their checksums, which are nobody's business on the way.
+/// Protocols above, known and unknown, and their checksums, which a router must not check.
 fn uppers(cases: &mut Cases) {
     for protocol in [0, 2, 4, 41, 46, 47, 50, 51, 58, 59, 89, 103, 112, 132, 136, 137, 253, 255] {
         let upper = Upper::Raw(protocol, vec![0x77; 24]);

@@ -11,7 +11,7 @@ use std::process::Command;
 /// Nanoseconds by the name that a program prints.
 pub(super) type Figures = BTreeMap<String, f64>;
 
-/// Somebody who hands out memory as well.
+/// Allocator that is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
     /// Mempools and mbufs.

@@ -27,7 +27,7 @@ const FLOWS: u32 = 100;
 /// Packets a second in bursts, and packets of a burst: half of what the wire in front of the gateway holds.
 const RATE: f64 = 300_000.0;
 const BURST: u32 = 128;
-/// Packets a second that nobody here can carry.
+/// Packet rate beyond every peer's capacity, in packets a second.
 const OVERLOAD: f64 = 1_500_000.0;
 const TIME: Duration = Duration::from_millis(500);
 

@@ -172,7 +172,7 @@ mod tests {
         Lost { hops: Hops { to_device, at_input, to_sink: 0 }, in_device }
     }
 
-    /// By the gateway, after one run with nobody away but the host, for so many milliseconds.
+    /// Losses by the gateway after one run in which only the host was away, for `stolen` milliseconds.
     fn by_gateway(lost: Lost, stolen: u64) -> u64 {
         let mut sum = Sum::default();
         sum.count(50_000, lost, Some(Vec::new()), Duration::from_millis(stolen));

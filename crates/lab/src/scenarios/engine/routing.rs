@@ -94,7 +94,7 @@ fn mac(port: PortId) -> MacAddress {
     MacAddress([2, 0, 0, 8, 0, low])
 }
 
-/// Changes of a table of a million routes in a second, nobody reading, and the bytes of a route in a small and a
+/// Changes a second of a table of a million routes without readers, and the bytes of a route in a small and a
 /// large table.
 #[expect(clippy::disallowed_methods, reason = "the time of a loop is measured")]
 #[expect(clippy::cast_precision_loss, reason = "a ratio needs no more than 52 bits")]

@@ -228,7 +228,7 @@ fn rows(technique: &str) -> [String; 2] {
     ["on", "off"].map(|side| format!("gateway.ablation.{technique}.{side}.pps"))
 }
 
-/// True if somebody wants a technique's rows and there is time; says what is left out.
+/// True if a technique's rows are wanted and there is time; notes rows that are left out.
 fn is_due(run: &mut Run, technique: &str) -> bool {
     let wanted = run.wants_any(&rows(technique).each_ref().map(String::as_str));
     if wanted && run.is_out_of_time() {

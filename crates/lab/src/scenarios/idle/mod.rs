@@ -74,7 +74,7 @@ const PROMISES: &[Promise] = &[
 /// A device, and how it is moderated.
 #[derive(Clone, Copy)]
 struct Column {
-    /// Its name in rows about who it is.
+    /// Name of the peer in rows.
     peer: &'static str,
     /// Its name in pictures, and in rows about load.
     name: &'static str,

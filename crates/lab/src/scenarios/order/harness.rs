@@ -56,7 +56,7 @@ pub(in crate::scenarios) struct Plan {
     pub(in crate::scenarios) flows: Vec<usize>,
     /// Packets a second; none for as many as can be.
     pub(in crate::scenarios) pace: Option<u64>,
-    /// Packets a second that come into a ring, whether somebody wants them or not.
+    /// Packets a second that come into a ring, wanted or not.
     pub(in crate::scenarios) steady: Option<u64>,
     pub(in crate::scenarios) link: Option<Link>,
     /// True if all sending queues write into one ledger, and wait for each other there.

@@ -111,7 +111,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     workers::measure(run)
 }
 
-/// True if somebody wants a row whose name begins so.
+/// True if a row is wanted whose name begins so.
 fn wants(run: &Run, parts: &[&str]) -> bool {
     let names = PROMISES.iter().map(|promise| promise.name);
     names.filter(|name| parts.iter().any(|part| name.starts_with(part))).any(|name| run.wants(name))

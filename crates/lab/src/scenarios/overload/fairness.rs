@@ -35,7 +35,7 @@ const LONGER: Duration = Duration::from_millis(400);
 const REQUESTS: Service = Service { asks: Asks::Echo, over: super::polder(true, None), cost_us: COST_US };
 const SERVICE: Mac = [0x02, 0, 0, 0, 4, 0x01];
 
-/// Wires, service, and who sends.
+/// Wires, service, and senders.
 struct Harness {
     // Taken down in this order.
     process: crate::command::Running,

@@ -145,7 +145,7 @@ fn books(testbed: &mut Testbed) -> anyhow::Result<u64> {
     settled(|| testbed.says())
 }
 
-/// The same of whoever `says` it.
+/// The same with the counters from `says`.
 fn settled(says: impl FnMut() -> anyhow::Result<String>) -> anyhow::Result<u64> {
     read(says, LOOKS, PAUSE)
 }

@@ -90,7 +90,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     net.release()
 }
 
-/// A station at one port of a gateway, nobody at the other.
+/// Gateway with a station at one port, and none at the other.
 struct Net {
     station: Namespace,
     gateway: Namespace,

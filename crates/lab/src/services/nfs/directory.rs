@@ -1,4 +1,4 @@
-//! A directory of this machine, to be read by everybody who reaches the service.
+//! Directory of this machine, readable by every client of the service.
 //!
 //! A handle names a place in a table of files that were looked up before, and holds a keyed hash of that
 //! place, so that nobody gets a file by guessing. Files come into the table by LOOKUP alone: a single name,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Sends a signal that nobody needs: the call that it interrupts ends with `EINTR`.
+/// Sends a harmless signal: the call that it interrupts ends with `EINTR`.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     thread: AtomicI32,

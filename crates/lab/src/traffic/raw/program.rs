@@ -87,7 +87,7 @@ fn within(bytes: i32, skip: i16) -> [u64; 3] {
     [copy(R4, R2), add(R4, bytes), jump_if_greater(R4, R3, skip)]
 }
 
-/// Counts a packet that is nobody's, and ends.
+/// Counts a foreign packet, and ends.
 fn stranger() -> [u64; 5] {
     [
         load(DOUBLE, R5, SHARED, at(STRANGERS)),
