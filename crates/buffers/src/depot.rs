@@ -107,8 +107,8 @@ impl MagazineDepot {
         count
     }
 
-    /// Takes a magazine out and puts what `make` makes of its slots at the front of `target`, which has room
-    /// for [`MAGAZINE`]; how many there were.
+    /// Takes a magazine out and puts the results of `make` for its slots at the front of `target`, which has
+    /// room for [`MAGAZINE`]. Returns their number.
     #[inline]
     pub(crate) fn get<T>(&self, target: &mut [T; MAGAZINE], make: impl Fn(u32) -> T) -> usize {
         let soon =

@@ -1,4 +1,4 @@
-//! Falling asleep without missing what comes in the same moment.
+//! Sleeping without a lost wake-up.
 //!
 //! A consumer that is about to sleep sets the flag and polls its queues once more; a producer enqueues and
 //! then reads the flag. A full fence stands on both sides between the store and the load, so at least one of

@@ -134,7 +134,7 @@ mod tests {
         BufferManager::new(options).expect("memory for a test")
     }
 
-    /// The other process writes into the file, and what it wrote is in the frame that comes back, whether the
+    /// Bytes that the other process writes into the file are in the frame that comes back, whether the
     /// classes share a file or have one each.
     #[test]
     fn what_another_process_writes_comes_back() {

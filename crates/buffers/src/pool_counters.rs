@@ -59,7 +59,7 @@ impl PoolCounterSet {
         counters
     }
 
-    /// Keeps what a worker that ends has written.
+    /// Keeps the counts of a worker that ends.
     pub(crate) fn close(&self, counters: &Arc<PoolCounters>) {
         let mut shelf = self.shelf();
         shelf.open.retain(|open| !Arc::ptr_eq(open, counters));

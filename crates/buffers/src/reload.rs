@@ -1,4 +1,4 @@
-//! The workers that bring memory in before it is needed, and give back what is not.
+//! Workers that bring memory in before it is needed, and give unused memory back.
 //!
 //! A [`Reloader`] serves buffers in the order in which they have asked. Control and data have one each,
 //! on threads of different priority, so that a reload of much data does not delay control (C3). The
@@ -22,7 +22,7 @@ pub struct Reloader {
     patience: Option<Duration>,
     /// Time at which buffers were looked at that may be superfluous, in the clock of [`Reloader::turn`].
     looked: Duration,
-    /// Time at which to try again what failed.
+    /// Time of the next attempt after a failure.
     retry: Option<Duration>,
 }
 
@@ -61,7 +61,7 @@ impl Reloader {
         self.request.wait(patience.into_iter().chain(retry).min());
     }
 
-    /// Does what is to be done; `now` is the time of any clock that does not go back.
+    /// Does the work that is due; `now` is the time of any clock that does not go back.
     ///
     /// Cost: system calls that bring memory in, a few microseconds for 64 pages.
     pub fn turn(&mut self, now: Duration) {
@@ -83,7 +83,7 @@ impl Reloader {
     }
 }
 
-/// Reloads what was asked for, in the order of asking.
+/// Reloads the reserves that have asked, in the order of asking.
 fn serve(buffers: &[Arc<dyn Reloadable>], retry: &mut Option<Duration>, now: Duration) {
     while retry.is_none()
         && let Some(buffers) = first(buffers)
@@ -124,7 +124,7 @@ fn reload(buffers: &dyn Reloadable) -> bool {
     ended.is_ok()
 }
 
-/// Gives back what was not needed since the last look, in steps with `meanwhile` between them.
+/// Gives memory back that was not needed since the last look, in steps with `meanwhile` between them.
 fn give_back(buffers: &dyn Reloadable, meanwhile: &mut dyn FnMut()) {
     let marks = buffers.reserve().marks();
     let low_water = buffers.reserve().low_water(buffers.level());
@@ -152,7 +152,7 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// Buffers that write down what is done with it; while it gives back, another one is used up.
+    /// Buffers that record the calls on them; while one gives back, another one is used up.
     struct Told {
         reserve: Reserve,
         level: AtomicU32,

@@ -106,7 +106,7 @@ impl Reserve {
         let _ = self.request.set(Arc::clone(request));
     }
 
-    /// Looks at what is left after something was taken; asks for a reload below the mark.
+    /// Checks the level after buffers were taken; asks for a reload below the mark.
     pub(crate) fn look(&self, level: u32) {
         // Relaxed throughout: numbers for decisions that nothing else hangs on. A minimum that is
         // lost to another thread's is a little too high, once.
@@ -125,8 +125,8 @@ impl Reserve {
         }
     }
 
-    /// Looks at what there is after something was put in; wakes the reloader when it is more than is to be
-    /// kept, so that it looks again when it has stayed so for long.
+    /// Checks the level after buffers were put in; wakes the reloader above the mark, so that it checks
+    /// again when the surplus has lasted.
     ///
     /// Cost: a comparison, unless there is a surplus that the reloader does not know of.
     #[inline]
@@ -213,7 +213,7 @@ pub(crate) struct ReloadRequest {
 }
 
 impl ReloadRequest {
-    /// A number greater than all before, for the order of what is asked.
+    /// Number greater than all before, for the order of requests.
     fn ticket(&self) -> u64 {
         self.tickets.fetch_add(1, Ordering::Relaxed) + 1
     }

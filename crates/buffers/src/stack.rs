@@ -121,7 +121,7 @@ impl Head {
         Some(number)
     }
 
-    /// The sum of the weights of what is on the stack; exact while nobody pushes or pops.
+    /// Sum of the weights of the numbers on the stack; exact while no thread pushes or pops.
     #[inline]
     pub(crate) fn level(&self) -> u32 {
         self.level.load(Ordering::Relaxed)

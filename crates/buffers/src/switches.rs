@@ -88,8 +88,8 @@ impl Switches {
 }
 
 impl BufferOptions {
-    /// The same buffers with what `switches` says of each technique, in both classes. Numbers and marks
-    /// stay as they are.
+    /// The same buffers with the techniques of `switches`, in both classes. Numbers and marks stay as
+    /// they are.
     #[must_use]
     pub fn with_switches(self, switches: &Switches) -> Self {
         let class = |class: ClassBuffers| ClassBuffers {
@@ -111,7 +111,7 @@ impl BufferOptions {
 }
 
 impl FragmentOptions {
-    /// The same memory with what `switches` says of each technique.
+    /// The same memory with the techniques of `switches`.
     #[must_use]
     pub fn with_switches(self, switches: &Switches) -> Self {
         Self {

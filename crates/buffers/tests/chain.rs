@@ -57,7 +57,7 @@ fn length_of(bytes: &[u8]) -> u16 {
     u16::try_from(bytes.len()).expect("test data is short")
 }
 
-/// The packets under test and what they should hold; the last one is worked on.
+/// The packets under test and their expected content; the last one is worked on.
 struct World {
     pool: Pool,
     packets: Vec<(Packet, Vec<u8>)>,

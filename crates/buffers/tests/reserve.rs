@@ -1,5 +1,5 @@
-//! Reserves beside what they promise: growth and give-back under random histories, control beside
-//! data, a system without memory, faults of the packet thread.
+//! Properties of reserves: growth and give-back under random histories, control beside data, a
+//! system without memory, faults of the packet thread.
 
 use polder_buffers::{
     Account, AllocationPolicy, BufferManager, BufferOptions, Class, ClassBuffers, ClassOptions,
@@ -76,7 +76,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The buffers under test, and what is known of them.
+/// The buffers under test, and their model.
 struct World {
     manager: BufferManager,
     /// Two of control, two of data.
@@ -425,7 +425,7 @@ fn work(pool: &mut Pool, count: usize) -> u32 {
     waited
 }
 
-/// While memory is given back, over and over, whoever takes from what stays finds it.
+/// While memory is given back, over and over, a taker finds the buffers that stay.
 #[test]
 fn giving_back_starves_nobody() {
     const ENOUGH: u64 = 40_000;

@@ -188,7 +188,7 @@ impl Engine {
         self.scratch.fragments.reserve(tunnels.longest_expansion());
     }
 
-    /// Takes note of what a queue delivered, and in which time if that was taken.
+    /// Counts the packets that a queue delivered, and the time of that if it was measured.
     pub fn received(&self, packets: usize, elapsed: Option<Nanos>) {
         let stage = self.counters.stage(Stage::Receive);
         stage.packets.add(packets as u64);
@@ -287,7 +287,7 @@ impl Engine {
         self.journey(with, egress, &mut clock).leave(batch);
     }
 
-    /// Does what is due by time alone.
+    /// Does the work that is due by time alone.
     pub fn tick(&mut self, now: Nanos, pool: &mut Pool) {
         let Self { counters, decapsulate_state, .. } = self;
         let mut context = Context { now, pool, drops: &counters.drops, ledger: &counters.ledger };
@@ -300,7 +300,7 @@ impl Engine {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Drops what is held, for a worker that ends.
+    /// Drops held packets, for a worker that ends.
     pub fn close(&mut self, now: Nanos, pool: &mut Pool) {
         let Self { counters, decapsulate_state, route_state, .. } = self;
         let mut context = Context { now, pool, drops: &counters.drops, ledger: &counters.ledger };
@@ -428,7 +428,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         self.scratch.chunk = chunk;
     }
 
-    /// From the rules for what leaves on.
+    /// Journey from the outbound rules on.
     fn enter_tunnels(&mut self, batch: &mut Batch) {
         if self.tables.filters.looks(Direction::Out) {
             self.filter_stage(batch, Direction::Out);
@@ -537,8 +537,8 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         }
     }
 
-    /// Sends what the stages have to say to senders. Such messages never cause others (RFC 1122,
-    /// 3.2.2), so this ends.
+    /// Sends the stages' messages to senders. Such messages never cause others (RFC 1122, 3.2.2),
+    /// so this ends.
     fn answer(&mut self) {
         if !self.filter_state.replies.is_empty() {
             self.answer_rejected();

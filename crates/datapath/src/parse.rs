@@ -12,8 +12,8 @@ use polder_buffers::{Batch, Packet};
 /// Length of an Ethernet header without tags, in bytes.
 const ETHERNET: u16 = 14;
 
-/// Marks what is too short to have addresses or longer than `longest` bytes; returns how many packets are
-/// still on their way.
+/// Marks packets that are too short to have addresses or longer than `longest` bytes; returns the number
+/// of packets that are still on their way.
 pub fn parse(batch: &mut Batch, longest: usize, context: &Context<'_>) -> usize {
     let mut alive = 0;
     for packet in batch.iter_mut() {

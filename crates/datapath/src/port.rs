@@ -108,8 +108,8 @@ pub trait RxQueue: Send {
     fn counters(&self) -> &Arc<QueueCounters>;
 }
 
-/// Control of what receives into a queue's ring: the kernel, a thread of it, or a service. A device implements what it
-/// can; the rest changes nothing.
+/// Control of the receiver that fills a queue's ring: the kernel, a thread of it, or a service. A device
+/// implements what it can; the rest changes nothing.
 pub trait RxControl {
     /// Sets the time at which the device receives, from now on.
     fn set_mode(&mut self, _drive: Drive) -> Driven {
@@ -131,9 +131,9 @@ pub trait RxControl {
         None
     }
 
-    /// Throws away what waits in the device, where that costs less than to receive it, with the next call that
-    /// finds nothing received; keeps few frames posted from then on, until [`end_flush`](Self::end_flush). `false` for
-    /// one that cannot; nothing has changed then.
+    /// Flushes the device's ring, where that costs less than to receive its packets, with the next call that
+    /// finds nothing received; keeps few frames posted from then on, until [`end_flush`](Self::end_flush).
+    /// `false` for one that cannot; nothing has changed then.
     fn flush(&mut self) -> bool {
         false
     }

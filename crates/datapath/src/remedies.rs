@@ -7,7 +7,7 @@ const BROKEN_SENDER: &str = "Nothing to do here: the sender makes broken packets
 /// For checksums that are wrong when they arrive.
 const BAD_CHECKSUM: &str = "If the sender is a virtual interface of this machine, its checksums are left undone: \
      `ethtool -K PEER tx off` on it. Else the link or the sender is broken.";
-/// For what both ends of a tunnel have to agree on.
+/// Remedy for settings that both ends of a tunnel must share.
 const OTHER_END: &str = "Configure both ends alike: `polder show config` here, the same on the other end.";
 
 impl DropReason {

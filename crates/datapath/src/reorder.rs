@@ -91,7 +91,7 @@ impl Reorderer {
         }
     }
 
-    /// Gives up what has been missing for too long. Returns the number of tickets that expired.
+    /// Gives up tickets that have been missing for too long. Returns the number of tickets that expired.
     ///
     /// Cost: a look at one word for each receiving worker, unless something is missing.
     #[inline]

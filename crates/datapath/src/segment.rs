@@ -12,7 +12,7 @@ use crate::wire::{
 };
 use polder_buffers::{ChecksumState, HEADROOM, NoRoom, Packet, Pool, Segment, SegmentationKind, Segments};
 
-/// A packet that is not what its metadata say: those come from whoever sent it.
+/// A packet that contradicts its metadata, which come from its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the packet cannot be cut as its description says")]
 pub struct Unfit;
@@ -94,7 +94,8 @@ impl Cutting {
         Ok(Some(packet))
     }
 
-    /// Releases what was not made into segments; returns how many those would have been.
+    /// Releases the bytes that were not made into segments; returns the number of segments that are
+    /// missing.
     #[cold]
     pub fn give_up(mut self, pool: &mut Pool) -> u32 {
         self.source.release(pool);
@@ -240,7 +241,7 @@ struct Headers {
     transport: usize,
     pseudo: Pseudo,
     protocol: IpProtocol,
-    /// Identification of the first segment, and what each later one has more.
+    /// Identification of the first segment, and its step from segment to segment.
     identification: u16,
     identification_step: u16,
     sequence: u32,

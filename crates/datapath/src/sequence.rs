@@ -1,4 +1,4 @@
-//! Fills in what has to be in order: GRE sequence numbers (RFC 2890).
+//! Sequence-number assignment: writes GRE sequence numbers (RFC 2890).
 //!
 //! In: outer packets that `encapsulate` has marked; all others pass untouched. Out: packets as they
 //! go onto the wire. Exits: `PortDown`, when a reload has taken the tunnel away in between.
@@ -42,7 +42,7 @@ struct Draw {
     sequence: u32,
 }
 
-/// Moves to `others`, in order, what another worker has to sequence.
+/// Moves packets that another worker has to sequence to `others`, in order.
 ///
 /// Cost: a test a packet; nothing else where this worker sequences, or nothing has sequence numbers.
 pub fn divert(

@@ -18,8 +18,8 @@ pub trait Egress {
     /// `false` when the port is closed; then it takes nothing.
     fn send(&mut self, port: PortId, batch: &mut Batch, pool: &mut Pool) -> bool;
 
-    /// True if this worker writes the sequence numbers into what leaves by `port`. One worker does,
-    /// on one queue, so that numbers are in the order on the wire (RFC 2890).
+    /// True if this worker writes the sequence numbers into packets that leave by `port`. One
+    /// worker does, on one queue, so that numbers are in the order on the wire (RFC 2890).
     fn assigns_sequence(&self, _port: PortId) -> bool {
         true
     }
@@ -110,7 +110,7 @@ impl Dispatch {
     }
 }
 
-/// Merges what one port takes merged; returns for how many packets that was tried.
+/// Merges packets that a port takes merged; returns the number of packets for which that was tried.
 #[inline]
 fn coalesce(
     port: PortId,
@@ -125,7 +125,7 @@ fn coalesce(
     tried
 }
 
-/// Sends one port's batch and drops what it leaves.
+/// Sends one port's batch and drops the packets that the port leaves.
 fn deliver(port: PortId, batch: &mut Batch, egress: &mut impl Egress, context: &mut Context<'_>) -> u64 {
     let before = batch.len() as u64;
     let open = egress.send(port, batch, context.pool);

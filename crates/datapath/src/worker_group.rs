@@ -221,8 +221,8 @@ impl WorkerGroup {
         self.meter.sleeps(now, &self.loads[self.me]);
     }
 
-    /// Takes what a port delivered: hashed packets go to their workers, work batches to whoever is idle.
-    /// [`share`](Self::share) is to follow, when those have been woken.
+    /// Takes packets that a port delivered: hashed packets go to their workers, work batches to idle
+    /// workers. [`share`](Self::share) is to follow, when these have been woken.
     ///
     /// `has_more`: the batch ended because its room or its budget did. What is costly has small budgets, so
     /// the size of a batch says nothing.
@@ -270,7 +270,7 @@ impl WorkerGroup {
         }
     }
 
-    /// Does the worker's own share of what has been offered.
+    /// Processes the worker's own share of offered work batches.
     ///
     /// A batch that left nothing behind says that the worker has time: it keeps the work batches. While more
     /// work batches wait than others are about to take, it does some itself, and receives nothing meanwhile;
@@ -290,7 +290,7 @@ impl WorkerGroup {
         if self.has_more { 2 * (self.peers.len() - 1) } else { 0 }
     }
 
-    /// Does what other workers brought. Says whether there was anything.
+    /// Processes packets that other workers brought. Returns true if there were any.
     pub fn collect(&mut self, now: Nanos, stages: &mut impl Stages) -> bool {
         let mut busy = false;
         self.definer.give_open(now, false);
@@ -338,7 +338,8 @@ impl WorkerGroup {
         self.definer.give_open(now, true);
     }
 
-    /// Sends what waits for its turn, in order, without what is missing; for a worker that ends.
+    /// Sends packets that wait for their turn, in order, without the missing ones; for a worker
+    /// that ends.
     pub fn close(&mut self, stages: &mut impl Stages) {
         let mut desk = WorkerStages::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
         self.reorderer.clear(|work| desk.let_go(work));
@@ -359,7 +360,7 @@ impl WorkerGroup {
         }
     }
 
-    /// Processes what another worker handed over.
+    /// Processes packets that another worker handed over.
     fn take_steered(&mut self, other: usize, now: Nanos, stages: &mut impl Stages) -> bool {
         let inbox = &mut self.inbox;
         let taken = self.peers[other].steered_from.pop_all(BATCH, |packet| {

@@ -12,11 +12,11 @@ const WAKE: u64 = 8_000;
 const COPY: u64 = 1_000;
 /// The same when the thread has to be let go first, and runs at once.
 const LET_GO: u64 = 4_000;
-/// A request, what each round costs beside, and a wake-up of the worker.
+/// Time of a request, further time of each round, and time of a wake-up of the worker.
 const REQUEST: u64 = 11_000;
 const ROUND: u64 = 500;
 const WOKEN: u64 = 5_000;
-/// Requests of a round, packets of one poll of the kernel's, and what the wire and the ring hold.
+/// Requests of a round, packets of one poll of the kernel's, and capacities of the wire and the ring.
 const TURN: usize = 32;
 const POLL: usize = 64;
 const WIRE: usize = 256;

@@ -17,7 +17,7 @@ struct Core {
     posted: u32,
 }
 
-/// Of a sleep, apart from what is done in it.
+/// Cost of a sleep, apart from the work in it.
 const SWITCHING: u64 = 15_000;
 /// Period of ring flushes.
 const OFTEN: u64 = 2_000_000;
@@ -40,7 +40,7 @@ impl Wire {
         }
     }
 
-    /// The thread throws away what is there until `end`; how many those were.
+    /// Flushes packets as the thread does, until `end`; returns their number.
     fn lose(&mut self, mut now: u64, end: u64, core: Core) -> u64 {
         self.fill(now, core.gap);
         let mut gone = 0;

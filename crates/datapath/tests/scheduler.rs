@@ -227,7 +227,7 @@ fn go_on(line: &mut RunQueue, harness: &mut Harness<'_>) {
     }
 }
 
-/// The budget of the first of these sources at the end, and what became of them.
+/// Budget of the first of these sources at the end, and the results of all.
 fn budget_of_first(sources: &[Source], end: u64) -> (u32, Vec<Fate>) {
     let mut line = RunQueue::new(Options::default());
     sources.iter().for_each(|source| line.add(source.weight, source.control));

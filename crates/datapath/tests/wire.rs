@@ -424,7 +424,7 @@ fn every_refusal_has_an_input() {
     }
 }
 
-/// The limits of what is walked: eight extension headers, hop-by-hop options only in front.
+/// Limits of the walk over headers: eight extension headers, hop-by-hop options only in front.
 #[test]
 fn extension_headers_are_bounded() {
     let packet = |count: usize, second: u8| {

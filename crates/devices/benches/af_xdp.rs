@@ -92,7 +92,7 @@ impl Stand {
         Ok(Self { mode, region, generator, left, right, sink })
     }
 
-    /// Sends what was just sent, to a sink that drops it: its queue has no frames.
+    /// Sends the packets that were just sent, to a sink that drops them: its queue has no frames.
     fn send(mut self, for_long: Duration, length: usize) {
         let before = self.sink.port.statistics().dropped;
         let mut pool = self.region.pool();

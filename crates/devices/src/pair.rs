@@ -282,7 +282,7 @@ fn pending(incoming: &mut Consumer<Packet>, copies: Option<&Copies>) -> usize {
     if staged > 0 { staged } else { incoming.available() }
 }
 
-/// Puts a packet that has crossed the cable into `batch`, without what the sender knew of it.
+/// Puts a packet that has crossed the cable into `batch`, without the sender's metadata.
 fn deliver(mut packet: Packet, batch: &mut Batch) {
     packet.ingress = NO_PORT;
     packet.egress = NO_PORT;

@@ -29,8 +29,7 @@ use std::sync::Arc;
 
 /// Handler of requests.
 pub trait Service: Send {
-    /// Writes the answer to `request` behind what is in `answer`, which is nothing; `false` when there is
-    /// none.
+    /// Writes the answer to `request` into the empty `answer`; `false` when there is none.
     fn answer(&mut self, request: &[u8], answer: &mut Vec<u8>) -> bool;
 }
 
@@ -144,7 +143,8 @@ impl TxQueue for ServiceTx {
         Turn::Drained
     }
 
-    /// Nothing until half of what may wait is done, so that devices are not asked for every single packet.
+    /// Number of wanted packets; 0 until half of the backlog is done, so that devices are not asked
+    /// for every single packet.
     fn wanted(&self) -> Option<u32> {
         let (most, waiting) = self.level();
         let wanted = if waiting <= most / 2 { most - waiting } else { 0 };
@@ -176,7 +176,7 @@ pub struct ServiceRx {
     level: Arc<Level>,
     service: Box<dyn Service>,
     maker: Maker,
-    /// The frame, and what the service has written.
+    /// The frame with the service's answer.
     answer: Vec<u8>,
     payload: Vec<u8>,
     /// Parts of the last answer that did not fit into the batch.

@@ -302,7 +302,8 @@ impl Fragments {
         }
     }
 
-    /// Tells the blocks, other workers' as well, what was released of them: at the end of a batch.
+    /// Adds the released fragments to the counts of their blocks, other workers' as well: at the
+    /// end of a batch.
     #[inline]
     pub fn settle(&mut self) {
         self.carver.settle();
@@ -340,7 +341,7 @@ impl Fragments {
         self.publish();
     }
 
-    /// Publishes what this end has and did, as [`Pool::publish`](crate::Pool::publish) does.
+    /// Publishes the counters of this end, as [`Pool::publish`](crate::Pool::publish) does.
     pub fn publish(&self) {
         let Self { taken, exhausted, .. } = *self;
         self.counters.write(PoolCounts { cached: self.held_blocks() as u64, taken, exhausted });

@@ -68,7 +68,7 @@ impl Aliases {
         Some((self.named(place, keeper), self.named(place, other)))
     }
 
-    /// One more alias of what has some already.
+    /// Adds an alias to a frame that has some already.
     pub(crate) fn share_again(&self, name: BufferAddress) -> Option<BufferAddress> {
         let other = self.free.pop()?;
         let keeper = self.keeper(name);

@@ -188,7 +188,7 @@ pub(crate) fn send_stray_home(place: BufferAddress) {
     send_home(place);
 }
 
-/// Brings home what was released through a pool that it did not come from. The caller gives it up.
+/// Returns a unit that was released through a foreign pool to its owner. The caller gives it up.
 #[inline]
 pub(crate) fn send_home(place: BufferAddress) {
     let place = if place.is_shared() { release_name(place) } else { Some(place) };

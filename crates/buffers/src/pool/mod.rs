@@ -131,7 +131,7 @@ impl Pool {
         self.exhausted
     }
 
-    /// Publishes what this pool has and did, for [`BufferManager::accounts`](crate::BufferManager); a
+    /// Publishes the counters of this pool, for [`BufferManager::accounts`](crate::BufferManager); a
     /// worker does so at the end of a turn. Exchanges publish by themselves.
     pub fn publish(&self) {
         let Self { count, taken, exhausted, .. } = *self;

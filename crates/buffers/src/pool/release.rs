@@ -40,7 +40,7 @@ impl Pool {
         }
     }
 
-    /// Fetches what a flush needs from other cores while there is still room.
+    /// Prefetches cache lines of other cores that a flush needs, while there is still room.
     #[inline(never)]
     fn expect_flush(&self) {
         self.reserve.expect_put(self.count + SOON > self.most);
@@ -165,7 +165,7 @@ impl Pool {
         self.is_slot(frame) || matches!(&self.fragments, FragmentEnd::Own(end) if owns(end))
     }
 
-    /// Tells other workers what was released of their fragments.
+    /// Adds the released fragments to the counts of other workers' blocks.
     pub(crate) fn settle(&mut self) {
         if let Some(control) = &mut self.control {
             control.settle();

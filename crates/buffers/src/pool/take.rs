@@ -48,7 +48,7 @@ impl Pool {
         wanted - left
     }
 
-    /// Fetches what a refill needs from other cores while there is still something to take.
+    /// Prefetches cache lines of other cores that a refill needs, while there are still slots.
     #[inline(never)]
     fn expect_refill(&self) {
         self.reserve.expect_take(self.count <= SOON);
@@ -100,7 +100,7 @@ impl Pool {
         count + self.take_bulk(wanted - count, frames)
     }
 
-    /// Takes a frame for what must not fail because of data traffic: as [`Pool::take_for`], and from the
+    /// Takes a frame for traffic that must not fail because of data: as [`Pool::take_for`], and from the
     /// control class when data has used up its own.
     pub fn take_control_for(&mut self, bytes: u32) -> Option<Frame> {
         self.take_for(bytes).or_else(|| self.control.as_mut()?.take_for(bytes))

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{MutexGuard, PoisonError};
 
-/// Pages that are brought in by one system call, so that what is there can be used meanwhile.
+/// Pages that are brought in by one system call, so that pages already in can be used meanwhile.
 const STEP_PAGES: u32 = 64;
 
 /// Slots outside of the depot that are not allocated. Slots and pages are counted from the first of
@@ -176,7 +176,7 @@ impl Reloadable for SlotReserve {
         Ok(loaded)
     }
 
-    /// Everything is taken out and what stays is put back, low numbers on top: so pages that have been
+    /// Takes all slots out and puts those that stay back, low numbers on top: so pages that have been
     /// mixed by use come together, and the next user finds them side by side. Who comes in between
     /// waits for the lock: a fraction of a millisecond for the largest regions.
     fn unload(&self, surplus: u32, meanwhile: &mut dyn FnMut()) -> u32 {

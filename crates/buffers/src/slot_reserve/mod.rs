@@ -127,8 +127,8 @@ impl SlotReserve {
         self.depot.expect_put(is_next);
     }
 
-    /// Puts what `make` makes of slots at the front of `target`; how many. `collect` looks for slots on their
-    /// way home.
+    /// Puts the results of `make` for slots at the front of `target`; returns their number. `collect` looks
+    /// for slots on their way home.
     #[inline]
     pub(crate) fn take<T>(
         &self,

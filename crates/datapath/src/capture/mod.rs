@@ -85,7 +85,7 @@ impl Captures {
         !self.taps.is_empty()
     }
 
-    /// Looks at what a queue of a device has delivered.
+    /// Captures packets that a queue of a device has delivered.
     pub fn received(&mut self, batch: &[Packet], port: PortId, queue: u16, now: Nanos) {
         let all = all(batch);
         self.look(
@@ -98,7 +98,7 @@ impl Captures {
         );
     }
 
-    /// Looks at what has come out of tunnels.
+    /// Captures packets that have come out of tunnels.
     pub(crate) fn decapsulated(&mut self, batch: &[Packet], now: Nanos) {
         let is_there = |packet: &Packet, port| packet.ingress == port && !is_dropped(packet);
         self.look(
@@ -111,8 +111,8 @@ impl Captures {
         );
     }
 
-    /// Looks at what goes into tunnels, or leaves by devices. `leaves` says of a port whether all packets leave
-    /// by it, or none, where that is known.
+    /// Captures packets that go into tunnels, or leave by devices. `leaves` returns for a port true if all
+    /// packets leave by it, and false if none does, where that is known.
     pub(crate) fn leaving(&mut self, batch: &[Packet], now: Nanos, leaves: impl Fn(PortId) -> Option<bool>) {
         let wanted = |port| match leaves(port) {
             Some(true) => all(batch),

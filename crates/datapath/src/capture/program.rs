@@ -147,7 +147,7 @@ pub struct Program {
     pub(super) gate: Option<Gate>,
 }
 
-/// A load and a test of what was loaded, in one.
+/// A load and a test of the loaded value, in one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sieve {
     pub(super) width: Width,

@@ -192,8 +192,8 @@ const fn part_of(flags: TcpFlags) -> Part {
     }
 }
 
-/// True if `next` has the headers of `head`, but for what differs from segment to segment: lengths,
-/// identification, checksums, sequence number, PSH and FIN.
+/// True if `next` has the headers of `head`, but for the fields that differ from segment to
+/// segment: lengths, identification, checksums, sequence number, PSH and FIN.
 #[inline]
 pub(super) fn same_headers(head: &Packet, next: &Packet, at: &Candidate) -> bool {
     let (a, b) = (head.bytes(), next.bytes());

@@ -100,7 +100,7 @@ impl Coalescer {
         self.worker
     }
 
-    /// Merges what can be merged of packets that leave by `outlet`. No packet of the batch is dropped.
+    /// Merges packets that leave by `outlet`, where that is possible. No packet of the batch is dropped.
     pub fn coalesce(&mut self, batch: &mut Batch, outlet: &Outlet, ledger: &Ledger) {
         if batch.len() < 2 {
             return;
@@ -170,7 +170,7 @@ impl Coalescer {
         false
     }
 
-    /// Merges what was decided; returns how many packets became longer.
+    /// Merges the packets that were chosen; returns the number of packets that became longer.
     #[cold]
     fn merge(&mut self, batch: &mut Batch) -> u64 {
         let mut merged = 0;

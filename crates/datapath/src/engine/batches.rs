@@ -6,7 +6,7 @@ use crate::sequence::is_marked;
 use crate::steer::WorkBatch;
 use polder_buffers::{Batch, ChecksumState, NO_PORT, Packet, Pool, PortId};
 
-/// Puts what is left of a batch into its work batch.
+/// Puts the remaining packets of a batch into its work batch.
 #[inline]
 pub(super) fn collect(batch: &mut Batch, work: &mut WorkBatch, pool: &mut Pool) {
     if work.len() == 0 && !batch.iter().any(is_dropped) {
@@ -24,7 +24,7 @@ pub(super) struct BatchSummary {
     pub(super) alive: usize,
     /// True if some packets are to be sequenced.
     pub(super) has_marked: bool,
-    /// True if what a local sender left to the device is still to be done for some packets.
+    /// True if some packets have offloads that a local sender left to the device.
     pub(super) has_partial: bool,
     /// Among the ports by which packets leave, the first and the last, as [`rank`] has them.
     ranks: (u16, u16),

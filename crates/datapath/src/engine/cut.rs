@@ -10,8 +10,8 @@ use crate::units::Nanos;
 use polder_buffers::{Batch, Packet};
 
 impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
-    /// Cuts what its port does not take whole, and goes on with a batch of segments at a time: a packet
-    /// may have as many as it has bytes.
+    /// Cuts packets that their port does not take whole, and goes on with a batch of segments at a
+    /// time: a packet may have as many as it has bytes.
     #[cold]
     pub(super) fn cut(&mut self, batch: &mut Batch) {
         let mut cut = core::mem::take(&mut self.scratch.cut);

@@ -71,7 +71,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         self.answer();
     }
 
-    /// Sends what the router has to say, by the ports where it is to be heard.
+    /// Sends the router's messages by the ports of their receivers.
     #[cold]
     pub(super) fn answer_routed(&mut self) {
         let mut replies = core::mem::take(&mut self.scratch.replies);

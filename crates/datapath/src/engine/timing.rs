@@ -29,7 +29,7 @@ impl Timer {
     }
 }
 
-/// Counts what enters the stages and, in a timed turn, how long they take.
+/// Counts the packets that enter the stages and, in a timed turn, measures the stages' time.
 pub(super) struct Meter<'a, C> {
     pub(super) counters: &'a WorkerCounters,
     /// The end of the last stage, in a timed turn.

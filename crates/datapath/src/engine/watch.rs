@@ -31,7 +31,7 @@ impl Engine {
 }
 
 impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
-    /// Looks at what goes into tunnels.
+    /// Captures packets that go into tunnels.
     #[inline]
     pub(super) fn watch_entering(&mut self, batch: &Batch, summary: BatchSummary) {
         if let Some(captures) = self.captures {
@@ -42,7 +42,8 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         }
     }
 
-    /// Sends, and looks at what is sent, at what was dropped before and at what no port takes.
+    /// Sends a batch, and captures sent packets, packets that were dropped before, and packets that
+    /// no port takes.
     #[inline(never)]
     pub(super) fn dispatch_watched(&mut self, batch: &mut Batch, summary: BatchSummary) {
         let (Some(captures), now) = (self.captures.as_deref_mut(), self.context.now) else { return };

@@ -132,7 +132,7 @@ impl Classifier {
         (best != u32::MAX).then_some(best)
     }
 
-    /// Adds what it takes to `size`.
+    /// Adds its memory and boxes to `size`.
     pub(super) fn measure(&self, size: &mut Size) {
         for table in &self.tables {
             size.boxes += table.entries.len();

@@ -126,7 +126,7 @@ impl Key {
         (self.0[5] >> DESTINATION_PORT_AT & 0xffff) as u16
     }
 
-    /// 0 for what is not IP, 1 for IPv4, 2 for IPv6.
+    /// 0 for other payloads than IP, 1 for IPv4, 2 for IPv6.
     #[inline]
     pub(super) fn family(&self) -> usize {
         match self.ether_type() {

@@ -121,7 +121,7 @@ impl<'a> Asked<'a> {
         Some(())
     }
 
-    /// Writes the IP header of an answer of `bytes.len()` bytes, and gives what is behind it.
+    /// Writes the IP header of an answer of `bytes.len()` bytes, and returns the bytes behind it.
     fn write_ip<'b>(
         &self,
         bytes: &'b mut [u8],

@@ -231,8 +231,8 @@ impl Bridges {
         Ok(Self { by_port, members: members.into(), bridges: bridges.into(), links })
     }
 
-    /// Brings the static entries of the databases in line with the configuration, and forgets what
-    /// was learned on ports that left; to be called once the table is in use.
+    /// Brings the static entries of the databases in line with the configuration, and forgets
+    /// addresses learned on ports that left; to be called once the table is in use.
     ///
     /// # Errors
     /// [`FdbFull`] when an address finds no place; the others are bound all the same.
@@ -254,7 +254,7 @@ impl Bridges {
         BATCH * longest.unwrap_or(1).max(1)
     }
 
-    /// The same with copies of what is learned.
+    /// The same with copies of the learned addresses.
     pub(crate) fn image(&self) -> Self {
         let bridge = |bridge: &Bridge| Bridge { fdb: Arc::new(bridge.fdb.copy()), ..bridge.clone() };
         Self {

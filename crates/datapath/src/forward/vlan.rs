@@ -238,7 +238,7 @@ fn set_control(packet: &mut Packet, control: u16) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// Moves what is counted from the start of the packet; 0 means unknown and stays.
+/// Moves the offsets that count from the start of the packet; 0 means unknown and stays.
 fn shift_offsets(packet: &mut Packet, shift: impl Fn(u16) -> u16) {
     let shifted = |offset: u16| if offset == 0 { 0 } else { shift(offset) };
     packet.network_offset = shifted(packet.network_offset);

@@ -83,7 +83,7 @@ impl Codel {
         taken.packet
     }
 
-    /// Drops what is due.
+    /// Drops the packets that are due.
     fn go_on<T>(
         &mut self,
         mut taken: Taken<T>,

@@ -57,7 +57,7 @@ pub trait QueueDiscipline: core::fmt::Debug + Send {
 /// Kinds of queue disciplines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discipline {
-    /// Nothing but what finds no room.
+    /// Drops packets only when the queue is full.
     DropTail,
     /// Drops packets to keep the delay short (RFC 8289).
     Codel(CodelOptions),

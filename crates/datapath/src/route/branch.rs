@@ -64,7 +64,7 @@ impl Branch {
         self.twigs.is_empty() && self.children.is_empty()
     }
 
-    /// The next hops of all slots, what is behind children not looked at.
+    /// Next hops of all slots, without those behind children.
     pub(super) fn next_hops(&self) -> [u32; SLOTS] {
         let mut next_hops = [self.inherited; SLOTS];
         for twig in &self.twigs {

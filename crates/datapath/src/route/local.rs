@@ -34,7 +34,7 @@ impl OutputContext {
         Self { answers: Batch::new(), bucket: TokenBucket::default(), counters }
     }
 
-    /// Tells the sender of a packet what is wrong, if it may be told.
+    /// Sends an error message to the sender of a packet, if that is permitted.
     #[cold]
     pub(super) fn tell(
         &mut self,
@@ -114,7 +114,7 @@ impl OutputContext {
         }
     }
 
-    /// Takes a message of neighbour discovery, or refuses what is none.
+    /// Handles a message of neighbour discovery, or refuses an invalid one.
     pub(super) fn discover(
         &mut self,
         packet: &mut Packet,

@@ -76,7 +76,7 @@ pub(super) fn hash(ip: &[u8], policy: HashPolicy) -> u32 {
     u32::try_from(fold(state, FACTOR) >> 32).unwrap_or(0)
 }
 
-/// The fields of one IP header and of what is behind it.
+/// Fields of one IP header and of the header behind it.
 #[derive(Clone, Copy)]
 struct Keys {
     addresses: [u128; 2],

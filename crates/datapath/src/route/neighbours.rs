@@ -124,7 +124,7 @@ impl Neighbours {
         }
     }
 
-    /// Does what a notice asks for on an interface of Polder's own.
+    /// Does the work for a notice on an interface of Polder's own.
     pub fn handle(&mut self, router: &mut Router, interface: &Interface, notice: Notice, now: Nanos) {
         match notice {
             Notice::Heard { address, mac, .. } => self.set(router, interface, address, mac, (now, false)),

@@ -20,8 +20,7 @@ pub struct Hop {
     pub source: MacAddress,
     /// The largest IP packet that is sent there, in bytes.
     pub mtu: u16,
-    /// True if what carries it cuts, below IP, packets that IPv6 asks it to carry and that are larger (RFC 8200,
-    /// 5).
+    /// True if its carrier fragments, below IP, larger packets that IPv6 requires it to carry (RFC 8200, 5).
     pub cuts: bool,
     /// The neighbour's own address, by which it is asked for.
     pub address: IpAddr,
@@ -282,7 +281,8 @@ mod tests {
             }
         }
 
-        /// Whatever came before, each hop has its weight's share exactly, and a hop keeps what it may.
+        /// With any history, each hop has its weight's share exactly, and a hop keeps as many flows
+        /// as it may.
         #[test]
         fn shares_are_exact_and_stay(steps in prop::collection::vec(prop::collection::vec((1_u32..9, 0_u16..300), 1..9), 1..12)) {
             let mut group: Option<NextHopGroup> = None;

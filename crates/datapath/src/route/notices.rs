@@ -39,7 +39,7 @@ pub enum Notice {
     },
 }
 
-/// The queue of notices of one router, and what wakes packets that wait.
+/// Queue of notices of one router, and the waker for waiting packets.
 ///
 /// A worker never waits for the queue: when another thread has it, or it is full, the notice is lost, and
 /// the packet that waits gives it again.

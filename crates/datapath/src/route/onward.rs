@@ -119,7 +119,7 @@ pub(super) fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Cuts off what the link has put behind the IP packet.
+/// Cuts off padding of the link behind the IP packet.
 #[inline(never)]
 pub(super) fn trim(packet: &mut Packet, pool: &mut Pool) {
     let link = usize::from(packet.network_offset);

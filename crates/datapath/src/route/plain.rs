@@ -237,8 +237,8 @@ fn suspects(spots: &Spots<'_>, interface: &Interface, lookup: &LookupContext<'_>
     suspects
 }
 
-/// Writes what is to be written of all packets that have been looked at. Returns those whose way is not a known
-/// neighbour, or that do not fit there.
+/// Writes the headers of all packets that passed the quick check. Returns those whose next hop is not a known
+/// neighbour, or that are too big for it.
 #[inline(never)]
 fn send<const N: usize, const WORD: usize>(
     lookups: &Lookups<N>,
@@ -266,7 +266,7 @@ fn send<const N: usize, const WORD: usize>(
     unsent
 }
 
-/// Does what is not usual, after the loops.
+/// Does the uncommon work, after the loops.
 #[inline(never)]
 fn finish<const N: usize>(
     lookups: &Lookups<N>,

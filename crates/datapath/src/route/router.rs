@@ -176,7 +176,7 @@ impl Router {
         }
     }
 
-    /// Takes back what [`Router::connect`] did.
+    /// Reverts [`Router::connect`].
     pub fn disconnect(&mut self, interface: &Interface) {
         for own in &interface.addresses {
             let Ok(network) = Prefix::new(own.address, own.bits) else { continue };

@@ -37,7 +37,7 @@ pub(super) struct Lookups<const N: usize> {
 /// packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// The four bytes with the time to live, one less, and what goes with it.
+    /// The four bytes with the time to live, one less, and the adjusted checksum.
     pub(super) word: [u8; 4],
     /// Bytes of the IP packet; more than fits anywhere if it was looked at closely.
     pub(super) total: u32,
@@ -256,7 +256,7 @@ impl Site<'_> {
         Ok(())
     }
 
-    /// Looks at hop-by-hop options, and tells the sender what is wrong about them.
+    /// Checks hop-by-hop options, and sends a message about errors in them.
     fn look_at_options(
         &self,
         packet: &mut Packet,

@@ -111,7 +111,7 @@ fn place(address: u32, shift: u32) -> (usize, u64) {
     ((bit / 64) as usize, 1 << (bit % 64))
 }
 
-/// A packet's source and what is known of it.
+/// Source of a packet and its properties.
 pub(super) struct Origin<'a> {
     pub(super) source: Ipv4Addr,
     pub(super) special: Option<Special>,

@@ -1,4 +1,4 @@
-//! The budget of a turn, from what turns cost.
+//! Budget of a turn, from the cost of turns.
 
 use crate::units::Nanos;
 

@@ -1,4 +1,4 @@
-//! Between sleep and polling, by what came.
+//! Choice between sleep and polling, from arrivals.
 //!
 //! Time is looked at in windows of ten milliseconds. Each change has two thresholds that lie apart, and
 //! what was tried in vain is tried again only after a while that doubles each time. A worker that hardly finds time
@@ -65,7 +65,7 @@ const PROOF: u32 = 4;
 const VAIN: u64 = 4;
 /// The same where the worker sleeps to receive: the kernel's half is a part of that time.
 const VAIN_ASLEEP: u64 = 2;
-/// A window in which all but one part in so many was worked leaves nothing for what has built up.
+/// Overload threshold: the worker was idle for less than 1/16 of the window, so a backlog cannot drain.
 const BEHIND: u64 = 16;
 /// Windows in a row with time in vain after which polling is left, where that time was slept.
 const SLEPT_WINDOWS: u8 = 4;

@@ -13,7 +13,7 @@ const LONG: Nanos = Nanos(500_000);
 /// Divisor of the moving average's gain.
 const GAIN: u64 = 4;
 
-/// A queue's part of a cycle, and what it makes of it.
+/// A queue's part of a cycle, and its use of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Quantum {
     /// Time for which a turn is to take.
@@ -92,7 +92,7 @@ impl Quantum {
         }
     }
 
-    /// Takes its part of what is left, as far as it needs more than is its by weight.
+    /// Takes its part of the remaining time, as far as it needs more than its part by weight.
     pub(super) fn take(&mut self, weight: u64, whole: QuantumTotals) {
         let (among, others) = if self.hungry {
             (whole.hungry, whole.uses)

@@ -40,9 +40,9 @@ pub struct Grant {
     pub index: usize,
     /// Packets.
     pub packets: u32,
-    /// True if what waits in the device is thrown away first: it has waited for too long.
+    /// True if the device's ring is flushed first: its packets have waited for too long.
     pub discard: bool,
-    /// True if the queue is bound to what is wanted.
+    /// True if the queue is bound to the number of wanted packets.
     pub bound: bool,
     /// True if it was, and has not been for long enough to be given its reserve of frames again.
     pub freed: bool,
@@ -212,7 +212,7 @@ impl RunQueue {
         open.map(|index| self.budget(index)).max().unwrap_or(0)
     }
 
-    /// Number of packets of a queue that are worth that time, by what its turns have cost.
+    /// Number of packets of a queue that are worth that time, by the cost of its turns.
     pub fn worth(&self, index: usize, time: Nanos) -> u32 {
         self.entries[index].budget.worth(time, self.time(index))
     }
@@ -225,7 +225,7 @@ impl RunQueue {
         Nanos(by_law).max(entry.part.cost(packets))
     }
 
-    /// True if a queue is bound to what is wanted.
+    /// True if a queue is bound to the number of wanted packets.
     pub fn is_bound(&self, index: usize) -> bool {
         self.entries[index].bound.is_some()
     }

@@ -34,7 +34,7 @@ impl SojournLimit {
         }
     }
 
-    /// True if to throw away what waits in the device now; who is told yes does so.
+    /// True if the device's ring is to be flushed now; the caller then flushes it.
     pub fn is_due(&mut self, now: Nanos) -> bool {
         let due = match (self.since, self.discarded) {
             (None, _) => false,

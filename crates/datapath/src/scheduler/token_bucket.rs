@@ -19,7 +19,7 @@ pub struct CpuTokenBucket {
     permille: u64,
     /// Time that was earned and not spent, in thousandths of nanoseconds.
     saved: i64,
-    /// Time at which that was, and what had been used by then.
+    /// Time of the last balance, and the CPU time used by then.
     last: Option<(Nanos, Nanos)>,
 }
 

@@ -94,7 +94,7 @@ impl Board {
         Self { loads, buckets, flows: Mutex::default() }
     }
 
-    /// Writes what has become of a bucket; so many packets came since the last time.
+    /// Publishes the state of a bucket; `packets` came since the last time.
     #[inline]
     pub(super) fn post(&self, bucket: usize, packets: u32, weight: u32, (home, spread): (u16, bool)) {
         let posted = &self.buckets[bucket];

@@ -346,7 +346,7 @@ impl Definer {
         changed
     }
 
-    /// Lets others see what there is to see.
+    /// Publishes the worker's steering state.
     fn post(&mut self, now: Nanos) {
         for bucket in 0..BUCKETS {
             if let Some((packets, weight)) = self.judge.news(bucket) {
@@ -416,7 +416,7 @@ impl Definer {
 }
 
 impl Lane {
-    /// Counts what has come into its work batch since it was counted last.
+    /// Counts the packets that have come into its work batch since the last count.
     #[inline]
     fn count(&mut self, counters: &OrderCounters) {
         let packets = self.uncounted();

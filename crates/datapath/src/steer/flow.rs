@@ -118,7 +118,7 @@ impl Hasher {
         Flow { hash: hash.unwrap_or_else(|| self.hash_link(&link)), pinned }
     }
 
-    /// The hash of what a GRE packet carries, and whether it has a sequence number.
+    /// Hash of the inner packet of a GRE packet, and true if that has a sequence number.
     fn inside(&self, bytes: &[u8]) -> (Option<u32>, bool) {
         let Ok(gre) = Gre::parse(bytes) else { return (None, false) };
         // The outer length has been checked; how much of the packet is in the head does not matter.

@@ -100,8 +100,8 @@ impl Judge {
         (known.came != [0, 0]).then_some((known.came[0], known.weight))
     }
 
-    /// Weighs all buckets at `now` over the time that has passed, and finds what is to change: at most one
-    /// bucket to be spread, because that changes the loads; all that are to be hashed.
+    /// Weighs all buckets at `now` over the time that has passed, and finds the buckets to change: at most
+    /// one bucket to be spread, because that changes the loads; all that are to be hashed.
     ///
     /// `home` says where a bucket is at home, `is_spread` what it is.
     pub(super) fn look(

@@ -48,7 +48,7 @@ impl Heaviest {
         }
     }
 
-    /// Halves all weights, so that what was heavy long ago is forgotten.
+    /// Halves all weights, so that weight of long ago is forgotten.
     pub fn fade(&mut self) {
         for place in &mut self.places {
             place.weight /= 2;
@@ -56,7 +56,7 @@ impl Heaviest {
         }
     }
 
-    /// Writes the flows that are remembered, the heaviest first, in place of what is in `flows`.
+    /// Replaces the content of `flows` by the remembered flows, the heaviest first.
     pub fn write(&self, flows: &mut Vec<(Heavy, Option<FlowName>)>) {
         flows.clear();
         let all = self.places.iter().copied().zip(self.names);

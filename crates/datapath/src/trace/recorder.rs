@@ -58,7 +58,7 @@ pub struct Sent {
     pub bytes: Vec<u8>,
 }
 
-/// Writes down what stages do.
+/// Record of the stages' work.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     tables: Arc<Tables>,

@@ -115,7 +115,7 @@ pub(super) fn uncover(packet: &mut Packet) -> bool {
     packet.trim_front(ETHERNET_BYTES).is_ok()
 }
 
-/// Says what a packet carries whose GRE header is at `gre`.
+/// Writes the protocol of the payload into the GRE header at `gre`.
 #[inline(always)]
 pub(super) fn put_protocol(packet: &mut Packet, gre: usize, network: Network) {
     let protocol = if network == Network::Ipv6 { EtherType::IPV6 } else { EtherType::IPV4 };

@@ -75,7 +75,7 @@ impl FragmentHeader {
     }
 }
 
-/// The ends of what is no datagram.
+/// Placeholder for the ends of an unused datagram.
 const NOWHERE: Ends = Ends::V4 { local: Ipv4Addr::UNSPECIFIED, remote: Ipv4Addr::UNSPECIFIED };
 
 /// Fragments of one datagram.

@@ -57,7 +57,7 @@ impl DecapsulateState {
         self.reassembler.next_deadline()
     }
 
-    /// Drops what has waited too long.
+    /// Drops fragments that have waited too long.
     pub fn expire(&mut self, context: &mut Context<'_>) {
         if self.next_deadline().is_some_and(|deadline| deadline <= context.now) {
             self.reassembler.expire(context);
@@ -242,7 +242,7 @@ impl<'a> Lane<'a> {
         Self { tunnel, protocol, bare: None, counters, received, packets: 0, bytes: 0, now }
     }
 
-    /// Checks what GRE says beside the protocol type; `start` and `end` are where it is in the packet.
+    /// Checks the GRE header beside its protocol type; it is from `start` to `end` in the packet.
     #[inline(always)]
     pub(super) fn verify(
         &self,
@@ -342,7 +342,7 @@ impl Drop for Lane<'_> {
     }
 }
 
-/// Resets what was known of the outer packet.
+/// Resets the metadata of the outer packet.
 #[inline(always)]
 fn forget_outer(packet: &mut Packet) {
     packet.network_offset = ETHERNET_BYTES;
@@ -355,7 +355,7 @@ fn forget_outer(packet: &mut Packet) {
     packet.checksum = ChecksumState::Unknown;
 }
 
-/// Cuts off what lies behind the frame inside, and brings its headers into the head of a chain.
+/// Cuts off bytes behind the inner frame, and brings its headers into the head of a chain.
 #[cold]
 fn shape(packet: &mut Packet, strip: u16, end: usize, context: &mut Context<'_>) -> Result<(), DropReason> {
     packet.truncate(end, context.pool).map_err(|_| DropReason::Ipv4BadTotalLength)?;
@@ -364,7 +364,7 @@ fn shape(packet: &mut Packet, strip: u16, end: usize, context: &mut Context<'_>)
     packet.gather(wanted, context.pool).map_err(|_| DropReason::NoBuffer)
 }
 
-/// Takes the fragments from position `from` on out of the batch, and puts what they complete in.
+/// Takes the fragments from position `from` on out of the batch, and puts completed packets in.
 #[cold]
 fn reassemble(
     batch: &mut Batch,

@@ -114,8 +114,8 @@ impl TunnelOptions {
     }
 }
 
-/// Writes the header of the encapsulation at the start of `bytes`, without what differs from packet to packet, and
-/// returns the bytes behind it.
+/// Writes the header of the encapsulation at the start of `bytes`, without the fields that differ from packet
+/// to packet, and returns the bytes behind it.
 pub(super) fn emit<'b>(options: &TunnelOptions, bytes: &'b mut [u8]) -> Result<&'b mut [u8], TooShort> {
     match options.encapsulation {
         Encapsulation::Gre => GreHeader {

@@ -1,4 +1,4 @@
-//! Tunnels with copies of what workers write to, for a trace.
+//! Tunnels with copies of the state that workers write, for a trace.
 
 use super::{TunnelState, Tunnels};
 use std::collections::HashMap;

@@ -98,8 +98,8 @@ impl Inner {
 const IPV4: u8 = Network::Ipv4 as u8;
 const IPV6: u8 = Network::Ipv6 as u8;
 
-/// Carries what the network said of congestion into the IP packet inside (RFC 6040, 4.2). What is
-/// not IP has no place for it.
+/// Carries the outer congestion mark into the inner IP packet (RFC 6040, 4.2). Other payloads have
+/// no place for it.
 #[cold]
 pub(super) fn merge_ecn(packet: &mut Packet, strip: u16, outer: Ecn) -> Result<(), DropReason> {
     let Some(frame) = packet.bytes_mut().get_mut(usize::from(strip)..) else { return Ok(()) };

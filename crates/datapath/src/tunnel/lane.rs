@@ -64,7 +64,7 @@ pub(super) struct Lane<'a> {
     completion: Completion,
     /// Protocols behind which a tunnel may be, one bit each.
     suspects: u64,
-    /// The encapsulation limit of the next packet, if what it carries says one.
+    /// Encapsulation limit of the next packet, if its payload has one.
     limit: Option<u8>,
     packets: u64,
     bytes: u64,
@@ -161,7 +161,7 @@ impl<'a> Lane<'a> {
         self.send_as::<false>(packet, inner, context);
     }
 
-    /// The same, where what is inside is a frame, or `BARE`.
+    /// The same for a frame, or for a packet with `BARE`.
     #[inline(always)]
     pub(super) fn send_as<const BARE: bool>(
         &mut self,

@@ -80,7 +80,7 @@ pub enum TunnelsError {
     /// The MTU, given or left by the underlay, is below [`LEAST_MTU`], or the underlay's is.
     #[error("an MTU of {0} is too small: tunnels and what carries them take at least {LEAST_MTU} bytes")]
     MtuTooSmall(u16),
-    /// The underlay's MTU is below what IPv6 asks of every link (RFC 8200, 5).
+    /// The underlay's MTU is below the IPv6 minimum of a link (RFC 8200, 5).
     #[error("an underlay of {0} bytes is too narrow for IPv6, which takes at least {least}", least = toobig::LEAST_MTU_V6)]
     TooNarrow(u16),
     /// More tunnels or ports than numbers for them.
@@ -98,7 +98,7 @@ pub struct Tunnel {
     /// State whose identification counter its outer packets use: a receiver tells the fragments of
     /// two tunnels with the same ends apart by that number alone.
     numbers: Arc<TunnelState>,
-    /// Makes flow labels of what is inside.
+    /// Hash of the inner packet for flow labels.
     labels: Hasher,
 }
 

@@ -17,7 +17,7 @@ pub struct Underlay {
     pub mtu: u16,
     /// The VLAN that outer packets are in; `None` for no tag (a priority tag is taken as none).
     pub vlan: Option<VlanId>,
-    /// True if others than tunnels use the port, so that what is for no tunnel goes on: a router's port.
+    /// True if others than tunnels use the port, so that packets for no tunnel go on: a router's port.
     pub is_shared: bool,
 }
 
@@ -90,8 +90,8 @@ impl TunnelOptions {
     /// The encapsulation limit that RFC 2473, 6.6 recommends, and Linux sends.
     pub const ENCAPSULATION_LIMIT: u8 = 4;
 
-    /// A tunnel with no key, checksum or sequence number, TTL 64, DSCP that of what is inside, ECN by
-    /// RFC 6040, a flow label for each flow, its MTU and MSS what the path carries in one piece, the rest in
+    /// A tunnel with no key, checksum or sequence number, TTL 64, DSCP of the inner packet, ECN by RFC 6040,
+    /// a flow label for each flow, its MTU and MSS what the path carries in one piece, the rest in
     /// fragments.
     pub fn new(port: PortId, ends: impl Into<Ends>, underlay: PortId, state: Arc<TunnelState>) -> Self {
         Self {

@@ -71,7 +71,7 @@ pub(super) fn network<'p>(
     further(&ethernet, underlay)
 }
 
-/// The same for what is no IPv4 without a tag. A priority tag counts as none.
+/// The same for other packets than IPv4 without a tag. A priority tag counts as none.
 #[inline(never)]
 fn further<'p>(
     ethernet: &Ethernet<'p>,

@@ -190,7 +190,7 @@ impl Reassembler {
         }
     }
 
-    /// Drops what there is of a datagram, and lets nothing more of it in until it expires.
+    /// Drops the fragments of a datagram, and lets no more of it in until it expires.
     #[cold]
     fn refuse(&mut self, index: usize, reason: DropReason, context: &mut Context<'_>) {
         let datagram = &mut self.datagrams[index];

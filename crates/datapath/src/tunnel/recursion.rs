@@ -16,7 +16,7 @@ pub(super) fn suspects(tunnels: &Tunnels) -> u64 {
     ALWAYS | u64::from(tunnels.takes_udp()) << IpProtocol::UDP.0
 }
 
-/// True if what follows the IP header of a frame may be, or lead to, a tunnel.
+/// True if the payload of a frame's IP header may be, or lead to, a tunnel.
 #[inline(always)]
 pub(super) fn may_be_tunnelled(suspects: u64, frame: &[u8], inner: Inner, tunnels: &Tunnels) -> bool {
     let protocol = inner.protocol();

@@ -26,8 +26,8 @@ const _: () = assert!(LONGEST - OPTIONS_BYTES as usize - Ipv6::HEADER_BYTES + Ip
 const ROOM: usize = 96;
 const _: () = assert!(LONGEST <= ROOM);
 
-/// Outer headers without what differs from packet to packet: lengths, traffic class and time to live
-/// where they are inherited, numbers and checksums.
+/// Outer headers without the fields that differ from packet to packet: lengths, traffic class and
+/// time to live where they are inherited, numbers and checksums.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Template {
     /// The headers, at the end.
@@ -48,7 +48,7 @@ pub(super) struct Template {
 pub(super) struct Fields {
     pub(super) traffic_class: TrafficClass,
     pub(super) time_to_live: u8,
-    /// 0 for what is not to be fragmented, and for IPv6.
+    /// 0 for packets that must not be fragmented, and for IPv6.
     pub(super) identification: u16,
     pub(super) label: Label,
 }
@@ -223,7 +223,7 @@ pub(super) fn sum(packet: &Packet, offset: usize, length: usize) -> Checksum {
     sum_onto(Checksum::new(), packet, offset, length)
 }
 
-/// The same on top of the sum over what stands in front.
+/// The same on top of the sum over the bytes in front.
 pub(super) fn sum_onto(mut sum: Checksum, packet: &Packet, offset: usize, length: usize) -> Checksum {
     let (mut skip, mut left) = (offset, length);
     for segment in packet.segments() {
@@ -236,7 +236,7 @@ pub(super) fn sum_onto(mut sum: Checksum, packet: &Packet, offset: usize, length
     sum
 }
 
-/// Writes the IPv4 header without what differs, and returns what is behind it and the sum over it.
+/// Writes the IPv4 header without the fields that differ, and returns the bytes behind it and its sum.
 fn header_v4<'b>(
     bytes: &'b mut [u8],
     options: &TunnelOptions,

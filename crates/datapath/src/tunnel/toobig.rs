@@ -1,4 +1,4 @@
-//! Tells the sender of a packet that is too big for the tunnel what fits (RFC 1191, RFC 8201).
+//! Messages to the sender of a packet that is too big for the tunnel, with the MTU (RFC 1191, RFC 8201).
 //!
 //! A bridge has no address of its own to speak with, so the message comes from the address that the
 //! packet was for, in the IP header as in the Ethernet header, as if the other end of the tunnel had

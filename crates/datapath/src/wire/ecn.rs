@@ -1,4 +1,4 @@
-//! Explicit congestion notification (RFC 3168) and what tunnels do with it (RFC 6040).
+//! Explicit congestion notification (RFC 3168), and its treatment by tunnels (RFC 6040).
 
 /// The ECN field of an IP header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

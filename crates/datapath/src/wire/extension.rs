@@ -53,7 +53,7 @@ impl<'a> Ipv6Extension<'a> {
         Ok(Self { kind, next_header, offset, bytes })
     }
 
-    /// Bytes from the start of the IPv6 header to what follows it.
+    /// Bytes from the start of the IPv6 header to the next header.
     #[inline]
     pub fn end(&self) -> usize {
         self.offset + self.bytes.len()

@@ -41,7 +41,7 @@ impl IpProtocol {
     /// SCTP (RFC 9260).
     pub const SCTP: Self = Self(132);
 
-    /// True if it is an IPv6 extension header that is skipped on the way to what a packet carries.
+    /// True if it is an IPv6 extension header that is skipped on the way to the payload.
     #[inline]
     pub const fn is_extension(self) -> bool {
         matches!(

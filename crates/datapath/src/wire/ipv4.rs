@@ -170,7 +170,7 @@ impl<'a> Ipv4<'a> {
         Ipv4Addr::from(bytes_at::<{ field::DESTINATION }, 4, _>(self.header))
     }
 
-    /// The addresses for the checksum of what it carries.
+    /// Pseudo-header for the payload's checksum.
     #[inline]
     pub fn pseudo(&self) -> Pseudo {
         Pseudo::V4 { source: self.source(), destination: self.destination() }
@@ -289,7 +289,7 @@ impl<'a> Ipv4Mut<'a> {
         self.update(old, total_length);
     }
 
-    /// Sets what the fragments of one datagram have in common.
+    /// Sets the identification, which the fragments of one datagram share.
     #[inline]
     pub fn set_identification(&mut self, identification: u16) {
         let old = u16_at::<{ field::IDENTIFICATION }, _>(self.header);

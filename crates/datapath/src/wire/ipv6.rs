@@ -103,7 +103,7 @@ impl<'a> Ipv6<'a> {
         Ipv6Addr::from(bytes_at::<{ field::DESTINATION }, 16, _>(self.header))
     }
 
-    /// The addresses for the checksum of what it carries.
+    /// Pseudo-header for the payload's checksum.
     #[inline]
     pub fn pseudo(&self) -> Pseudo {
         Pseudo::V6 { source: self.source(), destination: self.destination() }

@@ -55,7 +55,7 @@ impl fmt::Debug for VlanId {
     }
 }
 
-/// A received tag and what stands behind it.
+/// A received tag and the bytes behind it.
 #[derive(Clone, Copy, Debug)]
 pub struct Vlan<'a> {
     header: &'a [u8; Vlan::HEADER_BYTES],

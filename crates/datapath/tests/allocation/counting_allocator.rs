@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, and a count by thread of what was asked of it.
+/// System allocator with a count of requests by thread.
 struct Counting;
 
 thread_local! {

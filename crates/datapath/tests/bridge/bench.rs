@@ -192,7 +192,7 @@ impl Bench {
         self.bridges.bind_static(second).expect("room for static entries");
     }
 
-    /// Sends frames through the stage, and returns what leaves, in order.
+    /// Sends frames through the stage, and returns the departures in order.
     pub(crate) fn pass(&mut self, arrivals: &[Arrival]) -> Vec<Departure> {
         let mut batch = Batch::new();
         let mut capacity = 0;

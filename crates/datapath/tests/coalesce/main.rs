@@ -151,7 +151,7 @@ fn identifications_count_or_stand_still() {
     }
 }
 
-/// A wrong checksum stays what it is, on a packet of its own.
+/// A packet with a wrong checksum stays as it is, by itself.
 #[test]
 fn what_is_damaged_is_not_merged() {
     for recipe in [Recipe::tcp(100), v6(Recipe::tcp(100)), udp(Recipe::tcp(100)), udp(v6(Recipe::tcp(100)))] {

@@ -1,4 +1,4 @@
-//! Packets by what is in them, and the rule that a list of rules has for one, found by reading the list.
+//! Packets by their content, and the rule that a list of rules has for one, found by reading the list.
 
 use polder_buffers::{Packet, Pool, PortId};
 use polder_datapath::filter::{Action, Direction, FlagTest, Prefix, Rule};

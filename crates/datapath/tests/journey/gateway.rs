@@ -89,7 +89,7 @@ pub(crate) struct Sent {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Takes what leaves.
+/// Egress that keeps the sent packets.
 #[derive(Debug, Default)]
 pub(crate) struct Wires {
     sent: [VecDeque<Sent>; PORTS],

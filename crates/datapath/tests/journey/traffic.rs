@@ -145,7 +145,7 @@ fn gateways(scene: &Scene) -> [Gateway; 2] {
     [Gateway::new(End::Near, &scene.line, &near), Gateway::new(End::Far, &scene.line, &far)]
 }
 
-/// Carries what is on the wire between the gateways, until nothing is.
+/// Carries packets on the wire between the gateways, until there are none.
 fn carry(gateways: &mut [Gateway; 2]) {
     loop {
         let [near, far] = &mut *gateways;

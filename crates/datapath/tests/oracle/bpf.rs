@@ -52,7 +52,7 @@ pub(crate) fn reference(program: &[Instruction], bytes: &[u8], length: u32) -> u
     }
 }
 
-/// The registers, and what programs look at.
+/// Registers and packet of a program's run.
 struct Machine<'a> {
     bytes: &'a [u8],
     length: u32,
@@ -82,7 +82,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Does what neither jumps nor ends; `None` when the packet has not matched.
+    /// Executes an instruction that neither jumps nor ends; `None` when the packet has not matched.
     fn step(&mut self, instruction: Instruction) -> Option<()> {
         let Instruction { code, k, .. } = instruction;
         match code & 7 {

@@ -166,7 +166,7 @@ impl End {
         batch
     }
 
-    /// Releases what was dropped, and balances the books.
+    /// Releases dropped packets, and balances the counters.
     fn leave(&mut self, packets: Vec<Packet>) -> Vec<Packet> {
         let (dropped, out): (Vec<_>, Vec<_>) = packets.into_iter().partition(is_dropped);
         self.release(dropped);

@@ -1,4 +1,4 @@
-//! IPv4 and IPv6, and what they carry.
+//! Oracles for IPv4 and IPv6, and their payloads.
 
 use super::{naive_pseudo_sum, naive_sum, tcp::segment};
 use etherparse::{

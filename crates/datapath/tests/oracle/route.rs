@@ -1,5 +1,5 @@
-//! Packets and changes of tables through the routing stage, checked against what RFC 1812 and RFC 8200 ask of
-//! any router: whatever comes, books balance, and what leaves is right.
+//! Packets and changes of tables through the routing stage, checked against the requirements of RFC 1812 and
+//! RFC 8200: with any input, counters balance, and packets that leave are right.
 //!
 //! An input is steps of a kind, a length and so many bytes. Kinds: raw frames, frames whose headers are mended
 //! so far that they pass the first checks, routes that come and go, ways that become others, neighbours that
@@ -84,7 +84,7 @@ struct Stand {
     now: Nanos,
     wires: Wires,
     received: u64,
-    /// Ends and time to live of what has come.
+    /// Addresses and time to live of packets that have come.
     came: HashSet<(IpAddr, IpAddr, u8)>,
 }
 
@@ -247,7 +247,7 @@ impl Stand {
         self.engine.look_after(with, &mut self.wires);
     }
 
-    /// Books balance, and what has left is right.
+    /// Checks that counters balance, and that packets that have left are right.
     fn check(&mut self) {
         let counters = self.engine.counters();
         let ledger = &counters.ledger;

@@ -63,7 +63,7 @@ pub(crate) fn vxlan(bytes: &[u8]) {
     end.close();
 }
 
-/// Gives a datagram to the receiver, which has to do with it what the reference does.
+/// Gives a datagram to the receiver, which has to treat it as the reference does.
 pub(crate) fn arrives(end: &mut End, choice: Choice, datagram: &[u8]) {
     let frame = outer(choice.is_v6, UDP, datagram);
     let before = DropReason::ALL.iter().map(|&reason| end.dropped(reason)).collect::<Vec<_>>();

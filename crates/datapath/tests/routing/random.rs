@@ -8,7 +8,7 @@ use polder_datapath::wire::MacAddress;
 use proptest::prelude::*;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Gateways of both families, where they are and what leads there.
+/// Gateways of both families, their places and the routes by them.
 const GATEWAYS: [(PortId, u16, &str); 6] = [
     (A, 0, "10.0.0.9"),
     (B, 0, "10.0.1.9"),
@@ -82,7 +82,7 @@ proptest! {
         prop_assert_eq!(stand.take(TRUNK), expected[2].clone());
     }
 
-    /// Whatever comes, books balance, and what leaves is a packet that a strict reader takes.
+    /// With any input, counters balance, and a strict reader takes the packets that leave.
     #[test]
     fn hostile_bytes_are_counted_and_dropped(
         frames in prop::collection::vec((0_u16..4, prop::collection::vec(any::<u8>(), 14..200), 0_u8..6), 1..100),

@@ -1,5 +1,5 @@
-//! Sources of IPv4 packets, and what chooses among next hops: the verdicts are those that Linux 6.18 gave the same
-//! packets as a router between the same networks.
+//! Sources of IPv4 packets, and the choice among next hops: the verdicts are those that Linux 6.18 gave the
+//! same packets as a router between the same networks.
 
 use crate::frames::{Frame, message};
 use crate::stand::{A, B, Stand, TRUNK, ip, mac, prefix, station};

@@ -187,7 +187,7 @@ impl Stand {
         }
     }
 
-    /// Lets time pass, and the control thread and the worker do what is due.
+    /// Lets time pass, in which the control thread and the worker do the work that is due.
     pub(crate) fn pass(&mut self, time: Nanos) {
         self.now = self.now + time;
         for notice in self.router.notices().take() {

@@ -155,7 +155,7 @@ impl Driver {
         if self.is_held() { Driven::Asleep } else { Driven::Yes }
     }
 
-    /// Puts back what was set before the kernel refused the rest.
+    /// Restores the settings from before the kernel refused the rest.
     #[cold]
     fn undo(&mut self, socket: BorrowedFd<'_>) {
         self.now = Drive::Interrupts(Nanos(0));

@@ -64,7 +64,7 @@ pub enum OpenError {
         /// Queues that there are.
         present: u32,
     },
-    /// The process may not do what it has to.
+    /// The process lacks a privilege.
     #[error(
         "{interface}: not allowed to {step}: run as root, or grant CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF"
     )]

@@ -96,7 +96,8 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     Ok(Opened { port, queues })
 }
 
-/// Switches off what hides packets from us. What stays on is in the report, unless VLANs would be mixed.
+/// Switches offloads off that hide packets from us. Offloads that stay on are in the report, unless
+/// VLANs would be mixed.
 fn switch_offloads_off(link: &LinkInfo, options: &Options) -> Result<Option<SwitchedOff>, OpenError> {
     // A kernel that cannot be asked has no such offloads that could be seen.
     let Ok((off, left)) = SwitchedOff::new(link) else { return Ok(None) };
@@ -114,7 +115,7 @@ fn needs_tags(link: &LinkInfo, options: &Options) -> bool {
     options.needs_tags || (routes && link::carries_vlans(link))
 }
 
-/// Looks for the interface, and at what is asked of it.
+/// Looks for the interface, and checks the options.
 pub(super) fn find(options: &Options, memory: RegionOptions) -> Result<LinkInfo, OpenError> {
     for ring in [options.receive_ring, options.transmit_ring] {
         if !ring.is_power_of_two() || !(64..=32_768).contains(&ring) {
@@ -308,7 +309,7 @@ impl Setup<'_> {
         no_zero_copy(self.options.mode, self.features, &self.driver)
     }
 
-    /// True if no driver can shorten the slots, or if that is what shall be seen.
+    /// True if no driver can shorten the slots, or if that case is under test.
     fn is_whole(&self) -> bool {
         self.options.unguarded || zero_copy_is_whole(self.link, self.region.slot_bytes())
     }

@@ -128,7 +128,7 @@ impl<const BYTES: usize> Table<BYTES> {
         self.keep(wanted)
     }
 
-    /// Removes what is not wanted.
+    /// Removes entries that are not wanted.
     fn keep(&self, wanted: &Content<BYTES>) -> Result<(), Errno> {
         let mut entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
         let gone = entered.keys().filter(|key| !wanted.contains_key(*key)).copied().collect::<Vec<_>>();

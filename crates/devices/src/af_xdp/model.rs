@@ -1,4 +1,4 @@
-//! A model of the kernel's side of one socket, honest or not, and what the queue makes of it.
+//! Model of the kernel's side of one socket, honest or not, and tests of the queue on it.
 //!
 //! The model sees what the kernel sees, addresses, and moves no bytes; what bytes do is tested
 //! against the kernel itself.

@@ -1,4 +1,5 @@
-//! Offloads that hide from XDP what came over the wire: off while a port is open, and on again at its end.
+//! Offloads that hide from XDP parts of the received packets: off while a port is open, and on
+//! again at its end.
 //!
 //! `rx-vlan-offload` moves a VLAN tag from the frame to a place beside it, which AF_XDP does not have: the frame would
 //! leave untagged, or in another VLAN. Below an interface of the kernel's own (a VLAN interface, a bond), receive
@@ -17,7 +18,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// The names that `ethtool -k` has for tags taken off, and what `ethtool -K` calls it.
+/// Name of the tag offload in `ethtool -k`, and in `ethtool -K`.
 pub(super) const TAGS: (&str, &str) = ("rx-vlan-hw-parse", "rxvlan");
 /// The same for packets merged by the kernel, and by the device.
 const MERGES: [(&str, &str); 2] = [("rx-gro", "gro"), ("rx-gro-hw", "rx-gro-hw")];
@@ -98,7 +99,7 @@ pub(super) struct SwitchedOff {
 }
 
 impl SwitchedOff {
-    /// Switches off what stands in the way of a port on `link`. Answers also those that stay on.
+    /// Switches offloads off that stand in the way of a port on `link`. Returns also those that stay on.
     pub(super) fn new(link: &LinkInfo) -> Result<(Self, Vec<Unwanted>), Errno> {
         let mut ethtool = Ethtool::new()?;
         let found = unwanted(link, &mut ethtool);
@@ -132,7 +133,7 @@ impl SwitchedOff {
         self.off.push((unwanted, path));
     }
 
-    /// Takes over what another port has switched off, or a process that was killed.
+    /// Takes over the offloads that another port has switched off, or a process that was killed.
     fn take_over(&mut self, link: &LinkInfo) {
         let below = all_below(link).into_iter().map(|(lower, _)| lower);
         for link in core::iter::once(link.clone()).chain(below) {
@@ -180,7 +181,8 @@ fn is_last(path: &Path) -> bool {
     left == 0
 }
 
-/// Puts back what a killed process has left off on `interface` and below; `true` if there was anything.
+/// Restores offloads that a killed process has left off on `interface` and below; `true` if there
+/// were any.
 pub(super) fn put_back(interface: &str) -> bool {
     let Ok(link) = link::query(link::Which::Name(interface)) else { return false };
     let Ok(ethtool) = Ethtool::new() else { return false };

@@ -159,7 +159,7 @@ pub struct Options {
     pub busy_poll: Option<BusyPoll>,
     /// Moderation of the kernel's polling of the device; unchanged if `None`.
     pub moderation: Option<Moderation>,
-    /// True if a worker may drive the kernel's half of receiving by what comes.
+    /// True if a worker may drive the kernel's half of receiving by the arrivals.
     pub adapts: bool,
     /// True to open also slots that a driver may shorten, and to believe each descriptor: for measurements that show
     /// what a driver does. A gateway never sets it.

@@ -100,7 +100,7 @@ impl Port {
         self.endpoints.as_ref().ok_or(Errno::NODEV)?.replace(endpoints)
     }
 
-    /// Makes `ingresses` those of a router's port, and `lands` what is left to the kernel of what comes through them.
+    /// Sets the ingresses of a router's port, and the local prefixes (`lands`) that stay with the kernel.
     ///
     /// # Errors
     /// Error of the kernel; `NODEV` for a port that does not route.
@@ -117,7 +117,8 @@ impl Port {
         Ok(LinkState { mac: link.mac, mtu: link.mtu, up: link.up, carrier: link.carrier })
     }
 
-    /// Looks at the interface again, and takes its MTU over for what is sent, or `most_mtu` where that is less.
+    /// Reads the interface's state again, and takes its MTU over for sending, or `most_mtu` where
+    /// that is less.
     ///
     /// # Errors
     /// `NODEV` when the interface is gone.

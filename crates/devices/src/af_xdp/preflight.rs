@@ -80,7 +80,7 @@ pub fn inspect(options: &Options, memory: RegionOptions) -> Result<Report, OpenE
     Ok(inspect_link(&link, memory, options, None))
 }
 
-/// Looks at an interface that was found, and tells what opening it led to.
+/// Inspects an interface that was found, and reports the result of opening it.
 pub(super) fn inspect_link(
     link: &LinkInfo,
     memory: RegionOptions,

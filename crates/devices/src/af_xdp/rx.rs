@@ -47,14 +47,16 @@ pub(super) struct Receiver<const COPIES: bool> {
     /// True if the worker may have slept since the last turn.
     armed: bool,
     closed: bool,
-    /// True if few frames are kept posted, because most of what comes is thrown away; and how many those are.
+    /// True if few frames are kept posted, because most packets are flushed; and the number of
+    /// these frames.
     scant: bool,
     few: u32,
-    /// True if what waits in the device is to be thrown away as soon as nothing of it has been received.
+    /// True if the device's ring is to be flushed as soon as none of it has been received.
     due: bool,
     /// True if the kernel's thread left nothing behind in the device when it ran, as far as is known.
     emptied: bool,
-    /// True if it was made to throw away what it had since it ran last, and before that: then it proves nothing.
+    /// True if the RX ring was flushed since the NAPI thread last ran; such a run does not show
+    /// that the device is empty.
     fresh: bool,
     recent: bool,
     /// Packets that came or were lost since the worker last slept.
@@ -76,7 +78,7 @@ pub(super) struct Wants {
     pub(super) target: u32,
     /// True if the socket drives the device when it is asked and nothing is there.
     pub(super) busy_poll: bool,
-    /// True if the worker may drive the kernel's half by what comes.
+    /// True if the worker may drive the kernel's half by the arrivals.
     pub(super) adapts: bool,
     /// True if a packet longer than a slot comes in parts.
     pub(super) multi_buffer: bool,
@@ -267,8 +269,9 @@ impl<const COPIES: bool> Receiver<COPIES> {
         }
     }
 
-    /// Counts, and answers, what the kernel has lost since the last time. Each lost packet is in exactly one of
-    /// the kernel's two numbers; a fill ring that it found empty is the reason for some of the first.
+    /// Counts, and returns, the packets that the kernel has lost since the last time. Each lost packet is in
+    /// exactly one of the kernel's two numbers; a fill ring that it found empty is the reason for some of the
+    /// first.
     #[cold]
     fn settle(&mut self) -> u64 {
         self.turns = 0;
@@ -446,7 +449,7 @@ impl<const COPIES: bool> Drop for Receiver<COPIES> {
     }
 }
 
-/// Turns with packets after which the kernel is asked what it has lost.
+/// Turns with packets after which the kernel's loss counters are read.
 const SETTLE: u32 = 64;
 /// The fewest frames that a queue lives on.
 const REFILL: u32 = 64;

@@ -218,7 +218,7 @@ fn map(socket: &OwnedFd, sizes: RingSizes) -> Result<Rings, Errno> {
 }
 
 impl Core {
-    /// Takes note of what the kernel has refused, for the thread that looks after ports.
+    /// Notes a refusal of the kernel, for the thread that looks after ports.
     pub(super) fn note(&self, refused: Refused) {
         // One reason is enough: the kernel is not asked again.
         let _ = self.refused.set(refused);

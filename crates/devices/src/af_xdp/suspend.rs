@@ -55,7 +55,7 @@ impl Suspension {
         Ok(suspension)
     }
 
-    /// Lets the kernel receive what is there; whether there is something.
+    /// Lets the kernel receive the waiting packets; returns true if there are any.
     ///
     /// Cost: a system call, with the kernel's work for what came.
     pub fn poll(&mut self) -> bool {
@@ -109,7 +109,7 @@ impl Poller {
         Ok(Self { epoll })
     }
 
-    /// Lets the kernel receive what is there, and says what is known of the socket then.
+    /// Lets the kernel receive the waiting packets, and returns the events of the socket.
     pub(super) fn poll(&self) -> EventFlags {
         match sys::poll_once(self.epoll.as_fd()) {
             Ok((1.., events)) => EventFlags::from_bits_retain(events),

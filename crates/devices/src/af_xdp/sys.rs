@@ -152,7 +152,7 @@ pub(super) fn open_program(id: u32) -> Result<OwnedFd, Errno> {
     unsafe { bpf_descriptor(PROGRAM_BY_ID, &attributes) }
 }
 
-/// The first bytes of what the kernel tells of a BPF object (`struct bpf_*_info`).
+/// First bytes of the kernel's description of a BPF object (`struct bpf_*_info`).
 pub(super) fn object_info(object: BorrowedFd<'_>) -> Result<[u8; 80], Errno> {
     let mut info = [0_u8; 80];
     let attributes = Attributes::new().fd(0, object).u32(4, 80).pointer(8, info.as_mut_ptr().cast());
@@ -362,8 +362,8 @@ pub(super) fn cpu_time(thread: i32) -> Option<Nanos> {
     (result == 0).then_some(Nanos(seconds * Nanos::SECOND.0 + nanos))
 }
 
-/// Lets `socket` receive only what the program of classic BPF accepts. Each instruction: operation,
-/// distance of the jump if true, if false, operand.
+/// Lets `socket` receive only packets that the program of classic BPF accepts. Each instruction:
+/// operation, distance of the jump if true, if false, operand.
 pub(super) fn attach_filter(socket: BorrowedFd<'_>, program: &[(u16, u8, u8, u32)]) -> Result<(), Errno> {
     let mut program =
         program.iter().map(|&(code, jt, jf, k)| libc::sock_filter { code, jt, jf, k }).collect::<Vec<_>>();
@@ -403,7 +403,8 @@ pub(super) fn set_busy_poll(epoll: BorrowedFd<'_>, budget: u32) -> Result<(), Er
     if result == 0 { Ok(()) } else { Err(last_error()) }
 }
 
-/// Lets an epoll set poll once, and says how many of its sockets have something, and what of the first.
+/// Lets an epoll set poll once, and returns the number of its sockets with events, and the first
+/// one's events.
 pub(super) fn poll_once(epoll: BorrowedFd<'_>) -> Result<(usize, u32), Errno> {
     let mut event = libc::epoll_event { events: 0, u64: 0 };
     // Without a time the kernel looks, and does not poll. This one is over as soon as it has begun.

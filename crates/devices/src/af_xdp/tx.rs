@@ -225,7 +225,7 @@ impl Transmitter {
         last
     }
 
-    /// Lets the kernel send what is in the ring.
+    /// Lets the kernel send the packets in the ring.
     fn kick(&mut self) {
         self.behind = true;
         let mut refused = 0;

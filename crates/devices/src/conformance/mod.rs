@@ -32,7 +32,7 @@ pub trait Wire: Send {
     /// Takes the next frame that the port has sent.
     fn extract(&mut self) -> Option<Vec<u8>>;
 
-    /// Waits until what was injected has reached the port, where that takes a while.
+    /// Waits until injected packets have reached the port, where that takes a while.
     fn settle(&mut self) {}
 
     /// Takes the device away from under the port; `false` when that cannot be done.
@@ -81,7 +81,7 @@ type Check = (&'static str, fn(&mut Stand) -> Result<(), Fault>);
 pub enum Fault {
     /// The port broke the contract.
     Broken(String),
-    /// The port or its wire cannot do what the check needs.
+    /// The port or its wire lacks an ability that the check needs.
     Skipped(&'static str),
 }
 

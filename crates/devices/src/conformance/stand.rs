@@ -1,4 +1,4 @@
-//! A port, its wire and its memory, with an account of what went through.
+//! A port, its wire and its memory, with an account of the packets.
 
 use super::{Limits, Wire};
 use crate::AnyQueue;
@@ -94,7 +94,7 @@ impl Stand {
         Ok(batch)
     }
 
-    /// Hands `batch` to the port, which takes what it has room for, and reclaims.
+    /// Hands `batch` to the port, which takes the packets that it has room for, and reclaims.
     pub(super) fn transmit(&mut self, batch: &mut Batch) -> Turn {
         let before = batch.len();
         self.queue.tx.transmit(batch, &mut self.pool);

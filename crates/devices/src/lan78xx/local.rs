@@ -80,8 +80,8 @@ impl Host {
         self.unplugs_after = Some(transfers);
     }
 
-    /// Takes orders, lets the model run to `now`, gives back what has ended; `true` when there was
-    /// anything to do.
+    /// Takes orders, lets the model run to `now`, gives completed transfers back; `true` when there
+    /// was anything to do.
     pub fn step(&mut self, now: Nanos) -> bool {
         let Self { bench: Bench { adapter, .. }, unplugs_after, .. } = self;
         adapter.advance(now);

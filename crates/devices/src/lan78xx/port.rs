@@ -170,8 +170,8 @@ impl Core {
         self.drive(Some(FIRST_LOOK));
     }
 
-    /// Fetches what has ended and lets everything go on that waits for it. Frames of packets that have
-    /// been copied go to `pool`.
+    /// Fetches completed transfers and lets the work go on that waits for them. Frames of packets that
+    /// have been copied go to `pool`.
     pub(super) fn service(&mut self, pool: &mut Pool) {
         self.fetch(Some(pool));
         if self.closed {

@@ -210,7 +210,7 @@ pub trait Transport: Send {
     /// [`Status::Cancelled`], or as they had already ended.
     fn cancel(&mut self, endpoint: u8);
 
-    /// Sends what `submit` and `cancel` have gathered, where they gather.
+    /// Sends the orders that `submit` and `cancel` have gathered, where they gather.
     fn flush(&mut self) {}
 
     /// Takes the next transfer that has ended; never waits.

@@ -240,7 +240,7 @@ impl Usbfs {
         }
     }
 
-    /// Collects what has ended.
+    /// Collects completed transfers.
     fn collect(&mut self) {
         self.quiet();
         let mut context = Context::from_waker(&self.waker);

@@ -38,11 +38,11 @@ const TCP_DATA_OFFSET: usize = 12;
 /// Bytes of a UDP header.
 const UDP_HEADER: u16 = 8;
 
-/// A header that does not fit its packet, or asks for what was not offered.
+/// A header that does not fit its packet, or has an offload that was not offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadHeader;
 
-/// Sets the metadata of `packet` to what `header` says.
+/// Sets the metadata of `packet` from `header`.
 #[inline]
 pub(super) fn apply(header: [u8; BYTES], packet: &mut Packet) -> Result<(), BadHeader> {
     // Nearly every packet without offloads.
@@ -197,7 +197,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the header says, what is believed can be said again, and says the same.
+        /// Metadata from an accepted header give an equal header again.
         #[test]
         fn believed_headers_survive_the_way_back(
             bytes in any::<[u8; BYTES]>(), flags in 0_u8..4, kind in 0_u8..6, start in 0_u16..80

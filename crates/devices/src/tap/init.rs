@@ -76,7 +76,7 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// The kernel completes checksums and cuts segments of what is written.
+    /// The kernel completes checksums and cuts segments of written packets.
     pub const ABILITIES: Abilities = Abilities { partial_checksums: true, segments: true };
 }
 

@@ -134,7 +134,7 @@ impl TapRx {
         Ok(packet)
     }
 
-    /// Puts what was read into the batch, or counts why not.
+    /// Puts a read packet into the batch, or counts its drop reason.
     #[inline]
     fn take(&mut self, length: usize, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) {
         match self.packet(length, pool) {

@@ -13,7 +13,7 @@ pub(super) const TCP_SEGMENTS: u32 = libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
 /// UDP packets larger than the link may be read; Linux 6.2 and later.
 pub(super) const UDP_SEGMENTS: u32 = libc::TUN_F_USO4 | libc::TUN_F_USO6;
 
-/// `struct ifreq` as bytes, so that no field is undefined and none is read as what it is not.
+/// `struct ifreq` as bytes, so that no field is undefined and none is read with a wrong type.
 ///
 /// Source: netdevice(7); include/uapi/linux/if.h.
 #[repr(C, align(8))]

@@ -151,7 +151,7 @@ impl RawPeer {
     }
 }
 
-/// Lets the kernel cut what is sent into datagrams of `bytes`, as late as it can.
+/// Lets the kernel cut sent data into datagrams of `bytes`, as late as it can.
 #[expect(unsafe_code, reason = "UNSAFETY: no safe crate has UDP_SEGMENT")]
 pub(crate) fn send_segmented(socket: &UdpSocket, bytes: libc::c_int) {
     let (value, length) = ((&raw const bytes).cast(), libc::socklen_t::try_from(size_of_val(&bytes)));

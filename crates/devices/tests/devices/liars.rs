@@ -38,7 +38,7 @@ const HONEST: Manners = Manners {
 /// The longest frame that the drivers here accept.
 const LONGEST_RECEIVED: usize = 8000;
 
-/// Receives, and counts what is too long.
+/// Receives, and counts packets that are too long.
 fn honest_receive(rx: &mut Rx, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) -> Turn {
     let before = batch.len();
     let turn = rx.receive(budget, batch, pool);
@@ -58,7 +58,7 @@ fn honest_receive(rx: &mut Rx, budget: &mut Budget, batch: &mut Batch, pool: &mu
     turn
 }
 
-/// Receives honestly, then spoils what came.
+/// Receives honestly, then spoils the packets.
 fn spoil(
     rx: &mut Rx,
     budget: &mut Budget,

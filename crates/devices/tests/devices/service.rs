@@ -11,7 +11,7 @@ const PEER: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
 const MAC: MacAddress = MacAddress([2, 0, 0, 0, 4, 1]);
 const PEER_MAC: MacAddress = MacAddress([2, 0, 0, 0, 1, 1]);
 
-/// Sends back twice what it gets, and panics at the number 17.
+/// Service that sends its request back twice, and panics at the number 17.
 struct Twice;
 
 impl Service for Twice {

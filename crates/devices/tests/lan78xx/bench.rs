@@ -20,7 +20,7 @@ impl Side {
         self.host.lock().unwrap()
     }
 
-    /// Lets the model do what is due.
+    /// Lets the model do the work that is due.
     pub(crate) fn step(&self) {
         while self.lock().step(self.clock.now()) {}
     }

@@ -1,4 +1,4 @@
-//! Formats on hostile bytes, and that what was written is read.
+//! Formats on hostile bytes, and round trips of written formats.
 
 use crate::oracle;
 use polder_devices::lan78xx::descriptor;

@@ -129,7 +129,7 @@ impl Hand {
     }
 }
 
-/// Frames in a transfer with what the adapter says of them.
+/// Frames in a transfer with the adapter's status words.
 pub(crate) fn frames(done: &Completion) -> Vec<(RxStatus, Vec<u8>)> {
     let mut cursor = RxCursor::default();
     let frames = core::iter::from_fn(|| cursor.next(done.received()));

@@ -22,7 +22,7 @@ enum Step {
     Turn(u32),
     /// Packets of these lengths are sent.
     Send(Vec<usize>),
-    /// The wire takes what was sent.
+    /// The wire takes the sent frames.
     Take,
     /// The next transfer goes wrong.
     Plan(Fault),

@@ -144,7 +144,7 @@ pub fn packet(to: &mut impl Write, packet: &PacketBlock<'_>) -> io::Result<()> {
     block.option(FLAGS, &flags.to_ne_bytes()).option(COMMENT, packet.comment.as_bytes()).finish(to)
 }
 
-/// Ends a file with what the capture has done.
+/// Ends a file with the capture's counters.
 ///
 /// # Errors
 /// As `to` has them.

@@ -50,7 +50,7 @@ const FAILED: u8 = 1;
 /// Exit code for a mistake in the arguments or the configuration.
 const WRONG: u8 = 2;
 
-/// Does what the arguments of the process say.
+/// Carries out the command line of the process.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match carry_out(arguments.command) {
@@ -88,7 +88,7 @@ fn carry_out(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// Says what is wrong. A report about a file speaks for itself.
+/// Prints an error. A report about a file speaks for itself.
 fn complain(error: &anyhow::Error) {
     let screen = Screen::stderr();
     let text = match error.downcast_ref() {

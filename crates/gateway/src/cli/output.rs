@@ -35,7 +35,7 @@ pub(super) fn open(path: &Path) -> Result<File> {
     Ok(File::from(file))
 }
 
-/// Reason why what is there is not to be written to.
+/// Reason why an existing file must not be written to.
 fn refusal(found: &Stat) -> Option<&'static str> {
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
         // A pipe to a program, or a device such as /dev/null.

@@ -50,7 +50,7 @@ pub enum Ask {
     },
     /// To read its configuration file again and apply it.
     Reload {
-        /// Only to say what would change.
+        /// True to report the changes only.
         #[serde(default)]
         dry_run: bool,
     },
@@ -141,7 +141,7 @@ impl Response {
     }
 }
 
-/// Reads a request, or says what is wrong with it.
+/// Parses a request, or returns the response about its error.
 ///
 /// # Errors
 /// The response to send.

@@ -35,7 +35,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Answers what comes to `claimed` by `answer`.
+    /// Serves the connections to `claimed`, with answers by `answer`.
     ///
     /// # Errors
     /// When the system has no thread or descriptor left.

@@ -65,7 +65,7 @@ impl Follow {
         self.follower.next_deadline()
     }
 
-    /// Takes what has come and asks what is to be asked. Whether there may be more already.
+    /// Reads waiting messages and sends due requests. Returns true if there may be more already.
     ///
     /// # Errors
     /// When the socket fails for good.

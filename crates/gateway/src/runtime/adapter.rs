@@ -15,7 +15,7 @@ use polder_devices::lan78xx::{self, Lan78xx, MacSource, PortStatus};
 use polder_devices::{Queue, Receiving};
 use std::time::Duration;
 
-/// Time for which a USB/IP server may take to say what it has.
+/// Time limit for the answer of a USB/IP server.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Opens the adapter of `port`.

@@ -259,7 +259,7 @@ impl Writer {
         totals
     }
 
-    /// Writes what has come. Gives how many packets.
+    /// Writes waiting packets. Returns their number.
     fn drain(&mut self) -> io::Result<usize> {
         let Self { readers, file, offset, left, .. } = self;
         let mut take = |seen: &CapturedPacket, bytes: &[u8]| match left.checked_sub(1) {

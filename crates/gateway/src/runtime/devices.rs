@@ -19,7 +19,7 @@ type Prober = fn(&Port, &Configuration) -> Result<Vec<String>>;
 pub(super) struct Devices {
     /// Opens one.
     pub(super) open: Opener,
-    /// Looks what stands against that; answers what is to be mended and stands against nothing.
+    /// Checks for obstacles to that; returns warnings that are no obstacle.
     pub(super) probe: Prober,
 }
 

@@ -23,7 +23,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// Time for which the gateway's lock is waited for, in steps of [`STEP`].
 const LOCK: Duration = Duration::from_millis(200);
 const STEP: Duration = Duration::from_millis(1);
-/// Time for which workers are given to send what they have.
+/// Time for which workers are given to send their queued packets.
 const WORKERS: Duration = Duration::from_millis(300);
 
 /// Gateway and socket to end; each is known as soon as it is there.

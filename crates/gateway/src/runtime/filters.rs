@@ -1,4 +1,4 @@
-//! Rules of the configuration as the datapath has them, and what they have counted.
+//! Rules of the configuration in the datapath's form, and their counts.
 
 use crate::config::filters::Filter;
 use crate::config::model::{Configuration, Device, MemberVlan, OnExit};
@@ -137,8 +137,8 @@ fn untagged(configuration: &Configuration) -> Vec<u16> {
     untagged
 }
 
-/// Lets ports that run keep what happens to their interfaces at the end, where the filters' coming or
-/// going would change it: their XDP programs are attached already. Gives the names of such ports.
+/// Lets running ports keep their interfaces' behaviour at the end, where the filters' coming or going
+/// would change it: their XDP programs are attached already. Gives the names of such ports.
 pub fn keep_on_exit(current: &Configuration, next: &mut Configuration) -> Vec<String> {
     if current.filters.is_empty() && next.filters.is_empty() {
         return Vec::new();

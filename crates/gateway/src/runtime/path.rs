@@ -59,7 +59,7 @@ struct Path {
 }
 
 impl Path {
-    /// Listens for what is said of packets from `local` to `remote`.
+    /// Listens for messages about packets from `local` to `remote`.
     ///
     /// # Errors
     /// When the process may not have raw sockets.

@@ -257,7 +257,7 @@ const UNPLUGGED_WAIT: Nanos = Nanos(5 * Nanos::SECOND.0);
 /// Between two looks.
 const CARRIER_PAUSE: Nanos = Nanos(20_000_000);
 
-/// Gives up what no thread of the gateway needs, and says what was given up.
+/// Gives up privileges that no thread of the gateway needs, and logs them.
 fn confine(configuration: &Configuration, path: &Path) {
     if configuration.gateway.sandbox == Sandbox::Off {
         tracing::debug!("not confined: `sandbox = \"off\"` in [gateway]");

@@ -66,7 +66,7 @@ impl Service {
         let _: Result<Reloaded, Refusal> = self.reload(false);
     }
 
-    /// Reads the file again and applies what has changed, all of it or nothing.
+    /// Reads the file again and applies the changes, all of them or none.
     fn reload(&self, dry_run: bool) -> Result<Reloaded, Refusal> {
         if dry_run {
             return self.change(true);

@@ -1,4 +1,4 @@
-//! A worker's part in what workers share: packets that find their worker by flow, and flows that are
+//! A worker's part in the worker group: packets that find their worker by flow, and flows that are
 //! spread over all of them.
 
 use super::wake::Wakeup;
@@ -91,7 +91,7 @@ pub struct WorkerStages<'a, E> {
     pub clock: Clock,
     /// The time of the round.
     pub now: Nanos,
-    /// True if what is being done is timed.
+    /// True if the current work is timed.
     pub timed: bool,
 }
 

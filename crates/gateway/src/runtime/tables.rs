@@ -34,7 +34,7 @@ pub struct Lasting {
     pub tunnels: HashMap<String, Arc<TunnelState>>,
     /// Counters of rules.
     pub filters: FilterSlots,
-    /// Routes, and what they go by.
+    /// Routes, and the state that they depend on.
     pub routing: Routing,
     /// Counts of merged and cut packets of each port.
     pub outlets: HashMap<String, Arc<OutletState>>,
@@ -57,7 +57,7 @@ impl Lasting {
         Arc::clone(state.or_insert_with(|| Arc::new(TunnelState::new(workers))))
     }
 
-    /// Forgets what the configuration does not name any more.
+    /// Forgets state of objects that the configuration does not name any more.
     pub fn retain(&mut self, configuration: &Configuration) {
         self.fdbs.retain(|name, _| configuration.bridges.iter().any(|bridge| bridge.name == *name));
         self.outlets.retain(|name, _| configuration.ports.iter().any(|port| port.name == *name));
@@ -66,7 +66,7 @@ impl Lasting {
     }
 }
 
-/// The tables of `configuration`, given what is known of the open ports.
+/// Tables of `configuration`, with the properties of the open ports.
 ///
 /// # Errors
 /// When the parts of the configuration contradict each other; a checked one does not.

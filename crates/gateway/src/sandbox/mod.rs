@@ -63,7 +63,8 @@ pub fn process() -> Option<&'static Confinement> {
     PROCESS.get()
 }
 
-/// Confines the calling thread, and all that it starts from here on, to what control threads need.
+/// Confines the calling thread, and all that it starts from here on, to the privileges of control
+/// threads.
 pub fn confine_process(configuration: &Configuration, file: &Path) -> &'static Confinement {
     let closes = configuration.ports.iter().any(|port| port.on_exit == OnExit::Drop);
     let pins = af_xdp::prepare_pins(closes);
@@ -73,7 +74,7 @@ pub fn confine_process(configuration: &Configuration, file: &Path) -> &'static C
     PROCESS.get_or_init(|| confine(Role::Control, &own, Some(file)))
 }
 
-/// Confines the calling thread to what its role needs, if the process is confined.
+/// Confines the calling thread to the privileges of its role, if the process is confined.
 pub fn enter(role: Role) {
     if PROCESS.get().is_none() {
         return;

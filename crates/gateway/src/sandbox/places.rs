@@ -120,7 +120,7 @@ fn restrict(role: Role, own: &Own) -> Result<RestrictionStatus, RulesetError> {
     created.restrict_self()
 }
 
-/// Rules of what is there; what is missing now is missing later too, except in directories.
+/// Rules of existing places; a place that is missing now is missing later too, except in directories.
 fn rules(own: &Own) -> impl Iterator<Item = Result<PathBeneath<OwnedFd>, RulesetError>> {
     let opened = |path: &Path| -> Option<OwnedFd> {
         let opened: Result<PathFd, PathFdError> = PathFd::new(path);

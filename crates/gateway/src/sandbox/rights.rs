@@ -75,7 +75,7 @@ pub fn wanted(role: Role) -> impl Iterator<Item = Capability> {
     RIGHTS.iter().filter(move |right| right.roles.contains(&role)).map(|right| right.capability)
 }
 
-/// Takes from the process, and from what it may ever execute, what no role needs.
+/// Takes capabilities that no role needs from the process, and from programs that it may execute.
 fn bound() -> Result<(), caps::errors::CapsError> {
     // Only a process that may set capabilities has a bounding set to give away; others cannot gain any.
     if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP)? {

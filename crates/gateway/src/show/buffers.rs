@@ -104,7 +104,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// The places with what is left over for the path.
+    /// Places with the remainder as that of the path.
     #[must_use]
     pub fn finish(mut self) -> Self {
         let elsewhere = self.free + self.reserve + self.posted + self.held + self.shared + self.lent;

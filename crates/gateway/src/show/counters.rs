@@ -5,7 +5,7 @@ use super::table::{Align, Table};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Both sides of the law, in packets, and what the right-hand side's drops consist of.
+/// Both sides of the law, in packets, and the parts of the right-hand side's drops.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// The sides.

@@ -19,7 +19,7 @@ pub struct Routes {
     pub ipv4: u64,
     /// Routes of IPv6.
     pub ipv6: u64,
-    /// Memory of the tables that workers read and of what is kept to change them, in bytes.
+    /// Memory of the tables that workers read and of the records for changing them, in bytes.
     pub bytes: u64,
     /// The routes, by prefix; the first of them when there are very many.
     pub routes: Vec<RouteRow>,

@@ -14,7 +14,7 @@ pub struct WorkerRow {
     pub cpu: Option<u16>,
     /// Time since the start of the gateway, or since the view before.
     pub elapsed_nanos: u64,
-    /// Time asleep, what it stayed away for its share included.
+    /// Time asleep, pauses for its share included.
     pub slept_nanos: u64,
     /// Time on a CPU, by the scheduler's account.
     pub cpu_nanos: Option<u64>,

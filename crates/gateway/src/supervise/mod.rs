@@ -339,7 +339,7 @@ mod tests {
     use crate::clock::Clock;
     use std::sync::mpsc::sync_channel;
 
-    /// A supervisor, and what it reports.
+    /// A supervisor, and its reports.
     fn supervised() -> (Supervisor, Receiver<LostThread>) {
         let (send, lost) = sync_channel(8);
         let supervisor = Supervisor::start(move |thread| send.send(thread.clone()).unwrap()).unwrap();

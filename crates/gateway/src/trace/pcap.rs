@@ -22,7 +22,7 @@ pub struct Captured<'a> {
 }
 
 impl Captured<'_> {
-    /// The frame, with zeros for what was not captured.
+    /// Frame, with zeros for bytes that were not captured.
     pub fn padded(&self) -> Vec<u8> {
         let mut frame = self.bytes.to_vec();
         frame.resize(self.whole, 0);
@@ -87,7 +87,7 @@ fn pcap(file: &[u8]) -> Result<Vec<Captured<'_>>, BadFile> {
     Ok(frames)
 }
 
-/// Packets of pcapng, and what they need (draft-ietf-opsawg-pcapng).
+/// Packets of pcapng, and the blocks that they need (draft-ietf-opsawg-pcapng).
 fn pcapng(file: &[u8]) -> Result<Vec<Captured<'_>>, BadFile> {
     let (mut frames, mut links, mut rest) = (Vec::new(), Vec::new(), file);
     let mut parse: fn(&[u8]) -> Parsed<'_> = parse_block_le;

@@ -68,8 +68,8 @@ impl Carver {
         }
     }
 
-    /// Lets counts know of what was released: this worker's own for a block that it holds, the shared
-    /// one of another.
+    /// Adds the released references to the counts: to this worker's own for a block that it holds, to
+    /// the shared one for another.
     #[inline]
     pub(crate) fn settle(&mut self) {
         let count = core::mem::take(&mut self.pending.count);

@@ -54,7 +54,7 @@ enum Value {
     Field(Field),
 }
 
-/// An instruction, and what is known when it is come to. Ordered by the instruction first.
+/// An instruction, and the known values before it. Ordered by the instruction first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct State {
     at: usize,
@@ -361,7 +361,7 @@ mod tests {
         }
     }
 
-    /// Bits are looked for together with what must be beside them.
+    /// Tests of single bits are joined with known bits of the same word.
     #[test]
     fn bits_and_masks() {
         let found = tests(&[

@@ -279,7 +279,7 @@ impl Fdb {
         removed
     }
 
-    /// Removes what was learned on `port`, for a link that went down; static entries stay.
+    /// Removes the addresses learned on `port`, for a link that went down; static entries stay.
     pub fn flush_port(&self, port: PortId) -> u32 {
         self.remove_where(|entry| entry.port == port && !entry.is_static)
     }

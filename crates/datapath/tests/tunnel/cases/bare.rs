@@ -117,7 +117,7 @@ fn congestion_comes_in() {
     right.close();
 }
 
-/// Connections agree on what fits: 1476 less two headers.
+/// Connections agree on an MSS that fits: 1476 less two headers.
 #[test]
 fn segments_fit() {
     let (mut left, mut right) = ends(bare);
@@ -139,8 +139,8 @@ fn a_loop_ends() {
     right.close();
 }
 
-/// On a port that others use too, what is for no tunnel goes on as it came, fragments of GRE included; what
-/// is between a tunnel's ends does not.
+/// On a port that others use too, packets for no tunnel go on as they came, fragments of GRE included;
+/// packets between a tunnel's ends do not.
 #[test]
 fn a_shared_port_keeps_what_is_not_for_tunnels() {
     let (left, mut right) = ends(bare);

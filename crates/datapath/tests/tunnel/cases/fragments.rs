@@ -123,7 +123,7 @@ fn impossible_fragments() {
     }
 }
 
-/// A header with options makes what fits by its payload too long as a whole.
+/// A header with options makes a datagram too long whose payload alone fits.
 #[test]
 fn the_longest_datagram() {
     let whole = packet(65_515);
@@ -253,7 +253,7 @@ fn no_payload_is_copied() {
     end.close();
 }
 
-/// A worker that ends drops what it holds; `close` asserts that.
+/// A worker that ends drops its held packets; `close` asserts that.
 #[test]
 fn what_is_held_is_dropped_at_the_end() {
     let mut end = one_end(ReassemblyLimits::default());

@@ -51,7 +51,7 @@ fn what_fits_is_announced() {
     assert_eq!(through(|_| {}, false, &[], SYN, 536), 536);
 }
 
-/// A full segment of what was agreed on fits, and one byte more does not.
+/// A full segment of the agreed MSS fits, and one byte more does not.
 #[test]
 fn a_full_segment_fits() {
     for is_v6 in [false, true] {

@@ -12,7 +12,7 @@ use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// Options of a tunnel and what is known of its path.
+/// Options of a tunnel and properties of its path.
 #[derive(Clone, Copy, Debug)]
 struct Setup {
     checksum: bool,

@@ -105,7 +105,7 @@ impl<E: Entry> Producer<E> {
         self.written = self.written.wrapping_add(1);
     }
 
-    /// Shows the other end what was put in.
+    /// Publishes new entries to the other end.
     #[inline]
     pub(super) fn publish(&self) {
         // Release pairs with the Acquire load of the producer in the kernel

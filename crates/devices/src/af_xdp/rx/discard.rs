@@ -1,4 +1,4 @@
-//! Throwing away what waits in a device: with no frame posted the kernel drops packets before it copies them.
+//! Ring flush: with no frame posted the kernel drops packets before it copies them.
 
 use super::Receiver;
 use crate::af_xdp::drive::BUDGET;
@@ -8,7 +8,7 @@ use polder_datapath::scheduler::RingFlush;
 use rustix::thread::{Timespec, nanosleep};
 
 impl<const COPIES: bool> Receiver<COPIES> {
-    /// Throws away what the device has.
+    /// Flushes the device's ring.
     #[cold]
     pub(super) fn throw_all_away(&mut self, pool: &mut Pool) {
         self.due = false;
@@ -19,7 +19,8 @@ impl<const COPIES: bool> Receiver<COPIES> {
         }
     }
 
-    /// Throws away what has been received beyond what is worth to wait: it came when more frames were posted.
+    /// Drops received packets beyond the number that is worth to wait: they came when more frames
+    /// were posted.
     #[cold]
     pub(super) fn throw_stale_away(&mut self, pool: &mut Pool) {
         let stale = u64::from(self.received.available().saturating_sub(self.few));
@@ -47,7 +48,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
         self.driver.wakes();
     }
 
-    /// Throws away what the device has, poll by poll.
+    /// Flushes the device's ring, poll by poll.
     fn throw_away_polling(&mut self, pool: &mut Pool) {
         self.bound(usize::MAX);
         for _ in 0..MOST_LOOKS {
@@ -58,7 +59,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
         }
     }
 
-    /// Throws away what is in the ring, up to so many packets, the oldest first; how many they were.
+    /// Drops at most `most` packets in the RX ring, the oldest first; returns their number.
     fn throw_away(&mut self, most: u64, pool: &mut Pool) -> u64 {
         let mut packets = 0;
         while packets < most

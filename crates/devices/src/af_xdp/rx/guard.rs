@@ -46,7 +46,7 @@ enum State {
     Open,
     /// Until the last part of a packet has come.
     Parts,
-    /// One descriptor may be the rest of what was cut.
+    /// One descriptor may be the rest of a cut packet.
     Cut,
 }
 
@@ -132,7 +132,8 @@ mod tests {
     }
 
     proptest! {
-        /// However a driver cuts at a granularity, no rest is believed, and what the link carries comes through.
+        /// With a driver that cuts at any granularity, no rest is believed, and packets that the
+        /// link carries come through.
         #[test]
         fn no_rest_is_believed(
             packets in proptest::collection::vec(1..9000_u32, 1..60),

@@ -120,7 +120,7 @@ impl Adapter {
         self.registers.get(INT_STS) | if self.phy.interrupt() { int_sts::PHY } else { 0 }
     }
 
-    /// Reports what is new, once for each assertion.
+    /// Reports new interrupt causes, once for each assertion.
     pub(super) fn report_interrupts(&mut self) {
         let wanted = self.causes() & self.registers.get(INT_EP_CTL);
         // What is no longer asserted may be reported again.

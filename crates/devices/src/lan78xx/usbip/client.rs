@@ -132,7 +132,7 @@ impl Client {
         }
     }
 
-    /// Reads what has come, straight to where it belongs.
+    /// Reads received bytes, straight into their place.
     fn receive(&mut self) {
         while !self.gone {
             self.calls += 1;

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use std::io::Cursor;
 
-    /// A server that says what it was told to, and hears nothing.
+    /// Server with a prepared output, which reads nothing.
     struct Says(Cursor<Vec<u8>>);
 
     impl Read for Says {

@@ -102,7 +102,7 @@ const fn status(error: i32) -> Status {
     }
 }
 
-/// A set-up message without what follows.
+/// Head of a set-up message.
 pub(super) fn setup_head(code: u16, status: u32) -> [u8; SETUP_BYTES] {
     let ([a, b], [c, d]) = (VERSION.to_be_bytes(), code.to_be_bytes());
     let [e, f, g, h] = status.to_be_bytes();

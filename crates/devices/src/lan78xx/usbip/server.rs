@@ -239,7 +239,7 @@ impl Session {
         }
     }
 
-    /// Reads what has come, and hands it to the model.
+    /// Reads received requests, and hands them to the model.
     fn exchange(&mut self, bench: &mut Bench, name: &str) -> Progress {
         if !bench.adapter.is_plugged() || self.read().is_err() {
             return Progress::Ended;
@@ -331,7 +331,7 @@ impl Session {
         });
     }
 
-    /// Sends what has ended; whether there was anything.
+    /// Sends completions; returns true if there were any.
     fn answer(&mut self, adapter: &mut Adapter) -> bool {
         let mut some = false;
         while let Some(done) = adapter.complete() {

@@ -131,7 +131,7 @@ fn a_queue_without_a_sending_side_receives() {
     all_home(&region);
 }
 
-/// Every refusal names the interface and what to do.
+/// Every refusal names the interface and the remedy.
 #[test]
 fn refusals_say_what_to_do() {
     if !common::is_root("af_xdp::refusals_say_what_to_do") {

@@ -9,7 +9,7 @@ use polder_devices::af_xdp::{Mode, Options, open};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A port with 64 frames posted takes what fits, and knows how many it did not.
+/// A port with 64 frames posted takes the packets that fit, and counts the others.
 fn overrun(name: &str, mode: Mode, length: usize) {
     if !common::is_root(name) {
         return;

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 const SLOTS: u32 = 8192;
 
-/// A namespace with a name, for what has to be apart from the thread's own.
+/// Namespace with a name, apart from the thread's own.
 struct Namespace(String);
 
 impl Namespace {

@@ -1,4 +1,5 @@
-//! Offloads that hide what came: off while a port is open, and as they were at its end, however that came.
+//! Offloads that hide parts of received packets: off while a port is open, and as they were at its
+//! end, however that came.
 
 use super::{memory, options, veth};
 use crate::common;

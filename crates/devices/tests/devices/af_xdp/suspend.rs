@@ -14,7 +14,7 @@ const LONG: u64 = 600_000_000_000;
 /// Longer than the kernel puts interrupts off by itself.
 const PAST_TIMERS: Duration = Duration::from_millis(100);
 
-/// A veth whose one end receives by NAPI, a socket there, and what sends to it by the other.
+/// Veth with a NAPI receiver at one end, a socket there, and a sender at the other.
 struct Stand {
     socket: UdpSocket,
     sender: RawPeer,

@@ -152,7 +152,7 @@ mod tests {
         assert!(error.contains("prot udp") && error.contains("pcap-filter"), "{error}");
     }
 
-    /// Packets that differ from `discover` in what expressions look at, and cut to some lengths.
+    /// Packets that differ from `discover` in fields that expressions test, and cut to some lengths.
     fn variants(discover: &[u8]) -> Vec<Vec<u8>> {
         let changes: [&[(usize, u8)]; 14] = [
             &[],

@@ -19,7 +19,7 @@ use std::collections::{BTreeSet, HashSet};
 /// Dumps because of doubt lie so far apart at least, and four times as far as the last one took.
 const CALM: Nanos = Nanos::from_millis(50);
 
-/// The mirror, and what is asked to keep it right.
+/// Mirror of the kernel's tables, and the requests that keep it right.
 #[derive(Debug)]
 pub struct Follower {
     mirror: Mirror,

@@ -1,4 +1,4 @@
-//! Rulesets of nf_tables, from what NFNETLINK tells (linux/netfilter/nf_tables.h).
+//! Rulesets of nf_tables, from NFNETLINK messages (linux/netfilter/nf_tables.h).
 
 use super::expression::{Lookup, Part, parts, verdict};
 use super::ruleset::{Base, Chain, Effect, Family, Field, Hook, Rule, Ruleset, Step, Test, Tool, Value};

@@ -21,7 +21,7 @@ impl Subscription {
         Ok(Self(socket))
     }
 
-    /// Takes what has come; lost notices are as good as others.
+    /// Reads waiting notices; lost notices are as good as others.
     pub fn drain(&mut self) {
         let mut datagram = [0_u8; 1];
         for _ in 0..NOTICES {

@@ -1,4 +1,4 @@
-//! The hooks that packets of a port would pass, and what is known of the packets there.
+//! Hooks that packets of a port would pass, and the known fields of the packets there.
 
 use super::links::Links;
 use super::policy::{Direction, Interface, Policy};

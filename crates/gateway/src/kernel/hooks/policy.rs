@@ -7,7 +7,7 @@ use std::net::IpAddr;
 /// A policy that may send packets elsewhere, change or drop them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Its name and what it selects.
+    /// Its name and selector.
     pub name: String,
     /// Effect on packets, in words that follow "would".
     pub effect: String,

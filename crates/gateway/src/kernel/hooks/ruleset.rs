@@ -145,7 +145,7 @@ pub enum Tool {
 }
 
 impl Tool {
-    /// The name of its interface in what is shown.
+    /// Name of its interface in views.
     pub fn word(self) -> &'static str {
         match self {
             Self::Nft => "nftables",

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 /// A filter that may drop or change packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// True for what leaves by the interface.
+    /// True for packets that leave by the interface.
     pub is_egress: bool,
     /// Its preference and kind, or that it is a BPF program.
     pub name: String,

@@ -76,7 +76,8 @@ pub enum Object {
 pub enum Target {
     /// To one of these hops.
     Hops(Vec<HopSpec>),
-    /// To what the next hop object of that number is, in packets of so many bytes at most; 0 if the route says nothing.
+    /// To the next hop object of that number, in packets of so many bytes at most; 0 if the route
+    /// says nothing.
     Object(u32, u16),
     /// To this machine, which has the address or network on the interface of that number.
     Local(u32),
@@ -88,7 +89,7 @@ pub enum Target {
     Unreachable,
     /// Administratively prohibited; the sender gets a message.
     Prohibit,
-    /// To what the next table says.
+    /// To the result of the next table.
     Throw,
 }
 
@@ -191,7 +192,7 @@ pub enum Said {
     Nothing,
 }
 
-/// A message with what its header says.
+/// Message with the fields of its header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// The number of the request that it answers; anything for a notice.

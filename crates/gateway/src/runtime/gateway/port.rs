@@ -109,7 +109,7 @@ impl PortState {
         }
     }
 
-    /// Takes note of what the kernel has refused since the last time, and logs it.
+    /// Notes and logs the refusals of the kernel since the last time.
     pub(super) fn note_refusals(&mut self) {
         let refusals = self.interface().map(af_xdp::Port::refusals).unwrap_or_default();
         for refusal in refusals {

@@ -28,7 +28,7 @@ pub struct Plan {
 }
 
 impl Gateway {
-    /// Looks what a reload to `next` changes, and whether it can. Touches nothing.
+    /// Plans a reload to `next`: its changes, and whether it is possible. Touches nothing.
     ///
     /// # Errors
     /// Keys that a running gateway cannot change, and devices that cannot be opened, each with its remedy.
@@ -91,7 +91,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Tells workers what is different in `next` about ports that stay.
+    /// Sends workers the changes of `next` for ports that stay.
     fn change_ports(&mut self, next: &Configuration) {
         let mut queues = Vec::new();
         for state in &mut self.ports {

@@ -19,8 +19,8 @@ impl Gateway {
         self.lasting.routing.ear()
     }
 
-    /// Does what has come from the kernel and from workers about routes and neighbours. To be called when
-    /// [`Gateway::ear`] is readable. Says how long it may be until the next time.
+    /// Handles messages of the kernel and notices of workers about routes and neighbours. To be called
+    /// when [`Gateway::ear`] is readable. Returns the time until the next call.
     pub fn follow(&mut self) -> Nanos {
         let (now, ports) = (self.clock.now(), self.seen());
         let changed = std::mem::replace(&mut self.seen, ports) != self.seen;
@@ -55,7 +55,7 @@ impl Gateway {
         if self.lasting.routing.ask_neighbours(now) { pause.min(RETRY_GATEWAY) } else { pause }
     }
 
-    /// Tells the workers and the XDP programs what they have to know.
+    /// Passes changes on to the workers and the XDP programs.
     fn pass_on(&mut self) -> bool {
         let news = self.lasting.routing.take_news();
         if news.interfaces
@@ -69,7 +69,7 @@ impl Gateway {
         news.more
     }
 
-    /// Tells the XDP programs of routers' ports what is to be routed.
+    /// Sends the XDP programs of routers' ports their ingresses and local prefixes.
     fn open_doors(&self) {
         let lands = self.lasting.routing.lands();
         for state in self.ports.iter().filter(|state| state.configuration.role == Role::Router) {

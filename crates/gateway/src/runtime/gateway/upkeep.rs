@@ -55,7 +55,7 @@ impl Gateway {
         }
     }
 
-    /// Takes over what has changed about the devices: address, MTU, carrier.
+    /// Takes changes of the devices over: address, MTU, carrier.
     fn look_at_links(&mut self) {
         let (mut gone, mut changed) = (Vec::new(), Vec::new());
         for state in self.ports.iter_mut().filter(|state| state.open) {

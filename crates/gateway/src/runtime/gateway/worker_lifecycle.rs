@@ -21,10 +21,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-/// Time for which what is under way may take: some hundred packets, a thousand times over.
+/// Time limit for packets in flight: some hundred packets, a thousand times over.
 const MOST: Nanos = Nanos::SECOND;
-/// Time for which devices are given to send what they have: a flow that finds another queue must not overtake
-/// itself.
+/// Time for which devices are given to send their queued packets: a flow that finds another queue must not
+/// overtake itself.
 const DRAIN: Nanos = Nanos::from_millis(20);
 /// Interval at which this is polled.
 const LOOK: Duration = Duration::from_micros(100);
@@ -158,7 +158,7 @@ impl Gateway {
         workers
     }
 
-    /// Divides anew what workers had of a port.
+    /// Divides anew the queues of a port that workers had.
     fn give_back(&mut self, id: PortId, mut pieces: Pieces) {
         let workers = self.workers.len();
         let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) else { return };

@@ -84,7 +84,7 @@ fn is_acknowledged(configuration: &Configuration, bypassed: &Bypassed) -> bool {
     port.is_none_or(|port| port.kernel_hooks == KernelHooks::Bypass)
 }
 
-/// The reason for which a gateway with that port does not start, and what to do.
+/// Reason why a gateway with that port does not start, and the remedy.
 fn refusal(bypassed: &Bypassed) -> String {
     format!(
         "packets that Polder takes here never meet this: {}; {}, or set `kernel_hooks = \"bypass\"` in [port.{}] to go \
@@ -147,7 +147,7 @@ pub(super) fn admit_new(
     admit(next, &new)
 }
 
-/// Says in the log what is bypassed, a line for each hook.
+/// Logs the bypassed hooks, a line for each.
 fn announce(inspection: &Inspection) {
     let mut ports = BTreeMap::<_, Vec<&str>>::new();
     for bypassed in &inspection.bypassed {

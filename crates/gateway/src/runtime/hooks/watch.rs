@@ -16,7 +16,7 @@ const EVERY: Nanos = Nanos::from_seconds(5);
 const CALM: Nanos = Nanos::from_millis(200);
 /// Reading takes one part in so many of the thread's time at most.
 const SHARE: u64 = 20;
-/// Time for which a thread that was lost may keep others from what is known, and the steps in which they try.
+/// Time for which a lost thread may hold the lock on the findings, and the steps in which others try.
 const LOCK: Duration = Duration::from_millis(50);
 const STEP: Duration = Duration::from_millis(1);
 /// Time between two threads that are started because one was lost: what ends one may end each of them.
@@ -70,7 +70,7 @@ impl Shared {
 }
 
 impl Watch {
-    /// Says what was found at the start, and watches from then on.
+    /// Logs the hooks found at the start, and watches from then on.
     pub(in crate::runtime) fn start(
         threads: &Threads,
         ports: Vec<Port>,
@@ -201,7 +201,7 @@ fn wait(shared: &Shared, subscription: Option<&Subscription>, pause: Nanos) -> b
     is_noticed
 }
 
-/// Reads all hooks again, and says what has changed.
+/// Reads all hooks again, and logs changes.
 fn look(shared: &Shared) {
     let ports = shared.state().ports.clone();
     let found = hooks::inspect(&ports);

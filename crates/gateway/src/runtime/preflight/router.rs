@@ -11,7 +11,7 @@ const LEAST_MTU_V6: u32 = 1280;
 /// Default MTU of a TAP or an adapter.
 const USUAL_MTU: u32 = 1500;
 
-/// Looks at what a router needs, if there is one.
+/// Checks the requirements of a router, if there is one.
 pub(super) fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
     if configuration.has_router_ports() {
         judge(configuration, &Machine::look(configuration))
@@ -253,7 +253,7 @@ mod tests {
         seen.map(|seen| (seen.of, seen.severity, seen.topic, seen.text)).collect()
     }
 
-    /// The one thing that is found is this, and says what to do.
+    /// Checks that this is the only finding, and that it has a remedy.
     fn only(
         text: &str,
         change: impl FnOnce(&mut Machine),

@@ -60,7 +60,7 @@ pub(super) struct Machine {
 pub(super) struct Far {
     /// Its address inside, which is always known.
     pub(super) neighbour: Arc<NextHop>,
-    /// True if the tunnel cuts what does not fit and IPv6 asks for.
+    /// True if the tunnel fragments larger packets that IPv6 requires it to carry.
     pub(super) cuts: bool,
 }
 

@@ -90,8 +90,8 @@ struct HostInterfaces {
 }
 
 impl Routing {
-    /// Begins to follow what `configuration` asks for, unless that was done before, and takes over what is
-    /// known of the ports.
+    /// Begins to follow the routes of `configuration`, unless that was done before, and takes over the
+    /// properties of the ports.
     ///
     /// # Errors
     /// When the kernel cannot be followed.
@@ -167,7 +167,8 @@ impl Routing {
         self.kernel.as_ref().map(Follow::mirror)
     }
 
-    /// Does what has come since the last call. `changed` says that the configuration or the ports have.
+    /// Handles changes since the last call. `changed` is true if the configuration or the ports
+    /// have changed.
     ///
     /// # Errors
     /// When the kernel cannot be followed any more.

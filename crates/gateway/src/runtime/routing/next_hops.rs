@@ -1,4 +1,4 @@
-//! From what routes lead to, as the kernel says it, to next hops as workers take them.
+//! Next hops of workers, from the kernel's routes.
 //!
 //! Routes that lead to the same place share one way, and next hops by the same gateway one hop. When a link, an
 //! interface or a next hop object changes, next hops are written anew; no route is touched.

@@ -40,8 +40,8 @@ impl Settings {
 }
 
 impl Routing {
-    /// Reads the settings again if it is time to, or `anew` asks for it, and with `local` what the kernel's own
-    /// table says of sources; true if interfaces have other ones.
+    /// Reads the settings again if it is time to, or with `anew`, and with `local` the sources in the
+    /// kernel's own table; true if an interface's settings have changed.
     pub(super) fn look_at_settings(
         &mut self,
         configuration: &Configuration,

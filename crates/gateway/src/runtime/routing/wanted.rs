@@ -36,7 +36,7 @@ pub(super) struct Sources {
     pub(super) own: Own,
     /// The kernel's tables for IPv4 and IPv6, in order.
     pub(super) tables: [Vec<u32>; 2],
-    /// Networks of the kernel's own table that hide what is in later ones.
+    /// Networks of the kernel's own table that hide prefixes in later ones.
     pub(super) local: BTreeSet<Prefix>,
     /// Next hops of the machine's that lead to the router itself.
     pub(super) back: Back,

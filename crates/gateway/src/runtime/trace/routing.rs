@@ -17,7 +17,7 @@ impl Teller<'_> {
         self.gateway.lasting.routing.interface_name(interface)
     }
 
-    /// Tells what the router does with what came by an interface of its own.
+    /// Describes the router's verdict on a packet that came by an interface of its own.
     pub(super) fn routed(&mut self, walked: &Walk, look: &Look, before: &[TracedPacket]) {
         let routers = &walked.tables.routers;
         let Some(came) = before.first().filter(|packet| routers.has(packet.ingress)) else { return };

@@ -1,4 +1,4 @@
-//! Tells what stages have decided, one after the other.
+//! Description of the stages' verdicts, one after the other.
 
 use super::sent_row;
 use crate::runtime::gateway::Gateway;

@@ -23,8 +23,8 @@ impl Worker {
         self.place.0
     }
 
-    /// Takes what stands in rings through the stages, and gives devices what waits for them. Says
-    /// whether there was anything: then others may have got something to do.
+    /// Takes packets in rings through the stages, and gives devices the packets that wait for them.
+    /// Returns true if there were any: then other workers may have new work.
     pub fn finish_up(&mut self) -> bool {
         let now = self.clock.now();
         self.senders.now = now;

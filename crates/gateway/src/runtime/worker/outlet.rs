@@ -79,8 +79,8 @@ impl Outlet {
         });
     }
 
-    /// Gives the device what it has room for and what may go. Says whether there is reason to do so
-    /// again at once.
+    /// Gives the device as many packets as it has room for and as may go. Returns true if there is
+    /// reason to do so again at once.
     pub fn pump(&mut self, now: Nanos, pool: &mut Pool, worker: &WorkerCounters) -> bool {
         let mut busy = self.tx.reclaim(pool) == Turn::OutOfBudget;
         for turn in 0.. {
@@ -102,7 +102,7 @@ impl Outlet {
         busy
     }
 
-    /// Gives the device what was taken out of the queue.
+    /// Gives the device the packets that were taken out of the queue.
     fn send(&mut self, pool: &mut Pool) {
         let region = pool.region().id();
         let slots = |batch: &Batch| batch.iter().map(|packet| packet.slots_of(region)).sum::<u64>();
@@ -111,7 +111,7 @@ impl Outlet {
         self.slots += slots(&self.next);
     }
 
-    /// Takes out of the queue what the device may have.
+    /// Takes as many packets out of the queue as the device may have.
     fn fill(&mut self, now: Nanos, pool: &mut Pool, worker: &WorkerCounters) {
         let room = usize::try_from(IN_FLIGHT.saturating_sub(self.tx.held())).unwrap_or(0).min(BATCH);
         let (counters, slots, region) = (&*self.counters, &mut self.slots, pool.region().id());

@@ -82,7 +82,7 @@ impl Worker {
         }
     }
 
-    /// Waits, within bounds, until the devices have returned the frames of what was sent.
+    /// Waits, within bounds, until the devices have returned the frames of sent packets.
     pub(super) fn drain(&mut self) {
         let start = self.clock.now();
         let (mut now, mut last) = (start, start);
@@ -110,7 +110,7 @@ impl Worker {
         self.engine.close(now, &mut self.pool);
     }
 
-    /// Sends what waits for a turn that will not come.
+    /// Sends packets that wait for a turn that will not come.
     pub(super) fn let_go_of_the_rest(&mut self, now: Nanos) {
         let Self { sharing: Some(sharing), engine, pool, senders, clock, .. } = self else { return };
         let mut stages = WorkerStages { engine, pool, egress: senders, clock: *clock, now, timed: false };

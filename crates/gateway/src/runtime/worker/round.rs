@@ -17,7 +17,7 @@ const BATCH_BUDGET: u32 = BATCH as u32;
 /// frame for it.
 const DELAY: Nanos = Nanos(700_000);
 
-/// The time in which a service answers what may wait in front of it; turns, a batch each at most, if these are given.
+/// Backlog limit of a service: 500 µs of work, or 8 batches when `budget` is fixed.
 const WAIT: Nanos = Nanos(500_000);
 const TURNS: u32 = 8;
 
@@ -225,7 +225,8 @@ impl Worker {
         sharing.wake();
     }
 
-    /// Does what other workers brought, and offers them all that was received: there is going to be no more.
+    /// Processes packets that other workers brought, and offers them all that was received: there
+    /// is going to be no more.
     pub(super) fn take_last_part(&mut self, now: Nanos) -> bool {
         if let Some(sharing) = &mut self.sharing {
             sharing.group.offer_all(now);
@@ -233,8 +234,8 @@ impl Worker {
         self.take_part(false, now)
     }
 
-    /// Does what other workers brought, and their work when there is nothing else to do. `busy` and the
-    /// answer: whether there is reason for another round at once.
+    /// Processes packets that other workers brought, and their work when there is nothing else to do.
+    /// `busy` and the result are true if there is reason for another round at once.
     pub(super) fn take_part(&mut self, mut busy: bool, now: Nanos) -> bool {
         let Self { sharing: Some(sharing), engine, pool, senders, clock, .. } = self else { return busy };
         let mut stages = WorkerStages { engine, pool, egress: senders, clock: *clock, now, timed: false };
@@ -252,7 +253,7 @@ impl Worker {
         busy
     }
 
-    /// Sends what another worker handed over.
+    /// Sends packets that another worker handed over.
     pub(super) fn take_over(&mut self, index: usize, now: Nanos) -> bool {
         let batch = &mut self.batch;
         let taken = self.incoming[index].pop_all(BATCH, |packet| {

@@ -15,7 +15,7 @@ pub struct Schedule {
     pub(super) pace: Pace,
     /// True if others want the core.
     pub(super) contention: Contention,
-    /// True if the pace follows what comes.
+    /// True if the pace follows the arrivals.
     adapts: bool,
     share: Option<Share>,
 }
@@ -37,7 +37,7 @@ struct Share {
 const LOOK: Nanos = Nanos(100_000);
 /// The longest pause at a time: a command waits no longer.
 const LONGEST: Nanos = Nanos::from_millis(10);
-/// One part in so many of a pause is what others used in it by right, at most.
+/// Divisor of a pause for the maximum time that others used in it by right.
 const OWED: u64 = 4;
 /// Number of ordinary threads that a share is held against by its weight.
 const RIVALS: f64 = 4.0;

@@ -28,7 +28,7 @@ pub(super) struct Senders {
     sated: bool,
 }
 
-/// Services are at ease while less than one part in so many waits for them of what may.
+/// Divisor of the backlog limit below which services are not loaded.
 const EASE: u32 = 4;
 
 /// The worker that writes sequence numbers: it has the first queue of every port.
@@ -83,7 +83,7 @@ impl Senders {
         self.services.iter().map(most).fold(0, u32::saturating_add)
     }
 
-    /// Begins to count what services are offered.
+    /// Begins to count the packets that services are offered.
     pub(super) fn begin_turn(&mut self) {
         (self.offered, self.sated) = (0, false);
     }
@@ -138,8 +138,8 @@ impl Senders {
         (0..).map(PortId).take(self.ports.len()).for_each(|port| self.detach(port, pool));
     }
 
-    /// Takes back what devices have sent, and gives them what has waited for that. Says whether there
-    /// is reason to do so again at once.
+    /// Reclaims sent packets from devices, and gives them packets that have waited for that. Returns
+    /// true if there is reason to do so again at once.
     pub(super) fn round(&mut self, pool: &mut Pool) -> bool {
         let (mut busy, mut has_queues) = (false, false);
         for sender in self.ports.iter_mut().flatten() {

@@ -24,7 +24,7 @@ fn built(spec: &Spec) -> Option<Vec<u8>> {
     spec.build(Defaults { src: MacAddress::ZERO, dst: Some(MacAddress::ZERO) }).ok()
 }
 
-/// Leaves out what the rest says as well.
+/// Leaves fields out that the rest implies.
 fn leave_out(spec: &mut Spec, frame: &[u8]) {
     for place in 0..spec.0.len() {
         for field in 0..4 {

@@ -8,7 +8,7 @@ use super::{LONGEST, Spec};
 use crate::trace::from_digits;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// The layers with what they can say, for people.
+/// Layers with their fields, for people.
 pub const LAYERS: &[(&str, &[&str])] = &[
     ("eth", &["src MAC", "dst MAC", "type NUMBER"]),
     ("vlan", &["ID", "prio 0-7", "type NUMBER"]),

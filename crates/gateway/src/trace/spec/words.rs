@@ -67,7 +67,7 @@ impl<'a> Words<'a> {
         SpecError::new(token.span.clone(), message, self.choices())
     }
 
-    /// The word that says what `of` is.
+    /// Word with the value of `of`.
     pub(super) fn value(&mut self, of: &str, expected: &str) -> Result<Token<'a>, SpecError> {
         match self.more() {
             Some(token) => Ok(token),
