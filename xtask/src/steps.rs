@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::checks::{circles, direction, journey, lengths, links, prose, rooms, words};
+use crate::checks::{circles, devices, direction, journey, lengths, links, prose, rooms, words};
 use crate::fuzz;
 use crate::process;
 use crate::run::Run;
@@ -37,6 +37,7 @@ pub(crate) const CI: &[Step] = &[
     Step { name: "prose", about: "one sentence a line, none over 40 words, in documents", run: prose },
     Step { name: "direction", about: "gateway → devices → datapath → buffers", run: direction },
     Step { name: "circles", about: "no circle among the top-level modules of a crate", run: circles },
+    Step { name: "devices", about: "few files of the gateway tell kinds of device apart", run: devices },
     Step { name: "rooms", about: "unsafe code stands in its rooms, the datapath forbids it", run: rooms },
     Step { name: "size", about: "lines of code of each crate (a report)", run: size },
     Step {
@@ -106,6 +107,10 @@ fn direction(run: &mut Run) -> Result<()> {
 
 fn circles(run: &mut Run) -> Result<()> {
     nothing_found(&circles::check(&sources::all(run.root())?))
+}
+
+fn devices(run: &mut Run) -> Result<()> {
+    nothing_found(&devices::check(&sources::all(run.root())?).map_err(anyhow::Error::msg)?)
 }
 
 fn rooms(run: &mut Run) -> Result<()> {

@@ -4,6 +4,7 @@ pub mod clock;
 pub mod supervise;
 
 pub mod config;
+pub mod device;
 pub mod kernel;
 pub mod runtime;
 pub mod sandbox;

@@ -5,9 +5,9 @@
 
 use anyhow::Context as _;
 use polder::config;
+use polder::device::{Facts, OpenPort};
 use polder::runtime::accounts::Accounts;
 use polder::runtime::gateway::{Gateway, Opener};
-use polder::runtime::ports::{Facts, OpenPort};
 use polder_buffers::{Batch, BufferManager, BufferOptions, Packet, Pool, Region};
 use polder_datapath::counters::WorkerCounters;
 use polder_datapath::offload::Takes;
@@ -142,7 +142,7 @@ fn opener(ends: [(String, End); 2]) -> Opener {
             mode: "in-memory cable".to_owned(),
         };
         let queues = end.into_iter().map(Queue::boxed).collect();
-        Ok(OpenPort { id: port.id, facts, queues, attachment: None })
+        Ok(OpenPort::in_memory(port.id, facts, queues))
     })
 }
 

@@ -1,6 +1,6 @@
 //! `[buffers]`: how packet memory is divided, and which techniques look after it.
 
-use super::model::{Bridge, Configuration, Device};
+use super::model::{Bridge, Configuration};
 use polder_buffers::HEADROOM;
 use serde::Serialize;
 
@@ -129,8 +129,6 @@ impl Buffers {
 const TAG: u16 = 4;
 /// Bytes of an Ethernet header.
 const ETHERNET: u16 = 14;
-/// Bytes that a TAP puts in front of a packet: the virtio-net header.
-const TAP_HEADER: u16 = 10;
 
 /// What the configuration can put in front of a received packet, in bytes: the header of a TAP, a tag, the
 /// outer headers of the longest tunnel with the link below them.
@@ -144,9 +142,9 @@ pub fn needed_headroom(configuration: &Configuration) -> u16 {
 
 /// What the configuration can put in front of a packet that enters no tunnel.
 pub fn headroom_without_tunnels(configuration: &Configuration) -> u16 {
-    let has_tap = configuration.ports.iter().any(|port| matches!(port.device, Device::Tap(_)));
+    let of_devices = configuration.ports.iter().map(|port| port.device.capabilities().header_bytes);
     let has_vlans = configuration.bridges.iter().any(Bridge::is_vlan_aware);
-    u16::from(has_tap) * TAP_HEADER + u16::from(has_vlans) * TAG
+    of_devices.max().unwrap_or(0) + u16::from(has_vlans) * TAG
 }
 
 /// The room that received packets have in front, in bytes.
@@ -158,7 +156,7 @@ pub fn headroom(configuration: &Configuration) -> u16 {
     }
 }
 
-/// Whether a device other than a TAP holds packet memory, so that it cannot grow or shrink.
+/// True if packet memory is registered for a device, so that it cannot grow or shrink.
 pub fn is_registered(configuration: &Configuration) -> bool {
-    configuration.ports.iter().any(|port| matches!(port.device, Device::Interface(_)))
+    configuration.ports.iter().any(|port| port.device.capabilities().registers_memory)
 }

@@ -12,6 +12,7 @@
 pub mod buffers;
 mod check;
 pub mod detail;
+pub mod device;
 pub mod diagnostics;
 pub mod difference;
 pub mod filters;

@@ -5,8 +5,8 @@
 //! all checks; nothing here has to be checked again, except against the machine it is to run on.
 
 use super::buffers::Buffers;
+pub use super::device::Device;
 use super::filters::Filter;
-use super::lan78xx::Adapter;
 pub use super::queue::{PortQueue, QueueKind};
 use super::router::{InterfaceAddress, Router};
 pub use super::tunnel::{Dscp, Ecn, FlowLabel, TcpMss, Ttl, Tunnel, TunnelKind};
@@ -134,28 +134,6 @@ pub struct Port {
     pub addresses: Vec<InterfaceAddress>,
     /// True if it may bring packets that are to be cut into segments. Never for a device that has none.
     pub segments: bool,
-}
-
-/// The device behind a port.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Device {
-    /// A Linux interface, through AF_XDP.
-    Interface(String),
-    /// A TAP that Polder makes; its other side is an interface of the kernel.
-    Tap(String),
-    /// A USB Ethernet adapter that Polder drives itself.
-    Lan78xx(Box<Adapter>),
-}
-
-impl Device {
-    /// The interface or the adapter, for people.
-    pub fn name(&self) -> String {
-        match self {
-            Self::Interface(name) | Self::Tap(name) => name.clone(),
-            Self::Lan78xx(adapter) => adapter.place.to_string(),
-        }
-    }
 }
 
 choices! {

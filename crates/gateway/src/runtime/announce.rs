@@ -6,7 +6,6 @@ use crate::config::model::Role;
 use crate::show::look::{duration, grouped};
 use polder_datapath::drops::DropReason;
 use polder_datapath::units::Nanos;
-use polder_devices::af_xdp::Level;
 
 /// One line for each port, tunnel and bridge, and one that says that it runs.
 pub(super) fn announce(gateway: &Gateway, took: Nanos) {
@@ -51,9 +50,8 @@ pub(super) fn announce_port(state: &PortState) {
             if facts.queues == 1 { "1 queue".to_owned() } else { format!("{} queues", facts.queues) };
         tracing::info!("port {name}: {device}, {}, {queues}, MTU {}{role}", facts.mode, facts.mtu);
     }
-    let findings = state.interface().into_iter().flat_map(|attachment| &attachment.report.findings);
-    for finding in findings.filter(|finding| finding.level > Level::Fine) {
-        tracing::warn!("port {name}: {}: {}", finding.topic, finding.text);
+    for finding in state.handle().map(|handle| handle.findings()).unwrap_or_default() {
+        tracing::warn!("port {name}: {finding}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Rules of the configuration in the datapath's form, and their counts.
 
 use crate::config::filters::Filter;
-use crate::config::model::{Configuration, Device, MemberVlan, OnExit};
+use crate::config::model::{Configuration, MemberVlan, OnExit};
 use crate::show::filters::{FilterRow, Filters as Shown};
 use anyhow::Result;
 use polder_datapath::counters::WorkerCounters;
@@ -147,7 +147,7 @@ pub fn keep_on_exit(current: &Configuration, next: &mut Configuration) -> Vec<St
     let mut kept = Vec::new();
     for port in &mut next.ports {
         let Some(old) = running(&port.name).filter(|old| old.device == port.device) else { continue };
-        if old.on_exit != port.on_exit && matches!(port.device, Device::Interface(_)) {
+        if old.on_exit != port.on_exit && port.device.interface().is_some() {
             port.on_exit = old.on_exit;
             kept.push(port.name.clone());
         }

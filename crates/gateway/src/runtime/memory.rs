@@ -6,7 +6,8 @@
 
 use crate::clock::Clock;
 use crate::config::buffers::{Buffers, is_registered};
-use crate::config::model::{Configuration, Device, Port};
+use crate::config::model::{Configuration, Port};
+use crate::device::frames;
 use crate::sandbox::{self, Role};
 use crate::supervise::{Loss, Thread, Threads};
 use anyhow::{Context as _, Result};
@@ -157,7 +158,7 @@ pub fn switches(buffers: &Buffers) -> Switches {
 /// The buffers that a configuration asks for.
 pub fn options(configuration: &Configuration) -> BufferOptions {
     let (gateway, buffers) = (&configuration.gateway, &configuration.buffers);
-    let frames = super::ports::frames(configuration);
+    let frames = frames(configuration);
     let of_control = part(frames, buffers.control_percent, FEWEST_FRAMES);
     let is_fixed = is_registered(configuration);
     let class = |slots: u32, blocks: u32| {
@@ -189,11 +190,9 @@ pub fn options(configuration: &Configuration) -> BufferOptions {
 /// Class of the frames of packets from a port: a TAP beside other devices is the machine itself, which has to
 /// be reached whatever the interfaces carry.
 pub fn class(port: &Port, configuration: &Configuration) -> Class {
-    let has_others = configuration.ports.iter().any(|port| !matches!(port.device, Device::Tap(_)));
-    match port.device {
-        Device::Tap(_) if has_others => Class::Control,
-        Device::Tap(_) | Device::Interface(_) | Device::Lan78xx(_) => Class::Data,
-    }
+    let is_machine = |port: &Port| port.device.capabilities().has_kernel_peer;
+    let is_beside_others = is_machine(port) && !configuration.ports.iter().all(is_machine);
+    if is_beside_others { Class::Control } else { Class::Data }
 }
 
 /// So many percent of `all`, and no fewer than `fewest`, if there are twice as many.
@@ -206,8 +205,8 @@ fn part(all: u32, percent: u8, fewest: u32) -> u32 {
 /// cut into. Between interfaces only floods and the gateway's own messages take any, and whole frames where
 /// there are none yet.
 fn takes_pieces(configuration: &Configuration) -> bool {
-    let is_interface = |port: &Port| matches!(port.device, Device::Interface(_));
-    configuration.buffers.copy_break > 0 || !configuration.ports.iter().all(is_interface)
+    let is_in_place = |port: &Port| port.device.capabilities().registers_memory;
+    configuration.buffers.copy_break > 0 || !configuration.ports.iter().all(is_in_place)
 }
 
 /// Time at which memory that grows is brought in and given back.

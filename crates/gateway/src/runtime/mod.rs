@@ -4,7 +4,6 @@
 //! turns counters into the rows of `polder show`.
 
 pub mod accounts;
-mod adapter;
 mod announce;
 mod capture;
 mod confined;
@@ -18,7 +17,6 @@ pub mod memory;
 mod neighbour;
 mod path;
 mod places;
-pub mod ports;
 pub mod preflight;
 pub mod routing;
 pub mod run;

@@ -1,10 +1,9 @@
 //! The rows of `polder show buffers`.
 
-use super::gateway::Gateway;
+use super::gateway::{Gateway, PortState};
 use crate::config::buffers::headroom;
 use crate::show::buffers::{Buffers, Places, PoolRow, TransferRow};
 use polder_buffers::{Account, Class, Kind, Whereabouts};
-use polder_devices::lan78xx::UrbMemory;
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -41,28 +40,10 @@ pub(super) fn buffers(gateway: &Gateway) -> Buffers {
     }
 }
 
-/// The memory that USB adapters have for their transfers.
+/// The memory that adapters have for their transfers.
 fn transfers(gateway: &Gateway) -> Vec<TransferRow> {
-    let adapters =
-        gateway.ports.iter().filter_map(|state| Some((&state.configuration.name, state.adapter()?)));
-    let rows = adapters.flat_map(|(port, status)| {
-        let row = |direction: &str, memory: &UrbMemory, in_flight: u64| {
-            let (total, free) = (memory.all.get(), memory.free.get());
-            TransferRow {
-                port: port.clone(),
-                direction: direction.to_owned(),
-                buffer_bytes: memory.bytes.get(),
-                total,
-                free,
-                in_flight,
-                // What is neither free nor with the bus: read at slightly different moments.
-                held: total.saturating_sub(free + in_flight),
-            }
-        };
-        let received = row("in", &status.receive_memory, status.receiving.get());
-        [received, row("out", &status.send_memory, status.sending.get())]
-    });
-    rows.collect()
+    let of_port = |state: &PortState| Some(state.handle()?.transfers(&state.configuration.name));
+    gateway.ports.iter().filter_map(of_port).flatten().collect()
 }
 
 fn pool(account: &Account, rate: Option<f64>) -> PoolRow {

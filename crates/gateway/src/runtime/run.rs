@@ -14,7 +14,7 @@
 
 use super::announce::{announce, farewell};
 use super::ending::{self, Ending};
-use super::gateway::{Gateway, Opener};
+use super::gateway::{Gateway, Opener, PortState};
 use super::hooks::{self, Watch};
 use super::manager::{Manager, NotifyState};
 use super::service::Service;
@@ -24,6 +24,7 @@ use crate::config::model::{Configuration, Sandbox};
 use crate::control::last_words::{self, LastWords};
 use crate::control::server::Server;
 use crate::control::socket::{self, Claimed};
+use crate::device::AwaitedLink;
 use crate::kernel::hooks::{Inspection, Port};
 use crate::sandbox;
 use crate::supervise::{Loss, LostThread, Supervisor, Threads};
@@ -239,11 +240,16 @@ fn wait_while_down(
 
 /// Ports whose links are waited for, after as long a wait.
 fn links_down(gateway: &Gateway, waited: Nanos) -> Vec<String> {
-    let is_awaited = |port: &af_xdp::Port| is_awaited(port.had_carrier, port.is_hardware, waited);
-    let is_down = |port: &af_xdp::Port| port.link().is_ok_and(|link| link.up && !link.carrier);
-    let ports = gateway.ports.iter().filter_map(|state| Some((state, state.interface()?)));
-    let down = ports.filter(|(_, port)| is_awaited(port) && is_down(port));
-    down.map(|(state, port)| format!("port {} ({})", state.configuration.name, port.interface.name)).collect()
+    let is_awaited = |link: AwaitedLink| is_awaited(link.had_carrier, link.is_hardware, waited);
+    let is_down = |state: &&PortState| {
+        let link = state.handle().and_then(|handle| handle.awaited_link());
+        link.is_some_and(is_awaited)
+    };
+    let name = |state: &PortState| {
+        let port = &state.configuration;
+        format!("port {} ({})", port.name, port.device.name())
+    };
+    gateway.ports.iter().filter(is_down).map(name).collect()
 }
 
 /// True for a port whose link was up before, and, for a shorter time, for hardware.

@@ -3,12 +3,13 @@
 //! Reading takes the gateway's lock for as long as counters are copied; what is large is read after.
 
 use super::accounts::{Accounts, drops};
-use super::gateway::{Gateway, Link, PortState, WorkerHandle};
+use super::gateway::{Gateway, PortState, WorkerHandle};
 use super::run::lock;
 use super::threads::{self, asleep};
 use super::views;
-use crate::config::model::{Bridge, Configuration, Device, Member, MemberVlan, OnExit, Tunnel};
+use crate::config::model::{Bridge, Configuration, Member, MemberVlan, OnExit, Tunnel};
 use crate::config::write::ranges;
+use crate::device::Link;
 use crate::kernel::hooks::Bypassed;
 use crate::show::configuration::Written;
 use crate::show::counters::{Bridging, Counters, Law};
@@ -26,7 +27,6 @@ use polder_datapath::offload::OutletState;
 use polder_datapath::scheduler::{Mode, Pace};
 use polder_datapath::tunnel::TunnelCounters;
 use polder_datapath::units::Nanos;
-use polder_devices::af_xdp::Level;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -195,11 +195,6 @@ fn port(gateway: &Gateway, state: &PortState) -> PortRow {
     let facts = state.facts.as_ref();
     let configuration = &state.configuration;
     let interface = configuration.device.name();
-    let kind = match configuration.device {
-        Device::Interface(_) => "interface",
-        Device::Tap(_) => "tap",
-        Device::Lan78xx(_) => "lan78xx",
-    };
     let mut drops = BTreeMap::new();
     for queue in &state.counters {
         add_drops(&mut drops, &queue.drops);
@@ -210,7 +205,7 @@ fn port(gateway: &Gateway, state: &PortState) -> PortRow {
     PortRow {
         name: configuration.name.clone(),
         interface: facts.map_or(interface, |facts| facts.interface.clone()),
-        kind: kind.to_owned(),
+        kind: configuration.device.capabilities().word.to_owned(),
         role: configuration.role.word().to_owned(),
         on_exit: match configuration.on_exit {
             OnExit::Kernel => "kernel".to_owned(),
@@ -247,7 +242,7 @@ fn port(gateway: &Gateway, state: &PortState) -> PortRow {
         drops,
         findings: findings(state),
         bypassed: gateway.hooks.of(&configuration.name).into_iter().map(bypassed).collect(),
-        adapter: state.adapter().map(|status| super::adapter::row(status)),
+        adapter: state.handle().and_then(|handle| handle.adapter_row()),
     }
 }
 
@@ -264,11 +259,8 @@ fn bypassed((bypassed, appeared): (Bypassed, bool)) -> BypassedRow {
 
 /// Pre-flight findings of the last opening that ought to be mended.
 fn findings(state: &PortState) -> Vec<String> {
-    let report = state.interface().map(|attachment| &attachment.report);
-    let findings = report.into_iter().flat_map(|report| &report.findings);
-    let findings = findings.filter(|finding| finding.level > Level::Fine);
-    let findings = findings.map(|finding| format!("{}: {}", finding.topic, finding.text));
-    findings.chain(state.refusals.iter().cloned()).collect()
+    let findings = state.handle().map(|handle| handle.findings()).unwrap_or_default();
+    findings.into_iter().chain(state.refusals.iter().cloned()).collect()
 }
 
 fn all_drops(gateway: &Gateway) -> Drops {

@@ -1,13 +1,13 @@
 //! From a configuration to the tables of the datapath.
 
 use super::filters::FilterSlots;
-use super::ports::Facts;
 use super::routing::Routing;
 use crate::config::difference::PREPARED;
 use crate::config::model::{
     Bridge, Configuration, Dscp as ConfiguredDscp, Ecn, FlowLabel as ConfiguredLabel, MemberVlan, Port, Role,
     TcpMss as ConfiguredMss, Ttl as ConfiguredTtl, Tunnel,
 };
+use crate::device::Facts;
 use anyhow::{Context as _, Result, anyhow};
 use core::num::NonZeroU8;
 use polder_buffers::PortId;

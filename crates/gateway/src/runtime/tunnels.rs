@@ -1,9 +1,9 @@
 //! Tunnels of packets, as the router sees them: links like those of its ports.
 
-use super::ports::Facts;
 use super::routing::{AttachedPort, Ports};
 use super::tables::{Lasting, tunnel_options};
 use crate::config::model::{Configuration, Tunnel};
+use crate::device::Facts;
 use polder_datapath::offload::Takes;
 use polder_datapath::tunnel::{Carries, Stations, TunnelState};
 use polder_datapath::wire::MacAddress;

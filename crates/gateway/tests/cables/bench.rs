@@ -2,9 +2,9 @@
 
 use anyhow::Context as _;
 use polder::config::{self, Configuration};
+use polder::device::{Facts, OpenPort};
 use polder::runtime::accounts::Accounts;
 use polder::runtime::gateway::{Gateway, Opener};
-use polder::runtime::ports::{Facts, OpenPort};
 use polder_buffers::{Batch, BufferManager, BufferOptions, Packet, Pool, Region};
 use polder_datapath::counters::WorkerCounters;
 use polder_datapath::drops::DropReason;
@@ -169,7 +169,7 @@ pub(crate) fn opener(ends: impl IntoIterator<Item = (String, End)>) -> Opener {
             mode: "in-memory cable".to_owned(),
         };
         let queues = end.into_iter().map(Queue::boxed).collect();
-        Ok(OpenPort { id: port.id, facts, queues, attachment: None })
+        Ok(OpenPort::in_memory(port.id, facts, queues))
     })
 }
 

@@ -7,8 +7,8 @@ mod contention;
 
 use anyhow::Context as _;
 use polder::config;
+use polder::device::{Facts, OpenPort};
 use polder::runtime::gateway::{Gateway, Opener};
-use polder::runtime::ports::{Facts, OpenPort};
 use polder_buffers::{BufferManager, BufferOptions};
 use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
@@ -42,7 +42,7 @@ fn opener(queues: HashMap<String, AnyQueue>) -> Opener {
             queues: 1,
             mode: "in memory".to_owned(),
         };
-        Ok(OpenPort { id: port.id, facts, queues: vec![queue], attachment: None })
+        Ok(OpenPort::in_memory(port.id, facts, vec![queue]))
     })
 }
 

@@ -2,9 +2,9 @@
 
 use anyhow::Context as _;
 use polder::config;
+use polder::device::{Facts, OpenPort};
 use polder::runtime::accounts::Accounts;
 use polder::runtime::gateway::{Gateway, Opener};
-use polder::runtime::ports::{Facts, OpenPort};
 use polder::runtime::run::lock;
 use polder::runtime::trace::follow;
 use polder::trace::Trace;
@@ -193,6 +193,6 @@ fn opener(ends: HashMap<String, End>) -> Opener {
             mode: "in-memory cable".to_owned(),
         };
         let queues = end.into_iter().map(Queue::boxed).collect();
-        Ok(OpenPort { id: port.id, facts, queues, attachment: None })
+        Ok(OpenPort::in_memory(port.id, facts, queues))
     })
 }

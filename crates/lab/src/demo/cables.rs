@@ -9,8 +9,8 @@ use crate::traffic::packet::{Mac, Talk, Template};
 use crate::traffic::probe::Probe;
 use anyhow::{Context as _, anyhow, ensure};
 use polder::config::{self, model};
+use polder::device::{Facts, OpenPort};
 use polder::runtime::gateway::{Gateway, Opener};
-use polder::runtime::ports::{Facts, OpenPort};
 use polder_buffers::{Batch, BufferManager, BufferOptions, Class, Packet, Pool};
 use polder_datapath::offload::Takes;
 use polder_datapath::port::{Budget, RxQueue as _, TxQueue as _};
@@ -191,12 +191,7 @@ fn opener(ends: [(String, End); 2], mac: Mac) -> Opener {
             queues: 1,
             mode: "in-memory cable".to_owned(),
         };
-        Ok(OpenPort {
-            id: port.id,
-            facts,
-            queues: end.into_iter().map(Queue::boxed).collect(),
-            attachment: None,
-        })
+        Ok(OpenPort::in_memory(port.id, facts, end.into_iter().map(Queue::boxed).collect()))
     })
 }
 

@@ -3,8 +3,8 @@
 use super::{ASK, END, Options, READY, say};
 use anyhow::{Context as _, anyhow};
 use polder::config;
+use polder::device::{self, Facts, OpenPort};
 use polder::runtime::gateway::{Gateway, Opener};
-use polder::runtime::ports::{self, Facts, OpenPort};
 use polder::runtime::run::lock;
 use polder_buffers::{BufferManager, BufferOptions};
 use polder_datapath::offload::Takes;
@@ -61,7 +61,7 @@ fn opener(queue: AnyQueue, options: &Options) -> Opener {
     let (queue, mac) = (Mutex::new(Some(queue)), MacAddress(options.mac));
     Box::new(move |port, configuration, region| {
         if port.name != PORT {
-            return ports::open(port, configuration, region);
+            return device::open(port, configuration, region);
         }
         let taken = queue.lock().map_err(|_| anyhow!("somebody panicked"))?.take();
         let queue = taken.context("a service has one port")?;
@@ -73,7 +73,7 @@ fn opener(queue: AnyQueue, options: &Options) -> Opener {
             queues: 1,
             mode: "service in this process".to_owned(),
         };
-        Ok(OpenPort { id: port.id, facts, queues: vec![queue], attachment: None })
+        Ok(OpenPort::in_memory(port.id, facts, vec![queue]))
     })
 }
 

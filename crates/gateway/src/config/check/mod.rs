@@ -9,7 +9,7 @@ mod tunnels;
 
 use super::diagnostics::Diagnostic;
 use super::model::{
-    Configuration, Device, Gateway, KernelHooks, Mode, OnExit, Order, Port, Queues, Role, TunnelKind,
+    Configuration, Gateway, KernelHooks, Mode, OnExit, Order, Port, Queues, Role, TunnelKind,
 };
 use super::read::{Draft, GatewayDraft, PortDraft};
 use super::section::{Findings, Span, closest, list};
@@ -195,10 +195,10 @@ fn resolve_port(
     (on_exit, hooks): (OnExit, KernelHooks),
 ) -> Option<Port> {
     let device = port.device.as_ref()?.value.clone();
-    let takes_segments = matches!(device, Device::Tap(_));
-    let (on_exit, kernel_hooks) = match &device {
-        Device::Interface(_) => (port.on_exit.unwrap_or(on_exit), port.kernel_hooks.unwrap_or(hooks)),
-        Device::Tap(_) | Device::Lan78xx(_) => (OnExit::Kernel, KernelHooks::Refuse),
+    let takes_segments = device.capabilities().takes_segments;
+    let (on_exit, kernel_hooks) = match device.interface() {
+        Some(_) => (port.on_exit.unwrap_or(on_exit), port.kernel_hooks.unwrap_or(hooks)),
+        None => (OnExit::Kernel, KernelHooks::Refuse),
     };
     Some(Port {
         id: names.get(port.name.value.as_str())?.id,

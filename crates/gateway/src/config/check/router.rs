@@ -4,7 +4,7 @@ mod links;
 
 use super::super::diagnostics::Diagnostic;
 use super::super::filters::Network;
-use super::super::model::{Device, Role, TunnelKind};
+use super::super::model::{Role, TunnelKind};
 use super::super::read::{Draft, PortDraft, RouteDraft, TunnelDraft};
 use super::super::router::{InterfaceAddress, RouteKind, Router, StaticRoute};
 use super::super::section::{At, Findings};
@@ -40,8 +40,8 @@ pub(super) fn resolve(draft: &Draft, names: &Names<'_>, findings: &Findings) -> 
 fn has_addresses(port: &PortDraft, findings: &Findings) {
     let Some(device) = &port.device else { return };
     let name = &port.name.value;
-    match (&device.value, &port.addresses) {
-        (Device::Interface(interface), Some(addresses)) => {
+    match (device.value.interface(), &port.addresses) {
+        (Some(interface), Some(addresses)) => {
             let message =
                 format!("`{name}` has the addresses that the kernel gives {interface}, and no others");
             let remedy = format!(
@@ -49,12 +49,12 @@ fn has_addresses(port: &PortDraft, findings: &Findings) {
             );
             findings.note(Diagnostic::error(addresses.span.clone(), message).remedy(remedy));
         }
-        (Device::Tap(_) | Device::Lan78xx(_), None) if !port.addresses_unreadable => {
+        (None, None) if !port.addresses_unreadable => {
             let message = format!("nobody but Polder has `{name}`, so it needs addresses to route by");
             let remedy = "add `addresses = [\"192.0.2.1/24\", \"2001:db8::1/64\"]`";
             findings.note(Diagnostic::error(port.name.span.clone(), message).remedy(remedy));
         }
-        (Device::Interface(_) | Device::Tap(_) | Device::Lan78xx(_), _) => {}
+        (Some(_) | None, _) => {}
     }
 }
 
@@ -119,8 +119,7 @@ fn reachable(router: IpAddr, place: std::ops::Range<usize>, draft: &Draft, findi
     }
     let ports = || draft.ports.iter().filter(|port| port.role == Some(Role::Router));
     let known = |port: &PortDraft| {
-        let is_kernels =
-            matches!(port.device.as_ref().map(|at| &at.value), Some(Device::Interface(_)) | None);
+        let is_kernels = port.device.as_ref().is_none_or(|device| device.value.interface().is_some());
         let addresses = port.addresses.iter().flat_map(|addresses| &addresses.value);
         is_kernels || addresses.into_iter().any(|link| contains(link.value, router))
     };

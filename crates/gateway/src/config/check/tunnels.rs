@@ -1,7 +1,7 @@
 //! Tunnels: the port that carries each, overlaps between them, sizes that fit.
 
 use super::super::diagnostics::Diagnostic;
-use super::super::model::{Device, Dscp, FlowLabel, Role, Ttl, Tunnel, TunnelKind};
+use super::super::model::{Dscp, FlowLabel, Role, Ttl, Tunnel, TunnelKind};
 use super::super::read::{Draft, PortDraft, TunnelDraft};
 use super::super::section::Findings;
 use super::super::vxlan::VxlanDraft;
@@ -233,7 +233,7 @@ fn unused_underlay(port: &PortDraft, draft: &Draft, findings: &Findings) {
         // A tunnel whose port could not be read may well run over this one.
         None => true,
     });
-    let is_device = matches!(port.device.as_ref().map(|at| &at.value), Some(Device::Interface(_)));
+    let is_device = port.device.as_ref().is_some_and(|device| device.value.interface().is_some());
     if port.role == Some(Role::Underlay) && is_device && !used {
         let message = format!("no tunnel runs over the underlay `{}`", port.name.value);
         let remedy = format!("add a tunnel with `port = \"{}\"`, or remove this port", port.name.value);

@@ -14,7 +14,7 @@ mod upkeep;
 mod worker_lifecycle;
 
 pub use super::devices::Opener;
-pub use port::{Link, PortState, QueueState};
+pub use port::{PortState, QueueState};
 pub use reload::Plan;
 pub use share::{Share, meshes, share};
 pub use start::MOST_PORTS;
@@ -37,7 +37,6 @@ use polder_datapath::engine::{EngineCounters, Tables};
 use polder_datapath::forward::{BridgeCounters, Links, SweepCursor};
 use polder_datapath::steer::{Board, Hasher};
 use polder_datapath::units::Nanos;
-use polder_devices::af_xdp;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -142,9 +141,9 @@ impl Gateway {
     /// Gives interfaces back whose port is `on_exit = "kernel"`, at once, and then ends the workers that there still
     /// are: one of the gateway's threads is lost. Takes no longer than `limit` to wait for them.
     pub(super) fn abandon(&mut self, limit: Duration) {
-        let attached = |state: &PortState| Some(state.interface()?.interface.index);
-        let interfaces = self.ports.iter().filter_map(attached).collect::<Vec<_>>();
-        self.ports.iter_mut().for_each(|state| state.attachment = None);
+        let restore = |state: &PortState| state.handle()?.restore();
+        let settings = self.ports.iter().filter_map(restore).collect::<Vec<_>>();
+        self.ports.iter_mut().for_each(|state| state.handle = None);
         self.workers.iter().for_each(|worker| worker.send(Command::Stop));
         let end = self.clock.now() + Nanos(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
         for thread in self.workers.iter_mut().filter_map(|worker| worker.thread.take()) {
@@ -153,7 +152,7 @@ impl Gateway {
             let limit = if thread.status().is_lost() { Duration::ZERO } else { left };
             drop(thread.join_within(limit));
         }
-        interfaces.into_iter().for_each(af_xdp::restore);
+        settings.into_iter().for_each(|restore| restore());
     }
 }
 

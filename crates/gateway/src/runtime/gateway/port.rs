@@ -3,15 +3,10 @@
 use super::reopen::Reopening;
 use super::share::Spares;
 use crate::config::model::Port;
-use crate::runtime::devices::missing;
-use crate::runtime::ports::{self, Attachment};
+use crate::device::{Facts, Handle, Link, missing};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::queue::EgressCounters;
 use polder_datapath::units::Nanos;
-use polder_datapath::wire::MacAddress;
-use polder_devices::af_xdp::LinkState;
-use polder_devices::lan78xx::PortStatus;
-use polder_devices::{af_xdp, tap};
 use rustix::io::Errno;
 use std::sync::Arc;
 
@@ -24,28 +19,6 @@ pub struct QueueState {
     pub counters: Arc<EgressCounters>,
 }
 
-/// The state of a port's link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Link {
-    /// The link carries packets.
-    Up,
-    /// The interface is up, and has no carrier.
-    NoCarrier,
-    /// The interface is switched off.
-    Down,
-}
-
-impl Link {
-    /// The link of an interface that is switched on or not, with or without carrier.
-    pub(super) fn new(up: bool, carrier: bool) -> Self {
-        match (up, carrier) {
-            (true, true) => Self::Up,
-            (true, false) => Self::NoCarrier,
-            (false, _) => Self::Down,
-        }
-    }
-}
-
 /// A device port, open or waiting to be opened again.
 pub struct PortState {
     /// As configured.
@@ -53,7 +26,7 @@ pub struct PortState {
     /// True if it is open.
     pub open: bool,
     /// Properties of the port when it was last opened.
-    pub facts: Option<ports::Facts>,
+    pub facts: Option<Facts>,
     /// Reason why it is closed.
     pub trouble: Option<String>,
     /// True if it is closed because its device is not there.
@@ -68,8 +41,8 @@ pub struct PortState {
     pub queues: Vec<QueueState>,
     /// Times that it was opened.
     pub openings: u64,
-    /// Attachment that keeps the device.
-    pub attachment: Option<Attachment>,
+    /// Handle that keeps the device open.
+    pub(super) handle: Option<Box<dyn Handle>>,
     /// Sending queues that no worker has.
     pub(super) spares: Spares,
     pub(super) retry_at: Nanos,
@@ -83,7 +56,7 @@ impl PortState {
             configuration: configuration.clone(),
             open: false,
             facts: None,
-            attachment: None,
+            handle: None,
             trouble: None,
             waiting: false,
             link: None,
@@ -111,7 +84,7 @@ impl PortState {
 
     /// Notes and logs the refusals of the kernel since the last time.
     pub(super) fn note_refusals(&mut self) {
-        let refusals = self.interface().map(af_xdp::Port::refusals).unwrap_or_default();
+        let refusals = self.handle().map(|handle| handle.refusals()).unwrap_or_default();
         for refusal in refusals {
             if !self.refusals.contains(&refusal) {
                 tracing::warn!("port {}: {refusal}", self.configuration.name);
@@ -120,14 +93,9 @@ impl PortState {
         }
     }
 
-    /// The interface behind it, while it is attached.
-    pub fn interface(&self) -> Option<&af_xdp::Port> {
-        self.attachment.as_ref()?.interface()
-    }
-
-    /// The USB adapter behind it, while it is open.
-    pub fn adapter(&self) -> Option<&Arc<PortStatus>> {
-        self.attachment.as_ref()?.adapter()
+    /// Handle of its device, while that is open.
+    pub fn handle(&self) -> Option<&dyn Handle> {
+        self.handle.as_deref()
     }
 
     /// Looks at the device again, and says in the log when the link is another.
@@ -135,22 +103,8 @@ impl PortState {
     /// # Errors
     /// When the interface is gone.
     pub(super) fn look(&mut self) -> Result<(), Errno> {
-        let (Some(facts), Some(attachment)) = (&mut self.facts, &self.attachment) else { return Ok(()) };
-        let most = self.configuration.mtu.map(u32::from);
-        let link = match attachment {
-            Attachment::Interface(interface) => {
-                let LinkState { mac, mtu, up, carrier } = interface.refresh(most)?;
-                facts.mac = MacAddress(mac);
-                facts.mtu = mtu.min(most.unwrap_or(u32::MAX));
-                Some(Link::new(up, carrier))
-            }
-            Attachment::Adapter(status) => Some(Link::new(true, status.facts().link.up)),
-            Attachment::Tap(most) => {
-                // One that is gone says so by its queues.
-                facts.mtu = tap::mtu(&facts.interface).map_or(facts.mtu, |mtu| mtu.min(*most));
-                None
-            }
-        };
+        let (Some(facts), Some(handle)) = (&mut self.facts, &self.handle) else { return Ok(()) };
+        let link = handle.refresh(facts, self.configuration.mtu.map(u32::from))?;
         if let Some(link) = link {
             self.note(link);
         }

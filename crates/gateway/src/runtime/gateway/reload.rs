@@ -6,7 +6,6 @@ use super::{Gateway, PortState};
 use crate::config::model::{Configuration, Order, Role};
 use crate::config::{Difference, difference};
 use crate::runtime::devices::Opening;
-use crate::runtime::ports;
 use crate::runtime::tables::{Lasting, tables};
 use crate::runtime::worker::Command;
 use anyhow::{Context as _, Result, bail};
@@ -123,12 +122,11 @@ impl Gateway {
     /// Takes the packets of the tunnels of `configuration`, and leaves those of others to the kernel.
     fn endpoint(&self, configuration: &Configuration) -> Result<()> {
         for state in &self.ports {
-            let Some(attachment) = state.interface() else { continue };
+            let Some(handle) = state.handle() else { continue };
             let port = &state.configuration;
             if port.role != Role::Bridge {
-                let endpoints = ports::endpoints(port.id, configuration);
                 let told = || format!("cannot take the tunnels' packets on port {}", port.name);
-                attachment.set_claims(&endpoints).with_context(told)?;
+                handle.set_tunnels(port, configuration).with_context(told)?;
             }
         }
         Ok(())

@@ -2,9 +2,7 @@
 //! on a thread of its own, so that the control thread goes on.
 
 use super::Gateway;
-use crate::config::model::Device;
-use crate::runtime::adapter;
-use crate::runtime::ports::{OpenPort, receiving};
+use crate::device::{self, OpenPort};
 use crate::supervise::{Loss, Thread};
 use anyhow::{Result, anyhow};
 use std::sync::mpsc::RecvTimeoutError;
@@ -17,18 +15,12 @@ impl Gateway {
     /// Tries to open a closed port; `None` while it is not known whether that is possible.
     pub(super) fn open_again(&mut self, index: usize) -> Option<Result<OpenPort>> {
         let state = &mut self.ports[index];
-        let Device::Lan78xx(device) = &state.configuration.device else {
-            return Some((self.devices.open)(
-                &state.configuration,
-                &self.configuration,
-                self.memory.manager().region(),
-            ));
-        };
         let Some(Reopening(thread)) = &state.reopening else {
-            let (device, port) = (device.clone(), state.configuration.clone());
-            let receiving = receiving(&self.configuration);
+            let (port, configuration) = (&state.configuration, &self.configuration);
             // When the port is wanted no more, what was found is closed with the thread's result.
-            let seek = move || adapter::open(&device, &port, receiving);
+            let Some(seek) = device::slow_opening(port, configuration) else {
+                return Some((self.devices.open)(port, configuration, self.memory.manager().region()));
+            };
             return match self.threads.spawn("seek-adapter", Loss::Repaired, seek) {
                 Ok(thread) => {
                     state.reopening = Some(Reopening(thread));

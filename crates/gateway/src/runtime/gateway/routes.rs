@@ -73,9 +73,9 @@ impl Gateway {
     fn open_doors(&self) {
         let lands = self.lasting.routing.lands();
         for state in self.ports.iter().filter(|state| state.configuration.role == Role::Router) {
-            let Some(attachment) = state.interface() else { continue };
+            let Some(handle) = state.handle() else { continue };
             let ingresses = self.lasting.routing.ingresses(state.configuration.id);
-            if let Err(error) = attachment.set_router(&ingresses, &lands) {
+            if let Err(error) = handle.set_router(&ingresses, &lands) {
                 tracing::error!(port = state.configuration.name, %error, "cannot say what is to be routed");
             }
         }
@@ -84,7 +84,7 @@ impl Gateway {
     /// Ports as the router sees them.
     fn seen(&self) -> Ports {
         let seen = |state: &super::PortState| {
-            let up = state.open && state.adapter().is_none_or(|adapter| adapter.facts().link.up);
+            let up = state.open && state.handle().is_none_or(|handle| handle.carries());
             Some((state.configuration.id, AttachedPort { facts: state.facts.clone()?, up }))
         };
         let mut ports = self.ports.iter().filter_map(seen).collect();

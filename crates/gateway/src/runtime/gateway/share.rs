@@ -3,7 +3,7 @@
 use super::Gateway;
 use super::port::QueueState;
 use crate::config::model::Port;
-use crate::runtime::ports::Facts;
+use crate::device::Facts;
 use crate::runtime::wake::Wakeup;
 use crate::runtime::worker::{Command, Mesh, NewQueue, Outlet, SendPath};
 use polder_buffers::{PortId, ring};

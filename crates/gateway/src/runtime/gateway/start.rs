@@ -6,11 +6,11 @@ use super::worker_lifecycle::begin;
 use super::{Gateway, Opener, PortState};
 use crate::clock::Clock;
 use crate::config::model::Configuration;
+use crate::device::OpenPort;
 use crate::runtime::devices::{Devices, Opening};
 use crate::runtime::hooks::Watch;
 use crate::runtime::memory::Memory;
 use crate::runtime::path::Paths;
-use crate::runtime::ports::OpenPort;
 use crate::runtime::routing::AttachedPort;
 use crate::runtime::tables::{Lasting, tables};
 use crate::runtime::tunnels::add_links;
@@ -121,14 +121,14 @@ impl Gateway {
 
     /// Divides the queues of an open port among the workers.
     pub(super) fn attach(&mut self, opened: OpenPort) {
-        let OpenPort { id, facts, queues, attachment } = opened;
+        let OpenPort { id, facts, queues, handle } = opened;
         let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) else { return };
         let (mut shares, spares) = divide(queues, self.workers.len(), &mut state.counters);
         with_queue(&mut shares, &state.configuration, &facts, &mut state.queues);
         state.spares = spares;
         state.open = true;
         state.facts = Some(facts);
-        state.attachment = attachment;
+        state.handle = handle;
         (state.trouble, state.waiting, state.link) = (None, false, None);
         state.refusals.clear();
         state.openings += 1;

@@ -1,10 +1,9 @@
 //! Periodic work of the control thread, a few times a second: ports, next hops, paths, ageing.
 
-use super::{Gateway, Link, PortState};
-use crate::config::model::Device;
+use super::{Gateway, PortState};
+use crate::device::{Facts, GONE, Link, OpenPort};
 use crate::runtime::announce::announce_port;
 use crate::runtime::neighbour;
-use crate::runtime::ports::{self, OpenPort};
 use crate::runtime::tables::{Lasting, tables};
 use crate::runtime::worker::{Command, Report};
 use anyhow::Result;
@@ -19,9 +18,6 @@ const REFRESH_NEIGHBOUR: Nanos = Nanos::from_seconds(30);
 pub(super) const RETRY_PORT: Nanos = Nanos::from_millis(250);
 /// Buckets of a forwarding database that one tick looks at.
 const SWEEP_BUCKETS: usize = 4096;
-
-/// Reason why a port is closed.
-const GONE: &str = "the interface has disappeared";
 
 impl Gateway {
     /// Looks after everything that is slow: ports, next hops, ageing. To be called a few times a second.
@@ -86,22 +82,10 @@ impl Gateway {
         changed.into_iter().for_each(|id| self.exchange_queue(id));
     }
 
-    /// True if the port's interface is still the one that was opened.
-    fn is_there(&self, id: PortId) -> bool {
-        let state = self.ports.iter().find(|state| state.configuration.id == id);
-        state.and_then(PortState::interface).is_some_and(|interface| interface.link().is_ok())
-    }
-
     /// Reason why a queue of the port has closed.
     fn why_closed(&self, id: PortId) -> &'static str {
-        match self.configuration.port(id).map(|port| &port.device) {
-            Some(Device::Lan78xx(_)) => "the adapter was unplugged, or the connection to it has ended",
-            // A queue closes too when the kernel unbinds it, and when a descriptor cannot be right.
-            Some(Device::Interface(_)) if self.is_there(id) => {
-                "the driver has reset the interface or unbound its queues, or handed over a descriptor that cannot be right"
-            }
-            Some(Device::Interface(_) | Device::Tap(_)) | None => GONE,
-        }
+        let state = self.ports.iter().find(|state| state.configuration.id == id);
+        state.and_then(PortState::handle).map_or(GONE, |handle| handle.why_closed())
     }
 
     /// Takes a port from all workers; it is tried again later.
@@ -111,7 +95,7 @@ impl Gateway {
         if !std::mem::take(&mut state.open) {
             return;
         }
-        (state.attachment, state.link) = (None, None);
+        (state.handle, state.link) = (None, None);
         state.spares.clear();
         tracing::warn!(port = state.configuration.name, "closed: {why}; the other ports go on");
         state.trouble = Some(why.to_owned());
@@ -163,7 +147,7 @@ impl Gateway {
     }
 
     /// Properties of ports; of one that is closed, its last ones.
-    pub(super) fn facts(&self) -> HashMap<PortId, ports::Facts> {
+    pub(super) fn facts(&self) -> HashMap<PortId, Facts> {
         let known = |state: &PortState| Some((state.configuration.id, state.facts.clone()?));
         self.ports.iter().filter_map(known).collect()
     }

@@ -5,7 +5,7 @@ mod watch;
 pub use watch::Watch;
 
 use super::preflight::{PreflightFinding, Severity};
-use crate::config::model::{Configuration, Device, KernelHooks, Port, Role};
+use crate::config::model::{Configuration, KernelHooks, Port, Role};
 use crate::kernel::hooks::{self, Bypassed, Inspection, Takes, Tunnel};
 use anyhow::{Result, bail};
 use polder_buffers::PortId;
@@ -13,14 +13,10 @@ use std::collections::BTreeMap;
 
 /// The ports of a configuration whose packets are taken from the kernel.
 pub fn ports(configuration: &Configuration) -> Vec<hooks::Port> {
-    let port = |port: &Port| match &port.device {
-        Device::Interface(interface) => Some(hooks::Port {
-            name: port.name.clone(),
-            interface: interface.clone(),
-            takes: takes(port, configuration),
-        }),
-        // What the machine sends by a TAP has met its hooks, and the kernel does not have an adapter.
-        Device::Tap(_) | Device::Lan78xx(_) => None,
+    // What the machine sends by a TAP has met its hooks, and the kernel does not have an adapter.
+    let port = |port: &Port| {
+        let interface = port.device.interface()?.to_owned();
+        Some(hooks::Port { name: port.name.clone(), interface, takes: takes(port, configuration) })
     };
     configuration.ports.iter().filter_map(port).collect()
 }
@@ -51,10 +47,8 @@ fn takes(port: &Port, configuration: &Configuration) -> Takes {
 
 /// The name by which rules may know a port or tunnel.
 fn interface(id: PortId, configuration: &Configuration) -> String {
-    match configuration.port(id).map(|port| &port.device) {
-        Some(Device::Interface(name) | Device::Tap(name)) => name.clone(),
-        Some(Device::Lan78xx(_)) | None => configuration.name_of(id).unwrap_or_default().to_owned(),
-    }
+    let known = configuration.port(id).and_then(|port| port.device.kernel_name());
+    known.or_else(|| configuration.name_of(id)).unwrap_or_default().to_owned()
 }
 
 /// Findings about hooks that the ports of a configuration go round.

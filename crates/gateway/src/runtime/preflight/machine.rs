@@ -1,7 +1,7 @@
 //! Machine's state that a router's findings depend on: read, never written.
 
 use crate::clock::Clock;
-use crate::config::model::{Configuration, Device, Role};
+use crate::config::model::{Configuration, Role};
 use crate::config::router::RoutesFrom;
 use crate::kernel::Mirror;
 use crate::kernel::socket::{BUFFER_BYTES, Follow};
@@ -63,12 +63,8 @@ impl Machine {
 
 /// Router ports with the interfaces that they are.
 pub(super) fn interfaces(configuration: &Configuration) -> impl Iterator<Item = (&str, &str)> {
-    configuration.ports.iter().filter(|port| port.role == Role::Router).filter_map(|port| {
-        match &port.device {
-            Device::Interface(interface) => Some((port.name.as_str(), interface.as_str())),
-            Device::Tap(_) | Device::Lan78xx(_) => None,
-        }
-    })
+    let ports = configuration.ports.iter().filter(|port| port.role == Role::Router);
+    ports.filter_map(|port| Some((port.name.as_str(), port.device.interface()?)))
 }
 
 fn interface(index: u32, mirror: &Mirror) -> Interface {

@@ -3,13 +3,12 @@
 mod machine;
 mod router;
 
-use super::devices::missing_interface;
-use super::{adapter, hooks, ports};
-use crate::config::model::{Configuration, Device, Port, Sandbox, Tunnel};
+use super::hooks;
+use crate::config::model::{Configuration, Port, Sandbox, Tunnel};
+use crate::device;
+pub use crate::device::Severity;
 use crate::sandbox;
 use anyhow::{Result, ensure};
-use polder_buffers::RegionOptions;
-use polder_devices::af_xdp::{self, Level, OpenError};
 use serde::Serialize;
 use std::net::{IpAddr, UdpSocket};
 
@@ -24,18 +23,6 @@ pub struct PreflightFinding {
     pub topic: String,
     /// Description, and the remedy.
     pub text: String,
-}
-
-/// Severity of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Severity {
-    /// As it should be, or good to know.
-    Fine,
-    /// Something will be slower, or lost in some cases.
-    Warning,
-    /// The gateway will not start, or most packets will be lost.
-    Problem,
 }
 
 /// Looks at the devices, addresses and CPUs that `configuration` needs.
@@ -60,66 +47,23 @@ pub fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
 /// # Errors
 /// The obstacle, with the port and the remedy.
 pub(super) fn probe(port: &Port, configuration: &Configuration) -> Result<Vec<String>> {
-    let seen = inspect_port(port, configuration).into_iter().filter(|seen| seen.severity > Severity::Fine);
-    let told = |seen: &PreflightFinding| format!("{}: {}: {}", seen.of, seen.topic, seen.text);
-    // An interface that is down is opened all the same, and carries when it is up.
-    let stands_against =
-        |seen: &PreflightFinding| seen.severity == Severity::Problem && seen.topic != af_xdp::STATE;
-    let (against, rest) = seen.partition::<Vec<_>, _>(stands_against);
+    let found = device::inspect(port, configuration).into_iter();
+    let (rest, against) = found.partition::<Vec<_>, _>(|found| found.opens);
+    let told = |found: &device::Finding| format!("port.{}: {}: {}", port.name, found.topic, found.text);
     ensure!(against.is_empty(), "{}", against.iter().map(told).collect::<Vec<_>>().join("\n"));
-    Ok(rest.iter().map(told).collect())
+    Ok(rest.iter().filter(|found| found.severity > Severity::Fine).map(told).collect())
 }
 
 fn inspect_port(port: &Port, configuration: &Configuration) -> Vec<PreflightFinding> {
     let of = format!("port.{}", port.name);
-    let seen = |severity, topic: &str, text: String| PreflightFinding {
+    let found = device::inspect(port, configuration).into_iter();
+    let seen = found.map(|device::Finding { severity, topic, text, .. }| PreflightFinding {
         of: of.clone(),
         severity,
         topic: topic.to_owned(),
         text,
-    };
-    let interface = match &port.device {
-        Device::Interface(interface) => interface,
-        Device::Tap(_) => {
-            return tap().map(|text| seen(Severity::Problem, "rights", text)).into_iter().collect();
-        }
-        Device::Lan78xx(adapter) => {
-            let findings = adapter::inspect(adapter).into_iter();
-            return findings.map(|(severity, topic, text)| seen(severity, topic, text)).collect();
-        }
-    };
-    let options = ports::interface_options(interface, port, configuration);
-    let gateway = &configuration.gateway;
-    let memory = RegionOptions { slots: ports::frames(configuration), slot_bytes: gateway.slot_bytes };
-    match af_xdp::inspect(&options, memory) {
-        Err(OpenError::NoInterface(name)) => {
-            let text = format!("{}; the port waits for it", missing_interface(&name));
-            vec![seen(Severity::Warning, "interface", text)]
-        }
-        Err(error) => vec![seen(Severity::Problem, "interface", error.to_string())],
-        Ok(report) => {
-            let driver = report.driver.map(|driver| format!(", driver {driver}")).unwrap_or_default();
-            let first = seen(Severity::Fine, "interface", format!("{}{driver}", report.interface));
-            let found = report.findings.into_iter().map(|finding| {
-                let severity = match finding.level {
-                    Level::Fine => Severity::Fine,
-                    Level::Warning => Severity::Warning,
-                    Level::Problem => Severity::Problem,
-                };
-                seen(severity, finding.topic, finding.text)
-            });
-            std::iter::once(first).chain(found).collect()
-        }
-    }
-}
-
-/// Reason why no TAP can be made, if that can be seen.
-fn tap() -> Option<String> {
-    const DEVICE: &str = "/dev/net/tun";
-    let opened = std::fs::OpenOptions::new().read(true).write(true).open(DEVICE);
-    opened
-        .err()
-        .map(|error| format!("cannot open {DEVICE}: {error}; load the kernel module tun, or run as root"))
+    });
+    seen.collect()
 }
 
 fn inspect_tunnel(tunnel: &Tunnel) -> Vec<PreflightFinding> {

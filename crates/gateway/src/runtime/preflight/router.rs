@@ -2,13 +2,13 @@
 
 use super::machine::{Interface, Machine, interfaces};
 use super::{PreflightFinding, Severity};
-use crate::config::model::{Configuration, Device, OnExit, Port, Role};
+use crate::config::model::{Configuration, OnExit, Port, Role};
 use crate::config::router::RoutesFrom;
 use std::net::IpAddr;
 
 /// Minimum MTU of a link that carries IPv6 (RFC 8200, 5).
 const LEAST_MTU_V6: u32 = 1280;
-/// Default MTU of a TAP or an adapter.
+/// Default MTU of a device that is not the kernel's interface.
 const USUAL_MTU: u32 = 1500;
 
 /// Checks the requirements of a router, if there is one.
@@ -50,8 +50,8 @@ impl Findings {
 /// An MTU that is too small for IPv6.
 fn narrow(port: &Port, machine: &Machine, findings: &mut Findings) {
     let of = format!("port.{}", port.name);
-    let (mtu, has_v6, remedy) = match &port.device {
-        Device::Interface(name) => {
+    let (mtu, has_v6, remedy) = match port.device.interface() {
+        Some(name) => {
             let Some(interface) = machine.interfaces.get(name) else { return };
             let mtu = interface.mtu.min(port.mtu.map_or(u32::MAX, u32::from));
             let has_v6 = interface.addresses.iter().any(|(address, _)| address.is_ipv6());
@@ -61,7 +61,7 @@ fn narrow(port: &Port, machine: &Machine, findings: &mut Findings) {
             };
             (mtu, has_v6, remedy)
         }
-        Device::Tap(_) | Device::Lan78xx(_) => {
+        None => {
             let has_v6 = port.addresses.iter().any(|own| own.address.is_ipv6());
             (port.mtu.map_or(USUAL_MTU, u32::from), has_v6, "raise `mtu` of the port".to_owned())
         }
@@ -121,9 +121,7 @@ fn attached(
 /// Checks whether the kernel goes on forwarding when Polder ends.
 fn forwarding(configuration: &Configuration, machine: &Machine, findings: &mut Findings) {
     let open = |port: &&Port| {
-        port.role == Role::Router
-            && port.on_exit == OnExit::Kernel
-            && matches!(port.device, Device::Interface(_))
+        port.role == Role::Router && port.on_exit == OnExit::Kernel && port.device.interface().is_some()
     };
     if configuration.ports.iter().filter(open).count() < 2 {
         return;
@@ -202,10 +200,7 @@ fn next_hops(configuration: &Configuration, machine: &Machine, findings: &mut Fi
 
 /// The networks of a port.
 fn networks<'a>(port: &'a Port, machine: &'a Machine) -> impl Iterator<Item = (IpAddr, u8)> + 'a {
-    let kernels = match &port.device {
-        Device::Interface(name) => machine.interfaces.get(name),
-        Device::Tap(_) | Device::Lan78xx(_) => None,
-    };
+    let kernels = port.device.interface().and_then(|name| machine.interfaces.get(name));
     let kernels = kernels.into_iter().flat_map(|interface| interface.addresses.iter().copied());
     port.addresses.iter().map(|own| (own.address, own.bits)).chain(kernels)
 }

@@ -1,11 +1,11 @@
 //! Current interfaces of the router: ports, VLANs of ports, tunnels, their addresses.
 
 use super::settings::Settings;
-use crate::config::model::{Configuration, Device, Port, Role, Tunnel};
+use crate::config::model::{Configuration, Port, Role, Tunnel};
 use crate::config::router::InterfaceAddress;
+use crate::device::Facts;
 use crate::kernel::Mirror;
 use crate::kernel::message::Link;
-use crate::runtime::ports::Facts;
 use crate::runtime::tunnels::stations;
 use polder_buffers::PortId;
 use polder_datapath::route::{Interface, InterfaceId, LEAST_MTU, OwnAddress, Owner, RouterId, SourceCheck};
@@ -96,10 +96,10 @@ pub(super) fn attached(
     let mut all = Vec::new();
     for port in configuration.ports.iter().filter(|port| port.role == Role::Router) {
         let Some(seen) = ports.get(&port.id) else { continue };
-        match (&port.device, mirror) {
-            (Device::Interface(_), Some(mirror)) => kernels(port, seen, (mirror, settings), &mut all),
-            (Device::Interface(_), None) => {}
-            (Device::Tap(_) | Device::Lan78xx(_), _) => all.push(own(port, seen, mirror)),
+        match (port.device.interface(), mirror) {
+            (Some(_), Some(mirror)) => kernels(port, seen, (mirror, settings), &mut all),
+            (Some(_), None) => {}
+            (None, _) => all.push(own(port, seen, mirror)),
         }
     }
     for tunnel in configuration.tunnels.iter().filter(|tunnel| tunnel.is_routed()) {
@@ -152,13 +152,13 @@ fn kernels(
 
 /// A port that only Polder has.
 fn own(port: &Port, seen: &AttachedPort, mirror: Option<&Mirror>) -> Attached {
-    let (mac, link) = match &port.device {
+    let (mac, link) = match port.device.capabilities().has_kernel_peer {
         // The address that the port was given is that of the machine, which is the station at the other end.
-        Device::Tap(_) => {
+        true => {
             let link = mirror.and_then(|mirror| mirror.link_named(&seen.facts.interface));
             (beside(seen.facts.mac), link)
         }
-        Device::Interface(_) | Device::Lan78xx(_) => (seen.facts.mac, None),
+        false => (seen.facts.mac, None),
     };
     let machine = link.map(|link| {
         let neighbour = NextHop::default();

@@ -21,7 +21,7 @@ mod wanted;
 
 pub(super) use attached::{AttachedPort, Ports};
 
-use crate::config::model::{Configuration, Device, Role};
+use crate::config::model::{Configuration, Role};
 use crate::config::router::RoutesFrom;
 use crate::kernel::message::Target;
 use crate::kernel::socket::{BUFFER_BYTES, Follow};
@@ -109,9 +109,11 @@ impl Routing {
             self.host_interfaces =
                 Some(listen(&self.router).context("cannot make a file descriptor to wait by")?);
         }
-        let of_kernel = |device: &Device| matches!(device, Device::Interface(_));
         let is_followed = configuration.router.routes == RoutesFrom::Kernel
-            || configuration.ports.iter().any(|port| port.role == Role::Router && of_kernel(&port.device));
+            || configuration
+                .ports
+                .iter()
+                .any(|port| port.role == Role::Router && port.device.interface().is_some());
         if is_followed && self.kernel.is_none() {
             let mut follow = Follow::start(BUFFER_BYTES).context("cannot follow the kernel's tables")?;
             let settled = follow.settle(&now, PATIENCE).context("cannot follow the kernel's tables")?;

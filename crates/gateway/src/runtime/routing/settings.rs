@@ -4,7 +4,7 @@
 
 use super::wanted::LOCAL_TABLE;
 use super::{Routing, local_prefixes};
-use crate::config::model::{Configuration, Device, Role};
+use crate::config::model::{Configuration, Port, Role};
 use crate::kernel::Mirror;
 use crate::kernel::message::{Link, Target};
 use polder_datapath::route::{HashPolicy, Prefix, ReversePath, SourceCheck, Special};
@@ -70,9 +70,9 @@ impl Routing {
 /// The settings of interfaces that a router may be attached to.
 fn checks(configuration: &Configuration, mirror: &Mirror) -> HashMap<String, SourceCheck> {
     let is_port = |link: &&Link| {
-        let is_link = |device: &Device| matches!(device, Device::Interface(name) if *name == link.name);
+        let is_link = |port: &Port| port.device.interface() == Some(link.name.as_str());
         link.vlan.is_some()
-            || configuration.ports.iter().any(|port| port.role == Role::Router && is_link(&port.device))
+            || configuration.ports.iter().any(|port| port.role == Role::Router && is_link(port))
     };
     let all = Interface::read("all");
     let check = |name: &String| {

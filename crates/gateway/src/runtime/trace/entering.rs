@@ -1,7 +1,8 @@
 //! Entry of a packet: its port, the port's owner, and its worker.
 
 use super::teller::{Teller, facts};
-use crate::config::model::{Device, Order, Port, Role};
+use crate::config::model::{Order, Port, Role};
+use crate::device;
 use crate::runtime::gateway::PortState;
 use crate::runtime::sharing::order;
 use polder_datapath::steer::bucket_of;
@@ -17,13 +18,9 @@ impl Teller<'_> {
             Role::Underlay => "underlay",
             Role::Router => "router",
         };
-        let device = match &port.device {
-            Device::Interface(name) => format!("the interface {name}"),
-            Device::Tap(name) => format!("the TAP {name}"),
-            Device::Lan78xx(_) => "a USB adapter".to_owned(),
-        };
+        let device = device::describe(&port.device);
         let closed = if state.is_some_and(|state| state.open) { "" } else { ", which is closed" };
-        let verdict = state.and_then(PortState::interface).map(|interface| interface.verdict(frame));
+        let verdict = state.and_then(PortState::handle).and_then(|handle| handle.verdict(frame));
         let (who, goes_on) = match verdict {
             None => (String::new(), true),
             Some(Ok(XdpVerdict::Taken)) => ("; its XDP program takes the packet".to_owned(), true),

@@ -1,28 +1,51 @@
 //! USB adapters: opening them, what a machine lacks for them, what is shown of them.
 
-use super::ports::{Attachment, Facts, OpenPort};
-use super::preflight::Severity;
+use super::{Driver, Facts, Finding, Handle, Link, OpenPort, Severity, SlowOpening, receiving};
 use crate::config::lan78xx::{Adapter, AdapterLocation};
-use crate::config::model::Port;
+use crate::config::model::{Configuration, Port};
 use crate::show::adapter::AdapterRow;
+use crate::show::buffers::TransferRow;
 use anyhow::{Context as _, Result};
+use polder_buffers::Region;
 use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
 use polder_devices::lan78xx::usb::{Speed, Transport};
 use polder_devices::lan78xx::usbfs::{self, Access, UsbError, Usbfs};
 use polder_devices::lan78xx::usbip::{self, Client, ClientError, Listed, ServerAddress};
-use polder_devices::lan78xx::{self, Lan78xx, MacSource, PortStatus};
+use polder_devices::lan78xx::{self, Lan78xx, MacSource, PortStatus, UrbMemory};
 use polder_devices::{Queue, Receiving};
+use rustix::io::Errno;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Time limit for the answer of a USB/IP server.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Opens the adapter of `port`.
-///
-/// # Errors
-/// When it cannot be had; the message says what to do.
-pub(super) fn open(adapter: &Adapter, port: &Port, receiving: Receiving) -> Result<OpenPort> {
+/// A USB adapter of that configuration.
+pub(super) struct UsbAdapter<'a>(pub(super) &'a Adapter);
+
+impl Driver for UsbAdapter<'_> {
+    fn open(&self, port: &Port, configuration: &Configuration, _: &Region) -> Result<OpenPort> {
+        open(self.0, port, receiving(configuration))
+    }
+
+    /// An adapter on another machine, or one that does not answer, takes seconds.
+    fn slow_opening(&self, port: &Port, configuration: &Configuration) -> Option<SlowOpening> {
+        let (adapter, port, receiving) = (self.0.clone(), port.clone(), receiving(configuration));
+        Some(Box::new(move || open(&adapter, &port, receiving)))
+    }
+
+    fn inspect(&self, _: &Port, _: &Configuration) -> Vec<Finding> {
+        let found = inspect(&self.0.place).into_iter();
+        found.map(|(severity, topic, text)| Finding::new(severity, topic, text)).collect()
+    }
+
+    fn describe(&self) -> String {
+        "a USB adapter".to_owned()
+    }
+}
+
+fn open(adapter: &Adapter, port: &Port, receiving: Receiving) -> Result<OpenPort> {
     let transport = reach(&adapter.place)?;
     let speed = transport.speed();
     let options = adapter.options(port.mtu);
@@ -40,8 +63,54 @@ pub(super) fn open(adapter: &Adapter, port: &Port, receiving: Receiving) -> Resu
         queues: 1,
         mode: format!("{chip}, {}", bus(speed)),
     };
-    let attachment = Some(Attachment::Adapter(opened.status));
-    Ok(OpenPort { id: port.id, facts, queues: vec![Queue::boxed(opened.queue)], attachment })
+    let queues = vec![Queue::boxed(opened.queue)];
+    let handle: Box<dyn Handle> = Box::new(opened.status);
+    Ok(OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, queues) })
+}
+
+impl Handle for Arc<PortStatus> {
+    fn refresh(&self, _: &mut Facts, _: Option<u32>) -> Result<Option<Link>, Errno> {
+        Ok(Some(Link::new(true, self.carries())))
+    }
+
+    fn carries(&self) -> bool {
+        self.facts().link.up
+    }
+
+    fn why_closed(&self) -> &'static str {
+        "the adapter was unplugged, or the connection to it has ended"
+    }
+
+    fn adapter_row(&self) -> Option<AdapterRow> {
+        Some(row(self))
+    }
+
+    fn transfers(&self, port: &str) -> Vec<TransferRow> {
+        let row = |direction: &str, memory: &UrbMemory, in_flight: u64| {
+            let (total, free) = (memory.all.get(), memory.free.get());
+            TransferRow {
+                port: port.to_owned(),
+                direction: direction.to_owned(),
+                buffer_bytes: memory.bytes.get(),
+                total,
+                free,
+                in_flight,
+                // What is neither free nor with the bus: read at slightly different moments.
+                held: total.saturating_sub(free + in_flight),
+            }
+        };
+        let received = row("in", &self.receive_memory, self.receiving.get());
+        vec![received, row("out", &self.send_memory, self.sending.get())]
+    }
+}
+
+/// The missing adapter, when an opening failed because it is not there and may come.
+pub(super) fn missing(error: &anyhow::Error) -> Option<String> {
+    let adapter = error.downcast_ref::<UsbError>().filter(|error| matches!(error, UsbError::Missing(_)));
+    let remote = error
+        .downcast_ref::<ClientError>()
+        .filter(|error| matches!(error, ClientError::Reach(..) | ClientError::NoDevice(..)));
+    adapter.map(ToString::to_string).or_else(|| remote.map(ToString::to_string))
 }
 
 fn reach(place: &AdapterLocation) -> Result<Box<dyn Transport>> {
@@ -69,12 +138,12 @@ const fn bus(speed: Speed) -> &'static str {
     }
 }
 
-/// One thing that was found: how much it matters, what it is about, and what to do.
-type Finding = (Severity, &'static str, String);
+/// One finding: severity, topic, and text with the remedy.
+type Found = (Severity, &'static str, String);
 
 /// Findings about the connection of this machine to an adapter, which is not touched.
-pub(super) fn inspect(adapter: &Adapter) -> Vec<Finding> {
-    match &adapter.place {
+fn inspect(place: &AdapterLocation) -> Vec<Found> {
+    match place {
         AdapterLocation::Usb(port) => inspect_local(port, usbfs::adapters()),
         place @ (AdapterLocation::Tcp { busid, .. } | AdapterLocation::Unix { busid, .. }) => server(place)
             .map(|server| inspect_remote(busid, &server, usbip::list(&server, PATIENCE)))
@@ -82,7 +151,7 @@ pub(super) fn inspect(adapter: &Adapter) -> Vec<Finding> {
     }
 }
 
-fn inspect_local(port: &str, adapters: Result<Vec<usbfs::Adapter>, UsbError>) -> Vec<Finding> {
+fn inspect_local(port: &str, adapters: Result<Vec<usbfs::Adapter>, UsbError>) -> Vec<Found> {
     let adapters = match adapters {
         Ok(adapters) => adapters,
         Err(error) => return vec![(Severity::Problem, "USB", error.to_string())],
@@ -114,8 +183,8 @@ fn inspect_local(port: &str, adapters: Result<Vec<usbfs::Adapter>, UsbError>) ->
     findings
 }
 
-/// Finding about an adapter in use: by the kernel's driver, which lets go when asked, or another program.
-fn held(port: &str, driver: &str) -> Finding {
+/// Somebody has it already: the kernel's driver, which lets go when asked, or another program.
+fn held(port: &str, driver: &str) -> Found {
     if driver == "usbfs" {
         let text = format!(
             "another program has the adapter: `fuser -v /dev/bus/usb/*/*` names it; stop it, or take another port than {port}"
@@ -130,7 +199,7 @@ fn held(port: &str, driver: &str) -> Finding {
 }
 
 /// A bus that is slower than the adapter.
-fn slow(speed: Option<Speed>) -> Option<Finding> {
+fn slow(speed: Option<Speed>) -> Option<Found> {
     match speed {
         Some(Speed::Super) => None,
         Some(Speed::High) => Some((
@@ -151,7 +220,7 @@ fn inspect_remote(
     busid: &str,
     server: &ServerAddress,
     listed: Result<Vec<Listed>, ClientError>,
-) -> Vec<Finding> {
+) -> Vec<Found> {
     let listed = match listed {
         Ok(listed) => listed,
         Err(error @ ClientError::Reach(..)) => return vec![awaited(&error)],
@@ -173,12 +242,12 @@ fn inspect_remote(
 }
 
 /// An adapter that is not there, and may come.
-fn awaited(error: &ClientError) -> Finding {
+fn awaited(error: &ClientError) -> Found {
     (Severity::Warning, "USB/IP", format!("{error}; the port waits for it"))
 }
 
 /// Row of an adapter. Requests its counters, which the next row shows.
-pub(super) fn row(status: &PortStatus) -> AdapterRow {
+fn row(status: &PortStatus) -> AdapterRow {
     status.refresh();
     let facts = status.facts();
     let source = facts.mac.map(|(_, source)| match source {
@@ -236,7 +305,7 @@ mod tests {
     }
 
     /// Findings about an adapter beside its presence.
-    fn found(adapter: usbfs::Adapter) -> Vec<Finding> {
+    fn found(adapter: usbfs::Adapter) -> Vec<Found> {
         let mut findings = inspect_local("2-1.4", Ok(vec![adapter]));
         let (severity, _, text) = findings.remove(0);
         assert_eq!(severity, Severity::Fine);
@@ -244,7 +313,7 @@ mod tests {
         findings
     }
 
-    fn assert_found(findings: &[Finding], severity: Severity, what: &str, words: &[&str]) {
+    fn assert_found(findings: &[Found], severity: Severity, what: &str, words: &[&str]) {
         let [(how, about, text)] = findings else { panic!("{findings:?}") };
         assert_eq!((*how, *about), (severity, what), "{text}");
         assert!(words.iter().all(|word| text.contains(word)), "{text} lacks one of {words:?}");

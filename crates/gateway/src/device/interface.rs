@@ -1,0 +1,238 @@
+//! Linux interfaces, through AF_XDP.
+
+use super::{AwaitedLink, Driver, Facts, Finding, GONE, Handle, Link, OpenPort, Severity, frames, receiving};
+use crate::config::model::{Bridge, Configuration, Mode, OnExit, Port, Queues, Role};
+use anyhow::Result;
+use polder_buffers::{PortId, Region, RegionOptions};
+use polder_datapath::offload::Takes;
+use polder_datapath::tunnel::Ends;
+use polder_datapath::wire::MacAddress;
+use polder_devices::af_xdp::{
+    self, Ingress, Level, LinkState, LocalPrefixes, OpenError, STATE, TunnelEndpoint, XdpVerdict,
+};
+use rustix::io::Errno;
+
+/// An interface of that name.
+pub(super) struct Interface<'a>(pub(super) &'a str);
+
+impl Driver for Interface<'_> {
+    fn open(&self, port: &Port, configuration: &Configuration, region: &Region) -> Result<OpenPort> {
+        let options = options(self.0, port, configuration);
+        let af_xdp::Opened { port: opened, queues } = af_xdp::open(&options, region)?;
+        let report = &opened.report;
+        let hook = report.hook.map(|hook| hook.to_string()).unwrap_or_default();
+        let transfer = if report.zero_copy == Some(true) { "zero copy" } else { "copy" };
+        let interface = &opened.interface;
+        let facts = Facts {
+            interface: interface.name.clone(),
+            mac: MacAddress(interface.mac),
+            mtu: interface.mtu.min(options.mtu.unwrap_or(u32::MAX)),
+            takes: Takes::default(),
+            queues: queues.len(),
+            mode: format!("AF_XDP, {hook}, {transfer}"),
+        };
+        let handle: Box<dyn Handle> = Box::new(opened);
+        Ok(OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, queues) })
+    }
+
+    fn inspect(&self, port: &Port, configuration: &Configuration) -> Vec<Finding> {
+        let options = options(self.0, port, configuration);
+        let slot_bytes = configuration.gateway.slot_bytes;
+        let memory = RegionOptions { slots: frames(configuration), slot_bytes };
+        match af_xdp::inspect(&options, memory) {
+            Err(OpenError::NoInterface(name)) => {
+                let text = format!("{}; the port waits for it", absent(&name));
+                vec![Finding::new(Severity::Warning, "interface", text)]
+            }
+            Err(error) => vec![Finding::new(Severity::Problem, "interface", error.to_string())],
+            Ok(report) => {
+                let driver = report.driver.map(|driver| format!(", driver {driver}")).unwrap_or_default();
+                let name = format!("{}{driver}", report.interface);
+                let first = Finding::new(Severity::Fine, "interface", name);
+                std::iter::once(first).chain(report.findings.into_iter().map(finding)).collect()
+            }
+        }
+    }
+
+    fn describe(&self) -> String {
+        format!("the interface {}", self.0)
+    }
+}
+
+fn finding(finding: af_xdp::Finding) -> Finding {
+    let severity = match finding.level {
+        Level::Fine => Severity::Fine,
+        Level::Warning => Severity::Warning,
+        Level::Problem => Severity::Problem,
+    };
+    let found = Finding::new(severity, finding.topic, finding.text);
+    // An interface that is down is opened all the same, and carries when it is up.
+    Finding { opens: found.opens || found.topic == STATE, ..found }
+}
+
+impl Handle for af_xdp::Port {
+    fn refresh(&self, facts: &mut Facts, most_mtu: Option<u32>) -> Result<Option<Link>, Errno> {
+        let LinkState { mac, mtu, up, carrier } = Self::refresh(self, most_mtu)?;
+        facts.mac = MacAddress(mac);
+        facts.mtu = mtu.min(most_mtu.unwrap_or(u32::MAX));
+        Ok(Some(Link::new(up, carrier)))
+    }
+
+    fn awaited_link(&self) -> Option<AwaitedLink> {
+        let is_down = self.link().is_ok_and(|link| link.up && !link.carrier);
+        is_down.then_some(AwaitedLink { had_carrier: self.had_carrier, is_hardware: self.is_hardware })
+    }
+
+    fn why_closed(&self) -> &'static str {
+        // A queue closes too when the kernel unbinds it, and when a descriptor cannot be right.
+        if self.link().is_ok() { RESET } else { GONE }
+    }
+
+    fn findings(&self) -> Vec<String> {
+        let findings = self.report.findings.iter().filter(|finding| finding.level > Level::Fine);
+        findings.map(|finding| format!("{}: {}", finding.topic, finding.text)).collect()
+    }
+
+    fn refusals(&self) -> Vec<String> {
+        Self::refusals(self)
+    }
+
+    fn verdict(&self, frame: &[u8]) -> Option<Result<XdpVerdict, Errno>> {
+        Some(Self::verdict(self, frame))
+    }
+
+    fn set_tunnels(&self, port: &Port, configuration: &Configuration) -> Result<(), Errno> {
+        self.set_claims(&endpoints(port.id, configuration))
+    }
+
+    fn set_router(&self, ingresses: &[Ingress], local: &[LocalPrefixes]) -> Result<(), Errno> {
+        Self::set_router(self, ingresses, local)
+    }
+
+    fn restore(&self) -> Option<Box<dyn FnOnce()>> {
+        let index = self.interface.index;
+        Some(Box::new(move || af_xdp::restore(index)))
+    }
+}
+
+/// Reason why a queue of an interface that is still there has closed.
+const RESET: &str = "the driver has reset the interface or unbound its queues, or handed over a descriptor that cannot be right";
+
+/// The missing interface, when an opening failed because it is not there.
+pub(super) fn missing(error: &anyhow::Error) -> Option<String> {
+    match error.downcast_ref() {
+        Some(OpenError::NoInterface(name)) => Some(absent(name)),
+        Some(_) | None => None,
+    }
+}
+
+/// The tunnels whose packets are taken on `port`.
+fn endpoints(port: PortId, configuration: &Configuration) -> Vec<TunnelEndpoint> {
+    let over = configuration.tunnels.iter().filter(|tunnel| tunnel.port == port);
+    over.filter_map(|tunnel| {
+        let ends = Ends::of(tunnel.local, tunnel.remote)?;
+        Some(TunnelEndpoint { ends, carrier: tunnel.carrier() })
+    })
+    .collect()
+}
+
+/// Options with which the driver opens `interface` as `port`.
+fn options(interface: &str, port: &Port, configuration: &Configuration) -> af_xdp::Options {
+    let options = match port.role {
+        Role::Bridge => af_xdp::Options::whole(interface),
+        Role::Underlay => af_xdp::Options::tunnels(interface, endpoints(port.id, configuration)),
+        Role::Router => af_xdp::Options::routed(interface, endpoints(port.id, configuration)),
+    };
+    let interfaces = configuration.ports.iter().filter(|port| port.device.interface().is_some());
+    let interfaces = u32::try_from(interfaces.count()).unwrap_or(u32::MAX);
+    af_xdp::Options {
+        on_exit: match port.on_exit {
+            OnExit::Kernel => af_xdp::OnExit::Kernel,
+            OnExit::Drop => af_xdp::OnExit::Drop,
+        },
+        mode: match port.mode {
+            Mode::Auto => af_xdp::Mode::Auto,
+            Mode::ZeroCopy => af_xdp::Mode::ZeroCopy,
+            Mode::Native => af_xdp::Mode::Native,
+            Mode::Generic => af_xdp::Mode::Generic,
+        },
+        queues: match port.queues {
+            Queues::All => None,
+            Queues::Count(count) => Some(u32::from(count)),
+        },
+        mtu: port.mtu.map(u32::from),
+        needs_tags: needs_tags(port.id, configuration),
+        receiving: receiving(configuration),
+        // Half of the memory may wait in receive rings; the other half is on its way.
+        receive_frames: Some(frames(configuration) / 2 / interfaces.max(1)),
+        moderation: moderation(port),
+        adapts: configuration.gateway.balance && port.moderation_us.is_none() && !port.busy_poll,
+        busy_poll: port.busy_poll.then_some(af_xdp::BusyPoll { budget: BATCH_PACKETS, microseconds: 1 }),
+        ..options
+    }
+}
+
+/// True if tags keep packets of the port apart, because it is a member of a VLAN-aware bridge.
+fn needs_tags(port: PortId, configuration: &Configuration) -> bool {
+    let is_member = |bridge: &Bridge| bridge.members.iter().any(|member| member.port == port);
+    let mut bridges = configuration.bridges.iter();
+    bridges.any(|bridge| bridge.is_vlan_aware() && is_member(bridge))
+}
+
+/// Moderation of the kernel's polling of the device.
+fn moderation(port: &Port) -> Option<af_xdp::Moderation> {
+    let microseconds = match (port.moderation_us, port.busy_poll) {
+        (None | Some(0), false) => return None,
+        // Interrupts stay masked between two questions of the worker only as long as this.
+        (None | Some(0), true) => BUSY_POLL_TIMER,
+        (Some(moderation), _) => u32::from(moderation),
+    };
+    Some(af_xdp::Moderation { microseconds, empty_polls: EMPTY_POLLS })
+}
+
+/// Packets that the kernel brings in when the worker asks: as many as a turn takes.
+const BATCH_PACKETS: u32 = 64;
+/// Microseconds after which the kernel polls a device that no worker has polled.
+const BUSY_POLL_TIMER: u32 = 200;
+/// Polls in vain after which interrupts come again: one may meet a gap of a flow that goes on.
+const EMPTY_POLLS: u32 = 2;
+
+/// Message about an interface that is not there, with names that look like it.
+fn absent(name: &str) -> String {
+    let known = interfaces();
+    let like = similar(name, known.iter().map(String::as_str));
+    let like = if like.is_empty() { String::new() } else { format!("; similar: {}", like.join(", ")) };
+    format!("there is no interface {name} in this network namespace{like} (`ip link` lists all)")
+}
+
+/// The interfaces of the calling thread's network namespace.
+fn interfaces() -> Vec<String> {
+    let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+    let names = text.lines().skip(2).filter_map(|line| line.split_once(':'));
+    names.map(|(name, _)| name.trim().to_owned()).collect()
+}
+
+/// Names that `name` may be a slip of the pen for.
+fn similar<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let most = if name.len() < 4 { 1 } else { 2 };
+    let mut near = known.map(|other| (strsim::damerau_levenshtein(name, other), other)).collect::<Vec<_>>();
+    near.retain(|(distance, _)| *distance <= most);
+    near.sort_unstable();
+    near.into_iter().map(|(_, other)| other).take(MOST_NAMES).collect()
+}
+
+/// Similar names that are told at most.
+const MOST_NAMES: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_of_the_pen_is_told_the_nearest_names_first() {
+        let known = ["lo", "eth0", "eth1", "radio0", "enp1s0"];
+        assert_eq!(similar("eht0", known.into_iter()), ["eth0", "eth1"]);
+        assert_eq!(similar("l0", known.into_iter()), ["lo"]);
+        assert!(similar("wlan0", known.into_iter()).is_empty());
+    }
+}

@@ -1,0 +1,286 @@
+//! Devices of ports: one module for each kind, with everything that the running gateway has to know of it.
+//!
+//! A [`Driver`] is asked about a device that is not open, a [`Handle`] about one that is. Both have defaults for what
+//! only some kinds can, so a module says what is special about its kind. What the configuration has to know stands in
+//! [`Capabilities`](crate::config::device::Capabilities).
+
+mod interface;
+mod lan78xx;
+mod tap;
+
+use crate::config::buffers::headroom;
+use crate::config::model::{Configuration, Device, Port};
+use crate::show::adapter::AdapterRow;
+use crate::show::buffers::TransferRow;
+use anyhow::{Context as _, Result};
+use polder_buffers::{PortId, Region};
+use polder_datapath::offload::Takes;
+use polder_datapath::wire::MacAddress;
+use polder_devices::af_xdp::{Ingress, LocalPrefixes, XdpVerdict};
+use polder_devices::{AnyQueue, Receiving};
+use rustix::io::Errno;
+use serde::Serialize;
+
+/// Properties of an open port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The interface's name.
+    pub interface: String,
+    /// Its link-layer address.
+    pub mac: MacAddress,
+    /// Its longest network packet, in bytes, Ethernet header excluded.
+    pub mtu: u32,
+    /// Packets that it takes beyond complete packets that fit its link.
+    pub takes: Takes,
+    /// Number of queues.
+    pub queues: usize,
+    /// Mode in which it is attached, in one line.
+    pub mode: String,
+}
+
+/// A port that has been opened and belongs to no worker yet.
+pub struct OpenPort {
+    /// Its number.
+    pub id: PortId,
+    /// Properties of the port.
+    pub facts: Facts,
+    /// Its queues.
+    pub queues: Vec<AnyQueue>,
+    /// Handle that keeps the device open; `None` for a port that is in memory alone.
+    pub handle: Option<Box<dyn Handle>>,
+}
+
+impl OpenPort {
+    /// A port with queues alone, such as the ends of an in-memory cable.
+    pub fn in_memory(id: PortId, facts: Facts, queues: Vec<AnyQueue>) -> Self {
+        Self { id, facts, queues, handle: None }
+    }
+}
+
+/// The state of a port's link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// The link carries packets.
+    Up,
+    /// The interface is up, and has no carrier.
+    NoCarrier,
+    /// The interface is switched off.
+    Down,
+}
+
+impl Link {
+    /// The link of an interface that is switched on or not, with or without carrier.
+    fn new(up: bool, carrier: bool) -> Self {
+        match (up, carrier) {
+            (true, true) => Self::Up,
+            (true, false) => Self::NoCarrier,
+            (false, _) => Self::Down,
+        }
+    }
+}
+
+/// A link without carrier that may come up a moment after the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AwaitedLink {
+    /// True if the link was up before the device was opened.
+    pub had_carrier: bool,
+    /// True if it is hardware, whose link may be reset when a program is attached.
+    pub is_hardware: bool,
+}
+
+/// Finding about the machine and a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Severity.
+    pub severity: Severity,
+    /// Topic, in a word or two.
+    pub topic: &'static str,
+    /// Description, and the remedy.
+    pub text: String,
+    /// True if the device can be opened all the same.
+    pub opens: bool,
+}
+
+/// Severity of a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// As it should be, or good to know.
+    Fine,
+    /// Something will be slower, or lost in some cases.
+    Warning,
+    /// The gateway will not start, or most packets will be lost.
+    Problem,
+}
+
+impl Finding {
+    fn new(severity: Severity, topic: &'static str, text: String) -> Self {
+        Self { severity, topic, text, opens: severity < Severity::Problem }
+    }
+}
+
+/// Opens a device on another thread, because that takes seconds.
+pub type SlowOpening = Box<dyn FnOnce() -> Result<OpenPort> + Send>;
+
+/// A kind of device, before a device of it is open.
+trait Driver {
+    /// Opens the device of `port`.
+    fn open(&self, port: &Port, configuration: &Configuration, region: &Region) -> Result<OpenPort>;
+
+    /// Opens the device again on another thread; `None` for a device that is opened at once.
+    fn slow_opening(&self, _port: &Port, _configuration: &Configuration) -> Option<SlowOpening> {
+        None
+    }
+
+    /// Obstacles on this machine to the device, found without touching it.
+    fn inspect(&self, port: &Port, configuration: &Configuration) -> Vec<Finding>;
+
+    /// The device, for people.
+    fn describe(&self) -> String;
+}
+
+/// Handle that keeps a device open, and reports on it.
+pub trait Handle: Send {
+    /// Looks at the device again: takes its address and MTU over into `facts`, or `most_mtu` where that is less. Answers
+    /// the state of its link; `None` for a device that has none.
+    ///
+    /// # Errors
+    /// When the device is gone.
+    fn refresh(&self, facts: &mut Facts, most_mtu: Option<u32>) -> Result<Option<Link>, Errno>;
+
+    /// True unless it is known that nothing is connected.
+    fn carries(&self) -> bool {
+        true
+    }
+
+    /// The link, if it has no carrier and may be waited for.
+    fn awaited_link(&self) -> Option<AwaitedLink> {
+        None
+    }
+
+    /// Reason why a queue of the device has closed.
+    fn why_closed(&self) -> &'static str {
+        GONE
+    }
+
+    /// Findings at the last opening that ought to be mended.
+    fn findings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Requests of the driver that the kernel has refused since the device was opened.
+    fn refusals(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Verdict of the device's XDP program on a frame; `None` for a device without one, which brings every frame.
+    fn verdict(&self, _frame: &[u8]) -> Option<Result<XdpVerdict, Errno>> {
+        None
+    }
+
+    /// Takes the packets of the tunnels that `configuration` has on `port`, and leaves those of others to the kernel.
+    ///
+    /// # Errors
+    /// Errors of the kernel.
+    fn set_tunnels(&self, _port: &Port, _configuration: &Configuration) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// Takes what comes by `ingresses` for routing, and leaves what is for `local` to the kernel.
+    ///
+    /// # Errors
+    /// Errors of the kernel.
+    fn set_router(&self, _ingresses: &[Ingress], _local: &[LocalPrefixes]) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// Puts the device's settings back after a worker was lost with its queues; `None` for a device without such
+    /// settings.
+    fn restore(&self) -> Option<Box<dyn FnOnce()>> {
+        None
+    }
+
+    /// Row of `polder show ports` about an adapter.
+    fn adapter_row(&self) -> Option<AdapterRow> {
+        None
+    }
+
+    /// Rows of `polder show buffers` about memory of transfers, for the port of that name.
+    fn transfers(&self, _port: &str) -> Vec<TransferRow> {
+        Vec::new()
+    }
+}
+
+/// Reason why a port is closed.
+pub const GONE: &str = "the interface has disappeared";
+
+fn driver(device: &Device) -> Box<dyn Driver + '_> {
+    match device {
+        Device::Interface(name) => Box::new(interface::Interface(name)),
+        Device::Tap(name) => Box::new(tap::Tap(name)),
+        Device::Lan78xx(adapter) => Box::new(lan78xx::UsbAdapter(adapter)),
+    }
+}
+
+/// Opens the device of `port`.
+///
+/// # Errors
+/// When the device cannot be opened; the message says what to do.
+pub fn open(port: &Port, configuration: &Configuration, region: &Region) -> Result<OpenPort> {
+    let opened = driver(&port.device).open(port, configuration, region);
+    opened.with_context(|| format!("cannot open port {}", port.name))
+}
+
+/// Opens the device of `port` again on another thread; `None` for a device that is opened at once.
+pub fn slow_opening(port: &Port, configuration: &Configuration) -> Option<SlowOpening> {
+    driver(&port.device).slow_opening(port, configuration)
+}
+
+/// Obstacles on this machine to the device of `port`, found without touching it.
+pub fn inspect(port: &Port, configuration: &Configuration) -> Vec<Finding> {
+    driver(&port.device).inspect(port, configuration)
+}
+
+/// A device for people, as trace says it.
+pub fn describe(device: &Device) -> String {
+    driver(device).describe()
+}
+
+/// The missing device, when an opening failed because the device is not there and may come; else `None`.
+pub fn missing(error: &anyhow::Error) -> Option<String> {
+    [interface::missing, lan78xx::missing].into_iter().find_map(|missing| missing(error))
+}
+
+/// Slots of packet memory.
+pub fn frames(configuration: &Configuration) -> u32 {
+    let gateway = &configuration.gateway;
+    let slots = (u64::from(gateway.memory_mib) << 20) / u64::from(gateway.slot_bytes);
+    u32::try_from(slots).unwrap_or(u32::MAX)
+}
+
+/// Refill threshold of rings, and treatment of small packets.
+fn receiving(configuration: &Configuration) -> Receiving {
+    let buffers = &configuration.buffers;
+    Receiving {
+        refill_below_percent: buffers.refill_below_percent,
+        copy_break: buffers.copy_break,
+        headroom: headroom(configuration),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polder_devices::af_xdp::OpenError;
+    use polder_devices::lan78xx::usbfs::UsbError;
+
+    #[test]
+    fn only_what_may_come_is_missing() {
+        let error = anyhow::Error::from(OpenError::NoInterface("pd-none".to_owned())).context("port lan");
+        assert!(missing(&error).expect("it may come").contains("no interface pd-none"));
+        let usb = anyhow::Error::from(UsbError::Missing("1-7".to_owned()));
+        assert!(missing(&usb).expect("it may come").contains("1-7"));
+        assert_eq!(missing(&OpenError::InUse("eth0".to_owned()).into()), None);
+        assert_eq!(missing(&UsbError::Permission("1-7".to_owned()).into()), None);
+    }
+}
