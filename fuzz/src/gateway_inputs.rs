@@ -1,4 +1,4 @@
-//! Inputs for what the gateway reads beside packets. Those of netlink are answers of a kernel, and have no writer.
+//! Inputs of the gateway beside packets. Those of netlink are answers of a kernel, and have no writer.
 
 use super::Seeds;
 

@@ -1,4 +1,4 @@
-//! Inputs for what a USB adapter says: transfers and descriptors, as they should be and odd.
+//! Inputs from a USB adapter: transfers and descriptors, valid and odd.
 
 use super::Seeds;
 use polder_devices::lan78xx::descriptor::{self, Chip};

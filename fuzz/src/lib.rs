@@ -1,4 +1,4 @@
-//! Fuzz targets for what reads hostile bytes.
+//! Fuzz targets for parsers of hostile bytes.
 //!
 //! A target hands the fuzzer's bytes to the parsers and to their oracles, the same that
 //! `cargo test -p polder-datapath --test wire`, `cargo test -p polder-devices --test lan78xx` and

@@ -1,5 +1,5 @@
-//! Inputs for what stands before GRE in IPv6: a byte of options, then packets. See the oracle for what they
-//! mean.
+//! Inputs of the headers before GRE in IPv6: a byte of options, then packets. The oracle defines the
+//! options.
 
 use super::Seeds;
 use polder_datapath::wire::Ipv6Options;

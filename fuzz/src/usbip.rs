@@ -33,7 +33,7 @@ fn usbip(bytes: &[u8]) {
     }
 }
 
-/// The client reads what it takes for the ends of its transfers, until the server is gone.
+/// The client reads up to the supposed ends of its transfers, until the server is gone.
 fn transfers(client: &mut Client) {
     for id in 0..2 {
         let setup = Setup { kind: Setup::IN, request: 6, value: 0x100, index: 0, length: 64 };

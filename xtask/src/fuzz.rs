@@ -33,7 +33,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Reads what follows `cargo xtask fuzz`.
+    /// Parses the arguments of `cargo xtask fuzz`.
     pub(crate) fn parse(arguments: &[String]) -> Result<Self, String> {
         let mut options = Self { seconds: 60, targets: Vec::new() };
         let mut rest = arguments.iter();
@@ -145,7 +145,7 @@ fn fuzz_target(run: &Run, target: &str, seconds: u64) -> Result<String> {
     Ok(statistics(&text).unwrap_or_else(|| format!("no statistics in {}", path.display())))
 }
 
-/// Inputs that were run and what they covered, as libFuzzer prints both.
+/// Number of inputs that were run, and their coverage, as libFuzzer prints both.
 fn statistics(text: &str) -> Option<String> {
     let executed = text.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"))?;
     let covered = |name: &str| {

@@ -1,4 +1,4 @@
-//! Starts other programs, hands over what they print line by line, and ends them at their deadline.
+//! Starts other programs, passes their output on line by line, and ends them at their deadline.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};

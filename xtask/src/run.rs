@@ -68,8 +68,8 @@ impl Run {
         self.close(result)
     }
 
-    /// Says what failed, lists everything that was skipped, and sums up the tests unless none were asked for;
-    /// whether nothing failed.
+    /// Prints the failures, lists everything that was skipped, and sums up the tests unless none were asked
+    /// for; true if nothing failed.
     pub(crate) fn close(self, result: Result<()>) -> bool {
         if let Err(error) = &result {
             say::line(&format!("failed: {error:#}"));

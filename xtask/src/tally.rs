@@ -1,4 +1,4 @@
-//! Reads what cargo's test harness prints.
+//! Parser of the output of cargo's test harness.
 
 use std::ops::AddAssign;
 

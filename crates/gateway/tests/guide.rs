@@ -1,4 +1,4 @@
-//! The guide and the README say what the program does.
+//! The guide and the README agree with the program's behaviour.
 
 use polder::config;
 use polder_datapath::drops::DropReason;

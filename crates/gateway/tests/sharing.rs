@@ -146,7 +146,7 @@ fn opener(ends: [(String, End); 2]) -> Opener {
     })
 }
 
-/// A UDP frame of a flow, which says what it is.
+/// UDP frame of a flow, with its flow and number as content.
 fn frame(flow: u64, number: u64, pool: &mut Pool) -> Packet {
     let port = 1024 + u16::try_from(flow).expect("few flows");
     let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];

@@ -119,7 +119,7 @@ impl Bench {
         bench
     }
 
-    /// Sends `count` frames into each queue of port 0's far end and gives what comes out at the far end of
+    /// Sends `count` frames into each queue of port 0's far end and returns the frames at the far end of
     /// port 1, by queue: the sequence numbers of each sending queue in order of arrival.
     fn forward(&mut self, count: u32) -> Vec<Vec<u32>> {
         let mut pool = self.region.pool();
@@ -168,7 +168,7 @@ fn feed(end: &mut PairQueue, queue: usize, numbers: std::ops::Range<u32>, pool: 
     }
 }
 
-/// Takes note of what has arrived, by the queue that it was sent into.
+/// Notes arrived frames, by the queue that they were sent into.
 fn collect(end: &mut PairQueue, seen: &mut [Vec<u32>], pool: &mut Pool) {
     let mut batch = Batch::new();
     let _ = end.rx.receive(&mut Budget::new(64), &mut batch, pool);

@@ -33,7 +33,7 @@ pub fn seconds_since_1970() -> u64 {
     since_1970().as_secs()
 }
 
-/// Time since 1970, for what other programs print.
+/// Time since 1970, for comparison with other programs' output.
 pub fn since_1970() -> Duration {
     duration(clock_gettime(ClockId::Realtime))
 }

@@ -44,7 +44,7 @@ pub fn remedy(program: &str) -> String {
     format!("`{program}` is not installed: `apt-get install {package}`")
 }
 
-/// Runs a program to its end and returns what it printed.
+/// Runs a program to its end and returns its output.
 ///
 /// # Errors
 /// When it cannot be started or fails; the message carries the command and what it said.
@@ -98,7 +98,7 @@ impl Running {
         Ok(Self { name: name.to_owned(), child, said })
     }
 
-    /// Starts a program that is told what to do line by line with [`Running::tell`].
+    /// Starts a program that reads commands line by line from [`Running::tell`].
     ///
     /// # Errors
     /// When it cannot be started.
@@ -177,8 +177,8 @@ impl Running {
         }
     }
 
-    /// Ends its input, which is enough for a program that is told what to do, sends SIGTERM, after a grace period SIGKILL,
-    /// and waits.
+    /// Ends its input, which is enough for a program that reads commands, sends SIGTERM, after a grace period
+    /// SIGKILL, and waits.
     ///
     /// # Errors
     /// When the process cannot be waited for.

@@ -47,7 +47,7 @@ impl Screen {
         self.line(format!("\n  {}", self.bold(text)));
     }
 
-    /// Shows, while it lasts, what is being done. Silent when nobody looks.
+    /// Display of the current work, while it lasts. Silent without a terminal.
     pub fn step(&self, text: &str) -> Step {
         let bar = ProgressBar::new_spinner();
         let style = ProgressStyle::with_template("  {spinner:.cyan} {msg:.dim}")
@@ -101,7 +101,7 @@ impl Default for Screen {
 }
 
 impl Step {
-    /// Says what is being done at the moment.
+    /// Shows the current work.
     pub fn says(&self, text: &str) {
         self.0.set_message(text.to_owned());
     }

@@ -1,4 +1,4 @@
-//! Files that have grown past what one reads at a sitting.
+//! Files that are too long to read at a sitting.
 
 use std::collections::BTreeMap;
 

@@ -39,7 +39,7 @@ fn dead_links(path: &str, text: &str, known: &BTreeSet<&str>) -> Vec<String> {
     dead
 }
 
-/// The relative targets of `[text](target)` in a line, without what follows a `#`.
+/// The relative targets of `[text](target)` in a line, without `#` and fragment.
 fn targets_in(line: &str) -> Vec<&str> {
     let targets = line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
     let relative = targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:"));

@@ -1,4 +1,4 @@
-//! A gateway between two in-memory cables, and what the far ends send and see.
+//! A gateway between two in-memory cables, with senders and receivers at the far ends.
 
 use anyhow::Context as _;
 use polder::config::{self, Configuration};
@@ -84,7 +84,7 @@ impl Bench {
         }
     }
 
-    /// Looks at what has arrived; counts what was overtaken.
+    /// Receives arrived packets; counts those that were overtaken.
     pub(crate) fn receive(&mut self) -> u64 {
         let (mut batch, before) = (Batch::new(), self.seen);
         for end in &mut self.far {
@@ -101,7 +101,8 @@ impl Bench {
         self.seen - before
     }
 
-    /// Sends what has arrived again, as the next packets of the first flow: less work than the gateway has with it.
+    /// Sends arrived packets again, as the next packets of the first flow: less work than the
+    /// gateway has with it.
     pub(crate) fn circulate(&mut self) {
         let (next, least) = self.flows.get_mut(&self.first).expect("it was sent");
         let mut batch = Batch::new();
@@ -119,7 +120,7 @@ impl Bench {
         assert!(batch.is_empty(), "the cable holds what is on its way");
     }
 
-    /// Receives until nothing is missing but what was dropped.
+    /// Receives until all packets but the dropped ones have come.
     pub(crate) fn settle(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(30);
         while self.seen + self.accounts().dropped < self.sent {
@@ -173,7 +174,7 @@ pub(crate) fn opener(ends: impl IntoIterator<Item = (String, End)>) -> Opener {
     })
 }
 
-/// A UDP frame of a flow, which says what it is.
+/// UDP frame of a flow, with its flow and number as content.
 pub(crate) fn frame(flow: u64, number: u64, length: usize, pool: &mut Pool) -> Packet {
     let port = 1024 + u16::try_from(flow).expect("few flows");
     let payload = u16::try_from(length - 14).expect("a short frame");

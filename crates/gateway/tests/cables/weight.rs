@@ -1,4 +1,5 @@
-//! Weights of ports, from the configuration to what leaves: of a fixed budget, so that no clock is asked.
+//! Weights of ports, from the configuration to the packets that leave: with a fixed budget, so that
+//! no clock is read.
 
 use crate::bench::{configuration, frame, opener};
 use polder::runtime::gateway::Gateway;

@@ -1,4 +1,4 @@
-//! Devices that are not there yet, that go and come, and what a running gateway changes about them.
+//! Devices that are not there yet, that go and come, and changes of a running gateway's devices.
 
 use super::support::{Folder, Gateway, SOON, root_or_skip};
 use rustix::process::Signal;

@@ -1,4 +1,4 @@
-//! `make install`, and what it installs.
+//! `make install`, and the installed files.
 
 use super::support::{Folder, repository, skip};
 use std::path::Path;

@@ -15,7 +15,7 @@ pub(crate) struct Outcome {
     pub(crate) err: String,
 }
 
-/// The program, without what the caller's environment says about looks and services.
+/// The program, without the caller's environment variables for appearance and services.
 pub(crate) fn polder() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_polder"));
     let variables = ["NO_COLOR", "POLDER_LOG", "JOURNAL_STREAM", "NOTIFY_SOCKET", "WATCHDOG_USEC", "COLUMNS"];
@@ -37,7 +37,7 @@ pub(crate) fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// Says loudly that a test cannot run, and what would make it run.
+/// Says loudly that a test cannot run, and the remedy.
 pub(crate) fn skip(test: &str, reason: &str) {
     let line = format!("skipped: {test}: {reason}\n");
     std::io::stderr().write_all(line.as_bytes()).expect("standard error");

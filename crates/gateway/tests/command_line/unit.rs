@@ -1,4 +1,4 @@
-//! The systemd unit against the tables of what threads need.
+//! The systemd unit against the tables of the threads' needs.
 
 use super::support::{Folder, repository, skip};
 use polder::sandbox::calls::{FAMILIES, calls};

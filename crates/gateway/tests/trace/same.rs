@@ -1,4 +1,4 @@
-//! A trace says what the gateway then does with the same packet, byte by byte, and leaves no mark.
+//! A trace agrees with the gateway's handling of the same packet, byte by byte, and leaves no mark.
 
 use crate::bench::{Bench, R, S};
 use polder::runtime::run::lock;

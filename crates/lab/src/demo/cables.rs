@@ -69,7 +69,7 @@ impl Cables {
         Ok(cables)
     }
 
-    /// Sends frames, never more than `window` on the way, and meters what arrives.
+    /// Sends frames, never more than `window` in flight, and meters the arrivals.
     pub(super) fn exchange(
         &mut self,
         forth: bool,

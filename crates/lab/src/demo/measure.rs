@@ -126,7 +126,7 @@ fn highest_rate(from: &Namespace, to: &Namespace, frame_bytes: usize) -> anyhow:
     Ok(found(best, false))
 }
 
-/// Percent of all cores' time that was idle while `work` ran, and what it returned.
+/// Percent of all cores' time that was idle while `work` ran, and the result of `work`.
 fn idle_during<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(f64, T)> {
     let before = CpuReading::take()?;
     let value = work()?;

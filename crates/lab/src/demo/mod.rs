@@ -31,7 +31,7 @@ pub enum Forwarder {
     Kernel,
 }
 
-/// Runs the demonstration and prints what it shows.
+/// Runs the demonstration and prints its results.
 ///
 /// # Errors
 /// When something cannot be set up, does not forward, or does not add up; everything is taken down

@@ -1,4 +1,4 @@
-//! Compares what two routers made of a case, and explains differences by a table.
+//! Compares the packets of two routers in a case, and explains differences by a table.
 
 use super::cases::Case;
 use super::explained::{EXPLANATIONS, NORMAL};

@@ -86,7 +86,7 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
     },
 ];
 
-/// Overwrites identification and DF of what the router itself has made.
+/// Overwrites identification and DF of the router's own messages.
 fn identification(frame: &mut [u8]) {
     if let Some(length) = header_v4(frame).filter(|_| message(frame).is_some()) {
         frame[LINK + 4..LINK + 6].fill(0);
@@ -95,7 +95,7 @@ fn identification(frame: &mut [u8]) {
     }
 }
 
-/// Overwrites the flow label of what the router itself has made.
+/// Overwrites the flow label of the router's own messages.
 fn flow_label(frame: &mut [u8]) {
     if is_v6(frame) && message(frame).is_some() {
         frame[LINK + 1] &= 0xf0;

@@ -1,4 +1,4 @@
-//! Odd packets through the kernel's router and through Polder's, and what leaves both compared byte by byte.
+//! Odd packets through the kernel's router and through Polder's, whose packets are compared byte by byte.
 //!
 //! Both routers stand in the same network (`twin`), one case after another is sent to both
 //! (`watch`), and every frame that leaves on any side is compared, errors of ICMP, ARP and what the machine answers
@@ -26,7 +26,7 @@ use std::time::Duration;
 use twin::Twin;
 use watch::Seen;
 
-/// Time for which what comes late is waited for: with every case, and where something was different.
+/// Times of waiting for late packets: with every case, and after a difference.
 const SHORT: Duration = Duration::from_micros(200);
 const SLOW: Duration = Duration::from_millis(25);
 /// Time for which a kernel says things of its own accord after an interface came up.
@@ -41,7 +41,7 @@ pub struct Verdict {
     pub packets: usize,
     /// Cases by the explanation of their difference.
     pub explained: BTreeMap<&'static str, Vec<String>>,
-    /// Cases with a difference that nothing explains, and what was seen.
+    /// Cases with a difference that nothing explains, and the packets.
     pub unexplained: Vec<String>,
     /// Broken routers that the comparison has found, and by which case.
     pub caught: Vec<String>,
@@ -193,7 +193,7 @@ impl Harness {
     }
 }
 
-/// A case and what became of it, for people.
+/// Description of a case and its packets, for people.
 fn told(case: &Case, pair: &compare::Pair) -> String {
     let list = |list: &[Seen]| {
         let all = list.iter().map(|seen| format!("{} {}", seen.side.name(), hexadecimal(&seen.frame)));

@@ -147,7 +147,7 @@ pub(super) fn disguise(frame: &[u8], hide: bool) -> Vec<u8> {
     frame
 }
 
-/// Spoils what was sent on.
+/// Spoils the forwarded packets.
 fn each(list: &mut [Seen], spoil: fn(&mut Vec<u8>)) {
     let is_ip = |frame: &[u8]| header_v4(frame).is_some() || is_v6(frame);
     for seen in list.iter_mut().filter(|seen| is_ip(&seen.frame) && message(&seen.frame).is_none()) {

@@ -195,7 +195,7 @@ impl Twin {
         Ok(Self { router, sockets })
     }
 
-    /// Throws away what has arrived.
+    /// Discards arrived packets.
     pub(super) fn discard(&self) {
         let mut room = vec![0; 1 << 16];
         for socket in &self.sockets {

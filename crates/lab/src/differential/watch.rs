@@ -1,4 +1,5 @@
-//! Sends the frames of a case to a router, and says what has left it until a packet sent behind them has.
+//! Sends the frames of a case to a router, and collects its packets until one that was sent behind
+//! the frames has passed.
 
 use super::cases::Case;
 use super::packet::{ARP, IPV4, IPV6, LINK, Sum, UDP, Upper, V4, frame};

@@ -241,7 +241,7 @@ fn attach(server: u16, device: &str, port: u8) -> anyhow::Result<()> {
     fs::write(ATTACH, &line).with_context(|| format!("cannot attach with `{line}`"))
 }
 
-/// Reads what is new in the kernel's log, one line a message, without its prefix.
+/// Reads new messages of the kernel's log, one line a message, without its prefix.
 fn read_log(log: &mut fs::File) -> String {
     let mut text = String::new();
     let mut record = [0; 8192];

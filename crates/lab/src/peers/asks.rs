@@ -22,7 +22,7 @@ pub enum Asks {
 pub const DEAR_US: u32 = 50;
 /// The file that requests are about.
 const FILE: &str = "block";
-/// Its length, and what a READ asks for.
+/// Size of the file, and the length of a READ.
 const FILE_BYTES: u32 = 8192;
 /// Packets of a reply to READ on a network of 1500 bytes, and of 1600: its 8320 bytes and a UDP header, in
 /// parts of 1480 and 1576.

@@ -150,7 +150,7 @@ impl Device for Polder {
 /// Configurations that gateways were started with since they were asked for last.
 static RAN_WITH: Mutex<Vec<Configured>> = Mutex::new(Vec::new());
 
-/// Notes the configuration that a gateway is started with, and what it is to do. Every default is filled in, and
+/// Notes the configuration that a gateway is started with, and its task. Every default is filled in, and
 /// interfaces have the names of their ports: those of a testbed differ from run to run.
 pub(super) fn ran_with(what: &str, text: &str) {
     let toml = match config::parse(text, Path::new("lab.toml")) {

@@ -42,7 +42,7 @@ pub struct Row {
     pub goal: Option<f64>,
     /// True if that was reached.
     pub met: Option<bool>,
-    /// Reason why there is no value, or what qualifies it.
+    /// Reason why there is no value, or qualification of the value.
     pub reason: Option<String>,
     /// The least and the largest sample.
     pub spread: Option<(f64, f64)>,

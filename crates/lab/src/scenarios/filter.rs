@@ -40,7 +40,7 @@ const WARM_UP: Duration = Duration::from_millis(200);
 const DESTINATION: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 1);
 const FIRST_SOURCE: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
 
-/// A gateway with so many rules, and what a packet has cost it.
+/// A gateway with a number of rules, and its cost per packet.
 struct Candidate {
     rules: usize,
     harness: Harness,

@@ -76,7 +76,7 @@ fn not_sent((space, interface): &(Namespace, String)) -> anyhow::Result<u64> {
     dropped.trim().parse().context("tx_dropped is no number")
 }
 
-/// The sum over all queues of a counter in what `ethtool -S` prints.
+/// Sum over all queues of a counter in the output of `ethtool -S`.
 fn sum(text: &str, counter: &str) -> u64 {
     let value = |line: &str| {
         let (name, value) = line.trim().split_once(": ")?;

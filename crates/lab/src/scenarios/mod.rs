@@ -77,7 +77,8 @@ impl Scenario {
         ALL.iter().find(|scenario| scenario.name == name)
     }
 
-    /// Runs it, or what the rows need whose names contain one of `only`; rows that were not filled say so.
+    /// Runs it, or the part for the rows whose names contain one of `only`; notes rows that were
+    /// not filled.
     ///
     /// # Errors
     /// When interrupted, or when nothing at all could be measured.

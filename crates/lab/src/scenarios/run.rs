@@ -138,7 +138,7 @@ impl Run {
         !self.report.quick || clock::now() - self.start + time <= QUICK
     }
 
-    /// Says what is being done.
+    /// Shows the current work.
     pub fn says(&self, what: &str) {
         self.step.says(&format!("{}: {what}", self.report.scenario));
     }
@@ -151,14 +151,14 @@ impl Run {
         }
     }
 
-    /// Writes down what was left out, and says it loudly.
+    /// Records rows that were left out, and says so loudly.
     pub fn leave_out(&mut self, what: impl Into<String>) {
         let what = what.into();
         self.screen.line(format!("  {} {what}", self.screen.accent("left out:")));
         self.report.left_out.push(what);
     }
 
-    /// Fills a row with what several measurements gave.
+    /// Fills a row with the results of several measurements.
     pub fn record(&mut self, name: &str, samples: &Samples) {
         self.fill(name, samples.median(), samples.spread(), samples.count(), None);
     }
@@ -246,7 +246,7 @@ impl Run {
     }
 }
 
-/// Says of each promised row what it aims at, and whether that is reached.
+/// Prints each promised row with its goal, and whether that is reached.
 pub(super) fn judge(promises: &[Promise], report: &mut Report) {
     let goals = promises.iter().map(|promise| promise.goal_in(report)).collect::<Vec<_>>();
     for (promise, goal) in promises.iter().zip(goals) {

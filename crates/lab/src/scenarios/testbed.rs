@@ -203,7 +203,7 @@ impl Testbed {
         Ok(used.as_secs_f64() / time.as_secs_f64() * 100.0)
     }
 
-    /// Sends and counts what comes out.
+    /// Sends, and counts the packets that come out.
     ///
     /// # Errors
     /// When the device has ended, or when interrupted.

@@ -1,4 +1,5 @@
-//! `bridge_vlan_unaware`, and what it shares with `bridge_vlan_aware`: hosts on a bridge, learning and flooding.
+//! `bridge_vlan_unaware`, and the parts in common with `bridge_vlan_aware`: hosts on a bridge,
+//! learning and flooding.
 
 use super::net::{Forwarder, Host, Net};
 use super::{Check, Mutant, Part};

@@ -180,7 +180,7 @@ fn class_inherited(net: &Net) -> anyhow::Result<()> {
     })
 }
 
-/// A sender learns what fits into the tunnel.
+/// A sender learns the tunnel's MTU.
 fn exception(net: &Net) -> anyhow::Result<()> {
     let h1 = net.host("h1")?;
     net.until("the MTU of the tunnel is learnt", || {

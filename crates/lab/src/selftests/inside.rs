@@ -1,4 +1,5 @@
-//! Selftests that run in a guest, whose kernel has what this one lacks: `polder-lab` there is this very program.
+//! Selftests that run in a guest, whose kernel has features that this one lacks: `polder-lab` there
+//! is this very program.
 
 use super::{Part, Verdict};
 use crate::guest::agent::{Answer, Request};

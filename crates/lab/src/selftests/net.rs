@@ -1,4 +1,4 @@
-//! A network of namespaces around a forwarder, and what checks do in it.
+//! Network of namespaces around a forwarder, with the operations of checks.
 
 use crate::command;
 use crate::differential::packet::link;
@@ -11,9 +11,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Longest time that a check waits for what has to happen.
+/// Time limit for an expected event.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// Time in which what must not happen would have happened.
+/// Time in which a forbidden event would have happened.
 const CALM: Duration = Duration::from_millis(300);
 /// The longest frame.
 const LONGEST: usize = 1 << 16;
@@ -152,7 +152,7 @@ impl Net {
         Ok(self)
     }
 
-    /// Has the forwarder be what `tables` of Polder's configuration say, or the kernel what `lines` say.
+    /// Configures the forwarder: Polder with `tables`, or the kernel with `lines`.
     pub(super) fn with(mut self, topology: &Topology, lines: &[&str], tables: &str) -> anyhow::Result<Self> {
         match self.who {
             Forwarder::Kernel => lines.iter().try_for_each(|line| self.tell(line))?,
@@ -283,7 +283,7 @@ impl Net {
         self.send(from, &link(to, own, kind, packet))
     }
 
-    /// Throws away what has arrived at the hosts.
+    /// Discards packets that have arrived at the hosts.
     pub(super) fn discard(&self) {
         let mut room = vec![0; LONGEST];
         for socket in self.sockets.values() {

@@ -99,7 +99,7 @@ fn narrow(net: &Net, mtu: &str) -> anyhow::Result<()> {
     net.forwarder.ip(&["link", "set", "rp2", "mtu", mtu]).map(drop)
 }
 
-/// Forgets what was learnt of paths.
+/// Forgets learnt path MTUs.
 fn forget(net: &Net) -> anyhow::Result<()> {
     for family in ["-4", "-6"] {
         net.host("h1")?.ip(&[family, "route", "flush", "cache"])?;

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Sends back what it gets, after work that takes a given time of a core.
+/// Service that sends requests back, after work that takes a given time of a core.
 #[derive(Clone, Copy, Debug)]
 pub struct Echo {
     /// Of the next request, and of the one after it.
@@ -69,7 +69,7 @@ impl Echo {
         self.steps.swap(0, 1);
     }
 
-    /// One whose every second request costs what those of `other` cost.
+    /// Service whose every second request has the cost of `other`.
     pub(super) fn and(self, other: Self) -> Self {
         Self { steps: [self.steps[0], other.steps[0]] }
     }

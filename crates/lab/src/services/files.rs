@@ -1,4 +1,4 @@
-//! NFS as a service of a given cost, and what a generator has to know to ask for it.
+//! NFS as a service of a given cost, and the parameters of its requests for a generator.
 
 use super::nfs::{Counters, Directory, Handle, Nfs, SharedDirectory, Store as _};
 use super::{Echo, say};

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// Line that the process prints when it is ready, and before its numbers.
 pub const READY: &str = "ready";
-/// The line that asks for numbers, and what the answer ends with.
+/// Request for the counters, and the end of its answer.
 pub const ASK: &str = "books";
 /// The end of an answer.
 pub const END: &str = "that is all";

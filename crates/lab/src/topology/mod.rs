@@ -64,7 +64,7 @@ pub struct End<'a> {
 }
 
 impl Topology {
-    /// Takes down what dead runs have left, and starts with nothing.
+    /// Removes the objects of dead runs, and starts with none.
     ///
     /// # Errors
     /// When not root, or when the record cannot be written.

@@ -21,7 +21,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Removes what runs that are over have left in `directory`, and starts a record there.
+    /// Removes the objects of past runs recorded in `directory`, and starts a record there.
     pub(super) fn open(directory: &Path) -> anyhow::Result<Self> {
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot make the directory {}", directory.display()))?;
@@ -99,8 +99,8 @@ fn lock(file: &File) -> std::io::Result<bool> {
     }
 }
 
-/// True if a file that is locked is what is at `path`: its owner may have removed it between our opening and our lock. Then
-/// the name is free for another run, and what stands in the file was taken down.
+/// True if the locked file is still at `path`: its owner may have removed it between our opening and our
+/// lock. Then the name is free for another run, and the recorded objects are gone.
 fn is_at(file: &File, path: &Path) -> std::io::Result<bool> {
     let named = match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),

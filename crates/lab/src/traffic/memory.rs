@@ -86,7 +86,7 @@ pub struct Drain {
     meter: Option<(usize, Arc<Mutex<StreamMeter>>)>,
     /// Packets that the device reads by itself, and has not read yet; and how many it could not read.
     direct: Option<(VecDeque<Packet>, Arc<AtomicU64>)>,
-    /// True if it was given packets since it was asked last what it has sent.
+    /// True if it was given packets since its last report of sent ones.
     busy: bool,
     counters: Arc<QueueCounters>,
 }
@@ -108,8 +108,8 @@ impl Tap {
         self.allocations.store(count, Ordering::Relaxed);
     }
 
-    /// Asks the thread that polls the source what it has done. From outside, the scheduler's account of a thread that runs is as
-    /// old as its last tick, which is milliseconds.
+    /// Requests the counters of the thread that polls the source. From outside, the scheduler's account of a
+    /// thread that runs is as old as its last tick, which is milliseconds.
     pub fn ask(&self) {
         // Relaxed: the question orders nothing.
         self.asked.store(true, Ordering::Relaxed);
@@ -301,8 +301,8 @@ impl Drain {
         }
     }
 
-    /// A device that reads packets by itself, 1024 packets later, and must not be given what crosses a
-    /// boundary of 4 KiB: such packets are copied into a slot, which never does, and counted.
+    /// A device that reads packets by itself, 1024 packets later, and must not be given packets that
+    /// cross a boundary of 4 KiB: such packets are copied into a slot, which never does, and counted.
     pub fn with_erratum(copied: &Arc<AtomicU64>) -> Self {
         Self { direct: Some((VecDeque::new(), Arc::clone(copied))), ..Self::new() }
     }

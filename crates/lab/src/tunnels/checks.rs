@@ -15,7 +15,7 @@ const PING_SIZES: [u32; 13] = [0, 1, 17, 18, 64, 333, 501, 1001, 1400, 1406, 143
 const TCP_BYTES: &str = "1M";
 /// Packets of a check of congestion.
 const MARKED: u64 = 3;
-/// Time for which the guest may take for what is to fail.
+/// Time limit for an operation of the guest that has to fail.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Every check, in the order in which they are made.
@@ -90,7 +90,7 @@ fn long_packets(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The guest cuts what is over IPv4; over IPv6, where it does not, the wire cuts as it might.
+/// The guest fragments packets over IPv4; over IPv6, where it does not, the wire fragments in its place.
 fn fragments(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
     let before = reassembled(judge, tunnel)?;
     judge.wire.ways().cuts = tunnel.v6;
@@ -223,7 +223,7 @@ fn congestion_out(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The interface's own counts of what it did not like.
+/// The interface's own counters of refused packets.
 fn errors(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<u64> {
     let mut sum = 0;
     for counter in ["rx_errors", "rx_crc_errors", "rx_fifo_errors", "rx_frame_errors", "rx_length_errors"] {

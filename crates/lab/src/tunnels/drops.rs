@@ -24,7 +24,7 @@ enum Where {
     OverIpv6,
 }
 
-/// Reason, what is done, and to what.
+/// Drop reason, change, and the tunnels that it applies to.
 const REFUSALS: [(&str, Change, Where); 11] = [
     ("gre-bad-checksum", bad_checksum, Where::Everywhere),
     ("no-tunnel", wrong_key, Where::Everywhere),

@@ -26,7 +26,7 @@ pub(super) enum Fault {
     Flags,
     /// The protocol type is that of the other family.
     Family,
-    /// An Ethernet header stands before what is said to be a packet.
+    /// An Ethernet header stands in front of the payload, whose type is that of a packet.
     LinkHeader,
     /// The router has not counted.
     Hops,

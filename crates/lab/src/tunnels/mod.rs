@@ -54,7 +54,7 @@ pub struct Judgement {
     pub passed: Vec<String>,
     /// Checks that it did not, and why.
     pub failed: Vec<String>,
-    /// Broken encapsulators that were found out, and by what.
+    /// Broken encapsulators that were found out, and the check that did.
     pub caught: Vec<String>,
     /// Broken encapsulators that passed for honest ones.
     pub missed: Vec<String>,

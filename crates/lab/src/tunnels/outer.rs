@@ -19,7 +19,7 @@ pub(super) const SEQUENCE: u16 = 0x1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Outer {
     pub(super) v6: bool,
-    /// Bytes before the GRE header, or before what a fragment carries.
+    /// Bytes before the GRE header, or before a fragment's payload.
     pub(super) payload: usize,
     /// Bytes up to the end of the IP packet.
     pub(super) end: usize,
@@ -127,7 +127,7 @@ impl Outer {
         self.repair(frame);
     }
 
-    /// Sets what the IP header says of the length, given as bytes up to the end in the frame.
+    /// Sets the length in the IP header, given as bytes up to the end in the frame.
     pub(super) fn set_end(&self, frame: &mut [u8], end: usize) {
         let (at, before) = if self.v6 { (18, ETHERNET + 40) } else { (16, ETHERNET) };
         let length = u16::try_from(end.saturating_sub(before)).unwrap_or(u16::MAX);
@@ -224,7 +224,7 @@ impl Outer {
         }
     }
 
-    /// True if what is inside is an echo of either family, whole.
+    /// True if the payload is an echo of either family, whole.
     pub(super) fn inner_is_echo(&self, frame: &[u8]) -> bool {
         match self.inner(frame) {
             Some((0x0800, start)) => {
@@ -250,7 +250,7 @@ impl Outer {
         frame.get(at..at + length).is_some_and(|source| source == octets)
     }
 
-    /// True if what is inside is a fragment of IPv4.
+    /// True if the payload is a fragment of IPv4.
     pub(super) fn inner_is_cut(&self, frame: &[u8]) -> bool {
         let word = match self.inner(frame) {
             Some((0x0800, start)) => u16_at(frame, start + 6),
@@ -259,8 +259,8 @@ impl Outer {
         word.is_some_and(|word| word & 0x3fff != 0)
     }
 
-    /// A whole IPv6 packet in two fragments, as its sender would cut it behind `room` bytes of what it
-    /// carries; `None` when it is not long enough.
+    /// A whole IPv6 packet in two fragments, as its sender would cut it behind `room` bytes of
+    /// payload; `None` when it is not long enough.
     pub(super) fn cut(&self, frame: &[u8], room: usize) -> Option<[Vec<u8>; 2]> {
         let carried = frame.get(self.payload..self.end)?;
         if !self.v6 || self.fragment_header.is_some() || carried.len() <= room {

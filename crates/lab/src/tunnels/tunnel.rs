@@ -24,7 +24,7 @@ pub(super) struct Tunnel {
     pub(super) cuts: bool,
     /// True if Polder's end does.
     pub(super) promises: bool,
-    /// True if Polder's outer packets have the time to live of what is inside.
+    /// True if Polder's outer packets have the time to live of the inner ones.
     pub(super) inherits: bool,
 }
 

@@ -14,7 +14,7 @@ const COUNTED: Duration = Duration::from_secs(10);
 /// Change of a packet of the kernel's.
 type Change = fn(&mut Vec<u8>, &Outer);
 
-/// Tunnel, what is done, reason.
+/// Tunnels, change, and drop reason.
 const REFUSALS: [(&Tunnel, &str, Change, &str); 14] = [
     (&PLAIN, "no flag", |frame, outer| no_flag(frame, outer), "vxlan-no-network"),
     (&PLAIN, "another network", |frame, outer| other_network(frame, outer), "no-tunnel"),

@@ -66,7 +66,7 @@ impl Wire {
         self.shared.ways()
     }
 
-    /// Forgets what was seen.
+    /// Forgets the seen frames.
     pub(super) fn forget(&self) {
         self.ways().seen.clear();
     }

@@ -1,4 +1,4 @@
-//! Gateways that die, interfaces that go, and what the world sees of it.
+//! Gateways that die, interfaces that go, and the effects for other machines.
 
 use crate::support::{Gateway, SOON, address, assert_reaches, assert_silent, root_or_skip, stream, wire};
 use polder_lab::topology::{Namespace, Topology};

@@ -1,4 +1,4 @@
-//! The machine itself as a member of a bridge, long frames, and what a gateway needs of the machine.
+//! The machine itself as a member of a bridge, long frames, and the gateway's needs of the machine.
 
 use crate::support::{Gateway, address, assert_reaches, root_or_skip, wire};
 use polder_lab::command;

@@ -1,4 +1,4 @@
-//! Machines with both families, and what is asked of them.
+//! Machines with both families, and their tools.
 
 use polder_lab::clock;
 use polder_lab::topology::{Namespace, Topology};

@@ -41,7 +41,7 @@ fn network() -> (Topology, [Namespace; 3], Gateway) {
     (topology, [station, other, gateway], polder)
 }
 
-/// Data traffic at any rate leaves the machine what it needs to resolve an address and to answer.
+/// Data traffic at any rate leaves the machine the buffers to resolve an address and to answer.
 #[test]
 fn the_machine_is_reached_while_data_floods() {
     if !root_or_skip("the_machine_is_reached_while_data_floods") {

@@ -99,7 +99,7 @@ fn what_was_followed_is_what_is_there() {
         .unwrap();
 }
 
-/// A buffer that is too small for what happens meanwhile.
+/// Socket buffer that is too small for the notices of a burst.
 #[test]
 fn what_was_missed_is_asked_for_again() {
     if !root_or_skip("what_was_missed_is_asked_for_again") {

@@ -1,5 +1,5 @@
-//! One TCP connection through a tunnel whose packets all workers share, and what the kernels at its ends
-//! say of the order.
+//! One TCP connection through a tunnel whose packets all workers share, and the reordering that the
+//! kernels at its ends report.
 
 use crate::support::{Gateway, assert_reaches, root_or_skip, skip};
 use crate::tunnel::{FAR, NEAR, Net, SERVER};

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const STATION: MacAddress = MacAddress([0x02, 0, 0, 0, 0xfe, 0xed]);
 
-/// Packets by sources, destinations and lengths, and what the kernel is told before them.
+/// Packets by sources, destinations and lengths, and the kernel's settings before them.
 const SETTINGS: [&[(&str, &str)]; 5] = [
     &[],
     &[("ipv4/conf/west/rp_filter", "1")],

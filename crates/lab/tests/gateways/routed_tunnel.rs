@@ -56,7 +56,7 @@ impl Net {
     }
 }
 
-/// One end of the tunnel, and what leads through it to the other one's network.
+/// One end of the tunnel, and the route through it to the other one's network.
 pub(crate) fn configuration(number: usize, role: &str, v6: bool, options: &str) -> String {
     let ends = ENDS[usize::from(v6)];
     let (local, remote, [inside4, inside6]) = (ends[number], ends[1 - number], INSIDE[number]);

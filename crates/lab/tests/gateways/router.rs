@@ -8,7 +8,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-/// Sends a megabyte by TCP and compares what comes back.
+/// Sends a megabyte by TCP and compares the echo.
 pub(crate) fn tcp(left: &Namespace, right: &Namespace, to: IpAddr) {
     let listener = right.inside(|| TcpListener::bind(SocketAddr::new(to, 0))).unwrap().unwrap();
     let address = listener.local_addr().unwrap();

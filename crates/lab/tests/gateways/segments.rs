@@ -25,7 +25,7 @@ fn bad_checksums(namespace: &Namespace) -> u64 {
     value("Tcp:") + value("Udp:")
 }
 
-/// Runs TCP in both directions and checks that both kernels liked what they got.
+/// Runs TCP in both directions and checks that both kernels accepted the segments.
 fn both_ways(a: (&Namespace, Ipv4Addr), b: (&Namespace, Ipv4Addr)) {
     let to = |ip| SocketAddrV4::new(ip, 7007);
     assert_reaches(a.0, b.1);

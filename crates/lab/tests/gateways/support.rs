@@ -131,7 +131,7 @@ impl Gateway {
         rows.into_iter().filter(of_reason).filter_map(|row| row.get("packets")?.as_u64()).sum()
     }
 
-    /// All numbers called `name` in what it shows.
+    /// All numbers called `name` in its views.
     pub(crate) fn all(&self, what: &str, name: &str) -> Vec<u64> {
         let shown = self.show(what);
         let mut rows = Vec::new();
@@ -277,7 +277,7 @@ pub(crate) fn assert_silent(from: &Namespace, to: Ipv4Addr) {
     assert!(!answered, "{to} answers {}", from.name());
 }
 
-/// Sends UDP for `time` and says what arrived.
+/// Sends UDP for `time` and returns the number of arrivals.
 pub(crate) fn stream(
     from: &Namespace,
     to: &Namespace,

@@ -115,7 +115,7 @@ fn received(socket: &PacketSocket, mark: &[u8]) -> usize {
     lengths.filter(|&is_marked| is_marked).count()
 }
 
-/// Sends frames by one socket and counts what the others receive of them.
+/// Sends frames by one socket and counts their arrivals at the others.
 fn exchange(sockets: &[PacketSocket; 3], from: usize, to: [u8; 6], kind: u8) -> [usize; 3] {
     let source = [2, 0, 0, 0, 9, u8::try_from(from).unwrap()];
     let mark = [&EXPERIMENT[..], &[kind; 46]].concat();

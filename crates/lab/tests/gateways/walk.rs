@@ -58,7 +58,8 @@ impl Stand {
         row.get("mac").and_then(Value::as_str).unwrap().parse().unwrap()
     }
 
-    /// All that is counted and kept, without what changes by itself: time, and what the kernel says of its neighbours.
+    /// Counters and tables, without values that change by themselves: time, and the kernel's
+    /// neighbour states.
     fn marks(&self) -> Vec<Value> {
         let views = ["counters", "drops", "tunnels", "fdb", "filters", "queues"];
         let mut marks = views.map(|view| self.gateway.show(view)).to_vec();
@@ -85,7 +86,7 @@ impl Stand {
         (trace, frame)
     }
 
-    /// Lets a packet come in, and compares what becomes of it with the trace.
+    /// Lets a packet come in, and compares its fate with the trace.
     fn send(&mut self, port: &str, frame: &[u8], trace: &Trace) {
         let drops = self.drops();
         self.wires[port].send(frame).unwrap();
@@ -124,7 +125,7 @@ impl Stand {
         }
     }
 
-    /// Records what comes in by a port, so many packets of it.
+    /// Captures a number of packets that come in by a port.
     fn record(&self, port: &str, count: usize, file: &Path) -> Child {
         let mut command = Command::new(program());
         command.args(["capture", port, "--stage", "rx", "-c", &count.to_string(), "-w"]).arg(file);
@@ -146,7 +147,7 @@ fn next(wire: &PacketSocket) -> Option<Vec<u8>> {
     }
 }
 
-/// ARP, neighbour discovery and what hosts tell their groups.
+/// ARP, neighbour discovery and hosts' group membership messages.
 fn is_talk(frame: &[u8]) -> bool {
     let kind = frame.get(54).or(frame.get(62)).copied();
     match frame.get(12..14) {
@@ -188,7 +189,7 @@ fn outcome(trace: &Trace) -> String {
     sent.chain(dropped).collect::<Vec<_>>().join(" ")
 }
 
-/// A capture's packets are the frames that were sent, and their traces say what those of the frames said.
+/// Packets of a capture are the frames that were sent, and their traces equal those of the frames.
 fn same_from_a_file(stand: &Stand, port: &str, file: &Path, walked: &[(Trace, Vec<u8>)]) {
     let path = file.display().to_string();
     let traces = stand.traces(port, &["--pcap", &path]);

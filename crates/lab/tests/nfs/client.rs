@@ -50,7 +50,7 @@ fn credential() -> impl Strategy<Value = (u32, Vec<u8>)> {
     ]
 }
 
-/// A call, mostly to what is there.
+/// A call, mostly for an existing file.
 fn request() -> impl Strategy<Value = Vec<u8>> {
     let program = prop_oneof![8 => Just(NFS), 3 => Just(MOUNT), 1 => any::<u32>()];
     let version = prop_oneof![9 => Just(3_u32), 1 => any::<u32>()];

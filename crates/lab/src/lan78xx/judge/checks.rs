@@ -289,7 +289,7 @@ impl Judge {
     }
 }
 
-/// Waits for a program and returns what it said.
+/// Waits for a program and returns its output.
 fn finish(mut running: Running) -> anyhow::Result<String> {
     running.wait(Duration::from_secs(20))?;
     Ok(running.said())

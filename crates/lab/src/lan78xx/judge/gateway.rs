@@ -51,7 +51,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Writes the configuration and asks what stands in the way.
+    /// Writes the configuration and checks that the message names the obstacle.
     fn is_told_who_has_it(&mut self, case: &Case) -> anyhow::Result<()> {
         self.guest.ask(&Request::Load("tun".to_owned()))?;
         let place = self.usb_device(case)?;

@@ -45,7 +45,7 @@ pub struct Judgement {
     pub passed: Vec<String>,
     /// Checks that they did not, and why.
     pub failed: Vec<String>,
-    /// Broken models that were found out, and by what.
+    /// Broken models that were found out, and the check that did.
     pub caught: Vec<String>,
     /// Broken models that passed for honest ones.
     pub missed: Vec<String>,

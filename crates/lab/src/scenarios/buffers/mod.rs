@@ -188,7 +188,7 @@ fn ratios(run: &mut Run) {
     }
 }
 
-/// Says beside the rows of fragments what mallocs cost for as many bytes.
+/// Notes the cost of mallocs for as many bytes beside the rows of fragments.
 fn name_mallocs(run: &mut Run, beside: &Rows) {
     for bytes in FRAGMENTS {
         for (what, measured) in [("same_core", "same_core.bulk32"), ("cross_core", "cross_core")] {

@@ -203,7 +203,7 @@ fn across<T: Send>(
     })
 }
 
-/// Puts back what comes.
+/// Puts received objects back.
 fn put_all<T: Send>(rounds: usize, mut from: Consumer<T>, mut put: impl FnMut(&mut Vec<T>)) -> f64 {
     let (mut windows, mut objects) = (Windows::new(), Vec::with_capacity(BULK));
     let (mut done, mut tries) = (0, 0);

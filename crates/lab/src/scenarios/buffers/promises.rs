@@ -3,7 +3,7 @@
 use crate::report::Better;
 use crate::scenarios::{Goal, Promise};
 
-/// Percent by which the techniques may make costlier what they are not for.
+/// Percent by which the techniques may make other uses costlier.
 const LOSS: Goal = Goal::Value(2.0);
 
 const fn nanos(name: &'static str, goal: Goal) -> Promise {

@@ -18,7 +18,7 @@ const FLOWS: u32 = 1000;
 const WARM_UP: Duration = Duration::from_millis(200);
 const SETTLE: Duration = Duration::from_millis(1);
 
-/// Something that is looked for, and what that cost so far.
+/// Capture filter, and its cost so far.
 struct Candidate {
     looks: Looks,
     row: &'static str,

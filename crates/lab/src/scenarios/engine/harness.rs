@@ -38,7 +38,7 @@ pub(crate) const STATIONS: u32 = 1000;
 /// Length on a wire in bytes, FCS included: the frame itself has 64 bytes.
 pub(super) const FRAME_BYTES: usize = 68;
 
-/// Time for which a worker may take to say what it has done, and how often it is looked whether it has.
+/// Time limit for a worker's report, and the interval of polling for it.
 const ANSWER: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_micros(20);
 const SLOTS: u32 = 4096;
@@ -91,7 +91,7 @@ pub(crate) struct Build {
     pub(crate) room: Room,
     /// In place of slots alone.
     pub(crate) buffers: Option<BufferOptions>,
-    /// True if devices that send must not be given what crosses a boundary of 4 KiB.
+    /// True if devices that send must not be given packets that cross a boundary of 4 KiB.
     pub(crate) erratum: bool,
 }
 
@@ -102,7 +102,7 @@ impl Build {
         Self { path, flows, frame_bytes, filters, room, buffers: None, erratum: false }
     }
 
-    /// Memory, the worker's part of it, and what keeps it.
+    /// Memory, the worker's pool, and their owner.
     fn memory(&self) -> anyhow::Result<(Region, Pool, Option<BufferManager>)> {
         let Some(options) = self.buffers else {
             let region = Region::new(RegionOptions { slots: SLOTS, slot_bytes: SLOT_BYTES })?;
@@ -189,7 +189,7 @@ impl Harness {
         Self::with(&build, clock, tables, sources, core)
     }
 
-    /// A worker with these tables and what comes in at each port.
+    /// A worker with these tables, and a source at each port.
     pub(crate) fn between(
         tables: Tables,
         sources: [(Box<dyn RxQueue>, Arc<Tap>); 2],
@@ -303,7 +303,7 @@ impl Harness {
         self.worker.stage(Stage::Filter).batches.get()
     }
 
-    /// Ends the worker and counts what is left.
+    /// Ends the worker and counts the remaining frames.
     pub(crate) fn stop(mut self) -> anyhow::Result<Left> {
         self.open(false);
         self.end()?;
@@ -431,7 +431,7 @@ fn address(first: Mac, station: u32) -> MacAddress {
 mod tests {
     use super::*;
 
-    /// Every path delivers what comes in, flooding nothing, allocating nothing, leaking nothing.
+    /// Every path delivers its packets, without flooding, allocation or leak.
     #[test]
     fn every_path_forwards_and_accounts() {
         let vxlan = [(Path::EncapsulateVxlan, 1000), (Path::DecapsulateVxlan, 64_000)];

@@ -165,7 +165,7 @@ fn boundaries(core: usize, _: usize) -> anyhow::Result<[Side; 2]> {
 mod tests {
     use super::*;
 
-    /// Each side is what it says: packets are copied where they must be, and nowhere else.
+    /// Each side copies packets where it must, and nowhere else.
     #[test]
     fn off_is_off() {
         for (sides, copies) in [

@@ -91,7 +91,7 @@ struct Shared {
     /// Frames that came, repetitions included.
     came: AtomicU64,
     damaged: AtomicU64,
-    /// Time at which a paced packet was handed to the port, and the sum of what they took.
+    /// Time at which a paced packet was handed to the port, and the sum of the waiting times.
     handed: AtomicU64,
     waited: AtomicU64,
     /// Time for which the model's thread was held up.

@@ -49,7 +49,7 @@ pub(super) struct Plan {
     pub(super) cores: [usize; 2],
 }
 
-/// Two machines and what joins them. Everything goes with it.
+/// Two machines and their connection; all are removed with it.
 pub(super) struct Output {
     pub(super) station: Namespace,
     pub(super) gateway: Namespace,

@@ -274,7 +274,7 @@ impl Outcome {
         )
     }
 
-    /// Round trips over time, and what the flows carried.
+    /// Round trips over time, and goodput of the flows.
     fn curves(self, name: &str) -> [Curve; 2] {
         let lines = [("UDP", slowest(&self.udp)), ("ICMP", slowest(&self.icmp))];
         let [out, back] = self.rates;

@@ -1,4 +1,4 @@
-//! Frames that are told apart by every byte, and what comes of them on the way to another far end.
+//! Frames that differ in every byte, and their fate on the way to another far end.
 
 use crate::traffic::raw::PacketSocket;
 use crate::{clock, interrupt};
@@ -35,7 +35,7 @@ pub(super) struct FarSocket {
 pub(super) struct Outcome {
     pub(super) sent: usize,
     pub(super) exact: usize,
-    /// Not what was sent.
+    /// Frames that were not sent.
     pub(super) altered: usize,
     /// From the sender that only payloads name.
     pub(super) injected: usize,

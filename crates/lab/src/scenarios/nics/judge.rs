@@ -1,5 +1,5 @@
-//! `polder check` beside what happens: each warning has to come true without its cure and not with it, and what goes wrong
-//! has to be warned of.
+//! `polder check` beside the gateway's behaviour: each warning has to come true without its remedy and not
+//! with it, and each fault has to have a warning.
 
 use super::bench::{Bench, Told};
 use super::checks::{Cell, ping};

@@ -3,7 +3,7 @@
 use super::{CARDS, FAILED, KERNELS, PASSED, RATIO, SUMS};
 use crate::report::{Report, Row, number};
 
-/// `docs/hardware/drivers.md` without what people have written about it.
+/// `docs/hardware/drivers.md` without the text that people have written about it.
 pub fn render(report: &Report) -> String {
     let mut text = String::from(HEAD);
     if report.quick {

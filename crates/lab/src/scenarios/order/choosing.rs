@@ -18,7 +18,7 @@ pub(super) const SMALL: &str = "order.auto.small_flows_rate_vs_hash";
 
 /// Work a packet, in nanoseconds.
 const COST: u32 = 1000;
-/// Flows of which none is a quarter of what its home does.
+/// Flows of which none is a quarter of its home's work.
 const FLOWS: usize = 32;
 /// Offered loads, in hundredths of one worker's capacity.
 const LOADS: [u32; 8] = [30, 50, 70, 80, 90, 100, 120, 150];
@@ -32,7 +32,7 @@ const SETTLED: Duration = Duration::from_millis(100);
 /// Result of one order at one load.
 #[derive(Clone, Debug, Default)]
 struct LoadResult {
-    /// Per cent of what came, at the device's ring, without a ticket or ring, after its turn.
+    /// Per cent of the packets lost at the device's ring, without a ticket or ring, after its turn.
     lost: Samples,
     /// CPU time of all workers, for each packet that left.
     cpu_nanos: Samples,
@@ -81,7 +81,7 @@ fn saturated(run: &mut Run, links: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One flow from a third of what its home can do to half as much again.
+/// One flow from a third of its home's capacity to half as much again.
 fn at_loads(run: &mut Run, links: u32) -> anyhow::Result<()> {
     let (rounds, time) = run.quick_or((1, Duration::from_millis(250)), (5, Duration::from_millis(400)));
     let alone = Plan { order: Order::Hash, ..Plan::one_flow(2, links) };

@@ -36,7 +36,7 @@ const PACE: u64 = 250_000;
 const COST: u32 = 1000;
 /// Threads beside the worker on each core.
 const RIVALS: usize = 2;
-/// Time for which nothing may come before the worker is woken for what has come.
+/// Time without arrivals after which the worker is woken for waiting packets.
 const MODERATION: i64 = 50_000;
 
 /// A source at a steady rate behind a ring; what finds no room in it is lost.

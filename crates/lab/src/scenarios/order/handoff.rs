@@ -55,7 +55,7 @@ pub(super) fn run(batch: usize, cores: [usize; 2], time: Duration) -> anyhow::Re
     Ok(elapsed.as_nanos() as f64 / handed as f64 / 2.0)
 }
 
-/// Hands on what comes, a batch at a time; returns how many packets that were.
+/// Hands waiting packets on, a batch at a time; returns their number.
 fn pass_on(
     from: &mut Consumer<Packet>,
     to: &mut Producer<Packet>,

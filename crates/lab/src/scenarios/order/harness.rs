@@ -255,7 +255,7 @@ impl Harness {
         missed + reasons.iter().map(|&reason| drops(&self.workers, &self.queues, reason)).sum::<u64>()
     }
 
-    /// Runs for a while and says what happened meanwhile.
+    /// Runs for a while and returns the difference of the counters.
     pub(in crate::scenarios) fn window(&self, time: Duration) -> anyhow::Result<Reading> {
         let before = self.read()?;
         interrupt::sleep(time)?;

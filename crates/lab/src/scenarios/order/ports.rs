@@ -211,7 +211,7 @@ impl Ledger {
         }
     }
 
-    /// Sends what the link has had time for.
+    /// Sends as many packets as the link has had time for.
     fn pump(&mut self, now: u64, pool: &mut Pool) -> u64 {
         let Some((link, mut queue)) = self.link.take() else { return 0 };
         let each = 1_000_000_000 / link.packets_per_second.max(1);
@@ -234,7 +234,7 @@ impl Ledger {
         sent
     }
 
-    /// Adds what another queue has seen, which has to be other flows.
+    /// Adds the flows of another queue, which have to be other flows.
     pub(in crate::scenarios) fn add(&mut self, other: &Self) -> anyhow::Result<()> {
         for (flow, other) in self.flows.iter_mut().zip(&other.flows).filter(|(_, other)| other.packets > 0) {
             ensure!(flow.packets == 0, "one flow left by two queues");
@@ -270,7 +270,7 @@ fn read(bytes: &[u8]) -> (usize, u64) {
 }
 
 impl Sink {
-    /// So many sending queues of one port, and the count of what has passed.
+    /// Sending queues of one port, and the count of sent packets.
     pub(in crate::scenarios) fn new(
         ledgers: &[Arc<Mutex<Ledger>>],
         queues: usize,

@@ -1,5 +1,5 @@
 //! One queue at a hundred times the rate of three others, all of them with requests for one service that can
-//! answer a fraction of what comes: what the three lose.
+//! answer a fraction of them: the losses of the three.
 
 use super::{COST_US, settled};
 use crate::interrupt;

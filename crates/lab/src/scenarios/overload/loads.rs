@@ -16,7 +16,7 @@ use std::time::Duration;
 const FACTORS: [f64; 7] = [0.5, 0.8, 1.0, 1.5, 2.5, 5.0, 11.0];
 /// The same in a quick run.
 const FEW: [f64; 4] = [0.5, 1.0, 2.5, 11.0];
-/// Offered when the capacity is measured, as multiples of what it would be if a request were an echo.
+/// Offered loads while the capacity is measured, as multiples of the capacity for echoes.
 const BEYOND: [f64; 3] = [1.5, 2.5, 5.0];
 
 /// Results of one load.

@@ -157,7 +157,7 @@ impl Net {
         Ok(self.receiver.recv(&mut [0; 64]).is_ok())
     }
 
-    /// Throws away what a gateway before has let through.
+    /// Discards packets that an earlier gateway has let through.
     fn discard(&self) -> anyhow::Result<()> {
         self.receiver.set_nonblocking(true)?;
         let mut payload = [0; 64];

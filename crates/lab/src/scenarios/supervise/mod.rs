@@ -58,7 +58,7 @@ const INTERVAL: Duration = Duration::from_micros(500);
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Time for which after its cause an event counts as one that does not come.
 const GIVEN_UP: Duration = Duration::from_secs(3);
-/// Time for which the kernel may take to clear away what a process had.
+/// Time limit for the kernel to clean up after a process.
 const CLEARING: Duration = Duration::from_secs(1);
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {
@@ -211,7 +211,7 @@ impl Net {
         }
     }
 
-    /// Opens what the control was to leave closed.
+    /// Opens the interfaces that the control was to leave closed.
     fn release(&self) -> anyhow::Result<()> {
         for port in &self.ports {
             command::run(self.nsenter(&polder::program()?).args(["release", port]))?;

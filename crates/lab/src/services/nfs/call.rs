@@ -61,7 +61,7 @@ pub(super) enum CallVerdict<'a> {
     Silent(Silence),
 }
 
-/// Looks at a request, in the order in which RFC 5531 lists what can be wrong.
+/// Parses a request, with the errors in the order of RFC 5531.
 pub(super) fn examine(request: &[u8]) -> CallVerdict<'_> {
     let mut rest = Arguments::new(request);
     let (Ok(xid), Ok(kind)) = (rest.word(), rest.word()) else { return CallVerdict::Silent(Silence::Short) };

@@ -26,7 +26,7 @@ const READ_BY_OTHERS: u32 = 0o004;
 const SEARCH_BY_OTHERS: u32 = 0o001;
 const ROOT: usize = 0;
 
-/// A directory and what was looked up in it.
+/// A directory and its looked-up files.
 #[derive(Debug)]
 pub struct Directory {
     nodes: Vec<Node>,

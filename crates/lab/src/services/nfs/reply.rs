@@ -25,7 +25,7 @@ impl<'a> Reply<'a> {
         self.failed(nfsstat3::NFS3_OK, result);
     }
 
-    /// A status of the file system that is not its success, and what goes with it.
+    /// Error status of the file system, with the attributes of its reply.
     pub(super) fn failed(&mut self, status: nfsstat3, rest: &impl Pack) {
         write(&status, self.0);
         write(rest, self.0);

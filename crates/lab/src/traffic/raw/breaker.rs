@@ -47,7 +47,7 @@ impl Breaker {
         thread_time(self.thread.load(Ordering::Relaxed)).context("the injector's thread does not run")
     }
 
-    /// Interrupts what the thread is waiting for, if it is; to be repeated until it has ended.
+    /// Interrupts the thread's system call, if it is in one; to be repeated until the thread has ended.
     pub(super) fn interrupt(&self) {
         let thread = self.thread.load(Ordering::Relaxed);
         if thread != 0 {

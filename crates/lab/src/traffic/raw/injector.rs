@@ -153,8 +153,8 @@ impl Injector {
         }
     }
 
-    /// Tells the moments of a run, whose end is when what was due in it has been sent. Returns the CPU
-    /// time that the thread of `breaker` used from its beginning to its end, and how long that was.
+    /// Reports the moments of a run, which ends when all due packets have been sent. Returns the CPU
+    /// time of the thread of `breaker` from its beginning to its end, and the time between these.
     fn watch(
         &self,
         breaker: &Breaker,

@@ -10,7 +10,8 @@ const KEPT: usize = 8 << 20;
 /// Bytes of the link-layer addresses, behind which a tag stands.
 const ADDRESSES: usize = 12;
 
-/// A socket that sees what comes in by an interface, and sends by it. What it has sent, it does not see.
+/// Packet socket that receives the packets that come in by an interface, and sends by it. It does
+/// not receive its own packets.
 #[derive(Debug)]
 pub struct PacketSocket(OwnedFd);
 

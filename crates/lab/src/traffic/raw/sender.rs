@@ -113,7 +113,7 @@ impl Sender {
         true
     }
 
-    /// Lets the kernel send what is in line, as much as one call does.
+    /// Lets the kernel send queued packets, as many as one call does.
     pub(super) fn flush(&mut self) -> anyhow::Result<()> {
         let ring = &self.transmit;
         // Release pairs with the kernel's Acquire (`__xskq_cons_peek`): descriptors before the cursor.

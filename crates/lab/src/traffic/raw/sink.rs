@@ -17,7 +17,7 @@ pub struct Sink {
     read: u64,
     /// Records that were written over before they were read.
     missed: u64,
-    /// Time at which what is replied to was due, when replies are written down.
+    /// Times at which the requests of the replies were due, when replies are recorded.
     timetable: Option<Timetable>,
     _link: OwnedFd,
 }
@@ -49,7 +49,7 @@ impl Sink {
         Self::attach(namespace, interface, program::replies)
     }
 
-    /// Takes from a timetable when what is replied to was due.
+    /// Reads the due times of requests from a timetable.
     pub fn follow(&mut self, timetable: Timetable) {
         self.timetable = Some(timetable);
     }
@@ -92,7 +92,7 @@ impl Sink {
         self.missed
     }
 
-    /// Gives what has come since the last call to the meter.
+    /// Gives the packets since the last call to the meter.
     #[inline]
     pub fn drain(&mut self, meter: &mut StreamMeter) {
         // Acquire pairs with the program's fetch-and-add: records before the counter.

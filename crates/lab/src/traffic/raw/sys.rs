@@ -51,7 +51,7 @@ impl PacketMemory {
 }
 
 impl SharedWords {
-    /// Maps what is behind a descriptor.
+    /// Maps the memory of a descriptor.
     pub(super) fn of(file: BorrowedFd<'_>, offset: u64, bytes: usize) -> Result<Self, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
@@ -204,7 +204,7 @@ pub(super) fn link_xdp(program: BorrowedFd<'_>, interface: u32) -> Result<OwnedF
     unsafe { bpf(LINK_CREATE, &attributes.u32(12, XDP_DRIVER)) }
 }
 
-/// Runs a program at most `turns` times on pages that hold `packet`, and does with them what it says,
+/// Runs a program at most `turns` times on pages that hold `packet`, and carries its action out,
 /// until a signal comes.
 pub(super) fn inject(program: BorrowedFd<'_>, packet: &[u8], turns: u32, batch: u32) -> Result<(), Errno> {
     let mut attributes = Attributes::default()
