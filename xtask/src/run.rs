@@ -91,7 +91,7 @@ impl Run {
         format!("{passed} passed, {failed} failed, {skipped} skipped")
     }
 
-    /// Notes that something was left out, loudly.
+    /// Notes a step or test that was left out, loudly.
     pub(crate) fn skip(&mut self, what: &str, reason: &str) {
         let skip = Skip { what: what.to_owned(), reason: reason.to_owned() };
         say::line(&skip.to_string());

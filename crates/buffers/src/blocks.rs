@@ -215,7 +215,7 @@ impl Blocks {
         self.system.as_ref().map_or(0, |system| system.cold().count())
     }
 
-    /// Bytes of all blocks but so many large ones, which are cold.
+    /// Bytes of all blocks but `cold` large ones without memory.
     pub(crate) fn bytes(&self, cold: u32) -> u64 {
         let units = self.units() - self.first_unit(cold.min(self.large));
         u64::from(units) << UNIT_SHIFT

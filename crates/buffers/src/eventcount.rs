@@ -35,7 +35,8 @@ impl EventCount {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    /// To be called after something was given: whether the sleeper has to be woken, which one producer is told.
+    /// True if the caller has to wake the sleeper, which one producer is told. To be called after a
+    /// value was enqueued.
     pub fn notify(&self) -> bool {
         // Pairs with the fence in `begin`.
         fence(Ordering::SeqCst);

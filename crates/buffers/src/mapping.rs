@@ -84,9 +84,9 @@ impl Memory {
         Ok(Self { base, bytes, large_pages: false, files, is_short: AtomicBool::new(false) })
     }
 
-    /// Maps parts of so many bytes, each at least one whole number of pages, side by side on ordinary pages.
-    /// Each is a file of its own: the system locks a file while it takes pages of it back, and who brings
-    /// pages of another one in does not wait for that.
+    /// Maps parts of these sizes, rounded up to whole pages, side by side on ordinary pages. Each is a file
+    /// of its own: the system locks a file while it takes pages of it back, and who brings pages of another
+    /// one in does not wait for that.
     #[expect(unsafe_code, reason = "UNSAFETY: mapping memory")]
     pub(crate) fn map_parts(parts: [usize; 2]) -> Result<Self, Errno> {
         let parts = parts.map(|bytes| bytes.next_multiple_of(rustix::param::page_size()));

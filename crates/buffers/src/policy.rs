@@ -39,7 +39,7 @@ impl Default for ReserveOptions {
     }
 }
 
-/// Something that a reloader fills and empties.
+/// Buffers that a reloader fills and empties.
 pub(crate) trait Reloadable: Send + Sync {
     fn reserve(&self) -> &Reserve;
 

@@ -49,8 +49,8 @@ impl Reloader {
         Waker(Arc::clone(&self.request))
     }
 
-    /// Waits until there is something to do; always on the same thread. Without anything that may be
-    /// given back, that costs nothing.
+    /// Waits until there is work; always on the same thread. Without anything that may be given
+    /// back, that costs nothing.
     pub fn wait(&self) {
         self.request.answer_here();
         // All are looked at: each then rings when it has too much, or is waited for.

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Numbers of ready buffers at which something is done. Source: C2, C4.
+/// Levels of ready buffers at which a reload or a give-back begins. Source: C2, C4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
-    /// A reload brings in buffers until so many are ready.
+    /// Number of ready buffers up to which a reload brings buffers in.
     pub target: u32,
     /// Fewer ask for a reload.
     pub reload_below: u32,
@@ -57,7 +57,7 @@ pub struct ReserveCounts {
     pub lowest: u32,
 }
 
-/// There is nothing left to bring in, until something was given back.
+/// Value while no buffers are left to bring in, until some were given back.
 const DRY: u64 = u64::MAX;
 
 /// The state of one reserve.

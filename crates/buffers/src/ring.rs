@@ -137,7 +137,7 @@ impl<T: Send> Consumer<T> {
         self.written.wrapping_sub(self.read)
     }
 
-    /// Values that can be taken, those included that have come since something was last taken.
+    /// Number of values that can be taken, those included that have come since the last pop.
     pub fn refresh(&mut self) -> usize {
         // Acquire pairs with the producer's Release store in `push_all`.
         self.written = self.shared.written.load(Ordering::Acquire);

@@ -294,7 +294,7 @@ impl Engine {
         decapsulate_state.expire(&mut context);
     }
 
-    /// Time at which [`Engine::tick`] or [`Engine::look_after`] have something to do, if no batch comes before.
+    /// Time of the next work of [`Engine::tick`] or [`Engine::look_after`], if no batch comes before.
     pub fn next_deadline(&self) -> Option<Nanos> {
         let deadlines = [self.decapsulate_state.next_deadline(), self.route_state.next_deadline()];
         deadlines.into_iter().flatten().min()

@@ -78,7 +78,7 @@ pub struct OutletCounters {
 }
 
 impl OutletState {
-    /// A port that nothing has left by, for so many workers.
+    /// State of a port that no packet has left by, for `workers` workers.
     pub fn new(workers: usize) -> Self {
         Self { counters: (0..workers.max(1)).map(|_| OutletCounters::default()).collect() }
     }
@@ -96,13 +96,13 @@ impl OutletState {
 }
 
 impl OutletCounters {
-    /// So many packets joined others, of which there are so many.
+    /// Counts `joined` packets that joined `into` others.
     pub(crate) fn merged(&self, joined: u64, into: u64) {
         self.merged_into.add(into);
         self.merged.add(joined + into);
     }
 
-    /// A packet is cut into so many segments.
+    /// Counts a packet that is cut into `segments` segments.
     pub(crate) fn cut(&self, segments: u64) {
         self.cut.add(1);
         self.segments.add(segments);

@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub struct Budget(u32);
 
 impl Budget {
-    /// A budget of so many packets; 0 lets the queue reclaim and refill only.
+    /// Budget of `packets` packets; 0 lets the queue reclaim and refill only.
     pub const fn new(packets: u32) -> Self {
         Self(packets)
     }
@@ -54,7 +54,7 @@ pub enum Turn {
 pub enum Armed {
     /// An event will come; the worker may sleep.
     Waiting,
-    /// Something is there already: poll again.
+    /// Packets are there already: poll again.
     Raced,
 }
 

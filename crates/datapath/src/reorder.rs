@@ -77,8 +77,8 @@ impl Reorderer {
         Ok(())
     }
 
-    /// So many more packets of `from`'s hashed buckets have been sent: what had to wait for them
-    /// does so no longer.
+    /// Notes that `packets` more packets of `from`'s hashed buckets have been sent, and releases
+    /// the tickets that waited for them.
     #[inline]
     pub fn sent(&mut self, from: usize, packets: u64, now: Nanos, mut go: impl FnMut(Box<WorkBatch>)) {
         let row = &mut self.rows[from];
@@ -105,7 +105,7 @@ impl Reorderer {
         expired
     }
 
-    /// Time at which [`expire`](Self::expire) has something to do next.
+    /// Time of the next work of [`expire`](Self::expire).
     pub fn next_deadline(&self) -> Option<Nanos> {
         let rows = self.rows.iter().filter(|row| row.gaps != 0);
         let deadline = |reorder_buffer: &ReorderBuffer<_>| {

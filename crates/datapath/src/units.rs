@@ -10,12 +10,12 @@ impl Nanos {
     /// One second.
     pub const SECOND: Self = Self(1_000_000_000);
 
-    /// So many milliseconds.
+    /// Duration of `millis` milliseconds.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis * 1_000_000)
     }
 
-    /// So many seconds.
+    /// Duration of `seconds` seconds.
     pub const fn from_seconds(seconds: u64) -> Self {
         Self(seconds * 1_000_000_000)
     }
@@ -48,12 +48,12 @@ impl Sub for Nanos {
 pub struct BytesPerSecond(pub u64);
 
 impl BytesPerSecond {
-    /// So many kilobits a second, of 1000 bits.
+    /// Rate of `kilobits` kilobits a second, of 1000 bits.
     pub const fn from_kilobits(kilobits: u64) -> Self {
         Self(kilobits * 125)
     }
 
-    /// The time that so many bytes take, rounded up; for ever at a rate of 0.
+    /// Time of `bytes` bytes, rounded up; infinite at a rate of 0.
     #[must_use]
     pub const fn time_of(self, bytes: u64) -> Nanos {
         match bytes.saturating_mul(Nanos::SECOND.0).checked_add(self.0.saturating_sub(1)) {

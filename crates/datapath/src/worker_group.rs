@@ -31,7 +31,7 @@ pub trait Stages {
     fn leave(&mut self, work: &mut WorkBatch);
     /// Drops all packets for that reason.
     fn discard(&mut self, batch: &mut Batch, reason: DropReason);
-    /// Begins something that may be timed: the time, if it is.
+    /// Begins work that may be timed: the time, if it is.
     fn begin(&mut self) -> Option<Nanos>;
     /// The time since then.
     fn since(&mut self, start: Nanos) -> Nanos;
@@ -89,7 +89,7 @@ pub struct WorkerGroup {
 /// Workers to be woken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wakes {
-    /// Workers that have been brought something, by bit.
+    /// Workers that have been brought packets, by bit.
     pub brought: u64,
     /// Number of further workers to wake, any that sleep: work batches wait for them.
     pub helpers: usize,
@@ -321,7 +321,7 @@ impl WorkerGroup {
         core::mem::take(&mut self.wakes)
     }
 
-    /// True if something is there to be done; to be asked before sleeping.
+    /// True if there is work; to be asked before sleeping.
     pub fn has_work(&mut self) -> bool {
         self.peers.iter_mut().any(|peer| {
             peer.steered_from.available() > 0 || peer.redeemed_from.available() > 0 || !peer.offers.is_empty()

@@ -18,7 +18,7 @@ const SHARED: Core = Core { runs: 3_000_000, pauses: 3_000_000 };
 const NIBBLED: Core = Core { runs: 700_000, pauses: 150_000 };
 
 impl Core {
-    /// Time at which work of so long, begun at `now`, is done.
+    /// End of work of duration `work` that begins at `now`.
     fn done(self, now: u64, work: u64) -> u64 {
         let whole = self.runs + self.pauses;
         let (mut now, mut left) = (now, work);

@@ -153,7 +153,8 @@ impl Core {
         self.work(WOKEN);
     }
 
-    /// So many packets a second, for so long: median and 90th percentile of their wait in microseconds.
+    /// Load of `rate` packets a second for `time`: median and 90th percentile of their wait in
+    /// microseconds.
     fn load(&mut self, rate: u64, time: u64) -> (u64, u64) {
         (self.gap, self.next, self.end) = (SECOND / rate, self.now, self.now + time);
         self.waits.clear();

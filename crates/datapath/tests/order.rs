@@ -116,7 +116,7 @@ impl World {
         self.random % below
     }
 
-    /// A worker that is not in the middle of something does something.
+    /// Step of a worker that is not in the middle of another step.
     fn step(&mut self) {
         let worker = usize::try_from(self.random(self.weather.workers as u64)).expect("few");
         let Some(mut group) = self.groups[worker].take() else { return };
@@ -146,7 +146,7 @@ impl World {
         self.bring((worker, group), size, elephant, has_more);
     }
 
-    /// So many packets come, and that was all or not.
+    /// Brings packets to a worker.
     fn bring(
         &mut self,
         (worker, group): (usize, &mut WorkerGroup),

@@ -8,7 +8,7 @@ use polder_datapath::scheduler::{
 use polder_datapath::units::Nanos;
 use proptest::prelude::*;
 
-/// A queue with packets that cost something, of which so many come in a second.
+/// Queue with packets of a given cost and rate.
 #[derive(Clone, Copy, Debug)]
 struct Source {
     weight: u16,
@@ -96,7 +96,7 @@ impl Harness<'_> {
     }
 }
 
-/// Runs the sources against one worker for so many nanoseconds.
+/// Runs the sources against one worker until `end`, in nanoseconds.
 fn run(options: Options, sources: &[Source], end: u64) -> Vec<Fate> {
     let mut line = RunQueue::new(options);
     sources.iter().for_each(|source| line.add(source.weight, source.control));

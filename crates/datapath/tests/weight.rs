@@ -4,8 +4,8 @@ use polder_datapath::port::Turn;
 use polder_datapath::scheduler::{MOST, MOST_WEIGHT, Options, Outcome, RunQueue, WEIGHT};
 use polder_datapath::units::Nanos;
 
-/// Lets queues that always have more run for so long; the time that each has had. A packet of queue *i* costs
-/// `costs[i]`, and each turn 200 ns beside.
+/// Runs queues that always have more packets for `time`; returns the time that each has had. A packet of
+/// queue *i* costs `costs[i]`, and each turn 200 ns beside.
 fn shares(line: &mut RunQueue, costs: &[u64], now: &mut u64, time: u64) -> Vec<u64> {
     let (mut had, end) = (vec![0; costs.len()], *now + time);
     while *now < end {

@@ -74,7 +74,7 @@ fn gre_packet() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|(first, second, rest)| [&[first, second][..], &rest].concat())
 }
 
-/// A protocol number and something that begins as it should.
+/// Protocol number, and a message that begins as that protocol does.
 fn message() -> impl Strategy<Value = (u8, Vec<u8>)> {
     prop_oneof![
         udp_datagram().prop_map(|bytes| (17, bytes)),

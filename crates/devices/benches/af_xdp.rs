@@ -195,7 +195,7 @@ fn generate(region: &Region, queue: &mut AnyQueue, length: usize, stop: &AtomicB
     }
 }
 
-/// One turn whose time counts when it brought something.
+/// Polls once; counts the time if packets came.
 fn receive_timed(rx: &mut dyn RxQueue, batch: &mut Batch, pool: &mut Pool, measured: &mut Measured) -> u64 {
     let start = Instant::now();
     let turn = rx.receive(&mut Budget::new(64), batch, pool);

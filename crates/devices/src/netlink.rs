@@ -22,7 +22,7 @@ const ACKNOWLEDGE: u16 = 0x004;
 
 /// Number of bytes of the largest datagram; dumps come in parts of 32 KiB at most.
 pub const DATAGRAM: usize = 1 << 16;
-/// Number of times that a dump is asked for while something changes.
+/// Number of times that a dump is asked for while the tables change.
 const ATTEMPTS: usize = 20;
 /// Longest wait for an answer: the kernel answers at once or not at all.
 const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };

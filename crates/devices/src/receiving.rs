@@ -5,11 +5,11 @@ use polder_buffers::{HEADROOM, Packet, Pool, Segment};
 /// Supply of a driver's receive ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receiving {
-    /// The ring is refilled when fewer than so many percent of it are posted; 100, after every poll, is
-    /// the technique's off (C5).
+    /// Percentage of posted frames below which the ring is refilled; 100, after every poll, is the
+    /// technique's off (C5).
     pub refill_below_percent: u8,
-    /// Packets of at most so many bytes are copied into a fragment, and their frame is posted again at
-    /// once; 0 is off (D1).
+    /// Maximum length of packets that are copied into a fragment, so that their frame is posted again
+    /// at once; 0 is off (D1).
     pub copy_break: u16,
     /// Bytes in front of a packet that a driver places itself (E4).
     pub headroom: u16,
@@ -23,7 +23,7 @@ impl Default for Receiving {
 }
 
 impl Receiving {
-    /// Fewer than so many of `target` posted ones ask for a refill.
+    /// Number of posted frames of `target` below which a refill is requested.
     pub(crate) fn low_mark(&self, target: u32) -> u32 {
         let percent = u64::from(self.refill_below_percent.min(100));
         let mark = (u64::from(target) * percent).div_ceil(100);

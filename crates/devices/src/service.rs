@@ -364,7 +364,7 @@ impl ServiceRx {
 }
 
 impl ServiceRx {
-    /// The header of a whole packet of so many bytes.
+    /// Header of a whole packet of `bytes` bytes.
     fn header(&self, bytes: usize, destination: Ipv4Addr) -> Option<Ipv4Header> {
         Some(Ipv4Header {
             traffic_class: TrafficClass(0),

@@ -77,7 +77,7 @@ impl WakeupReceiver {
         self.wakeup.event.as_fd()
     }
 
-    /// Asks for a ring, then looks once more whether something is there.
+    /// Asks for a wake-up, then looks once more whether there are values.
     pub(crate) fn arm(&mut self, has_some: impl FnOnce() -> bool) -> Armed {
         // AcqRel pairs with the swap in `wake_if_armed`.
         let was_armed = self.wakeup.armed.swap(true, Ordering::AcqRel);

@@ -155,7 +155,7 @@ fn tables() -> Tables {
     }
 }
 
-/// A worker with a cable on either side, and something else.
+/// A worker with a cable on either side, and a third queue.
 struct Bench {
     region: Region,
     from: Queue<PairRx, PairTx>,
@@ -195,7 +195,8 @@ impl Bench {
         Self { region, from: from.remove(0), to: to.remove(0), counters, commands, wakeup, thread }
     }
 
-    /// Sends so many frames to the station, a few at a time, and `also` with each; waits until they have arrived.
+    /// Sends `count` frames to the station, a few at a time, and `also` with each; waits until they
+    /// have arrived.
     fn forward(&mut self, count: u32, also: Option<&[u8]>) {
         let mut pool = self.region.pool();
         let mut batch = Batch::new();

@@ -65,7 +65,7 @@ impl Bench {
         Self { region: memory.region().clone(), gateway, near: near.pop().expect("one queue"), far }
     }
 
-    /// Sends so many frames of so many flows from port a to port b, and checks their order by flow.
+    /// Sends `count` frames of `flows` flows from port a to port b, and checks their order by flow.
     fn forward(&mut self, count: u64, flows: u64) {
         self.forward_and(count, flows, |packet, _| read(packet, 0));
     }

@@ -61,7 +61,7 @@ fn bridges() -> Bridges {
 }
 
 impl Bench {
-    /// A gateway with so many workers; port `n` has `queues[n]` queues.
+    /// A gateway with `workers` workers; port `n` has `queues[n]` queues.
     fn new(workers: usize, queues: [usize; 2]) -> Self {
         let region = Region::new(RegionOptions { slots: 4096, slot_bytes: 2048 }).expect("memory");
         let tunnels = Tunnels::new([], []).expect("no tunnels");

@@ -11,7 +11,7 @@ pub struct Screen {
     colour: bool,
 }
 
-/// Something that takes a while. One at a time is shown.
+/// Display of work that takes a while. One at a time is shown.
 #[derive(Debug)]
 pub struct Step(ProgressBar);
 
@@ -79,7 +79,7 @@ impl Screen {
         self.styled("1;31", text)
     }
 
-    /// Something to look at.
+    /// Text in the accent colour.
     pub fn accent(&self, text: &str) -> String {
         self.styled("36", text)
     }

@@ -66,7 +66,7 @@ impl Folder {
         fs::read_to_string(self.0.join(path)).unwrap()
     }
 
-    /// Adds a report of which the first packet took so long.
+    /// Adds a report with this time of the first packet.
     fn report(&self, name: &str, at: u64, first_packet: f64) {
         let row = |name: &str, value: f64, goal: f64| Row {
             name: name.to_owned(),

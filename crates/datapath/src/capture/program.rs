@@ -50,7 +50,7 @@ pub enum BadProgram {
 pub const MOST_INSTRUCTIONS: usize = 4096;
 /// Words of scratch memory.
 pub(super) const MEMORY: usize = 16;
-/// Offsets from here on mean something else than bytes of the packet (`SKF_LL_OFF` and above).
+/// First offset that is an extension and no byte of the packet (`SKF_LL_OFF` and above).
 const FIRST_EXTENSION: u32 = 0xffe0_0000;
 
 /// Bytes of a load.

@@ -179,7 +179,7 @@ impl Tap {
         true
     }
 
-    /// True if so many chunks are free; looks at what has come back since.
+    /// True if `parts` chunks are free; counts those that have come back since.
     #[cold]
     fn has_free(&mut self, parts: usize) -> bool {
         self.free.refresh() >= parts

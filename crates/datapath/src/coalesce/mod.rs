@@ -30,7 +30,7 @@ use polder_buffers::{BATCH, Batch, ChecksumState, Packet, Segmentation, Segmenta
 pub const MOST_FRAMES: usize = 60;
 /// Batches in a row in which nothing merged, after which it is worth looking seldom.
 pub const MISSES: u32 = 32;
-/// Then one batch in so many is looked at.
+/// Period of the examined batches then.
 pub const PERIOD: u32 = 8;
 /// Bytes that an IP packet has at most (RFC 791; without RFC 2675).
 const LONGEST_PACKET: u32 = 65_535;

@@ -3,7 +3,7 @@
 use crate::counters::{Stage, WorkerCounters};
 use crate::units::Nanos;
 
-/// One turn in about so many is timed, stage by stage.
+/// Mean period of timed turns, which are timed stage by stage.
 const TIMED_TURNS: u32 = 16;
 
 /// Says which turns are timed.

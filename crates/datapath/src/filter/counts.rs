@@ -38,7 +38,7 @@ impl RuleCounts {
         Self { workers, chunks: Vec::new() }
     }
 
-    /// Makes room for so many workers, if there is less; what was counted stays.
+    /// Makes room for `workers` workers, if there is less; counts stay.
     pub fn serve(&mut self, workers: usize) {
         if workers <= self.workers {
             return;

@@ -17,7 +17,7 @@ impl Pace {
     /// Maximum lag that may be caught up: as much as a worker may oversleep.
     pub const BURST: Nanos = Nanos::from_millis(1);
 
-    /// So many bytes a second.
+    /// Pace of `rate` bytes a second.
     pub const fn new(rate: BytesPerSecond) -> Self {
         Self { rate, free_at: Nanos(0) }
     }
@@ -33,7 +33,7 @@ impl Pace {
         self.free_at
     }
 
-    /// A packet of so many bytes goes.
+    /// Charges a packet of `bytes` bytes.
     #[inline]
     pub fn spend(&mut self, bytes: u64, now: Nanos) {
         let begins = self.free_at.max(now.since(Self::BURST));

@@ -32,7 +32,7 @@ pub(super) enum RouteVerdict<'a> {
 pub(super) struct Facts {
     pub(super) source: IpAddr,
     pub(super) destination: IpAddr,
-    /// True if the source means something on its link alone.
+    /// True if the source is valid on its link alone.
     is_of_link: bool,
     /// Time to live or hop limit.
     hops: u8,

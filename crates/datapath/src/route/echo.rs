@@ -18,9 +18,9 @@ pub(super) enum Asks {
     Echo,
     /// A UDP port without a listener.
     Port,
-    /// A message about something that Polder said or asked: an echo reply, an error.
+    /// A reply or an error message to a message of Polder's own.
     Message,
-    /// Something that is not answered.
+    /// A packet that has no answer.
     Other,
 }
 

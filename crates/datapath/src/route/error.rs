@@ -26,7 +26,7 @@ pub(super) enum Problem {
     Port,
     /// An unreachable route.
     Unreachable,
-    /// A field, so many bytes behind the beginning of the IPv6 header, that cannot be taken as it is.
+    /// A field at this offset from the beginning of the IPv6 header, with an unacceptable value.
     Parameter {
         /// RFC 4443, 3.4.
         code: u8,

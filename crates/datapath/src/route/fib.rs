@@ -14,7 +14,7 @@ use polder_buffers::snapshot::{Reader, Snapshot};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// From so many routes on, the first 16 bits of an address are looked up at once.
+/// Number of routes from which the first 16 bits of an address are looked up at once.
 const MANY: usize = 256;
 /// Value of a seat while its reader reads nothing.
 const AWAY: u64 = u64::MAX;
@@ -289,8 +289,8 @@ impl Fib {
         }
     }
 
-    /// Writes the node of a branch, and those below that inherit something else than before. `at` are the
-    /// bytes that lead to it. The caller links it.
+    /// Writes the node of a branch, and the nodes below that inherit another next hop than before. `at`
+    /// are the bytes that lead to it. The caller links it.
     fn rewrite(&mut self, branch: u32, at: &[u8]) {
         let mut entries = self.branches[branch as usize].next_hops();
         let children = core::mem::take(&mut self.branches[branch as usize].children);

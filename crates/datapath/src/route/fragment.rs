@@ -115,7 +115,7 @@ impl Whole {
         Ok(Self { link, header, offset, more, later: (later, end) })
     }
 
-    /// Itself, if it comes to at most so many fragments that fit `mtu`.
+    /// Itself, if at most `most` fragments that fit `mtu` hold it.
     fn admit(self, packet: &Packet, mtu: u16, most: usize) -> Result<Self, DropReason> {
         let (header, later) = (usize::from(self.header), self.later.1 - self.link);
         let [first, room] = [header, later].map(|header| usize::from(mtu).saturating_sub(header) & !7);

@@ -14,7 +14,7 @@ const BELIEVED: Nanos = Nanos::from_seconds(60);
 /// Maximum number of neighbours that have made themselves known and are neither configured nor the
 /// kernel's.
 const MOST: usize = 1 << 16;
-/// Next hops are used again so many neighbours later, when no batch has them any more.
+/// Number of later neighbours after which a next hop is used again, when no batch has it any more.
 const SPARE: usize = 64;
 
 /// State of one neighbour.
@@ -163,7 +163,7 @@ fn hop(interface: &Interface, address: IpAddr, neighbour: Arc<NextHop>) -> Hop {
     Hop { interface: id, source: mac, mtu, cuts: false, address, neighbour }
 }
 
-/// True if an address means something on its link alone, so that no route leads there.
+/// True if an address is valid on its link alone, so that no route leads there.
 fn is_of_link(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }

@@ -10,7 +10,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// Notices that wait for the control thread at most.
 const MOST: usize = 512;
 
-/// Something that a worker has come to know of a neighbour.
+/// News of a worker about a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Notice {
     /// A packet waits for its link-layer address. On an interface of the kernel's, the kernel is to be made

@@ -117,7 +117,7 @@ impl Waiting {
         self.entries.is_empty()
     }
 
-    /// Time at which there is something to look at.
+    /// Time of the next check.
     pub(super) fn next_deadline(&self) -> Option<Nanos> {
         (!self.is_empty()).then_some(self.look_at)
     }

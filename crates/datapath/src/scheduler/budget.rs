@@ -21,7 +21,7 @@ pub struct BudgetController {
 }
 
 impl BudgetController {
-    /// A controller that begins with so many packets.
+    /// Controller that begins with `packets` packets.
     pub fn new(packets: u32) -> Self {
         Self { budget: u64::from(packets.clamp(1, MOST)) << BITS }
     }

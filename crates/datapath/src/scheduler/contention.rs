@@ -9,7 +9,7 @@ use crate::units::Nanos;
 
 /// Time that may be others' without a word: an interrupt's, and what a cold cache costs.
 const SLACK: Nanos = Nanos(20_000);
-/// A turn that took so many times as long as its packets do may not have had the core for all of it.
+/// Factor of the packets' usual time from which a turn may not have had the core for all of it.
 const FAR: u64 = 2;
 /// Time for which turns are measured by the thread's clock since the last one that did not have the core.
 const WATCH: Nanos = Nanos::from_millis(100);

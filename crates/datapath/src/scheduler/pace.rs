@@ -69,22 +69,23 @@ const VAIN_ASLEEP: u64 = 2;
 const BEHIND: u64 = 16;
 /// Windows in a row with time in vain after which polling is left, where that time was slept.
 const SLEPT_WINDOWS: u8 = 4;
-/// Of so many parts, at most one is worked when polling is left, however short it has been.
+/// Divisor of the window for the maximum worked time at which polling ends, however short it has been.
 const HARDLY: u64 = 4;
 /// Windows after which a trial has succeeded.
 const SUCCESS: u8 = 10;
 /// Time for which polling is not tried again, at first and at most; and how long it is kept by who fell behind without it.
 const FIRST_PAUSE: Nanos = Nanos::from_millis(20);
 const LONGEST_PAUSE: Nanos = Nanos::from_millis(1280);
-/// Wake-ups in a window for each of which fewer packets come than one in so many are noise: a device whose
-/// event never ends, or one that rings for nothing.
+/// Number of wake-ups in a window that are noise if fewer packets come for each than the bound below: a
+/// device whose event never ends, or one that rings for nothing.
 const NOISE_WAKEUPS: u32 = 100;
 const NOISE: u32 = 8;
 /// The longest sleep for devices that receive only meanwhile.
 const PATIENCE: Nanos = Nanos::from_millis(1);
 /// A short busy poll.
 const LINGER: Nanos = Nanos(5_000);
-/// Tries after which is known whether short busy polls find something, and how many of them are to.
+/// Tries after which it is known whether short busy polls find packets, and the number of tries
+/// that must.
 const TRIES: u32 = 16;
 
 /// Counts of a window.
@@ -131,7 +132,7 @@ impl Pace {
         self.mode
     }
 
-    /// A cycle began at `start` and moved so many packets. Answers the mode when it is another from now on.
+    /// Notes a cycle that began at `start` and moved `packets` packets. Returns the mode when it changes.
     #[inline]
     pub fn cycle(&mut self, start: Nanos, packets: u32) -> Option<Mode> {
         if let Some((before, false)) = self.last {

@@ -67,7 +67,7 @@ impl Quantum {
         Nanos(self.each.0.saturating_mul(u64::from(packets)))
     }
 
-    /// A turn has moved so many packets, and there were `more`.
+    /// Notes a turn that has moved `packets` packets, and true in `more` if there were more.
     pub(super) fn used(&mut self, packets: u32, took: Nanos, more: bool) {
         self.more |= more;
         self.took = self.took + took;

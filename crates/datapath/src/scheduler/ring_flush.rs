@@ -16,12 +16,12 @@ pub const WIRE: u32 = 256;
 const NAP: Nanos = Nanos(20_000);
 /// Naps after which it is enough.
 const MOST_NAPS: u32 = 8;
-/// A thread that ran for less than one part in so many of a nap had nothing more to do.
+/// Divisor of a nap: a thread that ran for a shorter part of it had no more work.
 const BUSY: u64 = 2;
 /// A device is emptied at least once when it was to be emptied so often.
 const RAREST: u64 = 8;
 
-/// Frames to keep posted under overload, when so many packets are worth the delay.
+/// Frames to keep posted under overload, when `worth` packets are worth the delay.
 ///
 /// Not fewer than a poll takes: what it takes beyond the frames posted is thrown away, at nearly the price of what is
 /// kept, and is younger than that. Not more than a wire holds.
@@ -44,8 +44,8 @@ impl RingFlush {
     /// The first nap, in which the kernel's thread begins.
     pub const FIRST: Nanos = Nanos(40_000);
 
-    /// A nap has ended in which so many packets went; it was to be so long, and the thread ran for `busy`. Answers how
-    /// long the next one is to be, if there is one.
+    /// Notes the end of a nap of length `nap` in which `packets` packets were dropped and the thread ran for
+    /// `busy`. Returns the length of the next one, if there is one.
     pub fn next(&mut self, packets: u64, busy: Nanos, nap: Nanos) -> Option<Nanos> {
         self.naps += 1;
         self.gone += packets;

@@ -69,7 +69,7 @@ pub struct Outcome {
 const LOOK: Nanos = Nanos::from_millis(1);
 /// Packets of such a poll, to see whether there are some for other destinations.
 const FEW: u32 = 8;
-/// A queue that was bound has its reserve of frames again after not having been for so long: one that is overloaded
+/// Time after which a queue that is no longer bound has its reserve of frames again: one that is overloaded
 /// is bound again before that.
 const FREE: Nanos = Nanos::from_millis(20);
 /// The first budget: nobody knows yet what a packet costs.

@@ -24,7 +24,7 @@ pub struct CpuTokenBucket {
 }
 
 impl CpuTokenBucket {
-    /// So many thousandths of a core.
+    /// Share of `permille` thousandths of a core.
     pub fn new(permille: u16) -> Self {
         Self { permille: u64::from(permille.clamp(1, 1000)), saved: 0, last: None }
     }

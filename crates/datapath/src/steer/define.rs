@@ -18,8 +18,8 @@ pub type Gates = Arc<[Arc<ReorderCursor>]>;
 const HASHED: u8 = u8::MAX;
 /// Interval at which the heaviest flows are published; then their earlier weight counts half.
 const POST_FLOWS: Nanos = Nanos::SECOND;
-/// From so many tickets on that are out, those that are left are not spent on crumbs: for each worker three, for
-/// one that is worked on and two that wait, and a quarter of the window.
+/// Number of tickets in use from which the rest is not spent on small work batches: for each worker three,
+/// for one that is worked on and two that wait, and a quarter of the window.
 const SCARCE: usize = WINDOW as usize / 4;
 const SCARCE_EACH: usize = 3;
 /// A work batch that is larger than this is no crumb.
@@ -199,7 +199,7 @@ impl Definer {
         }
     }
 
-    /// Time at which [`give_open`](Self::give_open) has something to do, at the latest.
+    /// Latest time of the next work of [`give_open`](Self::give_open).
     pub fn next_deadline(&self) -> Option<Nanos> {
         if self.open == 0 {
             return None;
@@ -218,7 +218,8 @@ impl Definer {
         }
     }
 
-    /// Offers the work batch of a lane that has no room for so many packets more, before its batch is over.
+    /// Offers the work batch of a lane that has no room for `packets` more packets, before its
+    /// batch is over.
     #[inline]
     fn make_room(&mut self, number: usize, packets: usize) {
         if self.open & 1 << number != 0
@@ -288,8 +289,8 @@ impl Definer {
         if home == self.me { &mut self.local } else { &mut self.outgoing[usize::from(home)] }
     }
 
-    /// The work batch of a lane in this batch, with room for so many packets; its ticket is drawn with the first
-    /// packet. `None` when there is no ticket, or no work batch, to be had.
+    /// Work batch of a lane in this batch, with room for `packets` packets; its ticket is drawn with the
+    /// first packet. `None` when there is no ticket, or no work batch, to be had.
     #[inline]
     fn work(&mut self, number: usize, packets: usize) -> Option<&mut WorkBatch> {
         self.make_room(number, packets);
@@ -398,7 +399,7 @@ impl Definer {
         }
     }
 
-    /// The batch whose flows were noted last took so long.
+    /// Notes the time of the batch whose flows were noted last.
     #[cold]
     pub fn weigh(&mut self, time: Nanos) {
         let Some(each) = time.0.checked_div(self.sampled.len() as u64) else { return };

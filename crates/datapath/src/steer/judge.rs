@@ -13,9 +13,9 @@ use crate::units::Nanos;
 pub struct Marks {
     /// Time between two looks.
     pub interval: Nanos,
-    /// A worker that is busy so much of its time, in thousandths, and pressed, is over its mark.
+    /// Busy time in thousandths from which a worker that is also pressed is over its mark.
     pub over: u32,
-    /// A worker is pressed when so many of the batches that come leave more behind, in thousandths.
+    /// Share of batches with more packets behind them, in thousandths, from which a worker is pressed.
     pub pressed: u32,
     /// A worker that is busy less than this, or hardly pressed, or has little work of its own beside
     /// receiving, has time for others.
@@ -182,7 +182,7 @@ mod tests {
             Self { judge: Judge::new(Marks::default()), loads, spread: Vec::new() }
         }
 
-        /// An interval in which the buckets had so many packets of a microsecond each.
+        /// Simulates an interval in which the buckets had these numbers of packets of a microsecond each.
         fn interval(&mut self, packets: &[(usize, u32)]) {
             packets.iter().for_each(|&(bucket, packets)| self.judge.charge(bucket, packets));
             let before = self.spread.clone();

@@ -19,7 +19,7 @@ pub struct WorkerLoad {
 /// Load of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Time in which it found something to do, in thousandths.
+    /// Share of the time in which it had work, in thousandths.
     pub busy: u32,
     /// Of the batches that came, those that left more where they came from, in thousandths. A worker
     /// that polls is busy long before it is full; only one that is full never sees the end.
@@ -115,13 +115,13 @@ impl LoadMeter {
         self.full_turns += u32::from(has_more);
     }
 
-    /// So many packets have been through the stages.
+    /// Notes packets that have been through the stages.
     #[inline]
     pub fn worked(&mut self, packets: usize) {
         self.packets += packets as u64;
     }
 
-    /// So many packets took so long.
+    /// Notes the time of `packets` packets.
     pub fn timed(&mut self, packets: usize, time: Nanos) {
         self.timed_packets += packets as u64;
         self.timed_nanos += time.0;

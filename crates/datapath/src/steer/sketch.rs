@@ -32,7 +32,7 @@ impl Heaviest {
         self.places.iter().any(|place| place.hash == hash && place.weight > 0)
     }
 
-    /// A flow weighs so much more. `name` is who it is, for one that is not remembered.
+    /// Adds weight to a flow. `name` describes a flow that is not remembered.
     ///
     /// Cost: one look at sixteen places, in six cache lines.
     pub fn add(&mut self, hash: u32, weight: u64, name: Option<FlowName>) {

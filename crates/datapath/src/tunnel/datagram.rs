@@ -108,7 +108,7 @@ pub(super) enum Fit {
 }
 
 impl Datagram {
-    /// One without fragments, with memory for so many.
+    /// Datagram without fragments, with memory for `fragments`.
     pub(super) fn with_capacity(fragments: usize) -> Self {
         Self {
             key: Key { ends: NOWHERE, identification: 0 },

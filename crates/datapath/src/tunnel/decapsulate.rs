@@ -273,7 +273,7 @@ impl<'a> Lane<'a> {
         Ok(sequence)
     }
 
-    /// True if nothing has been accepted for so long that the other end may have begun anew.
+    /// True if no packet has been accepted for so long that the other end may have begun anew.
     #[cold]
     fn was_silent(&self) -> bool {
         let last = if self.packets > 0 { Some(self.now) } else { self.tunnel.state().last_received() };

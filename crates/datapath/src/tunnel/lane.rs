@@ -57,7 +57,7 @@ pub(super) struct Lane<'a> {
     pub(super) numbered: bool,
     pub(super) identification: u16,
     is_v6: bool,
-    /// True if the outer headers say something of the flow inside.
+    /// True if the outer flow label depends on the inner flow.
     labels_flow: bool,
     /// UDP source port of the next packet.
     source_port: u16,

@@ -45,8 +45,8 @@ pub(super) fn clamp(packet: &mut Packet, inner: Inner, tunnel: &Tunnel, counters
     }
 }
 
-/// The largest segment that the tunnel carries in one piece, for a frame with so many bytes before
-/// the network header.
+/// Largest segment that the tunnel carries in one piece, for a frame with `network_offset` bytes
+/// before the network header.
 pub(super) fn limit(tunnel: &Tunnel, network: Network, network_offset: usize) -> u16 {
     if let TcpMss::AtMost(limit) = tunnel.options.tcp_mss {
         return limit;

@@ -120,15 +120,16 @@ impl TunnelOptions {
         matches!(self.carries, Carries::Packets(_))
     }
 
-    /// The largest IP packet that the path carries, as far as it is known, over an underlay of so many bytes.
+    /// Largest IP packet that the path carries, as far as it is known, over an underlay with an MTU
+    /// of `underlay` bytes.
     pub(super) fn path_mtu(&self, underlay: u16) -> u16 {
         let known = self.state.next_hop.path_mtu();
         known.map_or(underlay, |mtu| mtu.max(self.ends.least_path_mtu()).min(underlay))
     }
 
     /// The largest packet whose sender is not told that it is too big, in bytes, Ethernet header and tags
-    /// excluded, as far as the path is known, over an underlay of so many bytes: the MTU of the router's
-    /// interface.
+    /// excluded, as far as the path is known, over an underlay with an MTU of `underlay` bytes: the MTU
+    /// of the router's interface.
     pub fn packet_mtu(&self, underlay: u16) -> u16 {
         let carried = super::carried_frame(self, self.path_mtu(underlay));
         let carried = carried.saturating_sub(super::ETHERNET_BYTES);
@@ -200,6 +201,6 @@ pub enum TcpMss {
     Auto,
     /// No clamping.
     Off,
-    /// At most so many bytes.
+    /// Limit in bytes.
     AtMost(u16),
 }

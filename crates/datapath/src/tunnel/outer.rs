@@ -93,7 +93,7 @@ fn further<'p>(
     Err(NOT_FOR_US)
 }
 
-/// Reads an IPv4 header with so many bytes before it.
+/// Reads an IPv4 header behind `link` bytes.
 #[inline(always)]
 pub(super) fn envelope_v4<'p>(
     packet: &'p Packet,
@@ -122,7 +122,7 @@ fn header_v4<'p>(packet: &'p Packet, (link, bytes): (usize, &'p [u8])) -> Result
     Ok(ip)
 }
 
-/// Reads an IPv6 header with so many bytes before it, and the extension headers behind it.
+/// Reads an IPv6 header behind `link` bytes, and the extension headers behind it.
 #[inline(always)]
 pub(super) fn envelope_v6<'p>(
     packet: &'p Packet,
@@ -154,9 +154,9 @@ fn ends_v6(ip: &Ipv6<'_>) -> Ends {
 
 /// Header behind the extension headers.
 enum Walk<'p> {
-    /// The GRE header, with so many bytes from the start of the IPv6 header before it.
+    /// GRE header, at this offset from the start of the IPv6 header.
     Gre(usize),
-    /// A part of something.
+    /// Fragment header.
     Fragment(Ipv6Extension<'p>),
 }
 

@@ -17,7 +17,7 @@ pub struct TunnelState {
 }
 
 impl TunnelState {
-    /// A tunnel that has seen nothing, for so many workers.
+    /// State of a tunnel that has seen no packet, for `workers` workers.
     pub fn new(workers: usize) -> Self {
         Self {
             next_hop: NextHop::default(),

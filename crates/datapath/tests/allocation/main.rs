@@ -39,7 +39,7 @@ fn frame(to: u8, from: u16, length: usize) -> Vec<u8> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Besides {
     Nothing,
-    /// One allocation in so many packets.
+    /// One allocation in this number of packets.
     OneIn(u64),
 }
 

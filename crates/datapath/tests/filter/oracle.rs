@@ -15,7 +15,7 @@ const UNTAGGED: [u16; 4] = [0, 7, 0, 9];
 pub(crate) struct Spec {
     pub(crate) port: PortId,
     pub(crate) tag: Option<u16>,
-    /// Something else than IP.
+    /// EtherType of a frame other than IP.
     pub(crate) ether_type: Option<u16>,
     pub(crate) source: IpAddr,
     pub(crate) destination: IpAddr,

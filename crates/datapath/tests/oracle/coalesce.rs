@@ -41,7 +41,7 @@ pub(crate) const FIN: u8 = 0x01;
 pub(crate) const DONT_FRAGMENT: u16 = 0x4000;
 
 impl Recipe {
-    /// A TCP segment over IPv4 with so many bytes of data.
+    /// TCP segment over IPv4 with `length` bytes of data.
     pub(crate) fn tcp(length: usize) -> Self {
         Self {
             v6: false,

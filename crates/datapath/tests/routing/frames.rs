@@ -62,7 +62,7 @@ impl Frame {
         self.carrying(IpNumber::UDP, &udp)
     }
 
-    /// The frame with something else behind the IP header.
+    /// The frame with another payload behind the IP header.
     pub(crate) fn carrying(&self, protocol: IpNumber, payload: &[u8]) -> Vec<u8> {
         let ether_type = if self.source.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
         let mut bytes = self.link(ether_type);

@@ -221,7 +221,7 @@ fn addresses() -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// True if of so many flows a part goes one way, but for four deviations of chance.
+/// True if a share `part` of the flows goes one way, but for four deviations of chance.
 fn is_part((first, second): (usize, usize), part: f64) -> bool {
     let count = (first + second) as f64;
     let deviation = (count * part * (1.0 - part)).sqrt();

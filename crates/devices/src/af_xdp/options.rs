@@ -138,7 +138,7 @@ pub struct Options {
     pub on_exit: OnExit,
     /// Method of moving packets.
     pub mode: Mode,
-    /// The first so many queues; all if `None`.
+    /// Number of queues that are opened, from the first on; all if `None`.
     pub queues: Option<u32>,
     /// The longest network packet that is sent, where the interface's MTU is larger.
     pub mtu: Option<u32>,

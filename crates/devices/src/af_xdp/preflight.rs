@@ -25,7 +25,7 @@ use rustix::process::Resource;
 pub enum Level {
     /// As it should be, or good to know.
     Fine,
-    /// Something will be slower, or lost in some cases.
+    /// Packets will be slower, or lost in some cases.
     Warning,
     /// Opening will fail, or most packets will be lost.
     Problem,

@@ -7,7 +7,7 @@ use polder_buffers::{Batch, Packet, Pool, Region};
 use polder_datapath::port::{Budget, Turn};
 use std::time::Instant;
 
-/// Between two looks at something that takes a while.
+/// Polling interval of conditions that take a while.
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// A port under test.

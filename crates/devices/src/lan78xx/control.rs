@@ -16,12 +16,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Most bytes of a control transfer.
 pub(super) const CONTROL_BYTES: usize = 512;
-/// Time for which the adapter may take for something that it does by itself.
+/// Time limit for an operation that the adapter carries out by itself.
 const DEADLINE: Nanos = Nanos::from_millis(1000);
-/// Between two looks at something that takes a while.
+/// Polling interval of conditions that take a while.
 const PAUSE: Nanos = Nanos(200_000);
 
-/// Reason why something could not be asked of the adapter.
+/// Reason why a control request to the adapter failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
     /// A request did not end as it should.
@@ -38,7 +38,7 @@ pub enum ControlError {
         /// Number of bytes in the answer.
         found: usize,
     },
-    /// The adapter did not finish something in time.
+    /// The adapter did not finish an operation in time.
     #[error("the adapter's {0} did not become ready in time")]
     Busy(&'static str),
 }
@@ -99,7 +99,7 @@ impl Pipe {
         poll_fn(|_| self.cell().outcome.take().map_or(Poll::Pending, Poll::Ready)).await
     }
 
-    /// Waits until so much time has passed.
+    /// Waits for `time`.
     pub(super) async fn pause(&self, time: Nanos) {
         let end = self.now() + time;
         poll_fn(|_| if self.now() >= end { Poll::Ready(()) } else { Poll::Pending }).await;

@@ -70,12 +70,12 @@ pub struct Host {
     /// Completed transfers for which the ring had no room.
     waiting: VecDeque<Completion>,
     wakeup: Arc<Wakeup>,
-    /// After so many more transfers the device is taken away.
+    /// Number of transfers after which the device is taken away.
     unplugs_after: Option<u32>,
 }
 
 impl Host {
-    /// Takes the device away after so many transfers that are asked for from here on.
+    /// Takes the device away after `transfers` more transfers.
     pub fn unplug_after(&mut self, transfers: u32) {
         self.unplugs_after = Some(transfers);
     }
@@ -170,7 +170,7 @@ pub fn connect(bench: Bench, clock: Clock, cost: Nanos) -> rustix::io::Result<(L
 }
 
 impl Local {
-    /// Lets the driver's end run the host whenever it looks for something.
+    /// Lets the driver's end run the host whenever it polls.
     #[must_use]
     pub fn pumped(mut self, host: Arc<Mutex<Host>>) -> Self {
         self.pump = Some(host);

@@ -72,7 +72,7 @@ pub(super) struct Core {
     /// Memory of bulk-in URBs, and how many are wanted in flight.
     pub(super) receive_buffers: Buffers,
     pub(super) receive_urbs: usize,
-    /// Fewer in flight than so many ask for a refill (C5).
+    /// Number of URBs in flight below which a refill is requested (C5).
     receive_mark: usize,
     pub(super) receiving: usize,
     /// Bulk-in transfers that have ended, oldest first (A4).

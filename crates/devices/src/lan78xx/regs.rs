@@ -51,7 +51,7 @@ pub struct PhyRegister<Effect = Plain> {
 }
 
 impl Register {
-    /// The register so many words behind this one, of a row of equals.
+    /// Register `words` words behind this one, of a row of equals.
     #[must_use]
     pub const fn behind(self, words: u16) -> Self {
         Self { address: self.address + 4 * words, ..self }
@@ -220,7 +220,7 @@ bits! { e2p_cmd, "Bits of [`E2P_CMD`]; reading is command 0.",
     COMMAND = 0x7000_0000;
     /// There is no answer.
     TIMEOUT = 0x400;
-    /// Something was loaded from the EEPROM after reset.
+    /// The EEPROM was loaded after reset.
     LOADED = 0x200;
     /// Address of a byte.
     ADDRESS = 0x1ff;

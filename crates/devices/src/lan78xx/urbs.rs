@@ -55,7 +55,7 @@ impl Buffers {
         }
     }
 
-    /// Memory for one URB that transfers so many bytes; `None` when all is in use.
+    /// Memory for one URB that transfers `wanted` bytes; `None` when all is in use.
     pub(super) fn take(&mut self, wanted: usize) -> Option<UrbBuffer> {
         let buffer = match &mut self.pool {
             Some(pool) => pool.take().map(UrbBuffer::Frame)?,

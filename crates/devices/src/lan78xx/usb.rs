@@ -87,7 +87,7 @@ pub enum UrbBuffer {
 }
 
 impl UrbBuffer {
-    /// So many bytes of the system's memory.
+    /// `bytes` bytes of the system's memory.
     pub fn heap(bytes: usize) -> Self {
         Self::Heap(vec![0; bytes].into_boxed_slice())
     }
@@ -216,7 +216,7 @@ pub trait Transport: Send {
     /// Takes the next transfer that has ended; never waits.
     fn complete(&mut self) -> Option<Completion>;
 
-    /// Waits until something may have ended, at most for `limit`.
+    /// Waits until a transfer may have ended, at most for `limit`.
     fn wait(&mut self, limit: Duration);
 
     /// Asks for an event at the next completion, then looks once more.

@@ -101,7 +101,7 @@ pub enum TapError {
     /// Another process has all queues of the interface.
     #[error("the TAP {0} is in use by another process: stop that process or choose another name")]
     Busy(String),
-    /// An interface of that name is something else.
+    /// An interface of that name is of another kind.
     #[error(
         "the interface {0} exists and is no TAP with the number of queues asked for: \
          choose another name, or make it with `ip tuntap add mode tap multi_queue`"

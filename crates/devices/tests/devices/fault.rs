@@ -57,7 +57,8 @@ impl Bench {
         Self { rx: FaultyRx::new(near.rx, faults), far, pool: region.pool(), region }
     }
 
-    /// Sends so many frames, with their numbers in them, and returns the numbers that arrive, in their order.
+    /// Sends `frames` frames, with their numbers as content, and returns the numbers that arrive,
+    /// in their order.
     fn exchange(&mut self, frames: u32) -> Vec<u32> {
         let mut arrived = Vec::new();
         for number in 0..frames {

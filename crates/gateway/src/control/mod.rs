@@ -101,7 +101,7 @@ pub struct Reloaded {
     pub warnings: String,
 }
 
-/// Reason why something cannot be done.
+/// Reason why a request cannot be carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// Party at fault.

@@ -18,7 +18,7 @@ use std::os::unix::net::UnixStream;
 
 /// Connections at the same time; one more takes the place of one that is silent.
 const MOST_CLIENTS: usize = 16;
-/// A connection that is silent so long, or does not read its answer, ends.
+/// Time after which a connection that is silent, or does not read its answer, ends.
 const PATIENCE: Nanos = Nanos::from_seconds(60);
 /// The same for a connection that has not asked anything yet.
 const FIRST_PATIENCE: Nanos = Nanos::from_seconds(5);
@@ -128,7 +128,7 @@ impl<A: FnMut(Request) -> Response, C: FnMut(&CaptureRequest, UnixStream)> Servi
         }
     }
 
-    /// Waits until something can be done: whether to accept, and which clients are ready. `None` at the end.
+    /// Waits for a new connection or a ready client; returns both. `None` at the end.
     fn wait(&self) -> Option<(bool, Vec<bool>)> {
         let mut files = vec![PollFd::new(&self.stopped, PollFlags::IN)];
         files.extend(self.clients.iter().map(|client| PollFd::new(&client.stream, client.interest())));

@@ -41,7 +41,7 @@ pub enum ClaimError {
          [gateway]", .0.display()
     )]
     Taken(PathBuf),
-    /// Something that is no socket stands there.
+    /// There is a file at the path that is no socket.
     #[error("{} is there and is no socket: remove it, or set another `control` in [gateway]", .0.display())]
     NoSocket(PathBuf),
     /// Only root may write to the directory.

@@ -170,12 +170,12 @@ impl Mirror {
         self.changes.settings = true;
     }
 
-    /// True if something has.
+    /// True if there are changes.
     pub fn has_changes(&self) -> bool {
         !self.changes.is_empty()
     }
 
-    /// Takes note that something is there, and is like this.
+    /// Adds or replaces an item.
     pub fn put(&mut self, item: Item) {
         match item {
             Item::Link(link) => {
@@ -229,7 +229,7 @@ impl Mirror {
         Some(&routes[at].1)
     }
 
-    /// Takes note that something is gone.
+    /// Removes an item.
     pub fn remove(&mut self, key: Key) {
         match key {
             Key::Link(index) => self.changes.links |= self.links.remove(&index).is_some(),

@@ -60,7 +60,7 @@ impl Follow {
         self.follower.restarts()
     }
 
-    /// Time at which [`Follow::attend`] has something to do by time alone.
+    /// Time at which [`Follow::attend`] is due by time alone.
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.follower.next_deadline()
     }

@@ -29,14 +29,14 @@ impl Manager {
         Self { watchdog: sd_notify::watchdog_enabled() }
     }
 
-    /// Tells it something. It does not matter whether anybody listens.
+    /// Sends it states. It does not matter whether anybody listens.
     pub(super) fn tell(self, states: &[NotifyState<'_>]) {
         if let Err(error) = sd_notify::notify(states) {
             tracing::debug!(%error, "the service manager cannot be told");
         }
     }
 
-    /// Tells the service manager something, whichever there is.
+    /// Sends the service manager states, if there is one.
     pub(super) fn tell_any(states: &[NotifyState<'_>]) {
         Self { watchdog: None }.tell(states);
     }

@@ -195,7 +195,7 @@ pub fn class(port: &Port, configuration: &Configuration) -> Class {
     if is_beside_others { Class::Control } else { Class::Data }
 }
 
-/// So many percent of `all`, and no fewer than `fewest`, if there are twice as many.
+/// `percent` percent of `all`, and no fewer than `fewest`, if there are twice as many.
 fn part(all: u32, percent: u8, fewest: u32) -> u32 {
     let part = u64::from(all) * u64::from(percent) / 100;
     u32::try_from(part).unwrap_or(all).max(fewest.min(all / 2))
@@ -214,7 +214,7 @@ fn policy(count: u32, fewest: u32, buffers: &Buffers) -> AllocationPolicy {
     growing(part(count, buffers.reserve_percent, fewest).max(1), buffers)
 }
 
-/// The same for so much that is kept ready.
+/// Policy with `target` buffers kept ready.
 fn growing(target: u32, buffers: &Buffers) -> AllocationPolicy {
     let reload_below = part(target, buffers.reload_below_percent, 1);
     AllocationPolicy::Growing(Marks { reload_below, ..Marks::for_target(target) })

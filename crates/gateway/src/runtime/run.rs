@@ -321,7 +321,7 @@ struct Signals {
 enum Signal {
     End,
     Reload,
-    /// There is something for [`Gateway::follow`] to do, or the supervisor has ended.
+    /// There is work for [`Gateway::follow`], or the supervisor has ended.
     News,
 }
 

@@ -22,9 +22,9 @@ pub struct Sharing {
     orders: Vec<Order>,
     /// The wakeups of all workers.
     wakeups: Vec<Arc<Wakeup>>,
-    /// True if the round before found something to do.
+    /// True if the last round had work.
     pub was_busy: bool,
-    /// Time at which others last brought something, or were helped.
+    /// Time at which others last brought packets, or were helped.
     pub shared_at: Nanos,
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 pub(super) struct Times {
     /// On a CPU.
     pub(super) on_cpu: Nanos,
-    /// Ready to run, and something else had the CPU.
+    /// Ready to run, while another thread had the CPU.
     pub(super) waiting: Nanos,
 }
 

@@ -27,7 +27,7 @@ impl Wakeup {
         Ok(Self { event, eventcount: EventCount::new() })
     }
 
-    /// Says that something was given to the worker. Wakes it if it sleeps or is about to.
+    /// Notifies the worker of new work. Wakes it if it sleeps or is about to.
     pub fn wake(&self) {
         if self.eventcount.notify() {
             // A full counter is a pending wakeup, so the one error that can occur changes nothing.

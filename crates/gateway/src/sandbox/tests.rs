@@ -7,7 +7,7 @@ use std::net::{TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Runs something in a thread that is confined, and ends with it.
+/// Runs `act` in a thread that is confined, and ends with it.
 fn confined<T: Send + 'static>(
     role: Role,
     own: Own,

@@ -46,7 +46,7 @@ impl Look {
         self.paint("32", text)
     }
 
-    /// Something to look at.
+    /// Text in the colour of a remark.
     pub fn odd(self, text: &str) -> String {
         self.paint("33", text)
     }

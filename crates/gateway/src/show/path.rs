@@ -73,7 +73,7 @@ pub struct WorkerPath {
     pub elapsed_nanos: u64,
     /// Time asleep.
     pub slept_nanos: u64,
-    /// Time ready to run while something else had the CPU, by the scheduler's account.
+    /// Time ready to run while another thread had the CPU, by the scheduler's account.
     pub waited_nanos: Option<u64>,
     /// Its stages.
     pub stages: Vec<StageRow>,

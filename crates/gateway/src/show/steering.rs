@@ -31,7 +31,7 @@ pub struct SteeredPort {
 pub struct SteeringRow {
     /// Its number.
     pub number: usize,
-    /// Time of the last interval in which it found something to do, in thousandths.
+    /// Time of the last interval in which it had work, in thousandths.
     pub busy_permille: u32,
     /// Of the batches that came, those that left more where they came from, in thousandths.
     pub pressed_permille: u32,

@@ -18,7 +18,7 @@ pub struct WorkerRow {
     pub slept_nanos: u64,
     /// Time on a CPU, by the scheduler's account.
     pub cpu_nanos: Option<u64>,
-    /// Time ready to run while something else had the CPU, by the scheduler's account.
+    /// Time ready to run while another thread had the CPU, by the scheduler's account.
     pub waited_nanos: Option<u64>,
     /// Packets received.
     pub received: u64,

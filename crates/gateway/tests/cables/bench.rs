@@ -65,7 +65,7 @@ impl Bench {
         }
     }
 
-    /// Sends frames of so many bytes, of each flow one after the other, by the queues in turn.
+    /// Sends frames of `bytes` bytes, of each flow one after the other, by the queues in turn.
     pub(crate) fn send(&mut self, count: u64, flows: u64, bytes: usize) {
         let queues = self.near.len();
         let mut batch = Batch::new();

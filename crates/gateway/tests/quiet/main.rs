@@ -166,7 +166,7 @@ impl Runner {
         [self.transmitted.transmitted.get(), self.counters.polls.get(), calls]
     }
 
-    /// Waits until so many packets have been sent.
+    /// Waits until `packets` packets have been sent.
     fn wait(&self, packets: u64) {
         let deadline = Instant::now() + Duration::from_secs(60);
         while self.transmitted.transmitted.get() < packets {

@@ -45,7 +45,7 @@ impl Calls {
         installed.map(|_| calls)
     }
 
-    /// So many until now.
+    /// Number of calls until now.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }

@@ -115,7 +115,7 @@ impl Cables {
 /// End of an exchange.
 #[derive(Clone, Copy)]
 pub(super) enum Until {
-    /// So many packets.
+    /// This number of packets.
     Packets(u64),
     /// So long.
     Time(Duration),

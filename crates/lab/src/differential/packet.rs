@@ -27,9 +27,9 @@ pub(crate) enum Sum {
 /// Everything behind the IP header.
 #[derive(Clone, Debug)]
 pub(crate) enum Upper {
-    /// A UDP datagram with so many bytes of data.
+    /// UDP datagram with this number of bytes of data.
     Udp(Sum, usize),
-    /// A TCP segment with so many bytes of data.
+    /// TCP segment with this number of bytes of data.
     Tcp(Sum, usize),
     /// An ICMP message: type, code, second word, data.
     Icmp(u8, u8, [u8; 4], Vec<u8>),

@@ -20,7 +20,7 @@ const UPLINK_ADDRESS: &str = "10.0.2.15/24";
 /// The virtual USB host.
 const ATTACH: &str = "/sys/devices/platform/vhci_hcd.0/attach";
 
-/// Something to do in the guest.
+/// Request to the guest's agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Request {

@@ -7,7 +7,7 @@ use std::process::Command;
 /// A network card that QEMU emulates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
-    /// `virtio-net-pci` with so many queue pairs; the guest uses no more of them than it has processors.
+    /// `virtio-net-pci` with several queue pairs; the guest uses no more of them than it has processors.
     Virtio {
         /// Queue pairs.
         queues: u32,

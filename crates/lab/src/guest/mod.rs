@@ -138,7 +138,7 @@ impl Guest {
         Ok(Self { emulator, lines, stream, directory })
     }
 
-    /// Asks for something and waits for the answer.
+    /// Sends a request and waits for the answer.
     ///
     /// # Errors
     /// When the guest does not answer, or says that it could not be done.
@@ -149,7 +149,7 @@ impl Guest {
         }
     }
 
-    /// Asks for something; an answer that it could not be done is an answer.
+    /// Sends a request; a failure in the guest is an answer.
     ///
     /// # Errors
     /// When the guest does not answer within `patience`.

@@ -45,7 +45,7 @@ pub struct Memory {
     pub latency: f64,
 }
 
-/// Cores whose idle time is looked at for so long before a run.
+/// Time for which the cores' idle time is measured before a run.
 const LOOK: Duration = Duration::from_millis(500);
 /// Time for which it is tried how far apart two cores are, in front of everything and in front of one run.
 const ROUND_TRIPS: Duration = Duration::from_millis(200);

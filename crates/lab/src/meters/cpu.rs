@@ -51,7 +51,8 @@ impl CpuReading {
         Duration::from_secs(ticks) / TICKS_A_SECOND
     }
 
-    /// Time in which the host ran something else on core `core` although it had work; a tick is not finer than 10 ms.
+    /// Time in which the host ran other work on core `core` although it had work; a tick is not
+    /// finer than 10 ms.
     pub fn stolen_since(&self, earlier: &Self, core: usize) -> Duration {
         let pair = self.cores.get(core).zip(earlier.cores.get(core));
         let ticks = pair.map_or(0, |(now, then)| now.stolen.saturating_sub(then.stolen));

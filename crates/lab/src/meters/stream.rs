@@ -25,7 +25,7 @@ impl StreamMeter {
         Self { order: SequenceMeter::new(expected), latency: histogram() }
     }
 
-    /// Packet `number` arrived, so many nanoseconds after it was due.
+    /// Records the arrival of packet `number`, `latency` nanoseconds after it was due.
     #[inline]
     pub fn record(&mut self, number: u64, latency: u64) {
         self.order.record(number);

@@ -76,7 +76,8 @@ impl Asks {
         Ok(vec!["serve".into(), "nfs".into(), "--directory".into(), served])
     }
 
-    /// The payload of a request, to a service that has said so much; `None` where the generator's own is sent.
+    /// Payload of a request, to a service with the output `said`; `None` where the generator's own
+    /// is sent.
     ///
     /// # Errors
     /// When it has not said what the file's handle is.

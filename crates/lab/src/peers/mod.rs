@@ -88,9 +88,9 @@ pub struct Site<'a> {
 /// Supply of Polder's receive rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receiving {
-    /// A ring is refilled below so many percent.
+    /// Percentage of posted frames below which a ring is refilled.
     pub refill_below_percent: u8,
-    /// Packets of at most so many bytes are copied out of their frames.
+    /// Maximum length of packets that are copied out of their frames.
     pub copy_break: u16,
 }
 

@@ -101,7 +101,7 @@ impl Polder {
         serde_json::from_str(&text).with_context(|| format!("`polder show {what} --json` is not JSON"))
     }
 
-    /// Says something else in the configuration, and has it read again.
+    /// Changes the configuration, and has it read again.
     ///
     /// # Errors
     /// When the configuration does not say `before`, or the gateway refuses what it says then.

@@ -91,7 +91,7 @@ impl Switch {
         self.tools.vsctl(arguments)
     }
 
-    /// Asks for something in its configuration.
+    /// Reads a value of its configuration.
     ///
     /// # Errors
     /// When there is no such thing.
@@ -99,7 +99,7 @@ impl Switch {
         self.tools.ask(arguments)
     }
 
-    /// Tells the running switch something.
+    /// Sends the running switch a command.
     ///
     /// # Errors
     /// When it refuses.

@@ -62,7 +62,7 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// All but the last part of a name, where something is left that only some rows share; otherwise the name.
+/// All but the last part of a name, if the rest is shared by only some rows; otherwise the name.
 fn family(name: &str) -> String {
     let family = name.rsplit_once('.').map_or(name, |(family, _)| family);
     if family.contains('.') { family } else { name }.to_owned()

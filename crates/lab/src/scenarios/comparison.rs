@@ -28,7 +28,7 @@ use std::time::Duration;
 pub(super) const LOSS: f64 = 0.005;
 /// Slowest and fastest rate of the search, in packets a second.
 const RATES: (f64, f64) = (20_000.0, 4_000_000.0);
-/// Percent of the time that the device's core may do something else without a remark.
+/// Percent of the time that the device's core may do other work without a remark.
 const FOREIGN: f64 = 5.0;
 /// Maximum number of attempts at a trial that other threads disturb.
 const ATTEMPTS: usize = 3;
@@ -176,7 +176,7 @@ pub(super) fn hold_within(
     Ok(books)
 }
 
-/// The highest rate within `rates` that loses no more than a `loss`, in trials of so much `time`.
+/// Highest rate within `rates` that loses no more than a share `loss`, in trials of duration `time`.
 ///
 /// # Errors
 /// When there is none, when the device ends, or when interrupted.

@@ -32,7 +32,7 @@ use crate::report::Report;
 use crate::screen::Screen;
 use anyhow::Context as _;
 
-/// Something that can be measured.
+/// Measurement with promised rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
     /// Its name on the command line.

@@ -18,7 +18,7 @@ pub enum Goal {
     Value(f64),
     /// The value of another row or better.
     Row(&'static str),
-    /// So many times the value of another row, or better.
+    /// This multiple of another row's value, or better.
     Times(f64, &'static str),
 }
 
@@ -37,7 +37,7 @@ pub struct Promise {
 
 /// The most time that a scenario takes when it is to be quick.
 const QUICK: Duration = Duration::from_secs(45);
-/// A core that is idle to fewer percent before a run is busy with something else.
+/// Idle percentage of a core below which it is busy with other work before a run.
 const IDLE: f64 = 90.0;
 
 /// A run in progress.
@@ -133,7 +133,7 @@ impl Run {
         self.report.quick && clock::now() - self.start > QUICK * 4 / 5
     }
 
-    /// True if there is so much time left; always, but in a quick run.
+    /// True if that time is left; always, but in a quick run.
     pub fn has_left(&self, time: Duration) -> bool {
         !self.report.quick || clock::now() - self.start + time <= QUICK
     }
@@ -173,7 +173,7 @@ impl Run {
         self.fill(name, None, None, 0, Some(reason.into()));
     }
 
-    /// Says loudly that several rows have no value because something is missing.
+    /// Says loudly that several rows have no value, and why.
     pub fn skip(&mut self, names: &[&str], why: &str) {
         self.screen.line(format!("  {} {why}", self.screen.accent("skipped:")));
         names.iter().for_each(|name| self.missing(name, why));

@@ -57,7 +57,7 @@ pub(super) struct Trial {
     pub(super) device: Duration,
     /// CPU time of the sink's threads.
     pub(super) sink: Duration,
-    /// Part of the time in which the device's core did something else.
+    /// Part of the time in which the device's core did other work.
     pub(super) foreign: f64,
 }
 
@@ -96,7 +96,7 @@ impl Trial {
         !plan.rate.is_finite() || self.sent.behind.as_secs_f64() * plan.rate < BURST
     }
 
-    /// True if the generator sent so many packets a second.
+    /// True if the generator reached the rate.
     pub(super) fn reached(&self, rate: f64) -> bool {
         self.sent.rate() > 0.98 * rate
     }

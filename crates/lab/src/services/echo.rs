@@ -1,4 +1,4 @@
-//! UDP echo whose requests cost something.
+//! UDP echo whose requests have a cost.
 
 use crate::clock;
 use crate::topology::pin_here;
@@ -55,7 +55,7 @@ impl Speed {
         Self(u64::try_from(best.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Steps that take so long.
+    /// Number of steps that take `cost`.
     fn steps(self, cost: Duration) -> u64 {
         let nanos = u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX);
         PROBE.saturating_mul(nanos) / self.0.max(1)

@@ -14,7 +14,7 @@ pub const HANDLE: &str = "handle ";
 /// Number of files that are named.
 const NAMED: usize = 16;
 
-/// NFS whose requests cost something more.
+/// NFS whose requests have an additional cost.
 struct Files {
     nfs: Nfs<SharedDirectory>,
     more: Echo,

@@ -201,7 +201,7 @@ impl Namespace {
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).with_context(told)
     }
 
-    /// Does something short on a thread in the namespace.
+    /// Runs `work` on a thread in the namespace; it should be short.
     ///
     /// # Errors
     /// When the namespace cannot be entered.

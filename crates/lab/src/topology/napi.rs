@@ -36,8 +36,8 @@ impl Namespace {
         Ok(threads)
     }
 
-    /// Lets a timer begin the receive work of `interface`, so many nanoseconds after it last ended, and
-    /// not each packet. Once the timer has found nothing `patience` times, a packet begins it again.
+    /// Lets a timer begin the receive work of `interface`, `nanos` nanoseconds after it last ended, in
+    /// place of each packet. After `patience` empty polls, a packet begins it again.
     ///
     /// # Errors
     /// When the kernel refuses.

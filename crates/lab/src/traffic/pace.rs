@@ -15,7 +15,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// So many packets a second from `start` (nanoseconds) on; an infinite rate makes all due at once.
+    /// Pace of `packets_per_second` from `start` (nanoseconds) on; an infinite rate makes all due
+    /// at once.
     pub fn new(start: u64, packets_per_second: f64) -> Self {
         Self { start, interval_nanos: 1e9 / packets_per_second, burst: 1 }
     }

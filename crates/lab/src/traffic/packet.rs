@@ -161,7 +161,7 @@ impl Template {
         self.inner + PROBE_AT
     }
 
-    /// Bytes that differ from packet to packet all stand in so many at the front.
+    /// Number of bytes at the front that contain all bytes that differ from packet to packet.
     pub fn head(&self) -> usize {
         self.probe_at() + self.varies
     }

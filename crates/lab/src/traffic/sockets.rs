@@ -26,7 +26,7 @@ const SETTLE: Duration = Duration::from_millis(60);
 const CONNECT: Duration = Duration::from_secs(3);
 /// Bytes of one write.
 const TCP_BLOCK: usize = 128 << 10;
-/// Interrupts are looked at every so many packets.
+/// Period in packets at which interrupts are checked.
 const CHECK_EVERY: u64 = 1024;
 
 /// A UDP stream to be sent.

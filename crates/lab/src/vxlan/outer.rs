@@ -117,7 +117,7 @@ impl Outer {
         frame[self.udp + 4..self.udp + 6].copy_from_slice(&length.to_be_bytes());
     }
 
-    /// Cuts the packet off so that so many bytes stand behind the IP header, in all length fields.
+    /// Cuts the packet off so that `bytes` bytes stand behind the IP header, in all length fields.
     pub(super) fn shorten(&self, frame: &mut Vec<u8>, bytes: usize) {
         frame.truncate(self.udp + bytes);
         self.set_length(frame, bytes);

@@ -54,7 +54,7 @@ members = ["eth0", "eth1"]
         )
     }
 
-    /// Does something while packets run from left to right.
+    /// Runs `work` while packets run from left to right.
     fn under_load<T>(&self, work: impl FnOnce() -> T) -> T {
         std::thread::scope(|scope| {
             let load =

@@ -12,7 +12,7 @@ use std::net::SocketAddrV4;
 use std::process::Command;
 use std::time::Duration;
 
-/// `ping` once with so many bytes of data and DF.
+/// `ping` once with `data` bytes of data and DF.
 fn ping(from: &Namespace, data: u16, df: bool) -> (bool, String) {
     let mut command: Command = from.command("ping");
     command.args(["-c", "1", "-W", "3", "-s", &data.to_string(), "-M", if df { "do" } else { "want" }]);

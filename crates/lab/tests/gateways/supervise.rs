@@ -196,7 +196,7 @@ fn hooks_are_watched_by_another_thread_when_theirs_is_lost() {
     gateway.stop();
 }
 
-/// A queue that panics in the worker's hands, once there is something in a file. The worker itself opens none.
+/// Queue that panics in the worker's hands, once a file has content. The worker itself opens none.
 struct Panics {
     queue: Box<dyn RxQueue>,
     when: File,

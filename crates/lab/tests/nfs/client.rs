@@ -62,7 +62,7 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Some bytes change, the end is cut off, or something is put behind.
+/// Some bytes changed, the end cut off, or bytes added.
 fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let changes = vec((any::<prop::sample::Index>(), any::<u8>()), 0..3);
     let end = prop_oneof![Just(None), any::<prop::sample::Index>().prop_map(Some)];

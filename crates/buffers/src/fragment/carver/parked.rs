@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(super) struct Parked {
     blocks: VecDeque<u32>,
-    /// So many stay.
+    /// Maximum number of parked blocks.
     most: usize,
     /// Blocks that this worker alone had when it last looked, the latest one last: looking through all of
     /// them for one costs more than starting again saves.

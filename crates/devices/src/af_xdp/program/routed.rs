@@ -147,7 +147,7 @@ fn in_ipv6(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
     in_land(program, maps.land6, (TARGET6, 128), take);
 }
 
-/// R0 is 0 when the address on the stack, of so many bits, lies in no network of this machine, unless it has
+/// R0 is 0 when the address of `bits` bits on the stack lies in no network of this machine, unless it has
 /// jumped.
 fn in_land(program: &mut Assembler, map: BorrowedFd<'_>, (address, bits): (i16, i32), take: Label) {
     program.set(R5, bits);

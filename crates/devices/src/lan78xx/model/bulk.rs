@@ -329,7 +329,7 @@ impl Adapter {
         true
     }
 
-    /// Time at which the bus has something to do.
+    /// Time of the next event of the bus.
     pub(super) fn bulk_event(&self) -> Option<Nanos> {
         let urb = self.bulk.receiving.front();
         let receive = urb.and_then(|_| {

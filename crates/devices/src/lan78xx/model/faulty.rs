@@ -19,10 +19,10 @@ pub struct FaultyDevice {
     pub no_interrupts: bool,
 }
 
-/// Something that goes wrong once.
+/// Fault that occurs once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The next bulk-in transfer is cut to so many bytes.
+    /// The next bulk-in transfer is cut to this number of bytes.
     Cut(usize),
     /// The next bulk-in transfer has this byte changed.
     Corrupt {
@@ -31,7 +31,7 @@ pub enum Fault {
         /// Its bits that change.
         bits: u8,
     },
-    /// The next bulk-in transfer begins with so many bytes of nothing.
+    /// The next bulk-in transfer begins with this number of zero bytes.
     Misalign(usize),
     /// The next received frame has these error bits.
     ErrorBits(u32),

@@ -210,7 +210,7 @@ impl Adapter {
         Some(frame)
     }
 
-    /// Time at which the wire has something to do.
+    /// Time of the next event of the wire.
     pub(super) fn wire_event(&self) -> Option<Nanos> {
         let entry = self.bulk.transmit.front()?;
         if !self.options.timing.paced {

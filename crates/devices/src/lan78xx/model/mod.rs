@@ -108,7 +108,7 @@ pub struct Adapter {
     mac: Mac,
     bulk: Bulk,
     statistics: Block,
-    /// Interrupt URBs that wait for something to report.
+    /// Interrupt URBs that wait for a report.
     interrupts: VecDeque<Urb>,
     /// The last word that the interrupt endpoint has reported and the driver has not cleared.
     reported: u32,
@@ -218,7 +218,7 @@ impl Adapter {
         self.report_interrupts();
     }
 
-    /// Time at which something is due without anything from outside; `None` when nothing is.
+    /// Time of the next event without any input from outside; `None` when there is none.
     pub fn next_event(&self) -> Option<Nanos> {
         let link = self.phy.next_event(self.options.link_delay);
         [link, self.bulk_event(), self.wire_event()].into_iter().flatten().min()

@@ -33,7 +33,7 @@ pub enum ClientError {
     /// The server cannot be reached.
     #[error("cannot reach the USB/IP server {0}: {1}; is usbipd running, and the port open?")]
     Reach(ServerAddress, std::io::Error),
-    /// Something else answers there.
+    /// Another service answers there.
     #[error("{0} is not a USB/IP server of version 1.1.1")]
     Protocol(ServerAddress),
     /// The server does not export the device.

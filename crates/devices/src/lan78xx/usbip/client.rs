@@ -27,9 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// State of the stream from the server: the kind of the next bytes.
 #[derive(Debug)]
 enum Reading {
-    /// A header, of which so many bytes are there.
+    /// A header, with its bytes so far.
     Header(usize),
-    /// Data for the transfer in that place, of which so many bytes are there, then the header.
+    /// Data for the transfer in that place, of which `done` bytes are there, then the header.
     Data { place: usize, status: Status, actual: usize, done: usize },
 }
 

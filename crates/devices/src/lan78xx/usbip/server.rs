@@ -27,7 +27,7 @@ const NAP_NANOS: u64 = 5_000_000;
 /// Reason why a server ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The system refused something.
+    /// The system refused an operation.
     #[error("cannot {step} for USB/IP: {source}")]
     System {
         /// The operation that failed.
@@ -198,7 +198,7 @@ impl Server {
         rustix::event::poll(&mut look, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(1)
     }
 
-    /// Sleeps until there is something to do, without holding the model.
+    /// Sleeps until there is work, without holding the model.
     fn wait(
         &self,
         mut guard: MutexGuard<'_, Bench>,

@@ -168,7 +168,7 @@ impl Follower {
         self.mirror.put(item);
     }
 
-    /// A notice that something is there, or has changed.
+    /// Handles a notice that an item is there, or has changed.
     fn notice(&mut self, item: Item, appended: bool) {
         let key = self.told(&item);
         match &item {
@@ -195,7 +195,7 @@ impl Follower {
         self.mirror.put(item);
     }
 
-    /// A notice that something is gone.
+    /// Handles a notice that an item is gone.
     fn farewell(&mut self, item: &Item) {
         let key = self.told(item);
         match item {

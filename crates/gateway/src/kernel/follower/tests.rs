@@ -18,7 +18,7 @@ enum Step {
     Down(u8),
     /// A neighbour changes.
     Neighbour(u8, u8),
-    /// The reader reads so many messages.
+    /// The reader reads this number of messages.
     Read(u8),
     /// The dump that goes on reads a part of the table, which is put into the queue with the next step.
     Fill(u8),

@@ -212,7 +212,7 @@ pub(super) fn target(name: &str) -> Step {
     }
 }
 
-/// Targets that count, log, or keep something beside the packet.
+/// Targets with effects beside the packet: they count, log, or keep state.
 const BESIDE: [&str; 17] = [
     "LOG",
     "NFLOG",

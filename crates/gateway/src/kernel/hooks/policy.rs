@@ -105,7 +105,7 @@ pub fn rule(body: &[u8]) -> Option<Policy> {
     Some(Policy { name: format!("`{command}` {priority}{words}"), effect, selects: selector })
 }
 
-/// A policy of IPsec that does something to packets: `xfrm_userpolicy_info`, then attributes.
+/// Policy of IPsec that affects packets: `xfrm_userpolicy_info`, then attributes.
 pub fn ipsec(body: &[u8]) -> Option<Policy> {
     let (family, index) = (number16(body.get(40..)?)?, number(body.get(48..)?)?);
     let &[to_bits, from_bits, protocol] = body.get(42..)?.first_chunk()?;

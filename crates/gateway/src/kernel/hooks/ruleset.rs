@@ -180,7 +180,7 @@ pub struct Rule {
 pub enum Step {
     /// The rest of the rule is for packets that pass.
     Test(Test),
-    /// Something is done to the packet.
+    /// The packet is changed, dropped or redirected.
     Do(Effect),
     /// A verdict by the value of a field.
     Choose(Value, Vec<(Vec<u8>, Effect)>),

@@ -47,7 +47,7 @@ pub(super) fn without<T: Default>(error: Errno) -> Result<T, Errno> {
     }
 }
 
-/// The filter that a message tells of, if it may do something: `tcmsg`, then attributes.
+/// Filter in a message, if it may affect packets: `tcmsg`, then attributes.
 pub fn filter(is_egress: bool, body: &[u8]) -> Option<Filter> {
     let preference = number(body.get(16..)?)? >> 16;
     let rest = body.get(TCMSG..)?;

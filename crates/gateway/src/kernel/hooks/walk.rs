@@ -97,7 +97,7 @@ impl<'a> Chains<'a> {
 /// Verdict of a chain on a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// Something is done to it.
+    /// The packet is affected.
     Would(Would),
     /// The packet is always accepted.
     Ends,

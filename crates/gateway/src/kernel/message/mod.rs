@@ -76,8 +76,7 @@ pub enum Object {
 pub enum Target {
     /// To one of these hops.
     Hops(Vec<HopSpec>),
-    /// To the next hop object of that number, in packets of so many bytes at most; 0 if the route
-    /// says nothing.
+    /// To the next hop object of that number, with the route's MTU; 0 if the route has none.
     Object(u32, u16),
     /// To this machine, which has the address or network on the interface of that number.
     Local(u32),
@@ -199,7 +198,7 @@ pub struct Message {
     pub sequence: u32,
     /// Netlink port of the receiver: 0 for a notice to all.
     pub port: u32,
-    /// True if it is part of a dump during which something has changed.
+    /// True if it is part of a dump during which the tables changed.
     pub interrupted: bool,
     /// True if it is one of the answers of a dump.
     pub multi: bool,

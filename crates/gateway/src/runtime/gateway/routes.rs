@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// The shortest pause.
 const A_MOMENT: Nanos = Nanos::from_millis(1);
-/// A gateway whose address is not known is asked for again after so long.
+/// Time after which a gateway whose address is not known is asked for again.
 const RETRY_GATEWAY: Nanos = Nanos::from_millis(250);
 
 impl Gateway {

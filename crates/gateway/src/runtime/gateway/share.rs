@@ -130,7 +130,8 @@ impl Pieces {
     }
 }
 
-/// Nothing to receive, and to be sent through those workers that have one of so many queues.
+/// Share without receive queues, whose packets are sent through the workers that have one of
+/// `queues` queues.
 fn nothing(workers: usize, queues: usize) -> Vec<Share> {
     let owners = queues.clamp(1, workers);
     (0..workers).map(|worker| (Vec::new(), SendPath::Through(worker % owners))).collect()

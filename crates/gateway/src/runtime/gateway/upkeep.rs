@@ -12,9 +12,9 @@ use polder_datapath::forward::{FdbTime, Links};
 use polder_datapath::units::Nanos;
 use std::collections::HashMap;
 
-/// A next hop that is known is asked for again after so long.
+/// Time after which a known next hop is asked for again.
 const REFRESH_NEIGHBOUR: Nanos = Nanos::from_seconds(30);
-/// A closed port is tried again after so long.
+/// Time after which a closed port is tried again.
 pub(super) const RETRY_PORT: Nanos = Nanos::from_millis(250);
 /// Buckets of a forwarding database that one tick looks at.
 const SWEEP_BUCKETS: usize = 4096;

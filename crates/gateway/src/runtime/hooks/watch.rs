@@ -10,11 +10,11 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// Hooks that give no notice are read again after so long.
+/// Time after which hooks that give no notice are read again.
 const EVERY: Nanos = Nanos::from_seconds(5);
 /// Pause after a notice, in which the rest of a change can come.
 const CALM: Nanos = Nanos::from_millis(200);
-/// Reading takes one part in so many of the thread's time at most.
+/// Divisor of the thread's time for the maximum share of reading.
 const SHARE: u64 = 20;
 /// Time for which a lost thread may hold the lock on the findings, and the steps in which others try.
 const LOCK: Duration = Duration::from_millis(50);
@@ -186,7 +186,7 @@ fn watch(shared: &Shared) {
     }
 }
 
-/// Waits until something has changed or `pause` is over; whether something has changed.
+/// Waits until a hook has changed or `pause` is over; true if a hook has changed.
 fn wait(shared: &Shared, subscription: Option<&Subscription>, pause: Nanos) -> bool {
     let mut files = vec![PollFd::new(&shared.wake, PollFlags::IN)];
     files.extend(subscription.map(|subscription| PollFd::new(subscription, PollFlags::IN)));

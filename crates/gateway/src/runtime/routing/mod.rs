@@ -83,7 +83,7 @@ pub(super) struct News {
 /// Descriptors that wake the control thread.
 #[derive(Debug)]
 struct HostInterfaces {
-    /// Readable when there is something to do.
+    /// Readable when there is work.
     all: Arc<OwnedFd>,
     /// Written by workers.
     notices: Arc<OwnedFd>,
@@ -216,7 +216,7 @@ impl Routing {
         Ok(())
     }
 
-    /// Time at which there is something to do by time alone.
+    /// Time of the next work that is due by time alone.
     pub(super) fn next_deadline(&self) -> Option<Nanos> {
         self.kernel.as_ref().and_then(Follow::next_deadline)
     }

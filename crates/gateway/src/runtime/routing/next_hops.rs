@@ -14,7 +14,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-/// A batch that was under way when a way was given up has ended after so long.
+/// Time after which a batch that was under way when a next hop was given up has ended.
 const REUSE_AFTER: Nanos = Nanos::from_seconds(2);
 /// Next hop objects may be groups of objects, but not of groups.
 const DEPTH: usize = 2;
@@ -31,7 +31,7 @@ pub(super) type HopKey = (InterfaceId, IpAddr);
 pub(super) enum Lead {
     /// To gateways, at least one of which can be sent to.
     Hops(Vec<Member>),
-    /// To the destination itself, on a link, in packets of so many bytes at most if the route says that.
+    /// To the destination itself, on a link, with the route's MTU if it has one.
     Link(InterfaceId, u16),
     /// To the machine, where it is a station.
     Machine(Member),

@@ -134,7 +134,7 @@ impl Outlet {
         self.counters.wait_nanos.set(self.queue.wait().0);
     }
 
-    /// Time at which [`pump`](Self::pump) has something to do, if nothing comes before.
+    /// Time of the next work of [`pump`](Self::pump), if no packet comes before.
     pub fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
         if self.is_empty() {
             return None;

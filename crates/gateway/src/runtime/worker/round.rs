@@ -136,9 +136,9 @@ impl Worker {
         took
     }
 
-    /// Packets of the next batch of a turn that has so many left. Batches that are shared are equally large: a
-    /// crumb at the end of a turn would be all that another worker has to do while this one does a whole one. A
-    /// service for which few requests wait sends what it has done before it goes on.
+    /// Number of packets in the next batch of a turn that has `left` left. Batches that are shared are
+    /// equally large: a crumb at the end of a turn would be all that another worker has to do while this one
+    /// does a whole one. A service for which few requests wait sends what it has done before it goes on.
     fn batch_of(&mut self, index: usize, left: u32) -> u32 {
         let port = self.receivers[index].port;
         if self.senders.is_service(port) && self.senders.is_at_ease() {

@@ -51,7 +51,7 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// Turns like that, and so many percent of a core at most.
+    /// Schedule with these options, and at most `percent` percent of a core.
     pub fn new(options: Options, percent: Option<u8>) -> Self {
         let share = percent.filter(|&percent| percent < 100).map(|percent| Share {
             percent,

@@ -170,7 +170,7 @@ impl Senders {
         })
     }
 
-    /// Time at which [`round`](Self::round) has something to do, if nothing else happens.
+    /// Time of the next work of [`round`](Self::round), without other events.
     pub(super) fn next_deadline(&self) -> Option<Nanos> {
         self.outlets().filter_map(|outlet| outlet.next_deadline(self.now)).min()
     }

@@ -329,7 +329,7 @@ fn ends(ip: &Ip) -> Result<Ends, BuildError> {
     }
 }
 
-/// `inner` with a header of so many bytes in front of it.
+/// `inner` with a header of `header` bytes in front of it.
 fn with(header: usize, inner: &[u8], emit: impl FnOnce(&mut [u8]) -> Result<(), TooShort>) -> Vec<u8> {
     let mut bytes = vec![0; header];
     bytes.extend_from_slice(inner);

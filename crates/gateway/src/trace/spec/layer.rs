@@ -24,7 +24,7 @@ pub enum Layer {
     Icmp(Icmp),
     /// GRE.
     Gre(Gre),
-    /// So many bytes of zero.
+    /// This number of zero bytes.
     Payload(usize),
     /// Raw bytes.
     Hex(Vec<u8>),

@@ -34,7 +34,7 @@ const ODD: [[u8; 4]; 27] = [
     [255, 255, 255, 255],
 ];
 
-/// Addresses that mean something in this network alone.
+/// Addresses that are special in this network alone.
 fn local() -> Vec<(String, [u8; 4])> {
     let mut list = Vec::new();
     for side in Side::ALL {

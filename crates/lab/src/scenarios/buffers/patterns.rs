@@ -13,7 +13,7 @@ pub(super) struct Pattern {
     live: usize,
     /// Bytes, in turn.
     bytes: &'static [u32],
-    /// Taken and released so many at a time.
+    /// Number taken and released at a time.
     batch: usize,
 }
 

@@ -163,7 +163,7 @@ fn on_core<R: Send>(core: usize, work: impl FnOnce() -> R + Send) -> anyhow::Res
 const CONTROL: u32 = 1024;
 const CONTROL_READY: u32 = 64;
 const CONTROL_NEED: usize = 400;
-/// So many at a time, and then this long until the next.
+/// Number taken at a time, and the pause until the next.
 const STEP: (usize, Duration) = (8, Duration::from_micros(150));
 
 /// Milliseconds that control rests between its needs. What is superfluous for 2 ms goes back to the system.

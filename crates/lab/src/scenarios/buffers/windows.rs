@@ -31,7 +31,7 @@ impl Windows {
         Self { samples: Samples::default(), sum: 0, objects: 0, look: looks[500] }
     }
 
-    /// Times `work` on so many objects.
+    /// Times `work` on `objects` objects.
     #[inline(always)]
     pub(super) fn time(&mut self, objects: usize, work: impl FnOnce()) {
         let start = clock::nanos();
@@ -39,7 +39,7 @@ impl Windows {
         self.add(start, objects);
     }
 
-    /// Adds the time since `start` for so many objects.
+    /// Adds the time since `start` for `objects` objects.
     #[inline(always)]
     #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a window need no 52 bits")]
     pub(super) fn add(&mut self, start: u64, objects: usize) {

@@ -102,7 +102,7 @@ impl Sum {
         Ok(())
     }
 
-    /// A run of so many packets.
+    /// Counts a run of `sent` packets.
     fn count(&mut self, sent: u64, lost: Lost, absences: Option<Vec<Absence>>, stolen: Duration) {
         self.packets += sent;
         let Lost { hops: Hops { to_device, at_input, to_sink }, in_device } = lost;

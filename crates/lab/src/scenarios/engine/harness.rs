@@ -286,7 +286,7 @@ impl Harness {
         Ok(self.taps.iter().map(|tap| tap.answered().filter(|_| tap.is_open())).collect())
     }
 
-    /// Tells the worker something.
+    /// Sends the worker a command.
     pub(crate) fn tell(&self, command: Command) -> anyhow::Result<()> {
         self.commands.send(command).map_err(|_| anyhow!("the worker is gone"))?;
         self.wakeup.wake();

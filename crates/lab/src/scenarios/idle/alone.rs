@@ -45,7 +45,7 @@ pub(super) fn measure(run: &mut Run, points: &mut Points) -> anyhow::Result<u64>
     Ok(unaccounted)
 }
 
-/// Lays all columns of which something is wanted; a quick run leaves out those that are moderated.
+/// Lays all columns with wanted rows; a quick run leaves out those that are moderated.
 fn lay(run: &mut Run) -> anyhow::Result<Vec<Ready>> {
     let mut ready = Vec::new();
     for column in COLUMNS {

@@ -53,7 +53,7 @@ fn submit(client: &mut Client, endpoint: u8, setup: Setup, buffer: UrbBuffer) {
     client.submit(Urb { id: 0, endpoint, setup, buffer, length });
 }
 
-/// Takes back so many URBs; `again` says what is submitted in place of each.
+/// Takes `count` URBs back; `again` returns the URB that is submitted in place of each.
 fn drain(
     client: &mut Client,
     count: u32,

@@ -12,9 +12,9 @@ use polder_datapath::units::Nanos;
 const WINDOW: u32 = 512;
 /// Segments that one acknowledgement covers.
 const COVERED: u32 = 2;
-/// After so long without an acknowledgement everything is sent again.
+/// Time without an acknowledgement after which everything is sent again.
 const TIMEOUT: Nanos = Nanos::from_millis(20);
-/// After so long an acknowledgement is sent for a single segment.
+/// Time after which an acknowledgement is sent for a single segment.
 const DELAY: Nanos = Nanos::from_millis(1);
 
 /// An end that sends data.
@@ -37,7 +37,7 @@ impl Sender {
         Self { protocol, frame, next: 0, acknowledged: 0, heard: now, sent: 0, timeouts: 0 }
     }
 
-    /// True if there is something to send.
+    /// True if there is data to send.
     pub(super) fn is_ready(&mut self, now: Nanos) -> bool {
         if self.protocol == Protocol::Udp {
             return true;

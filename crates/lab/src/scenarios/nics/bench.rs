@@ -59,7 +59,7 @@ pub(super) fn available(kernel: &Kernel, adapter: &Adapter) -> anyhow::Result<()
     kernel.with_dependencies(MODULES).map(drop)
 }
 
-/// Something that `polder check` tells.
+/// Finding of `polder check`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) of: String,

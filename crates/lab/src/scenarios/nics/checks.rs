@@ -68,7 +68,7 @@ const ALL: [Check; 24] = [
     ("offloads are as before", offloads_restored),
 ];
 
-/// The reason why a cell cannot be asked something.
+/// Reason why a check does not apply to a cell.
 #[derive(Debug)]
 struct NotHere(String);
 

@@ -182,7 +182,7 @@ fn pace(capacity: f64, load: u32) -> u64 {
     (capacity * f64::from(load) / 100.0) as u64
 }
 
-/// So many packets a second for a while: per cent lost, CPU nanoseconds a packet.
+/// Offers `pace` packets a second for a while: per cent lost, CPU nanoseconds a packet.
 fn look(plan: &Plan, pace: u64, time: Duration) -> anyhow::Result<(f64, f64)> {
     let harness = Harness::start(&Plan { steady: Some(pace), ..plan.clone() }, |_| {})?;
     harness.open(true);

@@ -51,7 +51,8 @@ pub(in crate::scenarios) struct Steady<S> {
 }
 
 impl<S: RxQueue> Steady<S> {
-    /// So many packets a second of `source`, which has as many as are wanted; and the count of the lost.
+    /// Source that offers `pace` packets a second of `source`, which never runs dry; and the count
+    /// of the lost.
     pub(in crate::scenarios) fn new(source: S, pace: u64) -> anyhow::Result<(Self, Arc<AtomicU64>)> {
         let missed = Arc::<AtomicU64>::default();
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK)?;

@@ -1,4 +1,4 @@
-//! Work that takes a packet so long: what stands in for filters, ciphers and inspection.
+//! Work of a given duration per packet, in place of filters, ciphers and inspection.
 
 use crate::clock;
 use crate::topology::pin_here;
@@ -15,7 +15,7 @@ const ROUNDS: u32 = 2_000_000;
 /// Links between two looks at the clock.
 const UNIT: u32 = 2000;
 
-/// A chain of dependent multiplications over the packet's bytes, of so many links.
+/// Chain of `links` dependent multiplications over the packet's bytes.
 #[inline(never)]
 pub(in crate::scenarios) fn work(bytes: &[u8], links: u32) -> u64 {
     let words = bytes.as_chunks::<8>().0;
@@ -38,7 +38,7 @@ pub(in crate::scenarios) fn calibrate() -> f64 {
     fastest.min().unwrap_or(Duration::ZERO).as_secs_f64() * 1e9 / f64::from(ROUNDS)
 }
 
-/// Links for so many nanoseconds.
+/// Number of links that take `nanos` nanoseconds.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "thousands at most")]
 pub(in crate::scenarios) fn links(nanos: u32, link_nanos: f64) -> u32 {
     (f64::from(nanos) / link_nanos).round() as u32

@@ -181,7 +181,7 @@ impl Line {
         Ok(Self { polder, injector, sink, path, _topology: topology })
     }
 
-    /// Sends for a while, and does something meanwhile.
+    /// Sends for a while, and runs `act` meanwhile.
     fn observe(
         &mut self,
         core: usize,

@@ -78,8 +78,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// True if there is time for this, which takes about so many seconds, in a run that is to be quick; says so when
-/// there is not.
+/// True if a quick run has time for this, which takes about `seconds` seconds; notes it when there is not.
 fn has_time(run: &mut Run, what: &str, seconds: u64) -> bool {
     let has_time = run.has_left(Duration::from_secs(seconds));
     if !has_time {

@@ -133,7 +133,7 @@ impl Net {
         bail!("no packet came through: {}", command::last_lines(&gateway.said(), 12))
     }
 
-    /// Does something while packets knock at the gateway.
+    /// Runs `during` while packets knock at the gateway.
     fn under_a_stream<T>(
         &self,
         target: Ipv4Addr,

@@ -180,7 +180,7 @@ impl Net {
         })
     }
 
-    /// Does something while packets for the gateway's kernel knock at the gateway.
+    /// Runs `during` while packets for the gateway's kernel knock at the gateway.
     fn under_a_stream<T>(&self, during: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
         let sender = self.station.inside(|| UdpSocket::bind(SocketAddrV4::new(STATION, 0)))??;
         let over = AtomicBool::new(false);

@@ -31,7 +31,7 @@ impl<'a> Arguments<'a> {
         u64::unpack(&mut self.0).map(|(long, _)| long).map_err(|_| Refusal::Arguments)
     }
 
-    /// Opaque data of at most so many bytes, in place. What fills it up to four bytes is not looked at.
+    /// Opaque data of at most `most` bytes, in place. Padding to four bytes is not checked.
     pub(super) fn opaque(&mut self, most: usize) -> Result<&'a [u8], Refusal> {
         let length = usize::try_from(self.word()?).map_err(|_| Refusal::Arguments)?;
         if length > most {

@@ -61,7 +61,7 @@ impl Directory {
         Ok(Self { nodes: vec![root], places, most: MOST_NODES, key: RandomState::new() })
     }
 
-    /// The same with no more than so many files known, the directory itself included.
+    /// The same with at most `most` known files, the directory itself included.
     #[must_use]
     pub fn with_room_for(self, most: usize) -> Self {
         Self { most, ..self }
@@ -189,7 +189,7 @@ impl SharedDirectory {
         Self(Arc::new(Mutex::new(directory)))
     }
 
-    /// Does something with it. The table is whole after a panic: what it lacks is looked up again.
+    /// Runs `work` on it. The table is whole after a panic: missing files are looked up again.
     fn with<T>(&self, work: impl FnOnce(&mut Directory) -> T) -> T {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

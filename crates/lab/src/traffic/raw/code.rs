@@ -89,7 +89,7 @@ pub(super) fn shift_left(to: u8, bits: i32) -> u64 {
     encode(0x67, to, 0, 0, bits)
 }
 
-/// Between the machine's and the network's order, of so many bits.
+/// Converts `bits` bits between the machine's and the network's order.
 pub(super) fn network_order(register: u8, bits: i32) -> u64 {
     encode(0xdc, register, 0, 0, bits)
 }

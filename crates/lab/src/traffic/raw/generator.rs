@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Packets that are written between two looks at the clock.
 const BATCH: u64 = 32;
-/// Signals are looked at every so many turns.
+/// Period in turns at which signals are checked.
 const CHECK_EVERY: u32 = 1024;
 /// Time for which the last packets may take to leave.
 const LAST: Duration = Duration::from_millis(500);

@@ -82,7 +82,7 @@ pub(super) fn replies(value: BorrowedFd<'_>) -> Vec<u64> {
     code
 }
 
-/// Skips so much when the packet has fewer bytes than that.
+/// Skips `skip` instructions when the packet has fewer than `bytes` bytes.
 fn within(bytes: i32, skip: i16) -> [u64; 3] {
     [copy(R4, R2), add(R4, bytes), jump_if_greater(R4, R3, skip)]
 }

@@ -39,7 +39,7 @@ impl PacketMemory {
         self.0.bytes
     }
 
-    /// So many bytes from `offset`.
+    /// `length` bytes from `offset`.
     #[inline(always)]
     pub(super) fn bytes_mut(&mut self, offset: usize, length: usize) -> &mut [u8] {
         assert!(offset + length <= self.0.bytes, "bytes within the mapping");
