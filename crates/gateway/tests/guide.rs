@@ -1,8 +1,7 @@
 //! The guide and the README agree with the program's behaviour.
 
-use polder::config;
+use polder::config::{self, guide};
 use polder_datapath::drops::DropReason;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 fn repository(path: &str) -> PathBuf {
@@ -13,33 +12,26 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(repository(path)).expect(path)
 }
 
-/// The first cell of each row below each heading of the second level.
-fn keys_of(guide: &str) -> BTreeMap<&str, Vec<&str>> {
-    let mut sections = BTreeMap::<_, Vec<_>>::new();
-    let mut title = "";
-    for line in guide.lines() {
-        if let Some(heading) = line.strip_prefix("## ") {
-            title = heading;
-        } else if let Some(key) = line.strip_prefix("| `").and_then(|line| line.split('`').next()) {
-            sections.entry(title).or_default().push(key);
-        }
-    }
-    sections
+/// The page with what stands between `<!-- keys of TITLE -->` and `<!-- end -->` replaced.
+fn with_table(page: &str, title: &str, table: &str) -> String {
+    let mark = format!("<!-- keys of {title} -->\n");
+    let (before, rest) = page.split_once(&mark).unwrap_or_else(|| panic!("no table of {title}"));
+    let (_, after) = rest.split_once("<!-- end -->").expect("a table ends");
+    format!("{before}{mark}{table}<!-- end -->{after}")
 }
 
 #[test]
-fn the_guide_has_every_key_and_no_other() {
-    let guide = read("docs/guide/configuration.md");
-    let mut documented = keys_of(&guide);
-    documented.remove("The command line around it");
-    for (title, known) in config::keys() {
-        let mut known = known.to_vec();
-        let mut documented = documented.remove(title).unwrap_or_else(|| panic!("no section {title}"));
-        known.sort_unstable();
-        documented.sort_unstable();
-        assert_eq!(documented, known, "{title}");
+fn the_guide_has_the_tables_of_keys() {
+    let path = "docs/guide/configuration.md";
+    let guide = read(path);
+    let tables = guide::tables();
+    let expected = tables.iter().fold(guide.clone(), |page, (title, table)| with_table(&page, title, table));
+    assert_eq!(guide.matches("<!-- keys of ").count(), tables.len());
+    if std::env::var_os("POLDER_BLESS").is_some() {
+        std::fs::write(repository(path), expected).expect("the guide can be written");
+    } else {
+        assert_eq!(guide, expected, "run this test with POLDER_BLESS=1 to write the tables anew");
     }
-    assert!(documented.is_empty(), "{documented:?}");
 }
 
 /// The blocks of one language.
@@ -69,8 +61,8 @@ fn configurations_in_documents_are_valid() {
 
 #[test]
 fn reasons_in_the_guide_exist() {
-    let guide = read("docs/guide/show.md");
-    let table = guide.split("## Drops").nth(1).expect("a section about drops");
+    let page = read("docs/guide/show.md");
+    let table = page.split("## Drops").nth(1).expect("a section about drops");
     let rows = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
     let rows = rows.collect::<Vec<_>>();
     assert!(rows.len() >= 5, "{rows:?}");

@@ -1,54 +1,61 @@
 //! `[buffers]`: how packet memory is divided, and which techniques look after it.
 
+use super::diagnostics::Diagnostic;
+use super::keys::Draft;
+use super::keys::Reload::Restart;
 use super::model::{Bridge, Configuration};
+use super::notation::{Boolean, Integer, OneOf, WordOr, number_or};
+use super::section::Findings;
 use polder_buffers::HEADROOM;
 use serde::Serialize;
 
-/// How packet memory is divided, and which techniques look after it. What "off" means stands at each.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Buffers {
-    /// Percent of the packet memory that is kept for control traffic: what the machine itself sends, and
-    /// what the gateway says of its own.
-    pub control_percent: u8,
-    /// Memory for small pieces, in MiB, at most.
-    pub fragments_mib: u32,
-    /// Percent of the memory that grows which is kept ready.
-    pub reserve_percent: u8,
-    /// Percent of the reserve below which it is filled up again (C2).
-    pub reload_below_percent: u8,
-    /// Seconds without use after which memory goes back to the system (C4); `None` is never, its off.
-    pub idle_seconds: Option<u16>,
-    /// Packets of at most so many bytes are copied into a small piece, and their frame is posted again at
-    /// once; 0 is off.
-    pub copy_break: u16,
-    /// Percent of a receive ring below which it is refilled (C5); 100, after every poll, is its off.
-    pub refill_below_percent: u8,
-    /// Room that received packets have in front (E4).
-    pub headroom: Headroom,
-    /// C1, frames: what is released is kept ready; off, it goes back to the system at once.
-    pub pool_frames: bool,
-    /// C1, fragments: the same for blocks.
-    pub pool_fragments: bool,
-    /// C2: reserves are filled by reload workers; off, once at the start, then by the packet path.
-    pub reload: bool,
-    /// C3: control and data have a reload worker each; off, one for both.
-    pub split_reload: bool,
-    /// What was released is taken again soon; off, after all others.
-    pub reuse: bool,
-    /// D1: a block starts again as soon as nobody uses it; off, when it is used up.
-    pub reset_when_alone: bool,
-    /// D2: blocks of 32 KiB; off, of 4 KiB.
-    pub large_blocks: bool,
-    /// D3: the shared count is touched once a block; off, by each fragment.
-    pub biased_count: bool,
-    /// D4: single pages stand in when there is no block; off, nothing does.
-    pub single_pages: bool,
-    /// D5: each worker carves blocks of its own; off, all of them one behind a lock.
-    pub own_fragments: bool,
-    /// D6: blocks that a worker holds at a time; 1 is off.
-    pub held_blocks: u8,
-    /// E7: addresses whose multiples no buffer crosses; 32 768 is off.
-    pub never_cross: u32,
+const LAID_OUT: &str = "the packet memory is laid out at the start";
+
+section! {
+    /// How packet memory is divided, and which techniques look after it.
+    pub struct Buffers("the buffers", "[buffers]") {
+        keys:
+        /// Packet memory kept ready for control traffic.
+        control_percent: u8 = 12, Integer(1..=50, "percent") => Restart(LAID_OUT);
+        /// Memory for small pieces, at most; it grows and shrinks.
+        fragments_mib: u32 = 6, Integer(1..=4096, "MiB") => Restart(LAID_OUT), usual("a quarter of `memory_mib`");
+        /// What is kept ready of memory that grows.
+        reserve_percent: u8 = 25, Integer(1..=100, "percent") => Restart(LAID_OUT);
+        /// C2: part of the reserve below which a reload worker fills it up again.
+        reload_below_percent: u8 = 67, Integer(1..=100, "percent") => Restart(LAID_OUT);
+        /// C4: how long memory has to be unused before it goes back to the system; `"never"` is off.
+        idle_seconds: Option<u16> = Some(2), number_or(&[("never", None)], 1..=3600, "seconds") => Restart(LAID_OUT);
+        /// Packets of at most so many bytes are copied into a small piece, and their frame is posted again; 0 is off.
+        copy_break: u16 = 0, Integer(0..=1024, "bytes") => Restart(LAID_OUT);
+        /// C5: part of a receive ring below which it is refilled; 100, after every poll, is off.
+        refill_below_percent: u8 = 67, Integer(1..=100, "percent") => Restart(LAID_OUT);
+        /// E4: room in front of received packets.
+        headroom: Headroom = Headroom::Auto, HEADROOM_NOTATION => Restart(LAID_OUT);
+        /// C1, frames: those that are released are kept ready; off, they go back to the system.
+        pool_frames: bool = true, Boolean => Restart(LAID_OUT);
+        /// C1, fragments: the same for the blocks of small pieces.
+        pool_fragments: bool = true, Boolean => Restart(LAID_OUT);
+        /// C2: reserves are filled by reload workers; off, once at the start, then by the packet path.
+        reload: bool = true, Boolean => Restart(LAID_OUT);
+        /// C3: control and data have a reload worker each, control with the higher priority; off, one for both.
+        split_reload: bool = true, Boolean => Restart(LAID_OUT);
+        /// What was released last is taken first; off, last.
+        reuse: bool = true, Boolean => Restart(LAID_OUT);
+        /// D1: a block starts again as soon as nobody uses it; off, when it is used up.
+        reset_when_alone: bool = true, Boolean => Restart(LAID_OUT);
+        /// D2: blocks of 32 KiB; off, of 4 KiB.
+        large_blocks: bool = true, Boolean => Restart(LAID_OUT);
+        /// D3: the shared count is touched once a block; off, by each piece.
+        biased_count: bool = true, Boolean => Restart(LAID_OUT);
+        /// D4: single pages stand in when there is no block; off, nothing does.
+        single_pages: bool = true, Boolean => Restart(LAID_OUT);
+        /// D5: each worker carves blocks of its own; off, all of them one, behind a lock.
+        own_fragments: bool = true, Boolean => Restart(LAID_OUT);
+        /// D6: blocks that a worker holds at a time; 1 is off.
+        held_blocks: u8 = 8, Integer(1..=64, "blocks") => Restart(LAID_OUT);
+        /// E7: addresses whose multiples no small piece crosses; frames never cross 4096; 32768 is off.
+        never_cross: u32 = 4096, OneOf(&[2048, 4096, 8192, 16_384, 32_768], "bytes") => Restart(LAID_OUT);
+    }
 }
 
 /// Room that received packets have in front.
@@ -64,66 +71,15 @@ pub enum Headroom {
     Bytes(u16),
 }
 
-impl Default for Buffers {
-    fn default() -> Self {
-        Self {
-            control_percent: 12,
-            fragments_mib: 6,
-            reserve_percent: 25,
-            reload_below_percent: 67,
-            idle_seconds: Some(2),
-            copy_break: 0,
-            refill_below_percent: 67,
-            headroom: Headroom::Auto,
-            pool_frames: true,
-            pool_fragments: true,
-            reload: true,
-            split_reload: true,
-            reuse: true,
-            reset_when_alone: true,
-            large_blocks: true,
-            biased_count: true,
-            single_pages: true,
-            own_fragments: true,
-            held_blocks: 8,
-            never_cross: 4096,
-        }
-    }
-}
-
-impl Buffers {
-    /// Every key with its value as the file has it, in the order of the guide.
-    pub(crate) fn keys(&self) -> [(&'static str, String); 20] {
-        let idle = self.idle_seconds.map_or_else(|| "\"never\"".to_owned(), |seconds| seconds.to_string());
-        let headroom = match self.headroom {
-            Headroom::Auto => "\"auto\"".to_owned(),
-            Headroom::Off => "\"off\"".to_owned(),
-            Headroom::Bytes(bytes) => bytes.to_string(),
-        };
-        [
-            ("control_percent", self.control_percent.to_string()),
-            ("fragments_mib", self.fragments_mib.to_string()),
-            ("reserve_percent", self.reserve_percent.to_string()),
-            ("reload_below_percent", self.reload_below_percent.to_string()),
-            ("idle_seconds", idle),
-            ("copy_break", self.copy_break.to_string()),
-            ("refill_below_percent", self.refill_below_percent.to_string()),
-            ("headroom", headroom),
-            ("pool_frames", self.pool_frames.to_string()),
-            ("pool_fragments", self.pool_fragments.to_string()),
-            ("reload", self.reload.to_string()),
-            ("split_reload", self.split_reload.to_string()),
-            ("reuse", self.reuse.to_string()),
-            ("reset_when_alone", self.reset_when_alone.to_string()),
-            ("large_blocks", self.large_blocks.to_string()),
-            ("biased_count", self.biased_count.to_string()),
-            ("single_pages", self.single_pages.to_string()),
-            ("own_fragments", self.own_fragments.to_string()),
-            ("held_blocks", self.held_blocks.to_string()),
-            ("never_cross", self.never_cross.to_string()),
-        ]
-    }
-}
+const HEADROOM_NOTATION: WordOr<Headroom, u16> = WordOr {
+    words: &[("auto", Headroom::Auto), ("off", Headroom::Off)],
+    number: Integer(0..=HEADROOM, "bytes"),
+    from: Headroom::Bytes,
+    number_of: |headroom| match headroom {
+        Headroom::Bytes(bytes) => Some(*bytes),
+        Headroom::Auto | Headroom::Off => None,
+    },
+};
 
 /// Bytes of a VLAN tag.
 const TAG: u16 = 4;
@@ -159,4 +115,44 @@ pub fn headroom(configuration: &Configuration) -> u16 {
 /// True if packet memory is registered for a device, so that it cannot grow or shrink.
 pub fn is_registered(configuration: &Configuration) -> bool {
     configuration.ports.iter().any(|port| port.device.capabilities().registers_memory)
+}
+
+/// Memory for small pieces when nothing is said: this part of the packet memory.
+const FRAGMENTS_SHARE: u32 = 4;
+
+/// The values, with defaults that depend on others filled in.
+pub(super) fn resolve(draft: &Draft<Buffers>, memory_mib: u32) -> Buffers {
+    let mut buffers = draft.value.clone();
+    if draft.at("fragments_mib").is_none() {
+        buffers.fragments_mib = (memory_mib / FRAGMENTS_SHARE).max(1);
+    }
+    buffers
+}
+
+/// Checks that what is put in front of packets finds room.
+pub(super) fn check(draft: &Draft<Buffers>, configuration: &Configuration, findings: &Findings) {
+    let needed = needed_headroom(configuration);
+    if needed > HEADROOM {
+        let message =
+            format!("tunnels and tags put {needed} bytes in front of a packet, which has {HEADROOM}");
+        let remedy = "leave out `key`, `checksum` or `sequence` of the tunnels with the longest headers";
+        findings.note(Diagnostic::error(0..0, message).remedy(remedy));
+    }
+    if let Some((Headroom::Bytes(bytes), at)) = draft.get("headroom", |buffers| buffers.headroom)
+        && bytes < needed
+    {
+        let message = format!("{bytes} bytes in front of packets, and the configuration can add {needed}");
+        let remedy = format!(
+            "leave `headroom` out, or set it to {needed} or more; with \"off\" packets are copied to make room"
+        );
+        findings.note(Diagnostic::error(at.clone(), message).remedy(remedy));
+    }
+    let room = configuration.gateway.slot_bytes / 2;
+    let most = u16::try_from(room).unwrap_or(u16::MAX).saturating_sub(headroom(configuration));
+    let copied = draft.get("copy_break", |buffers| buffers.copy_break);
+    if let Some((bytes, at)) = copied.filter(|&(bytes, _)| bytes > most) {
+        let message = format!("a copy of {bytes} bytes and its headroom are more than half a slot");
+        let remedy = format!("copy at most {most} bytes, or set `slot_bytes` to 4096");
+        findings.note(Diagnostic::error(at.clone(), message).remedy(remedy));
+    }
 }

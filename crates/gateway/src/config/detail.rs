@@ -1,9 +1,10 @@
 //! What has changed inside a port, tunnel or bridge, key by key.
 
 use super::difference::{Changes, Difference, Restart};
-use super::model::{Configuration, Device, Port};
+use super::keys::Keyed;
+use super::model::{Configuration, Port};
 use std::collections::BTreeMap;
-use toml::{Table, Value};
+use toml::Value;
 
 /// The lines of `polder reload`: each change, and below it the keys that have other values.
 pub fn describe(old: &Configuration, difference: &Difference) -> Vec<String> {
@@ -38,8 +39,7 @@ fn names<'a, T>(
 /// All values by their paths. A configuration with every default written out has every key on both sides.
 fn values(configuration: &Configuration) -> BTreeMap<String, String> {
     let mut values = BTreeMap::new();
-    let table = toml::from_str::<Table>(&configuration.to_toml()).unwrap_or_default();
-    table.iter().for_each(|(key, value)| flatten(key, value, &mut values));
+    configuration.to_table().iter().for_each(|(key, value)| flatten(key, value, &mut values));
     values
 }
 
@@ -100,7 +100,7 @@ pub(super) fn fixed(old: &Configuration, target: &Configuration, ports: &Changes
         let section = format!("port.{}", port.name);
         let keys = changed(&before, &after, &format!("{section}."));
         let fixed = keys.into_iter().filter_map(|(key, change)| {
-            let reason = why_fixed(&key, &port.device)?;
+            let reason = why_fixed(&key, port)?;
             Some(Restart { section: section.clone(), key, change, reason })
         });
         fixed.collect::<Vec<_>>()
@@ -108,17 +108,11 @@ pub(super) fn fixed(old: &Configuration, target: &Configuration, ports: &Changes
     ports.changed.iter().flat_map(|change| of_port(&change.new)).collect()
 }
 
-/// Reason why a key of an open port cannot have another value; `None` for one that can.
-fn why_fixed(key: &str, device: &Device) -> Option<&'static str> {
-    match (key, device) {
-        ("coalesce" | "kernel_hooks" | "weight", _) | ("mtu", Device::Interface(_)) => None,
-        (key, _) if key.starts_with("queue.") => None,
-        ("mtu", Device::Tap(_) | Device::Lan78xx(_)) => {
-            Some("buffers are laid out for the longest packet when the device is opened")
-        }
-        ("order", _) => Some("flows under way would find other workers, and get out of order"),
-        _ => Some("the device is attached in this way, and would have to be closed for it"),
-    }
+/// Reason why a key of an open port, or one inside it, cannot have another value; `None` for one that can.
+fn why_fixed(key: &str, port: &Port) -> Option<&'static str> {
+    let name = key.split('.').next();
+    let known = Port::KEYS.iter().find(|known| Some(known.name) == name)?;
+    known.why_fixed(port)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use super::buffers::is_registered;
 use super::detail;
 use super::filters;
+use super::keys::{self, Keyed, Reload};
 use super::model::{Bridge, Configuration, Device, Gateway, Port, Tunnel};
 use polder_buffers::PortId;
 use serde::Serialize;
@@ -159,62 +160,36 @@ fn workers(old: &Configuration, new: &Configuration) -> Option<(String, String)>
 }
 
 fn restart(old: &Configuration, new: &Configuration) -> Vec<Restart> {
-    let buffers = buffers(old, new);
-    let (old, new) = (&old.gateway, &new.gateway);
-    let memory = "devices hold the packet memory, and it cannot change its size under them";
-    let workers = "counters are made at the start, for 16 workers at least";
-    let flows = "flows under way would find other workers, and get out of order";
-    let socket = "it is what you reach the running gateway by";
-    let given_up = "a process cannot take back what it has given up";
-    let turns = "a worker keeps the way it divides its time for as long as it runs";
-    let budget =
-        |packets: Option<u16>| packets.map_or_else(|| "auto".to_owned(), |packets| packets.to_string());
-    let many = if new.workers > PREPARED.max(old.workers) { new.workers } else { old.workers };
-    let number = |value: u32| value.to_string();
-    let checks = [
-        ("name", old.name.clone(), new.name.clone(), socket),
-        ("control", old.control.display().to_string(), new.control.display().to_string(), socket),
-        ("workers", number(old.workers.into()), number(many.into()), workers),
-        ("flow_hash", old.flow_hash.word().to_owned(), new.flow_hash.word().to_owned(), flows),
-        ("restore_order", old.restore_order.to_string(), new.restore_order.to_string(), flows),
-        ("balance", old.balance.to_string(), new.balance.to_string(), turns),
-        ("budget", budget(old.budget), budget(new.budget), turns),
-        ("cpu_share", number(old.cpu_share.into()), number(new.cpu_share.into()), turns),
-        ("sandbox", old.sandbox.word().to_owned(), new.sandbox.word().to_owned(), given_up),
-        ("memory_mib", number(old.memory_mib), number(new.memory_mib), memory),
-        ("slot_bytes", number(old.slot_bytes), number(new.slot_bytes), memory),
-    ];
-    let changed = checks.into_iter().filter(|(_, old, new, _)| old != new);
-    let restart = |(key, old, new, reason): (&str, String, String, &'static str)| Restart {
-        section: "gateway".to_owned(),
-        key: key.to_owned(),
-        change: format!("{old} → {new}"),
-        reason,
-    };
-    changed.map(restart).chain(buffers).collect()
-}
-
-/// What changes about the buffers.
-fn buffers(old: &Configuration, new: &Configuration) -> Vec<Restart> {
-    let reason = "the packet memory is laid out at the start";
-    let pairs = old.buffers.keys().into_iter().zip(new.buffers.keys());
+    let mut changes = Vec::new();
+    if new.gateway.workers > PREPARED.max(old.gateway.workers) {
+        let change = format!("{} → {}", old.gateway.workers, new.gateway.workers);
+        let reason = "counters are made at the start, for 16 workers at least";
+        changes.push(Restart { section: "gateway".to_owned(), key: "workers".to_owned(), change, reason });
+    }
+    changes.extend(keys("gateway", (&old.gateway, old), (&new.gateway, new)));
+    let buffers = keys("buffers", (&old.buffers, old), (&new.buffers, new));
     // What is derived from the size of the memory needs no mention beside it.
     let is_resized = old.gateway.memory_mib != new.gateway.memory_mib;
-    let changed =
-        pairs.filter(|((key, old), (_, new))| old != new && !(is_resized && *key == "fragments_mib"));
-    let restart = |((key, old), (_, new)): ((&str, String), (&str, String))| Restart {
-        section: "buffers".to_owned(),
-        key: key.to_owned(),
-        change: format!("{old} → {new}"),
-        reason,
-    };
-    let mut changes = changed.map(restart).collect::<Vec<_>>();
+    changes.extend(buffers.filter(|change| !(is_resized && change.key == "fragments_mib")));
     if is_registered(new) && !is_registered(old) {
         let change = "none → the first interface".to_owned();
         let reason = "packet memory that grows and shrinks cannot be registered with a device";
         changes.push(Restart { section: "port".to_owned(), key: "interface".to_owned(), change, reason });
     }
     changes
+}
+
+/// The keys of a table that have other values and take a restart.
+fn keys<T: Keyed>(
+    section: &str,
+    old: (&T, &Configuration),
+    new: (&T, &Configuration),
+) -> impl Iterator<Item = Restart> {
+    T::KEYS.iter().filter_map(move |key| {
+        let Reload::Restart(reason) = key.reload else { return None };
+        let change = keys::changed(key, old, new)?;
+        Some(Restart { section: section.to_owned(), key: key.name.to_owned(), change, reason })
+    })
 }
 
 /// `new` with the numbers of the ports and tunnels that `old` has too; the others get numbers that
@@ -434,7 +409,7 @@ workers = 17
         let gateway = "[gateway]\nworkers = 2\nmemory_mib = 32\nname = \"north\"\n[port.lan]";
         let difference = from_base("[port.lan]", gateway);
         let keys: Vec<&str> = difference.restart.iter().map(|restart| restart.key.as_str()).collect();
-        assert_eq!(keys, ["name", "control", "memory_mib"]);
+        assert_eq!(keys, ["name", "memory_mib", "control"]);
         assert!(difference.to_string().contains("! gateway memory_mib: "), "{difference}");
         assert!(difference.ports.is_empty());
     }

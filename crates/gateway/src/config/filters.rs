@@ -1,66 +1,104 @@
-//! `[[filter]]` rules: what they say, and how they are written.
+//! `[[filter]]`: rules for packets.
 
+use super::keys::Reload::Live;
+use super::keys::written;
 use super::model::Configuration;
-use super::write::quoted;
+use super::names::Reference;
+use super::notation::{Choice, Given, Integer, Notation, Shape, Text, WordOr, list, text};
+use super::section::{Refusal, Section, printable, wrong_type};
+use super::values::{self, MAX_VLAN};
 use polder_buffers::PortId;
 use polder_datapath::filter::{self, FlagTest, Prefix, Rule};
 use serde::{Serialize, Serializer};
-use std::fmt::{self, Display, Write as _};
+use std::fmt::{self, Display};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use toml::de::DeValue;
+use toml::{Spanned, Value};
 
-/// One rule. A list that is empty asks nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Filter {
-    /// Its name in tables, if it has one; it is counted under it over reloads.
-    pub name: Option<String>,
-    /// Ports and tunnels that it looks at; all if none.
-    #[serde(serialize_with = "numbers")]
-    pub ports: Vec<PortId>,
-    /// Whether it looks at what those receive or at what they are to send.
-    pub direction: Direction,
-    /// VLANs.
-    pub vlans: Vec<Span>,
-    /// What the frame carries.
-    pub ether_types: Vec<u16>,
-    /// From where.
-    pub sources: Vec<Network>,
-    /// To where.
-    pub destinations: Vec<Network>,
-    /// IP protocols.
-    pub protocols: Vec<u8>,
-    /// Ports of the sender.
-    pub source_ports: Vec<Span>,
-    /// Ports of the receiver.
-    pub destination_ports: Vec<Span>,
-    /// TCP flags.
-    pub tcp_flags: Option<TcpFlags>,
-    /// What becomes of what it matches.
-    pub action: Action,
+/// The names of TCP flags, from the lowest bit on (RFC 9293, 3.1; RFC 3168).
+const FLAGS: [&str; 8] = ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"];
+const ETHER_TYPE: WordOr<u16, u16> = WordOr {
+    words: &[("ipv4", 0x0800), ("ipv6", 0x86dd), ("arp", 0x0806)],
+    number: Integer(1536..=u16::MAX, ""),
+    from: |number| number,
+    number_of: |number| Some(*number),
+};
+const PROTOCOL: WordOr<u8, u8> = WordOr {
+    words: &[
+        ("tcp", 6),
+        ("udp", 17),
+        ("icmp", 1),
+        ("icmpv6", 58),
+        ("sctp", 132),
+        ("gre", 47),
+        ("esp", 50),
+        ("igmp", 2),
+    ],
+    number: Integer(0..=u8::MAX, ""),
+    from: |number| number,
+    number_of: |number| Some(*number),
+};
+/// An address, or one with the length of a prefix.
+pub(super) const NETWORK: Text<Network> = text("network", "addresses and networks, IPv4 and IPv6", network);
+const VLANS: Numbers = Numbers(0, MAX_VLAN);
+const PORTS: Numbers = Numbers(0, u16::MAX);
+const EMPTY: Option<&str> = Some("leave the key out to ask nothing");
+const ALL: Option<&str> = Some("leave the key out to look at all ports");
+
+section! {
+    /// One rule. A list that is empty asks nothing.
+    pub struct Filter("a filter", "[[filter]]") {
+        keys:
+        /// What `polder show filters` calls it; its counters stay under that name when it changes.
+        name: Option<String> = None, Given(text("", "a name, once", values::name)) => Live, usual("none");
+        /// Whose packets it looks at.
+        ports = "port": @[serde(serialize_with = "numbers")] Vec<PortId> = Vec::new(), list(Reference("ports and tunnels, no underlays"), "names of ports and tunnels", ALL).or_one() => Live, usual("all");
+        /// Those that the port receives, before the bridge learns from them; or those that it is to send.
+        direction: Direction = Direction::In, Choice(Direction::WORDS) => Live;
+        /// VLAN of the tag, or of the port for a frame without one; 0 where there is none.
+        vlans = "vlan": Vec<Span> = Vec::new(), list(VLANS, "VLANs", EMPTY).or_one() => Live, usual("all");
+        /// What the frame carries, behind one tag.
+        ether_types = "ether_type": Vec<u16> = Vec::new(), list(ETHER_TYPE, "EtherTypes", EMPTY).or_one() => Live, usual("all");
+        /// From where.
+        sources = "source": Vec<Network> = Vec::new(), list(NETWORK, "networks", EMPTY).or_one() => Live, usual("all");
+        /// To where.
+        destinations = "destination": Vec<Network> = Vec::new(), list(NETWORK, "networks", EMPTY).or_one() => Live, usual("all");
+        /// What the IP packet carries, behind the extension headers of IPv6.
+        protocols = "protocol": Vec<u8> = Vec::new(), list(PROTOCOL, "protocols", EMPTY).or_one() => Live, usual("all");
+        /// Port of the sender: TCP, UDP or SCTP.
+        source_ports = "source_port": Vec<Span> = Vec::new(), list(PORTS, "ports", EMPTY).or_one() => Live, usual("all");
+        /// Port of the receiver.
+        destination_ports = "destination_port": Vec<Span> = Vec::new(), list(PORTS, "ports", EMPTY).or_one() => Live, usual("all");
+        /// Flags that are set, and with `!` those that are not.
+        tcp_flags: Option<TcpFlags> = None, Given(Flags) => Live, usual("all");
+        /// What becomes of it; `reject`, for `direction = "in"` alone, also tells the sender.
+        action: Action = Action::Accept, Choice(Action::WORDS) => Live, required("add `action = \"accept\"`, \"drop\" or \"reject\"");
+    }
 }
 
-/// Which packets of a port a rule looks at.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Direction {
-    /// Those that it receives.
-    #[default]
-    In,
-    /// Those that it is to send.
-    Out,
+choices! {
+    /// Which packets of a port a rule looks at.
+    pub enum Direction {
+        /// Those that it receives.
+        #[default]
+        In = "in",
+        /// Those that it is to send.
+        Out = "out",
+    }
 }
 
-/// What becomes of a packet that a rule matches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Action {
-    /// It goes on.
-    #[default]
-    Accept,
-    /// It is dropped.
-    Drop,
-    /// It is dropped, and its sender is told.
-    Reject,
+choices! {
+    /// What becomes of a packet that a rule matches.
+    pub enum Action {
+        /// It goes on.
+        #[default]
+        Accept = "accept",
+        /// It is dropped.
+        Drop = "drop",
+        /// It is dropped, and its sender is told.
+        Reject = "reject",
+    }
 }
 
 /// Numbers from a first to a last.
@@ -79,22 +117,6 @@ pub struct TcpFlags {
     /// Which of those are set.
     pub set: u8,
 }
-
-/// The names of TCP flags, from the lowest bit on (RFC 9293, 3.1; RFC 3168).
-pub(super) const FLAGS: [&str; 8] = ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"];
-/// Names of EtherTypes.
-pub(super) const ETHER_TYPES: [(&str, u16); 3] = [("ipv4", 0x0800), ("arp", 0x0806), ("ipv6", 0x86dd)];
-/// Names of IP protocols.
-pub(super) const PROTOCOLS: [(&str, u8); 8] = [
-    ("icmp", 1),
-    ("igmp", 2),
-    ("tcp", 6),
-    ("udp", 17),
-    ("gre", 47),
-    ("esp", 50),
-    ("icmpv6", 58),
-    ("sctp", 132),
-];
 
 impl Display for Span {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -144,72 +166,62 @@ fn numbers<S: Serializer>(ids: &[PortId], serializer: S) -> Result<S::Ok, S::Err
     serializer.collect_seq(ids.iter().map(|id| id.0))
 }
 
-/// The name of a number, or the number.
-fn named<T: Copy + Eq + Display>(names: &[(&str, T)], number: T) -> String {
-    let found = names.iter().find(|(_, known)| *known == number);
-    found.map_or_else(|| number.to_string(), |(name, _)| quoted(name))
-}
+/// A number, or two with `-` between them, from a least to a largest.
+struct Numbers(u16, u16);
 
-impl Action {
-    /// In the words of the file.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Accept => "accept",
-            Self::Drop => "drop",
-            Self::Reject => "reject",
-        }
+impl Notation<Span> for Numbers {
+    fn read<'d>(&self, value: &'d Spanned<DeValue<'d>>, _: &Section<'d>) -> Result<Span, Refusal> {
+        values::range(value.get_ref(), self.0..=self.1).map(|range| Span(*range.start(), *range.end()))
+    }
+
+    fn write(&self, span: &Span, _: &Configuration) -> Option<Value> {
+        Some(values::written_range(span.0..=span.1))
+    }
+
+    fn shape(&self) -> Shape {
+        let numbers = Shape::Integer { low: self.0.into(), high: self.1.into(), unit: "" };
+        Shape::Either(Box::new(numbers), Box::new(Shape::Text { what: "", range: "`\"10-19\"`" }))
     }
 }
 
-impl Direction {
-    /// In the words of the file.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::In => "in",
-            Self::Out => "out",
+/// TCP flags by name, `!` in front of those that are not set.
+struct Flags;
+
+impl Notation<TcpFlags> for Flags {
+    fn read<'d>(&self, value: &'d Spanned<DeValue<'d>>, section: &Section<'d>) -> Result<TcpFlags, Refusal> {
+        let words = list(text("", "", values::text), "flags", EMPTY).or_one().read(value, section)?;
+        let mut flags = TcpFlags { mask: 0, set: 0 };
+        for word in &words {
+            let (name, is_set) = word.strip_prefix('!').map_or((word.as_str(), true), |name| (name, false));
+            let Some(bit) = FLAGS.iter().position(|flag| *flag == name) else {
+                let known = FLAGS.map(|flag| format!("\"{flag}\"")).join(", ");
+                let remedy = format!("the flags are {known}; \"!\" in front of one asks that it is not set");
+                return Err(Refusal::new(format!("has no flag \"{}\"", printable(word))).remedy(remedy));
+            };
+            if flags.mask >> bit & 1 == 1 {
+                return Err(Refusal::new(format!("names `{name}` twice")).remedy("name it once"));
+            }
+            flags.mask |= 1 << bit;
+            flags.set |= u8::from(is_set) << bit;
         }
+        Ok(flags)
+    }
+
+    fn write(&self, flags: &TcpFlags, all: &Configuration) -> Option<Value> {
+        list(text("", "", values::text), "", EMPTY).or_one().write(&flags.words(), all)
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::Many(Box::new(Shape::Words(FLAGS.to_vec())))
     }
 }
 
 impl Filter {
     /// What it asks, as keys and values of the file, but for name and action.
-    pub fn conditions(&self, configuration: &Configuration) -> Vec<(&'static str, String)> {
-        let list = |words: Vec<String>| match words.as_slice() {
-            [only] => only.clone(),
-            all => format!("[{}]", all.join(", ")),
-        };
-        let span = |span: &Span| if span.0 == span.1 { span.to_string() } else { quoted(&span.to_string()) };
-        let spans = |spans: &[Span]| spans.iter().map(span).collect::<Vec<_>>();
-        let networks = |list: &[Network]| list.iter().map(|it| quoted(&it.to_string())).collect::<Vec<_>>();
-        let port = |id: &PortId| quoted(configuration.name_of(*id).unwrap_or_default());
-        let flags = self.tcp_flags.map(TcpFlags::words).unwrap_or_default();
-        let keys = [
-            ("port", self.ports.iter().map(port).collect()),
-            ("direction", vec![quoted(self.direction.word())]),
-            ("vlan", spans(&self.vlans)),
-            ("ether_type", self.ether_types.iter().map(|&it| named(&ETHER_TYPES, it)).collect()),
-            ("source", networks(&self.sources)),
-            ("destination", networks(&self.destinations)),
-            ("protocol", self.protocols.iter().map(|&it| named(&PROTOCOLS, it)).collect()),
-            ("source_port", spans(&self.source_ports)),
-            ("destination_port", spans(&self.destination_ports)),
-            ("tcp_flags", flags.iter().map(|flag| quoted(flag)).collect()),
-        ];
-        let given = keys.into_iter().filter(|(_, words)| !words.is_empty());
-        given.map(|(key, words)| (key, list(words))).collect()
-    }
-
-    /// The rule as it stands in a file.
-    pub(super) fn to_toml(&self, configuration: &Configuration) -> String {
-        let mut text = "\n[[filter]]\n".to_owned();
-        if let Some(name) = &self.name {
-            writeln!(text, "name = {}", quoted(name)).expect("a string takes everything");
-        }
-        for (key, value) in self.conditions(configuration) {
-            writeln!(text, "{key} = {value}").expect("a string takes everything");
-        }
-        writeln!(text, "action = {}", quoted(self.action.word())).expect("a string takes everything");
-        text
+    pub fn conditions(&self, configuration: &Configuration) -> Vec<(String, String)> {
+        let keys = written(self, configuration).into_iter();
+        let asked = keys.filter(|(key, _)| !["name", "action"].contains(&key.as_str()));
+        asked.map(|(key, value)| (key, value.to_string())).collect()
     }
 
     /// True if it asks nothing: every packet in its direction fits.
@@ -257,6 +269,45 @@ impl Filter {
 /// Counts the rules of two configurations, if they are not the same.
 pub(super) fn changed(old: &Configuration, new: &Configuration) -> Option<(usize, usize)> {
     (old.filters != new.filters).then_some((old.filters.len(), new.filters.len()))
+}
+
+/// An address, or one with the length of a prefix.
+fn network(value: &DeValue<'_>) -> Result<Network, Refusal> {
+    const EXAMPLE: &str = "write an address or a network, as in \"192.0.2.0/24\" or \"2001:db8::1\"";
+    let text = value.as_str().ok_or_else(|| wrong_type("a network", value).remedy(EXAMPLE))?;
+    let refuse = || Refusal::new(format!("cannot be \"{}\", which is no network", printable(text)));
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(bits)),
+        None => (text, None),
+    };
+    let address = address.parse::<IpAddr>().map_err(|_| refuse().remedy(EXAMPLE))?;
+    let all = if address.is_ipv4() { 32 } else { 128 };
+    let bits = match bits {
+        None => all,
+        Some(bits) => bits.parse().ok().filter(|bits| *bits <= all).ok_or_else(|| {
+            refuse().remedy(format!("the length of its prefix is a number from 0 to {all}"))
+        })?,
+    };
+    let network = clear(address, bits);
+    if network != address {
+        let remedy = format!("bits behind the prefix are set: write \"{network}/{bits}\"");
+        return Err(refuse().remedy(remedy));
+    }
+    Ok(Network(address, bits))
+}
+
+/// The address without the bits behind its prefix.
+fn clear(address: IpAddr, bits: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(address) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+            IpAddr::V4((address.to_bits() & mask).into())
+        }
+        IpAddr::V6(address) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+            IpAddr::V6((address.to_bits() & mask).into())
+        }
+    }
 }
 
 #[cfg(test)]

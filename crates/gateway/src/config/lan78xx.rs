@@ -1,9 +1,13 @@
 //! `lan78xx = { … }` in a port: a USB Ethernet adapter that Polder drives itself.
 
+use super::diagnostics::Diagnostic;
+use super::keys::Draft;
+use super::keys::Reload::Reopen;
 use super::model::Mac;
-use super::section::{At, Kind, Refusal, Section};
-use super::values::{boolean, integer, station, text};
-use super::write::quoted;
+use super::notation::{Boolean, Given, Inner, Integer, Text, text as shown};
+use super::port::ATTACHED;
+use super::section::{Refusal, Section};
+use super::values::{STATION, text};
 use polder_devices::Receiving;
 use polder_devices::lan78xx::{Options, Techniques};
 use serde::Serialize;
@@ -11,53 +15,68 @@ use std::fmt;
 use std::path::PathBuf;
 use toml::de::DeValue;
 
-/// The keys of an adapter.
-pub(super) const KIND: Kind = Kind {
-    noun: "`lan78xx`",
-    keys: &[
-        "usb",
-        "usbip",
-        "busid",
-        "mac",
-        "flow_control",
-        "vlan_offload",
-        "gather_us",
-        "receive_urbs",
-        "send_urbs",
-        "refill_below_percent",
-        "pending",
-        "poll_cycle",
-        "urb_pools",
-        "pending_queue",
-        "resubmit_in_cycle",
-        "frame_is_unit",
-    ],
-};
-
 /// Most URBs in flight in one direction.
 const MAX_URBS: u16 = 256;
 /// What the adapter can count to, in microseconds.
 const MAX_GATHER_US: u16 = 1092;
 /// Most packets that wait for a URB.
 const MAX_PENDING: u16 = 4096;
+/// Packets that wait for a URB when nothing is said.
+const PENDING: u16 = 128;
 /// Longest bus id (USB/IP has 32 bytes with a final zero).
 const MAX_BUSID: usize = 31;
 /// What a place may be.
 const PLACES: &str = "write `lan78xx = { usb = \"1-1.4\" }` for an adapter of this machine, or \
                       `lan78xx = { usbip = \"host:3240\", busid = \"1-1\" }` for one of another";
+const USB: Text<String> = shown("", "a USB port, as `ls /sys/bus/usb/devices` shows it", bus_id);
+const SERVER: Text<String> = shown("", "`HOST:PORT`, or the path of a socket", server);
+const BUSID: Text<String> = shown("", "as `usbip list -r HOST` shows it", bus_id);
 
-/// A LAN78xx adapter.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Adapter {
-    /// Where it is.
-    pub place: AdapterLocation,
-    /// The address to use in place of its own.
-    pub mac: Option<Mac>,
-    /// How it is driven.
-    pub driving: Driving,
-    /// Which techniques are on.
-    #[serde(with = "Switches")]
-    pub techniques: Techniques,
+/// How an adapter stands in the file.
+pub(super) const NOTATION: Inner<Adapter> = Inner(PLACES, check);
+
+section! {
+    /// A LAN78xx adapter.
+    pub struct Adapter("`lan78xx`", "lan78xx") {
+        /// Where it is.
+        place: AdapterLocation = AdapterLocation::Usb(String::new());
+        /// Which techniques are on.
+        #[serde(with = "Switches")]
+        techniques: Techniques = Techniques::ON;
+        keys:
+        /// Where the adapter is plugged in; the kernel's driver is asked to let go of it.
+        usb as String, USB, |adapter| adapter.place.usb(), |adapter, port| adapter.place = AdapterLocation::Usb(port) => Reopen(ATTACHED);
+        /// USB/IP server that has the adapter.
+        usbip as String, SERVER, |adapter| adapter.place.server(), |adapter, server| adapter.place = AdapterLocation::behind(server) => Reopen(ATTACHED);
+        /// Name of the adapter at its server.
+        busid as String, BUSID, |adapter| adapter.place.busid(), |adapter, busid| adapter.place.set_busid(busid) => Reopen(ATTACHED), usual("required with `usbip`");
+        /// Address to use in place of the adapter's own.
+        mac: Option<Mac> = None, Given(STATION) => Reopen(ATTACHED), usual("the adapter's own");
+        /// True if pause frames are offered to the link partner.
+        flow_control: bool = Options::default().flow_control, Boolean => Reopen(ATTACHED);
+        /// True if the adapter takes VLAN tags out of frames and puts them in; nobody sees a difference.
+        vlan_offload: bool = Options::default().vlan_offload, Boolean => Reopen(ATTACHED);
+        /// How long the adapter holds a short transfer back, in the hope of more frames.
+        gather_us: u16 = Options::default().gather_us, Integer(0..=MAX_GATHER_US, "microseconds") => Reopen(ATTACHED);
+        /// Bulk-in transfers in flight; the adapter's own memory lasts for 98 µs.
+        receive_urbs: Option<u16> = None, Given(Integer(1..=MAX_URBS, "URBs")) => Reopen(ATTACHED), usual("30, on USB 2 10");
+        /// Bulk-out transfers in flight.
+        send_urbs: Option<u16> = None, Given(Integer(1..=MAX_URBS, "URBs")) => Reopen(ATTACHED), usual("4");
+        /// C5: part of the bulk-in transfers in flight below which they are asked for again; 100: after every poll.
+        refill_below_percent: u8 = Options::default().receiving.refill_below_percent, Integer(1..=100, "percent") => Reopen(ATTACHED);
+        /// Packets that wait for a bulk-out transfer, at most.
+        pending: u16 = PENDING, Integer(1..=MAX_PENDING, "packets") => Reopen(ATTACHED);
+        /// A1: received transfers are read in the worker's turn, under its budget; off: all at once.
+        poll_cycle as bool, Boolean, |adapter| Some(adapter.techniques.poll_cycle), |adapter, on| adapter.techniques.poll_cycle = on => Reopen(ATTACHED);
+        /// A2: transfers have memory from a pool; off: memory of their own, for the life of one.
+        urb_pools as bool, Boolean, |adapter| Some(adapter.techniques.urb_pools), |adapter, on| adapter.techniques.urb_pools = on => Reopen(ATTACHED);
+        /// A3: several packets in a bulk-out transfer; off: one.
+        pending_queue as bool, Boolean, |adapter| Some(adapter.techniques.pending_queue), |adapter, on| adapter.techniques.pending_queue = on => Reopen(ATTACHED);
+        /// A4: a bulk-in transfer is asked for again when its frames were handled; off: before.
+        resubmit_in_cycle as bool, Boolean, |adapter| Some(adapter.techniques.resubmit_in_cycle), |adapter, on| adapter.techniques.resubmit_in_cycle = on => Reopen(ATTACHED);
+        /// A5: a frame is a unit of the budget; off: a transfer is.
+        frame_is_unit as bool, Boolean, |adapter| Some(adapter.techniques.frame_is_unit), |adapter, on| adapter.techniques.frame_is_unit = on => Reopen(ATTACHED);
+    }
 }
 
 /// Where an adapter is.
@@ -82,25 +101,6 @@ pub enum AdapterLocation {
     },
 }
 
-/// How an adapter is driven.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Driving {
-    /// True if pause frames are offered to the partner.
-    pub flow_control: bool,
-    /// True if the adapter takes tags out of frames and puts them in.
-    pub vlan_offload: bool,
-    /// Time for which the adapter holds a short transfer back, in the hope of more frames, in microseconds.
-    pub gather_us: u16,
-    /// Bulk-in URBs in flight; as the bus needs them if none.
-    pub receive_urbs: Option<u16>,
-    /// Bulk-out URBs in flight.
-    pub send_urbs: Option<u16>,
-    /// Percent of the bulk-in URBs below which they are asked for again (C5); 100, after every poll, is its off.
-    pub refill_below_percent: u8,
-    /// Packets that wait for a bulk-out URB, at most.
-    pub pending: u16,
-}
-
 #[derive(Serialize)]
 #[serde(remote = "Techniques")]
 struct Switches {
@@ -121,6 +121,47 @@ impl fmt::Display for AdapterLocation {
     }
 }
 
+impl AdapterLocation {
+    fn usb(&self) -> Option<String> {
+        match self {
+            Self::Usb(port) => Some(port.clone()),
+            Self::Tcp { .. } | Self::Unix { .. } => None,
+        }
+    }
+
+    /// The adapter behind a server that `server` says, without its name there.
+    fn behind(server: String) -> Self {
+        let busid = String::new();
+        if server.starts_with('/') {
+            Self::Unix { socket: PathBuf::from(server), busid }
+        } else {
+            Self::Tcp { server, busid }
+        }
+    }
+
+    fn server(&self) -> Option<String> {
+        match self {
+            Self::Usb(_) => None,
+            Self::Tcp { server, .. } => Some(server.clone()),
+            Self::Unix { socket, .. } => Some(socket.to_string_lossy().into_owned()),
+        }
+    }
+
+    fn busid(&self) -> Option<String> {
+        match self {
+            Self::Usb(_) => None,
+            Self::Tcp { busid, .. } | Self::Unix { busid, .. } => Some(busid.clone()),
+        }
+    }
+
+    fn set_busid(&mut self, name: String) {
+        match self {
+            Self::Usb(_) => {}
+            Self::Tcp { busid, .. } | Self::Unix { busid, .. } => *busid = name,
+        }
+    }
+}
+
 impl Adapter {
     /// How the driver is asked to open it.
     pub fn options(&self, mtu: Option<u16>) -> Options {
@@ -128,139 +169,56 @@ impl Adapter {
         Options {
             mtu: mtu.unwrap_or(usual.mtu),
             mac: self.mac.map(|mac| mac.0),
-            flow_control: self.driving.flow_control,
-            vlan_offload: self.driving.vlan_offload,
-            gather_us: self.driving.gather_us,
-            receive_urbs: self.driving.receive_urbs.map(usize::from),
-            send_urbs: self.driving.send_urbs.map(usize::from),
-            pending: usize::from(self.driving.pending),
-            receiving: Receiving {
-                refill_below_percent: self.driving.refill_below_percent,
-                ..usual.receiving
-            },
+            flow_control: self.flow_control,
+            vlan_offload: self.vlan_offload,
+            gather_us: self.gather_us,
+            receive_urbs: self.receive_urbs.map(usize::from),
+            send_urbs: self.send_urbs.map(usize::from),
+            pending: usize::from(self.pending),
+            receiving: Receiving { refill_below_percent: self.refill_below_percent, ..usual.receiving },
             techniques: self.techniques,
             ..usual
         }
     }
-
-    /// The table in one line, with every default written out.
-    pub(super) fn to_toml(&self) -> String {
-        let mut keys = match &self.place {
-            AdapterLocation::Usb(port) => vec![("usb", quoted(port))],
-            AdapterLocation::Tcp { server, busid } => {
-                vec![("usbip", quoted(server)), ("busid", quoted(busid))]
-            }
-            AdapterLocation::Unix { socket, busid } => {
-                vec![("usbip", quoted(&socket.to_string_lossy())), ("busid", quoted(busid))]
-            }
-        };
-        let Driving { flow_control, vlan_offload, gather_us, receive_urbs, send_urbs, .. } = self.driving;
-        let Techniques { poll_cycle, urb_pools, pending_queue, resubmit_in_cycle, frame_is_unit } =
-            self.techniques;
-        keys.extend(self.mac.map(|mac| ("mac", quoted(&mac.to_string()))));
-        keys.extend([("flow_control", flow_control), ("vlan_offload", vlan_offload)].map(word));
-        keys.push(("gather_us", gather_us.to_string()));
-        keys.extend(receive_urbs.map(|urbs| ("receive_urbs", urbs.to_string())));
-        keys.extend(send_urbs.map(|urbs| ("send_urbs", urbs.to_string())));
-        keys.push(("refill_below_percent", self.driving.refill_below_percent.to_string()));
-        keys.push(("pending", self.driving.pending.to_string()));
-        let techniques = [
-            ("poll_cycle", poll_cycle),
-            ("urb_pools", urb_pools),
-            ("pending_queue", pending_queue),
-            ("resubmit_in_cycle", resubmit_in_cycle),
-            ("frame_is_unit", frame_is_unit),
-        ];
-        keys.extend(techniques.map(word));
-        let keys = keys.into_iter().map(|(key, value)| format!("{key} = {value}"));
-        format!("{{ {} }}", keys.collect::<Vec<_>>().join(", "))
-    }
 }
 
-fn word((key, value): (&'static str, bool)) -> (&'static str, String) {
-    (key, value.to_string())
-}
-
-/// Reads the adapter of a port.
-pub(super) fn read(port: &Section<'_>) -> Option<At<Adapter>> {
-    let span = port.value("lan78xx")?.span();
-    let section = port.open_key("lan78xx", "`lan78xx`".to_owned(), KIND)?;
-    let usual = Options::default();
-    let on = |key, usual| section.read(key, boolean).map_or(usual, |at| at.value);
-    let urbs = |key| section.read(key, integer(1..=MAX_URBS, "URBs")).map(|at| at.value);
-    let percent = section.read("refill_below_percent", integer(1..=100, "percent")).map(|at| at.value);
-    let pending = section.read("pending", integer(1..=MAX_PENDING, "packets")).map(|at| at.value);
-    let gather_us = section.read("gather_us", integer(0..=MAX_GATHER_US, "microseconds"));
-    let driving = Driving {
-        flow_control: on("flow_control", usual.flow_control),
-        vlan_offload: on("vlan_offload", usual.vlan_offload),
-        gather_us: gather_us.map_or(usual.gather_us, |at| at.value),
-        receive_urbs: urbs("receive_urbs"),
-        send_urbs: urbs("send_urbs"),
-        refill_below_percent: percent.unwrap_or(usual.receiving.refill_below_percent),
-        pending: pending.unwrap_or_else(|| u16::try_from(usual.pending).unwrap_or(MAX_PENDING)),
+/// Says where the adapter is, once.
+fn check(draft: &Draft<Adapter>, section: &Section<'_>) -> bool {
+    let error = |span, message: &str, remedy: &str| {
+        section.findings.note(Diagnostic::error(span, message).remedy(remedy));
     };
-    let techniques = Techniques {
-        poll_cycle: on("poll_cycle", true),
-        urb_pools: on("urb_pools", true),
-        pending_queue: on("pending_queue", true),
-        resubmit_in_cycle: on("resubmit_in_cycle", true),
-        frame_is_unit: on("frame_is_unit", true),
-    };
-    let mac = section.read("mac", station).map(|at| at.value);
-    Some(At { value: Adapter { place: place(&section)?, mac, driving, techniques }, span })
-}
-
-fn place(section: &Section<'_>) -> Option<AdapterLocation> {
-    let usb = section.read("usb", bus_id);
-    let server = section.read("usbip", server);
-    let busid = section.read("busid", bus_id);
-    match (section.has("usb"), section.has("usbip")) {
+    let key = |key| draft.key(key).cloned().unwrap_or_default();
+    match (draft.has("usb"), draft.has("usbip")) {
         (true, false) => {
-            if let Some(span) = section.key_span("busid") {
-                section.error(span, "`busid` belongs to `usbip`", PLACES);
+            if draft.has("busid") {
+                error(key("busid"), "`busid` belongs to `usbip`", PLACES);
             }
-            usb.map(|at| AdapterLocation::Usb(at.value))
+            draft.at("usb").is_some()
         }
         (false, true) => {
-            if !section.has("busid") {
+            if !draft.has("busid") {
                 let remedy = "add `busid = \"…\"`; `usbip list -r HOST` prints those of a server";
-                section.error(section.span.clone(), "`lan78xx` has no `busid`", remedy);
+                error(draft.span.clone(), "`lan78xx` has no `busid`", remedy);
             }
-            Some(server?.value.with(busid?.value))
+            draft.at("usbip").is_some() && draft.at("busid").is_some()
         }
         (true, true) => {
-            let span = section.key_span("usbip").unwrap_or_default();
-            section.error(span, "`lan78xx` has both `usb` and `usbip`", PLACES);
-            None
+            error(key("usbip"), "`lan78xx` has both `usb` and `usbip`", PLACES);
+            false
         }
         (false, false) => {
-            section.error(section.span.clone(), "`lan78xx` says not where the adapter is", PLACES);
-            None
-        }
-    }
-}
-
-enum Server {
-    Tcp(String),
-    Unix(PathBuf),
-}
-
-impl Server {
-    fn with(self, busid: String) -> AdapterLocation {
-        match self {
-            Self::Tcp(server) => AdapterLocation::Tcp { server, busid },
-            Self::Unix(socket) => AdapterLocation::Unix { socket, busid },
+            error(draft.span.clone(), "`lan78xx` says not where the adapter is", PLACES);
+            false
         }
     }
 }
 
 /// Host and port, or the absolute path of a socket.
-fn server(value: &DeValue<'_>) -> Result<Server, Refusal> {
+fn server(value: &DeValue<'_>) -> Result<String, Refusal> {
     const REMEDY: &str = "write host and port as in \"192.0.2.1:3240\", or the absolute path of a socket";
     let name = text(value)?;
     if name.starts_with('/') {
-        return Ok(Server::Unix(PathBuf::from(name)));
+        return Ok(name);
     }
     let parts = name.rsplit_once(':');
     let good = parts.is_some_and(|(host, port)| {
@@ -270,7 +228,7 @@ fn server(value: &DeValue<'_>) -> Result<Server, Refusal> {
     if !good || name.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Err(Refusal::new("is neither a host with its port nor a path").remedy(REMEDY));
     }
-    Ok(Server::Tcp(name))
+    Ok(name)
 }
 
 /// The name of a USB port, as the kernel and USB/IP write it.

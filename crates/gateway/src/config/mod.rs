@@ -9,28 +9,36 @@
 //! Nothing here looks at the machine: whether an interface exists or a CPU is there is asked before the
 //! gateway starts, by the devices themselves.
 
+#[macro_use]
+mod keys;
+
+pub(crate) mod bridge;
 pub mod buffers;
 mod check;
 pub mod detail;
 pub mod device;
 pub mod diagnostics;
 pub mod difference;
+mod file;
 pub mod filters;
+pub mod gateway;
+pub mod guide;
 pub mod lan78xx;
 pub mod model;
+mod names;
+mod notation;
+mod port;
 mod queue;
-mod read;
 pub mod router;
 mod section;
 pub mod tunnel;
 mod values;
 pub mod vxlan;
-pub(crate) mod write;
 
 pub use buffers::Buffers;
-pub use check::default_control;
 pub use diagnostics::{Diagnostic, Report, Severity};
 pub use difference::{Difference, difference};
+pub use gateway::default_control;
 pub use model::Configuration;
 
 use section::Findings;
@@ -84,11 +92,6 @@ pub fn load(path: &Path) -> Result<Loaded, LoadError> {
     parse(&text, path).map_err(LoadError::Invalid)
 }
 
-/// Every kind of table with the keys that it has, by the title under which the guide describes it.
-pub fn keys() -> impl IntoIterator<Item = (&'static str, &'static [&'static str])> {
-    read::keys()
-}
-
 /// Checks `text`, which is what `file` contains.
 ///
 /// # Errors
@@ -110,6 +113,6 @@ fn resolve(text: &str, file: &Path, findings: &Findings) -> Option<Configuration
         errors.iter().for_each(|error| findings.note(section::syntax(error)));
         return None;
     }
-    let draft = read::read(&document, findings)?;
+    let draft = file::read(&document, findings)?;
     Some(check::check(&draft, file, findings))
 }

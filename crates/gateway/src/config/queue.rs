@@ -1,18 +1,63 @@
-//! The queue in front of a port, as configured.
+//! `queue` of a port: what waits in front of it, and what is dropped.
 
+use super::diagnostics::Diagnostic;
+use super::keys::Draft;
+use super::keys::Reload::Live;
+use super::notation::{Choice, Given, Inner, Integer};
+use super::section::Section;
 use polder_datapath::queue::{CodelOptions, Discipline, QueueOptions};
 use polder_datapath::units::{BytesPerSecond, Nanos};
 use serde::Serialize;
 
-/// The queue in front of each sending queue of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct PortQueue {
-    /// How it decides what to drop.
-    pub kind: QueueKind,
-    /// Bytes that it holds, Ethernet headers included, FCS excluded.
-    pub limit_bytes: u32,
-    /// The rate that it keeps to, in kbit/s of the same bytes; none for what the device takes.
-    pub rate_kbit: Option<u32>,
+section! {
+    /// The queue in front of each sending queue of a port.
+    #[derive(Copy)]
+    pub struct PortQueue("`queue`", "queue") {
+        /// How it decides what to drop.
+        kind: QueueKind = QueueKind::CODEL;
+        keys:
+        /// What is dropped: what makes the wait too long (RFC 8289), or only what finds no room.
+        kind as QueueKind, Choice(KINDS), |queue| Some(queue.kind.usual()), |queue, kind| queue.kind = kind => Live, required(EXAMPLE);
+        /// What waits at most, Ethernet headers included; not more packets than one for each 512 bytes.
+        limit_bytes: u32 = PortQueue::LIMIT_BYTES, Integer(10_000..=64_000_000, "bytes") => Live;
+        /// CoDel: wait that is acceptable for good.
+        target_ms as u16, Integer(1..=1000, "milliseconds"), |queue| Some(queue.times()?.0), PortQueue::set_target => Live;
+        /// CoDel: how long the wait may be longer; the longest round trip of most connections.
+        interval_ms as u16, Integer(1..=10_000, "milliseconds"), |queue| Some(queue.times()?.1), PortQueue::set_interval => Live;
+        /// Rate that is kept to, Ethernet headers included.
+        rate_kbit: Option<u32> = None, Given(Integer(100..=400_000_000, "kbit/s")) => Live, usual("none");
+    }
+}
+
+const KINDS: &[(&str, QueueKind)] = &[("codel", QueueKind::CODEL), ("drop-tail", QueueKind::DropTail)];
+const EXAMPLE: &str = "write `queue = { kind = \"codel\" }` or `queue = { kind = \"drop-tail\" }`";
+
+/// How the queue of a port stands in the file.
+pub(super) const NOTATION: Inner<PortQueue> = Inner(EXAMPLE, check);
+
+fn check(draft: &Draft<PortQueue>, section: &Section<'_>) -> bool {
+    match draft.value.times().filter(|_| draft.at("kind").is_some()) {
+        Some((target_ms, interval_ms)) if target_ms >= interval_ms => {
+            let span = draft.key("target_ms").or(draft.key("interval_ms")).cloned().unwrap_or_default();
+            let message =
+                format!("a `target_ms` of {target_ms} is not below an `interval_ms` of {interval_ms}");
+            let remedy = "take the longest round trip of most connections for the interval, a twentieth of that \
+                          for the target (RFC 8289, 4.3)";
+            section.findings.note(Diagnostic::error(span, message).remedy(remedy));
+        }
+        None if draft.at("kind").is_some() => {
+            for key in ["target_ms", "interval_ms"] {
+                let remedy = format!("remove `{key}`, or take `kind = \"codel\"`");
+                let why = "it drops what finds no room, and nothing else";
+                draft
+                    .refuse(key, why, &remedy)
+                    .into_iter()
+                    .for_each(|finding| section.findings.note(finding));
+            }
+        }
+        Some(_) | None => {}
+    }
+    true
 }
 
 /// How a queue decides what to drop.
@@ -33,6 +78,26 @@ pub enum QueueKind {
 impl PortQueue {
     /// Bytes when nothing is said: 40 ms at 100 Mbit/s.
     pub const LIMIT_BYTES: u32 = 512_000;
+
+    /// Target and interval of CoDel, in milliseconds.
+    const fn times(&self) -> Option<(u16, u16)> {
+        match self.kind {
+            QueueKind::DropTail => None,
+            QueueKind::Codel { target_ms, interval_ms } => Some((target_ms, interval_ms)),
+        }
+    }
+
+    fn set_target(&mut self, target_ms: u16) {
+        if let Some((_, interval_ms)) = self.times() {
+            self.kind = QueueKind::Codel { target_ms, interval_ms };
+        }
+    }
+
+    fn set_interval(&mut self, interval_ms: u16) {
+        if let Some((target_ms, _)) = self.times() {
+            self.kind = QueueKind::Codel { target_ms, interval_ms };
+        }
+    }
 
     /// The same in the datapath's words, for a port whose longest frame has so many bytes.
     pub fn options(&self, longest_frame: u32) -> QueueOptions {
@@ -59,26 +124,19 @@ impl QueueKind {
     /// CoDel as the RFC advises for the Internet.
     pub const CODEL: Self = Self::Codel { target_ms: 5, interval_ms: 100 };
 
+    /// The kind with its usual times.
+    const fn usual(self) -> Self {
+        match self {
+            Self::DropTail => Self::DropTail,
+            Self::Codel { .. } => Self::CODEL,
+        }
+    }
+
     /// The word of the file.
     pub fn word(self) -> &'static str {
         match self {
             Self::DropTail => "drop-tail",
             Self::Codel { .. } => "codel",
         }
-    }
-}
-
-/// The value of the key `queue`.
-impl std::fmt::Display for PortQueue {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { kind, limit_bytes, rate_kbit } = self;
-        write!(formatter, "{{ kind = \"{}\", limit_bytes = {limit_bytes}", kind.word())?;
-        if let QueueKind::Codel { target_ms, interval_ms } = kind {
-            write!(formatter, ", target_ms = {target_ms}, interval_ms = {interval_ms}")?;
-        }
-        if let Some(rate) = rate_kbit {
-            write!(formatter, ", rate_kbit = {rate}")?;
-        }
-        formatter.write_str(" }")
     }
 }

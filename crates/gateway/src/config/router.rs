@@ -1,84 +1,83 @@
 //! `[router]`: where routes come from, and those that stand in the file.
 
-use super::filters::Network;
-use super::model::Configuration;
-use super::write::quoted;
+use super::filters::{NETWORK, Network};
+use super::keys::Access;
+use super::keys::Reload::Live;
+use super::names::Reference;
+use super::notation::{Choice, Given, Integer, Shape, Text, WordOr, list, tables, text};
+use super::section::{Refusal, printable, wrong_type};
 use polder_buffers::PortId;
 use serde::{Serialize, Serializer};
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
+use toml::de::DeValue;
 
-/// What a router goes by.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Router {
-    /// Where its routes come from.
-    pub routes: RoutesFrom,
-    /// The kernel's tables that are followed, the one that is asked first first; empty for those that its
-    /// rules lead all packets to.
-    pub tables: Vec<u32>,
-    /// Routes of the file. They come before others to the same network.
-    pub route: Vec<StaticRoute>,
-}
+/// The kernel's tables, by the names that every machine has for two of them.
+const TABLE: WordOr<u32, u32> = WordOr {
+    words: &[("main", 254), ("default", 253)],
+    number: Integer(1..=u32::MAX, ""),
+    from: |table| table,
+    number_of: |table| Some(*table),
+};
+const NO_TABLE: &str = "name a table, or leave `tables` out";
+const ROUTER: Text<IpAddr> = text("IPv4 or IPv6 address", "of the network's family", router);
+/// An address with the length of its network's prefix.
+pub(super) const ADDRESS: Text<InterfaceAddress> =
+    text("addresses with the length of a prefix", "", interface_address);
 
-/// Where routes come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RoutesFrom {
-    /// The kernel's tables, followed as they change.
-    #[default]
-    Kernel,
-    /// The networks of the ports and `[[router.route]]` alone.
-    Static,
-}
-
-impl RoutesFrom {
-    /// The word of the file.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Kernel => "kernel",
-            Self::Static => "static",
-        }
+section! {
+    /// What a router goes by.
+    pub struct Router("the router", "[router]") {
+        /// Routes of the file. They come before others to the same network.
+        route: Vec<StaticRoute> = Vec::new();
+        keys:
+        /// The kernel's tables, followed as they change; or the networks of the ports and `[[router.route]]` alone.
+        routes: RoutesFrom = RoutesFrom::Kernel, Choice(RoutesFrom::WORDS) => Live;
+        /// The kernel's tables that are followed, the one that is asked first first.
+        tables: Vec<u32> = Vec::new(), list(TABLE, "tables", Some(NO_TABLE)) => Live, usual("those that the kernel's rules lead all packets to");
+        /// Routes of the file.
+        route @ Access::elsewhere(|router: &Self, all| tables(&router.route, all), || Shape::Table("list of tables")) => Live, usual("none");
     }
 }
 
-/// A route of the file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct StaticRoute {
-    /// What it covers.
-    pub to: Network,
-    /// What becomes of packets there.
-    pub kind: RouteKind,
-    /// The routers that share them; empty when the destinations are on the port's own link.
-    pub via: Vec<IpAddr>,
-    /// The port; if none, that on whose link the routers are.
-    #[serde(serialize_with = "number")]
-    pub port: Option<PortId>,
+choices! {
+    /// Where routes come from.
+    pub enum RoutesFrom {
+        /// The kernel's tables, followed as they change.
+        #[default]
+        Kernel = "kernel",
+        /// The networks of the ports and `[[router.route]]` alone.
+        Static = "static",
+    }
 }
 
-/// What becomes of a route's packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RouteKind {
-    /// They are forwarded.
-    #[default]
-    Unicast,
-    /// They are dropped, silently.
-    Blackhole,
-    /// They are dropped, and the sender is told that nobody is there.
-    Unreachable,
-    /// They are dropped, and the sender is told that somebody does not want them.
-    Prohibit,
+section! {
+    /// A route of the file.
+    pub struct StaticRoute("a route", "[[router.route]]") {
+        keys:
+        /// What it leads to, as `"10.0.0.0/8"` or `"::/0"`. It comes before a route of the kernel to the same network.
+        to: Network = Network(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0), NETWORK => Live, required("add `to = \"…\"`, the network that it leads to"), range("IPv4 or IPv6, once");
+        /// The router, or several that share the flows.
+        via: Vec<IpAddr> = Vec::new(), list(ROUTER, "addresses", None).or_one() => Live, usual("the destinations themselves, on the link of `port`");
+        /// By which port.
+        port: @[serde(serialize_with = "number")] Option<PortId> = None, Given(Reference("a router port or a `gre` tunnel")) => Live, usual("that on whose link `via` is");
+        /// Forwarded; or dropped: silently, with the news that nobody is there, or that somebody does not want it.
+        kind: RouteKind = RouteKind::Unicast, Choice(RouteKind::WORDS) => Live;
+    }
 }
 
-impl RouteKind {
-    /// The word of the file.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Unicast => "unicast",
-            Self::Blackhole => "blackhole",
-            Self::Unreachable => "unreachable",
-            Self::Prohibit => "prohibit",
-        }
+choices! {
+    /// What becomes of a route's packets.
+    pub enum RouteKind {
+        /// They are forwarded.
+        #[default]
+        Unicast = "unicast",
+        /// They are dropped, silently.
+        Blackhole = "blackhole",
+        /// They are dropped, and the sender is told that nobody is there.
+        Unreachable = "unreachable",
+        /// They are dropped, and the sender is told that somebody does not want them.
+        Prohibit = "prohibit",
     }
 }
 
@@ -116,27 +115,61 @@ impl Router {
     pub fn is_said(&self) -> bool {
         *self != Self::default()
     }
+}
 
-    /// `[router]` and what belongs to it; nothing without routers' ports.
-    pub(super) fn to_toml(&self, configuration: &Configuration) -> String {
-        if !self.is_said() && !configuration.has_router_ports() {
-            return String::new();
-        }
-        let mut text = format!("\n[router]\nroutes = {}\n", quoted(self.routes.word()));
-        if !self.tables.is_empty() {
-            text.push_str(&format!("tables = {:?}\n", self.tables));
-        }
-        for route in &self.route {
-            text.push_str(&format!("\n[[router.route]]\nto = {}\n", quoted(&route.to.to_string())));
-            text.push_str(&format!("kind = {}\n", quoted(route.kind.word())));
-            if !route.via.is_empty() {
-                let via = route.via.iter().map(|via| quoted(&via.to_string())).collect::<Vec<_>>();
-                text.push_str(&format!("via = [{}]\n", via.join(", ")));
+const EXAMPLE: &str = "write an address in quotes, as in \"192.0.2.1\" or \"2001:db8::1\"";
+
+fn router(value: &DeValue<'_>) -> Result<IpAddr, Refusal> {
+    let text = value.as_str().ok_or_else(|| wrong_type("an address", value).remedy(EXAMPLE))?;
+    let refuse = || Refusal::new(format!("cannot be \"{}\"", printable(text)));
+    let address = text.parse::<IpAddr>().map_err(|_| refuse().remedy(EXAMPLE))?;
+    match nobodys(address) {
+        Some(why) => Err(refuse().remedy(why)),
+        None => Ok(address),
+    }
+}
+
+fn interface_address(value: &DeValue<'_>) -> Result<InterfaceAddress, Refusal> {
+    const EXAMPLE: &str = "write an address with the length of its network's prefix, as in \"192.0.2.1/24\" or \"2001:db8::1/64\"";
+    let text = value.as_str().ok_or_else(|| wrong_type("an address", value).remedy(EXAMPLE))?;
+    let refuse = || Refusal::new(format!("cannot be \"{}\"", printable(text))).remedy(EXAMPLE);
+    let (address, bits) = text.split_once('/').ok_or_else(refuse)?;
+    let address = address.parse::<IpAddr>().map_err(|_| refuse())?;
+    let all = if address.is_ipv4() { 32 } else { 128 };
+    let bits = bits.parse::<u8>().ok().filter(|bits| (1..=all).contains(bits)).ok_or_else(refuse)?;
+    if let Some(why) = nobodys(address) {
+        return Err(refuse().remedy(why));
+    }
+    if let IpAddr::V4(address) = address
+        && bits < 31
+        && is_edge(address, bits)
+    {
+        return Err(
+            refuse().remedy("it is the network's own or its broadcast address; take one between them")
+        );
+    }
+    Ok(InterfaceAddress { address, bits })
+}
+
+/// Whether an address is the first or the last of its network.
+fn is_edge(address: Ipv4Addr, bits: u8) -> bool {
+    let hosts = u32::MAX.checked_shr(u32::from(bits)).unwrap_or(0);
+    let host = address.to_bits() & hosts;
+    host == 0 || host == hosts
+}
+
+/// Reason why no station can have an address.
+fn nobodys(address: IpAddr) -> Option<&'static str> {
+    if address.is_loopback() {
+        Some("it never leaves the machine; take one that others can reach")
+    } else if address.is_multicast() || address.is_unspecified() {
+        Some("it is no station's; take the address of one")
+    } else {
+        match address {
+            IpAddr::V4(address) if address.octets()[0] >= 240 || address.octets()[0] == 0 => {
+                Some("it is reserved; take the address of a station")
             }
-            if let Some(name) = route.port.and_then(|port| configuration.name_of(port)) {
-                text.push_str(&format!("port = {}\n", quoted(name)));
-            }
+            IpAddr::V4(_) | IpAddr::V6(_) => None,
         }
-        text
     }
 }

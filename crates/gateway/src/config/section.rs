@@ -5,6 +5,8 @@
 //! is said to be missing that is only misspelled.
 
 use super::diagnostics::Diagnostic;
+use super::names::Names;
+use super::notation::Notation;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -28,11 +30,18 @@ pub(super) struct Refusal {
     pub(super) remedy: Option<String>,
     /// Where, if it is not the value as a whole.
     pub(super) span: Option<Span>,
+    /// True if the message does not go on from the name of the key.
+    pub(super) is_sentence: bool,
 }
 
 impl Refusal {
     pub(super) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), remedy: None, span: None }
+        Self { message: message.into(), remedy: None, span: None, is_sentence: false }
+    }
+
+    /// One for which there is a finding already.
+    pub(super) fn noted() -> Self {
+        Self { is_sentence: true, ..Self::new("") }
     }
 
     pub(super) fn remedy(mut self, remedy: impl Into<String>) -> Self {
@@ -40,8 +49,12 @@ impl Refusal {
         self
     }
 
-    pub(super) fn at(mut self, span: Span) -> Self {
-        self.span.get_or_insert(span);
+    /// The same of an element of a list, which stands at `span`.
+    pub(super) fn of_element(mut self, span: Span) -> Self {
+        if !self.is_sentence {
+            self.message = format!("has an element that {}", self.message);
+            self.span.get_or_insert(span);
+        }
         self
     }
 }
@@ -56,6 +69,9 @@ impl Findings {
     }
 
     pub(super) fn refuse(&self, refusal: Refusal, span: Span) {
+        if refusal.message.is_empty() {
+            return;
+        }
         let finding = Diagnostic::error(refusal.span.unwrap_or(span), refusal.message);
         self.note(match refusal.remedy {
             Some(remedy) => finding.remedy(remedy),
@@ -69,12 +85,12 @@ impl Findings {
 }
 
 /// The keys that a kind of table has.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Kind {
     /// What the table describes, with its article.
     pub(super) noun: &'static str,
     /// Its keys, in the order of the guide.
-    pub(super) keys: &'static [&'static str],
+    pub(super) keys: Vec<&'static str>,
 }
 
 /// One table of the file.
@@ -85,7 +101,8 @@ pub(super) struct Section<'d> {
     pub(super) span: Span,
     table: &'d DeTable<'d>,
     kind: Kind,
-    findings: &'d Findings,
+    pub(super) findings: &'d Findings,
+    pub(super) names: &'d Names,
 }
 
 impl<'d> Section<'d> {
@@ -95,7 +112,7 @@ impl<'d> Section<'d> {
         span: Span,
         table: &'d DeTable<'d>,
         kind: Kind,
-        findings: &'d Findings,
+        (findings, names): (&'d Findings, &'d Names),
     ) -> Self {
         for key in table.keys() {
             let name: &str = key.get_ref();
@@ -103,13 +120,13 @@ impl<'d> Section<'d> {
                 let message = format!("`{}` is not a key of {}", printable(name), kind.noun);
                 let remedy = match closest(name, kind.keys.iter().copied()) {
                     Some(known) => format!("did you mean `{known}`?"),
-                    None => format!("the keys of {} are {}", kind.noun, list(kind.keys)),
+                    None => format!("the keys of {} are {}", kind.noun, list(&kind.keys)),
                 };
                 let finding = Diagnostic::error(key.span(), message).remedy(remedy);
                 findings.note(finding.before(span.start));
             }
         }
-        Self { title, span, table, kind, findings }
+        Self { title, span, table, kind, findings, names }
     }
 
     /// Opens the table that is the value of `key`, if there is one.
@@ -133,7 +150,7 @@ impl<'d> Section<'d> {
 
     /// Opens a table inside this one.
     pub(super) fn open_table(&self, title: String, span: Span, table: &'d DeTable<'d>, kind: Kind) -> Self {
-        Self::open(title, span, table, kind, self.findings)
+        Self::open(title, span, table, kind, (self.findings, self.names))
     }
 
     /// The tables in the table `key`, with their names, in the order of the file.
@@ -169,12 +186,30 @@ impl<'d> Section<'d> {
 
     /// `key` and its value; without it, what was most likely meant to be it.
     fn entry(&self, key: &str) -> Option<(&'d Name<'d>, &'d Spanned<DeValue<'d>>)> {
-        let keys = self.kind.keys;
+        let keys = &self.kind.keys;
         let meant = |name: &str| {
             !keys.contains(&name) && closest(name, keys.iter().copied()).is_some_and(|known| known == key)
         };
         let said = self.table.iter().find(|(name, _)| str_of(name) == key);
         said.or_else(|| self.table.iter().find(|(name, _)| meant(str_of(name))))
+    }
+
+    /// Where `key` stands: its name, its value, and the elements of that if it is a list.
+    pub(super) fn place(&self, key: &str) -> Option<((Span, Span), Vec<Span>)> {
+        let (name, value) = self.entry(key)?;
+        let elements = value.get_ref().as_array().into_iter().flat_map(|array| array.iter());
+        Some(((name.span(), value.span()), elements.map(Spanned::span).collect()))
+    }
+
+    /// Opens each table of the list that is the value of `key`; `title` is that of the list.
+    pub(super) fn open_list(&self, key: &str, title: &str, kind: impl Fn() -> Kind) -> Vec<Self> {
+        let Some(value) = self.value(key) else { return Vec::new() };
+        let Some(array) = value.get_ref().as_array() else {
+            let Refusal { message, .. } = wrong_type("a list of tables", value.get_ref());
+            self.error(value.span(), format!("`{key}` {message}"), format!("write each as `{title}`"));
+            return Vec::new();
+        };
+        array.iter().filter_map(|value| self.open_value(value, title.to_owned(), kind())).collect()
     }
 
     /// Whether `key` is there, readable or not.
@@ -187,35 +222,15 @@ impl<'d> Section<'d> {
         self.entry(key).map(|(name, _)| name.span())
     }
 
-    /// Reads `key`; notes what is wrong with its value.
-    pub(super) fn read<T>(
-        &self,
-        key: &str,
-        convert: impl FnOnce(&DeValue<'d>) -> Result<T, Refusal>,
-    ) -> Option<At<T>> {
+    /// Reads `key` by its notation; notes what is wrong with its value.
+    pub(super) fn read_as<T>(&self, key: &str, notation: &impl Notation<T>) -> Option<T> {
         let value = self.value(key)?;
-        match convert(value.get_ref()) {
-            Ok(converted) => Some(At { value: converted, span: value.span() }),
-            Err(refusal) => {
-                let message = format!("`{key}` {}", refusal.message);
-                self.findings.refuse(Refusal { message, ..refusal }, value.span());
-                None
-            }
-        }
-    }
-
-    /// Reads `key`, which may not be left out.
-    pub(super) fn require<T>(
-        &self,
-        key: &str,
-        remedy: &str,
-        convert: impl FnOnce(&DeValue<'d>) -> Result<T, Refusal>,
-    ) -> Option<At<T>> {
-        if !self.has(key) {
-            let message = format!("{} has no `{key}`", self.title);
-            self.findings.note(Diagnostic::error(self.span.clone(), message).remedy(remedy));
-        }
-        self.read(key, convert)
+        let noted = |refusal: Refusal| {
+            let message =
+                if refusal.is_sentence { refusal.message } else { format!("`{key}` {}", refusal.message) };
+            self.findings.refuse(Refusal { message, ..refusal }, value.span());
+        };
+        notation.read(value, self).map_err(noted).ok()
     }
 
     /// Notes an error at `span`.

@@ -1,36 +1,141 @@
-//! `[tunnel.NAME]`: what it carries, between which ends, and how.
+//! `[tunnel.NAME]`: what it carries, between which ends, and how; the addresses say over which family.
 
+use super::keys::Reload::Live;
 use super::model::{Mac, number};
-use super::router::InterfaceAddress;
+use super::names::Reference;
+use super::notation::{Boolean, Choice, Given, Integer, Text, WordOr, list, number_or, text};
+use super::port::MAX_MTU;
+use super::router::{ADDRESS, InterfaceAddress};
+use super::values::{self, STATION};
 use super::vxlan::Vxlan;
 use polder_buffers::PortId;
-use polder_datapath::tunnel::{Carrier, Encapsulation};
+use polder_datapath::tunnel::{Carrier, Encapsulation, LEAST_MTU, TunnelOptions};
+use polder_datapath::wire::Vxlan as Header;
 use serde::Serialize;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
-/// What a tunnel carries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TunnelKind {
-    /// Ethernet frames: it is a port of a bridge.
-    #[default]
-    Gretap,
-    /// IPv4 and IPv6 packets: it is an interface of the router.
-    Gre,
-    /// Ethernet frames in VXLAN: it is a port of a bridge.
-    Vxlan,
+/// Smallest and largest MSS that a clamp may set.
+const MIN_MSS: u16 = 64;
+const MAX_MSS: u16 = 9538;
+/// The largest flow label: 20 bits.
+const MAX_LABEL: u32 = 0x000f_ffff;
+
+const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+const A_KIND: &str = "add `kind = \"gretap\"`, which carries Ethernet frames, `kind = \"vxlan\"`, which does so over UDP, or `kind = \"gre\"`, which carries IP packets";
+const HOST: Text<IpAddr> = text("IPv4 or IPv6 address", "a host's, one family for both ends", values::host);
+const NEXT_HOP: Text<IpAddr> =
+    text("IPv4 or IPv6 address", "a host's of that family, link-local too", values::neighbour);
+const TTL: WordOr<Ttl, u8> = WordOr {
+    words: &[("inherit", Ttl::Inherit)],
+    number: Integer(1..=u8::MAX, "hops"),
+    from: Ttl::Fixed,
+    number_of: |ttl| match ttl {
+        Ttl::Inherit => None,
+        Ttl::Fixed(hops) => Some(*hops),
+    },
+};
+const DSCP: WordOr<Dscp, u8> = WordOr {
+    words: &[("inherit", Dscp::Inherit)],
+    number: Integer(0..=63, ""),
+    from: Dscp::Fixed,
+    number_of: |dscp| match dscp {
+        Dscp::Inherit => None,
+        Dscp::Fixed(value) => Some(*value),
+    },
+};
+const FLOW_LABEL: WordOr<FlowLabel, u32> = WordOr {
+    words: &[("flow", FlowLabel::Flow), ("inherit", FlowLabel::Inherit)],
+    number: Integer(0..=MAX_LABEL, ""),
+    from: FlowLabel::Fixed,
+    number_of: |label| match label {
+        FlowLabel::Flow | FlowLabel::Inherit => None,
+        FlowLabel::Fixed(label) => Some(*label),
+    },
+};
+const TCP_MSS: WordOr<TcpMss, u16> = WordOr {
+    words: &[("clamp", TcpMss::Clamp), ("off", TcpMss::Off)],
+    number: Integer(MIN_MSS..=MAX_MSS, "bytes"),
+    from: TcpMss::Bytes,
+    number_of: |mss| match mss {
+        TcpMss::Clamp | TcpMss::Off => None,
+        TcpMss::Bytes(bytes) => Some(*bytes),
+    },
+};
+
+section! {
+    /// A tunnel over IPv4 or IPv6 whose other end is another gateway.
+    pub struct Tunnel("a tunnel", "[tunnel.NAME]") {
+        /// Its number, unique among ports and tunnels.
+        #[serde(serialize_with = "number")]
+        id: PortId = PortId(0);
+        /// Its name.
+        name: String = String::new();
+        /// What it carries.
+        kind: TunnelKind = TunnelKind::Gretap;
+        /// Network, port and checksums, if it is VXLAN.
+        vxlan: Option<Vxlan> = None;
+        keys:
+        /// Frames in GRE or VXLAN, as a port of a bridge; `gre`: packets in GRE, as an interface of [the router](routing.md#tunnels).
+        kind as TunnelKind, Choice(TunnelKind::WORDS), |tunnel| Some(tunnel.kind), Tunnel::set_kind => Live, required(A_KIND);
+        /// The router's own addresses inside, as `["192.0.2.0/31", "2001:db8::/127"]`. For `gre` alone.
+        addresses: Vec<InterfaceAddress> = Vec::new(), list(ADDRESS, "addresses", None) => Live, usual("required for `gre`"), range("none twice, networks of links apart");
+        /// Outer address of this end; one of this machine, on `lo` if you like.
+        local: IpAddr = NOWHERE, HOST => Live, required("add `local = \"…\"`, the address of this end");
+        /// Outer address of the other end.
+        remote: IpAddr = NOWHERE, HOST => Live, required("add `remote = \"…\"`, the address of the other end");
+        /// Port that carries it.
+        port: @[serde(serialize_with = "number")] PortId = PortId(0), Reference("an underlay or router port") => Live, required("add `port = \"…\"`, the underlay port that carries it");
+        /// Neighbour on that port that outer packets are handed to; its link-layer address is asked of the kernel.
+        next_hop: IpAddr = NOWHERE, NEXT_HOP => Live, usual("`remote`");
+        /// Link-layer address of the next hop, when the kernel is not to be asked.
+        next_hop_mac: Option<Mac> = None, Given(STATION) => Live, usual("the kernel's neighbour table");
+        /// VXLAN network identifier, in both directions. For `vxlan` alone.
+        vni as u32, Integer(0..=Header::MAX_VNI, ""), |tunnel| Some(tunnel.vxlan?.vni), |tunnel, vni| tunnel.set_vxlan(|vxlan| vxlan.vni = vni) => Live, usual("required for `vxlan`");
+        /// UDP destination port, in both directions. For `vxlan` alone.
+        udp_port as u16, Integer(1..=u16::MAX, ""), |tunnel| Some(tunnel.vxlan?.udp_port), |tunnel, port| tunnel.set_vxlan(|vxlan| vxlan.udp_port = port) => Live, usual("4789");
+        /// UDP checksum in what is sent. For `vxlan` alone.
+        udp_checksum as bool, Boolean, |tunnel| Some(tunnel.vxlan?.udp_checksum), |tunnel, on| tunnel.set_vxlan(|vxlan| vxlan.udp_checksum = on) => Live, usual("`false` over IPv4, `true` over IPv6");
+        /// Packets without UDP checksum are taken over IPv6 (RFC 6935). For `vxlan` over IPv6 alone.
+        accept_zero_checksum as bool, Boolean, |tunnel| Some(tunnel.vxlan?.accept_zero_checksum), |tunnel, on| tunnel.set_vxlan(|vxlan| vxlan.accept_zero_checksum = on) => Live, usual("`false`"), only(Tunnel::is_v6);
+        /// GRE key (RFC 2890), in both directions.
+        key: Option<u32> = None, Given(Integer(0..=u32::MAX, "")) => Live, usual("none");
+        /// GRE checksum, in both directions.
+        checksum: bool = false, Boolean => Live, only(Tunnel::is_gre);
+        /// GRE sequence numbers (RFC 2890), in both directions; what comes late is dropped.
+        sequence: bool = false, Boolean => Live, only(Tunnel::is_gre);
+        /// TTL or hop limit of outer packets.
+        ttl: Ttl = Ttl::Fixed(64), TTL => Live;
+        /// DSCP of outer packets (RFC 2983).
+        dscp: Dscp = Dscp::Inherit, DSCP => Live;
+        /// How congestion marks cross the tunnel.
+        ecn: Ecn = Ecn::Rfc6040, Choice(Ecn::WORDS) => Live;
+        /// Flow label of outer IPv6 packets (RFC 6437): one for each flow inside, that of the packet inside, or this.
+        flow_label: FlowLabel = FlowLabel::Flow, FLOW_LABEL => Live, only(Tunnel::is_v6);
+        /// Further tunnels that an outer IPv6 packet may enter (RFC 2473); `"none"` leaves the option out. GRE over IPv6 alone.
+        encapsulation_limit: Option<u8> = Some(TunnelOptions::ENCAPSULATION_LIMIT), number_or(&[("none", None)], 0..=u8::MAX, "tunnels") => Live, only(Tunnel::has_limit);
+        /// True if outer packets forbid fragments; see [ADR 0005](../adr/0005-tunnel-mtu.md). For GRE alone.
+        dont_fragment: bool = false, Boolean => Live, only(Tunnel::is_gre);
+        /// Longest network packet inside, that senders are held to.
+        mtu: Option<u16> = None, Given(Integer(LEAST_MTU..=MAX_MTU, "bytes")) => Live, usual("what the underlay carries in one piece");
+        /// What the MSS of TCP connections through the tunnel is lowered to: what fits in one piece, or this.
+        tcp_mss: TcpMss = TcpMss::Clamp, TCP_MSS => Live;
+    }
+}
+
+choices! {
+    /// What a tunnel carries.
+    pub enum TunnelKind {
+        /// Ethernet frames: it is a port of a bridge.
+        #[default]
+        Gretap = "gretap",
+        /// IPv4 and IPv6 packets: it is an interface of the router.
+        Gre = "gre",
+        /// Ethernet frames in VXLAN: it is a port of a bridge.
+        Vxlan = "vxlan",
+    }
 }
 
 impl TunnelKind {
-    /// The word of the file.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Gretap => "gretap",
-            Self::Gre => "gre",
-            Self::Vxlan => "vxlan",
-        }
-    }
-
     /// True if Ethernet frames are inside, so that it is a port of a bridge.
     pub fn carries_frames(self) -> bool {
         match self {
@@ -40,57 +145,28 @@ impl TunnelKind {
     }
 }
 
-/// A tunnel over IPv4 or IPv6 whose other end is another gateway.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Tunnel {
-    /// Its number, unique among ports and tunnels.
-    #[serde(serialize_with = "number")]
-    pub id: PortId,
-    /// Its name.
-    pub name: String,
-    /// What it carries.
-    pub kind: TunnelKind,
-    /// Its addresses, where it carries packets.
-    pub addresses: Vec<InterfaceAddress>,
-    /// Outer source address of what is sent.
-    pub local: IpAddr,
-    /// Outer destination address of what is sent, of the same family.
-    pub remote: IpAddr,
-    /// The underlay port that carries it.
-    #[serde(serialize_with = "number")]
-    pub port: PortId,
-    /// Who the outer packets are handed to on that port; the remote end itself when it is on the link.
-    pub next_hop: IpAddr,
-    /// The link-layer address of the next hop, if it is not to be asked of the kernel.
-    pub next_hop_mac: Option<Mac>,
-    /// Network, port and checksums, if it is VXLAN.
-    pub vxlan: Option<Vxlan>,
-    /// GRE key (RFC 2890), in both directions.
-    pub key: Option<u32>,
-    /// GRE checksum, in both directions.
-    pub checksum: bool,
-    /// GRE sequence numbers (RFC 2890), in both directions.
-    pub sequence: bool,
-    /// TTL, or hop limit, of the outer packets.
-    pub ttl: Ttl,
-    /// DSCP of the outer packets.
-    pub dscp: Dscp,
-    /// How congestion marks cross the tunnel.
-    pub ecn: Ecn,
-    /// Flow label of outer IPv6 packets.
-    pub flow_label: FlowLabel,
-    /// Encapsulation limit of outer IPv6 packets (RFC 2473), if they carry one.
-    pub encapsulation_limit: Option<u8>,
-    /// True if outer packets carry DF (RFC 4459).
-    pub dont_fragment: bool,
-    /// Longest network packet that crosses the tunnel, in bytes, inner Ethernet header excluded; derived
-    /// from the underlay's if none.
-    pub mtu: Option<u16>,
-    /// What happens to the MSS option of TCP connections through the tunnel.
-    pub tcp_mss: TcpMss,
-}
-
 impl Tunnel {
+    fn set_kind(&mut self, kind: TunnelKind) {
+        self.kind = kind;
+        self.vxlan = (kind == TunnelKind::Vxlan).then(Vxlan::default);
+    }
+
+    /// Changes the keys of VXLAN, if it is that; else they are refused apart.
+    fn set_vxlan(&mut self, set: impl FnOnce(&mut Vxlan)) {
+        if let Some(vxlan) = &mut self.vxlan {
+            set(vxlan);
+        }
+    }
+
+    fn is_gre(&self) -> bool {
+        self.vxlan.is_none()
+    }
+
+    /// True if outer packets may carry an encapsulation limit.
+    pub(super) fn has_limit(&self) -> bool {
+        self.is_v6() && self.is_gre()
+    }
+
     /// True if it is an interface of the router.
     pub fn is_routed(&self) -> bool {
         !self.kind.carries_frames()
@@ -162,15 +238,15 @@ pub enum Dscp {
     Fixed(u8),
 }
 
-/// How congestion marks cross a tunnel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Ecn {
-    /// Inner marks are copied out, outer marks are brought in (RFC 6040).
-    #[default]
-    Rfc6040,
-    /// Outer packets are not ECN-capable, and outer marks are ignored.
-    None,
+choices! {
+    /// How congestion marks cross a tunnel.
+    pub enum Ecn {
+        /// Inner marks are copied out, outer marks are brought in (RFC 6040).
+        #[default]
+        Rfc6040 = "rfc6040",
+        /// Outer packets are not ECN-capable, and outer marks are ignored.
+        None = "none",
+    }
 }
 
 /// What happens to the MSS option of TCP connections through a tunnel.

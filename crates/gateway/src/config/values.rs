@@ -1,9 +1,11 @@
 //! What a single value may be: types, ranges, notations.
 
 use super::model::Mac;
-use super::section::{Refusal, Span, closest, printable, wrong_type};
+use super::notation::{self, Text};
+use super::section::{Refusal, closest, printable, wrong_type};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use toml::Value;
 use toml::de::DeValue;
 
 /// A string.
@@ -53,31 +55,41 @@ pub(super) fn choice<T: Copy>(words: &[(&'static str, T)]) -> impl Fn(&DeValue<'
     }
 }
 
+/// One of a few words, where a number could stand as well.
+pub(super) fn word_or_number<T: Copy>(
+    words: &[(&'static str, T)],
+    value: &DeValue<'_>,
+) -> Result<T, Refusal> {
+    let names = || words.iter().map(|&(name, _)| name);
+    let all = names().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
+    let remedy = format!("write {all} or a number without quotes");
+    let Some(word) = value.as_str() else {
+        return Err(wrong_type(&format!("{all} or an integer"), value).remedy(remedy));
+    };
+    let found = words.iter().find(|&&(name, _)| name == word);
+    found.map(|&(_, chosen)| chosen).ok_or_else(|| {
+        let refusal = Refusal::new(format!("cannot be \"{}\"", printable(word)));
+        match closest(word, names()) {
+            Some(known) => refusal.remedy(format!("did you mean \"{known}\"?")),
+            None => refusal.remedy(remedy),
+        }
+    })
+}
+
+/// The name of a gateway or a rule.
+pub(super) fn name(value: &DeValue<'_>) -> Result<String, Refusal> {
+    let name = text(value)?;
+    if is_name(&name) {
+        return Ok(name);
+    }
+    Err(Refusal::new(format!("cannot be \"{}\"", printable(&name))).remedy(NAME_RULE))
+}
+
 fn choices<'w>(words: impl Iterator<Item = &'w str>) -> String {
     let quoted: Vec<String> = words.map(|word| format!("\"{word}\"")).collect();
     match quoted.as_slice() {
         [only] => format!("write {only}, the only choice"),
         all => format!("the choices are {}", all.join(", ")),
-    }
-}
-
-/// A word that stands for one value, or a number.
-pub(super) fn word_or<T>(
-    word: &'static str,
-    meaning: T,
-    number: impl Fn(&DeValue<'_>) -> Result<T, Refusal>,
-) -> impl FnOnce(&DeValue<'_>) -> Result<T, Refusal> {
-    move |value| match value {
-        DeValue::String(text) if text == word => Ok(meaning),
-        DeValue::String(text) => Err(Refusal::new(format!("cannot be \"{}\"", printable(text)))
-            .remedy(format!("write \"{word}\" or a number without quotes"))),
-        DeValue::Integer(_) => number(value),
-        DeValue::Float(_)
-        | DeValue::Boolean(_)
-        | DeValue::Datetime(_)
-        | DeValue::Array(_)
-        | DeValue::Table(_) => Err(wrong_type(&format!("\"{word}\" or an integer"), value)
-            .remedy(format!("write \"{word}\" or a number without quotes"))),
     }
 }
 
@@ -135,6 +147,9 @@ pub(super) fn neighbour(value: &DeValue<'_>) -> Result<IpAddr, Refusal> {
     }
 }
 
+/// The Ethernet address of one station, as a notation.
+pub(super) const STATION: Text<Mac> = notation::text("MAC address", "not a group's", station);
+
 /// The Ethernet address of one station.
 pub(super) fn station(value: &DeValue<'_>) -> Result<Mac, Refusal> {
     let example = "write six pairs of hexadecimal digits, as in \"02:00:00:00:00:01\"";
@@ -191,70 +206,36 @@ pub(super) fn is_name(name: &str) -> bool {
 pub(super) const NAME_RULE: &str =
     "a name has at most 31 letters, digits, `-`, `_` or `.`, and begins with a letter or digit";
 
-/// The elements of an array, each with its place.
-pub(super) fn elements<T>(
-    value: &DeValue<'_>,
-    expected: &str,
-    convert: impl Fn(&DeValue<'_>) -> Result<T, Refusal>,
-) -> Result<Vec<(T, Span)>, Refusal> {
-    let array = value.as_array().ok_or_else(|| {
-        wrong_type(&format!("a list of {expected}"), value).remedy("put it in brackets: `[…]`")
-    })?;
-    let element = |value: &toml::Spanned<DeValue<'_>>| match convert(value.get_ref()) {
-        Ok(converted) => Ok((converted, value.span())),
-        Err(refusal) => {
-            let message = format!("has an element that {}", refusal.message);
-            Err(Refusal { message, ..refusal }.at(value.span()))
-        }
-    };
-    array.iter().map(element).collect()
-}
-
-/// VLANs: a number, a range `"10-19"`, a list of both, or `"all"`; in rising order.
-pub(super) fn vlans(value: &DeValue<'_>) -> Result<Vec<u16>, Refusal> {
-    if value.as_str() == Some("all") {
-        return Ok((1..=MAX_VLAN).collect());
-    }
-    let ranges = match value {
-        DeValue::Array(_) => {
-            let parts = elements(value, "VLANs", vlan_range)?;
-            parts.into_iter().map(|(range, _)| range).collect()
-        }
-        DeValue::Integer(_)
-        | DeValue::String(_)
-        | DeValue::Float(_)
-        | DeValue::Boolean(_)
-        | DeValue::Datetime(_)
-        | DeValue::Table(_) => vec![vlan_range(value)?],
-    };
-    let mut all: Vec<u16> = ranges.into_iter().flatten().collect();
-    all.sort_unstable();
-    all.dedup();
-    if all.is_empty() {
-        return Err(Refusal::new("is empty").remedy("name at least one VLAN, or write \"all\""));
-    }
-    Ok(all)
-}
-
 /// Highest VLAN that can be used; 4095 is reserved (IEEE 802.1Q, 9.6).
 pub(super) const MAX_VLAN: u16 = 4094;
 
-/// One VLAN.
-pub(super) fn vlan(value: &DeValue<'_>) -> Result<u16, Refusal> {
-    integer(1..=MAX_VLAN, "")(value)
-}
-
-fn vlan_range(value: &DeValue<'_>) -> Result<RangeInclusive<u16>, Refusal> {
-    let Some(text) = value.as_str() else { return vlan(value).map(|vlan| vlan..=vlan) };
-    let bounds = text.split_once('-').and_then(|(first, last)| {
-        let bound = |text: &str| text.trim().parse::<u16>().ok().filter(|vlan| (1..=MAX_VLAN).contains(vlan));
-        Some((bound(first)?, bound(last)?))
-    });
-    match bounds {
+/// A number, or two with `-` between them, in `bounds`.
+pub(super) fn range(
+    value: &DeValue<'_>,
+    bounds: RangeInclusive<u16>,
+) -> Result<RangeInclusive<u16>, Refusal> {
+    let Some(text) = value.as_str() else {
+        return integer(bounds, "")(value).map(|number| number..=number);
+    };
+    let number = |text: &str| text.trim().parse().ok().filter(|number| bounds.contains(number));
+    let range = match text.split_once('-') {
+        Some((first, last)) => number(first).zip(number(last)),
+        None => number(text).map(|number| (number, number)),
+    };
+    match range {
         Some((first, last)) if first <= last => Ok(first..=last),
         Some(_) | None => {
-            Err(Refusal::new(format!("cannot be \"{}\", which is not a range of VLANs", printable(text)))
-                .remedy(format!("write the lower one first, both from 1 to {MAX_VLAN}, as in \"10-19\"")))
+            let (low, high) = (bounds.start(), bounds.end());
+            let remedy = format!(
+                "write a number, or two from {low} to {high} with the lower one first, as in \"10-19\""
+            );
+            Err(Refusal::new(format!("cannot be \"{}\"", printable(text))).remedy(remedy))
         }
     }
+}
+
+/// A range as it is written: one number as that.
+pub(super) fn written_range(range: RangeInclusive<u16>) -> Value {
+    let (first, last) = range.into_inner();
+    if first == last { Value::Integer(first.into()) } else { Value::String(format!("{first}-{last}")) }
 }

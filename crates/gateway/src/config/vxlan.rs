@@ -1,9 +1,9 @@
 //! What a VXLAN tunnel has besides what all tunnels have: network, UDP port and checksums.
 
 use super::diagnostics::Diagnostic;
-use super::model::TunnelKind;
-use super::section::{At, Findings, Section, Span};
-use super::values::{boolean, integer};
+use super::keys::Draft;
+use super::section::Findings;
+use super::tunnel::{Tunnel, TunnelKind};
 use polder_datapath::tunnel::VxlanOptions;
 use polder_datapath::wire::Vxlan as Header;
 use serde::Serialize;
@@ -32,76 +32,45 @@ pub struct Vxlan {
     pub accept_zero_checksum: bool,
 }
 
+impl Default for Vxlan {
+    fn default() -> Self {
+        Self { vni: 0, udp_port: Header::PORT, udp_checksum: false, accept_zero_checksum: false }
+    }
+}
+
 impl Vxlan {
     /// The same for the datapath.
     pub fn options(&self) -> VxlanOptions {
         let Self { vni, udp_port: port, accept_zero_checksum, .. } = *self;
         VxlanOptions { vni, port, accept_zero_checksum }
     }
-
-    /// Keys and values, over IPv4 or IPv6.
-    pub(super) fn keys(&self, is_v6: bool) -> Vec<(&'static str, String)> {
-        let zero = is_v6.then(|| ("accept_zero_checksum", self.accept_zero_checksum.to_string()));
-        let keys = [
-            ("vni", self.vni.to_string()),
-            ("udp_port", self.udp_port.to_string()),
-            ("udp_checksum", self.udp_checksum.to_string()),
-        ];
-        keys.into_iter().chain(zero).collect()
-    }
 }
 
-/// The keys as they stand in the file.
-#[derive(Debug)]
-pub(super) struct VxlanDraft {
-    vni: Option<At<u32>>,
-    udp_port: Option<u16>,
-    udp_checksum: Option<bool>,
-    accept_zero_checksum: Option<(bool, Span)>,
-}
-
-impl VxlanDraft {
-    /// Reads the keys of VXLAN, and refuses those of one kind in a tunnel of another.
-    pub(super) fn read(section: &Section<'_>, kind: Option<TunnelKind>) -> Option<Self> {
+impl Draft<Tunnel> {
+    /// Checks the keys of VXLAN, and refuses those of one kind in a tunnel of another.
+    pub(super) fn check_vxlan(&self, findings: &Findings) {
+        let Some(kind) = self.kind() else { return };
         let refuse = |key: &str, message: String, remedy: String| {
-            if let Some(span) = section.key_span(key) {
-                section.error(span, message, remedy);
+            if let Some(span) = self.key(key) {
+                findings.note(Diagnostic::error(span.clone(), message).remedy(remedy));
             }
         };
-        if kind != Some(TunnelKind::Vxlan) {
-            for key in KEYS.into_iter().filter(|_| kind.is_some()) {
-                refuse(
-                    key,
-                    format!("`{key}` is for VXLAN"),
-                    format!("remove `{key}`, or set `kind = \"vxlan\"`"),
-                );
+        if kind != TunnelKind::Vxlan {
+            for key in KEYS {
+                let remedy = format!("remove `{key}`, or set `kind = \"vxlan\"`");
+                refuse(key, format!("`{key}` is for VXLAN"), remedy);
             }
-            return None;
+            return;
         }
         for (key, instead) in OF_GRE {
             refuse(key, format!("`{key}` is for GRE"), format!("remove `{key}`: {instead}"));
         }
-        let vni = "add `vni = …`, the number of the network, the same at both ends";
-        Some(Self {
-            vni: section.require("vni", vni, integer(0..=Header::MAX_VNI, "")),
-            udp_port: section.read("udp_port", integer(1..=u16::MAX, "")).map(|at| at.value),
-            udp_checksum: section.read("udp_checksum", boolean).map(|at| at.value),
-            accept_zero_checksum: section.read("accept_zero_checksum", boolean).map(|at| (at.value, at.span)),
-        })
-    }
-
-    /// Network and port, by which packets of two tunnels between the same ends are told apart.
-    pub(super) fn identity(&self) -> Option<(u32, u16)> {
-        Some((self.vni.as_ref()?.value, self.port()))
-    }
-
-    fn port(&self) -> u16 {
-        self.udp_port.unwrap_or(Header::PORT)
-    }
-
-    /// Notes what is asked over IPv4 and means something over IPv6 alone.
-    pub(super) fn check(&self, is_v6: bool, local: &Span, findings: &Findings) {
-        if let Some((_, span)) = self.accept_zero_checksum.as_ref().filter(|_| !is_v6) {
+        if !self.has("vni") {
+            let finding = Diagnostic::error(self.span.clone(), format!("{} has no `vni`", self.title));
+            findings.note(finding.remedy("add `vni = …`, the number of the network, the same at both ends"));
+        }
+        let local = self.at("local").filter(|_| !self.value.is_v6());
+        if let (Some(local), Some(span)) = (local, self.at("accept_zero_checksum")) {
             findings.note(
                 Diagnostic::error(span.clone(), "`accept_zero_checksum` is for tunnels over IPv6")
                     .related(
@@ -113,13 +82,9 @@ impl VxlanDraft {
         }
     }
 
-    /// The values, with defaults: over IPv4 without checksums (RFC 7348, 5), over IPv6 with (RFC 8200, 8.1).
-    pub(super) fn resolved(&self, is_v6: bool) -> Option<Vxlan> {
-        Some(Vxlan {
-            vni: self.vni.as_ref()?.value,
-            udp_port: self.port(),
-            udp_checksum: self.udp_checksum.unwrap_or(is_v6),
-            accept_zero_checksum: self.accept_zero_checksum.as_ref().is_some_and(|&(accepts, _)| accepts),
-        })
+    /// Network and port of a VXLAN tunnel, by which two of them between the same ends are told apart.
+    pub(super) fn network(&self) -> Option<(u32, u16)> {
+        let vxlan = self.value.vxlan.filter(|_| self.at("vni").is_some())?;
+        Some((vxlan.vni, vxlan.udp_port))
     }
 }

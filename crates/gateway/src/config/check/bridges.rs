@@ -1,79 +1,77 @@
 //! Bridges: their members, what they say about VLANs, static entries; every port has its place.
 
+use super::super::bridge::BridgeDraft;
 use super::super::diagnostics::Diagnostic;
-use super::super::model::{Bridge, Member, MemberVlan, Role, StaticEntry, TunnelKind};
-use super::super::read::{BridgeDraft, Draft, MemberDraft};
-use super::super::section::{At, Findings, Span, closest};
-use super::{NameKind, Names, unknown_name};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// Seconds after which an address is forgotten when nothing is said (IEEE 802.1D, table 7-5).
-const AGEING_SECONDS: u32 = 300;
-/// Most addresses when nothing is said.
-const MAX_ENTRIES: u32 = 8192;
+use super::super::file::FileDraft;
+use super::super::keys::Draft;
+use super::super::model::{Bridge, Member, MemberVlan, Port, Role, Tunnel, TunnelKind};
+use super::super::names::unknown_name;
+use super::super::section::{Findings, Span};
+use super::NameKind;
+use polder_buffers::PortId;
+use std::collections::BTreeMap;
 
 /// Resolves all bridges.
-pub(super) fn resolve(draft: &Draft, names: &Names<'_>, findings: &Findings) -> Vec<Bridge> {
-    let mut taken: BTreeMap<&str, (&str, Span)> = BTreeMap::new();
+pub(super) fn resolve(draft: &FileDraft, findings: &Findings) -> Vec<Bridge> {
+    let mut taken: BTreeMap<PortId, (&str, Span)> = BTreeMap::new();
     let mut bridges = Vec::new();
     for bridge in &draft.bridges {
-        members(bridge, names, &mut taken, findings);
-        options(bridge, findings);
-        let aware = vlan_awareness(bridge, findings);
-        static_entries(bridge, aware, findings);
-        bridges.push(resolved(bridge, names));
+        members(bridge, draft, &mut taken, findings);
+        options(bridge, draft, findings);
+        let aware = vlan_awareness(bridge, draft, findings);
+        static_entries(bridge, draft, aware, findings);
+        bridges.push(resolved(bridge, draft));
     }
     // A member list that could not be read may name any port.
-    if draft.bridges.iter().all(|bridge| bridge.members.is_some()) {
-        homeless(draft, names, &taken, findings);
+    if draft.bridges.iter().all(|bridge| bridge.bridge.at("members").is_some()) {
+        homeless(draft, &taken, findings);
     }
     bridges
 }
 
-/// Each member exists, is no underlay, and is a member once.
+/// Each member is no underlay, and is a member once.
 fn members<'a>(
     bridge: &'a BridgeDraft,
-    names: &Names<'_>,
-    taken: &mut BTreeMap<&'a str, (&'a str, Span)>,
+    draft: &FileDraft,
+    taken: &mut BTreeMap<PortId, (&'a str, Span)>,
     findings: &Findings,
 ) {
-    let Some(list) = &bridge.members else { return };
-    for At { value: name, span } in &list.value {
-        let error = |message: String| Diagnostic::error(span.clone(), message);
-        match names.get(name.as_str()) {
-            None => {
-                let remedy = unknown_name(name, names.keys().copied(), "port");
-                findings.note(error(format!("there is no port or tunnel `{name}`")).remedy(remedy));
-            }
-            Some(known) if known.kind == NameKind::Port(Some(Role::Underlay)) => findings.note(
-                error(format!("`{name}` is an underlay and cannot be a member of a bridge"))
-                    .related(known.span.clone(), "the port")
-                    .remedy("make the tunnel over it a member, or give the port `role = \"bridge\"`"),
+    let bridge = &bridge.bridge;
+    let Some(list) = bridge.at("members") else { return };
+    for (index, Member { port: id, .. }) in bridge.value.members.iter().enumerate() {
+        let Some((kind, place)) = draft.name(*id) else { continue };
+        let (name, span) = (draft.text(*id), bridge.element("members", index));
+        let (message, of, remedy) = match kind {
+            NameKind::Port(Some(Role::Underlay)) => (
+                format!("`{name}` is an underlay and cannot be a member of a bridge"),
+                "the port",
+                "make the tunnel over it a member, or give the port `role = \"bridge\"`",
             ),
-            Some(known) if known.kind == NameKind::Port(Some(Role::Router)) => findings.note(
-                error(format!("`{name}` belongs to the router and cannot be a member of a bridge"))
-                    .related(known.span.clone(), "the port")
-                    .remedy("take it off the list, or give the port `role = \"bridge\"`"),
+            NameKind::Port(Some(Role::Router)) => (
+                format!("`{name}` belongs to the router and cannot be a member of a bridge"),
+                "the port",
+                "take it off the list, or give the port `role = \"bridge\"`",
             ),
-            Some(known) if known.kind.is_tunnel_of(false) => findings.note(
-                error(format!(
-                    "`{name}` carries packets without Ethernet and cannot be a member of a bridge"
-                ))
-                .related(known.span.clone(), "the tunnel")
-                .remedy("take it off the list, or make it `kind = \"gretap\"` at both gateways"),
+            NameKind::Tunnel(_) if kind.is_tunnel_of(false) => (
+                format!("`{name}` carries packets without Ethernet and cannot be a member of a bridge"),
+                "the tunnel",
+                "take it off the list, or make it `kind = \"gretap\"` at both gateways",
             ),
-            Some(_) => {
-                if let Some((other, earlier)) = taken.insert(name, (&bridge.name.value, span.clone())) {
-                    let message = twice(name, other, &bridge.name.value);
+            NameKind::Port(_) | NameKind::Tunnel(_) => {
+                if let Some((other, earlier)) = taken.insert(*id, (&bridge.value.name, span.clone())) {
+                    let message = twice(name, other, &bridge.value.name);
                     let remedy = "a port is a member of one bridge, once";
-                    findings.note(error(message).related(earlier, "first here").remedy(remedy));
+                    findings
+                        .note(Diagnostic::error(span, message).related(earlier, "first here").remedy(remedy));
                 }
+                continue;
             }
-        }
+        };
+        findings.note(Diagnostic::error(span, message).related(place.clone(), of).remedy(remedy));
     }
-    if list.value.len() == 1 {
-        let message = format!("`{}` has one member and nobody to forward to", bridge.name.value);
-        findings.note(Diagnostic::warning(list.span.clone(), message).remedy("name a second port or tunnel"));
+    if bridge.value.members.len() == 1 {
+        let message = format!("`{}` has one member and nobody to forward to", bridge.value.name);
+        findings.note(Diagnostic::warning(list.clone(), message).remedy("name a second port or tunnel"));
     }
 }
 
@@ -85,50 +83,54 @@ fn twice(name: &str, first: &str, second: &str) -> String {
     }
 }
 
-fn is_member(bridge: &BridgeDraft, name: &str) -> bool {
+/// Names of the members; none if the list could not be read.
+fn member_names<'a>(bridge: &BridgeDraft, draft: &'a FileDraft) -> Option<Vec<&'a str>> {
+    bridge.bridge.at("members")?;
+    Some(bridge.bridge.value.members.iter().map(|member| draft.text(member.port)).collect())
+}
+
+/// Notes a name that is not that of a member.
+fn is_member(bridge: &BridgeDraft, draft: &FileDraft, (name, span): (&str, &Span), findings: &Findings) {
     // A list that could not be read may contain it.
-    bridge.members.as_ref().is_none_or(|members| members.value.iter().any(|member| member.value == name))
-}
-
-fn not_a_member(bridge: &BridgeDraft, name: &At<String>, findings: &Findings) {
-    let message = format!("`{}` is not a member of `{}`", name.value, bridge.name.value);
-    let members = bridge.members.iter().flat_map(|members| &members.value);
-    let remedy = unknown_name(&name.value, members.map(|member| member.value.as_str()), "member");
+    let Some(members) = member_names(bridge, draft).filter(|members| !members.contains(&name)) else {
+        return;
+    };
+    let message = format!("`{name}` is not a member of `{}`", bridge.bridge.value.name);
+    let remedy = unknown_name(name, members.into_iter(), "member");
     let remedy = remedy.replace("the file has", "its members are");
-    findings.note(Diagnostic::error(name.span.clone(), message).remedy(remedy));
+    findings.note(Diagnostic::error(span.clone(), message).remedy(remedy));
 }
 
-fn options(bridge: &BridgeDraft, findings: &Findings) {
-    for option in &bridge.options {
-        if !is_member(bridge, &option.name.value) {
-            not_a_member(bridge, &option.name, findings);
-        }
+fn options(bridge: &BridgeDraft, draft: &FileDraft, findings: &Findings) {
+    for (name, _) in &bridge.options {
+        is_member(bridge, draft, (&name.value, &name.span), findings);
     }
 }
 
 /// True if the bridge keeps VLANs apart; `None` when that cannot be told. If it does, a member without
 /// `vlan` would belong to all of them or to none, and either is a surprise.
-fn vlan_awareness(bridge: &BridgeDraft, findings: &Findings) -> Option<bool> {
-    if bridge.options.iter().any(|option| option.vlan_unreadable) {
+fn vlan_awareness(bridge: &BridgeDraft, draft: &FileDraft, findings: &Findings) -> Option<bool> {
+    if bridge.options.iter().any(|(_, option)| option.is_unreadable("vlan")) {
         return None;
     }
-    let Some(example) = bridge.options.iter().find_map(|option| Some((option, option.vlan.as_ref()?))) else {
+    let Some(example) = bridge.options.iter().find_map(|(name, option)| Some((name, option.at("vlan")?)))
+    else {
         return Some(false);
     };
-    let has_vlan =
-        |name: &str| bridge.options.iter().any(|option| option.name.value == name && option.vlan.is_some());
-    for member in bridge.members.iter().flat_map(|members| &members.value) {
-        if !has_vlan(&member.value) {
-            let message =
-                format!("`{}` does not say which VLANs `{}` carries", bridge.name.value, member.value);
+    let has_vlan = |member: &str| {
+        bridge.options.iter().any(|(name, option)| name.value == member && option.at("vlan").is_some())
+    };
+    let title = &bridge.bridge.value.name;
+    for (index, member) in member_names(bridge, draft).into_iter().flatten().enumerate() {
+        if !has_vlan(member) && !member.is_empty() {
+            let message = format!("`{title}` does not say which VLANs `{member}` carries");
             let remedy = format!(
-                "add `[bridge.{}.port.{}]` with `vlan = {{ access = … }}` or `vlan = {{ trunk = […] }}`",
-                bridge.name.value, member.value
+                "add `[bridge.{title}.port.{member}]` with `vlan = {{ access = … }}` or `vlan = {{ trunk = […] }}`"
             );
-            let related = format!("`{}` says it, so all members have to", example.0.name.value);
+            let related = format!("`{}` says it, so all members have to", example.0.value);
             findings.note(
-                Diagnostic::error(member.span.clone(), message)
-                    .related(example.1.span.clone(), related)
+                Diagnostic::error(bridge.bridge.element("members", index), message)
+                    .related(example.1.clone(), related)
                     .remedy(remedy),
             );
         }
@@ -136,15 +138,15 @@ fn vlan_awareness(bridge: &BridgeDraft, findings: &Findings) -> Option<bool> {
     Some(true)
 }
 
-fn static_entries(bridge: &BridgeDraft, aware: Option<bool>, findings: &Findings) {
+fn static_entries(bridge: &BridgeDraft, draft: &FileDraft, aware: Option<bool>, findings: &Findings) {
     let mut seen = BTreeMap::new();
     for entry in &bridge.static_entries {
-        let port = entry.port.as_ref();
-        if let Some(port) = port.filter(|port| !is_member(bridge, &port.value)) {
-            not_a_member(bridge, port, findings);
+        let port = entry.at("port").map(|span| (draft.text(entry.value.port), span));
+        if let Some(port) = port.filter(|(name, _)| !name.is_empty()) {
+            is_member(bridge, draft, port, findings);
         }
-        match (aware, &entry.vlan) {
-            (Some(true), None) => findings.note(
+        match (aware, entry.at("vlan")) {
+            (Some(true), None) if !entry.has("vlan") => findings.note(
                 Diagnostic::error(
                     entry.span.clone(),
                     "the entry has no `vlan`, and its bridge keeps VLANs apart",
@@ -152,111 +154,82 @@ fn static_entries(bridge: &BridgeDraft, aware: Option<bool>, findings: &Findings
                 .remedy("add `vlan = …`"),
             ),
             (Some(false), Some(vlan)) => findings.note(
-                Diagnostic::error(vlan.span.clone(), "the entry has a `vlan`, and its bridge knows no VLANs")
+                Diagnostic::error(vlan.clone(), "the entry has a `vlan`, and its bridge knows no VLANs")
                     .remedy("remove it, or give the members of the bridge a `vlan`"),
             ),
             (Some(true), Some(vlan)) => {
-                if let Some(port) = port {
-                    vlan_carried(bridge, port, vlan, findings);
+                if let (Some((port, _)), Some(number)) = (port, entry.value.vlan) {
+                    vlan_carried(bridge, port, (number, vlan), findings);
                 }
             }
-            (Some(false), None) | (None, _) => {}
+            (Some(_), None) | (None, _) => {}
         }
-        let Some(mac) = &entry.mac else { continue };
-        let key = (mac.value, entry.vlan.as_ref().map(|vlan| vlan.value));
-        if let Some(earlier) = seen.insert(key, mac.span.clone()) {
+        let Some((mac, span)) = entry.get("mac", |entry| entry.mac) else { continue };
+        if let Some(earlier) = seen.insert((mac, entry.value.vlan), span.clone()) {
             findings.note(
-                Diagnostic::error(mac.span.clone(), format!("{} is bound twice", mac.value))
+                Diagnostic::error(span.clone(), format!("{mac} is bound twice"))
                     .related(earlier, "first here")
                     .remedy("an address is bound to one member"),
             );
         }
     }
-    let limit = bridge.max_entries.as_ref();
-    if let Some(limit) = limit.filter(|limit| bridge.static_entries.len() > limit.value as usize) {
-        let message = format!("{} static entries do not fit", bridge.static_entries.len());
-        findings.note(Diagnostic::error(limit.span.clone(), message).remedy("raise `max_entries`"));
+    let (limit, count) = (bridge.bridge.value.max_entries, bridge.static_entries.len());
+    if let Some(span) = bridge.bridge.at("max_entries").filter(|_| count > limit as usize) {
+        let message = format!("{count} static entries do not fit");
+        findings.note(Diagnostic::error(span.clone(), message).remedy("raise `max_entries`"));
     }
 }
 
 /// The member of a static entry has to carry the entry's VLAN.
-fn vlan_carried(bridge: &BridgeDraft, port: &At<String>, vlan: &At<u16>, findings: &Findings) {
-    let option = bridge.options.iter().find(|option| option.name.value == port.value);
-    let Some(member) = option.and_then(|option| option.vlan.as_ref()) else { return };
-    let carried = match &member.value {
-        MemberVlan::Access(access) => *access == vlan.value,
-        MemberVlan::Trunk { allowed, .. } => allowed.contains(&vlan.value),
+fn vlan_carried(bridge: &BridgeDraft, port: &str, (vlan, span): (u16, &Span), findings: &Findings) {
+    let option = bridge.options.iter().find(|(name, _)| name.value == port);
+    let member = option.and_then(|(_, option)| Some((option.value.vlan.as_ref()?, option.at("vlan")?)));
+    let Some((vlans, place)) = member else { return };
+    let carried = match vlans {
+        MemberVlan::Access(access) => *access == vlan,
+        MemberVlan::Trunk { allowed, .. } => allowed.contains(&vlan),
     };
     if !carried {
         findings.note(
-            Diagnostic::error(
-                vlan.span.clone(),
-                format!("`{}` does not carry VLAN {}", port.value, vlan.value),
-            )
-            .related(member.span.clone(), "what it carries")
-            .remedy("bind the address to a member that carries its VLAN, or let this one carry it"),
+            Diagnostic::error(span.clone(), format!("`{port}` does not carry VLAN {vlan}"))
+                .related(place.clone(), "what it carries")
+                .remedy("bind the address to a member that carries its VLAN, or let this one carry it"),
         );
     }
 }
 
 /// Bridge ports and tunnels that are in no bridge: all that they receive would be dropped.
-fn homeless(draft: &Draft, names: &Names<'_>, taken: &BTreeMap<&str, (&str, Span)>, findings: &Findings) {
-    // A name with a slip of the pen has been reported, and most likely means its neighbour.
-    let members = draft.bridges.iter().flat_map(|bridge| &bridge.members).flat_map(|members| &members.value);
-    let unknown = members.filter(|member| !names.contains_key(member.value.as_str()));
-    let meant: BTreeSet<&str> =
-        unknown.filter_map(|member| closest(&member.value, names.keys().copied())).collect();
-    let ports = draft.ports.iter().filter(|port| port.role == Some(Role::Bridge)).map(|port| &port.name);
-    let ports = ports.map(|name| (name, "port"));
-    let tunnels = draft.tunnels.iter().filter(|tunnel| tunnel.kind.is_some_and(TunnelKind::carries_frames));
-    let tunnels = tunnels.map(|tunnel| (&tunnel.name, "tunnel"));
-    let bridges: BTreeSet<&str> = draft.bridges.iter().map(|bridge| bridge.name.value.as_str()).collect();
-    for (name, noun) in ports.chain(tunnels) {
-        if taken.contains_key(name.value.as_str()) || meant.contains(name.value.as_str()) {
+fn homeless(draft: &FileDraft, taken: &BTreeMap<PortId, (&str, Span)>, findings: &Findings) {
+    let port = |port: &Draft<Port>| port.role() == Some(Role::Bridge);
+    let tunnel = |tunnel: &Draft<Tunnel>| tunnel.kind().is_some_and(TunnelKind::carries_frames);
+    let ports = draft.ports.iter().map(|draft| (&draft.name, "port", port(draft)));
+    let tunnels = draft.tunnels.iter().map(|draft| (&draft.name, "tunnel", tunnel(draft)));
+    let first = draft.bridges.iter().map(|bridge| bridge.bridge.value.name.as_str()).min();
+    for (id, (span, noun, is_bridged)) in (0..).map(PortId).zip(ports.chain(tunnels)) {
+        // A name with a slip of the pen has been reported, and most likely means its neighbour.
+        if !is_bridged || taken.contains_key(&id) || draft.names.is_meant(id) {
             continue;
         }
+        let name = draft.text(id);
         let message =
-            format!("the {noun} `{}` is in no bridge, so nothing can be forwarded to or from it", name.value);
-        let remedy = match bridges.first() {
-            Some(bridge) => format!("add \"{}\" to the `members` of [bridge.{bridge}]", name.value),
-            None => format!("add `[bridge.br0]` with `members = [\"{}\", …]`", name.value),
+            format!("the {noun} `{name}` is in no bridge, so nothing can be forwarded to or from it");
+        let remedy = match first {
+            Some(bridge) => format!("add \"{name}\" to the `members` of [bridge.{bridge}]"),
+            None => format!("add `[bridge.br0]` with `members = [\"{name}\", …]`"),
         };
-        findings.note(Diagnostic::error(name.span.clone(), message).remedy(remedy));
+        findings.note(Diagnostic::error(span.clone(), message).remedy(remedy));
     }
 }
 
-fn resolved(bridge: &BridgeDraft, names: &Names<'_>) -> Bridge {
-    let id = |name: &str| names.get(name).map(|name| name.id);
-    let list = bridge.members.iter().flat_map(|members| &members.value);
-    let member = |name: &At<String>| {
-        let option = bridge.options.iter().find(|option| option.name.value == name.value);
-        Some(resolved_member(id(&name.value)?, option))
-    };
-    let entry = |entry: &super::super::read::StaticDraft| {
-        Some(StaticEntry {
-            mac: entry.mac.as_ref()?.value,
-            vlan: entry.vlan.as_ref().map(|vlan| vlan.value),
-            port: id(&entry.port.as_ref()?.value)?,
-        })
-    };
-    Bridge {
-        name: bridge.name.value.clone(),
-        members: list.filter_map(member).collect(),
-        ageing_seconds: bridge.ageing_seconds.unwrap_or(AGEING_SECONDS),
-        max_entries: bridge.max_entries.as_ref().map_or(MAX_ENTRIES, |at| at.value),
-        flood_limit: bridge.flood_limit,
-        static_entries: bridge.static_entries.iter().filter_map(entry).collect(),
+fn resolved(bridge: &BridgeDraft, draft: &FileDraft) -> Bridge {
+    let mut resolved = bridge.bridge.value.clone();
+    for member in &mut resolved.members {
+        let name = draft.text(member.port);
+        let option = bridge.options.iter().find(|(option, _)| option.value == name);
+        if let Some((_, option)) = option {
+            *member = Member { port: member.port, ..option.value.clone() };
+        }
     }
-}
-
-fn resolved_member(port: polder_buffers::PortId, option: Option<&MemberDraft>) -> Member {
-    let on = |pick: fn(&MemberDraft) -> Option<bool>, default| option.and_then(pick).unwrap_or(default);
-    Member {
-        port,
-        vlan: option.and_then(|option| option.vlan.as_ref()).map(|vlan| vlan.value.clone()),
-        isolated: on(|option| option.isolated, false),
-        learning: on(|option| option.learning, true),
-        flood: on(|option| option.flood, true),
-        fdb_max_learned: option.and_then(|option| option.fdb_max_learned),
-    }
+    resolved.static_entries = bridge.static_entries.iter().map(|entry| entry.value.clone()).collect();
+    resolved
 }

@@ -1,92 +1,99 @@
 //! Addresses of the router's links: who has them, and what they may not be.
 
 use super::super::super::diagnostics::Diagnostic;
-use super::super::super::model::Role;
-use super::super::super::read::{Draft, TunnelDraft};
+use super::super::super::file::FileDraft;
+use super::super::super::keys::Draft;
+use super::super::super::model::{Role, Tunnel};
 use super::super::super::router::InterfaceAddress;
-use super::super::super::section::{At, Findings};
+use super::super::super::section::{Findings, Span};
 use super::covers;
 
 /// What IPv6 asks of every link (RFC 8200, 5).
 const LEAST_MTU_V6: u16 = 1280;
 
+/// An address of a link: who has it, and where it stands.
+type Owned<'a> = (&'a str, InterfaceAddress, Span);
+
 /// Looks at the addresses of all links.
-pub(super) fn check(draft: &Draft, findings: &Findings) {
-    for tunnel in &draft.tunnels {
-        has_addresses(tunnel, findings);
-        is_pair(tunnel, findings);
-        carries_v6(tunnel, findings);
+pub(super) fn check(draft: &FileDraft, findings: &Findings) {
+    let mut all: Vec<Owned<'_>> = Vec::new();
+    for port in draft.ports.iter().filter(|port| port.role() == Some(Role::Router)) {
+        let addresses = port.value.addresses.iter().enumerate();
+        all.extend(addresses.map(|(index, &it)| (&*port.value.name, it, port.element("addresses", index))));
     }
-    let ports = draft.ports.iter().filter(|port| port.role == Some(Role::Router));
-    let of_ports = ports.flat_map(|port| {
-        let addresses = port.addresses.iter().flat_map(|addresses| &addresses.value);
-        addresses.map(move |address| (&port.name.value, address))
-    });
-    let of_tunnels = draft
-        .tunnels
-        .iter()
-        .flat_map(|tunnel| tunnel.own_addresses().map(move |address| (&tunnel.name.value, address)));
-    overlaps(&of_ports.chain(of_tunnels).collect::<Vec<_>>(), findings);
+    for tunnel in &draft.tunnels {
+        let own = own_addresses(tunnel);
+        has_addresses(tunnel, findings);
+        is_pair(&own, findings);
+        carries_v6(tunnel, &own, findings);
+        all.extend(own);
+    }
+    overlaps(&all, findings);
+}
+
+/// The addresses that a tunnel has as an interface of the router.
+fn own_addresses(tunnel: &Draft<Tunnel>) -> Vec<Owned<'_>> {
+    let addresses = tunnel.value.addresses.iter().enumerate();
+    addresses.map(|(index, &it)| (&*tunnel.value.name, it, tunnel.element("addresses", index))).collect()
 }
 
 /// A tunnel of packets has addresses, and one of frames has not.
-fn has_addresses(tunnel: &TunnelDraft, findings: &Findings) {
-    let name = &tunnel.name.value;
-    match (tunnel.kind, &tunnel.addresses) {
-        (Some(kind), Some(addresses)) if kind.carries_frames() => {
-            let message = format!("`{name}` carries Ethernet frames and has no addresses");
-            let remedy = "remove `addresses`, or make it `kind = \"gre\"` at both gateways";
-            findings.note(Diagnostic::error(addresses.span.clone(), message).remedy(remedy));
-        }
-        (Some(kind), None) if !kind.carries_frames() && !tunnel.addresses_unreadable => {
-            let message = format!("nobody but Polder has `{name}`, so it needs addresses to route by");
-            let remedy = "add `addresses = [\"192.0.2.0/31\", \"2001:db8::/127\"]`";
-            findings.note(Diagnostic::error(tunnel.name.span.clone(), message).remedy(remedy));
-        }
-        (Some(_) | None, _) => {}
+fn has_addresses(tunnel: &Draft<Tunnel>, findings: &Findings) {
+    let name = &tunnel.value.name;
+    let Some(kind) = tunnel.kind() else { return };
+    if let Some(addresses) = tunnel.at("addresses").filter(|_| kind.carries_frames()) {
+        let message = format!("`{name}` carries Ethernet frames and has no addresses");
+        let remedy = "remove `addresses`, or make it `kind = \"gre\"` at both gateways";
+        findings.note(Diagnostic::error(addresses.clone(), message).remedy(remedy));
+    } else if !kind.carries_frames() && !tunnel.has("addresses") {
+        let message = format!("nobody but Polder has `{name}`, so it needs addresses to route by");
+        let remedy = "add `addresses = [\"192.0.2.0/31\", \"2001:db8::/127\"]`";
+        findings.note(Diagnostic::error(tunnel.name.clone(), message).remedy(remedy));
     }
 }
 
 /// A packet for an address that neither end has goes to and fro until its time to live is used up
 /// (RFC 6164, 5.1).
-fn is_pair(tunnel: &TunnelDraft, findings: &Findings) {
-    for address in tunnel.own_addresses() {
-        let (enough, pair) = if address.value.address.is_ipv4() { (30, 31) } else { (126, 127) };
-        if address.value.bits < enough {
-            let message = format!("a tunnel has two ends, and {} is a network of more", address.value);
+fn is_pair(own: &[Owned<'_>], findings: &Findings) {
+    for (_, address, span) in own {
+        let (enough, pair) = if address.address.is_ipv4() { (30, 31) } else { (126, 127) };
+        if address.bits < enough {
+            let message = format!("a tunnel has two ends, and {address} is a network of more");
             let remedy =
                 format!("make it /{pair}: what is for an address that nobody has would go to and fro");
-            findings.note(Diagnostic::warning(address.span.clone(), message).remedy(remedy));
+            findings.note(Diagnostic::warning(span.clone(), message).remedy(remedy));
         }
     }
 }
 
 /// What is not cut has to carry what IPv6 asks for.
-fn carries_v6(tunnel: &TunnelDraft, findings: &Findings) {
-    let Some(mtu) = tunnel.mtu.as_ref().filter(|mtu| mtu.value < LEAST_MTU_V6) else { return };
-    let v6 = tunnel.own_addresses().find(|address| address.value.address.is_ipv6());
-    if let Some(address) = v6.filter(|_| tunnel.dont_fragment == Some(true)) {
-        let message = format!("an MTU of {} is too small for IPv6", mtu.value);
+fn carries_v6(tunnel: &Draft<Tunnel>, own: &[Owned<'_>], findings: &Findings) {
+    let v6 = own.iter().find(|(_, address, _)| address.address.is_ipv6());
+    let mtu = tunnel.get("mtu", |tunnel| tunnel.mtu).filter(|_| tunnel.value.dont_fragment);
+    if let (Some((_, _, address)), Some((Some(mtu), span))) = (v6, mtu)
+        && mtu < LEAST_MTU_V6
+    {
+        let message = format!("an MTU of {mtu} is too small for IPv6");
         findings.note(
-            Diagnostic::error(mtu.span.clone(), message)
-                .related(address.span.clone(), "the address")
+            Diagnostic::error(span.clone(), message)
+                .related(address.clone(), "the address")
                 .remedy(format!("set `mtu = {LEAST_MTU_V6}` or more, or `dont_fragment = false`")),
         );
     }
 }
 
 /// Two links cannot have the same network.
-fn overlaps(all: &[(&String, &At<InterfaceAddress>)], findings: &Findings) {
-    for (index, (name, address)) in all.iter().enumerate() {
-        let clash = all[..index].iter().find(|(other, earlier)| {
-            let same_link = other == name && earlier.value.address != address.value.address;
-            !same_link && (covers(earlier.value, address.value) || covers(address.value, earlier.value))
+fn overlaps(all: &[Owned<'_>], findings: &Findings) {
+    for (index, (name, address, span)) in all.iter().enumerate() {
+        let clash = all[..index].iter().find(|(other, earlier, _)| {
+            let same_link = other == name && earlier.address != address.address;
+            !same_link && (covers(*earlier, *address) || covers(*address, *earlier))
         });
-        if let Some((other, earlier)) = clash {
+        if let Some((other, _, earlier)) = clash {
             let message = format!("the networks of `{other}` and `{name}` overlap");
             findings.note(
-                Diagnostic::error(address.span.clone(), message)
-                    .related(earlier.span.clone(), "the other")
+                Diagnostic::error(span.clone(), message)
+                    .related(earlier.clone(), "the other")
                     .remedy("give each link a network of its own"),
             );
         }

@@ -1,0 +1,203 @@
+//! The file as a whole: its sections are read each for itself, names in them resolved, and written.
+
+use super::bridge::{Bridge, BridgeDraft};
+use super::buffers::Buffers;
+use super::diagnostics::Diagnostic;
+use super::filters::Filter;
+use super::gateway::Gateway;
+use super::keys::Reload::Live;
+use super::keys::{Access, Draft, Keyed, written};
+use super::model::Configuration;
+use super::names::Names;
+use super::notation::{Integer, Notation, Shape, tables};
+use super::port::Port;
+use super::router::{Router, StaticRoute};
+use super::section::{At, Findings, Kind, Section, Span, printable};
+use super::tunnel::Tunnel;
+use super::values::{NAME_RULE, is_name};
+use toml::de::DeTable;
+use toml::{Spanned, Table, Value};
+
+/// The version of the format that this build reads.
+const VERSION: i64 = 1;
+const THIS: Integer<i64> = Integer(VERSION..=VERSION, "");
+
+section! {
+    /// The file as a whole.
+    pub(super) struct File("the top level", "top level") {
+        keys:
+        /// Version of this format: `1`.
+        version @ Access::elsewhere(|_, _| Some(Value::Integer(VERSION)), || THIS.shape()) => Live, usual("required");
+        /// The process as a whole.
+        gateway @ Access::elsewhere(|_, all| Some(Value::Table(written(&all.gateway, all))), || Shape::Table("table")) => Live;
+        /// How packet memory is divided and looked after.
+        buffers @ Access::elsewhere(|_, all| Some(Value::Table(written(&all.buffers, all))), || Shape::Table("table")) => Live;
+        /// Devices.
+        port @ Access::elsewhere(|_, all| by_name(&all.ports, |port| &port.name, all), || Shape::Table("tables by name")) => Live, usual("at least one");
+        /// Tunnels.
+        tunnel @ Access::elsewhere(|_, all| by_name(&all.tunnels, |tunnel| &tunnel.name, all), || Shape::Table("tables by name")) => Live;
+        /// Who exchanges packets with whom.
+        bridge @ Access::elsewhere(|_, all| by_name(&all.bridges, |bridge| &bridge.name, all), || Shape::Table("tables by name")) => Live;
+        /// What routes go by, where ports are a router's.
+        router @ Access::elsewhere(|_, all| router(all), || Shape::Table("table")) => Live;
+        /// Rules for packets: what is accepted, dropped, rejected.
+        filter @ Access::elsewhere(|_, all| tables(&all.filters, all), || Shape::Table("list of tables")) => Live;
+    }
+}
+
+fn by_name<T: Keyed>(list: &[T], name: impl Fn(&T) -> &String, all: &Configuration) -> Option<Value> {
+    let entries = list.iter().map(|item| (name(item).clone(), Value::Table(written(item, all))));
+    (!list.is_empty()).then(|| Value::Table(entries.collect()))
+}
+
+fn router(all: &Configuration) -> Option<Value> {
+    let has_router = all.router.is_said() || all.has_router_ports();
+    has_router.then(|| Value::Table(written(&all.router, all)))
+}
+
+impl Configuration {
+    /// The keys of the file that says the same with nothing left to defaults.
+    pub(super) fn to_table(&self) -> Table {
+        written(&File {}, self)
+    }
+
+    /// The file that says the same with nothing left to defaults.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(&self.to_table()).expect("tables, lists, strings and numbers can be written")
+    }
+}
+
+/// The file with its sections: values with their places. What could not be read has been noted.
+#[derive(Debug)]
+pub(super) struct FileDraft {
+    /// Whether there is a `port` at all, readable or not.
+    pub(super) has_ports: bool,
+    pub(super) gateway: Draft<Gateway>,
+    pub(super) buffers: Draft<Buffers>,
+    pub(super) ports: Vec<Draft<Port>>,
+    pub(super) tunnels: Vec<Draft<Tunnel>>,
+    pub(super) bridges: Vec<BridgeDraft>,
+    pub(super) filters: Vec<Draft<Filter>>,
+    /// Where `[router]` stands, if it does.
+    pub(super) router_span: Option<Span>,
+    pub(super) router: Draft<Router>,
+    pub(super) routes: Vec<Draft<StaticRoute>>,
+    pub(super) names: Names,
+}
+
+/// Reads all sections; what is wrong goes to `findings`. Nothing but the version is read when that is
+/// not the one of this build.
+pub(super) fn read(document: &Spanned<DeTable<'_>>, findings: &Findings) -> Option<FileDraft> {
+    let table = document.get_ref();
+    let (silent, nobody) = (Findings::default(), Names::default());
+    let probe = open(table, &silent, &nobody);
+    if !version(&probe, findings) {
+        return None;
+    }
+    let named = |key| -> Vec<&str> {
+        let tables = probe.named(key).into_iter().filter(|(_, table, _)| table.is_some());
+        tables.map(|(name, _, _)| name.value).collect()
+    };
+    let names = Names::new(&named("port"), &named("tunnel"));
+    let root = open(table, findings, &names);
+    let router = root.open_key("router", Router::TITLE.to_owned(), Router::kind());
+    let routes = |router| Draft::read_list(router, "route", StaticRoute::TITLE);
+    Some(FileDraft {
+        has_ports: root.has("port"),
+        gateway: section(&root, "gateway"),
+        buffers: section(&root, "buffers"),
+        ports: each(&root, "port", Port::kind, |section, name| {
+            Draft::named(section, name, |port: &mut Port| &mut port.name)
+        }),
+        tunnels: each(&root, "tunnel", Tunnel::kind, |section, name| {
+            Draft::named(section, name, |tunnel: &mut Tunnel| &mut tunnel.name)
+        }),
+        bridges: each(&root, "bridge", Bridge::kind, BridgeDraft::read),
+        filters: Draft::read_list(&root, "filter", Filter::TITLE),
+        router_span: root.key_span("router"),
+        router: router.as_ref().map_or_else(Draft::absent, Draft::read),
+        routes: router.as_ref().map_or_else(Vec::new, routes),
+        names,
+    })
+}
+
+fn open<'d>(table: &'d DeTable<'d>, findings: &'d Findings, names: &'d Names) -> Section<'d> {
+    Section::open("the file".to_owned(), 0..0, table, File::kind(), (findings, names))
+}
+
+fn section<T: Keyed>(root: &Section<'_>, key: &str) -> Draft<T> {
+    let section = root.open_key(key, T::TITLE.to_owned(), T::kind());
+    section.as_ref().map_or_else(Draft::absent, Draft::read)
+}
+
+/// True if the file has a version that this build reads, or none.
+fn version(probe: &Section<'_>, findings: &Findings) -> bool {
+    let error = |span, message: &str, remedy: String| {
+        findings.note(Diagnostic::error(span, message).remedy(remedy));
+    };
+    let Some(span) = probe.value("version").map(Spanned::span) else {
+        error(0..0, "the file has no `version`", "put `version = 1` on its first line".to_owned());
+        // The rest is most likely of this version, so its errors are worth knowing.
+        return true;
+    };
+    let is_known = probe.read_as("version", &THIS).is_some();
+    if !is_known {
+        let remedy = format!("this build reads version {VERSION}; write `version = {VERSION}`");
+        error(span, "the file is of a version that is not known", remedy);
+    }
+    is_known
+}
+
+/// Reads each `[key.NAME]`.
+fn each<T>(
+    root: &Section<'_>,
+    key: &str,
+    kind: fn() -> Kind,
+    read: impl Fn(&Section<'_>, At<String>) -> T,
+) -> Vec<T> {
+    let mut drafts = Vec::new();
+    for (name, table, span) in root.named(key) {
+        if !is_name(name.value) {
+            let message = format!("`{}` cannot be a name", printable(name.value));
+            root.error(name.span.clone(), message, NAME_RULE);
+        }
+        let Some(table) = table else { continue };
+        let title = format!("[{key}.{}]", printable(name.value));
+        let section = root.open_table(title, span, table, kind());
+        drafts.push(read(&section, At { value: name.value.to_owned(), span: name.span }));
+    }
+    drafts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{load, parse};
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn what_is_written_reads_the_same() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+        for entry in std::fs::read_dir(folder).expect("the examples") {
+            let path = entry.expect("an entry").path();
+            let original = load(&path).expect("an example is valid").configuration;
+            let written = original.to_toml();
+            let again = parse(&written, Path::new("other.toml"));
+            assert_eq!(again.expect(&written).configuration, original, "{written}");
+        }
+    }
+
+    #[test]
+    fn names_are_written_as_they_are_read() {
+        let text = "version = 1\n[gateway]\ncontrol = \"/a\\\"\\\\\\n\"\n[port.\"a.b\"]\ntap = \"t\"\n[port.c]\n\
+                    tap = \"u\"\n[bridge.br0]\nmembers = [\"a.b\", \"c\"]\n";
+        let original =
+            parse(text, Path::new("a.toml")).unwrap_or_else(|report| panic!("{report}")).configuration;
+        let written = original.to_toml();
+        assert_eq!(
+            parse(&written, Path::new("a.toml")).expect(&written).configuration,
+            original,
+            "{written}"
+        );
+    }
+}

@@ -1,0 +1,82 @@
+//! Names of ports and tunnels, and keys that refer to them.
+
+use super::diagnostics::Diagnostic;
+use super::model::Configuration;
+use super::notation::{Notation, Shape};
+use super::section::{Refusal, Section, closest, list};
+use super::values;
+use polder_buffers::PortId;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use toml::de::DeValue;
+use toml::{Spanned, Value};
+
+/// Most ports and tunnels together.
+pub(super) const MAX_PORTS: usize = 4096;
+/// Stands for a name that no port or tunnel has, after a finding.
+pub(super) const UNKNOWN: PortId = PortId(u16::MAX);
+
+/// Numbers of the ports, then of the tunnels, by name.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    ids: BTreeMap<String, PortId>,
+    /// What unknown names were most likely meant to be.
+    meant: RefCell<BTreeSet<PortId>>,
+}
+
+impl Names {
+    /// Numbers `ports`, then `tunnels`.
+    pub(super) fn new(ports: &[&str], tunnels: &[&str]) -> Self {
+        let names = ports.iter().chain(tunnels).take(MAX_PORTS);
+        let ids = (0..).zip(names).map(|(id, &name)| (name.to_owned(), PortId(id)));
+        Self { ids: ids.collect(), meant: RefCell::default() }
+    }
+
+    /// True if an unknown name was most likely meant to be this one's.
+    pub(super) fn is_meant(&self, id: PortId) -> bool {
+        self.meant.borrow().contains(&id)
+    }
+}
+
+/// The remedy for a name that is not among the `known`.
+pub(super) fn unknown_name<'k>(
+    name: &str,
+    known: impl Iterator<Item = &'k str> + Clone,
+    noun: &str,
+) -> String {
+    if let Some(close) = closest(name, known.clone()) {
+        return format!("did you mean `{close}`?");
+    }
+    let all: Vec<&str> = known.collect();
+    match all.as_slice() {
+        [] => format!("the file has no {noun}"),
+        all => format!("the file has {}", list(&all[..all.len().min(12)])),
+    }
+}
+
+/// The name of a port or a tunnel: what it is for, in the words of the guide.
+pub(super) struct Reference(pub(super) &'static str);
+
+impl Notation<PortId> for Reference {
+    fn read<'d>(&self, value: &'d Spanned<DeValue<'d>>, section: &Section<'d>) -> Result<PortId, Refusal> {
+        let name = values::text(value.get_ref())?;
+        let names = section.names;
+        if let Some(&id) = names.ids.get(&name) {
+            return Ok(id);
+        }
+        let known = names.ids.keys().map(String::as_str);
+        names.meant.borrow_mut().extend(closest(&name, known.clone()).map(|known| names.ids[known]));
+        let remedy = unknown_name(&name, known, "port");
+        let message = format!("there is no port or tunnel `{name}`");
+        section.findings.note(Diagnostic::error(value.span(), message).remedy(remedy));
+        Ok(UNKNOWN)
+    }
+
+    fn write(&self, id: &PortId, all: &Configuration) -> Option<Value> {
+        all.name_of(*id).map(|name| name.into())
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::Text { what: "", range: self.0 }
+    }
+}

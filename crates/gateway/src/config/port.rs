@@ -1,0 +1,270 @@
+//! `[port.NAME]`: a device and what Polder takes of its traffic.
+
+use super::diagnostics::Diagnostic;
+use super::gateway::Gateway;
+use super::keys::Draft;
+use super::keys::Reload::{Depends, Live, Reopen};
+use super::lan78xx;
+use super::model::{Device, KernelHooks, Mode, OnExit, Order, Queues, Role, number};
+use super::notation::{Boolean, Choice, Given, Integer, Text, WordOr, list, number_or, text};
+use super::queue::{self, PortQueue};
+use super::router::{ADDRESS, InterfaceAddress};
+use super::section::Findings;
+use super::values::interface;
+use polder_buffers::PortId;
+use polder_datapath::scheduler::{MOST_WEIGHT, WEIGHT};
+use polder_datapath::tunnel::LEAST_MTU;
+use polder_devices::lan78xx::LARGEST_MTU;
+
+/// Most queues of one port.
+const MAX_QUEUES: u16 = 256;
+/// Smallest MTU of an IPv4 link (RFC 791).
+const MIN_MTU: u16 = 68;
+/// Largest MTU: the longest frame is a chain of slots, and jumbo frames end here on common hardware.
+pub(super) const MAX_MTU: u16 = 9578;
+/// Longest moderation in microseconds: a hundredth of a second would be felt.
+const MAX_MODERATION: u16 = 10_000;
+
+/// Reason why most keys of a port are fixed while its device is open.
+pub(super) const ATTACHED: &str = "the device is attached in this way, and would have to be closed for it";
+const FLOWS: &str = "flows under way would find other workers, and get out of order";
+/// What to do about a port with two devices.
+const ONE_DEVICE: &str = "keep `interface` for a device that exists, `tap` for one that Polder makes, or `lan78xx` \
+                          for a USB adapter";
+/// What to do about a port without one.
+const A_DEVICE: &str = "add `interface = \"…\"` for a device that exists, `tap = \"…\"` for one that Polder \
+                        makes, or `lan78xx = { … }` for a USB adapter";
+const INTERFACE: Text<String> = text("", "an interface's name", interface);
+const QUEUES: WordOr<Queues, u16> = WordOr {
+    words: &[("all", Queues::All)],
+    number: Integer(1..=MAX_QUEUES, "queues"),
+    from: Queues::Count,
+    number_of: |queues| match queues {
+        Queues::All => None,
+        Queues::Count(count) => Some(*count),
+    },
+};
+
+section! {
+    /// A port with a device behind it.
+    pub struct Port("a port", "[port.NAME]") {
+        /// Its number, unique among ports and tunnels.
+        #[serde(serialize_with = "number")]
+        id: PortId = PortId(0);
+        /// Its name in the configuration and in all tables.
+        name: String = String::new();
+        /// The device.
+        device: Device = Device::Interface(String::new());
+        keys:
+        /// Linux interface, attached by AF_XDP.
+        interface as String, INTERFACE, |port| port.device.interface().map(str::to_owned), |port, name| port.device = Device::Interface(name) => Reopen(ATTACHED), usual("");
+        /// TAP that Polder makes: the machine itself, as a member of the bridge.
+        tap as String, INTERFACE, |port| port.device.tap(), |port, name| port.device = Device::Tap(name) => Reopen(ATTACHED);
+        /// LAN7800, LAN7801 or LAN7850 USB Ethernet adapter that Polder drives itself, without a driver of the kernel.
+        lan78xx as lan78xx::Adapter, lan78xx::NOTATION, |port| port.device.adapter(), |port, adapter| port.device = Device::Lan78xx(Box::new(adapter)) => Reopen(ATTACHED), range("see below");
+        /// What Polder takes: everything, the packets of tunnels, or these and what is to be routed; see below.
+        role: Role = Role::Bridge, Choice(Role::WORDS) => Reopen(ATTACHED);
+        /// The router's own addresses on the link, as `["192.0.2.1/24"]`; an `interface` has those that the kernel gives it.
+        addresses: Vec<InterfaceAddress> = Vec::new(), list(ADDRESS, "addresses", None) => Reopen(ATTACHED), usual("required for a router's TAP or USB adapter"), range("none twice, networks of ports apart");
+        /// How the interface is attached.
+        mode: Mode = Mode::Auto, Choice(Mode::WORDS) => Reopen(ATTACHED), only(Port::is_interface);
+        /// The interface after Polder has ended, however it ended.
+        on_exit: OnExit = OnExit::Kernel, Choice(OnExit::WORDS) => Reopen(ATTACHED), only(Port::is_interface), usual("that of `[gateway]`");
+        /// Start where rules of the kernel would be bypassed; see [below](#rules-of-the-kernel).
+        kernel_hooks: KernelHooks = KernelHooks::Refuse, Choice(KernelHooks::WORDS) => Live, only(Port::is_interface), usual("that of `[gateway]`");
+        /// How many queues are used, the first ones.
+        queues: Queues = Queues::All, QUEUES => Reopen(ATTACHED), only(Port::has_queues), usual("`\"all\"`, for a TAP 1");
+        /// How its packets find their worker; see below.
+        order: Order = Order::Queue, Choice(Order::WORDS) => Reopen(FLOWS);
+        /// Part of the worker's time that each of its receive queues gets.
+        weight: u16 = WEIGHT, Integer(1..=MOST_WEIGHT, "") => Live;
+        /// Longest network packet, without Ethernet header and VLAN tags.
+        mtu: Option<u16> = None, Given(Integer(MIN_MTU..=MAX_MTU, "bytes")) => Depends("yes; of a TAP or a USB adapter reopen", Port::why_mtu_fixed), usual("the interface's; `lan78xx` 1500"), range("68 to 9578; underlay and router from 576; `lan78xx` to 8982");
+        /// What waits in front of the port; see [queue](#queue).
+        queue: Option<PortQueue> = None, Given(queue::NOTATION) => Live, usual("none");
+        /// Time between two polls of the kernel while packets come.
+        moderation_us: Option<u16> = None, number_or(&[("auto", None)], 0..=MAX_MODERATION, "µs") => Reopen(ATTACHED), only(Port::is_interface);
+        /// Preferred busy polling.
+        busy_poll: bool = false, Boolean => Reopen(ATTACHED), only(Port::is_interface);
+        /// Segments of a flow in one batch leave as one packet of up to 64 KiB.
+        coalesce: bool = false, Boolean => Live, only(Port::takes_segments), usual("`true` for a TAP");
+        /// The machine may hand over packets of up to 64 KiB.
+        segments: bool = false, Boolean => Reopen(ATTACHED), only(Port::takes_segments), usual("`true` for a TAP");
+    }
+}
+
+impl Device {
+    fn tap(&self) -> Option<String> {
+        match self {
+            Self::Tap(name) => Some(name.clone()),
+            Self::Interface(_) | Self::Lan78xx(_) => None,
+        }
+    }
+
+    fn adapter(&self) -> Option<lan78xx::Adapter> {
+        match self {
+            Self::Lan78xx(adapter) => Some((**adapter).clone()),
+            Self::Interface(_) | Self::Tap(_) => None,
+        }
+    }
+}
+
+impl Port {
+    fn is_interface(&self) -> bool {
+        self.device.interface().is_some()
+    }
+
+    fn takes_segments(&self) -> bool {
+        self.device.capabilities().takes_segments
+    }
+
+    /// True if its number of queues can be chosen: an adapter has one.
+    fn has_queues(&self) -> bool {
+        !matches!(self.device, Device::Lan78xx(_))
+    }
+
+    fn why_mtu_fixed(&self) -> Option<&'static str> {
+        let reason = "buffers are laid out for the longest packet when the device is opened";
+        (!self.device.capabilities().follows_mtu).then_some(reason)
+    }
+}
+
+/// Keys that a kind of device does not have, with reason and remedy.
+type Absent = [(&'static str, &'static str, &'static str)];
+
+const ONLY: &str = "only an `interface` has it";
+const NOT_OF_AN_ADAPTER: &Absent = &[
+    ("mode", ONLY, "remove `mode`: the kernel has no part in it"),
+    ("on_exit", ONLY, "remove `on_exit`: the kernel has no part in it"),
+    ("kernel_hooks", ONLY, "remove `kernel_hooks`: the kernel has no part in it"),
+    ("moderation_us", ONLY, "remove `moderation_us`: `gather_us` is what an adapter has"),
+    ("busy_poll", ONLY, "remove `busy_poll`: the kernel has no part in it"),
+    ("queues", "an adapter has one", "remove `queues`; `order` shares the work among workers"),
+];
+const NOT_OF_A_TAP: &Absent = &[
+    ("mode", ONLY, "remove `mode`: there is one way to attach to a TAP"),
+    ("moderation_us", ONLY, "remove `moderation_us`: a TAP has no interrupts"),
+    ("busy_poll", ONLY, "remove `busy_poll`: a TAP has no device to drive"),
+    ("on_exit", ONLY, "remove `on_exit`: a TAP goes away together with Polder"),
+    ("kernel_hooks", ONLY, "remove `kernel_hooks`: what the machine sends by a TAP meets its hooks"),
+];
+const SINGLE: &str = "its device takes and brings single packets";
+const OF_A_TAP: &Absent = &[
+    ("coalesce", SINGLE, "remove `coalesce`: it belongs to the `tap` on the other side of the bridge"),
+    ("segments", SINGLE, "remove `segments`: it belongs to the `tap` on the other side of the bridge"),
+];
+const OF_A_ROUTER: &Absent = &[(
+    "addresses",
+    "it does not belong to the router",
+    "give it `role = \"router\"`, or remove `addresses`",
+)];
+
+impl Draft<Port> {
+    /// What Polder takes of the traffic; `None` when it could not be read.
+    pub(super) fn role(&self) -> Option<Role> {
+        (!self.is_unreadable("role")).then_some(self.value.role)
+    }
+
+    /// The device with its place; `None` when it is missing or could not be read.
+    pub(super) fn device(&self) -> Option<(&Device, &super::section::Span)> {
+        let mut places = ["interface", "tap", "lan78xx"].into_iter().filter(|key| self.has(key));
+        match (places.next(), places.next()) {
+            (Some(key), None) => Some((&self.value.device, self.at(key)?)),
+            (Some(_) | None, _) => None,
+        }
+    }
+
+    /// The MTU with its place.
+    pub(super) fn mtu(&self) -> Option<(u16, &super::section::Span)> {
+        Some((self.value.mtu?, self.at("mtu")?))
+    }
+
+    /// Checks the keys of the port against each other.
+    pub(super) fn check(&self, findings: &Findings) {
+        self.check_device(findings);
+        let role = self.role();
+        let mut absent: Vec<&Absent> = Vec::new();
+        if role.is_some_and(|role| role != Role::Router) {
+            absent.push(OF_A_ROUTER);
+        }
+        if !self.has("tap") {
+            absent.push(OF_A_TAP);
+        }
+        let remedy = if self.has("lan78xx") {
+            absent.push(NOT_OF_AN_ADAPTER);
+            Some(("a USB adapter", "the kernel has no routes over it; make it a member of a bridge"))
+        } else if self.has("tap") && !self.has("interface") {
+            absent.push(NOT_OF_A_TAP);
+            Some(("a TAP", "use an `interface` for the underlay; a TAP is a member of a bridge"))
+        } else {
+            None
+        };
+        for (key, why, remedy) in absent.into_iter().flatten() {
+            self.refuse(key, why, remedy).into_iter().for_each(|finding| findings.note(finding));
+        }
+        if let Some((what, remedy)) = remedy.filter(|_| role == Some(Role::Underlay)) {
+            let message = format!("{} is {what} and cannot be an underlay", self.title);
+            let span = self.key("role").cloned().unwrap_or_default();
+            findings.note(Diagnostic::error(span, message).remedy(remedy));
+        }
+        self.check_mtu(findings);
+    }
+
+    fn check_device(&self, findings: &Findings) {
+        let mut present = ["interface", "tap", "lan78xx"].into_iter().filter(|key| self.has(key));
+        let (message, span, remedy) = match (present.next(), present.next()) {
+            (Some(first), Some(second)) => {
+                let message = format!("{} has both `{first}` and `{second}`", self.title);
+                (message, self.key(second).cloned().unwrap_or_default(), ONE_DEVICE)
+            }
+            (None, _) => (format!("{} has no device", self.title), self.span.clone(), A_DEVICE),
+            (Some(_), None) => return,
+        };
+        findings.note(Diagnostic::error(span, message).remedy(remedy));
+    }
+
+    fn check_mtu(&self, findings: &Findings) {
+        let Some((mtu, span)) = self.mtu() else { return };
+        let carries_tunnels = matches!(self.role(), Some(Role::Underlay | Role::Router));
+        let least = if carries_tunnels { LEAST_MTU } else { MIN_MTU };
+        let most = if self.has("lan78xx") { LARGEST_MTU } else { MAX_MTU };
+        if !(least..=most).contains(&mtu) {
+            let finding = Diagnostic::error(span.clone(), format!("`mtu` is {mtu}, which is out of range"));
+            findings.note(finding.remedy(format!("take a value from {least} to {most} bytes")));
+        }
+    }
+
+    /// The finding that a port shares its packets out, and there is nobody to share them with.
+    pub(super) fn useless_order(&self) -> Option<Diagnostic> {
+        let span = self.at("order").filter(|_| self.value.order != Order::Queue)?;
+        let message = format!("port {} shares its packets among workers, and there is one", self.value.name);
+        let remedy = "give `[gateway]` more `workers`, or leave `order` out";
+        Some(Diagnostic::warning(span.clone(), message).remedy(remedy))
+    }
+
+    /// The finding that two ports use one device.
+    pub(super) fn same_device(&self, other: &Self) -> Option<Diagnostic> {
+        let ((mine, span), (others, other_span)) = (self.device()?, other.device()?);
+        let (mine_name, other_name) = (mine.name(), others.name());
+        let what = mine.capabilities().noun;
+        (mine_name == other_name && what == others.capabilities().noun).then(|| {
+            Diagnostic::error(span.clone(), format!("two ports use the {what} {mine_name}"))
+                .label(format!("for `{}`", self.value.name))
+                .related(other_span.clone(), format!("for `{}`", other.value.name))
+                .remedy(format!("an {what} is one port; tunnels over it name that port"))
+        })
+    }
+
+    /// The port, with defaults that depend on its device and on the gateway.
+    pub(super) fn resolved(&self, id: PortId, gateway: &Gateway, on_exit: OnExit) -> Option<Port> {
+        self.device()?;
+        let mut port = Port { id, ..self.value.clone() };
+        if port.is_interface() {
+            port.on_exit = self.at("on_exit").map_or(gateway.on_exit.unwrap_or(on_exit), |_| port.on_exit);
+            port.kernel_hooks = self.at("kernel_hooks").map_or(gateway.kernel_hooks, |_| port.kernel_hooks);
+        }
+        port.coalesce = self.at("coalesce").map_or(port.takes_segments(), |_| port.coalesce);
+        port.segments = self.at("segments").map_or(port.takes_segments(), |_| port.segments);
+        Some(port)
+    }
+}
