@@ -15,7 +15,7 @@ fn read(path: &str) -> String {
 /// The page with what stands between `<!-- keys of TITLE -->` and `<!-- end -->` replaced.
 fn with_table(page: &str, title: &str, table: &str) -> String {
     let mark = format!("<!-- keys of {title} -->\n");
-    let (before, rest) = page.split_once(&mark).unwrap_or_else(|| panic!("no table of {title}"));
+    let (before, rest) = page.split_once(&mark).expect(title);
     let (_, after) = rest.split_once("<!-- end -->").expect("a table ends");
     format!("{before}{mark}{table}<!-- end -->{after}")
 }

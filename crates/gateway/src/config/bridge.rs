@@ -17,7 +17,7 @@ use toml::{Spanned, Table, Value};
 const NO_MEMBER: &str = "name the ports and tunnels that the bridge connects";
 const FLOOD_LIMIT: &str = "write `[bridge.NAME.flood_limit]` on a line of its own and the keys below it";
 const VLAN: Integer<u16> = Integer(1..=MAX_VLAN, "");
-/// What to write for the VLANs of a member.
+/// Remedy for the VLANs of a member.
 const VLANS: &str = "write `vlan = { access = 10 }` or `vlan = { trunk = [10, 20], native = 1 }`";
 
 /// Most of something, or `"off"`.
@@ -41,17 +41,17 @@ section! {
         ageing_seconds: u32 = 300, Integer(10..=1_000_000, "seconds") => Live;
         /// Most addresses it learns; in a full table a new one evicts one of the member with most. Raising it forgets all.
         max_entries: u32 = 8192, Integer(64..=1_048_576, "addresses") => Live;
-        /// How much each member may have flooded.
+        /// Most frames of each member that are flooded.
         flood_limit: FloodLimit = FloodLimit::default(), Inner(FLOOD_LIMIT, |_, _| true) => Live, usual("no limit");
         /// Addresses bound to a member.
         static_entries = "static" @ Access::elsewhere(|bridge: &Self, all| tables(&bridge.static_entries, all), || Shape::Table("list of tables")) => Live;
-        /// What is particular about a member.
+        /// Options of single members.
         port @ Access::elsewhere(|bridge: &Self, all| Some(Value::Table(bridge.options(all))), || Shape::Table("tables by member")) => Live;
     }
 }
 
 section! {
-    /// How many packets a second of each member may be flooded; `None` is no limit.
+    /// Most packets a second of each member that are flooded; `None` is no limit.
     #[derive(Copy)]
     pub struct FloodLimit("a flood limit", "[bridge.NAME.flood_limit]") {
         keys:
@@ -107,7 +107,7 @@ section! {
         mac: Mac = Mac([0; 6]), STATION => Live, required("add `mac = \"…\"`, the address to bind");
         /// Its VLAN.
         vlan: Option<u16> = None, Given(VLAN) => Live, usual("required on a bridge with VLANs");
-        /// Where frames to it go.
+        /// Member to which frames for the address go.
         port: @[serde(serialize_with = "number")] PortId = PortId(0), Reference("a member") => Live, required("add `port = \"…\"`, the member it is bound to");
     }
 }
@@ -132,7 +132,7 @@ impl Bridge {
         self.members = ports.into_iter().map(|port| Member { port, ..Member::default() }).collect();
     }
 
-    /// What is particular about each member, by its name.
+    /// Options of each member, by its name.
     fn options(&self, all: &Configuration) -> Table {
         let name = |member: &Member| all.name_of(member.port).unwrap_or_default().to_owned();
         let table = |member| (name(member), Value::Table(written(member, all)));

@@ -12,14 +12,14 @@ use serde::Serialize;
 const LAID_OUT: &str = "the packet memory is laid out at the start";
 
 section! {
-    /// How packet memory is divided, and which techniques look after it.
+    /// Division of packet memory, and the techniques that look after it.
     pub struct Buffers("the buffers", "[buffers]") {
         keys:
         /// Packet memory kept ready for control traffic.
         control_percent: u8 = 12, Integer(1..=50, "percent") => Restart(LAID_OUT);
         /// Memory for small pieces, at most; it grows and shrinks.
         fragments_mib: u32 = 6, Integer(1..=4096, "MiB") => Restart(LAID_OUT), usual("a quarter of `memory_mib`");
-        /// What is kept ready of memory that grows.
+        /// Part of the memory that grows which is kept ready.
         reserve_percent: u8 = 25, Integer(1..=100, "percent") => Restart(LAID_OUT);
         /// C2: part of the reserve below which a reload worker fills it up again.
         reload_below_percent: u8 = 67, Integer(1..=100, "percent") => Restart(LAID_OUT);
@@ -39,7 +39,7 @@ section! {
         reload: bool = true, Boolean => Restart(LAID_OUT);
         /// C3: control and data have a reload worker each, control with the higher priority; off, one for both.
         split_reload: bool = true, Boolean => Restart(LAID_OUT);
-        /// What was released last is taken first; off, last.
+        /// Buffers that were released last are taken first; off, last.
         reuse: bool = true, Boolean => Restart(LAID_OUT);
         /// D1: a block starts again as soon as nobody uses it; off, when it is used up.
         reset_when_alone: bool = true, Boolean => Restart(LAID_OUT);
@@ -62,7 +62,7 @@ section! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Headroom {
-    /// What the configuration can put in front of them.
+    /// Number of bytes that the configuration can put in front of them.
     #[default]
     Auto,
     /// As for ports without tunnels: what is to be encapsulated is copied (E4 off).
@@ -86,7 +86,7 @@ const TAG: u16 = 4;
 /// Bytes of an Ethernet header.
 const ETHERNET: u16 = 14;
 
-/// What the configuration can put in front of a received packet, in bytes: the header of a TAP, a tag, the
+/// Number of bytes that the configuration can put in front of a received packet: the header of a TAP, a tag, the
 /// outer headers of the longest tunnel with the link below them.
 pub fn needed_headroom(configuration: &Configuration) -> u16 {
     let of_tunnels = configuration.tunnels.iter().map(|tunnel| {
@@ -96,7 +96,7 @@ pub fn needed_headroom(configuration: &Configuration) -> u16 {
     of_tunnels.max().unwrap_or(0) + headroom_without_tunnels(configuration)
 }
 
-/// What the configuration can put in front of a packet that enters no tunnel.
+/// Number of bytes that the configuration can put in front of a packet that enters no tunnel.
 pub fn headroom_without_tunnels(configuration: &Configuration) -> u16 {
     let of_devices = configuration.ports.iter().map(|port| port.device.capabilities().header_bytes);
     let has_vlans = configuration.bridges.iter().any(Bridge::is_vlan_aware);

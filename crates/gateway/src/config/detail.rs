@@ -1,4 +1,4 @@
-//! What has changed inside a port, tunnel or bridge, key by key.
+//! Changes inside a port, tunnel or bridge, key by key.
 
 use super::difference::{Changes, Difference, Restart};
 use super::keys::Keyed;

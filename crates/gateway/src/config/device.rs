@@ -1,6 +1,6 @@
 //! The device behind a port: its kinds, and what configuration, router and memory have to know of each.
 //!
-//! How a device is opened and looked after is in [`device`](crate::device), a module for each kind.
+//! Opening and upkeep of devices are in [`device`](crate::device), a module for each kind.
 
 use super::lan78xx::Adapter;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, said to a person: place, offending text, remedy.
+//! Findings about a configuration, for people: place, offending text, remedy.
 //!
 //! ```text
 //! error: `rolle` is not a key of a port
@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::fmt;
 use std::ops::Range;
 
-/// How grave a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
@@ -26,19 +26,19 @@ pub enum Severity {
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// How grave it is.
+    /// Its severity.
     pub severity: Severity,
-    /// What is wrong, in one sentence.
+    /// The finding, in one sentence.
     pub message: String,
-    /// Where, in bytes of the text.
+    /// Its place, in bytes of the text.
     pub span: Range<usize>,
-    /// Where it stands among the others, in bytes of the text.
+    /// Its place among the others, in bytes of the text.
     pub place: usize,
-    /// What to say about that place; may be empty.
+    /// Label of that place; may be empty.
     pub label: String,
     /// Other places that belong to it, with what to say about them.
     pub related: Vec<(Range<usize>, String)>,
-    /// What to do.
+    /// Remedy.
     pub remedy: Option<String>,
 }
 
@@ -101,7 +101,7 @@ pub struct Report {
 /// A finding as `polder check --json` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding<'a> {
-    /// How grave it is.
+    /// Its severity.
     pub severity: Severity,
     /// The file.
     pub file: &'a str,
@@ -109,11 +109,11 @@ pub struct Finding<'a> {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// What is wrong.
+    /// The finding.
     pub message: &'a str,
     /// The offending text.
     pub text: &'a str,
-    /// What to do.
+    /// Remedy.
     pub remedy: Option<&'a str>,
 }
 
@@ -174,7 +174,7 @@ impl fmt::Display for Report {
 
 impl std::error::Error for Report {}
 
-/// Where a span is.
+/// Line and column of a span.
 struct SpanPosition<'a> {
     line: usize,
     column: usize,

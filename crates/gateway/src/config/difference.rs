@@ -1,4 +1,4 @@
-//! What changes from one configuration to another, for `polder reload`.
+//! Changes from one configuration to another, for `polder reload`.
 //!
 //! Ports, tunnels and bridges are the same when their names are; they keep their numbers, so that tables
 //! and learned addresses that speak of them stay right.
@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// What changes from a running configuration to another.
+/// Changes from a running configuration to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The other configuration, with the numbers of the running one kept.
@@ -30,11 +30,11 @@ pub struct Difference {
     pub router: bool,
     /// The workers that there were and are to be, as they are shown, if they are not the same.
     pub workers: Option<(String, String)>,
-    /// What a running gateway cannot change. If there is anything here, nothing may be applied.
+    /// Changes that take a restart. If there is any, nothing may be applied.
     pub restart: Vec<Restart>,
 }
 
-/// What happened to things of one kind.
+/// Changes of things of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changes<T> {
     /// In the new configuration alone.
@@ -147,7 +147,7 @@ fn changes<T: Named>(old: &[T], new: &[T]) -> Changes<T> {
 /// Workers that a running gateway may have, if it has not begun with more.
 pub const PREPARED: u16 = 16;
 
-/// How workers change, if a running gateway can do that.
+/// Change of the workers, if a running gateway can do that.
 fn workers(old: &Configuration, new: &Configuration) -> Option<(String, String)> {
     let told = |gateway: &Gateway| {
         let cpus =

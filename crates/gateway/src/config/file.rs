@@ -27,18 +27,18 @@ section! {
     pub(super) struct File("the top level", "top level") {
         keys:
         /// Version of this format: `1`.
-        version @ Access::elsewhere(|_, _| Some(Value::Integer(VERSION)), || THIS.shape()) => Live, usual("required");
+        version @ Access::elsewhere(|_, _| Some(Value::Integer(VERSION)), || THIS.shape()) => Live, usual("required"), range("1");
         /// The process as a whole.
         gateway @ Access::elsewhere(|_, all| Some(Value::Table(written(&all.gateway, all))), || Shape::Table("table")) => Live;
-        /// How packet memory is divided and looked after.
+        /// Division and techniques of packet memory.
         buffers @ Access::elsewhere(|_, all| Some(Value::Table(written(&all.buffers, all))), || Shape::Table("table")) => Live;
         /// Devices.
         port @ Access::elsewhere(|_, all| by_name(&all.ports, |port| &port.name, all), || Shape::Table("tables by name")) => Live, usual("at least one");
         /// Tunnels.
         tunnel @ Access::elsewhere(|_, all| by_name(&all.tunnels, |tunnel| &tunnel.name, all), || Shape::Table("tables by name")) => Live;
-        /// Who exchanges packets with whom.
+        /// Bridges between ports and tunnels.
         bridge @ Access::elsewhere(|_, all| by_name(&all.bridges, |bridge| &bridge.name, all), || Shape::Table("tables by name")) => Live;
-        /// What routes go by, where ports are a router's.
+        /// Routes, where ports are a router's.
         router @ Access::elsewhere(|_, all| router(all), || Shape::Table("table")) => Live;
         /// Rules for packets: what is accepted, dropped, rejected.
         filter @ Access::elsewhere(|_, all| tables(&all.filters, all), || Shape::Table("list of tables")) => Live;
@@ -62,6 +62,7 @@ impl Configuration {
     }
 
     /// The file that says the same with nothing left to defaults.
+    #[expect(clippy::missing_panics_doc, reason = "a table of these values can always be written")]
     pub fn to_toml(&self) -> String {
         toml::to_string(&self.to_table()).expect("tables, lists, strings and numbers can be written")
     }
@@ -70,7 +71,7 @@ impl Configuration {
 /// The file with its sections: values with their places. What could not be read has been noted.
 #[derive(Debug)]
 pub(super) struct FileDraft {
-    /// Whether there is a `port` at all, readable or not.
+    /// True if there is a `port` at all, readable or not.
     pub(super) has_ports: bool,
     pub(super) gateway: Draft<Gateway>,
     pub(super) buffers: Draft<Buffers>,
@@ -78,7 +79,7 @@ pub(super) struct FileDraft {
     pub(super) tunnels: Vec<Draft<Tunnel>>,
     pub(super) bridges: Vec<BridgeDraft>,
     pub(super) filters: Vec<Draft<Filter>>,
-    /// Where `[router]` stands, if it does.
+    /// Place of `[router]`, if it is there.
     pub(super) router_span: Option<Span>,
     pub(super) router: Draft<Router>,
     pub(super) routes: Vec<Draft<StaticRoute>>,
@@ -172,7 +173,6 @@ fn each<T>(
 #[cfg(test)]
 mod tests {
     use super::super::{load, parse};
-    use super::*;
     use std::path::Path;
 
     #[test]

@@ -50,21 +50,21 @@ section! {
     /// One rule. A list that is empty asks nothing.
     pub struct Filter("a filter", "[[filter]]") {
         keys:
-        /// What `polder show filters` calls it; its counters stay under that name when it changes.
+        /// Name in `polder show filters`; its counters stay under that name when it changes.
         name: Option<String> = None, Given(text("", "a name, once", values::name)) => Live, usual("none");
-        /// Whose packets it looks at.
+        /// Ports and tunnels whose packets it looks at.
         ports = "port": @[serde(serialize_with = "numbers")] Vec<PortId> = Vec::new(), list(Reference("ports and tunnels, no underlays"), "names of ports and tunnels", ALL).or_one() => Live, usual("all");
         /// Those that the port receives, before the bridge learns from them; or those that it is to send.
         direction: Direction = Direction::In, Choice(Direction::WORDS) => Live;
         /// VLAN of the tag, or of the port for a frame without one; 0 where there is none.
         vlans = "vlan": Vec<Span> = Vec::new(), list(VLANS, "VLANs", EMPTY).or_one() => Live, usual("all");
-        /// What the frame carries, behind one tag.
+        /// EtherType, behind one tag.
         ether_types = "ether_type": Vec<u16> = Vec::new(), list(ETHER_TYPE, "EtherTypes", EMPTY).or_one() => Live, usual("all");
-        /// From where.
+        /// Networks of the sender.
         sources = "source": Vec<Network> = Vec::new(), list(NETWORK, "networks", EMPTY).or_one() => Live, usual("all");
-        /// To where.
+        /// Networks of the receiver.
         destinations = "destination": Vec<Network> = Vec::new(), list(NETWORK, "networks", EMPTY).or_one() => Live, usual("all");
-        /// What the IP packet carries, behind the extension headers of IPv6.
+        /// Protocol of the IP packet, behind the extension headers of IPv6.
         protocols = "protocol": Vec<u8> = Vec::new(), list(PROTOCOL, "protocols", EMPTY).or_one() => Live, usual("all");
         /// Port of the sender: TCP, UDP or SCTP.
         source_ports = "source_port": Vec<Span> = Vec::new(), list(PORTS, "ports", EMPTY).or_one() => Live, usual("all");
@@ -72,13 +72,13 @@ section! {
         destination_ports = "destination_port": Vec<Span> = Vec::new(), list(PORTS, "ports", EMPTY).or_one() => Live, usual("all");
         /// Flags that are set, and with `!` those that are not.
         tcp_flags: Option<TcpFlags> = None, Given(Flags) => Live, usual("all");
-        /// What becomes of it; `reject`, for `direction = "in"` alone, also tells the sender.
+        /// Fate of the packet; `reject`, for `direction = "in"` alone, also tells the sender.
         action: Action = Action::Accept, Choice(Action::WORDS) => Live, required("add `action = \"accept\"`, \"drop\" or \"reject\"");
     }
 }
 
 choices! {
-    /// Which packets of a port a rule looks at.
+    /// Direction of the packets that a rule looks at.
     pub enum Direction {
         /// Those that it receives.
         #[default]
@@ -89,7 +89,7 @@ choices! {
 }
 
 choices! {
-    /// What becomes of a packet that a rule matches.
+    /// Fate of a packet that a rule matches.
     pub enum Action {
         /// It goes on.
         #[default]
@@ -112,9 +112,9 @@ pub struct Network(pub IpAddr, pub u8);
 /// Flags that are looked at, and those of them that are set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpFlags {
-    /// Which are looked at.
+    /// Flags that are looked at.
     pub mask: u8,
-    /// Which of those are set.
+    /// Flags of those that are set.
     pub set: u8,
 }
 
@@ -217,7 +217,7 @@ impl Notation<TcpFlags> for Flags {
 }
 
 impl Filter {
-    /// What it asks, as keys and values of the file, but for name and action.
+    /// Conditions of the rule, as keys and values of the file.
     pub fn conditions(&self, configuration: &Configuration) -> Vec<(String, String)> {
         let keys = written(self, configuration).into_iter();
         let asked = keys.filter(|(key, _)| !["name", "action"].contains(&key.as_str()));

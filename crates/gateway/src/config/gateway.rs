@@ -46,7 +46,7 @@ section! {
         on_exit: Option<OnExit> = None, Given(Choice(OnExit::WORDS)) => Reopen(""), usual("`\"kernel\"`; `\"drop\"` with filters");
         /// Default of the ports' `kernel_hooks`.
         kernel_hooks: KernelHooks = KernelHooks::Refuse, Choice(KernelHooks::WORDS) => Live;
-        /// What makes a flow the same flow, for ports with an `order`.
+        /// Definition of a flow, for ports with an `order`.
         flow_hash: FlowHash = FlowHash::Directed, Choice(FlowHash::WORDS) => Restart(FLOWS);
         /// True if packets of a flow that is spread leave in the order in which they came.
         restore_order: bool = true, Boolean => Restart(FLOWS);
@@ -81,7 +81,7 @@ fn control(value: &DeValue<'_>) -> Result<PathBuf, Refusal> {
     Ok(PathBuf::from(path))
 }
 
-/// Where the control socket of the gateway of that name is, unless its configuration says otherwise.
+/// Path of the control socket of the gateway of that name, unless its configuration says otherwise.
 pub fn default_control(name: &str) -> PathBuf {
     PathBuf::from(format!("/run/polder/{name}.sock"))
 }

@@ -65,7 +65,7 @@ fn row<T: Keyed>(key: &Key<T>, usual: &T, all: &Configuration) -> String {
 
 fn default(value: Option<Value>) -> String {
     match value {
-        None => String::new(),
+        None | Some(Value::Table(_)) => String::new(),
         Some(Value::Integer(number)) => number.to_string(),
         Some(value) => format!("`{value}`"),
     }

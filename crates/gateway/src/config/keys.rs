@@ -21,15 +21,15 @@ use toml::{Table, Value};
 pub(super) struct Key<T: 'static> {
     /// Its name in the file.
     pub(super) name: &'static str,
-    /// What it means, in a phrase.
+    /// Meaning, in a phrase.
     pub(super) meaning: &'static str,
-    /// What a change of it takes.
+    /// Class of a change.
     pub(super) reload: Reload<T>,
-    /// How its value gets from the file into `T` and back.
+    /// Way of its value from the file into `T` and back.
     pub(super) access: Access<T>,
     /// Its default in the words of the guide, where that is no constant.
     pub(super) usual: Option<&'static str>,
-    /// What to add where it is missing, if it may not be.
+    /// Remedy where it is missing, if it may not be.
     pub(super) required: Option<&'static str>,
     /// Values that it takes in the words of the guide, where they depend on other keys.
     pub(super) range: Option<&'static str>,
@@ -37,7 +37,7 @@ pub(super) struct Key<T: 'static> {
     pub(super) only: Option<fn(&T) -> bool>,
 }
 
-/// How the value of a key gets from the file into `T` and back.
+/// Way of the value of a key from the file into `T` and back.
 pub(super) struct Access<T> {
     /// Reads the key; false after a finding.
     pub(super) read: fn(&mut T, &Section<'_>, &'static str) -> bool,
@@ -57,7 +57,7 @@ impl<T> Access<T> {
     }
 }
 
-/// What a change of a key takes, with the reason.
+/// Class of a change, with the reason why a reload is not enough.
 pub(super) enum Reload<T: 'static> {
     /// A reload, and no packet is lost.
     Live,
@@ -71,7 +71,7 @@ pub(super) enum Reload<T: 'static> {
 
 /// Values of a kind of table, with its keys.
 pub(super) trait Keyed: Default + 'static {
-    /// What the table describes, with its article.
+    /// Noun of the table, with its article.
     const NOUN: &'static str;
     /// Title under which the guide describes it.
     const TITLE: &'static str;
@@ -142,9 +142,9 @@ pub(super) struct Draft<T> {
     pub(super) value: T,
     /// The table as people write it, such as `[port.lan]`.
     pub(super) title: String,
-    /// Where it begins.
+    /// Place of the table.
     pub(super) span: Span,
-    /// Where its name stands in its header, if it has one.
+    /// Place of its name in its header, if it has one.
     pub(super) name: Span,
     places: BTreeMap<&'static str, Place>,
 }
@@ -168,15 +168,13 @@ impl<T: Keyed> Draft<T> {
     pub(super) fn read(section: &Section<'_>) -> Self {
         let mut draft = Self { title: section.title.clone(), span: section.span.clone(), ..Self::absent() };
         for key in T::KEYS {
-            let Some(((name, value), elements)) = section.place(key.name) else {
-                if let Some(remedy) = key.required {
-                    let message = format!("{} has no `{}`", section.title, key.name);
-                    section.error(section.span.clone(), message, remedy);
-                }
-                continue;
-            };
-            let is_readable = (key.access.read)(&mut draft.value, section, key.name);
-            draft.places.insert(key.name, Place { key: name, value, elements, is_readable });
+            if let Some(((name, value), elements)) = section.place(key.name) {
+                let is_readable = (key.access.read)(&mut draft.value, section, key.name);
+                draft.places.insert(key.name, Place { key: name, value, elements, is_readable });
+            } else if let Some(remedy) = key.required {
+                let message = format!("{} has no `{}`", section.title, key.name);
+                section.error(section.span.clone(), message, remedy);
+            }
         }
         draft
     }
@@ -209,7 +207,7 @@ impl<T: Keyed> Draft<T> {
         self.place(key).is_some_and(|place| !place.is_readable)
     }
 
-    /// Where the value of `key` stands, if it is there and could be read.
+    /// Place of the value of `key`, if it is there and could be read.
     pub(super) fn at(&self, key: &str) -> Option<&Span> {
         self.place(key).filter(|place| place.is_readable).map(|place| &place.value)
     }
@@ -224,12 +222,12 @@ impl<T: Keyed> Draft<T> {
         Some((pick(&self.value), self.at(key)?))
     }
 
-    /// Where the name of `key` stands.
+    /// Place of the name of `key`.
     pub(super) fn key(&self, key: &str) -> Option<&Span> {
         self.place(key).map(|place| &place.key)
     }
 
-    /// Where an element of the list `key` stands, or its value where that is no list.
+    /// Place of an element of the list `key`, or of its value where that is no list.
     pub(super) fn element(&self, key: &str, index: usize) -> Span {
         let place = self.place(key);
         place.map_or(0..0, |place| place.elements.get(index).unwrap_or(&place.value).clone())
@@ -259,7 +257,7 @@ pub(super) fn changed<T: Keyed>(
     (old != new).then(|| format!("{} → {}", text(old), text(new)))
 }
 
-/// How the value of a key gets into a field and back, or through two functions.
+/// Way of the value of a key into a field and back, or through two functions.
 macro_rules! access {
     ($($field:ident).+, $type:ty, $notation:expr) => {
         access!(

@@ -17,7 +17,7 @@ use toml::de::DeValue;
 
 /// Most URBs in flight in one direction.
 const MAX_URBS: u16 = 256;
-/// What the adapter can count to, in microseconds.
+/// Largest time that the adapter can count, in microseconds.
 const MAX_GATHER_US: u16 = 1092;
 /// Most packets that wait for a URB.
 const MAX_PENDING: u16 = 4096;
@@ -25,27 +25,27 @@ const MAX_PENDING: u16 = 4096;
 const PENDING: u16 = 128;
 /// Longest bus id (USB/IP has 32 bytes with a final zero).
 const MAX_BUSID: usize = 31;
-/// What a place may be.
+/// Remedy for a missing place.
 const PLACES: &str = "write `lan78xx = { usb = \"1-1.4\" }` for an adapter of this machine, or \
                       `lan78xx = { usbip = \"host:3240\", busid = \"1-1\" }` for one of another";
 const USB: Text<String> = shown("", "a USB port, as `ls /sys/bus/usb/devices` shows it", bus_id);
 const SERVER: Text<String> = shown("", "`HOST:PORT`, or the path of a socket", server);
 const BUSID: Text<String> = shown("", "as `usbip list -r HOST` shows it", bus_id);
 
-/// How an adapter stands in the file.
+/// Notation of an adapter.
 pub(super) const NOTATION: Inner<Adapter> = Inner(PLACES, check);
 
 section! {
     /// A LAN78xx adapter.
     pub struct Adapter("`lan78xx`", "lan78xx") {
-        /// Where it is.
+        /// Place of the adapter.
         place: AdapterLocation = AdapterLocation::Usb(String::new());
-        /// Which techniques are on.
+        /// Techniques that are on.
         #[serde(with = "Switches")]
         techniques: Techniques = Techniques::ON;
         keys:
-        /// Where the adapter is plugged in; the kernel's driver is asked to let go of it.
-        usb as String, USB, |adapter| adapter.place.usb(), |adapter, port| adapter.place = AdapterLocation::Usb(port) => Reopen(ATTACHED);
+        /// USB port of the adapter; the kernel's driver is asked to let go of it.
+        usb as String, USB, |adapter| adapter.place.usb(), |adapter, port| adapter.place = AdapterLocation::Usb(port) => Reopen(ATTACHED), usual("");
         /// USB/IP server that has the adapter.
         usbip as String, SERVER, |adapter| adapter.place.server(), |adapter, server| adapter.place = AdapterLocation::behind(server) => Reopen(ATTACHED);
         /// Name of the adapter at its server.
@@ -56,7 +56,7 @@ section! {
         flow_control: bool = Options::default().flow_control, Boolean => Reopen(ATTACHED);
         /// True if the adapter takes VLAN tags out of frames and puts them in; nobody sees a difference.
         vlan_offload: bool = Options::default().vlan_offload, Boolean => Reopen(ATTACHED);
-        /// How long the adapter holds a short transfer back, in the hope of more frames.
+        /// Time for which the adapter holds a short transfer back, in the hope of more frames.
         gather_us: u16 = Options::default().gather_us, Integer(0..=MAX_GATHER_US, "microseconds") => Reopen(ATTACHED);
         /// Bulk-in transfers in flight; the adapter's own memory lasts for 98 µs.
         receive_urbs: Option<u16> = None, Given(Integer(1..=MAX_URBS, "URBs")) => Reopen(ATTACHED), usual("30, on USB 2 10");
@@ -79,7 +79,7 @@ section! {
     }
 }
 
-/// Where an adapter is.
+/// Place of an adapter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AdapterLocation {
@@ -163,7 +163,7 @@ impl AdapterLocation {
 }
 
 impl Adapter {
-    /// How the driver is asked to open it.
+    /// Options with which the driver opens it.
     pub fn options(&self, mtu: Option<u16>) -> Options {
         let usual = Options::default();
         Options {

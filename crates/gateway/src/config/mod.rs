@@ -11,6 +11,8 @@
 
 #[macro_use]
 mod keys;
+#[cfg(test)]
+mod each_key;
 
 pub(crate) mod bridge;
 pub mod buffers;
@@ -64,7 +66,7 @@ pub enum LoadError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         reason: std::io::Error,
     },
     /// It contains errors.

@@ -1,4 +1,4 @@
-//! What a configuration says, with every default filled in and every reference resolved.
+//! Values of a configuration, with every default filled in and every reference resolved.
 //!
 //! These are plain, owned values: the runtime builds its tables from them, `polder show config` prints
 //! them, and [`difference`](super::difference()) compares two of them. A value of these types has passed
@@ -21,9 +21,9 @@ use std::fmt;
 /// A whole configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Configuration {
-    /// What concerns the process as a whole.
+    /// The process as a whole.
     pub gateway: Gateway,
-    /// How packet memory is divided and looked after.
+    /// Division and techniques of packet memory.
     pub buffers: Buffers,
     /// Device ports, in the order of the file.
     pub ports: Vec<Port>,
@@ -33,7 +33,7 @@ pub struct Configuration {
     pub bridges: Vec<Bridge>,
     /// Rules, in the order of the file.
     pub filters: Vec<Filter>,
-    /// What routes go by, where ports have the role of a router.
+    /// Routes, where ports have the role of a router.
     pub router: Router,
 }
 
@@ -49,21 +49,21 @@ choices! {
 }
 
 choices! {
-    /// What Polder takes of a port's traffic.
+    /// Part of a port's traffic that Polder takes.
     pub enum Role {
         /// All of it; the port is a member of a bridge.
         #[default]
         Bridge = "bridge",
         /// The packets of the tunnels that run over it; the rest stays with the kernel.
         Underlay = "underlay",
-        /// What is to be forwarded by its link-layer address and is for no address of this machine, and the packets
+        /// Packets that are to be forwarded by their link-layer address and are for no address of this machine, and those
         /// of tunnels; the rest stays with the kernel, if that has the device.
         Router = "router",
     }
 }
 
 choices! {
-    /// How an interface is attached.
+    /// Way of attaching an interface.
     pub enum Mode {
         /// The best that works: zero copy, else native, else generic.
         #[default]
@@ -78,7 +78,7 @@ choices! {
 }
 
 choices! {
-    /// What happens to an interface when Polder ends, however it ends.
+    /// State of an interface after Polder has ended, however it ended.
     pub enum OnExit {
         /// The kernel has it back.
         #[default]
@@ -111,7 +111,7 @@ pub enum Queues {
 }
 
 choices! {
-    /// How the packets of a port find their worker.
+    /// Way by which the packets of a port find their worker.
     pub enum Order {
         /// They stay with the worker that polls their queue.
         #[default]
@@ -126,7 +126,7 @@ choices! {
 }
 
 choices! {
-    /// What makes a flow the same flow.
+    /// Definition of a flow.
     pub enum FlowHash {
         /// Each direction of a connection is a flow.
         #[default]
@@ -145,7 +145,7 @@ choices! {
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// Whether it addresses a group: broadcast or multicast.
+    /// True if it addresses a group: broadcast or multicast.
     pub fn is_group(self) -> bool {
         self.0[0] & 1 == 1
     }

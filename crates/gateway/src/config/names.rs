@@ -20,8 +20,10 @@ pub(super) const UNKNOWN: PortId = PortId(u16::MAX);
 #[derive(Debug, Default)]
 pub(super) struct Names {
     ids: BTreeMap<String, PortId>,
-    /// What unknown names were most likely meant to be.
+    /// Ports and tunnels that unknown names were most likely meant to be.
     meant: RefCell<BTreeSet<PortId>>,
+    /// Unknown names that were noted, with the place of the table that has them.
+    noted: RefCell<BTreeSet<(usize, String)>>,
 }
 
 impl Names {
@@ -29,7 +31,7 @@ impl Names {
     pub(super) fn new(ports: &[&str], tunnels: &[&str]) -> Self {
         let names = ports.iter().chain(tunnels).take(MAX_PORTS);
         let ids = (0..).zip(names).map(|(id, &name)| (name.to_owned(), PortId(id)));
-        Self { ids: ids.collect(), meant: RefCell::default() }
+        Self { ids: ids.collect(), ..Self::default() }
     }
 
     /// True if an unknown name was most likely meant to be this one's.
@@ -66,9 +68,11 @@ impl Notation<PortId> for Reference {
         }
         let known = names.ids.keys().map(String::as_str);
         names.meant.borrow_mut().extend(closest(&name, known.clone()).map(|known| names.ids[known]));
-        let remedy = unknown_name(&name, known, "port");
-        let message = format!("there is no port or tunnel `{name}`");
-        section.findings.note(Diagnostic::error(value.span(), message).remedy(remedy));
+        if names.noted.borrow_mut().insert((section.span.start, name.clone())) {
+            let remedy = unknown_name(&name, known, "port");
+            let message = format!("there is no port or tunnel `{name}`");
+            section.findings.note(Diagnostic::error(value.span(), message).remedy(remedy));
+        }
         Ok(UNKNOWN)
     }
 

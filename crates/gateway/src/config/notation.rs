@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use toml::de::DeValue;
 use toml::{Spanned, Value};
 
-/// How a value of type `T` stands in the file.
+/// Notation of a value of type `T` in the file.
 pub(super) trait Notation<T> {
     /// The value that stands in the file.
     fn read<'d>(&self, value: &'d Spanned<DeValue<'d>>, section: &Section<'d>) -> Result<T, Refusal>;
@@ -40,7 +40,7 @@ pub(super) enum Shape {
     Many(Box<Self>),
     /// A value of one shape, or of another.
     Either(Box<Self>, Box<Self>),
-    /// What the words say; for tables.
+    /// A table, or several, in the words of the guide.
     Table(&'static str),
 }
 
@@ -257,9 +257,9 @@ impl<T, N: Notation<T>> Notation<Option<T>> for Given<N> {
 pub(super) struct List<N> {
     /// Notation of an element.
     pub(super) of: N,
-    /// What the elements are, in the plural.
+    /// Noun of the elements, in the plural.
     pub(super) what: &'static str,
-    /// What to do about an empty list, if there may be none.
+    /// Remedy for an empty list, if there may be none.
     pub(super) empty: Option<&'static str>,
     /// True if one element may stand without a list around it.
     pub(super) or_one: bool,

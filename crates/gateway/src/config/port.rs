@@ -28,10 +28,10 @@ const MAX_MODERATION: u16 = 10_000;
 /// Reason why most keys of a port are fixed while its device is open.
 pub(super) const ATTACHED: &str = "the device is attached in this way, and would have to be closed for it";
 const FLOWS: &str = "flows under way would find other workers, and get out of order";
-/// What to do about a port with two devices.
+/// Remedy for a port with two devices.
 const ONE_DEVICE: &str = "keep `interface` for a device that exists, `tap` for one that Polder makes, or `lan78xx` \
                           for a USB adapter";
-/// What to do about a port without one.
+/// Remedy for a port without one.
 const A_DEVICE: &str = "add `interface = \"…\"` for a device that exists, `tap = \"…\"` for one that Polder \
                         makes, or `lan78xx = { … }` for a USB adapter";
 const INTERFACE: Text<String> = text("", "an interface's name", interface);
@@ -62,25 +62,25 @@ section! {
         tap as String, INTERFACE, |port| port.device.tap(), |port, name| port.device = Device::Tap(name) => Reopen(ATTACHED);
         /// LAN7800, LAN7801 or LAN7850 USB Ethernet adapter that Polder drives itself, without a driver of the kernel.
         lan78xx as lan78xx::Adapter, lan78xx::NOTATION, |port| port.device.adapter(), |port, adapter| port.device = Device::Lan78xx(Box::new(adapter)) => Reopen(ATTACHED), range("see below");
-        /// What Polder takes: everything, the packets of tunnels, or these and what is to be routed; see below.
+        /// Part that Polder takes: all packets, those of tunnels, or these and those to be routed; see below.
         role: Role = Role::Bridge, Choice(Role::WORDS) => Reopen(ATTACHED);
         /// The router's own addresses on the link, as `["192.0.2.1/24"]`; an `interface` has those that the kernel gives it.
         addresses: Vec<InterfaceAddress> = Vec::new(), list(ADDRESS, "addresses", None) => Reopen(ATTACHED), usual("required for a router's TAP or USB adapter"), range("none twice, networks of ports apart");
-        /// How the interface is attached.
+        /// Way of attaching the interface.
         mode: Mode = Mode::Auto, Choice(Mode::WORDS) => Reopen(ATTACHED), only(Port::is_interface);
         /// The interface after Polder has ended, however it ended.
         on_exit: OnExit = OnExit::Kernel, Choice(OnExit::WORDS) => Reopen(ATTACHED), only(Port::is_interface), usual("that of `[gateway]`");
         /// Start where rules of the kernel would be bypassed; see [below](#rules-of-the-kernel).
         kernel_hooks: KernelHooks = KernelHooks::Refuse, Choice(KernelHooks::WORDS) => Live, only(Port::is_interface), usual("that of `[gateway]`");
-        /// How many queues are used, the first ones.
+        /// Number of queues that are used, the first ones.
         queues: Queues = Queues::All, QUEUES => Reopen(ATTACHED), only(Port::has_queues), usual("`\"all\"`, for a TAP 1");
-        /// How its packets find their worker; see below.
+        /// Way by which its packets find their worker; see below.
         order: Order = Order::Queue, Choice(Order::WORDS) => Reopen(FLOWS);
         /// Part of the worker's time that each of its receive queues gets.
         weight: u16 = WEIGHT, Integer(1..=MOST_WEIGHT, "") => Live;
         /// Longest network packet, without Ethernet header and VLAN tags.
         mtu: Option<u16> = None, Given(Integer(MIN_MTU..=MAX_MTU, "bytes")) => Depends("yes; of a TAP or a USB adapter reopen", Port::why_mtu_fixed), usual("the interface's; `lan78xx` 1500"), range("68 to 9578; underlay and router from 576; `lan78xx` to 8982");
-        /// What waits in front of the port; see [queue](#queue).
+        /// Queue in front of the port; see [queue](#queue).
         queue: Option<PortQueue> = None, Given(queue::NOTATION) => Live, usual("none");
         /// Time between two polls of the kernel while packets come.
         moderation_us: Option<u16> = None, number_or(&[("auto", None)], 0..=MAX_MODERATION, "µs") => Reopen(ATTACHED), only(Port::is_interface);
@@ -160,7 +160,7 @@ const OF_A_ROUTER: &Absent = &[(
 )];
 
 impl Draft<Port> {
-    /// What Polder takes of the traffic; `None` when it could not be read.
+    /// Role of the port; `None` when it could not be read.
     pub(super) fn role(&self) -> Option<Role> {
         (!self.is_unreadable("role")).then_some(self.value.role)
     }

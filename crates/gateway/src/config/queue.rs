@@ -13,16 +13,16 @@ section! {
     /// The queue in front of each sending queue of a port.
     #[derive(Copy)]
     pub struct PortQueue("`queue`", "queue") {
-        /// How it decides what to drop.
+        /// Algorithm that drops.
         kind: QueueKind = QueueKind::CODEL;
         keys:
-        /// What is dropped: what makes the wait too long (RFC 8289), or only what finds no room.
+        /// Discipline: drops packets whose wait is too long (RFC 8289), or only those that find no room.
         kind as QueueKind, Choice(KINDS), |queue| Some(queue.kind.usual()), |queue, kind| queue.kind = kind => Live, required(EXAMPLE);
-        /// What waits at most, Ethernet headers included; not more packets than one for each 512 bytes.
+        /// Bytes that wait at most, Ethernet headers included; not more packets than one for each 512 bytes.
         limit_bytes: u32 = PortQueue::LIMIT_BYTES, Integer(10_000..=64_000_000, "bytes") => Live;
         /// CoDel: wait that is acceptable for good.
         target_ms as u16, Integer(1..=1000, "milliseconds"), |queue| Some(queue.times()?.0), PortQueue::set_target => Live;
-        /// CoDel: how long the wait may be longer; the longest round trip of most connections.
+        /// CoDel: time for which the wait may be longer; the longest round trip of most connections.
         interval_ms as u16, Integer(1..=10_000, "milliseconds"), |queue| Some(queue.times()?.1), PortQueue::set_interval => Live;
         /// Rate that is kept to, Ethernet headers included.
         rate_kbit: Option<u32> = None, Given(Integer(100..=400_000_000, "kbit/s")) => Live, usual("none");
@@ -32,7 +32,7 @@ section! {
 const KINDS: &[(&str, QueueKind)] = &[("codel", QueueKind::CODEL), ("drop-tail", QueueKind::DropTail)];
 const EXAMPLE: &str = "write `queue = { kind = \"codel\" }` or `queue = { kind = \"drop-tail\" }`";
 
-/// How the queue of a port stands in the file.
+/// Notation of the queue of a port.
 pub(super) const NOTATION: Inner<PortQueue> = Inner(EXAMPLE, check);
 
 fn check(draft: &Draft<PortQueue>, section: &Section<'_>) -> bool {
@@ -60,13 +60,13 @@ fn check(draft: &Draft<PortQueue>, section: &Section<'_>) -> bool {
     true
 }
 
-/// How a queue decides what to drop.
+/// Algorithm by which a queue drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QueueKind {
-    /// What finds no room.
+    /// Drops packets that find no room.
     DropTail,
-    /// What is needed to keep the delay short (RFC 8289).
+    /// Drops packets to keep the delay short (RFC 8289).
     Codel {
         /// The wait that is acceptable for good.
         target_ms: u16,

@@ -26,7 +26,7 @@ pub(super) const ADDRESS: Text<InterfaceAddress> =
     text("addresses with the length of a prefix", "", interface_address);
 
 section! {
-    /// What a router goes by.
+    /// Routes of a router, and their sources.
     pub struct Router("the router", "[router]") {
         /// Routes of the file. They come before others to the same network.
         route: Vec<StaticRoute> = Vec::new();
@@ -41,7 +41,7 @@ section! {
 }
 
 choices! {
-    /// Where routes come from.
+    /// Source of routes.
     pub enum RoutesFrom {
         /// The kernel's tables, followed as they change.
         #[default]
@@ -55,11 +55,11 @@ section! {
     /// A route of the file.
     pub struct StaticRoute("a route", "[[router.route]]") {
         keys:
-        /// What it leads to, as `"10.0.0.0/8"` or `"::/0"`. It comes before a route of the kernel to the same network.
+        /// Destination, as `"10.0.0.0/8"` or `"::/0"`. It comes before a route of the kernel to the same network.
         to: Network = Network(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0), NETWORK => Live, required("add `to = \"…\"`, the network that it leads to"), range("IPv4 or IPv6, once");
         /// The router, or several that share the flows.
         via: Vec<IpAddr> = Vec::new(), list(ROUTER, "addresses", None).or_one() => Live, usual("the destinations themselves, on the link of `port`");
-        /// By which port.
+        /// Port by which packets leave.
         port: @[serde(serialize_with = "number")] Option<PortId> = None, Given(Reference("a router port or a `gre` tunnel")) => Live, usual("that on whose link `via` is");
         /// Forwarded; or dropped: silently, with the news that nobody is there, or that somebody does not want it.
         kind: RouteKind = RouteKind::Unicast, Choice(RouteKind::WORDS) => Live;
@@ -67,7 +67,7 @@ section! {
 }
 
 choices! {
-    /// What becomes of a route's packets.
+    /// Fate of a route's packets.
     pub enum RouteKind {
         /// They are forwarded.
         #[default]
@@ -151,7 +151,7 @@ fn interface_address(value: &DeValue<'_>) -> Result<InterfaceAddress, Refusal> {
     Ok(InterfaceAddress { address, bits })
 }
 
-/// Whether an address is the first or the last of its network.
+/// True if an address is the first or the last of its network.
 fn is_edge(address: Ipv4Addr, bits: u8) -> bool {
     let hosts = u32::MAX.checked_shr(u32::from(bits)).unwrap_or(0);
     let host = address.to_bits() & hosts;

@@ -28,7 +28,7 @@ pub(super) struct At<T> {
 pub(super) struct Refusal {
     pub(super) message: String,
     pub(super) remedy: Option<String>,
-    /// Where, if it is not the value as a whole.
+    /// Place, if it is not the value as a whole.
     pub(super) span: Option<Span>,
     /// True if the message does not go on from the name of the key.
     pub(super) is_sentence: bool,
@@ -59,7 +59,7 @@ impl Refusal {
     }
 }
 
-/// What was found so far.
+/// Findings so far.
 #[derive(Debug, Default)]
 pub(super) struct Findings(RefCell<Vec<Diagnostic>>);
 
@@ -87,7 +87,7 @@ impl Findings {
 /// The keys that a kind of table has.
 #[derive(Clone, Debug)]
 pub(super) struct Kind {
-    /// What the table describes, with its article.
+    /// Noun of the table, with its article.
     pub(super) noun: &'static str,
     /// Its keys, in the order of the guide.
     pub(super) keys: Vec<&'static str>,
@@ -97,7 +97,7 @@ pub(super) struct Kind {
 pub(super) struct Section<'d> {
     /// The table as people write it, such as `[port.lan]`.
     pub(super) title: String,
-    /// Where it begins.
+    /// Place of the table.
     pub(super) span: Span,
     table: &'d DeTable<'d>,
     kind: Kind,
@@ -194,7 +194,7 @@ impl<'d> Section<'d> {
         said.or_else(|| self.table.iter().find(|(name, _)| meant(str_of(name))))
     }
 
-    /// Where `key` stands: its name, its value, and the elements of that if it is a list.
+    /// Places of `key`: of its name, its value, and the elements of that if it is a list.
     pub(super) fn place(&self, key: &str) -> Option<((Span, Span), Vec<Span>)> {
         let (name, value) = self.entry(key)?;
         let elements = value.get_ref().as_array().into_iter().flat_map(|array| array.iter());
@@ -212,12 +212,12 @@ impl<'d> Section<'d> {
         array.iter().filter_map(|value| self.open_value(value, title.to_owned(), kind())).collect()
     }
 
-    /// Whether `key` is there, readable or not.
+    /// True if `key` is there, readable or not.
     pub(super) fn has(&self, key: &str) -> bool {
         self.value(key).is_some()
     }
 
-    /// Where the name of `key` stands.
+    /// Place of the name of `key`.
     pub(super) fn key_span(&self, key: &str) -> Option<Span> {
         self.entry(key).map(|(name, _)| name.span())
     }

@@ -70,7 +70,7 @@ section! {
         id: PortId = PortId(0);
         /// Its name.
         name: String = String::new();
-        /// What it carries.
+        /// Kind of what it carries.
         kind: TunnelKind = TunnelKind::Gretap;
         /// Network, port and checksums, if it is VXLAN.
         vxlan: Option<Vxlan> = None;
@@ -107,7 +107,7 @@ section! {
         ttl: Ttl = Ttl::Fixed(64), TTL => Live;
         /// DSCP of outer packets (RFC 2983).
         dscp: Dscp = Dscp::Inherit, DSCP => Live;
-        /// How congestion marks cross the tunnel.
+        /// Handling of congestion marks.
         ecn: Ecn = Ecn::Rfc6040, Choice(Ecn::WORDS) => Live;
         /// Flow label of outer IPv6 packets (RFC 6437): one for each flow inside, that of the packet inside, or this.
         flow_label: FlowLabel = FlowLabel::Flow, FLOW_LABEL => Live, only(Tunnel::is_v6);
@@ -117,13 +117,13 @@ section! {
         dont_fragment: bool = false, Boolean => Live, only(Tunnel::is_gre);
         /// Longest network packet inside, that senders are held to.
         mtu: Option<u16> = None, Given(Integer(LEAST_MTU..=MAX_MTU, "bytes")) => Live, usual("what the underlay carries in one piece");
-        /// What the MSS of TCP connections through the tunnel is lowered to: what fits in one piece, or this.
+        /// Largest MSS of TCP connections through the tunnel: what fits in one piece, or this.
         tcp_mss: TcpMss = TcpMss::Clamp, TCP_MSS => Live;
     }
 }
 
 choices! {
-    /// What a tunnel carries.
+    /// Kind of a tunnel.
     pub enum TunnelKind {
         /// Ethernet frames: it is a port of a bridge.
         #[default]
@@ -187,7 +187,7 @@ impl Tunnel {
         self.encapsulation().carrier()
     }
 
-    /// What encapsulation adds to a packet, in bytes, from the outer IP header to the inner Ethernet header, if
+    /// Number of bytes that encapsulation adds to a packet, from the outer IP header to the inner Ethernet header, if
     /// there is one, included.
     pub fn overhead_bytes(&self) -> u16 {
         const IPV4: u16 = 20;
@@ -239,7 +239,7 @@ pub enum Dscp {
 }
 
 choices! {
-    /// How congestion marks cross a tunnel.
+    /// Handling of congestion marks.
     pub enum Ecn {
         /// Inner marks are copied out, outer marks are brought in (RFC 6040).
         #[default]
@@ -249,7 +249,7 @@ choices! {
     }
 }
 
-/// What happens to the MSS option of TCP connections through a tunnel.
+/// Handling of the MSS option of TCP connections through a tunnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TcpMss {

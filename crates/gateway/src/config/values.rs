@@ -1,4 +1,4 @@
-//! What a single value may be: types, ranges, notations.
+//! Readers of single values: types, ranges, notations.
 
 use super::model::Mac;
 use super::notation::{self, Text};
@@ -194,7 +194,7 @@ pub(super) fn interface(value: &DeValue<'_>) -> Result<String, Refusal> {
     Err(Refusal::new(wrong).remedy("`ip link` lists the interfaces by name"))
 }
 
-/// Whether `name` can name a gateway, port, tunnel or bridge.
+/// True if `name` can name a gateway, port, tunnel or bridge.
 pub(super) fn is_name(name: &str) -> bool {
     let first = name.bytes().next();
     first.is_some_and(|byte| byte.is_ascii_alphanumeric())
@@ -202,7 +202,7 @@ pub(super) fn is_name(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }
 
-/// What a name may be, as a remedy.
+/// Remedy for a name that cannot be one.
 pub(super) const NAME_RULE: &str =
     "a name has at most 31 letters, digits, `-`, `_` or `.`, and begins with a letter or digit";
 

@@ -1,4 +1,4 @@
-//! What a VXLAN tunnel has besides what all tunnels have: network, UDP port and checksums.
+//! Keys that VXLAN tunnels alone have: network, UDP port and checksums.
 
 use super::diagnostics::Diagnostic;
 use super::keys::Draft;

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// Resolves all bridges.
 pub(super) fn resolve(draft: &FileDraft, findings: &Findings) -> Vec<Bridge> {
-    let mut taken: BTreeMap<PortId, (&str, Span)> = BTreeMap::new();
+    let mut taken: BTreeMap<&str, (&str, Span)> = BTreeMap::new();
     let mut bridges = Vec::new();
     for bridge in &draft.bridges {
         members(bridge, draft, &mut taken, findings);
@@ -32,8 +32,8 @@ pub(super) fn resolve(draft: &FileDraft, findings: &Findings) -> Vec<Bridge> {
 /// Each member is no underlay, and is a member once.
 fn members<'a>(
     bridge: &'a BridgeDraft,
-    draft: &FileDraft,
-    taken: &mut BTreeMap<PortId, (&'a str, Span)>,
+    draft: &'a FileDraft,
+    taken: &mut BTreeMap<&'a str, (&'a str, Span)>,
     findings: &Findings,
 ) {
     let bridge = &bridge.bridge;
@@ -58,7 +58,7 @@ fn members<'a>(
                 "take it off the list, or make it `kind = \"gretap\"` at both gateways",
             ),
             NameKind::Port(_) | NameKind::Tunnel(_) => {
-                if let Some((other, earlier)) = taken.insert(*id, (&bridge.value.name, span.clone())) {
+                if let Some((other, earlier)) = taken.insert(name, (&bridge.value.name, span.clone())) {
                     let message = twice(name, other, &bridge.value.name);
                     let remedy = "a port is a member of one bridge, once";
                     findings
@@ -199,7 +199,7 @@ fn vlan_carried(bridge: &BridgeDraft, port: &str, (vlan, span): (u16, &Span), fi
 }
 
 /// Bridge ports and tunnels that are in no bridge: all that they receive would be dropped.
-fn homeless(draft: &FileDraft, taken: &BTreeMap<PortId, (&str, Span)>, findings: &Findings) {
+fn homeless(draft: &FileDraft, taken: &BTreeMap<&str, (&str, Span)>, findings: &Findings) {
     let port = |port: &Draft<Port>| port.role() == Some(Role::Bridge);
     let tunnel = |tunnel: &Draft<Tunnel>| tunnel.kind().is_some_and(TunnelKind::carries_frames);
     let ports = draft.ports.iter().map(|draft| (&draft.name, "port", port(draft)));
@@ -207,10 +207,10 @@ fn homeless(draft: &FileDraft, taken: &BTreeMap<PortId, (&str, Span)>, findings:
     let first = draft.bridges.iter().map(|bridge| bridge.bridge.value.name.as_str()).min();
     for (id, (span, noun, is_bridged)) in (0..).map(PortId).zip(ports.chain(tunnels)) {
         // A name with a slip of the pen has been reported, and most likely means its neighbour.
-        if !is_bridged || taken.contains_key(&id) || draft.names.is_meant(id) {
+        let name = draft.text(id);
+        if !is_bridged || taken.contains_key(name) || draft.names.is_meant(id) {
             continue;
         }
-        let name = draft.text(id);
         let message =
             format!("the {noun} `{name}` is in no bridge, so nothing can be forwarded to or from it");
         let remedy = match first {

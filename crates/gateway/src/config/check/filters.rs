@@ -74,7 +74,7 @@ fn ports(rule: &Draft<Filter>, draft: &FileDraft, findings: &Findings) -> Vec<Po
     ports
 }
 
-/// What no packet can be.
+/// Conditions that no packet fulfils.
 fn contradictions(rule: &Draft<Filter>, findings: &Findings) {
     let error = |span: &Span, message: &str, remedy: &str| {
         findings.note(Diagnostic::error(span.clone(), message.to_owned()).remedy(remedy));

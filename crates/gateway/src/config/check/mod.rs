@@ -1,4 +1,4 @@
-//! What the sections say about each other: names are resolved, overlaps and contradictions refused,
+//! Checks of sections against each other: names are resolved, overlaps and contradictions refused,
 //! defaults filled in.
 
 mod bridges;
@@ -16,7 +16,7 @@ use super::{buffers, gateway};
 use polder_buffers::PortId;
 use std::path::Path;
 
-/// What a name stands for.
+/// Kind of thing that a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NameKind {
     /// A port; its role if that could be read.
@@ -33,7 +33,7 @@ impl NameKind {
 }
 
 impl FileDraft {
-    /// What the name with that number stands for, and where it stands; none for an unknown name.
+    /// Kind and place of the name with that number; none for an unknown name.
     fn name(&self, id: PortId) -> Option<(NameKind, &Span)> {
         let index = usize::from(id.0);
         if let Some(port) = self.ports.get(index) {

@@ -33,7 +33,7 @@ pub(super) fn resolve(draft: &FileDraft, findings: &Findings) -> Vec<Tunnel> {
 }
 
 impl Draft<Tunnel> {
-    /// What it carries; `None` when that is missing or could not be read.
+    /// Kind of the tunnel; `None` when that is missing or could not be read.
     pub(in super::super) fn kind(&self) -> Option<TunnelKind> {
         self.at("kind").map(|_| self.value.kind)
     }

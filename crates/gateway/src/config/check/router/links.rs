@@ -8,7 +8,7 @@ use super::super::super::router::InterfaceAddress;
 use super::super::super::section::{Findings, Span};
 use super::covers;
 
-/// What IPv6 asks of every link (RFC 8200, 5).
+/// Smallest MTU of a link with IPv6 (RFC 8200, 5).
 const LEAST_MTU_V6: u16 = 1280;
 
 /// An address of a link: who has it, and where it stands.
@@ -66,7 +66,7 @@ fn is_pair(own: &[Owned<'_>], findings: &Findings) {
     }
 }
 
-/// What is not cut has to carry what IPv6 asks for.
+/// A tunnel without fragments has to carry the smallest MTU of IPv6.
 fn carries_v6(tunnel: &Draft<Tunnel>, own: &[Owned<'_>], findings: &Findings) {
     let v6 = own.iter().find(|(_, address, _)| address.address.is_ipv6());
     let mtu = tunnel.get("mtu", |tunnel| tunnel.mtu).filter(|_| tunnel.value.dont_fragment);
