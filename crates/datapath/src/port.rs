@@ -108,8 +108,8 @@ pub trait RxQueue: Send {
     fn counters(&self) -> &Arc<QueueCounters>;
 }
 
-/// Control of the receiver that fills a queue's ring: the kernel, a thread of it, or a service. A device
-/// implements what it can; the rest changes nothing.
+/// Control of the receiver that fills a queue's ring: the kernel, or a thread of it. A device implements what it
+/// can; the rest changes nothing.
 pub trait RxControl {
     /// Sets the time at which the device receives, from now on.
     fn set_mode(&mut self, _drive: Drive) -> Driven {
@@ -149,16 +149,6 @@ pub trait RxControl {
     fn has_backlog(&mut self) -> bool {
         false
     }
-
-    /// Number of packets that may wait for a service's turns, in those that it brings. Others let as many wait as there
-    /// is room for.
-    fn set_waiting_limit(&mut self, _packets: u32) {}
-
-    /// Number of packets that it brings for each that its other end was given: more than one behind a service whose answers
-    /// are longer than the network takes.
-    fn packets_each(&mut self) -> u32 {
-        1
-    }
 }
 
 /// The sending end of one queue of a device.
@@ -172,22 +162,6 @@ pub trait TxQueue: Send {
     /// Returns the frames of sent packets to `pool`. Bounded; [`Turn::OutOfBudget`] means that more
     /// may be there.
     fn reclaim(&mut self, pool: &mut Pool) -> Turn;
-
-    /// For a destination that waits for the time of the worker that sends to it: how many packets more it
-    /// wants now. `None` for all others, which take what they have room for.
-    fn wanted(&self) -> Option<u32> {
-        None
-    }
-
-    /// True if more waits than was wanted. What comes beyond that is taken all the same, up to a bound.
-    fn is_sated(&self) -> bool {
-        false
-    }
-
-    /// Number of packets that may wait for it, of those that [`wanted`](Self::wanted) speaks of.
-    fn may_wait(&self) -> u32 {
-        0
-    }
 
     /// Packets that were taken and whose frames have not come back.
     fn held(&self) -> u32;

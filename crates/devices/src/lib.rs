@@ -12,7 +12,7 @@
 //! | [`pair`] | another port of this process: an in-memory cable |
 //! | [`fault`] | another device, with losses, delays, damage and unplugging on order |
 //!
-//! The last two, models, [`conformance`] and the `service` of the lab are behind the feature `models`, which the product does without.
+//! The last two, models and [`conformance`] are behind the feature `models`, which the product does without.
 //!
 //! Drivers have the same files in the same order (`sys`, `init`, `rx`, `tx`) and pass one suite,
 //! [`conformance`], which says what every driver owes to the datapath.
@@ -47,8 +47,6 @@ pub mod tap;
 pub mod fault;
 #[cfg(feature = "models")]
 pub mod pair;
-#[cfg(feature = "models")]
-pub mod service;
 
 #[cfg(feature = "models")]
 pub mod conformance;

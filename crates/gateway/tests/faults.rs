@@ -21,10 +21,8 @@ use polder_datapath::scheduler::WEIGHT;
 use polder_datapath::tunnel::Tunnels;
 use polder_datapath::wire::MacAddress;
 use polder_devices::pair::{self, Options, PairRx, PairTx};
-use polder_devices::service::{self, Service, ServiceCounters, service};
 use polder_devices::{AnyQueue, Queue};
 use rustix::event::{EventfdFlags, eventfd};
-use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -117,7 +115,6 @@ impl TxQueue for Nothing {
     }
 }
 
-const OWN: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 1);
 const SERVICE: MacAddress = MacAddress([2, 0, 0, 0, 0, 9]);
 const STATION: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
 /// Ingress and egress of the well-behaved packets, and the port of the other queue.
@@ -188,6 +185,7 @@ impl Bench {
                 weight: WEIGHT,
                 rx: vec![queue.rx],
                 tx: SendPath::Own(queue.tx),
+                backlog: None,
             };
             commands.send(Command::Attach(attachment)).expect("the worker has its end");
         }
@@ -195,9 +193,8 @@ impl Bench {
         Self { region, from: from.remove(0), to: to.remove(0), counters, commands, wakeup, thread }
     }
 
-    /// Sends `count` frames to the station, a few at a time, and `also` with each; waits until they
-    /// have arrived.
-    fn forward(&mut self, count: u32, also: Option<&[u8]>) {
+    /// Sends `count` frames to the station, a few at a time; waits until they have arrived.
+    fn forward(&mut self, count: u32) {
         let mut pool = self.region.pool();
         let mut batch = Batch::new();
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -210,7 +207,7 @@ impl Bench {
             );
             if sent < count && sent - seen < 32 {
                 let frame = frame(sent);
-                send(&mut self.from, [Some(&frame[..]), also].into_iter().flatten(), &mut pool);
+                send(&mut self.from, &frame, &mut pool);
                 sent += 1;
             }
             let _ = self.to.rx.receive(&mut Budget::new(64), &mut batch, &mut pool);
@@ -240,11 +237,9 @@ fn drops(counters: &WorkerCounters) -> Vec<(&'static str, u64)> {
     all.filter(|&(_, count)| count > 0).collect()
 }
 
-fn send<'a>(end: &mut Queue<PairRx, PairTx>, frames: impl Iterator<Item = &'a [u8]>, pool: &mut Pool) {
+fn send(end: &mut Queue<PairRx, PairTx>, frame: &[u8], pool: &mut Pool) {
     let mut batch = Batch::new();
-    for bytes in frames {
-        batch.push(Packet::copy_from(bytes, pool).expect("memory")).expect("room");
-    }
+    batch.push(Packet::copy_from(frame, pool).expect("memory")).expect("room");
     end.tx.transmit(&mut batch, pool);
     assert!(batch.is_empty(), "the cable holds what is on its way");
 }
@@ -262,7 +257,7 @@ fn faulty(fault: Fault) -> AnyQueue {
 #[test]
 fn a_queue_that_is_never_drained_leaves_others_their_turns() {
     let mut bench = Bench::new(faulty(Fault::Endless));
-    bench.forward(20_000, None);
+    bench.forward(20_000);
     let counters = bench.finish();
     assert!(counters.stages[0].packets.get() > 20_000, "the other had turns, too");
 }
@@ -270,7 +265,7 @@ fn a_queue_that_is_never_drained_leaves_others_their_turns() {
 #[test]
 fn a_queue_that_dies_is_looked_at_no_more() {
     let mut bench = Bench::new(faulty(Fault::Dies));
-    bench.forward(20_000, None);
+    bench.forward(20_000);
     let sleeps = bench.counters.sleeps.get();
     std::thread::sleep(Duration::from_millis(300));
     // Its event never ends; a worker that listened on would be woken again and again.
@@ -295,41 +290,6 @@ fn events_without_packets_keep_nobody_awake_for_long() {
         }
         assert!(Instant::now() < deadline, "it never rests");
     }
-    bench.forward(2_000, None);
+    bench.forward(2_000);
     bench.finish();
-}
-
-/// Panics at every request.
-struct Hysterical;
-
-impl Service for Hysterical {
-    fn answer(&mut self, request: &[u8], _: &mut Vec<u8>) -> bool {
-        assert!(request.is_empty(), "every request is one too many");
-        false
-    }
-}
-
-fn hysterical() -> (AnyQueue, Arc<ServiceCounters>) {
-    let address = SocketAddrV4::new(OWN, 7);
-    let options = service::Options { mac: SERVICE, address, mtu: 1500, bounded: true };
-    let (queue, done) = service(options, Box::new(|| Box::new(Hysterical)));
-    (queue.boxed(), done)
-}
-
-#[test]
-fn a_service_that_panics_is_counted_and_begun_anew_while_traffic_goes_on() {
-    let (queue, done) = hysterical();
-    let mut bench = Bench::new(queue);
-    let mut request = [&SERVICE.0[..], &[2, 0, 0, 0, 0, 1, 8, 0]].concat();
-    request.extend([0x45, 0, 0, 29, 0, 0, 0, 0, 64, 17, 0x66, 0xcc, 10, 1, 0, 1, 10, 2, 0, 1]);
-    request.extend([15, 160, 0, 7, 0, 9, 0, 0, 1]);
-    request.resize(60, 0);
-    bench.forward(2_000, Some(&request));
-    let counters = bench.finish();
-    // Some requests may have been refused when more waited than it wants.
-    let (panics, unanswered) = (done.panics.get(), done.unanswered.get());
-    assert!(
-        panics > 0 && panics == unanswered && done.answered.get() == 0,
-        "{panics}, {unanswered}: {done:?}, {counters:?}"
-    );
 }

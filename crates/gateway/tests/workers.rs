@@ -110,9 +110,9 @@ impl Bench {
             let shares = share(near, workers, &mut bench.queues);
             for ((commands, wakeup), (rx, tx)) in bench.commands.iter().zip(shares) {
                 let port = PortId(u16::try_from(port).expect("two ports"));
-                commands
-                    .send(Command::Attach(Attachment { port, class: Class::Data, weight: WEIGHT, rx, tx }))
-                    .expect("the worker runs");
+                let (class, weight, backlog) = (Class::Data, WEIGHT, None);
+                let attachment = Attachment { port, class, weight, rx, tx, backlog };
+                commands.send(Command::Attach(attachment)).expect("the worker runs");
                 wakeup.wake();
             }
         }

@@ -9,8 +9,6 @@ mod fault;
 mod liars;
 #[cfg(test)]
 mod pair;
-#[cfg(test)]
-mod service;
 
 #[cfg(test)]
 #[cfg(feature = "af_xdp")]

@@ -183,7 +183,7 @@ fn inspect_local(port: &str, adapters: Result<Vec<usbfs::Adapter>, UsbError>) ->
     findings
 }
 
-/// Somebody has it already: the kernel's driver, which lets go when asked, or another program.
+/// Finding about an adapter in use: by the kernel's driver, which lets go when asked, or another program.
 fn held(port: &str, driver: &str) -> Found {
     if driver == "usbfs" {
         let text = format!(

@@ -15,11 +15,13 @@ use crate::show::buffers::TransferRow;
 use anyhow::{Context as _, Result};
 use polder_buffers::{PortId, Region};
 use polder_datapath::offload::Takes;
+use polder_datapath::scheduler::Backlog;
 use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{Ingress, LocalPrefixes, XdpVerdict};
 use polder_devices::{AnyQueue, Receiving};
 use rustix::io::Errno;
 use serde::Serialize;
+use std::sync::Arc;
 
 /// Properties of an open port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,12 +50,14 @@ pub struct OpenPort {
     pub queues: Vec<AnyQueue>,
     /// Handle that keeps the device open; `None` for a port that is in memory alone.
     pub handle: Option<Box<dyn Handle>>,
+    /// Backlog of a consumer behind the port, which works on the time of the worker that has its queue.
+    pub backlog: Option<Arc<Backlog>>,
 }
 
 impl OpenPort {
     /// A port with queues alone, such as the ends of an in-memory cable.
     pub fn in_memory(id: PortId, facts: Facts, queues: Vec<AnyQueue>) -> Self {
-        Self { id, facts, queues, handle: None }
+        Self { id, facts, queues, handle: None, backlog: None }
     }
 }
 

@@ -139,6 +139,7 @@ impl Runner {
             weight: WEIGHT,
             rx: vec![Box::new(Source::default())],
             tx: SendPath::Own(Box::new(Drain::default())),
+            backlog: None,
         };
         let sink = Attachment {
             port: PortId(1),
@@ -146,6 +147,7 @@ impl Runner {
             weight: WEIGHT,
             rx: Vec::new(),
             tx: SendPath::Own(Box::new(drain)),
+            backlog: None,
         };
         for attachment in [source, sink] {
             commands.send(Command::Attach(attachment)).expect("the worker has its end");

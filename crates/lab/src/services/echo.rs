@@ -1,9 +1,9 @@
 //! UDP echo whose requests have a cost.
 
+use super::consumer::Service;
 use crate::clock;
 use crate::topology::pin_here;
 use anyhow::anyhow;
-use polder_devices::service::Service;
 use std::hint::black_box;
 use std::sync::OnceLock;
 use std::time::Duration;

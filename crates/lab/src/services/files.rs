@@ -1,9 +1,9 @@
 //! NFS as a service of a given cost, and the parameters of its requests for a generator.
 
+use super::consumer::{Maker, Service};
 use super::nfs::{Counters, Directory, Handle, Nfs, SharedDirectory, Store as _};
 use super::{Echo, say};
 use anyhow::Context as _;
-use polder_devices::service::{Maker, Service};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;

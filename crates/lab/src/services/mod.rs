@@ -3,6 +3,7 @@
 //! Each runs in a process of its own, on one core; what it has done is asked for by a line on its standard
 //! input.
 
+pub mod consumer;
 mod echo;
 mod files;
 pub mod nfs;
@@ -13,7 +14,7 @@ pub use echo::{Echo, Speed};
 pub use files::HANDLE;
 
 use anyhow::Context as _;
-use polder_devices::service::{Maker, Service};
+use consumer::{Maker, Service};
 use std::io::Write as _;
 use std::net::SocketAddrV4;
 use std::path::PathBuf;

@@ -1,5 +1,6 @@
 //! A service behind Polder's ports, in the process of a gateway.
 
+use super::consumer::{self, Consumer, ServiceCounters, consumer};
 use super::{ASK, END, Options, READY, say};
 use anyhow::{Context as _, anyhow};
 use polder::config;
@@ -8,9 +9,9 @@ use polder::runtime::gateway::{Gateway, Opener};
 use polder::runtime::run::lock;
 use polder_buffers::{BufferManager, BufferOptions};
 use polder_datapath::offload::Takes;
+use polder_datapath::scheduler::Backlog;
 use polder_datapath::wire::MacAddress;
 use polder_devices::AnyQueue;
-use polder_devices::service::{self, ServiceCounters, service};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -27,8 +28,8 @@ const TICK: Duration = Duration::from_millis(200);
 pub(super) fn serve(options: &Options, text: &str) -> anyhow::Result<()> {
     let loaded = config::parse(text, Path::new("service.toml")).map_err(|report| anyhow!("{report}"))?;
     let configuration = loaded.configuration;
-    let (queue, done) = service(
-        service::Options {
+    let Consumer { queue, backlog, done } = consumer(
+        consumer::Options {
             mac: MacAddress(options.mac),
             address: options.address,
             mtu: MTU,
@@ -37,7 +38,7 @@ pub(super) fn serve(options: &Options, text: &str) -> anyhow::Result<()> {
         options.maker()?,
     );
     let memory = Arc::new(BufferManager::new(BufferOptions::fixed(2048, 512, SLOTS))?);
-    let gateway = Gateway::start_on(configuration, &memory, opener(queue.boxed(), options))?;
+    let gateway = Gateway::start_on(configuration, &memory, opener(queue.boxed(), backlog, options))?;
     let gateway = Arc::new(Mutex::new(gateway));
     let ticking = Arc::clone(&gateway);
     std::thread::Builder::new().name("control".to_owned()).spawn(move || {
@@ -57,7 +58,7 @@ pub(super) fn serve(options: &Options, text: &str) -> anyhow::Result<()> {
 }
 
 /// Opens the port of the service by its queue, and all others as any gateway does.
-fn opener(queue: AnyQueue, options: &Options) -> Opener {
+fn opener(queue: AnyQueue, backlog: Option<Arc<Backlog>>, options: &Options) -> Opener {
     let (queue, mac) = (Mutex::new(Some(queue)), MacAddress(options.mac));
     Box::new(move |port, configuration, region| {
         if port.name != PORT {
@@ -73,7 +74,7 @@ fn opener(queue: AnyQueue, options: &Options) -> Opener {
             queues: 1,
             mode: "service in this process".to_owned(),
         };
-        Ok(OpenPort::in_memory(port.id, facts, vec![queue]))
+        Ok(OpenPort { backlog: backlog.clone(), ..OpenPort::in_memory(port.id, facts, vec![queue]) })
     })
 }
 

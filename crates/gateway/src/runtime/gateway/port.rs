@@ -6,6 +6,7 @@ use crate::config::model::Port;
 use crate::device::{Facts, Handle, Link, missing};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::queue::EgressCounters;
+use polder_datapath::scheduler::Backlog;
 use polder_datapath::units::Nanos;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -43,6 +44,8 @@ pub struct PortState {
     pub openings: u64,
     /// Handle that keeps the device open.
     pub(super) handle: Option<Box<dyn Handle>>,
+    /// Backlog of a consumer behind it.
+    pub(super) backlog: Option<Arc<Backlog>>,
     /// Sending queues that no worker has.
     pub(super) spares: Spares,
     pub(super) retry_at: Nanos,
@@ -57,6 +60,7 @@ impl PortState {
             open: false,
             facts: None,
             handle: None,
+            backlog: None,
             trouble: None,
             waiting: false,
             link: None,

@@ -121,14 +121,14 @@ impl Gateway {
 
     /// Divides the queues of an open port among the workers.
     pub(super) fn attach(&mut self, opened: OpenPort) {
-        let OpenPort { id, facts, queues, handle } = opened;
+        let OpenPort { id, facts, queues, handle, backlog } = opened;
         let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) else { return };
         let (mut shares, spares) = divide(queues, self.workers.len(), &mut state.counters);
         with_queue(&mut shares, &state.configuration, &facts, &mut state.queues);
         state.spares = spares;
         state.open = true;
         state.facts = Some(facts);
-        state.handle = handle;
+        (state.handle, state.backlog) = (handle, backlog);
         (state.trouble, state.waiting, state.link) = (None, false, None);
         state.refusals.clear();
         state.openings += 1;

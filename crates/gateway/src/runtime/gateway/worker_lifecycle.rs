@@ -107,9 +107,12 @@ impl Gateway {
     pub(super) fn give_out(&self, id: PortId, shares: Vec<Share>) {
         let Some(port) = self.configuration.port(id) else { return };
         let (order, class, weight) = (order(port.order), class(port, &self.configuration), port.weight);
+        let state = self.ports.iter().find(|state| state.configuration.id == id);
+        let backlog = state.and_then(|state| state.backlog.as_ref());
         for (worker, (rx, tx)) in self.workers.iter().zip(shares) {
             worker.send(Command::Order(id, order));
-            worker.send(Command::Attach(Attachment { port: id, class, weight, rx, tx }));
+            let backlog = backlog.cloned();
+            worker.send(Command::Attach(Attachment { port: id, class, weight, rx, tx, backlog }));
         }
     }
 

@@ -7,6 +7,7 @@ use polder_buffers::{Class, Packet, PortId};
 use polder_datapath::capture::Tap;
 use polder_datapath::port::{RxQueue, TxQueue};
 use polder_datapath::queue::{EgressCounters, EgressQueue};
+use polder_datapath::scheduler::Backlog;
 use polder_datapath::steer::Order;
 use std::sync::Arc;
 
@@ -52,6 +53,8 @@ pub struct Attachment {
     pub rx: Vec<Box<dyn RxQueue>>,
     /// Path on which this worker sends on the port.
     pub tx: SendPath,
+    /// Backlog of a consumer behind the port, which works on the time of the worker that has its queue.
+    pub backlog: Option<Arc<Backlog>>,
 }
 
 /// Path on which a worker sends on a port.

@@ -75,11 +75,6 @@ impl Queue {
     fn control<T>(&mut self, ask: impl FnOnce(&mut dyn RxControl) -> T) -> Option<T> {
         self.rx.control().map(ask)
     }
-
-    /// Number of packets that it brings for each that its other end was given.
-    fn packets_each(&mut self) -> u32 {
-        self.control(|control| control.packets_each()).unwrap_or(1).max(1)
-    }
 }
 
 impl Worker {
@@ -174,7 +169,7 @@ impl Worker {
         let bound = (0..self.receivers.len()).filter(|&index| self.schedule.line.is_bound(index));
         let bound = bound.map(|index| u64::from(self.receivers[index].rx.posted())).sum::<u64>();
         if bound > 0 {
-            self.counters.bound.set(bound + u64::from(self.senders.may_wait()));
+            self.counters.bound.set(bound + u64::from(self.senders.backlog_limit()));
         }
         if let Some([posted, held]) = &self.gauges {
             let receiving = self.receivers.iter().map(|queue| u64::from(queue.rx.posted())).sum::<u64>();
@@ -202,7 +197,7 @@ impl Worker {
     }
 
     fn attach(&mut self, attachment: Attachment) {
-        let Attachment { port, class, weight, rx, tx } = attachment;
+        let Attachment { port, class, weight, rx, tx, backlog } = attachment;
         for rx in rx {
             if let Err(error) = self.listen(&*rx) {
                 tracing::error!(port = port.0, %error, "cannot wait for the port's events");
@@ -215,7 +210,7 @@ impl Worker {
             self.share_with(self.receivers.len() - 1);
             self.drive(self.receivers.len() - 1);
         }
-        self.senders.attach(port, tx);
+        self.senders.attach(port, tx, backlog);
         self.engine.grow_to(usize::from(port.0) + 1);
     }
 

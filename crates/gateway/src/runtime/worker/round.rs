@@ -1,6 +1,6 @@
 //! One round of a worker: a turn for every queue, what others handed over, what was sent.
 
-use super::{Report, Worker};
+use super::{Queue, Report, Worker};
 use crate::runtime::sharing::WorkerStages;
 use polder_buffers::{BATCH, Class, PortId};
 use polder_datapath::engine::TurnContext;
@@ -17,7 +17,7 @@ const BATCH_BUDGET: u32 = BATCH as u32;
 /// frame for it.
 const DELAY: Nanos = Nanos(700_000);
 
-/// Backlog limit of a service: 500 µs of work, or 8 batches when `budget` is fixed.
+/// Backlog limit of a consumer: 500 µs of work, or 8 batches when `budget` is fixed.
 const WAIT: Nanos = Nanos(500_000);
 const TURNS: u32 = 8;
 
@@ -88,7 +88,7 @@ impl Worker {
         }
         let cpu = self.schedule.contention.is_watched(start).then(|| self.clock.cpu());
         self.senders.begin_turn();
-        self.set_waiting_limit(grant);
+        self.limit_backlog(grant);
         if bound {
             let few = self.worth_the_delay();
             self.receivers[index].control(|control| control.set_posted_limit(few));
@@ -117,7 +117,7 @@ impl Worker {
             }
         }
         outcome.unwanted = self.senders.has_sated();
-        outcome.elsewhere = outcome.packets > self.senders.offered_to_services();
+        outcome.elsewhere = outcome.packets > self.senders.offered_to_consumers();
         outcome.has_backlog =
             self.receivers[index].control(|control| control.has_backlog()).unwrap_or_default();
         if outcome.packets > 0 {
@@ -138,11 +138,13 @@ impl Worker {
 
     /// Number of packets in the next batch of a turn that has `left` left. Batches that are shared are
     /// equally large: a crumb at the end of a turn would be all that another worker has to do while this one
-    /// does a whole one. A service for which few requests wait sends what it has done before it goes on.
-    fn batch_of(&mut self, index: usize, left: u32) -> u32 {
+    /// does a whole one. A consumer for which few packets wait sends what it has done before it goes on.
+    fn batch_of(&self, index: usize, left: u32) -> u32 {
         let port = self.receivers[index].port;
-        if self.senders.is_service(port) && self.senders.is_at_ease() {
-            let whole = self.receivers[index].packets_each();
+        if let Some(backlog) = self.senders.backlog(port)
+            && self.senders.is_at_ease()
+        {
+            let whole = backlog.packets_each();
             let soon = self.schedule.line.worth(index, SOON).div_ceil(whole).max(1) * whole;
             return left.min(BATCH_BUDGET).min(soon);
         }
@@ -150,27 +152,23 @@ impl Worker {
         if is_shared { left.div_ceil(left.div_ceil(BATCH_BUDGET).max(1)) } else { left.min(BATCH_BUDGET) }
     }
 
-    /// Says how many packets may wait for a service's turns.
-    fn set_waiting_limit(&mut self, grant: Grant) {
-        let queue = &mut self.receivers[grant.index];
-        if self.senders.is_service(queue.port) {
-            let line = &self.schedule.line;
-            let waits = match line.fixed_budget(grant.index) {
-                Some(packets) => packets.min(BATCH_BUDGET).saturating_mul(TURNS),
-                None => line.worth(grant.index, WAIT),
-            };
-            queue.control(|control| control.set_waiting_limit(waits));
-        }
+    /// Sets the backlog limit of a consumer before its turn.
+    fn limit_backlog(&self, grant: Grant) {
+        let Some(backlog) = self.senders.backlog(self.receivers[grant.index].port) else { return };
+        let line = &self.schedule.line;
+        backlog.set_limit(match line.fixed_budget(grant.index) {
+            Some(packets) => packets.min(BATCH_BUDGET).saturating_mul(TURNS),
+            None => line.worth(grant.index, WAIT),
+        });
     }
 
-    /// Packets that services of this worker answer in the time that one may wait for them.
-    fn worth_the_delay(&mut self) -> u32 {
-        let Self { receivers, senders, schedule, .. } = self;
-        let queues = receivers.iter_mut().enumerate();
-        let services = queues.filter(|(_, queue)| senders.is_service(queue.port));
-        let requests =
-            services.map(|(index, queue)| schedule.line.worth(index, DELAY) / queue.packets_each());
-        requests.fold(0, u32::saturating_add)
+    /// Number of packets that consumers of this worker handle within the sojourn limit.
+    fn worth_the_delay(&self) -> u32 {
+        let done = |(index, queue): (usize, &Queue)| {
+            let backlog = self.senders.backlog(queue.port)?;
+            Some(self.schedule.line.worth(index, DELAY) / backlog.packets_each())
+        };
+        self.receivers.iter().enumerate().filter_map(done).fold(0, u32::saturating_add)
     }
 
     /// Receives up to a batch and takes it through the stages.

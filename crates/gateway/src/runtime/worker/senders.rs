@@ -7,6 +7,7 @@ use polder_buffers::{Batch, Packet, Pool, PortId};
 use polder_datapath::counters::{Stage, WorkerCounters};
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::Turn;
+use polder_datapath::scheduler::Backlog;
 use polder_datapath::transmit::Egress;
 use polder_datapath::units::Nanos;
 use std::sync::Arc;
@@ -21,14 +22,22 @@ pub(super) struct Senders {
     ports: Vec<Option<SendPath>>,
     outgoing: Vec<Way>,
     counters: Arc<WorkerCounters>,
-    /// Ports behind which there are services, which work on this worker's time.
-    services: Vec<PortId>,
-    /// Packets offered to those in this turn, and whether they have more than they want.
+    /// Consumers behind ports, which work on this worker's time.
+    consumers: Vec<Consumer>,
+    /// Packets offered to those in this turn, and whether the backlog of one exceeds its limit.
     offered: u32,
     sated: bool,
 }
 
-/// Divisor of the backlog limit below which services are not loaded.
+/// A consumer behind a port.
+struct Consumer {
+    port: PortId,
+    backlog: Arc<Backlog>,
+    /// True if it is given packets as they come: no queue stands in front of it.
+    is_direct: bool,
+}
+
+/// Divisor of the backlog limit below which consumers are not loaded.
 const EASE: u32 = 4;
 
 /// The worker that writes sequence numbers: it has the first queue of every port.
@@ -37,63 +46,64 @@ const SEQUENCER: usize = 0;
 impl Senders {
     /// Next hops to other workers, and no port.
     pub(super) fn new(outgoing: Vec<Way>, counters: Arc<WorkerCounters>) -> Self {
-        let (services, offered, sated) = (Vec::new(), 0, false);
-        Self { now: Nanos::default(), ports: Vec::new(), outgoing, counters, services, offered, sated }
+        let (consumers, offered, sated) = (Vec::new(), 0, false);
+        Self { now: Nanos::default(), ports: Vec::new(), outgoing, counters, consumers, offered, sated }
     }
 
-    /// Sends on a port that way.
-    pub(super) fn attach(&mut self, port: PortId, path: SendPath) {
+    /// Sends on a port that way, behind which a consumer may work on this worker's time.
+    pub(super) fn attach(&mut self, port: PortId, path: SendPath, backlog: Option<Arc<Backlog>>) {
+        let consumer = |backlog| Consumer { port, backlog, is_direct: false };
+        self.consumers.extend(backlog.map(consumer));
+        self.put(port, path);
+    }
+
+    fn put(&mut self, port: PortId, path: SendPath) {
         let index = usize::from(port.0);
         if self.ports.len() <= index {
             self.ports.resize_with(index + 1, || None);
         }
-        if matches!(&path, SendPath::Own(queue) if queue.wanted().is_some()) {
-            self.services.push(port);
+        for consumer in self.consumers.iter_mut().filter(|consumer| consumer.port == port) {
+            consumer.is_direct = matches!(path, SendPath::Own(_));
         }
         self.ports[index] = Some(path);
         self.count_waiting();
     }
 
-    /// Number of packets that services want whose work is on this worker's time; `None` without
-    /// such services.
+    /// Number of packets that consumers on this worker's time want; `None` without such consumers.
     pub(super) fn wanted(&self) -> Option<u32> {
-        let wanted = |port: &PortId| match self.ports.get(usize::from(port.0)) {
-            Some(Some(SendPath::Own(queue))) => queue.wanted(),
-            _ => None,
-        };
-        self.services.iter().filter_map(wanted).reduce(u32::saturating_add)
+        self.backlogs().map(Backlog::wanted).reduce(u32::saturating_add)
     }
 
-    /// True if the port is such a service.
-    pub(super) fn is_service(&self, port: PortId) -> bool {
-        self.services.contains(&port)
+    /// Backlog of the consumer behind a port; `None` for a port without one.
+    pub(super) fn backlog(&self, port: PortId) -> Option<&Backlog> {
+        backlog_of(&self.consumers, port)
     }
 
-    /// True if far fewer packets wait for services than may.
+    /// True if the backlog of consumers is far below its limit.
     pub(super) fn is_at_ease(&self) -> bool {
-        self.wanted().is_some_and(|wanted| wanted > self.may_wait() / EASE * (EASE - 1))
+        self.wanted().is_some_and(|wanted| wanted > self.backlog_limit() / EASE * (EASE - 1))
     }
 
-    /// Number of packets that may wait for services.
-    pub(super) fn may_wait(&self) -> u32 {
-        let most = |port: &PortId| match self.ports.get(usize::from(port.0)) {
-            Some(Some(SendPath::Own(queue))) => queue.may_wait(),
-            _ => 0,
-        };
-        self.services.iter().map(most).fold(0, u32::saturating_add)
+    /// Number of packets that may wait for consumers.
+    pub(super) fn backlog_limit(&self) -> u32 {
+        self.backlogs().map(Backlog::limit).fold(0, u32::saturating_add)
     }
 
-    /// Begins to count the packets that services are offered.
+    fn backlogs(&self) -> impl Iterator<Item = &Backlog> {
+        self.consumers.iter().filter(|consumer| consumer.is_direct).map(|consumer| &*consumer.backlog)
+    }
+
+    /// Begins to count the packets that consumers are offered.
     pub(super) fn begin_turn(&mut self) {
         (self.offered, self.sated) = (0, false);
     }
 
-    /// Packets that services were offered in this turn.
-    pub(super) fn offered_to_services(&self) -> u32 {
+    /// Packets that consumers were offered in this turn.
+    pub(super) fn offered_to_consumers(&self) -> u32 {
         self.offered
     }
 
-    /// True if a service that was offered packets in this turn has more than it wants.
+    /// True if the backlog of a consumer that was offered packets in this turn exceeds its limit.
     pub(super) fn has_sated(&self) -> bool {
         self.sated
     }
@@ -111,13 +121,12 @@ impl Senders {
             (SendPath::Queued(outlet), None) => SendPath::Own(outlet.remove(pool, &self.counters)),
             (other @ (SendPath::Own(_) | SendPath::Through(_)), _) => other,
         };
-        self.services.retain(|&service| service != port);
-        self.attach(port, path);
+        self.put(port, path);
     }
 
     /// Lets go of a port. What waits for it is dropped.
     pub(super) fn detach(&mut self, port: PortId, pool: &mut Pool) {
-        self.services.retain(|&service| service != port);
+        self.consumers.retain(|consumer| consumer.port != port);
         let path = self.ports.get_mut(usize::from(port.0)).and_then(Option::take);
         if let Some(SendPath::Queued(mut outlet)) = path {
             outlet.clear(pool, &self.counters);
@@ -227,16 +236,22 @@ impl Senders {
     }
 }
 
+fn backlog_of(consumers: &[Consumer], port: PortId) -> Option<&Backlog> {
+    let consumer = consumers.iter().find(|consumer| consumer.port == port && consumer.is_direct);
+    consumer.map(|consumer| &*consumer.backlog)
+}
+
 impl Egress for Senders {
     fn send(&mut self, port: PortId, batch: &mut Batch, pool: &mut Pool) -> bool {
         let Some(Some(sender)) = self.ports.get_mut(usize::from(port.0)) else { return false };
         match sender {
-            SendPath::Own(queue) if !self.services.is_empty() && queue.wanted().is_some() => {
-                self.offered += u32::try_from(batch.len()).unwrap_or(0);
-                queue.transmit(batch, pool);
-                self.sated |= queue.is_sated();
-            }
             SendPath::Own(queue) => {
+                if let Some(backlog) = backlog_of(&self.consumers, port) {
+                    self.offered += u32::try_from(batch.len()).unwrap_or(0);
+                    queue.transmit(batch, pool);
+                    self.sated |= backlog.is_exceeded();
+                    return true;
+                }
                 queue.transmit(batch, pool);
                 if !batch.is_empty() && queue.reclaim(pool) != Turn::Closed {
                     queue.transmit(batch, pool);

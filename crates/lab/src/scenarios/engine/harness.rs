@@ -227,6 +227,7 @@ impl Harness {
                 weight: WEIGHT,
                 rx: vec![source],
                 tx: SendPath::Own(Box::new(drain)),
+                backlog: None,
             };
             commands.send(Command::Attach(attachment)).map_err(|_| anyhow!("the worker is gone"))?;
         }

@@ -164,6 +164,7 @@ impl Harness {
                 weight: WEIGHT,
                 rx: rx.into_iter().collect(),
                 tx: SendPath::Through(0),
+                backlog: None,
             };
             let far = Attachment {
                 port: FAR,
@@ -171,6 +172,7 @@ impl Harness {
                 weight: WEIGHT,
                 rx: Vec::new(),
                 tx: SendPath::Own(Box::new(sink)),
+                backlog: None,
             };
             let told = [Command::Order(NEAR, plan.order), Command::Attach(near), Command::Attach(far)];
             for command in told {

@@ -4,7 +4,7 @@ use super::{Bench, request};
 use polder_buffers::{Batch, Packet, Pool};
 use polder_datapath::port::{Budget, RxQueue as _, TxQueue as _};
 use polder_devices::pair;
-use polder_devices::service::Service;
+use polder_lab::services::consumer::Service;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use std::hint::black_box;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ fn an_answer_leaves_before_the_next_request_is_done() {
     let shared = Arc::<Shared>::default();
     let service = Arc::clone(&shared);
     let maker = Box::new(move || Box::new(Waiting(Arc::clone(&service))) as Box<dyn Service>);
-    let Bench { _alone, memory, near, mut gateway, done } = Bench::start("answers", cpu, maker);
+    let Bench { _alone, memory, near, mut gateway, done, .. } = Bench::start("answers", cpu, maker);
     let mut client = Client { near, pool: memory.region().pool() };
     let (mut tries, deadline) = (0, Instant::now() + Duration::from_secs(60));
     // A worker that loses its core, or this thread, may spoil a try, never all of them.

@@ -3,7 +3,7 @@
 use polder_buffers::{Batch, Packet, Region, RegionOptions};
 use polder_datapath::port::{Armed, Budget, RxQueue as _, Turn, TxQueue as _};
 use polder_datapath::wire::{Arp, ArpHeader, ArpOperation, Ipv4, MacAddress, Pseudo, Udp};
-use polder_devices::service::{Options, Service, service};
+use polder_lab::services::consumer::{Consumer, Options, Service, consumer};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 1);
@@ -44,7 +44,7 @@ fn request(to: Ipv4Addr, port: u16, payload: &[u8]) -> Vec<u8> {
 fn ask(frames: &[Vec<u8>]) -> (Vec<Vec<u8>>, [u64; 4]) {
     let region = Region::new(RegionOptions { slots: 256, slot_bytes: 2048 }).expect("memory");
     let mut pool = region.pool();
-    let (mut queue, done) = service(options(), Box::new(|| Box::new(Twice)));
+    let Consumer { mut queue, done, .. } = consumer(options(), Box::new(|| Box::new(Twice)));
     let mut answers = Vec::new();
     for frame in frames {
         let mut batch = Batch::new();
@@ -142,11 +142,12 @@ fn one_that_panics_is_made_anew_and_goes_on() {
 fn no_more_wait_than_the_worker_says() {
     let region = Region::new(RegionOptions { slots: 512, slot_bytes: 2048 }).expect("memory");
     let mut pool = region.pool();
-    let (mut queue, _) = service(options(), Box::new(|| Box::new(Twice)));
+    let Consumer { mut queue, backlog, .. } = consumer(options(), Box::new(|| Box::new(Twice)));
+    let backlog = backlog.expect("the worker bounds it");
     let mut batch = Batch::new();
     assert_eq!(queue.rx.receive(&mut Budget::new(3), &mut batch, &mut pool), Turn::Drained);
-    queue.rx.control().expect("a service has a control").set_waiting_limit(24);
-    assert_eq!(queue.tx.wanted(), Some(24));
+    backlog.set_limit(24);
+    assert_eq!(backlog.wanted(), 24);
     let fill = |batch: &mut Batch, pool: &mut polder_buffers::Pool| {
         while !batch.is_full() {
             batch.push(Packet::copy_from(&request(OWN, 7, &[1]), pool).expect("memory")).expect("room");
@@ -154,7 +155,7 @@ fn no_more_wait_than_the_worker_says() {
     };
     fill(&mut batch, &mut pool);
     queue.tx.transmit(&mut batch, &mut pool);
-    assert_eq!((batch.len(), queue.tx.wanted(), queue.tx.is_sated()), (0, Some(0), true));
+    assert_eq!((batch.len(), backlog.wanted(), backlog.is_exceeded()), (0, 0, true));
     for _ in 0..3 {
         fill(&mut batch, &mut pool);
         queue.tx.transmit(&mut batch, &mut pool);
@@ -168,12 +169,12 @@ fn no_more_wait_than_the_worker_says() {
     for turn in 1..98 {
         assert_eq!(queue.rx.receive(&mut Budget::new(3), &mut batch, &mut pool), Turn::OutOfBudget, "{turn}");
         pool.release(&mut batch);
-        assert_eq!(queue.tx.wanted(), Some(0), "after turn {turn}");
-        assert_eq!(queue.tx.is_sated(), 3 * turn < 280, "after turn {turn}");
+        assert_eq!(backlog.wanted(), 0, "after turn {turn}");
+        assert_eq!(backlog.is_exceeded(), 3 * turn < 280, "after turn {turn}");
     }
     assert_eq!(queue.rx.receive(&mut Budget::new(3), &mut batch, &mut pool), Turn::OutOfBudget);
     pool.release(&mut batch);
-    assert_eq!(queue.tx.wanted(), Some(14));
+    assert_eq!(backlog.wanted(), 14);
     while queue.rx.receive(&mut Budget::new(3), &mut batch, &mut pool) == Turn::OutOfBudget {
         pool.release(&mut batch);
     }
@@ -184,17 +185,18 @@ fn no_more_wait_than_the_worker_says() {
 fn requests_wait_as_long_as_others_when_an_answer_is_several_packets() {
     let region = Region::new(RegionOptions { slots: 64, slot_bytes: 2048 }).expect("memory");
     let mut pool = region.pool();
-    let (mut queue, _) = service(options(), Box::new(|| Box::new(Twice)));
+    let Consumer { mut queue, backlog, .. } = consumer(options(), Box::new(|| Box::new(Twice)));
+    let backlog = backlog.expect("the worker bounds it");
     let mut batch = Batch::new();
     // Twice as much is longer than the network takes: two packets, so that 96 that may wait are 48 answers.
     for (payload, parts, wanted) in [(&[5; 1400][..], 2, 48), (&[5], 1, 96)] {
         batch.push(Packet::copy_from(&request(OWN, 7, payload), &mut pool).expect("memory")).expect("room");
         queue.tx.transmit(&mut batch, &mut pool);
         assert_eq!(queue.rx.receive(&mut Budget::new(12), &mut batch, &mut pool), Turn::Drained);
-        let each = queue.rx.control().expect("a service has a control").packets_each();
+        let each = backlog.packets_each();
         assert_eq!((batch.len(), each), (parts, u32::try_from(parts).expect("small")));
         pool.release(&mut batch);
-        queue.rx.control().expect("a service has a control").set_waiting_limit(96);
-        assert_eq!(queue.tx.wanted(), Some(wanted));
+        backlog.set_limit(96);
+        assert_eq!(backlog.wanted(), wanted);
     }
 }

@@ -1,26 +1,25 @@
-//! A service in the same process, as a port: it is claimed by an address and a UDP port, and works on the
-//! time of the worker that has the port's queue.
+//! A service in the gateway's process, as the consumer behind a port: it is claimed by an address and a UDP port, and
+//! works on the time of the worker that has the port's queue.
 //!
 //! Packets that a bridge sends to this port are requests, and packets that it receives from it are answers;
 //! the port answers ARP for its address, too. Requests wait for the service's turn. The worker measures the
-//! cost of turns and bounds the backlog to the requests that are answered in a given time, so that the delay
-//! is the same whatever a request costs. [`TxQueue::wanted`] returns the free room below that bound. As many
-//! again and some batches are taken from queues that were not asked, so that a queue with few packets loses
-//! none to one with many.
+//! cost of turns and bounds the [`Backlog`] to the requests that are answered in a given time, so that the delay
+//! is the same whatever a request costs. As many again and some batches are taken beyond the limit, so that a queue
+//! with few packets loses none to one with many.
 //!
 //! An answer that is longer than the network takes leaves in IPv4 fragments, one behind the other. A service
 //! that panics is thrown away and made anew; the request that it panicked at has no answer.
 
-use crate::Queue;
-use core::sync::atomic::{AtomicU32, Ordering};
-use polder_buffers::ring::{self, Consumer, Producer};
+use polder_buffers::ring::{self, Producer};
 use polder_buffers::{Batch, Packet, Pool};
 use polder_datapath::counters::{Counter, QueueCounters};
-use polder_datapath::port::{Armed, Budget, RxControl, RxQueue, Turn, TxQueue};
+use polder_datapath::port::{Armed, Budget, RxQueue, Turn, TxQueue};
+use polder_datapath::scheduler::Backlog;
 use polder_datapath::wire::{
     Arp, ArpHeader, ArpOperation, EtherType, IpProtocol, Ipv4, Ipv4Header, MacAddress, Pseudo, TrafficClass,
     Udp, UdpHeader,
 };
+use polder_devices::Queue;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::BorrowedFd;
@@ -45,7 +44,7 @@ pub struct Options {
     pub address: SocketAddrV4,
     /// The longest network packet that it sends; a longer answer leaves in fragments.
     pub mtu: u16,
-    /// True if no more requests wait than the worker says. Without that, as many as there is room for.
+    /// True if the worker bounds the backlog. Without that, as many requests wait as there is room for.
     pub bounded: bool,
 }
 
@@ -62,10 +61,8 @@ pub struct ServiceCounters {
     pub panics: Counter,
 }
 
-/// Requests that may wait at least, at most, and without a bound.
-const FEWEST: u32 = 8;
+/// Requests that may wait without a limit.
 const MOST: usize = 16_384;
-const MOST_WANTED: u32 = 4096;
 /// Packets taken beyond twice the backlog limit: a batch of each of several queues that were not asked.
 const SPARE: u32 = 256;
 const ETHERNET: usize = 14;
@@ -74,57 +71,52 @@ const TIME_TO_LIVE: u8 = 64;
 /// The longest answer: what an IPv4 packet holds.
 const LONGEST: usize = 65_535 - (HEADERS - ETHERNET);
 
-/// Backlog: maximum number of waiting requests, and current number.
+/// A service behind a port of one queue.
 #[derive(Debug)]
-struct Level {
-    most: AtomicU32,
-    waiting: AtomicU32,
+pub struct Consumer {
+    /// The queue.
+    pub queue: Queue<ServiceRx, ServiceTx>,
+    /// Its backlog, for the worker; none if that does not bound it.
+    pub backlog: Option<Arc<Backlog>>,
+    /// Counters of the service.
+    pub done: Arc<ServiceCounters>,
 }
 
 /// A port of one queue with a service behind it.
-pub fn service(options: Options, mut maker: Maker) -> (Queue<ServiceRx, ServiceTx>, Arc<ServiceCounters>) {
+pub fn consumer(options: Options, mut maker: Maker) -> Consumer {
     let (outgoing, incoming) = ring::channel(MOST);
-    let most = if options.bounded { FEWEST } else { u32::MAX };
-    let level = Arc::new(Level { most: AtomicU32::new(most), waiting: AtomicU32::new(0) });
+    let backlog = Arc::new(if options.bounded { Backlog::default() } else { Backlog::new(u32::MAX) });
     let done = Arc::<ServiceCounters>::default();
-    let tx = ServiceTx { options, outgoing, level: Arc::clone(&level), counters: Arc::default() };
+    let tx = ServiceTx { outgoing, backlog: Arc::clone(&backlog), counters: Arc::default() };
+    let told = options.bounded.then(|| Arc::clone(&backlog));
     let rx = ServiceRx {
         options,
         incoming,
-        level,
+        backlog,
         service: maker(),
         maker,
         answer: Vec::with_capacity(2048),
         payload: Vec::with_capacity(2048),
         fragments: VecDeque::new(),
         identification: 0,
-        parts: 1,
         done: Arc::clone(&done),
         counters: Arc::default(),
     };
-    (Queue { rx, tx }, done)
+    Consumer { queue: Queue { rx, tx }, backlog: told, done }
 }
 
 /// Sending end: takes requests.
 #[derive(Debug)]
 pub struct ServiceTx {
-    options: Options,
     outgoing: Producer<Packet>,
-    level: Arc<Level>,
+    backlog: Arc<Backlog>,
     counters: Arc<QueueCounters>,
 }
 
 impl ServiceTx {
-    /// Backlog limit, and current backlog.
-    fn level(&self) -> (u32, u32) {
-        // Relaxed: both ends belong to one worker, or the numbers are a hint.
-        (self.level.most.load(Ordering::Relaxed), self.level.waiting.load(Ordering::Relaxed))
-    }
-
     /// Number of packets that are still taken.
     fn room(&self) -> u32 {
-        let (most, waiting) = self.level();
-        most.saturating_mul(2).saturating_add(SPARE).saturating_sub(waiting)
+        self.backlog.limit().saturating_mul(2).saturating_add(SPARE).saturating_sub(self.backlog.waiting())
     }
 }
 
@@ -133,7 +125,7 @@ impl TxQueue for ServiceTx {
         let room = usize::try_from(self.room()).unwrap_or(MOST).min(batch.len());
         let room = self.outgoing.room(room).min(room);
         let bytes = batch[..room].iter().map(|packet| packet.len() as u64).sum();
-        self.level.waiting.fetch_add(u32::try_from(room).unwrap_or(0), Ordering::Relaxed);
+        self.backlog.add(u32::try_from(room).unwrap_or(0));
         self.outgoing.push_all(room, batch.drain_front(room));
         self.counters.transmitted.add(room as u64);
         self.counters.transmitted_bytes.add(bytes);
@@ -141,23 +133,6 @@ impl TxQueue for ServiceTx {
 
     fn reclaim(&mut self, _: &mut Pool) -> Turn {
         Turn::Drained
-    }
-
-    /// Number of wanted packets; 0 until half of the backlog is done, so that devices are not asked
-    /// for every single packet.
-    fn wanted(&self) -> Option<u32> {
-        let (most, waiting) = self.level();
-        let wanted = if waiting <= most / 2 { most - waiting } else { 0 };
-        self.options.bounded.then_some(wanted)
-    }
-
-    fn is_sated(&self) -> bool {
-        let (most, waiting) = self.level();
-        self.options.bounded && waiting > most
-    }
-
-    fn may_wait(&self) -> u32 {
-        if self.options.bounded { self.level().0 } else { 0 }
     }
 
     fn held(&self) -> u32 {
@@ -172,8 +147,8 @@ impl TxQueue for ServiceTx {
 /// Receiving end: returns answers.
 pub struct ServiceRx {
     options: Options,
-    incoming: Consumer<Packet>,
-    level: Arc<Level>,
+    incoming: ring::Consumer<Packet>,
+    backlog: Arc<Backlog>,
     service: Box<dyn Service>,
     maker: Maker,
     /// The frame with the service's answer.
@@ -183,8 +158,6 @@ pub struct ServiceRx {
     fragments: VecDeque<Packet>,
     /// Of the last answer in fragments.
     identification: u16,
-    /// Packets of the last answer: a budget is in packets, what may wait are requests.
-    parts: u32,
     done: Arc<ServiceCounters>,
     counters: Arc<QueueCounters>,
 }
@@ -197,8 +170,10 @@ impl RxQueue for ServiceRx {
                 continue;
             }
             let Some(packet) = self.incoming.pop() else { return Turn::Drained };
-            self.level.waiting.fetch_sub(1, Ordering::Relaxed);
-            match self.handle(packet, pool) {
+            let answer = self.handle(packet, pool);
+            // A budget is in packets, what waits are requests.
+            self.backlog.done(u32::try_from(self.fragments.len()).unwrap_or(1));
+            match answer {
                 Some(packet) => self.send(packet, budget, batch),
                 None if self.fragments.is_empty() => budget.spend(1),
                 None => {}
@@ -211,10 +186,6 @@ impl RxQueue for ServiceRx {
         if self.has_more() { Armed::Raced } else { Armed::Waiting }
     }
 
-    fn control(&mut self) -> Option<&mut dyn RxControl> {
-        Some(self)
-    }
-
     /// Requests come from the worker that has both ends; it looks before it sleeps.
     fn event(&self) -> Option<BorrowedFd<'_>> {
         None
@@ -222,20 +193,6 @@ impl RxQueue for ServiceRx {
 
     fn counters(&self) -> &Arc<QueueCounters> {
         &self.counters
-    }
-}
-
-impl RxControl for ServiceRx {
-    fn set_waiting_limit(&mut self, packets: u32) {
-        if self.options.bounded {
-            let most = (packets / self.parts).clamp(FEWEST, MOST_WANTED);
-            // Relaxed: a number by itself.
-            self.level.most.store(most, Ordering::Relaxed);
-        }
-    }
-
-    fn packets_each(&mut self) -> u32 {
-        self.parts
     }
 }
 
@@ -260,10 +217,8 @@ impl ServiceRx {
         if length.is_some_and(|length| length > ETHERNET + usize::from(self.options.mtu)) {
             pool.release_packet(packet);
             self.cut(pool);
-            self.parts = u32::try_from(self.fragments.len()).unwrap_or(1).max(1);
             return None;
         }
-        self.parts = 1;
         let fits = length.is_some_and(|length| resize(&mut packet, length, pool));
         if !fits {
             pool.release_packet(packet);

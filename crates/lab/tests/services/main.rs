@@ -1,9 +1,11 @@
-//! A service in the process, on a worker of its own: what it is charged with, and when its answers leave.
+//! A service in the process, on a worker of its own: what it answers, what it is charged with, and when its answers leave.
 
 #![expect(clippy::disallowed_methods, reason = "a test looks at the real clock to give up")]
 
 mod answers;
 mod contention;
+mod panics;
+mod service;
 
 use anyhow::Context as _;
 use polder::config;
@@ -11,15 +13,18 @@ use polder::device::{Facts, OpenPort};
 use polder::runtime::gateway::{Gateway, Opener};
 use polder_buffers::{BufferManager, BufferOptions};
 use polder_datapath::offload::Takes;
+use polder_datapath::scheduler::Backlog;
 use polder_datapath::wire::MacAddress;
-use polder_devices::service::{Maker, Options, ServiceCounters, service};
-use polder_devices::{AnyQueue, Queue, pair};
+use polder_devices::{AnyQueue, pair};
+use polder_lab::services::consumer::{Consumer, Maker, Options, ServiceCounters, consumer};
 use std::collections::HashMap;
 use std::net::SocketAddrV4;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const SERVICE: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
+/// Behind the second cable.
+const STATION: MacAddress = MacAddress([2, 0, 0, 0, 0, 3]);
 
 /// A request of one byte.
 fn request(what: u8) -> Vec<u8> {
@@ -30,10 +35,11 @@ fn request(what: u8) -> Vec<u8> {
     frame
 }
 
-fn opener(queues: HashMap<String, AnyQueue>) -> Opener {
+fn opener(queues: HashMap<String, (AnyQueue, Option<Arc<Backlog>>)>) -> Opener {
     let queues = Mutex::new(queues);
     Box::new(move |port, _, _| {
-        let queue = queues.lock().expect("nobody panics").remove(&port.name).context("one queue a port")?;
+        let queue = queues.lock().expect("nobody panics").remove(&port.name);
+        let (queue, backlog) = queue.context("one queue a port")?;
         let facts = Facts {
             interface: port.name.clone(),
             mac: MacAddress([2, 0, 0, 0, 1, 1]),
@@ -42,18 +48,19 @@ fn opener(queues: HashMap<String, AnyQueue>) -> Opener {
             queues: 1,
             mode: "in memory".to_owned(),
         };
-        Ok(OpenPort::in_memory(port.id, facts, vec![queue]))
+        Ok(OpenPort { backlog, ..OpenPort::in_memory(port.id, facts, vec![queue]) })
     })
 }
 
 /// Workers of different gateways have the same names, and one of the tests looks for one by its name.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// A gateway of one worker on a core: a bridge of a cable and a service.
+/// A gateway of one worker on a core: a bridge of two cables and a service.
 struct Bench {
     _alone: MutexGuard<'static, ()>,
     memory: Arc<BufferManager>,
     near: pair::End,
+    second: pair::End,
     gateway: Gateway,
     done: Arc<ServiceCounters>,
 }
@@ -63,18 +70,21 @@ impl Bench {
         let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let text = format!(
             "version = 1\n[gateway]\nname = \"{name}\"\ncpus = [{cpu}]\n[port.a]\ntap = \"a\"\n[port.s]\ntap = \"s\"\n\
-         [bridge.br0]\nmembers = [\"a\", \"s\"]\n\
-         [[bridge.br0.static]]\nmac = \"{SERVICE}\"\nport = \"s\"\n"
+         [port.b]\ntap = \"b\"\n[bridge.br0]\nmembers = [\"a\", \"s\", \"b\"]\n\
+         [[bridge.br0.static]]\nmac = \"{SERVICE}\"\nport = \"s\"\n\
+         [[bridge.br0.static]]\nmac = \"{STATION}\"\nport = \"b\"\n"
         );
         let configuration = config::parse(&text, Path::new("service.toml")).expect("valid").configuration;
         let memory = Arc::new(BufferManager::new(BufferOptions::fixed(2048, 512, 4096)).expect("memory"));
-        let (near, mut far) = pair::cable(pair::Options::default()).expect("a cable");
+        let cable = || pair::cable(pair::Options::default()).expect("a cable");
+        let ((near, mut far), (second, mut far_second)) = (cable(), cable());
         let address = SocketAddrV4::new([10, 2, 0, 1].into(), 7);
         let options = Options { mac: SERVICE, address, mtu: 1500, bounded: true };
-        let (queue, done) = service(options, maker);
-        let queues = [("a", Queue::boxed(far.remove(0))), ("s", queue.boxed())];
-        let queues = queues.map(|(name, queue)| (name.to_owned(), queue)).into();
+        let Consumer { queue, backlog, done } = consumer(options, maker);
+        let cables = [("a", far.remove(0)), ("b", far_second.remove(0))];
+        let mut queues = HashMap::from(cables.map(|(name, end)| (name.to_owned(), (end.boxed(), None))));
+        queues.insert("s".to_owned(), (queue.boxed(), backlog));
         let gateway = Gateway::start_on(configuration, &memory, opener(queues)).expect("it starts");
-        Self { _alone: alone, memory, near, gateway, done }
+        Self { _alone: alone, memory, near, second, gateway, done }
     }
 }

@@ -3,7 +3,7 @@
 use super::{Bench, request};
 use polder_buffers::{Batch, Packet};
 use polder_datapath::port::{Budget, RxQueue as _, TxQueue as _};
-use polder_devices::service::Service;
+use polder_lab::services::consumer::Service;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::hint::black_box;
 use std::path::Path;
@@ -63,7 +63,7 @@ fn rival(core: CpuSet, stop: &AtomicBool) {
 fn what_others_had_of_the_core_is_booked_on_nobody() {
     let allowed = sched_getaffinity(None).expect("some cores");
     let cpu = (0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).expect("one at least");
-    let Bench { _alone, memory, mut near, mut gateway, done } =
+    let Bench { _alone, memory, mut near, mut gateway, done, .. } =
         Bench::start("contention", cpu, Box::new(|| Box::new(Dear)));
     let mut pool = memory.region().pool();
     let mut core = CpuSet::new();
