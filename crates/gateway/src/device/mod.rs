@@ -1,8 +1,8 @@
 //! Devices of ports: one module for each kind, with everything that the running gateway has to know of it.
 //!
-//! A [`Driver`] is asked about a device that is not open, a [`Handle`] about one that is. Both have defaults for what
-//! only some kinds can, so a module says what is special about its kind. What the configuration has to know stands in
-//! [`Capabilities`](crate::config::device::Capabilities).
+//! The trait `Driver` describes a device that is not open, the trait [`Handle`] one that is. Both have defaults for
+//! abilities of only some kinds, so a module has the special properties of its kind. Facts that the configuration
+//! needs are in [`Capabilities`](crate::config::device::Capabilities).
 
 mod interface;
 mod lan78xx;
