@@ -3,6 +3,8 @@
 //! The kernel's bytes are read as hostile ones are: a message or an attribute that is cut off ends the list that it
 //! is in, and nothing panics.
 
+pub mod link;
+
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{

@@ -1,20 +1,8 @@
 //! Interfaces of the kernel, as far as hooks name them.
 
-use polder_devices::netlink::{Client, attributes, find, number, text};
+use polder_devices::netlink::Client;
+use polder_devices::netlink::link::{HEADER, Link};
 use rustix::io::Errno;
-
-/// An interface.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Link {
-    index: u32,
-    name: String,
-    /// The interface below, for a VLAN.
-    lower: Option<u32>,
-    /// The bridge, bond or VRF that it belongs to.
-    master: Option<u32>,
-    /// True for a bridge that calls iptables, ip6tables by an option of its own.
-    calls: [bool; 2],
-}
 
 /// All interfaces.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +17,8 @@ impl Links {
     /// The interface and the VLANs on it.
     pub(super) fn and_vlans(&self, name: &str) -> Vec<String> {
         let index = self.index(name);
-        let vlans = self.0.iter().filter(|link| link.lower.is_some() && link.lower == index);
+        let is_above = |link: &&Link| link.kind == "vlan" && link.lower().is_some() && link.lower() == index;
+        let vlans = self.0.iter().filter(is_above);
         std::iter::once(name.to_owned()).chain(vlans.map(|link| link.name.clone())).collect()
     }
 
@@ -55,34 +44,6 @@ impl Links {
 
 /// Reads the interfaces of this network namespace.
 pub(super) fn read() -> Result<Links, Errno> {
-    let answers = Client::open(None)?.dump(libc::RTM_GETLINK, &[0; 16])?;
-    Ok(Links(answers.iter().filter_map(|(_, body)| link(body)).collect()))
+    let answers = Client::open(None)?.dump(libc::RTM_GETLINK, &[0; HEADER])?;
+    Ok(Links(answers.iter().filter_map(|(_, body)| Link::parse(body)).collect()))
 }
-
-/// `ifinfomsg`, then attributes.
-fn link(body: &[u8]) -> Option<Link> {
-    let mut link = Link { index: number(body.get(4..)?)?, ..Link::default() };
-    let mut lower = None;
-    for (kind, value) in attributes(body.get(16..)?) {
-        match kind {
-            libc::IFLA_IFNAME => link.name = text(value),
-            libc::IFLA_LINK => lower = number(value),
-            libc::IFLA_MASTER => link.master = number(value),
-            libc::IFLA_LINKINFO => {
-                let data = find(value, libc::IFLA_INFO_DATA).unwrap_or_default();
-                match text(find(value, libc::IFLA_INFO_KIND)?).as_str() {
-                    "vlan" => link.lower = lower,
-                    "bridge" => link.calls = BRIDGE_CALLS.map(|kind| find(data, kind) == Some(&[1])),
-                    _ => {}
-                }
-            }
-            // The lower interface is one of another namespace.
-            libc::IFLA_LINK_NETNSID => lower = None,
-            _ => {}
-        }
-    }
-    Some(link)
-}
-
-/// `IFLA_BR_NF_CALL_IPTABLES`, `IFLA_BR_NF_CALL_IP6TABLES`.
-const BRIDGE_CALLS: [u16; 2] = [36, 37];

@@ -2,7 +2,7 @@
 
 use super::{Address, HopSpec, Item, Link, Neighbour, Object, RouteKey, Rule, Target};
 use polder_datapath::route::Prefix;
-use polder_devices::netlink::{attributes, find, number, number16, text};
+use polder_devices::netlink::{self, attributes, find, number, number16};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// `ifinfomsg`.
@@ -11,37 +11,10 @@ pub(super) fn link(body: &[u8]) -> Option<Item> {
     if *body.first()? != 0 {
         return None;
     }
-    let flags = number(body.get(8..)?)?;
-    let mut link = Link {
-        index: number(body.get(4..)?)?,
-        up: flags & libc::IFF_UP.cast_unsigned() != 0,
-        carrier: flags & libc::IFF_LOWER_UP.cast_unsigned() != 0,
-        ..Link::default()
-    };
-    let (mut lower, mut vlan) = (None, None);
-    for (kind, value) in attributes(body.get(16..)?) {
-        match kind {
-            libc::IFLA_IFNAME => link.name = text(value),
-            libc::IFLA_ADDRESS => link.mac = value.try_into().unwrap_or_default(),
-            libc::IFLA_MTU => link.mtu = number(value)?,
-            libc::IFLA_LINK => lower = number(value),
-            // The lower interface is one of another namespace.
-            libc::IFLA_LINK_NETNSID => lower = Some(0),
-            libc::IFLA_LINKINFO => vlan = vlan_of(value),
-            _ => {}
-        }
-    }
-    link.vlan = lower.filter(|&lower| lower != 0).zip(vlan);
-    Some(Item::Link(link))
-}
-
-fn vlan_of(information: &[u8]) -> Option<u16> {
-    if text(find(information, libc::IFLA_INFO_KIND)?) != "vlan" {
-        return None;
-    }
-    let data = find(information, libc::IFLA_INFO_DATA)?;
-    let protocol = find(data, IFLA_VLAN_PROTOCOL).and_then(big16).unwrap_or(0x8100);
-    find(data, IFLA_VLAN_ID).and_then(number16).filter(|_| protocol == 0x8100)
+    let told = netlink::link::Link::parse(body)?;
+    let vlan = told.lower().zip(told.vlan);
+    let netlink::link::Link { index, name, up, carrier, mac, mtu, .. } = told;
+    Some(Item::Link(Link { index, name, up, carrier, mac, mtu, vlan }))
 }
 
 /// `ifaddrmsg`.
@@ -226,10 +199,6 @@ fn unspecified(family: u8) -> Option<IpAddr> {
     }
 }
 
-fn big16(bytes: &[u8]) -> Option<u16> {
-    Some(u16::from_be_bytes(*bytes.first_chunk()?))
-}
-
 /// linux/rtnetlink.h.
 const RTM_F_CLONED: u32 = 0x200;
 const RTAX_MTU: u16 = 2;
@@ -237,9 +206,6 @@ const RTA_VIA: u16 = 18;
 const RTA_ENCAP_TYPE: u16 = 21;
 const RTA_ENCAP: u16 = 22;
 const RTA_NH_ID: u16 = 30;
-/// linux/if_link.h.
-const IFLA_VLAN_ID: u16 = 1;
-const IFLA_VLAN_PROTOCOL: u16 = 5;
 /// linux/nexthop.h.
 const NHA_ID: u16 = 1;
 const NHA_GROUP: u16 = 2;

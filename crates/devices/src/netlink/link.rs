@@ -1,0 +1,173 @@
+//! Messages about interfaces: `ifinfomsg`, then attributes (rtnetlink(7), linux/if_link.h).
+
+use super::{attributes, find, number, number16, text};
+
+/// Number of bytes of `ifinfomsg`.
+pub const HEADER: usize = 16;
+
+/// Interface of the kernel, as a message describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Its number.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// True if it was switched on.
+    pub up: bool,
+    /// True if the link has a carrier.
+    pub carrier: bool,
+    /// Its Ethernet address; zeros if it has none.
+    pub mac: [u8; 6],
+    /// Its largest packet in bytes.
+    pub mtu: u32,
+    /// `veth`, `tun`, …; empty for hardware.
+    pub kind: String,
+    /// The bridge, bond or VRF that it belongs to.
+    pub master: Option<u32>,
+    /// The other end of a veth, the lower device of a VLAN.
+    pub peer: Option<u32>,
+    /// True if `peer` is a number in another network namespace.
+    pub peer_elsewhere: bool,
+    /// VLAN of a VLAN interface (802.1Q alone).
+    pub vlan: Option<u16>,
+    /// True if, as a bridge, it calls iptables, ip6tables by an option of its own.
+    pub calls: [bool; 2],
+    /// Number of receive queues.
+    pub receive_queues: u32,
+    /// Number of transmit queues.
+    pub transmit_queues: u32,
+    /// Its XDP programs.
+    pub xdp: XdpState,
+}
+
+/// The XDP programs of an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct XdpState {
+    /// The kernel's number of the program in the driver.
+    pub native: Option<u32>,
+    /// The kernel's number of the program in the generic hook.
+    pub generic: Option<u32>,
+}
+
+impl XdpState {
+    /// The program that sees packets first.
+    pub fn program(self) -> Option<u32> {
+        self.native.or(self.generic)
+    }
+}
+
+impl Link {
+    /// Reads the body of a message; `None` if its header is cut off.
+    pub fn parse(body: &[u8]) -> Option<Self> {
+        let flags = number(body.get(8..)?)?;
+        let mut link = Self {
+            index: number(&body[4..])?,
+            up: flags & libc::IFF_UP.cast_unsigned() != 0,
+            carrier: flags & libc::IFF_LOWER_UP.cast_unsigned() != 0,
+            ..Self::default()
+        };
+        attributes(body.get(HEADER..)?).for_each(|(kind, value)| link.read(kind, value));
+        Some(link)
+    }
+
+    /// The interface below it, or the other end of a veth, in the same network namespace.
+    pub fn lower(&self) -> Option<u32> {
+        self.peer.filter(|_| !self.peer_elsewhere)
+    }
+
+    fn read(&mut self, kind: u16, value: &[u8]) {
+        match kind {
+            libc::IFLA_IFNAME => self.name = text(value),
+            libc::IFLA_ADDRESS => self.mac = value.try_into().unwrap_or_default(),
+            libc::IFLA_MTU => self.mtu = number(value).unwrap_or(0),
+            libc::IFLA_MASTER => self.master = number(value),
+            libc::IFLA_LINK => self.peer = number(value).filter(|&index| index != 0),
+            libc::IFLA_LINK_NETNSID => self.peer_elsewhere = true,
+            libc::IFLA_NUM_RX_QUEUES => self.receive_queues = number(value).unwrap_or(0),
+            libc::IFLA_NUM_TX_QUEUES => self.transmit_queues = number(value).unwrap_or(0),
+            libc::IFLA_LINKINFO => self.read_information(value),
+            libc::IFLA_XDP => self.xdp = xdp_state(value),
+            _ => {}
+        }
+    }
+
+    fn read_information(&mut self, value: &[u8]) {
+        self.kind = find(value, libc::IFLA_INFO_KIND).map(text).unwrap_or_default();
+        let data = find(value, libc::IFLA_INFO_DATA).unwrap_or_default();
+        match self.kind.as_str() {
+            "vlan" => {
+                let protocol = find(data, VLAN_PROTOCOL).and_then(|value| value.first_chunk());
+                let is_8021q = protocol.is_none_or(|protocol| u16::from_be_bytes(*protocol) == 0x8100);
+                self.vlan = find(data, VLAN_ID).and_then(number16).filter(|_| is_8021q);
+            }
+            "bridge" => self.calls = BRIDGE_CALLS.map(|kind| find(data, kind) == Some(&[1])),
+            _ => {}
+        }
+    }
+}
+
+fn xdp_state(value: &[u8]) -> XdpState {
+    let id = |wanted| find(value, wanted).and_then(number).filter(|&id| id != 0);
+    let attached = find(value, XDP_ATTACHED).and_then(|value| value.first().copied()).unwrap_or(0);
+    // With one program attached the kernel names it once; with several, each by its own attribute.
+    let single = id(XDP_PROGRAM);
+    XdpState {
+        native: id(XDP_DRIVER_PROGRAM).or(single.filter(|_| attached == 1 || attached == 3)),
+        generic: id(XDP_GENERIC_PROGRAM).or(single.filter(|_| attached == 2)),
+    }
+}
+
+/// `IFLA_XDP_*`.
+const XDP_ATTACHED: u16 = 2;
+const XDP_PROGRAM: u16 = 4;
+const XDP_DRIVER_PROGRAM: u16 = 5;
+const XDP_GENERIC_PROGRAM: u16 = 6;
+/// `IFLA_VLAN_*`.
+const VLAN_ID: u16 = 1;
+const VLAN_PROTOCOL: u16 = 5;
+/// `IFLA_BR_NF_CALL_IPTABLES`, `IFLA_BR_NF_CALL_IP6TABLES`.
+const BRIDGE_CALLS: [u16; 2] = [36, 37];
+
+#[cfg(test)]
+mod tests {
+    use super::super::put;
+    use super::*;
+
+    /// A message about interface 7 with a kind and attributes of that kind.
+    fn of_kind(kind: &str, data: &[(u16, &[u8])], rest: &[(u16, &[u8])]) -> Link {
+        let (mut options, mut information, mut body) = (Vec::new(), Vec::new(), vec![0; HEADER]);
+        data.iter().for_each(|(kind, value)| put(&mut options, *kind, value));
+        put(&mut information, libc::IFLA_INFO_KIND, kind.as_bytes());
+        put(&mut information, libc::IFLA_INFO_DATA, &options);
+        body[4] = 7;
+        put(&mut body, libc::IFLA_LINKINFO, &information);
+        rest.iter().for_each(|(kind, value)| put(&mut body, *kind, value));
+        Link::parse(&body).expect("a whole message")
+    }
+
+    #[test]
+    fn a_vlan_has_its_number_and_the_interface_below() {
+        let below = (libc::IFLA_LINK, &3_u32.to_ne_bytes()[..]);
+        let id = (VLAN_ID, &12_u16.to_ne_bytes()[..]);
+        let link = of_kind("vlan", &[id], &[below]);
+        assert_eq!((link.index, link.vlan, link.lower()), (7, Some(12), Some(3)));
+        let service = of_kind("vlan", &[id, (VLAN_PROTOCOL, &[0x88, 0xa8])], &[below]);
+        assert_eq!(service.vlan, None, "802.1ad");
+        let elsewhere = (libc::IFLA_LINK_NETNSID, &[0; 4][..]);
+        assert_eq!(of_kind("vlan", &[id], &[below, elsewhere]).lower(), None);
+        assert_eq!(of_kind("veth", &[id], &[below]).vlan, None);
+    }
+
+    #[test]
+    fn a_bridge_says_what_it_calls() {
+        assert_eq!(of_kind("bridge", &[(36, &[1]), (37, &[0])], &[]).calls, [true, false]);
+        assert_eq!(of_kind("bond", &[(36, &[1]), (37, &[1])], &[]).calls, [false, false]);
+    }
+
+    #[test]
+    fn a_cut_message_is_no_panic() {
+        for length in 0..48 {
+            let _ = Link::parse(&vec![0xff; length]);
+        }
+    }
+}
