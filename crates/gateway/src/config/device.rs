@@ -3,6 +3,8 @@
 //! Opening and upkeep of devices are in [`device`](crate::device), a module for each kind.
 
 use super::lan78xx::Adapter;
+use super::port::MAX_MTU;
+use polder_devices::lan78xx::LARGEST_MTU;
 use serde::Serialize;
 
 /// The device behind a port.
@@ -35,7 +37,23 @@ pub struct Capabilities {
     pub follows_mtu: bool,
     /// Number of bytes that it puts in front of a received packet.
     pub header_bytes: u16,
+    /// True if its number of queues can be chosen.
+    pub has_queues: bool,
+    /// Largest MTU that a port may be given.
+    pub max_mtu: u16,
+    /// Noun and remedy, for a device over which no tunnel can run.
+    pub no_underlay: Option<(&'static str, &'static str)>,
+    /// Keys of a port that it does not have.
+    pub absent: &'static Absent,
 }
+
+/// Keys that a device does not have, with reason and remedy.
+pub type Absent = [(&'static str, &'static str, &'static str)];
+
+/// All kinds, in the order in which the guide has them.
+pub const KINDS: &[&Capabilities] = &[&INTERFACE, &TAP, &LAN78XX];
+
+const ONLY: &str = "only an `interface` has it";
 
 const INTERFACE: Capabilities = Capabilities {
     word: "interface",
@@ -45,6 +63,10 @@ const INTERFACE: Capabilities = Capabilities {
     takes_segments: false,
     follows_mtu: true,
     header_bytes: 0,
+    has_queues: true,
+    max_mtu: MAX_MTU,
+    no_underlay: None,
+    absent: &[],
 };
 
 const TAP: Capabilities = Capabilities {
@@ -56,6 +78,16 @@ const TAP: Capabilities = Capabilities {
     follows_mtu: false,
     // The virtio-net header.
     header_bytes: 10,
+    has_queues: true,
+    max_mtu: MAX_MTU,
+    no_underlay: Some(("a TAP", "use an `interface` for the underlay; a TAP is a member of a bridge")),
+    absent: &[
+        ("mode", ONLY, "remove `mode`: there is one way to attach to a TAP"),
+        ("moderation_us", ONLY, "remove `moderation_us`: a TAP has no interrupts"),
+        ("busy_poll", ONLY, "remove `busy_poll`: a TAP has no device to drive"),
+        ("on_exit", ONLY, "remove `on_exit`: a TAP goes away together with Polder"),
+        ("kernel_hooks", ONLY, "remove `kernel_hooks`: what the machine sends by a TAP meets its hooks"),
+    ],
 };
 
 const LAN78XX: Capabilities = Capabilities {
@@ -66,6 +98,17 @@ const LAN78XX: Capabilities = Capabilities {
     takes_segments: false,
     follows_mtu: false,
     header_bytes: 0,
+    has_queues: false,
+    max_mtu: LARGEST_MTU,
+    no_underlay: Some(("a USB adapter", "the kernel has no routes over it; make it a member of a bridge")),
+    absent: &[
+        ("mode", ONLY, "remove `mode`: the kernel has no part in it"),
+        ("on_exit", ONLY, "remove `on_exit`: the kernel has no part in it"),
+        ("kernel_hooks", ONLY, "remove `kernel_hooks`: the kernel has no part in it"),
+        ("moderation_us", ONLY, "remove `moderation_us`: `gather_us` is what an adapter has"),
+        ("busy_poll", ONLY, "remove `busy_poll`: the kernel has no part in it"),
+        ("queues", "an adapter has one", "remove `queues`; `order` shares the work among workers"),
+    ],
 };
 
 impl Device {
@@ -91,6 +134,22 @@ impl Device {
         match self {
             Self::Interface(name) => Some(name),
             Self::Tap(_) | Self::Lan78xx(_) => None,
+        }
+    }
+
+    /// The TAP, if it is one.
+    pub(super) fn tap(&self) -> Option<String> {
+        match self {
+            Self::Tap(name) => Some(name.clone()),
+            Self::Interface(_) | Self::Lan78xx(_) => None,
+        }
+    }
+
+    /// The USB adapter, if it is one.
+    pub(super) fn adapter(&self) -> Option<Adapter> {
+        match self {
+            Self::Lan78xx(adapter) => Some((**adapter).clone()),
+            Self::Interface(_) | Self::Tap(_) => None,
         }
     }
 

@@ -7,7 +7,7 @@ use super::buffers::is_registered;
 use super::detail;
 use super::filters;
 use super::keys::{self, Keyed, Reload};
-use super::model::{Bridge, Configuration, Device, Gateway, Port, Tunnel};
+use super::model::{Bridge, Configuration, Gateway, Port, Tunnel};
 use polder_buffers::PortId;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -240,11 +240,7 @@ impl fmt::Display for Difference {
             return formatter.write_str("nothing changes");
         }
         let mut lines: Vec<String> = Vec::new();
-        let device = |port: &Port| match &port.device {
-            Device::Interface(name) => format!(" (interface {name})"),
-            Device::Tap(name) => format!(" (tap {name})"),
-            Device::Lan78xx(adapter) => format!(" (lan78xx {})", adapter.place),
-        };
+        let device = |port: &Port| format!(" ({} {})", port.device.capabilities().word, port.device.name());
         describe(&mut lines, "port", &self.ports, device);
         describe(&mut lines, "tunnel", &self.tunnels, |tunnel| format!(" (to {})", tunnel.remote));
         describe(&mut lines, "bridge", &self.bridges, |bridge| {

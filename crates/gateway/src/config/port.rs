@@ -1,5 +1,6 @@
 //! `[port.NAME]`: a device and what Polder takes of its traffic.
 
+use super::device::{Absent, Capabilities, KINDS};
 use super::diagnostics::Diagnostic;
 use super::gateway::Gateway;
 use super::keys::Draft;
@@ -14,7 +15,6 @@ use super::values::interface;
 use polder_buffers::PortId;
 use polder_datapath::scheduler::{MOST_WEIGHT, WEIGHT};
 use polder_datapath::tunnel::LEAST_MTU;
-use polder_devices::lan78xx::LARGEST_MTU;
 
 /// Most queues of one port.
 const MAX_QUEUES: u16 = 256;
@@ -93,22 +93,6 @@ section! {
     }
 }
 
-impl Device {
-    fn tap(&self) -> Option<String> {
-        match self {
-            Self::Tap(name) => Some(name.clone()),
-            Self::Interface(_) | Self::Lan78xx(_) => None,
-        }
-    }
-
-    fn adapter(&self) -> Option<lan78xx::Adapter> {
-        match self {
-            Self::Lan78xx(adapter) => Some((**adapter).clone()),
-            Self::Interface(_) | Self::Tap(_) => None,
-        }
-    }
-}
-
 impl Port {
     fn is_interface(&self) -> bool {
         self.device.interface().is_some()
@@ -120,7 +104,7 @@ impl Port {
 
     /// True if its number of queues can be chosen: an adapter has one.
     fn has_queues(&self) -> bool {
-        !matches!(self.device, Device::Lan78xx(_))
+        self.device.capabilities().has_queues
     }
 
     fn why_mtu_fixed(&self) -> Option<&'static str> {
@@ -129,25 +113,6 @@ impl Port {
     }
 }
 
-/// Keys that a kind of device does not have, with reason and remedy.
-type Absent = [(&'static str, &'static str, &'static str)];
-
-const ONLY: &str = "only an `interface` has it";
-const NOT_OF_AN_ADAPTER: &Absent = &[
-    ("mode", ONLY, "remove `mode`: the kernel has no part in it"),
-    ("on_exit", ONLY, "remove `on_exit`: the kernel has no part in it"),
-    ("kernel_hooks", ONLY, "remove `kernel_hooks`: the kernel has no part in it"),
-    ("moderation_us", ONLY, "remove `moderation_us`: `gather_us` is what an adapter has"),
-    ("busy_poll", ONLY, "remove `busy_poll`: the kernel has no part in it"),
-    ("queues", "an adapter has one", "remove `queues`; `order` shares the work among workers"),
-];
-const NOT_OF_A_TAP: &Absent = &[
-    ("mode", ONLY, "remove `mode`: there is one way to attach to a TAP"),
-    ("moderation_us", ONLY, "remove `moderation_us`: a TAP has no interrupts"),
-    ("busy_poll", ONLY, "remove `busy_poll`: a TAP has no device to drive"),
-    ("on_exit", ONLY, "remove `on_exit`: a TAP goes away together with Polder"),
-    ("kernel_hooks", ONLY, "remove `kernel_hooks`: what the machine sends by a TAP meets its hooks"),
-];
 const SINGLE: &str = "its device takes and brings single packets";
 const OF_A_TAP: &Absent = &[
     ("coalesce", SINGLE, "remove `coalesce`: it belongs to the `tap` on the other side of the bridge"),
@@ -167,11 +132,16 @@ impl Draft<Port> {
 
     /// The device with its place; `None` when it is missing or could not be read.
     pub(super) fn device(&self) -> Option<(&Device, &super::section::Span)> {
-        let mut places = ["interface", "tap", "lan78xx"].into_iter().filter(|key| self.has(key));
-        match (places.next(), places.next()) {
-            (Some(key), None) => Some((&self.value.device, self.at(key)?)),
+        let mut kinds = self.kinds();
+        match (kinds.next(), kinds.next()) {
+            (Some(kind), None) => Some((&self.value.device, self.at(kind.word)?)),
             (Some(_) | None, _) => None,
         }
+    }
+
+    /// Kinds of device whose keys the port has: one, unless the file is wrong.
+    fn kinds(&self) -> impl Iterator<Item = &'static Capabilities> {
+        KINDS.iter().copied().filter(|kind| self.has(kind.word))
     }
 
     /// The MTU with its place.
@@ -187,22 +157,16 @@ impl Draft<Port> {
         if role.is_some_and(|role| role != Role::Router) {
             absent.push(OF_A_ROUTER);
         }
-        if !self.has("tap") {
+        if !self.kinds().any(|kind| kind.takes_segments) {
             absent.push(OF_A_TAP);
         }
-        let remedy = if self.has("lan78xx") {
-            absent.push(NOT_OF_AN_ADAPTER);
-            Some(("a USB adapter", "the kernel has no routes over it; make it a member of a bridge"))
-        } else if self.has("tap") && !self.has("interface") {
-            absent.push(NOT_OF_A_TAP);
-            Some(("a TAP", "use an `interface` for the underlay; a TAP is a member of a bridge"))
-        } else {
-            None
-        };
+        let kind = self.kinds().next();
+        absent.extend(kind.map(|kind| kind.absent));
         for (key, why, remedy) in absent.into_iter().flatten() {
             self.refuse(key, why, remedy).into_iter().for_each(|finding| findings.note(finding));
         }
-        if let Some((what, remedy)) = remedy.filter(|_| role == Some(Role::Underlay)) {
+        let is_underlay = role == Some(Role::Underlay);
+        if let Some((what, remedy)) = kind.and_then(|kind| kind.no_underlay).filter(|_| is_underlay) {
             let message = format!("{} is {what} and cannot be an underlay", self.title);
             let span = self.key("role").cloned().unwrap_or_default();
             findings.note(Diagnostic::error(span, message).remedy(remedy));
@@ -211,7 +175,7 @@ impl Draft<Port> {
     }
 
     fn check_device(&self, findings: &Findings) {
-        let mut present = ["interface", "tap", "lan78xx"].into_iter().filter(|key| self.has(key));
+        let mut present = self.kinds().map(|kind| kind.word);
         let (message, span, remedy) = match (present.next(), present.next()) {
             (Some(first), Some(second)) => {
                 let message = format!("{} has both `{first}` and `{second}`", self.title);
@@ -227,7 +191,7 @@ impl Draft<Port> {
         let Some((mtu, span)) = self.mtu() else { return };
         let carries_tunnels = matches!(self.role(), Some(Role::Underlay | Role::Router));
         let least = if carries_tunnels { LEAST_MTU } else { MIN_MTU };
-        let most = if self.has("lan78xx") { LARGEST_MTU } else { MAX_MTU };
+        let most = self.kinds().map(|kind| kind.max_mtu).min().unwrap_or(MAX_MTU);
         if !(least..=most).contains(&mtu) {
             let finding = Diagnostic::error(span.clone(), format!("`mtu` is {mtu}, which is out of range"));
             findings.note(finding.remedy(format!("take a value from {least} to {most} bytes")));
