@@ -3,8 +3,12 @@
 //! In: received frames. Out: frames of at least an Ethernet header.
 //! Exits: `EthernetTruncated`, `FrameTooLong`. Cost: less than a nanosecond a packet; no byte of it is read.
 //!
-//! A bridge forwards what it does not understand, so nothing above the link header is looked at
-//! here; the tunnel stages parse what they open.
+//! A bridge forwards what it does not understand, so nothing above the link header is looked at here. The first stage
+//! that asks what stands there has it read into a [`HeaderSummary`], which the later ones share.
+
+mod summary;
+
+pub use summary::{Addresses, Extent, HeaderSummary, Network, Part, PlainV4};
 
 use crate::drops::{Context, DropReason, is_dropped};
 use polder_buffers::{Batch, Packet};

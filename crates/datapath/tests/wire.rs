@@ -148,7 +148,12 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
         [kind, control].concat()
     });
     let arp = any::<[u8; 22]>().prop_map(|rest| [&[8, 6, 0, 1, 8, 0, 6, 4][..], &rest].concat());
-    let behind = prop_oneof![arp, ipv4_packet().prop_map(|packet| [vec![8, 0], packet].concat()), noise()];
+    let behind = prop_oneof![
+        arp,
+        ipv4_packet().prop_map(|packet| [vec![8, 0], packet].concat()),
+        ipv6_packet().prop_map(|packet| [vec![0x86, 0xdd], packet].concat()),
+        noise()
+    ];
     (any::<[u8; 12]>(), vec(tag, 0..4), behind)
         .prop_map(|(addresses, tags, behind)| [addresses.to_vec(), tags.concat(), behind].concat())
 }

@@ -293,6 +293,7 @@ fn deliver(mut packet: Packet, batch: &mut Batch) {
     packet.flow_hash = 0;
     packet.received_at = 0;
     packet.ticket = 0;
+    packet.set_header_summary(0);
     batch.push(packet).expect("the room of the batch was counted");
 }
 

@@ -62,6 +62,7 @@ impl Packet {
         if length > self.len() {
             return Err(NoRoom::Short);
         }
+        self.forget_headers();
         if let Ok(head) = u16::try_from(length)
             && head <= self.length
         {
@@ -132,6 +133,7 @@ impl Packet {
             return Err(NoRoom::Short);
         }
         let mut after = Self::new(pool.take().ok_or(NoRoom::Back)?);
+        self.forget_headers();
         after.take_metadata_of(self);
         let mut position = usize::from(self.length);
         if at < position {
@@ -178,6 +180,7 @@ impl Packet {
     pub fn push_segment(&mut self, segment: Segment) {
         let Segment { ref frame, offset, length } = segment;
         assert!(u32::from(offset) + u32::from(length) <= frame.slot_bytes(), "data beyond its slot");
+        self.forget_headers();
         self.rest_length += u32::from(length);
         let last = Some(Chain::of(segment));
         match &self.rest {

@@ -121,6 +121,8 @@ pub struct Packet {
     pub received_at: u64,
     /// Place in the order of its bucket, when its bucket is spread over workers.
     pub ticket: u32,
+    /// See [`Packet::header_summary`].
+    header_summary: u32,
 }
 
 const _: () = assert!(size_of::<Packet>() == 64);
@@ -174,6 +176,7 @@ impl Packet {
             flow_hash: 0,
             received_at: 0,
             ticket: 0,
+            header_summary: 0,
         }
     }
 
@@ -192,6 +195,33 @@ impl Packet {
         self.flow_hash = other.flow_hash;
         self.received_at = other.received_at;
         self.ticket = other.ticket;
+        self.header_summary = other.header_summary;
+    }
+
+    /// Kinds and lengths of the headers, as the datapath's parser has noted them; 0 when they are not known.
+    ///
+    /// Every method by which bytes may change, or the packet's start or end, forgets them.
+    #[inline(always)]
+    pub fn header_summary(&self) -> u32 {
+        self.header_summary
+    }
+
+    /// Bytes in the head frame and the [header summary](Packet::header_summary), for the parser that notes it.
+    #[inline(always)]
+    pub fn bytes_and_header_summary(&mut self) -> (&[u8], &mut u32) {
+        let bytes = table::slot(&self.head, u32::from(self.offset), u32::from(self.length));
+        (bytes, &mut self.header_summary)
+    }
+
+    /// Notes kinds and lengths of the headers.
+    #[inline(always)]
+    pub fn set_header_summary(&mut self, summary: u32) {
+        self.header_summary = summary;
+    }
+
+    #[inline(always)]
+    fn forget_headers(&mut self) {
+        self.header_summary = 0;
     }
 
     /// Length of the whole chain in bytes.
@@ -219,13 +249,16 @@ impl Packet {
         table::slot(&self.head, u32::from(self.offset), u32::from(self.length))
     }
 
-    /// The bytes in the head frame, for writing.
+    /// Bytes in the head frame, for writing; the [header summary](Packet::header_summary) is forgotten.
     #[inline(always)]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.forget_headers();
         table::slot_mut(&mut self.head, u32::from(self.offset), u32::from(self.length))
     }
 
     /// Bytes in the head frame and the egress port, for stages that write both.
+    ///
+    /// The [header summary](Packet::header_summary) stays: the kinds and lengths of headers are not to be changed.
     #[inline(always)]
     pub fn bytes_and_egress(&mut self) -> (&mut [u8], &mut PortId) {
         let bytes = table::slot_mut(&mut self.head, u32::from(self.offset), u32::from(self.length));
@@ -274,6 +307,7 @@ impl Packet {
         let whole = self.length.checked_add(length).ok_or(NoRoom::Front)?;
         self.offset = offset;
         self.length = whole;
+        self.forget_headers();
         Ok(table::slot_mut(&mut self.head, u32::from(offset), u32::from(length)))
     }
 
@@ -288,6 +322,7 @@ impl Packet {
         }
         let start = self.offset + self.length;
         self.length += length;
+        self.forget_headers();
         Ok(table::slot_mut(&mut self.head, u32::from(start), u32::from(length)))
     }
 
@@ -300,6 +335,7 @@ impl Packet {
     pub fn trim_front(&mut self, length: u16) -> Result<(), NoRoom> {
         self.length = self.length.checked_sub(length).ok_or(NoRoom::Short)?;
         self.offset += length;
+        self.forget_headers();
         Ok(())
     }
 
@@ -324,7 +360,7 @@ impl Packet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Region, RegionOptions};
+    use crate::{Pool, Region, RegionOptions};
 
     fn region() -> Region {
         Region::new(RegionOptions { slots: 64, slot_bytes: 512 }).expect("memory for a test")
@@ -345,5 +381,65 @@ mod tests {
         assert_eq!(packet.prepend(257).err(), Some(NoRoom::Front));
         assert!(packet.prepend(256).is_ok());
         assert_eq!(packet.prepend(1).err(), Some(NoRoom::Front));
+    }
+
+    /// A method that a test calls, and its name.
+    type Change = (&'static str, fn(&mut Packet, &mut Pool));
+
+    /// Methods that may change bytes, or the packet's start or end, forget the headers; copies keep them.
+    #[test]
+    fn a_header_summary_is_no_older_than_the_bytes() {
+        let region = region();
+        let mut pool = region.pool();
+        let changes: [Change; 11] = [
+            ("bytes_mut", |packet, _| {
+                packet.bytes_mut();
+            }),
+            ("prepend", |packet, _| {
+                packet.prepend(4).expect("headroom");
+            }),
+            ("append", |packet, _| {
+                packet.append(4).expect("tailroom");
+            }),
+            ("trim_front", |packet, _| packet.trim_front(4).expect("longer")),
+            ("truncate", |packet, pool| packet.truncate(60, pool).expect("longer")),
+            ("extend_from", |packet, pool| packet.extend_from(&[1; 600], pool).expect("64 slots")),
+            ("push_segment", |packet, pool| {
+                let frame = pool.take().expect("64 slots");
+                packet.push_segment(Segment { frame, offset: 0, length: 9 });
+            }),
+            ("attach", |packet, pool| {
+                let mut tail = Tail::default();
+                tail.prepend(Packet::copy_from(&[2; 9], pool).expect("64 slots"));
+                packet.attach(tail);
+            }),
+            ("split_off", |packet, pool| {
+                let rest = packet.split_off(50, pool).expect("64 slots");
+                assert_eq!(rest.header_summary(), 0, "what is behind begins with something else");
+                pool.release_packet(rest);
+            }),
+            ("gather", |packet, pool| {
+                packet.join(Packet::copy_from(&[2; 9], pool).expect("64 slots"));
+                packet.set_header_summary(7);
+                packet.gather(105, pool).expect("room");
+            }),
+            ("share", |packet, pool| {
+                let copy = packet.share(32, pool).expect("64 slots");
+                assert_eq!(copy.header_summary(), 0, "its head is shorter");
+                pool.release_packet(copy);
+            }),
+        ];
+        for (name, change) in changes {
+            let mut packet = Packet::copy_from(&[0; 100], &mut pool).expect("64 slots");
+            assert_eq!(packet.header_summary(), 0);
+            packet.set_header_summary(7);
+            let copy = packet.duplicate(&mut pool).expect("64 slots");
+            assert_eq!((copy.header_summary(), packet.bytes_and_egress().0.len()), (7, 100));
+            pool.release_packet(copy);
+            assert_eq!(packet.header_summary(), 7);
+            change(&mut packet, &mut pool);
+            assert_eq!(packet.header_summary(), 0, "{name}");
+            pool.release_packet(packet);
+        }
     }
 }

@@ -41,6 +41,7 @@ impl Packet {
     /// Cost: a walk over the packet's own chain.
     pub fn attach(&mut self, tail: Tail) {
         let Tail { rest, length } = tail;
+        self.forget_headers();
         self.rest_length += length;
         match &self.rest {
             None => self.rest = rest,

@@ -1,5 +1,6 @@
 //! Ethernet, tags and ARP.
 
+use super::summary::summary;
 use etherparse::{Ethernet2Slice, SingleVlanSlice};
 use polder_datapath::drops::DropReason;
 use polder_datapath::wire::{
@@ -10,6 +11,7 @@ use smoltcp::wire::{ArpPacket, ArpRepr, EthernetFrame};
 
 /// A frame, with its tags and with ARP in it.
 pub(crate) fn ethernet(bytes: &[u8]) {
+    summary(bytes);
     let ours = Ethernet::parse(bytes);
     let smoltcp = EthernetFrame::new_checked(bytes);
     let etherparse = Ethernet2Slice::from_slice_without_fcs(bytes);

@@ -15,6 +15,7 @@ mod ip;
 mod neighbours;
 mod outer_v6;
 mod route;
+mod summary;
 mod tcp;
 mod tunnel;
 pub(crate) mod vxlan;
