@@ -7,9 +7,8 @@
 //! Source: A6; what a segment's header has in common with the packet's: RFC 9293, 3.1 (sequence
 //! number, PSH, FIN), RFC 3168, 6.1.2 (CWR), RFC 6864 (identification).
 
-use crate::wire::{
-    EtherType, IpProtocol, Ipv4, Ipv4Mut, Ipv6, Ipv6Mut, Link, Pseudo, Tcp, TcpFlags, TcpMut, Udp, UdpMut,
-};
+use crate::parse::{Extent, HeaderSummary, Network};
+use crate::wire::{IpProtocol, Ipv4Mut, Ipv6, Ipv6Mut, Pseudo, Tcp, TcpFlags, TcpMut, Udp, UdpMut};
 use polder_buffers::{ChecksumState, HEADROOM, NoRoom, Packet, Pool, Segment, SegmentationKind, Segments};
 
 /// A packet that contradicts its metadata, which come from its sender.
@@ -254,9 +253,12 @@ impl Headers {
         let mut bytes = [0; LONGEST_HEADERS];
         let there = packet.copy_out(0, &mut bytes);
         let bytes = bytes.get(..there)?;
-        let link = Link::parse(bytes).ok()?;
-        let network = link.header_bytes();
-        let behind = packet.len() - network;
+        let summary = HeaderSummary::parse(bytes, packet.len());
+        if summary.is_fragment() || summary.extent() != Extent::Exact {
+            return None;
+        }
+        let (network, transport, found) =
+            (summary.network_offset(), summary.transport_offset(), summary.protocol());
         let (protocol, step, wants_v4) = match packet.segmentation.kind {
             SegmentationKind::None => return None,
             SegmentationKind::Tcp4 => (IpProtocol::TCP, 1, Some(true)),
@@ -265,20 +267,13 @@ impl Headers {
             SegmentationKind::Udp => (IpProtocol::UDP, 1, None),
             SegmentationKind::UdpOneId => (IpProtocol::UDP, 0, Some(true)),
         };
-        let (transport, found, pseudo, identification) = match link.ether_type() {
-            EtherType::IPV4 if wants_v4 != Some(false) => {
-                let ip = Ipv4::parse_head(link.payload(), behind).ok().filter(|ip| !ip.is_fragment())?;
-                (usize::from(ip.total_length()) == behind).then_some(())?;
-                (network + ip.header_bytes(), ip.protocol(), ip.pseudo(), ip.identification())
-            }
-            EtherType::IPV6 if wants_v4 != Some(true) => {
-                let ip = Ipv6::parse_head(link.payload(), behind).ok()?;
-                (usize::from(ip.payload_length()) + Ipv6::HEADER_BYTES == behind).then_some(())?;
-                let upper = ip.upper().ok().filter(|upper| upper.fragment.is_none())?;
-                (network + upper.offset, upper.protocol, ip.pseudo(), 0)
-            }
-            _ => return None,
-        };
+        let pseudo = summary.addresses(bytes)?.pseudo();
+        let is_v4 = summary.network() == Network::Ipv4;
+        if wants_v4.is_some_and(|wanted| wanted != is_v4) {
+            return None;
+        }
+        let identification = bytes.get(network + 4..).and_then(<[u8]>::first_chunk).filter(|_| is_v4);
+        let identification = identification.map_or(0, |&field| u16::from_be_bytes(field));
         let mut headers = Self {
             bytes: [0; LONGEST_HEADERS],
             length: transport,

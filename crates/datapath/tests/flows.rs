@@ -169,6 +169,19 @@ fn one_tunnel_is_many_flows() {
     }
 }
 
+/// The source port of VXLAN is a hash of the flow inside (RFC 7348, 5), so outer headers tell flows apart.
+#[test]
+fn one_vxlan_tunnel_is_many_flows() {
+    for hasher in ALL() {
+        let tunnel = |port| Ends { from: (0x0a00_0001, port), to: (0x0a00_0002, 4789) };
+        let flows = (0..64).map(|flow| flow_on(&hasher, &tunnel(0xc000 + flow * 17).udp(&[8; 66]), true));
+        let flows = flows.collect::<Vec<_>>();
+        assert!(flows.iter().all(|flow| !flow.pinned));
+        let buckets = flows.iter().map(|flow| flow.hash % 256).collect::<HashSet<_>>();
+        assert!(buckets.len() > 40, "64 flows meet in {} buckets", buckets.len());
+    }
+}
+
 #[test]
 fn what_is_checked_in_order_is_pinned_where_tunnels_end() {
     for hasher in ALL() {

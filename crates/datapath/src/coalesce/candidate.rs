@@ -1,6 +1,7 @@
 //! A packet as coalescing sees it: the ends of its headers, and whether it may be merged at all.
 
-use crate::wire::{EtherType, IpProtocol, Ipv4, Ipv6, Link, Pseudo, Tcp, TcpFlags, Udp};
+use crate::parse::{Addresses, Extent, HeaderSummary, Network};
+use crate::wire::{EtherType, IpProtocol, Ipv4, Ipv6, Pseudo, Tcp, TcpFlags, Udp};
 use polder_buffers::{ChecksumState, Packet, SegmentationKind};
 
 /// A tag as double tagging was done before IEEE 802.1ad; some still do.
@@ -75,57 +76,55 @@ impl Protocol {
 /// Cost: reads the first 54 to 78 bytes.
 #[inline]
 pub(super) fn look(packet: &Packet) -> Look {
-    let bytes = packet.bytes();
-    let Ok(link) = Link::parse(bytes) else { return Look::Unclear };
-    let network = link.header_bytes();
-    match link.ether_type() {
-        EtherType::IPV4 => look_v4(packet, link.payload(), network),
-        EtherType::IPV6 => look_v6(packet, link.payload(), network),
-        // Behind a further tag there may be any flow.
-        other if other.is_tag() || other == OLD_TAG => Look::Unclear,
-        _ => Look::Other,
-    }
-}
-
-#[inline]
-fn look_v4(packet: &Packet, bytes: &[u8], network: usize) -> Look {
-    let behind = packet.len() - network;
-    let Ok(ip) = Ipv4::parse_head(bytes, behind) else { return Look::Unclear };
-    let is_tcp = match ip.protocol() {
-        IpProtocol::TCP => true,
-        IpProtocol::UDP => false,
-        _ => return Look::Other,
-    };
-    if ip.is_fragment() || ip.header_bytes() != Ipv4::HEADER_BYTES {
+    let (bytes, headers) = (packet.bytes(), HeaderSummary::read(packet));
+    if !headers.is_readable() {
         return Look::Unclear;
     }
-    let is_exact = usize::from(ip.total_length()) == behind;
-    let addresses = u32::from(ip.source()).wrapping_add(u32::from(ip.destination()).rotate_left(16));
-    let place = HeaderOffsets { network, transport: network + Ipv4::HEADER_BYTES, is_exact, addresses };
-    let payload = bytes.get(Ipv4::HEADER_BYTES..).unwrap_or_default();
-    let protocol = if is_tcp { Protocol::Tcp4 } else { Protocol::Udp4 };
-    look_transport(packet, payload, &place, protocol, ip.identification())
+    let protocol = match (headers.network(), headers.protocol()) {
+        (Network::Ipv4, IpProtocol::TCP) => Protocol::Tcp4,
+        (Network::Ipv4, IpProtocol::UDP) => Protocol::Udp4,
+        (Network::Ipv4, _) => return Look::Other,
+        // Behind extension headers there may be either.
+        (Network::Ipv6, _) if headers.is_extended_v6() => return Look::Unclear,
+        (Network::Ipv6, IpProtocol::TCP) => Protocol::Tcp6,
+        (Network::Ipv6, IpProtocol::UDP) => Protocol::Udp6,
+        (Network::Ipv6, IpProtocol::ICMPV6) => return Look::Other,
+        (Network::Ipv6, _) => return Look::Unclear,
+        (Network::Other, _) => return look_other(bytes, headers),
+    };
+    let fixed = if protocol.is_v4() { Ipv4::HEADER_BYTES } else { Ipv6::HEADER_BYTES };
+    if headers.is_fragment() || headers.network_bytes() != fixed {
+        return Look::Unclear;
+    }
+    let Some(addresses) = headers.addresses(bytes) else { return Look::Unclear };
+    let (network, transport) = (headers.network_offset(), headers.transport_offset());
+    let is_exact = headers.extent() == Extent::Exact;
+    let place = HeaderOffsets { network, transport, is_exact, addresses: mixed(addresses) };
+    let identification = bytes.get(network + 4..).and_then(<[u8]>::first_chunk).filter(|_| protocol.is_v4());
+    let identification = identification.map_or(0, |&field| u16::from_be_bytes(field));
+    look_transport(packet, bytes.get(transport..).unwrap_or_default(), &place, protocol, identification)
 }
 
+/// Looks at a frame without a packet of IP.
+#[cold]
+fn look_other(bytes: &[u8], headers: HeaderSummary) -> Look {
+    let ether_type = bytes.get(headers.network_offset() - 2..).and_then(<[u8]>::first_chunk);
+    let ether_type = EtherType(ether_type.map_or(0, |&field| u16::from_be_bytes(field)));
+    // Behind a further tag there may be any flow.
+    if ether_type.is_tag() || ether_type == OLD_TAG { Look::Unclear } else { Look::Other }
+}
+
+/// Sum of the addresses; of IPv6, of the last four bytes, which tell hosts of a link apart.
 #[inline]
-fn look_v6(packet: &Packet, bytes: &[u8], network: usize) -> Look {
-    let behind = packet.len() - network;
-    let Ok(ip) = Ipv6::parse_head(bytes, behind) else { return Look::Unclear };
-    let protocol = match ip.next_header() {
-        IpProtocol::TCP => Protocol::Tcp6,
-        IpProtocol::UDP => Protocol::Udp6,
-        IpProtocol::ICMPV6 => return Look::Other,
-        // Behind extension headers there may be either.
-        _ => return Look::Unclear,
+fn mixed(addresses: Addresses) -> u32 {
+    let [source, destination] = match addresses {
+        Addresses::V4(addresses) => addresses,
+        Addresses::V6(addresses) => addresses.map(|address| {
+            let [.., a, b, c, d] = address.to_be_bytes();
+            u32::from_be_bytes([a, b, c, d])
+        }),
     };
-    let is_exact = usize::from(ip.payload_length()) + Ipv6::HEADER_BYTES == behind;
-    let (source, destination) = (ip.source().octets(), ip.destination().octets());
-    // The lower halves tell hosts of a link apart.
-    let word = |octets: &[u8; 16]| u32::from_be_bytes([octets[12], octets[13], octets[14], octets[15]]);
-    let addresses = word(&source).wrapping_add(word(&destination).rotate_left(16));
-    let place = HeaderOffsets { network, transport: network + Ipv6::HEADER_BYTES, is_exact, addresses };
-    let payload = bytes.get(Ipv6::HEADER_BYTES..).unwrap_or_default();
-    look_transport(packet, payload, &place, protocol, 0)
+    source.wrapping_add(destination.rotate_left(16))
 }
 
 /// Offset of a transport header, and properties of the headers in front of it.

@@ -10,7 +10,8 @@
 //! Fields that a packet does not have are zero, and a condition on them asks for the bit that says
 //! that the field is known.
 
-use crate::wire::{IpProtocol, Ipv4, Ipv6};
+use crate::parse::{Addresses, HeaderSummary, Part};
+use crate::wire::IpProtocol;
 use polder_buffers::{Packet, PortId};
 
 /// Words of a key.
@@ -55,47 +56,62 @@ impl Key {
     /// Reads the headers of a frame that `port` received or is to send; frames without a tag, and those
     /// whose tag names no VLAN, are in VLAN `untagged`.
     #[inline]
-    pub(super) fn read(packet: &Packet, port: PortId, untagged: u16) -> Result<Self, Unreadable> {
-        let bytes = packet.bytes();
-        let Some(&[.., a, b]) = bytes.first_chunk::<ETHERNET>() else {
-            return Ok(Self([0, 0, 0, 0, u64::from(port.0) << PORT_AT, 0]));
+    pub(super) fn read(packet: &mut Packet, port: PortId, untagged: u16) -> Result<Self, Unreadable> {
+        let (headers, bytes) = HeaderSummary::with_bytes(packet);
+        let port = u64::from(port.0) << PORT_AT;
+        let Some(plain) = headers.plain_v4(bytes) else {
+            return Self::read_closely(port, untagged, headers, bytes);
         };
-        let (mut ether_type, mut offset, mut vlan) = (u16::from_be_bytes([a, b]), ETHERNET, untagged);
+        let link = port | u64::from(untagged) << VLAN_AT | u64::from(IPV4) << ETHER_TYPE_AT;
+        let (fourth, fifth) = upper(plain.protocol, plain.payload)?;
+        let [source, destination] = plain.addresses.map(|address| u64::from(address) << 32);
+        Ok(Self([source, 0, destination, 0, link | fourth, fifth]))
+    }
+
+    #[inline(never)]
+    fn read_closely(
+        port: u64,
+        untagged: u16,
+        headers: HeaderSummary,
+        bytes: &[u8],
+    ) -> Result<Self, Unreadable> {
+        let Some(&[.., a, b]) = bytes.first_chunk::<ETHERNET>() else {
+            return Ok(Self([0, 0, 0, 0, port, 0]));
+        };
+        let (mut ether_type, mut vlan) = (u16::from_be_bytes([a, b]), untagged);
         if ether_type == TAG
             && let Some(&[.., c, d, e, f]) = bytes.first_chunk::<TAGGED>()
         {
             let tagged = u16::from_be_bytes([c, d]) & 0x0fff;
             vlan = if tagged == 0 { untagged } else { tagged };
-            (ether_type, offset) = (u16::from_be_bytes([e, f]), TAGGED);
+            ether_type = u16::from_be_bytes([e, f]);
         }
-        let link = u64::from(port.0) << PORT_AT
-            | u64::from(vlan) << VLAN_AT
-            | u64::from(ether_type) << ETHER_TYPE_AT;
-        let (rest, length) = (bytes.get(offset..).unwrap_or_default(), packet.len() - offset);
+        let link = port | u64::from(vlan) << VLAN_AT | u64::from(ether_type) << ETHER_TYPE_AT;
         match ether_type {
-            IPV4 => Self::read_v4(link, rest, length),
-            IPV6 => Self::read_v6(link, rest, length),
+            IPV4 | IPV6 => Self::read_ip(link, headers, bytes),
             _ => Ok(Self([0, 0, 0, 0, link, 0])),
         }
     }
 
-    #[inline]
-    fn read_v4(link: u64, bytes: &[u8], length: usize) -> Result<Self, Unreadable> {
-        let ip = Ipv4::parse_head(bytes, length).map_err(|_| Unreadable)?;
-        let upper = upper(ip.protocol(), ip.fragment_offset(), ip.payload())?;
-        let address = |address: std::net::Ipv4Addr| u64::from(address.to_bits()) << 32;
-        Ok(Self([address(ip.source()), 0, address(ip.destination()), 0, link | upper.0, upper.1]))
-    }
-
-    #[inline]
-    fn read_v6(link: u64, bytes: &[u8], length: usize) -> Result<Self, Unreadable> {
-        let ip = Ipv6::parse_head(bytes, length).map_err(|_| Unreadable)?;
-        let next = ip.upper().map_err(|_| Unreadable)?;
-        let offset = next.fragment.map_or(0, |fragment| fragment.offset);
-        let upper = upper(next.protocol, offset, next.payload)?;
-        let [a, b] = halves(ip.source().to_bits());
-        let [c, d] = halves(ip.destination().to_bits());
-        Ok(Self([a, b, c, d, link | upper.0, upper.1]))
+    fn read_ip(link: u64, headers: HeaderSummary, bytes: &[u8]) -> Result<Self, Unreadable> {
+        let addresses = headers.addresses(bytes).filter(|_| headers.is_readable()).ok_or(Unreadable)?;
+        let [a, b, c, d] = match addresses {
+            Addresses::V4([source, destination]) => {
+                [u64::from(source) << 32, 0, u64::from(destination) << 32, 0]
+            }
+            Addresses::V6([source, destination]) => {
+                let ([a, b], [c, d]) = (halves(source), halves(destination));
+                [a, b, c, d]
+            }
+        };
+        let protocol = headers.protocol();
+        let (fourth, fifth) = match headers.part() {
+            Part::Whole | Part::First => upper(protocol, headers.payload(bytes))?,
+            // RFC 3128: a fragment that overwrites the flags of the one before it.
+            Part::Second if protocol == IpProtocol::TCP => return Err(Unreadable),
+            Part::Second | Part::Later => (u64::from(protocol.0) << PROTOCOL_AT, IS_IP),
+        };
+        Ok(Self([a, b, c, d, link | fourth, fifth]))
     }
 
     /// The EtherType.
@@ -145,22 +161,17 @@ pub(super) fn halves(bits: u128) -> [u64; 2] {
 }
 
 /// Words 4 and 5: protocol, ports and flags from the bytes behind the IP header.
-#[inline]
-fn upper(protocol: IpProtocol, fragment_offset: u16, bytes: &[u8]) -> Result<(u64, u64), Unreadable> {
+#[inline(always)]
+fn upper(protocol: IpProtocol, payload: &[u8]) -> Result<(u64, u64), Unreadable> {
     let fourth = u64::from(protocol.0) << PROTOCOL_AT;
-    if fragment_offset > 0 {
-        // RFC 3128: a fragment that overwrites the flags of the one before it.
-        let overwrites = protocol == IpProtocol::TCP && usize::from(fragment_offset) < TO_FLAGS;
-        return if overwrites { Err(Unreadable) } else { Ok((fourth, IS_IP)) };
-    }
     if !protocol.has_ports() {
         return Ok((fourth, IS_IP));
     }
-    let &[a, b, c, d] = bytes.first_chunk::<PORTS>().ok_or(Unreadable)?;
+    let &[a, b, c, d] = payload.first_chunk::<PORTS>().ok_or(Unreadable)?;
     let ports = u64::from(u32::from_be_bytes([a, b, c, d])) << DESTINATION_PORT_AT;
     if protocol != IpProtocol::TCP {
         return Ok((fourth, ports | IS_IP | HAS_PORTS));
     }
-    let &[.., flags] = bytes.first_chunk::<TO_FLAGS>().ok_or(Unreadable)?;
+    let &[.., flags] = payload.first_chunk::<TO_FLAGS>().ok_or(Unreadable)?;
     Ok((fourth | u64::from(flags), ports | IS_IP | HAS_PORTS | HAS_FLAGS))
 }

@@ -5,6 +5,7 @@ use super::judge::{BucketMode, Judge};
 use super::sketch::Heaviest;
 use super::{BUCKETS, Hasher, LANES, Marks, Order, WINDOW, WORK_BATCHES, WorkBatch, WorkerLoad, buckets};
 use crate::counters::OrderCounters;
+use crate::parse::HeaderSummary;
 use crate::units::Nanos;
 use polder_buffers::reorder::{ReorderCursor, Ticket, TicketCounter};
 use polder_buffers::work_queue::WorkProducer;
@@ -144,7 +145,11 @@ impl Definer {
             // A device's own hash is as good, where nothing has to be found out about tunnels.
             let flow = match packet.flow_hash {
                 hash if hash != 0 && !is_underlay => super::Flow { hash, pinned: false },
-                _ => hasher.flow(packet, is_underlay),
+                _ => {
+                    // Whoever works on the packet does not read its headers again.
+                    HeaderSummary::of(packet);
+                    hasher.flow(packet, is_underlay)
+                }
             };
             packet.flow_hash = flow.hash;
             *place = place_of(buckets::of(flow.hash, flow.pinned, order));

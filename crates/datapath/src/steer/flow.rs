@@ -18,7 +18,8 @@
 
 use super::board::{Ends, FlowName};
 use super::toeplitz::Toeplitz;
-use crate::wire::{EtherType, Gre, IpProtocol, Ipv4, Ipv6, Link};
+use crate::parse::{Addresses, HeaderSummary, Network, PlainV4};
+use crate::wire::{EtherType, Gre, IpProtocol, Link};
 use polder_buffers::Packet;
 use std::net::IpAddr;
 
@@ -36,7 +37,7 @@ pub struct Flow {
 #[cold]
 pub(super) fn name(packet: &Packet) -> Option<FlowName> {
     let link = Link::parse(packet.bytes()).ok()?;
-    let outer = network(link.ether_type(), link.payload(), packet.len() - link.header_bytes());
+    let outer = Key::of(packet.bytes(), HeaderSummary::read(packet));
     let carried = outer.as_ref().filter(|key| key.protocol == IpProtocol::GRE && !key.fragment);
     let inner = carried.and_then(|key| inner_ends(key.payload));
     let inside = inner.is_some();
@@ -45,14 +46,11 @@ pub(super) fn name(packet: &Packet) -> Option<FlowName> {
 }
 
 fn inner_ends(bytes: &[u8]) -> Option<Ends> {
-    let gre = Gre::parse(bytes).ok()?;
-    match gre.protocol() {
-        EtherType::TRANSPARENT_ETHERNET => {
-            let link = Link::parse(gre.payload()).ok()?;
-            let key = network(link.ether_type(), link.payload(), usize::MAX);
-            Some(key.map_or_else(|| link_ends(&link), |key| key.ends()))
-        }
-        other => network(other, gre.payload(), usize::MAX).map(|key| key.ends()),
+    let inner = Inside::of(bytes)?;
+    match inner.key() {
+        Some(key) => Some(key.ends()),
+        None if inner.has_link => Link::parse(inner.bytes).ok().map(|link| link_ends(&link)),
+        None => None,
     }
 }
 
@@ -99,37 +97,36 @@ impl Hasher {
     /// The flow of a packet that came in by an underlay (whose tunnels end here) or by another port.
     #[inline]
     pub fn flow(&self, packet: &Packet, is_underlay: bool) -> Flow {
-        let bytes = packet.bytes();
-        let Ok(link) = Link::parse(bytes) else { return Flow { hash: 0, pinned: false } };
-        let length = packet.len() - link.header_bytes();
-        let key = network(link.ether_type(), link.payload(), length);
-        let inner = match &key {
-            Some(key) if key.protocol == IpProtocol::GRE && !key.fragment => {
-                let (inner, sequenced) = self.inside(key.payload);
-                if is_underlay && sequenced {
-                    return Flow { hash: self.hash(key), pinned: true };
-                }
-                inner
+        let (bytes, headers) = (packet.bytes(), HeaderSummary::read(packet));
+        match headers.plain_v4(bytes) {
+            Some(plain) if plain.protocol != IpProtocol::GRE => {
+                Flow { hash: self.hash(&Key::plain(plain)), pinned: false }
             }
-            Some(_) | None => None,
-        };
-        let hash = inner.or_else(|| key.as_ref().map(|key| self.hash(key)));
-        let pinned = is_underlay && key.is_some_and(|key| key.fragment);
-        Flow { hash: hash.unwrap_or_else(|| self.hash_link(&link)), pinned }
+            Some(_) | None => self.flow_closely(bytes, headers, is_underlay),
+        }
     }
 
-    /// Hash of the inner packet of a GRE packet, and true if that has a sequence number.
-    fn inside(&self, bytes: &[u8]) -> (Option<u32>, bool) {
-        let Ok(gre) = Gre::parse(bytes) else { return (None, false) };
-        // The outer length has been checked; how much of the packet is in the head does not matter.
-        let hash = match gre.protocol() {
-            EtherType::TRANSPARENT_ETHERNET => Link::parse(gre.payload()).ok().map(|link| {
-                let key = network(link.ether_type(), link.payload(), usize::MAX);
-                key.map_or_else(|| self.hash_link(&link), |key| self.hash(&key))
-            }),
-            other => network(other, gre.payload(), usize::MAX).map(|key| self.hash(&key)),
+    #[inline(never)]
+    fn flow_closely(&self, bytes: &[u8], headers: HeaderSummary, is_underlay: bool) -> Flow {
+        let Some(key) = Key::of(bytes, headers) else {
+            return Flow { hash: self.hash_link(bytes).unwrap_or(0), pinned: false };
         };
-        (hash, gre.sequence().is_some())
+        if key.protocol == IpProtocol::GRE && !key.fragment {
+            return self.inside(&key, is_underlay);
+        }
+        Flow { hash: self.hash(&key), pinned: is_underlay && key.fragment }
+    }
+
+    /// The flow of a GRE packet: that of the packet inside, unless the outer ones are to stay in order.
+    fn inside(&self, outer: &Key<'_>, is_underlay: bool) -> Flow {
+        let inner = Inside::of(outer.payload);
+        let pinned = is_underlay && inner.as_ref().is_some_and(|inner| inner.is_sequenced);
+        let hash = inner.filter(|_| !pinned).and_then(|inner| match inner.key() {
+            Some(key) => Some(self.hash(&key)),
+            None if inner.has_link => self.hash_link(inner.bytes),
+            None => None,
+        });
+        Flow { hash: hash.unwrap_or_else(|| self.hash(outer)), pinned }
     }
 
     #[inline]
@@ -162,15 +159,18 @@ impl Hasher {
         }
     }
 
-    fn hash_link(&self, link: &Link<'_>) -> u32 {
+    /// The hash of a frame's addresses and type; `None` for what is no frame.
+    #[cold]
+    fn hash_link(&self, frame: &[u8]) -> Option<u32> {
+        let link = Link::parse(frame).ok()?;
         let [from, to] = [link.ethernet.source(), link.ethernet.destination()].map(|mac| mac.to_u64());
-        match &self.kind {
+        Some(match &self.kind {
             Kind::Mixed(seeds) => mix(seeds, self.symmetric, from, to, u64::from(link.ether_type().0)),
             Kind::Toeplitz(toeplitz) => {
                 let addresses = [from, to].map(|address| address << 16);
                 toeplitz.hash(addresses.map(u64::to_be_bytes).as_flattened())
             }
-        }
+        })
     }
 }
 
@@ -214,7 +214,40 @@ struct Key<'a> {
     payload: &'a [u8],
 }
 
-impl Key<'_> {
+impl<'a> Key<'a> {
+    #[inline(always)]
+    fn plain(PlainV4 { addresses, protocol, payload }: PlainV4<'a>) -> Self {
+        let ports = ports(protocol, payload);
+        Self { addresses: Addresses::V4(addresses), ports, protocol, fragment: false, payload }
+    }
+
+    /// The key of a packet with these headers; `None` for what is not IP.
+    #[inline]
+    fn of(bytes: &'a [u8], headers: HeaderSummary) -> Option<Self> {
+        if let Some(plain) = headers.plain_v4(bytes) {
+            return Some(Self::plain(plain));
+        }
+        if headers.is_broken() {
+            return None;
+        }
+        let addresses = headers.addresses(bytes)?;
+        let fragment = headers.is_fragment();
+        // Of IPv6, fragments and headers that cannot be followed leave the addresses alone: what one fragment does
+        // not say, the others must not know.
+        if headers.network() == Network::Ipv6 && (fragment || !headers.is_readable()) {
+            return Some(Self {
+                addresses,
+                ports: None,
+                protocol: IpProtocol::FRAGMENT,
+                fragment,
+                payload: &[],
+            });
+        }
+        let (protocol, payload) = (headers.protocol(), headers.payload(bytes));
+        let ports = if fragment { None } else { ports(protocol, payload) };
+        Some(Self { addresses, ports, protocol, fragment, payload })
+    }
+
     fn ends(&self) -> Ends {
         let addresses = match self.addresses {
             Addresses::V4(addresses) => addresses.map(|address| IpAddr::V4(address.into())),
@@ -224,36 +257,33 @@ impl Key<'_> {
     }
 }
 
-/// Source and destination.
-enum Addresses {
-    V4([u32; 2]),
-    V6([u128; 2]),
+#[inline(always)]
+fn ports(protocol: IpProtocol, payload: &[u8]) -> Option<[u16; 2]> {
+    let &[a, b, c, d] = payload.first_chunk().filter(|_| protocol.has_ports())?;
+    Some([u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])])
 }
 
-/// The key of an IP packet; `None` for anything else.
-#[inline]
-fn network(ether_type: EtherType, bytes: &[u8], length: usize) -> Option<Key<'_>> {
-    let (addresses, protocol, fragment, payload) = match ether_type {
-        EtherType::IPV4 => {
-            let ip = Ipv4::parse_head(bytes, length).ok()?;
-            let addresses = Addresses::V4([ip.source().to_bits(), ip.destination().to_bits()]);
-            (addresses, ip.protocol(), ip.is_fragment(), ip.payload())
-        }
-        EtherType::IPV6 => {
-            let ip = Ipv6::parse_head(bytes, length).ok()?;
-            let addresses = Addresses::V6([ip.source().to_bits(), ip.destination().to_bits()]);
-            // Fragments and headers that cannot be followed leave the addresses alone: what one
-            // fragment does not say, the others must not know.
-            let upper = ip.upper().ok();
-            let fragment = upper.is_some_and(|upper| upper.fragment.is_some());
-            let readable = upper.filter(|_| !fragment);
-            let (protocol, payload) =
-                readable.map_or((IpProtocol::FRAGMENT, &[][..]), |upper| (upper.protocol, upper.payload));
-            (addresses, protocol, fragment, payload)
-        }
-        _ => return None,
-    };
-    let ports = payload.first_chunk().filter(|_| protocol.has_ports() && !fragment);
-    let ports = ports.map(|&[a, b, c, d]| [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])]);
-    Some(Key { addresses, ports, protocol, fragment, payload })
+/// Payload of a GRE packet.
+struct Inside<'a> {
+    bytes: &'a [u8],
+    headers: HeaderSummary,
+    has_link: bool,
+    is_sequenced: bool,
+}
+
+impl<'a> Inside<'a> {
+    fn of(gre: &'a [u8]) -> Option<Self> {
+        let gre = Gre::parse(gre).ok()?;
+        let (bytes, has_link) = (gre.payload(), gre.protocol() == EtherType::TRANSPARENT_ETHERNET);
+        // The outer length has been checked; how much of the packet is in the head does not matter.
+        let headers = match has_link {
+            true => HeaderSummary::parse(bytes, usize::MAX),
+            false => HeaderSummary::without_link(gre.protocol(), bytes, usize::MAX),
+        };
+        Some(Self { bytes, headers, has_link, is_sequenced: gre.sequence().is_some() })
+    }
+
+    fn key(&self) -> Option<Key<'a>> {
+        Key::of(self.bytes, self.headers)
+    }
 }
