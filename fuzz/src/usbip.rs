@@ -38,7 +38,7 @@ fn transfers(client: &mut Client) {
     for id in 0..2 {
         let setup = Setup { kind: Setup::IN, request: 6, value: 0x100, index: 0, length: 64 };
         let buffer = UrbBuffer::heap(64);
-        client.submit(Urb { id, endpoint: 0, setup, buffer, length: 64 });
+        client.submit(Urb::new(id, 0, setup, buffer, 64));
     }
     client.cancel(0);
     let mut ended = 0;

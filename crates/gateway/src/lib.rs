@@ -1,6 +1,7 @@
 //! The gateway: configuration, workers, control socket, command line.
 
 pub mod clock;
+pub mod ends;
 pub mod supervise;
 
 pub mod config;

@@ -19,12 +19,14 @@ pub struct QueueCounters {
     pub received: Counter,
     /// Bytes received, Ethernet header included, FCS excluded.
     pub received_bytes: Counter,
-    /// Packets handed to the device for sending.
+    /// Packets handed to the device for sending; of a device that says what it took, those that it took.
     pub transmitted: Counter,
     /// Bytes of those.
     pub transmitted_bytes: Counter,
     /// Packets taken for sending and not completed. A gauge.
     pub in_flight: Counter,
+    /// Those of them that are neither transmitted nor dropped yet. A gauge; 0 where handing over is transmitting.
+    pub unsent: Counter,
     /// Time that the worker has spent on turns of the queue in which packets came, in nanoseconds: its own time, without what
     /// others had of its core meanwhile. What that was is estimated where it could not be told.
     pub worked_nanos: Counter,

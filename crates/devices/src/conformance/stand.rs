@@ -142,9 +142,10 @@ impl Stand {
         if received != self.delivered + refused {
             return Err(format!("received {received} ≠ delivered {} + drops {refused}", self.delivered));
         }
-        let (sent, dropped) = (tx.transmitted.get(), tx.drops.total());
-        if self.taken != sent + dropped {
-            return Err(format!("taken {} ≠ transmitted {sent} + drops {dropped}", self.taken));
+        let (sent, dropped, unsent) = (tx.transmitted.get(), tx.drops.total(), tx.unsent.get());
+        if self.taken != sent + dropped + unsent {
+            let taken = self.taken;
+            return Err(format!("taken {taken} ≠ transmitted {sent} + drops {dropped} + unsent {unsent}"));
         }
         let (gauge, held) = (tx.in_flight.get(), self.queue.tx.held());
         if gauge != u64::from(held) {

@@ -75,6 +75,8 @@ pub struct Endpoints {
     pub bulk_out: u8,
     /// Interrupts.
     pub interrupt: u8,
+    /// `bInterval` of the interrupt endpoint: an exponent (USB 2.0, 9.6.6).
+    pub interval: u8,
 }
 
 impl Endpoints {
@@ -82,10 +84,15 @@ impl Endpoints {
     pub const fn all(self) -> [u8; 3] {
         [self.bulk_in, self.bulk_out, self.interrupt]
     }
+
+    /// Polling interval of the interrupt endpoint, in microframes, as a URB of Linux has it.
+    pub fn microframes(self) -> u32 {
+        1 << (self.interval.clamp(1, 16) - 1)
+    }
 }
 
 /// As the device has them.
-pub const ENDPOINTS: Endpoints = Endpoints { bulk_in: 0x81, bulk_out: 0x02, interrupt: 0x83 };
+pub const ENDPOINTS: Endpoints = Endpoints { bulk_in: 0x81, bulk_out: 0x02, interrupt: 0x83, interval: 4 };
 
 /// Reason why a device is not one that this driver knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -132,6 +139,7 @@ pub fn parse_configuration(bytes: &[u8]) -> Result<Endpoints, DescriptorError> {
     };
     let mut rest = bytes.get(..total).ok_or(DescriptorError::Malformed)?;
     let (mut bulk_in, mut bulk_out, mut interrupt) = (None, None, None);
+    let mut interval = 1;
     while let [length, kind, ..] = *rest {
         let length = usize::from(length);
         if length < 2 || length > rest.len() {
@@ -146,7 +154,10 @@ pub fn parse_configuration(bytes: &[u8]) -> Result<Endpoints, DescriptorError> {
         match (attributes & 3, address & 0x80 != 0) {
             (2, true) => bulk_in = bulk_in.or(Some(address)),
             (2, false) => bulk_out = bulk_out.or(Some(address)),
-            (3, true) => interrupt = interrupt.or(Some(address)),
+            (3, true) if interrupt.is_none() => {
+                interrupt = Some(address);
+                interval = descriptor.get(6).copied().unwrap_or(1);
+            }
             _ => {}
         }
     }
@@ -154,6 +165,7 @@ pub fn parse_configuration(bytes: &[u8]) -> Result<Endpoints, DescriptorError> {
         bulk_in: bulk_in.ok_or(DescriptorError::Endpoint("bulk-in"))?,
         bulk_out: bulk_out.ok_or(DescriptorError::Endpoint("bulk-out"))?,
         interrupt: interrupt.ok_or(DescriptorError::Endpoint("interrupt"))?,
+        interval,
     })
 }
 
@@ -181,7 +193,7 @@ pub fn configuration(speed: Speed) -> Vec<u8> {
     let endpoints = [
         (ENDPOINTS.bulk_in, 2, packet, 0),
         (ENDPOINTS.bulk_out, 2, packet, 0),
-        (ENDPOINTS.interrupt, 3, 16, 4),
+        (ENDPOINTS.interrupt, 3, 16, ENDPOINTS.interval),
     ];
     let mut body = vec![9, INTERFACE, 0, 0, 3, 255, 0, 255, 0];
     for (address, kind, packet, interval) in endpoints {
@@ -237,6 +249,13 @@ mod tests {
         }
         assert_eq!(configuration(Speed::High).len(), 9 + 9 + 3 * 7);
         assert_eq!(configuration(Speed::Super).len(), 9 + 9 + 3 * 13);
+    }
+
+    /// Linux refuses an interrupt URB whose interval is 0, or above 2^15 at SuperSpeed.
+    #[test]
+    fn every_interval_of_a_descriptor_is_one_that_linux_takes() {
+        let microframes = |interval| Endpoints { interval, ..ENDPOINTS }.microframes();
+        assert_eq!([0, 1, 4, 16, 255].map(microframes), [1, 1, 8, 1 << 15, 1 << 15]);
     }
 
     #[test]

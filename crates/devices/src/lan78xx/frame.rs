@@ -30,16 +30,28 @@ pub mod rx_a {
     pub const IGNORE_CHECKSUM: u32 = 0x4000;
     /// The FCS is wrong.
     pub const FCS_ERROR: u32 = 0x1_0000;
+    /// Ends within a byte.
+    pub const ALIGNMENT: u32 = 0x2_0000;
+    /// The PHY has seen an error.
+    pub const PHY_ERROR: u32 = 0x4_0000;
     /// Longer than the MAC accepts.
     pub const LONG: u32 = 0x8_0000;
     /// Shorter than 64 bytes.
     pub const RUNT: u32 = 0x10_0000;
     /// Cut by the watchdog.
     pub const WATCHDOG: u32 = 0x20_0000;
-    /// Some error has been seen.
+    /// Some error has been seen, of the MAC or in a checksum.
     pub const ERROR: u32 = 0x40_0000;
-    /// Kinds of errors: checksums of IP and transport, and those of the MAC.
-    pub const ERRORS: u32 = 0xc03f_0000 | ERROR;
+    /// The checksum of TCP or UDP is wrong.
+    pub const TRANSPORT_CHECKSUM: u32 = 0x4000_0000;
+    /// The checksum of the IP header is wrong.
+    pub const IP_CHECKSUM: u32 = 0x8000_0000;
+    /// Errors of the MAC: the frame did not arrive as it was sent.
+    pub const DEVICE_ERRORS: u32 = FCS_ERROR | ALIGNMENT | PHY_ERROR | LONG | RUNT | WATCHDOG;
+    /// Errors in a frame that arrived as it was sent.
+    pub const CHECKSUM_ERRORS: u32 = IP_CHECKSUM | TRANSPORT_CHECKSUM;
+    /// All kinds of errors.
+    pub const ERRORS: u32 = DEVICE_ERRORS | CHECKSUM_ERRORS | ERROR;
     /// The frame had a VLAN tag; it stands in word B.
     pub const VLAN: u32 = 0x80_0000;
     /// To a multicast address.
@@ -100,9 +112,15 @@ impl RxStatus {
         (self.a & rx_a::LENGTH) as usize
     }
 
-    /// Error bits that are set.
-    pub const fn errors(self) -> u32 {
-        self.a & rx_a::ERRORS
+    /// True if the frame did not arrive as it was sent. [`rx_a::ERROR`] alone does not say so: the adapter
+    /// sets it for wrong checksums too.
+    pub const fn is_damaged(self) -> bool {
+        self.a & rx_a::DEVICE_ERRORS != 0
+    }
+
+    /// True if the adapter found a wrong checksum of IP, TCP or UDP.
+    pub const fn has_wrong_checksum(self) -> bool {
+        self.a & rx_a::CHECKSUM_ERRORS != 0
     }
 
     /// The tag that the adapter took out of the frame, or saw in it.
@@ -115,6 +133,16 @@ impl RxStatus {
     pub const fn checksum(self) -> Option<u16> {
         if self.a & rx_a::IGNORE_CHECKSUM == 0 { Some((self.b >> 16) as u16) } else { None }
     }
+}
+
+/// Maximum number of frames in `bytes` of a bulk-in transfer, of which a cut one is one too. The shortest
+/// has 60 bytes with its FCS: its tag was taken out.
+pub const fn most_frames(bytes: usize) -> usize {
+    const SHORTEST: usize = RX_COMMAND_BYTES + 60;
+    let padded = SHORTEST.next_multiple_of(4);
+    // The last one is not padded.
+    let whole = (bytes + padded - SHORTEST) / padded;
+    if whole == 0 && bytes > 0 { 1 } else { whole }
 }
 
 /// A received frame in its transfer.
@@ -171,6 +199,11 @@ impl RxCursor {
             self.at = transfer.len();
         }
         Some(result)
+    }
+
+    /// Bytes of `transfer` that have not been read.
+    pub const fn left(&self, transfer: &[u8]) -> usize {
+        transfer.len().saturating_sub(self.at)
     }
 
     fn read<'a>(&mut self, transfer: &'a [u8]) -> Result<RxFrame<'a>, RxFault> {
@@ -264,6 +297,11 @@ pub struct TxCursor {
 }
 
 impl TxCursor {
+    /// Bytes of the transfer that have been read, padding included.
+    pub const fn position(self) -> usize {
+        self.at
+    }
+
     /// The next frame of `transfer`, the next one beginning at a multiple of `alignment` (4 on the
     /// device); `None` at its end.
     ///
@@ -332,6 +370,12 @@ mod tests {
         short[second] = 17;
         assert_eq!(frames(&short).pop().unwrap(), Err(RxFault::FrameShort(17)));
         assert!(frames(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_transfer_holds_as_many_frames_as_fit() {
+        let counts = [0, 1, 69, 70, 71, 72, 141, 142, 143, 32768].map(most_frames);
+        assert_eq!(counts, [0, 1, 1, 1, 1, 1, 1, 2, 2, 455]);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `regs` `frame` `descriptor` `statistics` `usb` | formats, once for the driver and the model |
 //! | `control` `phy` `init` | registers, the link, the numbered list |
-//! | `rx` `tx` `port` `tasks` `urbs` `checksum` | frames, transfers, what both directions share |
+//! | `rx` `tx` `incoming` `packed` `port` `tasks` `urbs` `checksum` | frames, transfers, what both directions share |
 //! | `status` | what a port shows of itself |
 //! | `model` `local` `usbip` | the device in software, and ways to it |
 //!
@@ -27,7 +27,9 @@ pub mod usb;
 
 mod checksum;
 mod control;
+mod incoming;
 mod init;
+mod packed;
 mod phy;
 mod port;
 mod rx;
@@ -58,6 +60,7 @@ use port::Core;
 use rustix::time::{ClockId, clock_gettime};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use tx::SharedCore;
 use usb::{Speed, Transport};
 
@@ -71,13 +74,14 @@ pub const LARGEST_MTU: u16 = LONGEST_FRAME - HEADERS;
 /// Techniques of source A that are on. Off is the state that the source started from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Techniques {
-    /// A1: received transfers are read in the worker's turn under its budget; off: all at once.
+    /// A1: received transfers are read in the worker's turn under its budget; off: all at once, and no
+    /// budget applies.
     pub poll_cycle: bool,
     /// A2: URBs have memory from a pool; off: memory of their own, for the life of one transfer.
     pub urb_pools: bool,
     /// A3: several packets in a bulk-out URB, and a queue of pending ones; off: one packet in a URB.
     pub pending_queue: bool,
-    /// A4: a bulk-in URB goes back when its frames have been handled; off: before.
+    /// A4: a bulk-in URB goes back in the turn, when its frames have been handled; off: when it completes.
     pub resubmit_in_cycle: bool,
     /// A5: a frame is a unit of the budget; off: a transfer that was begun is finished.
     pub frame_is_unit: bool,
@@ -133,6 +137,8 @@ pub struct Options {
     pub receiving: Receiving,
     /// Techniques of source A.
     pub techniques: Techniques,
+    /// Gives up opening when it is set.
+    pub cancelled: Arc<AtomicBool>,
 }
 
 impl Default for Options {
@@ -150,6 +156,7 @@ impl Default for Options {
             pending: 128,
             receiving: Receiving { refill_below_percent: 100, ..Receiving::default() },
             techniques: Techniques::ON,
+            cancelled: Arc::default(),
         }
     }
 }
@@ -185,6 +192,12 @@ pub enum OpenError {
     /// The adapter went while it was brought up.
     #[error("{place}: the adapter was unplugged, or the connection to it ended")]
     Gone {
+        /// Bus and address of the device, for people.
+        place: String,
+    },
+    /// [`Options::cancelled`] was set.
+    #[error("opening {place} was given up, because the program ends")]
+    Cancelled {
         /// Bus and address of the device, for people.
         place: String,
     },

@@ -10,16 +10,18 @@ use super::phy::Link;
 use super::regs::int_sts;
 use super::rx::Filled;
 use super::status::PortStatus;
-use super::tasks::{Outcome, Task, TaskError};
+use super::tasks::{BRING_UP, Outcome, Task, TaskError};
 use super::tx::Sending;
 use super::urbs::Buffers;
 use super::usb::{Completion, Setup, Status, Transport, Urb, UrbBuffer};
 use super::{OpenError, Options, Techniques};
 use core::time::Duration;
 use polder_buffers::Pool;
+use polder_datapath::counters::QueueCounters;
 use polder_datapath::units::Nanos;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Time for which putting the adapter to rest may take.
 pub(super) const REST: Nanos = Nanos::from_millis(300);
@@ -29,10 +31,17 @@ const FAILURES: u32 = 64;
 const FETCHED: usize = 512;
 /// Time for which the first look at the link may take.
 const FIRST_LOOK: Nanos = Nanos::from_millis(500);
+/// Buffers of bulk-in URBs beside those in flight: for transfers that wait for a turn.
+const SPARE_BUFFERS: usize = 2;
 /// Bytes of an interrupt transfer.
 const INTERRUPT_BYTES: usize = 16;
 
-/// The kind of a URB, in the upper bits of its name.
+/// First bit of a URB's place in its name.
+const PLACE_SHIFT: u32 = 2;
+/// Bits of a URB's kind in its name.
+const KIND_MASK: u32 = (1 << PLACE_SHIFT) - 1;
+
+/// The kind of a URB, in the lower bits of its name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Control,
@@ -51,8 +60,18 @@ impl Kind {
         }
     }
 
+    /// The name of the URB in `place`.
+    pub(super) fn at(self, place: usize) -> u32 {
+        self.id() | u32::try_from(place).unwrap_or(0) << PLACE_SHIFT
+    }
+
+    /// The place of a URB.
+    pub(super) const fn place(id: u32) -> usize {
+        (id >> PLACE_SHIFT) as usize
+    }
+
     const fn of(id: u32) -> Self {
-        match id {
+        match id & KIND_MASK {
             0 => Self::Control,
             1 => Self::Interrupt,
             2 => Self::Receive,
@@ -73,8 +92,10 @@ pub(super) struct Core {
     pub(super) receive_buffers: Buffers,
     pub(super) receive_urbs: usize,
     /// Number of URBs in flight below which a refill is requested (C5).
-    receive_mark: usize,
+    pub(super) receive_mark: usize,
     pub(super) receiving: usize,
+    /// Of the receiving end; written under the core's lock alone.
+    pub(super) receive_counters: Arc<QueueCounters>,
     /// Bulk-in transfers that have ended, oldest first (A4).
     pub(super) filled: VecDeque<Filled>,
     /// The sending side.
@@ -83,12 +104,14 @@ pub(super) struct Core {
     pub(super) task: Option<Task>,
     pub(super) control_since: Option<Nanos>,
     pub(super) control_buffer: Option<UrbBuffer>,
+    /// Time at which a transfer ended last.
+    pub(super) heard: Nanos,
     interrupt_in_flight: bool,
     pub(super) link_wanted: bool,
     pub(super) link_looked: Nanos,
     pub(super) statistics_read: Nanos,
     pub(super) halted: VecDeque<u8>,
-    failures: u32,
+    pub(super) failures: u32,
     pub(super) pause: bool,
     /// The last failure of a task while the port was being opened.
     pub(super) error: Option<TaskError>,
@@ -104,9 +127,15 @@ impl Core {
         let speed = transport.speed();
         let techniques = options.techniques;
         let (receive_urbs, send_urbs) = options.urbs(speed);
-        let wanted_buffers = receive_buffers(techniques, receive_urbs);
-        let receive_buffers =
-            Buffers::new(speed, wanted_buffers, techniques.urb_pools).map_err(OpenError::Memory)?;
+        let receive_buffers = Buffers::new(speed, receive_urbs + SPARE_BUFFERS, techniques.urb_pools)
+            .map_err(OpenError::Memory)?
+            .growing(!techniques.resubmit_in_cycle);
+        // With A4 off every URB goes back when it completes (C5 has nothing to say).
+        let receive_mark = if techniques.resubmit_in_cycle {
+            options.receiving.low_mark(u32::try_from(receive_urbs).unwrap_or(u32::MAX)) as usize
+        } else {
+            receive_urbs
+        };
         let send_buffers = Buffers::new(speed, send_urbs, techniques.urb_pools).map_err(OpenError::Memory)?;
         let pause = wanted.pause;
         let mut core = Self {
@@ -118,15 +147,16 @@ impl Core {
             closed: false,
             receive_buffers,
             receive_urbs,
-            receive_mark: options.receiving.low_mark(u32::try_from(receive_urbs).unwrap_or(u32::MAX))
-                as usize,
+            receive_mark,
             receiving: 0,
+            receive_counters: Arc::default(),
             filled: VecDeque::with_capacity(2 * receive_urbs),
             sending: Sending::new(send_buffers, send_urbs, options),
             pipe: Pipe::default(),
             task: None,
             control_since: None,
             control_buffer: Some(UrbBuffer::heap(CONTROL_BYTES)),
+            heard: Nanos(0),
             interrupt_in_flight: false,
             link_wanted: false,
             link_looked: Nanos(0),
@@ -141,16 +171,28 @@ impl Core {
             let found = init::bring_up(pipe, wanted).await.map_err(TaskError::Init)?;
             Ok(Outcome::Found(Box::new(found)))
         }));
-        core.drive(None);
-        let place = core.transport.place();
-        match core.error.take() {
+        core.wait_until_up(&options.cancelled)?;
+        core.begin();
+        Ok(core)
+    }
+
+    /// Waits until the adapter has been brought up, within bounds.
+    fn wait_until_up(&mut self, cancelled: &AtomicBool) -> Result<(), OpenError> {
+        // Relaxed: a wish that is seen later is fulfilled later.
+        let cancelled = || cancelled.load(Ordering::Relaxed);
+        self.drive(BRING_UP, cancelled);
+        if self.found.is_some() {
+            return Ok(());
+        }
+        let place = self.transport.place();
+        if cancelled() {
+            return Err(OpenError::Cancelled { place });
+        }
+        match self.error.take() {
             Some(TaskError::Init(error)) => Err(OpenError::Init { place, error }),
             Some(TaskError::Control(error)) => Err(OpenError::Init { place, error: error.into() }),
-            None if core.found.is_none() => Err(OpenError::Gone { place }),
-            None => {
-                core.begin();
-                Ok(core)
-            }
+            None if self.closed => Err(OpenError::Gone { place }),
+            None => Err(OpenError::Init { place, error: ControlError::Timeout.into() }),
         }
     }
 
@@ -160,14 +202,14 @@ impl Core {
         (self.link_looked, self.statistics_read) = (now, now);
         self.link_wanted = true;
         if let Some(endpoints) = self.found.map(|found| found.endpoints) {
-            let count = self.receive_buffers_wanted();
+            let count = self.receive_urbs + SPARE_BUFFERS;
             self.receive_buffers.map(&mut *self.transport, endpoints.bulk_in, count);
             self.sending.map(&mut *self.transport, endpoints.bulk_out);
         }
         self.sending.show(&self.status);
         self.fill_receive_urbs();
         self.listen();
-        self.drive(Some(FIRST_LOOK));
+        self.drive(FIRST_LOOK, || false);
     }
 
     /// Fetches completed transfers and lets the work go on that waits for them. Frames of packets that
@@ -182,9 +224,13 @@ impl Core {
     }
 
     pub(super) fn fetch(&mut self, mut pool: Option<&mut Pool>) {
+        let before = self.heard;
         // A device that ends transfers as fast as they are asked for must not keep the worker.
         for _ in 0..FETCHED {
             let Some(done) = self.transport.complete() else { break };
+            if self.heard == before {
+                self.heard = self.transport.now();
+            }
             match Kind::of(done.urb.id) {
                 Kind::Control => self.control_ended(done),
                 Kind::Interrupt => self.interrupt_ended(done),
@@ -238,98 +284,22 @@ impl Core {
         }
     }
 
-    fn receive_buffers_wanted(&self) -> usize {
-        receive_buffers(self.techniques, self.receive_urbs)
-    }
-
     pub(super) fn listen(&mut self) {
         let Some(found) = self.found.filter(|_| !self.interrupt_in_flight && !self.closed) else { return };
         self.interrupt_in_flight = true;
-        self.transport.submit(Urb {
-            id: Kind::Interrupt.id(),
-            endpoint: found.endpoints.interrupt,
-            setup: Setup::default(),
-            buffer: UrbBuffer::heap(INTERRUPT_BYTES),
-            length: INTERRUPT_BYTES,
-        });
-    }
-
-    fn receive_ended(&mut self, done: Completion) {
-        self.receiving -= 1;
-        match done.status {
-            Status::Done => {
-                self.failures = 0;
-                self.received(done);
-            }
-            Status::Stall => {
-                self.receive_buffers.give(done.urb.buffer);
-                self.halt(|found| found.endpoints.bulk_in);
-            }
-            Status::Babble | Status::Error => {
-                self.status.count_bad_transfer();
-                self.receive_buffers.give(done.urb.buffer);
-                self.failed();
-                self.fill_receive_urbs();
-            }
-            Status::Cancelled => self.receive_buffers.give(done.urb.buffer),
-            Status::Gone => {
-                self.receive_buffers.give(done.urb.buffer);
-                self.close();
-            }
-        }
-    }
-
-    /// A transfer with frames: it is queued (A4), or the next one is asked for first.
-    fn received(&mut self, done: Completion) {
-        self.status.count_received_transfer(done.actual);
-        self.filled.push_back(Filled::new(done));
-        if !self.techniques.resubmit_in_cycle {
-            self.fill_receive_urbs();
-        }
-        self.status.set_filled(self.filled.len());
-    }
-
-    /// Puts as many bulk-in URBs in flight as are wanted, when too few are.
-    pub(super) fn fill_receive_urbs(&mut self) {
-        let Some(found) = self.found.filter(|_| !self.closed && self.halted.is_empty()) else { return };
-        if self.receiving >= self.receive_mark {
-            return;
-        }
-        while self.receiving < self.receive_urbs {
-            let wanted = self.receive_buffers.bytes();
-            let Some(buffer) = self.receive_buffers.take(wanted) else { break };
-            self.submit_receive(found.endpoints.bulk_in, buffer);
-        }
-        self.status.set_receiving(self.receiving, &self.receive_buffers);
-    }
-
-    fn submit_receive(&mut self, endpoint: u8, buffer: UrbBuffer) {
-        self.receiving += 1;
-        let length = self.receive_buffers.bytes();
-        let setup = Setup::default();
-        self.transport.submit(Urb { id: Kind::Receive.id(), endpoint, setup, buffer, length });
-    }
-
-    /// Takes back the memory of a transfer whose frames have been handled, and asks for the next one.
-    pub(super) fn emptied(&mut self, buffer: UrbBuffer) {
-        let again = self.receiving < self.receive_mark && self.halted.is_empty() && !self.closed;
-        match self.found.filter(|_| again && self.receive_buffers.reuses()) {
-            Some(found) => self.submit_receive(found.endpoints.bulk_in, buffer),
-            None => {
-                self.receive_buffers.give(buffer);
-                self.fill_receive_urbs();
-            }
-        }
-        self.status.set_receiving(self.receiving, &self.receive_buffers);
+        let (id, endpoint) = (Kind::Interrupt.id(), found.endpoints.interrupt);
+        let buffer = UrbBuffer::heap(INTERRUPT_BYTES);
+        let urb = Urb::new(id, endpoint, Setup::default(), buffer, INTERRUPT_BYTES);
+        self.transport.submit(Urb { interval: found.endpoints.microframes(), ..urb });
     }
 
     fn send_ended(&mut self, done: Completion) {
         let status = done.status;
-        self.sending.freed(done.urb.buffer);
+        let taken_whole = self.sending.ended(done);
         match status {
-            Status::Done => self.failures = 0,
+            Status::Done if taken_whole => self.failures = 0,
             Status::Stall => self.halt(|found| found.endpoints.bulk_out),
-            Status::Babble | Status::Error => {
+            Status::Done | Status::Babble | Status::Error => {
                 self.status.count_bad_transfer();
                 self.failed();
             }
@@ -337,10 +307,11 @@ impl Core {
             Status::Gone => self.close(),
         }
         self.sending.show(&self.status);
+        self.show_pending();
     }
 
     /// A halt ends all URBs of its endpoint, and is one failure.
-    fn halt(&mut self, endpoint: impl Fn(&Found) -> u8) {
+    pub(super) fn halt(&mut self, endpoint: impl Fn(&Found) -> u8) {
         self.status.count_bad_transfer();
         let Some(endpoint) = self.found.as_ref().map(endpoint) else { return };
         if !self.halted.contains(&endpoint) {
@@ -380,12 +351,9 @@ impl Core {
         for filled in core::mem::take(&mut self.filled) {
             self.receive_buffers.give(filled.into_buffer());
         }
+        drop(self.sending.give_up(true));
+        self.show_pending();
     }
-}
-
-/// Memory for bulk-in URBs: with A4 off, a URB goes back before its data have been handled.
-fn receive_buffers(techniques: Techniques, urbs: usize) -> usize {
-    urbs + if techniques.resubmit_in_cycle { 2 } else { urbs }
 }
 
 impl Drop for Core {

@@ -6,13 +6,14 @@
 //! any of them ought to keep waiting. Small ones are copied into fragments, several to a page.
 
 use super::Options;
-use super::checksum::verify;
+use super::checksum::{Verdict, verify};
 use super::frame::{RxCursor, RxFrame};
 use super::port::Core;
+use super::status::PortStatus;
 use super::tx::SharedCore;
 use super::usb::{Completion, UrbBuffer};
 use crate::Receiving;
-use polder_buffers::{Batch, Packet, Pool};
+use polder_buffers::{Batch, ChecksumState, Packet, Pool};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn};
@@ -65,6 +66,7 @@ pub struct Lan78xxRx {
     /// True if tags come in the command words.
     stripped: bool,
     receiving: Receiving,
+    status: Arc<PortStatus>,
     counters: Arc<QueueCounters>,
 }
 
@@ -78,7 +80,11 @@ impl Lan78xxRx {
     pub(super) fn new(core: SharedCore, event: Option<OwnedFd>, longest: usize, options: &Options) -> Self {
         let overflow = VecDeque::with_capacity(OVERFLOW);
         let (stripped, receiving) = (options.vlan_offload, options.receiving);
-        Self { core, event, overflow, longest, stripped, receiving, counters: Arc::default() }
+        let (status, counters) = {
+            let core = core.lock();
+            (Arc::clone(&core.status), Arc::clone(&core.receive_counters))
+        };
+        Self { core, event, overflow, longest, stripped, receiving, status, counters }
     }
 
     fn deliver(&self, packet: Packet, batch: &mut Batch) {
@@ -93,18 +99,18 @@ impl Lan78xxRx {
     }
 
     /// Reads the next frame of a transfer.
-    fn read(&self, filled: &mut Filled, pool: &mut Pool) -> Read {
+    fn read(&self, core: &Core, filled: &mut Filled, pool: &mut Pool) -> Read {
         let limit = filled.done.urb.length;
         if filled.done.actual > limit {
             // The device claims more than there was room for: nothing in it is to be believed.
             filled.done.actual = 0;
-            self.refuse(DropReason::DeviceError);
+            core.lose_frames(limit, 1);
         }
         let before = filled.cursor;
         match filled.cursor.next(filled.done.received()) {
             None => Read::End,
             Some(Err(_)) => {
-                self.refuse(DropReason::DeviceError);
+                core.lose_frames(before.left(filled.done.received()), 1);
                 Read::Refused
             }
             Some(Ok(frame)) => {
@@ -122,7 +128,7 @@ impl Lan78xxRx {
     }
 
     fn accept(&self, frame: &RxFrame<'_>) -> Result<(), DropReason> {
-        if frame.status.errors() != 0 {
+        if frame.status.is_damaged() {
             return Err(DropReason::DeviceError);
         }
         if frame.bytes.len() > self.longest {
@@ -153,10 +159,25 @@ impl Lan78xxRx {
                 packet
             }
         };
-        if let Some(sum) = frame.status.checksum() {
-            packet.checksum = verify(frame.bytes, sum);
-        }
+        packet.checksum = self.checksum_of(frame);
         Some(packet)
+    }
+
+    /// Transport checksum state of a frame. One that is wrong is for the receiving stack to refuse: a bridge
+    /// passes on what it got.
+    fn checksum_of(&self, frame: &RxFrame<'_>) -> ChecksumState {
+        if frame.status.has_wrong_checksum() {
+            self.status.checksum_errors.add(1);
+            return ChecksumState::Unknown;
+        }
+        match frame.status.checksum().map_or(Verdict::None, |sum| verify(frame.bytes, sum)) {
+            Verdict::Verified => ChecksumState::Verified,
+            Verdict::None => ChecksumState::Unknown,
+            Verdict::Mismatch => {
+                self.status.checksum_mismatches.add(1);
+                ChecksumState::Unknown
+            }
+        }
     }
 
     /// Reads frames of the oldest transfer until it ends, the budget or the batch does, or the memory.
@@ -172,7 +193,7 @@ impl Lan78xxRx {
         let by_frame = core.techniques.frame_is_unit;
         loop {
             let within = *left > 0 || !by_frame && !batch.is_full();
-            match self.read(&mut filled, pool) {
+            match self.read(core, &mut filled, pool) {
                 Read::Packet(packet) if within && !batch.is_full() => {
                     *left = left.saturating_sub(1);
                     self.deliver(packet, batch);
@@ -188,15 +209,6 @@ impl Lan78xxRx {
         }
         core.emptied(filled.done.urb.buffer);
         true
-    }
-
-    /// A1 off: everything that has come is read at once, whatever the budget.
-    fn read_all(&mut self, core: &mut Core, pool: &mut Pool) {
-        let mut nothing = Batch::default();
-        let mut none = 0;
-        let by_frame = core::mem::replace(&mut core.techniques.frame_is_unit, true);
-        while self.read_transfer(core, &mut none, &mut nothing, pool) {}
-        core.techniques.frame_is_unit = by_frame;
     }
 
     fn drain_overflow(&mut self, left: &mut usize, batch: &mut Batch) {
@@ -215,20 +227,26 @@ impl RxQueue for Lan78xxRx {
         let mut core = shared.lock();
         core.service(pool);
         let core = &mut *core;
-        if !core.techniques.poll_cycle {
-            self.read_all(core, pool);
-        }
-        let limit = batch.room().min(budget.left() as usize);
+        let techniques = core.techniques;
+        // With A1 off no budget applies, and the batch is all that bounds what is passed on.
+        let budgeted = if techniques.poll_cycle { budget.left() as usize } else { usize::MAX };
+        let limit = batch.room().min(budgeted);
         let mut left = limit;
         self.drain_overflow(&mut left, batch);
-        while left > 0 && self.overflow.is_empty() && self.read_transfer(core, &mut left, batch, pool) {}
+        // With A1 off everything that has come is read; frames that find no room in the batch overflow (A5).
+        let all = !techniques.poll_cycle && techniques.frame_is_unit;
+        while (all || left > 0 && self.overflow.is_empty())
+            && self.read_transfer(core, &mut left, batch, pool)
+        {}
         core.fill_receive_urbs();
         core.transport.flush();
         if left < limit {
             // What waited in the adapter's FIFO for the URBs of this turn may be there already.
             core.fetch(Some(pool));
         }
-        budget.spend(u32::try_from(limit - left).unwrap_or(u32::MAX));
+        if techniques.poll_cycle {
+            budget.spend(u32::try_from(limit - left).unwrap_or(u32::MAX));
+        }
         core.status.set_receiving(core.receiving, &core.receive_buffers);
         core.status.set_filled(core.filled.len());
         core.status.set_overflow(self.overflow.len());

@@ -24,8 +24,14 @@ pub struct PortStatus {
     pub sent_bytes: Counter,
     /// Bytes that those had room for.
     pub sent_room: Counter,
-    /// Transfers that ended with an error of the bus or the device.
+    /// Transfers that ended with an error of the bus or the device, or short.
     pub bad_transfers: Counter,
+    /// Bytes of bulk-in transfers in which no frames could be found.
+    pub lost_bytes: Counter,
+    /// Received frames in which the adapter found a wrong checksum of IP, TCP or UDP.
+    pub checksum_errors: Counter,
+    /// Received frames that the adapter's sum does not fit, though it found nothing wrong.
+    pub checksum_mismatches: Counter,
     /// Control requests that failed.
     pub bad_requests: Counter,
     /// Memory of bulk-in URBs.

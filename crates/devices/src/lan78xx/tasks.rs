@@ -12,6 +12,9 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use polder_datapath::units::Nanos;
 
+/// Time for which bringing an adapter up may take in all. Its some 200 requests may each take 50 ms, as
+/// behind a distant server, and longer when filters are set.
+pub(super) const BRING_UP: Nanos = Nanos::from_seconds(20);
 /// Time for which a control request may take on the bus.
 const CONTROL_DEADLINE: Nanos = Nanos::from_millis(2000);
 /// Between two looks at the link that no interrupt asks for.
@@ -38,33 +41,43 @@ pub(super) enum TaskError {
 pub(super) type Task = Pin<Box<dyn Future<Output = Result<Outcome, TaskError>> + Send>>;
 
 impl Core {
-    /// Waits until the task that is under way has ended, or the time is over.
-    pub(super) fn drive(&mut self, limit: Option<Nanos>) {
-        let end = limit.map(|limit| self.transport.now() + limit);
+    /// Waits until the task that is under way has ended, the time is over, or it is `cancelled`.
+    pub(super) fn drive(&mut self, limit: Nanos, cancelled: impl Fn() -> bool) {
+        let end = self.transport.now() + limit;
         self.run_task();
         while self.task.is_some() && !self.closed {
             self.transport.flush();
             self.transport.wait(Duration::from_millis(1));
             self.fetch(None);
+            self.watch_request();
             self.run_task();
-            if end.is_some_and(|end| self.transport.now() > end) {
+            if self.transport.now() > end || cancelled() {
                 break;
             }
         }
     }
 
     pub(super) fn look_at_clock(&mut self) {
+        self.watch_request();
         let now = self.transport.now();
-        if let Some(since) = self.control_since
-            && now > since + CONTROL_DEADLINE
-        {
-            self.control_since = Some(now);
-            self.transport.cancel(0);
-            self.pipe.set_outcome(Err(ControlError::Timeout));
-            self.failed();
-        }
         // A lost interrupt must not leave the port without a link for ever.
         self.link_wanted |= now.since(self.link_looked) > LINK_PERIOD;
+    }
+
+    /// Ends a control request that takes too long. When nothing else has ended meanwhile either, the device
+    /// or the server in front of it is dead: a look at the link is due every second, so that this is found
+    /// out soon whatever the traffic.
+    fn watch_request(&mut self) {
+        let now = self.transport.now();
+        let Some(since) = self.control_since.filter(|&since| now > since + CONTROL_DEADLINE) else { return };
+        self.control_since = Some(now);
+        if self.heard <= since {
+            self.error = Some(TaskError::Control(ControlError::Timeout));
+            return self.close();
+        }
+        self.transport.cancel(0);
+        self.pipe.set_outcome(Err(ControlError::Timeout));
+        self.failed();
     }
 
     /// Lets the task go on that is under way, or begins the next one.
@@ -100,13 +113,8 @@ impl Core {
         };
         buffer.bytes_mut().copy_from_slice(&request.data);
         self.control_since = Some(self.transport.now());
-        self.transport.submit(Urb {
-            id: Kind::Control.id(),
-            endpoint: 0,
-            setup: request.setup,
-            buffer,
-            length: usize::from(request.setup.length).min(CONTROL_BYTES),
-        });
+        let length = usize::from(request.setup.length).min(CONTROL_BYTES);
+        self.transport.submit(Urb::new(Kind::Control.id(), 0, request.setup, buffer, length));
         self.transport.flush();
     }
 
@@ -185,7 +193,7 @@ impl Core {
             }));
             self.receive_urbs = 0;
             self.link_wanted = false;
-            self.drive(Some(REST));
+            self.drive(REST, || false);
         }
     }
 }

@@ -3,13 +3,18 @@
 //! Packets are packed into a URB until it is full or nothing is left to send; a URB is never held back
 //! while one is free (A3). When none is, packets wait in the pending queue, from which every URB that
 //! comes back is filled at once, so that under load all of them leave full.
+//!
+//! A packet is transmitted when its URB has ended and the device has taken the packet's last byte. Packets
+//! of transfers that failed, ended short or were cancelled are drops.
 
 use super::Options;
-use super::frame::{TxCommand, tx_a, tx_room};
+use super::descriptor::ENDPOINTS;
+use super::frame::{TX_COMMAND_BYTES, TxCommand, tx_a, tx_room};
+use super::packed::PackedFrames;
 use super::port::{Core, Kind};
 use super::status::PortStatus;
 use super::urbs::Buffers;
-use super::usb::{Setup, Transport, Urb, UrbBuffer};
+use super::usb::{Completion, Setup, Status, Transport, Urb, UrbBuffer};
 use core::num::NonZeroU16;
 use polder_buffers::{Batch, ChecksumState, Packet, Pool};
 use polder_datapath::counters::QueueCounters;
@@ -48,6 +53,8 @@ pub(super) struct Sending {
     urbs: usize,
     in_flight: usize,
     pub(super) pending: VecDeque<Packet>,
+    /// Packets in URBs in flight.
+    packed: PackedFrames,
     /// Of the sending end; written under the core's lock alone.
     pub(super) counters: Arc<QueueCounters>,
     depth: usize,
@@ -59,15 +66,21 @@ pub(super) struct Sending {
 impl Sending {
     pub(super) fn new(buffers: Buffers, urbs: usize, options: &Options) -> Self {
         let depth = options.pending;
+        let frames_per_urb = if options.techniques.pending_queue {
+            depth.min(buffers.bytes() / (TX_COMMAND_BYTES + HEADER)).max(1)
+        } else {
+            1
+        };
         Self {
             buffers,
             urbs,
             in_flight: 0,
             pending: VecDeque::with_capacity(depth),
+            packed: PackedFrames::new(urbs, frames_per_urb),
             counters: Arc::default(),
             depth,
             insert_tags: options.vlan_offload,
-            frames_per_urb: if options.techniques.pending_queue { usize::MAX } else { 1 },
+            frames_per_urb,
         }
     }
 
@@ -99,10 +112,32 @@ impl Sending {
         packets.try_fold(0, fits).unwrap_or_else(|used| used)
     }
 
-    /// A URB has come back.
-    pub(super) fn freed(&mut self, buffer: UrbBuffer) {
+    /// A URB has come back: counts its packets. True if the device took all of them.
+    pub(super) fn ended(&mut self, done: Completion) -> bool {
         self.in_flight -= 1;
-        self.buffers.give(buffer);
+        let taken = self.packed.end(Kind::place(done.urb.id), done.actual.min(done.urb.length));
+        self.counters.transmitted.add(taken.frames);
+        self.counters.transmitted_bytes.add(taken.bytes);
+        let reason = match done.status {
+            Status::Cancelled | Status::Gone => DropReason::PortDown,
+            Status::Done | Status::Stall | Status::Babble | Status::Error => DropReason::TxError,
+        };
+        self.counters.drops.count(reason, taken.lost);
+        self.buffers.give(done.urb.buffer);
+        taken.lost == 0
+    }
+
+    /// Packets that were taken and have not ended: they wait for a URB, or are in one.
+    pub(super) fn held(&self) -> usize {
+        self.pending.len() + self.packed.frames()
+    }
+
+    /// Counts as drops what will not be sent any more: pending packets, which it returns, and with
+    /// `lost` those of URBs that did not come back.
+    pub(super) fn give_up(&mut self, lost: bool) -> VecDeque<Packet> {
+        let lost = if lost { self.packed.clear() } else { 0 };
+        self.counters.drops.count(DropReason::PortDown, (self.pending.len() + lost) as u64);
+        core::mem::take(&mut self.pending)
     }
 }
 
@@ -113,8 +148,12 @@ impl Core {
         while !self.sending.pending.is_empty() && self.can_send() {
             let wanted = self.sending.wanted();
             let Some(mut buffer) = self.sending.buffers.take(wanted) else { break };
-            let used = self.fill(&mut buffer, pool);
-            self.submit_send(buffer, used);
+            let Some(place) = self.sending.packed.begin() else {
+                self.sending.buffers.give(buffer);
+                break;
+            };
+            let used = self.fill(place, &mut buffer, pool);
+            self.submit_send(place, buffer, used);
             any = true;
         }
         if any {
@@ -124,10 +163,11 @@ impl Core {
         }
     }
 
-    fn show_pending(&self) {
-        let pending = self.sending.pending.len();
-        self.status.set_pending(pending);
-        self.sending.counters.in_flight.set(pending as u64);
+    pub(super) fn show_pending(&self) {
+        self.status.set_pending(self.sending.pending.len());
+        let held = self.sending.held() as u64;
+        self.sending.counters.in_flight.set(held);
+        self.sending.counters.unsent.set(held);
     }
 
     fn can_send(&self) -> bool {
@@ -135,7 +175,7 @@ impl Core {
     }
 
     /// Copies pending packets into a URB until it is full or none is left.
-    fn fill(&mut self, buffer: &mut UrbBuffer, pool: &mut Pool) -> usize {
+    fn fill(&mut self, place: usize, buffer: &mut UrbBuffer, pool: &mut Pool) -> usize {
         let limit = self.sending.buffers.bytes();
         let mut used = 0;
         for _ in 0..self.sending.frames_per_urb {
@@ -145,22 +185,18 @@ impl Core {
             }
             let Some(packet) = self.sending.pending.pop_front() else { break };
             used = write(&packet, buffer, used, self.sending.insert_tags);
+            self.sending.packed.push(place, used, packet.len());
             pool.release_packet(packet);
         }
         used
     }
 
-    fn submit_send(&mut self, buffer: UrbBuffer, used: usize) {
-        let Some(found) = self.found else { return self.sending.buffers.give(buffer) };
+    fn submit_send(&mut self, place: usize, buffer: UrbBuffer, used: usize) {
         self.sending.in_flight += 1;
         self.status.count_sent_transfer(used, self.sending.buffers.bytes());
-        self.transport.submit(Urb {
-            id: Kind::Send.id(),
-            endpoint: found.endpoints.bulk_out,
-            setup: Setup::default(),
-            buffer,
-            length: used,
-        });
+        let endpoint = self.found.map_or(ENDPOINTS.bulk_out, |found| found.endpoints.bulk_out);
+        let urb = Urb::new(Kind::Send.at(place), endpoint, Setup::default(), buffer, used);
+        self.transport.submit(Urb { zero_packet: true, ..urb });
     }
 }
 
@@ -258,8 +294,6 @@ impl Lan78xxTx {
             pool.release_packet(packet);
             return;
         }
-        self.counters.transmitted.add(1);
-        self.counters.transmitted_bytes.add(packet.len() as u64);
         core.sending.pending.push_back(packet);
     }
 
@@ -307,15 +341,14 @@ impl TxQueue for Lan78xxTx {
         let mut core = self.core.lock();
         core.service(pool);
         if core.closed {
-            let pending = core::mem::take(&mut core.sending.pending);
-            pending.into_iter().for_each(|packet| pool.release_packet(packet));
+            core.sending.give_up(false).into_iter().for_each(|packet| pool.release_packet(packet));
         }
         core.show_pending();
         if core.closed { Turn::Closed } else { Turn::Drained }
     }
 
     fn held(&self) -> u32 {
-        u32::try_from(self.core.lock().sending.pending.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.core.lock().sending.held()).unwrap_or(u32::MAX)
     }
 
     /// URBs have memory of their own, so these are the frames of packets that wait for one.

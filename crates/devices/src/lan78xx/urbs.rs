@@ -19,6 +19,8 @@ pub(super) struct Buffers {
     /// Memory that came from the transport and is not in use; then there is no pool.
     mapped: Vec<UrbBuffer>,
     is_mapped: bool,
+    /// True if the system's memory serves when the pool's is in use.
+    grows: bool,
     bytes: usize,
     /// Buffers that exist, and those of them that no transfer uses.
     all: usize,
@@ -29,7 +31,8 @@ impl Buffers {
     /// Memory for `count` URBs of `speed`.
     pub(super) fn new(speed: Speed, count: usize, pooled: bool) -> Result<Self, RegionError> {
         let bytes = transfer_bytes(speed);
-        let mut buffers = Self { pool: None, mapped: Vec::new(), is_mapped: false, bytes, all: 0, free: 0 };
+        let mut buffers =
+            Self { pool: None, mapped: Vec::new(), is_mapped: false, grows: false, bytes, all: 0, free: 0 };
         if !pooled {
             return Ok(buffers);
         }
@@ -39,6 +42,11 @@ impl Buffers {
         buffers.pool = Some(region.pool());
         (buffers.all, buffers.free) = (count, count);
         Ok(buffers)
+    }
+
+    /// The same, with the system's memory when the pool's is in use, if `grows`.
+    pub(super) fn growing(self, grows: bool) -> Self {
+        Self { grows, ..self }
     }
 
     /// Takes memory of the transport in place of the pool's, if it has any.
@@ -58,16 +66,17 @@ impl Buffers {
     /// Memory for one URB that transfers `wanted` bytes; `None` when all is in use.
     pub(super) fn take(&mut self, wanted: usize) -> Option<UrbBuffer> {
         let buffer = match &mut self.pool {
-            Some(pool) => pool.take().map(UrbBuffer::Frame)?,
-            None if self.is_mapped => self.mapped.pop()?,
-            None => {
-                // Memory of its own begins here, and ends in `give`.
-                self.all += 1;
-                return Some(UrbBuffer::heap(wanted.min(self.bytes)));
-            }
+            Some(pool) => pool.take().map(UrbBuffer::Frame),
+            None => self.mapped.pop(),
         };
-        self.free -= 1;
-        Some(buffer)
+        if buffer.is_some() {
+            self.free -= 1;
+        } else if self.grows || !self.reuses() {
+            // Memory of its own begins here, and ends in `give`.
+            self.all += 1;
+            return Some(UrbBuffer::heap(wanted.min(self.bytes)));
+        }
+        buffer
     }
 
     /// Takes memory back.

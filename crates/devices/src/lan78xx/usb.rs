@@ -148,9 +148,18 @@ pub struct Urb {
     pub buffer: UrbBuffer,
     /// Bytes to transfer, or most bytes to receive.
     pub length: usize,
+    /// Polling interval of an interrupt endpoint, in microframes of 125 µs; 0 for the other endpoints.
+    pub interval: u32,
+    /// True if a bulk-out transfer of whole packets is ended by a packet without data.
+    pub zero_packet: bool,
 }
 
 impl Urb {
+    /// A URB of an endpoint without a polling interval, and without a zero-length packet.
+    pub const fn new(id: u32, endpoint: u8, setup: Setup, buffer: UrbBuffer, length: usize) -> Self {
+        Self { id, endpoint, setup, buffer, length, interval: 0, zero_packet: false }
+    }
+
     /// True if data goes to the host.
     pub const fn is_in(&self) -> bool {
         if self.endpoint == 0 { self.setup.is_in() } else { self.endpoint & Setup::IN != 0 }

@@ -27,6 +27,8 @@ use std::task::Wake;
 
 /// Time for which a control request may take before the kernel gives it up.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(2);
+/// Name of a transfer without data, which ends the one in front of it; no URB of the driver has it.
+const ZERO_PACKET: u32 = u32::MAX;
 /// Standard requests that the kernel must hear of (USB 2.0, 9.4).
 const CLEAR_FEATURE: u8 = 1;
 const SET_CONFIGURATION: u8 = 9;
@@ -211,7 +213,7 @@ impl Usbfs {
         };
         let device = info.open().wait().map_err(failed("open"))?;
         let interface = device.detach_and_claim_interface(0).wait().map_err(failed("claim the interface"))?;
-        let Endpoints { bulk_in, bulk_out, interrupt } = ENDPOINTS;
+        let Endpoints { bulk_in, bulk_out, interrupt, .. } = ENDPOINTS;
         let event = rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
         let event = event.map_err(UsbError::Event)?;
         let ringer = Arc::new(Ringer { event, rung: AtomicBool::new(false) });
@@ -304,6 +306,9 @@ fn take_ended<Kind: BulkOrInterrupt, Direction: EndpointDirection>(
     while let Some(&(id, length)) = names.front() {
         let Poll::Ready(ended) = endpoint.poll_next_complete(context) else { return };
         names.pop_front();
+        if id == ZERO_PACKET {
+            continue;
+        }
         done.push_back(bulk_done(id, endpoint.endpoint_address(), length, ended));
     }
 }
@@ -333,7 +338,7 @@ fn buffer_out(buffer: UrbBuffer, length: usize) -> Buffer {
 fn bulk_done(id: u32, endpoint: u8, length: usize, ended: nusb::transfer::Completion) -> Completion {
     let status = ended.status.map_or_else(status_of, |()| Status::Done);
     let buffer = UrbBuffer::Mapped(ended.buffer);
-    let urb = Urb { id, endpoint, setup: Setup::default(), buffer, length };
+    let urb = Urb::new(id, endpoint, Setup::default(), buffer, length);
     Completion { urb, status, actual: ended.actual_len }
 }
 
@@ -389,6 +394,10 @@ impl Transport for Usbfs {
             address if address == ENDPOINTS.bulk_out => {
                 self.in_flight[1].push_back((id, length));
                 self.bulk_out.submit(buffer_out(urb.buffer, length));
+                if urb.zero_packet && length.is_multiple_of(self.speed.bulk_packet()) {
+                    self.in_flight[1].push_back((ZERO_PACKET, 0));
+                    self.bulk_out.submit(Buffer::new(0));
+                }
             }
             _ => {
                 self.in_flight[2].push_back((id, length));

@@ -83,7 +83,7 @@ impl Hand {
     fn submit(&mut self, endpoint: u8, setup: Setup, buffer: UrbBuffer, length: usize) -> u32 {
         let id = self.next;
         self.next += 1;
-        self.adapter.submit(Urb { id, endpoint, setup, buffer, length });
+        self.adapter.submit(Urb { zero_packet: true, ..Urb::new(id, endpoint, setup, buffer, length) });
         id
     }
 

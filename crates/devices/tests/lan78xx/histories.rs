@@ -46,6 +46,8 @@ fn fault() -> impl Strategy<Value = Fault> {
         Just(Fault::Babble),
         Just(Fault::StallIn),
         Just(Fault::StallOut),
+        (0_usize..3000).prop_map(Fault::ShortOut),
+        (0_usize..3000).prop_map(Fault::ErrorOut),
         Just(Fault::StallControl),
         Just(Fault::BusError),
         Just(Fault::Empty),
@@ -88,6 +90,7 @@ struct History {
     taken: u64,
     changed: bool,
     unplugged: bool,
+    closed: bool,
 }
 
 impl History {
@@ -102,6 +105,7 @@ impl History {
             taken: 0,
             changed: false,
             unplugged: false,
+            closed: false,
         }
     }
 
@@ -168,6 +172,7 @@ impl History {
             let _ = self.stand.port.queue.tx.reclaim(&mut self.stand.pool);
             closed = turn == Turn::Closed;
         }
+        self.closed = closed;
         assert!(!self.unplugged || closed, "an unplugged port is closed");
         if closed {
             assert_eq!(self.stand.receive(64), (Turn::Closed, Vec::new()), "for good");
@@ -205,14 +210,20 @@ impl History {
         let (rx, tx) = (&self.stand.port.queue.rx, &self.stand.port.queue.tx);
         let (rx, tx) = (rx.counters().clone(), tx.counters().clone());
         assert_eq!(rx.received.get(), self.delivered.len() as u64 + rx.drops.total());
-        assert_eq!(tx.transmitted.get() + tx.drops.total(), self.taken);
+        let held = u64::from(self.stand.port.queue.tx.held());
+        assert_eq!(tx.in_flight.get(), held);
+        assert_eq!(tx.transmitted.get() + tx.drops.total() + held, self.taken);
         if !self.changed {
             assert_subsequence(&self.delivered, &self.arrived);
         }
         self.apply(&Step::Take);
         assert_subsequence(&self.left, &self.sent);
+        if !self.closed {
+            assert_eq!(tx.transmitted.get(), self.left.len() as u64, "sent is what the device took");
+        }
         let Stand { port, region, pool, side } = self.stand;
         drop(port);
+        assert_eq!(tx.transmitted.get() + tx.drops.total(), self.taken, "nothing is held for ever");
         drop((pool, side));
         assert_eq!(region.home(), region.slots(), "every frame is home");
     }

@@ -7,6 +7,8 @@ mod bench;
 #[cfg(test)]
 mod driver;
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod formats;
 #[cfg(test)]
 mod hand;
@@ -18,5 +20,9 @@ mod model;
 mod oracle;
 #[cfg(test)]
 mod packets;
+#[cfg(test)]
+mod silence;
+#[cfg(test)]
+mod techniques;
 #[cfg(test)]
 mod usbip;

@@ -17,11 +17,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// A server on a thread, with a cable as the model's wire.
-struct Shown {
-    bench: Arc<Mutex<Bench>>,
+pub(crate) struct Shown {
+    pub(crate) bench: Arc<Mutex<Bench>>,
     stopper: Stopper,
     thread: Option<JoinHandle<()>>,
-    address: ServerAddress,
+    pub(crate) address: ServerAddress,
     far: Option<Queue<pair::PairRx, pair::PairTx>>,
     pool: Pool,
     batch: Batch,
@@ -31,7 +31,7 @@ struct Shown {
 static SOCKETS: AtomicU32 = AtomicU32::new(0);
 
 impl Shown {
-    fn new(options: model::Options, local: bool) -> Self {
+    pub(crate) fn new(options: model::Options, local: bool) -> Self {
         let region = Region::new(RegionOptions { slots: 4096, slot_bytes: 2048 }).unwrap();
         let (mut near, mut far) =
             pair::cable(pair::Options { ring: 1024, ..pair::Options::default() }).unwrap();
@@ -188,6 +188,34 @@ fn a_device_can_be_attached_again() {
             port.queue.rx.receive(&mut Budget::new(64), &mut batch, &mut pool) == Turn::Closed
         });
         assert!(closed);
+    }
+}
+
+/// Linux's `usbip-host` takes no URB of an interrupt endpoint without an interval, and none for another device.
+#[test]
+fn the_server_refuses_what_usbip_host_refuses() {
+    let shown = Shown::new(model::Options::default(), true);
+    let ServerAddress::Unix(path) = &shown.address else { panic!("a local socket") };
+    let request = |device: u32, interval: u32| {
+        let mut bytes = vec![1, 0x11, 0x80, 3, 0, 0, 0, 0];
+        bytes.extend(b"1-1");
+        bytes.resize(40, 0);
+        // SET_CONFIGURATION, then a URB of the interrupt endpoint.
+        for (sequence, direction, endpoint, length, setup) in
+            [(1, 0, 0, 0, [0, 9, 1, 0, 0, 0, 0, 0]), (2, 1_u32, 3_u32, 16_u32, [0; 8])]
+        {
+            let words = [1, sequence, device, direction, endpoint, 0, length, 0, u32::MAX, interval];
+            bytes.extend(words.iter().flat_map(|word: &u32| word.to_be_bytes()));
+            bytes.extend(setup);
+        }
+        bytes
+    };
+    for (device, interval, closes) in [(0x1_0002, 8, false), (0x1_0002, 0, true), (0x1_0003, 8, true)] {
+        let mut stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        stream.write_all(&request(device, interval)).unwrap();
+        let ended = stream.read_to_end(&mut Vec::new());
+        assert_eq!(ended.is_ok(), closes, "device {device:#x}, interval {interval}: {ended:?}");
     }
 }
 

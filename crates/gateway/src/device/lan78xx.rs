@@ -3,6 +3,7 @@
 use super::{Driver, Facts, Finding, Handle, Link, OpenPort, Severity, SlowOpening, receiving};
 use crate::config::lan78xx::{Adapter, AdapterLocation};
 use crate::config::model::{Configuration, Port};
+use crate::ends::ends;
 use crate::show::adapter::AdapterRow;
 use crate::show::buffers::TransferRow;
 use anyhow::{Context as _, Result};
@@ -52,7 +53,7 @@ fn open(adapter: &Adapter, port: &Port, receiving: Receiving) -> Result<OpenPort
     // An adapter has few transfers in flight, each of many packets: when they go back is a setting of its own.
     let refill_below_percent = options.receiving.refill_below_percent;
     let receiving = Receiving { refill_below_percent, ..receiving };
-    let options = lan78xx::Options { receiving, ..options };
+    let options = lan78xx::Options { receiving, cancelled: ends(), ..options };
     let opened = lan78xx::open(transport, &options)?;
     let chip = opened.status.facts().chip.map_or("LAN78xx", |(name, _)| name);
     let facts = Facts {
@@ -118,7 +119,7 @@ fn reach(place: &AdapterLocation) -> Result<Box<dyn Transport>> {
         AdapterLocation::Usb(port) => Box::new(Usbfs::open(port)?),
         AdapterLocation::Tcp { busid, .. } | AdapterLocation::Unix { busid, .. } => {
             let server = server(place).context("a place behind a server has one")?;
-            Box::new(Client::attach(&server, busid)?)
+            Box::new(Client::attach_unless(&server, busid, &ends())?)
         }
     })
 }
@@ -280,6 +281,9 @@ fn row(status: &PortStatus) -> AdapterRow {
         sent_room: status.sent_room.get(),
         bad_transfers: status.bad_transfers.get(),
         bad_requests: status.bad_requests.get(),
+        lost_bytes: status.lost_bytes.get(),
+        checksum_errors: status.checksum_errors.get(),
+        checksum_mismatches: status.checksum_mismatches.get(),
         statistics: facts
             .statistics
             .iter()

@@ -27,7 +27,8 @@ pub struct Accounts {
     pub dropped: u64,
     /// Become part of another packet.
     pub merged: u64,
-    /// In reassembly, in the rings between workers, and in the queues of ports.
+    /// In reassembly, in the rings between workers, in the queues of ports, and with devices that have not said
+    /// whether they took them.
     pub held: u64,
 }
 
@@ -54,6 +55,7 @@ impl Accounts {
         for queue in queues {
             accounts.received += queue.received.get();
             accounts.transmitted += queue.transmitted.get();
+            accounts.held += queue.unsent.get();
             accounts.dropped += queue.drops.total();
         }
         accounts
@@ -81,7 +83,8 @@ mod tests {
     fn seventeen_missing_packets_are_seventeen() {
         let (worker, queue) = (Arc::new(WorkerCounters::default()), Arc::new(QueueCounters::default()));
         queue.received.add(1000);
-        queue.transmitted.add(900);
+        queue.transmitted.add(800);
+        queue.unsent.set(100);
         worker.drops.count(DropReason::TxFull, 60);
         queue.drops.count(DropReason::FrameTooLong, 20);
         worker.ledger.held.set(3);

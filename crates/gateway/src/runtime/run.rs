@@ -25,6 +25,7 @@ use crate::control::last_words::{self, LastWords};
 use crate::control::server::Server;
 use crate::control::socket::{self, Claimed};
 use crate::device::AwaitedLink;
+use crate::ends::ends;
 use crate::kernel::hooks::{Inspection, Port};
 use crate::sandbox;
 use crate::supervise::{Loss, LostThread, Supervisor, Threads};
@@ -38,7 +39,6 @@ use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -329,7 +329,7 @@ impl Signals {
     fn new() -> std::io::Result<Self> {
         let (end, end_writer) = UnixStream::pair()?;
         let (reload, reload_writer) = UnixStream::pair()?;
-        let impatient = Arc::new(AtomicBool::new(false));
+        let impatient = ends();
         for signal in [SIGTERM, SIGINT] {
             // The second one ends the process at once; in this order, so that the first one does not.
             signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&impatient))?;

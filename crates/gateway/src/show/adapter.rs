@@ -52,6 +52,12 @@ pub struct AdapterRow {
     pub bad_transfers: u64,
     /// Control requests that failed.
     pub bad_requests: u64,
+    /// Bytes of received transfers in which no frames could be found.
+    pub lost_bytes: u64,
+    /// Received frames in which the adapter found a wrong checksum of IP, TCP or UDP.
+    pub checksum_errors: u64,
+    /// Received frames that the adapter's sum does not fit, though it found nothing wrong.
+    pub checksum_mismatches: u64,
     /// The adapter's own counters since it was opened, those that are not zero.
     pub statistics: BTreeMap<String, u64>,
 }
@@ -66,6 +72,9 @@ impl AdapterRow {
             (&mut self.sent_room, then.sent_room),
             (&mut self.bad_transfers, then.bad_transfers),
             (&mut self.bad_requests, then.bad_requests),
+            (&mut self.lost_bytes, then.lost_bytes),
+            (&mut self.checksum_errors, then.checksum_errors),
+            (&mut self.checksum_mismatches, then.checksum_mismatches),
         ];
         for (now, then) in counters {
             *now = now.saturating_sub(then);
@@ -93,6 +102,10 @@ impl AdapterRow {
         let bad = self.bad_transfers + self.bad_requests;
         if bad > 0 {
             lines.push(format!("{} transfers failed", look.count(bad)));
+        }
+        let wrong = self.checksum_errors + self.checksum_mismatches;
+        if wrong > 0 {
+            lines.push(format!("{} wrong checksums passed on", look.count(wrong)));
         }
         if self.mac_source.as_deref() == Some("random") {
             lines.push(

@@ -76,6 +76,8 @@ pub(super) struct Bulk {
     filling_since: Nanos,
     /// Position in the URB that is being emptied.
     emptied: TxCursor,
+    /// Bytes after which that URB ends, and how, if a fault wants it.
+    ends_early: Option<(usize, Status)>,
     in_free_at: Nanos,
     out_free_at: Nanos,
     /// Endpoints that answer STALL until they are cleared.
@@ -142,8 +144,13 @@ impl Bulk {
         if at == 0 && endpoint & 0x80 != 0 {
             self.filled = 0;
         } else if at == 0 {
-            self.emptied = TxCursor::default();
+            (self.emptied, self.ends_early) = (TxCursor::default(), None);
         }
+    }
+
+    /// Bytes of the URB at place `at` that have been moved; the others have not begun.
+    pub(super) fn moved(&self, endpoint: u8, at: usize) -> usize {
+        if at == 0 && endpoint & 0x80 == 0 { self.emptied.position() } else { 0 }
     }
 
     /// An empty buffer for a frame.
@@ -162,7 +169,9 @@ impl Bulk {
 impl Adapter {
     /// Moves received frames into URBs, as far as the bus gets by now.
     pub(super) fn run_bulk_in(&mut self) {
-        while self.bulk.halted_in || self.take_fault(|f| matches!(f, Fault::StallIn)).is_some() {
+        while !self.bulk.receiving.is_empty()
+            && (self.bulk.halted_in || self.take_fault(|f| matches!(f, Fault::StallIn)).is_some())
+        {
             let Some(urb) = self.bulk.receiving.pop_front() else { break };
             self.bulk.halted_in = true;
             self.bulk.filled = 0;
@@ -271,19 +280,28 @@ impl Adapter {
 
     /// Moves frames from URBs into the FIFO, as far as there is room and the bus gets by now.
     pub(super) fn run_bulk_out(&mut self) {
-        while self.bulk.halted_out || self.take_fault(|f| matches!(f, Fault::StallOut)).is_some() {
+        while !self.bulk.sending.is_empty()
+            && (self.bulk.halted_out || self.take_fault(|f| matches!(f, Fault::StallOut)).is_some())
+        {
             let Some(urb) = self.bulk.sending.pop_front() else { break };
+            let moved = self.bulk.moved(urb.endpoint, 0);
             self.bulk.halted_out = true;
-            self.bulk.emptied = TxCursor::default();
-            self.finish(urb, Status::Stall, 0);
+            self.bulk.forget(urb.endpoint, 0);
+            self.finish(urb, Status::Stall, moved);
         }
         while !self.bulk.halted_out && self.empty_one() {}
     }
 
     /// Moves one frame, or ends a URB; `false` when neither can be done.
     fn empty_one(&mut self) -> bool {
+        if self.bulk.sending.is_empty() {
+            return false;
+        }
+        let ends_early = self.ends_early();
         let Some(urb) = self.bulk.sending.front() else { return false };
-        let transfer = &urb.buffer.bytes()[..urb.length.min(urb.buffer.bytes().len())];
+        let (length, status) = ends_early.unwrap_or((urb.length, Status::Done));
+        let length = length.min(urb.length);
+        let transfer = &urb.buffer.bytes()[..length.min(urb.buffer.bytes().len())];
         let mut cursor = self.bulk.emptied;
         let alignment = if self.options.faulty.no_transmit_padding { 1 } else { 4 };
         let frames = match cursor.next(transfer, alignment) {
@@ -293,16 +311,28 @@ impl Adapter {
                 Vec::new()
             }
             None => {
-                let length = urb.length;
-                self.bulk.emptied = TxCursor::default();
+                (self.bulk.emptied, self.bulk.ends_early) = (TxCursor::default(), None);
                 if let Some(urb) = self.bulk.sending.pop_front() {
                     self.bulk.out_free_at = self.bulk.out_free_at + self.options.timing.transfer;
-                    self.finish(urb, Status::Done, length);
+                    self.finish(urb, status, length);
                 }
                 return true;
             }
         };
         self.accept(frames, cursor)
+    }
+
+    /// Bytes after which the URB that is being emptied ends, if a fault wants it.
+    fn ends_early(&mut self) -> Option<(usize, Status)> {
+        if self.bulk.emptied == TxCursor::default() && self.bulk.ends_early.is_none() {
+            let is_here = |fault: &Fault| matches!(fault, Fault::ShortOut(_) | Fault::ErrorOut(_));
+            self.bulk.ends_early = match self.take_fault(is_here) {
+                Some(Fault::ShortOut(bytes)) => Some((bytes, Status::Done)),
+                Some(Fault::ErrorOut(bytes)) => Some((bytes, Status::Error)),
+                _ => None,
+            };
+        }
+        self.bulk.ends_early
     }
 
     fn accept(&mut self, frames: Vec<Vec<u8>>, cursor: TxCursor) -> bool {

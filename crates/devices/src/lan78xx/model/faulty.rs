@@ -47,6 +47,10 @@ pub enum Fault {
     StallIn,
     /// The next bulk-out transfer ends with STALL.
     StallOut,
+    /// The next bulk-out transfer ends well, after so many bytes.
+    ShortOut(usize),
+    /// The next bulk-out transfer ends with an error of the bus, after so many bytes.
+    ErrorOut(usize),
     /// The next control request ends with STALL.
     StallControl,
     /// The next bulk-in transfer ends with an error of the bus.

@@ -3,6 +3,7 @@
 
 use super::bulk::{Entry, FIFO_BYTES};
 use super::filter::tag;
+use super::offload::checksum_errors;
 use super::{Adapter, Fault};
 use crate::lan78xx::frame::{FCS_BYTES, RX_COMMAND_BYTES, RxStatus, rx_a};
 use crate::lan78xx::regs::{
@@ -154,6 +155,7 @@ impl Adapter {
         let mut status = RxStatus { a: bits | word(length) & rx_a::LENGTH, b: 0, c: 0 };
         status.b = u32::from(if sums { sum } else { 0 }) << 16 | u32::from(tag.unwrap_or(0));
         status.a |= if sums { 0 } else { rx_a::IGNORE_CHECKSUM };
+        status.a |= checksum_errors(frame, control);
         status.a |= if tag.is_some() { rx_a::VLAN } else { 0 };
         if let Some(Fault::ErrorBits(errors)) = self.take_fault(|f| matches!(f, Fault::ErrorBits(_))) {
             status.a |= errors & rx_a::ERRORS;

@@ -186,8 +186,9 @@ impl Adapter {
             queue.remove(at).map(|urb| (urb, at))
         });
         let Some((urb, at)) = found else { return false };
+        let moved = self.bulk.moved(urb.endpoint, at);
         self.bulk.forget(urb.endpoint, at);
-        self.finish(urb, Status::Cancelled, 0);
+        self.finish(urb, Status::Cancelled, moved);
         true
     }
 
@@ -232,10 +233,13 @@ impl Adapter {
     /// Takes the device away: every URB ends, and none is taken any more.
     pub fn unplug(&mut self) {
         self.plugged = false;
+        let mut moved = self.bulk.sending.front().map(|urb| self.bulk.moved(urb.endpoint, 0));
         let pending = [&mut self.bulk.receiving, &mut self.bulk.sending, &mut self.interrupts];
         let pending: Vec<Urb> = pending.into_iter().flat_map(VecDeque::drain_all).collect();
         for urb in pending {
-            self.finish(urb, Status::Gone, 0);
+            let is_emptied = urb.endpoint == ENDPOINTS.bulk_out;
+            let actual = if is_emptied { moved.take().unwrap_or(0) } else { 0 };
+            self.finish(urb, Status::Gone, actual);
         }
     }
 

@@ -1,8 +1,10 @@
-//! Frames to be sent, as they leave: tag inserted, checksums written, cut into segments.
+//! Frames to be sent, as they leave: tag inserted, checksums written, cut into segments. And the verdict on
+//! the checksums of received frames.
 //!
 //! Checksums are computed over the whole, pseudo-header included, whatever stands in the field.
 
-use crate::lan78xx::frame::{TxFrame, tx_a};
+use crate::lan78xx::frame::{TxFrame, rx_a, tx_a};
+use crate::lan78xx::regs::rfe_ctl;
 use polder_datapath::wire::{Checksum, EtherType, IpProtocol, Ipv4, Ipv6, Pseudo};
 
 /// Bytes of the two addresses, which stand before a tag.
@@ -39,6 +41,30 @@ pub(super) fn prepare(frame: TxFrame<'_>) -> Vec<Vec<u8>> {
     }
     finish(&mut frame, layout, command.a);
     vec![frame]
+}
+
+/// Error bits of a received frame, as the engines that `control` switches on see it.
+pub(super) fn checksum_errors(frame: &[u8], control: u32) -> u32 {
+    let Some(layout) = layout(frame) else { return 0 };
+    let header = frame.get(layout.network..layout.transport).unwrap_or_default();
+    let is_header_wrong = control & rfe_ctl::IP_CHECKSUM != 0 && layout.is_v4 && Checksum::of(header) != 0;
+    let is_message_wrong = control & rfe_ctl::TRANSPORT_CHECKSUM != 0 && is_transport_wrong(frame, layout);
+    let bits = if is_header_wrong { rx_a::IP_CHECKSUM } else { 0 }
+        | if is_message_wrong { rx_a::TRANSPORT_CHECKSUM } else { 0 };
+    // One bit stands for errors of every kind.
+    if bits == 0 { 0 } else { bits | rx_a::ERROR }
+}
+
+fn is_transport_wrong(frame: &[u8], layout: Layout) -> bool {
+    let is_udp = layout.protocol == IpProtocol::UDP;
+    let (Some(pseudo), Some(message)) = (pseudo(frame, layout), frame.get(layout.transport..layout.end))
+    else {
+        return false;
+    };
+    // A UDP checksum of zero was not computed.
+    let has_sum =
+        layout.protocol == IpProtocol::TCP || is_udp && message.get(6..8).is_some_and(|sum| sum != [0, 0]);
+    has_sum && !pseudo.sum_over(layout.protocol, message).is_valid()
 }
 
 fn layout(frame: &[u8]) -> Option<Layout> {

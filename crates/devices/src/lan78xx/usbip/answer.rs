@@ -5,7 +5,7 @@ use crate::lan78xx::descriptor::{Chip, VENDOR};
 use crate::lan78xx::usb::{Speed, Status};
 
 /// Bus and device number of the one device of a server, as `vhci_hcd` joins them.
-const DEVICE_ID: u32 = 1 << 16 | 2;
+pub(super) const DEVICE_ID: u32 = 1 << 16 | 2;
 
 const EPROTO: i32 = -71;
 

@@ -3,11 +3,20 @@
 use super::message::{
     DEVICE_BYTES, Described, NAME_BYTES, REPLY_IMPORT, REQUEST_IMPORT, SETUP_BYTES, VERSION, setup_head,
 };
+use crate::lan78xx::monotonic;
 use core::time::Duration;
-use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::os::unix::net::UnixStream;
+use polder_datapath::units::Nanos;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Time after which a wait looks whether it is still wanted.
+const STEP: Duration = Duration::from_millis(20);
 
 /// Address of a USB/IP server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +41,7 @@ impl core::fmt::Display for ServerAddress {
 pub enum ClientError {
     /// The server cannot be reached.
     #[error("cannot reach the USB/IP server {0}: {1}; is usbipd running, and the port open?")]
-    Reach(ServerAddress, std::io::Error),
+    Reach(ServerAddress, io::Error),
     /// Another service answers there.
     #[error("{0} is not a USB/IP server of version 1.1.1")]
     Protocol(ServerAddress),
@@ -49,27 +58,125 @@ pub enum ClientError {
     Slow(String),
 }
 
-pub(super) fn connect(address: &str, patience: Duration) -> std::io::Result<TcpStream> {
-    let mut last = std::io::Error::from(std::io::ErrorKind::NotFound);
-    for address in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, patience) {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(patience))?;
-                stream.set_write_timeout(Some(patience))?;
-                return Ok(stream);
-            }
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
+/// A connection that is not waited for longer than until its deadline, nor after `cancelled` is set.
+pub(super) struct Conversation<'a> {
+    stream: OwnedFd,
+    deadline: Nanos,
+    cancelled: &'a AtomicBool,
 }
 
-pub(super) fn connect_local(path: &Path, patience: Duration) -> std::io::Result<UnixStream> {
-    let stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
-    Ok(stream)
+impl<'a> Conversation<'a> {
+    /// Connects to a server; all that is said to it must be said within `patience`.
+    pub(super) fn begin(
+        server: &ServerAddress,
+        patience: Duration,
+        cancelled: &'a AtomicBool,
+    ) -> Result<Self, ClientError> {
+        let deadline = monotonic() + Nanos(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
+        let connected = match server {
+            ServerAddress::Tcp(address) => address
+                .to_socket_addrs()
+                .and_then(|addresses| Self::connect_any(addresses, deadline, cancelled)),
+            ServerAddress::Unix(path) => Self::connect_local(path, deadline, cancelled),
+        };
+        connected.map_err(|error| ClientError::Reach(server.clone(), error))
+    }
+
+    /// Connects to the first address that answers.
+    fn connect_any(
+        addresses: impl Iterator<Item = SocketAddr>,
+        deadline: Nanos,
+        cancelled: &'a AtomicBool,
+    ) -> io::Result<Self> {
+        let mut last = ErrorKind::NotFound.into();
+        for address in addresses {
+            match Self::connect(&address, address.is_ipv4(), deadline, cancelled) {
+                Ok(conversation) => return Ok(conversation),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    fn connect(
+        address: &SocketAddr,
+        v4: bool,
+        deadline: Nanos,
+        cancelled: &'a AtomicBool,
+    ) -> io::Result<Self> {
+        let family = if v4 { AddressFamily::INET } else { AddressFamily::INET6 };
+        let stream = socket(family)?;
+        sockopt::set_tcp_nodelay(&stream, true)?;
+        match rustix::net::connect(&stream, address) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let conversation = Self { stream, deadline, cancelled };
+        conversation.wait(PollFlags::OUT)?;
+        sockopt::socket_error(&conversation.stream)??;
+        Ok(conversation)
+    }
+
+    /// A local socket is connected at once, or has no room for the moment.
+    fn connect_local(path: &Path, deadline: Nanos, cancelled: &'a AtomicBool) -> io::Result<Self> {
+        let address = SocketAddrUnix::new(path)?;
+        let conversation = Self { stream: socket(AddressFamily::UNIX)?, deadline, cancelled };
+        loop {
+            match rustix::net::connect(&conversation.stream, &address) {
+                Ok(()) => return Ok(conversation),
+                Err(Errno::AGAIN) => conversation.go_on().map(|()| std::thread::sleep(STEP))?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The socket, which does not block.
+    pub(super) fn into_stream(self) -> OwnedFd {
+        self.stream
+    }
+
+    fn go_on(&self) -> io::Result<()> {
+        // Relaxed: a wish that is seen later is fulfilled later.
+        if self.cancelled.load(Ordering::Relaxed) {
+            return Err(io::Error::other("given up, because the program ends"));
+        }
+        if monotonic() > self.deadline { Err(ErrorKind::TimedOut.into()) } else { Ok(()) }
+    }
+
+    fn wait(&self, flags: PollFlags) -> io::Result<()> {
+        let step = Timespec::try_from(STEP).ok();
+        loop {
+            self.go_on()?;
+            match rustix::event::poll(&mut [PollFd::new(&self.stream, flags)], step.as_ref()) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+fn socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+}
+
+impl Read for Conversation<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.wait(PollFlags::IN)?;
+        Ok(rustix::io::read(&self.stream, bytes)?)
+    }
+}
+
+impl Write for Conversation<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.wait(PollFlags::OUT)?;
+        Ok(rustix::net::send(&self.stream, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Asks for the device; what follows on the stream are transfers.

@@ -4,8 +4,10 @@
 //! one that answers what nobody asked, or more than was asked for, loses the connection; then every
 //! URB comes back as gone.
 
-use super::attach::{ClientError, ServerAddress, connect, connect_local, import};
-use super::message::{HEADER_BYTES, Header, NAME_BYTES, SUBMIT, SUBMITTED, UNLINK, UNLINKED};
+use super::attach::{ClientError, Conversation, ServerAddress, import};
+use super::message::{
+    FLAG_IN, FLAG_ZERO_PACKET, HEADER_BYTES, Header, NAME_BYTES, SUBMIT, SUBMITTED, UNLINK, UNLINKED,
+};
 use super::outgoing::{Outgoing, PIECES, Pending, gather, message_bytes};
 use crate::lan78xx::monotonic;
 use crate::lan78xx::usb::{Completion, Speed, Status, Transport, Urb};
@@ -17,11 +19,12 @@ use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
 
 /// Transfers in flight at most; a sequence number has its place in the lower bits.
 const PLACES: usize = 1024;
 const PLACE_BITS: u32 = PLACES.trailing_zeros();
-/// Time for which connecting may take.
+/// Time for which connecting and importing may take together, the resolution of a name aside.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// State of the stream from the server: the kind of the next bytes.
@@ -62,24 +65,24 @@ impl Client {
     /// # Errors
     /// [`ClientError`] says what to do next.
     pub fn attach(server: &ServerAddress, name: &str) -> Result<Self, ClientError> {
+        Self::attach_unless(server, name, &AtomicBool::new(false))
+    }
+
+    /// The same, unless `cancelled` is set before it is done.
+    ///
+    /// # Errors
+    /// [`ClientError`] says what to do next.
+    pub fn attach_unless(
+        server: &ServerAddress,
+        name: &str,
+        cancelled: &AtomicBool,
+    ) -> Result<Self, ClientError> {
         if name.is_empty() || name.len() >= NAME_BYTES {
             return Err(ClientError::Name(name.to_owned()));
         }
-        let reach = |error| ClientError::Reach(server.clone(), error);
-        let (stream, described) = match server {
-            ServerAddress::Tcp(address) => {
-                let mut stream = connect(address, PATIENCE).map_err(reach)?;
-                let described = import(&mut stream, server, name)?;
-                stream.set_nonblocking(true).map_err(reach)?;
-                (OwnedFd::from(stream), described)
-            }
-            ServerAddress::Unix(path) => {
-                let mut stream = connect_local(path, PATIENCE).map_err(reach)?;
-                let described = import(&mut stream, server, name)?;
-                stream.set_nonblocking(true).map_err(reach)?;
-                (OwnedFd::from(stream), described)
-            }
-        };
+        let mut conversation = Conversation::begin(server, PATIENCE, cancelled)?;
+        let described = import(&mut conversation, server, name)?;
+        let stream = conversation.into_stream();
         let speed = described.speed.ok_or_else(|| ClientError::Slow(name.to_owned()))?;
         Ok(Self {
             stream,
@@ -185,9 +188,8 @@ impl Client {
         if header.command == UNLINKED {
             let found = self.unlinks.iter().position(|&(sequence, _)| sequence == header.sequence);
             let Some((_, target)) = found.map(|at| self.unlinks.swap_remove(at)) else { return self.lose() };
-            if status == Status::Cancelled
-                && let Some(place) = self.find(target)
-            {
+            // The answer to a transfer that had ended has come before; one that ended meanwhile gets none.
+            if let Some(place) = self.find(target) {
                 self.end(place, Status::Cancelled, 0);
             }
             return;
@@ -229,6 +231,12 @@ impl Client {
     }
 }
 
+/// Flags of a transfer, as Linux's `vhci_hcd` sends them.
+fn transfer_flags(urb: &Urb) -> u32 {
+    let direction = if urb.is_in() { FLAG_IN } else { 0 };
+    direction | if urb.zero_packet { FLAG_ZERO_PACKET } else { 0 }
+}
+
 impl Transport for Client {
     fn speed(&self) -> Speed {
         self.speed
@@ -248,7 +256,7 @@ impl Transport for Client {
             device: self.device,
             direction: u32::from(is_in),
             endpoint: u32::from(urb.endpoint & 0xf),
-            words: [0, length, 0, u32::MAX, 0],
+            words: [transfer_flags(&urb), length, 0, u32::MAX, urb.interval],
             setup: urb.setup.write(),
         };
         self.pending[place] = Some(Pending { sequence, header: header.write(), urb });

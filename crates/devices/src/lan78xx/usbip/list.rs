@@ -1,6 +1,6 @@
 //! List of a server's devices, without attaching any.
 
-use super::attach::{ClientError, ServerAddress, connect, connect_local};
+use super::attach::{ClientError, Conversation, ServerAddress};
 use super::message::{
     DEVICE_BYTES, Described, INTERFACE_BYTES, NAME_AT, NAME_BYTES, REPLY_LIST, REQUEST_LIST, SETUP_BYTES,
     setup_head,
@@ -9,6 +9,7 @@ use crate::lan78xx::descriptor::{Chip, VENDOR};
 use crate::lan78xx::usb::Speed;
 use core::time::Duration;
 use std::io::{Read, Write};
+use std::sync::atomic::AtomicBool;
 
 /// Devices that are looked at; a server that claims more is not believed.
 const MOST_DEVICES: u32 = 1024;
@@ -24,17 +25,13 @@ pub struct Listed {
     pub speed: Option<Speed>,
 }
 
-/// Devices that a server offers, without those that another client has. Waits for at most `patience` at
-/// each step.
+/// Devices that a server offers, without those that another client has. Waits for at most
+/// `patience`.
 ///
 /// # Errors
 /// [`ClientError`] says what to do next.
 pub fn list(server: &ServerAddress, patience: Duration) -> Result<Vec<Listed>, ClientError> {
-    let reach = |error| ClientError::Reach(server.clone(), error);
-    match server {
-        ServerAddress::Tcp(address) => ask(&mut connect(address, patience).map_err(reach)?, server),
-        ServerAddress::Unix(path) => ask(&mut connect_local(path, patience).map_err(reach)?, server),
-    }
+    ask(&mut Conversation::begin(server, patience, &AtomicBool::new(false))?, server)
 }
 
 fn ask(stream: &mut (impl Read + Write), server: &ServerAddress) -> Result<Vec<Listed>, ClientError> {

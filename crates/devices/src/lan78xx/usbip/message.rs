@@ -35,6 +35,10 @@ pub(super) const SUBMITTED: u32 = 3;
 /// Says whether a transfer ended early.
 pub(super) const UNLINKED: u32 = 4;
 
+/// Flags of a transfer: data to the host; a packet without data ends one of whole packets.
+pub(super) const FLAG_IN: u32 = 0x200;
+pub(super) const FLAG_ZERO_PACKET: u32 = 0x40;
+
 /// Errors of Linux, as transfers carry them.
 pub(super) const EPIPE: i32 = -32;
 pub(super) const ECONNRESET: i32 = -104;
@@ -50,7 +54,8 @@ pub(super) struct Header {
     /// 1 for data to the host.
     pub(super) direction: u32,
     pub(super) endpoint: u32,
-    /// Fields that depend on the command.
+    /// Fields that depend on the command. Of a request: flags, length, start frame, packets (none: all
+    /// ones) and interval.
     pub(super) words: [u32; 5],
     pub(super) setup: [u8; 8],
 }

@@ -81,12 +81,8 @@ mod tests {
     /// Every place at which the socket can have stopped taking bytes.
     #[test]
     fn what_is_left_of_messages_is_put_together() {
-        let urb = |endpoint, bytes: &[u8]| Urb {
-            id: 0,
-            endpoint,
-            setup: Setup::default(),
-            buffer: UrbBuffer::Heap(bytes.into()),
-            length: bytes.len(),
+        let urb = |endpoint, bytes: &[u8]| {
+            Urb::new(0, endpoint, Setup::default(), UrbBuffer::Heap(bytes.into()), bytes.len())
         };
         let pending = vec![
             Some(Pending { sequence: 0, header: [1; HEADER_BYTES], urb: urb(2, &[7; 10]) }),

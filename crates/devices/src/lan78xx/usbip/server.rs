@@ -1,10 +1,11 @@
 //! A model behind a socket: one client at a time, one thread, no waiting on anything but everything.
 
-use super::answer::describe;
+use super::answer::{DEVICE_ID, describe};
 use super::message::{
-    self, HEADER_BYTES, Header, NAME_BYTES, REPLY_IMPORT, REPLY_LIST, REQUEST_IMPORT, REQUEST_LIST,
-    SETUP_BYTES, SUBMIT, UNLINK,
+    self, FLAG_ZERO_PACKET, HEADER_BYTES, Header, NAME_BYTES, REPLY_IMPORT, REPLY_LIST, REQUEST_IMPORT,
+    REQUEST_LIST, SETUP_BYTES, SUBMIT, UNLINK,
 };
+use crate::lan78xx::descriptor::ENDPOINTS;
 use crate::lan78xx::model::{Adapter, Bench};
 use crate::lan78xx::monotonic;
 use crate::lan78xx::usb::{Setup, Urb, UrbBuffer};
@@ -19,6 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Most bytes of one transfer; a client that asks for more is refused.
 const LONGEST_TRANSFER: usize = 1 << 20;
+/// Longest interval of an interrupt endpoint that `usb_submit_urb` of Linux accepts, in microframes.
+const LONGEST_INTERVAL: u32 = 1 << 15;
 /// Bytes that are read at a time.
 const READ: usize = 256 * 1024;
 /// Longest sleep: faults are planned and cables pulled from other threads.
@@ -253,9 +256,12 @@ impl Session {
             let Some(length) = taken else { break };
             let message = self.input[used..used + length].to_vec();
             used += length;
-            if self.attached {
-                self.take_transfer(&message, &mut bench.adapter);
-            } else if !self.take_setup(&message, &bench.adapter, name) {
+            let goes_on = if self.attached {
+                self.take_transfer(&message, &mut bench.adapter) == Progress::GoesOn
+            } else {
+                self.take_setup(&message, &bench.adapter, name)
+            };
+            if !goes_on {
                 return Progress::Ended;
             }
         }
@@ -300,8 +306,12 @@ impl Session {
         true
     }
 
-    fn take_transfer(&mut self, message: &[u8], adapter: &mut Adapter) {
-        let Some(header) = message.first_chunk().map(Header::read) else { return };
+    /// Hands a transfer to the model. What Linux's `usbip-host` refuses ends the session, as it does there.
+    fn take_transfer(&mut self, message: &[u8], adapter: &mut Adapter) -> Progress {
+        let Some(header) = message.first_chunk().map(Header::read) else { return Progress::Ended };
+        if header.device != DEVICE_ID {
+            return Progress::Ended;
+        }
         if header.command == UNLINK {
             let id = self.sequences.iter().find(|&(_, &sequence)| sequence == header.words[0]);
             let cancelled = id.map(|(&id, _)| id).filter(|&id| adapter.cancel(id));
@@ -309,12 +319,17 @@ impl Session {
                 self.sequences.remove(&id);
             }
             self.output.extend(Header::unlinked(header.sequence, cancelled.is_some()).write());
-            return;
+            return Progress::GoesOn;
         }
+        let [flags, _, _, _, interval] = header.words;
         let length = header.words[1] as usize;
         let is_in = header.direction == 1;
         let endpoint = u8::try_from(header.endpoint & 0xf).unwrap_or(0);
         let direction = if is_in && endpoint != 0 { Setup::IN } else { 0 };
+        let is_interrupt = endpoint | direction == ENDPOINTS.interrupt;
+        if is_interrupt && !(1..=LONGEST_INTERVAL).contains(&interval) {
+            return Progress::Ended;
+        }
         let mut buffer = UrbBuffer::heap(length);
         if !is_in {
             buffer.bytes_mut().copy_from_slice(&message[HEADER_BYTES..]);
@@ -322,13 +337,9 @@ impl Session {
         let id = self.next_id;
         self.next_id = self.next_id.wrapping_add(1);
         self.sequences.insert(id, header.sequence);
-        adapter.submit(Urb {
-            id,
-            endpoint: endpoint | direction,
-            setup: Setup::read(header.setup),
-            buffer,
-            length,
-        });
+        let urb = Urb::new(id, endpoint | direction, Setup::read(header.setup), buffer, length);
+        adapter.submit(Urb { interval, zero_packet: flags & FLAG_ZERO_PACKET != 0, ..urb });
+        Progress::GoesOn
     }
 
     /// Sends completions; returns true if there were any.

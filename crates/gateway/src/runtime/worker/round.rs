@@ -103,14 +103,15 @@ impl Worker {
         let mut now = start;
         loop {
             let batch = self.batch_of(index, left);
-            let (received, turn) = self.receive(index, batch, now);
+            let (received, charged, turn) = self.receive(index, batch, now);
             outcome.turn = turn;
             outcome.packets = outcome.packets.saturating_add(received);
-            left -= received;
+            // A device whose techniques are off may bring more than it was asked for, or charge nothing.
+            left -= charged;
             if received > 0 {
                 now = self.clock.now();
             }
-            let goes_on = turn == Turn::OutOfBudget && received == batch && left > 0;
+            let goes_on = turn == Turn::OutOfBudget && received >= batch && left > 0;
             // Without balance a turn may never end of itself, and commands are to be obeyed.
             if !goes_on || now.since(start) > LONGEST_TURN || self.senders.has_sated() {
                 break;
@@ -172,7 +173,7 @@ impl Worker {
     }
 
     /// Receives up to a batch and takes it through the stages.
-    fn receive(&mut self, index: usize, packets: u32, now: Nanos) -> (u32, Turn) {
+    fn receive(&mut self, index: usize, packets: u32, now: Nanos) -> (u32, u32, Turn) {
         let queue = &mut self.receivers[index];
         let timed = self.engine.begin_turn();
         let start = if timed { self.clock.now() } else { now };
@@ -209,7 +210,7 @@ impl Worker {
             self.deafen(index);
             self.report(Report::Closed(port));
         }
-        (u32::try_from(received).unwrap_or(BATCH_BUDGET), turn)
+        (u32::try_from(received).unwrap_or(BATCH_BUDGET), packets - budget.left(), turn)
     }
 
     /// Shares a received batch with the other workers; `has_more`: it left something in the device.

@@ -50,7 +50,7 @@ fn measure(listener: UnixListener, path: &Path) -> anyhow::Result<Duration> {
 
 fn submit(client: &mut Client, endpoint: u8, setup: Setup, buffer: UrbBuffer) {
     let length = buffer.bytes().len();
-    client.submit(Urb { id: 0, endpoint, setup, buffer, length });
+    client.submit(Urb::new(0, endpoint, setup, buffer, length));
 }
 
 /// Takes `count` URBs back; `again` returns the URB that is submitted in place of each.

@@ -1,0 +1,91 @@
+//! Bulk-in transfers: asked for, ended, and what is lost with those that fail.
+
+use super::frame::most_frames;
+use super::port::{Core, Kind};
+use super::rx::Filled;
+use super::usb::{Completion, Setup, Status, Urb, UrbBuffer};
+use polder_datapath::drops::DropReason;
+
+/// Received transfers that wait for a turn, at most, before URBs that complete are not resubmitted (A4 off).
+const MOST_FILLED: usize = 512;
+
+impl Core {
+    pub(super) fn receive_ended(&mut self, done: Completion) {
+        self.receiving -= 1;
+        self.status.receiving.set(self.receiving as u64);
+        let status = done.status;
+        if status == Status::Done {
+            self.failures = 0;
+            return self.received(done);
+        }
+        // A transfer that fails had begun: the adapter answers NAK while it has nothing.
+        let at_least = usize::from(matches!(status, Status::Babble | Status::Error));
+        self.lose_frames(done.actual.min(done.urb.length), at_least);
+        self.receive_buffers.give(done.urb.buffer);
+        match status {
+            Status::Done | Status::Cancelled => {}
+            Status::Stall => self.halt(|found| found.endpoints.bulk_in),
+            Status::Babble | Status::Error => {
+                self.status.count_bad_transfer();
+                self.failed();
+                if !self.techniques.resubmit_in_cycle {
+                    self.fill_receive_urbs();
+                }
+            }
+            Status::Gone => self.close(),
+        }
+    }
+
+    /// Counts the frames that so many bytes of a bulk-in transfer can have held as dropped.
+    pub(super) fn lose_frames(&self, bytes: usize, at_least: usize) {
+        let frames = most_frames(bytes).max(at_least) as u64;
+        self.receive_counters.received.add(frames);
+        self.receive_counters.drops.count(DropReason::DeviceError, frames);
+        self.status.lost_bytes.add(bytes as u64);
+    }
+
+    /// A transfer with frames: it is queued (A4), or the next one is asked for first, unless so many wait
+    /// that their memory must have a bound.
+    fn received(&mut self, done: Completion) {
+        self.status.count_received_transfer(done.actual);
+        self.filled.push_back(Filled::new(done));
+        if !self.techniques.resubmit_in_cycle && self.filled.len() < MOST_FILLED {
+            self.fill_receive_urbs();
+        }
+        self.status.set_filled(self.filled.len());
+    }
+
+    /// Puts as many bulk-in URBs in flight as are wanted, when too few are.
+    pub(super) fn fill_receive_urbs(&mut self) {
+        let Some(found) = self.found.filter(|_| !self.closed && self.halted.is_empty()) else { return };
+        if self.receiving >= self.receive_mark {
+            return;
+        }
+        while self.receiving < self.receive_urbs {
+            let wanted = self.receive_buffers.bytes();
+            let Some(buffer) = self.receive_buffers.take(wanted) else { break };
+            self.submit_receive(found.endpoints.bulk_in, buffer);
+        }
+        self.status.set_receiving(self.receiving, &self.receive_buffers);
+    }
+
+    fn submit_receive(&mut self, endpoint: u8, buffer: UrbBuffer) {
+        self.receiving += 1;
+        let length = self.receive_buffers.bytes();
+        self.transport.submit(Urb::new(Kind::Receive.id(), endpoint, Setup::default(), buffer, length));
+    }
+
+    /// Takes back the memory of a transfer whose frames have been handled, and asks for the next one.
+    pub(super) fn emptied(&mut self, buffer: UrbBuffer) {
+        let again = self.receiving < self.receive_mark && self.halted.is_empty() && !self.closed;
+        let again = again && self.techniques.resubmit_in_cycle && self.receive_buffers.reuses();
+        match self.found.filter(|_| again) {
+            Some(found) => self.submit_receive(found.endpoints.bulk_in, buffer),
+            None => {
+                self.receive_buffers.give(buffer);
+                self.fill_receive_urbs();
+            }
+        }
+        self.status.set_receiving(self.receiving, &self.receive_buffers);
+    }
+}
