@@ -78,6 +78,7 @@ fn measure(scene: &Scene) {
         learning: true,
         flood: true,
         isolated: false,
+        split_horizon: None,
         fdb_max_learned: None,
         flood_limits: FloodLimits::default(),
     };

@@ -213,6 +213,7 @@ fn tables(row: Row) -> Tables {
         learning: true,
         flood: true,
         isolated: false,
+        split_horizon: None,
         fdb_max_learned: None,
         flood_limits: FloodLimits::default(),
     };

@@ -129,6 +129,7 @@ fn tables() -> Tables {
         learning: false,
         flood: port != OTHER,
         isolated: false,
+        split_horizon: None,
         fdb_max_learned: None,
         flood_limits: FloodLimits::default(),
     };

@@ -47,6 +47,7 @@ fn bridges() -> Bridges {
         learning: true,
         flood: true,
         isolated: false,
+        split_horizon: None,
         fdb_max_learned: None,
         flood_limits: FloodLimits::default(),
     };

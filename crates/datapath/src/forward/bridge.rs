@@ -32,7 +32,7 @@ pub struct BridgeCounters {
 /// State that one worker keeps between batches.
 #[derive(Debug)]
 pub struct BridgeState {
-    /// By port.
+    /// By port; members of a split-horizon group share one.
     gates: Vec<FloodGates>,
     frames: Box<[Frame; BATCH]>,
     counters: Arc<BridgeCounters>,
@@ -49,7 +49,7 @@ impl BridgeState {
 
     /// Makes room for the ports of another table; limits that are used up stay so.
     pub fn adopt(&mut self, bridges: &Bridges) {
-        let ports = bridges.members().iter().map(|member| usize::from(member.port.0) + 1).max();
+        let ports = bridges.members().iter().map(|member| usize::from(member.split_horizon.0) + 1).max();
         self.gates.resize(ports.unwrap_or(0), FloodGates::new());
     }
 
@@ -331,7 +331,7 @@ impl<'a> Run<'a> {
             // A port that has left the bridge is as good as unknown.
             return BridgeVerdict::Flood;
         }
-        let refusal = if to.port == from.port {
+        let refusal = if to.split_horizon == from.split_horizon {
             DropReason::SamePort
         } else if to.isolated && from.isolated {
             DropReason::Isolated
@@ -349,7 +349,7 @@ impl<'a> Run<'a> {
     #[inline(never)]
     fn flood(&self, destination: FdbKey, state: &mut BridgeState, now: Nanos) -> BridgeVerdict<'a> {
         state.counters.flooded.add(1);
-        if let Some(gates) = state.gates.get_mut(usize::from(self.from.port.0))
+        if let Some(gates) = state.gates.get_mut(usize::from(self.from.split_horizon.0))
             && !gates.admit(destination, self.from.flood_limits, now)
         {
             return BridgeVerdict::Drop(DropReason::FloodLimit);

@@ -51,7 +51,8 @@ impl<'a> Flood<'a> {
     fn candidates(self, bridges: &'a Bridges) -> impl Iterator<Item = &'a Member> {
         let members = bridges.members_of(bridges.bridge(self.from.bridge)).iter();
         members
-            .filter(move |to| to.port != self.from.port && to.carries(self.vlan) && (to.flood || self.group))
+            .filter(move |to| to.split_horizon != self.from.split_horizon)
+            .filter(move |to| to.carries(self.vlan) && (to.flood || self.group))
     }
 
     #[cold]

@@ -36,6 +36,9 @@ pub struct MemberOptions {
     pub flood: bool,
     /// True if it is kept apart from the other isolated members.
     pub isolated: bool,
+    /// Group of members that are one port to the bridge and exchange nothing, named by one of them: the remotes of
+    /// a tunnel (split horizon; RFC 4762, 4.4). `None` for a member by itself.
+    pub split_horizon: Option<PortId>,
     /// Limits on its flooded frames.
     pub flood_limits: FloodLimits,
     /// Most addresses that are learned on it; `None` for as many as the database takes.
@@ -175,6 +178,8 @@ pub(super) struct Member {
     pub(super) learning: bool,
     pub(super) flood: bool,
     pub(super) isolated: bool,
+    /// [`MemberOptions::split_horizon`]; its own port if it is in no group.
+    pub(super) split_horizon: PortId,
     pub(super) flood_limits: FloodLimits,
     pub(super) fdb_max_learned: u32,
     /// `None` when transparent.
@@ -324,6 +329,7 @@ impl Member {
             learning: options.learning,
             flood: options.flood,
             isolated: options.isolated,
+            split_horizon: options.split_horizon.unwrap_or(options.port),
             flood_limits: options.flood_limits,
             fdb_max_learned: options.fdb_max_learned.unwrap_or(u32::MAX),
             vlans: PortVlans::new(&options.vlans).map(Box::new),

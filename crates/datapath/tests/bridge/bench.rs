@@ -30,7 +30,17 @@ pub(crate) fn trunk(vlans: &[u16], native: Option<u16>) -> VlanMode {
 pub(crate) fn member(port: u16, vlans: VlanMode) -> MemberOptions {
     let flood_limits = FloodLimits::default();
     let (port, fdb_max_learned) = (PortId(port), None);
-    MemberOptions { port, vlans, learning: true, flood: true, isolated: false, flood_limits, fdb_max_learned }
+    let (isolated, split_horizon) = (false, None);
+    MemberOptions {
+        port,
+        vlans,
+        learning: true,
+        flood: true,
+        isolated,
+        split_horizon,
+        flood_limits,
+        fdb_max_learned,
+    }
 }
 
 pub(crate) fn database(capacity: u32) -> Arc<Fdb> {

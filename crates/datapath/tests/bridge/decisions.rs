@@ -40,6 +40,35 @@ fn unknown_goes_everywhere_and_known_to_one_port() {
     assert_eq!(bench.state.counters().flooded.get(), 2);
 }
 
+/// What comes from one remote of a tunnel goes to none of the others, as a port's frames never go back by it.
+#[test]
+fn members_of_a_split_horizon_group_are_one_port() {
+    let mut members = transparent_members(4);
+    for member in &mut members[1..] {
+        member.split_horizon = Some(PortId(1));
+    }
+    let mut bench = Bench::new(vec![one_bridge(members)]);
+    assert_eq!(bench.ports(0, BROADCAST, station(9)), [1, 2, 3], "replicated to each");
+    assert_eq!(bench.ports(1, BROADCAST, station(1)), [0]);
+    assert_eq!(bench.ports(2, station(7), station(2)), [0], "not known");
+    assert_eq!(bench.ports(3, station(1), station(3)), [], "behind another of the group");
+    assert_eq!(bench.ports(0, station(2), station(9)), [2], "known behind one of them");
+    assert_eq!((bench.dropped(DropReason::SamePort), bench.drops.total()), (1, 1));
+    assert_eq!(bench.ledger.cloned.get(), 2);
+}
+
+#[test]
+fn a_split_horizon_group_has_one_flood_limit() {
+    let mut members = transparent_members(4);
+    for member in &mut members[1..] {
+        member.split_horizon = Some(PortId(1));
+        member.flood_limits.broadcast = Some(2);
+    }
+    let mut bench = Bench::new(vec![one_bridge(members)]);
+    let passed = (1..4).map(|port| passes(&mut bench, port, BROADCAST, 50)).sum::<usize>();
+    assert_eq!(passed, 2);
+}
+
 #[test]
 fn a_frame_of_zeros_is_refused() {
     let mut bench = Bench::transparent(2);

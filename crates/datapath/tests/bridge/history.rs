@@ -109,13 +109,18 @@ fn vlans() -> impl Strategy<Value = Vlans> {
     ]
 }
 
+/// The first of the ports that may be in one split-horizon group; the others follow it.
+const GROUP: u16 = 5;
+
 /// A port; the number of its bridge, 2 for none.
 fn port(number: u16, limits: Limits) -> impl Strategy<Value = (usize, Port)> {
     let lan = prop_oneof![5 => Just(0_usize), 2 => Just(1), 1 => Just(2)];
     let yes = || prop::bool::weighted(0.85);
-    (lan, vlans(), yes(), yes(), prop::bool::weighted(0.3)).prop_map(
-        move |(lan, vlans, learning, flood, isolated)| {
-            (lan, Port { number, vlans, learning, flood, isolated, limits })
+    let some = || prop::bool::weighted(0.3);
+    (lan, vlans(), yes(), yes(), some(), some()).prop_map(
+        move |(lan, vlans, learning, flood, isolated, grouped)| {
+            let split_horizon = if grouped && number >= GROUP { GROUP } else { number };
+            (lan, Port { number, vlans, learning, flood, isolated, split_horizon, limits })
         },
     )
 }
@@ -124,7 +129,9 @@ fn port(number: u16, limits: Limits) -> impl Strategy<Value = (usize, Port)> {
 type Wanted = ([u8; 6], u16, prop::sample::Index);
 
 fn lans(limits: &[Limits]) -> impl Strategy<Value = Vec<Lan>> + use<> {
-    let ports: Vec<_> = (0..PORTS).zip(limits).map(|(number, limits)| port(number, *limits)).collect();
+    // A group shares its limits.
+    let limits = |number: u16| limits[usize::from(number.min(GROUP))];
+    let ports: Vec<_> = (0..PORTS).map(|number| port(number, limits(number))).collect();
     let statics = || vec((station(), number(), any::<prop::sample::Index>()), 0..3);
     let lan = || (1..5_u32, any::<bool>(), statics());
     (ports, [lan(), lan()]).prop_map(|(ports, lans)| {
@@ -185,6 +192,7 @@ fn options_of(lan: &Lan, fdb: &Arc<Fdb>) -> BridgeOptions {
         learning: port.learning,
         flood: port.flood,
         isolated: port.isolated,
+        split_horizon: (port.split_horizon != port.number).then_some(PortId(port.split_horizon)),
         fdb_max_learned: None,
         flood_limits: limits(port.limits),
     };

@@ -25,6 +25,8 @@ pub(crate) struct Port {
     pub(crate) learning: bool,
     pub(crate) flood: bool,
     pub(crate) isolated: bool,
+    /// The first port of its split-horizon group; itself if it is in none.
+    pub(crate) split_horizon: u16,
     pub(crate) limits: Limits,
 }
 
@@ -248,7 +250,7 @@ impl Model {
         let known = known.and_then(|place| self.port(place.port)).filter(|(its, _)| *its == lan);
         if let Some((_, to)) = known {
             return match () {
-                () if to.number == from.number => Err(DropReason::SamePort),
+                () if to.split_horizon == from.split_horizon => Err(DropReason::SamePort),
                 () if to.isolated && from.isolated => Err(DropReason::Isolated),
                 () if !to.carries(frame.vlan) => Err(DropReason::VlanNotAllowed),
                 () if self.down.contains(&to.number) => Err(DropReason::PortDown),
@@ -257,13 +259,14 @@ impl Model {
         }
         self.counts.flooded += 1;
         let kind = if to == [0xff; 6] { 2 } else { usize::from(is_group) };
-        if from.limits[kind].is_some_and(|limit| !self.admit(from.number, kind, limit)) {
+        if from.limits[kind].is_some_and(|limit| !self.admit(from.split_horizon, kind, limit)) {
             return Err(DropReason::FloodLimit);
         }
         let served = self.lans[lan]
             .ports
             .iter()
-            .filter(|to| to.number != from.number && to.carries(frame.vlan) && (to.flood || is_group));
+            .filter(|to| to.split_horizon != from.split_horizon)
+            .filter(|to| to.carries(frame.vlan) && (to.flood || is_group));
         let apart = served.clone().filter(|to| !(to.isolated && from.isolated));
         let targets: Vec<_> =
             apart.clone().map(|to| to.number).filter(|to| !self.down.contains(to)).collect();

@@ -236,6 +236,7 @@ fn tables(end: End, line: &Line, modes: &Modes, state: &Arc<TunnelState>, over: 
         learning: true,
         flood: true,
         isolated: false,
+        split_horizon: None,
         fdb_max_learned: None,
         flood_limits: FloodLimits::default(),
     };

@@ -98,6 +98,7 @@ fn tables() -> Tables {
         learning: true,
         flood: true,
         isolated: false,
+        split_horizon: None,
         fdb_max_learned: None,
         flood_limits: FloodLimits::default(),
     };

@@ -351,6 +351,7 @@ impl Path {
             learning: true,
             flood: true,
             isolated: false,
+            split_horizon: None,
             fdb_max_learned: None,
             flood_limits: FloodLimits::default(),
         };

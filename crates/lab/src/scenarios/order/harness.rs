@@ -380,6 +380,7 @@ fn tables(now: Nanos) -> anyhow::Result<Tables> {
         learning: true,
         flood: true,
         isolated: false,
+        split_horizon: None,
         fdb_max_learned: None,
         flood_limits: FloodLimits::default(),
     };
