@@ -1,10 +1,11 @@
 //! From layers to bytes, from the innermost out.
 
-use super::layer::{Arp, Eth, Frag, Gre, Icmp, Ip, Layer, Tcp, Udp, Vlan};
+use super::layer::{Arp, Eth, Frag, Gre, Icmp, Ip, Layer, Tcp, Udp, Vlan, Vxlan};
 use super::{LONGEST, Spec};
 use polder_datapath::wire::{
-    ArpHeader, ArpOperation, Dscp, Ecn, EtherType, EthernetHeader, GreHeader, GreMut, IcmpHeader,
+    self, ArpHeader, ArpOperation, Dscp, Ecn, EtherType, EthernetHeader, GreHeader, GreMut, IcmpHeader,
     Icmpv6Header, IpProtocol, Ipv4Header, Ipv6Header, MacAddress, Pseudo, TooShort, TrafficClass, UdpHeader,
+    VxlanHeader,
 };
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -29,6 +30,9 @@ pub enum BuildError {
     /// A layer that has to be in IP.
     #[error("`{0}` is not in IP: put `ip dst ADDRESS /` in front of it")]
     NotInIp(&'static str),
+    /// VXLAN in something else.
+    #[error("`vxlan` is not in UDP: put `udp /` in front of it")]
+    NotInUdp,
     /// A layer in one that cannot have it.
     #[error("`{0}` cannot be in `{1}`")]
     Misplaced(&'static str, &'static str),
@@ -84,6 +88,7 @@ impl Site<'_> {
             Layer::Tcp(tcp) => self.tcp(tcp, &inner),
             Layer::Icmp(icmp) => self.icmp(icmp, &inner),
             Layer::Gre(gre) => self.gre(gre, &inner),
+            Layer::Vxlan(vxlan) => self.vxlan(vxlan, &inner),
             Layer::Payload(bytes) => Ok([vec![0; *bytes], inner].concat()),
             Layer::Hex(bytes) => Ok([bytes.clone(), inner].concat()),
         }
@@ -131,7 +136,7 @@ impl Site<'_> {
             }
             None if is_v6 => IpProtocol::NO_NEXT_HEADER,
             Some(Layer::Payload(_) | Layer::Hex(_)) | None => EXPERIMENT,
-            Some(other @ (Layer::Eth(_) | Layer::Vlan(_) | Layer::Arp(_))) => {
+            Some(other @ (Layer::Eth(_) | Layer::Vlan(_) | Layer::Arp(_) | Layer::Vxlan(_))) => {
                 return Err(BuildError::Misplaced(other.name(), "ip"));
             }
         })
@@ -224,9 +229,17 @@ impl Site<'_> {
 
     fn udp(&self, udp: &Udp, inner: &[u8]) -> Result<Vec<u8>, BuildError> {
         let pseudo = self.pseudo("udp")?;
-        let header =
-            UdpHeader { source_port: udp.sport.unwrap_or(40_000), destination_port: udp.dport.unwrap_or(9) };
-        let mut bytes = with(8, inner, |bytes| header.emit(bytes, Some(pseudo)).map(drop));
+        let (usual, checksum) = match (self.inside, pseudo) {
+            // RFC 7348, 5: over IPv4 it has no checksum.
+            (Some(Layer::Vxlan(_)), Pseudo::V4 { .. }) => (wire::Vxlan::PORT, None),
+            (Some(Layer::Vxlan(_)), Pseudo::V6 { .. }) => (wire::Vxlan::PORT, Some(pseudo)),
+            (_, Pseudo::V4 { .. } | Pseudo::V6 { .. }) => (9, Some(pseudo)),
+        };
+        let header = UdpHeader {
+            source_port: udp.sport.unwrap_or(40_000),
+            destination_port: udp.dport.unwrap_or(usual),
+        };
+        let mut bytes = with(8, inner, |bytes| header.emit(bytes, checksum).map(drop));
         put(&mut bytes, 4, udp.length);
         put(&mut bytes, 6, udp.checksum);
         Ok(bytes)
@@ -291,6 +304,16 @@ impl Site<'_> {
     }
 }
 
+impl Site<'_> {
+    fn vxlan(&self, vxlan: &Vxlan, inner: &[u8]) -> Result<Vec<u8>, BuildError> {
+        if !matches!(self.outside.last(), Some(Layer::Udp(_))) {
+            return Err(BuildError::NotInUdp);
+        }
+        let header = VxlanHeader { vni: vxlan.vni.unwrap_or(0) };
+        Ok(with(wire::Vxlan::HEADER_BYTES, inner, |bytes| header.emit(bytes).map(drop)))
+    }
+}
+
 impl Layer {
     fn name(&self) -> &'static str {
         match self {
@@ -303,6 +326,7 @@ impl Layer {
             Self::Tcp(_) => "tcp",
             Self::Icmp(_) => "icmp",
             Self::Gre(_) => "gre",
+            Self::Vxlan(_) => "vxlan",
             Self::Payload(_) => "payload",
             Self::Hex(_) => "hex",
         }

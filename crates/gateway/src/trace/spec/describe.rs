@@ -2,7 +2,7 @@
 
 use super::Spec;
 use super::build::Defaults;
-use super::layer::{Arp, Eth, Frag, Gre, Icmp, Ip, Layer, Tcp, Udp, Vlan};
+use super::layer::{Arp, Eth, Frag, Gre, Icmp, Ip, Layer, Tcp, Udp, Vlan, Vxlan};
 use polder_datapath::wire::{self, EtherType, IpProtocol, Ipv4, Ipv6, MacAddress};
 
 /// A description from which the same bytes are built again. What cannot be read, or says something odd that
@@ -201,7 +201,7 @@ fn of_protocol(protocol: IpProtocol, bytes: &[u8], layers: &mut Vec<Layer>) {
                 length: Some(word(bytes, 4)),
                 checksum: Some(word(bytes, 6)),
             }));
-            rest(&bytes[8..], layers);
+            of_udp(word(bytes, 2), &bytes[8..], layers);
         }
         IpProtocol::TCP if bytes.len() >= 20 => of_tcp(bytes, layers),
         IpProtocol::ICMP | IpProtocol::ICMPV6 if bytes.len() >= 8 => {
@@ -225,6 +225,19 @@ fn of_protocol(protocol: IpProtocol, bytes: &[u8], layers: &mut Vec<Layer>) {
         IpProtocol::IPV4 => of_v4(bytes, layers),
         IpProtocol::IPV6 => of_v6(bytes, layers),
         _ => rest(bytes, layers),
+    }
+}
+
+/// What is behind a UDP header: VXLAN, by its port.
+fn of_udp(port: u16, bytes: &[u8], layers: &mut Vec<Layer>) {
+    let vxlan = wire::Vxlan::parse(bytes).ok().filter(|_| port == wire::Vxlan::PORT);
+    let inside = vxlan.and_then(|vxlan| Some((vxlan, wire::Link::parse(vxlan.payload()).ok()?)));
+    match inside {
+        Some((vxlan, link)) => {
+            layers.push(Layer::Vxlan(Vxlan { vni: Some(vxlan.vni()) }));
+            frame_of(vxlan.payload(), &link, layers);
+        }
+        None => rest(bytes, layers),
     }
 }
 

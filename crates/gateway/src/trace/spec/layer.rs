@@ -24,6 +24,8 @@ pub enum Layer {
     Icmp(Icmp),
     /// GRE.
     Gre(Gre),
+    /// VXLAN.
+    Vxlan(Vxlan),
     /// This number of zero bytes.
     Payload(usize),
     /// Raw bytes.
@@ -175,4 +177,11 @@ pub struct Gre {
     pub checksum: bool,
     /// Type of the payload.
     pub ether_type: Option<u16>,
+}
+
+/// `vxlan`
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Vxlan {
+    /// Network identifier.
+    pub vni: Option<u32>,
 }

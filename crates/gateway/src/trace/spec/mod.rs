@@ -18,7 +18,7 @@ mod write;
 pub use build::{BuildError, Defaults};
 pub use describe::describe;
 pub use error::SpecError;
-pub use layer::{Arp, Eth, Frag, Gre, Icmp, Ip, Layer, Tcp, Udp, Vlan};
+pub use layer::{Arp, Eth, Frag, Gre, Icmp, Ip, Layer, Tcp, Udp, Vlan, Vxlan};
 pub use read::LAYERS;
 
 /// A packet in words.

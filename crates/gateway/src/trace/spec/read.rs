@@ -1,11 +1,12 @@
 //! From words to layers.
 
 use super::error::SpecError;
-use super::layer::{Arp, Eth, Frag, Gre, Icmp, Ip, Layer, Tcp, Udp, Vlan};
+use super::layer::{Arp, Eth, Frag, Gre, Icmp, Ip, Layer, Tcp, Udp, Vlan, Vxlan};
 use super::tokens::tokens;
 use super::words::{Words, nearest};
 use super::{LONGEST, Spec};
 use crate::trace::from_digits;
+use polder_datapath::wire;
 use std::net::{IpAddr, Ipv4Addr};
 
 /// Layers with their fields, for people.
@@ -34,6 +35,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("icmp", &["type NUMBER", "code NUMBER", "id NUMBER", "seq NUMBER", "checksum NUMBER"]),
     ("gre", &["key NUMBER", "seq NUMBER", "checksum", "type NUMBER"]),
+    ("vxlan", &["vni NUMBER"]),
     ("payload", &["BYTES"]),
     ("hex", &["DIGITS"]),
 ];
@@ -100,7 +102,8 @@ impl Layer {
             | Self::Udp(_)
             | Self::Tcp(_)
             | Self::Icmp(_)
-            | Self::Gre(_) => 0,
+            | Self::Gre(_)
+            | Self::Vxlan(_) => 0,
         }
     }
 }
@@ -131,6 +134,7 @@ impl Words<'_> {
             "tcp" => self.tcp(),
             "icmp" => self.icmp(),
             "gre" => self.gre(),
+            "vxlan" => self.vxlan(),
             "payload" => {
                 let most = u32::try_from(LONGEST).unwrap_or(u32::MAX);
                 Ok(Layer::Payload(self.number("payload", most)? as usize))
@@ -331,6 +335,17 @@ impl Words<'_> {
             }
         }
         Ok(Layer::Gre(gre))
+    }
+
+    fn vxlan(&mut self) -> Result<Layer, SpecError> {
+        let mut vxlan = Vxlan::default();
+        while let Some(key) = self.key()? {
+            match key.text {
+                "vni" => vxlan.vni = Some(self.number("vni", wire::Vxlan::MAX_VNI)?),
+                _ => return Err(self.unknown(&key)),
+            }
+        }
+        Ok(Layer::Vxlan(vxlan))
     }
 
     /// Bytes in digits, which may stand apart.

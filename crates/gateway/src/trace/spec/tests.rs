@@ -1,6 +1,6 @@
 //! A described packet parses back, and a second reader finds the described fields in its bytes.
 
-use super::layer::{Arp, Eth, Frag, Gre, Icmp, Ip, Layer, Tcp, Udp, Vlan};
+use super::layer::{Arp, Eth, Frag, Gre, Icmp, Ip, Layer, Tcp, Udp, Vlan, Vxlan};
 use super::{BuildError, Defaults, Spec, describe};
 use polder_datapath::wire::MacAddress;
 use proptest::option;
@@ -81,6 +81,7 @@ fn layer() -> impl Strategy<Value = Layer> {
         .prop_map(|(kind, code, id, seq, checksum)| Layer::Icmp(Icmp { kind, code, id, seq, checksum }));
     let gre = (word(), word(), any::<bool>(), port())
         .prop_map(|(key, seq, checksum, ether_type)| Layer::Gre(Gre { key, seq, checksum, ether_type }));
+    let vxlan = option::of(0..=0x00ff_ffff_u32).prop_map(|vni| Layer::Vxlan(Vxlan { vni }));
     prop_oneof![
         eth,
         vlan,
@@ -91,6 +92,7 @@ fn layer() -> impl Strategy<Value = Layer> {
         tcp,
         icmp,
         gre,
+        vxlan,
         (0..2000_usize).prop_map(Layer::Payload),
         prop::collection::vec(any::<u8>(), 1..60).prop_map(Layer::Hex),
     ]
@@ -107,6 +109,8 @@ fn frame() -> impl Strategy<Value = String> {
         "icmp type 3 code 4 seq 1400",
         "gre key 7 seq 9 checksum / eth dst 02:00:00:00:00:09 / ip dst 10.0.0.1 / udp / payload 5",
         "gre / ip dst 2001:db8::5 / tcp",
+        "udp sport 50000 / vxlan vni 7 / eth dst 02:00:00:00:00:09 / vlan 5 / ip dst 10.0.0.1 / udp / payload 5",
+        "udp / vxlan vni 16777215 / eth dst 02:00:00:00:00:09 / hex 0a",
         "hex ff00",
     ]);
     let l3 = prop::sample::select(vec![
@@ -204,6 +208,10 @@ fn what_is_missing_is_said() {
         build("ip dst 10.0.0.1 / eth dst 02:00:00:00:00:01", DEFAULTS),
         Err(BuildError::Misplaced("eth", "ip"))
     );
+    let frame = "vxlan vni 7 / eth dst 02:00:00:00:00:01";
+    assert_eq!(build(&format!("ip dst 10.0.0.1 / {frame}"), DEFAULTS), Err(BuildError::NotInUdp));
+    assert_eq!(build(&format!("ip dst 10.0.0.1 / gre / {frame}"), DEFAULTS), Err(BuildError::NotInUdp));
+    assert_eq!(build(&format!("ip dst 10.0.0.1 / udp / {frame}"), DEFAULTS), Ok(64));
     assert_eq!(build("payload 32768", DEFAULTS), Err(BuildError::TooLong(32_782)));
     assert_eq!(build("ip dst 10.0.0.1 / udp / payload 64", DEFAULTS), Ok(106));
 }
@@ -222,6 +230,20 @@ fn options_of_tcp_are_built_and_told() {
         assert!(told.contains(&format!("{mss}opts {OPTIONS}")) && told.contains("flags S "), "{told}");
         assert!(!told.contains("hex") && !told.contains("proto"), "{told}");
     }
+}
+
+/// RFC 7348, 5: port 4789, no checksum over IPv4.
+#[test]
+fn vxlan_is_built_and_told() {
+    let text =
+        "ip dst 10.0.1.9 / udp sport 50000 / vxlan vni 7 / eth dst 02:00:00:00:00:09 / ip dst 10.0.0.1 / udp";
+    let built = Spec::parse(text).expect(text).build(DEFAULTS).expect(text);
+    assert_eq!(built[34..50], bytes("c35012b5003a00000800000000000700"));
+    let told = describe(&built).to_string();
+    assert!(told.contains(" / udp sport 50000 dport 4789 / vxlan vni 7 / eth "), "{told}");
+    let over_v6 = text.replace("10.0.1.9", "2001:db8::9");
+    let built = Spec::parse(&over_v6).expect(text).build(DEFAULTS).expect(text);
+    assert_ne!(built[60..62], [0, 0], "over IPv6 it has one");
 }
 
 fn bytes(hex: &str) -> Vec<u8> {

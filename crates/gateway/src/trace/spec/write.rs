@@ -1,7 +1,7 @@
 //! From layers to words.
 
 use super::Spec;
-use super::layer::{Arp, Eth, Frag, Gre, Icmp, Ip, Layer, Tcp, Udp, Vlan};
+use super::layer::{Arp, Eth, Frag, Gre, Icmp, Ip, Layer, Tcp, Udp, Vlan, Vxlan};
 use super::read::FLAGS;
 use crate::trace::to_digits;
 use std::fmt::{self, Display, Formatter};
@@ -76,6 +76,10 @@ impl Display for Layer {
                 words.say("seq", seq.as_ref())?;
                 words.flag("checksum", *checksum)?;
                 words.hex("type", *ether_type)
+            }
+            Self::Vxlan(Vxlan { vni }) => {
+                words.word("vxlan")?;
+                words.say("vni", vni.as_ref())
             }
             Self::Payload(bytes) => write!(words.0, "payload {bytes}"),
             Self::Hex(bytes) => {
