@@ -13,8 +13,8 @@ use polder_buffers::{Batch, NO_PORT, Packet, Pool, PortId, Region, RegionOptions
 use polder_datapath::drops::{Context, DropCounters, Ledger};
 use polder_datapath::sequence::{SequenceState, assign};
 use polder_datapath::tunnel::{
-    Carries, DecapsulateState, EncapsulateState, ReassemblyLimits, Stations, TunnelOptions, TunnelState,
-    Tunnels, Underlay, decapsulate, encapsulate,
+    Carries, DecapsulateState, EncapsulateState, Encapsulation, ReassemblyLimits, Stations, TunnelOptions,
+    TunnelState, Tunnels, Underlay, VxlanOptions, decapsulate, encapsulate,
 };
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::{
@@ -38,9 +38,13 @@ const ENDS: [(Ipv4Addr, MacAddress); 2] = [
 type Change = fn(&mut TunnelOptions);
 
 /// Options that are measured beside the defaults.
-const VARIANTS: [(&str, Change); 7] = [
+const VARIANTS: [(&str, Change); 8] = [
     ("fragments allowed", |_| {}),
     ("don't fragment", |options| options.dont_fragment = true),
+    ("vxlan", |options| {
+        options.dont_fragment = true;
+        options.encapsulation = Encapsulation::Vxlan(VxlanOptions::new(42));
+    }),
     ("key", |options| {
         options.dont_fragment = true;
         options.key = Some(7);
