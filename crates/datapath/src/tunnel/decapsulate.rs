@@ -17,14 +17,16 @@
 
 use super::encapsulate::LOOKED_AT;
 use super::inner::{Inner, merge_ecn};
-use super::outer::{Envelope, Opened, Refused, ends, envelope_v4, envelope_v6, network, place};
+use super::outer::{
+    Envelope, NOT_FOR_US, Opened, Refused, ends, envelope_v4, envelope_v6, header_v4, network, place,
+};
 use super::reassemble::{Reassembler, ReassemblyLimits};
 use super::template::sum;
 use super::{Carrier, ETHERNET_BYTES, Tunnel, TunnelCounters, TunnelId, Tunnels, Underlay, bare, mss, vxlan};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::offload::complete_checksum;
 use crate::units::Nanos;
-use crate::wire::{Ecn, EtherType, Gre};
+use crate::wire::{Ecn, EtherType, Gre, IpProtocol, Ipv6};
 use polder_buffers::{Batch, ChecksumState, NO_PORT, Packet, Segmentation};
 
 /// After such a silence, a sequence number that looks old is taken for a new beginning: the other
@@ -135,7 +137,6 @@ fn open_all(
                     lane.refuse(packet, reason, context);
                 }
             }
-            Err(Refused::Udp) => debug_assert!(false, "what is UDP has been decided"),
             Err(Refused::Drop(reason)) => {
                 if !underlay.is_shared || is_ours(packet, underlay, tunnels) {
                     context.discard(packet, reason);
@@ -162,14 +163,19 @@ fn decide<'a>(
     (worker, now): (usize, Nanos),
 ) -> Result<Opened, Refused> {
     let (ether_type, link, bytes) = network(packet, underlay)?;
-    if ether_type == EtherType::IPV4 {
-        return match envelope_v4(packet, (link, bytes)) {
-            Ok(envelope) => accept(packet, &envelope, tunnels, lane, (worker, now)),
-            Err(Refused::Udp) => vxlan::decide(packet, (link, bytes), tunnels, lane, (worker, now)),
-            Err(refused) => Err(refused),
-        };
+    if ether_type != EtherType::IPV4 {
+        return decide_v6(packet, (link, bytes), tunnels, lane, (worker, now));
     }
-    decide_v6(packet, (link, bytes), tunnels, lane, (worker, now))
+    let ip = header_v4(packet, (link, bytes))?;
+    match ip.protocol() {
+        IpProtocol::GRE if ip.is_fragment() => Err(Refused::Fragment),
+        IpProtocol::GRE => accept(packet, &envelope_v4(&ip, link), tunnels, lane, (worker, now)),
+        IpProtocol::UDP if tunnels.takes_udp() && ip.is_fragment() => {
+            Err(Refused::Drop(DropReason::VxlanFragment))
+        }
+        IpProtocol::UDP => vxlan::decide(packet, &envelope_v4(&ip, link), tunnels, lane, (worker, now)),
+        _ => Err(NOT_FOR_US),
+    }
 }
 
 /// The same behind an IPv6 header.
@@ -181,11 +187,13 @@ fn decide_v6<'a>(
     lane: &mut Option<Lane<'a>>,
     place: (usize, Nanos),
 ) -> Result<Opened, Refused> {
-    match envelope_v6(packet, network) {
-        Ok(envelope) => accept(packet, &envelope, tunnels, lane, place),
-        Err(Refused::Udp) => vxlan::decide(packet, network, tunnels, lane, place),
-        Err(refused) => Err(refused),
+    let (link, bytes) = network;
+    let ip = Ipv6::parse_head(bytes, packet.len() - link)?;
+    let envelope = envelope_v6(&ip, link)?;
+    if ip.next_header() == IpProtocol::UDP {
+        return vxlan::decide(packet, &envelope, tunnels, lane, place);
     }
+    accept(packet, &envelope, tunnels, lane, place)
 }
 
 /// Reads the GRE header.

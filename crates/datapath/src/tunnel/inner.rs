@@ -88,10 +88,58 @@ impl Inner {
         IpProtocol(self.byte(5))
     }
 
+    /// Flow inside, where its headers usually stand.
+    #[inline(always)]
+    pub(super) fn flow(self, frame: &[u8]) -> Flow {
+        const PORTS: usize = Ethernet::HEADER_BYTES + Ipv4::HEADER_BYTES;
+        const PLACE: u64 = 0xff_ffff;
+        const AT: u64 = (IPV4 as u64) << 16 | ETHERNET_BYTES as u64;
+        const FIRST: u64 = 0x9e37_79b9_7f4a_7c15;
+        const SECOND: u64 = 0xc2b2_ae3d_27d4_eb4f;
+        let Some(frame) = frame.first_chunk::<{ PORTS + 4 }>() else { return Flow::default() };
+        let is_usual = self.0 & PLACE == AT
+            && matches!(self.protocol(), IpProtocol::TCP | IpProtocol::UDP)
+            && frame[14] == 0x45
+            && u16::from_be_bytes([frame[20], frame[21]]) & 0x3fff == 0;
+        if !is_usual {
+            return Flow::default();
+        }
+        let [.., a, b, c, d, e, f, g, h, i, j, k, l] = *frame;
+        let addresses = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        let ports = u64::from(u32::from_be_bytes([i, j, k, l]));
+        let mixed = (addresses ^ FIRST).wrapping_mul(SECOND);
+        let hash = (mixed ^ mixed >> 32 ^ ports << 8).wrapping_mul(FIRST) >> 32;
+        Flow(Flow::KNOWN | (ports & 0xffff) << 32 | hash)
+    }
+
     /// Traffic class and time to live of an IP packet; `None` for anything else.
     #[inline(always)]
     pub(super) fn ip(self) -> Option<(TrafficClass, u8)> {
         (self.network() != Network::Other).then_some((TrafficClass(self.byte(3)), self.byte(4)))
+    }
+}
+
+/// Flow of TCP or UDP in a whole IPv4 packet without options or tags; unknown of everything else.
+///
+/// One word, so that it stays in a register: the hash lowest, the destination port from bit 32 on, bit 63 if known.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Flow(u64);
+
+impl Flow {
+    const KNOWN: u64 = 1 << 63;
+
+    /// Hash of addresses and ports.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the field is 32 bits wide")]
+    pub(super) fn hash(self) -> Option<u32> {
+        (self.0 & Self::KNOWN != 0).then_some(self.0 as u32)
+    }
+
+    /// Destination port.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the field is 16 bits wide")]
+    pub(super) fn destination_port(self) -> Option<u16> {
+        (self.0 & Self::KNOWN != 0).then_some((self.0 >> 32) as u16)
     }
 }
 

@@ -1,7 +1,7 @@
 //! One packet after the other into the same tunnel.
 
 use super::encapsulate::gather;
-use super::inner::{Inner, Network};
+use super::inner::{Flow, Inner, Network};
 use super::options::FlowLabel;
 use super::recursion::{is_recursive, may_be_tunnelled, suspects};
 use super::template::{self, Fields, Label, Template};
@@ -57,10 +57,10 @@ pub(super) struct Lane<'a> {
     pub(super) numbered: bool,
     pub(super) identification: u16,
     is_v6: bool,
-    /// True if the outer flow label depends on the inner flow.
-    labels_flow: bool,
-    /// UDP source port of the next packet.
-    source_port: u16,
+    /// True if the outer headers are UDP, whose source port is that of the flow inside.
+    is_udp: bool,
+    /// Flow of the next packet, over UDP.
+    flow: Flow,
     completion: Completion,
     /// Protocols behind which a tunnel may be, one bit each.
     suspects: u64,
@@ -90,8 +90,8 @@ impl<'a> Lane<'a> {
             numbered: !options.dont_fragment && !options.ends.is_v6(),
             identification: 0,
             is_v6: options.ends.is_v6(),
-            labels_flow: options.ends.is_v6() || options.encapsulation != Encapsulation::Gre,
-            source_port: 0,
+            is_udp: options.encapsulation != Encapsulation::Gre,
+            flow: Flow::default(),
             completion: Completion::of(options),
             suspects: suspects(tunnels),
             limit: None,
@@ -102,16 +102,21 @@ impl<'a> Lane<'a> {
 
     /// Fields of the inner frame, whose headers are gathered in one place.
     #[inline(always)]
-    pub(super) fn look(&self, packet: &mut Packet, context: &mut Context<'_>) -> Inner {
+    pub(super) fn look(&mut self, packet: &mut Packet, context: &mut Context<'_>) -> Inner {
         if !packet.is_contiguous() {
             gather(packet, context);
         }
-        Inner::look(packet.bytes())
+        let bytes = packet.bytes();
+        let inner = Inner::look(bytes);
+        if self.is_udp {
+            self.flow = inner.flow(bytes);
+        }
+        inner
     }
 
     #[inline(always)]
     pub(super) fn decide(&mut self, packet: &Packet, inner: Inner, tunnels: &Tunnels) -> TunnelVerdict {
-        if may_be_tunnelled(self.suspects, packet.bytes(), inner, tunnels)
+        if may_be_tunnelled(self.suspects, packet, (inner, self.flow), tunnels)
             && let Err(verdict) = self.unwrap(packet, inner, tunnels)
         {
             return verdict;
@@ -177,8 +182,13 @@ impl<'a> Lane<'a> {
             return;
         }
         let mut fields = template::fields(options, inner.ip(), self.identification);
-        if self.labels_flow {
-            fields.label = self.label(packet, inner);
+        let mut hash = 0;
+        if self.is_udp {
+            hash = self.flow.hash().unwrap_or_else(|| flow_hash(packet, self.tunnel));
+            fields.source_port = vxlan::source_port(hash);
+        }
+        if self.is_v6 {
+            fields.label = self.label(packet, inner, hash);
         }
         let template = &self.template;
         if BARE && !bare::uncover(packet) {
@@ -200,8 +210,8 @@ impl<'a> Lane<'a> {
         match self.completion {
             Completion::None => {}
             Completion::GreChecksum => put_checksum(packet, usize::from(template.transport())),
-            Completion::Udp => {
-                vxlan::finish(packet, usize::from(template.transport()), self.source_port, options)
+            Completion::UdpChecksum => {
+                vxlan::put_checksum(packet, usize::from(template.transport()), options);
             }
         }
         self.identification = self.identification.wrapping_add(u16::from(self.numbered));
@@ -219,36 +229,30 @@ impl<'a> Lane<'a> {
 }
 
 impl Lane<'_> {
-    /// Properties of the inner flow that the outer headers carry.
+    /// Properties of the inner flow that the outer IPv6 header carries; the flow's hash is known over UDP.
     #[inline(never)]
-    fn label(&mut self, packet: &Packet, inner: Inner) -> Label {
-        if self.completion == Completion::Udp {
-            let quick = vxlan::quick_hash(packet.bytes(), inner);
-            let hash = quick.unwrap_or_else(|| self.tunnel.labels.flow(packet, false).hash);
-            self.source_port = vxlan::source_port(hash);
-            if !self.is_v6 || self.tunnel.options().flow_label == FlowLabel::Flow {
-                return Label::new(hash, None);
-            }
+    fn label(&mut self, packet: &Packet, inner: Inner, hash: u32) -> Label {
+        if self.is_udp && self.tunnel.options().flow_label == FlowLabel::Flow {
+            return Label::new(hash, None);
         }
         Label::new(flow_label(packet, inner, self.tunnel), self.limit.take())
     }
 }
 
-/// Fields behind the outer IP header that are filled in once it is written.
+/// Checksum behind the outer IP header, which is filled in once the packet is complete.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Completion {
     None,
     GreChecksum,
-    /// Source port, length and checksum.
-    Udp,
+    UdpChecksum,
 }
 
 impl Completion {
     fn of(options: &TunnelOptions) -> Self {
         match options.encapsulation {
             Encapsulation::Gre if options.checksum => Self::GreChecksum,
-            Encapsulation::Gre => Self::None,
-            Encapsulation::Vxlan(_) => Self::Udp,
+            Encapsulation::Vxlan(_) if options.checksum => Self::UdpChecksum,
+            Encapsulation::Gre | Encapsulation::Vxlan(_) => Self::None,
         }
     }
 }
@@ -285,6 +289,12 @@ fn limit(tunnel: &Tunnel, carried: u16, frame: &[u8], inner: Inner) -> u16 {
         Network::Ipv4 if toobig::is_bound(frame, inner) => limit,
         Network::Ipv4 | Network::Other => limit.max(MOST_CUT),
     }
+}
+
+/// Hash of the flow inside, wherever its headers are.
+#[inline(never)]
+fn flow_hash(packet: &Packet, tunnel: &Tunnel) -> u32 {
+    tunnel.labels.flow(packet, false).hash
 }
 
 /// The flow label of the outer packet (RFC 6437, RFC 6438).

@@ -10,8 +10,6 @@ use polder_buffers::Packet;
 pub(super) enum Refused {
     /// The packet is a fragment of a possible tunnel packet.
     Fragment,
-    /// The packet is UDP, which may be VXLAN.
-    Udp,
     /// Its journey ends.
     Drop(DropReason),
     /// Its journey ends, and the tunnel counts it.
@@ -37,20 +35,21 @@ impl From<DropReason> for Refused {
     }
 }
 
-const NOT_FOR_US: Refused = Refused::Drop(DropReason::NotForUs);
+/// Verdict on a packet that no tunnel is for.
+pub(super) const NOT_FOR_US: Refused = Refused::Drop(DropReason::NotForUs);
 
 /// Extension headers of IPv6 that may stand before the GRE header.
 const MOST_EXTENSIONS: usize = 4;
 
-/// Fields of the headers before GRE, of a packet that is all there.
+/// Fields of the headers before GRE, of a packet that is all there, or before UDP.
 pub(super) struct Envelope<'p> {
     /// As this gateway sees them.
     pub(super) ends: Ends,
-    /// Bytes before the GRE header, and up to the end of the IP packet.
+    /// Bytes before the GRE or UDP header, and up to the end of the IP packet.
     pub(super) start: usize,
     pub(super) end: usize,
     pub(super) ecn: Ecn,
-    /// The bytes from the GRE header on that are in the head of the packet.
+    /// The bytes from the GRE or UDP header on that are in the head of the packet.
     pub(super) payload: &'p [u8],
 }
 
@@ -93,54 +92,41 @@ fn further<'p>(
     Err(NOT_FOR_US)
 }
 
-/// Reads an IPv4 header behind `link` bytes.
+/// Reads an IPv4 header, which has `link` bytes before it.
 #[inline(always)]
-pub(super) fn envelope_v4<'p>(
-    packet: &'p Packet,
-    (link, bytes): (usize, &'p [u8]),
-) -> Result<Envelope<'p>, Refused> {
-    let ip = header_v4(packet, (link, bytes))?;
-    if ip.protocol() != IpProtocol::GRE {
-        return Err(if ip.protocol() == IpProtocol::UDP { Refused::Udp } else { NOT_FOR_US });
-    }
-    if ip.is_fragment() {
-        return Err(Refused::Fragment);
-    }
-    Ok(Envelope {
+pub(super) fn envelope_v4<'p>(ip: &Ipv4<'p>, link: usize) -> Envelope<'p> {
+    Envelope {
         ends: Ends::V4 { local: ip.destination(), remote: ip.source() },
         start: link + ip.header_bytes(),
         end: link + usize::from(ip.total_length()),
         ecn: ip.traffic_class().ecn(),
         payload: ip.payload(),
-    })
+    }
 }
 
 #[inline(always)]
-fn header_v4<'p>(packet: &'p Packet, (link, bytes): (usize, &'p [u8])) -> Result<Ipv4<'p>, Refused> {
+pub(super) fn header_v4<'p>(
+    packet: &'p Packet,
+    (link, bytes): (usize, &'p [u8]),
+) -> Result<Ipv4<'p>, Refused> {
     let ip = Ipv4::parse_head(bytes, packet.len() - link)?;
     ip.verify()?;
     Ok(ip)
 }
 
-/// Reads an IPv6 header behind `link` bytes, and the extension headers behind it.
+/// Reads an IPv6 header, which has `link` bytes before it, and the extension headers before GRE.
 #[inline(always)]
-pub(super) fn envelope_v6<'p>(
-    packet: &'p Packet,
-    (link, bytes): (usize, &'p [u8]),
-) -> Result<Envelope<'p>, Refused> {
-    let ip = Ipv6::parse_head(bytes, packet.len() - link)?;
-    let before = if ip.next_header() == IpProtocol::GRE {
+pub(super) fn envelope_v6<'p>(ip: &Ipv6<'p>, link: usize) -> Result<Envelope<'p>, Refused> {
+    let before = if matches!(ip.next_header(), IpProtocol::GRE | IpProtocol::UDP) {
         Ipv6::HEADER_BYTES
-    } else if ip.next_header() == IpProtocol::UDP {
-        return Err(Refused::Udp);
     } else {
-        match skip(&ip)? {
+        match skip(ip)? {
             Walk::Gre(before) => before,
             Walk::Fragment(_) => return Err(Refused::Fragment),
         }
     };
     Ok(Envelope {
-        ends: ends_v6(&ip),
+        ends: ends_v6(ip),
         start: link + before,
         end: link + Ipv6::HEADER_BYTES + usize::from(ip.payload_length()),
         ecn: ip.traffic_class().ecn(),

@@ -28,8 +28,9 @@ pub struct Tunnels {
     places: Box<[u16]>,
     /// Sorted.
     ends: Box<[(Ends, Carrier)]>,
-    /// UDP destination ports of tunnels.
-    ports: Box<[u16]>,
+    /// UDP destination ports of tunnels: the first, which is 0 without any, and the others.
+    first_port: u16,
+    other_ports: Box<[u16]>,
 }
 
 impl Tunnels {
@@ -120,14 +121,20 @@ impl Tunnels {
     pub fn takes(&self, carrier: Carrier) -> bool {
         match carrier {
             Carrier::Gre => true,
-            Carrier::Udp(port) => self.ports.contains(&port),
+            Carrier::Udp(port) => self.takes_port(port),
         }
+    }
+
+    /// True if some tunnel is over UDP with this destination port.
+    #[inline(always)]
+    pub(super) fn takes_port(&self, port: u16) -> bool {
+        (port == self.first_port && port != 0) || self.other_ports.iter().any(|&other| other == port)
     }
 
     /// True if some tunnel is over UDP.
     #[inline]
     pub fn takes_udp(&self) -> bool {
-        !self.ports.is_empty()
+        self.first_port != 0
     }
 
     /// Packets that a batch can become at most when its outer packets are fragmented.
@@ -172,7 +179,9 @@ impl Tunnels {
         let mut ports = ends.iter().filter_map(|(_, carrier)| carrier.port()).collect::<Vec<_>>();
         ports.sort_unstable();
         ports.dedup();
-        self.ports = ports.into_boxed_slice();
+        if let Some((&first, others)) = ports.split_first() {
+            (self.first_port, self.other_ports) = (first, others.into());
+        }
         self.places = places;
         self.ends = ends.into_boxed_slice();
         Ok(())

@@ -1,10 +1,10 @@
 //! The outer headers of one tunnel, written once and copied in front of every packet.
 
 use super::options::{Ttl, TunnelDscp, TunnelOptions, Underlay};
-use super::{Ends, OPTIONS_BYTES, encapsulation};
+use super::{Encapsulation, Ends, IPV4_BYTES, OPTIONS_BYTES, encapsulation, vxlan};
 use crate::wire::{
     Checksum, EtherType, Ethernet, EthernetHeader, Gre, IpProtocol, Ipv4, Ipv4Header, Ipv6, Ipv6Header,
-    Ipv6Options, MacAddress, TrafficClass, Vlan,
+    Ipv6Options, MacAddress, TrafficClass, Udp, Vlan,
 };
 use polder_buffers::{NoRoom, Packet};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -38,6 +38,8 @@ pub(super) struct Template {
     /// Bytes before the header of the encapsulation.
     transport: u16,
     is_v6: bool,
+    /// True if a UDP header follows the IP header.
+    is_udp: bool,
     /// Sum over the IPv4 header with zeros for total length, traffic class, time to live and
     /// identification.
     sum: u32,
@@ -51,6 +53,8 @@ pub(super) struct Fields {
     /// 0 for packets that must not be fragmented, and for IPv6.
     pub(super) identification: u16,
     pub(super) label: Label,
+    /// UDP source port, where there is one.
+    pub(super) source_port: u16,
 }
 
 /// Fields of IPv6 alone: the flow label, and the encapsulation limit, if it is not that of the tunnel.
@@ -97,6 +101,7 @@ impl Template {
             link: count(link),
             transport: count(LONGEST - before),
             is_v6: options.ends.is_v6(),
+            is_udp: options.encapsulation != Encapsulation::Gre,
             sum,
         }
     }
@@ -138,7 +143,7 @@ impl Template {
     pub(super) fn write(&self, packet: &mut Packet, fields: Fields) -> Result<(), NoRoom> {
         if self.is_v6 {
             let TrafficClass(class) = fields.traffic_class;
-            return self.write_v6(packet, class, fields.time_to_live, fields.label);
+            return self.write_v6(packet, class, fields);
         }
         let total_length = u16::try_from(packet.len() + usize::from(self.length - self.link));
         let total_length = total_length.map_err(|_| NoRoom::Back)?;
@@ -163,7 +168,8 @@ impl Template {
 
     /// [`write`](Self::write) where an IPv6 header is outside.
     #[inline(never)]
-    fn write_v6(&self, packet: &mut Packet, class: u8, hop_limit: u8, label: Label) -> Result<(), NoRoom> {
+    fn write_v6(&self, packet: &mut Packet, class: u8, fields: Fields) -> Result<(), NoRoom> {
+        let Fields { time_to_live: hop_limit, label, source_port, .. } = fields;
         let headers = usize::from(self.length - self.link) - Ipv6::HEADER_BYTES;
         let payload_length = u16::try_from(packet.len() + headers).map_err(|_| NoRoom::Back)?;
         let room = packet.prepend(self.length)?;
@@ -177,13 +183,18 @@ impl Template {
         if let Some(limit) = label.limit().filter(|_| has_limit) {
             header[Ipv6::HEADER_BYTES + Ipv6Options::LIMIT_AT] = limit;
         }
+        if self.is_udp
+            && let Some(udp) = header[Ipv6::HEADER_BYTES..].first_chunk_mut()
+        {
+            put_udp(udp, source_port, payload_length);
+        }
         Ok(())
     }
 
-    /// Fills in an IPv4 header.
+    /// Fills in an IPv4 header, and a UDP header behind it.
     #[inline(always)]
     fn fill_in(&self, header: &mut [u8], total_length: u16, fields: Fields) {
-        let Some(header) = header.first_chunk_mut::<{ Ipv4::HEADER_BYTES }>() else { return };
+        let Some((header, rest)) = header.split_first_chunk_mut::<{ Ipv4::HEADER_BYTES }>() else { return };
         let Fields { traffic_class: TrafficClass(class), time_to_live, identification, .. } = fields;
         let sum = self.sum + u32::from(total_length) + u32::from(identification);
         let sum = sum + u32::from(class) + (u32::from(time_to_live) << 8);
@@ -192,6 +203,11 @@ impl Template {
         header[4..6].copy_from_slice(&identification.to_be_bytes());
         header[8] = time_to_live;
         header[10..12].copy_from_slice(&(!fold(sum)).to_be_bytes());
+        if self.is_udp
+            && let Some(udp) = rest.first_chunk_mut()
+        {
+            put_udp(udp, fields.source_port, total_length.wrapping_sub(IPV4_BYTES));
+        }
     }
 }
 
@@ -215,7 +231,7 @@ pub(super) fn fields(
         Ttl::Inherit => ttl.max(1),
     };
     let traffic_class = TrafficClass::new(dscp, ecn);
-    Fields { traffic_class, time_to_live, identification, label: Label::default() }
+    Fields { traffic_class, time_to_live, identification, label: Label::default(), source_port: 0 }
 }
 
 /// The sum over `length` bytes of the packet from `offset` on, whatever frames they are in.
@@ -296,6 +312,13 @@ fn link_header(bytes: &mut [u8; LONGEST], underlay: &Underlay, is_v6: bool) -> u
     Ethernet::HEADER_BYTES + Vlan::HEADER_BYTES
 }
 
+/// Fills in source port and length of a UDP header.
+#[inline(always)]
+fn put_udp(header: &mut [u8; Udp::HEADER_BYTES], source_port: u16, length: u16) {
+    header[..2].copy_from_slice(&source_port.to_be_bytes());
+    header[vxlan::LENGTH..vxlan::LENGTH + 2].copy_from_slice(&length.to_be_bytes());
+}
+
 #[inline(always)]
 fn fold(sum: u32) -> u16 {
     let sum = (sum & 0xffff) + (sum >> 16);
@@ -319,7 +342,7 @@ mod tests {
 
     fn fields_of(class: u8, time_to_live: u8, identification: u16) -> Fields {
         let traffic_class = TrafficClass(class);
-        Fields { traffic_class, time_to_live, identification, label: Label::default() }
+        Fields { traffic_class, time_to_live, identification, label: Label::default(), source_port: 0 }
     }
 
     fn options(choice: u8) -> (TunnelOptions, Underlay) {
