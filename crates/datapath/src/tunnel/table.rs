@@ -128,7 +128,8 @@ impl Tunnels {
     /// True if some tunnel is over UDP with this destination port.
     #[inline(always)]
     pub(super) fn takes_port(&self, port: u16) -> bool {
-        (port == self.first_port && port != 0) || self.other_ports.iter().any(|&other| other == port)
+        (port == self.first_port && port != 0)
+            || (!self.other_ports.is_empty() && self.other_ports.contains(&port))
     }
 
     /// True if some tunnel is over UDP.
