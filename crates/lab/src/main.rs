@@ -388,7 +388,11 @@ fn list(screen: Screen) {
 
 fn run(screen: Screen, arguments: &RunArguments) -> anyhow::Result<()> {
     let all = arguments.scenario == "all";
-    let chosen = ALL.iter().filter(|scenario| all || scenario.name == arguments.scenario).collect::<Vec<_>>();
+    let named = Scenario::named(&arguments.scenario);
+    if let Some(scenario) = named.filter(|scenario| scenario.name != arguments.scenario) {
+        screen.line(format!("  the scenario {} is called {}", arguments.scenario, scenario.name));
+    }
+    let chosen = if all { ALL.iter().collect::<Vec<_>>() } else { named.into_iter().collect() };
     ensure!(!chosen.is_empty(), "no scenario is called `{}`; see `polder-lab list`", arguments.scenario);
     for scenario in chosen {
         if scenario.needs_root && !is_root() {

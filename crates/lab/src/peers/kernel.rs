@@ -4,7 +4,7 @@
 //! forwarding. In *softirq* mode, which is what a veth does by itself, the sender's core does it; then
 //! there is no thread to charge, and the cost is what the sender has to pay more than without a device.
 
-use super::{CLIENT, Device, LINK_LOCAL, LINK_REMOTE, LOCAL, NETWORK, REMOTE, SERVER, Site, Task};
+use super::{CLIENT, Device, LINK_LOCAL, LINK_REMOTE, LOCAL, NETWORK, REMOTE, SERVER, Site, Task, Tunnel};
 use crate::command;
 use crate::traffic::packet::Mac;
 use anyhow::Context as _;
@@ -18,15 +18,6 @@ pub enum Napi {
     Softirq,
 }
 
-/// Encapsulation of the kernel's tunnel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tunnel {
-    /// VXLAN.
-    Vxlan,
-    /// GRE with Ethernet inside, where the kernel has it.
-    Gretap,
-}
-
 /// A namespace whose kernel forwards.
 #[derive(Debug)]
 pub struct Kernel {
@@ -38,11 +29,11 @@ impl Kernel {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn start(site: &Site<'_>, napi: Napi, kind: Tunnel) -> anyhow::Result<Self> {
+    pub fn start(site: &Site<'_>, napi: Napi) -> anyhow::Result<Self> {
         match site.task {
             Task::Bridge => bridge(site, site.output)?,
             Task::Route => route(site)?,
-            Task::Encapsulate | Task::Decapsulate => tunnel(site, kind)?,
+            Task::Encapsulate | Task::Decapsulate => tunnel(site)?,
         }
         // Without GRO or an XDP program a veth does not receive by NAPI at all. GRO merges no UDP.
         let interface = site.input;
@@ -87,11 +78,11 @@ fn route(site: &Site<'_>) -> anyhow::Result<()> {
 }
 
 /// A tunnel between the two ends, in a bridge with the member.
-fn tunnel(site: &Site<'_>, kind: Tunnel) -> anyhow::Result<()> {
+fn tunnel(site: &Site<'_>) -> anyhow::Result<()> {
     underlay(site)?;
     let (local, remote) = (LOCAL.to_string(), REMOTE.1.to_string());
     let ends = ["local", &local, "remote", &remote];
-    match kind {
+    match site.tunnel {
         Tunnel::Vxlan => {
             let network = NETWORK.to_string();
             let link = ["link", "add", "peer", "type", "vxlan", "id", &network, "dstport", "4789"];

@@ -62,6 +62,15 @@ impl Task {
     }
 }
 
+/// Encapsulation of a device's tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tunnel {
+    /// VXLAN.
+    Vxlan,
+    /// GRE with Ethernet inside.
+    Gretap,
+}
+
 /// Place of a device in the testbed: namespace, interfaces, core and task.
 #[derive(Clone, Copy, Debug)]
 pub struct Site<'a> {
@@ -79,6 +88,8 @@ pub struct Site<'a> {
     pub core: usize,
     /// Task of the device.
     pub task: Task,
+    /// Encapsulation of its tunnel, if the task has one.
+    pub tunnel: Tunnel,
     /// Time for which the input's receive work may be put off, in microseconds; Polder's own default when `None`.
     pub moderation_us: Option<u16>,
     /// Supply of Polder's receive rings; its own defaults when `None`.

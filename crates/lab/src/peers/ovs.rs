@@ -4,7 +4,7 @@
 
 use super::kernel::text;
 use super::switch::Switch;
-use super::{Device, LINK_LOCAL, LINK_REMOTE, LOCAL, REMOTE, SERVER, Site, Task};
+use super::{Device, LINK_LOCAL, LINK_REMOTE, LOCAL, NETWORK, REMOTE, SERVER, Site, Task, Tunnel};
 use crate::topology::put_first;
 use anyhow::{Context as _, bail, ensure};
 use std::fs;
@@ -83,25 +83,20 @@ impl Switch {
         }
     }
 
-    /// GRE between a bridge with the member and one with the underlay, which has the tunnel's address.
+    /// A tunnel between a bridge with the member and one with the underlay, which has the tunnel's address.
     fn tunnel(&self, site: &Site<'_>) -> anyhow::Result<()> {
         self.bridge("br1")?;
         self.port("br0", site.member())?;
         self.port("br1", site.underlay())?;
         let remote = format!("options:remote_ip={}", REMOTE.1);
         let local = format!("options:local_ip={LOCAL}");
-        self.vsctl(&[
-            "add-port",
-            "br0",
-            "gre0",
-            "--",
-            "set",
-            "interface",
-            "gre0",
-            "type=gre",
-            &remote,
-            &local,
-        ])?;
+        let network = format!("options:key={NETWORK}");
+        let kind: &[&str] = match site.tunnel {
+            Tunnel::Gretap => &["type=gre"],
+            Tunnel::Vxlan => &["type=vxlan", &network],
+        };
+        let port = ["add-port", "br0", "tun0", "--", "set", "interface", "tun0", &remote, &local];
+        self.vsctl(&[&port[..], kind].concat())?;
         // Outer packets are for the bridge's own interface: it takes the address of the underlay's.
         let mac = text(if site.task == Task::Decapsulate { site.input_mac } else { site.output_mac });
         self.vsctl(&["set", "bridge", "br1", &format!("other-config:hwaddr=\"{mac}\"")])?;
@@ -113,8 +108,8 @@ impl Switch {
         self.appctl(&["ovs/route/add", &format!("{}/32", REMOTE.1), "br1", &via])?;
         self.appctl(&["tnl/neigh/set", "br1", &via, &hop])?;
         let (from, to) = match site.task {
-            Task::Decapsulate => ("gre0", site.member()),
-            Task::Bridge | Task::Route | Task::Encapsulate => (site.member(), "gre0"),
+            Task::Decapsulate => ("tun0", site.member()),
+            Task::Bridge | Task::Route | Task::Encapsulate => (site.member(), "tun0"),
         };
         self.forward("br0", "in_port", from, to)
     }

@@ -1,6 +1,6 @@
 //! Polder itself: `polder run` in a namespace.
 
-use super::{Device, LOCAL, REMOTE, Receiving, SERVER, Site, Task, kernel};
+use super::{Device, LOCAL, NETWORK, REMOTE, Receiving, SERVER, Site, Task, Tunnel, kernel};
 use crate::clock;
 use crate::command::{self, Running};
 use crate::interrupt;
@@ -213,9 +213,13 @@ fn configuration(site: &Site<'_>, socket: &Path) -> anyhow::Result<String> {
             let known = if site.task == Task::Encapsulate { "peer" } else { "lan0" };
             let (remote, mac) = (REMOTE.1, kernel::text(REMOTE.0));
             let hop = super::LINK_REMOTE;
+            let kind = match site.tunnel {
+                Tunnel::Gretap => "kind = \"gretap\"".to_owned(),
+                Tunnel::Vxlan => format!("kind = \"vxlan\"\nvni = {NETWORK}"),
+            };
             format!(
                 "[port.lan0]\ninterface = \"{member}\"\n\n[port.radio0]\ninterface = \"{underlay}\"\nrole = \"underlay\"\n\n\
-                 [tunnel.peer]\nkind = \"gretap\"\nport = \"radio0\"\nlocal = \"{LOCAL}\"\nremote = \"{remote}\"\n\
+                 [tunnel.peer]\n{kind}\nport = \"radio0\"\nlocal = \"{LOCAL}\"\nremote = \"{remote}\"\n\
                  next_hop = \"{hop}\"\nnext_hop_mac = \"{mac}\"\n\n\
                  [bridge.lan]\nmembers = [\"lan0\", \"peer\"]\n\n[[bridge.lan.static]]\nmac = \"{server}\"\nport = \"{known}\"\n"
             )

@@ -250,7 +250,7 @@ impl Entry {
         run.place("injector", other, "thread, pinned; the kernel makes the packets in its system calls");
         run.place("sink", other, "NAPI thread, pinned, before all others (SCHED_FIFO), begun by a timer");
         match self.contender {
-            Contender::Polder => run.place(
+            Contender::Polder | Contender::PolderVxlan => run.place(
                 "polder",
                 core,
                 "worker and the NAPI thread of its input, pinned, before all others (SCHED_FIFO 2 and 1)",
@@ -258,7 +258,7 @@ impl Entry {
             Contender::Testpmd => {
                 run.place("testpmd", core, "forwarding thread, which polls its input's NAPI (busy_budget 64)")
             }
-            Contender::Ovs => run.place(
+            Contender::Ovs | Contender::OvsVxlan => run.place(
                 "Open vSwitch",
                 core,
                 "PMD thread, and before it the NAPI thread of its input (SCHED_FIFO)",

@@ -8,7 +8,6 @@ mod differential;
 mod engine;
 mod filter;
 mod gateway;
-mod gre;
 mod hops;
 mod idle;
 mod judge_gre;
@@ -25,6 +24,7 @@ mod setup;
 mod start;
 mod supervise;
 mod testbed;
+mod tunnels;
 
 pub use run::{Goal, Promise, Run};
 
@@ -55,7 +55,7 @@ pub const ALL: &[Scenario] = &[
     buffers::SCENARIO,
     engine::SCENARIO,
     afxdp::SCENARIO,
-    gre::SCENARIO,
+    tunnels::SCENARIO,
     idle::SCENARIO,
     overload::SCENARIO,
     order::SCENARIO,
@@ -71,9 +71,13 @@ pub const ALL: &[Scenario] = &[
     nics::SCENARIO,
 ];
 
+/// Names that scenarios had before, and have.
+const RENAMED: &[(&str, &str)] = &[("gre", "tunnels")];
+
 impl Scenario {
-    /// The scenario of that name.
+    /// The scenario of that name, or of a name that it had before.
     pub fn named(name: &str) -> Option<&'static Self> {
+        let name = RENAMED.iter().find(|(before, _)| *before == name).map_or(name, |(_, name)| name);
         ALL.iter().find(|scenario| scenario.name == name)
     }
 
@@ -118,7 +122,7 @@ mod tests {
             let own = |name: &str| {
                 name.split('.')
                     .next()
-                    .is_some_and(|word| word == begin || ["budget", "fairness", "fib"].contains(&word))
+                    .is_some_and(|word| word == begin || ["budget", "fairness", "fib", "gre"].contains(&word))
             };
             let own = scenario.promises.iter().all(|promise| own(promise.name));
             assert!(own, "rows of {} begin with its name", scenario.name);

@@ -2,11 +2,11 @@
 
 use crate::peers::asks::Asks;
 use crate::peers::echo::{EchoPeer, Service};
-use crate::peers::kernel::{Kernel, Napi, Tunnel};
+use crate::peers::kernel::{Kernel, Napi};
 use crate::peers::ovs::Ovs;
 use crate::peers::polder::Polder;
 use crate::peers::testpmd::{Mode, Testpmd};
-use crate::peers::{CLIENT, Device, LOCAL, NETWORK, REMOTE, Receiving, SERVER, Site, Task};
+use crate::peers::{CLIENT, Device, LOCAL, NETWORK, REMOTE, Receiving, SERVER, Site, Task, Tunnel};
 use crate::topology::Topology;
 use crate::traffic::packet::{Mac, Outer, PROBE_AT, Talk, Wrap};
 
@@ -19,12 +19,16 @@ pub(super) const INPUT: Mac = [0x02, 0, 0, 0, 4, 0x01];
 /// Forwarder or service under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contender {
-    /// `polder run`.
+    /// `polder run`; its tunnel is gretap.
     Polder,
+    /// The same with VXLAN.
+    PolderVxlan,
     /// DPDK's testpmd over AF_XDP.
     Testpmd,
-    /// Open vSwitch's userspace datapath.
+    /// Open vSwitch's userspace datapath; its tunnel is GRE.
     Ovs,
+    /// The same with VXLAN.
+    OvsVxlan,
     /// The kernel; by default its receive work is done on the sender's core.
     Kernel(Napi),
     /// The kernel with GRE in place of VXLAN, its receive work threaded.
@@ -62,11 +66,11 @@ impl Setup {
     pub(super) fn start(&self, site: &Site<'_>, topology: &Topology) -> anyhow::Result<Box<dyn Device>> {
         let files = topology.directory();
         Ok(match self.contender {
-            Contender::Polder => Box::new(Polder::start(site, files)?),
+            Contender::Polder | Contender::PolderVxlan => Box::new(Polder::start(site, files)?),
             Contender::Testpmd => Box::new(Testpmd::between_interfaces(site, Mode::Io)?),
-            Contender::Ovs => Box::new(Ovs::start(site, files)?),
-            Contender::Kernel(napi) => Box::new(Kernel::start(site, napi, Tunnel::Vxlan)?),
-            Contender::KernelGretap => Box::new(Kernel::start(site, Napi::Threaded, Tunnel::Gretap)?),
+            Contender::Ovs | Contender::OvsVxlan => Box::new(Ovs::start(site, files)?),
+            Contender::Kernel(napi) => Box::new(Kernel::start(site, napi)?),
+            Contender::KernelGretap => Box::new(Kernel::start(site, Napi::Threaded)?),
             Contender::Echo(service) => Box::new(EchoPeer::start(site, files, service)?),
         })
     }
@@ -76,15 +80,23 @@ impl Setup {
         if let Contender::Echo(service) = self.contender { service.asks } else { Asks::Echo }
     }
 
-    /// The tunnel that the device speaks.
-    fn wrap(&self) -> Wrap {
+    /// Encapsulation of the device's tunnel.
+    pub(super) fn tunnel(&self) -> Tunnel {
         match self.contender {
-            Contender::Kernel(_) => Wrap::Vxlan(NETWORK),
+            Contender::Kernel(_) | Contender::PolderVxlan | Contender::OvsVxlan => Tunnel::Vxlan,
             Contender::Polder
             | Contender::Testpmd
             | Contender::Ovs
             | Contender::KernelGretap
-            | Contender::Echo(_) => Wrap::Gretap(None),
+            | Contender::Echo(_) => Tunnel::Gretap,
+        }
+    }
+
+    /// The tunnel as packets have it.
+    fn wrap(&self) -> Wrap {
+        match self.tunnel() {
+            Tunnel::Vxlan => Wrap::Vxlan(NETWORK),
+            Tunnel::Gretap => Wrap::Gretap(None),
         }
     }
 

@@ -155,6 +155,7 @@ impl Testbed {
             output_mac: OUTPUT,
             core,
             task: setup.task,
+            tunnel: setup.tunnel(),
             moderation_us: setup.moderation_us,
             receiving: setup.receiving,
         };

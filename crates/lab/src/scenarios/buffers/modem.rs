@@ -14,7 +14,7 @@ use crate::command::{self, Running};
 use crate::interrupt;
 use crate::meters::cpu::{thread_time, threads_named};
 use crate::peers::polder;
-use crate::scenarios::gre::goodput_in;
+use crate::scenarios::tunnels::goodput_in;
 use crate::topology::{Namespace, Topology};
 use anyhow::{Context as _, bail};
 use polder_buffers::Switches;

@@ -10,7 +10,7 @@ use crate::interrupt;
 use crate::meters::statistics::Samples;
 use crate::meters::stream::StreamMeter;
 use crate::peers::polder::Polder;
-use crate::peers::{CLIENT, Device as _, SERVER, Site, Task};
+use crate::peers::{CLIENT, Device as _, SERVER, Site, Task, Tunnel};
 use crate::report::Better;
 use crate::scenarios::{Goal, Promise};
 use crate::topology::{End, Topology, is_root, pin_here, put_first};
@@ -166,6 +166,7 @@ impl Line {
             output_mac: OUTPUT,
             core,
             task: Task::Bridge,
+            tunnel: Tunnel::Gretap,
             moderation_us: None,
             receiving: None,
         };

@@ -6,7 +6,7 @@ use crate::interrupt;
 use crate::meters::cpu::threads_named;
 use crate::peers::asks::Asks;
 use crate::peers::echo::{Service, books, launch};
-use crate::peers::{CLIENT, SERVER, Site, Task, kernel};
+use crate::peers::{CLIENT, SERVER, Site, Task, Tunnel, kernel};
 use crate::scenarios::Run;
 use crate::scenarios::hops::{Hops, Path};
 use crate::scenarios::testbed::cores;
@@ -105,6 +105,7 @@ impl Harness {
             output_mac: SERVICE,
             core,
             task: Task::Route,
+            tunnel: Tunnel::Gretap,
             moderation_us: None,
             receiving: None,
         };

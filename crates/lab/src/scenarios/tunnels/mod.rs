@@ -1,4 +1,4 @@
-//! `gre`: frames into a tunnel and out of it, beside the kernel's VXLAN and Open vSwitch's GRE.
+//! `tunnels`: frames into gretap and VXLAN tunnels and out of them, beside the kernel's and Open vSwitch's.
 
 mod chain;
 
@@ -18,8 +18,8 @@ use std::time::Duration;
 
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
-    name: "gre",
-    about: "into a gretap tunnel and out of it: CPU time of a packet, TCP, latency, and no loss at half the rate",
+    name: "tunnels",
+    about: "into gretap and VXLAN tunnels and out of them: CPU time of a packet, TCP, latency, no loss at half the rate",
     needs_root: true,
     promises: PROMISES,
     measure,
@@ -59,21 +59,41 @@ const fn latency(name: &'static str) -> Promise {
 const PROMISES: &[Promise] = &[
     cost("gre.encap_64.cpu_ns_per_packet.polder", Goal::Row("gre.encap_64.cpu_ns_per_packet.ovs")),
     cost("gre.encap_64.cpu_ns_per_packet.ovs", Goal::None),
+    cost(
+        "tunnels.encap_64.vxlan.cpu_ns_per_packet.polder",
+        Goal::Row("tunnels.encap_64.vxlan.cpu_ns_per_packet.ovs"),
+    ),
+    cost("tunnels.encap_64.vxlan.cpu_ns_per_packet.ovs", Goal::None),
     cost("gre.encap_64.cpu_ns_per_packet.kernel_vxlan", Goal::None),
     cost("gre.encap_64.cpu_ns_per_packet.kernel_vxlan_softirq", Goal::None),
     cost("gre.encap_64.cpu_ns_per_packet.kernel_gretap", Goal::None),
     cost("gre.decap_64.cpu_ns_per_packet.polder", Goal::Row("gre.decap_64.cpu_ns_per_packet.ovs")),
     cost("gre.decap_64.cpu_ns_per_packet.ovs", Goal::None),
+    cost(
+        "tunnels.decap_64.vxlan.cpu_ns_per_packet.polder",
+        Goal::Row("tunnels.decap_64.vxlan.cpu_ns_per_packet.ovs"),
+    ),
+    cost("tunnels.decap_64.vxlan.cpu_ns_per_packet.ovs", Goal::None),
     cost("gre.decap_64.cpu_ns_per_packet.kernel_vxlan", Goal::None),
     cost("gre.decap_64.cpu_ns_per_packet.kernel_vxlan_softirq", Goal::None),
     cost("gre.decap_64.cpu_ns_per_packet.kernel_gretap", Goal::None),
     cost("gre.encap_1518.cpu_ns_per_packet.polder", Goal::Row("gre.encap_1518.cpu_ns_per_packet.ovs")),
     cost("gre.encap_1518.cpu_ns_per_packet.ovs", Goal::None),
+    cost(
+        "tunnels.encap_1518.vxlan.cpu_ns_per_packet.polder",
+        Goal::Row("tunnels.encap_1518.vxlan.cpu_ns_per_packet.ovs"),
+    ),
+    cost("tunnels.encap_1518.vxlan.cpu_ns_per_packet.ovs", Goal::None),
     cost("gre.encap_1518.cpu_ns_per_packet.kernel_vxlan", Goal::None),
     cost("gre.encap_1518.cpu_ns_per_packet.kernel_vxlan_softirq", Goal::None),
     cost("gre.encap_1518.cpu_ns_per_packet.kernel_gretap", Goal::None),
     cost("gre.decap_1518.cpu_ns_per_packet.polder", Goal::Row("gre.decap_1518.cpu_ns_per_packet.ovs")),
     cost("gre.decap_1518.cpu_ns_per_packet.ovs", Goal::None),
+    cost(
+        "tunnels.decap_1518.vxlan.cpu_ns_per_packet.polder",
+        Goal::Row("tunnels.decap_1518.vxlan.cpu_ns_per_packet.ovs"),
+    ),
+    cost("tunnels.decap_1518.vxlan.cpu_ns_per_packet.ovs", Goal::None),
     cost("gre.decap_1518.cpu_ns_per_packet.kernel_vxlan", Goal::None),
     cost("gre.decap_1518.cpu_ns_per_packet.kernel_vxlan_softirq", Goal::None),
     cost("gre.decap_1518.cpu_ns_per_packet.kernel_gretap", Goal::None),
@@ -94,18 +114,20 @@ const PROMISES: &[Promise] = &[
     zero(UNACCOUNTED),
 ];
 
-/// One length in one direction, with its three rows.
+/// One length in one direction, with its rows.
 struct Part {
     task: Task,
     frame_bytes: usize,
     /// Of the contenders, in their order.
-    rows: [&'static str; 5],
+    rows: [&'static str; 7],
     rate: Option<&'static str>,
 }
 
-const CONTENDERS: [Contender; 5] = [
+const CONTENDERS: [Contender; 7] = [
     Contender::Polder,
     Contender::Ovs,
+    Contender::PolderVxlan,
+    Contender::OvsVxlan,
     Contender::Kernel(Napi::Threaded),
     Contender::Kernel(Napi::Softirq),
     Contender::KernelGretap,
@@ -118,6 +140,8 @@ const PARTS: &[Part] = &[
         rows: [
             "gre.encap_64.cpu_ns_per_packet.polder",
             "gre.encap_64.cpu_ns_per_packet.ovs",
+            "tunnels.encap_64.vxlan.cpu_ns_per_packet.polder",
+            "tunnels.encap_64.vxlan.cpu_ns_per_packet.ovs",
             "gre.encap_64.cpu_ns_per_packet.kernel_vxlan",
             "gre.encap_64.cpu_ns_per_packet.kernel_vxlan_softirq",
             "gre.encap_64.cpu_ns_per_packet.kernel_gretap",
@@ -130,6 +154,8 @@ const PARTS: &[Part] = &[
         rows: [
             "gre.decap_64.cpu_ns_per_packet.polder",
             "gre.decap_64.cpu_ns_per_packet.ovs",
+            "tunnels.decap_64.vxlan.cpu_ns_per_packet.polder",
+            "tunnels.decap_64.vxlan.cpu_ns_per_packet.ovs",
             "gre.decap_64.cpu_ns_per_packet.kernel_vxlan",
             "gre.decap_64.cpu_ns_per_packet.kernel_vxlan_softirq",
             "gre.decap_64.cpu_ns_per_packet.kernel_gretap",
@@ -142,6 +168,8 @@ const PARTS: &[Part] = &[
         rows: [
             "gre.encap_1518.cpu_ns_per_packet.polder",
             "gre.encap_1518.cpu_ns_per_packet.ovs",
+            "tunnels.encap_1518.vxlan.cpu_ns_per_packet.polder",
+            "tunnels.encap_1518.vxlan.cpu_ns_per_packet.ovs",
             "gre.encap_1518.cpu_ns_per_packet.kernel_vxlan",
             "gre.encap_1518.cpu_ns_per_packet.kernel_vxlan_softirq",
             "gre.encap_1518.cpu_ns_per_packet.kernel_gretap",
@@ -154,6 +182,8 @@ const PARTS: &[Part] = &[
         rows: [
             "gre.decap_1518.cpu_ns_per_packet.polder",
             "gre.decap_1518.cpu_ns_per_packet.ovs",
+            "tunnels.decap_1518.vxlan.cpu_ns_per_packet.polder",
+            "tunnels.decap_1518.vxlan.cpu_ns_per_packet.ovs",
             "gre.decap_1518.cpu_ns_per_packet.kernel_vxlan",
             "gre.decap_1518.cpu_ns_per_packet.kernel_vxlan_softirq",
             "gre.decap_1518.cpu_ns_per_packet.kernel_gretap",
