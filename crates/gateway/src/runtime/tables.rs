@@ -129,6 +129,7 @@ fn bridge_options(bridge: &Bridge, lasting: &mut Lasting) -> Result<BridgeOption
             learning: member.learning,
             flood: member.flood,
             isolated: member.isolated,
+            split_horizon: None,
             fdb_max_learned: member.fdb_max_learned,
             flood_limits: FloodLimits {
                 unknown_unicast: bridge.flood_limit.unknown_unicast,
