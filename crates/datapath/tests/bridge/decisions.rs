@@ -40,7 +40,7 @@ fn unknown_goes_everywhere_and_known_to_one_port() {
     assert_eq!(bench.state.counters().flooded.get(), 2);
 }
 
-/// What comes from one remote of a tunnel goes to none of the others, as a port's frames never go back by it.
+/// A frame from one remote of a tunnel goes to none of the others, as a port's frames never go back by it.
 #[test]
 fn members_of_a_split_horizon_group_are_one_port() {
     let mut members = transparent_members(4);

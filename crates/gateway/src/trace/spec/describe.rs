@@ -228,7 +228,7 @@ fn of_protocol(protocol: IpProtocol, bytes: &[u8], layers: &mut Vec<Layer>) {
     }
 }
 
-/// What is behind a UDP header: VXLAN, by its port.
+/// Describes the payload of UDP: VXLAN, by its port.
 fn of_udp(port: u16, bytes: &[u8], layers: &mut Vec<Layer>) {
     let vxlan = wire::Vxlan::parse(bytes).ok().filter(|_| port == wire::Vxlan::PORT);
     let inside = vxlan.and_then(|vxlan| Some((vxlan, wire::Link::parse(vxlan.payload()).ok()?)));
