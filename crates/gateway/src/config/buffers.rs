@@ -71,15 +71,8 @@ pub enum Headroom {
     Bytes(u16),
 }
 
-const HEADROOM_NOTATION: WordOr<Headroom, u16> = WordOr {
-    words: &[("auto", Headroom::Auto), ("off", Headroom::Off)],
-    number: Integer(0..=HEADROOM, "bytes"),
-    from: Headroom::Bytes,
-    number_of: |headroom| match headroom {
-        Headroom::Bytes(bytes) => Some(*bytes),
-        Headroom::Auto | Headroom::Off => None,
-    },
-};
+const HEADROOM_NOTATION: WordOr<Headroom, u16> =
+    word_or!(Headroom::Bytes, Integer(0..=HEADROOM, "bytes"), "auto" = Auto, "off" = Off);
 
 /// Bytes of a VLAN tag.
 const TAG: u16 = 4;

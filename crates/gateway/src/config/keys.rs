@@ -282,6 +282,21 @@ macro_rules! access {
     };
 }
 
+/// Notation of an enum that is one of a few words, or a number.
+macro_rules! word_or {
+    ($type:ident::$number:ident, $notation:expr, $($word:literal = $value:ident),+) => {
+        $crate::config::notation::WordOr {
+            words: &[$(($word, $type::$value)),+],
+            number: $notation,
+            from: $type::$number,
+            number_of: |value| match value {
+                $($type::$value => None,)+
+                $type::$number(number) => Some(*number),
+            },
+        }
+    };
+}
+
 /// Defines a kind of table: the struct with its values, and its keys.
 macro_rules! section {
     (@name $key:ident) => { stringify!($key) };

@@ -150,7 +150,7 @@ pub(super) struct Choice<T: 'static>(pub(super) &'static [(&'static str, T)]);
 
 impl<T: Copy + PartialEq> Notation<T> for Choice<T> {
     fn read<'d>(&self, value: &'d Spanned<DeValue<'d>>, _: &Section<'d>) -> Result<T, Refusal> {
-        values::choice(self.0)(value.get_ref())
+        values::choice(self.0, value.get_ref())
     }
 
     fn write(&self, value: &T, _: &Configuration) -> Option<Value> {

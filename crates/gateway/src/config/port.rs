@@ -35,15 +35,7 @@ const ONE_DEVICE: &str = "keep `interface` for a device that exists, `tap` for o
 const A_DEVICE: &str = "add `interface = \"…\"` for a device that exists, `tap = \"…\"` for one that Polder \
                         makes, or `lan78xx = { … }` for a USB adapter";
 const INTERFACE: Text<String> = text("", "an interface's name", interface);
-const QUEUES: WordOr<Queues, u16> = WordOr {
-    words: &[("all", Queues::All)],
-    number: Integer(1..=MAX_QUEUES, "queues"),
-    from: Queues::Count,
-    number_of: |queues| match queues {
-        Queues::All => None,
-        Queues::Count(count) => Some(*count),
-    },
-};
+const QUEUES: WordOr<Queues, u16> = word_or!(Queues::Count, Integer(1..=MAX_QUEUES, "queues"), "all" = All);
 
 section! {
     /// A port with a device behind it.

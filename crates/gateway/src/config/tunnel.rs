@@ -25,42 +25,12 @@ const A_KIND: &str = "add `kind = \"gretap\"`, which carries Ethernet frames, `k
 const HOST: Text<IpAddr> = text("IPv4 or IPv6 address", "a host's, one family for both ends", values::host);
 const NEXT_HOP: Text<IpAddr> =
     text("IPv4 or IPv6 address", "a host's of that family, link-local too", values::neighbour);
-const TTL: WordOr<Ttl, u8> = WordOr {
-    words: &[("inherit", Ttl::Inherit)],
-    number: Integer(1..=u8::MAX, "hops"),
-    from: Ttl::Fixed,
-    number_of: |ttl| match ttl {
-        Ttl::Inherit => None,
-        Ttl::Fixed(hops) => Some(*hops),
-    },
-};
-const DSCP: WordOr<Dscp, u8> = WordOr {
-    words: &[("inherit", Dscp::Inherit)],
-    number: Integer(0..=63, ""),
-    from: Dscp::Fixed,
-    number_of: |dscp| match dscp {
-        Dscp::Inherit => None,
-        Dscp::Fixed(value) => Some(*value),
-    },
-};
-const FLOW_LABEL: WordOr<FlowLabel, u32> = WordOr {
-    words: &[("flow", FlowLabel::Flow), ("inherit", FlowLabel::Inherit)],
-    number: Integer(0..=MAX_LABEL, ""),
-    from: FlowLabel::Fixed,
-    number_of: |label| match label {
-        FlowLabel::Flow | FlowLabel::Inherit => None,
-        FlowLabel::Fixed(label) => Some(*label),
-    },
-};
-const TCP_MSS: WordOr<TcpMss, u16> = WordOr {
-    words: &[("clamp", TcpMss::Clamp), ("off", TcpMss::Off)],
-    number: Integer(MIN_MSS..=MAX_MSS, "bytes"),
-    from: TcpMss::Bytes,
-    number_of: |mss| match mss {
-        TcpMss::Clamp | TcpMss::Off => None,
-        TcpMss::Bytes(bytes) => Some(*bytes),
-    },
-};
+const TTL: WordOr<Ttl, u8> = word_or!(Ttl::Fixed, Integer(1..=u8::MAX, "hops"), "inherit" = Inherit);
+const DSCP: WordOr<Dscp, u8> = word_or!(Dscp::Fixed, Integer(0..=63, ""), "inherit" = Inherit);
+const FLOW_LABEL: WordOr<FlowLabel, u32> =
+    word_or!(FlowLabel::Fixed, Integer(0..=MAX_LABEL, ""), "flow" = Flow, "inherit" = Inherit);
+const TCP_MSS: WordOr<TcpMss, u16> =
+    word_or!(TcpMss::Bytes, Integer(MIN_MSS..=MAX_MSS, "bytes"), "clamp" = Clamp, "off" = Off);
 
 section! {
     /// A tunnel over IPv4 or IPv6 whose other end is another gateway.

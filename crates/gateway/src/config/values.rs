@@ -40,19 +40,12 @@ pub(super) fn integer<T: TryFrom<i64> + Into<i64> + Copy>(
 }
 
 /// One of a few words.
-pub(super) fn choice<T: Copy>(words: &[(&'static str, T)]) -> impl Fn(&DeValue<'_>) -> Result<T, Refusal> {
-    move |value| {
-        let names = || words.iter().map(|&(name, _)| name);
-        let word = value.as_str().ok_or_else(|| wrong_type("a string", value).remedy(choices(names())))?;
-        let found = words.iter().find(|&&(name, _)| name == word);
-        found.map(|&(_, chosen)| chosen).ok_or_else(|| {
-            let refusal = Refusal::new(format!("cannot be \"{}\"", printable(word)));
-            match closest(word, names()) {
-                Some(known) => refusal.remedy(format!("did you mean \"{known}\"?")),
-                None => refusal.remedy(choices(names())),
-            }
-        })
-    }
+pub(super) fn choice<T: Copy>(words: &[(&'static str, T)], value: &DeValue<'_>) -> Result<T, Refusal> {
+    let remedy = match words {
+        [(only, _)] => format!("write \"{only}\", the only choice"),
+        all => format!("the choices are {}", quoted(all)),
+    };
+    word(words, value, "a string", remedy)
 }
 
 /// One of a few words, where a number could stand as well.
@@ -60,20 +53,27 @@ pub(super) fn word_or_number<T: Copy>(
     words: &[(&'static str, T)],
     value: &DeValue<'_>,
 ) -> Result<T, Refusal> {
-    let names = || words.iter().map(|&(name, _)| name);
-    let all = names().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
-    let remedy = format!("write {all} or a number without quotes");
-    let Some(word) = value.as_str() else {
-        return Err(wrong_type(&format!("{all} or an integer"), value).remedy(remedy));
-    };
+    let all = quoted(words);
+    word(words, value, &format!("{all} or an integer"), format!("write {all} or a number without quotes"))
+}
+
+fn word<T: Copy>(
+    words: &[(&'static str, T)],
+    value: &DeValue<'_>,
+    expected: &str,
+    remedy: String,
+) -> Result<T, Refusal> {
+    let Some(word) = value.as_str() else { return Err(wrong_type(expected, value).remedy(remedy)) };
     let found = words.iter().find(|&&(name, _)| name == word);
     found.map(|&(_, chosen)| chosen).ok_or_else(|| {
-        let refusal = Refusal::new(format!("cannot be \"{}\"", printable(word)));
-        match closest(word, names()) {
-            Some(known) => refusal.remedy(format!("did you mean \"{known}\"?")),
-            None => refusal.remedy(remedy),
-        }
+        let close = closest(word, words.iter().map(|&(name, _)| name));
+        let remedy = close.map_or(remedy, |known| format!("did you mean \"{known}\"?"));
+        Refusal::new(format!("cannot be \"{}\"", printable(word))).remedy(remedy)
     })
+}
+
+fn quoted<T>(words: &[(&'static str, T)]) -> String {
+    words.iter().map(|(word, _)| format!("\"{word}\"")).collect::<Vec<_>>().join(", ")
 }
 
 /// The name of a gateway or a rule.
@@ -83,14 +83,6 @@ pub(super) fn name(value: &DeValue<'_>) -> Result<String, Refusal> {
         return Ok(name);
     }
     Err(Refusal::new(format!("cannot be \"{}\"", printable(&name))).remedy(NAME_RULE))
-}
-
-fn choices<'w>(words: impl Iterator<Item = &'w str>) -> String {
-    let quoted: Vec<String> = words.map(|word| format!("\"{word}\"")).collect();
-    match quoted.as_slice() {
-        [only] => format!("write {only}, the only choice"),
-        all => format!("the choices are {}", all.join(", ")),
-    }
 }
 
 /// The address of a host that need not be on the link.
