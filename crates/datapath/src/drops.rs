@@ -52,6 +52,7 @@ reasons! {
     DeviceError, "receive", "device-error", "The device delivered a descriptor that cannot be right.";
     RxOverrun, "receive", "rx-overrun", "Came faster than it was taken: the device found no free frame posted.";
     NoBuffer, "receive", "no-buffer", "No free frame was left to receive or copy into.";
+    SctpNoChecksum, "receive", "sctp-no-checksum", "A local sender left SCTP's checksum to the device, and AF_XDP does not say so.";
     FrameTooLong, "receive", "frame-too-long", "The frame is longer than the gateway accepts.";
     EthernetTruncated, "parse", "ethernet-truncated", "Shorter than an Ethernet header.";
     VlanTruncated, "parse", "vlan-truncated", "Ends inside an 802.1Q tag.";

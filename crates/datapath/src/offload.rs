@@ -4,6 +4,10 @@
 //! a TCP or UDP checksum, and whole payloads of which links carry parts. An [`Outlet`] says what a port
 //! takes of that; [`complete_checksum`] and [`segment`](crate::segment) do what it does not.
 
+mod recognise;
+
+pub use recognise::{Recognised, recognise};
+
 use crate::counters::Counter;
 use crate::drops::{Context, DropReason};
 use crate::wire::{Checksum, Udp};

@@ -25,6 +25,9 @@ impl DropReason {
             Self::NoBuffer => {
                 "Give it more memory: raise `memory_mib`. If it grows slowly without load, report it."
             }
+            Self::SctpNoChecksum => {
+                "Set `mode = \"skb\"` on the port, or switch the offload off at the sender: `ethtool -K INTERFACE tx off`."
+            }
             Self::FrameTooLong => {
                 "Lower the MTU of the sender or switch off what merges packets: `ethtool -K INTERFACE lro off gro off`."
             }

@@ -7,6 +7,7 @@
 //! | module | what is behind it |
 //! |---|---|
 //! | [`af_xdp`] | any Linux interface, through shared rings |
+//! | [`skb`] | any Linux interface, through a TAP that keeps checksums, segments and VLAN tags |
 //! | [`tap`] | the host's own stack and applications, with virtio-net headers |
 //! | [`lan78xx`] | USB adapters with a LAN7800, LAN7801 or LAN7850, and a model of them |
 //! | [`pair`] | another port of this process: an in-memory cable |
@@ -40,6 +41,8 @@
 pub mod af_xdp;
 #[cfg(feature = "lan78xx")]
 pub mod lan78xx;
+#[cfg(feature = "skb")]
+pub mod skb;
 #[cfg(feature = "tap")]
 pub mod tap;
 
@@ -51,6 +54,8 @@ pub mod pair;
 #[cfg(feature = "models")]
 pub mod conformance;
 
+#[cfg(feature = "af_xdp")]
+mod bpf;
 pub mod netlink;
 
 mod receiving;

@@ -21,6 +21,8 @@ pub const DUMP: u16 = 0x300;
 /// `NLM_F_DUMP_INTR`: something has changed during a dump.
 pub const INTERRUPTED: u16 = 0x10;
 const ACKNOWLEDGE: u16 = 0x004;
+const REPLACE: u16 = 0x100;
+const CREATE: u16 = 0x400;
 
 /// Number of bytes of the largest datagram; dumps come in parts of 32 KiB at most.
 pub const DATAGRAM: usize = 1 << 16;
@@ -168,6 +170,14 @@ impl Client {
     /// The error number that the kernel answered with.
     pub fn ask(&mut self, kind: u16, body: &[u8]) -> Result<Vec<(u16, Vec<u8>)>, Errno> {
         self.attempt(kind, body, REQUEST | ACKNOWLEDGE)
+    }
+
+    /// Sends a request that makes or replaces something, and is acknowledged.
+    ///
+    /// # Errors
+    /// The error number that the kernel answered with.
+    pub fn replace(&mut self, kind: u16, body: &[u8]) -> Result<(), Errno> {
+        self.attempt(kind, body, REQUEST | ACKNOWLEDGE | CREATE | REPLACE).map(drop)
     }
 
     fn attempt(&mut self, kind: u16, body: &[u8], flags: u16) -> Result<Vec<(u16, Vec<u8>)>, Errno> {

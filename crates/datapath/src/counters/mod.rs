@@ -30,6 +30,8 @@ pub struct QueueCounters {
     /// Time that the worker has spent on turns of the queue in which packets came, in nanoseconds: its own time, without what
     /// others had of its core meanwhile. What that was is estimated where it could not be told.
     pub worked_nanos: Counter,
+    /// Packets whose checksum a local sender has left to the device, which did not say so.
+    pub partial_checksums: Counter,
     /// System calls made for the queue.
     pub system_calls: Counter,
     /// Packets that the device or its driver refused, by reason.

@@ -3,17 +3,16 @@
 use super::error::OpenError;
 use super::link::{self, LinkInfo, Which};
 use super::options::{Hook, OnExit};
-use super::pin::{Pinned, PinnedLink};
-use super::sys;
+use super::pin::{LinkKind, Pinned, PinnedLink};
+use crate::bpf::sys;
 use core::time::Duration;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// A program that is attached, or a link that waits for it.
+/// A link that holds our program, or waits for it.
 #[derive(Debug)]
-pub(super) struct Attachment {
+pub(crate) struct Attachment {
     link: OwnedFd,
-    pub(super) hook: Hook,
     /// The name in the BPF file system, if it has one.
     pinned: Option<Pinned>,
     /// The link was left by an earlier process, and has that one's program until `commit`.
@@ -32,35 +31,52 @@ pub(super) fn attach(
     program: &OwnedFd,
     (on_exit, hooks): (OnExit, &[Hook]),
     notes: &mut Vec<String>,
+) -> Result<(Attachment, Hook), OpenError> {
+    let mut hook = if link.xdp.native.is_some() { Hook::Native } else { Hook::Generic };
+    let attach = |notes: &mut Vec<String>| {
+        let (fd, found) = attach_new(link, program, hooks, notes)?;
+        hook = found;
+        Ok(fd)
+    };
+    let attachment = take_over_or(link, (LinkKind::Xdp, on_exit), notes, attach)?;
+    Ok((attachment, hook))
+}
+
+/// Takes over the link of that kind that an earlier process has left pinned, or makes one. A link of another kind, or of
+/// an interface that is gone, goes when there is a new one.
+pub(crate) fn take_over_or(
+    link: &LinkInfo,
+    (kind, on_exit): (LinkKind, OnExit),
+    notes: &mut Vec<String>,
+    attach: impl FnOnce(&mut Vec<String>) -> Result<OwnedFd, OpenError>,
 ) -> Result<Attachment, OpenError> {
     let place = match on_exit {
         OnExit::Kernel => PinnedLink::of(&link.name).ok(),
         OnExit::Drop => Some(PinnedLink::make(&link.name)?),
     };
-    if let Some(place) = &place
-        && let Some(pinned) = place.find()?
-    {
-        if pinned.interface == link.index {
+    let found = place.as_ref().map(PinnedLink::find).transpose()?.flatten();
+    let (inherited, stale) = match (found, &place) {
+        (Some(pinned), Some(place)) if (pinned.interface, pinned.kind) == (link.index, Some(kind)) => {
             notes.push(format!("took over the link pinned at {}", place.path().display()));
-            return inherit(link, pinned, on_exit);
+            (Some(pinned), None)
         }
-        // Its interface is gone, and with it what the link was for.
-        pinned.unpin().map_err(|errno| step(link, "remove a stale pin", errno))?;
+        (found, _) => (None, found),
+    };
+    if let Some(pinned) = inherited {
+        let fd = pinned.link.try_clone().map_err(|error| {
+            step(link, "copy a descriptor", Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        })?;
+        return Ok(Attachment { link: fd, pinned: Some(pinned), inherited: true, committed: false, on_exit });
     }
-    let (fd, hook) = attach_new(link, program, hooks, notes)?;
+    let fd = attach(notes)?;
+    if let Some(stale) = stale {
+        stale.unpin().map_err(|errno| step(link, "remove a stale pin", errno))?;
+    }
     let pinned = match (place, on_exit) {
-        (Some(place), OnExit::Drop) => Some(place.pin(&fd, link.index)?),
+        (Some(place), OnExit::Drop) => Some(place.pin(&fd, (link.index, kind))?),
         (_, OnExit::Drop | OnExit::Kernel) => None,
     };
-    Ok(Attachment { link: fd, hook, pinned, inherited: false, committed: false, on_exit })
-}
-
-fn inherit(link: &LinkInfo, pinned: Pinned, on_exit: OnExit) -> Result<Attachment, OpenError> {
-    let hook = if link.xdp.native.is_some() { Hook::Native } else { Hook::Generic };
-    let fd = pinned.link.try_clone().map_err(|error| {
-        step(link, "copy a descriptor", Errno::from_io_error(&error).unwrap_or(Errno::IO))
-    })?;
-    Ok(Attachment { link: fd, hook, pinned: Some(pinned), inherited: true, committed: false, on_exit })
+    Ok(Attachment { link: fd, pinned, inherited: false, committed: false, on_exit })
 }
 
 fn attach_new(
@@ -138,10 +154,10 @@ fn why(hook: Hook, errno: Errno) -> String {
 
 impl Attachment {
     /// Puts `program` to work for good. One step, so that there is no moment without a program.
-    pub(super) fn commit(&mut self, link: &LinkInfo, program: &OwnedFd) -> Result<(), OpenError> {
+    pub(crate) fn commit(&mut self, link: &LinkInfo, program: &OwnedFd) -> Result<(), OpenError> {
         if self.inherited {
             sys::update_link(self.link.as_fd(), program.as_fd())
-                .map_err(|errno| step(link, "take over the pinned XDP link", errno))?;
+                .map_err(|errno| step(link, "take over the pinned BPF link", errno))?;
         }
         self.committed = true;
         if self.on_exit == OnExit::Kernel
@@ -150,6 +166,11 @@ impl Attachment {
             pinned.unpin().map_err(|errno| step(link, "remove the pin", errno))?;
         }
         Ok(())
+    }
+
+    /// True if the link still has its interface.
+    pub(crate) fn is_attached(&self) -> bool {
+        sys::object_info(self.link.as_fd()).is_ok_and(|info| LinkKind::of(&info).1 != 0)
     }
 
     /// True if the link is to be undone when its owner ends.
@@ -175,7 +196,7 @@ impl Drop for Attachment {
 }
 
 /// Name and number of a loaded program.
-pub(super) fn program_name(id: u32) -> String {
+pub(crate) fn program_name(id: u32) -> String {
     let info = sys::open_program(id).and_then(|program| sys::object_info(program.as_fd()));
     let name = info.ok().map(|info| {
         let name = &info[64..80];
@@ -192,10 +213,10 @@ fn step(link: &LinkInfo, step: &'static str, errno: Errno) -> OpenError {
     OpenError::Step { interface: link.name.clone(), step, errno }
 }
 
-/// Prefix of the names of this driver's programs.
-pub(super) const OUR_PREFIX: &str = "polder_";
+/// Prefix of the names of Polder's programs.
+pub(crate) const OUR_PREFIX: &str = "polder_";
 /// Name of a program whose name may not be read, which takes CAP_SYS_ADMIN.
 const NAMELESS: &str = "number";
 /// Number of retries of an interface that is in use, and the pause between them: half a second in total.
-const BUSY_RETRIES: u32 = 50;
-const BUSY_WAIT: Duration = Duration::from_millis(10);
+pub(crate) const BUSY_RETRIES: u32 = 50;
+pub(crate) const BUSY_WAIT: Duration = Duration::from_millis(10);

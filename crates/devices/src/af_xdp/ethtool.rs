@@ -7,29 +7,29 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// A way to ask drivers in the network namespace of the thread that made it.
 #[derive(Debug)]
-pub(super) struct Ethtool {
+pub(crate) struct Ethtool {
     socket: OwnedFd,
     answer: Box<[u8; ETHTOOL_BYTES]>,
 }
 
 /// A feature of an interface, by the name of `ethtool -k`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Feature {
-    pub(super) name: String,
-    pub(super) active: bool,
+pub(crate) struct Feature {
+    pub(crate) name: String,
+    pub(crate) active: bool,
     /// True if it can be switched; else it is `[fixed]`.
-    pub(super) changeable: bool,
+    pub(crate) changeable: bool,
 }
 
 /// Queues that are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Channels {
-    pub(super) receive: u32,
-    pub(super) transmit: u32,
+pub(crate) struct Channels {
+    pub(crate) receive: u32,
+    pub(crate) transmit: u32,
 }
 
 impl Ethtool {
-    pub(super) fn new() -> Result<Self, Errno> {
+    pub(crate) fn new() -> Result<Self, Errno> {
         let (family, flags) = (AddressFamily::INET, SocketFlags::CLOEXEC);
         let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
         let answer = vec![0; ETHTOOL_BYTES].into_boxed_slice().try_into().map_err(|_| Errno::NOMEM)?;
@@ -37,28 +37,28 @@ impl Ethtool {
     }
 
     /// The name of the driver.
-    pub(super) fn driver(&mut self, interface: &str) -> Result<String, Errno> {
+    pub(crate) fn driver(&mut self, interface: &str) -> Result<String, Errno> {
         self.ask(interface, GET_DRIVER, &[])?;
         let name = &self.answer[4..36];
         let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
         Ok(String::from_utf8_lossy(&name[..end]).into_owned())
     }
 
-    /// Queues that are in use, by direction.
-    pub(super) fn channels(&mut self, interface: &str) -> Result<Channels, Errno> {
+    /// Number of queues that are in use in each direction.
+    pub(crate) fn channels(&mut self, interface: &str) -> Result<Channels, Errno> {
         self.ask(interface, GET_CHANNELS, &[])?;
         let combined = self.word(8);
         Ok(Channels { receive: self.word(5) + combined, transmit: self.word(6) + combined })
     }
 
     /// The features, by the names of `ethtool -k`, that are switched on.
-    pub(super) fn active_features(&mut self, interface: &str) -> Result<Vec<String>, Errno> {
+    pub(crate) fn active_features(&mut self, interface: &str) -> Result<Vec<String>, Errno> {
         let features = self.features(interface)?.into_iter();
         Ok(features.filter(|feature| feature.active).map(|feature| feature.name).collect())
     }
 
     /// All features.
-    pub(super) fn features(&mut self, interface: &str) -> Result<Vec<Feature>, Errno> {
+    pub(crate) fn features(&mut self, interface: &str) -> Result<Vec<Feature>, Errno> {
         let names = self.feature_names(interface)?;
         self.ask(interface, GET_FEATURES, &[blocks(names.len())])?;
         // A block of four words for each 32 features: available, requested, active, unchangeable.
@@ -82,7 +82,7 @@ impl Ethtool {
     ///
     /// # Errors
     /// `OPNOTSUPP` when it is as it was afterwards, else what the kernel says.
-    pub(super) fn set_feature(&mut self, interface: &str, name: &str, on: bool) -> Result<(), Errno> {
+    pub(crate) fn set_feature(&mut self, interface: &str, name: &str, on: bool) -> Result<(), Errno> {
         let names = self.feature_names(interface)?;
         let at = names.iter().position(|known| known == name).ok_or(Errno::OPNOTSUPP)?;
         // For each 32 features which of them are meant, and which of these are to be on.

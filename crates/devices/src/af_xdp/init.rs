@@ -2,26 +2,29 @@
 
 use super::attach;
 use super::drive::QueueIdentity;
-use super::endpoints::TunnelEndpointMap;
 use super::error::OpenError;
 use super::ethtool::{Channels, Ethtool};
 use super::link::{self, LinkInfo, Which};
-use super::locals::Locals;
 use super::napi::{Moderated, Moderation};
 use super::netdev::{self, Features};
 use super::offloads::SwitchedOff;
-use super::options::{Hook, Mode, OnExit, Options, Take};
+use super::options::{Hook, Mode, OnExit, Options};
 use super::port::{Opened, Port};
 use super::posted::Posted;
 use super::preflight::{self, Obtained};
-use super::program::{self, Action, RouterMaps};
+use super::program::{self, Action, Sockets};
 use super::ring::{Consumer, Producer};
 use super::rx::guard::whole_at_most;
 use super::rx::{Receiver, Wants};
 use super::socket::{self, Core, Refused, RingSizes, Rings, Transfer};
-use super::sys::{self, Map, MapKind};
+use super::sys;
 use super::thread;
 use super::tx::{Limits, Mute, Transmitter};
+use crate::bpf::Take;
+use crate::bpf::classify;
+use crate::bpf::endpoints::TunnelEndpointMap;
+use crate::bpf::locals::Locals;
+use crate::bpf::sys::{self as bpf, Map, MapKind, ProgramKind};
 use crate::{AnyQueue, Interface, Queue};
 use core::sync::atomic::AtomicU32;
 use polder_buffers::{Region, RegionOptions};
@@ -56,13 +59,15 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     let program = load(options, &sockets, endpoints.as_ref(), locals.as_ref())?;
     // 3. The program on the interface: closed or passing everything until sockets are there.
     let hooks = hooks(options.mode, &driver);
-    let mut attachment = attach::attach(&link, &program, (options.on_exit, hooks), &mut notes)?;
-    if attachment.hook == Hook::Generic && needs_tags(&link, options) && link::is_untagged_on_the_way(&link) {
+    let (mut attachment, hook) = attach::attach(&link, &program, (options.on_exit, hooks), &mut notes)?;
+    if hook == Hook::Generic && needs_tags(&link, options) && link::is_untagged_on_the_way(&link) {
         return Err(OpenError::TagsAbove { interface: link.name });
     }
     // 4. A socket for each queue, and its place in the map.
-    let setup = Setup { link: &link, region, options, channels: queues.channels, features, driver };
-    let (bound, transfer) = setup.bind_all(attachment.hook, &mut notes)?;
+    let local_senders = link::has_local_senders(&link) || (hook == Hook::Generic && driver == VIRTIO);
+    let channels = queues.channels;
+    let setup = Setup { link: &link, region, options, channels, features, driver, local_senders };
+    let (bound, transfer) = setup.bind_all(hook, &mut notes)?;
     enter(&link, &sockets, &bound)?;
     // 5. A link that was taken over gets the new program; everything comes to us from here on.
     attachment.commit(&link, &program)?;
@@ -72,7 +77,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     let moderated = moderate(&link, options, &mut notes);
     // 7. What became of it.
     let off = offloads.iter().flat_map(SwitchedOff::features).cloned().collect();
-    let obtained = Obtained { hook: attachment.hook, transfer, queues, notes, off };
+    let obtained = Obtained { hook, transfer, queues, notes, off };
     let report = preflight::inspect_link(&link, memory, options, Some(obtained));
     let cores = bound.iter().map(|(core, _)| Arc::downgrade(core)).collect();
     let mtu = Arc::new(AtomicU32::new(link.mtu.min(options.mtu.unwrap_or(u32::MAX))));
@@ -187,24 +192,15 @@ fn load(
         OnExit::Kernel => Action::Pass,
         OnExit::Drop => Action::Drop,
     };
+    let target = Sockets { map: sockets.as_fd(), action };
     let (name, instructions) = match (endpoints, locals) {
-        (None, _) => ("polder_whole", program::whole(sockets.as_fd(), action)),
-        (Some(endpoints), None) => {
-            ("polder_claims", program::endpoints(sockets.as_fd(), endpoints.tables(), action))
-        }
+        (None, _) => ("polder_whole", program::whole(target)),
+        (Some(endpoints), None) => ("polder_claims", classify::endpoints(&target, endpoints.tables())),
         (Some(endpoints), Some(locals)) => {
-            let maps = RouterMaps {
-                endpoints: endpoints.tables(),
-                ingresses: locals.ingresses.as_fd(),
-                local4: locals.local4.as_fd(),
-                local6: locals.local6.as_fd(),
-                land4: locals.land4.as_fd(),
-                land6: locals.land6.as_fd(),
-            };
-            ("polder_router", program::routed(sockets.as_fd(), maps, action))
+            ("polder_router", classify::routed(&target, locals.maps(endpoints.tables())))
         }
     };
-    sys::load_xdp(name, &instructions).map_err(|(errno, log)| match errno {
+    bpf::load(ProgramKind::Xdp, name, &instructions).map_err(|(errno, log)| match errno {
         Errno::PERM | Errno::ACCESS if log.is_empty() => {
             OpenError::Permission { interface: options.interface.clone(), step: "load an XDP program" }
         }
@@ -254,6 +250,8 @@ struct Setup<'a> {
     features: Option<Features>,
     /// The driver's name, empty where it has none.
     driver: String,
+    /// True if senders may be on this machine.
+    local_senders: bool,
 }
 
 type Bound = Vec<(Arc<Core>, Rings)>;
@@ -384,7 +382,16 @@ impl Setup<'_> {
             let place = QueueIdentity { interface: self.link.index, queue, queues: all };
             let is_judged = transfer.zero_copy && !self.options.unguarded;
             let longest = is_judged.then(|| longest(self.link));
-            let wants = Wants { place, target, busy_poll, adapts, multi_buffer, longest, receiving };
+            let wants = Wants {
+                place,
+                target,
+                busy_poll,
+                adapts,
+                multi_buffer,
+                local_senders: self.local_senders,
+                longest,
+                receiving,
+            };
             // Who copies nothing does not ask whether to.
             let rx: Box<dyn RxQueue> = match receiving.copy_break {
                 0 => Box::new(Receiver::<false>::new(received, fill, wants, both)),
@@ -429,7 +436,7 @@ fn first_that_binds<B>(
 /// XDP features of the driver on this interface; `None` where Linux cannot be asked (before 6.3).
 ///
 /// `virtio_net` says that it has zero copy, and binds no socket where the kernel does not map the device's memory.
-pub(super) fn features(link: &LinkInfo, driver: &str) -> Option<Features> {
+pub(crate) fn features(link: &LinkInfo, driver: &str) -> Option<Features> {
     let mut features = netdev::features(link.index).ok()?;
     features.zero_copy &= driver != VIRTIO || {
         let negotiated = std::fs::read(format!("/sys/class/net/{}/device/features", link.name));
@@ -483,11 +490,11 @@ fn hooks(mode: Mode, driver: &str) -> &'static [Hook] {
 
 /// Drivers whose native hook hands packets to the kernel past an attached XDP program once the interface was down, by
 /// the names of `ethtool -i` (docs/hardware/drivers.md).
-pub(super) const FORGETFUL: &[&str] = &["vmxnet3"];
+pub(crate) const FORGETFUL: &[&str] = &["vmxnet3"];
 
 /// A packet socket that receives nothing, and whose membership makes the interface promiscuous for
 /// as long as it is open (packet(7)).
-fn make_promiscuous(link: &LinkInfo) -> Result<OwnedFd, OpenError> {
+pub(crate) fn make_promiscuous(link: &LinkInfo) -> Result<OwnedFd, OpenError> {
     let at = |errno| step(link, "make the interface promiscuous", errno);
     let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)
         .map_err(at)?;

@@ -1,13 +1,13 @@
 //! Properties of an interface from the kernel: one rtnetlink question, one answer (rtnetlink(7)).
 
 use crate::netlink::link::HEADER;
-pub(super) use crate::netlink::link::Link as LinkInfo;
+pub(crate) use crate::netlink::link::Link as LinkInfo;
 use crate::netlink::{Client, put};
 use rustix::io::Errno;
 
 /// Interface by name or by index.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Which<'a> {
+pub(crate) enum Which<'a> {
     Name(&'a str),
     Index(u32),
 }
@@ -16,7 +16,7 @@ pub(super) enum Which<'a> {
 ///
 /// # Errors
 /// `NODEV` when there is none.
-pub(super) fn query(which: Which<'_>) -> Result<LinkInfo, Errno> {
+pub(crate) fn query(which: Which<'_>) -> Result<LinkInfo, Errno> {
     let (name, index) = match which {
         Which::Name(name) => (Some(name), 0),
         Which::Index(index) => (None, index),
@@ -32,7 +32,7 @@ pub(super) fn query(which: Which<'_>) -> Result<LinkInfo, Errno> {
 
 /// The interfaces that `upper` receives from: of a bond its members, of a VLAN interface and its like the one that it
 /// is on. None of another network namespace, and none where the kernel does not answer.
-pub(super) fn below(upper: &LinkInfo) -> Vec<LinkInfo> {
+pub(crate) fn below(upper: &LinkInfo) -> Vec<LinkInfo> {
     match upper.kind.as_str() {
         "vlan" | "macvlan" | "macvtap" | "ipvlan" => {
             let lower = upper.lower();
@@ -48,12 +48,19 @@ pub(super) fn below(upper: &LinkInfo) -> Vec<LinkInfo> {
 
 /// True if the kernel takes the VLAN tag off a packet on its way to the generic XDP of `upper`: it does so between a
 /// member's device and whatever receives for the members.
-pub(super) fn is_untagged_on_the_way(upper: &LinkInfo) -> bool {
+pub(crate) fn is_untagged_on_the_way(upper: &LinkInfo) -> bool {
     matches!(upper.kind.as_str(), "bond" | "team" | "macvlan" | "macvtap" | "ipvlan")
 }
 
+/// True if senders on this machine, containers and virtual machines among them, may be behind an interface: they leave
+/// checksums to the device.
+pub(crate) fn has_local_senders(link: &LinkInfo) -> bool {
+    matches!(link.kind.as_str(), "veth" | "tun" | "netkit" | "dummy" | "macvlan" | "macvtap" | "ipvlan")
+        || below(link).iter().any(has_local_senders)
+}
+
 /// True if the kernel has VLAN interfaces on `lower`.
-pub(super) fn carries_vlans(lower: &LinkInfo) -> bool {
+pub(crate) fn carries_vlans(lower: &LinkInfo) -> bool {
     let is_on = |link: &LinkInfo| link.kind == "vlan" && link.lower() == Some(lower.index);
     all().is_ok_and(|links| links.iter().any(is_on))
 }

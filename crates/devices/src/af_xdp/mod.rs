@@ -25,7 +25,6 @@ mod options;
 
 mod sys;
 
-mod bpf;
 mod program;
 
 mod ring;
@@ -36,12 +35,10 @@ mod close;
 mod socket;
 mod watch;
 
-mod attach;
-mod endpoints;
-mod locals;
-mod pin;
+pub(crate) mod attach;
+pub(crate) mod pin;
 
-mod init;
+pub(crate) mod init;
 mod port;
 
 mod rx;
@@ -50,12 +47,12 @@ mod tx;
 
 mod control;
 mod drive;
-mod ethtool;
-mod link;
+pub(crate) mod ethtool;
+pub(crate) mod link;
 mod napi;
-mod netdev;
+pub(crate) mod netdev;
 mod offloads;
-mod preflight;
+pub(crate) mod preflight;
 mod suspend;
 mod thread;
 
@@ -65,13 +62,14 @@ mod verdict;
 #[cfg(test)]
 mod model;
 
+pub use crate::bpf::{Ingress, LocalPrefixes, Take, TunnelEndpoint};
 pub use close::Closer;
 pub use drive::restore;
 pub use error::{OpenError, PinError};
 pub use init::open;
 pub use napi::Moderation;
 pub use offloads::{DIRECTORY as OFFLOAD_NOTES, forget_gone as forget_gone_offloads};
-pub use options::{BusyPoll, Hook, Ingress, LocalPrefixes, Mode, OnExit, Options, Take, TunnelEndpoint};
+pub use options::{BusyPoll, Hook, Mode, OnExit, Options};
 pub use pin::{prepare as prepare_pins, release};
 pub use port::{LinkState, Opened, Port, Statistics};
 pub use preflight::{Finding, Level, Report, STATE, inspect};

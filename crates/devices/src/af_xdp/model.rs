@@ -75,6 +75,7 @@ fn stand_with(slot_bytes: u32, multi_buffer: bool, longest: Option<u32>) -> Stan
         target: 64,
         busy_poll: false,
         adapts: false,
+        local_senders: false,
         multi_buffer,
         longest,
         receiving: Receiving::default(),

@@ -7,17 +7,17 @@ use rustix::net::netlink::GENERIC;
 
 /// Features of a driver for XDP programs and AF_XDP sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Features {
+pub(crate) struct Features {
     /// Programs in the driver, with redirection to sockets.
-    pub(super) native: bool,
+    pub(crate) native: bool,
     /// Sockets without a copy.
-    pub(super) zero_copy: bool,
+    pub(crate) zero_copy: bool,
     /// Parts that a packet may have without a copy; 1 without multi-buffer.
-    pub(super) segments: u32,
+    pub(crate) segments: u32,
 }
 
 /// Asks the driver of interface `index`; an error on kernels that do not know the question.
-pub(super) fn features(index: u32) -> Result<Features, Errno> {
+pub(crate) fn features(index: u32) -> Result<Features, Errno> {
     let mut netdev = Netdev::open()?;
     let mut found = None;
     netdev.ask(GET_DEVICE, &[(DEVICE_INDEX, index)], Ask::One, |answer| {
@@ -32,7 +32,7 @@ pub(super) fn features(index: u32) -> Result<Features, Errno> {
 }
 
 /// True if the running Linux is older than a version of two numbers; a release that is not understood is not.
-pub(super) fn is_before(wanted: (u32, u32)) -> bool {
+pub(crate) fn is_before(wanted: (u32, u32)) -> bool {
     let uname = rustix::system::uname();
     version(&uname.release().to_string_lossy()).is_some_and(|version| version < wanted)
 }
@@ -44,14 +44,14 @@ fn version(release: &str) -> Option<(u32, u32)> {
 
 /// A conversation with the family.
 #[derive(Debug)]
-pub(super) struct Netdev {
+pub(crate) struct Netdev {
     client: Client,
     family: u16,
 }
 
 /// Kind of a request: with one answer or several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(crate) enum Ask {
     /// One, or the acknowledgement alone.
     One,
     /// One for each object that matches.
@@ -63,7 +63,7 @@ impl Netdev {
     ///
     /// # Errors
     /// `NOENT` on kernels without the family.
-    pub(super) fn open() -> Result<Self, Errno> {
+    pub(crate) fn open() -> Result<Self, Errno> {
         let mut netdev = Self { client: Client::open(Some(GENERIC))?, family: CONTROL };
         let mut family = None;
         let name = [(FAMILY_NAME, &b"netdev\0"[..])];
@@ -78,7 +78,7 @@ impl Netdev {
     ///
     /// # Errors
     /// The error number that the kernel answered with.
-    pub(super) fn ask(
+    pub(crate) fn ask(
         &mut self,
         command: u8,
         attributes: &[(u16, u32)],

@@ -1,4 +1,4 @@
-//! Pinned XDP link, which keeps an interface closed when no process is left.
+//! Pinned BPF link, which keeps an interface closed when no process is left.
 //!
 //! A pinned link survives the process, also when it is killed. The sockets do not, so the program
 //! finds none and drops what comes in. The next process takes the link over and changes its program
@@ -8,7 +8,8 @@
 //! the first process also the namespace's number, because the file system is common to all of them.
 
 use super::error::PinError;
-use super::{offloads, sys};
+use super::offloads;
+use crate::bpf::sys;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString, OsStr};
@@ -18,18 +19,41 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+/// The hook that a link attaches a program to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkKind {
+    /// XDP.
+    Xdp,
+    /// TCX.
+    Tcx,
+}
+
+impl LinkKind {
+    /// Kind and interface of a link, of what the kernel tells of it; none and 0 when it is of another kind.
+    pub(super) fn of(info: &[u8; 80]) -> (Option<Self>, u32) {
+        let number = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
+        match number(0) {
+            LINK_OF_XDP => (Some(Self::Xdp), number(LINK_INTERFACE)),
+            LINK_OF_TCX => (Some(Self::Tcx), number(LINK_INTERFACE)),
+            _ => (None, 0),
+        }
+    }
+}
+
 /// A link that was found pinned.
 #[derive(Debug)]
 pub(super) struct Pinned {
     pub(super) link: OwnedFd,
     /// The number of its interface; 0 when that interface is gone.
     pub(super) interface: u32,
+    /// The hook that it is at, if that is known.
+    pub(super) kind: Option<LinkKind>,
     path: PathBuf,
 }
 
 /// The place of one interface's link in the BPF file system.
 #[derive(Clone, Debug)]
-pub(super) struct PinnedLink {
+pub(crate) struct PinnedLink {
     interface: String,
     path: PathBuf,
     /// The same, as this process reaches it.
@@ -71,13 +95,12 @@ impl PinnedLink {
             Err(errno) => return Err(self.error("open", errno)),
         };
         let info = sys::object_info(link.as_fd()).map_err(|errno| self.error("read", errno))?;
-        let number = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
-        let interface = if number(0) == LINK_OF_XDP { number(LINK_INTERFACE) } else { 0 };
-        Ok(Some(Pinned { link, interface, path: self.reached.clone() }))
+        let (kind, interface) = LinkKind::of(&info);
+        Ok(Some(Pinned { link, interface, kind, path: self.reached.clone() }))
     }
 
     /// Pins `link` here.
-    pub(super) fn pin(&self, link: &OwnedFd, interface: u32) -> Result<Pinned, PinError> {
+    pub(super) fn pin(&self, link: &OwnedFd, (interface, kind): (u32, LinkKind)) -> Result<Pinned, PinError> {
         if let Some(directory) = self.reached.parent()
             && let Err(error) = std::fs::create_dir(directory)
             && error.kind() != std::io::ErrorKind::AlreadyExists
@@ -89,7 +112,7 @@ impl PinnedLink {
         let link = link.try_clone();
         let link =
             link.map_err(|error| self.error("keep", Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
-        Ok(Pinned { link, interface, path: self.reached.clone() })
+        Ok(Pinned { link, interface, kind: Some(kind), path: self.reached.clone() })
     }
 
     fn error(&self, step: &'static str, errno: Errno) -> PinError {
@@ -239,6 +262,7 @@ const OF_FIRST_NAMESPACE: &str = "/proc/1/ns/net";
 const OF_FIRST_PROCESS: &CStr = c"/proc/1/root/sys/fs/bpf";
 /// `BPF_FS_MAGIC` of linux/magic.h.
 const BPF_MAGIC: u64 = 0xcafe_4a11;
-/// `BPF_LINK_TYPE_XDP`, and where its interface stands in `struct bpf_link_info`.
+/// `BPF_LINK_TYPE_*`, and where the interface stands in `struct bpf_link_info`.
 const LINK_OF_XDP: u32 = 6;
+const LINK_OF_TCX: u32 = 11;
 const LINK_INTERFACE: usize = 16;

@@ -1,14 +1,14 @@
 //! State of an open interface as a whole: its program, its endpoints, its properties.
 
 use super::attach::Attachment;
-use super::endpoints::TunnelEndpointMap;
 use super::link::{self, Which};
-use super::locals::Locals;
 use super::napi::{self, Moderated, Moderation};
 use super::offloads::SwitchedOff;
-use super::options::{Ingress, LocalPrefixes, TunnelEndpoint};
 use super::preflight::Report;
 use super::socket::{Core, Refused};
+use crate::bpf::endpoints::TunnelEndpointMap;
+use crate::bpf::locals::Locals;
+use crate::bpf::{Ingress, LocalPrefixes, TunnelEndpoint};
 use crate::{Abilities, AnyQueue, Interface};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};

@@ -13,9 +13,10 @@ use super::link::{self, LinkInfo, Which};
 use super::napi;
 use super::netdev::{self, Features};
 use super::offloads::{self, Unwanted};
-use super::options::{Hook, Mode, OnExit, Options, Take};
+use super::options::{Hook, Mode, OnExit, Options};
 use super::pin::PinnedLink;
 use super::socket::Transfer;
+use crate::bpf::Take;
 use core::fmt;
 use polder_buffers::RegionOptions;
 use rustix::process::Resource;
@@ -96,13 +97,13 @@ pub(super) fn inspect_link(
     add(queues(link, options, obtained.as_ref()));
     add(Some(frames(link, memory, obtained.as_ref())));
     add(Some(control::inspect(link, options, obtained.is_some())));
-    add(state(link, options));
+    add(state(link, &options.take));
     add(memory_lock(memory));
     add(capabilities());
     add(weights(link, options));
     add(left_over(link, obtained.as_ref()));
     add(control::left_over(link, obtained.is_some()));
-    add(pins(link, options));
+    add(pins(link, options.on_exit));
     add(judge_offloads(&on, options, obtained.as_ref()));
     let hook = obtained.as_ref().map(|obtained| obtained.hook);
     add(judge_tags_above(link, options, hook, driver.as_deref().unwrap_or_default()));
@@ -116,7 +117,7 @@ pub(super) fn inspect_link(
     }
 }
 
-fn finding(level: Level, topic: &'static str, text: impl Into<String>) -> Finding {
+pub(crate) fn finding(level: Level, topic: &'static str, text: impl Into<String>) -> Finding {
     Finding { level, topic, text: text.into() }
 }
 
@@ -289,13 +290,13 @@ fn frames(link: &LinkInfo, memory: RegionOptions, obtained: Option<&Obtained>) -
     }
 }
 
-fn state(link: &LinkInfo, options: &Options) -> Option<Finding> {
+pub(crate) fn state(link: &LinkInfo, take: &Take) -> Option<Finding> {
     if !link.up {
         let text = format!("down: `ip link set dev {} up`", link.name);
         return Some(finding(Level::Problem, STATE, text));
     }
     if let Some(master) = link.master
-        && options.take == Take::Whole
+        && *take == Take::Whole
     {
         let name = link::query(Which::Index(master))
             .map_or_else(|_| "another interface".to_owned(), |master| master.name);
@@ -322,7 +323,7 @@ fn memory_lock(memory: RegionOptions) -> Option<Finding> {
     Some(finding(Level::Problem, "memory lock", text))
 }
 
-fn capabilities() -> Option<Finding> {
+pub(crate) fn capabilities() -> Option<Finding> {
     let needed = [("CAP_NET_ADMIN", 12), ("CAP_NET_RAW", 13), ("CAP_BPF", 39)];
     let missing = needed.into_iter().filter(|&(_, bit)| capability(bit) == Some(false)).map(|(name, _)| name);
     let missing = missing.collect::<Vec<_>>().join(", ");
@@ -367,16 +368,14 @@ fn left_over(link: &LinkInfo, obtained: Option<&Obtained>) -> Option<Finding> {
     Some(finding(Level::Problem, "left over", text))
 }
 
-fn pins(link: &LinkInfo, options: &Options) -> Option<Finding> {
+pub(crate) fn pins(link: &LinkInfo, on_exit: OnExit) -> Option<Finding> {
     match PinnedLink::of(&link.name) {
         Ok(place) => {
             place.find().ok().flatten()?;
             let text = format!("the interface is kept closed by {}", place.path().display());
             Some(finding(Level::Fine, "pinned", text))
         }
-        Err(error) if options.on_exit == OnExit::Drop => {
-            Some(finding(Level::Problem, "pinned", error.to_string()))
-        }
+        Err(error) if on_exit == OnExit::Drop => Some(finding(Level::Problem, "pinned", error.to_string())),
         Err(_) => None,
     }
 }
@@ -430,40 +429,25 @@ fn judge_tags_above(link: &LinkInfo, options: &Options, hook: Option<Hook>, driv
     Some(finding(level, "tags", text))
 }
 
-/// Finding about offloads of the other end of a veth.
+/// Finding about offloads of the other end of a veth that are not mended here; checksums are.
 fn peer(link: &LinkInfo, ethtool: Option<&mut Ethtool>) -> Option<Finding> {
     if link.kind != "veth" {
         return None;
     }
-    let advice = "local senders there leave transport checksums undone, which AF_XDP cannot see, so their \
-                  TCP and UDP arrive with wrong checksums";
+    let advice = "VLAN tags of local senders there are lost";
     let peer = link.peer.filter(|_| !link.peer_elsewhere);
     let peer = peer.and_then(|index| link::query(Which::Index(index)).ok());
     let (Some(peer), Some(ethtool)) = (peer, ethtool) else {
         let text = format!(
             "the peer is in another network namespace and could not be looked at; unless \
-             `ethtool -K PEER tx off txvlan off` was done there, {advice}"
+             `ethtool -K PEER txvlan off` was done there, {advice}"
         );
         return Some(finding(Level::Warning, "peer", text));
     };
     let features = ethtool.active_features(&peer.name).unwrap_or_default();
-    let on = |name: &str| features.iter().any(|feature| feature == name);
-    let (checksums, tags) = (on("tx-checksum-ip-generic"), on("tx-vlan-hw-insert"));
-    let name = peer.name;
-    match (checksums, tags) {
-        (true, true) => {
-            let text = format!("{advice}; and VLAN tags are lost: `ethtool -K {name} tx off txvlan off`");
-            Some(finding(Level::Warning, "peer", text))
-        }
-        (true, false) => {
-            Some(finding(Level::Warning, "peer", format!("{advice}: `ethtool -K {name} tx off`")))
-        }
-        (false, true) => {
-            let text = format!("VLAN tags of local senders there are lost: `ethtool -K {name} txvlan off`");
-            Some(finding(Level::Warning, "peer", text))
-        }
-        (false, false) => None,
-    }
+    let loses_tags = features.iter().any(|feature| feature == "tx-vlan-hw-insert");
+    loses_tags
+        .then(|| finding(Level::Warning, "peer", format!("{advice}: `ethtool -K {} txvlan off`", peer.name)))
 }
 
 impl Report {

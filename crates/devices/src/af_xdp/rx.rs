@@ -1,6 +1,6 @@
 //! Packets that come in: descriptors become frames, frames become packets, free frames go back in.
 //!
-//! Exits: `device-error` for a descriptor that cannot be right, which also closes the queue, because
+//! Exits: `sctp-no-checksum` for SCTP of a local sender that has left its CRC to the device. `device-error` for a descriptor that cannot be right, which also closes the queue, because
 //! a ring that lies once cannot be believed again. `frame-too-long` for a packet of more frames than
 //! any link has, or longer than a slot where the kernel cannot cut. `rx-overrun` for what the kernel
 //! lost because no frame was posted; it is asked for that number now and then. A packet that the driver may have
@@ -22,6 +22,7 @@ use guard::{Guard, Judged};
 use polder_buffers::{Batch, Packet, Pool, Segment};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
+use polder_datapath::offload::{Recognised, recognise};
 use polder_datapath::port::{Armed, Budget, Drive, Driven, RxControl, RxQueue, Turn};
 use polder_datapath::scheduler::{self, Ageing, WIRE};
 use polder_datapath::units::Nanos;
@@ -82,6 +83,8 @@ pub(super) struct Wants {
     pub(super) adapts: bool,
     /// True if a packet longer than a slot comes in parts.
     pub(super) multi_buffer: bool,
+    /// True if senders may be on this machine, and leave checksums to a device that cannot say so.
+    pub(super) local_senders: bool,
     /// The link's longest packet, where the device itself writes into the slots.
     pub(super) longest: Option<u32>,
     /// Refill threshold of the ring, and treatment of small packets.
@@ -206,6 +209,19 @@ impl<const COPIES: bool> Receiver<COPIES> {
         None
     }
 
+    /// Does what a sender on this machine may have left to the device. `false` for what cannot be mended.
+    fn finish(&mut self, packet: &mut Packet) -> bool {
+        match recognise(packet) {
+            Recognised::Complete => {}
+            Recognised::Partial => self.counters.partial_checksums.add(1),
+            Recognised::MissingCrc => {
+                self.counters.drops.count(DropReason::SctpNoChecksum, 1);
+                return false;
+            }
+        }
+        true
+    }
+
     /// The kernel named memory that it does not have: nothing more is believed.
     #[cold]
     fn lie(&mut self) {
@@ -321,15 +337,21 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
             self.bound(limit);
             self.look();
         }
-        let (mut packets, mut bytes) = (0, 0);
-        while packets < limit {
-            let Some(packet) = self.next(pool) else { break };
+        let (mut packets, mut bytes, mut refused) = (0, 0, 0);
+        while packets + refused < limit {
+            let Some(mut packet) = self.next(pool) else { break };
             packet.prefetch();
+            if self.wants.local_senders && !self.finish(&mut packet) {
+                pool.release_packet(packet);
+                refused += 1;
+                continue;
+            }
             bytes += packet.len() as u64;
             packets += 1;
             batch.push(packet).expect("the room of the batch was counted");
         }
         self.received.release();
+        let packets = packets + refused;
         budget.spend(u32::try_from(packets).unwrap_or(u32::MAX));
         self.counters.received.add(packets as u64);
         self.counters.received_bytes.add(bytes);

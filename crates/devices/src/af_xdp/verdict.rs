@@ -2,7 +2,7 @@
 
 use super::link::{self, Which};
 use super::port::Port;
-use super::sys;
+use crate::bpf::sys;
 use rustix::io::Errno;
 use std::os::fd::AsFd as _;
 

@@ -38,6 +38,8 @@ pub struct Link {
     pub transmit_queues: u32,
     /// Its XDP programs.
     pub xdp: XdpState,
+    /// Number of packets that it was to send and has dropped.
+    pub transmit_dropped: u64,
 }
 
 /// The XDP programs of an interface.
@@ -87,6 +89,10 @@ impl Link {
             libc::IFLA_NUM_TX_QUEUES => self.transmit_queues = number(value).unwrap_or(0),
             libc::IFLA_LINKINFO => self.read_information(value),
             libc::IFLA_XDP => self.xdp = xdp_state(value),
+            libc::IFLA_STATS64 => {
+                let dropped = value.get(TRANSMIT_DROPPED..).and_then(<[u8]>::first_chunk);
+                self.transmit_dropped = dropped.map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+            }
             _ => {}
         }
     }
@@ -117,6 +123,8 @@ fn xdp_state(value: &[u8]) -> XdpState {
     }
 }
 
+/// Position of `tx_dropped` in `struct rtnl_link_stats64`.
+const TRANSMIT_DROPPED: usize = 56;
 /// `IFLA_XDP_*`.
 const XDP_ATTACHED: u16 = 2;
 const XDP_PROGRAM: u16 = 4;

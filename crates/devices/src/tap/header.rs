@@ -121,6 +121,12 @@ fn describe_segments(packet: &Packet) -> Result<[u8; BYTES], BadHeader> {
     Ok(header(NEEDS_CHECKSUM, kind, headers, packet.segmentation.size, start, packet.checksum_offset))
 }
 
+/// Bytes of headers in front of each segment, of the header of a packet that has segments.
+#[inline]
+pub(super) fn header_bytes(header: [u8; BYTES]) -> u16 {
+    u16::from_ne_bytes([header[2], header[3]])
+}
+
 fn tcp_header_bytes(packet: &Packet) -> Result<u16, BadHeader> {
     let position = usize::from(packet.checksum_start) + TCP_DATA_OFFSET;
     let mut byte = [0];

@@ -6,10 +6,11 @@ use super::sys;
 use super::tx::TapTx;
 use crate::{Abilities, Interface, Queue, Receiving};
 use polder_buffers::Region;
+use polder_datapath::port::RxQueue as _;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// Device of TAP files.
@@ -78,6 +79,15 @@ pub struct Tap {
 impl Tap {
     /// The kernel completes checksums and cuts segments of written packets.
     pub const ABILITIES: Abilities = Abilities { partial_checksums: true, segments: true };
+
+    /// Lets a program (a socket filter) choose the queue of each packet, by its answer modulo the number of queues.
+    ///
+    /// # Errors
+    /// Errors of the kernel.
+    pub fn steer(&self, program: BorrowedFd<'_>) -> Result<(), Errno> {
+        let file = self.queues.first().and_then(|queue| queue.rx.event()).ok_or(Errno::BADF)?;
+        sys::set_steering(file, program)
+    }
 }
 
 /// Reason why a TAP could not be opened.

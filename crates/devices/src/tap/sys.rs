@@ -1,7 +1,7 @@
 //! The system calls that no safe crate offers: the requests of TUN/TAP and of interfaces.
 
 use rustix::io::{Errno, Result};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// Longest name of an interface in bytes.
 pub(super) const NAME_BYTES: usize = libc::IFNAMSIZ - 1;
@@ -13,7 +13,10 @@ pub(super) const TCP_SEGMENTS: u32 = libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
 /// UDP packets larger than the link may be read; Linux 6.2 and later.
 pub(super) const UDP_SEGMENTS: u32 = libc::TUN_F_USO4 | libc::TUN_F_USO6;
 
-/// `struct ifreq` as bytes, so that no field is undefined and none is read with a wrong type.
+/// `TUNSETSTEERINGEBPF` (linux/if_tun.h).
+const SET_STEERING: libc::Ioctl = 0x8004_54e0_u32 as libc::Ioctl;
+
+/// `struct ifreq` as bytes, so that no field is undefined and none is read as what it is not.
 ///
 /// Source: netdevice(7); include/uapi/linux/if.h.
 #[repr(C, align(8))]
@@ -45,6 +48,11 @@ pub(super) fn set_header_bytes(file: impl AsFd, bytes: i32) -> Result<()> {
 pub(super) fn set_offloads(file: impl AsFd, bits: u32) -> Result<()> {
     // SAFETY: (1) TUNSETOFFLOAD takes its argument by value (drivers/net/tun.c, `set_offload`).
     checked(unsafe { libc::ioctl(file.as_fd().as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(bits)) })
+}
+
+/// Lets a program choose the queue of each packet: a socket filter whose answer is taken modulo the number of queues.
+pub(super) fn set_steering(file: impl AsFd, program: BorrowedFd<'_>) -> Result<()> {
+    call(file, SET_STEERING, &mut program.as_raw_fd())
 }
 
 /// The link-layer address of the interface that the file is bound to.
@@ -94,7 +102,7 @@ impl Request {
 #[expect(unsafe_code, reason = "UNSAFETY: an ioctl is untyped")]
 fn call<T>(file: impl AsFd, request: libc::Ioctl, argument: &mut T) -> Result<()> {
     // SAFETY: (1) every caller passes the type that its request reads and writes: `ifreq` for
-    // TUNSETIFF and SIOC* (netdevice(7)), `int` for TUNSETVNETHDRSZ (drivers/net/tun.c); (2) the
+    // TUNSETIFF and SIOC* (netdevice(7)), `int` for TUNSETVNETHDRSZ and TUNSETSTEERINGEBPF (drivers/net/tun.c); (2) the
     // kernel does not keep the pointer.
     checked(unsafe { libc::ioctl(file.as_fd().as_raw_fd(), request, core::ptr::from_mut(argument)) })
 }

@@ -4,6 +4,7 @@
 //! The kernel copies before the call returns, so frames go home at once and nothing is ever held.
 
 use super::header;
+use core::sync::atomic::{AtomicU32, Ordering};
 use polder_buffers::{Batch, NoRoom, Packet, Pool, SegmentationKind};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
@@ -13,6 +14,9 @@ use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+/// An Ethernet header, and an 802.1Q tag.
+const ETHERNET: usize = 14;
+const TAG: usize = 4;
 /// Pieces that one packet is written from, the header included.
 const PIECES: usize = 64;
 
@@ -22,6 +26,8 @@ pub struct TapTx {
     file: Arc<OwnedFd>,
     /// The longest packet that is not to be cut, in bytes.
     longest: usize,
+    /// The MTU of the link behind the TAP, if one is: it carries segments too.
+    link_mtu: Option<Arc<AtomicU32>>,
     closed: bool,
     counters: Arc<QueueCounters>,
 }
@@ -36,7 +42,30 @@ enum Sent {
 
 impl TapTx {
     pub(super) fn new(file: Arc<OwnedFd>, longest: usize) -> Self {
-        Self { file, longest, closed: false, counters: Arc::default() }
+        Self { file, longest, link_mtu: None, closed: false, counters: Arc::default() }
+    }
+
+    /// The same for a TAP whose packets leave by a link of that MTU, which may change: packets and segments that are
+    /// longer are dropped.
+    #[must_use]
+    pub fn toward(self, link_mtu: Arc<AtomicU32>) -> Self {
+        Self { link_mtu: Some(link_mtu), ..self }
+    }
+
+    /// True if the link behind the TAP carries a packet, or its segments, that has `headers` in front of each segment.
+    #[inline]
+    fn fits_link(&self, packet: &Packet, headers: u16) -> bool {
+        let Some(mtu) = &self.link_mtu else { return true };
+        let tag = match packet.bytes().get(12..14) {
+            Some([0x81, 0x00] | [0x88, 0xa8]) => TAG,
+            _ => 0,
+        };
+        // Relaxed: a number that orders nothing.
+        let longest = mtu.load(Ordering::Relaxed) as usize + ETHERNET + tag;
+        if packet.segmentation.kind == SegmentationKind::None {
+            return packet.len() <= longest;
+        }
+        usize::from(headers) + usize::from(packet.segmentation.size) <= longest
     }
 
     #[inline]
@@ -45,6 +74,9 @@ impl TapTx {
             return Sent::Never(DropReason::TxTooLong);
         }
         let Ok(header) = header::describe(packet) else { return Sent::Never(DropReason::TxError) };
+        if !self.fits_link(packet, header::header_bytes(header)) {
+            return Sent::Never(DropReason::TxTooLong);
+        }
         loop {
             match self.write(header, packet) {
                 Ok(_) => return Sent::Yes,

@@ -14,5 +14,8 @@ mod pair;
 #[cfg(feature = "af_xdp")]
 mod af_xdp;
 #[cfg(test)]
+#[cfg(feature = "skb")]
+mod skb;
+#[cfg(test)]
 #[cfg(feature = "tap")]
 mod tap;

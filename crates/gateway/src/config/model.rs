@@ -74,6 +74,8 @@ choices! {
         Native = "native",
         /// In the network stack, with a copy; works with every driver.
         Generic = "generic",
+        /// In the network stack, with checksums, segments and VLAN tags as the stack has them.
+        Skb = "skb",
     }
 }
 

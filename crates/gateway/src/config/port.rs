@@ -79,9 +79,9 @@ section! {
         /// Preferred busy polling.
         busy_poll: bool = false, Boolean => Reopen(ATTACHED), only(Port::is_interface);
         /// Segments of a flow in one batch leave as one packet of up to 64 KiB.
-        coalesce: bool = false, Boolean => Live, only(Port::takes_segments), usual("`true` for a TAP");
+        coalesce: bool = false, Boolean => Live, only(Port::takes_segments), usual("`true` for a TAP and with `mode = \"skb\"`");
         /// The machine may hand over packets of up to 64 KiB.
-        segments: bool = false, Boolean => Reopen(ATTACHED), only(Port::takes_segments), usual("`true` for a TAP");
+        segments: bool = false, Boolean => Reopen(ATTACHED), only(Port::takes_segments), usual("`true` for a TAP and with `mode = \"skb\"`");
     }
 }
 
@@ -91,7 +91,7 @@ impl Port {
     }
 
     fn takes_segments(&self) -> bool {
-        self.device.capabilities().takes_segments
+        self.device.capabilities().takes_segments || self.mode == Mode::Skb
     }
 
     /// True if its number of queues can be chosen: an adapter has one.
@@ -149,7 +149,7 @@ impl Draft<Port> {
         if role.is_some_and(|role| role != Role::Router) {
             absent.push(OF_A_ROUTER);
         }
-        if !self.kinds().any(|kind| kind.takes_segments) {
+        if self.value.mode != Mode::Skb && !self.kinds().any(|kind| kind.takes_segments) {
             absent.push(OF_A_TAP);
         }
         let kind = self.kinds().next();

@@ -1,6 +1,8 @@
-//! Linux interfaces, through AF_XDP.
+//! Linux interfaces, through AF_XDP; those with `mode = "skb"` go through a TAP.
 
-use super::{AwaitedLink, Driver, Facts, Finding, GONE, Handle, Link, OpenPort, Severity, frames, receiving};
+use super::{
+    AwaitedLink, Driver, Facts, Finding, GONE, Handle, Link, OpenPort, Severity, frames, receiving, skb,
+};
 use crate::config::model::{Bridge, Configuration, Mode, OnExit, Port, Queues, Role};
 use anyhow::Result;
 use polder_buffers::{PortId, Region, RegionOptions};
@@ -8,8 +10,9 @@ use polder_datapath::offload::Takes;
 use polder_datapath::tunnel::Ends;
 use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{
-    self, Ingress, Level, LinkState, LocalPrefixes, OpenError, STATE, TunnelEndpoint, XdpVerdict,
+    self, Ingress, Level, LinkState, LocalPrefixes, OpenError, Report, STATE, TunnelEndpoint, XdpVerdict,
 };
+use polder_devices::skb::advice;
 use rustix::io::Errno;
 
 /// An interface of that name.
@@ -17,7 +20,11 @@ pub(super) struct Interface<'a>(pub(super) &'a str);
 
 impl Driver for Interface<'_> {
     fn open(&self, port: &Port, configuration: &Configuration, region: &Region) -> Result<OpenPort> {
-        let options = options(self.0, port, configuration);
+        let mode = match way(self.0, port) {
+            Way::AfXdp(mode, _) => mode,
+            Way::Skb(_) => return skb::open(self.0, port, configuration, region),
+        };
+        let options = options(self.0, port, configuration, mode);
         let af_xdp::Opened { port: opened, queues } = af_xdp::open(&options, region)?;
         let report = &opened.report;
         let hook = report.hook.map(|hook| hook.to_string()).unwrap_or_default();
@@ -36,27 +43,65 @@ impl Driver for Interface<'_> {
     }
 
     fn inspect(&self, port: &Port, configuration: &Configuration) -> Vec<Finding> {
-        let options = options(self.0, port, configuration);
+        let (mode, why) = match way(self.0, port) {
+            Way::AfXdp(mode, why) => (mode, why),
+            Way::Skb(why) => return skb::inspect(self.0, why, (port, configuration)),
+        };
+        let options = options(self.0, port, configuration, mode);
         let slot_bytes = configuration.gateway.slot_bytes;
         let memory = RegionOptions { slots: frames(configuration), slot_bytes };
-        match af_xdp::inspect(&options, memory) {
-            Err(OpenError::NoInterface(name)) => {
-                let text = format!("{}; the port waits for it", absent(&name));
-                vec![Finding::new(Severity::Warning, "interface", text)]
-            }
-            Err(error) => vec![Finding::new(Severity::Problem, "interface", error.to_string())],
-            Ok(report) => {
-                let driver = report.driver.map(|driver| format!(", driver {driver}")).unwrap_or_default();
-                let name = format!("{}{driver}", report.interface);
-                let first = Finding::new(Severity::Fine, "interface", name);
-                std::iter::once(first).chain(report.findings.into_iter().map(finding)).collect()
-            }
-        }
+        let reason = why.map(|why| Finding::new(Severity::Fine, "mode", why.to_owned()));
+        found_by(af_xdp::inspect(&options, memory)).into_iter().chain(reason).collect()
     }
 
     fn describe(&self) -> String {
         format!("the interface {}", self.0)
     }
+}
+
+/// Mode in which the packets of an interface are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// AF_XDP, with a word about it.
+    AfXdp(af_xdp::Mode, Option<&'static str>),
+    /// A TAP that keeps what the kernel knows of packets, and why.
+    Skb(&'static str),
+}
+
+/// Mode in which the packets of `interface` are taken as `port`.
+pub(crate) fn way(interface: &str, port: &Port) -> Way {
+    match port.mode {
+        Mode::Skb => Way::Skb("as asked for"),
+        Mode::Auto => Way::AfXdp(af_xdp::Mode::Auto, advice(interface)),
+        Mode::ZeroCopy => Way::AfXdp(af_xdp::Mode::ZeroCopy, None),
+        Mode::Native => Way::AfXdp(af_xdp::Mode::Native, None),
+        Mode::Generic => Way::AfXdp(af_xdp::Mode::Generic, None),
+    }
+}
+
+/// Findings of an interface's driver.
+pub(super) fn found_by(found: Result<Report, OpenError>) -> Vec<Finding> {
+    match found {
+        Err(OpenError::NoInterface(name)) => {
+            let text = format!("{}; the port waits for it", absent(&name));
+            vec![Finding::new(Severity::Warning, "interface", text)]
+        }
+        Err(error) => vec![Finding::new(Severity::Problem, "interface", error.to_string())],
+        Ok(report) => {
+            let driver = report.driver.map(|driver| format!(", driver {driver}")).unwrap_or_default();
+            let name = format!("{}{driver}", report.interface);
+            let first = Finding::new(Severity::Fine, "interface", name);
+            std::iter::once(first).chain(report.findings.into_iter().map(finding)).collect()
+        }
+    }
+}
+
+/// Takes address and MTU of an interface over into `facts`; answers the state of its link.
+pub(super) fn link_facts(link: LinkState, facts: &mut Facts, most_mtu: Option<u32>) -> Link {
+    let LinkState { mac, mtu, up, carrier } = link;
+    facts.mac = MacAddress(mac);
+    facts.mtu = mtu.min(most_mtu.unwrap_or(u32::MAX));
+    Link::new(up, carrier)
 }
 
 fn finding(finding: af_xdp::Finding) -> Finding {
@@ -72,10 +117,7 @@ fn finding(finding: af_xdp::Finding) -> Finding {
 
 impl Handle for af_xdp::Port {
     fn refresh(&self, facts: &mut Facts, most_mtu: Option<u32>) -> Result<Option<Link>, Errno> {
-        let LinkState { mac, mtu, up, carrier } = Self::refresh(self, most_mtu)?;
-        facts.mac = MacAddress(mac);
-        facts.mtu = mtu.min(most_mtu.unwrap_or(u32::MAX));
-        Ok(Some(Link::new(up, carrier)))
+        Ok(Some(link_facts(Self::refresh(self, most_mtu)?, facts, most_mtu)))
     }
 
     fn awaited_link(&self) -> Option<AwaitedLink> {
@@ -127,7 +169,7 @@ pub(super) fn missing(error: &anyhow::Error) -> Option<String> {
 }
 
 /// The tunnels whose packets are taken on `port`.
-fn endpoints(port: PortId, configuration: &Configuration) -> Vec<TunnelEndpoint> {
+pub(super) fn endpoints(port: PortId, configuration: &Configuration) -> Vec<TunnelEndpoint> {
     let over = configuration.tunnels.iter().filter(|tunnel| tunnel.port == port);
     over.filter_map(|tunnel| {
         let ends = Ends::of(tunnel.local, tunnel.remote)?;
@@ -137,7 +179,12 @@ fn endpoints(port: PortId, configuration: &Configuration) -> Vec<TunnelEndpoint>
 }
 
 /// Options with which the driver opens `interface` as `port`.
-fn options(interface: &str, port: &Port, configuration: &Configuration) -> af_xdp::Options {
+fn options(
+    interface: &str,
+    port: &Port,
+    configuration: &Configuration,
+    mode: af_xdp::Mode,
+) -> af_xdp::Options {
     let options = match port.role {
         Role::Bridge => af_xdp::Options::whole(interface),
         Role::Underlay => af_xdp::Options::tunnels(interface, endpoints(port.id, configuration)),
@@ -150,12 +197,7 @@ fn options(interface: &str, port: &Port, configuration: &Configuration) -> af_xd
             OnExit::Kernel => af_xdp::OnExit::Kernel,
             OnExit::Drop => af_xdp::OnExit::Drop,
         },
-        mode: match port.mode {
-            Mode::Auto => af_xdp::Mode::Auto,
-            Mode::ZeroCopy => af_xdp::Mode::ZeroCopy,
-            Mode::Native => af_xdp::Mode::Native,
-            Mode::Generic => af_xdp::Mode::Generic,
-        },
+        mode,
         queues: match port.queues {
             Queues::All => None,
             Queues::Count(count) => Some(u32::from(count)),

@@ -6,7 +6,10 @@
 
 mod interface;
 mod lan78xx;
+mod skb;
 mod tap;
+
+pub(crate) use interface::{Way, way};
 
 use crate::config::buffers::headroom;
 use crate::config::model::{Configuration, Device, Port};
@@ -14,6 +17,7 @@ use crate::show::adapter::AdapterRow;
 use crate::show::buffers::TransferRow;
 use anyhow::{Context as _, Result};
 use polder_buffers::{PortId, Region};
+use polder_datapath::counters::QueueCounters;
 use polder_datapath::offload::Takes;
 use polder_datapath::scheduler::Backlog;
 use polder_datapath::wire::MacAddress;
@@ -177,7 +181,7 @@ pub trait Handle: Send {
         Vec::new()
     }
 
-    /// Verdict of the device's XDP program on a frame; `None` for a device without one, which brings every frame.
+    /// Verdict of the device's XDP or TCX program on a frame; `None` for a device without one, which brings every frame.
     fn verdict(&self, _frame: &[u8]) -> Option<Result<XdpVerdict, Errno>> {
         None
     }
@@ -196,6 +200,11 @@ pub trait Handle: Send {
     /// Errors of the kernel.
     fn set_router(&self, _ingresses: &[Ingress], _local: &[LocalPrefixes]) -> Result<(), Errno> {
         Ok(())
+    }
+
+    /// Counters of packets that are lost where no queue sees them, if there is such a place.
+    fn lost(&self) -> Option<Arc<QueueCounters>> {
+        None
     }
 
     /// Puts the device's settings back after a worker was lost with its queues; `None` for a device without such

@@ -39,18 +39,22 @@ impl Driver for Tap<'_> {
         Ok(OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, queues) })
     }
 
-    /// A reason why no TAP can be made, if that can be seen.
     fn inspect(&self, _: &Port, _: &Configuration) -> Vec<Finding> {
-        const DEVICE: &str = "/dev/net/tun";
-        let opened = std::fs::OpenOptions::new().read(true).write(true).open(DEVICE);
-        let remedy = "load the kernel module tun, or run as root";
-        let text = opened.err().map(|error| format!("cannot open {DEVICE}: {error}; {remedy}"));
-        text.map(|text| Finding::new(Severity::Problem, "rights", text)).into_iter().collect()
+        unavailable().into_iter().collect()
     }
 
     fn describe(&self) -> String {
         format!("the TAP {}", self.0)
     }
+}
+
+/// A reason why no TAP can be made, if that can be seen.
+pub(super) fn unavailable() -> Option<Finding> {
+    const DEVICE: &str = "/dev/net/tun";
+    let opened = std::fs::OpenOptions::new().read(true).write(true).open(DEVICE);
+    let remedy = "load the kernel module tun, or run as root";
+    let text = opened.err().map(|error| format!("cannot open {DEVICE}: {error}; {remedy}"));
+    text.map(|text| Finding::new(Severity::Problem, "rights", text))
 }
 
 impl Handle for OpenTap {

@@ -232,6 +232,7 @@ fn port(gateway: &Gateway, state: &PortState) -> PortRow {
         transmitted_bytes: sum(state, |queue| &queue.transmitted_bytes),
         in_flight: sum(state, |queue| &queue.in_flight),
         worked_nanos: sum(state, |queue| &queue.worked_nanos),
+        partial_checksums: sum(state, |queue| &queue.partial_checksums),
         system_calls: sum(state, |queue| &queue.system_calls),
         segments: gateway
             .lasting

@@ -69,6 +69,9 @@ pub struct PortRow {
     /// Time of workers that turns of its queues took, forwarding and sending included: on the CPU, not by the clock.
     #[serde(default)]
     pub worked_nanos: u64,
+    /// Packets whose checksum a local sender has left to a device that did not say so; they were completed.
+    #[serde(default)]
+    pub partial_checksums: u64,
     /// System calls made for its queues.
     pub system_calls: u64,
     /// Packets merged and cut for it.
@@ -109,6 +112,7 @@ pub(super) fn subtract(rows: &mut [PortRow], earlier: &[PortRow]) {
         row.transmitted_bytes = row.transmitted_bytes.saturating_sub(then.transmitted_bytes);
         row.worked_nanos = row.worked_nanos.saturating_sub(then.worked_nanos);
         row.system_calls = row.system_calls.saturating_sub(then.system_calls);
+        row.partial_checksums = row.partial_checksums.saturating_sub(then.partial_checksums);
         row.segments.subtract(&then.segments);
         subtract_all(&mut row.drops, &then.drops);
         if let (Some(adapter), Some(then)) = (&mut row.adapter, &then.adapter) {
@@ -198,6 +202,11 @@ fn remarks(table: &mut Table, row: &PortRow, look: Look) {
         note(look.odd("!"), &format!("bypassed: {by} {name} would {effect}{since}"));
     }
     if let Some(text) = row.segments.sentence(look) {
+        note(look.dim("·"), &text);
+    }
+    if row.partial_checksums > 0 {
+        let text =
+            format!("completed the checksums of {} packets of local senders", grouped(row.partial_checksums));
         note(look.dim("·"), &text);
     }
     if row.weight != 0 && row.weight != WEIGHT {

@@ -46,7 +46,7 @@ fn a_peer_that_leaves_checksums_undone_is_named_with_the_remedy() {
     assert_eq!(code, Some(0), "{text}");
     // The text is broken into lines.
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("! peer") && words.contains("`ethtool -K pdpeer tx off"), "{text}");
+    assert!(words.contains("! peer") && words.contains("`ethtool -K pdpeer txvlan off"), "{text}");
     let (_, json) = inside("peer-json", BRIDGE, &format!("{link} $POLDER check --json $FILE"));
     let json: serde_json::Value = serde_json::from_str(&json).expect(&json);
     let seen = json["preflight"].as_array().expect("a list");

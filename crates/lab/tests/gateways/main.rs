@@ -15,6 +15,7 @@ mod host;
 mod host_end;
 mod land;
 mod memory;
+mod metadata;
 mod mirror;
 mod mtu;
 mod open_vswitch;

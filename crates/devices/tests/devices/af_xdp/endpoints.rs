@@ -2,9 +2,12 @@
 
 use super::{Opened, all_home, await_frame, memory, neighbours, options, receive, start, veth};
 use crate::common::{self, RawPeer};
+use polder_buffers::Batch;
+use polder_datapath::port::Budget;
 use polder_datapath::port::Turn;
 use polder_datapath::tunnel::{Carrier, Ends};
-use polder_devices::af_xdp::{Mode, Options, TunnelEndpoint, open};
+use polder_devices::af_xdp::{Mode, Options, Take, TunnelEndpoint, open};
+use polder_devices::skb;
 use rustix::io::Errno;
 
 pub(super) const OURS: [u8; 4] = [192, 168, 10, 1];
@@ -119,6 +122,54 @@ fn the_header_alone_decides_who_gets_a_packet() {
         drop((port, pool));
         all_home(&region);
         common::ip("link delete pdxd0");
+    }
+}
+
+/// The program at the TCX hook takes what that at the XDP hook takes.
+#[test]
+fn the_tcx_hook_takes_the_same() {
+    const NAME: &str = "af_xdp::the_tcx_hook_takes_the_same";
+    if !common::is_root(NAME) {
+        return;
+    }
+    common::enter_namespace();
+    veth("pdxe0", "pdxe1", "");
+    let region = memory(2048);
+    let mut pool = region.pool();
+    let take = Take::Tunnels(vec![endpoint(OURS, THEIRS)]);
+    let mut opened = skb::open(&skb::Options::new("pdxe0", take), &region).expect("root opens a veth");
+    let sender = RawPeer::open("pdxe1");
+    let marker = packet(Outer { words: 6, ..PLAIN });
+    let mut taken = |frame: &[u8]| {
+        assert!(sender.send(frame) && sender.send(&marker));
+        let mut found = Vec::new();
+        while found.last() != Some(&marker) {
+            let mut batch = Batch::new();
+            let _ = opened.queues[0].rx.receive(&mut Budget::new(64), &mut batch, &mut pool);
+            found.extend(batch.iter().map(|packet| packet.bytes().to_vec()));
+            pool.release(&mut batch);
+        }
+        found[0] == frame
+    };
+    let (tag, tags): (&[u16], [&[u16]; 2]) = (&[0x8100], [&[0x88a8], &[0x8100, 0x8100]]);
+    for (ours, outer) in [
+        (true, PLAIN),
+        (true, Outer { words: 15, ..PLAIN }),
+        (true, Outer { fragment: 0x2000, ..PLAIN }),
+        (true, Outer { fragment: 0x00b9, ..PLAIN }),
+        (true, Outer { tags: tag, ..PLAIN }),
+        (false, Outer { tags: tags[0], ..PLAIN }),
+        (false, Outer { tags: tags[1], ..PLAIN }),
+        (false, Outer { protocol: 1, ..PLAIN }),
+        (false, Outer { protocol: 17, ..PLAIN }),
+        (false, Outer { source: [192, 168, 20, 2], ..PLAIN }),
+        (false, Outer { destination: [192, 168, 10, 2], ..PLAIN }),
+        (false, Outer { source: OURS, destination: THEIRS, ..PLAIN }),
+    ] {
+        assert_eq!(taken(&packet(outer)), ours, "{outer:?}");
+    }
+    for length in [33, 34] {
+        assert_eq!(taken(&packet(PLAIN)[..length]), length == 34, "{length} bytes");
     }
 }
 

@@ -48,6 +48,8 @@ pub struct Port {
     pub interface: String,
     /// The packets that are taken.
     pub takes: Takes,
+    /// True if packets that leave by the interface meet the tc filters at its egress.
+    pub meets_egress: bool,
 }
 
 /// The packets that a port takes.
@@ -185,7 +187,8 @@ fn read_tc(port: &Port, links: &Links) -> Result<Vec<Bypassed>, Errno> {
     let mut found = Vec::new();
     for name in links.and_vlans(&port.interface) {
         let Some(index) = links.index(&name) else { continue };
-        for filter in tc::read(&mut client, index)? {
+        let all = tc::read(&mut client, index)?.into_iter();
+        for filter in all.filter(|filter| !(filter.is_egress && port.meets_egress)) {
             let side = if filter.is_egress { "egress" } else { "ingress" };
             found.push(Bypassed {
                 port: port.name.clone(),

@@ -1,7 +1,7 @@
 //! Filters of tc at an interface's ingress and egress, and BPF programs there (tc(8), linux/pkt_cls.h).
 
-use super::sys::attached_programs;
 use polder_devices::netlink::{Client, attributes, find, number, text};
+use polder_devices::skb::foreign_programs;
 use rustix::io::Errno;
 
 /// A filter that may drop or change packets.
@@ -18,9 +18,7 @@ pub struct Filter {
 /// The filters of an interface that may drop or change packets.
 pub(super) fn read(client: &mut Client, interface: u32) -> Result<Vec<Filter>, Errno> {
     let mut found = Vec::new();
-    for (is_egress, parent, attach_type) in
-        [(false, PARENT_INGRESS, BPF_TCX_INGRESS), (true, PARENT_EGRESS, BPF_TCX_EGRESS)]
-    {
+    for (is_egress, parent) in [(false, PARENT_INGRESS), (true, PARENT_EGRESS)] {
         let mut request = vec![0; TCMSG];
         request[4..8].copy_from_slice(&interface.to_ne_bytes());
         request[12..16].copy_from_slice(&parent.to_ne_bytes());
@@ -28,7 +26,7 @@ pub(super) fn read(client: &mut Client, interface: u32) -> Result<Vec<Filter>, E
         let answers = client.dump(RTM_GETTFILTER, &request).or_else(without)?;
         found.extend(answers.iter().filter_map(|(_, body)| filter(is_egress, body)));
         // A kernel that does not know the question, or tells nobody, is Linux before 6.6 or locked down.
-        if let Ok(count @ 1..) = attached_programs(interface, attach_type) {
+        if let Ok(count @ 1..) = foreign_programs(interface, is_egress) {
             let programs = if count == 1 { "program" } else { "programs" };
             let name = format!("{count} BPF {programs} (tcx)");
             found.push(Filter { is_egress, name, effect: BPF.to_owned() });
@@ -119,6 +117,3 @@ const TC_ACT_SHOT: u32 = 2;
 const TC_ACT_STOLEN: u32 = 4;
 const TC_ACT_QUEUED: u32 = 5;
 const TC_ACT_TRAP: u32 = 8;
-/// `enum bpf_attach_type`.
-const BPF_TCX_INGRESS: u32 = 46;
-const BPF_TCX_EGRESS: u32 = 47;

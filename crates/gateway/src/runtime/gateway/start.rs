@@ -124,6 +124,7 @@ impl Gateway {
         let OpenPort { id, facts, queues, handle, backlog } = opened;
         let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) else { return };
         let (mut shares, spares) = divide(queues, self.workers.len(), &mut state.counters);
+        state.counters.extend(handle.as_ref().and_then(|handle| handle.lost()));
         with_queue(&mut shares, &state.configuration, &facts, &mut state.queues);
         state.spares = spares;
         state.open = true;

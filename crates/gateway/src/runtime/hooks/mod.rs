@@ -6,6 +6,7 @@ pub use watch::Watch;
 
 use super::preflight::{PreflightFinding, Severity};
 use crate::config::model::{Configuration, KernelHooks, Port, Role};
+use crate::device::{Way, way};
 use crate::kernel::hooks::{self, Bypassed, Inspection, Takes, Tunnel};
 use anyhow::{Result, bail};
 use polder_buffers::PortId;
@@ -16,7 +17,9 @@ pub fn ports(configuration: &Configuration) -> Vec<hooks::Port> {
     // What the machine sends by a TAP has met its hooks, and the kernel does not have an adapter.
     let port = |port: &Port| {
         let interface = port.device.interface()?.to_owned();
-        Some(hooks::Port { name: port.name.clone(), interface, takes: takes(port, configuration) })
+        let meets_egress = matches!(way(&interface, port), Way::Skb(_));
+        let (name, takes) = (port.name.clone(), takes(port, configuration));
+        Some(hooks::Port { name, interface, takes, meets_egress })
     };
     configuration.ports.iter().filter_map(port).collect()
 }

@@ -21,16 +21,23 @@ impl Teller<'_> {
         let device = device::describe(&port.device);
         let closed = if state.is_some_and(|state| state.open) { "" } else { ", which is closed" };
         let verdict = state.and_then(PortState::handle).and_then(|handle| handle.verdict(frame));
+        let is_skb =
+            state.and_then(|state| state.facts.as_ref()).is_some_and(|facts| facts.mode.starts_with("skb"));
+        let hook = if is_skb { "TCX" } else { "XDP" };
         let (who, goes_on) = match verdict {
             None => (String::new(), true),
-            Some(Ok(XdpVerdict::Taken)) => ("; its XDP program takes the packet".to_owned(), true),
-            Some(Ok(XdpVerdict::Kernel)) => {
-                ("; its XDP program leaves the packet to the kernel: it is none that a tunnel or the router endpoints".to_owned(), false)
-            }
-            Some(Ok(XdpVerdict::Dropped)) => ("; its XDP program drops the packet".to_owned(), false),
-            Some(Err(errno)) => {
-                (format!("; what its XDP program does cannot be asked ({errno}), and is taken for granted"), true)
-            }
+            Some(Ok(XdpVerdict::Taken)) => (format!("; its {hook} program takes the packet"), true),
+            Some(Ok(XdpVerdict::Kernel)) => (
+                format!(
+                    "; its {hook} program leaves the packet to the kernel: it is none that a tunnel or the router endpoints"
+                ),
+                false,
+            ),
+            Some(Ok(XdpVerdict::Dropped)) => (format!("; its {hook} program drops the packet"), false),
+            Some(Err(errno)) => (
+                format!("; what its {hook} program does cannot be asked ({errno}), and is taken for granted"),
+                true,
+            ),
         };
         let known = facts([("port", json!(port.name)), ("role", json!(role)), ("taken", json!(goes_on))]);
         self.step("enter", format!("{role} port {}, {device}{closed}{who}", port.name), known);

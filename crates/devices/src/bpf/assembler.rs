@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// A register: R0 result, R1–R5 arguments, R6–R9 kept across calls, R10 the frame pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Register {
+pub(crate) enum Register {
     R0,
     R1,
     R2,
@@ -25,7 +25,7 @@ pub(super) enum Register {
 /// Width of a load or store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Width {
+pub(crate) enum Width {
     /// Four bytes.
     Word = 0x00,
     /// Two bytes.
@@ -36,35 +36,43 @@ pub(super) enum Width {
     Double = 0x18,
 }
 
-/// Comparison of a conditional jump; all unsigned.
+/// Comparison of a conditional jump; unsigned where nothing else is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Condition {
+pub(crate) enum Condition {
     /// Equal.
     Equal = 0x10,
     /// The left side is greater.
     Greater = 0x20,
     /// Not equal.
     NotEqual = 0x50,
+    /// The left side is greater, both with a sign.
+    SignedGreater = 0x60,
 }
 
-/// A function of the kernel that XDP programs may call (`enum bpf_func_id`).
+/// A function of the kernel that programs may call (`enum bpf_func_id`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
-pub(super) enum Helper {
+pub(crate) enum Helper {
     /// `bpf_map_lookup_elem(map, key)`.
     MapLookup = 1,
+    /// `bpf_redirect(interface, flags)`.
+    Redirect = 23,
+    /// `bpf_get_hash_recalc(context)`; not at the XDP hook.
+    HashRecalculate = 34,
+    /// `bpf_skb_pull_data(context, bytes)`; not at the XDP hook.
+    PullData = 39,
     /// `bpf_redirect_map(map, key, action when there is no entry)`.
     RedirectMap = 51,
 }
 
 /// A place that jumps lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Label(usize);
+pub(crate) struct Label(usize);
 
 /// A program under construction.
 #[derive(Debug, Default)]
-pub(super) struct Assembler {
+pub(crate) struct Assembler {
     words: Vec<u64>,
     /// Position of each label, once placed.
     labels: Vec<Option<usize>>,
@@ -74,83 +82,119 @@ pub(super) struct Assembler {
 
 impl Assembler {
     /// An empty program.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// A label that is placed later.
-    pub(super) fn label(&mut self) -> Label {
+    pub(crate) fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
     /// Places `label` here.
-    pub(super) fn place(&mut self, label: Label) {
+    pub(crate) fn place(&mut self, label: Label) {
         debug_assert!(self.labels[label.0].is_none(), "a label has one place");
         self.labels[label.0] = Some(self.words.len());
     }
 
     /// `to = from`
-    pub(super) fn copy(&mut self, to: Register, from: Register) {
+    pub(crate) fn copy(&mut self, to: Register, from: Register) {
         self.emit(ALU64 | MOVE | REGISTER, to as u8, from as u8, 0, 0);
     }
 
     /// `to = value`
-    pub(super) fn set(&mut self, to: Register, value: i32) {
+    pub(crate) fn set(&mut self, to: Register, value: i32) {
         self.emit(ALU64 | MOVE, to as u8, 0, 0, value);
     }
 
     /// `to += value`
-    pub(super) fn add(&mut self, to: Register, value: i32) {
+    pub(crate) fn add(&mut self, to: Register, value: i32) {
         self.emit(ALU64 | ADD, to as u8, 0, 0, value);
     }
 
     /// `to &= value`
-    pub(super) fn and(&mut self, to: Register, value: i32) {
+    pub(crate) fn and(&mut self, to: Register, value: i32) {
         self.emit(ALU64 | AND, to as u8, 0, 0, value);
     }
 
+    /// `to += from`
+    pub(crate) fn add_register(&mut self, to: Register, from: Register) {
+        self.emit(ALU64 | ADD | REGISTER, to as u8, from as u8, 0, 0);
+    }
+
+    /// `to -= from`
+    pub(crate) fn subtract(&mut self, to: Register, from: Register) {
+        self.emit(ALU64 | SUBTRACT | REGISTER, to as u8, from as u8, 0, 0);
+    }
+
+    /// `to %= value`
+    pub(crate) fn modulo(&mut self, to: Register, value: i32) {
+        self.emit(ALU64 | MODULO, to as u8, 0, 0, value);
+    }
+
+    /// `to <<= bits`
+    pub(crate) fn shift_left(&mut self, to: Register, bits: i32) {
+        self.emit(ALU64 | SHIFT_LEFT, to as u8, 0, 0, bits);
+    }
+
+    /// `to` is its lower 16 bits in network order.
+    pub(crate) fn network_order(&mut self, to: Register) {
+        self.emit(TO_NETWORK_ORDER, to as u8, 0, 0, 16);
+    }
+
+    /// `*(u64 *)(base + offset) += from`, in one step for all processors.
+    pub(crate) fn count(&mut self, base: Register, offset: i16, from: Register) {
+        self.emit(STORE | ATOMIC | Width::Double as u8, base as u8, from as u8, offset, 0);
+    }
+
     /// `to = *(width *)(base + offset)`
-    pub(super) fn load(&mut self, width: Width, to: Register, base: Register, offset: i16) {
+    pub(crate) fn load(&mut self, width: Width, to: Register, base: Register, offset: i16) {
         self.emit(LOAD | MEMORY | width as u8, to as u8, base as u8, offset, 0);
     }
 
     /// `*(width *)(base + offset) = from`
-    pub(super) fn store(&mut self, width: Width, base: Register, offset: i16, from: Register) {
+    pub(crate) fn store(&mut self, width: Width, base: Register, offset: i16, from: Register) {
         self.emit(STORE | MEMORY | width as u8, base as u8, from as u8, offset, 0);
     }
 
     /// `to = map`, by its descriptor at load time.
-    pub(super) fn map(&mut self, to: Register, map: BorrowedFd<'_>) {
+    pub(crate) fn map(&mut self, to: Register, map: BorrowedFd<'_>) {
         self.emit(LOAD_WIDE, to as u8, PSEUDO_MAP_FD, 0, map.as_raw_fd());
         self.words.push(0);
     }
 
+    /// `to` is where the value of an array of one entry is.
+    pub(crate) fn map_value(&mut self, to: Register, map: BorrowedFd<'_>) {
+        self.emit(LOAD_WIDE, to as u8, PSEUDO_MAP_VALUE, 0, map.as_raw_fd());
+        self.words.push(0);
+    }
+
     /// `if left (condition) value goto label`
-    pub(super) fn jump_value(&mut self, condition: Condition, left: Register, value: i32, label: Label) {
+    pub(crate) fn jump_value(&mut self, condition: Condition, left: Register, value: i32, label: Label) {
         self.jumps.push((self.words.len(), label));
         self.emit(JUMP | condition as u8, left as u8, 0, 0, value);
     }
 
     /// `if left (condition) right goto label`
-    pub(super) fn jump(&mut self, condition: Condition, left: Register, right: Register, label: Label) {
+    pub(crate) fn jump(&mut self, condition: Condition, left: Register, right: Register, label: Label) {
         self.jumps.push((self.words.len(), label));
         self.emit(JUMP | REGISTER | condition as u8, left as u8, right as u8, 0, 0);
     }
 
     /// `goto label`
-    pub(super) fn go(&mut self, label: Label) {
+    pub(crate) fn go(&mut self, label: Label) {
         self.jumps.push((self.words.len(), label));
         self.emit(JUMP, 0, 0, 0, 0);
     }
 
     /// `R0 = helper(R1, …)`; R1 to R5 are undefined afterwards.
-    pub(super) fn call(&mut self, helper: Helper) {
+    pub(crate) fn call(&mut self, helper: Helper) {
         self.emit(CALL, 0, 0, 0, helper as i32);
     }
 
     /// `return R0`
-    pub(super) fn exit(&mut self) {
+    pub(crate) fn exit(&mut self) {
         self.emit(EXIT, 0, 0, 0, 0);
     }
 
@@ -159,7 +203,7 @@ impl Assembler {
     /// # Panics
     /// When a jump leads to a label that was never placed, backwards, or too far: mistakes of the
     /// programs in this driver, which its tests assemble.
-    pub(super) fn finish(mut self) -> Vec<u64> {
+    pub(crate) fn finish(mut self) -> Vec<u64> {
         for (at, label) in core::mem::take(&mut self.jumps) {
             let target = self.labels[label.0].expect("every label of a program is placed");
             let distance = target.checked_sub(at + 1).expect("jumps lead forward");
@@ -185,15 +229,21 @@ const LOAD_WIDE: u8 = 0x18;
 const LOAD: u8 = 0x01;
 const STORE: u8 = 0x03;
 const MEMORY: u8 = 0x60;
+const ATOMIC: u8 = 0xc0;
+const TO_NETWORK_ORDER: u8 = 0xdc;
 const JUMP: u8 = 0x05;
 const ALU64: u8 = 0x07;
 const REGISTER: u8 = 0x08;
 const ADD: u8 = 0x00;
+const SUBTRACT: u8 = 0x10;
+const SHIFT_LEFT: u8 = 0x60;
+const MODULO: u8 = 0x90;
 const AND: u8 = 0x50;
 const MOVE: u8 = 0xb0;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 const PSEUDO_MAP_FD: u8 = 1;
+const PSEUDO_MAP_VALUE: u8 = 2;
 
 #[cfg(test)]
 mod tests {
@@ -213,6 +263,11 @@ mod tests {
         assembler.load(Width::Half, R1, R2, 12);
         assembler.store(Width::Word, R10, -8, R1);
         assembler.call(Helper::RedirectMap);
+        assembler.subtract(R1, R2);
+        assembler.modulo(R0, 3);
+        assembler.shift_left(R0, 7);
+        assembler.network_order(R2);
+        assembler.count(R6, 8, R1);
         assembler.exit();
         let bytes = assembler.finish().into_iter().map(u64::to_le_bytes).collect::<Vec<_>>();
         assert_eq!(
@@ -225,6 +280,11 @@ mod tests {
                 [0x69, 0x21, 0x0c, 0, 0, 0, 0, 0],
                 [0x63, 0x1a, 0xf8, 0xff, 0, 0, 0, 0],
                 [0x85, 0x00, 0, 0, 0x33, 0, 0, 0],
+                [0x1f, 0x21, 0, 0, 0, 0, 0, 0],
+                [0x97, 0x00, 0, 0, 3, 0, 0, 0],
+                [0x67, 0x00, 0, 0, 7, 0, 0, 0],
+                [0xdc, 0x02, 0, 0, 16, 0, 0, 0],
+                [0xdb, 0x16, 8, 0, 0, 0, 0, 0],
                 [0x95, 0x00, 0, 0, 0, 0, 0, 0],
             ]
         );

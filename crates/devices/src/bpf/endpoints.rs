@@ -1,7 +1,7 @@
 //! The tables of tunnels that the program reads for each packet, one for each family.
 
-use super::options::TunnelEndpoint;
 use super::sys::{Map, MapKind};
+use super::take::TunnelEndpoint;
 use polder_datapath::tunnel::{Carrier, Ends};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// The endpoints of one port, here and in the kernel.
 #[derive(Debug)]
-pub(super) struct TunnelEndpointMap {
+pub(crate) struct TunnelEndpointMap {
     v4: Map,
     v6: Map,
     /// Content of the maps.
@@ -19,19 +19,19 @@ pub(super) struct TunnelEndpointMap {
 
 impl TunnelEndpointMap {
     /// Empty tables.
-    pub(super) fn new() -> Result<Self, Errno> {
+    pub(crate) fn new() -> Result<Self, Errno> {
         let v4 = Map::new(MapKind::Hash, "polder_claims", 12, 4, MOST_ENDPOINTS)?;
         let v6 = Map::new(MapKind::Hash, "polder_claims6", 36, 4, MOST_ENDPOINTS_V6)?;
         Ok(Self { v4, v6, entered: Mutex::default() })
     }
 
     /// The tables' descriptors, for the program.
-    pub(super) fn tables(&self) -> Tables<'_> {
+    pub(crate) fn tables(&self) -> Tables<'_> {
         Tables { v4: self.v4.as_fd(), v6: self.v6.as_fd() }
     }
 
     /// Makes `endpoints` the content of the table. New ones come in before old ones go.
-    pub(super) fn replace(&self, endpoints: &[TunnelEndpoint]) -> Result<(), Errno> {
+    pub(crate) fn replace(&self, endpoints: &[TunnelEndpoint]) -> Result<(), Errno> {
         let wanted = endpoints.iter().copied().collect::<BTreeSet<_>>();
         let mut entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
         for &endpoint in wanted.difference(&entered.clone()) {
@@ -63,7 +63,7 @@ impl TunnelEndpointMap {
 
 /// The first word of a key: which packets between the two addresses are a tunnel's. A UDP port stands there as a
 /// program loads it from a packet; GRE is a number beyond all ports.
-pub(super) const fn selector(carrier: Carrier) -> u32 {
+pub(crate) const fn selector(carrier: Carrier) -> u32 {
     match carrier {
         Carrier::Gre => 1 << 16,
         Carrier::Udp(port) => port.to_be() as u32,
@@ -72,9 +72,9 @@ pub(super) const fn selector(carrier: Carrier) -> u32 {
 
 /// The tables of one port for its program.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tables<'f> {
-    pub(super) v4: BorrowedFd<'f>,
-    pub(super) v6: BorrowedFd<'f>,
+pub(crate) struct Tables<'f> {
+    pub(crate) v4: BorrowedFd<'f>,
+    pub(crate) v6: BorrowedFd<'f>,
 }
 
 /// Tunnels over IPv4 that a port can have.

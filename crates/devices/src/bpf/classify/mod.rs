@@ -1,39 +1,40 @@
-//! The XDP programs of this driver: what is taken from the kernel, packet by packet.
+//! Classification of an interface's packets, the same at every hook.
 //!
-//! [`whole`] takes everything, for a port of a bridge. [`endpoints`] takes the tunnel packets whose end
-//! points are in a table, for a port that the kernel goes on using. [`routed`] takes these and what a
-//! router is to forward. All hand the packet to the
-//! AF_XDP socket of its queue; where no socket is (before start, after the end of the process), the
-//! `action` decides: to the kernel, or nowhere.
+//! [`endpoints`] takes the tunnel packets whose end points are in a table, for a port that the kernel goes on using.
+//! [`routed`] takes these and what a router is to forward. How a packet is read, and what becomes of one that is taken
+//! or left, is the [`Target`]'s.
 
 mod routed;
 
-pub(super) use routed::{RouterMaps, routed};
+pub(crate) use routed::{RouterMaps, routed};
 
-use super::bpf::{Assembler, Condition, Helper, Label, Register, Width};
+use super::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use super::endpoints::{Tables, selector};
-use Register::{R0, R1, R2, R3, R4, R5, R6, R10};
+use Register::{R0, R1, R2, R3, R4, R5, R6, R8, R9, R10};
 use polder_datapath::tunnel::Carrier;
 use std::os::fd::BorrowedFd;
 
-/// Fate of a packet that no socket takes (`enum xdp_action`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(i32)]
-pub(super) enum Action {
-    /// The packet is dropped.
-    Drop = 1,
-    /// The kernel receives it.
-    Pass = 2,
+/// The hook that a program is written for.
+pub(crate) trait Target {
+    /// Keeps the context in R6, and puts the beginning of the frame into R2 and the end of what may be read into R3.
+    /// Nothing is known of the frame's length yet.
+    fn open(&self, program: &mut Assembler);
+
+    /// Puts the VLAN of the frame's tag into R8, in network order and 0 for none, and what it carries into R9; R2 moves
+    /// so that the network header is [`ETHERNET`] behind it. Jumps to `pass` for frames that are cut off or have a tag
+    /// of a provider.
+    fn untag(&self, program: &mut Assembler, pass: Label) {
+        untag_bytes(program, pass);
+    }
+
+    /// Ends the program: user space has the packet.
+    fn take(&self, program: &mut Assembler);
+
+    /// Ends the program: the kernel has the packet.
+    fn pass(&self, program: &mut Assembler);
 }
 
-/// `return bpf_redirect_map(&sockets, ctx->rx_queue_index, action)`
-pub(super) fn whole(sockets: BorrowedFd<'_>, action: Action) -> Vec<u64> {
-    let mut program = Assembler::new();
-    redirect(&mut program, R1, sockets, action);
-    program.finish()
-}
-
-/// Hands tunnel packets from a claimed remote to a claimed local address to their socket, below at most
+/// Hands tunnel packets from a claimed remote to a claimed local address to user space, below at most
 /// one 802.1Q tag, and everything else to the kernel.
 ///
 /// In IPv4 packets of GRE are those of protocol 47, and the header alone decides, so that later fragments follow
@@ -42,37 +43,41 @@ pub(super) fn whole(sockets: BorrowedFd<'_>, action: Action) -> Vec<u64> {
 /// Packets over UDP are known by their destination port, which later fragments do not have: fragments of UDP stay with
 /// the kernel, and so does UDP behind options of IPv4 or extension headers of IPv6. The
 /// headers' lengths and checksums are the datapath's business.
-pub(super) fn endpoints(sockets: BorrowedFd<'_>, endpoints: Tables<'_>, action: Action) -> Vec<u64> {
+pub(crate) fn endpoints(target: &impl Target, endpoints: Tables<'_>) -> Vec<u64> {
     let mut program = Assembler::new();
-    let [ipv4, ipv6, pass] = [(); 3].map(|()| program.label());
+    let [ipv4, pass] = [(); 2].map(|()| program.label());
     program.copy(R6, R1);
-    program.load(Width::Word, R2, R6, CONTEXT_DATA);
-    program.load(Width::Word, R3, R6, CONTEXT_DATA_END);
+    target.open(&mut program);
     need(&mut program, ETHERNET + IPV4, pass);
-    program.load(Width::Half, R5, R2, 12);
-    program.jump_value(Condition::Equal, R5, network_order(0x0800), ipv4);
-    program.jump_value(Condition::Equal, R5, network_order(0x86dd), ipv6);
-    program.jump_value(Condition::NotEqual, R5, network_order(0x8100), pass);
-    need(&mut program, ETHERNET + TAG + IPV4, pass);
-    program.load(Width::Half, R5, R2, 16);
-    program.add(R2, i32::from(TAG));
-    program.jump_value(Condition::Equal, R5, network_order(0x86dd), ipv6);
-    program.jump_value(Condition::NotEqual, R5, network_order(0x0800), pass);
+    target.untag(&mut program, pass);
+    program.jump_value(Condition::Equal, R9, network_order(0x0800), ipv4);
+    program.jump_value(Condition::NotEqual, R9, network_order(0x86dd), pass);
+    is_claimed_v6(&mut program, endpoints.v6, -32, pass);
+    target.take(&mut program);
 
     program.place(ipv4);
     select_v4(&mut program, -8, pass);
     ends(&mut program, R2, -8);
     look_up(&mut program, endpoints.v4, -12, pass);
-    redirect(&mut program, R6, sockets, action);
-
-    program.place(ipv6);
-    is_claimed_v6(&mut program, endpoints.v6, -32, pass);
-    redirect(&mut program, R6, sockets, action);
+    target.take(&mut program);
 
     program.place(pass);
-    program.set(R0, Action::Pass as i32);
-    program.exit();
+    target.pass(&mut program);
     program.finish()
+}
+
+/// [`Target::untag`] for a tag that stands in the frame.
+pub(crate) fn untag_bytes(program: &mut Assembler, pass: Label) {
+    let untagged = program.label();
+    program.set(R8, 0);
+    program.load(Width::Half, R9, R2, 12);
+    program.jump_value(Condition::NotEqual, R9, network_order(0x8100), untagged);
+    need(program, ETHERNET + TAG + IPV4, pass);
+    program.load(Width::Half, R8, R2, 14);
+    program.and(R8, network_order(0x0fff));
+    program.load(Width::Half, R9, R2, 16);
+    program.add(R2, i32::from(TAG));
+    program.place(untagged);
 }
 
 /// Puts the selector of the IPv4 packet at R2 in front of a place of the stack, and jumps to `otherwise` when no tunnel
@@ -172,30 +177,18 @@ fn look_up(program: &mut Assembler, endpoints: BorrowedFd<'_>, key: i16, otherwi
 }
 
 /// Jumps to `otherwise` when the packet has fewer than `bytes` bytes in its first buffer.
-fn need(program: &mut Assembler, bytes: i16, otherwise: Label) {
+pub(crate) fn need(program: &mut Assembler, bytes: i16, otherwise: Label) {
     program.copy(R4, R2);
     program.add(R4, i32::from(bytes));
     program.jump(Condition::Greater, R4, R3, otherwise);
 }
 
-fn redirect(program: &mut Assembler, context: Register, sockets: BorrowedFd<'_>, action: Action) {
-    program.load(Width::Word, R2, context, CONTEXT_QUEUE);
-    program.map(R1, sockets);
-    program.set(R3, action as i32);
-    program.call(Helper::RedirectMap);
-    program.exit();
-}
-
 /// A 16-bit number as a load from a packet sees it.
-fn network_order(value: u16) -> i32 {
+pub(crate) fn network_order(value: u16) -> i32 {
     i32::from(value.to_be())
 }
 
-/// Offsets in the context of a program (`struct xdp_md`).
-const CONTEXT_DATA: i16 = 0;
-const CONTEXT_DATA_END: i16 = 4;
-const CONTEXT_QUEUE: i16 = 16;
-const ETHERNET: i16 = 14;
+pub(crate) const ETHERNET: i16 = 14;
 const TAG: i16 = 4;
 const IPV4: i16 = 20;
 const IPV6: i16 = 40;
@@ -215,17 +208,36 @@ mod tests {
     use super::*;
     use std::os::fd::AsFd;
 
+    struct Bytes;
+
+    impl Target for Bytes {
+        fn open(&self, program: &mut Assembler) {
+            program.load(Width::Word, R2, R6, 0);
+            program.load(Width::Word, R3, R6, 4);
+        }
+
+        fn take(&self, program: &mut Assembler) {
+            self.pass(program);
+        }
+
+        fn pass(&self, program: &mut Assembler) {
+            program.set(R0, 2);
+            program.exit();
+        }
+    }
+
     /// `exit` (RFC 9669, section 4.3).
     const EXIT: u64 = 0x95;
 
     #[test]
     fn programs_assemble() {
         let stdin = std::io::stdin();
-        let tables = Tables { v4: stdin.as_fd(), v6: stdin.as_fd() };
-        let endpoints = endpoints(stdin.as_fd(), tables, Action::Pass);
-        for program in [whole(stdin.as_fd(), Action::Drop), endpoints] {
-            // The verifiers of Linux before 5.2 take no more.
-            assert!(program.len() <= 4096, "{} instructions", program.len());
+        let fd = stdin.as_fd();
+        let tables = Tables { v4: fd, v6: fd };
+        let maps =
+            RouterMaps { endpoints: tables, ingresses: fd, local4: fd, local6: fd, land4: fd, land6: fd };
+        for program in [endpoints(&Bytes, tables), routed(&Bytes, maps)] {
+            assert!(program.len() < 208, "{} instructions", program.len());
             assert_eq!(program.last(), Some(&EXIT));
         }
     }

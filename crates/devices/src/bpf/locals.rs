@@ -1,8 +1,10 @@
 //! The tables of a router's port: its ingresses, and the addresses and networks of this machine, which are not
 //! forwarded.
 
-use super::options::{Ingress, LocalPrefixes};
+use super::classify::RouterMaps;
+use super::endpoints::Tables;
 use super::sys::{Map, MapKind};
+use super::take::{Ingress, LocalPrefixes};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,19 +13,19 @@ use std::sync::{Mutex, PoisonError};
 
 /// Maps that the program of a router's port reads for each packet, besides endpoints.
 #[derive(Debug)]
-pub(super) struct Locals {
-    pub(super) ingresses: Table<8>,
-    pub(super) local4: Table<4>,
-    pub(super) local6: Table<16>,
+pub(crate) struct Locals {
+    pub(crate) ingresses: Table<8>,
+    pub(crate) local4: Table<4>,
+    pub(crate) local6: Table<16>,
     /// Networks: their length in the machine's byte order, then the address. Mostly there are none, which costs next to nothing
     /// to find out.
-    pub(super) land4: Table<8>,
-    pub(super) land6: Table<20>,
+    pub(crate) land4: Table<8>,
+    pub(crate) land6: Table<20>,
 }
 
 impl Locals {
     /// No ingress: nothing is taken.
-    pub(super) fn new() -> Result<Self, Errno> {
+    pub(crate) fn new() -> Result<Self, Errno> {
         Ok(Self {
             ingresses: Table::new(MapKind::Hash, "polder_doors", MOST_DOORS)?,
             local4: Table::new(MapKind::Hash, "polder_local4", MOST_ADDRESSES)?,
@@ -33,9 +35,21 @@ impl Locals {
         })
     }
 
+    /// The tables' descriptors, for the program, beside those of tunnels.
+    pub(crate) fn maps<'a>(&'a self, endpoints: Tables<'a>) -> RouterMaps<'a> {
+        RouterMaps {
+            endpoints,
+            ingresses: self.ingresses.as_fd(),
+            local4: self.local4.as_fd(),
+            local6: self.local6.as_fd(),
+            land4: self.land4.as_fd(),
+            land6: self.land6.as_fd(),
+        }
+    }
+
     /// Brings all tables up to date. What is taken in between is taken rightly by the old or the new:
     /// addresses come before ingresses open and go after they are shut.
-    pub(super) fn replace(&self, ingresses: &[Ingress], lands: &[LocalPrefixes]) -> Result<(), Errno> {
+    pub(crate) fn replace(&self, ingresses: &[Ingress], lands: &[LocalPrefixes]) -> Result<(), Errno> {
         let wanted = Wanted::new(ingresses, lands);
         self.ingresses.keep(&wanted.ingresses)?;
         self.local4.replace(&wanted.local4)?;
@@ -103,7 +117,7 @@ const OURS: [u8; 4] = [0; 4];
 
 /// A map of the kernel's.
 #[derive(Debug)]
-pub(super) struct Table<const BYTES: usize> {
+pub(crate) struct Table<const BYTES: usize> {
     map: Map,
     /// Content of the map.
     entered: Mutex<Content<BYTES>>,

@@ -9,30 +9,27 @@
 //! IPv6 link-local addresses, this machine's own, other VLANs, other stations ─▶ the kernel
 //! ```
 
-use super::{
-    Action, CONTEXT_DATA, CONTEXT_DATA_END, ETHERNET, IPV4, IPV6, TAG, address, ends, is_claimed_v6, need,
-    network_order, redirect, select_v4,
-};
-use crate::af_xdp::bpf::{Assembler, Condition, Helper, Label, Register, Width};
-use crate::af_xdp::endpoints::Tables;
-use Register::{R0, R1, R2, R3, R5, R6, R7, R8, R9, R10};
+use super::{ETHERNET, IPV4, IPV6, Target, address, ends, is_claimed_v6, need, network_order, select_v4};
+use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
+use crate::bpf::endpoints::Tables;
+use Register::{R0, R1, R2, R5, R6, R7, R8, R9, R10};
 use std::os::fd::BorrowedFd;
 
 /// The tables that the program reads for each packet.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::af_xdp) struct RouterMaps<'a> {
+pub(crate) struct RouterMaps<'a> {
     /// Tunnels: selector, local address, remote address.
-    pub(in crate::af_xdp) endpoints: Tables<'a>,
+    pub(crate) endpoints: Tables<'a>,
     /// Doors: link-layer address, VLAN in network order, 0 for none.
-    pub(in crate::af_xdp) ingresses: BorrowedFd<'a>,
+    pub(crate) ingresses: BorrowedFd<'a>,
     /// IPv4 addresses of this machine.
-    pub(in crate::af_xdp) local4: BorrowedFd<'a>,
+    pub(crate) local4: BorrowedFd<'a>,
     /// IPv6 addresses of this machine.
-    pub(in crate::af_xdp) local6: BorrowedFd<'a>,
+    pub(crate) local6: BorrowedFd<'a>,
     /// IPv4 networks of this machine, and parts of them that are not; by length and address.
-    pub(in crate::af_xdp) land4: BorrowedFd<'a>,
+    pub(crate) land4: BorrowedFd<'a>,
     /// The same of IPv6.
-    pub(in crate::af_xdp) land6: BorrowedFd<'a>,
+    pub(crate) land6: BorrowedFd<'a>,
 }
 
 /// The stack, from its end: the ingress's key, IPv4 destination and source, IPv6 destination, and behind it the
@@ -43,15 +40,15 @@ const ENDS: i16 = -16;
 const TARGET6: i16 = -32;
 const ENDS6: i16 = -64;
 
-/// Hands a router's packets to their socket, and everything else to the kernel.
+/// Hands a router's packets to user space, and everything else to the kernel.
 ///
 /// The IP header's length and checksum are the datapath's business; so are packets with a hop limit that is
 /// used up, and those for which there is no route.
-pub(in crate::af_xdp) fn routed(sockets: BorrowedFd<'_>, maps: RouterMaps<'_>, action: Action) -> Vec<u64> {
+pub(crate) fn routed(target: &impl Target, maps: RouterMaps<'_>) -> Vec<u64> {
     let mut program = Assembler::new();
     let [ipv4, known, take, pass] = [(); 4].map(|()| program.label());
     program.copy(R6, R1);
-    enter(&mut program, pass);
+    enter(&mut program, target, pass);
     program.jump_value(Condition::Equal, R9, network_order(0x0800), ipv4);
     program.jump_value(Condition::NotEqual, R9, network_order(0x86dd), pass);
     in_ipv6(&mut program, maps, take, pass);
@@ -64,35 +61,24 @@ pub(in crate::af_xdp) fn routed(sockets: BorrowedFd<'_>, maps: RouterMaps<'_>, a
     program.jump_value(Condition::NotEqual, R0, 0, pass);
 
     program.place(take);
-    redirect(&mut program, R6, sockets, action);
+    target.take(&mut program);
 
     program.place(pass);
-    program.set(R0, Action::Pass as i32);
-    program.exit();
+    target.pass(&mut program);
     program.finish()
 }
 
 /// R7 is where the IP header is, less [`ETHERNET`]; R9 what it is of; the ingress's key stands on the stack.
 /// R2 and the end of the packet in R3 are R7 and as before.
-fn enter(program: &mut Assembler, pass: Label) {
-    let untagged = program.label();
-    program.load(Width::Word, R2, R6, CONTEXT_DATA);
-    program.load(Width::Word, R3, R6, CONTEXT_DATA_END);
+fn enter(program: &mut Assembler, target: &impl Target, pass: Label) {
+    target.open(program);
     need(program, ETHERNET + IPV4, pass);
     program.load(Width::Word, R0, R2, 0);
+    program.store(Width::Word, R10, DOOR, R0);
     program.load(Width::Half, R5, R2, 4);
     program.store(Width::Half, R10, DOOR + 4, R5);
-    program.set(R8, 0);
-    program.load(Width::Half, R9, R2, 12);
-    program.jump_value(Condition::NotEqual, R9, network_order(0x8100), untagged);
-    need(program, ETHERNET + TAG + IPV4, pass);
-    program.load(Width::Half, R8, R2, 14);
-    program.and(R8, network_order(0x0fff));
-    program.load(Width::Half, R9, R2, 16);
-    program.add(R2, i32::from(TAG));
-    program.place(untagged);
+    target.untag(program, pass);
     program.store(Width::Half, R10, DOOR + 6, R8);
-    program.store(Width::Word, R10, DOOR, R0);
     program.copy(R7, R2);
 }
 
@@ -163,19 +149,4 @@ fn lookup(program: &mut Assembler, map: BorrowedFd<'_>, key: i16) {
     program.copy(R2, R10);
     program.add(R2, i32::from(key));
     program.call(Helper::MapLookup);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::fd::AsFd;
-
-    #[test]
-    fn the_program_assembles() {
-        let stdin = std::io::stdin();
-        let fd = stdin.as_fd();
-        let endpoints = Tables { v4: fd, v6: fd };
-        let maps = RouterMaps { endpoints, ingresses: fd, local4: fd, local6: fd, land4: fd, land6: fd };
-        assert!(routed(fd, maps, Action::Pass).len() < 192);
-    }
 }

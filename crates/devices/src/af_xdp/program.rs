@@ -1,0 +1,60 @@
+//! The XDP programs of this driver: what is taken from the kernel, packet by packet.
+//!
+//! [`whole`] takes everything, for a port of a bridge; what the others take is said in [`classify`](crate::bpf::classify).
+//! All hand the packet to the AF_XDP socket of its queue; where no socket is (before start, after the end of the
+//! process), the `action` decides: to the kernel, or nowhere.
+
+use crate::bpf::assembler::{Assembler, Helper, Register, Width};
+use crate::bpf::classify::Target;
+use Register::{R0, R1, R2, R3, R6};
+use std::os::fd::BorrowedFd;
+
+/// Verdict on a packet that no socket takes (`enum xdp_action`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub(super) enum Action {
+    /// It is dropped.
+    Drop = 1,
+    /// The kernel receives it.
+    Pass = 2,
+}
+
+/// The XDP hook of an interface, with the sockets of its queues.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sockets<'a> {
+    pub(super) map: BorrowedFd<'a>,
+    pub(super) action: Action,
+}
+
+/// `return bpf_redirect_map(&sockets, ctx->rx_queue_index, action)`
+pub(super) fn whole(sockets: Sockets<'_>) -> Vec<u64> {
+    let mut program = Assembler::new();
+    program.copy(R6, R1);
+    sockets.take(&mut program);
+    program.finish()
+}
+
+impl Target for Sockets<'_> {
+    fn open(&self, program: &mut Assembler) {
+        program.load(Width::Word, R2, R6, CONTEXT_DATA);
+        program.load(Width::Word, R3, R6, CONTEXT_DATA_END);
+    }
+
+    fn take(&self, program: &mut Assembler) {
+        program.load(Width::Word, R2, R6, CONTEXT_QUEUE);
+        program.map(R1, self.map);
+        program.set(R3, self.action as i32);
+        program.call(Helper::RedirectMap);
+        program.exit();
+    }
+
+    fn pass(&self, program: &mut Assembler) {
+        program.set(R0, Action::Pass as i32);
+        program.exit();
+    }
+}
+
+/// Offsets in the context of a program (`struct xdp_md`).
+const CONTEXT_DATA: i16 = 0;
+const CONTEXT_DATA_END: i16 = 4;
+const CONTEXT_QUEUE: i16 = 16;

@@ -1,0 +1,14 @@
+//! Parts of programs in the kernel: an assembler, the maps that they read, and the choice of packets that they take.
+//! interface's packets.
+//!
+//! Programs of the XDP hook ([`af_xdp`](crate::af_xdp)) and of the TCX hook (`skb`) take the same packets: both ask
+//! [`classify`] for the instructions, and add how a packet is read at their hook and how it leaves.
+
+pub(crate) mod assembler;
+pub(crate) mod classify;
+pub(crate) mod endpoints;
+pub(crate) mod locals;
+pub(crate) mod sys;
+mod take;
+
+pub use take::{Ingress, LocalPrefixes, Take, TunnelEndpoint};

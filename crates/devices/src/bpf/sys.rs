@@ -1,0 +1,382 @@
+//! bpf(2): maps, programs, links and pins; what leaves this file is safe to call.
+#![expect(unsafe_code, reason = "UNSAFETY: bpf(2), mmap(2) of a map and mount(2)")]
+
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU64;
+use rustix::io::Errno;
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// The kind of a BPF map (`enum bpf_map_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum MapKind {
+    Hash = 1,
+    /// Of one entry that this process and programs share.
+    Shared = 2,
+    /// The longest prefix that matches; its memory is not set aside.
+    LongestPrefix = 11,
+    XskMap = 17,
+}
+
+/// A BPF map and the sizes that the kernel copies.
+#[derive(Debug)]
+pub(crate) struct Map {
+    fd: OwnedFd,
+    key_bytes: usize,
+    value_bytes: usize,
+}
+
+impl Map {
+    /// Creates a map of `entries` entries.
+    pub(crate) fn new(
+        kind: MapKind,
+        name: &str,
+        key_bytes: u32,
+        value_bytes: u32,
+        entries: u32,
+    ) -> Result<Self, Errno> {
+        let flags = match kind {
+            MapKind::LongestPrefix => NO_PREALLOCATION,
+            MapKind::Shared => MAPPABLE,
+            MapKind::Hash | MapKind::XskMap => 0,
+        };
+        let attributes = Attributes::new()
+            .u32(0, kind as u32)
+            .u32(4, key_bytes)
+            .u32(8, value_bytes)
+            .u32(12, entries)
+            .u32(16, flags)
+            .name(28, name);
+        // SAFETY: (1) BPF_MAP_CREATE reads no pointer from the attributes.
+        let fd = unsafe { bpf_descriptor(MAP_CREATE, &attributes) }?;
+        Ok(Self { fd, key_bytes: key_bytes as usize, value_bytes: value_bytes as usize })
+    }
+
+    /// Sets the value of `key`.
+    pub(crate) fn set(&self, key: &[u8], value: &[u8]) -> Result<(), Errno> {
+        if key.len() != self.key_bytes || value.len() != self.value_bytes {
+            return Err(Errno::INVAL);
+        }
+        let attributes = Attributes::new()
+            .fd(0, self.fd.as_fd())
+            .pointer(8, key.as_ptr().cast())
+            .pointer(16, value.as_ptr().cast());
+        // SAFETY: (1) the kernel reads the key's and the value's size of this map, which are the
+        // lengths of the two slices; both live across the call.
+        unsafe { bpf(MAP_UPDATE, &attributes) }.map(drop)
+    }
+
+    /// Removes `key`.
+    pub(crate) fn remove(&self, key: &[u8]) -> Result<(), Errno> {
+        if key.len() != self.key_bytes {
+            return Err(Errno::INVAL);
+        }
+        let attributes = Attributes::new().fd(0, self.fd.as_fd()).pointer(8, key.as_ptr().cast());
+        // SAFETY: (1) the kernel reads the key's size of this map, which is the slice's length.
+        unsafe { bpf(MAP_DELETE, &attributes) }.map(drop)
+    }
+}
+
+impl AsFd for Map {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Counters that programs and this process share: the value of a map of one entry, in our memory.
+#[derive(Debug)]
+pub(crate) struct SharedCounters {
+    map: Map,
+    words: NonNull<AtomicU64>,
+    count: usize,
+}
+
+// SAFETY: the pointer leads to atomics, which any thread may use, in memory that is mapped as long as this lives.
+unsafe impl Send for SharedCounters {}
+// SAFETY: as above.
+unsafe impl Sync for SharedCounters {}
+
+impl SharedCounters {
+    /// So many counters of zero.
+    pub(crate) fn new(name: &str, count: usize) -> Result<Self, Errno> {
+        let bytes = u32::try_from(count * size_of::<u64>()).map_err(|_| Errno::INVAL)?;
+        let map = Map::new(MapKind::Shared, name, 4, bytes, 1)?;
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        let file = map.fd.as_raw_fd();
+        // SAFETY: (1) a new mapping of a descriptor that is open, at an address that the kernel chooses.
+        let memory = unsafe { libc::mmap(core::ptr::null_mut(), bytes as usize, access, kind, file, 0) };
+        if memory == libc::MAP_FAILED {
+            return Err(last_error());
+        }
+        let words = NonNull::new(memory.cast()).ok_or(Errno::NOMEM)?;
+        Ok(Self { map, words, count })
+    }
+
+    /// One of them.
+    pub(crate) fn get(&self, index: usize) -> &AtomicU64 {
+        assert!(index < self.count, "counter {index} of {}", self.count);
+        // SAFETY: (1) the mapping has `count` words, of which this is one.
+        let word = unsafe { self.words.add(index) };
+        // SAFETY: (1) the mapping is aligned to a page and lives as long as this; (2) everybody who writes there, programs
+        // included, does so by whole words.
+        unsafe { word.as_ref() }
+    }
+}
+
+impl AsFd for SharedCounters {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.map.as_fd()
+    }
+}
+
+impl Drop for SharedCounters {
+    fn drop(&mut self) {
+        // SAFETY: (1) the mapping is of this length, and nobody has a reference into it any more.
+        unsafe { libc::munmap(self.words.as_ptr().cast(), self.count * size_of::<u64>()) };
+    }
+}
+
+/// The kind of a program, by where it is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProgramKind {
+    /// At the XDP hook; it accepts packets of several buffers.
+    Xdp,
+    /// At a TCX hook.
+    Tcx,
+    /// It reads packets and answers a number.
+    SocketFilter,
+}
+
+impl ProgramKind {
+    /// Type, flags and hook (`enum bpf_prog_type`, `BPF_F_*`, `enum bpf_attach_type`).
+    fn numbers(self) -> (u32, u32, u32) {
+        match self {
+            Self::Xdp => (6, PROGRAM_HAS_FRAGS, ATTACH_XDP),
+            Self::Tcx => (3, 0, 0),
+            Self::SocketFilter => (1, 0, 0),
+        }
+    }
+}
+
+/// Loads a program; on refusal the verifier's log.
+pub(crate) fn load(kind: ProgramKind, name: &str, instructions: &[u64]) -> Result<OwnedFd, (Errno, String)> {
+    let (number, flags, hook) = kind.numbers();
+    let attributes = |log: &[u8]| {
+        Attributes::new()
+            .u32(0, number)
+            .u32(4, u32::try_from(instructions.len()).unwrap_or(u32::MAX))
+            .pointer(8, instructions.as_ptr().cast())
+            .pointer(16, c"Dual MIT/GPL".as_ptr().cast())
+            .u32(24, u32::from(!log.is_empty()))
+            .u32(28, u32::try_from(log.len()).unwrap_or(0))
+            .pointer(32, if log.is_empty() { core::ptr::null() } else { log.as_ptr().cast() })
+            .u32(44, flags)
+            .name(48, name)
+            .u32(68, hook)
+    };
+    // SAFETY: (1) the kernel reads `insn_cnt` instructions of 8 bytes, the slice's length, and a
+    // terminated licence; (2) no log is asked for.
+    let result = unsafe { bpf_descriptor(PROGRAM_LOAD, &attributes(&[])) };
+    result.map_err(|errno| {
+        let mut log = vec![0_u8; 1 << 16];
+        let pointer = log.as_mut_ptr();
+        let attributes = attributes(&log).pointer(32, pointer.cast());
+        // SAFETY: (1) as above; (2) the kernel writes at most `log_size` bytes, the vector's length,
+        // through a pointer that was taken from it mutably.
+        let again = unsafe { bpf_descriptor(PROGRAM_LOAD, &attributes) };
+        drop(again);
+        let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
+        (errno, String::from_utf8_lossy(&log[..end]).into_owned())
+    })
+}
+
+/// Attaches `program` to an interface; it stays for as long as the link is open or pinned.
+pub(crate) fn link_xdp(program: BorrowedFd<'_>, interface: u32, mode: u32) -> Result<OwnedFd, Errno> {
+    let attributes = Attributes::new().fd(0, program).u32(4, interface).u32(8, ATTACH_XDP).u32(12, mode);
+    // SAFETY: (1) BPF_LINK_CREATE for XDP reads no pointer from the attributes.
+    unsafe { bpf_descriptor(LINK_CREATE, &attributes) }
+}
+
+/// The side of an interface at which a TCX program sees packets (`enum bpf_attach_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Side {
+    /// Packets that come in by it.
+    Ingress = 46,
+    /// Packets that leave by it.
+    Egress = 47,
+}
+
+/// Attaches `program` to one side of an interface, in front of all other TCX programs there; it stays for as long as the
+/// link is open or pinned.
+pub(crate) fn link_tcx(program: BorrowedFd<'_>, interface: u32, side: Side) -> Result<OwnedFd, Errno> {
+    let attributes =
+        Attributes::new().fd(0, program).u32(4, interface).u32(8, side as u32).u32(12, BEFORE_OTHERS);
+    // SAFETY: (1) BPF_LINK_CREATE for TCX reads no pointer from the attributes.
+    unsafe { bpf_descriptor(LINK_CREATE, &attributes) }
+}
+
+/// The numbers of the programs at one side of an interface, in the order in which they see packets; the first 64.
+pub(crate) fn tcx_programs(interface: u32, side: Side) -> Result<Vec<u32>, Errno> {
+    let mut numbers = [0_u32; 64];
+    let mut attributes = Attributes::new()
+        .u32(0, interface)
+        .u32(4, side as u32)
+        .pointer(16, numbers.as_mut_ptr().cast())
+        .u32(24, 64);
+    let pointer = (&raw mut attributes.0).cast::<u8>();
+    // SAFETY: the attributes are 128 writable bytes, of which the kernel writes the answer; it writes at most as many
+    // numbers as the count says, the array's length.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, PROGRAM_QUERY, pointer, size_of::<Attributes>()) };
+    if result < 0 {
+        return Err(last_error());
+    }
+    let count = u32::from_ne_bytes([attributes.0[24], attributes.0[25], attributes.0[26], attributes.0[27]]);
+    Ok(numbers[..(count as usize).min(numbers.len())].to_vec())
+}
+
+/// Replaces the program of a link in one step.
+pub(crate) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<(), Errno> {
+    let attributes = Attributes::new().fd(0, link).fd(4, program);
+    // SAFETY: (1) BPF_LINK_UPDATE reads no pointer from the attributes.
+    unsafe { bpf(LINK_UPDATE, &attributes) }.map(drop)
+}
+
+/// Detaches a link from its interface, whoever else holds it.
+pub(crate) fn detach_link(link: BorrowedFd<'_>) -> Result<(), Errno> {
+    let attributes = Attributes::new().fd(0, link);
+    // SAFETY: (1) BPF_LINK_DETACH reads no pointer from the attributes.
+    unsafe { bpf(LINK_DETACH, &attributes) }.map(drop)
+}
+
+/// Gives a BPF object a name in the BPF file system, which keeps it alive.
+pub(crate) fn pin(object: BorrowedFd<'_>, path: &CStr) -> Result<(), Errno> {
+    let attributes = Attributes::new().pointer(0, path.as_ptr().cast()).fd(8, object);
+    // SAFETY: (1) the kernel reads a terminated path, which lives across the call.
+    unsafe { bpf(OBJECT_PIN, &attributes) }.map(drop)
+}
+
+/// Opens a pinned BPF object.
+pub(crate) fn open_pinned(path: &CStr) -> Result<OwnedFd, Errno> {
+    let attributes = Attributes::new().pointer(0, path.as_ptr().cast());
+    // SAFETY: (1) the kernel reads a terminated path, which lives across the call.
+    unsafe { bpf_descriptor(OBJECT_GET, &attributes) }
+}
+
+/// Opens a loaded program by its number.
+pub(crate) fn open_program(id: u32) -> Result<OwnedFd, Errno> {
+    let attributes = Attributes::new().u32(0, id);
+    // SAFETY: (1) BPF_PROG_GET_FD_BY_ID reads no pointer from the attributes.
+    unsafe { bpf_descriptor(PROGRAM_BY_ID, &attributes) }
+}
+
+/// The first bytes of what the kernel tells of a BPF object (`struct bpf_*_info`).
+pub(crate) fn object_info(object: BorrowedFd<'_>) -> Result<[u8; 80], Errno> {
+    let mut info = [0_u8; 80];
+    let attributes = Attributes::new().fd(0, object).u32(4, 80).pointer(8, info.as_mut_ptr().cast());
+    // SAFETY: (1) the kernel writes at most `info_len` bytes, the array's size, and reads pointers
+    // from a zeroed structure, where null means that nothing is wanted.
+    unsafe { bpf(OBJECT_INFO, &attributes) }?;
+    Ok(info)
+}
+
+/// Runs a program on a frame that nobody has sent (BPF_PROG_TEST_RUN); what it answers.
+pub(crate) fn test_run(program: BorrowedFd<'_>, frame: &[u8]) -> Result<u32, Errno> {
+    let length = u32::try_from(frame.len()).map_err(|_| Errno::MSGSIZE)?;
+    let mut attributes =
+        Attributes::new().fd(0, program).u32(8, length).pointer(16, frame.as_ptr()).u32(32, 1);
+    let pointer = (&raw mut attributes.0).cast::<u8>();
+    // SAFETY: the attributes are 128 writable bytes, of which the kernel writes the answer; it reads
+    // `data_size_in` bytes, the slice's length, and copies none back, because `data_out` is null.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, TEST_RUN, pointer, size_of::<Attributes>()) };
+    if result < 0 {
+        return Err(last_error());
+    }
+    let [_, _, _, _, a, b, c, d, ..] = attributes.0;
+    Ok(u32::from_ne_bytes([a, b, c, d]))
+}
+
+/// Mounts a BPF file system at `path`.
+pub(crate) fn mount_bpf(path: &CStr) -> Result<(), Errno> {
+    let (kind, flags) = (c"bpf".as_ptr(), libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC);
+    // SAFETY: (1) the kernel reads three terminated strings, which live across the call, and no
+    // data (mount(2)).
+    let result = unsafe { libc::mount(kind, path.as_ptr(), kind, flags, core::ptr::null()) };
+    if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// The arguments of one bpf(2) call (`union bpf_attr`), zero where nothing is set.
+#[repr(C, align(8))]
+struct Attributes([u8; 128]);
+
+impl Attributes {
+    fn new() -> Self {
+        Self([0; 128])
+    }
+
+    fn u32(mut self, at: usize, value: u32) -> Self {
+        self.0[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn fd(self, at: usize, fd: BorrowedFd<'_>) -> Self {
+        self.u32(at, fd.as_raw_fd().cast_unsigned())
+    }
+
+    fn pointer(mut self, at: usize, pointer: *const u8) -> Self {
+        self.0[at..at + 8].copy_from_slice(&(pointer.expose_provenance() as u64).to_ne_bytes());
+        self
+    }
+
+    /// A name of at most 15 bytes.
+    fn name(mut self, at: usize, name: &str) -> Self {
+        let length = name.len().min(15);
+        self.0[at..at + length].copy_from_slice(&name.as_bytes()[..length]);
+        self
+    }
+}
+
+/// `BPF_F_NO_PREALLOC`, which tries require.
+const NO_PREALLOCATION: u32 = 1;
+/// `BPF_F_MMAPABLE`.
+const MAPPABLE: u32 = 1 << 10;
+/// `BPF_F_BEFORE`.
+const BEFORE_OTHERS: u32 = 1 << 3;
+const MAP_CREATE: i32 = 0;
+const MAP_UPDATE: i32 = 2;
+const MAP_DELETE: i32 = 3;
+const PROGRAM_LOAD: i32 = 5;
+const OBJECT_PIN: i32 = 6;
+const OBJECT_GET: i32 = 7;
+const TEST_RUN: i32 = 10;
+const PROGRAM_BY_ID: i32 = 13;
+const PROGRAM_QUERY: i32 = 16;
+const OBJECT_INFO: i32 = 15;
+const LINK_CREATE: i32 = 28;
+const LINK_UPDATE: i32 = 29;
+const LINK_DETACH: i32 = 34;
+const PROGRAM_HAS_FRAGS: u32 = 1 << 5;
+const ATTACH_XDP: u32 = 37;
+
+/// # Safety
+/// (1) Each pointer in `attributes` has to be what `command` expects, for the length of the call.
+unsafe fn bpf(command: i32, attributes: &Attributes) -> Result<i32, Errno> {
+    // SAFETY: the attributes are 128 readable bytes; for the pointers inside, precondition (1).
+    let result =
+        unsafe { libc::syscall(libc::SYS_bpf, command, &raw const attributes.0, size_of::<Attributes>()) };
+    i32::try_from(result).ok().filter(|&result| result >= 0).ok_or_else(last_error)
+}
+
+/// # Safety
+/// (1) As for [`bpf`]; and `command` has to be one that returns a new file descriptor.
+unsafe fn bpf_descriptor(command: i32, attributes: &Attributes) -> Result<OwnedFd, Errno> {
+    // SAFETY: precondition (1).
+    let fd = unsafe { bpf(command, attributes) }?;
+    // SAFETY: the kernel has just made this descriptor for us alone, by precondition (1).
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}

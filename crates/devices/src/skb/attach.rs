@@ -1,0 +1,121 @@
+//! Programs on their hooks: the interface's ingress, and both sides of the TAP.
+
+use super::error::OpenError;
+use crate::af_xdp::attach::{Attachment, BUSY_RETRIES, BUSY_WAIT, OUR_PREFIX, program_name, take_over_or};
+use crate::af_xdp::link::LinkInfo;
+use crate::af_xdp::pin::LinkKind;
+use crate::af_xdp::{self, OnExit};
+use crate::bpf::sys::{self, ProgramKind, Side};
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+/// Attaches `program` to the interface's ingress, or takes over the link that an earlier process has left pinned.
+pub(super) fn to_interface(
+    link: &LinkInfo,
+    program: &OwnedFd,
+    on_exit: OnExit,
+    notes: &mut Vec<String>,
+) -> Result<Attachment, OpenError> {
+    let mut refusal = None;
+    let attach = |_: &mut Vec<String>| {
+        wait_for_others(link)?;
+        sys::link_tcx(program.as_fd(), link.index, Side::Ingress).map_err(|errno| {
+            if is_unknown(errno) {
+                refusal = Some(errno);
+            }
+            step(link, "attach a TCX program", errno)
+        })
+    };
+    let attached = take_over_or(link, (LinkKind::Tcx, on_exit), notes, attach);
+    attached.map_err(|error| match refusal {
+        Some(errno) => OpenError::NoTcx { interface: link.name.clone(), errno },
+        None => error.into(),
+    })
+}
+
+/// True for what kernels without TCX answer.
+fn is_unknown(errno: Errno) -> bool {
+    matches!(errno, Errno::INVAL | Errno::OPNOTSUPP)
+}
+
+/// Waits for a gateway that has just ended to let go of the interface.
+fn wait_for_others(link: &LinkInfo) -> Result<(), af_xdp::OpenError> {
+    let is_ours = |&program: &u32| program_name(program).starts_with(OUR_PREFIX);
+    let is_in_use =
+        || sys::tcx_programs(link.index, Side::Ingress).is_ok_and(|programs| programs.iter().any(is_ours));
+    for _ in 0..BUSY_RETRIES {
+        if !is_in_use() {
+            return Ok(());
+        }
+        std::thread::sleep(BUSY_WAIT);
+    }
+    Err(af_xdp::OpenError::InUse(link.name.clone()))
+}
+
+/// Number of TCX programs of others at an interface's ingress or egress.
+///
+/// # Errors
+/// Errors of the kernel; Linux before 6.6 does not know the question.
+pub fn foreign_programs(interface: u32, is_egress: bool) -> Result<usize, Errno> {
+    let side = if is_egress { Side::Egress } else { Side::Ingress };
+    let own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+    // Those of another process of ours, or left by one, are known by their name, where that may be read.
+    let is_foreign =
+        |program: &u32| !own.contains(program) && !program_name(*program).starts_with(OUR_PREFIX);
+    Ok(sys::tcx_programs(interface, side)?.iter().filter(|program| is_foreign(program)).count())
+}
+
+/// Takes note of a program of this process.
+fn own(program: &OwnedFd) {
+    if let Ok([_, _, _, _, a, b, c, d, ..]) = sys::object_info(program.as_fd()) {
+        OWN.lock().unwrap_or_else(PoisonError::into_inner).insert(u32::from_ne_bytes([a, b, c, d]));
+    }
+}
+
+/// The numbers of programs that this process has loaded.
+static OWN: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+
+/// Attaches a program to one side of the TAP; it goes with what is returned.
+pub(super) fn to_tap(
+    (link, tap): (&LinkInfo, u32),
+    side: Side,
+    name: &str,
+    instructions: &[u64],
+) -> Result<OwnedFd, OpenError> {
+    let program = load(link, ProgramKind::Tcx, name, instructions)?;
+    sys::link_tcx(program.as_fd(), tap, side).map_err(|errno| match errno {
+        errno if is_unknown(errno) => OpenError::NoTcx { interface: link.name.clone(), errno },
+        errno => step(link, "attach a TCX program to the TAP", errno).into(),
+    })
+}
+
+/// Loads a program.
+pub(super) fn load(
+    link: &LinkInfo,
+    kind: ProgramKind,
+    name: &str,
+    instructions: &[u64],
+) -> Result<OwnedFd, af_xdp::OpenError> {
+    let loaded = sys::load(kind, name, instructions).inspect(own);
+    loaded.map_err(|(errno, log)| match errno {
+        Errno::PERM | Errno::ACCESS if log.is_empty() => {
+            af_xdp::OpenError::Permission { interface: link.name.clone(), step: "load a BPF program" }
+        }
+        errno => {
+            let lines = log.lines().rev().take(3).collect::<Vec<_>>();
+            af_xdp::OpenError::Program { errno, log: lines.into_iter().rev().collect::<Vec<_>>().join(" | ") }
+        }
+    })
+}
+
+/// An error of a step of opening.
+pub(super) fn step(link: &LinkInfo, step: &'static str, errno: Errno) -> af_xdp::OpenError {
+    let interface = link.name.clone();
+    match errno {
+        Errno::PERM | Errno::ACCESS => af_xdp::OpenError::Permission { interface, step },
+        Errno::NODEV => af_xdp::OpenError::NoInterface(interface),
+        errno => af_xdp::OpenError::Step { interface, step, errno },
+    }
+}

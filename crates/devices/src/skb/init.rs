@@ -1,0 +1,157 @@
+//! Opening an interface: the TAP first, the program that sends packets there last.
+
+use super::attach::{self, step};
+use super::error::OpenError;
+use super::options::Options;
+use super::port::{Opened, Port};
+use super::preflight;
+use super::program::{self, ToTap};
+use super::rx::Receiver;
+use super::settings;
+use super::window::Windows;
+use crate::af_xdp::init::make_promiscuous;
+use crate::af_xdp::link::{self, LinkInfo, Which};
+use crate::af_xdp::{self, Take};
+use crate::bpf::classify;
+use crate::bpf::endpoints::TunnelEndpointMap;
+use crate::bpf::locals::Locals;
+use crate::bpf::sys::{ProgramKind, Side};
+use crate::tap::{self, Offloads, Tap};
+use crate::{Interface, Queue};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use polder_buffers::Region;
+use polder_datapath::counters::QueueCounters;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+/// Opens an interface of the calling thread's network namespace on the frames of `region`.
+///
+/// # Errors
+/// [`OpenError`] says what to do next. The interface is then as it was before.
+pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
+    // 1. What is asked for, and what there is.
+    let link = find(options)?;
+    let mut notes = Vec::new();
+    // 2. A TAP, of which a flow keeps its queue. Without that there is one queue.
+    let windows = Windows::new(options.queues).map_err(|errno| step(&link, "make a BPF map", errno))?;
+    let mut tap = open_tap(&link, options, options.queues, region)?;
+    if options.queues > 1
+        && let Err(error) = steer(&link, &tap)
+    {
+        notes.push(format!("one queue, because flows cannot be given theirs: {error}"));
+        drop(tap);
+        tap = open_tap(&link, options, 1, region)?;
+    }
+    let index = tap.interface.index;
+    settings::prepare(index, &link.name, options.window_bytes)
+        .map_err(|errno| step(&link, "set up the TAP", errno))?;
+    // 3. What the TAP carries: what comes in by the interface, and what leaves by it.
+    let only = program::only_from(link.index);
+    let egress = attach::to_tap((&link, index), Side::Egress, "polder_only", &only)?;
+    let onward = program::onward(link.index);
+    let ingress = attach::to_tap((&link, index), Side::Ingress, "polder_onward", &onward)?;
+    settings::switch_on(index).map_err(|errno| step(&link, "switch on the TAP", errno))?;
+    // 4. What is taken; from here on packets come.
+    let endpoints = endpoints(&link, options)?;
+    let locals = locals(&link, options)?;
+    let target = ToTap {
+        tap: index,
+        queues: u16::try_from(tap.queues.len()).unwrap_or(1),
+        windows: windows.as_fd(),
+        window_bytes: options.window_bytes,
+    };
+    let program = load(&link, target, endpoints.as_ref(), locals.as_ref())?;
+    let mut attachment = attach::to_interface(&link, &program, options.on_exit, &mut notes)?;
+    attachment.commit(&link, &program)?;
+    let promiscuous = options.promiscuous.then(|| make_promiscuous(&link)).transpose()?;
+    // 5. What became of it.
+    let mtu = Arc::new(AtomicU32::new(link.mtu.min(options.mtu.unwrap_or(u32::MAX))));
+    let report = preflight::report(&link, options, Some((&tap.interface.name, notes)));
+    let interface = Interface { name: link.name.clone(), index: link.index, mac: link.mac, mtu: link.mtu };
+    let (udp_segments, tap_index) = (tap.udp_segments, index);
+    let queues = tap.queues.into_iter().enumerate().map(|(queue, Queue { rx, tx })| {
+        Queue { rx: Receiver::new(rx, windows.of(queue)), tx: tx.toward(Arc::clone(&mtu)) }.boxed()
+    });
+    let queues = queues.collect();
+    let port = Port {
+        interface,
+        report,
+        udp_segments,
+        mtu,
+        endpoints,
+        locals,
+        program,
+        tap: tap_index,
+        lost: Arc::new(QueueCounters::default()),
+        lost_before: AtomicU64::new(0),
+        had_carrier: link.carrier,
+        is_hardware: link.kind.is_empty(),
+        _promiscuous: promiscuous,
+        attachment,
+        _tap_programs: [egress, ingress],
+    };
+    Ok(Opened { port, queues })
+}
+
+/// Looks for the interface.
+pub(super) fn find(options: &Options) -> Result<LinkInfo, OpenError> {
+    let interface = &options.interface;
+    match link::query(Which::Name(interface)) {
+        Ok(link) if link.mac == [0; 6] => Err(af_xdp::OpenError::NotEthernet(interface.clone()).into()),
+        Ok(link) => Ok(link),
+        Err(_) => Err(af_xdp::OpenError::NoInterface(interface.clone()).into()),
+    }
+}
+
+fn open_tap(link: &LinkInfo, options: &Options, queues: u16, region: &Region) -> Result<Tap, OpenError> {
+    let options = tap::Options {
+        queues: queues.into(),
+        mtu: Some(LARGEST_MTU),
+        offloads: if options.segments { Offloads::Segments } else { Offloads::Checksum },
+        receiving: options.receiving,
+        ..tap::Options::new(NAME)
+    };
+    tap::open(&options, region).map_err(|source| OpenError::Tap { interface: link.name.clone(), source })
+}
+
+/// Lets each flow keep its queue of the TAP.
+fn steer(link: &LinkInfo, tap: &Tap) -> Result<(), OpenError> {
+    let filter = program::queue_of_flow();
+    let program = attach::load(link, ProgramKind::SocketFilter, "polder_queue", &filter)?;
+    tap.steer(program.as_fd()).map_err(|errno| step(link, "choose queues of the TAP", errno).into())
+}
+
+fn endpoints(link: &LinkInfo, options: &Options) -> Result<Option<TunnelEndpointMap>, OpenError> {
+    let (Take::Tunnels(wanted) | Take::Routed(wanted)) = &options.take else { return Ok(None) };
+    let endpoints = TunnelEndpointMap::new().map_err(|errno| step(link, "make a BPF map", errno))?;
+    endpoints.replace(wanted).map_err(|errno| step(link, "enter a tunnel", errno))?;
+    Ok(Some(endpoints))
+}
+
+fn locals(link: &LinkInfo, options: &Options) -> Result<Option<Locals>, OpenError> {
+    match options.take {
+        Take::Routed(_) => Ok(Some(Locals::new().map_err(|errno| step(link, "make a BPF map", errno))?)),
+        Take::Whole | Take::Tunnels(_) => Ok(None),
+    }
+}
+
+fn load(
+    link: &LinkInfo,
+    target: ToTap<'_>,
+    endpoints: Option<&TunnelEndpointMap>,
+    locals: Option<&Locals>,
+) -> Result<OwnedFd, OpenError> {
+    let (name, instructions) = match (endpoints, locals) {
+        (None, _) => ("polder_whole", program::whole(target)),
+        (Some(endpoints), None) => ("polder_claims", classify::endpoints(&target, endpoints.tables())),
+        (Some(endpoints), Some(locals)) => {
+            ("polder_router", classify::routed(&target, locals.maps(endpoints.tables())))
+        }
+    };
+    Ok(attach::load(link, ProgramKind::Tcx, name, &instructions)?)
+}
+
+/// The TAP's name; the kernel finds a number that is free.
+const NAME: &str = "polder%d";
+/// The MTU of a TAP that any packet fits (drivers/net/tun.c: `MAX_MTU` without an Ethernet header).
+const LARGEST_MTU: u32 = 65_535 - 14;

@@ -1,0 +1,47 @@
+//! Any Linux interface, through a TAP that keeps what the kernel knows of its packets.
+//!
+//! A TCX program at the interface's ingress sends what is taken to a TAP of Polder's, whose file brings it with its
+//! virtio-net header: packets that were not cut yet, checksums that nobody has computed yet, VLAN tags. What Polder
+//! sends is written to the file with such a header, and a TCX program at the TAP's ingress sends it on by the interface.
+//!
+//! ```text
+//!               TCX ingress                        virtio-net header
+//!   interface ──▶ classify ─▶ window ─▶ TAP ─▶ queue of a worker ─▶ read ──▶ … stages …
+//!   interface ◀── redirect ◀────────────────── TAP ◀────────────────────── write ◀──┘
+//! ```
+//!
+//! The TAP carries nothing else: a program at its egress drops what was not sent there by the interface's program, and
+//! nothing that is written to it reaches the machine's own stack.
+//!
+//! The TAP's queue is bounded in bytes: the interface's program counts what it sends there, the receiver publishes
+//! what it has read, and what would exceed the [`window`] is dropped by the program and counted as `rx-overrun`.
+//!
+//! Programs go with the process (BPF links), unless they are pinned for `on_exit = "drop"`: then they drop what nobody
+//! reads. TCX needs Linux 6.6.
+//!
+//! Source: Linux, Documentation/networking/tuntap.rst; net/core/dev.c and net/core/filter.c (what a redirect does).
+
+mod options;
+
+mod window;
+
+mod program;
+
+mod attach;
+mod settings;
+
+mod init;
+mod port;
+
+mod rx;
+
+mod preflight;
+
+mod error;
+
+pub use attach::foreign_programs;
+pub use error::OpenError;
+pub use init::open;
+pub use options::Options;
+pub use port::{Opened, Port};
+pub use preflight::{advice, inspect};

@@ -1,0 +1,48 @@
+//! Options of an interface.
+
+use crate::Receiving;
+use crate::af_xdp::{OnExit, Take};
+
+/// Interface to be opened, and the way of opening it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The interface, of the calling thread's network namespace.
+    pub interface: String,
+    /// Packets that are taken.
+    pub take: Take,
+    /// The interface after the end.
+    pub on_exit: OnExit,
+    /// Number of queues of the TAP; a flow keeps its queue.
+    pub queues: u16,
+    /// The longest network packet that is sent, where the interface's MTU is larger.
+    pub mtu: Option<u32>,
+    /// True if packets may come that are to be cut into segments.
+    pub segments: bool,
+    /// Time at which frames are taken for what is to come, and what becomes of small packets.
+    pub receiving: Receiving,
+    /// True if frames for other link-layer addresses are received, as a bridge needs it.
+    pub promiscuous: bool,
+    /// Bytes that may wait in each queue, headers of the kernel's included.
+    pub window_bytes: u32,
+}
+
+impl Options {
+    /// A port that takes what `take` says, with one queue.
+    pub fn new(interface: impl Into<String>, take: Take) -> Self {
+        let promiscuous = take == Take::Whole;
+        Self {
+            interface: interface.into(),
+            take,
+            on_exit: OnExit::default(),
+            queues: 1,
+            mtu: None,
+            segments: true,
+            receiving: Receiving::default(),
+            promiscuous,
+            window_bytes: WINDOW,
+        }
+    }
+}
+
+/// Bytes that may wait in a queue: a few milliseconds at 10 Gbit/s.
+const WINDOW: u32 = 4 << 20;

@@ -1,0 +1,147 @@
+//! Port as a whole: its programs, their maps, and the findings about it.
+
+use super::program::{DROP, REDIRECT};
+use super::settings;
+use crate::af_xdp::attach::Attachment;
+use crate::af_xdp::link::{self, Which};
+use crate::af_xdp::{LinkState, Report, XdpVerdict};
+use crate::bpf::endpoints::TunnelEndpointMap;
+use crate::bpf::locals::Locals;
+use crate::bpf::sys;
+use crate::bpf::{Ingress, LocalPrefixes, TunnelEndpoint};
+use crate::{AnyQueue, Interface};
+use core::fmt;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use polder_datapath::counters::QueueCounters;
+use polder_datapath::drops::DropReason;
+use rustix::io::Errno;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+
+/// An interface that has been opened.
+pub struct Opened {
+    /// Port as a whole.
+    pub port: Port,
+    /// Its queues.
+    pub queues: Vec<AnyQueue>,
+}
+
+impl fmt::Debug for Opened {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let queues = self.queues.len();
+        formatter.debug_struct("Opened").field("port", &self.port).field("queues", &queues).finish()
+    }
+}
+
+/// An open interface: as long as this lives, its programs are attached.
+///
+/// It belongs to the thread that looks after ports; workers have the queues.
+#[derive(Debug)]
+pub struct Port {
+    /// The interface, as it was when it was opened.
+    pub interface: Interface,
+    /// Findings, and the mode that was obtained.
+    pub report: Report,
+    /// True if UDP packets come and leave uncut too.
+    pub udp_segments: bool,
+    /// True if somebody was at the other end before the interface was opened.
+    pub had_carrier: bool,
+    /// True if it is a device with a driver.
+    pub is_hardware: bool,
+    pub(super) mtu: Arc<AtomicU32>,
+    pub(super) endpoints: Option<TunnelEndpointMap>,
+    pub(super) locals: Option<Locals>,
+    /// The interface's program, to be asked about frames.
+    pub(super) program: OwnedFd,
+    /// The TAP's number.
+    pub(super) tap: u32,
+    /// Packets that the TAP has lost.
+    pub(super) lost: Arc<QueueCounters>,
+    pub(super) lost_before: AtomicU64,
+    /// Keeps the interface promiscuous.
+    pub(super) _promiscuous: Option<OwnedFd>,
+    pub(super) attachment: Attachment,
+    pub(super) _tap_programs: [OwnedFd; 2],
+}
+
+impl Port {
+    /// Makes `endpoints` those of the port: what is not among them stays with the kernel.
+    ///
+    /// # Errors
+    /// Errors of the kernel; `NODEV` for a port that takes everything.
+    pub fn set_claims(&self, endpoints: &[TunnelEndpoint]) -> Result<(), Errno> {
+        self.endpoints.as_ref().ok_or(Errno::NODEV)?.replace(endpoints)
+    }
+
+    /// Makes `ingresses` those of a router's port, and `lands` what is left to the kernel of what comes through them.
+    ///
+    /// # Errors
+    /// Errors of the kernel; `NODEV` for a port that does not route.
+    pub fn set_router(&self, ingresses: &[Ingress], lands: &[LocalPrefixes]) -> Result<(), Errno> {
+        self.locals.as_ref().ok_or(Errno::NODEV)?.replace(ingresses, lands)
+    }
+
+    /// The interface as it is.
+    ///
+    /// # Errors
+    /// `NODEV` when the interface is gone.
+    pub fn link(&self) -> Result<LinkState, Errno> {
+        let link = link::query(Which::Index(self.interface.index))?;
+        Ok(LinkState { mac: link.mac, mtu: link.mtu, up: link.up, carrier: link.carrier })
+    }
+
+    /// Looks at the interface again, and takes its MTU over for what is sent, or `most_mtu` where that is less. Looks at
+    /// the TAP too: what it lost is counted, and it is switched on again if somebody has switched it off.
+    ///
+    /// # Errors
+    /// `NODEV` when the interface or the TAP is gone, or somebody has detached the program.
+    pub fn refresh(&self, most_mtu: Option<u32>) -> Result<LinkState, Errno> {
+        let link = self.link()?;
+        // Relaxed: a number that orders nothing.
+        self.mtu.store(link.mtu.min(most_mtu.unwrap_or(u32::MAX)), Ordering::Relaxed);
+        let tap = settings::state(self.tap)?;
+        if !tap.up {
+            settings::switch_on(self.tap)?;
+        }
+        // Relaxed: only the thread that looks after ports comes here.
+        let lost = tap.dropped.saturating_sub(self.lost_before.swap(tap.dropped, Ordering::Relaxed));
+        if lost > 0 {
+            self.lost.received.add(lost);
+            self.lost.drops.count(DropReason::RxOverrun, lost);
+        }
+        if !self.attachment.is_attached() {
+            return Err(Errno::NODEV);
+        }
+        Ok(link)
+    }
+
+    /// Packets that the TAP has lost, as [`refresh`](Self::refresh) has found them.
+    pub fn lost(&self) -> &Arc<QueueCounters> {
+        &self.lost
+    }
+
+    /// Runs the interface's program on a frame, as if that had come in. The frame goes nowhere.
+    ///
+    /// # Errors
+    /// Errors of the kernel: `PERM` without the right to run programs, `INVAL` for a frame that is shorter
+    /// than an Ethernet header, `NOENT` when the interface does not have the program any more.
+    pub fn verdict(&self, frame: &[u8]) -> Result<XdpVerdict, Errno> {
+        let shown = &frame[..frame.len().min(SHOWN)];
+        if shown.len() <= SHORTEST {
+            return Err(Errno::INVAL);
+        }
+        if !self.attachment.is_attached() {
+            return Err(Errno::NOENT);
+        }
+        Ok(match sys::test_run(self.program.as_fd(), shown)? {
+            REDIRECT => XdpVerdict::Taken,
+            answer if answer == DROP.cast_unsigned() => XdpVerdict::Dropped,
+            _ => XdpVerdict::Kernel,
+        })
+    }
+}
+
+/// Bytes that the program is shown: more than it reads.
+const SHOWN: usize = 512;
+/// An Ethernet header; the kernel lets no program run on less, or no more.
+const SHORTEST: usize = 14;

@@ -1,0 +1,196 @@
+//! The programs of an interface and its TAP.
+//!
+//! | program | at | what it does |
+//! |---|---|---|
+//! | [`whole`], and those of [`classify`](crate::bpf::classify) | the interface's ingress | sends what is taken to the TAP, within the window |
+//! | [`onward`] | the TAP's ingress | sends what was written to the TAP by the interface |
+//! | [`only_from`] | the TAP's egress | drops what does not come from the interface |
+//! | [`queue_of_flow`] | the TAP's choice of a queue | the hash of the flow |
+
+use super::window::{ADMITTED_AT, CHARGE, CONSUMED_AT, OVERRUNS_AT, QUEUE_SHIFT};
+use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
+use crate::bpf::classify::{Target, network_order, untag_bytes};
+use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
+use std::os::fd::BorrowedFd;
+
+/// The TCX hook of an interface, with the TAP that packets go to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ToTap<'a> {
+    /// The TAP's number.
+    pub(super) tap: u32,
+    /// Its queues.
+    pub(super) queues: u16,
+    /// The windows of the queues.
+    pub(super) windows: BorrowedFd<'a>,
+    /// Bytes of each.
+    pub(super) window_bytes: u32,
+}
+
+/// Takes everything.
+pub(super) fn whole(target: ToTap<'_>) -> Vec<u64> {
+    let mut program = Assembler::new();
+    program.copy(R6, R1);
+    target.take(&mut program);
+    program.finish()
+}
+
+/// Sends everything on by `interface`.
+pub(super) fn onward(interface: u32) -> Vec<u64> {
+    let mut program = Assembler::new();
+    redirect(&mut program, interface);
+    program.finish()
+}
+
+/// Lets through what came in by `interface`, and drops everything else.
+pub(super) fn only_from(interface: u32) -> Vec<u64> {
+    let mut program = Assembler::new();
+    let drop = program.label();
+    program.load(Width::Word, R0, R1, INGRESS_INTERFACE);
+    program.jump_value(Condition::NotEqual, R0, interface.cast_signed(), drop);
+    program.set(R0, NEXT);
+    program.exit();
+    program.place(drop);
+    program.set(R0, DROP);
+    program.exit();
+    program.finish()
+}
+
+/// Answers the hash of the flow, of which a TAP takes the remainder by its number of queues.
+pub(super) fn queue_of_flow() -> Vec<u64> {
+    let mut program = Assembler::new();
+    program.load(Width::Word, R0, R1, HASH);
+    program.exit();
+    program.finish()
+}
+
+impl ToTap<'_> {
+    /// R0 is the queue that the flow keeps.
+    fn queue(&self, program: &mut Assembler, drop: Label) {
+        if self.queues == 1 {
+            return program.set(R0, 0);
+        }
+        // What the TAP's choice of a queue reads is what is computed here.
+        program.copy(R1, R6);
+        program.call(Helper::HashRecalculate);
+        program.modulo(R0, i32::from(self.queues));
+        // Verifiers know nothing of a remainder.
+        program.jump_value(Condition::Greater, R0, i32::from(self.queues) - 1, drop);
+        program.shift_left(R0, QUEUE_SHIFT);
+    }
+}
+
+impl Target for ToTap<'_> {
+    /// Headers may lie outside the packet's first buffer: they are brought there.
+    fn open(&self, program: &mut Assembler) {
+        let [short, pull, ready] = [(); 3].map(|()| program.label());
+        program.load(Width::Word, R2, R6, DATA);
+        program.load(Width::Word, R3, R6, DATA_END);
+        program.copy(R4, R2);
+        program.add(R4, HEADERS);
+        program.jump(Condition::Greater, R4, R3, short);
+        program.go(ready);
+        program.place(short);
+        program.copy(R1, R6);
+        program.load(Width::Word, R2, R6, LENGTH);
+        program.jump_value(Condition::Greater, R2, HEADERS, pull);
+        program.call(Helper::PullData);
+        program.load(Width::Word, R2, R6, DATA);
+        program.load(Width::Word, R3, R6, DATA_END);
+        program.go(ready);
+        program.place(pull);
+        program.set(R2, HEADERS);
+        program.call(Helper::PullData);
+        program.load(Width::Word, R2, R6, DATA);
+        program.load(Width::Word, R3, R6, DATA_END);
+        program.place(ready);
+    }
+
+    /// The kernel has taken the first tag off the frame. What is asked about a frame that nobody has sent has it in place.
+    fn untag(&self, program: &mut Assembler, pass: Label) {
+        let [beside, known] = [(); 2].map(|()| program.label());
+        program.load(Width::Word, R5, R6, VLAN_PRESENT);
+        program.jump_value(Condition::NotEqual, R5, 0, beside);
+        untag_bytes(program, pass);
+        program.go(known);
+        program.place(beside);
+        program.load(Width::Word, R5, R6, VLAN_PROTOCOL);
+        program.jump_value(Condition::NotEqual, R5, network_order(0x8100), pass);
+        program.load(Width::Word, R8, R6, VLAN_TAG);
+        program.and(R8, 0x0fff);
+        program.network_order(R8);
+        program.load(Width::Half, R9, R2, 12);
+        program.place(known);
+    }
+
+    fn take(&self, program: &mut Assembler) {
+        let [full, drop] = [(); 2].map(|()| program.label());
+        self.queue(program, drop);
+        program.map_value(R7, self.windows);
+        program.add_register(R7, R0);
+        program.load(Width::Double, R1, R7, ADMITTED_AT);
+        program.load(Width::Double, R2, R7, CONSUMED_AT);
+        program.subtract(R1, R2);
+        program.jump_value(Condition::SignedGreater, R1, self.window_bytes.cast_signed(), full);
+        program.load(Width::Word, R8, R6, LENGTH);
+        program.add(R8, i32::from(CHARGE));
+        program.count(R7, ADMITTED_AT, R8);
+        redirect(program, self.tap);
+        program.place(full);
+        program.set(R1, 1);
+        program.count(R7, OVERRUNS_AT, R1);
+        program.place(drop);
+        program.set(R0, DROP);
+        program.exit();
+    }
+
+    fn pass(&self, program: &mut Assembler) {
+        program.set(R0, NEXT);
+        program.exit();
+    }
+}
+
+fn redirect(program: &mut Assembler, interface: u32) {
+    program.set(R1, interface.cast_signed());
+    program.set(R2, 0);
+    program.call(Helper::Redirect);
+    program.exit();
+}
+
+/// Bytes of headers that programs read at most: Ethernet, a tag, IPv6 with two extension headers, UDP.
+const HEADERS: i32 = 14 + 4 + 40 + 8 + 8 + 8;
+/// Verdicts on a packet (`enum tcx_action_base`).
+const NEXT: i32 = -1;
+pub(super) const DROP: i32 = 2;
+/// `TC_ACT_REDIRECT`.
+pub(super) const REDIRECT: u32 = 7;
+/// Offsets in the context of a program (`struct __sk_buff`).
+const LENGTH: i16 = 0;
+const VLAN_PRESENT: i16 = 20;
+const VLAN_TAG: i16 = 24;
+const VLAN_PROTOCOL: i16 = 28;
+const INGRESS_INTERFACE: i16 = 36;
+const HASH: i16 = 68;
+const DATA: i16 = 76;
+const DATA_END: i16 = 80;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpf::classify;
+    use crate::bpf::endpoints::Tables;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn programs_assemble() {
+        let stdin = std::io::stdin();
+        let fd = stdin.as_fd();
+        for queues in [1, 2, 3] {
+            let target = ToTap { tap: 7, queues, windows: fd, window_bytes: 1 << 20 };
+            let tables = Tables { v4: fd, v6: fd };
+            for program in [whole(target), classify::endpoints(&target, tables)] {
+                assert!(program.len() < 256, "{} instructions", program.len());
+            }
+        }
+        assert_eq!((onward(3).len(), only_from(3).len(), queue_of_flow().len()), (4, 6, 2));
+    }
+}

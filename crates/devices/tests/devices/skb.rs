@@ -1,0 +1,341 @@
+//! Interfaces behind a TAP of Polder's against the kernel, in network namespaces of their own.
+
+use crate::common::{self, RawPeer};
+use polder_buffers::{
+    Batch, ChecksumState, Packet, Pool, Region, RegionOptions, Segmentation, SegmentationKind,
+};
+use polder_datapath::drops::DropReason;
+use polder_datapath::port::{Budget, Turn};
+use polder_devices::AnyQueue;
+use polder_devices::af_xdp::{OnExit, OpenError, Take, XdpVerdict, release};
+use polder_devices::conformance::{self, Fixture, Limits, Wire};
+use polder_devices::skb::{self, Opened, Options, open};
+use std::net::UdpSocket;
+use std::time::Duration;
+
+fn memory() -> Region {
+    Region::new(RegionOptions { slots: 1024, slot_bytes: 2048 }).expect("memory for a test")
+}
+
+fn veth(left: &str, right: &str, more: &str) {
+    common::ip(&format!("link add {left} {more} type veth peer name {right} {more}"));
+    common::ip(&format!("link set {left} up"));
+    common::ip(&format!("link set {right} up"));
+    common::wait_for_links(&[left, right]);
+}
+
+fn whole(interface: &str) -> Options {
+    Options::new(interface, Take::Whole)
+}
+
+fn receive(opened: &mut Opened, batch: &mut Batch, pool: &mut Pool) -> Turn {
+    opened.queues[0].rx.receive(&mut Budget::new(64), batch, pool)
+}
+
+/// Receives until the kernel has brought so many packets.
+fn await_packets(opened: &mut Opened, count: usize, pool: &mut Pool) -> Batch {
+    let mut batch = Batch::new();
+    for _ in 0..2000 {
+        let _ = receive(opened, &mut batch, pool);
+        if batch.len() >= count {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    batch
+}
+
+fn frame(length: usize) -> Vec<u8> {
+    let mut frame = vec![0xff; 12];
+    frame.extend([0x88, 0xb5]);
+    frame.extend((0..length - 14).map(|index| index.to_le_bytes()[0]));
+    frame
+}
+
+/// Ports on veths of one MTU under the conformance suite.
+struct Veths {
+    mtu: u32,
+    count: u32,
+}
+
+struct OtherEnd {
+    name: String,
+    peer: RawPeer,
+    _port: skb::Port,
+}
+
+impl Fixture for Veths {
+    fn limits(&self) -> Limits {
+        let longest = self.mtu as usize + 14;
+        Limits {
+            longest,
+            longest_received: longest,
+            chains: true,
+            backlog: 400,
+            patience: Duration::from_secs(5),
+        }
+    }
+
+    fn open(&mut self, region: &Region) -> Result<(AnyQueue, Box<dyn Wire>), String> {
+        self.count += 1;
+        let (name, other) = (format!("pdks{}", self.count), format!("pdkt{}", self.count));
+        veth(&name, &other, &format!("mtu {}", self.mtu));
+        let mut opened = open(&whole(&name), region).map_err(|error| error.to_string())?;
+        let peer = RawPeer::open(&other);
+        let queue = opened.queues.pop().ok_or("no queue")?;
+        Ok((queue, Box::new(OtherEnd { name, peer, _port: opened.port })))
+    }
+}
+
+impl Wire for OtherEnd {
+    fn inject(&mut self, frame: &[u8]) -> bool {
+        self.peer.send(frame)
+    }
+
+    fn extract(&mut self) -> Option<Vec<u8>> {
+        self.peer.receive()
+    }
+
+    /// The kernel moves frames from one end to the other in its own time.
+    fn settle(&mut self) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+
+    /// The TAP goes, as when somebody deletes it: the interface itself is not what the queue is on.
+    fn unplug(&mut self) -> bool {
+        common::ip(&format!("link delete {}", tap_of(&self.name)));
+        true
+    }
+}
+
+/// The TAP whose alias says that it is for an interface.
+fn tap_of(interface: &str) -> String {
+    let output = std::process::Command::new("ip").args(["-o", "link", "show"]).output();
+    let text = String::from_utf8_lossy(&output.expect("ip is there").stdout).into_owned();
+    let alias = format!("Polder's packets of {interface}");
+    let line = text.lines().find(|line| line.trim_end().ends_with(&alias));
+    let line = line.unwrap_or_else(|| panic!("no TAP for {interface}: {text}"));
+    line.split(": ").nth(1).expect("a line of ip has a name").to_owned()
+}
+
+#[test]
+fn a_port_passes_the_suite() {
+    for (name, mtu) in
+        [("skb::a_port_passes_the_suite", 1500), ("skb::a_port_with_jumbo_frames_passes_the_suite", 9000)]
+    {
+        if !common::is_root(name) {
+            continue;
+        }
+        common::enter_namespace();
+        let report = conformance::run(&mut Veths { mtu, count: 0 });
+        assert!(report.is_clean(), "{name}\n{report}");
+    }
+}
+
+/// Offloads of a sender come in as metadata, go out as metadata, and the kernel does their work.
+#[test]
+fn offloads_survive_the_way_there_and_back() {
+    const NAME: &str = "skb::offloads_survive_the_way_there_and_back";
+    if !common::is_root(NAME) {
+        return;
+    }
+    let payload = (0..14_000_u32).map(|index| (index / 7).to_le_bytes()[0]).collect::<Vec<_>>();
+    for (segments, packets, kind) in [(true, 1, SegmentationKind::Udp), (false, 10, SegmentationKind::None)] {
+        common::enter_namespace();
+        veth("pdko0", "pdko1", "");
+        let region = memory();
+        let mut pool = region.pool();
+        let mut opened = open(&Options { segments, ..whole("pdko0") }, &region).expect("root opens a veth");
+        if segments && !opened.port.udp_segments {
+            common::skip(NAME, "the kernel is older than 6.2");
+            continue;
+        }
+        common::ip("address add 10.9.0.1/24 dev pdko1");
+        common::ip("neighbour add 10.9.0.2 lladdr 02:00:00:00:00:02 dev pdko1");
+        let socket = UdpSocket::bind("10.9.0.1:5000").expect("the address is there");
+        socket.connect("10.9.0.2:5000").expect("there is a route");
+        socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a time is a time");
+        common::send_segmented(&socket, 1400);
+        socket.send(&payload).expect("the veth takes it");
+        let mut batch = await_packets(&mut opened, packets, &mut pool);
+        assert_eq!(batch.len(), packets);
+        for packet in batch.iter_mut() {
+            assert_eq!((packet.checksum, packet.segmentation.kind), (ChecksumState::Partial, kind));
+            // Addresses change places, which no sum notices.
+            let bytes = packet.bytes_mut();
+            bytes[..12].rotate_left(6);
+            bytes[26..34].rotate_left(4);
+        }
+        opened.queues[0].tx.transmit(&mut batch, &mut pool);
+        let mut answer = vec![0; 14_000];
+        for part in answer.chunks_mut(1400) {
+            assert_eq!(socket.recv(part).expect("every datagram comes back"), 1400);
+        }
+        assert!(answer == payload, "the payload has changed");
+        assert_eq!(opened.queues[0].tx.counters().drops.total(), 0);
+    }
+}
+
+#[test]
+fn tags_are_in_the_frame_and_too_long_is_dropped() {
+    if !common::is_root("skb::tags_are_in_the_frame_and_too_long_is_dropped") {
+        return;
+    }
+    common::enter_namespace();
+    veth("pdkv0", "pdkv1", "");
+    let region = memory();
+    let mut pool = region.pool();
+    let mut opened = open(&whole("pdkv0"), &region).expect("root opens a veth");
+    let peer = RawPeer::open("pdkv1");
+    let mut tagged = frame(1518);
+    tagged[12..18].copy_from_slice(&[0x81, 0, 0x20, 7, 0x88, 0xb5]);
+    assert!(peer.send(&tagged));
+    let mut batch = await_packets(&mut opened, 1, &mut pool);
+    assert_eq!(batch[0].bytes(), tagged);
+    opened.queues[0].tx.transmit(&mut batch, &mut pool);
+    let counters = std::sync::Arc::clone(opened.queues[0].tx.counters());
+    assert_eq!((counters.transmitted.get(), counters.drops.total()), (1, 0), "a tag is not of the MTU");
+    // Segments of a super-packet that are longer than the link carries: nothing below would look at them.
+    let mut long = frame(4000);
+    long[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+    long[46] = 0x50;
+    for (size, sent) in [(1460, true), (1461, false)] {
+        let mut packet = Packet::copy_from(&long, &mut pool).expect("slots are free");
+        (packet.checksum, packet.checksum_start, packet.checksum_offset) = (ChecksumState::Partial, 34, 16);
+        packet.segmentation = Segmentation { size, kind: SegmentationKind::Tcp4 };
+        batch.push(packet).expect("room");
+        let before = counters.drops.get(DropReason::TxTooLong);
+        opened.queues[0].tx.transmit(&mut batch, &mut pool);
+        assert_eq!(counters.drops.get(DropReason::TxTooLong) == before, sent, "{size}");
+    }
+    // A smaller MTU is taken over.
+    common::ip("link set pdkv0 mtu 1000");
+    opened.port.refresh(None).expect("it is there");
+    batch.push(Packet::copy_from(&frame(1015), &mut pool).expect("slots are free")).expect("room");
+    opened.queues[0].tx.transmit(&mut batch, &mut pool);
+    assert_eq!(counters.drops.get(DropReason::TxTooLong), 2);
+}
+
+/// All that is sent is received or counted, and no more waits than the window has.
+#[test]
+fn what_exceeds_the_window_is_counted() {
+    if !common::is_root("skb::what_exceeds_the_window_is_counted") {
+        return;
+    }
+    common::enter_namespace();
+    veth("pdkw0", "pdkw1", "");
+    let region = memory();
+    let mut pool = region.pool();
+    let window_bytes = 64 << 10;
+    let mut opened = open(&Options { window_bytes, ..whole("pdkw0") }, &region).expect("root opens a veth");
+    let peer = RawPeer::open("pdkw1");
+    for round in 1..=3_u64 {
+        for _ in 0..200 {
+            assert!(peer.send(&frame(1000)));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        let mut waited = 0;
+        loop {
+            let mut batch = Batch::new();
+            let turn = receive(&mut opened, &mut batch, &mut pool);
+            waited += batch.len();
+            pool.release(&mut batch);
+            if turn == Turn::Drained {
+                break;
+            }
+        }
+        // 64 KiB, and the packet that was let in last.
+        assert_eq!(waited, 33, "round {round}");
+        let _ = receive(&mut opened, &mut Batch::new(), &mut pool);
+        let counters = opened.queues[0].rx.counters();
+        assert_eq!(counters.received.get(), 200 * round);
+        assert_eq!(counters.drops.get(DropReason::RxOverrun), (200 - 33) * round);
+    }
+    opened.port.refresh(None).expect("it is there");
+    assert_eq!(opened.port.lost().drops.total(), 0, "the TAP itself has lost nothing");
+}
+
+#[test]
+fn the_tap_carries_nothing_else_and_flows_keep_their_queue() {
+    if !common::is_root("skb::the_tap_carries_nothing_else_and_flows_keep_their_queue") {
+        return;
+    }
+    common::enter_namespace();
+    veth("pdkq0", "pdkq1", "");
+    let region = memory();
+    let mut pool = region.pool();
+    let mut opened = open(&Options { queues: 2, ..whole("pdkq0") }, &region).expect("root opens a veth");
+    assert_eq!(opened.queues.len(), 2, "{:?}", opened.port.report);
+    let (stack, peer) = (RawPeer::open(&tap_of("pdkq0")), RawPeer::open("pdkq1"));
+    stack.send(&frame(60));
+    let mut taken = [0, 0];
+    for port in 0..32_u8 {
+        let mut udp = frame(60);
+        udp[12..14].copy_from_slice(&[8, 0]);
+        udp[14..34].copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        udp[34..42].copy_from_slice(&[1, port, 0, 53, 0, 26, 0, 0]);
+        let mut queues = Vec::new();
+        for _ in 0..3 {
+            assert!(peer.send(&udp));
+            std::thread::sleep(Duration::from_millis(1));
+            for (number, queue) in opened.queues.iter_mut().enumerate() {
+                let mut batch = Batch::new();
+                let _ = queue.rx.receive(&mut Budget::new(64), &mut batch, &mut pool);
+                assert!(batch.iter().all(|packet| packet.bytes() == udp), "something else came");
+                queues.extend(batch.iter().map(|_| number));
+                taken[number] += batch.len();
+                pool.release(&mut batch);
+            }
+        }
+        assert!(queues.iter().all(|number| *number == queues[0]), "{queues:?}");
+    }
+    assert!(taken[0] > 20 && taken[1] > 20, "{taken:?}");
+    assert_eq!(taken[0] + taken[1], 96);
+}
+
+/// UDP over IPv4 from 10.9.1.2 to 10.9.1.1, to all stations of the link.
+fn datagram() -> Vec<u8> {
+    let mut datagram = vec![0xff; 6];
+    datagram.extend([2, 0, 0, 0, 0, 2, 8, 0]);
+    datagram.extend([0x45, 0, 0, 32, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 9, 1, 2, 10, 9, 1, 1]);
+    let sum =
+        datagram[14..34].chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum::<u32>();
+    let sum = u16::try_from((sum & 0xffff) + (sum >> 16)).expect("a sum of few words");
+    datagram[24..26].copy_from_slice(&(!sum).to_be_bytes());
+    datagram.extend([0, 53, 0x14, 0xe9, 0, 12, 0, 0, 1, 2, 3, 4]);
+    datagram
+}
+
+#[test]
+fn a_closed_port_stays_closed_or_opens_as_it_was_told() {
+    if !common::is_root("skb::a_closed_port_stays_closed_or_opens_as_it_was_told") {
+        return;
+    }
+    common::enter_namespace();
+    veth("pdkx0", "pdkx1", "");
+    common::ip("address add 10.9.1.1/24 dev pdkx0");
+    let (region, peer) = (memory(), RawPeer::open("pdkx1"));
+    let socket = UdpSocket::bind("10.9.1.1:5353").expect("the address is there");
+    socket.set_read_timeout(Some(Duration::from_millis(300))).expect("a time is a time");
+    let kernel_hears = || {
+        assert!(peer.send(&datagram()));
+        socket.recv(&mut [0; 64]).is_ok()
+    };
+    assert!(kernel_hears());
+    let opened = open(&whole("pdkx0"), &region).expect("root opens a veth");
+    assert_eq!(opened.port.verdict(&frame(60)), Ok(XdpVerdict::Taken));
+    assert_eq!(skb::foreign_programs(opened.port.interface.index, false), Ok(0));
+    assert!(!kernel_hears());
+    assert!(matches!(open(&whole("pdkx0"), &region), Err(skb::OpenError::Interface(OpenError::InUse(_)))));
+    drop(opened);
+    assert!(kernel_hears(), "the program goes with the port");
+    let closed = Options { on_exit: OnExit::Drop, ..whole("pdkx0") };
+    drop(open(&closed, &region).expect("root opens a veth"));
+    assert!(!kernel_hears(), "the program is pinned");
+    let again = open(&closed, &region).expect("the pinned link is taken over");
+    assert_eq!(again.port.verdict(&frame(60)), Ok(XdpVerdict::Taken));
+    drop(again);
+    assert!(!kernel_hears(), "it stays pinned");
+    assert!(release("pdkx0").expect("root removes a pin"), "there was something to do");
+    assert!(kernel_hears());
+}

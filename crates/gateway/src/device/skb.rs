@@ -1,0 +1,124 @@
+//! Linux interfaces, through a TAP that keeps checksums, segments and VLAN tags.
+
+use super::interface::{endpoints, found_by, link_facts};
+use super::{AwaitedLink, Facts, Finding, GONE, Handle, Link, OpenPort, Severity, receiving, tap};
+use crate::config::model::{Configuration, OnExit, Port, Queues, Role};
+use anyhow::Result;
+use polder_buffers::Region;
+use polder_datapath::counters::QueueCounters;
+use polder_datapath::offload::Takes;
+use polder_datapath::wire::MacAddress;
+use polder_devices::af_xdp::{self, Ingress, Level, LocalPrefixes, Take, XdpVerdict};
+use polder_devices::skb;
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// Opens `interface` as `port`.
+pub(super) fn open(
+    interface: &str,
+    port: &Port,
+    configuration: &Configuration,
+    region: &Region,
+) -> Result<OpenPort> {
+    let options = options(interface, port, configuration);
+    let skb::Opened { port: opened, queues } = skb::open(&options, region).map_err(plain)?;
+    let interface = &opened.interface;
+    let facts = Facts {
+        interface: interface.name.clone(),
+        mac: MacAddress(interface.mac),
+        mtu: interface.mtu.min(options.mtu.unwrap_or(u32::MAX)),
+        // What the kernel takes from us it may also give to us.
+        takes: Takes { partial_checksums: true, segments: true, udp_segments: opened.udp_segments },
+        queues: queues.len(),
+        mode: "skb, TCX and a TAP".to_owned(),
+    };
+    let handle: Box<dyn Handle> = Box::new(opened);
+    Ok(OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, queues) })
+}
+
+/// Obstacles on this machine to opening `interface` as `port`; `why` says why in this mode.
+pub(super) fn inspect(
+    interface: &str,
+    why: &str,
+    (port, configuration): (&Port, &Configuration),
+) -> Vec<Finding> {
+    let found = match skb::inspect(&options(interface, port, configuration)) {
+        Err(skb::OpenError::Interface(error)) => found_by(Err(error)),
+        Err(error @ (skb::OpenError::Tap { .. } | skb::OpenError::NoTcx { .. })) => {
+            vec![Finding::new(Severity::Problem, "mode", error.to_string())]
+        }
+        Ok(report) => found_by(Ok(report)),
+    };
+    let reason = Finding::new(Severity::Fine, "mode", format!("skb: {why}"));
+    found.into_iter().chain([reason]).chain(tap::unavailable()).collect()
+}
+
+/// The error of the driver that all interfaces share, where it is one: it says whether the interface is missing.
+fn plain(error: skb::OpenError) -> anyhow::Error {
+    match error {
+        skb::OpenError::Interface(error) => error.into(),
+        error @ (skb::OpenError::Tap { .. } | skb::OpenError::NoTcx { .. }) => error.into(),
+    }
+}
+
+/// Options with which the driver opens `interface` as `port`: with a queue for each worker.
+fn options(interface: &str, port: &Port, configuration: &Configuration) -> skb::Options {
+    let take = match port.role {
+        Role::Bridge => Take::Whole,
+        Role::Underlay => Take::Tunnels(endpoints(port.id, configuration)),
+        Role::Router => Take::Routed(endpoints(port.id, configuration)),
+    };
+    skb::Options {
+        on_exit: match port.on_exit {
+            OnExit::Kernel => af_xdp::OnExit::Kernel,
+            OnExit::Drop => af_xdp::OnExit::Drop,
+        },
+        queues: match port.queues {
+            Queues::All => configuration.gateway.workers,
+            Queues::Count(count) => count,
+        },
+        mtu: port.mtu.map(u32::from),
+        segments: port.segments,
+        receiving: receiving(configuration),
+        ..skb::Options::new(interface, take)
+    }
+}
+
+impl Handle for skb::Port {
+    fn refresh(&self, facts: &mut Facts, most_mtu: Option<u32>) -> Result<Option<Link>, Errno> {
+        Ok(Some(link_facts(Self::refresh(self, most_mtu)?, facts, most_mtu)))
+    }
+
+    fn awaited_link(&self) -> Option<AwaitedLink> {
+        let is_down = self.link().is_ok_and(|link| link.up && !link.carrier);
+        is_down.then_some(AwaitedLink { had_carrier: self.had_carrier, is_hardware: self.is_hardware })
+    }
+
+    fn why_closed(&self) -> &'static str {
+        if self.link().is_ok() { DETACHED } else { GONE }
+    }
+
+    fn findings(&self) -> Vec<String> {
+        let findings = self.report.findings.iter().filter(|finding| finding.level > Level::Fine);
+        findings.map(|finding| format!("{}: {}", finding.topic, finding.text)).collect()
+    }
+
+    fn verdict(&self, frame: &[u8]) -> Option<Result<XdpVerdict, Errno>> {
+        Some(Self::verdict(self, frame))
+    }
+
+    fn set_tunnels(&self, port: &Port, configuration: &Configuration) -> Result<(), Errno> {
+        self.set_claims(&endpoints(port.id, configuration))
+    }
+
+    fn set_router(&self, ingresses: &[Ingress], local: &[LocalPrefixes]) -> Result<(), Errno> {
+        Self::set_router(self, ingresses, local)
+    }
+
+    fn lost(&self) -> Option<Arc<QueueCounters>> {
+        Some(Arc::clone(Self::lost(self)))
+    }
+}
+
+/// Reason why a port is closed whose interface is still there.
+const DETACHED: &str = "the TAP of the interface was removed, or the interface's TCX program was detached";
