@@ -122,7 +122,7 @@ pub(super) async fn bring_up(pipe: Pipe, wanted: Wanted) -> Result<Found, InitEr
     pipe.until(HW_CFG, hw_cfg::LITE_RESET, 0).await?;
     let revision = identify(pipe, chip).await?;
     // 3. Its address.
-    let (mac, mac_source) = find_address(pipe, &wanted).await?;
+    let (mac, mac_source) = find_address(pipe, chip, &wanted).await?;
     // 4. The USB side.
     set_up_bus(pipe, &wanted).await?;
     // 5. FIFOs, interrupts, flow control.
@@ -137,6 +137,7 @@ pub(super) async fn bring_up(pipe: Pipe, wanted: Wanted) -> Result<Found, InitEr
     pipe.modify(PMT_CTL, 0, pmt_ctl::PHY_RESET).await?;
     pipe.until(PMT_CTL, pmt_ctl::PHY_RESET | pmt_ctl::READY, pmt_ctl::READY).await?;
     let phy = phy::find(pipe, chip).await?;
+    phy::prepare_rgmii(pipe, chip, phy).await?;
     // 8. The MAC: speed and duplex follow the PHY.
     pipe.modify(MAC_CR, mac_cr::LOOPBACK, mac_cr::AUTO_SPEED | mac_cr::AUTO_DUPLEX).await?;
     let longest = (u32::from(wanted.mtu) + OVERHEAD) << MAC_RX_MAX_SIZE_SHIFT;
@@ -200,7 +201,11 @@ async fn identify(pipe: &Pipe, chip: Chip) -> Result<u16, InitError> {
     Err(InitError::Identity { descriptor: chip.product(), register })
 }
 
-async fn find_address(pipe: &Pipe, wanted: &Wanted) -> Result<([u8; 6], MacSource), ControlError> {
+async fn find_address(
+    pipe: &Pipe,
+    chip: Chip,
+    wanted: &Wanted,
+) -> Result<([u8; 6], MacSource), ControlError> {
     let [a, b, c, d] = pipe.read(RX_ADDRL).await?.to_le_bytes();
     let [e, f, ..] = pipe.read(RX_ADDRH).await?.to_le_bytes();
     let in_registers = [a, b, c, d, e, f];
@@ -208,7 +213,7 @@ async fn find_address(pipe: &Pipe, wanted: &Wanted) -> Result<([u8; 6], MacSourc
         (mac, MacSource::Configuration)
     } else if is_valid(in_registers) {
         (in_registers, MacSource::Registers)
-    } else if let Some(mac) = address_in_eeprom(pipe).await?.filter(|&mac| is_valid(mac)) {
+    } else if let Some(mac) = address_in_eeprom(pipe, chip).await?.filter(|&mac| is_valid(mac)) {
         (mac, MacSource::Eeprom)
     } else if let Some(mac) = address_in_otp(pipe).await?.filter(|&mac| is_valid(mac)) {
         (mac, MacSource::Otp)
@@ -229,7 +234,21 @@ fn is_valid(mac: [u8; 6]) -> bool {
     mac[0] & 1 == 0 && mac != [0; 6]
 }
 
-async fn address_in_eeprom(pipe: &Pipe) -> Result<Option<[u8; 6]>, ControlError> {
+/// The address in the EEPROM. On a LAN7800 its pins are those of two LEDs, which are dark meanwhile.
+async fn address_in_eeprom(pipe: &Pipe, chip: Chip) -> Result<Option<[u8; 6]>, ControlError> {
+    let configuration = pipe.read(HW_CFG).await?;
+    let shares_pins = chip == Chip::Lan7800 && configuration & hw_cfg::LEDS_OF_EEPROM != 0;
+    if shares_pins {
+        pipe.write(HW_CFG, configuration & !hw_cfg::LEDS_OF_EEPROM).await?;
+    }
+    let mac = read_address_in_eeprom(pipe).await;
+    if shares_pins {
+        pipe.write(HW_CFG, configuration).await?;
+    }
+    mac
+}
+
+async fn read_address_in_eeprom(pipe: &Pipe) -> Result<Option<[u8; 6]>, ControlError> {
     if read_eeprom(pipe, 0).await? != Some(EEPROM_SIGNATURE) {
         return Ok(None);
     }
@@ -241,10 +260,13 @@ async fn address_in_eeprom(pipe: &Pipe) -> Result<Option<[u8; 6]>, ControlError>
     Ok(Some(mac))
 }
 
-/// A byte of the EEPROM; `None` when there is none.
+/// A byte of the EEPROM; `None` when there is none, or it stays busy.
 async fn read_eeprom(pipe: &Pipe, address: u16) -> Result<Option<u8>, ControlError> {
     pipe.write(E2P_CMD, e2p_cmd::BUSY | u32::from(address) & e2p_cmd::ADDRESS).await?;
-    let answer = pipe.until(E2P_CMD, e2p_cmd::BUSY, 0).await?;
+    let answer = match pipe.until(E2P_CMD, e2p_cmd::BUSY, 0).await {
+        Err(ControlError::Busy(_)) => return Ok(None),
+        answer => answer?,
+    };
     if answer & e2p_cmd::TIMEOUT != 0 {
         return Ok(None);
     }

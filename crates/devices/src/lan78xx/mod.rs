@@ -58,9 +58,9 @@ use polder_buffers::RegionError;
 use polder_datapath::units::Nanos;
 use port::Core;
 use rustix::time::{ClockId, clock_gettime};
-use std::hash::{BuildHasher, Hasher};
-use std::sync::Arc;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, LazyLock};
 use tx::SharedCore;
 use usb::{Speed, Transport};
 
@@ -242,7 +242,7 @@ pub fn open(transport: Box<dyn Transport>, options: &Options) -> Result<Lan78xx,
         pause: options.flow_control,
         strip_tags: options.vlan_offload,
         gather_us: options.gather_us,
-        random: random_mac(),
+        random: random_mac(&transport.place()),
         configured: false,
     };
     let core = Core::open(transport, options, wanted)?;
@@ -257,9 +257,11 @@ pub fn open(transport: Box<dyn Transport>, options: &Options) -> Result<Lan78xx,
     Ok(Lan78xx { mac, mtu: options.mtu, status, queue: Queue { rx, tx } })
 }
 
-/// An address of our own making: locally administered, unicast.
-fn random_mac() -> [u8; 6] {
-    let chance = std::collections::hash_map::RandomState::new().build_hasher().finish().to_be_bytes();
+/// An address of our own making: locally administered, unicast, and the same for a place as long as the
+/// process runs, so that an adapter that was unplugged keeps its address.
+fn random_mac(place: &str) -> [u8; 6] {
+    static CHANCE: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    let chance = CHANCE.hash_one(place).to_be_bytes();
     let [_, _, a, b, c, d, e, f] = chance;
     [a & 0xfc | 0x02, b, c, d, e, f]
 }

@@ -3,8 +3,9 @@
 use super::control::{ControlError, Pipe};
 use super::descriptor::Chip;
 use super::regs::{
-    ADVERTISE, BMCR, BMSR, CONTROL_1000, FCT_FLOW, FLOW, INT_STS, PARTNER, PHY_ID1, PHY_ID2,
-    PHY_INTERRUPT_MASK, PHY_INTERRUPT_STATUS, STATUS_1000, ability, bmcr, bmsr, flow, gigabit, int_sts,
+    ADVERTISE, BMCR, BMSR, CONTROL_1000, FCT_FLOW, FLOW, HW_CFG, INT_STS, MAC_CR, MAC_RGMII_ID, MMD_CONTROL,
+    MMD_DATA, PARTNER, PHY_ID1, PHY_ID2, PHY_INTERRUPT_MASK, PHY_INTERRUPT_STATUS, RGMII_TX_BYP_DLL,
+    RGMII_TX_DLL, STATUS_1000, ability, bmcr, bmsr, flow, gigabit, hw_cfg, int_sts, mac_cr, mac_rgmii_id,
     phy_interrupt,
 };
 use super::usb::Speed;
@@ -15,9 +16,19 @@ const NOBODY: u16 = 0xffff;
 const INTERNAL_ID: u32 = 0x0007_c130;
 /// The identity without its revision.
 const MODEL: u32 = 0xffff_fff0;
-/// Levels of the receive FIFO for pause frames, by bus (in blocks of 512 bytes, end and begin).
-const LEVELS_SUPER: u32 = 0x0817;
+/// Levels of the receive FIFO for pause frames, by bus (in blocks of 512 bytes, end and begin). Above 9216
+/// bytes the 12 KiB have room for the frame that is being received and for the one that the partner had
+/// begun when it heard of the pause.
+const LEVELS_SUPER: u32 = 0x0812;
 const LEVELS_HIGH: u32 = 0x0211;
+
+/// Identity of a KSZ9031, and what the kernel's driver sets in its device 2: the skews of the pads of control,
+/// data and clock, so that the received clock comes late enough.
+const KSZ9031_ID: u32 = 0x0022_1620;
+const KSZ9031_MMD: u16 = 2;
+const KSZ9031_SKEWS: [(u16, u16); 3] = [(4, 0x0077), (5, 0x7777), (8, 0x1fff)];
+/// Access to data of a manageable device, at the address that was written before.
+const MMD_NO_INCREMENT: u16 = 0x4000;
 
 /// A PHY that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +71,43 @@ impl core::fmt::Display for Link {
     }
 }
 
+/// Sets the RGMII of a LAN7801 up: clocks for the PHY, delays of the side that has none, and no GMII. Other
+/// chips have their PHY inside.
+pub(super) async fn prepare_rgmii(pipe: &Pipe, chip: Chip, phy: Option<Phy>) -> Result<(), ControlError> {
+    if chip != Chip::Lan7801 {
+        return Ok(());
+    }
+    pipe.modify(MAC_CR, mac_cr::GMII, 0).await?;
+    pipe.modify(HW_CFG, 0, hw_cfg::CLOCK_125 | hw_cfg::REFERENCE_CLOCK_25).await?;
+    match phy {
+        None => {
+            pipe.write(MAC_RGMII_ID, mac_rgmii_id::TRANSMIT_DELAY).await?;
+            pipe.write(RGMII_TX_BYP_DLL, RGMII_TX_DLL).await
+        }
+        Some(phy) if phy.id & MODEL == KSZ9031_ID => {
+            for (register, skew) in KSZ9031_SKEWS {
+                write_mmd(pipe, phy, KSZ9031_MMD, register, skew).await?;
+            }
+            Ok(())
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// Writes a register of an MDIO manageable device behind the PHY (IEEE 802.3, 22.2.4.3.11).
+async fn write_mmd(
+    pipe: &Pipe,
+    phy: Phy,
+    device: u16,
+    register: u16,
+    value: u16,
+) -> Result<(), ControlError> {
+    pipe.write_phy(phy.address, MMD_CONTROL, device).await?;
+    pipe.write_phy(phy.address, MMD_DATA, register).await?;
+    pipe.write_phy(phy.address, MMD_CONTROL, MMD_NO_INCREMENT | device).await?;
+    pipe.write_phy(phy.address, MMD_DATA, value).await
+}
+
 /// Looks for the PHY: the chips with one have it at address 1, a board may have it anywhere.
 pub(super) async fn find(pipe: &Pipe, chip: Chip) -> Result<Option<Phy>, ControlError> {
     let last = match chip {
@@ -95,14 +143,16 @@ pub(super) async fn start(pipe: &Pipe, phy: Phy, pause: bool) -> Result<(), Cont
 /// Looks at the link, after an interrupt or because it is time, and sets flow control by it.
 pub(super) async fn look(
     pipe: &Pipe,
-    phy: Option<Phy>,
+    (chip, phy): (Chip, Option<Phy>),
     speed: Speed,
     pause: bool,
 ) -> Result<Link, ControlError> {
     pipe.write(INT_STS, int_sts::PHY).await?;
     let Some(phy) = phy else {
-        // A LAN7801 that is wired to a switch has a link as long as it has power.
-        return Ok(Link { up: true, speed: 1000, full_duplex: true, ..Link::default() });
+        // A LAN7801 that is wired to a switch has a link as long as it has power. The others have a PHY of
+        // their own: if that does not answer, there is no link.
+        let wired = Link { up: true, speed: 1000, full_duplex: true, ..Link::default() };
+        return Ok(if chip == Chip::Lan7801 { wired } else { Link::default() });
     };
     if phy.is_internal() {
         let _ = pipe.read_phy(phy.address, PHY_INTERRUPT_STATUS).await?;

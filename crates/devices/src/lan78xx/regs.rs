@@ -127,10 +127,14 @@ registers! { Register, address,
     MII_ACC: Plain = 0x120;
     /// Data of the PHY.
     MII_DATA: Plain = 0x124;
+    /// Delays of the RGMII of a LAN7801.
+    MAC_RGMII_ID: Plain = 0x128;
     /// Wake-up.
     WUCSR: Plain = 0x140;
     /// Wake-up sources.
     WK_SRC: OnesClear = 0x144;
+    /// Tuning of the RGMII's transmit clock.
+    RGMII_TX_BYP_DLL: Plain = 0x708;
     /// Power of the one-time programmable memory.
     OTP_PWR_DN: Plain = 0x1000;
     /// Address in it, upper bits.
@@ -178,6 +182,12 @@ macro_rules! bits {
 }
 
 bits! { hw_cfg, "Bits of [`HW_CFG`].",
+    /// The clock of 125 MHz for the PHY of a LAN7801.
+    CLOCK_125 = 0x0200_0000;
+    /// The reference clock of 25 MHz for the PHY of a LAN7801.
+    REFERENCE_CLOCK_25 = 0x0100_0000;
+    /// The pins of LED 0 and LED 1, which on a LAN7800 are those of the EEPROM.
+    LEDS_OF_EEPROM = 0x0030_0000;
     /// Several frames in one transfer.
     MULTIPLE_FRAMES = 0x10;
     /// Reset of everything but the USB side; clears itself.
@@ -279,7 +289,15 @@ bits! { fct, "Bits of [`FCT_RX_CTL`] and [`FCT_TX_CTL`].",
     /// Bytes in the FIFO.
     USED = 0xffff;
 }
+bits! { mac_rgmii_id, "Bits of [`MAC_RGMII_ID`].",
+    /// The transmit clock is delayed by the MAC.
+    TRANSMIT_DELAY = 0x2;
+}
+/// Value of [`RGMII_TX_BYP_DLL`] for a partner without delays of its own.
+pub const RGMII_TX_DLL: u32 = 0x3d00;
 bits! { mac_cr, "Bits of [`MAC_CR`].",
+    /// GMII, which a LAN7801 does not have.
+    GMII = 0x8_0000;
     /// Duplex follows the PHY.
     AUTO_DUPLEX = 0x1000;
     /// Speed follows the PHY.
@@ -341,6 +359,10 @@ registers! { PhyRegister, number,
     CONTROL_1000: Plain = 9;
     /// Abilities that the partner offers at 1 Gbit/s.
     STATUS_1000: Plain = 10;
+    /// Function and address of a manageable device behind the PHY.
+    MMD_CONTROL: Plain = 13;
+    /// Address or data in it.
+    MMD_DATA: Plain = 14;
     /// Abilities of the PHY at 1 Gbit/s.
     EXTENDED_STATUS: Plain = 15;
     /// Mask of the internal PHY's interrupts.

@@ -1,7 +1,10 @@
 //! The adapter's own counters, read as one block of 47 words.
 //!
-//! They are 32 bits wide and wrap; [`Totals`] makes 64 bits of them, provided that it sees them often
-//! enough (the bytes of a Gbit/s wrap after half a minute).
+//! They wrap: those of frames have 20 bits, those of bytes and of low-power idle have 32. [`Totals`] makes
+//! 64 bits of them, provided that it sees them often enough: the shortest frames at 1 Gbit/s wrap 20 bits
+//! after 0.70 s, bytes wrap 32 bits after half a minute.
+//!
+//! Source: the limits that the driver of Linux has for each counter.
 
 use super::regs::STATISTICS_BYTES;
 
@@ -27,6 +30,31 @@ macro_rules! counters {
             }
         }
     };
+}
+
+impl Statistic {
+    /// Number of bits of the counter.
+    pub const fn bits(self) -> u32 {
+        let is_wide = matches!(
+            self,
+            Self::RxUnicastBytes
+                | Self::RxBroadcastBytes
+                | Self::RxMulticastBytes
+                | Self::RxLpiTransitions
+                | Self::RxLpiTime
+                | Self::TxUnicastBytes
+                | Self::TxBroadcastBytes
+                | Self::TxMulticastBytes
+                | Self::TxLpiTransitions
+                | Self::TxLpiTime
+        );
+        if is_wide { 32 } else { 20 }
+    }
+
+    /// Largest value of the counter.
+    pub const fn largest(self) -> u32 {
+        u32::MAX >> (32 - self.bits())
+    }
 }
 
 counters! {
@@ -163,7 +191,7 @@ impl Block {
     /// Adds to a counter, which wraps.
     pub fn add(&mut self, statistic: Statistic, amount: u32) {
         let counter = &mut self.0[statistic as usize];
-        *counter = counter.wrapping_add(amount);
+        *counter = counter.wrapping_add(amount) & statistic.largest();
     }
 }
 
@@ -182,8 +210,9 @@ impl Totals {
 
     /// Takes a later look into account.
     pub fn update(&mut self, block: Block) {
-        for (index, sum) in self.sums.iter_mut().enumerate() {
-            *sum += u64::from(block.0[index].wrapping_sub(self.last.0[index]));
+        for (sum, statistic) in self.sums.iter_mut().zip(Statistic::ALL) {
+            let came = block.get(statistic).wrapping_sub(self.last.get(statistic));
+            *sum += u64::from(came & statistic.largest());
         }
         self.last = block;
     }
@@ -223,6 +252,13 @@ mod tests {
         totals.update(block);
         block.add(Statistic::TxPause, 2);
         totals.update(block);
+        // 20 bits, twice around.
+        let mut frames = Totals::new(block);
+        for _ in 0..4 {
+            block.add(Statistic::Rx64, 600_000);
+            frames.update(block);
+        }
+        assert_eq!(frames.get(Statistic::Rx64), 2_400_000);
         assert_eq!(totals.get(Statistic::RxUnicastBytes), 30);
         let counted: Vec<_> = totals.counted().collect();
         assert_eq!(counted, [(Statistic::RxUnicastBytes, 30), (Statistic::TxPause, 2)]);

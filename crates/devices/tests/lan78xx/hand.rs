@@ -14,12 +14,14 @@ use polder_devices::lan78xx::usb::{Completion, Setup, Status, Urb, UrbBuffer};
 pub(crate) struct Hand {
     pub(crate) adapter: Adapter,
     next: u32,
+    /// True if the next transfer is not ended by a packet without data.
+    without_end: bool,
 }
 
 impl Hand {
     /// A device in its configuration, with nothing else done.
     pub(crate) fn new(options: Options) -> Self {
-        let mut hand = Self { adapter: Adapter::new(options), next: 0 };
+        let mut hand = Self { adapter: Adapter::new(options), next: 0, without_end: false };
         let (status, _) = hand.control(Setup { request: 9, value: 1, ..Setup::default() }, &[]);
         assert_eq!(status, Status::Done);
         hand.adapter.advance(Nanos(1));
@@ -83,7 +85,8 @@ impl Hand {
     fn submit(&mut self, endpoint: u8, setup: Setup, buffer: UrbBuffer, length: usize) -> u32 {
         let id = self.next;
         self.next += 1;
-        self.adapter.submit(Urb { zero_packet: true, ..Urb::new(id, endpoint, setup, buffer, length) });
+        let zero_packet = !core::mem::take(&mut self.without_end);
+        self.adapter.submit(Urb { zero_packet, ..Urb::new(id, endpoint, setup, buffer, length) });
         id
     }
 
@@ -108,6 +111,12 @@ impl Hand {
         let length = bytes.len();
         let buffer = UrbBuffer::Heap(bytes.into_boxed_slice());
         self.submit(ENDPOINTS.bulk_out, Setup::default(), buffer, length)
+    }
+
+    /// The same, without a packet without data at the end.
+    pub(crate) fn send_without_end(&mut self, frames: &[(TxCommand, &[u8])]) -> u32 {
+        self.without_end = true;
+        self.send(frames)
     }
 
     /// Lets a frame come in from the wire.

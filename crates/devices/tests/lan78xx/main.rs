@@ -23,6 +23,8 @@ mod packets;
 #[cfg(test)]
 mod silence;
 #[cfg(test)]
+mod silicon;
+#[cfg(test)]
 mod techniques;
 #[cfg(test)]
 mod usbip;

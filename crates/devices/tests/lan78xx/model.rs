@@ -43,6 +43,9 @@ fn it_says_what_it_is_and_where_its_address_is() {
 
     let mut hand = Hand::new(Options::default());
     hand.write(E2P_CMD, e2p_cmd::BUSY | 3);
+    assert_ne!(hand.read(E2P_CMD) & e2p_cmd::TIMEOUT, 0, "the LEDs have its pins");
+    hand.write(HW_CFG, 0);
+    hand.write(E2P_CMD, e2p_cmd::BUSY | 3);
     assert_eq!(hand.read(E2P_CMD) & e2p_cmd::TIMEOUT, 0);
     assert_eq!(hand.read(E2P_DATA), u32::from(us()[2]));
     let mut hand = Hand::new(Options { address: AddressSource::Registers, ..Options::default() });
@@ -360,6 +363,6 @@ fn reset_forgets_everything_but_the_bus() {
     let mut hand = Hand::ready(Options::default());
     let urb = hand.offer(16384);
     hand.write(HW_CFG, hw_cfg::MULTIPLE_FRAMES | hw_cfg::LITE_RESET);
-    assert_eq!((hand.read(HW_CFG), hand.read(RFE_CTL)), (0, 0));
+    assert_eq!((hand.read(HW_CFG), hand.read(RFE_CTL)), (hw_cfg::LEDS_OF_EEPROM, 0));
     assert!(hand.adapter.cancel(urb), "URBs belong to the host");
 }

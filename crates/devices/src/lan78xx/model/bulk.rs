@@ -80,6 +80,8 @@ pub(super) struct Bulk {
     ends_early: Option<(usize, Status)>,
     in_free_at: Nanos,
     out_free_at: Nanos,
+    /// Frames of a transfer whose end the adapter has not seen: it had whole packets, and none without data.
+    unended: Vec<Vec<u8>>,
     /// Endpoints that answer STALL until they are cleared.
     pub(super) halted_in: bool,
     pub(super) halted_out: bool,
@@ -135,6 +137,7 @@ impl Bulk {
     }
 
     pub(super) fn reset_transmit(&mut self) {
+        self.unended.clear();
         self.transmit.clear();
         self.transmit_used = 0;
     }
@@ -348,6 +351,16 @@ impl Adapter {
         }
         self.bulk.out_free_at = moved;
         self.bulk.emptied = cursor;
+        let is_ended = self.bulk.sending.front().is_none_or(|urb| {
+            let whole = urb.length.is_multiple_of(self.options.speed.bulk_packet());
+            urb.zero_packet || !whole || cursor.position() < urb.length
+        });
+        if !is_ended {
+            self.bulk.unended = frames;
+            return true;
+        }
+        let mut frames = frames;
+        frames.splice(..0, self.bulk.unended.drain(..));
         if self.registers.get(FCT_TX_CTL) & fct::ENABLE == 0 {
             return true;
         }

@@ -17,6 +17,10 @@ pub struct FaultyDevice {
     pub no_transmit_padding: bool,
     /// The interrupt endpoint never says anything.
     pub no_interrupts: bool,
+    /// The EEPROM stays busy for ever.
+    pub eeprom_busy: bool,
+    /// No PHY answers on MDIO.
+    pub no_phy: bool,
 }
 
 /// Fault that occurs once.

@@ -35,7 +35,7 @@ pub use phy::Partner;
 
 use super::descriptor::{Chip, ENDPOINTS};
 use super::regs::Register;
-use super::statistics::Block;
+use super::statistics::{Block, Statistic};
 use super::usb::{Completion, Speed, Status, Urb};
 use bulk::Bulk;
 use mac::Mac;
@@ -148,6 +148,11 @@ impl Adapter {
     /// The counters as the device keeps them.
     pub fn statistics(&self) -> &Block {
         &self.statistics
+    }
+
+    /// Counts frames that nobody has to make one by one.
+    pub fn count_frames(&mut self, statistic: Statistic, frames: u32) {
+        self.statistics.add(statistic, frames);
     }
 
     /// Value of a register, without the effects of reading it.

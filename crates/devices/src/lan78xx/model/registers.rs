@@ -1,12 +1,13 @@
 //! The register file: what stands in it, and what happens when it is read or written.
 
 use super::{Adapter, AddressSource, Options};
+use crate::lan78xx::descriptor::Chip;
 use crate::lan78xx::regs::{
     BURST_CAP, DP_ADDR, DP_CMD, DP_DATA, DP_SEL, DP_WRITE, E2P_CMD, E2P_DATA, FCT_RX_CTL, FCT_RX_FIFO_END,
-    FCT_TX_CTL, FCT_TX_FIFO_END, HASH_START, HASH_WORDS, HW_CFG, ID_REV, INT_STS, MAC_RX, MAC_TX, MII_ACC,
-    MII_DATA, MII_PHY_SHIFT, MII_REGISTER_SHIFT, OTP_ADDR1, OTP_ADDR2, OTP_CMD_GO, OTP_FUNC_CMD, OTP_PWR_DN,
-    OTP_RD_DATA, OTP_STATUS, PMT_CTL, RX_ADDRH, RX_ADDRL, Register, WK_SRC, dp_sel, e2p_cmd, fct, hw_cfg,
-    int_sts, mac_rx, mac_tx, mii_acc, pmt_ctl,
+    FCT_TX_CTL, FCT_TX_FIFO_END, HASH_START, HASH_WORDS, HW_CFG, ID_REV, INT_STS, MAC_CR, MAC_RX, MAC_TX,
+    MII_ACC, MII_DATA, MII_PHY_SHIFT, MII_REGISTER_SHIFT, OTP_ADDR1, OTP_ADDR2, OTP_CMD_GO, OTP_FUNC_CMD,
+    OTP_PWR_DN, OTP_RD_DATA, OTP_STATUS, PMT_CTL, RX_ADDRH, RX_ADDRL, Register, WK_SRC, dp_sel, e2p_cmd, fct,
+    hw_cfg, int_sts, mac_cr, mac_rx, mac_tx, mii_acc, pmt_ctl,
 };
 
 /// Words of the ordinary registers.
@@ -35,6 +36,11 @@ impl Registers {
         };
         registers.set(ID_REV, u32::from(options.chip.product()) << 16 | REVISION);
         registers.set(DP_SEL, dp_sel::READY);
+        if options.chip == Chip::Lan7800 {
+            registers.set(HW_CFG, hw_cfg::LEDS_OF_EEPROM);
+        } else if options.chip == Chip::Lan7801 {
+            registers.set(MAC_CR, mac_cr::GMII);
+        }
         registers.set(PMT_CTL, pmt_ctl::READY);
         registers.set(FCT_RX_FIFO_END, 0x17);
         registers.set(FCT_TX_FIFO_END, 0x17);
@@ -188,10 +194,17 @@ impl Adapter {
             self.registers.set(E2P_CMD, command);
             return;
         }
+        if self.options.faulty.eeprom_busy {
+            self.registers.set(E2P_CMD, command);
+            return;
+        }
+        // On a LAN7800 the LEDs have the pins while they are on.
+        let has_pins =
+            self.options.chip != Chip::Lan7800 || self.registers.get(HW_CFG) & hw_cfg::LEDS_OF_EEPROM == 0;
         let loaded = if self.memory.has_eeprom() { e2p_cmd::LOADED } else { 0 };
         let is_read = command & e2p_cmd::COMMAND == 0;
-        let byte = self.memory.eeprom(command & e2p_cmd::ADDRESS).filter(|_| is_read);
-        let timeout = if self.memory.has_eeprom() { 0 } else { e2p_cmd::TIMEOUT };
+        let byte = self.memory.eeprom(command & e2p_cmd::ADDRESS).filter(|_| is_read && has_pins);
+        let timeout = if self.memory.has_eeprom() && has_pins { 0 } else { e2p_cmd::TIMEOUT };
         self.registers.set(E2P_CMD, command & (e2p_cmd::COMMAND | e2p_cmd::ADDRESS) | loaded | timeout);
         if let Some(byte) = byte {
             self.registers.set(E2P_DATA, u32::from(byte));
@@ -217,7 +230,7 @@ impl Adapter {
             let value = u16::try_from(self.registers.get(MII_DATA) & 0xffff).expect("sixteen bits");
             self.phy.write(address, number, value, self.now);
         } else {
-            let value = self.phy.read(address, number);
+            let value = if self.options.faulty.no_phy { u16::MAX } else { self.phy.read(address, number) };
             self.registers.set(MII_DATA, u32::from(value));
         }
         self.registers.set(MII_ACC, command & !mii_acc::BUSY);
