@@ -21,7 +21,7 @@ pub(crate) trait Target {
     fn open(&self, program: &mut Assembler);
 
     /// Puts the VLAN of the frame's tag into R8, in network order and 0 for none, and what it carries into R9; R2 moves
-    /// so that the network header is [`ETHERNET`] behind it. Jumps to `pass` for frames that are cut off or have a tag
+    /// so that the network header is [`ETHERNET`] behind it; R0 stays. Jumps to `pass` for frames that are cut off or have a tag
     /// of a provider.
     fn untag(&self, program: &mut Assembler, pass: Label) {
         untag_bytes(program, pass);

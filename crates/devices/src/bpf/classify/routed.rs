@@ -74,11 +74,13 @@ fn enter(program: &mut Assembler, target: &impl Target, pass: Label) {
     target.open(program);
     need(program, ETHERNET + IPV4, pass);
     program.load(Width::Word, R0, R2, 0);
-    program.store(Width::Word, R10, DOOR, R0);
     program.load(Width::Half, R5, R2, 4);
     program.store(Width::Half, R10, DOOR + 4, R5);
     target.untag(program, pass);
     program.store(Width::Half, R10, DOOR + 6, R8);
+    // Last, since it begins eight bytes of the stack: before Linux 6.2 nothing may be written to them in part once the
+    // verifier follows what is there.
+    program.store(Width::Word, R10, DOOR, R0);
     program.copy(R7, R2);
 }
 
