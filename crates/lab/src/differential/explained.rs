@@ -2,7 +2,7 @@
 
 use super::cases::Case;
 use super::compare::{Explanation, Normal, Pair};
-use super::packet::LINK;
+use super::packet::{LINK, short, sum};
 use super::view::{header_v4, is_forwarded, is_v6, message, only_error, reseal};
 use super::watch::Seen;
 
@@ -83,6 +83,11 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
         name: "not a router by itself",
         reason: "the machine with Polder has `forwarding` off: its neighbour advertisements lack the flag R, and it is not in ff02::2",
         remove: no_router,
+    },
+    Explanation {
+        name: "checksum left to the device",
+        reason: "by a veth Polder's senders are on this machine: it completes a checksum that is the pseudo header's alone (ADR 0044)",
+        remove: partial_checksum,
     },
 ];
 
@@ -304,6 +309,40 @@ fn no_router(case: &Case, pair: &mut Pair) {
             *flags &= mask;
             seen.frame[LINK + 42..LINK + 44].fill(0);
         }
+    }
+}
+
+/// Of a packet that is forwarded the kernel's checksum is completed; of one that an error quotes, both.
+fn partial_checksum(case: &Case, pair: &mut Pair) {
+    if !case.name.contains("-checksum/partial") {
+        return;
+    }
+    let header = LINK + if is_v6(&case.frames[0]) { 40 } else { 20 };
+    for (seen, is_kernel) in pair
+        .kernel
+        .iter_mut()
+        .map(|seen| (seen, true))
+        .chain(pair.polder.iter_mut().map(|seen| (seen, false)))
+    {
+        if message(&seen.frame).is_some_and(|message| message.is_error()) {
+            seen.frame[header + 2..header + 4].fill(0);
+            complete(&mut seen.frame[header + 8..]);
+        } else if is_kernel {
+            complete(&mut seen.frame[LINK..]);
+        }
+    }
+}
+
+/// Completes the checksum of a packet of UDP or TCP without options, if it is the pseudo header's alone.
+fn complete(packet: &mut [u8]) {
+    let (header, addresses, protocol) = if packet[0] >> 4 == 6 { (40, 8, 6) } else { (20, 12, 9) };
+    let checksum = header + if packet[protocol] == 17 { 6 } else { 16 };
+    let mut pseudo = packet[addresses..header].to_vec();
+    pseudo.extend([0, packet[protocol]]);
+    pseudo.extend(short(packet.len() - header).to_be_bytes());
+    if packet[checksum..checksum + 2] == sum(&pseudo).to_be_bytes() {
+        let whole = !sum(&packet[header..]);
+        packet[checksum..checksum + 2].copy_from_slice(&whole.to_be_bytes());
     }
 }
 
