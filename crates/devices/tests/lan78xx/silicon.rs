@@ -1,4 +1,4 @@
-//! What silicon does and a lenient model would not show: shared pins, small counters, levels, chips without a PHY.
+//! Properties of silicon that a lenient model would not show: shared pins, small counters, levels, chips without a PHY.
 
 use crate::driver::Stand;
 use crate::hand::{Hand, frame};
