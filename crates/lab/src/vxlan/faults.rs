@@ -1,7 +1,13 @@
 //! Encapsulators with one fault: what the wire does to packets of an honest one.
 
 use super::outer::{Outer, VALID};
+use super::remotes::{SEVERAL, SITES, is_of_several, readdressed, source};
 use super::tunnel::{CHECKED, OVER_V6, PLAIN, Tunnel};
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+/// Link-layer address of each sender of outer IPv4 packets.
+pub(super) type Stations = BTreeMap<Ipv4Addr, [u8; 6]>;
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +28,16 @@ pub(super) enum Fault {
     SourcePort,
     /// The outer header says nothing of congestion.
     Ecn,
+    /// What is flooded does not get to one of several remotes.
+    MissingCopy,
+    /// One of several remotes gets everything twice.
+    SecondCopy,
+    /// What is for one of several remotes goes to another.
+    WrongRemote,
+    /// What is for one of several remotes goes to all.
+    AllRemotes,
+    /// What one of several remotes sends goes to another.
+    Relay,
 }
 
 impl Fault {
@@ -37,12 +53,19 @@ impl Fault {
         Self::Ecn,
     ];
 
+    /// Faults of a tunnel with several remotes.
+    pub(super) const OF_REMOTES: [Self; 5] =
+        [Self::MissingCopy, Self::SecondCopy, Self::WrongRemote, Self::AllRemotes, Self::Relay];
+
     /// The tunnel that it is looked for in.
     pub(super) fn tunnel(self) -> &'static Tunnel {
         match self {
             Self::Checksum => &CHECKED,
             Self::NoChecksum => &OVER_V6,
             Self::Network | Self::Flag | Self::Length | Self::Port | Self::SourcePort | Self::Ecn => &PLAIN,
+            Self::MissingCopy | Self::SecondCopy | Self::WrongRemote | Self::AllRemotes | Self::Relay => {
+                &SEVERAL
+            }
         }
     }
 
@@ -57,7 +80,48 @@ impl Fault {
             Self::Port => "wrong-port",
             Self::SourcePort => "constant-source-port",
             Self::Ecn => "ecn-not-propagated",
+            Self::MissingCopy => "missing-copy",
+            Self::SecondCopy => "second-copy",
+            Self::WrongRemote => "wrong-remote",
+            Self::AllRemotes => "unicast-to-all-remotes",
+            Self::Relay => "relay-between-remotes",
         }
+    }
+
+    /// Packets that a broken replicator sends in place of one of its own, given the stations of the remotes.
+    pub(super) fn copies(self, frame: Vec<u8>, outer: &Outer, stations: &Stations) -> Vec<Vec<u8>> {
+        if !is_of_several(&frame, outer) || matches!(self, Self::Relay) {
+            return vec![frame];
+        }
+        let to = frame.get(..6).and_then(|mac| mac.first_chunk()).copied().unwrap_or_default();
+        let is_last = stations.get(&SITES[SITES.len() - 1]) == Some(&to);
+        let others = stations.iter().filter(|(ip, mac)| SITES.contains(ip) && **mac != to);
+        let mut others = others.map(|(&ip, &mac)| readdressed(&frame, (ip, mac), outer));
+        if self == Self::WrongRemote {
+            others.next().into_iter().collect()
+        } else if self == Self::AllRemotes {
+            others.chain([frame.clone()]).collect()
+        } else if self == Self::MissingCopy && is_last {
+            Vec::new()
+        } else if self == Self::SecondCopy && is_last {
+            vec![frame.clone(), frame]
+        } else {
+            vec![frame]
+        }
+    }
+
+    /// What a replicator sends that relays a remote's packet, if this is that fault.
+    pub(super) fn relayed(self, frame: &[u8], outer: &Outer, stations: &Stations) -> Option<Vec<u8>> {
+        if self != Self::Relay || !is_of_several(frame, outer) {
+            return None;
+        }
+        let (from, _) = source(frame)?;
+        let (ip, mac) = stations.iter().find(|(ip, _)| SITES.contains(ip) && **ip != from)?;
+        let mut relayed = frame.to_vec();
+        // The new source is Polder, whom the packet was for.
+        relayed.copy_within(..6, 6);
+        relayed.copy_within(30..34, 26);
+        Some(readdressed(&relayed, (*ip, *mac), outer))
     }
 
     /// Spoils an outer packet.
@@ -74,6 +138,9 @@ impl Fault {
             Self::Ecn => {
                 let (class, _) = outer.class_and_ttl(frame);
                 outer.set_class(frame, class & !3);
+            }
+            Self::MissingCopy | Self::SecondCopy | Self::WrongRemote | Self::AllRemotes | Self::Relay => {
+                return;
             }
         }
         if !matches!(self, Self::Checksum | Self::NoChecksum) {

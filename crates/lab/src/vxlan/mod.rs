@@ -10,11 +10,14 @@
 //! identifier, each in a bridge with a TAP of its own. What an honest encapsulator must pass, a broken one must fail:
 //! the wire spoils what Polder sends, one fault at a time, and the same examination has to find it out. What the wire
 //! spoils in the other direction, Polder has to drop, for the right reason.
+//!
+//! One more tunnel has several remotes: a switch leads to further namespaces, each with a kernel's VXLAN.
 
 mod checks;
 mod drops;
 mod faults;
 mod outer;
+mod remotes;
 mod tunnel;
 mod wire;
 
@@ -26,6 +29,8 @@ use crate::traffic::raw::PacketSocket;
 use crate::{clock, interrupt};
 use anyhow::{Context as _, ensure};
 use faults::Fault;
+use remotes::{SITES, Sites};
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -56,7 +61,7 @@ pub struct Judgement {
 /// The missing program or privilege, and how to get it.
 pub fn available() -> anyhow::Result<()> {
     ensure!(crate::topology::is_root(), "needs root for network namespaces");
-    for program in ["ping", "ethtool", "ip", "bash"] {
+    for program in ["ping", "ethtool", "ip", "bridge", "bash"] {
         ensure!(command::exists(program), "{}", command::remedy(program));
     }
     ensure!(Path::new("/dev/net/tun").exists(), "needs /dev/net/tun: load the kernel module tun");
@@ -85,6 +90,7 @@ pub fn examine(says: &dyn Fn(&str)) -> anyhow::Result<Judgement> {
     }
     says("what is to be dropped");
     judge.refusals()?;
+    judge.several_remotes(says)?;
     for fault in Fault::ALL {
         says(fault.name());
         judge.broken(fault)?;
@@ -102,6 +108,7 @@ struct Judge {
     wire: Wire,
     near: Namespace,
     far: Namespace,
+    sites: Sites,
     gateway: Gateway,
     verdict: Judgement,
 }
@@ -113,19 +120,22 @@ impl Judge {
     fn begin(topology: &mut Topology) -> anyhow::Result<Self> {
         let (near, air, far) =
             (topology.namespace("near")?, topology.namespace("air")?, topology.namespace("far")?);
-        for (end, namespace) in [&near, &far].into_iter().enumerate() {
+        let (v4, v6) = ENDS;
+        for namespace in [&near, &far] {
             namespace.inside(enable_v6)??;
-            let interface = if end == 0 { "near" } else { "far" };
-            let ends = [End { namespace, interface: "radio0" }, End { namespace: &air, interface }];
-            topology.wire(ends[0], ends[1], 1500)?;
-            let (v4, v6) = ENDS;
-            namespace.ip(&["address", "add", &format!("{}/24", v4[end]), "dev", "radio0"])?;
-            namespace.ip(&["address", "add", &format!("{}/64", v6[end]), "dev", "radio0", "nodad"])?;
+        }
+        let ends =
+            [End { namespace: &near, interface: "radio0" }, End { namespace: &air, interface: "near" }];
+        topology.wire(ends[0], ends[1], 1500)?;
+        near.ip(&["address", "add", &format!("{}/24", v4[0]), "dev", "radio0"])?;
+        let sites = remotes::begin(topology, &air, &far)?;
+        for (namespace, address) in [&near, &far].into_iter().zip(v6) {
+            namespace.ip(&["address", "add", &format!("{address}/64"), "dev", "radio0", "nodad"])?;
         }
         let [kernel, polder] =
             [air.inside(|| PacketSocket::open("far"))??, air.inside(|| PacketSocket::open("near"))??];
         let wire = Wire::lay(kernel, polder)?;
-        let gateway = Gateway::start(&near, topology.directory(), &configuration())?;
+        let gateway = Gateway::start(&near, topology.directory(), &configuration(&SITES))?;
         for tunnel in &TUNNELS {
             let name = tunnel.interface();
             near.ip(&["address", "add", &format!("{}/24", tunnel.near()), "dev", &name])?;
@@ -134,7 +144,8 @@ impl Judge {
             far.ip(&["address", "add", &format!("{}/24", tunnel.far()), "dev", &name])?;
             far.ip(&["link", "set", &name, "up"])?;
         }
-        Ok(Self { wire, near, far, gateway, verdict: Judgement::default() })
+        let sites = Sites::settle(&near, sites)?;
+        Ok(Self { wire, near, far, sites, gateway, verdict: Judgement::default() })
     }
 
     fn honest(&mut self, tunnel: &Tunnel) -> anyhow::Result<()> {
@@ -194,8 +205,9 @@ fn run(namespace: &Namespace, line: &str) -> anyhow::Result<String> {
     command::run(command.args(words))
 }
 
-/// The configuration: an underlay, and all tunnels.
-fn configuration() -> String {
+/// The configuration: an underlay, all tunnels, and one with several remotes.
+fn configuration(remotes: &[Ipv4Addr]) -> String {
     let head = "[port.radio0]\ninterface = \"radio0\"\nrole = \"underlay\"\n\n".to_owned();
     TUNNELS.iter().fold(head, |text, tunnel| text + &tunnel.configuration())
+        + &remotes::configuration(remotes)
 }

@@ -73,6 +73,11 @@ pub(super) const TUNNELS: [Tunnel; 5] = [PLAIN, CHECKED, OTHER_PORT, OVER_V6, ZE
 pub(super) const PORTS: [u16; 3] = [4789, 8472, 4790];
 
 impl Tunnel {
+    /// The tunnel with several remotes, whose configuration and links are written in `remotes`.
+    pub(super) const fn with_remotes() -> Self {
+        Self { name: "several remotes", number: 6, ..PLAIN }
+    }
+
     /// Its network identifier.
     pub(super) fn vni(&self) -> u32 {
         0x0001_0200 + u32::from(self.number)

@@ -1,8 +1,9 @@
 //! The wire between the two namespaces: every frame passes through here, is written down, and can be marked or spoilt
 //! on the way.
 
-use super::faults::Fault;
+use super::faults::{Fault, Stations};
 use super::outer::Outer;
+use super::remotes::source;
 use super::tunnel::PORTS;
 use crate::traffic::raw::PacketSocket;
 use anyhow::Context as _;
@@ -32,6 +33,8 @@ pub(super) struct Ways {
     pub(super) fault: Option<Fault>,
     /// Sender whose packets meet congestion.
     pub(super) congested: Option<From>,
+    /// Senders of the kernel's outer packets.
+    stations: Stations,
     /// Frames as they arrive, in order.
     seen: Vec<(From, Vec<u8>)>,
 }
@@ -108,9 +111,10 @@ impl Shared {
     // What a socket does not take is lost as on any wire.
     fn pass(&self, from: From, mut frame: Vec<u8>) {
         let mut ways = self.ways();
-        if let Some(outer) = Outer::read(&frame, &PORTS) {
+        let outer = Outer::read(&frame, &PORTS);
+        if let Some(outer) = &outer {
             if let Some(fault) = ways.fault.filter(|_| from == From::Polder) {
-                fault.spoil(&mut frame, &outer);
+                fault.spoil(&mut frame, outer);
             }
             let (class, _) = outer.class_and_ttl(&frame);
             // What is not capable of it a congested router would drop; here it may pass as it is.
@@ -119,11 +123,37 @@ impl Shared {
                 outer.set_class(&mut frame, class | CONGESTION);
             }
         }
-        if ways.seen.len() < MOST_SEEN {
-            ways.seen.push((from, frame.clone()));
+        if from == From::Kernel {
+            let sender = outer.as_ref().filter(|outer| !outer.v6).and_then(|_| source(&frame));
+            ways.stations.extend(sender);
+            let relayed = outer.zip(ways.fault);
+            let relayed = relayed.and_then(|(outer, fault)| fault.relayed(&frame, &outer, &ways.stations));
+            ways.note(From::Kernel, &frame);
+            let _ = self.polder.send(&frame);
+            relayed.iter().for_each(|relayed| self.arrives(&mut ways, relayed));
+            return;
         }
-        let other = if from == From::Polder { &self.kernel } else { &self.polder };
-        let _ = other.send(&frame);
+        match outer.zip(ways.fault) {
+            Some((outer, fault)) => {
+                let copies = fault.copies(frame, &outer, &ways.stations);
+                copies.iter().for_each(|copy| self.arrives(&mut ways, copy));
+            }
+            None => self.arrives(&mut ways, &frame),
+        }
+    }
+
+    /// Lets a frame of Polder arrive at the kernel.
+    fn arrives(&self, ways: &mut Ways, frame: &[u8]) {
+        ways.note(From::Polder, frame);
+        let _ = self.kernel.send(frame);
+    }
+}
+
+impl Ways {
+    fn note(&mut self, from: From, frame: &[u8]) {
+        if self.seen.len() < MOST_SEEN {
+            self.seen.push((from, frame.to_vec()));
+        }
     }
 }
 
