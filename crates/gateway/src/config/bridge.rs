@@ -4,12 +4,14 @@ use super::diagnostics::Diagnostic;
 use super::keys::Reload::Live;
 use super::keys::{Access, Draft, Keyed, written};
 use super::model::{Configuration, Mac, number};
-use super::names::Reference;
+use super::names::{Reference, Whole};
 use super::notation::{Boolean, Given, Inner, Integer, Notation, Shape, WordOr, list, number_or, tables};
 use super::section::{At, Refusal, Section, printable};
+use super::tunnel::HOST;
 use super::values::{self, MAX_VLAN, STATION, range};
 use polder_buffers::PortId;
 use serde::Serialize;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use toml::de::DeValue;
 use toml::{Spanned, Table, Value};
@@ -36,7 +38,7 @@ section! {
         static_entries: Vec<StaticEntry> = Vec::new();
         keys:
         /// Its members.
-        members as Vec<PortId>, list(Reference("bridge ports and tunnels, each in one bridge"), "names of ports and tunnels", Some(NO_MEMBER)), |bridge| Some(bridge.members.iter().map(|member| member.port).collect()), Bridge::set_members => Live, required("add `members = [\"…\", \"…\"]`");
+        members as Vec<PortId>, list(Whole("bridge ports and tunnels, each in one bridge"), "names of ports and tunnels", Some(NO_MEMBER)), |bridge| Some(bridge.members.iter().map(|member| member.port).collect()), Bridge::set_members => Live, required("add `members = [\"…\", \"…\"]`");
         /// Time after which an address that is not seen is forgotten (IEEE 802.1D, table 7-5).
         ageing_seconds: u32 = 300, Integer(10..=1_000_000, "seconds") => Live;
         /// Most addresses it learns; in a full table a new one evicts one of the member with most. Raising it forgets all.
@@ -107,8 +109,10 @@ section! {
         mac: Mac = Mac([0; 6]), STATION => Live, required("add `mac = \"…\"`, the address to bind");
         /// Its VLAN.
         vlan: Option<u16> = None, Given(VLAN) => Live, usual("required on a bridge with VLANs");
-        /// Member to which frames for the address go.
+        /// Member to which frames for the address go; of a tunnel with several remotes, the one to that remote.
         port: @[serde(serialize_with = "number")] PortId = PortId(0), Reference("a member") => Live, required("add `port = \"…\"`, the member it is bound to");
+        /// Remote to which they go.
+        remote: Option<IpAddr> = None, Given(HOST) => Live, usual("required for a tunnel with `remotes`"), range("one of the tunnel's");
     }
 }
 
@@ -134,7 +138,7 @@ impl Bridge {
 
     /// Options of each member, by its name.
     fn options(&self, all: &Configuration) -> Table {
-        let name = |member: &Member| all.name_of(member.port).unwrap_or_default().to_owned();
+        let name = |member: &Member| all.table_of(member.port).unwrap_or_default().to_owned();
         let table = |member| (name(member), Value::Table(written(member, all)));
         self.members.iter().map(table).collect()
     }

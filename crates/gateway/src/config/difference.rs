@@ -362,6 +362,28 @@ mod tests {
         assert_ne!(difference.ports.added[0].id, difference.tunnels.removed[0].id);
     }
 
+    /// A tunnel with these remotes in the place of the other.
+    fn with_remotes(remotes: &str) -> Configuration {
+        let list = format!("remotes = [{remotes}]\nvni = 7");
+        configuration(&BASE.replace("gretap", "vxlan").replace("remote = \"192.168.20.1\"", &list))
+    }
+
+    #[test]
+    fn a_remote_that_comes_moves_no_number() {
+        let (one, two) = ("\"192.168.20.1\"", "\"192.168.20.2\"");
+        let old = with_remotes(one);
+        let new = difference(&old, &with_remotes(&format!("{two}, {one}")));
+        let [added] = new.tunnels.added.as_slice() else { panic!("one remote") };
+        assert_eq!((added.name.as_str(), added.id), ("gre1@192.168.20.2", PortId(4)));
+        assert!(new.tunnels.changed.is_empty() && new.tunnels.removed.is_empty());
+        let members = new.target.bridges[0].members.iter().map(|member| member.port.0).collect::<Vec<_>>();
+        assert_eq!(members, [0, 1, 4, 3]);
+        assert_eq!(new.to_string(), "+ tunnel gre1@192.168.20.2 (to 192.168.20.2)\n~ bridge br0 (4 members)");
+        let gone = difference(&new.target, &with_remotes(two));
+        assert_eq!((gone.tunnels.removed[0].id, gone.tunnels.added.len()), (PortId(3), 0));
+        assert_eq!(gone.target.tunnels[0].id, PortId(4));
+    }
+
     #[test]
     fn another_device_needs_a_restart() {
         let difference = from_base("\"eth1\"", "\"eth2\"");

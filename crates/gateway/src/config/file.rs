@@ -35,7 +35,7 @@ section! {
         /// Devices.
         port @ Access::elsewhere(|_, all| by_name(&all.ports, |port| &port.name, all), || Shape::Table("tables by name")) => Live, usual("at least one");
         /// Tunnels.
-        tunnel @ Access::elsewhere(|_, all| by_name(&all.tunnels, |tunnel| &tunnel.name, all), || Shape::Table("tables by name")) => Live;
+        tunnel @ Access::elsewhere(|_, all| by_name(&all.tunnels, |tunnel| &tunnel.table, all), || Shape::Table("tables by name")) => Live;
         /// Bridges between ports and tunnels.
         bridge @ Access::elsewhere(|_, all| by_name(&all.bridges, |bridge| &bridge.name, all), || Shape::Table("tables by name")) => Live;
         /// Routes, where ports are a router's.
@@ -46,8 +46,13 @@ section! {
 }
 
 fn by_name<T: Keyed>(list: &[T], name: impl Fn(&T) -> &String, all: &Configuration) -> Option<Value> {
-    let entries = list.iter().map(|item| (name(item).clone(), Value::Table(written(item, all))));
-    (!list.is_empty()).then(|| Value::Table(entries.collect()))
+    let mut tables: Table = Table::new();
+    for item in list {
+        // Tunnels of one table differ in the remote and what follows from it.
+        let table = tables.entry(name(item).clone()).or_insert_with(|| Value::Table(Table::new()));
+        table.as_table_mut().expect("it has just been made").extend(written(item, all));
+    }
+    (!list.is_empty()).then(|| Value::Table(tables))
 }
 
 fn router(all: &Configuration) -> Option<Value> {
@@ -173,6 +178,7 @@ fn each<T>(
 #[cfg(test)]
 mod tests {
     use super::super::{load, parse};
+    use polder_buffers::PortId;
     use std::path::Path;
 
     #[test]
@@ -185,6 +191,27 @@ mod tests {
             let again = parse(&written, Path::new("other.toml"));
             assert_eq!(again.expect(&written).configuration, original, "{written}");
         }
+    }
+
+    /// A tunnel with several remotes is one table, one member and one port of filters.
+    #[test]
+    fn remotes_are_written_as_one_tunnel() {
+        let text = "version = 1\n[port.lan]\ninterface = \"eth0\"\n[port.core]\ninterface = \"eth1\"\n\
+                    role = \"underlay\"\n[tunnel.vx]\nkind = \"vxlan\"\nvni = 7\nlocal = \"192.0.2.1\"\n\
+                    remotes = [\"192.0.2.2\", \"192.0.2.3\"]\nnext_hop = \"192.0.2.2\"\nport = \"core\"\n\
+                    [bridge.br0]\nmembers = [\"vx\", \"lan\"]\n[bridge.br0.port.vx]\nlearning = false\n\
+                    [[bridge.br0.static]]\nmac = \"02:00:00:00:00:01\"\nport = \"vx\"\nremote = \"192.0.2.3\"\n\
+                    [[filter]]\nport = [\"vx\", \"lan\"]\naction = \"drop\"\n";
+        let original = parse(text, Path::new("a.toml")).expect("valid").configuration;
+        let names = original.names().map(|(id, name)| (id.0, name)).collect::<Vec<_>>();
+        assert_eq!(names, [(0, "lan"), (1, "core"), (2, "vx@192.0.2.2"), (3, "vx@192.0.2.3")]);
+        assert!(original.bridges[0].members[..2].iter().all(|member| !member.learning));
+        assert_eq!(original.bridges[0].static_entries[0].port, PortId(3));
+        assert!(original.tunnels.iter().all(|tunnel| tunnel.next_hop == original.tunnels[0].remote));
+        let written = original.to_toml();
+        assert!(written.contains("members = [\"vx\", \"lan\"]"), "{written}");
+        assert!(written.contains("remotes = [\"192.0.2.2\", \"192.0.2.3\"]"), "{written}");
+        assert_eq!(parse(&written, Path::new("b.toml")).expect(&written).configuration, original);
     }
 
     #[test]

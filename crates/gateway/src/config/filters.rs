@@ -3,7 +3,7 @@
 use super::keys::Reload::Live;
 use super::keys::written;
 use super::model::Configuration;
-use super::names::Reference;
+use super::names::Whole;
 use super::notation::{Choice, Given, Integer, Notation, Shape, Text, WordOr, list, text};
 use super::section::{Refusal, Section, printable, wrong_type};
 use super::values::{self, MAX_VLAN};
@@ -53,7 +53,7 @@ section! {
         /// Name in `polder show filters`; its counters stay under that name when it changes.
         name: Option<String> = None, Given(text("", "a name, once", values::name)) => Live, usual("none");
         /// Ports and tunnels whose packets it looks at.
-        ports = "port": @[serde(serialize_with = "numbers")] Vec<PortId> = Vec::new(), list(Reference("ports and tunnels, no underlays"), "names of ports and tunnels", ALL).or_one() => Live, usual("all");
+        ports = "port": @[serde(serialize_with = "numbers")] Vec<PortId> = Vec::new(), list(Whole("ports and tunnels, no underlays"), "names of ports and tunnels", ALL).or_one() => Live, usual("all");
         /// Those that the port receives, before the bridge learns from them; or those that it is to send.
         direction: Direction = Direction::In, Choice(Direction::WORDS) => Live;
         /// VLAN of the tag, or of the port for a frame without one; 0 where there is none.

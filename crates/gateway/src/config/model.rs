@@ -12,7 +12,7 @@ pub use super::gateway::Gateway;
 pub use super::port::Port;
 pub use super::queue::{PortQueue, QueueKind};
 use super::router::Router;
-pub use super::tunnel::{Dscp, Ecn, FlowLabel, TcpMss, Ttl, Tunnel, TunnelKind};
+pub use super::tunnel::{Dscp, Ecn, FlowLabel, MAX_REMOTES, TcpMss, Ttl, Tunnel, TunnelKind};
 pub use super::vxlan::Vxlan;
 use polder_buffers::PortId;
 use serde::{Serialize, Serializer};
@@ -27,7 +27,7 @@ pub struct Configuration {
     pub buffers: Buffers,
     /// Device ports, in the order of the file.
     pub ports: Vec<Port>,
-    /// Tunnels, in the order of the file.
+    /// Tunnels, in the order of the file; one for each remote.
     pub tunnels: Vec<Tunnel>,
     /// Bridges, in the order of the file.
     pub bridges: Vec<Bridge>,
@@ -187,6 +187,12 @@ impl Configuration {
     pub fn name_of(&self, id: PortId) -> Option<&str> {
         let port = self.port(id).map(|port| port.name.as_str());
         port.or_else(|| self.tunnel(id).map(|tunnel| tunnel.name.as_str()))
+    }
+
+    /// Name of the table in the file that the port or tunnel of that number is of.
+    pub fn table_of(&self, id: PortId) -> Option<&str> {
+        let tunnel = self.tunnel(id).map(|tunnel| tunnel.table.as_str());
+        tunnel.or_else(|| self.port(id).map(|port| port.name.as_str()))
     }
 
     /// The number of the port or tunnel of that name.

@@ -77,10 +77,31 @@ impl Notation<PortId> for Reference {
     }
 
     fn write(&self, id: &PortId, all: &Configuration) -> Option<Value> {
-        all.name_of(*id).map(|name| name.into())
+        all.table_of(*id).map(|name| name.into())
     }
 
     fn shape(&self) -> Shape {
         Shape::Text { what: "", range: self.0 }
+    }
+}
+
+/// The name of a port, or of a tunnel with all its remotes: what it is for, in the words of the guide.
+pub(super) struct Whole(pub(super) &'static str);
+
+impl Notation<PortId> for Whole {
+    fn read<'d>(&self, value: &'d Spanned<DeValue<'d>>, section: &Section<'d>) -> Result<PortId, Refusal> {
+        Reference(self.0).read(value, section)
+    }
+
+    /// The first remote is written, and stands for the others.
+    fn write(&self, id: &PortId, all: &Configuration) -> Option<Value> {
+        let name = all.table_of(*id)?;
+        let first = all.tunnels.iter().find(|tunnel| tunnel.table == name);
+        let is_further = all.tunnel(*id).is_some() && first.is_some_and(|first| first.id != *id);
+        (!is_further).then(|| name.into())
+    }
+
+    fn shape(&self) -> Shape {
+        Reference(self.0).shape()
     }
 }

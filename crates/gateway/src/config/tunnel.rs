@@ -1,11 +1,15 @@
 //! `[tunnel.NAME]`: what it carries, between which ends, and how; the addresses say over which family.
 
+use super::keys::Access;
 use super::keys::Reload::Live;
-use super::model::{Mac, number};
+use super::model::{Configuration, Mac, number};
 use super::names::Reference;
-use super::notation::{Boolean, Choice, Given, Integer, Text, WordOr, list, number_or, text};
+use super::notation::{
+    Boolean, Choice, Given, Integer, List, Notation as _, Text, WordOr, list, number_or, text,
+};
 use super::port::MAX_MTU;
 use super::router::{ADDRESS, InterfaceAddress};
+use super::section::{Refusal, Section};
 use super::values::{self, STATION};
 use super::vxlan::Vxlan;
 use polder_buffers::PortId;
@@ -13,16 +17,21 @@ use polder_datapath::tunnel::{Carrier, Encapsulation, LEAST_MTU, TunnelOptions};
 use polder_datapath::wire::Vxlan as Header;
 use serde::Serialize;
 use std::net::{IpAddr, Ipv4Addr};
+use toml::Value;
 
 /// Smallest and largest MSS that a clamp may set.
 const MIN_MSS: u16 = 64;
 const MAX_MSS: u16 = 9538;
 /// The largest flow label: 20 bits.
 const MAX_LABEL: u32 = 0x000f_ffff;
+/// Maximum number of remotes of a tunnel: a flooded frame is replicated to each.
+pub const MAX_REMOTES: usize = 64;
 
 const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 const A_KIND: &str = "add `kind = \"gretap\"`, which carries Ethernet frames, `kind = \"vxlan\"`, which does so over UDP, or `kind = \"gre\"`, which carries IP packets";
-const HOST: Text<IpAddr> = text("IPv4 or IPv6 address", "a host's, one family for both ends", values::host);
+pub(super) const HOST: Text<IpAddr> =
+    text("IPv4 or IPv6 address", "a host's, one family for both ends", values::host);
+const REMOTES: List<Text<IpAddr>> = list(HOST, "addresses", Some("name the addresses of the other ends"));
 const NEXT_HOP: Text<IpAddr> =
     text("IPv4 or IPv6 address", "a host's of that family, link-local too", values::neighbour);
 const TTL: WordOr<Ttl, u8> = word_or!(Ttl::Fixed, Integer(1..=u8::MAX, "hops"), "inherit" = Inherit);
@@ -38,8 +47,13 @@ section! {
         /// Its number, unique among ports and tunnels.
         #[serde(serialize_with = "number")]
         id: PortId = PortId(0);
-        /// Its name.
+        /// Its name; of a tunnel with a list of remotes each is a port, and its name is `TABLE@REMOTE`.
         name: String = String::new();
+        /// Name of its table in the file.
+        table: String = String::new();
+        /// Remotes of a list in the file; none after checks, where each is a tunnel.
+        #[serde(skip)]
+        remotes: Vec<IpAddr> = Vec::new();
         /// Kind of what it carries.
         kind: TunnelKind = TunnelKind::Gretap;
         /// Network, port and checksums, if it is VXLAN.
@@ -52,11 +66,13 @@ section! {
         /// Outer address of this end; one of this machine, on `lo` if you like.
         local: IpAddr = NOWHERE, HOST => Live, required("add `local = \"…\"`, the address of this end");
         /// Outer address of the other end.
-        remote: IpAddr = NOWHERE, HOST => Live, required("add `remote = \"…\"`, the address of the other end");
+        remote: IpAddr = NOWHERE, HOST => Live, usual("required, or `remotes`"), only(|tunnel| !tunnel.is_of_list());
+        /// Outer addresses of several other ends; see [several remotes](#several-remotes). For `vxlan` alone.
+        remotes @ Access { read: Tunnel::read_remotes, write: Tunnel::written_remotes, shape: || REMOTES.shape() } => Live, usual("none"), range("1 to 64, none twice");
         /// Port that carries it.
         port: @[serde(serialize_with = "number")] PortId = PortId(0), Reference("an underlay or router port") => Live, required("add `port = \"…\"`, the underlay port that carries it");
         /// Neighbour on that port that outer packets are handed to; its link-layer address is asked of the kernel.
-        next_hop: IpAddr = NOWHERE, NEXT_HOP => Live, usual("`remote`");
+        next_hop: IpAddr = NOWHERE, NEXT_HOP => Live, usual("`remote`"), only(Tunnel::has_next_hop);
         /// Link-layer address of the next hop, when the kernel is not to be asked.
         next_hop_mac: Option<Mac> = None, Given(STATION) => Live, usual("the kernel's neighbour table");
         /// VXLAN network identifier, in both directions. For `vxlan` alone.
@@ -126,6 +142,36 @@ impl Tunnel {
         if let Some(vxlan) = &mut self.vxlan {
             set(vxlan);
         }
+    }
+
+    fn read_remotes(&mut self, section: &Section<'_>, key: &'static str) -> bool {
+        let Some(remotes) = section.read_as(key, &REMOTES) else { return false };
+        let count = remotes.len();
+        if let Some(((_, span), _)) = section.place(key).filter(|_| count > MAX_REMOTES) {
+            let refusal = Refusal::new(format!("has {count} addresses"));
+            let why = "each gets a copy of what is flooded";
+            let remedy = format!("a tunnel has at most {MAX_REMOTES}: {why}");
+            section.findings.refuse(refusal.remedy(remedy), span);
+            return false;
+        }
+        self.remotes = remotes;
+        true
+    }
+
+    /// The remotes of all tunnels of its table, if that has a list.
+    fn written_remotes(&self, all: &Configuration) -> Option<Value> {
+        let tunnels = all.tunnels.iter().filter(|tunnel| self.is_of_list() && tunnel.table == self.table);
+        REMOTES.write(&tunnels.map(|tunnel| tunnel.remote).collect(), all)
+    }
+
+    /// True if its table has a list of remotes, of which it is one.
+    pub fn is_of_list(&self) -> bool {
+        self.name != self.table
+    }
+
+    /// True if the next hop is written: without one, that to each remote of a list is the remote.
+    fn has_next_hop(&self) -> bool {
+        !self.is_of_list() || self.next_hop != self.remote
     }
 
     fn is_gre(&self) -> bool {

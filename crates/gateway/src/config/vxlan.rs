@@ -9,7 +9,7 @@ use polder_datapath::wire::Vxlan as Header;
 use serde::Serialize;
 
 /// Keys of VXLAN alone.
-const KEYS: [&str; 4] = ["vni", "udp_port", "udp_checksum", "accept_zero_checksum"];
+const KEYS: [&str; 5] = ["remotes", "vni", "udp_port", "udp_checksum", "accept_zero_checksum"];
 /// Keys of GRE alone, and what a VXLAN tunnel has in their place.
 const OF_GRE: [(&str, &str); 5] = [
     ("key", "a VXLAN tunnel has a `vni`"),
@@ -68,6 +68,12 @@ impl Draft<Tunnel> {
         if !self.has("vni") {
             let finding = Diagnostic::error(self.span.clone(), format!("{} has no `vni`", self.title));
             findings.note(finding.remedy("add `vni = …`, the number of the network, the same at both ends"));
+        }
+        if let Some(span) = self.key("remote").filter(|_| self.has("remotes")) {
+            findings.note(
+                Diagnostic::error(span.clone(), "a tunnel has either `remote` or `remotes`")
+                    .remedy("name all other ends in `remotes`, and remove `remote`"),
+            );
         }
         let local = self.at("local").filter(|_| !self.value.is_v6());
         if let (Some(local), Some(span)) = (local, self.at("accept_zero_checksum")) {

@@ -20,6 +20,7 @@ use crate::show::ports::{BypassedRow, PortRow, SegmentRow};
 use crate::show::tunnels::TunnelRow;
 use crate::show::workers::WorkerRow;
 use crate::show::{FORMAT, Shown, View, What};
+use polder_buffers::PortId;
 use polder_datapath::counters::{Counter, QueueCounters, Stage, WorkerCounters};
 use polder_datapath::drops::{DropCounters, DropReason};
 use polder_datapath::forward::{BridgeCounters, Fdb, FdbEntry, FdbTime, PortLearning};
@@ -63,11 +64,11 @@ pub fn show(gateway: &Mutex<Gateway>, what: What) -> Shown {
         What::Fdb => {
             let bridges = locked.configuration.bridges.iter().map(|bridge| bridge_row(bridge, &locked));
             let bridges = bridges.collect::<Vec<_>>();
-            let names = names(&locked.configuration);
+            let places = places(&locked.configuration);
             let second = FdbTime::new(locked.clock.now(), 0).second;
             // Walking the tables takes a while, and needs the gateway no more.
             drop(locked);
-            View::Fdb(bridges.into_iter().map(|bridge| bridge.fill(&names, second)).collect())
+            View::Fdb(bridges.into_iter().map(|bridge| bridge.fill(&places, second)).collect())
         }
     };
     Shown { format: FORMAT, gateway: name, uptime_nanos: uptime.0, lost_threads, view }
@@ -361,9 +362,14 @@ fn configuration(configuration: &Configuration) -> Written {
     Written { toml: configuration.to_toml(), values }
 }
 
-/// Names by number.
-fn names(configuration: &Configuration) -> BTreeMap<u16, String> {
-    configuration.names().map(|(id, name)| (id.0, name.to_owned())).collect()
+/// Port or tunnel, and its remote, by number.
+fn places(configuration: &Configuration) -> BTreeMap<u16, (String, Option<String>)> {
+    let place = |(id, name): (PortId, &str)| {
+        let tunnel = configuration.tunnel(id);
+        let name = tunnel.map_or(name, |tunnel| &tunnel.table).to_owned();
+        (id.0, (name, tunnel.map(|tunnel| tunnel.remote.to_string())))
+    };
+    configuration.names().map(place).collect()
 }
 
 /// A bridge whose addresses are not read.
@@ -410,7 +416,7 @@ fn member_row(member: &Member, fdb: Option<&Fdb>, gateway: &Gateway) -> MemberRo
 }
 
 impl Unread {
-    fn fill(self, names: &BTreeMap<u16, String>, second: u32) -> BridgeRow {
+    fn fill(self, places: &BTreeMap<u16, (String, Option<String>)>, second: u32) -> BridgeRow {
         let Self { mut row, fdb, has_vlans } = self;
         let Some(fdb) = fdb else { return row };
         let ageing = row.ageing_seconds;
@@ -418,11 +424,15 @@ impl Unread {
         let mut entries = fdb.entries().filter(is_young).collect::<Vec<_>>();
         entries.sort_unstable_by_key(|entry| (entry.vlan, entry.port.0, entry.address.0));
         entries.truncate(MOST);
-        let entry = |entry: FdbEntry| FdbRow {
-            vlan: has_vlans.then_some(entry.vlan),
-            address: entry.address.to_string(),
-            port: names.get(&entry.port.0).cloned().unwrap_or_default(),
-            age_seconds: (!entry.is_static).then(|| second.saturating_sub(entry.seen)),
+        let entry = |entry: FdbEntry| {
+            let (port, remote) = places.get(&entry.port.0).cloned().unwrap_or_default();
+            FdbRow {
+                vlan: has_vlans.then_some(entry.vlan),
+                address: entry.address.to_string(),
+                port,
+                remote,
+                age_seconds: (!entry.is_static).then(|| second.saturating_sub(entry.seen)),
+            }
         };
         row.entries = entries.into_iter().map(entry).collect();
         row

@@ -76,7 +76,8 @@ pub(super) fn tables(
     lasting: &mut Lasting,
     links: &Arc<Links>,
 ) -> Result<Tables> {
-    let bridges = configuration.bridges.iter().map(|bridge| bridge_options(bridge, lasting));
+    let groups = split_horizons(configuration);
+    let bridges = configuration.bridges.iter().map(|bridge| bridge_options(bridge, &groups, lasting));
     let bridges = Bridges::new(bridges.collect::<Result<_>>()?, Arc::clone(links))?;
     // Counters outlive a reload, which may bring more workers.
     let workers = usize::from(configuration.gateway.workers.max(PREPARED));
@@ -121,7 +122,18 @@ fn outlet(
 /// An IP packet of 64 KiB with an Ethernet header and two tags.
 const LONGEST_FRAME: usize = 65_535 + 14 + 8;
 
-fn bridge_options(bridge: &Bridge, lasting: &mut Lasting) -> Result<BridgeOptions> {
+/// By tunnel to one of several remotes, the first of them: together they are one port of the bridge.
+fn split_horizons(configuration: &Configuration) -> HashMap<PortId, PortId> {
+    let listed = configuration.tunnels.iter().filter(|tunnel| tunnel.is_of_list());
+    let mut first = HashMap::new();
+    listed.map(|tunnel| (tunnel.id, *first.entry(tunnel.table.as_str()).or_insert(tunnel.id))).collect()
+}
+
+fn bridge_options(
+    bridge: &Bridge,
+    groups: &HashMap<PortId, PortId>,
+    lasting: &mut Lasting,
+) -> Result<BridgeOptions> {
     let members = bridge.members.iter().map(|member| {
         Ok(MemberOptions {
             port: member.port,
@@ -129,7 +141,7 @@ fn bridge_options(bridge: &Bridge, lasting: &mut Lasting) -> Result<BridgeOption
             learning: member.learning,
             flood: member.flood,
             isolated: member.isolated,
-            split_horizon: None,
+            split_horizon: groups.get(&member.port).copied(),
             fdb_max_learned: member.fdb_max_learned,
             flood_limits: FloodLimits {
                 unknown_unicast: bridge.flood_limit.unknown_unicast,

@@ -73,6 +73,9 @@ pub struct FdbRow {
     pub address: String,
     /// The port or tunnel it is on.
     pub port: String,
+    /// The remote it is behind, if it is on a tunnel.
+    #[serde(default)]
+    pub remote: Option<String>,
     /// Seconds since it was last seen; `null` for an address bound by configuration.
     pub age_seconds: Option<u32>,
 }
@@ -106,8 +109,13 @@ fn draw_bridge(bridge: &BridgeRow, look: Look) -> String {
     if bridge.entries.is_empty() {
         return text;
     }
-    let columns =
-        [("vlan", Align::Right), ("address", Align::Left), ("port", Align::Left), ("seen", Align::Right)];
+    let columns = [
+        ("vlan", Align::Right),
+        ("address", Align::Left),
+        ("port", Align::Left),
+        ("remote", Align::Left),
+        ("seen", Align::Right),
+    ];
     let mut table = Table::new(look, columns);
     for entry in &bridge.entries {
         let seen = entry.age_seconds.map(|age| match age {
@@ -118,6 +126,7 @@ fn draw_bridge(bridge: &BridgeRow, look: Look) -> String {
             entry.vlan.map_or_else(|| "–".to_owned(), |vlan| vlan.to_string()),
             entry.address.clone(),
             entry.port.clone(),
+            entry.remote.clone().unwrap_or_else(|| "–".to_owned()),
             seen.unwrap_or_else(|| "static".to_owned()),
         ]);
     }
@@ -154,12 +163,14 @@ mod tests {
                     vlan: None,
                     address: "02:00:00:00:00:01".to_owned(),
                     port: "lan".to_owned(),
+                    remote: None,
                     age_seconds: Some(3),
                 },
                 FdbRow {
                     vlan: Some(10),
                     address: "02:00:00:00:00:02".to_owned(),
-                    port: "lan".to_owned(),
+                    port: "fabric".to_owned(),
+                    remote: Some("192.0.2.2".to_owned()),
                     age_seconds: None,
                 },
             ],
@@ -169,9 +180,9 @@ mod tests {
           lan  1 learnt
           guests  64 of 64 learnt, 7 evicted, 1 200 beyond the limit
 
-        vlan  address            port       seen
-           –  02:00:00:00:00:01  lan   3.0 s ago
-          10  02:00:00:00:00:02  lan      static
+        vlan  address            port    remote          seen
+           –  02:00:00:00:00:01  lan     –          3.0 s ago
+          10  02:00:00:00:00:02  fabric  192.0.2.2     static
         ");
     }
 }

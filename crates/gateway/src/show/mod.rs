@@ -182,6 +182,7 @@ mod tests {
                 vlan: None,
                 address: "02:00:00:00:00:01".to_owned(),
                 port: "lan".to_owned(),
+                remote: None,
                 age_seconds: Some(1),
             }],
             ..fdb::BridgeRow::default()

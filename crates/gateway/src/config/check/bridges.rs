@@ -4,7 +4,7 @@ use super::super::bridge::BridgeDraft;
 use super::super::diagnostics::Diagnostic;
 use super::super::file::FileDraft;
 use super::super::keys::Draft;
-use super::super::model::{Bridge, Member, MemberVlan, Port, Role, Tunnel, TunnelKind};
+use super::super::model::{Bridge, Member, MemberVlan, Port, Role, StaticEntry, Tunnel, TunnelKind};
 use super::super::names::unknown_name;
 use super::super::section::{Findings, Span};
 use super::NameKind;
@@ -20,6 +20,7 @@ pub(super) fn resolve(draft: &FileDraft, findings: &Findings) -> Vec<Bridge> {
         options(bridge, draft, findings);
         let aware = vlan_awareness(bridge, draft, findings);
         static_entries(bridge, draft, aware, findings);
+        bridge.static_entries.iter().for_each(|entry| remote(entry, draft, findings));
         bridges.push(resolved(bridge, draft));
     }
     // A member list that could not be read may name any port.
@@ -180,6 +181,40 @@ fn static_entries(bridge: &BridgeDraft, draft: &FileDraft, aware: Option<bool>, 
     }
 }
 
+/// A static entry for a tunnel with several remotes names one of them.
+fn remote(entry: &Draft<StaticEntry>, draft: &FileDraft, findings: &Findings) {
+    let Some((id, port)) = entry.get("port", |entry| entry.port) else { return };
+    let (Some((kind, _)), name) = (draft.name(id), draft.text(id)) else { return };
+    let tunnel = draft.tunnel(id);
+    let remotes = tunnel.map(Draft::<Tunnel>::remotes).unwrap_or_default();
+    let error = |span: &Span, message: String, remedy: &str| {
+        findings.note(Diagnostic::error(span.clone(), message).remedy(remedy));
+    };
+    let Some(span) = entry.at("remote") else {
+        if tunnel.is_some_and(|tunnel| tunnel.has("remotes")) && !entry.has("remote") {
+            let remedy = "add `remote = \"…\"`, the one that the station is behind";
+            error(port, format!("`{name}` has a list of remotes"), remedy);
+        }
+        return;
+    };
+    if matches!(kind, NameKind::Port(_)) {
+        return error(span, format!("`{name}` is no tunnel and has no remote"), "remove `remote`");
+    }
+    // A list that could not be read may contain it.
+    if !remotes.is_empty() && remotes.iter().all(|(known, _)| Some(*known) != entry.value.remote) {
+        let known = remotes.iter().take(12).map(|(known, _)| known.to_string()).collect::<Vec<_>>();
+        let remedy = format!("its remotes are {}", known.join(", "));
+        error(span, format!("`{name}` has no such remote"), &remedy);
+    }
+}
+
+/// The number of the member that a static entry is bound to.
+fn member_of(entry: &StaticEntry, draft: &FileDraft) -> PortId {
+    let mut remotes = draft.tunnel(entry.port).map(Draft::<Tunnel>::remotes).unwrap_or_default().into_iter();
+    let place = remotes.position(|(remote, _)| Some(remote) == entry.remote);
+    place.and_then(|place| draft.remote_ids(entry.port).get(place).copied()).unwrap_or(entry.port)
+}
+
 /// The member of a static entry has to carry the entry's VLAN.
 fn vlan_carried(bridge: &BridgeDraft, port: &str, (vlan, span): (u16, &Span), findings: &Findings) {
     let option = bridge.options.iter().find(|(name, _)| name.value == port);
@@ -223,13 +258,18 @@ fn homeless(draft: &FileDraft, taken: &BTreeMap<&str, (&str, Span)>, findings: &
 
 fn resolved(bridge: &BridgeDraft, draft: &FileDraft) -> Bridge {
     let mut resolved = bridge.bridge.value.clone();
-    for member in &mut resolved.members {
+    let members = |member: &Member| {
         let name = draft.text(member.port);
         let option = bridge.options.iter().find(|(option, _)| option.value == name);
-        if let Some((_, option)) = option {
-            *member = Member { port: member.port, ..option.value.clone() };
-        }
-    }
-    resolved.static_entries = bridge.static_entries.iter().map(|entry| entry.value.clone()).collect();
+        let options = option.map_or_else(Member::default, |(_, option)| option.value.clone());
+        let ids = draft.remote_ids(member.port).into_iter();
+        ids.map(|port| Member { port, ..options.clone() }).collect::<Vec<_>>()
+    };
+    resolved.members = bridge.bridge.value.members.iter().flat_map(members).collect();
+    let entry = |entry: &Draft<StaticEntry>| StaticEntry {
+        port: member_of(&entry.value, draft),
+        ..entry.value.clone()
+    };
+    resolved.static_entries = bridge.static_entries.iter().map(entry).collect();
     resolved
 }

@@ -69,6 +69,7 @@ fn ports(rule: &Draft<Filter>, draft: &FileDraft, findings: &Findings) -> Vec<Po
             findings.note(finding.remedy("name the tunnel; the host's own filters see the rest"));
         }
     }
+    ports = ports.into_iter().flat_map(|id| draft.remote_ids(id)).collect();
     ports.sort_unstable();
     ports.dedup();
     ports

@@ -9,7 +9,7 @@ mod tunnels;
 use super::diagnostics::Diagnostic;
 use super::file::FileDraft;
 use super::keys::Draft;
-use super::model::{Configuration, Gateway, OnExit, Port, Queues, Role, TunnelKind};
+use super::model::{Configuration, Gateway, OnExit, Port, Queues, Role, Tunnel, TunnelKind};
 use super::names::MAX_PORTS;
 use super::section::{Findings, Span};
 use super::{buffers, gateway};
@@ -43,6 +43,11 @@ impl FileDraft {
         Some((NameKind::Tunnel(tunnel.kind()), &tunnel.name))
     }
 
+    /// The tunnel of that number.
+    fn tunnel(&self, id: PortId) -> Option<&Draft<Tunnel>> {
+        self.tunnels.get(usize::from(id.0).checked_sub(self.ports.len())?)
+    }
+
     /// The name of that number; empty for an unknown one.
     fn text(&self, id: PortId) -> &str {
         let index = usize::from(id.0);
@@ -50,6 +55,20 @@ impl FileDraft {
             Some(port) => &port.value.name,
             None => self.tunnels.get(index - self.ports.len()).map_or("", |tunnel| &tunnel.value.name),
         }
+    }
+
+    /// Numbers of the port or tunnel: one, or one for each remote. The first is that of the name, further ones are
+    /// behind those of all names.
+    fn remote_ids(&self, id: PortId) -> Vec<PortId> {
+        let further = |tunnel: &Draft<Tunnel>| tunnel.value.remotes.len().saturating_sub(1);
+        let index = usize::from(id.0).checked_sub(self.ports.len());
+        let Some((index, tunnel)) = index.and_then(|index| Some((index, self.tunnels.get(index)?))) else {
+            return vec![id];
+        };
+        let before = self.tunnels[..index].iter().map(further).sum::<usize>();
+        let next = self.ports.len() + self.tunnels.len() + before;
+        let number = |index| PortId(u16::try_from(index).unwrap_or(u16::MAX));
+        [id].into_iter().chain((next..next + further(tunnel)).map(number)).collect()
     }
 
     /// Numbers of the tunnels.
@@ -101,7 +120,8 @@ fn names(draft: &FileDraft, findings: &Findings) {
                 .remedy("give one of them another name: a tunnel is a port of its bridge"),
         );
     }
-    let count = draft.ports.len() + draft.tunnels.len();
+    let of_tunnel = |tunnel: &Draft<Tunnel>| tunnel.value.remotes.len().max(1);
+    let count = draft.ports.len() + draft.tunnels.iter().map(of_tunnel).sum::<usize>();
     if count > MAX_PORTS {
         let message = format!("{count} ports and tunnels are more than one gateway can have");
         findings.note(

@@ -4,7 +4,7 @@ use super::super::diagnostics::Diagnostic;
 use super::super::file::FileDraft;
 use super::super::keys::Draft;
 use super::super::model::{Port, Role, Tunnel, TunnelKind};
-use super::super::section::Findings;
+use super::super::section::{Findings, Span};
 use super::NameKind;
 use polder_buffers::PortId;
 use polder_datapath::tunnel::Ends;
@@ -21,10 +21,11 @@ pub(super) fn resolve(draft: &FileDraft, findings: &Findings) -> Vec<Tunnel> {
             overlap(tunnel, earlier, findings);
         }
         carrier(tunnel, draft, findings);
-        if let Some(resolved) = tunnel.resolved(id) {
-            size(tunnel, &resolved, draft, findings);
-            tunnels.push(resolved);
+        let resolved = tunnel.resolved(draft.remote_ids(id));
+        if let Some(first) = resolved.first() {
+            size(tunnel, first, draft, findings);
         }
+        tunnels.extend(resolved);
     }
     for (id, port) in (0..).map(PortId).zip(&draft.ports) {
         unused_underlay(id, port, draft, findings);
@@ -38,13 +39,34 @@ impl Draft<Tunnel> {
         self.at("kind").map(|_| self.value.kind)
     }
 
-    /// The tunnel, with defaults that depend on other keys; over IPv4 without UDP checksums (RFC 7348, 5),
-    /// over IPv6 with (RFC 8200, 8.1).
-    fn resolved(&self, id: PortId) -> Option<Tunnel> {
-        if !self.is_complete() || self.value.vxlan.is_some() && self.at("vni").is_none() {
-            return None;
+    /// Addresses of the other ends with their places: all of a list, or one; none that could not be read.
+    pub(super) fn remotes(&self) -> Vec<(IpAddr, Span)> {
+        if !self.has("remotes") {
+            return self
+                .get("remote", |tunnel| tunnel.remote)
+                .map(|(one, at)| (one, at.clone()))
+                .into_iter()
+                .collect();
         }
-        let mut tunnel = Tunnel { id, ..self.value.clone() };
+        let remotes = self.value.remotes.iter().enumerate();
+        remotes.map(|(index, remote)| (*remote, self.element("remotes", index))).collect()
+    }
+
+    /// The tunnel to each remote, as far as they are complete.
+    fn resolved(&self, ids: Vec<PortId>) -> Vec<Tunnel> {
+        if !self.is_complete() || self.value.vxlan.is_some() && self.at("vni").is_none() {
+            return Vec::new();
+        }
+        let ends = ids.into_iter().zip(self.remotes());
+        ends.filter_map(|(id, (remote, _))| self.resolved_one(id, remote)).collect()
+    }
+
+    /// The tunnel to a remote, with defaults that depend on other keys; over IPv4 without UDP checksums
+    /// (RFC 7348, 5), over IPv6 with (RFC 8200, 8.1).
+    fn resolved_one(&self, id: PortId, remote: IpAddr) -> Option<Tunnel> {
+        let table = self.value.name.clone();
+        let name = if self.has("remotes") { format!("{table}@{remote}") } else { table.clone() };
+        let mut tunnel = Tunnel { id, name, table, remote, remotes: Vec::new(), ..self.value.clone() };
         Ends::of(tunnel.local, tunnel.remote)?;
         tunnel.next_hop = self.at("next_hop").map_or(tunnel.remote, |_| tunnel.next_hop);
         let is_v6 = tunnel.is_v6();
@@ -61,14 +83,29 @@ impl Draft<Tunnel> {
 }
 
 fn addresses(tunnel: &Draft<Tunnel>, findings: &Findings) {
-    let Tunnel { local, remote, next_hop, .. } = tunnel.value;
-    let (Some(local_at), Some(remote_at)) = (tunnel.at("local"), tunnel.at("remote")) else { return };
-    if local == remote {
-        findings.note(
-            Diagnostic::error(remote_at.clone(), "both ends of the tunnel have the same address")
-                .related(local_at.clone(), "")
-                .remedy("`remote` is the address of the other gateway"),
-        );
+    if !tunnel.has("remote") && !tunnel.has("remotes") {
+        let message = format!("{} has no `remote`", tunnel.title);
+        let remedy = "add `remote = \"…\"`, the address of the other end";
+        findings.note(Diagnostic::error(tunnel.span.clone(), message).remedy(remedy));
+    }
+    let Tunnel { local, next_hop, .. } = tunnel.value;
+    let Some(local_at) = tunnel.at("local") else { return };
+    let remotes = tunnel.remotes();
+    for (index, (remote, span)) in remotes.iter().enumerate() {
+        if local == *remote {
+            findings.note(
+                Diagnostic::error(span.clone(), "both ends of the tunnel have the same address")
+                    .related(local_at.clone(), "")
+                    .remedy("`remote` is the address of the other gateway"),
+            );
+        }
+        if let Some((_, earlier)) = remotes[..index].iter().find(|(earlier, _)| earlier == remote) {
+            findings.note(
+                Diagnostic::error(span.clone(), format!("{remote} is named twice"))
+                    .related(earlier.clone(), "first here")
+                    .remedy("name each remote once"),
+            );
+        }
     }
     if let Some(span) = tunnel.at("next_hop").filter(|_| next_hop == local) {
         findings.note(
@@ -84,18 +121,16 @@ fn addresses(tunnel: &Draft<Tunnel>, findings: &Findings) {
 /// All addresses are of one family, and what IPv6 alone has is asked of IPv6 alone.
 fn families(tunnel: &Draft<Tunnel>, findings: &Findings) {
     let Some(local_at) = tunnel.at("local") else { return };
-    let Tunnel { local, remote, next_hop, .. } = tunnel.value;
+    let Tunnel { local, next_hop, .. } = tunnel.value;
     let family = |address: IpAddr| if address.is_ipv6() { "IPv6" } else { "IPv4" };
-    for (key, other, what) in [("remote", remote, "the other end"), ("next_hop", next_hop, "the next hop")] {
-        let Some(span) = tunnel.at(key).filter(|_| other.is_ipv6() != local.is_ipv6()) else { continue };
+    let remotes = tunnel.remotes().into_iter().map(|(remote, span)| (remote, span, "the other end"));
+    let hop = tunnel.at("next_hop").map(|span| (next_hop, span.clone(), "the next hop"));
+    for (other, span, what) in remotes.chain(hop).filter(|(other, ..)| other.is_ipv6() != local.is_ipv6()) {
         let (ours, theirs) = (family(local), family(other));
         findings.note(
-            Diagnostic::error(
-                span.clone(),
-                format!("{what} has an {theirs} address, this end an {ours} one"),
-            )
-            .related(local_at.clone(), "")
-            .remedy(format!("take {ours} addresses for both, or {theirs} ones")),
+            Diagnostic::error(span, format!("{what} has an {theirs} address, this end an {ours} one"))
+                .related(local_at.clone(), "")
+                .remedy(format!("take {ours} addresses for both, or {theirs} ones")),
         );
     }
     for key in ["flow_label", "encapsulation_limit"] {
@@ -110,11 +145,13 @@ fn families(tunnel: &Draft<Tunnel>, findings: &Findings) {
 
 /// Two tunnels that would claim the same packets.
 fn overlap(tunnel: &Draft<Tunnel>, earlier: &Draft<Tunnel>, findings: &Findings) {
-    let ends = |tunnel: &Draft<Tunnel>| {
-        let ends = (tunnel.value.local, tunnel.value.remote);
-        tunnel.at("local").and(tunnel.at("remote")).map(|_| ends)
-    };
-    let (Some(mine), Some(others)) = (ends(tunnel), ends(earlier)) else { return };
+    let local = |tunnel: &Draft<Tunnel>| tunnel.at("local").map(|_| tunnel.value.local);
+    if local(tunnel).is_none() || local(tunnel) != local(earlier) {
+        return;
+    }
+    let others = earlier.remotes();
+    let is_shared = |(remote, _): &(IpAddr, _)| others.iter().any(|(other, _)| other == remote);
+    let Some((shared, _)) = tunnel.remotes().into_iter().find(is_shared) else { return };
     let (name, other) = (&tunnel.value.name, &earlier.value.name);
     let clash = |message: String, remedy: &str| {
         let finding = Diagnostic::error(tunnel.name.clone(), message).label("packets of this one");
@@ -122,16 +159,15 @@ fn overlap(tunnel: &Draft<Tunnel>, earlier: &Draft<Tunnel>, findings: &Findings)
         findings.note(finding.remedy(remedy));
     };
     let is_vxlan = |tunnel: &Draft<Tunnel>| tunnel.kind() == Some(TunnelKind::Vxlan);
-    if mine != others {
-        return;
-    }
     if is_vxlan(tunnel) || is_vxlan(earlier) {
         let both = tunnel.network().filter(|mine| Some(*mine) == earlier.network());
         if let Some((vni, port)) = both {
+            let ends = match tunnel.has("remotes") || earlier.has("remotes") {
+                true => format!("the same local end, the remote {shared}"),
+                false => "the same ends".to_owned(),
+            };
             clash(
-                format!(
-                    "the tunnels `{other}` and `{name}` have the same ends, VNI {vni} and UDP port {port}"
-                ),
+                format!("the tunnels `{other}` and `{name}` have {ends}, VNI {vni} and UDP port {port}"),
                 "give each a `vni` of its own, the same at both ends",
             );
         }
