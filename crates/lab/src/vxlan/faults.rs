@@ -28,15 +28,15 @@ pub(super) enum Fault {
     SourcePort,
     /// The outer header says nothing of congestion.
     Ecn,
-    /// What is flooded does not get to one of several remotes.
+    /// Flooded frames do not get to one of several remotes.
     MissingCopy,
     /// One of several remotes gets everything twice.
     SecondCopy,
-    /// What is for one of several remotes goes to another.
+    /// Frames for one of several remotes go to another.
     WrongRemote,
-    /// What is for one of several remotes goes to all.
+    /// Frames for one of several remotes go to all.
     AllRemotes,
-    /// What one of several remotes sends goes to another.
+    /// Frames from one of several remotes go to another.
     Relay,
 }
 
@@ -110,7 +110,7 @@ impl Fault {
         }
     }
 
-    /// What a replicator sends that relays a remote's packet, if this is that fault.
+    /// A remote's packet as a relaying replicator sends it on, if this is that fault.
     pub(super) fn relayed(self, frame: &[u8], outer: &Outer, stations: &Stations) -> Option<Vec<u8>> {
         if self != Self::Relay || !is_of_several(frame, outer) {
             return None;

@@ -43,7 +43,7 @@ fn station(site: usize, number: u8) -> [u8; 6] {
     [2, 0x81, 0, 1, u8::try_from(site).unwrap_or(u8::MAX), number]
 }
 
-/// Where the frames of a check are sent and heard.
+/// Interfaces by which the frames of a check are sent and heard.
 #[derive(Debug)]
 pub(super) struct Sites {
     namespaces: Vec<Namespace>,
@@ -61,7 +61,7 @@ enum Sender {
     Site(usize),
 }
 
-/// What is asked: a name and the question.
+/// A check: its name and the question.
 type Check = (&'static str, fn(&mut Judge) -> anyhow::Result<()>);
 
 /// Every check, in the order in which they are made.
@@ -80,7 +80,7 @@ const ALL: [Check; 12] = [
     ("stations are forgotten", ages),
 ];
 
-/// What tells a broken replicator.
+/// Checks that tell a broken replicator.
 const TELLING: [Check; 3] =
     [("floods", replicates), ("known stations", unicast), ("floods of remotes", floods_of_remotes)];
 
@@ -381,7 +381,7 @@ fn ages(judge: &mut Judge) -> anyhow::Result<()> {
     judge.expect(Sender::Host, (station(2, 8), HOST), [0, 1, 1, 1], &SITES)
 }
 
-/// Outer packets to the stations of the remotes, addressed by hand: what a broken replicator sends in place of one.
+/// Outer packet with another destination, as a broken replicator sends it.
 pub(super) fn readdressed(frame: &[u8], (ip, mac): (Ipv4Addr, [u8; 6]), outer: &Outer) -> Vec<u8> {
     let mut copy = frame.to_vec();
     copy[..6].copy_from_slice(&mac);
