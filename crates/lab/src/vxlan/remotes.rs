@@ -95,7 +95,7 @@ pub(super) fn begin(
     hub.ip(&["link", "add", "hub0", "type", "bridge", "stp_state", "0", "forward_delay", "0"])?;
     hub.ip(&["link", "set", "hub0", "up"])?;
     topology.wire(
-        End { namespace: &hub, interface: "up" },
+        End { namespace: &hub, interface: "trunk" },
         End { namespace: air, interface: "far" },
         1500,
     )?;
@@ -109,7 +109,7 @@ pub(super) fn begin(
         topology.wire(ends[0], ends[1], 1500)?;
         namespace.ip(&["address", "add", &format!("{}/24", SITES[site]), "dev", "radio0"])?;
     }
-    for port in (0..REMOTES).map(|site| format!("site{site}")).chain(["up".to_owned()]) {
+    for port in (0..REMOTES).map(|site| format!("site{site}")).chain(["trunk".to_owned()]) {
         hub.ip(&["link", "set", &port, "master", "hub0"])?;
     }
     Ok(namespaces)
