@@ -205,9 +205,7 @@ impl Judge {
         let mut is_settling = false;
         while clock::now() < end {
             for (count, socket) in heard.iter_mut().zip(&self.sites.sockets) {
-                while let Ok(length) = socket.receive(&mut room) {
-                    *count += usize::from(room[..length] == frame[..]);
-                }
+                *count += times_heard(socket, &frame, &mut room);
             }
             if heard == expected && !is_settling {
                 (is_settling, end) = (true, clock::now() + QUIET);
@@ -245,6 +243,15 @@ impl Judge {
         self.expect(Sender::Host, (BROADCAST, HOST), [0, 1, 1, 1], &SITES)?;
         self.expect(Sender::Site(site), (HOST, station), [1, 0, 0, 0], &[])
     }
+}
+
+/// Number of copies of a frame among those that wait at a socket.
+fn times_heard(socket: &PacketSocket, frame: &[u8], room: &mut [u8]) -> usize {
+    let mut heard = 0;
+    while let Ok(length) = socket.receive(room) {
+        heard += usize::from(room[..length] == *frame);
+    }
+    heard
 }
 
 /// Destination of an outer IPv4 packet.
@@ -355,10 +362,7 @@ fn strangers(judge: &mut Judge) -> anyhow::Result<()> {
     outer.seal(&mut frame);
     judge.wire.inject(&frame)?;
     interrupt::sleep(QUIET)?;
-    let (mut room, mut heard) = (vec![0; 2048], 0);
-    while let Ok(length) = judge.sites.sockets[0].receive(&mut room) {
-        heard += usize::from(room[..length] == frame[outer.inside()]);
-    }
+    let heard = times_heard(&judge.sites.sockets[0], &frame[outer.inside()], &mut [0; 2048]);
     ensure!(heard == 0, "the host heard it {heard} times");
     Ok(())
 }
