@@ -215,6 +215,27 @@ mod tests {
     }
 
     #[test]
+    fn a_list_of_remotes_has_an_end() {
+        let remotes =
+            |count| (0..count).map(|host| format!("\"198.51.100.{host}\"")).collect::<Vec<_>>().join(",");
+        let text = |count| {
+            format!(
+                "version = 1\n[port.lan]\ninterface = \"eth0\"\n[port.core]\ninterface = \"eth1\"\nrole = \"underlay\"\n\
+                 [tunnel.vx]\nkind = \"vxlan\"\nvni = 7\nlocal = \"192.0.2.1\"\nport = \"core\"\nremotes = [{}]\n\
+                 [tunnel.one]\nkind = \"vxlan\"\nvni = 8\nlocal = \"192.0.2.1\"\nport = \"core\"\nremote = \"192.0.2.2\"\n\
+                 [bridge.br0]\nmembers = [\"lan\", \"vx\", \"one\"]\n",
+                remotes(count)
+            )
+        };
+        let most = parse(&text(64), Path::new("a.toml")).expect("valid").configuration;
+        let numbers = most.bridges[0].members.iter().map(|member| member.port.0).collect::<Vec<_>>();
+        // Further remotes are numbered behind all tables.
+        assert_eq!(numbers, [vec![0, 2], (4..67).collect(), vec![3]].concat());
+        let report = parse(&text(65), Path::new("a.toml")).expect_err("one too many").to_string();
+        assert!(report.contains("`remotes` has 65 addresses"), "{report}");
+    }
+
+    #[test]
     fn names_are_written_as_they_are_read() {
         let text = "version = 1\n[gateway]\ncontrol = \"/a\\\"\\\\\\n\"\n[port.\"a.b\"]\ntap = \"t\"\n[port.c]\n\
                     tap = \"u\"\n[bridge.br0]\nmembers = [\"a.b\", \"c\"]\n";
