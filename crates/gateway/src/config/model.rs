@@ -12,7 +12,7 @@ pub use super::gateway::Gateway;
 pub use super::port::Port;
 pub use super::queue::{PortQueue, QueueKind};
 use super::router::Router;
-pub use super::tunnel::{Dscp, Ecn, FlowLabel, MAX_REMOTES, TcpMss, Ttl, Tunnel, TunnelKind};
+pub use super::tunnel::{Dscp, Ecn, FlowLabel, TcpMss, Ttl, Tunnel, TunnelKind};
 pub use super::vxlan::Vxlan;
 use polder_buffers::PortId;
 use serde::{Serialize, Serializer};

@@ -25,7 +25,7 @@ const MAX_MSS: u16 = 9538;
 /// The largest flow label: 20 bits.
 const MAX_LABEL: u32 = 0x000f_ffff;
 /// Maximum number of remotes of a tunnel: a flooded frame is replicated to each.
-pub const MAX_REMOTES: usize = 64;
+const MAX_REMOTES: usize = 64;
 
 const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 const A_KIND: &str = "add `kind = \"gretap\"`, which carries Ethernet frames, `kind = \"vxlan\"`, which does so over UDP, or `kind = \"gre\"`, which carries IP packets";
