@@ -148,7 +148,7 @@ impl Tunnel {
         let Some(remotes) = section.read_as(key, &REMOTES) else { return false };
         let count = remotes.len();
         if let Some(((_, span), _)) = section.place(key).filter(|_| count > MAX_REMOTES) {
-            let refusal = Refusal::new(format!("has {count} addresses"));
+            let refusal = Refusal::new(format!("`{key}` has {count} addresses"));
             let why = "each gets a copy of what is flooded";
             let remedy = format!("a tunnel has at most {MAX_REMOTES}: {why}");
             section.findings.refuse(refusal.remedy(remedy), span);
