@@ -25,7 +25,8 @@ pub struct QueueCounters {
     pub transmitted_bytes: Counter,
     /// Packets taken for sending and not completed. A gauge.
     pub in_flight: Counter,
-    /// Those of them that are neither transmitted nor dropped yet. A gauge; 0 where handing over is transmitting.
+    /// Packets in flight that are neither counted as transmitted nor as dropped yet. A gauge; 0 for a device that counts
+    /// packets as transmitted when it is given them.
     pub unsent: Counter,
     /// Time that the worker has spent on turns of the queue in which packets came, in nanoseconds: its own time, without what
     /// others had of its core meanwhile. What that was is estimated where it could not be told.

@@ -98,7 +98,7 @@ unsafe impl Send for SharedCounters {}
 unsafe impl Sync for SharedCounters {}
 
 impl SharedCounters {
-    /// So many counters of zero.
+    /// Allocates `count` counters of zero.
     pub(crate) fn new(name: &str, count: usize) -> Result<Self, Errno> {
         let bytes = u32::try_from(count * size_of::<u64>()).map_err(|_| Errno::INVAL)?;
         let map = Map::new(MapKind::Shared, name, 4, bytes, 1)?;
@@ -113,7 +113,10 @@ impl SharedCounters {
         Ok(Self { map, words, count })
     }
 
-    /// One of them.
+    /// Counter `index`.
+    ///
+    /// # Panics
+    /// If there is no such counter.
     pub(crate) fn get(&self, index: usize) -> &AtomicU64 {
         assert!(index < self.count, "counter {index} of {}", self.count);
         // SAFETY: (1) the mapping has `count` words, of which this is one.

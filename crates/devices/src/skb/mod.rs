@@ -14,7 +14,7 @@
 //! nothing that is written to it reaches the machine's own stack.
 //!
 //! The TAP's queue is bounded in bytes: the interface's program counts what it sends there, the receiver publishes
-//! what it has read, and what would exceed the [`window`] is dropped by the program and counted as `rx-overrun`.
+//! what it has read, and what would exceed that window is dropped by the program and counted as `rx-overrun`.
 //!
 //! Programs go with the process (BPF links), unless they are pinned for `on_exit = "drop"`: then they drop what nobody
 //! reads. TCX needs Linux 6.6.

@@ -27,7 +27,7 @@ pub(super) struct Window {
 }
 
 impl Windows {
-    /// Empty windows of so many queues.
+    /// Empty windows of `queues` queues.
     pub(super) fn new(queues: u16) -> Result<Self, Errno> {
         SharedCounters::new("polder_windows", usize::from(queues) * WORDS).map(|words| Self(Arc::new(words)))
     }
@@ -52,13 +52,13 @@ impl Window {
         self.all.0.get(self.first + ADMITTED).load(Ordering::Acquire)
     }
 
-    /// Packets of so many bytes altogether were read.
+    /// Counts `packets` packets with `bytes` bytes in all as read.
     #[inline]
     pub(super) fn consume(&mut self, packets: u64, bytes: u64) {
         self.publish(self.consumed.wrapping_add(bytes + packets * u64::from(CHARGE)));
     }
 
-    /// The queue was found empty after `admitted` was read.
+    /// Takes everything `admitted` as read or lost: the queue was found empty after that number was read.
     #[inline]
     pub(super) fn empty(&mut self, admitted: u64) {
         if self.consumed != admitted {

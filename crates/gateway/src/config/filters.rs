@@ -54,7 +54,7 @@ section! {
         name: Option<String> = None, Given(text("", "a name, once", values::name)) => Live, usual("none");
         /// Ports and tunnels whose packets it looks at.
         ports = "port": @[serde(serialize_with = "numbers")] Vec<PortId> = Vec::new(), list(Whole("ports and tunnels, no underlays"), "names of ports and tunnels", ALL).or_one() => Live, usual("all");
-        /// Those that the port receives, before the bridge learns from them; or those that it is to send.
+        /// Direction of the packets: received by the port, before the bridge learns from them, or to be sent by it.
         direction: Direction = Direction::In, Choice(Direction::WORDS) => Live;
         /// VLAN of the tag, or of the port for a frame without one; 0 where there is none.
         vlans = "vlan": Vec<Span> = Vec::new(), list(VLANS, "VLANs", EMPTY).or_one() => Live, usual("all");
@@ -80,10 +80,10 @@ section! {
 choices! {
     /// Direction of the packets that a rule looks at.
     pub enum Direction {
-        /// Those that it receives.
+        /// Packets received by the port.
         #[default]
         In = "in",
-        /// Those that it is to send.
+        /// Packets to be sent by the port.
         Out = "out",
     }
 }
