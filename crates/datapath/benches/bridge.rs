@@ -11,6 +11,7 @@
 
 use polder_buffers::{BATCH, Batch, Packet, PortId, Region, RegionOptions};
 use polder_datapath::drops::{Context, DropCounters, Ledger};
+use polder_datapath::fast_path::FastPaths;
 use polder_datapath::forward::{
     BridgeCounters, BridgeOptions, BridgeState, Bridges, Fdb, FdbKey, FdbOptions, FdbTime, FloodLimits,
     Links, MemberOptions, VlanMode, bridge,
@@ -128,7 +129,13 @@ fn run(bridges: &Bridges, scene: &Scene) -> (f64, f64) {
         }
         let before = read_clock();
         let start = read_clock();
-        bridge(black_box(&mut batch), bridges, &mut state, &mut expanded, &mut context);
+        bridge(
+            black_box(&mut batch),
+            (bridges, &FastPaths::default()),
+            &mut state,
+            &mut expanded,
+            &mut context,
+        );
         let end = read_clock();
         overheads.push((start - before).as_nanos());
         times.push((end - start).as_nanos());

@@ -12,6 +12,7 @@
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{Batch, HEADROOM, Packet, Pool, PortId, Region, RegionOptions, Segment};
 use polder_datapath::engine::{Engine, Tables, TurnContext};
+use polder_datapath::fast_path::FastPaths;
 use polder_datapath::filter::{Action, Direction, Filters, Rule, RuleCounts};
 use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
@@ -250,6 +251,7 @@ fn tables(row: Row) -> Tables {
         filters: if row.all { filters() } else { Filters::none() },
         routers: Routers::none(),
         longest_frame: 1518,
+        fast_paths: FastPaths::default(),
         outlets: Vec::new(),
     }
 }

@@ -12,6 +12,7 @@
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{Batch, HEADROOM, Packet, Pool, PortId, Region, RegionOptions, Segment};
 use polder_datapath::engine::{Engine, Tables, TurnContext};
+use polder_datapath::fast_path::FastPaths;
 use polder_datapath::filter::Filters;
 use polder_datapath::forward::{Bridges, Links};
 use polder_datapath::route::{
@@ -116,6 +117,7 @@ impl Bench {
             filters: Filters::none(),
             routers: Routers::new([router.access()], interfaces).expect("valid"),
             longest_frame: 1518,
+            fast_paths: FastPaths::default(),
             outlets: Vec::new(),
         });
         let mut engine = Engine::new(tables.reader(), 0);

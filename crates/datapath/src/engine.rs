@@ -14,6 +14,7 @@ mod watch;
 use crate::capture::Captures;
 use crate::counters::{RouteCounters, Stage, WorkerCounters};
 use crate::drops::{Context, DropReason, is_dropped};
+use crate::fast_path::FastPaths;
 use crate::filter::{Direction, FilterState, Filters, filter};
 use crate::forward::{BridgeCounters, BridgeState, Bridges, bridge};
 use crate::offload::{Outlet, complete};
@@ -45,6 +46,8 @@ pub struct Tables {
     pub filters: Filters,
     /// Longest frame that is accepted, in bytes, Ethernet header included, FCS excluded.
     pub longest_frame: usize,
+    /// Ports that carry out decisions by themselves.
+    pub fast_paths: FastPaths,
     /// By port: how packets leave by it. A port without an entry, such as a tunnel, takes complete packets
     /// alone.
     pub outlets: Vec<Outlet>,
@@ -414,7 +417,9 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
 
     /// From the bridge on.
     fn bridge_stage(&mut self, batch: &mut Batch, count: usize) {
-        bridge(batch, &self.tables.bridges, self.bridge_state, &mut self.scratch.flooded, &mut self.context);
+        let Tables { bridges, fast_paths, .. } = self.tables;
+        let flooded = &mut self.scratch.flooded;
+        bridge(batch, (bridges, fast_paths), self.bridge_state, flooded, &mut self.context);
         self.meter.lap(Stage::Bridge, count);
         if !batch.is_empty() {
             self.egress.passed(Stage::Bridge, batch);

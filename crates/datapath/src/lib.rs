@@ -63,6 +63,7 @@ pub mod capture;
 pub mod trace;
 
 pub mod engine;
+pub mod fast_path;
 pub mod worker_group;
 
 pub mod counter;

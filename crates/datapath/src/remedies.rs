@@ -22,6 +22,9 @@ impl DropReason {
                 "Packets come faster than the worker takes them: expected under overload, and the cheapest place to \
                  lose them. Else give the worker a CPU of its own, or use more workers."
             }
+            Self::Fence => {
+                "Expected when a flow that never pauses changes its way; `fast_path = \"off\"` on the port keeps all flows in user space."
+            }
             Self::NoBuffer => {
                 "Give it more memory: raise `memory_mib`. If it grows slowly without load, report it."
             }

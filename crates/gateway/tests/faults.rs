@@ -11,6 +11,7 @@ use polder_buffers::{Batch, Class, Packet, Pool, PortId, Region, RegionOptions};
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
 use polder_datapath::drops::DropReason;
 use polder_datapath::engine::{Engine, Tables};
+use polder_datapath::fast_path::FastPaths;
 use polder_datapath::filter::Filters;
 use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
@@ -149,6 +150,7 @@ fn tables() -> Tables {
         routers: Routers::none(),
         filters: Filters::none(),
         longest_frame: 2000,
+        fast_paths: FastPaths::default(),
         outlets: Vec::new(),
     }
 }

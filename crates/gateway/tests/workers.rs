@@ -13,6 +13,7 @@ use polder_buffers::{BATCH, Batch, Class, Packet, Pool, PortId, Region, RegionOp
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
 use polder_datapath::drops::DropReason;
 use polder_datapath::engine::{Engine, Tables};
+use polder_datapath::fast_path::FastPaths;
 use polder_datapath::filter::Filters;
 use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, VlanMode,
@@ -72,6 +73,7 @@ impl Bench {
             filters: Filters::none(),
             routers: Routers::none(),
             longest_frame: 2000,
+            fast_paths: FastPaths::default(),
             outlets: Vec::new(),
         };
         let tables = Snapshot::new(tables);

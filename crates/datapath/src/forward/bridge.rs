@@ -7,6 +7,7 @@ use super::table::{Bridges, Member};
 use super::vlan::Tag;
 use crate::counters::Counter;
 use crate::drops::{Context, DropReason, is_dropped};
+use crate::fast_path::{FastPathPort, FastPaths, Forwarding, SeenPairs, StationPair, TagChange, Validity};
 use crate::units::Nanos;
 use polder_buffers::{BATCH, Batch, NO_PORT, Packet, Pool, PortId};
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub struct BridgeState {
     /// By port; members of a split-horizon group share one.
     gates: Vec<FloodGates>,
     frames: Box<[Frame; BATCH]>,
+    /// Pairs of stations that may be published.
+    seen: SeenPairs,
     counters: Arc<BridgeCounters>,
 }
 
@@ -42,7 +45,7 @@ impl BridgeState {
     /// The state for `bridges`.
     pub fn new(bridges: &Bridges, counters: Arc<BridgeCounters>) -> Self {
         let frames = Box::new([Frame::default(); BATCH]);
-        let mut state = Self { gates: Vec::new(), frames, counters };
+        let mut state = Self { gates: Vec::new(), frames, seen: SeenPairs::new(), counters };
         state.adopt(bridges);
         state
     }
@@ -68,9 +71,11 @@ impl BridgeState {
 /// one of them goes to several members, the whole batch moves to the end of `expanded`, in order, and
 /// the batch is empty: the rest of the journey runs over `expanded`. `expanded` has capacity for
 /// [`Bridges::longest_expansion`] packets more.
+///
+/// Frames between ports with fast paths are published there.
 pub fn bridge(
     batch: &mut Batch,
-    bridges: &Bridges,
+    (bridges, fast_paths): (&Bridges, &FastPaths),
     state: &mut BridgeState,
     expanded: &mut Vec<Packet>,
     context: &mut Context<'_>,
@@ -88,11 +93,16 @@ pub fn bridge(
         let time = FdbTime { second, ageing: bridge.ageing };
         let learns = from.learning && first.flags & OWN_MESSAGE == 0;
         let run = Run { from, fdb: &bridge.fdb, time, bridges };
+        let publisher =
+            fast_paths.port(from.port).filter(|_| learns).map(|port| Publisher::new(port, fast_paths));
         let count = run.classify(&mut batch[start..], &mut state.frames, context);
-        if learns {
-            run.learn(&state.frames[..count], &state.counters);
+        if learns && run.learn(&state.frames[..count], &state.counters) {
+            fast_paths.count_move();
         }
         floods |= run.relay(&mut batch[start..start + count], state, context) << start;
+        if let Some(publisher) = publisher {
+            run.publish(&batch[start..start + count], state, &publisher, context.now);
+        }
         start += count;
     }
     if floods != 0 {
@@ -140,6 +150,26 @@ impl Frame {
     }
 }
 
+/// The fast path of the port that a run came in by.
+struct Publisher<'a> {
+    port: &'a FastPathPort,
+    paths: &'a FastPaths,
+    /// As it was before the first look at what decisions rest on.
+    validity: Validity,
+}
+
+impl<'a> Publisher<'a> {
+    fn new(port: &'a FastPathPort, paths: &'a FastPaths) -> Self {
+        Self { port, paths, validity: Validity { version: paths.version(), moves: port.table.moves() } }
+    }
+
+    fn publish(&self, pair: &StationPair, to: &Member, tag: TagChange, vlan: u16) {
+        let Some(&FastPathPort { interface, longest, .. }) = self.paths.port(to.port) else { return };
+        let forwarding = Forwarding { port: to.port, interface, longest, tag, vlan };
+        self.port.table.publish(pair, &forwarding, self.validity);
+    }
+}
+
 /// Verdict on a frame.
 #[derive(Clone, Copy)]
 enum BridgeVerdict<'a> {
@@ -171,6 +201,34 @@ impl Way<'_> {
     #[inline(always)]
     fn leads_to(&self, station: FdbKey, port: Option<PortId>) -> bool {
         port == Some(self.port) && station.vlan() == self.station.vlan() && !station.is_group()
+    }
+}
+
+impl Bridges {
+    /// True if frames of `pair` that come in by `from` still go where `forwarding` says. If some came since this was
+    /// asked last, as `was_used` says, their source was seen at `second`.
+    pub fn confirm(
+        &self,
+        from: PortId,
+        pair: &StationPair,
+        forwarding: &Forwarding,
+        (was_used, second): (bool, u32),
+    ) -> bool {
+        let Some(from) = self.member(from) else { return false };
+        let bridge = self.bridge(from.bridge);
+        let time = FdbTime { second, ageing: bridge.ageing };
+        let run = Run { from, fdb: &bridge.fdb, time, bridges: self };
+        let view = bridge.fdb.view();
+        let source = FdbKey::new(pair.source, forwarding.vlan);
+        let destination = FdbKey::new(pair.destination, forwarding.vlan);
+        let (source_place, destination_place) = (view.locate(source), view.locate(destination));
+        let known = view.lookup(source, source_place, time);
+        if was_used && known.is_none_or(|port| port == from.port) {
+            bridge.fdb.learn_within(source, from.port, from.fdb_max_learned, time);
+        }
+        let tag = pair.tag.map_or(Tag::None, Tag::Control);
+        let frame = Frame { source, destination, source_place, destination_place, tag };
+        run.pair(&frame).is_some_and(|(_, to, change)| to.port == forwarding.port && change == forwarding.tag)
     }
 }
 
@@ -231,10 +289,12 @@ impl<'a> Run<'a> {
         self.from.vlans.as_ref().map_or(Ok(0), |vlans| vlans.classify(header.tag()))
     }
 
-    /// Learns the sources of the run. Frames with the source of the one before need no lookup.
+    /// Learns the sources of the run. Frames with the source of the one before need no lookup. Returns true if a
+    /// station has moved.
     #[inline(never)]
-    fn learn(&self, frames: &[Frame], counters: &BridgeCounters) {
+    fn learn(&self, frames: &[Frame], counters: &BridgeCounters) -> bool {
         let (view, port, time) = (self.fdb.view(), self.from.port, self.time);
+        let mut moved = false;
         let mut last = FdbKey::NONE;
         for frame in frames {
             let source = frame.source;
@@ -243,15 +303,17 @@ impl<'a> Run<'a> {
             }
             last = source;
             if !view.knows(source, frame.source_place, port, time) {
-                self.learn_one(source, counters);
+                moved |= self.learn_one(source, counters) == Learned::Moved;
             }
         }
+        moved
     }
 
     #[cold]
-    fn learn_one(&self, source: FdbKey, counters: &BridgeCounters) {
+    fn learn_one(&self, source: FdbKey, counters: &BridgeCounters) -> Learned {
         let Member { port, fdb_max_learned, .. } = *self.from;
-        match self.fdb.learn_within(source, port, fdb_max_learned, self.time) {
+        let learned = self.fdb.learn_within(source, port, fdb_max_learned, self.time);
+        match learned {
             Learned::Known | Learned::Refreshed => {}
             Learned::Added => counters.learned.add(1),
             Learned::Moved => counters.moved.add(1),
@@ -259,6 +321,7 @@ impl<'a> Run<'a> {
             Learned::Limited => counters.limited.add(1),
             Learned::Full => counters.learn_failures.add(1),
         }
+        learned
     }
 
     /// Looks the destinations up and sends. Returns which of the packets go to several members.
@@ -314,6 +377,56 @@ impl<'a> Run<'a> {
             BridgeVerdict::Drop(reason) => context.discard(packet, reason),
         }
         false
+    }
+
+    /// Publishes the decisions about frames of the run that are due for it.
+    #[inline(never)]
+    fn publish(&self, packets: &[Packet], state: &mut BridgeState, publisher: &Publisher<'_>, now: Nanos) {
+        let BridgeState { frames, seen, .. } = state;
+        let mut last = None;
+        for (packet, frame) in packets.iter().zip(&frames[..]) {
+            let pair = (frame.source, frame.destination);
+            if frame.destination == FdbKey::NONE || last == Some(pair) || is_dropped(packet) {
+                continue;
+            }
+            last = Some(pair);
+            if frame.destination.is_group() || !seen.is_due(self.hash(frame), now) {
+                continue;
+            }
+            if let Some((pair, to, tag)) = self.pair(frame) {
+                publisher.publish(&pair, to, tag, frame.destination.vlan());
+            }
+        }
+    }
+
+    /// A hash of a frame's pair of stations, and of the port that it came in by.
+    fn hash(&self, frame: &Frame) -> u64 {
+        let stations = frame.source.0.rotate_left(24) ^ frame.destination.0;
+        (stations ^ u64::from(self.from.port.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8 | 1 << 63
+    }
+
+    /// The pair of stations of a frame, the member that its frames leave by, and what becomes of their tag; `None` when
+    /// that is to be found out for each frame.
+    fn pair(&self, frame: &Frame) -> Option<(StationPair, &'a Member, TagChange)> {
+        let view = self.fdb.view();
+        // A source that is not learned is counted with each frame.
+        if view.lookup(frame.source, frame.source_place, self.time) != Some(self.from.port) {
+            return None;
+        }
+        let BridgeVerdict::Forward(to) = self.decide(frame.destination, frame.destination_place) else {
+            return None;
+        };
+        let tag = frame.tag.vlan();
+        if tag == Some(0) {
+            return None;
+        }
+        let change = match &to.vlans {
+            None => TagChange::Keep,
+            Some(vlans) => vlans.change(frame.tag, frame.destination.vlan())?,
+        };
+        let pair =
+            StationPair { source: frame.source.address(), destination: frame.destination.address(), tag };
+        Some((pair, to, change))
     }
 
     /// The verdict on a destination.

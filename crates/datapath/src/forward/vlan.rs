@@ -17,6 +17,7 @@
 //! eligibility are kept as long as a frame has a tag, and are 0 in a new tag.
 
 use crate::drops::DropReason;
+use crate::fast_path::TagChange;
 use crate::wire::VlanId;
 use polder_buffers::{ChecksumState, Packet};
 
@@ -182,6 +183,17 @@ impl PortVlans {
         }
     }
 
+    /// Change by which a frame with tag `tag` gets the one with which the port sends `vlan`; `None` for one whose tag
+    /// names another VLAN.
+    pub(super) fn change(&self, tag: Tag, vlan: u16) -> Option<TagChange> {
+        match (tag, vlan == self.untagged) {
+            (Tag::None, true) => Some(TagChange::Keep),
+            (Tag::None, false) => Some(TagChange::Push(vlan)),
+            (Tag::Control(_), true) => Some(TagChange::Pop),
+            (Tag::Control(control), false) => (control & VLAN_MASK == vlan).then_some(TagChange::Keep),
+        }
+    }
+
     /// Refuses a frame for the native VLAN of a trunk that would be read as tagged.
     fn check_bare(&self, packet: &Packet) -> Result<(), DropReason> {
         // The type alone tells: of a chain, the head frame may end with it.
@@ -194,6 +206,14 @@ impl PortVlans {
 }
 
 impl Tag {
+    /// VLAN of the tag; `None` without one, and 0 for one that has only a priority.
+    pub(super) fn vlan(self) -> Option<u16> {
+        match self {
+            Self::None => None,
+            Self::Control(control) => Some(control & VLAN_MASK),
+        }
+    }
+
     /// The tag in bytes 12 to 15 of a frame, of which the first is lowest in `word`.
     #[inline(always)]
     pub(super) const fn from_wire(word: u32) -> Self {

@@ -17,6 +17,7 @@ pub use recorder::{Fate, Look, Sent, TracedPacket};
 
 use crate::drops::DropReason;
 use crate::engine::{Engine, Tables, TurnContext};
+use crate::fast_path::FastPaths;
 use crate::offload::Outlet;
 use crate::route::Notice;
 use crate::sync::Arc;
@@ -33,6 +34,7 @@ impl Tables {
             routers: self.routers.image(),
             filters: self.filters.image(),
             longest_frame: self.longest_frame,
+            fast_paths: FastPaths::default(),
             outlets: self.outlets.iter().map(Outlet::image).collect(),
         }
     }

@@ -2,6 +2,7 @@
 
 use polder_buffers::{Batch, ChecksumState, Packet, Pool, PortId, Region, RegionOptions, Segment};
 use polder_datapath::drops::{Context, DROPPED, DropCounters, DropReason, Ledger};
+use polder_datapath::fast_path::FastPaths;
 use polder_datapath::forward::{
     BridgeCounters, BridgeOptions, BridgeState, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions,
     VlanMode, bridge,
@@ -167,6 +168,7 @@ pub(crate) struct Bench {
     region: Region,
     pool: Pool,
     pub(crate) bridges: Bridges,
+    pub(crate) fast_paths: FastPaths,
     pub(crate) links: Arc<Links>,
     pub(crate) state: BridgeState,
     pub(crate) drops: DropCounters,
@@ -188,7 +190,8 @@ impl Bench {
         let state = BridgeState::new(&bridges, Arc::new(BridgeCounters::default()));
         let (drops, ledger) = (DropCounters::default(), Ledger::default());
         let pool = region.pool();
-        Self { pool, region, bridges, links, state, drops, ledger, now }
+        let fast_paths = FastPaths::default();
+        Self { pool, region, bridges, fast_paths, links, state, drops, ledger, now }
     }
 
     pub(crate) fn transparent(ports: u16) -> Self {
@@ -215,7 +218,7 @@ impl Bench {
         let mut expanded = Vec::with_capacity(capacity);
         let mut context =
             Context { now: self.now, pool: &mut self.pool, drops: &self.drops, ledger: &self.ledger };
-        bridge(&mut batch, &self.bridges, &mut self.state, &mut expanded, &mut context);
+        bridge(&mut batch, (&self.bridges, &self.fast_paths), &mut self.state, &mut expanded, &mut context);
         assert!(batch.is_empty() || expanded.is_empty(), "one or the other");
         assert!(expanded.capacity() <= capacity, "the stage allocates nothing");
         let mut departures = Vec::new();

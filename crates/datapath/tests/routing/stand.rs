@@ -4,6 +4,7 @@ use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{Batch, Packet, Pool, PortId, Region, RegionOptions};
 use polder_datapath::drops::DropReason;
 use polder_datapath::engine::{Engine, Tables, TurnContext};
+use polder_datapath::fast_path::FastPaths;
 use polder_datapath::filter::Filters;
 use polder_datapath::forward::{Bridges, Links};
 use polder_datapath::route::{
@@ -103,6 +104,7 @@ fn tables<const N: usize>(
         routers: routers.with_specials(specials),
         filters: Filters::none(),
         longest_frame: 65_557,
+        fast_paths: FastPaths::default(),
         outlets: Vec::new(),
     }
 }

@@ -56,6 +56,14 @@ pub(crate) enum Condition {
 pub(crate) enum Helper {
     /// `bpf_map_lookup_elem(map, key)`.
     MapLookup = 1,
+    /// `bpf_ktime_get_ns()`.
+    Now = 5,
+    /// `bpf_get_smp_processor_id()`.
+    Processor = 8,
+    /// `bpf_skb_vlan_push(context, protocol, tag)`; not at the XDP hook.
+    VlanPush = 18,
+    /// `bpf_skb_vlan_pop(context)`; not at the XDP hook.
+    VlanPop = 19,
     /// `bpf_redirect(interface, flags)`.
     Redirect = 23,
     /// `bpf_get_hash_recalc(context)`; not at the XDP hook.
@@ -64,6 +72,8 @@ pub(crate) enum Helper {
     PullData = 39,
     /// `bpf_redirect_map(map, key, action when there is no entry)`.
     RedirectMap = 51,
+    /// `bpf_check_mtu(context, interface, length, difference, flags)`.
+    CheckMtu = 163,
 }
 
 /// A place that jumps lead to.
@@ -136,6 +146,11 @@ impl Assembler {
     /// `to <<= bits`
     pub(crate) fn shift_left(&mut self, to: Register, bits: i32) {
         self.emit(ALU64 | SHIFT_LEFT, to as u8, 0, 0, bits);
+    }
+
+    /// `to >>= bits`
+    pub(crate) fn shift_right(&mut self, to: Register, bits: i32) {
+        self.emit(ALU64 | SHIFT_RIGHT, to as u8, 0, 0, bits);
     }
 
     /// `to` is its lower 16 bits in network order.
@@ -237,6 +252,7 @@ const REGISTER: u8 = 0x08;
 const ADD: u8 = 0x00;
 const SUBTRACT: u8 = 0x10;
 const SHIFT_LEFT: u8 = 0x60;
+const SHIFT_RIGHT: u8 = 0x70;
 const MODULO: u8 = 0x90;
 const AND: u8 = 0x50;
 const MOVE: u8 = 0xb0;
@@ -248,7 +264,7 @@ const PSEUDO_MAP_VALUE: u8 = 2;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Register::{R0, R1, R2, R6, R10};
+    use Register::{R0, R1, R2, R6, R8, R10};
     use std::os::fd::AsFd;
 
     /// Words as llvm-mc prints them (`llvm-mc -triple=bpfel -show-encoding`).
@@ -266,6 +282,7 @@ mod tests {
         assembler.subtract(R1, R2);
         assembler.modulo(R0, 3);
         assembler.shift_left(R0, 7);
+        assembler.shift_right(R8, 5);
         assembler.network_order(R2);
         assembler.count(R6, 8, R1);
         assembler.exit();
@@ -283,6 +300,7 @@ mod tests {
                 [0x1f, 0x21, 0, 0, 0, 0, 0, 0],
                 [0x97, 0x00, 0, 0, 3, 0, 0, 0],
                 [0x67, 0x00, 0, 0, 7, 0, 0, 0],
+                [0x77, 0x08, 0, 0, 5, 0, 0, 0],
                 [0xdc, 0x02, 0, 0, 16, 0, 0, 0],
                 [0xdb, 0x16, 8, 0, 0, 0, 0, 0],
                 [0x95, 0x00, 0, 0, 0, 0, 0, 0],

@@ -1,5 +1,5 @@
-//! Parts of programs in the kernel: an assembler, the maps that they read, and the choice of packets that they take.
-//! interface's packets.
+//! Parts of programs in the kernel: an assembler, the maps that they read, the choice of packets that they take, and the
+//! flows that they carry themselves.
 //!
 //! Programs of the XDP hook ([`af_xdp`](crate::af_xdp)) and of the TCX hook (`skb`) take the same packets: both ask
 //! [`classify`] for the instructions, and add how a packet is read at their hook and how it leaves.
@@ -7,8 +7,10 @@
 pub(crate) mod assembler;
 pub(crate) mod classify;
 pub(crate) mod endpoints;
+pub(crate) mod flows;
 pub(crate) mod locals;
 pub(crate) mod sys;
 mod take;
 
+pub use flows::{Carried, Entry, FlowTable};
 pub use take::{Ingress, LocalPrefixes, Take, TunnelEndpoint};

@@ -14,6 +14,8 @@ pub(crate) enum MapKind {
     Hash = 1,
     /// Of one entry that this process and programs share.
     Shared = 2,
+    /// A hash table that gives up the entry that was unused longest when it is full.
+    LruHash = 9,
     /// The longest prefix that matches; its memory is not set aside.
     LongestPrefix = 11,
     XskMap = 17,
@@ -39,7 +41,7 @@ impl Map {
         let flags = match kind {
             MapKind::LongestPrefix => NO_PREALLOCATION,
             MapKind::Shared => MAPPABLE,
-            MapKind::Hash | MapKind::XskMap => 0,
+            MapKind::Hash | MapKind::LruHash | MapKind::XskMap => 0,
         };
         let attributes = Attributes::new()
             .u32(0, kind as u32)
@@ -55,16 +57,66 @@ impl Map {
 
     /// Sets the value of `key`.
     pub(crate) fn set(&self, key: &[u8], value: &[u8]) -> Result<(), Errno> {
+        self.update(key, value, 0)
+    }
+
+    /// Sets the value of `key`, which has none yet: `EXIST` if it has one.
+    pub(crate) fn add(&self, key: &[u8], value: &[u8]) -> Result<(), Errno> {
+        self.update(key, value, NO_EXIST)
+    }
+
+    fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
         if key.len() != self.key_bytes || value.len() != self.value_bytes {
             return Err(Errno::INVAL);
         }
         let attributes = Attributes::new()
             .fd(0, self.fd.as_fd())
             .pointer(8, key.as_ptr().cast())
-            .pointer(16, value.as_ptr().cast());
+            .pointer(16, value.as_ptr().cast())
+            .u64(24, flags);
         // SAFETY: (1) the kernel reads the key's and the value's size of this map, which are the
         // lengths of the two slices; both live across the call.
         unsafe { bpf(MAP_UPDATE, &attributes) }.map(drop)
+    }
+
+    /// Reads the value of `key` into `value`.
+    pub(crate) fn get(&self, key: &[u8], value: &mut [u8]) -> Result<(), Errno> {
+        if key.len() != self.key_bytes || value.len() != self.value_bytes {
+            return Err(Errno::INVAL);
+        }
+        let attributes = Attributes::new()
+            .fd(0, self.fd.as_fd())
+            .pointer(8, key.as_ptr().cast())
+            .pointer(16, value.as_mut_ptr().cast());
+        // SAFETY: (1) the kernel reads the key's size of this map and writes the value's size, which are the
+        // lengths of the two slices; both live across the call.
+        unsafe { bpf(MAP_LOOKUP, &attributes) }.map(drop)
+    }
+
+    /// All keys and values of a hash table of at most `most` entries, each behind the other.
+    pub(crate) fn entries(&self, most: u32) -> Result<Vec<u8>, Errno> {
+        let room = most as usize;
+        let (mut keys, mut values) = (vec![0_u8; room * self.key_bytes], vec![0_u8; room * self.value_bytes]);
+        let mut next = [0_u64; 2];
+        let mut attributes = Attributes::new()
+            .pointer(8, next.as_mut_ptr().cast())
+            .pointer(16, keys.as_mut_ptr())
+            .pointer(24, values.as_mut_ptr())
+            .u32(32, most)
+            .fd(36, self.fd.as_fd());
+        let pointer = (&raw mut attributes.0).cast::<u8>();
+        // SAFETY: the attributes are 128 writable bytes, of which the kernel writes the count. It writes at most `count`
+        // keys and values of this map's sizes, the vectors' lengths, and a position of four bytes, or of a key's.
+        let result =
+            unsafe { libc::syscall(libc::SYS_bpf, MAP_LOOKUP_BATCH, pointer, size_of::<Attributes>()) };
+        // The end of the table is no error.
+        if result < 0 && last_error() != Errno::NOENT {
+            return Err(last_error());
+        }
+        let [a, b, c, d] = *attributes.0[32..].first_chunk().ok_or(Errno::INVAL)?;
+        let count = (u32::from_ne_bytes([a, b, c, d]) as usize).min(room);
+        let pairs = keys.chunks_exact(self.key_bytes).zip(values.chunks_exact(self.value_bytes)).take(count);
+        Ok(pairs.flat_map(|(key, value)| key.iter().chain(value)).copied().collect())
     }
 
     /// Removes `key`.
@@ -323,13 +375,17 @@ impl Attributes {
         self
     }
 
+    fn u64(mut self, at: usize, value: u64) -> Self {
+        self.0[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+        self
+    }
+
     fn fd(self, at: usize, fd: BorrowedFd<'_>) -> Self {
         self.u32(at, fd.as_raw_fd().cast_unsigned())
     }
 
-    fn pointer(mut self, at: usize, pointer: *const u8) -> Self {
-        self.0[at..at + 8].copy_from_slice(&(pointer.expose_provenance() as u64).to_ne_bytes());
-        self
+    fn pointer(self, at: usize, pointer: *const u8) -> Self {
+        self.u64(at, pointer.expose_provenance() as u64)
     }
 
     /// A name of at most 15 bytes.
@@ -346,7 +402,10 @@ const NO_PREALLOCATION: u32 = 1;
 const MAPPABLE: u32 = 1 << 10;
 /// `BPF_F_BEFORE`.
 const BEFORE_OTHERS: u32 = 1 << 3;
+/// `BPF_NOEXIST`.
+const NO_EXIST: u64 = 1;
 const MAP_CREATE: i32 = 0;
+const MAP_LOOKUP: i32 = 1;
 const MAP_UPDATE: i32 = 2;
 const MAP_DELETE: i32 = 3;
 const PROGRAM_LOAD: i32 = 5;
@@ -356,6 +415,7 @@ const TEST_RUN: i32 = 10;
 const PROGRAM_BY_ID: i32 = 13;
 const PROGRAM_QUERY: i32 = 16;
 const OBJECT_INFO: i32 = 15;
+const MAP_LOOKUP_BATCH: i32 = 24;
 const LINK_CREATE: i32 = 28;
 const LINK_UPDATE: i32 = 29;
 const LINK_DETACH: i32 = 34;

@@ -11,7 +11,8 @@ use super::settings;
 use super::window::Windows;
 use crate::af_xdp::init::make_promiscuous;
 use crate::af_xdp::link::{self, LinkInfo, Which};
-use crate::af_xdp::{self, Take};
+use crate::af_xdp::{self, OnExit, Take};
+use crate::bpf::FlowTable;
 use crate::bpf::classify;
 use crate::bpf::endpoints::TunnelEndpointMap;
 use crate::bpf::locals::Locals;
@@ -60,7 +61,8 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
         windows: windows.as_fd(),
         window_bytes: options.window_bytes,
     };
-    let program = load(&link, target, endpoints.as_ref(), locals.as_ref())?;
+    let flows = flows(&link, options, target.queues)?;
+    let program = load(&link, target, flows.as_deref(), (endpoints.as_ref(), locals.as_ref()))?;
     let mut attachment = attach::to_interface(&link, &program, options.on_exit, &mut notes)?;
     attachment.commit(&link, &program)?;
     let promiscuous = options.promiscuous.then(|| make_promiscuous(&link)).transpose()?;
@@ -80,6 +82,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
         mtu,
         endpoints,
         locals,
+        flows,
         program,
         tap: tap_index,
         lost: Arc::new(QueueCounters::default()),
@@ -135,14 +138,23 @@ fn locals(link: &LinkInfo, options: &Options) -> Result<Option<Locals>, OpenErro
     }
 }
 
+/// The table of flows that the program carries itself. A program that outlives this process carries none.
+fn flows(link: &LinkInfo, options: &Options, queues: u16) -> Result<Option<Arc<FlowTable>>, OpenError> {
+    if !options.fast_path || options.take != Take::Whole || options.on_exit == OnExit::Drop {
+        return Ok(None);
+    }
+    let flows = FlowTable::new(link.index, queues).map_err(|errno| step(link, "make a BPF map", errno))?;
+    Ok(Some(Arc::new(flows)))
+}
+
 fn load(
     link: &LinkInfo,
     target: ToTap<'_>,
-    endpoints: Option<&TunnelEndpointMap>,
-    locals: Option<&Locals>,
+    flows: Option<&FlowTable>,
+    (endpoints, locals): (Option<&TunnelEndpointMap>, Option<&Locals>),
 ) -> Result<OwnedFd, OpenError> {
     let (name, instructions) = match (endpoints, locals) {
-        (None, _) => ("polder_whole", program::whole(target)),
+        (None, _) => ("polder_whole", program::whole(target, flows.map(FlowTable::maps))),
         (Some(endpoints), None) => ("polder_claims", classify::endpoints(&target, endpoints.tables())),
         (Some(endpoints), Some(locals)) => {
             ("polder_router", classify::routed(&target, locals.maps(endpoints.tables())))

@@ -39,6 +39,7 @@ mod preflight;
 
 mod error;
 
+pub use crate::bpf::{Carried, Entry, FlowTable};
 pub use attach::foreign_programs;
 pub use error::OpenError;
 pub use init::open;

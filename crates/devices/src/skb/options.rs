@@ -18,6 +18,8 @@ pub struct Options {
     pub mtu: Option<u32>,
     /// True if packets may come that are to be cut into segments.
     pub segments: bool,
+    /// True if flows may be carried by the interface's program; see [`FlowTable`](super::FlowTable).
+    pub fast_path: bool,
     /// Time at which frames are taken for what is to come, and what becomes of small packets.
     pub receiving: Receiving,
     /// True if frames for other link-layer addresses are received, as a bridge needs it.
@@ -37,6 +39,7 @@ impl Options {
             queues: 1,
             mtu: None,
             segments: true,
+            fast_path: false,
             receiving: Receiving::default(),
             promiscuous,
             window_bytes: WINDOW,

@@ -8,7 +8,7 @@ use crate::af_xdp::{LinkState, Report, XdpVerdict};
 use crate::bpf::endpoints::TunnelEndpointMap;
 use crate::bpf::locals::Locals;
 use crate::bpf::sys;
-use crate::bpf::{Ingress, LocalPrefixes, TunnelEndpoint};
+use crate::bpf::{FlowTable, Ingress, LocalPrefixes, TunnelEndpoint};
 use crate::{AnyQueue, Interface};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -51,6 +51,7 @@ pub struct Port {
     pub(super) mtu: Arc<AtomicU32>,
     pub(super) endpoints: Option<TunnelEndpointMap>,
     pub(super) locals: Option<Locals>,
+    pub(super) flows: Option<Arc<FlowTable>>,
     /// The interface's program, to be asked about frames.
     pub(super) program: OwnedFd,
     /// The TAP's number.
@@ -79,6 +80,11 @@ impl Port {
     /// Errors of the kernel; `NODEV` for a port that does not route.
     pub fn set_router(&self, ingresses: &[Ingress], lands: &[LocalPrefixes]) -> Result<(), Errno> {
         self.locals.as_ref().ok_or(Errno::NODEV)?.replace(ingresses, lands)
+    }
+
+    /// Flows that the interface's program carries; `None` for a port whose packets all come to user space.
+    pub fn flows(&self) -> Option<&Arc<FlowTable>> {
+        self.flows.as_ref()
     }
 
     /// The interface as it is.

@@ -7,9 +7,13 @@
 //! | [`only_from`] | the TAP's egress | drops what does not come from the interface |
 //! | [`queue_of_flow`] | the TAP's choice of a queue | the hash of the flow |
 
-use super::window::{ADMITTED_AT, CHARGE, CONSUMED_AT, OVERRUNS_AT, QUEUE_SHIFT};
+use super::window::{
+    ADMITTED_AT, CHARGE, COMPLETED_AT, CONSUMED_AT, FENCED_AT, NUMBER_AT, OVERRUNS_AT, QUEUE_SHIFT,
+};
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::classify::{Target, network_order, untag_bytes};
+use crate::bpf::flows::FlowMaps;
+use crate::bpf::flows::program::{Queues, carry};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
 use std::os::fd::BorrowedFd;
 
@@ -26,10 +30,15 @@ pub(super) struct ToTap<'a> {
     pub(super) window_bytes: u32,
 }
 
-/// Takes everything.
-pub(super) fn whole(target: ToTap<'_>) -> Vec<u64> {
+/// Takes everything but the flows that it carries itself.
+pub(super) fn whole(target: ToTap<'_>, flows: Option<FlowMaps<'_>>) -> Vec<u64> {
     let mut program = Assembler::new();
+    let rest = program.label();
     program.copy(R6, R1);
+    if let Some(flows) = flows {
+        carry(&mut program, flows, &target, rest);
+    }
+    program.place(rest);
     target.take(&mut program);
     program.finish()
 }
@@ -63,8 +72,9 @@ pub(super) fn queue_of_flow() -> Vec<u64> {
     program.finish()
 }
 
-impl ToTap<'_> {
-    /// R0 is the queue that the flow keeps.
+impl Queues for ToTap<'_> {
+    const QUEUE_SHIFT: i32 = QUEUE_SHIFT;
+
     fn queue(&self, program: &mut Assembler, drop: Label) {
         if self.queues == 1 {
             return program.set(R0, 0);
@@ -76,6 +86,59 @@ impl ToTap<'_> {
         // Verifiers know nothing of a remainder.
         program.jump_value(Condition::Greater, R0, i32::from(self.queues) - 1, drop);
         program.shift_left(R0, QUEUE_SHIFT);
+    }
+
+    fn windows(&self, program: &mut Assembler) {
+        program.map_value(R7, self.windows);
+    }
+
+    fn completed(&self, program: &mut Assembler, to: Register) {
+        program.load(Width::Double, to, R7, COMPLETED_AT);
+    }
+
+    fn send_up(&self, program: &mut Assembler, mark: i16) {
+        program.add_register(R9, R8);
+        let drop = program.label();
+        self.admit(program, Some(mark), drop);
+    }
+
+    fn fence(&self, program: &mut Assembler) {
+        program.set(R1, 1);
+        program.count(R7, FENCED_AT, R1);
+        self.discard(program);
+    }
+
+    fn discard(&self, program: &mut Assembler) {
+        program.set(R0, DROP);
+        program.exit();
+    }
+}
+
+impl ToTap<'_> {
+    /// Redirects the packet to the TAP within the window at R7, and ends the program. The packet's number is left at
+    /// offset `mark` from R9. Places `drop`, where it is dropped.
+    fn admit(&self, program: &mut Assembler, mark: Option<i16>, drop: Label) {
+        let full = program.label();
+        program.load(Width::Double, R1, R7, ADMITTED_AT);
+        program.load(Width::Double, R2, R7, CONSUMED_AT);
+        program.subtract(R1, R2);
+        program.jump_value(Condition::SignedGreater, R1, self.window_bytes.cast_signed(), full);
+        program.load(Width::Word, R8, R6, LENGTH);
+        program.add(R8, i32::from(CHARGE));
+        program.count(R7, ADMITTED_AT, R8);
+        program.set(R1, 1);
+        program.count(R7, NUMBER_AT, R1);
+        if let Some(mark) = mark {
+            // Another processor may have counted on: then the mark is a little late.
+            program.load(Width::Double, R1, R7, NUMBER_AT);
+            program.store(Width::Double, R9, mark, R1);
+        }
+        redirect(program, self.tap);
+        program.place(full);
+        program.set(R1, 1);
+        program.count(R7, OVERRUNS_AT, R1);
+        program.place(drop);
+        self.discard(program);
     }
 }
 
@@ -123,24 +186,11 @@ impl Target for ToTap<'_> {
     }
 
     fn take(&self, program: &mut Assembler) {
-        let [full, drop] = [(); 2].map(|()| program.label());
+        let drop = program.label();
         self.queue(program, drop);
         program.map_value(R7, self.windows);
         program.add_register(R7, R0);
-        program.load(Width::Double, R1, R7, ADMITTED_AT);
-        program.load(Width::Double, R2, R7, CONSUMED_AT);
-        program.subtract(R1, R2);
-        program.jump_value(Condition::SignedGreater, R1, self.window_bytes.cast_signed(), full);
-        program.load(Width::Word, R8, R6, LENGTH);
-        program.add(R8, i32::from(CHARGE));
-        program.count(R7, ADMITTED_AT, R8);
-        redirect(program, self.tap);
-        program.place(full);
-        program.set(R1, 1);
-        program.count(R7, OVERRUNS_AT, R1);
-        program.place(drop);
-        program.set(R0, DROP);
-        program.exit();
+        self.admit(program, None, drop);
     }
 
     fn pass(&self, program: &mut Assembler) {
@@ -176,8 +226,11 @@ const DATA_END: i16 = 80;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bpf::FlowTable;
     use crate::bpf::classify;
     use crate::bpf::endpoints::Tables;
+    use crate::bpf::sys::{ProgramKind, load};
+    use crate::skb::window::Windows;
     use std::os::fd::AsFd;
 
     #[test]
@@ -187,8 +240,15 @@ mod tests {
         for queues in [1, 2, 3] {
             let target = ToTap { tap: 7, queues, windows: fd, window_bytes: 1 << 20 };
             let tables = Tables { v4: fd, v6: fd };
-            for program in [whole(target), classify::endpoints(&target, tables)] {
+            for program in [whole(target, None), classify::endpoints(&target, tables)] {
                 assert!(program.len() < 256, "{} instructions", program.len());
+            }
+            // Without the right to make maps there is no table; the namespace tests say so.
+            if let (Ok(flows), Ok(windows)) = (FlowTable::new(7, queues), Windows::new(queues)) {
+                let target = ToTap { windows: windows.as_fd(), ..target };
+                let program = whole(target, Some(flows.maps()));
+                assert!(program.len() < 256, "{} instructions", program.len());
+                load(ProgramKind::Tcx, "polder_whole", &program).expect("the verifier takes it");
             }
         }
         assert_eq!((onward(3).len(), only_from(3).len(), queue_of_flow().len()), (4, 6, 2));

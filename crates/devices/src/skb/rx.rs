@@ -1,6 +1,7 @@
 //! Packets that come in: those of the TAP, with the window moved along.
 //!
-//! Exits: those of [`TapRx`]; `rx-overrun` for what the interface's program has dropped because the window was full.
+//! Exits: those of [`TapRx`]; `rx-overrun` for what the interface's program has dropped because the window was full, and
+//! `fence` for what it has dropped to make a gap in a flow that it is to carry itself.
 //!
 //! Cost: beyond a TAP's, two loads and a store for each turn.
 
@@ -28,26 +29,32 @@ impl Receiver {
 
 impl RxQueue for Receiver {
     fn receive(&mut self, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) -> Turn {
+        self.window.complete();
         let admitted = self.window.admitted();
         let counts = |tap: &TapRx| (tap.counters().received.get(), tap.counters().received_bytes.get());
         let before = counts(&self.tap);
         let turn = self.tap.receive(budget, batch, pool);
         let after = counts(&self.tap);
-        if turn == Turn::Drained {
-            self.window.empty(admitted);
-        } else {
+        if after.0 != before.0 {
             self.window.consume(after.0 - before.0, after.1 - before.1);
         }
-        let overruns = self.window.overruns();
-        if overruns > 0 {
-            let counters = self.tap.counters();
-            counters.received.add(overruns);
-            counters.drops.count(DropReason::RxOverrun, overruns);
+        if turn == Turn::Drained {
+            self.window.empty(admitted);
+        }
+        for (dropped, reason) in
+            self.window.dropped().into_iter().zip([DropReason::RxOverrun, DropReason::Fence])
+        {
+            if dropped > 0 {
+                let counters = self.tap.counters();
+                counters.received.add(dropped);
+                counters.drops.count(reason, dropped);
+            }
         }
         turn
     }
 
     fn arm(&mut self) -> Armed {
+        self.window.complete();
         self.tap.arm()
     }
 

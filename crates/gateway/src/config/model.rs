@@ -91,6 +91,17 @@ choices! {
 }
 
 choices! {
+    /// Use of a port's fast path: flows that its program carries in the kernel.
+    pub enum FastPathUse {
+        /// Where the port has one, and nothing has to be done with its packets that only user space does.
+        #[default]
+        Auto = "auto",
+        /// Not at all.
+        Off = "off",
+    }
+}
+
+choices! {
     /// Start of a port whose packets would go round packet hooks of the kernel that could drop or change them.
     pub enum KernelHooks {
         /// The gateway does not start.

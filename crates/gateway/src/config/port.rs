@@ -6,7 +6,7 @@ use super::gateway::Gateway;
 use super::keys::Draft;
 use super::keys::Reload::{Depends, Live, Reopen};
 use super::lan78xx;
-use super::model::{Device, KernelHooks, Mode, OnExit, Order, Queues, Role, number};
+use super::model::{Device, FastPathUse, KernelHooks, Mode, OnExit, Order, Queues, Role, number};
 use super::notation::{Boolean, Choice, Given, Integer, Text, WordOr, list, number_or, text};
 use super::queue::{self, PortQueue};
 use super::router::{ADDRESS, InterfaceAddress};
@@ -60,6 +60,8 @@ section! {
         addresses: Vec<InterfaceAddress> = Vec::new(), list(ADDRESS, "addresses", None) => Reopen(ATTACHED), usual("required for a router's TAP or USB adapter"), range("none twice, networks of ports apart");
         /// Way of attaching the interface.
         mode: Mode = Mode::Auto, Choice(Mode::WORDS) => Reopen(ATTACHED), only(Port::is_interface);
+        /// Flows between ports with `mode = "skb"` are carried in the kernel once the bridge knows where they go; see [fast path](#fast-path).
+        fast_path: FastPathUse = FastPathUse::Auto, Choice(FastPathUse::WORDS) => Live, only(Port::is_interface);
         /// The interface after Polder has ended, however it ended.
         on_exit: OnExit = OnExit::Kernel, Choice(OnExit::WORDS) => Reopen(ATTACHED), only(Port::is_interface), usual("that of `[gateway]`");
         /// Start where rules of the kernel would be bypassed; see [below](#rules-of-the-kernel).

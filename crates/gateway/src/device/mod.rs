@@ -22,6 +22,7 @@ use polder_datapath::offload::Takes;
 use polder_datapath::scheduler::Backlog;
 use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{Ingress, LocalPrefixes, XdpVerdict};
+use polder_devices::skb::FlowTable;
 use polder_devices::{AnyQueue, Receiving};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -200,6 +201,11 @@ pub trait Handle: Send {
     /// Errors of the kernel.
     fn set_router(&self, _ingresses: &[Ingress], _local: &[LocalPrefixes]) -> Result<(), Errno> {
         Ok(())
+    }
+
+    /// Table of flows that the device's program carries, if it can.
+    fn flows(&self) -> Option<&Arc<FlowTable>> {
+        None
     }
 
     /// Counters of packets that are lost where no queue sees them, if there is such a place.

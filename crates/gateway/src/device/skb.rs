@@ -9,7 +9,7 @@ use polder_datapath::counters::QueueCounters;
 use polder_datapath::offload::Takes;
 use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{self, Ingress, Level, LocalPrefixes, Take, XdpVerdict};
-use polder_devices::skb;
+use polder_devices::skb::{self, FlowTable};
 use rustix::io::Errno;
 use std::sync::Arc;
 
@@ -79,6 +79,7 @@ fn options(interface: &str, port: &Port, configuration: &Configuration) -> skb::
         },
         mtu: port.mtu.map(u32::from),
         segments: port.segments,
+        fast_path: true,
         receiving: receiving(configuration),
         ..skb::Options::new(interface, take)
     }
@@ -113,6 +114,10 @@ impl Handle for skb::Port {
 
     fn set_router(&self, ingresses: &[Ingress], local: &[LocalPrefixes]) -> Result<(), Errno> {
         Self::set_router(self, ingresses, local)
+    }
+
+    fn flows(&self) -> Option<&Arc<FlowTable>> {
+        Self::flows(self)
     }
 
     fn lost(&self) -> Option<Arc<QueueCounters>> {

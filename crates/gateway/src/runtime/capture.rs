@@ -199,6 +199,7 @@ fn begin_taps(
     request: &CaptureRequest,
     program: &Arc<Program>,
 ) -> Vec<TapReader> {
+    gateway.begin_capture(capture);
     let begin = |worker: usize| {
         let options = TapOptions {
             capture,

@@ -33,17 +33,17 @@ use std::sync::{Arc, Mutex};
 
 /// One view of the gateway as it is.
 pub fn show(gateway: &Mutex<Gateway>, what: What) -> Shown {
-    let locked = lock(gateway);
+    let mut locked = lock(gateway);
+    locked.count_carried();
     let name = locked.configuration.gateway.name.clone();
     let uptime = uptime(&locked);
     let lost_threads = match what {
         What::Ports | What::Workers => locked.lost_threads(),
-        What::Path | What::Tunnels | What::Routes | What::Neighbors | What::Filters | What::Drops => {
+        What::Path | What::Tunnels | What::Routes | What::Neighbors | What::Filters | What::Flows => {
             Vec::new()
         }
-        What::Counters | What::Steering | What::Buffers | What::Queues | What::Config | What::Fdb => {
-            Vec::new()
-        }
+        What::Drops | What::Counters | What::Steering | What::Buffers | What::Queues => Vec::new(),
+        What::Config | What::Fdb => Vec::new(),
     };
     let view = match what {
         What::Path => View::Path(path(&locked)),
@@ -54,6 +54,7 @@ pub fn show(gateway: &Mutex<Gateway>, what: What) -> Shown {
         What::Filters => {
             View::Filters(locked.lasting.filters.show(&locked.configuration, &locked.worker_counters()))
         }
+        What::Flows => View::Flows(views::flows(&locked)),
         What::Drops => View::Drops(all_drops(&locked)),
         What::Counters => View::Counters(counters(&locked)),
         What::Workers => View::Workers(workers(&locked)),

@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, anyhow};
 use core::num::NonZeroU8;
 use polder_buffers::PortId;
 use polder_datapath::engine::Tables;
+use polder_datapath::fast_path::FastPaths;
 use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
     VlanSet,
@@ -66,7 +67,7 @@ impl Lasting {
     }
 }
 
-/// Tables of `configuration`, with the properties of the open ports.
+/// Tables of `configuration`, with the properties of the open ports, and without fast paths.
 ///
 /// # Errors
 /// When the parts of the configuration contradict each other; a checked one does not.
@@ -101,6 +102,7 @@ pub(super) fn tables(
         filters,
         routers: lasting.routing.routers()?,
         longest_frame: LONGEST_FRAME,
+        fast_paths: FastPaths::default(),
         outlets,
     })
 }

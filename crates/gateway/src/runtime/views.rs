@@ -1,12 +1,15 @@
 //! Rows of `polder show` about queues, and about the workers' tasks.
 
-use super::gateway::{Gateway, PortState, QueueState, WorkerHandle};
+use super::gateway::{Gateway, PortState, QueueState, WorkerHandle, obstacle};
 use crate::config::model::{Order, Port};
+use crate::show::flows::{self, CarriedRow, FastPathRow};
 use crate::show::queues::QueueRow;
 use crate::show::steering::{BucketRow, FlowRow, SteeredPort, Steering, SteeringRow};
+use polder_buffers::PortId;
 use polder_datapath::drops::DropReason;
 use polder_datapath::steer::{self, Board, FlowName, Flows, Heavy};
 use polder_datapath::units::Nanos;
+use polder_devices::skb::Entry;
 use std::collections::HashMap;
 
 /// The queues in front of all ports.
@@ -33,6 +36,39 @@ fn row(port: &PortState, QueueState { worker, counters }: &QueueState) -> Option
         wait_nanos: counters.wait_nanos.get(),
     })
 }
+
+/// Flows that ports' programs carry, those that have carried most first.
+pub(super) fn flows(gateway: &Gateway) -> flows::Flows {
+    let mut entries = gateway.flows();
+    entries.sort_unstable_by_key(|(_, entry)| core::cmp::Reverse(entry.bytes));
+    entries.truncate(MOST_FLOWS);
+    let name = |port: PortId| gateway.configuration.name_of(port).unwrap_or_default().to_owned();
+    let row = |(from, entry): (PortId, Entry)| CarriedRow {
+        from: name(from),
+        to: name(entry.forwarding.port),
+        vlan: entry.pair.tag,
+        source: entry.pair.source.to_string(),
+        destination: entry.pair.destination.to_string(),
+        state: if entry.is_open { "carried" } else { "waiting" }.to_owned(),
+        packets: entry.packets,
+        bytes: entry.bytes,
+    };
+    let port = |state: &PortState| FastPathRow {
+        port: state.configuration.name.clone(),
+        obstacle: obstacle(gateway, state).map(str::to_owned),
+        received: state.carried.received.get(),
+        received_bytes: state.carried.received_bytes.get(),
+        transmitted: state.carried.transmitted.get(),
+        transmitted_bytes: state.carried.transmitted_bytes.get(),
+    };
+    flows::Flows {
+        ports: gateway.ports.iter().map(port).collect(),
+        flows: entries.into_iter().map(row).collect(),
+    }
+}
+
+/// Flows that are shown at most.
+const MOST_FLOWS: usize = 1000;
 
 /// Distribution of packets among workers.
 pub(super) fn steering(gateway: &Gateway) -> Steering {

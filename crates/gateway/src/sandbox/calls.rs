@@ -83,6 +83,11 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWCGROUP) as u64;
 
+/// Reading and writing entries of maps that are open.
+const FLOWS: When = When::OneOf(0, &[BPF_MAP_LOOKUP_ELEM, BPF_MAP_UPDATE_ELEM]);
+const BPF_MAP_LOOKUP_ELEM: i32 = 1;
+const BPF_MAP_UPDATE_ELEM: i32 = 2;
+
 /// Reading limits, and setting none: the third argument is no structure.
 const READ_LIMITS: When = When::Bits(2, 0, u64::MAX);
 
@@ -226,6 +231,7 @@ const CONFINE: &[Call] = calls! {
 
 /// Calls of a worker: packets in and out, and how the kernel receives for it.
 const WORKER: &[Call] = calls! {
+    SYS_bpf if FLOWS, "flows that a port's program is to carry";
     SYS_sendto, "wake-ups of AF_XDP, netlink of NAPI contexts, USB/IP";
     SYS_recvfrom, "wake-ups of AF_XDP, netlink of NAPI contexts, USB/IP";
     SYS_sendmsg, "USB/IP, several parts at once";

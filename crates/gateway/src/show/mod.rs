@@ -14,6 +14,7 @@ pub mod counters;
 pub mod drops;
 pub mod fdb;
 pub mod filters;
+pub mod flows;
 pub mod look;
 pub mod path;
 pub mod ports;
@@ -52,6 +53,8 @@ pub enum What {
     Neighbors,
     /// Rules, and what each has matched.
     Filters,
+    /// Flows that are carried in the kernel, and ports that have no fast path.
+    Flows,
     /// Packets whose journey ended early: why, where, what to do.
     Drops,
     /// Both sides of the conservation law, and their difference.
@@ -103,6 +106,8 @@ pub enum View {
     Neighbors(Vec<routes::NeighbourRow>),
     /// Rules.
     Filters(filters::Filters),
+    /// Flows carried in the kernel.
+    Flows(flows::Flows),
     /// Drops.
     Drops(drops::Drops),
     /// Counters.
@@ -131,6 +136,7 @@ impl Shown {
             (View::Ports(now), View::Ports(then)) => ports::subtract(now, then),
             (View::Tunnels(now), View::Tunnels(then)) => tunnels::subtract(now, then),
             (View::Filters(now), View::Filters(then)) => now.subtract(then),
+            (View::Flows(now), View::Flows(then)) => now.subtract(then),
             (View::Drops(now), View::Drops(then)) => now.subtract(then),
             (View::Workers(now), View::Workers(then)) => workers::subtract(now, then),
             (View::Steering(now), View::Steering(then)) => steering::subtract(now, then),
@@ -157,6 +163,7 @@ impl Shown {
             View::Routes(routes) => routes.draw(look),
             View::Neighbors(rows) => routes::draw_neighbours(rows, look),
             View::Filters(filters) => filters.draw(look),
+            View::Flows(flows) => flows.draw(look),
             View::Drops(drops) => drops.draw(look),
             View::Counters(counters) => counters.draw(look),
             View::Workers(rows) => workers::draw(rows, look),
@@ -214,6 +221,10 @@ mod tests {
             View::Filters(filters::Filters {
                 rules: vec![filters::FilterRow::default()],
                 ..filters::Filters::default()
+            }),
+            View::Flows(flows::Flows {
+                ports: vec![flows::FastPathRow::default()],
+                flows: vec![flows::CarriedRow::default()],
             }),
             View::Drops(drops::Drops { reasons: vec![drop] }),
             View::Counters(counters::Counters::default()),

@@ -15,6 +15,7 @@ use polder_buffers::{
 };
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
 use polder_datapath::engine::{Engine, Tables};
+use polder_datapath::fast_path::FastPaths;
 use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, VlanMode,
 };
@@ -112,7 +113,15 @@ fn tables() -> Tables {
     let bridges = Bridges::new(vec![bridge], Arc::new(Links::new(2))).expect("a valid bridge");
     let tunnels = Tunnels::new([], []).expect("no tunnels");
     let filters = polder_datapath::filter::Filters::none();
-    Tables { bridges, tunnels, filters, routers: Routers::none(), longest_frame: 2000, outlets: Vec::new() }
+    Tables {
+        bridges,
+        tunnels,
+        filters,
+        routers: Routers::none(),
+        longest_frame: 2000,
+        fast_paths: FastPaths::default(),
+        outlets: Vec::new(),
+    }
 }
 
 struct Runner {

@@ -4,7 +4,7 @@ use crate::wire::MacAddress;
 
 /// An address in a VLAN, as the table stores it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct FdbKey(pub(super) u64);
+pub struct FdbKey(pub(in crate::forward) u64);
 
 impl FdbKey {
     /// No address, in no VLAN.
@@ -40,7 +40,7 @@ impl FdbKey {
         self.0 & 0xf0ff_ffff_ffff == 0x0000_00c2_8001
     }
 
-    pub(super) fn address(self) -> MacAddress {
+    pub(in crate::forward) fn address(self) -> MacAddress {
         let [a, b, c, d, e, f, ..] = self.0.to_le_bytes();
         MacAddress([a, b, c, d, e, f])
     }

@@ -3,6 +3,7 @@
 //! `start` brings it up, `upkeep` looks after it, `reload` changes it; `port`, `share` and `staff`, which is
 //! its workers, are what these have in common.
 
+mod fast_path;
 mod port;
 mod reload;
 mod reopen;
@@ -14,11 +15,13 @@ mod upkeep;
 mod worker_lifecycle;
 
 pub use super::devices::Opener;
+pub(in crate::runtime) use fast_path::obstacle;
 pub use port::{PortState, QueueState};
 pub use reload::Plan;
 pub use share::{Share, meshes, share};
 pub use start::MOST_PORTS;
 
+use self::fast_path::FlowUpkeep;
 use super::accounts::Accounts;
 use super::devices::Devices;
 use super::hooks::Watch;
@@ -90,6 +93,8 @@ pub struct Gateway {
     sweeps: HashMap<String, SweepCursor>,
     /// Ports as the router has seen them last.
     seen: Ports,
+    /// Flows that programs carry.
+    flows: FlowUpkeep,
 }
 
 impl Gateway {

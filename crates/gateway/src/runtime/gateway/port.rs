@@ -4,10 +4,12 @@ use super::reopen::Reopening;
 use super::share::Spares;
 use crate::config::model::Port;
 use crate::device::{Facts, Handle, Link, missing};
+use polder_buffers::PortId;
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::queue::EgressCounters;
 use polder_datapath::scheduler::Backlog;
 use polder_datapath::units::Nanos;
+use polder_devices::skb::Carried;
 use rustix::io::Errno;
 use std::sync::Arc;
 
@@ -42,6 +44,10 @@ pub struct PortState {
     pub queues: Vec<QueueState>,
     /// Times that it was opened.
     pub openings: u64,
+    /// Packets that the programs of ports carry from and to it.
+    pub carried: Arc<QueueCounters>,
+    /// Packets that its own program had carried to each port when they were counted last.
+    pub(super) carried_before: Vec<(PortId, Carried)>,
     /// Handle that keeps the device open.
     pub(super) handle: Option<Box<dyn Handle>>,
     /// Backlog of a consumer behind it.
@@ -67,6 +73,8 @@ impl PortState {
             refusals: Vec::new(),
             counters: Vec::new(),
             queues: Vec::new(),
+            carried: Arc::default(),
+            carried_before: Vec::new(),
             openings: 0,
             spares: Vec::new(),
             retry_at: Nanos::default(),

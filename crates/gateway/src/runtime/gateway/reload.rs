@@ -1,7 +1,6 @@
 //! Another configuration, applied as one difference.
 
 use super::start::bind_static;
-use super::upkeep::note_link;
 use super::{Gateway, PortState};
 use crate::config::model::{Configuration, Order, Role};
 use crate::config::{Difference, difference};
@@ -85,6 +84,7 @@ impl Gateway {
             self.replace_workers(new_workers);
         }
         self.route_anew();
+        self.renew_fast_paths()?;
         self.settle();
         self.tick();
         Ok(())
@@ -142,13 +142,14 @@ impl Gateway {
         self.ports.extend(opened.iter().filter_map(|port| next.port(port.id())).map(PortState::closed));
         bind_static(&tables, self.clock.now());
         self.tables.replace(tables);
+        self.end_flows();
         // Workers are told of a port what its configuration says.
         self.configuration = next;
         for port in opened {
             self.take_in(port);
         }
         for state in gone {
-            note_link(&self.links, &self.lasting, state.configuration.id, false);
+            self.note_link(state.configuration.id, false);
             for worker in &self.workers {
                 worker.send(Command::Detach(state.configuration.id));
             }

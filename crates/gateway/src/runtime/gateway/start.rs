@@ -1,7 +1,8 @@
 //! Start of a gateway: memory, ports, tables, workers, in this order.
 
+use super::fast_path::FlowUpkeep;
 use super::share::{divide, with_queue};
-use super::upkeep::{RETRY_PORT, note_link};
+use super::upkeep::RETRY_PORT;
 use super::worker_lifecycle::begin;
 use super::{Gateway, Opener, PortState};
 use crate::clock::Clock;
@@ -91,6 +92,7 @@ impl Gateway {
             paths: Paths::default(),
             sweeps: HashMap::new(),
             seen: HashMap::new(),
+            flows: FlowUpkeep::default(),
             configuration,
         };
         let new_workers = gateway.prepare_workers(&gateway.configuration)?;
@@ -98,6 +100,7 @@ impl Gateway {
         for port in opened {
             gateway.take_in(port);
         }
+        gateway.renew_fast_paths()?;
         begin(waiting);
         gateway.tick();
         Ok(gateway)
@@ -116,7 +119,7 @@ impl Gateway {
             "waits for its device: {trouble}; the other ports go on"
         );
         (state.trouble, state.waiting, state.retry_at) = (Some(trouble), true, retry_at);
-        note_link(&self.links, &self.lasting, id, false);
+        self.note_link(id, false);
     }
 
     /// Divides the queues of an open port among the workers.
@@ -125,6 +128,12 @@ impl Gateway {
         let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) else { return };
         let (mut shares, spares) = divide(queues, self.workers.len(), &mut state.counters);
         state.counters.extend(handle.as_ref().and_then(|handle| handle.lost()));
+        state.carried_before.clear();
+        if handle.as_ref().is_some_and(|handle| handle.flows().is_some())
+            && !state.counters.iter().any(|counters| Arc::ptr_eq(counters, &state.carried))
+        {
+            state.counters.push(Arc::clone(&state.carried));
+        }
         with_queue(&mut shares, &state.configuration, &facts, &mut state.queues);
         state.spares = spares;
         state.open = true;
@@ -134,7 +143,7 @@ impl Gateway {
         state.refusals.clear();
         state.openings += 1;
         self.give_out(id, shares);
-        note_link(&self.links, &self.lasting, id, true);
+        self.note_link(id, true);
     }
 }
 

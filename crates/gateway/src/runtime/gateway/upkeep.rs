@@ -36,6 +36,7 @@ impl Gateway {
         self.refresh_paths();
         let pause = self.keep_routing(now);
         self.sweep(now);
+        self.look_after_flows(now);
         let waiting = missing || self.ports.iter().any(|port| !port.open);
         if waiting { pause.min(RETRY_PORT) } else { pause }
     }
@@ -53,7 +54,7 @@ impl Gateway {
 
     /// Takes changes of the devices over: address, MTU, carrier.
     fn look_at_links(&mut self) {
-        let (mut gone, mut changed) = (Vec::new(), Vec::new());
+        let (mut gone, mut changed, mut links) = (Vec::new(), Vec::new(), Vec::new());
         for state in self.ports.iter_mut().filter(|state| state.open) {
             let id = state.configuration.id;
             let before = state.facts.as_ref().map(|facts| (facts.mtu, facts.mac));
@@ -62,12 +63,15 @@ impl Gateway {
                 continue;
             }
             if let Some(link) = state.link {
-                note_link(&self.links, &self.lasting, id, link == Link::Up);
+                links.push((id, link == Link::Up));
             }
             if state.facts.as_ref().map(|facts| (facts.mtu, facts.mac)) != before {
                 changed.push(id);
             }
             state.note_refusals();
+        }
+        for (id, up) in links {
+            self.note_link(id, up);
         }
         for id in gone {
             self.close(id, GONE);
@@ -90,6 +94,8 @@ impl Gateway {
 
     /// Takes a port from all workers; it is tried again later.
     fn close(&mut self, id: PortId, why: &str) {
+        // Who opens it again counts from nothing.
+        self.count_carried();
         let retry_at = self.clock.now() + RETRY_PORT;
         let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) else { return };
         if !std::mem::take(&mut state.open) {
@@ -101,7 +107,7 @@ impl Gateway {
         state.trouble = Some(why.to_owned());
         state.retry_at = retry_at;
         state.detaching = self.workers.len();
-        note_link(&self.links, &self.lasting, id, false);
+        self.note_link(id, false);
         for worker in &self.workers {
             worker.send(Command::Detach(id));
         }
@@ -138,8 +144,10 @@ impl Gateway {
     /// Builds the tables anew, from the configuration and the open ports, and replaces them.
     pub(super) fn rebuild(&mut self) -> Result<()> {
         let facts = self.facts();
-        let tables = tables(&self.configuration, &facts, &mut self.lasting, &self.links)?;
+        let mut tables = tables(&self.configuration, &facts, &mut self.lasting, &self.links)?;
+        tables.fast_paths = self.fast_paths();
         self.tables.replace(tables);
+        self.end_flows();
         for worker in &self.workers {
             worker.wakeup.wake();
         }
@@ -200,14 +208,25 @@ impl Gateway {
     }
 }
 
-/// Takes note of a link's state. Stations behind a port that went down may be found elsewhere, so what was
-/// learned there is forgotten.
-pub(super) fn note_link(links: &Links, lasting: &Lasting, port: PortId, up: bool) {
-    if links.set(port, up) && !up {
+impl Gateway {
+    /// Takes note of a link's state, by which flows may go another way.
+    pub(super) fn note_link(&self, port: PortId, up: bool) {
+        if note_link(&self.links, &self.lasting, port, up) {
+            self.count_moves();
+        }
+    }
+}
+
+/// Takes note of a link's state; says whether that is news. Stations behind a port that went down may be found
+/// elsewhere, so what was learned there is forgotten.
+fn note_link(links: &Links, lasting: &Lasting, port: PortId, up: bool) -> bool {
+    let is_news = links.set(port, up);
+    if is_news && !up {
         for fdb in lasting.fdbs.values() {
             fdb.flush_port(port);
         }
     }
+    is_news
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{BufferManager, BufferOptions, Class, Pool, PortId, Region, RegionOptions};
 use polder_datapath::counters::{QueueCounters, Stage, WorkerCounters};
 use polder_datapath::engine::{Engine, Tables};
+use polder_datapath::fast_path::FastPaths;
 use polder_datapath::filter::Filters;
 use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
@@ -385,6 +386,7 @@ impl Path {
             filters: Filters::none(),
             routers: Routers::none(),
             longest_frame: 1518,
+            fast_paths: FastPaths::default(),
             outlets: Vec::new(),
         })
     }

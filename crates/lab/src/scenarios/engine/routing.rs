@@ -9,6 +9,7 @@ use crate::traffic::packet::copy;
 use polder_buffers::{Batch, HEADROOM, Packet, Pool, PortId, Segment};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::engine::Tables;
+use polder_datapath::fast_path::FastPaths;
 use polder_datapath::filter::Filters;
 use polder_datapath::forward::{Bridges, Links};
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn};
@@ -66,6 +67,7 @@ pub(super) fn start(size: Size, core: usize) -> anyhow::Result<(Harness, Router)
         filters: Filters::none(),
         routers: Routers::new([router.access()], interfaces)?,
         longest_frame: 1518,
+        fast_paths: FastPaths::default(),
         outlets: Vec::new(),
     };
     let sources = [ETHERNET, RADIO].map(|port| {

@@ -18,6 +18,7 @@ use polder_buffers::{Batch, Class, Packet, PortId, Region, RegionOptions};
 use polder_datapath::counters::{QueueCounters, WorkerCounters};
 use polder_datapath::drops::DropReason;
 use polder_datapath::engine::{Engine, ExtraStage, Tables};
+use polder_datapath::fast_path::FastPaths;
 use polder_datapath::filter::Filters;
 use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
@@ -400,6 +401,7 @@ fn tables(now: Nanos) -> anyhow::Result<Tables> {
         filters: Filters::none(),
         routers: Routers::none(),
         longest_frame: 1518,
+        fast_paths: FastPaths::default(),
         outlets: Vec::new(),
     })
 }

@@ -1,0 +1,185 @@
+//! Decisions that a device carries out by itself, so that their packets never come to user space.
+//!
+//! A bridge that has found out where the frames of a pair of stations go publishes that as an entry of the ingress
+//! device's [`FastPath`]. An entry holds as long as nothing changes on which the decision rests: it bears the
+//! [`Validity`] under which it was made, and the device carries out entries with its present validity alone. So one
+//! store ends all of them.
+//!
+//! Cost: a frame of a pair that was published lately costs a comparison in a table of 256 pairs; a bridge whose ports
+//! have no fast path, one branch for each run of frames. Publishing is a system call, for the second frame of a pair and
+//! once in 100 ms from then on.
+
+use crate::units::Nanos;
+use crate::wire::MacAddress;
+use polder_buffers::PortId;
+use std::sync::Arc;
+
+/// Frames from one station to another that come in by one port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StationPair {
+    /// Source address.
+    pub source: MacAddress,
+    /// Destination address.
+    pub destination: MacAddress,
+    /// VLAN of the frames' 802.1Q tag; `None` for frames without one.
+    pub tag: Option<u16>,
+}
+
+/// Change of a frame's 802.1Q tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TagChange {
+    /// The frame leaves as it came.
+    Keep,
+    /// It leaves without its tag.
+    Pop,
+    /// It leaves with a tag of this VLAN.
+    Push(u16),
+}
+
+/// Decision about the frames of a pair of stations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forwarding {
+    /// Port that they leave by.
+    pub port: PortId,
+    /// Its interface's number.
+    pub interface: u32,
+    /// Longest frame that it sends uncut, in bytes, without tag.
+    pub longest: u32,
+    /// Change of the tag.
+    pub tag: TagChange,
+    /// Their VLAN in the forwarding database; 0 on a bridge without VLANs.
+    pub vlan: u16,
+}
+
+/// State of what decisions rest on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// Version of the tables; see [`FastPaths::version`].
+    pub version: u64,
+    /// Number of stations that have moved to another port.
+    pub moves: u64,
+}
+
+/// Table of decisions that a device carries out for the packets that it receives.
+pub trait FastPath: Send + Sync + core::fmt::Debug {
+    /// Number of moves so far: part of the validity of decisions that are made from now on.
+    fn moves(&self) -> u64;
+
+    /// Ends all entries, because a station has moved.
+    fn count_move(&self);
+
+    /// Publishes a decision, unless one of the same validity is there. A full table gives up the entry that was unused
+    /// longest. What cannot be entered is forwarded by user space, as before.
+    fn publish(&self, pair: &StationPair, forwarding: &Forwarding, validity: Validity);
+}
+
+/// A port with a fast path.
+#[derive(Clone, Debug)]
+pub struct FastPathPort {
+    /// Decisions about what it receives.
+    pub table: Arc<dyn FastPath>,
+    /// Its interface's number.
+    pub interface: u32,
+    /// Longest frame that it sends uncut, in bytes, without tag.
+    pub longest: u32,
+}
+
+/// Ports with a fast path; immutable, replaced with the tables.
+#[derive(Debug, Default)]
+pub struct FastPaths {
+    version: u64,
+    /// By port.
+    ports: Vec<Option<FastPathPort>>,
+}
+
+impl FastPaths {
+    /// The fast paths of `ports`, by port, beside tables of that version.
+    pub fn new(version: u64, ports: Vec<Option<FastPathPort>>) -> Self {
+        let has_any = ports.iter().flatten().next().is_some();
+        Self { version, ports: if has_any { ports } else { Vec::new() } }
+    }
+
+    /// Version of the tables that decisions are made by: a number that never comes again.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// True if no port has a fast path.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.ports.is_empty()
+    }
+
+    /// The fast path of a port.
+    #[inline]
+    pub fn port(&self, port: PortId) -> Option<&FastPathPort> {
+        self.ports.get(usize::from(port.0))?.as_ref()
+    }
+
+    /// Ends all entries of all ports, because a station has moved.
+    #[cold]
+    pub(crate) fn count_move(&self) {
+        self.ports.iter().flatten().for_each(|port| port.table.count_move());
+    }
+}
+
+/// Pairs of stations that one worker has seen lately, so that each is published once, and none of which only one frame
+/// came: a flood of addresses costs no system calls.
+#[derive(Debug)]
+pub(crate) struct SeenPairs(Box<[SeenPair; PAIRS]>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct SeenPair {
+    hash: u64,
+    /// Time of the last publication; 0 for none.
+    published: Nanos,
+}
+
+impl SeenPairs {
+    pub(crate) fn new() -> Self {
+        Self(Box::new([SeenPair::default(); PAIRS]))
+    }
+
+    /// True if a pair, by a hash of it that is not 0, is to be published now.
+    #[inline]
+    pub(crate) fn is_due(&mut self, hash: u64, now: Nanos) -> bool {
+        let pair = &mut self.0[hash as usize % PAIRS];
+        if pair.hash != hash {
+            *pair = SeenPair { hash, published: Nanos(0) };
+            return false;
+        }
+        if pair.published != Nanos(0) && now.since(pair.published) < AGAIN {
+            return false;
+        }
+        pair.published = now.max(Nanos(1));
+        true
+    }
+}
+
+/// Pairs that a worker remembers.
+const PAIRS: usize = 256;
+/// Time after which a pair whose frames still come to user space is published again.
+const AGAIN: Nanos = Nanos::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pair_is_published_with_its_second_frame_and_not_again_at_once() {
+        let mut seen = SeenPairs::new();
+        let at = |millis| Nanos::from_millis(millis);
+        assert!(!seen.is_due(7, at(0)));
+        assert!(seen.is_due(7, at(0)));
+        assert!(!seen.is_due(7, at(99)));
+        assert!(seen.is_due(7, at(100)));
+        // Another pair of the same place takes it.
+        assert!(!seen.is_due(7 + PAIRS as u64, at(100)));
+        assert!(!seen.is_due(7, at(300)));
+    }
+
+    #[test]
+    fn ports_without_fast_paths_leave_nothing_to_look_at() {
+        assert!(FastPaths::new(1, vec![None, None]).is_empty());
+    }
+}

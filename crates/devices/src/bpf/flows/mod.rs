@@ -1,0 +1,219 @@
+//! Flows that a port's program carries to another interface by itself: the kernel's half of a
+//! [`FastPath`].
+//!
+//! | shared with the program | who writes |
+//! |---|---|
+//! | [`entry`]s, by pair of stations | a worker publishes; the program counts and marks; the thread that looks after ports removes |
+//! | present validity: version of the tables, number of moves | the control thread; workers |
+//! | packets and bytes carried, by processor and egress | the program |
+//!
+//! # Order
+//! A program cannot hold a packet until those before it have gone through user space. So an entry carries the packets
+//! of a queue from the moment on when none of the entry's packets is above: each packet that still goes up leaves its
+//! number in the queue as the entry's *mark*, and the next one that finds that the worker has sent or dropped
+//! everything up to the mark opens the entry for its queue. A flow keeps its queue, and a worker is through with what
+//! it has received when it receives again, so nothing of the flow is left behind. An entry begins without a
+//! mark, and the packets that went up before it was there are before its first packet in the same queue.
+//!
+//! A flow without a gap never finds its queue sent: after [`PATIENCE`] its packets are dropped as `fence`, for at most
+//! [`FENCE`], and then it waits anew.
+//!
+//! Source: OVS' and netfilter's flow tables have entries by flow and take them back; neither orders the two ways.
+
+mod entry;
+pub(crate) mod program;
+
+pub use entry::Entry;
+
+use super::sys::{Map, MapKind, SharedCounters};
+use core::sync::atomic::{AtomicU64, Ordering};
+use polder_buffers::PortId;
+use polder_datapath::fast_path::{FastPath, Forwarding, StationPair, Validity};
+use rustix::io::Errno;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::{Mutex, PoisonError};
+
+/// Table of the flows that come in by one port.
+#[derive(Debug)]
+pub struct FlowTable {
+    entries: Map,
+    /// Present version and moves.
+    validity: SharedCounters,
+    /// By processor and egress: packets and bytes.
+    carried: SharedCounters,
+    /// Ports by the number of their counters.
+    egresses: Mutex<Vec<PortId>>,
+    /// The interface's number.
+    interface: u32,
+    queues: u16,
+    processors: u16,
+    published: AtomicU64,
+}
+
+/// Packets and bytes carried to one port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// Packets; a super-packet is one.
+    pub packets: u64,
+    /// Their bytes, tags included.
+    pub bytes: u64,
+}
+
+impl FlowTable {
+    /// An empty table for an interface of that number, with `queues` queues.
+    pub(crate) fn new(interface: u32, queues: u16) -> Result<Self, Errno> {
+        let processors = processors();
+        let value_bytes = u32::try_from(entry::value_bytes(queues)).map_err(|_| Errno::INVAL)?;
+        let key_bytes = u32::try_from(entry::KEY).map_err(|_| Errno::INVAL)?;
+        Ok(Self {
+            entries: Map::new(MapKind::LruHash, "polder_flows", key_bytes, value_bytes, MOST_ENTRIES)?,
+            validity: SharedCounters::new("polder_valid", 2)?,
+            carried: SharedCounters::new("polder_carried", usize::from(processors) * PROCESSOR_WORDS)?,
+            egresses: Mutex::default(),
+            interface,
+            queues,
+            processors,
+            published: AtomicU64::new(0),
+        })
+    }
+
+    /// Number of the interface.
+    pub fn interface(&self) -> u32 {
+        self.interface
+    }
+
+    /// Number of decisions published so far.
+    pub fn published(&self) -> u64 {
+        // Relaxed: a number that orders nothing.
+        self.published.load(Ordering::Relaxed)
+    }
+
+    /// Makes entries of tables of another version invalid.
+    pub fn set_version(&self, version: u64) {
+        // Release: whoever publishes under this version has seen the tables.
+        self.validity.get(0).store(version, Ordering::Release);
+    }
+
+    /// Present validity of entries.
+    pub fn validity(&self) -> Validity {
+        // Relaxed: a number that orders nothing.
+        Validity { version: self.validity.get(0).load(Ordering::Relaxed), moves: self.moves() }
+    }
+
+    /// All entries, those included that are not valid any more, in no order.
+    ///
+    /// # Errors
+    /// Errors of the kernel.
+    pub fn entries(&self) -> Result<Vec<Entry>, Errno> {
+        let bytes = self.entries.entries(MOST_ENTRIES)?;
+        Ok(bytes.chunks_exact(entry::KEY + entry::value_bytes(self.queues)).map(Entry::read).collect())
+    }
+
+    /// Removes an entry; its packets come to user space from then on.
+    pub fn remove(&self, pair: &StationPair) {
+        // One that the table has given up already is as good.
+        let _ = self.entries.remove(&entry::key(pair));
+    }
+
+    /// Packets carried to each port so far.
+    pub fn carried(&self) -> Vec<(PortId, Carried)> {
+        let egresses = self.egresses.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // Relaxed: numbers that order nothing.
+        let word = |at| self.carried.get(at).load(Ordering::Relaxed);
+        let carried = |number: usize| {
+            let places =
+                (0..usize::from(self.processors)).map(|processor| processor * PROCESSOR_WORDS + 2 * number);
+            places.fold(Carried::default(), |sum, at| Carried {
+                packets: sum.packets.wrapping_add(word(at)),
+                bytes: sum.bytes.wrapping_add(word(at + 1)),
+            })
+        };
+        egresses.into_iter().enumerate().map(|(number, port)| (port, carried(number))).collect()
+    }
+
+    /// Offset of the counters of a port; `None` when there are too many ports.
+    fn egress(&self, port: PortId) -> Option<u32> {
+        let mut egresses = self.egresses.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = egresses.iter().position(|&known| known == port);
+        let number = known.or_else(|| {
+            let has_room = egresses.len() < MOST_EGRESSES;
+            has_room.then(|| {
+                egresses.push(port);
+                egresses.len() - 1
+            })
+        })?;
+        u32::try_from(number * EGRESS_BYTES).ok()
+    }
+
+    /// Descriptors for the program.
+    pub(crate) fn maps(&self) -> FlowMaps<'_> {
+        FlowMaps {
+            entries: self.entries.as_fd(),
+            validity: self.validity.as_fd(),
+            carried: self.carried.as_fd(),
+            processors: self.processors,
+        }
+    }
+}
+
+impl FastPath for FlowTable {
+    fn moves(&self) -> u64 {
+        // Acquire: what the worker looks up from here on is no older than this number.
+        self.validity.get(1).load(Ordering::Acquire)
+    }
+
+    fn count_move(&self) {
+        // Release: who reads this number sees the move.
+        self.validity.get(1).fetch_add(1, Ordering::Release);
+    }
+
+    fn publish(&self, pair: &StationPair, forwarding: &Forwarding, validity: Validity) {
+        let Some(egress) = self.egress(forwarding.port) else { return };
+        self.published.fetch_add(1, Ordering::Relaxed);
+        let key = entry::key(pair);
+        let value = entry::value(forwarding, validity, egress, self.queues);
+        let mut present = vec![0; value.len()];
+        // What cannot be entered goes on through user space: refusals of the kernel change nothing else.
+        if self.entries.add(&key, &value) == Err(Errno::EXIST)
+            && self.entries.get(&key, &mut present).is_ok()
+            && entry::validity(&present) != validity
+        {
+            let _ = self.entries.set(&key, &value);
+        }
+    }
+}
+
+/// The tables of one port for its program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FlowMaps<'f> {
+    entries: BorrowedFd<'f>,
+    validity: BorrowedFd<'f>,
+    carried: BorrowedFd<'f>,
+    processors: u16,
+}
+
+/// Processors that a program may run on.
+fn processors() -> u16 {
+    // "0-7" or "0,2-5": the last number.
+    let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    let last = possible.trim().rsplit(['-', ',']).next().and_then(|last| last.parse::<u16>().ok());
+    last.map_or(MOST_PROCESSORS, |last| last.saturating_add(1)).min(MOST_PROCESSORS)
+}
+
+/// Pairs of stations that a port's table has at most, of some 200 bytes each.
+const MOST_ENTRIES: u32 = 4096;
+/// Ports that the flows of one port can leave by.
+const MOST_EGRESSES: usize = 64;
+/// Bytes of the counters of one egress: packets and bytes.
+const EGRESS_BYTES: usize = 16;
+/// Words of one processor, with an egress in reserve so that any of their offsets is inside.
+const PROCESSOR_WORDS: usize = MOST_EGRESSES * EGRESS_BYTES / 8;
+/// The logarithm of their bytes.
+const PROCESSOR_SHIFT: i32 = 10;
+const _: () = assert!(PROCESSOR_WORDS * 8 == 1 << PROCESSOR_SHIFT);
+/// Processors at most; on others packets are not carried.
+const MOST_PROCESSORS: u16 = 1024;
+/// Time for which an entry waits for a gap of its flow.
+const PATIENCE: core::time::Duration = core::time::Duration::from_millis(20);
+/// Time for which packets are dropped at most to make one.
+const FENCE: core::time::Duration = core::time::Duration::from_millis(5);
