@@ -154,6 +154,14 @@ impl SeenPairs {
         pair.published = now.max(Nanos(1));
         true
     }
+
+    /// The pair that was due was not published: its next frame is due.
+    pub(crate) fn retry(&mut self, hash: u64) {
+        let pair = &mut self.0[hash as usize % PAIRS];
+        if pair.hash == hash {
+            pair.published = Nanos(0);
+        }
+    }
 }
 
 /// Pairs that a worker remembers.
@@ -173,6 +181,8 @@ mod tests {
         assert!(seen.is_due(7, at(0)));
         assert!(!seen.is_due(7, at(99)));
         assert!(seen.is_due(7, at(100)));
+        seen.retry(7);
+        assert!(seen.is_due(7, at(101)));
         // Another pair of the same place takes it.
         assert!(!seen.is_due(7 + PAIRS as u64, at(100)));
         assert!(!seen.is_due(7, at(300)));

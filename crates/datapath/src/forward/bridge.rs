@@ -390,11 +390,13 @@ impl<'a> Run<'a> {
                 continue;
             }
             last = Some(pair);
-            if frame.destination.is_group() || !seen.is_due(self.hash(frame), now) {
+            let hash = self.hash(frame);
+            if frame.destination.is_group() || !seen.is_due(hash, now) {
                 continue;
             }
-            if let Some((pair, to, tag)) = self.pair(frame) {
-                publisher.publish(&pair, to, tag, frame.destination.vlan());
+            match self.pair(frame) {
+                Some((pair, to, tag)) => publisher.publish(&pair, to, tag, frame.destination.vlan()),
+                None => seen.retry(hash),
             }
         }
     }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 const PORTS: u16 = 8;
 
 #[derive(Clone, Debug)]
-enum Action {
+pub(crate) enum Action {
     Pass(Vec<Arrival>),
     Wait(u64),
     Link(u16, bool),
@@ -169,13 +169,13 @@ fn action(limits: &[Limits]) -> impl Strategy<Value = Action> + use<> {
     ]
 }
 
-fn history() -> impl Strategy<Value = (Vec<Lan>, Vec<Action>)> {
+pub(crate) fn history() -> impl Strategy<Value = (Vec<Lan>, Vec<Action>)> {
     let limit = prop_oneof![6 => Just(None), 1 => select(vec![0_u32, 1, 3, 100, 2000]).prop_map(Some)];
     let limits = vec([limit.clone(), limit.clone(), limit], usize::from(PORTS));
     limits.prop_flat_map(|limits| (lans(&limits), vec(action(&limits), 1..40)))
 }
 
-fn options_of(lan: &Lan, fdb: &Arc<Fdb>) -> BridgeOptions {
+pub(crate) fn options_of(lan: &Lan, fdb: &Arc<Fdb>) -> BridgeOptions {
     let mode = |vlans: &Vlans| match vlans {
         Vlans::Transparent => VlanMode::Transparent,
         Vlans::Access(number) => VlanMode::Access(vlan(*number)),

@@ -1,6 +1,7 @@
-//! The bridge stage: decision by decision, and random histories against a model.
+//! The bridge stage: decision by decision, random histories against a model, and what it publishes against what it does.
 
 mod bench;
 mod decisions;
 mod history;
+mod hot;
 mod model;
