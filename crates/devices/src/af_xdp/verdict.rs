@@ -9,8 +9,10 @@ use std::os::fd::AsFd as _;
 /// Fate of a frame that comes in by an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpVerdict {
-    /// The frame goes to the socket of its queue.
+    /// The frame goes to user space.
     Taken,
+    /// The program carries the frame to another interface by itself.
+    Carried,
     /// The kernel has it.
     Kernel,
     /// The frame is dropped there.

@@ -56,6 +56,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     let endpoints = endpoints(&link, options)?;
     let locals = locals(&link, options)?;
     let target = ToTap {
+        interface: link.index,
         tap: index,
         queues: u16::try_from(tap.queues.len()).unwrap_or(1),
         windows: windows.as_fd(),
@@ -87,6 +88,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
         tap: tap_index,
         lost: Arc::new(QueueCounters::default()),
         lost_before: AtomicU64::new(0),
+        link_dropped: [(); 2].map(|()| AtomicU64::new(link.transmit_dropped)),
         had_carrier: link.carrier,
         is_hardware: link.kind.is_empty(),
         _promiscuous: promiscuous,

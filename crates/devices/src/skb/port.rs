@@ -3,7 +3,7 @@
 use super::program::{DROP, REDIRECT};
 use super::settings;
 use crate::af_xdp::attach::Attachment;
-use crate::af_xdp::link::{self, Which};
+use crate::af_xdp::link::{self, LinkInfo, Which};
 use crate::af_xdp::{LinkState, Report, XdpVerdict};
 use crate::bpf::endpoints::TunnelEndpointMap;
 use crate::bpf::locals::Locals;
@@ -59,6 +59,8 @@ pub struct Port {
     /// Packets that the TAP has lost.
     pub(super) lost: Arc<QueueCounters>,
     pub(super) lost_before: AtomicU64,
+    /// Packets that the interface had dropped when it was opened, and at the last look.
+    pub(super) link_dropped: [AtomicU64; 2],
     /// Keeps the interface promiscuous.
     pub(super) _promiscuous: Option<OwnedFd>,
     pub(super) attachment: Attachment,
@@ -92,8 +94,15 @@ impl Port {
     /// # Errors
     /// `NODEV` when the interface is gone.
     pub fn link(&self) -> Result<LinkState, Errno> {
-        let link = link::query(Which::Index(self.interface.index))?;
-        Ok(LinkState { mac: link.mac, mtu: link.mtu, up: link.up, carrier: link.carrier })
+        link::query(Which::Index(self.interface.index)).map(|link| state_of(&link))
+    }
+
+    /// Packets that the interface itself has dropped instead of sending them, since it was opened; as
+    /// [`refresh`](Self::refresh) has found it. Those of other senders are among them.
+    pub fn link_dropped(&self) -> u64 {
+        // Relaxed: numbers that order nothing.
+        let [before, now] = self.link_dropped.each_ref().map(|count| count.load(Ordering::Relaxed));
+        now.saturating_sub(before)
     }
 
     /// Looks at the interface again, and takes its MTU over for what is sent, or `most_mtu` where that is less. Looks at
@@ -102,8 +111,9 @@ impl Port {
     /// # Errors
     /// `NODEV` when the interface or the TAP is gone, or somebody has detached the program.
     pub fn refresh(&self, most_mtu: Option<u32>) -> Result<LinkState, Errno> {
-        let link = self.link()?;
-        // Relaxed: a number that orders nothing.
+        let link = link::query(Which::Index(self.interface.index))?;
+        // Relaxed: numbers that order nothing.
+        self.link_dropped[1].store(link.transmit_dropped, Ordering::Relaxed);
         self.mtu.store(link.mtu.min(most_mtu.unwrap_or(u32::MAX)), Ordering::Relaxed);
         let tap = settings::state(self.tap)?;
         if !tap.up {
@@ -118,7 +128,7 @@ impl Port {
         if !self.attachment.is_attached() {
             return Err(Errno::NODEV);
         }
-        Ok(link)
+        Ok(state_of(&link))
     }
 
     /// Packets that the TAP has lost, as [`refresh`](Self::refresh) has found them.
@@ -139,12 +149,19 @@ impl Port {
         if !self.attachment.is_attached() {
             return Err(Errno::NOENT);
         }
+        if self.flows.as_ref().is_some_and(|flows| flows.carries(frame)) {
+            return Ok(XdpVerdict::Carried);
+        }
         Ok(match sys::test_run(self.program.as_fd(), shown)? {
             REDIRECT => XdpVerdict::Taken,
             answer if answer == DROP.cast_unsigned() => XdpVerdict::Dropped,
             _ => XdpVerdict::Kernel,
         })
     }
+}
+
+fn state_of(link: &LinkInfo) -> LinkState {
+    LinkState { mac: link.mac, mtu: link.mtu, up: link.up, carrier: link.carrier }
 }
 
 /// Bytes that the program is shown: more than it reads.

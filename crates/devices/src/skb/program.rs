@@ -20,6 +20,8 @@ use std::os::fd::BorrowedFd;
 /// The TCX hook of an interface, with the TAP that packets go to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ToTap<'a> {
+    /// The interface's number.
+    pub(super) interface: u32,
     /// The TAP's number.
     pub(super) tap: u32,
     /// Its queues.
@@ -36,6 +38,7 @@ pub(super) fn whole(target: ToTap<'_>, flows: Option<FlowMaps<'_>>) -> Vec<u64> 
     let rest = program.label();
     program.copy(R6, R1);
     if let Some(flows) = flows {
+        target.if_examined(&mut program, rest);
         carry(&mut program, flows, &target, rest);
     }
     program.place(rest);
@@ -115,6 +118,12 @@ impl Queues for ToTap<'_> {
 }
 
 impl ToTap<'_> {
+    /// Jumps to `examined` for a frame that nobody has sent: it does not come from the interface.
+    fn if_examined(&self, program: &mut Assembler, examined: Label) {
+        program.load(Width::Word, R0, R6, INTERFACE);
+        program.jump_value(Condition::NotEqual, R0, self.interface.cast_signed(), examined);
+    }
+
     /// Redirects the packet to the TAP within the window at R7, and ends the program. The packet's number is left at
     /// offset `mark` from R9. Places `drop`, where it is dropped.
     fn admit(&self, program: &mut Assembler, mark: Option<i16>, drop: Label) {
@@ -186,7 +195,13 @@ impl Target for ToTap<'_> {
     }
 
     fn take(&self, program: &mut Assembler) {
-        let drop = program.label();
+        let [examined, sent, drop] = [(); 3].map(|()| program.label());
+        self.if_examined(program, examined);
+        program.go(sent);
+        program.place(examined);
+        program.set(R0, REDIRECT.cast_signed());
+        program.exit();
+        program.place(sent);
         self.queue(program, drop);
         program.map_value(R7, self.windows);
         program.add_register(R7, R0);
@@ -219,6 +234,7 @@ const VLAN_PRESENT: i16 = 20;
 const VLAN_TAG: i16 = 24;
 const VLAN_PROTOCOL: i16 = 28;
 const INGRESS_INTERFACE: i16 = 36;
+const INTERFACE: i16 = 40;
 const HASH: i16 = 68;
 const DATA: i16 = 76;
 const DATA_END: i16 = 80;
@@ -238,7 +254,7 @@ mod tests {
         let stdin = std::io::stdin();
         let fd = stdin.as_fd();
         for queues in [1, 2, 3] {
-            let target = ToTap { tap: 7, queues, windows: fd, window_bytes: 1 << 20 };
+            let target = ToTap { interface: 3, tap: 7, queues, windows: fd, window_bytes: 1 << 20 };
             let tables = Tables { v4: fd, v6: fd };
             for program in [whole(target, None), classify::endpoints(&target, tables)] {
                 assert!(program.len() < 256, "{} instructions", program.len());

@@ -203,6 +203,12 @@ pub trait Handle: Send {
         Ok(())
     }
 
+    /// Packets that the interface has dropped since it was opened, although it was given them; `None` where drops are
+    /// known packet by packet.
+    fn link_dropped(&self) -> Option<u64> {
+        None
+    }
+
     /// Table of flows that the device's program carries, if it can.
     fn flows(&self) -> Option<&Arc<FlowTable>> {
         None

@@ -116,6 +116,10 @@ impl Handle for skb::Port {
         Self::set_router(self, ingresses, local)
     }
 
+    fn link_dropped(&self) -> Option<u64> {
+        Some(Self::link_dropped(self))
+    }
+
     fn flows(&self) -> Option<&Arc<FlowTable>> {
         Self::flows(self)
     }

@@ -104,6 +104,7 @@ fn path(gateway: &Gateway) -> Path {
     Path {
         stages: stages(&all, &queues),
         ends: gateway.ports.iter().map(end).collect(),
+        carried: gateway.ports.iter().map(|state| state.carried.received.get()).sum(),
         law: law(gateway),
         workers: workers.iter().enumerate().take(gateway.workers.len()).map(of_worker).collect(),
     }
@@ -232,6 +233,7 @@ fn port(gateway: &Gateway, state: &PortState) -> PortRow {
         received_bytes: sum(state, |queue| &queue.received_bytes),
         transmitted: sum(state, |queue| &queue.transmitted),
         transmitted_bytes: sum(state, |queue| &queue.transmitted_bytes),
+        link_dropped: state.handle().and_then(|handle| handle.link_dropped()),
         in_flight: sum(state, |queue| &queue.in_flight),
         worked_nanos: sum(state, |queue| &queue.worked_nanos),
         partial_checksums: sum(state, |queue| &queue.partial_checksums),

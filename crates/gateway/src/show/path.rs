@@ -26,6 +26,9 @@ pub struct Path {
     pub stages: Vec<StageRow>,
     /// Ends of the journeys: all ports.
     pub ends: Vec<EndRow>,
+    /// Packets that ports' programs have carried in the kernel; the ends have them, and no stage.
+    #[serde(default)]
+    pub carried: u64,
     /// The conservation law over all of it, since the start.
     pub law: Law,
     /// Each worker for itself.
@@ -113,6 +116,7 @@ impl Path {
     /// Subtracts the counters of an earlier view. The law stays as it is: it holds from the start.
     pub(super) fn subtract(&mut self, earlier: &Self) {
         subtract_stages(&mut self.stages, &earlier.stages);
+        self.carried = self.carried.saturating_sub(earlier.carried);
         for end in &mut self.ends {
             let Some(then) = earlier.ends.iter().find(|then| then.port == end.port) else { continue };
             end.received = end.received.saturating_sub(then.received);
@@ -139,6 +143,11 @@ impl Path {
         picture.ends(self.ends.iter().map(|end| (end.port.as_str(), end.received)), ["╮", "┤"]);
         picture.stages(&self.stages);
         picture.ends(self.ends.iter().map(|end| (end.port.as_str(), end.transmitted)), ["┤", "╯"]);
+        if self.carried > 0 {
+            let (count, label) =
+                (look.count(self.carried), look.dim("carried in the kernel, past all stages"));
+            picture.text.push_str(&format!("{count:>width$}  {label}\n", width = name + COUNT));
+        }
         picture.text.push('\n');
         if self.workers.len() > 1 {
             picture.workers(&self.workers);

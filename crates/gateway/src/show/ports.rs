@@ -64,6 +64,10 @@ pub struct PortRow {
     pub transmitted: u64,
     /// Bytes of those.
     pub transmitted_bytes: u64,
+    /// Packets of anybody that the interface has dropped since it was opened, although it was given them: `transmitted`
+    /// has Polder's. None for a device that tells of each packet.
+    #[serde(default)]
+    pub link_dropped: Option<u64>,
     /// Packets handed to the device and not completed.
     pub in_flight: u64,
     /// Time of workers that turns of its queues took, forwarding and sending included: on the CPU, not by the clock.
@@ -110,6 +114,8 @@ pub(super) fn subtract(rows: &mut [PortRow], earlier: &[PortRow]) {
         row.received_bytes = row.received_bytes.saturating_sub(then.received_bytes);
         row.transmitted = row.transmitted.saturating_sub(then.transmitted);
         row.transmitted_bytes = row.transmitted_bytes.saturating_sub(then.transmitted_bytes);
+        row.link_dropped =
+            row.link_dropped.map(|dropped| dropped.saturating_sub(then.link_dropped.unwrap_or(0)));
         row.worked_nanos = row.worked_nanos.saturating_sub(then.worked_nanos);
         row.system_calls = row.system_calls.saturating_sub(then.system_calls);
         row.partial_checksums = row.partial_checksums.saturating_sub(then.partial_checksums);
@@ -203,6 +209,11 @@ fn remarks(table: &mut Table, row: &PortRow, look: Look) {
     }
     if let Some(text) = row.segments.sentence(look) {
         note(look.dim("·"), &text);
+    }
+    if let Some(dropped) = row.link_dropped.filter(|&dropped| dropped > 0) {
+        let text =
+            format!("the interface itself has dropped {} packets that it was to send", grouped(dropped));
+        note(look.odd("!"), &text);
     }
     if row.partial_checksums > 0 {
         let text =

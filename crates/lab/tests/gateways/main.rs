@@ -9,6 +9,7 @@ mod bridge;
 mod capture;
 mod daemons;
 mod death;
+mod fast_path;
 mod filter;
 mod hooks;
 mod host;

@@ -40,6 +40,10 @@ const PUSH: i32 = 2;
 /// Mark of a queue whose packets do not come to user space any more; 0 is that of one that has brought none.
 pub(super) const OPENED: i32 = -1;
 
+/// Types of 802.1Q tags: a customer's and a provider's.
+pub(super) const CUSTOMER_TAG: u16 = 0x8100;
+pub(super) const SERVICE_TAG: u16 = 0x88a8;
+
 /// Bytes of a value for `queues` queues.
 pub(super) fn value_bytes(queues: u16) -> usize {
     MARKS as usize + 8 * usize::from(queues)
@@ -52,6 +56,16 @@ pub(super) fn key(pair: &StationPair) -> [u8; KEY] {
     key[6..12].copy_from_slice(&pair.source.0);
     key[12..14].copy_from_slice(&pair.tag.map_or(0, |vlan| vlan | TAGGED).to_ne_bytes());
     key
+}
+
+/// The key of a frame; `None` for one that programs leave to user space.
+pub(super) fn key_of(frame: &[u8]) -> Option<[u8; KEY]> {
+    let address = |at: usize| frame.get(at..)?.first_chunk().copied().map(MacAddress);
+    let word = |at: usize| frame.get(at..)?.first_chunk().copied().map(u16::from_be_bytes);
+    let is_tagged = word(12)? == CUSTOMER_TAG;
+    let (tag, inner) = if is_tagged { (Some(word(14)? & 0x0fff), word(16)?) } else { (None, word(12)?) };
+    let is_plain = tag != Some(0) && inner != CUSTOMER_TAG && inner != SERVICE_TAG;
+    is_plain.then_some(key(&StationPair { destination: address(0)?, source: address(6)?, tag }))
 }
 
 /// A new value, whose egress has its counters at `egress`.
@@ -170,6 +184,26 @@ mod tests {
         let end = bytes.len();
         bytes[end - 8..].fill(0xff);
         assert!(Entry::read(&bytes).is_open, "the last queue's packets are carried");
+    }
+
+    #[test]
+    fn keys_are_read_from_frames_with_at_most_one_tag() {
+        let frame = |types: &[u16]| {
+            let types = types.iter().flat_map(|word| word.to_be_bytes());
+            [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1].into_iter().chain(types).collect::<Vec<u8>>()
+        };
+        let pair = |tag| StationPair {
+            destination: MacAddress([2, 0, 0, 0, 0, 2]),
+            source: MacAddress([2, 0, 0, 0, 0, 1]),
+            tag,
+        };
+        assert_eq!(key_of(&frame(&[0x0800])), Some(key(&pair(None))));
+        assert_eq!(key_of(&frame(&[0x8100, 0x6007, 0x0800])), Some(key(&pair(Some(7)))));
+        for types in
+            [&[0x8100, 0x6000, 0x0800][..], &[0x8100, 7, 0x8100, 8], &[0x88a8, 7, 0x0800], &[0x8100, 7]]
+        {
+            assert_eq!(key_of(&frame(types)), None, "{types:x?}");
+        }
     }
 
     #[test]

@@ -109,6 +109,14 @@ impl FlowTable {
         Ok(bytes.chunks_exact(entry::KEY + entry::value_bytes(self.queues)).map(Entry::read).collect())
     }
 
+    /// True if the program carries a frame, unless packets of its flow are in user space.
+    pub fn carries(&self, frame: &[u8]) -> bool {
+        let mut value = vec![0; entry::value_bytes(self.queues)];
+        let key = entry::key_of(frame);
+        key.is_some_and(|key| self.entries.get(&key, &mut value).is_ok())
+            && entry::validity(&value) == self.validity()
+    }
+
     /// Removes an entry; its packets come to user space from then on.
     pub fn remove(&self, pair: &StationPair) {
         // One that the table has given up already is as good.

@@ -9,8 +9,8 @@
 //! ```
 
 use super::entry::{
-    BYTES, CHANGE, CHANGE_VLAN, EGRESS, INTERFACE, KEEP, LONGEST, MARKS, MOVES, OPEN, OPENED, PACKETS, POP,
-    SINCE, TAGGED, VERSION,
+    BYTES, CHANGE, CHANGE_VLAN, CUSTOMER_TAG, EGRESS, INTERFACE, KEEP, LONGEST, MARKS, MOVES, OPEN, OPENED,
+    PACKETS, POP, SERVICE_TAG, SINCE, TAGGED, VERSION,
 };
 use super::{EGRESS_BYTES, FENCE, FlowMaps, MOST_EGRESSES, PATIENCE, PROCESSOR_SHIFT};
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
@@ -232,8 +232,6 @@ const STACK_LENGTH: i16 = -24;
 const LAST_EGRESS: i32 = ((MOST_EGRESSES - 1) * EGRESS_BYTES) as i32;
 /// `BPF_MTU_CHK_SEGS`.
 const CHECK_SEGMENTS: i32 = 1;
-const CUSTOMER_TAG: u16 = 0x8100;
-const SERVICE_TAG: u16 = 0x88a8;
 /// Offsets in the context of a program (`struct __sk_buff`).
 const LENGTH: i16 = 0;
 const VLAN_PRESENT: i16 = 20;

@@ -1,0 +1,251 @@
+//! Flows that ports' programs carry: beside the same traffic without them, while stations move and settings change.
+
+use crate::machines::until;
+use crate::support::{Gateway, address, assert_reaches, root_or_skip, stream};
+use polder_lab::topology::{Namespace, Topology};
+use polder_lab::traffic::sockets::tcp_goodput;
+use serde_json::Value;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const MOMENT: Duration = Duration::from_millis(300);
+const SECOND: Duration = Duration::from_secs(1);
+const ADDRESSES: [Ipv4Addr; 3] =
+    [Ipv4Addr::new(10, 95, 0, 1), Ipv4Addr::new(10, 95, 0, 2), Ipv4Addr::new(10, 95, 0, 3)];
+const NAMES: [&str; 3] = ["lan1", "lan2", "lan3"];
+
+/// Three stations on veths as `ip link` makes them, at the ports of a bridge.
+struct Net {
+    _topology: Topology,
+    stations: [Namespace; 3],
+    gateway: Namespace,
+    polder: Gateway,
+}
+
+/// A configuration with these keys in each port, and these lines behind.
+fn text(keys: &str, more: &str) -> String {
+    let port = |name: &str| format!("[port.{name}]\ninterface = \"{name}\"\nmode = \"skb\"\n{keys}\n");
+    let ports = NAMES.map(port).concat();
+    format!("{ports}[bridge.lan]\nmembers = [\"lan1\", \"lan2\", \"lan3\"]\n{more}\n")
+}
+
+impl Net {
+    fn new(text: &str) -> Self {
+        let mut topology = Topology::new().unwrap();
+        let gateway = topology.namespace("gw").unwrap();
+        let stations = NAMES.map(|name| topology.namespace(name).unwrap());
+        for ((station, port), ip) in stations.iter().zip(NAMES).zip(ADDRESSES) {
+            let pair = ["link", "add", "eth0", "type", "veth", "peer", "name", port, "netns", gateway.name()];
+            station.ip(&pair).unwrap();
+            station.ip(&["link", "set", "eth0", "up"]).unwrap();
+            gateway.ip(&["link", "set", port, "up"]).unwrap();
+            address(station, "eth0", ip, 24);
+        }
+        let polder = Gateway::start(&topology, &gateway, text);
+        Self { _topology: topology, stations, gateway, polder }
+    }
+
+    /// Bytes each way, by TCP with all offloads.
+    fn exchange(&self) {
+        let [a, b, _] = &self.stations;
+        assert_reaches(a, ADDRESSES[1]);
+        let to = |ip| SocketAddrV4::new(ip, 7018);
+        let there = tcp_goodput(a, b, to(ADDRESSES[1]), MOMENT, MOMENT).unwrap();
+        let back = tcp_goodput(b, a, to(ADDRESSES[0]), MOMENT, MOMENT).unwrap();
+        assert!(there > 1e7 && back > 1e7, "{there} {back}");
+    }
+
+    /// Packets that were carried, as the ports received and as they transmitted them.
+    fn carried(&self) -> [u64; 2] {
+        let shown = self.polder.show("flows");
+        ["received", "transmitted"].map(|name| {
+            let ports = shown["flows"]["ports"].as_array().unwrap();
+            ports.iter().map(|port| port[name].as_u64().unwrap()).sum()
+        })
+    }
+
+    fn flows(&self) -> Vec<Value> {
+        self.polder.show("flows")["flows"]["flows"].as_array().unwrap().clone()
+    }
+
+    /// Reason why no port has a fast path; empty if all have one.
+    fn obstacle(&self) -> String {
+        let shown = self.polder.show("flows");
+        let ports = shown["flows"]["ports"].as_array().unwrap();
+        ports[0]["obstacle"].as_str().unwrap_or_default().to_owned()
+    }
+
+    fn received(&self) -> u64 {
+        self.polder.all("ports", "received").iter().sum()
+    }
+}
+
+#[test]
+fn flows_are_carried_and_off_changes_nothing_but_their_way() {
+    if !root_or_skip("flows_are_carried_and_off_changes_nothing_but_their_way") {
+        return;
+    }
+    let net = Net::new(&text("", ""));
+    net.exchange();
+    let ([received, transmitted], all) = (net.carried(), net.received());
+    assert_eq!(received, transmitted);
+    assert!(received > all * 9 / 10, "{received} of {all} packets were carried");
+    let pairs = net.flows().len();
+    assert!(pairs >= 2, "{pairs}");
+    net.polder.assert_conserved();
+    // The same bridge, without.
+    net.polder.reload(&text("fast_path = \"off\"", "")).unwrap();
+    assert_eq!((net.obstacle().as_str(), net.flows().len()), ("switched off", 0));
+    let before = net.carried();
+    net.exchange();
+    assert_eq!(net.carried(), before);
+    // And with.
+    net.polder.reload(&text("", "")).unwrap();
+    net.exchange();
+    assert!(net.carried()[0] > before[0]);
+    net.polder.stop();
+}
+
+#[test]
+fn what_only_user_space_does_ends_the_fast_path_and_says_so() {
+    if !root_or_skip("what_only_user_space_does_ends_the_fast_path_and_says_so") {
+        return;
+    }
+    let net = Net::new(&text("", ""));
+    net.exchange();
+    let filter = "[[filter]]\nprotocol = \"udp\"\ndestination_port = 9\naction = \"drop\"";
+    for (keys, more, why) in [
+        ("", filter, "filters look at its packets"),
+        ("queue = { kind = \"codel\" }", "", "it has a queue"),
+        ("mtu = 1400", "", "it has an MTU of its own"),
+    ] {
+        net.polder.reload(&text(keys, more)).unwrap();
+        assert_eq!(net.obstacle(), why);
+        let before = net.carried();
+        assert_reaches(&net.stations[0], ADDRESSES[1]);
+        assert_eq!((net.carried(), net.flows().len()), (before, 0), "{why}");
+    }
+    net.polder.reload(&text("", "")).unwrap();
+    net.exchange();
+    assert!(!net.flows().is_empty());
+    net.polder.stop();
+}
+
+#[test]
+fn a_capture_sees_every_packet_of_a_flow_that_was_carried() {
+    if !root_or_skip("a_capture_sees_every_packet_of_a_flow_that_was_carried") {
+        return;
+    }
+    let net = Net::new(&text("", ""));
+    let [a, b, _] = &net.stations;
+    net.exchange();
+    let file = std::env::temp_dir().join(format!("{}.pcapng", net.gateway.name()));
+    let mut command = Command::new(crate::support::polder());
+    command.args(["capture", "lan1", "udp and dst port 7007", "--count", "500", "-w"]).arg(&file);
+    let mut capture = command.arg("--socket").arg(net.polder.socket()).spawn().unwrap();
+    until("the capture has begun", || std::fs::metadata(&file).is_ok_and(|file| file.len() > 0));
+    assert_eq!(net.obstacle(), "a capture runs");
+    let arrivals = stream(a, b, ADDRESSES[1], 1000.0, SECOND);
+    assert!(arrivals.received >= 900, "{arrivals:?}");
+    assert!(capture.wait().unwrap().success());
+    std::fs::remove_file(&file).unwrap();
+    until("flows are carried again", || net.obstacle().is_empty());
+    let before = net.carried();
+    assert_eq!(stream(a, b, ADDRESSES[1], 1000.0, SECOND).lost, 0);
+    assert!(net.carried()[0] > before[0] + 900);
+    net.polder.stop();
+}
+
+/// What a program redirects counts as transmitted; what comes of it is in the interface's own counters.
+#[test]
+fn seventeen_failed_redirects_are_counted_as_seventeen() {
+    if !root_or_skip("seventeen_failed_redirects_are_counted_as_seventeen") {
+        return;
+    }
+    let net = Net::new(&text("", ""));
+    let [a, b, _] = &net.stations;
+    net.exchange();
+    let dropped = || net.polder.show("ports")["ports"][1]["link_dropped"].as_u64().unwrap();
+    let before = dropped();
+    // The station refuses what it is sent, and its link stays up.
+    b.ip(&["link", "set", "eth0", "mtu", "100"]).unwrap();
+    let carried = net.carried()[0];
+    let mut ping = a.command("ping");
+    drop(ping.args(["-c", "17", "-i", "0.01", "-W", "1", "-s", "800", "10.95.0.2"]).output().unwrap());
+    assert!(net.carried()[0] >= carried + 17);
+    until("they are counted", || dropped() == before + 17);
+    net.polder.assert_conserved();
+    net.polder.stop();
+}
+
+/// A station behind a port that others send to by a flow that is carried comes to another port.
+#[test]
+fn a_flow_follows_its_station_to_another_port() {
+    if !root_or_skip("a_flow_follows_its_station_to_another_port") {
+        return;
+    }
+    let net = Net::new(&text("", ""));
+    let [a, b, c] = &net.stations;
+    let mac = "02:00:5e:00:53:07";
+    for (station, ip) in [(b, "10.95.0.9/24"), (c, "10.95.0.9/24")] {
+        station.ip(&["link", "set", "eth0", "address", mac]).unwrap();
+        station.ip(&["address", "add", ip, "dev", "eth0"]).unwrap();
+    }
+    let target = Ipv4Addr::new(10, 95, 0, 9);
+    a.ip(&["neigh", "replace", "10.95.0.9", "lladdr", mac, "dev", "eth0"]).unwrap();
+    let announce = |station: &Namespace| {
+        let mut ping = station.command("ping");
+        // An answer goes to the station that asks; that the frame came is enough.
+        drop(ping.args(["-c", "1", "-W", "1", "-I", "10.95.0.9", "10.95.0.1"]).output().unwrap());
+    };
+    for here in [b, c, b, c] {
+        announce(here);
+        let before = net.carried();
+        let arrivals = stream(a, here, target, 1000.0, SECOND);
+        assert_eq!((arrivals.lost, arrivals.reordered), (0, 0), "{arrivals:?}");
+        assert!(net.carried()[0] > before[0] + 900, "the flow is carried");
+    }
+    net.polder.stop();
+}
+
+/// Entries end many times a second, each time with packets in both ways.
+#[test]
+fn packets_keep_their_order_when_a_flow_changes_its_way() {
+    if !root_or_skip("packets_keep_their_order_when_a_flow_changes_its_way") {
+        return;
+    }
+    let net = Net::new(&text("", ""));
+    let [a, b, c] = &net.stations;
+    net.exchange();
+    let is_over = AtomicBool::new(false);
+    let (arrivals, moves) = std::thread::scope(|scope| {
+        // A station that is now here, now there: each time all entries end.
+        let mover = scope.spawn(|| {
+            let mut moves = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                for station in [b, c] {
+                    station.ip(&["link", "add", "mover", "link", "eth0", "type", "macvlan"]).unwrap();
+                    station.ip(&["link", "set", "mover", "address", "02:00:5e:00:53:08", "up"]).unwrap();
+                    station.ip(&["address", "add", "10.95.1.1/24", "dev", "mover"]).unwrap();
+                    let mut ping = station.command("ping");
+                    drop(ping.args(["-c", "1", "-W", "0.05", "-I", "mover", "10.95.1.2"]).output().unwrap());
+                    station.ip(&["link", "del", "mover"]).unwrap();
+                    moves += 1;
+                }
+            }
+            moves
+        });
+        let arrivals = stream(a, b, ADDRESSES[1], 20_000.0, 5 * SECOND);
+        is_over.store(true, Ordering::Relaxed);
+        (arrivals, mover.join().unwrap())
+    });
+    let moved = net.polder.all("counters", "moved").iter().sum::<u64>();
+    assert!(moves >= 10 && moved >= 10, "{moved} moves of {moves} were seen");
+    assert_eq!((arrivals.reordered, arrivals.duplicated), (0, 0), "{arrivals:?} after {moved} moves");
+    let (fence, overrun) = (net.polder.drops("fence"), net.polder.drops("rx-overrun"));
+    assert!(arrivals.lost <= fence + overrun, "{arrivals:?}, {fence} + {overrun}");
+    assert!(fence < arrivals.sent / 10, "{fence} of {arrivals:?}");
+    net.polder.stop();
+}
