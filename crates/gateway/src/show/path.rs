@@ -373,7 +373,7 @@ mod tests {
             waited_nanos: Some(1_920_000_000),
             stages: stages.clone(),
         };
-        Path { stages, ends, law, workers: vec![worker] }
+        Path { stages, ends, carried: 0, law, workers: vec![worker] }
     }
 
     #[test]
