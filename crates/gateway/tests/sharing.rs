@@ -140,6 +140,7 @@ fn opener(ends: [(String, End); 2]) -> Opener {
             takes: Takes { partial_checksums: true, ..Takes::default() },
             queues: end.len(),
             mode: "in-memory cable".to_owned(),
+            mode_reason: None,
         };
         let queues = end.into_iter().map(Queue::boxed).collect();
         Ok(OpenPort::in_memory(port.id, facts, queues))

@@ -160,8 +160,7 @@ fn expected(
     driver: &str,
     mode: Mode,
 ) -> (Level, String) {
-    // Linux before 6.3 cannot be asked; of some drivers it is known.
-    let without = features.map_or(GENERIC_ONLY.contains(&driver), |features| !features.native);
+    let without = is_generic_only(features, driver);
     let why = init::no_zero_copy(mode, features, driver);
     if let (Mode::ZeroCopy, false, Some(why)) = (mode, without, &why) {
         return (Level::Problem, format!("zero copy is asked for, and {why}: set mode = \"auto\""));
@@ -219,6 +218,16 @@ fn expected(
             None => (Level::Fine, "native XDP, zero copy, unless the device is short of queues".to_owned()),
         },
     }
+}
+
+/// True if the driver has XDP of its own that `mode = "auto"` uses.
+pub(crate) fn has_native_xdp(link: &LinkInfo, driver: &str) -> bool {
+    !is_generic_only(init::features(link, driver), driver) && !init::FORGETFUL.contains(&driver)
+}
+
+/// True if the driver has no XDP of its own. Linux before 6.3 cannot be asked; of some drivers it is known.
+fn is_generic_only(features: Option<Features>, driver: &str) -> bool {
+    features.map_or(GENERIC_ONLY.contains(&driver), |features| !features.native)
 }
 
 /// Warning about the native hook of a driver that forgets its program.
@@ -413,8 +422,7 @@ fn judge_offloads(on: &[Unwanted], options: &Options, obtained: Option<&Obtained
 
 /// Tags that the kernel takes off between the members of an interface and its generic XDP.
 fn judge_tags_above(link: &LinkInfo, options: &Options, hook: Option<Hook>, driver: &str) -> Option<Finding> {
-    let features = netdev::features(link.index).ok();
-    let without = || features.map_or(GENERIC_ONLY.contains(&driver), |features| !features.native);
+    let without = || is_generic_only(netdev::features(link.index).ok(), driver);
     let is_generic =
         hook.map_or_else(|| options.mode == Mode::Generic || without(), |hook| hook == Hook::Generic);
     if !is_generic || !link::is_untagged_on_the_way(link) {

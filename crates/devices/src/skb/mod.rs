@@ -45,4 +45,4 @@ pub use error::OpenError;
 pub use init::open;
 pub use options::Options;
 pub use port::{Opened, Port};
-pub use preflight::{advice, inspect};
+pub use preflight::{Advice, advice, inspect};

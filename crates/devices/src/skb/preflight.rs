@@ -1,24 +1,81 @@
-//! Interfaces for which the mode is worth asking for, and what stands in its way.
+//! Choice between this mode and AF_XDP for an interface, and what stands in the way of this mode.
 
 use super::error::OpenError;
 use super::init::find;
 use super::options::Options;
 use crate::af_xdp::ethtool::Ethtool;
 use crate::af_xdp::link::{self, LinkInfo, Which};
-use crate::af_xdp::preflight::{capabilities, finding, pins, state};
+use crate::af_xdp::preflight::{capabilities, finding, has_native_xdp, pins, state};
 use crate::af_xdp::{Level, Report, netdev};
+use crate::bpf::sys::{self, Side};
+use crate::tap;
+use rustix::io::Errno;
 
-/// A word about an interface of the calling thread's network namespace for which the mode is worth asking for.
-pub fn advice(interface: &str) -> Option<&'static str> {
-    let link = link::query(Which::Name(interface)).ok()?;
-    let is_wireless = std::fs::metadata(format!("/sys/class/net/{interface}/phy80211")).is_ok();
-    word(&link.kind, is_wireless).filter(|_| !netdev::is_before(TCX))
+/// The mode that suits an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// The mode of this module, and the reason.
+    Skb(&'static str),
+    /// AF_XDP, and the reason; none for an interface that cannot be looked at.
+    AfXdp(Option<String>),
 }
 
-fn word(kind: &str, is_wireless: bool) -> Option<&'static str> {
-    let is_of_kernel =
-        matches!(kind, "veth" | "bond" | "team" | "vlan" | "macvlan" | "macvtap" | "ipvlan" | "tun");
-    (is_of_kernel || is_wireless).then_some(ADVICE)
+/// Chooses the mode for an interface of the calling thread's network namespace: this one where senders may be on this
+/// machine or the driver has no XDP of its own, if the kernel has what it takes; else AF_XDP.
+pub fn advice(interface: &str) -> Advice {
+    let Ok(link) = link::query(Which::Name(interface)) else { return Advice::AfXdp(None) };
+    let driver = Ethtool::new().and_then(|mut ethtool| ethtool.driver(interface)).unwrap_or_default();
+    let seen = Seen {
+        has_local_senders: link::has_local_senders(&link),
+        is_virtual: !link.kind.is_empty(),
+        is_wireless: std::fs::metadata(format!("/sys/class/net/{interface}/phy80211")).is_ok(),
+        has_native_xdp: has_native_xdp(&link, &driver),
+    };
+    choose(seen, || obstacle(&link))
+}
+
+/// Properties of an interface that decide on its mode.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    has_local_senders: bool,
+    /// True for an interface that the kernel has made, without a device.
+    is_virtual: bool,
+    is_wireless: bool,
+    /// True if the driver has XDP of its own that AF_XDP would use.
+    has_native_xdp: bool,
+}
+
+fn choose(seen: Seen, obstacle: impl FnOnce() -> Option<String>) -> Advice {
+    let why = if seen.has_local_senders {
+        "its senders may be on this machine"
+    } else if seen.is_wireless {
+        "it is wireless"
+    } else if seen.is_virtual {
+        "it is an interface without a device of its own"
+    } else if !seen.has_native_xdp {
+        "its driver has no native XDP to rely on"
+    } else {
+        return Advice::AfXdp(Some("its driver has native XDP".to_owned()));
+    };
+    match obstacle() {
+        None => Advice::Skb(why),
+        Some(obstacle) => Advice::AfXdp(Some(format!("{why}, but {obstacle}"))),
+    }
+}
+
+/// Reason why the mode cannot be had on this machine, found without touching anything.
+fn obstacle(link: &LinkInfo) -> Option<String> {
+    no_tcx(link).or_else(|| tap::unavailable().map(|error| error.to_string()))
+}
+
+/// Reason why there is no TCX, if there is none. A process that may not ask goes by the kernel's version.
+fn no_tcx(link: &LinkInfo) -> Option<String> {
+    let without = match sys::tcx_programs(link.index, Side::Ingress) {
+        Ok(_) | Err(Errno::NOENT) => return None,
+        Err(Errno::PERM | Errno::ACCESS) => netdev::is_before(TCX),
+        Err(_) => true,
+    };
+    without.then(|| "the kernel has no TCX, which Linux 6.6 is the oldest to have".to_owned())
 }
 
 /// Looks at an interface without touching it, as it would be opened with `options`.
@@ -27,8 +84,8 @@ fn word(kind: &str, is_wireless: bool) -> Option<&'static str> {
 /// [`OpenError`] for what would make opening fail at once.
 pub fn inspect(options: &Options) -> Result<Report, OpenError> {
     let link = find(options)?;
-    if netdev::is_before(TCX) {
-        return Err(OpenError::NoTcx { interface: link.name, errno: rustix::io::Errno::NOSYS });
+    if no_tcx(&link).is_some() {
+        return Err(OpenError::NoTcx { interface: link.name, errno: Errno::NOSYS });
     }
     Ok(report(&link, options, None))
 }
@@ -54,16 +111,33 @@ pub(super) fn report(link: &LinkInfo, options: &Options, obtained: Option<(&str,
 
 /// The first Linux with TCX.
 const TCX: (u32, u32) = (6, 6);
-const ADVICE: &str =
-    "`mode = \"skb\"` would keep segments and tags of packets as the kernel has them, which AF_XDP loses";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn interfaces_of_the_kernel_are_better_off_with_it() {
-        assert!(["veth", "bond", "vlan", "tun"].iter().all(|kind| word(kind, false).is_some()));
-        assert!(word("", true).is_some() && word("", false).is_none());
+    fn the_mode_follows_from_senders_and_driver() {
+        let nic = Seen { has_native_xdp: true, ..Seen::default() };
+        let kept = [
+            Seen { has_local_senders: true, ..nic },
+            Seen { is_virtual: true, ..nic },
+            Seen { is_wireless: true, ..nic },
+            Seen::default(),
+        ];
+        for seen in kept {
+            assert!(matches!(choose(seen, || None), Advice::Skb(_)), "{seen:?}");
+            // The reason and the obstacle are in one line.
+            let without = choose(seen, || Some("there is no TCX".to_owned()));
+            let Advice::AfXdp(Some(text)) = without else { panic!("{without:?}") };
+            assert!(text.ends_with(", but there is no TCX"), "{text}");
+        }
+        let chosen = choose(nic, || panic!("nothing is asked of the kernel for a device with XDP"));
+        assert!(matches!(chosen, Advice::AfXdp(Some(_))));
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_is_left_to_af_xdp() {
+        assert_eq!(advice("pd-none"), Advice::AfXdp(None));
     }
 }

@@ -202,6 +202,12 @@ fn check(options: &Options) -> Result<(), TapError> {
     Ok(())
 }
 
+/// Reason why no TAP can be made, if that can be seen without making one.
+pub fn unavailable() -> Option<TapError> {
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    rustix::fs::open(DEVICE, flags, Mode::empty()).err().map(TapError::Device)
+}
+
 fn open_device(name: &str) -> Result<OwnedFd, TapError> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     rustix::fs::open(DEVICE, flags, Mode::empty()).map_err(|error| match error {

@@ -11,7 +11,7 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Device {
-    /// A Linux interface, through AF_XDP.
+    /// A Linux interface, through AF_XDP or a TAP that keeps what the kernel knows of packets.
     Interface(String),
     /// A TAP that Polder makes; its other side is an interface of the kernel.
     Tap(String),

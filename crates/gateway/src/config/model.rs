@@ -65,7 +65,8 @@ choices! {
 choices! {
     /// Way of attaching an interface.
     pub enum Mode {
-        /// The best that works: zero copy, else native, else generic.
+        /// `skb` where senders may be on this machine or the driver has no XDP of its own; else the best that works of AF_XDP:
+        /// zero copy, else native, else generic.
         #[default]
         Auto = "auto",
         /// In the driver and without a copy, or not at all.

@@ -48,7 +48,7 @@ section! {
         /// The device.
         device: Device = Device::Interface(String::new());
         keys:
-        /// Linux interface, attached by AF_XDP.
+        /// Linux interface, attached by AF_XDP or TCX.
         interface as String, INTERFACE, |port| port.device.interface().map(str::to_owned), |port, name| port.device = Device::Interface(name) => Reopen(ATTACHED), usual("");
         /// TAP that Polder makes: the machine itself, as a member of the bridge.
         tap as String, INTERFACE, |port| port.device.tap(), |port, name| port.device = Device::Tap(name) => Reopen(ATTACHED);
@@ -81,9 +81,9 @@ section! {
         /// Preferred busy polling.
         busy_poll: bool = false, Boolean => Reopen(ATTACHED), only(Port::is_interface);
         /// Segments of a flow in one batch leave as one packet of up to 64 KiB.
-        coalesce: bool = false, Boolean => Live, only(Port::takes_segments), usual("`true` for a TAP and with `mode = \"skb\"`");
+        coalesce: bool = false, Boolean => Live, only(Port::takes_segments), usual("`true` for a TAP and in the modes `\"auto\"` and `\"skb\"`");
         /// The machine may hand over packets of up to 64 KiB.
-        segments: bool = false, Boolean => Reopen(ATTACHED), only(Port::takes_segments), usual("`true` for a TAP and with `mode = \"skb\"`");
+        segments: bool = false, Boolean => Reopen(ATTACHED), only(Port::takes_segments), usual("`true` for a TAP and in the modes `\"auto\"` and `\"skb\"`");
     }
 }
 
@@ -93,7 +93,7 @@ impl Port {
     }
 
     fn takes_segments(&self) -> bool {
-        self.device.capabilities().takes_segments || self.mode == Mode::Skb
+        self.device.capabilities().takes_segments || (self.is_interface() && self.mode.may_keep_segments())
     }
 
     /// True if its number of queues can be chosen: an adapter has one.
@@ -117,6 +117,13 @@ const OF_A_ROUTER: &Absent = &[(
     "it does not belong to the router",
     "give it `role = \"router\"`, or remove `addresses`",
 )];
+
+impl Mode {
+    /// True if packets may come that are still to be cut into segments.
+    const fn may_keep_segments(self) -> bool {
+        matches!(self, Self::Auto | Self::Skb)
+    }
+}
 
 impl Draft<Port> {
     /// Role of the port; `None` when it could not be read.
@@ -151,7 +158,8 @@ impl Draft<Port> {
         if role.is_some_and(|role| role != Role::Router) {
             absent.push(OF_A_ROUTER);
         }
-        if self.value.mode != Mode::Skb && !self.kinds().any(|kind| kind.takes_segments) {
+        let has_interface = self.has("interface") && self.value.mode.may_keep_segments();
+        if !has_interface && !self.kinds().any(|kind| kind.takes_segments) {
             absent.push(OF_A_TAP);
         }
         let kind = self.kinds().next();

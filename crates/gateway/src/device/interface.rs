@@ -1,4 +1,4 @@
-//! Linux interfaces, through AF_XDP; those with `mode = "skb"` go through a TAP.
+//! Linux interfaces, through AF_XDP or through a TAP that keeps what the kernel knows of packets.
 
 use super::{
     AwaitedLink, Driver, Facts, Finding, GONE, Handle, Link, OpenPort, Severity, frames, receiving, skb,
@@ -12,7 +12,7 @@ use polder_datapath::wire::MacAddress;
 use polder_devices::af_xdp::{
     self, Ingress, Level, LinkState, LocalPrefixes, OpenError, Report, STATE, TunnelEndpoint, XdpVerdict,
 };
-use polder_devices::skb::advice;
+use polder_devices::skb::{Advice, advice};
 use rustix::io::Errno;
 
 /// An interface of that name.
@@ -20,38 +20,33 @@ pub(super) struct Interface<'a>(pub(super) &'a str);
 
 impl Driver for Interface<'_> {
     fn open(&self, port: &Port, configuration: &Configuration, region: &Region) -> Result<OpenPort> {
-        let mode = match way(self.0, port) {
-            Way::AfXdp(mode, _) => mode,
-            Way::Skb(_) => return skb::open(self.0, port, configuration, region),
+        let Choice { way, mut why } = choice(self.0, port);
+        let opened = match way {
+            Way::AfXdp(mode) => open(self.0, mode, (port, configuration), region)?,
+            Way::Skb => match skb::open(self.0, port, configuration, region) {
+                // What the kernel refuses may not be seen before it is asked for.
+                Err(error) if port.mode == Mode::Auto && skb::is_unavailable(&error) => {
+                    why = Some(format!("mode \"skb\" was refused: {error:#}"));
+                    open(self.0, af_xdp::Mode::Auto, (port, configuration), region)?
+                }
+                opened => opened?,
+            },
         };
-        let options = options(self.0, port, configuration, mode);
-        let af_xdp::Opened { port: opened, queues } = af_xdp::open(&options, region)?;
-        let report = &opened.report;
-        let hook = report.hook.map(|hook| hook.to_string()).unwrap_or_default();
-        let transfer = if report.zero_copy == Some(true) { "zero copy" } else { "copy" };
-        let interface = &opened.interface;
-        let facts = Facts {
-            interface: interface.name.clone(),
-            mac: MacAddress(interface.mac),
-            mtu: interface.mtu.min(options.mtu.unwrap_or(u32::MAX)),
-            takes: Takes::default(),
-            queues: queues.len(),
-            mode: format!("AF_XDP, {hook}, {transfer}"),
-        };
-        let handle: Box<dyn Handle> = Box::new(opened);
-        Ok(OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, queues) })
+        let facts = Facts { mode_reason: why, ..opened.facts };
+        Ok(OpenPort { facts, ..opened })
     }
 
     fn inspect(&self, port: &Port, configuration: &Configuration) -> Vec<Finding> {
-        let (mode, why) = match way(self.0, port) {
-            Way::AfXdp(mode, why) => (mode, why),
-            Way::Skb(why) => return skb::inspect(self.0, why, (port, configuration)),
+        let Choice { way, why } = choice(self.0, port);
+        let mut findings = match way {
+            Way::AfXdp(mode) => inspect(self.0, mode, (port, configuration)),
+            Way::Skb => skb::inspect(self.0, port, configuration),
         };
-        let options = options(self.0, port, configuration, mode);
-        let slot_bytes = configuration.gateway.slot_bytes;
-        let memory = RegionOptions { slots: frames(configuration), slot_bytes };
-        let reason = why.map(|why| Finding::new(Severity::Fine, "mode", why.to_owned()));
-        found_by(af_xdp::inspect(&options, memory)).into_iter().chain(reason).collect()
+        let mode = findings.iter_mut().find(|finding| finding.topic == "mode");
+        if let (Some(mode), Some(why)) = (mode, why) {
+            mode.text = format!("{}; `mode = \"auto\"` chose it: {why}", mode.text);
+        }
+        findings
     }
 
     fn describe(&self) -> String {
@@ -62,21 +57,86 @@ impl Driver for Interface<'_> {
 /// Mode in which the packets of an interface are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// AF_XDP, with a word about it.
-    AfXdp(af_xdp::Mode, Option<&'static str>),
-    /// A TAP that keeps what the kernel knows of packets, and why.
-    Skb(&'static str),
+    /// AF_XDP.
+    AfXdp(af_xdp::Mode),
+    /// A TAP that keeps what the kernel knows of packets.
+    Skb,
+}
+
+/// Mode in which the packets of an interface are taken, with the reason where `mode = "auto"` chose it.
+struct Choice {
+    way: Way,
+    why: Option<String>,
 }
 
 /// Mode in which the packets of `interface` are taken as `port`.
 pub(crate) fn way(interface: &str, port: &Port) -> Way {
+    choice(interface, port).way
+}
+
+fn choice(interface: &str, port: &Port) -> Choice {
+    let asked = |way| Choice { way, why: None };
     match port.mode {
-        Mode::Skb => Way::Skb("as asked for"),
-        Mode::Auto => Way::AfXdp(af_xdp::Mode::Auto, advice(interface)),
-        Mode::ZeroCopy => Way::AfXdp(af_xdp::Mode::ZeroCopy, None),
-        Mode::Native => Way::AfXdp(af_xdp::Mode::Native, None),
-        Mode::Generic => Way::AfXdp(af_xdp::Mode::Generic, None),
+        Mode::Skb => asked(Way::Skb),
+        Mode::ZeroCopy => asked(Way::AfXdp(af_xdp::Mode::ZeroCopy)),
+        Mode::Native => asked(Way::AfXdp(af_xdp::Mode::Native)),
+        Mode::Generic => asked(Way::AfXdp(af_xdp::Mode::Generic)),
+        Mode::Auto => automatic(interface, port),
     }
+}
+
+/// The choice of `mode = "auto"`: that of the driver, unless the port has keys that only AF_XDP obeys.
+fn automatic(interface: &str, port: &Port) -> Choice {
+    let af_xdp = Way::AfXdp(af_xdp::Mode::Auto);
+    let key = match (port.busy_poll, port.moderation_us) {
+        (true, _) => Some("busy_poll"),
+        (false, Some(1..)) => Some("moderation_us"),
+        (false, Some(0) | None) => None,
+    };
+    if let Some(key) = key {
+        return Choice { way: af_xdp, why: Some(format!("`{key}` is for AF_XDP alone")) };
+    }
+    match advice(interface) {
+        Advice::Skb(why) => Choice { way: Way::Skb, why: Some(why.to_owned()) },
+        Advice::AfXdp(why) => Choice { way: af_xdp, why },
+    }
+}
+
+/// Opens `interface` by AF_XDP.
+fn open(
+    interface: &str,
+    mode: af_xdp::Mode,
+    (port, configuration): (&Port, &Configuration),
+    region: &Region,
+) -> Result<OpenPort> {
+    let options = options(interface, port, configuration, mode);
+    let af_xdp::Opened { port: opened, queues } = af_xdp::open(&options, region)?;
+    let report = &opened.report;
+    let hook = report.hook.map(|hook| hook.to_string()).unwrap_or_default();
+    let transfer = if report.zero_copy == Some(true) { "zero copy" } else { "copy" };
+    let interface = &opened.interface;
+    let facts = Facts {
+        interface: interface.name.clone(),
+        mac: MacAddress(interface.mac),
+        mtu: interface.mtu.min(options.mtu.unwrap_or(u32::MAX)),
+        takes: Takes::default(),
+        queues: queues.len(),
+        mode: format!("AF_XDP, {hook}, {transfer}"),
+        mode_reason: None,
+    };
+    let handle: Box<dyn Handle> = Box::new(opened);
+    Ok(OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, queues) })
+}
+
+/// Obstacles on this machine to opening `interface` by AF_XDP.
+fn inspect(
+    interface: &str,
+    mode: af_xdp::Mode,
+    (port, configuration): (&Port, &Configuration),
+) -> Vec<Finding> {
+    let options = options(interface, port, configuration, mode);
+    let slot_bytes = configuration.gateway.slot_bytes;
+    found_by(af_xdp::inspect(&options, RegionOptions { slots: frames(configuration), slot_bytes }))
 }
 
 /// Findings of an interface's driver.

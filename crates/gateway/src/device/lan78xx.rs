@@ -63,6 +63,7 @@ fn open(adapter: &Adapter, port: &Port, receiving: Receiving) -> Result<OpenPort
         takes: Takes { partial_checksums: Lan78xx::ABILITIES.partial_checksums, ..Takes::default() },
         queues: 1,
         mode: format!("{chip}, {}", bus(speed)),
+        mode_reason: None,
     };
     let queues = vec![Queue::boxed(opened.queue)];
     let handle: Box<dyn Handle> = Box::new(opened.status);

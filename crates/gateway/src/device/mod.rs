@@ -43,6 +43,8 @@ pub struct Facts {
     pub queues: usize,
     /// Mode in which it is attached, in one line.
     pub mode: String,
+    /// Reason for that mode, where the configuration leaves it to the device.
+    pub mode_reason: Option<String>,
 }
 
 /// A port that has been opened and belongs to no worker yet.

@@ -31,17 +31,14 @@ pub(super) fn open(
         takes: Takes { partial_checksums: true, segments: true, udp_segments: opened.udp_segments },
         queues: queues.len(),
         mode: "skb, TCX and a TAP".to_owned(),
+        mode_reason: None,
     };
     let handle: Box<dyn Handle> = Box::new(opened);
     Ok(OpenPort { handle: Some(handle), ..OpenPort::in_memory(port.id, facts, queues) })
 }
 
-/// Obstacles on this machine to opening `interface` as `port`; `why` says why in this mode.
-pub(super) fn inspect(
-    interface: &str,
-    why: &str,
-    (port, configuration): (&Port, &Configuration),
-) -> Vec<Finding> {
+/// Obstacles on this machine to opening `interface` as `port`.
+pub(super) fn inspect(interface: &str, port: &Port, configuration: &Configuration) -> Vec<Finding> {
     let found = match skb::inspect(&options(interface, port, configuration)) {
         Err(skb::OpenError::Interface(error)) => found_by(Err(error)),
         Err(error @ (skb::OpenError::Tap { .. } | skb::OpenError::NoTcx { .. })) => {
@@ -49,8 +46,13 @@ pub(super) fn inspect(
         }
         Ok(report) => found_by(Ok(report)),
     };
-    let reason = Finding::new(Severity::Fine, "mode", format!("skb: {why}"));
-    found.into_iter().chain([reason]).chain(tap::unavailable()).collect()
+    found.into_iter().chain(tap::unavailable()).collect()
+}
+
+/// True if the kernel does not offer the mode: the interface may be opened in another.
+pub(super) fn is_unavailable(error: &anyhow::Error) -> bool {
+    let refused = |error: &af_xdp::OpenError| matches!(error, af_xdp::OpenError::Program { .. });
+    error.downcast_ref::<skb::OpenError>().is_some() || error.downcast_ref().is_some_and(refused)
 }
 
 /// The error of the driver that all interfaces share, where it is one: it says whether the interface is missing.

@@ -33,6 +33,7 @@ impl Driver for Tap<'_> {
             takes: Takes { partial_checksums: true, segments: true, udp_segments: tap.udp_segments },
             queues: tap.queues.len(),
             mode: "TAP with virtio-net headers".to_owned(),
+            mode_reason: None,
         };
         let queues = tap.queues.into_iter().map(Queue::boxed).collect();
         let handle: Box<dyn Handle> = Box::new(OpenTap(facts.mtu));
@@ -50,11 +51,7 @@ impl Driver for Tap<'_> {
 
 /// A reason why no TAP can be made, if that can be seen.
 pub(super) fn unavailable() -> Option<Finding> {
-    const DEVICE: &str = "/dev/net/tun";
-    let opened = std::fs::OpenOptions::new().read(true).write(true).open(DEVICE);
-    let remedy = "load the kernel module tun, or run as root";
-    let text = opened.err().map(|error| format!("cannot open {DEVICE}: {error}; {remedy}"));
-    text.map(|text| Finding::new(Severity::Problem, "rights", text))
+    tap::unavailable().map(|error| Finding::new(Severity::Problem, "rights", error.to_string()))
 }
 
 impl Handle for OpenTap {

@@ -48,7 +48,8 @@ pub(super) fn announce_port(state: &PortState) {
     if let Some(facts) = state.facts.as_ref().filter(|_| state.open) {
         let queues =
             if facts.queues == 1 { "1 queue".to_owned() } else { format!("{} queues", facts.queues) };
-        tracing::info!("port {name}: {device}, {}, {queues}, MTU {}{role}", facts.mode, facts.mtu);
+        let why = facts.mode_reason.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        tracing::info!("port {name}: {device}, {}{why}, {queues}, MTU {}{role}", facts.mode, facts.mtu);
     }
     for finding in state.handle().map(|handle| handle.findings()).unwrap_or_default() {
         tracing::warn!("port {name}: {finding}");

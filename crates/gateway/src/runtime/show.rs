@@ -219,6 +219,7 @@ fn port(gateway: &Gateway, state: &PortState) -> PortRow {
         carrier: state.link.filter(|_| state.open).map(|link| link == Link::Up),
         trouble: state.trouble.clone(),
         mode: facts.map(|facts| facts.mode.clone()),
+        mode_reason: facts.and_then(|facts| facts.mode_reason.clone()),
         queues: facts.map(|facts| facts.queues),
         weight: configuration.weight,
         mtu: facts.map(|facts| facts.mtu),

@@ -49,6 +49,7 @@ pub(super) fn add_links(ports: &mut Ports, configuration: &Configuration, lastin
             takes: Takes::default(),
             queues: 0,
             mode: String::new(),
+            mode_reason: None,
         };
         let up = carrier.up;
         ports.insert(tunnel.id, AttachedPort { facts, up });

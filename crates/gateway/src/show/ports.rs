@@ -36,6 +36,9 @@ pub struct PortRow {
     pub trouble: Option<String>,
     /// Mode in which it is attached.
     pub mode: Option<String>,
+    /// Reason for that mode, where the configuration leaves it to the device.
+    #[serde(default)]
+    pub mode_reason: Option<String>,
     /// Receive queues.
     pub queues: Option<usize>,
     /// The weight of each of those in the time of its worker.
@@ -198,6 +201,10 @@ fn remarks(table: &mut Table, row: &PortRow, look: Look) {
     }
     if let Some(adapter) = &row.adapter {
         note(adapter.mark(look), &adapter.lines(look).join("; "));
+    }
+    if let Some((mode, why)) = row.mode.as_ref().zip(row.mode_reason.as_ref()).filter(|_| row.open) {
+        let mode = mode.split(',').next().unwrap_or_default();
+        note(look.dim("·"), &format!("mode {mode}: {why}"));
     }
     for finding in &row.findings {
         note(look.odd("!"), finding);

@@ -189,7 +189,7 @@ fn a_port_that_was_refused_the_weight_of_its_thread_says_so() {
     let folder = Folder::new("refusal");
     let (file, socket) = (folder.0.join("gw.toml"), folder.0.join("gw.sock"));
     let text = format!(
-        "version = 1\n[gateway]\ncontrol = \"{}\"\ncpu_share = 50\n[port.lan]\ninterface = \"pdcr0\"\n\
+        "version = 1\n[gateway]\ncontrol = \"{}\"\ncpu_share = 50\n[port.lan]\ninterface = \"pdcr0\"\nmode = \"native\"\n\
          [port.host]\ntap = \"pdch\"\n[bridge.br0]\nmembers = [\"lan\", \"host\"]\n",
         socket.display()
     );

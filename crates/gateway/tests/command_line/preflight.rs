@@ -42,16 +42,66 @@ fn a_peer_that_leaves_checksums_undone_is_named_with_the_remedy() {
     }
     let link =
         "ip link add pdeth0 type veth peer name pdpeer; ip link set pdeth0 up; ip link set pdpeer up; ";
-    let (code, text) = inside("peer", BRIDGE, &format!("{link} $POLDER check $FILE"));
+    let bridge = BRIDGE.replace("[port.host]", "mode = \"native\"\n[port.host]");
+    let (code, text) = inside("peer", &bridge, &format!("{link} $POLDER check $FILE"));
     assert_eq!(code, Some(0), "{text}");
     // The text is broken into lines.
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("! peer") && words.contains("`ethtool -K pdpeer txvlan off"), "{text}");
-    let (_, json) = inside("peer-json", BRIDGE, &format!("{link} $POLDER check --json $FILE"));
+    let (_, json) = inside("peer-json", &bridge, &format!("{link} $POLDER check --json $FILE"));
     let json: serde_json::Value = serde_json::from_str(&json).expect(&json);
     let seen = json["preflight"].as_array().expect("a list");
     let peer = seen.iter().find(|seen| seen["topic"] == "peer").expect("the peer");
     assert_eq!((&peer["of"], &peer["severity"]), (&"port.lan".into(), &"warning".into()));
+}
+
+/// The line of `check` about the mode, and the warnings.
+fn told(name: &str, keys: &str, script: &str) -> (String, Vec<String>) {
+    let bridge = BRIDGE.replace("[port.host]", &format!("{keys}\n[port.host]"));
+    let (code, text) = inside(name, &bridge, &format!("{script} $POLDER check --json $FILE"));
+    assert!(code.is_some(), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&text).expect(&text);
+    let seen = json["preflight"].as_array().expect("a list");
+    let of = |seen: &serde_json::Value| format!("{}: {}", seen["topic"], seen["text"]);
+    let mode =
+        seen.iter().filter(|seen| seen["of"] == "port.lan" && seen["topic"] == "mode").collect::<Vec<_>>();
+    assert_eq!(mode.len(), 1, "one line: {text}");
+    let warned = seen.iter().filter(|seen| seen["of"] == "port.lan" && seen["severity"] != "fine");
+    (mode[0]["text"].as_str().expect("a text").to_owned(), warned.map(of).collect())
+}
+
+#[test]
+fn the_mode_that_is_chosen_is_told_with_its_reason_and_mends_what_was_warned_of() {
+    if !root_or_skip("the_mode_that_is_chosen_is_told_with_its_reason_and_mends_what_was_warned_of") {
+        return;
+    }
+    let veth =
+        "ip link add pdeth0 type veth peer name pdpeer; ip link set pdeth0 up; ip link set pdpeer up; ";
+    let bridge = "ip link add pdeth0 type bridge; ip link set pdeth0 up; ";
+    let above = format!(
+        "{bridge} ip link add pdport type veth peer name pdpeer; ip link set pdport master pdeth0 up; "
+    );
+    for (name, link, why) in [
+        ("mode-veth", veth, "its senders may be on this machine"),
+        ("mode-above", above.as_str(), "its senders may be on this machine"),
+        ("mode-bridge", bridge, "it is an interface without a device of its own"),
+    ] {
+        let (mode, warned) = told(name, "", link);
+        assert!(mode.starts_with("skb: TCX and a TAP") && mode.ends_with(why), "{mode}");
+        assert_eq!(warned, [] as [String; 0], "{name}");
+    }
+    // Keys that this mode does not obey ask for the other one.
+    for (name, key) in [("mode-poll", "busy_poll = true"), ("mode-us", "moderation_us = 50")] {
+        let (mode, _) = told(name, key, veth);
+        let word = key.split(' ').next().unwrap_or_default();
+        assert!(mode.starts_with("native XDP") && mode.contains(word), "{mode}");
+    }
+    // Without a device for TAPs it is AF_XDP.
+    let closed = format!(
+        "{veth} unshare --mount sh -e -c 'mount -t tmpfs none /dev/net; exec $POLDER check --json $FILE' || exit; exit; "
+    );
+    let (mode, _) = told("mode-closed", "", &closed);
+    assert!(mode.starts_with("native XDP") && mode.contains("cannot open /dev/net/tun"), "{mode}");
 }
 
 #[test]
@@ -110,7 +160,8 @@ fn an_orderly_end_puts_back_what_was_switched_off() {
         return;
     }
     let folder = Folder::new("offloads-control");
-    let control = format!("[gateway]\ncontrol = \"{}/gw.sock\"\n[port.lan]", folder.0.display());
+    let control =
+        format!("[gateway]\ncontrol = \"{}/gw.sock\"\n[port.lan]\nmode = \"native\"", folder.0.display());
     let script = "ip link add pdeth0 type veth peer name pdpeer; ip link set pdeth0 up; ip link set pdpeer up
         tags() { ethtool -k pdeth0 | sed -n 's/^rx-vlan-offload: //p'; }
         tags

@@ -191,6 +191,7 @@ fn opener(ends: HashMap<String, End>) -> Opener {
             takes: Takes::default(),
             queues: end.len(),
             mode: "in-memory cable".to_owned(),
+            mode_reason: None,
         };
         let queues = end.into_iter().map(Queue::boxed).collect();
         Ok(OpenPort::in_memory(port.id, facts, queues))

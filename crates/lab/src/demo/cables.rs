@@ -190,6 +190,7 @@ fn opener(ends: [(String, End); 2], mac: Mac) -> Opener {
             takes: Takes { partial_checksums: true, ..Takes::default() },
             queues: 1,
             mode: "in-memory cable".to_owned(),
+            mode_reason: None,
         };
         Ok(OpenPort::in_memory(port.id, facts, end.into_iter().map(Queue::boxed).collect()))
     })

@@ -73,6 +73,7 @@ fn opener(queue: AnyQueue, backlog: Option<Arc<Backlog>>, options: &Options) -> 
             takes: Takes::default(),
             queues: 1,
             mode: "service in this process".to_owned(),
+            mode_reason: None,
         };
         Ok(OpenPort { backlog: backlog.clone(), ..OpenPort::in_memory(port.id, facts, vec![queue]) })
     })

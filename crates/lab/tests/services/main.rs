@@ -47,6 +47,7 @@ fn opener(queues: HashMap<String, (AnyQueue, Option<Arc<Backlog>>)>) -> Opener {
             takes: Takes::default(),
             queues: 1,
             mode: "in memory".to_owned(),
+            mode_reason: None,
         };
         Ok(OpenPort { backlog, ..OpenPort::in_memory(port.id, facts, vec![queue]) })
     })

@@ -3,6 +3,7 @@
 use super::{Gateway, PortState};
 use crate::device::{Facts, GONE, Link, OpenPort};
 use crate::runtime::announce::announce_port;
+use crate::runtime::hooks;
 use crate::runtime::neighbour;
 use crate::runtime::tables::{Lasting, tables};
 use crate::runtime::worker::{Command, Report};
@@ -139,6 +140,7 @@ impl Gateway {
         if let Some(state) = self.ports.iter().find(|state| state.configuration.id == id) {
             announce_port(state);
         }
+        self.hooks.renew(|| hooks::ports(&self.configuration));
     }
 
     /// Builds the tables anew, from the configuration and the open ports, and replaces them.

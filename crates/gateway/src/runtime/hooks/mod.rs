@@ -17,7 +17,7 @@ pub fn ports(configuration: &Configuration) -> Vec<hooks::Port> {
     // What the machine sends by a TAP has met its hooks, and the kernel does not have an adapter.
     let port = |port: &Port| {
         let interface = port.device.interface()?.to_owned();
-        let meets_egress = matches!(way(&interface, port), Way::Skb(_));
+        let meets_egress = way(&interface, port) == Way::Skb;
         let (name, takes) = (port.name.clone(), takes(port, configuration));
         Some(hooks::Port { name, interface, takes, meets_egress })
     };

@@ -95,15 +95,16 @@ impl Watch {
             return;
         };
         announce(&found);
-        running.ports.clone_from(&ports);
-        // The successor of a thread that was lost with the lock gets the ports above.
-        let Some(mut state) = running.shared.state_soon() else { return };
-        state.ports = ports;
-        let State { known, .. } = &mut *state;
-        let new = found.bypassed.into_iter().filter(|one| !known.bypassed.contains(one)).collect::<Vec<_>>();
-        known.bypassed.extend(new);
-        drop(state);
-        running.wake();
+        running.replace(ports, found.bypassed);
+    }
+
+    /// A port was opened again, maybe in another mode: these are the ports.
+    pub(in crate::runtime) fn renew(&mut self, ports: impl FnOnce() -> Vec<Port>) {
+        let Some(running) = &mut self.0 else { return };
+        let ports = ports();
+        if running.ports != ports {
+            running.replace(ports, Vec::new());
+        }
     }
 
     /// Starts another thread in place of one that was lost; it reads everything again.
@@ -140,6 +141,19 @@ impl Running {
         let thread = threads.spawn("kernel-hooks", Loss::Repaired, move || watch(&watched))?;
         let threads = threads.clone();
         Ok(Self { shared, threads, thread: Some(thread), ports, not_before: Nanos(0) })
+    }
+
+    /// Replaces the ports, adds hooks that are known to be bypassed, and has everything read again.
+    fn replace(&mut self, ports: Vec<Port>, bypassed: Vec<Bypassed>) {
+        self.ports.clone_from(&ports);
+        // The successor of a thread that was lost with the lock gets the ports above.
+        let Some(mut state) = self.shared.state_soon() else { return };
+        state.ports = ports;
+        let known = &mut state.known.bypassed;
+        let new = bypassed.into_iter().filter(|one| !known.contains(one)).collect::<Vec<_>>();
+        known.extend(new);
+        drop(state);
+        self.wake();
     }
 
     fn is_lost(&self) -> bool {
