@@ -170,7 +170,7 @@ fn template(frame_bytes: usize, forth: bool) -> Template {
 /// Configuration of the demonstration with root, except that the next hop is not asked for.
 fn read(site: &Site, peer: Mac, core: usize) -> anyhow::Result<model::Configuration> {
     let socket = std::env::temp_dir().join("polder-demo.sock");
-    let text = configuration(site, &socket, core);
+    let text = configuration(site, &socket, (core, ""));
     let known = format!("next_hop_mac = \"{}\"\n\n[bridge.lan]", MacAddress(peer));
     let text = text.replace("[bridge.lan]", &known);
     let loaded = config::parse(&text, site.role.as_ref())?;

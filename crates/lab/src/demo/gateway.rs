@@ -25,17 +25,17 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Writes the configuration and starts `polder run` in `namespace`.
+    /// Writes the configuration and starts `polder run` in `namespace`; each port has `keys` too.
     pub(crate) fn start(
         site: Site,
         namespace: &Namespace,
         topology: &Topology,
-        core: usize,
+        (core, keys): (usize, &str),
     ) -> anyhow::Result<Self> {
         let polder = polder::program()?;
         let socket = topology.directory().join(format!("{}.sock", site.role));
         let file = topology.directory().join(format!("{}.toml", site.role));
-        std::fs::write(&file, configuration(&site, &socket, core))
+        std::fs::write(&file, configuration(&site, &socket, (core, keys)))
             .with_context(|| format!("cannot write {}", file.display()))?;
         let name = format!("the {}'s polder", site.title);
         let process = Running::start(&name, namespace.command(&polder).arg("run").arg(&file))?;
@@ -91,8 +91,8 @@ impl Gateway {
     }
 }
 
-/// A gateway that bridges its Ethernet port and a gretap tunnel over the radio.
-pub(crate) fn configuration(site: &Site, socket: &Path, core: usize) -> String {
+/// A gateway that bridges its Ethernet port and a gretap tunnel over the radio; each port has `keys` too.
+pub(crate) fn configuration(site: &Site, socket: &Path, (core, keys): (usize, &str)) -> String {
     let Site { role, local, remote, next_hop, .. } = site;
     let socket = socket.display();
     format!(
@@ -105,10 +105,12 @@ control = "{socket}"
 
 [port.eth0]
 interface = "eth0"
+{keys}
 
 [port.radio0]
 interface = "radio0"
 role = "underlay"
+{keys}
 
 [tunnel.peer]
 kind = "gretap"

@@ -67,8 +67,8 @@ fn with_polder(screen: Screen, topology: &Topology, network: &Network) -> anyhow
     let step = screen.step("starting the gateways");
     let begun = clock::now();
     let cores = machine::cores();
-    let mut access_point = Gateway::start(ACCESS_POINT, &network.access_point, topology, 0)?;
-    let mut station = Gateway::start(STATION, &network.station, topology, 1 % cores)?;
+    let mut access_point = Gateway::start(ACCESS_POINT, &network.access_point, topology, (0, ""))?;
+    let mut station = Gateway::start(STATION, &network.station, topology, (1 % cores, ""))?;
     access_point.wait()?;
     station.wait()?;
     let answered = wait_for_ping(&network.client, SERVER, FIRST_PACKET)?;

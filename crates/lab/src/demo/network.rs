@@ -22,6 +22,9 @@ const RADIO_MTU: u32 = 1600;
 /// Ethernet's.
 const ETHERNET_MTU: u32 = 1500;
 
+/// Way of laying a wire.
+type Wire = fn(&Topology, End<'_>, End<'_>, u32) -> anyhow::Result<()>;
+
 /// One gateway's addresses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Site {
@@ -70,6 +73,15 @@ pub(crate) struct Network {
 impl Network {
     /// Makes namespaces, wires, addresses and routes.
     pub(crate) fn lay(topology: &mut Topology) -> anyhow::Result<Self> {
+        Self::lay_by(topology, Topology::wire)
+    }
+
+    /// The same with wires that have all offloads.
+    pub(crate) fn lay_with_offloads(topology: &mut Topology) -> anyhow::Result<Self> {
+        Self::lay_by(topology, Topology::wire_with_offloads)
+    }
+
+    fn lay_by(topology: &mut Topology, wire: Wire) -> anyhow::Result<Self> {
         let network = Self {
             client: topology.namespace("client")?,
             access_point: topology.namespace("ap")?,
@@ -84,7 +96,7 @@ impl Network {
         ];
         for (a, a_interface, b, b_interface, mtu) in wires {
             let a = End { namespace: a, interface: a_interface };
-            topology.wire(a, End { namespace: b, interface: b_interface }, mtu)?;
+            wire(topology, a, End { namespace: b, interface: b_interface }, mtu)?;
         }
         for (namespace, address) in [(client, CLIENT), (server, SERVER)] {
             namespace.ip(&["address", "add", &format!("{address}/24"), "dev", "eth0"])?;

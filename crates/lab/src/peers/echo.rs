@@ -175,7 +175,8 @@ fn configuration(site: &Site<'_>, over: Over) -> String {
     let (client, server) = (kernel::text(CLIENT.0), kernel::text(site.input_mac));
     format!(
         "version = 1\n\n[gateway]\ncpus = [{core}]\nbalance = {balance}\n{budget}cpu_share = {share}\n\n\
-         [port.in]\ninterface = \"{input}\"\n\n[port.out]\ninterface = \"{output}\"\n\n[port.service]\ntap = \"service\"\n\n\
+         [port.in]\ninterface = \"{input}\"\nmode = \"native\"\n\n\
+         [port.out]\ninterface = \"{output}\"\nmode = \"native\"\n\n[port.service]\ntap = \"service\"\n\n\
          [bridge.lan]\nmembers = [\"in\", \"out\", \"service\"]\n\n\
          [[bridge.lan.static]]\nmac = \"{client}\"\nport = \"out\"\n\n\
          [[bridge.lan.static]]\nmac = \"{server}\"\nport = \"service\"\n"

@@ -152,7 +152,7 @@ static RAN_WITH: Mutex<Vec<Configured>> = Mutex::new(Vec::new());
 
 /// Notes the configuration that a gateway is started with, and its task. Every default is filled in, and
 /// interfaces have the names of their ports: those of a testbed differ from run to run.
-pub(super) fn ran_with(what: &str, text: &str) {
+pub(crate) fn ran_with(what: &str, text: &str) {
     let toml = match config::parse(text, Path::new("lab.toml")) {
         Ok(Loaded { mut configuration, .. }) => {
             configuration.gateway.control = PathBuf::from("/run/polder/lab.sock");
@@ -205,7 +205,8 @@ fn configuration(site: &Site<'_>, socket: &Path) -> anyhow::Result<String> {
     let rest = match site.task {
         Task::Route => bail!("Polder does not route"),
         Task::Bridge => format!(
-            "[port.in]\ninterface = \"{input}\"\n{moderation}\n[port.out]\ninterface = \"{output}\"\n\n\
+            "[port.in]\ninterface = \"{input}\"\nmode = \"native\"\n{moderation}\n\
+             [port.out]\ninterface = \"{output}\"\nmode = \"native\"\n\n\
              [bridge.lan]\nmembers = [\"in\", \"out\"]\n\n[[bridge.lan.static]]\nmac = \"{server}\"\nport = \"out\"\n"
         ),
         Task::Encapsulate | Task::Decapsulate => {
@@ -218,7 +219,8 @@ fn configuration(site: &Site<'_>, socket: &Path) -> anyhow::Result<String> {
                 Tunnel::Vxlan => format!("kind = \"vxlan\"\nvni = {NETWORK}"),
             };
             format!(
-                "[port.lan0]\ninterface = \"{member}\"\n\n[port.radio0]\ninterface = \"{underlay}\"\nrole = \"underlay\"\n\n\
+                "[port.lan0]\ninterface = \"{member}\"\nmode = \"native\"\n\n\
+                 [port.radio0]\ninterface = \"{underlay}\"\nmode = \"native\"\nrole = \"underlay\"\n\n\
                  [tunnel.peer]\n{kind}\nport = \"radio0\"\nlocal = \"{LOCAL}\"\nremote = \"{remote}\"\n\
                  next_hop = \"{hop}\"\nnext_hop_mac = \"{mac}\"\n\n\
                  [bridge.lan]\nmembers = [\"lan0\", \"peer\"]\n\n[[bridge.lan.static]]\nmac = \"{server}\"\nport = \"{known}\"\n"

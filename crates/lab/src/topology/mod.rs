@@ -5,7 +5,8 @@
 //! start with `pdl`.
 //!
 //! A wire is a veth pair with every offload off at both ends: AF_XDP loses the mark of a partial
-//! checksum and a hardware-accelerated VLAN tag, and a super-packet is not a frame.
+//! checksum and a hardware-accelerated VLAN tag, and a super-packet is not a frame. Wires with all offloads are for
+//! what people get.
 
 mod napi;
 mod state;
@@ -113,17 +114,29 @@ impl Topology {
     /// # Errors
     /// When `ip` or `ethtool` fails, or an offload stays on.
     pub fn wire(&self, a: End<'_>, b: End<'_>, mtu: u32) -> anyhow::Result<()> {
+        self.lay(a, b, mtu)?;
+        [a, b].into_iter().try_for_each(End::switch_offloads_off)?;
+        [a, b].into_iter().try_for_each(End::wait_for_carrier)
+    }
+
+    /// Lays a wire between two interfaces as the kernel makes them, with all offloads.
+    ///
+    /// # Errors
+    /// When `ip` fails.
+    pub fn wire_with_offloads(&self, a: End<'_>, b: End<'_>, mtu: u32) -> anyhow::Result<()> {
+        self.lay(a, b, mtu)?;
+        [a, b].into_iter().try_for_each(End::wait_for_carrier)
+    }
+
+    fn lay(&self, a: End<'_>, b: End<'_>, mtu: u32) -> anyhow::Result<()> {
         let mtu = mtu.to_string();
         #[rustfmt::skip]
         a.namespace.ip(&[
             "link", "add", a.interface, "mtu", &mtu, "type", "veth",
             "peer", "name", b.interface, "mtu", &mtu, "netns", b.namespace.name(),
         ])?;
-        for end in [a, b] {
-            end.namespace.ip(&["link", "set", end.interface, "up"])?;
-            end.switch_offloads_off()?;
-        }
-        [a, b].into_iter().try_for_each(End::wait_for_carrier)
+        let up = |end: End<'_>| end.namespace.ip(&["link", "set", end.interface, "up"]).map(drop);
+        [a, b].into_iter().try_for_each(up)
     }
 }
 

@@ -86,8 +86,10 @@ fn two_workers_share_the_queues_and_keep_order() {
 workers = 2
 [port.eth0]
 interface = "eth0"
+mode = "native"
 [port.eth1]
 interface = "eth1"
+mode = "native"
 [bridge.lan]
 members = ["eth0", "eth1"]
 "#,

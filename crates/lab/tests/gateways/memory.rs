@@ -20,8 +20,10 @@ memory_mib = 4
 copy_break = 256
 [port.lan]
 interface = "eth0"
+mode = "native"
 [port.dmz]
 interface = "eth1"
+mode = "native"
 [port.host]
 tap = "host0"
 [bridge.br0]

@@ -24,9 +24,11 @@ workers = 2
 restore_order = {restore}
 [port.eth0]
 interface = "eth0"
+mode = "native"
 order = "spread"
 [port.radio0]
 interface = "radio0"
+mode = "native"
 role = "underlay"
 order = "spread"
 [tunnel.peer]

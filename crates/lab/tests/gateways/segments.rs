@@ -51,6 +51,7 @@ fn bridged(keys: &str) -> (Topology, Namespace, Namespace, Gateway) {
         r#"
 [port.lan]
 interface = "eth0"
+mode = "native"
 [port.host]
 tap = "host0"
 {keys}

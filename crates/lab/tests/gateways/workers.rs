@@ -12,8 +12,8 @@ const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 82, 0, 2);
 
 fn with_workers(workers: usize) -> String {
     format!(
-        "workers = {workers}\n[port.eth0]\ninterface = \"eth0\"\norder = \"spread\"\n\
-         [port.eth1]\ninterface = \"eth1\"\n[bridge.lan]\nmembers = [\"eth0\", \"eth1\"]\n"
+        "workers = {workers}\n[port.eth0]\ninterface = \"eth0\"\nmode = \"native\"\norder = \"spread\"\n\
+         [port.eth1]\ninterface = \"eth1\"\nmode = \"native\"\n[bridge.lan]\nmembers = [\"eth0\", \"eth1\"]\n"
     )
 }
 

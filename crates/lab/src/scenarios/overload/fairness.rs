@@ -185,7 +185,7 @@ fn configuration(core: usize, inputs: &[String], outputs: &[String; 2]) -> Strin
     let mut members = vec!["\"service\"".to_owned()];
     // Writing to a string cannot fail.
     let mut port = |name: &str, interface: &str| {
-        let _ = write!(text, "[port.{name}]\ninterface = \"{interface}\"\n\n");
+        let _ = write!(text, "[port.{name}]\ninterface = \"{interface}\"\nmode = \"native\"\n\n");
         members.push(format!("\"{name}\""));
     };
     for (queue, input) in inputs.iter().enumerate() {

@@ -202,9 +202,11 @@ control = "{socket}"
 
 [port.eth0]
 interface = "eth0"
+mode = "native"
 
 [port.eth1]
 interface = "eth1"
+mode = "native"
 
 [bridge.lan]
 members = ["eth0", "eth1"]

@@ -48,8 +48,9 @@ pub(super) fn measure(run: &mut Run, topology: &mut Topology) -> anyhow::Result<
     fs::write(
         &configuration,
         format!(
-            "version = 1\n[gateway]\ncontrol = \"{}\"\n[port.eth0]\ninterface = \"eth0\"\nrole = \"router\"\n\
-             [port.eth1]\ninterface = \"eth1\"\nrole = \"router\"\n",
+            "version = 1\n[gateway]\ncontrol = \"{}\"\n\
+             [port.eth0]\ninterface = \"eth0\"\nmode = \"native\"\nrole = \"router\"\n\
+             [port.eth1]\ninterface = \"eth1\"\nmode = \"native\"\nrole = \"router\"\n",
             socket.display()
         ),
     )?;

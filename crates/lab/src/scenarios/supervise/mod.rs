@@ -252,10 +252,12 @@ control = "{socket}"
 
 [port.a]
 interface = "{a}"
+mode = "native"
 on_exit = "{on_exit}"
 
 [port.b]
 interface = "{b}"
+mode = "native"
 on_exit = "{on_exit}"
 
 [bridge.lan]

@@ -20,6 +20,9 @@ const IPERF3_PORT: &str = "5202";
 const LATENCY_FRAME: usize = 128;
 const LATENCY_RATE: f64 = 5_000.0;
 
+/// Keys of the gateways' ports: the mode that the other rows have.
+const PORTS: &str = "mode = \"native\"";
+
 /// Measures the goodput and latency of applications over the four namespaces of the demonstration.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
     for (name, polder) in [("polder", true), ("kernel_vxlan", false)] {
@@ -38,7 +41,7 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
                 [(ACCESS_POINT, &network.access_point, 0), (STATION, &network.station, last)]
             {
                 run.place(&format!("polder, {} of the chain", site.title), core, "worker, pinned");
-                gateways.push(Gateway::start(site, namespace, &topology, core)?);
+                gateways.push(Gateway::start(site, namespace, &topology, (core, PORTS))?);
             }
             gateways.iter_mut().try_for_each(Gateway::wait)?;
         } else {
