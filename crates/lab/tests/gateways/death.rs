@@ -11,6 +11,9 @@ pub(crate) const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 70, 0, 2);
 /// The gateway's own kernel, on its left interface.
 pub(crate) const KERNEL: Ipv4Addr = Ipv4Addr::new(10, 70, 0, 9);
 
+/// The default, which is `skb` for a veth, and AF_XDP.
+const MODES: [&str; 2] = ["auto", "native"];
+
 /// left – gateway – right.
 pub(crate) struct Net {
     pub(crate) left: Namespace,
@@ -36,17 +39,27 @@ impl Net {
     }
 
     pub(crate) fn start(&self, on_exit: &str) -> Gateway {
-        Gateway::start(&self.topology, &self.gateway, &Self::text(on_exit))
+        self.start_in("auto", on_exit)
+    }
+
+    fn start_in(&self, mode: &str, on_exit: &str) -> Gateway {
+        Gateway::start(&self.topology, &self.gateway, &Self::text_in(mode, on_exit))
     }
 
     pub(crate) fn text(on_exit: &str) -> String {
+        Self::text_in("auto", on_exit)
+    }
+
+    fn text_in(mode: &str, on_exit: &str) -> String {
         format!(
             r#"
 [port.eth0]
 interface = "eth0"
+mode = "{mode}"
 on_exit = "{on_exit}"
 [port.eth1]
 interface = "eth1"
+mode = "{mode}"
 on_exit = "{on_exit}"
 [bridge.lan]
 members = ["eth0", "eth1"]
@@ -73,19 +86,21 @@ fn killed_under_load_the_kernel_has_its_interface_back() {
     if !root_or_skip("killed_under_load_the_kernel_has_its_interface_back") {
         return;
     }
-    let net = Net::new();
-    let gateway = net.start("kernel");
-    assert_reaches(&net.left, RIGHT);
-    assert_silent(&net.left, KERNEL);
-    net.under_load(|| {
-        gateway.kill();
+    for mode in MODES {
+        let net = Net::new();
+        let gateway = net.start_in(mode, "kernel");
+        assert_reaches(&net.left, RIGHT);
+        assert_silent(&net.left, KERNEL);
+        net.under_load(|| {
+            gateway.kill();
+            assert_reaches(&net.left, KERNEL);
+        });
+        // And the next start takes it again.
+        let gateway = net.start_in(mode, "kernel");
+        assert_reaches(&net.left, RIGHT);
+        gateway.stop();
         assert_reaches(&net.left, KERNEL);
-    });
-    // And the next start takes it again.
-    let gateway = net.start("kernel");
-    assert_reaches(&net.left, RIGHT);
-    gateway.stop();
-    assert_reaches(&net.left, KERNEL);
+    }
 }
 
 #[test]
@@ -93,23 +108,25 @@ fn killed_under_load_a_closed_port_stays_closed() {
     if !root_or_skip("killed_under_load_a_closed_port_stays_closed") {
         return;
     }
-    let net = Net::new();
-    let mut gateway = net.start("drop");
-    let program = gateway.program();
-    assert_reaches(&net.left, RIGHT);
-    net.under_load(|| {
-        gateway.kill();
+    for mode in MODES {
+        let net = Net::new();
+        let mut gateway = net.start_in(mode, "drop");
+        let program = gateway.program();
+        assert_reaches(&net.left, RIGHT);
+        net.under_load(|| {
+            gateway.kill();
+            assert_silent(&net.left, KERNEL);
+            assert_silent(&net.left, RIGHT);
+        });
+        // The next start takes over what the dead process left.
+        let gateway = net.start_in(mode, "drop");
+        assert_reaches(&net.left, RIGHT);
+        gateway.stop();
         assert_silent(&net.left, KERNEL);
-        assert_silent(&net.left, RIGHT);
-    });
-    // The next start takes over what the dead process left.
-    let gateway = net.start("drop");
-    assert_reaches(&net.left, RIGHT);
-    gateway.stop();
-    assert_silent(&net.left, KERNEL);
-    Gateway::other(&program, &["release", "eth0"]);
-    Gateway::other(&program, &["release", "eth1"]);
-    assert_reaches(&net.left, KERNEL);
+        Gateway::other(&program, &["release", "eth0"]);
+        Gateway::other(&program, &["release", "eth1"]);
+        assert_reaches(&net.left, KERNEL);
+    }
 }
 
 #[test]
@@ -117,16 +134,18 @@ fn restarted_under_load_it_forwards_again() {
     if !root_or_skip("restarted_under_load_it_forwards_again") {
         return;
     }
-    let net = Net::new();
-    let gateway = net.start("kernel");
-    assert_reaches(&net.left, RIGHT);
-    let gateway = net.under_load(|| {
+    for mode in MODES {
+        let net = Net::new();
+        let gateway = net.start_in(mode, "kernel");
+        assert_reaches(&net.left, RIGHT);
+        let gateway = net.under_load(|| {
+            gateway.stop();
+            net.start_in(mode, "kernel")
+        });
+        assert_reaches(&net.left, RIGHT);
+        assert!(gateway.term("transmitted") > 0);
         gateway.stop();
-        net.start("kernel")
-    });
-    assert_reaches(&net.left, RIGHT);
-    assert!(gateway.term("transmitted") > 0);
-    gateway.stop();
+    }
 }
 
 #[test]
@@ -170,5 +189,7 @@ members = ["eth0", "eth1", "eth2"]
         plug(&net);
     }
     assert!(wait_for_ping(&net.left, there, SOON).unwrap(), "{}", gateway.said());
+    let third = gateway.show("ports")["ports"][2].clone();
+    assert_eq!((&third["mode"], &third["openings"]), (&"skb, TCX and a TAP".into(), &4.into()), "{third:#}");
     gateway.stop();
 }

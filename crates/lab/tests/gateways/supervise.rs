@@ -57,7 +57,7 @@ fn said(gateway: &mut Gateway, text: &str) -> Duration {
 /// Nothing of a gateway with `on_exit = "kernel"` is left.
 fn assert_nothing_left(net: &Net, socket: &Path) {
     let links = net.gateway.ip(&["-details", "link", "show"]).unwrap();
-    assert!(!links.contains("xdp"), "{links}");
+    assert!(!links.contains("xdp") && !links.contains("Polder's packets"), "{links}");
     assert!(!socket.exists(), "the control socket stays behind");
     let sockets =
         net.gateway.inside(|| fs::read_to_string("/proc/thread-self/net/protocols")).unwrap().unwrap();
@@ -344,7 +344,7 @@ fn a_receive_thread_is_as_before_when_its_worker_is_lost() {
     let target = "10.71.0.2";
     station.ip(&["neighbour", "add", target, "lladdr", "02:00:00:00:71:02", "dev", "eth0"]).unwrap();
     let text = format!(
-        "cpu_share = 5\n[port.a]\ninterface = \"{port}\"\n[port.b]\ntap = \"host0\"\n[bridge.lan]\nmembers = [\"a\", \"b\"]\n"
+        "cpu_share = 5\n[port.a]\ninterface = \"{port}\"\nmode = \"native\"\n[port.b]\ntap = \"host0\"\n[bridge.lan]\nmembers = [\"a\", \"b\"]\n"
     );
     let mut gateway = Gateway::start(&topology, &namespace, &text);
     let sender = station.inside(|| UdpSocket::bind(("0.0.0.0", 0))).unwrap().unwrap();
