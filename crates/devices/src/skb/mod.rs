@@ -39,6 +39,9 @@ mod preflight;
 
 mod error;
 
+#[cfg(feature = "models")]
+mod redirect;
+
 pub use crate::bpf::{Carried, Entry, FlowTable};
 pub use attach::foreign_programs;
 pub use error::OpenError;
@@ -46,3 +49,5 @@ pub use init::open;
 pub use options::Options;
 pub use port::{Opened, Port};
 pub use preflight::{Advice, advice, inspect};
+#[cfg(feature = "models")]
+pub use redirect::redirect;

@@ -129,6 +129,19 @@ pub fn threads_named(
     }
 }
 
+/// The threads of the kernel that work for packets when the one that sent them does not, one for each processor.
+///
+/// # Errors
+/// When processes cannot be listed.
+pub fn softirq_threads() -> anyhow::Result<Vec<i32>> {
+    let processes = fs::read_dir("/proc").context("cannot read /proc")?.flatten();
+    let named = processes.filter(|process| {
+        let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+        name.starts_with("ksoftirqd/")
+    });
+    Ok(named.filter_map(|process| process.file_name().to_string_lossy().parse().ok()).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

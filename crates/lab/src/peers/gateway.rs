@@ -43,6 +43,11 @@ impl Gateway {
         Ok(gateway)
     }
 
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Replaces the configuration while the gateway runs.
     pub(crate) fn reload(&self, tables: &str) -> anyhow::Result<()> {
         write(&self.file, &self.socket, tables)?;
@@ -77,6 +82,13 @@ impl Gateway {
             ensure!(clock::now() < end, "{left:?} packets are not accounted for");
             interrupt::sleep(Duration::from_millis(20))?;
         }
+    }
+
+    /// Packets that are not accounted for, once it is quiet or does not get so.
+    pub(crate) fn unaccounted(&self) -> anyhow::Result<i64> {
+        let settled = self.balances();
+        let left = polder::find(&self.show("counters")?, "unaccounted").and_then(Value::as_i64);
+        settled.map_or_else(|error| left.context(error), |()| Ok(0))
     }
 
     /// Ends it as an operator would.

@@ -6,6 +6,7 @@
 
 use super::{CLIENT, Device, LINK_LOCAL, LINK_REMOTE, LOCAL, NETWORK, REMOTE, SERVER, Site, Task, Tunnel};
 use crate::command;
+use crate::topology::Namespace;
 use crate::traffic::packet::Mac;
 use anyhow::Context as _;
 
@@ -55,14 +56,22 @@ impl Device for Kernel {
 /// A bridge of the input and `output`, which knows where the server is.
 fn bridge(site: &Site<'_>, output: &str) -> anyhow::Result<()> {
     let member = if site.task == Task::Bridge { site.input } else { site.member() };
-    site.namespace.ip(&["link", "add", "lan", "type", "bridge", "stp_state", "0"])?;
-    for port in [member, output] {
-        site.namespace.ip(&["link", "set", port, "master", "lan", "up"])?;
-    }
-    site.namespace.ip(&["link", "set", "lan", "up"])?;
+    bridge_of(site.namespace, [member, output])?;
     let (server, port) = (text(SERVER.0), if site.task == Task::Decapsulate { member } else { output });
     let entry = ["fdb", "replace", &server, "dev", port, "master", "static"];
     command::run(site.namespace.command("bridge").args(entry)).map(drop)
+}
+
+/// A bridge `lan` of the kernel's between two interfaces.
+///
+/// # Errors
+/// When the kernel refuses.
+pub(crate) fn bridge_of(namespace: &Namespace, members: [&str; 2]) -> anyhow::Result<()> {
+    namespace.ip(&["link", "add", "lan", "type", "bridge", "stp_state", "0"])?;
+    for member in members {
+        namespace.ip(&["link", "set", member, "master", "lan", "up"])?;
+    }
+    namespace.ip(&["link", "set", "lan", "up"]).map(drop)
 }
 
 fn route(site: &Site<'_>) -> anyhow::Result<()> {

@@ -25,6 +25,7 @@ mod start;
 mod supervise;
 mod testbed;
 mod tunnels;
+mod wire;
 
 pub use run::{Goal, Promise, Run};
 
@@ -56,6 +57,7 @@ pub const ALL: &[Scenario] = &[
     engine::SCENARIO,
     afxdp::SCENARIO,
     tunnels::SCENARIO,
+    wire::SCENARIO,
     idle::SCENARIO,
     overload::SCENARIO,
     order::SCENARIO,

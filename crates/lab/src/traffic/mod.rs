@@ -3,6 +3,7 @@
 pub mod packet;
 pub mod sizes;
 
+pub mod iperf3;
 pub mod memory;
 pub mod pace;
 pub mod probe;

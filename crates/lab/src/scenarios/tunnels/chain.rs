@@ -1,21 +1,21 @@
 //! TCP and latency over the whole chain: client, gateway, gateway, server.
 
 use super::Run;
-use crate::command::{self, Running};
+use crate::command;
 use crate::demo::gateway::Gateway;
 use crate::demo::network::{ACCESS_POINT, Network, SERVER, STATION};
 use crate::machine;
 use crate::meters::statistics::Samples;
 use crate::topology::Topology;
+use crate::traffic::iperf3::Transfer;
 use crate::traffic::sockets::{UdpStream, tcp_goodput, wait_for_ping};
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use std::net::SocketAddrV4;
 use std::time::Duration;
 
 /// Time for which a fresh chain may take for the first packet.
 const FIRST_PACKET: Duration = Duration::from_secs(5);
 const TCP_WARM_UP: Duration = Duration::from_millis(700);
-const IPERF3_PORT: &str = "5202";
 /// Latency is taken with packets of this length at this rate.
 const LATENCY_FRAME: usize = 128;
 const LATENCY_RATE: f64 = 5_000.0;
@@ -67,7 +67,9 @@ fn applications(run: &mut Run, network: &Network, name: &str) -> anyhow::Result<
         let to = SocketAddrV4::new(SERVER, 5201);
         goodput.push(tcp_goodput(&network.client, &network.server, to, warm_up, time)? / 1e6);
         if iperf3 {
-            told.push(iperf3_goodput(network, warm_up, time)? / 1e6);
+            let (from, to) = (&network.client, &network.server);
+            let transfer = Transfer { from, to, address: SERVER, streams: 1, warm_up, time };
+            told.push(transfer.goodput()? / 1e6);
         }
         let stream = UdpStream {
             from: &network.client,
@@ -91,39 +93,4 @@ fn applications(run: &mut Run, network: &Network, name: &str) -> anyhow::Result<
     run.record(&format!("gre.latency.p50.{name}"), &middle);
     run.record(&format!("gre.latency.p99.{name}"), &tail);
     Ok(())
-}
-
-/// The same by iperf3: bits a second that its receiver counted.
-fn iperf3_goodput(network: &Network, warm_up: Duration, time: Duration) -> anyhow::Result<f64> {
-    let address = SERVER.to_string();
-    let mut server = network.server.command("iperf3");
-    server.args(["--server", "--one-off", "--forceflush", "--bind", &address, "--port", IPERF3_PORT]);
-    let mut server = Running::start("iperf3", &mut server)?;
-    server.wait_for("listening", 0, FIRST_PACKET)?;
-    let (seconds, omitted) = (time.as_secs().max(1), warm_up.as_secs_f64().ceil());
-    let mut client = network.client.command("iperf3");
-    client.args(["--client", &address, "--port", IPERF3_PORT, "--json"]);
-    client.args(["--time", &seconds.to_string(), "--omit", &omitted.to_string()]);
-    let told = command::run(&mut client)?;
-    goodput_in(&told).context("iperf3's report has an unknown form")
-}
-
-/// Goodput that iperf3's receiver counted, in bits a second.
-pub(in crate::scenarios) fn goodput_in(report: &str) -> Option<f64> {
-    let report = serde_json::from_str::<serde_json::Value>(report).ok()?;
-    report.pointer("/end/sum_received/bits_per_second")?.as_f64().filter(|&rate| rate > 0.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::goodput_in;
-
-    #[test]
-    fn what_the_receiver_counted_is_taken() {
-        let report =
-            r#"{"end": {"sum_sent": {"bits_per_second": 9e9}, "sum_received": {"bits_per_second": 17e6}}}"#;
-        assert_eq!(goodput_in(report), Some(17e6));
-        assert_eq!(goodput_in("{}"), None);
-        assert_eq!(goodput_in(r#"{"error": "unable to connect"}"#), None);
-    }
 }

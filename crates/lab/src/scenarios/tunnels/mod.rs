@@ -2,8 +2,6 @@
 
 mod chain;
 
-pub(super) use chain::goodput_in;
-
 use super::comparison::{self, Books, Entry, throughput};
 use super::testbed::{Contender, Detail, Setup, Testbed};
 use super::{Goal, Promise, Run, Scenario};

@@ -1,0 +1,279 @@
+//! Two stations and a forwarder between them.
+
+use super::{Run, SHAPED, SHAPED_TO};
+use crate::clock;
+use crate::command;
+use crate::interrupt;
+use crate::meters::cpu::{softirq_threads, thread_time, threads_named};
+use crate::meters::statistics::Samples;
+use crate::peers::gateway::Gateway;
+use crate::peers::kernel::bridge_of;
+use crate::peers::polder::ran_with;
+use crate::scenarios::testbed::nanos_per;
+use crate::topology::{End, Namespace, Topology};
+use crate::traffic::iperf3::Transfer;
+use crate::traffic::pace::Pace;
+use crate::traffic::sockets::{ping, wait_for_ping};
+use anyhow::{Context as _, ensure};
+use polder_devices::skb::redirect;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// Forwarder between the stations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Forwarder {
+    /// Polder's bridge, with these keys for both ports.
+    Polder(&'static str),
+    /// The kernel's bridge.
+    Kernel,
+    /// A program at the ingress of each interface that redirects to the other one.
+    Redirect,
+}
+
+/// A forwarder with its rows.
+#[derive(Debug)]
+struct Entry {
+    forwarder: Forwarder,
+    /// TCP by the number of connections, as in [`STREAMS`].
+    tcp: [&'static str; 2],
+    ping: Option<&'static str>,
+    cost: Option<&'static str>,
+}
+
+/// Everything that is measured.
+const ENTRIES: &[Entry] = &[
+    Entry {
+        forwarder: Forwarder::Polder(""),
+        tcp: ["wire.tcp_1.gbit.polder", "wire.tcp_4.gbit.polder"],
+        ping: Some("wire.ping_us.polder"),
+        cost: Some("wire.forward.sockets.cpu_ns_per_packet.polder"),
+    },
+    Entry {
+        forwarder: Forwarder::Kernel,
+        tcp: ["wire.tcp_1.gbit.kernel_bridge", "wire.tcp_4.gbit.kernel_bridge"],
+        ping: Some("wire.ping_us.kernel_bridge"),
+        cost: Some("wire.forward.sockets.cpu_ns_per_packet.kernel_bridge"),
+    },
+    Entry {
+        forwarder: Forwarder::Redirect,
+        tcp: ["wire.tcp_1.gbit.tcx_bare", "wire.tcp_4.gbit.tcx_bare"],
+        ping: None,
+        cost: None,
+    },
+];
+const STREAMS: [u16; 2] = [1, 4];
+const LEFT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
+const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
+const MTU: u32 = 1500;
+/// Time for which a forwarder may take for the first packet.
+const FIRST_PACKET: Duration = Duration::from_secs(5);
+/// Pings of one round, and the pause between two.
+const PINGS: u16 = 50;
+const PAUSE: Duration = Duration::from_millis(10);
+/// Packets of the smallest length that a station sends each second, so many at once: a rate that all forwarders carry.
+const RATE: f64 = 100_000.0;
+const BURST: u32 = 32;
+const PAYLOAD: [u8; 18] = [0; 18];
+/// Part of the packets that may be lost while costs are taken.
+const LOSS: f64 = 0.01;
+/// Time in which packets on their way arrive.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// A forwarder that is up, with its stations.
+struct Stand {
+    entry: &'static Entry,
+    left: Namespace,
+    right: Namespace,
+    gateway: Option<Gateway>,
+    _redirects: Vec<OwnedFd>,
+    _topology: Topology,
+    tcp: [Samples; 2],
+    pings: Samples,
+    costs: Samples,
+}
+
+/// Fills the rows; answers the number of packets that Polder has not accounted for.
+pub(super) fn measure(run: &mut Run) -> anyhow::Result<u64> {
+    let mut stands = Vec::new();
+    let wanted = ENTRIES.iter().filter(|entry| run.wants_any(&entry.rows())).collect::<Vec<_>>();
+    for entry in wanted {
+        match Stand::lay(entry) {
+            Ok(stand) => stands.push(stand),
+            Err(error) => run.skip(&entry.rows(), &format!("{error:#}")),
+        }
+        interrupt::check()?;
+    }
+    let rounds = run.quick_or(2, 7);
+    for round in 1..=rounds {
+        for stand in &mut stands {
+            run.says(&format!("{:?}, round {round} of {rounds}", stand.entry.forwarder));
+            stand.round(run)?;
+        }
+    }
+    let mut unaccounted = 0;
+    for mut stand in stands {
+        if let Some(gateway) = stand.gateway.take() {
+            unaccounted += gateway.unaccounted()?.unsigned_abs();
+            gateway.stop()?;
+        }
+        stand.record(run);
+    }
+    if run.wants(SHAPED) {
+        run.says("negative control");
+        control(run)?;
+    }
+    Ok(unaccounted)
+}
+
+/// TCP through a bridge that lets a known rate pass.
+fn control(run: &mut Run) -> anyhow::Result<()> {
+    const KERNEL: &Entry = &ENTRIES[1];
+    let stand = Stand::lay(KERNEL)?;
+    let rate = format!("{}mbit", SHAPED_TO * 1e3);
+    let shaper =
+        ["qdisc", "add", "dev", "eth0", "root", "tbf", "rate", &rate, "burst", "256kb", "latency", "20ms"];
+    match command::run(stand.left.command("tc").args(shaper)) {
+        Ok(_) => run.record_one(SHAPED, stand.goodput(1, run.quick_or(1, 3))?),
+        Err(error) => run.skip(&[SHAPED], &format!("{error:#}")),
+    }
+    Ok(())
+}
+
+impl Entry {
+    fn rows(&self) -> Vec<&'static str> {
+        self.tcp.into_iter().chain(self.ping).chain(self.cost).collect()
+    }
+}
+
+impl Stand {
+    fn lay(entry: &'static Entry) -> anyhow::Result<Self> {
+        let mut topology = Topology::new()?;
+        let [left, device, right] = ["left", "dut", "right"].map(|role| topology.namespace(role));
+        let (left, device, right) = (left?, device?, right?);
+        for (station, port, address) in [(&left, "west", LEFT), (&right, "east", RIGHT)] {
+            let end = End { namespace: station, interface: "eth0" };
+            topology.wire_with_offloads(end, End { namespace: &device, interface: port }, MTU)?;
+            station.ip(&["address", "add", &format!("{address}/24"), "dev", "eth0"])?;
+        }
+        let (mut gateway, mut redirects) = (None, Vec::new());
+        match entry.forwarder {
+            Forwarder::Polder(keys) => {
+                let tables = tables(keys);
+                ran_with("bridge", &format!("version = 1\n{tables}"));
+                gateway = Some(Gateway::start(&device, topology.directory(), &tables)?);
+            }
+            Forwarder::Kernel => bridge_of(&device, ["west", "east"])?,
+            Forwarder::Redirect => {
+                for (from, to) in [("west", "east"), ("east", "west")] {
+                    redirects.push(device.inside(|| redirect(from, to))??);
+                }
+            }
+        }
+        ensure!(wait_for_ping(&left, RIGHT, FIRST_PACKET)?, "no packet comes through {:?}", entry.forwarder);
+        let (tcp, pings, costs) = (Default::default(), Samples::default(), Samples::default());
+        Ok(Self {
+            entry,
+            left,
+            right,
+            gateway,
+            _redirects: redirects,
+            _topology: topology,
+            tcp,
+            pings,
+            costs,
+        })
+    }
+
+    fn round(&mut self, run: &Run) -> anyhow::Result<()> {
+        let seconds = run.quick_or(1, 5);
+        for (at, streams) in STREAMS.into_iter().enumerate() {
+            if run.wants(self.entry.tcp[at]) {
+                let goodput = self.goodput(streams, seconds)?;
+                self.tcp[at].push(goodput);
+            }
+        }
+        if self.entry.ping.is_some_and(|row| run.wants(row)) {
+            let times = ping(&self.left, RIGHT, PINGS, PAUSE)?;
+            times.iter().for_each(|time| self.pings.push(time.as_secs_f64() * 1e6));
+        }
+        if self.entry.cost.is_some_and(|row| run.wants(row)) {
+            let cost = self.cost(Duration::from_millis(run.quick_or(500, 2000)))?;
+            self.costs.push(cost);
+        }
+        Ok(())
+    }
+
+    /// Goodput of TCP in Gbit/s.
+    fn goodput(&self, streams: u16, seconds: u64) -> anyhow::Result<f64> {
+        let (warm_up, time) = (Duration::ZERO, Duration::from_secs(seconds));
+        let transfer = Transfer { from: &self.left, to: &self.right, address: RIGHT, streams, warm_up, time };
+        Ok(transfer.goodput()? / 1e9)
+    }
+
+    /// CPU time for each packet that arrives, in nanoseconds: of the sender, of all threads of the forwarder, and of the
+    /// kernel's threads that work for packets. The receiver does not read.
+    fn cost(&self, time: Duration) -> anyhow::Result<f64> {
+        let own = self.gateway.as_ref().map(|gateway| threads_named(gateway.id(), 1, |_| true));
+        let threads = [own.transpose()?.unwrap_or_default(), softirq_threads()?].concat();
+        let used = || threads.iter().map(|&thread| thread_time(thread)).sum::<anyhow::Result<Duration>>();
+        let _deaf = self.right.inside(|| UdpSocket::bind((RIGHT, PORT)))??;
+        let before = (used()?, self.arrived()?);
+        let (sent, sender) = self.left.inside(|| send(time))??;
+        interrupt::sleep(SETTLE)?;
+        let packets = self.arrived()? - before.1;
+        #[expect(clippy::cast_precision_loss, reason = "a ratio needs no more than 52 bits")]
+        let loss = 1.0 - packets as f64 / sent as f64;
+        ensure!(
+            loss < LOSS,
+            "{:?} loses {:.1} % at {RATE} packets a second",
+            self.entry.forwarder,
+            loss * 100.0
+        );
+        Ok(nanos_per(sender + used()? - before.0, packets))
+    }
+
+    /// Packets that the receiver's interface has received.
+    fn arrived(&self) -> anyhow::Result<u64> {
+        let text = command::run(self.right.command("cat").arg("/sys/class/net/eth0/statistics/rx_packets"))?;
+        text.trim().parse().context("rx_packets is no number")
+    }
+
+    fn record(self, run: &mut Run) {
+        let rows = self.entry.tcp.into_iter().zip(&self.tcp);
+        let rows = rows.chain(self.entry.ping.zip(Some(&self.pings)));
+        let rows = rows.chain(self.entry.cost.zip(Some(&self.costs))).collect::<Vec<_>>();
+        for (row, samples) in rows.into_iter().filter(|(_, samples)| samples.count() > 0) {
+            run.record(row, samples);
+        }
+    }
+}
+
+/// Port of the receiver that does not read.
+const PORT: u16 = 7009;
+
+/// Sends for that time; number of packets, and the thread's CPU time for them.
+fn send(time: Duration) -> anyhow::Result<(u64, Duration)> {
+    let socket = UdpSocket::bind((LEFT, 0)).context("cannot open a UDP socket")?;
+    socket.connect((RIGHT, PORT)).context("cannot address the receiver")?;
+    let (start, cpu) = (clock::nanos(), clock::thread_cpu());
+    let pace = Pace::new(start, RATE).in_bursts_of(BURST);
+    let mut number = 0;
+    while clock::nanos() - start < u64::try_from(time.as_nanos()).unwrap_or(u64::MAX) {
+        interrupt::check()?;
+        // Spinning until the very moment would be charged to packets.
+        std::thread::sleep(Duration::from_nanos(pace.due(number).saturating_sub(clock::nanos())));
+        for _ in 0..BURST {
+            socket.send(&PAYLOAD).context("cannot send")?;
+        }
+        number += u64::from(BURST);
+    }
+    Ok((number, clock::thread_cpu() - cpu))
+}
+
+fn tables(keys: &str) -> String {
+    format!(
+        "[port.west]\ninterface = \"west\"\n{keys}\n[port.east]\ninterface = \"east\"\n{keys}\n\
+         [bridge.lan]\nmembers = [\"west\", \"east\"]\n"
+    )
+}

@@ -1,0 +1,71 @@
+//! `wire`: interfaces as the kernel makes them, with all offloads. What applications get through Polder with its
+//! defaults, beside the kernel's own bridge and tunnel and a bare redirect.
+//!
+//! All forwarders of a part are up at the same time, each in namespaces of its own, and take turns. Nothing is pinned,
+//! and nothing is set: threads are where the kernel's scheduler puts them.
+
+mod bridges;
+mod tunnels;
+
+use super::{Goal, Promise, Run, Scenario};
+use crate::report::Better;
+
+/// The scenario.
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "wire",
+    about: "veths with all offloads and Polder's defaults: TCP, ping and CPU time of a packet beside the kernel",
+    needs_root: true,
+    promises: PROMISES,
+    measure,
+};
+
+const UNACCOUNTED: &str = "wire.unaccounted_packets";
+const SHAPED: &str = "wire.control.shaped_tcp.gbit";
+/// Rate that the negative control lets pass, in Gbit/s.
+const SHAPED_TO: f64 = 0.5;
+
+const fn tcp(name: &'static str, goal: Goal) -> Promise {
+    Promise { name, unit: "Gbit/s", better: Better::Higher, goal }
+}
+
+const fn time(name: &'static str, goal: Goal) -> Promise {
+    Promise { name, unit: "µs", better: Better::Lower, goal }
+}
+
+const fn cost(name: &'static str, goal: Goal) -> Promise {
+    Promise { name, unit: "ns", better: Better::Lower, goal }
+}
+
+const PROMISES: &[Promise] = &[
+    tcp("wire.tcp_1.gbit.polder", Goal::Times(0.95, "wire.tcp_1.gbit.kernel_bridge")),
+    tcp("wire.tcp_1.gbit.kernel_bridge", Goal::None),
+    tcp("wire.tcp_1.gbit.tcx_bare", Goal::None),
+    tcp("wire.tcp_4.gbit.polder", Goal::Times(0.9, "wire.tcp_4.gbit.kernel_bridge")),
+    tcp("wire.tcp_4.gbit.kernel_bridge", Goal::None),
+    tcp("wire.tcp_4.gbit.tcx_bare", Goal::None),
+    time("wire.ping_us.polder", Goal::Times(1.2, "wire.ping_us.kernel_bridge")),
+    time("wire.ping_us.kernel_bridge", Goal::None),
+    cost(
+        "wire.forward.sockets.cpu_ns_per_packet.polder",
+        Goal::Times(0.8, "wire.forward.sockets.cpu_ns_per_packet.kernel_bridge"),
+    ),
+    cost("wire.forward.sockets.cpu_ns_per_packet.kernel_bridge", Goal::None),
+    tcp("wire.tunnel_tcp.gbit.polder", Goal::Row("wire.tunnel_tcp.gbit.kernel_vxlan")),
+    tcp("wire.tunnel_tcp.gbit.kernel_vxlan", Goal::None),
+    time("wire.two_gateways.p50_us.polder", Goal::Times(0.9, "wire.two_gateways.p50_us.kernel_vxlan")),
+    time("wire.two_gateways.p50_us.kernel_vxlan", Goal::None),
+    Promise { name: SHAPED, unit: "Gbit/s", better: Better::Lower, goal: Goal::Value(SHAPED_TO) },
+    Promise { name: UNACCOUNTED, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
+];
+
+fn measure(run: &mut Run) -> anyhow::Result<()> {
+    run.place(
+        "polder, stations and the kernel's work for packets",
+        "any",
+        "as the kernel's scheduler puts them",
+    );
+    let unaccounted = bridges::measure(run)? + tunnels::measure(run)?;
+    #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
+    run.record_one(UNACCOUNTED, unaccounted as f64);
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! Two stations, two gateways, and a tunnel between these: VXLAN for all.
+
+use super::Run;
+use crate::demo::network::{ACCESS_POINT, Network, SERVER, STATION, Site};
+use crate::interrupt;
+use crate::meters::statistics::Samples;
+use crate::peers::gateway::Gateway;
+use crate::peers::polder::ran_with;
+use crate::topology::{Namespace, Topology};
+use crate::traffic::iperf3::Transfer;
+use crate::traffic::sockets::{UdpStream, wait_for_ping};
+use anyhow::ensure;
+use std::net::SocketAddrV4;
+use std::time::Duration;
+
+/// Rows of a kind of gateways: TCP, and latency.
+#[derive(Debug)]
+struct Entry {
+    is_polder: bool,
+    tcp: &'static str,
+    latency: &'static str,
+}
+
+const ENTRIES: &[Entry] = &[
+    Entry { is_polder: true, tcp: "wire.tunnel_tcp.gbit.polder", latency: "wire.two_gateways.p50_us.polder" },
+    Entry {
+        is_polder: false,
+        tcp: "wire.tunnel_tcp.gbit.kernel_vxlan",
+        latency: "wire.two_gateways.p50_us.kernel_vxlan",
+    },
+];
+/// Time for which a fresh chain may take for the first packet.
+const FIRST_PACKET: Duration = Duration::from_secs(5);
+/// Latency is taken with packets of this length at this rate.
+const LATENCY_FRAME: usize = 128;
+const LATENCY_RATE: f64 = 5_000.0;
+
+/// A chain that is up.
+struct Chain {
+    entry: &'static Entry,
+    network: Network,
+    gateways: Vec<Gateway>,
+    _topology: Topology,
+    tcp: Samples,
+    latency: Samples,
+}
+
+/// Fills the rows; answers the number of packets that Polder has not accounted for.
+pub(super) fn measure(run: &mut Run) -> anyhow::Result<u64> {
+    let mut chains = Vec::new();
+    let wanted =
+        ENTRIES.iter().filter(|entry| run.wants_any(&[entry.tcp, entry.latency])).collect::<Vec<_>>();
+    for entry in wanted {
+        match Chain::lay(entry) {
+            Ok(chain) => chains.push(chain),
+            Err(error) => run.skip(&[entry.tcp, entry.latency], &format!("{error:#}")),
+        }
+        interrupt::check()?;
+    }
+    let rounds = run.quick_or(2, 7);
+    for round in 1..=rounds {
+        for chain in &mut chains {
+            run.says(&format!("two gateways, {}, round {round} of {rounds}", chain.entry.tcp));
+            chain.round(run)?;
+        }
+    }
+    let mut unaccounted = 0;
+    for Chain { entry, gateways, tcp, latency, .. } in chains {
+        for gateway in gateways {
+            unaccounted += gateway.unaccounted()?.unsigned_abs();
+            gateway.stop()?;
+        }
+        run.record(entry.tcp, &tcp);
+        run.record(entry.latency, &latency);
+    }
+    Ok(unaccounted)
+}
+
+impl Chain {
+    fn lay(entry: &'static Entry) -> anyhow::Result<Self> {
+        let mut topology = Topology::new()?;
+        let network = Network::lay_with_offloads(&mut topology)?;
+        let mut gateways = Vec::new();
+        for (site, namespace) in [(ACCESS_POINT, &network.access_point), (STATION, &network.station)] {
+            if entry.is_polder {
+                gateways.push(start(&site, namespace, &topology)?);
+            } else {
+                site.bridge_in_kernel(namespace)?;
+            }
+        }
+        ensure!(wait_for_ping(&network.client, SERVER, FIRST_PACKET)?, "no packet comes through the chain");
+        let (tcp, latency) = (Samples::default(), Samples::default());
+        Ok(Self { entry, network, gateways, _topology: topology, tcp, latency })
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+    fn round(&mut self, run: &Run) -> anyhow::Result<()> {
+        let (from, to) = (&self.network.client, &self.network.server);
+        let time = Duration::from_secs(run.quick_or(1, 5));
+        let transfer = Transfer { from, to, address: SERVER, streams: 1, warm_up: Duration::ZERO, time };
+        self.tcp.push(transfer.goodput()? / 1e9);
+        let stream = UdpStream {
+            from,
+            to,
+            destination: SocketAddrV4::new(SERVER, 7),
+            frame_bytes: LATENCY_FRAME,
+            rate: LATENCY_RATE,
+            time: time / 2,
+        };
+        self.latency.push(stream.run()?.latency.value_at_quantile(0.5) as f64 / 1e3);
+        Ok(())
+    }
+}
+
+/// Starts a gateway with the defaults: a bridge of its Ethernet port and a tunnel over the radio.
+fn start(site: &Site, namespace: &Namespace, topology: &Topology) -> anyhow::Result<Gateway> {
+    let Site { local, remote, next_hop, .. } = site;
+    let tables = format!(
+        "[port.eth0]\ninterface = \"eth0\"\n\n[port.radio0]\ninterface = \"radio0\"\nrole = \"underlay\"\n\n\
+         [tunnel.peer]\nkind = \"vxlan\"\nvni = 1\nport = \"radio0\"\nlocal = \"{local}\"\nremote = \"{remote}\"\n\
+         next_hop = \"{next_hop}\"\n\n[bridge.lan]\nmembers = [\"eth0\", \"peer\"]\n"
+    );
+    ran_with("tunnel", &format!("version = 1\n{tables}"));
+    Gateway::start(namespace, topology.directory(), &tables)
+}
