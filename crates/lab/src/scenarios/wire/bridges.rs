@@ -50,6 +50,12 @@ const ENTRIES: &[Entry] = &[
         cost: Some("wire.forward.sockets.cpu_ns_per_packet.polder"),
     },
     Entry {
+        forwarder: Forwarder::Polder("fast_path = \"off\""),
+        tcp: ["wire.tcp_1.gbit.polder_slow", "wire.tcp_4.gbit.polder_slow"],
+        ping: None,
+        cost: None,
+    },
+    Entry {
         forwarder: Forwarder::Kernel,
         tcp: ["wire.tcp_1.gbit.kernel_bridge", "wire.tcp_4.gbit.kernel_bridge"],
         ping: Some("wire.ping_us.kernel_bridge"),
@@ -128,7 +134,7 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<u64> {
 
 /// TCP through a bridge that lets a known rate pass.
 fn control(run: &mut Run) -> anyhow::Result<()> {
-    const KERNEL: &Entry = &ENTRIES[1];
+    const KERNEL: &Entry = &ENTRIES[2];
     let stand = Stand::lay(KERNEL)?;
     let rate = format!("{}mbit", SHAPED_TO * 1e3);
     let shaper =

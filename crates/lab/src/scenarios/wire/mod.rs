@@ -38,9 +38,11 @@ const fn cost(name: &'static str, goal: Goal) -> Promise {
 
 const PROMISES: &[Promise] = &[
     tcp("wire.tcp_1.gbit.polder", Goal::Times(0.95, "wire.tcp_1.gbit.kernel_bridge")),
+    tcp("wire.tcp_1.gbit.polder_slow", Goal::Times(0.75, "wire.tcp_1.gbit.kernel_bridge")),
     tcp("wire.tcp_1.gbit.kernel_bridge", Goal::None),
     tcp("wire.tcp_1.gbit.tcx_bare", Goal::None),
     tcp("wire.tcp_4.gbit.polder", Goal::Times(0.9, "wire.tcp_4.gbit.kernel_bridge")),
+    tcp("wire.tcp_4.gbit.polder_slow", Goal::Times(0.4, "wire.tcp_4.gbit.kernel_bridge")),
     tcp("wire.tcp_4.gbit.kernel_bridge", Goal::None),
     tcp("wire.tcp_4.gbit.tcx_bare", Goal::None),
     time("wire.ping_us.polder", Goal::Times(1.2, "wire.ping_us.kernel_bridge")),
