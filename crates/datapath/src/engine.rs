@@ -7,31 +7,33 @@
 mod batches;
 mod cut;
 mod routing;
+mod state;
 mod timing;
 mod walk;
 mod watch;
 
 use crate::capture::Captures;
-use crate::counters::{RouteCounters, Stage, WorkerCounters};
+use crate::counters::{Stage, WorkerCounters};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::fast_path::FastPaths;
 use crate::filter::{Direction, FilterState, Filters, filter};
-use crate::forward::{BridgeCounters, BridgeState, Bridges, bridge};
+use crate::forward::{BridgeState, Bridges, bridge};
 use crate::offload::{Outlet, complete};
 use crate::parse::parse;
 use crate::route::{RouteState, Routers};
 use crate::sequence::{SequenceState, assign, divert};
 use crate::steer::WorkBatch;
 use crate::transmit::{Dispatch, Egress};
-use crate::tunnel::{
-    DecapsulateState, EncapsulateState, ReassemblyLimits, Tunnels, decapsulate, encapsulate,
-};
+use crate::tunnel::{DecapsulateState, EncapsulateState, Tunnels, decapsulate, encapsulate};
 use crate::units::Nanos;
 use batches::{BatchSummary, alive, collect, in_chunks};
 use polder_buffers::snapshot::Reader;
-use polder_buffers::{Batch, ChecksumState, NO_PORT, Packet, Pool, PortId};
+use polder_buffers::{Batch, ChecksumState, NO_PORT, Pool, PortId};
+use state::{Extra, Scratch};
 use std::sync::Arc;
 use timing::{Meter, Timer};
+
+pub use state::{EngineCounters, ExtraStage};
 
 /// Forwarding tables of the configuration; immutable, replaced as a whole.
 #[derive(Debug)]
@@ -53,22 +55,6 @@ pub struct Tables {
     pub outlets: Vec<Outlet>,
 }
 
-/// Stage from outside: it works on the batch in place, before the bridge.
-pub type ExtraStage = Box<dyn FnMut(&mut Batch) + Send>;
-
-/// An extra stage, if there is one.
-#[derive(Default)]
-struct Extra(Option<ExtraStage>);
-
-impl core::fmt::Debug for Extra {
-    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        formatter.debug_tuple("Extra").field(&self.0.is_some()).finish()
-    }
-}
-
-/// Counters of one worker: of all stages, and of the bridge.
-pub type EngineCounters = (Arc<WorkerCounters>, Arc<BridgeCounters>);
-
 /// One worker's stages.
 #[derive(Debug)]
 pub struct Engine {
@@ -87,108 +73,13 @@ pub struct Engine {
     timer: Timer,
 }
 
-/// Space for packets while their batch has grown.
-#[derive(Debug)]
-struct Scratch {
-    flooded: Vec<Packet>,
-    fragments: Vec<Packet>,
-    /// Packets of a batch some of which were cut by the router, or waited.
-    routed: Vec<Packet>,
-    /// The part of `routed` that is on its way.
-    part: Batch,
-    /// The part of `flooded` that is on its way.
-    chunk: Batch,
-    /// The part of `fragments` that is on its way.
-    piece: Batch,
-    /// Segments of packets that no port takes whole.
-    cut: Batch,
-    replies: Batch,
-    /// A work batch's packets while stages work on them.
-    work: Batch,
-    /// Packets that another worker sequences.
-    unsequenced: Batch,
-}
-
 impl Engine {
-    /// The stages of worker `worker`.
-    pub fn new(tables: Reader<Tables>, worker: usize) -> Self {
-        Self::counting_in(tables, worker, (Arc::default(), Arc::default()))
-    }
-
-    /// The same with counters that another worker of this number has left.
-    pub fn counting_in(tables: Reader<Tables>, worker: usize, (counters, bridging): EngineCounters) -> Self {
-        let Tables { bridges, tunnels, routers, longest_frame, .. } = tables.get();
-        let scratch = Scratch {
-            routed: Vec::with_capacity(routers.longest_expansion(*longest_frame)),
-            part: Batch::new(),
-            flooded: Vec::with_capacity(bridges.longest_expansion()),
-            fragments: Vec::with_capacity(tunnels.longest_expansion()),
-            chunk: Batch::new(),
-            piece: Batch::new(),
-            cut: Batch::new(),
-            replies: Batch::new(),
-            work: Batch::new(),
-            unsequenced: Batch::new(),
-        };
-        Self {
-            bridge_state: BridgeState::new(bridges, bridging),
-            decapsulate_state: DecapsulateState::new(worker, ReassemblyLimits::default()),
-            filter_state: FilterState::new(worker, Arc::clone(&counters.filter)),
-            route_state: RouteState::new(routers, Arc::clone(&counters.route)),
-            encapsulate_state: EncapsulateState::new(worker),
-            tables,
-            counters,
-            sequence_state: SequenceState::new(),
-            dispatch: Dispatch::new(worker),
-            scratch,
-            extra: Extra::default(),
-            captures: None,
-            timer: Timer::default(),
-        }
-    }
-
-    /// Puts a stage before the bridge. Without one a batch costs a test of whether there is one.
-    pub fn set_extra(&mut self, stage: ExtraStage) {
-        self.extra = Extra(Some(stage));
-    }
-
-    /// The worker's counters.
-    pub fn counters(&self) -> &Arc<WorkerCounters> {
-        &self.counters
-    }
-
-    /// The routing stage's counters.
-    pub fn route_counters(&self) -> &Arc<RouteCounters> {
-        self.route_state.counters()
-    }
-
-    /// The bridge stage's counters.
-    pub fn bridge_counters(&self) -> &Arc<BridgeCounters> {
-        self.bridge_state.counters()
-    }
-
-    /// Makes room for ports 0 to `ports` − 1.
-    pub fn grow_to(&mut self, ports: usize) {
-        self.dispatch.grow_to(ports);
-    }
-
     /// Begins a turn of one queue; says whether this turn is timed, stage by stage.
     pub fn begin_turn(&mut self) -> bool {
         if self.tables.refresh() {
             self.adopt();
         }
         self.timer.fires()
-    }
-
-    /// The tables have been replaced.
-    #[cold]
-    fn adopt(&mut self) {
-        let Tables { bridges, tunnels, routers, longest_frame, .. } = self.tables.get();
-        self.bridge_state.adopt(bridges);
-        self.route_state.adopt(routers);
-        self.scratch.routed.reserve(routers.longest_expansion(*longest_frame));
-        self.scratch.flooded.reserve(bridges.longest_expansion());
-        self.scratch.fragments.reserve(tunnels.longest_expansion());
     }
 
     /// Counts the packets that a queue delivered, and the time of that if it was measured.
@@ -227,10 +118,7 @@ impl Engine {
         clock: &mut impl FnMut() -> Nanos,
     ) {
         let mut journey = self.journey(with, egress, clock);
-        let tunnels = &journey.tables.tunnels;
-        let underlay =
-            batch.iter().map(|packet| packet.ingress).find(|&port| tunnels.underlay(port).is_some());
-        journey.arrive(batch, underlay.unwrap_or(NO_PORT));
+        journey.arrive_mixed(batch);
         journey.answer();
     }
 
@@ -247,10 +135,7 @@ impl Engine {
         core::mem::swap(&mut batch, &mut work.batch);
         let mut journey = self.journey(with, egress, clock);
         journey.collect = Some(work);
-        let tunnels = &journey.tables.tunnels;
-        let underlay =
-            batch.iter().map(|packet| packet.ingress).find(|&port| tunnels.underlay(port).is_some());
-        journey.arrive(&mut batch, underlay.unwrap_or(NO_PORT));
+        journey.arrive_mixed(&mut batch);
         journey.collect = None;
         journey.answer();
         self.scratch.work = batch;
@@ -288,27 +173,6 @@ impl Engine {
     pub fn transmit(&mut self, batch: &mut Batch, with: TurnContext<'_>, egress: &mut impl Egress) {
         let mut clock = || Nanos(0);
         self.journey(with, egress, &mut clock).leave(batch);
-    }
-
-    /// Does the work that is due by time alone.
-    pub fn tick(&mut self, now: Nanos, pool: &mut Pool) {
-        let Self { counters, decapsulate_state, .. } = self;
-        let mut context = Context { now, pool, drops: &counters.drops, ledger: &counters.ledger };
-        decapsulate_state.expire(&mut context);
-    }
-
-    /// Time of the next work of [`Engine::tick`] or [`Engine::look_after`], if no batch comes before.
-    pub fn next_deadline(&self) -> Option<Nanos> {
-        let deadlines = [self.decapsulate_state.next_deadline(), self.route_state.next_deadline()];
-        deadlines.into_iter().flatten().min()
-    }
-
-    /// Drops held packets, for a worker that ends.
-    pub fn close(&mut self, now: Nanos, pool: &mut Pool) {
-        let Self { counters, decapsulate_state, route_state, .. } = self;
-        let mut context = Context { now, pool, drops: &counters.drops, ledger: &counters.ledger };
-        decapsulate_state.clear(&mut context);
-        route_state.clear(&mut context);
     }
 
     fn journey<'a, E: Egress, C: FnMut() -> Nanos>(
@@ -371,6 +235,15 @@ struct Journey<'a, E, C> {
 }
 
 impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
+    /// From the parser on, of packets of any ports.
+    fn arrive_mixed(&mut self, batch: &mut Batch) {
+        let tunnels = &self.tables.tunnels;
+        let mut ports = batch.iter().map(|packet| packet.ingress);
+        let underlay = ports.find(|&port| tunnels.underlay(port).is_some());
+        self.arrive(batch, underlay.unwrap_or(NO_PORT));
+    }
+
+    /// From the parser on.
     fn arrive(&mut self, batch: &mut Batch, ingress: PortId) {
         let count = batch.len();
         let mut left = parse(batch, self.tables.longest_frame, &self.context);
