@@ -8,6 +8,8 @@
 //! [`take_wakes`](WorkerGroup::take_wakes) names. Nothing here blocks, and nobody waits for another worker,
 //! except for the home of a bucket.
 
+mod rings;
+
 use crate::counters::{OrderCounters, WorkerCounters};
 use crate::drops::DropReason;
 use crate::reorder::Reorderer;
@@ -16,9 +18,8 @@ use crate::steer::{
 };
 use crate::units::Nanos;
 use polder_buffers::reorder::ReorderCursor;
-use polder_buffers::ring::{self, Consumer, Producer};
-use polder_buffers::work_queue::{self, WorkConsumer};
-use polder_buffers::{BATCH, Batch, Packet};
+use polder_buffers::{BATCH, Batch};
+use rings::{Peer, Rings};
 use std::sync::Arc;
 
 /// Processing of packets by a worker.
@@ -95,18 +96,6 @@ pub struct Wakes {
     pub helpers: usize,
 }
 
-/// Rings between this worker and another.
-#[derive(Debug)]
-struct Peer {
-    offers: WorkConsumer<WorkBatch>,
-    steered_to: Producer<Packet>,
-    steered_from: Consumer<Packet>,
-    redeemed_to: Producer<Box<WorkBatch>>,
-    redeemed_from: Consumer<Box<WorkBatch>>,
-    returned_to: Producer<Box<WorkBatch>>,
-    returned_from: Consumer<Box<WorkBatch>>,
-}
-
 /// The shares of `workers` workers, by number.
 ///
 /// # Panics
@@ -115,23 +104,9 @@ pub fn worker_group(workers: usize, options: &WorkerGroupOptions) -> Vec<WorkerG
     let gates = (0..workers).map(|_| (0..LANES).map(|_| Arc::new(ReorderCursor::new())).collect());
     let gates = gates.collect::<Vec<Gates>>();
     let loads = (0..workers).map(|_| WorkerLoad::default()).collect::<Loads>();
-    let (producers, consumers): (Vec<_>, Vec<_>) =
-        (0..workers).map(|_| work_queue::channel::<WorkBatch>(WORK_BATCHES)).unzip();
-    let mut steered = Square::new(workers, options.ring);
-    // As many as there are work batches at all, and as one worker has: a push never finds them full.
-    let mut redeemed = Square::new(workers, workers * WORK_BATCHES);
-    let mut returned = Square::new(workers, WORK_BATCHES);
+    let (mut rings, producers) = Rings::new(workers, options.ring);
     let share = |(me, producer)| {
         let board = Arc::new(Board::new(Arc::clone(&loads)));
-        let peer = |other: usize| Peer {
-            offers: WorkConsumer::clone(&consumers[other]),
-            steered_to: steered.to(me, other),
-            steered_from: steered.from(me, other),
-            redeemed_to: redeemed.to(me, other),
-            redeemed_from: redeemed.from(me, other),
-            returned_to: returned.to(me, other),
-            returned_from: returned.from(me, other),
-        };
         WorkerGroup {
             me,
             hasher: options.hasher.clone(),
@@ -139,7 +114,7 @@ pub fn worker_group(workers: usize, options: &WorkerGroupOptions) -> Vec<WorkerG
             reordering: options.reordering,
             definer: Definer::new((me, workers), options.marks, producer, &gates[me], Arc::clone(&board)),
             reorderer: Reorderer::new(&gates, options.patience),
-            peers: (0..workers).map(peer).collect(),
+            peers: (0..workers).map(|other| rings.peer(me, other)).collect(),
             loads: Arc::clone(&loads),
             meter: LoadMeter::default(),
             board,
@@ -150,34 +125,6 @@ pub fn worker_group(workers: usize, options: &WorkerGroupOptions) -> Vec<WorkerG
         }
     };
     producers.into_iter().enumerate().map(share).collect()
-}
-
-/// Both ends of a ring, until they are given away.
-type Ends<T> = (Option<Producer<T>>, Option<Consumer<T>>);
-
-/// A ring from every worker to every worker.
-struct Square<T> {
-    ends: Vec<Ends<T>>,
-    workers: usize,
-}
-
-impl<T: Send> Square<T> {
-    fn new(workers: usize, capacity: usize) -> Self {
-        let ring = |place| {
-            // From a worker to itself a ring of one cell, which nobody uses.
-            let (to, from) = ring::channel(if place % (workers + 1) == 0 { 1 } else { capacity });
-            (Some(to), Some(from))
-        };
-        Self { ends: (0..workers * workers).map(ring).collect(), workers }
-    }
-
-    fn to(&mut self, me: usize, other: usize) -> Producer<T> {
-        self.ends[me * self.workers + other].0.take().expect("each end is given away once")
-    }
-
-    fn from(&mut self, me: usize, other: usize) -> Consumer<T> {
-        self.ends[other * self.workers + me].1.take().expect("each end is given away once")
-    }
 }
 
 impl WorkerGroup {
