@@ -64,6 +64,7 @@ mod wakeup;
 
 pub use receiving::Receiving;
 
+use core::fmt;
 use polder_datapath::port::{RxQueue, TxQueue};
 
 /// A Linux interface, as a driver found it.
@@ -95,6 +96,21 @@ pub struct Queue<R, T> {
     pub rx: R,
     /// The sending end.
     pub tx: T,
+}
+
+/// An interface that has been opened.
+pub struct Opened<P> {
+    /// State of the interface as a whole.
+    pub port: P,
+    /// Its queues; where a device has fewer to send than to receive, the last cannot send.
+    pub queues: Vec<AnyQueue>,
+}
+
+impl<P: fmt::Debug> fmt::Debug for Opened<P> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let queues = self.queues.len();
+        formatter.debug_struct("Opened").field("port", &self.port).field("queues", &queues).finish()
+    }
 }
 
 /// A queue whose driver is known at run time alone.

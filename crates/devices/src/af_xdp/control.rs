@@ -4,7 +4,7 @@ use super::attach::{OUR_PREFIX, program_name};
 use super::link::{self, LinkInfo};
 use super::napi::{Napi, named_queues, napis};
 use super::options::Options;
-use super::preflight::{Finding, Level};
+use super::report::{Finding, Level};
 use super::thread::count_left;
 use rustix::io::Errno;
 

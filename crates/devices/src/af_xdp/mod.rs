@@ -53,8 +53,10 @@ mod napi;
 pub(crate) mod netdev;
 mod offloads;
 pub(crate) mod preflight;
+pub(crate) mod report;
 mod suspend;
 mod thread;
+mod transfer;
 
 mod error;
 mod verdict;
@@ -72,6 +74,7 @@ pub use offloads::{DIRECTORY as OFFLOAD_NOTES, forget_gone as forget_gone_offloa
 pub use options::{BusyPoll, Hook, Mode, OnExit, Options};
 pub use pin::{prepare as prepare_pins, release};
 pub use port::{LinkState, Opened, Port, Statistics};
-pub use preflight::{Finding, Level, Report, STATE, inspect};
+pub use preflight::inspect;
+pub use report::{Finding, Level, Report, STATE};
 pub use suspend::Suspension;
 pub use verdict::XdpVerdict;

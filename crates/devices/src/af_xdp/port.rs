@@ -1,35 +1,22 @@
 //! State of an open interface as a whole: its program, its endpoints, its properties.
 
 use super::attach::Attachment;
-use super::link::{self, Which};
+use super::link::{self, LinkInfo, Which};
 use super::napi::{self, Moderated, Moderation};
 use super::offloads::SwitchedOff;
-use super::preflight::Report;
+use super::report::Report;
 use super::socket::{Core, Refused};
 use crate::bpf::endpoints::TunnelEndpointMap;
 use crate::bpf::locals::Locals;
 use crate::bpf::{Ingress, LocalPrefixes, TunnelEndpoint};
-use crate::{Abilities, AnyQueue, Interface};
-use core::fmt;
+use crate::{Abilities, Interface};
 use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
 /// An interface that has been opened.
-pub struct Opened {
-    /// State of the interface as a whole.
-    pub port: Port,
-    /// Its queues; where a device has fewer to send than to receive, the last cannot send.
-    pub queues: Vec<AnyQueue>,
-}
-
-impl fmt::Debug for Opened {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let queues = self.queues.len();
-        formatter.debug_struct("Opened").field("port", &self.port).field("queues", &queues).finish()
-    }
-}
+pub type Opened = crate::Opened<Port>;
 
 /// An open interface: as long as this lives, its program is attached.
 ///
@@ -70,6 +57,19 @@ pub struct LinkState {
     pub up: bool,
     /// True if the link has a carrier.
     pub carrier: bool,
+}
+
+impl LinkState {
+    /// Properties of the interface with this number.
+    pub(crate) fn of(index: u32) -> Result<Self, Errno> {
+        link::query(Which::Index(index)).map(|link| Self::from(&link))
+    }
+}
+
+impl From<&LinkInfo> for LinkState {
+    fn from(&LinkInfo { mac, mtu, up, carrier, .. }: &LinkInfo) -> Self {
+        Self { mac, mtu, up, carrier }
+    }
 }
 
 /// Counters of the kernel at the sockets of an interface (`struct xdp_statistics`).
@@ -113,8 +113,7 @@ impl Port {
     /// # Errors
     /// `NODEV` when the interface is gone.
     pub fn link(&self) -> Result<LinkState, Errno> {
-        let link = link::query(Which::Index(self.interface.index))?;
-        Ok(LinkState { mac: link.mac, mtu: link.mtu, up: link.up, carrier: link.carrier })
+        LinkState::of(self.interface.index)
     }
 
     /// Reads the interface's state again, and takes its MTU over for sending, or `most_mtu` where
@@ -123,10 +122,10 @@ impl Port {
     /// # Errors
     /// `NODEV` when the interface is gone.
     pub fn refresh(&self, most_mtu: Option<u32>) -> Result<LinkState, Errno> {
-        let link = link::query(Which::Index(self.interface.index))?;
+        let link = self.link()?;
         // Relaxed: a number that orders nothing.
         self.mtu.store(link.mtu.min(most_mtu.unwrap_or(u32::MAX)), Ordering::Relaxed);
-        Ok(LinkState { mac: link.mac, mtu: link.mtu, up: link.up, carrier: link.carrier })
+        Ok(link)
     }
 
     /// Current moderation of the kernel's polling of the device, for each of its NAPI contexts.

@@ -8,55 +8,19 @@ use super::attach::{OUR_PREFIX, program_name};
 use super::control;
 use super::error::OpenError;
 use super::ethtool::{Channels, Ethtool};
-use super::init::{self, LINK_OVERHEAD, Used};
+use super::init::{self, Used};
 use super::link::{self, LinkInfo, Which};
 use super::napi;
 use super::netdev::{self, Features};
 use super::offloads::{self, Unwanted};
 use super::options::{Hook, Mode, OnExit, Options};
 use super::pin::PinnedLink;
+use super::report::{Finding, Level, Report, STATE, finding};
 use super::socket::Transfer;
+use super::transfer::{self, LINK_OVERHEAD};
 use crate::bpf::Take;
-use core::fmt;
 use polder_buffers::RegionOptions;
 use rustix::process::Resource;
-
-/// Severity of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// As it should be, or good to know.
-    Fine,
-    /// Packets will be slower, or lost in some cases.
-    Warning,
-    /// Opening will fail, or most packets will be lost.
-    Problem,
-}
-
-/// One line of the report.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// Severity.
-    pub level: Level,
-    /// Topic, in a word or two.
-    pub topic: &'static str,
-    /// Description, and the remedy.
-    pub text: String,
-}
-
-/// Findings about an interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
-    /// The name of the interface.
-    pub interface: String,
-    /// Its driver, if that says its name.
-    pub driver: Option<String>,
-    /// True if packets go in and out by the driver's own hook; `None` before opening.
-    pub hook: Option<Hook>,
-    /// True if the device itself reads and writes the frames; `None` before opening.
-    pub zero_copy: Option<bool>,
-    /// Findings in the order in which a packet meets their causes.
-    pub findings: Vec<Finding>,
-}
 
 /// Result of opening.
 #[derive(Debug)]
@@ -117,10 +81,6 @@ pub(super) fn inspect_link(
     }
 }
 
-pub(crate) fn finding(level: Level, topic: &'static str, text: impl Into<String>) -> Finding {
-    Finding { level, topic, text: text.into() }
-}
-
 fn mode(
     link: &LinkInfo,
     memory: RegionOptions,
@@ -129,20 +89,20 @@ fn mode(
     obtained: Option<&Obtained>,
 ) -> Finding {
     let Some(obtained) = obtained else {
-        let (level, text) = expected(init::features(link, driver), link, memory, driver, options.mode);
+        let (level, text) = expected(transfer::features(link, driver), link, memory, driver, options.mode);
         return finding(level, "mode", text);
     };
-    let mut text = format!("{}, {}", obtained.hook, init::name(obtained.transfer));
+    let mut text = format!("{}, {}", obtained.hook, transfer::name(obtained.transfer));
     for note in &obtained.notes {
         text.push_str("; ");
         text.push_str(note);
     }
-    let is_tested = !obtained.transfer.zero_copy || init::ZERO_COPY_TESTED.contains(&driver);
+    let is_tested = !obtained.transfer.zero_copy || transfer::ZERO_COPY_TESTED.contains(&driver);
     if !is_tested {
         text.push_str("; ");
         text.push_str(UNTESTED);
     }
-    let forgets = obtained.hook == Hook::Native && init::FORGETFUL.contains(&driver);
+    let forgets = obtained.hook == Hook::Native && transfer::FORGETFUL.contains(&driver);
     if forgets {
         text.push_str("; ");
         text.push_str(FORGETS);
@@ -161,7 +121,7 @@ fn expected(
     mode: Mode,
 ) -> (Level, String) {
     let without = is_generic_only(features, driver);
-    let why = init::no_zero_copy(mode, features, driver);
+    let why = transfer::no_zero_copy(mode, features, driver);
     if let (Mode::ZeroCopy, false, Some(why)) = (mode, without, &why) {
         return (Level::Problem, format!("zero copy is asked for, and {why}: set mode = \"auto\""));
     }
@@ -170,7 +130,7 @@ fn expected(
         Mode::Auto if without => {
             (Level::Warning, "generic XDP, copy: the driver has no XDP of its own; slower".to_owned())
         }
-        Mode::Auto if init::FORGETFUL.contains(&driver) => {
+        Mode::Auto if transfer::FORGETFUL.contains(&driver) => {
             (Level::Warning, format!("generic XDP, copy: {FORGETS}; slower"))
         }
         Mode::Native | Mode::ZeroCopy if without => (
@@ -181,7 +141,7 @@ fn expected(
             ),
         ),
         Mode::ZeroCopy
-            if !init::zero_copy_is_whole(link, memory.slot_bytes)
+            if !transfer::zero_copy_is_whole(link, memory.slot_bytes)
                 && features.is_some_and(|features| features.segments <= 1) =>
         {
             (
@@ -209,7 +169,7 @@ fn expected(
             );
             (if mode == Mode::Auto { Level::Fine } else { Level::Warning }, text)
         }
-        Mode::Native if init::FORGETFUL.contains(&driver) => {
+        Mode::Native if transfer::FORGETFUL.contains(&driver) => {
             (Level::Warning, format!("native XDP, copy, if the kernel has it, as asked for: {FORGETS}"))
         }
         Mode::Native => (Level::Fine, "native XDP, copy".to_owned()),
@@ -275,7 +235,7 @@ fn queues(link: &LinkInfo, options: &Options, obtained: Option<&Obtained>) -> Op
 }
 
 fn frames(link: &LinkInfo, memory: RegionOptions, obtained: Option<&Obtained>) -> Finding {
-    let (longest, single) = (link.mtu + LINK_OVERHEAD, init::single_frame(memory.slot_bytes));
+    let (longest, single) = (link.mtu + LINK_OVERHEAD, transfer::single_frame(memory.slot_bytes));
     let text = format!("MTU {}, so up to {longest} bytes, in slots for {single}", link.mtu);
     if longest <= single {
         return finding(Level::Fine, "frames", text);
@@ -458,39 +418,6 @@ fn peer(link: &LinkInfo, ethtool: Option<&mut Ethtool>) -> Option<Finding> {
         .then(|| finding(Level::Warning, "peer", format!("{advice}: `ethtool -K {} txvlan off`", peer.name)))
 }
 
-impl Report {
-    /// Method of moving packets, in a few words; `None` before opening.
-    pub fn mode(&self) -> Option<&str> {
-        let mode = self.findings.iter().find(|finding| finding.topic == "mode")?;
-        self.hook.map(|_| mode.text.split(';').next().unwrap_or_default())
-    }
-
-    /// The most serious level of any finding.
-    pub fn worst(&self) -> Level {
-        self.findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Fine)
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}", self.interface)?;
-        if let Some(driver) = &self.driver {
-            write!(formatter, " ({driver})")?;
-        }
-        for Finding { level, topic, text } in &self.findings {
-            let mark = match level {
-                Level::Fine => ' ',
-                Level::Warning => '!',
-                Level::Problem => 'X',
-            };
-            write!(formatter, "\n{mark} {topic:<12} {text}")?;
-        }
-        Ok(())
-    }
-}
-
-/// The topic of findings about an interface that is down, or belongs to another.
-pub const STATE: &str = "state";
 const CAP_IPC_LOCK: u32 = 14;
 const CAP_SYS_NICE: u32 = 23;
 

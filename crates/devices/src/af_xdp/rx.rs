@@ -12,11 +12,11 @@ mod discard;
 pub(super) mod guard;
 
 use super::drive::{BUDGET, Driver, QueueIdentity};
-use super::init::single_frame;
 use super::port::Statistics;
 use super::posted::Posted;
 use super::ring::{Consumer, Descriptor, Producer};
 use super::socket::Core;
+use super::transfer::single_frame;
 use crate::Receiving;
 use guard::{Guard, Judged};
 use polder_buffers::{Batch, Packet, Pool, Segment};

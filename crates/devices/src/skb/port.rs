@@ -2,15 +2,14 @@
 
 use super::program::{DROP, REDIRECT};
 use super::settings;
+use crate::Interface;
 use crate::af_xdp::attach::Attachment;
-use crate::af_xdp::link::{self, LinkInfo, Which};
+use crate::af_xdp::link::{self, Which};
 use crate::af_xdp::{LinkState, Report, XdpVerdict};
 use crate::bpf::endpoints::TunnelEndpointMap;
 use crate::bpf::locals::Locals;
 use crate::bpf::sys;
 use crate::bpf::{FlowTable, Ingress, LocalPrefixes, TunnelEndpoint};
-use crate::{AnyQueue, Interface};
-use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
@@ -19,19 +18,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 /// An interface that has been opened.
-pub struct Opened {
-    /// Port as a whole.
-    pub port: Port,
-    /// Its queues.
-    pub queues: Vec<AnyQueue>,
-}
-
-impl fmt::Debug for Opened {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let queues = self.queues.len();
-        formatter.debug_struct("Opened").field("port", &self.port).field("queues", &queues).finish()
-    }
-}
+pub type Opened = crate::Opened<Port>;
 
 /// An open interface: as long as this lives, its programs are attached.
 ///
@@ -94,7 +81,7 @@ impl Port {
     /// # Errors
     /// `NODEV` when the interface is gone.
     pub fn link(&self) -> Result<LinkState, Errno> {
-        link::query(Which::Index(self.interface.index)).map(|link| state_of(&link))
+        LinkState::of(self.interface.index)
     }
 
     /// Packets that the interface itself has dropped instead of sending them, since it was opened; as
@@ -128,7 +115,7 @@ impl Port {
         if !self.attachment.is_attached() {
             return Err(Errno::NODEV);
         }
-        Ok(state_of(&link))
+        Ok((&link).into())
     }
 
     /// Packets that the TAP has lost, as [`refresh`](Self::refresh) has found them.
@@ -158,10 +145,6 @@ impl Port {
             _ => XdpVerdict::Kernel,
         })
     }
-}
-
-fn state_of(link: &LinkInfo) -> LinkState {
-    LinkState { mac: link.mac, mtu: link.mtu, up: link.up, carrier: link.carrier }
 }
 
 /// Bytes that the program is shown: more than it reads.
