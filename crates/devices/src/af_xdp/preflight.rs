@@ -182,7 +182,7 @@ fn expected(
 
 /// True if the driver has XDP of its own that `mode = "auto"` uses.
 pub(crate) fn has_native_xdp(link: &LinkInfo, driver: &str) -> bool {
-    !is_generic_only(init::features(link, driver), driver) && !init::FORGETFUL.contains(&driver)
+    !is_generic_only(transfer::features(link, driver), driver) && !transfer::FORGETFUL.contains(&driver)
 }
 
 /// True if the driver has no XDP of its own. Linux before 6.3 cannot be asked; of some drivers it is known.
