@@ -71,6 +71,7 @@ pub mod counters;
 pub mod drops;
 mod headroom;
 mod remedies;
+mod reply;
 pub mod units;
 
 mod sync;

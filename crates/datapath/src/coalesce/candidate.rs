@@ -76,7 +76,7 @@ impl Protocol {
 /// Cost: reads the first 54 to 78 bytes.
 #[inline]
 pub(super) fn look(packet: &Packet) -> Look {
-    let (bytes, headers) = (packet.bytes(), HeaderSummary::read(packet));
+    let (headers, bytes) = HeaderSummary::read_with_bytes(packet);
     if !headers.is_readable() {
         return Look::Unclear;
     }

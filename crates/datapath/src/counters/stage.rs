@@ -72,9 +72,8 @@ stages! {
         "datapath/src/tunnel/table.rs",
         "datapath/src/tunnel/lane.rs",
         "datapath/src/tunnel/inner.rs",
-        "datapath/src/tunnel/recursion.rs",
+        "datapath/src/parse/summary.rs",
         "datapath/src/tunnel/mss.rs",
-        "datapath/src/wire/ecn.rs",
         "datapath/src/tunnel/template.rs",
         "datapath/src/wire/checksum.rs",
     ], "outer headers written into headroom, IP identification, MSS clamped";

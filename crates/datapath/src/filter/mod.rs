@@ -23,7 +23,7 @@ pub use rule::{Action, Direction, FlagTest, Prefix, Rule};
 
 use crate::counters::FilterCounters;
 use crate::drops::{Context, DropReason, is_dropped};
-use crate::tunnel::reply::TokenBucket;
+use crate::reply::TokenBucket;
 use classifier::Classifier;
 use key::Key;
 use polder_buffers::{BATCH, Batch, Packet};

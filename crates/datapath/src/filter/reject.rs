@@ -6,10 +6,11 @@
 //! with the packet's tag. Not answered: ICMP errors, resets, later fragments, groups, addresses that are
 //! no station's (RFC 1122, 3.2.2; RFC 4443, 2.4 (e)), and what arrived with wrong checksums.
 
-use crate::tunnel::reply::{LONGEST_V4, LONGEST_V6, TIME_TO_LIVE, is_station_v4, is_station_v6};
+use crate::parse::{HeaderSummary, Network};
+use crate::reply::{IcmpError, are_stations, ip_bytes, is_error, write_ip, write_link};
 use crate::wire::{
-    Dscp, Ecn, Ethernet, EthernetHeader, Icmp, IcmpHeader, Icmpv6, Icmpv6Header, IpProtocol, Ipv4,
-    Ipv4Header, Ipv6, Ipv6Header, Link, Pseudo, Tcp, TcpFlags, TrafficClass,
+    Dscp, Ecn, Ethernet, Icmp, IcmpHeader, Icmpv6, IpProtocol, Ipv4, MacAddress, Pseudo, Tcp, TcpFlags,
+    TrafficClass,
 };
 use polder_buffers::{ChecksumState, Packet, Pool};
 
@@ -19,6 +20,8 @@ const ADMINISTRATIVELY_PROHIBITED: u8 = 13;
 /// The same of ICMPv6 (RFC 4443, 3.1).
 const PORT_UNREACHABLE_V6: u8 = 4;
 const ADMINISTRATIVELY_PROHIBITED_V6: u8 = 1;
+/// DSCP and ECN of an answer.
+const TRAFFIC_CLASS: TrafficClass = TrafficClass::new(Dscp::DEFAULT, Ecn::NotCapable);
 /// Bytes of a TCP header without options.
 const TCP: usize = Tcp::HEADER_BYTES;
 
@@ -27,6 +30,8 @@ const TCP: usize = Tcp::HEADER_BYTES;
 struct Asked<'a> {
     /// Offset of its IP header in the frame.
     offset: usize,
+    /// Station that it was for.
+    station: MacAddress,
     pseudo: Pseudo,
     protocol: IpProtocol,
     /// Length of the upper-layer message by the IP header.
@@ -57,46 +62,24 @@ pub(super) fn answer(packet: &Packet, pool: &mut Pool) -> Option<Packet> {
 
 impl<'a> Asked<'a> {
     fn read(packet: &'a Packet) -> Option<Self> {
-        let link = Link::parse(packet.bytes()).ok()?;
-        if !link.ethernet.destination().is_station() || !link.ethernet.source().is_station() {
-            return None;
+        let (headers, bytes) = HeaderSummary::read_with_bytes(packet);
+        let ethernet = Ethernet::parse(bytes).ok()?;
+        let station = ethernet.destination();
+        let pseudo = headers.addresses(bytes)?.pseudo();
+        let (protocol, upper) = (headers.protocol(), headers.payload(bytes));
+        let is_reset = || Tcp::parse(upper).map_or(true, |segment| segment.flags().contains(TcpFlags::RST));
+        let is_told = headers.has_transport()
+            && station.is_station()
+            && ethernet.source().is_station()
+            && are_stations(pseudo)
+            && !is_error(headers, bytes)
+            && !(protocol == IpProtocol::TCP && is_reset());
+        if headers.network() == Network::Ipv4 {
+            Ipv4::parse_head(headers.network_header(bytes), usize::MAX).and_then(|ip| ip.verify()).ok()?;
         }
-        let (offset, length) = (link.header_bytes(), packet.len() - link.header_bytes());
-        let asked = match link.ether_type().0 {
-            0x0800 => Self::read_v4(offset, Ipv4::parse_head(link.payload(), length).ok()?),
-            0x86dd => Self::read_v6(offset, Ipv6::parse_head(link.payload(), length).ok()?),
-            _ => None,
-        };
-        asked.filter(|asked| !asked.is_error())
-    }
-
-    fn read_v4(offset: usize, ip: Ipv4<'a>) -> Option<Self> {
-        let is_told = ip.fragment_offset() == 0
-            && ip.verify().is_ok()
-            && is_station_v4(ip.source())
-            && is_station_v4(ip.destination());
-        let upper_length = usize::from(ip.total_length()).checked_sub(ip.header_bytes())?;
-        let (pseudo, protocol, upper) = (ip.pseudo(), ip.protocol(), ip.payload());
-        is_told.then_some(Self { offset, pseudo, protocol, upper_length, upper })
-    }
-
-    fn read_v6(offset: usize, ip: Ipv6<'a>) -> Option<Self> {
-        let next = ip.upper().ok()?;
-        let is_told = next.has_header() && is_station_v6(ip.source()) && is_station_v6(ip.destination());
-        let whole = Ipv6::HEADER_BYTES + usize::from(ip.payload_length());
-        let upper_length = whole.checked_sub(next.offset)?;
-        let (pseudo, protocol, upper) = (ip.pseudo(), next.protocol, next.payload);
-        is_told.then_some(Self { offset, pseudo, protocol, upper_length, upper })
-    }
-
-    /// True if it is itself an error that must not cause another.
-    fn is_error(&self) -> bool {
-        match self.protocol {
-            IpProtocol::ICMP => Icmp::parse(self.upper).map_or(true, |message| message.is_error()),
-            IpProtocol::ICMPV6 => Icmpv6::parse(self.upper).map_or(true, |message| message.is_error()),
-            IpProtocol::TCP => Tcp::parse(self.upper).map_or(true, |tcp| tcp.flags().contains(TcpFlags::RST)),
-            _ => false,
-        }
+        let upper_length = headers.end(bytes, packet.len()).checked_sub(headers.transport_offset())?;
+        let offset = headers.network_offset();
+        is_told.then_some(Self { offset, station, pseudo, protocol, upper_length, upper })
     }
 
     /// True if its checksum is right, as far as that can be told here: a sender that is not who it says
@@ -111,69 +94,14 @@ impl<'a> Asked<'a> {
         is_known || !has_one || self.pseudo.sum_over(self.protocol, self.upper).is_valid()
     }
 
-    /// The Ethernet header with its tags, the other way round.
-    fn write_link(&self, packet: &Packet, link: &mut [u8]) -> Option<()> {
-        let frame = packet.bytes();
-        link.copy_from_slice(frame.get(..self.offset)?);
-        let ethernet = Ethernet::parse(frame).ok()?;
-        let (source, destination) = (ethernet.destination(), ethernet.source());
-        EthernetHeader { destination, source, ether_type: ethernet.ether_type() }.emit(link).ok()?;
-        Some(())
-    }
-
-    /// Writes the IP header of an answer of `bytes.len()` bytes, and returns the bytes behind it.
-    fn write_ip<'b>(
-        &self,
-        bytes: &'b mut [u8],
-        v4: IpProtocol,
-        v6: IpProtocol,
-    ) -> Option<(&'b mut [u8], Pseudo)> {
-        let traffic_class = TrafficClass::new(Dscp::DEFAULT, Ecn::NotCapable);
-        match self.pseudo {
-            Pseudo::V4 { source: destination, destination: source } => {
-                let header = Ipv4Header {
-                    traffic_class,
-                    total_length: u16::try_from(bytes.len()).ok()?,
-                    identification: 0,
-                    dont_fragment: true,
-                    more_fragments: false,
-                    fragment_offset: 0,
-                    time_to_live: TIME_TO_LIVE,
-                    protocol: v4,
-                    source,
-                    destination,
-                };
-                Some((header.emit(bytes).ok()?, Pseudo::V4 { source, destination }))
-            }
-            Pseudo::V6 { source: destination, destination: source } => {
-                let header = Ipv6Header {
-                    traffic_class,
-                    flow_label: 0,
-                    payload_length: u16::try_from(bytes.len().checked_sub(Ipv6::HEADER_BYTES)?).ok()?,
-                    next_header: v6,
-                    hop_limit: TIME_TO_LIVE,
-                    source,
-                    destination,
-                };
-                Some((header.emit(bytes).ok()?, Pseudo::V6 { source, destination }))
-            }
-        }
-    }
-
-    fn ip_bytes(&self) -> usize {
-        match self.pseudo {
-            Pseudo::V4 { .. } => Ipv4::HEADER_BYTES,
-            Pseudo::V6 { .. } => Ipv6::HEADER_BYTES,
-        }
-    }
-
     fn write_reset(&self, packet: &Packet, reply: &mut Packet) -> Option<()> {
         let tcp = Tcp::parse(self.upper).ok()?;
         let flags = tcp.flags();
-        let length = self.offset + self.ip_bytes() + TCP;
+        let pseudo = self.pseudo.reversed();
+        let length = self.offset + ip_bytes(pseudo) + TCP;
         let (link, ip) = reply.append(u16::try_from(length).ok()?).ok()?.split_at_mut_checked(self.offset)?;
-        self.write_link(packet, link)?;
-        let (segment, pseudo) = self.write_ip(ip, IpProtocol::TCP, IpProtocol::TCP)?;
+        write_link(packet, self.station, link)?;
+        let segment = write_ip(ip, pseudo, TRAFFIC_CLASS, IpProtocol::TCP)?;
         let data = self.upper_length.checked_sub(tcp.header_bytes())?;
         let numbers = u32::from(flags.contains(TcpFlags::SYN)) + u32::from(flags.contains(TcpFlags::FIN));
         let length = u32::try_from(data).ok()?.wrapping_add(numbers);
@@ -197,28 +125,20 @@ impl<'a> Asked<'a> {
     }
 
     fn write_error(&self, packet: &Packet, reply: &mut Packet) -> Option<()> {
-        let ip_bytes = self.ip_bytes();
-        let longest = if ip_bytes == Ipv4::HEADER_BYTES { LONGEST_V4 } else { LONGEST_V6 };
-        let before = self.offset + ip_bytes + Icmp::HEADER_BYTES;
-        let quote = (longest - ip_bytes - Icmp::HEADER_BYTES)
-            .min(packet.len().checked_sub(self.offset)?)
-            .min(reply.tailroom().checked_sub(before)?);
-        let bytes = reply.append(u16::try_from(before + quote).ok()?).ok()?;
-        let (link, ip) = bytes.split_at_mut_checked(self.offset)?;
-        self.write_link(packet, link)?;
-        packet.copy_out(self.offset, ip.get_mut(ip_bytes + Icmp::HEADER_BYTES..)?);
-        let (message, pseudo) = self.write_ip(ip, IpProtocol::ICMP, IpProtocol::ICMPV6)?;
         let is_udp = self.protocol == IpProtocol::UDP;
-        match pseudo {
-            Pseudo::V4 { .. } => {
-                let code = if is_udp { PORT_UNREACHABLE } else { ADMINISTRATIVELY_PROHIBITED };
-                IcmpHeader { kind: Icmp::UNREACHABLE, code, rest: 0 }.emit(message).ok()?;
-            }
-            Pseudo::V6 { .. } => {
-                let code = if is_udp { PORT_UNREACHABLE_V6 } else { ADMINISTRATIVELY_PROHIBITED_V6 };
-                Icmpv6Header { kind: Icmpv6::UNREACHABLE, code, rest: 0 }.emit(message, pseudo).ok()?;
-            }
-        }
-        Some(())
+        let (kind, code) = match (self.pseudo, is_udp) {
+            (Pseudo::V4 { .. }, true) => (Icmp::UNREACHABLE, PORT_UNREACHABLE),
+            (Pseudo::V4 { .. }, false) => (Icmp::UNREACHABLE, ADMINISTRATIVELY_PROHIBITED),
+            (Pseudo::V6 { .. }, true) => (Icmpv6::UNREACHABLE, PORT_UNREACHABLE_V6),
+            (Pseudo::V6 { .. }, false) => (Icmpv6::UNREACHABLE, ADMINISTRATIVELY_PROHIBITED_V6),
+        };
+        let error = IcmpError {
+            station: self.station,
+            addresses: self.pseudo.reversed(),
+            traffic_class: TRAFFIC_CLASS,
+            header: IcmpHeader { kind, code, rest: 0 },
+            most: usize::MAX,
+        };
+        error.write(reply, packet, self.offset)
     }
 }

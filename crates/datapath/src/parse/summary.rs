@@ -138,7 +138,24 @@ impl HeaderSummary {
     /// Summary of a packet, not kept.
     #[inline(always)]
     pub fn read(packet: &Packet) -> Self {
-        Self::known_or_parsed(packet.header_summary(), packet.bytes(), packet.len())
+        Self::read_with_bytes(packet).0
+    }
+
+    /// Summary of a packet, not kept, and the bytes in the packet's head frame.
+    #[inline(always)]
+    pub fn read_with_bytes(packet: &Packet) -> (Self, &[u8]) {
+        let bytes = packet.bytes();
+        (Self::known_or_parsed(packet.header_summary(), bytes, packet.len()), bytes)
+    }
+
+    /// Fields of a [plain](Self::is_plain_v4) packet with these bytes in its head frame; `None` for any other, whose
+    /// headers are not read for this.
+    #[inline(always)]
+    pub fn read_plain_v4<'p>(packet: &Packet, bytes: &'p [u8]) -> Option<PlainV4<'p>> {
+        match packet.header_summary() {
+            0 => Self::parse_plain(bytes, packet.len())?.plain_v4(bytes),
+            known => Self(known).plain_v4(bytes),
+        }
     }
 
     #[inline(always)]
@@ -153,19 +170,26 @@ impl HeaderSummary {
     /// Summary of a frame of `length` bytes, of which `bytes` is the first part.
     #[inline(always)]
     pub fn parse(bytes: &[u8], length: usize) -> Self {
-        if let Some(head) = bytes.first_chunk::<PLAIN>()
-            && [head[12], head[13]] == EtherType::IPV4.0.to_be_bytes()
-            && head[14] == 0x45
-            && u16::from_be_bytes([head[20], head[21]]) & 0x3fff == 0
-        {
-            let total = usize::from(u16::from_be_bytes([head[16], head[17]]));
-            let room = length.wrapping_sub(Ethernet::HEADER_BYTES);
-            if (Ipv4::HEADER_BYTES..=room).contains(&total) {
-                let padded = u32::from(total != room) << EXTENT_AT;
-                return Self(Self::PLAIN_V4 | padded | u32::from(head[23]));
-            }
+        match Self::parse_plain(bytes, length) {
+            Some(plain) => plain,
+            None => Self::parse_closely(bytes, length),
         }
-        Self::parse_closely(bytes, length)
+    }
+
+    /// Summary of a [plain](Self::is_plain_v4) packet; `None` for any other.
+    #[inline(always)]
+    fn parse_plain(bytes: &[u8], length: usize) -> Option<Self> {
+        let head = bytes.first_chunk::<PLAIN>()?;
+        let is_plain = [head[12], head[13]] == EtherType::IPV4.0.to_be_bytes()
+            && head[14] == 0x45
+            && u16::from_be_bytes([head[20], head[21]]) & 0x3fff == 0;
+        let total = usize::from(u16::from_be_bytes([head[16], head[17]]));
+        let room = length.wrapping_sub(Ethernet::HEADER_BYTES);
+        if !is_plain || !(Ipv4::HEADER_BYTES..=room).contains(&total) {
+            return None;
+        }
+        let padded = u32::from(total != room) << EXTENT_AT;
+        Some(Self(Self::PLAIN_V4 | padded | u32::from(head[23])))
     }
 
     #[inline(never)]
@@ -358,14 +382,19 @@ impl HeaderSummary {
     #[inline]
     pub fn payload(self, bytes: &[u8]) -> &[u8] {
         let payload = bytes.get(self.transport_offset()..).unwrap_or_default();
+        let end = self.end(bytes, usize::MAX);
+        payload.get(..end.saturating_sub(self.transport_offset())).unwrap_or(payload)
+    }
+
+    /// Bytes before the link's padding, of the frame `bytes`, which has `length` bytes.
+    #[inline]
+    pub fn end(self, bytes: &[u8], length: usize) -> usize {
         if self.extent() != Extent::Padded {
-            return payload;
+            return length;
         }
-        let header = self.network_header(bytes);
         let (at, fixed) = if self.network() == Network::Ipv6 { (4, Ipv6::HEADER_BYTES) } else { (2, 0) };
-        let field = header.get(at..).and_then(<[u8]>::first_chunk);
-        let length = fixed + field.map_or(0, |&field| usize::from(u16::from_be_bytes(field)));
-        payload.get(..length.saturating_sub(self.network_bytes())).unwrap_or(payload)
+        let field = self.network_header(bytes).get(at..).and_then(<[u8]>::first_chunk);
+        self.network_offset() + fixed + field.map_or(0, |&field| usize::from(u16::from_be_bytes(field)))
     }
 
     /// Addresses of an IP packet, of the frame `bytes`.
@@ -382,6 +411,157 @@ impl HeaderSummary {
                 Some(Addresses::V6([*source, *rest.first_chunk()?].map(u128::from_be_bytes)))
             }
             Network::Other => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(frame: &[u8]) -> HeaderSummary {
+        HeaderSummary::parse(frame, frame.len())
+    }
+
+    /// Frame with that many tags.
+    fn frame(tags: usize, ether_type: u16, packet: &[u8]) -> Vec<u8> {
+        let tags = [0x81, 0, 0, 7].repeat(tags);
+        [&[2; 12][..], &tags, &ether_type.to_be_bytes(), packet].concat()
+    }
+
+    /// Packet with that many words of options, these flags and offset, and eight bytes of payload.
+    fn ipv4(options: u8, fragment: u16, protocol: u8) -> Vec<u8> {
+        let mut packet = vec![0; 20 + usize::from(options) * 4 + 8];
+        packet[0] = 0x45 + options;
+        packet[3] = u8::try_from(packet.len()).expect("a short packet");
+        packet[6..8].copy_from_slice(&fragment.to_be_bytes());
+        packet[8] = 64;
+        packet[9] = protocol;
+        packet[12..20].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+        packet[20 + usize::from(options) * 4..].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
+        packet
+    }
+
+    /// Packet whose first header behind the fixed one is of this protocol.
+    fn ipv6(protocol: u8, payload: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0; 40];
+        packet[0] = 0x60;
+        packet[5] = u8::try_from(payload.len()).expect("a short packet");
+        packet[6] = protocol;
+        packet[8] = 0x20;
+        packet[39] = 1;
+        [packet, payload.to_vec()].concat()
+    }
+
+    /// Fragment header, with eight bytes of the protocol behind it.
+    fn fragment(protocol: u8, offset_and_more: u16) -> Vec<u8> {
+        let [high, low] = offset_and_more.to_be_bytes();
+        ipv6(44, &[protocol, 0, high, low, 0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8])
+    }
+
+    #[test]
+    fn tags_move_the_network_header() {
+        for tags in 0..3 {
+            for options in [0, 1, 10] {
+                let read = summary(&frame(tags, 0x0800, &ipv4(options, 0, 17)));
+                let network = 14 + tags * 4;
+                let transport = network + 20 + usize::from(options) * 4;
+                assert_eq!((read.network(), read.network_offset()), (Network::Ipv4, network));
+                assert_eq!((read.transport_offset(), read.protocol()), (transport, IpProtocol::UDP));
+                assert_eq!(read.is_plain_v4(), (tags, options) == (0, 0));
+            }
+            let read = summary(&frame(tags, 0x86dd, &ipv6(6, &[0; 8])));
+            assert_eq!((read.network(), read.network_offset()), (Network::Ipv6, 14 + tags * 4));
+            assert_eq!((read.transport_offset(), read.protocol()), (54 + tags * 4, IpProtocol::TCP));
+            let read = summary(&frame(tags, 0x0806, &[0; 28]));
+            assert_eq!((read.network(), read.network_offset()), (Network::Other, 14 + tags * 4));
+        }
+        let read = HeaderSummary::without_link(EtherType::IPV4, &ipv4(0, 0, 17), 28);
+        assert_eq!((read.network_offset(), read.transport_offset(), read.is_plain_v4()), (0, 20, false));
+    }
+
+    #[test]
+    fn fragments_are_told_by_their_offset() {
+        let parts = [
+            (0x0000, Part::Whole, true),
+            (0x4000, Part::Whole, true),
+            (0x2000, Part::First, true),
+            (0x2001, Part::Second, false),
+            (0x0001, Part::Second, false),
+            (0x2002, Part::Later, false),
+            (0x0100, Part::Later, false),
+            (0x1000, Part::Later, false),
+        ];
+        for (flags, part, has_transport) in parts {
+            let read = summary(&frame(0, 0x0800, &ipv4(0, flags, 17)));
+            assert_eq!((read.part(), read.has_transport()), (part, has_transport), "{flags:#x}");
+            assert_eq!((read.is_fragment(), read.is_plain_v4()), (part != Part::Whole, part == Part::Whole));
+        }
+        for (flags, part, has_transport) in [
+            (0x0000, Part::First, true),
+            (0x0001, Part::First, true),
+            (0x0008, Part::Second, false),
+            (0x0010, Part::Later, false),
+        ] {
+            let read = summary(&frame(0, 0x86dd, &fragment(17, flags)));
+            assert_eq!((read.part(), read.has_transport()), (part, has_transport), "{flags:#x}");
+            assert_eq!((read.protocol(), read.transport_offset()), (IpProtocol::UDP, 62));
+            assert!(read.is_fragment() && read.is_extended_v6() && read.is_readable());
+        }
+        assert!(!summary(&frame(0, 0x86dd, &ipv6(17, &[0; 8]))).is_extended_v6());
+    }
+
+    #[test]
+    fn the_end_of_a_packet_is_that_of_its_header() {
+        let packets = [(0x0800, ipv4(0, 0, 17)), (0x0800, ipv4(3, 0, 17)), (0x86dd, ipv6(17, &PAYLOAD))];
+        for (tags, (ether_type, packet)) in
+            [0, 2].iter().flat_map(|&tags| packets.iter().map(move |of| (tags, of)))
+        {
+            let exact = frame(tags, *ether_type, packet);
+            let padded = [exact.clone(), vec![0xee; 5]].concat();
+            let short = summary(&exact[..exact.len() - 1]);
+            assert_eq!((short.extent(), short.is_broken()), (Extent::Broken, true));
+            for (frame, extent) in [(&exact, Extent::Exact), (&padded, Extent::Padded)] {
+                let read = summary(frame);
+                assert_eq!((read.extent(), read.end(frame, frame.len())), (extent, exact.len()));
+                assert_eq!(read.payload(frame), PAYLOAD);
+                let plain = read.plain_v4(frame).map(|plain| plain.payload);
+                assert_eq!(plain, read.is_plain_v4().then_some(&PAYLOAD[..]));
+            }
+        }
+    }
+
+    const PAYLOAD: [u8; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
+
+    #[test]
+    fn headers_that_cannot_be_followed() {
+        let extent = |frame: &[u8]| (summary(frame).network(), summary(frame).extent());
+        assert_eq!(extent(&[2; 13]), (Network::Other, Extent::Unreadable));
+        assert_eq!(extent(&frame(1, 0x0800, &[])[..17]), (Network::Other, Extent::Unreadable));
+        assert_eq!(extent(&frame(0, 0x0800, &[0x45; 19])), (Network::Other, Extent::Broken));
+        assert_eq!(extent(&frame(0, 0x0800, &[0x65; 40])), (Network::Other, Extent::Broken));
+        assert_eq!(extent(&frame(0, 0x86dd, &[0x45; 40])), (Network::Other, Extent::Broken));
+        let mut short = ipv4(0, 0, 17);
+        short[3] = 19;
+        assert_eq!(extent(&frame(0, 0x0800, &short)), (Network::Ipv4, Extent::Broken));
+        let endless = summary(&frame(0, 0x86dd, &ipv6(60, &[60, 9, 0, 0, 0, 0, 0, 0])));
+        assert_eq!((endless.extent(), endless.protocol()), (Extent::Unreadable, IpProtocol(60)));
+        assert!(endless.is_extended_v6() && !endless.has_transport() && !endless.is_broken());
+    }
+
+    #[test]
+    fn addresses_are_those_of_the_header() {
+        for tags in 0..3 {
+            let bytes = frame(tags, 0x0800, &ipv4(tags.try_into().expect("few"), 0, 17));
+            let addresses = [0x0a00_0001, 0x0a00_0002];
+            assert_eq!(summary(&bytes).addresses(&bytes), Some(Addresses::V4(addresses)));
+            let plain = summary(&bytes).plain_v4(&bytes);
+            assert_eq!(plain.map(|plain| plain.addresses), (tags == 0).then_some(addresses));
+            let bytes = frame(tags, 0x86dd, &ipv6(17, &PAYLOAD));
+            assert_eq!(summary(&bytes).addresses(&bytes), Some(Addresses::V6([0x20 << 120, 1])));
+            let pseudo = summary(&bytes).addresses(&bytes).map(Addresses::pseudo);
+            let [source, destination] = ["2000::", "::1"].map(|text| text.parse().expect("an address"));
+            assert_eq!(pseudo, Some(Pseudo::V6 { source, destination }));
         }
     }
 }

@@ -5,7 +5,7 @@
 //! listener reports.
 
 use super::Interface;
-use crate::tunnel::reply::{is_station_v4, is_station_v6};
+use crate::reply::{is_station_v4, is_station_v6};
 use crate::wire::{
     Arp, ArpHeader, ArpOperation, Dscp, Ecn, EtherType, EthernetHeader, Icmpv6, Icmpv6Header, IpProtocol,
     Ipv6, Ipv6Header, MacAddress, Pseudo, TrafficClass, Vlan, VlanId,

@@ -6,12 +6,12 @@
 //! messages is used up (4.3.2.8; 2.4 (f)).
 
 use super::Interface;
-use crate::tunnel::reply::{LONGEST_V4, LONGEST_V6, TIME_TO_LIVE, is_station_v4, is_station_v6};
+use crate::parse::{Addresses, HeaderSummary, Network};
+use crate::reply::{IcmpError, are_stations, is_error};
 use crate::wire::{
-    Dscp, Ecn, Ethernet, EthernetHeader, Icmp, IcmpHeader, Icmpv6, Icmpv6Header, IpProtocol, Ipv4,
-    Ipv4Header, Ipv6, Ipv6Header, Pseudo, TrafficClass,
+    Dscp, Ecn, Ethernet, Icmp, IcmpHeader, Icmpv6, IpProtocol, Ipv4, Ipv6, Pseudo, TrafficClass,
 };
-use polder_buffers::{HEADROOM, Packet, Pool};
+use polder_buffers::{Packet, Pool};
 
 /// Cause of an error message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Problem {
         Some(IcmpHeader { kind, code, rest })
     }
 
-    pub(super) const fn icmpv6(self) -> Icmpv6Header {
+    pub(super) const fn icmpv6(self) -> IcmpHeader {
         let (kind, code, rest) = match self {
             Self::NoRoute | Self::Unreachable => (Icmpv6::UNREACHABLE, 0, 0),
             Self::Prohibited => (Icmpv6::UNREACHABLE, 1, 0),
@@ -67,41 +67,31 @@ impl Problem {
             Self::TimeExceeded => (Icmpv6::TIME_EXCEEDED, 0, 0),
             Self::Parameter { code, pointer } => (Icmpv6::PARAMETER_PROBLEM, code, pointer),
         };
-        Icmpv6Header { kind, code, rest }
+        IcmpHeader { kind, code, rest }
     }
 }
 
 /// True if the sender of a packet, whose headers are checked, may be told.
 pub(super) fn may_tell(packet: &Packet) -> bool {
-    let frame = packet.bytes();
+    let (headers, frame) = HeaderSummary::read_with_bytes(packet);
     let Ok(ethernet) = Ethernet::parse(frame) else { return false };
-    if ethernet.destination().is_multicast() || ethernet.source().is_multicast() {
+    if ethernet.destination().is_multicast() || ethernet.source().is_multicast() || headers.is_broken() {
         return false;
     }
-    let bytes = frame.get(usize::from(packet.network_offset)..).unwrap_or_default();
-    match bytes.first().map(|first| first >> 4) {
-        Some(4) => Ipv4::parse_head(bytes, usize::MAX).is_ok_and(|ip| may_tell_v4(&ip)),
-        Some(6) => Ipv6::parse_head(bytes, usize::MAX).is_ok_and(|ip| may_tell_v6(&ip)),
-        Some(_) | None => false,
-    }
+    // Later fragments and headers that end early are no errors in IPv6 (RFC 4443, 2.4 (e) does not name them).
+    let is_later = headers.network() == Network::Ipv4 && !headers.has_transport();
+    let addresses = headers.addresses(frame).map(Addresses::pseudo);
+    addresses.is_some_and(are_stations)
+        && !is_later
+        && !is_error(headers, frame)
+        && !is_like_error(headers, frame)
 }
 
-fn may_tell_v4(ip: &Ipv4<'_>) -> bool {
-    // Linux takes messages of routers (RFC 1256) and of unknown types for errors here.
-    let is_error = ip.protocol() == IpProtocol::ICMP
-        && Icmp::parse(ip.payload())
-            .map_or(true, |message| message.is_error() || matches!(message.kind(), 9 | 10 | 19..));
-    !is_error && ip.fragment_offset() == 0 && is_station_v4(ip.source()) && is_station_v4(ip.destination())
-}
-
-fn may_tell_v6(ip: &Ipv6<'_>) -> bool {
-    // Later fragments and headers that end early are no errors (RFC 4443, 2.4 (e) does not name them).
-    let is_error = ip.upper().is_ok_and(|upper| {
-        upper.has_header()
-            && upper.protocol == IpProtocol::ICMPV6
-            && Icmpv6::parse(upper.payload).map_or(true, |message| message.is_error())
-    });
-    !is_error && is_station_v6(ip.source()) && is_station_v6(ip.destination())
+/// True for messages of routers (RFC 1256) and of unknown types, which Linux takes for errors here.
+fn is_like_error(headers: HeaderSummary, frame: &[u8]) -> bool {
+    headers.network() == Network::Ipv4
+        && headers.protocol() == IpProtocol::ICMP
+        && matches!(headers.payload(frame).first(), Some(9 | 10 | 19..))
 }
 
 /// The message, ready to leave; `None` when no frame is free or the interface has no address to speak with.
@@ -111,98 +101,50 @@ pub(super) fn message(
     problem: Problem,
     pool: &mut Pool,
 ) -> Option<Packet> {
-    let is_v4 = packet.bytes().get(usize::from(packet.network_offset))? >> 4 == 4;
-    let longest = if is_v4 { LONGEST_V4 } else { LONGEST_V6 };
-    let bytes = usize::from(HEADROOM) + usize::from(packet.network_offset) + longest;
-    let bytes = u32::try_from(bytes).ok()?.min(pool.region().slot_bytes());
-    let mut reply = Packet::new(pool.take_control_for(bytes)?);
-    let written = if is_v4 {
-        write_v4(packet, &mut reply, interface, problem)
-    } else {
-        write_v6(packet, &mut reply, interface, problem)
-    };
-    if written.is_none() {
-        pool.release_packet(reply);
-        return None;
-    }
-    reply.network_offset = packet.network_offset;
+    let link = usize::from(packet.network_offset);
+    let asked = packet.bytes().get(link..)?;
+    let mut error = match asked.first()? >> 4 {
+        4 => error_v4(asked, interface, problem),
+        _ => error_v6(asked, interface, problem),
+    }?;
+    // A link that is too narrow for IPv6 carries what it can.
+    error.most = error.most.min(usize::from(interface.mtu));
+    let mut reply = error.message(packet, link, pool)?;
     (reply.ingress, reply.egress) = (packet.ingress, packet.ingress);
     Some(reply)
 }
 
-fn write_v4(packet: &Packet, reply: &mut Packet, interface: &Interface, problem: Problem) -> Option<()> {
-    let header = problem.icmp()?;
-    let asked =
-        Ipv4::parse_head(packet.bytes().get(usize::from(packet.network_offset)..)?, usize::MAX).ok()?;
-    let source = interface.speaker_v4()?;
-    let quote = usize::from(asked.total_length());
-    let bytes = room(packet, reply, interface, (Ipv4::HEADER_BYTES, LONGEST_V4, quote))?;
-    let header_v4 = Ipv4Header {
+fn error_v4(asked: &[u8], interface: &Interface, problem: Problem) -> Option<IcmpError> {
+    let asked = Ipv4::parse_head(asked, usize::MAX).ok()?;
+    let (source, destination) = (interface.speaker_v4()?, asked.source());
+    Some(IcmpError {
+        station: interface.mac,
+        addresses: Pseudo::V4 { source, destination },
         traffic_class: traffic_class(asked.traffic_class()),
-        total_length: u16::try_from(bytes.len()).ok()?,
-        identification: 0,
-        dont_fragment: true,
-        more_fragments: false,
-        fragment_offset: 0,
-        time_to_live: TIME_TO_LIVE,
-        protocol: IpProtocol::ICMP,
-        source,
-        destination: asked.source(),
-    };
-    header.emit(header_v4.emit(bytes).ok()?).ok()?;
-    Some(())
+        header: problem.icmp()?,
+        most: HEADERS_V4 + usize::from(asked.total_length()),
+    })
 }
 
-fn write_v6(packet: &Packet, reply: &mut Packet, interface: &Interface, problem: Problem) -> Option<()> {
-    let asked =
-        Ipv6::parse_head(packet.bytes().get(usize::from(packet.network_offset)..)?, usize::MAX).ok()?;
-    let source = interface.speaker_v6()?;
-    // What a jumbo payload is about says no length here.
-    let quote = match asked.payload_length() {
-        0 if asked.next_header() == IpProtocol::HOP_BY_HOP => usize::MAX,
-        length => Ipv6::HEADER_BYTES + usize::from(length),
-    };
-    let bytes = room(packet, reply, interface, (Ipv6::HEADER_BYTES, LONGEST_V6, quote))?;
-    let header = Ipv6Header {
+fn error_v6(asked: &[u8], interface: &Interface, problem: Problem) -> Option<IcmpError> {
+    let asked = Ipv6::parse_head(asked, usize::MAX).ok()?;
+    let (source, destination) = (interface.speaker_v6()?, asked.source());
+    Some(IcmpError {
+        station: interface.mac,
+        addresses: Pseudo::V6 { source, destination },
         traffic_class: TrafficClass(0),
-        flow_label: 0,
-        payload_length: u16::try_from(bytes.len() - Ipv6::HEADER_BYTES).ok()?,
-        next_header: IpProtocol::ICMPV6,
-        hop_limit: TIME_TO_LIVE,
-        source,
-        destination: asked.source(),
-    };
-    let pseudo = Pseudo::V6 { source, destination: header.destination };
-    problem.icmpv6().emit(header.emit(bytes).ok()?, pseudo).ok()?;
-    Some(())
+        header: problem.icmpv6(),
+        most: match asked.payload_length() {
+            // What a jumbo payload is about says no length here.
+            0 if asked.next_header() == IpProtocol::HOP_BY_HOP => usize::MAX,
+            length => HEADERS_V6 + Ipv6::HEADER_BYTES + usize::from(length),
+        },
+    })
 }
 
-/// Makes room for the message, with the link header in front and the quoted packet at its end; returns what
-/// is behind the link header.
-fn room<'a>(
-    packet: &Packet,
-    reply: &'a mut Packet,
-    interface: &Interface,
-    (ip_bytes, longest, asked): (usize, usize, usize),
-) -> Option<&'a mut [u8]> {
-    let link = usize::from(packet.network_offset);
-    let headers = ip_bytes + Icmp::HEADER_BYTES;
-    // A link that is too narrow for IPv6 carries what it can.
-    let longest = longest.min(usize::from(interface.mtu));
-    let quote = longest
-        .checked_sub(headers)?
-        .min(asked)
-        .min(packet.len().checked_sub(link)?)
-        .min(reply.tailroom().checked_sub(link + headers)?);
-    let bytes = reply.append(u16::try_from(link + headers + quote).ok()?).ok()?;
-    let (front, ip) = bytes.split_at_mut_checked(link)?;
-    front.copy_from_slice(packet.bytes().get(..link)?);
-    let ethernet = Ethernet::parse(packet.bytes()).ok()?;
-    let (destination, ether_type) = (ethernet.source(), ethernet.ether_type());
-    EthernetHeader { destination, source: interface.mac, ether_type }.emit(front).ok()?;
-    packet.copy_out(link, ip.get_mut(headers..)?);
-    Some(ip)
-}
+/// Bytes of the headers of a message.
+const HEADERS_V4: usize = Ipv4::HEADER_BYTES + Icmp::HEADER_BYTES;
+const HEADERS_V6: usize = Ipv6::HEADER_BYTES + Icmp::HEADER_BYTES;
 
 /// The traffic class that Linux gives its ICMPv4 errors: internetwork control, with the type of service of the packet (RFC 1812,
 /// 4.3.2.5).

@@ -7,7 +7,7 @@ use super::waiting::Waiting;
 use super::{Interface, Notice, Notices, Owner, Prefix, Routers};
 use crate::counters::RouteCounters;
 use crate::drops::{Context, DropReason};
-use crate::tunnel::reply::TokenBucket;
+use crate::reply::TokenBucket;
 use crate::wire::{Ethernet, Ipv4, Ipv6, MacAddress};
 use polder_buffers::{Batch, Packet};
 use std::net::IpAddr;

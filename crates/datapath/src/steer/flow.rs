@@ -97,7 +97,7 @@ impl Hasher {
     /// The flow of a packet that came in by an underlay (whose tunnels end here) or by another port.
     #[inline]
     pub fn flow(&self, packet: &Packet, is_underlay: bool) -> Flow {
-        let (bytes, headers) = (packet.bytes(), HeaderSummary::read(packet));
+        let (headers, bytes) = HeaderSummary::read_with_bytes(packet);
         match headers.plain_v4(bytes) {
             Some(plain) if plain.protocol != IpProtocol::GRE => {
                 Flow { hash: self.hash(&Key::plain(plain)), pinned: false }

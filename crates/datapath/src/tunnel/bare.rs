@@ -5,12 +5,13 @@
 //! headers when these have been read, and taken off before others are written.
 
 use super::decapsulate::Lane;
-use super::inner::{Inner, Network};
+use super::inner::Inner;
 use super::options::{Carries, Stations};
 use super::outer::{Opened, Refused};
 use super::{ETHERNET_BYTES, lane};
 use crate::drops::{Context, DropReason};
 use crate::offload::complete_checksum;
+use crate::parse::{HeaderSummary, Network};
 use crate::wire::{Ecn, EtherType, Gre};
 use polder_buffers::Packet;
 
@@ -73,20 +74,19 @@ impl Lane<'_> {
 impl lane::Lane<'_> {
     /// Verdict on a packet for a tunnel without Ethernet.
     #[inline(never)]
-    pub(super) fn decide_bare(&self, packet: &Packet, inner: Inner) -> lane::TunnelVerdict {
-        if inner.network() == Network::Other || inner.network_offset() != ETHERNET {
+    pub(super) fn decide_bare(&self, packet: &Packet, headers: HeaderSummary) -> lane::TunnelVerdict {
+        if headers.network() == Network::Other || headers.network_offset() != ETHERNET {
             return lane::TunnelVerdict::NotIp;
         }
         if self.is_known && packet.len() <= self.fits_bare {
             return lane::TunnelVerdict::SendBare { split: false };
         }
-        match self.measure(packet, inner) {
+        match self.measure(packet, headers) {
             lane::TunnelVerdict::Send => lane::TunnelVerdict::SendBare { split: false },
             lane::TunnelVerdict::Split => lane::TunnelVerdict::SendBare { split: true },
             other @ (lane::TunnelVerdict::TooBig(_)
             | lane::TunnelVerdict::NoNeighbour
             | lane::TunnelVerdict::Recursion
-            | lane::TunnelVerdict::TooDeep
             | lane::TunnelVerdict::NotIp
             | lane::TunnelVerdict::SendBare { .. }) => other,
         }

@@ -16,15 +16,17 @@
 //! checksum, where there is one, reads the whole packet. Source: E4.
 
 use super::encapsulate::LOOKED_AT;
-use super::inner::{Inner, merge_ecn};
+use super::inner::merge_ecn;
 use super::outer::{
-    Envelope, NOT_FOR_US, Opened, Refused, ends, envelope_v4, envelope_v6, header_v4, network, place,
+    Envelope, NOT_FOR_US, Opened, Refused, ends, envelope_plain, envelope_v4, envelope_v6, header_v4,
+    network, place,
 };
 use super::reassemble::{Reassembler, ReassemblyLimits};
 use super::template::sum;
 use super::{Carrier, ETHERNET_BYTES, Tunnel, TunnelCounters, TunnelId, Tunnels, Underlay, bare, mss, vxlan};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::offload::complete_checksum;
+use crate::parse::HeaderSummary;
 use crate::units::Nanos;
 use crate::wire::{Ecn, EtherType, Gre, IpProtocol, Ipv6};
 use polder_buffers::{Batch, ChecksumState, NO_PORT, Packet, Segmentation};
@@ -160,40 +162,50 @@ fn decide<'a>(
     underlay: &Underlay,
     tunnels: &'a Tunnels,
     lane: &mut Option<Lane<'a>>,
-    (worker, now): (usize, Nanos),
+    place: (usize, Nanos),
 ) -> Result<Opened, Refused> {
-    let (ether_type, link, bytes) = network(packet, underlay)?;
-    if ether_type != EtherType::IPV4 {
-        return decide_v6(packet, (link, bytes), tunnels, lane, (worker, now));
+    let bytes = packet.bytes();
+    if underlay.vlan.is_none()
+        && let Some(plain) = HeaderSummary::read_plain_v4(packet, bytes)
+    {
+        let envelope = envelope_plain(plain, bytes, underlay)?;
+        return match plain.protocol {
+            IpProtocol::GRE => accept(packet, &envelope, tunnels, lane, place),
+            IpProtocol::UDP => vxlan::decide(packet, &envelope, tunnels, lane, place),
+            _ => Err(NOT_FOR_US),
+        };
     }
-    let ip = header_v4(packet, (link, bytes))?;
-    match ip.protocol() {
-        IpProtocol::GRE if ip.is_fragment() => Err(Refused::Fragment),
-        IpProtocol::GRE => accept(packet, &envelope_v4(&ip, link), tunnels, lane, (worker, now)),
-        IpProtocol::UDP if tunnels.takes_udp() && ip.is_fragment() => {
-            Err(Refused::Drop(DropReason::VxlanFragment))
-        }
-        IpProtocol::UDP => vxlan::decide(packet, &envelope_v4(&ip, link), tunnels, lane, (worker, now)),
-        _ => Err(NOT_FOR_US),
-    }
+    decide_closely((packet, bytes), underlay, tunnels, lane, place)
 }
 
-/// The same behind an IPv6 header.
+/// The same with tags, options, fragments or IPv6.
 #[inline(never)]
-fn decide_v6<'a>(
-    packet: &Packet,
-    network: (usize, &[u8]),
+fn decide_closely<'a>(
+    (packet, bytes): (&Packet, &[u8]),
+    underlay: &Underlay,
     tunnels: &'a Tunnels,
     lane: &mut Option<Lane<'a>>,
     place: (usize, Nanos),
 ) -> Result<Opened, Refused> {
-    let (link, bytes) = network;
-    let ip = Ipv6::parse_head(bytes, packet.len() - link)?;
-    let envelope = envelope_v6(&ip, link)?;
-    if ip.next_header() == IpProtocol::UDP {
-        return vxlan::decide(packet, &envelope, tunnels, lane, place);
+    let (ether_type, link, bytes) = network(bytes, underlay)?;
+    if ether_type != EtherType::IPV4 {
+        let ip = Ipv6::parse_head(bytes, packet.len() - link)?;
+        let envelope = envelope_v6(&ip, link)?;
+        if ip.next_header() == IpProtocol::UDP {
+            return vxlan::decide(packet, &envelope, tunnels, lane, place);
+        }
+        return accept(packet, &envelope, tunnels, lane, place);
     }
-    accept(packet, &envelope, tunnels, lane, place)
+    let ip = header_v4(packet, (link, bytes))?;
+    match ip.protocol() {
+        IpProtocol::GRE if ip.is_fragment() => Err(Refused::Fragment),
+        IpProtocol::GRE => accept(packet, &envelope_v4(&ip, link), tunnels, lane, place),
+        IpProtocol::UDP if tunnels.takes_udp() && ip.is_fragment() => {
+            Err(Refused::Drop(DropReason::VxlanFragment))
+        }
+        IpProtocol::UDP => vxlan::decide(packet, &envelope_v4(&ip, link), tunnels, lane, place),
+        _ => Err(NOT_FOR_US),
+    }
 }
 
 /// Reads the GRE header.
@@ -315,8 +327,8 @@ impl<'a> Lane<'a> {
         }
         forget_outer(packet);
         packet.ingress = self.tunnel.options.port;
-        let inner = Inner::look(packet.bytes());
-        mss::clamp(packet, inner, self.tunnel, self.counters);
+        let headers = HeaderSummary::of(packet);
+        mss::clamp(packet, headers, self.tunnel, self.counters);
         Ok(())
     }
 

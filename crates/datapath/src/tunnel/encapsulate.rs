@@ -9,14 +9,14 @@
 //! tunnel has one, reads the whole packet. Over IPv6, a hash of what is inside for the flow label.
 //! Source: E3, E4.
 
-use super::inner::Inner;
 use super::lane::{Lane, TunnelVerdict};
-use super::reply::TokenBucket;
 use super::toobig;
 use super::{Tunnel, Tunnels, fragment};
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::forward::{FLOODED, OWN_MESSAGE};
 use crate::offload::complete_checksum;
+use crate::parse::HeaderSummary;
+use crate::reply::TokenBucket;
 use polder_buffers::{BATCH, Batch, Packet, PortId};
 
 /// Bytes of a chain that are brought into its head: the longest headers that are looked at.
@@ -68,16 +68,16 @@ impl EncapsulateState {
     fn report(
         &mut self,
         packet: &Packet,
-        inner: Inner,
+        headers: HeaderSummary,
         limit: u16,
         lane: &Lane<'_>,
         context: &mut Context<'_>,
     ) {
-        if packet.flags & FLOODED != 0 || !toobig::wants_report(packet.bytes(), inner, limit) {
+        if packet.flags & FLOODED != 0 || !toobig::wants_report(packet.bytes(), headers, limit) {
             return;
         }
         let silenced = self.replies.is_full() || !self.bucket.take(context.now);
-        let reply = if silenced { None } else { toobig::message(packet, inner, limit, context.pool) };
+        let reply = if silenced { None } else { toobig::message(packet, headers, limit, context.pool) };
         let Some(mut reply) = reply else {
             lane.counters.too_big_silenced.add(1);
             return;
@@ -133,7 +133,7 @@ pub fn encapsulate(
             }
             TunnelVerdict::TooBig(limit) => {
                 lane.counters.too_big.add(1);
-                state.report(packet, inner, limit, lane, context);
+                state.report(packet, inner.headers, limit, lane, context);
                 context.discard(packet, DropReason::TunnelTooBig);
             }
             TunnelVerdict::NoNeighbour => {
@@ -149,10 +149,6 @@ pub fn encapsulate(
                 lane.send_bare(packet, inner, split, context);
             }
             TunnelVerdict::NotIp => context.discard(packet, DropReason::TunnelBadProtocol),
-            TunnelVerdict::TooDeep => {
-                lane.counters.recursion.add(1);
-                context.discard(packet, DropReason::TunnelTooDeep);
-            }
         }
     }
     drop(lane);

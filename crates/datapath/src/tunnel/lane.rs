@@ -1,9 +1,9 @@
 //! One packet after the other into the same tunnel.
 
 use super::encapsulate::gather;
-use super::inner::{Flow, Inner, Network};
+use super::inner::Inner;
 use super::options::FlowLabel;
-use super::recursion::{is_recursive, may_be_tunnelled, suspects};
+use super::recursion::{has_port, is_recursive};
 use super::template::{self, Fields, Label, Template};
 use super::toobig;
 use super::{
@@ -13,7 +13,8 @@ use super::{
 use crate::drops::{Context, DropReason};
 use crate::headroom;
 use crate::offload::complete_checksum;
-use crate::wire::{Gre, Ipv6};
+use crate::parse::{HeaderSummary, Network};
+use crate::wire::{Gre, IpProtocol, Ipv6};
 use polder_buffers::{ChecksumState, Packet, PortId, Segmentation};
 
 /// Verdict on a packet.
@@ -28,8 +29,6 @@ pub(super) enum TunnelVerdict {
     NoNeighbour,
     /// Nowhere: it is an outer packet already.
     Recursion,
-    /// Nowhere: it may be put in no more tunnels (RFC 2473, 4.1.1).
-    TooDeep,
     /// Nowhere: a tunnel without Ethernet carries IP alone.
     NotIp,
     /// Into a tunnel without Ethernet, in one piece or then into fragments.
@@ -59,13 +58,12 @@ pub(super) struct Lane<'a> {
     is_v6: bool,
     /// True if the outer headers are UDP, whose source port is that of the flow inside.
     is_udp: bool,
-    /// Flow of the next packet, over UDP.
-    flow: Flow,
     completion: Completion,
-    /// Protocols behind which a tunnel may be, one bit each.
-    suspects: u64,
-    /// Encapsulation limit of the next packet, if its payload has one.
-    limit: Option<u8>,
+    /// Protocol other than GRE that may be a tunnel: UDP, where there are tunnels over it.
+    suspect: IpProtocol,
+    /// UDP destination port of tunnels, and true if there are others.
+    suspect_port: u16,
+    has_more_ports: bool,
     packets: u64,
     bytes: u64,
 }
@@ -76,6 +74,7 @@ impl<'a> Lane<'a> {
         let next_hop = tunnel.state().next_hop.address();
         let fits = tunnel.carried_frame().min(tunnel.mtu().saturating_add(ETHERNET_BYTES));
         let is_bare = options.is_bare();
+        let (suspect_port, other_ports) = tunnels.ports();
         Self {
             port: options.port,
             tunnel,
@@ -91,10 +90,10 @@ impl<'a> Lane<'a> {
             identification: 0,
             is_v6: options.ends.is_v6(),
             is_udp: options.encapsulation != Encapsulation::Gre,
-            flow: Flow::default(),
             completion: Completion::of(options),
-            suspects: suspects(tunnels),
-            limit: None,
+            suspect: if tunnels.takes_udp() { IpProtocol::UDP } else { IpProtocol::GRE },
+            suspect_port,
+            has_more_ports: !other_ports.is_empty(),
             packets: 0,
             bytes: 0,
         }
@@ -102,59 +101,42 @@ impl<'a> Lane<'a> {
 
     /// Fields of the inner frame, whose headers are gathered in one place.
     #[inline(always)]
-    pub(super) fn look(&mut self, packet: &mut Packet, context: &mut Context<'_>) -> Inner {
+    pub(super) fn look(&self, packet: &mut Packet, context: &mut Context<'_>) -> Inner {
         if !packet.is_contiguous() {
             gather(packet, context);
         }
-        let bytes = packet.bytes();
-        let inner = Inner::look(bytes);
-        if self.is_udp {
-            self.flow = inner.flow(bytes);
-        }
-        inner
+        Inner::of(packet, self.is_udp)
     }
 
     #[inline(always)]
-    pub(super) fn decide(&mut self, packet: &Packet, inner: Inner, tunnels: &Tunnels) -> TunnelVerdict {
-        if may_be_tunnelled(self.suspects, packet, (inner, self.flow), tunnels)
-            && let Err(verdict) = self.unwrap(packet, inner, tunnels)
-        {
-            return verdict;
+    pub(super) fn decide(&self, packet: &Packet, inner: Inner, tunnels: &Tunnels) -> TunnelVerdict {
+        let headers = inner.headers;
+        let may_be_tunnelled = match inner.flow.is_known() {
+            true => inner.flow.destination_port() == self.suspect_port || self.has_more_ports,
+            false => headers.protocol() == IpProtocol::GRE || headers.protocol() == self.suspect,
+        };
+        if may_be_tunnelled && is_tunnelled(packet, headers, tunnels) {
+            return TunnelVerdict::Recursion;
         }
         if packet.len() <= self.fits {
             TunnelVerdict::Send
         } else if self.is_bare {
-            self.decide_bare(packet, inner)
+            self.decide_bare(packet, headers)
         } else {
-            self.measure(packet, inner)
+            self.measure(packet, headers)
         }
-    }
-
-    /// Looks for a tunnel inside.
-    #[cold]
-    fn unwrap(&mut self, packet: &Packet, inner: Inner, tunnels: &Tunnels) -> Result<(), TunnelVerdict> {
-        if is_recursive(packet.bytes(), tunnels) {
-            return Err(TunnelVerdict::Recursion);
-        }
-        if !self.is_v6 || inner.network() != Network::Ipv6 {
-            return Ok(());
-        }
-        let bytes = packet.bytes().get(inner.network_offset()..).unwrap_or_default();
-        let limit = Ipv6::parse_head(bytes, usize::MAX).ok().and_then(|ip| ip.encapsulation_limit());
-        self.limit = limit.and_then(|limit| limit.checked_sub(1));
-        if limit == Some(0) { Err(TunnelVerdict::TooDeep) } else { Ok(()) }
     }
 
     /// Verdict on a frame longer than [`Lane::fits`]: in one piece, in several, or not at all.
     #[cold]
-    pub(super) fn measure(&self, packet: &Packet, inner: Inner) -> TunnelVerdict {
+    pub(super) fn measure(&self, packet: &Packet, headers: HeaderSummary) -> TunnelVerdict {
         if !self.is_known {
             return TunnelVerdict::NoNeighbour;
         }
         let carried = self.tunnel.carried_frame();
-        let before = u16::try_from(inner.network_offset()).unwrap_or(ETHERNET_BYTES);
-        let limit = limit(self.tunnel, carried.saturating_sub(before), packet.bytes(), inner);
-        if packet.len() > usize::from(limit) + inner.network_offset() {
+        let before = u16::try_from(headers.network_offset()).unwrap_or(ETHERNET_BYTES);
+        let limit = limit(self.tunnel, carried.saturating_sub(before), packet.bytes(), headers);
+        if packet.len() > usize::from(limit) + headers.network_offset() {
             return TunnelVerdict::TooBig(limit);
         }
         if packet.len() <= usize::from(carried) { TunnelVerdict::Send } else { TunnelVerdict::Split }
@@ -174,21 +156,28 @@ impl<'a> Lane<'a> {
         inner: Inner,
         context: &mut Context<'_>,
     ) {
-        let options = self.tunnel.options();
-        mss::clamp(packet, inner, self.tunnel, self.counters);
-        let is_partial = options.checksum && packet.checksum == ChecksumState::Partial;
+        mss::clamp(packet, inner.headers, self.tunnel, self.counters);
+        let is_partial = packet.checksum == ChecksumState::Partial && self.completion != Completion::None;
         if is_partial && complete_checksum(packet).is_err() {
             context.discard(packet, DropReason::DeviceError);
             return;
         }
-        let mut fields = template::fields(options, inner.ip(), self.identification);
+        let mut fields = self.template.fields((inner.class, inner.ttl), self.identification);
         let mut hash = 0;
-        if self.is_udp {
-            hash = self.flow.hash().unwrap_or_else(|| flow_hash(packet, self.tunnel));
+        if inner.flow.is_known() {
+            hash = inner.flow.hash();
+            fields.source_port = vxlan::source_port(hash);
+        } else if self.is_udp {
+            hash = flow_hash(packet, self.tunnel);
             fields.source_port = vxlan::source_port(hash);
         }
         if self.is_v6 {
-            fields.label = self.label(packet, inner, hash);
+            let Some(label) = self.label(packet, inner.headers, hash) else {
+                self.counters.recursion.add(1);
+                context.discard(packet, DropReason::TunnelTooDeep);
+                return;
+            };
+            fields.label = label;
         }
         let template = &self.template;
         if BARE && !bare::uncover(packet) {
@@ -205,13 +194,13 @@ impl<'a> Lane<'a> {
             return;
         }
         if BARE {
-            bare::put_protocol(packet, usize::from(template.transport()), inner.network());
+            bare::put_protocol(packet, usize::from(template.transport()), inner.headers.network());
         }
         match self.completion {
             Completion::None => {}
             Completion::GreChecksum => put_checksum(packet, usize::from(template.transport())),
             Completion::UdpChecksum => {
-                vxlan::put_checksum(packet, usize::from(template.transport()), options);
+                vxlan::put_checksum(packet, usize::from(template.transport()), self.tunnel.options());
             }
         }
         self.identification = self.identification.wrapping_add(u16::from(self.numbered));
@@ -229,14 +218,33 @@ impl<'a> Lane<'a> {
 }
 
 impl Lane<'_> {
-    /// Properties of the inner flow that the outer IPv6 header carries; the flow's hash is known over UDP.
+    /// Properties of the packet inside that the outer IPv6 header carries; the flow's hash is known over UDP. `None` for a packet
+    /// that may be put in no more tunnels (RFC 2473, 4.1.1).
     #[inline(never)]
-    fn label(&mut self, packet: &Packet, inner: Inner, hash: u32) -> Label {
+    fn label(&self, packet: &Packet, headers: HeaderSummary, hash: u32) -> Option<Label> {
+        let limit = match headers.is_extended_v6().then(|| encapsulation_limit(packet, headers)).flatten() {
+            Some(limit) => Some(limit.checked_sub(1)?),
+            None => None,
+        };
         if self.is_udp && self.tunnel.options().flow_label == FlowLabel::Flow {
-            return Label::new(hash, None);
+            return Some(Label::new(hash, limit));
         }
-        Label::new(flow_label(packet, inner, self.tunnel), self.limit.take())
+        Some(Label::new(flow_label(packet, headers, self.tunnel), limit))
     }
+}
+
+/// Number of further tunnels that an IPv6 packet may be put in, if it says one.
+#[cold]
+fn encapsulation_limit(packet: &Packet, headers: HeaderSummary) -> Option<u8> {
+    Ipv6::parse_head(headers.network_header(packet.bytes()), usize::MAX).ok()?.encapsulation_limit()
+}
+
+/// True if a packet is, or carries, an outer packet of one of our tunnels.
+#[inline(never)]
+fn is_tunnelled(packet: &Packet, headers: HeaderSummary, tunnels: &Tunnels) -> bool {
+    let bytes = packet.bytes();
+    let is_other_udp = headers.protocol() == IpProtocol::UDP && !has_port(bytes, headers, tunnels);
+    !is_other_udp && is_recursive(bytes, tunnels)
 }
 
 /// Checksum behind the outer IP header, which is filled in once the packet is complete.
@@ -274,7 +282,7 @@ fn write_again(template: &Template, packet: &mut Packet, fields: Fields, context
 
 /// The largest packet that the tunnel takes of this kind, Ethernet header and tags excluded, when
 /// `carried` bytes of it fit into one outer packet (RFC 4459; ADR 0005).
-fn limit(tunnel: &Tunnel, carried: u16, frame: &[u8], inner: Inner) -> u16 {
+fn limit(tunnel: &Tunnel, carried: u16, frame: &[u8], headers: HeaderSummary) -> u16 {
     let options = tunnel.options();
     let mut limit = tunnel.mtu();
     if options.dont_fragment || options.mtu.is_none() {
@@ -284,9 +292,9 @@ fn limit(tunnel: &Tunnel, carried: u16, frame: &[u8], inner: Inner) -> u16 {
         return limit;
     }
     // Nobody can be told that these are too big, so they are cut.
-    match inner.network() {
+    match headers.network() {
         Network::Ipv6 => limit.max(toobig::LEAST_MTU_V6),
-        Network::Ipv4 if toobig::is_bound(frame, inner) => limit,
+        Network::Ipv4 if toobig::is_bound(frame, headers) => limit,
         Network::Ipv4 | Network::Other => limit.max(MOST_CUT),
     }
 }
@@ -299,13 +307,13 @@ fn flow_hash(packet: &Packet, tunnel: &Tunnel) -> u32 {
 
 /// The flow label of the outer packet (RFC 6437, RFC 6438).
 #[inline(never)]
-fn flow_label(packet: &Packet, inner: Inner, tunnel: &Tunnel) -> u32 {
+fn flow_label(packet: &Packet, headers: HeaderSummary, tunnel: &Tunnel) -> u32 {
     match tunnel.options().flow_label {
         FlowLabel::Fixed(label) => label,
         FlowLabel::Flow => tunnel.labels.flow(packet, false).hash,
-        FlowLabel::Inherit if inner.network() == Network::Ipv6 => {
-            let bytes = packet.bytes().get(inner.network_offset()..).unwrap_or_default();
-            Ipv6::parse_head(bytes, usize::MAX).map_or(0, |ip| ip.flow_label())
+        FlowLabel::Inherit if headers.network() == Network::Ipv6 => {
+            let header = headers.network_header(packet.bytes());
+            Ipv6::parse_head(header, usize::MAX).map_or(0, |ip| ip.flow_label())
         }
         FlowLabel::Inherit => 0,
     }

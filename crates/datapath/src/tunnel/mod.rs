@@ -37,7 +37,6 @@ mod options;
 mod outer;
 mod reassemble;
 mod recursion;
-pub(crate) mod reply;
 mod state;
 mod table;
 mod template;

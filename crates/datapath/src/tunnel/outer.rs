@@ -3,8 +3,12 @@
 use super::datagram::FragmentHeader;
 use super::{Carrier, Ends, Underlay};
 use crate::drops::DropReason;
-use crate::wire::{Ecn, EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, Ipv6Extension, Vlan, VlanId};
+use crate::parse::PlainV4;
+use crate::wire::{
+    Checksum, Ecn, EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, Ipv6Extension, TrafficClass, Vlan, VlanId,
+};
 use polder_buffers::Packet;
+use std::net::Ipv4Addr;
 
 /// Reason why a packet on an underlay cannot be opened as it is.
 pub(super) enum Refused {
@@ -53,31 +57,19 @@ pub(super) struct Envelope<'p> {
     pub(super) payload: &'p [u8],
 }
 
-/// The family of an IP packet for the underlay, the bytes before it, and its first bytes.
-#[inline(always)]
+/// The family of an IP packet for the underlay, the bytes before it, and its first bytes. A priority tag counts as
+/// none.
+#[inline]
 pub(super) fn network<'p>(
-    packet: &'p Packet,
+    bytes: &'p [u8],
     underlay: &Underlay,
 ) -> Result<(EtherType, usize, &'p [u8]), Refused> {
-    let ethernet = Ethernet::parse(packet.bytes())?;
+    let ethernet = Ethernet::parse(bytes)?;
     if ethernet.destination() != underlay.mac {
         return Err(NOT_FOR_US);
     }
     let ether_type = ethernet.ether_type();
-    if ether_type == EtherType::IPV4 && underlay.vlan.is_none() {
-        return Ok((ether_type, Ethernet::HEADER_BYTES, ethernet.payload()));
-    }
-    further(&ethernet, underlay)
-}
-
-/// The same for other packets than IPv4 without a tag. A priority tag counts as none.
-#[inline(never)]
-fn further<'p>(
-    ethernet: &Ethernet<'p>,
-    underlay: &Underlay,
-) -> Result<(EtherType, usize, &'p [u8]), Refused> {
-    let ether_type = ethernet.ether_type();
-    if ether_type == EtherType::IPV6 && underlay.vlan.is_none() {
+    if matches!(ether_type, EtherType::IPV4 | EtherType::IPV6) && underlay.vlan.is_none() {
         return Ok((ether_type, Ethernet::HEADER_BYTES, ethernet.payload()));
     }
     if ether_type == EtherType::VLAN {
@@ -90,6 +82,32 @@ fn further<'p>(
         }
     }
     Err(NOT_FOR_US)
+}
+
+/// Checks a whole IPv4 packet without tags and options, in the frame `bytes`.
+#[inline(always)]
+pub(super) fn envelope_plain<'p>(
+    plain: PlainV4<'p>,
+    bytes: &'p [u8],
+    underlay: &Underlay,
+) -> Result<Envelope<'p>, Refused> {
+    let ethernet = Ethernet::parse(bytes)?;
+    if ethernet.destination() != underlay.mac {
+        return Err(NOT_FOR_US);
+    }
+    let header =
+        ethernet.payload().first_chunk::<{ Ipv4::HEADER_BYTES }>().ok_or(DropReason::Ipv4Truncated)?;
+    if !Checksum::of_header(header).is_valid() {
+        return Err(Refused::Drop(DropReason::Ipv4BadChecksum));
+    }
+    let [remote, local] = plain.addresses.map(Ipv4Addr::from_bits);
+    Ok(Envelope {
+        ends: Ends::V4 { local, remote },
+        start: Ethernet::HEADER_BYTES + Ipv4::HEADER_BYTES,
+        end: Ethernet::HEADER_BYTES + usize::from(u16::from_be_bytes([header[2], header[3]])),
+        ecn: TrafficClass(header[1]).ecn(),
+        payload: plain.payload,
+    })
 }
 
 /// Reads an IPv4 header, which has `link` bytes before it.
@@ -180,7 +198,7 @@ fn skip<'p>(ip: &Ipv6<'p>) -> Result<Walk<'p>, Refused> {
 /// others.
 #[cold]
 pub(super) fn ends(packet: &Packet, underlay: &Underlay) -> Option<(Ends, Carrier)> {
-    let (ether_type, link, bytes) = network(packet, underlay).ok()?;
+    let (ether_type, link, bytes) = network(packet.bytes(), underlay).ok()?;
     if ether_type == EtherType::IPV4 {
         let ip = header_v4(packet, (link, bytes)).ok()?;
         let carrier = match ip.protocol() {
@@ -209,7 +227,7 @@ fn udp(bytes: &[u8]) -> Option<Carrier> {
 /// Header of a packet that is a fragment of a possible tunnel packet; `None` for all others.
 #[cold]
 pub(super) fn place(packet: &Packet, underlay: &Underlay) -> Option<FragmentHeader> {
-    let (ether_type, link, bytes) = network(packet, underlay).ok()?;
+    let (ether_type, link, bytes) = network(packet.bytes(), underlay).ok()?;
     if ether_type == EtherType::IPV4 {
         let ip = header_v4(packet, (link, bytes)).ok().filter(|ip| ip.protocol() == IpProtocol::GRE)?;
         return ip.is_fragment().then(|| FragmentHeader::v4(link, &ip));

@@ -132,6 +132,11 @@ impl Tunnels {
             || (!self.other_ports.is_empty() && self.other_ports.contains(&port))
     }
 
+    /// UDP destination ports of tunnels: the first, which is 0 without any, and the others.
+    pub(super) fn ports(&self) -> (u16, &[u16]) {
+        (self.first_port, &self.other_ports)
+    }
+
     /// True if some tunnel is over UDP.
     #[inline]
     pub fn takes_udp(&self) -> bool {

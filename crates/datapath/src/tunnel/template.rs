@@ -3,7 +3,7 @@
 use super::options::{Ttl, TunnelDscp, TunnelOptions, Underlay};
 use super::{Encapsulation, Ends, IPV4_BYTES, OPTIONS_BYTES, encapsulation, vxlan};
 use crate::wire::{
-    Checksum, EtherType, Ethernet, EthernetHeader, Gre, IpProtocol, Ipv4, Ipv4Header, Ipv6, Ipv6Header,
+    Checksum, Ecn, EtherType, Ethernet, EthernetHeader, Gre, IpProtocol, Ipv4, Ipv4Header, Ipv6, Ipv6Header,
     Ipv6Options, MacAddress, TrafficClass, Udp, Vlan,
 };
 use polder_buffers::{NoRoom, Packet};
@@ -40,6 +40,7 @@ pub(super) struct Template {
     is_v6: bool,
     /// True if a UDP header follows the IP header.
     is_udp: bool,
+    inherited: Inherited,
     /// Sum over the IPv4 header with zeros for total length, traffic class, time to live and
     /// identification.
     sum: u32,
@@ -79,6 +80,37 @@ impl Label {
     }
 }
 
+/// Fields of the outer header that are those of the packet inside (RFC 2983, RFC 6040).
+#[derive(Clone, Copy, Debug)]
+struct Inherited {
+    /// Bits of the traffic class that are inherited.
+    class_bits: u8,
+    /// All other bits.
+    fixed_class: u8,
+    /// The same of the time to live.
+    ttl_bits: u8,
+    fixed_ttl: u8,
+}
+
+impl Inherited {
+    fn of(options: &TunnelOptions) -> Self {
+        let (dscp_bits, fixed_class) = match options.dscp {
+            TunnelDscp::Fixed(dscp) => (0, TrafficClass::new(dscp, Ecn::NotCapable).0),
+            TunnelDscp::Inherit => (!ECN_BITS, 0),
+        };
+        let (ttl_bits, fixed_ttl) = match options.ttl {
+            Ttl::Fixed(ttl) => (0, ttl.get()),
+            Ttl::Inherit => (u8::MAX, 0),
+        };
+        // A field of ones becomes what is inherited of any.
+        let ecn_bits = Ecn::encapsulate(Ecn::Congestion, options.ecn).bits();
+        Self { class_bits: dscp_bits | ecn_bits, fixed_class, ttl_bits, fixed_ttl }
+    }
+}
+
+/// Bits of the ECN field in a traffic class.
+const ECN_BITS: u8 = 0b11;
+
 impl Template {
     pub(super) fn new(options: &TunnelOptions, underlay: &Underlay) -> Self {
         let mut bytes = [0; LONGEST];
@@ -102,6 +134,7 @@ impl Template {
             transport: count(LONGEST - before),
             is_v6: options.ends.is_v6(),
             is_udp: options.encapsulation != Encapsulation::Gre,
+            inherited: Inherited::of(options),
             sum,
         }
     }
@@ -132,6 +165,20 @@ impl Template {
     #[inline(always)]
     pub(super) fn transport(&self) -> u16 {
         self.transport
+    }
+
+    /// Fields of an outer header for a packet with this traffic class and time to live inside.
+    #[inline(always)]
+    pub(super) fn fields(&self, (class, ttl): (TrafficClass, u8), identification: u16) -> Fields {
+        let Inherited { class_bits, fixed_class, ttl_bits, fixed_ttl } = self.inherited;
+        Fields {
+            traffic_class: TrafficClass(class.0 & class_bits | fixed_class),
+            // RFC 1122, 3.2.1.7: nothing is sent with a time to live of zero.
+            time_to_live: (ttl & ttl_bits | fixed_ttl).max(1),
+            identification,
+            label: Label::default(),
+            source_port: 0,
+        }
     }
 
     /// Writes the headers in front of the packet. Sequence number and GRE checksum stay zero. What else
@@ -209,29 +256,6 @@ impl Template {
             put_udp(udp, fields.source_port, total_length.wrapping_sub(IPV4_BYTES));
         }
     }
-}
-
-/// Traffic class and time to live of the outer header for a packet with these inside (RFC 2983,
-/// RFC 6040); `inner` is `None` for what is not IP.
-#[inline(always)]
-pub(super) fn fields(
-    options: &TunnelOptions,
-    inner: Option<(TrafficClass, u8)>,
-    identification: u16,
-) -> Fields {
-    let (class, ttl) = inner.unwrap_or((TrafficClass(0), Ttl::DEFAULT.get()));
-    let dscp = match options.dscp {
-        TunnelDscp::Fixed(dscp) => dscp,
-        TunnelDscp::Inherit => class.dscp(),
-    };
-    let ecn = crate::wire::Ecn::encapsulate(class.ecn(), options.ecn);
-    let time_to_live = match options.ttl {
-        Ttl::Fixed(ttl) => ttl.get(),
-        // RFC 1122, 3.2.1.7: nothing is sent with a time to live of zero.
-        Ttl::Inherit => ttl.max(1),
-    };
-    let traffic_class = TrafficClass::new(dscp, ecn);
-    Fields { traffic_class, time_to_live, identification, label: Label::default(), source_port: 0 }
 }
 
 /// The sum over `length` bytes of the packet from `offset` on, whatever frames they are in.
@@ -330,7 +354,7 @@ fn fold(sum: u32) -> u16 {
 mod tests {
     use super::*;
     use crate::tunnel::TunnelState;
-    use crate::wire::{Dscp, Ecn, EcnMode, GreHeader, VlanId};
+    use crate::wire::{Dscp, EcnMode, GreHeader, VlanId};
     use core::num::NonZeroU8;
     use polder_buffers::{PortId, Region, RegionOptions};
     use std::sync::Arc;
@@ -415,23 +439,25 @@ mod tests {
 
     #[test]
     fn fields_are_fixed_or_inherited() {
-        let (mut options, _) = options(0);
+        let (mut options, underlay) = options(0);
         let inner = TrafficClass::new(Dscp::EXPEDITED, Ecn::Capable0);
+        let other = (TrafficClass(0), Ttl::DEFAULT.get());
         let set = |options: &TunnelOptions, inner| {
-            let Fields { traffic_class, time_to_live, .. } = fields(options, inner, 0);
+            let template = Template::new(options, &underlay);
+            let Fields { traffic_class, time_to_live, .. } = template.fields(inner, 0);
             (traffic_class.dscp().get(), traffic_class.ecn(), time_to_live)
         };
-        assert_eq!(set(&options, Some((inner, 9))), (46, Ecn::Capable0, 64));
-        assert_eq!(set(&options, None), (0, Ecn::NotCapable, 64));
+        assert_eq!(set(&options, (inner, 9)), (46, Ecn::Capable0, 64));
+        assert_eq!(set(&options, other), (0, Ecn::NotCapable, 64));
         options.ttl = Ttl::Inherit;
-        assert_eq!(set(&options, Some((inner, 9))), (46, Ecn::Capable0, 9));
-        assert_eq!(set(&options, Some((inner, 0))), (46, Ecn::Capable0, 1));
-        assert_eq!(set(&options, None), (0, Ecn::NotCapable, 64));
+        assert_eq!(set(&options, (inner, 9)), (46, Ecn::Capable0, 9));
+        assert_eq!(set(&options, (inner, 0)), (46, Ecn::Capable0, 1));
+        assert_eq!(set(&options, other), (0, Ecn::NotCapable, 64));
         options.ttl = Ttl::Fixed(NonZeroU8::MAX);
         options.dscp = TunnelDscp::Fixed(Dscp::LOWER_EFFORT);
         options.ecn = EcnMode::Compatibility;
-        assert_eq!(set(&options, Some((inner, 9))), (1, Ecn::NotCapable, 255));
-        assert_eq!(set(&options, None), (1, Ecn::NotCapable, 255));
+        assert_eq!(set(&options, (inner, 9)), (1, Ecn::NotCapable, 255));
+        assert_eq!(set(&options, other), (1, Ecn::NotCapable, 255));
     }
 
     /// Any part of a chain, in frames of odd lengths.

@@ -64,8 +64,8 @@ const FIRST_PORT: u16 = 0xc000;
 /// UDP source port for a flow with this hash.
 #[inline(always)]
 pub(super) fn source_port(hash: u32) -> u16 {
-    let [high, low, ..] = hash.to_be_bytes();
-    FIRST_PORT | u16::from_be_bytes([high, low]) >> 2
+    let [.., high, low] = hash.to_le_bytes();
+    FIRST_PORT | u16::from_be_bytes([high, low])
 }
 
 /// Fills in the checksum of an outer packet whose UDP header is at `at`.

@@ -43,7 +43,7 @@ impl Checksum {
     ///
     /// Cost: an addition for every four bytes.
     #[inline(always)]
-    pub(super) fn of_header<const N: usize>(bytes: &[u8; N]) -> Self {
+    pub(crate) fn of_header<const N: usize>(bytes: &[u8; N]) -> Self {
         const { assert!(N.is_multiple_of(4)) };
         let words = bytes.as_chunks().0.iter().map(|word| u64::from(u32::from_ne_bytes(*word)));
         Self { sum: words.sum(), odd: false }
@@ -124,6 +124,15 @@ pub enum Pseudo {
 }
 
 impl Pseudo {
+    /// Addresses of an answer.
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        match self {
+            Self::V4 { source, destination } => Self::V4 { source: destination, destination: source },
+            Self::V6 { source, destination } => Self::V6 { source: destination, destination: source },
+        }
+    }
+
     /// The sum over the pseudo-header of a message of `length` bytes, to which the message is added.
     #[inline]
     pub fn sum(self, protocol: IpProtocol, length: u32) -> Checksum {
