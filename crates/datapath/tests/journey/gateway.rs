@@ -4,6 +4,7 @@ use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{BATCH, Batch, Packet, Pool, PortId, Region, RegionOptions};
 use polder_datapath::drops::DropReason;
 use polder_datapath::engine::{Engine, Tables, TurnContext};
+use polder_datapath::fast_path::FastPaths;
 use polder_datapath::filter::Filters;
 use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, VlanMode,
@@ -265,6 +266,7 @@ fn tables(end: End, line: &Line, modes: &Modes, state: &Arc<TunnelState>, over: 
         filters: Filters::none(),
         routers: Routers::none(),
         longest_frame: usize::from(line.mtu.max(line.inner_mtu)) + 18,
+        fast_paths: FastPaths::default(),
         outlets: Vec::new(),
     }
 }

@@ -9,6 +9,7 @@ use super::naive_sum;
 use polder_buffers::snapshot::Snapshot;
 use polder_buffers::{Batch, Packet, Pool, PortId, Region, RegionOptions};
 use polder_datapath::engine::{Engine, Tables, TurnContext};
+use polder_datapath::fast_path::FastPaths;
 use polder_datapath::filter::Filters;
 use polder_datapath::forward::{Bridges, Links};
 use polder_datapath::route::{
@@ -119,6 +120,7 @@ impl Stand {
             routers: Routers::new([router.access()], interfaces.clone()).expect("they fit together"),
             filters: Filters::none(),
             longest_frame: 65_557,
+            fast_paths: FastPaths::default(),
             outlets: Vec::new(),
         };
         let region = Region::new(RegionOptions { slots: 512, slot_bytes: 2048 }).expect("memory for a test");
