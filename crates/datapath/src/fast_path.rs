@@ -143,7 +143,7 @@ impl SeenPairs {
     /// True if a pair, by a hash of it that is not 0, is to be published now.
     #[inline]
     pub(crate) fn is_due(&mut self, hash: u64, now: Nanos) -> bool {
-        let pair = &mut self.0[hash as usize % PAIRS];
+        let pair = &mut self.0[place(hash)];
         if pair.hash != hash {
             *pair = SeenPair { hash, published: Nanos(0) };
             return false;
@@ -157,11 +157,18 @@ impl SeenPairs {
 
     /// The pair that was due was not published: its next frame is due.
     pub(crate) fn retry(&mut self, hash: u64) {
-        let pair = &mut self.0[hash as usize % PAIRS];
+        let pair = &mut self.0[place(hash)];
         if pair.hash == hash {
             pair.published = Nanos(0);
         }
     }
+}
+
+/// Place of a pair, by its hash.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "less than 256")]
+const fn place(hash: u64) -> usize {
+    (hash % PAIRS as u64) as usize
 }
 
 /// Pairs that a worker remembers.

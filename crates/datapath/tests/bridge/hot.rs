@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 
 const PORTS: u16 = 8;
 
-/// What a program knows.
+/// Knowledge of a port's program.
 #[derive(Debug, Default)]
 struct Table {
     moves: AtomicU64,
@@ -66,7 +66,7 @@ impl Hot {
         self.bench.fast_paths = FastPaths::new(self.version, (0..).zip(&self.tables).map(port).collect());
     }
 
-    /// What the program of a frame's port does with it; `None` when that goes to the stage.
+    /// Way of a frame by the program of its port; `None` when it goes to the stage.
     fn carried(&self, arrival: &Arrival) -> Option<(u16, Vec<u8>)> {
         let table = self.tables.get(usize::from(arrival.ingress)).filter(|_| !arrival.dropped)?;
         let (pair, rest) = read(&arrival.bytes)?;
@@ -96,7 +96,7 @@ impl Hot {
         carried.is_some()
     }
 
-    /// What the gateway's upkeep does with entries that carried nothing since the last time.
+    /// Upkeep of the gateway, of entries that carried nothing since the last time.
     fn confirm(&mut self) {
         let second = u32::try_from(self.bench.now.0 / Nanos::SECOND.0).expect("a short test");
         for (port, table) in (0..).map(PortId).zip(&self.tables) {

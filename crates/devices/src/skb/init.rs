@@ -47,10 +47,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     settings::prepare(index, &link.name, options.window_bytes)
         .map_err(|errno| step(&link, "set up the TAP", errno))?;
     // 3. What the TAP carries: what comes in by the interface, and what leaves by it.
-    let only = program::only_from(link.index);
-    let egress = attach::to_tap((&link, index), Side::Egress, "polder_only", &only)?;
-    let onward = program::onward(link.index);
-    let ingress = attach::to_tap((&link, index), Side::Ingress, "polder_onward", &onward)?;
+    let tap_programs = tap_programs(&link, index)?;
     settings::switch_on(index).map_err(|errno| step(&link, "switch on the TAP", errno))?;
     // 4. What is taken; from here on packets come.
     let endpoints = endpoints(&link, options)?;
@@ -93,9 +90,18 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
         is_hardware: link.kind.is_empty(),
         _promiscuous: promiscuous,
         attachment,
-        _tap_programs: [egress, ingress],
+        _tap_programs: tap_programs,
     };
     Ok(Opened { port, queues })
+}
+
+/// Attaches the TAP's programs, which carry what comes in by the interface, and what leaves by it.
+fn tap_programs(link: &LinkInfo, tap: u32) -> Result<[OwnedFd; 2], OpenError> {
+    let only = program::only_from(link.index);
+    let egress = attach::to_tap((link, tap), Side::Egress, "polder_only", &only)?;
+    let onward = program::onward(link.index);
+    let ingress = attach::to_tap((link, tap), Side::Ingress, "polder_onward", &onward)?;
+    Ok([egress, ingress])
 }
 
 /// Looks for the interface.

@@ -13,9 +13,10 @@
 use crate::bpf::sys::SharedCounters;
 use core::sync::atomic::Ordering;
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The windows of all queues of a port.
 #[derive(Clone, Debug)]
@@ -39,7 +40,8 @@ pub(super) struct Window {
 /// Packets that have a number and did not come, each time that the queue was found empty.
 #[derive(Debug)]
 struct Missing {
-    since: Instant,
+    /// Time since the machine started.
+    since: Duration,
     times: u32,
     least: u64,
 }
@@ -99,11 +101,11 @@ impl Window {
     /// Gives packets up that are missing for long.
     #[cold]
     fn miss(&mut self, packets: u64) {
-        let new = || Missing { since: Instant::now(), times: 0, least: u64::MAX };
+        let new = || Missing { since: now(), times: 0, least: u64::MAX };
         let missing = self.missing.get_or_insert_with(new);
         missing.times += 1;
         missing.least = missing.least.min(packets);
-        if missing.times >= LOST_TIMES && missing.since.elapsed() >= LOST_AFTER {
+        if missing.times >= LOST_TIMES && now().saturating_sub(missing.since) >= LOST_AFTER {
             self.read = self.read.wrapping_add(missing.least);
             self.missing = None;
         }
@@ -133,6 +135,11 @@ impl Window {
         let before = core::mem::replace(&mut self.dropped, now);
         [now[0].wrapping_sub(before[0]), now[1].wrapping_sub(before[1])]
     }
+}
+
+/// Time since the machine started; asked for while packets are missing alone.
+fn now() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }
 
 /// Everything that a queue's program has ever admitted.

@@ -94,10 +94,10 @@ choices! {
 choices! {
     /// Use of a port's fast path: flows that its program carries in the kernel.
     pub enum FastPathUse {
-        /// Where the port has one, and nothing has to be done with its packets that only user space does.
+        /// Used if the port has one, and nothing has to be done with its packets that only user space does.
         #[default]
         Auto = "auto",
-        /// Not at all.
+        /// Not used.
         Off = "off",
     }
 }

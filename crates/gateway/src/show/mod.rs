@@ -179,6 +179,11 @@ impl Shown {
 mod tests {
     use super::*;
 
+    fn carried() -> flows::Flows {
+        let (ports, flows) = (vec![flows::FastPathRow::default()], vec![flows::CarriedRow::default()]);
+        flows::Flows { ports, flows }
+    }
+
     fn views() -> Vec<View> {
         let stage = path::StageRow { stage: "receive".to_owned(), ..path::StageRow::default() };
         let worker = path::WorkerPath { stages: vec![stage.clone()], ..path::WorkerPath::default() };
@@ -222,10 +227,7 @@ mod tests {
                 rules: vec![filters::FilterRow::default()],
                 ..filters::Filters::default()
             }),
-            View::Flows(flows::Flows {
-                ports: vec![flows::FastPathRow::default()],
-                flows: vec![flows::CarriedRow::default()],
-            }),
+            View::Flows(carried()),
             View::Drops(drops::Drops { reasons: vec![drop] }),
             View::Counters(counters::Counters::default()),
             View::Workers(vec![workers::WorkerRow::default()]),

@@ -5,6 +5,7 @@ use crate::config::model::{Configuration, FastPathUse, Order, Port, Role};
 use anyhow::Result;
 use polder_buffers::PortId;
 use polder_datapath::counters::QueueCounters;
+use polder_datapath::engine::Tables;
 use polder_datapath::fast_path::{FastPath as _, FastPathPort, FastPaths, StationPair, Validity};
 use polder_datapath::forward::FdbTime;
 use polder_datapath::units::Nanos;
@@ -13,7 +14,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Interval at which entries are looked at.
-const LOOK: Nanos = Nanos::SECOND;
+const INTERVAL: Nanos = Nanos::SECOND;
 /// Looks after which an entry that carries nothing is removed.
 const IDLE_LOOKS: u32 = 10;
 /// Ethernet header.
@@ -148,7 +149,7 @@ impl Gateway {
     /// are not where they were.
     pub(super) fn look_after_flows(&mut self, now: Nanos) {
         self.count_carried();
-        if now.since(self.flows.looked_at) < LOOK {
+        if now.since(self.flows.looked_at) < INTERVAL {
             return;
         }
         self.flows.looked_at = now;
@@ -157,25 +158,41 @@ impl Gateway {
         {
             return;
         }
-        let (tables, second) = (self.tables.latest(), FdbTime::new(now, 0).second);
         let before = std::mem::take(&mut self.flows.known);
-        let mut known = HashMap::new();
-        for (state, table) in self.flow_tables() {
-            let (id, validity) = (state.configuration.id, table.validity());
-            for entry in table.entries().unwrap_or_default() {
-                let key = (id, entry.pair);
-                let (packets, looks) = before.get(&key).copied().unwrap_or_default();
-                let was_used = entry.packets != packets;
-                let looks = if was_used { 0 } else { looks + 1 };
-                let is_good = looks < IDLE_LOOKS && entry.validity == validity;
-                if is_good && tables.bridges.confirm(id, &entry.pair, &entry.forwarding, (was_used, second)) {
-                    known.insert(key, (entry.packets, looks));
-                } else {
-                    table.remove(&entry.pair);
-                }
-            }
-        }
+        let tables = self.tables.latest();
+        let look = Look { tables: &tables, before: &before, second: FdbTime::new(now, 0).second };
+        let known =
+            self.flow_tables().flat_map(|(state, table)| look.at(state.configuration.id, table)).collect();
         self.flows.known = known;
+    }
+}
+
+/// A look at entries, with the packets that they had carried at the last one, and the looks since they carried any.
+struct Look<'a> {
+    tables: &'a Tables,
+    before: &'a HashMap<(PortId, StationPair), (u64, u32)>,
+    second: u32,
+}
+
+impl Look<'_> {
+    /// Looks at the entries of a port: removes those that are not to stay, and answers the others.
+    fn at(&self, port: PortId, table: &FlowTable) -> Vec<((PortId, StationPair), (u64, u32))> {
+        let validity = table.validity();
+        let stays = |entry: Entry| {
+            let key = (port, entry.pair);
+            let (packets, looks) = self.before.get(&key).copied().unwrap_or_default();
+            let was_used = entry.packets != packets;
+            let looks = if was_used { 0 } else { looks + 1 };
+            let (bridges, seen) = (&self.tables.bridges, (was_used, self.second));
+            let stays = looks < IDLE_LOOKS
+                && entry.validity == validity
+                && bridges.confirm(port, &entry.pair, &entry.forwarding, seen);
+            if !stays {
+                table.remove(&entry.pair);
+            }
+            stays.then_some((key, (entry.packets, looks)))
+        };
+        table.entries().unwrap_or_default().into_iter().filter_map(stays).collect()
     }
 }
 
