@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn a_pair_is_published_with_its_second_frame_and_not_again_at_once() {
         let mut seen = SeenPairs::new();
-        let at = |millis| Nanos::from_millis(millis);
+        let at = |millis: u64| Nanos::from_millis(1000 + millis);
         assert!(!seen.is_due(7, at(0)));
         assert!(seen.is_due(7, at(0)));
         assert!(!seen.is_due(7, at(99)));

@@ -4,11 +4,13 @@ use serde_json::Value;
 use std::io::Write as _;
 use std::process::Command;
 
-const ROUTER: &str = "[port.lan]\ninterface = \"pdlan\"\nrole = \"router\"\n\
-                      [port.wan]\ninterface = \"pdwan\"\nrole = \"router\"\n";
-const BRIDGE: &str = "[port.lan]\ninterface = \"pdlan\"\n[port.wan]\ninterface = \"pdwan\"\n\
+const ROUTER: &str = "[port.lan]\ninterface = \"pdlan\"\nmode = \"native\"\nrole = \"router\"\n\
+                      [port.wan]\ninterface = \"pdwan\"\nmode = \"native\"\nrole = \"router\"\n";
+const BRIDGE: &str = "[port.lan]\ninterface = \"pdlan\"\nmode = \"native\"\n\
+                      [port.wan]\ninterface = \"pdwan\"\nmode = \"native\"\n\
                       [bridge.br0]\nmembers = [\"lan\", \"wan\"]\n";
-const TUNNEL: &str = "[port.wan]\ninterface = \"pdwan\"\nrole = \"underlay\"\n[port.host]\ntap = \"pdhost\"\n\
+const TUNNEL: &str = "[port.wan]\ninterface = \"pdwan\"\nmode = \"native\"\nrole = \"underlay\"\n\
+                      [port.host]\ntap = \"pdhost\"\n\
                       [tunnel.t]\nkind = \"gretap\"\nlocal = \"10.2.0.1\"\nremote = \"10.2.0.2\"\nport = \"wan\"\n\
                       next_hop = \"10.2.0.2\"\n[bridge.br0]\nmembers = [\"host\", \"t\"]\n";
 const LINKS: &str = "ip link add pdlan type veth peer name pdlan2; ip link add pdwan type veth peer name pdwan2\n\

@@ -53,7 +53,7 @@ impl BridgeState {
     /// Makes room for the ports of another table; limits that are used up stay so.
     pub fn adopt(&mut self, bridges: &Bridges) {
         let ports = bridges.members().iter().map(|member| usize::from(member.split_horizon.0) + 1).max();
-        self.gates.resize(ports.unwrap_or(0), FloodGates::new());
+        self.gates.resize(self.gates.len().max(ports.unwrap_or(0)), FloodGates::new());
     }
 
     /// The counters.

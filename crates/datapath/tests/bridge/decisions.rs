@@ -40,6 +40,22 @@ fn unknown_goes_everywhere_and_known_to_one_port() {
     assert_eq!(bench.state.counters().flooded.get(), 2);
 }
 
+#[test]
+fn a_limit_that_is_used_up_stays_so_while_its_port_is_in_a_group() {
+    let members = |split_horizon| {
+        let mut members = transparent_members(3);
+        members[2].flood_limits.multicast = Some(1);
+        members[2].split_horizon = split_horizon;
+        vec![one_bridge(members)]
+    };
+    let mut bench = Bench::new(members(None));
+    assert_eq!(passes(&mut bench, 2, GROUP, 2), 2, "one, to two ports");
+    bench.reload(members(Some(PortId(1))));
+    bench.reload(members(None));
+    assert_eq!(passes(&mut bench, 2, GROUP, 1), 0);
+    assert_eq!(bench.dropped(DropReason::FloodLimit), 2);
+}
+
 /// A frame from one remote of a tunnel goes to none of the others, as a port's frames never go back by it.
 #[test]
 fn members_of_a_split_horizon_group_are_one_port() {

@@ -68,7 +68,9 @@ impl Hot {
 
     /// Way of a frame by the program of its port; `None` when it goes to the stage.
     fn carried(&self, arrival: &Arrival) -> Option<(u16, Vec<u8>)> {
-        let table = self.tables.get(usize::from(arrival.ingress)).filter(|_| !arrival.dropped)?;
+        // A frame without headroom is none that a device delivers.
+        let is_ordinary = !arrival.dropped && !arrival.tight;
+        let table = self.tables.get(usize::from(arrival.ingress)).filter(|_| is_ordinary)?;
         let (pair, rest) = read(&arrival.bytes)?;
         let entries = table.entries.lock().expect("one thread");
         let (forwarding, validity) = entries.get(&pair)?;
