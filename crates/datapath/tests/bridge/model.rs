@@ -154,8 +154,6 @@ impl Model {
                 places.insert((address, vlan), ModelEntry { port, seen: second, is_static: true });
             }
         }
-        let highest = lans.iter().flat_map(|lan| &lan.ports).map(|port| port.number).max();
-        self.paid.retain(|(port, _), _| Some(*port) <= highest);
         self.lans = lans;
     }
 
