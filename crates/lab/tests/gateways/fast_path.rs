@@ -153,7 +153,8 @@ fn a_capture_sees_every_packet_of_a_flow_that_was_carried() {
     std::fs::remove_file(&file).unwrap();
     until("flows are carried again", || net.obstacle().is_empty());
     let before = net.carried();
-    assert_eq!(stream(a, b, ADDRESSES[1], 1000.0, SECOND).lost, 0);
+    let arrivals = stream(a, b, ADDRESSES[1], 1000.0, SECOND);
+    assert!(arrivals.lost <= net.polder.drops("fence"), "{arrivals:?}");
     assert!(net.carried()[0] > before[0] + 900);
     net.polder.stop();
 }
@@ -204,7 +205,8 @@ fn a_flow_follows_its_station_to_another_port() {
         announce(here);
         let before = net.carried();
         let arrivals = stream(a, here, target, 1000.0, SECOND);
-        assert_eq!((arrivals.lost, arrivals.reordered), (0, 0), "{arrivals:?}");
+        assert_eq!(arrivals.reordered, 0, "{arrivals:?}");
+        assert!(arrivals.lost <= net.polder.drops("fence"), "{arrivals:?}");
         assert!(net.carried()[0] > before[0] + 900, "the flow is carried");
     }
     net.polder.stop();
