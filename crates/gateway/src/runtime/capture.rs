@@ -156,7 +156,10 @@ impl Captures {
             }
             writer.close();
         });
-        let thread = thread.map_err(system)?;
+        let thread = thread.map_err(|error| {
+            lock(gateway).untap(capture);
+            system(error)
+        })?;
         running.push(Running { capture, stream: other, is_ending, thread });
         Ok(())
     }

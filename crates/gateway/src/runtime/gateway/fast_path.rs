@@ -95,8 +95,14 @@ impl Gateway {
         }
     }
 
+    /// Ends all entries: tables without fast paths are in use.
+    pub(super) fn end_all_flows(&mut self) {
+        self.flows.version += 1;
+        self.end_flows();
+    }
+
     /// Ends all entries that were made by other tables than the present ones.
-    pub(super) fn end_flows(&mut self) {
+    pub(super) fn end_flows(&self) {
         let version = self.flows.version;
         self.flow_tables().for_each(|(_, table)| table.set_version(version));
     }

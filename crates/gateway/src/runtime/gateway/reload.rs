@@ -84,7 +84,7 @@ impl Gateway {
             self.replace_workers(new_workers);
         }
         self.route_anew();
-        self.renew_fast_paths()?;
+        self.say_renewed();
         self.settle();
         self.tick();
         Ok(())
@@ -134,6 +134,8 @@ impl Gateway {
 
     /// The part of a reload that cannot fail.
     fn adopt(&mut self, next: Configuration, tables: Tables, opened: Vec<Opening>) {
+        // A port that goes takes its table with it.
+        self.count_carried();
         let (kept, gone) = std::mem::take(&mut self.ports)
             .into_iter()
             .partition::<Vec<_>, _>(|state| next.port(state.configuration.id).is_some());
@@ -142,7 +144,7 @@ impl Gateway {
         self.ports.extend(opened.iter().filter_map(|port| next.port(port.id())).map(PortState::closed));
         bind_static(&tables, self.clock.now());
         self.tables.replace(tables);
-        self.end_flows();
+        self.end_all_flows();
         // Workers are told of a port what its configuration says.
         self.configuration = next;
         for port in opened {
