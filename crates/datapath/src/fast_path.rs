@@ -5,13 +5,18 @@
 //! [`Validity`] under which it was made, and the device carries out entries with its present validity alone. So one
 //! store ends all of them.
 //!
+//! A tunnel's fast path is that of its underlay. A frame that goes into it gets the outer headers of an
+//! [`OuterTemplate`]; a frame that comes out of it is known by its [`OuterKey`] besides its stations.
+//!
 //! Cost: a frame of a pair that was published lately costs a comparison in a table of 256 pairs; a bridge whose ports
 //! have no fast path, one branch for each run of frames. Publishing is a system call, for the second frame of a pair and
 //! once in 100 ms from then on.
 
+use crate::tunnel::{Carrier, OuterTemplate, Tunnel, TunnelLabel, Tunnels};
 use crate::units::Nanos;
 use crate::wire::MacAddress;
 use polder_buffers::PortId;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 /// Frames from one station to another that come in by one port.
@@ -23,6 +28,21 @@ pub struct StationPair {
     pub destination: MacAddress,
     /// VLAN of the frames' 802.1Q tag; `None` for frames without one.
     pub tag: Option<u16>,
+    /// Outer headers that they come in; `None` for frames that come in by a device.
+    pub outer: Option<OuterKey>,
+}
+
+/// Outer fields by which a receiver knows the packets of a tunnel over IPv4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OuterKey {
+    /// Their destination address.
+    pub local: Ipv4Addr,
+    /// Their source address.
+    pub remote: Ipv4Addr,
+    /// Outer field by which the encapsulation is known.
+    pub carrier: Carrier,
+    /// Encapsulation and number of the tunnel.
+    pub label: TunnelLabel,
 }
 
 /// Change of a frame's 802.1Q tag.
@@ -39,16 +59,20 @@ pub enum TagChange {
 /// Decision about the frames of a pair of stations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forwarding {
+    /// Port that they come in by: the device's, or a tunnel.
+    pub from: PortId,
     /// Port that they leave by.
     pub port: PortId,
-    /// Its interface's number.
+    /// Number of the interface that sends them.
     pub interface: u32,
-    /// Longest frame that it sends uncut, in bytes, without tag.
+    /// Longest frame that it sends uncut, in bytes, without tag and outer headers.
     pub longest: u32,
     /// Change of the tag.
     pub tag: TagChange,
     /// Their VLAN in the forwarding database; 0 on a bridge without VLANs.
     pub vlan: u16,
+    /// Outer headers that they are given; `None` for frames that leave by a device.
+    pub outer: Option<OuterTemplate>,
 }
 
 /// State of what decisions rest on.
@@ -89,14 +113,42 @@ pub struct FastPathPort {
 pub struct FastPaths {
     version: u64,
     /// By port.
-    ports: Vec<Option<FastPathPort>>,
+    ports: Vec<Option<Port>>,
+    /// UDP destination port of tunnels; 0 for none.
+    tunnel_port: u16,
+}
+
+/// Fast path of a device's port, or of a tunnel, whose packets the underlay carries.
+#[derive(Debug)]
+struct Port {
+    device: FastPathPort,
+    tunnel: Option<Box<Tunnel>>,
 }
 
 impl FastPaths {
     /// The fast paths of `ports`, by port, beside tables of that version.
     pub fn new(version: u64, ports: Vec<Option<FastPathPort>>) -> Self {
+        let port = |device: Option<FastPathPort>| device.map(|device| Port { device, tunnel: None });
+        let ports = ports.into_iter().map(port).collect::<Vec<_>>();
         let has_any = ports.iter().flatten().next().is_some();
-        Self { version, ports: if has_any { ports } else { Vec::new() } }
+        Self { version, ports: if has_any { ports } else { Vec::new() }, tunnel_port: 0 }
+    }
+
+    /// The same with those tunnels that `includes` names, as far as programs can carry what is in them.
+    #[must_use]
+    pub fn with_tunnels(mut self, tunnels: &Tunnels, includes: impl Fn(PortId) -> bool) -> Self {
+        self.tunnel_port = tunnels.ports().0;
+        for tunnel in tunnels.iter().filter(|tunnel| tunnel.obstacle(tunnels).is_none()) {
+            let (number, underlay) = (usize::from(tunnel.options().port.0), tunnel.underlay().port);
+            let Some(device) = self.port(underlay).cloned().filter(|_| includes(tunnel.options().port)) else {
+                continue;
+            };
+            if self.ports.len() <= number {
+                self.ports.resize_with(number + 1, || None);
+            }
+            self.ports[number] = Some(Port { device, tunnel: Some(Box::new(tunnel.clone())) });
+        }
+        self
     }
 
     /// Version of the tables that decisions are made by: a number that never comes again.
@@ -113,13 +165,51 @@ impl FastPaths {
     /// The fast path of a port.
     #[inline]
     pub fn port(&self, port: PortId) -> Option<&FastPathPort> {
+        self.entry(port).map(|port| &port.device)
+    }
+
+    #[inline]
+    fn entry(&self, port: PortId) -> Option<&Port> {
         self.ports.get(usize::from(port.0))?.as_ref()
+    }
+
+    /// Outer headers that packets of a port come in, if it is a tunnel.
+    pub(crate) fn outer_key(&self, port: PortId) -> Option<OuterKey> {
+        self.entry(port)?.tunnel.as_ref()?.outer_key()
+    }
+
+    /// The decision that frames of `pair`, which came in by `from`, leave by `to` with that change of their tag and that
+    /// VLAN in the database. `None` when no program carries them there.
+    pub(crate) fn forwarding(
+        &self,
+        (from, pair): (PortId, &StationPair),
+        to: PortId,
+        (tag, vlan): (TagChange, u16),
+    ) -> Option<Forwarding> {
+        let Port { device, tunnel } = self.entry(to)?;
+        let &FastPathPort { interface, longest, .. } = device;
+        let forwarding = Forwarding { from, port: to, interface, longest, tag, vlan, outer: None };
+        // A tag inside a tunnel stands in the frame, where programs do not change it.
+        let (comes_tagged, leaves_tagged) = match tag {
+            TagChange::Keep => (pair.tag.is_some(), pair.tag.is_some()),
+            TagChange::Pop => (true, false),
+            TagChange::Push(_) => (false, true),
+        };
+        let Some(tunnel) = tunnel else {
+            return (pair.outer.is_none() || !comes_tagged).then_some(forwarding);
+        };
+        if pair.outer.is_some() || leaves_tagged {
+            return None;
+        }
+        let (outer, longest) = tunnel.outer_template(self.tunnel_port)?;
+        Some(Forwarding { longest, outer: Some(outer), ..forwarding })
     }
 
     /// Ends all entries of all ports, because a station has moved.
     #[cold]
     pub(crate) fn count_move(&self) {
-        self.ports.iter().flatten().for_each(|port| port.table.count_move());
+        let devices = self.ports.iter().flatten().filter(|port| port.tunnel.is_none());
+        devices.for_each(|port| port.device.table.count_move());
     }
 }
 

@@ -7,7 +7,7 @@ use super::table::{Bridges, Member};
 use super::vlan::Tag;
 use crate::counters::Counter;
 use crate::drops::{Context, DropReason, is_dropped};
-use crate::fast_path::{FastPathPort, FastPaths, Forwarding, SeenPairs, StationPair, TagChange, Validity};
+use crate::fast_path::{FastPathPort, FastPaths, SeenPairs, StationPair, TagChange, Validity};
 use crate::units::Nanos;
 use polder_buffers::{BATCH, Batch, NO_PORT, Packet, Pool, PortId};
 use std::sync::Arc;
@@ -163,10 +163,11 @@ impl<'a> Publisher<'a> {
         Self { port, paths, validity: Validity { version: paths.version(), moves: port.table.moves() } }
     }
 
-    fn publish(&self, pair: &StationPair, to: &Member, tag: TagChange, vlan: u16) {
-        let Some(&FastPathPort { interface, longest, .. }) = self.paths.port(to.port) else { return };
-        let forwarding = Forwarding { port: to.port, interface, longest, tag, vlan };
-        self.port.table.publish(pair, &forwarding, self.validity);
+    fn publish(&self, (from, mut pair): (PortId, StationPair), to: &Member, change: (TagChange, u16)) {
+        pair.outer = self.paths.outer_key(from);
+        if let Some(forwarding) = self.paths.forwarding((from, &pair), to.port, change) {
+            self.port.table.publish(&pair, &forwarding, self.validity);
+        }
     }
 }
 
@@ -205,13 +206,13 @@ impl Way<'_> {
 }
 
 impl Bridges {
-    /// True if frames of `pair` that come in by `from` still go where `forwarding` says. If some came since this was
-    /// asked last, as `was_used` says, their source was seen at `second`.
+    /// True if frames of `pair` that come in by `from` still go to `to` with that change of their tag; their VLAN in the
+    /// database is `vlan`. If some came since this was asked last, as `was_used` says, their source was seen at `second`.
     pub fn confirm(
         &self,
-        from: PortId,
-        pair: &StationPair,
-        forwarding: &Forwarding,
+        (from, pair): (PortId, &StationPair),
+        to: PortId,
+        (tag_change, vlan): (TagChange, u16),
         (was_used, second): (bool, u32),
     ) -> bool {
         let Some(from) = self.member(from) else { return false };
@@ -219,8 +220,8 @@ impl Bridges {
         let time = FdbTime { second, ageing: bridge.ageing };
         let run = Run { from, fdb: &bridge.fdb, time, bridges: self };
         let view = bridge.fdb.view();
-        let source = FdbKey::new(pair.source, forwarding.vlan);
-        let destination = FdbKey::new(pair.destination, forwarding.vlan);
+        let source = FdbKey::new(pair.source, vlan);
+        let destination = FdbKey::new(pair.destination, vlan);
         let (source_place, destination_place) = (view.locate(source), view.locate(destination));
         let known = view.lookup(source, source_place, time);
         if was_used && known.is_none_or(|port| port == from.port) {
@@ -228,7 +229,7 @@ impl Bridges {
         }
         let tag = pair.tag.map_or(Tag::None, Tag::Control);
         let frame = Frame { source, destination, source_place, destination_place, tag };
-        run.pair(&frame).is_some_and(|(_, to, change)| to.port == forwarding.port && change == forwarding.tag)
+        run.pair(&frame).is_some_and(|(_, member, change)| member.port == to && change == tag_change)
     }
 }
 
@@ -395,7 +396,9 @@ impl<'a> Run<'a> {
                 continue;
             }
             match self.pair(frame) {
-                Some((pair, to, tag)) => publisher.publish(&pair, to, tag, frame.destination.vlan()),
+                Some((pair, to, tag)) => {
+                    publisher.publish((self.from.port, pair), to, (tag, frame.destination.vlan()));
+                }
                 None => seen.retry(hash),
             }
         }
@@ -426,9 +429,8 @@ impl<'a> Run<'a> {
             None => TagChange::Keep,
             Some(vlans) => vlans.change(frame.tag, frame.destination.vlan())?,
         };
-        let pair =
-            StationPair { source: frame.source.address(), destination: frame.destination.address(), tag };
-        Some((pair, to, change))
+        let (source, destination) = (frame.source.address(), frame.destination.address());
+        Some((StationPair { source, destination, tag, outer: None }, to, change))
     }
 
     /// The verdict on a destination.

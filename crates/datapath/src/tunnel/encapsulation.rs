@@ -147,8 +147,8 @@ pub struct OuterHeader<'p> {
     pub(super) payload: &'p [u8],
 }
 
-/// Encapsulation and number of a tunnel, to be shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Encapsulation and number of a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TunnelLabel {
     /// GRE with this key, if any.
     Gre(Option<u32>),

@@ -14,6 +14,8 @@ pub struct TunnelState {
     pub sequence: Sequence,
     /// Counters of the tunnel, one block a worker.
     pub counters: Box<[TunnelCounters]>,
+    /// Counters of what programs have carried into and out of it; written by the control thread.
+    pub carried: TunnelCounters,
 }
 
 impl TunnelState {
@@ -23,6 +25,7 @@ impl TunnelState {
             next_hop: NextHop::default(),
             sequence: Sequence::default(),
             counters: (0..workers.max(1)).map(|_| TunnelCounters::default()).collect(),
+            carried: TunnelCounters::default(),
         }
     }
 
@@ -45,14 +48,19 @@ impl TunnelState {
         &self.counters[worker.min(self.counters.len() - 1)]
     }
 
-    /// The sum of one counter over all workers.
+    /// The sum of one counter over all workers, and of what programs have carried.
     pub fn total(&self, counter: impl Fn(&TunnelCounters) -> &Counter) -> u64 {
-        self.counters.iter().map(|block| counter(block).get()).sum()
+        self.blocks().map(|block| counter(block).get()).sum()
+    }
+
+    /// The counters of all workers, and of what programs have carried.
+    pub fn blocks(&self) -> impl Iterator<Item = &TunnelCounters> {
+        self.counters.iter().chain([&self.carried])
     }
 
     /// Time at which a packet of the other end was last accepted; `None` when none has been.
     pub fn last_received(&self) -> Option<Nanos> {
-        let latest = self.counters.iter().map(|block| block.last_received.get()).max();
+        let latest = self.blocks().map(|block| block.last_received.get()).max();
         latest.filter(|&nanos| nanos > 0).map(Nanos)
     }
 }

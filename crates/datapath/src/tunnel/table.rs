@@ -133,7 +133,7 @@ impl Tunnels {
     }
 
     /// UDP destination ports of tunnels: the first, which is 0 without any, and the others.
-    pub(super) fn ports(&self) -> (u16, &[u16]) {
+    pub(crate) fn ports(&self) -> (u16, &[u16]) {
         (self.first_port, &self.other_ports)
     }
 

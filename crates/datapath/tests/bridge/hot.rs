@@ -104,7 +104,8 @@ impl Hot {
         for (port, table) in (0..).map(PortId).zip(&self.tables) {
             let mut entries = table.entries.lock().expect("one thread");
             entries.retain(|pair, (forwarding, _)| {
-                self.bench.bridges.confirm(port, pair, forwarding, (false, second))
+                let change = (forwarding.tag, forwarding.vlan);
+                self.bench.bridges.confirm((port, pair), forwarding.port, change, (false, second))
             });
         }
     }
@@ -127,7 +128,7 @@ fn read(bytes: &[u8]) -> Option<(StationPair, &[u8])> {
     if tag == Some(0) || [0x8100, 0x88a8].contains(&word(at)?) {
         return None;
     }
-    Some((StationPair { destination: address(0)?, source: address(6)?, tag }, &bytes[at..]))
+    Some((StationPair { destination: address(0)?, source: address(6)?, tag, outer: None }, &bytes[at..]))
 }
 
 fn act(hot: &mut Hot, databases: &[Arc<Fdb>; 2], action: &Action) -> usize {

@@ -58,8 +58,12 @@ pub(crate) enum Helper {
     MapLookup = 1,
     /// `bpf_ktime_get_ns()`.
     Now = 5,
+    /// `bpf_get_prandom_u32()`.
+    Random = 7,
     /// `bpf_get_smp_processor_id()`.
     Processor = 8,
+    /// `bpf_skb_store_bytes(context, offset, from, bytes, flags)`; not at the XDP hook.
+    StoreBytes = 9,
     /// `bpf_skb_vlan_push(context, protocol, tag)`; not at the XDP hook.
     VlanPush = 18,
     /// `bpf_skb_vlan_pop(context)`; not at the XDP hook.
@@ -70,6 +74,8 @@ pub(crate) enum Helper {
     HashRecalculate = 34,
     /// `bpf_skb_pull_data(context, bytes)`; not at the XDP hook.
     PullData = 39,
+    /// `bpf_skb_adjust_room(context, bytes, mode, flags)`; not at the XDP hook.
+    AdjustRoom = 50,
     /// `bpf_redirect_map(map, key, action when there is no entry)`.
     RedirectMap = 51,
     /// `bpf_check_mtu(context, interface, length, difference, flags)`.
@@ -126,6 +132,44 @@ impl Assembler {
     /// `to &= value`
     pub(crate) fn and(&mut self, to: Register, value: i32) {
         self.emit(ALU64 | AND, to as u8, 0, 0, value);
+    }
+
+    /// `to |= value`
+    pub(crate) fn or(&mut self, to: Register, value: i32) {
+        self.emit(ALU64 | OR, to as u8, 0, 0, value);
+    }
+
+    /// `to ^= value`
+    pub(crate) fn exclusive_or(&mut self, to: Register, value: i32) {
+        self.emit(ALU64 | EXCLUSIVE_OR, to as u8, 0, 0, value);
+    }
+
+    /// `to &= from`
+    pub(crate) fn and_register(&mut self, to: Register, from: Register) {
+        self.emit(ALU64 | AND | REGISTER, to as u8, from as u8, 0, 0);
+    }
+
+    /// `to |= from`
+    pub(crate) fn or_register(&mut self, to: Register, from: Register) {
+        self.emit(ALU64 | OR | REGISTER, to as u8, from as u8, 0, 0);
+    }
+
+    /// `to ^= from`
+    pub(crate) fn exclusive_or_register(&mut self, to: Register, from: Register) {
+        self.emit(ALU64 | EXCLUSIVE_OR | REGISTER, to as u8, from as u8, 0, 0);
+    }
+
+    /// `to *= from`
+    pub(crate) fn multiply(&mut self, to: Register, from: Register) {
+        self.emit(ALU64 | MULTIPLY | REGISTER, to as u8, from as u8, 0, 0);
+    }
+
+    /// `to = value`, of 64 bits.
+    pub(crate) fn set_wide(&mut self, to: Register, value: u64) {
+        let [low, high] = [value & 0xffff_ffff, value >> 32];
+        let immediate = |half: u64| u32::try_from(half).unwrap_or_default().cast_signed();
+        self.emit(LOAD_WIDE, to as u8, 0, 0, immediate(low));
+        self.emit(0, 0, 0, 0, immediate(high));
     }
 
     /// `to += from`
@@ -254,7 +298,10 @@ const SUBTRACT: u8 = 0x10;
 const SHIFT_LEFT: u8 = 0x60;
 const SHIFT_RIGHT: u8 = 0x70;
 const MODULO: u8 = 0x90;
+const MULTIPLY: u8 = 0x20;
+const OR: u8 = 0x40;
 const AND: u8 = 0x50;
+const EXCLUSIVE_OR: u8 = 0xa0;
 const MOVE: u8 = 0xb0;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
@@ -264,7 +311,7 @@ const PSEUDO_MAP_VALUE: u8 = 2;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Register::{R0, R1, R2, R6, R8, R10};
+    use Register::{R0, R1, R2, R3, R4, R6, R8, R10};
     use std::os::fd::AsFd;
 
     /// Words as llvm-mc prints them (`llvm-mc -triple=bpfel -show-encoding`).
@@ -285,6 +332,13 @@ mod tests {
         assembler.shift_right(R8, 5);
         assembler.network_order(R2);
         assembler.count(R6, 8, R1);
+        assembler.or(R0, 0xc0);
+        assembler.exclusive_or(R4, -1);
+        assembler.and_register(R2, R3);
+        assembler.or_register(R2, R3);
+        assembler.exclusive_or_register(R0, R1);
+        assembler.multiply(R0, R1);
+        assembler.set_wide(R1, 0x9e37_79b9_7f4a_7c15);
         assembler.exit();
         let bytes = assembler.finish().into_iter().map(u64::to_le_bytes).collect::<Vec<_>>();
         assert_eq!(
@@ -303,6 +357,14 @@ mod tests {
                 [0x77, 0x08, 0, 0, 5, 0, 0, 0],
                 [0xdc, 0x02, 0, 0, 16, 0, 0, 0],
                 [0xdb, 0x16, 8, 0, 0, 0, 0, 0],
+                [0x47, 0x00, 0, 0, 0xc0, 0, 0, 0],
+                [0xa7, 0x04, 0, 0, 0xff, 0xff, 0xff, 0xff],
+                [0x5f, 0x32, 0, 0, 0, 0, 0, 0],
+                [0x4f, 0x32, 0, 0, 0, 0, 0, 0],
+                [0xaf, 0x10, 0, 0, 0, 0, 0, 0],
+                [0x2f, 0x10, 0, 0, 0, 0, 0, 0],
+                [0x18, 0x01, 0, 0, 0x15, 0x7c, 0x4a, 0x7f],
+                [0x00, 0x00, 0, 0, 0xb9, 0x79, 0x37, 0x9e],
                 [0x95, 0x00, 0, 0, 0, 0, 0, 0],
             ]
         );

@@ -13,6 +13,7 @@ use crate::af_xdp::init::make_promiscuous;
 use crate::af_xdp::link::{self, LinkInfo, Which};
 use crate::af_xdp::{self, OnExit, Take};
 use crate::bpf::FlowTable;
+use crate::bpf::flows::Frames;
 use crate::bpf::classify;
 use crate::bpf::endpoints::TunnelEndpointMap;
 use crate::bpf::locals::Locals;
@@ -58,6 +59,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
         queues: u16::try_from(tap.queues.len()).unwrap_or(1),
         windows: windows.as_fd(),
         window_bytes: options.window_bytes,
+        carries_tunnels: matches!(options.take, Take::Tunnels(_)),
     };
     let flows = flows(&link, options, target.queues)?;
     let program = load(&link, target, flows.as_deref(), (endpoints.as_ref(), locals.as_ref()))?;
@@ -148,10 +150,16 @@ fn locals(link: &LinkInfo, options: &Options) -> Result<Option<Locals>, OpenErro
 
 /// The table of flows that the program carries itself. A program that outlives this process carries none.
 fn flows(link: &LinkInfo, options: &Options, queues: u16) -> Result<Option<Arc<FlowTable>>, OpenError> {
-    if !options.fast_path || options.take != Take::Whole || options.on_exit == OnExit::Drop {
+    let frames = match options.take {
+        Take::Whole => Frames::OfDevice,
+        Take::Tunnels(_) => Frames::OfTunnels,
+        Take::Routed(_) => return Ok(None),
+    };
+    if !options.fast_path || options.on_exit == OnExit::Drop {
         return Ok(None);
     }
-    let flows = FlowTable::new(link.index, queues).map_err(|errno| step(link, "make a BPF map", errno))?;
+    let flows = FlowTable::new(link.index, queues, frames);
+    let flows = flows.map_err(|errno| step(link, "make a BPF map", errno))?;
     Ok(Some(Arc::new(flows)))
 }
 
@@ -163,7 +171,9 @@ fn load(
 ) -> Result<OwnedFd, OpenError> {
     let (name, instructions) = match (endpoints, locals) {
         (None, _) => ("polder_whole", program::whole(target, flows.map(FlowTable::maps))),
-        (Some(endpoints), None) => ("polder_claims", classify::endpoints(&target, endpoints.tables())),
+        (Some(endpoints), None) => {
+            ("polder_claims", program::claims(target, endpoints.tables(), flows.map(FlowTable::maps)))
+        }
         (Some(endpoints), Some(locals)) => {
             ("polder_router", classify::routed(&target, locals.maps(endpoints.tables())))
         }

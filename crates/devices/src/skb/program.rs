@@ -11,9 +11,10 @@ use super::window::{
     ADMITTED_AT, CHARGE, COMPLETED_AT, CONSUMED_AT, FENCED_AT, NUMBER_AT, OVERRUNS_AT, QUEUE_SHIFT,
 };
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
-use crate::bpf::classify::{Target, network_order, untag_bytes};
-use crate::bpf::flows::FlowMaps;
+use crate::bpf::classify::{self, Target, network_order, untag_bytes};
+use crate::bpf::endpoints::Tables;
 use crate::bpf::flows::program::{Queues, carry};
+use crate::bpf::flows::{FlowMaps, decapsulate};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
 use std::os::fd::BorrowedFd;
 
@@ -30,6 +31,8 @@ pub(super) struct ToTap<'a> {
     pub(super) windows: BorrowedFd<'a>,
     /// Bytes of each.
     pub(super) window_bytes: u32,
+    /// True if what is taken is packets of tunnels.
+    pub(super) carries_tunnels: bool,
 }
 
 /// Takes everything but the flows that it carries itself.
@@ -43,6 +46,20 @@ pub(super) fn whole(target: ToTap<'_>, flows: Option<FlowMaps<'_>>) -> Vec<u64> 
     }
     program.place(rest);
     target.take(&mut program);
+    program.finish()
+}
+
+/// Takes packets of tunnels but the flows that it carries itself.
+pub(super) fn claims(target: ToTap<'_>, tables: Tables<'_>, flows: Option<FlowMaps<'_>>) -> Vec<u64> {
+    let mut program = Assembler::new();
+    let rest = program.label();
+    program.copy(R6, R1);
+    if let Some(flows) = flows {
+        target.if_examined(&mut program, rest);
+        decapsulate::carry(&mut program, flows, &target, rest);
+    }
+    program.place(rest);
+    classify::claim(&mut program, &target, tables);
     program.finish()
 }
 
@@ -111,6 +128,16 @@ impl Queues for ToTap<'_> {
         self.discard(program);
     }
 
+    fn lose(&self, program: &mut Assembler) {
+        program.set(R1, 1);
+        program.count(R7, OVERRUNS_AT, R1);
+        self.discard(program);
+    }
+
+    fn headers(&self, program: &mut Assembler) {
+        self.open(program);
+    }
+
     fn discard(&self, program: &mut Assembler) {
         program.set(R0, DROP);
         program.exit();
@@ -135,7 +162,7 @@ impl ToTap<'_> {
         program.load(Width::Word, R8, R6, LENGTH);
         program.add(R8, i32::from(CHARGE));
         program.count(R7, ADMITTED_AT, R8);
-        program.set(R1, 1);
+        self.pieces(program);
         program.count(R7, NUMBER_AT, R1);
         if let Some(mark) = mark {
             // Another processor may have counted on: then the mark is a little late.
@@ -144,10 +171,27 @@ impl ToTap<'_> {
         }
         redirect(program, self.tap);
         program.place(full);
-        program.set(R1, 1);
-        program.count(R7, OVERRUNS_AT, R1);
+        self.lose(program);
         program.place(drop);
         self.discard(program);
+    }
+}
+
+impl ToTap<'_> {
+    /// Puts the number of packets that the TAP makes of this one into R1: segments of tunnels arrive cut, because its
+    /// header has no word for them.
+    fn pieces(&self, program: &mut Assembler) {
+        program.set(R1, 1);
+        if !self.carries_tunnels {
+            return;
+        }
+        let [whole, cut] = [(); 2].map(|()| program.label());
+        program.load(Width::Word, R2, R6, GSO_SEGMENTS);
+        program.jump_value(Condition::Greater, R2, 1, cut);
+        program.go(whole);
+        program.place(cut);
+        program.copy(R1, R2);
+        program.place(whole);
     }
 }
 
@@ -238,13 +282,14 @@ const INTERFACE: i16 = 40;
 const HASH: i16 = 68;
 const DATA: i16 = 76;
 const DATA_END: i16 = 80;
+const GSO_SEGMENTS: i16 = 164;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bpf::FlowTable;
-    use crate::bpf::classify;
-    use crate::bpf::endpoints::Tables;
+    use crate::bpf::endpoints::TunnelEndpointMap;
+    use crate::bpf::flows::Frames;
     use crate::bpf::sys::{ProgramKind, load};
     use crate::skb::window::Windows;
     use std::os::fd::AsFd;
@@ -254,17 +299,24 @@ mod tests {
         let stdin = std::io::stdin();
         let fd = stdin.as_fd();
         for queues in [1, 2, 3] {
-            let target = ToTap { interface: 3, tap: 7, queues, windows: fd, window_bytes: 1 << 20 };
+            let window_bytes = 1 << 20;
+            let carries_tunnels = queues == 2;
+            let target = ToTap { interface: 3, tap: 7, queues, windows: fd, window_bytes, carries_tunnels };
             let tables = Tables { v4: fd, v6: fd };
-            for program in [whole(target, None), classify::endpoints(&target, tables)] {
+            for program in [whole(target, None), claims(target, tables, None)] {
                 assert!(program.len() < 256, "{} instructions", program.len());
             }
             // Without the right to make maps there is no table; the namespace tests say so.
-            if let (Ok(flows), Ok(windows)) = (FlowTable::new(7, queues), Windows::new(queues)) {
+            let flows = [Frames::OfDevice, Frames::OfTunnels].map(|frames| FlowTable::new(7, queues, frames));
+            if let ([Ok(of_device), Ok(of_tunnels)], Ok(windows), Ok(endpoints)) =
+                (flows, Windows::new(queues), TunnelEndpointMap::new())
+            {
                 let target = ToTap { windows: windows.as_fd(), ..target };
-                let program = whole(target, Some(flows.maps()));
-                assert!(program.len() < 256, "{} instructions", program.len());
-                load(ProgramKind::Tcx, "polder_whole", &program).expect("the verifier takes it");
+                let claims = claims(target, endpoints.tables(), Some(of_tunnels.maps()));
+                for program in [whole(target, Some(of_device.maps())), claims] {
+                    assert!(program.len() < 512, "{} instructions", program.len());
+                    load(ProgramKind::Tcx, "polder_whole", &program).expect("the verifier takes it");
+                }
             }
         }
         assert_eq!((onward(3).len(), only_from(3).len(), queue_of_flow().len()), (4, 6, 2));

@@ -28,11 +28,12 @@ pub(super) struct Paths(HashMap<Ends, Path>);
 
 impl Paths {
     /// Brings the path MTU of tunnels up to date, given with their ends and the interface that carries
-    /// them; forgets the paths of all others.
+    /// them; forgets the paths of all others. Returns true if one has changed.
     pub(super) fn refresh<'a>(
         &mut self,
         tunnels: impl IntoIterator<Item = (Ends, &'a str, &'a TunnelState)>,
-    ) {
+    ) -> bool {
+        let mut has_changed = false;
         let mut known = std::mem::take(&mut self.0);
         for (ends, interface, state) in tunnels {
             // What another interface carries says nothing of this one.
@@ -45,9 +46,11 @@ impl Paths {
             let after = state.next_hop.path_mtu();
             if before != after {
                 tracing::debug!(remote = %ends.1, ?before, ?after, "path MTU");
+                has_changed = true;
             }
             self.0.extend(path.map(|path| (ends, path)));
         }
+        has_changed
     }
 }
 

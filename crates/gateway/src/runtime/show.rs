@@ -292,7 +292,7 @@ fn tunnel_row(tunnel: &Tunnel, gateway: &Gateway) -> TunnelRow {
     let state = gateway.lasting.tunnels.get(&tunnel.name);
     let last = state.and_then(|state| state.last_received());
     let mut counters = BTreeMap::new();
-    for block in state.iter().flat_map(|state| state.counters.iter()) {
+    for block in state.iter().flat_map(|state| state.blocks()) {
         // A moment is no count.
         let rows = TunnelCounters::rows(block).filter(|(name, ..)| *name != "last_received");
         rows.for_each(|(name, _, count)| *counters.entry(name.to_owned()).or_default() += count);

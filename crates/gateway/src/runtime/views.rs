@@ -1,13 +1,15 @@
 //! Rows of `polder show` about queues, and about the workers' tasks.
 
-use super::gateway::{Gateway, PortState, QueueState, WorkerHandle, obstacle};
-use crate::config::model::{Order, Port};
+use super::gateway::{Gateway, PortState, QueueState, WorkerHandle, obstacle, tunnel_obstacle};
+use crate::config::model::{Order, Port, Tunnel};
 use crate::show::flows::{self, CarriedRow, FastPathRow};
 use crate::show::queues::QueueRow;
 use crate::show::steering::{BucketRow, FlowRow, SteeredPort, Steering, SteeringRow};
 use polder_buffers::PortId;
+use polder_datapath::counters::Counter;
 use polder_datapath::drops::DropReason;
 use polder_datapath::steer::{self, Board, FlowName, Flows, Heavy};
+use polder_datapath::tunnel::TunnelCounters;
 use polder_datapath::units::Nanos;
 use polder_devices::skb::Entry;
 use std::collections::HashMap;
@@ -40,12 +42,12 @@ fn row(port: &PortState, QueueState { worker, counters }: &QueueState) -> Option
 /// Flows that ports' programs carry, those that have carried most first.
 pub(super) fn flows(gateway: &Gateway) -> flows::Flows {
     let mut entries = gateway.flows();
-    entries.sort_unstable_by_key(|(_, entry)| core::cmp::Reverse(entry.bytes));
+    entries.sort_unstable_by_key(|entry| core::cmp::Reverse(entry.bytes));
     entries.truncate(MOST_FLOWS);
     let name = |port: PortId| gateway.configuration.name_of(port).unwrap_or_default().to_owned();
-    let row = |(from, entry): (PortId, Entry)| CarriedRow {
-        from: name(from),
-        to: name(entry.forwarding.port),
+    let row = |entry: Entry| CarriedRow {
+        from: name(entry.from),
+        to: name(entry.to),
         vlan: entry.pair.tag,
         source: entry.pair.source.to_string(),
         destination: entry.pair.destination.to_string(),
@@ -61,8 +63,23 @@ pub(super) fn flows(gateway: &Gateway) -> flows::Flows {
         transmitted: state.carried.transmitted.get(),
         transmitted_bytes: state.carried.transmitted_bytes.get(),
     };
+    let tunnel = |tunnel: &Tunnel| {
+        let state = gateway.lasting.tunnels.get(&tunnel.name);
+        let count = |counter: fn(&TunnelCounters) -> &Counter| {
+            state.map_or(0, |state| counter(&state.carried).get())
+        };
+        FastPathRow {
+            port: tunnel.name.clone(),
+            obstacle: tunnel_obstacle(gateway, tunnel).map(str::to_owned),
+            received: count(|counters| &counters.received),
+            received_bytes: count(|counters| &counters.received_bytes),
+            transmitted: count(|counters| &counters.sent),
+            transmitted_bytes: count(|counters| &counters.sent_bytes),
+        }
+    };
     flows::Flows {
         ports: gateway.ports.iter().map(port).collect(),
+        tunnels: gateway.configuration.tunnels.iter().map(tunnel).collect(),
         flows: entries.into_iter().map(row).collect(),
     }
 }

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub struct Flows {
     /// Ports, and why their packets are not carried in the kernel.
     pub ports: Vec<FastPathRow>,
+    /// Tunnels, whose packets their underlays' programs carry.
+    pub tunnels: Vec<FastPathRow>,
     /// Entries, those that have carried most first.
     pub flows: Vec<CarriedRow>,
 }
@@ -54,8 +56,10 @@ pub struct CarriedRow {
 impl Flows {
     /// Subtracts the counters of an earlier view.
     pub(super) fn subtract(&mut self, earlier: &Self) {
-        for row in &mut self.ports {
-            let Some(then) = earlier.ports.iter().find(|then| then.port == row.port) else { continue };
+        let (before, now) = (earlier.ports.iter().chain(&earlier.tunnels), &mut self.tunnels);
+        let before = before.collect::<Vec<_>>();
+        for row in self.ports.iter_mut().chain(now) {
+            let Some(then) = before.iter().find(|then| then.port == row.port) else { continue };
             row.received = row.received.saturating_sub(then.received);
             row.received_bytes = row.received_bytes.saturating_sub(then.received_bytes);
             row.transmitted = row.transmitted.saturating_sub(then.transmitted);
@@ -80,7 +84,7 @@ impl Flows {
             ("fast path", Align::Left),
         ];
         let mut ports = Table::new(look, columns);
-        for row in &self.ports {
+        for row in self.ports.iter().chain(&self.tunnels) {
             ports.row([
                 row.port.clone(),
                 look.count(row.received),
@@ -136,7 +140,7 @@ mod tests {
             ..FastPathRow::default()
         };
         let flow = CarriedRow { from: "lan".to_owned(), vlan: Some(7), packets, ..CarriedRow::default() };
-        Flows { ports: vec![port, other], flows: vec![flow] }
+        Flows { ports: vec![port, other], tunnels: Vec::new(), flows: vec![flow] }
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod capture;
 mod daemons;
 mod death;
 mod fast_path;
+mod fast_path_tunnels;
 mod filter;
 mod hooks;
 mod host;

@@ -45,25 +45,30 @@ pub(crate) trait Target {
 /// headers' lengths and checksums are the datapath's business.
 pub(crate) fn endpoints(target: &impl Target, endpoints: Tables<'_>) -> Vec<u64> {
     let mut program = Assembler::new();
-    let [ipv4, pass] = [(); 2].map(|()| program.label());
     program.copy(R6, R1);
-    target.open(&mut program);
-    need(&mut program, ETHERNET + IPV4, pass);
-    target.untag(&mut program, pass);
+    claim(&mut program, target, endpoints);
+    program.finish()
+}
+
+/// The same at the end of a program. The context is in R6.
+pub(crate) fn claim(program: &mut Assembler, target: &impl Target, endpoints: Tables<'_>) {
+    let [ipv4, pass] = [(); 2].map(|()| program.label());
+    target.open(program);
+    need(program, ETHERNET + IPV4, pass);
+    target.untag(program, pass);
     program.jump_value(Condition::Equal, R9, network_order(0x0800), ipv4);
     program.jump_value(Condition::NotEqual, R9, network_order(0x86dd), pass);
-    is_claimed_v6(&mut program, endpoints.v6, -32, pass);
-    target.take(&mut program);
+    is_claimed_v6(program, endpoints.v6, -32, pass);
+    target.take(program);
 
     program.place(ipv4);
-    select_v4(&mut program, -8, pass);
-    ends(&mut program, R2, -8);
-    look_up(&mut program, endpoints.v4, -12, pass);
-    target.take(&mut program);
+    select_v4(program, -8, pass);
+    ends(program, R2, -8);
+    look_up(program, endpoints.v4, -12, pass);
+    target.take(program);
 
     program.place(pass);
-    target.pass(&mut program);
-    program.finish()
+    target.pass(program);
 }
 
 /// [`Target::untag`] for a tag that stands in the frame.

@@ -2,20 +2,28 @@
 //!
 //! ```text
 //! key    0 destination (6)   6 source (6)   12 VLAN, with bit 12 set if there is a tag (2)   14 nothing (2)
+//!       16 outer destination (4)   20 outer source (4)   24 encapsulation (4)   28 key or VNI (4)
 //! value  0 version (8)   8 moves (8)   16 packets (8)   24 bytes (8)
 //!       32 interface (4)   36 longest frame (4)   40 change of the tag (4)   44 its VLAN (4)
-//!       48 egress, as the offset of its counters (4)   52 open to all queues (4)   56 beginning of the wait (8)
-//!       64 port (2)   66 VLAN in the forwarding database (2)   68 nothing (4)   72 marks, one a queue (8 each)
+//!       48 egress, as the offset of its counters (4)   52 no fence (4)   56 beginning of the wait (8)
+//!       64 port (2)   66 VLAN in the forwarding database (2)   68 port they come in by (2)   70 tunnels' UDP port (2)
+//!       72 bytes of outer headers (4)   76 sum of the IPv4 header (4)   80 flags of the room for them (8)
+//!       88 traffic class: inherited bits, others   90 time to live: the same   92 has an identification   93 is UDP
+//!       96 outer headers (56)   152 marks, one a queue (8 each)
 //! ```
 //!
-//! Numbers are in the byte order of the machine.
+//! Keys of frames that come in by a device end before the outer fields. Numbers are in the byte order of the machine, what
+//! is compared with bytes of packets in theirs.
 
 use polder_buffers::PortId;
-use polder_datapath::fast_path::{Forwarding, StationPair, TagChange, Validity};
+use polder_datapath::fast_path::{Forwarding, OuterKey, StationPair, TagChange, Validity};
+use polder_datapath::tunnel::{Carrier, OuterTemplate, TunnelLabel};
 use polder_datapath::wire::MacAddress;
+use std::net::Ipv4Addr;
 
-/// Bytes of a key.
+/// Bytes of a key of frames that come in by a device, and of those that come in by tunnels.
 pub(super) const KEY: usize = 16;
+pub(super) const OUTER_KEY: usize = 32;
 /// Bit of a key's VLAN that says that there is a tag.
 pub(super) const TAGGED: u16 = 1 << 12;
 /// Offsets in a value.
@@ -28,17 +36,41 @@ pub(super) const LONGEST: i16 = 36;
 pub(super) const CHANGE: i16 = 40;
 pub(super) const CHANGE_VLAN: i16 = 44;
 pub(super) const EGRESS: i16 = 48;
-pub(super) const OPEN: i16 = 52;
+pub(super) const NO_FENCE: i16 = 52;
 pub(super) const SINCE: i16 = 56;
 const PORT: i16 = 64;
 const VLAN: i16 = 66;
-pub(super) const MARKS: i16 = 72;
+const FROM: i16 = 68;
+pub(super) const TUNNEL_PORT: i16 = 70;
+pub(super) const OUTER_BYTES: i16 = 72;
+pub(super) const SUM: i16 = 76;
+pub(super) const ROOM: i16 = 80;
+pub(super) const CLASS: i16 = 88;
+pub(super) const TTL: i16 = 90;
+pub(super) const IS_NUMBERED: i16 = 92;
+pub(super) const IS_UDP: i16 = 93;
+pub(super) const HEADERS: i16 = 96;
+pub(super) const MARKS: i16 = 152;
+/// Bytes that outer headers have in a value.
+pub(super) const HEADERS_BYTES: i16 = MARKS - HEADERS;
+const _: () = assert!(OuterTemplate::MOST_BYTES <= HEADERS_BYTES as usize);
 /// Changes of the tag.
 pub(super) const KEEP: i32 = 0;
 pub(super) const POP: i32 = 1;
 const PUSH: i32 = 2;
 /// Mark of a queue whose packets do not come to user space any more; 0 is that of one that has brought none.
 pub(super) const OPENED: i32 = -1;
+
+/// Encapsulations in a key: GRE without and with a key; VXLAN is known by its UDP port.
+pub(super) const GRE: i32 = 1 << 16;
+pub(super) const GRE_KEYED: i32 = 3 << 16;
+/// Flags of the room for outer headers (`enum bpf_adj_room_flags`): segments keep their size, over IPv4, GRE or UDP, and
+/// the frame's own Ethernet header is inside.
+const FIXED_GSO: u64 = 1;
+const OVER_V4: u64 = 1 << 1;
+const OF_GRE: u64 = 1 << 3;
+const OF_UDP: u64 = 1 << 4;
+const ETHERNET_INSIDE: u64 = 1 << 6 | 14 << 56;
 
 /// Types of 802.1Q tags: a customer's and a provider's.
 pub(super) const CUSTOMER_TAG: u16 = 0x8100;
@@ -50,22 +82,44 @@ pub(super) fn value_bytes(queues: u16) -> usize {
 }
 
 /// The key of a pair.
-pub(super) fn key(pair: &StationPair) -> [u8; KEY] {
-    let mut key = [0; KEY];
-    key[..6].copy_from_slice(&pair.destination.0);
-    key[6..12].copy_from_slice(&pair.source.0);
-    key[12..14].copy_from_slice(&pair.tag.map_or(0, |vlan| vlan | TAGGED).to_ne_bytes());
-    key
+pub(super) fn key(pair: &StationPair) -> Vec<u8> {
+    let tag = pair.tag.map_or(0, |vlan| vlan | TAGGED).to_ne_bytes();
+    let stations = [&pair.destination.0[..], &pair.source.0, &tag, &[0; 2]].concat();
+    let Some(OuterKey { local, remote, carrier, label }) = pair.outer else { return stations };
+    let port = carrier.port().map_or(0, |port| i32::from(port.to_be()));
+    let (encapsulation, number) = match label {
+        TunnelLabel::Gre(None) => (GRE, 0),
+        TunnelLabel::Gre(Some(key)) => (GRE_KEYED, key),
+        TunnelLabel::Vxlan(vni) => (port, vni << 8),
+    };
+    let ends = [local.octets(), remote.octets()].concat();
+    [&stations[..], &ends, &encapsulation.to_ne_bytes(), &number.to_be_bytes()].concat()
 }
 
-/// The key of a frame; `None` for one that programs leave to user space.
-pub(super) fn key_of(frame: &[u8]) -> Option<[u8; KEY]> {
+/// Outer fields of a key.
+fn outer(key: &[u8]) -> Option<OuterKey> {
+    let fields = key.get(KEY..OUTER_KEY)?;
+    let [local, remote] = [0, 4].map(|at| Ipv4Addr::from(get::<4>(fields, at)));
+    let number = u32::from_be_bytes(get(fields, 12));
+    let (carrier, label) = match i32::from_ne_bytes(get(fields, 8)) {
+        GRE => (Carrier::Gre, TunnelLabel::Gre(None)),
+        GRE_KEYED => (Carrier::Gre, TunnelLabel::Gre(Some(number))),
+        port => {
+            let port = u16::from_be(u16::try_from(port).unwrap_or_default());
+            (Carrier::Udp(port), TunnelLabel::Vxlan(number >> 8))
+        }
+    };
+    Some(OuterKey { local, remote, carrier, label })
+}
+
+/// The key of a frame that comes in by a device; `None` for one that programs leave to user space.
+pub(super) fn key_of(frame: &[u8]) -> Option<Vec<u8>> {
     let address = |at: usize| frame.get(at..)?.first_chunk().copied().map(MacAddress);
     let word = |at: usize| frame.get(at..)?.first_chunk().copied().map(u16::from_be_bytes);
     let is_tagged = word(12)? == CUSTOMER_TAG;
     let (tag, inner) = if is_tagged { (Some(word(14)? & 0x0fff), word(16)?) } else { (None, word(12)?) };
     let is_plain = tag != Some(0) && inner != CUSTOMER_TAG && inner != SERVICE_TAG;
-    is_plain.then_some(key(&StationPair { destination: address(0)?, source: address(6)?, tag }))
+    is_plain.then_some(key(&StationPair { destination: address(0)?, source: address(6)?, tag, outer: None }))
 }
 
 /// A new value, whose egress has its counters at `egress`.
@@ -85,7 +139,27 @@ pub(super) fn value(forwarding: &Forwarding, validity: Validity, egress: u32, qu
     put(&mut value, EGRESS, &egress.to_ne_bytes());
     put(&mut value, PORT, &forwarding.port.0.to_ne_bytes());
     put(&mut value, VLAN, &forwarding.vlan.to_ne_bytes());
+    put(&mut value, FROM, &forwarding.from.0.to_ne_bytes());
+    if let Some(outer) = &forwarding.outer {
+        put_outer(&mut value, outer);
+    }
     value
+}
+
+/// Enters outer headers.
+fn put_outer(value: &mut [u8], outer: &OuterTemplate) {
+    let is_udp = matches!(outer.label, TunnelLabel::Vxlan(_));
+    let encapsulation = if is_udp { OF_UDP } else { OF_GRE };
+    let room = FIXED_GSO | OVER_V4 | ETHERNET_INSIDE | encapsulation;
+    let headers = outer.headers();
+    put(value, TUNNEL_PORT, &outer.tunnel_port.to_be_bytes());
+    put(value, OUTER_BYTES, &u32::try_from(headers.len()).unwrap_or_default().to_ne_bytes());
+    put(value, SUM, &outer.sum.to_ne_bytes());
+    put(value, ROOM, &room.to_ne_bytes());
+    put(value, CLASS, &[outer.class.0, outer.class.1]);
+    put(value, TTL, &[outer.ttl.0, outer.ttl.1]);
+    put(value, IS_NUMBERED, &[outer.is_numbered.into(), is_udp.into()]);
+    put(value, HEADERS, headers);
 }
 
 /// Validity of a value.
@@ -101,9 +175,15 @@ pub(super) fn validity(value: &[u8]) -> Validity {
 pub struct Entry {
     /// The pair of stations.
     pub pair: StationPair,
-    /// The decision about their frames.
-    pub forwarding: Forwarding,
-    /// Validity under which it was made.
+    /// Port that their frames come in by: the device's, or a tunnel.
+    pub from: PortId,
+    /// Port that they leave by.
+    pub to: PortId,
+    /// Change of their tag.
+    pub tag: TagChange,
+    /// Their VLAN in the forwarding database.
+    pub vlan: u16,
+    /// Validity under which the decision was made.
     pub validity: Validity,
     /// Packets carried so far.
     pub packets: u64,
@@ -114,11 +194,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Reads a key and the value behind it.
-    pub(super) fn read(bytes: &[u8]) -> Self {
-        let (key, value) = bytes.split_at(KEY.min(bytes.len()));
+    /// Reads a key of `key_bytes` bytes and the value behind it.
+    pub(super) fn read(bytes: &[u8], key_bytes: usize) -> Self {
+        let (key, value) = bytes.split_at(key_bytes.min(bytes.len()));
         let tag = u16::from_ne_bytes(get(key, 12));
         let word = |at| u32::from_ne_bytes(get(value, at));
+        let half = |at| u16::from_ne_bytes(get(value, at));
         let change = match word(CHANGE).cast_signed() {
             KEEP => TagChange::Keep,
             POP => TagChange::Pop,
@@ -131,18 +212,16 @@ impl Entry {
                 destination: MacAddress(get(key, 0)),
                 source: MacAddress(get(key, 6)),
                 tag: (tag & TAGGED != 0).then_some(tag & !TAGGED),
+                outer: outer(key),
             },
-            forwarding: Forwarding {
-                port: PortId(u16::from_ne_bytes(get(value, PORT))),
-                interface: word(INTERFACE),
-                longest: word(LONGEST),
-                tag: change,
-                vlan: u16::from_ne_bytes(get(value, VLAN)),
-            },
+            from: PortId(half(FROM)),
+            to: PortId(half(PORT)),
+            tag: change,
+            vlan: half(VLAN),
             validity: validity(value),
             packets: u64::from_ne_bytes(get(value, PACKETS)),
             bytes: u64::from_ne_bytes(get(value, BYTES)),
-            is_open: word(OPEN) != 0 || marks.into_iter().any(is_opened),
+            is_open: marks.into_iter().any(is_opened),
         }
     }
 }
@@ -161,29 +240,45 @@ fn get<const N: usize>(value: &[u8], at: i16) -> [u8; N] {
 mod tests {
     use super::*;
 
+    fn pair(tag: Option<u16>) -> StationPair {
+        let [source, destination] = [1, 2].map(|last| MacAddress([2, 0, 0, 0, 0, last]));
+        StationPair { source, destination, tag, outer: None }
+    }
+
     #[test]
     fn entries_are_read_as_they_are_written() {
-        let pair = StationPair {
-            source: MacAddress([2, 0, 0, 0, 0, 1]),
-            destination: MacAddress([2, 0, 0, 0, 0, 2]),
-            tag: Some(7),
-        };
-        let forwarding = Forwarding {
-            port: PortId(300),
-            interface: 70_000,
-            longest: 1514,
-            tag: TagChange::Push(9),
-            vlan: 9,
-        };
-        let validity = Validity { version: 1 << 40, moves: 3 };
-        let mut bytes = key(&pair).to_vec();
-        bytes.extend(value(&forwarding, validity, 64, 3));
-        let entry = Entry::read(&bytes);
-        assert_eq!((entry.pair, entry.forwarding, entry.validity), (pair, forwarding, validity));
-        assert_eq!((entry.packets, entry.bytes, entry.is_open), (0, 0, false));
-        let end = bytes.len();
-        bytes[end - 8..].fill(0xff);
-        assert!(Entry::read(&bytes).is_open, "the last queue's packets are carried");
+        let (local, remote) = (Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(198, 51, 100, 1));
+        let outer = |carrier, label| Some(OuterKey { local, remote, carrier, label });
+        let vxlan = outer(Carrier::Udp(4789), TunnelLabel::Vxlan(0x00ff_fffe));
+        let gre = [None, Some(0), Some(u32::MAX)].map(|key| outer(Carrier::Gre, TunnelLabel::Gre(key)));
+        let plain = [pair(Some(7)), pair(None)];
+        let inner = gre.into_iter().chain([vxlan]).map(|outer| StationPair { outer, ..pair(None) });
+        let mut keys = Vec::new();
+        for pair in plain.into_iter().chain(inner) {
+            let forwarding = Forwarding {
+                from: PortId(299),
+                port: PortId(300),
+                interface: 70_000,
+                longest: 1514,
+                tag: TagChange::Push(9),
+                vlan: 9,
+                outer: None,
+            };
+            let validity = Validity { version: 1 << 40, moves: 3 };
+            let key = key(&pair);
+            let mut bytes = key.clone();
+            bytes.extend(value(&forwarding, validity, 64, 3));
+            let entry = Entry::read(&bytes, key.len());
+            assert_eq!((entry.pair, entry.validity), (pair, validity));
+            assert_eq!((entry.from, entry.to, entry.vlan), (forwarding.from, forwarding.port, 9));
+            assert_eq!((entry.tag, entry.packets, entry.bytes), (forwarding.tag, 0, 0));
+            assert!(!entry.is_open);
+            let end = bytes.len();
+            bytes[end - 8..].fill(0xff);
+            assert!(Entry::read(&bytes, key.len()).is_open, "the last queue's packets are carried");
+            assert!(!keys.contains(&key));
+            keys.push(key);
+        }
     }
 
     #[test]
@@ -191,11 +286,6 @@ mod tests {
         let frame = |types: &[u16]| {
             let types = types.iter().flat_map(|word| word.to_be_bytes());
             [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1].into_iter().chain(types).collect::<Vec<u8>>()
-        };
-        let pair = |tag| StationPair {
-            destination: MacAddress([2, 0, 0, 0, 0, 2]),
-            source: MacAddress([2, 0, 0, 0, 0, 1]),
-            tag,
         };
         assert_eq!(key_of(&frame(&[0x0800])), Some(key(&pair(None))));
         assert_eq!(key_of(&frame(&[0x8100, 0x6007, 0x0800])), Some(key(&pair(Some(7)))));

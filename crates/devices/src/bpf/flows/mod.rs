@@ -18,8 +18,13 @@
 //! A flow without a gap never finds its queue sent: after [`PATIENCE`] its packets are dropped as `fence`, for at most
 //! [`FENCE`], and then it waits anew.
 //!
+//! Of flows in tunnels some packets always go up: SYNs, whose segment size is clamped, congestion marks, super-packets
+//! that come in. Each closes the entry again until the worker is through with it, and nothing is fenced.
+//!
 //! Source: OVS' and netfilter's flow tables have entries by flow and take them back; neither orders the two ways.
 
+pub(crate) mod decapsulate;
+mod encapsulate;
 mod entry;
 pub(crate) mod program;
 
@@ -37,12 +42,14 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug)]
 pub struct FlowTable {
     entries: Map,
+    /// Bytes of their keys.
+    key_bytes: usize,
     /// Present version and moves.
     validity: SharedCounters,
-    /// By processor and egress: packets and bytes.
+    /// By processor and way: packets and bytes.
     carried: SharedCounters,
-    /// Ports by the number of their counters.
-    egresses: Mutex<Vec<PortId>>,
+    /// Ports that packets come in and leave by, by the number of their counters.
+    ways: Mutex<Vec<(PortId, PortId)>>,
     /// The interface's number.
     interface: u32,
     queues: u16,
@@ -50,7 +57,16 @@ pub struct FlowTable {
     published: AtomicU64,
 }
 
-/// Packets and bytes carried to one port.
+/// Frames that a table is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Frames {
+    /// Those that come in by the device.
+    OfDevice,
+    /// Those in tunnels that the device carries.
+    OfTunnels,
+}
+
+/// Packets and bytes carried from one port to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
     /// Packets; a super-packet is one.
@@ -61,15 +77,20 @@ pub struct Carried {
 
 impl FlowTable {
     /// An empty table for an interface of that number, with `queues` queues.
-    pub(crate) fn new(interface: u32, queues: u16) -> Result<Self, Errno> {
+    pub(crate) fn new(interface: u32, queues: u16, frames: Frames) -> Result<Self, Errno> {
         let processors = processors();
-        let value_bytes = u32::try_from(entry::value_bytes(queues)).map_err(|_| Errno::INVAL)?;
-        let key_bytes = u32::try_from(entry::KEY).map_err(|_| Errno::INVAL)?;
+        let key_bytes = match frames {
+            Frames::OfDevice => entry::KEY,
+            Frames::OfTunnels => entry::OUTER_KEY,
+        };
+        let [of_key, of_value] = [key_bytes, entry::value_bytes(queues)].map(u32::try_from);
+        let (of_key, of_value) = (of_key.map_err(|_| Errno::INVAL)?, of_value.map_err(|_| Errno::INVAL)?);
         Ok(Self {
-            entries: Map::new(MapKind::LruHash, "polder_flows", key_bytes, value_bytes, MOST_ENTRIES)?,
+            entries: Map::new(MapKind::LruHash, "polder_flows", of_key, of_value, MOST_ENTRIES)?,
+            key_bytes,
             validity: SharedCounters::new("polder_valid", 2)?,
             carried: SharedCounters::new("polder_carried", usize::from(processors) * PROCESSOR_WORDS)?,
-            egresses: Mutex::default(),
+            ways: Mutex::default(),
             interface,
             queues,
             processors,
@@ -105,14 +126,15 @@ impl FlowTable {
     /// # Errors
     /// Errors of the kernel.
     pub fn entries(&self) -> Result<Vec<Entry>, Errno> {
-        let bytes = self.entries.entries(MOST_ENTRIES)?;
-        Ok(bytes.chunks_exact(entry::KEY + entry::value_bytes(self.queues)).map(Entry::read).collect())
+        let (bytes, key_bytes) = (self.entries.entries(MOST_ENTRIES)?, self.key_bytes);
+        let entries = bytes.chunks_exact(key_bytes + entry::value_bytes(self.queues));
+        Ok(entries.map(|bytes| Entry::read(bytes, key_bytes)).collect())
     }
 
     /// True if the program carries a frame, unless packets of its flow are in user space.
     pub fn carries(&self, frame: &[u8]) -> bool {
         let mut value = vec![0; entry::value_bytes(self.queues)];
-        let key = entry::key_of(frame);
+        let key = if self.key_bytes == entry::KEY { entry::key_of(frame) } else { None };
         key.is_some_and(|key| self.entries.get(&key, &mut value).is_ok())
             && entry::validity(&value) == self.validity()
     }
@@ -123,9 +145,9 @@ impl FlowTable {
         let _ = self.entries.remove(&entry::key(pair));
     }
 
-    /// Packets carried to each port so far.
-    pub fn carried(&self) -> Vec<(PortId, Carried)> {
-        let egresses = self.egresses.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    /// Packets carried so far, by the ports that they came in and left by.
+    pub fn carried(&self) -> Vec<((PortId, PortId), Carried)> {
+        let ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // Relaxed: numbers that order nothing.
         let word = |at| self.carried.get(at).load(Ordering::Relaxed);
         let carried = |number: usize| {
@@ -136,18 +158,18 @@ impl FlowTable {
                 bytes: sum.bytes.wrapping_add(word(at + 1)),
             })
         };
-        egresses.into_iter().enumerate().map(|(number, port)| (port, carried(number))).collect()
+        ways.into_iter().enumerate().map(|(number, way)| (way, carried(number))).collect()
     }
 
-    /// Offset of the counters of a port; `None` when there are too many ports.
-    fn egress(&self, port: PortId) -> Option<u32> {
-        let mut egresses = self.egresses.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = egresses.iter().position(|&known| known == port);
+    /// Offset of the counters of a way; `None` when there are too many ways.
+    fn counters_of(&self, way: (PortId, PortId)) -> Option<u32> {
+        let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = ways.iter().position(|&known| known == way);
         let number = known.or_else(|| {
-            let has_room = egresses.len() < MOST_EGRESSES;
+            let has_room = ways.len() < MOST_EGRESSES;
             has_room.then(|| {
-                egresses.push(port);
-                egresses.len() - 1
+                ways.push(way);
+                ways.len() - 1
             })
         })?;
         u32::try_from(number * EGRESS_BYTES).ok()
@@ -176,7 +198,7 @@ impl FastPath for FlowTable {
     }
 
     fn publish(&self, pair: &StationPair, forwarding: &Forwarding, validity: Validity) {
-        let Some(egress) = self.egress(forwarding.port) else { return };
+        let Some(egress) = self.counters_of((forwarding.from, forwarding.port)) else { return };
         self.published.fetch_add(1, Ordering::Relaxed);
         let key = entry::key(pair);
         let value = entry::value(forwarding, validity, egress, self.queues);
@@ -210,7 +232,7 @@ fn processors() -> u16 {
 
 /// Pairs of stations that a port's table has at most, of some 200 bytes each.
 const MOST_ENTRIES: u32 = 4096;
-/// Ports that the flows of one port can leave by.
+/// Ways that the flows of one port can take: pairs of ports that they come in and leave by.
 const MOST_EGRESSES: usize = 64;
 /// Bytes of the counters of one egress: packets and bytes.
 const EGRESS_BYTES: usize = 16;

@@ -3,14 +3,16 @@
 //! ```text
 //! pair of stations in the table? ─ no ─────────────────────────────────────────────────▶ the rest of the program
 //!   valid? ─ no ───────────────────────────────────────────────────────────────────────▶ the rest
+//!     for a tunnel, and not as the program can put it there? ─ yes ────────────────────▶ up, with a new mark
 //!     open for the packet's queue? ─ no ─▶ is the queue sent up to the mark? ─ no ─▶ up, with a new mark; or fence
 //!       fits the link? ─ no ─▶ the rest            │ yes: open
-//!         count, change the tag, redirect ◀────────┘
+//!         count, change the tag, put outer headers in front, redirect ◀────────┘
 //! ```
 
+use super::encapsulate;
 use super::entry::{
-    BYTES, CHANGE, CHANGE_VLAN, CUSTOMER_TAG, EGRESS, INTERFACE, KEEP, LONGEST, MARKS, MOVES, OPEN, OPENED,
-    PACKETS, POP, SERVICE_TAG, SINCE, TAGGED, VERSION,
+    BYTES, CHANGE, CHANGE_VLAN, CUSTOMER_TAG, EGRESS, INTERFACE, KEEP, LONGEST, MARKS, MOVES, NO_FENCE, OPENED,
+    OUTER_BYTES, PACKETS, POP, SERVICE_TAG, SINCE, TAGGED, VERSION,
 };
 use super::{EGRESS_BYTES, FENCE, FlowMaps, MOST_EGRESSES, PATIENCE, PROCESSOR_SHIFT};
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
@@ -39,26 +41,75 @@ pub(crate) trait Queues {
     /// Drops the packet, counted as `fence` in the window at R7, and ends the program.
     fn fence(&self, program: &mut Assembler);
 
+    /// Puts the beginning of the frame into R2 and the end of what may be read into R3; headers are there, if the frame
+    /// has them. R0, R1, R4 and R5 change.
+    fn headers(&self, program: &mut Assembler);
+
+    /// Drops the packet, counted as overrun in the window at R7, and ends the program.
+    fn lose(&self, program: &mut Assembler);
+
     /// Drops the packet, and ends the program.
     fn discard(&self, program: &mut Assembler);
 }
 
 /// Carries the packet and ends the program, or jumps to `rest`. The context is in R6.
 pub(crate) fn carry(program: &mut Assembler, maps: FlowMaps<'_>, queues: &impl Queues, rest: Label) {
-    let [open, drop] = [(); 2].map(|()| program.label());
+    let [plain, open, close, outside, ready, lose, drop] = [(); 7].map(|()| program.label());
     key(program, rest);
-    find(program, maps, rest);
+    find(program, maps, STACK_KEY, rest);
+    program.load(Width::Word, R5, R9, OUTER_BYTES);
+    program.jump_value(Condition::Equal, R5, 0, plain);
+    encapsulate::look(program, queues, close);
+    program.place(plain);
     in_order(program, queues, open, drop);
+
     program.place(open);
+    program.load(Width::Word, R8, R6, LENGTH);
+    program.load(Width::Word, R5, R9, OUTER_BYTES);
+    program.jump_value(Condition::NotEqual, R5, 0, outside);
     fits(program, rest);
-    count(program, maps, drop);
     change_tag(program);
+    program.go(ready);
+
+    program.place(outside);
+    encapsulate::write(program, lose);
+    program.place(ready);
+    add_tag(program);
+    count(program, maps, drop);
+    send(program);
+
+    program.place(close);
+    go_up(program, queues, drop);
+    program.place(lose);
+    queues.lose(program);
+    program.place(drop);
+    queues.discard(program);
+}
+
+/// Redirects the packet to the entry's interface.
+pub(super) fn send(program: &mut Assembler) {
     program.load(Width::Word, R1, R9, INTERFACE);
     program.set(R2, 0);
     program.call(Helper::Redirect);
     program.exit();
-    program.place(drop);
-    queues.discard(program);
+}
+
+/// Sends the packet up, and closes the entry for its queue until the worker is through with it; from then on nothing is
+/// fenced, because such packets may come again. Ends the program.
+pub(super) fn go_up<Q: Queues>(program: &mut Assembler, queues: &Q, drop: Label) {
+    find_queue(program, queues, drop);
+    program.set(R5, 1);
+    program.store(Width::Word, R9, NO_FENCE, R5);
+    queues.send_up(program, MARKS);
+}
+
+/// Puts the window of the packet's queue into R7, and the offset of its mark into R8.
+fn find_queue<Q: Queues>(program: &mut Assembler, queues: &Q, drop: Label) {
+    queues.queue(program, drop);
+    program.copy(R8, R0);
+    queues.windows(program);
+    program.add_register(R7, R8);
+    program.shift_right(R8, Q::QUEUE_SHIFT - 3);
 }
 
 /// Puts the key on the stack.
@@ -94,11 +145,11 @@ fn key(program: &mut Assembler, rest: Label) {
     program.store(Width::Half, R10, STACK_KEY + 12, R8);
 }
 
-/// Puts the entry into R9, if there is one and it is valid.
-fn find(program: &mut Assembler, maps: FlowMaps<'_>, rest: Label) {
+/// Puts the entry of the key at that place of the stack into R9, if there is one and it is valid.
+pub(super) fn find(program: &mut Assembler, maps: FlowMaps<'_>, key: i16, rest: Label) {
     program.map(R1, maps.entries);
     program.copy(R2, R10);
-    program.add(R2, i32::from(STACK_KEY));
+    program.add(R2, i32::from(key));
     program.call(Helper::MapLookup);
     program.jump_value(Condition::Equal, R0, 0, rest);
     program.copy(R9, R0);
@@ -111,15 +162,9 @@ fn find(program: &mut Assembler, maps: FlowMaps<'_>, rest: Label) {
 }
 
 /// Jumps to `open` when nothing of the packet's flow is above, and ends the program otherwise.
-fn in_order<Q: Queues>(program: &mut Assembler, queues: &Q, open: Label, drop: Label) {
+pub(super) fn in_order(program: &mut Assembler, queues: &impl Queues, open: Label, drop: Label) {
     let [waiting, begin, anew, fenced, up] = [(); 5].map(|()| program.label());
-    program.load(Width::Word, R5, R9, OPEN);
-    program.jump_value(Condition::NotEqual, R5, 0, open);
-    queues.queue(program, drop);
-    program.copy(R8, R0);
-    queues.windows(program);
-    program.add_register(R7, R8);
-    program.shift_right(R8, Q::QUEUE_SHIFT - 3);
+    find_queue(program, queues, drop);
     program.copy(R3, R9);
     program.add_register(R3, R8);
     program.load(Width::Double, R4, R3, MARKS);
@@ -137,6 +182,8 @@ fn in_order<Q: Queues>(program: &mut Assembler, queues: &Q, open: Label, drop: L
     program.go(open);
 
     program.place(waiting);
+    program.load(Width::Word, R5, R9, NO_FENCE);
+    program.jump_value(Condition::NotEqual, R5, 0, up);
     program.call(Helper::Now);
     program.load(Width::Double, R4, R9, SINCE);
     program.copy(R5, R0);
@@ -156,13 +203,12 @@ fn in_order<Q: Queues>(program: &mut Assembler, queues: &Q, open: Label, drop: L
     queues.fence(program);
 }
 
-/// Jumps to `rest` for a packet that the link does not carry.
+/// Jumps to `rest` for a packet that the link does not carry. Its length is in R8.
 fn fits(program: &mut Assembler, rest: Label) {
     let fitting = program.label();
-    program.load(Width::Word, R2, R6, LENGTH);
     program.load(Width::Word, R3, R9, LONGEST);
     let long = program.label();
-    program.jump(Condition::Greater, R2, R3, long);
+    program.jump(Condition::Greater, R8, R3, long);
     program.go(fitting);
     program.place(long);
     program.load(Width::Word, R5, R6, GSO_SIZE);
@@ -180,9 +226,17 @@ fn fits(program: &mut Assembler, rest: Label) {
     program.place(fitting);
 }
 
-/// Counts the packet in the entry, and with its egress.
-fn count(program: &mut Assembler, maps: FlowMaps<'_>, drop: Label) {
+/// Adds the tag that the frame came with to its length in R8.
+fn add_tag(program: &mut Assembler) {
     let untagged = program.label();
+    program.load(Width::Half, R5, R10, STACK_KEY + 12);
+    program.jump_value(Condition::Equal, R5, 0, untagged);
+    program.add(R8, 4);
+    program.place(untagged);
+}
+
+/// Counts the packet in the entry, and with its way. Its length is in R8.
+pub(super) fn count(program: &mut Assembler, maps: FlowMaps<'_>, drop: Label) {
     program.call(Helper::Processor);
     program.jump_value(Condition::Greater, R0, i32::from(maps.processors) - 1, drop);
     program.shift_left(R0, PROCESSOR_SHIFT);
@@ -192,11 +246,6 @@ fn count(program: &mut Assembler, maps: FlowMaps<'_>, drop: Label) {
     // For the verifier: inside, and aligned.
     program.and(R5, LAST_EGRESS);
     program.add_register(R7, R5);
-    program.load(Width::Word, R8, R6, LENGTH);
-    program.load(Width::Half, R5, R10, STACK_KEY + 12);
-    program.jump_value(Condition::Equal, R5, 0, untagged);
-    program.add(R8, 4);
-    program.place(untagged);
     program.set(R1, 1);
     program.count(R9, PACKETS, R1);
     program.count(R7, 0, R1);
@@ -205,7 +254,7 @@ fn count(program: &mut Assembler, maps: FlowMaps<'_>, drop: Label) {
 }
 
 /// Gives the packet the tag with which it leaves.
-fn change_tag(program: &mut Assembler) {
+pub(super) fn change_tag(program: &mut Assembler) {
     let [pop, changed] = [(); 2].map(|()| program.label());
     program.load(Width::Word, R3, R9, CHANGE);
     program.jump_value(Condition::Equal, R3, KEEP, changed);
@@ -233,10 +282,11 @@ const LAST_EGRESS: i32 = ((MOST_EGRESSES - 1) * EGRESS_BYTES) as i32;
 /// `BPF_MTU_CHK_SEGS`.
 const CHECK_SEGMENTS: i32 = 1;
 /// Offsets in the context of a program (`struct __sk_buff`).
-const LENGTH: i16 = 0;
-const VLAN_PRESENT: i16 = 20;
+pub(super) const LENGTH: i16 = 0;
+pub(super) const PACKET_TYPE: i16 = 4;
+pub(super) const VLAN_PRESENT: i16 = 20;
 const VLAN_TAG: i16 = 24;
 const VLAN_PROTOCOL: i16 = 28;
 const DATA: i16 = 76;
 const DATA_END: i16 = 80;
-const GSO_SIZE: i16 = 176;
+pub(super) const GSO_SIZE: i16 = 176;

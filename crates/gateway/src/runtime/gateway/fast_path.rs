@@ -1,13 +1,14 @@
 //! Flows that ports' programs carry: which ports have them, for how long, and what they have carried.
 
 use super::{Gateway, PortState};
-use crate::config::model::{Configuration, FastPathUse, Order, Port, Role};
+use crate::config::model::{self as config, Configuration, FastPathUse, Order, Role};
 use anyhow::Result;
 use polder_buffers::PortId;
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::engine::Tables;
 use polder_datapath::fast_path::{FastPath as _, FastPathPort, FastPaths, StationPair, Validity};
 use polder_datapath::forward::FdbTime;
+use polder_datapath::tunnel::Tunnels;
 use polder_datapath::units::Nanos;
 use polder_devices::skb::{Carried, Entry, FlowTable};
 use std::collections::{BTreeSet, HashMap};
@@ -41,7 +42,7 @@ pub(in crate::runtime) fn obstacle(gateway: &Gateway, state: &PortState) -> Opti
     if port.fast_path == FastPathUse::Off {
         Some("switched off")
     } else if state.handle().and_then(|handle| handle.flows()).is_none() {
-        Some(if port.role == Role::Bridge { OTHER_MODE } else { OTHER_ROLE })
+        Some(if port.role == Role::Router { OTHER_ROLE } else { OTHER_MODE })
     } else if !gateway.flows.captures.is_empty() {
         Some("a capture runs")
     } else if port.order != Order::Queue || queues != Some(usize::from(configuration.gateway.workers)) {
@@ -51,28 +52,44 @@ pub(in crate::runtime) fn obstacle(gateway: &Gateway, state: &PortState) -> Opti
     } else if port.mtu.is_some() {
         Some("it has an MTU of its own")
     } else {
-        is_filtered(port, configuration).then_some("filters look at its packets")
+        is_filtered(port.id, configuration).then_some(FILTERED)
+    }
+}
+
+/// The same of a tunnel, by what its configuration says and what its underlay is.
+pub(in crate::runtime) fn tunnel_obstacle(gateway: &Gateway, tunnel: &config::Tunnel) -> Option<&'static str> {
+    let tables = gateway.tables();
+    let underlay = gateway.ports.iter().find(|state| state.configuration.id == tunnel.port);
+    if is_filtered(tunnel.id, &gateway.configuration) {
+        Some(FILTERED)
+    } else if underlay.is_none_or(|underlay| obstacle(gateway, underlay).is_some()) {
+        Some("its underlay has none")
+    } else {
+        tables.tunnels.get(tunnel.id).and_then(|tunnel| tunnel.obstacle(&tables.tunnels))
     }
 }
 
 const OTHER_MODE: &str = "only ports with `mode = \"skb\"` have one, and none with `on_exit = \"drop\"`";
-const OTHER_ROLE: &str = "only ports of bridges have one";
+const OTHER_ROLE: &str = "ports of routers have none";
+const FILTERED: &str = "filters look at its packets";
 
-fn is_filtered(port: &Port, configuration: &Configuration) -> bool {
+/// True if filters look at what comes in by a port or out of a tunnel.
+fn is_filtered(port: PortId, configuration: &Configuration) -> bool {
     let mut filters = configuration.filters.iter();
-    filters.any(|filter| filter.ports.is_empty() || filter.ports.contains(&port.id))
+    filters.any(|filter| filter.ports.is_empty() || filter.ports.contains(&port))
 }
 
 impl Gateway {
     /// Fast paths for tables that are about to be used, of a version of their own.
-    pub(super) fn fast_paths(&mut self) -> FastPaths {
+    pub(super) fn fast_paths(&mut self, tunnels: &Tunnels) -> FastPaths {
         self.flows.version += 1;
         let most = self.ports.iter().map(|state| usize::from(state.configuration.id.0) + 1).max();
         let mut ports = vec![None; most.unwrap_or(0)];
         for state in &self.ports {
             ports[usize::from(state.configuration.id.0)] = self.fast_path(state);
         }
-        FastPaths::new(self.flows.version, ports)
+        let is_open = |port| !is_filtered(port, &self.configuration);
+        FastPaths::new(self.flows.version, ports).with_tunnels(tunnels, is_open)
     }
 
     fn fast_path(&self, state: &PortState) -> Option<FastPathPort> {
@@ -116,39 +133,58 @@ impl Gateway {
         self.ports.iter().filter_map(|state| Some((state, state.handle()?.flows()?)))
     }
 
-    /// Valid entries of all ports, with the port that their packets come in by.
-    pub(in crate::runtime) fn flows(&self) -> Vec<(PortId, Entry)> {
-        let valid = |(state, table): (&PortState, &Arc<FlowTable>)| {
-            let (id, validity) = (state.configuration.id, table.validity());
-            valid_entries(table, validity).map(|entry| (id, entry)).collect::<Vec<_>>()
-        };
-        self.flow_tables().flat_map(valid).collect()
+    /// Valid entries of all ports.
+    pub(in crate::runtime) fn flows(&self) -> Vec<Entry> {
+        let tables = self.flow_tables();
+        tables.flat_map(|(_, table)| valid_entries(table, table.validity()).collect::<Vec<_>>()).collect()
     }
 
     /// Counts packets that programs have carried since the last time, as received by the one port and transmitted by the
-    /// other.
+    /// other, and with their tunnels.
     pub(in crate::runtime) fn count_carried(&mut self) {
         let mut sums = Vec::new();
         for state in &mut self.ports {
             let Some(table) = state.handle.as_ref().and_then(|handle| handle.flows()) else { continue };
             let now = table.carried();
-            for (egress, carried) in &now {
-                let before = state.carried_before.iter().find(|(port, _)| port == egress);
-                let Carried { packets, bytes } = before.map(|(_, before)| *before).unwrap_or_default();
-                let (packets, bytes) = (carried.packets - packets, carried.bytes - bytes);
-                state.carried.received.add(packets);
-                state.carried.received_bytes.add(bytes);
-                sums.push((*egress, packets, bytes, Arc::clone(&state.carried)));
+            for (way, carried) in &now {
+                let before = state.carried_before.iter().find(|(known, _)| known == way);
+                let before = before.map(|(_, before)| *before).unwrap_or_default();
+                let (packets, bytes) = (carried.packets - before.packets, carried.bytes - before.bytes);
+                sums.push((*way, Carried { packets, bytes }, Arc::clone(&state.carried)));
             }
             state.carried_before = now;
         }
-        for (egress, packets, bytes, ingress) in sums {
-            let state = self.ports.iter().find(|state| state.configuration.id == egress);
-            // A port that is gone has counters no more; the law holds without it.
-            let counters: &QueueCounters = state.map_or(&ingress, |state| &state.carried);
-            counters.transmitted.add(packets);
-            counters.transmitted_bytes.add(bytes);
+        for ((from, to), carried, device) in sums.into_iter().filter(|(_, carried, _)| carried.packets > 0) {
+            self.book((from, to), carried, &device);
         }
+    }
+
+    /// Counts packets that came in by `device`, from the port or tunnel `from`, and went to the port or tunnel `to`.
+    fn book(&self, (from, to): (PortId, PortId), carried: Carried, device: &QueueCounters) {
+        let Carried { packets, bytes } = carried;
+        let tables = self.tables.latest();
+        let mut received = bytes;
+        if let Some(tunnel) = tables.tunnels.get(from) {
+            received += packets * u64::from(tunnel.overhead());
+            let counters = &tunnel.state().carried;
+            counters.received.add(packets);
+            counters.received_bytes.add(bytes);
+            counters.last_received.set(self.clock.now().0);
+        }
+        device.received.add(packets);
+        device.received_bytes.add(received);
+        let (mut transmitted, mut egress) = (bytes, to);
+        if let Some(tunnel) = tables.tunnels.get(to) {
+            transmitted += packets * u64::from(tunnel.overhead());
+            egress = tunnel.underlay().port;
+            tunnel.state().carried.sent.add(packets);
+            tunnel.state().carried.sent_bytes.add(bytes);
+        }
+        let state = self.ports.iter().find(|state| state.configuration.id == egress);
+        // A port that is gone has counters no more; the law holds without it.
+        let counters = state.map_or(device, |state| &state.carried);
+        counters.transmitted.add(packets);
+        counters.transmitted_bytes.add(transmitted);
     }
 
     /// Keeps the ages of stations whose packets are carried, and removes entries that carry nothing or whose stations
@@ -167,8 +203,7 @@ impl Gateway {
         let before = std::mem::take(&mut self.flows.known);
         let tables = self.tables.latest();
         let look = Look { tables: &tables, before: &before, second: FdbTime::new(now, 0).second };
-        let known =
-            self.flow_tables().flat_map(|(state, table)| look.at(state.configuration.id, table)).collect();
+        let known = self.flow_tables().flat_map(|(_, table)| look.at(table)).collect();
         self.flows.known = known;
     }
 }
@@ -182,17 +217,17 @@ struct Look<'a> {
 
 impl Look<'_> {
     /// Looks at the entries of a port: removes those that are not to stay, and answers the others.
-    fn at(&self, port: PortId, table: &FlowTable) -> Vec<((PortId, StationPair), (u64, u32))> {
+    fn at(&self, table: &FlowTable) -> Vec<((PortId, StationPair), (u64, u32))> {
         let validity = table.validity();
         let stays = |entry: Entry| {
-            let key = (port, entry.pair);
+            let key = (entry.from, entry.pair);
             let (packets, looks) = self.before.get(&key).copied().unwrap_or_default();
             let was_used = entry.packets != packets;
             let looks = if was_used { 0 } else { looks + 1 };
             let (bridges, seen) = (&self.tables.bridges, (was_used, self.second));
             let stays = looks < IDLE_LOOKS
                 && entry.validity == validity
-                && bridges.confirm(port, &entry.pair, &entry.forwarding, seen);
+                && bridges.confirm((entry.from, &entry.pair), entry.to, (entry.tag, entry.vlan), seen);
             if !stays {
                 table.remove(&entry.pair);
             }

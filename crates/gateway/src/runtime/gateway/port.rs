@@ -46,8 +46,8 @@ pub struct PortState {
     pub openings: u64,
     /// Packets that the programs of ports carry from and to it.
     pub carried: Arc<QueueCounters>,
-    /// Packets that its own program had carried to each port when they were counted last.
-    pub(super) carried_before: Vec<(PortId, Carried)>,
+    /// Packets that its own program had carried on each way when they were counted last.
+    pub(super) carried_before: Vec<((PortId, PortId), Carried)>,
     /// Handle that keeps the device open.
     pub(super) handle: Option<Box<dyn Handle>>,
     /// Backlog of a consumer behind it.

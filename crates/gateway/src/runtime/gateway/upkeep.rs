@@ -147,7 +147,7 @@ impl Gateway {
     pub(super) fn rebuild(&mut self) -> Result<()> {
         let facts = self.facts();
         let mut tables = tables(&self.configuration, &facts, &mut self.lasting, &self.links)?;
-        tables.fast_paths = self.fast_paths();
+        tables.fast_paths = self.fast_paths(&tables.tunnels);
         self.tables.replace(tables);
         self.end_flows();
         for worker in &self.workers {
@@ -175,8 +175,10 @@ impl Gateway {
                 continue;
             };
             let found = neighbour::find(&facts.interface, tunnel.next_hop);
-            if found.is_some() || state.next_hop.address().is_none() {
+            if found.is_some() && state.next_hop.address() != found {
                 state.next_hop.set_address(found);
+                // Outer headers have the address.
+                self.count_moves();
             }
             missing |= state.next_hop.address().is_none();
             let asked = self.asked_at.get(&tunnel.name).copied().unwrap_or_default();
@@ -197,7 +199,10 @@ impl Gateway {
             let interface = port.facts.as_ref()?.interface.as_str();
             Some(((tunnel.local, tunnel.remote, tunnel.carrier().protocol().0), interface, &**state))
         });
-        self.paths.refresh(tunnels);
+        if self.paths.refresh(tunnels) {
+            // Programs measure by it.
+            self.count_moves();
+        }
     }
 
     /// Forgets addresses that were not seen for long, some buckets at a time.

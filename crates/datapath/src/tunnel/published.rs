@@ -1,0 +1,90 @@
+//! Tunnels as programs of the kernel carry them: outer headers to be put in front, and those to be known by.
+//!
+//! A program does what the stages do, for the tunnels and packets of which it can: [`Tunnel::obstacle`] says why not.
+
+use super::{ETHERNET_BYTES, Ends, Tunnel, TunnelLabel, Tunnels};
+use crate::fast_path::OuterKey;
+use crate::wire::{Ethernet, Ipv4, Udp, Vxlan};
+
+/// Outer headers of a tunnel over IPv4: Ethernet, IPv4, and GRE or UDP and VXLAN.
+///
+/// All fields are there but total length, UDP length and source port, and the header's checksum; traffic class and time to
+/// live are `inner & bits | fixed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OuterTemplate {
+    headers: [u8; Self::MOST_BYTES],
+    length: u8,
+    /// Encapsulation and number.
+    pub label: TunnelLabel,
+    /// Sum of the IPv4 header with zeros for what differs from packet to packet, in the order of the machine.
+    pub sum: u32,
+    /// Bits of the traffic class that are inherited, and all others.
+    pub class: (u8, u8),
+    /// The same of the time to live.
+    pub ttl: (u8, u8),
+    /// True if packets have an identification, so that they may be fragmented.
+    pub is_numbered: bool,
+    /// UDP destination port of tunnels: packets to it may be outer packets already; 0 for none.
+    pub tunnel_port: u16,
+}
+
+impl OuterTemplate {
+    /// Maximum length.
+    pub const MOST_BYTES: usize =
+        Ethernet::HEADER_BYTES + Ipv4::HEADER_BYTES + Udp::HEADER_BYTES + Vxlan::HEADER_BYTES;
+
+    /// The headers.
+    pub fn headers(&self) -> &[u8] {
+        &self.headers[..usize::from(self.length)]
+    }
+}
+
+impl Tunnel {
+    /// Reason why no program carries what is in this tunnel; `None` if one can.
+    pub fn obstacle(&self, tunnels: &Tunnels) -> Option<&'static str> {
+        let options = &self.options;
+        if options.is_bare() {
+            Some("it carries packets without Ethernet")
+        } else if options.ends.is_v6() {
+            Some("its outer packets are IPv6")
+        } else if options.checksum {
+            Some("its packets have a checksum")
+        } else if options.sequence {
+            Some("its packets have sequence numbers")
+        } else if self.underlay.vlan.is_some() {
+            Some("its outer packets have a tag")
+        } else {
+            let (_, others) = tunnels.ports();
+            (!others.is_empty()).then_some("tunnels have several UDP ports")
+        }
+    }
+
+    /// Outer headers in front of what goes into it, and the longest frame for which they are, in bytes; `None` while the
+    /// next hop is not known. Packets to the UDP port `tunnel_port` may be outer packets.
+    pub(crate) fn outer_template(&self, tunnel_port: u16) -> Option<(OuterTemplate, u32)> {
+        let next_hop = self.state().next_hop.address()?;
+        let addressed = self.template.addressed(next_hop);
+        let (bytes, sum, [class, ttl]) = addressed.parts();
+        let mut headers = [0; OuterTemplate::MOST_BYTES];
+        headers.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        let longest = self.carried_frame().min(self.mtu.saturating_add(ETHERNET_BYTES));
+        let outer = OuterTemplate {
+            headers,
+            length: u8::try_from(bytes.len()).ok()?,
+            label: TunnelLabel::of(&self.options),
+            sum,
+            class,
+            ttl,
+            is_numbered: !self.options.dont_fragment,
+            tunnel_port,
+        };
+        Some((outer, longest.into()))
+    }
+
+    /// Outer fields of the packets that come from the other end.
+    pub(crate) fn outer_key(&self) -> Option<OuterKey> {
+        let Ends::V4 { local, remote } = self.options.ends else { return None };
+        let (carrier, label) = (self.options.encapsulation.carrier(), TunnelLabel::of(&self.options));
+        Some(OuterKey { local, remote, carrier, label })
+    }
+}

@@ -1,0 +1,284 @@
+//! Out of a tunnel: the outer headers off a frame that the table knows, as the tunnel stage takes them off.
+//!
+//! What is no packet of a tunnel over IPv4 with the headers that the stage itself writes is left to the rest of the
+//! program. Of those that are, some go up for what only the stage can do: super-packets, whose kind this kernel cannot take
+//! back, the first packets of TCP connections, congestion marks that differ from those inside, fragments and options inside.
+
+use super::FlowMaps;
+use super::entry::{GRE, GRE_KEYED, LONGEST};
+use super::program::{
+    GSO_SIZE, LENGTH, PACKET_TYPE, Queues, VLAN_PRESENT, change_tag, count, find, go_up, in_order, send,
+};
+use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
+use crate::bpf::classify::{ETHERNET, need, network_order};
+use Register::{R0, R1, R2, R3, R4, R5, R6, R8, R9, R10};
+
+/// Carries the frame inside the packet and ends the program, or jumps to `rest`. The context is in R6.
+pub(crate) fn carry(program: &mut Assembler, maps: FlowMaps<'_>, queues: &impl Queues, rest: Label) {
+    let [open, close, lose, drop] = [(); 4].map(|()| program.label());
+    outer(program, queues, rest);
+    inner(program, rest);
+    find(program, maps, STACK_KEY, rest);
+    // The frame's length.
+    program.load(Width::Word, R8, R6, LENGTH);
+    program.load(Width::Double, R5, R10, STACK_OFFSET);
+    program.subtract(R8, R5);
+    program.load(Width::Word, R5, R9, LONGEST);
+    program.jump(Condition::Greater, R8, R5, close);
+    program.load(Width::Double, R5, R10, STACK_UP);
+    program.jump_value(Condition::NotEqual, R5, 0, close);
+    in_order(program, queues, open, drop);
+
+    program.place(open);
+    program.load(Width::Word, R8, R6, LENGTH);
+    program.load(Width::Double, R5, R10, STACK_OFFSET);
+    program.subtract(R8, R5);
+    take_off(program, lose);
+    change_tag(program);
+    count(program, maps, drop);
+    send(program);
+
+    program.place(close);
+    go_up(program, queues, drop);
+    program.place(lose);
+    queues.lose(program);
+    program.place(drop);
+    queues.discard(program);
+}
+
+/// Reads the outer headers: enters addresses, encapsulation and number in the key, and puts the frame inside into R2, with
+/// its offset on the stack. Jumps to `rest` for what is no packet of a tunnel.
+fn outer(program: &mut Assembler, queues: &impl Queues, rest: Label) {
+    let [udp, found] = [(); 2].map(|()| program.label());
+    program.load(Width::Word, R5, R6, VLAN_PRESENT);
+    program.jump_value(Condition::NotEqual, R5, 0, rest);
+    program.load(Width::Word, R5, R6, PACKET_TYPE);
+    program.jump_value(Condition::NotEqual, R5, TO_THIS_HOST, rest);
+    queues.headers(program);
+    need(program, ETHERNET + IPV4 + GRE_BYTES, rest);
+    header(program, rest);
+    for (from, to) in [(16, STACK_KEY + 16), (12, STACK_KEY + 20)] {
+        program.load(Width::Word, R5, R2, ETHERNET + from);
+        program.store(Width::Word, R10, to, R5);
+    }
+    program.load(Width::Byte, R5, R2, ETHERNET + 9);
+    program.jump_value(Condition::Equal, R5, UDP, udp);
+    program.jump_value(Condition::NotEqual, R5, PROTOCOL_GRE, rest);
+    gre(program, rest, found);
+    program.place(udp);
+    vxlan(program, rest);
+    program.place(found);
+}
+
+/// Checks the IPv4 header: no options, no fragment, the length of the packet, the checksum. Leaves the congestion mark on
+/// the stack.
+fn header(program: &mut Assembler, rest: Label) {
+    program.load(Width::Half, R5, R2, 12);
+    program.jump_value(Condition::NotEqual, R5, network_order(0x0800), rest);
+    program.load(Width::Byte, R5, R2, ETHERNET);
+    program.jump_value(Condition::NotEqual, R5, 0x45, rest);
+    program.load(Width::Half, R5, R2, ETHERNET + 6);
+    program.and(R5, network_order(0x3fff));
+    program.jump_value(Condition::NotEqual, R5, 0, rest);
+    program.load(Width::Half, R5, R2, ETHERNET + 2);
+    program.network_order(R5);
+    program.add(R5, i32::from(ETHERNET));
+    program.load(Width::Word, R4, R6, LENGTH);
+    program.jump(Condition::NotEqual, R4, R5, rest);
+    program.set(R4, 0);
+    for at in (0..IPV4).step_by(2) {
+        program.load(Width::Half, R5, R2, ETHERNET + at);
+        program.add_register(R4, R5);
+    }
+    for _ in 0..2 {
+        program.copy(R5, R4);
+        program.shift_right(R5, 16);
+        program.and(R4, 0xffff);
+        program.add_register(R4, R5);
+    }
+    program.jump_value(Condition::NotEqual, R4, 0xffff, rest);
+    program.load(Width::Byte, R5, R2, ETHERNET + 1);
+    program.and(R5, ECN);
+    program.store(Width::Double, R10, STACK_ECN, R5);
+}
+
+/// GRE with Ethernet inside, with or without a key, and nothing else.
+fn gre(program: &mut Assembler, rest: Label, found: Label) {
+    let keyed = program.label();
+    program.load(Width::Half, R4, R2, ETHERNET + IPV4 + 2);
+    program.jump_value(Condition::NotEqual, R4, network_order(0x6558), rest);
+    program.load(Width::Half, R4, R2, ETHERNET + IPV4);
+    program.jump_value(Condition::Equal, R4, network_order(KEY_PRESENT), keyed);
+    program.jump_value(Condition::NotEqual, R4, 0, rest);
+    program.set(R5, 0);
+    enter(program, GRE, R5, ETHERNET + IPV4 + GRE_BYTES);
+    program.go(found);
+    program.place(keyed);
+    need(program, ETHERNET + IPV4 + 2 * GRE_BYTES, rest);
+    program.load(Width::Word, R5, R2, ETHERNET + IPV4 + GRE_BYTES);
+    enter(program, GRE_KEYED, R5, ETHERNET + IPV4 + 2 * GRE_BYTES);
+    program.go(found);
+}
+
+/// UDP without a checksum, and VXLAN without flags but that of the number.
+fn vxlan(program: &mut Assembler, rest: Label) {
+    let at = ETHERNET + IPV4;
+    need(program, at + VXLAN_BYTES, rest);
+    program.load(Width::Half, R5, R2, at + 4);
+    program.network_order(R5);
+    program.add(R5, i32::from(at));
+    program.load(Width::Word, R4, R6, LENGTH);
+    program.jump(Condition::NotEqual, R4, R5, rest);
+    program.load(Width::Half, R5, R2, at + 6);
+    program.jump_value(Condition::NotEqual, R5, 0, rest);
+    program.load(Width::Half, R5, R2, at + 8);
+    program.jump_value(Condition::NotEqual, R5, network_order(0x0800), rest);
+    program.load(Width::Half, R5, R2, at + 10);
+    program.jump_value(Condition::NotEqual, R5, 0, rest);
+    program.load(Width::Byte, R5, R2, at + 15);
+    program.jump_value(Condition::NotEqual, R5, 0, rest);
+    program.load(Width::Word, R5, R2, at + 12);
+    program.load(Width::Half, R4, R2, at + 2);
+    program.store(Width::Word, R10, STACK_KEY + 24, R4);
+    finish(program, R5, at + VXLAN_BYTES);
+}
+
+/// Enters the encapsulation and the number in a register, and goes on to the frame at `offset`.
+fn enter(program: &mut Assembler, encapsulation: i32, number: Register, offset: i16) {
+    program.set(R4, encapsulation);
+    program.store(Width::Word, R10, STACK_KEY + 24, R4);
+    finish(program, number, offset);
+}
+
+fn finish(program: &mut Assembler, number: Register, offset: i16) {
+    program.store(Width::Word, R10, STACK_KEY + 28, number);
+    program.set(R4, i32::from(offset));
+    program.store(Width::Double, R10, STACK_OFFSET, R4);
+    program.add(R2, i32::from(offset));
+}
+
+/// Reads the frame at R2: enters its stations in the key, keeps its Ethernet header, and notes if it is to go up. Jumps to
+/// `rest` for what is not IP.
+fn inner(program: &mut Assembler, rest: Label) {
+    let [ipv6, up, known] = [(); 3].map(|()| program.label());
+    need(program, ETHERNET + IPV4, rest);
+    program.load(Width::Double, R5, R2, 0);
+    program.store(Width::Double, R10, STACK_KEY, R5);
+    program.store(Width::Double, R10, STACK_ETHERNET, R5);
+    program.load(Width::Double, R5, R2, 8);
+    program.store(Width::Double, R10, STACK_ETHERNET + 8, R5);
+    program.load(Width::Word, R5, R2, 8);
+    program.store(Width::Word, R10, STACK_KEY + 8, R5);
+    program.set(R5, 0);
+    program.store(Width::Word, R10, STACK_KEY + 12, R5);
+    program.store(Width::Double, R10, STACK_UP, R5);
+    program.load(Width::Half, R5, R2, 12);
+    program.set(R0, INSIDE_V6);
+    program.jump_value(Condition::Equal, R5, network_order(0x86dd), ipv6);
+    program.jump_value(Condition::NotEqual, R5, network_order(0x0800), rest);
+    program.set(R0, INSIDE_V4);
+    program.store(Width::Double, R10, STACK_ROOM, R0);
+    program.load(Width::Byte, R5, R2, ETHERNET);
+    program.jump_value(Condition::NotEqual, R5, 0x45, up);
+    program.load(Width::Half, R5, R2, ETHERNET + 6);
+    program.and(R5, network_order(0x3fff));
+    program.jump_value(Condition::NotEqual, R5, 0, up);
+    program.load(Width::Byte, R1, R2, ETHERNET + 1);
+    program.load(Width::Byte, R5, R2, ETHERNET + 9);
+    program.add(R2, i32::from(ETHERNET + IPV4));
+    transport(program, up, known);
+
+    program.place(ipv6);
+    program.store(Width::Double, R10, STACK_ROOM, R0);
+    need(program, ETHERNET + IPV6, rest);
+    program.load(Width::Byte, R1, R2, ETHERNET + 1);
+    program.shift_right(R1, 4);
+    program.load(Width::Byte, R5, R2, ETHERNET + 6);
+    program.add(R2, i32::from(ETHERNET + IPV6));
+    let upper = program.label();
+    for protocol in [TCP, UDP, ICMPV6] {
+        program.jump_value(Condition::Equal, R5, protocol, upper);
+    }
+    program.go(up);
+    program.place(upper);
+    transport(program, up, known);
+
+    program.place(up);
+    program.set(R5, 1);
+    program.store(Width::Double, R10, STACK_UP, R5);
+    program.place(known);
+}
+
+/// Jumps to `known` for a packet that need not go up. The traffic class is in R1, the protocol in R5, the transport header
+/// at R2.
+fn transport(program: &mut Assembler, up: Label, known: Label) {
+    let [other, unmarked] = [(); 2].map(|()| program.label());
+    program.jump_value(Condition::NotEqual, R5, TCP, other);
+    need(program, TCP_BYTES, up);
+    program.load(Width::Byte, R5, R2, 13);
+    program.and(R5, SYN);
+    program.jump_value(Condition::NotEqual, R5, 0, up);
+    program.place(other);
+    program.load(Width::Word, R5, R6, GSO_SIZE);
+    program.jump_value(Condition::NotEqual, R5, 0, up);
+    // A mark outside that the frame has too, or none, changes nothing inside (RFC 6040, 4.2).
+    program.load(Width::Double, R5, R10, STACK_ECN);
+    program.jump_value(Condition::Equal, R5, 0, unmarked);
+    program.and(R1, ECN);
+    program.jump(Condition::NotEqual, R1, R5, up);
+    program.place(unmarked);
+    program.go(known);
+}
+
+/// Takes the outer headers off.
+fn take_off(program: &mut Assembler, lose: Label) {
+    program.copy(R1, R6);
+    program.set(R2, 0);
+    program.load(Width::Double, R5, R10, STACK_OFFSET);
+    program.subtract(R2, R5);
+    program.set(R3, BEHIND_ETHERNET);
+    program.load(Width::Double, R4, R10, STACK_ROOM);
+    program.call(Helper::AdjustRoom);
+    program.jump_value(Condition::NotEqual, R0, 0, lose);
+    program.copy(R1, R6);
+    program.set(R2, 0);
+    program.copy(R3, R10);
+    program.add(R3, i32::from(STACK_ETHERNET));
+    program.set(R4, i32::from(ETHERNET));
+    program.set(R5, 0);
+    program.call(Helper::StoreBytes);
+    program.jump_value(Condition::NotEqual, R0, 0, lose);
+}
+
+/// Stack: a key with outer fields, and below it what is kept of the packet.
+const STACK_KEY: i16 = -32;
+const STACK_UP: i16 = -40;
+const STACK_OFFSET: i16 = -48;
+const STACK_ROOM: i16 = -56;
+const STACK_ECN: i16 = -64;
+const STACK_ETHERNET: i16 = -80;
+
+const IPV4: i16 = 20;
+const IPV6: i16 = 40;
+/// The shortest GRE header, and each of its optional fields.
+const GRE_BYTES: i16 = 4;
+/// UDP and VXLAN.
+const VXLAN_BYTES: i16 = 16;
+const TCP_BYTES: i16 = 20;
+const TCP: i32 = 6;
+const UDP: i32 = 17;
+const PROTOCOL_GRE: i32 = 47;
+const ICMPV6: i32 = 58;
+/// Flag of a GRE header (RFC 2890).
+const KEY_PRESENT: u16 = 0x2000;
+/// Flag of a TCP header.
+const SYN: i32 = 0x02;
+/// Bits of a traffic class.
+const ECN: i32 = 0b11;
+/// `PACKET_HOST`.
+const TO_THIS_HOST: i32 = 0;
+/// `BPF_ADJ_ROOM_MAC`.
+const BEHIND_ETHERNET: i32 = 1;
+/// `BPF_F_ADJ_ROOM_DECAP_L3_IPV4` and `BPF_F_ADJ_ROOM_DECAP_L3_IPV6`.
+const INSIDE_V4: i32 = 1 << 7;
+const INSIDE_V6: i32 = 1 << 8;
