@@ -171,7 +171,8 @@ impl ToTap<'_> {
         }
         redirect(program, self.tap);
         program.place(full);
-        self.lose(program);
+        program.set(R1, 1);
+        program.count(R7, OVERRUNS_AT, R1);
         program.place(drop);
         self.discard(program);
     }
@@ -314,7 +315,7 @@ mod tests {
                 let target = ToTap { windows: windows.as_fd(), ..target };
                 let claims = claims(target, endpoints.tables(), Some(of_tunnels.maps()));
                 for program in [whole(target, Some(of_device.maps())), claims] {
-                    assert!(program.len() < 512, "{} instructions", program.len());
+                    assert!(program.len() < 600, "{} instructions", program.len());
                     load(ProgramKind::Tcx, "polder_whole", &program).expect("the verifier takes it");
                 }
             }

@@ -207,12 +207,13 @@ impl Stand {
                 continue;
             };
             let frame = room[..length].to_vec();
+            if !self.is_of_interest(&frame, outward) {
+                continue;
+            }
             if frame.ends_with(&marker[20..]) {
                 return seen;
             }
-            if self.is_of_interest(&frame, outward) {
-                seen.push(normalized(frame, outward));
-            }
+            seen.push(normalized(frame, outward));
         }
         panic!("the marker of case {number} did not come");
     }

@@ -12,12 +12,18 @@ use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width
 use crate::bpf::classify::{ETHERNET, need, network_order};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R8, R9, R10};
 
+/// Clears what [`look`] leaves on the stack: verifiers do not know that [`write`] follows it alone.
+pub(super) fn clear(program: &mut Assembler) {
+    program.set(R5, 0);
+    for at in [STACK_CLASS, STACK_TTL, STACK_SOURCE_PORT, STACK_ETHERNET, STACK_ETHERNET + 8] {
+        program.store(Width::Double, R10, at, R5);
+    }
+}
+
 /// Jumps to `up` for a frame that goes into the tunnel in another way than [`write`]'s. The entry is in R9. Leaves on the
 /// stack what the outer headers repeat of the frame.
 pub(super) fn look(program: &mut Assembler, queues: &impl Queues, up: Label) {
     let [ipv6, transport] = [(); 2].map(|()| program.label());
-    program.set(R5, 0);
-    program.store(Width::Double, R10, STACK_SOURCE_PORT, R5);
     queues.headers(program);
     need(program, ETHERNET + IPV4 + PORTS, up);
     for part in [0, 8] {

@@ -298,7 +298,6 @@ mod tests {
 
     #[test]
     fn a_frame_without_tag_and_one_of_vlan_0_differ() {
-        let pair = |tag| StationPair { source: MacAddress([2; 6]), destination: MacAddress([4; 6]), tag };
         assert_ne!(key(&pair(None)), key(&pair(Some(0))));
     }
 }

@@ -57,6 +57,7 @@ pub(crate) fn carry(program: &mut Assembler, maps: FlowMaps<'_>, queues: &impl Q
     let [plain, open, close, outside, ready, lose, drop] = [(); 7].map(|()| program.label());
     key(program, rest);
     find(program, maps, STACK_KEY, rest);
+    encapsulate::clear(program);
     program.load(Width::Word, R5, R9, OUTER_BYTES);
     program.jump_value(Condition::Equal, R5, 0, plain);
     encapsulate::look(program, queues, close);
