@@ -16,6 +16,8 @@ const HERE: [u8; 6] = [2, 0, 0, 0x99, 0, 1];
 const THERE: [u8; 6] = [2, 0, 0, 0x99, 0, 2];
 /// Time for a packet to arrive.
 const SOON: Duration = Duration::from_secs(2);
+/// Time for a packet to pass through user space.
+const SETTLED: Duration = Duration::from_millis(20);
 /// UDP destination port of packets that end a case.
 const MARKER: u16 = 7099;
 
@@ -307,6 +309,8 @@ impl Stand {
         cases.push(("bad checksum".to_owned(), bad));
         let results = cases.into_iter().enumerate().map(|(number, (name, frame))| {
             self.far.send(&frame).unwrap();
+            // The order of a flow holds among packets whose outer headers are as a stage of ours writes them.
+            std::thread::sleep(SETTLED);
             (name, self.until_marker(kind, false, number))
         });
         results.collect()

@@ -158,7 +158,7 @@ fn finish(program: &mut Assembler, number: Register, offset: i16) {
 }
 
 /// Reads the frame at R2: enters its stations in the key, keeps its Ethernet header, and notes if it is to go up. Jumps to
-/// `rest` for what is not IP.
+/// `rest` for what is too short to be IP.
 fn inner(program: &mut Assembler, rest: Label) {
     let [ipv6, up, known] = [(); 3].map(|()| program.label());
     need(program, ETHERNET + IPV4, rest);
@@ -173,11 +173,10 @@ fn inner(program: &mut Assembler, rest: Label) {
     program.store(Width::Word, R10, STACK_KEY + 12, R5);
     program.store(Width::Double, R10, STACK_UP, R5);
     program.load(Width::Half, R5, R2, 12);
-    program.set(R0, INSIDE_V6);
-    program.jump_value(Condition::Equal, R5, network_order(0x86dd), ipv6);
-    program.jump_value(Condition::NotEqual, R5, network_order(0x0800), rest);
     program.set(R0, INSIDE_V4);
     program.store(Width::Double, R10, STACK_ROOM, R0);
+    program.jump_value(Condition::Equal, R5, network_order(0x86dd), ipv6);
+    program.jump_value(Condition::NotEqual, R5, network_order(0x0800), up);
     program.load(Width::Byte, R5, R2, ETHERNET);
     program.jump_value(Condition::NotEqual, R5, 0x45, up);
     program.load(Width::Half, R5, R2, ETHERNET + 6);
@@ -189,8 +188,9 @@ fn inner(program: &mut Assembler, rest: Label) {
     transport(program, up, known);
 
     program.place(ipv6);
+    program.set(R0, INSIDE_V6);
     program.store(Width::Double, R10, STACK_ROOM, R0);
-    need(program, ETHERNET + IPV6, rest);
+    need(program, ETHERNET + IPV6, up);
     program.load(Width::Byte, R1, R2, ETHERNET + 1);
     program.shift_right(R1, 4);
     program.load(Width::Byte, R5, R2, ETHERNET + 6);
