@@ -18,6 +18,8 @@ const THERE: [u8; 6] = [2, 0, 0, 0x99, 0, 2];
 const SOON: Duration = Duration::from_secs(2);
 /// Time for a packet to pass through user space.
 const SETTLED: Duration = Duration::from_millis(20);
+/// Packets in one direction.
+const PACKETS: u16 = 5000;
 /// UDP destination port of packets that end a case.
 const MARKER: u16 = 7099;
 
@@ -327,6 +329,60 @@ fn normalized(mut frame: Vec<u8>, outward: bool) -> Vec<u8> {
         frame[24..26].fill(0);
     }
     frame
+}
+
+/// Packets of one flow, some of which a program can carry and some of which it cannot, arrive in the order in which they
+/// were sent.
+#[test]
+fn packets_that_go_up_do_not_change_places_with_those_that_are_carried() {
+    if !root_or_skip("packets_that_go_up_do_not_change_places_with_those_that_are_carried") {
+        return;
+    }
+    for kind in &KINDS {
+        let stand = Stand::new(kind, "");
+        stand.warm(kind, true);
+        for outward in [true, false] {
+            let (ends, socket) = match outward {
+                true => ([THERE, HERE], &stand.far),
+                false => ([HERE, THERE], &stand.here),
+            };
+            let before = stand.carried();
+            // The first of a connection, fragments and options go up; one in seven packets does.
+            let frame = |number: u16| {
+                let fragment = if number.is_multiple_of(7) { 0x2000 } else { 0 };
+                let rest = [&udp(53, 16)[..], &number.to_be_bytes()].concat();
+                let packet = v4(0, 64, fragment, 17, INSIDE, &rest);
+                [ethernet(ends[0], ends[1], 0x0800), packet].concat()
+            };
+            let (mut numbers, mut room) = (Vec::new(), [0; 4096]);
+            let mut drain = |numbers: &mut Vec<u16>| {
+                while let Ok(length) = socket.receive(&mut room) {
+                    if stand.is_of_interest(&room[..length], outward) && room[length - 4] == 0x5a {
+                        numbers.push(u16::from_be_bytes([room[length - 2], room[length - 1]]));
+                    }
+                }
+            };
+            for number in 1..=PACKETS {
+                stand.send(kind, outward, &frame(number));
+                // Bursts, and pauses in which the worker is through with what went up.
+                if number.is_multiple_of(16) {
+                    std::thread::sleep(Duration::from_micros(300));
+                    drain(&mut numbers);
+                }
+            }
+            until("all have come", || {
+                drain(&mut numbers);
+                numbers.len() >= usize::from(PACKETS)
+            });
+            let sent = (1..=PACKETS).collect::<Vec<_>>();
+            assert_eq!(numbers, sent, "{}, outward: {outward}", kind.keys);
+            let at = usize::from(!outward);
+            let carried = stand.carried()[at] - before[at];
+            assert!((1..u64::from(PACKETS) * 6 / 7 + 1).contains(&carried), "{carried} were carried");
+        }
+        stand.polder.assert_conserved();
+        stand.polder.stop();
+    }
 }
 
 #[test]
