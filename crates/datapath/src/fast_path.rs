@@ -140,7 +140,8 @@ impl FastPaths {
         self.tunnel_port = tunnels.ports().0;
         for tunnel in tunnels.iter().filter(|tunnel| tunnel.obstacle(tunnels).is_none()) {
             let (number, underlay) = (usize::from(tunnel.options().port.0), tunnel.underlay().port);
-            let Some(device) = self.port(underlay).cloned().filter(|_| includes(tunnel.options().port)) else {
+            let Some(device) = self.port(underlay).cloned().filter(|_| includes(tunnel.options().port))
+            else {
                 continue;
             };
             if self.ports.len() <= number {

@@ -65,9 +65,8 @@ pub(super) fn flows(gateway: &Gateway) -> flows::Flows {
     };
     let tunnel = |tunnel: &Tunnel| {
         let state = gateway.lasting.tunnels.get(&tunnel.name);
-        let count = |counter: fn(&TunnelCounters) -> &Counter| {
-            state.map_or(0, |state| counter(&state.carried).get())
-        };
+        let count =
+            |counter: fn(&TunnelCounters) -> &Counter| state.map_or(0, |state| counter(&state.carried).get());
         FastPathRow {
             port: tunnel.name.clone(),
             obstacle: tunnel_obstacle(gateway, tunnel).map(str::to_owned),

@@ -1,8 +1,9 @@
 //! Out of a tunnel: the outer headers off a frame that the table knows, as the tunnel stage takes them off.
 //!
-//! What is no packet of a tunnel over IPv4 with the headers that the stage itself writes is left to the rest of the
-//! program. Of those that are, some go up for what only the stage can do: super-packets, whose kind this kernel cannot take
-//! back, the first packets of TCP connections, congestion marks that differ from those inside, fragments and options inside.
+//! Packets that are not of a tunnel over IPv4, with the headers that the stage itself writes, are left to the rest of the
+//! program. Of those that are, some go up because only the stage can treat them: super-packets, whose kind this kernel
+//! cannot take back, the first packets of TCP connections, congestion marks that differ from those inside, fragments and
+//! options inside.
 
 use super::FlowMaps;
 use super::entry::{GRE, GRE_KEYED, LONGEST};

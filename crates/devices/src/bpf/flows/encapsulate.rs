@@ -1,7 +1,7 @@
 //! Into a tunnel: outer headers in front of a frame, as the tunnel stage writes them.
 //!
-//! What the stage does with more than the headers' bytes goes up: what is not IP, fragments, options and extension headers,
-//! the first packets of TCP connections, outer packets, and what does not fit.
+//! Frames of which the stage reads more than these headers go up: other protocols than IP, fragments, options and
+//! extension headers, the first packets of TCP connections, outer packets, and frames that do not fit.
 
 use super::entry::{
     CHANGE, CLASS, HEADERS, HEADERS_BYTES, IS_NUMBERED, IS_UDP, LONGEST, OUTER_BYTES, POP, ROOM, SUM, TTL,
@@ -12,7 +12,7 @@ use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width
 use crate::bpf::classify::{ETHERNET, need, network_order};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R8, R9, R10};
 
-/// Clears what [`look`] leaves on the stack: verifiers do not know that [`write`] follows it alone.
+/// Clears the stack that [`look`] writes: verifiers do not know that [`write`] follows it alone.
 pub(super) fn clear(program: &mut Assembler) {
     program.set(R5, 0);
     for at in [STACK_CLASS, STACK_TTL, STACK_SOURCE_PORT, STACK_ETHERNET, STACK_ETHERNET + 8] {

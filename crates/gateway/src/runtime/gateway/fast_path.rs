@@ -57,7 +57,10 @@ pub(in crate::runtime) fn obstacle(gateway: &Gateway, state: &PortState) -> Opti
 }
 
 /// The same of a tunnel, by what its configuration says and what its underlay is.
-pub(in crate::runtime) fn tunnel_obstacle(gateway: &Gateway, tunnel: &config::Tunnel) -> Option<&'static str> {
+pub(in crate::runtime) fn tunnel_obstacle(
+    gateway: &Gateway,
+    tunnel: &config::Tunnel,
+) -> Option<&'static str> {
     let tables = gateway.tables();
     let underlay = gateway.ports.iter().find(|state| state.configuration.id == tunnel.port);
     if is_filtered(tunnel.id, &gateway.configuration) {
