@@ -118,6 +118,8 @@ const WORDS_V6: usize = Ipv6::HEADER_BYTES / 4;
 impl HeaderSummary {
     /// A whole IPv4 packet without tags and options, but for its protocol.
     const PLAIN_V4: u32 = (Network::Ipv4 as u32) << NETWORK_AT | 5 << WORDS_AT;
+    /// The same of IPv6, without extension headers.
+    const PLAIN_V6: u32 = (Network::Ipv6 as u32) << NETWORK_AT | 10 << WORDS_AT;
 
     /// Summary of a packet, kept with it.
     #[inline(always)]
@@ -354,6 +356,12 @@ impl HeaderSummary {
     #[inline(always)]
     pub const fn is_plain_v4(self) -> bool {
         self.0 & !(0xff | 1 << EXTENT_AT) == Self::PLAIN_V4
+    }
+
+    /// True for a whole IPv6 packet without tags and extension headers, padded or not.
+    #[inline(always)]
+    pub const fn is_plain_v6(self) -> bool {
+        self.0 & !(0xff | 1 << EXTENT_AT) == Self::PLAIN_V6
     }
 
     /// Fields of a [plain](Self::is_plain_v4) packet in the frame `bytes`; `None` for any other.

@@ -3,7 +3,7 @@
 use super::options::Ttl;
 use crate::drops::DropReason;
 use crate::parse::{HeaderSummary, Network};
-use crate::wire::{Ecn, Ethernet, IpProtocol, Ipv4, Ipv4Mut, Ipv6Mut, TrafficClass};
+use crate::wire::{Ecn, Ethernet, IpProtocol, Ipv4, Ipv4Mut, Ipv6, Ipv6Mut, TrafficClass};
 use polder_buffers::Packet;
 
 /// Headers of a frame that goes into a tunnel. A bridge carries frames that it does not understand.
@@ -17,7 +17,7 @@ pub(super) struct Inner {
     pub(super) flow: Flow,
 }
 
-/// Flow of TCP or UDP in a whole IPv4 packet without options or tags; unknown of everything else.
+/// Flow of TCP or UDP in a whole IP packet without options, extension headers or tags; unknown of everything else.
 ///
 /// One word, so that it stays in a register: the hash lowest, the destination port from bit 32 on, bit 63 if known.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -25,6 +25,10 @@ pub(super) struct Flow(u64);
 
 /// Bytes of the headers of a plain IPv4 packet, and of the ports behind them.
 const PLAIN: usize = Ethernet::HEADER_BYTES + Ipv4::HEADER_BYTES + 4;
+/// The same of IPv6.
+const PLAIN_V6: usize = Ethernet::HEADER_BYTES + Ipv6::HEADER_BYTES + 4;
+/// An odd number with its bits well mixed: 2⁶⁴ over the golden ratio. Programs of the kernel compute the same hashes.
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Inner {
     /// Headers of a packet, whose summary is kept with it; with `wants_flow`, those of its flow too.
@@ -38,7 +42,9 @@ impl Inner {
             return Self { headers, class: TrafficClass(head[15]), ttl: head[22], flow };
         }
         let (class, ttl) = class_and_ttl(headers, bytes);
-        Self { headers, class, ttl, flow: Flow::default() }
+        let is_known = wants_flow && headers.is_plain_v6();
+        let flow = if is_known { Flow::read_v6(headers.protocol(), bytes) } else { Flow::default() };
+        Self { headers, class, ttl, flow }
     }
 }
 
@@ -60,15 +66,33 @@ impl Flow {
     /// Flow of a plain packet with this protocol and these headers.
     #[inline(always)]
     fn read(protocol: IpProtocol, headers: &[u8; PLAIN]) -> Self {
-        const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
         if !matches!(protocol, IpProtocol::TCP | IpProtocol::UDP) {
             return Self::default();
         }
         let &[.., a, b, c, d, e, f, g, h, i, j, k, l] = headers;
         let addresses = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
         let ports = u64::from_le_bytes([0, 0, 0, 0, i, j, k, l]);
-        let hash = (addresses ^ ports).wrapping_mul(FACTOR) >> 32;
-        Self(Self::KNOWN | u64::from(u16::from_be_bytes([k, l])) << 32 | hash)
+        Self::new(addresses ^ ports, u16::from_be_bytes([k, l]))
+    }
+
+    /// The same of IPv6.
+    fn read_v6(protocol: IpProtocol, headers: &[u8]) -> Self {
+        let Some(headers) = headers.first_chunk::<PLAIN_V6>() else { return Self::default() };
+        if !matches!(protocol, IpProtocol::TCP | IpProtocol::UDP) {
+            return Self::default();
+        }
+        let (_, addresses) = headers.split_at(Ethernet::HEADER_BYTES + 8);
+        let (words, ports) = addresses.as_chunks::<8>();
+        let mixed =
+            words.iter().fold(0_u64, |mixed, word| mixed.wrapping_mul(FACTOR) ^ u64::from_le_bytes(*word));
+        let &[i, j, k, l] = ports else { return Self::default() };
+        Self::new(mixed ^ u64::from_le_bytes([0, 0, 0, 0, i, j, k, l]), u16::from_be_bytes([k, l]))
+    }
+
+    #[inline(always)]
+    const fn new(mixed: u64, destination_port: u16) -> Self {
+        let hash = mixed.wrapping_mul(FACTOR) >> 32;
+        Self(Self::KNOWN | (destination_port as u64) << 32 | hash)
     }
 
     /// True if the flow is known.
@@ -155,6 +179,24 @@ mod tests {
         }
         assert_eq!(flow(37, IpProtocol::UDP).destination_port(), 0x0706);
         assert!(flow(37, IpProtocol::UDP).is_known() && !flow(37, IpProtocol::ICMP).is_known());
+    }
+
+    #[test]
+    fn flows_of_ipv6_are_of_addresses_and_ports() {
+        let flow = |change: usize, protocol| {
+            let mut headers = [7; PLAIN_V6];
+            headers[change] ^= 1;
+            Flow::read_v6(protocol, &headers)
+        };
+        let hash = |change| flow(change, IpProtocol::UDP).hash();
+        let other = flow(21, IpProtocol::TCP);
+        assert_eq!((hash(0), other.is_known()), (other.hash(), true), "what is no address");
+        for change in 22..PLAIN_V6 {
+            assert_ne!(hash(change), hash(0), "{change}");
+        }
+        assert_eq!(flow(57, IpProtocol::UDP).destination_port(), 0x0706);
+        assert!(!flow(57, IpProtocol::ICMPV6).is_known());
+        assert!(!Flow::read_v6(IpProtocol::UDP, &[7; PLAIN_V6 - 1]).is_known());
     }
 
     #[test]

@@ -166,10 +166,10 @@ impl<'a> Lane<'a> {
         let mut hash = 0;
         if inner.flow.is_known() {
             hash = inner.flow.hash();
-            fields.source_port = vxlan::source_port(hash);
+            fields.set_source_port(vxlan::source_port(hash));
         } else if self.is_udp {
             hash = flow_hash(packet, self.tunnel);
-            fields.source_port = vxlan::source_port(hash);
+            fields.set_source_port(vxlan::source_port(hash));
         }
         if self.is_v6 {
             let Some(label) = self.label(packet, inner.headers, hash) else {

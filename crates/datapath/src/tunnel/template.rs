@@ -47,15 +47,50 @@ pub(super) struct Template {
 }
 
 /// Fields that differ from packet to packet.
+///
+/// One word for the same reason as [`Label`]: bits 0 to 7 traffic class, 8 to 15 time to live, 16 to 31 identification,
+/// 32 to 47 UDP source port.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields {
-    pub(super) traffic_class: TrafficClass,
-    pub(super) time_to_live: u8,
-    /// 0 for packets that must not be fragmented, and for IPv6.
-    pub(super) identification: u16,
+    word: u64,
     pub(super) label: Label,
-    /// UDP source port, where there is one.
-    pub(super) source_port: u16,
+}
+
+impl Fields {
+    /// Fields without a label and a source port. The identification is 0 for packets that must not be fragmented, and for
+    /// IPv6.
+    #[inline(always)]
+    fn new(traffic_class: TrafficClass, time_to_live: u8, identification: u16) -> Self {
+        let word =
+            u64::from(identification) << 16 | u64::from(time_to_live) << 8 | u64::from(traffic_class.0);
+        Self { word, label: Label::default() }
+    }
+
+    /// Sets the UDP source port, which is not there yet.
+    #[inline(always)]
+    pub(super) fn set_source_port(&mut self, port: u16) {
+        self.word |= u64::from(port) << 32;
+    }
+
+    #[inline(always)]
+    const fn traffic_class(self) -> TrafficClass {
+        TrafficClass(self.word.to_le_bytes()[0])
+    }
+
+    #[inline(always)]
+    const fn time_to_live(self) -> u8 {
+        self.word.to_le_bytes()[1]
+    }
+
+    #[inline(always)]
+    const fn identification(self) -> u16 {
+        (self.word >> 16 & 0xffff) as u16
+    }
+
+    #[inline(always)]
+    const fn source_port(self) -> u16 {
+        (self.word >> 32 & 0xffff) as u16
+    }
 }
 
 /// Fields of IPv6 alone: the flow label, and the encapsulation limit, if it is not that of the tunnel.
@@ -179,14 +214,9 @@ impl Template {
     #[inline(always)]
     pub(super) fn fields(&self, (class, ttl): (TrafficClass, u8), identification: u16) -> Fields {
         let Inherited { class_bits, fixed_class, ttl_bits, fixed_ttl } = self.inherited;
-        Fields {
-            traffic_class: TrafficClass(class.0 & class_bits | fixed_class),
-            // RFC 1122, 3.2.1.7: nothing is sent with a time to live of zero.
-            time_to_live: (ttl & ttl_bits | fixed_ttl).max(1),
-            identification,
-            label: Label::default(),
-            source_port: 0,
-        }
+        let class = TrafficClass(class.0 & class_bits | fixed_class);
+        // RFC 1122, 3.2.1.7: nothing is sent with a time to live of zero.
+        Fields::new(class, (ttl & ttl_bits | fixed_ttl).max(1), identification)
     }
 
     /// Writes the headers in front of the packet. Sequence number and GRE checksum stay zero. What else
@@ -197,7 +227,7 @@ impl Template {
     #[inline(always)]
     pub(super) fn write(&self, packet: &mut Packet, fields: Fields) -> Result<(), NoRoom> {
         if self.is_v6 {
-            let TrafficClass(class) = fields.traffic_class;
+            let TrafficClass(class) = fields.traffic_class();
             return self.write_v6(packet, class, fields);
         }
         let total_length = u16::try_from(packet.len() + usize::from(self.length - self.link));
@@ -224,7 +254,7 @@ impl Template {
     /// [`write`](Self::write) where an IPv6 header is outside.
     #[inline(never)]
     fn write_v6(&self, packet: &mut Packet, class: u8, fields: Fields) -> Result<(), NoRoom> {
-        let Fields { time_to_live: hop_limit, label, source_port, .. } = fields;
+        let (hop_limit, label, source_port) = (fields.time_to_live(), fields.label, fields.source_port());
         let headers = usize::from(self.length - self.link) - Ipv6::HEADER_BYTES;
         let payload_length = u16::try_from(packet.len() + headers).map_err(|_| NoRoom::Back)?;
         let room = packet.prepend(self.length)?;
@@ -250,7 +280,8 @@ impl Template {
     #[inline(always)]
     fn fill_in(&self, header: &mut [u8], total_length: u16, fields: Fields) {
         let Some((header, rest)) = header.split_first_chunk_mut::<{ Ipv4::HEADER_BYTES }>() else { return };
-        let Fields { traffic_class: TrafficClass(class), time_to_live, identification, .. } = fields;
+        let (TrafficClass(class), time_to_live) = (fields.traffic_class(), fields.time_to_live());
+        let identification = fields.identification();
         let sum = self.sum + u32::from(total_length) + u32::from(identification);
         let sum = sum + u32::from(class) + (u32::from(time_to_live) << 8);
         header[1] = class;
@@ -261,7 +292,7 @@ impl Template {
         if self.is_udp
             && let Some(udp) = rest.first_chunk_mut()
         {
-            put_udp(udp, fields.source_port, total_length.wrapping_sub(IPV4_BYTES));
+            put_udp(udp, fields.source_port(), total_length.wrapping_sub(IPV4_BYTES));
         }
     }
 }
@@ -373,8 +404,7 @@ mod tests {
     const ENDS: (Ipv4Addr, Ipv4Addr) = (Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(198, 51, 100, 1));
 
     fn fields_of(class: u8, time_to_live: u8, identification: u16) -> Fields {
-        let traffic_class = TrafficClass(class);
-        Fields { traffic_class, time_to_live, identification, label: Label::default(), source_port: 0 }
+        Fields::new(TrafficClass(class), time_to_live, identification)
     }
 
     fn options(choice: u8) -> (TunnelOptions, Underlay) {
@@ -452,7 +482,8 @@ mod tests {
         let other = (TrafficClass(0), Ttl::DEFAULT.get());
         let set = |options: &TunnelOptions, inner| {
             let template = Template::new(options, &underlay);
-            let Fields { traffic_class, time_to_live, .. } = template.fields(inner, 0);
+            let fields = template.fields(inner, 0);
+            let (traffic_class, time_to_live) = (fields.traffic_class(), fields.time_to_live());
             (traffic_class.dscp().get(), traffic_class.ecn(), time_to_live)
         };
         assert_eq!(set(&options, (inner, 9)), (46, Ecn::Capable0, 64));

@@ -58,20 +58,15 @@ fn look_v4(program: &mut Assembler, up: Label) {
     program.shift_left(R1, 32);
     program.exclusive_or_register(R0, R1);
     program.set_wide(R1, FACTOR);
-    program.multiply(R0, R1);
-    program.shift_right(R0, 48);
-    program.or(R0, network_order(FIRST_PORT));
-    program.store(Width::Double, R10, STACK_SOURCE_PORT, R0);
+    keep_source_port(program);
     program.load(Width::Byte, R5, R2, ETHERNET + 9);
     program.add(R2, i32::from(ETHERNET + IPV4));
     program.set(R1, i32::from(ETHERNET + IPV4));
 }
 
-/// The same of an IPv6 packet; over UDP, its source port is the stage's.
+/// The same of an IPv6 packet.
 fn look_v6(program: &mut Assembler, up: Label) {
-    program.load(Width::Byte, R5, R9, IS_UDP);
-    program.jump_value(Condition::NotEqual, R5, 0, up);
-    need(program, ETHERNET + IPV6, up);
+    need(program, ETHERNET + IPV6 + PORTS, up);
     program.load(Width::Byte, R5, R2, ETHERNET);
     program.copy(R1, R5);
     program.and(R1, 0xf0);
@@ -83,6 +78,17 @@ fn look_v6(program: &mut Assembler, up: Label) {
     program.and(R5, 0xff);
     program.store(Width::Double, R10, STACK_CLASS, R5);
     keep(program, (R2, ETHERNET + 7), STACK_TTL);
+    program.set(R0, 0);
+    program.set_wide(R1, FACTOR);
+    for word in [8, 16, 24, 32] {
+        program.multiply(R0, R1);
+        program.load(Width::Double, R5, R2, ETHERNET + word);
+        program.exclusive_or_register(R0, R5);
+    }
+    program.load(Width::Word, R5, R2, ETHERNET + IPV6);
+    program.shift_left(R5, 32);
+    program.exclusive_or_register(R0, R5);
+    keep_source_port(program);
     program.load(Width::Byte, R5, R2, ETHERNET + 6);
     let known = program.label();
     for protocol in [TCP, UDP, ICMPV6] {
@@ -92,6 +98,14 @@ fn look_v6(program: &mut Assembler, up: Label) {
     program.place(known);
     program.add(R2, i32::from(ETHERNET + IPV6));
     program.set(R1, i32::from(ETHERNET + IPV6));
+}
+
+/// Keeps the UDP source port of a flow on the stack, whose addresses and ports are mixed in R0, with the factor in R1.
+fn keep_source_port(program: &mut Assembler) {
+    program.multiply(R0, R1);
+    program.shift_right(R0, 48);
+    program.or(R0, network_order(FIRST_PORT));
+    program.store(Width::Double, R10, STACK_SOURCE_PORT, R0);
 }
 
 /// Jumps to `up` for a packet that does not fit, and for those of which the transport header says that the stage must see
