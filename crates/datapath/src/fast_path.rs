@@ -12,11 +12,10 @@
 //! have no fast path, one branch for each run of frames. Publishing is a system call, for the second frame of a pair and
 //! once in 100 ms from then on.
 
-use crate::tunnel::{Carrier, OuterTemplate, Tunnel, TunnelLabel, Tunnels};
+use crate::tunnel::{OuterKey, OuterTemplate, Tunnel, Tunnels};
 use crate::units::Nanos;
 use crate::wire::MacAddress;
 use polder_buffers::PortId;
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 /// Frames from one station to another that come in by one port.
@@ -30,19 +29,6 @@ pub struct StationPair {
     pub tag: Option<u16>,
     /// Outer headers that they come in; `None` for frames that come in by a device.
     pub outer: Option<OuterKey>,
-}
-
-/// Outer fields by which a receiver knows the packets of a tunnel over IPv4.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct OuterKey {
-    /// Their destination address.
-    pub local: Ipv4Addr,
-    /// Their source address.
-    pub remote: Ipv4Addr,
-    /// Outer field by which the encapsulation is known.
-    pub carrier: Carrier,
-    /// Encapsulation and number of the tunnel.
-    pub label: TunnelLabel,
 }
 
 /// Change of a frame's 802.1Q tag.

@@ -42,6 +42,7 @@ pub mod filter;
 
 pub mod route;
 
+pub mod flags;
 pub mod forward;
 
 pub mod offload;

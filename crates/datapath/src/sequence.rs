@@ -10,7 +10,8 @@
 //! Cost: a test a packet where nothing is marked; else two passes and an incremental checksum.
 
 use crate::drops::{Context, DropReason, is_dropped};
-use crate::tunnel::{SEAL_SEQUENCE, Tunnel, Tunnels};
+use crate::flags::NEEDS_SEQUENCE;
+use crate::tunnel::{Tunnel, Tunnels};
 use crate::wire::Gre;
 use crate::wire::checksum::update_u32;
 use polder_buffers::{BATCH, Batch, Packet, PortId};
@@ -68,7 +69,7 @@ pub fn divert(
 
 /// Fills in the numbers of all marked packets.
 pub fn assign(batch: &mut Batch, tunnels: &Tunnels, state: &mut SequenceState, context: &Context<'_>) {
-    if batch.iter().all(|packet| packet.flags & SEAL_SEQUENCE == 0) {
+    if batch.iter().all(|packet| packet.flags & NEEDS_SEQUENCE == 0) {
         return;
     }
     state.draws.clear();
@@ -89,7 +90,7 @@ pub fn assign(batch: &mut Batch, tunnels: &Tunnels, state: &mut SequenceState, c
         let draw = draw_of(&mut state.draws, packet.ingress);
         put_sequence(packet, draw.sequence);
         draw.sequence = draw.sequence.wrapping_add(1);
-        packet.flags &= !SEAL_SEQUENCE;
+        packet.flags &= !NEEDS_SEQUENCE;
     }
 }
 
@@ -103,7 +104,7 @@ impl Draw {
 /// True if the packet is to be sequenced.
 #[inline]
 pub fn is_marked(packet: &Packet) -> bool {
-    packet.flags & SEAL_SEQUENCE != 0 && !is_dropped(packet)
+    packet.flags & NEEDS_SEQUENCE != 0 && !is_dropped(packet)
 }
 
 /// The entry of a tunnel; most batches have one.
@@ -186,7 +187,7 @@ mod tests {
 
     /// Sequence number and identification of a packet whose checksums are right.
     fn numbers(packet: &Packet) -> (u32, u16) {
-        assert_eq!(packet.flags & SEAL_SEQUENCE, 0);
+        assert_eq!(packet.flags & NEEDS_SEQUENCE, 0);
         let ip = Ipv4::parse(&packet.bytes()[14..]).expect("IPv4");
         ip.verify().expect("a right checksum");
         let gre = Gre::parse(ip.payload()).expect("GRE");

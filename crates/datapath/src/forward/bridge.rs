@@ -1,6 +1,5 @@
 //! The stage: one verdict a packet, carried out in place.
 
-use super::OWN_MESSAGE;
 use super::fdb::{BucketIndex, Fdb, FdbKey, FdbTime, Learned, View};
 use super::flood::{Flood, FloodGates, Targets, expand, send};
 use super::table::{Bridges, Member};
@@ -8,6 +7,7 @@ use super::vlan::Tag;
 use crate::counters::Counter;
 use crate::drops::{Context, DropReason, is_dropped};
 use crate::fast_path::{FastPathPort, FastPaths, SeenPairs, StationPair, TagChange, Validity};
+use crate::flags::OWN_MESSAGE;
 use crate::units::Nanos;
 use polder_buffers::{BATCH, Batch, NO_PORT, Packet, Pool, PortId};
 use std::sync::Arc;

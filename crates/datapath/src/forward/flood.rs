@@ -1,10 +1,10 @@
 //! Frames for several members: who gets them, how many a port may cause, and the copies.
 
-use super::FLOODED;
 use super::fdb::FdbKey;
 use super::table::{Bridges, FloodLimits, Member};
 use super::vlan::{Tag, tag_of};
 use crate::drops::{Context, DropReason, is_dropped};
+use crate::flags::FLOODED;
 use crate::units::Nanos;
 use polder_buffers::{BATCH, Batch, Packet};
 

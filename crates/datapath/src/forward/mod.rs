@@ -37,11 +37,3 @@ pub use fdb::{
 };
 pub use table::{BridgeError, BridgeOptions, Bridges, FloodLimits, Links, MemberOptions, StaticEntry};
 pub use vlan::{VlanMode, VlanSet};
-
-/// [`Packet::flags`](polder_buffers::Packet::flags): one of several copies of a flooded frame. Its destination may
-/// be on any member, so the gateway answers it with no message of its own.
-pub const FLOODED: u8 = 1 << 1;
-
-/// [`Packet::flags`](polder_buffers::Packet::flags): a message that the gateway made in a station's name. The
-/// bridge learns nothing from it. A batch consists of such packets or has none.
-pub const OWN_MESSAGE: u8 = 1 << 2;

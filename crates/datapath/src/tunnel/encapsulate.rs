@@ -13,7 +13,7 @@ use super::lane::{Lane, TunnelVerdict};
 use super::toobig;
 use super::{Tunnel, Tunnels, fragment};
 use crate::drops::{Context, DropReason, is_dropped};
-use crate::forward::{FLOODED, OWN_MESSAGE};
+use crate::flags::{FLOODED, OWN_MESSAGE};
 use crate::offload::complete_checksum;
 use crate::parse::HeaderSummary;
 use crate::reply::TokenBucket;

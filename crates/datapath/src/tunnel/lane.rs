@@ -7,10 +7,10 @@ use super::recursion::{has_port, is_recursive};
 use super::template::{self, Fields, Label, Template};
 use super::toobig;
 use super::{
-    ETHERNET_BYTES, Encapsulation, MOST_CUT, SEAL_SEQUENCE, Tunnel, TunnelCounters, TunnelOptions, Tunnels,
-    bare, mss, vxlan,
+    ETHERNET_BYTES, Encapsulation, MOST_CUT, Tunnel, TunnelCounters, TunnelOptions, Tunnels, bare, mss, vxlan,
 };
 use crate::drops::{Context, DropReason};
+use crate::flags::NEEDS_SEQUENCE;
 use crate::headroom;
 use crate::offload::complete_checksum;
 use crate::parse::{HeaderSummary, Network};
@@ -84,7 +84,7 @@ impl<'a> Lane<'a> {
             fits: if next_hop.is_some() && !is_bare { usize::from(fits) } else { 0 },
             fits_bare: usize::from(fits),
             is_bare,
-            flags: if options.sequence { SEAL_SEQUENCE } else { 0 },
+            flags: if options.sequence { NEEDS_SEQUENCE } else { 0 },
             // RFC 6864, 4: only what may be fragmented needs one. In IPv6, only what is.
             numbered: !options.dont_fragment && !options.ends.is_v6(),
             identification: 0,

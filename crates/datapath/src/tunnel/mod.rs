@@ -49,7 +49,7 @@ pub use encapsulate::{EncapsulateState, encapsulate};
 pub use encapsulation::{Carrier, Encapsulation, OuterHeader, TunnelId, TunnelLabel};
 pub use ends::Ends;
 pub use options::{Carries, FlowLabel, Stations, TcpMss, Ttl, TunnelDscp, TunnelOptions, Underlay};
-pub use published::OuterTemplate;
+pub use published::{OuterKey, OuterTemplate};
 pub use reassemble::ReassemblyLimits;
 pub use state::{NextHop, Sequence, TunnelCounters, TunnelState};
 pub use table::Tunnels;
@@ -59,9 +59,6 @@ use crate::steer::Hasher;
 use polder_buffers::PortId;
 use std::sync::Arc;
 use template::Template;
-
-/// [`Packet::flags`](polder_buffers::Packet::flags): the GRE sequence number is to be filled in.
-pub const SEAL_SEQUENCE: u8 = 1 << 0;
 
 /// The smallest MTU that a tunnel may be given: what every IPv4 host takes (RFC 791).
 pub const LEAST_MTU: u16 = 576;

@@ -2,9 +2,9 @@
 //!
 //! A program does what the stages do, for the tunnels and packets of which it can: [`Tunnel::obstacle`] says why not.
 
-use super::{ETHERNET_BYTES, Ends, Tunnel, TunnelLabel, Tunnels};
-use crate::fast_path::OuterKey;
+use super::{Carrier, ETHERNET_BYTES, Ends, Tunnel, TunnelLabel, Tunnels};
 use crate::wire::{Ethernet, Ipv4, Udp, Vxlan};
+use std::net::Ipv4Addr;
 
 /// Outer headers of a tunnel over IPv4: Ethernet, IPv4, and GRE or UDP and VXLAN.
 ///
@@ -26,6 +26,19 @@ pub struct OuterTemplate {
     pub is_numbered: bool,
     /// UDP destination port of tunnels: packets to it may be outer packets already; 0 for none.
     pub tunnel_port: u16,
+}
+
+/// Outer fields by which a receiver knows the packets of a tunnel over IPv4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OuterKey {
+    /// Their destination address.
+    pub local: Ipv4Addr,
+    /// Their source address.
+    pub remote: Ipv4Addr,
+    /// Outer field by which the encapsulation is known.
+    pub carrier: Carrier,
+    /// Encapsulation and number of the tunnel.
+    pub label: TunnelLabel,
 }
 
 impl OuterTemplate {

@@ -259,6 +259,7 @@ fn carried_frames_keep_their_source_young() {
         .next()
         .map(|(pair, entry)| (*pair, *entry))
         .expect("one");
+    let (from, change) = ((PortId(0), &pair), (forwarding.tag, forwarding.vlan));
     for second in [1200, 1400, 1600] {
         // The other station answers by a way of its own.
         hot.bench.now = Nanos::from_seconds(second);
@@ -267,13 +268,13 @@ fn carried_frames_keep_their_source_young() {
         let fdb = hot.bench.bridges.learned_by(PortId(1)).expect("a member").0;
         fdb.learn(key, PortId(1), young);
         let seen = (true, young.second);
-        assert!(hot.bench.bridges.confirm(PortId(0), &pair, &forwarding, seen), "at {second}");
+        assert!(hot.bench.bridges.confirm(from, forwarding.port, change, seen), "at {second}");
         let fdb = hot.bench.bridges.learned_by(PortId(0)).expect("a member").0;
         fdb.sweep(&mut SweepCursor::default(), usize::MAX, young);
         assert_eq!(fdb.lookup(FdbKey::new(station(1), 0), young), Some(PortId(0)), "at {second}");
     }
     assert!(
-        !hot.bench.bridges.confirm(PortId(0), &pair, &forwarding, (true, 2000)),
+        !hot.bench.bridges.confirm(from, forwarding.port, change, (true, 2000)),
         "the destination has aged"
     );
     hot.bench.now = Nanos::from_seconds(2000);

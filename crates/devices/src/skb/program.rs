@@ -307,19 +307,26 @@ mod tests {
             for program in [whole(target, None), claims(target, tables, None)] {
                 assert!(program.len() < 256, "{} instructions", program.len());
             }
-            // Without the right to make maps there is no table; the namespace tests say so.
-            let flows = [Frames::OfDevice, Frames::OfTunnels].map(|frames| FlowTable::new(7, queues, frames));
-            if let ([Ok(of_device), Ok(of_tunnels)], Ok(windows), Ok(endpoints)) =
-                (flows, Windows::new(queues), TunnelEndpointMap::new())
-            {
-                let target = ToTap { windows: windows.as_fd(), ..target };
-                let claims = claims(target, endpoints.tables(), Some(of_tunnels.maps()));
-                for program in [whole(target, Some(of_device.maps())), claims] {
-                    assert!(program.len() < 600, "{} instructions", program.len());
-                    load(ProgramKind::Tcx, "polder_whole", &program).expect("the verifier takes it");
-                }
-            }
+            verifies(target);
         }
         assert_eq!((onward(3).len(), only_from(3).len(), queue_of_flow().len()), (4, 6, 2));
+    }
+
+    /// The verifier takes the programs that carry flows.
+    fn verifies(target: ToTap<'_>) {
+        let table = |frames| FlowTable::new(7, target.queues, frames);
+        let flows = (table(Frames::OfDevice), table(Frames::OfTunnels));
+        // Without the right to make maps there is no table; the namespace tests say so.
+        let ((Ok(of_device), Ok(of_tunnels)), Ok(windows), Ok(endpoints)) =
+            (flows, Windows::new(target.queues), TunnelEndpointMap::new())
+        else {
+            return;
+        };
+        let target = ToTap { windows: windows.as_fd(), ..target };
+        let claims = claims(target, endpoints.tables(), Some(of_tunnels.maps()));
+        for program in [whole(target, Some(of_device.maps())), claims] {
+            assert!(program.len() < 600, "{} instructions", program.len());
+            load(ProgramKind::Tcx, "polder_flows", &program).expect("the verifier takes it");
+        }
     }
 }

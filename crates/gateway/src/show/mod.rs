@@ -180,8 +180,8 @@ mod tests {
     use super::*;
 
     fn carried() -> flows::Flows {
-        let (ports, flows) = (vec![flows::FastPathRow::default()], vec![flows::CarriedRow::default()]);
-        flows::Flows { ports, flows }
+        let row = || vec![flows::FastPathRow::default()];
+        flows::Flows { ports: row(), tunnels: row(), flows: vec![flows::CarriedRow::default()] }
     }
 
     fn views() -> Vec<View> {

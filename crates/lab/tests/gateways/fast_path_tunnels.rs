@@ -205,7 +205,8 @@ impl Stand {
         self.send(kind, outward, &marker);
         let socket = if outward { &self.far } else { &self.here };
         let (mut seen, mut room, end) = (Vec::new(), [0; 4096], clock::now() + SOON);
-        while clock::now() < end {
+        loop {
+            assert!(clock::now() < end, "the marker of case {number} did not come");
             let Ok(length) = socket.receive(&mut room) else {
                 std::thread::sleep(Duration::from_micros(200));
                 continue;
@@ -219,13 +220,24 @@ impl Stand {
             }
             seen.push(normalized(frame, outward));
         }
-        panic!("the marker of case {number} did not come");
     }
 
     /// False for what the kernels around say of their own accord.
     fn is_of_interest(&self, frame: &[u8], outward: bool) -> bool {
         let source = &frame[6..12];
         if outward { source == self.macs[1] && frame[12..14] == [8, 0] } else { source == THERE }
+    }
+
+    /// Adds the numbers at the ends of packets that have come.
+    fn drain(&self, outward: bool, numbers: &mut Vec<u16>) {
+        let (socket, mut room) = (if outward { &self.far } else { &self.here }, [0; 4096]);
+        while let Ok(length) = socket.receive(&mut room) {
+            let frame = &room[..length];
+            // What a kernel answers to an outer packet quotes it.
+            if self.is_of_interest(frame, outward) && frame[length - 3] == 0x5a {
+                numbers.push(u16::from_be_bytes([frame[length - 2], frame[length - 1]]));
+            }
+        }
     }
 
     /// Makes the pair's entry hot, if there is to be one.
@@ -341,48 +353,41 @@ fn packets_that_go_up_do_not_change_places_with_those_that_are_carried() {
     for kind in &KINDS {
         let stand = Stand::new(kind, "");
         stand.warm(kind, true);
-        for outward in [true, false] {
-            let (ends, socket) = match outward {
-                true => ([THERE, HERE], &stand.far),
-                false => ([HERE, THERE], &stand.here),
-            };
-            let before = stand.carried();
-            // The first of a connection, fragments and options go up; one in seven packets does.
-            let frame = |number: u16| {
-                let fragment = if number.is_multiple_of(7) { 0x2000 } else { 0 };
-                let rest = [&udp(53, 16)[..], &number.to_be_bytes()].concat();
-                let packet = v4(0, 64, fragment, 17, INSIDE, &rest);
-                [ethernet(ends[0], ends[1], 0x0800), packet].concat()
-            };
-            let (mut numbers, mut room) = (Vec::new(), [0; 4096]);
-            let mut drain = |numbers: &mut Vec<u16>| {
-                while let Ok(length) = socket.receive(&mut room) {
-                    if stand.is_of_interest(&room[..length], outward) && room[length - 4] == 0x5a {
-                        numbers.push(u16::from_be_bytes([room[length - 2], room[length - 1]]));
-                    }
-                }
-            };
-            for number in 1..=PACKETS {
-                stand.send(kind, outward, &frame(number));
-                // Bursts, and pauses in which the worker is through with what went up.
-                if number.is_multiple_of(16) {
-                    std::thread::sleep(Duration::from_micros(300));
-                    drain(&mut numbers);
-                }
-            }
-            until("all have come", || {
-                drain(&mut numbers);
-                numbers.len() >= usize::from(PACKETS)
-            });
+        for (at, outward) in [true, false].into_iter().enumerate() {
+            let before = stand.carried()[at];
             let sent = (1..=PACKETS).collect::<Vec<_>>();
-            assert_eq!(numbers, sent, "{}, outward: {outward}", kind.keys);
-            let at = usize::from(!outward);
-            let carried = stand.carried()[at] - before[at];
+            assert_eq!(mixed(&stand, kind, outward), sent, "{}, outward: {outward}", kind.keys);
+            let carried = stand.carried()[at] - before;
             assert!((1..u64::from(PACKETS) * 6 / 7 + 1).contains(&carried), "{carried} were carried");
         }
         stand.polder.assert_conserved();
         stand.polder.stop();
     }
+}
+
+/// Sends packets of one flow, of which one in seven is a fragment, which goes up. The numbers of those that come.
+fn mixed(stand: &Stand, kind: &Kind, outward: bool) -> Vec<u16> {
+    let ends = if outward { [THERE, HERE] } else { [HERE, THERE] };
+    let frame = |number: u16| {
+        let fragment = if number.is_multiple_of(7) { 0x2000 } else { 0 };
+        let rest = [&udp(53, 16)[..], &number.to_be_bytes()].concat();
+        let packet = v4(0, 64, fragment, 17, INSIDE, &rest);
+        [ethernet(ends[0], ends[1], 0x0800), packet].concat()
+    };
+    let mut numbers = Vec::new();
+    for number in 1..=PACKETS {
+        stand.send(kind, outward, &frame(number));
+        // Bursts, and pauses in which the worker is through with what went up.
+        if number.is_multiple_of(16) {
+            std::thread::sleep(Duration::from_micros(300));
+            stand.drain(outward, &mut numbers);
+        }
+    }
+    until("all have come", || {
+        stand.drain(outward, &mut numbers);
+        numbers.len() >= usize::from(PACKETS)
+    });
+    numbers
 }
 
 #[test]

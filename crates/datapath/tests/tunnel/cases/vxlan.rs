@@ -5,7 +5,7 @@ use crate::frames::{content, other, v4, v6};
 use crate::oracle::ends::TUNNEL;
 use crate::oracle::vxlan::{Choice, PORT, VNI, arrives, outer, reference, right, sum, vxlan};
 use polder_datapath::drops::DropReason;
-use polder_datapath::tunnel::SEAL_SEQUENCE;
+use polder_datapath::flags::NEEDS_SEQUENCE;
 use proptest::prelude::*;
 
 fn choices() -> impl Iterator<Item = Choice> {
@@ -169,7 +169,7 @@ fn too_big() {
     assert_eq!((out.len(), replies.len(), left.dropped(DropReason::TunnelTooBig)), (0, 0, 2));
     let packet = left.packet(&v4(&[], 0, 64, false, 1550), &[]);
     let (out, _) = left.send(vec![packet]);
-    assert_eq!((out[0].ingress, out[0].flags & SEAL_SEQUENCE, out[0].len()), (TUNNEL, 0, 1614));
+    assert_eq!((out[0].ingress, out[0].flags & NEEDS_SEQUENCE, out[0].len()), (TUNNEL, 0, 1614));
     left.release(out);
     left.close();
 }

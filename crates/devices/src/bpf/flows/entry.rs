@@ -16,8 +16,8 @@
 //! is compared with bytes of packets in theirs.
 
 use polder_buffers::PortId;
-use polder_datapath::fast_path::{Forwarding, OuterKey, StationPair, TagChange, Validity};
-use polder_datapath::tunnel::{Carrier, OuterTemplate, TunnelLabel};
+use polder_datapath::fast_path::{Forwarding, StationPair, TagChange, Validity};
+use polder_datapath::tunnel::{Carrier, OuterKey, OuterTemplate, TunnelLabel};
 use polder_datapath::wire::MacAddress;
 use std::net::Ipv4Addr;
 
