@@ -122,6 +122,23 @@ pub(super) fn key_of(frame: &[u8]) -> Option<Vec<u8>> {
     is_plain.then_some(key(&StationPair { destination: address(0)?, source: address(6)?, tag, outer: None }))
 }
 
+/// The key of a packet of a tunnel over IPv4, without options and fragments; `None` for all others.
+pub(super) fn key_of_outer(frame: &[u8]) -> Option<Vec<u8>> {
+    let ip = frame.get(14..)?.first_chunk::<20>()?;
+    let is_plain = frame.get(12..14)? == [8, 0] && ip[0] == 0x45 && (ip[6] & 0x3f, ip[7]) == (0, 0);
+    let rest = frame.get(34..).filter(|_| is_plain)?;
+    let (encapsulation, number, inner) = match (ip[9], rest) {
+        (47, [0, 0, 0x65, 0x58, inner @ ..]) => (GRE, [0; 4], inner),
+        (47, [0x20, 0, 0x65, 0x58, a, b, c, d, inner @ ..]) => (GRE_KEYED, [*a, *b, *c, *d], inner),
+        (17, [_, _, high, low, _, _, 0, 0, 8, 0, 0, 0, a, b, c, 0, inner @ ..]) => {
+            (i32::from(u16::from_ne_bytes([*high, *low])), [*a, *b, *c, 0], inner)
+        }
+        _ => return None,
+    };
+    let stations = [inner.get(..12)?, &[0; 4]].concat();
+    Some([&stations[..], &ip[16..], &ip[12..16], &encapsulation.to_ne_bytes(), &number].concat())
+}
+
 /// A new value, whose egress has its counters at `egress`.
 pub(super) fn value(forwarding: &Forwarding, validity: Validity, egress: u32, queues: u16) -> Vec<u8> {
     let (change, vlan) = match forwarding.tag {
@@ -279,6 +296,32 @@ mod tests {
             assert!(!keys.contains(&key));
             keys.push(key);
         }
+    }
+
+    #[test]
+    fn keys_are_read_from_packets_of_tunnels() {
+        let (local, remote) = (Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(198, 51, 100, 1));
+        let packet = |protocol: u8, header: &[u8]| {
+            let ethernet = [&[2; 12][..], &[8, 0]].concat();
+            let ip = [0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, protocol, 0, 0];
+            let inside = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+            [&ethernet, &ip[..], &remote.octets(), &local.octets(), header, &inside].concat()
+        };
+        let vxlan = [0xc0, 1, 0x12, 0xb5, 0, 30, 0, 0, 8, 0, 0, 0, 0, 0, 42, 0];
+        for (protocol, header, carrier, label) in [
+            (47, &[0, 0, 0x65, 0x58][..], Carrier::Gre, TunnelLabel::Gre(None)),
+            (47, &[0x20, 0, 0x65, 0x58, 0, 0, 1, 0], Carrier::Gre, TunnelLabel::Gre(Some(256))),
+            (17, &vxlan, Carrier::Udp(4789), TunnelLabel::Vxlan(42)),
+        ] {
+            let outer = Some(OuterKey { local, remote, carrier, label });
+            let frame = packet(protocol, header);
+            assert_eq!(key_of_outer(&frame), Some(key(&StationPair { outer, ..pair(None) })), "{label}");
+            assert_eq!(key_of_outer(&frame[..frame.len() - 3]), None, "{label}");
+            let mut fragment = frame;
+            fragment[21] = 1;
+            assert_eq!(key_of_outer(&fragment), None, "{label}");
+        }
+        assert_eq!(key_of_outer(&packet(47, &[0x10, 0, 0x65, 0x58])), None);
     }
 
     #[test]

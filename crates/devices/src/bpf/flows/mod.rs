@@ -134,7 +134,10 @@ impl FlowTable {
     /// True if the program carries a frame, unless packets of its flow are in user space.
     pub fn carries(&self, frame: &[u8]) -> bool {
         let mut value = vec![0; entry::value_bytes(self.queues)];
-        let key = if self.key_bytes == entry::KEY { entry::key_of(frame) } else { None };
+        let key = match self.key_bytes {
+            entry::KEY => entry::key_of(frame),
+            _ => entry::key_of_outer(frame),
+        };
         key.is_some_and(|key| self.entries.get(&key, &mut value).is_ok())
             && entry::validity(&value) == self.validity()
     }
