@@ -256,6 +256,8 @@ const AGAIN: Nanos = Nanos::from_millis(100);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tunnel::{TunnelOptions, TunnelState, Underlay};
+    use std::net::Ipv4Addr;
 
     #[test]
     fn a_pair_is_published_with_its_second_frame_and_not_again_at_once() {
@@ -275,5 +277,84 @@ mod tests {
     #[test]
     fn ports_without_fast_paths_leave_nothing_to_look_at() {
         assert!(FastPaths::new(1, vec![None, None]).is_empty());
+    }
+
+    #[derive(Debug)]
+    struct Nowhere;
+
+    impl FastPath for Nowhere {
+        fn moves(&self) -> u64 {
+            0
+        }
+
+        fn count_move(&self) {}
+
+        fn publish(&self, _: &StationPair, _: &Forwarding, _: Validity) {}
+    }
+
+    const LAN: PortId = PortId(0);
+    const RADIO: PortId = PortId(1);
+    const PEER: PortId = PortId(5);
+    const OTHER: PortId = PortId(6);
+
+    /// Tunnels to two remotes, the first of them as `change` has it, and the fast paths of both and of two devices.
+    fn tunnels(change: impl FnOnce(&mut TunnelOptions)) -> (Tunnels, FastPaths) {
+        let options = |port, last| {
+            let ends = (Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, last));
+            let state = TunnelState::new(1);
+            state.next_hop.set_address(Some(MacAddress([2, 0, 0, 0, 0, last])));
+            TunnelOptions::new(port, ends, RADIO, Arc::new(state))
+        };
+        let mut first = options(PEER, 2);
+        change(&mut first);
+        let mac = MacAddress([2, 0, 0, 0, 0, 1]);
+        let underlay = Underlay { port: RADIO, mac, mtu: 1500, vlan: None, is_shared: false };
+        let tunnels = Tunnels::new([underlay], [first, options(OTHER, 3)]).expect("valid");
+        let device = |interface| Some(FastPathPort { table: Arc::new(Nowhere), interface, longest: 1514 });
+        let paths = FastPaths::new(1, vec![device(10), device(11)]).with_tunnels(&tunnels, |_| true);
+        (tunnels, paths)
+    }
+
+    fn forwarding(
+        paths: &FastPaths,
+        from: PortId,
+        to: PortId,
+        tag: Option<u16>,
+        change: TagChange,
+    ) -> Option<Forwarding> {
+        let [source, destination] = [1, 2].map(|last| MacAddress([2, 0, 0, 0, 1, last]));
+        let pair = StationPair { source, destination, tag, outer: paths.outer_key(from) };
+        paths.forwarding((from, &pair), to, (change, 0))
+    }
+
+    #[test]
+    fn frames_without_a_tag_go_into_tunnels_and_come_out_of_them() {
+        let (_, paths) = tunnels(|_| {});
+        let into = forwarding(&paths, LAN, PEER, None, TagChange::Keep).expect("carried");
+        let outer = into.outer.expect("outer headers");
+        assert_eq!((into.interface, into.longest, outer.headers().len()), (11, 1500 - 24, 38));
+        assert_eq!(outer.headers()[..6], [2, 0, 0, 0, 0, 2], "the next hop");
+        assert!(forwarding(&paths, LAN, PEER, Some(7), TagChange::Pop).is_some());
+        assert!(forwarding(&paths, LAN, PEER, Some(7), TagChange::Keep).is_none());
+        assert!(forwarding(&paths, LAN, PEER, None, TagChange::Push(7)).is_none());
+        let out = forwarding(&paths, PEER, LAN, None, TagChange::Push(7)).expect("carried");
+        assert_eq!((out.interface, out.outer), (10, None));
+        assert!(forwarding(&paths, PEER, LAN, Some(7), TagChange::Keep).is_none());
+        assert!(forwarding(&paths, PEER, OTHER, None, TagChange::Keep).is_none(), "from tunnel to tunnel");
+    }
+
+    #[test]
+    fn a_tunnel_says_why_no_program_carries_it() {
+        let why = |change: fn(&mut TunnelOptions)| {
+            let (tunnels, paths) = tunnels(change);
+            let obstacle = tunnels.get(PEER).expect("a tunnel").obstacle(&tunnels);
+            assert_eq!(obstacle.is_some(), paths.port(PEER).is_none());
+            obstacle
+        };
+        assert_eq!(why(|_| {}), None);
+        assert_eq!(why(|tunnel| tunnel.checksum = true), Some("its packets have a checksum"));
+        assert_eq!(why(|tunnel| tunnel.sequence = true), Some("its packets have sequence numbers"));
+        let (_, paths) = tunnels(|tunnel| tunnel.state.next_hop.set_address(None));
+        assert!(forwarding(&paths, LAN, PEER, None, TagChange::Keep).is_none(), "nobody to send to");
     }
 }
