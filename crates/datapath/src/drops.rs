@@ -51,6 +51,7 @@ macro_rules! reasons {
 reasons! {
     DeviceError, "receive", "device-error", "The device delivered a descriptor that cannot be right.";
     RxOverrun, "receive", "rx-overrun", "Came faster than it was taken: the device found no free frame posted.";
+    RxOverrunControl, "receive", "rx-overrun-control", "A packet of a control protocol came faster than those are taken: the reserve for them was used up too.";
     Fence, "receive", "fence", "Dropped by the port's program to make a gap in a flow without one, so that the flow can be carried in the kernel.";
     NoBuffer, "receive", "no-buffer", "No free frame was left to receive or copy into.";
     SctpNoChecksum, "receive", "sctp-no-checksum", "A local sender left SCTP's checksum to the device, and AF_XDP does not say so.";

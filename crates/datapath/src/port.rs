@@ -144,6 +144,10 @@ pub trait RxControl {
     /// Number of frames to keep posted while few are; more than it has places for are its reserve.
     fn set_posted_limit(&mut self, _frames: u32) {}
 
+    /// Number of packets that may wait in the device from now on, packets of control protocols aside; `None` for as many
+    /// as it has room for.
+    fn set_waiting_limit(&mut self, _packets: Option<u32>) {}
+
     /// True if the device had more than there were frames for when it last received by itself, so that a drained
     /// queue does not mean that it is empty.
     fn has_backlog(&mut self) -> bool {

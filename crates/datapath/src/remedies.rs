@@ -22,6 +22,10 @@ impl DropReason {
                 "Packets come faster than the worker takes them: expected under overload, and the cheapest place to \
                  lose them. Else give the worker a CPU of its own, or use more workers."
             }
+            Self::RxOverrunControl => {
+                "More control packets come than the worker takes, which only a flood of them does: a capture on the port names the sender. \
+                 Limit it there, or use more workers."
+            }
             Self::Fence => {
                 "Expected when a flow that never pauses changes its way; `fast_path = \"off\"` on the port keeps all flows in user space."
             }

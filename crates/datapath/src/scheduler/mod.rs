@@ -1,10 +1,12 @@
 //! The poll scheduler: whose turn it is, how long, and what to do when nothing came.
 //!
 //! [`RunQueue`] gives turns, [`BudgetController`] their budgets; [`Pace`] decides between sleep and polling by what came;
-//! [`Backlog`] bounds the packets that wait for a consumer on the worker's own time;
+//! [`Backlog`] bounds the packets that wait for a consumer on the worker's own time, [`AdmissionLimit`] those that wait in a
+//! device;
 //! [`CpuTokenBucket`] keeps a worker to its share of a core; [`Contention`] says what a turn took of the worker's own time. All of them are told the time and decide; the
 //! worker does. In: what turns moved, and how long they took. Out: the next turn, or rest.
 
+mod admission;
 mod backlog;
 mod budget;
 mod contention;
@@ -15,6 +17,7 @@ mod run_queue;
 mod sojourn;
 mod token_bucket;
 
+pub use admission::AdmissionLimit;
 pub use backlog::Backlog;
 pub use budget::{BudgetController, MOST};
 pub use contention::{Contention, Elapsed};

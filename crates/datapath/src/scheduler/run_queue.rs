@@ -4,6 +4,7 @@
 //! budget goes to the tail; who is drained is looked at again in the next cycle. A cycle ends when all had
 //! a turn, or with its bound in time; then the next one begins with those that had none.
 
+use super::admission::AdmissionLimit;
 use super::budget::{BudgetController, MOST};
 use super::quantum::{Quantum, QuantumTotals};
 use super::sojourn::SojournLimit;
@@ -91,6 +92,8 @@ struct Entry {
     freed: Option<Nanos>,
     /// Bound on the sojourn time of its packets.
     sojourn_limit: SojournLimit,
+    /// Limit of the packets that may wait in the device.
+    admission: AdmissionLimit,
 }
 
 /// The queues of one worker, in the order in which they have their turns.
@@ -153,6 +156,7 @@ impl RunQueue {
             bound: None,
             freed: None,
             sojourn_limit: SojournLimit::default(),
+            admission: AdmissionLimit::default(),
         });
         let room = self.entries.len();
         self.control.reserve(room);
@@ -228,6 +232,11 @@ impl RunQueue {
     /// True if a queue is bound to the number of wanted packets.
     pub fn is_bound(&self, index: usize) -> bool {
         self.entries[index].bound.is_some()
+    }
+
+    /// Number of packets that may wait in the device of a queue; `None` for as many as it has room for.
+    pub fn waiting_limit(&self, index: usize) -> Option<u32> {
+        self.entries[index].admission.packets()
     }
 
     /// Time for which a turn of a queue is to take.
@@ -324,6 +333,7 @@ impl RunQueue {
             entry.bound = (goes_on && !elsewhere).then(|| now + LOOK);
             entry.freed = if was_bound { Some(now) } else { entry.freed };
             entry.freed = entry.freed.filter(|_| entry.bound.is_none());
+            entry.admission.turn(now, packets, turn == Turn::Drained);
         }
         // What keeps a bound queue from more is not its time.
         entry.part.used(packets, took, turn == Turn::OutOfBudget && entry.bound.is_none());

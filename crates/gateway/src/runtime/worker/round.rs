@@ -64,6 +64,8 @@ impl Worker {
             if self.schedule.line.ended(grant, outcome, time) {
                 self.receivers[grant.index].control(|control| control.end_flush());
             }
+            let limit = self.schedule.line.waiting_limit(grant.index);
+            self.receivers[grant.index].control(|control| control.set_waiting_limit(limit));
             if wanted.is_some() {
                 wanted = self.senders.wanted();
             }
