@@ -119,3 +119,23 @@ pub(super) fn step(link: &LinkInfo, step: &'static str, errno: Errno) -> af_xdp:
         errno => af_xdp::OpenError::Step { interface, step, errno },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::af_xdp::link::Which;
+    use crate::bpf::assembler::Assembler;
+
+    #[test]
+    fn a_program_that_the_verifier_refuses_says_what_it_said() {
+        let link = af_xdp::link::query(Which::Name("lo")).expect("there is a loopback interface");
+        // It answers a register that nothing was written to.
+        let mut program = Assembler::new();
+        program.exit();
+        match load(&link, ProgramKind::Tcx, "polder_bad", &program.finish()) {
+            Err(af_xdp::OpenError::Program { log, .. }) => assert!(log.contains("R0 !read_ok"), "{log}"),
+            // Without the right to load programs there is nothing to look at; the namespace tests say so.
+            refused => assert!(matches!(refused, Err(af_xdp::OpenError::Permission { .. })), "{refused:?}"),
+        }
+    }
+}

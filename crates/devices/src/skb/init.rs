@@ -35,7 +35,8 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     let link = find(options)?;
     let mut notes = Vec::new();
     // 2. A TAP, of which a flow keeps its queue. Without that there is one queue.
-    let windows = Windows::new(options.queues).map_err(|errno| step(&link, "make a BPF map", errno))?;
+    let windows = Windows::new(options.queues, options.window_bytes)
+        .map_err(|errno| step(&link, "make a BPF map", errno))?;
     let mut tap = open_tap(&link, options, options.queues, region)?;
     if options.queues > 1
         && let Err(error) = steer(&link, &tap)

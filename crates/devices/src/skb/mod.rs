@@ -14,7 +14,8 @@
 //! nothing that is written to it reaches the machine's own stack.
 //!
 //! The TAP's queue is bounded in bytes: the interface's program counts what it sends there, the receiver publishes
-//! what it has read, and what would exceed that window is dropped by the program and counted as `rx-overrun`.
+//! what it has read, and how much of what may wait is of use to the worker. What would exceed that is dropped by the
+//! program and counted as `rx-overrun`, packets of control protocols last.
 //!
 //! Programs go with the process (BPF links), unless they are pinned for `on_exit = "drop"`: then they drop what nobody
 //! reads. TCX needs Linux 6.6.
@@ -25,6 +26,7 @@ mod options;
 
 mod window;
 
+mod admit;
 mod program;
 
 mod attach;

@@ -2,14 +2,12 @@
 //!
 //! | program | at | what it does |
 //! |---|---|---|
-//! | [`whole`], and those of [`classify`](crate::bpf::classify) | the interface's ingress | sends what is taken to the TAP, within the window |
+//! | [`whole`], and those of [`classify`](crate::bpf::classify) | the interface's ingress | sends what is taken to the TAP, within the window ([`admit`](super::admit)) |
 //! | [`onward`] | the TAP's ingress | sends what was written to the TAP by the interface |
 //! | [`only_from`] | the TAP's egress | drops what does not come from the interface |
 //! | [`queue_of_flow`] | the TAP's choice of a queue | the hash of the flow |
 
-use super::window::{
-    ADMITTED_AT, CHARGE, COMPLETED_AT, CONSUMED_AT, FENCED_AT, NUMBER_AT, OVERRUNS_AT, QUEUE_SHIFT,
-};
+use super::window::{COMPLETED_AT, FENCED_AT, OVERRUNS_AT, QUEUE_SHIFT};
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::classify::{self, Target, network_order, untag_bytes};
 use crate::bpf::endpoints::Tables;
@@ -151,37 +149,9 @@ impl ToTap<'_> {
         program.jump_value(Condition::NotEqual, R0, self.interface.cast_signed(), examined);
     }
 
-    /// Redirects the packet to the TAP within the window at R7, and ends the program. The packet's number is left at
-    /// offset `mark` from R9. Places `drop`, where it is dropped.
-    fn admit(&self, program: &mut Assembler, mark: Option<i16>, drop: Label) {
-        let full = program.label();
-        program.load(Width::Double, R1, R7, ADMITTED_AT);
-        program.load(Width::Double, R2, R7, CONSUMED_AT);
-        program.subtract(R1, R2);
-        program.jump_value(Condition::SignedGreater, R1, self.window_bytes.cast_signed(), full);
-        program.load(Width::Word, R8, R6, LENGTH);
-        program.add(R8, i32::from(CHARGE));
-        program.count(R7, ADMITTED_AT, R8);
-        self.pieces(program);
-        program.count(R7, NUMBER_AT, R1);
-        if let Some(mark) = mark {
-            // Another processor may have counted on: then the mark is a little late.
-            program.load(Width::Double, R1, R7, NUMBER_AT);
-            program.store(Width::Double, R9, mark, R1);
-        }
-        redirect(program, self.tap);
-        program.place(full);
-        program.set(R1, 1);
-        program.count(R7, OVERRUNS_AT, R1);
-        program.place(drop);
-        self.discard(program);
-    }
-}
-
-impl ToTap<'_> {
     /// Puts the number of packets that the TAP makes of this one into R1: segments of tunnels arrive cut, because its
     /// header has no word for them.
-    fn pieces(&self, program: &mut Assembler) {
+    pub(super) fn pieces(&self, program: &mut Assembler) {
         program.set(R1, 1);
         if !self.carries_tunnels {
             return;
@@ -197,29 +167,8 @@ impl ToTap<'_> {
 }
 
 impl Target for ToTap<'_> {
-    /// Headers may lie outside the packet's first buffer: they are brought there.
     fn open(&self, program: &mut Assembler) {
-        let [short, pull, ready] = [(); 3].map(|()| program.label());
-        program.load(Width::Word, R2, R6, DATA);
-        program.load(Width::Word, R3, R6, DATA_END);
-        program.copy(R4, R2);
-        program.add(R4, HEADERS);
-        program.jump(Condition::Greater, R4, R3, short);
-        program.go(ready);
-        program.place(short);
-        program.copy(R1, R6);
-        program.load(Width::Word, R2, R6, LENGTH);
-        program.jump_value(Condition::Greater, R2, HEADERS, pull);
-        program.call(Helper::PullData);
-        program.load(Width::Word, R2, R6, DATA);
-        program.load(Width::Word, R3, R6, DATA_END);
-        program.go(ready);
-        program.place(pull);
-        program.set(R2, HEADERS);
-        program.call(Helper::PullData);
-        program.load(Width::Word, R2, R6, DATA);
-        program.load(Width::Word, R3, R6, DATA_END);
-        program.place(ready);
+        headers(program, HEADERS);
     }
 
     /// The kernel has taken the first tag off the frame. What is asked about a frame that nobody has sent has it in place.
@@ -259,7 +208,33 @@ impl Target for ToTap<'_> {
     }
 }
 
-fn redirect(program: &mut Assembler, interface: u32) {
+/// Puts the beginning of the frame into R2 and the end of what may be read into R3. The first `bytes` bytes may lie
+/// outside the packet's first buffer: they are brought there.
+pub(super) fn headers(program: &mut Assembler, bytes: i32) {
+    let [short, pull, ready] = [(); 3].map(|()| program.label());
+    program.load(Width::Word, R2, R6, DATA);
+    program.load(Width::Word, R3, R6, DATA_END);
+    program.copy(R4, R2);
+    program.add(R4, bytes);
+    program.jump(Condition::Greater, R4, R3, short);
+    program.go(ready);
+    program.place(short);
+    program.copy(R1, R6);
+    program.load(Width::Word, R2, R6, LENGTH);
+    program.jump_value(Condition::Greater, R2, bytes, pull);
+    program.call(Helper::PullData);
+    program.load(Width::Word, R2, R6, DATA);
+    program.load(Width::Word, R3, R6, DATA_END);
+    program.go(ready);
+    program.place(pull);
+    program.set(R2, bytes);
+    program.call(Helper::PullData);
+    program.load(Width::Word, R2, R6, DATA);
+    program.load(Width::Word, R3, R6, DATA_END);
+    program.place(ready);
+}
+
+pub(super) fn redirect(program: &mut Assembler, interface: u32) {
     program.set(R1, interface.cast_signed());
     program.set(R2, 0);
     program.call(Helper::Redirect);
@@ -274,7 +249,7 @@ pub(super) const DROP: i32 = 2;
 /// `TC_ACT_REDIRECT`.
 pub(super) const REDIRECT: u32 = 7;
 /// Offsets in the context of a program (`struct __sk_buff`).
-const LENGTH: i16 = 0;
+pub(super) const LENGTH: i16 = 0;
 const VLAN_PRESENT: i16 = 20;
 const VLAN_TAG: i16 = 24;
 const VLAN_PROTOCOL: i16 = 28;
@@ -305,7 +280,7 @@ mod tests {
             let target = ToTap { interface: 3, tap: 7, queues, windows: fd, window_bytes, carries_tunnels };
             let tables = Tables { v4: fd, v6: fd };
             for program in [whole(target, None), claims(target, tables, None)] {
-                assert!(program.len() < 256, "{} instructions", program.len());
+                assert!(program.len() < 512, "{} instructions", program.len());
             }
             verifies(target);
         }
@@ -318,14 +293,14 @@ mod tests {
         let flows = (table(Frames::OfDevice), table(Frames::OfTunnels));
         // Without the right to make maps there is no table; the namespace tests say so.
         let ((Ok(of_device), Ok(of_tunnels)), Ok(windows), Ok(endpoints)) =
-            (flows, Windows::new(target.queues), TunnelEndpointMap::new())
+            (flows, Windows::new(target.queues, 1 << 20), TunnelEndpointMap::new())
         else {
             return;
         };
         let target = ToTap { windows: windows.as_fd(), ..target };
         let claims = claims(target, endpoints.tables(), Some(of_tunnels.maps()));
         for program in [whole(target, Some(of_device.maps())), claims] {
-            assert!(program.len() < 600, "{} instructions", program.len());
+            assert!(program.len() < 1024, "{} instructions", program.len());
             load(ProgramKind::Tcx, "polder_flows", &program).expect("the verifier takes it");
         }
     }

@@ -1,16 +1,16 @@
 //! Packets that come in: those of the TAP, with the window moved along.
 //!
-//! Exits: those of [`TapRx`]; `rx-overrun` for what the interface's program has dropped because the window was full, and
-//! `fence` for what it has dropped to make a gap in a flow that it is to carry itself.
+//! Exits: those of [`TapRx`]; `rx-overrun` and `rx-overrun-control` for what the interface's program has dropped because more
+//! waited than may, and `fence` for what it has dropped to make a gap in a flow that it is to carry itself.
 //!
-//! Cost: beyond a TAP's, two loads and a store for each turn.
+//! Cost: beyond a TAP's, six loads, a store and a few comparisons for each turn.
 
-use super::window::Window;
+use super::window::{DROPS, Window};
 use crate::tap::TapRx;
-use polder_buffers::{Batch, Pool};
+use polder_buffers::{BATCH, Batch, Pool};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
-use polder_datapath::port::{Armed, Budget, RxQueue, Turn};
+use polder_datapath::port::{Armed, Budget, RxControl, RxQueue, Turn};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -19,11 +19,19 @@ use std::sync::Arc;
 pub(super) struct Receiver {
     tap: TapRx,
     window: Window,
+    /// Packets that may wait, by the worker's measure, and by a consumer's.
+    limits: [Option<u32>; 2],
+    /// True if the program has dropped packets that exceeded the limit since that was asked last.
+    has_dropped: bool,
 }
 
 impl Receiver {
     pub(super) fn new(tap: TapRx, window: Window) -> Self {
-        Self { tap, window }
+        Self { tap, window, limits: [None; 2], has_dropped: false }
+    }
+
+    fn limit(&mut self) {
+        self.window.set_limit(self.limits.into_iter().flatten().min());
     }
 }
 
@@ -41,10 +49,9 @@ impl RxQueue for Receiver {
         if turn == Turn::Drained {
             self.window.empty(admitted);
         }
-        for (dropped, reason) in
-            self.window.dropped().into_iter().zip([DropReason::RxOverrun, DropReason::Fence])
-        {
+        for (dropped, (_, reason)) in self.window.dropped().into_iter().zip(DROPS) {
             if dropped > 0 {
+                self.has_dropped |= reason != DropReason::Fence;
                 let counters = self.tap.counters();
                 counters.received.add(dropped);
                 counters.drops.count(reason, dropped);
@@ -62,6 +69,10 @@ impl RxQueue for Receiver {
         self.tap.event()
     }
 
+    fn control(&mut self) -> Option<&mut dyn RxControl> {
+        Some(self)
+    }
+
     fn posted(&self) -> u32 {
         self.tap.posted()
     }
@@ -70,3 +81,24 @@ impl RxQueue for Receiver {
         self.tap.counters()
     }
 }
+
+impl RxControl for Receiver {
+    /// The window bounds packets that wait, whether frames are there for them or not.
+    fn set_posted_limit(&mut self, frames: u32) {
+        self.limits[1] = (frames != u32::MAX).then_some(frames.max(FEWEST));
+        self.limit();
+    }
+
+    fn set_waiting_limit(&mut self, packets: Option<u32>) {
+        self.limits[0] = packets;
+        self.limit();
+    }
+
+    fn has_backlog(&mut self) -> bool {
+        core::mem::take(&mut self.has_dropped)
+    }
+}
+
+/// Packets that may wait at least: those of one batch.
+#[expect(clippy::cast_possible_truncation, reason = "64 fits")]
+const FEWEST: u32 = BATCH as u32;

@@ -5,13 +5,19 @@
 //! all that was admitted before has come or was lost, and publishes that: what the two counted differently, because the
 //! kernel has cut a packet or the TAP has dropped one, does not add up.
 //!
+//! The worker's scheduler may say that fewer are of use ([`Window::set_limit`]). The program keeps bulk below that, and below
+//! three quarters of the window in any case; packets of control protocols may fill all of it, on credit: an eighth of
+//! what was read, and never more than the other quarter. A limit holds while `consumed` moves: the program looks at it each
+//! time that it would drop because of the limit, and takes a worker that has read nothing for [`STALE`] for one that stalls.
+//!
 //! Packets are counted too, for programs that carry flows by themselves ([`flows`](crate::bpf::flows)): the program gives
 //! each a number, and the receiver publishes the number up to which the worker is through with all of them. This number
 //! must never be too high: a packet has its number a moment before it is in the TAP, so a queue found empty says nothing,
 //! and packets that are missing are given up only after a time.
 
 use crate::bpf::sys::SharedCounters;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
+use polder_datapath::drops::DropReason;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,7 +26,10 @@ use std::time::Duration;
 
 /// The windows of all queues of a port.
 #[derive(Clone, Debug)]
-pub(super) struct Windows(Arc<SharedCounters>);
+pub(super) struct Windows {
+    words: Arc<SharedCounters>,
+    bytes: u32,
+}
 
 /// The receiver's end of one queue's window.
 #[derive(Debug)]
@@ -33,8 +42,14 @@ pub(super) struct Window {
     read: u64,
     completed: u64,
     missing: Option<Missing>,
-    /// Packets that the program had dropped when they were counted last: because the window was full, and to make a gap.
-    dropped: [u64; 2],
+    /// Packets that the program had dropped when they were counted last: as in [`DROPS`].
+    dropped: [u64; 3],
+    /// Limit of bulk that was published last.
+    limit: u64,
+    /// Credit for control packets that was given so far.
+    credit: u64,
+    /// Moving average of a packet's charge.
+    charge: u64,
 }
 
 /// Packets that have a number and did not come, each time that the queue was found empty.
@@ -47,21 +62,46 @@ struct Missing {
 }
 
 impl Windows {
-    /// Empty windows of `queues` queues.
-    pub(super) fn new(queues: u16) -> Result<Self, Errno> {
-        SharedCounters::new("polder_windows", usize::from(queues) * WORDS).map(|words| Self(Arc::new(words)))
+    /// Empty windows of `bytes` bytes for `queues` queues.
+    pub(super) fn new(queues: u16, bytes: u32) -> Result<Self, Errno> {
+        let words = SharedCounters::new("polder_windows", usize::from(queues) * WORDS)?;
+        let (limit, credit) = (bulk_bytes(bytes), bytes - bulk_bytes(bytes));
+        for first in (0..usize::from(queues)).map(|queue| queue * WORDS) {
+            // Relaxed: nobody else knows the map yet.
+            words.get(first + LIMIT).store(limit.into(), Ordering::Relaxed);
+            words.get(first + CREDIT).store(credit.into(), Ordering::Relaxed);
+        }
+        Ok(Self { words: Arc::new(words), bytes })
     }
 
     /// The window of one queue.
     pub(super) fn of(&self, queue: usize) -> Window {
-        let (consumed, read, completed, missing, dropped) = (0, 0, 0, None, [0; 2]);
-        Window { all: self.clone(), first: queue * WORDS, consumed, read, completed, missing, dropped }
+        let (consumed, read, completed, missing, dropped) = (0, 0, 0, None, [0; 3]);
+        let limit = bulk_bytes(self.bytes).into();
+        let credit = u64::from(self.bytes) - limit;
+        let (all, first, charge) = (self.clone(), queue * WORDS, CHARGE.into());
+        Window { all, first, consumed, read, completed, missing, dropped, limit, credit, charge }
     }
+
+    /// The word of the first queue at an offset of the program's.
+    #[cfg(test)]
+    pub(super) fn at(&self, offset: i16) -> &AtomicU64 {
+        self.word(usize::from(offset.cast_unsigned()) / 8)
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        self.words.get(index)
+    }
+}
+
+/// Bytes of a window that bulk may fill.
+pub(super) fn bulk_bytes(window_bytes: u32) -> u32 {
+    window_bytes / 4 * 3
 }
 
 impl AsFd for Windows {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.words.as_fd()
     }
 }
 
@@ -70,7 +110,7 @@ impl Window {
     #[inline]
     pub(super) fn admitted(&self) -> Admitted {
         // Acquire: pairs with the program's atomic additions, so that a look into the TAP comes after them.
-        let word = |word| self.all.0.get(self.first + word).load(Ordering::Acquire);
+        let word = |word| self.all.word(self.first + word).load(Ordering::Acquire);
         Admitted { charges: word(ADMITTED), packets: word(NUMBER) }
     }
 
@@ -78,7 +118,37 @@ impl Window {
     #[inline]
     pub(super) fn consume(&mut self, packets: u64, bytes: u64) {
         self.read = self.read.wrapping_add(packets);
-        self.publish(self.consumed.wrapping_add(bytes + packets * u64::from(CHARGE)));
+        let charges = bytes + packets * u64::from(CHARGE);
+        self.publish(self.consumed.wrapping_add(charges));
+        self.lend(charges);
+        if let Some(charge) = charges.checked_div(packets) {
+            self.charge = (self.charge * 7 + charge) / 8;
+        }
+    }
+
+    /// Gives credit for control packets: a part of what was read, and never more than the reserve.
+    fn lend(&mut self, charges: u64) {
+        // Relaxed: numbers that order nothing; used credit that is not seen yet is missing for a turn.
+        let used = self.all.word(self.first + USED).load(Ordering::Relaxed);
+        let reserve = self.all.bytes - bulk_bytes(self.all.bytes);
+        let credit = (self.credit + charges / CREDIT_PART).min(used + u64::from(reserve));
+        if self.credit != credit {
+            self.credit = credit;
+            self.all.word(self.first + CREDIT).store(credit, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets bulk have no more than so many packets in the window, by the charge that packets had lately; `None` for as many as
+    /// it has room for.
+    #[inline]
+    pub(super) fn set_limit(&mut self, packets: Option<u32>) {
+        let most = u64::from(bulk_bytes(self.all.bytes));
+        let limit = packets.map_or(most, |packets| most.min(u64::from(packets) * self.charge));
+        if self.limit != limit {
+            self.limit = limit;
+            // Relaxed: as `consumed`.
+            self.all.word(self.first + LIMIT).store(limit, Ordering::Relaxed);
+        }
     }
 
     /// Takes the charges of everything `admitted` as read or lost: the queue was found empty after that was read.
@@ -117,25 +187,32 @@ impl Window {
         if self.completed != self.read {
             self.completed = self.read;
             // Release: what the worker has sent was sent before.
-            self.all.0.get(self.first + COMPLETED).store(self.completed, Ordering::Release);
+            self.all.word(self.first + COMPLETED).store(self.completed, Ordering::Release);
         }
     }
 
     fn publish(&mut self, consumed: u64) {
         self.consumed = consumed;
         // Relaxed: a number that orders nothing; the program bounds by whatever it finds.
-        self.all.0.get(self.first + CONSUMED).store(consumed, Ordering::Relaxed);
+        self.all.word(self.first + CONSUMED).store(consumed, Ordering::Relaxed);
     }
 
-    /// Packets that the program has dropped since this was asked last: because the window was full, and to make a gap.
+    /// Packets that the program has dropped since this was asked last, as in [`DROPS`].
     #[inline]
-    pub(super) fn dropped(&mut self) -> [u64; 2] {
+    pub(super) fn dropped(&mut self) -> [u64; 3] {
         // Relaxed: numbers that order nothing.
-        let now = [OVERRUNS, FENCED].map(|word| self.all.0.get(self.first + word).load(Ordering::Relaxed));
+        let now = DROPS.map(|(word, _)| self.all.word(self.first + word).load(Ordering::Relaxed));
         let before = core::mem::replace(&mut self.dropped, now);
-        [now[0].wrapping_sub(before[0]), now[1].wrapping_sub(before[1])]
+        core::array::from_fn(|at| now[at].wrapping_sub(before[at]))
     }
 }
+
+/// Words in which the program counts drops, and the reason of each.
+pub(super) const DROPS: [(usize, DropReason); 3] = [
+    (OVERRUNS, DropReason::RxOverrun),
+    (OVERRUNS_CONTROL, DropReason::RxOverrunControl),
+    (FENCED, DropReason::Fence),
+];
 
 /// Time since the machine started; asked for while packets are missing alone.
 fn now() -> Duration {
@@ -157,15 +234,31 @@ const ADMITTED: usize = 0;
 const OVERRUNS: usize = 1;
 const NUMBER: usize = 2;
 const FENCED: usize = 3;
+const OVERRUNS_CONTROL: usize = 4;
+/// Credit that control packets have used.
+const USED: usize = 5;
 const CONSUMED: usize = 16;
 const COMPLETED: usize = 17;
+const LIMIT: usize = 18;
+const CREDIT: usize = 19;
 /// The same in bytes.
 pub(super) const ADMITTED_AT: i16 = 0;
 pub(super) const OVERRUNS_AT: i16 = 8;
 pub(super) const NUMBER_AT: i16 = 16;
 pub(super) const FENCED_AT: i16 = 24;
+pub(super) const OVERRUNS_CONTROL_AT: i16 = 32;
+pub(super) const USED_AT: i16 = 40;
+/// `consumed` as the program has seen it last, and the time at which it had changed.
+pub(super) const SEEN_AT: i16 = 48;
+pub(super) const SEEN_TIME_AT: i16 = 56;
 pub(super) const CONSUMED_AT: i16 = 128;
 pub(super) const COMPLETED_AT: i16 = 136;
+pub(super) const LIMIT_AT: i16 = 144;
+pub(super) const CREDIT_AT: i16 = 152;
+/// Time after which a limit does not hold any more if nothing was read.
+pub(super) const STALE: Duration = Duration::from_millis(100);
+/// Divisor of what was read, for the credit of control packets.
+const CREDIT_PART: u64 = 8;
 /// Packets are given up that are missing for so long, and each time of so many that the queue was found empty.
 const LOST_AFTER: Duration = Duration::from_millis(100);
 const LOST_TIMES: u32 = 16;
@@ -179,18 +272,18 @@ mod tests {
 
     fn windows() -> Option<Windows> {
         // Without the right to make maps there is nothing to look at; the namespace tests say so.
-        Windows::new(2).ok()
+        Windows::new(2, 1 << 20).ok()
     }
 
     #[test]
     fn an_empty_queue_ends_what_was_counted_differently() {
         let Some(windows) = windows() else { return };
         let (mut window, other) = (windows.of(1), windows.of(0));
-        windows.0.get(WORDS + ADMITTED).store(5000, Ordering::Relaxed);
+        windows.word(WORDS + ADMITTED).store(5000, Ordering::Relaxed);
         let admitted = |charges, packets| Admitted { charges, packets };
         assert_eq!((window.admitted(), other.admitted()), (admitted(5000, 0), admitted(0, 0)));
         window.consume(2, 100);
-        let consumed = || windows.0.get(WORDS + CONSUMED).load(Ordering::Relaxed);
+        let consumed = || windows.word(WORDS + CONSUMED).load(Ordering::Relaxed);
         assert_eq!(consumed(), 2 * 1024 + 100);
         window.empty(admitted(5000, 2));
         assert_eq!(consumed(), 5000);
@@ -200,7 +293,7 @@ mod tests {
     fn the_worker_is_through_with_what_it_has_read_and_with_nothing_else() {
         let Some(windows) = windows() else { return };
         let mut window = windows.of(0);
-        let completed = || windows.0.get(COMPLETED).load(Ordering::Relaxed);
+        let completed = || windows.word(COMPLETED).load(Ordering::Relaxed);
         let admitted = |packets| Admitted { charges: 0, packets };
         window.consume(3, 0);
         assert_eq!(completed(), 0, "they are being sent");
@@ -231,8 +324,46 @@ mod tests {
     fn each_drop_is_counted_once() {
         let Some(windows) = windows() else { return };
         let mut window = windows.of(0);
-        windows.0.get(OVERRUNS).store(17, Ordering::Relaxed);
-        windows.0.get(FENCED).store(3, Ordering::Relaxed);
-        assert_eq!((window.dropped(), window.dropped()), ([17, 3], [0, 0]));
+        for (word, count) in [(OVERRUNS, 17), (OVERRUNS_CONTROL, 5), (FENCED, 3)] {
+            windows.word(word).store(count, Ordering::Relaxed);
+        }
+        assert_eq!((window.dropped(), window.dropped()), ([17, 5, 3], [0; 3]));
+    }
+
+    #[test]
+    fn a_limit_is_in_packets_as_long_as_they_were_and_never_more_than_the_window_allows() {
+        let Some(windows) = windows() else { return };
+        let mut window = windows.of(1);
+        let limit = || windows.word(WORDS + LIMIT).load(Ordering::Relaxed);
+        assert_eq!(limit(), 3 << 18, "three quarters of the window");
+        window.set_limit(Some(100));
+        assert_eq!(limit(), 100 * 1024);
+        for _ in 0..64 {
+            window.consume(10, 10 * 4096);
+        }
+        window.set_limit(Some(100));
+        assert!((490_000..=512_000).contains(&limit()), "{}", limit());
+        for packets in [Some(u32::MAX), None] {
+            window.set_limit(packets);
+            assert_eq!(limit(), 3 << 18);
+        }
+    }
+
+    #[test]
+    fn credit_is_a_part_of_what_was_read_and_bounded_by_the_reserve() {
+        let Some(windows) = windows() else { return };
+        let mut window = windows.of(0);
+        let credit = || windows.word(CREDIT).load(Ordering::Relaxed);
+        const RESERVE: u64 = 1 << 18;
+        assert_eq!(credit(), RESERVE);
+        window.consume(1000, 1_000_000);
+        assert_eq!(credit(), RESERVE, "none was used");
+        windows.word(USED).store(RESERVE, Ordering::Relaxed);
+        window.consume(10, 10 * (8192 - 1024));
+        assert_eq!(credit(), RESERVE + 10 * 1024);
+        for _ in 0..1000 {
+            window.consume(10, 10 * (8192 - 1024));
+        }
+        assert_eq!(credit(), 2 * RESERVE);
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! [`endpoints`] takes the tunnel packets whose end points are in a table, for a port that the kernel goes on using.
 //! [`routed`] takes these and what a router is to forward. How a packet is read, and what becomes of one that is taken
-//! or left, is the [`Target`]'s.
+//! or left, is the [`Target`]'s. [`control`] tells packets of control protocols from others.
 
+mod control;
 mod routed;
 
+pub(crate) use control::{CONTROL_HEADERS, control};
 pub(crate) use routed::{RouterMaps, routed};
 
 use super::assembler::{Assembler, Condition, Helper, Label, Register, Width};
