@@ -133,3 +133,29 @@ impl Handle for skb::Port {
 
 /// Reason why a port is closed whose interface is still there.
 const DETACHED: &str = "the TAP of the interface was removed, or the interface's TCX program was detached";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What else is refused would be refused by AF_XDP too, or is not the mode's fault.
+    #[test]
+    fn another_mode_is_tried_for_what_this_one_alone_needs() {
+        let interface = || "eth0".to_owned();
+        let no_tcx = skb::OpenError::NoTcx { interface: interface(), errno: Errno::INVAL };
+        let program = af_xdp::OpenError::Program { errno: Errno::ACCESS, log: String::new() };
+        for error in [no_tcx, program.into()] {
+            assert!(is_unavailable(&plain(error)));
+        }
+        let step = "load a BPF program";
+        let others = [
+            af_xdp::OpenError::NoInterface(interface()),
+            af_xdp::OpenError::InUse(interface()),
+            af_xdp::OpenError::NotEthernet(interface()),
+            af_xdp::OpenError::Permission { interface: interface(), step },
+        ];
+        for error in others {
+            assert!(!is_unavailable(&plain(error.into())));
+        }
+    }
+}

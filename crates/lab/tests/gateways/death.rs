@@ -18,7 +18,7 @@ const MODES: [&str; 2] = ["auto", "native"];
 pub(crate) struct Net {
     pub(crate) left: Namespace,
     pub(crate) gateway: Namespace,
-    right: Namespace,
+    pub(crate) right: Namespace,
     pub(crate) topology: Topology,
 }
 
