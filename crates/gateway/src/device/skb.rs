@@ -138,7 +138,7 @@ const DETACHED: &str = "the TAP of the interface was removed, or the interface's
 mod tests {
     use super::*;
 
-    /// What else is refused would be refused by AF_XDP too, or is not the mode's fault.
+    /// Other refusals would be AF_XDP's too, or are not the fault of the mode.
     #[test]
     fn another_mode_is_tried_for_what_this_one_alone_needs() {
         let interface = || "eth0".to_owned();

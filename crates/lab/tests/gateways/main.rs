@@ -9,6 +9,7 @@ mod bridge;
 mod capture;
 mod daemons;
 mod death;
+mod fallback;
 mod fast_path;
 mod fast_path_tunnels;
 mod filter;
