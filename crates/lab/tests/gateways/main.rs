@@ -24,6 +24,7 @@ mod mtu;
 mod open_vswitch;
 mod open_vswitch_routed;
 mod order;
+mod overload;
 mod parity;
 mod reload;
 mod routed_tunnel;
