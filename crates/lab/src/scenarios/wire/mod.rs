@@ -5,6 +5,7 @@
 //! and nothing is set: threads are where the kernel's scheduler puts them.
 
 mod bridges;
+mod overload;
 mod tunnels;
 
 use super::{Goal, Promise, Run, Scenario};
@@ -56,6 +57,8 @@ const PROMISES: &[Promise] = &[
     tcp("wire.tunnel_tcp.gbit.kernel_vxlan", Goal::None),
     time("wire.two_gateways.p50_us.polder", Goal::Times(0.9, "wire.two_gateways.p50_us.kernel_vxlan")),
     time("wire.two_gateways.p50_us.kernel_vxlan", Goal::None),
+    Promise { name: overload::GOODPUT, unit: "ratio", better: Better::Higher, goal: Goal::Value(0.97) },
+    Promise { name: overload::FLAPS, unit: "flaps", better: Better::Lower, goal: Goal::Value(0.0) },
     Promise { name: SHAPED, unit: "Gbit/s", better: Better::Lower, goal: Goal::Value(SHAPED_TO) },
     Promise { name: UNACCOUNTED, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
 ];
@@ -66,7 +69,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
         "any",
         "as the kernel's scheduler puts them",
     );
-    let unaccounted = bridges::measure(run)? + tunnels::measure(run)?;
+    let unaccounted = bridges::measure(run)? + tunnels::measure(run)? + overload::measure(run)?;
     #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
     run.record_one(UNACCOUNTED, unaccounted as f64);
     Ok(())

@@ -1,0 +1,209 @@
+//! Ten times what the worker can forward, beside a BFD session.
+
+use super::Run;
+use crate::clock;
+use crate::command;
+use crate::interrupt;
+use crate::peers::gateway::Gateway;
+use crate::peers::polder::ran_with;
+use crate::topology::{End, Namespace, Topology};
+use crate::traffic::packet::{Mac, Talk};
+use crate::traffic::raw::{Generator, PacketSocket, Plan};
+use crate::traffic::sizes::Sizes;
+use crate::traffic::sockets::{per_second, wait_for_ping};
+use anyhow::{Context as _, anyhow, ensure};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// The rows.
+pub(super) const GOODPUT: &str = "wire.overload.skb.goodput_over_peak";
+pub(super) const FLAPS: &str = "wire.overload.bfd_flaps";
+
+/// The worker has a part of its core, so that the generator reaches ten times what it forwards.
+const TABLES: &str = "cpu_share = 20\nworkers = 1\n\
+     [port.west]\ninterface = \"west\"\nmode = \"skb\"\nfast_path = \"off\"\n\
+     [port.east]\ninterface = \"east\"\nmode = \"skb\"\nfast_path = \"off\"\n\
+     [bridge.lan]\nmembers = [\"west\", \"east\"]\n";
+const LEFT: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
+const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
+/// Station behind the right interface whose packets nobody reads.
+const SILENT: Mac = [0x02, 0, 0, 0, 0x79, 0x09];
+const SENDER: Mac = [0x02, 0, 0, 0, 0x79, 0x08];
+const MTU: u32 = 1500;
+const FRAME_BYTES: usize = 64;
+/// Offered, as multiples of the capacity.
+const FACTORS: [f64; 5] = [1.0, 1.5, 2.5, 5.0, 10.0];
+const FIRST_PACKET: Duration = Duration::from_secs(5);
+/// Time in which packets on their way arrive.
+const SETTLE: Duration = Duration::from_millis(300);
+/// BFD's port, interval and detection time (RFC 5881, section 4; RFC 5880, section 6.8.4).
+const BFD: u16 = 3784;
+const INTERVAL: Duration = Duration::from_millis(50);
+const DETECTION: Duration = Duration::from_millis(150);
+
+/// A gateway between two stations.
+struct Stand {
+    left: Namespace,
+    right: Namespace,
+    gateway: Gateway,
+    generator: Generator,
+    _topology: Topology,
+}
+
+/// Results of one load, in packets a second.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    offered: f64,
+    carried: f64,
+}
+
+/// Fills the rows; answers the number of packets that Polder has not accounted for.
+pub(super) fn measure(run: &mut Run) -> anyhow::Result<u64> {
+    if !run.wants_any(&[GOODPUT, FLAPS]) {
+        return Ok(0);
+    }
+    let mut stand = match Stand::lay() {
+        Ok(stand) => stand,
+        Err(error) => {
+            run.skip(&[GOODPUT, FLAPS], &format!("{error:#}"));
+            return Ok(0);
+        }
+    };
+    let time = Duration::from_millis(run.quick_or(800, 3000));
+    run.says("overload, capacity");
+    let capacity = stand.load(f64::INFINITY, time)?.carried;
+    ensure!(capacity > 0.0, "nothing was carried under overload");
+    let (hears, speaks) = stand.session()?;
+    let is_over = AtomicBool::new(false);
+    let (loads, flaps) = std::thread::scope(|scope| {
+        let speaking = scope.spawn(|| speak(&speaks, &is_over));
+        let hearing = scope.spawn(|| hear(&hears, &is_over));
+        let loads = stand.loads(run, capacity, time);
+        // Relaxed: the flag orders nothing.
+        is_over.store(true, Ordering::Relaxed);
+        let ended = |_| anyhow!("a thread of the session panicked");
+        speaking.join().map_err(ended)??;
+        let heard = hearing.join().map_err(ended)??;
+        anyhow::Ok((loads?, flaps(&heard, DETECTION)))
+    })?;
+    record(run, capacity, &loads, flaps);
+    let unaccounted = stand.gateway.unaccounted()?.unsigned_abs();
+    stand.gateway.stop()?;
+    Ok(unaccounted)
+}
+
+fn record(run: &mut Run, capacity: f64, loads: &[Load], flaps: u32) {
+    let peak = loads.iter().map(|load| load.carried).fold(capacity, f64::max);
+    let Some(far) = loads.last() else { return };
+    run.record_one(GOODPUT, far.carried / peak);
+    let times = far.offered / peak;
+    let text = format!(
+        "{:.0} of {:.0} packets/s carried at {times:.1} times the peak of {peak:.0}; the worker has a fifth of a core",
+        far.carried, far.offered
+    );
+    run.remark(GOODPUT, text);
+    run.record_one(FLAPS, f64::from(flaps));
+    run.remark(FLAPS, format!("3 × {} ms, at loads up to {times:.1} times the peak", INTERVAL.as_millis()));
+}
+
+impl Stand {
+    fn lay() -> anyhow::Result<Self> {
+        let mut topology = Topology::new()?;
+        let [left, device, right] = ["left", "dut", "right"].map(|role| topology.namespace(role));
+        let (left, device, right) = (left?, device?, right?);
+        for (station, port, address) in [(&left, "west", LEFT), (&right, "east", RIGHT)] {
+            let end = End { namespace: station, interface: "eth0" };
+            topology.wire_with_offloads(end, End { namespace: &device, interface: port }, MTU)?;
+            station.ip(&["address", "add", &format!("{address}/24"), "dev", "eth0"])?;
+        }
+        ran_with("bridge", &format!("version = 1\n{TABLES}"));
+        let gateway = Gateway::start(&device, topology.directory(), TABLES)?;
+        ensure!(wait_for_ping(&left, RIGHT, FIRST_PACKET)?, "no packet comes through the bridge");
+        // The bridge learns where the packets go, whose receiver drops them.
+        let mut frame = [&[0xff; 6][..], &SILENT, &[0x88, 0xb5]].concat();
+        frame.resize(60, 0);
+        right.inside(|| PacketSocket::open("eth0")?.send(&frame))??;
+        let talk = Talk::simple((SENDER, LEFT), (SILENT, Ipv4Addr::new(10, 79, 0, 9)));
+        let generator = Generator::open(&left, "eth0", talk, &Sizes::all(FRAME_BYTES))?;
+        Ok(Self { left, right, gateway, generator, _topology: topology })
+    }
+
+    /// The two ends of a session.
+    fn session(&self) -> anyhow::Result<(UdpSocket, UdpSocket)> {
+        let hears = self.right.inside(|| UdpSocket::bind((RIGHT, BFD)))??;
+        hears.set_read_timeout(Some(INTERVAL)).context("cannot set a time-out")?;
+        let speaks = self.left.inside(|| UdpSocket::bind((LEFT, 0)))??;
+        speaks.connect((RIGHT, BFD)).context("cannot address the session's other end")?;
+        Ok((hears, speaks))
+    }
+
+    fn loads(&mut self, run: &Run, capacity: f64, time: Duration) -> anyhow::Result<Vec<Load>> {
+        let mut loads = Vec::new();
+        for factor in FACTORS {
+            run.says(&format!("overload, {factor} times the capacity"));
+            loads.push(self.load(capacity * factor, time)?);
+        }
+        Ok(loads)
+    }
+
+    fn load(&mut self, rate: f64, time: Duration) -> anyhow::Result<Load> {
+        let before = self.arrived()?;
+        let sent = self.generator.run(&Plan::steady(rate, time), || {})?;
+        let carried = per_second(self.arrived()? - before, sent.time);
+        interrupt::sleep(SETTLE)?;
+        Ok(Load { offered: sent.rate(), carried })
+    }
+
+    /// Packets that the right interface has received.
+    fn arrived(&self) -> anyhow::Result<u64> {
+        let text = command::run(self.right.command("cat").arg("/sys/class/net/eth0/statistics/rx_packets"))?;
+        text.trim().parse().context("rx_packets is no number")
+    }
+}
+
+/// Sends until it is over.
+fn speak(socket: &UdpSocket, is_over: &AtomicBool) -> anyhow::Result<()> {
+    while !is_over.load(Ordering::Relaxed) {
+        socket.send(&[0; 24]).context("cannot send")?;
+        std::thread::sleep(INTERVAL);
+    }
+    Ok(())
+}
+
+/// Times at which packets came, and that of the end.
+fn hear(socket: &UdpSocket, is_over: &AtomicBool) -> anyhow::Result<Vec<Duration>> {
+    let mut times = vec![clock::now()];
+    while !is_over.load(Ordering::Relaxed) {
+        match socket.recv(&mut [0; 64]) {
+            Ok(_) => times.push(clock::now()),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error).context("cannot receive"),
+        }
+    }
+    times.push(clock::now());
+    Ok(times)
+}
+
+/// Number of times that nothing came for as long as takes a session down.
+fn flaps(times: &[Duration], detection: Duration) -> u32 {
+    let silences = times.windows(2).filter(|pair| pair[1] - pair[0] > detection).count();
+    u32::try_from(silences).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seventeen_silences_are_seventeen_flaps() {
+        let mut now = Duration::from_secs(1);
+        let mut times = vec![now];
+        for number in 0..170 {
+            now += if number % 10 == 3 { DETECTION + INTERVAL } else { INTERVAL };
+            times.push(now);
+        }
+        assert_eq!(flaps(&times, DETECTION), 17);
+        assert_eq!(flaps(&times[..2], DETECTION), 0);
+    }
+}
