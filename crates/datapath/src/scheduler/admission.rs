@@ -16,17 +16,24 @@ const FEWEST: u64 = 64;
 /// Limit of what may wait in one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AdmissionLimit {
-    /// Beginning of the present measure, since which the device was never found empty.
+    /// Beginning of the present measure, since which the device always had more, or dropped some.
     since: Option<Nanos>,
     /// Packets that turns took since then.
     taken: u64,
+    /// True if it was found empty since then, and if it dropped packets.
+    was_empty: bool,
+    has_dropped: bool,
     limit: Option<u32>,
 }
 
 impl AdmissionLimit {
-    /// Notes a turn that ended at `now` and took `packets` packets; `is_empty` is true if it found nothing more.
-    pub fn turn(&mut self, now: Nanos, packets: u32, is_empty: bool) {
-        if is_empty {
+    /// Notes a turn that ended at `now` and took `packets` packets. `is_empty` is true if it found nothing more, and
+    /// `has_dropped` if the device has dropped packets since the turn before.
+    ///
+    /// A device that is found empty and drops has too small a limit: that is doubled, since what turns took says nothing
+    /// then. One that is found empty and has dropped nothing for as long as a measure takes has none any more.
+    pub fn turn(&mut self, now: Nanos, packets: u32, is_empty: bool, has_dropped: bool) {
+        if is_empty && self.limit.is_none() {
             *self = Self::default();
             return;
         }
@@ -35,11 +42,18 @@ impl AdmissionLimit {
             return;
         };
         self.taken += u64::from(packets);
+        self.was_empty |= is_empty;
+        self.has_dropped |= has_dropped;
         let passed = now.since(since);
         if passed >= PROOF {
             let worth = self.taken.saturating_mul(DELAY.0) / passed.0;
-            self.limit = Some(u32::try_from(worth.max(FEWEST)).unwrap_or(u32::MAX));
-            (self.since, self.taken) = (Some(now), 0);
+            let measured = u32::try_from(worth.max(FEWEST)).unwrap_or(u32::MAX);
+            let limit = match (self.was_empty, self.has_dropped) {
+                (false, _) => Some(measured),
+                (true, true) => self.limit.map(|limit| limit.saturating_mul(2)),
+                (true, false) => None,
+            };
+            *self = Self { since: limit.map(|_| now), limit, ..Self::default() };
         }
     }
 
@@ -57,7 +71,7 @@ mod tests {
     fn overload(limit: &mut AdmissionLimit, start: Nanos, packets: u32, cycle: Nanos, time: Nanos) -> Nanos {
         let mut now = start;
         while now.since(start) <= time {
-            limit.turn(now, packets, false);
+            limit.turn(now, packets, false, true);
             now = now + cycle;
         }
         now
@@ -70,12 +84,13 @@ mod tests {
         let before = Nanos(PROOF.0 - cycle.0);
         let now = overload(&mut limit, Nanos::SECOND, 20, cycle, before);
         assert_eq!(limit.packets(), None, "a burst is served");
-        limit.turn(now, 20, false);
+        limit.turn(now, 20, false, true);
         // 20 packets in 0.2 ms are 1000 in 10.
         assert_eq!(limit.packets(), Some(1000));
         // Packets became ten times as costly: the next measure says so.
         let now = overload(&mut limit, now, 2, cycle, PROOF);
-        assert_eq!(limit.packets(), Some(100));
+        let packets = limit.packets().expect("it was never empty");
+        assert!((100..=102).contains(&packets), "{packets}");
         overload(&mut limit, now, 1, Nanos(1_000_000), PROOF);
         assert_eq!(limit.packets(), Some(64), "a batch at least");
     }
@@ -85,14 +100,14 @@ mod tests {
         let mut limit = AdmissionLimit::default();
         let now = overload(&mut limit, Nanos(0), 64, Nanos(100_000), PROOF);
         assert_eq!(limit.packets(), Some(6400));
-        limit.turn(now, 64, true);
+        limit.turn(now + PROOF, 64, true, false);
         assert_eq!(limit, AdmissionLimit::default());
         // Empty once within each measure, and busy otherwise.
         let mut now = now;
         for _ in 0..100 {
             now = overload(&mut limit, now, 64, Nanos(100_000), Nanos(PROOF.0 - 1_000_000));
             assert_eq!(limit.packets(), None);
-            limit.turn(now, 3, true);
+            limit.turn(now, 3, true, true);
         }
     }
 
@@ -105,5 +120,22 @@ mod tests {
         overload(&mut limit, later, 20, Nanos(200_000), Nanos(10_000_000));
         let packets = limit.packets().expect("it was never empty");
         assert!((450..=560).contains(&packets), "{packets}");
+    }
+
+    /// A sender of bursts is not kept at the limit of a moment in which it brought too much.
+    #[test]
+    fn a_limit_that_is_drained_and_still_drops_grows() {
+        let mut limit = AdmissionLimit::default();
+        let mut now = overload(&mut limit, Nanos(0), 20, Nanos(200_000), PROOF);
+        assert_eq!(limit.packets(), Some(1000));
+        for expected in [2000, 4000] {
+            for _ in 0..4 {
+                now = now + Nanos::from_millis(5);
+                limit.turn(now, 900, true, true);
+            }
+            assert_eq!(limit.packets(), Some(expected));
+        }
+        limit.turn(now + PROOF, 900, true, false);
+        assert_eq!(limit.packets(), None);
     }
 }

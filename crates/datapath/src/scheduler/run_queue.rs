@@ -333,7 +333,7 @@ impl RunQueue {
             entry.bound = (goes_on && !elsewhere).then(|| now + LOOK);
             entry.freed = if was_bound { Some(now) } else { entry.freed };
             entry.freed = entry.freed.filter(|_| entry.bound.is_none());
-            entry.admission.turn(now, packets, turn == Turn::Drained);
+            entry.admission.turn(now, packets, turn == Turn::Drained, has_backlog);
         }
         // What keeps a bound queue from more is not its time.
         entry.part.used(packets, took, turn == Turn::OutOfBudget && entry.bound.is_none());
