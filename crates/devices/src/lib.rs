@@ -10,6 +10,7 @@
 //! | [`skb`] | any Linux interface, through a TAP that keeps checksums, segments and VLAN tags |
 //! | [`tap`] | the host's own stack and applications, with virtio-net headers |
 //! | [`lan78xx`] | USB adapters with a LAN7800, LAN7801 or LAN7850, and a model of them |
+//! | [`e1000`] | PCI controllers 82540EM and 82545EM, by way of [`pci`], and a model of them |
 //! | [`pair`] | another port of this process: an in-memory cable |
 //! | [`fault`] | another device, with losses, delays, damage and unplugging on order |
 //!
@@ -39,8 +40,12 @@
 
 #[cfg(feature = "af_xdp")]
 pub mod af_xdp;
+#[cfg(feature = "e1000")]
+pub mod e1000;
 #[cfg(feature = "lan78xx")]
 pub mod lan78xx;
+#[cfg(feature = "e1000")]
+pub mod pci;
 #[cfg(feature = "skb")]
 pub mod skb;
 #[cfg(feature = "tap")]

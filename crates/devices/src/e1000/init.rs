@@ -1,0 +1,287 @@
+//! Bringing the device up: the manual's chapter 14, step by step.
+
+use super::Options;
+use super::access::{Access, AccessError};
+use super::desc::DESCRIPTOR_BYTES;
+use super::regs::{
+    ADDRESS_VALID, ADDRESSES, CTRL, FCAH, FCAL, FCRTH, FCRTL, FCT, FCTTV, IMC, MTA, PBA, RADV, RAH, RAL,
+    RCTL, RCTL_SIZE_SHIFT, RDBAH, RDBAL, RDH, RDLEN, RDT, RDTR, RXCSUM, RXDCTL, RXDCTL_AT_ONCE, TABLE_WORDS,
+    TADV, TCTL, TDBAH, TDBAL, TDH, TDLEN, TDT, TIDV, TIPG, TIPG_COPPER, TXDCTL, TXDCTL_AT_ONCE, VET, VFTA,
+    ctrl, phy, rctl, rxcsum, tctl,
+};
+use super::ring::Ring;
+use super::rx::Layout;
+use crate::pci::ALL_ONES;
+use polder_datapath::units::Nanos;
+
+/// Time in which transfers that are under way end (14.7).
+const TRANSFERS: Nanos = Nanos::from_millis(2);
+/// Packet buffer for receiving, in KiB, of 64.
+const RECEIVE_KIB: u32 = 48;
+/// The same with frames longer than 1522 bytes, of which a whole one has to fit the rest.
+const RECEIVE_KIB_LONG: u32 = 40;
+/// Time of a pause frame, in units of 512 bit times.
+const PAUSE_TIME: u32 = 0xffff;
+/// Address, type and tag of pause frames (13.4.10 to 13.4.12; IEEE 802.3, 31B).
+const PAUSE_ADDRESS: [u32; 2] = [0x00c2_8001, 0x0100];
+const PAUSE_TYPE: u32 = 0x8808;
+/// Sends begin at the pause levels with a frame on the way from either side.
+const PAUSE_SPARE: u32 = 2 * 1024;
+const TAG_TYPE: u32 = 0x8100;
+
+/// Frames that a port receives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ReceiveFilter {
+    /// All of them, as a bridge needs it.
+    #[default]
+    All,
+    /// Frames to its own address, to broadcast, and to these addresses and groups. Groups pass by a hash of 12
+    /// bits, so some others pass too; more than 15 unicast addresses let all unicast pass.
+    Addresses(Vec<[u8; 6]>),
+}
+
+/// Source of a port's MAC address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MacSource {
+    /// The configuration.
+    Configuration,
+    /// The EEPROM.
+    Eeprom,
+}
+
+/// Properties of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its MAC address.
+    pub mac: [u8; 6],
+    /// Source of the address.
+    pub mac_source: MacSource,
+    /// True if the EEPROM's checksum is right.
+    pub eeprom_is_good: bool,
+    /// Vendor, model and revision of the PHY.
+    pub phy: u32,
+}
+
+/// Reason why a device could not be brought up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InitError {
+    /// It does not do what it is asked for.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// The EEPROM is damaged.
+    #[error(
+        "the EEPROM's checksum is wrong, so its MAC address is not to be believed; set `mac` for the port"
+    )]
+    EepromChecksum,
+    /// The EEPROM has no address that a station can have.
+    #[error("the EEPROM has no valid MAC address; set `mac` for the port")]
+    NoAddress,
+}
+
+/// Resets the device and finds out what it is (14.3).
+pub(super) fn bring_up(access: &Access, options: &Options) -> Result<Found, InitError> {
+    // 1. Is it there at all?
+    if access.is_gone() {
+        return Err(AccessError::Gone.into());
+    }
+    // 2. Interrupts off, nothing on its way, reset (14.7), interrupts off again.
+    stop(access);
+    access.reset()?;
+    access.write(IMC, ALL_ONES);
+    // 3. The EEPROM: the address, behind a checksum over all (5.6).
+    let (words, eeprom_is_good) = access.read_whole_eeprom()?;
+    let (mac, mac_source) =
+        find_address(options.mac, words[..3].try_into().unwrap_or_default(), eeprom_is_good)?;
+    // 4. Speed and duplex follow the PHY; tags are taken off if that was asked for (14.3).
+    let cleared = ctrl::INVERT_LOSS
+        | ctrl::FORCE_SPEED
+        | ctrl::FORCE_DUPLEX
+        | ctrl::PHY_RESET
+        | ctrl::VLAN_MODE
+        | ctrl::RECEIVE_PAUSE
+        | ctrl::TRANSMIT_PAUSE;
+    let tags = if options.vlan_offload { ctrl::VLAN_MODE } else { 0 };
+    access.modify(CTRL, cleared, ctrl::SET_LINK_UP | ctrl::AUTO_SPEED | tags);
+    access.write(VET, TAG_TYPE);
+    // 5. Flow control: levels of the packet buffer (13.4.10 and following).
+    set_flow_control(access, options);
+    // 6. Addresses (13.5).
+    set_addresses(access, mac, &options.receive);
+    // 7. The PHY negotiates.
+    let phy = start_phy(access, options.flow_control)?;
+    Ok(Found { mac, mac_source, eeprom_is_good, phy })
+}
+
+/// Sets the receive ring up and lets the receiver work (14.4). Its tail is at 0: no descriptor is the device's.
+pub(super) fn start_receiving(access: &Access, ring: &Ring, layout: Layout, options: &Options) {
+    let [low, high] = halves(ring.io_address());
+    access.write(RDBAL, low);
+    access.write(RDBAH, high);
+    access.write(RDLEN, bytes(ring));
+    access.write(RDH, 0);
+    access.write(RDT, 0);
+    // Frames are reported at once: the throttle is what gathers interrupts.
+    access.write(RDTR, 0);
+    access.write(RADV, 0);
+    access.write(RXDCTL, RXDCTL_AT_ONCE);
+    access.write(RXCSUM, rxcsum::IP | rxcsum::TRANSPORT);
+    let mut control = rctl::ENABLE | rctl::BROADCAST | rctl::STRIP_FCS | rctl::LOW_QUARTER | layout.control();
+    let everything = match &options.receive {
+        ReceiveFilter::All => rctl::ALL_UNICAST | rctl::ALL_MULTICAST,
+        ReceiveFilter::Addresses(addresses) if perfect(addresses) < unicast(addresses).count() => {
+            rctl::ALL_UNICAST
+        }
+        ReceiveFilter::Addresses(_) => 0,
+    };
+    control |= everything;
+    access.write(RCTL, control);
+}
+
+/// Sets the transmit ring up and lets the sender work (14.5).
+pub(super) fn start_sending(access: &Access, ring: &Ring) {
+    let [low, high] = halves(ring.io_address());
+    access.write(TDBAL, low);
+    access.write(TDBAH, high);
+    access.write(TDLEN, bytes(ring));
+    access.write(TDH, 0);
+    access.write(TDT, 0);
+    access.write(TIDV, 0);
+    access.write(TADV, 0);
+    access.write(TXDCTL, TXDCTL_AT_ONCE);
+    access.write(TIPG, TIPG_COPPER);
+    access.write(TCTL, tctl::ENABLE | tctl::PAD_SHORT | tctl::COLLISIONS | tctl::DISTANCE);
+}
+
+/// Puts the device to rest: no interrupt, nothing received or sent, no transfer under way.
+pub(super) fn stop(access: &Access) {
+    access.write(IMC, ALL_ONES);
+    access.write(RCTL, 0);
+    access.write(TCTL, tctl::PAD_SHORT);
+    if !access.is_gone() {
+        access.pause(TRANSFERS);
+    }
+}
+
+fn find_address(
+    configured: Option<[u8; 6]>,
+    words: [u16; 3],
+    is_good: bool,
+) -> Result<([u8; 6], MacSource), InitError> {
+    if let Some(mac) = configured {
+        return Ok((mac, MacSource::Configuration));
+    }
+    if !is_good {
+        return Err(InitError::EepromChecksum);
+    }
+    let [[a, b], [c, d], [e, f]] = words.map(u16::to_le_bytes);
+    let mac = [a, b, c, d, e, f];
+    if mac[0] & 1 == 0 && mac != [0; 6] { Ok((mac, MacSource::Eeprom)) } else { Err(InitError::NoAddress) }
+}
+
+fn set_flow_control(access: &Access, options: &Options) {
+    let kib = if options.mtu > super::LAYER_2_MTU { RECEIVE_KIB_LONG } else { RECEIVE_KIB };
+    access.write(PBA, kib);
+    access.write(FCAL, PAUSE_ADDRESS[0]);
+    access.write(FCAH, PAUSE_ADDRESS[1]);
+    access.write(FCT, PAUSE_TYPE);
+    access.write(FCTTV, PAUSE_TIME);
+    // A frame that is being received and one that the partner had begun have room above the upper level.
+    let longest = u32::from(options.mtu) + super::OVERHEAD;
+    let high = (kib * 1024).saturating_sub(2 * longest + PAUSE_SPARE) & !7;
+    access.write(FCRTH, if options.flow_control { high } else { 0 });
+    access.write(FCRTL, if options.flow_control { (high / 2) & !7 } else { 0 });
+}
+
+/// Writes all receive addresses, the multicast table and the VLAN filter: a reset leaves them undefined (14.4).
+fn set_addresses(access: &Access, own: [u8; 6], filter: &ReceiveFilter) {
+    let addresses: &[[u8; 6]] = match filter {
+        ReceiveFilter::All => &[],
+        ReceiveFilter::Addresses(addresses) => addresses,
+    };
+    let mut stations = core::iter::once(own).chain(unicast(addresses).filter(|&mac| mac != own));
+    for index in 0..ADDRESSES {
+        let [low, high] = stations.next().map_or([0, 0], |[a, b, c, d, e, f]| {
+            [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, 0, 0]) | ADDRESS_VALID]
+        });
+        access.write(RAL.behind(2 * index), low);
+        access.write(RAH.behind(2 * index), high);
+    }
+    let mut table = [0_u32; TABLE_WORDS as usize];
+    for mac in addresses.iter().filter(|mac| mac[0] & 1 != 0) {
+        let hash = hash(*mac);
+        table[usize::from(hash >> 5)] |= 1 << (hash & 31);
+    }
+    for (index, word) in (0..).zip(table) {
+        access.write(MTA.behind(index), word);
+        access.write(VFTA.behind(index), 0);
+    }
+}
+
+fn unicast(addresses: &[[u8; 6]]) -> impl Iterator<Item = [u8; 6]> + '_ {
+    addresses.iter().copied().filter(|mac| mac[0] & 1 == 0)
+}
+
+/// Unicast addresses that find a place beside the own one.
+fn perfect(addresses: &[[u8; 6]]) -> usize {
+    unicast(addresses).count().min(ADDRESSES as usize - 1)
+}
+
+/// Bit of a group in the multicast table: bits 47 to 36 of the address (13.5.1, offset 0).
+pub(super) fn hash(mac: [u8; 6]) -> u16 {
+    (u16::from(mac[4]) >> 4 | u16::from(mac[5]) << 4) & 0xfff
+}
+
+fn start_phy(access: &Access, pause: bool) -> Result<u32, AccessError> {
+    let id = u32::from(access.read_phy(phy::ID_1)?) << 16 | u32::from(access.read_phy(phy::ID_2)?);
+    let pauses = if pause { phy::PAUSE | phy::PAUSE_ASYMMETRIC } else { 0 };
+    access.write_phy(phy::ADVERTISE, phy::MODES | pauses)?;
+    access.write_phy(phy::CONTROL_1000, phy::GIGABIT_FULL)?;
+    access.write_phy(phy::CONTROL, phy::NEGOTIATE | phy::RESTART)?;
+    Ok(id)
+}
+
+fn halves(address: u64) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = address.to_le_bytes();
+    [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])]
+}
+
+fn bytes(ring: &Ring) -> u32 {
+    u32::try_from(ring.len() * DESCRIPTOR_BYTES).unwrap_or(0)
+}
+
+/// Size field of a receive buffer of `bytes` bytes, a power of two from 256 to 16 384 (13.4.22).
+pub(super) fn size_field(bytes: u16) -> u32 {
+    let (extension, bytes) = if bytes >= 4096 { (rctl::SIZE_EXTENSION, bytes / 16) } else { (0, bytes) };
+    // 2048 is 0, 1024 is 1, 512 is 2, 256 is 3; with the extension, reserved, 16 384, 8192, 4096.
+    extension | (11_u32.saturating_sub(bytes.trailing_zeros()) & 3) << RCTL_SIZE_SHIFT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_as_the_manual_codes_them() {
+        let sizes = [2048, 1024, 512, 256, 16_384, 8192, 4096].map(size_field);
+        let extension = rctl::SIZE_EXTENSION;
+        let long = [extension | 0x1_0000, extension | 0x2_0000, extension | 0x3_0000];
+        assert_eq!(sizes, [[0, 0x1_0000, 0x2_0000, 0x3_0000].as_slice(), &long].concat()[..]);
+    }
+
+    #[test]
+    fn addresses_are_believed_when_the_eeprom_is_right() {
+        let words = [0x5452, 0x1200, 0x5634];
+        let mac = [0x52, 0x54, 0x00, 0x12, 0x34, 0x56];
+        assert_eq!(find_address(None, words, true), Ok((mac, MacSource::Eeprom)));
+        assert_eq!(find_address(None, words, false), Err(InitError::EepromChecksum));
+        assert_eq!(find_address(None, [0; 3], true), Err(InitError::NoAddress));
+        assert_eq!(find_address(None, [0xffff; 3], true), Err(InitError::NoAddress));
+        assert_eq!(find_address(Some([2; 6]), words, false), Ok(([2; 6], MacSource::Configuration)));
+    }
+
+    /// The manual's example of the table (13.5.1): 12:34:56:78:9A:BC has 0xbc9 with offset 0.
+    #[test]
+    fn groups_have_their_bit() {
+        assert_eq!(hash([0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc]), 0xbc9);
+    }
+}

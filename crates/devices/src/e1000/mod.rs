@@ -1,0 +1,211 @@
+//! 82540EM and 82545EM: PCI Ethernet controllers ("e1000"), driven from user space.
+//!
+//! The device is reached by the three seams of [`pci`](crate::pci): the [`model`] in this process, an emulator's
+//! test protocol (the lab), VFIO. Frames lie in the packet memory, which the device reads and writes itself.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `regs` `desc` `statistics` | formats, once for the driver and the model |
+//! | `access` `init` `link` | registers, EEPROM and PHY, the manual's steps |
+//! | `rx` `throttle` | frames that come, and the interrupt |
+//! | `tx` `offload` | frames that go, checksums and segments |
+//! | `ring` `port` `status` | what both directions share, and what a port shows of itself |
+//! | `model` | the device in software |
+//!
+//! Techniques of source B: the interrupt records its cause and wakes (B1); a turn has a budget, and when it was not
+//! used the throttle is tuned and the interrupt let in again (B2); what nobody can take dies in the device, where it
+//! costs nothing, and is counted as `rx-overrun` (B3).
+//!
+//! **Not supported: the work-arounds for errata of segmentation on 82544, jumbo frames on 10 and 100 Mbit/s, fibre,
+//! wake-up, MSI.** It was never tried on silicon.
+
+pub mod desc;
+pub mod regs;
+pub mod statistics;
+
+mod access;
+mod init;
+mod link;
+mod offload;
+mod port;
+mod ring;
+mod rx;
+mod status;
+mod throttle;
+mod tx;
+
+#[cfg(feature = "models")]
+pub mod model;
+
+pub use access::AccessError;
+pub use init::{Found, InitError, MacSource, ReceiveFilter};
+pub use link::Link;
+pub use rx::E1000Rx;
+pub use status::{Facts, PortStatus};
+pub use tx::E1000Tx;
+
+use crate::pci::{Device, DmaError};
+use crate::{Abilities, Queue, Receiving};
+use access::Access;
+use desc::DESCRIPTOR_BYTES;
+use polder_buffers::{HEADROOM, Region};
+use polder_datapath::units::Nanos;
+use port::Core;
+use ring::Ring;
+use rx::Layout;
+use std::sync::Arc;
+
+/// Bytes of a frame beside its network packet: Ethernet header, a tag, FCS.
+const OVERHEAD: u32 = 14 + 4 + 4;
+/// Largest MTU of a device that accepts no frames above 1522 bytes.
+const LAYER_2_MTU: u16 = 1500;
+/// The largest MTU: frames of 16 128 bytes, FCS included (8254x SDM, 13.4.22).
+pub const LARGEST_MTU: u16 = 16_128 - 22;
+/// Descriptors of a ring, at most (13.4.27: 4096 on these chips).
+const LARGEST_RING: u16 = 4096;
+/// Time between two looks at a PHY that was asked.
+const LOOK: Nanos = Nanos(20_000);
+
+/// Options of opening a port.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Longest network packet, at most [`LARGEST_MTU`].
+    pub mtu: u16,
+    /// The address to use in place of the device's own.
+    pub mac: Option<[u8; 6]>,
+    /// Frames that are received.
+    pub receive: ReceiveFilter,
+    /// True if pause frames are offered to the partner.
+    pub flow_control: bool,
+    /// True if the device takes tags out of received frames; the driver puts them back where the wire has them.
+    pub vlan_offload: bool,
+    /// Descriptors of the receive ring: a power of two from 8 to 4096. One of them always stays free.
+    pub receive_ring: u16,
+    /// Descriptors of the transmit ring.
+    pub transmit_ring: u16,
+    /// Threshold for posting frames, treatment of small packets, and room in front of packets.
+    pub receiving: Receiving,
+}
+
+impl Default for Options {
+    /// MTU 1500, all frames, pause frames, rings of 256.
+    fn default() -> Self {
+        Self {
+            mtu: 1500,
+            mac: None,
+            receive: ReceiveFilter::All,
+            flow_control: true,
+            vlan_offload: false,
+            receive_ring: 256,
+            transmit_ring: 256,
+            receiving: Receiving { headroom: HEADROOM, ..Receiving::default() },
+        }
+    }
+}
+
+/// Reason why a device could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// An MTU that it cannot have.
+    #[error("an MTU of {0}: an e1000 port has 68 to {LARGEST_MTU}")]
+    Mtu(u16),
+    /// A ring that it cannot have.
+    #[error("a ring of {0}: an e1000 port has a power of two from 8 to {LARGEST_RING}")]
+    Ring(u16),
+    /// Slots too small for a receive buffer.
+    #[error(
+        "slots of {slot_bytes} bytes with {headroom} bytes in front have no room for a receive buffer; use 2048"
+    )]
+    Slot {
+        /// Bytes of a slot.
+        slot_bytes: u32,
+        /// Bytes in front of a packet.
+        headroom: u16,
+    },
+    /// The device cannot share memory.
+    #[error(transparent)]
+    Dma(#[from] DmaError),
+    /// The device does not work.
+    #[error(transparent)]
+    Init(#[from] InitError),
+}
+
+/// An open port.
+#[derive(Debug)]
+pub struct E1000 {
+    /// Its MAC address.
+    pub mac: [u8; 6],
+    /// Longest network packet.
+    pub mtu: u16,
+    /// The port beside its queue, for the control thread.
+    pub port: Port,
+    /// The one queue.
+    pub queue: Queue<E1000Rx, E1000Tx>,
+}
+
+impl E1000 {
+    /// The device completes checksums and cuts segments of TCP.
+    pub const ABILITIES: Abilities = Abilities { partial_checksums: true, segments: true };
+}
+
+/// An open port beside its queue.
+#[derive(Clone)]
+pub struct Port {
+    /// Published status of the port.
+    pub status: Arc<PortStatus>,
+    access: Access,
+}
+
+impl core::fmt::Debug for Port {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.debug_struct("Port").field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+impl Port {
+    /// Asks that the device's counters be read, and wakes the worker for it.
+    pub fn refresh(&self) {
+        self.status.ask_for_statistics();
+        self.access.write(regs::ICS, regs::icr::RX_TIMER);
+    }
+}
+
+/// Brings the device up. Frames come from the pools of `region`, which the device is made to know.
+///
+/// # Errors
+/// [`OpenError`] says what to do next.
+pub fn open(device: Device, region: &Region, options: &Options) -> Result<E1000, OpenError> {
+    if !(68..=LARGEST_MTU).contains(&options.mtu) {
+        return Err(OpenError::Mtu(options.mtu));
+    }
+    let (slot_bytes, headroom) = (region.slot_bytes(), options.receiving.headroom);
+    let layout =
+        Layout::new(slot_bytes, headroom, options.mtu).ok_or(OpenError::Slot { slot_bytes, headroom })?;
+    let Device { registers, dma, interrupt } = device;
+    let ring = |count: u16| {
+        let is_possible = count.is_power_of_two() && (8..=LARGEST_RING).contains(&count);
+        let memory = is_possible.then(|| dma.coherent(usize::from(count) * DESCRIPTOR_BYTES)).transpose()?;
+        memory.and_then(|memory| Ring::new(memory, count)).ok_or(OpenError::Ring(count))
+    };
+    let (receive, transmit) = (ring(options.receive_ring)?, ring(options.transmit_ring)?);
+    let base = dma.map(region)?;
+    let access = Access::new(registers);
+    // From here on the device is put to rest whatever fails.
+    let core = Core::new((access.clone(), interrupt, dma), (region.clone(), base));
+    let found = init::bring_up(&access, options)?;
+    init::start_receiving(&access, &receive, layout, options);
+    init::start_sending(&access, &transmit);
+    let status = Arc::clone(&core.status);
+    status.set_found(found);
+    let core = Arc::new(core);
+    let mut rx = E1000Rx::new(Arc::clone(&core), receive, layout, options);
+    rx.look_at_link(|| access.pause(LOOK));
+    let tx = E1000Tx::new(core, transmit, options);
+    let port = Port { status, access };
+    Ok(E1000 { mac: found.mac, mtu: options.mtu, port, queue: Queue { rx, tx } })
+}
+
+/// The longest frame of a link, in bytes, a tag included, FCS excluded.
+fn longest(mtu: u16) -> usize {
+    usize::from(mtu) + 14 + 4
+}

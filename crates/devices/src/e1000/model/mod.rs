@@ -1,0 +1,370 @@
+//! The controller as a model: what the silicon does, as far as a driver can see it.
+//!
+//! | file | what it imitates |
+//! |---|---|
+//! | `registers` | the register file and its side effects, EEPROM, PHY |
+//! | `receive` | the way of a frame from the wire into memory |
+//! | `transmit` | the way of descriptors from memory to the wire, checksums and segments |
+//! | `space` | memory under the device's own addresses |
+//! | `faulty` | what a broken device does |
+//!
+//! A [`Nic`] is one device without a clock and without threads. It takes part in every access: what a driver asks
+//! for is done before the access returns, unless [`Nic::hold_write_backs`] or [`Nic::hold_sending`] keep it. A reset
+//! resets, and leaves garbage where the manual calls registers undefined. The PCI side is an address space of which
+//! no address is a pointer.
+
+mod faulty;
+mod receive;
+mod registers;
+mod space;
+mod transmit;
+
+pub use faulty::{Fault, FaultyDevice};
+
+use super::desc::Context;
+use super::regs::{CTRL, ICR, IMS, ITR, Plain, Register, icr};
+use crate::pci::{Coherent, Device, Dma, DmaError, Interrupt, Registers};
+use polder_buffers::Region;
+use polder_datapath::units::Nanos;
+use registers::RegisterFile;
+use rustix::event::EventfdFlags;
+use rustix::io::Errno;
+use space::Space;
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Properties of the imitated device.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Its MAC address, in the EEPROM.
+    pub mac: [u8; 6],
+    /// True if the partner takes part in flow control.
+    pub partner_pauses: bool,
+    /// True if the throttle delays interrupts, for which time has to pass by [`Nic::advance`].
+    pub throttles: bool,
+    /// True if statistics stay when they are read, as those of an emulated device may.
+    pub keeps_statistics: bool,
+    /// Permanent faults.
+    pub faulty: FaultyDevice,
+}
+
+impl Default for Options {
+    /// An honest device on a gigabit link, whose interrupts come at once.
+    fn default() -> Self {
+        Self {
+            mac: [0x52, 0x54, 0x00, 0x0e, 0x10, 0x00],
+            partner_pauses: true,
+            throttles: false,
+            keeps_statistics: false,
+            faulty: FaultyDevice::default(),
+        }
+    }
+}
+
+/// A descriptor that is to be written back.
+#[derive(Clone, Copy, Debug)]
+struct WriteBack {
+    address: u64,
+    word: u64,
+    cause: u32,
+}
+
+/// One device.
+struct State {
+    options: Options,
+    registers: RegisterFile,
+    space: Space,
+    /// Frames in the packet buffer.
+    fifo: VecDeque<Vec<u8>>,
+    fifo_bytes: usize,
+    /// Frames that have left.
+    sent: VecDeque<Vec<u8>>,
+    /// Bytes of a packet of which not all descriptors have been read, and its context.
+    sending: Vec<u8>,
+    context: Context,
+    faults: VecDeque<Fault>,
+    late: Vec<WriteBack>,
+    holds_write_backs: bool,
+    holds_sending: bool,
+    plugged: bool,
+    link: bool,
+    masked: bool,
+    now: Nanos,
+    interrupted: Nanos,
+    /// Accesses to memory that nobody has.
+    dma_faults: u64,
+    /// The device as the driver has stopped, or reset it.
+    resets: u64,
+}
+
+/// A device, and ways to it: the wire on one side, the seams of a driver on the other.
+#[derive(Clone)]
+pub struct Nic(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    event: OwnedFd,
+}
+
+impl core::fmt::Debug for Nic {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.debug_struct("Nic").finish_non_exhaustive()
+    }
+}
+
+impl Nic {
+    /// A device that has just been powered on, with a link.
+    ///
+    /// # Errors
+    /// Error of the system when there is no event to be had.
+    pub fn new(options: Options) -> Result<Self, Errno> {
+        let event = rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        let state = State {
+            registers: RegisterFile::new(&options),
+            options,
+            space: Space::default(),
+            fifo: VecDeque::new(),
+            fifo_bytes: 0,
+            sent: VecDeque::new(),
+            sending: Vec::new(),
+            context: Context::default(),
+            faults: VecDeque::new(),
+            late: Vec::new(),
+            holds_write_backs: false,
+            holds_sending: false,
+            plugged: true,
+            link: true,
+            masked: true,
+            now: Nanos(0),
+            interrupted: Nanos(0),
+            dma_faults: 0,
+            resets: 0,
+        };
+        Ok(Self(Arc::new(Shared { state: Mutex::new(state), event })))
+    }
+
+    /// The way of a driver to it.
+    pub fn device(&self) -> Device {
+        let seam = Arc::new(self.clone());
+        Device { registers: seam.clone(), dma: seam.clone(), interrupt: seam }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something to the device, then lets it interrupt.
+    fn with<T>(&self, action: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.lock();
+        let result = action(&mut state);
+        if state.interrupts() {
+            self.ring();
+        }
+        result
+    }
+
+    fn ring(&self) {
+        let written = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());
+        debug_assert!(written.is_ok(), "an event's counter takes far more than one ring");
+    }
+
+    /// Puts a frame without FCS on the wire; `false` when the device is gone.
+    pub fn inject(&self, frame: &[u8]) -> bool {
+        self.with(|state| {
+            if state.plugged {
+                state.receive(frame);
+            }
+            state.plugged
+        })
+    }
+
+    /// Takes the next frame that has left, without its FCS.
+    pub fn extract(&self) -> Option<Vec<u8>> {
+        self.lock().sent.pop_front()
+    }
+
+    /// Plugs the cable in or out.
+    pub fn set_link(&self, up: bool) {
+        self.with(|state| {
+            state.link = up;
+            state.registers.set_link(up);
+            state.cause(icr::LINK);
+        });
+    }
+
+    /// Takes the device away: every register reads as ones.
+    pub fn unplug(&self) {
+        self.lock().plugged = false;
+        self.ring();
+    }
+
+    /// Lets the interrupt come without a cause, as on a line that is shared.
+    pub fn interrupt_for_nothing(&self) {
+        self.lock().masked = true;
+        self.ring();
+    }
+
+    /// Lets the next frames go wrong, one fault each.
+    pub fn plan(&self, fault: Fault) {
+        self.lock().faults.push_back(fault);
+    }
+
+    /// Keeps descriptors from being written back, or lets those that were kept go in their order.
+    pub fn hold_write_backs(&self, holds: bool) {
+        self.with(|state| {
+            state.holds_write_backs = holds;
+            if !holds {
+                for late in core::mem::take(&mut state.late) {
+                    state.write_back(late);
+                }
+            }
+        });
+    }
+
+    /// Writes one descriptor back that was kept, `choice` modulo their number; `false` when there is none.
+    pub fn release_write_back(&self, choice: usize) -> bool {
+        self.with(|state| {
+            if state.late.is_empty() {
+                return false;
+            }
+            let late = state.late.remove(choice % state.late.len());
+            state.write_back(late);
+            true
+        })
+    }
+
+    /// Keeps the device from sending, or lets it go on.
+    pub fn hold_sending(&self, holds: bool) {
+        self.with(|state| {
+            state.holds_sending = holds;
+            state.send();
+        });
+    }
+
+    /// Lets time pass, for throttled interrupts.
+    pub fn advance(&self, time: Nanos) {
+        self.with(|state| state.now = state.now + time);
+    }
+
+    /// Value of a register, without the effects of reading it.
+    pub fn peek(&self, register: Register<Plain>) -> u32 {
+        self.lock().registers.get(register.offset)
+    }
+
+    /// Accesses of the device to memory that nobody has given it.
+    pub fn dma_faults(&self) -> u64 {
+        self.lock().dma_faults
+    }
+
+    /// Times that the device was reset.
+    pub fn resets(&self) -> u64 {
+        self.lock().resets
+    }
+}
+
+impl State {
+    /// Notes causes of an interrupt.
+    fn cause(&mut self, causes: u32) {
+        let all = self.registers.get(ICR.offset) | causes;
+        self.registers.set(ICR.offset, all);
+    }
+
+    /// True if the interrupt comes now; it masks itself then.
+    fn interrupts(&mut self) -> bool {
+        let asserted = self.registers.get(ICR.offset) & self.registers.get(IMS.offset) != 0;
+        if !asserted || self.masked || !self.plugged {
+            return false;
+        }
+        let least = Nanos(u64::from(self.registers.get(ITR.offset)) * 256);
+        if self.options.throttles && self.interrupted.0 > 0 && self.now < self.interrupted + least {
+            return false;
+        }
+        (self.masked, self.interrupted) = (true, self.now);
+        true
+    }
+
+    /// Writes a descriptor back, or keeps it for later.
+    fn report(&mut self, late: WriteBack) {
+        if self.holds_write_backs { self.late.push(late) } else { self.write_back(late) }
+    }
+
+    fn write_back(&mut self, WriteBack { address, word, cause }: WriteBack) {
+        if !self.space.store(address + 8, word) {
+            self.dma_faults += 1;
+        }
+        self.cause(cause);
+    }
+
+    fn is_set(&self, register: Register<Plain>, bits: u32) -> bool {
+        self.registers.get(register.offset) & bits != 0
+    }
+
+    fn reset(&mut self) {
+        self.resets += 1;
+        let link = self.link;
+        self.registers.reset(&self.options, self.resets);
+        self.registers.set_link(link);
+        (self.fifo_bytes, self.context) = (0, Context::default());
+        self.fifo.clear();
+        self.sending.clear();
+        self.late.clear();
+    }
+}
+
+impl Registers for Nic {
+    fn read32(&self, offset: u32) -> u32 {
+        self.with(|state| if state.plugged { state.registers.read(offset, &state.options) } else { u32::MAX })
+    }
+
+    fn write32(&self, offset: u32, value: u32) {
+        self.with(|state| {
+            if !state.plugged {
+                return;
+            }
+            state.registers.write(offset, value, &state.options);
+            if offset == CTRL.offset
+                && value & super::regs::ctrl::RESET != 0
+                && !state.options.faulty.never_resets
+            {
+                state.reset();
+            }
+            // Whatever was written: there may be descriptors now, or leave to use them.
+            state.fill();
+            state.send();
+        });
+    }
+
+    /// Time passes in no time.
+    fn pause(&self, time: Nanos) {
+        self.advance(time);
+    }
+}
+
+impl Dma for Nic {
+    fn coherent(&self, bytes: usize) -> Result<Coherent, DmaError> {
+        self.lock().space.coherent(bytes).map_err(|errno| DmaError::Memory { bytes, errno })
+    }
+
+    fn map(&self, region: &Region) -> Result<u64, DmaError> {
+        let bytes = region.mapped_bytes();
+        self.lock().space.map(region).map_err(|errno| match errno {
+            Errno::INVAL => DmaError::SeveralFiles,
+            errno => DmaError::Map { bytes, errno },
+        })
+    }
+}
+
+impl Interrupt for Nic {
+    fn event(&self) -> BorrowedFd<'_> {
+        self.0.event.as_fd()
+    }
+
+    fn acknowledge(&self) -> bool {
+        rustix::io::read(&self.0.event, &mut [0; 8]).is_ok()
+    }
+
+    fn unmask(&self) {
+        self.with(|state| state.masked = false);
+    }
+}

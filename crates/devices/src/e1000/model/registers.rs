@@ -1,0 +1,168 @@
+//! The register file and its side effects, with the EEPROM and the PHY behind it.
+
+use super::super::regs::{
+    ADDRESSES, CTRL, EEPROM_SUM, EEPROM_WORDS, EERD, EERD_ADDRESS_SHIFT, EERD_DATA_SHIFT, ICR, ICS, IMC, IMS,
+    MDIC, MDIC_PHY_SHIFT, MDIC_REGISTER_SHIFT, MTA, PBA, PHY_ADDRESS, RAL, SPEED_SHIFT, STATUS, TABLE_WORDS,
+    VFTA, ctrl, eerd, mdic, phy, status,
+};
+use super::super::statistics::Statistic;
+use super::Options;
+
+/// Bytes of registers that are imitated.
+const BYTES: u32 = 0x6000;
+/// First and last statistic.
+const STATISTICS: core::ops::RangeInclusive<u32> = 0x4000..=0x40fc;
+/// Size of the packet buffer for receiving after a reset, in KiB.
+const RECEIVE_KIB: u32 = 48;
+/// Identity of the PHY: M88E1011.
+const PHY_ID: [u16; 2] = [0x0141, 0x0c20];
+/// Abilities of the partner without pause frames.
+const PARTNER: u16 = 0x41e1;
+
+/// All registers, and what they lead to.
+#[derive(Debug)]
+pub(super) struct RegisterFile {
+    words: Box<[u32]>,
+    eeprom: [u16; EEPROM_WORDS as usize],
+    phy: [u16; 32],
+}
+
+impl RegisterFile {
+    /// The state after power-on.
+    pub(super) fn new(options: &Options) -> Self {
+        let mut file = Self { words: Box::default(), eeprom: eeprom(options), phy: phy_registers(options) };
+        file.reset(options, 0);
+        file.set_link(true);
+        file
+    }
+
+    /// The state after a reset: what the manual calls undefined is garbage, another one each time.
+    pub(super) fn reset(&mut self, options: &Options, number: u64) {
+        let mut garbage = fastrand::Rng::with_seed(number);
+        self.words = vec![0; BYTES as usize / 4].into_boxed_slice();
+        let tables = [(MTA.offset, TABLE_WORDS), (VFTA.offset, TABLE_WORDS), (RAL.offset, 2 * ADDRESSES)];
+        for (offset, words) in tables {
+            for index in 0..words {
+                self.set(offset + 4 * index, garbage.u32(..));
+            }
+        }
+        self.set(PBA.offset, RECEIVE_KIB);
+        self.set(CTRL.offset, if options.faulty.never_resets { ctrl::RESET } else { 0 });
+    }
+
+    /// Value of a register, as it is stored.
+    pub(super) fn get(&self, offset: u32) -> u32 {
+        self.words.get(offset as usize / 4).copied().unwrap_or(0)
+    }
+
+    pub(super) fn set(&mut self, offset: u32, value: u32) {
+        if let Some(word) = self.words.get_mut(offset as usize / 4) {
+            *word = value;
+        }
+    }
+
+    /// Lets the link come up, at 1 Gbit/s, or go.
+    pub(super) fn set_link(&mut self, up: bool) {
+        let link = if up { status::FULL_DUPLEX | status::LINK_UP | 2 << SPEED_SHIFT } else { 0 };
+        self.set(STATUS.offset, link);
+    }
+
+    /// What a driver reads, with the effects of reading.
+    pub(super) fn read(&mut self, offset: u32, options: &Options) -> u32 {
+        let value = self.get(offset);
+        let is_low_half =
+            |statistic: &&Statistic| statistic.is_wide() && statistic.register().offset == offset;
+        if offset == ICR.offset {
+            self.set(offset, 0);
+        } else if STATISTICS.contains(&offset)
+            && !options.keeps_statistics
+            && !Statistic::ALL.iter().any(|statistic| is_low_half(&statistic))
+        {
+            self.set(offset, 0);
+            let lower = offset.wrapping_sub(4);
+            if Statistic::ALL.iter().any(|wide| wide.is_wide() && wide.register().offset == lower) {
+                self.set(lower, 0);
+            }
+        }
+        value
+    }
+
+    /// What a driver writes, with the effects on registers alone.
+    pub(super) fn write(&mut self, offset: u32, value: u32, options: &Options) {
+        if offset == ICS.offset {
+            self.set(ICR.offset, self.get(ICR.offset) | value);
+        } else if offset == IMS.offset {
+            self.set(offset, self.get(offset) | value);
+        } else if offset == IMC.offset {
+            self.set(IMS.offset, self.get(IMS.offset) & !value);
+        } else if offset == CTRL.offset {
+            let stays = if options.faulty.never_resets { 0 } else { ctrl::RESET };
+            self.set(offset, value & !(stays | ctrl::PHY_RESET));
+        } else if offset == EERD.offset {
+            self.read_eeprom(value, options);
+        } else if offset == MDIC.offset {
+            self.access_phy(value, options);
+        } else if offset != ICR.offset && offset != STATUS.offset && !STATISTICS.contains(&offset) {
+            self.set(offset, value);
+        }
+    }
+
+    fn read_eeprom(&mut self, value: u32, options: &Options) {
+        if options.faulty.silent_eeprom || value & eerd::START == 0 {
+            return self.set(EERD.offset, 0);
+        }
+        let address = value >> EERD_ADDRESS_SHIFT & 0xff;
+        let word = self.eeprom.get(address as usize).copied().unwrap_or(u16::MAX);
+        self.set(EERD.offset, eerd::DONE | u32::from(word) << EERD_DATA_SHIFT);
+    }
+
+    fn access_phy(&mut self, value: u32, options: &Options) {
+        if options.faulty.silent_phy {
+            return self.set(MDIC.offset, value & !mdic::READY);
+        }
+        let is_there = value >> MDIC_PHY_SHIFT & 0x1f == PHY_ADDRESS && !options.faulty.no_phy;
+        let register = (value >> MDIC_REGISTER_SHIFT & 0x1f) as usize;
+        let result = match (is_there, value & mdic::WRITE != 0) {
+            (false, _) => value | mdic::READY | mdic::ERROR,
+            (true, true) => {
+                self.phy[register] = u16::try_from(value & mdic::DATA).unwrap_or(0);
+                value | mdic::READY
+            }
+            (true, false) => value & !mdic::DATA | mdic::READY | u32::from(self.phy[register]),
+        };
+        self.set(MDIC.offset, result);
+    }
+
+    /// Adds to a statistic; one of 32 bits stops at its greatest value.
+    pub(super) fn count(&mut self, statistic: Statistic, amount: u64) {
+        let offset = statistic.register().offset;
+        let low = u64::from(self.get(offset));
+        if !statistic.is_wide() {
+            return self.set(offset, u32::try_from(low + amount).unwrap_or(u32::MAX));
+        }
+        let sum = (low | u64::from(self.get(offset + 4)) << 32).wrapping_add(amount);
+        self.set(offset, u32::try_from(sum & 0xffff_ffff).unwrap_or(0));
+        self.set(offset + 4, u32::try_from(sum >> 32).unwrap_or(0));
+    }
+}
+
+fn eeprom(options: &Options) -> [u16; EEPROM_WORDS as usize] {
+    let mut words = [0; EEPROM_WORDS as usize];
+    if !options.faulty.no_address {
+        let [a, b, c, d, e, f] = options.mac;
+        words[..3].copy_from_slice(&[[a, b], [c, d], [e, f]].map(u16::from_le_bytes));
+    }
+    let sum = words.iter().fold(0, |sum: u16, &word| sum.wrapping_add(word));
+    words[EEPROM_WORDS as usize - 1] =
+        EEPROM_SUM.wrapping_sub(sum).wrapping_add(u16::from(options.faulty.bad_eeprom));
+    words
+}
+
+fn phy_registers(options: &Options) -> [u16; 32] {
+    let mut registers = [0; 32];
+    registers[phy::ID_1 as usize] = PHY_ID[0];
+    registers[phy::ID_2 as usize] = PHY_ID[1];
+    let pauses = if options.partner_pauses { phy::PAUSE | phy::PAUSE_ASYMMETRIC } else { 0 };
+    registers[phy::PARTNER as usize] = PARTNER | pauses;
+    registers
+}

@@ -1,0 +1,79 @@
+//! The address space of the device: windows of memory at addresses that are no pointers.
+
+use crate::pci::{Coherent, SharedMemory};
+use polder_buffers::{Class, Region};
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Address of the first piece for descriptors.
+const COHERENT: u64 = 0x1000_0000;
+/// Address of the packet memory: above 4 GiB, so that the upper halves of addresses count.
+const PACKETS: u64 = 0x2_4000_0000;
+
+/// Memory that the device reaches.
+#[derive(Debug, Default)]
+pub(super) struct Space {
+    windows: Vec<(u64, Arc<SharedMemory>)>,
+}
+
+impl Space {
+    pub(super) fn coherent(&mut self, bytes: usize) -> Result<Coherent, Errno> {
+        let memory = Arc::new(SharedMemory::new(bytes)?);
+        let others = self.windows.iter().filter(|(start, _)| *start < PACKETS);
+        let address = COHERENT + others.map(|(_, memory)| memory.bytes().len() as u64).sum::<u64>();
+        self.windows.push((address, Arc::clone(&memory)));
+        Coherent::new(memory, 0, bytes.next_multiple_of(8), address).ok_or(Errno::INVAL)
+    }
+
+    /// The packet memory, by a mapping of the device's own.
+    pub(super) fn map(&mut self, region: &Region) -> Result<u64, Errno> {
+        let file = region.file(Class::Data).try_clone_to_owned().map_err(|_| Errno::MFILE)?;
+        let memory = SharedMemory::of_file(file, region.mapped_bytes())?;
+        // There is one at a time: that of a port that was closed is gone.
+        self.windows.retain(|(start, _)| *start < PACKETS);
+        self.windows.push((PACKETS, Arc::new(memory)));
+        Ok(PACKETS)
+    }
+
+    /// The memory at an address, and the place in it, if `length` bytes are there.
+    fn find(&self, address: u64, length: usize) -> Option<(&SharedMemory, usize)> {
+        self.windows.iter().find_map(|(start, memory)| {
+            let place = usize::try_from(address.checked_sub(*start)?).ok()?;
+            (place.checked_add(length)? <= memory.bytes().len()).then_some((&**memory, place))
+        })
+    }
+
+    /// Reads bytes; `None` where there is no memory.
+    pub(super) fn read(&self, address: u64, length: usize) -> Option<Vec<u8>> {
+        let (memory, place) = self.find(address, length)?;
+        // Relaxed: the doorbell's access has ordered what the driver wrote.
+        Some(memory.bytes()[place..place + length].iter().map(|byte| byte.load(Ordering::Relaxed)).collect())
+    }
+
+    /// Writes bytes; `false` where there is no memory.
+    pub(super) fn write(&self, address: u64, bytes: &[u8]) -> bool {
+        let Some((memory, place)) = self.find(address, bytes.len()) else { return false };
+        for (to, &from) in memory.bytes()[place..].iter().zip(bytes) {
+            // Relaxed: the word that reports them is stored later, with Release.
+            to.store(from, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Reads a descriptor.
+    pub(super) fn descriptor(&self, address: u64) -> Option<[u64; 2]> {
+        let (memory, place) = self.find(address, 16)?;
+        // Acquire pairs with the driver's Release store of the second word.
+        let word = |index: usize| u64::from_le(memory.words()[place / 8 + index].load(Ordering::Acquire));
+        Some([word(0), word(1)])
+    }
+
+    /// Writes a word, behind all that was written before.
+    pub(super) fn store(&self, address: u64, word: u64) -> bool {
+        let Some((memory, place)) = self.find(address, 8) else { return false };
+        // Release pairs with the driver's Acquire load of a descriptor's second word.
+        memory.words()[place / 8].store(word.to_le(), Ordering::Release);
+        true
+    }
+}

@@ -1,0 +1,157 @@
+//! The way of descriptors from memory to the wire: data gathered, checksums put in, segments cut.
+
+use super::super::desc::{
+    Context, TX_DATA, TX_DONE, TX_INSERT_IP, TX_INSERT_TRANSPORT, TX_LEGACY_LENGTH, TX_LENGTH, TX_TYPE,
+    tx_command,
+};
+use super::super::regs::{TCTL, TDBAH, TDBAL, TDH, TDLEN, TDT, icr, tctl};
+use super::super::statistics::Statistic;
+use super::{State, WriteBack};
+use polder_datapath::wire::Checksum;
+
+/// Bytes of the FCS.
+const FCS: usize = 4;
+/// Shortest frame without it.
+const SHORTEST: usize = 60;
+/// Flags of TCP that only the last segment has: FIN and PSH.
+const LAST_FLAGS: u8 = 0x09;
+
+impl State {
+    /// Sends what the driver has given.
+    pub(super) fn send(&mut self) {
+        while self.is_set(TCTL, tctl::ENABLE) && !self.holds_sending && self.link {
+            let total = self.registers.get(TDLEN.offset) / 16;
+            let [head, tail] = [TDH, TDT].map(|register| self.registers.get(register.offset));
+            if head == tail || total == 0 || head >= total || tail >= total {
+                return;
+            }
+            let base = u64::from(self.registers.get(TDBAL.offset))
+                | u64::from(self.registers.get(TDBAH.offset)) << 32;
+            let place = base + 16 * u64::from(head);
+            self.registers.set(TDH.offset, (head + 1) % total);
+            let Some(words) = self.space.descriptor(place) else {
+                self.dma_faults += 1;
+                return;
+            };
+            self.read_descriptor(words);
+            if words[1] & tx_command::REPORT != 0 {
+                let word = words[1] | TX_DONE;
+                self.report(WriteBack { address: place, word, cause: icr::TX_WRITTEN_BACK });
+            }
+        }
+    }
+
+    fn read_descriptor(&mut self, words: [u64; 2]) {
+        let [address, word] = words;
+        let is_extended = word & tx_command::EXTENDED != 0;
+        if is_extended && word & TX_TYPE != TX_DATA {
+            self.context = Context::parse(words);
+            return;
+        }
+        let field = if is_extended { TX_LENGTH } else { TX_LEGACY_LENGTH };
+        let length = usize::try_from(word & field).unwrap_or(0);
+        match self.space.read(address, length) {
+            Some(bytes) => self.sending.extend(bytes),
+            None => {
+                // As on a bus without an answer: something is sent.
+                self.dma_faults += 1;
+                self.sending.extend(vec![0; length]);
+            }
+        }
+        if word & tx_command::END != 0 {
+            let packet = core::mem::take(&mut self.sending);
+            self.leave(packet, if is_extended { word } else { 0 });
+        }
+    }
+
+    /// A packet is complete.
+    fn leave(&mut self, mut packet: Vec<u8>, word: u64) {
+        let context = self.context;
+        if word & tx_command::SEGMENT != 0 {
+            self.registers.count(Statistic::Segmented, 1);
+            return self.cut(&packet, word, context);
+        }
+        put_checksums(&mut packet, word, context, 0);
+        self.put_on_wire(packet);
+    }
+
+    /// Cuts a packet into segments (8254x SDM, 3.5).
+    fn cut(&mut self, packet: &[u8], word: u64, context: Context) {
+        let headers = usize::from(context.headers);
+        let Some((head, payload)) = packet.split_at_checked(headers) else { return };
+        let payload = &payload[..payload.len().min(context.payload as usize)];
+        let size = usize::from(context.segment).max(1);
+        let (network, transport) = (usize::from(context.ip_start), usize::from(context.transport_start));
+        let chunks = payload.chunks(size).collect::<Vec<_>>();
+        for (index, chunk) in chunks.iter().enumerate() {
+            let mut segment = [head, chunk].concat();
+            let number = u16::try_from(index).unwrap_or(u16::MAX);
+            let after_network = segment.len() - network;
+            if context.is_ipv4 {
+                add_16(&mut segment, network + 2, u16::try_from(after_network).unwrap_or(0));
+                add_16(&mut segment, network + 4, number);
+            } else {
+                add_16(&mut segment, network + 4, u16::try_from(after_network - 40).unwrap_or(0));
+            }
+            let sequence = transport + 4;
+            let before = segment[sequence..sequence + 4].try_into().map_or(0, u32::from_be_bytes);
+            let now = before.wrapping_add(u32::try_from(index * size).unwrap_or(0));
+            segment[sequence..sequence + 4].copy_from_slice(&now.to_be_bytes());
+            if index + 1 < chunks.len() {
+                segment[transport + 13] &= !LAST_FLAGS;
+            }
+            let length = u16::try_from(segment.len() - transport).unwrap_or(0);
+            put_checksums(&mut segment, word, context, length);
+            self.put_on_wire(segment);
+        }
+    }
+
+    fn put_on_wire(&mut self, mut frame: Vec<u8>) {
+        if self.is_set(TCTL, tctl::PAD_SHORT) && frame.len() < SHORTEST {
+            frame.resize(SHORTEST, 0);
+        }
+        let length = frame.len() + FCS;
+        let by_size = match length {
+            ..=64 => Statistic::Tx64,
+            65..=127 => Statistic::Tx127,
+            128..=255 => Statistic::Tx255,
+            256..=511 => Statistic::Tx511,
+            512..=1023 => Statistic::Tx1023,
+            _ => Statistic::TxLonger,
+        };
+        for statistic in [by_size, Statistic::TxGood, Statistic::TxFrames] {
+            self.registers.count(statistic, 1);
+        }
+        for statistic in [Statistic::TxGoodBytes, Statistic::TxBytes] {
+            self.registers.count(statistic, length as u64);
+        }
+        self.sent.push_back(frame);
+    }
+}
+
+/// Adds to a field of 16 bits, which a driver has set to zero or to a start.
+fn add_16(bytes: &mut [u8], at: usize, amount: u16) {
+    let Some(field) = bytes.get_mut(at..at + 2) else { return };
+    let sum = u16::from_be_bytes([field[0], field[1]]).wrapping_add(amount);
+    field.copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Puts the checksums in that a descriptor asks for; `length` is the transport's, where the device adds it.
+fn put_checksums(frame: &mut [u8], word: u64, context: Context, length: u16) {
+    if word & TX_INSERT_IP != 0 {
+        let (start, end) = (usize::from(context.ip_start), usize::from(context.ip_end) + 1);
+        put_sum(frame, (start, end.min(frame.len())), usize::from(context.ip_field), 0);
+    }
+    if word & TX_INSERT_TRANSPORT != 0 {
+        let (start, end) = (usize::from(context.transport_start), frame.len());
+        put_sum(frame, (start, end), usize::from(context.transport_field), length);
+    }
+}
+
+fn put_sum(frame: &mut [u8], (start, end): (usize, usize), field: usize, length: u16) {
+    let Some(bytes) = frame.get(start..end) else { return };
+    let sum = Checksum::new().with(&length.to_be_bytes()).with(bytes).finish_nonzero();
+    if let Some(field) = frame.get_mut(field..field + 2) {
+        field.copy_from_slice(&sum.to_be_bytes());
+    }
+}

@@ -1,0 +1,79 @@
+//! State that both ends of a port share: the way to the device, the memory that it knows, the end.
+
+use super::access::Access;
+use super::init;
+use super::status::PortStatus;
+use crate::pci::{Dma, Interrupt};
+use polder_buffers::{Frame, Region};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Both ends' common state.
+pub(super) struct Core {
+    pub(super) access: Access,
+    pub(super) interrupt: Arc<dyn Interrupt>,
+    pub(super) status: Arc<PortStatus>,
+    /// The packet memory, and its I/O address.
+    pub(super) region: Region,
+    pub(super) base: u64,
+    closed: AtomicBool,
+    /// Frames that the device may use until it has been reset.
+    left: Mutex<Vec<Frame>>,
+    /// Last, so that memory is unmapped after the device was reset.
+    _dma: Arc<dyn Dma>,
+}
+
+impl core::fmt::Debug for Core {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.debug_struct("Core").finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    pub(super) fn new(
+        (access, interrupt, dma): (Access, Arc<dyn Interrupt>, Arc<dyn Dma>),
+        (region, base): (Region, u64),
+    ) -> Self {
+        let (closed, left) = (AtomicBool::new(false), Mutex::default());
+        Self { access, interrupt, status: Arc::default(), region, base, closed, left, _dma: dma }
+    }
+
+    /// True if the device is gone, or not to be trusted any more.
+    #[inline]
+    pub(super) fn is_closed(&self) -> bool {
+        // Relaxed: either end finds out by itself what the device does; this orders nothing.
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Gives the device up: it is told to stop, and nothing of what it says is believed from here on.
+    #[cold]
+    pub(super) fn close(&self) {
+        if !self.closed.swap(true, Ordering::Relaxed) {
+            self.status.set_closed();
+            init::stop(&self.access);
+        }
+    }
+
+    /// Closes the port if the device does not answer any more.
+    #[cold]
+    pub(super) fn look_for_end(&self) {
+        if self.access.is_gone() {
+            self.close();
+        }
+    }
+
+    /// Takes frames that the device may still use.
+    pub(super) fn leave(&self, frames: impl Iterator<Item = Frame>) {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).extend(frames);
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        init::stop(&self.access);
+        // A device that does not come out of its reset is cut off from memory by the way to it, which goes last.
+        let (Ok(()) | Err(_)) = self.access.reset();
+        let mut frames = core::mem::take(self.left.get_mut().unwrap_or_else(PoisonError::into_inner));
+        self.region.pool().release_bulk(&mut frames);
+    }
+}

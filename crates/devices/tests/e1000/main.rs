@@ -1,0 +1,16 @@
+//! The e1000 controllers: our driver on the model of one.
+#![cfg(test)]
+#![cfg(feature = "e1000")]
+
+#[cfg(test)]
+mod driver;
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod histories;
+#[cfg(test)]
+mod offloads;
+#[cfg(test)]
+mod packets;
+#[cfg(test)]
+mod stand;
