@@ -3,6 +3,7 @@
 use super::Options;
 use super::access::{Access, AccessError};
 use super::desc::DESCRIPTOR_BYTES;
+use super::layout::Layout;
 use super::regs::{
     ADDRESS_VALID, ADDRESSES, CTRL, FCAH, FCAL, FCRTH, FCRTL, FCT, FCTTV, IMC, MTA, PBA, RADV, RAH, RAL,
     RCTL, RCTL_SIZE_SHIFT, RDBAH, RDBAL, RDH, RDLEN, RDT, RDTR, RXCSUM, RXDCTL, RXDCTL_AT_ONCE, TABLE_WORDS,
@@ -10,7 +11,6 @@ use super::regs::{
     ctrl, phy, rctl, rxcsum, tctl,
 };
 use super::ring::Ring;
-use super::rx::Layout;
 use crate::pci::ALL_ONES;
 use polder_datapath::units::Nanos;
 

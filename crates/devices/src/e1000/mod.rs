@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `regs` `desc` `statistics` | formats, once for the driver and the model |
 //! | `access` `init` `link` | registers, EEPROM and PHY, the manual's steps |
-//! | `rx` `throttle` | frames that come, and the interrupt |
+//! | `rx` `layout` `throttle` | frames that come, and the interrupt |
 //! | `tx` `offload` | frames that go, checksums and segments |
 //! | `ring` `port` `status` | what both directions share, and what a port shows of itself |
 //! | `model` | the device in software |
@@ -25,6 +25,7 @@ pub mod statistics;
 
 mod access;
 mod init;
+mod layout;
 mod link;
 mod offload;
 mod port;
@@ -48,11 +49,11 @@ use crate::pci::{Device, DmaError};
 use crate::{Abilities, Queue, Receiving};
 use access::Access;
 use desc::DESCRIPTOR_BYTES;
+use layout::Layout;
 use polder_buffers::{HEADROOM, Region};
 use polder_datapath::units::Nanos;
 use port::Core;
 use ring::Ring;
-use rx::Layout;
 use std::sync::Arc;
 
 /// Bytes of a frame beside its network packet: Ethernet header, a tag, FCS.

@@ -176,22 +176,27 @@ impl E1000Tx {
                     tx_command::EXTENDED | TX_DATA | bits
                 }
             };
-        let mut last = 0;
-        match packet.into_single() {
-            Ok(segment) => last = self.post_segment(segment, command),
-            Err(packet) => {
-                for segment in packet.into_segments() {
-                    // A buffer of no bytes is a null descriptor (3.3.3), which costs a place and says nothing.
-                    if segment.length == 0 {
-                        pool.release_frame(segment.frame);
-                        continue;
-                    }
-                    last = self.post_segment(segment, command);
-                }
-            }
-        }
+        let last = match packet.into_single() {
+            Ok(segment) => self.post_segment(segment, command),
+            Err(packet) => self.post_chain(packet, command, pool),
+        };
         self.ring.put_second(self.ring.before(self.tail), last | tx_command::END);
         Some(bytes)
+    }
+
+    /// Writes the descriptors of a chain; returns the second word of the last one.
+    #[cold]
+    fn post_chain(&mut self, packet: Packet, command: u64, pool: &mut Pool) -> u64 {
+        let mut last = 0;
+        for segment in packet.into_segments() {
+            // A buffer of no bytes is a null descriptor (3.3.3), which costs a place and says nothing.
+            if segment.length == 0 {
+                pool.release_frame(segment.frame);
+            } else {
+                last = self.post_segment(segment, command);
+            }
+        }
+        last
     }
 
     /// Writes a context, unless the device has it already; one of segments is for one packet.
@@ -257,19 +262,25 @@ impl E1000Tx {
             self.fruitless = 0;
             self.reports.pop_front();
             self.held -= packets;
-            let end = self.ring.after(last);
-            while self.clean != end {
-                if let Some(frame) = self.frames[self.clean].take() {
-                    self.posted -= 1;
-                    pool.release_frame(frame);
-                }
-                self.clean = self.ring.after(self.clean);
-                self.used -= 1;
-                count += 1;
-            }
+            count += self.take_back(last, pool);
         }
         self.fruitless = 0;
         false
+    }
+
+    /// Takes the frames of all descriptors up to `last` back; returns the number of descriptors.
+    #[inline]
+    fn take_back(&mut self, last: usize, pool: &mut Pool) -> usize {
+        let (before, end) = (self.used, self.ring.after(last));
+        while self.clean != end {
+            if let Some(frame) = self.frames[self.clean].take() {
+                self.posted -= 1;
+                pool.release_frame(frame);
+            }
+            self.clean = self.ring.after(self.clean);
+            self.used -= 1;
+        }
+        before - self.used
     }
 
     /// Counts packets that were never reported as drops, and leaves their frames until the device is at rest.

@@ -1,4 +1,4 @@
-//! What drivers of PCI devices share: three seams between a driver and the way to its device.
+//! Common ground of drivers for PCI devices: three seams between a driver and the way to its device.
 //!
 //! | seam | what is behind it |
 //! |---|---|

@@ -42,7 +42,7 @@ fn partial_checksums_are_completed_by_the_device_or_here() {
         let mut packet = stand.packet(&whole);
         make_partial(&mut packet, kind);
         stand.send(vec![packet]);
-        assert_eq!(stand.sent(), [whole.clone()]);
+        assert_eq!(stand.sent(), core::slice::from_ref(&whole));
         // Behind 300 bytes of other headers, which the device has no bits for.
         let mut packet = stand.packet(&whole);
         make_partial(&mut packet, kind);
@@ -81,7 +81,7 @@ fn tags_that_the_device_took_off_are_where_the_wire_had_them() {
         tagged.splice(12..12, [0x81, 0x00, 0x6f, 0xed]);
         for frame in [&tagged, &frame(1, 60)] {
             stand.nic.inject(frame);
-            assert_eq!(stand.receive(64).1, [frame.clone()], "{vlan_offload}");
+            assert_eq!(stand.receive(64).1, core::slice::from_ref(frame), "{vlan_offload}");
         }
         stand.close();
     }

@@ -10,7 +10,7 @@ const DESTINATION: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const SOURCE_6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 const DESTINATION_6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 
-/// What is in a frame.
+/// Protocols of a frame.
 #[derive(Clone, Copy)]
 pub(crate) struct Kind {
     pub(crate) protocol: IpProtocol,

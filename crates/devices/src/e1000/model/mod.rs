@@ -214,11 +214,8 @@ impl Nic {
     pub fn hold_write_backs(&self, holds: bool) {
         self.with(|state| {
             state.holds_write_backs = holds;
-            if !holds {
-                for late in core::mem::take(&mut state.late) {
-                    state.write_back(late);
-                }
-            }
+            let due = if holds { Vec::new() } else { core::mem::take(&mut state.late) };
+            due.into_iter().for_each(|late| state.write_back(late));
         });
     }
 

@@ -67,7 +67,7 @@ impl RegisterFile {
         self.set(STATUS.offset, link);
     }
 
-    /// What a driver reads, with the effects of reading.
+    /// Value that a driver reads, with the effects of reading.
     pub(super) fn read(&mut self, offset: u32, options: &Options) -> u32 {
         let value = self.get(offset);
         let is_low_half =
@@ -87,7 +87,7 @@ impl RegisterFile {
         value
     }
 
-    /// What a driver writes, with the effects on registers alone.
+    /// Takes a value that a driver writes, with the effects on registers alone.
     pub(super) fn write(&mut self, offset: u32, value: u32, options: &Options) {
         if offset == ICS.offset {
             self.set(ICR.offset, self.get(ICR.offset) | value);

@@ -1,0 +1,59 @@
+//! Place of received bytes in a frame, by the frame's size and the link's MTU.
+
+use super::init::size_field;
+use super::regs::rctl;
+
+/// Place and size of the receive buffer in a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// Bytes in front of the buffer.
+    pub(super) offset: u16,
+    /// Size that the device is told.
+    pub(super) size: u16,
+    /// Most bytes that the device writes.
+    pub(super) room: u16,
+    /// True if it accepts frames of more than 1522 bytes.
+    is_long: bool,
+}
+
+impl Layout {
+    /// The layout of frames of `slot_bytes` bytes with `headroom` in front; `None` when nothing fits.
+    ///
+    /// A device that accepts no frame above 1522 bytes writes no more than that, so that it may be told 2048 where
+    /// 1522 fit. Otherwise a frame has as many buffers as it takes.
+    pub(super) fn new(slot_bytes: u32, headroom: u16, mtu: u16) -> Option<Self> {
+        let is_long = mtu > super::LAYER_2_MTU;
+        let room = u16::try_from(slot_bytes.checked_sub(u32::from(headroom))?).ok()?;
+        if !is_long && room >= SHORT {
+            return Some(Self { offset: headroom, size: 2048, room: room.min(2048), is_long });
+        }
+        let size = 1_u16.checked_shl(room.checked_ilog2()?)?.min(16_384);
+        // A frame of 1522 bytes in buffers of 256 is the most that is chained.
+        (size >= 256).then_some(Self { offset: headroom, size, room: size, is_long })
+    }
+
+    /// Bits of the receive control register.
+    pub(super) fn control(self) -> u32 {
+        size_field(self.size) | if self.is_long { rctl::LONG } else { 0 }
+    }
+}
+
+/// Longest frame with FCS of a device that accepts no long ones.
+const SHORT: u16 = 1522;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_lie_behind_the_headroom_and_in_their_frame() {
+        let layout = |slot, mtu| Layout::new(slot, 256, mtu).map(|layout| (layout.size, layout.room));
+        assert_eq!(layout(2048, 1500), Some((2048, 1792)), "no frame is longer than 1522 bytes");
+        assert_eq!(layout(2048, 9000), Some((1024, 1024)));
+        assert_eq!(layout(4096, 9000), Some((2048, 2048)));
+        assert_eq!(layout(32_768, 9000), Some((16_384, 16_384)));
+        assert_eq!(layout(1024, 1500), Some((512, 512)));
+        assert_eq!(layout(512, 1500), Some((256, 256)));
+        assert_eq!(layout(256, 1500), None);
+    }
+}
