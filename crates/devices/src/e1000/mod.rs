@@ -1,7 +1,7 @@
 //! 82540EM and 82545EM: PCI Ethernet controllers ("e1000"), driven from user space.
 //!
-//! The device is reached by the three seams of [`pci`](crate::pci): the [`model`] in this process, an emulator's
-//! test protocol (the lab), VFIO. Frames lie in the packet memory, which the device reads and writes itself.
+//! The device is reached by the three seams of [`pci`](crate::pci), which its model implements in this process. Frames
+//! lie in the packet memory, which the device reads and writes itself.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -17,7 +17,7 @@
 //! costs nothing, and is counted as `rx-overrun` (B3).
 //!
 //! **Not supported: the work-arounds for errata of segmentation on 82544, jumbo frames on 10 and 100 Mbit/s, fibre,
-//! wake-up, MSI.** It was never tried on silicon.
+//! wake-up, MSI.** It was tried on the model alone, and there is no way by VFIO.
 
 pub mod desc;
 pub mod regs;

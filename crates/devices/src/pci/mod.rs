@@ -6,8 +6,8 @@
 //! | [`Dma`] | memory that driver and device share, under addresses of the device's own |
 //! | [`Interrupt`] | one interrupt, as a descriptor that becomes readable |
 //!
-//! A driver is given a [`Device`] and knows no more of the bus. A model of a device implements the seams in this
-//! process, an emulator's test protocol or VFIO elsewhere. An I/O address is never a pointer: the packet memory is
+//! A driver is given a [`Device`] and knows no more of the bus; the model of a device implements the seams in this
+//! process. An I/O address is never a pointer: the packet memory is
 //! mapped once, and a frame's address is that of its region plus its offset there.
 
 mod coherent;
