@@ -142,8 +142,7 @@ fn statistics_are_exact_to_the_byte_whether_reading_clears_them_or_not() {
                 (frames, bytes) = (frames + 1, bytes + length as u64 + 4);
             }
             stand.port.port.refresh();
-            while stand.receive(64).0 != Turn::Drained {}
-            let _ = stand.receive(64);
+            (0..4).for_each(|_| drop(stand.receive(64)));
             let totals = stand.port.port.status.facts().statistics;
             let good = [Statistic::RxGood, Statistic::TxGood, Statistic::RxGoodBytes, Statistic::TxGoodBytes];
             assert_eq!(good.map(|statistic| totals.get(statistic)), [frames, frames, bytes, bytes]);
@@ -161,8 +160,9 @@ fn what_dies_in_the_device_is_counted_as_lost_there() {
         assert!(stand.nic.inject(&frame(number, 1514)));
     }
     let mut came = 0;
-    while stand.port.queue.rx.arm() == Armed::Raced {
+    for _ in 0..10 {
         came += stand.receive(64).1.len() as u64;
+        let _ = stand.port.queue.rx.arm();
     }
     let counters = stand.port.queue.rx.counters();
     let lost = counters.drops.get(DropReason::RxOverrun);
