@@ -80,7 +80,7 @@ pub use lend::{Lender, Loan, NotLent};
 pub use manager::{Account, BufferManager, BufferOptions, ClassBuffers, Kind, WHEREABOUTS, Whereabouts};
 pub use mapping::large_vec;
 pub use packet::{
-    ChecksumState, Fronts, HEADROOM, NO_PORT, NoRoom, Packet, PortId, Segment, Segmentation,
+    ChecksumState, Fronts, HEADROOM, NO_PORT, NoRoom, OuterHeaders, Packet, PortId, Segment, Segmentation,
     SegmentationKind, Segments, Tail,
 };
 pub use policy::{AllocationPolicy, ReserveOptions};

@@ -18,7 +18,7 @@ use crate::drops::{Context, DropReason, is_dropped};
 use crate::fast_path::FastPaths;
 use crate::filter::{Direction, FilterState, Filters, filter};
 use crate::forward::{BridgeState, Bridges, bridge};
-use crate::offload::{Outlet, complete};
+use crate::offload::Outlet;
 use crate::parse::parse;
 use crate::route::{RouteState, Routers};
 use crate::sequence::{SequenceState, assign, divert};
@@ -27,6 +27,7 @@ use crate::transmit::{Dispatch, Egress};
 use crate::tunnel::{DecapsulateState, EncapsulateState, Tunnels, decapsulate, encapsulate};
 use crate::units::Nanos;
 use batches::{BatchSummary, alive, collect, in_chunks};
+use cut::goes_on;
 use polder_buffers::snapshot::Reader;
 use polder_buffers::{Batch, ChecksumState, NO_PORT, Pool, PortId};
 use state::{Extra, Scratch};
@@ -341,12 +342,12 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         self.meter.lap(Stage::Encapsulate, count);
         if !batch.is_empty() {
             self.egress.passed(Stage::Encapsulate, batch);
-            return self.leave(batch);
+            return self.leave_encapsulated(batch, summary.has_partial);
         }
         let mut fragments = core::mem::take(&mut self.scratch.fragments);
         self.egress.passed(Stage::Encapsulate, &fragments);
         let mut piece = core::mem::take(&mut self.scratch.piece);
-        in_chunks(&mut fragments, &mut piece, |piece| self.leave(piece));
+        in_chunks(&mut fragments, &mut piece, |piece| self.leave_encapsulated(piece, summary.has_partial));
         self.scratch.fragments = fragments;
         self.scratch.piece = piece;
     }
@@ -354,15 +355,15 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     /// Returns how many of the packets are for tunnels, and whether some have to be cut first. What a
     /// local sender left to the device is done here when the port's device cannot.
     fn prepare(&mut self, batch: &mut Batch) -> (usize, bool) {
-        let (mut count, mut last, mut has_uncut) = (0, (NO_PORT, 0), false);
+        let (mut count, mut last, mut has_uncut) = (0, (NO_PORT, None), false);
         for packet in batch.iter_mut() {
             if packet.egress != last.0 {
-                last = (packet.egress, usize::from(self.tables.tunnels.get(packet.egress).is_some()));
+                last = (packet.egress, self.tables.tunnels.get(packet.egress));
             }
-            count += last.1;
+            count += usize::from(last.1.is_some());
             // What is to be cut has a partial checksum, too.
             if packet.checksum == ChecksumState::Partial && !is_dropped(packet) {
-                has_uncut |= !complete(packet, &self.tables.outlets, &self.context);
+                has_uncut |= !goes_on(packet, last.1, self.tables, &mut self.context);
             }
         }
         (count, has_uncut)

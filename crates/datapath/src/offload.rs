@@ -2,7 +2,8 @@
 //!
 //! A local sender behind a TAP or a virtual machine's port leaves only the sum of the pseudo-header in
 //! a TCP or UDP checksum, and whole payloads of which links carry parts. An [`Outlet`] says what a port
-//! takes of that; [`complete_checksum`] and [`segment`](crate::segment) do what it does not.
+//! takes of that; [`complete_checksum`] and [`segment`](crate::segment) do what it does not. What enters a tunnel leaves by
+//! the tunnel's underlay, so that port's abilities count.
 
 mod recognise;
 
@@ -11,7 +12,7 @@ pub use recognise::{Recognised, recognise};
 use crate::counters::Counter;
 use crate::drops::{Context, DropReason};
 use crate::wire::{Checksum, Udp};
-use polder_buffers::{ChecksumState, Packet, SegmentationKind};
+use polder_buffers::{ChecksumState, Packet, PortId, Segmentation, SegmentationKind};
 use std::sync::Arc;
 
 /// Packets that a port takes beyond complete packets that fit its link.
@@ -23,17 +24,20 @@ pub struct Takes {
     pub segments: bool,
     /// UDP packets that have to be cut.
     pub udp_segments: bool,
+    /// Such packets in a tunnel over UDP, whose headers every segment gets.
+    pub tunnel_segments: bool,
 }
 
 impl Takes {
-    /// True if it takes a packet of that kind.
+    /// True if it takes a packet that has to be cut so.
     #[inline]
-    pub const fn takes(self, kind: SegmentationKind) -> bool {
-        match kind {
-            SegmentationKind::None => true,
+    pub fn takes(self, segmentation: Segmentation) -> bool {
+        let takes_kind = match segmentation.kind {
+            SegmentationKind::None => return true,
             SegmentationKind::Tcp4 | SegmentationKind::Tcp4OneId | SegmentationKind::Tcp6 => self.segments,
             SegmentationKind::Udp | SegmentationKind::UdpOneId => self.udp_segments,
-        }
+        };
+        takes_kind && (!segmentation.outer.is_some() || self.tunnel_segments && segmentation.outer.is_udp())
     }
 }
 
@@ -113,27 +117,20 @@ impl OutletCounters {
     }
 }
 
-/// True if the port that a packet is to leave by takes it as it is.
+/// Packets that a port takes beyond complete ones.
 #[inline]
-pub fn takes_whole(packet: &Packet, outlets: &[Outlet]) -> bool {
-    let outlet = outlets.get(usize::from(packet.egress.0));
-    outlet.map_or(Takes::default(), |outlet| outlet.takes).takes(packet.segmentation.kind)
+pub fn takes_of(port: PortId, outlets: &[Outlet]) -> Takes {
+    outlets.get(usize::from(port.0)).map_or(Takes::default(), |outlet| outlet.takes)
 }
 
-/// Completes the checksum of a packet whose port does not. Returns whether the port takes it whole; if not,
-/// nothing was done: its segments get checksums of their own.
+/// Completes the checksum of a packet for a port that takes none that is partial.
 ///
 /// Exits: `DeviceError`.
 #[inline(never)]
-pub fn complete(packet: &mut Packet, outlets: &[Outlet], context: &Context<'_>) -> bool {
-    if !takes_whole(packet, outlets) {
-        return false;
-    }
-    let takes = outlets.get(usize::from(packet.egress.0)).is_some_and(|to| to.takes.partial_checksums);
-    if !takes && complete_checksum(packet).is_err() {
+pub fn complete(packet: &mut Packet, takes: Takes, context: &Context<'_>) {
+    if !takes.partial_checksums && complete_checksum(packet).is_err() {
         context.discard(packet, DropReason::DeviceError);
     }
-    true
 }
 
 /// A packet whose metadata say that a checksum is to be computed where there is no packet.
@@ -157,17 +154,94 @@ pub fn complete_checksum(packet: &mut Packet) -> Result<(), OutsidePacket> {
     if field + 2 > packet.bytes().len() {
         return Err(OutsidePacket);
     }
-    let mut sum = Checksum::new();
-    let mut skip = start;
-    for segment in packet.segments() {
-        let from = skip.min(segment.len());
-        skip -= from;
-        sum.add(&segment[from..]);
-    }
+    let sum = sum_onto(Checksum::new(), packet, start, usize::MAX);
     // The field holds the sum of the pseudo-header and is summed along. Zero would mean "none" to UDP.
     let is_udp = packet.checksum_offset == Udp::CHECKSUM_OFFSET;
     let checksum = if is_udp { sum.finish_nonzero() } else { sum.finish() };
     packet.bytes_mut()[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
     packet.checksum = ChecksumState::Unknown;
     Ok(())
+}
+
+/// The sum over the `length` bytes of the packet from `start` on, added to `first`, as it is once a partial checksum among
+/// them is complete (local checksum offload).
+///
+/// A message with a complete checksum and its pseudo-header add up to zero; so the message alone adds up to the complement
+/// of the pseudo-header's sum, which is in the field while the checksum is partial.
+///
+/// Cost: reads the bytes in front of what a partial checksum covers; all of them without one.
+pub(crate) fn sum_as_completed(first: Checksum, packet: &Packet, start: usize, length: usize) -> Checksum {
+    let covered = usize::from(packet.checksum_start);
+    let field = covered + usize::from(packet.checksum_offset);
+    let end = start.saturating_add(length);
+    if packet.checksum == ChecksumState::Partial
+        && (start..end).contains(&covered)
+        && (covered - start).is_multiple_of(2)
+        && let Some(field) = packet.bytes().get(field..).and_then(<[u8]>::first_chunk)
+    {
+        let partial = u16::from_be_bytes(*field);
+        return sum_onto(first, packet, start, covered - start).with(&(!partial).to_be_bytes());
+    }
+    sum_onto(first, packet, start, length)
+}
+
+/// The sum over `length` bytes of the packet from `offset` on, whatever frames they are in, added to `sum`.
+pub(crate) fn sum_onto(mut sum: Checksum, packet: &Packet, offset: usize, length: usize) -> Checksum {
+    let (mut skip, mut left) = (offset, length);
+    for segment in packet.segments() {
+        let from = skip.min(segment.len());
+        let count = (segment.len() - from).min(left);
+        sum.add(&segment[from..from + count]);
+        skip -= from;
+        left -= count;
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polder_buffers::{Region, RegionOptions};
+
+    /// Any part of a chain, in frames of odd lengths.
+    #[test]
+    fn sums_over_chains() {
+        let region = Region::new(RegionOptions { slots: 64, slot_bytes: 512 }).expect("memory for a test");
+        let mut pool = region.pool();
+        let bytes = (0..=255).cycle().take(1000).collect::<Vec<u8>>();
+        let mut packet = Packet::copy_from(&bytes[..101], &mut pool).expect("a free slot");
+        for part in [&bytes[101..300], &bytes[300..303], &bytes[303..]] {
+            packet.join(Packet::copy_from(part, &mut pool).expect("a free slot"));
+        }
+        let sum = |packet: &Packet, from, length| sum_onto(Checksum::new(), packet, from, length);
+        for (from, length) in
+            [(0, 1000), (0, 101), (7, 94), (100, 2), (101, 199), (150, 400), (999, 1), (3, 0)]
+        {
+            let expected = Checksum::of(&bytes[from..from + length]);
+            assert_eq!(sum(&packet, from, length).finish(), expected, "{length} from {from}");
+        }
+        assert_eq!(sum(&packet, 500, usize::MAX).finish(), Checksum::of(&bytes[500..]));
+        pool.release_packet(packet);
+    }
+
+    /// Partial at any place, or not: the sum is that of the packet with its checksum completed.
+    #[test]
+    fn sums_know_what_a_partial_checksum_will_be() {
+        let region = Region::new(RegionOptions { slots: 64, slot_bytes: 512 }).expect("memory for a test");
+        let mut pool = region.pool();
+        let bytes = (0..=255).cycle().skip(3).take(901).collect::<Vec<u8>>();
+        for (start, covered) in [(34_usize, 84_u16), (34, 34), (34, 35), (34, 20), (0, 200)] {
+            let mut packet = Packet::copy_from(&bytes, &mut pool).expect("a free slot");
+            packet.checksum = ChecksumState::Partial;
+            (packet.checksum_start, packet.checksum_offset) = (covered, 6);
+            let first = Checksum::new().with(&[7, 8]);
+            let foreseen = sum_as_completed(first, &packet, start, usize::MAX).finish();
+            let is_foreseen = usize::from(covered) >= start && covered % 2 == 0;
+            if is_foreseen {
+                complete_checksum(&mut packet).expect("in the packet");
+            }
+            assert_eq!(foreseen, sum_onto(first, &packet, start, usize::MAX).finish(), "{start} {covered}");
+            pool.release_packet(packet);
+        }
+    }
 }

@@ -1,14 +1,18 @@
 //! Packets that no link carries whole, cut into segments.
 //!
-//! In: packets with a [`Segmentation`](polder_buffers::Segmentation) on their way to a port that does not take them, or to a
-//! tunnel. Out: segments with partial checksums, in order. Exits: `CannotSegment`, `NoBuffer`.
+//! In: packets with a [`Segmentation`](polder_buffers::Segmentation) on their way to a port that does not take them. Those
+//! in a tunnel are cut with its headers in front of each segment.
+//! Out: segments with partial checksums, in order. Exits: `CannotSegment`, `NoBuffer`.
 //! Cost: one set of headers a segment; the payload moves when it lies in a frame of its own with room
-//! in front, as what [`coalesce`](crate::coalesce) has merged does, and is copied otherwise.
+//! in front, as what [`coalesce`](crate::coalesce) has merged does, and is copied otherwise. No checksum of a tunnel
+//! reads the payload.
 //! Source: A6; what a segment's header has in common with the packet's: RFC 9293, 3.1 (sequence
 //! number, PSH, FIN), RFC 3168, 6.1.2 (CWR), RFC 6864 (identification).
 
-use crate::parse::{Extent, HeaderSummary, Network};
-use crate::wire::{IpProtocol, Ipv4Mut, Ipv6, Ipv6Mut, Pseudo, Tcp, TcpFlags, TcpMut, Udp, UdpMut};
+mod headers;
+
+use crate::wire::{Tcp, Udp};
+use headers::Headers;
 use polder_buffers::{ChecksumState, HEADROOM, NoRoom, Packet, Pool, Segment, SegmentationKind, Segments};
 
 /// A packet that contradicts its metadata, which come from its sender.
@@ -16,12 +20,50 @@ use polder_buffers::{ChecksumState, HEADROOM, NoRoom, Packet, Pool, Segment, Seg
 #[error("the packet cannot be cut as its description says")]
 pub struct Unfit;
 
-/// Headers that are longer are refused: two tags, IPv6 with a few extension headers, TCP with options.
-const LONGEST_HEADERS: usize = 256;
 /// Bytes in front of a segment that stay free for the headers of tunnels, when its payload is not copied.
 const SPARE: u16 = HEADROOM / 2;
 /// A segment's IP packet is as long as a length field says at most.
 const LONGEST_PACKET: usize = 65_535;
+
+/// Length and number of a packet's segments, as its metadata describe them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measure {
+    /// Bytes of headers in front of each segment.
+    pub header_bytes: usize,
+    /// Bytes of the longest segment, as a frame.
+    pub longest_bytes: usize,
+    /// Number of segments.
+    pub count: usize,
+}
+
+impl Measure {
+    /// Measure of a packet as its metadata describe it; `None` without a segmentation, and for a packet that ends within
+    /// its headers.
+    #[inline]
+    pub fn of(packet: &Packet) -> Option<Self> {
+        let start = usize::from(packet.checksum_start);
+        let transport_bytes = match packet.segmentation.kind {
+            SegmentationKind::None => return None,
+            SegmentationKind::Udp | SegmentationKind::UdpOneId => Udp::HEADER_BYTES,
+            SegmentationKind::Tcp4 | SegmentationKind::Tcp4OneId | SegmentationKind::Tcp6 => {
+                let mut byte = [0];
+                (packet.copy_out(start + Tcp::DATA_OFFSET, &mut byte) == 1).then_some(())?;
+                usize::from(byte[0] >> 4) * 4
+            }
+        };
+        let header_bytes = start + transport_bytes;
+        let payload = packet.len().checked_sub(header_bytes)?;
+        let size = usize::from(packet.segmentation.size).max(1);
+        let (longest_bytes, count) = (header_bytes + payload.min(size), payload.div_ceil(size).max(1));
+        Some(Self { header_bytes, longest_bytes, count })
+    }
+
+    /// The same of a packet that is in no tunnel and whose headers are those of its segmentation; `None` for any other.
+    pub fn of_described(packet: &mut Packet) -> Option<Self> {
+        let is_plain = !packet.segmentation.outer.is_some() && headers::are_described(packet);
+        Self::of(packet).filter(|_| is_plain)
+    }
+}
 
 /// Segments of one packet, made one by one.
 ///
@@ -49,8 +91,8 @@ impl Cutting {
     pub fn new(packet: Packet, pool: &mut Pool) -> Result<Self, (Unfit, Packet)> {
         let Some(headers) = Headers::of(&packet) else { return Err((Unfit, packet)) };
         let size = usize::from(packet.segmentation.size);
-        let left = packet.len() - headers.length;
-        let longest = headers.length - headers.network + left.min(size);
+        let left = packet.len() - headers.len();
+        let longest = headers.network_bytes() + left.min(size);
         // Headers are rewritten in the head frame of each segment, so a packet without payload has one.
         let count = u32::try_from(left.div_ceil(size.max(1)).max(1));
         let (Ok(count), true) = (count, size > 0 && longest <= LONGEST_PACKET) else {
@@ -58,7 +100,7 @@ impl Cutting {
         };
         let pattern = Metadata::of(&packet);
         let mut source = Source { frames: packet.into_segments(), current: None };
-        source.skip(headers.length, pool);
+        source.skip(headers.len(), pool);
         Ok(Self { source, headers, pattern, size, left, made: 0, count })
     }
 
@@ -103,7 +145,7 @@ impl Cutting {
 
     /// A packet of room for the headers and the next `length` bytes of payload.
     fn payload(&mut self, length: usize, pool: &mut Pool) -> Result<Packet, NoRoom> {
-        let headers = u16::try_from(self.headers.length).map_err(|_| NoRoom::Front)?;
+        let headers = u16::try_from(self.headers.len()).map_err(|_| NoRoom::Front)?;
         if let Some(segment) = self.source.whole(length, headers + SPARE) {
             let mut packet = Packet::from_segment(segment);
             packet.prepend(headers)?;
@@ -194,6 +236,7 @@ struct Metadata {
     ingress: polder_buffers::PortId,
     egress: polder_buffers::PortId,
     network_offset: u16,
+    transport_offset: u16,
     vlan: u16,
     flags: u8,
     flow_hash: u32,
@@ -207,6 +250,7 @@ impl Metadata {
             ingress: packet.ingress,
             egress: packet.egress,
             network_offset: packet.network_offset,
+            transport_offset: packet.transport_offset,
             vlan: packet.vlan,
             flags: packet.flags,
             flow_hash: packet.flow_hash,
@@ -219,153 +263,13 @@ impl Metadata {
         packet.ingress = self.ingress;
         packet.egress = self.egress;
         packet.network_offset = self.network_offset;
+        packet.transport_offset = self.transport_offset;
         packet.vlan = self.vlan;
         packet.flags = self.flags;
         packet.flow_hash = self.flow_hash;
         packet.received_at = self.received_at;
         packet.ticket = self.ticket;
         packet.checksum = ChecksumState::Partial;
-        // Within `LONGEST_HEADERS`.
-        packet.checksum_start = u16::try_from(headers.transport).unwrap_or(u16::MAX);
-        packet.checksum_offset = headers.checksum_offset();
-    }
-}
-
-/// The packet's headers, from which those of segments are made.
-#[derive(Debug)]
-struct Headers {
-    bytes: [u8; LONGEST_HEADERS],
-    length: usize,
-    network: usize,
-    transport: usize,
-    pseudo: Pseudo,
-    protocol: IpProtocol,
-    /// Identification of the first segment, and its step from segment to segment.
-    identification: u16,
-    identification_step: u16,
-    sequence: u32,
-    flags: TcpFlags,
-}
-
-impl Headers {
-    /// Headers of `packet`, if they agree with its metadata.
-    fn of(packet: &Packet) -> Option<Self> {
-        let mut bytes = [0; LONGEST_HEADERS];
-        let there = packet.copy_out(0, &mut bytes);
-        let bytes = bytes.get(..there)?;
-        let summary = HeaderSummary::parse(bytes, packet.len());
-        if summary.is_fragment() || summary.extent() != Extent::Exact {
-            return None;
-        }
-        let (network, transport, found) =
-            (summary.network_offset(), summary.transport_offset(), summary.protocol());
-        let (protocol, step, wants_v4) = match packet.segmentation.kind {
-            SegmentationKind::None => return None,
-            SegmentationKind::Tcp4 => (IpProtocol::TCP, 1, Some(true)),
-            SegmentationKind::Tcp4OneId => (IpProtocol::TCP, 0, Some(true)),
-            SegmentationKind::Tcp6 => (IpProtocol::TCP, 0, Some(false)),
-            SegmentationKind::Udp => (IpProtocol::UDP, 1, None),
-            SegmentationKind::UdpOneId => (IpProtocol::UDP, 0, Some(true)),
-        };
-        let pseudo = summary.addresses(bytes)?.pseudo();
-        let is_v4 = summary.network() == Network::Ipv4;
-        if wants_v4.is_some_and(|wanted| wanted != is_v4) {
-            return None;
-        }
-        let identification = bytes.get(network + 4..).and_then(<[u8]>::first_chunk).filter(|_| is_v4);
-        let identification = identification.map_or(0, |&field| u16::from_be_bytes(field));
-        let mut headers = Self {
-            bytes: [0; LONGEST_HEADERS],
-            length: transport,
-            network,
-            transport,
-            pseudo,
-            protocol,
-            identification,
-            identification_step: step,
-            sequence: 0,
-            flags: TcpFlags::default(),
-        };
-        let start = usize::from(packet.checksum_start);
-        if found != protocol || start != transport || packet.checksum_offset != headers.checksum_offset() {
-            return None;
-        }
-        headers.read_transport(bytes.get(transport..)?)?;
-        let source = bytes.get(..headers.length)?;
-        headers.bytes.get_mut(..headers.length)?.copy_from_slice(source);
-        Some(headers)
-    }
-
-    fn read_transport(&mut self, bytes: &[u8]) -> Option<()> {
-        if self.protocol == IpProtocol::TCP {
-            let tcp = Tcp::parse(bytes).ok()?;
-            self.length += tcp.header_bytes();
-            (self.sequence, self.flags) = (tcp.sequence(), tcp.flags());
-        } else {
-            self.length += Udp::HEADER_BYTES;
-            bytes.get(..Udp::HEADER_BYTES)?;
-        }
-        Some(())
-    }
-
-    fn checksum_offset(&self) -> u16 {
-        if self.protocol == IpProtocol::TCP { Tcp::CHECKSUM_OFFSET } else { Udp::CHECKSUM_OFFSET }
-    }
-
-    /// Writes the headers of segment `number` in front of its payload, where there is room for them.
-    fn write(&self, packet: &mut Packet, number: u32, size: usize, is_last: bool) {
-        let whole = packet.len();
-        let Some(bytes) = packet.bytes_mut().get_mut(..self.length) else { return };
-        bytes.copy_from_slice(&self.bytes[..self.length]);
-        self.write_network(bytes, number, whole);
-        let transport_bytes = whole - self.transport;
-        let sum =
-            self.pseudo.sum(self.protocol, u32::try_from(transport_bytes).unwrap_or(u32::MAX)).partial();
-        let transport = &mut bytes[self.transport..];
-        if self.protocol == IpProtocol::TCP {
-            // Sequence numbers wrap.
-            let ahead = number.wrapping_mul(u32::try_from(size).unwrap_or(u32::MAX));
-            let flags = self.flags_of(number == 0, is_last);
-            if let Ok(mut tcp) = TcpMut::parse(transport) {
-                tcp.set_sequence_and_flags(self.sequence.wrapping_add(ahead), flags);
-                tcp.set_checksum(sum);
-            }
-        } else if let Ok(mut udp) = UdpMut::parse_head(transport) {
-            udp.set_length(u16::try_from(transport_bytes).unwrap_or(u16::MAX));
-            udp.set_checksum(sum);
-        }
-    }
-
-    fn write_network(&self, bytes: &mut [u8], number: u32, whole: usize) {
-        let network = &mut bytes[self.network..];
-        let network_bytes = u16::try_from(whole - self.network).unwrap_or(u16::MAX);
-        match self.pseudo {
-            Pseudo::V4 { .. } => {
-                if let Ok(mut ip) = Ipv4Mut::parse_head(network, LONGEST_PACKET) {
-                    let [_, _, high, low] = number.to_be_bytes();
-                    let ahead = u16::from_be_bytes([high, low]).wrapping_mul(self.identification_step);
-                    ip.set_total_length(network_bytes);
-                    ip.set_identification(self.identification.wrapping_add(ahead));
-                }
-            }
-            Pseudo::V6 { .. } => {
-                if let Ok(mut ip) = Ipv6Mut::parse_head(network, LONGEST_PACKET + Ipv6::HEADER_BYTES) {
-                    let behind = network_bytes.saturating_sub(40);
-                    ip.set_payload_length(behind);
-                }
-            }
-        }
-    }
-
-    /// A segment's flags: PSH and FIN belong to the last byte, CWR to the first segment.
-    fn flags_of(&self, is_first: bool, is_last: bool) -> TcpFlags {
-        let mut flags = self.flags;
-        if !is_last {
-            flags = flags.without(TcpFlags::FIN.with(TcpFlags::PSH));
-        }
-        if !is_first {
-            flags = flags.without(TcpFlags::CWR);
-        }
-        flags
+        (packet.checksum_start, packet.checksum_offset) = headers.checksum_field();
     }
 }

@@ -2,11 +2,13 @@
 
 mod chain;
 mod front;
+mod offloads;
 mod share;
 mod tail;
 
 pub use chain::Segments;
 pub use front::Fronts;
+pub use offloads::{ChecksumState, OuterHeaders, Segmentation, SegmentationKind};
 pub use tail::Tail;
 
 use crate::frame::Frame;
@@ -25,49 +27,6 @@ pub struct PortId(pub u16);
 
 /// The port of a packet that has not met its port yet.
 pub const NO_PORT: PortId = PortId(u16::MAX);
-
-/// State of a packet's transport checksum.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum ChecksumState {
-    /// Nothing: the field in the packet stands as it was received.
-    #[default]
-    Unknown,
-    /// A device has verified it.
-    Verified,
-    /// Only the pseudo-header sum stands in the field; who sends the packet has to complete it
-    /// from `checksum_start` into `checksum_offset`.
-    Partial,
-}
-
-/// Into which protocol's segments a packet has to be cut. Two bytes, so that [`Segmentation`] has no
-/// padding and a fresh packet is written in whole words.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u16)]
-pub enum SegmentationKind {
-    /// The packet is one segment.
-    #[default]
-    None,
-    /// TCP over IPv4.
-    Tcp4,
-    /// TCP over IPv4; the identification of every segment is that of the packet (RFC 6864, 4.1).
-    Tcp4OneId,
-    /// TCP over IPv6.
-    Tcp6,
-    /// UDP over either.
-    Udp,
-    /// UDP over IPv4; the identification of every segment is that of the packet (RFC 6864, 4.1).
-    UdpOneId,
-}
-
-/// Segmentation of a packet that is larger than its link's MTU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Segmentation {
-    /// Payload bytes a segment.
-    pub size: u16,
-    /// Protocol.
-    pub kind: SegmentationKind,
-}
 
 /// A range that did not fit: where room was missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

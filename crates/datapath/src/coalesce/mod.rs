@@ -24,7 +24,9 @@ use crate::drops::Ledger;
 use crate::offload::{Outlet, Takes};
 use crate::wire::{IpProtocol, Ipv4Mut, Ipv6, Ipv6Mut, Pseudo, Tcp, TcpFlags, TcpMut, Udp, UdpMut};
 use candidate::{Candidate, Look, Part, Protocol, is_exact, look, same_headers};
-use polder_buffers::{BATCH, Batch, ChecksumState, Packet, Segmentation, SegmentationKind, Tail};
+use polder_buffers::{
+    BATCH, Batch, ChecksumState, OuterHeaders, Packet, Segmentation, SegmentationKind, Tail,
+};
 
 /// Frames that a merged packet has at most: devices describe each of them to somebody.
 pub const MOST_FRAMES: usize = 60;
@@ -285,7 +287,7 @@ impl Run {
         packet.checksum = ChecksumState::Partial;
         packet.checksum_start = first.transport;
         packet.checksum_offset = checksum_offset;
-        packet.segmentation = Segmentation { size, kind: self.kind() };
+        packet.segmentation = Segmentation { size, kind: self.kind(), outer: OuterHeaders::NONE };
     }
 
     fn kind(&self) -> SegmentationKind {

@@ -1,48 +1,121 @@
-//! The detour of packets that are cut before they go on.
+//! The detours of packets that are cut before they go on: those that their port, or their tunnel, does not take whole, and
+//! encapsulated ones that the port behind the tunnel does not take whole.
 
-use super::Journey;
+use super::{Journey, Tables};
 use crate::counters::Stage;
-use crate::drops::{DropReason, is_dropped};
-use crate::offload::takes_whole;
+use crate::drops::{Context, DropReason, is_dropped};
+use crate::offload::{complete, takes_of};
 use crate::segment::Cutting;
 use crate::transmit::Egress;
+use crate::tunnel::Tunnel;
 use crate::units::Nanos;
-use polder_buffers::{Batch, Packet};
+use polder_buffers::{Batch, Packet, SegmentationKind};
+
+/// Completes the checksum of a packet for its port, or for the one behind its tunnel, if that takes none that is partial.
+/// `false` for a packet that is to be cut first; then nothing was done.
+#[inline(never)]
+pub(super) fn goes_on(
+    packet: &mut Packet,
+    tunnel: Option<&Tunnel>,
+    tables: &Tables,
+    context: &mut Context<'_>,
+) -> bool {
+    let port = tunnel.map_or(packet.egress, |tunnel| tunnel.underlay().port);
+    let takes = takes_of(port, &tables.outlets);
+    if packet.segmentation.kind != SegmentationKind::None {
+        // Encapsulated, it is cut as late as can be.
+        return match tunnel {
+            Some(tunnel) => tunnel.takes_uncut(packet, context),
+            None => takes.takes(packet.segmentation),
+        };
+    }
+    complete(packet, takes, context);
+    true
+}
+
+/// Place where packets are cut.
+#[derive(Clone, Copy)]
+enum Place {
+    BeforeEncapsulation,
+    Encapsulated,
+}
 
 impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
-    /// Cuts packets that their port does not take whole, and goes on with a batch of segments at a
-    /// time: a packet may have as many as it has bytes.
+    /// Cuts packets that do not go on whole, and goes on with a batch of segments at a time: a packet may have as many as
+    /// it has bytes.
     #[cold]
     pub(super) fn cut(&mut self, batch: &mut Batch) {
         let mut cut = core::mem::take(&mut self.scratch.cut);
-        for packet in batch.drain() {
-            if is_dropped(&packet) || takes_whole(&packet, &self.tables.outlets) {
-                self.go_on(packet, &mut cut);
+        for mut packet in batch.drain() {
+            let tunnel = self.tables.tunnels.get(packet.egress);
+            if is_dropped(&packet)
+                || packet.segmentation.kind == SegmentationKind::None
+                || goes_on(&mut packet, tunnel, self.tables, &mut self.context)
+            {
+                self.go_on(packet, &mut cut, Place::BeforeEncapsulation);
             } else {
-                self.cut_one(packet, &mut cut);
+                self.cut_one(packet, &mut cut, Place::BeforeEncapsulation);
             }
         }
-        self.go_on_with(&mut cut);
+        self.go_on_with(&mut cut, Place::BeforeEncapsulation);
         self.scratch.cut = cut;
     }
 
-    fn cut_one(&mut self, packet: Packet, cut: &mut Batch) {
-        let egress = usize::from(packet.egress.0);
+    /// From encapsulation on: what the port behind a tunnel does not take whole is cut.
+    pub(super) fn leave_encapsulated(&mut self, batch: &mut Batch, has_partial: bool) {
+        if has_partial && batch.iter().any(|packet| !self.leaves_whole(packet)) {
+            return self.cut_encapsulated(batch);
+        }
+        self.leave(batch);
+    }
+
+    #[cold]
+    fn cut_encapsulated(&mut self, batch: &mut Batch) {
+        let mut cut = core::mem::take(&mut self.scratch.cut_encapsulated);
+        for packet in batch.drain() {
+            if self.leaves_whole(&packet) {
+                self.go_on(packet, &mut cut, Place::Encapsulated);
+            } else {
+                self.cut_one(packet, &mut cut, Place::Encapsulated);
+            }
+        }
+        self.go_on_with(&mut cut, Place::Encapsulated);
+        self.scratch.cut_encapsulated = cut;
+    }
+
+    fn leaves_whole(&self, packet: &Packet) -> bool {
+        packet.segmentation.kind == SegmentationKind::None
+            || is_dropped(packet)
+            || takes_of(packet.egress, &self.tables.outlets).takes(packet.segmentation)
+    }
+
+    fn cut_one(&mut self, packet: Packet, cut: &mut Batch, place: Place) {
+        let (ingress, egress) = (packet.ingress, packet.egress);
         let mut cutting = match Cutting::new(packet, self.context.pool) {
             Ok(cutting) => cutting,
             Err((_, mut packet)) => {
                 self.context.discard(&mut packet, DropReason::CannotSegment);
-                return self.go_on(packet, cut);
+                return self.go_on(packet, cut, place);
             }
         };
         let count = u64::from(cutting.count());
         self.context.ledger.split.add(count - 1);
-        if let Some(outlet) = self.tables.outlets.get(egress) {
-            outlet.state.worker(self.dispatch.worker()).cut(count);
+        let worker = self.dispatch.worker();
+        if let Some(outlet) = self.tables.outlets.get(usize::from(egress.0)) {
+            outlet.state.worker(worker).cut(count);
         }
+        if let (Place::Encapsulated, Some(tunnel)) = (place, self.tables.tunnels.get(ingress)) {
+            tunnel.state().worker(worker).sent.add(count - 1);
+        }
+        let takes = takes_of(egress, &self.tables.outlets);
         loop {
             match cutting.next(self.context.pool) {
-                Ok(Some(segment)) => self.go_on(segment, cut),
+                Ok(Some(mut segment)) => {
+                    if matches!(place, Place::Encapsulated) {
+                        complete(&mut segment, takes, &self.context);
+                    }
+                    self.go_on(segment, cut, place);
+                }
                 Ok(None) => return,
                 Err(_) => {
                     let lost = cutting.give_up(self.context.pool);
@@ -53,19 +126,23 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
     }
 
     /// Puts a packet behind those that are about to go on.
-    fn go_on(&mut self, packet: Packet, cut: &mut Batch) {
+    fn go_on(&mut self, packet: Packet, cut: &mut Batch, place: Place) {
         if cut.is_full() {
-            self.go_on_with(cut);
+            self.go_on_with(cut, place);
         }
         let pushed = cut.push(packet);
         debug_assert!(pushed.is_ok(), "a full batch has gone on");
     }
 
-    fn go_on_with(&mut self, cut: &mut Batch) {
-        if !cut.is_empty() {
-            self.meter.lap(Stage::Segment, cut.len());
-            self.egress.passed(Stage::Segment, cut);
-            self.encapsulate_stage(cut);
+    fn go_on_with(&mut self, cut: &mut Batch, place: Place) {
+        if cut.is_empty() {
+            return;
+        }
+        self.meter.lap(Stage::Segment, cut.len());
+        self.egress.passed(Stage::Segment, cut);
+        match place {
+            Place::BeforeEncapsulation => self.encapsulate_stage(cut),
+            Place::Encapsulated => self.leave(cut),
         }
     }
 }

@@ -44,8 +44,10 @@ pub(super) struct Scratch {
     pub(super) chunk: Batch,
     /// The part of `fragments` that is on its way.
     pub(super) piece: Batch,
-    /// Segments of packets that no port takes whole.
+    /// Segments of packets that go neither by their port nor into their tunnel whole.
     pub(super) cut: Batch,
+    /// Segments of packets that their tunnel's underlay does not take whole.
+    pub(super) cut_encapsulated: Batch,
     pub(super) replies: Batch,
     /// A work batch's packets while stages work on them.
     pub(super) work: Batch,
@@ -70,6 +72,7 @@ impl Engine {
             chunk: Batch::new(),
             piece: Batch::new(),
             cut: Batch::new(),
+            cut_encapsulated: Batch::new(),
             replies: Batch::new(),
             work: Batch::new(),
             unsequenced: Batch::new(),

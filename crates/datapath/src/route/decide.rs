@@ -5,7 +5,8 @@ use super::waiting::Wanted;
 use super::{Hop, InterfaceId, NextHopEntry, NextHopId, NextHopTable, RouterId};
 use crate::drops::DropReason;
 use crate::route::error::Problem;
-use crate::wire::{Ipv4, Ipv6, MacAddress, Tcp, Udp};
+use crate::segment::Measure;
+use crate::wire::{Ipv4, Ipv6, MacAddress};
 use polder_buffers::{Packet, SegmentationKind};
 use std::net::IpAddr;
 
@@ -47,7 +48,7 @@ impl Facts {
         let bytes = packet.bytes().get(usize::from(packet.network_offset)..)?;
         if bytes.first()? >> 4 == 4 {
             let ip = Ipv4::parse_head(bytes, usize::MAX).ok()?;
-            let length = longest(packet, usize::from(ip.total_length()), ip.header_bytes(), ip.payload());
+            let length = longest(packet, usize::from(ip.total_length()), ip.header_bytes());
             return Some(Self {
                 source: ip.source().into(),
                 destination: ip.destination().into(),
@@ -64,22 +65,20 @@ impl Facts {
             destination: ip.destination().into(),
             is_of_link: ip.source().is_unicast_link_local(),
             hops: ip.hop_limit(),
-            length: longest(packet, whole, Ipv6::HEADER_BYTES, ip.payload()),
+            length: longest(packet, whole, Ipv6::HEADER_BYTES),
             may_cut: false,
         })
     }
 }
 
-/// Bytes of the largest IP packet that leaves: of a segment, where a device has left the cutting to us.
-fn longest(packet: &Packet, whole: usize, header: usize, payload: &[u8]) -> usize {
-    let transport = match packet.segmentation.kind {
-        SegmentationKind::None => return whole,
-        SegmentationKind::Udp | SegmentationKind::UdpOneId => Udp::HEADER_BYTES,
-        SegmentationKind::Tcp4 | SegmentationKind::Tcp4OneId | SegmentationKind::Tcp6 => {
-            Tcp::parse(payload).map_or(Tcp::HEADER_BYTES, |tcp| tcp.header_bytes())
-        }
-    };
-    whole.min(header + transport + usize::from(packet.segmentation.size))
+/// Bytes of the largest IP packet that leaves: of a segment, where a device has left the cutting to us. `header` is the
+/// length of the IP header, which a checksum that is to be believed does not begin in.
+fn longest(packet: &Packet, whole: usize, header: usize) -> usize {
+    let network = usize::from(packet.network_offset);
+    match Measure::of(packet).filter(|_| usize::from(packet.checksum_start) >= network + header) {
+        None => whole,
+        Some(Measure { longest_bytes, .. }) => whole.min(longest_bytes.saturating_sub(network)),
+    }
 }
 
 /// The interface by which a packet came, and its router.

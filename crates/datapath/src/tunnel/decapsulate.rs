@@ -12,8 +12,10 @@
 //! label and encapsulation limit. Nor is the
 //! port: a tunnel takes its packets from every underlay, since routes need not be symmetric.
 //!
+//! Packets that are yet to be cut come out whole, and partial checksums stay partial.
+//!
 //! Cost: the outer headers are read once and taken off by moving the start of the packet; a
-//! checksum, where there is one, reads the whole packet. Source: E4.
+//! checksum, where there is one, reads the whole packet, or what is in front of a partial one's range. Source: E4.
 
 use super::encapsulate::LOOKED_AT;
 use super::inner::merge_ecn;
@@ -22,14 +24,13 @@ use super::outer::{
     network, place,
 };
 use super::reassemble::{Reassembler, ReassemblyLimits};
-use super::template::sum;
 use super::{Carrier, ETHERNET_BYTES, Tunnel, TunnelCounters, TunnelId, Tunnels, Underlay, bare, mss, vxlan};
 use crate::drops::{Context, DropReason, is_dropped};
-use crate::offload::complete_checksum;
+use crate::offload::sum_as_completed;
 use crate::parse::HeaderSummary;
 use crate::units::Nanos;
-use crate::wire::{Ecn, EtherType, Gre, IpProtocol, Ipv6};
-use polder_buffers::{Batch, ChecksumState, NO_PORT, Packet, Segmentation};
+use crate::wire::{Checksum, Ecn, EtherType, Gre, IpProtocol, Ipv6};
+use polder_buffers::{Batch, ChecksumState, NO_PORT, OuterHeaders, Packet, Segmentation, SegmentationKind};
 
 /// After such a silence, a sequence number that looks old is taken for a new beginning: the other
 /// end has been started anew. RFC 2890 has no word for that; without it, the tunnel would stay dumb
@@ -109,11 +110,6 @@ fn open_all(
         }
         let Some(underlay) = underlay else { continue };
         if is_dropped(packet) {
-            continue;
-        }
-        // A checksum of GRE covers the packet inside as its receiver sees it.
-        if packet.checksum == ChecksumState::Partial && complete_checksum(packet).is_err() {
-            context.discard(packet, DropReason::DeviceError);
             continue;
         }
         match decide(packet, underlay, tunnels, &mut lane, (worker, context.now)) {
@@ -271,7 +267,7 @@ impl<'a> Lane<'a> {
         (start, end): (usize, usize),
     ) -> Result<Option<u32>, Refused> {
         if gre.checksum().is_some() {
-            if !sum(packet, start, end - start).is_valid() {
+            if !sum_as_completed(Checksum::new(), packet, start, end - start).is_valid() {
                 return Err(Refused::OfTunnel(DropReason::GreBadChecksum));
             }
         } else if self.tunnel.options.checksum {
@@ -325,7 +321,7 @@ impl<'a> Lane<'a> {
         if packet.flags & REASSEMBLED != 0 {
             self.counters.reassembled.add(1);
         }
-        forget_outer(packet);
+        forget_outer(packet, strip)?;
         packet.ingress = self.tunnel.options.port;
         let headers = HeaderSummary::of(packet);
         mss::clamp(packet, headers, self.tunnel, self.counters);
@@ -362,17 +358,43 @@ impl Drop for Lane<'_> {
     }
 }
 
-/// Resets the metadata of the outer packet.
+/// Resets the metadata of the outer packet, which had so many bytes in front of the packet inside. What a sender has left
+/// to the device of the packet inside stays so.
 #[inline(always)]
-fn forget_outer(packet: &mut Packet) {
+fn forget_outer(packet: &mut Packet, strip: u16) -> Result<(), DropReason> {
     packet.network_offset = ETHERNET_BYTES;
     packet.transport_offset = 0;
     packet.vlan = 0;
     packet.flags = 0;
     packet.flow_hash = 0;
+    if packet.checksum == ChecksumState::Partial {
+        return keep_inner(packet, strip);
+    }
     packet.segmentation = Segmentation::default();
     // What a device says of a checksum, it says of the outer packet.
     packet.checksum = ChecksumState::Unknown;
+    Ok(())
+}
+
+/// Metadata of the packet inside.
+#[inline(never)]
+fn keep_inner(packet: &mut Packet, strip: u16) -> Result<(), DropReason> {
+    let is_inside = packet.checksum_start >= strip + ETHERNET_BYTES;
+    if packet.segmentation.kind != SegmentationKind::None {
+        // Segments of the tunnel's own datagram are packets of their own, which do not begin here.
+        let is_tunnelled = is_inside && packet.segmentation.outer.is_udp();
+        packet.segmentation.outer = OuterHeaders::NONE;
+        if !is_tunnelled {
+            return Err(DropReason::DeviceError);
+        }
+    }
+    if is_inside {
+        packet.checksum_start -= strip;
+    } else {
+        // That of the outer datagram: its sender says that it is right.
+        packet.checksum = ChecksumState::Unknown;
+    }
+    Ok(())
 }
 
 /// Cuts off bytes behind the inner frame, and brings its headers into the head of a chain.

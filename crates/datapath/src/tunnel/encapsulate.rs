@@ -5,8 +5,12 @@
 //! [`sequence`](crate::sequence) fills in. Exits: `TunnelNoNeighbour`, `TunnelRecursion`, `TunnelTooDeep`,
 //! `TunnelTooBig`, `TunnelBadProtocol`, `NoHeadroom`, `NoBuffer`.
 //!
+//! Packets that are [yet to be cut](Tunnel::takes_uncut) get one set of outer headers for all their segments; what is done
+//! of them where they are cut is in [`segment`](crate::segment).
+//!
 //! Cost: a copy of one cache line into the headroom and a dozen additions; a checksum, where the
-//! tunnel has one, reads the whole packet. Over IPv6, a hash of what is inside for the flow label.
+//! tunnel has one, reads the whole packet, but for a packet whose own checksum is partial. Over IPv6, a hash of what is
+//! inside for the flow label.
 //! Source: E3, E4.
 
 use super::lane::{Lane, TunnelVerdict};
@@ -17,6 +21,7 @@ use crate::flags::{FLOODED, OWN_MESSAGE};
 use crate::offload::complete_checksum;
 use crate::parse::HeaderSummary;
 use crate::reply::TokenBucket;
+use crate::segment::Measure;
 use polder_buffers::{BATCH, Batch, Packet, PortId};
 
 /// Bytes of a chain that are brought into its head: the longest headers that are looked at.
@@ -179,7 +184,8 @@ impl Draws {
         if let Some(&(_, next)) = self.0.iter().find(|draw| draw.0 == port) {
             return next;
         }
-        let count = rest.iter().filter(|packet| packet.egress == port).count();
+        let numbers = |packet: &Packet| Measure::of(packet).map_or(1, |measure| measure.count);
+        let count = rest.iter().filter(|packet| packet.egress == port).map(numbers).sum::<usize>();
         let first = tunnel.draw_identification(u16::try_from(count).unwrap_or(u16::MAX));
         self.0.push((port, first));
         first

@@ -4,7 +4,7 @@ use super::encapsulate::gather;
 use super::inner::Inner;
 use super::options::FlowLabel;
 use super::recursion::{has_port, is_recursive};
-use super::template::{self, Fields, Label, Template};
+use super::template::{Fields, Label, Template};
 use super::toobig;
 use super::{
     ETHERNET_BYTES, Encapsulation, MOST_CUT, Tunnel, TunnelCounters, TunnelOptions, Tunnels, bare, mss, vxlan,
@@ -12,10 +12,11 @@ use super::{
 use crate::drops::{Context, DropReason};
 use crate::flags::NEEDS_SEQUENCE;
 use crate::headroom;
-use crate::offload::complete_checksum;
+use crate::offload::sum_as_completed;
 use crate::parse::{HeaderSummary, Network};
-use crate::wire::{Gre, IpProtocol, Ipv6};
-use polder_buffers::{ChecksumState, Packet, PortId, Segmentation};
+use crate::segment::Measure;
+use crate::wire::{Checksum, Gre, IpProtocol, Ipv6};
+use polder_buffers::{OuterHeaders, Packet, PortId, Segmentation, SegmentationKind};
 
 /// Verdict on a packet.
 pub(super) enum TunnelVerdict {
@@ -127,19 +128,28 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Verdict on a frame longer than [`Lane::fits`]: in one piece, in several, or not at all.
+    /// Verdict on a frame longer than [`Lane::fits`]: in one piece, in several, or not at all. Of an uncut packet the
+    /// longest segment counts; it is [cut before](Tunnel::takes_uncut) where segments do not fit in one piece.
     #[cold]
     pub(super) fn measure(&self, packet: &Packet, headers: HeaderSummary) -> TunnelVerdict {
         if !self.is_known {
             return TunnelVerdict::NoNeighbour;
         }
+        let length = Measure::of(packet).map_or(packet.len(), |measure| measure.longest_bytes);
         let carried = self.tunnel.carried_frame();
         let before = u16::try_from(headers.network_offset()).unwrap_or(ETHERNET_BYTES);
         let limit = limit(self.tunnel, carried.saturating_sub(before), packet.bytes(), headers);
-        if packet.len() > usize::from(limit) + headers.network_offset() {
+        if length > usize::from(limit) + headers.network_offset() {
             return TunnelVerdict::TooBig(limit);
         }
-        if packet.len() <= usize::from(carried) { TunnelVerdict::Send } else { TunnelVerdict::Split }
+        if length <= usize::from(carried) {
+            TunnelVerdict::Send
+        } else if packet.segmentation.kind == SegmentationKind::None {
+            TunnelVerdict::Split
+        } else {
+            // The path has become narrower since it was asked.
+            TunnelVerdict::TooBig(limit)
+        }
     }
 
     /// Writes the outer headers.
@@ -157,11 +167,6 @@ impl<'a> Lane<'a> {
         context: &mut Context<'_>,
     ) {
         mss::clamp(packet, inner.headers, self.tunnel, self.counters);
-        let is_partial = packet.checksum == ChecksumState::Partial && self.completion != Completion::None;
-        if is_partial && complete_checksum(packet).is_err() {
-            context.discard(packet, DropReason::DeviceError);
-            return;
-        }
         let mut fields = self.template.fields((inner.class, inner.ttl), self.identification);
         let mut hash = 0;
         if inner.flow.is_known() {
@@ -196,21 +201,22 @@ impl<'a> Lane<'a> {
         if BARE {
             bare::put_protocol(packet, usize::from(template.transport()), inner.headers.network());
         }
-        match self.completion {
-            Completion::None => {}
-            Completion::GreChecksum => put_checksum(packet, usize::from(template.transport())),
-            Completion::UdpChecksum => {
-                vxlan::put_checksum(packet, usize::from(template.transport()), self.tunnel.options());
-            }
-        }
-        self.identification = self.identification.wrapping_add(u16::from(self.numbered));
-        self.packets += 1;
-        self.bytes += bytes;
         packet.network_offset = template.link();
         packet.transport_offset = template.transport();
         packet.checksum_start = packet.checksum_start.wrapping_add(template.len());
+        let mut packets = 1;
+        if packet.segmentation.kind != SegmentationKind::None {
+            packets = self.describe(packet, inner.headers);
+        }
+        match self.completion {
+            Completion::None => {}
+            Completion::GreChecksum => put_checksum(packet),
+            Completion::UdpChecksum => vxlan::put_checksum(packet, self.tunnel.options()),
+        }
+        self.identification = self.identification.wrapping_add(packets * u16::from(self.numbered));
+        self.packets += 1;
+        self.bytes += bytes;
         packet.vlan = 0;
-        packet.segmentation = Segmentation::default();
         packet.flags = self.flags;
         packet.ingress = self.port;
         packet.egress = self.tunnel.underlay().port;
@@ -218,6 +224,22 @@ impl<'a> Lane<'a> {
 }
 
 impl Lane<'_> {
+    /// Says of an uncut packet in which headers its segments are; answers their number.
+    #[cold]
+    fn describe(&self, packet: &mut Packet, headers: HeaderSummary) -> u16 {
+        let count = Measure::of(packet).map_or(1, |measure| measure.count);
+        let outer = if self.is_udp {
+            OuterHeaders::udp(headers.network_bytes(), self.completion == Completion::UdpChecksum)
+        } else {
+            OuterHeaders::gre(headers.network_bytes())
+        };
+        match outer.filter(|_| count > 1) {
+            Some(outer) => packet.segmentation.outer = outer,
+            None => packet.segmentation = Segmentation::default(),
+        }
+        u16::try_from(count).unwrap_or(u16::MAX)
+    }
+
     /// Properties of the packet inside that the outer IPv6 header carries; the flow's hash is known over UDP. `None` for a packet
     /// that may be put in no more tunnels (RFC 2473, 4.1.1).
     #[inline(never)]
@@ -319,9 +341,13 @@ fn flow_label(packet: &Packet, headers: HeaderSummary, tunnel: &Tunnel) -> u32 {
     }
 }
 
-/// Fills in the GRE checksum; the header starts at `gre`, with zero in the field.
-fn put_checksum(packet: &mut Packet, gre: usize) {
-    let checksum = template::sum(packet, gre, usize::MAX).finish();
+/// Fills in the GRE checksum, which is zero so far; segments get theirs when they are cut.
+fn put_checksum(packet: &mut Packet) {
+    if packet.segmentation.outer.is_some() {
+        return;
+    }
+    let gre = usize::from(packet.transport_offset);
+    let checksum = sum_as_completed(Checksum::new(), packet, gre, usize::MAX).finish();
     let field =
         packet.bytes_mut().get_mut(gre + Gre::HEADER_BYTES..).and_then(|bytes| bytes.first_chunk_mut());
     if let Some(field) = field {

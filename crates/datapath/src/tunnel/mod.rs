@@ -55,8 +55,10 @@ pub use state::{NextHop, Sequence, TunnelCounters, TunnelState};
 pub use table::Tunnels;
 pub use vxlan::VxlanOptions;
 
+use crate::drops::Context;
+use crate::segment::Measure;
 use crate::steer::Hasher;
-use polder_buffers::PortId;
+use polder_buffers::{Packet, PortId};
 use std::sync::Arc;
 use template::Template;
 
@@ -152,6 +154,18 @@ impl Tunnel {
     /// Bytes that it puts in front of a frame.
     pub fn overhead(&self) -> u16 {
         self.template.len()
+    }
+
+    /// True if an uncut packet can enter the tunnel as it is: each of its segments fits in one piece, and the whole into an
+    /// IP packet. Others are cut first. Their headers are brought into the head of a chain.
+    pub fn takes_uncut(&self, packet: &mut Packet, context: &mut Context<'_>) -> bool {
+        if !packet.is_contiguous() {
+            encapsulate::gather(packet, context);
+        }
+        let Some(Measure { longest_bytes, .. }) = Measure::of_described(packet) else { return false };
+        let fits = self.carried_frame().min(self.mtu.saturating_add(ETHERNET_BYTES));
+        let around = self.template.len() - self.template.link();
+        longest_bytes <= usize::from(fits) && packet.len() + usize::from(around) <= usize::from(u16::MAX)
     }
 
     /// Draws the identification of a packet that is to be cut into IPv6 fragments; they wrap.

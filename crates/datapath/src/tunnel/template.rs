@@ -3,7 +3,7 @@
 use super::options::{Ttl, TunnelDscp, TunnelOptions, Underlay};
 use super::{Encapsulation, Ends, IPV4_BYTES, OPTIONS_BYTES, encapsulation, vxlan};
 use crate::wire::{
-    Checksum, Ecn, EtherType, Ethernet, EthernetHeader, Gre, IpProtocol, Ipv4, Ipv4Header, Ipv6, Ipv6Header,
+    Ecn, EtherType, Ethernet, EthernetHeader, Gre, IpProtocol, Ipv4, Ipv4Header, Ipv6, Ipv6Header,
     Ipv6Options, MacAddress, TrafficClass, Udp, Vlan,
 };
 use polder_buffers::{NoRoom, Packet};
@@ -297,24 +297,6 @@ impl Template {
     }
 }
 
-/// The sum over `length` bytes of the packet from `offset` on, whatever frames they are in.
-pub(super) fn sum(packet: &Packet, offset: usize, length: usize) -> Checksum {
-    sum_onto(Checksum::new(), packet, offset, length)
-}
-
-/// The same on top of the sum over the bytes in front.
-pub(super) fn sum_onto(mut sum: Checksum, packet: &Packet, offset: usize, length: usize) -> Checksum {
-    let (mut skip, mut left) = (offset, length);
-    for segment in packet.segments() {
-        let from = skip.min(segment.len());
-        let count = (segment.len() - from).min(left);
-        sum.add(&segment[from..from + count]);
-        skip -= from;
-        left -= count;
-    }
-    sum
-}
-
 /// Writes the IPv4 header without the fields that differ, and returns the bytes behind it and its sum.
 fn header_v4<'b>(
     bytes: &'b mut [u8],
@@ -497,25 +479,5 @@ mod tests {
         options.ecn = EcnMode::Compatibility;
         assert_eq!(set(&options, (inner, 9)), (1, Ecn::NotCapable, 255));
         assert_eq!(set(&options, other), (1, Ecn::NotCapable, 255));
-    }
-
-    /// Any part of a chain, in frames of odd lengths.
-    #[test]
-    fn sums_over_chains() {
-        let region = Region::new(RegionOptions { slots: 64, slot_bytes: 512 }).expect("memory for a test");
-        let mut pool = region.pool();
-        let bytes = (0..=255).cycle().take(1000).collect::<Vec<u8>>();
-        let mut packet = Packet::copy_from(&bytes[..101], &mut pool).expect("a free slot");
-        for part in [&bytes[101..300], &bytes[300..303], &bytes[303..]] {
-            packet.join(Packet::copy_from(part, &mut pool).expect("a free slot"));
-        }
-        for (from, length) in
-            [(0, 1000), (0, 101), (7, 94), (100, 2), (101, 199), (150, 400), (999, 1), (3, 0)]
-        {
-            let expected = Checksum::of(&bytes[from..from + length]);
-            assert_eq!(sum(&packet, from, length).finish(), expected, "{length} from {from}");
-        }
-        assert_eq!(sum(&packet, 500, usize::MAX).finish(), Checksum::of(&bytes[500..]));
-        pool.release_packet(packet);
     }
 }

@@ -14,9 +14,9 @@ use super::decapsulate::Lane;
 use super::encapsulation::{Encapsulation, TunnelId};
 use super::options::TunnelOptions;
 use super::outer::{Envelope, Opened, Refused};
-use super::template::sum_onto;
 use super::{ETHERNET_BYTES, Ends, Tunnels};
 use crate::drops::DropReason;
+use crate::offload::sum_as_completed;
 use crate::units::Nanos;
 use crate::wire::{IpProtocol, Pseudo, TooShort, Udp, UdpHeader, Vxlan, VxlanHeader};
 use polder_buffers::Packet;
@@ -68,16 +68,21 @@ pub(super) fn source_port(hash: u32) -> u16 {
     FIRST_PORT | u16::from_be_bytes([high, low])
 }
 
-/// Fills in the checksum of an outer packet whose UDP header is at `at`.
+/// Fills in the checksum of an outer packet; that of an uncut packet becomes the sum of the pseudo-header.
 #[inline(never)]
-pub(super) fn put_checksum(packet: &mut Packet, at: usize, options: &TunnelOptions) {
+pub(super) fn put_checksum(packet: &mut Packet, options: &TunnelOptions) {
+    let at = usize::from(packet.transport_offset);
     // The template has looked that the length fits.
     let length = u16::try_from(packet.len() - at).unwrap_or(u16::MAX);
-    let pseudo = pseudo(options.ends.reversed());
-    let sum = sum_onto(pseudo.sum(IpProtocol::UDP, length.into()), packet, at, usize::MAX);
+    let sum = pseudo(options.ends.reversed()).sum(IpProtocol::UDP, length.into());
+    let checksum = if packet.segmentation.outer.is_some() {
+        sum.partial()
+    } else {
+        sum_as_completed(sum, packet, at, usize::MAX).finish_nonzero()
+    };
     let field = packet.bytes_mut().get_mut(at + usize::from(Udp::CHECKSUM_OFFSET)..);
     if let Some(field) = field.and_then(|rest| rest.first_chunk_mut()) {
-        *field = sum.finish_nonzero().to_be_bytes();
+        *field = checksum.to_be_bytes();
     }
 }
 
@@ -119,7 +124,9 @@ pub(super) fn decide<'a>(
         *lane = Some(Lane::new(tunnel, worker, now));
     }
     let Some(lane) = lane else { return Err(Refused::Drop(DropReason::NoTunnel)) };
-    if udp.checksum() != 0 {
+    if packet.segmentation.outer.has_udp_checksum() {
+        // The field has the sum of the pseudo-header; each segment was to get its own.
+    } else if udp.checksum() != 0 {
         verify(packet, (start, length), *ends)?;
     } else if ends.is_v6() {
         accept_zero(lane.tunnel.options())?;
@@ -136,7 +143,7 @@ pub(super) fn decide<'a>(
 #[inline(never)]
 fn verify(packet: &Packet, (start, length): (usize, usize), ends: Ends) -> Result<(), Refused> {
     let first = pseudo(ends).sum(IpProtocol::UDP, u32::try_from(length).unwrap_or(u32::MAX));
-    let is_valid = sum_onto(first, packet, start, length).is_valid();
+    let is_valid = sum_as_completed(first, packet, start, length).is_valid();
     if is_valid { Ok(()) } else { Err(Refused::OfTunnel(DropReason::UdpBadChecksum)) }
 }
 

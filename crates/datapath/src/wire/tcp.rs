@@ -75,6 +75,8 @@ impl<'a> Tcp<'a> {
     pub const HEADER_BYTES: usize = 20;
     /// Bytes from the start of the header to the checksum.
     pub const CHECKSUM_OFFSET: u16 = 16;
+    /// Bytes from the start of the header to the byte whose upper half is the header's length in words.
+    pub const DATA_OFFSET: usize = 12;
 
     /// Checks the data offset; options are checked as they are read.
     ///

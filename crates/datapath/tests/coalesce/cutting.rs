@@ -1,7 +1,9 @@
 //! Packets of hosts and guests, cut as the RFCs say; the reference copies byte by byte.
 
 use crate::oracle::coalesce::{DONT_FRAGMENT, Recipe, data};
-use polder_buffers::{ChecksumState, Packet, Pool, Region, RegionOptions, Segmentation, SegmentationKind};
+use polder_buffers::{
+    ChecksumState, OuterHeaders, Packet, Pool, Region, RegionOptions, Segmentation, SegmentationKind,
+};
 use polder_datapath::offload::complete_checksum;
 use polder_datapath::segment::Cutting;
 use proptest::prelude::*;
@@ -22,7 +24,7 @@ fn transport(recipe: &Recipe) -> u16 {
 /// anything stands here, because cutting computes it anew.
 fn uncut(recipe: &Recipe, size: u16, kind: SegmentationKind, pool: &mut Pool) -> Packet {
     let mut packet = Packet::copy_from(&recipe.frame(), pool).expect("enough slots");
-    packet.segmentation = Segmentation { size, kind };
+    packet.segmentation = Segmentation { size, kind, outer: OuterHeaders::NONE };
     packet.checksum = ChecksumState::Partial;
     packet.checksum_start = transport(recipe);
     packet.checksum_offset = if recipe.udp { 6 } else { 16 };

@@ -1,7 +1,9 @@
 //! One gateway with one worker: access ports, an underlay, a tunnel; wires are vectors of bytes.
 
 use polder_buffers::snapshot::Snapshot;
-use polder_buffers::{BATCH, Batch, Packet, Pool, PortId, Region, RegionOptions};
+use polder_buffers::{
+    BATCH, Batch, ChecksumState, Packet, Pool, PortId, Region, RegionOptions, Segmentation,
+};
 use polder_datapath::drops::DropReason;
 use polder_datapath::engine::{Engine, Tables, TurnContext};
 use polder_datapath::fast_path::FastPaths;
@@ -9,9 +11,10 @@ use polder_datapath::filter::Filters;
 use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, VlanMode,
 };
+use polder_datapath::offload::{Outlet, Takes};
 use polder_datapath::route::Routers;
 use polder_datapath::transmit::Egress;
-use polder_datapath::tunnel::{TunnelOptions, TunnelState, Tunnels, Underlay};
+use polder_datapath::tunnel::{Encapsulation, TunnelOptions, TunnelState, Tunnels, Underlay, VxlanOptions};
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::{MacAddress, VlanId};
 use std::collections::VecDeque;
@@ -58,13 +61,27 @@ pub(crate) struct Line {
     pub(crate) checksum: bool,
     pub(crate) sequence: bool,
     pub(crate) dont_fragment: bool,
+    pub(crate) is_vxlan: bool,
+    /// Packets that the underlay takes beyond complete ones.
+    pub(crate) takes: Takes,
 }
 
 impl Default for Line {
     /// A tunnel over a path that carries frames of 1518 bytes in one piece.
     fn default() -> Self {
         let (key, checksum, sequence, dont_fragment) = (None, false, false, false);
-        Self { mtu: 1600, vlan: None, inner_mtu: 1504, key, checksum, sequence, dont_fragment }
+        let (is_vxlan, takes) = (false, Takes::default());
+        Self {
+            mtu: 1600,
+            vlan: None,
+            inner_mtu: 1504,
+            key,
+            checksum,
+            sequence,
+            dont_fragment,
+            is_vxlan,
+            takes,
+        }
     }
 }
 
@@ -88,6 +105,23 @@ impl Modes {
 pub(crate) struct Sent {
     pub(crate) slot: Option<u32>,
     pub(crate) bytes: Vec<u8>,
+    pub(crate) offloads: Offloads,
+}
+
+/// Work that was left to the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Offloads {
+    pub(crate) segmentation: Segmentation,
+    pub(crate) checksum: ChecksumState,
+    pub(crate) checksum_start: u16,
+    pub(crate) checksum_offset: u16,
+}
+
+impl Offloads {
+    fn of(packet: &Packet) -> Self {
+        let &Packet { segmentation, checksum, checksum_start, checksum_offset, .. } = packet;
+        Self { segmentation, checksum, checksum_start, checksum_offset }
+    }
 }
 
 /// Egress that keeps the sent packets.
@@ -110,7 +144,8 @@ impl Egress for Wires {
             assert_eq!(packet.egress, port);
             let slot = packet.is_contiguous().then(|| packet.head().index());
             let bytes = packet.segments().flatten().copied().collect();
-            self.sent[usize::from(port.0)].push_back(Sent { slot, bytes });
+            let offloads = Offloads::of(&packet);
+            self.sent[usize::from(port.0)].push_back(Sent { slot, bytes, offloads });
             self.transmitted += 1;
             pool.release_packet(packet);
         }
@@ -168,6 +203,17 @@ impl Gateway {
         slots
     }
 
+    /// A frame comes in by `port`, with work left to the device.
+    pub(crate) fn receive_with(&mut self, port: PortId, bytes: &[u8], offloads: Offloads) {
+        let mut packet = Packet::copy_from(bytes, &mut self.pool).expect("a free slot");
+        packet.segmentation = offloads.segmentation;
+        packet.checksum = offloads.checksum;
+        (packet.checksum_start, packet.checksum_offset) = (offloads.checksum_start, offloads.checksum_offset);
+        let mut batch = Batch::new();
+        self.push(packet, port, &mut batch);
+        self.process(port, &mut batch);
+    }
+
     fn push(&mut self, mut packet: Packet, port: PortId, batch: &mut Batch) {
         if batch.is_full() {
             self.process(port, batch);
@@ -192,6 +238,11 @@ impl Gateway {
         self.now = self.now + time;
         self.engine.tick(self.now, &mut self.pool);
         self.check();
+    }
+
+    /// State of the tunnel.
+    pub(crate) fn tunnel(&self) -> &TunnelState {
+        &self.state
     }
 
     /// Packets that have left by `port` since the last call.
@@ -260,13 +311,24 @@ fn tables(end: End, line: &Line, modes: &Modes, state: &Arc<TunnelState>, over: 
     options.sequence = line.sequence;
     options.dont_fragment = line.dont_fragment;
     options.mtu = Some(line.inner_mtu);
+    if line.is_vxlan {
+        options.encapsulation = Encapsulation::Vxlan(VxlanOptions::new(7));
+    }
+    let outlet = |port: usize| {
+        let takes = if port == usize::from(over.0) { line.takes } else { Takes::default() };
+        Outlet { takes, ..Outlet::plain() }
+    };
     Tables {
         bridges: Bridges::new(vec![bridge], Arc::new(Links::new(PORTS))).expect("a valid bridge"),
         tunnels: Tunnels::new([underlay], [options]).expect("a valid tunnel"),
         filters: Filters::none(),
         routers: Routers::none(),
-        longest_frame: usize::from(line.mtu.max(line.inner_mtu)) + 18,
+        longest_frame: if line.takes.segments {
+            65_553
+        } else {
+            usize::from(line.mtu.max(line.inner_mtu)) + 18
+        },
         fast_paths: FastPaths::default(),
-        outlets: Vec::new(),
+        outlets: (0..PORTS).map(outlet).collect(),
     }
 }

@@ -4,4 +4,5 @@ mod gateway;
 mod identity;
 mod replies;
 mod traffic;
+mod uncut;
 mod weather;

@@ -74,7 +74,7 @@ pub(crate) fn line() -> impl Strategy<Value = Line> {
         let [checksum, sequence, dont_fragment] = flags;
         let (mtu, inner_mtu) = sizes;
         let dont_fragment = dont_fragment && mtu > inner_mtu + 60;
-        Line { mtu, inner_mtu, vlan, key, checksum, sequence, dont_fragment }
+        Line { mtu, inner_mtu, vlan, key, checksum, sequence, dont_fragment, ..Line::default() }
     })
 }
 

@@ -1,8 +1,9 @@
 //! Two gateways with a tunnel between them, on memory of their own, whose books have to balance.
 
 use super::naive_sum;
-use polder_buffers::{Batch, Packet, Pool, PortId, Region, RegionOptions};
+use polder_buffers::{Batch, Packet, Pool, PortId, Region, RegionOptions, SegmentationKind};
 use polder_datapath::drops::{Context, DropCounters, DropReason, Ledger, is_dropped};
+use polder_datapath::segment::Cutting;
 use polder_datapath::sequence::{SequenceState, assign};
 use polder_datapath::tunnel::{
     DecapsulateState, EncapsulateState, ReassemblyLimits, TunnelOptions, TunnelState, Tunnels, Underlay,
@@ -43,6 +44,8 @@ pub(crate) struct End {
     pub(crate) drops: DropCounters,
     pub(crate) ledger: Ledger,
     pub(crate) now: Nanos,
+    /// True if the underlay takes encapsulated packets uncut.
+    pub(crate) is_underlay_able: bool,
     decapsulate: DecapsulateState,
     encapsulate: EncapsulateState,
     sequence: SequenceState,
@@ -81,6 +84,7 @@ impl End {
             drops: DropCounters::default(),
             ledger: Ledger::default(),
             now: Nanos::from_seconds(1000),
+            is_underlay_able: false,
             received: 0,
             sent: 0,
         }
@@ -138,7 +142,11 @@ impl End {
         assert!(batch.is_empty() || self.expanded.is_empty(), "one or the other");
         self.expanded.extend(batch.drain());
         let mut out = Vec::new();
-        let mut all = core::mem::take(&mut self.expanded);
+        let mut all = if self.is_underlay_able {
+            core::mem::take(&mut self.expanded)
+        } else {
+            cut(core::mem::take(&mut self.expanded), &mut context)
+        };
         while !all.is_empty() {
             let rest = all.split_off(all.len().min(polder_buffers::BATCH));
             all.into_iter().for_each(|packet| batch.push(packet).expect("at most a batch"));
@@ -216,6 +224,23 @@ impl End {
         drop(self.pool);
         assert_eq!((self.region.home(), self.region.strays()), (SLOTS, 0), "every slot comes home");
     }
+}
+
+/// Cuts encapsulated packets that are uncut, as the engine does where the underlay does not take them.
+fn cut(packets: Vec<Packet>, context: &mut Context<'_>) -> Vec<Packet> {
+    let mut out = Vec::new();
+    for packet in packets {
+        if is_dropped(&packet) || packet.segmentation.kind == SegmentationKind::None {
+            out.push(packet);
+            continue;
+        }
+        let mut cutting = Cutting::new(packet, context.pool).expect("it was encapsulated as it is described");
+        context.ledger.split.add(u64::from(cutting.count()) - 1);
+        while let Some(segment) = cutting.next(context.pool).expect("enough slots") {
+            out.push(segment);
+        }
+    }
+    out
 }
 
 /// All bytes of a packet.

@@ -31,6 +31,8 @@ pub struct Port {
     pub report: Report,
     /// True if UDP packets come and leave uncut too.
     pub udp_segments: bool,
+    /// True if packets in tunnels over UDP come and leave uncut too.
+    pub tunnel_segments: bool,
     /// True if somebody was at the other end before the interface was opened.
     pub had_carrier: bool,
     /// True if it is a device with a driver.

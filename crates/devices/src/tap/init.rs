@@ -72,6 +72,8 @@ pub struct Tap {
     pub interface: Interface,
     /// True if packets received may be UDP segments to cut; false on an old kernel.
     pub udp_segments: bool,
+    /// True if they may be such packets in tunnels over UDP; false on an old kernel.
+    pub tunnel_segments: bool,
     /// The queues.
     pub queues: Vec<Queue<TapRx, TapTx>>,
 }
@@ -148,10 +150,8 @@ pub fn open(options: &Options, region: &Region) -> Result<Tap, TapError> {
         move |source| TapError::Step { step, name, source }
     };
     // 2. The header in front of each packet, and what may stand in it.
-    for file in &files {
-        sys::set_header_bytes(file, i32::from(header::LENGTH)).map_err(failed("set the header size"))?;
-    }
-    let udp_segments = set_offloads(&files, options.offloads).map_err(failed("set the offloads"))?;
+    let Granted { header_bytes, udp_segments, tunnel_segments } =
+        set_offloads(&files, options.offloads).map_err(failed("set the offloads"))?;
     // 3. MTU and address, where they were asked for.
     let socket = any_socket().map_err(failed("open a socket for the settings"))?;
     if let Some(mtu) = options.mtu {
@@ -173,12 +173,12 @@ pub fn open(options: &Options, region: &Region) -> Result<Tap, TapError> {
     let queue = |file| {
         let file = Arc::new(file);
         Queue {
-            rx: TapRx::new(Arc::clone(&file), longest, options.receiving, region),
-            tx: TapTx::new(file, link_bytes),
+            rx: TapRx::new(Arc::clone(&file), (header_bytes, longest), options.receiving, region),
+            tx: TapTx::new(file, (header_bytes, link_bytes)),
         }
     };
     let queues = files.into_iter().map(queue).collect();
-    Ok(Tap { interface: Interface { name, index, mac, mtu }, udp_segments, queues })
+    Ok(Tap { interface: Interface { name, index, mac, mtu }, udp_segments, tunnel_segments, queues })
 }
 
 /// The largest network packet of the interface `name` of the calling thread's network namespace, in bytes, Ethernet
@@ -238,18 +238,48 @@ fn refused(name: &str, error: Errno) -> TapError {
     }
 }
 
-/// Asks for the offloads on every queue; returns whether UDP segments are among them.
-fn set_offloads(files: &[OwnedFd], offloads: Offloads) -> rustix::io::Result<bool> {
-    let (bits, udp_bits) = match offloads {
-        Offloads::None => (0, 0),
-        Offloads::Checksum => (sys::CHECKSUM, 0),
-        Offloads::Segments => (sys::CHECKSUM | sys::TCP_SEGMENTS, sys::UDP_SEGMENTS),
+/// Offloads that the kernel has granted.
+struct Granted {
+    header_bytes: u16,
+    udp_segments: bool,
+    tunnel_segments: bool,
+}
+
+/// Asks for the offloads on every queue, and for headers that can say them.
+fn set_offloads(files: &[OwnedFd], offloads: Offloads) -> rustix::io::Result<Granted> {
+    // A kernel refuses all bits at once when it does not know one.
+    let segments = sys::CHECKSUM | sys::TCP_SEGMENTS;
+    let wishes: &[u32] = match offloads {
+        Offloads::None => &[0],
+        Offloads::Checksum => &[sys::CHECKSUM],
+        Offloads::Segments => {
+            &[segments | sys::UDP_SEGMENTS | sys::TUNNEL_SEGMENTS, segments | sys::UDP_SEGMENTS, segments]
+        }
     };
-    // A kernel that does not know UDP segments refuses all bits at once.
-    let with_udp = udp_bits != 0 && sys::set_offloads(&files[0], bits | udp_bits).is_ok();
-    let bits = if with_udp { bits | udp_bits } else { bits };
-    files.iter().try_for_each(|file| sys::set_offloads(file, bits))?;
-    Ok(with_udp)
+    let (last, others) = wishes.split_last().ok_or(Errno::INVAL)?;
+    let grants = |wish: u32| {
+        // Fields of tunnels are little-endian, all others in this machine's order.
+        let is_known = wish & sys::TUNNEL_SEGMENTS == 0 || cfg!(target_endian = "little");
+        is_known && set_offload(&files[0], wish).is_ok()
+    };
+    let granted = others.iter().copied().find(|&wish| grants(wish)).unwrap_or(*last);
+    files.iter().try_for_each(|file| set_offload(file, granted))?;
+    Ok(Granted {
+        header_bytes: header_bytes(granted),
+        udp_segments: granted & sys::UDP_SEGMENTS != 0,
+        tunnel_segments: granted & sys::TUNNEL_SEGMENTS != 0,
+    })
+}
+
+/// Asks for offloads on a queue. The header is made long enough first: the kernel reads and writes the long one as soon as
+/// it is granted.
+fn set_offload(file: &OwnedFd, bits: u32) -> rustix::io::Result<()> {
+    sys::set_header_bytes(file, header_bytes(bits).into())?;
+    sys::set_offloads(file, bits)
+}
+
+fn header_bytes(bits: u32) -> u16 {
+    if bits & sys::TUNNEL_SEGMENTS != 0 { header::LONG } else { header::SHORT }
 }
 
 /// A socket of the family that is there, to ask the kernel about interfaces.

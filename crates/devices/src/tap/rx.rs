@@ -34,6 +34,8 @@ pub struct TapRx {
     receiving: Receiving,
     /// Region of the posted frames.
     region: Region,
+    /// Bytes of the header in front of each packet.
+    header_bytes: u16,
     /// Offset of the packet in its head frame.
     head_offset: u16,
     /// The longest packet that is accepted, in bytes.
@@ -43,7 +45,13 @@ pub struct TapRx {
 }
 
 impl TapRx {
-    pub(super) fn new(file: Arc<OwnedFd>, longest: usize, receiving: Receiving, region: &Region) -> Self {
+    /// With `header_bytes` of header in front of packets, which are `longest` bytes long at most.
+    pub(super) fn new(
+        file: Arc<OwnedFd>,
+        (header_bytes, longest): (u16, usize),
+        receiving: Receiving,
+        region: &Region,
+    ) -> Self {
         let slot_bytes = region.slot_bytes();
         let head_offset = head_offset(slot_bytes, receiving.headroom);
         let frames = frames(longest, slot_bytes, head_offset);
@@ -58,6 +66,7 @@ impl TapRx {
             most,
             receiving,
             region: region.clone(),
+            header_bytes,
             head_offset,
             longest,
             closed: false,
@@ -83,7 +92,7 @@ impl TapRx {
     #[inline]
     fn read(&mut self) -> rustix::io::Result<usize> {
         self.counters.system_calls.add(1);
-        let start = usize::from(self.head_offset) - header::BYTES;
+        let start = usize::from(self.head_offset - self.header_bytes);
         let first = self.posted.len() - self.frames;
         if let [frame] = &mut self.posted[first..] {
             return rustix::io::read(&*self.file, &mut frame.slot_mut()[start..]);
@@ -102,7 +111,7 @@ impl TapRx {
     /// Makes a packet of the `length` bytes just read, header included.
     #[inline]
     fn packet(&mut self, length: usize, pool: &mut Pool) -> Result<Packet, DropReason> {
-        let bytes = length.saturating_sub(header::BYTES);
+        let bytes = length.saturating_sub(self.header_bytes.into());
         self.counters.received.add(1);
         self.counters.received_bytes.add(bytes as u64);
         if bytes == 0 {
@@ -114,8 +123,9 @@ impl TapRx {
         let (offset, head) =
             (self.head_offset, self.posted.last().expect("a packet was read into posted frames"));
         let start = usize::from(offset);
-        let mut header = [0; header::BYTES];
-        header.copy_from_slice(&head.slot()[start - header::BYTES..start]);
+        let mut header = header::Header::default();
+        let said = &head.slot()[start - usize::from(self.header_bytes)..start];
+        header[..said.len()].copy_from_slice(said);
         let here = bytes.min(head.slot_bytes() as usize - start);
         let mut packet = match self.receiving.copy(&head.slot()[start..start + here], pool) {
             Some(packet) => packet,
@@ -172,7 +182,7 @@ fn segments(packet: &Packet) -> u32 {
 
 /// Offset of a packet in its head frame.
 fn head_offset(slot_bytes: u32, headroom: u16) -> u16 {
-    headroom.max(header::LENGTH).min(u16::try_from(slot_bytes / 2).unwrap_or(u16::MAX))
+    headroom.max(header::LONG).min(u16::try_from(slot_bytes / 2).unwrap_or(u16::MAX))
 }
 
 /// Frames that the longest packet takes, and one byte more: a packet that fills them all may have

@@ -13,6 +13,10 @@ pub(super) const TCP_SEGMENTS: u32 = libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
 /// UDP packets larger than the link may be read; Linux 6.2 and later.
 pub(super) const UDP_SEGMENTS: u32 = libc::TUN_F_USO4 | libc::TUN_F_USO6;
 
+/// Packets of either in tunnels over UDP, with and without an outer checksum, may be read; Linux 6.17 and later
+/// (`TUN_F_UDP_TUNNEL_GSO`, `TUN_F_UDP_TUNNEL_GSO_CSUM` of linux/if_tun.h).
+pub(super) const TUNNEL_SEGMENTS: u32 = 0x080 | 0x100;
+
 /// `TUNSETSTEERINGEBPF` (linux/if_tun.h).
 const SET_STEERING: libc::Ioctl = 0x8004_54e0_u32 as libc::Ioctl;
 

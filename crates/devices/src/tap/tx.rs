@@ -24,6 +24,8 @@ const PIECES: usize = 64;
 #[derive(Debug)]
 pub struct TapTx {
     file: Arc<OwnedFd>,
+    /// Bytes of the header in front of each packet.
+    header_bytes: u16,
     /// The longest packet that is not to be cut, in bytes.
     longest: usize,
     /// The MTU of the link behind the TAP, if one is: it carries segments too.
@@ -41,8 +43,9 @@ enum Sent {
 }
 
 impl TapTx {
-    pub(super) fn new(file: Arc<OwnedFd>, longest: usize) -> Self {
-        Self { file, longest, link_mtu: None, closed: false, counters: Arc::default() }
+    /// With `header_bytes` of header in front of packets, which are `longest` bytes long at most unless they are cut.
+    pub(super) fn new(file: Arc<OwnedFd>, (header_bytes, longest): (u16, usize)) -> Self {
+        Self { file, header_bytes, longest, link_mtu: None, closed: false, counters: Arc::default() }
     }
 
     /// The same for a TAP whose packets leave by a link of that MTU, which may change: packets and segments that are
@@ -74,9 +77,13 @@ impl TapTx {
             return Sent::Never(DropReason::TxTooLong);
         }
         let Ok(header) = header::describe(packet) else { return Sent::Never(DropReason::TxError) };
-        if !self.fits_link(packet, header::header_bytes(header)) {
+        if !self.fits_link(packet, header::header_bytes(&header)) {
             return Sent::Never(DropReason::TxTooLong);
         }
+        if header::is_long(&header) && self.header_bytes < header::LONG {
+            return Sent::Never(DropReason::TxError);
+        }
+        let header = &header[..usize::from(self.header_bytes)];
         loop {
             match self.write(header, packet) {
                 Ok(_) => return Sent::Yes,
@@ -94,23 +101,23 @@ impl TapTx {
     }
 
     #[inline]
-    fn write(&self, header: [u8; header::BYTES], packet: &mut Packet) -> rustix::io::Result<usize> {
+    fn write(&self, header: &[u8], packet: &mut Packet) -> rustix::io::Result<usize> {
         self.counters.system_calls.add(1);
         if !packet.is_contiguous() {
             return self.write_chain(header, packet);
         }
-        match packet.prepend(header::LENGTH) {
-            Ok(front) => front.copy_from_slice(&header),
+        match packet.prepend(self.header_bytes) {
+            Ok(front) => front.copy_from_slice(header),
             Err(NoRoom::Front | NoRoom::Back | NoRoom::Short) => return self.write_chain(header, packet),
         }
         let result = rustix::io::write(&*self.file, packet.bytes());
-        packet.trim_front(header::LENGTH).expect("as many bytes were put in front");
+        packet.trim_front(self.header_bytes).expect("as many bytes were put in front");
         result
     }
 
-    fn write_chain(&self, header: [u8; header::BYTES], packet: &Packet) -> rustix::io::Result<usize> {
+    fn write_chain(&self, header: &[u8], packet: &Packet) -> rustix::io::Result<usize> {
         let mut pieces = [IoSlice::new(&[]); PIECES];
-        pieces[0] = IoSlice::new(&header);
+        pieces[0] = IoSlice::new(header);
         let mut count = 1;
         for segment in packet.segments() {
             *pieces.get_mut(count).ok_or(Errno::MSGSIZE)? = IoSlice::new(segment);

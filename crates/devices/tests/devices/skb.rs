@@ -2,7 +2,7 @@
 
 use crate::common::{self, RawPeer};
 use polder_buffers::{
-    Batch, ChecksumState, Packet, Pool, Region, RegionOptions, Segmentation, SegmentationKind,
+    Batch, ChecksumState, OuterHeaders, Packet, Pool, Region, RegionOptions, Segmentation, SegmentationKind,
 };
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Budget, Turn};
@@ -176,6 +176,69 @@ fn offloads_survive_the_way_there_and_back() {
     }
 }
 
+/// Segments in a kernel's VXLAN come in whole and go out whole, with and without outer checksums.
+#[test]
+fn segments_in_tunnels_survive_the_way_there_and_back() {
+    const NAME: &str = "skb::segments_in_tunnels_survive_the_way_there_and_back";
+    if !common::is_root(NAME) {
+        return;
+    }
+    let payload = (0..13_000_u32).map(|index| (index / 7).to_le_bytes()[0]).collect::<Vec<_>>();
+    for checksum in ["noudpcsum", "udpcsum"] {
+        common::enter_namespace();
+        veth("pdku0", "pdku1", "mtu 1600");
+        let region = memory();
+        let mut pool = region.pool();
+        let mut opened = open(&whole("pdku0"), &region).expect("root opens a veth");
+        if !opened.port.tunnel_segments {
+            return common::skip(NAME, "the kernel is older than 6.17");
+        }
+        common::ip("address add 10.9.1.1/24 dev pdku1");
+        common::ip("neighbour add 10.9.1.2 lladdr 02:00:00:00:00:02 dev pdku1");
+        common::ip(&format!(
+            "link add pdku2 type vxlan id 5 local 10.9.1.1 remote 10.9.1.2 dstport 4789 {checksum}"
+        ));
+        common::ip("link set pdku2 mtu 1500 up");
+        common::ip("address add 10.9.2.1/24 dev pdku2");
+        common::ip("neighbour add 10.9.2.2 lladdr 02:00:00:00:00:03 dev pdku2");
+        let socket = UdpSocket::bind("10.9.2.1:5000").expect("the address is there");
+        socket.connect("10.9.2.2:5000").expect("there is a route");
+        socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a time is a time");
+        common::send_segmented(&socket, 1300);
+        socket.send(&payload).expect("the tunnel takes it");
+        let mut whole = None;
+        // Neighbour discovery of the new interface may come before.
+        while whole.is_none() {
+            let mut batch = await_packets(&mut opened, 1, &mut pool);
+            assert!(!batch.is_empty(), "nothing comes");
+            for packet in batch.drain() {
+                let is_ours = packet.segmentation.kind != SegmentationKind::None;
+                if is_ours { whole = Some(packet) } else { pool.release_packet(packet) }
+            }
+        }
+        let mut packet = whole.expect("found");
+        let outer = OuterHeaders::udp(20, checksum == "udpcsum");
+        assert_eq!(Some(packet.segmentation.outer), outer);
+        assert_eq!((packet.segmentation.size, packet.segmentation.kind), (1300, SegmentationKind::Udp));
+        assert_eq!(packet.len(), 50 + 42 + payload.len());
+        // Addresses change places, which no sum notices: those outside, and those inside.
+        let bytes = packet.bytes_mut();
+        for (start, addresses) in [(0, 26), (50, 76)] {
+            bytes[start..start + 12].rotate_left(6);
+            bytes[addresses..addresses + 8].rotate_left(4);
+        }
+        let mut batch = Batch::new();
+        batch.push(packet).expect("the only one");
+        opened.queues[0].tx.transmit(&mut batch, &mut pool);
+        let mut answer = vec![0; payload.len()];
+        for part in answer.chunks_mut(1300) {
+            assert_eq!(socket.recv(part).expect("every datagram comes back"), 1300);
+        }
+        assert!(answer == payload, "the payload has changed");
+        assert_eq!(opened.queues[0].tx.counters().drops.total(), 0);
+    }
+}
+
 #[test]
 fn tags_are_in_the_frame_and_too_long_is_dropped() {
     if !common::is_root("skb::tags_are_in_the_frame_and_too_long_is_dropped") {
@@ -202,7 +265,7 @@ fn tags_are_in_the_frame_and_too_long_is_dropped() {
     for (size, sent) in [(1460, true), (1461, false)] {
         let mut packet = Packet::copy_from(&long, &mut pool).expect("slots are free");
         (packet.checksum, packet.checksum_start, packet.checksum_offset) = (ChecksumState::Partial, 34, 16);
-        packet.segmentation = Segmentation { size, kind: SegmentationKind::Tcp4 };
+        packet.segmentation = Segmentation { size, kind: SegmentationKind::Tcp4, outer: OuterHeaders::NONE };
         batch.push(packet).expect("room");
         let before = counters.drops.get(DropReason::TxTooLong);
         opened.queues[0].tx.transmit(&mut batch, &mut pool);

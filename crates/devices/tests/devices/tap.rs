@@ -2,7 +2,7 @@
 
 use crate::common::{self, RawPeer};
 use polder_buffers::{
-    Batch, ChecksumState, Packet, Pool, Region, RegionOptions, Segmentation, SegmentationKind,
+    Batch, ChecksumState, OuterHeaders, Packet, Pool, Region, RegionOptions, Segmentation, SegmentationKind,
 };
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Budget, RxQueue, Turn, TxQueue};
@@ -213,9 +213,13 @@ fn packets_that_cannot_be_sent_are_counted() {
         change(&mut packet);
         batch.push(packet).expect("few packets");
     };
-    odd(|packet| packet.segmentation = Segmentation { size: 100, kind: SegmentationKind::Tcp4 });
     odd(|packet| {
-        packet.segmentation = Segmentation { size: 100, kind: SegmentationKind::Tcp6 };
+        packet.segmentation =
+            Segmentation { size: 100, kind: SegmentationKind::Tcp4, outer: OuterHeaders::NONE }
+    });
+    odd(|packet| {
+        packet.segmentation =
+            Segmentation { size: 100, kind: SegmentationKind::Tcp6, outer: OuterHeaders::NONE };
         packet.checksum = ChecksumState::Partial;
         packet.checksum_start = 999;
     });

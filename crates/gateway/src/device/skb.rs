@@ -28,7 +28,12 @@ pub(super) fn open(
         mac: MacAddress(interface.mac),
         mtu: interface.mtu.min(options.mtu.unwrap_or(u32::MAX)),
         // What the kernel takes from us it may also give to us.
-        takes: Takes { partial_checksums: true, segments: true, udp_segments: opened.udp_segments },
+        takes: Takes {
+            partial_checksums: true,
+            segments: true,
+            udp_segments: opened.udp_segments,
+            tunnel_segments: opened.tunnel_segments,
+        },
         queues: queues.len(),
         mode: "skb, TCX and a TAP".to_owned(),
         mode_reason: None,

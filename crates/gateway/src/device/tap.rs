@@ -30,7 +30,12 @@ impl Driver for Tap<'_> {
             mac: MacAddress(tap.interface.mac),
             mtu: tap.interface.mtu,
             // What the kernel takes from us it may also give to us.
-            takes: Takes { partial_checksums: true, segments: true, udp_segments: tap.udp_segments },
+            takes: Takes {
+                partial_checksums: true,
+                segments: true,
+                udp_segments: tap.udp_segments,
+                tunnel_segments: tap.tunnel_segments,
+            },
             queues: tap.queues.len(),
             mode: "TAP with virtio-net headers".to_owned(),
             mode_reason: None,

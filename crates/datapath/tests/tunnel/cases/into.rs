@@ -4,8 +4,9 @@ use super::{PATH, carry, ends, send, taken};
 use crate::frames::{V4, content, other, tcp, tcp_sum, v4, v4_of, v6};
 use crate::oracle::ends::{ADDRESSES, End, MACS, TUNNEL, UNDERLAY, bytes_of, outer_frame};
 use crate::oracle::{naive_pseudo_sum, naive_sum};
-use polder_buffers::{ChecksumState, Packet, PortId, Segmentation, SegmentationKind};
+use polder_buffers::{ChecksumState, Packet, PortId, Segmentation};
 use polder_datapath::drops::DropReason;
+use polder_datapath::offload::complete_checksum;
 use polder_datapath::tunnel::{ReassemblyLimits, TunnelOptions, TunnelState, Tunnels, Underlay};
 use polder_datapath::wire::VlanId;
 use std::sync::Arc;
@@ -148,7 +149,8 @@ fn packets_of_tunnels_do_not_enter_tunnels() {
     }
 }
 
-/// A checksum that a local sender left partial is completed before it is covered by a checksum or cut.
+/// A checksum that a local sender left partial stays so, also where one of the tunnel covers it; it is completed before
+/// fragments are cut.
 #[test]
 fn partial_checksums() {
     let unfinished = |left: &mut End, payload: usize| {
@@ -162,20 +164,23 @@ fn partial_checksums() {
         let mut packet = left.packet(&frame, &[]);
         packet.checksum = ChecksumState::Partial;
         (packet.checksum_start, packet.checksum_offset) = (34, 16);
-        packet.segmentation = Segmentation { size: 500, kind: SegmentationKind::Tcp4 };
         (packet, finished)
     };
-    for (checksum, payload) in [(true, 101), (false, 1800), (true, 3001)] {
+    for (checksum, payload, is_split) in [(true, 101, false), (false, 1800, true), (true, 3001, true)] {
         let (mut left, mut right) = ends(|options| options.checksum = checksum);
         let (packet, finished) = unfinished(&mut left, payload);
-        let (out, _) = left.send(vec![packet]);
-        assert!(out.iter().all(|packet| packet.checksum == ChecksumState::Unknown));
+        let (mut out, _) = left.send(vec![packet]);
+        let expected = if is_split { ChecksumState::Unknown } else { ChecksumState::Partial };
+        assert!(out.iter().all(|packet| packet.checksum == expected));
+        for packet in &mut out {
+            complete_checksum(packet).expect("in the packet");
+        }
         let wire = taken(&mut left, out);
         assert_eq!(super::receive(&mut right, &wire), [finished]);
         left.close();
         right.close();
     }
-    // Else it is left to the underlay, which is told where it stands.
+    // It is left to the underlay, which is told where it stands.
     let (mut left, right) = ends(|options| options.key = Some(1));
     let (packet, _) = unfinished(&mut left, 100);
     let (out, _) = left.send(vec![packet]);

@@ -7,6 +7,7 @@ mod into;
 mod mss;
 mod out;
 mod refusals;
+mod uncut;
 mod vxlan;
 
 use crate::oracle::ends::{End, Path, bytes_of};
