@@ -69,6 +69,11 @@ impl Protocol {
     pub(super) const fn is_v4(self) -> bool {
         matches!(self, Self::Tcp4 | Self::Udp4)
     }
+
+    /// Offset of the checksum in the transport header.
+    pub(super) const fn checksum_offset(self) -> u16 {
+        if self.is_tcp() { Tcp::CHECKSUM_OFFSET } else { Udp::CHECKSUM_OFFSET }
+    }
 }
 
 /// Looks at a packet.
@@ -149,10 +154,9 @@ fn look_transport(packet: &Packet, bytes: &[u8], place: &HeaderOffsets, protocol
     };
     let headers = place.transport + header_bytes;
     let payload = packet.len().saturating_sub(headers);
-    let is_raw = packet.checksum != ChecksumState::Partial
-        && packet.segmentation.kind == SegmentationKind::None
-        && headers <= bytes.len() + place.transport;
-    if payload == 0 || !place.is_exact || !is_raw {
+    let is_single = packet.segmentation.kind == SegmentationKind::None;
+    let is_whole = headers <= bytes.len() + place.transport;
+    if payload == 0 || !place.is_exact || !is_single || !is_whole || is_odd(packet, place, protocol) {
         part = Part::None;
     }
     // Fibonacci hashing: the upper bits depend on all bits.
@@ -177,6 +181,13 @@ fn look_transport(packet: &Packet, bytes: &[u8], place: &HeaderOffsets, protocol
         identification,
         part,
     })
+}
+
+/// True if a packet has a partial checksum that is not the one of its transport header.
+#[inline]
+fn is_odd(packet: &Packet, place: &HeaderOffsets, protocol: Protocol) -> bool {
+    let field = (usize::from(packet.checksum_start), packet.checksum_offset);
+    packet.checksum == ChecksumState::Partial && field != (place.transport, protocol.checksum_offset())
 }
 
 /// By its flags alone.
@@ -223,24 +234,25 @@ fn same_tcp(a: &[u8], b: &[u8], at: &Candidate) -> bool {
 }
 
 /// True if both checksums are exactly those of a sender that computes them anew: right, and of the two
-/// ways to write zero the usual one.
+/// ways to write zero the usual one; or that of the transport is partial, as such a sender leaves it to its device.
 ///
-/// Cost: reads the whole packet, unless the device has verified it.
+/// Cost: reads the whole packet, unless the device has verified it or is to complete it.
 pub(super) fn is_exact(packet: &Packet, at: &Candidate) -> bool {
     let bytes = packet.bytes();
     let network = bytes.get(usize::from(at.network)..).unwrap_or_default();
-    let (protocol, usual) = if at.protocol.is_tcp() {
-        (IpProtocol::TCP, bytes.get(usize::from(at.transport + Tcp::CHECKSUM_OFFSET)..))
-    } else {
-        (IpProtocol::UDP, bytes.get(usize::from(at.transport + Udp::CHECKSUM_OFFSET)..))
-    };
-    let Some(&field) = usual.and_then(<[u8]>::first_chunk::<2>) else { return false };
-    let unusual = if at.protocol.is_tcp() { [0xff, 0xff] } else { [0, 0] };
+    let protocol = if at.protocol.is_tcp() { IpProtocol::TCP } else { IpProtocol::UDP };
+    let field = bytes.get(usize::from(at.transport + at.protocol.checksum_offset())..);
+    let Some(&field) = field.and_then(<[u8]>::first_chunk::<2>) else { return false };
     let Some(pseudo) = pseudo(network, at, packet.len()) else { return false };
-    if field == unusual {
-        return false;
+    let unusual = if at.protocol.is_tcp() { [0xff, 0xff] } else { [0, 0] };
+    match packet.checksum {
+        ChecksumState::Partial => {
+            let length = u32::try_from(packet.len() - usize::from(at.transport)).unwrap_or(u32::MAX);
+            u16::from_be_bytes(field) == pseudo.sum(protocol, length).partial()
+        }
+        ChecksumState::Verified => field != unusual,
+        ChecksumState::Unknown => field != unusual && sum(packet, pseudo, protocol, at).is_valid(),
     }
-    packet.checksum == ChecksumState::Verified || sum(packet, pseudo, protocol, at).is_valid()
 }
 
 /// The addresses; `None` when the IPv4 header's checksum is not exactly right.

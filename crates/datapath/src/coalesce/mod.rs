@@ -16,13 +16,14 @@
 //! | UDP over IPv4 and IPv6 | headers are equal; there is a checksum; all but the last are of one length |
 //!
 //! IPv4 identifications count up by one, or stay the same in packets with DF. Fragments, IPv4 options,
-//! extension headers, wrong checksums and link-layer padding are never merged.
+//! extension headers, wrong checksums and link-layer padding are never merged. A partial checksum counts as right: the
+//! segments that a tunnel has brought from a local sender have one each.
 
 mod candidate;
 
 use crate::drops::Ledger;
 use crate::offload::{Outlet, Takes};
-use crate::wire::{IpProtocol, Ipv4Mut, Ipv6, Ipv6Mut, Pseudo, Tcp, TcpFlags, TcpMut, Udp, UdpMut};
+use crate::wire::{IpProtocol, Ipv4Mut, Ipv6, Ipv6Mut, Pseudo, Tcp, TcpFlags, TcpMut, UdpMut};
 use candidate::{Candidate, Look, Part, Protocol, is_exact, look, same_headers};
 use polder_buffers::{
     BATCH, Batch, ChecksumState, OuterHeaders, Packet, Segmentation, SegmentationKind, Tail,
@@ -271,22 +272,20 @@ impl Run {
         let protocol = if first.protocol.is_tcp() { IpProtocol::TCP } else { IpProtocol::UDP };
         let Some(pseudo) = lengthen(&mut bytes[network..], whole, first.protocol) else { return };
         let sum = pseudo.sum(protocol, u32::try_from(length).unwrap_or(u32::MAX)).partial();
-        let checksum_offset = if first.protocol.is_tcp() {
+        if first.protocol.is_tcp() {
             if let Ok(mut tcp) = TcpMut::parse(&mut bytes[transport..]) {
                 tcp.set_sequence_and_flags(first.sequence, self.ends);
                 tcp.set_checksum(sum);
             }
-            Tcp::CHECKSUM_OFFSET
         } else {
             if let Ok(mut udp) = UdpMut::parse_head(&mut bytes[transport..]) {
                 udp.set_length(u16::try_from(length).unwrap_or(u16::MAX));
                 udp.set_checksum(sum);
             }
-            Udp::CHECKSUM_OFFSET
-        };
+        }
         packet.checksum = ChecksumState::Partial;
         packet.checksum_start = first.transport;
-        packet.checksum_offset = checksum_offset;
+        packet.checksum_offset = first.protocol.checksum_offset();
         packet.segmentation = Segmentation { size, kind: self.kind(), outer: OuterHeaders::NONE };
     }
 

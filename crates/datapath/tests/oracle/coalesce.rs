@@ -1,7 +1,7 @@
 //! Merging and cutting again: whatever packets come, the same come out, byte by byte, and those of a flow
 //! in their order.
 //!
-//! The first byte chooses what the port takes and how memory is cut; then come steps of four bytes: a
+//! The first byte chooses what the port takes, how memory is cut, and whether checksums are left to the device; then come steps of four bytes: a
 //! flow and flags, a length, and what is odd about the packet. Headers and checksums are written here
 //! from the RFCs, apart from the code under test.
 
@@ -10,7 +10,9 @@ use polder_buffers::{BATCH, Batch, ChecksumState, Packet, Pool, Region, RegionOp
 use polder_datapath::coalesce::{Coalescer, MOST_FRAMES};
 use polder_datapath::drops::Ledger;
 use polder_datapath::offload::{Outlet, Takes, complete_checksum};
+use polder_datapath::parse::HeaderSummary;
 use polder_datapath::segment::Cutting;
+use polder_datapath::wire::IpProtocol;
 
 /// One packet as a sender writes it.
 #[derive(Clone, Debug)]
@@ -162,14 +164,13 @@ impl Bench {
         Self { region, pool, outlet, coalescer, ledger: Ledger::default() }
     }
 
-    /// Merges packets; returns each with the frames that it is cut into again.
-    pub(crate) fn merge(&mut self, frames: &[Vec<u8>], verified: bool) -> Vec<Vec<Vec<u8>>> {
+    /// Merges packets; returns each with the frames that it is cut into again, in which the device has done its part.
+    pub(crate) fn merge(&mut self, frames: &[Arrival]) -> Vec<Vec<Vec<u8>>> {
         let mut batch = Batch::new();
-        for frame in frames {
+        for Arrival { frame, state, place } in frames {
             let mut packet = Packet::copy_from(frame, &mut self.pool).expect("enough slots");
-            if verified {
-                packet.checksum = ChecksumState::Verified;
-            }
+            packet.checksum = *state;
+            (packet.checksum_start, packet.checksum_offset) = *place;
             batch.push(packet).expect("at most a batch");
         }
         let before = self.ledger.merged.get();
@@ -186,6 +187,8 @@ impl Bench {
 
     fn cut(&mut self, packet: Packet) -> Vec<Vec<u8>> {
         if packet.segmentation.kind == SegmentationKind::None {
+            let mut packet = packet;
+            complete_checksum(&mut packet).expect("in the packet");
             let bytes = bytes_of(&packet);
             self.pool.release_packet(packet);
             return vec![bytes];
@@ -208,6 +211,53 @@ impl Bench {
         let Self { region, pool, .. } = self;
         drop(pool);
         assert_eq!((region.home(), region.strays()), (SLOTS, 0), "frames are lost");
+    }
+}
+
+/// A packet as a device delivers it.
+pub(crate) struct Arrival {
+    frame: Vec<u8>,
+    state: ChecksumState,
+    /// Start of the range of a partial checksum, and offset of its field.
+    place: (u16, u16),
+}
+
+impl Arrival {
+    /// The packet with its checksum as it is.
+    pub(crate) fn of(frame: &[u8], state: ChecksumState) -> Self {
+        Self { frame: frame.to_vec(), state, place: (0, 0) }
+    }
+
+    /// The packet as a local sender leaves it to its device; `lies` when the checksum is said to be partial and is not.
+    /// `None` for a packet without TCP or UDP.
+    pub(crate) fn unfinished(frame: &[u8], lies: bool) -> Option<Self> {
+        let headers = HeaderSummary::parse(frame, frame.len());
+        let offset = match headers.protocol() {
+            IpProtocol::TCP => 16,
+            IpProtocol::UDP => 6,
+            _ => return None,
+        };
+        let start = headers.transport_offset();
+        let pseudo = headers.addresses(frame)?.pseudo();
+        let length = u32::try_from(frame.len().checked_sub(start)?).ok()?;
+        let mut frame = frame.to_vec();
+        let field = frame.get_mut(start + usize::from(offset)..)?.first_chunk_mut::<2>()?;
+        if !lies {
+            *field = pseudo.sum(headers.protocol(), length).partial().to_be_bytes();
+        }
+        let place = (u16::try_from(start).ok()?, offset);
+        Some(Self { frame, state: ChecksumState::Partial, place })
+    }
+
+    /// The frame once the device has done its part.
+    fn finished(&self, pool: &mut Pool) -> Vec<u8> {
+        let mut packet = Packet::copy_from(&self.frame, pool).expect("enough slots");
+        packet.checksum = self.state;
+        (packet.checksum_start, packet.checksum_offset) = self.place;
+        complete_checksum(&mut packet).expect("in the packet");
+        let bytes = bytes_of(&packet);
+        pool.release_packet(packet);
+        bytes
     }
 }
 
@@ -249,9 +299,20 @@ pub(crate) fn coalesce(bytes: &[u8]) {
     let mut flows = Flows::new();
     let frames = steps.chunks_exact(4).map(|step| flows.frame([step[0], step[1], step[2], step[3]]));
     let frames = frames.take(1024).collect::<Vec<_>>();
-    for batch in frames.chunks(BATCH) {
-        let cut = bench.merge(batch, false).concat();
-        assert_same(batch, &cut);
+    let arrival = |(number, frame): (usize, &Vec<u8>)| {
+        let unfinished = match number % 8 {
+            _ if choice & 4 == 0 => None,
+            0 | 1 => None,
+            7 => Arrival::unfinished(frame, true),
+            _ => Arrival::unfinished(frame, false),
+        };
+        unfinished.unwrap_or_else(|| Arrival::of(frame, ChecksumState::Unknown))
+    };
+    let arrivals = frames.iter().enumerate().map(arrival).collect::<Vec<_>>();
+    for batch in arrivals.chunks(BATCH) {
+        let finished = batch.iter().map(|one| one.finished(&mut bench.pool)).collect::<Vec<_>>();
+        let cut = bench.merge(batch).concat();
+        assert_same(&finished, &cut);
     }
     bench.close();
 }

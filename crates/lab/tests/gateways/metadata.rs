@@ -1,6 +1,6 @@
 //! TCP of senders that leave checksums and segments to the device: their kernels check every packet.
 
-use crate::machines::until;
+use crate::machines::{self, machine, until};
 use crate::support::{Gateway, address, assert_reaches, root_or_skip};
 use polder_lab::command;
 use polder_lab::topology::{End, Namespace, Topology};
@@ -108,43 +108,171 @@ fn offloads_of_local_senders_cross_a_router_by_default() {
     polder.stop();
 }
 
-/// Two gateways with a tunnel between their veths; `kind` has the keys of the tunnel.
-fn tunnelled(kind: &str) {
+/// Mean length of the packets that a port has received and sent.
+fn mean_bytes(polder: &Gateway, port: &str) -> [u64; 2] {
+    let shown = polder.show("ports");
+    let row = shown["ports"].as_array().unwrap().iter().find(|row| row["name"] == port).unwrap();
+    let count = |name: &str| row[name].as_u64().unwrap();
+    ["received", "transmitted"].map(|way| count(&format!("{way}_bytes")) / count(way).max(1))
+}
+
+/// True if the kernel has TAPs that take segments in tunnels.
+fn kernel_has_tunnel_segments(test: &str) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
+    let version = (numbers.next().unwrap(), numbers.next().unwrap());
+    if version < (6, 17) {
+        crate::support::skip(test, "TAPs take no segments in tunnels before Linux 6.17");
+    }
+    version >= (6, 17)
+}
+
+/// Addresses of two gateways on the link between them.
+#[derive(Clone, Copy)]
+enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    /// Gives both ends their addresses.
+    fn address(self, ends: [&Namespace; 2]) -> [String; 2] {
+        let addresses = match self {
+            Self::V4 => ["10.98.0.1", "10.98.0.2"],
+            Self::V6 => ["fd98::1", "fd98::2"],
+        };
+        for (namespace, address) in ends.into_iter().zip(addresses) {
+            let bits = if address.contains(':') { 64 } else { 24 };
+            machines::addresses(namespace, "radio0", &[&format!("{address}/{bits}")]);
+        }
+        addresses.map(str::to_owned)
+    }
+}
+
+/// Starts a gateway between `lan0` and a tunnel over `radio0`.
+fn tunnel_gateway(topology: &Topology, gateway: &Namespace, kind: &str, ends: [&str; 2]) -> Gateway {
+    let [local, remote] = ends;
+    let text = format!(
+        "[port.lan]\ninterface = \"lan0\"\n[port.radio]\ninterface = \"radio0\"\nrole = \"underlay\"\n\
+         [tunnel.peer]\n{kind}\nlocal = \"{local}\"\nremote = \"{remote}\"\nport = \"radio\"\n\
+         [bridge.br0]\nmembers = [\"lan\", \"peer\"]\n"
+    );
+    Gateway::start(topology, gateway, &text)
+}
+
+/// Two gateways with a tunnel between their veths; `kind` has the keys of the tunnel. Gives mean lengths on the radio and
+/// behind the gateways, of each.
+fn tunnelled(kind: &str, family: Family) -> [[[u64; 2]; 2]; 2] {
     let mut topology = Topology::new().unwrap();
-    let [left, near, far, right] =
-        ["left", "near", "far", "right"].map(|name| topology.namespace(name).unwrap());
+    let [left, right] = ["left", "right"].map(|name| topology.namespace(name).unwrap());
+    let [near, far] = ["near", "far"].map(|name| machine(&mut topology, name));
     veth(&topology, (&near, "radio0"), (&far, "radio0"));
-    let ends = [[10, 98, 0, 1], [10, 98, 0, 2]].map(Ipv4Addr::from);
-    for (station, ip, gateway, own) in [(&left, LEFT, &near, ends[0]), (&right, RIGHT, &far, ends[1])] {
+    let ends = family.address([&near, &far]);
+    for (station, ip, gateway) in [(&left, LEFT, &near), (&right, RIGHT, &far)] {
         veth(&topology, (station, "eth0"), (gateway, "lan0"));
         address(station, "eth0", ip, 24);
-        address(gateway, "radio0", own, 24);
     }
-    let start = |gateway, local, remote| {
-        let text = format!(
-            "[port.lan]\ninterface = \"lan0\"\n[port.radio]\ninterface = \"radio0\"\nrole = \"underlay\"\n\
-             [tunnel.peer]\n{kind}\nlocal = \"{local}\"\nremote = \"{remote}\"\nport = \"radio\"\n\
-             [bridge.br0]\nmembers = [\"lan\", \"peer\"]\n"
-        );
-        Gateway::start(&topology, gateway, &text)
-    };
-    let gateways = [start(&near, ends[0], ends[1]), start(&far, ends[1], ends[0])];
+    let [one, two] = ends.each_ref().map(String::as_str);
+    let gateways = [
+        tunnel_gateway(&topology, &near, kind, [one, two]),
+        tunnel_gateway(&topology, &far, kind, [two, one]),
+    ];
     exchanges((&left, LEFT), (&right, RIGHT));
     // What is not of the tunnel is the kernels'.
-    assert_reaches(&near, ends[1]);
-    for gateway in gateways {
+    near.command("ping")
+        .args(["-c1", "-W5", two])
+        .output()
+        .map(|ping| assert!(ping.status.success()))
+        .unwrap();
+    gateways.map(|gateway| {
         assert_chosen(&gateway);
+        gateway.assert_conserved();
+        let means = ["radio", "lan"].map(|port| mean_bytes(&gateway, port));
         gateway.stop();
+        means
+    })
+}
+
+/// Bytes of a packet of the underlay that is one segment.
+const ONE_SEGMENT: u64 = 1514;
+
+#[test]
+fn super_packets_cross_vxlan_whole_by_default() {
+    const NAME: &str = "super_packets_cross_vxlan_whole_by_default";
+    if !root_or_skip(NAME) {
+        return;
+    }
+    let keys = "kind = \"vxlan\"\nvni = 98";
+    for (family, more) in [(Family::V4, ""), (Family::V4, "\nudp_checksum = true"), (Family::V6, "")] {
+        let means = tunnelled(&format!("{keys}{more}"), family);
+        if kernel_has_tunnel_segments(NAME) {
+            assert!(means.as_flattened().as_flattened().iter().all(|&mean| mean > ONE_SEGMENT), "{means:?}");
+        }
     }
 }
 
 #[test]
-fn offloads_of_local_senders_cross_tunnels_by_default() {
-    if !root_or_skip("offloads_of_local_senders_cross_tunnels_by_default") {
+fn offloads_of_local_senders_cross_gretap_by_default() {
+    if !root_or_skip("offloads_of_local_senders_cross_gretap_by_default") {
         return;
     }
-    tunnelled("kind = \"gretap\"");
-    tunnelled("kind = \"vxlan\"\nvni = 98");
+    for family in [Family::V4, Family::V6] {
+        for more in ["", "\nkey = 7\nchecksum = true\nsequence = true"] {
+            let [near, far] = tunnelled(&format!("kind = \"gretap\"{more}"), family);
+            for [radio, lan] in [near, far] {
+                assert!(radio.iter().all(|&mean| mean <= ONE_SEGMENT), "{near:?} {far:?}");
+                // From the station it comes whole; to the station it is put together again.
+                assert!(lan.iter().all(|&mean| mean > ONE_SEGMENT), "{near:?} {far:?}");
+            }
+        }
+    }
+}
+
+/// Packets and bytes that an interface has received and sent.
+fn statistics(namespace: &Namespace, interface: &str) -> [u64; 4] {
+    ["rx_packets", "rx_bytes", "tx_packets", "tx_bytes"].map(|name| {
+        let path = format!("/sys/class/net/{interface}/statistics/{name}");
+        command::run(namespace.command("cat").arg(path)).unwrap().trim().parse().unwrap()
+    })
+}
+
+#[test]
+fn super_packets_come_from_and_go_to_a_kernels_vxlan_whole() {
+    const NAME: &str = "super_packets_come_from_and_go_to_a_kernels_vxlan_whole";
+    if !root_or_skip(NAME) || !kernel_has_tunnel_segments(NAME) {
+        return;
+    }
+    for (family, checksums) in
+        [(Family::V4, "noudpcsum"), (Family::V4, "udpcsum"), (Family::V6, "udp6zerocsumrx")]
+    {
+        let mut topology = Topology::new().unwrap();
+        let left = topology.namespace("left").unwrap();
+        let [near, far] = ["near", "far"].map(|name| machine(&mut topology, name));
+        veth(&topology, (&near, "radio0"), (&far, "radio0"));
+        let [one, two] = family.address([&near, &far]);
+        veth(&topology, (&left, "eth0"), (&near, "lan0"));
+        address(&left, "eth0", LEFT, 24);
+        #[rustfmt::skip]
+        far.ip(&[
+            "link", "add", "vx0", "type", "vxlan", "id", "98", "local", &two, "remote", &one, "dstport", "4789", checksums,
+        ])
+        .unwrap();
+        far.ip(&["link", "set", "vx0", "up"]).unwrap();
+        address(&far, "vx0", RIGHT, 24);
+        let keys = format!("kind = \"vxlan\"\nvni = 98\nudp_checksum = {}", checksums != "noudpcsum");
+        let gateway = tunnel_gateway(&topology, &near, &keys, [&one, &two]);
+        exchanges((&left, LEFT), (&far, RIGHT));
+        let [received, received_bytes, sent, sent_bytes] = statistics(&far, "vx0");
+        for (packets, bytes) in [(received, received_bytes), (sent, sent_bytes)] {
+            assert!(
+                bytes / packets.max(1) > ONE_SEGMENT,
+                "{bytes} bytes in {packets} packets of the kernel's"
+            );
+        }
+        let means = ["radio", "lan"].map(|port| mean_bytes(&gateway, port));
+        assert!(means.as_flattened().iter().all(|&mean| mean > ONE_SEGMENT), "{means:?}");
+        gateway.stop();
+    }
 }
 
 /// On a trunk the kernel has the tag beside the packet, which is not cut either.
