@@ -338,12 +338,30 @@ pub(crate) fn object_info(object: BorrowedFd<'_>) -> Result<[u8; 80], Errno> {
 
 /// Runs a program on a frame that nobody has sent (BPF_PROG_TEST_RUN); what it answers.
 pub(crate) fn test_run(program: BorrowedFd<'_>, frame: &[u8]) -> Result<u32, Errno> {
+    run(program, frame, &[])
+}
+
+/// Runs a TCX program on a frame as if it had so many segments.
+#[cfg(test)]
+pub(crate) fn test_run_segments(program: BorrowedFd<'_>, frame: &[u8], segments: u32) -> Result<u32, Errno> {
+    // `struct __sk_buff`: `gso_segs`, `gso_size`.
+    let mut context = [0_u32; 48];
+    (context[164 / 4], context[176 / 4]) = (segments, 1400);
+    run(program, frame, &context)
+}
+
+fn run(program: BorrowedFd<'_>, frame: &[u8], context: &[u32]) -> Result<u32, Errno> {
     let length = u32::try_from(frame.len()).map_err(|_| Errno::MSGSIZE)?;
     let mut attributes =
         Attributes::new().fd(0, program).u32(8, length).pointer(16, frame.as_ptr()).u32(32, 1);
+    if !context.is_empty() {
+        let bytes = u32::try_from(size_of_val(context)).map_err(|_| Errno::MSGSIZE)?;
+        attributes = attributes.u32(40, bytes).pointer(48, context.as_ptr().cast());
+    }
     let pointer = (&raw mut attributes.0).cast::<u8>();
     // SAFETY: the attributes are 128 writable bytes, of which the kernel writes the answer; it reads
-    // `data_size_in` bytes, the slice's length, and copies none back, because `data_out` is null.
+    // `data_size_in` bytes, the slice's length, and `ctx_size_in` bytes, those of `context`, and copies none back,
+    // because `data_out` and `ctx_out` are null.
     let result = unsafe { libc::syscall(libc::SYS_bpf, TEST_RUN, pointer, size_of::<Attributes>()) };
     if result < 0 {
         return Err(last_error());

@@ -88,7 +88,7 @@ fn segments(packet: &mut Packet, longest: usize, pool: &mut Pool) -> Result<Trea
     };
     let is_partial =
         packet.checksum == ChecksumState::Partial && packet.checksum_offset == Tcp::CHECKSUM_OFFSET;
-    if !is_tcp || !is_partial {
+    if !is_tcp || !is_partial || packet.segmentation.outer.is_some() {
         return Err(DropReason::CannotSegment);
     }
     let start = usize::from(packet.checksum_start);

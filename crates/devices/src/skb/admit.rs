@@ -106,7 +106,7 @@ fn if_stale(program: &mut Assembler, stale: Label) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpf::sys::{ProgramKind, load, test_run};
+    use crate::bpf::sys::{ProgramKind, load, test_run, test_run_segments};
     use crate::skb::program::{DROP, REDIRECT, whole};
     use crate::skb::window::Windows;
     use core::sync::atomic::Ordering;
@@ -133,7 +133,7 @@ mod tests {
                 queues: 1,
                 windows: windows.as_fd(),
                 window_bytes: WINDOW,
-                carries_tunnels: false,
+                whole: &[libc::IPPROTO_TCP],
             };
             let program =
                 load(ProgramKind::Tcx, "polder_whole", &whole(target, None)).expect("the verifier takes it");
@@ -286,6 +286,25 @@ mod tests {
         // The receiver has read something.
         bench.set(CREDIT_AT, bench.get(USED_AT) + 3 * each);
         assert_eq!(bench.seventeen(arp, BULK + 5000), [3, 0, 14]);
+    }
+
+    /// An overrun counts a packet; a mark in front of packets that the TAP cuts counts what arrives.
+    #[test]
+    fn super_packets_count_as_what_the_tap_makes_of_them() {
+        let Some(bench) = Bench::new() else { return };
+        let counted = |frame: &[u8], segments| {
+            let before = bench.get(NUMBER_AT);
+            bench.fill(0);
+            test_run_segments(bench.program.as_fd(), frame, segments).expect("root runs programs");
+            bench.get(NUMBER_AT) - before
+        };
+        let payload = [0; 64];
+        for (protocol, pieces) in [(6, 1), (17, 17), (47, 17), (4, 17)] {
+            assert_eq!(counted(&ipv4(&[], (protocol, 0), &payload), 17), pieces, "{protocol}");
+            assert_eq!(counted(&ipv6(&[], protocol, &payload), 17), pieces, "{protocol} over IPv6");
+            assert_eq!(counted(&ipv4(&[], (protocol, 0), &payload), 1), 1, "{protocol}");
+        }
+        assert_eq!(counted(&ethernet([2, 0, 0, 0, 0, 1], &[], 0x88b5, &payload), 17), 1);
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
         queues: u16::try_from(tap.queues.len()).unwrap_or(1),
         windows: windows.as_fd(),
         window_bytes: options.window_bytes,
-        carries_tunnels: matches!(options.take, Take::Tunnels(_)),
+        whole: whole(options, &tap),
     };
     let flows = flows(&link, options, target.queues)?;
     let program = load(&link, target, flows.as_deref(), (endpoints.as_ref(), locals.as_ref()))?;
@@ -127,6 +127,17 @@ fn open_tap(link: &LinkInfo, options: &Options, queues: u16, region: &Region) ->
         ..tap::Options::new(NAME)
     };
     tap::open(&options, region).map_err(|source| OpenError::Tap { interface: link.name.clone(), source })
+}
+
+/// Protocols over IP whose super-packets the TAP takes whole.
+fn whole(options: &Options, tap: &Tap) -> &'static [i32] {
+    // Without segments of tunnels, what comes over UDP to the end of a tunnel is cut.
+    let udp_is_whole = tap.tunnel_segments || tap.udp_segments && !matches!(options.take, Take::Tunnels(_));
+    match (options.segments, udp_is_whole) {
+        (false, _) => &[],
+        (true, false) => &[libc::IPPROTO_TCP],
+        (true, true) => &[libc::IPPROTO_TCP, libc::IPPROTO_UDP],
+    }
 }
 
 /// Lets each flow keep its queue of the TAP.

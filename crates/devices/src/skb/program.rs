@@ -9,7 +9,7 @@
 
 use super::window::{COMPLETED_AT, FENCED_AT, OVERRUNS_AT, QUEUE_SHIFT};
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
-use crate::bpf::classify::{self, Target, network_order, untag_bytes};
+use crate::bpf::classify::{self, ETHERNET, IPV4, Target, need, network_order, untag_bytes};
 use crate::bpf::endpoints::Tables;
 use crate::bpf::flows::program::{Queues, carry};
 use crate::bpf::flows::{FlowMaps, decapsulate};
@@ -29,8 +29,8 @@ pub(super) struct ToTap<'a> {
     pub(super) windows: BorrowedFd<'a>,
     /// Bytes of each.
     pub(super) window_bytes: u32,
-    /// True if what is taken is packets of tunnels.
-    pub(super) carries_tunnels: bool,
+    /// Protocols over IP whose super-packets the TAP takes whole.
+    pub(super) whole: &'static [i32],
 }
 
 /// Takes everything but the flows that it carries itself.
@@ -149,20 +149,31 @@ impl ToTap<'_> {
         program.jump_value(Condition::NotEqual, R0, self.interface.cast_signed(), examined);
     }
 
-    /// Puts the number of packets that the TAP makes of this one into R1: segments of tunnels arrive cut, because its
-    /// header has no word for them.
+    /// Puts the number of packets that the TAP makes of this one into R1: what its header has no word for arrives cut.
+    /// R2 to R5 change.
     pub(super) fn pieces(&self, program: &mut Assembler) {
+        let [several, ipv6, known, counted] = [(); 4].map(|()| program.label());
         program.set(R1, 1);
-        if !self.carries_tunnels {
-            return;
+        program.load(Width::Word, R5, R6, GSO_SEGMENTS);
+        program.jump_value(Condition::Greater, R5, 1, several);
+        program.go(counted);
+        program.place(several);
+        program.load(Width::Word, R2, R6, DATA);
+        program.load(Width::Word, R3, R6, DATA_END);
+        need(program, ETHERNET + IPV4, counted);
+        program.load(Width::Half, R4, R2, 12);
+        program.jump_value(Condition::Equal, R4, network_order(0x86dd), ipv6);
+        program.jump_value(Condition::NotEqual, R4, network_order(0x0800), counted);
+        program.load(Width::Byte, R4, R2, ETHERNET + 9);
+        program.go(known);
+        program.place(ipv6);
+        program.load(Width::Byte, R4, R2, ETHERNET + 6);
+        program.place(known);
+        for &protocol in self.whole {
+            program.jump_value(Condition::Equal, R4, protocol, counted);
         }
-        let [whole, cut] = [(); 2].map(|()| program.label());
-        program.load(Width::Word, R2, R6, GSO_SEGMENTS);
-        program.jump_value(Condition::Greater, R2, 1, cut);
-        program.go(whole);
-        program.place(cut);
-        program.copy(R1, R2);
-        program.place(whole);
+        program.copy(R1, R5);
+        program.place(counted);
     }
 }
 
@@ -276,8 +287,8 @@ mod tests {
         let fd = stdin.as_fd();
         for queues in [1, 2, 3] {
             let window_bytes = 1 << 20;
-            let carries_tunnels = queues == 2;
-            let target = ToTap { interface: 3, tap: 7, queues, windows: fd, window_bytes, carries_tunnels };
+            let whole_kinds = [&[][..], &[libc::IPPROTO_TCP], &[libc::IPPROTO_TCP, libc::IPPROTO_UDP]][usize::from(queues) - 1];
+            let target = ToTap { interface: 3, tap: 7, queues, windows: fd, window_bytes, whole: whole_kinds };
             let tables = Tables { v4: fd, v6: fd };
             for program in [whole(target, None), claims(target, tables, None)] {
                 assert!(program.len() < 512, "{} instructions", program.len());

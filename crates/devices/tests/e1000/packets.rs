@@ -1,6 +1,6 @@
 //! TCP and UDP packets in their frames.
 
-use polder_buffers::{ChecksumState, Packet, Segmentation, SegmentationKind};
+use polder_buffers::{ChecksumState, OuterHeaders, Packet, Segmentation, SegmentationKind};
 use polder_datapath::wire::{IpProtocol, Ipv4, Ipv4Header, Ipv6, Pseudo, Tcp, TrafficClass, Udp};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -98,5 +98,5 @@ pub(crate) fn make_partial(packet: &mut Packet, kind: Kind) {
 pub(crate) fn make_super(packet: &mut Packet, kind: Kind, size: u16) {
     make_partial(packet, kind);
     let segmentation = if kind.is_ipv6 { SegmentationKind::Tcp6 } else { SegmentationKind::Tcp4 };
-    packet.segmentation = Segmentation { size, kind: segmentation };
+    packet.segmentation = Segmentation { size, kind: segmentation, outer: OuterHeaders::NONE };
 }

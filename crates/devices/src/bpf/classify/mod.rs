@@ -197,7 +197,7 @@ pub(crate) fn network_order(value: u16) -> i32 {
 
 pub(crate) const ETHERNET: i16 = 14;
 const TAG: i16 = 4;
-const IPV4: i16 = 20;
+pub(crate) const IPV4: i16 = 20;
 const IPV6: i16 = 40;
 /// The shortest extension header of IPv6, and every fragment header.
 const EXTENSION: i16 = 8;
